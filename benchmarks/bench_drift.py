@@ -17,7 +17,6 @@ from training.drift.signals import (
     count_moves,
     judge_signal,
     make_contract_signal,
-    measure_caller_decay,
     measure_retriever_decay,
 )
 from training.settings import RetrainPolicy
@@ -47,15 +46,6 @@ def list_cases() -> list[tuple[str, str, str, Trial]]:
     for lost in (0.0, 0.02, 0.05, 0.1):
         harm = f"{lost:.0%} lost" if lost else "nothing (1% flip each way)"
         cases.append(("retriever_decay", "200 items", harm, lambda rng, d=lost: draw_hits(rng, d)))
-    for rate in (0.0, 0.01, 0.05):
-        cases.append(
-            (
-                "caller_decay",
-                "200 calls",
-                f"{rate:.0%} lost",
-                lambda rng, r=rate: draw_calls(rng, r),
-            )
-        )
     for rate in (0.0, 0.005, 0.02, 0.07):
         cases.append(
             (
@@ -79,10 +69,6 @@ def draw_hits(rng: Rng, lost: float, n: int = 200) -> DriftSignal:
     ranks = {str(i): 1 if hit else 9 for i, hit in enumerate(after)}
     texts = {("s", str(i)): "" for i in range(n)}
     return measure_retriever_decay(rows, lambda _: ranks, texts, POLICY.min_decay)
-
-
-def draw_calls(rng: Rng, rate: float, n: int = 200) -> DriftSignal:
-    return measure_caller_decay(list(rng.random(n) >= rate), POLICY.min_decay)
 
 
 def draw_moves(rng: Rng, rate: float, n: int = 300) -> DriftSignal:

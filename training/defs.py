@@ -22,7 +22,7 @@ from training.adapter_table import (
 )
 from training.core_roles import CALLER_ASSETS, RETRIEVER_ASSETS
 from training.drift.decide import describe_decisions, list_due_roles
-from training.drift.drift import DRIFT, make_drift_rows, read_drift_history
+from training.drift.drift import DRIFT, make_drift_rows, render_drift_table
 from training.drift.measure import measure_drift
 from training.drift.signals import count_moves
 from training.evaluation.predictor import CannotPredict
@@ -30,7 +30,6 @@ from training.evaluation.retriever import NothingToEvaluate
 from training.gates import render_gates_table
 from training.policies import TrainerPolicy
 from training.releases.in_service import find_model_in_service
-from training.reporting.drift_page import make_drift_page, render_drift_table
 from training.role import RETRIEVER, Summarise
 from training.role_steps import RoleAssets, RoleStep, StepSpec, judge_candidate
 from training.runtime.model_store import TrainingFailed
@@ -97,8 +96,6 @@ def training_set(
     **describe_asset(
         DRIFT_AUDIT,
         "training/drift",
-        "training/reporting/drift_page.py",
-        kinds={"polars", "parquet", "matplotlib"},
     ),
     deps=["training_set", "clear_contracts", "contract_changes", "contract_vectors"],
     group_name="training",
@@ -130,7 +127,6 @@ def drift(
             "reasons": "; ".join(describe_decisions(decisions)),
             "fired": ", ".join(signal.name for signal in signals if signal.fired) or "none",
             "signals": render_drift_table(rows),
-            "history": make_drift_page(read_drift_history(warehouse.tables), rows, warehouse.home),
         },
     )
 

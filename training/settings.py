@@ -42,9 +42,6 @@ class RetrainPolicy:
     min_decay: Annotated[
         float, Field(ge=0, le=1, description="of frozen items that a champion had and lost")
     ] = 0.02
-    min_phantom: Annotated[
-        float, Field(ge=0, le=1, description="of a champion's training calls that name nothing now")
-    ] = 0.02
     alpha: Annotated[
         float, Field(gt=0, lt=1, description="false alarms of the test of lost items")
     ] = 0.05
@@ -62,10 +59,6 @@ class RetrainPolicy:
     gpu_hours_month: Annotated[
         float | None, Field(ge=0, description="of training in 30 days; not set: no limit")
     ] = None
-    usd_month: Annotated[
-        float | None, Field(ge=0, description="for trainings in 30 days; not set: no limit")
-    ] = None
-    usd_per_gpu_hour: Annotated[float, Field(ge=0, description="what an hour costs you")] = 0.0
     min_rows: Annotated[int, Field(ge=1, description="training pairs, fewer train nothing")] = 20
     max_attempts: Annotated[
         int, Field(ge=1, description="of training on one set in `retry_days`")

@@ -21,7 +21,6 @@ from training.settings import RetrainPolicy
 # The upper end of what the demo's first training brought, +.029 [-.025, .086], n = 207.
 UNMEASURED_GAIN = 0.086
 _HOUR, _DAY = 3600.0, 86_400.0
-USD, GPU_HOURS = "US dollars", "GPU hours"
 _FIGURE = ("value", "low", "high")
 
 
@@ -123,8 +122,14 @@ def decide_before_drift(
                 f" {policy.retry_days:g} days; fix it, or wait for the next set"
             ]
         )
-    if exceeded := find_exceeded_budget(home.budget, policy):
-        return SkipDecision([exceeded])
+    budget, limit = home.budget, policy.gpu_hours_month
+    if limit is not None and budget.hours + budget.next_hours > limit:
+        return SkipDecision(
+            [
+                f"trainings took {budget.hours:.2f} GPU hours in 30 days and the next is taken to"
+                f" need {budget.next_hours:.2f} more: the budget is {limit:g}"
+            ]
+        )
     if evidence.trained_on is None:
         return RetrainDecision(["nothing was trained yet"])
     if evidence.changed_settings:  # a person changed them, and does not wait for the cool-down
@@ -176,7 +181,7 @@ def decide_retraining(
 
 def list_due_roles(decisions: Mapping[str, Decision]) -> list[str]:
     """The roles that train now."""
-    return [role for role, made in decisions.items() if isinstance(made, RetrainDecision)]
+    return [role for role, each in decisions.items() if isinstance(each, RetrainDecision)]
 
 
 def describe_decisions(decisions: Mapping[str, Decision]) -> list[str]:
@@ -226,21 +231,6 @@ def read_gains(
     return tuple(gains.values()), tuple(dict.fromkeys(notes))
 
 
-def find_exceeded_budget(budget: TrainingBudget, policy: RetrainPolicy) -> str | None:
-    """Which budget the next training would exceed, in one line; None: neither."""
-    for name, limit, price in (
-        (GPU_HOURS, policy.gpu_hours_month, 1.0),
-        (USD, policy.usd_month, policy.usd_per_gpu_hour),
-    ):
-        spent, coming = budget.hours * price, budget.next_hours * price
-        if limit is not None and spent + coming > limit:
-            return (
-                f"trainings took {spent:.2f} {name} in 30 days and the next is taken to need"
-                f" {coming:.2f} more: the budget is {limit:g}"
-            )
-    return None
-
-
 def _find_gain_flaw(line: Mapping[str, Any], figure: Any, role: str, now: float) -> str | None:
     if line.get("role") != role:
         return f"it is of role {line.get('role')}"
@@ -274,17 +264,16 @@ def _find_retry_time(
 
 
 def _describe_gains(evidence: RoleEvidence, expected: float, now: float) -> str:
-    parts = [f"a training is expected to gain {expected:+.3f} on requests of new contracts"]
+    measured = "none was measured yet"
     if evidence.gains:
         last = evidence.gains[-1]
         days = max(0.0, now - last.at) / _DAY
-        parts.append(
+        measured = (
             f"the last of {len(evidence.gains)} measured gained {last.value:+.3f}"
             f" [{last.low:+.3f}, {last.high:+.3f}], n={last.n}, {days:.0f} days ago"
         )
-    else:
-        parts.append("none was measured yet")
-    return "; ".join([*parts, *evidence.notes])
+    head = f"a training is expected to gain {expected:+.3f} on requests of new contracts"
+    return "; ".join([head, measured, *evidence.notes])
 
 
 def _describe_calm(signals: Sequence[DriftSignal]) -> list[str]:

@@ -1,6 +1,5 @@
-"""The table `drift`: one row a signal, and its history over all publications."""
+"""The table `drift`, one row a signal, and how a page shows it."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,11 +8,11 @@ import polars as pl
 from training.drift.decide import Decision, describe_decisions, list_due_roles
 from training.drift.evidence import TrainingEvidence
 from training.drift.signals import CONTRACTS, SIGNALS, ContractMoves, DriftSignal
+from training.figures import NONE, Json, format_table
 from training.role import RETRIEVER
 from warehouse.json_types import Row
-from warehouse.storage.tables import Tables, TableSpec
-
-_MOST_POINTS = 120  # of a history: four months of nightly runs
+from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown
+from warehouse.storage.tables import TableSpec
 
 DRIFT = TableSpec(
     name="drift",
@@ -76,21 +75,50 @@ def sort_signals(rows: Sequence[Row]) -> list[Row]:
     return sorted(known, key=lambda row: SIGNALS.index(row["signal"]))
 
 
-def read_drift_history(tables: Tables) -> dict[str, list[dict[str, Any]]]:
-    """Signal -> its points over all publications, oldest first: {at (epoch seconds), value, low,
-    high, threshold, fired}. Versions of before there were signals have none."""
-    figures = ("value", "low", "high", "threshold", "fired")
-    points: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for head in tables.history(DRIFT.name)[-_MOST_POINTS:]:
-        for row in tables.read(DRIFT, as_of=head.at).to_dicts():
-            if row["signal"] in SIGNALS:
-                point = {name: row[name] for name in figures}
-                points[row["signal"]].append({"at": head.at} | point)
-    return dict(points)
+_TITLES = {
+    "contracts": "Contracts that moved",
+    "retriever_decay": "Retriever's frozen items lost",
+}
 
 
-def describe_drift(tables: Tables) -> dict[str, Any] | None:
-    """What a report tells of drift: {signals: rows of DRIFT, history}; None before it was
-    measured. The decision of then is left out: what was decided since is in the champions."""
-    rows = sort_signals(tables.read(DRIFT).drop(DRIFT.volatile).to_dicts())
-    return {"signals": rows, "history": read_drift_history(tables)} if rows else None
+def render_drift_table(rows: Sequence[Json]) -> Markdown:
+    """Rows of DRIFT as a table, whatever was measured first."""
+    measured = sorted(sort_signals(rows), key=lambda row: row["value"] is None)
+    lines = [
+        [
+            _TITLES[row["signal"]],
+            _format_value(row),
+            f"{row['threshold']:g}",
+            "–" if row["p_value"] is None else f"{row['p_value']:.3g}",
+            row["n"] or NONE,
+            "fired" if row["fired"] else "",
+            row["why"],
+        ]
+        for row in measured
+    ]
+    head = ["signal", "value [95%]", "threshold", "p", "n", "", "what was found"]
+    return join_markdown("\n", format_table(head, lines))
+
+
+def _format_value(row: Json) -> Markdown:
+    if row["value"] is None:
+        return NONE
+    if row["low"] is None:
+        return fill_markdown("{:.3f}", row["value"])
+    return fill_markdown("{:.3f} [{:.3f}, {:.3f}]", row["value"], row["low"], row["high"])
+
+
+def render_drift_part(rows: Sequence[Json]) -> Markdown:
+    """The part of a report: the contracts in a sentence, all signals as a table."""
+    if not rows:
+        return join_markdown("\n", [Markdown("## Drift"), Markdown("Not measured in this run.")])
+    counts = next((row for row in rows if row["signal"] == CONTRACTS), None)
+    lines = [Markdown("## Drift")]
+    if counts:
+        counted = fill_markdown(
+            "As it stood before this run decided whether to train: {changed} changed, {new} new,"
+            " {gone} gone of {known} contracts since the last training.",
+            **{name: counts[name] for name in ("changed", "new", "gone", "known")},
+        )
+        lines += [counted, Markdown("")]
+    return join_markdown("\n", [*lines, render_drift_table(rows)])

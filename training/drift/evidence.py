@@ -60,7 +60,7 @@ def read_evidence(
     a training takes. The ledger is opened only where a budget is set."""
     head = warehouse.tables.head(TRAINING_SET.name)
     rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == TRAIN)
-    limited = policy.gpu_hours_month is not None or policy.usd_month is not None
+    limited = policy.gpu_hours_month is not None
     budget = read_budget(warehouse, gpus) if limited else TrainingBudget()
     current = head.digest if head else None
     home = HomeFacts(current, len(rows), failed_attempts, budget)
@@ -85,13 +85,13 @@ def _read_role(
     then = load_manifest(home, trained_on) if trained_on else None
     if then is None and trained_on != current:
         trained_on = None  # nothing is known of it, so that everything is new
-    known = set((then or {}).get("contracts", {}).values())
+    learnt = set((then or {}).get("contracts", {}).values())
     gains, notes = read_gains(list_attempts(home, role), role, time.time())
     return RoleEvidence(
         role,
         trained_on,
         read_last_attempt_time(home, role),
-        sum(contract not in known for contract in contracts),
+        sum(contract not in learnt for contract in contracts),
         list_changed_settings(home, role, recipe),
         gains,
         notes,

@@ -1,8 +1,7 @@
 """All signals of a home, measured once for the same inputs: the asset publishes them, the sensor
 and the run decide on them."""
 
-import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -14,16 +13,13 @@ from assets.contracts.canonical import tool_text
 from assets.contracts.changes import CHANGES
 from assets.contracts.quarantined_tools import CLEAR, HELD, read_clear
 from assets.contracts.tool_id import ToolId
-from assets.contracts.validate import validate_call
 from assets.outcomes.reliability.observations import read_log_lines
 from assets.servers.calls.log import STATUSES, CallLog
 from assets.vectors.encoders.embedder import Embedder, Prompts
 from assets.vectors.index import digest_text, read_contract
 from training.drift.evidence import read_set_contracts
 from training.drift.signals import (
-    CALLER_DECAY,
     CONTRACTS,
-    PHANTOM_CALLS,
     RETRIEVER_DECAY,
     DriftSignal,
     count_moves,
@@ -31,11 +27,8 @@ from training.drift.signals import (
     judge_signal,
     make_contract_signal,
     make_unmeasured,
-    measure_caller_decay,
-    measure_phantom_calls,
     measure_retriever_decay,
 )
-from training.evaluation.caller_table import CALLER_EVALUATION, UNPERTURBED
 from training.evaluation.retriever import (
     RETRIEVER_EVALUATION,
     evaluate_retriever,
@@ -43,9 +36,7 @@ from training.evaluation.retriever import (
     open_in_service,
 )
 from training.releases.in_service import find_model_in_service
-from training.role import CALLER, RETRIEVER
-from training.runtime.model_store import read_model_card
-from training.sets.split import TRAIN
+from training.role import RETRIEVER
 from training.sets.training_set import TRAINING_SET
 from training.settings import RetrainPolicy
 from warehouse.item_failure import try_item
@@ -54,10 +45,10 @@ from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore, make_vector_key
 from warehouse.store import Warehouse
 
-_VERSION = 2  # of what the memo holds
+_VERSION = 3  # of what the memo holds
 _MOST_TEXTS = 2000  # that a champion has no vectors of yet: some 20 s on one core
 _NOTHING = "nothing was trained yet"
-_TABLES = (CLEAR, HELD, CHANGES, TRAINING_SET, RETRIEVER_EVALUATION, CALLER_EVALUATION)
+_TABLES = (CLEAR, HELD, CHANGES, TRAINING_SET, RETRIEVER_EVALUATION)
 # Statuses of lines of the log that no call was sent for.
 _NOT_SENT = frozenset({"reported", "searched", "declined", "cancelled", "refused"})
 _LOG = {"at": pl.Float64, "status": pl.String, "tool_id": pl.String}
@@ -87,11 +78,6 @@ class DriftSources:
         return {str(ToolId.of_row(row)): row["contract_digest"] for row in self.clear}
 
     @cached_property
-    def contracts(self) -> dict[str, dict[str, Any]]:
-        """Tool id -> contract."""
-        return {str(ToolId.of_row(row)): read_contract(row) for row in self.clear}
-
-    @cached_property
     def then(self) -> dict[str, str]:
         """Tool id -> contract digest, when the set was made."""
         return read_set_contracts(self.warehouse.home, self.trained_on)
@@ -112,14 +98,12 @@ def measure_drift(sources: DriftSources, policy: RetrainPolicy) -> list[DriftSig
     changed since. A signal that cannot be measured says why and costs no other."""
     memo, key = sources.warehouse.memo, digest(_list_inputs(sources, policy))
     place = f"measured since {sources.trained_on[:16]}"
-    known = memo.get("drift", place)
-    if known and known["key"] == key:
-        return [DriftSignal(**row) for row in known["signals"]]
+    measured = memo.get("drift", place)
+    if measured and measured["key"] == key:
+        return [DriftSignal(**row) for row in measured["signals"]]
     signals: list[tuple[str, float, Measure]] = [
         (CONTRACTS, policy.min_share, _measure_contracts),
         (RETRIEVER_DECAY, policy.min_decay, _measure_retriever),
-        (CALLER_DECAY, policy.min_decay, _measure_caller),
-        (PHANTOM_CALLS, policy.min_phantom, _measure_phantoms),
     ]
     judged = [judge_signal(_measure_one(sources, *signal), policy.alpha) for signal in signals]
     memo.put("drift", place, {"key": key, "signals": [asdict(signal) for signal in judged]})
@@ -148,7 +132,7 @@ def _list_inputs(sources: DriftSources, policy: RetrainPolicy) -> dict[str, Any]
         "version": _VERSION,
         "heads": heads,
         "log": [(path.name, path.stat().st_size) for path in CallLog(home).list_files()],
-        "models": {role: find_model_in_service(home, role).model for role in (RETRIEVER, CALLER)},
+        "retriever": find_model_in_service(home, RETRIEVER).model,
         "trained_on": sources.trained_on,
         "policy": asdict(policy),
     }
@@ -171,8 +155,7 @@ def _measure_retriever(sources: DriftSources, threshold: float) -> DriftSignal:
     model = find_model_in_service(home, RETRIEVER).model
     frozen = _read_frozen_items(sources, model)
     texts = {
-        (row["server_id"], row["tool"]): tool_text(sources.contracts[str(ToolId.of_row(row))])
-        for row in sources.clear
+        (row["server_id"], row["tool"]): tool_text(read_contract(row)) for row in sources.clear
     }
     store, pool = LanceStore(home / "lance"), sorted(set(texts.values()))
     if frozen:
@@ -202,42 +185,3 @@ def _read_frozen_items(sources: DriftSources, model: str) -> list[Row]:
         for row in sources.read_set(name)
     }
     return [{**requests[row["pair_id"]], **row} for row in rows if row["pair_id"] in requests]
-
-
-def _measure_caller(sources: DriftSources, threshold: float) -> DriftSignal:
-    """Whether the calls that the caller in service got right still fit; nothing is asked of it."""
-    model = find_model_in_service(sources.warehouse.home, CALLER).model
-    right = (
-        (row["server_id"], json.loads(row["called"] or "[]"))
-        for row in sources.warehouse.tables.read(CALLER_EVALUATION).to_dicts()
-        if row["model"] == model
-        and row["ast_ok"]
-        and not row["phantom"]
-        and row["perturbation"] == UNPERTURBED
-    )
-
-    def fits(server: str, call: Mapping[str, Any]) -> bool:
-        contract = sources.contracts.get(str(ToolId(server, call["name"])))
-        return contract is not None and not validate_call(contract, call["arguments"])
-
-    fit = [all(fits(server, call) for call in calls) for server, calls in right if calls]
-    return measure_caller_decay(fit, threshold)
-
-
-def _measure_phantoms(sources: DriftSources, threshold: float) -> DriftSignal:
-    """How much of what a model in service learnt is of tools and parameters that are no more; of
-    the caller where it was trained, for it writes calls."""
-    home = sources.warehouse.home
-    cards = (
-        read_model_card(home, find_model_in_service(home, role).model)
-        for role in (CALLER, RETRIEVER)
-    )
-    sets = (card.get("training_set") for card in cards if card)
-    learnt = next(filter(None, sets), None)
-    if learnt is None:
-        return make_unmeasured(PHANTOM_CALLS, threshold, "no champion was trained")
-    owners: dict[str, list[str]] = defaultdict(list)
-    for tool, contract in read_set_contracts(home, learnt).items():
-        owners[contract].append(tool)
-    rows = [row for row in sources.read_set(learnt) if row["split"] == TRAIN]
-    return measure_phantom_calls(rows, owners, sources.contracts, threshold)

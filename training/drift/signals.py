@@ -1,17 +1,15 @@
-"""Signals of drift: how far contracts moved since a training, and what the models in service lose
-by it."""
+"""Signals of drift: how far contracts moved since a training, and what the retriever in service
+loses by it."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import comb, sqrt
 from typing import Any
 
 from assets.contracts.tool_diff import CLASSES
 from assets.contracts.tool_id import ToolId
-from assets.contracts.validate import validate_call
-from training.prompts.render import read_json_list
-from training.role import CALLER, RETRIEVER
+from training.role import RETRIEVER
 from warehouse.json_types import Row
 from warehouse.statistics import wilson_interval
 from warehouse.storage.digest import sha256
@@ -21,9 +19,8 @@ SHOWN = 5  # results of `find_tools`
 
 # In the order in which they are shown.
 CONTRACTS, RETRIEVER_DECAY = "contracts", "retriever_decay"
-CALLER_DECAY, PHANTOM_CALLS = "caller_decay", "phantom_calls"
-SIGNALS = (CONTRACTS, RETRIEVER_DECAY, CALLER_DECAY, PHANTOM_CALLS)
-ROLE_SIGNALS = {RETRIEVER_DECAY: RETRIEVER, CALLER_DECAY: CALLER}  # the others count for all
+SIGNALS = (CONTRACTS, RETRIEVER_DECAY)
+ROLE_SIGNALS = {RETRIEVER_DECAY: RETRIEVER}  # the others count for all
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,6 @@ def describe_signal(signal: DriftSignal) -> str:
 # fails after other words, and every right call stays right after a compatible change. A change of
 # which no class is known counts whole.
 CLASS_WEIGHTS = {"wording": 0.25, "compatible": 0.5, "breaking": 1.0, "suspicious": 1.0}
-_UNKNOWN_ARGUMENT = "unknown_argument"
 
 Contracts = Mapping[str, str]  # "server::tool" -> contract digest
 
@@ -154,47 +150,6 @@ def make_contract_signal(moves: ContractMoves, threshold: float) -> DriftSignal:
     return DriftSignal(CONTRACTS, moves.share, n, threshold, moves.describe(), low, high)
 
 
-def measure_phantom_calls(
-    rows: Iterable[Row],
-    owners: Mapping[str, Collection[str]],
-    current: Mapping[str, Mapping[str, Any]],
-    threshold: float,
-) -> DriftSignal:
-    """The share of a model's training calls whose tool or parameter is no more.
-
-    rows: of its training set. owners: contract digest -> ids of the tools that had it then.
-    current: tool id -> contract, of every current tool.
-    """
-    total = lost_tools = lost_parameters = 0
-    declared: set[tuple[str, str]] = set()  # (tool, parameter) that the contract has
-    for row in rows:
-        for call in read_json_list(row["calls"]):
-            total += 1
-            same = str(ToolId(row["server_id"], call["name"]))
-            ids = (same, *owners.get(call["contract_digest"], ()))
-            tool = next((name for name in ids if name in current), None)
-            if tool is None:
-                lost_tools += 1
-                continue
-            parameters = {(tool, name) for name in call["arguments"]}
-            if parameters <= declared:
-                continue
-            flaws = validate_call(current[tool], dict(call["arguments"]))
-            if any(flaw.kind == _UNKNOWN_ARGUMENT and len(flaw.at) == 1 for flaw in flaws):
-                lost_parameters += 1
-            else:
-                declared |= parameters
-    if not total:
-        return make_unmeasured(PHANTOM_CALLS, threshold, "its training set holds no call")
-    lost = lost_tools + lost_parameters
-    low, high = wilson_interval(lost, total)
-    why = (
-        f"of {total:,} calls that it learnt {lost_tools:,} are of tools that are gone,"
-        f" {lost_parameters:,} name a parameter that is"
-    )
-    return DriftSignal(PHANTOM_CALLS, lost / total, total, threshold, why, low, high)
-
-
 def measure_retriever_decay(
     frozen: Iterable[Row],
     rank: Callable[[Sequence[Row]], Mapping[str, int]],
@@ -234,14 +189,3 @@ def measure_retriever_decay(
     )
     low, high = max(-1.0, value - spread), min(1.0, value + spread)
     return DriftSignal(RETRIEVER_DECAY, value, n, threshold, why, low, high, p)
-
-
-def measure_caller_decay(fit: Sequence[bool], threshold: float) -> DriftSignal:
-    """The share of calls that were right and fit no contract now. fit: of each such call, whether
-    it still does."""
-    if not fit:
-        return make_unmeasured(CALLER_DECAY, threshold, "no call of its evaluation was right")
-    lost = len(fit) - sum(fit)
-    why = f"of {len(fit)} calls that it got right {lost} fit no current contract"
-    interval = wilson_interval(lost, len(fit))
-    return DriftSignal(CALLER_DECAY, lost / len(fit), len(fit), threshold, why, *interval)

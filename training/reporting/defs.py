@@ -7,7 +7,7 @@ from dataclasses import asdict
 import dagster as dg
 
 from training.adapter_table import read_last_card, read_last_summary, set_name
-from training.drift.drift import describe_drift
+from training.drift.drift import DRIFT, sort_signals
 from training.releases.champion import read_champion
 from training.releases.release import read_current_release
 from training.reporting.executions import summarise_executions
@@ -66,7 +66,8 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
         "caller_champion": compare_with_champion(warehouse, caller),
         "champions": [asdict(read_champion(home, role)) for role in list_trained_roles()],
         "release": read_current_release(home),
-        "drift": describe_drift(warehouse.tables),
+        # What was decided then is left out: what was decided since is in the champions.
+        "drift": sort_signals(warehouse.tables.read(DRIFT).drop(DRIFT.volatile).to_dicts()),
         "executions": summarise_executions(warehouse, (retriever or {}).get("candidate")),
         "ablations": render_ablations(warehouse),
     }

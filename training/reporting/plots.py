@@ -1,17 +1,31 @@
 """The plots of a report: bars with intervals, losses."""
 
+import io
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from training.evaluation.caller_markdown import MEASURES
 from training.figures import Json, make_plot_label
-from training.reporting.drawing import Draw, File
-from training.reporting.drift_page import draw_drift, has_points
+from warehouse.pictures import PictureStore
 
+File = Path | IO[bytes]
+Draw = partial[None]  # a function with all that it shows, but for the file that it writes
 Bars = Mapping[str, Sequence[Json]]  # name on the axis -> a figure of each model
 _BEFORE, _AFTER = "#9aa3ad", "#2a6fb0"
 _INK = "#30363d"
+
+
+def draw_plot(pictures: PictureStore, name: str, draw: Draw) -> bytes:
+    """The PNG of a plot, drawn where the home has no such picture. name: in the home."""
+
+    def draw_png() -> bytes:
+        picture = io.BytesIO()
+        draw(picture)
+        return picture.getvalue()
+
+    return pictures.draw(name, [draw.func.__name__, draw.args, draw.keywords], draw_png)
 
 
 def choose_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
@@ -27,9 +41,6 @@ def choose_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
     }
     if losses:
         result["loss"] = partial(_draw_losses, losses)
-    drift = facts.get("drift")
-    if drift and has_points(drift["history"]):
-        result["drift"] = partial(draw_drift, drift["history"])
     if retriever:
         keys = (("Recall@1", "recall_at_1"), ("Recall@5", "recall_at_5"), ("NDCG@10", "ndcg_at_10"))
         result |= _plan_bars(

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from training.drift.drift import render_drift_part
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import NothingToEvaluate
-from training.reporting.drawing import draw_plot
-from training.reporting.drift_page import render_drift_part
 from training.reporting.executions import render_executions_part
 from training.reporting.models import (
     make_plot_places,
@@ -22,7 +21,7 @@ from training.reporting.models import (
     render_retriever_part,
     set_part,
 )
-from training.reporting.plots import choose_plots
+from training.reporting.plots import choose_plots, draw_plot
 from training.role import BASELINE
 from warehouse.extensions import REPORTS, load_extensions
 from warehouse.pictures import PictureStore
@@ -85,7 +84,7 @@ def _render_report_parts(run: str, facts: Mapping[str, Any]) -> list[Markdown]:
         ),
         join_markdown("\n", make_plot_places("loss")),
         render_champion_part(facts.get("champions") or (), facts.get("release")),
-        render_drift_part(facts.get("drift")),
+        render_drift_part(facts.get("drift") or ()),
         render_executions_part(facts.get("executions")),
         _render_ablation_part(facts.get("ablations")),
     ]

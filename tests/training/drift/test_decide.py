@@ -25,7 +25,7 @@ from training.drift.decide import (
     read_gains,
 )
 from training.drift.signals import (
-    CALLER_DECAY,
+    RETRIEVER_DECAY,
     DriftSignal,
     count_moves,
     judge_signal,
@@ -126,16 +126,9 @@ def test_a_clock_that_was_set_back_holds_no_training_back_for_long(hours, ahead,
     assert trains(role=role, policy=RetrainPolicy(cool_down_h=hours)) is expected
 
 
-@pytest.mark.parametrize(
-    ("policy", "why"),
-    [
-        (RetrainPolicy(gpu_hours_month=4), "took 3.00 GPU hours in 30 days"),
-        (RetrainPolicy(usd_month=9, usd_per_gpu_hour=2), "took 6.00 US dollars in 30 days"),
-    ],
-)
-def test_a_training_that_passes_a_budget_is_not_asked_for(policy: RetrainPolicy, why: str) -> None:
-    over = replace(HOME, budget=TrainingBudget(3.0, 2.0))
-    assert why in decide(home=over, policy=policy).why[0]
+def test_a_training_that_passes_the_budget_is_not_asked_for() -> None:
+    policy, over = RetrainPolicy(gpu_hours_month=4), replace(HOME, budget=TrainingBudget(3.0, 2.0))
+    assert "took 3.00 GPU hours in 30 days" in decide(home=over, policy=policy).why[0]
     assert not trains(home=over, role=RoleEvidence(RETRIEVER), policy=policy)
     assert trains(home=replace(HOME, budget=TrainingBudget(3.0, 0.5)), policy=policy)
 
@@ -156,18 +149,18 @@ def test_a_bad_candidate_delays_the_next_training_and_a_skip_says_until_when() -
 
 
 def test_a_role_decides_by_its_own_evidence() -> None:
-    lost = judge_signal(DriftSignal(CALLER_DECAY, 0.1, 50, 0.02, "lost"), 0.05)
+    lost = judge_signal(DriftSignal(RETRIEVER_DECAY, 0.1, 50, 0.02, "lost"), 0.05)
     roles = [replace(ROLE, gains=(BAD,)), replace(ROLE, role=CALLER)]
     decisions = decide_roles(HOME, roles, lambda _: measure_moves(), RetrainPolicy(), NOW)
     assert [type(made) for made in decisions.values()] == [SkipDecision, RetrainDecision]
     alone = decide_roles(
         HOME, [ROLE, replace(ROLE, role=CALLER)], lambda _: [lost], RetrainPolicy(), NOW
     )
-    assert not isinstance(alone[RETRIEVER], RetrainDecision)
-    assert isinstance(alone[CALLER], RetrainDecision)
-    [wait, train] = describe_decisions(alone)
-    assert wait == "retriever: wait (no drift was measured)"
-    assert train.startswith("caller: train (caller_decay 0.100 of 0.02: lost; ")
+    assert isinstance(alone[RETRIEVER], RetrainDecision)
+    assert not isinstance(alone[CALLER], RetrainDecision)
+    [train, wait] = describe_decisions(alone)
+    assert wait == "caller: wait (no drift was measured)"
+    assert train.startswith("retriever: train (retriever_decay 0.100 of 0.02: lost; ")
 
 
 def line(role: str = RETRIEVER, at: Any = NOW - DAY, **figure: Any) -> dict[str, Any]:

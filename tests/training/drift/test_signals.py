@@ -1,7 +1,5 @@
-"""Signals: what moved since a training, weighed; calls of tools that are no more; what the models
-in service lost."""
+"""Signals: what moved since a training, weighed; what the retriever in service lost."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +14,6 @@ from training.drift.signals import (
     find_change_classes,
     judge_signal,
     make_contract_signal,
-    measure_caller_decay,
-    measure_phantom_calls,
     measure_retriever_decay,
 )
 
@@ -89,37 +85,6 @@ def test_the_class_of_several_changes_is_the_worst_since_the_training() -> None:
     assert find_change_classes(changes, {"s::a": "9"}) == {}
 
 
-def contract(name: str, *parameters: str) -> dict[str, Any]:
-    properties = {parameter: {"type": "string"} for parameter in parameters}
-    return {"name": name, "inputSchema": {"type": "object", "properties": properties}}
-
-
-def row(name: str, **arguments: str) -> dict[str, Any]:
-    call = {"name": name, "contract_digest": f"c1:{name}", "arguments": arguments}
-    return {"server_id": "s", "calls": json.dumps([call])}
-
-
-def test_calls_of_lost_tools_and_parameters_are_phantoms() -> None:
-    current = {"s::kept": contract("kept", "path"), "s::renamed": contract("renamed", "file")}
-    rows = [
-        row("kept", path="a"),
-        row("kept", path="b"),
-        row("gone", path="a"),
-        row("renamed", path="a"),
-        {"server_id": "s", "calls": "[]"},
-    ]
-    found = measure_phantom_calls(rows, {}, current, 0.02)
-    assert (found.value, found.n) == (0.5, 4)
-    assert "1 are of tools that are gone, 1 name a parameter that is" in found.why
-    assert measure_phantom_calls([], {}, current, 0.02).value is None
-
-
-def test_a_call_of_another_server_is_found_by_its_contract() -> None:
-    current = {"other::kept": contract("kept", "path")}
-    owners = {"c1:kept": ["other::kept"]}
-    assert measure_phantom_calls([row("kept", path="a")], owners, current, 0.02).value == 0
-
-
 def item(n: int, rank: int) -> dict[str, Any]:
     return {"pair_id": str(n), "server_id": "s", "tool": f"t{n}", "rank": rank}
 
@@ -155,13 +120,6 @@ def test_lost_hits_are_tested_one_sided() -> None:
     assert lost.p_value == pytest.approx(sum((455, 105, 15, 1)) / 2**15)
     assert (won.value, won.p_value) == (-1, 1)
     assert lost.low < lost.value < lost.high
-
-
-def test_right_calls_that_fit_nothing_now_are_lost() -> None:
-    found = measure_caller_decay([True] * 9 + [False], 0.02)
-    assert (found.value, found.n) == (0.1, 10)
-    assert json.loads(json.dumps(found.as_row()))["high"] < 0.5
-    assert measure_caller_decay([], 0.02).value is None
 
 
 @pytest.mark.parametrize(

@@ -27,14 +27,13 @@ NOTHING: dict[str, Any] = {
 
 
 _FIGURES = {"value": 0.02, "low": 0.01, "high": 0.04, "threshold": 0.01, "fired": True}
-HISTORY = {"contracts": [{"at": 1.8e9 + day * 86_400, **_FIGURES} for day in range(3)]}
 _UNMEASURED = {**dict.fromkeys(("value", "low", "high", "p_value")), "n": 0, "fired": False}
 DRIFT_ROWS = [
     {
         **_FIGURES, "signal": "contracts", "n": 302, "p_value": None, "why": "some moved",
         "changed": 1, "new": 2, "gone": 3, "known": 300,
     },
-    {**_UNMEASURED, "signal": "caller_decay", "threshold": 0.01, "why": "no call was right"},
+    {**_UNMEASURED, "signal": "retriever_decay", "threshold": 0.01, "why": "no item was ranked"},
 ]  # fmt: skip
 
 
@@ -62,7 +61,7 @@ def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
             "caller_champion": calls(MODEL, OTHER),
             "champions": [{"role": "caller", "model": OTHER, "last_candidate": attempt}],
             "release": {"release": "r" * 64},
-            "drift": {"signals": DRIFT_ROWS, "history": HISTORY},
+            "drift": DRIFT_ROWS,
             "ablations": Markdown("| arm | AST |\n| --- | --- |\n| raw | 0.2 |"),
         },
     )
@@ -73,9 +72,9 @@ def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
     assert "offline provider" in text
     assert "1 changed, 2 new, 3 gone of 300" in text
     assert "| Contracts that moved | 0.020 [0.010, 0.040] | 0.01 | – | 302 | fired |" in text
-    assert "| Caller's right calls lost | – | 0.01 | – | – |  | no call was right |" in text
+    assert "| Retriever's frozen items lost | – | 0.01 | – | – |  | no item was ranked |" in text
     assert "## Ablations\n| arm | AST |" in text
-    plots = ("loss", "recall", "caller", "drift")
+    plots = ("loss", "recall", "caller")
     for name in plots:
         assert (path.parent / f"{name}.png").stat().st_size > 2_000  # in few colours
         assert f"({name}.png)" in text

@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (3_944, 21),
     "assets/synthesis": (10_861, 55),
     "assets/outcomes": (7_018, 40),
-    "training": (13_581, 86),
+    "training": (13_304, 84),
     "serving": (8_508, 41),
     "orchestration": (6_514, 39),
     "demo": (2_690, 24),
@@ -33,8 +33,8 @@ BUDGET = {
     "extensions/scale": (897, 6),
     "extensions/sidecar": (2_382, 13),
     "extensions/upkeep": (1_866, 10),
-    "tests": (81_677, 595),
-    "benchmarks": (6_163, 42),
+    "tests": (81_627, 595),
+    "benchmarks": (6_149, 42),
 }
 
 

@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (7_961, 51),
     "assets/marketplaces": (6_005, 37),
-    "assets/servers": (11_667, 51),
+    "assets/servers": (11_075, 49),
     "assets/contracts": (7_824, 33),
     "assets/catalogue": (790, 5),
     "assets/vectors": (3_944, 21),
@@ -22,7 +22,7 @@ BUDGET = {
     "assets/outcomes": (7_018, 40),
     "training": (13_304, 84),
     "serving": (8_508, 41),
-    "orchestration": (6_514, 39),
+    "orchestration": (6_432, 39),
     "demo": (2_690, 24),
     "extensions/batch": (1_127, 6),
     "extensions/bench": (3_803, 16),
@@ -32,8 +32,8 @@ BUDGET = {
     "extensions/recommender": (4_015, 19),
     "extensions/scale": (897, 6),
     "extensions/sidecar": (2_382, 13),
-    "extensions/upkeep": (1_866, 10),
-    "tests": (81_627, 595),
+    "extensions/upkeep": (1_864, 10),
+    "tests": (80_912, 592),
     "benchmarks": (6_149, 42),
 }
 

@@ -36,6 +36,7 @@ def find_innermost(event: Any) -> str:
 
 _LONGEST = 600  # characters of a message
 _MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_SILENT_HOURS = 26  # without a nightly run, before a message is sent
 _ATTEMPTS = 3
 _PAUSE_S = 1.0
 _TIMEOUT_S = 10.0
@@ -53,13 +54,13 @@ def make_failure_message(run: dg.DagsterRun, error: str) -> dict[str, str]:
     return _make_message(f"toolmill: {name} failed ({run.run_id[:8]}): {error}")
 
 
-def make_silence_message(hours: float, last: float | None) -> dict[str, str]:
-    """What a webhook is told where no nightly run began for so many hours. last: when the last one
+def make_silence_message(last: float | None) -> dict[str, str]:
+    """What a webhook is told where no nightly run began for 26 hours. last: when the last one
     did (epoch seconds)."""
     day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(last)) if last else "never"
     return _make_message(
-        f"toolmill: no nightly run began for {hours:g} hours; the last one: {day}. Look whether the"
-        " daemon is up and nightly_schedule is on"
+        f"toolmill: no nightly run began for {_SILENT_HOURS} hours; the last one: {day}. Look"
+        " whether the daemon is up and nightly_schedule is on"
     )
 
 
@@ -123,21 +124,20 @@ def alert_on_failure(context: dg.RunFailureSensorContext) -> dg.SkipReason | Non
 @dg.sensor(
     name="alert_on_silence",
     minimum_interval_seconds=600,
-    description="Tells the webhook of [alerts] when no nightly run began in silent_hours.",
+    description="Tells the webhook of [alerts] when no nightly run began for 26 hours.",
 )
 def alert_on_silence(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-    settings = load_settings().alerts
-    webhook, hours = settings.webhook, settings.silent_hours
+    webhook = read_webhook()
     if webhook is None:
         return dg.SkipReason("no [alerts] webhook is set")
     last = find_last_nightly(context.instance)
     cursor = "never" if last is None else f"{last:.3f}"
     # One further ahead was noted by a clock that has been set back since.
-    if last is not None and abs(time.time() - last) < hours * 3600:
+    if last is not None and abs(time.time() - last) < _SILENT_HOURS * 3600:
         return dg.SensorResult(cursor="", skip_reason="a nightly run began in time")
     if context.cursor == cursor:
         return dg.SkipReason("it was told of already")
-    send_message(webhook.get_secret_value(), make_silence_message(hours, last))
+    send_message(webhook, make_silence_message(last))
     return dg.SensorResult(cursor=cursor, skip_reason="the webhook was told")
 
 

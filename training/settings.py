@@ -59,10 +59,6 @@ class RetrainPolicy:
     gpu_hours_month: Annotated[
         float | None, Field(ge=0, description="of training in 30 days; not set: no limit")
     ] = None
-    min_rows: Annotated[int, Field(ge=1, description="training pairs, fewer train nothing")] = 20
-    max_attempts: Annotated[
-        int, Field(ge=1, description="of training on one set in `retry_days`")
-    ] = 3
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

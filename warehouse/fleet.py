@@ -36,10 +36,6 @@ class FleetSettings:
     ] = "auto"
     cpus: Annotated[float, Field(gt=0, description="of a worker, for one launch")] = 1.0
     memory_mb: Annotated[int, Field(ge=64, description="of a worker, for one launch")] = 1024
-    timeout_s: Annotated[
-        float, Field(gt=0, description="for one launch, with its wait for a worker")
-    ] = 1800.0
-    retries: Annotated[int, Field(ge=0, description="of a launch whose worker died")] = 2
 
 
 class Fleet(Protocol):

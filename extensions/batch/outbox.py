@@ -243,10 +243,7 @@ def _is_batched(role: Role, failures: list[str]) -> bool:
     if not failures:
         return True
     last, spent = failures[-1], len(failures) >= role.attempts
-    if last in _OF_THE_FILE or role.batch_follow_ups == "batch":
-        if not spent:
-            return True
-        kind = last if last in _AGAIN else "bad_request"
+    if last in _OF_THE_FILE and spent:
         hint = f"toolmill batch says why; batch = false for {role.name} asks directly"
-        raise LLMError(kind, f"no answer in {len(failures)} batches", "an answer", hint)
-    return last in _AGAIN and not spent
+        raise LLMError("bad_request", f"no answer in {len(failures)} batches", "an answer", hint)
+    return last in _OF_THE_FILE or (last in _AGAIN and not spent)

@@ -16,7 +16,7 @@ from assets.columns import SERVER_ID, TOOL, TRAINING_SET
 from assets.contracts.canonical import tool_text
 from assets.synthesis.tables import ONE_CALL
 from assets.vectors.encoders.embedder import Embedder, embed_queries
-from extensions.bench.ablation_options import ARMS, CALLER, RETRIEVER, AblationOptions
+from extensions.bench.ablation_options import CALLER, RETRIEVER, AblationOptions
 from extensions.bench.ablation_table import (
     UNTRAINED,
     render_ablation_table,
@@ -43,6 +43,7 @@ from warehouse.storage.files import write_atomically
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
+ARMS = ("filtered", "raw", "raw_all", "random", "plain", "mixed")
 FILTERED, RAW, RAW_ALL, RANDOM, PLAIN, MIXED = ARMS
 
 
@@ -77,7 +78,7 @@ def select_arm_rows(
     if not rows:
         raise TrainingFailed(
             f"ablation arm {arm} has no rows ({len(kept)} accepted train rows, {len(raw)} raw);"
-            " make pairs first, or leave it out of `arms`"
+            " make pairs first"
         )
     return ArmTrainingRows(rows, arm == RANDOM)
 
@@ -273,8 +274,11 @@ ABLATIONS = TableSpec(
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class AblationSettings(AblationOptions):
     """What is trained, how often and where. On a lent GPU: the same with `device` "cuda", a larger
-    `caller_base`, and "caller" among the roles."""
+    `caller_base`, and "caller" among the roles. caller_items: a split; each is a generation."""
 
+    arms: tuple[str, ...] = ARMS
+    seeds: tuple[int, ...] = (7, 8, 9)
+    caller_items: int = 60
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
     retriever_base: str = "minilm"
     caller: CallerSettings = field(default_factory=lambda: get_base_profile(CallerOptions.base))

@@ -16,6 +16,8 @@ from typing import Any
 from warehouse.fleet import FleetSettings, FleetUnavailable, TaskLost
 
 _CONNECT_S = 10.0
+_TIMEOUT_S = 1800.0  # of a piece of work, with its wait for a worker
+_RETRIES = 2  # of a piece whose worker died
 _STARTING = Lock()  # of the one connection that a process has
 # Ray asks the kernel to end its daemons with the thread that started them: one that lives on.
 _STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray-start")
@@ -34,20 +36,20 @@ class RayFleet:
             name=f"toolmill.{fn.__name__}",
             num_cpus=limits.cpus,
             memory=limits.memory_mb * 2**20,
-            max_retries=limits.retries,
+            max_retries=_RETRIES,
             retry_exceptions=False,
         )
         result = task.remote(*args)
         try:
-            return ray.get(result, timeout=limits.timeout_s)
+            return ray.get(result, timeout=_TIMEOUT_S)
         except ray.exceptions.GetTimeoutError:
             ray.cancel(result, force=True)
-            why = f"no result within {limits.timeout_s:g} s, the wait for a worker included"
+            why = f"no result within {_TIMEOUT_S:g} s, the wait for a worker included"
             raise TaskLost(why) from None
         except ray.exceptions.RayTaskError as error:
             raise (error.cause if isinstance(error.cause, Exception) else error) from None
         except ray.exceptions.RayError as error:
-            tries = limits.retries + 1
+            tries = _RETRIES + 1
             why = f"its worker ended before it did, {tries} of {tries} times"
             raise TaskLost(f"{why} ({type(error).__name__})") from None
 

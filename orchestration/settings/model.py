@@ -72,9 +72,6 @@ class AlertsSection(BaseModel):
     webhook: SecretStr | None = Field(
         default=None, description='a URL that takes {"text": …}, as of Slack; it is a secret'
     )
-    silent_hours: float = Field(
-        default=26.0, gt=0, description="without a nightly run, after which one is told of"
-    )
 
     @field_validator("webhook")
     @classmethod

@@ -21,6 +21,8 @@ from training.settings import RetrainPolicy
 # The upper end of what the demo's first training brought, +.029 [-.025, .086], n = 207.
 UNMEASURED_GAIN = 0.086
 _HOUR, _DAY = 3600.0, 86_400.0
+_MIN_ROWS = 20  # training pairs; fewer train nothing
+_MAX_ATTEMPTS = 3  # of training on one set in `retry_days`
 _FIGURE = ("value", "low", "high")
 
 
@@ -111,11 +113,11 @@ def decide_before_drift(
     now = time.time() if now is None else now
     if home.training_set is None:
         return SkipDecision(["no training set yet"])
-    if home.train_rows < policy.min_rows:
-        return SkipDecision([f"{home.train_rows} training pairs, {policy.min_rows} needed"])
+    if home.train_rows < _MIN_ROWS:
+        return SkipDecision([f"{home.train_rows} training pairs, {_MIN_ROWS} needed"])
     if home.training_set == evidence.trained_on and not evidence.changed_settings:
         return SkipDecision(["the current training set was trained on already"])
-    if home.failed_attempts >= policy.max_attempts:
+    if home.failed_attempts >= _MAX_ATTEMPTS:
         return SkipDecision(
             [
                 f"training on this set failed {home.failed_attempts} times in"

@@ -208,9 +208,7 @@ class LLM:
         return paid
 
     def _goes_by_batch(self, role: Role, follow_up: bool) -> bool:
-        if not (self._by_batch and role.batch) or role.model == OFFLINE:
-            return False
-        return not follow_up or role.batch_follow_ups == "batch"
+        return self._by_batch and role.batch and role.model != OFFLINE and not follow_up
 
     def _open_outbox(self, stage: str) -> RequestOutbox:
         if self._outbox is None:

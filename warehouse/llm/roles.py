@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import Annotated, Any, Generic, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
@@ -52,10 +52,6 @@ class RoleSettings:
     batch_price: Annotated[
         float, Field(ge=0, le=1, description="of a batched request, as a share of usd_in, usd_out")
     ] = 0.5
-    batch_follow_ups: Annotated[
-        Literal["direct", "batch"],
-        Field(description="how a cut off, malformed or refused answer is asked for again"),
-    ] = "direct"
 
     @model_validator(mode="after")
     def batches_by_openai(self) -> Self:

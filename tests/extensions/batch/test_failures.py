@@ -120,16 +120,6 @@ def test_a_row_that_a_batch_refused_is_asked_for_directly(stage: Stage) -> None:
     assert len(stage.server.direct) == 4
 
 
-def test_with_follow_ups_by_batch_a_refused_row_ends_after_its_attempts(stage: Stage) -> None:
-    stage.server.script = lambda body, number: Say("content policy", status=400)
-    settings = {"batch_follow_ups": "batch", "attempts": 2}
-    for _ in range(2):
-        assert stage.run(**settings) == dict.fromkeys(WORDS, PENDING)
-        stage.end()
-    assert stage.run(**settings) == dict.fromkeys(WORDS, "bad_request")
-    assert (len(stage.server.batches), len(stage.server.direct)) == (2, 0)
-
-
 def test_what_passes_goes_with_the_next_batch(stage: Stage) -> None:
     stage.server.script = lambda body, number: (
         Say("slow down", status=429) if number < 3 else echo(body, number)

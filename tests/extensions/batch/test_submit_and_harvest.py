@@ -113,28 +113,18 @@ def test_a_client_that_does_not_batch_answers_while_its_caller_waits(tmp_path: P
     assert not server.batches
 
 
-@pytest.mark.parametrize("way", ["direct", "batch"])
-def test_a_cut_off_answer_is_asked_for_again_by_the_way_that_is_set(
-    tmp_path: Path, way: str
-) -> None:
+def test_a_cut_off_answer_is_asked_for_again_directly(tmp_path: Path) -> None:
     def cut_short(body: dict[str, Any], number: int) -> Say:
         return echo(body, number) if body["max_tokens"] > 50 else Say('{"wo', finish="length")
 
     ledger = open_ledger(tmp_path)
     with batch_endpoint(cut_short) as server:
-        role = make_role(server.url, max_tokens=50, batch_follow_ups=way)
+        role = make_role(server.url, max_tokens=50)
         run_stage(ledger, role, WORDS[:2])
         server.end()
         harvest_all(ledger, role)
         found, _ = run_stage(ledger, role, WORDS[:2])
-        if way == "direct":
-            assert (len(server.direct), len(server.batches)) == (2, 1)
-        else:
-            assert set(found.values()) == {PENDING}
-            server.end()
-            harvest_all(ledger, role)
-            found, _ = run_stage(ledger, role, WORDS[:2])
-            assert (len(server.direct), len(server.batches)) == (0, 2)
+    assert (len(server.direct), len(server.batches)) == (2, 1)
     assert found == {"heron": "heron", "crane": "crane"}
     assert all(count == 1 for count in server.answered.values())
 

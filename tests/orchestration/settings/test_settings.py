@@ -367,7 +367,7 @@ def test_policies_carry_what_was_set(monkeypatch) -> None:
     monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__RANK", "8")
     monkeypatch.setenv("TOOLMILL_TRAINING__EVALUATION__ITEMS", "4")
     monkeypatch.setenv("TOOLMILL_TRAINING__RELEASES__KEEP", "2")
-    monkeypatch.setenv("TOOLMILL_TRAINING__ABLATIONS__SEEDS", "[3]")
+    monkeypatch.setenv("TOOLMILL_TRAINING__ABLATIONS__ROLES", '["caller"]')
     monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__MIN_SHARE", "0.5")
     settings = load_settings()
     sandbox = make_deploy_policy(settings).sandbox
@@ -381,7 +381,7 @@ def test_policies_carry_what_was_set(monkeypatch) -> None:
     trainer = make_trainer(settings)
     assert trainer.split == SetPolicy(seen_tools=0.2)
     assert (trainer.caller.rank, trainer.caller_test.per_split, trainer.releases.keep) == (8, 4, 2)
-    assert choose_ablation_settings(trainer).seeds == (3,)
+    assert choose_ablation_settings(trainer).roles == ("caller",)
     assert choose_ablation_settings(trainer).caller == trainer.caller
     assert trainer.drift.min_share == 0.5
 

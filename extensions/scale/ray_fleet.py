@@ -1,7 +1,4 @@
-"""Pieces of work as tasks of a Ray cluster (Ray 2, https://docs.ray.io/en/latest/ray-core/tasks.html).
-
-Ray places a task where its processors and memory are free, and runs it again where its worker died.
-"""
+"""Pieces of work as tasks of a Ray cluster (Ray 2, https://docs.ray.io/en/latest/ray-core/tasks.html)."""
 
 import os
 import pickle
@@ -49,8 +46,7 @@ class RayFleet:
         except ray.exceptions.RayTaskError as error:
             raise (error.cause if isinstance(error.cause, Exception) else error) from None
         except ray.exceptions.RayError as error:
-            tries = _RETRIES + 1
-            why = f"its worker ended before it did, {tries} of {tries} times"
+            why = f"its worker ended before it did, {_RETRIES + 1} of {_RETRIES + 1} times"
             raise TaskLost(f"{why} ({type(error).__name__})") from None
 
     def _connect(self) -> Any:

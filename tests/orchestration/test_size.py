@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_961, 51),
+    "warehouse": (7_951, 51),
     "assets/marketplaces": (6_005, 37),
     "assets/servers": (11_075, 49),
     "assets/contracts": (7_824, 33),
@@ -20,20 +20,20 @@ BUDGET = {
     "assets/vectors": (3_944, 21),
     "assets/synthesis": (10_861, 55),
     "assets/outcomes": (7_018, 40),
-    "training": (13_304, 84),
+    "training": (13_302, 84),
     "serving": (8_508, 41),
-    "orchestration": (6_432, 39),
+    "orchestration": (6_429, 39),
     "demo": (2_690, 24),
-    "extensions/batch": (1_127, 6),
-    "extensions/bench": (3_803, 16),
+    "extensions/batch": (1_124, 6),
+    "extensions/bench": (3_795, 16),
     "extensions/contract_ci": (518, 5),
     "extensions/proxy": (3_595, 14),
     "extensions/publishing": (1_423, 8),
     "extensions/recommender": (4_015, 19),
-    "extensions/scale": (897, 6),
+    "extensions/scale": (895, 6),
     "extensions/sidecar": (2_382, 13),
     "extensions/upkeep": (1_864, 10),
-    "tests": (80_912, 592),
+    "tests": (80_887, 592),
     "benchmarks": (6_149, 42),
 }
 

@@ -106,7 +106,7 @@ def keep_execution(
 
 
 # Of what is sent, kept and how it is judged: another one is another effect.
-EXECUTION_VERSION = 4
+EXECUTION_VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,9 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class WatchedCall:
-    """A call that was made, and the facts of the world before and after it."""
+    """A call that was made, and the facts of the world after it."""
 
     execution: CallExecution
-    before: Mapping[str, Any]
     after: Mapping[str, Any]
 
 
@@ -190,7 +189,7 @@ async def watch_call(
     if repeat and start == end and execution.outcome == USEFUL:
         again = digest_answer(await _send(caller, call, timeout_s, owner))
         execution = replace(execution, repeated=again)
-    return WatchedCall(execution, before, after)
+    return WatchedCall(execution, after)
 
 
 async def _send(caller: "ToolCaller", call: ToolCall, timeout_s: float, owner: str) -> CallResult:

@@ -15,8 +15,8 @@ from assets.outcomes.execution import EXECUTION_VERSION
 from assets.outcomes.outcome import CANNED, USEFUL, find_canned
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.run import ExecutionJob, ExecutionRun, JobResult
-from assets.outcomes.select import WantedCall, list_launchable, select_calls
-from assets.outcomes.table import EXECUTIONS, PASSING, PROVED, UNPROVED
+from assets.outcomes.select import list_launchable, select_calls
+from assets.outcomes.table import EXECUTIONS, PASSING
 from assets.outcomes.worlds.spec import WorldSpec
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
@@ -68,23 +68,10 @@ def make_execution_row(job: ExecutionJob, done: JobResult) -> dict[str, Any]:
         "breaks_hint": call.only_reads and execution.changes_state,
         "withheld": json.dumps(execution.withheld),
         "findings": json.dumps(execution.findings),
-        "proof": done.proofs[0].verdict if done.proofs else None,
-        "proof_why": redact(done.proofs[0].why) if done.proofs else None,
-        "proofs": json.dumps(_map_proofs(selected, done), sort_keys=True),
+        "proof": done.proof.verdict if done.proof else None,
+        "proof_why": redact(done.proof.why) if done.proof else None,
         "result_blob": done.blob,
     }
-
-
-def _map_proofs(selected: WantedCall, done: JobResult) -> dict[str, str]:
-    """Pair -> what the call proves of it, by its own request. One of several calls proves none."""
-    verdicts = {one: proof.verdict for one, proof in zip(selected.asked, done.proofs, strict=False)}
-    proofs = {
-        pair: verdicts[request]
-        for pair, request in zip(selected.pairs, selected.requests, strict=False)
-        if request in verdicts
-    }
-    weak = [pair for pair in selected.several if proofs.get(pair) == PROVED]
-    return proofs | dict.fromkeys(weak, UNPROVED)
 
 
 def mark_canned(rows: Iterable[Mapping[str, Any]]) -> list[Record]:
@@ -245,6 +232,6 @@ def _digest_plan(job: ExecutionJob, executor: ExecutionSetup) -> str:
             digest_conditions(call.server_id, executor.policy),
             job.world_digest,
             settings.prove,
-            [sorted(job.wanted.pairs), job.wanted.asked, sorted(job.wanted.several)],
+            sorted(job.wanted.pairs),
         ]
     )

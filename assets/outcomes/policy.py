@@ -41,7 +41,7 @@ class ExecutionPolicy:
     timeout_s: float = Field(default=5.0, gt=0, le=300, description="seconds to wait for an answer")
     seed: int = Field(default=7, ge=0, description="seed of the worlds")
     prove: bool = Field(
-        default=True, description="repeat calls that change a world with other arguments"
+        default=True, description="try wrong calls of a world's tasks, which its check must catch"
     )
 
 

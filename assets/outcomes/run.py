@@ -17,7 +17,7 @@ from assets.outcomes.execution import (
 )
 from assets.outcomes.outcome import REFUSED, TIMEOUT
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.proof import CallEffect, CallProof, Facts, find_task, prove_call, prove_task
+from assets.outcomes.proof import CallProof, Facts, find_task, judge_call, prove_task
 from assets.outcomes.select import LaunchableServer, WantedCall
 from assets.outcomes.table import UNPROVED
 from assets.outcomes.worlds.spec import WorldSpec
@@ -64,11 +64,11 @@ class ExecutionJob:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a job came to: what is kept of the call and where, or why nobody could make it. proofs:
-    by each of `WantedCall.asked`."""
+    """What a job came to: what is kept of the call and where, or why nobody could make it. proof:
+    None where none was tried."""
 
     execution: CallExecution | None = None
-    proofs: tuple[CallProof, ...] = ()
+    proof: CallProof | None = None
     blob: str | None = None
     problem: str | None = None
 
@@ -163,10 +163,10 @@ class ExecutionRun:
         watched = await self._watch(job, place, before=before, repeat=job.wanted.task is None)
         done = watched.execution
         await self._settle(job, done, place)
-        proofs: list[CallProof] = []
+        proof = None
         if self.settings.prove and not job.server.moving and job.wanted.twin_of is None:
-            proofs = await self._prove(job, CallEffect(done, before, watched.after), place)
-        receipt = {"execution": done.dump(), "proofs": list(map(vars, proofs))}
+            proof = await self._prove(job, watched, place)
+        receipt = {"execution": done.dump(), "proof": proof and vars(proof)}
         return Receipt(json.dumps(receipt, sort_keys=True).encode())
 
     async def _watch(
@@ -199,34 +199,25 @@ class ExecutionRun:
             await place.put_back(fresh=True)
 
     async def _prove(
-        self, job: ExecutionJob, effect: CallEffect, place: ServerInWorld
-    ) -> list[CallProof]:
-        """What the call proves by each request of its pairs. Other arguments are tried once,
-        whichever requests state them."""
-        tried: dict[str, tuple[CallExecution, Facts]] = {}
-
-        async def run_perturbed(arguments: Facts) -> tuple[CallExecution, Facts]:
-            if (result := tried.get(digest(arguments))) is not None:
-                return result
-            other = replace(job.wanted.call, arguments=arguments)
-            other_job = replace(job, wanted=replace(job.wanted, call=other))
-            watched = await self._watch(other_job, place)
-            await self._settle(other_job, watched.execution, place)
-            tried[digest(arguments)] = watched.execution, watched.after
-            return tried[digest(arguments)]
-
-        if effect.execution.outcome == REFUSED:
-            return []
-        call = job.wanted.call
+        self, job: ExecutionJob, watched: WatchedCall, place: ServerInWorld
+    ) -> CallProof | None:
+        if watched.execution.outcome == REFUSED:
+            return None
         if job.wanted.task is None:
-            return [
-                await prove_call(call, item, effect, run_perturbed) for item in job.wanted.asked
-            ]
+            return judge_call(watched.execution)
         task = find_task(place.world, job.wanted.task)
         if task is None:
-            return [CallProof(UNPROVED, f"world {job.world.name!r} holds its task no more")]
+            return CallProof(UNPROVED, f"world {job.world.name!r} holds its task no more")
+
+        async def run_perturbed(arguments: Facts) -> WatchedCall:
+            other = replace(job.wanted.call, arguments=arguments)
+            other_job = replace(job, wanted=replace(job.wanted, call=other))
+            result = await self._watch(other_job, place)
+            await self._settle(other_job, result.execution, place)
+            return result
+
         first = place.world.read_first_facts()
-        return [await prove_task(call, task, first, effect, run_perturbed)]
+        return await prove_task(job.wanted.call, task, first, watched, run_perturbed)
 
     def _key(self, job: ExecutionJob) -> str:
         return make_execution_key(job, self.policy, self.settings, self.run_date)
@@ -247,7 +238,7 @@ def make_execution_key(
             "contract": call.contract_digest,
             "arguments": dict(call.arguments),
             "world": job.world_digest,
-            "requests": job.wanted.asked if settings.prove else [],
+            "proves": settings.prove,
             "run_date": run_date if server.moving or job.again else None,
         }
     )
@@ -267,6 +258,6 @@ def _rank_job(job: ExecutionJob) -> tuple[bool, str, str]:
 def read_receipt(data: bytes) -> JobResult:
     """What is kept of a call."""
     stored = json.loads(data)
-    proofs = tuple(CallProof(**proof) for proof in stored["proofs"])
+    proof = CallProof(**stored["proof"]) if stored["proof"] else None
     execution = CallExecution.load(stored["execution"])
-    return JobResult(execution, proofs, sha256(data))
+    return JobResult(execution, proof, sha256(data))

@@ -35,22 +35,14 @@ class LaunchableServer:
 
 @dataclass
 class WantedCall:
-    """A call that is to have a row. pairs: the accepted pairs that it is of; requests: theirs, all
-    that their users say; several: those of them that make further calls. twin_of: the tool for
+    """A call that is to have a row. pairs: the accepted pairs that it is of. twin_of: the tool for
     which it was written, where this one looks like it. task: the task of a world that its pair is,
     carried out there."""
 
     call: ToolCall
     pairs: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-    several: list[str] = field(default_factory=list)
     twin_of: str | None = None
     task: TaskOrigin | None = None
-
-    @property
-    def asked(self) -> list[str]:
-        """Its requests, each once, in an order of their own."""
-        return sorted(set(self.requests))
 
     @property
     def arguments(self) -> str:
@@ -163,20 +155,6 @@ def _note_call(selected: dict[str, WantedCall], candidate: WantedCall, pair: Row
     if candidate.twin_of is None:
         entry.twin_of = None
         entry.pairs.append(pair["pair_id"])
-        entry.requests.append(_read_request(pair))
-        if len(read_goldens(pair)) > 1:
-            entry.several.append(pair["pair_id"])
-
-
-def _read_request(pair: Row) -> str:
-    """All that the user says: what was asked for may be answered in a later turn."""
-    messages = json.loads(pair.get("messages") or "[]")
-    spoken = [
-        message["content"]
-        for message in messages
-        if message["role"] == "user" and message.get("content")
-    ]
-    return "\n".join(map(str, spoken)) or str(pair["instruction"])
 
 
 def _choose(calls: Iterable[WantedCall], policy: ExecutionPolicy) -> Sequence[WantedCall]:

@@ -53,12 +53,8 @@ EXECUTIONS = TableSpec(
         ),
         "withheld": (pl.String, "Rules that withhold the answer, as a JSON list"),
         "findings": (pl.String, 'Findings, as a JSON list of "severity rule"'),
-        "proof": (
-            pl.String,
-            "Proof for its first request: proved, refuted, unproved; null if not tried",
-        ),
+        "proof": (pl.String, "Proof of its pairs: proved, refuted, unproved; null if not tried"),
         "proof_why": (pl.String, "Reason for the proof, in one line"),
-        "proofs": (pl.String, "Proof for each pair: JSON object of pair id to result"),
         "result_blob": (pl.String, "Stored part of the answer"),
         "seconds": (pl.Float64, "Duration of the call, in seconds"),
         "executed_at": (pl.Float64, "Time in epoch seconds"),
@@ -121,19 +117,15 @@ def group_by_pair(rows: Iterable[Row]) -> dict[str, PairEvidence]:
     """Pair -> what executions of its own calls say of it; none whose calls were not sent."""
 
     rows_by_pair: dict[str, list[Row]] = {}
-    proofs: dict[str, set[str | None]] = {}
     for row in rows:
         if row["twin_of"] is None and has_run(row):
-            proved = json.loads(row["proofs"] or "{}")
             for pair in json.loads(row["pair_ids"]):
                 rows_by_pair.setdefault(pair, []).append(row)
-                proofs.setdefault(pair, set()).add(proved.get(pair))
-    return {
-        pair: _summarise_pair(pair_rows, proofs[pair]) for pair, pair_rows in rows_by_pair.items()
-    }
+    return {pair: _summarise_pair(pair_rows) for pair, pair_rows in rows_by_pair.items()}
 
 
-def _summarise_pair(rows: list[Row], proofs: set[str | None]) -> PairEvidence:
+def _summarise_pair(rows: list[Row]) -> PairEvidence:
+    proofs = {row["proof"] for row in rows}
     proof = next((item for item in (REFUTED, UNPROVED, PROVED) if item in proofs), None)
     if proof == PROVED and None in proofs:
         proof = UNPROVED  # a call of it was not tried

@@ -54,11 +54,10 @@ class Executing:
         server: LaunchableServer,
         contract: Mapping[str, Any],
         arguments: Mapping[str, Any],
-        *requests: str,
     ) -> ExecutionJob:
         digest = contract_digest(contract)
         call = ToolCall(server.server_id, contract["name"], contract, digest, arguments)
-        wanted_call = WantedCall(call, [f"p1:{n}" for n, _ in enumerate(requests)], list(requests))
+        wanted_call = WantedCall(call)
         seed = self.settings.seed
         return ExecutionJob(
             wanted_call.identify(PLAIN.name, seed), wanted_call, server, PLAIN, seed

@@ -150,9 +150,9 @@ def test_accepted_calls_are_executed_and_a_second_run_does_nothing(market):
     output = market.run()
     rows = market.read_rows()
     note, look = rows["write_note"], rows["find_note"]
-    assert (note["outcome"], note["proof"], note["world"]) == ("useful", "proved", "plain-folder")
+    assert (note["outcome"], note["proof"], note["world"]) == ("useful", "unproved", "plain-folder")
     assert (look["outcome"], look["blame"], look["proof"]) == ("tool_error", "caller", "refuted")
-    assert (output["executed"], output["proved"], output["new"]) == (2, 1, 2)
+    assert (output["executed"], output["proved"], output["new"]) == (2, 0, 2)
     assert "| write_note | 1 | 1.00" in output["shares"]
     tried = group_by_pair(rows.values())
     assert (tried["p1:write_note-budget"].useful, tried["p1:find_note-budget"].invalid) == (
@@ -197,7 +197,7 @@ def test_a_task_of_a_world_is_executed_there_and_proved_by_its_own_check(market,
     assert result == {
         '["p1:task"]': ("notes", 3, "proved"),
         '["p1:wrong"]': ("notes", 3, "refuted"),
-        '["p1:write_note-budget"]': ("notes", 7, "proved"),
+        '["p1:write_note-budget"]': ("notes", 7, "unproved"),
     }
     assert (output["executed"], market.run()["unchanged"]) == (3, 3)
 

@@ -57,23 +57,6 @@ def test_pairs_of_one_call_are_one_execution():
     assert result.pairs == ["p1:npm:aa", "p1:other"]
 
 
-def test_a_request_is_all_that_its_user_says():
-    spoken = [("user", "look for it"), ("assistant", "For what?"), ("user", "For moss")]
-    messages = json.dumps([{"role": role, "content": text} for role, text in spoken])
-    request = {**pair(LOOK, "moss"), "messages": messages}
-    [result] = select_calls([request], [clear_row(LOOK)], servers("npm:a"), ExecutionPolicy())
-    assert result.requests == ["look for it\nFor moss"]
-
-
-def test_pairs_that_make_further_calls_are_told_apart():
-    item, both = pair(LOOK, "a"), {**pair(LOOK, "b"), "pair_id": "p1:both"}
-    both["calls"] = json.dumps([*json.loads(both["calls"]), *json.loads(item["calls"])])
-    policy = ExecutionPolicy(per_tool=2)
-    calls = select_calls([item, both], [clear_row(LOOK)], servers("npm:a"), policy)
-    output = {call.call.arguments["q"]: (call.pairs, call.several) for call in calls}
-    assert output == {"a": (["p1:npm:aa", "p1:both"], ["p1:both"]), "b": (["p1:both"], ["p1:both"])}
-
-
 def test_a_call_of_an_older_contract_or_of_a_server_that_does_not_run_is_left_out():
     older = {**LOOK, "description": "older"}
     assert chosen([pair(older, "a")], [clear_row(LOOK)]) == []

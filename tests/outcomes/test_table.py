@@ -22,8 +22,7 @@ Row = dict[str, Any]
 
 def row(pair: str, outcome: str = "useful", proof: str | None = None, **facts: Any) -> Row:
     empty = dict.fromkeys(EXECUTIONS.columns)
-    proofs = json.dumps({pair: proof} if proof else {})
-    names = {"pair_ids": json.dumps([pair]), "proofs": proofs}
+    names = {"pair_ids": json.dumps([pair])}
     return {**empty, **names, "outcome": outcome, "proof": proof, **facts}
 
 
@@ -58,12 +57,6 @@ def test_what_kept_a_call_from_being_sent_in_passing_is_no_execution() -> None:
         passing = row("a", "timeout", status="failed", blame="server", error_kind=kind)
         assert group_by_pair([passing]) == {}
     assert tried(row("a", "timeout", blame="tool", error_kind="timeout_call")).invalid
-
-
-def test_each_pair_is_proved_by_its_own_request() -> None:
-    both = json.dumps(["a", "b"])
-    result = group_by_pair([row("a", proof="proved", pair_ids=both)])
-    assert (result["a"].proof, result["b"].proof) == ("proved", None)
 
 
 def test_a_call_of_two_marketplaces_counts_for_the_pairs_of_both(tmp_path) -> None:

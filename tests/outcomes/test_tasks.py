@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import contract_digest
-from assets.outcomes.execution import CallExecution, ToolCall
-from assets.outcomes.proof import CallEffect, WorldTasks, find_task, prove_task
+from assets.outcomes.execution import CallExecution, ToolCall, WatchedCall
+from assets.outcomes.proof import WorldTasks, find_task, prove_task
 from assets.outcomes.worlds.session import open_world
 from assets.outcomes.worlds.spec import load_world
 from assets.servers.recipes.placeholders import DATA
@@ -93,12 +93,12 @@ async def prove(opened, name: str, after: dict[str, Any], text: str, *, deaf: bo
 
     async def run_perturbed(arguments):
         if deaf:
-            return make_execution(text), expected
-        return make_execution("other"), {**first, str(arguments): "made"}
+            return WatchedCall(make_execution(text), expected)
+        return WatchedCall(make_execution("other"), {**first, str(arguments): "made"})
 
     output = " ".join([text, *task.answer]) if text == "it says" else text
-    effect = CallEffect(make_execution(output), first, expected)
-    return await prove_task(call, result, first, effect, run_perturbed)
+    watched = WatchedCall(make_execution(output), expected)
+    return await prove_task(call, result, first, watched, run_perturbed)
 
 
 async def test_a_call_that_ends_as_asked_where_no_wrong_one_does_is_proved(opened):

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from assets.contracts.repair.problems import find_problems
 from assets.outcomes.worlds.changes import ChangeImpossible, Facts, apply_changes
 from assets.outcomes.worlds.spec import TaskTemplate, WorldSpec
 from assets.outcomes.worlds.template import NothingToDraw, draw_values, fill_template
@@ -112,10 +111,6 @@ def _make_task(
 
 
 Leaf = tuple[Any, ...]  # where a value stands in arguments: keys of objects, places in lists
-_SHIFT = str.maketrans(
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
-    "nopqrstuvwxyzabcdefghijklmNOPQRSTUVWXYZABCDEFGHIJKLM1234567890",
-)
 
 
 def perturb_task(
@@ -134,25 +129,6 @@ def perturb_task(
             calls[place] = TaskCall(call.tool, arguments)
             variants.append(calls)
     return variants
-
-
-def perturb_argument(
-    contract: Mapping[str, Any], arguments: Mapping[str, Any], name: str
-) -> dict[str, Any] | None:
-    """The arguments with another value of one of them that the contract takes; None where it takes
-    no other."""
-    for value in _list_others(arguments[name], read_schema(contract, name)):
-        other = {**arguments, name: value}
-        if value != arguments[name] and not find_problems(contract, other):
-            return other
-    return None
-
-
-def has_choice(contract: Mapping[str, Any], name: str) -> bool:
-    """Whether the contract takes more than one value of an argument."""
-    schema = read_schema(contract, name)
-    choices = schema.get("enum")
-    return "const" not in schema and not (isinstance(choices, list) and len(choices) < 2)
 
 
 def walk_leaves(value: Any, path: Leaf = ()) -> Iterator[tuple[Leaf, Any]]:
@@ -199,36 +175,3 @@ def replace_leaf(arguments: Mapping[str, Any], path: Leaf, value: Any) -> dict[s
         parent = parent[part]
     parent[path[-1]] = value
     return changed
-
-
-def _list_others(value: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
-    choices = schema.get("enum")
-    if isinstance(choices, list):
-        yield from choices
-    elif isinstance(value, bool):
-        yield not value
-    elif isinstance(value, int):
-        yield from (value + 1, value - 1, value * 2)
-    elif isinstance(value, float):
-        yield from (value + 0.5, value * 2)
-    elif isinstance(value, str):
-        folder, slash, last = value.rpartition("/")
-        stem, dot, ending = last.rpartition(".")
-        if dot and stem and len(ending) <= 5:
-            yield f"{folder}{slash}{stem.translate(_SHIFT)}{dot}{ending}"
-        yield f"{folder}{slash}{last.translate(_SHIFT)}"
-        yield f"{value}2"
-    elif isinstance(value, list) and value:
-        items = schema.get("items")
-        inner = items if isinstance(items, Mapping) else {}
-        yield from ([other, *value[1:]] for other in _list_others(value[0], inner))
-    elif isinstance(value, Mapping):
-        for key, member in value.items():
-            yield from ({**value, key: other} for other in _list_others(member, {}))
-
-
-def read_schema(contract: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """What a contract says of one argument; {} where it says nothing."""
-    properties = (contract.get("inputSchema") or {}).get("properties")
-    schema = properties.get(name) if isinstance(properties, Mapping) else None
-    return schema if isinstance(schema, Mapping) else {}

@@ -8,7 +8,6 @@ from assets.outcomes.worlds import spec
 from assets.outcomes.worlds.catalogue import SHIPPED, find_world, list_worlds
 from assets.outcomes.worlds.changes import ChangeImpossible, apply_changes
 from assets.outcomes.worlds.spec import load_world
-from assets.outcomes.worlds.task import has_choice, perturb_argument
 from assets.outcomes.worlds.tree import WorldFileError
 from tests.outcomes.worlds.files import SMALL, write_world
 
@@ -200,26 +199,3 @@ def test_a_folder_moves_and_goes_with_all_that_is_in_it():
 def test_a_change_that_is_impossible_or_none_is_refused(change):
     with pytest.raises(ChangeImpossible):
         apply_changes(FACTS, [change])
-
-
-@pytest.mark.parametrize(
-    ("value", "schema", "other"),
-    [
-        ("notes/budget.txt", {"type": "string"}, "notes/ohqtrg.txt"),
-        ("2026-01-02", {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}, "3137-12-13"),
-        ("plain", {"enum": ["plain", "loud"]}, "loud"),
-        (3, {"type": "integer", "maximum": 3}, 2),
-        (True, {"type": "boolean"}, False),
-        (["abc"], {"type": "array", "items": {"type": "string"}}, ["nop"]),
-        ({"a": 1}, {"type": "object"}, {"a": 2}),
-        ("only", {"enum": ["only"]}, None),
-    ],
-)
-def test_an_argument_is_changed_to_another_that_its_contract_takes(value, schema, other):
-    contract = {
-        "name": "do",
-        "inputSchema": {"type": "object", "properties": {"v": schema, "w": {}}},
-    }
-    result = perturb_argument(contract, {"v": value, "w": 1}, "v")
-    assert result == (None if other is None else {"v": other, "w": 1})
-    assert has_choice(contract, "v") is (schema != {"enum": ["only"]})

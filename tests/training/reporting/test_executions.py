@@ -13,8 +13,7 @@ from warehouse.store import Warehouse
 
 def executed(n: int, **facts: Any) -> dict[str, Any]:
     named = {"execution_id": f"e1:{n}", "pair_ids": json.dumps([f"p1:{n}"]), "outcome": "useful"}
-    proofs = json.dumps({f"p1:{n}": facts["proof"]} if "proof" in facts else {})
-    return {**dict.fromkeys(EXECUTIONS.columns), **named, "proofs": proofs, **facts}
+    return {**dict.fromkeys(EXECUTIONS.columns), **named, **facts}
 
 
 def ranked(n: int, rank: int) -> dict[str, Any]:

@@ -18,8 +18,8 @@ BUDGET = {
     "assets/contracts": (7_824, 33),
     "assets/catalogue": (790, 5),
     "assets/vectors": (3_944, 21),
-    "assets/synthesis": (10_861, 55),
-    "assets/outcomes": (7_018, 40),
+    "assets/synthesis": (10_774, 54),
+    "assets/outcomes": (6_663, 40),
     "training": (13_302, 84),
     "serving": (8_508, 41),
     "orchestration": (6_429, 39),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_382, 13),
     "extensions/upkeep": (1_864, 10),
-    "tests": (80_887, 592),
+    "tests": (80_457, 591),
     "benchmarks": (6_149, 42),
 }
 

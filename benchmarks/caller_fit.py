@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.tool_id import ToolId
-from assets.contracts.validate import validate_call
-from assets.synthesis.offline.requests import STYLES, make_request
 from benchmarks.shared_data import read_corpus
 from training.caller.packing import TrainingLesson
 from training.caller.settings import PROFILES
@@ -38,10 +36,7 @@ from training.sets.split import TEST, split_of
 from warehouse.storage.digest import digest
 from warehouse.storage.files import hash_file
 
-SETTINGS = replace(PROFILES[SMOLLM2], epochs=1, accumulate=2, threads=1)
-CORPUS_PASSES = 2  # the corpus twice, what the offline writer wrote once
-WRITTEN = 1600  # requests of the offline writer, each for another tool
-MOST_TOKENS = 600  # of a lesson that the offline writer wrote
+SETTINGS = replace(PROFILES[SMOLLM2], epochs=2, accumulate=2, threads=1)
 WORD = re.compile(r"[^\W_]+")
 CONFIG = "adapter_config.json"
 TRAINED = ("steps", "tokens", "tokens_per_s", "seconds", "peak_mb", "loss_first", "loss_last")
@@ -168,36 +163,6 @@ def make_corpus_lessons(
     return [lesson for lesson in lessons if len(lesson.ids) <= SETTINGS.context]
 
 
-def make_written_lessons(folder: Path, tokenizer: Any, seed: int) -> list[TrainingLesson]:
-    """Requests of the offline writer for tools with a schema of servers outside the test split,
-    each with its tool alone; in one of six the tool is another server's, and none is called."""
-    rng = random.Random(seed)
-    lines = (folder / "smithery" / "servers.jsonl").read_text(encoding="utf-8").splitlines()
-    tools = [
-        (server["qualified_name"], tool)
-        for server in map(json.loads, lines)
-        if not is_test_server(server["qualified_name"])
-        for tool in server["tools"]
-        if tool.get("inputSchema")
-    ]
-    rng.shuffle(tools)
-    lessons: list[TrainingLesson] = []
-    written = 0
-    for server, tool in tools:
-        draft = make_request(tool, rng.choice(STYLES), rng)
-        if written == WRITTEN or validate_call(tool, draft["values"]):
-            continue
-        written += 1
-        shown, calls = tool, [{"name": tool["name"], "arguments": draft["values"]}]
-        if rng.random() < 1 / 6:
-            others = [other for name, other in rng.sample(tools, 40) if name != server]
-            shown, calls = rank_by_words(draft["instruction"], others)[0], []
-        schemas = [render_tool_schema(shown)]
-        turn = render_conversation(tokenizer, schemas, draft["instruction"], calls)
-        lessons += make_row_lessons(tokenizer, [turn])
-    return [lesson for lesson in lessons if len(lesson.ids) <= MOST_TOKENS]
-
-
 def make_home_lessons(home: Path, tokenizer: Any) -> list[TrainingLesson]:
     """Rows of the tasks that the corpus has none of, and as many single calls, of the training
     split of a home."""
@@ -223,13 +188,8 @@ def fit(data: Path, home: Path | None, work: Path) -> dict[str, Any]:
     key = digest([[each.instruction, each.contract, each.arguments] for each in requests])
 
     def write(tokenizer: Any) -> tuple[list[TrainingLesson], dict[str, Any]]:
-        lessons = [
-            lesson
-            for at in range(CORPUS_PASSES)
-            for lesson in make_corpus_lessons(requests, tokenizer, SETTINGS.seed + at)
-        ]
+        lessons = make_corpus_lessons(requests, tokenizer, SETTINGS.seed)
         counts = {"requests": len(requests), "corpus_lessons": len(lessons)}
-        lessons += make_written_lessons(data, tokenizer, SETTINGS.seed)
         if home:
             lessons += make_home_lessons(home, tokenizer)
         tokens = sum(len(lesson.ids) for lesson in lessons)

@@ -100,11 +100,13 @@ def check_permissions(home: InspectedHome) -> CheckOutcome:
             mode = f"{stat.S_IMODE(owner.st_mode):o}"
             problem = f"cannot be written (owner {owner.st_uid}, mode {mode})"
             findings.append(CheckFinding(str(folder), problem, f"chown -R or chmod u+rwX {folder}"))
-    salt = home.state / "salt"
-    if salt.is_file() and (mode := stat.S_IMODE(salt.stat().st_mode)) & 0o077:
-        problem = f"others may read it (mode {mode:o}), expected 600"
-        findings.append(CheckFinding(str(salt), problem, f"chmod 600 {salt}"))
-    return CheckOutcome(len(folders) + 1, findings)
+    secrets = [home.state / "salt", *(home.state / "oauth").glob("*.json")]
+    for path in filter(Path.is_file, secrets):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
+            problem = f"others may read it (mode {mode:o}), expected 600"
+            findings.append(CheckFinding(str(path), problem, f"chmod 600 {path}"))
+    return CheckOutcome(len(folders) + len(secrets), findings)
 
 
 @declare_check("pointers", "each table's pointer names a whole version, true to its name")

@@ -1,10 +1,12 @@
-"""Commands about single servers: `probe`, `trust` and `grant`."""
+"""Commands about single servers: `probe`, `trust`, `grant` and `login`."""
 
+import webbrowser
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -340,3 +342,79 @@ def describe_grant(server: str, grant: "ServerGrant", network: str) -> list[str]
 def _describe_folder(mount: "SandboxMount") -> str:
     can = "read, change and delete" if mount.writable else "read"
     return f"{can} every file below {mount.host}, which it sees as {mount.inside}"
+
+
+@app.command()
+def login(
+    url: Annotated[str, typer.Argument(help="of the remote MCP server")],
+    client_id: Annotated[
+        str | None, typer.Option(help="of a client you registered; default: register one")
+    ] = None,
+    client_secret_from: Annotated[
+        str | None, typer.Option(help="where its secret is: env:NAME or file:PATH")
+    ] = None,
+    issuer: Annotated[
+        str | None, typer.Option(help="the only authorization server that client may be shown to")
+    ] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="what to ask for; default: what the server names")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="of the callback on loopback; 0: any")
+    ] = 0,
+    timeout: Annotated[float, typer.Option(min=1, help="seconds to wait for you")] = 300.0,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="only print the address")
+    ] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="forget the login; the server is not told")
+    ] = False,
+) -> None:
+    """Log in to a remote server that asks for OAuth, or forget that login.
+
+    Nightly probes renew it by themselves."""
+    from assets.servers.oauth_login import TokenStore, log_in
+    from assets.servers.secrets import OAuthChoice
+
+    def show(address: str) -> None:
+        print_line("open in a browser to log in:", err=True)
+        print_line(address, err=True)
+        if not no_browser:
+            webbrowser.open(address)
+
+    server_id, state = _parse_server_id(url), load_settings().state_path()
+    if forget:
+        forgotten = TokenStore(state, server_id).forget()
+        print_json({"server_id": server_id, "forgotten": forgotten})
+        return
+    choice = OAuthChoice(
+        client_id=client_id, client_secret=client_secret_from, scope=scope, issuer=issuer
+    )
+    if client_secret_from and not client_id:
+        fail("--client-secret-from needs --client-id", 2)
+    try:
+        report = log_in(
+            url, server_id, state, show=show, choice=choice, port=port, timeout_s=timeout
+        )
+    except OSError as error:
+        fail(f"port {port} or {state}: {error.strerror or error}", 1)
+    print_json(report)
+    if report["status"] != "ok":
+        raise typer.Exit(1)
+
+
+def _parse_server_id(url: str) -> str:
+    from assets.servers.recipes.recipe import normalise_address
+
+    try:
+        url_parts = urlsplit(url)
+        usable = (
+            url_parts.scheme in ("http", "https")
+            and bool(url_parts.hostname)
+            and url_parts.port != 0
+        )
+    except ValueError:
+        usable = False
+    if not usable:
+        fail(f"{url!r}: expected the http(s) address of a remote server", 2)
+    return f"remote:{normalise_address(url)}"

@@ -5,6 +5,7 @@ from secrets import token_bytes
 
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.oauth_login import OAuthAccounts
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.secrets import SecretSources
@@ -18,11 +19,14 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
     """How one server is run: in a run to list its tools, and when one of them is called."""
     limits = settings.sandbox
     sandbox = derive_policy(SandboxPolicy, limits, allow_loopback=settings.source == "demo")
+    secrets = collect_secrets(settings)
+    state = settings.state_path()
     return DeployPolicy(
         home=settings.home_path(),
         sandbox=sandbox,
         remote=_make_remote(settings),
-        secrets=collect_secrets(settings),
+        secrets=secrets,
+        accounts=OAuthAccounts(state, secrets),
         grants={name: make_grant(section) for name, section in settings.servers.items()},
         own=list_own_paths(settings),
         confirmed={name: section.confirmed for name, section in settings.servers.items()},

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 HEAVY = ("dagster", "polars", "pandas", "pyarrow", "lancedb", "torch", "great_expectations")
-LAUNCH = ("deploy.deploy", "calls.caller", "probe.remote_probe", "recipes.recipe")
+LAUNCH = ("deploy.deploy", "calls.caller", "probe.remote_probe", "recipes.recipe", "oauth_login")
 
 
 def heavy_after(*modules: str) -> list[str]:

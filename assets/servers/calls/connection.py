@@ -210,14 +210,18 @@ async def dial_remote(
     kind: Transport,
     listener: MessageFilter,
 ) -> AsyncIterator[ServerConnection]:
-    """Reaches the recipe's address over one transport, with its user's headers."""
+    """Reaches the recipe's address over one transport, with its user's headers and account."""
     recipe, url = plan.recipe, str(plan.recipe.url)
     wall_s = limits.timeout_s + limits.launch_s
     remote = policy.remote or RemotePolicy()
     remote = replace(remote, wall_s=wall_s, message_mb=limits.message_mb)
     headers = {**dict(recipe.headers), **plan.given.headers}
+    try:
+        auth = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
+    except SecretError as error:
+        raise CallFailed("remote_auth", "", fix=str(error), sent=False) from None
     async with GuardedTransport(remote) as wire:
-        attempt = RemoteConversation(kind, url, wire, listener, headers=headers)
+        attempt = RemoteConversation(kind, url, wire, listener, headers=headers, auth=auth)
         line = _RemoteConnection(plan, headers=headers, wire=wire, attempt=attempt)
         try:
             async with attempt.open(policy.conversation.start_s) as (line.read, line.write):
@@ -250,7 +254,8 @@ class _RemoteConnection(ServerConnection):
         return heavy or self.attempt.client.requests > MAX_REQUESTS // 2
 
     def secrets(self) -> dict[str, str]:
-        return {**list_secrets(self.attempt.watch.url, self.headers), **super().secrets()}
+        url, tokens = self.attempt.watch.url, self.attempt.client.tokens
+        return {**list_secrets(url, self.headers, tokens), **super().secrets()}
 
     def refused(self) -> CallFailed | None:
         refusal = self.attempt.watch.refusal

@@ -197,6 +197,10 @@ class RecipeLauncher:
 
     def _run_remote(self) -> DeploymentResult:
         recipe, policy, url = self.recipe, self.policy, str(self.recipe.url)
+        try:
+            account = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
+        except SecretError as error:
+            return make_failed(ProbeFailure("remote_auth", str(error)))
 
         def ask(limits: ProbePolicy, _: bool) -> ProbeResult:
             return probe_remote(
@@ -205,6 +209,7 @@ class RecipeLauncher:
                 headers={**dict(recipe.headers), **self.given.headers},
                 limits=limits,
                 policy=policy.remote or RemotePolicy(),
+                auth=account,
             )
 
         return self._ask_twice(ask, recipe.placeholders)
@@ -369,6 +374,7 @@ def deploy_on(
     portable = replace(  # what concerns this recipe, and nobody's secrets
         policy,
         secrets=SecretSources({}, bytes(16)),
+        accounts=None,
         grants={name: policy.grants[name]} if name in policy.grants else {},
         confirmed={name: policy.confirmed[name]} if name in policy.confirmed else {},
         listed=(),

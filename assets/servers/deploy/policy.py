@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from assets.servers.deploy.grants import ServerGrant, list_granted_places
+from assets.servers.oauth_login import OAuthAccounts
 from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.probe import PROBE_VERSION
 from assets.servers.probe.remote_transport import RemotePolicy
@@ -29,7 +30,7 @@ class DeployPolicy:
     """How servers are run.
 
     home: where artefacts and caches lie (`<home>/artifacts`, `<home>/cache`). remote: None lists
-    remote servers and probes none. grants: what single servers may
+    remote servers and probes none. accounts: of remote servers. grants: what single servers may
     reach besides. own: toolmill's own files and folders, which no grant may show. confirmed: by
     server, digests of recipes whose arguments and variables its user confirmed. placeholders:
     whether a further try may make up values. outside: whether remote servers beyond this host may
@@ -44,6 +45,7 @@ class DeployPolicy:
     conversation: ProbePolicy = field(default_factory=ProbePolicy)
     remote: RemotePolicy | None = None
     secrets: SecretSources = field(default_factory=lambda: SecretSources({}, bytes(16)))
+    accounts: OAuthAccounts | None = None
     grants: Mapping[str, ServerGrant] = field(default_factory=dict)
     own: tuple[Path, ...] = ()
     confirmed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -98,6 +100,7 @@ def digest_conditions(server_id: str, policy: DeployPolicy) -> str:
         "placeholders": policy.placeholders,
         "twice": policy.twice,
         "asked": remote and policy.remote is not None,
+        "account": bool(remote and policy.accounts and policy.accounts.known(server_id)),
         "secrets": fingerprint,
     }
     if confirmed := policy.confirmed.get(server_id):
@@ -213,10 +216,11 @@ def _describe_gift(
 ) -> str | None:
     """What of the user's the launch is given. A grant is one for this server: `sandbox.network`
     trusts all alike. A folder that toolmill made for the launch is nobody's."""
-    if secrets.env or secrets.headers:
+    remote, accounts = recipe.ecosystem == "remote", policy.accounts
+    if secrets.env or secrets.headers or (remote and accounts and accounts.known(recipe.server_id)):
         return "your secret"
     grant = policy.grant_of(recipe.server_id)
-    if recipe.ecosystem == "remote":
+    if remote:
         return None
     if grant.network == "full":
         return "the network"

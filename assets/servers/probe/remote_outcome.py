@@ -2,7 +2,7 @@
 
 | seen | kind |
 | --- | --- |
-| 401, 402, 403; 4xx whose words name a credential | remote_auth |
+| 401, 402, 403; OAuth that needs a person; 4xx whose words name a credential | remote_auth |
 | 404, 410 before there is a session | not_found |
 | 404 within a session (retried once), 407, 408, 425, 429, 5xx | remote_down |
 | no address, refused, time-out, TLS, a connection that is lost | remote_down |
@@ -13,6 +13,7 @@
 
 import json
 import logging
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -93,11 +94,12 @@ def classify_refusal(refusal: RefusedAnswer, url: str) -> RemoteFailure:
     if status in _CLOSED:
         if metadata := extract_field_from_www_auth(refusal.response, "resource_metadata"):
             detail += f", offers OAuth (see {show_text(metadata, 200)})"
-            return RemoteFailure("remote_auth", detail, _GIVE_HEADER)
+            return RemoteFailure("remote_auth", detail, write_login_advice(url))
         scheme = headers.get("www-authenticate", "").partition(" ")[0]
         detail += f", names the scheme {show_text(scheme, 40)!r}" if scheme else ", names no scheme"
         detail += f", says {says!r}" if excerpt.strip() else ""
-        return RemoteFailure("remote_auth", detail, _GIVE_HEADER)
+        advice = "it offers no OAuth by itself; give it its key as a header (`secrets`), or "
+        return RemoteFailure("remote_auth", detail, advice + write_login_advice(url))
     if refusal.lost_session:
         return RemoteFailure("remote_down", f"{detail}: it ends its sessions at once")
     if status in _GONE:
@@ -124,17 +126,23 @@ def classify_refusal(refusal: RefusedAnswer, url: str) -> RemoteFailure:
 _NO_MCP = "no MCP at this URL; check it against the server's documentation"
 
 
-_GIVE_HEADER = "give it its key or token as a header, under its server id in toolmill.toml"
+def write_login_advice(url: str) -> str:
+    """What to do where only a person's consent helps."""
+    return f"run `toolmill login {shlex.quote(show_url(url))}`"
 
 
 def classify_exception(error: BaseException, url: str) -> ProbeFailure:
-    """The failure behind an exception of connector, client or SDK; groups are opened."""
+    """The failure behind an exception of connector, client, OAuth or SDK; groups are opened."""
     for cause_link in _iter_chain(error):
         if isinstance(failure := getattr(cause_link, "failure", None), ProbeFailure):
             return failure
         if isinstance(cause_link, PrivateAddress):
             return RemoteFailure("policy_denied", show_text(str(cause_link), 200), PUBLIC_ONLY)
     cause = next(_iter_chain(error))
+    if type(cause).__module__.startswith("mcp.client.auth"):
+        # What follows the colon is the body of the server's answer, which may hold what was sent.
+        detail = f"OAuth: {show_text(str(cause).partition(': ')[0])}"
+        return RemoteFailure("remote_auth", detail, write_login_advice(url))
     text = show_text(str(cause)) or type(cause).__name__
     if isinstance(cause, httpx2.ConnectTimeout):
         return RemoteFailure("remote_down", f"no connection in time, {text}")
@@ -183,7 +191,7 @@ def show_url(url: str) -> str:
 _TALKING: ContextVar[bool] = ContextVar("talking", default=False)
 _LOGGERS = (
     *("client", "httpcore2.connection", "httpcore2.http11", "httpcore2.proxy", "httpx2"),
-    *("mcp.client.sse", "mcp.client.streamable_http"),
+    *("mcp.client.auth.oauth2", "mcp.client.sse", "mcp.client.streamable_http"),
     "mcp.shared.jsonrpc_dispatcher",
 )
 

@@ -4,13 +4,14 @@ The probe lists the tools in it, a call sends its requests in it.
 """
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 import anyio
+import httpx2
 
 from assets.servers.probe.failure_kinds import ConversationEnd, ProbeFailure
 from assets.servers.probe.probe import ProbeResult, make_result
@@ -46,12 +47,13 @@ class RemoteConversation:
         listener: MessageFilter,
         *,
         headers: Mapping[str, str],
+        auth: httpx2.Auth | None,
     ) -> None:
         self._kind: Transport = kind
         self.listener = listener
         self._scope = anyio.CancelScope()
         self.watch = ClientWatch(url, self._scope)
-        self.client = RemoteClient(wire, kind, listener, self.watch, headers=headers)
+        self.client = RemoteClient(wire, kind, listener, self.watch, headers=headers, auth=auth)
         self.timeout: ProbeFailure | None = None
         self.crash: ProbeFailure | None = None
 
@@ -81,7 +83,7 @@ class RemoteConversation:
                     self.timeout = ProbeFailure("timeout_start", f"{start_s:.0f} s")
             except ConversationEnd as ended:
                 self.timeout = ended.failure
-            except Exception as error:  # groups of whatever SDK and httpx2 raise
+            except Exception as error:  # groups of whatever SDK, httpx2 and OAuth raise
                 self.crash = classify_exception(error, url)
         if not finished:
             raise ConversationEnd(self.rank_evidence(None, answered=False))
@@ -116,13 +118,14 @@ class RemoteConversation:
         return verdict if verdict.kind in ("no_tools", "needs_argument") else failure
 
 
-def list_secrets(url: str, headers: Mapping[str, str]) -> dict[str, str]:
-    """What of an address and of headers is secret, by name."""
+def list_secrets(url: str, headers: Mapping[str, str], tokens: Iterable[str]) -> dict[str, str]:
+    """What of an address, of headers and of an account's tokens is secret, by name."""
+    secrets = {f"token {n}": value for n, value in enumerate(sorted(tokens))}
     sent = [*headers.items()]
     with suppress(ValueError):  # an address that is none
         address = urlsplit(url)
         sent += [*parse_qsl(address.query), ("password", address.password or "")]
-    return {name: value for name, value in sent if is_secret_name(name)}
+    return secrets | {name: value for name, value in sent if is_secret_name(name)}
 
 
 _ADVICE = "its answers are not those of an MCP server over HTTP; its author has to fix it"
@@ -136,15 +139,16 @@ def probe_remote(
     limits: ProbePolicy,
     policy: RemotePolicy,
     headers: Mapping[str, str] | None = None,
+    auth: httpx2.Auth | None = None,
     connector: EgressConnector | None = None,
 ) -> ProbeResult:
     """Lists what a remote server offers. Whatever it does is a result.
 
     transport: `auto` tries streamable HTTP, then SSE where the POST is answered with a 4xx that is
-    not about who asks. headers are sent to the URL's origin only, and what is secret in
+    not about who asks. headers and `auth` are sent to the URL's origin only, and what is secret in
     them is in no result. connector: for tests.
     """
-    probe = _RemoteProbe(url, dict(headers or {}), limits, policy)
+    probe = _RemoteProbe(url, dict(headers or {}), limits, policy, auth)
     with silence_logs():
         anyio.run(probe.run, transport, connector)
     return probe.make_result()
@@ -179,6 +183,7 @@ class _RemoteProbe:
     headers: dict[str, str] = field(repr=False)
     limits: ProbePolicy
     policy: RemotePolicy
+    auth: httpx2.Auth | None
     listings: list[_ListingAttempt] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -200,10 +205,9 @@ class _RemoteProbe:
 
     async def _list_tools(self, kind: Transport, wire: GuardedTransport) -> _ListingAttempt:
         """Started again where the server ended the session before its tools were told."""
+        sent = {"headers": self.headers, "auth": self.auth}
         for _ in range(_SESSIONS):
-            attempt = RemoteConversation(
-                kind, self.url, wire, MessageFilter(), headers=self.headers
-            )
+            attempt = RemoteConversation(kind, self.url, wire, MessageFilter(), **sent)
             listing = _ListingAttempt(attempt, ProbeProgress(self.began))
             self.listings.append(listing)
             facts = (attempt.listener.transcript, self.limits, listing.progress)
@@ -234,7 +238,8 @@ class _RemoteProbe:
         retry_after = getattr(failure, "retry_after", None)
         result = make_result(transcript, progress, failure, ended, retry_after=retry_after)
         # What we sent as a secret may have come back in any text.
-        scrub = Scrubber(list_secrets(self.url, self.headers))
+        tokens = {token for listing in self.listings for token in listing.attempt.client.tokens}
+        scrub = Scrubber(list_secrets(self.url, self.headers, tokens))
         if not scrub:
             return result
         fields = vars(result).items()  # every text, list and mapping: all of them are its words

@@ -26,8 +26,10 @@ from warehouse.network.egress import EgressConnector
 from warehouse.network.http import AsyncTransport
 
 MIB = 1024 * 1024
+MESSAGE = "toolmill.message"  # the extension of requests that carry MCP, not OAuth
 _REDIRECTS = 3
 _REDIRECT = (301, 302, 303, 307, 308)
+_OTHER_BODY = MIB  # of answers that carry no MCP: OAuth's metadata and tokens
 # What another origin is told: nothing that was configured for the first one.
 _PLAIN = frozenset(
     (
@@ -94,11 +96,11 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         hop = request
         for _ in range(_REDIRECTS + 1):
-            hop.extensions["timeout"] = self._timeout
+            hop.extensions["timeout"] = self._timeout  # OAuth's own requests come without any
             response = await self._inner.handle_async_request(hop)
             location = response.headers.get("location")
             if response.status_code not in _REDIRECT or not location:
-                return self._decode(response)
+                return self._decode(response, hop)
             await response.aclose()
             hop = _follow_redirect(hop, response.status_code, location)
         raise TransportRefusal("protocol_error", f"more than {_REDIRECTS} redirects")
@@ -106,15 +108,16 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    def _decode(self, raw: httpx2.Response) -> httpx2.Response:
+    def _decode(self, raw: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
         encodings = raw.headers.get("content-encoding", "identity").lower().strip()
         if encodings not in ("identity", "gzip", "deflate"):
             detail = f"content encoding {show_text(encodings, 40)!r}, expected gzip or none"
             raise TransportRefusal("protocol_error", detail)
+        cap = None if request.extensions.get(MESSAGE) else _OTHER_BODY
         changed = ("content-encoding", "content-length", "transfer-encoding")
         pairs = raw.headers.multi_items()
         headers = [(name, value) for name, value in pairs if name.lower() not in changed]
-        stream = _CountedBody(raw, self.meter)
+        stream = _CountedBody(raw, self.meter, cap)
         return httpx2.Response(raw.status_code, headers=headers, stream=stream)
 
 
@@ -124,10 +127,15 @@ class _CountedBody(httpx2.AsyncByteStream):
 
     response: httpx2.Response
     meter: ByteMeter
+    cap: int | None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        total = 0
         async for piece in self.response.aiter_bytes():
             self.meter.add(decoded=len(piece))
+            total += len(piece)
+            if self.cap is not None and total > self.cap:
+                raise TransportRefusal("oversize", f"an answer of more than {self.cap // MIB} MB")
             yield piece
             await anyio.lowlevel.checkpoint()  # a flood must not starve the clocks
 
@@ -153,8 +161,9 @@ def _follow_redirect(request: httpx2.Request, status: int, location: str) -> htt
     same = (here.scheme, here.host, here.port) == (there.scheme, there.host, there.port)
     upgraded = (here.scheme, here.port, there.scheme, there.port) == ("http", None, "https", None)
     same = same or (here.host == there.host and upgraded)
-    if request.method == "POST" and status in (302, 303):
-        detail = f"answered POST with {status} to {to}, which would lose what was sent"
+    message = bool(request.extensions.get(MESSAGE))
+    if request.method == "POST" and (status in (302, 303) or (not message and not same)):
+        detail = f"answered POST with {status} to {to}, which would lose or leak what was sent"
         fix = "use that address if it is the server"
         raise TransportRefusal("protocol_error", detail, fix)
     headers = [("host", there.netloc.decode())]
@@ -292,17 +301,28 @@ class RemoteClient(httpx2.AsyncClient):
         watch: ClientWatch,
         *,
         headers: Mapping[str, str],
+        auth: httpx2.Auth | None,
     ) -> None:
         super().__init__(
             transport=wire,
             trust_env=False,  # a .netrc of this host is not for third parties
+            auth=auth,
             headers={"user-agent": "toolmill", **headers, "accept-encoding": "gzip"},
         )
         self._sse, self._listener, self._watch = transport == "sse", listener, watch
         self._messages = MessageReader(listener, wire.policy.message_mb)
         self.requests = self._streams = 0
+        self.tokens: set[str] = set()  # what was sent as Authorization by `auth`
+
+    def build_request(self, *args: Any, **more: Any) -> httpx2.Request:
+        """The SDK builds its messages here, and OAuth's requests elsewhere."""
+        request = super().build_request(*args, **more)
+        request.extensions[MESSAGE] = True
+        return request
 
     async def send(self, request: httpx2.Request, **more: Any) -> httpx2.Response:
+        if not request.extensions.get(MESSAGE):
+            return await super().send(request, **more)
         if request.method == "DELETE":
             with anyio.fail_after(_FAREWELL_S):
                 return await _make_empty_response(await super().send(request, **more))
@@ -326,6 +346,9 @@ class RemoteClient(httpx2.AsyncClient):
             else:
                 self._watch.stop(failure)
             raise
+        finally:
+            if sent := request.headers.get("authorization"):
+                self.tokens.add(sent.rpartition(" ")[2])
 
     async def _filter_answer(
         self, request: httpx2.Request, response: httpx2.Response, asks: bool

@@ -194,6 +194,7 @@ def test_a_package_travels_without_what_concerns_others(recipe, policy):
     [(fn, (sent, alone))] = fleet.asked
     assert (fn, sent) == (deploy_to_json, recipe)
     assert alone.secrets.of("npm:b") is None
+    assert alone.accounts is None
     assert [*alone.grants] == ["npm:a"]
     assert (alone.confirmed, alone.listed) == ({}, ())
     assert alone.home == policy.home

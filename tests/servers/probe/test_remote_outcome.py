@@ -51,14 +51,14 @@ def test_a_refused_message_of_an_sse_server_has_its_kind_too(status):
     assert f"answered {status} to POST" in str(found.hint)
 
 
-def test_a_401_with_metadata_says_that_oauth_is_offered():
+def test_a_401_with_metadata_says_that_oauth_is_offered_and_how_to_log_in():
     metadata = "https://acme.example/.well-known/oauth-protected-resource"
     challenge = f'Bearer error="invalid_token", resource_metadata="{metadata}"'
     with serve_script(lambda call: call.say(status=401, WWW_Authenticate=challenge)) as here:
         found = ask(here.url + "?key=private")
     assert found.error_kind == "remote_auth"
     assert metadata in str(found.hint)
-    assert "as a header" in str(found.hint)
+    assert f"toolmill login {here.url}" in str(found.hint)
     assert "private" not in str(found.hint)
 
 
@@ -70,6 +70,12 @@ def test_a_401_without_metadata_says_so():
     assert "API key missing" in str(found.hint)
     with serve_script(lambda call: call.say(status=403, WWW_Authenticate="Basic realm=x")) as here:
         assert "'Basic'" in str(ask(here.url).hint)
+
+
+def test_the_command_in_a_hint_cannot_be_broken_out_of():
+    with serve_script(lambda call: call.say(status=401)) as here:
+        found = ask(here.url + "/$(touch%20x);'`id`")
+    assert "login '" in str(found.hint)
 
 
 @pytest.mark.parametrize(

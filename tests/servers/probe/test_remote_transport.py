@@ -7,6 +7,7 @@ import httpx2
 import pytest
 
 from assets.servers.probe.remote_transport import (
+    MESSAGE,
     ByteMeter,
     GuardedTransport,
     RemotePolicy,
@@ -46,15 +47,16 @@ class Site:
         return httpx2.Response(status, headers=headers, **({} if location else self.more))
 
 
-async def send(site: Site, url: str, method: str = "GET", **more: Any):
+async def send(site: Site, url: str, method: str = "GET", message: bool = True, **more: Any):
     wire = GuardedTransport(RemotePolicy(max_mb=2), inner=httpx2.MockTransport(site))
-    request = httpx2.Request(method, url, headers=SECRETS, **more)
+    extensions = {MESSAGE: True} if message else {}
+    request = httpx2.Request(method, url, headers=SECRETS, extensions=extensions, **more)
     return await wire.handle_async_request(request)
 
 
-async def kind_of(site: Site, url: str, method: str = "GET") -> str:
+async def kind_of(site: Site, url: str, method: str = "GET", message: bool = True) -> str:
     with pytest.raises(TransportRefusal) as caught:
-        await send(site, url, method, content=b"{}" if method == "POST" else None)
+        await send(site, url, method, message, content=b"{}" if method == "POST" else None)
     return caught.value.failure.kind
 
 
@@ -130,6 +132,13 @@ async def test_a_redirect_that_would_drop_the_message_is_not_followed(status):
     assert len(site.seen) == 1
 
 
+async def test_what_oauth_posts_is_sent_to_no_other_origin():
+    site = Site()
+    site.table["https://a.example/token"] = (307, "https://b.example/token")
+    assert await kind_of(site, "https://a.example/token", "POST", message=False) == "protocol_error"
+    assert len(site.seen) == 1
+
+
 # --- bytes
 
 
@@ -145,12 +154,19 @@ async def test_a_bomb_is_counted_decompressed():
         return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(bomb))
 
     wire = GuardedTransport(RemotePolicy(max_mb=2), inner=httpx2.MockTransport(answer))
-    request = httpx2.Request("GET", "https://a.example/")
+    request = httpx2.Request("GET", "https://a.example/", extensions={MESSAGE: True})
     response = await wire.handle_async_request(request)
     with pytest.raises(TransportRefusal) as caught:
         await read(response)
     assert caught.value.failure.kind == "oversize"
     assert wire.meter.decoded <= (3 << 20)  # of 30
+
+
+async def test_what_is_no_message_has_a_smaller_bound():
+    site = Site(content=b"x" * ((1 << 20) + 1))
+    assert await read(await send(site, "https://a.example/")) > (1 << 20)
+    with pytest.raises(TransportRefusal, match="1 MB"):
+        await read(await send(site, "https://a.example/", message=False))
 
 
 @pytest.mark.parametrize(

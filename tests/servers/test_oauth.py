@@ -1,0 +1,438 @@
+"""OAuth for remote servers: a login by a person, unattended renewal, and what must not happen."""
+
+import json
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import httpx2
+import pytest
+
+from assets.servers.oauth_login import TokenStore, log_in, open_auth
+from assets.servers.secrets import OAuthChoice, SecretError
+from tests.servers.probe.test_remote_probe import ask
+from tests.support.http_mcp import make_good_script, serve_script
+from tests.support.network import NoNetwork
+from tests.support.oauth_authority import authority
+from warehouse.network.egress import EgressConnector, look_up
+
+SERVER = "remote:https://acme.example/mcp"
+
+
+def browser(url: str) -> None:
+    """A person who consents at once: their browser follows the address to the callback."""
+    threading.Thread(target=lambda: httpx2.get(url, follow_redirects=True, timeout=60)).start()
+
+
+def logged_in(url: str, state, **more):
+    return log_in(url, SERVER, state, **{"show": browser, "timeout_s": 5.0, **more})
+
+
+def ask_unattended(url: str, state, choice: OAuthChoice | None = None):
+    return ask(url, auth=open_auth(url, SERVER, choice, state))
+
+
+def ends_now(state) -> None:
+    """The stored token has ended; the server would still take it."""
+    TokenStore(state, SERVER).save(expires_at=time.time() - 1)
+
+
+def grants(found) -> list[str]:
+    return [grant["grant_type"] for grant in found.grants]
+
+
+# --- a person's login
+
+
+def test_a_login_is_kept_and_used_by_unattended_runs(tmp_path):
+    with authority() as (server, resource, _):
+        report = logged_in(resource.url, tmp_path)
+        assert (report["status"], report["logged_in"], report["tools"]) == ("ok", True, 2), report
+        assert (report["renewable"], report["scope"]) == (True, "tools")
+        found = ask_unattended(resource.url, tmp_path)
+        assert (found.status, len(found.tools)) == ("ok", 2)
+        assert grants(server) == ["authorization_code"]
+        assert server.grants[0]["resource"] == resource.url
+
+
+def test_the_file_is_private_and_the_report_holds_no_token(tmp_path):
+    with authority() as (server, resource, _):
+        report = logged_in(resource.url, tmp_path)
+    store = TokenStore(tmp_path, SERVER)
+    assert store.path.stat().st_mode & 0o777 == 0o600
+    assert store.path.parent.stat().st_mode & 0o777 == 0o700
+    assert [path.name for path in store.path.parent.iterdir()] == [store.path.name]
+    tokens = json.loads(store.path.read_text())["tokens"]
+    assert tokens["access_token"] in server.access
+    for name in ("access_token", "refresh_token"):
+        assert tokens[name] not in json.dumps(report)
+
+
+def test_a_scope_and_a_client_of_ones_own_are_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACME_SECRET", "own-secret-1")
+    with authority() as (server, resource, _):
+        server.clients["mine"] = {"redirect_uris": _Any(), "client_secret": "own-secret-1"}
+        choice = OAuthChoice(
+            client_id="mine", client_secret="env:ACME_SECRET", scope="a b", issuer=server.issuer
+        )
+        report = logged_in(resource.url, tmp_path, choice=choice)
+        assert report["status"] == "ok", report
+        assert list(server.clients) == ["mine"]
+        assert report["scope"] == "a b"
+        ends_now(tmp_path)
+        assert ask_unattended(resource.url, tmp_path).status == "ok"
+        assert server.grants[-1]["client_secret"] == "own-secret-1"
+
+
+class _Any:
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+def test_a_client_of_ones_own_is_shown_to_no_other_authority(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACME_SECRET", "own-secret-1")
+    with authority() as (server, resource, issuer):
+        choice = OAuthChoice(
+            client_id="mine", client_secret="env:ACME_SECRET", issuer="https://mine.example"
+        )
+        report = logged_in(resource.url, tmp_path, choice=choice)
+        assert report["status"] == "remote_auth"
+        assert "another authorization server" in report["hint"]
+        assert (server.grants, server.clients) == ([], {})
+        assert all(b"own-secret-1" not in call.body for call in issuer.calls)
+
+
+def test_a_refusal_of_the_person_is_told_and_the_old_login_stays(tmp_path):
+    with authority() as (server, resource, _):
+        assert logged_in(resource.url, tmp_path)["logged_in"]
+        before = TokenStore(tmp_path, SERVER).load()
+        server.denies = True
+        report = logged_in(resource.url, tmp_path)
+        assert (report["status"], report["logged_in"]) == ("remote_auth", False)
+        assert "access_denied" in report["hint"]
+        assert TokenStore(tmp_path, SERVER).load() == before
+
+
+def test_nobody_comes_back(tmp_path):
+    with authority() as (_, resource, _issuer):
+        report = logged_in(resource.url, tmp_path, show=lambda url: None, timeout_s=0.2)
+    assert report["status"] == "remote_auth"
+    assert "nobody came back" in report["hint"]
+
+
+def test_a_server_that_asks_for_no_account_is_told(tmp_path):
+    with serve_script(make_good_script()) as here:
+        report = logged_in(here.url, tmp_path)
+    assert (report["status"], report["logged_in"]) == ("ok", False)
+    assert "did not ask" in report["hint"]
+
+
+def test_a_request_with_another_state_is_ignored(tmp_path):
+    """Any page in the person's browser can send one to a port of this machine."""
+    pages = []
+
+    def attacked(url: str) -> None:
+        back = parse_qs(urlsplit(url).query)["redirect_uri"][0]
+
+        def visits() -> None:
+            root = back.removesuffix("/callback")
+            for forged in (
+                f"{back}?code=evil&state=wrong",
+                f"{back}?code=evil",
+                f"{back}?error=access_denied&state=",
+                f"{root}/other?code=evil",
+                f"{back}",
+            ):
+                pages.append(httpx2.get(forged).status_code)
+            pages.append(httpx2.post(back, content=b"x").status_code)
+            pages.append(httpx2.get(url, follow_redirects=True).status_code)
+
+        threading.Thread(target=visits).start()
+
+    with authority() as (_, resource, _issuer):
+        assert logged_in(resource.url, tmp_path, show=attacked)["logged_in"]
+    assert pages[:-1] == [400, 400, 400, 404, 400, 404]
+
+
+@pytest.mark.parametrize("endpoint", ["file:///etc/passwd", "javascript:alert(1)", "ssh://x/"])
+def test_an_authorization_address_that_is_no_web_page_is_not_shown(tmp_path, endpoint):
+    shown = []
+    with authority(metadata={"authorization_endpoint": endpoint}) as (_, resource, _issuer):
+        report = logged_in(resource.url, tmp_path, show=shown.append)
+    assert (report["status"] == "ok", shown) == (False, [])
+
+
+def test_an_unreadable_file_is_repaired_by_a_login(tmp_path):
+    store = TokenStore(tmp_path, SERVER)
+    store.save()
+    store.path.write_text("{half")
+    with authority() as (_, resource, _issuer):
+        with pytest.raises(SecretError, match="toolmill login"):
+            ask_unattended(resource.url, tmp_path)
+        assert logged_in(resource.url, tmp_path)["logged_in"]
+        assert ask_unattended(resource.url, tmp_path).status == "ok"
+
+
+# --- unattended
+
+
+def test_without_a_login_the_hint_says_how(tmp_path):
+    with authority() as (server, resource, _):
+        found = ask_unattended(resource.url, tmp_path)
+        assert (found.error_kind, server.clients) == ("remote_auth", {})
+        assert f"toolmill login {resource.url}" in str(found.hint)
+
+
+@pytest.mark.parametrize("rotates", [True, False])
+def test_a_token_that_ended_is_renewed_and_kept_each_time(tmp_path, rotates):
+    with authority(rotates=rotates) as (server, resource, issuer):
+        logged_in(resource.url, tmp_path)
+        for _ in range(2):
+            server.access.clear()
+            ends_now(tmp_path)
+            assert ask_unattended(resource.url, tmp_path).status == "ok"
+        assert grants(server) == ["authorization_code", "refresh_token", "refresh_token"]
+        assert "/authorize" not in [urlsplit(call.path).path for call in issuer.calls[4:]]
+        kept = TokenStore(tmp_path, SERVER).load()
+        assert kept["tokens"]["refresh_token"] in server.refresh
+        assert kept["expires_at"] > time.time() + 3000
+
+
+def test_a_token_that_was_revoked_early_is_renewed_too(tmp_path):
+    """The SDK would ask a person at once."""
+    with authority(rotates=False) as (server, resource, _):
+        logged_in(resource.url, tmp_path)
+        server.access.clear()
+        assert ask_unattended(resource.url, tmp_path).status == "ok"
+        assert grants(server) == ["authorization_code", "refresh_token"]
+        assert TokenStore(tmp_path, SERVER).load()["tokens"]["refresh_token"] in server.refresh
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_probes_at_once_do_not_spend_each_others_renewal(tmp_path, ended):
+    """Two marketplaces may list one server. An authority that rotates takes a refresh token that
+    is used twice for stolen, and ends the login."""
+    with authority() as (server, resource, _):
+        logged_in(resource.url, tmp_path)
+        server.access.clear()
+        if ended:
+            ends_now(tmp_path)
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: ask_unattended(resource.url, tmp_path), range(4)))
+        assert [one.status for one in found] == ["ok"] * 4, found
+        if ended:
+            assert grants(server) == ["authorization_code", "refresh_token"]
+        assert TokenStore(tmp_path, SERVER).load()["tokens"]["refresh_token"] in server.refresh
+
+
+def test_a_token_and_its_end_are_of_one_reading(tmp_path, monkeypatch):
+    """Another probe renews between any two readings of the file."""
+    with authority() as (_, resource, _):
+        logged_in(resource.url, tmp_path)
+    read = TokenStore.load
+
+    def renewed_after(store):
+        facts = read(store)
+        number = int(facts["expires_at"]) + 10_000
+        tokens = {**facts["tokens"], "access_token": f"of {number}"}
+        store_facts = {**facts, "tokens": tokens, "expires_at": number}
+        store.path.write_text(json.dumps(store_facts))
+        return facts
+
+    provider = open_auth(resource.url, SERVER, None, tmp_path)
+    monkeypatch.setattr(TokenStore, "load", renewed_after)
+    anyio.run(provider._initialize)
+    context = provider.context
+    assert context.current_tokens.access_token == f"of {context.token_expiry_time}"
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_refused_renewal_needs_a_person(tmp_path, ended):
+    with authority() as (server, resource, _):
+        logged_in(resource.url, tmp_path)
+        token = TokenStore(tmp_path, SERVER).load()["tokens"]["refresh_token"]
+        server.access.clear()
+        server.refuses_refresh = True
+        if ended:
+            ends_now(tmp_path)
+        found = ask_unattended(resource.url, tmp_path)
+        assert found.error_kind == "remote_auth"
+        assert f"toolmill login {resource.url}" in str(found.hint)
+        assert token not in str(found.hint)  # the authority's answer quotes it
+        assert len(server.clients) == 1
+        assert grants(server)[1:] == ["refresh_token"]
+
+
+def test_a_token_without_renewal_that_ended_needs_a_person(tmp_path):
+    with authority(refreshable=False) as (server, resource, _):
+        assert not logged_in(resource.url, tmp_path)["renewable"]
+        server.access.clear()
+        found = ask_unattended(resource.url, tmp_path)
+        assert (found.error_kind, len(server.clients)) == ("remote_auth", 1)
+        assert "toolmill login" in str(found.hint)
+
+
+def test_a_token_that_comes_back_in_a_description_is_in_no_result(tmp_path):
+    from tests.support.http_mcp import Call, make_tool
+
+    with authority() as (server, resource, _):
+        logged_in(resource.url, tmp_path)
+
+        def echo(call: Call) -> None:
+            call.answer({"tools": [make_tool("a", description=call.headers["authorization"])]})
+
+        server.resource_script = lambda call: make_good_script(tools_list=echo)(call)  # type: ignore[method-assign]
+        with serve_script(make_good_script(tools_list=echo)) as echoing:
+            found = ask(echoing.url, auth=open_auth(echoing.url, SERVER, None, tmp_path))
+    token = TokenStore(tmp_path, SERVER).load()["tokens"]["access_token"]
+    assert found.status == "ok"
+    assert found.tools[0]["description"] == "Bearer [secret token 0]"
+    assert token not in repr(found)
+
+
+def test_credentials_that_moved_to_another_authority_are_not_shown_to_it(tmp_path):
+    with authority() as (one, resource, _), authority() as (two, _r, other):
+        logged_in(resource.url, tmp_path)
+        one.access.clear()
+        one.issuer = two.issuer  # the MCP server names another authority from now on
+        found = ask_unattended(resource.url, tmp_path)
+        assert found.error_kind == "remote_auth"
+        assert "another authorization server" in str(found.hint)
+        assert (two.grants, two.clients) == ([], {})
+        assert other.calls == []
+
+
+# --- client credentials
+
+MACHINE = {
+    "grant": "client_credentials",
+    "client_id": "machine",
+    "client_secret": "env:MACHINE_SECRET",
+}
+
+
+def test_a_machine_logs_itself_in_and_keeps_the_token(tmp_path, monkeypatch):
+    monkeypatch.setenv("MACHINE_SECRET", "machine-secret")
+    with authority(machines={"machine": "machine-secret"}) as (server, resource, _):
+        choice = OAuthChoice(**MACHINE, issuer=server.issuer)
+        assert ask_unattended(resource.url, tmp_path, choice).status == "ok"
+        assert ask_unattended(resource.url, tmp_path, choice).status == "ok"
+        assert grants(server) == ["client_credentials"]
+        ends_now(tmp_path)
+        server.access.clear()
+        assert ask_unattended(resource.url, tmp_path, choice).status == "ok"
+        assert grants(server) == ["client_credentials"] * 2
+    assert "machine-secret" not in TokenStore(tmp_path, SERVER).path.read_text()
+
+
+def test_a_machine_that_is_refused_is_told_without_its_secret(tmp_path, monkeypatch):
+    monkeypatch.setenv("MACHINE_SECRET", "wrong-secret")
+    with authority(machines={"machine": "machine-secret"}) as (server, resource, _):
+        found = ask_unattended(resource.url, tmp_path, OAuthChoice(**MACHINE, issuer=server.issuer))
+    assert found.error_kind == "remote_auth"
+    assert "400" in str(found.hint)
+    assert "wrong-secret" not in repr(found)
+
+
+def test_a_machines_secret_goes_to_the_named_issuer_only(tmp_path, monkeypatch):
+    monkeypatch.setenv("MACHINE_SECRET", "machine-secret")
+    with authority(machines={"machine": "machine-secret"}) as (server, resource, _):
+        found = ask_unattended(
+            resource.url, tmp_path, OAuthChoice(**MACHINE, issuer="https://mine.example")
+        )
+        assert (found.error_kind, server.grants) == ("remote_auth", [])
+
+
+@pytest.mark.parametrize("lacking", ["client_id", "client_secret", "issuer"])
+def test_incomplete_credentials_are_refused(tmp_path, lacking):
+    facts = {**MACHINE, "issuer": "https://mine.example", lacking: None}
+    with pytest.raises(SecretError, match=f"no {lacking}"):
+        open_auth("https://acme.example/mcp", SERVER, OAuthChoice(**facts), tmp_path)
+
+
+# --- where OAuth's own requests go
+
+
+@pytest.mark.parametrize("where", ["resource_metadata", "issuer", "token", "register"])
+def test_metadata_that_points_at_a_private_address_is_refused(tmp_path, where):
+    class Loopback(NoNetwork):
+        async def connect_tcp(self, host: str, port: int, *more: object, **named: object):
+            import httpcore2
+
+            if host == "127.0.0.1":
+                return await httpcore2.AnyIOBackend().connect_tcp(host, port)
+            return await super().connect_tcp(host, port, *more, **named)
+
+    async def answers(host: str, port: int) -> list[str]:
+        return ["169.254.169.254"] if host.endswith(".example") else await look_up(host, port)
+
+    private = "http://metadata.example"
+    inner = Loopback()
+    connector = EgressConnector(resolve=answers, inner=inner, allow_loopback=True)
+    with authority() as (server, resource, _):
+        if where == "resource_metadata":
+            server.challenge = f'Bearer resource_metadata="{private}/latest"'
+        elif where == "issuer":
+            server.resource_metadata = {"authorization_servers": [private]}
+        elif where == "token":
+            server.metadata = {"token_endpoint": f"{private}/token"}
+        else:
+            server.metadata = {"registration_endpoint": f"{private}/register"}
+        report = logged_in(resource.url, tmp_path, connector=connector)
+    assert (report["status"], inner.dialled) == ("policy_denied", [])
+    assert "169.254.169.254" in report["hint"]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"resource_metadata": {"resource": "https://elsewhere.example/mcp"}},
+        {"resource_metadata": {"authorization_servers": "x"}},
+        {"metadata": {"issuer": "https://elsewhere.example"}},
+        {"metadata": {"token_endpoint": 7}},
+    ],
+)
+def test_metadata_of_somebody_else_or_of_another_shape_is_refused(tmp_path, facts):
+    with authority(**facts) as (server, resource, _):
+        report = logged_in(resource.url, tmp_path)
+        assert (report["logged_in"], server.grants) == (False, [])
+    assert report["status"] != "ok"
+
+
+# --- the file
+
+
+def test_a_file_that_others_can_read_is_refused(tmp_path):
+    store = TokenStore(tmp_path, SERVER)
+    store.save(tokens={"access_token": "tok-en-4242", "token_type": "Bearer"})
+    store.path.chmod(0o640)
+    with pytest.raises(SecretError, match="chmod 600") as caught:
+        open_auth("https://acme.example/mcp", SERVER, None, tmp_path)
+    assert "tok-en-4242" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"server_id": "another"}',
+        f'{{"server_id": "{SERVER}", "tokens": {{"access_token": ["tok-en-4242"]}}}}',
+    ],
+)
+async def test_a_file_that_holds_no_login_is_refused_and_not_quoted(tmp_path, text):
+    store = TokenStore(tmp_path, SERVER)
+    store.save()
+    store.path.write_text(text)
+    with pytest.raises(SecretError, match="toolmill login") as caught:
+        await store.get_tokens()
+    assert "tok-en-4242" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_the_resource_is_named_without_the_query(tmp_path):
+    with authority() as (server, resource, _):
+        logged_in(resource.url + "?api_key=private-key-1", tmp_path)
+        assert all("private-key-1" not in str(grant) for grant in server.grants)

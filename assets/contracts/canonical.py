@@ -332,13 +332,13 @@ def _canonicalize_annotations(value: JsonObject) -> dict[str, Any] | None:
 
 def _split_words(name: str) -> list[str]:
     """`getUserByID`, `get-user_by.id` -> get user by id (letters and digits kept)."""
-    out, current = [], ""
+    words = [""]
     for before, char, after in zip(" " + name, name, name[1:] + " ", strict=False):
         if not char.isalnum():
-            out, current = [*out, current], ""
+            words.append("")
             continue
         starts = char.isupper() and (before.islower() or (before.isupper() and after.islower()))
         if starts:
-            out, current = [*out, current], ""
-        current += char.lower()
-    return [word for word in [*out, current] if word]
+            words.append("")
+        words[-1] += char.lower()
+    return [word for word in words if word]

@@ -30,6 +30,7 @@ from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
 from warehouse.errors import UnusableInput
 from warehouse.ledger.ledger import Ledger
 from warehouse.network.egress import is_loopback
+from warehouse.patterns import compile_pattern
 
 _FIELDS = (  # of a probe's result, as it is
     *("error_kind", "hint", "server_info", "protocol", "capabilities", "tools", "prompts"),
@@ -144,7 +145,9 @@ def _make_listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Li
     facts |= {"evidence": "command line", "runnable": True}
     if re.match(r"https?://", target, re.IGNORECASE):
         return Listing(**facts, transport="streamable-http", url=target)
-    match = re.fullmatch(r"npm:(@?[^@\s]+)(?:@(\S+))?|pypi:([^=\s]+)(?:==(\S+))?", target)
+    match = compile_pattern(r"npm:(@?[^@\s]+)(?:@(\S+))?|pypi:([^=\s]+)(?:==(\S+))?").fullmatch(
+        target
+    )
     if not match:
         raise TargetError(
             f"{target!r} is no target: expected npm:NAME[@VERSION], pypi:NAME[==VERSION],"

@@ -9,27 +9,31 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from assets.contracts.repair.values import WrittenFloat
 from warehouse.llm.json_answers import find_fenced, find_json, repair_json, strip_fence
+from warehouse.patterns import Match, compile_pattern
 
 _NAMES = ("name", "tool_name", "tool", "function_name", "function", "recipient_name")
 _ARGUMENTS = ("arguments", "input", "parameters", "args", "params", "tool_input", "kwargs")
 _IDS = ("call_id", "id", "tool_call_id")
 _MOST = 200  # drafts of one answer
-_TAG = re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL)
-_PYTHON = re.compile(r"\s*[A-Za-z_][\w.\-:/]{0,200}\s*\(")
+_TAG = compile_pattern(r"(?s)<tool_call>(.*?)(?:</tool_call>|$)")
+_PYTHON = compile_pattern(r"\s*[A-Za-z_][\w.\-:/]*\s*\(")
 LONGEST = 4_000_000  # characters of a draft; its arguments have their own limit
 LONGEST_ARGUMENTS = 2_000_000  # characters of one call's arguments
 DEEPEST = 60  # levels of nesting
 _LOOSE = 100_000  # characters that the lenient readers are given
-_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|(?<=[\s,{\[])#[^\n]*', re.DOTALL)
-_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
+_MARK = re.compile(r'"|//|/\*|#|,')
+_SPACES = re.compile(r"\s*")
 _CUT_SCALAR = re.compile(r"[\w.+\-]$")
-_WHOLE_WORD = re.compile(r"(?:[:\[,]\s*)(?:true|false|null)$")
+_WHOLE_WORD = compile_pattern(r"[:\[,]\s*(?:true|false|null)$")
+_LAST_NAME = compile_pattern(r'(,\s*|\{\s*)"(?:[^"\\]|\\.)*"\s*:\s*$')
+_LAST_TEXT = compile_pattern(r'(,\s*|\{\s*)"(?:[^"\\]|\\.)*"$')
+_BETWEEN = re.compile(r"[\s,;]*")
 _JSON_WORDS = {"true": True, "false": False, "null": None}
 
 
@@ -227,7 +231,7 @@ def _load_several(text: str) -> ParsedArguments | None:
     decoder = json.JSONDecoder(parse_float=WrittenFloat, parse_constant=_refuse_constant)
     values, at = [], 0
     while at < len(text) and len(values) < 100:
-        at = re.compile(r"[\s,;]*").match(text, at).end()  # type: ignore[union-attr]
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
         if at == len(text):
             break
         try:
@@ -260,12 +264,12 @@ def _load_cut(text: str) -> ParsedArguments | None:
         cut = "value"
     elif whole[-1] in ",:":
         cut = "name"  # one more was to come
-    body = re.sub(r",\s*$", "", body)
-    body = re.sub(r'(?:,\s*|(?<=\{)\s*)"(?:[^"\\]|\\.)*"\s*:\s*$', "", body)
+    body = body.rstrip()[:-1] if body.rstrip().endswith(",") else body
+    body = _LAST_NAME.sub(_keep_brace, body)
     value, loaded = _load_strict(body + closers)
     if not loaded or not isinstance(value, dict):
         # The name of an argument was cut, or has no value: what stands before it is whole.
-        body = re.sub(r'(?:,\s*|(?<=\{)\s*)"(?:[^"\\]|\\.)*"$', "", body)
+        body = _LAST_TEXT.sub(_keep_brace, body)
         value, loaded = _load_strict(body + closers)
         if not loaded or not isinstance(value, dict):
             return None
@@ -273,6 +277,10 @@ def _load_cut(text: str) -> ParsedArguments | None:
     last = _find_last(value) if cut in ("text", "value") else None
     step = "the text broke off: closed what it had opened"
     return ParsedArguments([value], [step], cut if cut == "name" else last)
+
+
+def _keep_brace(match: Match) -> str:
+    return match[0][:1].strip(",")
 
 
 def _list_open(text: str) -> tuple[str, bool]:
@@ -306,10 +314,10 @@ def _load_lenient(text: str) -> ParsedArguments | None:
     text = text.strip()
     if len(text) > _LOOSE or _CUT_SCALAR.search(text):  # `-21.` would be read as -21.0
         return None
-    bare = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else "", text)
+    bare = _drop(text, _find_comment_end)
     for step, changed in (
-        ("took comments and commas out of the JSON", _drop_commas(bare)),
-        ("took commas out of the JSON", _drop_commas(text)),
+        ("took comments and commas out of the JSON", _drop(bare, _find_comma_end)),
+        ("took commas out of the JSON", _drop(text, _find_comma_end)),
     ):
         value, loaded = _load_strict(changed)
         if loaded and isinstance(value, dict):
@@ -323,8 +331,46 @@ def _load_lenient(text: str) -> ParsedArguments | None:
     return None
 
 
-def _drop_commas(text: str) -> str:
-    return _COMMA.sub(lambda m: m[0] if m[0][0] == '"' else "", text)
+def _drop(text: str, find_end: Callable[[str, int, str, int], int]) -> str:
+    """The text without the marks outside of strings whose end is found (-1: it is not one)."""
+    pieces, start, at, closes = [], 0, 0, True
+    last_close = text.rfind("*/")
+    while mark := _MARK.search(text, at):
+        begin, at = mark.span()
+        if mark[0] == '"':
+            # Behind a string that does not close, no other does: one scan goes to the end.
+            end = _find_string_end(text, at) if closes else -1
+            closes, at = end >= 0, max(end, at)
+        elif (end := find_end(text, begin, mark[0], last_close)) >= 0:
+            pieces.append(text[start:begin])
+            start = at = end
+    return "".join([*pieces, text[start:]])
+
+
+def _find_string_end(text: str, at: int) -> int:
+    """Behind the quote that closes a string begun before `at`; -1 where none does."""
+    while (quote := text.find('"', at)) >= 0:
+        slashes = quote - len(text[at:quote].rstrip("\\")) - at
+        at = quote + 1
+        if slashes % 2 == 0:
+            return at
+    return -1
+
+
+def _find_comment_end(text: str, begin: int, mark: str, last_close: int) -> int:
+    if mark == "/*":
+        return text.find("*/", begin + 2) + 2 if begin + 2 <= last_close else -1
+    before = text[begin - 1] if begin else ""
+    if mark == "//" or (mark == "#" and (before.isspace() or before in set(",{["))):
+        end = text.find("\n", begin)
+        return end if end >= 0 else len(text)
+    return -1
+
+
+def _find_comma_end(text: str, begin: int, mark: str, _: int) -> int:
+    spaces = _SPACES.match(text, begin + 1) if mark == "," else None
+    closed = spaces is not None and text[spaces.end() : spaces.end() + 1] in ("}", "]")
+    return begin + 1 if closed else -1
 
 
 def _load_python(text: str) -> Any:

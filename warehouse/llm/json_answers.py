@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from warehouse.llm.roles import drop_thinking
+from warehouse.patterns import compile_pattern
 from warehouse.sanitize.untrusted_text import shorten_text
 
 # What is read in vain before the rest is left unread: every `{` of a broken text is a start, and
@@ -21,9 +22,9 @@ _MOST_IN_VAIN, _VAIN_START = 2_000_000, 1000
 # answer takes milliseconds, and everybody else waits meanwhile.
 REPAIR_S = 0.5
 _OBJECT = re.compile(r'\{\s*"')
-_CONSTANT = re.compile(r"[:\[,]\s*-?(?:NaN|Infinity)\b")
-_TWO = re.compile(r"\}\s*(?:;\s*)?\{")
-_FENCE = re.compile(r"```(?:json|python|tool_code)?(.*?)(?:```|$)", re.DOTALL)
+_CONSTANT = compile_pattern(r"[:\[,]\s*-?(?:NaN|Infinity)\b")
+_TWO = compile_pattern(r"\}\s*(?:;\s*)?\{")
+_FENCE = compile_pattern(r"(?s)```(?:json|python|tool_code)?(.*?)(?:```|$)")
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,22 @@ from typing import Any
 
 from assets.servers.calls.result import find_kind
 from assets.servers.probe.failure_kinds import find_words
+from warehouse.patterns import Match, compile_pattern
 
 INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
 _READ = 4000  # characters of an answer that are judged
 
-_ARGUMENTS = re.compile(
-    r"input validation error|invalid arguments?\b|invalid (params|parameters|input)\b"
+_ARGUMENTS = compile_pattern(
+    r"(?i)input validation error|invalid arguments?\b|invalid (params|parameters|input)\b"
     r"|\d+ validation errors? for|is a required property|is not of type '"
     r"|missing (?:\d+ )?required (?:positional |keyword-only )?(?:argument|parameter|propert|field)"
     r"|unexpected keyword argument|field required|\"code\": ?\"invalid_type\""
     r"|-32602|must have required property|additional propert(?:y|ies)\b.{0,40}not allowed"
-    r"|unrecognized key|required parameter|parameter '?\w+'? is required|expected \w+, received",
-    re.IGNORECASE,
+    r"|unrecognized key|required parameter|parameter '?\w+'? is required|expected \w+, received"
 )
-_SECRET = re.compile(
-    r"\b401\b|\b403 forbidden|\b(?:status|code|error|http)\W{0,3}(?:\w+\W{1,3}){0,2}403\b"
+_SECRET = compile_pattern(
+    r"(?i)\b401\b|\b403 forbidden|\b(?:status|code|error|http)\W{0,3}(?:\w+\W{1,3}){0,2}403\b"
     r"|unauthori[sz]ed|unauthenticated|not authenticated|not_authed|\bNOAUTH\b"
     r"|invalid[ _](?:auth\w*|grant|login|client|(?:api|access|bearer|bot)[ _-]?(?:key|token)s?)\b"
     r"|authenti\w+ (?:\w+ )?(?:failed|required|error)|bad credentials|(?:login|log ?in) failed"
@@ -35,8 +35,7 @@ _SECRET = re.compile(
     r"|(?:locate|determine|find|load|no|missing|invalid|wrong|expired) (?:\w+ )?credentials?\b"
     r"|personal access token|(?:secret |)access key\b|wrong password"
     r"|\b[A-Z][A-Z0-9]*_(?:[A-Z0-9]+_)*(?:KEY|TOKEN|SECRET|PASSWORD)\b.{0,40}"
-    r"(?:required|missing|not set|must|undefined)",
-    re.IGNORECASE,
+    r"(?:required|missing|not set|must|undefined)"
 )
 _NETWORK = re.compile(
     r"\b(?:ENETUNREACH|EHOSTUNREACH|EAI_AGAIN|ENOTFOUND|ECONNREFUSED)\b|getaddrinfo"
@@ -48,33 +47,30 @@ _NETWORK = re.compile(
 )
 _STATUS = re.compile(r"\b(?:429|50[0234])\b")
 # Of SDKs and of the specification, for a plain call of a tool that runs as a task.
-_TASK = re.compile(
-    r"(?:requires?|needs|only|must be)\b.{0,60}\btask[- ](?:augment|based)"
-    r"|task[- ]augment\w* (?:is )?required|taskSupport\W{1,4}required",
-    re.IGNORECASE,
+_TASK = compile_pattern(
+    r"(?i)(?:requires?|needs|only|must be)\b.{0,60}\btask[- ](?:augment|based)"
+    r"|task[- ]augment\w* (?:is )?required|taskSupport\W{1,4}required"
 )
 # Of the tool itself: SDKs put "Error executing tool NAME: " before whatever else was not found.
-_UNKNOWN_TOOL = re.compile(
-    r"unknown tool|no such tool|\btool (?:(?:named|called) )?['\"`]?[\w./:-]*\w['\"`]?"
-    r" (?:(?:was|is|could) )?not (?:be )?found|\btool not found",
-    re.IGNORECASE,
+_UNKNOWN_TOOL = compile_pattern(
+    r"(?i)unknown tool|no such tool|\btool (?:(?:named|called) )?['\"`]?[\w./:-]*\w['\"`]?"
+    r" (?:(?:was|is|could) )?not (?:be )?found|\btool not found"
 )
-_MISSING = re.compile(  # an answer of a service: what was asked for is not there
-    r"\b(?:http|status|code|error)\b\W{0,3}(?:\w+\W{1,3}){0,2}(?:404|410)\b"
-    r"|\b(?:404|410)\b\W{0,3}(?:not found|gone)",
-    re.IGNORECASE,
+# An answer of a service: what was asked for is not there.
+_MISSING = compile_pattern(
+    r"(?i)\b(?:http|status|code|error)\b\W{0,3}(?:\w+\W{1,3}){0,2}(?:404|410)\b"
+    r"|\b(?:404|410)\b\W{0,3}(?:not found|gone)"
 )
 _LIMITS = ("out_of_memory", "too_many_processes", "disk_full", "read_only")  # of the sandbox
-_PROGRAM = re.compile(
-    r"executable doesn't exist|command not found|spawn \S+ ENOENT|cannot open shared object"
+_PROGRAM = compile_pattern(
+    r"(?i)executable doesn't exist|command not found|spawn \S+ ENOENT|cannot open shared object"
     r"|no such file or directory: '(?:/\S+/)?(?:docker|git|java|uv|npx|chrom\w+|ffmpeg|kubectl"
     r"|psql|libreoffice|soffice|pandoc|convert|tesseract)'"
     r"|(?:chrom\w+|browser|docker|ffmpeg|libreoffice|java|git)\b.{0,60}"
-    r"(?:is not (?:found|installed)|not found at|not installed)",
-    re.IGNORECASE,
+    r"(?:is not (?:found|installed)|not found at|not installed)"
 )
-_UPSTREAM = re.compile(
-    r"\b(?:http|status|code|error|returned|responded|response)\b\W{0,3}(?:\w+\W{1,3}){0,2}"
+_UPSTREAM = compile_pattern(
+    r"(?i)\b(?:http|status|code|error|returned|responded|response)\b\W{0,3}(?:\w+\W{1,3}){0,2}"
     r"(?:429|5\d\d)\b"
     r"|\b(?:429|50[0234])\b.{0,20}(?:too many|bad gateway|unavailable|time-?out|server error)"
     r"|rate[ _-]?limit|too many requests|bad gateway|service (?:is )?(?:temporarily )?unavailable"
@@ -83,8 +79,7 @@ _UPSTREAM = re.compile(
     r"|(?:read|request|operation|connection) (?:\w+ )?(?:timed out|timeout)|idle timeout"
     r"|connection reset|closed connection|overloaded|currently unavailable"
     r"|upstream (?:\w+ )?(?:error|failed|did not|timed)|(?:backend|gateway) (?:\w+ )?failed"
-    r"|\brobots\.txt\b.{0,120}(?:not allowed|disallow|forbid|prohibit)",
-    re.IGNORECASE,
+    r"|\brobots\.txt\b.{0,120}(?:not allowed|disallow|forbid|prohibit)"
 )
 # What only a program that went wrong says, whatever values it names beside it.
 _BUG = re.compile(
@@ -94,16 +89,15 @@ _BUG = re.compile(
     r"|unhandled exception",
     re.IGNORECASE,
 )
-_REJECTS = re.compile(
-    r"not found|no such|does ?n[o']t exist|do(?:es)? not (?:exist|match)|unknown|invalid"
+_REJECTS = compile_pattern(
+    r"(?i)not found|no such|does ?n[o']t exist|do(?:es)? not (?:exist|match)|unknown|invalid"
     r"|not (?:a )?valid|outside|not allowed|not permitted|denied|unsupported|not supported"
     r"|unrecogni[sz]ed|must (?:be|point|contain|have|start|end|match|not)|expected"
     r"|cannot contain|out of range|too (?:long|large|short|many)|already exists"
     r"|(?:could|can)(?: ?no|')t (?:be )?(?:find|found|pars|read|open|resolve)|is missing|malformed"
     r"|no (?:\w+ ){1,3}(?:was |were )?found|is required|did not match|there is no"
     r"|nothing matches|not in\b|should be|(?:is|was) not one of"
-    r"|ENOENT|EEXIST|EISDIR|ENOTDIR",
-    re.IGNORECASE,
+    r"|ENOENT|EEXIST|EISDIR|ENOTDIR"
 )
 _LEAST = 3  # characters of a value that is found again in an answer
 _VALUES = 200  # of a call's arguments that are looked for
@@ -228,9 +222,14 @@ def _holds_host(text: str, arguments: Any, hosts: Collection[str]) -> bool:
 
 
 def _holds_word(line: str, word: str) -> bool:
-    before = r"(?<![^\W_])" if word[0].isalnum() else ""
-    after = r"(?![^\W_])" if word[-1].isalnum() else ""
-    return re.search(f"{before}{re.escape(word)}{after}", line) is not None
+    at = line.find(word)
+    while at >= 0:
+        end = at + len(word)
+        joints = (line[max(0, at - 1) : at + 1], line[end - 1 : end + 1])
+        if not any(len(joint) > 1 and joint.isalnum() for joint in joints):
+            return True
+        at = line.find(word, at + 1)
+    return False
 
 
 def _iter_words(arguments: Any) -> Iterator[str]:
@@ -253,7 +252,7 @@ def _iter_words(arguments: Any) -> Iterator[str]:
             yield str(item)
 
 
-def _quote_line(text: str, match: re.Match[str]) -> str:
+def _quote_line(text: str, match: Match | re.Match[str]) -> str:
     """The line in which words were found."""
     start = text.rfind("\n", 0, match.start()) + 1
     end = text.find("\n", match.end())

@@ -5,6 +5,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from warehouse.patterns import compile_pattern
+
 # Who has to fix a failed call: who made its arguments, the tool, the server that holds it, who
 # gives the credentials, what we grant (the sandbox's limits, its network, the settings), a service
 # behind the tool, Toolmill itself.
@@ -161,7 +163,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
     (
         "incompatible",
         r"cannot import name|unexpected keyword argument|pin 'mcp<2'"
-        r"|(?<!'NoneType' object )has no attribute"
+        r"|has no attribute"
         r"|ERR_PACKAGE_PATH_NOT_EXPORTED|does not provide an export named|PydanticUserError"
         r"|unsupported engine|requires (node|python)\b|requires node\.?js|needs node\.?js"
         r"|(node|python) version \S+ is not supported"
@@ -234,7 +236,8 @@ _UNREACHED = (
     r"ENETUNREACH|EHOSTUNREACH|EAI_AGAIN|ENOTFOUND|ECONNREFUSED|getaddrinfo|name resolution"
     r"|Connect(ion)?Error|ClientConnector|connection refused|network is unreachable"
 )
-_LAST = re.compile(r"^.*\b\w*(Error|Exception|panic|fatal)\b.*$", re.IGNORECASE | re.MULTILINE)
+_OF_NONE = compile_pattern(r"(?i)'NoneType' object has no attribute")  # a bug of any release
+_LAST = compile_pattern(r"(?im)^.*\b\w*(Error|Exception|panic|fatal)\b.*$")
 _RUNTIME = re.compile(r"^\s*(Node\.js v\d|\}|\]|at |\^|npm error|errno:|code:|syscall:|path:)")
 
 
@@ -260,15 +263,16 @@ def classify_text(text: str) -> ProbeFailure | None:
 
 def find_words(text: str, kinds: Collection[str]) -> ProbeFailure | None:
     """The first of these kinds whose words stand in the text, or None."""
+    inspected = _OF_NONE.sub(lambda match: " " * len(match[0]), text)
     for kind, words in _WORDS:
         if kind not in kinds:
             continue
-        match = re.search(words, text, re.IGNORECASE | re.MULTILINE)
+        match = compile_pattern(f"(?im){words}").search(inspected)
         if match is None:
             continue
         # Where the network fails after the last word about a secret, the secret was taken.
         later = text[match.end() :]
-        if kind == "needs_secret" and re.search(_UNREACHED, later, re.IGNORECASE):
+        if kind == "needs_secret" and compile_pattern(f"(?i){_UNREACHED}").search(later):
             continue
         start, end = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.start())
         line = text[start : end if end >= 0 else len(text)].strip()[:160]

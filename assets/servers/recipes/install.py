@@ -31,6 +31,7 @@ from assets.servers.recipes.package_files import SERVER, read_command
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.spec import SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import HostToolchain, ToolMissing
+from warehouse.patterns import compile_pattern
 from warehouse.storage.digest import digest, read_sha256
 from warehouse.storage.untrusted_files import (
     UnreadableFile,
@@ -247,7 +248,9 @@ def _run_installer(
     _check_limits(finished)
     if finished.code != 0:
         output = finished.output
-        kind = next((kind for kind, words in kinds.items() if re.search(words, output)), None)
+        kind = next(
+            (kind for kind, words in kinds.items() if compile_pattern(words).search(output)), None
+        )
         raise PackageError(kind or "fetch_failed", f"{what}: {output[-240:]}")
 
 

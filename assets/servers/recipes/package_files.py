@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import holds_secret, make_value, split_words
 from assets.servers.recipes.recipe import LaunchRecipe
+from warehouse.patterns import Match, compile_pattern
 from warehouse.storage.untrusted_files import (
     UnreadableFile,
     list_files,
@@ -24,7 +25,7 @@ from warehouse.storage.untrusted_files import (
 
 SERVER = "/srv/server"  # where an artefact is seen inside the sandbox
 _MAX_BYTES = 1 << 20
-_PLACE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+_PLACE = compile_pattern(r"\$\{([A-Za-z_][\w.]*)\}")
 
 
 class _BundleCommand(BaseModel):
@@ -115,7 +116,7 @@ class _TemplateFiller:
     def __call__(self, text: str) -> str:
         return _PLACE.sub(self._take, text)
 
-    def _take(self, place: re.Match[str]) -> str:
+    def _take(self, place: Match) -> str:
         value = self._known.get(place[1], "")
         self._left -= len(value)
         if self._left < 0:
@@ -196,7 +197,7 @@ _MAX_FILES, _MAX_BYTES_ENV_USAGE = 300, 8 << 20
 _MAX_NAMES = 40
 _SCRIPTS = (".js", ".mjs", ".cjs")
 _NAME = r"([A-Z][A-Z0-9]*_?[A-Z0-9_]*)"
-_READ = re.compile(
+_READ = compile_pattern(
     rf"process\.env\.{_NAME}\b|process\.env\[['\"]{_NAME}['\"]\]"
     rf"|os\.getenv\(\s*['\"]{_NAME}['\"]|os\.environ(?:\.get\(|\[)\s*['\"]{_NAME}['\"]"
     rf"|\benviron\[['\"]{_NAME}['\"]\]"
@@ -223,7 +224,7 @@ def find_variables(tree: Path, recipe: LaunchRecipe) -> tuple[str, ...]:
         for groups in _READ.findall(text):
             name = next(group for group in groups if group)
             if not _LEFT.search(name) and (
-                holds_secret(name) or re.search(_WANTED, split_words(name))
+                holds_secret(name) or compile_pattern(_WANTED).search(split_words(name))
             ):
                 names.add(name)
         if size > _MAX_BYTES_ENV_USAGE:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from assets.servers.sandbox.spec import HOME
+from warehouse.patterns import compile_pattern
 
 _WORD = "placeholder"
 UUID = "00000000-0000-4000-8000-000000000000"  # version 4, all else zero
@@ -55,7 +56,7 @@ def make_service_account() -> str:
 FORMATS: list[tuple[str, str]] = json.loads(
     Path(__file__).with_name("key_formats.json").read_text(encoding="utf-8")
 )
-_PART = re.compile(r"\{(letters|capitals|zeros):(\d+)\}")
+_PART = compile_pattern(r"\{(letters|capitals|zeros):(\d+)\}")
 _BODIES = {
     "letters": repeat_word,
     "capitals": lambda length: repeat_word(length).upper(),
@@ -73,7 +74,7 @@ def write_key(form: str) -> str:
 
 def find_key(words: str) -> str | None:
     """A made-up key of the provider that the words name, None where they name none."""
-    form = next((form for pattern, form in FORMATS if re.search(pattern, words)), None)
+    form = next((form for pattern, form in FORMATS if compile_pattern(pattern).search(words)), None)
     return write_key(form) if form else None
 
 
@@ -137,7 +138,7 @@ def make_value(
     if stated := _find_stated_value(description or ""):
         return stated
     for pattern, value in _RULES:
-        if re.search(pattern, words):
+        if compile_pattern(pattern).search(words):
             return value
     if re.search(r"https?://|\burl\b", about):
         return "https://placeholder.example.com"
@@ -153,7 +154,10 @@ def make_value(
 def holds_secret(name: str) -> bool:
     """Whether a name says that its value is a secret."""
     words = split_words(name)
-    return re.search(_SECRET, words) is not None and re.search(_NO_SECRET, words) is None
+    return (
+        compile_pattern(_SECRET).search(words) is not None
+        and compile_pattern(_NO_SECRET).search(words) is None
+    )
 
 
 def split_words(name: str) -> str:
@@ -164,7 +168,7 @@ def split_words(name: str) -> str:
 
 def _make_secret(words: str, about: str, context: str) -> str:
     for pattern, value in _NAMED_SECRETS:
-        if re.search(pattern, words):
+        if compile_pattern(pattern).search(words):
             return value
     if re.search(r"password|passwd|passphrase|\bpwd\b|\bpass\b", words):
         return "placeholder-Passw0rd!"
@@ -173,7 +177,9 @@ def _make_secret(words: str, about: str, context: str) -> str:
             return provider_key
     if starts := re.search(r"start(?:s|ing)? with [`'\"]?([a-z][\w\-]{1,11}[_\-])", about):
         return starts[1] + repeat_word(40)
-    if digits := re.search(r"\b(32|40|64)[ -]?(?:char\w*[ -])?hex", f"{about} {words}"):
+    if digits := compile_pattern(r"\b(32|40|64)[ -]?(?:char\w*[ -])?hex").search(
+        f"{about} {words}"
+    ):
         return "0" * int(digits[1])
     return repeat_word(40)
 
@@ -181,13 +187,12 @@ def _make_secret(words: str, about: str, context: str) -> str:
 def _find_stated_value(description: str) -> str | None:
     """The first of the choices, the default or the example that a description spells out, where it
     is one plain word or number."""
-    match = re.search(
+    match = compile_pattern(
         r"(?i)\b(?:one of|options?|choices|(?:allowed|valid|possible) values?|either)\b\W{0,4}"
         r"([a-z0-9][\w.\-]{0,30})\W{0,3}(?:[,|/]|\bor\b)"
-        r"|\bdefaults?(?: value| is| to|:)*[\s:=]+[`'\"]?([a-z0-9][\w.\-]{0,60})(?![\w.\-/:@])"
-        r"|^(localhost|\d{1,5}|true|false)$",
-        description.strip(),
-    )
+        r"|\bdefaults?(?: value| is| to|:)*[\s:=]+[`'\"]?([a-z0-9][\w.\-]{0,60})(?:[^\w.\-/:@]|$)"
+        r"|^(localhost|\d{1,5}|true|false)$"
+    ).search(description.strip())
     value = next((text for text in match.groups() if text), None) if match else None
     meaningless = (
         "none",

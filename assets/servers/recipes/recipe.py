@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from assets.marketplaces.launch.runners import is_exact, split_image
 from assets.marketplaces.listing import Listing, PackageRef
 from assets.servers.probe.failure_kinds import KINDS
+from warehouse.patterns import Pattern, compile_pattern
 from warehouse.storage.digest import digest
 
 RECIPE_VERSION = 2  # of how listings are planned: when it rises, all are planned again
@@ -203,13 +204,13 @@ def find_exact_version(package: PackageRef) -> str | None:
 def find_name_problem(package: PackageRef) -> str | None:
     """Why a name must not reach a package manager, which could take it for an option, a path or a
     URL; None where it may."""
-    if re.fullmatch(_FORMS[package.type], package.identifier, re.IGNORECASE):
+    if compile_pattern(f"(?i){_FORMS[package.type]}").fullmatch(package.identifier):
         return None
     return f"{package.identifier[:80]!r} is no {package.type} name"
 
 
 # One to fill in, in an escaped address: {name}, ${name}, {{name}}, <name>.
-_PLACE = re.compile(r"(?:\\\$)?(?:\\\{)+[^{}]*?(?:\\\})+|<[^<>]*>")
+_PLACE = compile_pattern(r"(?:\\\$)?(?:\\\{)+[^{}]*?(?:\\\})+|<[^<>]*>")
 
 
 def check_identity(recipe: LaunchRecipe) -> None:
@@ -245,8 +246,8 @@ def _is_address(identity: str, url: str) -> bool:
     with no more than a part of a path or host."""
     if not set("{<") & set(identity):
         return normalise_address(identity) == normalise_address(url)
-    pattern = _PLACE.sub(r"[^/?#@:\\\\]+", re.escape(identity))
-    return re.fullmatch(pattern, normalise_address(url), re.IGNORECASE) is not None
+    pattern = _PLACE.sub(r"[^/?#@:\\]+", re.escape(identity))
+    return Pattern(f"(?i){pattern}").fullmatch(normalise_address(url)) is not None
 
 
 def _make_error(recipe: LaunchRecipe, more: str = "") -> RecipeError:

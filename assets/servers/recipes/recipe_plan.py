@@ -25,6 +25,7 @@ from assets.servers.recipes.recipe import (
     parse_image,
 )
 from assets.servers.sandbox.spec import is_private_folder, is_system_folder
+from warehouse.patterns import Match, compile_pattern
 from warehouse.sanitize.scrubber import find_placeholder, is_unfilled
 from warehouse.storage.untrusted_files import UnreadableFile, list_files, open_file
 
@@ -36,11 +37,11 @@ AUTHORS_PATH = re.compile(
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,100}")
 # `{name}`, `{name:filepath}`, `${name}`, `${input:name}`, `<name>`
-_BRACED = re.compile(
+_BRACED = compile_pattern(
     r"\$?\{+(?:input:|env:|user_config\.)?(?P<name>[A-Za-z][\w.\-]*)(?::\w+)?\}+"
     r"|<(?P<angled>[A-Za-z][^<>]{0,80})>"
 )
-_OPEN_PART = re.compile(r"(?i)\$?\{[^{}]*\}|<[^<>]*>|\byour[_\-]?\w+(?:-\w+)*|\bx{3,}\b")
+_OPEN_PART = compile_pattern(r"(?i)\$?\{[^{}]*\}|<[^<>]*>|\byour[_\-]?\w+(?:-\w+)*|\bx{3,}\b")
 _SENT = re.compile(r"\(sent as '([^']{1,200})'\)")
 
 
@@ -157,7 +158,7 @@ def fill_address(
     is left and nothing may be made up."""
     made_up: list[str] = []
 
-    def put(match: re.Match[str]) -> str:
+    def put(match: Match) -> str:
         name = match["name"] or match["angled"]
         made_up.append(f"url:{name}")
         value = make_value(name, None, context=context)

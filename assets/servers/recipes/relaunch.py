@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.placeholders import DATA, make_value, split_words
 from assets.servers.recipes.recipe import LaunchRecipe
+from warehouse.patterns import compile_pattern
 
 MAX_TRIES = 5  # launches after the first
 _GRACE = timedelta(days=7)  # a release is repaired by its dependencies' fixes of the next days
@@ -19,28 +20,31 @@ _HOPELESS = (
     *("too_many_processes", "policy_denied", "integrity", "not_found", "fetch_failed"),
     "incompatible",
 )
+_OF_NONE = "'NoneType' object has no attribute"  # a bug, whatever the release
 _MOVED_ON = (
-    r"cannot import name|No module named|(?<!'NoneType' object )has no attribute"
+    r"cannot import name|No module named|has no attribute"
     r"|unexpected keyword argument"
     r"|PydanticUserError|pin 'mcp<2'|takes \d+ positional arguments? but|was removed|been removed"
     r"|got multiple values|is not a known attribute|metaclass conflict|ValidationInfo"
     r"|missing \d+ required (positional|keyword)"
 )
 _OPTION = r"--[A-Za-z][\w\-]*"
-_LACKING = re.compile(
-    r"(?:following (?:required )?arguments (?:are required|were not provided)|missing option"
+_NAMED_OPTION = compile_pattern(_OPTION, unless_after=r"\w\-", unless_before=r"^\s=,.'\"`)")
+_LACKING = compile_pattern(
+    r"(?i)(?:following (?:required )?arguments (?:are required|were not provided)|missing option"
     r"|missing (?:required )?arguments?|missing (?:required )?parameters?|required option"
     r"|required (?:argument|flag|parameter)s?)[:\s]*"
-    r"(?P<rest>[^\n]*(?:\n\s+--?\w[^\n]*)*)",
-    re.IGNORECASE,
+    r"(?P<rest>[^\n]*(?:\n\s+--?\w[^\n]*)*)"
 )
 _ASKS = re.compile(
     r"(?i)require|missing|must|provide|specif|not set|set the|please|expected|need|undefined"
     r"|not found|usage"
 )
-_VARIABLE = re.compile(r"(?<![\w/.\-])[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9](?![\w/])")
-_KEY_ERROR = re.compile(r"KeyError: ['\"]([A-Za-z_]\w*)['\"]")
-_FIELD = re.compile(r"^([A-Za-z_]\w*)\n\s+Field required", re.MULTILINE)
+_VARIABLE = compile_pattern(
+    r"[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]", unless_after=r"\w/.\-", unless_before=r"\w/"
+)
+_KEY_ERROR = compile_pattern(r"KeyError: ['\"]([A-Za-z_]\w*)['\"]")
+_FIELD = compile_pattern(r"(?m)^([A-Za-z_]\w*)\n\s+Field required")
 _NO_VARIABLE = re.compile(
     r"^(ERR_|NODE_|NPM_|UV_|SIG|PYTHON|ESM_|MODULE_NOT|ENOENT|HTTP_STATUS|METHOD_NOT|INVALID_"
     r"|LOG_|TYPE_|TEST_)|_ERROR$|_NOT_FOUND$|_FAILED$"
@@ -110,7 +114,7 @@ def _guess_older_dependencies(failed: FailedLaunch) -> LaunchRecipe | None:
     recipe = failed.recipe
     if recipe.ecosystem != "pypi" or not recipe.released or recipe.as_of:
         return None
-    if not re.search(_MOVED_ON, failed.output):
+    if not compile_pattern(_MOVED_ON).search(failed.output.replace(_OF_NONE, "")):
         return None
     until = datetime.fromisoformat(recipe.released) + _GRACE
     return recipe.model_copy(update={"as_of": until.strftime("%Y-%m-%dT%H:%M:%SZ")})
@@ -133,19 +137,19 @@ def _guess_options(failed: FailedLaunch) -> LaunchRecipe | None:
 def _find_lacking(output: str) -> Iterator[str]:
     for match in _LACKING.finditer(output):
         tail = match["rest"]
-        options = re.findall(_OPTION, tail)
+        options = compile_pattern(_OPTION).findall(tail)
         if options:
             yield from options
-        elif quoted := re.findall(r"['\"`<]([A-Za-z][\w\-]*)['\"`>]", tail):
+        elif quoted := compile_pattern(r"['\"`<]([A-Za-z][\w\-]*)['\"`>]").findall(tail):
             yield from quoted
-        elif words := re.match(r"\s*([a-z][\w\-]*(?:, ?[a-z][\w\-]*)*)\s*$", tail, re.IGNORECASE):
+        elif words := compile_pattern(r"(?i)\s*([a-z][\w\-]*(?:, ?[a-z][\w\-]*)*)\s*$").match(tail):
             names = [word.strip() for word in words[1].split(",")]
             # yargs names options without their dashes, argparse its positional arguments.
             yargs = "missing required argument" in match[0].lower()
             yield from (f"--{name}" if yargs else name for name in names)
     for line in output.splitlines():
         if not _LACKING.search(line) and _ASKS.search(line) and "usage" not in line.lower():
-            yield from re.findall(rf"(?<![\w\-])({_OPTION})(?=[\s=,.'\"`)]|$)", line)
+            yield from _NAMED_OPTION.findall(line)
 
 
 def _guess_variables(failed: FailedLaunch) -> LaunchRecipe | None:
@@ -156,7 +160,7 @@ def _guess_variables(failed: FailedLaunch) -> LaunchRecipe | None:
     )
     names = _VARIABLE.findall(lines)
     if "environment" in output.lower():
-        names += re.findall(r"[`'\"]([a-z][a-z0-9]*_[a-z0-9_]+)[`'\"]", lines)
+        names += compile_pattern(r"[`'\"]([a-z][a-z0-9]*_[a-z0-9_]+)[`'\"]").findall(lines)
     names += _KEY_ERROR.findall(output)
     names += [name.upper() for name in _FIELD.findall(output)]
     return _add_env(failed.recipe, [name for name in names if not _NO_VARIABLE.search(name)])
@@ -182,7 +186,7 @@ def _guess_transport(failed: FailedLaunch) -> LaunchRecipe | None:
         return _add_args(recipe, ["--transport", "stdio"])
     if re.search(r"(?<![\w-])--stdio\b", output):
         return _add_args(recipe, ["--stdio"])
-    if failed.error_kind == "protocol_error" and re.search(_HTTP, output, re.IGNORECASE):
+    if failed.error_kind == "protocol_error" and compile_pattern(f"(?i){_HTTP}").search(output):
         return _set_env(recipe, {"TRANSPORT": "stdio", "MCP_TRANSPORT": "stdio"})
     return None
 
@@ -190,9 +194,9 @@ def _guess_transport(failed: FailedLaunch) -> LaunchRecipe | None:
 def _guess_subcommand(failed: FailedLaunch) -> LaunchRecipe | None:
     """`stdio`, `serve`, `mcp`, …: as a usage text lists them."""
     # An option's choices are no commands.
-    output = re.sub(rf"{_OPTION}[ =]\{{[^}}]*\}}", "", failed.output)
-    commands = re.search(r"(?is)\bcommands:(.{0,1500})|\{([\w,\-]{4,200})\}", output)
-    words = re.findall(r"[\w\-]+", (commands[1] or commands[2])) if commands else []
+    output = compile_pattern(rf"{_OPTION}[ =]\{{[^}}]*\}}").sub("", failed.output)
+    commands = compile_pattern(r"(?is)\bcommands:(.*)|\{([0-9A-Za-z_,\-]{4,})\}").search(output)
+    words = re.findall(r"[\w\-]+", (commands[1] or commands[2])[:1500]) if commands else []
     word = next((word for word in _SUBCOMMANDS if word in words), None)
     if word is None and re.search(r"\bstdio\b", output):
         word = "stdio" if re.search(r"(?i)usage|expected", output) else None

@@ -35,6 +35,7 @@ from assets.servers.sandbox.toolchain import HostToolchain, ToolMissing
 from warehouse.ledger.attempts import EffectOutcome
 from warehouse.ledger.ledger import Ledger
 from warehouse.network.http import open_client
+from warehouse.patterns import Pattern, compile_pattern
 from warehouse.storage.digest import digest
 
 # The short form of a package's document: versions, tags and hashes.
@@ -135,7 +136,9 @@ def resolve_image_digest(reference: str, run: Run = _run) -> str:
     if finished.returncode == 0 and match:
         return match[0]
     message = " ".join(finished.stderr.split())[-200:]
-    named = (kind for kind, words in _WORDS.items() if re.search(words, message, re.IGNORECASE))
+    named = (
+        kind for kind, words in _WORDS.items() if compile_pattern(f"(?i){words}").search(message)
+    )
     raise PackageError(next(named, "fetch_failed"), f"{reference}: {message}")
 
 
@@ -221,24 +224,24 @@ class VersionResolver:
         finished = self._compile_requirement(spec, None, "--generate-hashes")
         message = " ".join(finished.stderr.split())
         python = None
-        if finished.code != 0 and re.search(_OTHER_PYTHON, message):
+        if finished.code != 0 and compile_pattern(_OTHER_PYTHON).search(message):
             for python in _order_nearest(self._toolchain.pythons):
                 finished = self._compile_requirement(spec, python, "--generate-hashes")
                 if finished.code == 0:
                     break
-        match = re.search(rf"^{re.escape(name)}==([^\s\\;]+)", finished.stdout, re.MULTILINE)
+        match = Pattern(rf"(?m)^{re.escape(name)}==([^\s\\;]+)").search(finished.stdout)
         hashes = sorted(set(re.findall(r"sha256:[0-9a-f]{64}", finished.stdout)))
         if finished.code == 0 and match and hashes:
             released = self._find_release_date(f"{name}=={match[1]}", python)
             return ResolvedVersion(match[1], " ".join(hashes), python, released)
-        if re.search(_PYPI_ABSENT, message):
+        if compile_pattern(_PYPI_ABSENT).search(message):
             raise PackageError("not_found", f"the Python index has no {spec}")
-        if re.search(_OTHER_PYTHON, message):
+        if compile_pattern(_OTHER_PYTHON).search(message):
             have = ", ".join([self._toolchain.python_version, *sorted(self._toolchain.pythons)])
             raise PackageError(
                 "needs_software", f"{spec} runs on none of this host's Pythons ({have})"
             )
-        if re.search(_PYPI_NO_VERSION, message):
+        if compile_pattern(_PYPI_NO_VERSION).search(message):
             if version is None:
                 raise PackageError("not_found", f"the Python index has no release of {spec}")
             latest = self._resolve_pypi(package.model_copy(update={"version": None}))

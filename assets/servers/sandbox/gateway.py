@@ -33,6 +33,7 @@ from warehouse.network.egress import (
     is_address,
     is_loopback,
 )
+from warehouse.patterns import compile_pattern
 
 Host = tuple[str, int]
 REFUSED, FAILED = 2, 5  # SOCKS: not allowed by ruleset, connection refused
@@ -338,12 +339,12 @@ def _read_host(url: str) -> Host | None:
 
 HTTPS = 443
 # How runtimes and libraries name the host that they did not reach.
-_NAMED = re.compile(
-    r"(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|getaddrinfo|lookup|resolve(?: host(?:name)?)?:?|host=)"
+_NAMED = compile_pattern(
+    r"(?i)(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|getaddrinfo|lookup|host="
+    r"|resolve(?: host(?:name)?)?:?)"
     r"[ '\"]{0,2}((?:[a-z0-9_-]{1,63}\.){1,8}[a-z][a-z0-9-]{1,62})(?::([0-9]{1,5}))?"
     r"|(?:connect to(?: host)?|https://) ?"
-    r"((?:[a-z0-9_-]{1,63}\.){1,8}[a-z][a-z0-9-]{1,62})(?::([0-9]{1,5}))?",
-    re.IGNORECASE,
+    r"((?:[a-z0-9_-]{1,63}\.){1,8}[a-z][a-z0-9-]{1,62})(?::([0-9]{1,5}))?"
 )
 _EXPECTED = "expected NAME or NAME:PORT, as api.example.com or api.example.com:8443"
 

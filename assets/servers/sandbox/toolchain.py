@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from assets.servers.sandbox.spec import is_private_folder
+from warehouse.patterns import compile_pattern
 
 # Its own path rather than that of a version manager's shim, and the libraries it really loaded.
 _ASK_NODE = (
@@ -45,7 +46,7 @@ def find_node() -> NodeRuntime | None:
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return None
     program = Path(path).resolve()
-    libraries = sorted(set(re.findall(r"(/\S+\.so\b\S*)$", maps, re.MULTILINE)))
+    libraries = sorted(set(compile_pattern(r"(?m)(/\S+\.so\b\S*)$").findall(maps)))
     # A library under each name it has in its folder: it is asked for by that of a link.
     names = [
         path
@@ -305,4 +306,4 @@ def _read_npm_settings(npm: Path) -> dict[str, str]:
 
 def _drop_credentials(text: str) -> str:
     """`scheme://user:password@host` loses the user and the password."""
-    return re.sub(r"(?<=://)[^/@\s]+@", "", text)
+    return compile_pattern(r"://[^/@\s]+@").sub("://", text)

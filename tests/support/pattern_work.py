@@ -1,0 +1,136 @@
+"""How much work Python's `re` may do with a pattern, read off the parsed pattern.
+
+Python's engine backtracks: what it may do at one start grows with the ways in which repeats can
+divide a text. `find_growth` bounds that work from above: a pattern passes if the work at each start
+is bounded by a constant, or if there is one start and one unbounded repeat that gives back.
+"""
+
+import re
+from re import _constants as code  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
+
+MOST_WORK = 1_500  # steps at one start: some .1 s for 64,000 characters
+_REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT, code.POSSESSIVE_REPEAT)
+_ONE_CHARACTER = (code.LITERAL, code.NOT_LITERAL, code.ANY, code.IN, code.CATEGORY)
+_PROBES = [chr(i) for i in range(0x100)] + list("\u0130\u03b1\u4e2d\u200b\u2028\u2014\U0001f600")
+
+
+class Growth(Exception):
+    """Why the work cannot be bounded."""
+
+
+def find_growth(pattern: str, flags: int, *, anchored: bool) -> str | None:
+    """Why `re` may take more than linear time with the pattern, or None.
+
+    `anchored`: it is matched at one start only, by `match` or `fullmatch`.
+    """
+    tree = parser.parse(pattern, flags)
+    state = _Bound(tree.state.flags, anchored or _begins_at_start(tree, tree.state.flags))
+    try:
+        work = state.measure(list(tree), None)
+    except Growth as reason:
+        return str(reason)
+    return f"up to {work:,} steps at one start" if work > MOST_WORK else None
+
+
+def _begins_at_start(tree: Any, flags: int) -> bool:
+    if not len(tree) or tree[0][0] is not code.AT:
+        return False
+    at = tree[0][1]
+    return at is code.AT_BEGINNING_STRING or (at is code.AT_BEGINNING and not flags & re.MULTILINE)
+
+
+class _Bound:
+    """The bound for one pattern. `rest` is what follows: items, linked to what follows them."""
+
+    def __init__(self, flags: int, anchored: bool) -> None:
+        self.flags, self.anchored, self.unbounded = flags, anchored, 0
+
+    def measure(self, items: list[Any], rest: Any) -> int:
+        """Steps at most from here to the end of the pattern."""
+        if not items:
+            return 1 if rest is None else self.measure(*rest)
+        (kind, value), after = items[0], items[1:]
+        if kind in _REPEATS:
+            return self._measure_repeat(kind, value, after, rest)
+        if kind is code.SUBPATTERN:
+            return self.measure(list(value[3]), (after, rest))
+        if kind is code.ATOMIC_GROUP:
+            return self.measure(list(value), None) + self.measure(after, rest)
+        if kind is code.BRANCH:
+            return sum(self.measure(list(branch), (after, rest)) for branch in value[1])
+        if kind in (code.ASSERT, code.ASSERT_NOT):
+            inside, self.anchored = self.anchored, False
+            work = self.measure(list(value[1]), ([], None) if value[0] < 0 else None)
+            self.anchored = inside
+            return work + self.measure(after, rest)
+        if kind in (code.GROUPREF, code.GROUPREF_EXISTS):
+            raise Growth("a back-reference")
+        return 1 + self.measure(after, rest)
+
+    def _measure_repeat(self, kind: Any, value: Any, after: list[Any], rest: Any) -> int:
+        least, most, body = value
+        following = self.measure(after, rest)
+        simple = len(body) == 1 and body[0][0] in _ONE_CHARACTER
+        gives_back = kind is not code.POSSESSIVE_REPEAT and self._may_share(body, after, rest)
+        if most is not code.MAXREPEAT:
+            if simple:
+                return most + following * (most - least + 1 if gives_back else 1)
+            work = following
+            for _ in range(most):
+                # Each round runs the body, then another round or what follows.
+                inner = self.measure(list(body), None)
+                work = inner * (work if gives_back or inner > 40 else 1) + work + following
+                if work > 1_000_000:
+                    raise Growth("nested repeats")
+            return work
+        if not simple:
+            raise Growth("an unbounded repeat of more than one character")
+        if following == 1 and not after and self._is_end(rest) and not self.anchored:
+            return 1  # what it takes is taken once: the next start is behind it
+        if not self.anchored:
+            raise Growth("an unbounded repeat with something behind it, at every start")
+        self.unbounded += bool(gives_back and following > 1)
+        if self.unbounded > 1:
+            raise Growth("two unbounded repeats that share characters")
+        return 1 + following
+
+    def _is_end(self, rest: Any) -> bool:
+        return rest is None or (not rest[0] and self._is_end(rest[1]))
+
+    def _may_share(self, body: Any, after: list[Any], rest: Any) -> bool:
+        """Whether a character of the repeat can begin what follows."""
+        first = self._find_first(after, rest)
+        if first is None:
+            return True
+        mine = self._compile(body)
+        return any(
+            mine.fullmatch(char) and any(f.fullmatch(char) for f in first) for char in _PROBES
+        )
+
+    def _compile(self, body: Any) -> re.Pattern[str]:
+        state = parser.State()
+        state.flags = self.flags
+        tree = parser.SubPattern(state, list(body))
+        return re._compiler.compile(tree, self.flags & ~re.DEBUG)  # type: ignore[attr-defined]
+
+    def _find_first(self, items: list[Any], rest: Any) -> list[re.Pattern[str]] | None:
+        """Patterns of the characters that can come next; None: any, or the end."""
+        if not items:
+            return None if rest is None else self._find_first(*rest)
+        (kind, value), after = items[0], items[1:]
+        if kind in _ONE_CHARACTER:
+            return [self._compile([items[0]])]
+        if kind is code.SUBPATTERN:
+            return self._find_first(list(value[3]), (after, rest))
+        if kind is code.BRANCH:
+            firsts = [self._find_first(list(branch), (after, rest)) for branch in value[1]]
+            return None if None in firsts else [p for first in firsts for p in first or ()]
+        if kind in _REPEATS:
+            first = self._find_first(list(value[2]), None)
+            if first is None or value[0]:
+                return first
+            behind = self._find_first(after, rest)
+            return None if behind is None else first + behind
+        return None

@@ -12,16 +12,16 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_951, 51),
+    "warehouse": (7_952, 51),
     "assets/marketplaces": (6_005, 37),
-    "assets/servers": (11_667, 51),
+    "assets/servers": (11_693, 51),
     "assets/contracts": (7_824, 33),
     "assets/catalogue": (790, 5),
     "assets/vectors": (3_944, 21),
     "assets/synthesis": (10_774, 54),
     "assets/outcomes": (6_663, 40),
     "training": (13_302, 84),
-    "serving": (8_508, 41),
+    "serving": (8_554, 41),
     "orchestration": (6_511, 39),
     "demo": (2_690, 24),
     "extensions/batch": (1_124, 6),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_382, 13),
     "extensions/upkeep": (1_866, 10),
-    "tests": (81_172, 594),
+    "tests": (81_488, 597),
     "benchmarks": (6_109, 42),
 }
 

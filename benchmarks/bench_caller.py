@@ -25,12 +25,13 @@ from training.caller.bases import load_base
 from training.caller.fast_generation import FastModel, build_fast_copy, find_fast_copy, is_built
 from training.caller.generation import CallGrammars
 from training.caller.smollm2 import write_smollm2_base
+from training.evaluation.adapter_predictor import AdapterPredictor
 from training.evaluation.baselines import copy_slots
 from training.evaluation.caller_items import CallerItem
 from training.evaluation.caller_score import score_answer
 from training.evaluation.loaded_model import FastGeneration, find_or_build_copy
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
-from training.evaluation.predictor import PredictionAnswer, parse_answer
+from training.evaluation.predictor import PredictionAnswer, PredictionRequest, parse_answer
 from training.prompts.render import render_conversation, render_tool_schema
 
 Contract = Mapping[str, Any]
@@ -228,9 +229,16 @@ def main() -> None:
                 arm = CausalArm(fast, tokenizer, ranked["general"], shown, must_call=True)
                 rows = measure_arm(f"general, ours of {shown}, grammar", arm, right, [])
                 print(f"right calls, paired with general + slots: {compare_calls(rows, slots)}")
-        if "free" in wanted:
-            arm = CausalArm(fast, tokenizer, ranked["general"], 1)
-            measure_arm("general, ours of 1, free", arm, right, none)
+        if "product" in wanted:
+            predictor = AdapterPredictor(options.work, options.model, device="cpu")
+
+            def ask_product(items: Sequence[CallerItem]) -> list[PredictionAnswer]:
+                return predictor.predict(
+                    [PredictionRequest(i.item_id, i.instruction, i.tools) for i in items]
+                )
+
+            rows = measure_arm("as the product answers", ask_product, right, none)
+            print(f"right calls, paired with general + slots: {compare_calls(rows, slots)}")
 
 
 if __name__ == "__main__":

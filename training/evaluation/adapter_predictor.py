@@ -22,7 +22,13 @@ from training.evaluation.predictor import (
     parse_answer,
 )
 from training.evaluation.shortlist import ToolRanking
-from training.prompts.render import PromptParts, RenderedPrompt, fit_prompt, read_message_calls
+from training.prompts.render import (
+    NO_CALL,
+    PromptParts,
+    RenderedPrompt,
+    fit_prompt,
+    read_message_calls,
+)
 from training.prompts.templates import BadTemplate, render_prompt_text
 from training.runtime.model_store import CARD, TrainingFailed, read_card
 from warehouse.json_types import Contract
@@ -33,6 +39,7 @@ NOT_RENDERABLE = "not_renderable"  # a conversation that the model's chat templa
 CONSTRAINED = "constrained:"  # before a model's name: no call can be written that does not fit
 _OTHERS = {"caller": "baseline or ", "sidecar": "champion or "}
 _PART = 128  # prompts between two words of progress
+_UNASKED = PredictionAnswer([], "no_call")
 
 
 class AdapterPredictor:
@@ -41,8 +48,9 @@ class AdapterPredictor:
     `max_new`: tokens an answer may have; None: 96 over SmolLM2, 512 otherwise. `constrained`:
     only calls that fit the tools it is shown can be written (`training.caller.generation`), which
     over SmolLM2 always holds. A caller with a `shortlist` is shown so many of the tools that it is
-    offered, the nearest to the request by the shipped retriever. On a CPU one over SmolLM2 answers
-    from a copy in eight bits (`training.caller.fast_generation`).
+    offered, the nearest to the request by the shipped retriever, and makes no first call where that
+    is far from every tool. On a CPU one over SmolLM2 answers from a copy in eight bits
+    (`training.caller.fast_generation`).
     """
 
     kind: PredictorKind = "adapter"
@@ -91,8 +99,8 @@ class AdapterPredictor:
     ) -> list[PredictionAnswer]:
         loaded = self._open()
         asked = [self._shorten(item, loaded) for item in asked]
-        prompts = [_render_prompt(loaded, item) for item in asked]
-        out = [make_failed_answer(str(prompt), shown=0) for prompt in prompts]
+        prompts = [self._prepare_prompt(loaded, item) for item in asked]
+        out = [made if isinstance(made, PredictionAnswer) else _UNASKED for made in prompts]
         # One prompt of one grammar has one answer, however many requests it is of.
         alike: dict[str, list[int]] = {}
         fit: dict[str, tuple[RenderedPrompt, list[Contract]]] = {}
@@ -128,9 +136,9 @@ class AdapterPredictor:
         Raises CannotPredict."""
         loaded = self._open()
         asked = self._shorten(asked, loaded)
-        made = _render_prompt(loaded, asked)
-        if not isinstance(made, RenderedPrompt):
-            return make_failed_answer(made, shown=0)
+        made = self._prepare_prompt(loaded, asked, must_call=must_call)
+        if isinstance(made, PredictionAnswer):
+            return made
         most = min(most_tokens or loaded.max_new, loaded.max_new)
         shown = _list_shown(asked, made)
         [answer] = self._predict_part(
@@ -181,6 +189,24 @@ class AdapterPredictor:
             tool for at, tool in enumerate(asked.tools) if at in near or tool["name"] in called
         ]
         return replace(asked, tools=tools)
+
+    def _prepare_prompt(
+        self, loaded: LoadedModel, asked: PredictionRequest, *, must_call: bool = False
+    ) -> RenderedPrompt | PredictionAnswer:
+        """The prompt, or the answer where there is none. A model with a shortlist calls one of the
+        tools that it is shown whatever is asked: the ranking says when none of them fits."""
+        answered = any(message["role"] == "assistant" for message in asked.before)
+        chooses = loaded.shortlist is not None and not answered and not must_call
+        if chooses and self._ranking.fits_none(asked.request_text, asked.tools):
+            return parse_answer(NO_CALL, shown=len(asked.tools))
+        parts = PromptParts(asked.instruction, None, asked.keep, asked.before)
+        try:
+            made = fit_prompt(loaded.tokenizer, parts, asked.tools, loaded.context)
+        except BadTemplate as error:
+            if asked.before:
+                return make_failed_answer(NOT_RENDERABLE, shown=0)
+            raise CannotPredict(" ".join(str(error).split())) from error
+        return made or make_failed_answer(TOO_LONG, shown=0)
 
     def _predict_part(
         self,
@@ -268,14 +294,3 @@ def _read_contract(tool: Mapping[str, Any]) -> Contract:
     """An OpenAI function as a contract."""
     function = tool["function"]
     return {"name": function["name"], "inputSchema": function.get("parameters")}
-
-
-def _render_prompt(loaded: LoadedModel, asked: PredictionRequest) -> RenderedPrompt | str:
-    """The prompt, or why there is none."""
-    parts = PromptParts(asked.instruction, None, asked.keep, asked.before)
-    try:
-        return fit_prompt(loaded.tokenizer, parts, asked.tools, loaded.context) or TOO_LONG
-    except BadTemplate as error:
-        if asked.before:
-            return NOT_RENDERABLE
-        raise CannotPredict(" ".join(str(error).split())) from error

@@ -86,6 +86,11 @@ _WORDS = {language: frozenset(words.split()) for language, words in _SMALL.items
 _ENOUGH = 4  # small words: fewer are names and quotations
 
 
+def has_english_words(text: str) -> bool:
+    """Whether a text has a small word of English, as nearly every English sentence does."""
+    return not _WORDS["en"].isdisjoint(text[:4000].casefold().split())
+
+
 def find_other_language(text: str, asked: str) -> str | None:
     """The language or script a text is plainly in instead of the one asked for, or None."""
     asked = asked.lower().split("-")[0].split("_")[0]

@@ -30,6 +30,7 @@ from training.caller_update import CallerUpdate, plan_update
 from training.evaluation.adapter_predictor import AdapterPredictor, resolve_model
 from training.evaluation.predictor import PredictionRequest
 from training.evaluation.shortlist import ToolRanking
+from training.prompts.render import NO_CALL
 from training.releases.in_service import find_model_in_service
 from training.role import BASELINE, CALLER, get_untrained_model, is_untrained
 from training.runtime.model_store import (
@@ -152,6 +153,40 @@ def test_the_shipped_caller_serves_until_one_is_promoted(general: Path, tmp_path
     asked = PredictionRequest("a", "Find it.", [json.loads(make_rows(1)[0]["contract"])])
     model = AdapterPredictor(tmp_path, GENERAL, device="cpu", max_new=4)
     assert len(model.predict([asked, asked])) == 2
+
+
+FAR = "What is the boiling point of tungsten?"
+
+
+def test_a_caller_with_a_shortlist_makes_no_call_where_every_tool_is_far(
+    general: Path, tmp_path: Path
+) -> None:
+    tools = [json.loads(row["contract"]) for row in make_rows(4)]
+    model = AdapterPredictor(tmp_path, GENERAL, device="cpu", max_new=4)
+    turn = {"role": "assistant", "content": "Which one?"}
+    system = {"role": "system", "content": "You help."}
+    user = {"role": "user", "content": FAR}
+    asked = [
+        PredictionRequest("far", FAR, tools),
+        PredictionRequest("system", FAR, tools, before=(system, user)),
+        PredictionRequest("near", "Which songs are called 'Old Oak'?", tools),
+        PredictionRequest("turns", FAR, tools, before=(user, turn, user)),
+    ]
+    answers = model.predict(asked)
+    assert [answer.text == NO_CALL for answer in answers] == [True, True, False, False]
+    assert answers[0].calls == []
+    called = model.answer_one(asked[0], None, lambda: False, must_call=True)
+    assert called.text != NO_CALL
+
+
+@pytest.mark.parametrize("request_text", ["Allume la lampe du salon", "电视机开一下", "x"])
+def test_requests_that_the_retriever_does_not_read_are_left_to_the_caller(
+    request_text: str,
+) -> None:
+    tools = [json.loads(row["contract"]) for row in make_rows(4)]
+    assert not ToolRanking().fits_none(request_text, tools)
+    assert ToolRanking().fits_none(FAR, tools)
+    assert not ToolRanking().fits_none(FAR, [])
 
 
 def spoil_weights(folder: Path, _: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,10 @@ BUDGET = {
     "assets/catalogue": (790, 5),
     "assets/vectors": (3_944, 21),
     "assets/synthesis": (10_779, 54),
-    "assets/outcomes": (6_663, 40),
+    "assets/outcomes": (6_267, 38),
     "training": (13_330, 84),
     "serving": (8_554, 41),
-    "orchestration": (6_521, 39),
+    "orchestration": (6_416, 39),
     "demo": (2_690, 24),
     "extensions/batch": (1_124, 6),
     "extensions/bench": (3_795, 16),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_382, 13),
     "extensions/upkeep": (1_866, 10),
-    "tests": (81_523, 597),
+    "tests": (81_076, 593),
     "benchmarks": (6_117, 42),
 }
 

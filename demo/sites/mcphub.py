@@ -1,14 +1,8 @@
-"""MCPHub: the replica of mcphub.com: streamed pages that form a graph of links.
-
-The browse page shows a few servers and every tag; no page has a next one. Everything can be
-reached through authors, tags and related servers; the sitemap, which can be switched off, is the
-short way.
-"""
+"""MCPHub: the replica of mcphub.com: a sitemap, and pages whose config is streamed."""
 
 import json
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from html import escape
 
 from starlette.requests import Request
@@ -31,22 +25,7 @@ def make_shell(title: str, head: str, body: str, streamed: str = "") -> str:
 """
 
 
-def make_cards(records: Iterable[ServerRecord]) -> str:
-    """Servers as lists show them."""
-    return "".join(map(_make_card, records))
-
-
-def _make_card(record: ServerRecord) -> str:
-    tags = "".join(f'<a class="badge" href="/tags/{tag}">{escape(tag)}</a>' for tag in record.tags)
-    return (
-        f'<a class="card bg-base-100" href="/mcp-servers/{record.namespace}/{record.slug}">'
-        f'<h3 class="card-title">{escape(record.title)}</h3>'
-        f"<p>by <!-- -->{escape(record.namespace)}</p>"
-        f'<p class="line-clamp-2">{escape(record.description)}</p></a>{tags}'
-    )
-
-
-def make_page(record: ServerRecord, related: list[ServerRecord], streams: bool = True) -> str:
+def make_page(record: ServerRecord, streams: bool = True) -> str:
     """A server's page: its own config stands in `div#S:0` at the end of the document, if it
     still `streams`."""
     here = f"/mcp-servers/{record.namespace}/{record.slug}"
@@ -56,16 +35,13 @@ def make_page(record: ServerRecord, related: list[ServerRecord], streams: bool =
     )
     source = f'<a href="{escape(record.repository)}">Repository</a>' if record.repository else ""
     body = f"""
-<div class="breadcrumbs"><ul><li><a href="/mcp-servers">MCP Servers</a></li>
-<li><a href="/mcp-servers/{record.namespace}">{escape(record.namespace)}</a></li></ul></div>
 <h1 class="text-3xl">{escape(record.namespace)}<!-- -->/<!-- -->{escape(record.slug)}</h1>
 <a role="tab" href="{here}">Overview</a>{tabs}{source}
 <h3 class="font-bold">Server config via mcphub</h3>
 <div role="alert"><!--$?--><template id="B:0"></template><!--/$--></div>
 <div class="stats"><div class="stat"><div class="stat-title">Tools</div>
 <div class="stat-value">{len(record.tools)}</div></div></div>
-<div class="prose">{_make_readme(record)}</div>
-<section>{make_cards(related)}</section>"""
+<div class="prose">{_make_readme(record)}</div>"""
     title = f"{escape(record.title)} by {escape(record.namespace)} - MCP Server | MCPHub"
     return make_shell(
         title, _make_head(record, here), body, _make_streamed(record) if streams else ""
@@ -107,9 +83,7 @@ def _make_token() -> str:
     return ".".join(texts)
 
 
-_SHOWN = 24  # cards on the browse page and on a tag's page
 _SHARD = 1000
-_Groups = dict[str, list[ServerRecord]]
 
 
 class McpHub(ReplicaSite):
@@ -117,45 +91,21 @@ class McpHub(ReplicaSite):
 
     name = "mcphub"
     robots = "User-agent: *\nAllow: /\n"
-    _grouped: tuple[RecordList, dict[str, _Groups]] | None = None
 
     def list_routes(self) -> Sequence[Route]:
         return [
-            self.make_route("/", self.serve_browse),
-            self.make_route("/mcp-servers", self.serve_browse),
-            self.make_route("/mcp-servers/{name}", partial(self.serve_group, by="author")),
             self.make_route("/mcp-servers/{author}/{slug}", self.serve_server),
-            self.make_route("/tags/{name}", partial(self.serve_group, by="tag")),
             self.make_route("/sitemap.xml", self.serve_sitemap_index),
             self.make_route("/sitemap/{shard:int}.xml", self.serve_sitemap),
         ]
-
-    def serve_browse(self, request: Request) -> ReplicaReply:
-        records = self.list_records()
-        tags = sorted(self._group_records()["tag"])
-        links = "".join(f'<a class="badge" href="/tags/{tag}">{escape(tag)}</a>' for tag in tags)
-        body = f"<h1>MCP Servers</h1><nav>{links}</nav>{make_cards(records[:_SHOWN])}"
-        return reply_html(make_shell("MCP Servers | MCPHub", "", body), last=True)
-
-    def serve_group(self, request: Request, by: str) -> ReplicaReply:
-        """The cards of everything by an author or of a tag, or 404."""
-        name = request.path_params["name"]
-        if not (records := self._group_records()[by].get(name)):
-            return _reply_missing()
-        body = f"<h1>{escape(name)}</h1>{make_cards(records)}"
-        return reply_html(make_shell(f"{escape(name)} | MCPHub", "", body))
 
     def serve_server(self, request: Request) -> ReplicaReply:
         records = self.list_records()
         position = self._find_position(records, request)
         if position is None:
             return _reply_missing()
-        # The next ones in order: so that every server is related to one before it.
-        near = {(position + step) % len(records) for step in (1, 2, 3)} - {position}
         streams = not self.fault_set().is_on("layout")
-        return reply_html(
-            make_page(records[position], [records[item] for item in sorted(near)], streams)
-        )
+        return reply_html(make_page(records[position], streams))
 
     def serve_sitemap_index(self, request: Request) -> ReplicaReply:
         if self.fault_set().is_on("no_sitemap"):
@@ -183,20 +133,6 @@ class McpHub(ReplicaSite):
         if position is None or records[position].namespace != request.path_params["author"]:
             return None
         return position
-
-    def _group_records(self) -> dict[str, _Groups]:
-        """The records of the present list by author, and the first few by tag."""
-        records = self.list_records()
-        if self._grouped is None or self._grouped[0] is not records:
-            authors: _Groups = {}
-            tags: _Groups = {}
-            for record in records:
-                authors.setdefault(record.namespace, []).append(record)
-                for tag in record.tags:
-                    if len(group := tags.setdefault(tag, [])) < _SHOWN:
-                        group.append(record)
-            self._grouped = (records, {"author": authors, "tag": tags})
-        return self._grouped[1]
 
 
 def _reply_missing() -> ReplicaReply:

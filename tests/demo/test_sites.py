@@ -154,21 +154,6 @@ def test_glama_tells_no_command_for_servers_and_an_address_for_connectors(full: 
     assert numbers == sorted(numbers, reverse=True)  # the newest first
 
 
-def test_every_server_of_mcphub_can_be_reached_by_links_alone(full: Replicas) -> None:
-    full.switch(faults={"mcphub": "no_sitemap"})
-    with client("mcphub", full["mcphub"]) as http:
-        assert http.get("/sitemap.xml").status_code == 404
-        waiting, seen = ["/mcp-servers"], {"/mcp-servers"}
-        while waiting:
-            page = http.get(waiting.pop()).text
-            for link in re.findall('href="(/(?:mcp-servers|tags)/[^"]+)"', page):
-                if link not in seen and not link.endswith(("quality", "schema", "comments")):
-                    seen.add(link)
-                    waiting.append(link)
-    servers = {link for link in seen if re.fullmatch("/mcp-servers/[^/]+/[^/]+", link)}
-    assert len(servers) == COUNT
-
-
 def test_mcphub_streams_the_config_after_the_page(full: Replicas) -> None:
     records = full.world.list_records("mcphub")
     record = next(record for record in records if record.package and record.odd is None)

@@ -11,8 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
-from assets.marketplaces.crawl.result import make_problem
-from assets.marketplaces.crawl.sitemap import Location, SiteWalk, parse_locations
+from assets.marketplaces.crawl.sitemap import Location, parse_locations
 from assets.marketplaces.launch.mcp_config import (
     get_member,
     make_server_listings,
@@ -75,9 +74,6 @@ SITE = "mcphub.com"
 READY = "pre"  # what shows that a rendered page is filled in
 _LINKED = "linked"  # the revision of a page of which only the address is known
 _SERVER = re.compile(r"/mcp-servers/([^/?#]+)/([^/?#]+)/?")
-_BROWSED = re.compile(r"/mcp-servers(?:/[^/?#]+)?/?|/tags/[^/?#]+/?")
-# Why there is no sitemap to read: the walk is then the only way.
-_NO_SITEMAP = ("http_status", "wrong_type", "missing_key", "empty", "truncated")
 _XML = re.compile(r"\.xml(?:[?#]|$)")
 _FORGE = re.compile(r"https?://(?:www\.)?(?:github|gitlab|bitbucket)\.(?:com|org)/[^/]+/[^/#?]+/?")
 
@@ -91,7 +87,7 @@ class McpHubAdapter(MarketplaceAdapter):
     async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         base = self.policy.base_url.rstrip("/")
         index, nested = f"{base}/sitemap.xml", False
-        entries = await _read_sitemap(get, index)
+        entries = await get(index, parse_locations)
         servers = refs = _list_refs(entries)
         if refs:
             yield RecordPage(refs)
@@ -101,31 +97,10 @@ class McpHubAdapter(MarketplaceAdapter):
             refs = _list_refs(entries)
             servers = servers or refs
             yield RecordPage(refs)
-        if servers:
-            yield RecordPage([], ended=not nested, truncated=nested)
-            return
-        async for page in self._walk_site(base, get):
-            yield page
-
-    async def _walk_site(self, base: str, get: FetchPage) -> AsyncIterator[RecordPage]:
-        """Breadth first over the site's own links. Its end proves nothing: a server that nothing
-        links to is not seen."""
-        walk = SiteWalk(f"{base}/mcp-servers")
-        for _ in range(self.policy.page_cap):
-            url = walk.next()
-            if url is None:
-                break
-            ref = _make_ref(url, None)
-            try:
-                html = await get(url, read_html, ref=ref)
-            except CrawlError as error:
-                if error.kind not in ("http_status", "robots") or url == walk.start:
-                    raise
-                if ref is None:  # a server's own page is a row when its record is read
-                    yield RecordPage([], problems=[make_problem("", url, error.kind, str(error))])
-                continue
-            linked = walk.add(html, url, (_SERVER, _BROWSED))
-            yield RecordPage(_list_refs([(item, None) for item in linked]), truncated=True)
+        if not servers:
+            problem = "sitemaps that name no server"
+            raise CrawlError("layout_changed", index, problem, "addresses of servers", FIX)
+        yield RecordPage([], ended=not nested, truncated=nested)
 
     async def detail(self, ref: RecordRef, get: FetchPage, render: RenderPage) -> Any:
         """{"html", "rendered"}: the page's source, and its rendered form only where the source
@@ -165,15 +140,6 @@ class McpHubAdapter(MarketplaceAdapter):
         native_id = ref.native_id if ref else heading
         url = blocks.canonical or PurePosixPath(page.url).name
         return [RecordRef(native_id, url, None, {"html": text, "rendered": None})]
-
-
-async def _read_sitemap(get: FetchPage, url: str) -> list[Location]:
-    try:
-        return await get(url, parse_locations)
-    except CrawlError as error:
-        if error.kind not in _NO_SITEMAP or error.status in (401, 403, 429):
-            raise
-        return []
 
 
 def _list_sitemaps(entries: list[Location]) -> list[str]:

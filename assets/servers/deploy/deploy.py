@@ -22,7 +22,7 @@ from assets.servers.probe.remote_probe import probe_remote
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.install import InstalledArtifact, ensure_artifact
-from assets.servers.recipes.package_files import SERVER, find_variables, read_licence
+from assets.servers.recipes.package_files import SERVER, read_licence
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.servers.recipes.relaunch import list_made_up, make_next_guess
@@ -303,11 +303,8 @@ class RecipeLauncher:
         """The first further try that lists tools; each builds on the one before. If none does, the
         first try stands, or the one with the dependencies that the release was made for."""
         made_up = self.policy.placeholders
-        reads = find_variables(first.artifact.tree, first.recipe) if made_up else ()
         last, stands, tried = first, first, [first.recipe]
-        while extra := make_next_guess(
-            last.recipe, last.result, tried, reads=reads, placeholders=made_up
-        ):
+        while extra := make_next_guess(last.recipe, last.result, tried, placeholders=made_up):
             if find_unconfirmed(extra, self.given, self.policy):
                 continue  # arguments or variables that nobody confirmed, beside a secret
             older = extra.as_of != last.recipe.as_of

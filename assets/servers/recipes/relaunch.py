@@ -57,12 +57,11 @@ _HTTP = (
 
 @dataclass(frozen=True)
 class FailedLaunch:
-    """A launch that listed nothing. output: its words; reads: variables that its source reads."""
+    """A launch that listed nothing. output: its words."""
 
     recipe: LaunchRecipe
     output: str
     error_kind: str | None
-    reads: Sequence[str]
 
 
 Guess = Callable[[FailedLaunch], LaunchRecipe | None]
@@ -73,18 +72,17 @@ def make_next_guess(
     result: ProbeResult,
     tried: list[LaunchRecipe],
     *,
-    reads: Sequence[str] = (),
     placeholders: bool = True,
 ) -> LaunchRecipe | None:
     """The next recipe worth a launch after `recipe` came to `result`; None: nothing calls for one.
 
-    tried: what was launched so far, the first recipe among it; the one returned is added. reads:
-    variables that the server's source reads. Without `placeholders` no value is made up.
+    tried: what was launched so far, the first recipe among it; the one returned is added.
+    Without `placeholders` no value is made up.
     """
     if result.status == "ok" or len(tried) > MAX_TRIES:
         return None
     output = f"{result.stderr_tail}\n{result.hint or ''}"
-    failed = FailedLaunch(recipe, output, result.error_kind, reads)
+    failed = FailedLaunch(recipe, output, result.error_kind)
     for rule, makes_up in _RULES:
         if makes_up and not placeholders:
             continue
@@ -171,12 +169,6 @@ def _guess_spare_variables(failed: FailedLaunch) -> LaunchRecipe | None:
     return _set_env(failed.recipe, dict(failed.recipe.spare_env))
 
 
-def _guess_read_variables(failed: FailedLaunch) -> LaunchRecipe | None:
-    """Variables that the source reads, where nothing else told what is missing."""
-    no_mcp = failed.error_kind == "protocol_error" and "JSON" not in failed.output
-    return _add_env(failed.recipe, failed.reads) if any(failed.reads) and not no_mcp else None
-
-
 def _guess_transport(failed: FailedLaunch) -> LaunchRecipe | None:
     """A server that speaks HTTP unless told otherwise, or a command line that wants a word."""
     recipe, output = failed.recipe, failed.output
@@ -250,6 +242,5 @@ _RULES: tuple[tuple[Guess, bool], ...] = (
     (_guess_spare_variables, True),
     (_guess_folder, True),
     (_guess_unfilled, False),
-    (_guess_read_variables, True),
     (_guess_bare, False),
 )

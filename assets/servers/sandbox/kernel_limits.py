@@ -9,7 +9,6 @@ programs know how to do without); they never kill, since runtimes probe for them
 import errno
 import platform
 import struct
-from typing import Any
 
 # name: (x86-64, ARM64); None: not a call of that machine.
 DENIED: dict[str, tuple[int | None, int | None]] = {
@@ -43,7 +42,6 @@ ABSENT: dict[str, tuple[int, int]] = {
 CLONE, UNSHARE, IOCTL, SOCKET = (56, 220), (272, 97), (16, 29), (41, 198)
 NAMESPACES = 0x7E020080  # CLONE_NEW*: mnt, cgroup, uts, ipc, user, pid, net, time
 _TERMINAL = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing into a terminal
-_N_FAMILIES = 64  # more than any kernel knows
 _FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink (getifaddrs)
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -76,28 +74,6 @@ def build_filter(machine: str | None = None) -> bytes | None:
     lines += _match_argument(SOCKET[column], _ARG0, [*allowed, refused])
     lines.append((_RET, 0, 0, _ALLOW))
     return b"".join(struct.pack("<HBBI", *line) for line in lines)
-
-
-def build_profile() -> dict[str, Any]:
-    """The same refusals in the words of `docker run --security-opt seccomp=FILE`."""
-    rules = [_make_rule(list(DENIED), errno.EPERM), _make_rule(list(ABSENT), errno.ENOSYS)]
-    flags = [1 << bit for bit in range(32) if NAMESPACES & 1 << bit]
-    for flag in flags:
-        same = {"index": 0, "value": flag, "valueTwo": flag, "op": "SCMP_CMP_MASKED_EQ"}
-        rules.append(_make_rule(["clone", "unshare"], errno.EPERM, same))
-    for number in _TERMINAL:
-        # The kernel reads the low half only: a filter on all of it could be stepped around.
-        same = {"index": 1, "value": 0xFFFFFFFF, "valueTwo": number, "op": "SCMP_CMP_MASKED_EQ"}
-        rules.append(_make_rule(["ioctl"], errno.EPERM, same))
-    for family in set(range(_N_FAMILIES)) - set(_FAMILIES):
-        same = {"index": 0, "value": family, "op": "SCMP_CMP_EQ"}
-        rules.append(_make_rule(["socket"], errno.EAFNOSUPPORT, same))
-    return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules}
-
-
-def _make_rule(names: list[str], code: int, *args: dict[str, Any]) -> dict[str, Any]:
-    refused = {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": code}
-    return {**refused, "args": list(args)} if args else refused
 
 
 _Line = tuple[int, int, int, int]

@@ -76,8 +76,6 @@ def test_values_show_in_no_command_line():
         assert "hunter2" not in " ".join(command.argv)
         lines = os.read(command.files[0], 1 << 16).decode().splitlines()
         assert {"KEY=hunter2", "PATH=/a:/b", f"HOME={HOME}"} <= set(lines)
-        profile = json.loads(os.read(command.files[1], 1 << 20))
-        assert profile["syscalls"]
     finally:
         for descriptor in command.files:
             os.close(descriptor)

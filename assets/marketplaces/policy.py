@@ -219,8 +219,3 @@ class MarketplaceAdapter(ABC):
     @abstractmethod
     def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """Pure: listings of one raw record. Raises ValueError where the record is malformed."""
-
-    @abstractmethod
-    def saved(self, page: FetchedPage) -> list[RecordRef]:
-        """Pure: the records of one saved payload (list or detail), each with its `raw`. Raises
-        CrawlError where the payload is not what the marketplace serves."""

@@ -28,10 +28,6 @@ def crawl(
     base_url: Annotated[
         str | None, typer.Option(help="another address of it, as of a replica")
     ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", help="parse one saved list or detail instead, as a JSON list"),
-    ] = None,
     page_cap: Annotated[
         int | None, typer.Option(min=1, help="at most so many pages of its list")
     ] = None,
@@ -42,22 +38,12 @@ def crawl(
 ) -> None:
     """Read one marketplace now, without writing a table.
 
-    Exit 1 where it failed or lacks a key, or where --file is no such payload."""
+    Exit 1 where it failed or lacks a key."""
     from assets.marketplaces.crawl.crawl import load_adapter
     from orchestration.factories import make_crawl_policy
 
     chosen = load_settings()
     require_marketplaces([marketplace])
-    if file is not None:
-        from assets.marketplaces.crawl.adhoc import parse_file
-        from assets.marketplaces.policy import CrawlError
-
-        try:
-            print_json(parse_file(marketplace, file))
-        except CrawlError as error:
-            why = f"{file}: found {error.found}, expected {error.expected} ({error.kind})"
-            fail(" ".join(why.split()), 2 if error.kind == "unreadable" else 1)
-        return
     caps = {"page_cap": page_cap, "detail_cap": detail_cap}
     policy = replace(
         make_crawl_policy(chosen, marketplace, at=base_url),

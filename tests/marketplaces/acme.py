@@ -11,7 +11,6 @@ from assets.marketplaces.launch.mcp_config import read_launch_facts
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.payload import check_json_list, parse_json_object
 from assets.marketplaces.policy import (
-    FetchedPage,
     FetchPage,
     MarketplaceAdapter,
     RecordPage,
@@ -55,10 +54,6 @@ class AcmeAdapter(MarketplaceAdapter):
                 **facts,
             )
         ]
-
-    def saved(self, page: FetchedPage) -> list[RecordRef]:
-        raw = parse_json_object(page, "name", "config")
-        return [RecordRef(raw["name"], page.url, raw=raw)]
 
 
 def server(name: str, **facts: Any) -> str:

@@ -22,17 +22,11 @@ from warehouse.sanitize.redact import redact_json
 POLICY = CrawlPolicy(base_url="https://market.example")
 
 
-def saved_page(value: Any, content_type: str = "application/json") -> FetchedPage:
-    """A saved payload as the command line hands it over."""
-    body = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return FetchedPage("saved.json", content_type, body)
-
-
-def read(adapter: MarketplaceAdapter, value: Any) -> list[Listing]:
-    """The listings of one saved payload, as the command line reads them."""
-    refs = adapter.saved(saved_page(redact_json(value)))
-    assert all(ref.raw is not None for ref in refs)
-    return [clean(listing) for ref in refs for listing in adapter.parse(ref.raw, ref)]
+def read(adapter: MarketplaceAdapter, record: Any, native_id: str = "acme/quill") -> list[Listing]:
+    """The listings of one record."""
+    raw = redact_json(record)
+    ref = RecordRef(native_id, f"{POLICY.base_url}/record", raw=raw)
+    return [clean(listing) for listing in adapter.parse(raw, ref)]
 
 
 class Answers:
@@ -118,22 +112,6 @@ def _places(value: Any) -> Any:
         for at, item in enumerate(value):
             yield value, at
             yield from _places(item)
-
-
-def check_reading(adapter: MarketplaceAdapter, value: Any) -> None:
-    """`check_page` of a JSON value."""
-    body = json.dumps(value).encode("utf-8", "surrogatepass")
-    check_page(adapter, FetchedPage("saved.json", "application/json", body))
-
-
-def check_page(adapter: MarketplaceAdapter, page: FetchedPage) -> None:
-    """`saved` raises nothing but CrawlError, and each record of the page holds `check_record`."""
-    try:
-        refs = adapter.saved(page)
-    except CrawlError:
-        return
-    for ref in refs:
-        check_record(adapter, ref.raw, ref)
 
 
 def check_record(adapter: MarketplaceAdapter, raw: Any, ref: RecordRef) -> None:

@@ -92,7 +92,7 @@ GLAMA = {
     "url": "https://glama.ai/mcp/connectors/ann/clock", "tools": [TOOL],
     "connection": {"authType": "none", "transport": "sse", "url": "https://clock.example/mcp"},
 }  # fmt: skip
-DOCKER = {"registry": {"clock": {"title": "Clock", "image": "mcp/clock", "tools": [TOOL]}}}
+DOCKER = {"title": "Clock", "image": "mcp/clock", "tools": [TOOL]}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
-from assets.marketplaces.adapters.records import cut_list, list_refs, read_saved
+from assets.marketplaces.adapters.records import cut_list, list_refs
 from assets.marketplaces.launch.mcp_config import (
     THIN,
     is_of_a_forge,
@@ -22,10 +22,9 @@ from assets.marketplaces.launch.mcp_config import (
 )
 from assets.marketplaces.launch.page_facts import find_config_in
 from assets.marketplaces.listing import Listing, dump_tools
-from assets.marketplaces.payload import check_json_list, parse_json, parse_json_object
+from assets.marketplaces.payload import check_json_list, parse_json_object
 from assets.marketplaces.policy import (
     CrawlError,
-    FetchedPage,
     FetchPage,
     MarketplaceAdapter,
     RecordPage,
@@ -110,16 +109,6 @@ class DeepNlpAdapter(MarketplaceAdapter):
         if len(servers) > 1:
             del identity["tools"]  # of one of them, and nothing says of which
         return make_server_listings(identity, servers, f"items[0].config[{at}]")
-
-    def saved(self, page: FetchedPage) -> list[RecordRef]:
-        """The list, or a server's page, which names the server."""
-        body = as_object(parse_json(page))
-        items = body.get("items")
-        if isinstance(items, list) and isinstance(body.get("id"), str) and "query" not in body:
-            native_id = read_text(as_object(items[0] if items else {}).get("id")) or body["id"]
-            if native_id.strip(" /"):
-                return [RecordRef(native_id.strip(" /"), page.url, None, body)]
-        return read_saved(page, ("items",), self._make_ref, "items of DeepNLP")
 
     def _make_root(self) -> str:
         base = self.policy.base_url.rstrip("/")

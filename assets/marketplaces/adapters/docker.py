@@ -188,10 +188,6 @@ class DockerAdapter(MarketplaceAdapter):
             )
         ]
 
-    def saved(self, page: FetchedPage) -> list[RecordRef]:
-        """The catalogue."""
-        return _list_refs(_read_registry(page), page.url)[0]
-
 
 def _read_registry(page: FetchedPage) -> dict[str, Any]:
     """The entries of a catalogue. Raises CrawlError where it has none."""

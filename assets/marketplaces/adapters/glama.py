@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
-from assets.marketplaces.adapters.records import cut_list, follow_cursor, list_refs, read_saved
+from assets.marketplaces.adapters.records import cut_list, follow_cursor, list_refs
 from assets.marketplaces.launch.mcp_config import (
     add_flags,
     make_malformed,
@@ -16,7 +16,6 @@ from assets.marketplaces.launch.shell_words import find_account_flags
 from assets.marketplaces.listing import HeaderVar, Listing, dump_tools
 from assets.marketplaces.payload import check_json_list
 from assets.marketplaces.policy import (
-    FetchedPage,
     FetchPage,
     MarketplaceAdapter,
     PostForm,
@@ -96,10 +95,6 @@ class GlamaAdapter(MarketplaceAdapter):
                 **facts,
             )
         ]
-
-    def saved(self, page: FetchedPage) -> list[RecordRef]:
-        """Records of a page of either list, of one answer, or of a JSON list."""
-        return read_saved(page, self.scopes, _make_ref, "a page, a server or a connector of glama")
 
 
 def _make_ref(record: Any, url: str) -> RecordRef | None:

@@ -7,7 +7,6 @@ another server's package is no evidence for this one.
 
 import re
 from collections.abc import AsyncIterator, Mapping
-from pathlib import PurePosixPath
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
@@ -24,7 +23,6 @@ from assets.marketplaces.listing import Listing
 from assets.marketplaces.payload import FIX, read_html
 from assets.marketplaces.policy import (
     CrawlError,
-    FetchedPage,
     FetchPage,
     MarketplaceAdapter,
     RecordPage,
@@ -126,20 +124,6 @@ class McpHubAdapter(MarketplaceAdapter):
         config = choose_config(configs, identity["native_id"])
         place = f"{config.rule} of {config.part}" if config.part else config.rule
         return make_server_listings(identity, config.servers, f"{where}:{place}")
-
-    def saved(self, page: FetchedPage) -> list[RecordRef]:
-        """A server's page."""
-        text = read_html(page)
-        blocks = CodeBlockParser(text)
-        heading = re.sub(r"\s+", "", blocks.find_first("h1") or "")
-        ref = _make_ref(blocks.canonical, None)
-        ours = blocks.host in ("", SITE, f"www.{SITE}")
-        if not ours or (ref is None and heading.count("/") != 1):
-            problem = f"a page of {blocks.host or 'no host'} headed {heading[:60]!r}"
-            raise CrawlError("missing_key", page.url, problem, f"a server's page of {SITE}", FIX)
-        native_id = ref.native_id if ref else heading
-        url = blocks.canonical or PurePosixPath(page.url).name
-        return [RecordRef(native_id, url, None, {"html": text, "rendered": None})]
 
 
 def _list_sitemaps(entries: list[Location]) -> list[str]:

@@ -6,7 +6,6 @@ hit rate is an error (`crawl/crawl.py`).
 """
 
 from collections.abc import AsyncIterator, Mapping
-from pathlib import PurePosixPath
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urljoin, urlsplit
 
@@ -25,7 +24,6 @@ from assets.marketplaces.listing import Listing
 from assets.marketplaces.payload import FIX, read_html
 from assets.marketplaces.policy import (
     CrawlError,
-    FetchedPage,
     FetchPage,
     MarketplaceAdapter,
     RecordPage,
@@ -84,20 +82,6 @@ class McpSoAdapter(MarketplaceAdapter):
             launch = read_bundle_facts(urljoin(ref.url, config.bundle), config.sha256)
             return [Listing(**identity, **launch, evidence=evidence)]
         return make_server_listings(identity, config.servers, evidence)
-
-    def saved(self, page: FetchedPage) -> list[RecordRef]:
-        """A server's page."""
-        text = read_html(page)
-        blocks, facts = CodeBlockParser(text), find_object(text, "server", having="slug")
-        if blocks.host not in (SITE, f"www.{SITE}") if blocks.host else facts is None:
-            problem = (
-                f"a page of {blocks.host}" if blocks.host else "a page without `server:{slug}`"
-            )
-            raise CrawlError("missing_key", page.url, problem, f"a server's page of {SITE}", FIX)
-        slug = read_text((facts or {}).get("slug")) or _find_slug(blocks.canonical)
-        url = blocks.canonical or f"https://{SITE}/servers/{slug or ''}"
-        raw = {"html": text, "rendered": None}
-        return [RecordRef(slug or PurePosixPath(page.url).stem, url, None, raw)]
 
 
 def _make_identity(facts: Mapping[str, Any], heading: Any, ref: RecordRef) -> dict[str, Any]:

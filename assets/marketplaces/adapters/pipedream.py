@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from assets.marketplaces.adapters.records import follow_cursor, list_refs, read_saved
+from assets.marketplaces.adapters.records import follow_cursor, list_refs
 from assets.marketplaces.launch.mcp_config import read_remote_facts, read_text
 from assets.marketplaces.listing import HeaderVar, Listing
 from assets.marketplaces.payload import check_json_list
 from assets.marketplaces.policy import (
     CrawlError,
-    FetchedPage,
     FetchPage,
     MarketplaceAdapter,
     PostForm,
@@ -90,10 +89,6 @@ class PipedreamAdapter(MarketplaceAdapter):
                 **read_remote_facts(_REMOTE, "streamable-http", headers),
             )
         ]
-
-    def saved(self, page: FetchedPage) -> list[RecordRef]:
-        """The list of apps."""
-        return read_saved(page, ("data",), _make_ref, "apps of Pipedream")
 
     def _make_root(self) -> str:
         return self.policy.base_url.rstrip("/").removesuffix("/v1")

@@ -25,11 +25,8 @@ from assets.marketplaces.launch.runners import FOLDER_OPTIONS, ParsedCommand, pa
 from assets.marketplaces.launch.shell_words import make_text
 from assets.marketplaces.listing import PRIVATE, LaunchFacts, Listing
 from assets.marketplaces.normalise import clean
-from assets.marketplaces.payload import FIX
 from assets.marketplaces.policy import (
-    CrawlError,
     CrawlPolicy,
-    FetchedPage,
     FetchPage,
     MarketplaceAdapter,
     RecordPage,
@@ -254,17 +251,6 @@ class PrivateAdapter(MarketplaceAdapter):
         evidence = f"{read_text(raw.get('member')) or 'mcpServers'}.{key}"
         identity = {"marketplace": NAME, "native_id": ref.native_id, "name": key}
         return [Listing(**identity, **facts, evidence=evidence)]
-
-    def saved(self, page: FetchedPage) -> list[RecordRef]:
-        """One such file."""
-        name = Path(page.url).name
-        try:
-            return _list_records(parse_data(page.body), name, must=True)
-        except ValueError as error:
-            expected = "`mcpServers` or `servers`"
-            raise CrawlError(
-                "missing_key", name, _describe_first_line(error), expected, FIX
-            ) from error
 
 
 def read_files(policy: CrawlPolicy) -> list[Listing]:

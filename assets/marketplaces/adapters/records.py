@@ -1,4 +1,4 @@
-"""Records of a list from any marketplace: their refs, their cursors, saved payloads."""
+"""Records of a list from any marketplace: their refs and their cursors."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
@@ -6,8 +6,7 @@ from typing import Any
 
 from assets.marketplaces.crawl.result import make_problem
 from assets.marketplaces.launch.mcp_config import record_digest
-from assets.marketplaces.payload import FIX, parse_json
-from assets.marketplaces.policy import CrawlError, FetchedPage, RecordPage, RecordRef
+from assets.marketplaces.policy import RecordPage, RecordRef
 
 Problems = list[dict[str, Any]]
 
@@ -51,23 +50,3 @@ async def follow_cursor(
         if cursor is None:
             return
         cursors.add(cursor)
-
-
-def read_saved(
-    page: FetchedPage,
-    members: tuple[str, ...],
-    make_ref: Callable[[Any, str], RecordRef | None],
-    expected: str,
-) -> list[RecordRef]:
-    """Refs of a saved payload: a list under one of `members`, a JSON list of records, or a record.
-    Raises CrawlError where none of them is the marketplace's."""
-    value = parse_json(page)
-    records = value if isinstance(value, list) else [value]
-    if isinstance(value, dict):
-        lists = (value[name] for name in members if isinstance(value.get(name), list))
-        records = next(lists, records)
-    refs = [replace(ref, raw=item) for item in records if (ref := make_ref(item, page.url))]
-    if not refs:
-        keys = sorted(map(str, value))[:6] if isinstance(value, dict) else type(value).__name__
-        raise CrawlError("missing_key", page.url, f"{keys}", expected, FIX)
-    return refs

@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from assets.marketplaces.adapters.records import cut_list, follow_cursor, list_refs, read_saved
+from assets.marketplaces.adapters.records import cut_list, follow_cursor, list_refs
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.payload import check_json_list
 from assets.marketplaces.policy import (
-    FetchedPage,
     FetchPage,
     MarketplaceAdapter,
     RecordPage,
@@ -59,13 +58,6 @@ class RegistryAdapter(MarketplaceAdapter):
         if meta.get("status") == "deleted":
             changes |= {"runnable": False, "reason": "the registry calls the record deleted"}
         return [listing.model_copy(update=changes)]
-
-    def saved(self, page: FetchedPage) -> list[RecordRef]:
-        """Records of a list, one {server, _meta}, a bare server.json or a JSON list of them; the
-        latest version of each name."""
-        expected = f"a list, a record or a server.json of {self.name}"
-        refs = read_saved(page, ("servers",), self._make_ref, expected)
-        return self._keep_latest(refs) or refs
 
     def read_registry_meta(self, record: Any) -> dict[str, Any]:
         """What the registry itself says about a record: status, isLatest, updatedAt. Records of

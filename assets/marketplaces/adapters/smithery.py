@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from assets.marketplaces.adapters.records import cut_list, list_refs, read_saved
+from assets.marketplaces.adapters.records import cut_list, list_refs
 from assets.marketplaces.crawl.result import make_problem
 from assets.marketplaces.crawl.sitemap import Location, parse_locations
 from assets.marketplaces.launch.mcp_config import (
@@ -26,7 +26,6 @@ from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, dump_tools
 from assets.marketplaces.payload import check_json_list, parse_json_object
 from assets.marketplaces.policy import (
     CrawlError,
-    FetchedPage,
     FetchPage,
     MarketplaceAdapter,
     PostForm,
@@ -304,16 +303,6 @@ class SmitheryAdapter(MarketplaceAdapter):
                 **facts,
             )
         ]
-
-    def saved(self, page: FetchedPage) -> list[RecordRef]:
-        """Records of a list or of one answer, or a JSON list of them."""
-
-        def make_ref(record: Any, url: str) -> RecordRef | None:
-            name = _read_qualified_name(record)
-            return RecordRef(name, url) if name else None
-
-        expected = "a list or a record of smithery with qualifiedName"
-        return read_saved(page, ("servers",), make_ref, expected)
 
 
 def _read_qualified_name(item: Any) -> str:

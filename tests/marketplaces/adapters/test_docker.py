@@ -39,7 +39,7 @@ ENTRY: dict[str, Any] = {
 
 
 def one(entry: dict[str, Any]) -> Any:
-    (found,) = read(ADAPTER, {"registry": {"quill": entry}})
+    (found,) = read(ADAPTER, entry, "quill")
     return found
 
 

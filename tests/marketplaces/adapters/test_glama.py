@@ -137,7 +137,7 @@ def test_a_server_names_its_variables_and_no_command() -> None:
                   "NOTES_COLOUR": {"type": "string", "default": "blue"},
                   "NOTES_TOKEN": {"type": "string", "default": "s3cret"}}  # fmt: skip
     one = server("a", properties=properties, required=["NOTES_API_KEY"])
-    listing = read(ADAPTER, page("servers", one))[0]
+    listing = read(ADAPTER, one)[0]
     assert not listing.runnable
     assert "no command" in str(listing.reason)
     assert [(v.name, v.required, v.secret, v.default) for v in listing.env] == [
@@ -148,8 +148,7 @@ def test_a_server_names_its_variables_and_no_command() -> None:
     assert listing.flags == ("needs_account",)
 
 
-def test_every_shape_is_readable() -> None:
-    for payload in (page("servers", server("a")), server("a"), [server("a")]):
-        assert [item.native_id for item in read(ADAPTER, payload)] == ["ann/a"]
+def test_a_record_of_neither_kind_is_a_server() -> None:
     bare = {"id": "x1", "namespace": "ann", "slug": "a", "url": "https://glama.ai/mcp/servers/a"}
-    assert not read(ADAPTER, [bare])[0].runnable
+    (found,) = read(ADAPTER, bare)
+    assert (found.native_id, found.runnable) == ("ann/a", False)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from assets.marketplaces.adapters.mcphub import McpHubAdapter
-from assets.marketplaces.policy import CrawlError, FetchedPage
+from assets.marketplaces.policy import CrawlError, FetchedPage, RecordRef
 from tests.marketplaces.answers import POLICY, Answers
 
 ADAPTER = McpHubAdapter(POLICY)
@@ -42,8 +42,10 @@ def block(*servers: tuple[str, dict[str, Any]]) -> str:
 
 
 def read(body: bytes) -> list[Any]:
-    refs = ADAPTER.saved(FetchedPage("page.html", "text/html", body))
-    return [item for ref in refs for item in ADAPTER.parse(ref.raw, ref)]
+    return ADAPTER.parse({"html": body.decode(), "rendered": None}, REF)
+
+
+REF = RecordRef("acme/quill-mcp", "https://mcphub.com/mcp-servers/acme/quill-mcp")
 
 
 def test_the_streamed_config_is_the_gateway_and_keeps_the_headers_name_only() -> None:
@@ -144,8 +146,7 @@ def test_the_browser_is_asked_only_where_the_source_holds_no_config() -> None:
         rendered.append(url)
         return page().decode()
 
-    ref = ADAPTER.saved(FetchedPage("p.html", "text/html", page()))[0]
-    ref = type(ref)(ref.native_id, url)
+    ref = RecordRef("acme/quill-mcp", url)
     for streamed, times in ((GATEWAY, 0), (None, 1)):
         answers = Answers({url: FetchedPage(url, "text/html", page(streamed=streamed))})
         raw = asyncio.run(ADAPTER.detail(ref, answers.get, render))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from assets.marketplaces.adapters.mcpso import McpSoAdapter
-from assets.marketplaces.policy import CrawlError, FetchedPage
+from assets.marketplaces.policy import CrawlError, FetchedPage, RecordRef
 from tests.marketplaces.answers import (
     POLICY,
     Answers,
@@ -39,8 +39,10 @@ def sitemap(*locs: str, lastmod: str = "", index: bool = False) -> FetchedPage:
 
 
 def read(body: bytes) -> list[Any]:
-    refs = ADAPTER.saved(FetchedPage("page.html", "text/html", body))
-    return [item for ref in refs for item in ADAPTER.parse(ref.raw, ref)]
+    return ADAPTER.parse({"html": body.decode(), "rendered": None}, REF)
+
+
+REF = RecordRef("quill", "https://mcp.so/servers/quill")
 
 
 def test_a_page_gives_its_facts_and_names_the_rule_that_found_its_config() -> None:
@@ -70,9 +72,8 @@ def test_several_servers_of_one_page_are_several_listings() -> None:
 
 
 def test_the_rendered_page_is_read_only_where_the_source_holds_no_config() -> None:
-    ref = ADAPTER.saved(FetchedPage("p.html", "text/html", page(config=None)))[0]
-    rendered = page().decode()
-    (found,) = ADAPTER.parse({"html": ref.raw["html"], "rendered": rendered}, ref)
+    raw = {"html": page(config=None).decode(), "rendered": page().decode()}
+    (found,) = ADAPTER.parse(raw, REF)
     assert found.evidence == "rendered:code mcpServers.quill"
 
 

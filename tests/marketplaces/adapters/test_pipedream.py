@@ -21,7 +21,7 @@ def apps(*slugs: str, cursor: str | None = None, total: int = 1) -> dict[str, An
 
 
 def test_an_app_is_a_remote_server_whose_headers_the_user_fills_in() -> None:
-    (found,) = read(ADAPTER, apps("quill"))
+    (found,) = read(ADAPTER, APP, "quill")
     assert (found.native_id, found.name, found.description) == ("quill", "Quill", "Writes.")
     assert (found.transport, found.url) == (
         "streamable-http",

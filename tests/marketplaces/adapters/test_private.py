@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from assets.marketplaces.adapters.private import PrivateAdapter, is_endpoint_approved
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage, RecordPage
-from tests.marketplaces.answers import saved_page
+from assets.marketplaces.policy import CrawlPolicy, RecordPage
 
 CONFIG = {"mcpServers": {"quill": {"command": "npx", "args": ["-y", "quill@1.0.0"]}}}
 VS_CODE = """{ // what VS Code writes
@@ -179,18 +178,6 @@ def test_settings_of_vs_code_hold_servers_too(tmp_path: Path) -> None:
     inner = {"mcp": {"servers": CONFIG["mcpServers"]}}
     _, (found,) = crawl(write(tmp_path / "settings.json", inner))
     assert found.evidence == "mcp.servers.quill"
-
-
-def test_a_saved_file_is_read_and_any_other_refused() -> None:
-    adapter = PrivateAdapter(CrawlPolicy(base_url=""))
-    (ref,) = adapter.saved(
-        FetchedPage("/somewhere/of/mine/mcp.json", "text/plain", json.dumps(CONFIG).encode())
-    )
-    assert ref.native_id == "mcp.json#quill"
-    for payload in (saved_page({"servers": []}), saved_page([]), saved_page(b"<html>")):
-        with pytest.raises(CrawlError) as caught:
-            adapter.saved(payload)
-        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ def test_the_records_own_endpoint_stands_in_for_its_connections() -> None:
 def test_a_record_of_the_list_is_too_thin_and_its_homepage_no_endpoint() -> None:
     item = items("ann/notes", total=1, pages=1)
     item["servers"][0]["homepage"] = "https://notes.example"
-    listing = read(ADAPTER, item)[0]
+    listing = read(ADAPTER, item["servers"][0])[0]
     assert not listing.runnable
     assert listing.url is None
     assert "own page" in str(listing.reason)

@@ -12,22 +12,6 @@ from orchestration.cli.app import app
 from tests.outcomes.worlds.files import SMALL, write_world
 from tests.support.command import invoke_toolmill
 
-SERVER = {
-    "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
-    "name": "io.github.acme/clock",
-    "description": "Tells the time",
-    "version": "1.2.3",
-    "packages": [
-        {
-            "registryType": "pypi",
-            "identifier": "acme-clock",
-            "version": "1.2.3",
-            "transport": {"type": "stdio"},
-            "environmentVariables": [{"name": "CLOCK_TOKEN", "isRequired": True, "isSecret": True}],
-        }
-    ],
-}
-
 
 @pytest.fixture(scope="module")
 def sites() -> Iterator[Replicas]:
@@ -35,52 +19,7 @@ def sites() -> Iterator[Replicas]:
         yield running
 
 
-def test_a_saved_payload_is_printed_in_the_normal_form(tmp_path: Path) -> None:
-    (tmp_path / "page.json").write_text(json.dumps({"servers": [{"server": SERVER}]}))
-    done = invoke_toolmill(
-        "crawl", "registry", "--file", str(tmp_path / "page.json"), "--json", home=tmp_path
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    [listing] = json.loads(done.stdout)
-    assert listing["native_id"] == "io.github.acme/clock"
-    assert (listing["command"], listing["args"]) == ("uvx", ["acme-clock==1.2.3"])
-    assert listing["env"] == [
-        {"name": "CLOCK_TOKEN", "required": True, "secret": True, "default": None}
-    ]
-    assert listing["package"]["type"] == "pypi"
-    assert (listing["runnable"], listing["flags"]) == (True, ["needs_account"])
-
-
-@pytest.mark.parametrize(
-    ("body", "marketplace"),
-    [
-        ('{"servers": [', "registry"),
-        ('{"error": "no"}', "registry"),
-        ("<html><body>Just a moment...</body></html>", "glama"),
-        ("", "docker"),
-        (json.dumps({"servers": [{"server": SERVER}]}), "glama"),
-    ],
-)
-def test_what_the_marketplace_does_not_serve_is_refused_in_one_line(
-    body: str, marketplace: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "payload"
-    path.write_text(body)
-    done = invoke_toolmill("crawl", marketplace, "--file", str(path), home=tmp_path)
-    assert done.returncode in (1, 2)
-    assert done.stdout == ""
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "found" in done.stderr
-
-
-def test_a_file_that_is_not_there_and_a_marketplace_that_is_not_are_usage(tmp_path: Path) -> None:
-    assert (
-        invoke_toolmill("crawl", "registry", "--file", "nowhere.json", home=tmp_path).returncode
-        == 2
-    )
-    assert (
-        invoke_toolmill("crawl", "nowhere", "--file", "nowhere.json", home=tmp_path).returncode == 2
-    )
+def test_a_marketplace_that_is_not_is_usage(tmp_path: Path) -> None:
     assert invoke_toolmill("crawl", "nowhere", home=tmp_path).returncode == 2
 
 

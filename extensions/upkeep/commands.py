@@ -1,10 +1,11 @@
-"""Commands of the extension: `doctor`, `gc` and `takedown`."""
+"""Commands of the extension: `doctor`, `gc`, `takedown` and `backup`."""
 
 import json
 import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -230,3 +231,22 @@ def takedown(
     if (rows[0]["by"], rows[0]["why"]) != (by, why):
         print_line("it was taken down before, for the reason above, which stays")
     print_line("nothing reads it from now on; `toolmill gc --yes` removes its bytes")
+
+
+@app.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(help="a new folder, or one of an earlier export")],
+) -> None:
+    """Export pointers and ledger as of one moment, for a file backup of the home to go with.
+
+    Safe while a run goes on."""
+    from extensions.upkeep.backup import export_backup
+    from warehouse.home import require_home
+    from warehouse.storage.files import PointerBroken
+
+    settings = load_settings()
+    home = require_home(settings.home_path())
+    try:
+        print_json(export_backup(home, settings.state_path(), folder, version("toolmill")))
+    except (OSError, PointerBroken) as error:
+        fail(f"nothing was exported: {' '.join(str(error).split())}", 1)

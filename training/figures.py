@@ -18,7 +18,6 @@ SPLITS = {
     "seen_tool": "seen tool",
     "unseen_tool": "unseen tool",
     "unseen_server": "unseen server",
-    "unseen_time": "unseen by time",
 }
 
 

@@ -1,6 +1,5 @@
 """What a user sets of training sets, evaluation and releases; every command reads these."""
 
-from datetime import date
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -66,9 +65,6 @@ class SplitSettings:
     """What is never trained on, as a user can set it. The side of a server is frozen and no
     setting moves it."""
 
-    cutoff: Annotated[
-        date | None, Field(description="UTC; servers first seen later are only tested on")
-    ] = None
     unseen_tools: Annotated[float, Field(ge=0, le=0.5, description="of a train server's tools")] = (
         0.1
     )

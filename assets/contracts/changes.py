@@ -6,7 +6,7 @@ comes back changed is the very thing to look for.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -129,19 +129,6 @@ def collect_history(tables: Tables, server_id: str) -> dict[str, Any]:
             for row in changes.sort("run_date", "tool").to_dicts()
         ],
     }
-
-
-def list_servers(tables: Tables, as_of: float) -> list[str]:
-    """The servers that had a contract at a time (epoch seconds)."""
-    return sorted(tables.read(SNAPSHOTS, as_of=as_of)["server_id"].unique())
-
-
-def iterate_contracts(tables: Tables) -> Iterator[tuple[str, str, str]]:
-    """(server, tool, digest) of every contract in any publication."""
-    for market in tables.partitions(SNAPSHOTS.name):
-        for head in tables.history(SNAPSHOTS.name, market):
-            frame = tables.read(SNAPSHOTS, market, as_of=head.at)
-            yield from frame.select("server_id", "tool", "contract_digest").iter_rows()
 
 
 def _collect_contracts(tables: Tables, server_id: str) -> dict[tuple[str, str], dict[str, Any]]:

@@ -1,17 +1,13 @@
 """The command `contract ci`: it joins the core's group `contract`."""
 
-import difflib
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json, print_line, print_markdown
-from orchestration.settings.load import load_settings
+from orchestration.cli.terminal import fail, print_json, print_markdown
 from warehouse.errors import UnusableInput
-from warehouse.home import HomeUnavailable, require_home
 
 _FAIL_ON = ("breaking", "suspicious", "never")
 _WITHOUT_SECRETS = frozenset(  # how a server fails that is not given its own
@@ -36,15 +32,10 @@ def check_change(
         list[str] | None,
         typer.Argument(help="what starts the server in a folder: -- COMMAND ARGS…"),
     ] = None,
-    server: Annotated[
-        str, typer.Option(help="its id in the index and in the home, e.g. npm:@scope/name")
-    ] = "",
+    server: Annotated[str, typer.Option(help="its id in the index, e.g. npm:@scope/name")] = "",
     index: Annotated[
         Path | None, typer.Option(help="home, index or exported release: are there look-alikes?")
     ] = None,
-    affected: Annotated[
-        bool, typer.Option("--affected", help="count what the home in use made of changed tools")
-    ] = False,
     env: Annotated[list[str] | None, typer.Option("--env", help="K=V, several times")] = None,
     network: Annotated[str, typer.Option(help="none or full")] = "none",
     fail_on: Annotated[str, typer.Option(help="breaking, suspicious or never")] = "breaking",
@@ -64,11 +55,7 @@ def check_change(
 
     if fail_on not in _FAIL_ON:
         fail(f"--fail-on {fail_on!r}: expected one of {', '.join(_FAIL_ON)}", 2)
-    if affected and not server:
-        fail("--affected needs --server: the id under which the home knows the server", 2)
     try:
-        if affected:
-            require_home(load_settings().home_path())  # before a server is started, which makes one
         old, new = (_list_tools(entry, command or [], env, network) for entry in (before, after))
         require_usable(old, before)
         name = server or f"private:{after.resolve().name}"
@@ -77,12 +64,8 @@ def check_change(
             from serving.adhoc import open_routed
 
             check.add_lookalikes(report, name, (old, new), open_routed(index))
-        if affected:
-            count = _count_affected(name)
-            for change in report["changes"]:
-                change["affected"] = count(change["renamed_from"] or change["tool"])
         page = _write_files(report, fail_on, markdown, annotations)
-    except (ValueError, IndexBroken, HomeUnavailable) as error:
+    except (ValueError, IndexBroken) as error:
         # 3: the server before the change gave no tools by a fault of its own. A missing command or
         # an exceeded limit is a wrong input: 2.
         at_base = isinstance(error, NoTools) and error.place == before
@@ -131,35 +114,6 @@ def _list_tools(
     if probe["status"] != "ok":
         raise NoTools(place, probe["status"], probe["hint"])
     return probe["tools"]
-
-
-def _count_affected(server: str) -> Callable[[str], Mapping[str, int] | None]:
-    from assets.contracts.changes import iterate_contracts
-    from orchestration.cli.contracts import collect_made
-    from orchestration.factories import open_made_warehouse
-    from training.reporting.blast_radius import UnknownTool, find_blast_radius, find_tool
-
-    warehouse = open_made_warehouse(load_settings())
-    contracts = list(iterate_contracts(warehouse.tables))
-    servers = {name for name, _, _ in contracts}
-    if server not in servers:
-        near = ", ".join(difflib.get_close_matches(server, sorted(servers), n=3))
-        print_line(
-            f"--affected: no server {server[:120]!r} is known in this home, so nothing is counted;"
-            " names are the server_id of its snapshots, what `toolmill search` prints before ::"
-            + (f"; near it: {near}" if near else ""),
-            err=True,
-        )
-
-    def count(tool: str) -> Mapping[str, int] | None:
-        try:
-            target = find_tool(f"{server}::{tool}", contracts)
-        except UnknownTool:
-            return None
-        radius = find_blast_radius(target, collect_made(warehouse))
-        return {kind: entry["count"] for kind, entry in radius.items() if isinstance(entry, dict)}
-
-    return count
 
 
 app = typer.Typer(name="contract")

@@ -69,7 +69,7 @@ def _list_changes(changes: list[dict[str, Any]]) -> Markdown:
     rows = []
     for entry in sorted(changes, key=lambda each: order.index(each["class"]))[:_MOST]:
         renamed = f" (was {entry['renamed_from']})" if entry["renamed_from"] else ""
-        call, affected = entry["call"], entry.get("affected") or {}
+        call = entry["call"]
         rows.append(
             (
                 entry["class"],
@@ -78,12 +78,9 @@ def _list_changes(changes: list[dict[str, Any]]) -> Markdown:
                 fill_markdown("{}: {}", quote_text(json.dumps(call["arguments"])), call["why"])
                 if call and call["arguments"] is not None
                 else (call or {}).get("why", ""),
-                ", ".join(f"{n} {kind}" for kind, n in affected.items() if n),
             )
         )
-    heads = ("class", "tool", "why", "a call that was right", "made of it")
-    columns = len(heads) if any("affected" in change for change in changes) else len(heads) - 1
-    return make_markdown_table(heads[:columns], [row[:columns] for row in rows])
+    return make_markdown_table(("class", "tool", "why", "a call that was right"), rows)
 
 
 _MOST_ANNOTATIONS = 10  # of each level that GitHub shows of a step

@@ -284,7 +284,7 @@ orchestration.cli.app.main()
 def test_a_command_of_the_platform_says_what_it_lacks(tmp_path: Path) -> None:
     source = (
         "import sys; sys.modules['polars'] = None\n"
-        "import orchestration.cli.app as cli; sys.argv = ['toolmill', 'blast-radius', 'x']\n"
+        "import orchestration.cli.app as cli; sys.argv = ['toolmill', 'export', '--format=hf']\n"
         "cli.main()"
     )
     environment = {"TOOLMILL_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}

@@ -56,7 +56,7 @@ def find_dead_requests(
             continue
         if read_messages(row):  # its request is not yet what is to be called
             continue
-        place = choose_tool_place(*key, row.get("first_seen"), policy)
+        place = choose_tool_place(*key, policy)
         successor = _find_successor(key, renames, now)
         if successor is None:
             made = _make_removed_row(row, offered.get(key[0], []), place)

@@ -10,7 +10,6 @@ from training.adapter_table import read_last_card, read_last_summary, set_name
 from training.drift.drift import DRIFT, sort_signals
 from training.releases.champion import read_champion
 from training.releases.release import read_current_release
-from training.reporting.executions import summarise_executions
 from training.reporting.report import (
     compare_with_champion,
     inline_plots,
@@ -38,7 +37,6 @@ SOURCES = (
     "extensions/bench/ablation_table.py",
     "training/evaluation/caller_markdown.py",
     "training/gates.py",
-    "assets/outcomes/report.py",
 )
 
 
@@ -68,7 +66,6 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
         "release": read_current_release(home),
         # What was decided then is left out: what was decided since is in the champions.
         "drift": sort_signals(warehouse.tables.read(DRIFT).drop(DRIFT.volatile).to_dicts()),
-        "executions": summarise_executions(warehouse, (retriever or {}).get("candidate")),
         "ablations": render_ablations(warehouse),
     }
     name = digest(json.loads(json.dumps(facts)))

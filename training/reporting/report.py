@@ -13,7 +13,6 @@ from training.drift.drift import render_drift_part
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import NothingToEvaluate
-from training.reporting.executions import render_executions_part
 from training.reporting.models import (
     make_plot_places,
     render_caller_part,
@@ -45,8 +44,7 @@ def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
 
     facts: manifest; retriever, caller: summaries beside the untrained models; caller_champion: one
     beside the champion; retriever_card, caller_card: of the trained models; champions, release,
-    drift; executions: of `executions.py`; ablations: Markdown. What is None or absent was not done,
-    and the report says so.
+    drift; ablations: Markdown. What is None or absent was not done, and the report says so.
     """
     folder = home / "reports" / run
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +83,6 @@ def _render_report_parts(run: str, facts: Mapping[str, Any]) -> list[Markdown]:
         join_markdown("\n", make_plot_places("loss")),
         render_champion_part(facts.get("champions") or (), facts.get("release")),
         render_drift_part(facts.get("drift") or ()),
-        render_executions_part(facts.get("executions")),
         _render_ablation_part(facts.get("ablations")),
     ]
 

@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, map_same_servers
-from assets.contracts.changes import list_servers
 from assets.contracts.quarantined_tools import key_contract, read_contracts
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import may_keep, read_tried
@@ -25,7 +23,6 @@ from training.sets.split import (
     UNSEEN_TOOL,
     Key,
     SetPolicy,
-    find_first_run_dates,
     make_cached_embed,
 )
 from training.sets.training_set import (
@@ -35,7 +32,6 @@ from training.sets.training_set import (
     make_set_manifest,
 )
 from warehouse.storage.lance import LanceStore
-from warehouse.storage.tables import Tables
 from warehouse.store import Warehouse
 
 VECTOR_TAG = "training-set-"
@@ -101,7 +97,6 @@ def make_set(
         list_hard_negatives(alike),
         embed_requests=cached_embed,
         twins=[(r["contract_digest"], r["other_digest"]) for r in alike if r["kind"] == TWINS],
-        first_seen=_find_first_seen_dates(tables, [*clear, *kept_out], policy),
         same=same,
     )
     if lost := len(accepted) - len(chosen):
@@ -160,19 +155,3 @@ def _remove_held_contracts(home: Path, built: BuiltSet) -> None:
     left = {name: entry for name, entry in pool.items() if name not in built.held}
     if not pool or len(left) < len(pool):
         save_pool(home, built.name, left or built.made.pool)
-
-
-def _find_first_seen_dates(
-    tables: Tables, listed: list[Row], policy: SetPolicy
-) -> dict[str, str | None]:
-    """Server -> the date of its first run. A row knows when its *contract* was first listed; who
-    was there when the cutoff's day ended is older than the cutoff, whatever its contracts are."""
-    first_run_dates = find_first_run_dates(listed)
-    if policy.cutoff is None:
-        return first_run_dates
-    midnight = datetime.combine(policy.cutoff + timedelta(days=1), time(), UTC)
-    # Of the snapshots every version stays; of what is made of them that of then may be gone.
-    for server in list_servers(tables, midnight.timestamp() - 1e-3):
-        first = first_run_dates.get(server)
-        first_run_dates[server] = min(first, str(policy.cutoff)) if first else first
-    return first_run_dates

@@ -6,6 +6,7 @@ training_sets/<name>.json
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from training.sets.split import (
     TEST_SPLITS,
     TRAIN,
     UNSEEN_SERVER,
-    UNSEEN_TIME,
     UNSEEN_TOOL,
     Embed,
     SetPolicy,
@@ -41,8 +41,7 @@ def build_manifest(
     **facts: Any,
 ) -> dict[str, Any]:
     """`facts`: training_set, embedder, lance_version, lance_tag … are kept as they are."""
-    splits = [split for split in SPLITS if split != UNSEEN_TIME or policy.cutoff]
-    parts = {split: [row for row in rows if row["split"] == split] for split in splits}
+    parts = {split: [row for row in rows if row["split"] == split] for split in SPLITS}
     return {
         **facts,
         "rows": {split: len(part) for split, part in parts.items()},
@@ -51,7 +50,7 @@ def build_manifest(
         "servers": {s: sorted({row["server_id"] for row in part}) for s, part in parts.items()},
         "tools": {s: len({row["text_digest"] for row in part}) for s, part in parts.items()},
         "empty": [split for split in TEST_SPLITS if split in parts and not parts[split]],
-        "policy": {**policy.as_dict(), "salts": SALTS},
+        "policy": {**asdict(policy), "salts": SALTS},
         "dropped": dict(sorted(dropped.items())),
         "leaks": {
             why: {"found": len(found), "examples": list(found[:_EXAMPLES])}
@@ -86,7 +85,7 @@ def _count_column(rows: Sequence[Row], column: str) -> dict[str, int]:
     return dict(sorted(Counter(str(row[column]) for row in rows).items()))
 
 
-_STRICT = (UNSEEN_TOOL, UNSEEN_SERVER, UNSEEN_TIME)
+_STRICT = (UNSEEN_TOOL, UNSEEN_SERVER)
 
 
 def set_flaws(
@@ -119,10 +118,7 @@ def set_flaws(
 def _find_empty_splits(rows: Sequence[Row]) -> Iterator[str]:
     learnt = [row for row in rows if row["split"] == TRAIN]
     called = [row for row in learnt if row["positive"] is not None]
-    late = sum(row["split"] == UNSEEN_TIME for row in rows)
-    if not learnt and late:
-        yield f"the train split is empty: the cutoff makes {late} pairs unseen_time; set it later"
-    elif not learnt:
+    if not learnt:
         yield "the train split is empty: deploy more servers, or see why their pairs are rejected"
     elif len({row["text_digest"] for row in called}) < 2:
         tools = sorted({f"{row['server_id']}/{row['tool']}" for row in called}) or ["none"]
@@ -149,7 +145,7 @@ def _find_split_overlaps(rows: Sequence[Row], same: Mapping[str, Collection[str]
         if row["positive"] is not None:
             tools[row["server_id"], row["tool"]].add(row["split"])
     for name, splits in servers.items():
-        if len(splits) > 1 and splits & {UNSEEN_SERVER, UNSEEN_TIME}:
+        if len(splits) > 1 and UNSEEN_SERVER in splits:
             yield f"server {name} is in both sides: {', '.join(sorted(splits))}"
     for (server, tool), splits in tools.items():
         if len(splits) > 1 and splits != {TRAIN, SEEN_TOOL}:

@@ -3,23 +3,19 @@
     train server + train tool + most pairs      train
     train server + train tool + other pairs     seen_tool       held-out requests of trained tools
     train server + other tool                   unseen_tool     held-out tools of trained servers
-    train server, first seen after the cutoff   unseen_time
     other server                                unseen_server
 
 A place is a pure function of ids: it is the same on every machine and in every run, and a new
 server, tool or pair moves no old one. Only a server that the catalogue joins with a test server
-(the hosted form of a package) goes over to its side. Server first: the hash of the server goes
-before its date, so that setting a cutoff moves no server out of `unseen_server`, on which past
-figures stand. A tool falls by its name alone, so that copies of one tool on several servers stand
-on one side.
+(the hosted form of a package) goes over to its side. A tool falls by its name alone, so that copies
+of one tool on several servers stand on one side.
 """
 
 import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import date
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -107,15 +103,11 @@ class SetPolicy(SplitSettings):
     twin_cosine: Cosine = 0.97  # a "negative" this close is the same tool under another name
     near_cosine: Cosine = 0.95  # requests this close are one request: as synthesis counts twins
 
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON; the cutoff as `2026-11-22`."""
-        return {**asdict(self), "cutoff": self.cutoff.isoformat() if self.cutoff else None}
-
 
 TRAIN, TEST = "train", "test"  # the two sides of a server
 SEEN_TOOL, UNSEEN_TOOL = "seen_tool", "unseen_tool"
-UNSEEN_SERVER, UNSEEN_TIME = "unseen_server", "unseen_time"
-SPLITS = (TRAIN, SEEN_TOOL, UNSEEN_TOOL, UNSEEN_SERVER, UNSEEN_TIME)
+UNSEEN_SERVER = "unseen_server"
+SPLITS = (TRAIN, SEEN_TOOL, UNSEEN_TOOL, UNSEEN_SERVER)
 TEST_SPLITS = SPLITS[1:]
 TEST_SHARE = 0.3
 # Frozen: other salts make every past figure incomparable.
@@ -137,17 +129,12 @@ def split_of_same(server_ids: Iterable[str], *, test_share: float = TEST_SHARE) 
 
 
 def choose_tool_place(
-    server_id: str, tool: str, first_seen: str | None, policy: SetPolicy, same: Iterable[str] = ()
+    server_id: str, tool: str, policy: SetPolicy, same: Iterable[str] = ()
 ) -> str:
-    """The place of a contract: TRAIN, UNSEEN_TOOL, UNSEEN_SERVER or UNSEEN_TIME.
-
-    `first_seen`: the UTC date of the server's first run; None (older tables) counts as old. `same`:
-    the other ids of the server.
-    """
+    """The place of a contract: TRAIN, UNSEEN_TOOL or UNSEEN_SERVER. `same`: the other ids of the
+    server."""
     if split_of_same((server_id, *same), test_share=policy.test_share) == TEST:
         return UNSEEN_SERVER
-    if policy.cutoff and first_seen and date.fromisoformat(first_seen[:10]) > policy.cutoff:
-        return UNSEEN_TIME
     name = "".join(char for char in tool.casefold() if char.isalnum()) or tool
     return UNSEEN_TOOL if _hash_to_share(_TOOL_SALT, name) < policy.unseen_tools else TRAIN
 
@@ -180,19 +167,8 @@ class SplitPlace:
     copy_of: str | None = None
 
 
-def find_first_run_dates(rows: Iterable[Row]) -> dict[str, str | None]:
-    """Server -> the UTC date of its first run over all its rows; None where a row says none."""
-    result: dict[str, str | None] = {}
-    for row in rows:
-        server, date = row["server_id"], row.get("first_seen")
-        known = result.setdefault(server, date)
-        result[server] = min(known, date) if known and date else None
-    return result
-
-
 def assign_places(
     clear: Mapping[Key, Row],
-    first: Mapping[str, str | None],
     embed: Embed,
     policy: SetPolicy,
     marked: Collection[tuple[str, str]] = (),
@@ -204,7 +180,7 @@ def assign_places(
     for key, row in sorted(clear.items()):
         contract = read_contract(row)
         names = (same or {}).get(key[0], (key[0],))
-        split = choose_tool_place(key[0], key[1], _find_oldest(names, first), policy, names)
+        split = choose_tool_place(key[0], key[1], policy, names)
         made[key] = SplitPlace(key, row, contract, tool_text(contract), split)
     copies = _find_train_copies(made, embed, policy, marked)
     return {
@@ -225,13 +201,6 @@ def build_pool(places: Mapping[Key, SplitPlace]) -> dict[str, dict[str, Any]]:
         entry = {"server_id": key[0], "tool": key[1], "contract": place.contract}
         pool.setdefault(key[2], {**entry, "split": place.split})
     return dict(sorted(pool.items()))
-
-
-def _find_oldest(names: Iterable[str], first: Mapping[str, str | None]) -> str | None:
-    """The first run of any of a server's ids; None where one of them says none."""
-    dates = [first[name] for name in names if name in first]
-    known = [date for date in dates if date is not None]
-    return min(known) if known and len(known) == len(dates) else None
 
 
 def _find_train_copies(

@@ -40,7 +40,6 @@ from training.sets.split import (
     assign_places,
     build_pool,
     compute_pair_draw,
-    find_first_run_dates,
     find_near_pairs,
     make_cached_embed,
 )
@@ -327,11 +326,10 @@ TRAINING_SET = TableSpec(
         "positive": (pl.String, "Tool text; null where no call is right"),
         "text_digest": (pl.String, "Digest of the tool text, whether or not a call is right"),
         "negatives": (pl.String, "Contract digests as a JSON list, the most confused first"),
-        "first_seen": (pl.String, "UTC date of the server's first run; null where it is not known"),
         "provider": (pl.String, 'Provider of the generator: "offline", or the endpoint\'s host'),
         "license": (pl.String, "From the source"),
     },
-    schema_version=3,
+    schema_version=4,
 )
 
 
@@ -358,7 +356,6 @@ def build_training_set(
     *,
     embed_requests: Embed | None = None,
     twins: Collection[tuple[str, str]] = (),
-    first_seen: Mapping[str, str | None] | None = None,
     same: Mapping[str, Collection[str]] | None = None,
 ) -> TrainingSet:
     """The set made of accepted `pairs` and the current snapshot rows.
@@ -366,8 +363,7 @@ def build_training_set(
     `embed` and `embed_requests` return unit vectors of texts by the *base* embedder. `held`: what
     the firewall keeps out, as (server, tool, contract digest): nothing of it is embedded or shown.
     `hard`: contract digest -> digests of the tools that are taken for it, the worst first. `twins`:
-    pairs of digests that are known to be one tool. `first_seen`: server -> UTC date of its first
-    run, where more is known than the rows say. `same`: server -> all ids of that server, which
+    pairs of digests that are known to be one tool. `same`: server -> all ids of that server, which
     stand on one side.
     """
     policy, tally = policy or SetPolicy(), SplitTally()
@@ -375,12 +371,11 @@ def build_training_set(
     current = {(row["server_id"], row["tool"], row["contract_digest"]): row for row in contracts}
     quarantined = {name for _, _, name in held}
     clear = {key: row for key, row in current.items() if key[2] not in quarantined}
-    first = {**find_first_run_dates(clear.values()), **(first_seen or {})}
-    places = assign_places(clear, first, embed, policy, twins, same)
+    places = assign_places(clear, embed, policy, twins, same)
     pool = build_pool(places)
     placed = place_pairs(pairs, places, quarantined, policy, tally)
     placed = remove_leaks(placed, make_cached_embed(embed_requests or embed), policy, tally)
-    rows = _make_rows(placed, pool, first, tally)
+    rows = _make_rows(placed, pool, tally)
     add_negatives(rows, pool, embed, policy, hard or {}, twins)
     known = {str(ToolId(server, tool)): name for server, tool, name in sorted(current)}
     dropped = dict(sorted(tally.dropped.items()))
@@ -413,7 +408,6 @@ def make_set_manifest(
 def _make_rows(
     placed: Iterable[PlacedRow],
     pool: Mapping[str, Mapping[str, Any]],
-    first: Mapping[str, str | None],
     tally: SplitTally,
 ) -> list[dict[str, Any]]:
     """Rows without negatives. One that was to choose among tools, none of which its split may show,
@@ -425,30 +419,27 @@ def _make_rows(
         if not item.golds and not shown:
             tally.count_drop("nothing_offered")
         else:
-            rows.append(_make_row(item, shown, first))
+            rows.append(_make_row(item, shown))
     return rows
 
 
-def _make_row(
-    one: PlacedRow, offered: Sequence[str], first: Mapping[str, str | None]
-) -> dict[str, Any]:
+def _make_row(placed: PlacedRow, offered: Sequence[str]) -> dict[str, Any]:
     copied = ("pair_id", "server_id", "tool", "contract_digest", "instruction")
-    own, pair = one.own, one.pair
+    place, pair = placed.own, placed.pair
     return {
         **{name: pair[name] for name in copied},
-        "split": one.split,
-        "task": one.task,
+        "split": placed.split,
+        "task": placed.task,
         "kind": pair.get("kind"),
-        "contract": json.dumps(own.contract, sort_keys=True, ensure_ascii=False),
-        "arguments": _to_json_text(one.calls[0]["arguments"]) if one.calls else None,
-        "calls": _to_json_text(one.calls),
-        "messages": _to_json_text(one.messages) if one.messages else None,
+        "contract": json.dumps(place.contract, sort_keys=True, ensure_ascii=False),
+        "arguments": _to_json_text(placed.calls[0]["arguments"]) if placed.calls else None,
+        "calls": _to_json_text(placed.calls),
+        "messages": _to_json_text(placed.messages) if placed.messages else None,
         "offered": _to_json_text(offered),
-        "evolved": one.evolved,
-        "positive": own.text if one.calls else None,
-        "text_digest": digest_text(own.text),
+        "evolved": placed.evolved,
+        "positive": place.text if placed.calls else None,
+        "text_digest": digest_text(place.text),
         "negatives": "[]",
-        "first_seen": first.get(pair["server_id"]),
         "provider": pair.get("provider"),
         "license": pair.get("license"),
     }

@@ -6,11 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from assets.contracts.snapshot import SNAPSHOTS
 from orchestration.cli.app import app, one_line_errors
-from tests.synthesis.export_rows import publish, snapshot
-from warehouse.home import claim_home
-from warehouse.store import Warehouse
 
 WEATHER = {
     "name": "get_weather",
@@ -135,8 +131,6 @@ def test_a_new_tool_that_nobody_can_use_is_a_finding_until_it_is_the_same(home: 
     [
         (["--fail-on", "always"], "expected one of breaking, suspicious, never"),
         (["--index", "none"], "none"),
-        (["--affected"], "--affected needs --server"),
-        (["--affected", "--server", "npm:x"], "nothing was made there yet"),
         (["--markdown", "/nonexistent/x.md"], "--markdown /nonexistent/x.md: cannot be written"),
         (["--annotations", "/"], "--annotations /: cannot be written"),
     ],
@@ -146,22 +140,6 @@ def test_what_cannot_be_done_is_one_line(home: Path, arguments: list[str], said:
     code, out, err = run(*lists, *arguments)
     assert (code, out) == (2, "")
     assert said in err
-
-
-def test_affected_of_a_server_that_the_home_does_not_know_is_said(home: Path) -> None:
-    claim_home(home / "home")
-    warehouse, seen = Warehouse(home=home / "home", state=home), snapshot("npm:@a/towns", "find")
-    publish(warehouse, SNAPSHOTS, [seen])
-    lists = save(home / "a.json", {**CITIES, "name": seen["tool"]}), save(home / "b.json", WEATHER)
-    code, out, err = run(*lists, "--affected", "--server", "npm:@a/town", "--json")
-    assert code == 1
-    assert "no server 'npm:@a/town' is known" in err
-    assert "near it: npm:@a/towns" in err
-    assert len(err.splitlines()) == 1
-    assert json.loads(out)["changes"][0]["affected"] is None
-    code, out, err = run(*lists, "--affected", "--server", "npm:@a/towns", "--json")
-    assert (code, err) == (1, "")
-    assert json.loads(out)["changes"][0]["affected"]["pairs"] == 0
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_a_home_of_the_version_before_is_one_line(tmp_path: Path, command: tuple
 SAID = ("--by", "ann", "--why", "it is so")
 LOOKS = (
     ("spend",), ("quarantine",), ("release", "list"), ("contract", "history", "npm:x"),
-    ("export", "--format", "hf"), ("review",), ("blast-radius", "x"), ("doctor",), ("gc",),
+    ("export", "--format", "hf"), ("review",), ("doctor",), ("gc",),
     ("run", "--plan"), ("batch",), ("takedown",), ("reliability",), ("doctor", "--fix"),
     ("release", "list", "served"), ("release", "rollback"), ("champion",),
     ("champion", "retriever", "--approve", *SAID),

@@ -1,8 +1,6 @@
 """The asset: bad runs keep the set that is published, good ones its manifest and pool."""
 
 import json
-import time
-from datetime import UTC, date, datetime
 from typing import Any
 
 import dagster as dg
@@ -11,7 +9,6 @@ import pytest
 
 from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.quarantined_tools import CLEAR, Decision, record_decision
-from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import EXECUTIONS
 from assets.outcomes.trajectory import TRAJECTORIES, TaskTrajectory, TrajectoryStep, WorldStretch
@@ -23,7 +20,7 @@ from training.defs import training_set
 from training.policies import TrainerPolicy
 from training.sets.pool import load_pool, select_split_pool
 from training.sets.set_audit import load_manifest
-from training.sets.split import TEST, TRAIN, UNSEEN_SERVER, UNSEEN_TIME, SetPolicy, split_of
+from training.sets.split import TEST, TRAIN, UNSEEN_SERVER, SetPolicy, split_of
 from training.sets.training_set import TRAINING_SET
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import TableSpec
@@ -111,23 +108,6 @@ def test_ids_that_the_catalogue_joins_stand_on_one_side(warehouse: Warehouse) ->
     run_asset(warehouse, snapshots, pairs)
     made = warehouse.tables.read(TRAINING_SET).filter(pl.col("server_id") == learnt)
     assert set(made["split"]) == {UNSEEN_SERVER}
-
-
-def test_a_server_is_older_than_the_cutoff_if_it_was_there_whatever_retention_took(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    snapshots, pairs = make_rows()
-    dated = [{**row, "first_seen": "2026-06-01"} for row in snapshots]
-    with monkeypatch.context() as then:
-        then.setattr(time, "time", lambda: datetime(2026, 1, 1, tzinfo=UTC).timestamp())
-        put(warehouse, SNAPSHOTS, dated)
-        put(warehouse, CLEAR, dated[:3])
-    for path in warehouse.tables.folder(CLEAR.name, "registry").glob("*.parquet"):
-        path.unlink()
-    policy = SetPolicy(cutoff=date(2026, 2, 1))
-    made = run_asset(warehouse, dated, pairs, TrainerPolicy(split=policy))
-    assert UNSEEN_TIME not in made
-    assert made["train"] > 0
 
 
 def on_test_side(row: Row) -> bool:

@@ -1,7 +1,6 @@
 """What is in a set and on which side; every reason to leave a pair out is counted."""
 
 import json
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from training.sets.split import (
     TEST,
     TRAIN,
     UNSEEN_SERVER,
-    UNSEEN_TIME,
     UNSEEN_TOOL,
     SetPolicy,
     compute_pair_draw,
@@ -52,7 +50,7 @@ def of(pairs: list[Row], tool: str) -> Row:
 def test_the_set_has_no_flaw_and_a_row_in_every_split(made: TrainingSet) -> None:
     assert set_flaws(made.rows, made.pool, embed=embed) == []
     assert len(TRAINING_SET.frame(made.rows)) == 60
-    assert {row["split"] for row in made.rows} == set(SPLITS) - {UNSEEN_TIME}
+    assert {row["split"] for row in made.rows} == set(SPLITS)
     assert made.dropped == {}
 
 
@@ -325,33 +323,6 @@ def test_a_tool_keeps_a_pair_to_learn_from_however_many_are_held_out() -> None:
         assert compute_pair_draw(row["pair_id"]) > compute_pair_draw(
             held[row["text_digest"]]["pair_id"]
         )
-
-
-def test_servers_of_after_the_cutoff_are_tested_on_in_time() -> None:
-    snapshots, pairs = make_rows()
-    for row in snapshots:
-        row["first_seen"] = "2026-03-01" if row["server_id"] == "npm:song" else "2025-01-01"
-    made = build_training_set(pairs, snapshots, embed, SetPolicy(cutoff=date(2026, 2, 1)))
-    assert {row["server_id"] for row in made.rows if row["split"] == UNSEEN_TIME} == {"npm:song"}
-    assert {row["first_seen"] for row in made.rows if row["server_id"] == "npm:song"} == {
-        "2026-03-01"
-    }
-    assert set_flaws(made.rows, made.pool, embed=embed) == []
-    # One contract that was there before makes the server old, and so does one without a date.
-    for day in ("2026-01-01", None):
-        next(row for row in snapshots if row["server_id"] == "npm:song")["first_seen"] = day
-        old = build_training_set(pairs, snapshots, embed, SetPolicy(cutoff=date(2026, 2, 1)))
-        assert UNSEEN_TIME not in {row["split"] for row in old.rows}
-
-
-def test_a_cutoff_before_all_servers_leaves_nothing_to_learn_and_says_so() -> None:
-    snapshots, pairs = make_rows()
-    for row in snapshots:
-        row["first_seen"] = "2026-03-01"
-    made = build_training_set(pairs, snapshots, embed, SetPolicy(cutoff=date(2026, 2, 1)))
-    assert set_flaws(made.rows, made.pool, embed=embed) == [
-        "the train split is empty: the cutoff makes 48 pairs unseen_time; set it later"
-    ]
 
 
 def test_the_order_of_pairs_does_not_change_the_set(snapshots_and_pairs: tuple[list, list]) -> None:

@@ -1,7 +1,6 @@
 """Nothing that is tested on is learnt: copies of tools, twins, and requests that nearly repeat."""
 
 import json
-from datetime import date
 from typing import Any
 
 from hypothesis import given, settings
@@ -15,7 +14,6 @@ from training.sets.split import (
     TEST,
     TRAIN,
     UNSEEN_SERVER,
-    UNSEEN_TIME,
     UNSEEN_TOOL,
     SetPolicy,
     find_near_pairs,
@@ -201,17 +199,3 @@ def test_ids_of_one_server_stand_on_the_test_side_where_one_of_them_does() -> No
 def _map_others(made: TrainingSet) -> dict[str, str]:
     """The splits of the pairs of all other servers."""
     return {row["pair_id"]: row["split"] for row in made.rows if row["server_id"] != LEARNT}
-
-
-def test_a_server_is_as_old_as_the_oldest_of_its_ids() -> None:
-    snapshots, pairs = make_rows()
-    servers = sorted({row["server_id"] for row in pairs})
-    old = next(name for name in servers if name != LEARNT and split_of(name) == TRAIN)
-    first = {**dict.fromkeys(servers, "2026-01-01"), LEARNT: "2026-11-01"}
-    policy = SetPolicy(cutoff=date(2026, 6, 1))
-    alone = build_training_set(pairs, snapshots, embed, policy, first_seen=first)
-    same = {name: frozenset((LEARNT, old)) for name in (LEARNT, old)}
-    made = build_training_set(pairs, snapshots, embed, policy, first_seen=first, same=same)
-    late = [{r["split"] for r in one.rows if r["server_id"] == LEARNT} for one in (alone, made)]
-    assert late[0] == {UNSEEN_TIME}
-    assert UNSEEN_TIME not in late[1]

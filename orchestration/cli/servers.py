@@ -373,8 +373,7 @@ def login(
     """Log in to a remote server that asks for OAuth, or forget that login.
 
     Nightly probes renew it by themselves."""
-    from assets.servers.oauth_login import TokenStore, log_in
-    from assets.servers.secrets import OAuthChoice
+    from assets.servers.oauth_login import OAuthChoice, TokenStore, log_in
 
     def show(address: str) -> None:
         print_line("open in a browser to log in:", err=True)

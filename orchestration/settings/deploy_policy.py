@@ -26,7 +26,7 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
         sandbox=sandbox,
         remote=_make_remote(settings),
         secrets=secrets,
-        accounts=OAuthAccounts(state, secrets),
+        accounts=OAuthAccounts(state),
         grants={name: make_grant(section) for name, section in settings.servers.items()},
         own=list_own_paths(settings),
         confirmed={name: section.confirmed for name, section in settings.servers.items()},

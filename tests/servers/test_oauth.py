@@ -11,8 +11,8 @@ import anyio
 import httpx2
 import pytest
 
-from assets.servers.oauth_login import TokenStore, log_in, open_auth
-from assets.servers.secrets import OAuthChoice, SecretError
+from assets.servers.oauth_login import OAuthAccounts, OAuthChoice, TokenStore, log_in
+from assets.servers.secrets import SecretError
 from tests.servers.probe.test_remote_probe import ask
 from tests.support.http_mcp import make_good_script, serve_script
 from tests.support.network import NoNetwork
@@ -31,8 +31,8 @@ def logged_in(url: str, state, **more):
     return log_in(url, SERVER, state, **{"show": browser, "timeout_s": 5.0, **more})
 
 
-def ask_unattended(url: str, state, choice: OAuthChoice | None = None):
-    return ask(url, auth=open_auth(url, SERVER, choice, state))
+def ask_unattended(url: str, state):
+    return ask(url, auth=OAuthAccounts(state).auth(SERVER, url))
 
 
 def ends_now(state) -> None:
@@ -242,7 +242,7 @@ def test_a_token_and_its_end_are_of_one_reading(tmp_path, monkeypatch):
         store.path.write_text(json.dumps(store_facts))
         return facts
 
-    provider = open_auth(resource.url, SERVER, None, tmp_path)
+    provider = OAuthAccounts(tmp_path).auth(SERVER, resource.url)
     monkeypatch.setattr(TokenStore, "load", renewed_after)
     anyio.run(provider._initialize)
     context = provider.context
@@ -286,7 +286,7 @@ def test_a_token_that_comes_back_in_a_description_is_in_no_result(tmp_path):
 
         server.resource_script = lambda call: make_good_script(tools_list=echo)(call)  # type: ignore[method-assign]
         with serve_script(make_good_script(tools_list=echo)) as echoing:
-            found = ask(echoing.url, auth=open_auth(echoing.url, SERVER, None, tmp_path))
+            found = ask(echoing.url, auth=OAuthAccounts(tmp_path).auth(SERVER, echoing.url))
     token = TokenStore(tmp_path, SERVER).load()["tokens"]["access_token"]
     assert found.status == "ok"
     assert found.tools[0]["description"] == "Bearer [secret token 0]"
@@ -303,54 +303,6 @@ def test_credentials_that_moved_to_another_authority_are_not_shown_to_it(tmp_pat
         assert "another authorization server" in str(found.hint)
         assert (two.grants, two.clients) == ([], {})
         assert other.calls == []
-
-
-# --- client credentials
-
-MACHINE = {
-    "grant": "client_credentials",
-    "client_id": "machine",
-    "client_secret": "env:MACHINE_SECRET",
-}
-
-
-def test_a_machine_logs_itself_in_and_keeps_the_token(tmp_path, monkeypatch):
-    monkeypatch.setenv("MACHINE_SECRET", "machine-secret")
-    with authority(machines={"machine": "machine-secret"}) as (server, resource, _):
-        choice = OAuthChoice(**MACHINE, issuer=server.issuer)
-        assert ask_unattended(resource.url, tmp_path, choice).status == "ok"
-        assert ask_unattended(resource.url, tmp_path, choice).status == "ok"
-        assert grants(server) == ["client_credentials"]
-        ends_now(tmp_path)
-        server.access.clear()
-        assert ask_unattended(resource.url, tmp_path, choice).status == "ok"
-        assert grants(server) == ["client_credentials"] * 2
-    assert "machine-secret" not in TokenStore(tmp_path, SERVER).path.read_text()
-
-
-def test_a_machine_that_is_refused_is_told_without_its_secret(tmp_path, monkeypatch):
-    monkeypatch.setenv("MACHINE_SECRET", "wrong-secret")
-    with authority(machines={"machine": "machine-secret"}) as (server, resource, _):
-        found = ask_unattended(resource.url, tmp_path, OAuthChoice(**MACHINE, issuer=server.issuer))
-    assert found.error_kind == "remote_auth"
-    assert "400" in str(found.hint)
-    assert "wrong-secret" not in repr(found)
-
-
-def test_a_machines_secret_goes_to_the_named_issuer_only(tmp_path, monkeypatch):
-    monkeypatch.setenv("MACHINE_SECRET", "machine-secret")
-    with authority(machines={"machine": "machine-secret"}) as (server, resource, _):
-        found = ask_unattended(
-            resource.url, tmp_path, OAuthChoice(**MACHINE, issuer="https://mine.example")
-        )
-        assert (found.error_kind, server.grants) == ("remote_auth", [])
-
-
-@pytest.mark.parametrize("lacking", ["client_id", "client_secret", "issuer"])
-def test_incomplete_credentials_are_refused(tmp_path, lacking):
-    facts = {**MACHINE, "issuer": "https://mine.example", lacking: None}
-    with pytest.raises(SecretError, match=f"no {lacking}"):
-        open_auth("https://acme.example/mcp", SERVER, OAuthChoice(**facts), tmp_path)
 
 
 # --- where OAuth's own requests go
@@ -410,7 +362,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path):
     store.save(tokens={"access_token": "tok-en-4242", "token_type": "Bearer"})
     store.path.chmod(0o640)
     with pytest.raises(SecretError, match="chmod 600") as caught:
-        open_auth("https://acme.example/mcp", SERVER, None, tmp_path)
+        OAuthAccounts(tmp_path).auth(SERVER, "https://acme.example/mcp")
     assert "tok-en-4242" not in str(caught.value)
 
 

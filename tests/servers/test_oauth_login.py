@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from typer.testing import CliRunner
 
-from assets.servers.oauth_login import TokenStore, open_auth
+from assets.servers.oauth_login import OAuthAccounts, TokenStore
 from orchestration.cli.servers import app
 from tests.servers.probe.test_remote_probe import ask
 from tests.support.oauth_authority import authority
@@ -60,7 +60,8 @@ def test_a_person_logs_in_a_probe_uses_it_and_a_logout_forgets_it(tmp_path):
 
         server.access.clear()
         assert (
-            ask(resource.url, auth=open_auth(resource.url, server_id, None, state)).status == "ok"
+            ask(resource.url, auth=OAuthAccounts(state).auth(server_id, resource.url)).status
+            == "ok"
         )
         assert [grant["grant_type"] for grant in server.grants][1:] == ["refresh_token"]
 

@@ -26,7 +26,6 @@ class Authority:
     challenge: str = ""  # the header of a 401; default: names the metadata
     metadata: dict[str, Any] = field(default_factory=dict)  # overrides of the authority's
     resource_metadata: dict[str, Any] = field(default_factory=dict)
-    machines: dict[str, str] = field(default_factory=dict)  # client id -> secret
     clients: dict[str, dict[str, Any]] = field(default_factory=dict)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     access: set[str] = field(default_factory=set)
@@ -67,7 +66,7 @@ class Authority:
             "token_endpoint": f"{self.issuer}/token",
             "registration_endpoint": f"{self.issuer}/register",
             "response_types_supported": ["code"],
-            "grant_types_supported": ["authorization_code", "refresh_token", "client_credentials"],
+            "grant_types_supported": ["authorization_code", "refresh_token"],
             "code_challenge_methods_supported": ["S256"],
             "token_endpoint_auth_methods_supported": ["none", "client_secret_post"],
             "scopes_supported": ["tools"],
@@ -103,8 +102,7 @@ class Authority:
         self.access.add(token["access_token"])
         if self.lifetime_s is not None:
             token["expires_in"] = self.lifetime_s
-        renews = asked["grant_type"] != "client_credentials" and self.refreshable
-        if renews and (self.rotates or asked["grant_type"] != "refresh_token"):
+        if self.refreshable and (self.rotates or asked["grant_type"] != "refresh_token"):
             token["refresh_token"] = secrets.token_urlsafe(24)
             self.refresh.add(token["refresh_token"])
         call.json(token)
@@ -126,11 +124,6 @@ class Authority:
         if self.rotates:
             self.refresh.discard(asked["refresh_token"])
         return None
-
-    def _client_credentials(self, asked: dict[str, str], call: Call) -> str | None:
-        sent = call.headers.get("authorization", "").removeprefix("Basic ")
-        client, _, secret = base64.b64decode(sent).decode().partition(":")
-        return None if self.machines.get(client) == secret else "invalid_client"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (7_952, 51),
     "assets/marketplaces": (5_755, 37),
-    "assets/servers": (11_579, 51),
+    "assets/servers": (11_545, 51),
     "assets/contracts": (7_811, 33),
     "assets/catalogue": (790, 5),
     "assets/vectors": (3_944, 21),
@@ -22,7 +22,7 @@ BUDGET = {
     "assets/outcomes": (6_267, 38),
     "training": (12_949, 82),
     "serving": (8_554, 41),
-    "orchestration": (6_298, 39),
+    "orchestration": (6_297, 39),
     "demo": (2_626, 24),
     "extensions/batch": (1_124, 6),
     "extensions/bench": (3_795, 16),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_382, 13),
     "extensions/upkeep": (2_000, 11),
-    "tests": (80_446, 593),
+    "tests": (80_392, 593),
     "benchmarks": (6_117, 42),
 }
 

@@ -98,8 +98,6 @@ def pairs(
         metadata={
             **pair_report.report_pairs(written.rows),
             "held": len(written.offer.held),
-            "moved": written.moved,
-            "retired": len(written.retired),
             "asked_this_run": llm.counts["asked"],
             "usd_this_run": llm.usd,
             **pair_report.report_batches(llm.batches),

@@ -84,10 +84,6 @@ PAIRS = TableSpec(
         "completion_tokens": COMPLETION_TOKENS,
         "usd": USD,
         "license": (pl.String, "From the source"),
-        "migrated_from": (
-            pl.String,
-            "Pair whose words these are, written for an older contract",
-        ),
         "status": (pl.String, "ok, failed or pending (waits for a batch)"),
         "failed_step": (pl.String, "Writing step that failed; null where none did"),
         "error_kind": ERROR_KIND,

@@ -9,8 +9,8 @@ import pytest
 
 from assets.contracts.quarantined_tools import ANY_RULE, decide_on_tool
 from assets.synthesis.judging.trials import ALL, JUDGE_TRIALS
-from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, make_tool_key
-from tests.contracts.pipeline import MARKET, Pipeline, honest_servers
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS
+from tests.contracts.pipeline import MARKET, Pipeline
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
@@ -81,33 +81,6 @@ def test_holding_a_tool_takes_its_rows_and_releasing_it_brings_them_back_unpaid(
     pipeline.run_nightly()
     assert version(pipeline) == before
     assert paid(pipeline) == request
-
-
-def test_a_renamed_parameter_carries_its_pairs_over(pipeline: Pipeline) -> None:
-    servers = honest_servers()
-    [tool] = [tool for tool in servers["npm:song"] if tool["name"] == "find_song"]
-    properties = tool["inputSchema"]["properties"]
-    properties["heading"] = properties.pop("title")
-    required = tool["inputSchema"].get("required") or []
-    tool["inputSchema"]["required"] = ["heading" if n == "title" else n for n in required]
-    before = [
-        row for row in pipeline.read_rows(PAIRS) if make_tool_key(row) == "npm:song/find_song"
-    ]
-    pipeline.deploy(servers)
-    pipeline.run_nightly()
-    after = [row for row in pipeline.read_rows(PAIRS) if make_tool_key(row) == "npm:song/find_song"]
-    moved = [row for row in after if row["migrated_from"]]
-    assert moved
-    old = {row["pair_id"]: row for row in before}
-    for row in moved:
-        was = old[row["migrated_from"]]
-        assert row["instruction"] == was["instruction"]
-        assert row["contract_digest"] == pipeline.read_digest("npm:song", "find_song")
-        then, now = json.loads(was["arguments"] or "{}"), json.loads(row["arguments"] or "{}")
-        assert now == {("heading" if k == "title" else k): v for k, v in then.items()}
-    version_now = version(pipeline)
-    pipeline.run_nightly()
-    assert version(pipeline) == version_now
 
 
 def test_the_trial_of_the_judge_is_published_with_its_verdicts(pipeline: Pipeline) -> None:

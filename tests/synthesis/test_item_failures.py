@@ -19,7 +19,7 @@ from assets.synthesis import summaries
 from assets.synthesis.judging import judge as judging
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS
 from assets.synthesis.verify import filters
-from assets.synthesis.writing import migration, plan
+from assets.synthesis.writing import plan
 from assets.synthesis.writing import units as writing_units
 from assets.synthesis.writing.units import plan_units
 from assets.vectors import index
@@ -199,16 +199,6 @@ def test_a_row_that_the_table_does_not_take_is_that_row() -> None:
     first, second = plan._fit_rows([good, odd])
     assert (first["status"], first["instruction"]) == ("ok", good["instruction"])
     assert (second["error_kind"], second["failed_step"]) == ("internal", "table")
-
-
-def test_a_pair_that_cannot_be_moved_is_written_anew(monkeypatch) -> None:
-    rows = [{"pair_id": "p1:a"}, {"pair_id": "p1:b"}]
-    move = break_one(migration._migrate_row, lambda row, *_: row["pair_id"] == "p1:a")
-    monkeypatch.setattr(migration, "_migrate_row", move)
-    now = {"x/y": {**snapshot_rows([PING])[0], "contract": "no JSON"}}
-    result = migration.migrate_pairs(rows, {}, now)
-    assert [name for name, _ in result.retired] == ["p1:a", "p1:b"]
-    assert all(why.startswith("internal: ") for _, why in result.retired)
 
 
 leaves = st.none() | st.integers() | st.text(max_size=4) | st.sampled_from(["object", "#/$defs/a"])

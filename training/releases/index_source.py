@@ -18,10 +18,10 @@ from assets.contracts.listed_contracts import read_unverified
 from assets.contracts.quarantined_tools import open_firewall, read_contracts
 from assets.contracts.rename_history import ContractMove
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
+from assets.synthesis.old_contracts import find_renamed_parameters, read_old_contracts
 from assets.synthesis.summaries import SUMMARIES
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_contract, select_accepted
 from assets.synthesis.verify.model_text import find_order
-from assets.synthesis.writing.migration import find_renamed_parameters, read_old_contracts
 from serving.index.folder import load_index
 from serving.index.model import UNVERIFIED, IndexSource
 from warehouse.item_failure import try_item

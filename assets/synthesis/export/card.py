@@ -37,7 +37,6 @@ class ExportFigures:
     pairs: int = 0
     lines: int = 0
     simulated: int = 0
-    migrated: int = 0
     splits: Counter[str] = field(default_factory=Counter)
     servers: dict[str, set[str]] = field(default_factory=dict)
     files: set[str] = field(default_factory=set)  # of data, without their suffix
@@ -51,7 +50,6 @@ class ExportFigures:
         self.pairs += 1
         self.lines += lines
         self.simulated += bool(row["simulated"])
-        self.migrated += row["migrated_from"] is not None
         self.splits[pair.split] += 1
         self.servers.setdefault(pair.split, set()).add(row["server_id"])
         self.tools.add((row["server_id"], row["tool"]))
@@ -114,7 +112,6 @@ def write_card(
         wrong=_PREFERS if form.prefers else _LAST_TURN if form.apart else _WEIGHT,
         writers=join_markdown("; ", _list_writers(figures.by["provider"])),
         simulated=figures.simulated,
-        migrated=figures.migrated,
         trials=_tabulate_trials(facts["trials"]),
         counts=join_markdown("\n", _list_counts(figures)),
         wording=_WORDING if figures.by["provider"].keys() <= {OFFLINE} else "",

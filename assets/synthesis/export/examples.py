@@ -29,7 +29,7 @@ from warehouse.storage.tables import Tables
 # What of a row goes with every example, beside its split and its judgement.
 ABOUT = (
     *("pair_id", "task", "kind", "marketplace", "server_id", "tool", "contract_digest", "license"),
-    *("provider", "model", "simulated", "migrated_from"),
+    *("provider", "model", "simulated"),
 )
 
 

@@ -18,8 +18,8 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 
 from assets.contracts.quarantined_tools import ContractFirewall
 from assets.contracts.snapshot import SNAPSHOTS
+from assets.synthesis.old_contracts import read_old_contracts
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, read_contract, read_goldens
-from assets.synthesis.writing.migration import read_old_contracts
 from warehouse.json_types import Contract, Record
 from warehouse.storage.tables import Tables
 

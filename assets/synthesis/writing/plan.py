@@ -1,9 +1,8 @@
-"""Plans and writes a marketplace's pairs: what is due, what is carried over, what is new."""
+"""Plans and writes a marketplace's pairs: what is due, what stays, what is new."""
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -30,13 +29,11 @@ from assets.synthesis.tables import (
     make_call_message,
     make_golden,
     make_pair_id,
-    make_tool_key,
     make_unit_key,
     make_user_message,
     read_goldens,
 )
 from assets.synthesis.verify.filters import filter_rows
-from assets.synthesis.writing.migration import migrate_pairs, read_old_contracts
 from assets.synthesis.writing.profiles import KINDS
 from assets.synthesis.writing.row_builder import RowBuilder, StepFailed, check_values, describe_unit
 from assets.synthesis.writing.several_turns import (
@@ -227,8 +224,6 @@ class WritingResult:
     rows: list[Record]
     due: RowPlan
     offer: ClearOffer
-    moved: int = 0  # pairs rewritten for a changed contract
-    retired: list[tuple[str, str]] = field(default_factory=list)  # (pair_id, why)
 
 
 def write_pairs(
@@ -264,23 +259,18 @@ def write_pairs(
         return WritingResult(last, due, offer)
     unchanged = set(due.unchanged)
     unchanged_rows = [row for row in previous if make_unit_key(row) in unchanged]
-    # A task is drawn again for a changed contract: it was never written for the old one.
-    left = [
-        row for row in previous if make_unit_key(row) not in unchanged and not row["world_task"]
-    ]
-    moved, retired = _migrate_stale(warehouse, name, left, offer, want, due)
+    left = [row for row in previous if make_unit_key(row) not in unchanged]
     wanted_now = {key: want[key] for key in due.due}
-    new_rows = _compose_lacking(
-        [unit for unit in planned_units if unit.key in wanted_now], moved, llm, policy, progress
-    )
+    due_units = [unit for unit in planned_units if unit.key in wanted_now]
+    new_rows = compose_rows(due_units, llm, policy, progress=progress)
     new_rows += write_world_pairs(planned_units, wanted_now, worlds, llm, policy)
     new_rows = [{**row, "plan_digest": want[make_unit_key(row)]} for row in new_rows]
-    rows = [*unchanged_rows, *moved, *_keep_until_answered(new_rows, left, offer)]
+    rows = [*unchanged_rows, *_keep_until_answered(new_rows, left, offer)]
     # Copies and twins are looked for in the whole set.
     rows = keep_other_servers(last, _fit_rows(rows), only)
     embed = partial(embed_texts, embedder=embedder, store=store, table=INSTRUCTIONS)
     rows = filter_rows(rows, offer.contracts, embed, policy)
-    return WritingResult(keep_other_servers(last, rows, only), due, offer, len(moved), retired)
+    return WritingResult(keep_other_servers(last, rows, only), due, offer)
 
 
 def _keep_until_answered(
@@ -324,57 +314,7 @@ def _plan_units(
     return {key: digest([how, filters]) for key, how in plan_units(units, llm, policy).items()}
 
 
-def _migrate_stale(
-    warehouse: Warehouse,
-    name: str,
-    left: Sequence[Record],
-    offer: ClearOffer,
-    want: Mapping[str, str],
-    due: RowPlan,
-) -> tuple[list[Record], list[tuple[str, str]]]:
-    """Pairs of changed contracts, rewritten for the new ones, and those that cannot be."""
-    stale = [
-        row
-        for row in left
-        if row["status"] == "ok"
-        and not try_item(partial(_offers_calls, row, offer), lambda _: False)
-    ]
-    if not stale:
-        return [], []
-    digests = {item for row in stale for item in json.loads(row["contracts"] or "[]")}
-    old = read_old_contracts(warehouse.tables, digests, name)
-    migration = migrate_pairs(
-        stale, old, {make_tool_key(row): row for row in offer.usable}, barred=offer.held
-    )
-    wanted_now = set(due.due)
-    moved, retired = [], list(migration.retired)
-    for row in migration.moved:
-        unit = make_unit_key(row)
-        if unit in wanted_now:
-            moved.append({**row, "plan_digest": want[unit]})
-        else:
-            retired.append((row["migrated_from"], f"no unit {unit} any more"))
-    return moved, retired
-
-
 def _offers_calls(row: Record, offer: ClearOffer) -> bool:
-    """Whether every contract that the row calls is still offered. Another look-alike beside it
-    needs no rewriting: the words come from the ledger, and only the checkers are asked again."""
+    """Whether every contract that the row calls is still offered."""
     called = {golden.contract_digest for golden in read_goldens(row)}
     return offer.offers_contract_of(row) and called <= offer.contracts.keys()
-
-
-def _compose_lacking(
-    units: Sequence[WritingUnit],
-    moved: Sequence[Record],
-    llm: LLM,
-    policy: SynthesisPolicy,
-    progress: Progress | None,
-) -> list[Record]:
-    """The rows that migration left to be written."""
-    moved_indexes: dict[str, set[int]] = defaultdict(set)
-    for row in moved:
-        moved_indexes[make_unit_key(row)].add(row["index"])
-    lacking = [unit for unit in units if len(moved_indexes[unit.key]) < count_rows(unit, policy)]
-    rows = compose_rows(lacking, llm, policy, progress=progress)
-    return [row for row in rows if row["index"] not in moved_indexes[make_unit_key(row)]]

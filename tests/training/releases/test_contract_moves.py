@@ -11,8 +11,7 @@ from serving.index.build import build_index, move_pointer
 from serving.index.folder import load_index
 from serving.index.model import IndexSource
 from serving.repair.ladder import repair_draft
-from tests.synthesis.contract_versions import snapshot
-from tests.synthesis.writing.test_migration import FIND, WRITE, edited
+from tests.synthesis.test_old_contracts import FIND, WRITE, edited, snapshot
 from tests.vectors.conftest import WordEmbedder
 from training.releases.index_source import collect_moves
 from warehouse.errors import UnusableInput

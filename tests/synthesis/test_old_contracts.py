@@ -1,0 +1,119 @@
+"""Old contracts: out of what was published, and parameters that only have another name."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from assets.contracts.canonical import canonicalize_contract, contract_digest
+from assets.contracts.snapshot import SNAPSHOTS
+from assets.synthesis.old_contracts import find_renamed_parameters, read_old_contracts
+from warehouse.store import Warehouse
+
+Tool = dict[str, Any]
+STRING = {"type": "string"}
+WRITE: Tool = {
+    "name": "write_note",
+    "description": "Write a short note into the notebook of a project",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "projectKey": {**STRING, "description": "Key of the project"},
+            "words": {**STRING, "description": "What the note says"},
+            "priority": {"type": "string", "enum": ["low", "high"]},
+        },
+        "required": ["projectKey", "words"],
+    },
+}
+FIND: Tool = {
+    "name": "find_note",
+    "description": "Look up notes by a word that they hold",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"word": {**STRING, "description": "A word of the note"}},
+        "required": ["word"],
+    },
+}
+
+
+def edited(tool: Tool, edit: Callable[[Tool], object]) -> Tool:
+    result = copy.deepcopy(tool)
+    edit(result)
+    return result
+
+
+def snapshot(raw: dict[str, Any], server: str = "npm:notes") -> dict[str, Any]:
+    """A snapshot row of a raw tool."""
+    return {
+        "marketplace": "registry",
+        "server_id": server,
+        "tool": raw["name"],
+        "contract_digest": contract_digest(raw),
+        "contract": json.dumps(canonicalize_contract(raw)),
+        "schema_problem": None,
+        "recipe_digest": "r" * 64,
+        "license": "MIT",
+    }
+
+
+def test_old_contracts_come_from_what_was_published(warehouse: Warehouse) -> None:
+    tables = warehouse.tables
+    versions = [
+        (WRITE, FIND),
+        (edited(WRITE, lambda tool: tool.update(title="Note")), FIND),
+        (FIND,),
+    ]
+    for tools in versions:
+        rows = [{k: v for k, v in snapshot(t).items() if k != "license"} for t in tools]
+        tables.promote(tables.stage(SNAPSHOTS, SNAPSHOTS.frame(rows), "registry"), "t", [])
+    first = snapshot(WRITE)["contract_digest"]
+    old_contracts = read_old_contracts(tables, {first, "c1:" + "0" * 64}, "registry")
+    assert old_contracts.keys() == {
+        first,
+        snapshot(FIND)["contract_digest"],
+    }  # and what stood beside it
+    assert json.loads(old_contracts[first]["contract"]) == canonicalize_contract(WRITE)
+    assert read_old_contracts(tables, {first}) == old_contracts
+    assert read_old_contracts(tables, set()) == {}
+
+
+def described(words: str) -> dict[str, str]:
+    return {**STRING, "description": words}
+
+
+ON_DISK = described("Where the file lies on disk")
+AIRPORT = described("Code of the airport")
+WAIT = {"type": "integer", "description": "Time to wait"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "renamed"),
+    [
+        ({"userId": STRING}, {"user_id": STRING}, {"userId": "user_id"}),
+        ({"lang": described("Language spoken")}, {"locale": described("language spoken.")},
+         {"lang": "locale"}),
+        ({"path": ON_DISK}, {"file_path": ON_DISK}, {"path": "file_path"}),
+        ({"start_date": STRING}, {"end_date": STRING}, {}),
+        ({"min_price": STRING}, {"max_price": STRING}, {}),
+        ({"price": STRING}, {"max_price": STRING}, {}),
+        ({"id": STRING}, {"parent_id": STRING}, {}),
+        ({"timeout_seconds": {"type": "integer"}}, {"timeout_ms": {"type": "integer"}}, {}),
+        ({"city": STRING}, {"country": STRING}, {}),
+        ({"q": STRING}, {"query": STRING}, {}),
+        ({"label": STRING}, {"labels": {"type": "array", "items": STRING}}, {}),
+        ({"options": {"type": "object", "properties": {"depth": {"type": "integer"}}}},
+         {"depth": {"type": "integer"}}, {}),
+        ({"from": AIRPORT}, {"to": AIRPORT}, {}),
+        ({"wait": WAIT}, {"wait_ms": WAIT}, {}),
+        ({"name": STRING}, {"author": {"type": "object", "properties": {"name": STRING}}}, {}),
+        ({"repo": described("Name of the repository")},
+         {"org": described("Name of the organization")}, {}),
+        ({"userId": STRING}, {"user_id": STRING, "userID": STRING}, {}),
+        ({"a": STRING}, {"b": STRING}, {}),
+    ],
+)  # fmt: skip
+def test_only_a_plain_rename_counts(before: Any, after: Any, renamed: dict[str, str]) -> None:
+    schemas = [{"type": "object", "properties": properties} for properties in (before, after)]
+    assert find_renamed_parameters(*schemas) == renamed

@@ -1,4 +1,4 @@
-"""The methods that `rerank-eval` compares: the success prior, ToolFlix, and the served reranker."""
+"""The methods that are compared: the success prior, ToolFlix, and the served reranker."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -2,8 +2,7 @@
 
 One block is shared by all tools, so that what it learns holds for a tool never seen; further ones
 are of one server, one tool or one client's use of a tool, and start at what the shared block
-expects. A block's own part fades with time towards that expectation, as an Ornstein-Uhlenbeck
-process, and its uncertainty grows back.
+expects.
 """
 
 import math
@@ -23,12 +22,11 @@ _ALONE = 250_000  # multiplications up to which OpenBLAS takes one thread
 @dataclass(frozen=True)
 class PosteriorBlock:
     """What is known of one server, tool or client and tool: mean [dims], covariance [dims, dims],
-    when it was last touched (seconds), the outcomes that it saw (decayed), and how far the last of
-    them went against what was expected: their sum and its variance."""
+    the outcomes that it saw, and how far the last of them went against what was expected: their sum
+    and its variance."""
 
     mean: np.ndarray
     covariance: np.ndarray
-    at: float = 0.0
     n: float = 0.0
     surprise: float = 0.0
     surprise_variance: float = 0.0
@@ -74,25 +72,11 @@ def compute_probability(values: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-np.clip(values, -30, 30)))
 
 
-def relax_block(
-    block: PosteriorBlock, level: BlockLevel, at: float, half_life_s: float
-) -> PosteriorBlock:
-    """The block as it stands at `at`: half of what it said is gone after `half_life_s`. A clock
-    that went backwards changes nothing; a half-life of 0 means that nothing fades."""
-    kept = _find_kept(block, at, half_life_s)
-    return block if kept == 1 else keep_share(block, level, kept, at)
-
-
-def keep_share(block: PosteriorBlock, level: BlockLevel, kept: float, at: float) -> PosteriorBlock:
-    """The block with `kept` (0..1) of what it says; the rest is what a new block would say."""
-    rest = np.diag(level.variance * (1 - kept * kept))
-    return replace(
-        block,
-        mean=block.mean * kept,
-        covariance=block.covariance * (kept * kept) + rest,
-        at=max(at, block.at),
-        n=block.n * kept,
-    )
+def keep_share(block: PosteriorBlock, level: BlockLevel, share: float) -> PosteriorBlock:
+    """The block with a share (0..1) of what it says, else as a new block."""
+    fresh = np.diag(level.variance * (1 - share * share))
+    covariance = block.covariance * (share * share) + fresh
+    return replace(block, mean=block.mean * share, covariance=covariance, n=block.n * share)
 
 
 def expect_odds(
@@ -101,34 +85,24 @@ def expect_odds(
     features: np.ndarray,
     local: np.ndarray,
     keys: Mapping[str, list[str]],
-    at: float,
-    half_life_s: float,
 ) -> OddsBelief:
     """Log odds of rows with shared features [rows, shared dims] and the keys of their blocks by
     level; all rows are of one question, of which the blocks read the first of `local` [dims]."""
     mean = features @ shared.mean
     variance = _measure_variance(features, shared.covariance)
-    for name, own in keys.items():
+    for name, block_keys in keys.items():
         level = levels[name]
         read = local[: len(level.variance)]
         fresh = float(level.variance @ np.square(read))
         variance += fresh
-        known = [(row, level.blocks[key]) for row, key in enumerate(own) if key in level.blocks]
-        if known:
-            rows = [row for row, _ in known]
-            blocks = [block for _, block in known]
-            kept = np.array([_find_kept(block, at, half_life_s) for block in blocks])
-            held = np.concatenate([block.covariance for block in blocks]) @ read
-            held = held.reshape(len(blocks), len(read)) @ read
-            mean[rows] += kept * (np.array([block.mean for block in blocks]) @ read)
-            variance[rows] += kept * kept * (held - fresh)
+        rows = [row for row, key in enumerate(block_keys) if key in level.blocks]
+        if rows:
+            blocks = [level.blocks[block_keys[row]] for row in rows]
+            learnt = np.concatenate([block.covariance for block in blocks]) @ read
+            learnt = learnt.reshape(len(blocks), len(read)) @ read
+            mean[rows] += np.array([block.mean for block in blocks]) @ read
+            variance[rows] += learnt - fresh
     return OddsBelief(mean, np.maximum(variance, _LEAST))
-
-
-def _find_kept(block: PosteriorBlock, at: float, half_life_s: float) -> float:
-    """The share of what a block said that holds at `at`."""
-    faded = half_life_s > 0 and at > block.at
-    return 0.5 ** ((at - block.at) / half_life_s) if faded else 1.0
 
 
 def _measure_variance(features: np.ndarray, covariance: np.ndarray) -> np.ndarray:

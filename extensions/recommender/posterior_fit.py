@@ -195,13 +195,10 @@ def _make_levels(rows: OutcomeRows, state: _FitState) -> dict[str, BlockLevel]:
         keys, blocks = rows.keys[name], {}
         own = keys >= 0
         counts = np.bincount(keys[own], rows.weight[own], len(held))
-        last = np.zeros(len(held))
-        np.maximum.at(last, keys[own], rows.at[own])
         for place, key in enumerate(held):
             blocks[key] = PosteriorBlock(
                 state.blocks[name][place],
                 state.covariances[name][place],
-                float(last[place]),
                 float(counts[place]),
             )
         width = state.blocks[name].shape[1]

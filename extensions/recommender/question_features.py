@@ -56,7 +56,7 @@ def measure_memory(
         out[row, 0] = float(held.won @ question) / (held.wins + _PRIOR)
         out[row, 1] = float(held.lost @ question) / (held.losses + _PRIOR)
         if held.wins:
-            moved = vectors[row] * (1 - _STEP) + held.won * (_STEP / held.wins)
+            moved = vectors[row] * (1 - _STEP) + held.won / held.wins * _STEP
             length = max(float(np.linalg.norm(moved)), 1e-6)
             out[row, 2] = float(moved @ question) / length - own
         out[row, 3] = np.log1p(held.wins + held.losses)

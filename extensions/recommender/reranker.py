@@ -21,7 +21,6 @@ from extensions.recommender.posterior import (
     keep_share,
     match_moments,
     move_gaussian,
-    relax_block,
 )
 from extensions.recommender.question_features import (
     SHARED_FEATURES,
@@ -63,7 +62,6 @@ class RerankerWeights:
     levels: dict[str, BlockLevel]
     hardness: float = 0.0
     embedder: str = ""
-    half_life_s: float = 0.0
     memory: dict[str, ToolMemory] = field(default_factory=dict)
     facts: Mapping[str, object] = field(default_factory=dict)
 
@@ -118,9 +116,7 @@ class BayesianReranker:
         keys = self.list_keys(question, places)
         if keys.get(CLIENT) and weights.levels[CLIENT].blocks.keys().isdisjoint(keys[CLIENT]):
             del keys[CLIENT]  # nothing is known of this client: it is like any other
-        belief = expect_odds(
-            weights.shared, weights.levels, shared, local, keys, question.at, weights.half_life_s
-        )
+        belief = expect_odds(weights.shared, weights.levels, shared, local, keys)
         p = compute_probability(
             belief.mean / np.sqrt(1 + math.pi / 8 * (belief.variance + weights.hardness))
         )
@@ -191,15 +187,15 @@ class BayesianReranker:
         read, local = self.measure(question, at)
         keys = {name: own[0] for name, own in self.list_keys(question, at).items()}
         with self._lock:
-            self._learn(question.at, read[0], local, keys, success, weight)
+            self._learn(read[0], local, keys, success, weight)
             self.remember(question, place, success, weight)
 
     def _learn(
-        self, at: float, read: np.ndarray, local: np.ndarray, keys: Mapping[str, str],
+        self, read: np.ndarray, local: np.ndarray, keys: Mapping[str, str],
         success: bool, weight: float,
     ) -> None:  # fmt: skip
         held = self._weights
-        now = {name: self._block_at(held, name, key, at) for name, key in keys.items()}
+        now = {name: _find_block(held.levels[name], key) for name, key in keys.items()}
         mean = float(read @ held.shared.mean)
         own = {name: local[: len(block.mean)] for name, block in now.items()}
         mean += sum(float(block.mean @ own[name]) for name, block in now.items())
@@ -221,11 +217,12 @@ class BayesianReranker:
         shared = move_gaussian(held.shared.mean, held.shared.covariance, read, before, after)
         self._weights = replace(held, shared=SharedPosterior(*shared))
 
-    def _block_at(self, weights: RerankerWeights, name: str, key: str, at: float) -> PosteriorBlock:
-        level = weights.levels[name]
-        if (block := level.blocks.get(key)) is None:
-            return PosteriorBlock(np.zeros(len(level.variance)), np.diag(level.variance), at)
-        return relax_block(block, level, at, weights.half_life_s)
+
+def _find_block(level: BlockLevel, key: str) -> PosteriorBlock:
+    """The block of a key, as it begins where there is none."""
+    return level.blocks.get(key) or PosteriorBlock(
+        np.zeros(len(level.variance)), np.diag(level.variance)
+    )
 
 
 def _copy_weights(weights: RerankerWeights) -> RerankerWeights:
@@ -243,5 +240,5 @@ def _note_surprise(
     variance = _MEMORY**2 * block.surprise_variance + weight**2 * expected * (1 - expected)
     if block.n < 4 or total * total < _ASTONISHED * max(variance, 0.5):
         return replace(block, surprise=total, surprise_variance=variance)
-    fresh = keep_share(block, level, _KEPT_ON_CHANGE, block.at)
+    fresh = keep_share(block, level, _KEPT_ON_CHANGE)
     return replace(fresh, surprise=0.0, surprise_variance=0.0)

@@ -32,8 +32,8 @@ from serving.index.folder import check_finite, read_arrays
 from serving.index.model import RERANKER_FILE, IndexBroken, RouterIndex
 from warehouse.storage.files import write_atomically
 
-FORMAT = 2
-_EARLIER = (1,)
+FORMAT = 3
+_EARLIER = (1, 2)
 _MOST = 512  # dimensions of any part
 _ARRAYS: tuple[str, ...] = (
     "basis",
@@ -76,7 +76,6 @@ def write_reranker(weights: RerankerWeights, path: Path) -> None:
         "features": list(SHARED_FEATURES),
         "shape": asdict(weights.shape),
         "embedder": weights.embedder,
-        "half_life_s": weights.half_life_s,
         "hardness": weights.hardness,
         "facts": dict(weights.facts),
         "memory": list(weights.memory),
@@ -148,7 +147,6 @@ def _read_weights(path: Path) -> RerankerWeights:
         levels,
         _read_number(about["hardness"]),
         str(about["embedder"]),
-        _read_number(about["half_life_s"]),
         _read_memory(path, about["memory"], held["basis"].shape[0]),
         dict(about["facts"]),
     )
@@ -172,21 +170,21 @@ def _check_shapes(held: Mapping[str, np.ndarray], shape: FeatureShape, families:
 
 def _pack_level(name: str, level: BlockLevel) -> dict[str, np.ndarray]:
     width, blocks = len(level.variance), list(level.blocks.values())
-    state = [[block.at, block.n, block.surprise, block.surprise_variance] for block in blocks]
+    state = [[block.n, block.surprise, block.surprise_variance] for block in blocks]
     means = np.array([block.mean for block in blocks], np.float32)
     covariances = np.array([block.covariance for block in blocks], np.float32)
     return {
         f"{name}-variance": level.variance,
         f"{name}-means": means.reshape(len(blocks), width),
         f"{name}-covariances": covariances.reshape(len(blocks), width, width),
-        f"{name}-state": np.array(state, float).reshape(len(blocks), 4),
+        f"{name}-state": np.array(state, float).reshape(len(blocks), 3),
     }
 
 
 def _read_level(path: Path, name: str, keys: list[str], width: int) -> BlockLevel:
     parts = ("variance", "means", "covariances", "state")
     arrays = read_arrays(path, [f"{name}-{part}" for part in parts])
-    shapes = ((width,), (len(keys), width), (len(keys), width, width), (len(keys), 4))
+    shapes = ((width,), (len(keys), width), (len(keys), width, width), (len(keys), 3))
     for part, array, wanted in zip(parts, arrays, shapes, strict=True):
         if check_finite(array, f"{name}-{part}").shape != wanted:
             raise ValueError(f"{name}-{part} is {array.shape}, expected {wanted}")

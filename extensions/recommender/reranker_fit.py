@@ -44,12 +44,11 @@ _BY_KIND = (FAMILY, TOOL)  # levels that differ by kind of request
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How a reranker is fitted. `half_life_s`: after how long an outcome counts half (0: never).
-    `levels`: the variances of each level's intercept and slopes; `choose`: whether the slopes of
-    tools and families are chosen by the log (`choice.py`) where it is long enough."""
+    """How a reranker is fitted. `levels`: the variances of each level's intercept and slopes;
+    `choose`: whether the slopes of tools and families are chosen by the log where it is long
+    enough."""
 
     shape: FeatureShape = field(default_factory=FeatureShape)
-    half_life_s: float = 0.0
     learn: bool = True
     choose: bool = True
     variances: dict[str, float] = field(
@@ -101,7 +100,6 @@ def start_weights(
         start_levels(settings),
         settings.levels[TASK][0],
         embedder,
-        settings.half_life_s,
     )
 
 
@@ -178,8 +176,6 @@ def read_rows(
         codes[name] = np.array([-1 if key is None else place_of[key] for key in held], int)
     at = np.array([outcome.question.at for outcome in outcomes], float)
     weight = np.array([outcome.weight for outcome in outcomes], float)
-    if settings.half_life_s > 0:
-        weight = weight * 0.5 ** ((at.max() - at) / settings.half_life_s)
     success = np.array([outcome.success for outcome in outcomes], float)
     widths = {name: count_local(settings.shape, name) for name in LEVELS} | {TASK: 1}
     rows = OutcomeRows(np.array(shared), np.array(local), codes, names, success, weight, at, widths)

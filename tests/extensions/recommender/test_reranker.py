@@ -86,7 +86,7 @@ def test_updates_alone_reach_what_a_fit_of_all_says() -> None:
 def test_probabilities_stay_probabilities_whatever_comes(
     seed: int, place: int, success: bool, weight: float, at: float
 ) -> None:
-    ranker = BayesianReranker(replace(fit(300), half_life_s=1e4), POOL)
+    ranker = BayesianReranker(fit(300), POOL)
     for _ in range(3):
         ranker.update(make_question(POOL, seed, at=at), place, success, weight)
     scores = ranker.score(make_question(POOL, seed + 1, at=at + 5))
@@ -129,15 +129,6 @@ def test_a_client_never_seen_is_like_any_other() -> None:
     told = [ranker.score(make_question(POOL, 960, client=name)) for name in (None, "bob")]
     assert (told[0].p == told[1].p).all()
     assert (told[0].sd == told[1].sd).all()
-
-
-def test_what_is_old_fades_towards_what_is_expected_of_any_tool() -> None:
-    ranker = BayesianReranker(replace(fit(300), half_life_s=1_000.0), POOL)
-    places = np.array([0, 1])
-    soon = ranker.score(make_question(POOL, 970, at=300.0), places)
-    late = ranker.score(make_question(POOL, 970, at=30_000.0), places)
-    assert abs(late.p[0] - late.p[1]) < 0.5 * abs(soon.p[0] - soon.p[1])
-    assert (late.belief.variance > soon.belief.variance).all()
 
 
 def test_outcomes_that_all_go_against_what_was_known_are_believed_sooner() -> None:

@@ -76,15 +76,15 @@ def test_an_array_of_another_shape_or_without_numbers_is_refused(path: Path, nam
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 3}, {"shape": {"query": 10**9}}, {"features": ["x"]}, {"levels": 3},
-        {"hardness": float("nan")}, {"half_life_s": "long"}, {"levels": {"other": ["x"]}},
+        {"format": 4}, {"shape": {"query": 10**9}}, {"features": ["x"]}, {"levels": 3},
+        {"hardness": float("nan")}, {"levels": {"other": ["x"]}},
     ],
 )  # fmt: skip
 def test_what_it_says_of_itself_is_checked(path: Path, change: dict) -> None:
     with np.load(path) as held:
         about = json.loads(held["about"].tobytes())
     change_file(path, about=np.frombuffer(json.dumps(about | change).encode(), np.uint8))
-    with pytest.raises(BadReranker, match="expected a reranker of format 2"):
+    with pytest.raises(BadReranker, match="expected a reranker of format 3"):
         read_reranker(path)
 
 

@@ -9,7 +9,6 @@ from extensions.recommender.reranker import CLIENT, TOOL, BayesianReranker
 from extensions.recommender.reranker_fit import (
     MOST_OF_TOOL,
     TASK,
-    FitSettings,
     fit_reranker,
     select_recent,
 )
@@ -42,14 +41,6 @@ def test_an_outcome_that_counts_nothing_changes_nothing() -> None:
     assert score_all(fit_reranker([*EXAMPLES, *extra], POOL)) == pytest.approx(
         score_all(fit_reranker(EXAMPLES, POOL)), abs=1e-9
     )
-
-
-def test_old_outcomes_count_less_where_a_half_life_is_set() -> None:
-    place, question = 0, make_question(POOL, 1)
-    old = [OutcomeExample(replace(question, at=float(at)), place, False) for at in range(4)]
-    new = [OutcomeExample(replace(question, at=10_000.0 + at), place, True) for at in range(4)]
-    fading = score_all(fit_reranker([*old, *new], POOL, FitSettings(half_life_s=1_000.0)), 1)
-    assert fading[place] > score_all(fit_reranker([*old, *new], POOL), 1)[place]
 
 
 def test_a_fit_reads_the_newest_outcomes_of_each_tool() -> None:

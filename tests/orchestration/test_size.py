@@ -29,11 +29,11 @@ BUDGET = {
     "extensions/contract_ci": (469, 5),
     "extensions/proxy": (3_595, 14),
     "extensions/publishing": (1_496, 9),
-    "extensions/recommender": (4_015, 19),
+    "extensions/recommender": (3_491, 17),
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_382, 13),
     "extensions/upkeep": (2_000, 11),
-    "tests": (79_443, 592),
+    "tests": (79_128, 590),
     "benchmarks": (6_117, 42),
 }
 

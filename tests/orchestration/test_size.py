@@ -18,9 +18,9 @@ BUDGET = {
     "assets/contracts": (7_811, 33),
     "assets/catalogue": (790, 5),
     "assets/vectors": (3_944, 21),
-    "assets/synthesis": (9_992, 54),
-    "assets/outcomes": (6_267, 38),
-    "training": (12_949, 82),
+    "assets/synthesis": (9_568, 53),
+    "assets/outcomes": (6_265, 38),
+    "training": (12_948, 82),
     "serving": (8_554, 41),
     "orchestration": (6_280, 39),
     "demo": (2_626, 24),
@@ -33,8 +33,8 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_382, 13),
     "extensions/upkeep": (2_000, 11),
-    "tests": (79_128, 590),
-    "benchmarks": (6_117, 42),
+    "tests": (78_945, 590),
+    "benchmarks": (6_115, 42),
 }
 
 

@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from assets.outcomes.outcome import (
-    USEFUL,
-    classify_outcome,
-    digest_answer,
-    read_text,
-)
+from assets.outcomes.outcome import USEFUL, classify_outcome, digest_answer, read_text
 from assets.servers.calls.result import CallResult, Status
 from warehouse.sanitize.redact import redact, redact_json
 from warehouse.storage.digest import digest

@@ -1,25 +1,17 @@
-"""Settings of executions and of reliability, and decisions that leave sources out.
+"""Settings of executions and of reliability.
 
 Imports nothing heavy: the settings and the server read it at start.
-
-reliability/decisions.jsonl   {source, verdict, by, why, at}, append-only: each can be taken back
 """
 
-import dataclasses
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from warehouse.storage.files import DecisionFile
-
 EXECUTION = "execution"  # source of the calls that Toolmill executes itself
 TOKEN = "token:"  # source of a client's calls: followed by the name of its token
 BLAMED = ("tool", "server")  # whose faults count against a tool
 WRONG_TOOL = "wrong_tool"  # kind of a call that the tool answered but another tool was right for
-EXCLUDED, INCLUDED = "excluded", "included"
 OVERLAY, OVERLAY_FORMAT = "RELIABILITY.json", 1  # beside the router's index
 
 
@@ -68,56 +60,6 @@ class ReliabilityPolicy:
         default=1.0, ge=0, description="most calls that all claims of a token on one tool count as"
     )
     weights: dict[str, Annotated[float, Field(ge=0, le=10)]] = Field(
-        default={}, description="weight of a source's calls, by token:NAME or execution"
+        default={},
+        description="weight of a source's calls, by token:NAME or execution; 0 leaves it out",
     )
-
-
-class SourceDecisionError(ValueError):
-    """A decision that cannot be made or read; the message says what is wrong."""
-
-
-@dataclasses.dataclass(frozen=True)
-class SourceDecision:
-    """A person's decision about everything that one source reports. at: UTC, ISO 8601."""
-
-    source: str
-    verdict: str
-    by: str
-    why: str
-    at: str
-
-
-def record_source_decision(home: Path, decision: SourceDecision) -> None:
-    """Appends one decision. Raises SourceDecisionError on a bad one."""
-    _FILE.record(home, decision)
-
-
-def read_source_decisions(home: Path) -> list[SourceDecision]:
-    """All decisions, oldest first. Raises SourceDecisionError on a bad line: a tampered record must
-    not let a source back in."""
-    return _FILE.read(home)
-
-
-def find_excluded(decisions: Iterable[SourceDecision]) -> frozenset[str]:
-    """The sources whose last decision leaves them out."""
-    last = {decision.source: decision.verdict for decision in decisions}
-    return frozenset(source for source, verdict in last.items() if verdict == EXCLUDED)
-
-
-def _find_problem(decision: SourceDecision) -> str:
-    if decision.source != EXECUTION and not decision.source.removeprefix(TOKEN):
-        return "source is a token without a name"
-    if not decision.source.startswith(TOKEN) and decision.source != EXECUTION:
-        return f"source is {decision.source[:60]!r}, expected {TOKEN}NAME or {EXECUTION}"
-    if decision.verdict not in (EXCLUDED, INCLUDED):
-        return f"verdict is {decision.verdict[:40]!r}, expected {EXCLUDED!r} or {INCLUDED!r}"
-    return ""
-
-
-_FILE = DecisionFile(
-    Path("reliability") / "decisions.jsonl",
-    SourceDecision,
-    _find_problem,
-    SourceDecisionError,
-    "delete the line, or write it as `toolmill reliability --exclude` does",
-)

@@ -7,16 +7,10 @@ from typing import Any
 
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.outcome import OUTCOMES, USEFUL
-from assets.outcomes.table import (
-    PROOFS,
-    has_run,
-)
+from assets.outcomes.table import PROOFS, has_run
 from assets.servers.probe.failure_kinds import BLAMES
 from warehouse.json_types import Row
-from warehouse.sanitize.markdown import (
-    Markdown,
-    make_markdown_table,
-)
+from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.statistics import wilson_interval
 
 _SHOWN = 24

@@ -20,12 +20,7 @@ import polars as pl
 
 from assets.columns import CONTRACT_DIGEST, TOOL
 from assets.contracts.canonical import tool_text
-from assets.vectors.distinguish import (
-    ComparedTool,
-    find_names,
-    flatten_name,
-    tell_apart,
-)
+from assets.vectors.distinguish import ComparedTool, find_names, flatten_name, tell_apart
 from assets.vectors.index import read_contract
 from warehouse.json_types import Contract, Row
 from warehouse.storage.digest import digest

@@ -23,12 +23,7 @@ from assets.vectors.index import (
 from warehouse.audit import AuditVerdict, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Row
 from warehouse.progress import ProgressLines
-from warehouse.publish import (
-    Published,
-    audit_table,
-    describe_asset,
-    publish,
-)
+from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown, make_markdown_table
 from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse

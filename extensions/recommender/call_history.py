@@ -42,8 +42,7 @@ Ask = Callable[[Iterable[str]], Mapping[str, RerankQuestion]]  # words -> what t
 
 
 def read_calls(warehouse: Warehouse, policy: ReliabilityPolicy) -> pl.DataFrame:
-    """Rows of OBSERVED, weighed as reliability weighs them, of the calls whose words are known.
-    Raises SourceDecisionError."""
+    """Rows of OBSERVED, weighed as reliability weighs them, of the calls whose words are known."""
     rows = read_listed(warehouse.tables)
     return add_words(read_weighed(warehouse, rows, policy, time.time()).frame, warehouse.tables)
 

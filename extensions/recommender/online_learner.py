@@ -5,7 +5,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from threading import Lock
@@ -15,8 +15,6 @@ from assets.outcomes.policy import (
     BLAMED,
     TOKEN,
     ReliabilityPolicy,
-    find_excluded,
-    read_source_decisions,
 )
 from assets.servers.calls.log import MOST_WORDS, REPORTS, CallLog, parse_line
 from extensions.recommender.reranker import BayesianReranker, RerankerWeights
@@ -56,13 +54,11 @@ class LessonLog:
     `kept` holds the newest of them, `dropped` counts those before.
     """
 
-    def __init__(
-        self, policy: ReliabilityPolicy, since: float, excluded: Collection[str] = ()
-    ) -> None:
+    def __init__(self, policy: ReliabilityPolicy, since: float) -> None:
         """since: epoch seconds up to which the reranker was fitted to the log already."""
         self.kept: list[LogLesson] = []
         self.left_out: Counter[str] = Counter()
-        self._policy, self._since, self._excluded = policy, since, frozenset(excluded)
+        self._policy, self._since = policy, since
         self.dropped = 0  # before the first kept one
         self._revised: int | None = None
         self._searches = BoundedDict()  # (source, search id) -> words
@@ -87,8 +83,8 @@ class LessonLog:
             return
         if not isinstance(line.get("tool_id"), str):
             return
-        if source in self._excluded:
-            self.left_out["of excluded sources"] += 1
+        if not self._policy.weights.get(source, 1.0):
+            self.left_out["of sources without weight"] += 1
         elif at > now + _AHEAD:
             self.left_out["from the future"] += 1
         elif at > self._since:
@@ -251,7 +247,6 @@ class OnlineLearner:
         self._served, self._outcomes, self._policy = served, outcomes, policy
         self._lock = Lock()
         self._pass: _LogPass | None = None
-        self._excluded: frozenset[str] | None = None
         self._last_error = ""
 
     @property
@@ -283,21 +278,19 @@ class OnlineLearner:
         if not isinstance(router.ranker, BayesianReranker):
             self._pass = None
             return True
-        excluded = find_excluded(read_source_decisions(self._outcomes.folder.parent))
         held = self._pass
-        if held is None or held.ranker is not router.ranker or excluded != self._excluded:
-            held = self._begin(router, excluded)
+        if held is None or held.ranker is not router.ranker:
+            held = self._begin(router)
         try:
             done = held.advance(until)
         except LogRewritten:
-            self._begin(router, excluded)
+            self._begin(router)
             return False
         self._last_error = ""
         return done
 
-    def _begin(self, router: "Router", excluded: frozenset[str]) -> "_LogPass":
-        self._excluded = excluded
-        self._pass = _LogPass(router, self._outcomes, self._policy, excluded)
+    def _begin(self, router: "Router") -> "_LogPass":
+        self._pass = _LogPass(router, self._outcomes, self._policy)
         return self._pass
 
 
@@ -309,13 +302,12 @@ class _LogPass:
         router: "Router",
         outcomes: CallLog,
         policy: ReliabilityPolicy,
-        excluded: frozenset[str],
     ) -> None:
         assert isinstance(router.ranker, BayesianReranker)
         self.ranker, self._router = router.ranker, router
         since = _read_since(self.ranker.released)
         self._follower = LogFollower(outcomes, since)
-        self._lessons = LessonLog(policy, since, excluded)
+        self._lessons = LessonLog(policy, since)
         self._working = BayesianReranker(self.ranker.released, self.ranker.pool)
         self._checkpoints: dict[int, RerankerWeights] = {}
         self._questions = BoundedDict()  # words -> question

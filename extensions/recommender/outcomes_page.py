@@ -321,7 +321,7 @@ _ALIKE = ("server_id", "tool", "other_server_id", "other_tool", "tells_apart")
 
 
 def gather_outcome_facts(warehouse: Warehouse, policy: ReliabilityPolicy) -> dict[str, Any]:
-    """Facts of `render_outcomes`, of JSON's kinds. Raises SourceDecisionError, PointerBroken."""
+    """Facts of `render_outcomes`, of JSON's kinds. Raises PointerBroken."""
     tables, home = warehouse.tables, warehouse.home
     weighed = read_weighed(warehouse, read_listed(tables), policy, time.time())
     calls = weighed.frame.filter(pl.col("weight") > 0)

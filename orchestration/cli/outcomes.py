@@ -4,7 +4,6 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,14 +12,11 @@ import typer
 
 from orchestration.cli.terminal import (
     AsJson,
-    By,
-    Why,
     fail,
     print_json,
     print_line,
     report_lines,
     require_known,
-    require_texts,
 )
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
@@ -224,23 +220,9 @@ def _say_why(row: dict[str, Any]) -> str:
 @app.command()
 def reliability(
     tool: Annotated[str | None, typer.Argument(help="a tool id, or part of it")] = None,
-    exclude: Annotated[
-        str | None, typer.Option(help="leave out all that a source says: token:NAME or execution")
-    ] = None,
-    include: Annotated[str | None, typer.Option(help="count an excluded source again")] = None,
-    by: By = "",
-    why: Why = "",
     as_json: AsJson = False,
 ) -> None:
-    """List how often tools work, or decide whose reports count.
-
-    Tools are as the last run left them, the least reliable first. A decision recomputes
-    reliability from executions and the call log; running routers read it at their next query."""
-    if exclude or include:
-        if exclude and include:
-            fail("give --exclude or --include, not both", 2)
-        _decide_on_source(exclude or str(include), bool(exclude), by, why, as_json)
-        return
+    """List how often tools work, as the last run left them, the least reliable first."""
     from assets.contracts.tool_id import ToolId
     from assets.outcomes.reliability.table import RELIABILITY
     from orchestration.factories import open_made_warehouse
@@ -266,28 +248,3 @@ def reliability(
         print_line(f"{row['tool_id']}{old}  {works}{failed}")
     if len(selected) > _SHOWN:
         print_line(f"{len(selected) - _SHOWN} more; --json shows all")
-
-
-def _decide_on_source(source: str, excluded: bool, by: str, why: str, as_json: bool) -> None:
-    from assets.outcomes.policy import SourceDecision, SourceDecisionError, record_source_decision
-    from assets.outcomes.reliability.measure import update_overlay
-    from orchestration.factories import open_made_warehouse
-
-    require_texts(by=by, why=why)
-    settings, at = load_settings(), datetime.now(UTC).isoformat(timespec="seconds")
-    warehouse, verdict = open_made_warehouse(settings), "excluded" if excluded else "included"
-    try:
-        record_source_decision(warehouse.home, SourceDecision(source, verdict, by, why, at))
-    except SourceDecisionError as error:
-        fail(str(error), 2)
-    refreshed = update_overlay(warehouse, settings.reliability)
-    left_out = {reason: n for reason, n in refreshed.left_out.items() if n}
-    versions = len(refreshed.measured.rows)
-    if as_json:
-        print_json({"versions": versions, "sources": refreshed.sources, "left_out": left_out})
-        return
-    for name, n in refreshed.sources.items():
-        print_line(f"{name}  {n} observations")
-    for reason, n in left_out.items():
-        print_line(f"not counted, or less: {n} {reason}")
-    print_line(f"{versions} versions of tools; searches read it from now on")

@@ -199,16 +199,11 @@ def test_a_gateway_with_a_path_for_each_server_joins_only_equal_paths() -> None:
     }
 
 
-def test_a_monorepo_does_not_join_its_packages() -> None:
+def test_a_monorepo_joins_its_packages_by_equal_names_alone() -> None:
     one = listing("a", npm="@example/alpha", repository=MONOREPO, name="Alpha things")
     two = listing("b", npm="@example/beta", repository=MONOREPO, name="Beta things")
     stray = listing("c", "glama", repository=MONOREPO, name="Example servers all")
     assert len(group_listings([one, two, stray])) == 3
-
-
-def test_in_a_monorepo_equal_names_still_join() -> None:
-    one = listing("a", npm="@example/alpha", repository=MONOREPO, name="Alpha things")
-    two = listing("b", npm="@example/beta", repository=MONOREPO, name="Beta things")
     same = listing("c", "glama", repository=MONOREPO, name="alpha-things")
     assert frozenset({"registry:a", "glama:c"}) in groups(one, two, same)
 

@@ -194,13 +194,6 @@ def test_an_integer_no_double_holds_is_read_as_javascript_reads_it():
     assert contract_digest(tool).startswith("c1:")
 
 
-def test_one_and_one_point_zero_are_the_same_number():
-    def tool(n):
-        return {"name": "t", "inputSchema": {"type": "object", "default": {"n": n}}}
-
-    assert contract_digest(tool(1)) == contract_digest(tool(1.0)) != contract_digest(tool(True))
-
-
 @pytest.mark.parametrize(
     ("tool", "says"),
     [

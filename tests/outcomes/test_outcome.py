@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.outcomes.outcome import (
-    OUTCOMES,
-    classify_outcome,
-    digest_answer,
-    find_canned,
-    is_empty,
-)
+from assets.outcomes.outcome import OUTCOMES, classify_outcome, digest_answer, find_canned, is_empty
 from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CALL_KINDS, CallResult, find_kind
 from assets.servers.probe.failure_kinds import BLAMES, KINDS

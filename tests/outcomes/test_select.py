@@ -5,11 +5,7 @@ from typing import Any
 
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.select import (
-    LaunchableServer,
-    list_launchable,
-    select_calls,
-)
+from assets.outcomes.select import LaunchableServer, list_launchable, select_calls
 from assets.synthesis.tables import GoldenCall, make_single_row
 from assets.vectors.confusable_table import TWINS
 

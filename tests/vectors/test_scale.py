@@ -7,13 +7,7 @@ import pytest
 
 from assets.vectors.encoders.embedder import embed_queries
 from assets.vectors.encoders.minilm import MiniLM
-from assets.vectors.scale import (
-    REFERENCE,
-    UNRELATED,
-    ScaledEmbedder,
-    get_plain,
-    measure_unrelated,
-)
+from assets.vectors.scale import REFERENCE, UNRELATED, ScaledEmbedder, get_plain, measure_unrelated
 from tests.vectors.test_embed import TEXTS
 
 

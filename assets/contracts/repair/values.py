@@ -9,11 +9,7 @@ from typing import Any
 
 from assets.contracts.repair.names import find_nearest, find_same_name, fold_name, split_identifier
 from assets.contracts.repair.problems import ABSENT, find_choices, find_types
-from assets.contracts.schema_shapes import (
-    is_number,
-    iterate_branches,
-    name_json_type,
-)
+from assets.contracts.schema_shapes import is_number, iterate_branches, name_json_type
 from warehouse.json_types import Schema
 from warehouse.llm.json_answers import read_json, strip_fence
 

@@ -15,12 +15,7 @@ from assets.catalogue.categories import find_category
 from assets.contracts.changes import CHANGES
 from assets.contracts.quarantined_tools import CLEAR
 from assets.contracts.tool_id import BadToolId, ToolId
-from assets.outcomes.policy import (
-    WRONG_TOOL,
-    ReliabilityPolicy,
-    find_excluded,
-    read_source_decisions,
-)
+from assets.outcomes.policy import WRONG_TOOL, ReliabilityPolicy
 from assets.outcomes.reliability.estimate import (
     CallEvidence,
     RatePrior,
@@ -39,7 +34,6 @@ from assets.outcomes.reliability.observations import (
     read_logged,
     weigh_observations,
 )
-from assets.outcomes.reliability.table import write_overlay
 from warehouse.json_types import Record, Row
 from warehouse.storage.tables import Tables
 from warehouse.store import Warehouse
@@ -193,7 +187,7 @@ class ReliabilityRefresh:
 
 
 def measure_home(warehouse: Warehouse, policy: ReliabilityPolicy) -> ReliabilityRefresh:
-    """What is known of every tool now. Raises SourceDecisionError."""
+    """What is known of every tool now."""
     now, tables = time.time(), warehouse.tables
     rows = read_listed(tables)
     weighed = read_weighed(warehouse, rows, policy, now)
@@ -205,22 +199,13 @@ def measure_home(warehouse: Warehouse, policy: ReliabilityPolicy) -> Reliability
 def read_weighed(
     warehouse: Warehouse, contracts: Iterable[Row], policy: ReliabilityPolicy, now: float
 ) -> ObservedCalls:
-    """Every observation of a known contract, and what it counts. Raises SourceDecisionError."""
+    """Every observation of a known contract, and what it counts."""
     tables = warehouse.tables
-    excluded = find_excluded(read_source_decisions(warehouse.home))
     logged = read_logged(warehouse.home, policy.claims)
     versions = list_versions(contracts, tables.read(CHANGES).to_dicts())
     frame = pl.concat([read_executed(tables), logged.frame])
-    weighed = weigh_observations(frame, versions, policy, excluded, now)
+    weighed = weigh_observations(frame, versions, policy, now)
     return ObservedCalls(weighed.frame, {**logged.left_out, **weighed.left_out})
-
-
-def update_overlay(warehouse: Warehouse, policy: ReliabilityPolicy) -> ReliabilityRefresh:
-    """`measure_home`, told to the router at once; the table follows when its asset is made.
-    Raises SourceDecisionError."""
-    result = measure_home(warehouse, policy)
-    write_overlay(warehouse.home, result.measured.rows, result.measured.overall, result.at)
-    return result
 
 
 def list_versions(contracts: Iterable[Row], changes: Iterable[Row]) -> pl.DataFrame:

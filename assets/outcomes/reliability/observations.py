@@ -8,7 +8,6 @@ as before. A million observations are weighed as columns.
 
 import io
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -222,7 +221,6 @@ def weigh_observations(
     frame: pl.DataFrame,
     contracts: pl.DataFrame,
     policy: ReliabilityPolicy,
-    excluded: Collection[str],
     now: float,
 ) -> ObservedCalls:
     """The observations of known contracts with their weights, before their age counts.
@@ -237,7 +235,8 @@ def weigh_observations(
         left_out[name] = frame.height - remaining.height
         return remaining
 
-    frame = keep("of excluded sources", frame.filter(~pl.col("source").is_in(list(excluded))))
+    silent = [source for source, weight in policy.weights.items() if not weight]
+    frame = keep("of sources without weight", frame.filter(~pl.col("source").is_in(silent)))
     frame = keep("told of twice", _drop_repeated(frame))
     frame = keep("from the future", frame.filter(pl.col("at") <= now + _AHEAD))
     keys = ["tool_id", "contract_digest"]

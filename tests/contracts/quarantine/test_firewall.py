@@ -176,15 +176,6 @@ def test_a_training_set_alone_drops_what_was_held_since_its_pairs_were_accepted(
     assert metadata["training_set"]["dropped"]["quarantined"] == len(stored & saw) >= 2
 
 
-def test_a_released_rule_lets_a_found_tool_in(pipeline: Pipeline) -> None:
-    pipeline.deploy(with_poison())
-    pipeline.run_scan()
-    for rule in {rule for _, _, rule in pipeline.read_findings()}:
-        decide(pipeline, "released", rule)
-    pipeline.run_nightly()
-    assert BAD in pipeline.read_downstream()["pairs"]
-
-
 def test_what_changes_into_poison_is_a_rug_pull_for_as_long_as_it_stays(
     honest_world: Pipeline,
 ) -> None:

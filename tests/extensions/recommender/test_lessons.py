@@ -91,9 +91,9 @@ def test_what_is_from_the_future_or_was_learnt_before_teaches_nothing() -> None:
     assert not read(call(), since=NOW).kept
 
 
-def test_an_excluded_source_teaches_nothing_and_a_weighed_one_less() -> None:
-    found = read(call(), call("bo"), excluded=["token:ann"])
-    assert tell(found) == [("token:bo", True, 1.0)]
+def test_a_source_without_weight_teaches_nothing_and_a_weighed_one_less() -> None:
+    silent = ReliabilityPolicy(weights={"token:ann": 0.0})
+    assert tell(read(call(), call("bo"), policy=silent)) == [("token:bo", True, 1.0)]
     weighed = ReliabilityPolicy(weights={"token:ann": 0.5, "token:bo": 3.0})
     weights = [weight for *_, weight in tell(read(call(), call("bo"), policy=weighed))]
     assert weights == [0.5, 1.0]

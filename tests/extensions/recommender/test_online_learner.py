@@ -1,6 +1,5 @@
 """The served reranker follows the log: what it learns, from whom, and that it takes it back."""
 
-import logging
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assets.outcomes.policy import ReliabilityPolicy, SourceDecision, record_source_decision
+from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import DeletionSubject, remove_lines
 from serving.ranking.query import ToolQuery
 from serving.router import Router
@@ -39,10 +38,6 @@ def log_turn(learning: Learning, token: str = "ann", count: int = 15, start: int
     for at in range(start, start + count):
         log_call(learning.outcomes, token, 2 * at, GOOD, worked=False)
         log_call(learning.outcomes, token, 2 * at + 1, BAD, worked=True)
-
-
-def decide(home: Path, verdict: str) -> None:
-    record_source_decision(home, SourceDecision("token:ann", verdict, "me", "a flood", "now"))
 
 
 def test_outcomes_change_the_order_that_the_next_search_shows(home: Path) -> None:
@@ -94,21 +89,6 @@ def test_a_restart_leads_to_the_same(home: Path) -> None:
     assert restarted.find_odds() == learning.find_odds()
 
 
-def test_a_source_that_is_left_out_has_never_spoken_and_can_be_let_in_again(home: Path) -> None:
-    learning = Learning(home)
-    learning.settle()
-    released = learning.find_odds()
-    log_turn(learning)
-    learning.settle()
-    learnt = learning.find_odds()
-    decide(home, "excluded")
-    learning.settle()
-    assert learning.find_odds() == released != learnt
-    decide(home, "included")
-    learning.settle()
-    assert learning.find_odds() == learnt
-
-
 def test_what_is_deleted_from_the_log_is_unlearnt(home: Path) -> None:
     learning = Learning(home)
     learning.settle()
@@ -154,20 +134,6 @@ def test_an_index_without_a_reranker_learns_nothing(tmp_path: Path) -> None:
     log_turn(learning, count=2)
     assert learning.settle().ranker is None
     assert learning.learner.learnt is None
-
-
-def test_decisions_that_cannot_be_read_let_nothing_be_learnt_and_are_told_of_once(
-    home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    learning = Learning(home)
-    decide(home, "excluded")
-    (home / "reliability" / "decisions.jsonl").open("a").write("no decision\n")
-    log_turn(learning, count=2)
-    with caplog.at_level(logging.ERROR):
-        learning.settle()
-        learning.settle()
-    assert learning.learner.learnt is None
-    assert sum("nothing is learnt" in record.message for record in caplog.records) == 1
 
 
 def test_a_search_waits_for_no_learning(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

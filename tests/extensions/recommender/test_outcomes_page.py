@@ -6,12 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.outcomes.policy import (
-    EXCLUDED,
-    ReliabilityPolicy,
-    SourceDecision,
-    record_source_decision,
-)
+from assets.outcomes.policy import ReliabilityPolicy
 from extensions.recommender.defs import outcomes_report
 from extensions.recommender.outcomes_page import gather_outcome_facts
 from tests.extensions.recommender.called_home import (
@@ -66,16 +61,6 @@ def test_the_same_calls_are_the_same_page_and_the_words_of_others_make_no_cell(
     assert version == again
     [line] = [line for line in shown["report"].splitlines() if "| yes |" in line]
     assert line.count(" | ") == 5
-
-
-def test_a_source_that_is_left_out_is_in_no_part(tmp_path: Path) -> None:
-    warehouse = Warehouse(home=tmp_path, state=tmp_path / "state")
-    fill_called_home(warehouse, 70)
-    for at in range(7):
-        told = SourceDecision(f"token:client-{at}", EXCLUDED, "ann", "made up", "2026-03-01")
-        record_source_decision(tmp_path, told)
-    shown, _ = materialize(warehouse)
-    assert shown["calls"] == 0
 
 
 def test_a_home_without_a_call_says_why_each_part_is_empty(tmp_path: Path) -> None:

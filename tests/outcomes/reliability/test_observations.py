@@ -8,14 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from assets.outcomes.policy import (
-    ReliabilityPolicy,
-    SourceDecision,
-    SourceDecisionError,
-    find_excluded,
-    read_source_decisions,
-    record_source_decision,
-)
+from assets.outcomes.policy import ReliabilityPolicy
 from assets.outcomes.reliability.observations import (
     KNOWN_CONTRACTS,
     ObservedCalls,
@@ -174,54 +167,13 @@ def test_no_log_is_no_observation(tmp_path: Path) -> None:
     assert read_logged(tmp_path).frame.height == 0
 
 
-def decide(source: str, verdict: str) -> SourceDecision:
-    return SourceDecision(source, verdict, "ada", "false reports", "2026-01-02T03:04:05Z")
-
-
-def test_the_last_decision_on_a_source_counts(tmp_path: Path) -> None:
-    assert find_excluded(read_source_decisions(tmp_path)) == set()
-    for source, verdict in (("token:a", "excluded"), ("token:b", "excluded")):
-        record_source_decision(tmp_path, decide(source, verdict))
-    assert find_excluded(read_source_decisions(tmp_path)) == {"token:a", "token:b"}
-    record_source_decision(tmp_path, decide("token:a", "included"))
-    assert find_excluded(read_source_decisions(tmp_path)) == {"token:b"}
-    assert len(read_source_decisions(tmp_path)) == 3
-
-
-@pytest.mark.parametrize(
-    ("source", "verdict", "names"),
-    [
-        ("anna", "excluded", "token:NAME"),
-        ("token:", "excluded", "without a name"),
-        ("token:a", "banned", "included"),
-        (" ", "excluded", "source is empty"),
-    ],
-)
-def test_a_bad_decision_is_refused_by_name(
-    tmp_path: Path, source: str, verdict: str, names: str
-) -> None:
-    with pytest.raises(SourceDecisionError, match=names):
-        record_source_decision(tmp_path, decide(source, verdict))
-    assert read_source_decisions(tmp_path) == []
-
-
-def test_a_line_that_was_tampered_with_lets_no_source_back_in(tmp_path: Path) -> None:
-    record_source_decision(tmp_path, decide("token:a", "excluded"))
-    path = tmp_path / "reliability" / "decisions.jsonl"
-    path.write_text(path.read_text() + '{"source": "token:a"}\n')
-    with pytest.raises(SourceDecisionError, match=r"decisions\.jsonl:2: not a decision"):
-        read_source_decisions(tmp_path)
-
-
 FIRST = NOW - 10 * DAY
 VERSIONS = pl.DataFrame([(TOOL, DIGEST, FIRST)], schema=KNOWN_CONTRACTS, orient="row")
 
 
-def weigh(
-    observations: list[Observation], excluded: tuple[str, ...] = (), **policy: Any
-) -> ObservedCalls:
+def weigh(observations: list[Observation], **policy: Any) -> ObservedCalls:
     frame = make_frame(observations)
-    return weigh_observations(frame, VERSIONS, ReliabilityPolicy(**policy), excluded, NOW)
+    return weigh_observations(frame, VERSIONS, ReliabilityPolicy(**policy), NOW)
 
 
 @pytest.mark.parametrize(
@@ -289,20 +241,12 @@ def test_claims_of_a_token_count_together_as_one_call_on_however_many_days() -> 
     assert result.left_out["of a flood"] == 80
 
 
-def test_a_source_that_is_included_again_counts_as_it_did() -> None:
-    output = [observe(source="token:a", call_id=str(i)) for i in range(30)] + [observe()]
-    before, without, again = weigh(output), weigh(output, ("token:a",)), weigh(output)
-    assert without.left_out["of excluded sources"] == 30
-    assert without.frame["source"].to_list() == ["execution"]
-    assert again.frame.equals(before.frame)
-
-
-def test_a_source_counts_by_its_weight() -> None:
-    result = weigh([observe(source="token:a"), observe()], weights={"token:a": 0.5})
-    assert dict(result.frame.select("source", "weight").iter_rows()) == {
-        "token:a": 0.5,
-        "execution": 1.0,
-    }
+def test_a_source_counts_by_its_weight_and_one_without_weight_not_at_all() -> None:
+    weights = {"token:a": 0.5, "token:b": 0.0}
+    result = weigh([observe(source=source) for source in (*weights, "execution")], weights=weights)
+    counted = dict(result.frame.select("source", "weight").iter_rows())
+    assert counted == {"token:a": 0.5, "execution": 1.0}
+    assert result.left_out["of sources without weight"] == 1
 
 
 def test_no_observation_at_all_is_none() -> None:

@@ -6,13 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from assets.outcomes.policy import ReliabilityPolicy, SourceDecision, record_source_decision
-from assets.outcomes.reliability.measure import (
-    ReliabilityRefresh,
-    list_versions,
-    measure_home,
-    update_overlay,
-)
+from assets.outcomes.policy import ReliabilityPolicy
+from assets.outcomes.reliability.measure import ReliabilityRefresh, list_versions, measure_home
 from tests.outcomes.reliability.observing import fill_home
 from warehouse.store import Warehouse
 
@@ -40,38 +35,6 @@ def test_executions_and_the_log_are_weighed_together(warehouse: Warehouse) -> No
     called = rows["write_file", "c"]
     assert (called["calls"], called["failed"], called["p50_s"]) == (4, 1, 0.25)
     assert json.loads(called["failures"]) == {"reported_failed": 1}
-
-
-def test_an_excluded_source_counts_nothing_until_it_is_included(warehouse: Warehouse) -> None:
-    before = measure_home(warehouse, POLICY).measured
-
-    def decide(verdict: str) -> None:
-        record_source_decision(
-            warehouse.home, SourceDecision("token:ci", verdict, "ada", "a flood", "2026-03-01")
-        )
-
-    decide("excluded")
-    without = measure_home(warehouse, POLICY)
-    assert without.sources == {"execution": 3}
-    assert by_version(without)["write_file", "c"]["calls"] == 0
-    decide("included")
-    assert measure_home(warehouse, POLICY).measured == before
-
-
-def test_a_refresh_is_told_to_the_router(warehouse: Warehouse) -> None:
-    update_overlay(warehouse, POLICY)
-    stored = json.loads((warehouse.home / "router" / "RELIABILITY.json").read_text())
-    assert {(row[0], row[5]) for row in stored["rows"]} == {
-        ("npm:files::read_file", 3.0),
-        ("npm:files::read_file", 0.0),
-        ("npm:files::write_file", 4.0),
-    }
-
-
-def test_an_empty_home_has_nothing_to_tell(tmp_path: Path) -> None:
-    result = update_overlay(Warehouse(home=tmp_path, state=tmp_path / "state"), POLICY)
-    assert (result.measured.rows, result.measured.overall) == ([], 0.5)
-    assert not (tmp_path / "router").exists()
 
 
 def test_versions_are_known_from_when_they_were_first_seen() -> None:

@@ -21,7 +21,7 @@ from assets.outcomes.worlds.tree import (
 )
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe
-from tests.outcomes.worlds.files import SMALL, write_world
+from tests.outcomes.worlds.files import write_world
 
 SHIPPED = [item.world for item in list_worlds() if item.world]
 # A database of its own is held to the same in kinds/test_postgres.py: it takes seconds to start.
@@ -223,12 +223,3 @@ def test_a_world_that_this_host_cannot_have_says_what_to_install(tmp_path, small
     )
     with pytest.raises(WorldFailed, match="'small': needs `x`"):
         open_world(small, 1, tmp_path / "place")
-
-
-def test_a_task_that_cannot_be_drawn_is_told(tmp_path):
-    path = write_world(tmp_path, SMALL.replace('key = "*.txt"', 'key = "*.pdf"'))
-    with (
-        open_world(load_world(path), 1, tmp_path / "place") as opened,
-        pytest.raises(WorldFileError, match=r"task 'read': draw 'file': no fact matches '\*\.pdf'"),
-    ):
-        opened.tasks(1)

@@ -1,8 +1,4 @@
-"""BFCL's verdicts, as a table of our own: what it lets pass, what it refuses, where it raises.
-
-`test_bfcl_peer.py` holds the first table, and all of BFCL's data, against its checker where that is
-installed.
-"""
+"""BFCL's verdicts, as a table of our own: what it lets pass, what it refuses, where it raises."""
 
 import re
 from typing import Any

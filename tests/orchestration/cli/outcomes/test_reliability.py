@@ -1,4 +1,4 @@
-"""`toolmill reliability` as a person meets it: shows, leaves a source out, takes it back."""
+"""`toolmill reliability` as a person meets it."""
 
 import json
 from pathlib import Path
@@ -14,8 +14,6 @@ from orchestration.cli.app import app
 from tests.outcomes.reliability.observing import fill_home, publish
 from warehouse.home import claim_home
 from warehouse.store import Warehouse
-
-SAID = ("--by", "ada", "--why", "false reports")
 
 
 @pytest.fixture
@@ -45,18 +43,3 @@ def test_it_shows_the_least_reliable_first_and_one_tool_by_its_id(warehouse: War
     unknown = run("npm:none::x")
     assert unknown.exit_code == 2
     assert "npm:none::x" in unknown.stderr
-
-
-def test_a_source_is_left_out_and_taken_back(warehouse: Warehouse) -> None:
-    out = json.loads(run("--exclude", "token:ci", *SAID, "--json").stdout)
-    assert out["sources"] == {"execution": 3}
-    assert out["left_out"]["of excluded sources"] == 4
-    held = json.loads((warehouse.home / "router" / "RELIABILITY.json").read_text())
-    assert sorted(row[-1] for row in held["rows"]) == [0.0, 0.0, 3.0]
-    assert "token:ci  4 observations" in run("--include", "token:ci", *SAID).stdout
-
-
-def test_what_names_no_source_is_refused(warehouse: Warehouse) -> None:
-    refused = run("--exclude", "ci", *SAID)
-    assert refused.exit_code == 2
-    assert "token:NAME" in refused.stderr

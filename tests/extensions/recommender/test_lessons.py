@@ -178,7 +178,8 @@ def test_no_source_says_more_than_its_limit_and_leaving_it_out_leaves_the_others
     for one in found.kept:
         spent[one.source, one.tool_id] += one.weight
     assert all(weight <= per_day + 1e-9 for weight in spent.values())
-    without = read(*lines, policy=policy, excluded=["token:ann"])
+    silent = ReliabilityPolicy(per_day=per_day, weights={"token:ann": 0.0})
+    without = read(*lines, policy=silent)
     assert without.kept == [one for one in found.kept if one.source == "token:bo"]
     again = read(*lines, *[line for line in lines if line["status"] != "reported"], policy=policy)
     assert again.kept == found.kept

@@ -13,8 +13,8 @@ from assets.vectors.encoders.weights import BadAdapter
 from assets.vectors.lexical import BM25
 
 _KEPT = 20_000  # texts whose vectors are remembered
-# 95% of right tools that are nearest are nearer than this (requests of 173 servers, n = 360); of
-# other servers 96% are, and 66% of the nearest tools where none is right are not (n = 360 each).
+# Of requests of training servers (n = 360), 95% of the right tools that come first are nearer. Of
+# others (n = 360 each), 96% are, and 66% of the first tools where none is right are not.
 _LEAST_COSINE = 0.171
 
 

@@ -9,6 +9,7 @@ RE2 costs some 3 us a match, `re` .3: a pattern whose work at every start is
 bounded stays with `re` (a law in `tests/orchestration/test_laws.py` computes which).
 """
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from typing import Any
@@ -171,7 +172,10 @@ def compile_pattern(pattern: str, *, unless_after: str = "", unless_before: str 
 
 
 def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "replace")  # a lone surrogate becomes `?`
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return re.sub("[\ud800-\udfff]", "\ufffd", text).encode()
 
 
 def _find_first(data: bytes) -> bytes:

@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import canonicalize_name
 
 from assets.marketplaces.listing import Listing, PackageRef
+from warehouse.patterns import compile_pattern
 from warehouse.sanitize.redact import MARK
 from warehouse.storage.digest import sha256
 
@@ -148,7 +149,7 @@ def shorten_name(package: str) -> str:
 
 def find_url_root(url: str) -> str:
     """A URL's key without the part that only names the transport: `/sse`, `/mcp`."""
-    return re.sub(r"(?:/(?:mcp|sse|stream|http|v\d))+$", "", url)
+    return compile_pattern(r"(?:/(?:mcp|sse|stream|http|v\d))+$").sub("", url)
 
 
 def _image(text: str) -> str:

@@ -204,6 +204,7 @@ FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annota
 SCHEMA_FIELDS = ("inputSchema", "outputSchema")
 
 
+LONGEST_NAME = 128  # characters of a tool's name, as the protocol has it
 MOST_TOOLS = 2000  # that are taken of one server
 TWICE = "its name was listed before"
 
@@ -217,11 +218,15 @@ def canonicalize_contract(tool: Contract) -> dict[str, Any]:
 
     Absent and null fields are dropped; integers that no double can hold become the nearest double
     (as every JavaScript peer reads them). A contract given back in is returned unchanged.
-    Raises ContractError when there is no name, no object schema, or a value JSON cannot hold.
+    Raises ContractError when there is no name or a very long one, no object schema, or a value that
+    JSON cannot hold.
     """
     name = tool.get("name")
     if not isinstance(name, str) or not name.strip():
         raise ContractError(f"tool without a usable name: found {name!r}, expected a string")
+    if len(name) > LONGEST_NAME:
+        length = f"its name has {len(name):,} characters, at most {LONGEST_NAME} are taken"
+        raise ContractError(f"tool {name[:80]!r}: {length}")
     contract: dict[str, Any] = {}
     for field in FIELDS:
         value = tool.get(field)

@@ -18,6 +18,8 @@ from warehouse.sanitize.redact import redact
 NAME_CAP = 200  # characters
 DESCRIPTION_CAP = 4_000
 ID_CAP = 512
+# Of launch facts, which are never cut and launched: one beyond its cap is not launched.
+ADDRESS_CAP, ARGUMENT_CAP, MOST_ARGUMENTS, VARIABLE_CAP = 2_048, 4_096, 64, 128
 _LOOK = 4  # times the cap: how much of a text is read at all
 
 # Cf without the visible signs of Arabic, Syriac and Kaithi; fillers that are letters by category.
@@ -50,8 +52,9 @@ def clean(listing: Listing) -> Listing:
     """The listing with texts without secrets and fit to show, ids whose every character is visible,
     and `runnable: False` with a reason where a launch fact holds a hidden character; `launch` is
     read where nobody has. Idempotent, never raises."""
-    name, hid_name = clean_text(redact(listing.name), NAME_CAP, lines=False)
-    description, hid_text = clean_text(redact(listing.description), DESCRIPTION_CAP)
+    name, hid_name = clean_text(_redact_head(listing.name, NAME_CAP), NAME_CAP, lines=False)
+    about = _redact_head(listing.description, DESCRIPTION_CAP)
+    description, hid_text = clean_text(about, DESCRIPTION_CAP)
     native_id = _make_visible_id(listing.native_id)
     facts: dict[str, Any] = {
         "native_id": native_id,
@@ -73,10 +76,42 @@ def clean(listing: Listing) -> Listing:
         facts["flags"] = tuple(sorted({*listing.flags, "hidden_text"}))
     if where:
         launch["launch"] = None  # it was read from other words
-    cleaned = listing.model_copy(update=facts | launch)
+    cleaned = _cap_launch(listing.model_copy(update=facts | launch))
     if cleaned.launch or (cleaned.command is None and not cleaned.args):
         return cleaned
     return cleaned.model_copy(update={"launch": read_launch(cleaned)})
+
+
+def _redact_head(text: str, cap: int) -> str:
+    return redact(text[: cap * _LOOK + 1])  # one more says that it goes on
+
+
+def _cap_launch(listing: Listing) -> Listing:
+    """The listing with its launch facts cut to their caps; one that was cut is not runnable, says
+    so in its reason and has the flag `cut`."""
+    changes: dict[str, Any] = {}
+    caps = {"command": ARGUMENT_CAP, "url": ADDRESS_CAP, "repository": ADDRESS_CAP}
+    for key, cap in caps.items():
+        changes[key] = (text := getattr(listing, key)) and text[:cap]
+    changes["args"] = tuple(word[:ARGUMENT_CAP] for word in listing.args[:MOST_ARGUMENTS])
+    for key in ("env", "headers"):
+        changes[key] = tuple(
+            variable.model_copy(
+                update={"default": variable.default and variable.default[:ARGUMENT_CAP]}
+            )
+            for variable in getattr(listing, key)
+            if len(variable.name) <= VARIABLE_CAP
+        )
+    if package := listing.package:
+        version = package.version and package.version[:VARIABLE_CAP]
+        update = {"identifier": package.identifier[:ADDRESS_CAP], "version": version}
+        changes["package"] = package.model_copy(update=update)
+    cut = [key for key, value in changes.items() if value != getattr(listing, key)]
+    if not cut:
+        return listing
+    facts = {"runnable": False, "flags": tuple(sorted({*listing.flags, "cut"})), "launch": None}
+    reason = listing.reason or f"too long, so cut and never launched: {', '.join(cut)}"
+    return listing.model_copy(update=changes | facts | {"reason": reason})
 
 
 def _redact(text: str | None) -> str | None:
@@ -183,7 +218,8 @@ def _clean_input(variable: EnvVar) -> EnvVar:
         lambda match: match[0] if match[0] in _LINES else _escape(match), variable.default
     )
     description = (
-        variable.description and clean_text(redact(variable.description), DESCRIPTION_CAP)[0]
+        variable.description
+        and clean_text(_redact_head(variable.description, DESCRIPTION_CAP), DESCRIPTION_CAP)[0]
     )
     changes = {"name": escape_hidden(variable.name), "default": default, "description": description}
     return variable.model_copy(update=changes)

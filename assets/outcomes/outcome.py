@@ -11,6 +11,7 @@ from typing import Any
 from assets.servers.calls.attribution import CallFault, find_fault
 from assets.servers.calls.result import CallResult, find_kind
 from assets.servers.probe.failure_kinds import Blame
+from warehouse.patterns import compile_pattern
 from warehouse.storage.digest import sha256
 
 _SAYS_FAILED = re.compile(
@@ -30,7 +31,7 @@ _STATUS_LINE = re.compile(
     r"([45]\d\d)\b\W{0,4}([^\n]{0,60})",
     re.IGNORECASE,
 )
-_TITLE = re.compile(r"<(?:title|h1)[^>]*>\s*([45]\d\d)\b\W{0,4}([^<\n]{0,60})", re.IGNORECASE)
+_TITLE = compile_pattern(r"(?i)<(?:title|h1)[^>]*>\s*([45]\d\d)\b\W{0,4}([^<\n]{0,60})")
 _HTML = re.compile(r"\s*<(?:!doctype html|html|head|title)\b", re.IGNORECASE)
 # Members by their letters alone: what holds a status, and what shows that it is one of HTTP.
 _HOLDERS = (

@@ -20,13 +20,18 @@ from assets.contracts.validate import Flaw
 from assets.synthesis.verify.words import fold_text
 from assets.vectors.lexicon import split_identifier, stem_plural
 from warehouse.json_types import Schema
+from warehouse.patterns import compile_pattern
 from warehouse.sanitize.secret_names import is_secret_name
 
 _LEAVES = 100  # values within one that are looked for
 _YES = ("yes", "true", "y", "on", "1")
 LONGEST = 200_000  # characters of a conversation that are searched, the latest
 _WORD = re.compile(r"[^\W_]+")
-_NUMBER = re.compile(r"(?<![\w.])[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w])|[+-]?\d+(?:\.\d+)?")
+_THOUSANDS = compile_pattern(
+    r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?", unless_after=r"\w.", unless_before=r"\w"
+)
+_NUMBER = compile_pattern(r"[+-]?\d+(?:\.\d+)?")
+_LONGEST_NAME = 128  # characters of a parameter's name that are looked for
 _TEXT = 20_000  # characters of what the user says that are searched
 _KINDS = {
     "email": re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}(?<![.-])"),
@@ -44,7 +49,7 @@ _KEYED = {  # what the key of an account is spoken of with
     *("credential", "credentials", "secret", "token", "password", "login", "license"),
 }
 # What a colon announces and the points of a list belong to the sentence before them.
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<!:)\n+(?!\s*(?:[-*•]|\d+[.)]))")
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?:(?<![:\n])|(?<=:\n))\n++(?!\s*+(?:[-*•]|\d{1,9}[.)]))")
 _DENYING = re.compile(  # of the languages that most is written in
     r"n['’ʼ]t\b|\b(?:do|does|did|wo|ca|is|are|should|must|would|could)nt\b"
     r"|\b(?:not?|never|cannot|without|except|but|instead|rather|other than|unless|neither|nor|none"
@@ -80,7 +85,9 @@ class ConversationEvidence:
 
     @cached_property
     def _numbers(self) -> set[float]:
-        return {float(item.replace(",", "")) for item in _NUMBER.findall(self._folded)[:5000]}
+        grouped = _THOUSANDS.findall(self._folded)
+        numbers = [*_NUMBER.findall(_THOUSANDS.sub(" ", self._folded)), *grouped]
+        return {float(item.replace(",", "")) for item in numbers[:5000]}
 
     def states(self, value: Any, schema: Mapping[str, Any], name: str) -> bool:
         """As `holds`, and in other words where the packages that know them are installed (numbers
@@ -308,7 +315,7 @@ def _find_kind(name: str, schema: Any, root: Schema) -> str | None:
 
 def _build_name_pattern(name: str) -> str:
     """A parameter's name as it is said: words with blanks, singular or plural."""
-    words = [re.escape(stem_plural(word)) + "s?" for word in split_identifier(name)]
+    words = [re.escape(stem_plural(word)) + "s?" for word in split_identifier(name[:_LONGEST_NAME])]
     return r"[\s_-]*".join(words)
 
 

@@ -9,6 +9,7 @@ from assets.contracts.canonical import (
     ContractError,
     canonicalize_contract,
     contract_digest,
+    index_contracts,
     tool_text,
 )
 from assets.contracts.validate import validate_call
@@ -226,3 +227,10 @@ def test_the_text_of_a_tool_holds_its_words_and_its_parameters():
     assert "id: the user's id" in text
     assert tool_text(canonicalize_contract(TOOL), "name") == "get user by id"
     assert "user's id" not in tool_text(canonicalize_contract(TOOL), "brief")
+
+
+def test_a_tool_with_a_very_long_name_has_no_contract_and_is_a_problem() -> None:
+    tools = [{"name": "a" * length, "inputSchema": {"type": "object"}} for length in (128, 129)]
+    contracts, problems = index_contracts(tools)
+    assert list(contracts) == ["a" * 128]
+    assert "129 characters, at most 128" in problems[1]

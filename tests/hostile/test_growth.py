@@ -51,8 +51,8 @@ def _read_last_words(_: Path, text: str) -> Any:
 
 
 def _index_tools(_: Path, text: str) -> Any:
-    contracts, _ = index_contracts([{"name": f"{text}{n}", "inputSchema": {}} for n in range(3)])
-    return [tool_text(contract) for contract in contracts.values()]
+    tools = [{"name": f"{text}{n}", "inputSchema": {}} for n in range(3)]
+    return index_contracts(tools), [tool_text(tool) for tool in tools]
 
 
 Parser = Callable[[Path, str], Any]

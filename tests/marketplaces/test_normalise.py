@@ -17,6 +17,28 @@ def listing(**facts: Any) -> Listing:
     return plain.model_copy(update={"args": ("x@1.0.0",), **facts})
 
 
+@pytest.mark.parametrize(
+    ("facts", "what"),
+    [
+        ({"url": "https://a.example/" + "x" * 2_048}, "url"),
+        ({"args": ("x",) * 65}, "args"),
+        ({"args": ("{" * 4_097,)}, "args"),
+        ({"env": (EnvVar(name="A" * 129),)}, "env"),
+        ({"env": (EnvVar(name="A", default="x" * 4_097),)}, "env"),
+        ({"package": PackageRef(type="npm", identifier="x" * 2_049)}, "package"),
+    ],
+)
+def test_a_launch_fact_beyond_its_cap_is_cut_said_and_never_launched(
+    facts: dict[str, Any], what: str
+) -> None:
+    row = clean(listing(**facts))
+    assert not row.runnable
+    assert row.reason == f"too long, so cut and never launched: {what}"
+    assert "cut" in row.flags
+    assert len(row.model_dump_json()) < 10_000
+    assert clean(row) == row
+
+
 HIDDEN = st.text(
     st.sampled_from([ZERO, BIDI, TAG, HALF, "\x00", "\u200d", "\ufe0f", "\u0301", "é"])
 )

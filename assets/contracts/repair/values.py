@@ -12,8 +12,9 @@ from assets.contracts.repair.problems import ABSENT, find_choices, find_types
 from assets.contracts.schema_shapes import is_number, iterate_branches, name_json_type
 from warehouse.json_types import Schema
 from warehouse.llm.json_answers import read_json, strip_fence
+from warehouse.patterns import compile_pattern
 
-_QUANTITY = re.compile(
+_QUANTITY = compile_pattern(
     r"(?P<sign>[+-]?)\s*(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d{1,12})?|\d{1,15}(?:\.\d{1,12})?)"
     r"\s*(?P<unit>[A-Za-zµ]{1,14})?\.?"
 )
@@ -47,7 +48,7 @@ _UNITS: dict[str, tuple[str, float]] = {
     for word in words.split()
 }
 # A parameter's description says its unit: "in seconds", "(ms)", "number of days".
-_SAID = re.compile(r"\b(?:in|as|of)\s+(?:whole\s+)?([A-Za-z]{1,14})\b|\(([A-Za-z]{1,14})\)")
+_SAID = re.compile(r"\b(?:in|as|of)\s{1,9}(?:whole\s{1,9})?([A-Za-z]{1,14})\b|\(([A-Za-z]{1,14})\)")
 _SHORT = {"m", "d", "h", "s", "w", "g", "in", "min", "of"}  # other words in a description
 
 
@@ -90,16 +91,16 @@ def find_unit(name: str, schema: Any, root: Schema) -> str | None:
 
 _LONGEST = 60  # characters of a date
 _DIGIT = re.compile(r"\d")
-_CLOCK = re.compile(r"\d\s*:\s*\d|\d\s*[ap]\.?m\b", re.IGNORECASE)
+_CLOCK = compile_pattern(r"(?i)\d\s*:\s*\d|\d\s*[ap]\.?m\b")
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _EPOCH = re.compile(r"\b(?:unix|epoch)\b", re.IGNORECASE)
-_UTC = re.compile(r"\b(?:UTC|GMT)\s*(?=[+-]\s*\d)", re.IGNORECASE)  # dateutil turns its sign round
+_UTC = re.compile(r"(?i)\b(?:UTC|GMT)\s*(?=[+-]\s*\d)")  # dateutil turns its sign round
 _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
     r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
 _ZONED = re.compile(  # as it would any other name's
-    rf"(?<![a-z])(?!{_MONTH}\b)[a-z]{{3,}}\s*[+-]\s*\d{{1,2}}(?::?\d\d)?\s*$", re.IGNORECASE
+    rf"(?i)(?<![a-z])(?!{_MONTH}\b)[a-z]{{3,}}\s*[+-]\s*\d{{1,2}}(?::?\d\d)?\s*$"
 )
 _MILLIS = re.compile(r"\bms\b|millisecond", re.IGNORECASE)
 
@@ -200,7 +201,7 @@ _ENCLOSED = re.compile(  # in markup or quotes
     r"^(?:[\"'`*]{1,3}|[“”„‘’«‹\[{<]{1,2})([^\s\"'`*“”„‘’«‹\[{<].*?)"
     r"(?:[\"'`*]{1,3}|[“”‘’»›\]}>]{1,2})$"
 )
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_THOUSANDS = compile_pattern(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _JSON_TEXT = re.compile(r"json|array|\blist\b|serializ|serialis|stringif", re.IGNORECASE)
 _CUT = 3  # letters that a choice cut short lacks at least: `USD` is no `USDT`
 _WORDS = 4  # of one entry of a list that was given as text with commas

@@ -14,6 +14,7 @@ import regex
 
 from assets.contracts.scan.rule_table import HIGH, LOW, MEDIUM, RuleHit, build_hit, keep_gravest
 from assets.contracts.scan.tool_texts import is_disguised
+from warehouse.patterns import Pattern, compile_pattern
 
 _TAG_RUN = re.compile("[\U000e0000-\U000e007f]+")
 _FLAG = "\U0001f3f4"  # black flag: tags behind it choose a region's flag
@@ -125,16 +126,18 @@ def _find_letters(text: str, role: str) -> Iterator[RuleHit]:
 _BUDGET = 196_608  # characters decoded of one text, whatever stands within what was decoded
 _DEPTH = 3  # codes within codes
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
-_HEX = re.compile(r"(?:0x)?[0-9A-Fa-f]{32,}|(?:\\x[0-9A-Fa-f]{2}){8,}|(?:[0-9A-Fa-f]{2}[ :,]){12,}")
-_PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2}[\w.~-]{0,24}){4,}")
-_ESCAPES = re.compile(r"(?:\\u[0-9A-Fa-f]{4}){5,}")
-_ENTITIES = re.compile(r"(?:&#x?[0-9A-Fa-f]{1,6};){5,}")
+_BASE64 = compile_pattern(r"[A-Za-z0-9+/_-]{24,}={0,2}")
+_HEX = compile_pattern(
+    r"(?:0x)?[0-9A-Fa-f]{32,}|(?:\\x[0-9A-Fa-f]{2}){8,}|(?:[0-9A-Fa-f]{2}[ :,]){12,}"
+)
+_PERCENT = compile_pattern(r"(?:%[0-9A-Fa-f]{2}[0-9A-Za-z_.~-]{0,24}){4,}")
+_ESCAPES = compile_pattern(r"(?:\\u[0-9A-Fa-f]{4}){5,}")
+_ENTITIES = compile_pattern(r"(?:&#x?[0-9A-Fa-f]{1,6};){5,}")
 _NOT_HEX = re.compile(r"0x|\\x|[ :,]")
 _ROT13 = re.compile(r"rot[ -]?13", re.IGNORECASE)
 _REVERSED = re.compile(r"\brevers|\bbackward|\bmirror", re.IGNORECASE)
-_TWO_WORDS = re.compile(
-    r"(?<![^\W\d_])[^\W\d_]{2,}+ [^\W\d_]{2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}"
+_TWO_WORDS = compile_pattern(
+    r"[\p{L}\p{Nl}\p{No}]{2,} [\p{L}\p{Nl}\p{No}]{2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}"
 )
 
 
@@ -190,7 +193,7 @@ def _decode_whole(text: str) -> Iterator[DecodedRun]:
         yield DecodedRun(0, len(text), text[::-1], False)
 
 
-def _find_runs(text: str, pattern: re.Pattern[str], decode: object) -> Iterator[DecodedRun]:
+def _find_runs(text: str, pattern: Pattern, decode: object) -> Iterator[DecodedRun]:
     for run in pattern.finditer(text):
         out = decode(run[0])  # type: ignore[operator]
         if out and out != run[0] and _is_readable(out):
@@ -245,18 +248,18 @@ _TEMPLATE = re.compile(
     r"|\n\n(?:Human|Assistant|System): "
 )
 _TAG = re.compile(
-    r"[<\[{]{1,2}\s{0,4}/?(?:very[ _-]?important|important|system|instructions?|secret|hidden|admin"
+    r"(?i)[<\[{]{1,2}\s{0,4}/?"
+    r"(?:very[ _-]?important|important|system|instructions?|secret|hidden|admin"
     r"|critical|system[_ -](?:prompt|message|instructions?|override|notice)|override|internal"
     r"|priority"
     r"|hidden[_ -]instructions?|assistant|confidential|mandatory|sys|do[_ -]not[_ -]show)"
-    r"\s{0,4}/?(?:[>\]}]{1,2}|:(?=[^{}]{1,400}\}\}))",
-    re.IGNORECASE,
+    r"\s{0,4}/?(?:[>\]}]{1,2}|:(?=[^{}]{1,400}\}\}))"
 )
 _BANNER = re.compile(
     r"(?:^|\n|(?<=[.!?:>] ))[ \t]{0,8}(?:#{1,4} ?|\*{2})?(?:SYSTEM(?: PROMPT| MESSAGE| OVERRIDE)?"
     r"|ADMIN|INSTRUCTIONS? (?:TO|FOR) (?:AI|LLM|ASSISTANT|THE ASSISTANT|THE MODEL))\*{0,2} ?:"
 )
-_COMMENT_TEXT = re.compile(r"(?<![^\W\d_])[^\W\d_]{2,}+(?:\W{1,3}[^\W\d_]{2,}+){2}")
+_COMMENT_TEXT = compile_pattern(r"[\p{L}\p{Nl}\p{No}]{2,}(?:\W{1,3}[\p{L}\p{Nl}\p{No}]{2,}){2}")
 _PADDING = re.compile(r"(?:\n[ \t]{0,200}){25}|[ \u00a0\u2000-\u200a\u3000\t]{120}")
 
 
@@ -282,5 +285,5 @@ def _find_comments(text: str) -> Iterator[RuleHit]:
         if start >= 0:
             end = text.find(closing, start)
             end = len(text) if end < 0 else end + len(closing)
-            if _COMMENT_TEXT.search(text, start, min(end, start + 4_000)):
+            if _COMMENT_TEXT.search(text[start : min(end, start + 4_000)]):
                 yield build_hit("hidden_comment", start, end)

@@ -31,6 +31,7 @@ from assets.contracts.scan.tool_texts import (
     fold_skeleton,
     split_words,
 )
+from warehouse.patterns import compile_pattern
 from warehouse.sanitize.credential_patterns import Span, find_issued_keys
 from warehouse.sanitize.untrusted_text import normalise_breaks
 
@@ -49,16 +50,16 @@ _VERBS = collect_words(
     "send read write get list create delete update search fetch execute run post upload"
     " download transfer pay call make open email mail query push merge add set"
 )
-_COMMAND = re.compile(
+_COMMAND = compile_pattern(
     r"\b(?:curl|wget|iwr|Invoke-WebRequest)\b[^|\n]{1,200}\|\s{0,3}(?:sudo )?(?:ba|z|da)?sh\b"
     r"|\b(?:curl|wget)\b[^\n;&]{1,200}(?:&&|;) {0,3}(?:(?:ba|z)?sh|chmod|python3?) "
     r"|\$\( {0,3}(?:curl|wget)\b"
     r"|\bbash -i >& ?/dev/tcp/|\bnc(?:at)? (?:-\w{1,4} ){1,3}\S{1,80} \d{2,5}\b|/dev/tcp/\d"
-    r"|\brm -rf (?:/|~|\$HOME)(?=[\s'\"`;&|]|$)|\bIEX ?\(New-Object|:\(\)\{ ?:\|:& ?\};:"
+    r"|\brm -rf (?:/|~|\$HOME)(?:[\s'\"`;&|]|$)|\bIEX ?\(New-Object|:\(\)\{ ?:\|:& ?\};:"
     r"|\bcat (?:~|/)[\w./~-]{0,80}(?:id_rsa|passwd|shadow|credentials)\b[^|\n]{0,80}"
     r"\| {0,3}(?:curl|nc|base64)\b"
     r"|\beval\( {0,3}(?:await )?(?:fetch|atob|requests?\.get|require|urlopen|base64)\b"
-    r"|\bchmod 777 /(?=\s|$)|\bmkfs\.|\bdd if=/dev/(?:zero|random) of=/dev/"
+    r"|\bchmod 777 /(?:\s|$)|\bmkfs\.|\bdd if=/dev/(?:zero|random) of=/dev/"
 )
 
 
@@ -170,11 +171,10 @@ def _judge_name(text: ToolText, about: Sequence[str]) -> Iterator[RuleHit]:
             break
 
 
-_URL = re.compile(r"\b(?:https?|ftp|wss?)://[^\s<>\"'`|\\^]{1,2000}", re.IGNORECASE)
-_IMAGE = re.compile(r"!\[[^\]\n]{0,200}\]\(\s{0,4}(https?://[^\s)]{1,2000})", re.IGNORECASE)
-_HTML_IMAGE = re.compile(
-    r"<(?:img|iframe|script)\s[^>]{0,200}?src\s?=\s?[\"']?(https?://[^\s\"'>]{1,2000})",
-    re.IGNORECASE,
+_URL = compile_pattern(r"(?i)\b(?:https?|ftp|wss?)://[^\s<>\"'`|\\^]+")
+_IMAGE = compile_pattern(r"(?i)!\[[^\]\n]{0,200}\]\(\s{0,4}(https?://[^\s)]+)")
+_HTML_IMAGE = compile_pattern(
+    r"(?i)<(?:img|iframe|script)\s[^>]{0,200}?src\s?=\s?[\"']?(https?://[^\s\"'>]+)"
 )
 _CODE = re.compile(
     r"\b(?:javascript|vbscript):\s{0,3}[a-z(\[!~]|\bdata:text/html[,;]", re.IGNORECASE
@@ -332,7 +332,7 @@ def _choose_severity(first: str, other: str) -> str:
 
 
 _ALLOWED = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-_SENTENCE_END = re.compile(r"[.!?:;]\s+\S|[。！？]")
+_SENTENCE_END = compile_pattern(r"[.!?:;]\s+\S|[。！？]")
 _LONGEST = 128
 _MOST_WORDS = 7  # of 12,608 tools of real servers none has more than 5
 

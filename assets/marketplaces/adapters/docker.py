@@ -24,11 +24,12 @@ from assets.marketplaces.policy import (
     RecordRef,
 )
 from assets.marketplaces.server_json.inputs import as_object, list_objects, read_string
+from warehouse.patterns import compile_pattern
 from warehouse.sanitize.redact import MARK, redact
 from warehouse.sanitize.scrubber import is_local, is_unfilled, make_template
 
 _DEEPEST = 8
-_PARAMETER = re.compile(r"\{\{\s*([\w.\- ]{1,200}?)\s*(?:\|[^{}]{0,200})?\}\}")
+_PARAMETER = compile_pattern(r"\{\{\s*([\w.\- ]{1,200}?)\s*(?:\|[^{}]{0,200})?\}\}")
 Parameters = dict[str, tuple[bool, str | None]]  # path -> whether it is required, its default
 
 

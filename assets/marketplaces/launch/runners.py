@@ -8,6 +8,7 @@ from typing import Any
 
 from assets.marketplaces.launch.shell_words import ShellLine, find_program, split
 from assets.marketplaces.listing import LaunchFacts, Listing, PackageRef
+from warehouse.patterns import compile_pattern
 from warehouse.sanitize.redact import redact
 from warehouse.sanitize.scrubber import is_local, is_unfilled
 
@@ -65,8 +66,8 @@ def find_authors_path(words: tuple[str, ...]) -> str | None:
 
 _NPM_NAME = re.compile(r"(@[a-z0-9~\-][\w.~\-]*/)?[a-z0-9~\-][\w.~\-]*", re.IGNORECASE)
 _PYPI_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._\-]*[A-Za-z0-9])?")
-_IMAGE = re.compile(r"[a-z0-9][a-z0-9._\-]*(?::\d+)?(?:/[a-z0-9][a-z0-9._\-]*)*", re.IGNORECASE)
-_EXACT = re.compile(r"v?\d+(?:\.\d+)*(?:[.\-+]?[A-Za-z0-9.\-+]+)?")
+_IMAGE = compile_pattern(r"(?i)[a-z0-9][a-z0-9._\-]*(?::\d+)?(?:/[a-z0-9][a-z0-9._\-]*)*")
+_EXACT = compile_pattern(r"v?\d+(?:\.\d+)*(?:[.\-+]?[A-Za-z0-9.\-+]+)?")
 
 
 def parse_npm_spec(spec: str) -> tuple[str, str | None] | None:
@@ -79,7 +80,9 @@ def parse_npm_spec(spec: str) -> tuple[str, str | None] | None:
 
 def parse_pypi_spec(spec: str) -> tuple[str, str | None] | None:
     """(name, version) of a PyPI requirement, extras dropped; None where it is a URL or path."""
-    match = re.fullmatch(r"\s*([^\s\[\]@=<>!~;]+)(?:\[[^\]]*\])?\s*(?:(==|@)\s*(\S+)|\S*)\s*", spec)
+    match = compile_pattern(
+        r"\s*([^\s\[\]@=<>!~;]+)(?:\[[^\]]*\])?\s*(?:(==|@)\s*(\S+)|\S*)\s*"
+    ).fullmatch(spec)
     if not match or "/" in spec or not _PYPI_NAME.fullmatch(match[1]):
         return None
     return match[1], match[3]

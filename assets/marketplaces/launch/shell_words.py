@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.marketplaces.listing import EnvVar
+from warehouse.patterns import compile_pattern
 from warehouse.sanitize.redact import MARK, is_secret_name, redact, redact_json
 from warehouse.sanitize.scrubber import has_password, is_unfilled, make_slug, make_template
 
 _LONGEST = 20_000  # characters of a command line
 _SHELLS = {"sh", "bash", "zsh", "dash", "fish", "powershell", "pwsh", "cmd"}
-_SHELL_SYNTAX = re.compile(r"[;|&<>`\n\r]|\$\(|\$\{?\w*[`(]")
+_SHELL_SYNTAX = compile_pattern(r"[;|&<>`\n\r]|\$\(|\$\{?\w*[`(]")
 _SHELL_WORDS = {"&&", "||", ";", "|", "&", ">", ">>", "<", "<<", "2>&1"}
 _ANGLED = re.compile(r"<([A-Za-z](?:[\w .\-]{0,100}\w)?)>(?=[\s\"'/,]|$)")
 _WINDOWS = re.compile(

@@ -33,6 +33,7 @@ from assets.marketplaces.server_json.inputs import (
     read_string,
     require_objects,
 )
+from warehouse.patterns import compile_pattern
 from warehouse.sanitize.redact import MARK, redact
 from warehouse.sanitize.scrubber import find_placeholder, is_unfilled
 from warehouse.storage.digest import read_sha256
@@ -49,7 +50,7 @@ _RUNNERS = {"npm": ("npx", "bunx"), "pypi": ("uvx",), "oci": ("docker", "podman"
 _NAME = re.compile(r"[A-Za-z_]\w{0,100}")  # of a variable
 _DEFAULT_IMAGE_HOSTS = ("docker.io", "index.docker.io", "hub.docker.com", "registry-1.docker.io")
 _RANGE = re.compile(r"\s*(?:[<>]=?|[!~]=|={2,3})\s*\S")
-_EXTRAS = re.compile(r"\[[^\]]*\]")
+_EXTRAS = compile_pattern(r"\[[^\]]*\]")
 _TRANSPORTS = {
     "": "stdio",
     "stdio": "stdio",

@@ -1,6 +1,5 @@
 """The world file: one small TOML that describes a world, read and checked as a whole."""
 
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -10,13 +9,14 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from assets.outcomes.worlds.tree import Node, WorldFileError
+from warehouse.patterns import compile_pattern
 from warehouse.storage.untrusted_files import UnreadableFile, list_files, read_file
 from warehouse.user_files import read_text
 
 ROOT = "root"  # the placeholder for the path at which a server sees the world
 _MOST_TOML, _MOST_FILE, _MOST_SEED = 1 << 20, 4 << 20, 32 << 20
 _MOST_WHOLE = 10**15  # of a number: beyond 2**53 JSON holds none exactly
-_PLACEHOLDER = re.compile(r"\{(\w+)[^{}]*\}")
+_PLACEHOLDER = compile_pattern(r"\{(\w+)[^{}]*\}")
 
 
 class _WorldPart(BaseModel):

@@ -21,8 +21,9 @@ from typing import Any
 
 from assets.outcomes.worlds.spec import ValueDraw
 from assets.outcomes.worlds.tree import WorldFileError
+from warehouse.patterns import compile_pattern
 
-_PLACEHOLDER = re.compile(r"\{(\w+(?:\.[^{}.\s]+)*)\}")
+_PLACEHOLDER = compile_pattern(r"\{(\w+(?:\.[^{}.\s]+)*)\}")
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,16 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_836, 51),
-    "assets/marketplaces": (5_755, 37),
+    "warehouse": (7_840, 51),
+    "assets/marketplaces": (5_797, 37),
     "assets/servers": (11_545, 51),
-    "assets/contracts": (7_807, 33),
-    "assets/catalogue": (790, 5),
+    "assets/contracts": (7_816, 33),
+    "assets/catalogue": (791, 5),
     "assets/vectors": (3_934, 21),
     "assets/synthesis": (9_568, 53),
-    "assets/outcomes": (6_180, 38),
+    "assets/outcomes": (6_182, 38),
     "training": (12_948, 82),
-    "serving": (8_503, 41),
+    "serving": (8_510, 41),
     "orchestration": (6_237, 39),
     "demo": (2_626, 24),
     "extensions/batch": (1_119, 6),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_382, 13),
     "extensions/upkeep": (2_000, 11),
-    "tests": (74_016, 581),
+    "tests": (74_058, 581),
     "benchmarks": (5_983, 41),
 }
 

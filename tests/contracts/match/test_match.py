@@ -126,13 +126,11 @@ def test_equal_calls_match(want, have):
 @pytest.mark.parametrize(
     ("want", "have", "kind"),
     [
-        ({"n": -5}, {"n": 5}, "wrong_value"),
         ({"n": 1.5}, {"n": 15}, "wrong_value"),
         ({"n": 10**400}, {"n": 10**400 + 1}, "wrong_value"),
         ({"n": 2**53 + 1}, {"n": float(2**53)}, "wrong_value"),
         ({"n": 1}, {"n": True}, "wrong_type"),
         ({"n": 5}, {"n": "5"}, "wrong_type"),
-        ({"flag": True}, {"flag": 1}, "wrong_type"),
         ({"yes": [True]}, {"yes": [1]}, "wrong_value"),
         ({"file_path": "/etc/passwd"}, {"file_path": "etcpasswd"}, "wrong_value"),
         ({"file_path": "/Data/A b"}, {"file_path": "/data/a b"}, "wrong_value"),

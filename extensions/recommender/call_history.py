@@ -105,11 +105,11 @@ def add_passed_over(examples: Sequence[OutcomeExample], pool: ToolPool) -> list[
     for example in examples:
         by_words.setdefault(example.question.text, []).append(example)
     results = list(examples)
-    for text, own in by_words.items():
-        done = next((item for item in own if item.success), None)
+    for text, calls in by_words.items():
+        done = next((item for item in calls if item.success), None)
         if done is None:
             continue
-        called = {pool.tools[item.place].contract_digest for item in own}
+        called = {pool.tools[item.place].contract_digest for item in calls}
         near = [
             place
             for place in done.question.candidates[:_NEAR].tolist()
@@ -185,8 +185,8 @@ def open_order(
 def drop_requests(source: IndexSource, asked: Collection[str]) -> IndexSource:
     """What orders tools of a source, without requests that are asked: no recipe, no history."""
     left_out = {text.strip() for text in asked}
-    kept = {
+    instructions = {
         digest: [text for text in texts if text.strip() not in left_out]
         for digest, texts in source.instructions.items()
     }
-    return replace(source, instructions=kept, recipes={}, moves=())
+    return replace(source, instructions=instructions, recipes={}, moves=())

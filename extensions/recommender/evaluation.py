@@ -55,9 +55,9 @@ def evaluate_reranker(
     for name, ranker in models.items():
         shared = {"model": name, "training_set": training_set}
         scores = score_examples(ranker, calls) if ranker else _score_served(score, calls)
-        for at, (one, own) in enumerate(zip(calls, map(float, scores), strict=True)):
-            about = {"item_id": f"{CALL}:{at}", "kind": CALL, "score": own, "right": one.success}
-            rows.append({**shared, **about, **_name_tool(pool, one.place)})
+        for at, (call, value) in enumerate(zip(calls, map(float, scores), strict=True)):
+            about = {"item_id": f"{CALL}:{at}", "kind": CALL, "score": value, "right": call.success}
+            rows.append({**shared, **about, **_name_tool(pool, call.place)})
         for at, (question, place) in enumerate(requests):
             first = _choose_first(ranker, question)
             about = {"item_id": f"{REQUEST}:{at}", "kind": REQUEST, "right": first == place}
@@ -88,14 +88,14 @@ def summarise_reranker(
     first = [[float(of[name]["right"]) for name in of_kind[REQUEST]] for of in pairs]
     groups = [pairs[0][name]["tool_id"] for name in worked]
     asked = [pairs[0][name]["tool_id"] for name in of_kind[REQUEST]]
-    held = [pairs[0][name] for name in of_kind[CALL]]
+    calls = [pairs[0][name] for name in of_kind[CALL]]
     labels = ("candidate", "incumbent")
     return {
         "candidate": candidate,
         "incumbent": incumbent,
-        "n": len(held),
-        "tools": len({row["tool_id"] for row in held}),
-        "servers": len({row["server_id"] for row in held}),
+        "n": len(calls),
+        "tools": len({row["tool_id"] for row in calls}),
+        "servers": len({row["server_id"] for row in calls}),
         "auc": {
             label: bootstrap_mean(values, groups).as_dict()
             for label, values in zip(labels, ranked, strict=True)

@@ -76,14 +76,14 @@ def compare_alike(confusables: Iterable[Row], rates: Mapping[str, Json]) -> Json
     """{pairs, called: of which both tools were called, apart: of which the intervals do not meet,
     shown: [{better, worse, apart, tells_apart}]}, a tool as {tool_id, rate}; those told apart
     first, then by difference. rates: tool id -> {value, low, high, n} of the tools called."""
-    pairs, found = 0, []
+    pairs, compared = 0, []
     for row in confusables:
         pairs += 1
         names = str(ToolId.of_row(row)), str(ToolId(row["other_server_id"], row["other_tool"]))
         if not all(name in rates for name in names):
             continue
         worse, better = sorted(names, key=lambda name: (rates[name]["value"], name))
-        found.append(
+        compared.append(
             {
                 "better": {"tool_id": better, "rate": rates[better]},
                 "worse": {"tool_id": worse, "rate": rates[worse]},
@@ -91,23 +91,25 @@ def compare_alike(confusables: Iterable[Row], rates: Mapping[str, Json]) -> Json
                 "tells_apart": row["tells_apart"] or "",
             }
         )
-    found.sort(key=lambda item: (not item["apart"], -_measure_gap(item), item["better"]["tool_id"]))
-    apart = sum(item["apart"] for item in found)
-    return {"pairs": pairs, "called": len(found), "apart": apart, "shown": found[:_SHOWN]}
+    compared.sort(
+        key=lambda item: (not item["apart"], -_measure_gap(item), item["better"]["tool_id"])
+    )
+    apart = sum(item["apart"] for item in compared)
+    return {"pairs": pairs, "called": len(compared), "apart": apart, "shown": compared[:_SHOWN]}
 
 
-def render_alike(found: Json) -> Markdown:
+def render_alike(facts: Json) -> Markdown:
     """The part of the page: the pairs as a table."""
-    if not found["pairs"]:
+    if not facts["pairs"]:
         return tell_empty("no two tools look alike (asset confusables)")
-    if not found["called"]:
+    if not facts["called"]:
         return tell_empty(
-            f"of {found['pairs']:,} pairs of look-alikes no one had both tools called"
+            f"of {facts['pairs']:,} pairs of look-alikes no one had both tools called"
         )
     lead = fill_markdown(
         "{called:,} of {pairs:,} pairs of look-alikes had both tools called; of {apart:,} one works"
         " better beyond doubt (the 95% intervals do not meet).",
-        **{name: found[name] for name in ("called", "pairs", "apart")},
+        **{name: facts[name] for name in ("called", "pairs", "apart")},
     )
     lines = [
         [
@@ -118,7 +120,7 @@ def render_alike(found: Json) -> Markdown:
             "yes" if item["apart"] else "not known",
             item["tells_apart"],
         ]
-        for item in found["shown"]
+        for item in facts["shown"]
     ]
     head = ("works better", "expected", "its look-alike", "expected", "sure", "how they differ")
     return join_markdown("\n\n", [lead, make_markdown_table(head, lines)])
@@ -139,7 +141,7 @@ def compare_changes(calls: pl.DataFrame, changes: Iterable[Row]) -> Json:
     largest differences first, those beyond doubt before others. calls: rows of OBSERVED that count;
     changes: rows of CHANGES."""
     rates = _measure_versions(calls)
-    found, totals = [], defaultdict(list)
+    compared, totals = [], defaultdict(list)
     called = 0
     for now, change in sorted(read_changes(changes).items()):
         before, after = rates.get(change.before), rates.get(now)
@@ -149,35 +151,37 @@ def compare_changes(calls: pl.DataFrame, changes: Iterable[Row]) -> Json:
             rate = measure_rate(*before), measure_rate(*after)
             verdict = compare_rates(rate[1], rate[0])
             about = {"tool_id": now[0], "cls": change.cls, "verdict": verdict}
-            found.append({**about, "before": rate[0], "after": rate[1]})
-    found.sort(key=lambda item: (not item["verdict"], -_measure_gap_changes(item), item["tool_id"]))
+            compared.append({**about, "before": rate[0], "after": rate[1]})
+    compared.sort(
+        key=lambda item: (not item["verdict"], -_measure_gap_changes(item), item["tool_id"])
+    )
     return {
         "changed": sum(map(len, totals.values())),
         "called": called,
-        "compared": len(found),
+        "compared": len(compared),
         "classes": {name: _sum_class(pairs) for name, pairs in sorted(totals.items())},
-        "shown": found[:_SHOWN_CHANGES],
+        "shown": compared[:_SHOWN_CHANGES],
     }
 
 
-def render_changes(found: Json) -> Markdown:
+def render_changes(facts: Json) -> Markdown:
     """The part of the page: a table of classes, and one of tools."""
-    if not found["changed"]:
+    if not facts["changed"]:
         return tell_empty("no contract has changed (asset contract_changes)")
     lead = fill_markdown(
         "Contracts that replaced another: {changed:,}; called since: {called:,}; of these"
         " called under the contract before as well: {compared:,}.",
-        **{name: found[name] for name in ("changed", "called", "compared")},
+        **{name: facts[name] for name in ("changed", "called", "compared")},
     )
-    if not found["compared"]:
+    if not facts["compared"]:
         why = "no tool was called both before and after a change of its contract"
         return join_markdown("\n\n", [lead, tell_empty(why)])
     classes = make_markdown_table(
         ("change", "contracts", "compared", "before [95%]", "after [95%]", "an old call counts"),
         [
-            [name, one["changed"], one["compared"], format_rate(one["before"]),
-             format_rate(one["after"]), CARRIED.get(name, 0.0)]
-            for name, one in found["classes"].items()
+            [name, totals["changed"], totals["compared"], format_rate(totals["before"]),
+             format_rate(totals["after"]), CARRIED.get(name, 0.0)]
+            for name, totals in facts["classes"].items()
         ],
     )  # fmt: skip
     tools = make_markdown_table(
@@ -185,7 +189,7 @@ def render_changes(found: Json) -> Markdown:
         [
             [item["tool_id"], item["cls"], format_rate(item["before"]), format_rate(item["after"]),
              _VERDICTS[item["verdict"]]]
-            for item in found["shown"]
+            for item in facts["shown"]
         ],
     )  # fmt: skip
     return join_markdown("\n\n", [lead, classes, tools])
@@ -230,26 +234,26 @@ def measure_days(calls: pl.DataFrame, categories: Mapping[str, str]) -> Json:
     return {"days": rows, "all": {name: sum_rates(own) for name, own in by_day.items()}}
 
 
-def render_days(found: Json) -> Markdown:
+def render_days(facts: Json) -> Markdown:
     """The part of the page: the table of categories."""
-    if not found["days"]:
+    if not facts["days"]:
         return tell_empty(
             "no call was executed, and none of a client's is in the log of calls"
             " (`toolmill serve`, docs/meta-server.md)"
         )
-    days = sorted(found["all"])
+    days = sorted(facts["all"])
     first = str(date.fromisoformat(days[-1]) - timedelta(days=_RECENT - 1))
     by_category: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in found["days"]:
+    for row in facts["days"]:
         by_category[row["category"]].append(row)
     listed = sorted(by_category.items(), key=lambda item: (-sum_rates(item[1])["n"], item[0]))
     lines = [
         [
             name,
-            format_rate(sum_rates([row for row in own if row["day"] < first])),
-            format_rate(sum_rates([row for row in own if row["day"] >= first])),
+            format_rate(sum_rates([row for row in rates if row["day"] < first])),
+            format_rate(sum_rates([row for row in rates if row["day"] >= first])),
         ]
-        for name, own in [*listed, ("all", found["days"])]
+        for name, rates in [*listed, ("all", facts["days"])]
     ]
     lead = fill_markdown(
         "{} days with calls, {} to {} (UTC). Calls count as the asset reliability counts them"

@@ -99,9 +99,9 @@ def train_reranker(
     """The card of the model of this history, fitted unless it is there: only then are its rows
     made. retriever: the name of the model whose vectors it reads, and their id."""
     settings = settings or FitSettings()
-    kept = asdict(settings)
+    recipe = asdict(settings)
     base, embedder = retriever
-    name = make_model_name(ROLE, base, history, {**kept, "embedder": embedder})
+    name = make_model_name(ROLE, base, history, {**recipe, "embedder": embedder})
     if (model_card := read_model_card(home, name)) is not None:
         return model_card
     began, rows = time.perf_counter(), make_rows()
@@ -114,7 +114,7 @@ def train_reranker(
         "base": base,
         "embedder": embedder,
         "training_set": history,
-        "settings": kept,
+        "settings": recipe,
         "pairs": len(rows),
         "steps": 1,
         "losses": losses,

@@ -228,7 +228,7 @@ class ToolFlix(RerankMethod):
             sides[zlib.crc32(task.encode()) % 7 == 0].append(example)
         data = _TrainingData(sides[0], self._tally, self._seed, wide=self._wide)
         relevance, quality = self._make_relevance(data), self._make_quality(data)
-        best, kept = self._measure_held(sides[1]), copy.deepcopy(self._net.state_dict())
+        best, best_state = self._measure_held(sides[1]), copy.deepcopy(self._net.state_dict())
         phases = ([relevance], [quality], [relevance, quality])
         for epochs, losses in zip(_EPOCHS, phases, strict=True):
             optimizer = torch.optim.Adam(self._net.parameters(), RATE, weight_decay=1e-4)
@@ -241,8 +241,8 @@ class ToolFlix(RerankMethod):
                         optimizer.step()
                 self._net.eval()
                 if (score := self._measure_held(sides[1])) > best:
-                    best, kept = score, copy.deepcopy(self._net.state_dict())
-            self._net.load_state_dict(kept)
+                    best, best_state = score, copy.deepcopy(self._net.state_dict())
+            self._net.load_state_dict(best_state)
 
     def _measure_held(self, examples: Sequence[OutcomeExample]) -> float:
         """AUC over outcomes; a half without both kinds."""

@@ -254,25 +254,25 @@ def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
         return GENERAL
     if Path(text).is_dir():
         return Path(text)
-    named = sorted(
+    models = sorted(
         path.parent.name
         for path in (home / "models").glob(f"*/{CARD}")
-        if _is_of_role(path, role, asked=bool(text) and path.parent.name.startswith(text))
+        if _is_of_role(path, role, required=bool(text) and path.parent.name.startswith(text))
     )
-    fit_it = [name for name in named if text and name.startswith(text)]
-    if len(fit_it) == 1:
-        return fit_it[0]
-    found = f"{len(fit_it)} of {len(named)} {role}s in {home / 'models'} begin so"
-    known = ", ".join([GENERAL] * (role == "caller") + [n[:12] for n in named[:5]]) or "none"
+    matching = [name for name in models if text and name.startswith(text)]
+    if len(matching) == 1:
+        return matching[0]
+    count = f"{len(matching)} of {len(models)} {role}s in {home / 'models'} begin so"
+    names = ", ".join([GENERAL] * (role == "caller") + [n[:12] for n in models[:5]]) or "none"
     raise UnusableModel(
-        f"model {text[:80]!r}: no such folder, and {found}; expected a folder, a {role}'s name"
-        f" (known: {known}), {_OTHERS.get(role, '')}endpoint:ROLE_or_MODEL"
+        f"model {text[:80]!r}: no such folder, and {count}; expected a folder, a {role}'s name"
+        f" (known: {names}), {_OTHERS.get(role, '')}endpoint:ROLE_or_MODEL"
     )
 
 
-def _is_of_role(path: Path, role: str, *, asked: bool) -> bool:
+def _is_of_role(path: Path, role: str, *, required: bool) -> bool:
     """Whether a card is of a model of this role; one that cannot be read is of none. Raises
-    UnusableModel where that one is `asked` for."""
+    UnusableModel where that one is `required`."""
     try:
         card = read_card(path.parent)
     except ValueError as error:
@@ -281,7 +281,7 @@ def _is_of_role(path: Path, role: str, *, asked: bool) -> bool:
         if isinstance(card, dict):
             return bool(card.get("role") == role)
         flaw = f"{type(card).__name__}, expected an object"
-    if asked:
+    if required:
         raise UnusableModel(f"{path} is no card ({flaw}); copy the model's folder again")
     return False
 

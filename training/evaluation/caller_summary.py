@@ -93,9 +93,9 @@ def _find_worst_types(by_type: Mapping[str, Mapping[str, int]]) -> list[str]:
     plain = by_type.get("string")
     limit = measure_share(plain["wrong"], plain["n"]).high if plain else MIN_TYPED
     rates = {
-        kind: measure_share(held["wrong"], held["n"])
-        for kind, held in by_type.items()
-        if kind not in ("string", "undeclared") and held["n"] >= _LEAST
+        kind: measure_share(counts["wrong"], counts["n"])
+        for kind, counts in by_type.items()
+        if kind not in ("string", "undeclared") and counts["n"] >= _LEAST
     }
     bad = [kind for kind, rate in rates.items() if rate.low > limit]
     return sorted(bad, key=lambda kind: (-rates[kind].value, kind))
@@ -210,11 +210,11 @@ def _select_head(plain: Both) -> list[tuple[Row, Row]]:
 def _pair_answered_rows(
     rows: Iterable[Row], candidate: str, incumbent: str
 ) -> tuple[list[tuple[Row, Row]], dict[str, dict[str, int]]]:
-    held: dict[str, dict[str, Row]] = {candidate: {}, incumbent: {}}
+    answers: dict[str, dict[str, Row]] = {candidate: {}, incumbent: {}}
     for row in rows:
-        if row["model"] in held:
-            held[row["model"]][row["item_id"]] = row
-    ours, theirs = held[candidate], held[incumbent]
+        if row["model"] in answers:
+            answers[row["model"]][row["item_id"]] = row
+    ours, theirs = answers[candidate], answers[incumbent]
     items = sorted(ours.keys() & theirs.keys())
     failures = {
         name: dict(Counter(str(row["error_kind"]) for row in of.values() if row["failed"]))

@@ -52,7 +52,7 @@ class RetrieverBatch:
 
 def select_teachable_rows(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
     """Rows of the train split with a call to one tool, and how many were left out and why."""
-    kept: list[Row] = []
+    teachable: list[Row] = []
     counts: Counter[str] = Counter()
     for row in rows:
         if row.get("split", TRAIN) != TRAIN:
@@ -62,8 +62,8 @@ def select_teachable_rows(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int
         elif not row.get("positive") or not str(row.get("instruction") or "").strip():
             counts["no tool or no words"] += 1
         else:
-            kept.append(row)
-    return kept, dict(sorted(counts.items()))
+            teachable.append(row)
+    return teachable, dict(sorted(counts.items()))
 
 
 def collect_tools(
@@ -74,12 +74,12 @@ def collect_tools(
     left out, for they must not even be seen as negatives."""
     out = {
         name: BatchTool(
-            tool_text(held["contract"]),
-            _normalise_contract_text(held["contract"]),
-            tuple(held.get("twins") or ()),
+            tool_text(entry["contract"]),
+            _normalise_contract_text(entry["contract"]),
+            tuple(entry.get("twins") or ()),
         )
-        for name, held in (pool or {}).items()
-        if held.get("split") == TRAIN
+        for name, entry in (pool or {}).items()
+        if entry.get("split") == TRAIN
     }
     for row in rows:
         twin = out[row["contract_digest"]].twins if row["contract_digest"] in out else ()
@@ -156,20 +156,22 @@ def iterate_batches(
         pairs_of[row["positive"]].append(at)
     every = sorted(pairs_of)
     set_of = {row["positive"]: str(row.get("set") or "") for row in rows}
-    known = sorted({tool.text for tool in tools.values()})
+    all_texts = sorted({tool.text for tool in tools.values()})
     rng = random.Random(settings.seed)
     for _ in range(settings.epochs):
         order = rng.sample(every, len(every))
         for positives in _cut_within_sets(order, set_of, settings.tools, rng):
             texts = dict.fromkeys(positives)
             for positive in positives:
-                own = frozenset().union(*(right[at] for at in pairs_of[positive]))
+                right_texts = frozenset().union(*(right[at] for at in pairs_of[positive]))
                 if settings.distractors == HARD:
                     near = json.loads(rows[pairs_of[positive][0]].get("negatives") or "[]")
                     near = [tools[name].text for name in near if name in tools]
                 else:
-                    near = rng.sample(known, min(len(known), settings.negatives + len(own)))
-                fit = [text for text in dict.fromkeys(near) if text not in own]
+                    near = rng.sample(
+                        all_texts, min(len(all_texts), settings.negatives + len(right_texts))
+                    )
+                fit = [text for text in dict.fromkeys(near) if text not in right_texts]
                 drawn = rng.sample(fit, min(settings.negatives, len(fit)))
                 texts.update(dict.fromkeys(drawn))
             if len(texts) > 1:

@@ -163,27 +163,29 @@ def draw_candidates(
     """
     if distractors not in DISTRACTORS:
         raise BadOffer(f"distractors {distractors!r}: expected one of {', '.join(DISTRACTORS)}")
-    made = pool if isinstance(pool, ToolPool) else ToolPool(pool)
+    contracts = pool if isinstance(pool, ToolPool) else ToolPool(pool)
     right = list_right_tools(row)
-    lacking = next((name for name in right if name not in made), None)
+    lacking = next((name for name in right if name not in contracts), None)
     if lacking is not None:
         raise BadOffer(
-            f"pair {row.get('pair_id')}: the pool of {len(made)} contracts lacks {lacking};"
+            f"pair {row.get('pair_id')}: the pool of {len(contracts)} contracts lacks {lacking};"
             " expected the pool of the same training set and a split that may show it"
         )
     rng = _make_random(row, seed, distractors)
-    chosen = _ChosenTools(made, n, out={twin for name in right for twin in made.get_twins(name)})
+    chosen = _ChosenTools(
+        contracts, n, out={twin for name in right for twin in contracts.get_twins(name)}
+    )
     if gold:
         chosen.keep_names(right)
     if not right:
         chosen.add(read_json_list(row.get("offered")), n)
-        chosen.out |= made.find_mentioned(str(row.get("instruction") or ""))
+        chosen.out |= contracts.find_mentioned(str(row.get("instruction") or ""))
     hard = {RANDOM: 0, HARD: n, MIXED: (n - len(chosen.names) + 1) // 2}[distractors]
-    chosen.add(_iterate_hard_distractors(row, made, right), len(chosen.names) + hard)
-    chosen.add(_draw_lazily(made.names, rng), n)
+    chosen.add(_iterate_hard_distractors(row, contracts, right), len(chosen.names) + hard)
+    chosen.add(_draw_lazily(contracts.names, rng), n)
     order = sorted(chosen.names)
     rng.shuffle(order)
-    return [made[name] for name in order]
+    return [contracts[name] for name in order]
 
 
 def list_right_tools(row: Mapping[str, Any]) -> list[str]:
@@ -268,9 +270,9 @@ def add_negatives(
     for name, text in texts.items():
         named[text].append(name)
     twins: dict[str, set[str]] = defaultdict(set)
-    for one, other in marked:
-        twins[one].add(other)
-        twins[other].add(one)
+    for digest, other in marked:
+        twins[digest].add(other)
+        twins[other].add(digest)
     for learnt in (True, False):
         part = [row for row in rows if (row["split"] == TRAIN) == learnt]
         may = {name for name, entry in pool.items() if entry["split"] == TRAIN or not learnt}
@@ -284,10 +286,10 @@ def add_negatives(
         for row in part:
             if row["positive"] is None:
                 continue
-            own = row["contract_digest"]
-            out = {own, *right[row["pair_id"]]}
+            contract_digest = row["contract_digest"]
+            out = {contract_digest, *right[row["pair_id"]]}
             out |= {twin for name in out for twin in pool[name]["twins"]}
-            worst = dict.fromkeys([*hard.get(own, ()), *near.others[row["positive"]]])
+            worst = dict.fromkeys([*hard.get(contract_digest, ()), *near.others[row["positive"]]])
             fit: dict[str, str] = {}
             for name in worst:
                 if name in may and name not in out:

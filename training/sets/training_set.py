@@ -117,8 +117,8 @@ def place_pairs(
         why = _find_unusable_reason(pair, known, quarantined)
         if why:
             tally.count_drop(why)
-        elif (one := _place_pair(pair, places, tally)) is not None:
-            results.append(one)
+        elif (placed := _place_pair(pair, places, tally)) is not None:
+            results.append(placed)
     _hold_out_pairs(results, policy)
     return results
 
@@ -205,15 +205,15 @@ def _make_calls(pair: Row) -> list[dict[str, Any]]:
 def _hold_out_pairs(placed: Sequence[PlacedRow], policy: SetPolicy) -> None:
     """Holds pairs of trained tools out by their hash; a tool keeps one call to learn from."""
     single: dict[tuple[str, str], list[PlacedRow]] = defaultdict(list)
-    for one in placed:
-        if one.split == TRAIN:
-            if compute_pair_draw(one.name) < policy.seen_tools:
-                one.split = SEEN_TOOL
-            if len(one.tools) == 1:
-                single[next(iter(one.tools))].append(one)
-    for own in single.values():
-        if all(item.split == SEEN_TOOL for item in own):
-            max(own, key=lambda item: (compute_pair_draw(item.name), item.name)).split = TRAIN
+    for row in placed:
+        if row.split == TRAIN:
+            if compute_pair_draw(row.name) < policy.seen_tools:
+                row.split = SEEN_TOOL
+            if len(row.tools) == 1:
+                single[next(iter(row.tools))].append(row)
+    for pairs in single.values():
+        if all(item.split == SEEN_TOOL for item in pairs):
+            max(pairs, key=lambda item: (compute_pair_draw(item.name), item.name)).split = TRAIN
 
 
 LEAK_REQUEST = "leak_instruction"
@@ -228,15 +228,15 @@ def remove_leaks(
     Between train and seen_tool a tool's last training pair stays, and the held-out copy goes.
     """
     tested = [item for item in placed if item.split not in (TRAIN, SEEN_TOOL)]
-    left = _remove_train_copies(placed, _group_by_request(tested), embed, policy, tally)
-    left = _remove_seen_requests(left, embed, policy, tally)
-    trained = collect_trained_tools(left)
+    remaining = _remove_train_copies(placed, _group_by_request(tested), embed, policy, tally)
+    remaining = _remove_seen_requests(remaining, embed, policy, tally)
+    trained = collect_trained_tools(remaining)
     results = []
-    for one in left:
-        if one.split == SEEN_TOOL and not one.subjects <= trained:
+    for row in remaining:
+        if row.split == SEEN_TOOL and not row.subjects <= trained:
             tally.count_drop("untrained_tool")
         else:
-            results.append(one)
+            results.append(row)
     return results
 
 
@@ -250,38 +250,38 @@ def _remove_train_copies(
     learnt = [item.request for item in placed if item.split == TRAIN]
     near_pairs = find_near_pairs(learnt, list(tested), embed, policy.near_cosine)
     results = []
-    for one in placed:
-        if one.split == TRAIN and one.request in near_pairs:
-            _record_leak(tally, one, tested[near_pairs[one.request][0]][0])
+    for row in placed:
+        if row.split == TRAIN and row.request in near_pairs:
+            _record_leak(tally, row, tested[near_pairs[row.request][0]][0])
         else:
-            results.append(one)
+            results.append(row)
     return results
 
 
 def _remove_seen_requests(
     placed: Sequence[PlacedRow], embed: Embed, policy: SetPolicy, tally: SplitTally
 ) -> list[PlacedRow]:
-    held = _group_by_request(item for item in placed if item.split == SEEN_TOOL)
+    seen_rows = _group_by_request(item for item in placed if item.split == SEEN_TOOL)
     learnt = [item for item in placed if item.split == TRAIN]
     near_pairs = find_near_pairs(
-        [item.request for item in learnt], list(held), embed, policy.near_cosine
+        [item.request for item in learnt], list(seen_rows), embed, policy.near_cosine
     )
     counts = Counter(tool for item in learnt for tool in item.tools)
     gone: set[str] = set()
-    for one in learnt:
-        copies = [each for text in near_pairs.get(one.request, ()) for each in held[text]]
+    for row in learnt:
+        copies = [each for text in near_pairs.get(row.request, ()) for each in seen_rows[text]]
         copies = [each for each in copies if each.name not in gone]
         if not copies:
             continue
-        last = any(counts[tool] < 2 for tool in one.tools)
+        last = any(counts[tool] < 2 for tool in row.tools)
         if last:
             for copy in copies:
                 gone.add(copy.name)
-                _record_leak(tally, copy, one)
+                _record_leak(tally, copy, row)
         else:
-            gone.add(one.name)
-            counts.subtract(one.tools)
-            _record_leak(tally, one, copies[0])
+            gone.add(row.name)
+            counts.subtract(row.tools)
+            _record_leak(tally, row, copies[0])
     return [item for item in placed if item.name not in gone]
 
 

@@ -156,22 +156,20 @@ def iterate_batches(
         pairs_of[row["positive"]].append(at)
     every = sorted(pairs_of)
     set_of = {row["positive"]: str(row.get("set") or "") for row in rows}
-    all_texts = sorted({tool.text for tool in tools.values()})
+    pooled = sorted({tool.text for tool in tools.values()})
     rng = random.Random(settings.seed)
     for _ in range(settings.epochs):
         order = rng.sample(every, len(every))
         for positives in _cut_within_sets(order, set_of, settings.tools, rng):
             texts = dict.fromkeys(positives)
             for positive in positives:
-                right_texts = frozenset().union(*(right[at] for at in pairs_of[positive]))
+                answers = frozenset().union(*(right[at] for at in pairs_of[positive]))
                 if settings.distractors == HARD:
                     near = json.loads(rows[pairs_of[positive][0]].get("negatives") or "[]")
                     near = [tools[name].text for name in near if name in tools]
                 else:
-                    near = rng.sample(
-                        all_texts, min(len(all_texts), settings.negatives + len(right_texts))
-                    )
-                fit = [text for text in dict.fromkeys(near) if text not in right_texts]
+                    near = rng.sample(pooled, min(len(pooled), settings.negatives + len(answers)))
+                fit = [text for text in dict.fromkeys(near) if text not in answers]
                 drawn = rng.sample(fit, min(settings.negatives, len(fit)))
                 texts.update(dict.fromkeys(drawn))
             if len(texts) > 1:

@@ -163,29 +163,27 @@ def draw_candidates(
     """
     if distractors not in DISTRACTORS:
         raise BadOffer(f"distractors {distractors!r}: expected one of {', '.join(DISTRACTORS)}")
-    contracts = pool if isinstance(pool, ToolPool) else ToolPool(pool)
+    tools = pool if isinstance(pool, ToolPool) else ToolPool(pool)
     right = list_right_tools(row)
-    lacking = next((name for name in right if name not in contracts), None)
+    lacking = next((name for name in right if name not in tools), None)
     if lacking is not None:
         raise BadOffer(
-            f"pair {row.get('pair_id')}: the pool of {len(contracts)} contracts lacks {lacking};"
+            f"pair {row.get('pair_id')}: the pool of {len(tools)} contracts lacks {lacking};"
             " expected the pool of the same training set and a split that may show it"
         )
     rng = _make_random(row, seed, distractors)
-    chosen = _ChosenTools(
-        contracts, n, out={twin for name in right for twin in contracts.get_twins(name)}
-    )
+    chosen = _ChosenTools(tools, n, out={twin for name in right for twin in tools.get_twins(name)})
     if gold:
         chosen.keep_names(right)
     if not right:
         chosen.add(read_json_list(row.get("offered")), n)
-        chosen.out |= contracts.find_mentioned(str(row.get("instruction") or ""))
+        chosen.out |= tools.find_mentioned(str(row.get("instruction") or ""))
     hard = {RANDOM: 0, HARD: n, MIXED: (n - len(chosen.names) + 1) // 2}[distractors]
-    chosen.add(_iterate_hard_distractors(row, contracts, right), len(chosen.names) + hard)
-    chosen.add(_draw_lazily(contracts.names, rng), n)
+    chosen.add(_iterate_hard_distractors(row, tools, right), len(chosen.names) + hard)
+    chosen.add(_draw_lazily(tools.names, rng), n)
     order = sorted(chosen.names)
     rng.shuffle(order)
-    return [contracts[name] for name in order]
+    return [tools[name] for name in order]
 
 
 def list_right_tools(row: Mapping[str, Any]) -> list[str]:

@@ -76,14 +76,14 @@ def compare_alike(confusables: Iterable[Row], rates: Mapping[str, Json]) -> Json
     """{pairs, called: of which both tools were called, apart: of which the intervals do not meet,
     shown: [{better, worse, apart, tells_apart}]}, a tool as {tool_id, rate}; those told apart
     first, then by difference. rates: tool id -> {value, low, high, n} of the tools called."""
-    pairs, compared = 0, []
+    pairs, cases = 0, []
     for row in confusables:
         pairs += 1
         names = str(ToolId.of_row(row)), str(ToolId(row["other_server_id"], row["other_tool"]))
         if not all(name in rates for name in names):
             continue
         worse, better = sorted(names, key=lambda name: (rates[name]["value"], name))
-        compared.append(
+        cases.append(
             {
                 "better": {"tool_id": better, "rate": rates[better]},
                 "worse": {"tool_id": worse, "rate": rates[worse]},
@@ -91,11 +91,9 @@ def compare_alike(confusables: Iterable[Row], rates: Mapping[str, Json]) -> Json
                 "tells_apart": row["tells_apart"] or "",
             }
         )
-    compared.sort(
-        key=lambda item: (not item["apart"], -_measure_gap(item), item["better"]["tool_id"])
-    )
-    apart = sum(item["apart"] for item in compared)
-    return {"pairs": pairs, "called": len(compared), "apart": apart, "shown": compared[:_SHOWN]}
+    cases.sort(key=lambda item: (not item["apart"], -_measure_gap(item), item["better"]["tool_id"]))
+    apart = sum(item["apart"] for item in cases)
+    return {"pairs": pairs, "called": len(cases), "apart": apart, "shown": cases[:_SHOWN]}
 
 
 def render_alike(facts: Json) -> Markdown:
@@ -141,7 +139,7 @@ def compare_changes(calls: pl.DataFrame, changes: Iterable[Row]) -> Json:
     largest differences first, those beyond doubt before others. calls: rows of OBSERVED that count;
     changes: rows of CHANGES."""
     rates = _measure_versions(calls)
-    compared, totals = [], defaultdict(list)
+    cases, totals = [], defaultdict(list)
     called = 0
     for now, change in sorted(read_changes(changes).items()):
         before, after = rates.get(change.before), rates.get(now)
@@ -151,16 +149,14 @@ def compare_changes(calls: pl.DataFrame, changes: Iterable[Row]) -> Json:
             rate = measure_rate(*before), measure_rate(*after)
             verdict = compare_rates(rate[1], rate[0])
             about = {"tool_id": now[0], "cls": change.cls, "verdict": verdict}
-            compared.append({**about, "before": rate[0], "after": rate[1]})
-    compared.sort(
-        key=lambda item: (not item["verdict"], -_measure_gap_changes(item), item["tool_id"])
-    )
+            cases.append({**about, "before": rate[0], "after": rate[1]})
+    cases.sort(key=lambda item: (not item["verdict"], -_measure_gap_changes(item), item["tool_id"]))
     return {
         "changed": sum(map(len, totals.values())),
         "called": called,
-        "compared": len(compared),
+        "compared": len(cases),
         "classes": {name: _sum_class(pairs) for name, pairs in sorted(totals.items())},
-        "shown": compared[:_SHOWN_CHANGES],
+        "shown": cases[:_SHOWN_CHANGES],
     }
 
 

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.support.paths import ROOT
+from tests.support.pattern_work import list_unbounded_patterns
 
 PACKAGES = ("warehouse", "assets", "serving", "training", "orchestration", "demo", "extensions")
 CORE = set(PACKAGES) - {"extensions"}
@@ -127,3 +128,46 @@ def test_the_core_imports_no_extension_and_no_extension_another() -> None:
             if names[0] == "extensions" and (own is None or names[1:2] != [own]):
                 result.add(str(path.relative_to(ROOT)))
     assert result == STILL_IMPORT_EXTENSIONS
+
+
+# Packages that read third-party text. A pattern of Python's `re` there is bounded in its work at
+# every start, as far as can be read off it, or its module is in the list with what bounds it.
+THIRD_PARTY = (
+    *("warehouse", "serving", "assets/marketplaces", "assets/servers", "assets/contracts"),
+    *("assets/catalogue", "assets/outcomes"),
+)
+UNBOUNDED_PATTERNS = {
+    "assets/catalogue/categories.py": "names of at most 200 characters",
+    "assets/contracts/match/read_call.py": "each alternative is anchored or one character",
+    "assets/contracts/repair/values.py": "a word or literal before each run of white space",
+    "assets/contracts/scan/hidden_text.py": "bounded repeats; Unicode properties RE2 does not have",
+    "assets/contracts/scan/tool_texts.py": "repeats that end where their characters do",
+    "assets/contracts/scan/word_rules.py": "bounded repeats of distinct characters",
+    "assets/contracts/schema_shapes.py": "patterns of schemas, with a time limit",
+    "assets/contracts/validate.py": "patterns of schemas, with a time limit",
+    "assets/contracts/tool_id.py": "a literal before the repeat; globs of the user's settings",
+    "assets/marketplaces/adapters/private.py": "words of the user's own files",
+    "assets/marketplaces/launch/js_literal.py": "one possessive token at each place",
+    "assets/marketplaces/launch/page_facts.py": "one possessive token at each place",
+    "assets/marketplaces/normalise.py": "single characters; Unicode properties RE2 does not have",
+    "assets/marketplaces/server_json/document.py": "words of at most 2,000 characters",
+    "assets/marketplaces/server_json/inputs.py": "arguments of at most 4,096 characters",
+    "assets/servers/sandbox/process.py": "our own paths",
+    "serving/discovery/request.py": "windows of at most LONGEST_BODY characters",
+    "serving/repair/evidence.py": "at most 20,000 characters; possessive or bounded repeats",
+    "warehouse/sanitize/credential_patterns.py": "possessive repeats behind a literal",
+    "warehouse/sanitize/redact.py": "bounded repeats at one start",
+    "warehouse/sanitize/scrubber.py": "bounded repeats; values of secrets, which are ours",
+    "warehouse/sanitize/secret_names.py": "names of at most 80 characters",
+    "warehouse/sanitize/untrusted_text.py": "single characters, and words that always match",
+}
+
+
+def test_patterns_over_third_party_text_are_bounded_or_of_re2() -> None:
+    unbounded = {
+        str(path.relative_to(ROOT))
+        for folder in THIRD_PARTY
+        for path in (ROOT / folder).rglob("*.py")
+        if list_unbounded_patterns(path)
+    }
+    assert unbounded == set(UNBOUNDED_PATTERNS)

@@ -5,11 +5,17 @@ divide a text. `find_growth` bounds that work from above: a pattern passes if th
 is bounded by a constant, or if there is one start and one unbounded repeat that gives back.
 """
 
+import ast
+import importlib
 import re
+from pathlib import Path
 from re import _constants as code  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
+from tests.support.paths import ROOT
+
+_CALLS = {"compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
 MOST_WORK = 2_100  # steps at one start of many: some .1 s for 64,000 characters
 MOST_WORK_ONCE = 60_000  # where there is one start
 _REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT, code.POSSESSIVE_REPEAT)
@@ -146,3 +152,51 @@ class _Bound:
             behind = self._find_first(after, rest)
             return None if behind is None else first + behind
         return None
+
+
+def list_unbounded_patterns(path: Path) -> list[str]:
+    """The calls of `re` and `regex` in a module whose work is not bounded by what they show."""
+    source = path.read_text(encoding="utf-8")
+    calls = [node for node in ast.walk(ast.parse(source)) if _is_call(node)]
+    if not calls:
+        return []
+    module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    compiled = {
+        name: value for name, value in vars(module).items() if isinstance(value, re.Pattern)
+    }
+    result = []
+    for name, pattern in compiled.items():
+        uses = set(re.findall(rf"\b{name}\.(\w+)", source))
+        anchored = bool(uses) and uses <= {"match", "fullmatch", "pattern"}
+        text = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode()
+        if re.search(rf"(?m)^{name}\b", source) and _find_growth(text, pattern.flags, anchored):
+            result.append(name)
+    for call in calls:
+        method = call.func.attr
+        if method == "compile" and call.func.value.id == "re" and call.col_offset < 40:
+            continue  # a constant, above
+        try:
+            text = ast.literal_eval(call.args[0])
+        except ValueError:
+            text = None
+        anchored = method in ("match", "fullmatch")
+        if text is None or call.func.value.id == "regex" or _find_growth(text, 0, anchored):
+            result.append(f"line {call.lineno}")
+    return result
+
+
+def _is_call(node: Any) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in ("re", "regex")
+        and node.func.attr in _CALLS
+    )
+
+
+def _find_growth(text: str, flags: int, anchored: bool) -> bool:
+    try:
+        return find_growth(text, flags & ~re.UNICODE, anchored=anchored) is not None
+    except (re.error, RuntimeError):
+        return True

@@ -27,6 +27,9 @@ from extensions.proxy.auto_tools import NotChosen, ToolChoice, ToolChooser, asks
 from extensions.proxy.calls import CallRepair, CallReviser, ToolOffer, ToolsRefused, read_offer
 from extensions.proxy.exchange import EventReader, HttpExchange, ProxyMetrics, RequestRefused
 from extensions.proxy.local_upstream import FirstCall, LocalUpstream
+from extensions.proxy.messages_search import MessagesSearch, has_custom_search
+from extensions.proxy.responses_search import ResponsesSearch, drop_own_ids, has_client_search
+from extensions.proxy.tool_search import ToolSearch
 from extensions.proxy.upstream import (
     TOKEN,
     Headers,
@@ -40,6 +43,7 @@ from extensions.proxy.upstream import (
 )
 from serving.meta.access_control import find_owner
 from serving.meta.policy import HttpSettings
+from warehouse.json_types import JsonObject
 from warehouse.network.egress import is_loopback
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -55,20 +59,23 @@ JUDGED = {
 class ProxyParts:
     """chooser: picks tools where `tools` is "auto". local: a model that runs here; without an
     upstream it answers everything, beside one it writes the first call of a conversation. reviser:
-    rewrites calls that the ladder leaves."""
+    rewrites calls that the ladder leaves. search: answers the searches for tools that models
+    make."""
 
     chooser: ToolChooser | None = None
     local: LocalUpstream | None = None
     reviser: CallReviser | None = None
+    search: ToolSearch | None = None
 
 
 @dataclass(frozen=True)
 class PreparedRequest:
     """body: to send on. repair: what its calls are judged by, None where nothing is to be judged,
-    and what the upstream says of it is its answer."""
+    and what the upstream says of it is its answer. search: answers its searches for tools."""
 
     body: bytes
     repair: CallRepair | None = None
+    search: ResponsesSearch | MessagesSearch | None = None
 
 
 class RequestPreparation:
@@ -81,19 +88,51 @@ class RequestPreparation:
         """A request to one of the three paths above. Raises Refused."""
         try:
             found = json.loads(body)
-            chosen = dict[str, str]()
-            if path != MESSAGES and asks_for_tools(found):
-                picked = await self._choose_tools(found)
-                found, chosen = picked.body, picked.tool_ids
-                body = json.dumps(found).encode()  # half a surrogate pair is no UTF-8
-            offer = read_offer(found, self._settings.max_tools)
-            if offer is None:
-                return PreparedRequest(body)
-            return PreparedRequest(body, self._begin_repair(replace(offer, chosen=chosen), headers))
+            if path == MESSAGES:
+                return await self._prepare_messages(found, body, headers)
+            return await self._prepare_repair(path, found, body, headers)
         except ToolsRefused as error:
             raise RequestRefused(400, "too_many_tools", str(error)) from None
         except (ValueError, RecursionError, AttributeError):
             return PreparedRequest(body)
+
+    async def _prepare_messages(
+        self, found: JsonObject, body: bytes, headers: Headers
+    ) -> PreparedRequest:
+        offer, search = read_offer(found, self._settings.max_tools), self._parts.search
+        if offer is None:
+            return PreparedRequest(body)
+        repair = self._begin_repair(offer, headers)
+        if search is None or not has_custom_search(found):
+            return PreparedRequest(body, repair)
+        count = partial(self._count_outcome, "tool_searches")
+        made = await anyio.to_thread.run_sync(MessagesSearch, search, found, repair, count)
+        return PreparedRequest(body, repair, made)
+
+    async def _prepare_repair(
+        self, path: str, found: Any, body: bytes, headers: Headers
+    ) -> PreparedRequest:
+        chosen, search = dict[str, str](), self._parts.search
+        if asks_for_tools(found):
+            picked = await self._choose_tools(found)
+            found, chosen = picked.body, picked.tool_ids
+            body = _write_body(found)
+        if search is not None and path == RESPONSES:
+            resumed = search.continued.resume_request(found)
+            body = body if resumed is found else _write_body(resumed)
+            found = resumed
+        searches = search is not None and path == RESPONSES and has_client_search(found)
+        offer = read_offer(found, self._settings.max_tools, empty=searches)
+        if offer is None:
+            return PreparedRequest(body)
+        if searches:
+            found = drop_own_ids(found)
+            body = _write_body(found)
+        repair = self._begin_repair(replace(offer, chosen=chosen), headers)
+        if search is None or not searches:
+            return PreparedRequest(body, repair)
+        count = partial(self._count_outcome, "tool_searches")
+        return PreparedRequest(body, repair, ResponsesSearch(search, found, repair, count))
 
     def _begin_repair(self, offer: ToolOffer, headers: Headers) -> CallRepair:
         revising, reviser = None, self._parts.reviser
@@ -112,6 +151,10 @@ class RequestPreparation:
             return await anyio.to_thread.run_sync(self._parts.chooser.choose_tools, body)
         except NotChosen as error:
             raise RequestRefused(400, "no_tools_chosen", str(error)) from None
+
+
+def _write_body(body: JsonObject) -> bytes:
+    return json.dumps(body).encode()  # half a surrogate pair is no UTF-8
 
 
 class RequestAnswering:
@@ -179,6 +222,9 @@ class RequestAnswering:
         """Of the upstream, or of the local model where there is none."""
         answers, body = self._remote or self._parts.local, ready.body
         assert answers is not None
+        if ready.search is not None:
+            most = self._settings.max_held
+            return ready.search.open_answer(answers, method, rest, headers, body, most)
         return answers.open_answer(method, rest, headers, body)
 
     async def _pass_answer(self, response: httpx2.Response, exchange: HttpExchange) -> None:

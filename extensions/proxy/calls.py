@@ -147,8 +147,8 @@ class ToolOffer:
     user_messages: list[Mapping[str, Any]] = field(default_factory=list)
     chosen: Mapping[str, str] = field(default_factory=dict)
 
-    def extend(self, tools: Iterable[Any]) -> "ToolOffer":
-        """The same with these functions too."""
+    def extend(self, tools: Iterable[Any], tool_ids: Mapping[str, str]) -> "ToolOffer":
+        """The same with functions that were found for it, name -> tool id of those of the index."""
         judged, unjudged = _sort_functions(tools)
         known, new = {name: [*of] for name, of in self.toolset.by_name.items()}, []
         for candidate in read_toolset(judged).candidates:
@@ -160,6 +160,7 @@ class ToolOffer:
             self,
             toolset=RepairToolset((*self.toolset.candidates, *new)),
             unjudged=self.unjudged | unjudged,
+            chosen={**self.chosen, **tool_ids},
         )
 
     def has(self, name: str) -> bool:
@@ -167,9 +168,9 @@ class ToolOffer:
         return name in self.toolset.by_name or name in self.unjudged
 
 
-def read_offer(body: JsonObject, most: int) -> ToolOffer | None:
-    """The functions of a request of any API, and what its user says; None without functions.
-    Those in namespaces, and those that earlier tool searches of the conversation
+def read_offer(body: JsonObject, most: int, *, empty: bool = False) -> ToolOffer | None:
+    """The functions of a request of any API, and what its user says; None without functions, unless
+    `empty`. Those in namespaces, and those that earlier tool searches of the conversation
     found, are offered too. Raises ToolsRefused for more than `most` tools."""
     tools = body.get("tools")
     if not isinstance(tools, list):
@@ -177,10 +178,11 @@ def read_offer(body: JsonObject, most: int) -> ToolOffer | None:
     listed = [*_list_flat(tools)]
     if len(listed) > most:
         raise ToolsRefused(f"the request has {len(listed)} tools, allowed are {most}; send fewer")
-    offer = ToolOffer(RepairToolset(()), user_messages=list_user_messages(body)).extend(listed)
+    offer = ToolOffer(RepairToolset(()), user_messages=list_user_messages(body)).extend(listed, {})
     if earlier := [*islice(_list_found(body), most)]:
-        offer = offer.extend(earlier)
-    return offer if offer.toolset.candidates or offer.unjudged else None
+        offer = offer.extend(earlier, {})
+    found = offer.toolset.candidates or offer.unjudged
+    return offer if found or empty else None
 
 
 def _list_found(body: JsonObject) -> Iterator[Any]:
@@ -290,6 +292,7 @@ class CallRepair:
         self._offer, self._history, self._revising = offer, history, revising
         self._known: dict[tuple[str, str, str], FixedCall] = {}
         self.notes: list[Record] = []
+        self._searches: list[Record] = []
 
     def may_rename(self, name: str) -> bool:
         """Whether a call of this name could be handed on under another."""
@@ -339,6 +342,15 @@ class CallRepair:
         elif fixed.left:
             self.notes.append({**note, "left": [fixed.left]})
 
+    def offer_more(self, tools: Iterable[Any], tool_ids: Mapping[str, str]) -> None:
+        """Judges calls of these tools too. tool_ids: name -> tool id of those of the index."""
+        self._offer = self._offer.extend(tools, tool_ids)
+
+    def note_search(self, tools: Iterable[Any], tool_ids: Mapping[str, str], note: Record) -> None:
+        """Offers what a tool search of the model found. note: {call, tools} or {call, error}."""
+        self.offer_more(tools, tool_ids)
+        self._searches.append(note)
+
     def begin_again(self) -> "CallRepair":
         """The same for another answer to the same request."""
         return CallRepair(self._offer, self._history, self._revising)
@@ -354,6 +366,8 @@ class CallRepair:
     def describe_field(self) -> Record | None:
         """The field `toolmill` of an answer; None where there is nothing to tell."""
         note = {"tools": dict(self._offer.chosen)} if self._offer.chosen else {}
+        if self._searches:
+            note |= {"searches": self._searches}
         if self.notes:
             note |= {"repaired": self.count_repaired(), "calls": self.notes}
         return note or None

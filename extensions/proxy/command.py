@@ -57,6 +57,9 @@ def proxy(
     candidates: Annotated[
         int, typer.Option(min=1, max=100, help="with --index: tools picked a turn")
     ] = 10,
+    tool_search: Annotated[
+        bool, typer.Option("--tool-search", help="answer the searches for tools that models make")
+    ] = False,
     revise: Annotated[
         str,
         typer.Option(help="rewrites calls that are left: a model of the upstream, local:NAME"),
@@ -67,10 +70,11 @@ def proxy(
 
     from extensions.proxy.app import ProxyParts, run_proxy
     from extensions.proxy.auto_tools import ToolChooser
+    from extensions.proxy.tool_search import ToolSearch
     from extensions.proxy.upstream import ProxySettings, make_listening
     from serving.repair.ladder import read_history_place
 
-    _refuse_contradictions(model, upstream, local, first_call, revise)
+    _refuse_contradictions(model, upstream, local, first_call, tool_search, revise)
     key = _read_key(key_env)
     known = read_history_place(place) if (place := history or index) else None
     settings = ProxySettings(upstream, key, timeout, total, history=known)
@@ -79,6 +83,7 @@ def proxy(
         chooser=ToolChooser(served, candidates) if served else None,
         local=_open_local(model) if local or first_call else None,
         reviser=_open_reviser(revise, settings) if revise else None,
+        search=ToolSearch(served, candidates) if tool_search else None,
     )
     log_to_terminal()
     # It logs the address of each request, query included.
@@ -88,7 +93,7 @@ def proxy(
 
 
 def _refuse_contradictions(
-    model: str, upstream: str, local: bool, first_call: bool, revise: str
+    model: str, upstream: str, local: bool, first_call: bool, tool_search: bool, revise: str
 ) -> None:
     """Ends the command where options contradict each other."""
     if model != CHAMPION and not (local or first_call):
@@ -97,8 +102,9 @@ def _refuse_contradictions(
         fail("--revise: needs --upstream, which has this model, or local:NAME", 2)
     if upstream and local:
         fail("--local answers without an upstream; to use it with one, give --first-call", 2)
-    if first_call and not upstream:
-        fail("--first-call: needs --upstream, whose model it goes with", 2)
+    for option, given in (("--first-call", first_call), ("--tool-search", tool_search)):
+        if given and not upstream:
+            fail(f"{option}: needs --upstream, whose model it goes with", 2)
     if not (upstream or local):
         fail("give --upstream ADDRESS, or --local to answer with a model that runs here", 2)
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ _HELP = {
     "upstream_failures": "requests that got no answer of the upstream, by reason",
     "calls_repaired": "calls that were changed",
     "calls_revised": "calls that a model was asked about, by outcome",
+    "tool_searches": "searches for tools that a model made, by outcome",
     "calls_left": "calls that do not fit and were not changed",
 }
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
@@ -187,6 +188,16 @@ class EventReader:
     def end(self) -> list[StreamEvent]:
         """What came after the last whole event."""
         return [StreamEvent(self._buffer, whole=False)] if self._buffer else []
+
+
+async def read_events(parts: AsyncIterator[bytes], most: int) -> AsyncIterator[StreamEvent]:
+    """The events of a body, each longer than `most` bytes part by part, unread."""
+    reader = EventReader(most)
+    async for part in parts:
+        for event in reader.take(part):
+            yield event
+    for event in reader.end():
+        yield event
 
 
 def _read_data(raw: bytes) -> dict[str, Any] | None:

@@ -1,8 +1,9 @@
 """The upstream: its settings, what is sent to it, and which headers are handed on."""
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import httpx2
@@ -95,6 +96,14 @@ class UpstreamFailed(Exception):
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
         self.status, self.code = status, code
+
+
+class OpenAnswer(Protocol):
+    """Who answers requests: an upstream, or a model that stands in its place."""
+
+    def open_answer(
+        self, method: str, rest: str, headers: Headers, body: bytes
+    ) -> AbstractAsyncContextManager[httpx2.Response]: ...
 
 
 class Upstream:

@@ -1,4 +1,15 @@
-"""Found tools as functions that an endpoint takes, in its names and within bounds."""
+"""Found tools as functions that an endpoint takes, in its names and within bounds.
+
+Two APIs let their models search for tools. Neither has been asked from here.
+
+- Anthropic (Messages): the client's own search tool returns a `tool_result` of `tool_reference`
+  blocks; each name must be among the request's `tools`, with `defer_loading: true`. Source: custom
+  tool search in https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool
+- OpenAI (Responses): the model writes a `tool_search_call`; the client answers with a
+  `tool_search_output` of the same `call_id` that holds the definitions. Source:
+  https://developers.openai.com/api/docs/guides/tools-tool-search and the types
+  `ResponseToolSearchOutputItemParam`, `FunctionToolParam` of the openai SDK.
+"""
 
 import json
 import re
@@ -10,6 +21,7 @@ from assets.contracts.schema_shapes import collect_properties
 from assets.contracts.validate import find_schema_problem
 from serving.index.model import UNVERIFIED
 from serving.ranking.query import ToolHit
+from serving.router import Router
 from serving.untrusted_text import BoundedText, show_line
 from warehouse.llm.chat import write_wire_name
 from warehouse.sanitize.untrusted_text import escape_exact, quote_name, quote_text
@@ -21,6 +33,8 @@ _SCHEMA = 8_000  # of a tool's parameters: 99% of real contracts are shorter tha
 # "must … not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level".
 _REFUSED = frozenset(("allOf", "anyOf", "oneOf", "not", "enum"))
 _PARAMETER = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+ANTHROPIC, OPENAI = "anthropic", "openai"
+APIS = (ANTHROPIC, OPENAI)
 
 
 @dataclass(frozen=True)
@@ -151,3 +165,40 @@ def _write_arguments(arguments: Any) -> str:
     """Arguments in the history: an object, whatever a model wrote, for endpoints take no other."""
     body = arguments if isinstance(arguments, Mapping) else {"unreadable": str(arguments)[:2000]}
     return json.dumps(body, ensure_ascii=True, default=str)
+
+
+def write_native_answer(
+    api: str, router: Router, hits: Sequence[ToolHit], call_id: str
+) -> dict[str, Any]:
+    """What a client sends back for a search. call_id: of the model's call (`id` of Anthropic's
+    `tool_use`). {"item": …, "tools": …, "tool_ids": …, "left_out": …}: the item for the
+    conversation, the definitions that the next request must declare ([] where the item holds them),
+    name -> tool id for `call_tool`, and tool id -> why the API would refuse the whole request."""
+    index = router.index
+    places = ((hit.tool_id, index.place_of(hit.tool_id)) for hit in keep_callable(hits))
+    contracts = [(name, index.contract(at)) for name, at in places if at is not None]
+    functions = list(write_functions(contracts).values())
+    facts = {"tool_ids": {item.wire: item.tool_id for item in functions}}
+    facts["left_out"] = list_refused(contracts)
+    if api == OPENAI:
+        item = {"type": "tool_search_output", "call_id": call_id, "execution": "client"}
+        item |= {"status": "completed", "tools": [_write_openai_tool(item) for item in functions]}
+        return {"item": item, "tools": [], **facts}
+    blocks = [{"type": "tool_reference", "tool_name": item.wire} for item in functions]
+    # A result without a block is refused: then words say that nothing was found.
+    nothing = [{"type": "text", "text": "No tool was found."}]
+    item = {"type": "tool_result", "tool_use_id": call_id, "content": blocks or nothing}
+    return {"item": item, "tools": [write_anthropic_tool(item) for item in functions], **facts}
+
+
+def _write_openai_tool(offered: OfferedFunction) -> dict[str, Any]:
+    function = offered.function["function"]
+    fields = {"type": "function", "name": offered.wire, "description": function["description"]}
+    return {**fields, "parameters": function["parameters"], "strict": False, "defer_loading": True}
+
+
+def write_anthropic_tool(offered: OfferedFunction) -> dict[str, Any]:
+    """A deferred tool as a request of Anthropic's declares it."""
+    function = offered.function["function"]
+    fields = {"name": offered.wire, "description": function["description"]}
+    return {**fields, "input_schema": function["parameters"], "defer_loading": True}

@@ -94,20 +94,3 @@ def stream_response(*calls: str, name: str = "weather") -> list[bytes]:
         f"event: {one['type']}\ndata: {json.dumps({**one, 'sequence_number': at})}\n\n".encode()
         for at, one in enumerate(events)
     ]
-
-
-def make_message(*blocks: Any, stop: str = "tool_use") -> dict[str, Any]:
-    return {
-        "id": "msg",
-        "type": "message",
-        "role": "assistant",
-        "model": "m",
-        "content": list(blocks),
-        "stop_reason": stop,
-        "stop_sequence": None,
-        "usage": {"input_tokens": 7, "output_tokens": 3},
-    }
-
-
-def make_use(name: str, given: Any, at: int = 0) -> dict[str, Any]:
-    return {"type": "tool_use", "id": f"tu{at}", "name": name, "input": given}

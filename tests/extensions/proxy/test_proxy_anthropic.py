@@ -11,7 +11,8 @@ from anthropic import Anthropic, APIStatusError
 from extensions.proxy.answer_calls import MessageStream
 from extensions.proxy.calls import CallRepair, read_offer
 from extensions.proxy.exchange import EventReader
-from tests.extensions.proxy.samples import BROKEN, PARAMETERS, VALID, make_message, make_use
+from tests.extensions.proxy.samples import BROKEN, PARAMETERS, VALID
+from tests.extensions.proxy.search_script import make_message, make_use
 from tests.extensions.proxy.upstream_script import Running, run_proxied
 
 WEATHER: Any = {"name": "weather", "description": "tell it", "input_schema": PARAMETERS}

@@ -1,6 +1,8 @@
 """What the shipped retriever may learn from: fit sides of servers that are asked, within caps."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from benchmarks.retriever_fit.rows import (
 )
 from benchmarks.retriever_fit.train import collect_data, digest_data, train_recipe
 from benchmarks.router_fit.sets import FIT, HELD, QuerySet, Request
+from tests.support.paths import ROOT
 from training.retriever.batches import collect_tools, list_right_texts, select_teachable_rows
 from training.sets.split import TEST, split_of
 
@@ -146,6 +149,15 @@ def test_listed_pairs_are_of_servers_that_nothing_is_tested_on(listed: Path) -> 
     assert make_listed_rows(DESCRIPTIONS, listed, Recipe())[0] == rows
 
 
+def test_a_described_tool_is_found_without_its_description(listed: Path) -> None:
+    rows, pool = make_listed_rows(DESCRIPTIONS, listed, Recipe())
+    for row in rows:
+        assert row["instruction"] not in row["positive"]
+        assert "Needs a key" not in row["instruction"]
+        assert row["positive"].splitlines()[1:], "its parameters are left"
+    assert all(not held["contract"]["description"] for held in pool.values())
+
+
 def test_written_requests_pass_the_form_checks_and_none_asks_a_test_server() -> None:
     written = read_written()
     texts = [text.casefold() for row in written for text in row["requests"].values()]
@@ -192,3 +204,16 @@ def test_a_written_request_is_told_apart_from_siblings_alone(listed: Path) -> No
     assert near
     assert {one["name"] for one in near} <= names
     assert not any("group 2" in one["description"] for one in near)
+
+
+def test_without_the_sets_one_error_names_the_folder_and_the_variable(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.retriever_fit", "--data", str(tmp_path / "none")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert f"{tmp_path / 'none'} has no folder retrieval" in done.stderr
+    assert "make retriever SETS=DIR" in done.stderr

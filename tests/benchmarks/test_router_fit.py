@@ -1,5 +1,6 @@
 """The fit of the router's weights: every set with the same say, and no set judged by its own."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,13 @@ from benchmarks.retriever_fit.recipe import FOLDS
 from benchmarks.router_fit.__main__ import Work, print_sets
 from benchmarks.router_fit.left_out import (
     ATTACKED,
+    compare,
     fit_apart,
     fit_without,
+    name_language,
+    plant_attackers,
 )
-from benchmarks.router_fit.rows import PEERS, Rows
+from benchmarks.router_fit.rows import PEERS, Rows, measure_order
 from benchmarks.router_fit.sets import (
     FIT,
     HELD,
@@ -23,12 +27,17 @@ from benchmarks.router_fit.sets import (
     Request,
     check_sides,
     choose_fitted,
+    trim_set,
 )
 from benchmarks.router_fit.weights import (
     Block,
+    find_quantile,
+    fit_logistic,
     fit_ranking,
+    measure_auroc,
 )
 from benchmarks.shared_data import StoredEmbedder
+from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
 
 
@@ -133,6 +142,46 @@ def test_a_server_on_both_sides_is_refused_by_name() -> None:
         check_sides(wrong)
 
 
+@examples(40)
+@given(st.integers(1, 40), st.integers(1, 8))
+def test_a_trimmed_set_asks_only_for_what_it_kept(tools: int, requests: int) -> None:
+    found = trim_set(make_set(), tools, requests)
+    names = {server["qualified_name"] for server in found.servers}
+    assert found.tools <= max(tools, 3)
+    assert all(request.server in names for request in found.requests)
+    assert all(sum(r.side == side for r in found.requests) <= requests for side in (FIT, HELD))
+    assert found == trim_set(make_set(), tools, requests)
+
+
+@pytest.mark.parametrize(
+    ("found", "wants_all", "expected"),
+    [
+        ([3, 1, 2], False, (0.0, 1.0, 1.0, 0.5)),
+        ([7, 7, 1], False, (0.0, 1.0, 1.0, 0.5)),  # a twin takes no place of its own
+        ([1, 2, 3], True, (0.5, 1.0, 1.0, 1.0)),
+        ([-1, -1], False, (0.0, 0.0, 0.0, 0.0)),
+    ],
+)
+def test_an_order_is_measured_as_the_scorer_does(
+    found: Sequence[int], wants_all: bool, expected: tuple[float, ...]
+) -> None:
+    assert measure_order(np.array(found), frozenset([1, 2]), wants_all) == expected
+
+
+def test_a_set_of_one_server_is_compared() -> None:
+    rows = make_rows(0)
+    alone = replace(rows, requests=tuple(Request(r.text, ("s::t",)) for r in rows.requests))
+    line = compare("one", alone, alone.measure(np.array([1.0, 0.0])))
+    assert (line.servers, line.gain.low, line.gain.high) == (1, line.gain.value, line.gain.value)
+
+
+def test_attackers_repeat_the_requests_of_a_set() -> None:
+    found = make_set()
+    planted = plant_attackers(found, 2)
+    descriptions = [server["tools"][0]["description"] for server in planted.servers[-2:]]
+    assert sorted("\n".join(descriptions).split("\n")) == sorted(r.text for r in found.requests)
+
+
 def test_a_changed_pool_is_read_by_the_adapter_that_did_not_learn_its_set(tmp_path: Path) -> None:
     first, second = (
         StoredEmbedder(WordEmbedder(), tmp_path),
@@ -142,3 +191,31 @@ def test_a_changed_pool_is_read_by_the_adapter_that_did_not_learn_its_set(tmp_pa
     for of in (FOLDS[1][0], f"{FOLDS[1][0]}/{ATTACKED}-1"):
         assert work.choose_embedder(of) is second
     assert work.choose_embedder(FOLDS[0][0]) is first
+
+
+@pytest.mark.parametrize(
+    ("text", "lang", "expected"),
+    [("turn on the light", "en-GB", "English"), ("Licht an", "de", "Latin script, other languages"),
+     ("включи свет", "ru", "Cyrillic, Greek"), ("打开灯", "", "Chinese, Japanese, Korean"),
+     ("!?", "", "Latin script")],
+)  # fmt: skip
+def test_a_request_is_told_by_its_writing(text: str, lang: str, expected: str) -> None:
+    assert name_language(Request(text, ("s::t",), lang=lang)) == expected
+
+
+def test_the_logistic_counts_rows_by_their_say() -> None:
+    x, y = np.array([[0.0], [1.0], [0.0], [1.0]]), np.array([0.0, 1.0, 1.0, 0.0])
+    rising, _ = fit_logistic(x, y, np.array([9.0, 9.0, 1.0, 1.0]))
+    falling, _ = fit_logistic(x, y, np.array([1.0, 1.0, 9.0, 9.0]))
+    assert rising[0] > 0 > falling[0]
+
+
+def test_auroc_counts_a_tie_as_half() -> None:
+    assert measure_auroc(np.array([1.0, 1.0]), np.array([1.0, 0.0])) == 0.5
+    assert measure_auroc(np.array([2.0, 3.0, 1.0]), np.array([1.0, 1.0, 0.0])) == 1.0
+
+
+def test_a_quantile_is_of_the_weight() -> None:
+    values, say = np.array([3.0, 1.0, 2.0]), np.array([1.0, 8.0, 1.0])
+    assert find_quantile(values, say, 0.5) == 1.0
+    assert find_quantile(values, say, 0.85) == 2.0

@@ -116,6 +116,12 @@ def test_every_launch_here_has_a_certificate_that_held(seen: Warehouse) -> None:
     assert snapshots.filter(pl.col("certified"))["certificate"].is_not_null().all()
 
 
+def test_shell_syntax_in_a_command_is_a_row_and_never_runs(seen: Warehouse) -> None:
+    rows = seen.tables.read(DEPLOYMENTS).to_dicts()
+    [row] = [row for row in rows if "shell syntax" in str(row["hint"])]
+    assert (row["status"], row["recipe_digest"]) == ("failed", None)
+
+
 def test_a_second_run_of_an_unchanged_world_costs_nothing_and_moves_nothing(
     runs: Runs,
 ) -> None:
@@ -167,6 +173,17 @@ def test_a_plan_of_an_unchanged_world_foresees_what_is_done(runs: Runs) -> None:
     assert runs.warehouse.ledger.spent() == 0
     planned = {stage.stage for stage in plan.stages} - FREE
     assert planned <= {stage for stage, _ in runs.nightly()}
+
+
+@pytest.mark.slow
+def test_a_plan_counts_the_launches_of_day_two(runs: Runs) -> None:
+    runs.nightly()
+    runs.sites.switch(day=2)
+    for market in MARKETS:
+        assert runs.materialize(["listings"], market).success
+    due = make_plan(load_settings(), MARKETS).due.values()
+    launches = sum(of["new servers"] + of["launches again"] for of in due)
+    assert launches == 2  # one new server, one changed
 
 
 def contracts_by_unit(runs: Runs) -> dict[str, frozenset[str]]:

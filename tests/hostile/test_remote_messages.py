@@ -75,6 +75,26 @@ def test_of_two_answers_the_first_to_what_was_asked_counts(answer):
     assert [tool["name"] for tool in found.tools] == ["a"]
 
 
+def test_keys_that_differ_in_case_are_kept_as_they_came():
+    odd = {"name": "a", "Name": "b", "inputSchema": {}, "inputschema": {"x": 1}}
+    assert probe_script(make_good_script([odd]))[0].tools == [odd]
+
+
+def test_lone_surrogates_do_not_stop_a_probe():
+    found, _ = probe_script(make_good_script([make_tool("a", description="\ud800 \udfff")]))
+    assert found.status == "ok"
+
+    def begin(call: Call) -> None:
+        call.answer({**make_welcome(), "instructions": "\ud800"})
+
+    assert probe_script(make_good_script(initialize=begin))[0].status == "ok"
+
+
+def test_ten_thousand_tools_are_too_many():
+    found, _ = probe_script(make_good_script([make_tool(f"t{n}") for n in range(10_000)]))
+    assert (found.error_kind, found.tools) == ("oversize", [])
+
+
 @pytest.mark.parametrize(
     ("cursor", "kind"), [(str, "oversize"), (lambda _: "x", "protocol_error")], ids=["new", "same"]
 )
@@ -85,6 +105,11 @@ def test_a_cursor_without_end_and_one_that_comes_twice(cursor, kind):
 
     few = ProbePolicy(start_s=2, list_s=5, max_pages=20)
     assert probe_script(make_good_script(tools_list=page), limits=few)[0].error_kind == kind
+
+
+def test_a_protocol_of_the_future_is_refused():
+    begin = make_good_script(initialize=lambda call: call.answer(make_welcome("2999-01-01")))
+    assert probe_script(begin)[0].error_kind == "protocol_error"
 
 
 def test_a_storm_of_requests_is_bounded():

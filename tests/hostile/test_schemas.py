@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from assets.contracts.canonical import contract_digest, index_contracts
+from assets.contracts.canonical import ContractError, contract_digest, index_contracts
 from assets.contracts.validate import find_schema_problem, validate_call
 from assets.servers.deploy.deploy import DeploymentResult
 from tests.support.paths import ROOT
@@ -125,3 +125,24 @@ def test_one_bad_schema_does_not_lose_the_list(tmp_path):
     bodies = list(index_contracts(result.tools)[0].values())
     assert [body["name"] for body in bodies] == ["a", "d"]
     assert find_schema_problem(bodies[1]["inputSchema"])
+
+
+def test_the_deepest_list_that_is_heard_can_be_kept_and_printed(tmp_path):
+    """What is passed on must survive every recursion behind us; deeper is refused on arrival."""
+    deep = '{"a":' * 110 + "1" + "}" * 110
+    tools = listed(tmp_path, f"json.loads({deep!r})")
+    json.dumps(tools)
+    try:
+        contract_digest(tools[1])
+    except ContractError:
+        return
+    assert "x" in index_contracts(tools)[0]
+
+
+def test_half_a_surrogate_can_be_kept_and_printed(tmp_path):
+    result = probe_source(tmp_path, "serve([{**tool('b'), 'description': 'x' + chr(0xd800)}])")
+    assert tool_names(result) == ["b"]
+    again = DeploymentResult.from_json(DeploymentResult(result).to_json())
+    assert again.probe.tools == result.tools
+    for body in index_contracts(result.tools)[0].values():
+        json.dumps(body).encode()

@@ -14,6 +14,7 @@ from orchestration.alerts import (
     AlertUnsent,
     alert_on_failure,
     alert_on_silence,
+    make_failure_message,
     send_message,
 )
 from orchestration.settings.load import SettingsError, load_settings
@@ -107,6 +108,16 @@ def test_without_a_webhook_nobody_is_told(instance: dg.DagsterInstance) -> None:
     assert "no [alerts] webhook" in (skipped.skip_message or "")
 
 
+def test_a_message_is_bounded_and_one_line() -> None:
+    run = dg.DagsterRun(job_name="nightly", tags={"dagster/partition": "registry"})
+    for said in ("x\n", "<", "&<a "):
+        text = make_failure_message(run, said * 9000)["text"]
+        assert text.startswith("toolmill: nightly registry failed")
+        assert 590 < len(text) <= 600
+        assert "\n" not in text
+        assert text.count("&") == text.count(";")  # no mark is cut in two
+
+
 @pytest.mark.parametrize(
     ("statuses", "asked", "taken"),
     [([503, 429], 3, 1), ([500, 500, 500, 500], 3, 0), ([404], 1, 0), ([302], 1, 0)],
@@ -149,6 +160,24 @@ def test_silence_is_told_of_once(hook: Webhook, instance: dg.DagsterInstance, mo
     assert "for 26 hours; the last one: 20" in hook.taken[1]["text"]
     assert tick(cursor) == cursor
     assert len(hook.taken) == 2
+
+
+@pytest.mark.parametrize(
+    ("ahead_h", "told"),
+    [(1, 0), (-25, 0), (-27, 1), (24 * 365, 1)],
+    ids=["the clock went back an hour", "in time", "late", "the clock was a year ahead"],
+)
+def test_a_clock_that_was_set_back_neither_alarms_nor_hides_a_silence(
+    hook: Webhook,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead_h: float,
+    told: int,
+) -> None:
+    last = time.time() + ahead_h * 3600
+    monkeypatch.setattr(alerts, "find_last_nightly", lambda _: last)
+    alert_on_silence(dg.build_sensor_context(instance))
+    assert len(hook.taken) == told
 
 
 @pytest.mark.parametrize("url", ["http://hooks.example.com/x", "ftp://a/b", "hooks.example.com"])

@@ -13,6 +13,7 @@ from extensions.batch.defs import (
     PollCursor,
     choose_due,
     note_polls,
+    read_cursor,
     request_runs,
     run_tick,
     write_cursor,
@@ -55,6 +56,13 @@ def test_polls_are_bounded_and_wait_longer_each_time() -> None:
     assert waits == [120.0, 240.0, 480.0, 900.0, 900.0, 900.0]
     note_polls(cursor, [], [], now)
     assert cursor.polls == {}
+
+
+def test_a_cursor_is_read_as_it_was_written_and_a_spoilt_one_is_empty() -> None:
+    cursor = PollCursor({"a": (5.0, 120.0)}, ["b"])
+    assert read_cursor(write_cursor(cursor)) == cursor
+    for spoilt in (None, "", "{", "[]", '{"polls": 3, "asked": []}', '{"polls": {"a": 1}}'):
+        assert read_cursor(spoilt) == PollCursor()
 
 
 def test_each_marketplace_and_part_is_asked_for_once() -> None:
@@ -161,3 +169,14 @@ def test_the_commands_list_harvest_and_cancel(place: Place) -> None:
     lines = invoke_toolmill("batch", "--all", home=place.home).stdout.splitlines()
     assert "1 answered, 1 failed, 0 unknown" in lines[0]
     assert lines[1:] == ["1 batches"]
+
+
+def test_a_batch_that_is_not_open_is_one_line(place: Place) -> None:
+    place.submit()
+    assert place.invoke("--harvest", "tm-none")[0] == 2
+    status, _, error = place.invoke("--cancel", "tm-none")
+    assert status == 2
+    assert error.startswith("batch 'tm-none' is not known; open: tm-")
+    [open_] = place.ledger.batches.find("sent")
+    status, [gone], _ = place.invoke("--cancel", open_.name, "--give-up")
+    assert (status, gone["state"], gone["unknown"]) == (0, "given_up", 2)

@@ -63,6 +63,15 @@ def test_every_asset_has_blocking_checks_a_code_version_and_a_package(
         assert (ROOT / package).is_dir() or (ROOT / f"{package}.py").is_file()
 
 
+def test_every_table_shows_its_columns(defs: dg.Definitions) -> None:
+    for asset in defs.assets or []:
+        assert isinstance(asset, dg.AssetsDefinition)
+        [spec] = asset.specs
+        published = ("champion", "release", "router_index", "report")
+        table = not spec.key.to_user_string().endswith(published)
+        assert ("dagster/column_schema" in spec.metadata) == table
+
+
 def test_every_column_is_described_and_by_its_values_not_the_constant_that_lists_them(
     defs: dg.Definitions,
 ) -> None:
@@ -114,6 +123,19 @@ def test_a_run_is_tagged_with_its_home_where_others_may_stand_beside_it(
         )
         make(SimpleNamespace(run_id=folder.name, instance=instance, log=None))
     assert tagged == [("shared", {"toolmill/home": str(tmp_path / "home")})]
+
+
+def test_the_next_run_of_a_process_has_the_settings_of_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, observed = tmp_path / "toolmill.toml", []
+    monkeypatch.setenv("TOOLMILL_CONFIG", str(config))
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    make: Any = build_default_resources()["reliability_policy"].resource_fn
+    for run, days in (("one", 7), ("two", 9), ("two", 11), ("three", 11)):
+        config.write_text(f"[reliability]\nhalf_life_days = {days}\n")
+        observed.append(make(SimpleNamespace(run_id=run)).half_life_days)
+    assert observed == [7, 9, 9, 11]  # a run has one set of settings
 
 
 def test_loading_the_code_location_imports_nothing_heavy() -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from assets.vectors.encoders.embedder import embed_queries
+from assets.vectors.encoders.embedder import BadEmbedder, Prompts, embed_queries
 from assets.vectors.encoders.minilm import MiniLM, make_general_name, open_general
 from assets.vectors.scale import ScaledEmbedder
 from extensions.bench.ablation_run import choose_ablation_settings
 from orchestration.factories import make_embedder, make_index_embedder, make_trainer
-from orchestration.settings.load import load_settings
+from orchestration.settings.load import SettingsError, load_settings
 from serving.index.folder import load_index, read_served_version
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.vectors.small_models import make_bert, make_qwen3
@@ -74,6 +74,27 @@ def test_prompts_are_settings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (index_embedder.embed(["a"]) == plain.embed(["a"])).all()
 
 
+def test_trainings_of_the_embedder_take_its_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = "TOOLMILL_TRAINING__RETRIEVER__BASE"
+    monkeypatch.setenv("TOOLMILL_EMBEDDER__QUERY_PROMPT", "query: ")
+    for model, of, taken in (
+        ("general", "minilm", True),
+        ("minilm", "minilm-l6-v2", True),
+        ("onnx:/models/e5", "minilm", True),  # the default base gives way to the embedder's
+        ("onnx:/models/e5", "sentence-transformers:/models/e5", True),
+        ("sentence-transformers:/models/e5", "/models/other", False),
+        ("openai:m@http://127.0.0.1:1/v1", "minilm", False),  # MiniLM is trained
+    ):
+        monkeypatch.setenv(MODEL, model)
+        monkeypatch.setenv(base, of)
+        trainer = make_trainer(load_settings())
+        assert trainer.retriever.prompts == Prompts("query: " if taken else None), model
+        assert choose_ablation_settings(trainer).retriever.prompts == trainer.retriever.prompts
+    monkeypatch.setenv("TOOLMILL_EMBEDDER__DOCUMENT_PROMPT", "x" * 2_001)
+    with pytest.raises(SettingsError, match=r"DOCUMENT_PROMPT.*expected at most 2,000 \(found 'x"):
+        load_settings()
+
+
 def test_an_index_by_the_setting_is_searched_by_the_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,3 +111,20 @@ def test_an_index_by_the_setting_is_searched_by_the_setting(
     code, out, err = run("index", servers, "--out", index, "--embedder", "minilm")  # beside it
     assert code == 0, err
     assert run("search", "--index", index, "send an email")[0] == 0
+
+
+def test_an_encoder_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for spec, message in (
+        ("onnx:owner/model", "names no revision"),
+        ("sentence-transformers:owner/model@main", "'main' is no commit"),
+    ):
+        monkeypatch.setenv(MODEL, spec)
+        with pytest.raises(BadEmbedder, match=message) as refused:
+            make_embedder(load_settings())
+        assert "\n" not in str(refused.value)
+
+
+def test_a_form_that_no_encoder_has_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MODEL, "e5")
+    with pytest.raises(SettingsError, match=f"{MODEL}..*'e5': expected one of general"):
+        load_settings()

@@ -10,9 +10,10 @@ from assets.marketplaces.listing import Listing, PackageRef, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import PAIRS
-from orchestration.plan import make_plan
+from orchestration.plan import describe_run, make_plan
 from orchestration.settings.load import load_settings
 from warehouse.ledger.attempts import EffectOutcome
+from warehouse.storage.files import PointerBroken
 from warehouse.store import Warehouse
 
 PACKAGE = {
@@ -77,3 +78,15 @@ def test_a_new_server_leads_to_as_many_calls_as_the_servers_of_the_home_did(
         "budget_usd: 0.00 USD are spent and the run is expected to need 5.40 more; the budget is"
         " 5.00"
     )
+
+
+def test_a_damaged_home_keeps_no_run_back_and_is_named_by_the_plan(warehouse) -> None:
+    publish(warehouse, DEPLOYMENTS, [{"server_id": "a", "status": "ok"}])
+    head = warehouse.tables.folder(DEPLOYMENTS.name, "registry") / "HEAD.json"
+    head.write_text("{")
+    line = describe_run(load_settings(), ["registry"])
+    assert line.startswith("plan: not known (PointerBroken: ")
+    assert "\n" not in line
+    with pytest.raises(PointerBroken) as caught:
+        make_plan(load_settings(), ["registry"])
+    assert str(caught.value).startswith(f"{head}: cannot be read")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from assets.vectors.encoders.minilm import GENERAL_WEIGHTS, read_recipe
 from orchestration.cli.app import app, one_line_errors
 from serving.adhoc import read_source
 from serving.export import BadExport, NoExport, check_export, export_release
@@ -84,6 +85,16 @@ def test_the_same_file_again_embeds_nothing(made: tuple[Path, Path], index: Path
     assert (report["version"], report["embedded"]) == (before, 0)
 
 
+def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(
+    made: tuple[Path, Path], index: Path, tmp_path: Path
+) -> None:
+    weights = read_recipe()["files"][GENERAL_WEIGHTS]
+    held = load_index(index, read_served_version(index))
+    assert held.embedder == f"minilm-l6-v2/128+{weights[:16]}"
+    out = run("index", made[0], "--out", tmp_path / "plain", "--embedder", "minilm")[1]
+    assert json.loads(out)["embedder"] == "minilm-l6-v2/128"
+
+
 def test_one_server_more_embeds_its_texts_alone(index: Path, tmp_path: Path) -> None:
     weather = {"name": "weather", "tools": [{"name": "forecast", "description": "Tell the rain"}]}
     servers = written(tmp_path / "more.jsonl", CLOCK, MAIL, weather)
@@ -150,6 +161,29 @@ def test_a_row_may_say_what_server_and_tool_it_wants(
     assert [hit["score"] for hit in both["hits"]] == [hit["score"] for hit in alone["hits"]]
     if strategy == "mcp-zero":  # of two servers, `ours` knows only which of them is nearer
         assert [hit["score"] for hit in both["hits"]] != [hit["score"] for hit in tool["hits"]]
+
+
+@pytest.mark.parametrize("row", [{}, {"tool": 3}, {"instruction": None, "server": None}])
+def test_a_row_that_asks_nothing_is_named_by_its_line(
+    index: Path, tmp_path: Path, row: dict[str, object]
+) -> None:
+    asked = written(tmp_path / "q.jsonl", {"instruction": "time"}, row)
+    code, out, err = run("search", "--index", index, "--queries", asked)
+    assert (code, out) == (2, "")
+    assert "line 2" in err
+    assert "`instruction`, `server` or `tool`" in err
+
+
+def test_a_query_without_words_is_told_in_its_place(index: Path, tmp_path: Path) -> None:
+    asked = written(
+        tmp_path / "q.jsonl", {"instruction": "time"}, {"instruction": " "}, {"instruction": "mail"}
+    )
+    code, out, err = run("search", "--index", index, "--queries", asked, "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 1
+    assert "1 of 3 queries" in err
+    assert [bool(row["hits"]) for row in rows] == [True, False, True]
+    assert "the query is empty" in rows[1]["error"]
 
 
 def test_a_trained_adapter_makes_an_index_of_its_own_once(index: Path, tmp_path: Path) -> None:
@@ -245,6 +279,40 @@ orchestration.cli.app.main()
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["hits"][0]["tool_id"] == "npm:mail::send_email"
+
+
+def test_a_command_of_the_platform_says_what_it_lacks(tmp_path: Path) -> None:
+    source = (
+        "import sys; sys.modules['polars'] = None\n"
+        "import orchestration.cli.app as cli; sys.argv = ['toolmill', 'export', '--format=hf']\n"
+        "cli.main()"
+    )
+    environment = {"TOOLMILL_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, env=environment
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'toolmill[platform]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_index_that_cannot_be_read_is_made_again(made: tuple[Path, Path], index: Path) -> None:
+    version = read_served_version(index)
+    (index / "router" / version / "tools.jsonl").write_text("{}\n")
+    assert "toolmill index" in run("search", "--index", index, "send an email")[2]
+    report = json.loads(run("index", made[0], "--out", index)[1])
+    assert (report["version"], report["embedded"]) == (version, 0)
+    assert run("search", "--index", index, "send an email")[0] == 0
+
+
+def test_a_server_without_a_name_and_a_tool_that_stands_twice_are_told(tmp_path: Path) -> None:
+    nameless = {"tools": MAIL["tools"]}
+    source, skipped = read_source(written(tmp_path / "s.jsonl", nameless, MAIL, CLOCK, MAIL))
+    assert [row["tool"] for row in source.rows] == ["send_email", "get_time", "list_zones"]
+    assert skipped == [
+        f"{tmp_path / 's.jsonl'}, line 1: a server without qualified_name, server_id and name",
+        "npm:mail::send_email stands more than once; the last is kept",
+    ]
 
 
 def test_a_server_that_says_so_is_unverified_in_every_hit(tmp_path: Path) -> None:

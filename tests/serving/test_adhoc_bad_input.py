@@ -12,9 +12,12 @@ import pytest
 
 from serving.adhoc import read_source
 from serving.index.build import order_content
-from serving.index.folder import read_served_version
+from serving.index.folder import load_index, read_served_version
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.vectors.test_embed import adapter
+from warehouse.errors import UnusableInput
+
+ZONES = {"name": "list_zones", "description": "List all time zones"}
 
 
 def build(folder: Path, *servers: object) -> Path:
@@ -27,6 +30,29 @@ def search(index: Path, *asked: object) -> dict:
     code, out, err = run("search", "--index", index, *asked, "--json")
     assert code == 0, err
     return json.loads(out)
+
+
+@pytest.fixture(scope="module")
+def one_tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The index of one server with one tool; nothing writes to it."""
+    return build(tmp_path_factory.mktemp("one"), {"name": "clock", "tools": [ZONES]})
+
+
+@pytest.mark.parametrize("strategy", ["ours", "mcp-zero", "dense", "bm25", "rrf"])
+def test_one_server_with_one_tool_is_an_index(
+    one_tool: Path, tmp_path: Path, strategy: str
+) -> None:
+    asked = [{"instruction": text} for text in ("list time zones", "something else", "時間")]
+    file = written(tmp_path / "queries.jsonl", *asked)
+    code, out, err = run(
+        "search", "--index", one_tool, "--queries", file, "--strategy", strategy, "--json"
+    )
+    assert code == 0, err
+    answers = [json.loads(line)["hits"] for line in out.splitlines()]
+    assert len(answers) == len(asked)
+    for answer in answers:
+        assert [hit["tool_id"] for hit in answer] == ["clock::list_zones"]
+        assert np.isfinite(answer[0]["score"])
 
 
 @pytest.mark.parametrize(("listed", "launched"), [
@@ -51,6 +77,68 @@ def test_a_listed_tool_takes_no_launched_ones_place(
     assert {(tool.server_id, tool.tool): tool.unverified for tool in tools} == {
         listed: listed != launched, launched: False,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("mark", [1, "true", "yes", [], {}, 0.5])
+def test_a_mark_that_is_neither_true_nor_false_is_refused(tmp_path: Path, mark: object) -> None:
+    servers = written(tmp_path / "s.jsonl", CLOCK, {**MAIL, "unverified": mark})
+    with pytest.raises(UnusableInput, match=r"line 2: unverified is .*; expected true or false"):
+        read_source(servers)
+
+
+def test_one_tool_on_fifty_servers_is_one_hit_with_its_twins(tmp_path: Path) -> None:
+    copies = [{"name": f"copy-{at}", "tools": [ZONES]} for at in range(50)]
+    result = search(build(tmp_path, MAIL, *copies), "list time zones", "-k", 3)["hits"]
+    assert [len(hit["twins"]) for hit in result] == [49, 0]
+    assert result[1]["tool_id"] == "npm:mail::send_email"
+
+
+def test_one_tool_under_fifty_names_hides_no_other(tmp_path: Path) -> None:
+    names = ["alpha", "bravo", "cedar", "delta", "ember"]
+    tools = [
+        {**ZONES, "name": f"{name}_{other}{at}"}
+        for at in (1, 2)
+        for name in names
+        for other in names
+    ]
+    index = build(tmp_path, MAIL, {"name": "many", "tools": tools})
+    assert search(index, "send an email")["hits"][0]["tool_id"] == "npm:mail::send_email"
+    result = search(index, "list all time zones", "-k", 60)["hits"]
+    assert len(result) == 51
+    assert result[-1]["tool_id"] == "npm:mail::send_email"
+
+
+def test_names_in_scripts_without_words_are_found_by_their_characters(tmp_path: Path) -> None:
+    described = {
+        "天気予報": "明日の天気を調べる",
+        "メール送信": "メールを送る",
+        "ค้นหาเที่ยวบิน": "หาเที่ยวบิน",
+    }
+    tools = [{"name": name, "description": about} for name, about in described.items()]
+    index = build(tmp_path, {"name": "日本", "tools": [*tools, {"name": "🌧️"}, {"name": "____"}]})
+    for name, about in described.items():
+        assert search(index, about)["hits"][0]["tool"] == name
+    assert {hit["tool"] for hit in search(index, "🌧️", "-k", 5)["hits"]} >= {"🌧️"}
+
+
+def test_a_query_of_twenty_thousand_characters_is_read_in_part_and_says_so(tmp_path: Path) -> None:
+    index = build(tmp_path, CLOCK, MAIL)
+    for text in ("send an email " * 1_500, "send" + "x" * 20_000, "🌧" * 20_000, "(" * 20_000):
+        result = search(index, text)
+        assert len(result["hits"]) == 3
+        assert any("was read to 4,000" in note for note in result["notes"])
+    assert search(index, "send an email " * 1_500)["hits"][0]["tool"] == "send_email"
+
+
+def test_tools_without_any_description_are_told_by_their_names(tmp_path: Path) -> None:
+    named = [["send_email", "read_inbox"], ["get_time", "list_zones"]]
+    servers = [
+        {"name": f"s{at}", "tools": [{"name": tool, "description": ""} for tool in tools]}
+        for at, tools in enumerate(named)
+    ]
+    index = build(tmp_path, *servers)
+    assert search(index, "send an email")["hits"][0]["tool"] == "send_email"
+    assert search(index, "which time zones are there")["hits"][0]["tool"] == "list_zones"
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +261,15 @@ def test_what_cannot_be_right_is_refused_in_one_line(index: Path, flaw: str) -> 
         assert "toolmill index" in err
 
 
+@pytest.mark.parametrize("place", ["/nope", "y" * 9_000])
+def test_a_place_to_serve_that_is_not_there_is_one_short_line(place: str) -> None:
+    code, out, err = run("serve", "--http", "--place", place)
+    assert (code, out) == (2, "")
+    [line] = err.splitlines()
+    assert place[:20] in line
+    assert len(line) < 1_000
+
+
 @pytest.mark.parametrize(
     "named",
     [f"other/bert@{'a' * 16}", "/models/bert@0123456789abcdef", "org/multi-qa-MiniLM-L6-cos-v1"],
@@ -194,3 +291,22 @@ def test_an_adapter_of_another_base_is_refused(index: Path, tmp_path: Path, name
         assert "belongs to another base model" in err
         assert named in err
     assert not (tmp_path / "new").exists()
+
+
+def test_an_adapter_whose_weights_are_no_numbers_is_refused(index: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    folder = adapter(tmp_path / "adapter")
+    path = folder / "adapter_model.safetensors"
+    save_file({name: np.full_like(held, np.nan) for name, held in load_file(path).items()}, path)
+    code, _, err = run("search", "--index", index, "--retriever", folder, "an email")
+    assert code == 2
+    assert "no finite number" in err
+
+
+def test_what_was_refused_is_made_again(index: Path, tmp_path: Path) -> None:
+    put_vectors(index, "full", put_first(np.nan))
+    servers = written(tmp_path / "s.jsonl", CLOCK, MAIL)
+    assert run("index", servers, "--out", index)[0] == 0
+    assert load_index(index, read_served_version(index)).views["full"].vectors.shape == (3, 384)
+    assert search(index, "send an email")["hits"][0]["tool"] == "send_email"

@@ -1,6 +1,8 @@
 """Whatever a provider makes of a batch: nothing good is lost, nothing paid twice, one line."""
 
 import json
+import os
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,8 @@ from tests.extensions.batch.batch_runs import (
 from tests.support.batch_endpoint import BatchServer, Fault, batch_endpoint
 from tests.support.openai_endpoint import Say
 from warehouse.ledger.batch_records import BatchRecord
-from warehouse.llm.client import LLM, LLMError, run_batch
+from warehouse.llm.client import LLM, LLMError, Role, run_batch
+from warehouse.process_identity import identify_process
 
 WORDS = ["heron", "crane", "stork", "ibis"]
 Lines = list[dict[str, Any]]
@@ -164,6 +167,25 @@ def test_a_file_that_fails_validation_costs_nothing_and_ends_after_attempts(stag
     assert (len(stage.server.batches), len(stage.server.direct)) == (3, 0)
 
 
+def test_a_line_at_fault_is_told_from_the_others_of_its_file(stage: Stage) -> None:
+    stage.run()
+    stage.end("failed", errors=[{"code": "invalid_json_line", "message": "bad", "line": 2}])
+    found = stage.run()
+    assert found == {**dict.fromkeys(WORDS, PENDING), "crane": "crane"}
+    assert words_of(stage.server)[1:] == [["heron", "stork", "ibis"]]
+    assert len(stage.server.direct) == 1
+
+
+def test_a_full_queue_at_the_provider_is_waited_for_as_often_as_it_takes(stage: Stage) -> None:
+    error = {"code": "token_limit_exceeded", "message": "Enqueued token limit", "line": None}
+    for _ in range(4):
+        assert set(stage.run().values()) == {PENDING}
+        stage.end("failed", errors=[error])
+    stage.run()
+    stage.end()
+    assert stage.run() == {word: word for word in WORDS}
+
+
 def cut_output(stage: Stage) -> tuple[str, int]:
     """The output file of the batch that ended, cut within its last line; its name and bytes."""
     [batch] = stage.server.batches.values()
@@ -222,6 +244,41 @@ def test_an_answer_that_cannot_be_read_may_have_been_paid(stage: Stage, body: An
     assert (done.answered, done.unknown) == (3, 1)
     assert done.problem == "1 results that cannot be read"
     assert stage.run()["heron"] == "heron", "it is asked for directly"
+
+
+def test_lines_that_are_none_cost_only_themselves(stage: Stage) -> None:
+    stage.run()
+    stage.server.end()
+    name, _ = cut_output(stage)
+    lines = stage.server.files[name].splitlines(keepends=True)
+    junk = [b"\n", b"[1]\n", b"nul\x00l\n", b'{"custom_id": 5}\n', b"[" * 100_000 + b"\n", b"{}\n"]
+    long = b'{"custom_id": "' + b"x" * (9 << 20) + b'"}\n'
+    stage.server.files[name] = b"".join([*junk, long, *lines])
+    done = stage.harvest()
+    assert (done.state, done.answered, done.unknown) == ("harvested", 4, 0)
+    assert stage.run() == {word: word for word in WORDS}
+
+
+@pytest.mark.slow
+def test_a_file_of_100_mb_is_read_line_by_line(tmp_path: Path) -> None:
+    words = [f"w{number}" for number in range(25)]
+    ledger = open_ledger(tmp_path)
+    with batch_endpoint(echo) as server:
+        role = make_role(server.url)
+        run_stage(ledger, role, words)
+        server.end()
+        [batch] = server.batches.values()
+        lines = [json.loads(line) for line in server.files[batch["output_file_id"]].splitlines()]
+        for line in lines:
+            line["response"]["body"]["padding"] = "x" * 4_000_000
+        server.files[batch["output_file_id"]] = b"\n".join(json.dumps(x).encode() for x in lines)
+        assert len(server.files[batch["output_file_id"]]) > 100_000_000
+        tracemalloc.start()
+        [done] = harvest_all(ledger, role)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert done.answered == 25
+    assert peak < 60_000_000, "no more than some lines are held"
 
 
 def age(stage: Stage, seconds: float) -> None:
@@ -317,6 +374,85 @@ def test_a_batch_that_the_provider_does_not_know_stays_and_says_so(stage: Stage)
     assert "the provider knows no batch batch_0" in lost.problem
     stage.server.batches.update(kept)
     assert stage.end().answered == 4
+
+
+def test_a_role_that_names_another_endpoint_does_not_ask_it_for_the_batch(stage: Stage) -> None:
+    stage.run()
+    moved = Role(name="generator", model="m", base_url="http://127.0.0.1:9/v1", api_key="k")
+    [found] = harvest_all(stage.ledger, moved)
+    assert found.state == "sent"
+    assert "set base_url back" in found.problem
+    assert stage.server.url in found.problem
+
+
+def test_a_batch_of_another_process_at_work_is_left_to_it(stage: Stage) -> None:
+    stage.run()
+    stage.server.end()
+    [batch] = stage.ledger.batches.find("sent")
+    with stage.ledger.batches.hold(batch.name) as held:
+        assert held == batch
+        assert harvest_all(stage.ledger, stage.role) == []
+    assert stage.harvest().answered == 4
+
+
+def test_what_a_killed_run_gathered_is_gathered_again(stage: Stage) -> None:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        batch = stage.ledger.batches.open(
+            "tm-dead", stage="pairs", partition="_", role="generator", model="m", base_url="",
+            window="24h", usd_in=0.5, usd_out=1.0,
+        )  # fmt: skip
+        stage.ledger.batches.claim(batch, "llm:generator", "key", reserve_usd=1.0, scope="usd")
+        os.write(write, b"x")
+        os._exit(9)
+    assert os.read(read, 1) == b"x"
+    os.waitpid(child, 0)
+    stage.reopen()
+    [dead] = stage.ledger.batches.find("dropped")
+    assert (dead.name, stage.ledger.spent()) == ("tm-dead", 0.0)
+    assert count_attempts(stage.ledger) == {"failed": 1}
+
+
+def test_a_live_gatherer_keeps_what_it_has(stage: Stage) -> None:
+    batch = stage.ledger.batches.open(
+        "tm-live", stage="pairs", partition="_", role="generator", model="m", base_url="",
+        window="24h", usd_in=0.5, usd_out=1.0,
+    )  # fmt: skip
+    stage.ledger.batches.claim(batch, "llm:generator", "key", reserve_usd=1.0, scope="usd")
+    stage.reopen()
+    assert (batch.pid, batch.process) == (os.getpid(), identify_process())
+    assert [one.state for one in stage.ledger.batches.find()] == ["gathering"]
+    assert stage.ledger.batches.find_holder("key") == "tm-live"
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
+def test_a_lost_input_file_costs_no_answer(stage: Stage, damage: Callable[[Path], Any]) -> None:
+    stage.run()
+    [batch] = stage.ledger.batches.find("sent")
+    damage(stage.ledger.blobs.path(batch.blob))
+    assert stage.end().answered == 4
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
+def test_a_file_that_is_lost_before_it_is_sent_is_told(
+    stage: Stage, damage: Callable[[Path], Any]
+) -> None:
+    stage.server.faults[("POST", "/files")] = [Fault()]
+    stage.run()
+    [batch] = stage.ledger.batches.find("ready")
+    damage(stage.ledger.blobs.path(batch.blob))
+    assert "`toolmill batch --cancel" in stage.harvest().problem
+    stage.cancel()
+    assert stage.run() == dict.fromkeys(WORDS, PENDING)
+    assert stage.end().answered == 4
+
+
+def test_a_cancellation_that_cannot_know_is_refused(stage: Stage) -> None:
+    stage.server.faults[("POST", "/batches")] = [Fault()]
+    stage.run()
+    with pytest.raises(LLMError, match="cancel again in some minutes, or with --give-up"):
+        stage.cancel()
 
 
 def test_a_run_that_ends_in_an_error_lets_go_of_what_it_gathered(stage: Stage) -> None:

@@ -1,5 +1,6 @@
 """Requests through the Batch API of a real endpoint on loopback, through the real `openai` SDK."""
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from extensions.batch import outbox
 from tests.extensions.batch.batch_runs import (
     PENDING,
+    count_attempts,
     echo,
     harvest_all,
     make_role,
@@ -125,3 +127,20 @@ def test_a_cut_off_answer_is_asked_for_again_directly(tmp_path: Path) -> None:
     assert (len(server.direct), len(server.batches)) == (2, 1)
     assert found == {"heron": "heron", "crane": "crane"}
     assert all(count == 1 for count in server.answered.values())
+
+
+def test_an_older_ledger_takes_batches(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.close()
+    db = sqlite3.connect(ledger.path)
+    db.executescript(
+        "DROP INDEX attempts_of_batch; ALTER TABLE attempts DROP COLUMN batch; DROP TABLE batches;"
+    )
+    db.close()
+    with batch_endpoint(echo) as server:
+        role = make_role(server.url)
+        ledger = open_ledger(tmp_path)
+        run_stage(ledger, role, WORDS)
+        server.end()
+        harvest_all(ledger, role)
+    assert count_attempts(ledger) == {"done": 4}

@@ -169,6 +169,77 @@ def test_a_base_that_needs_its_secrets_fails_no_fork(
         assert f"{what} on the base" in (tmp_path / "summary.md").read_text()
 
 
+def test_a_change_that_does_not_start_fails_also_on_a_fork(
+    action: Action, recording: Callable[..., dict[str, str]]
+) -> None:
+    assert action(**recording(2), **FORK).returncode == 2
+    done = action(**recording(0), **FORK, PREPARE="! grep -q environ server.py")
+    assert done.returncode == 2
+    assert "`prepare` failed on the change" in done.stdout
+
+
+@pytest.mark.slow
+def test_what_starts_nothing_anywhere_is_no_lack_of_secrets(
+    action: Action, recording: Callable[..., dict[str, str]]
+) -> None:
+    missing = action(**recording(2, "no program 'nodee' in /usr/bin\n"), **FORK)
+    unprepared = action(**recording(0), **FORK, PREPARE="npm-of-nobody ci")
+    for done, said in ((missing, "no program 'nodee'"), (unprepared, "`prepare` names a program")):
+        assert done.returncode == 2
+        assert f"{said}" in done.stdout
+        assert "::error title=Tool contracts::" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [0, 1, 2, 4])
+def test_the_reason_is_quoted_and_obeys_nobody(
+    action: Action, recording: Callable[..., dict[str, str]], tmp_path: Path, status: int
+) -> None:
+    said = "progress\nno `<b>index</b>` 100%0A::add-mask::x\u202e \x1b[2J\r::error::y\n\n"
+    done = action(**recording(status, said, page=False))
+    (line,) = (one for one in done.stdout.split("\n") if one.startswith("::error title"))
+    assert done.returncode == max(status, 2)
+    assert line.startswith("::error title=Tool contracts::Nothing was compared: no `<b>index</b>`")
+    assert "100%250A::add-mask::x??? ?[2J?::error::y" in line
+    quoted = "`no '<b>index</b>' 100%0A::add-mask::x??? ?[2J?::error::y`"
+    assert (tmp_path / "summary.md").read_text() == f"Nothing was compared: {quoted}\n\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [
+        ({"COMMAND": ""}, 2, "`command` is empty"),
+        ({"COMMAND": " \n"}, 2, "`command` is empty"),
+        ({"COMMAND": 'python "a'}, 2, "No closing quotation"),
+        ({"BASE": ""}, 2, "no commit to compare with"),
+        ({"SECRETS": "A=b\nhunter2"}, 2, "Line 2 of `secrets` is no `NAME=VALUE`"),
+        ({"SECRETS": "=hunter2"}, 2, "Line 1 of `secrets`"),
+        ({"TOOLMILL": "/nowhere/toolmill"}, 127, "/nowhere/toolmill: No such file"),
+    ],
+)
+def test_what_is_given_wrong_is_told_in_annotation_and_summary(
+    action: Action, tmp_path: Path, given: dict[str, str], code: int, said: str
+) -> None:
+    done = action(**given)
+    told = (tmp_path / "summary.md").read_text()
+    assert done.returncode == code
+    assert f"{said}" in told
+    assert done.stdout.rstrip().splitlines()[-1].startswith("::error title=Tool contracts::")
+    assert "hunter2" not in done.stdout + done.stderr + told
+
+
+@pytest.mark.slow
+def test_the_command_is_split_as_a_shell_would_and_nothing_in_it_is_expanded(
+    action: Action, recording: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    done = action(**recording(0), COMMAND="python \"my server.py\"\n'' a\\ b $HOME *")
+    arguments = (tmp_path / "arguments").read_text().splitlines()
+    assert done.returncode == 0, done.stderr
+    after = arguments[arguments.index("--") + 1 :]
+    assert after == ["python", "my server.py", "", "a b", "$HOME", "*"]
+
+
 @pytest.mark.parametrize("event", ["pull_request_target", "workflow_run", "issue_comment", "push"])
 def test_events_with_the_secrets_of_the_repository_are_refused_before_any_code_runs(
     action: Action, tmp_path: Path, event: str
@@ -178,6 +249,11 @@ def test_events_with_the_secrets_of_the_repository_are_refused_before_any_code_r
     assert done.stdout.startswith("::error title=Tool contracts::Run this on pull_request: ")
     assert done.stdout.partition("contracts::")[2].strip() in (tmp_path / "summary.md").read_text()
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_checkout_without_the_base_is_one_line(action: Action) -> None:
+    done = action(BASE="0" * 40)
+    assert (done.returncode, "`fetch-depth: 0`" in done.stdout) == (2, True)
 
 
 def test_the_action_gives_secrets_to_no_fork_and_puts_no_expression_into_a_script() -> None:

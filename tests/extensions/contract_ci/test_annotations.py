@@ -49,3 +49,10 @@ def test_no_text_of_a_server_ends_its_line_or_is_decoded():
     assert "\n" not in line
     assert "\r" not in line
     assert "%250A::error::y" in line
+
+
+def test_ten_of_a_level_are_shown_and_the_rest_is_counted():
+    changes = [make_change("breaking", f"t{n}") for n in range(14)]
+    lines = write_annotations(make_report(*changes), "breaking")
+    assert len(lines) == 10
+    assert lines[-1].endswith("::5 more: see the summary of this job")

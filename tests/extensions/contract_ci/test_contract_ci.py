@@ -114,6 +114,18 @@ def test_a_tool_that_becomes_unusable_is_breaking_and_says_why(
     assert json.loads(out)["same"] == 1
 
 
+def test_a_new_tool_that_nobody_can_use_is_a_finding_until_it_is_the_same(home: Path) -> None:
+    before = save(home / "a.json", CITIES)
+    odd = ({**WEATHER, "inputSchema": "no"}, {"description": "nameless"})
+    after, lines = save(home / "b.json", CITIES, *odd), home / "lines"
+    code, out, _ = run(before, after, "--json", "--annotations", lines)
+    found = {(one["tool"], one["rule"]) for one in json.loads(out)["findings"]}
+    assert code == 0
+    assert found == {("get_weather", "malformed_tool"), ("", "malformed_tool")}
+    assert lines.read_text().count("::warning title=Tool contracts::malformed_tool: ") == 2
+    assert json.loads(run(after, after, "--json")[1])["findings"] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -148,6 +160,28 @@ def test_a_base_without_tools_is_told_from_one_that_nothing_starts(
     assert (found, out) == (code, "")
     assert f"the server gave no tools: {kind}: why" in err
     assert run(lists, home / "base", "--", "nodee")[0] == 2
+
+
+def test_a_saved_list_is_bounded_as_a_running_server_is(home: Path) -> None:
+    few = save(home / "a.json", CITIES)
+    many = save(home / "b.json", *({**CITIES, "name": f"t{n}"} for n in range(2001)))
+    for lists in ((few, many), (many, few)):
+        code, out, err = run(*lists)
+        assert (code, out) == (2, "")
+        assert "b.json: more than 2000 tools: more output, pages or tools than the limits" in err
+
+
+def test_a_saved_list_without_tools_has_the_exit_code_of_a_server_without_any(home: Path) -> None:
+    full, empty = save(home / "a.json", CITIES), save(home / "b.json")
+    assert run(full, empty)[:2] == (2, "")
+    assert run(empty, full)[:2] == (3, "")
+    assert "b.json: the server gave no tools: no_tools: the list is empty" in run(empty, full)[2]
+
+
+def test_a_folder_needs_a_command_and_a_missing_list_is_named(home: Path) -> None:
+    lists = save(home / "a.json", CITIES)
+    assert "-- COMMAND" in run(lists, home)[2]
+    assert "no.json" in run(lists, home / "no.json")[2]
 
 
 @pytest.fixture(scope="module")

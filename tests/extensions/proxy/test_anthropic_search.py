@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from extensions.proxy.app import ProxyParts
-from extensions.proxy.tool_search import ToolSearch
+from extensions.proxy.tool_search import LAST, ToolSearch
 from tests.extensions.proxy.samples import PARAMETERS
 from tests.extensions.proxy.search_script import make_message, make_use, stream_message
 from tests.extensions.proxy.upstream_script import Running, run_proxied
@@ -106,6 +106,18 @@ def test_what_was_called_before_stays_loaded(running: Running) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
+def test_endless_searches_end(running: Running, streamed: bool) -> None:
+    turn: Any = stream_message(*ASKED["content"]) if streamed else ASKED
+    answer = post(running, turn, stream=streamed)
+    assert len(list_sent(running)) == 3
+    assert list_sent(running)[-1]["messages"][-1]["content"][-1] == {"type": "text", "text": LAST}
+    text = answer.content.decode()
+    assert ("tool_search" in text, "end_turn" in text) == (False, True)
+    if not streamed:
+        assert answer.json()["content"] == [TEXT]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
 def test_a_call_beside_a_search_is_the_clients_to_answer(running: Running, streamed: bool) -> None:
     blocks = make_use("tool_search", HOUR), make_use("now", {"zone": "UTC"}, 1)
     turn: Any = stream_message(*blocks) if streamed else make_message(*blocks)
@@ -136,6 +148,18 @@ def test_what_is_not_ours_passes_byte_for_byte(running: Running, tools: Any) -> 
     assert held == b": the answer is held\n\n" + b"".join(parts)
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_half_a_surrogate_pair_passes(running: Running, streamed: bool) -> None:
+    asked, done = (
+        make_use("tool_search", {"tool": "hour \ud83d"}),
+        {"type": "text", "text": "\ud83d"},
+    )
+    make: Any = stream_message if streamed else make_message
+    answer = post(running, make(asked), make(done), stream=streamed)
+    assert (answer.status_code, "\\ud83d" in answer.content.decode()) == (200, True)
+    assert b"\\ud83d" in running.script.seen[1][2]
+
+
 START: Any = {"type": "message_start", "message": {"usage": [1]}}
 BLOCK: Any = {"type": "content_block_start", "index": 0, "content_block": {"id": []}}
 ODD: Any = [
@@ -143,3 +167,16 @@ ODD: Any = [
     [START, BLOCK, {"type": "content_block_delta", "index": [], "delta": {}}],
     [START, {"type": "content_block_stop", "index": {}}],
 ]
+
+
+@pytest.mark.parametrize("events", ODD)
+def test_an_odd_stream_is_handed_on(running: Running, events: Any) -> None:
+    raw = [f"data: {json.dumps(one)}\n\n".encode() for one in [*events, {"type": "message_stop"}]]
+    assert post(running, raw, stream=True).content == b"".join(raw)
+    asked = stream_message(make_use("tool_search", HOUR))
+    assert b"message_stop" in post(running, asked, raw, stream=True).content
+
+
+def test_a_last_answer_without_content_is_an_answer(running: Running) -> None:
+    answer = post(running, ASKED, {**USED, "content": None})
+    assert (answer.status_code, answer.json()["content"]) == (200, [])

@@ -110,3 +110,11 @@ def test_what_is_blocked_is_neither_picked_nor_offered_again(tmp_path: Path) -> 
 def test_a_request_without_words_is_refused(running: Running, body: Any, code: Any) -> None:
     answer = post(running, **body)
     assert answer.json().get("error", {}).get("code") == code
+
+
+def test_without_an_index_the_fix_is_told() -> None:
+    with run_proxied() as running:
+        answer = post(running, messages=TIME)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "no_index")
+        assert "--index" in answer.json()["error"]["message"]
+        assert not running.script.seen

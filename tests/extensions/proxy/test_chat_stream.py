@@ -79,6 +79,14 @@ async def test_a_name_in_pieces_is_one_name() -> None:
     assert [name for name, _ in list_calls(sent)] == ["weather", "", ""]
 
 
+async def test_a_name_that_every_part_repeats_is_one_name() -> None:
+    parts = part(VALID[:9], "weather", "a") + part(VALID[9:], "weather", "a") + END
+    assert (await stream(parts))[0] == parts
+    renamed = part(VALID[:9], "Weather", "a") + part(VALID[9:], "Weather", "a") + END
+    sent, _ = await stream(renamed)
+    assert [name for name, _ in list_calls(sent)] == ["weather", "weather"]
+
+
 SEARCHES: Any = [
     {"type": "function", "function": {"name": name, "parameters": PARAMETERS}}
     for name in ("search", "search_files")
@@ -96,6 +104,12 @@ async def test_a_name_whose_first_piece_is_a_tool_is_one_name(rest: list[str]) -
     assert join_names(sent) == "search_files"
 
 
+async def test_what_was_sent_of_a_name_is_not_taken_back() -> None:
+    tools = json.loads(json.dumps(SEARCHES).replace("search_files", "Search_Files"))
+    sent, _ = await stream(part("", "search", "a") + part(VALID, "_files") + END, tools)
+    assert join_names(sent) == "search_files"
+
+
 @pytest.mark.parametrize("text", [VALID, BROKEN])
 async def test_parts_with_an_id_each_are_one_call(text: str) -> None:
     cuts: Iterable[tuple[int, str]] = enumerate(["", text[:9], text[9:20], text[20:]])
@@ -104,3 +118,33 @@ async def test_parts_with_an_id_each_are_one_call(text: str) -> None:
     assert json.loads("".join(one for _, one in list_calls(sent))) == FIXED
     assert len(notes) == (text == BROKEN)
     assert sent == raw or text == BROKEN
+
+
+async def test_another_name_is_another_call_though_the_first_is_broken() -> None:
+    raw = part(BROKEN, "search", "a") + part(BROKEN, "search_files", "b") + END
+    sent, _ = await stream(raw, SEARCHES)
+    assert [json.loads(one) for _, one in list_calls(sent)] == [FIXED, FIXED]
+
+
+async def test_an_error_of_null_ends_no_call() -> None:
+    parts = [part(BROKEN[:9], "weather", "a"), part(BROKEN[9:]), END]
+    raw = b"".join(parts).replace(b"data: {", b'data: {"error": null, ')
+    sent, _ = await stream(raw)
+    assert json.loads("".join(one for _, one in list_calls(sent))) == FIXED
+
+
+async def test_a_name_so_far_that_is_sent_again_is_one_name() -> None:
+    names = part("", "wea", "a") + part("", "weather") + part(BROKEN)
+    sent, notes = await stream(names + END)
+    assert [name for name, _ in list_calls(sent)] == ["wea", "weather", ""]
+    assert json.loads(list_calls(sent)[2][1]) == FIXED
+    assert notes[0]["tool"] == "weather"
+
+
+@pytest.mark.parametrize("odd", [b"[0]", b"{}"])
+@pytest.mark.parametrize("nth", [1, 2])
+async def test_a_part_whose_index_is_no_number_passes_as_it_came(odd: bytes, nth: int) -> None:
+    pieces = part(VALID, "weather", "a").split(b'"index": 0')
+    raw = b'"index": 0'.join(pieces[:nth]) + b'"index": ' + odd + b'"index": 0'.join(pieces[nth:])
+    end = END.replace(b'"index": 0', b'"index": ' + odd) if nth == 1 else END
+    assert (await stream(raw + end + DONE))[0] == raw + end + DONE

@@ -9,7 +9,7 @@ import pytest
 from openai import OpenAI
 
 from extensions.proxy.app import ProxyParts
-from extensions.proxy.tool_search import LAST, LIMIT, ContinuedAnswers, ToolSearch
+from extensions.proxy.tool_search import LAST, LIMIT, ContinuedAnswers, ToolSearch, read_own_tools
 from tests.extensions.proxy.samples import PARAMETERS, TOOLS, VALID
 from tests.extensions.proxy.search_script import (
     SEARCH_TOOL,
@@ -174,6 +174,14 @@ def test_endless_searches_end(running: Running) -> None:
         assert field["searches"][-1]["error"] == LIMIT
 
 
+def test_many_searches_of_one_answer_are_bounded(running: Running) -> None:
+    many = write_turn(*(make_search(HOUR, at) for at in range(50)))
+    ask(running, many, write_turn(DONE))
+    items = list_sent(running)[-1]["input"]
+    found = [item for item in items if item.get("type") == "tool_search_output"]
+    assert (len(found), sum(bool(one["tools"]) for one in found)) == (50, 8)
+
+
 def test_a_call_beside_a_search_is_the_clients_to_answer(running: Running) -> None:
     answer = ask(running, write_turn(make_search(HOUR), DONE), tools=[SEARCH_TOOL, *TOOLS])
     kinds = [one.type for one in answer.output]
@@ -183,6 +191,21 @@ def test_a_call_beside_a_search_is_the_clients_to_answer(running: Running) -> No
     ask(running, write_turn(DONE), previous_response_id=answer.id, input=[result])
     found, given = list_sent(running)[-1]["input"]
     assert (found["type"], found["call_id"], given) == ("tool_search_output", "s0", result)
+
+
+def test_ten_thousand_deferred_tools_give_as_many_as_are_asked_for() -> None:
+    tools = [
+        {**TOOLS[0], "name": f"weather_{at}", "defer_loading": True, "description": "weather"}
+        for at in range(9_999)
+    ]
+    ship = {"type": "function", "name": "ship", "defer_loading": True, "description": "parcels"}
+    own = read_own_tools({"tools": [SEARCH_TOOL, *tools, ship, {"name": 3}, None]})
+    assert len(own.tools) == 10_000
+    assert [tool.name for tool in own.find_tools("weather", 3)] == [
+        f"weather_{at}" for at in range(3)
+    ]
+    assert [tool.name for tool in own.find_tools("a parcel", 3)] == ["ship"]
+    assert own.find_tools("nothing alike", 3) == []
 
 
 def test_what_is_not_searched_passes_byte_for_byte(running: Running) -> None:
@@ -197,6 +220,20 @@ def test_what_is_not_searched_passes_byte_for_byte(running: Running) -> None:
     running.script.turns = [write_turn(hosted)]
     answer = httpx2.post(f"{running.url}/v1/responses", json=body, trust_env=False)
     assert answer.content == write_turn(hosted)
+
+
+def test_an_error_after_a_search_is_the_clients_to_see(running: Running) -> None:
+    body = {"model": "m", "input": "x", "tools": [SEARCH_TOOL]}
+    running.script.turns = [write_turn(make_search(HOUR)), 429]
+    answer = httpx2.post(f"{running.url}/v1/responses", json=body, trust_env=False)
+    assert (answer.status_code, answer.json()) == (429, {"error": {"message": "no"}})
+    running.script.turns = [stream_turn(make_search(HOUR)), 500]
+    answer = httpx2.post(
+        f"{running.url}/v1/responses", json={**body, "stream": True}, trust_env=False
+    )
+    last = json.loads(answer.content.decode().split("data: ")[-1])
+    assert last["error"]["code"] == "upstream_broken"
+    assert "500 after a tool search" in last["error"]["message"]
 
 
 def test_a_search_that_takes_too_long_or_breaks_is_told(
@@ -230,6 +267,38 @@ def test_a_prompt_in_a_description_is_shown_harmless(tmp_path: Any) -> None:
     assert all(len(one["description"]) <= 1_100 for one in json.loads(text)["tools"])
 
 
+def test_without_the_setting_the_search_is_the_clients(running: Running) -> None:
+    with run_proxied() as other:
+        answer = ask(other, write_turn(make_search(HOUR)))
+        assert [one.type for one in answer.output] == ["tool_search_call"]
+        assert len(list_sent(other)) == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_half_a_surrogate_pair_in_a_tool_passes(running: Running, streamed: bool) -> None:
+    tool: Any = {"type": "function", "name": "hour", "description": "tell the hour \ud83d"}
+    tool |= {"parameters": PARAMETERS, "defer_loading": True}
+    write: Any = stream_turn if streamed else write_turn
+    running.script.turns = [write(make_search(HOUR)), write(DONE, at=1)]
+    body = {"model": "m", "input": "?", "tools": [SEARCH_TOOL, tool], "stream": streamed}
+    content = json.dumps(body)
+    answer = httpx2.post(f"{running.url}/v1/responses", content=content, trust_env=False)
+    assert (answer.status_code, "\\ud83d" in answer.content.decode()) == (200, True)
+    assert all(b"\\ud83d" in body for _, _, body in running.script.seen)
+
+
+def test_odd_answers_are_handed_on(running: Running) -> None:
+    raw = b'data: {"type": "response.created", "response": "x"}\n\n'
+    body = {"model": "m", "input": "?", "tools": [SEARCH_TOOL], "stream": True}
+    running.script.turns = [[raw]]
+    url = f"{running.url}/v1/responses"
+    assert httpx2.post(url, json=body, trust_env=False).content == raw
+    output = {"type": "tool_search_output", "call_id": []}
+    running.script.turns = [write_turn(output, make_search(HOUR)), write_turn(DONE, at=1)]
+    answer = httpx2.post(url, json={**body, "stream": False}, trust_env=False)
+    assert answer.status_code == 200
+
+
 def resume(answers: ContinuedAnswers, shown: str) -> Any:
     return answers.resume_request({"previous_response_id": shown, "input": "go on"})
 
@@ -245,3 +314,21 @@ def test_a_continued_answer_is_put_into_the_words_of_the_upstream() -> None:
         "input": [{"type": "tool_search_output"}, said],
     }
     assert resume(answers, "same")["input"] == "go on"
+
+
+def test_the_oldest_are_forgotten_by_count_and_by_bytes() -> None:
+    answers = ContinuedAnswers(most=2)
+    for name in ("a", "b", "a", "c"):
+        answers.note_answer(name, "last", [])
+    kept = [resume(answers, name)["previous_response_id"] for name in ("a", "b", "c")]
+    assert kept == ["last", "b", "last"]
+    answers = ContinuedAnswers(most_bytes=1_000)
+    for at in range(20):
+        answers.note_answer("again", "last", [{"text": "x" * 300}])
+        answers.note_answer(str(at), "last", [{"text": "x" * 300}])
+    kept = [resume(answers, name)["previous_response_id"] for name in ("17", "18", "19")]
+    assert kept == ["17", "last", "last"]
+    assert resume(answers, "again")["previous_response_id"] == "last"
+    answers.note_answer("long", "last", [{"text": "x" * 2_000}])
+    assert resume(answers, "long")["input"] == "go on"
+    assert resume(answers, "again")["previous_response_id"] == "last"

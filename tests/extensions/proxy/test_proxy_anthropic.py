@@ -165,6 +165,24 @@ async def test_text_passes_at_once_and_a_call_at_its_end() -> None:
     assert sent[-2] == parts[-1]
 
 
+async def test_a_tool_of_another_name_and_one_that_is_not_there() -> None:
+    names, [text], told = read_stream(await feed(stream_uses(VALID, name="mcp__sky__weather")))
+    assert (names, json.loads(text), bool(told[0]["repaired"])) == (["weather"], FIXED, True)
+    names, texts, told = read_stream(await feed(stream_uses(VALID, name="drop_all")))
+    assert (names, texts) == (["drop_all"], [VALID])
+    assert told[0]["left"][0].startswith("unknown_tool")
+
+
+@pytest.mark.parametrize("given", [{}, {"days": "2"}])
+async def test_a_call_without_events_of_arguments_gets_one(given: dict[str, str]) -> None:
+    parts = stream_uses("")
+    del parts[5]
+    parts[4] = parts[4].replace(b'"input": {}', f'"input": {json.dumps(given)}'.encode())
+    _, [text], told = read_stream(await feed(parts, "the city: Bonn"))
+    assert json.loads(text) == {"city": "Bonn", **({"days": 2} if given else {})}
+    assert len(told) == 1
+
+
 @pytest.mark.parametrize("text", [BROKEN[:15], ""])
 async def test_what_a_limit_cut_off_is_not_completed(text: str) -> None:
     parts = stream_uses(VALID, text, stop="max_tokens")
@@ -196,3 +214,11 @@ ODD: Any = [
     {"type": "message_delta", "delta": []},
     {"type": ["message_delta"]},
 ]
+
+
+@pytest.mark.parametrize("data", ODD)
+async def test_an_odd_event_passes(data: Any) -> None:
+    raw = f"data: {json.dumps(data)}\n\n".encode()
+    assert b"".join(await feed([raw])) == raw
+    sent = b"".join(await feed([*stream_uses(BROKEN)[:-3], raw]))
+    assert (raw if data["type"] != "message_delta" else b'"delta":[]') in sent

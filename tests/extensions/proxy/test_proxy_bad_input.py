@@ -11,7 +11,7 @@ import pytest
 
 from assets.contracts.rename_history import ContractHistory, ContractMove
 from extensions.proxy.calls import ToolOffer, fix_call, read_offer
-from extensions.proxy.upstream import ProxySettings
+from extensions.proxy.upstream import ProxyError, ProxySettings, make_listening
 from tests.extensions.proxy.samples import (
     BROKEN,
     CHAT_TOOLS,
@@ -19,7 +19,7 @@ from tests.extensions.proxy.samples import (
     make_completion,
     stream_chat,
 )
-from tests.extensions.proxy.upstream_script import run_proxied
+from tests.extensions.proxy.upstream_script import Script, run_proxied, run_server
 
 SECRET = "a-secret-of-more-than-20"
 
@@ -95,6 +95,21 @@ def test_what_was_cut_is_not_completed() -> None:
         assert b"upstream_broken" in told.removeprefix(b"".join(running.script.parts))
 
 
+def test_an_argument_of_a_megabyte_and_ten_thousand_tools() -> None:
+    with run_proxied() as running:
+        long = json.dumps({"city": "x" * 1_000_000, "days": "2"})
+        running.script.body = make_completion(long)
+        [call] = post(running.url).json()["choices"][0]["message"]["tool_calls"]
+        assert json.loads(call["function"]["arguments"]) == {"city": "x" * 1_000_000, "days": 2}
+        running.script.body = make_completion(VALID)
+        tools = [
+            {"type": "function", "function": {"name": f"t{at}", "parameters": {"type": "object"}}}
+            for at in range(9_999)
+        ]
+        assert post(running.url, [*CHAT_TOOLS, *tools]).content == running.script.body
+        assert read_code(post(running.url, [*tools, *tools])) == (400, "too_many_tools")
+
+
 def test_an_upstream_that_is_late_gone_or_redirects() -> None:
     with run_proxied(timeout_s=0.2) as running:
         running.script.delay_s = 1
@@ -106,6 +121,17 @@ def test_an_upstream_that_is_late_gone_or_redirects() -> None:
         deaf.bind(("127.0.0.1", 0))
         with run_proxied(upstream=f"http://127.0.0.1:{deaf.getsockname()[1]}") as running:
             assert read_code(post(running.url)) == (502, "upstream_refused")
+
+
+def test_an_upstream_behind_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script()
+    script.parts = stream_chat(BROKEN)
+    with run_server(script) as port:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+        with run_proxied(upstream="http://api.example/v1") as running:
+            assert b'"repaired": 1' in post(running.url).content.replace(b'":', b'": ')
+    [(path, headers, _)] = script.seen
+    assert (path, headers["host"]) == ("/v1/chat/completions", "api.example")
 
 
 def test_limits_of_bodies_and_of_open_requests() -> None:
@@ -157,3 +183,13 @@ def test_foreign_pages_and_paths_are_refused() -> None:
         assert not running.script.seen
         answer = httpx2.get(f"{running.url}/v1/%2e%2e/admin", trust_env=False)
         assert read_code(answer) == (404, "not_found")
+
+
+def test_unusable_options_say_the_fix() -> None:
+    with pytest.raises(ProxyError, match="give --token"):
+        make_listening("0.0.0.0", 0, "", 1)
+    with pytest.raises(ProxyError, match="at least 20"):
+        make_listening("127.0.0.1", 0, "short", 1)
+    for wrong in ("localhost:1", "ftp://x", "http://u:p@x", "http://x/v1?key=1"):
+        with pytest.raises(ProxyError, match="--upstream"):
+            ProxySettings(wrong)

@@ -10,9 +10,9 @@ import httpx2
 import pytest
 
 from extensions.proxy.app import ProxyParts
-from extensions.proxy.calls import CallReviser, UpstreamReviser, guard_model
+from extensions.proxy.calls import CallReviser, UpstreamReviser, guard_model, read_proposal
 from serving.repair.tools import ProposedCall, RevisionRequest
-from tests.extensions.proxy.samples import CHAT_TOOLS, VALID, make_completion
+from tests.extensions.proxy.samples import CHAT_TOOLS, VALID, make_completion, stream_chat
 from tests.extensions.proxy.upstream_script import Running, Script, run_proxied, run_server
 
 ASK: Any = [{"role": "user", "content": "How is the weather, for a trip to Bonn or so?"}]
@@ -67,6 +67,14 @@ def test_only_what_the_ladder_leaves_is_asked(asked: tuple[Script, Running]) -> 
     assert "trip to Bonn" in json.loads(sent)["messages"][1]["content"]
 
 
+def test_a_stream_is_revised_too(asked: tuple[Script, Running]) -> None:
+    script, running = asked
+    script.body, running.script.parts = make_completion(VALID), stream_chat(MISSING)
+    text = post(running, stream=True).text
+    assert '"revised_by":"big"' in text.replace(": ", ":")
+    running.script.parts = None
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -87,6 +95,15 @@ def test_a_bad_answer_leaves_the_call(
     assert told["asked"] == "big"
     assert reason in told["refused"]
     assert "missing" in told["left"][0] or "city" in told["left"][0]
+
+
+def test_a_question_of_the_model_is_the_reason(asked: tuple[Script, Running]) -> None:
+    script, running = asked
+    message = {"role": "assistant", "content": "Which city do you mean?"}
+    script.body = json.dumps({"choices": [{"message": message}]}).encode()
+    running.script.body = make_completion(MISSING)
+    [told] = post(running).json()["toolmill"]["calls"]
+    assert told["left"] == ["missing_value: Which city do you mean?"]
 
 
 def test_a_late_model_and_a_broken_one_cost_their_own_time(asked: tuple[Script, Running]) -> None:
@@ -179,3 +196,12 @@ def test_a_model_that_runs_here_revises_one_draft_at_a_time() -> None:
     for one in threads:
         one.join()
     assert most == [1] * 4
+
+
+def test_what_a_message_proposes() -> None:
+    function = {"name": "weather", "arguments": "{'city': 'Bonn'}"}
+    made = read_proposal({"tool_calls": [{"id": "a", "type": "function", "function": function}]})
+    assert made is not None
+    assert (made.name, made.arguments) == ("weather", {"city": "Bonn"})
+    assert read_proposal({"content": "Done."}) is None
+    assert read_proposal({}) is None

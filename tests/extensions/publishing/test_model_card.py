@@ -1,16 +1,22 @@
 """A model's card: what the hub reads, figures with intervals, third-party text that stays text."""
 
+import errno
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from extensions.publishing.card_sections import format_counts_inline, quote_text
 from extensions.publishing.model_card import write_card
 from tests.training.promotions import BETTER, EQUAL, save_empty_model
 from training.gates import as_rows, render_gates_table
 from training.role import check_gates
+from training.runtime.model_store import get_model_folder
 from training.sets.set_audit import save_manifest
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
@@ -112,6 +118,15 @@ def test_the_card_counts_what_was_learnt_from_by_licence_and_provider(tmp_path: 
     assert "5 of 5 pairs were written by the offline provider (a grammar" in text
 
 
+def test_the_card_names_the_prompts_that_texts_were_read_after(tmp_path: Path) -> None:
+    settings = {"query_prompt": None, "document_prompt": None}
+    made(tmp_path, settings=settings, prompts={"query": f"ask: {EVIL}", "document": None})
+    text = text_of(tmp_path)
+    assert '| query_prompt | `"ask: ' in text
+    assert "| document_prompt | `null` |" in text
+    assert EVIL not in text
+
+
 def test_figures_and_gates_stand_there_once_they_are_measured_and_stay(tmp_path: Path) -> None:
     made(tmp_path)
     before = text_of(tmp_path)
@@ -151,6 +166,46 @@ def test_a_sidecar_s_card_says_what_drafts_it_learnt_from(tmp_path: Path) -> Non
     assert "- kinds: `missing_required` 3, `untouched` 1" in text
 
 
+def test_the_same_facts_are_the_same_bytes_and_no_write(tmp_path: Path) -> None:
+    made(tmp_path)
+    text_of(tmp_path, summary=SUMMARY)
+    folder = get_model_folder(tmp_path, "m1")
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    text_of(tmp_path, summary=SUMMARY)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_a_model_that_was_never_finished_has_no_card(tmp_path: Path) -> None:
+    assert write_card(tmp_path, "m1", summary=SUMMARY) is None
+    assert not (tmp_path / "models").exists()
+
+
+def test_without_a_manifest_or_with_a_broken_evaluation_the_card_is_written_all_the_same(
+    tmp_path: Path,
+) -> None:
+    save_empty_model(tmp_path, "m1")
+    (get_model_folder(tmp_path, "m1") / "evaluation.json").write_text("{half")
+    text = text_of(tmp_path)
+    assert "its manifest is not kept here" in text
+    assert "Not evaluated yet." in text
+
+
+def test_a_full_disk_leaves_the_card_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path)
+    before = text_of(tmp_path)
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("warehouse.storage.files.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_card(tmp_path, "m1", summary=SUMMARY)
+    monkeypatch.undo()
+    assert (get_model_folder(tmp_path, "m1") / "README.md").read_text() == before
+
+
 ALLOWED = {"h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "code", "pre",
            "hr", "strong"}  # fmt: skip
 
@@ -172,3 +227,19 @@ def test_no_third_party_name_becomes_markup(tmp_path: Path) -> None:
     assert body.count("\n# ") == 1
     front = text.split("---\n")[1]
     assert "Owned" not in front
+
+
+@given(st.text(max_size=200))
+def test_a_quoted_name_is_one_code_span_in_a_cell_whatever_it_holds(name: str) -> None:
+    line = f"| a |\n| --- |\n| {quote_text(name)} |\n"
+    shown = MarkdownIt("commonmark").enable("table").render(line)
+    assert shown.count("<td>") == shown.count("<code>") == 1
+    assert not tags(line) - {"table", "thead", "tbody", "tr", "th", "td", "code"}
+    json.dumps(quote_text(name)).encode()
+
+
+def test_many_names_are_cut_and_counted() -> None:
+    text = format_counts_inline({f"s{at:02}": at for at in range(30)}, 3)
+    assert text == "`s29` 29, `s28` 28, `s27` 27, 27 more"
+    assert format_counts_inline({}) == "none"
+    assert len(quote_text("x" * 5000)) == 102

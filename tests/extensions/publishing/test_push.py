@@ -11,9 +11,11 @@ import yaml
 
 from extensions.publishing.hub_push import (
     MANIFEST,
+    CannotPush,
     PushFailed,
     RepositoryUpload,
     read_manifest,
+    rewrite_card,
     send_uploads,
     write_uploads,
 )
@@ -21,6 +23,7 @@ from tests.extensions.proxy.upstream_script import run_server
 from tests.extensions.publishing.adapters import NAME, save_adapter, save_base
 from tests.extensions.publishing.hub_stand_in import Hub
 from training.caller.bases import load_caller
+from warehouse.errors import UnusableInput
 
 BASE = "small/base"
 COMMIT = "c" * 40
@@ -152,6 +155,20 @@ def test_only_what_an_earlier_push_wrote_is_deleted(tmp_path: Path) -> None:
     assert read_manifest(held[MANIFEST]) == {"README.md", MANIFEST, "data/new.parquet"}
 
 
+@pytest.mark.parametrize("place", ["README.md", "data", "data/train.parquet", "data/more"])
+def test_a_link_in_an_export_is_refused(tmp_path: Path, place: str) -> None:
+    secret, pairs = tmp_path / "secret", tmp_path / "pairs"
+    (pairs / "data").mkdir(parents=True)
+    (pairs / "README.md").write_text("# Pairs\n")
+    (pairs / "data" / "train.parquet").write_bytes(b"PAR1")
+    at = pairs / place
+    if at.exists():
+        at.rename(secret)
+    at.symlink_to(secret)
+    with pytest.raises(CannotPush, match=r"a link, which could lead"):
+        write_uploads(tmp_path, "org/mine", {}, tmp_path / "out", pairs)
+
+
 def test_no_part_of_the_token_is_in_an_error_that_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +179,25 @@ def test_no_part_of_the_token_is_in_an_error_that_is_cut(
     with pytest.raises(PushFailed) as failed:
         send_uploads([RepositoryUpload("org/x", "model", tmp_path)], TOKEN, "http://127.0.0.1:9")
     assert "hf" not in str(failed.value)
+
+
+def test_nothing_to_push_and_no_export_are_told(tmp_path: Path) -> None:
+    models = {"caller": "baseline:bm25+slots", "retriever": "base"}
+    with pytest.raises(CannotPush, match="nothing to push"):
+        write_uploads(tmp_path, "org/mine", models, tmp_path / "out")
+    with pytest.raises(UnusableInput, match="expected the folder"):
+        write_uploads(tmp_path, "org/mine", models, tmp_path / "out", tmp_path)
+
+
+def test_a_card_keeps_its_text_and_changes_its_front_matter() -> None:
+    card = (
+        "---\nlicense: mit\ndatasets:\n- local\n---\n# T\n\n## Loading\n\nold\n\n## Limits\n\nx\n"
+    )
+    made = rewrite_card(card, "load()", {"datasets": None, "base_model": "b/c"})
+    assert made == (
+        "---\nlicense: mit\nbase_model: b/c\n---\n# T\n\n## Limits\n\nx\n\n## Loading\n\n"
+        "```python\nload()\n```\n"
+    )
 
 
 @pytest.mark.slow

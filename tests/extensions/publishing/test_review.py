@@ -17,6 +17,7 @@ from extensions.publishing.review import (
     AFTER,
     BEFORE,
     PairReview,
+    ReviewError,
     ReviewSample,
     draw_sample,
     open_review,
@@ -83,6 +84,15 @@ def test_labels_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
     assert last.labels[last.rows[1]["pair_id"]]["label"] == "good"
 
 
+def test_a_torn_line_between_labels_hides_no_label(tmp_path: Path) -> None:
+    first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
+    first.add_label(0, "good", "")
+    with first.path.open("ab") as file:
+        file.write(b'{"pair_id": "p1:cut\n[]\n{"label": "good"}\n')
+    first.add_label(1, "bad", "")
+    assert open_review(tmp_path, PAIRS, JUDGEMENTS, OF).labels == first.labels
+
+
 def test_a_review_goes_on_over_the_rows_it_drew_although_the_pairs_changed(tmp_path: Path) -> None:
     first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
     gone = first.rows[0]["pair_id"]
@@ -90,6 +100,16 @@ def test_a_review_goes_on_over_the_rows_it_drew_although_the_pairs_changed(tmp_p
     again = open_review(tmp_path, left, JUDGEMENTS, OF)
     assert again.gone == 1
     assert [row["pair_id"] for row in again.rows] == [row["pair_id"] for row in first.rows[1:]]
+
+
+def test_nothing_to_review_and_a_spoilt_file_are_said(tmp_path: Path) -> None:
+    with pytest.raises(ReviewError, match="no written pairs"):
+        open_review(tmp_path, [], [], OF)
+    assert not (tmp_path / "reviews").exists()
+    first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
+    first.path.write_text("[]\n")
+    with pytest.raises(ReviewError, match="no review"):
+        open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
 
 
 def test_the_report_holds_agreement_and_names_every_difference(tmp_path: Path) -> None:
@@ -107,6 +127,17 @@ def test_the_report_holds_agreement_and_names_every_difference(tmp_path: Path) -
     assert 0.8 < found["filters_and_judge"]["kappa"] < 1
     assert [one["pair_id"] for one in found["disagreements"]] == [review.rows[3]["pair_id"]]
     json.dumps(found)
+
+
+def test_rows_that_nobody_decided_on_are_left_out_of_the_agreement(tmp_path: Path) -> None:
+    review = open_review(tmp_path, PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 1000, 7))
+    for place in range(len(review.rows)):
+        review.add_label(place, "good", "")
+    silent = [{**row, "status": "failed", "verdict": None} for row in JUDGEMENTS]
+    found = report_review(review, silent)
+    assert found["undecided"] == len(PAIRS)
+    assert found["filters_and_judge"]["n"] == 0
+    assert found["filters_and_judge"]["kappa"] is None
 
 
 @pytest.fixture
@@ -149,6 +180,21 @@ def test_nobody_else_can_label(review: PairReview, change: dict[str, str], statu
         assert (
             httpx2.post(url, json=body, headers={"x-review-token": site.token}).status_code == 403
         )
+        assert not review.labels
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{}", b'{"place": 0, "label": "great"}', b'{"place": 99, "label": "good"}',
+     b'{"place": -1, "label": "good"}', b'{"place": true, "label": "good"}',
+     b'{"place": 0, "label": "good", "note": 1}', b"[" * 9000, b" " * 20_000],
+)  # fmt: skip
+def test_a_label_that_says_nothing_is_refused_in_one_line(review: PairReview, body: bytes) -> None:
+    with served(review) as site:
+        headers = {"x-review-token": site.token, "origin": site.origin}
+        answer = httpx2.post(f"{site.origin}/api/labels", content=body, headers=headers)
+        assert answer.status_code == 400
+        assert "no label" in answer.json()["error"]
         assert not review.labels
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from extensions.publishing.weights import (
+    NoWeights,
     write_merged_model,
     write_model_weights,
     write_recipes,
@@ -111,6 +112,12 @@ def test_recipes_fit_the_form_of_the_calls(
     assert ("<think>" in modelfile) is thinks
 
 
+def test_llama_s_parser_needs_its_tag_in_the_vocabulary(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(template=read_template("llama3_1"))
+    tokenizer.add_tokens(["<|python_tag|>"], special_tokens=True)
+    assert write_recipes(tmp_path, tokenizer, FACTS)["vllm_parser"] == "llama3_json"
+
+
 GO = """package main
 import ("encoding/json"; "fmt"; "os"; "text/template")
 type Object map[string]any
@@ -195,3 +202,9 @@ def test_a_release_carries_its_weights_under_its_digests(tmp_path: Path) -> None
         file.write(b"\x07")
     with pytest.raises(BadExport, match=r"first weights/caller/Modelfile"):
         check_export(tmp_path / "out")
+
+
+def test_a_release_without_language_models_is_told(tmp_path: Path) -> None:
+    models = {"retriever": "base", "caller": "baseline:bm25+slots"}
+    with pytest.raises(NoWeights, match="caller baseline:bm25"):
+        write_release_weights(tmp_path, tmp_path / "out", models)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from extensions.scale.ray_fleet import RayFleet
+from extensions.scale.ray_fleet import RayFleet, _start
 from tests.extensions.scale import fleet_pieces
 from warehouse.fleet import (
     FleetSettings,
@@ -13,6 +13,7 @@ from warehouse.fleet import (
     LocalFleet,
     TaskLost,
     map_side_by_side,
+    open_fleet,
 )
 
 SETTINGS = FleetSettings(runs_on="ray", address="local", memory_mb=64)
@@ -99,3 +100,19 @@ def test_no_cluster_is_one_clear_error(monkeypatch):
 
 def _refuse_connection(**_):
     raise ConnectionError("nobody there")
+
+
+def test_without_the_package_the_error_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(FleetUnavailable, match=r"toolmill\[ray\]"):
+        open_fleet(SETTINGS).call(fleet_pieces.double, 1)
+
+
+def test_settings_choose_the_fleet():
+    assert open_fleet(FleetSettings()) == LocalFleet()
+    assert open_fleet(SETTINGS) == RayFleet(SETTINGS)
+
+
+def test_an_address_where_nobody_listens_is_told_at_once() -> None:
+    with pytest.raises(FleetUnavailable, match=r"no Ray cluster.*ConnectionRefusedError"):
+        _start(object(), "127.0.0.1:1")

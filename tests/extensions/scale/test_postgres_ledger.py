@@ -14,14 +14,16 @@ from extensions.scale import postgres_ledger
 from extensions.scale.postgres_ledger import PostgresStore
 from extensions.upkeep.dagster_runs import find_oldest_start
 from tests.support.paths import ROOT
-from tests.support.postgres import Postgres
+from tests.support.postgres import Postgres, find_free_port
 from warehouse import postgres
+from warehouse.errors import UnusableInput
 from warehouse.ledger.attempts import BudgetExceeded, EffectAttempt, EffectOutcome
 from warehouse.ledger.batch_records import BatchRecord
-from warehouse.ledger.database import URL, LedgerUnavailable
+from warehouse.ledger.database import URL, Cursor, LedgerUnavailable
 from warehouse.ledger.inspection import measure_health
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
+from warehouse.store import Warehouse
 
 ELSEWHERE = "7@boot:1@another-machine"  # a process whose pid says nothing here
 
@@ -171,6 +173,45 @@ def test_a_server_that_dies_forgets_no_claim_and_no_answer(
 
 
 @pytest.mark.slow
+def test_writers_do_not_wait_for_each_others_disk(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit frees the writers' lock, then waits for the disk; each end is one message."""
+    ledger, sent = open_machine(tmp_path / "a", postgres_url), list[str]()
+    send = PostgresStore._send
+
+    def record(store: PostgresStore) -> Cursor:
+        sent.append("; ".join(sql for sql, _ in store._queue))
+        return send(store)
+
+    monkeypatch.setattr(PostgresStore, "_send", record)
+    pay(ledger, "k")
+    looked, claiming, claimed, finishing, finished = sent
+    assert looked.startswith("SELECT blob")
+    assert all(
+        one.startswith("BEGIN; SELECT pg_advisory_xact_lock") for one in (claiming, finishing)
+    )
+    assert claimed.startswith("INSERT INTO attempts")
+    assert claimed.index("COMMIT") < claimed.index("pg_logical_emit_message")
+    assert finished.endswith(postgres_ledger._AWAIT_DISK)
+    ledger.once("page", "free", lambda: EffectOutcome(b"x"))
+    assert "pg_logical_emit_message" not in sent.pop()  # it costs nothing to do again
+    ledger.close()
+    assert sent.pop() == postgres_ledger._AWAIT_DISK
+
+
+@pytest.mark.slow
+def test_a_session_that_the_server_ends_is_opened_again(tmp_path: Path, postgres_url: str) -> None:
+    ledger, other = (open_machine(tmp_path / name, postgres_url) for name in "ab")
+    other._database.select(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+    )
+    assert pay(ledger, "k") == b"k"
+    assert other.once("llm", "k", lambda: pytest.fail("paid twice")) == b"k"
+
+
+@pytest.mark.slow
 def test_a_sqlite_ledger_moves_to_postgres_once_with_all_it_holds(
     tmp_path: Path, postgres_url: str
 ) -> None:
@@ -237,3 +278,35 @@ def test_upkeep_sees_what_is_under_way(
         return EffectOutcome(b"x")
 
     assert ledger.once("page", "k", look) == b"x"
+
+
+def test_a_closed_port_is_refused_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg2", reason="uv pip install 'toolmill[postgres]'")
+    began, url = time.monotonic(), f"postgresql://u:secret@127.0.0.1:{find_free_port()}/d"
+    with pytest.raises(LedgerUnavailable, match=rf"refused.*correct or unset {URL}") as caught:
+        open_machine(tmp_path, url)
+    assert "secret" not in str(caught.value)
+    assert sum(postgres.FIRST_PAUSES_S) < 1.0  # a clock is no measure on a busy machine
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("url", ["mysql://u:secret@h/d", "secret", "postgresqlx://secret"])
+def test_an_address_of_something_else_is_refused_without_being_told(
+    tmp_path: Path, url: str
+) -> None:
+    with pytest.raises(UnusableInput, match=URL) as caught:
+        open_machine(tmp_path, url)
+    assert "secret" not in str(caught.value)
+    assert "secret" not in repr(Warehouse(tmp_path, tmp_path, ledger_url=url))
+
+
+def test_without_the_package_the_error_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_ledger, "find_spec", lambda _: None)
+    with pytest.raises(UnusableInput, match=r"toolmill\[postgres\]"):
+        PostgresStore("postgresql://127.0.0.1/x", 1.0)
+
+
+def test_marks_are_written_as_the_driver_takes_them() -> None:
+    assert postgres_ledger._write_marks("a LIKE '5%' AND b = ?") == "a LIKE '5%%' AND b = %s"

@@ -1,30 +1,37 @@
 """A collection takes away what nothing refers to, and stops anywhere without harm."""
 
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
+from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
-from extensions.upkeep.checks import CHECKS
+from extensions.upkeep.checks import CHECKS, check_instance
 from extensions.upkeep.collect import GarbageScope, find_garbage, remove_garbage
+from extensions.upkeep.commands import _open_scope
 from extensions.upkeep.dagster_runs import collect_last_runs, find_oldest_start, list_old_runs
 from extensions.upkeep.health import InspectedHome, run_check
 from extensions.upkeep.policy import DAY, GarbageLimits
 from orchestration.cli.app import ROOT
 from orchestration.runs.instance import PROCESS_TAG, make_process_tags
 from orchestration.runs.nightly import hold_run_lock
+from orchestration.settings.load import load_settings
 from tests.extensions.upkeep.conftest import make_deployment, publish_rows
 from tests.orchestration.runs.test_one_server import a_dead_process, started
 from tests.support.aged import make_old
 from training.sets.training_set import TRAINING_SET
 from training.settings import RetentionPolicy
+from warehouse.errors import UnusableInput
 from warehouse.home import is_own_instance
 from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.tables import VersionGone
@@ -121,6 +128,51 @@ def test_what_cannot_be_told_is_left_and_said(lived: Warehouse) -> None:
     assert {one.kind for one in found.garbage} == {"trainings", "leftovers"}
     assert set(found.skipped) == {"tables", "blobs"}
     assert "HEAD.json" in found.skipped["tables"]
+
+
+def test_of_a_damaged_ledger_nothing_goes_and_why_is_said(warehouse: Warehouse) -> None:
+    for n in range(50):
+        warehouse.ledger.once("llm", f"k{n}", lambda: EffectOutcome(b"paid"))
+    warehouse.ledger.close()
+    for path in warehouse.state.glob("ledger.db-*"):
+        path.unlink()
+    os.truncate(warehouse.state / "ledger.db", 5000)
+    grow_old(warehouse.home)
+    found = find_garbage(make_place(warehouse))
+    assert found.garbage == []
+    assert "ledger.db: database disk image is malformed" in found.skipped["all"]
+    assert "put a copy of it back" in found.skipped["all"]
+
+
+@pytest.mark.parametrize("card", ["{}", "[1]", "{half", '{"training_set": 3}'])
+def test_a_damaged_card_keeps_all_vectors(lived: Warehouse, card: str) -> None:
+    (lived.home / "models/m1/model.json").write_text(card)
+    found = find_garbage(make_place(lived))
+    assert set(found.skipped) == {"vectors"}
+    assert "models/m1/model.json" in found.skipped["vectors"]
+
+
+def test_packages_of_a_runtime_that_is_not_here_stay(warehouse: Warehouse) -> None:
+    """Which of them are used is told by that runtime's version."""
+    recipe = {"server_id": "npm:a", "ecosystem": "npm", "name": "a", "version": "1.0.0"}
+    row = make_deployment(warehouse, "npm:a", "s", b"[]") | {"recipe": json.dumps(recipe)}
+    publish_rows(warehouse, DEPLOYMENTS, row)
+    for name, program in (("a" * 64, "/usr/bin/node"), ("b" * 64, "venv/bin/python")):
+        folder = warehouse.home / "artifacts" / name
+        folder.mkdir(parents=True)
+        (folder / "toolmill.json").write_text(json.dumps({"argv": [program]}))
+    grow_old(warehouse.home)
+    here = find_toolchain()
+    without = replace(here, node=None, npm=None, node_version=None)
+
+    def list_going(toolchain: HostToolchain) -> list[str]:
+        found = find_garbage(make_place(warehouse, toolchain=lambda: toolchain))
+        assert "artifacts" not in found.skipped
+        return [Path(one.name).name for one in found.garbage if one.kind == "artifacts"]
+
+    assert list_going(without) == ["b" * 64]
+    if here.node is not None:
+        assert list_going(here) == ["a" * 64, "b" * 64]
 
 
 def test_what_a_run_that_goes_on_has_written_stays(lived: Warehouse) -> None:
@@ -276,3 +328,23 @@ def test_old_runs_go_and_the_last_word_on_an_asset_stays(instance: dg.DagsterIns
     assert event.run_id == runs[-1]
     assert list(list_old_runs(instance, time.time() - DAY, None)) == []
     assert find_oldest_start(Path("/nowhere"), instance) is not None
+
+
+def test_a_history_in_postgres_is_left_alone_and_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    settings = load_settings()
+    folder = settings.state_path() / "dagster"
+    folder.mkdir(parents=True)
+    url = "{env: DAGSTER_POSTGRES_URL}"
+    (folder / "dagster.yaml").write_text(f"storage: {{postgres: {{postgres_url: {url}}}}}")
+    monkeypatch.delenv("DAGSTER_POSTGRES_URL", raising=False)
+    assert is_own_instance(folder, settings.state_path())
+    with ExitStack() as held, pytest.raises(UnusableInput, match="set it as it was"):
+        _open_scope(settings, held)
+    looked = check_instance(InspectedHome(tmp_path, settings.state_path()))
+    assert [finding.fix.partition(",")[0] for finding in looked.findings] == ["set it as it was"]
+    monkeypatch.setenv("DAGSTER_POSTGRES_URL", "postgresql://u:s3cret@db/x")
+    assert not is_own_instance(folder, settings.state_path())

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 from rich.markup import render
+from typer.testing import CliRunner
 
 from orchestration.cli.app import app, one_line_errors
 from orchestration.runs.nightly import hold_run_lock
@@ -18,6 +20,7 @@ from tests.support.command import invoke_toolmill
 from tests.support.paths import ROOT
 from tests.support.python_process import run_python
 from tests.support.untrusted_server import require_sandbox
+from warehouse.home import LAYOUT, MARKER, claim_home
 
 # Run before the command: no workers but itself, whose imports are 4 core-seconds.
 ALONE = """
@@ -25,6 +28,15 @@ from orchestration.runs import processes, workers
 processes.warm_up, workers.CORES = processes.silence_warnings, 1
 """
 # Run before the command, as who has no thread yet: a namespace of its own, and {mount} in it.
+INSIDE = """
+import ctypes, os, pathlib, subprocess
+users = {"uid_map": f"0 {os.getuid()} 1", "setgroups": "deny", "gid_map": f"0 {os.getgid()} 1"}
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.unshare(0x10000000 | 0x20000) == 0, os.strerror(ctypes.get_errno())  # user and mount
+for name, text in users.items():
+    pathlib.Path("/proc/self", name).write_text(text)
+subprocess.run(["sh", "-ec", %r], check=True)
+"""
 
 
 def toolmill(
@@ -56,6 +68,45 @@ def test_a_misspelt_setting_is_one_line_and_usage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("serve", "--new-token", ""), "token name '': expected 1 to 60"),
+        (("serve", "--new-token", "a b"), "token name 'a b': expected 1 to 60"),
+        (("worlds", "--play", "--offline"), "--play does not go with --check or --offline"),
+        (("worlds", "--play", "--check"), "--play does not go with --check or --offline"),
+    ],
+)
+def test_what_could_not_be_used_later_is_refused_at_once(
+    words: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    done = invoke_toolmill(*words, home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.strip().splitlines()
+    assert line.startswith(told)
+
+
+def test_an_unknown_marketplace_names_the_known_ones(tmp_path: Path) -> None:
+    done = invoke_toolmill("run", "-m", "nowhere", home=tmp_path)
+    assert done.returncode == 2
+    known = (
+        "registry, smithery, glama, pulsemcp, mcpso, mcphub, deepnlp, pipedream, docker, private"
+    )
+    assert done.stderr.startswith(f"unknown marketplace 'nowhere'; known: {known}")
+
+
+def test_what_is_far_too_long_is_one_line_with_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    for words in (("crawl",), ("evaluate", "--model"), ("search", "x", "--index")):
+        done = CliRunner().invoke(app, [*words, "y" * 9_000])
+        assert (done.exit_code, done.stdout) == (2, "")
+        [line] = done.stderr.splitlines()
+        assert "yyyy" in line
+        assert len(line) < 1_000
+
+
+@pytest.mark.parametrize(
     ("words", "named"),
     [
         (("search", "x", "--nope"), "--nope"),
@@ -75,6 +126,19 @@ def test_a_usage_error_is_one_line_that_names_the_thing_and_the_help(
     assert "--help` lists" in line
 
 
+def test_an_unknown_fault_of_the_demo_is_usage(tmp_path: Path) -> None:
+    done = invoke_toolmill("demo-marketplaces", "--fault", "registry=rude", home=tmp_path)
+    assert done.returncode == 2
+    assert "registry=rude does not exist" in done.stderr
+
+
+def test_search_without_an_index_says_what_to_run(tmp_path: Path) -> None:
+    done = invoke_toolmill("search", "what time is it", "--json", home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "make run" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
 def test_two_runs_at_once_do_not_share_a_home(tmp_path: Path) -> None:
     with hold_run_lock(tmp_path / "state"):
         done = toolmill(
@@ -86,6 +150,38 @@ def test_two_runs_at_once_do_not_share_a_home(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert f"a run is going on (process {os.getpid()})" in done.stderr
     assert not (tmp_path / "tables").exists()
+
+
+@pytest.mark.parametrize(
+    ("remount", "words", "of_sqlite"),
+    [
+        ("", "No space left", "disk is full"),
+        pytest.param(
+            " && mount -o remount,ro {home}", "Read-only", "Read-only", marks=pytest.mark.slow
+        ),
+    ],
+    ids=["full", "read-only"],
+)
+def test_a_disk_that_cannot_be_written_is_named_with_the_fix(
+    tmp_path: Path, remount: str, words: str, of_sqlite: str
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    mount = (
+        f"mount -t tmpfs -o size=4k,mode=777 none {home}"
+        f" && echo '{{\"layout\": {LAYOUT}}}' > {home / MARKER}" + remount.format(home=home)
+    )
+    shell = ("unshare", "-rm", "sh", "-ec", mount)
+    if shutil.which("unshare") is None or subprocess.run(shell).returncode:
+        pytest.skip("this host lets nobody mount in a namespace of their own")
+    inside = INSIDE % mount + ALONE
+    spend = toolmill("spend", home=home, before=inside)
+    assert spend.returncode == 1
+    assert of_sqlite in spend.stderr
+    run = toolmill("run", home=home, before=inside, TOOLMILL_DEMO__BASE_PORT="0")
+    assert run.returncode == 1
+    assert words in run.stderr
+    assert "TOOLMILL_HOME" in run.stderr
 
 
 @pytest.mark.parametrize("command", [("run",), ("dev",), ("search", "x"), ("serve",), ("spend",)])
@@ -142,6 +238,13 @@ def test_what_was_given_and_cannot_be_used_is_2_and_leaves_nothing(
 
 def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
     assert invoke_toolmill("--version", home=tmp_path).stdout == f"{version('toolmill')}\n"
+
+
+def test_a_budget_of_zero_sends_nothing_and_keeps_yesterday(tmp_path: Path) -> None:
+    claim_home(tmp_path)
+    done = invoke_toolmill("spend", home=tmp_path, TOOLMILL_BUDGET_USD="0")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["spent_usd"] == 0
 
 
 def test_probe_answers_in_json_whatever_the_outcome(tmp_path: Path) -> None:
@@ -210,6 +313,20 @@ def test_no_help_loses_a_word_in_brackets_that_reads_as_markup() -> None:
     lost = [place for place, text in helps.items() if render(text).plain != text]
     assert len(helps) > 200
     assert lost == []
+
+
+@pytest.mark.parametrize("options", [("--tokens", "{file}"), ("--place", "{home}")])
+def test_deep_json_is_said_in_words(options: tuple[str, str], tmp_path: Path) -> None:
+    deep = "[" * 100_000
+    paths = {name: tmp_path / name for name in ("file", "home")}
+    paths["file"].write_text(deep)
+    (paths["home"] / "router").mkdir(parents=True)
+    (paths["home"] / "router" / "HEAD.json").write_text(deep)
+    words = [word.format_map(paths) for word in options]
+    done = invoke_toolmill("serve", "--http", *words, home=tmp_path / "none")
+    assert done.returncode != 0
+    [line] = done.stderr.strip().splitlines()
+    assert "recursion" not in line
 
 
 def be_interrupted(how: str) -> None:

@@ -13,10 +13,12 @@ import httpx2
 import psutil
 import pytest
 
+from orchestration.resources import HOME_TAG
 from orchestration.runs.instance import SLOTS
 from orchestration.settings.load import SettingsError
 from tests.support.paths import ROOT
 from tests.support.python_process import run_python
+from warehouse.home import HomeUnavailable
 
 QUERY = """{ assetNodes { assetKey { path } metadataEntries { label
   ... on PathMetadataEntry { path } } } }"""
@@ -115,6 +117,13 @@ def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     return load_definitions
 
 
+def test_the_code_location_shows_the_home(load, tmp_path: Path) -> None:
+    defs = load()
+    for spec in defs.resolve_all_asset_specs():
+        assert spec.metadata[HOME_TAG].value == str(tmp_path / "named")
+    assert defs.resolve_job_def("nightly").name == "nightly"
+
+
 @pytest.mark.parametrize("name", ["TOOLMILL_HOME", "TOOLMILL_STATE", "TOOLMILL_CONFIG"])
 def test_the_code_location_refuses_a_dotenv_that_hides_the_named_home(
     load, tmp_path: Path, name: str
@@ -124,3 +133,19 @@ def test_the_code_location_refuses_a_dotenv_that_hides_the_named_home(
         load()
     (tmp_path / ".env").write_text("OPENAI_API_KEY=x\n")
     load()
+
+
+def test_the_code_location_refuses_a_home_of_the_version_before(load, tmp_path: Path) -> None:
+    (tmp_path / "named" / "tables").mkdir(parents=True)
+    with pytest.raises(HomeUnavailable, match="holds tables, and no home"):
+        load()
+
+
+def test_the_code_location_goes_to_the_directory_that_dev_was_started_in(
+    load, tmp_path: Path, monkeypatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / ".env").write_text("TOOLMILL_HOME=/elsewhere\n")
+    monkeypatch.setenv("TOOLMILL_WORKDIR", str(tmp_path / "mine"))
+    load()
+    assert Path.cwd() == tmp_path / "mine"

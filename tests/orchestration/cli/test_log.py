@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from assets.servers.calls.log import CallLog, query_digest
 from orchestration.cli.app import app
+from orchestration.settings.load import SettingsError, load_settings
 
 
 @pytest.fixture
@@ -38,3 +39,37 @@ def test_what_is_remembered_is_told_and_deleted_by_token(outcomes: CallLog) -> N
     assert toolmill("--delete", "--query", " Read a  FILE")[1].startswith("deleted 1 lines")
     assert toolmill("--delete", "--before", "2999-01-01")[0] == 0
     assert json.loads(toolmill("--json")[1]) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "nothing to delete is named"),
+        (("--before", "yesterday"), "expected YYYY-MM-DD"),
+        # A variable of a script that is not set: all the others' lines are not what was meant.
+        (("--token", "", "--before", "2999-01-01"), "token is empty"),
+        (("--query", " ", "--token", "ann"), "query is empty"),
+        (("--before", "", "--token", "ann"), "expected YYYY-MM-DD"),
+        (("--token", "ann", "--place", "nowhere"), "no such folder"),
+    ],
+)
+def test_a_deletion_that_says_nothing_is_usage(
+    outcomes: CallLog, arguments: tuple[str, ...], said: str
+) -> None:
+    code, _, err = toolmill("--delete", *arguments)
+    assert (code, said in err) == (2, True)
+    assert len(list(outcomes.read())) == 4
+
+
+def test_what_is_kept_is_a_setting_that_is_off_by_default(
+    outcomes: CallLog, tmp_path: Path
+) -> None:
+    log = load_settings().serve.log
+    assert (log.remember, log.days) == ("digest", 0)
+    (tmp_path / "toolmill.toml").write_text('[serve.log]\nremember = "text"\ndays = 30\n')
+    log = load_settings().serve.log
+    assert (log.remember, log.days) == ("text", 30)
+    for wrong in ('remember = "all"', "days = -1"):
+        (tmp_path / "toolmill.toml").write_text(f"[serve.log]\n{wrong}\n")
+        with pytest.raises(SettingsError, match="log"):
+            load_settings()

@@ -11,6 +11,7 @@ from rich.console import Console
 from orchestration.runs.console import (
     FAILED,
     MADE,
+    NOTE,
     PROGRESS,
     START,
     WARNING,
@@ -18,6 +19,7 @@ from orchestration.runs.console import (
     RunView,
     read_record,
 )
+from warehouse.progress import ProgressLines
 
 
 def record(text: str, level: int = logging.INFO, **meta: Any) -> logging.LogRecord:
@@ -40,6 +42,55 @@ def shown(console: Console) -> list[str]:
     assert isinstance(console.file, io.StringIO)
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
     return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_what_pipes_says_of_itself_is_left_out() -> None:
+    assert (
+        read_record(record("[pipes] external process successfully opened dagster pipes.")) is None
+    )
+
+
+def test_records_are_told_apart_and_book_keeping_is_left_out() -> None:
+    rows = {"dagster/row_count": SimpleNamespace(value=7), "other": SimpleNamespace(value=1)}
+    simple_namespace = SimpleNamespace(materialization=SimpleNamespace(metadata=rows))
+    part = {**rows, "dagster/partition_row_count": SimpleNamespace(value=0)}
+    of_one = SimpleNamespace(materialization=SimpleNamespace(metadata=part))
+    failed = SimpleNamespace(user_failure_data=SimpleNamespace(description="no rows"), error=None)
+    cause = SimpleNamespace(message="TypeError: no model\n", cause=None, cls_name="TypeError")
+    outer = SimpleNamespace(message="resource failed", cause=cause, cls_name="Dagster")
+    broken = SimpleNamespace(error=outer)
+    outside = event("PIPELINE_FAILURE", event_specific_data=broken)
+    assert read_record(
+        record("", step_key=None, job_name="train", dagster_event=outside)
+    ) == ConsoleLine(FAILED, "train", "TypeError: no model")
+    of_a_step = event("PIPELINE_FAILURE", event_specific_data=SimpleNamespace(error=None))
+    assert read_record(record("", dagster_event=of_a_step)) is None
+    assert read_record(record("", dagster_event=event("STEP_START")), "glama") == ConsoleLine(
+        START, "glama pairs", ""
+    )
+    assert read_record(
+        record(
+            "",
+            dagster_event=event(
+                "ASSET_MATERIALIZATION", step_materialization_data=simple_namespace
+            ),
+        )
+    ) == ConsoleLine(MADE, "pairs", "count=7")
+    assert read_record(
+        record("", dagster_event=event("ASSET_MATERIALIZATION", step_materialization_data=of_one))
+    ) == ConsoleLine(MADE, "pairs", "count=0")
+    assert read_record(
+        record("", dagster_event=event("STEP_FAILURE", step_failure_data=failed))
+    ) == ConsoleLine(FAILED, "pairs", "no rows")
+    assert read_record(record("", dagster_event=event("HANDLED_OUTPUT"))) is None
+    assert read_record(record("debug", logging.DEBUG)) is None
+    assert read_record(record("pairs 3/9 usd=0.0")) == ConsoleLine(
+        PROGRESS, "pairs", "pairs 3/9 usd=0.0"
+    )
+    assert read_record(record("0 tools are held")) == ConsoleLine(NOTE, "pairs", "0 tools are held")
+    assert read_record(record("set a key", logging.WARNING)) == ConsoleLine(
+        WARNING, "pairs", "set a key"
+    )
 
 
 def test_a_run_that_failed_is_told_in_our_own_words() -> None:
@@ -83,6 +134,17 @@ def test_on_a_terminal_what_is_at_work_is_a_block_and_what_ended_stays() -> None
     text = "\n".join(shown(console))
     assert "glama pairs count=3" in text
     assert "glama judgements no judge" in text
+
+
+def test_a_total_that_grows_with_what_is_done_makes_no_line_per_record() -> None:
+    lines: list[str] = []
+    progress = ProgressLines(lines.append, every_s=3.0, clock=lambda: 0.0)
+    for count in range(1, 50):
+        progress.update("records", count, count)
+    assert lines == ["records 1/1"]
+    progress.update("deployments", 1, 2)
+    progress.update("deployments", 2, 2)
+    assert lines[1:] == ["deployments 1/2", "deployments 2/2"]
 
 
 def test_what_a_stage_says_cannot_steer_the_terminal() -> None:

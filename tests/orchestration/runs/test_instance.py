@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import sqlalchemy
 from orchestration.definitions import defs
 from orchestration.runs import instance as runs_instance
 from orchestration.runs.instance import SLOTS, count_gpu_slots, relax_sqlite, size_pools
+from orchestration.runs.processes import find_tree, run_until_signalled
 from tests.support.paths import ROOT
 
 
@@ -61,6 +63,28 @@ def test_the_connection_of_a_database_is_kept_and_its_log_is_not_flushed(tmp_pat
             assert connection.connection.dbapi_connection is kept
         wal = Path(log.path_for_shard("index") + "-wal")
         assert wal.stat().st_size > 0
+
+
+def test_a_database_that_another_file_replaced_is_opened_anew(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.db", tmp_path / "b.db"
+    path.touch()
+    other.touch()
+    first = runs_instance._open_engine(f"sqlite:///{path}")
+    assert runs_instance._open_engine(f"sqlite:///{path}") is first
+    other.replace(path)
+    assert runs_instance._open_engine(f"sqlite:///{path}") is not first
+
+
+def test_only_the_last_databases_are_held_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_instance, "_ENGINES", OrderedDict())
+    monkeypatch.setattr(runs_instance, "_ENGINES_MOST", 3)
+    engines = [runs_instance._open_engine(f"sqlite:///{tmp_path / name}.db") for name in "abcde"]
+    for engine in engines:
+        with engine.connect() as connection:
+            assert connection.execute(sqlalchemy.text("SELECT 1")).scalar() == 1
+    assert [held for _, held in runs_instance._ENGINES.values()] == engines[2:]
 
 
 # One such process for all: it imports for some 4 core-seconds.
@@ -185,3 +209,20 @@ def test_a_signal_ends_the_whole_tree(tmp_path: Path, number: signal.Signals) ->
     finally:
         for process in of_test(tmp_path):
             process.kill()
+
+
+def test_a_program_that_ends_by_itself_gives_its_status_and_leaves_nothing(tmp_path: Path) -> None:
+    env = {**os.environ, "TEST_FOLDER": str(tmp_path)}
+    left = "import subprocess, sys; subprocess.Popen(['sleep', '987654']); sys.exit(3)"
+    assert run_until_signalled([sys.executable, "-c", left], cwd=tmp_path, env=env) == 3
+    assert of_test(tmp_path) == []
+
+
+def test_another_session_is_no_part_of_the_tree() -> None:
+    other = subprocess.Popen(["sleep", "987654"], start_new_session=True)
+    try:
+        assert [each.pid for each in find_tree(other.pid)] == [other.pid]
+        assert os.getpid() not in {each.pid for each in find_tree(other.pid)}
+    finally:
+        other.kill()
+        other.wait()

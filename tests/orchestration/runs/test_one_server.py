@@ -17,7 +17,9 @@ from assets.partitions import ONE_SERVER_JOB, SERVER_TAG
 from assets.servers.defs import deployments
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy, MarketplaceLauncher
+from orchestration.cli.crawling import change_demo
 from orchestration.definitions import MEASURED, TRAINED
+from orchestration.factories import open_warehouse
 from orchestration.runs import nightly
 from orchestration.runs.instance import (
     PROCESS_TAG,
@@ -25,7 +27,8 @@ from orchestration.runs.instance import (
     find_run_process,
     make_process_tags,
 )
-from orchestration.runs.nightly import UnknownServer, find_marketplaces, list_trainings
+from orchestration.runs.nightly import RunResult, UnknownServer, find_marketplaces, list_trainings
+from orchestration.runs.summary import summarise_run
 from orchestration.runs.workers import RunTask, TaskOutcome
 from orchestration.sensors import INTERRUPTED
 from orchestration.settings.load import load_settings
@@ -37,7 +40,7 @@ from tests.support.command import invoke_toolmill
 from tests.support.local_servers import write_file, write_server
 from tests.support.untrusted_server import require_sandbox
 from training.drift.decide import Decision, RetrainDecision, SkipDecision
-from training.role import list_trained_roles
+from training.role import list_role_assets, list_trained_roles
 from training.runtime import device
 from warehouse.store import Warehouse
 
@@ -195,6 +198,12 @@ def test_a_living_process_and_a_run_of_the_daemon_are_left_alone(instance) -> No
     assert status(instance, ours) == status(instance, theirs) == dg.DagsterRunStatus.STARTED
 
 
+def test_a_reused_pid_is_another_process(instance: dg.DagsterInstance) -> None:
+    pid = make_process_tags()[PROCESS_TAG].split("@")[0]
+    run = started(instance, {PROCESS_TAG: f"{pid}@12345.00"})
+    assert clear_dead_runs(instance) == [run.run_id]
+
+
 def test_a_run_of_another_host_is_left_alone(instance: dg.DagsterInstance) -> None:
     """Several hosts may keep their runs in one Postgres: a pid there says nothing here."""
     run = started(instance, {PROCESS_TAG: f"{a_dead_process()}@another-host"})
@@ -282,6 +291,26 @@ def test_the_roles_part_the_training_between_them(monkeypatch: pytest.MonkeyPatc
     assert sorted(keys) == sorted([*TRAINED, *MEASURED])
 
 
+def test_one_gpu_or_another_place_takes_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "pick_device", lambda wanted: "cuda")
+    names = tuple(list_role_assets("caller"))
+    assert list_trainings(Settings(), ["caller"]) == [RunTask("train", names=names)]
+    on_cpu = Settings.model_validate({"training": {"device": "cpu"}})
+    assert list_trainings(on_cpu, ["caller"]) == [RunTask("train", role="caller")]
+    monkeypatch.setattr(device, "pick_device", lambda wanted: "cpu")
+    elsewhere = Settings.model_validate({"training": {"place": {"runs_on": "ray"}}})
+    assert list_trainings(elsewhere, ["caller"]) == [RunTask("train", names=names)]
+    assert RunTask("train").list_assets() is None
+
+
+def test_a_task_of_some_assets_is_told_of_as_its_job() -> None:
+    task = RunTask("nightly", "registry", names=("listings", "deployments"))
+    assert task.list_assets() == [dg.AssetKey("listings"), dg.AssetKey("deployments")]
+    row = TaskOutcome(task, "1", success=True, seconds=0.1).as_row()
+    assert row["job"] == "nightly"
+    assert "names" not in row
+
+
 ELSEWHERE = ("policy_denied", "the demo asks no server outside this host")
 FAILED = {
     "npm:gone": ("not_found", "npm has no such package"),
@@ -289,3 +318,46 @@ FAILED = {
     "remote:b": ELSEWHERE,
     "remote:c": ELSEWHERE,
 }
+
+
+def test_servers_that_failed_alike_share_their_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    settings = load_settings()
+    tables = open_warehouse(settings).tables
+    blank = dict.fromkeys(DEPLOYMENTS.columns)
+    rows = [
+        {**blank, "server_id": name, "status": "failed", "error_kind": kind, "hint": hint}
+        for name, (kind, hint) in FAILED.items()
+    ]
+    tables.promote(tables.stage(DEPLOYMENTS, DEPLOYMENTS.frame(rows), "registry"), "test", [])
+    page = summarise_run(settings, RunResult())
+    assert page.count(ELSEWHERE[1]) == 1
+    [row] = [line for line in page.splitlines() if ELSEWHERE[1] in line]
+    assert row.split()[:2] == ["3", "servers"]
+    for name in FAILED:
+        assert page.count(name) == 1
+
+
+def test_the_second_day_is_proposed_after_the_first_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    settings = load_settings()
+    assert "make run DAY=2" in summarise_run(settings, RunResult())
+    assert "make run DAY=2" not in summarise_run(change_demo(settings, 2, None), RunResult())
+    live = settings.model_copy(update={"source": "live"})
+    assert "make run DAY=2" not in summarise_run(live, RunResult())
+
+
+def test_after_a_failure_nothing_is_proposed_that_cannot_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    run = {"job": "serve", "partition": None, "role": None, "success": False, "seconds": 1.0}
+    run |= {"run_id": "none"}
+    page = summarise_run(load_settings(), RunResult([run]))
+    assert "toolmill doctor" in page
+    assert "toolmill search" not in page
+    assert "make run DAY=2" not in page

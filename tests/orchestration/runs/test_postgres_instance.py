@@ -10,12 +10,13 @@ from extensions.upkeep.health import InspectedHome
 from orchestration.runs.instance import (
     POSTGRES,
     SLOTS,
+    check_postgres,
     explain_gone_postgres,
     make_config,
     open_instance,
     size_pools,
 )
-from tests.support.postgres import open_postgres
+from tests.support.postgres import find_free_port, open_postgres
 from warehouse.errors import UnusableInput
 
 
@@ -113,3 +114,25 @@ def test_the_doctor_reads_the_instance_by_the_address_that_a_user_gives(
     monkeypatch.setenv(POSTGRES, postgres.url)  # as in a shell of its own: without a driver
     looked = check_instance(InspectedHome(tmp_path, tmp_path / "state"))
     assert (looked.n, looked.findings) == (1, [])
+
+
+def test_a_closed_port_is_one_line_before_anything_starts(monkeypatch):
+    pytest.importorskip("psycopg2", reason="uv pip install 'toolmill[postgres]'")
+    monkeypatch.setenv(POSTGRES, f"postgresql+psycopg2://u:secret@127.0.0.1:{find_free_port()}/d")
+    with pytest.raises(UnusableInput, match=rf"connection refused.*unset {POSTGRES}") as caught:
+        check_postgres()
+    assert "secret" not in str(caught.value)
+    monkeypatch.delenv(POSTGRES)
+    check_postgres()
+
+
+def test_without_the_package_the_error_says_how_to_get_it(home, monkeypatch):
+    monkeypatch.setenv(POSTGRES, "postgresql://127.0.0.1/x")
+    monkeypatch.setattr("orchestration.runs.instance.find_spec", lambda _: None)
+    with pytest.raises(UnusableInput, match=r"toolmill\[postgres\]"):
+        make_config()
+
+
+def test_without_the_variable_nothing_is_added(monkeypatch):
+    monkeypatch.delenv(POSTGRES, raising=False)
+    assert b"postgres" not in make_config()

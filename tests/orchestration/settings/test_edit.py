@@ -49,6 +49,19 @@ def test_only_what_is_named_changes_and_comments_stay(file: Path) -> None:
     assert load_settings().sandbox.twice is False
 
 
+def test_a_file_is_made_where_there_is_none(file: Path) -> None:
+    write_server_settings("npm:notes", {"stateless": True})
+    assert load_settings().servers["npm:notes"].stateless
+
+
+def test_a_link_to_the_file_stays_one(file: Path) -> None:
+    (file.parent / "own.toml").write_text(OWN)
+    os.symlink("own.toml", file)
+    write_server_settings("npm:notes", {"network": None})
+    assert file.is_symlink()
+    assert "network" not in (file.parent / "own.toml").read_text()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -68,6 +81,12 @@ def test_what_cannot_be_changed_is_named_and_left_alone(
     assert str(file) in str(caught.value)
     assert file.read_bytes() == data
     assert os.listdir(file.parent) == [file.name]
+
+
+def test_a_value_that_no_server_takes_is_refused(file: Path) -> None:
+    with pytest.raises(SettingsError, match="left as it was"):
+        write_server_settings("npm:notes", {"network": "some"})
+    assert not file.exists()
 
 
 @pytest.mark.parametrize(
@@ -91,6 +110,13 @@ def test_whatever_form_a_file_has_one_servers_settings_change_alone(file: Path, 
     assert after["servers"].pop("npm:notes") == {**known, "folders": ["/srv/notes"]}
     assert after == {**before, "servers": before.get("servers", {})}
     assert all(line in file.read_text() for line in text.splitlines() if line.startswith("#"))
+
+
+def test_settings_that_are_all_removed_leave_no_table(file: Path) -> None:
+    file.write_text(OWN)
+    write_server_settings("npm:notes", {"network": None, "confirmed": None})
+    assert "npm:notes" not in file.read_text()
+    assert load_settings().sandbox.twice is False
 
 
 def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file(file: Path) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from assets.marketplaces.installed import list_installed
+from assets.servers.sandbox.contained_browser import open_browser_sandbox
 from extensions.bench.ablation_run import choose_ablation_settings
+from orchestration.cli.crawling import change_demo
 from orchestration.factories import list_enabled, make_crawl_policy, make_trainer, make_writer
 from orchestration.settings.deploy_policy import make_deploy_policy
 from orchestration.settings.load import (
@@ -96,6 +98,18 @@ def test_the_demo_reads_every_site_that_lists_something_and_needs_no_key(monkeyp
     )
 
 
+def test_pages_are_rendered_in_the_sandbox_unless_its_user_chose_none(monkeypatch) -> None:
+    assert make_crawl_policy(load_settings(), "mcpso").contain is open_browser_sandbox
+    monkeypatch.setenv("TOOLMILL_SANDBOX__BACKEND", "none")
+    assert make_crawl_policy(load_settings(), "mcpso").contain is None
+
+
+def test_private_files_are_read_only_where_they_are_named(monkeypatch) -> None:
+    assert "private" not in list_enabled(load_settings())
+    monkeypatch.setenv("TOOLMILL_MARKETPLACES__PRIVATE__PATHS", '["mcp.json"]')
+    assert "private" in list_enabled(load_settings())
+
+
 def test_no_secret_is_printed(monkeypatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "very-secret-1")
     monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__API_KEY", "very-secret-2")
@@ -119,10 +133,23 @@ def test_a_misspelt_variable_is_named_with_the_nearest_real_one(monkeypatch, nam
         load_settings()
 
 
+def test_a_misspelt_name_in_the_file_is_named(elsewhere: Path) -> None:
+    (elsewhere / "toolmill.toml").write_text("[synthesis]\npairs_per_tol = 4\n")
+    with pytest.raises(SettingsError, match=r"synthesis\.pairs_per_tol.*did you mean"):
+        load_settings()
+
+
 def test_a_wrong_value_names_the_setting_and_what_was_found(monkeypatch) -> None:
     monkeypatch.setenv("TOOLMILL_SANDBOX__MEMORY_MB", "lots")
     with pytest.raises(SettingsError, match=r"TOOLMILL_SANDBOX__MEMORY_MB.*'lots'"):
         load_settings()
+
+
+def test_a_wrong_key_value_is_not_echoed(monkeypatch, elsewhere: Path) -> None:
+    (elsewhere / "toolmill.toml").write_text("[roles.judge]\napi_key = [1, 2]\n")
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert "[1, 2]" not in str(caught.value)
 
 
 SECRET = "SEKRET-4711"
@@ -170,6 +197,56 @@ def test_every_secret_setting_is_hidden_in_errors(elsewhere: Path) -> None:
             load_settings()
         assert name in str(caught.value)
         assert "4711" not in str(caught.value)
+
+
+def test_a_long_wrong_value_is_cut(monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_SANDBOX__MEMORY_MB", "lots\n" * 1000)
+    with pytest.raises(SettingsError, match=r"TOOLMILL_SANDBOX__MEMORY_MB.*'lots") as caught:
+        load_settings()
+    assert len(str(caught.value)) < 300
+
+
+def test_a_variable_that_holds_no_json_is_named_and_not_shown(monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_ROLES", f"{{{SECRET}")
+    with pytest.raises(SettingsError, match=r"TOOLMILL_ROLES: .*not JSON") as caught:
+        load_settings()
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_list_that_is_no_json_is_named_by_its_own_variable(monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_MARKETPLACES__PRIVATE__PATHS", "mcp.json")
+    with pytest.raises(SettingsError, match=r"^TOOLMILL_MARKETPLACES__PRIVATE__PATHS: .*a list"):
+        load_settings()
+
+
+def test_a_named_file_that_is_not_there_is_an_error(elsewhere: Path, monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_CONFIG", str(elsewhere / "nope.toml"))
+    with pytest.raises(SettingsError, match=r"TOOLMILL_CONFIG names .*nope\.toml, .*no such file"):
+        load_settings()
+    monkeypatch.setenv("TOOLMILL_CONFIG", str(elsewhere))
+    with pytest.raises(SettingsError, match=r"TOOLMILL_CONFIG names .*no file"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    ("day", "scale", "named"),
+    [
+        (3, None, "--day: Input should be 1 or 2 (found 3)"),
+        (None, "huge", "--scale: Input should be 'small', 'standard' or 'large' (found 'huge')"),
+    ],
+)
+def test_a_wrong_option_of_the_demo_is_one_line(
+    day: int | None, scale: str | None, named: str
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        change_demo(load_settings(), day, scale)
+    assert str(caught.value) == named
+
+
+def test_a_file_that_is_no_toml_is_named(elsewhere: Path) -> None:
+    (elsewhere / "toolmill.toml").write_text("home = \n")
+    with pytest.raises(SettingsError, match=r"toolmill\.toml: not TOML"):
+        load_settings()
 
 
 def test_a_servers_secret_is_named_by_its_source_and_never_written_down(elsewhere: Path) -> None:
@@ -249,6 +326,14 @@ def test_hyper_parameters_reach_the_trainings_or_are_one_line(monkeypatch) -> No
                 load_settings()
 
 
+def test_another_shape_than_the_shipped_adapters_names_the_way_out(monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__RANK", "8")
+    with pytest.raises(SettingsError, match=r"retriever.rank is 8, and the shipped .* has 16; .*"):
+        load_settings()
+    monkeypatch.setenv("TOOLMILL_EMBEDDER__MODEL", "minilm")
+    assert make_trainer(load_settings()).retriever.rank == 8
+
+
 def test_where_training_runs_is_one_of_three_places(monkeypatch) -> None:
     monkeypatch.setenv("TOOLMILL_TRAINING__PLACE__RUNS_ON", "slurm")
     with pytest.raises(SettingsError, match=r"'subprocess', 'ray' or 'kubernetes'.*slurm"):
@@ -263,6 +348,12 @@ def test_the_documentation_names_every_block_of_settings() -> None:
         variable = list_known_names()[name]
         block = block or name == "servers"
         assert (f"[{name}" if block else variable) in text, name
+
+
+def test_a_live_marketplace_is_never_read_without_a_rate(monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_MARKETPLACES__MCPSO__REQUESTS_PER_SECOND", "0")
+    with pytest.raises(SettingsError, match=r"REQUESTS_PER_SECOND.*greater than 0"):
+        load_settings()
 
 
 def test_policies_carry_what_was_set(monkeypatch) -> None:
@@ -293,3 +384,29 @@ def test_policies_carry_what_was_set(monkeypatch) -> None:
     assert choose_ablation_settings(trainer).roles == ("caller",)
     assert choose_ablation_settings(trainer).caller == trainer.caller
     assert trainer.drift.min_share == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("MEMORY_MB", "63"), ("PROCESSES", "3"), ("WALL_S", "0")]
+)
+def test_a_sandbox_too_small_to_start_anything_is_refused(monkeypatch, name, value) -> None:
+    monkeypatch.setenv(f"TOOLMILL_SANDBOX__{name}", value)
+    with pytest.raises(SettingsError, match=rf"TOOLMILL_SANDBOX__{name}.*expected .* or more"):
+        load_settings()
+
+
+@pytest.mark.parametrize("line", ["budget_usd = true", "[retention]\ndays = false"])
+def test_true_is_no_number(elsewhere: Path, line: str) -> None:
+    (elsewhere / "toolmill.toml").write_text(line)
+    with pytest.raises(SettingsError, match=r"in toolmill\.toml\): expected a number \(found '"):
+        load_settings()
+
+
+@pytest.mark.parametrize("name", ["home", "state", "chromium"])
+def test_an_empty_path_is_not_the_working_directory(elsewhere: Path, monkeypatch, name) -> None:
+    (elsewhere / "toolmill.toml").write_text(f'{name} = ""')
+    with pytest.raises(SettingsError, match=rf"TOOLMILL_{name.upper()}.*expected a path"):
+        load_settings()
+    (elsewhere / "toolmill.toml").unlink()
+    monkeypatch.setenv(f"TOOLMILL_{name.upper()}", "")
+    assert load_settings() == Settings()  # type: ignore[call-arg]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.agent_loop import write_lines
 from serving.discovery.request import write_block
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.support.openai_endpoint import Say, openai_endpoint
@@ -41,6 +42,26 @@ def test_without_a_model_rules_answer_and_say_so(index: Path) -> None:
     assert report["calls"][0]["status"] == "planned"
 
 
+def test_lines_repeat_the_beginning_of_what_is_long() -> None:
+    call = {"status": "planned", "tool_id": "s::t", "arguments": {"at": "y" * 9_000}, "shown": ""}
+    asked = [{"server": "x" * 9_000, "tool": "mail"}]
+    facts = {"ended": "planned", "error": "", "turns": 2, "provider": "offline", "answer": ""}
+    lines = list(write_lines({"rounds": [{"asked": asked, "shown": []}], "calls": [call], **facts}))
+    assert lines[0].startswith("asked  server: xxx")
+    assert lines[0].endswith("xx…; tool: mail")
+    assert lines[1].startswith("planned  s::t  {'at': 'yyy")
+    assert lines[1].endswith("…")
+    assert max(map(len, lines)) < 400
+
+
+def test_a_wrong_option_repeats_the_beginning_of_what_was_typed(index: Path) -> None:
+    for words in (("agent", "x", "y" * 9_000), ("search", "a", "y" * 9_000)):
+        code, out, err = run(*words, "--index", index)
+        assert (code, out) == (2, "")
+        assert len(err) < 1_200
+        assert "yyyy" in err
+
+
 def test_a_model_behind_an_endpoint_asks_and_plans(
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +84,24 @@ def test_a_model_behind_an_endpoint_asks_and_plans(
     assert lines[-1].startswith("ended: planned after 2 turns")
 
 
+def test_a_model_that_gives_no_answer_is_told_with_the_reason(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with openai_endpoint([Say(status=401)]) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        command = ("agent", "Write to Ada.", "--index", index, "--model", "tiny-model")
+        code, out, _ = run(*command)
+        again = run(*command, "--json")
+    assert code == again[0] == 1
+    assert out.splitlines()[0].startswith("ended: auth after 0 turns")
+    assert "OPENAI_API_KEY" in out.splitlines()[1]
+    assert json.loads(again[1])["error"].startswith("auth: ")
+    with openai_endpoint([Say(content="")]) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        code, out, _ = run(*command)
+    assert (code, out.split(" after ")[0]) == (1, "ended: empty")
+
+
 def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: Path) -> None:
     own = shutil.copytree(index, tmp_path / "own")
     command = ("agent", "tell the time in a city", "--index", own, "--run", "--json")
@@ -73,3 +112,21 @@ def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: 
     assert json.loads(line.read_text())["error_kind"] == "no_recipe"
     assert not (tmp_path / "home").exists(), "only an index was named"
     assert "(offline); 1 of 1 calls failed" in run(*command[:-1])[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("x", "--index", "none"), 2, "toolmill index SERVERS.jsonl --out DIR"),
+        ((" ", "--index", "{at}"), 2, "the task is empty"),
+        (("x", "--index", "{at}", "--model", "nobody"), 2, "OPENAI_BASE_URL"),
+        (("x", "--index", "{at}", "-k", "0"), 2, "greater than or"),
+    ],
+)
+def test_bad_input_is_one_error(
+    index: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    result = run("agent", *(part.replace("{at}", str(index)) for part in arguments))
+    assert result[0] == code, result
+    assert message in result[2], result
+    assert result[1] == ""

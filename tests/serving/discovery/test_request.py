@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.discovery.request import MOST, parse, write_block, write_system_prompt
+from serving.discovery.request import LONGEST_VALUE, MOST, parse, write_block, write_system_prompt
 from tests.support.examples import examples
 
 GITHUB = ("GitHub", "create an issue")
@@ -99,6 +99,17 @@ def test_a_flaw_in_the_form_is_told_and_the_request_still_read(text: str, proble
     assert problem in " ".join(expected.problems)
 
 
+def test_a_field_given_twice_counts_once() -> None:
+    expected = only("<tool_assistant>\ntool: a\ntool: b\nserver: c\n</tool_assistant>")
+    assert (expected.server, expected.tool) == ("c", "a")
+    assert "`tool` is given twice" in expected.problems[0]
+
+
+def test_an_open_block_ends_where_the_next_begins() -> None:
+    text = BLOCK.replace("</tool_assistant>", "") + BLOCK.replace("GitHub", "Jira")
+    assert pairs(text) == [GITHUB, ("Jira", "create an issue")]
+
+
 @pytest.mark.parametrize(
     ("text", "found", "problem"),
     [
@@ -145,6 +156,34 @@ def test_one_block_may_hold_several_requests() -> None:
         ("Jira", "search"),
         ("Slack", "post"),
     ]
+
+
+def test_a_colon_in_a_value_stays_in_it() -> None:
+    text = (
+        "<tool_assistant>\nserver: C: drive\ntool: run a job: the task: nightly\n</tool_assistant>"
+    )
+    assert pairs(text) == [("C: drive", "run a job: the task: nightly")]
+
+
+def test_a_long_field_is_cut_and_says_so() -> None:
+    expected = only(write_block("S", "word " * 400))
+    assert expected.tool is not None
+    assert len(expected.tool) <= LONGEST_VALUE
+    assert any("the first" in problem for problem in expected.problems)
+
+
+def test_there_are_never_more_than_a_few_requests() -> None:
+    result = parse("\n".join(write_block(f"s{i}", f"t{i}") for i in range(500)))
+    assert [item.tool for item in result] == [f"t{i}" for i in range(MOST)]
+    assert f"more than {MOST} requests" in result[-1].problems[-1]
+    assert all(not item.problems for item in result[:-1])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no block", "tool_assistant", "<tool>x</tool>", None, 3, b"x"]
+)
+def test_a_text_without_a_block_asks_for_nothing(text: str) -> None:
+    assert parse(text) == []
 
 
 @pytest.mark.parametrize(
@@ -199,6 +238,13 @@ def test_what_is_rendered_is_read_back_whatever_stands_around(asked: list, noise
     assert len(result) == len(expected)
     assert {(s, t) for s, t in result} == set(expected.values())
     assert not any(item.problems for item in parse(text))
+
+
+@given(st.text(max_size=300))
+@examples(150)
+def test_nothing_raises(text: str) -> None:
+    for item in (text, f"<tool_assistant>{text}", f"<tool_assistant>{text}</tool_assistant>"):
+        assert len(parse(item)) <= MOST
 
 
 FRAGMENTS = st.sampled_from(

@@ -23,9 +23,13 @@ from serving.index.build import (
 )
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import (
+    UNVERIFIED,
     IndexBroken,
     IndexMissing,
     IndexSource,
+    VectorMoments,
+    compute_products,
+    list_nearly_best,
 )
 from tests.serving.conftest import SNAPSHOT_ROWS, build
 from tests.vectors.conftest import WordEmbedder, snapshot
@@ -66,6 +70,13 @@ def test_everything_that_is_answered_with_is_part_of_the_version() -> None:
     ]
     result = {compute_version(order_content(source), "e", "r", None) for source in variants}
     assert len(result) == len(variants)
+
+
+def test_a_copy_that_nobody_launched_takes_no_requests_of_the_tool_it_copies() -> None:
+    copy = {**SNAPSHOT_ROWS[0], "server_id": "remote:copy", "flags": (UNVERIFIED,)}
+    asked = {SNAPSHOT_ROWS[0]["contract_digest"]: ["Show me notes.txt"]}
+    result = order_content(IndexSource([*SNAPSHOT_ROWS, copy], instructions=asked))
+    assert [result.tools[at].server_id for at, _ in result.asked] == ["npm:files"]
 
 
 def test_a_loaded_version_holds_what_was_built(home: Path) -> None:
@@ -135,6 +146,23 @@ def test_a_version_with_a_lost_file_is_refused(home: Path, lost: str) -> None:
         load_index(home, version)
 
 
+@pytest.mark.parametrize("cut", FILES)
+def test_a_half_written_file_is_refused(home: Path, cut: str) -> None:
+    version = read_served_version(home)
+    path = home / "router" / version / cut
+    path.write_bytes(path.read_bytes()[:-1] if path.stat().st_size else b"{")
+    with pytest.raises(IndexBroken, match="materialize router_index"):
+        load_index(home, version)
+
+
+def test_an_index_of_the_old_format_is_refused(home: Path) -> None:
+    version = read_served_version(home)
+    path = home / "router" / version / "index.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "format": 1}))
+    with pytest.raises(IndexBroken, match=r"format 1, expected 2.*build it again"):
+        load_index(home, version)
+
+
 def test_the_pointer_does_not_move_to_a_broken_version(home: Path, embedder: WordEmbedder) -> None:
     before = read_served_version(home)
     other = build(home, SNAPSHOT_ROWS[:2], embedder)
@@ -144,11 +172,30 @@ def test_the_pointer_does_not_move_to_a_broken_version(home: Path, embedder: Wor
     assert read_served_version(home) == before
 
 
+def test_pointing_at_the_served_version_again_changes_nothing(
+    home: Path, embedder: WordEmbedder
+) -> None:
+    before = (home / "router" / "HEAD.json").read_bytes()
+    move_pointer(home, build(home, SNAPSHOT_ROWS, embedder))
+    assert (home / "router" / "HEAD.json").read_bytes() == before
+
+
 def test_what_a_kill_left_is_built_again(home: Path, embedder: WordEmbedder) -> None:
     version = read_served_version(home)
     (home / "router" / version / "index.json").unlink()
     assert build(home, SNAPSHOT_ROWS, embedder) == version
     assert load_index(home, version).version == version
+
+
+def test_a_failing_encoder_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="texts but 1 vectors"):
+        build_index(
+            tmp_path,
+            IndexSource(SNAPSHOT_ROWS),
+            lambda texts: np.ones((1, 4), np.float32),
+            embedder="e",
+        )
+    assert list((tmp_path / "router").iterdir()) == []
 
 
 def test_an_empty_world_is_no_index(tmp_path: Path, embedder: WordEmbedder) -> None:
@@ -168,6 +215,29 @@ def test_the_index_of_a_release_embeds_only_what_is_new(tmp_path: Path) -> None:
 
 
 SCORES = arrays(np.float32, st.integers(0, 400), elements=st.integers(-40, 40).map(float))
+
+
+@given(SCORES, st.integers(1, 12))
+def test_the_best_are_among_the_nearly_best_in_order(scores: np.ndarray, most: int) -> None:
+    nearly_best = list_nearly_best(scores, most)
+    assert (np.diff(nearly_best) > 0).all()
+    assert np.sort(scores[nearly_best])[-most:].tolist() == np.sort(scores)[-most:].tolist()
+    assert set(np.argsort(-scores, kind="stable")[:most]) <= set(nearly_best)
+
+
+def test_of_many_scores_few_are_looked_at() -> None:
+    scores = np.random.default_rng(1).standard_normal(20_000).astype(np.float32)
+    assert 50 <= len(list_nearly_best(scores, 50)) < 100
+
+
+def test_products_and_moments_are_those_of_the_rows() -> None:
+    rng = np.random.default_rng(2)
+    rows, vector = rng.standard_normal((300, 24), np.float32), rng.standard_normal(24, np.float32)
+    products = compute_products(rows, vector)
+    assert products.dtype == np.float32
+    np.testing.assert_allclose(products, rows.astype(float) @ vector, rtol=1e-4, atol=1e-5)
+    result = VectorMoments.of(rows).measure_along(vector)
+    np.testing.assert_allclose(result, (products.mean(), products.std()), rtol=1e-3)
 
 
 DEEP = "[" * 200_000

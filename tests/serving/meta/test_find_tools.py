@@ -150,6 +150,31 @@ BAD = [
 ]
 
 
+@pytest.mark.parametrize(("given", "field"), BAD, ids=[str(i) for i in range(len(BAD))])
+async def test_a_field_that_cannot_be_used_is_named(
+    meta: MetaServer, given: dict, field: str
+) -> None:
+    async with meta.client("legacy") as client:
+        result = await client.call_tool("find_tools", given)
+    assert result.is_error
+    assert result.structured_content["error"]["field"] == field
+    assert read_text(result).startswith(field)
+    assert len(read_text(result)) < 300
+
+
+async def test_a_block_without_anything_in_it_says_so_beside_the_others(meta: MetaServer) -> None:
+    text = (
+        "<tool_assistant>\n</tool_assistant>"
+        "<tool_assistant>\ntool: tell the hour in a city\n</tool_assistant>"
+    )
+    async with meta.client() as client:
+        result = await client.call_tool("find_tools", {"text": text})
+    empty, full = result.structured_content["answers"]
+    assert empty["hits"] == []
+    assert empty["problems"]
+    assert full["hits"][0]["tool_id"] == "pypi:clock::get_time"
+
+
 @pytest.mark.parametrize("mode", ERAS)
 async def test_describe_gives_the_whole_contract_and_what_a_call_would_mean(
     meta: MetaServer, mode: str
@@ -181,6 +206,17 @@ async def test_third_party_words_show_nothing_hidden_and_cannot_close_their_mark
     ):
         assert not set(text) & set("\u200b\u202e\x1b")
     assert "[end of third-party content" in read_text(described)
+
+
+async def test_a_contract_that_is_too_large_is_cut_and_says_so(tmp_path: Path) -> None:
+    many = {f"field_{i}": {"type": "string", "description": "x" * 500} for i in range(300)}
+    publish(tmp_path, [row("npm:big", "huge", "Take everything", {"properties": many})])
+    async with MetaServer(tmp_path).client() as client:
+        described = await client.call_tool("describe_tool", {"tool_id": "npm:big::huge"})
+    assert described.structured_content["cut"] is True
+    assert "left out" in read_text(described)
+    assert len(read_text(described)) < 90_000
+    assert described.structured_content["contract"]["name"] == "huge"
 
 
 @pytest.mark.parametrize("tool", ["describe_tool", "call_tool"])
@@ -247,6 +283,13 @@ async def test_no_index_is_told_with_how_to_make_one_and_noticed_once_it_is_ther
     assert "toolmill index" in read_text(before)
     assert "no tools yet" in listing[0].description
     assert not after.is_error
+
+
+async def test_an_unknown_tool_of_ours_is_named_with_those_there_are(meta: MetaServer) -> None:
+    async with meta.client("legacy") as client:
+        answer = await client.session.call_tool("find_tool", {"query": "x"})
+    assert answer.is_error
+    assert "find_tools" in read_text(answer)
 
 
 async def test_the_query_that_found_a_tool_is_remembered_as_a_digest(meta: MetaServer) -> None:
@@ -330,6 +373,35 @@ async def test_an_allowance_of_tokens_holds_and_first_hits_go_first(meta: MetaSe
     assert left == [len(row["hits"]) for row in whole.structured_content["answers"]]
     assert "more left out: max_tokens" in read_text(result)
     assert least.structured_content["tokens"] <= 60
+
+
+@pytest.mark.parametrize("most", [60, 100, 400])
+async def test_many_requests_and_many_shown_stay_within_the_allowance(
+    meta: MetaServer, most: int
+) -> None:
+    asked = [{"query": f"tell the hour in city {at} " * 20} for at in range(20)]
+    visible = [f"npm:gone-{at}::{'x' * 300}" for at in range(200)]
+    given = {"requests": asked, "shown": visible, "max_tokens": most, "parameters": True}
+    async with meta.client() as client:
+        result = await client.call_tool("find_tools", given)
+        one = await client.call_tool("find_tools", {**given, "requests": asked[:1]})
+        blocks = "<tool_assistant>tool: " + "get the hour " * 900 + "</tool_assistant>"
+        text = await client.call_tool("find_tools", {"text": blocks * 12, "max_tokens": most})
+    for each in (result, one, text):
+        assert estimate_tokens(read_text(each)) == each.structured_content["tokens"] <= most
+    facts = result.structured_content
+    assert len(facts["answers"]) + facts["requests_left_out"] == 20
+    assert f"{facts['requests_left_out']} requests left out: max_tokens" in read_text(result)
+    assert "no longer here: 200 of shown" in read_text(result)
+    assert sum(map(estimate_tokens, facts.get("gone", ()))) <= most
+    assert len(one.structured_content["answers"]) == 1
+
+
+async def test_a_long_query_is_read_to_its_limit_and_the_answer_says_so(meta: MetaServer) -> None:
+    async with meta.client() as client:
+        result = await client.call_tool("find_tools", {"query": "read one text file " * 400})
+    assert "4,000" in result.structured_content["answers"][0]["problems"][0]
+    assert "problem:" in read_text(result)
 
 
 _HIT = st.builds(

@@ -9,7 +9,9 @@ import httpx2
 import pytest
 from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
 
-from serving.meta.policy import ClientToken, HttpSettings, TokenError
+from serving.meta.policy import ClientToken, HttpSettings, MetaPolicy, TokenError
+from serving.meta.server import IndexChanges
+from serving.meta.transports import CannotServe, run_http
 from tests.serving.meta_server import (
     ERAS,
     ROWS,
@@ -20,6 +22,7 @@ from tests.serving.meta_server import (
     publish,
     read_text,
     row,
+    served,
 )
 from tests.support.paths import ROOT
 from tests.support.python_process import find_python
@@ -196,6 +199,19 @@ async def test_a_body_beyond_the_limit_is_refused(meta: MetaServer) -> None:
     assert answer.status_code == 413
 
 
+async def test_a_body_nested_a_hundred_thousand_deep_is_an_error_not_a_crash(
+    meta: MetaServer,
+) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":' + b"[" * 100_000
+    headers = {**HEADERS, "Content-Type": "application/json"}
+    async with over_http(meta) as url, httpx2.AsyncClient() as http:
+        answer = await http.post(url, content=body, headers=headers)
+        async with http_client(url) as client:
+            result = await client.call_tool("find_tools", {"query": "read one text file"})
+    assert answer.status_code == 400
+    assert not result.is_error
+
+
 async def test_sessions_are_told_of_a_new_index(meta: MetaServer) -> None:
     received: list[type] = []
 
@@ -220,6 +236,37 @@ async def test_sessions_are_told_of_a_new_index(meta: MetaServer) -> None:
     assert "11 tools" in now
     assert capabilities.tools.list_changed
     assert capabilities.resources.list_changed
+
+
+async def test_a_session_that_has_ended_is_told_nothing(
+    meta: MetaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = IndexChanges()
+    monkeypatch.setattr("serving.meta.server.IndexChanges", lambda: changes)
+    async with over_http(meta) as url:
+        async with http_client(url, None, "legacy") as client:
+            await client.list_tools()
+            assert len(changes.sessions) == 1
+        with anyio.fail_after(60):
+            while changes.sessions:
+                await anyio.sleep(0.02)
+        await changes.announce()
+
+
+async def test_listeners_are_told_of_a_new_index(meta: MetaServer) -> None:
+    from mcp.server.subscriptions import ResourcesListChanged, ToolsListChanged
+
+    received: set[type] = set()
+    async with over_http(meta) as url, http_client(url) as client:
+        listening = client.listen(tools_list_changed=True, resources_list_changed=True)
+        async with listening as events:
+            publish(meta.place, ROWS[:3], "r2")
+            with anyio.fail_after(60):
+                async for event in events:
+                    received.add(type(event))
+                    if received >= {ToolsListChanged, ResourcesListChanged}:
+                        break
+    assert received == {ToolsListChanged, ResourcesListChanged}
 
 
 async def test_no_query_is_lost_and_no_answer_mixed_while_new_indexes_are_published(
@@ -260,6 +307,17 @@ def test_beyond_loopback_tokens_are_needed() -> None:
     assert HttpSettings(host="0.0.0.0", tokens=(ALICE,)).port
 
 
+def test_an_address_that_is_taken_is_told_with_the_mend(tmp_path: Path) -> None:
+    import socket
+
+    meta = MetaServer(tmp_path, MetaPolicy())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = HttpSettings(port=taken.getsockname()[1])
+        parts = (served(tmp_path), None, meta.policy, meta.outcomes)
+        with pytest.raises(CannotServe, match="choose another port"):
+            run_http(*parts, settings)
+
+
 async def test_the_process_serves_until_it_is_told_to_end_and_closes_what_it_runs(
     tmp_path: Path,
 ) -> None:
@@ -276,3 +334,12 @@ async def test_the_process_serves_until_it_is_told_to_end_and_closes_what_it_run
             await process.wait()
     assert called.structured_content["status"] == "ok"
     assert (tmp_path / "closed").read_text() == "True"
+
+
+async def test_no_sign_in_is_offered_that_would_keep_a_client_from_sending_its_token(
+    meta: MetaServer,
+) -> None:
+    async with over_http(meta, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
+        for path in ("oauth-protected-resource", "oauth-authorization-server"):
+            answer = await http.get(url.replace("/mcp", f"/.well-known/{path}"))
+            assert answer.status_code == 404

@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from assets.servers.calls.log import query_digest
+from serving.agent_loop import UnattendedClient
+from serving.meta.call_tool import call_tool
+from serving.meta.context import MetaContext
+from serving.meta.find_tools import find_tools
 from serving.meta.policy import LOCAL, ClientToken, MetaPolicy
+from serving.meta.report_outcome import report_outcome
 from tests.serving.meta_server import (
     ERAS,
     MetaServer,
@@ -18,6 +23,7 @@ from tests.serving.meta_server import (
     over_http,
     publish,
     read_text,
+    served,
 )
 
 QUERY = "tell the hour in a city"
@@ -125,3 +131,30 @@ async def test_tokens_opt_in_one_by_one(tmp_path: Path) -> None:
             async with http_client(url, secret) as client:
                 await client.call_tool("find_tools", {"query": QUERY})
     assert [(line["token"], line["words"]) for line in meta.recorded] == [("ann", QUERY)]
+
+
+async def test_a_line_names_the_client_that_asked_and_a_note_holds_no_key(tmp_path: Path) -> None:
+    """Two clients of one token: what one searched is not laid to the other."""
+    meta, key = open_meta(tmp_path, "text"), "ghp_" + "a1B2" * 9
+    desk = MetaContext(served(tmp_path), meta.caller, meta.policy, meta.outcomes)
+    token = meta.policy.local
+    given = {"tool_id": CALL["tool_id"], "outcome": "failed", "note": f"refused {key}"}
+    await find_tools(desk, token, {"query": QUERY}, "editor 1")
+    await call_tool(desk, token, CALL, UnattendedClient(), "shell 2")
+    await report_outcome(desk, token, given, "shell 2")
+    assert [line["client"] for line in meta.recorded] == ["editor 1", "shell 2", "shell 2"]
+    assert [line.get("query") for line in meta.recorded] == [query_digest(QUERY), None, None]
+    assert [line for line in meta.recorded if "search_id" in line] == meta.recorded[:1]
+    assert key not in read_log(meta)
+
+
+async def test_each_of_several_requests_is_a_search_of_its_own(tmp_path: Path) -> None:
+    meta = open_meta(tmp_path, "text")
+    async with meta.client() as client:
+        requests = [{"query": QUERY}, {"query": "read one text file"}]
+        await client.call_tool("find_tools", {"requests": requests, "k": 2})
+        await client.call_tool("find_tools", {"query": "x" * 9000})
+    lines = meta.recorded
+    assert [line["words"] for line in lines[:2]] == [QUERY, "read one text file"]
+    assert len({line["search_id"] for line in lines}) == 3
+    assert len(lines[2]["words"]) <= 4000

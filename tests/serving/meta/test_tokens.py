@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.meta.access_control import RequestLimits, TooMany, read_tokens
-from serving.meta.policy import ClientToken, TokenError, is_loopback
+from serving.meta.access_control import RequestLimits, TooMany, build_token, find_owner, read_tokens
+from serving.meta.policy import ClientToken, HttpSettings, MetaPolicy, TokenError, is_loopback
 from tests.servers.test_light_imports import heavy_after
 
 SECRET = "a-secret-of-some-length"
@@ -68,6 +68,37 @@ def test_a_file_that_cannot_be_used_is_named_and_no_secret_is_told(
     assert str(path) in str(raised.value)
     assert message in str(raised.value)
     assert SECRET not in str(raised.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TokenError, match="No such file"):
+        read_tokens(tmp_path / "none.toml")
+
+
+def test_a_secret_has_one_owner() -> None:
+    mine, other = build_token(SECRET, "mine"), build_token(SECRET + "x", "other")
+    assert find_owner(SECRET, (other, mine)) == mine
+    assert find_owner(SECRET + "y", (other, mine)) is None
+    assert find_owner("", (other, mine)) is None
+    assert find_owner("\udcff", (mine,)) is None
+    assert SECRET not in repr(mine)
+
+
+def test_a_short_secret_is_refused() -> None:
+    with pytest.raises(TokenError, match="at least 20"):
+        build_token("hunter2")
+
+
+def test_two_tokens_of_one_name_are_refused() -> None:
+    with pytest.raises(TokenError, match="one name"):
+        HttpSettings(tokens=(build_token(SECRET), build_token(SECRET + "x")))
+    with pytest.raises(TokenError, match="sha256"):
+        HttpSettings(tokens=(ClientToken("a"),))
+
+
+def test_a_consent_nobody_knows_is_refused() -> None:
+    with pytest.raises(TokenError, match="'always'"):
+        MetaPolicy(consent="perhaps")  # type: ignore[arg-type]
 
 
 def test_loopback_is_told_from_everything_else() -> None:

@@ -45,6 +45,11 @@ def test_a_bounded_value_is_json_of_bounded_size(value: Any) -> None:
     assert len(json.dumps(copy, ensure_ascii=False)) < 2_500
 
 
+@given(st.dictionaries(st.sampled_from("abcdef"), st.integers(-9, 9) | st.sampled_from("xyz")))
+def test_a_small_plain_value_is_copied_as_it_is(value: Any) -> None:
+    assert bound_value(value, 10_000) == (value, False)
+
+
 def test_a_value_ten_thousand_deep_is_cut_without_recursion() -> None:
     deep: Any = "end"
     for _ in range(10_000):
@@ -53,6 +58,12 @@ def test_a_value_ten_thousand_deep_is_cut_without_recursion() -> None:
     assert cut
     assert not is_deeper_than(copy, 30)
     assert is_deeper_than(deep, 40)
+
+
+def test_an_object_of_a_million_members_is_cut() -> None:
+    copy, cut = bound_value({str(i): i for i in range(100_000)}, 10**9)
+    assert cut
+    assert len(copy) == 401
 
 
 def test_parameters_are_one_line_whatever_the_schema_is() -> None:
@@ -74,3 +85,10 @@ def test_any_content_passes_as_text_or_media(content: list[dict[str, Any]]) -> N
     blocks, text, _, _ = limit_result(content, None, "a::b", 500)
     assert {block["type"] for block in blocks} <= {"text", "image", "audio"}
     assert len(text) < 500 + 2 * 64
+
+
+def test_indentation_and_line_breaks_of_a_result_are_kept() -> None:
+    code = "    if x:\n\treturn 1\n"
+    blocks, text, _, cut = limit_result([{"type": "text", "text": code}], None, "a::b", 500)
+    assert (text, cut) == (code, False)
+    assert code in blocks[0]["text"]

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from serving.index.build import build_index
 from serving.index.folder import load_index
 from serving.index.model import IndexSource, RouterIndex
-from serving.ranking.query import ToolQuery, check_ask
+from serving.ranking.query import STRATEGIES, ToolQuery, check_ask
 from serving.ranking.signals import QuerySignals, choose_candidates
 from serving.router import Router
+from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder, snapshot
 
 POOL = [
@@ -63,6 +66,14 @@ def test_words_of_a_server_count_only_where_it_is_described(make: Make) -> None:
     assert (np.delete(features["joint words"], at) == 0).all()
 
 
+@given(st.text(max_size=60))
+def test_every_feature_is_a_number_and_every_share_within_its_bounds(make: Make, text: str) -> None:
+    _, features = read_features(make(POOL, {"npm:disk": "Files"}), f"read {text}")
+    assert all(np.isfinite(values).all() for values in features.values())
+    for name in ("joint words", "coverage", "about words", "name"):
+        assert ((features[name] >= 0) & (features[name] <= 1 + 1e-6)).all()
+
+
 class LatinReader(WordEmbedder):
     """Reads Latin letters alone, as MiniLM."""
 
@@ -96,6 +107,53 @@ def test_a_cosine_counts_as_far_as_the_encoder_reads_the_question(
             assert hit.why["scores"][name] == pytest.approx(expected, abs=2e-4)
 
 
+def test_each_side_of_a_question_is_read_by_itself(make: Make) -> None:
+    described = {"npm:disk": "Files on a disk", "npm:clock": "Time"}
+    router = read_by(make(POOL, described), LatinReader())
+    ask = ToolQuery(server="диск", tool="read a file", k=4)
+    scores = [hit.why["scores"] for hit in router.find(ask).hits]
+    assert any(of["full"] for of in scores)
+    assert not any(of["server"] for of in scores)
+
+
+def test_every_tool_is_scored_as_it_is_found(make: Make) -> None:
+    router, text = read_by(make(POOL), LatinReader()), "прочитай time файл"
+    [scores] = router.score_tools([text])
+    for hit in router.find(ToolQuery(text, k=4)).hits:
+        assert scores[router.index.places[hit.tool_id]] == pytest.approx(hit.score, abs=1e-4)
+
+
+@examples(40)
+@given(
+    st.sampled_from(["read one text file from disk", "прочитай файл file", "天气 time in a city"]),
+    st.text("дж天ばあ 🙂\u0301", min_size=1, max_size=200),
+    st.booleans(),
+)
+def test_a_description_stuffed_with_letters_that_are_not_read_gains_no_rank(
+    make: Make, text: str, odd: str, before: bool
+) -> None:
+    ranks = []
+    for stuffing in ("", f" {odd} "):
+        about = f"{stuffing}{text}" if before else f"{text}{stuffing}"
+        evil = snapshot("npm:evil", "best_tool", about)
+        router = read_by(make([*POOL, evil]), LatinReader())
+        result = [hit.tool_id for hit in router.find(ToolQuery(text, k=5)).hits]
+        ranks.append(result.index("npm:evil::best_tool"))
+    assert ranks[1] >= ranks[0]
+
+
+@given(st.text("дж天ばあ", min_size=1, max_size=60))
+@example("дばжばばば")  # a tool that repeats ば leads by .07%
+def test_a_question_stuffed_with_letters_that_are_not_read_finds_the_same_tool(
+    make: Make, odd: str
+) -> None:
+    evil = [snapshot(f"npm:evil{at}", "x", f"{letter} " * 40) for at, letter in enumerate("дж天ば")]
+    router = read_by(make([*POOL, *evil]), LatinReader())
+    hits = router.find(ToolQuery(f"send an email to somebody {odd}", k=2)).hits
+    scores = {hit.tool_id: hit.score for hit in hits}
+    assert scores["npm:mail::send_email"] >= 0.99 * hits[0].score
+
+
 def test_a_tool_that_repeats_every_request_stands_behind_the_honest_one(make: Make) -> None:
     topics = ["invoice", "weather", "ticket", "train", "recipe", "song", "photo", "parcel", "visa",
               "garden", "rocket", "museum", "guitar", "doctor", "bridge", "island"]  # fmt: skip
@@ -116,6 +174,33 @@ def test_repeating_a_request_often_is_worth_no_more_than_saying_it_once(make: Ma
         _, features = read_features(make([*POOL, evil]), text)
         ranks.append(features["coverage"][1])  # after npm:clock, before npm:mail and npm:disk
     assert ranks[1] <= ranks[0] * 1.6
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        POOL[:1],
+        [snapshot("npm:one", f"tool_{at}", f"Does {at}") for at in range(5)],
+        [snapshot(f"npm:s{at}", f"name_{at}", "Send an email to somebody") for at in range(50)],
+        [snapshot("npm:odd", name, "Mail") for name in ("🙂", "__", "天气", "ชื่อ", "1")],
+        [snapshot(f"npm:s{at}", f"tool_{at}", "") for at in range(4)],
+    ],
+    ids=["one tool", "one server", "fifty names", "names without words", "no descriptions"],
+)
+def test_odd_pools_are_answered(make: Make, rows: list[dict]) -> None:
+    router = make(rows)
+    for text in ("send an email", "送信", "x " * 10_000, "tool 3"):
+        for strategy in STRATEGIES:
+            answer = router.find(ToolQuery(text, k=3, strategy=strategy))
+            assert len(answer.hits) == min(3, len(rows))
+            assert 0 <= answer.suitable <= 1
+
+
+def test_long_names_do_not_win_by_their_length(make: Make) -> None:
+    rows = [*POOL, snapshot("npm:evil", "send_email_file_time_disk_city_read_write_text", "All")]
+    index, features = read_features(make(rows), "send an email")
+    names = dict(zip([tool.tool for tool in index.tools], features["name"], strict=True))
+    assert names["send_email"] == max(names.values()) > 0
 
 
 @pytest.mark.parametrize("count", [1, 4])

@@ -197,6 +197,34 @@ def test_releases_are_listed_and_shown_with_their_cards(home: Path) -> None:
     assert "rolled back" in run("release", "list")[1]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("release", "list", "zz"), 2, "no release 'zz'; known, newest first: "),
+        (("release", "rollback", "--to", "zz"), 2, "no release 'zz'"),
+        (("release", "rollback", "--to", "zz", "--undo"), 2, "not both"),
+        (("release", "rollback", "--undo"), 1, "no rollback stands"),
+        (("champion", "cook"), 2, "'cook' does not exist"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_the_mend(
+    home: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    result = run(*arguments)
+    assert (result[0], message in result[2], result[1]) == (code, True, ""), result
+
+
+def test_a_home_without_releases_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "new"))
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("release", "list")
+    assert (code, out, "nothing was made there yet" in err) == (2, "", True)
+    claim_home(tmp_path / "new")
+    for command in (("list", "served"), ("rollback",)):
+        code, _, err = run("release", *command)
+        assert (code, "nothing is served yet: `make run`" in err) == (2, True)
+
+
 def test_champions_are_listed_and_a_lost_one_is_put_back(home: Path) -> None:
     champions = json.loads(run("champion", "--json")[1])
     assert (champions["retriever"]["model"], champions["caller"]["model"]) == (

@@ -13,7 +13,8 @@ from serving.index.build import build_index
 from serving.index.folder import load_index
 from serving.index.model import IndexSource
 from serving.ranking.overlays import BlockedTools, ReliabilityOverlay, ToolReliability
-from serving.ranking.query import STRATEGIES, ToolQuery
+from serving.ranking.query import STRATEGIES, BadQuery, ToolQuery
+from serving.ranking.strategies import find_top
 from serving.router import Router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.support.examples import examples
@@ -163,3 +164,29 @@ def test_requests_written_for_a_tool_help_it_to_be_found(make: Make) -> None:
     hit = make(IndexSource(POOL, instructions=expected)).find(ask).hits[0]
     assert hit.tool_id == "pypi:clock::get_time"
     assert hit.why["scores"]["asked"] > 0
+
+
+@given(st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=30), st.integers(1, 40))
+def test_top_is_the_head_of_the_whole_order(scores: list[float], most: int) -> None:
+    values = np.array(scores, np.float32)
+    whole = sorted(range(len(values)), key=lambda i: (-round(float(values[i]), 6), i))
+    assert find_top(values, None, most).tolist() == whole[:most]
+
+
+@pytest.mark.parametrize("text", ["a" * 1_000_000, "\ud800 file", "\x00", "🙂" * 5_000, "- - -"])
+def test_odd_texts_are_answered(router: Router, text: str) -> None:
+    for strategy in STRATEGIES:
+        assert len(router.find(ToolQuery(text, k=3, strategy=strategy)).hits) == 3
+
+
+def test_one_text_where_lists_are_due_is_refused(router: Router) -> None:
+    with pytest.raises(BadQuery, match="lists of tool ids"):
+        router.find(ToolQuery("file", allowed="npm:*"))  # pyright: ignore[reportArgumentType]
+
+
+def test_more_hits_than_candidates_come_in_the_order_of_first_sight(make: Make) -> None:
+    rows = [snapshot(f"npm:s{i}", f"tool_{i}", f"Does thing number {i}") for i in range(420)]
+    hits = make(IndexSource(rows)).find(ToolQuery("thing number 7", k=400)).hits
+    assert len({hit.tool_id for hit in hits}) == 400
+    assert hits[0].tool_id == "npm:s7::tool_7"
+    assert hits[-1].why["scores"] == {}

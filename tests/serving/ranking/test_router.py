@@ -15,6 +15,7 @@ from serving.index.build import make_router_index
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import IndexBroken, IndexMissing, IndexSource
 from serving.ranking.overlays import (
+    OverlayBroken,
     ReliabilityOverlay,
     ToolReliability,
     read_overlay,
@@ -43,6 +44,10 @@ def test_the_best_tool_comes_first_with_the_reason(router: Router, strategy: str
     assert (answer.strategy, answer.index) == (strategy, router.index.version)
 
 
+def test_k_beyond_the_pool_gives_the_whole_pool(router: Router) -> None:
+    assert len(router.find(ToolQuery("file", k=1_000)).hits) == 4
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
@@ -54,6 +59,23 @@ def test_the_best_tool_comes_first_with_the_reason(router: Router, strategy: str
 def test_a_bad_question_is_refused(router: Router, ask: ToolQuery, message: str) -> None:
     with pytest.raises(BadQuery, match=message):
         router.find(ask)
+
+
+def test_a_megabyte_of_query_is_read_to_its_bound(router: Router) -> None:
+    answer = router.find(ToolQuery("read a file " * 90_000, k=1))
+    assert answer.hits[0].tool_id == "npm:files::read_file"
+    assert answer.notes == ("query was read to 4,000 of 1,080,000 characters",)
+
+
+def test_a_batch_gives_what_single_queries_give(router: Router) -> None:
+    asks = [
+        ToolQuery("tell me the time", k=3),
+        ToolQuery("write a file", strategy="rrf"),
+        ToolQuery("天气"),
+    ]
+    batch = router.find_many(asks)
+    assert [a.hits for a in batch] == [router.find(ask).hits for ask in asks]
+    assert router.find_many([]) == []
 
 
 def test_an_index_of_another_embedder_is_refused(home: Path) -> None:
@@ -181,6 +203,11 @@ def test_rows_stand_at_their_tools_under_their_contract(home: Path) -> None:
     assert not result.lift[others].any()
 
 
+def test_without_an_overlay_nothing_is_known(home: Path) -> None:
+    assert write_overlay(home, [], 0.5, 1.0) == 0
+    assert read(home) is None
+
+
 BROKEN = [
     "{half",
     "[]",
@@ -193,6 +220,13 @@ BROKEN = [
     '{"format": 1, "overall": 0.5, "rows": [[["a"], "b", 1, 0, 1, 1]]}',
     "[" * 100_000,
 ]
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_broken_overlay_is_named_with_its_fix(home: Path, text: str) -> None:
+    (home / "router" / "RELIABILITY.json").write_text(text)
+    with pytest.raises(OverlayBroken, match=r"RELIABILITY\.json.*toolmill run"):
+        read(home)
 
 
 def test_outcomes_reach_a_running_router_and_a_broken_file_holds_back_nothing(

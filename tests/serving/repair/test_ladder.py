@@ -8,6 +8,7 @@ import pytest
 
 from assets.contracts.rename_history import ContractHistory, ContractMove
 from assets.contracts.validate import validate_call
+from serving.repair.evidence import ConversationEvidence
 from serving.repair.ladder import repair_draft, repair_drafts
 from serving.repair.rungs import ABSTAINED, REPAIRED, RUNGS, VALID
 from serving.repair.tools import ProposedCall, read_tool, read_toolset
@@ -229,6 +230,11 @@ def test_a_secret_that_the_model_left_out_is_not_put_in(parameter):
     assert repair_missing("key", 'key "a"', name="create_api_client").outcome == ABSTAINED
 
 
+def test_a_key_of_a_store_is_no_secret():
+    result = repair_missing("key", 'get the key "theme"', name="kv_get")
+    assert result.arguments == {"key": "theme"}
+
+
 @pytest.mark.parametrize(
     ("parameter", "schema"),
     [
@@ -299,6 +305,26 @@ def test_a_number_as_text_is_the_text_that_was_written():
     for written in ("3.10", "1e5", "12345678901234567890123.5", "0.30"):
         result = repair_draft({"name": "t", "arguments": f'{{"version": {written}}}'}, [version])
         assert result.arguments == {"version": written}
+
+
+def test_a_number_that_no_json_holds_is_written_by_nobody():
+    schema = {"properties": {"a": {"type": "number"}, "b": {"type": "integer"}}}
+    tools = [{"name": "t", "inputSchema": schema}]
+    good = '{"a": 1e999, "b": 5}'
+    assert repair_draft({"name": "t", "arguments": good}, tools).text == good
+    for broken in ('{"a": 1e999, "b": "5"}', "{'a': 1e999, 'b': 5}", '{"a": 1e999, "b": 5,}'):
+        result = repair_draft({"name": "t", "arguments": broken}, tools)
+        assert (result.outcome, result.text) == (ABSTAINED, broken)
+
+
+def test_several_values_are_no_text():
+    tool = {"name": "rm", "inputSchema": {"properties": {"path": {"type": "string"}}}}
+    result = repair_draft({"name": "rm", "arguments": {"path": ["a", "b"]}}, [tool])
+    assert (result.outcome, result.reason.kind) == (ABSTAINED, "unfit_value")
+    about = {"path": {"type": "string", "description": "A JSON array of paths"}}
+    tool = {"name": "rm", "inputSchema": {"properties": about}}
+    result = repair_draft({"name": "rm", "arguments": {"path": ["a", "b"]}}, [tool])
+    assert result.arguments == {"path": '["a", "b"]'}
 
 
 NAMED = {"name": "get_weather", "arguments": '{"city": "Rome"}'}
@@ -474,6 +500,13 @@ def test_a_model_that_revises_keeps_what_guards_the_call(given, made, refused):
     result = repair_draft(draft, [tool], conversation="remove all of /x", revise=lambda _: call)
     assert result.outcome == (ABSTAINED if refused else REPAIRED)
     assert f"{refused!r}" in result.rungs[-2].why or not refused
+
+
+def test_a_long_list_is_not_searched_for():
+    evidence = ConversationEvidence("alpha beta, 7")
+    assert evidence.is_said(["alpha beta", {"n": 7}] * 50)
+    assert not evidence.is_said(["alpha beta"] * 101)
+    assert not evidence.is_said([" ", {"a": [None, False]}])
 
 
 def test_a_model_may_ask():

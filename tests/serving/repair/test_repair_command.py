@@ -42,6 +42,13 @@ def test_each_change_is_told_with_its_rung(tmp_path):
     assert json.loads(lines[-1]) == {"city": "Rome", "days": 2}
 
 
+def test_a_text_with_two_calls_gets_two_reports(tmp_path):
+    text = "<tool_call>" + json.dumps(BARE) + "</tool_call><tool_call>{}</tool_call>get_x"
+    code, out, _ = command(tmp_path, text.replace("{}", json.dumps(BARE)), [WEATHER], "--json")
+    assert code == 0
+    assert [json.loads(line)["name"] for line in out.splitlines()] == ["get_weather"] * 2
+
+
 def test_history_is_read_from_its_file(tmp_path):
     moves = [ContractMove("npm:sky", "get_weather", "forecast", {"town": "city"})]
     history = tmp_path / "history.json"
@@ -77,6 +84,15 @@ def test_a_wrong_file_is_one_clear_line_and_exit_2(tmp_path, flaw):
     assert len(err.splitlines()) == 1
 
 
+def test_a_folder_without_an_index_and_a_file_that_is_not_there_are_told(tmp_path):
+    code, _, err = command(tmp_path, BARE, [WEATHER], "--history", tmp_path)
+    assert code == 2
+    assert "no router index" in err
+    code, _, err = run("repair", tmp_path / "none.json", "--tools", tmp_path / "tools.json")
+    assert code == 2
+    assert "none.json" in err
+
+
 def test_a_model_is_asked_what_rules_leave(tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
     draft = {**BARE, "arguments": {}}
@@ -87,3 +103,29 @@ def test_a_model_is_asked_what_rules_leave(tmp_path, monkeypatch):
         code, out, _ = command(tmp_path, draft, [WEATHER, MAIL], *given, "endpoint:m")
     assert (code, json.loads(out)["arguments"]) == (0, {"city": "Rome"})
     assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("champion", "no sidecar is better than the ladder alone yet"), ("nobody", "0 of 0 sidecars")],
+)
+def test_a_model_that_is_not_there_is_told(tmp_path, monkeypatch, name, message):
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
+    code, _, errors = command(tmp_path, BARE, [WEATHER], "--revise", name)
+    assert code != 0
+    assert message in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"name": "get_weather", "inputSchema": "x"},
+        {"type": "function", "function": {"name": "get_weather", "parameters": [1]}},
+        {"name": "get_weather", "inputSchema": {"default": 10**400}},
+    ],
+)
+def test_a_tool_that_is_no_contract_is_refused(tmp_path, tool):
+    code, out, err = command(tmp_path, BARE, [WEATHER, tool])
+    assert (code, out) == (2, "")
+    assert "tools.json, entry 1: " in err

@@ -10,14 +10,20 @@ import pytest
 from assets.servers.calls.result import CallResult
 from benchmarks.outcomes.noise.endpoints import ToolEndpoint, rename_arguments
 from benchmarks.outcomes.noise.proxy import (
+    CUT,
     EMPTY,
+    FAULTS,
     RANDOM,
+    RATES,
     SLOW,
     STALE,
     TRUNCATED,
     UNIT,
     ProxyAnswer,
     ProxyPool,
+    change_answer,
+    change_arguments,
+    is_hit,
 )
 from tests.benchmarks.outcomes.noise.stages import make_endpoint
 
@@ -90,3 +96,35 @@ def test_a_changed_contract_takes_its_new_names_only() -> None:
     changed = rename_arguments(endpoint, {"path": "ref"}, "now otherwise")
     _, reached = call_proxy(changed, 1, phase=1)
     assert reached == [("read_text_file", {"path": "/a"})]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_strikes_as_often_as_it_says(fault: str) -> None:
+    rng = Random(1)
+    assert sum(is_hit(fault, rng) for _ in range(2000)) / 2000 == pytest.approx(
+        RATES[fault], abs=0.04
+    )
+
+
+def test_no_fault_never_strikes() -> None:
+    assert not is_hit(None, Random(1))
+
+
+def test_a_truncated_answer_has_eighty_characters() -> None:
+    assert change_answer(TRUNCATED, "x" * 200, Random(1)) == "x" * CUT
+
+
+def test_another_unit_changes_numbers_but_no_dates_and_paths() -> None:
+    changed = change_answer(UNIT, "price: 12.5 on 2026-01-02 in /a/7", Random(1))
+    assert "2026-01-02" in changed
+    assert "/a/7" in changed
+    assert "12.5 " not in changed
+
+
+def test_another_unit_asks_for_other_numbers_only() -> None:
+    given = {"quantity": 3, "rows": [[2]], "name": "3", "force": True}
+    changed = change_arguments(UNIT, given, Random(1))
+    assert changed["quantity"] in (30, 300, 3000)
+    assert changed["rows"] != [[2]]
+    assert (changed["name"], changed["force"]) == ("3", True)
+    assert given["quantity"] == 3

@@ -1,5 +1,7 @@
 """."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,8 @@ from benchmarks.outcomes.noise.intents import HELD_OUT, TRAIN
 from benchmarks.outcomes.noise.play import (
     draw_log,
     order_by_oracle,
+    order_by_retriever,
+    order_curated,
     value_orders,
 )
 from benchmarks.outcomes.noise.report import (
@@ -15,6 +19,7 @@ from benchmarks.outcomes.noise.report import (
     DriftResult,
     age_examples,
     count_recovery,
+    describe_table,
     measure_drift,
     render_report,
     run_drift,
@@ -24,7 +29,7 @@ from benchmarks.outcomes.noise.report import (
     value_fixed,
     value_methods,
 )
-from benchmarks.outcomes.noise.table import NO_CALL, TableCall
+from benchmarks.outcomes.noise.table import NO_CALL, TableCall, load_table
 from extensions.recommender.methods import SuccessPrior
 from tests.benchmarks.outcomes.noise.stages import make_stage
 
@@ -46,6 +51,14 @@ def test_the_report_tells_each_method_beside_what_learns_nothing() -> None:
     assert "| log | top | less toolflix | by rank |" in text
     assert "| oracle | 1.000 [1.000, 1.000] |" in text
     assert "recovered after" in text
+
+
+def test_a_table_is_described_by_its_counts() -> None:
+    found = describe_table(STAGE)
+    assert found["tasks"] == {"train": 6, "held-out": 2}
+    assert (found["real"], found["variants"], found["newcomers"]) == (1, 1, 1)
+    assert found["any of five"] == 1
+    assert found["success by fault"]["real"] == {"share": 0.0, "n": 8}
 
 
 def test_what_a_change_cost_is_told_beside_the_oracle_and_over_seeds() -> None:
@@ -99,11 +112,26 @@ STAGE = make_stage()
 HELD = STAGE.list_tasks(HELD_OUT)
 
 
+@pytest.mark.parametrize(("actor", "expected"), [("top", 0.0), ("by rank", 0.18 / (0.55 + 0.18))])
+def test_the_actor_takes_the_first_or_overrides_by_rank(actor: str, expected: float) -> None:
+    orders = order_by_retriever(STAGE, HELD)
+    assert value_orders(STAGE, HELD, orders, actor) == pytest.approx([expected] * 2)
+
+
 def test_the_oracle_knows_the_true_rates_of_a_phase() -> None:
     before = order_by_oracle(STAGE, HELD)
     assert value_orders(STAGE, HELD, before, "top").tolist() == [1, 1]
     after = order_by_oracle(STAGE, HELD, AFTER)
     assert [order[0] for order in after] == [2, 2]  # the newcomer
+
+
+def test_the_curated_pool_holds_real_endpoints_only() -> None:
+    assert [order.tolist() for order in order_curated(STAGE, HELD)] == [[0], [0]]
+
+
+def test_newcomers_are_candidates_in_the_second_phase_only() -> None:
+    assert STAGE.ask(HELD[0], BEFORE).candidates.tolist() == [0, 1]
+    assert STAGE.ask(HELD[0], AFTER).candidates.tolist() == [0, 1, 2]
 
 
 def test_a_log_has_one_outcome_a_task_and_is_a_function_of_its_seed() -> None:
@@ -124,6 +152,12 @@ def test_an_actor_passes_over_tools_that_it_cannot_call_unless_all_are_such() ->
     assert stage.ask(HELD[0], BEFORE).candidates.tolist() == [1]
     stage.table.outcomes[HELD[0].id, second, BEFORE] = TableCall(False, NO_CALL)
     assert stage.ask(HELD[0], BEFORE).candidates.tolist() == [0, 1]
+
+
+def test_a_table_is_what_it_was_saved_as(tmp_path: Path) -> None:
+    table = make_stage().table
+    table.save(tmp_path / "t")
+    assert load_table(tmp_path / "t") == table
 
 
 def test_what_did_not_change_does_in_the_second_phase_what_it_did_in_the_first() -> None:

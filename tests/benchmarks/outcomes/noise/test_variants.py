@@ -7,6 +7,7 @@ import pytest
 from benchmarks.outcomes.noise.endpoints import (
     AFTER,
     BEFORE,
+    list_real,
     load_sources,
     rename_arguments,
 )
@@ -18,9 +19,10 @@ from benchmarks.outcomes.noise.variants import (
     make_newcomers,
     make_variants,
     paraphrase_contract,
+    paraphrase_name,
     paraphrase_text,
 )
-from tests.benchmarks.outcomes.noise.stages import make_contract, make_endpoint
+from tests.benchmarks.outcomes.noise.stages import SOURCE, make_contract, make_endpoint
 
 REAL = [make_endpoint(f"srv-{at}", "read_text_file") for at in range(20)]
 
@@ -49,10 +51,19 @@ def test_a_fifth_changes_and_newcomers_stay() -> None:
     assert not any(one.newcomer for one in changed)
 
 
+def test_a_name_gets_other_words_and_loses_the_product() -> None:
+    assert paraphrase_name("fast_read_file", Random(1)).endswith("_document")
+    assert "fast" not in paraphrase_name("fast_read_file", Random(1))
+
+
 def test_only_the_first_sentence_is_said_again() -> None:
     text = paraphrase_text("read_file", "Read a file. DEPRECATED: use another.", Random(1))
     assert "document" in text
     assert "DEPRECATED" not in text
+
+
+def test_a_description_without_latin_words_is_told_by_the_name() -> None:
+    assert "document" in paraphrase_text("read_file", "読み込み", Random(1))
 
 
 def test_parameters_keep_their_names_and_lose_their_words() -> None:
@@ -81,6 +92,21 @@ def test_tasks_are_different_and_the_same_again_by_their_seeds() -> None:
     assert len({one.id for one in train}) == 60
     held = draw_tasks(INTENTS, 30, HELD_OUT, (3,))
     assert not {one.query for one in held} & {one.query for one in train}
+
+
+def test_more_tasks_than_there_are_is_an_error() -> None:
+    with pytest.raises(ValueError, match="add seeds"):
+        draw_tasks([one for one in INTENTS if one.name == "allowed-folders"], 50, TRAIN, (1,))
+
+
+def test_there_are_sixty_real_endpoints_or_more() -> None:
+    assert sum(len(source.tools) for source in load_sources()) >= 60
+
+
+def test_a_tool_that_is_not_listed_is_no_endpoint() -> None:
+    found = list_real({SOURCE: {"read_file": make_contract("read_file", "path")}})
+    assert [(one.base, one.direct) for one in found] == [("read_file", True)]
+    assert SOURCE not in found[0].id
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,12 @@ def test_arms_learn_from_as_much_and_never_from_what_is_tested(
         assert len(got["raw"]) == (len(got["raw_all"]) if short else len(got["filtered"]))
 
 
+def test_only_random_negatives_differ_between_filtered_and_random() -> None:
+    rows = [row(at) for at in range(4)]
+    assert not select_arm_rows("filtered", rows, [], 1).random
+    assert select_arm_rows("random", rows, [], 1).random
+
+
 @pytest.fixture(scope="module")
 def sets() -> ArmSets:
     """What `run_ablations` is given; every second pair is evolved."""
@@ -164,6 +170,17 @@ def test_a_kill_loses_the_arm_in_progress_alone(
     ]
 
 
+def test_arms_that_come_to_the_same_are_trained_once(
+    sets: ArmSets, settings: AblationSettings, tmp_path: Path
+) -> None:
+    raw = replace(settings, arms=("filtered", "raw_all"), seeds=(1,))
+    rows = run_ablations(tmp_path, sets, settings=raw)
+    models = {one["arm"]: one["model"] for one in rows}
+    assert models["filtered"] == models["raw_all"]
+    moved = replace(raw, retriever=replace(raw.retriever, threads=2))
+    assert run_ablations(tmp_path, sets, settings=moved) == rows
+
+
 def test_what_cannot_be_run_is_said(
     sets: ArmSets, settings: AblationSettings, tmp_path: Path
 ) -> None:
@@ -215,3 +232,7 @@ def test_a_difference_is_the_mean_of_its_seeds() -> None:
     assert found["n"] == 2
     assert found["contrasts"][0]["recall_at_1"]["value"] == 0.5
     assert found["arms"]["filtered"]["recall_at_1"]["value"] == 0.5
+
+
+def test_a_report_without_rows_says_not_run() -> None:
+    assert render_ablation_table(summarise_ablations([])).count("`not run`") == 2

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extensions.bench.active_cases import (
     ARMS,
@@ -15,12 +17,18 @@ from extensions.bench.active_cases import (
     make_needles,
     read_api_bank,
     read_home,
+    select_source,
+    space_sizes,
 )
 from extensions.bench.active_run import (
     ActiveContest,
     RouterPools,
     evaluate_arms,
     run_arms,
+    sample_cases,
+    summarise_arms,
+    write_measured,
+    write_table,
 )
 from serving.agent_loop import OfflineSpeaker
 from serving.discovery.request import write_block
@@ -74,6 +82,15 @@ def no_calls(_: str) -> list[tuple[str, Any]]:
     return []
 
 
+@given(st.integers(1, 5_000), st.integers(1, 50))
+def test_sizes_go_from_one_to_all_and_grow(most: int, count: int) -> None:
+    sizes = space_sizes(most, count)
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == most
+    assert len(sizes) <= count
+    assert count == 1 or most == 1 or sizes[0] == 1
+
+
 def test_a_needle_is_in_its_pool_at_its_place_and_pools_are_nested() -> None:
     held = needles(sizes=4, positions=3, seeds=(1, 2))
     assert held.left_out == {"other_tools": 1}
@@ -86,6 +103,17 @@ def test_a_needle_is_in_its_pool_at_its_place_and_pools_are_nested() -> None:
         assert sorted(pools) == [1, 2, 5, 11]
         assert pools[1] <= pools[2] <= pools[5] <= pools[11]
     assert needles(seeds=(1, 2), sizes=4).cases == held.cases, "the same seeds draw the same"
+
+
+def test_an_index_of_a_pool_holds_no_accepted_request() -> None:
+    kept = select_source(SOURCE, ["npm:files::read_file"])
+    assert [one["tool"] for one in kept.rows] == ["read_file"]
+    assert kept.instructions == {}
+
+
+def test_requests_for_other_tools_alone_are_refused() -> None:
+    with pytest.raises(UnusableInput, match="1 requests, none for one of 11 tools"):
+        make_needles(SOURCE, ASKED[3:])
 
 
 async def run(held: CaseSet, place: Path, speaker: Any, arms: Sequence[str] = ARMS) -> Any:
@@ -150,6 +178,43 @@ async def test_rules_stand_in_for_a_model_in_every_arm(tmp_path: Path) -> None:
     assert arms["active"]["failed"] == {}
 
 
+async def test_rows_and_table_are_written(tmp_path: Path) -> None:
+    made = await run(needles(sizes=2, positions=1), tmp_path / "pools", Knows(), ["active"])
+    names = [path.name for path in write_measured(tmp_path / "out", made)]
+    assert names == ["items.jsonl", "summary.json", "report.md"]
+    lines = (tmp_path / "out" / "items.jsonl").read_text().splitlines()
+    assert [json.loads(line)["arm"] for line in lines] == ["active"] * 2
+    page = (tmp_path / "out" / "report.md").read_text().splitlines()
+    assert page[0].startswith("provider=scripted, model=")
+    assert "2 of 2 cases" in page[0]
+    assert "too few for an interval" in page[1]
+    table = list(write_table(made.summary))
+    assert page[3:] == table
+    assert table[2].startswith("| all | active | 2 | 1.000 [1.000, 1.000] |")
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["provider"] == "scripted"
+
+
+def test_a_part_of_the_cases_is_drawn_evenly_from_all_cells() -> None:
+    cases = needles(sizes=4, positions=3, seeds=(0, 1, 2)).cases
+    kept = sample_cases(cases, 7)
+    assert len(kept) <= 7
+    assert len({one.cell for one in kept}) == len(kept)
+    assert sample_cases(cases, 10_000) == list(cases)
+
+
+def test_intervals_draw_whole_groups() -> None:
+    rows = [
+        {"case_id": str(n), "arm": "active", "group": "one", "right": n < 5, "first": True,
+         "ended": "planned", "tool_tokens": 1, "prompt_tokens": 0, "completion_tokens": 0,
+         "turns": 1, "searches": 1, "seconds": 0.1, "size": 3}
+        for n in range(10)
+    ]  # fmt: skip
+    summary = summarise_arms(rows, ["size"])
+    right = summary["cells"]["size 3"]["arms"]["active"]["right"]
+    assert (right["value"], right["low"], right["high"]) == (0.5, 0.5, 0.5)
+    assert summary["groups"] == 1
+
+
 DIALOGUE = [
     {"role": "User", "text": "Wake me at seven."},
     {"role": "AI", "text": "I will sign you in."},
@@ -202,6 +267,24 @@ def test_every_api_turn_is_a_case_in_both_pools(tmp_path: Path) -> None:
     assert contract["inputSchema"]["properties"]["time"]["type"] == "string"
     sly = next(one for one in held.source.rows if one["tool"] == "Sly")
     assert not json.loads(sly["contract"]).get("description")
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [[], {"role": "API"}, {"role": "User"}, {"text": "x"}, {"role": "API", "result": [1]}],
+)
+def test_a_dialogue_of_another_shape_is_named(tmp_path: Path, turn: object) -> None:
+    with pytest.raises(UnusableInput, match=r"a\.jsonl: .*expected a JSON object a line"):
+        read_api_bank(bank(tmp_path / "b", turn))
+
+
+def test_a_folder_that_is_no_api_bank_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnusableInput, match="all_apis"):
+        read_api_bank(tmp_path)
+    made = bank(tmp_path / "b")
+    (made / "data" / "all_apis.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UnusableInput, match="no APIs"):
+        read_api_bank(made)
 
 
 async def test_api_bank_runs_in_every_arm(tmp_path: Path) -> None:

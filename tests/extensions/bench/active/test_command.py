@@ -11,6 +11,7 @@ from tests.extensions.bench.active.test_active import bank
 from tests.serving.agent.test_command import home  # noqa: F401
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from training.evaluation.adapter_predictor import AdapterPredictor
+from warehouse.home import claim_home
 from warehouse.llm.roles import LLMError
 
 
@@ -43,6 +44,30 @@ def test_needles_of_files(tmp_path: Path) -> None:
     )
     assert code == 0, err
     assert "| size 3 | active |" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--set", "other"), 2, "known: needle, api-bank"),
+        (("--set", "api-bank"), 2, "--data DIR"),
+        (("--set", "api-bank", "--data", "none"), 2, "all_apis.csv"),
+        (("--data", "none"), 2, "--requests FILE together"),
+        (("--arm", "best"), 2, "known: retrieval"),
+    ],
+)
+def test_bad_input_is_one_error(arguments: tuple[str, ...], code: int, message: str) -> None:
+    found = run("active-eval", *arguments)
+    assert found[0] == code, found
+    assert message in found[2]
+    assert found[1] == ""
+
+
+def test_a_home_without_a_training_set_says_what_to_run_or_give(tmp_path: Path) -> None:
+    claim_home(tmp_path / "home")
+    code, _, error = run("active-eval")
+    assert code == 2
+    assert "run `make run` first, or give --data" in error
 
 
 def test_a_local_model_converses_and_says_what_does_not_fit(

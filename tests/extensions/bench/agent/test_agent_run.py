@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.contracts.quarantined_tools import CLEAR
@@ -15,6 +16,8 @@ from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import dump_recipe
 from extensions.bench.agent_run import AgentPlan, can_run_here, clear_pool, evaluate_agents
+from orchestration.cli.app import app
+from orchestration.settings.model import CONFIG
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, PATIENT, Bench
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.untrusted_server import POLICY
@@ -148,6 +151,22 @@ async def test_both_arms_call_real_tools_and_differ_in_tokens(
     assert again["usd_per_1000"]["large_alone"]["value"] > 0, "what was paid then is told again"
 
 
+async def test_an_endpoint_that_is_down_is_the_outcome_of_every_task(
+    filled: Warehouse, bench: Bench
+) -> None:
+    plan = AgentPlan(most=1, calls=LIMITS)
+    with openai_endpoint([Say("busy", 503)]) as at:
+        summary = await evaluate_agents(
+            filled, policy(bench), BaselinePredictor(), actor(at.url), plan
+        )
+    assert summary["success"]["small_first"]["value"] == 0
+    assert summary["called"]["small_first"]["value"] == 1, "the small model's call ran all the same"
+    assert summary["ended"] == {
+        "small_first": {"server_error": 1},
+        "large_alone": {"server_error": 1},
+    }
+
+
 async def test_without_a_model_or_a_task_it_says_so(filled: Warehouse, bench: Bench) -> None:
     small = BaselinePredictor()
     with pytest.raises(LLMError, match=r"set roles\.actor\.model"):
@@ -173,3 +192,19 @@ def test_a_server_runs_here_only_without_network_and_secret(
     secret = {"npm:x": {**facts["npm:x"], "placeholders": ["env:API_KEY"]}}
     assert not can_run_here("npm:x", secret, policy(bench))
     assert len(clear_pool(filled)) == 2
+
+
+def test_the_command_says_that_no_larger_model_is_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
+    (tmp_path / "none.toml").touch()
+    monkeypatch.setenv(CONFIG, str(tmp_path / "none.toml"))
+    asked = ["agent-eval", "--small", "baseline"]
+    done = CliRunner().invoke(app, [*asked, "--role", "actor"])
+    assert done.exit_code == 2
+    assert "role 'actor' has no model" in done.output
+    assert "roles.actor.model" in done.output
+    unknown = CliRunner().invoke(app, [*asked, "--role", "nobody"])
+    assert unknown.exit_code == 2
+    assert "'nobody' is no role (known: " in unknown.output

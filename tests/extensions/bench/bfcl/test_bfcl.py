@@ -1,12 +1,16 @@
 """BFCL's verdicts, as a table of our own: what it lets pass, what it refuses, where it raises."""
 
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.match.match import match_call
+from assets.contracts.match.match import ERROR_KINDS, match_call
 from extensions.bench.bfcl_command import match_bfcl
+from tests.contracts.strategies import values
+from tests.support.examples import examples
 
 
 def verdict(word: Any, allowed: Any, *given: Any, **more: Any) -> Any:
@@ -140,3 +144,29 @@ def test_a_real_contract_crashes_bfcl_and_not_us():
 
 
 words = st.sampled_from(["string", "integer", "float", "boolean", "any", "dict", "number", None])
+
+
+@examples(50)
+@given(words, values, values)
+def test_no_json_makes_it_raise(word, allowed, given):
+    doc = {"name": "f", "parameters": {"properties": {"a": {"type": word}}, "required": []}}
+    calls = [{"name": "f", "arguments": {"a": given}}]
+    result = match_bfcl([doc], [{"f": {"a": allowed}}], calls)
+    assert result.error_kind in (None, *ERROR_KINDS)
+    assert result.match is (result.error_kind is None)
+
+
+@examples(50)
+@given(values, values, values)
+def test_no_shape_makes_it_raise(functions, truth, calls):
+    as_lists = [one if isinstance(one, list) else [one] for one in (functions, truth, calls)]
+    for category in ("simple", "multiple", "parallel", "irrelevance", None):
+        result = match_bfcl(*as_lists, category=category)
+        assert result.match is (result.error_kind is None)
+
+
+@given(st.text(max_size=40))
+def test_texts_are_the_same_without_blanks_and_signs(text):
+    bare = re.sub(r"[ ,./\-_*^]", "", text)
+    assert verdict("string", [text], bare) is True
+    assert verdict("string", [text], text + "!") == "string"

@@ -72,6 +72,24 @@ def test_the_third_version_and_older_forms_are_read(tmp_path: Path):
     assert item.truth == [{"add": {"a": [5]}}]
 
 
+def test_the_newest_version_of_a_category_is_taken(tmp_path: Path):
+    for version, value in ((4, 4), (3, 3)):
+        name = f"BFCL_v{version}_parallel.json"
+        write(tmp_path, name, [question("parallel_0")], [truth("parallel_0", value)])
+    skipped: list[str] = []
+    (item,) = read_bfcl(tmp_path, skipped)
+    assert item.truth == [{"add": {"a": [4]}}]
+    assert skipped == ["BFCL_v3_parallel.json: a newer version stands beside it"]
+
+
+def test_truths_go_by_id_else_by_place(tmp_path: Path):
+    rows = [question("parallel_0"), question("parallel_1")]
+    write(tmp_path, "BFCL_v4_parallel.json", rows, [truth("parallel_1", 1), truth("parallel_0", 0)])
+    assert [one.truth[0]["add"]["a"] for one in read_bfcl(tmp_path)] == [[0], [1]]
+    write(tmp_path, "BFCL_v4_parallel.json", rows, [truth("other_0", 7), truth("other_1", 8)])
+    assert [one.truth[0]["add"]["a"] for one in read_bfcl(tmp_path)] == [[7], [8]]
+
+
 @pytest.mark.parametrize(
     ("rows", "truths", "message"),
     [
@@ -92,3 +110,15 @@ def test_a_bad_file_is_one_line_that_says_where(tmp_path: Path, rows, truths, me
         read_bfcl(tmp_path)
     assert message in str(error.value)
     assert str(tmp_path) in str(error.value)
+
+
+def test_a_folder_that_is_none_of_bfcls_says_what_one_is(tmp_path: Path):
+    for path, found in ((tmp_path / "none", "no such folder"), (tmp_path, "no BFCL file")):
+        with pytest.raises(UnusableInput, match=f"{found}.*possible_answer/.*bfcl-eval"):
+            read_bfcl(path)
+    (tmp_path / "data").mkdir()
+    with pytest.raises(UnusableInput, match="data looks like it"):
+        read_bfcl(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnusableInput, match=": a file;"):
+        read_bfcl(tmp_path / "file")

@@ -5,12 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extensions.bench.contamination import (
+    N,
     find_contamination,
     read_texts,
 )
 from extensions.bench.outside_items import measure_all_and_clean
+from warehouse.errors import UnusableInput
+from warehouse.sanitize.untrusted_text import fold_words
 
 TRAINED = [
     "Please show me the weather in Oslo on the third of May 2026, in metric units.",
@@ -42,6 +47,12 @@ def test_shared_n_grams_are_counted_over_the_items_own() -> None:
     assert found.overlap == pytest.approx(3 / 11, abs=1e-4)
     assert not found.kinds
     assert kinds("I say: please show me the weather in Oslo on the third") == ("overlap",)
+
+
+def test_a_script_without_spaces_has_n_grams_too() -> None:
+    assert fold_words("把北京的天气 ok") == ["把", "北", "京", "的", "天", "气", "ok"]
+    assert kinds("请把北京明天的天气告诉我") == ("overlap",)
+    assert kinds("北京明天") == ("contained",)
 
 
 def test_nearness_is_asked_in_blocks_and_names_the_nearest() -> None:
@@ -82,6 +93,16 @@ def test_the_summary_has_rates_with_intervals_and_says_its_rules() -> None:
     json.dumps(summary)
 
 
+def test_nothing_is_contaminated_by_nothing() -> None:
+    empty = np.zeros((0, 4), np.float32)
+    found = find_contamination(["one text", ""], [], vectors=(np.ones((2, 4), np.float32), empty))
+    assert found.clean == [True, True]
+    assert found.summarise_flags()["rates"]["any"]["n"] == 0, (
+        "held against nothing, nothing is clean"
+    )
+    assert find_contamination([], TRAINED).summarise_flags()["rates"]["any"]["n"] == 0
+
+
 def test_figures_stand_on_the_clean_part_beside_all() -> None:
     items = [(1, "a", False), (1, "a", False), (0, "b", True), (0, "c", True)]
     both = measure_all_and_clean(
@@ -90,6 +111,20 @@ def test_figures_stand_on_the_clean_part_beside_all() -> None:
     assert (both["all"]["value"], both["all"]["n"]) == (0.5, 4)
     assert (both["clean"]["value"], both["clean"]["n"]) == (0.0, 2)
     assert measure_all_and_clean([], "bfcl")["clean"]["n"] == 0
+
+
+@given(st.lists(st.text(max_size=60), max_size=6))
+def test_every_text_of_four_words_is_found_in_a_set_that_holds_it(texts: list[str]) -> None:
+    for flag, text in zip(find_contamination(texts, texts).flags, texts, strict=True):
+        assert ("exact" in flag.kinds) == bool(fold_words(text))
+        assert flag.overlap == (1.0 if len(fold_words(text)) >= N else 0.0)
+
+
+@given(st.lists(st.text("abc ", max_size=40), max_size=5), st.text("abc ", max_size=40))
+def test_more_training_texts_never_make_an_item_cleaner(trained: list[str], item: str) -> None:
+    few, more = (find_contamination([item], part).flags[0] for part in (trained[1:], trained))
+    assert set(few.kinds) <= set(more.kinds)
+    assert few.overlap <= more.overlap
 
 
 @pytest.mark.parametrize(
@@ -105,3 +140,21 @@ def test_texts_are_read_from_lines_lists_and_tables(
 ) -> None:
     (tmp_path / name).write_text(text)
     assert read_texts(tmp_path / name, field) == ["one", "t\u2028wo"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "found no rows"),
+        ('{"a": 1}\n', "expected one of instruction, query"),
+        ('{"query": "x"}\n{"query": 4}\n', "line 2: 'query' is int"),
+        ('{"query": "x"}\nnot json\n', "line 2: not JSON"),
+        ('"text"\n', "line 1: str, expected a JSON object"),
+    ],
+)
+def test_a_file_that_is_no_set_of_texts_is_told(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "set.jsonl").write_text(text)
+    with pytest.raises(UnusableInput, match=message):
+        read_texts(tmp_path / "set.jsonl")
+    with pytest.raises(UnusableInput, match="No such file"):
+        read_texts(tmp_path / "none.jsonl")

@@ -12,11 +12,13 @@ from extensions.bench.bfcl_command import read_bfcl
 from extensions.bench.outside_items import (
     evaluate_outside_set,
     match_by_our_rules,
+    to_asked,
     to_contract,
 )
 from tests.extensions.bench.agent.test_agent_run import publish
 from tests.training.evaluation.scripted_agent import row
 from tests.vectors.conftest import WordEmbedder
+from training.evaluation.baselines import BaselinePredictor
 from training.evaluation.predictor import (
     OnDone,
     PredictionAnswer,
@@ -25,6 +27,7 @@ from training.evaluation.predictor import (
     make_failed_answer,
 )
 from training.sets.training_set import TRAINING_SET
+from warehouse.errors import UnusableInput
 from warehouse.store import Warehouse
 
 AREA = {
@@ -166,3 +169,31 @@ def test_a_folder_is_judged_by_both_rules_per_category(folder: Path, warehouse: 
     rates = report["contamination"]["rates"]
     assert (rates["exact"]["value"], rates["any"]["n"]) == (round(1 / 5, 4), 5)
     assert [one["clean"] for one in report["rows"] if one["item_id"] == "s0"] == [False, False]
+
+
+def test_the_baseline_answers_a_few_of_each_category(folder: Path, warehouse: Warehouse) -> None:
+    report = evaluate_outside_set(warehouse, folder, [BaselinePredictor()], None, 1)
+    (model,) = report["models"]
+    assert model["n"] == len(model["categories"])
+    assert model["categories"]["irrelevance"]["bfcl"]["all"]["value"] == 0, "it always calls"
+    assert report["contamination"]["trained"] == 0
+    assert json.loads(report["rows"][1]["calls"])[0]["name"] == "geometry.area"
+
+
+def test_messages_before_the_users_are_part_of_the_request(folder: Path) -> None:
+    path = folder / "BFCL_v4_irrelevance.json"
+    turns = [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Sing."}]]
+    path.write_text(json.dumps({"id": "i0", "question": turns, "function": [AREA]}))
+    item = next(item for item in read_bfcl(folder) if item.id == "i0")
+    assert to_asked(item).instruction == "[system] Be brief.\nSing."
+
+
+def test_a_folder_without_such_files_is_told(
+    tmp_path: Path, folder: Path, warehouse: Warehouse
+) -> None:
+    baseline = [BaselinePredictor()]
+    with pytest.raises(UnusableInput, match=r"no such folder; expected a folder with BFCL"):
+        evaluate_outside_set(warehouse, tmp_path / "none", baseline)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UnusableInput, match="no BFCL file"):
+        evaluate_outside_set(warehouse, tmp_path / "empty", baseline)

@@ -75,6 +75,13 @@ def test_an_old_version_goes_and_a_read_of_its_time_says_so(tables: Tables) -> N
     assert tables.read(NUMBERS)["n"].to_list() == [2]
 
 
+def test_what_is_young_or_current_stays(tables: Tables) -> None:
+    publish(tables, 1, days_ago=50)
+    publish(tables, 2, days_ago=40)
+    assert collect(tables, before=TODAY - 60 * DAY) == []
+    assert collect(tables, policy=GarbageLimits(versions=2, days=0)) == []
+
+
 def test_a_version_that_is_staged_again_stays(tables: Tables) -> None:
     """Found as garbage, then staged by a run that goes on: its promotion must find it."""
     publish(tables, 1, days_ago=50)
@@ -105,3 +112,15 @@ def test_nothing_of_a_table_goes_whose_pointer_cannot_be_read(tables: Tables) ->
     with pytest.raises(PointerBroken):
         collect(tables)
     assert len(list(tables.folder("numbers").glob("*.parquet"))) == 4
+
+
+@pytest.mark.parametrize("damage", ["torn", "lost"])
+def test_nothing_of_a_table_goes_whose_history_cannot_be_read(tables: Tables, damage: str) -> None:
+    """A version whose line is torn would pass for one that was never current."""
+    publish(tables, 1, days_ago=50)
+    publish(tables, 2, days_ago=40)
+    path = tables.folder("numbers") / "HEADS.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text(f"{lines[0][:20]}\n{lines[1]}\n") if damage == "torn" else path.unlink()
+    with pytest.raises(PointerBroken, match="cannot be read"):
+        list_kept_versions(tables, GarbageLimits(), NOW, {"numbers"})

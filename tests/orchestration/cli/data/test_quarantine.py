@@ -71,6 +71,17 @@ def test_the_list_names_what_holds_a_tool_and_a_release_of_each_rule_empties_it(
     assert held() == {}
 
 
+def test_a_hold_is_listed_with_who_held_it(pipeline: Pipeline) -> None:
+    name = pipeline.read_digest("npm:song", "find_song")
+    code, _, _ = toolmill("quarantine", name, "--hold", "--by", "ann\x1b[2J", "--why", "odd")
+    assert code == 0
+    code, out, _ = toolmill("quarantine")
+    assert "find_song  * (high)  by ann\\u{1b}[2J" in out
+    assert "\x1b" not in out
+    code, _, _ = toolmill("quarantine", name, "--release", "--rule", "*", *SAID)
+    assert (code, set(held())) == (0, {"find_photo"})
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -88,6 +99,16 @@ def test_what_cannot_be_decided_is_refused_with_its_code(pipeline, arguments, co
     assert done[1] == ""
 
 
+def test_a_broken_record_is_one_line_and_code_1(pipeline: Pipeline) -> None:
+    toolmill("quarantine", pipeline.read_digest(*BAD), "--hold", *SAID)
+    [path] = pipeline.warehouse.home.rglob("decisions.jsonl")
+    path.write_text("{}\n")
+    code, out, err = toolmill("quarantine", pipeline.read_digest(*BAD), "--hold", *SAID)
+    assert code == 0  # a decision is added, not read
+    code, out, err = toolmill("quarantine")
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
+
+
 def test_the_history_of_a_server_holds_each_contract_and_each_change(pipeline: Pipeline) -> None:
     pipeline.run([contract_changes])
     code, out, _ = toolmill("contract", "history", "npm:photo", "--json")
@@ -102,6 +123,12 @@ def test_the_history_of_a_server_holds_each_contract_and_each_change(pipeline: P
     assert "secret" in change["why"]
     code, out, _ = toolmill("contract", "history", "npm:photo")
     assert (code, out.count("c1:")) == (0, 4)
+
+
+def test_a_server_that_was_never_seen_is_named(pipeline: Pipeline) -> None:
+    code, out, err = toolmill("contract", "history", "npm:nobody")
+    assert (code, out) == (2, "")
+    assert "npm:nobody" in err
 
 
 def test_a_decision_reaches_the_index_that_is_served_now(pipeline: Pipeline) -> None:

@@ -1,0 +1,220 @@
+"""An event log of a month: what reads it reads no more than of a day, `gc` bounds it, and an hour
+that the clock went back in it confuses nobody."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+from extensions.upkeep.checks import list_dead_runs
+from extensions.upkeep.collect import GarbageScope, find_garbage, remove_garbage
+from extensions.upkeep.dagster_runs import SET_TAG, collect_last_runs, find_oldest_start
+from extensions.upkeep.policy import GarbageLimits
+from orchestration import alerts
+from orchestration.alerts import alert_on_silence, find_last_nightly
+from orchestration.runs.instance import clear_dead_runs, make_process_tags
+from orchestration.sensors import count_failed_trainings
+from tests.orchestration.runs.test_one_server import started
+from tests.orchestration.test_alerts import Webhook, hook  # noqa: F401 (a fixture)
+from tests.orchestration.test_retrain_on_drift import publish, recipe, tick
+from tests.support.event_log import ASSETS, DAY, HOUR, MARKETS, RUNS_A_DAY, EventLog
+from training.settings import RetentionPolicy
+from warehouse.store import Warehouse
+
+pytestmark = pytest.mark.slow
+DAYS, STEP = 30, 25  # the day on which the clock goes back
+
+
+@dataclass(frozen=True)
+class Log:
+    instance: dg.DagsterInstance
+    folder: Path
+    written: EventLog
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def open_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Log]]:
+    with ExitStack() as held:
+
+        def open_one(days: int, back: int | None = None) -> Log:
+            folder = tmp_path_factory.mktemp(f"days{days}")
+            instance = held.enter_context(dg.DagsterInstance.local_temp(str(folder)))
+            written = EventLog(instance, folder)
+            written.write_days(days, time.time() - HOUR, back=back)
+            written.note_assets()
+            return Log(instance, folder, written)
+
+        yield open_one
+
+
+@pytest.fixture(scope="module")
+def month(open_log: Callable[..., Log]) -> Log:
+    log = open_log(DAYS, STEP)
+    assert len(log.written.runs) == DAYS * RUNS_A_DAY
+    assert log.written.events > 20_000
+    return log
+
+
+@pytest.fixture(scope="module")
+def day(open_log: Callable[..., Log]) -> Log:
+    return open_log(1)
+
+
+@dataclass
+class Work:
+    """What SQLite did: statements, and instructions of its virtual machine in hundreds, in which
+    each row that it passes over counts."""
+
+    statements: int = 0
+    hundreds: int = 0
+
+
+@contextmanager
+def count_work() -> Iterator[Work]:
+    done = Work()
+
+    def step() -> int:
+        done.hundreds += 1
+        return 0
+
+    def before(connection: Any, *_: Any) -> None:
+        done.statements += 1
+        connection.connection.dbapi_connection.set_progress_handler(step, 100)
+
+    def after(connection: Any, *_: Any) -> None:
+        connection.connection.dbapi_connection.set_progress_handler(None, 0)
+
+    event.listen(Engine, "before_cursor_execute", before)
+    event.listen(Engine, "after_cursor_execute", after)
+    try:
+        yield done
+    finally:
+        event.remove(Engine, "before_cursor_execute", before)
+        event.remove(Engine, "after_cursor_execute", after)
+
+
+def look_for_dead(log: Log) -> list[str]:
+    return [run.thing for run in list_dead_runs(log.instance, time.time())]
+
+
+READERS: dict[str, Callable[[Log], Any]] = {
+    "retrain_on_drift": lambda log: tick(log.instance),
+    "alert_on_silence": lambda log: find_last_nightly(log.instance),
+    "failed trainings": lambda log: count_failed_trainings(
+        log.instance, {"toolmill/training_set": log.written.last_set}, 90
+    ),
+    "dead runs": lambda log: clear_dead_runs(log.instance),
+    "doctor": look_for_dead,
+    "runs that go on": lambda log: find_oldest_start(log.folder / "none", log.instance),
+}
+
+
+def measure(read: Callable[[Log], Any], log: Log) -> Work:
+    read(log)  # what is done once in a process
+    with count_work() as done:
+        read(log)
+    return done
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_who_looks_at_runs_reads_no_more_of_a_month_than_of_a_day(
+    name: str, day: Log, month: Log, home: Path
+) -> None:
+    publish(home, {"a": "1", "b": "1", "c": "1"})
+    one, many = (measure(READERS[name], log) for log in (day, month))
+    assert one.statements
+    assert many.statements == one.statements
+    assert many.hundreds <= one.hundreds + 10, "of 330 runs and 20,000 events"
+
+
+def test_a_collection_asks_once_an_asset_and_passes_over_each_of_its_events_once(
+    day: Log, month: Log
+) -> None:
+    one, many = (measure(lambda log: collect_last_runs(log.instance), log) for log in (day, month))
+    assert many.statements == one.statements
+    assert many.hundreds > one.hundreds, "it is counted"
+    assert many.hundreds * 100 <= 10 * month.written.events, f"{one}, {many}"
+
+
+def test_it_asks_for_a_training_in_a_month_whose_clock_went_back(month: Log, home: Path) -> None:
+    name = publish(home, {"a": "1", "b": "1", "c": "1"})
+    [request] = tick(month.instance)
+    assert isinstance(request, dg.RunRequest)
+    assert request.run_key.startswith(f"{name}/{recipe()}/0/")
+    assert count_failed_trainings(month.instance, {SET_TAG: month.written.last_set}, 90) > 0
+    assert clear_dead_runs(month.instance) == look_for_dead(month) == []
+
+
+def test_the_heartbeat_is_that_of_the_last_run_also_where_an_earlier_one_is_stamped_later(
+    open_log: Callable[..., Log],
+    hook: Webhook,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = open_log(1, back=0)
+    nightly = log.written.runs[: len(MARKETS)]
+    [*_, (_, last)] = nightly
+    assert last < max(at for _, at in nightly), "the clock went back between them"
+    assert find_last_nightly(log.instance) == pytest.approx(last, abs=0.01)
+    cursor: str | None = ""
+    for after_h, told in ((0, 0), (25.9, 0), (26.1, 1), (27, 1), (50, 1)):
+        monkeypatch.setattr(alerts.time, "time", lambda at=last + after_h * HOUR: at)
+        result = alert_on_silence(dg.build_sensor_context(log.instance, cursor=cursor))
+        cursor = result.cursor if isinstance(result, dg.SensorResult) else cursor
+        assert len(hook.taken) == told, f"{after_h} hours after it"
+
+
+def count_events(log: Log) -> int:
+    with closing(sqlite3.connect(log.folder / "history" / "runs" / "index.db")) as index:
+        return index.execute("SELECT count(*) FROM event_logs").fetchone()[0]
+
+
+def list_last_versions(log: Log) -> dict[str, Any]:
+    kind, storage = dg.DagsterEventType.ASSET_MATERIALIZATION, log.instance.event_log_storage
+    return {
+        name: storage.get_latest_storage_id_by_partition(dg.AssetKey(name), kind) for name in ASSETS
+    }
+
+
+def test_gc_bounds_the_log_keeps_each_last_word_and_a_run_that_goes_on(
+    open_log: Callable[..., Log], home: Path
+) -> None:
+    log = open_log(DAYS, STEP)
+    warehouse = Warehouse(home=home, state=home / "state")
+    warehouse.ledger.open_run("a test")
+    alive = started(log.instance, make_process_tags())
+    before, versions = count_events(log), list_last_versions(log)
+    keep = GarbageLimits(grace_days=1, event_days=7)
+    place = GarbageScope(
+        home, warehouse.state, keep=keep, releases=RetentionPolicy(), now=time.time(),
+        instance=log.instance,
+    )  # fmt: skip
+    garbage = find_garbage(place)
+    gone = remove_garbage(garbage)
+    assert not garbage.skipped | garbage.failed
+    assert {item.kind for item in gone} == {"events"}
+    left = {run.run_id for run in log.instance.get_runs()} - {alive.run_id}
+    began = dict(log.written.runs)
+    # By when they ended on the clock of then: the hour that it went back blurs the week.
+    young = {name for name, at in began.items() if at > place.now - 7 * DAY + HOUR}
+    assert young <= left
+    assert all(began[name] > place.now - 7 * DAY - 2 * HOUR for name in left)
+    files = {path.stem for path in (log.folder / "history" / "runs").glob("*.db")}
+    assert files & began.keys() == left
+    assert count_events(log) <= before * 8 / DAYS
+    assert list_last_versions(log) == versions
+    assert log.instance.get_run_by_id(alive.run_id)
+    assert find_garbage(place).garbage == []

@@ -65,7 +65,7 @@ def test_every_accepted_pair_is_there_once_on_its_servers_side(
     for split, ids in result.items():
         expected = sorted(p["pair_id"] for p in pairs if p["server_id"] in servers[split])
         assert sorted(ids) == expected
-    assert figures.pairs == len(pairs) == 21
+    assert figures.pairs == len(pairs) == 24
 
 
 def test_what_was_not_accepted_is_left_out(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -86,9 +86,9 @@ def test_pairs_can_be_kept_by_what_their_executed_calls_say(
 ) -> None:
     first, second = (row["pair_id"] for row in published(warehouse)[:2])
     proved = made(warehouse, tmp_path / "proved", proved={first})
-    assert (proved.pairs, proved.left_out["not proved by execution"]) == (1, 20)
+    assert (proved.pairs, proved.left_out["not proved by execution"]) == (1, 23)
     valid = made(warehouse, tmp_path / "valid", invalid={first, second})
-    assert (valid.pairs, valid.left_out["its executed call had no valid response"]) == (19, 2)
+    assert (valid.pairs, valid.left_out["its executed call had no valid response"]) == (22, 2)
 
 
 def test_no_call_of_a_training_pair_is_to_a_tool_that_a_test_server_lists_too(
@@ -250,8 +250,8 @@ def test_the_card_says_what_was_made_and_how(warehouse: Warehouse, tmp_path: Pat
     head = tables.head(PAIRS.name, "registry")
     assert head
     assert head.digest in text
-    for part in ("21 by rules alone", "| 37 | 40 | 0.80 to 0.97 |", "license: mit", "MIT: 21",
-                 "2 servers (14 pairs) in `train`", "3 hold a tool's answer"):  # fmt: skip
+    for part in ("24 by rules alone", "| 37 | 40 | 0.80 to 0.97 |", "license: mit", "MIT: 24",
+                 "2 servers (16 pairs) in `train`", "3 hold a tool's answer"):  # fmt: skip
         assert part in text
 
 
@@ -261,7 +261,7 @@ def test_one_side_and_one_task(warehouse: Warehouse, tmp_path: Path) -> None:
     assert not (tmp_path / "out/data/train.jsonl").exists()
     assert {row["task"] for row in lines(tmp_path / "out", TEST)} == {"single", "no_tool"}
     assert figures.by["task"] == {"single": 1, "no_tool": 1}
-    assert len(TASKS) == 7
+    assert len(TASKS) == 8
 
 
 def test_a_bad_request_is_one_clear_error_and_writes_nothing(
@@ -275,7 +275,7 @@ def test_a_bad_request_is_one_clear_error_and_writes_nothing(
         made(warehouse, out, "csv")
     with pytest.raises(ExportError, match=r"nothing was published by 1970.*the first pairs are of"):
         made(warehouse, out, as_of=1000.0)
-    with pytest.raises(ExportError, match=r"no accepted pair.*21 left out: another task"):
+    with pytest.raises(ExportError, match=r"no accepted pair.*24 left out: another task"):
         made(warehouse, out, tasks=())
     assert list(tmp_path.glob("*out*")) == []
     out.mkdir()

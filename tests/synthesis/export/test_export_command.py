@@ -44,7 +44,7 @@ def test_it_writes_a_folder_and_says_what_is_in_it(home: Path, warehouse: Wareho
     done = run("--format", "messages")
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
-    assert report["splits"] == {"test": 7, "train": 14}
+    assert report["splits"] == {"test": 8, "train": 16}
     folder = Path(report["folder"])
     assert folder.parent == home / "exports"
     assert {path.name for path in folder.iterdir()} == {"README.md", "data"}
@@ -62,7 +62,7 @@ def test_poison_in_what_prompts_showed_keeps_a_row_in(home: Path, warehouse: War
     publish(warehouse, SNAPSHOTS, rows)
     done = run("--format", "trl")
     assert done.exit_code == 1
-    assert "21 left out: a contract that its prompts showed is held" in done.stderr
+    assert "24 left out: a contract that its prompts showed is held" in done.stderr
     assert not (home / "exports").exists() or not list((home / "exports").iterdir())
 
 
@@ -73,7 +73,7 @@ def test_trajectories_are_exported_where_they_are_asked_for(
     published(warehouse)
     play(warehouse)
     done = run("--format", name)
-    assert json.loads(done.stdout)["pairs"] == 21
+    assert json.loads(done.stdout)["pairs"] == 24
     done = run("--format", name, "--tasks", "trajectory", "--out", str(home / "played"))
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)

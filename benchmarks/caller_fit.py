@@ -70,7 +70,9 @@ neither. SHA-256 of the requests: `{training_set}`.
 135 million weights: it fills arguments and chooses badly, so a router chooses for it. Languages:
 English, and a little of what the requests are in. Figures: docs/benchmarks.md.
 """
-OTHER_TASKS = (*("no_tool", "missing_parameter", "clarification", "recovery", "parallel"),)
+OTHER_TASKS = (
+    *("no_tool", "missing_parameter", "clarification", "recovery", "sequential", "parallel"),
+)
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,8 @@ def select_calls(
     for pair in pairs:
         task = read_origin(pair)
         for golden in read_goldens(pair):
+            if golden.borrowed:
+                continue
             target = (golden.server_id, golden.tool)
             for tool in (target, *(looks_like.get(target, ()) if task is None else ())):
                 row = contracts.get(tool)

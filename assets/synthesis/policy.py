@@ -16,6 +16,7 @@ class TaskShares:
 
     lookalike: float = Field(default=0.5, ge=0, le=1, description="of tools that have look-alikes")
     parallel: float = Field(default=0.1, ge=0, le=1)
+    sequential: float = Field(default=0.1, ge=0, le=1)
     no_tool: float = Field(default=0.1, ge=0, le=1)
     missing_parameter: float = Field(default=0.1, ge=0, le=1)
     clarification: float = Field(default=0.1, ge=0, le=1)

@@ -3,7 +3,7 @@
 | role | prompt | answer | meta |
 | --- | --- | --- | --- |
 | generator | generate | RequestDrafts | contract, count, kinds, profiles, environment, rivals |
-| generator | several | MultiCallRequest | contracts, profile, environment |
+| generator | several | MultiCallRequest | contracts, shape, profile, environment |
 | generator | no_tool | ToollessRequest | contracts, profile |
 | generator | missing | IncompleteRequest | contract, parameter, profile, environment |
 | reviser | revise | RewrittenRequest | contract, instruction, values, absent, and both below |
@@ -11,11 +11,12 @@
 | caller | call | CallArguments | contract, instruction, values |
 | caller | repair | CallArguments | contract, instruction, values, wrong, error |
 | checker_a, checker_b | choose | ToolChoice | contracts, instruction |
+| actor | act | ToolReply | contract, arguments |
 | judge | judge | JudgeOpinion | row, contracts (by digest) |
 
 `values` are arguments as the writer meant them; `profile` is {persona, tone, language,
 difficulty}; the judge's `row` is one of PAIRS, as far as rules read it. `contracts` are in the
-order shown. Reviser and evolver also get `language` and
+order shown. `shape` is parallel or sequential. Reviser and evolver also get `language` and
 `environment`: {files, ids, places, people, dates}, lists of strings that exist in that world.
 
 The key of a paid answer holds its JSON schema. Titles and docstrings of these classes therefore
@@ -49,14 +50,16 @@ class RewrittenRequest(BaseModel, title="Worded"):
 
 
 class Step(BaseModel):
-    """One call among several. `tool` counts the tools shown from 1."""
+    """One call among several. `tool` counts the tools shown from 1; `borrowed` names arguments
+    whose value comes out of an earlier call's result."""
 
     tool: int = Field(ge=1)
     arguments: dict[str, Json] = {}
+    borrowed: list[str] = []
 
 
 class MultiCallRequest(BaseModel, title="Several"):
-    """A request that needs several calls, and the calls."""
+    """A request that needs several calls, and the calls in order."""
 
     instruction: str = Field(min_length=1, max_length=4000)
     calls: list[Step] = Field(min_length=2, max_length=6)
@@ -89,6 +92,12 @@ class ToolChoice(BaseModel, title="Choice"):
 
     reason: str = ""
     tool: int = Field(ge=0)
+
+
+class ToolReply(BaseModel, title="Acted"):
+    """What a tool would answer, as text."""
+
+    content: str = Field(min_length=1, max_length=8000)
 
 
 class JudgeOpinion(BaseModel, title="Opinion"):

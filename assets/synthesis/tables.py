@@ -28,9 +28,9 @@ from warehouse.storage.tables import TableSpec
 
 # What a row asks of a model. The first two are one call to one tool; training reads those.
 SINGLE, LOOKALIKE = "single", "lookalike"
-PARALLEL, NO_TOOL = "parallel", "no_tool"
-MISSING, CLARIFY, RECOVERY = "missing_parameter", "clarification", "recovery"
-TASKS = (SINGLE, LOOKALIKE, PARALLEL, NO_TOOL, MISSING, CLARIFY, RECOVERY)
+PARALLEL, SEQUENTIAL = "parallel", "sequential"
+NO_TOOL, MISSING, CLARIFY, RECOVERY = "no_tool", "missing_parameter", "clarification", "recovery"
+TASKS = (SINGLE, LOOKALIKE, PARALLEL, SEQUENTIAL, NO_TOOL, MISSING, CLARIFY, RECOVERY)
 ONE_CALL = (SINGLE, LOOKALIKE)
 TRAJECTORY = "trajectory"  # a task carried out in a world: no unit writes it, `outcomes` plays it
 
@@ -146,8 +146,8 @@ PASSING = {
 
 @dataclass(frozen=True)
 class GoldenCall:
-    """One right call. `borrowed` is empty in every row; it stays because the ids of pairs are made
-    of their calls as written."""
+    """One right call. `borrowed` names the arguments whose value comes out of an earlier call's
+    result, so that the text does not hold it."""
 
     server_id: str
     tool: str
@@ -260,8 +260,10 @@ def make_pair_id(row: Row) -> str:
     return "p1:" + digest([*identity, *texts, plan])[:40]
 
 
-def make_golden(row: Row, arguments: dict[str, Json]) -> GoldenCall:
-    return GoldenCall(row["server_id"], row["tool"], row["contract_digest"], arguments)
+def make_golden(row: Row, arguments: dict[str, Json], borrowed: Sequence[str] = ()) -> GoldenCall:
+    return GoldenCall(
+        row["server_id"], row["tool"], row["contract_digest"], arguments, tuple(borrowed)
+    )
 
 
 def make_user_message(text: str) -> dict[str, Json]:

@@ -262,7 +262,7 @@ _ROLES = {  # role -> (what it does, temperature)
     "checker_a": ("picks among look-alikes", 0.0),
     "checker_b": ("picks too, best another", 0.0),
     "judge": ("scores by the rubric", 0.0),
-    "actor": ("goes on with a conversation in benchmarks", 0.7),
+    "actor": ("plays a tool's answer in a conversation", 0.7),
 }
 
 

@@ -60,6 +60,10 @@ def test_a_call_of_an_older_contract_or_of_a_server_that_does_not_run_is_left_ou
     assert chosen([pair(LOOK, "a")], []) == []  # held, or gone
 
 
+def test_a_value_that_comes_out_of_another_call_is_not_made_up():
+    assert chosen([pair(LOOK, "a", borrowed=("q",))], [clear_row(LOOK)]) == []
+
+
 def test_where_no_world_is_ours_only_tools_that_read_are_called():
     clear = [clear_row(LOOK), clear_row(DROP)]
     pairs = [pair(LOOK, "a"), pair(DROP, "b")]

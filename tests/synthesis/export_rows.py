@@ -71,6 +71,10 @@ def conversation(task: str, calls: list[dict[str, Any]], ask: str) -> list[dict[
         both = [(f"c{n}", item, item["arguments"]) for n, item in enumerate(calls)]
         answers = [{"role": "tool", "tool_call_id": f"c{n}", "content": "ok"} for n in range(2)]
         return [*messages, called(*both), *answers, {"role": "assistant", "content": "Both done."}]
+    if task == "sequential":
+        result = {"role": "tool", "tool_call_id": "c0", "content": '{"title": "A"}'}
+        last = called(("c1", calls[1], calls[1]["arguments"]))
+        return [*messages, called(("c0", first, first["arguments"])), result, last]
     if task == "clarification":
         messages += [
             {"role": "assistant", "content": "Which title?"},
@@ -85,7 +89,7 @@ def conversation(task: str, calls: list[dict[str, Any]], ask: str) -> list[dict[
 def pair(server: str, task: str, index: int = 0, **columns: Any) -> dict[str, Any]:
     base = golden(server, "find", {"title": "A", f"{server.split(':')[1]}_only": {"deep": None}})
     second = golden(server, "drop", {"title": "A"})
-    calls = [base, second] if task == "parallel" else [base]
+    calls = [base, second] if task in ("parallel", "sequential") else [base]
     if task in ("no_tool", "missing_parameter"):
         calls = []
     ask = f"Please do what {task} {index} of {server} says, with 'A' (été)."

@@ -22,10 +22,10 @@ from warehouse.llm.endpoint import OpenAIEndpoint
 Json = Any
 Row = Mapping[str, Any]
 ROLES = (
-    "generator", "reviser", "evolver", "caller", "checker_a", "checker_b", "judge",
+    "generator", "reviser", "evolver", "caller", "checker_a", "checker_b", "judge", "actor",
 )  # fmt: skip
 NAMES = (
-    "generate", "revise", "evolve", "call", "repair", "several", "no_tool", "missing",
+    "generate", "revise", "evolve", "call", "repair", "several", "no_tool", "missing", "act",
     "choose", "judge",
 )  # fmt: skip
 NO_TASKS: dict[str, float] = dict.fromkeys(map(str, TASKS[1:]), 0.0)
@@ -171,7 +171,9 @@ def _revised(_: Mapping[str, Json], data: dict[str, str]) -> Json:
 
 
 def _several(body: Mapping[str, Json], data: dict[str, str]) -> Json:
-    meta = {"contracts": tools_in(data["tools"])}
+    shape = re.search(r"The shape is (\w+)", body["messages"][1]["content"])
+    assert shape
+    meta = {"contracts": tools_in(data["tools"]), "shape": shape[1]}
     return answer_several(meta, body["seed"])
 
 
@@ -181,6 +183,11 @@ def _missing(body: Mapping[str, Json], data: dict[str, str]) -> Json:
     whole = f"{result['instruction']}\n{result['question']}\n{result['answer']}"
     VALUES[_squeeze(whole)] = result["values"]
     return result
+
+
+def _acted(_: Mapping[str, Json], data: dict[str, str]) -> Json:
+    holds = json.loads(data["values that the result must hold"])
+    return {"content": json.dumps({"status": "ok", **holds})}
 
 
 def _generated(body: Mapping[str, Json], data: dict[str, str]) -> Json:
@@ -217,6 +224,7 @@ _BY_GRAMMAR: dict[str, Callable[[Mapping[str, Json], dict[str, str]], Json]] = {
         {"contracts": tools_in(data["tools"])}, body["seed"]
     ),
     "missing": _missing,
+    "act": _acted,
     "choose": _chosen,
     "judge": lambda body, data: {
         "reasons": "fine",

@@ -32,6 +32,7 @@ from tests.synthesis.scripted import (
     asked_of,
     data_of,
     model_llm,
+    only,
     planned,
     scripted,
 )
@@ -241,6 +242,22 @@ def test_a_request_in_the_language_that_was_asked_for_goes_on(ledger: Ledger) ->
         made = planned(snapshot_rows([POISONED]), policy)
         [row] = compose_rows(made, model_llm(ledger, endpoint.url), policy)
     assert (row["status"], row["verdict"]) == ("ok", "accept")
+
+
+def test_a_tools_answer_that_gives_orders_is_in_no_row(ledger: Ledger) -> None:
+    calls = [
+        {"tool": 1, "arguments": {"word": "tap"}},
+        {"tool": 2, "arguments": {"ticket_id": "T-1"}, "borrowed": ["ticket_id"]},
+    ]
+    script = scripted(
+        several=lambda *_: {"instruction": "Find the tap ticket and close it.", "calls": calls},
+        act=lambda *_: {"content": f"T-1. {ORDER}"},
+    )
+    answer = only(planned(snapshot_rows([FIND_TICKET, CLOSE_TICKET]), ALL_TASKS), "sequential")[:1]
+    with openai_endpoint(script) as endpoint:
+        [row] = compose_rows(answer, model_llm(ledger, endpoint.url), ALL_TASKS)
+    assert (row["status"], row["failed_step"], row["error_kind"]) == ("failed", "act", "suspicious")
+    assert row["messages"] is None
 
 
 @pytest.mark.parametrize("text", ['{"arguments": {"n": NaN}}', '{"arguments": {"n": 1e400}}',

@@ -89,10 +89,11 @@ def test_a_summary_that_fails_is_a_row(monkeypatch) -> None:
     rows[1] = {**rows[1], "server_id": "npm:other"}
     write = break_one(summaries.write_summary, lambda name, _: name == "other")
     monkeypatch.setattr(summaries, "write_summary", write)
-    answer = summaries.make_summaries(rows)
-    outcomes = {row["server_id"]: (row["status"], row.get("error_kind")) for row in answer}
+    answer, _ = summaries.make_summaries(rows, {}, None)
+    outcomes = {row["server_id"]: (row["status"], row["error_kind"]) for row in answer}
     assert outcomes == {rows[0]["server_id"]: ("ok", None), "npm:other": ("failed", "internal")}
     check(next(row["hint"] for row in answer if row["status"] == "failed"))
+    assert summaries.make_row.__name__ == "make_row"
 
 
 def test_a_contract_without_a_text_is_known_by_its_name(monkeypatch) -> None:
@@ -142,21 +143,19 @@ def test_a_unit_that_cannot_be_planned_is_its_rows_and_moves_no_other(
     units = planned(rows, ALL_TASKS, others(rows))
     good = {key: plan for key, plan in plan_units(units, llm, ALL_TASKS).items()
             if f"/{CONVERT['name']}#" not in key}  # fmt: skip
-    require = break_one(writing_units.list_required, lambda of: of.get("name") == CONVERT["name"])
-    monkeypatch.setattr(writing_units, "list_required", require)
+    link = break_one(writing_units.make_link, lambda of: of["name"] == CONVERT["name"])
+    monkeypatch.setattr(writing_units, "make_link", link)
     now = planned(rows, ALL_TASKS, others(rows))
     plans = plan_units(now, llm, ALL_TASKS)
-    assert {unit.task for unit in now if unit.problem} == {"missing_parameter", "clarification"}
-    assert {key: plans[key] for key in good} == good
+    assert {unit.task for unit in now if unit.problem} == {"sequential"}
+    untouched = [key for key in good if not key.endswith("#sequential")]
+    assert [plans[key] for key in untouched] == [good[key] for key in untouched]
     assert not [unit for unit in now if unit.problem and unit.own["tool"] != CONVERT["name"]]
     answer = PAIRS.frame(plan.compose_rows(now, llm, ALL_TASKS)).to_dicts()
-    lost = [row for row in answer if row["status"] == "failed"]
-    assert {row["task"] for row in lost} == {"missing_parameter", "clarification"}
-    key = ("tool", "failed_step", "error_kind")
-    assert {tuple(row[name] for name in key) for row in lost} == {
-        (CONVERT["name"], "plan", "internal")
-    }
-    check(lost[0]["hint"])
+    (lost,) = [row for row in answer if row["status"] == "failed"]
+    key = ("tool", "task", "failed_step", "error_kind")
+    assert [lost[name] for name in key] == [CONVERT["name"], "sequential", "plan", "internal"]
+    check(lost["hint"])
 
 
 def test_a_plan_without_a_digest_of_its_own_is_planned_all_the_same(

@@ -19,6 +19,7 @@ from assets.synthesis.tables import (
     CLARIFY,
     MISSING,
     RECOVERY,
+    SEQUENTIAL,
     SINGLE,
     TASKS,
     TRAJECTORY,
@@ -46,7 +47,7 @@ from warehouse.json_types import Row
 from warehouse.storage.tables import TableSpec
 
 # What is no request and one answer: several turns, or an answer that is a question.
-CONVERSATIONS = (MISSING, CLARIFY, RECOVERY, TRAJECTORY)
+CONVERSATIONS = (SEQUENTIAL, MISSING, CLARIFY, RECOVERY, TRAJECTORY)
 _EVOLVED = "evolve"  # the step of a receipt
 
 

@@ -4,7 +4,7 @@ import random
 
 from assets.synthesis.contract_reading import ParameterSlot, get_input_schema, read_slots
 from assets.synthesis.offline.choice import choose_tool, extract_terms
-from assets.synthesis.offline.requests import make_request, read_phrases
+from assets.synthesis.offline.requests import LANGUAGE, make_request, read_phrases
 from assets.synthesis.offline.values import draw_new_value
 from assets.synthesis.offline.wording import (
     FilledSlot,
@@ -53,7 +53,7 @@ def _fill_phrase(kind: JsonObject, ask: str, rng: random.Random) -> dict[str, st
     reply = kind["reply"][kind["ask"].index(ask) % len(kind["reply"])]
     for name, value in words:
         ask, reply = ask.replace(f"{{{name}}}", value), reply.replace(f"{{{name}}}", value)
-    return {"instruction": ask, "reply": reply}
+    return {"instruction": ask, "reply": reply, "language": LANGUAGE}
 
 
 _ATTEMPTS = 8
@@ -78,6 +78,7 @@ def answer_vague(meta: JsonObject, seed: int) -> Json:
         "question": _make_question(item, rng),
         "answer": _make_answer(contract, draft["instruction"], values, item, rng),
         "values": values,
+        "language": LANGUAGE,
     }
 
 

@@ -11,12 +11,8 @@ from pydantic import BaseModel
 from assets.contracts.schema_shapes import TooMuchWork, limit_steps
 from assets.synthesis.offline.choice import answer_choice
 from assets.synthesis.offline.no_call import answer_aside, answer_vague
-from assets.synthesis.offline.requests import (
-    answer_call,
-    answer_requests,
-    answer_several,
-    answer_worded,
-)
+from assets.synthesis.offline.replies import answer_acted, answer_call
+from assets.synthesis.offline.requests import answer_requests, answer_several, answer_worded
 from assets.synthesis.policy import get_offline_version
 from assets.synthesis.role_schemas import (
     CallArguments,
@@ -26,6 +22,7 @@ from assets.synthesis.role_schemas import (
     RewrittenRequest,
     ToolChoice,
     ToollessRequest,
+    ToolReply,
 )
 from warehouse.json_types import Json, JsonObject
 from warehouse.llm.client import LLMError, ModelCompletion, ModelRequest
@@ -44,6 +41,7 @@ _BY_SCHEMA: dict[type[BaseModel], Answer] = {
     IncompleteRequest: answer_vague,
     RewrittenRequest: answer_worded,
     CallArguments: answer_call,
+    ToolReply: answer_acted,
 }
 
 

@@ -1,6 +1,4 @@
-"""Requests for one tool or several, and the caller's arguments.
-
-Values are drawn first, then words that state them.
+"""Requests for one tool or several: values are drawn first, then words that state them.
 
 The reviser and the evolver only add words, so no stated value is lost.
 """
@@ -8,13 +6,11 @@ The reviser and the evolver only add words, so no stated value is lost.
 import json
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.repair.repair import repair_call
-from assets.contracts.validate import validate_call
 from assets.synthesis.contract_reading import (
     ParameterSlot,
     get_input_schema,
@@ -22,8 +18,10 @@ from assets.synthesis.contract_reading import (
     read_slots,
 )
 from assets.synthesis.offline.choice import choose_tool
+from assets.synthesis.offline.invented_values import find_sort
+from assets.synthesis.offline.replies import make_result
 from assets.synthesis.offline.sentences import make_sentence
-from assets.synthesis.offline.values import draw_new_value
+from assets.synthesis.offline.values import draw_new_value, fits_schema
 from assets.synthesis.offline.wording import (
     FilledSlot,
     append_lost_values,
@@ -37,6 +35,9 @@ from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.storage.digest import digest
 
 STYLES = ("direct", "detailed", "implicit")
+# The grammar is English. A profile that asks for another language gets English, and the answer
+# says so: `language` of every draft is what was really written.
+LANGUAGE = "en"
 # Of 420 requests for 140 live tools the judge's rules called 22% echoes after one attempt.
 _ATTEMPTS = 5
 
@@ -58,7 +59,7 @@ def answer_requests(meta: JsonObject, seed: int) -> Json:
     for index in range(int(meta["count"])):
         style, profile = kinds[index % len(kinds)], profiles[index % len(profiles)]
         draft = _choose_best(contract, style, f"{root}:{index}", profile, rivals)
-        drafts.append({"kind": style, **draft})
+        drafts.append({"kind": style, **draft, "language": LANGUAGE})
     return {"requests": drafts}
 
 
@@ -146,20 +147,30 @@ def _choose_slots(
 
 
 _MOST_CALLS = 4
+_THEN = ("After that: {b}", "Then {b}", "Once you have that: {b}", "And then {b}")
 _ALSO = ("Also, {b}", "And {b}", "While you're at it, {b}", "At the same time, {b}", "Besides, {b}")
 _AGAIN = (
     "And the same once more, {c}.", "Then the same again, this time {c}.",
     "Do that a second time as well, {c}.", "I need it for another one too: {c}.",
 )  # fmt: skip
+_TAKEN = (
+    "For the {l}, go by the {w} that the step before gives you.",
+    "The {l} is the {w} you get from the part before.",
+    "Use the {w} you found there as the {l}.",
+)
 
 
 def answer_several(meta: JsonObject, seed: int) -> Json:
-    """The generator's reply for the tools shown: calls that do not need each other's results."""
+    """The generator's reply for the tools shown and the shape wanted."""
     contracts = list(meta["contracts"])[:_MOST_CALLS]
-    rng = random.Random(digest(["several", contracts, "parallel", seed]))
-    if len({digest(contract) for contract in contracts}) == 1:
-        return _call_twice(contracts[0], meta, rng)
-    return _call_beside(contracts, meta, rng)
+    rng = random.Random(digest(["several", contracts, meta.get("shape"), seed]))
+    if meta.get("shape") == "sequential":
+        draft = _call_in_sequence(contracts, meta, rng)
+    elif len({digest(contract) for contract in contracts}) == 1:
+        draft = _call_twice(contracts[0], meta, rng)
+    else:
+        draft = _call_beside(contracts, meta, rng)
+    return {**draft, "language": LANGUAGE}
 
 
 def _call_beside(
@@ -196,6 +207,73 @@ def _call_twice(contract: Contract, meta: JsonObject, rng: random.Random) -> dic
         text = f"{text} Do it twice, please."
     calls = [{"tool": 1, "arguments": values}, {"tool": 1, "arguments": second}]
     return {"instruction": text[0].upper() + text[1:], "calls": calls}
+
+
+def _call_in_sequence(
+    contracts: Sequence[JsonObject], meta: JsonObject, rng: random.Random
+) -> dict[str, Json]:
+    """One call of each tool in order; each after the first takes a value out of an earlier result,
+    where some result holds what it can take."""
+    tools = list(contracts) if len(contracts) > 1 else [contracts[0]] * 2
+    text, calls, results = "", [], []
+    for number, contract in enumerate(tools, 1):
+        borrowable = _find_borrowable(contract, results[::-1])
+        without = [borrowable[0].name] if borrowable else []
+        profile = meta.get("profile") if number == 1 else None
+        request = make_request(contract, "direct", rng, profile, without)
+        text, arguments = _add_sentence(text, request["instruction"], _THEN, rng), request["values"]
+        if borrowable:
+            slot, value, where = borrowable
+            label = FilledSlot(slot, value).label
+            text = f"{text} {rng.choice(_TAKEN).replace('{l}', label).replace('{w}', where)}"
+            arguments[slot.name] = value
+        tool = min(number, len(contracts))
+        calls.append({"tool": tool, "arguments": arguments, "borrowed": without})
+        results.append(make_result(contract, arguments))
+    return {"instruction": text, "calls": calls}
+
+
+# A member of a result -> the sorts of parameters that it fills.
+_WHERE = {
+    "id": ("id", "issue_key", "account", "session", "order_id", "token", "uuid", "slug_key"),
+    "url": ("url", "image_url"),
+    "path": ("path", "filename", "folder_path"),
+    "email": ("email",),
+    "person": ("person", "username"),
+    "city": ("city", "address"),
+    "created": ("date",),
+    "name": ("project", "title", "topic", "thing", "company", "movie", "book", "song", "artist"),
+}
+_LABELS = {"id": "ID", "url": "link", "created": "date"}
+_TYPES: dict[str, type] = {"string": str, "integer": int}
+
+
+def _find_borrowable(contract: Contract, results: Json) -> tuple[ParameterSlot, Json, str] | None:
+    """(parameter, value, what the value is called) that a later call can take, or None."""
+    scalars = list(_walk_scalars(results))
+    for slot in read_slots(contract)[:20]:
+        if slot.schema.get("enum") or "const" in slot.schema or slot.type not in _TYPES:
+            continue
+        sort = find_sort(slot)
+        for key, value in scalars:
+            key_sort = find_sort(ParameterSlot(key, {}, True, split_identifier(key), ""))
+            alike = key_sort == sort != "project" or sort in _WHERE.get(key, ())
+            turned = int(value) if slot.type == "integer" and str(value).isdecimal() else value
+            fits = isinstance(turned, _TYPES[slot.type]) and fits_schema(turned, slot.schema)
+            if fits and (alike or key in (slot.name, *slot.words)):
+                return slot, turned, _LABELS.get(key, key.replace("_", " "))
+    return None
+
+
+def _walk_scalars(value: Json, key: str = "") -> Iterator[tuple[str, Json]]:
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield from _walk_scalars(member, str(name))
+    elif isinstance(value, list):
+        for member in value[:1]:  # what is listed first is what a person means by "it"
+            yield from _walk_scalars(member, key)
+    elif isinstance(value, (str, int)) and not isinstance(value, bool) and str(value):
+        yield key, value
 
 
 def _add_sentence(text: str, request: str, forms: Sequence[str], rng: random.Random) -> str:
@@ -275,21 +353,3 @@ def evolve_request(meta: JsonObject, seed: int) -> Json:
     if kind == "context":
         return {"instruction": f"{added} {text[:1].upper()}{text[1:]}", "values": values}
     return {"instruction": f"{end_sentence(text)} {added}", "values": values}
-
-
-def answer_call(meta: JsonObject, seed: int) -> Json:
-    """The values. After an error they are repaired: what was meant, else the wrong ones turned
-    right; what nothing turns right is drawn again, and what nobody declared is left out."""
-    contract, values = meta["contract"], dict(meta.get("values") or {})
-    was_refused = "error" in meta or "wrong" in meta
-    if not was_refused or (values and not validate_call(contract, values)):
-        return {"arguments": values}
-    meant = repair_call(contract, {**(meta.get("wrong") or {}), **values}).arguments
-    root = get_input_schema(contract)
-    rng = random.Random(digest([contract, meant, seed]))
-    flawed = {flaw.at[0] for flaw in validate_call(contract, meant) if flaw.at}
-    arguments = {name: meant[name] for name in meant if name not in flawed}
-    for slot in read_slots(contract):
-        if slot.name in flawed and (slot.required or slot.name in meant):
-            arguments[slot.name] = draw_new_value(slot, root, rng, arguments.values())
-    return {"arguments": arguments}

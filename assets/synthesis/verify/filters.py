@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.tables import ONE_CALL, dump_text, fail_row
+from assets.synthesis.tables import ONE_CALL, PARALLEL, SEQUENTIAL, dump_text, fail_row
 from assets.synthesis.verify.pair_checks import PairFinding
 from assets.synthesis.verify.rules import UnreadableColumn, decide, read_conversation
 from warehouse.item_failure import try_item
@@ -159,7 +159,7 @@ def _group_alike(rows: Iterable[_PairRequest]) -> list[list[_PairRequest]]:
     return list(groups.values())
 
 
-_LIKE = dict.fromkeys(ONE_CALL, "one")
+_LIKE = {**dict.fromkeys(ONE_CALL, "one"), **dict.fromkeys((PARALLEL, SEQUENTIAL), "several")}
 
 
 def _mark_twins(alike: list[_PairRequest], vectors: Mapping[str, np.ndarray], above: float) -> None:

@@ -3,7 +3,9 @@
 `accept`: nothing wrong. `reject`: a flaw that no judge could excuse. `unsure`: a value that the
 rules cannot find in the text, and a judge or a person may ("next to the Eiffel Tower").
 
-Several calls share one text. Odd input never raises: a row that cannot be read is a finding.
+Several calls share one text. A value that an earlier call's result supplies (`borrowed`) is looked
+up in the tool messages, never in the text. Odd input never raises: a row that cannot be read is a
+finding.
 """
 
 import json
@@ -27,6 +29,7 @@ from assets.synthesis.tables import (
     NO_TOOL,
     PARALLEL,
     RECOVERY,
+    SEQUENTIAL,
     SINGLE,
     GoldenCall,
     read_goldens,
@@ -310,16 +313,32 @@ def _check_several(conversation: PairConversation, digest: str, contracts: Contr
     """Each call against its own contract, over one text."""
     if not conversation.calls:
         yield PairFinding("missing_call", "calls", "the row has no call")
-    for golden in conversation.calls:
+    for number, golden in enumerate(conversation.calls):
         yield from _check_one(conversation.text, golden, contracts[golden.contract_digest])
+        if golden.borrowed:
+            yield from _check_borrowed(conversation, number, golden)
     yield from _check_agreement(conversation)
 
 
 def _check_one(text: str, golden: GoldenCall, contract: Contract) -> Findings:
     yield from find_call_flaws(contract, golden.arguments)
     yield from find_form_flaws(contract, text, golden.server_id)
-    yield from find_ungrounded(contract, RequestText(text), golden.arguments)
+    stated_arguments = {n: v for n, v in golden.arguments.items() if n not in golden.borrowed}
+    yield from find_ungrounded(contract, RequestText(text), stated_arguments)
     yield from find_echo(contract, text, golden.arguments)
+
+
+def _check_borrowed(conversation: PairConversation, number: int, golden: GoldenCall) -> Findings:
+    """What a call takes from earlier results must stand in them."""
+    results = RequestText("\n".join(conversation.results[:number]))
+    for name in golden.borrowed:
+        if name not in golden.arguments:
+            yield PairFinding("not_borrowed", name, "borrowed, but not among the arguments")
+        elif number == 0:
+            yield PairFinding("not_borrowed", name, "the first call has nothing to borrow from")
+        elif (how := find_worst_grade(name, golden.arguments[name], results)) != STATED:
+            reason = f"not in an earlier result ({how})"
+            yield PairFinding("not_borrowed", name, reason, certain=how == ABSENT)
 
 
 def _check_at_least(
@@ -430,6 +449,7 @@ _CHECKS: dict[str, Callable[[PairConversation, str, Contracts], Findings]] = {
     SINGLE: partial(_check_at_least, 1),
     LOOKALIKE: partial(_check_at_least, 1),
     PARALLEL: partial(_check_at_least, 2),
+    SEQUENTIAL: partial(_check_at_least, 2),
     NO_TOOL: _check_no_tool,
     MISSING: _check_missing,
     CLARIFY: _check_clarification,

@@ -19,6 +19,7 @@ from assets.synthesis.tables import (
     PARALLEL,
     PASSING,
     RECOVERY,
+    SEQUENTIAL,
     SINGLE,
     TaskSource,
     WorldTask,
@@ -153,6 +154,7 @@ Rows = list[dict[str, Json]]
 _LEAST_AT_ONCE = 48
 _ONE_ROW = {
     PARALLEL: write_several,
+    SEQUENTIAL: write_several,
     NO_TOOL: write_no_tool,
     MISSING: write_vague,
     CLARIFY: write_vague,

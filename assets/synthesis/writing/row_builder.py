@@ -242,14 +242,15 @@ class RowBuilder:
         """Who wrote the request."""
         self.columns |= {"provider": reply.provider, "model": reply.model}
 
-    def check_text(self, step: str, text: str) -> str:
+    def check_text(self, step: str, text: str, *, spoken: bool = True) -> str:
         """A model's text that later prompts and rows may show. Raises StepFailed for an order to
-        whoever reads it, and for what repeats a tool's own text or is plainly not in the language
-        that was asked for. The offline grammar obeys nobody, and speaks English."""
+        whoever reads it, and where a person speaks also for what repeats a tool's own text or is
+        plainly not in the language that was asked for. The offline grammar obeys nobody, and
+        speaks English."""
         text, hint = text.strip(), "the answer is kept in the ledger; look at the tool's text"
         if (order := find_order(text)) is not None:
             raise StepFailed(step, "suspicious", order, hint)
-        if self.columns["provider"] != OFFLINE:
+        if spoken and self.columns["provider"] != OFFLINE:
             if (run := find_repeated_run(text, self._texts)) is not None:
                 raise StepFailed(step, "suspicious", f"it repeats the tool's own {run!r}", hint)
             asked = self.profile["language"]

@@ -1,9 +1,9 @@
 """Tasks with several calls or several turns.
 
-`parallel` makes several calls. The others have several turns: no tool fits, a value is missing or
-asked for, a wrong call is repaired.
+`parallel` and `sequential` make several calls. The others have several turns: no tool fits, a value
+is missing or asked for, a wrong call is repaired.
 
-generator -> request and calls -> (reviser) -> rules -> one row
+generator -> request and calls -> (reviser) -> [actor -> result -> (caller)] -> rules -> one row
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,11 @@ from assets.synthesis.role_schemas import (
     MultiCallRequest,
     Step,
     ToollessRequest,
+    ToolReply,
 )
 from assets.synthesis.tables import (
     MISSING,
+    PARALLEL,
     dump_text,
     make_assistant_message,
     make_call_message,
@@ -24,6 +26,8 @@ from assets.synthesis.tables import (
     make_result_message,
     make_user_message,
 )
+from assets.synthesis.verify.request_text import RequestText
+from assets.synthesis.verify.rules import find_worst_grade
 from assets.synthesis.writing.profiles import make_rng
 from assets.synthesis.writing.row_builder import RowBuilder, StepFailed, check_values
 from assets.synthesis.writing.single_call import (
@@ -37,37 +41,46 @@ from assets.synthesis.writing.single_call import (
     state_request,
     take_draft,
 )
-from assets.synthesis.writing.units import Row, list_required
+from assets.synthesis.writing.units import Row, chain_links, list_required, make_link
 from assets.synthesis.wrong_calls import make_wrong_call
+from warehouse.json_types import Json, JsonObject
 
 MOST_CALLS = 3
 _STEP = "several"
 
 
 async def write_several(writing: RowBuilder) -> None:
-    """The one row of a unit `parallel`."""
-    rows = list(writing.unit.rows)
+    """The one row of a unit `parallel` or `sequential`."""
+    unit = writing.unit
+    rows = list(unit.rows)
+    if unit.task != PARALLEL and len(rows) == 2:  # the one that goes first comes first
+        first, second = (make_link(writing.read_contract(row)) for row in rows)
+        rows = rows if chain_links(first, second)[0] else rows[::-1]
     text, steps = await _write_request(writing, rows)
     text, steps = await _state_values(writing, rows, text, steps)
-    calls_made = [(rows[step.tool - 1]["tool"], step.arguments) for step in steps]
-    messages = [make_user_message(text), make_call_message(1, calls_made)]
-    calls = [make_golden(rows[step.tool - 1], step.arguments) for step in steps]
-    writing.set_conversation(messages, calls, rows)
+    if unit.task == PARALLEL:
+        calls_made = [(rows[step.tool - 1]["tool"], step.arguments) for step in steps]
+        messages = [make_user_message(text), make_call_message(1, calls_made)]
+    else:
+        messages, steps = await _call_in_sequence(writing, rows, text, steps)
+    calls = [make_golden(rows[step.tool - 1], step.arguments, step.borrowed) for step in steps]
+    writing.set_conversation(messages, calls, unit.rows, simulated=unit.task != PARALLEL)
 
 
 async def _write_request(writing: RowBuilder, rows: Sequence[Row]) -> tuple[str, list[Step]]:
-    meta = {"profile": writing.profile, "environment": writing.world}
+    shape = writing.unit.task
+    meta = {"shape": shape, "profile": writing.profile, "environment": writing.world}
     reply = await writing.ask(_STEP, MultiCallRequest, rows, meta, order=format_order(writing))
     writing.set_writer(reply)
     text = writing.set_request(_STEP, reply.value.instruction)
     steps = [step.model_copy(update={"arguments": check_values(_STEP, step.arguments)})
              for step in reply.value.calls]  # fmt: skip
-    if flaw := _find_misshape(steps, len(rows)):
+    if flaw := _find_misshape(shape, steps, len(rows)):
         raise StepFailed(_STEP, *flaw, AGAIN)
     return text, steps
 
 
-def _find_misshape(steps: Sequence[Step], tools: int) -> tuple[str, str] | None:
+def _find_misshape(shape: str, steps: Sequence[Step], tools: int) -> tuple[str, str] | None:
     """(error kind, what was found) where calls are not the task that was asked for."""
     used = {step.tool for step in steps}
     if unknown := used - set(range(1, tools + 1)):
@@ -76,16 +89,24 @@ def _find_misshape(steps: Sequence[Step], tools: int) -> tuple[str, str] | None:
         return "wrong_tool", f"{len(used)} of {tools} tools are called"
     if len(steps) > MOST_CALLS:
         return "wrong_calls", f"{len(steps)} calls, at most {MOST_CALLS}"
-    calls_made = [(step.tool, dump_text(step.arguments)) for step in steps]
-    if len(set(calls_made)) < len(calls_made):
-        return "wrong_calls", "the same call twice"
+    if shape == PARALLEL:
+        if any(step.borrowed for step in steps):
+            return "wrong_calls", "calls that should run side by side need each other's results"
+        calls_made = [(step.tool, dump_text(step.arguments)) for step in steps]
+        if len(set(calls_made)) < len(calls_made):
+            return "wrong_calls", "the same call twice"
+        return None
+    if [step.tool for step in steps] != list(range(1, tools + 1)):
+        return "wrong_calls", "the calls are not one of each tool, in the order shown"
+    if steps[0].borrowed or not any(step.borrowed for step in steps[1:]):
+        return "wrong_calls", "no later call takes a value out of an earlier result"
     return None
 
 
 async def _state_values(
     writing: RowBuilder, rows: Sequence[Row], text: str, steps: list[Step]
 ) -> tuple[str, list[Step]]:
-    """The request with every required value in its words."""
+    """The request with every required value in its words but for those that results supply."""
     lacking = [(at, names) for at, step in enumerate(steps)
                if (names := _find_absent(writing, rows, text, step))]  # fmt: skip
     for at, names in lacking:
@@ -100,7 +121,63 @@ async def _state_values(
 
 
 def _find_absent(writing: RowBuilder, rows: Sequence[Row], text: str, step: Step) -> list[str]:
-    return find_absent(writing.read_contract(rows[step.tool - 1]), text, step.arguments)
+    contract = writing.read_contract(rows[step.tool - 1])
+    return [
+        name for name in find_absent(contract, text, step.arguments) if name not in step.borrowed
+    ]
+
+
+async def _call_in_sequence(
+    writing: RowBuilder, rows: Sequence[Row], text: str, steps: Sequence[Step]
+) -> tuple[list[dict[str, Json]], list[Step]]:
+    """The conversation of a sequence: each call, and what an actor in the tool's place returns."""
+    messages: list[dict[str, Json]] = [make_user_message(text)]
+    results: list[str] = []
+    steps_made: list[Step] = []
+    for number, planned in enumerate(steps, 1):
+        row = rows[planned.tool - 1]
+        step = (
+            await _feed_call(writing, row, text, planned, results) if planned.borrowed else planned
+        )
+        steps_made.append(step)
+        messages.append(make_call_message(number, [(row["tool"], step.arguments)]))
+        if number < len(steps):
+            # The actor is asked to return what later calls are meant to take out of it.
+            holds = {name: later.arguments[name] for later in steps[number:]
+                     for name in later.borrowed if name in later.arguments}  # fmt: skip
+            meta = {"arguments": step.arguments}
+            reply = await writing.ask("act", ToolReply, row, meta, holds=dump_text(holds))
+            results.append(writing.check_text("act", reply.value.content, spoken=False))
+            messages.append(make_result_message(number, results[-1]))
+    return messages, steps_made
+
+
+async def _feed_call(
+    writing: RowBuilder, row: Row, text: str, step: Step, results: Sequence[str]
+) -> Step:
+    """The call with what it borrows out of the results: as planned where the results hold it, else
+    as the caller reads them."""
+    if not _find_unheld(step.arguments, step.borrowed, results):
+        return step
+    context = "\n".join([text, *(f"What an earlier step returned: {result}" for result in results)])
+    arguments = await ask_call_of(writing, row, context, step.arguments)
+    if names := _find_unheld(arguments, step.borrowed, results):
+        problem = f"no earlier result holds {', '.join(names)}"
+        raise StepFailed("call", "not_borrowed", problem, AGAIN)
+    return step.model_copy(update={"arguments": arguments})
+
+
+def _find_unheld(
+    arguments: JsonObject, borrowed: Sequence[str], results: Sequence[str]
+) -> list[str]:
+    """The borrowed arguments that no result states."""
+    results_text = RequestText("\n".join(results))
+    return [
+        name
+        for name in borrowed
+        if name not in arguments
+        or find_worst_grade(name, arguments[name], results_text) != "stated"
+    ]
 
 
 async def write_no_tool(writing: RowBuilder) -> None:

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from assets.synthesis.contract_reading import (
+    get_input_schema,
     get_properties,
     get_required,
+    guess_json_type,
+    resolve_schema,
 )
 from assets.synthesis.policy import SynthesisPolicy, get_rules_version, get_scripts_version
 from assets.synthesis.prompts import read_prompt
@@ -21,6 +24,7 @@ from assets.synthesis.tables import (
     NO_TOOL,
     PARALLEL,
     RECOVERY,
+    SEQUENTIAL,
     SINGLE,
     TASKS,
     make_tool_key,
@@ -28,10 +32,91 @@ from assets.synthesis.tables import (
     read_contract,
 )
 from assets.synthesis.writing.profiles import is_evolved
+from assets.vectors.lexicon import collect_words, split_identifier
 from warehouse.item_failure import try_item
 from warehouse.json_types import Contract, JsonObject, Row
 from warehouse.llm.client import LLM
 from warehouse.storage.digest import digest, sha256
+
+# Every tool's parameters hold the first; they join nothing. The second join a little.
+_EMPTY = collect_words("the and for with from get set of to in a an")
+_LOOSE = collect_words("query text name content message input value data body")
+_FINDS = collect_words("search find list get lookup create add resolve fetch query read")
+# Half of a parameter's words, or all of them where they are loose. Below it one tool has nothing to
+# say to the other, and only nonsense joins them.
+JOINED = 0.5
+_MOST = 12  # parameters that are looked at, required ones first
+
+
+@dataclass(frozen=True)
+class ToolLink:
+    """What of a tool joins it to others: `takes`, the words of each parameter that one plain value
+    fills; `makes`, the words of what it returns; whether it `finds` things."""
+
+    name: str
+    takes: tuple[frozenset[str], ...]
+    makes: frozenset[str]
+    finds: bool
+
+
+def make_link(contract: Contract) -> ToolLink:
+    name = str(contract.get("name") or "")
+    takes = tuple(
+        frozenset(split_identifier(taker)) - _EMPTY for taker in list_takers(contract)[:_MOST]
+    )
+    return ToolLink(
+        name,
+        takes,
+        frozenset(_collect_made_words(contract)),
+        bool(_FINDS & set(split_identifier(name)[:2])),
+    )
+
+
+def chain_links(first: ToolLink, other: ToolLink) -> tuple[bool, float]:
+    """(whether `one` goes first, how well the two join): the better of both orders."""
+    forth, back = _score_joint(first, other), _score_joint(other, first)
+    if forth == back:
+        # Neither order is better: the name decides, so that both tools agree on it.
+        return first.name <= other.name, forth
+    return forth > back, max(forth, back)
+
+
+def list_takers(contract: Contract) -> list[str]:
+    """Parameters that one plain value fills and that offer no choice, required ones first."""
+    schema, needed = get_input_schema(contract), get_required(contract)
+    properties = get_properties(contract)
+    plain = [name for name, of in properties.items() if _is_plain(resolve_schema(of, schema))]
+    return sorted(plain, key=lambda name: name not in needed)
+
+
+def _is_plain(schema: Contract) -> bool:
+    if schema.get("enum") or "const" in schema:
+        return False
+    return guess_json_type(schema) in ("string", "integer", "number")
+
+
+def _score_joint(first: ToolLink, second: ToolLink) -> float:
+    """How well a parameter of `second` is filled out of the result of `first`; -1: not at all."""
+    if not second.takes:
+        return -1.0
+    return max(_count_overlap(words, first.makes) for words in second.takes) + 0.25 * first.finds
+
+
+def _count_overlap(parameter_words: frozenset[str], result_words: frozenset[str]) -> float:
+    """Share of a parameter's words that the first tool speaks of; loose words count half."""
+    shared = parameter_words & result_words
+    loose = len(shared & _LOOSE)
+    return (len(shared) - 0.5 * loose) / max(1, len(parameter_words))
+
+
+def _collect_made_words(contract: Contract) -> set[str]:
+    about = f"{contract.get('name') or ''} {str(contract.get('description') or '')[:600]}"
+    output = contract.get("outputSchema")
+    fields = output.get("properties") if isinstance(output, Mapping) else None
+    names = " ".join(str(name) for name in list(fields)[:60]) if isinstance(fields, Mapping) else ""
+    words = {word for part in f"{about} {names}".split() for word in split_identifier(part)}
+    return (words | {word.removesuffix("s") for word in words}) - _EMPTY
+
 
 Key = tuple[str, str]  # server_id, tool
 _MIX, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1  # Knuth's multiplier: near inputs fall far apart
@@ -57,6 +142,7 @@ class PartnerBook:
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = {_make_key(row): row for row in rows}
         self._contracts = {_make_key(row): _read_contract(row) for row in rows}
+        self._links: dict[Key, ToolLink] = {}
         self._servers: dict[str, list[Row]] = {}
         for row in rows:
             if self.is_readable(row):
@@ -109,6 +195,32 @@ class PartnerBook:
             if apart := [server for server in self._servers[name] if server["tool"] != row["tool"]]:
                 yield apart
 
+    def choose_chain(self, row: Row) -> Row | None:
+        """The tool that goes best before or after this one: of its server, else of another."""
+        key = _make_key(row)
+        make_link(self.get_contract(row))  # what nobody foresaw about its own is raised here
+        for tools in (self._servers.get(row["server_id"], []), *self._walk_other_servers(row)):
+            apart = [tool for tool in tools if tool["tool"] != row["tool"]]
+            scored = [(self._score_joint(row, other), other) for other in apart]
+            fits = [fit for fit in scored if fit[0] >= JOINED]
+            if fits:
+                return min(
+                    fits,
+                    key=lambda fit: (-fit[0], hash_fraction("chain", *key, *_make_key(fit[1]))),
+                )[1]
+        return None
+
+    def _score_joint(self, row: Row, other: Row) -> float:
+        return chain_links(self._get_link(row), self._get_link(other))[1]
+
+    def _get_link(self, row: Row) -> ToolLink:
+        key = _make_key(row)
+        if key not in self._links:
+            # Of a tool beside: it joins nothing, and its own unit says why.
+            make = partial(make_link, self.get_contract(row))
+            self._links[key] = try_item(make, lambda _: ToolLink("", (), frozenset(), False))
+        return self._links[key]
+
 
 def _make_key(row: Row) -> Key:
     return row["server_id"], row["tool"]
@@ -137,6 +249,7 @@ _STEPS: dict[str, tuple[str, ...]] = {
     SINGLE: _WRITTEN,
     LOOKALIKE: _WRITTEN,
     PARALLEL: ("several", "revise"),
+    SEQUENTIAL: ("several", "revise", "act", "call"),
     NO_TOOL: ("no_tool",),
     MISSING: ("missing",),
     CLARIFY: ("missing", "call"),
@@ -148,6 +261,7 @@ ROLE_OF = {
     **dict.fromkeys(("call", "repair"), "caller"),
     "revise": "reviser",
     "evolve": "evolver",
+    "act": "actor",
 }
 _CHECKS = (("checker_a", "choose"), ("checker_b", "choose"))
 
@@ -225,6 +339,9 @@ def _make_unit(
                 if partners or book.has_parameters(row)
                 else None
             )
+        case "sequential":
+            partner = book.choose_chain(row)
+            return WritingUnit(task, (row, partner)) if partner is not None else None
         case "missing_parameter" | "clarification":
             return WritingUnit(task, (row,)) if book.has_required(row) else None
         case _:

@@ -30,6 +30,7 @@ from assets.synthesis.role_schemas import (
     RewrittenRequest,
     ToolChoice,
     ToollessRequest,
+    ToolReply,
 )
 from assets.synthesis.verify.pair_checks import find_parroting
 from assets.synthesis.verify.rules import verify
@@ -48,8 +49,8 @@ def ask(role: str, schema: type[BaseModel], meta: dict[str, Any], seed: int = 0)
     return schema.model_validate_json(completion.text)
 
 
-def grounded(of: dict, text: str, values: dict) -> bool:
-    return not find_absent(of, text, values)
+def grounded(of: dict, text: str, values: dict, borrowed: list[str] | tuple = ()) -> bool:
+    return not [name for name in find_absent(of, text, values) if name not in borrowed]
 
 
 def draft(of: dict[str, Any], count: int, seeds: int | range = 1, **meta: Any) -> list[dict]:
@@ -261,6 +262,25 @@ def test_a_checker_picks_what_the_words_speak_of_and_else_none(
         assert (offered[answer.tool - 1]["name"] if answer.tool else None) == right, answer.reason
 
 
+def test_an_actor_keeps_to_the_output_schema_and_repeats_what_was_asked() -> None:
+    of = {
+        **TIME,
+        "outputSchema": {
+            "type": "object",
+            "properties": {
+                "timezone": {"type": "string"},
+                "hour": {"type": "integer", "minimum": 0, "maximum": 23},
+            },
+            "required": ["timezone", "hour"],
+        },
+    }
+    for zone in ("Europe/Oslo", "Asia/Tokyo"):
+        made = ask("actor", ToolReply, {"contract": of, "arguments": {"timezone": zone}})
+        answer = json.loads(made.content)
+        assert answer["timezone"] == zone
+        assert 0 <= answer["hour"] <= 23
+
+
 def test_an_unknown_answer_is_refused_with_what_is_known() -> None:
     class Sonnet(BaseModel):
         lines: list[str]
@@ -310,7 +330,8 @@ def test_no_odd_contract_leaves_a_role_without_an_answer(
         "generator", RequestDrafts, {"contract": of, "count": 2, "rivals": offered[1:]}, seed
     )
     values = answer.requests[0].values
-    ask("generator", MultiCallRequest, {"contracts": offered}, seed)
+    for shape in ("parallel", "sequential"):
+        ask("generator", MultiCallRequest, {"contracts": offered, "shape": shape}, seed)
     ask("generator", ToollessRequest, {"contracts": offered}, seed)
     for name in [*tools[0]["properties"], "no_such"]:
         ask("generator", IncompleteRequest, {"contract": of, "parameter": name}, seed)
@@ -318,6 +339,7 @@ def test_no_odd_contract_leaves_a_role_without_an_answer(
     ask("reviser", RewrittenRequest, {**about, "absent": ["x.y[0]"]}, seed)
     ask("evolver", RewrittenRequest, {**about, "direction": text}, seed)
     ask("caller", CallArguments, {**about, "wrong": {"a": 1}, "error": text}, seed)
+    ask("actor", ToolReply, {"contract": of, "arguments": values}, seed)
     for role in ("checker_a", "checker_b"):
         assert (
             0
@@ -338,35 +360,71 @@ def test_few_requests_hand_the_contract_back() -> None:
     assert sum(reason is not None for reason in reasons) / len(reasons) <= 0.1
 
 
-def test_kinds_come_in_the_order_asked_for_and_a_profile_is_heard() -> None:
+def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language() -> None:
     profile = {"persona": "a nurse", "tone": "polite", "language": "de", "difficulty": "1"}
     kinds = ["implicit", "direct", "direct"]
     answer = draft(READ, 3, range(3, 4), kinds=kinds, profiles=[profile])
     assert [item["kind"] for item in answer] == kinds
+    assert {item["language"] for item in answer} == {"en"}  # German was asked for; none is claimed
     assert all("please" in d["instruction"].lower() or "thank" in d["instruction"].lower()
                or "grateful" in d["instruction"] for d in answer)  # fmt: skip
 
 
+@pytest.mark.parametrize("shape", ["parallel", "sequential"])
 @pytest.mark.parametrize("seed", range(6))
-def test_several_calls_are_valid_and_all_in_the_words(seed: int) -> None:
+def test_several_calls_are_valid_and_all_in_the_words(shape: str, seed: int) -> None:
     for first in CONTRACTS:
         for offered in (
             [first, ISSUE],
             [READ, first],
         ):
-            answer = ask("generator", MultiCallRequest, {"contracts": offered}, seed)
+            meta = {"contracts": offered, "shape": shape}
+            answer = ask("generator", MultiCallRequest, meta, seed)
             assert len(answer.calls) == 2
             for step in answer.calls:
                 of = offered[step.tool - 1]
                 assert validate_call(of, step.arguments) == []
-                assert grounded(of, answer.instruction, step.arguments)
+                assert grounded(of, answer.instruction, step.arguments, step.borrowed)
 
 
 def test_the_same_tool_twice_is_asked_for_two_things() -> None:
-    answer = ask("generator", MultiCallRequest, {"contracts": [READ]})
+    answer = ask("generator", MultiCallRequest, {"contracts": [READ], "shape": "parallel"})
     assert [step.tool for step in answer.calls] == [1, 1]
     assert answer.calls[0].arguments["path"] != answer.calls[1].arguments["path"]
     assert all(step.arguments["path"] in answer.instruction for step in answer.calls)
+
+
+FIND_NOTES = {
+    "name": "find_notes",
+    "description": "Finds notes that mention a word",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"word": {"type": "string"}},
+        "required": ["word"],
+    },
+}
+PIN_NOTE = {
+    "name": "pin_note",
+    "description": "Pins one note to the board",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"note_id": {"type": "string"}, "board": {"type": "string"}},
+        "required": ["note_id", "board"],
+    },
+}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_second_call_borrows_what_the_first_tool_will_answer(seed: int) -> None:
+    offered = [canonicalize_contract(FIND_NOTES), canonicalize_contract(PIN_NOTE)]
+    made = ask("generator", MultiCallRequest, {"contracts": offered, "shape": "sequential"}, seed)
+    first, second = made.calls
+    assert (first.tool, second.tool, second.borrowed) == (1, 2, ["note_id"])
+    answer = ask(
+        "actor", ToolReply, {"contract": offered[0], "arguments": first.arguments}, seed + 1
+    )
+    assert second.arguments["note_id"] in answer.content
+    assert second.arguments["note_id"] not in made.instruction
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -227,10 +227,10 @@ def result(text: str) -> Json:
     return {"role": "tool", "tool_call_id": "c1", "content": text}
 
 
-def golden(digest: str, arguments: Json) -> Json:
+def golden(digest: str, arguments: Json, borrowed: tuple[str, ...] = ()) -> Json:
     return {
         "server_id": "npm:demo", "tool": CONTRACTS[digest]["name"], "contract_digest": digest,
-        "arguments": arguments,
+        "arguments": arguments, "borrowed": list(borrowed),
     }  # fmt: skip
 
 
@@ -256,6 +256,16 @@ PARALLEL = row(
     [user(BOTH), call("get_current_time", TIME), call("read_text_file", FILE)],
     [golden("time", TIME), golden("file", FILE)],
 )
+LOOSE = {**ISSUE_CONTRACT, "title": "disk full on db-7"}
+SEQUENTIAL = row(
+    "sequential",
+    [
+        user("Read /srv/notes.md and open a high priority issue in OPS with its first line as title"),
+        call("read_text_file", FILE), result("disk full on db-7\nsince noon"),
+        call("jira_create_issue", LOOSE),
+    ],
+    [golden("file", FILE), golden("issue", LOOSE, ("title",))],
+)  # fmt: skip
 NO_TOOL = row(
     "no_tool",
     [user("How do you spell necessary?"), assistant("n-e-c-e-s-s-a-r-y.")],
@@ -287,7 +297,7 @@ RECOVERY = row(
     ],
     [golden("issue", ISSUE_CONTRACT)],
 )  # fmt: skip
-GOOD = [SINGLE, {**SINGLE, "task": "lookalike"}, PARALLEL, NO_TOOL, MISSING, CLARIFY]
+GOOD = [SINGLE, {**SINGLE, "task": "lookalike"}, PARALLEL, SEQUENTIAL, NO_TOOL, MISSING, CLARIFY]
 
 
 @pytest.mark.parametrize("good", [*GOOD, RECOVERY], ids=lambda row: row["task"])
@@ -314,6 +324,8 @@ STATED_REQUEST = user("Open an issue titled Printer on fire in OPS, priority hig
     [
         ({**PARALLEL, "calls": json.dumps([golden("time", TIME)])}, "missing_call"),
         ({**PARALLEL, "calls": json.dumps([golden("file", FILE), golden("time", TIME)])}, "messages_differ"),
+        (changed(SEQUENTIAL, 2, result("")), "not_borrowed"),
+        ({**SEQUENTIAL, "calls": json.dumps([golden("file", FILE, ("path",)), golden("issue", LOOSE, ("title",))])}, "not_borrowed"),
         ({**NO_TOOL, "calls": json.dumps([golden("issue", ISSUE_CONTRACT)])}, "unexpected_call"),
         (changed(NO_TOOL, 0, user("Use the jira_create_issue tool to spell necessary")), "names_the_tool"),
         ({**NO_TOOL, "messages": json.dumps(messages(NO_TOOL)[:1])}, "no_reply"),

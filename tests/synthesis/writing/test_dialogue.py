@@ -14,6 +14,7 @@ from assets.synthesis.tables import (
     PAIRS,
     PARALLEL,
     RECOVERY,
+    SEQUENTIAL,
     TASKS,
     read_goldens,
 )
@@ -98,6 +99,7 @@ def test_every_task_is_written_and_holds_what_it_promises(every_row: list[Json])
             assert all(not validate_call(CONTRACTS[c.contract_digest], c.arguments) for c in calls)
         check = {
             PARALLEL: len(calls) >= 2 and len(messages) == 2 and not row["simulated"],
+            SEQUENTIAL: bool(calls and calls[-1].borrowed) and bool(row["simulated"]),
             NO_TOOL: not calls and row["arguments"] is None and messages[-1]["content"],
             MISSING: not calls and not answer and "?" in messages[-1]["content"],
             CLARIFY: len(calls) == 1 and [m["role"] for m in messages[:3]].count("user") == 2,
@@ -130,6 +132,7 @@ def test_parallel_calls_are_one_message_of_the_assistant(ledger: Ledger) -> None
     [
         (two_times(OSLO, OSLO), "wrong_calls"),
         (two_times(OSLO, BERN, tool=2), "wrong_tool"),
+        (two_times(OSLO, BERN, borrowed=["timezone"]), "wrong_calls"),
         (lambda *_: {"instruction": "What time is it?", "calls": [{"tool": 1}]}, "wrong_shape"),
         (
             lambda *_: {
@@ -139,7 +142,7 @@ def test_parallel_calls_are_one_message_of_the_assistant(ledger: Ledger) -> None
             "wrong_calls",
         ),
     ],
-    ids=["twice the same", "a tool not shown", "one call", "four calls"],
+    ids=["twice the same", "a tool not shown", "borrowed", "one call", "four calls"],
 )
 def test_calls_that_are_not_parallel_fail_the_row(ledger: Ledger, answer: Any, kind: str) -> None:
     row, _ = write(ledger, CLOCK, PARALLEL, several=answer)
@@ -165,6 +168,66 @@ def test_a_reviser_that_loses_another_calls_value_fails_the_row(ledger: Ledger) 
     lost = {"instruction": "What time is it in Bern, and at my uncle's?"}
     row, _ = write(ledger, CLOCK, PARALLEL, several=half_said, revise=lambda *_: lost)
     assert failure(row) == ("failed", "revise", "not_stated")
+
+
+# ------------------------------------------------------------------ sequential
+
+
+def chain(borrowed: list[str], **arguments: Json) -> Any:
+    calls = [
+        {"tool": 1, "arguments": {"word": "tap"}},
+        {"tool": 2, "arguments": arguments, "borrowed": borrowed},
+    ]
+    return lambda *_: {"instruction": "Find the ticket about the tap and close it.", "calls": calls}
+
+
+def test_the_second_call_of_a_sequence_uses_what_the_first_returned(ledger: Ledger) -> None:
+    row, request = write(ledger, DESK, SEQUENTIAL, several=chain(["ticket_id"], ticket_id="T-881"))
+    assert (row["status"], row["verdict"], row["simulated"]) == ("ok", "accept", True)
+    assert [role for role, _ in list_turns(row)] == ["user", "assistant", "tool", "assistant"]
+    assert "T-881" in list_turns(row)[2][1]
+    assert list_turns(row)[3][1] == [(CLOSE_TICKET["name"], {"ticket_id": "T-881"})]
+    assert read_goldens(row)[1].borrowed == ("ticket_id",)
+    assert request == ["several", "act"]
+
+
+def test_a_result_that_holds_another_value_is_read_by_the_caller(ledger: Ledger) -> None:
+    read: list[str] = []
+
+    def call(_: Any, data: dict[str, str]) -> Json:
+        read.append(data["request"])
+        return {"arguments": {"ticket_id": "HD-7"}}
+
+    row, request = write(
+        ledger,
+        DESK,
+        SEQUENTIAL,
+        several=chain(["ticket_id"]),
+        act=lambda *_: {"content": '{"tickets": [{"id": "HD-7", "subject": "tap"}]}'},
+        call=call,
+    )
+    assert request == ["several", "act", "call"]
+    assert "HD-7" in read[0]
+    assert json.loads(row["calls"])[1]["arguments"] == {"ticket_id": "HD-7"}
+    assert (row["status"], row["verdict"]) == ("ok", "accept")
+
+
+def test_a_value_that_no_result_holds_fails_the_row(ledger: Ledger) -> None:
+    row, _ = write(
+        ledger,
+        DESK,
+        SEQUENTIAL,
+        several=chain(["ticket_id"], ticket_id="T-1"),
+        act=lambda *_: {"content": "nothing found"},
+        call=lambda *_: {"arguments": {"ticket_id": "T-1"}},
+    )
+    assert failure(row) == ("failed", "call", "not_borrowed")
+    assert "ticket_id" in row["hint"]
+
+
+def test_a_sequence_that_borrows_nothing_is_none(ledger: Ledger) -> None:
+    row, _ = write(ledger, DESK, SEQUENTIAL, several=chain([], ticket_id="T-1"))
+    assert failure(row) == ("failed", "several", "wrong_calls")
 
 
 # ------------------------------------------------------------------ turns

@@ -21,7 +21,7 @@ from assets.synthesis.defs import pairs
 from assets.synthesis.judging.judge import make_offline_provider
 from assets.synthesis.policy import SynthesisPolicy, TaskShares
 from assets.synthesis.prompts import PromptFile, read_prompt
-from assets.synthesis.tables import LOOKALIKE, NO_TOOL, SINGLE, TASKS
+from assets.synthesis.tables import LOOKALIKE, NO_TOOL, SEQUENTIAL, SINGLE, TASKS
 from assets.synthesis.verify.model_text import (
     RUN,
     collect_runs,
@@ -47,8 +47,8 @@ from assets.synthesis.writing.units import (
 )
 from assets.synthesis.writing.writer import PairWriter
 from tests.support.examples import examples
-from tests.synthesis.contracts import CITY_TIME, CREATE_ISSUE, snapshot_rows
-from tests.synthesis.scripted import ALL_TASKS, ROLES, SINGLES, planned
+from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE, snapshot_rows
+from tests.synthesis.scripted import ALL_TASKS, ROLES, SINGLES, others, planned
 from tests.vectors.conftest import WordEmbedder
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Role
@@ -143,6 +143,7 @@ def test_every_unit_is_whole(places: list[int]) -> None:
             assert unit.rivals
         if len(unit.rows) > 1:
             assert len({row["tool"] for row in unit.rows}) == len(unit.rows)
+        assert len(unit.rows) == 2 or unit.task != SEQUENTIAL
 
 
 @given(st.permutations(range(len(EVERYTHING))))
@@ -175,7 +176,7 @@ def test_no_share_no_task_and_no_checks_no_rivals() -> None:
 
 
 EDITABLE = (
-    "generate", "revise", "evolve", "call", "repair", "several", "no_tool", "missing",
+    "generate", "revise", "evolve", "call", "repair", "several", "no_tool", "missing", "act",
     "choose",
 )  # fmt: skip
 
@@ -236,6 +237,19 @@ def test_another_checker_redoes_what_is_checked_and_a_slower_one_nothing() -> No
     checked = {u.key for u in units_ if u.task in (SINGLE, LOOKALIKE) and u.rivals}
     assert {item for item in before if before[item] != after[item]} == checked
     assert plan_units(units_, slow, ALL_TASKS) == before
+
+
+def test_tools_stand_in_sequence_only_where_one_speaks_of_what_the_other_takes() -> None:
+    rows = snapshot_rows(ALL)
+    answer = planned(rows, ALL_TASKS, others(rows))
+    chains = [unit for unit in answer if unit.task == SEQUENTIAL]
+    assert all(len(unit.rows) == 2 for unit in chains)
+    pair = [tool(0, "list", "file"), tool(0, "delete", "file")]
+    assert [u.rows for u in planned(pair, ALL_TASKS) if u.task == SEQUENTIAL] == [
+        tuple(pair), tuple(pair[::-1]),
+    ]  # fmt: skip
+    unrelated = [tool(0, "list", "file"), tool(0, "delete", "song")]
+    assert not [u for u in planned(unrelated, ALL_TASKS) if u.task == SEQUENTIAL]
 
 
 Json = Any

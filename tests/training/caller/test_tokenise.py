@@ -75,6 +75,8 @@ def turns_of(row: Row) -> list[Any]:
             return ["Which title do you mean?"]
         case "clarification":
             return ["Which title?", calls]
+        case "sequential":
+            return [[call] for call in calls]
         case _:
             return [calls]
 
@@ -101,7 +103,7 @@ def test_exactly_the_models_turns_are_learned(every: TrainingSet, template: str,
 def test_a_conversation_is_one_lesson_where_the_template_goes_on_from_its_answers(
     every: TrainingSet,
 ) -> None:
-    [row, *_] = [row for row in every.rows if row["task"] == "clarification"]
+    [row, *_] = [row for row in every.rows if row["task"] == "sequential"]
     pool = build_train_pool([row], every.pool)
     whole, _ = make_lessons([row], pool, tokenizer("qwen2_5"), SETTINGS)
     apart, _ = make_lessons([row], pool, tokenizer("qwen3"), SETTINGS)
@@ -118,7 +120,7 @@ def test_a_result_that_the_template_does_not_show_is_counted_and_left_out(
     lessons, counts = make_lessons(
         every.rows, build_train_pool(every.rows, every.pool), made, SETTINGS
     )
-    assert counts["not_renderable"] == len(TRAIN_SERVERS)  # recovery
+    assert counts["not_renderable"] == 2 * len(TRAIN_SERVERS)  # sequential, recovery
     assert lessons
 
 

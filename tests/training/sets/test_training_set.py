@@ -206,7 +206,9 @@ def conversations() -> tuple[list[Row], list[Row]]:
     """(snapshot rows, pairs) with one of each task that is a conversation, of one train server."""
     snapshots, pairs = make_rows()
     one, two = of(pairs, "find_song"), of(pairs, "drop_song")
-    first = call(one)
+    first, second = call(one), call(two)
+    more(pairs, "sequential", "in turn", one, two, calls=json.dumps([first, second]),
+         messages=talk("Find, then drop.", first, ":{}", second))  # fmt: skip
     more(pairs, "missing_parameter", "lacking", two, calls="[]", arguments=None,
          messages=talk("Drop it.", "-Which song?"))  # fmt: skip
     more(pairs, "clarification", "asked for", one, calls=json.dumps([first]),
@@ -225,10 +227,10 @@ def test_conversations_are_kept_whole_and_their_wrong_calls_marked() -> None:
     assert set_flaws(made.rows, made.pool, embed=embed) == []
     rows = {row["pair_id"]: row for row in made.rows}
     held = {name: json.loads(rows[f"p1:{name}"]["messages"]) for name in
-            ("lacking", "asked for", "repaired")}  # fmt: skip
+            ("in turn", "lacking", "asked for", "repaired")}  # fmt: skip
     assert {name: [m.get("weight") for m in turns if m["role"] == "assistant"]
             for name, turns in held.items()} == {
-        "lacking": [None], "asked for": [None, None],
+        "in turn": [None, None], "lacking": [None], "asked for": [None, None],
         "repaired": [0, None],
     }  # fmt: skip
     assert {row["messages"] for row in made.rows if row["task"] == "single"} == {None}

@@ -22,6 +22,7 @@ An extension is a package that names objects under these groups in its `pyprojec
 - `toolmill.rerankers`: opens the reranker of an index (`serving/ranking/strategies.py`).
 - `toolmill.learners`: teaches it from the log of calls (`serving/meta/context.py`).
 - `toolmill.marketplaces`: a `MarketplaceAdapter` (`assets/marketplaces/policy.py`).
+- `toolmill.providers`: a `Provider` of language models (`warehouse/llm/roles.py`).
 - `toolmill.hooks`: a function that the core calls where a user asks for it: `evaluate_bfcl`,
   `index_mcp_zero`, `open_reviser`, `write_weights`.
 

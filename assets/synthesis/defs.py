@@ -1,9 +1,11 @@
 """Asset definitions of `pairs`, `judgements`, `spend` and `server_summaries`."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import dagster as dg
 
+from assets.catalogue.catalogue import CATALOGUE, PRIVATE, map_descriptions
 from assets.contracts.quarantined_tools import read_clear
 from assets.marketplaces.adapters.private import NotApproved
 from assets.partitions import close_run_after, marketplaces, read_one_server
@@ -19,6 +21,7 @@ from assets.synthesis.writing.writer import PairWriter
 from assets.vectors.encoders.embedder import Embedder
 from warehouse.audit import AuditVerdict, expect_between, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Record
+from warehouse.llm.client import LLM
 from warehouse.llm.roles import PENDING
 from warehouse.progress import ProgressLines
 from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
@@ -48,7 +51,7 @@ JUDGEMENTS_AUDIT = audit_table(
 )
 SUMMARIES_AUDIT = audit_table(
     SUMMARIES,
-    [expect_unique("server_id"), expect_one_of("status", ["ok", "failed"])],
+    [expect_unique("server_id"), expect_one_of("status", ["ok", "failed", "pending"])],
     rules=["summaries"],
 )
 SPEND_AUDIT = audit_table(SPEND, rules=["budget", "cost_per_accepted_pair"])
@@ -180,14 +183,36 @@ def spend(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehou
 
 @dg.asset(
     **describe_asset(SUMMARIES_AUDIT, "assets/synthesis"),
-    deps=["clear_contracts"],
+    deps=["clear_contracts", "catalogue"],
     group_name="vectors",
-    description="What kinds of things each server's tools do, in a few sentences.",
+    pool="llm",
+    description="What kinds of things each server's tools do, in a few sentences; made once.",
 )
 def server_summaries(
-    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    writer: dg.ResourceParam[PairWriter],
 ) -> Published:
-    rows = make_summaries(read_clear(warehouse))
+    clear = read_clear(warehouse)
+    previous = warehouse.tables.read(SUMMARIES).to_dicts()
+    about = map_descriptions(warehouse.tables.read(CATALOGUE).to_dicts())
+    public = {row["server_id"] for row in clear if row["marketplace"] != PRIVATE}
+    rows: list[dict[str, Any]] = []
+    spent = 0.0
+    for name, server_ids in (
+        ("_", public),
+        (PRIVATE, {row["server_id"] for row in clear} - public),
+    ):
+        llm = _open_llm(writer, warehouse, name)
+        summaries, _ = make_summaries(
+            [row for row in clear if row["server_id"] in server_ids],
+            about,
+            llm,
+            [row for row in previous if row["server_id"] in server_ids],
+            progress=ProgressLines(context.log.info),
+        )
+        rows += summaries
+        spent += llm.usd if llm else 0.0
     flaws = find_summary_flaws(rows)
     yield from publish(
         context,
@@ -197,7 +222,11 @@ def server_summaries(
         rules=[
             AuditVerdict("summaries", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} servers")
         ],
-        metadata={"failed": sum(row["status"] != "ok" for row in rows)},
+        metadata={
+            "failed": sum(row["status"] != "ok" for row in rows),
+            "providers": ", ".join(sorted({row["provider"] for row in rows})),
+            "usd_this_run": spent,
+        },
     )
 
 
@@ -218,3 +247,11 @@ def _check_written(rows: Sequence[Record]) -> AuditVerdict:
 def _check_current(rows: Sequence[Record], offer: ClearOffer) -> AuditVerdict:
     stale = [row["pair_id"] for row in rows if not offer.offers_contract_of(row)]
     return AuditVerdict("contracts_current", not stale, f"{len(stale)} pairs of other contracts")
+
+
+def _open_llm(writer: PairWriter, warehouse: Warehouse, partition: str) -> LLM | None:
+    """The client; None where private tools may not leave for it: they are summed up offline."""
+    try:
+        return writer.make_llm(warehouse, partition, batches=True)
+    except NotApproved:
+        return None

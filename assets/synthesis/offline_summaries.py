@@ -7,11 +7,14 @@ that no contract says.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 from assets.contracts.canonical import iterate_parameters
 from assets.synthesis.contract_reading import read_purpose
 from assets.vectors.lexicon import find_family, join_words, split_identifier, stem_plural
 from warehouse.json_types import Contract, JsonObject
+from warehouse.storage.digest import digest_sources
 
 _ORDER = ("read", "search", "create", "update", "delete", "send", "run", "compute", "navigate")
 _OBJECTS, _WORDS, _VERBS = 6, 6, 2  # named of one group
@@ -34,6 +37,18 @@ _CUT = re.compile(
     r"\s(?:in|from|for|to|by|with|across|on|at|based|using|via|within|through|into|when|that|which)\s",
     re.IGNORECASE,
 )
+
+
+@cache
+def get_offline_version() -> str:
+    """Changes with whatever decides the text: this file, and how a contract is read."""
+    names = (
+        "synthesis/offline_summaries.py",
+        "synthesis/contract_reading.py",
+        "vectors/lexicon.py",
+        "vectors/lexicon.json",
+    )
+    return f"offline-{digest_sources(Path(__file__).parents[1], *names)}"
 
 
 def write_summary(server: str, contracts: Sequence[JsonObject]) -> str:

@@ -19,8 +19,12 @@ from warehouse.storage.digest import digest
 _MOST_POLLED = 20  # batches in one tick
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 60.0, 900.0
 _REMEMBERED_S = 7 * 86_400.0  # for so long an answered batch may still ask for its run
-# Part of a nightly run, as a batch names it -> the assets of it that its answers serve.
-_SERVES = {part: NIGHTLY[NIGHTLY.index(part) :] for part in ("pairs", "judgements")}
+# Part of a run, as a batch names it -> the job, and the assets of it, that its answers serve.
+_SERVES = {
+    "pairs": ("nightly", NIGHTLY[NIGHTLY.index("pairs") :]),
+    "judgements": ("nightly", NIGHTLY[NIGHTLY.index("judgements") :]),
+    "summaries": ("fan_in", ("server_summaries",)),
+}
 
 
 @dataclass
@@ -81,9 +85,9 @@ def request_runs(
     return [
         dg.RunRequest(
             run_key=f"batch/{stage}/{partition}/{digest(sorted(names))[:16]}",
-            job_name="nightly",
-            partition_key=partition,
-            asset_selection=[dg.AssetKey(name) for name in _SERVES[stage]],
+            job_name=_SERVES[stage][0],
+            partition_key=partition if _SERVES[stage][0] == "nightly" else None,
+            asset_selection=[dg.AssetKey(name) for name in _SERVES[stage][1]],
             tags={"toolmill/batches": str(len(names))},
         )
         for (stage, partition), names in sorted(groups.items())
@@ -92,10 +96,11 @@ def request_runs(
 
 def build_sensors(jobs: Iterable[Any]) -> list[dg.SensorDefinition]:
     """The sensor `harvest_batches` over the code location's jobs."""
+    served = {job for job, _ in _SERVES.values()}
 
     @dg.sensor(
         name="harvest_batches",
-        jobs=[job for job in jobs if job.name == "nightly"],
+        jobs=[job for job in jobs if job.name in served],
         minimum_interval_seconds=60,
         description="Polls the Batch API, keeps its answers, and asks for the runs they serve.",
     )

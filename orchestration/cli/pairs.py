@@ -78,7 +78,9 @@ def _open_judge(settings: Settings) -> Iterator["LLM"]:
 
 @app.command()
 def export(
-    name: Annotated[str, typer.Option("--format", help="hf, openai, trl or messages")],
+    name: Annotated[
+        str, typer.Option("--format", help="hf, sharegpt, openai, trl, messages or dpo")
+    ],
     as_of: Annotated[
         str | None, typer.Option("--as-of", help="as of a day (its end, UTC) or a date and time")
     ] = None,

@@ -40,7 +40,7 @@ from training.settings import (
     RetrainPolicy,
     SplitSettings,
 )
-from warehouse.llm.roles import RoleSettings
+from warehouse.llm.roles import OPENAI, RoleSettings
 
 Section = TypeVar("Section", bound=BaseModel)
 
@@ -282,6 +282,21 @@ class RolesSection(BaseModel):
 
     if TYPE_CHECKING:
         judge: RoleSettings = RoleSettings()
+
+    @field_validator("*")
+    @classmethod
+    def has_installed_protocol(cls, role: RoleSettings) -> RoleSettings:
+        """Whether the package's provider can be made is seen when the role is asked."""
+        if role.protocol != OPENAI:
+            from warehouse.llm.endpoint import GROUP, load_protocols
+
+            protocols = (OPENAI, *load_protocols())
+            if role.protocol not in protocols:
+                raise ValueError(
+                    f"protocol {role.protocol!r:.80}: expected one of {', '.join(protocols)};"
+                    f" install the package that registers it under {GROUP}"
+                )
+        return role
 
 
 SUBPROCESS, RAY, KUBERNETES = "subprocess", "ray", "kubernetes"

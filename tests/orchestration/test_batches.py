@@ -71,6 +71,7 @@ def test_each_marketplace_and_part_is_asked_for_once() -> None:
         make_batch("a", **done),
         make_batch("b", **done),
         make_batch("c", **done, partition="mcpso", stage="judgements"),
+        make_batch("d", **done, partition="_", stage="summaries"),
         make_batch("e", state="harvested"),  # nobody answered anything
         make_batch("f"),
         make_batch("g", **done, opened_at=1000.0 - 8 * 86_400),
@@ -85,9 +86,10 @@ def test_each_marketplace_and_part_is_asked_for_once() -> None:
     assert result == [
         ("nightly", "mcpso", ["judgements", "executions"]),
         ("nightly", "registry", ["pairs", "judgements", "executions"]),
+        ("fan_in", None, ["server_summaries"]),
     ]
     assert request_runs(batches, cursor, 1000.0) == []
-    ended = [*batches[:4], make_batch("f", **done)]
+    ended = [*batches[:5], make_batch("f", **done)]
     [later] = request_runs(ended, cursor, 1000.0)
     assert later.run_key not in {item.run_key for item in asked}
 

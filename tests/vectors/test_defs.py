@@ -48,7 +48,7 @@ def test_every_server_is_summed_up_and_copies_are_twins(pipeline: Pipeline) -> N
     metadata = summarise(pipeline)
     summaries = {row["server_id"]: row for row in pipeline.read_rows(SUMMARIES)}
     assert summaries.keys() == servers.keys()
-    assert all(row["summary"] for row in summaries.values())
+    assert all(row["summary"] and row["provider"] == "offline" for row in summaries.values())
     rows = pipeline.read_rows(CONFUSABLES)
     name = next(iter(servers))
     copied = {row["tool"] for row in rows if row["kind"] == "twin"}

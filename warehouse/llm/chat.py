@@ -12,7 +12,7 @@ from typing import Any
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.endpoint import OpenAIEndpoint, read_choice
 from warehouse.llm.paid_calls import PaidCalls, PaidQuestion
-from warehouse.llm.roles import OFFLINE, LLMError, Role, compute_price
+from warehouse.llm.roles import OFFLINE, OPENAI, LLMError, Role, compute_price
 from warehouse.storage.digest import sha256
 
 Message = Mapping[str, Any]
@@ -56,6 +56,13 @@ class ChatClient:
                 f"role {role.name} with model 'offline'",
                 "a model that converses and calls tools",
                 f"set roles.{role.name}.model and base_url in toolmill.toml",
+            )
+        if role.protocol != OPENAI:
+            raise LLMError(
+                "no_provider",
+                f"role {role.name} with protocol {role.protocol!r:.80}",
+                "protocol 'openai', in which tools are called",
+                f"set roles.{role.name}.protocol = 'openai' in toolmill.toml",
             )
         self.role = role
         self._stage = stage

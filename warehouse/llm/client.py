@@ -14,11 +14,12 @@ from warehouse.item_failure import describe_failure
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.batch_records import BatchRecord
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.endpoint import OpenAIEndpoint
+from warehouse.llm.endpoint import open_provider
 from warehouse.llm.json_answers import BadAnswer, parse_answer
 from warehouse.llm.paid_calls import GIVE_UP_AFTER, PaidAnswer, PaidCalls, PaidQuestion
 from warehouse.llm.roles import (
     OFFLINE,
+    OPENAI,
     AnswerPending,
     LLMError,
     Message,
@@ -82,7 +83,7 @@ class LLM:
         self.batches: list[BatchRecord] = []  # that were sent, or kept back, in this object's life
         self._calls = PaidCalls(self.roles.values(), ledger, partition=partition, scope=scope)
         self._offline = offline
-        self._endpoint = endpoint or OpenAIEndpoint()
+        self._providers: dict[str, Provider] = {OPENAI: endpoint} if endpoint else {}
         self._ledger, self._partition, self._scope = ledger, partition, scope
         self._by_batch = batches
         self._outbox: RequestOutbox | None = None
@@ -95,13 +96,15 @@ class LLM:
         raise LLMError("unknown_role", repr(name), f"one of {names}", "add it to the settings")
 
     def provider(self, role: Role) -> Provider:
-        """Who answers for this role: the injected offline provider, or its endpoint."""
+        """Who answers for this role: the injected offline provider, or who speaks its protocol."""
         if role.model == OFFLINE:
             if self._offline is None:
                 hint = "inject one, or set the role's model and base_url"
                 raise LLMError("no_provider", "model 'offline'", "an offline provider", hint)
             return self._offline
-        return self._endpoint
+        if role.protocol not in self._providers:
+            self._providers[role.protocol] = open_provider(role.protocol)
+        return self._providers[role.protocol]
 
     def identity(self, name: str) -> dict[str, Any]:
         """What of this role decides its answers, for the plan of a stage: part of every key."""
@@ -237,8 +240,9 @@ class LLM:
 
     async def aclose(self) -> None:
         """Closes connections of the running event loop; call it before the loop ends."""
-        if close := getattr(self._endpoint, "aclose", None):
-            await close()
+        for provider in self._providers.values():
+            if close := getattr(provider, "aclose", None):
+                await close()
 
 
 def _write_complaint(text: str, flaw: BadAnswer) -> list[Message]:

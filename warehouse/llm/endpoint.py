@@ -1,11 +1,16 @@
-"""Any OpenAI-compatible endpoint, through the `openai` SDK."""
+"""Providers by protocol: any OpenAI-compatible endpoint, through the `openai` SDK, and those that
+installed packages register."""
 
 import asyncio
+import importlib
 import os
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -13,10 +18,12 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel
 
 from warehouse.llm.roles import (
+    OPENAI,
     LLMError,
     ModelCompletion,
     ModelRequest,
     NoAnswer,
+    Provider,
     Role,
     classify_status,
 )
@@ -257,3 +264,87 @@ def _read_retry_after(error: Exception) -> float:
     """Seconds that a `Retry-After` asks to wait (a number or a date); 0 when it says nothing."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     return parse_retry_after(headers.get("retry-after", "")) or 0.0
+
+
+GROUP = "toolmill.providers"
+_IMPORTING = ("<frozen ", str(Path(importlib.__file__).parent))  # frames that say nothing
+
+
+@cache
+def load_protocols() -> dict[str, EntryPoint]:
+    """The protocols of installed packages by name; `openai` is ours and cannot be replaced."""
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    return {name: point for name, point in sorted(points.items()) if name != OPENAI}
+
+
+def open_provider(protocol: str) -> Provider:
+    """A new provider that speaks `protocol`. Raises LLMError `no_provider` where none is installed
+    under that name, or what is installed cannot be made."""
+    if protocol == OPENAI:
+        return OpenAIEndpoint()
+    protocols = load_protocols()
+    if protocol not in protocols:
+        expected = f"one of {', '.join((OPENAI, *protocols))}"
+        hint = f"install the package that registers it under {GROUP}"
+        raise LLMError("no_provider", f"protocol {protocol!r:.80}", expected, hint)
+    point = protocols[protocol]
+    expected = "a class without arguments, with version() and answer(request)"
+    hint = f"correct that package, or choose another protocol than {protocol!r:.80} for the role"
+    try:
+        provider = point.load()()
+        missing = [
+            name for name in ("version", "answer") if not callable(getattr(provider, name, 0))
+        ]
+    except (Exception, SystemExit) as error:  # another package's code
+        problem = f"{point.value}, which fails with {_describe_place(error)}"
+        raise LLMError("no_provider", problem, expected, hint) from error
+    if missing:
+        raise LLMError("no_provider", f"{point.value} without {missing[0]}()", expected, hint)
+    return _PackageProvider(point, provider)
+
+
+class _PackageProvider:
+    """Another package's provider, whose faults are told by where they are: its words may hold a
+    key."""
+
+    def __init__(self, point: EntryPoint, provider: Any) -> None:
+        self._point, self._made = point, provider
+
+    def version(self) -> str:
+        return str(self._made.version())
+
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
+        hint = "correct that package; what it answered before is kept"
+        try:
+            answer = await self._made.answer(request)
+        except LLMError:
+            raise
+        except (Exception, SystemExit) as error:
+            problem = f"{self._point.value}, which fails with {_describe_place(error)}"
+            raise LLMError(
+                "provider_failed", problem, "a Completion or an LLMError", hint
+            ) from error
+        if not isinstance(answer, ModelCompletion):
+            problem = f"{self._point.value}, which answers with a {type(answer).__name__}"
+            raise LLMError("provider_failed", problem, "a Completion", hint)
+        return answer
+
+    async def aclose(self) -> None:
+        if close := getattr(self._made, "aclose", None):
+            await close()
+
+
+def _describe_place(error: BaseException) -> str:
+    """`ModuleNotFoundError of 'acme' at provider.py:12 answer`, as far as they are known. Names
+    alone: a message may hold a key."""
+    place = type(error).__name__
+    if isinstance(error, ImportError | AttributeError) and error.name:
+        place += f" of {error.name!r:.80}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != __file__ and not frame.filename.startswith(_IMPORTING)
+    ]
+    if not frames:
+        return f"{place} when it is made"
+    return f"{place} at {Path(frames[-1].filename).name}:{frames[-1].lineno} {frames[-1].name}"

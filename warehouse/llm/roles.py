@@ -6,10 +6,10 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from warehouse.storage.digest import digest, sha256
@@ -21,6 +21,7 @@ Value = TypeVar("Value", bound=BaseModel)
 
 
 OFFLINE = "offline"
+OPENAI = "openai"
 
 
 @pydantic_dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -29,6 +30,9 @@ class RoleSettings:
     user can set it. Times in seconds."""
 
     model: str = OFFLINE
+    protocol: Annotated[
+        str, Field(description="openai, or what an installed package registers (extending.md)")
+    ] = OPENAI
     base_url: str | None = None
     api_key: SecretStr | None = None
     usd_in: Annotated[float, Field(ge=0, description="US dollars per million prompt tokens")] = 0.0
@@ -49,6 +53,13 @@ class RoleSettings:
         float, Field(ge=0, le=1, description="of a batched request, as a share of usd_in, usd_out")
     ] = 0.5
 
+    @model_validator(mode="after")
+    def batches_by_openai(self) -> Self:
+        """The Batch API is OpenAI's."""
+        if self.batch and self.protocol != OPENAI:
+            raise ValueError(f"batch = true wants protocol 'openai', found {self.protocol!r:.80}")
+        return self
+
 
 @pydantic_dataclass(frozen=True)
 class Role(RoleSettings):
@@ -58,14 +69,16 @@ class Role(RoleSettings):
 
     @property
     def provider(self) -> str:
-        """`offline`, or the host that answers."""
+        """`offline`, or the host that answers; of another protocol without a host its name."""
         if self.model == OFFLINE:
             return OFFLINE
-        return urlsplit(self.base_url or "").netloc or "openai-sdk-default"
+        default = "openai-sdk-default" if self.protocol == OPENAI else self.protocol
+        return urlsplit(self.base_url or "").netloc or default
 
     def identity(self) -> dict[str, Any]:
         """What of a role can change its answers; time-outs, limits, keys and hosts cannot."""
-        return {"model": self.model, "temperature": self.temperature}
+        other = {} if self.protocol == OPENAI else {"protocol": self.protocol}
+        return {"model": self.model, "temperature": self.temperature, **other}
 
 
 @dataclass(frozen=True)
@@ -124,7 +137,7 @@ class LLMError(RuntimeError):
     Kinds: endpoint_down, timeout, rate_limited, server_error, auth, bad_request (no answer came);
     pending (an open batch has the request);
     truncated, empty, refused, non_json, wrong_shape (an answer came and is kept in the ledger);
-    unknown_role, no_provider (settings).
+    provider_failed (a package's own provider); unknown_role, no_provider (settings).
     """
 
     def __init__(self, kind: str, found: str, expected: str, hint: str) -> None:

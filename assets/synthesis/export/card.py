@@ -11,7 +11,7 @@ from string import Template
 from typing import Any
 
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.synthesis.export.formats import ExportFormat
+from assets.synthesis.export.formats import LAST_TURN, ExportFormat
 from assets.synthesis.export.selection import ExportChoice, ExportPair, normalise_licence
 from assets.synthesis.judging.trials import JUDGE_TRIALS
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TRAJECTORY
@@ -39,9 +39,11 @@ class ExportFigures:
     simulated: int = 0
     splits: Counter[str] = field(default_factory=Counter)
     servers: dict[str, set[str]] = field(default_factory=dict)
+    files: set[str] = field(default_factory=set)  # of data, without their suffix
     tools: set[tuple[str, str]] = field(default_factory=set)
     by: dict[str, Counter[str]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
+    sources: Counter[str] = field(default_factory=Counter)  # of preferences, line by line
 
     def add(self, pair: ExportPair, lines: int) -> None:
         row = pair.row
@@ -68,6 +70,7 @@ class ExportFigures:
             "tools": len(self.tools),
             **{name: dict(sorted(counts.items())) for name, counts in self.by.items()},
             "left_out": dict(self.left_out),
+            **({"sources": dict(sorted(self.sources.items()))} if self.sources else {}),
         }
 
 
@@ -106,7 +109,7 @@ def write_card(
         format=form.name,
         lines=figures.lines,
         commercial=_COMMERCIAL if choice.commercial_only else "",
-        wrong=_WEIGHT,
+        wrong=_PREFERS if form.prefers else _LAST_TURN if form.apart else _WEIGHT,
         writers=join_markdown("; ", _list_writers(figures.by["provider"])),
         simulated=figures.simulated,
         trials=_tabulate_trials(facts["trials"]),
@@ -136,6 +139,15 @@ _WEIGHT = Markdown(
     "`weight` 0 marks a call that is wrong on purpose, to be repaired after its error: do not"
     " learn it."
 )
+_LAST_TURN = Markdown(
+    "Files that end in `_last_turn` hold calls that are wrong on purpose, to be repaired after"
+    " their error: learn the last turn of their lines alone (LLaMA-Factory: `mask_history: true`)."
+)
+_PREFERS = Markdown(
+    "Each line is one prompt with the answer to prefer (`chosen`) and one that was refused"
+    " (`rejected`). `source` says by whom: `judgement` (rules or the judge refused a row of these"
+    " words), `draft` (a server refused the call, and the next one is preferred)."
+)
 _WORDING = Markdown("- The wording is that of a grammar: plain, and less varied than people's.\n")
 
 
@@ -145,17 +157,29 @@ def _write_front_matter(form: ExportFormat, figures: ExportFigures) -> Markdown:
         f"  - name: {name}\n    " + ("list: json" if kind == "json" else f"dtype: {kind}")
         for name, kind in form.columns.items()
     ]
-    files = [
-        f"  - split: {split}\n    path: data/{split}.{form.suffix}"
-        for split in sorted(figures.splits)
-    ]
-    configs = ["- config_name: default", "  data_files:", *files]
-    infos = ["- config_name: default", "  features:", *columns]
+    configs, infos = [], []
+    for config, names in _group_files(figures).items():
+        files = [
+            f"  - split: {split}\n    path: data/{name}.{form.suffix}" for split, name in names
+        ]
+        configs += [f"- config_name: {config}", "  data_files:", *files]
+        infos += [f"- config_name: {config}", "  features:", *columns]
     licences = sorted(figures.by["license"])
     licence = licences[0].lower() if len(licences) == 1 and licences != [_UNKNOWN] else "other"
     lines = ["---", f"license: {licence}", "tags:", "- tool-calling", "- mcp", "- synthetic",
              "configs:", *configs, "dataset_info:", *infos, "---", ""]  # fmt: skip
     return mark_markdown("\n".join(lines))  # an SPDX expression; the rest is ours
+
+
+def _group_files(figures: ExportFigures) -> dict[str, list[tuple[str, str]]]:
+    """Config -> (split, file) of each of its files: what is learnt whole, and what by its last turn
+    alone, are never read together."""
+    configs: dict[str, list[tuple[str, str]]] = {}
+    for name in sorted(figures.files):
+        split = name.removesuffix(LAST_TURN)
+        config = "default" if split == name else LAST_TURN.strip("_")
+        configs.setdefault(config, []).append((split, name))
+    return configs
 
 
 def _list_sides(figures: ExportFigures) -> Markdown:
@@ -194,7 +218,8 @@ def _tabulate_trials(trials: list[dict[str, Any]]) -> Markdown:
 
 
 def _list_counts(figures: ExportFigures) -> Iterator[Markdown]:
-    for name, counts in {**figures.by, "left out": figures.left_out}.items():
+    sources = {"source": figures.sources} if figures.sources else {}
+    for name, counts in {**figures.by, **sources, "left out": figures.left_out}.items():
         items = counts.items() if name == "left out" else sorted(counts.items())
         text = join_markdown(", ", (fill_markdown("{}: {}", *item) for item in items))
         yield fill_markdown("- {}: {}", name, text or "none")

@@ -1,10 +1,12 @@
-"""The shapes that trainers read: hf, messages, trl, openai.
+"""The shapes that trainers read: hf, messages, trl, openai, sharegpt, dpo.
 
 | format | a line | tools | arguments |
 | --- | --- | --- | --- |
 | hf, messages | messages | list of functions | objects, as chat templates want them |
 | trl | prompt, completion: one line per assistant turn to learn | JSON text | objects |
 | openai | messages, parallel_tool_calls | list of functions | JSON text, as the API wants them |
+| sharegpt | conversations of human, function_call, observation, gpt | JSON text | in the call's |
+| dpo | prompt, chosen, rejected: one line per refused answer | JSON text | objects |
 """
 
 import json
@@ -15,12 +17,16 @@ from dataclasses import dataclass
 from assets.synthesis.export.examples import (
     ABOUT,
     TrainingExample,
+    UnusableExample,
+    write_preferences,
 )
 from warehouse.json_types import Json
 
 Line = dict[str, Json]
 _OPENAI_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _OPENAI_LONGEST = 64
+LAST_TURN = "_last_turn"
+DPO = "dpo"
 _META = {**dict.fromkeys(ABOUT, "string"), "simulated": "bool", "split": "string",
          "judge": "string", "score": "float64"}  # fmt: skip
 
@@ -29,13 +35,26 @@ _META = {**dict.fromkeys(ABOUT, "string"), "simulated": "bool", "split": "string
 class ExportFormat:
     """lines: an example as lines. columns: name -> dtype of `datasets`, a list of `json` or a
     plain one. beside: what is known of a row goes into a file of its own, as the reader refuses
-    unknown fields. suffix: of the data files."""
+    unknown fields. suffix: of the data files. apart: examples with a wrong call stand in files of
+    their own, a line for each turn to learn, of which the last turn alone is. prefers: its lines
+    are of answers that were refused."""
 
     name: str
     lines: Callable[[TrainingExample], Iterator[Line]]
     columns: Mapping[str, str]
     suffix: str = "jsonl"
     beside: bool = False
+    apart: bool = False
+    prefers: bool = False
+
+    def name_file(self, split: str, example: TrainingExample) -> str:
+        """The data file of an example, without its suffix."""
+        return f"{split}{LAST_TURN}" if self.apart and holds_wrong_call(example) else split
+
+
+def holds_wrong_call(example: TrainingExample) -> bool:
+    """Whether a turn of the assistant's is not to be learnt."""
+    return any(message.get("weight") == 0 for message in example.messages)
 
 
 def _write_whole(example: TrainingExample) -> Iterator[Line]:
@@ -95,6 +114,51 @@ def _make_api_names(names: list[str]) -> dict[str, str]:
     return api_names
 
 
+def _write_sharegpt(example: TrainingExample) -> Iterator[Line]:
+    """The format marks no turn as wrong: where one is, each turn to learn is the last of a line,
+    and whoever trains on that file must mask what is before it."""
+    messages = example.messages
+    ends = [len(messages)]
+    if holds_wrong_call(example):
+        ends = [turn for turn, message in enumerate(messages, 1) if _is_learnt(message)]
+    for end in ends:
+        yield _write_sharegpt_line(example, messages[:end])
+
+
+def _write_sharegpt_line(example: TrainingExample, messages: list[Line]) -> Line:
+    turns: list[Line] = []
+    together: dict[int, list[str]] = {}
+    for message in messages:
+        turn = _write_sharegpt_turn(message)
+        if turns and turn["from"] == turns[-1]["from"] == "observation":
+            together.setdefault(len(turns) - 1, [turns[-1]["value"]]).append(turn["value"])
+        else:
+            turns.append(turn)
+    for place, results in together.items():  # of calls made at once: a JSON list
+        turns[place]["value"] = json.dumps(results, ensure_ascii=False)
+    system = turns.pop(0)["value"] if turns[0]["from"] == "system" else ""
+    questions, answers = turns[::2], turns[1::2]
+    if {turn["from"] for turn in questions} - {"human", "observation"} or len(turns) % 2:
+        raise UnusableExample("sharegpt wants turns that alternate")
+    if {turn["from"] for turn in answers} - {"gpt", "function_call"}:
+        raise UnusableExample("sharegpt wants turns that alternate")
+    tools = json.dumps([tool["function"] for tool in example.tools], ensure_ascii=False)
+    return {"conversations": turns, "system": system, "tools": tools, **example.about}
+
+
+def _write_sharegpt_turn(message: Line) -> Line:
+    calls = message.get("tool_calls")
+    if not calls:
+        roles = {"user": "human", "assistant": "gpt", "tool": "observation"}
+        content = message.get("content") or ""
+        return {"from": roles.get(message["role"], message["role"]), "value": content}
+    if message.get("content"):
+        raise UnusableExample("sharegpt cannot hold words beside a call")
+    functions = [call["function"] for call in calls]
+    text = json.dumps(functions[0] if len(functions) == 1 else functions, ensure_ascii=False)
+    return {"from": "function_call", "value": text}
+
+
 def _fill_content(message: Line) -> Line:
     """Many chat templates fail on a null content."""
     return {**message, "content": message.get("content") or ""}
@@ -110,5 +174,11 @@ FORMATS = {
                {"prompt": "json", "completion": "json", "tools": "string", **_META}),
         ExportFormat("openai", _write_openai,
                {"messages": "json", "tools": "json", "parallel_tool_calls": "bool"}, beside=True),
+        ExportFormat("sharegpt", _write_sharegpt,
+               {"conversations": "json", "system": "string", "tools": "string", **_META},
+               apart=True),
+        ExportFormat(DPO, write_preferences,
+               {"prompt": "json", "chosen": "json", "rejected": "json", "tools": "string",
+                "source": "string", **_META}, prefers=True),
     )
 }  # fmt: skip

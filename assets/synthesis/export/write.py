@@ -6,11 +6,16 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assets.synthesis.export.card import ExportFigures, read_sources, write_card
-from assets.synthesis.export.examples import UnusableExample, make_example
+from assets.synthesis.export.examples import (
+    RefusedRows,
+    UnusableExample,
+    make_example,
+)
 from assets.synthesis.export.formats import FORMATS, ExportFormat
 from assets.synthesis.export.selection import (
     ExportChoice,
@@ -76,19 +81,26 @@ def _fill_folder(
                 stack.callback(writer.close)
             return files[path]
 
+        refused = RefusedRows(tables, choice.as_of) if form.prefers else None
         for pair in select_pairs(tables, choice, figures.left_out):
             judged = {name: pair.judgement[name] for name in ("judge", "score")}
             try:
                 example = make_example(pair.row, pair.contracts, {"split": pair.split, **judged})
+                if refused is not None:
+                    answers = refused.find_answers(pair.row, example)
+                    example = replace(example, refused=answers)
                 lines = list(form.lines(example))
             except UnusableExample as why:
                 figures.left_out[str(why)] += 1
                 continue
+            name = form.name_file(pair.split, example)
             for line in lines:
-                file(f"data/{pair.split}.{form.suffix}", form.suffix).add(line)
+                file(f"data/{name}.{form.suffix}", form.suffix).add(line)
+                figures.files.add(name)
                 if form.beside:
-                    file(f"rows/{pair.split}.jsonl", "jsonl").add(example.about)
+                    file(f"rows/{name}.jsonl", "jsonl").add(example.about)
             figures.add(pair, len(lines))
+            figures.sources.update(line["source"] for line in lines if form.prefers)
     figures.left_out = Counter(dict(sorted(figures.left_out.items())))
     if not figures.pairs:
         reasons = "; ".join(f"{count} left out: {why}" for why, count in figures.left_out.items())
@@ -96,6 +108,8 @@ def _fill_folder(
             f"no accepted pair is left to export ({reasons or 'none was accepted by then'}); ask"
             " for another day, task or split, or without --commercial-only"
         )
+    if form.name == "sharegpt":
+        _register_llama_factory(folder, sorted(figures.files))
     return figures
 
 
@@ -154,3 +168,15 @@ class _ParquetFile:
                 arrays.append(pa.array(values, self._schema.types[place]))
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
         self._waiting = []
+
+
+def _register_llama_factory(folder: Path, names: list[str]) -> None:
+    """The registration that LLaMA-Factory reads beside the data."""
+    columns = {"messages": "conversations", "system": "system", "tools": "tools"}
+    entries = {
+        f"toolmill_{name}": {
+            "file_name": f"data/{name}.jsonl", "formatting": "sharegpt", "columns": columns
+        }
+        for name in names
+    }  # fmt: skip
+    (folder / "dataset_info.json").write_text(json.dumps(entries, indent=1) + "\n")

@@ -32,6 +32,7 @@ from warehouse.errors import UnusableInput
 from warehouse.store import Warehouse
 
 FOREVER = 4e9
+WHOLE = sorted(name for name, form in FORMATS.items() if not form.prefers)  # every pair
 
 
 def choice(**options: Any) -> ExportChoice:
@@ -152,14 +153,35 @@ def test_a_wrong_call_is_no_lesson(warehouse: Warehouse, tmp_path: Path) -> None
     [row] = [r for r in lines(tmp_path / "t", TEST) if r["task"] == "recovery"]
     assert [message["role"] for message in row["prompt"]] == ["user", "assistant", "tool"]
     assert row["completion"][0]["tool_calls"][0]["function"]["arguments"]["title"] == "A"
+    figures = made(warehouse, tmp_path / "s", "sharegpt")
+    assert "recovery" not in {r["task"] for r in lines(tmp_path / "s", TEST)}
+    [row] = lines(tmp_path / "s", f"{TEST}_last_turn")
+    assert row["task"] == "recovery"
+    last = json.loads(row["conversations"][-1]["value"])
+    assert last["arguments"]["title"] == "A"
+    held = json.loads((tmp_path / "s" / "dataset_info.json").read_text())
+    assert set(held) == {f"toolmill_{side}{part}" for side in (TRAIN, TEST)
+                         for part in ("", "_last_turn")}  # fmt: skip
+    assert not figures.left_out
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
+@pytest.mark.parametrize("name", WHOLE)
 def test_every_format_holds_every_task(warehouse: Warehouse, tmp_path: Path, name: str) -> None:
     published(warehouse)
     figures = made(warehouse, tmp_path / "out", name)
     assert figures.by["task"] == dict.fromkeys(TASKS, 3)
     assert not figures.left_out
+
+
+def test_files_that_end_with_the_turn_to_learn_are_a_config_of_their_own(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    published(warehouse)
+    made(warehouse, tmp_path / "out", "sharegpt", tasks=("recovery",))
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "config_name: default" not in card
+    assert "path: data/train_last_turn.jsonl" in card
+    assert "mask_history: true" in card
 
 
 def test_openai_lines_hold_what_the_api_takes(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -176,6 +198,22 @@ def test_openai_lines_hold_what_the_api_takes(warehouse: Warehouse, tmp_path: Pa
         assert all(call["function"]["name"] in names for call in calls)
         assert all(isinstance(json.loads(c["function"]["arguments"]), dict) for c in calls)
         assert all("." not in name for name in names)
+
+
+def test_sharegpt_turns_alternate(warehouse: Warehouse, tmp_path: Path) -> None:
+    published(warehouse)
+    made(warehouse, tmp_path / "out", "sharegpt")
+    for row in lines(tmp_path / "out"):
+        turns = [turn["from"] for turn in row["conversations"]]
+        assert set(turns[::2]) <= {"human", "observation"}
+        assert set(turns[1::2]) <= {"gpt", "function_call"}
+        assert all("name" in tool for tool in json.loads(row["tools"]))
+    [several] = [r for r in lines(tmp_path / "out", TEST) if r["task"] == "parallel"]
+    call, results = several["conversations"][1:3]
+    assert [item["name"] for item in json.loads(call["value"])] == ["find.note", "drop.note"]
+    assert json.loads(results["value"]) == ["ok", "ok"]
+    held = json.loads((tmp_path / "out" / "dataset_info.json").read_text())
+    assert (tmp_path / "out" / held["toolmill_test"]["file_name"]).exists()
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))

@@ -13,9 +13,9 @@ from assets.contracts.quarantined_tools import ContractFirewall, Decision
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.outcomes.trajectory import TaskTrajectory, TrajectoryStep, WorldStretch
 from assets.outcomes.trajectory_play import publish_trajectories
-from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.selection import ask_firewall
 from orchestration.cli.app import app
+from tests.synthesis.export.test_export import WHOLE
 from tests.synthesis.export_rows import (
     TEST_SERVERS,
     TRAIN_SERVERS,
@@ -66,7 +66,7 @@ def test_poison_in_what_prompts_showed_keeps_a_row_in(home: Path, warehouse: War
     assert not (home / "exports").exists() or not list((home / "exports").iterdir())
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
+@pytest.mark.parametrize("name", WHOLE)
 def test_trajectories_are_exported_where_they_are_asked_for(
     home: Path, warehouse: Warehouse, name: str
 ) -> None:
@@ -164,3 +164,9 @@ def test_a_bad_request_is_one_line(
         assert len(done.stderr.strip().splitlines()) == 1
         assert done.stdout == ""
     assert [path.name for path in full.iterdir()] == ["mine.txt"]
+
+
+def test_preferences_say_who_refused(home: Path, warehouse: Warehouse) -> None:
+    published(warehouse)
+    preferred = run("--format", "dpo")
+    assert json.loads(preferred.stdout)["sources"] == {"draft": 3}

@@ -6,22 +6,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract
+from assets.contracts.validate import validate_call
+from assets.synthesis.export.examples import TrainingExample, UnusableExample, write_preferences
 from assets.synthesis.export.formats import FORMATS
-from assets.synthesis.export.selection import ExportChoice
+from assets.synthesis.export.selection import ExportChoice, ExportError
 from assets.synthesis.export.write import export
-from assets.synthesis.tables import read_goldens
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_goldens
 from tests.support.small_caller import make_small_tokenizer
 from tests.synthesis.export_rows import (
+    TEST_SERVERS,
+    TRAIN_SERVERS,
+    called,
+    dump_text,
     golden,
+    judgement,
     pair,
+    publish,
     published,
     tool,
 )
 from training.prompts.call_text import parse_calls
 from training.prompts.render import render_conversation, render_tool_schema
-from training.sets.split import TRAIN, split_of
+from training.sets.split import TEST, TRAIN, split_of
 from warehouse.store import Warehouse
 
 
@@ -69,6 +79,17 @@ def _same_tools_and_calls(row: dict[str, Any], was: dict[str, Any]) -> None:
             if m.get("weight") != 0]  # fmt: skip
     assert [call["arguments"] for call in calls] == [call.arguments for call in read_goldens(was)]
     assert (row["license"], row["simulated"]) == ("MIT", was["simulated"])
+
+
+def test_datasets_reads_lines_of_one_turn_to_learn_apart(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    published(warehouse)
+    folder = made(warehouse, tmp_path / "out", "sharegpt")
+    result = load(folder, name="last_turn")
+    assert {split: [row["task"] for row in rows] for split, rows in result.items()} == {
+        "train": ["recovery", "recovery"], "test": ["recovery"],
+    }  # fmt: skip
 
 
 def test_hf_streams(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -144,3 +165,147 @@ def _tokenizer(template: str) -> Any:
     folder = Path(trl.__file__).parent / "chat_templates"
     tokenizer.chat_template = (folder / f"{template}.jinja").read_text()
     return tokenizer
+
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "find",
+        "description": "",
+        "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}},
+    },
+}
+ASKED = {"role": "user", "content": "Find."}
+ANSWERS = st.one_of(
+    st.sampled_from(["Which one?", "None of these."]),
+    st.fixed_dictionaries(
+        {"n": st.one_of(st.integers(0, 2), st.floats(0, 2), st.text(max_size=1))}
+    ),
+)
+
+
+def answer(value: Any, **more: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"role": "assistant", "content": value, **more}
+    call = {"id": "c", "type": "function", "function": {"name": "find", "arguments": value}}
+    return {"role": "assistant", "content": None, "tool_calls": [call], **more}
+
+
+def prefer(warehouse: Warehouse, folder: Path, **options: Any) -> dict[str, list[dict[str, Any]]]:
+    choice = ExportChoice(
+        **{"as_of": 4e9, "split_of": split_of, "held": lambda rows: set(), **options}
+    )
+    export(warehouse.tables, folder, "dpo", choice, "2026-01-02")
+    files = (folder / "data").glob("*.jsonl")
+    return {file.stem: [json.loads(line) for line in file.open()] for file in files}
+
+
+def refused(server: str, arguments: Any, **columns: Any) -> dict[str, Any]:
+    """A row that asks as `pair(server, "single")` does and calls otherwise."""
+    call = golden(server, "find", arguments)
+    request = {"role": "user", "content": pair(server, "single")["instruction"]}
+    messages = [request, called(("c0", call, arguments))]
+    return pair(server, "single", calls=dump_text([call]), messages=dump_text(messages), **columns)
+
+
+def publish_refused(warehouse: Warehouse, rows: list[dict[str, Any]]) -> None:
+    rows_kept = published(warehouse)
+    publish(warehouse, PAIRS, [*rows_kept, *rows])
+    publish(
+        warehouse, JUDGEMENTS, [*map(judgement, rows_kept), *(judgement(r, "reject") for r in rows)]
+    )
+
+
+def test_what_a_server_refused_is_rejected_for_the_call_after_it(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    published(warehouse)
+    result = prefer(warehouse, tmp_path / "out")
+    servers = {TRAIN: set(TRAIN_SERVERS), TEST: set(TEST_SERVERS)}
+    assert {split: {row["server_id"] for row in rows} for split, rows in result.items()} == servers
+    for row in (row for rows in result.values() for row in rows):
+        assert (row["source"], row["task"]) == ("draft", "recovery")
+        assert [item["role"] for item in row["prompt"]] == ["user"]
+        [right], [wrong] = row["chosen"], row["rejected"]
+        assert wrong["tool_calls"][0]["function"]["arguments"] == {}
+        call = right["tool_calls"][0]["function"]
+        tools = {item["function"]["name"]: item["function"] for item in json.loads(row["tools"])}
+        schema = {"inputSchema": tools[call["name"]]["parameters"]}
+        assert not validate_call(schema, call["arguments"])
+        assert "weight" not in wrong
+
+
+def test_what_the_judge_refused_is_rejected_where_the_words_are_the_same(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    server = TRAIN_SERVERS[0]
+    other = refused(server, {"title": "A"})
+    same = refused(TRAIN_SERVERS[1], json.loads(pair(TRAIN_SERVERS[1], "single")["arguments"]))
+    unlike = refused(TEST_SERVERS[0], {"title": 1}, instruction="Other words.")
+    publish_refused(warehouse, [other, {**same, "pair_id": "p1:same"}, unlike])
+    rows = [item for part in prefer(warehouse, tmp_path / "out").values() for item in part]
+    [row] = [row for row in rows if row["source"] == "judgement"]
+    assert row["server_id"] == server
+    [wrong] = row["rejected"]
+    assert wrong["tool_calls"][0]["function"]["arguments"] == {"title": "A"}
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "- source: draft: 3, judgement: 1" in card
+    assert "`rejected`" in card
+    assert "no answer to the same words was refused" in card
+
+
+def test_without_anything_refused_there_is_nothing_to_export(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    published(warehouse, [pair(TRAIN_SERVERS[0], "single")])
+    with pytest.raises(ExportError, match="no answer to the same words was refused"):
+        prefer(warehouse, tmp_path / "out")
+
+
+@given(st.lists(ANSWERS, max_size=3), ANSWERS)
+@settings(max_examples=40)
+def test_a_refused_answer_never_says_what_is_preferred(wrong: list[Any], right: Any) -> None:
+    example = TrainingExample(
+        [ASKED, answer(right)], [TOOL], {"split": TRAIN}, list(map(answer, wrong))
+    )
+    try:
+        lines = list(write_preferences(example))
+    except UnusableExample:
+        lines = []
+    for line in lines:
+        assert line["prompt"] == [ASKED]
+        chosen, rejected = ([read(item) for item in line[side]] for side in ("chosen", "rejected"))
+        assert chosen == [read(answer(right))]
+        assert chosen != rejected
+    assert len(lines) == sum(not is_same(item, right) for item in wrong)
+
+
+def is_same(item: Any, other: Any) -> bool:
+    """Whether two answers say the same: 1 and 1.0 do."""
+    return type(item) is type(other) and item == other
+
+
+def read(message: dict[str, Any]) -> Any:
+    calls = message.get("tool_calls")
+    return calls[0]["function"]["arguments"] if calls else message["content"]
+
+
+@pytest.mark.slow
+def test_trl_trains_on_it(small_caller: Path, warehouse: Warehouse, tmp_path: Path) -> None:
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+    transformers = pytest.importorskip("transformers")
+    published(warehouse)
+    prefer(warehouse, tmp_path / "out")
+    datasets.disable_progress_bars()
+    rows = datasets.load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
+    base = str(small_caller)
+    trainer = trl.DPOTrainer(
+        model=base,
+        args=trl.DPOConfig(
+            output_dir=str(tmp_path / "dpo"), max_steps=1, per_device_train_batch_size=2,
+            use_cpu=True, bf16=False, report_to="none", save_strategy="no", disable_tqdm=True,
+        ),
+        train_dataset=rows[TRAIN],
+        processing_class=transformers.AutoTokenizer.from_pretrained(base),
+    )  # fmt: skip
+    assert trainer.train().global_step == 1

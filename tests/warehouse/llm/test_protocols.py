@@ -1,0 +1,200 @@
+"""Providers of other protocols, as an installed package registers them."""
+
+import asyncio
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.writing.writer import PairWriter
+from orchestration.settings.schema import RolesSection
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm import endpoint
+from warehouse.llm.chat import ChatClient
+from warehouse.llm.client import LLM, LLMError, ModelCompletion, ModelRequest, Role
+from warehouse.llm.json_answers import find_fenced, strip_fence
+from warehouse.storage.blobs import Blobs
+
+ASK = [{"role": "user", "content": "Name a bird."}]
+
+
+class Bird(BaseModel):
+    word: str
+
+
+class AcmeProvider:
+    """What another package would bring."""
+
+    def version(self) -> str:
+        return ""
+
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
+        assert request.role.base_url == "http://127.0.0.1:9/acme"
+        return ModelCompletion('{"word": "heron"}', "stop", request.role.model, 3, 2)
+
+
+class NeedsMore:
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+class Faulty(AcmeProvider):
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
+        raise RuntimeError("the key is sk-abc")
+
+
+class Careless(AcmeProvider):
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
+        return {"text": "heron"}  # type: ignore[return-value]
+
+
+class Misspelt(AcmeProvider):
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
+        return self.anser(request)  # type: ignore[attr-defined]
+
+
+class Leaving:
+    def __init__(self) -> None:
+        raise SystemExit(0)
+
+
+class Quitting(AcmeProvider):
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
+        raise SystemExit(0)
+
+
+class Versionless:
+    async def answer(self, request: ModelRequest) -> ModelCompletion: ...
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch):
+    points = [
+        EntryPoint("acme", f"{__name__}:AcmeProvider", endpoint.GROUP),
+        EntryPoint("broken", f"{__name__}:NeedsMore", endpoint.GROUP),
+        EntryPoint("faulty", f"{__name__}:Faulty", endpoint.GROUP),
+        EntryPoint("careless", f"{__name__}:Careless", endpoint.GROUP),
+        EntryPoint("versionless", f"{__name__}:Versionless", endpoint.GROUP),
+        EntryPoint("misspelt", f"{__name__}:Misspelt", endpoint.GROUP),
+        EntryPoint("leaving", f"{__name__}:Leaving", endpoint.GROUP),
+        EntryPoint("quitting", f"{__name__}:Quitting", endpoint.GROUP),
+        EntryPoint("lost", "acme_nosuch:Provider", endpoint.GROUP),
+        EntryPoint("nameless", f"{__name__}:Nobody", endpoint.GROUP),
+        EntryPoint("openai", f"{__name__}:NeedsMore", endpoint.GROUP),
+    ]
+    monkeypatch.setattr(endpoint, "entry_points", lambda group: points)
+    endpoint.load_protocols.cache_clear()
+    yield
+    endpoint.load_protocols.cache_clear()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "state" / "ledger.db", Blobs(tmp_path / "blobs"))
+
+
+def role(protocol: str, base_url: str | None = "http://127.0.0.1:9/acme") -> Role:
+    return Role("judge", model="a-1", protocol=protocol, base_url=base_url, usd_in=1.0)
+
+
+def test_a_registered_protocol_answers_once_and_its_answer_is_kept(ledger: Ledger) -> None:
+    async def ask(llm: LLM) -> bool:
+        reply = await llm.complete("judge", ASK, schema=Bird)
+        await llm.aclose()
+        assert reply.value.word == "heron"
+        return reply.cached
+
+    answers = [asyncio.run(ask(LLM([role("acme")], ledger))) for _ in range(2)]
+    assert answers == [False, True]
+    assert ledger.spent("usd") == pytest.approx(3e-6)
+
+
+def test_another_protocol_is_another_question_and_openai_keeps_its_keys() -> None:
+    assert role("acme").identity() == {**role("openai").identity(), "protocol": "acme"}
+    assert "protocol" not in role("openai").identity()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "told"),
+    [
+        ("acmee", "expected one of openai, acme"),
+        ("broken", "NeedsMore, which fails with TypeError when it is made"),
+        ("leaving", r"Leaving, which fails with SystemExit at test_protocols\.py:\d+ __init__"),
+        ("lost", "fails with ModuleNotFoundError of 'acme_nosuch'.*other protocol than 'lost'"),
+        ("nameless", "fails with AttributeError of 'Nobody' when it is made"),
+        ("versionless", r"Versionless without version\(\)"),
+    ],
+)
+def test_what_cannot_be_made_is_one_clear_error(ledger: Ledger, protocol: str, told: str) -> None:
+    with pytest.raises(LLMError, match=told) as caught:
+        LLM([role(protocol)], ledger).identity("judge")
+    assert caught.value.kind == "no_provider"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "told"),
+    [
+        ("faulty", r"Faulty, which fails with RuntimeError at test_protocols\.py:\d+ answer"),
+        ("misspelt", r"fails with AttributeError of 'anser' at test_protocols\.py:\d+ answer"),
+        ("quitting", "Quitting, which fails with SystemExit at"),
+        ("careless", "Careless, which answers with a dict"),
+    ],
+)
+def test_a_fault_of_a_provider_names_its_place_and_no_words(
+    ledger: Ledger, protocol: str, told: str
+) -> None:
+    llm = LLM([role(protocol)], ledger)
+    with pytest.raises(LLMError, match=told) as caught:
+        asyncio.run(llm.complete("judge", ASK, schema=Bird))
+    assert caught.value.kind == "provider_failed"
+    assert "sk-abc" not in str(caught.value)
+
+
+def test_ours_cannot_be_replaced(ledger: Ledger) -> None:
+    assert LLM([role("openai")], ledger).identity("judge")["version"] == ""
+
+
+def test_settings_name_the_installed_protocols() -> None:
+    assert RolesSection.model_validate({"judge": {"protocol": "acme"}}).judge.protocol == "acme"
+    with pytest.raises(ValidationError, match=r"'acmee': expected one of openai, acme, broken"):
+        RolesSection.model_validate({"judge": {"protocol": "acmee"}})
+    with pytest.raises(ValidationError, match="batch = true wants protocol 'openai'"):
+        RolesSection.model_validate({"judge": {"protocol": "acme", "batch": True}})
+
+
+def test_a_conversation_wants_openai(ledger: Ledger) -> None:
+    with pytest.raises(LLMError, match=r"protocol 'acme'.*roles\.judge\.protocol"):
+        ChatClient(role("acme"), ledger, stage="s")
+
+
+def test_private_tools_do_not_leave_by_another_protocol() -> None:
+    asked = role("acme", None)
+    with pytest.raises(Exception, match="would send private tools to acme"):
+        PairWriter((asked,), SynthesisPolicy()).make_llm(None, "private")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "inner"),
+    [
+        ("```json\n{}\n```", "{}"),
+        ("  ```python f(x=1)```\n", "f(x=1)"),
+        ("```\n[1]", "[1]"),  # an answer that was cut
+        ("``````", ""),
+        ("```a``` b ```c```", "a``` b ```c"),
+        ("{}", None),
+        ("see ```{}```", None),
+    ],
+)
+def test_a_text_that_is_one_fence_is_what_stands_in_it(text: str, inner: str | None) -> None:
+    assert strip_fence(text) == inner
+
+
+def test_every_fence_of_a_text_is_found_and_an_open_one_at_its_end() -> None:
+    text = "first ```json {}``` then ``` ``` and ```tool_code f()"
+    assert find_fenced(text) == ["{}", "f()"]
+
+
+def test_a_fence_of_white_space_alone_costs_no_time() -> None:
+    assert strip_fence("```" + " " * 2_000_000 + "x") == "x"

@@ -139,4 +139,5 @@ def describe_execution(call: ToolCall, world: WorldSpec, done: CallExecution) ->
         "findings": done.findings,
         "size": done.size,
         "seconds": done.seconds,
+        "call_key": call.make_key(done.before),
     }

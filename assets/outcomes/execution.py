@@ -119,6 +119,10 @@ class ToolCall:
         """Whether the contract says that the tool changes nothing."""
         return is_read_only(self.contract)
 
+    def make_key(self, world_digest: str) -> str:
+        """Names what was asked of whom in which state: `x1:` and 64 hex digits."""
+        return make_call_key(self.contract_digest, self.arguments, world_digest)
+
 
 @dataclass(frozen=True)
 class WatchedCall:
@@ -126,6 +130,11 @@ class WatchedCall:
 
     execution: CallExecution
     after: Mapping[str, Any]
+
+
+def make_call_key(contract_digest: str, arguments: Any, world_digest: str) -> str:
+    """The key of a result: of the contract, the canonical arguments and the state of the world."""
+    return "x1:" + digest([contract_digest, arguments, world_digest])
 
 
 def is_read_only(contract: Mapping[str, Any]) -> bool:

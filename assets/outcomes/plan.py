@@ -63,6 +63,7 @@ def make_execution_row(job: ExecutionJob, done: JobResult) -> dict[str, Any]:
     copied = ("status", "outcome", "blame", "evidence", "error_kind", "hint", "answer", "size")
     return row | {
         **{name: getattr(execution, name) for name in (*copied, "differs", "seconds")},
+        "call_key": call.make_key(execution.before),
         "changed": redact(json.dumps(execution.changed)),
         "breaks_hint": call.only_reads and execution.changes_state,
         "withheld": json.dumps(execution.withheld),

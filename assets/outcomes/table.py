@@ -17,6 +17,7 @@ EXECUTIONS = TableSpec(
     key=("execution_id",),
     columns={
         "execution_id": (pl.String, "Digest of server, tool, contract, arguments and world"),
+        "call_key": (pl.String, "Digest of contract, canonical arguments and world state"),
         "marketplace": MARKETPLACE,
         "server_id": SERVER_ID,
         "tool": TOOL,

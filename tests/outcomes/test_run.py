@@ -55,6 +55,7 @@ def test_a_useful_call_is_kept_with_what_it_changed(executing):
     assert row["changed"] == '["note-41.txt"]'
     assert (row["only_reads"], row["breaks_hint"]) == (False, False)
     assert executing.read_kept(row)["text"] == "wrote /home/user/data/note-41.txt"
+    assert row["call_key"].startswith("x1:")
 
 
 def test_the_same_calls_again_start_no_server_and_are_the_same_rows(executing, monkeypatch):

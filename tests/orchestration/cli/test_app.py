@@ -200,7 +200,7 @@ LOOKS = (
     ("export", "--format", "hf"), ("review",), ("doctor",), ("gc",),
     ("run", "--plan"), ("batch",), ("takedown",), ("reliability",), ("doctor", "--fix"),
     ("release", "list", "served"), ("release", "rollback"), ("champion",),
-    ("champion", "retriever", "--approve", *SAID),
+    ("champion", "retriever", "--approve", *SAID), ("replay", "r.json", "--write"),
     ("execute", "npm:x::y"), ("active-eval",),
 )  # fmt: skip
 

@@ -1,0 +1,244 @@
+"""A recording: what calls were answered in which states, and the tasks that they belong to."""
+
+import errno
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assets.contracts.quarantined_tools import open_firewall
+from assets.outcomes.execution import make_call_key
+from assets.outcomes.outcome import PROTOCOL_ERROR, REFUSED, TIMEOUT, TRUNCATED
+from assets.outcomes.trajectory import KEPT, TRAJECTORIES, TrajectoryStep
+from assets.synthesis.export.selection import Held, ask_firewall
+from warehouse.errors import UnusableInput
+from warehouse.json_types import Row
+from warehouse.storage.digest import sha256
+from warehouse.storage.files import write_atomically
+from warehouse.storage.untrusted_files import read_file
+from warehouse.store import Warehouse
+
+_NO_ANSWER = (REFUSED, TRUNCATED, TIMEOUT, PROTOCOL_ERROR)
+
+
+class ReplayMiss(LookupError):
+    """A call that was never recorded: what a server would have answered, nobody knows. kind:
+    unknown_contract, unknown_call."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class RecordedAnswer:
+    """What one call was answered in one state, most often. after: the state then."""
+
+    text: str
+    outcome: str
+    after: str
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """A call as it is recorded: of which server's tool, by which contract."""
+
+    server_id: str
+    tool: str
+    contract_digest: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ReplayTask:
+    """A request with the calls that carried it out. states: server -> digests (first, last);
+    contracts: digests of the tools on offer."""
+
+    id: str
+    request: str
+    calls: tuple[RecordedCall, ...]
+    states: dict[str, tuple[str, str]]
+    contracts: tuple[str, ...]
+
+
+@dataclass
+class ReplayRecording:
+    """contracts: digest -> {server_id, tool, contract_digest, contract}. answers: by `make_key`."""
+
+    contracts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[str, RecordedAnswer] = field(default_factory=dict)
+    tasks: dict[str, ReplayTask] = field(default_factory=dict)
+
+    def answer(
+        self, contract_digest: str, arguments: Mapping[str, Any], state: str
+    ) -> RecordedAnswer:
+        """What was recorded. Raises ReplayMiss."""
+        if contract_digest not in self.contracts:
+            reason = (
+                f"no contract {contract_digest[:40]!r} is recorded; it changed, or is another's"
+            )
+            raise ReplayMiss("unknown_contract", reason)
+        result = self.answers.get(make_key(contract_digest, arguments, state))
+        if result is None:
+            tool = self.contracts[contract_digest]["tool"]
+            reason = f"{tool} was never called with these arguments in this state"
+            raise ReplayMiss("unknown_call", reason)
+        return result
+
+
+def make_key(contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
+    """Names a call by its contract, its canonical arguments and the digest of the state. Whatever
+    arguments are given: those without a canonical form have a key that no recording holds."""
+    try:
+        return make_call_key(contract_digest, dict(arguments), state)
+    except (ValueError, TypeError, RecursionError, OverflowError):
+        return ""
+
+
+def select_clear(rows: Iterable[Row], is_held: Held) -> list[Row]:
+    """The rows of TRAJECTORIES none of whose contracts is held."""
+    return [row for row in rows if not is_held([{**item} for item in json.loads(row["contracts"])])]
+
+
+def record_trajectories(rows: Sequence[Row]) -> ReplayRecording:
+    """The recording of rows of TRAJECTORIES: every call that was answered, but for answers that are
+    withheld or cut, and the tasks of those kept."""
+    replay_recording = ReplayRecording()
+    answers: dict[str, Counter[RecordedAnswer]] = defaultdict(Counter)
+    for row in sorted(rows, key=lambda row: row["trajectory_id"]):
+        steps = [TrajectoryStep(**step) for step in json.loads(row["steps"])]
+        for item in json.loads(row["contracts"]):
+            contract = json.loads(item["contract"])
+            replay_recording.contracts[item["contract_digest"]] = {**item, "contract": contract}
+        for step in steps:
+            if step.outcome in _NO_ANSWER:  # a server's words that are not all here are no answer
+                continue
+            key = make_key(step.contract_digest, step.arguments, step.before)
+            answers[key][RecordedAnswer(step.answer, step.outcome, step.after)] += 1
+        if row["status"] == KEPT and not row["recovers"]:
+            replay_recording.tasks[row["trajectory_id"]] = _make_task(row, steps)
+    replay_recording.answers = {
+        key: counts.most_common(1)[0][0] for key, counts in sorted(answers.items()) if key
+    }
+    return replay_recording
+
+
+def _make_task(row: Row, steps: Sequence[TrajectoryStep]) -> ReplayTask:
+    states: dict[str, tuple[str, str]] = {}
+    for step in steps:
+        first = states.get(step.server_id, (step.before, ""))[0]
+        states[step.server_id] = (first, step.after)
+    calls = [
+        RecordedCall(step.server_id, step.tool, step.contract_digest, step.arguments)
+        for step in steps
+        if not step.wrong
+    ]
+    offered = tuple(item["contract_digest"] for item in json.loads(row["contracts"]))
+    return ReplayTask(row["trajectory_id"], row["instruction"], tuple(calls), states, offered)
+
+
+FORMAT, VERSION = "toolmill-replay", 2
+MOST_BYTES = 256 << 20
+
+
+class ReplayDamaged(UnusableInput):
+    """A file that is no recording, or not the one that was written."""
+
+
+def write_recording(path: Path, recording: ReplayRecording) -> dict[str, Any]:
+    """Writes the file; returns its first line. The same recording is the same bytes."""
+    lines: list[dict[str, Any]] = [
+        *({"contract": recording.contracts[name]} for name in sorted(recording.contracts)),
+        *(
+            {"key": key, "answer": vars(recording.answers[key])}
+            for key in sorted(recording.answers)
+        ),
+        *({"task": _dump_task(recording.tasks[name])} for name in sorted(recording.tasks)),
+    ]
+    body = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines).encode()
+    head = {"format": FORMAT, "version": VERSION, "lines": len(lines), "sha256": sha256(body)}
+    write_atomically(path, json.dumps(head).encode() + b"\n" + body)
+    return head
+
+
+def read_recording(path: Path) -> ReplayRecording:
+    """The recording in a file. Raises ReplayDamaged, one line: what is wrong, and the fix."""
+    real = Path(os.path.realpath(path))
+    try:
+        data = read_file(real.parent, real.name, MOST_BYTES)
+    except OSError as error:
+        more = f", expected at most {MOST_BYTES:,}" if error.errno == errno.EFBIG else ""
+        problem = f"{error.strerror or error}{more}; name a replay file"
+        raise ReplayDamaged(f"{path}: {problem}") from None
+    first, _, body = data.partition(b"\n")
+    head = _parse_head(first)
+    if head is None:
+        raise ReplayDamaged(f"{path}: no replay file; `toolmill replay FILE --write` makes one")
+    if head.get("version") != VERSION:
+        problem = f"version {head.get('version')!r:.20}, expected {VERSION}"
+        raise ReplayDamaged(
+            f"{path}: {problem}; record it again, or use the toolmill that wrote it"
+        )
+    if sha256(body) != head.get("sha256"):
+        raise ReplayDamaged(f"{path}: damaged, its bytes are not those that were sealed; copy it"
+                            " again from where it was made")  # fmt: skip
+    replay_recording = ReplayRecording()
+    for number, line in enumerate(body.splitlines(), 2):
+        try:
+            _read_line(replay_recording, json.loads(line))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            problem = f"line {number} holds no contract, answer or task ({type(error).__name__})"
+            raise ReplayDamaged(f"{path}: {problem}; record it again") from None
+    return replay_recording
+
+
+def _parse_head(line: bytes) -> dict[str, Any] | None:
+    try:
+        head = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return head if isinstance(head, dict) and head.get("format") == FORMAT else None
+
+
+def _read_line(recording: ReplayRecording, line: dict[str, Any]) -> None:
+    if "contract" in line:
+        recorded_answer = line["contract"]
+        recording.contracts[str(recorded_answer["contract_digest"])] = {
+            "server_id": str(recorded_answer["server_id"]),
+            "tool": str(recorded_answer["tool"]),
+            "contract_digest": str(recorded_answer["contract_digest"]),
+            "contract": dict(recorded_answer["contract"]),
+        }
+    elif "answer" in line:
+        recorded_answer = RecordedAnswer(**line["answer"])
+        if not all(isinstance(text, str) for text in vars(recorded_answer).values()):
+            raise TypeError(line["key"])
+        recording.answers[str(line["key"])] = recorded_answer
+    else:
+        recorded_answer = line["task"]
+        calls = tuple(RecordedCall(**call) for call in recorded_answer["calls"])
+        if not all(isinstance(call.arguments, dict) for call in calls):
+            raise TypeError(recorded_answer["id"])
+        states = {
+            str(name): (str(two[0]), str(two[1])) for name, two in recorded_answer["states"].items()
+        }
+        offered = tuple(map(str, recorded_answer["contracts"]))
+        if not {*offered, *(call.contract_digest for call in calls)} <= recording.contracts.keys():
+            raise KeyError("a task calls by a contract that is not in the file")
+        identity = str(recorded_answer["id"]), str(recorded_answer["request"])
+        recording.tasks[identity[0]] = ReplayTask(*identity, calls, states, offered)
+
+
+def _dump_task(task: ReplayTask) -> dict[str, Any]:
+    return {**vars(task), "calls": [vars(call) for call in task.calls]}
+
+
+def record_home(warehouse: Warehouse) -> ReplayRecording | None:
+    """What trajectories of a home recorded, without what rests on a held contract; None where none
+    is left."""
+    rows = warehouse.tables.read(TRAJECTORIES).to_dicts()
+    rows = select_clear(rows, ask_firewall(open_firewall(warehouse))) if rows else []
+    return record_trajectories(rows) if rows else None

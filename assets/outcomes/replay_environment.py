@@ -1,0 +1,140 @@
+"""A verifier environment over a recording: reset, step, score. No server, no network, no chance."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assets.contracts.validate import validate_call
+from assets.outcomes.outcome import USEFUL
+from assets.outcomes.recording import ReplayMiss, ReplayRecording, ReplayTask, make_key
+
+# What a rollout is worth at most by each measure; they sum to 1.
+VALID, CALLS_USEFUL, END = 0.2, 0.3, 0.5
+MOST_CALLS = 32
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a call came to. outcome: as recorded, or unknown_tool, invalid_arguments, too_many_calls
+    (nothing was sent), or miss; missed: nobody knows what a server would have answered."""
+
+    text: str
+    outcome: str
+    valid: bool = False
+    missed: bool = False
+
+
+@dataclass(frozen=True)
+class RolloutScore:
+    """What a rollout is worth, from 0 to 1. known: False where a call was missed; what such a
+    rollout is worth nobody knows, and `reward` is what is sure."""
+
+    reward: float
+    valid: float
+    useful: float
+    end: bool
+    known: bool
+
+
+@dataclass
+class ReplayEnvironment:
+    """One rollout at a time; `reset` begins the next. Deterministic: the same calls get the same
+    answers."""
+
+    recording: ReplayRecording
+    task: ReplayTask | None = None
+    steps: list[StepResult] = field(default_factory=list)
+    _states: dict[str, str] = field(default_factory=dict)
+    _answered: set[str] = field(default_factory=set)
+
+    def reset(self, task_id: str) -> ReplayTask:
+        """Begins a task in its first states. Raises KeyError with the ids that are known."""
+        if task_id not in self.recording.tasks:
+            examples = ", ".join(sorted(self.recording.tasks)[:3]) or "none"
+            raise KeyError(f"no task {task_id[:60]!r} is recorded; known: {examples} …")
+        self.task = self.recording.tasks[task_id]
+        self._states = {server: first for server, (first, _) in self.task.states.items()}
+        self.steps, self._answered = [], set()
+        return self.task
+
+    def list_tools(self) -> list[Mapping[str, Any]]:
+        """The contracts of the tools on offer, in the order of their names."""
+        return [item["contract"] for item in self._list_offered()]
+
+    def step(self, tool: str, arguments: Any, contract_digest: str | None = None) -> StepResult:
+        """Makes one call; whatever is given is a result. contract_digest: the contract it is made
+        by, where the caller knows one; another than the recorded is a miss."""
+        result = self._make_step(tool, arguments, contract_digest)
+        if len(self.steps) <= MOST_CALLS:
+            self.steps.append(result)
+        return result
+
+    def score(self) -> RolloutScore:
+        """What the calls so far are worth: of each that it fits its tool's schema, that its outcome
+        was useful; of all that they end in the right states, and that reads were made."""
+        if self.task is None:
+            raise RuntimeError("reset the environment to a task first")
+        n = len(self.steps)
+        valid = sum(step.valid for step in self.steps) / n if n else 0.0
+        useful = sum(step.outcome == USEFUL for step in self.steps) / n if n else 0.0
+        end = self._is_end_right(self.task)
+        complete = not any(step.missed for step in self.steps)
+        reward = VALID * valid + CALLS_USEFUL * useful + END * end
+        return RolloutScore(round(reward, 6), round(valid, 6), round(useful, 6), end, complete)
+
+    def _make_step(self, tool: str, arguments: Any, contract_digest: str | None) -> StepResult:
+        if self.task is None:
+            raise RuntimeError("reset the environment to a task first")
+        if len(self.steps) >= MOST_CALLS:
+            return StepResult(f"at most {MOST_CALLS} calls a task", "too_many_calls")
+        offered = next((item for item in self._list_offered() if item["tool"] == tool), None)
+        if offered is None:
+            names = ", ".join(item["tool"] for item in self._list_offered())
+            return StepResult(f"no tool {str(tool)[:60]!r}; tools: {names}"[:2000], "unknown_tool")
+        if flaws := validate_call(offered["contract"], arguments):
+            problems = "; ".join(f"{flaw.path}: {flaw.message}" for flaw in flaws)
+            return StepResult(problems[:2000], "invalid_arguments")
+        name = contract_digest or offered["contract_digest"]
+        return self._replay(offered["server_id"], name, arguments)
+
+    def _list_offered(self) -> list[dict[str, Any]]:
+        names = self.task.contracts if self.task else ()
+        contracts = (self.recording.contracts[name] for name in names)
+        return sorted(contracts, key=lambda item: item["tool"])
+
+    def _replay(
+        self, server: str, contract_digest: str, arguments: Mapping[str, Any]
+    ) -> StepResult:
+        state = self._states.get(server, "")  # a file from elsewhere may name none: a miss
+        try:
+            answer = self.recording.answer(contract_digest, arguments, state)
+        except ReplayMiss as miss:
+            return StepResult(f"replay miss: {miss}", "miss", valid=True, missed=True)
+        self._states[server] = answer.after
+        self._answered.add(make_key(contract_digest, arguments, state))
+        return StepResult(answer.text, answer.outcome, valid=True)
+
+    def _is_end_right(self, task: ReplayTask) -> bool:
+        """The last states, and where a server's task changes nothing, its calls: a world that is
+        left alone is not yet asked."""
+        if any(self._states[server] != last for server, (_, last) in task.states.items()):
+            return False
+        reads = {server for server, (first, last) in task.states.items() if first == last}
+        return all(
+            make_key(call.contract_digest, call.arguments, task.states[call.server_id][0])
+            in self._answered
+            for call in task.calls
+            if call.server_id in reads
+        )
+
+
+def score_calls(
+    recording: ReplayRecording, task_id: str, calls: Sequence[Mapping[str, Any]]
+) -> tuple[RolloutScore, list[StepResult]]:
+    """(score, steps) of a whole rollout: its calls in order, {name, arguments} each. Raises
+    KeyError."""
+    environment = ReplayEnvironment(recording)
+    environment.reset(task_id)
+    for call in calls:
+        environment.step(str(call.get("name")), call.get("arguments"))
+    return environment.score(), environment.steps

@@ -7,7 +7,7 @@ NAME:alone     the sidecar alone, on the draft as it was sent
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import polars as pl
@@ -21,7 +21,13 @@ from extensions.sidecar.revision_data import Messages, is_right, try_ladder
 from extensions.sidecar.settings import LADDER
 from serving.repair.ladder import repair_draft
 from serving.repair.rungs import ABSTAINED
-from serving.repair.tools import ProposedCall, RepairToolset, RevisionRequest, ToolCandidate
+from serving.repair.tools import (
+    ProposedCall,
+    RepairToolset,
+    ReviseCall,
+    RevisionRequest,
+    ToolCandidate,
+)
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.retriever import NothingToEvaluate
 from training.figures import format_interval, shorten_model
@@ -140,9 +146,7 @@ def _try_with(
         if outcome.asks:
             requests[row.row_id] = outcome.request
     answers = dict(zip(requests, model.revise_requests(list(requests.values())), strict=True))
-    return [
-        _try_row(row, history, lambda request, row=row: answers.get(row.row_id)) for row in rows
-    ]
+    return [_try_row(row, history, lambda request, at=row.row_id: answers.get(at)) for row in rows]
 
 
 def _list_parts(row: RevisionRow) -> tuple[str, Any, RepairToolset, Messages]:
@@ -155,7 +159,7 @@ def _list_parts(row: RevisionRow) -> tuple[str, Any, RepairToolset, Messages]:
 def _try_row(
     row: RevisionRow,
     history: ContractHistory,
-    revise: Callable[[RevisionRequest], ProposedCall | None] | None,
+    revise: ReviseCall | None,
 ) -> Called:
     name, arguments, tools, conversation = _list_parts(row)
     draft = {"name": name, "arguments": arguments}

@@ -7,7 +7,7 @@ NAME:alone     the sidecar alone, on the draft as it was sent
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import polars as pl

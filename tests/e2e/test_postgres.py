@@ -100,7 +100,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
                 "TOOLMILL_LEDGER_URL": postgres.make_database(f"{name}_ledger"),
                 "DAGSTER_POSTGRES_URL": postgres.make_database(f"{name}_events"),
                 "TOOLMILL_DEMO__SCALE": "small",
-                "TOOLMILL_TRAINING__DRIFT__MIN_ROWS": "1000000",
                 "TOOLMILL_SYNTHESIS__PAIRS_PER_TOOL": "1",
             }
             return Place(postgres, tmp_path_factory.mktemp(name), environment)

@@ -11,7 +11,7 @@ from assets.contracts.canonical import index_contracts, tool_text
 from assets.servers.calls.attribution import find_fault
 from assets.servers.probe.failure_kinds import classify_last_words
 from assets.servers.probe.probe import ProbeResult
-from assets.servers.recipes.package_files import find_variables, read_command
+from assets.servers.recipes.package_files import read_command
 from assets.servers.recipes.placeholders import make_value
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.recipes.recipe_plan import fill_address, fill_arguments
@@ -25,13 +25,6 @@ _RECIPE = LaunchRecipe(server_id="pypi:x", ecosystem="pypi", name="x", released=
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path
-
-
-def _read_sources(folder: Path, text: str) -> Any:
-    package = folder / "node_modules/x"
-    package.mkdir(parents=True, exist_ok=True)
-    (package / "index.js").write_text(f"{text}\nprocess.env.X_TOKEN")
-    assert "X_TOKEN" in find_variables(folder, _RECIPE.model_copy(update={"ecosystem": "npm"}))
 
 
 def _read_title(folder: Path, text: str) -> Any:
@@ -57,10 +50,6 @@ def _index_tools(_: Path, text: str) -> Any:
 
 Parser = Callable[[Path, str], Any]
 PARSERS: dict[str, tuple[Parser, list[tuple[str, str, str]]]] = {
-    "sources of a package": (
-        _read_sources,
-        [("process.env.", "A", "é"), ("os.getenv(", " ", ""), ("", "environ['", "")],
-    ),
     "title in a manifest": (
         _read_title,
         [("", "_", ""), ("", "encrypt", ""), ("", "defaults ", "")],

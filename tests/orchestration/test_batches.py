@@ -151,7 +151,7 @@ def test_a_tick_sends_polls_harvests_and_asks_for_the_run(place: Place) -> None:
 def test_the_sensor_is_part_of_the_code_location_and_starts_switched_off() -> None:
     [found] = [item for item in build_defs().sensors or [] if item.name == "harvest_batches"]
     assert isinstance(found, dg.SensorDefinition)
-    assert [job.name for job in found.jobs] == ["nightly"]
+    assert [job.name for job in found.jobs] == ["nightly", "fan_in"]
     assert found.default_status is dg.DefaultSensorStatus.STOPPED
 
 

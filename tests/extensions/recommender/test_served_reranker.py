@@ -66,7 +66,7 @@ def test_an_index_with_a_reranker_of_an_earlier_version_is_served_without_it(
     assert [hit.tool_id for hit in served] == [
         hit.tool_id for hit in open_version(home, plain).find(ask).hits
     ]
-    assert "format 1, read is 2; fit it again" in caplog.text
+    assert "format 1, read is 3; fit it again" in caplog.text
     (tmp_path / "reranker.npz").unlink()
     assert Router(index, WordEmbedder()).find(ask).hits == served
 

@@ -253,7 +253,7 @@ def test_probe_answers_in_json_whatever_the_outcome(tmp_path: Path) -> None:
     assert "no such folder" in done.stderr
     require_sandbox()
     folder = tmp_path / "mine"
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=0o755)
     (folder / "server.py").write_text("import sys; sys.exit('Error: API_KEY is required')")
     for command in (
         ["--json", "--", "python", "server.py"],

@@ -133,7 +133,6 @@ def test_no_page_is_made_around_the_escaping() -> None:
         "assets/synthesis/export/card.py",  # front matter of its own words; the template's text
         "training/figures.py",  # lines of a table
         "extensions/publishing/model_card.py",  # front matter, as YAML writes it
-        "training/reporting/extra_sections.py",  # headings a level down
         "training/reporting/report.py",  # a report from its file, with its plots
         "warehouse/sanitize/markdown.py",
     }

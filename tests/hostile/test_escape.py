@@ -39,6 +39,8 @@ from tests.support.untrusted_server import (
     write_launch,
 )
 
+PATIENT = replace(CONVERSATION, start_s=20.0)  # six workers saturate two cores
+
 
 @pytest.fixture(autouse=True)
 def sandbox():
@@ -81,7 +83,7 @@ def test_a_server_that_tries_everything_is_listed_with_what_worked(tmp_path):
     with place_canaries() as prepared:
         facts = {**prepared.facts, "names": [*build_environment(SandboxLaunch(())), *ADDED]}
         launched = write_launch(tmp_path, source, CANARIES=json.dumps(facts))
-        result = probe(launched, POLICY, CONVERSATION)
+        result = probe(launched, POLICY, PATIENT)
     assert (result.status, tool_names(result)) == ("ok", list(CONTROLS)), result.hint
 
 
@@ -143,7 +145,7 @@ def test_the_hosts_environment_stays_outside(tmp_path, monkeypatch):
 def test_a_value_of_the_environment_is_in_no_command_line(tmp_path):
     source = "serve([tool('x' + str(sum(b'hunter2' in open(f'/proc/{p}/cmdline', 'rb').read()"
     source += " for p in os.listdir('/proc') if p.isdigit()))), tool(os.environ['KEY'])])"
-    result = probe(write_launch(tmp_path, source, KEY="hunter2"), POLICY, CONVERSATION)
+    result = probe(write_launch(tmp_path, source, KEY="hunter2"), POLICY, PATIENT)
     assert tool_names(result) == ["x0", "hunter2"]
 
 
@@ -187,7 +189,7 @@ def test_links_in_its_folder_lead_nowhere(tmp_path):
     )
     text = (folder / "untrusted.py").read_text().replace("/srv/server", str(folder))
     (folder / "untrusted.py").write_text(text)
-    assert tool_names(probe(by_hand, POLICY, CONVERSATION)) == ["control"]
+    assert tool_names(probe(by_hand, POLICY, PATIENT)) == ["control"]
 
 
 def test_home_and_tmp_are_private_writable_and_executable(tmp_path):

@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (7_956, 51),
     "assets/marketplaces": (5_797, 37),
-    "assets/servers": (11_545, 51),
+    "assets/servers": (11_554, 51),
     "assets/contracts": (7_816, 33),
     "assets/catalogue": (791, 5),
     "assets/vectors": (3_934, 21),

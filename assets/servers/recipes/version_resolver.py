@@ -142,7 +142,6 @@ def resolve_image_digest(reference: str, run: Run = _run) -> str:
     raise PackageError(next(named, "fetch_failed"), f"{reference}: {message}")
 
 
-_NPM = "https://registry.npmjs.org"
 _PYPI_ABSENT = (
     r"not found in the package registry"
     r"|was not found in the (provided )?(package )?(locations|registry)"
@@ -171,8 +170,18 @@ class VersionResolver:
     ) -> None:
         self._home, self._toolchain, self._policy = home, toolchain, fetch_policy(sandbox)
         self._ledger, self._run_date = ledger, run_date
-        env = toolchain.fetch_env
-        self._registry = NpmRegistry(env, env.get("npm_config_registry") or _NPM)
+
+    @cached_property
+    def _registry(self) -> NpmRegistry:
+        """The registry that npm of this host uses. Raises ToolMissing, PackageError."""
+        env = self._toolchain.fetch_env
+        if url := env.get("npm_config_registry"):
+            return NpmRegistry(env, url)
+        command = [*map(str, self._toolchain.require_node()), "config", "get", "registry"]
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        if asked.returncode or not asked.stdout.strip():
+            raise PackageError("fetch_failed", f"npm names no registry: {asked.stderr[-200:]}")
+        return NpmRegistry(env, asked.stdout.strip())
 
     def __call__(self, package: PackageRef) -> ResolvedVersion:
         if package.type == "mcpb" and package.digest:

@@ -1,7 +1,7 @@
 """Audits: Great Expectations suites over a staged table, turned into plain results."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
@@ -53,12 +53,14 @@ class ColumnExpectation:
 
 @dataclass(frozen=True)
 class AuditVerdict:
-    """One rule's outcome. `observed` and `expected` are texts a reader can act on."""
+    """One rule's outcome. `observed` and `expected` are texts a reader can act on. warns: a failure
+    is reported and refuses nothing."""
 
     rule: str
     passed: bool
     observed: str
     expected: str = ""
+    warns: bool = False
 
     def describe(self) -> str:
         """One line: the rule, what was found, what was expected."""
@@ -74,11 +76,11 @@ class TableAudit:
 
     @property
     def passed(self) -> bool:
-        return all(verdict.passed for verdict in self.verdicts)
+        return not self.failures
 
     @property
     def failures(self) -> list[AuditVerdict]:
-        return [verdict for verdict in self.verdicts if not verdict.passed]
+        return [verdict for verdict in self.verdicts if not verdict.passed and not verdict.warns]
 
     def describe_failures(self) -> str:
         """One line that says which rules failed and on what."""
@@ -116,6 +118,35 @@ def expect_match(column: str, regex: str, *, optional: bool = False) -> ColumnEx
 def expect_between(column: str, low: float, high: float) -> ColumnExpectation:
     arguments = {"column": column, "min_value": low, "max_value": high}
     return ColumnExpectation("expect_column_values_to_be_between", arguments)
+
+
+def check_fall(
+    rule: str,
+    worked: Set[str],
+    works: Mapping[str, bool],
+    *,
+    proven: bool,
+    floor: float,
+    few: int,
+) -> AuditVerdict:
+    """Whether servers that worked in the current version still do.
+
+    What fails for the first time says nothing about the others: anybody may list broken servers. So
+    a table is refused only if fewer than `floor` of the servers that worked before work now, and
+    nothing that was tried in this run works (`proven`: one server that does shows that the fault is
+    not ours). Any other low rate warns, unless `few` servers or fewer were tried.
+
+    worked: the servers that worked in the current version. works: whether each server works now.
+    """
+    before = [works[server] for server in worked if server in works]
+    fell = len(before) > 1 and sum(before) < floor * len(before)
+    low = len(works) > few and sum(works.values()) < floor * len(works)
+    observed = (
+        f"{sum(before)} of {len(before)} that worked before, {sum(works.values())} of {len(works)}"
+        " in all"
+    )
+    expected = f"at least {floor:.0%} of each"
+    return AuditVerdict(rule, not (fell or low), observed, expected, warns=proven or not fell)
 
 
 def audit(

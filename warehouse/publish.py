@@ -65,7 +65,9 @@ class AssetAudit:
                 asset_key=self.asset,
                 check_name=name,
                 passed=verdict.passed,
-                severity=dg.AssetCheckSeverity.ERROR,
+                severity=dg.AssetCheckSeverity.WARN
+                if verdict.warns
+                else dg.AssetCheckSeverity.ERROR,
                 description=escape_description(
                     verdict.observed if verdict.passed else verdict.describe()
                 ),

@@ -1,7 +1,7 @@
 """Asset definition of `executions`."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import dagster as dg
 
@@ -11,7 +11,7 @@ from assets.outcomes.report import report_executions
 from assets.outcomes.table import EXECUTIONS, PROOFS, has_run
 from assets.partitions import close_run_after, marketplaces, read_one_server, read_run_scope
 from assets.servers.probe.failure_kinds import BLAMES
-from warehouse.audit import AuditVerdict, expect_match, expect_one_of, expect_unique
+from warehouse.audit import AuditVerdict, check_fall, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Record
 from warehouse.progress import ProgressLines
 from warehouse.publish import Published, audit_table, describe_asset, publish
@@ -32,9 +32,9 @@ EXECUTIONS_AUDIT = audit_table(
 # A server that listed its tools in this run starts for a call too; if most do not, the sandbox or
 # the worlds are broken. Servers that want a real secret are not started, and do not count.
 LAUNCH_FLOOR = 0.5
-# Far below what any mix of tools gave: less, and what is executed says nothing about them.
+# Far below what any mix of servers gave: less, and what is executed says nothing about them.
 USEFUL_FLOOR = 0.02
-_FEW_SERVERS, _FEW_CALLS = 4, 40  # fewer say nothing about a rate
+_FEW_SERVERS = 4  # so many say nothing about a rate
 _OTHERS = ("credentials", "policy", "upstream", "us")
 _STARTS = ("fetch_failed", "timeout_start", "timeout_list", "internal", "busy")
 
@@ -54,6 +54,7 @@ def executions(
     executor: dg.ResourceParam[ExecutionSetup],
 ) -> Published:
     name = context.partition_key
+    previous = warehouse.tables.read(EXECUTIONS, name).to_dicts()
     result = execute_pairs(
         warehouse,
         name,
@@ -69,7 +70,10 @@ def executions(
         warehouse,
         EXECUTIONS_AUDIT,
         frame,
-        rules=[check_launches(rows), check_useful_share(rows), check_secrets(rows)],
+        rules=[
+            *check_servers(rows, previous, {*result.due.new, *result.due.stale}),
+            check_secrets(rows),
+        ],
         plan=result.due,
         metadata={
             **report_executions(rows),
@@ -79,26 +83,39 @@ def executions(
     close_run_after(context, warehouse.ledger, "executions")
 
 
-def check_launches(rows: Sequence[Record]) -> AuditVerdict:
-    """Whether enough servers that were to be called could be started."""
+def check_servers(
+    rows: Sequence[Record], previous: Sequence[Record], fresh: Set[str]
+) -> list[AuditVerdict]:
+    """Whether the servers that are to be called still start, and still answer with something; calls
+    aside that lacked what the user did not grant, or a service. fresh: executions of this run."""
+    verdicts = []
+    for rule, find, floor in (
+        ("launch_floor", _find_started, LAUNCH_FLOOR),
+        ("useful_share", _find_useful, USEFUL_FLOOR),
+    ):
+        worked = {server for server, works in find(previous).items() if works}
+        proven = any(find([row for row in rows if row["execution_id"] in fresh]).values())
+        verdicts.append(
+            check_fall(rule, worked, find(rows), proven=proven, floor=floor, few=_FEW_SERVERS)
+        )
+    return verdicts
+
+
+def _find_started(rows: Sequence[Record]) -> dict[str, bool]:
     kinds: dict[str, set[str | None]] = defaultdict(set)
     for row in rows:
         if row["blame"] not in ("credentials", "policy"):
             kinds[row["server_id"]].add(row["error_kind"])
-    ok = sum(bool(item - set(_STARTS)) for item in kinds.values())
-    enough = len(kinds) < _FEW_SERVERS or ok >= LAUNCH_FLOOR * len(kinds)
-    expected = f"at least {LAUNCH_FLOOR:.0%} of the servers start"
-    return AuditVerdict("launch_floor", enough, f"{ok} of {len(kinds)}", expected)
+    return {server: bool(item - set(_STARTS)) for server, item in kinds.items()}
 
 
-def check_useful_share(rows: Sequence[Record]) -> AuditVerdict:
-    """Whether enough of the calls that ran were answered with something, those aside that lacked
-    what the user did not grant, or a service."""
-    ran = [row for row in rows if has_run(row) and row["blame"] not in _OTHERS]
-    useful = sum(row["outcome"] == USEFUL for row in ran)
-    enough = len(ran) < _FEW_CALLS or useful >= USEFUL_FLOOR * len(ran)
-    expected = f"at least {USEFUL_FLOOR:.0%} of the calls are useful"
-    return AuditVerdict("useful_share", enough, f"{useful} of {len(ran)}", expected)
+def _find_useful(rows: Sequence[Record]) -> dict[str, bool]:
+    useful: dict[str, bool] = {}
+    for row in rows:
+        if has_run(row) and row["blame"] not in _OTHERS:
+            server = row["server_id"]
+            useful[server] = useful.get(server, False) or row["outcome"] == USEFUL
+    return useful
 
 
 def check_secrets(rows: Sequence[Record]) -> AuditVerdict:

@@ -1,6 +1,7 @@
 """Asset definition of `deployments`."""
 
 import time
+from collections.abc import Set
 from typing import Any
 
 import dagster as dg
@@ -11,7 +12,14 @@ from assets.partitions import close_run_after, marketplaces, read_one_server, re
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, deploy_listings, summarise_rows
 from assets.servers.deploy.policy import MarketplaceLauncher
 from assets.servers.probe.failure_kinds import KINDS
-from warehouse.audit import AuditVerdict, expect_match, expect_one_of, expect_present, expect_unique
+from warehouse.audit import (
+    AuditVerdict,
+    check_fall,
+    expect_match,
+    expect_one_of,
+    expect_present,
+    expect_unique,
+)
 from warehouse.progress import ProgressLines
 from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.sanitize.markdown import make_markdown_table
@@ -31,11 +39,12 @@ DEPLOYMENTS_AUDIT = audit_table(
     ],
     rules=["recipe_pinned", "launch_rate_floor"],
 )
-# Of those that could be launched. 38.9% of 922 npm servers list their tools unattended (a public
-# test, FACTS of the field); far below that, the sandbox or the network is broken, not the servers.
+# Of those that could be launched: fewer warn, or refuse the table where they launched before. 38.9%
+# of 922 npm servers list their tools unattended (a public test, FACTS of the field); far below, the
+# sandbox or the network is broken, not the servers.
 LAUNCH_FLOOR = 0.2
 _NOT_TRIED = ("policy_denied", "needs_confirmation")
-_SMALL = 5  # fewer launches than this say nothing about a rate
+_FEW = 4  # so many launches say nothing about a rate
 
 
 @dg.asset(
@@ -74,7 +83,7 @@ def deployments(
         warehouse,
         DEPLOYMENTS_AUDIT,
         frame,
-        rules=[_check_pinned(rows), check_launch_rate(rows)],
+        rules=[_check_pinned(rows), check_launch_rate(rows, previous.to_dicts(), set(run.done))],
         plan=RowPlan(
             new=[key for key in run.done if key not in before],
             stale=[key for key in run.done if key in before],
@@ -93,15 +102,26 @@ def _check_pinned(rows: list[Row]) -> AuditVerdict:
     )
 
 
-def check_launch_rate(rows: list[Row]) -> AuditVerdict:
-    """Whether enough of the launches that were tried succeeded; what the settings forbid (remote
-    servers, images) or their user has not confirmed was not tried, and a marketplace may list
-    nothing else."""
-    launched = [row for row in rows if row["recipe_digest"] and row["error_kind"] not in _NOT_TRIED]
-    ok = sum(row["status"] == "ok" for row in launched)
-    enough = len(launched) < _SMALL or ok >= LAUNCH_FLOOR * len(launched)
-    expected = f"at least {LAUNCH_FLOOR:.0%} of the recipes launch"
-    return AuditVerdict("launch_rate_floor", enough, f"{ok} of {len(launched)}", expected)
+def check_launch_rate(rows: list[Row], previous: list[Row], done: Set[str]) -> AuditVerdict:
+    """Whether the servers that launched before still do; what the settings forbid (remote servers,
+    images) or their user has not confirmed was not tried, nor are two launches compared between
+    which the settings changed. done: the servers that were launched in this run."""
+    launches = {
+        row["server_id"]: row
+        for row in rows
+        if row["recipe_digest"] and row["error_kind"] not in _NOT_TRIED
+    }
+    worked = {
+        row["server_id"]
+        for row in previous
+        if row["status"] == "ok" and row["server_id"] in launches
+        if row["conditions"] == launches[row["server_id"]]["conditions"]
+    }
+    works = {key: row["status"] == "ok" for key, row in launches.items()}
+    proven = any(works.get(key) for key in done)
+    return check_fall(
+        "launch_rate_floor", worked, works, proven=proven, floor=LAUNCH_FLOOR, few=_FEW
+    )
 
 
 def _count_findings(rows: list[Row]) -> Row:

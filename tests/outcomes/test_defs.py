@@ -9,7 +9,7 @@ import pytest
 
 from assets.contracts.canonical import contract_digest
 from assets.contracts.quarantined_tools import CLEAR
-from assets.outcomes.defs import check_launches, check_secrets, check_useful_share, executions
+from assets.outcomes.defs import check_secrets, check_servers, executions
 from assets.outcomes.plan import ExecutionSetup
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.proof import WorldTasks
@@ -220,19 +220,32 @@ def row(n: int, **facts: Any) -> dict[str, Any]:
     return {**empty, **names, "outcome": "useful", **facts}
 
 
-def test_the_audit_stops_a_run_in_which_servers_did_not_start_or_nothing_was_useful():
+def test_the_audit_stops_a_run_in_which_servers_that_worked_did_not_start_or_were_not_useful():
+    def judge(rows: list[dict[str, Any]], before: int = 0) -> list[str]:
+        fresh = {item["execution_id"] for item in rows}
+        previous = [row(n) for n in range(before)]
+        return [
+            "ok" if verdict.passed else "warning" if verdict.warns else "refused"
+            for verdict in check_servers(rows, previous, fresh)
+        ]
+
     down = [row(n, outcome="refused", blame="us", error_kind="fetch_failed") for n in range(5)]
-    assert check_launches([row(9), row(10)]).passed
-    assert not check_launches([*down, row(9)]).passed
+    assert judge([row(9), row(10)]) == ["ok", "ok"]
+    assert judge([*down, row(9)]) == ["warning", "ok"]
+    assert judge([*down, row(9)], before=5) == ["warning", "ok"]  # one starts: not our fault
+    assert judge(down, before=5) == ["refused", "ok"]
     secret = [row(n, outcome="refused", blame="credentials") for n in range(9)]
-    assert check_launches([*secret, row(9)]).passed  # nobody gave them their keys
+    assert judge([*secret, row(9)], before=9) == ["ok", "ok"]  # nobody gave them their keys
     failed = [row(n, outcome="tool_error", blame="tool") for n in range(60)]
-    assert not check_useful_share(failed).passed
-    assert check_useful_share([*failed, row(61), row(62)]).passed
-    assert check_useful_share(failed[:5]).passed
-    assert check_useful_share(
-        [row(n, outcome="tool_error", blame="policy") for n in range(60)]
-    ).passed
+    assert judge(failed) == ["ok", "warning"]
+    assert judge(failed, before=60) == ["ok", "refused"]
+    assert judge([*failed, row(61), row(62)], before=60) == ["ok", "warning"]
+    assert judge(failed[:4]) == ["ok", "ok"]
+    policy = [row(n, outcome="tool_error", blame="policy") for n in range(60)]
+    assert judge(policy, before=60) == ["ok", "ok"]
+    # Calls of one server, however many, are its own.
+    flood = [row(n, outcome="tool_error", blame="tool", server_id="npm:0") for n in range(600)]
+    assert judge([*flood, row(1), row(2)], before=3) == ["ok", "ok"]
 
 
 def test_the_audit_finds_a_secret_in_what_a_server_said():

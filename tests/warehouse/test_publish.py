@@ -248,6 +248,14 @@ def test_a_failed_rule_refuses_and_says_what_was_expected(warehouse: Warehouse) 
     assert check.description == "rows_floor: found 1 rows, expected at least 7"
 
 
+def test_a_warning_says_what_was_expected_and_refuses_nothing(warehouse: Warehouse) -> None:
+    floor = AuditVerdict("rows_floor", False, "1 rows", "at least 7", warns=True)
+    result, reached = run(warehouse, [{"id": "1", "colour": "red"}], rules=[floor])
+    [check] = failed_checks(result)
+    assert (check.severity, reached) == (dg.AssetCheckSeverity.WARN, ["a"])
+    assert current(warehouse) == ["1"]
+
+
 def test_what_a_check_says_is_text_in_the_ui(warehouse: Warehouse) -> None:
     """The UI reads a description as Markdown: an image in it was loaded."""
     text = "![x](http://127.0.0.1:9/beacon) <b>x</b> [y](http://127.0.0.1:9) http://127.0.0.1:9"

@@ -12,14 +12,14 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_956, 51),
+    "warehouse": (7_989, 51),
     "assets/marketplaces": (5_797, 37),
-    "assets/servers": (11_554, 51),
+    "assets/servers": (11_574, 51),
     "assets/contracts": (7_816, 33),
     "assets/catalogue": (791, 5),
     "assets/vectors": (3_934, 21),
     "assets/synthesis": (10_524, 54),
-    "assets/outcomes": (6_580, 40),
+    "assets/outcomes": (6_597, 40),
     "training": (12_949, 82),
     "serving": (8_561, 41),
     "orchestration": (6_359, 39),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_386, 13),
     "extensions/upkeep": (2_000, 11),
-    "tests": (79_508, 591),
+    "tests": (79_591, 591),
     "benchmarks": (5_985, 41),
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from training.caller.generation import CallGrammars
 from training.caller.shipped import GENERAL
+from training.evaluation.baselines import complete_cut_call
 from training.evaluation.loaded_model import LoadedModel, load_model
 from training.evaluation.predictor import (
     CannotPredict,
@@ -118,7 +119,7 @@ class AdapterPredictor:
             answers = self._predict_part([made for made, _ in both], [shown for _, shown in both])
             for key, answer in zip(part, answers, strict=True):
                 for at in alike[key]:
-                    out[at] = answer
+                    out[at] = self._complete(loaded, asked[at], answer)
             if on_done:
                 on_done(min(start + _PART, len(order)), len(order))
         return out
@@ -144,7 +145,10 @@ class AdapterPredictor:
         [answer] = self._predict_part(
             [made], [shown], must_call=must_call, max_new=most, is_over=is_over
         )
-        return replace(answer, shown=len(shown), cut=answer.completion_tokens >= most)
+        if most == loaded.max_new and not is_over():
+            answer = self._complete(loaded, asked, answer)
+        cut = answer.completion_tokens >= most and not answer.calls
+        return replace(answer, shown=len(shown), cut=cut)
 
     def converse(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
@@ -207,6 +211,16 @@ class AdapterPredictor:
                 return make_failed_answer(NOT_RENDERABLE, shown=0)
             raise CannotPredict(" ".join(str(error).split())) from error
         return made or make_failed_answer(TOO_LONG, shown=0)
+
+    def _complete(
+        self, loaded: LoadedModel, asked: PredictionRequest, answer: PredictionAnswer
+    ) -> PredictionAnswer:
+        """A call of a small model that goes on without end (it repeats an item of a list, say) is
+        made of what was whole: 3% of its calls."""
+        if answer.calls or not loaded.is_small or answer.completion_tokens < loaded.max_new:
+            return answer
+        call = complete_cut_call(answer.text, asked.tools, asked.request_text)
+        return replace(answer, calls=[call], kind="call") if call else answer
 
     def _predict_part(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from pydantic_core import from_json
 
 from assets.contracts.canonical import iterate_parameters, tool_text
 from assets.vectors.lexical import BM25, split_words
@@ -49,6 +50,26 @@ def copy_slots(contract: Mapping[str, Any], instruction: str) -> dict[str, Any]:
             if value is not None:
                 out[name] = value
     return out
+
+
+def complete_cut_call(
+    text: str, contracts: Sequence[Mapping[str, Any]], instruction: str
+) -> dict[str, Any] | None:
+    """{name, arguments} of a call that ended at the limit of an answer: arguments that were whole,
+    and the required ones that it had not reached as `copy_slots` fills them. None where its name is
+    not of a tool shown, or not written."""
+    try:
+        begun = from_json(text[max(text.find("{"), 0) :], allow_partial="trailing-strings")
+    except ValueError:
+        return None
+    call = begun if isinstance(begun, dict) else {}
+    chosen = next((tool for tool in contracts if tool["name"] == call.get("name")), None)
+    if chosen is None:
+        return None
+    written = call.get("arguments")
+    # The last one was being written.
+    whole = dict(list(written.items())[:-1]) if isinstance(written, dict) else {}
+    return {"name": chosen["name"], "arguments": copy_slots(chosen, instruction) | whole}
 
 
 def _find_spans(text: str) -> dict[str, list[str]]:

@@ -1,9 +1,10 @@
 """The baseline: BM25 chooses, slots are copied by type and name."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.evaluation.baselines import copy_slots, make_baseline_call
+from training.evaluation.baselines import complete_cut_call, copy_slots, make_baseline_call
 
 
 def tool(name: str, about: str = "", **properties: dict) -> dict:
@@ -70,3 +71,42 @@ def test_any_instruction_is_answered(text: str) -> None:
     every = {kind: {"type": kind} for kind in ("string", "integer", "number", "array", "boolean")}
     called = make_baseline_call([tool("a", **every), tool("b")], text)
     assert called["name"] in ("a", "b")
+
+
+TIDES = {
+    "name": "tide_times",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "port": {"type": "string"},
+            "days": {"type": "integer"},
+            "stations": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["port", "days"],
+    },
+}
+ASKED = 'Tides at "Brest" for 3 days.'
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        (
+            '<tool_call>\n{"name": "tide_times", "arguments": {"port": "Brest", "days": 4, '
+            '"stations": ["a", "a", "a", "a',
+            {"port": "Brest", "days": 4},
+        ),
+        ('{"name": "tide_times", "arguments": {"port": "Bre', {"port": "Brest", "days": 3}),
+        ('{"name": "tide_times", "arguments": {"days": 12', {"port": "Brest", "days": 3}),
+        ('{"name": "tide_times", "argum', {"port": "Brest", "days": 3}),
+        ('{"name": "tide_ti', None),
+        ('{"name": "moon_phase", "arguments": {"days": 1, "port', None),
+        ("[1, 2", None),
+        ("No tool fits", None),
+        ("", None),
+    ],
+)
+def test_a_call_without_end_keeps_what_was_whole(text: str, arguments: dict | None) -> None:
+    call = complete_cut_call(text, [TIDES], ASKED)
+    assert (call and call["arguments"]) == arguments
+    assert call is None or call["name"] == "tide_times"

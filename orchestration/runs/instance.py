@@ -157,6 +157,24 @@ def _describe_gone(reason: str) -> UnusableInput:
     return UnusableInput(message)
 
 
+def place_runs(instance: dg.DagsterInstance) -> None:
+    """Gives runs made in this process the origin that `toolmill dev` gives its own: without one,
+    the UI's home page and its pages of jobs leave them out."""
+    from dagster._core.definitions.definitions_class import SINGLETON_REPOSITORY_NAME
+    from dagster._core.remote_origin import RemoteJobOrigin, RemoteRepositoryOrigin
+    from dagster._core.workspace.load import location_origins_from_yaml_paths
+
+    [location] = location_origins_from_yaml_paths([str(ROOT / "workspace.yaml")])
+    repository = RemoteRepositoryOrigin(location, SINGLETON_REPOSITORY_NAME)
+    create_run = instance.create_run_for_job
+
+    def create_placed_run(job_def: dg.JobDefinition, **options: Any) -> dg.DagsterRun:
+        options["remote_job_origin"] = RemoteJobOrigin(repository, job_def.name)
+        return create_run(job_def=job_def, **options)
+
+    vars(instance)["create_run_for_job"] = create_placed_run
+
+
 def size_pools(instance: dg.DagsterInstance) -> None:
     """Gives the instance's pools their slots."""
     storage = instance.event_log_storage

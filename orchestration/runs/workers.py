@@ -22,7 +22,12 @@ import dagster as dg
 from assets.partitions import SERVER_TAG
 from orchestration.definitions import build_defs
 from orchestration.runs.console import ConsoleLine, name_partition, send_lines, terminal
-from orchestration.runs.instance import make_process_tags, open_instance, silence_retries
+from orchestration.runs.instance import (
+    make_process_tags,
+    open_instance,
+    place_runs,
+    silence_retries,
+)
 from orchestration.runs.processes import CORES
 from orchestration.sensors import INTERRUPTED
 from training.role import list_role_assets
@@ -217,6 +222,7 @@ class TaskRunner:
     ) -> None:
         self._defs = build_defs(resources=resources, loggers={"console": terminal})
         self._instance = instance
+        place_runs(instance)
 
     def execute(self, task: RunTask) -> TaskOutcome:
         """Runs a task to its end; a failed step is in the outcome, not raised."""

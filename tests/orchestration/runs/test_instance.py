@@ -16,7 +16,13 @@ import sqlalchemy
 
 from orchestration.definitions import defs
 from orchestration.runs import instance as runs_instance
-from orchestration.runs.instance import SLOTS, count_gpu_slots, relax_sqlite, size_pools
+from orchestration.runs.instance import (
+    SLOTS,
+    count_gpu_slots,
+    place_runs,
+    relax_sqlite,
+    size_pools,
+)
 from orchestration.runs.processes import find_tree, run_until_signalled
 from tests.support.paths import ROOT
 
@@ -226,3 +232,25 @@ def test_another_session_is_no_part_of_the_tree() -> None:
     finally:
         other.kill()
         other.wait()
+
+
+@dg.op
+def wait() -> None: ...
+
+
+@dg.job
+def waiting() -> None:
+    wait()
+
+
+def test_a_run_of_this_process_is_placed_where_the_ui_looks(tmp_path: Path) -> None:
+
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        place_runs(instance)
+        place_runs(instance)  # a second runner of one instance
+        assert waiting.execute_in_process(instance=instance).success
+        label = {".dagster/repository": "__repository__@toolmill"}
+        [run] = instance.get_runs(dg.RunsFilter(tags=label))
+        assert run.remote_job_origin is not None
+        assert run.remote_job_origin.location_name == "toolmill"
+        assert run.remote_job_origin.job_name == "waiting"

@@ -20,9 +20,9 @@ BUDGET = {
     "assets/vectors": (3_934, 21),
     "assets/synthesis": (10_524, 54),
     "assets/outcomes": (6_597, 40),
-    "training": (12_949, 82),
+    "training": (12_984, 82),
     "serving": (8_561, 41),
-    "orchestration": (6_359, 39),
+    "orchestration": (6_383, 39),
     "demo": (2_626, 24),
     "extensions/batch": (1_124, 6),
     "extensions/bench": (3_795, 16),
@@ -33,8 +33,8 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_386, 13),
     "extensions/upkeep": (2_000, 11),
-    "tests": (79_591, 591),
-    "benchmarks": (5_985, 41),
+    "tests": (79_659, 591),
+    "benchmarks": (5_987, 41),
 }
 
 

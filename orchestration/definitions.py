@@ -20,11 +20,7 @@ from assets.partitions import NIGHTLY, ONE_SERVER_JOB, SERVER_TAG, marketplaces
 from orchestration.alerts import alert_on_failure, alert_on_silence
 from orchestration.automation import NoTrainingDue, on_new_data
 from orchestration.resources import build_default_resources
-from orchestration.sensors import (
-    is_training_due,
-    nightly_schedule,
-    retrain_on_drift,
-)
+from orchestration.sensors import is_training_due, nightly_schedule, retrain_on_drift
 from training.role import list_roles, list_trained_roles
 from warehouse.extensions import DEFINITIONS, load_extensions
 

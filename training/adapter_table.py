@@ -28,10 +28,7 @@ _COLUMNS = {
     "training_set": (pl.String, "Digest of the training data"),
     "pairs": (pl.Int64, "Rows that it learned from"),
     "steps": (pl.Int64, "Updates of the weights"),
-    "loss_first": (
-        pl.Float64,
-        "Mean loss over the first tenth of the steps",
-    ),
+    "loss_first": (pl.Float64, "Mean loss over the first tenth of the steps"),
     "loss_last": (pl.Float64, "Mean loss over the last tenth of the steps"),
     "device": (pl.String, "cpu or cuda"),
     "seconds": (pl.Float64, "Duration of the training, in seconds"),

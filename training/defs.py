@@ -93,10 +93,7 @@ def training_set(
 
 
 @dg.asset(
-    **describe_asset(
-        DRIFT_AUDIT,
-        "training/drift",
-    ),
+    **describe_asset(DRIFT_AUDIT, "training/drift"),
     deps=["training_set", "clear_contracts", "contract_changes", "contract_vectors"],
     group_name="training",
     pool="lance",
@@ -201,10 +198,7 @@ def _build_evaluation(spec: RoleAssets) -> Any:
             audit,
             spec.table.frame(measured.rows),
             rules=[AuditVerdict("test_items", True, found)] if found else [],
-            metadata={
-                **measured.figures,
-                "summary": dg.MetadataValue.json(dict(measured.summary)),
-            },
+            metadata={**measured.figures, "summary": dg.MetadataValue.json(dict(measured.summary))},
         )
 
     return evaluation

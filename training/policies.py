@@ -79,10 +79,7 @@ class TrainerPolicy:
         return DriftSources(warehouse, trained_on, embedder, self.retriever.start, prompts)
 
     def decide(
-        self,
-        warehouse: Warehouse,
-        evidence: TrainingEvidence,
-        embedder: Callable[[], Embedder],
+        self, warehouse: Warehouse, evidence: TrainingEvidence, embedder: Callable[[], Embedder]
     ) -> dict[str, Decision]:
         """Role -> whether it trains now. Drift is measured only for a role that it decides on, and
         read where the same was measured before."""

@@ -10,11 +10,7 @@ from training.drift.evidence import measure_new_tools
 from training.gates import as_rows
 from training.policies import TrainerPolicy
 from training.releases.promotion import PromotionOutcome, consider_candidate
-from training.role import (
-    Summarise,
-    check_evaluation,
-    get_untrained_model,
-)
+from training.role import Summarise, check_evaluation, get_untrained_model
 from training.runtime.model_store import read_model_card, write_job
 from warehouse.extensions import MODEL_CARDS, load_extensions
 from warehouse.json_types import Row

@@ -52,8 +52,7 @@ class RetrainPolicy:
         float, Field(gt=0, le=365, description="after which past trainings count for nothing")
     ] = 14.0
     cool_down_h: Annotated[
-        float | None,
-        Field(ge=0, description="hours between trainings; not set: 20, in the demo 0"),
+        float | None, Field(ge=0, description="hours between trainings; not set: 20, in the demo 0")
     ] = None
     gpu_hours_month: Annotated[
         float | None, Field(ge=0, description="of training in 30 days; not set: no limit")

@@ -75,10 +75,7 @@ def executions(
             check_secrets(rows),
         ],
         plan=result.due,
-        metadata={
-            **report_executions(rows),
-            "left_for_the_next_run": result.left,
-        },
+        metadata={**report_executions(rows), "left_for_the_next_run": result.left},
     )
     close_run_after(context, warehouse.ledger, "executions")
 

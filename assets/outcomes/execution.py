@@ -67,11 +67,7 @@ class CallExecution:
 
 
 def keep_execution(
-    result: CallResult,
-    arguments: Any,
-    before: str,
-    after: str,
-    changed: list[str],
+    result: CallResult, arguments: Any, before: str, after: str, changed: list[str]
 ) -> CallExecution:
     """What is kept of a result that was inspected: without secrets, and without its text where
     that is not to be read."""

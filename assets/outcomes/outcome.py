@@ -171,10 +171,7 @@ REFUSED = "refused"  # not sent, or answered with what nobody may be handed
 TOOL_ERROR = "tool_error"  # the tool says that it failed
 TIMEOUT = "timeout"
 PROTOCOL_ERROR = "protocol_error"  # no answer of MCP, or one against the tool's own contract
-OUTCOMES = (
-    *(USEFUL, EMPTY, TRUNCATED, CANNED),
-    *(REFUSED, TOOL_ERROR, TIMEOUT, PROTOCOL_ERROR),
-)
+OUTCOMES = (*(USEFUL, EMPTY, TRUNCATED, CANNED), *(REFUSED, TOOL_ERROR, TIMEOUT, PROTOCOL_ERROR))
 
 _TIMEOUTS = ("timeout_call", "timeout_host", "timeout_start", "timeout_list")
 _BROKE = (  # while the call was made; every other failure kept it from being sent

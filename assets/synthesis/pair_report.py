@@ -174,14 +174,8 @@ SPEND = TableSpec(
             pl.Int64,
             'Accepted pairs of the marketplace; in "all" each pair counts once',
         ),
-        "usd_per_accepted_pair": (
-            pl.Float64,
-            "Per accepted pair; null without accepted pairs",
-        ),
-        "tokens_per_accepted_pair": (
-            pl.Float64,
-            "Per accepted pair; null without accepted pairs",
-        ),
+        "usd_per_accepted_pair": (pl.Float64, "Per accepted pair; null without accepted pairs"),
+        "tokens_per_accepted_pair": (pl.Float64, "Per accepted pair; null without accepted pairs"),
     },
     # A run that looks at an unchanged world sends a few requests and publishes no new version.
     volatile=("calls", "failed", "unknown"),

@@ -66,10 +66,7 @@ PAIRS = TableSpec(
             pl.String,
             "Contracts that a prompt of this row showed, as a JSON list of digests",
         ),
-        "offered": (
-            pl.String,
-            "Contracts to choose from, its own included, as a JSON list",
-        ),
+        "offered": (pl.String, "Contracts to choose from, its own included, as a JSON list"),
         "simulated": (pl.Boolean, "Whether `messages` contains a tool answer that no tool gave"),
         "provider": (pl.String, 'Provider of the generator: "offline", or the endpoint\'s host'),
         "model": (pl.String, "Model of the generator"),
@@ -108,10 +105,7 @@ JUDGEMENTS = TableSpec(
         "server_id": SERVER_ID,
         "tool": TOOL,
         "contract_digest": CONTRACT_DIGEST,
-        "plan_digest": (
-            pl.String,
-            "Digest of the pair's words and of how it is judged",
-        ),
+        "plan_digest": (pl.String, "Digest of the pair's words and of how it is judged"),
         "judge": (pl.String, '"offline:rules", or "model:<name>"'),
         "provider": PROVIDER,
         "model": (pl.String, "Language model that answered"),

@@ -215,8 +215,5 @@ def confusables(
         warehouse,
         CONFUSABLES_AUDIT,
         CONFUSABLES.frame(rows),
-        metadata={
-            **compute_figures(rows, tools),
-            "table": render_markdown(rows, tools),
-        },
+        metadata={**compute_figures(rows, tools), "table": render_markdown(rows, tools)},
     )

@@ -20,9 +20,7 @@ class DockerSite(ReplicaSite):
     name = "docker"
 
     def list_routes(self) -> Sequence[Route]:
-        return [
-            self.make_route("/mcp/catalog/v3/catalog.json", self.serve_json),
-        ]
+        return [self.make_route("/mcp/catalog/v3/catalog.json", self.serve_json)]
 
     def serve_json(self, request: Request) -> ReplicaReply:
         # Put together as text: that is how a key can come twice.
@@ -69,9 +67,7 @@ def _make_remote(record: ServerRecord) -> dict[str, Any]:
     assert remote is not None
     variable = f"{record.slug.upper().replace('-', '_')}_PERSONAL_ACCESS_TOKEN"
     secret = f"{record.slug}.personal_access_token"
-    result: dict[str, Any] = {
-        "remote": {"transport_type": remote.transport, "url": remote.url},
-    }
+    result: dict[str, Any] = {"remote": {"transport_type": remote.transport, "url": remote.url}}
     if remote.auth == "oauth2":
         provider = {"provider": record.slug, "secret": secret, "env": variable}
         result["oauth"] = {"providers": [provider]}

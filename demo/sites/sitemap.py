@@ -20,11 +20,7 @@ def make_index(locations: Iterable[str]) -> ReplicaReply:
 
 
 def make_urls(
-    locations: Iterable[Location],
-    *,
-    last: bool,
-    languages: Iterable[str] = (),
-    tag: str = "loc",
+    locations: Iterable[Location], *, last: bool, languages: Iterable[str] = (), tag: str = "loc"
 ) -> ReplicaReply:
     """A child sitemap; `tag` is what an address stands in."""
     entries_shown = list(locations)

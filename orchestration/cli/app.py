@@ -105,10 +105,7 @@ class OneLineErrors(TyperGroup):
 
 
 app = typer.Typer(
-    cls=OneLineErrors,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+    cls=OneLineErrors, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
 
 
@@ -221,8 +218,7 @@ def run(
         str | None, typer.Option(help="one server again, by its id; the rows of all others stay")
     ] = None,
     plan: Annotated[
-        bool,
-        typer.Option("--plan", help="only estimate it: exit 1 where it would pass the budget"),
+        bool, typer.Option("--plan", help="only estimate it: exit 1 where it would pass the budget")
     ] = False,
 ) -> None:
     """Run everything once, without a daemon: crawl, launch, snapshot, synthesise, train, serve."""

@@ -6,15 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import (
-    AsJson,
-    By,
-    Why,
-    fail,
-    print_json,
-    print_line,
-    require_texts,
-)
+from orchestration.cli.terminal import AsJson, By, Why, fail, print_json, print_line, require_texts
 from orchestration.settings.load import load_settings
 from warehouse.user_files import parse_json, read_text
 

@@ -238,11 +238,7 @@ def choose_role(settings: Settings, name: str) -> "Role":
             2,
         )
     return Role(
-        "evaluated",
-        model=name,
-        base_url=settings.openai_base_url,
-        api_key=key,
-        temperature=0.0,
+        "evaluated", model=name, base_url=settings.openai_base_url, api_key=key, temperature=0.0
     )
 
 

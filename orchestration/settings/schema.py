@@ -45,12 +45,7 @@ from warehouse.llm.roles import OPENAI, RoleSettings
 Section = TypeVar("Section", bound=BaseModel)
 
 # What a server cannot start below; the sandbox's own module is plain Python and checks nothing.
-_LEAST = {
-    "memory_mb": 64,
-    "processes": 4,
-    "wall_s": 0.1,
-    **dict.fromkeys(("file_mb", "tmp_mb"), 1),
-}
+_LEAST = {"memory_mb": 64, "processes": 4, "wall_s": 0.1, **dict.fromkeys(("file_mb", "tmp_mb"), 1)}
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

@@ -11,10 +11,7 @@ from assets.vectors.encoders.hub import UnpinnedModel, split_hub_id
 from training.caller.shipped import find_caller_folder, read_caller_card
 from training.caller.smollm2 import find_base_flaw, find_base_folder, is_smollm2
 from training.runtime.device import get_process_device, pick_frozen_type
-from training.runtime.model_store import (
-    TrainingFailed,
-    read_card,
-)
+from training.runtime.model_store import TrainingFailed, read_card
 from warehouse.storage.digest import digest
 
 _SHAPE = (

@@ -10,11 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from training.caller.bases import (
-    describe_base,
-    find_base_source,
-    load_base,
-)
+from training.caller.bases import describe_base, find_base_source, load_base
 from training.caller.packing import TrainingLesson, find_row_mixing, pick_attention
 from training.caller.settings import CallerSettings, read_settings
 from training.caller.sft import Report, SftCourse, Tell, run_sft

@@ -75,10 +75,7 @@ def sort_signals(rows: Sequence[Row]) -> list[Row]:
     return sorted(known, key=lambda row: SIGNALS.index(row["signal"]))
 
 
-_TITLES = {
-    "contracts": "Contracts that moved",
-    "retriever_decay": "Retriever's frozen items lost",
-}
+_TITLES = {"contracts": "Contracts that moved", "retriever_decay": "Retriever's frozen items lost"}
 
 
 def render_drift_table(rows: Sequence[Json]) -> Markdown:

@@ -12,12 +12,7 @@ import polars as pl
 
 from assets.contracts.tool_id import ToolId
 from training.adapter_table import make_adapter_table
-from training.drift.decide import (
-    HomeFacts,
-    RoleEvidence,
-    TrainingBudget,
-    read_gains,
-)
+from training.drift.decide import HomeFacts, RoleEvidence, TrainingBudget, read_gains
 from training.evaluation.metrics import bootstrap_difference
 from training.releases.champion import (
     list_attempts,

@@ -10,12 +10,7 @@ from pydantic_core import from_json
 
 from assets.contracts.canonical import iterate_parameters, tool_text
 from assets.vectors.lexical import BM25, split_words
-from training.evaluation.predictor import (
-    OnDone,
-    PredictionAnswer,
-    PredictionRequest,
-    PredictorKind,
-)
+from training.evaluation.predictor import OnDone, PredictionAnswer, PredictionRequest, PredictorKind
 from training.role import BASELINE
 
 _QUOTED = re.compile(r"[\"“”«»`]([^\"“”«»`]+)[\"“”«»`]|(?<!\w)'([^']+)'(?!\w)")

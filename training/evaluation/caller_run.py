@@ -10,12 +10,7 @@ from assets.contracts.changes import CHANGES
 from assets.contracts.quarantined_tools import read_contracts
 from training.evaluation.adapter_predictor import AdapterPredictor
 from training.evaluation.baselines import BaselinePredictor
-from training.evaluation.caller_items import (
-    CallerItem,
-    TestPlan,
-    make_fresh_items,
-    make_items,
-)
+from training.evaluation.caller_items import CallerItem, TestPlan, make_fresh_items, make_items
 from training.evaluation.caller_markdown import as_markdown
 from training.evaluation.caller_score import score_answer
 from training.evaluation.caller_summary import summarise_calls

@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from training.prompts.render import (
-    NO_CALL,
-    render_conversation,
-    render_tool_schema,
-    render_turns,
-)
+from training.prompts.render import NO_CALL, render_conversation, render_tool_schema, render_turns
 from training.prompts.templates import FIX, BadTemplate, get_tokenizer_label, with_pad_token
 from warehouse.llm.json_answers import find_json, read_json
 from warehouse.llm.roles import drop_thinking

@@ -42,10 +42,7 @@ def render_wire_tool(contract: Contract, names: Mapping[str, str]) -> dict[str, 
 
 
 def render_conversation(
-    tokenizer: Any,
-    tools: Tools,
-    instruction: str,
-    calls: Sequence[Call] | None = None,
+    tokenizer: Any, tools: Tools, instruction: str, calls: Sequence[Call] | None = None
 ) -> tuple[str, str]:
     """(prompt, completion) through the tokenizer's own chat template.
 

@@ -41,10 +41,7 @@ ROUTER_INDEX_AUDIT = AssetAudit("router_index", rules=["one_entry_per_tool"])
 
 @dg.asset(
     **describe_asset(RELEASE_AUDIT, "training/releases"),
-    deps=[
-        *(f"{role}_champion" for role in list_roles()),
-        "clear_contracts",
-    ],
+    deps=[*(f"{role}_champion" for role in list_roles()), "clear_contracts"],
     group_name="serving",
     description="One consistent set: the champions and the contracts they serve.",
 )

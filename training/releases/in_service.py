@@ -19,10 +19,7 @@ from training.role import (
     is_untrained,
     list_roles,
 )
-from training.runtime.model_store import (
-    get_model_folder,
-    read_model_card,
-)
+from training.runtime.model_store import get_model_folder, read_model_card
 
 
 @dataclass(frozen=True)

@@ -176,12 +176,7 @@ def _record_change(
 
 
 def _check_standing_gates(
-    home: Path,
-    role: str,
-    candidate: str,
-    evidence: Mapping[str, Any],
-    *,
-    refusable: bool = True,
+    home: Path, role: str, candidate: str, evidence: Mapping[str, Any], *, refusable: bool = True
 ) -> list[PromotionGate]:
     """What holds only now, under the lock: who serves, and whether the candidate can. refusable:
     whether that a person refused it counts."""

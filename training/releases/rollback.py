@@ -62,9 +62,7 @@ class RollbackOutcome:
 
 
 def roll_back_release(
-    home: Path,
-    to: str | None = None,
-    before: Before | None = None,
+    home: Path, to: str | None = None, before: Before | None = None
 ) -> RollbackOutcome:
     """Serves the release before the served one, or the one named: champions, release and router
     move together or not at all. `before(version)` is called when all is checked, nothing moved yet.

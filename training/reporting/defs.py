@@ -41,11 +41,7 @@ SOURCES = (
 
 
 @dg.asset(
-    **describe_asset(
-        REPORT_AUDIT,
-        *SOURCES,
-        kinds={"markdown", "matplotlib"},
-    ),
+    **describe_asset(REPORT_AUDIT, *SOURCES, kinds={"markdown", "matplotlib"}),
     deps=["router_index", "drift"],
     group_name="serving",
     description="What was measured, on how much, beside which baseline; with plots.",
@@ -75,9 +71,5 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
     verdict = AuditVerdict("written", path.exists(), str(path))
     text = make_markdown_metadata(inline_plots(path))
     yield from publish_digest(
-        REPORT_AUDIT,
-        name,
-        [verdict],
-        path=dg.MetadataValue.path(str(path)),
-        report=text,
+        REPORT_AUDIT, name, [verdict], path=dg.MetadataValue.path(str(path)), report=text
     )

@@ -15,12 +15,7 @@ from training.figures import (
     split_name,
 )
 from training.gates import render_gates_table
-from warehouse.sanitize.markdown import (
-    Markdown,
-    fill_markdown,
-    join_markdown,
-    quote_text,
-)
+from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown, quote_text
 
 _NOT_TRAINED = Markdown("Not trained in this run.")
 _NOT_EVALUATED = Markdown("Not evaluated in this run.")

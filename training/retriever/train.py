@@ -14,12 +14,7 @@ from typing import Any
 
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.hub import SENTENCE
-from assets.vectors.encoders.minilm import (
-    DEFAULT,
-    digest_base,
-    make_general_name,
-    name_base,
-)
+from assets.vectors.encoders.minilm import DEFAULT, digest_base, make_general_name, name_base
 from assets.vectors.encoders.weights import BadAdapter
 from training.retriever.batches import (
     RetrieverBatch,
@@ -32,11 +27,7 @@ from training.retriever.batches import (
 )
 from training.retriever.encoders import load_start, open_bert, open_sentence
 from training.retriever.gradient_cache import EncoderPasses
-from training.retriever.settings import (
-    NONE,
-    RetrieverSettings,
-    read_settings,
-)
+from training.retriever.settings import NONE, RetrieverSettings, read_settings
 from training.runtime import checkpoints
 from training.runtime.device import TokenMeter, is_out_of_memory, pick_device, seed_everything
 from training.runtime.model_store import (

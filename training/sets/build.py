@@ -18,13 +18,7 @@ from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
 from training.sets.pool import BadOffer, get_pool_path, load_pool, save_pool
 from training.sets.set_audit import load_manifest, save_manifest, set_flaws
-from training.sets.split import (
-    SEEN_TOOL,
-    UNSEEN_TOOL,
-    Key,
-    SetPolicy,
-    make_cached_embed,
-)
+from training.sets.split import SEEN_TOOL, UNSEEN_TOOL, Key, SetPolicy, make_cached_embed
 from training.sets.training_set import (
     TRAINING_SET,
     TrainingSet,

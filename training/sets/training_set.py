@@ -406,9 +406,7 @@ def make_set_manifest(
 
 
 def _make_rows(
-    placed: Iterable[PlacedRow],
-    pool: Mapping[str, Mapping[str, Any]],
-    tally: SplitTally,
+    placed: Iterable[PlacedRow], pool: Mapping[str, Mapping[str, Any]], tally: SplitTally
 ) -> list[dict[str, Any]]:
     """Rows without negatives. One that was to choose among tools, none of which its split may show,
     is left out."""

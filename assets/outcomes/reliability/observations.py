@@ -218,10 +218,7 @@ def _add_words(rows: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:
 
 
 def weigh_observations(
-    frame: pl.DataFrame,
-    contracts: pl.DataFrame,
-    policy: ReliabilityPolicy,
-    now: float,
+    frame: pl.DataFrame, contracts: pl.DataFrame, policy: ReliabilityPolicy, now: float
 ) -> ObservedCalls:
     """The observations of known contracts with their weights, before their age counts.
 

@@ -44,11 +44,9 @@ def answer_aside(meta: JsonObject, seed: int) -> Json:
 def _fill_phrase(kind: JsonObject, ask: str, rng: random.Random) -> dict[str, str]:
     """A phrase with the numbers of a sum done in the head, and its result."""
     a, b = rng.randint(11, 49), rng.randint(6, 29)
-    facts = {
-        "product": (a, b, a * b),
-        "tenth": (a * 10, b, a),
-        "mean": (a, a + 2 * b, a + b),
-    }.get(str(kind.get("make")), (a, b, a + b))
+    facts = {"product": (a, b, a * b), "tenth": (a * 10, b, a), "mean": (a, a + 2 * b, a + b)}.get(
+        str(kind.get("make")), (a, b, a + b)
+    )
     words = [*zip("abc", map(str, facts), strict=True), ("first", rng.choice(list_pool("first")))]
     reply = kind["reply"][kind["ask"].index(ask) % len(kind["reply"])]
     for name, value in words:

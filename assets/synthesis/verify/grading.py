@@ -15,12 +15,7 @@ from assets.synthesis.verify.request_text import (
     names_code,
     names_direction,
 )
-from assets.synthesis.verify.times import (
-    grade_step,
-    grade_time,
-    parse_days,
-    parse_epoch_day,
-)
+from assets.synthesis.verify.times import grade_step, grade_time, parse_days, parse_epoch_day
 from assets.synthesis.verify.words import ABSENT, LIKELY, STATED, fold_text, squeeze_text, stem_word
 from assets.vectors.lexicon import collect_words, find_base_form, find_family, split_identifier
 from warehouse.json_types import Json, Schema

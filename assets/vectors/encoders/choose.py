@@ -60,10 +60,7 @@ def open_embedder(
 
         model, where = _split_model(name)
         embedder = EndpointEncoder(
-            model,
-            base_url=base_url or where,
-            api_key=api_key,
-            timeout_s=timeout_s,
+            model, base_url=base_url or where, api_key=api_key, timeout_s=timeout_s
         )
     return add_prompts(embedder, prompts)
 

@@ -110,7 +110,6 @@ def _evaluate_caller(step: RoleStep) -> RoleMeasurement:
         **{name: summary[name]["candidate"]["value"] for name in ("valid", "tool_ok", "ast_ok")},
         "baseline_ast": summary["ast_ok"]["incumbent"]["value"],
         "phantom_rate": summary["gate"]["phantom_rate"]["value"],
-        "signature": summary["signature"]["verdict"],
         "shortlist": step.trainer.caller.shortlist or "all candidates",
         "left_out": "; ".join(notes) or "nothing",
     }

@@ -291,8 +291,7 @@ def render_figures(facts: CardFacts) -> Markdown:
         "",
         make_markdown_table(head, rows),
     ]
-    signature = (summary.get("signature") or {}).get("verdict")
-    return join_markdown("\n", [*lines, "", quote_text(signature)] if signature else lines)
+    return join_markdown("\n", lines)
 
 
 def render_limits(facts: CardFacts) -> Markdown:

@@ -76,7 +76,7 @@ def _row(model: str, skill: float, number: int, **facts: Any) -> dict[str, Any]:
         "shown": held["candidates"], "calls": 1, "known_calls": int(tool or right),
         "valid_calls": int(right), "parsed": True, "valid": right, "tool_ok": tool or right,
         "name_f1": 1.0 if right else 0.5 * tool, "value_f1": 1.0 if right else 0.2 * tool,
-        "ast_ok": right, "error_kind": None if right else wrong, "parameters": "[]",
+        "ast_ok": right, "error_kind": None if right else wrong,
         "failed": False, "prompt_tokens": 900, "completion_tokens": 30, "seconds": 0.25,
         "usd": 0.0, "training_set": "s" * 64,
     }  # fmt: skip

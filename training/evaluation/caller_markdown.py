@@ -182,7 +182,7 @@ def _render_cost(summary: Json) -> list[Markdown]:
 
 
 def _render_errors(summary: Json) -> list[Markdown]:
-    """Errors, questions without an answer, the failure signature."""
+    """Errors, and questions without an answer."""
     lines: list[Markdown] = []
     if summary["errors"]:
         candidate = shorten_model(summary["candidate"])
@@ -191,7 +191,7 @@ def _render_errors(summary: Json) -> list[Markdown]:
     for who, counts in summary["failures"].items():
         failures = (shorten_model(summary[who]), format_counts(counts))
         lines += [_EMPTY, fill_markdown("Without an answer, in no figure: {}: {}.", *failures)]
-    return [*lines, _EMPTY, fill_markdown("Check: {}.", summary["signature"]["verdict"])]
+    return lines
 
 
 def _list_names(summary: Json) -> list[str]:

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.contracts.match.match import match_call, match_parallel
-from assets.contracts.schema_shapes import collect_properties, iterate_branches
 from assets.contracts.validate import validate_call
 from assets.synthesis.verify.rules import is_question
 from training.evaluation.caller_items import CallerItem
@@ -85,7 +84,6 @@ def _score_abstention(
         "value_f1": float(right),
         "ast_ok": right,
         "error_kind": None if right else kind,
-        "parameters": "[]",
     }
 
 
@@ -104,64 +102,33 @@ def _score_calls(
             **dict.fromkeys(("parsed", "tool_ok", "ast_ok"), False),
             **dict.fromkeys(("name_f1", "value_f1"), 0.0),
             "error_kind": answer.kind,
-            "parameters": "[]",
         }
     schemas = {name: tool["inputSchema"] for name, tool in by_name.items()}
-    made, parameters = _judge_calls(schemas, item.expected, answer.calls)
+    made = _judge_calls(schemas, item.expected, answer.calls)
     kind, all_made = made["error_kind"], made.pop("all_made")
     if all_made and len(answer.calls) > len(item.expected):
         kind = "extra_call"
     elif kind in _COUNTED and any(call["name"] not in by_name for call in answer.calls):
         kind = "unknown_tool"
-    return {**made, "parsed": True, "error_kind": kind, "parameters": _to_ascii_json(parameters)}
+    return {**made, "parsed": True, "error_kind": kind}
 
 
 def _judge_calls(
     schemas: Mapping[str, Mapping[str, Any]], expected: Sequence[Call], called: Sequence[Call]
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """(columns, {name, type, verdict} of every compared parameter)."""
+) -> dict[str, Any]:
+    """The columns that a comparison of the calls decides."""
     if len(expected) == len(called) == 1:
         schema = schemas.get(expected[0]["name"], {})
         one = match_call(schema, expected[0], called[0])
         held = {"tool_ok": one.tool, "ast_ok": one.match, "all_made": one.match}
-        compared = [(expected[0]["name"], one.per_parameter)]
         kind, f1s = one.error_kind, (one.name_f1, one.value_f1)
     else:
         many = match_parallel(schemas, expected, called)
         made = all(each.match for each in many.calls if each.expected is not None)
         held = {"tool_ok": many.tool, "ast_ok": many.match, "all_made": made}
-        wanted = [
-            each for each in many.calls if each.called is not None and each.expected is not None
-        ]
-        compared = [(each.name, each.per_parameter) for each in wanted]
         kind, f1s = many.error_kind, (many.name_f1, many.value_f1)
     figures = {"error_kind": kind, "name_f1": round(f1s[0], 4), "value_f1": round(f1s[1], 4)}
-    return {**held, **figures}, list(_list_parameter_verdicts(schemas, compared))
-
-
-def _list_parameter_verdicts(
-    schemas: Mapping[str, Mapping[str, Any]], compared: Sequence[tuple[str, Mapping[str, str]]]
-) -> list[dict[str, Any]]:
-    out = []
-    for tool, verdicts in compared:
-        schema = schemas.get(tool, {})
-        known = collect_properties(schema, schema) if verdicts else {}
-        for name, verdict in verdicts.items():
-            kind = get_declared_type(known.get(name), schema)
-            out.append({"name": name[:80], "type": kind, "verdict": verdict})
-    return out
-
-
-def get_declared_type(schema: Any, root: Mapping[str, Any]) -> str:
-    """The type a parameter is declared with: `array`, `string|null`, `undeclared` …"""
-    kinds: list[str] = []
-    for branch in iterate_branches(schema, root) if schema is not None else ():
-        held = branch.get("type")
-        for kind in held if isinstance(held, list) else [held]:
-            if isinstance(kind, str) and kind not in kinds:
-                kinds.append(kind)
-    real = sorted(kind for kind in kinds if kind != "null")
-    return "|".join(real) or "undeclared"
+    return {**held, **figures}
 
 
 def _to_ascii_json(held: Any) -> str:

@@ -54,7 +54,6 @@ CALLER_EVALUATION = TableSpec(
         "value_f1": (pl.Float64, "F1 of the parameter values, over all calls"),
         "ast_ok": (pl.Boolean, "Whether the calls match the expected ones, with no extra call"),
         "error_kind": (pl.String, "What is wrong with the answer; null where nothing is"),
-        "parameters": (pl.String, "JSON list of {name, declared type, verdict}"),
         "failed": (pl.Boolean, "Whether no answer came (an endpoint's fault); left out of rates"),
         "prompt_tokens": PROMPT_TOKENS,
         "completion_tokens": COMPLETION_TOKENS,
@@ -63,5 +62,5 @@ CALLER_EVALUATION = TableSpec(
         "training_set": TRAINING_SET,
     },
     volatile=("seconds",),
-    schema_version=2,
+    schema_version=3,
 )

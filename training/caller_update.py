@@ -6,13 +6,9 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Any
 
-import polars as pl
-
 from training.adapter_table import read_last_card
 from training.caller.shipped import GENERAL, find_general_flaw, read_caller_card
 from training.caller.smollm2 import find_base_flaw, is_smollm2
-from training.evaluation.caller_items import FRESH
-from training.evaluation.caller_table import CALLER_EVALUATION
 from training.releases.in_service import find_model_in_service
 from training.role import CALLER, is_untrained
 from training.sets.training_set import TRAINING_SET
@@ -69,27 +65,6 @@ def read_usable_card(warehouse: Warehouse) -> dict[str, Any] | None:
 def is_first_set(warehouse: Warehouse) -> bool:
     """Whether the home has had no other training set than the current one."""
     return len(warehouse.tables.history(TRAINING_SET.name)) <= 1
-
-
-def describe_update(warehouse: Warehouse) -> str | None:
-    """What the last update was worth on held-out requests of new and changed contracts; None where
-    the current set was not learnt from, or holds none."""
-    card, head = read_usable_card(warehouse), warehouse.tables.head(TRAINING_SET.name)
-    if not card or not card.get("start") or not head or card["training_set"] != head.digest:
-        return None
-    rows = warehouse.tables.read(CALLER_EVALUATION).filter(pl.col("distractors") == FRESH)
-    after, before = (
-        dict(rows.filter(pl.col("model") == name).select("item_id", "ast_ok").iter_rows())
-        for name in (card["name"], card["start"])
-    )
-    both = after.keys() & before.keys()
-    if not both:
-        return "no request of new or changed contracts is held out"
-    right = [sum(bool(answers[item]) for item in both) for answers in (before, after)]
-    return (
-        f"right calls on {len(both)} requests of new and changed contracts: {right[0]} before"
-        f" ({card['start'][:12]}), {right[1]} after"
-    )
 
 
 def _read_known_contracts(warehouse: Warehouse) -> set[str]:

@@ -24,7 +24,6 @@ from training.core_roles import CALLER_ASSETS, RETRIEVER_ASSETS
 from training.drift.decide import describe_decisions, list_due_roles
 from training.drift.drift import DRIFT, make_drift_rows, render_drift_table
 from training.drift.measure import measure_drift
-from training.drift.signals import count_moves
 from training.evaluation.predictor import CannotPredict
 from training.evaluation.retriever import NothingToEvaluate
 from training.gates import render_gates_table
@@ -111,7 +110,7 @@ def drift(
     sources = trainer.open_sources(warehouse, trained_on, lambda: embedder)
     signals = measure_drift(sources, trainer.drift)
     decisions = trainer.decide(warehouse, evidence, lambda: embedder)
-    rows = make_drift_rows(signals, count_moves(sources.then, sources.now), evidence, decisions)
+    rows = make_drift_rows(signals, evidence, decisions)
     odd = [row["signal"] for row in rows if not -1 <= (row["value"] or 0) <= 1]
     yield from publish(
         context,

@@ -18,7 +18,6 @@ from orchestration.factories import list_enabled, make_crawl_policy, open_wareho
 from orchestration.runs.nightly import RunResult
 from orchestration.runs.processes import CORES
 from orchestration.settings.model import Settings
-from training.caller_update import describe_update
 from training.figures import shorten_model
 from training.releases.champion import read_champion
 from training.releases.in_service import find_model_in_service
@@ -142,7 +141,6 @@ def _describe_models(warehouse: Warehouse, result: RunResult) -> str:
             outcome = "promoted" if now.last_candidate["promoted"] else "not promoted"
             model = shorten_model(now.last_candidate["model"])
             lines.append(f"  {'':<10} candidate {model} {outcome}: {now.last_candidate['why']}")
-    lines += [f"  update     {story}"] if (story := describe_update(warehouse)) else []
     release = shorten_model(read_current_release(warehouse.home).get("release", "none yet"))
     return "\n".join([*lines, f"  release    {release}"])
 

@@ -23,7 +23,6 @@ UNMEASURED_GAIN = 0.086
 _HOUR, _DAY = 3600.0, 86_400.0
 _MIN_ROWS = 20  # training pairs; fewer train nothing
 _MAX_ATTEMPTS = 3  # of training on one set in `retry_days`
-_FIGURE = ("value", "low", "high")
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,7 @@ class MeasuredGain:
 
 @dataclass(frozen=True)
 class RoleEvidence:
-    """What one role decides on. gains: oldest first. notes: why parts of its history do not
-    count."""
+    """What one role decides on. gains: oldest first."""
 
     role: str
     trained_on: str | None = None  # the set of its last candidate; None before the first
@@ -48,7 +46,6 @@ class RoleEvidence:
     new_rows: int = 0  # training pairs of contracts that are new or changed since
     changed_settings: tuple[str, ...] = ()  # since its last candidate
     gains: tuple[MeasuredGain, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -212,46 +209,16 @@ def estimate_gain(
     return total / weights
 
 
-def read_gains(
-    attempts: Iterable[Mapping[str, Any]], role: str, now: float
-) -> tuple[tuple[MeasuredGain, ...], tuple[str, ...]]:
-    """(gains of a role, why others are ignored) from lines {at, role, attempt: {model, new_tools}}
-    of the champions' history; the first line of a model counts."""
+def read_gains(attempts: Iterable[Mapping[str, Any]]) -> tuple[MeasuredGain, ...]:
+    """The gains that lines {at, attempt: {model, new_tools}} of a role's history hold; the first
+    line of a model counts."""
     gains: dict[str, MeasuredGain] = {}
-    notes: list[str] = []
     for line in attempts:
         attempt = line.get("attempt") or {}
-        figure, model = attempt.get("new_tools"), str(attempt.get("model"))
-        if not figure or model in gains:
-            continue
-        flaw = _find_gain_flaw(line, figure, role, now)
-        if flaw is not None:
-            notes.append(f"the gain of {model[:12]} is ignored: {flaw}")
-        elif figure["n"]:
-            value, low, high = (float(figure[name]) for name in _FIGURE)
-            gains[model] = MeasuredGain(float(line["at"]), value, low, high, figure["n"])
-    return tuple(gains.values()), tuple(dict.fromkeys(notes))
-
-
-def _find_gain_flaw(line: Mapping[str, Any], figure: Any, role: str, now: float) -> str | None:
-    if line.get("role") != role:
-        return f"it is of role {line.get('role')}"
-    if not isinstance(figure, Mapping):
-        return f"{figure!r:.40} is not a figure"
-    numbers: list[Any] = [figure.get(name) for name in _FIGURE]
-    at: Any = line.get("at")
-    n = figure.get("n")
-    if not all(_is_number(number) and -1 <= number <= 1 for number in numbers):
-        return f"{numbers} are not all numbers from -1 to 1"
-    if not isinstance(n, int) or n < 0:
-        return f"its n is {n!r}, expected a count"
-    if not _is_number(at) or not 0 < at <= now:
-        return f"its time {at!r} is not in the past"
-    return None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+        figure = attempt.get("new_tools")
+        if figure and figure["n"]:
+            gains.setdefault(str(attempt.get("model")), MeasuredGain(float(line["at"]), **figure))
+    return tuple(gains.values())
 
 
 def _find_retry_time(
@@ -275,7 +242,7 @@ def _describe_gains(evidence: RoleEvidence, expected: float, now: float) -> str:
             f" [{last.low:+.3f}, {last.high:+.3f}], n={last.n}, {days:.0f} days ago"
         )
     head = f"a training is expected to gain {expected:+.3f} on requests of new contracts"
-    return "; ".join([head, measured, *evidence.notes])
+    return f"{head}; {measured}"
 
 
 def _describe_calm(signals: Sequence[DriftSignal]) -> list[str]:

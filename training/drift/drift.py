@@ -7,7 +7,7 @@ import polars as pl
 
 from training.drift.decide import Decision, describe_decisions, list_due_roles
 from training.drift.evidence import TrainingEvidence
-from training.drift.signals import CONTRACTS, SIGNALS, ContractMoves, DriftSignal
+from training.drift.signals import SIGNALS, DriftSignal
 from training.figures import NONE, Json, format_table
 from training.role import RETRIEVER
 from warehouse.json_types import Row
@@ -30,43 +30,31 @@ DRIFT = TableSpec(
         "threshold": (pl.Float64, "Threshold at which the signal fires"),
         "fired": (pl.Boolean, "Whether the value exceeds the threshold beyond chance"),
         "why": (pl.String, "What was found, or why nothing was measured"),
-        "role": (pl.String, "Role since whose last training it was measured"),
-        "known": (pl.Int64, "Contracts at the last training; counts in the row contracts"),
-        "changed": (pl.Int64, "Tools whose contract changed since"),
-        "new": (pl.Int64, "Tools added since"),
-        "gone": (pl.Int64, "Tools removed since"),
         "training_set": (pl.String, "Digest of the current training set"),
         "trained_on": (pl.String, "Digest of the last set that was trained on; null where none"),
         "retrain": (pl.Boolean, "Whether a role was due to train when this was measured"),
         "reasons": (pl.String, "Why each role trains, or does not"),
     },
     volatile=("retrain", "reasons"),  # a cool-down ends by itself: that is no other drift
-    schema_version=3,
+    schema_version=4,
 )
 
 
 def make_drift_rows(
     signals: Sequence[DriftSignal],
-    moves: ContractMoves,
     evidence: TrainingEvidence,
     decisions: Mapping[str, Decision],
 ) -> list[dict[str, Any]]:
     """Rows of DRIFT, measured since the retriever's last training; the decisions are those of all
     roles, and the sensor decides again for itself."""
-    counts = {name: getattr(moves, name) for name in ("known", "changed", "new", "gone")}
     shared = {
-        "role": RETRIEVER,
         "training_set": evidence.home.training_set,
         "trained_on": evidence.roles[RETRIEVER].trained_on,
         "retrain": bool(list_due_roles(decisions)),
         "reasons": "; ".join(describe_decisions(decisions)),
     }
-    rows = []
-    for signal in signals:
-        figures = signal.as_row()
-        named = {"signal": figures.pop("name"), **figures, **shared}
-        rows.append({**named, **counts} if signal.name == CONTRACTS else named)
-    return rows
+    figures = [signal.as_row() for signal in signals]
+    return [{"signal": row.pop("name"), **row, **shared} for row in figures]
 
 
 def sort_signals(rows: Sequence[Row]) -> list[Row]:
@@ -106,16 +94,6 @@ def _format_value(row: Json) -> Markdown:
 
 
 def render_drift_part(rows: Sequence[Json]) -> Markdown:
-    """The part of a report: the contracts in a sentence, all signals as a table."""
-    if not rows:
-        return join_markdown("\n", [Markdown("## Drift"), Markdown("Not measured in this run.")])
-    counts = next((row for row in rows if row["signal"] == CONTRACTS), None)
-    lines = [Markdown("## Drift")]
-    if counts:
-        counted = fill_markdown(
-            "As it stood before this run decided whether to train: {changed} changed, {new} new,"
-            " {gone} gone of {known} contracts since the last training.",
-            **{name: counts[name] for name in ("changed", "new", "gone", "known")},
-        )
-        lines += [counted, Markdown("")]
-    return join_markdown("\n", [*lines, render_drift_table(rows)])
+    """The part of a report: what had moved before this run decided whether to train."""
+    table = render_drift_table(rows) if rows else Markdown("Not measured in this run.")
+    return join_markdown("\n", [Markdown("## Drift"), table])

@@ -81,15 +81,13 @@ def _read_role(
     if then is None and trained_on != current:
         trained_on = None  # nothing is known of it, so that everything is new
     learnt = set((then or {}).get("contracts", {}).values())
-    gains, notes = read_gains(list_attempts(home, role), role, time.time())
     return RoleEvidence(
         role,
         trained_on,
         read_last_attempt_time(home, role),
         sum(contract not in learnt for contract in contracts),
         list_changed_settings(home, role, recipe),
-        gains,
-        notes,
+        read_gains(list_attempts(home, role)),
     )
 
 

@@ -277,7 +277,7 @@ def _decide_block(
     """What the server's block is to hold. Raises GrantRefused for what this kind of server cannot
     be given, or what the disk does not hold."""
     from assets.servers.deploy.grants import ServerGrant, find_grant_problem, mount_folders
-    from orchestration.settings.deploy_policy import list_own_paths
+    from orchestration.settings.deploy_policy import list_own_paths, make_grant
     from orchestration.settings.server_changes import GrantRefused, change_block
 
     result = change_block(block, change)
@@ -287,7 +287,8 @@ def _decide_block(
         grant = ServerGrant(folders=mount_folders(result["folders"] or ()), personal=True)
     except ValueError as error:
         raise GrantRefused(str(error)) from None
-    problem = find_grant_problem(grant, list_own_paths(chosen))
+    others = {name: make_grant(each) for name, each in chosen.servers.items() if name != server}
+    problem = find_grant_problem(grant, list_own_paths(chosen), others)
     if server.startswith("remote:"):
         problem = f"{server} runs elsewhere: nothing of this host is granted to it, or held"
     elif server.startswith("oci:") and result["hosts"]:

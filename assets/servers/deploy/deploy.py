@@ -118,7 +118,8 @@ def find_refusal(recipe: LaunchRecipe, policy: DeployPolicy) -> ProbeFailure | N
             why = 'the demo asks no server outside this host (`source = "live"` does)'
         return ProbeFailure("policy_denied", why) if why else None
     grant = policy.grant_of(recipe.server_id)
-    problem = find_grant_problem(grant, policy.own)
+    others = {name: each for name, each in policy.grants.items() if name != recipe.server_id}
+    problem = find_grant_problem(grant, policy.own, others)
     if recipe.is_image and grant.hosts:
         problem = "an image is held to no hosts: grant it folders, or the network as a whole"
     if problem:

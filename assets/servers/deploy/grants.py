@@ -2,9 +2,10 @@
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from assets.servers.recipes.placeholders import DATA
@@ -13,8 +14,10 @@ from assets.servers.sandbox.gateway import parse_host
 from assets.servers.sandbox.spec import (
     HOME,
     SandboxMount,
+    UnusableGrant,
     is_private_folder,
     is_system_folder,
+    open_granted_folder,
 )
 
 Network = Literal["none", "full"]
@@ -76,9 +79,11 @@ class ServerGrant:
         None for one of the sandbox's own. Only root's sandbox has a choice."""
         if not self.folders or os.geteuid() != 0:
             return os.getuid() if self.folders else None
-        writable_first = sorted(self.folders, key=lambda mount: not mount.writable)
-        owners = [os.stat(mount.host).st_uid for mount in writable_first]
-        return next((owner for owner in owners if owner), None)
+        for mount in sorted(self.folders, key=lambda mount: not mount.writable):
+            stat_folder = stat_granted_folder if self.personal else os.stat
+            if owner := stat_folder(mount.host).st_uid:
+                return owner
+        return None
 
 
 def parse_folder(text: str) -> tuple[Path, bool]:
@@ -124,11 +129,26 @@ def find_folder_problem(path: Path) -> str | None:
     return None
 
 
-def find_grant_problem(grant: ServerGrant, own_paths: Iterable[Path] = ()) -> str | None:
+def find_grant_problem(
+    grant: ServerGrant,
+    own_paths: Iterable[Path] = (),
+    others: Mapping[str, ServerGrant] = MappingProxyType({}),
+) -> str | None:
     """Why a server cannot be launched with its grant, naming the folder and the fix. own_paths:
-    files and folders of toolmill's own, which a server neither sees nor writes."""
+    files and folders of toolmill's own, which a server neither sees nor writes. others: grants of
+    other servers: who may write above a folder decides what lies there."""
+    written = {
+        mount.host: server
+        for server, other in others.items()
+        for mount in other.folders
+        if mount.writable
+    }
     for mount in grant.folders:
         problem = find_folder_problem(mount.host)
+        above = next((folder for folder in mount.host.parents if folder in written), None)
+        if grant.personal and above and not problem:
+            problem = f"it lies in {above}, which {written[above]} may write: grant it that folder"
+            problem += " read-only, or keep the two apart"
         for path in own_paths if grant.personal and not problem else ():
             real = Path(os.path.realpath(path))
             inside = mount.host.is_relative_to(real) or real.is_relative_to(mount.host)
@@ -144,9 +164,17 @@ def find_grant_problem(grant: ServerGrant, own_paths: Iterable[Path] = ()) -> st
                 break
         if problem:
             return f"folder {mount.host}: {problem}"
+    try:
+        return _find_rights_problem(grant)
+    except UnusableGrant as error:
+        return str(error)
+
+
+def _find_rights_problem(grant: ServerGrant) -> str | None:
+    """Why a user's folders cannot be used as granted. Raises UnusableGrant."""
     user, root = grant.user, os.geteuid() == 0
     for mount in grant.folders if grant.personal else ():
-        about = os.stat(mount.host)
+        about = stat_granted_folder(mount.host)
         rights = 0o7 if mount.writable else 0o5
         mode = stat.S_IMODE(about.st_mode) >> (6 if user == about.st_uid else 0)
         needed = os.R_OK | os.X_OK | (os.W_OK if mount.writable else 0)
@@ -160,6 +188,15 @@ def find_grant_problem(grant: ServerGrant, own_paths: Iterable[Path] = ()) -> st
         problem = f"it cannot be {way} by {who}, as whom the server would run; {fix}"
         return f"folder {mount.host}: {problem}"
     return None
+
+
+def stat_granted_folder(path: Path) -> os.stat_result:
+    """Raises UnusableGrant."""
+    folder = open_granted_folder(path)
+    try:
+        return os.fstat(folder)
+    finally:
+        os.close(folder)
 
 
 def prepare_folders(grant: ServerGrant) -> None:

@@ -40,6 +40,7 @@ from assets.servers.sandbox.spec import (
     SandboxLaunch,
     SandboxMount,
     SandboxPolicy,
+    UnusableGrant,
     choose_user,
 )
 from assets.servers.sandbox.toolchain import HostToolchain, is_python, list_python_files
@@ -67,7 +68,7 @@ def make_local_launch(
         return SandboxLaunch(
             argv=argv,
             env={**dict(recipe.env), **secrets.env},
-            mounts=(*runtimes, *mounts, SandboxMount.same(Path(folder))),
+            mounts=(*runtimes, *mounts, SandboxMount(Path(folder), folder, nofollow=True)),
             cwd=folder,
             dirs=(DATA,),
         )
@@ -172,10 +173,14 @@ _MAYBE = ("crashed", "timeout_start", "timeout_list", "no_tools")
 
 
 def apply_grant(launch: SandboxLaunch, server_id: str, policy: DeployPolicy) -> SandboxLaunch:
-    """The launch with its folders, which are ready from here on."""
+    """The launch with its folders, which are ready from here on. Raises PackageError."""
     grant = policy.grant_of(server_id)
     prepare_folders(grant)
-    return replace(launch, mounts=(*launch.mounts, *grant.folders), uid=grant.user)
+    folders = [replace(mount, nofollow=grant.personal) for mount in grant.folders]
+    try:
+        return replace(launch, mounts=(*launch.mounts, *folders), uid=grant.user)
+    except UnusableGrant as error:
+        raise PackageError(error.kind, str(error)) from None
 
 
 @contextmanager

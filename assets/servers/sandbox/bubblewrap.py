@@ -25,6 +25,7 @@ from assets.servers.sandbox.spec import (
     SandboxMount,
     SandboxPolicy,
     SandboxUnavailable,
+    UnusableGrant,
     make_memory_file,
 )
 
@@ -35,7 +36,7 @@ class BubblewrapBackend:
     name = "bubblewrap"
 
     def version(self) -> str:
-        return _read_version()
+        return _ask_client("--version").removeprefix("bubblewrap ") or "unknown"
 
     def preflight(self) -> None:
         """Starts an empty sandbox once."""
@@ -62,6 +63,13 @@ def build_command_line(
     root = os.geteuid() == 0
     files: list[int] = []
     args = _build_file_tree(launch, policy)
+    for mount in launch.mounts:
+        if mount.nofollow:
+            files.append(_open_folder(mount, files))
+            way = "--bind-fd" if mount.writable else "--ro-bind-fd"
+            args += [way, str(files[-1]), mount.inside]
+        else:
+            args += ["--bind" if mount.writable else "--ro-bind", str(mount.host), mount.inside]
     for path, text in spec.list_identity_files(uid if root else os.getuid()).items():
         files.append(make_memory_file(text.encode()))
         args += ["--perms", "0444", "--ro-bind-data", str(files[-1]), path]
@@ -122,18 +130,29 @@ def _build_file_tree(launch: SandboxLaunch, policy: SandboxPolicy) -> list[str]:
     for parent in sorted(parents - {*present}):
         if not parent.startswith("/usr/"):
             args += ["--perms", "0755", "--dir", parent]
-    for mount in launch.mounts:
-        args += ["--bind" if mount.writable else "--ro-bind", str(mount.host), mount.inside]
     return args
 
 
-@lru_cache(maxsize=1)
-def _read_version() -> str:
+def _open_folder(mount: SandboxMount, opened: list[int]) -> int:
+    """Its descriptor; where there is none, those that are open already are closed."""
     try:
-        answer = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, timeout=20)
+        if "--ro-bind-fd" not in _ask_client("--help"):
+            fix = "update it (0.10, or its fix of CVE-2024-42472 in your distribution)"
+            raise UnusableGrant(f"folder {mount.host}: this bubblewrap has no --bind-fd; {fix}")
+        return spec.open_granted_folder(mount.host)
+    except UnusableGrant:
+        for descriptor in opened:
+            os.close(descriptor)
+        raise
+
+
+@lru_cache(maxsize=2)
+def _ask_client(option: str) -> str:
+    try:
+        answer = subprocess.run(["bwrap", option], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return answer.stdout.strip().removeprefix("bubblewrap ") or "unknown"
+        return ""
+    return answer.stdout.strip()
 
 
 @lru_cache(maxsize=1)

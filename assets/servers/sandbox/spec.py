@@ -53,12 +53,15 @@ class MountRefused(ValueError):
 
 @dataclass(frozen=True)
 class SandboxMount:
-    """A host path shown inside at `inside`, read-only unless `writable`. Raises MountRefused for a
-    home folder, its `.local`, and what lies above them: whatever asks for it, no launch has it."""
+    """A host path shown inside at `inside`, read-only unless `writable`. nofollow: a folder that is
+    opened once, at the launch, without following a link, and shown by that descriptor: what takes
+    its place meanwhile is not. Raises MountRefused for a home folder, its `.local`, and what lies
+    above them: whatever asks for it, no launch has it."""
 
     host: Path
     inside: str
     writable: bool = False
+    nofollow: bool = False
 
     def __post_init__(self) -> None:
         if is_private_folder(self.host):
@@ -83,6 +86,24 @@ class SandboxLaunch:
     cwd: str = HOME
     dirs: tuple[str, ...] = ()
     uid: int | None = None
+
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_granted_folder(path: Path) -> int:
+    """A descriptor of the folder at a path with no link on it. Raises UnusableGrant."""
+    here = os.open("/", _FOLDER)
+    try:
+        for name in path.parts[1:]:
+            below = os.open(name, _FOLDER, dir_fd=here)
+            os.close(here)
+            here = below
+    except OSError as error:
+        os.close(here)
+        problem = f"{error.strerror} at {error.filename!r}: no folder, or behind a link"
+        raise UnusableGrant(f"folder {path}: {problem}; grant the folder itself") from None
+    return here
 
 
 def is_private_folder(path: Path) -> bool:
@@ -139,6 +160,12 @@ class UnusableWords(LaunchRefused):
     """An argument or variable that no program can be started with."""
 
     kind = "no_recipe"
+
+
+class UnusableGrant(LaunchRefused):
+    """A granted folder that is not one when the server is started."""
+
+    kind = "bad_grant"
 
 
 @dataclass(frozen=True)

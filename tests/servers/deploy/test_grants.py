@@ -8,7 +8,7 @@ import pytest
 
 from assets.servers.calls.connection import plan_launch
 from assets.servers.calls.result import CallFailed
-from assets.servers.deploy.deploy import deploy, make_failed
+from assets.servers.deploy.deploy import deploy, find_refusal, make_failed
 from assets.servers.deploy.deployment_table import DeploymentJob
 from assets.servers.deploy.grants import (
     SERVER_UID,
@@ -18,6 +18,7 @@ from assets.servers.deploy.grants import (
     list_granted_places,
     mount_folders,
 )
+from assets.servers.deploy.launch import apply_grant
 from assets.servers.deploy.policy import (
     DeployPolicy,
     digest_conditions,
@@ -26,10 +27,10 @@ from assets.servers.deploy.policy import (
     is_redirecting,
     with_network,
 )
-from assets.servers.probe.failure_kinds import ProbeFailure
+from assets.servers.probe.failure_kinds import PackageError, ProbeFailure
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
-from assets.servers.sandbox.spec import SandboxMount
+from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount
 from assets.servers.secrets import LaunchSecrets, SecretSources, ServerSecrets
 from tests.servers.conftest import npm
 from tests.support.untrusted_server import (
@@ -148,6 +149,31 @@ def test_what_toolmill_keeps_is_in_no_grant(tmp_path, notes):
     config.unlink()
     config.symlink_to(tmp_path / "elsewhere.toml")  # which the server could lead elsewhere still
     assert "could grant itself more: grant it read-only" in problem(f"{notes}:rw", config)
+
+
+def test_a_folder_in_what_another_server_may_write_is_not_granted(tmp_path, notes):
+    inner = notes / "in"
+    inner.mkdir()
+    for about, other, problem in (
+        (f"{inner}", f"{notes}:rw", f"folder {inner}: it lies in {notes}, which npm:y may write"),
+        (f"{inner}", f"{notes}", "None"),
+        (f"{notes}", f"{inner}:rw", "None"),
+        (f"{notes}", f"{notes}:rw", "None"),  # a folder itself is swapped by nobody inside
+    ):
+        others = {"npm:y": grant(other)[NAME]}
+        found = str(find_grant_problem(grant(about)[NAME], (), others))
+        assert found.startswith(problem)
+        policy = DeployPolicy(tmp_path, grants={**grant(about), **others})
+        assert (find_refusal(RECIPE, policy) is None) == (found == "None")
+
+
+@AS_ROOT
+def test_a_folder_behind_a_link_is_no_grant_at_the_launch(tmp_path, notes):
+    (tmp_path / "link").symlink_to(notes)
+    policy = DeployPolicy(tmp_path, grants=grant(f"{tmp_path / 'link'}"))
+    with pytest.raises(PackageError, match="behind a link") as refused:
+        apply_grant(SandboxLaunch(("true",)), NAME, policy)
+    assert refused.value.kind == "bad_grant"
 
 
 def test_a_server_reads_what_it_was_granted_and_writes_only_where_it_may(installed, notes):

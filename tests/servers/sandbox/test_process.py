@@ -4,7 +4,10 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -33,6 +36,9 @@ from assets.servers.sandbox.toolchain import find_toolchain
 from assets.servers.sandbox.watchdog import ProcessStat, SandboxWatchdog
 from tests.support.untrusted_server import CONVERSATION, require_sandbox, tool_names, write_launch
 from warehouse import process_identity
+
+
+RACES = int(os.environ.get("TOOLMILL_TEST_RACES", "60"))
 
 
 def _run(*argv, **facts):
@@ -72,6 +78,54 @@ def test_a_mount_is_read_only_unless_it_is_said_to_be_writable(tmp_path):
     assert "Read-only" in err
     _run("touch", "/x/b", mounts=(SandboxMount(tmp_path, "/x", writable=True),))
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+@pytest.mark.usefixtures("real")
+def test_a_granted_folder_that_becomes_a_link_meanwhile_is_never_shown(tmp_path):
+    """Another server that may write the folder above swaps it while launches are under way."""
+    tmp_path.chmod(0o755)
+    granted, private, link = tmp_path / "granted", tmp_path / "private", tmp_path / "link"
+    for folder in (granted, private):
+        folder.mkdir(mode=0o755)
+        (folder / "whose").write_text(folder.name)
+    link.symlink_to(private)
+    over = threading.Event()
+
+    def swap():
+        while not over.is_set():
+            for one, other in (("granted", "aside"), ("link", "granted")):
+                os.rename(tmp_path / one, tmp_path / other)
+            for one, other in (("granted", "link"), ("aside", "granted")):
+                os.rename(tmp_path / one, tmp_path / other)
+
+    mounts = (SandboxMount(granted, "/x", nofollow=True),)
+    results: Counter[str] = Counter()
+    with ThreadPoolExecutor(1) as others:
+        swapping = others.submit(swap)
+        try:
+            for _ in range(RACES):
+                try:
+                    results[_run("cat", "/x/whose", mounts=mounts)[0]] += 1
+                except LaunchRefused as refused:
+                    assert (refused.kind, str(granted) in str(refused)) == ("bad_grant", True)
+                    results["refused"] += 1
+        finally:
+            over.set()
+        swapping.result()
+    assert results["private"] == 0, results
+    assert results.total() == RACES
+    assert {"granted", "refused"} <= {*results}, results  # both were met
+
+
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize("nofollow", [False, True])
+def test_no_descriptor_of_the_host_reaches_a_server(tmp_path, nofollow):
+    """One of a folder would lead out of it, by `..`."""
+    tmp_path.chmod(0o755)
+    mounts = (SandboxMount(tmp_path, "/x", nofollow=nofollow),)
+    out, _, _ = _run("sh", "-c", "ls -l /proc/self/fd /proc/1/fd | cut -d'>' -f2-", mounts=mounts)
+    assert str(tmp_path) not in out
+    assert not [line for line in out.splitlines() if line.startswith(" /") and "proc" not in line]
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "LD_AUDIT", "GCONV_PATH", "GLIBC_TUNABLES"])

@@ -162,6 +162,64 @@ def test_a_setuid_program_gains_nothing(tmp_path):
     assert tool_names(probe_source(tmp_path, source)) == ["nobody"]
 
 
+# Each makes a file with a setuid or setgid bit at `path`; `libc.syscall` by x86-64's numbers.
+_SET_ID = """
+import ctypes, os, stat
+libc = ctypes.CDLL(None, use_errno=True)
+def make(path):
+    open(path, "w").close()
+    return path.encode()
+def call(*words):
+    if os.uname().machine != "x86_64" or libc.syscall(*words) < 0:
+        raise OSError(ctypes.get_errno())
+attempts = {
+    "chmod": lambda path: os.chmod(make(path), 0o4755),
+    "chmod_group": lambda path: os.chmod(make(path), 0o2755),
+    "fchmod": lambda path: (make(path), os.fchmod(os.open(path, os.O_RDONLY), 0o6755)),
+    "fchmodat": lambda path: (make(path), os.chmod(os.path.basename(path), 0o4755,
+        dir_fd=os.open(os.path.dirname(path), os.O_RDONLY))),
+    "fchmodat2": lambda path: call(452, -100, make(path), 0o4755, 0x1000),
+    "open": lambda path: call(2, path.encode(), os.O_CREAT | os.O_WRONLY, 0o4755),
+    "openat": lambda path: os.open(path, os.O_CREAT | os.O_WRONLY, 0o4755),
+    "openat2": lambda path: call(437, -100, path.encode(),
+        b"".join(n.to_bytes(8, "little") for n in (os.O_CREAT | os.O_WRONLY, 0o4755, 0)), 24),
+    "creat": lambda path: call(85, path.encode(), 0o4755),
+    "mknod": lambda path: os.mknod(path, stat.S_IFREG | 0o4755),
+    "unnamed": lambda path: os.link("/proc/self/fd/%d" % os.open(os.path.dirname(path),
+        os.O_TMPFILE | os.O_WRONLY, 0o4755), path, follow_symlinks=True),
+    "ordinary": lambda path: os.chmod(make(path), 0o1755),
+}
+for name, attempt in attempts.items():
+    try:
+        attempt("/srv/granted/" + name)
+    except OSError:
+        continue
+    print(name)
+"""
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+def test_a_server_leaves_no_setuid_program_in_a_granted_folder(tmp_path, monkeypatch, filtered):
+    """On the host it would run as the owner of the folder, for whoever starts it there."""
+    if not filtered:
+        monkeypatch.setattr(kernel_limits, "build_filter", lambda **_: None)
+    tmp_path.chmod(0o777)
+    toolchain = find_toolchain()
+    mounts = (*map(SandboxMount.same, toolchain.binds),)
+    mounts += (SandboxMount(tmp_path, "/srv/granted", writable=True, nofollow=True),)
+    argv = (str(toolchain.python), "-I", "-c", _SET_ID)
+    with start(SandboxLaunch(argv, mounts=mounts), POLICY) as jailed:
+        out, err = jailed.process.communicate(timeout=60)
+    left = {path.name for path in tmp_path.iterdir() if path.stat().st_mode & 0o6000}
+    worked = {*out.decode().split()}
+    assert "ordinary" in worked, err
+    if filtered:
+        assert (left, worked) == (set(), {"ordinary"}), err
+    else:  # what is tried would be seen
+        assert left == worked - {"ordinary"}
+        assert {"chmod", "fchmod", "openat", "mknod", "unnamed"} <= left
+
+
 def test_links_in_its_folder_lead_nowhere(tmp_path):
     """Of a folder mounted with --dir too: a link is followed inside, where its target is not."""
     outside = tmp_path / "outside"

@@ -12,7 +12,9 @@ from assets.servers.sandbox.kernel_limits import (
     CLONE,
     DENIED,
     IOCTL,
+    MODES,
     NAMESPACES,
+    OPENS,
     SOCKET,
     UNSHARE,
     build_filter,
@@ -74,6 +76,24 @@ def test_arguments_decide_where_a_call_is_needed_by_everybody(machine):
     assert families == [1, 2, 10, 16]
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_no_call_gives_a_file_a_setuid_or_setgid_bit(machine):
+    column = MACHINES[machine][0]
+
+    def ask(number, place, *values):
+        return asked(machine, number, *[0] * place, *values)
+
+    for *numbers, place in MODES.values():
+        for bits in (0o4000, 0o2000, 0o6755, 0o4000 | 1 << 32) if numbers[column] else ():
+            assert ask(numbers[column], place, bits) == refused(errno.EPERM)
+        assert numbers[column] is None or ask(numbers[column], place, 0o101777) == ALLOW
+    for *numbers, place in OPENS.values():
+        for flags in (0o100, 0o102 | 0o2000000, 0o20200000) if numbers[column] else ():
+            assert ask(numbers[column], place, flags, 0o4755) == refused(errno.EPERM)
+            assert ask(numbers[column], place, flags, 0o1777) == ALLOW
+            assert ask(numbers[column], place, flags & ~0o20000100, 0o4755) == ALLOW  # no mode
+
+
 def test_another_architecture_or_numbering_has_no_calls():
     assert asked("x86_64", 0, audit=0x40000003) == refused(errno.ENOSYS)  # i386
     assert asked("x86_64", 0x40000000) == refused(errno.ENOSYS)  # x32
@@ -87,6 +107,7 @@ def test_numbers_are_those_of_libseccomp():
     resolve = ctypes.CDLL(name).seccomp_syscall_resolve_name_arch
     calls = {**DENIED, **ABSENT, "clone": CLONE, "unshare": UNSHARE}
     calls |= {"ioctl": IOCTL, "socket": SOCKET}
+    calls |= {name: numbers for name, (*numbers, _) in {**MODES, **OPENS}.items()}
     for call, pair in calls.items():
         for column, audit in MACHINES.values():
             number = resolve(ctypes.c_uint32(audit), call.encode())

@@ -7,37 +7,38 @@ from dataclasses import dataclass
 from assets.contracts.schema_shapes import read_list
 from assets.vectors.lexicon import find_base_form, find_family, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject, Schema
+from warehouse.patterns import compile_pattern
 
 LONGEST = 6000  # characters of a description that are read; nobody's purpose comes later
 
+# Of sentences with one blank between their words, of at most 400 characters.
 _PREFIX = re.compile(
-    r"^(?:\[[^\]]{1,40}\]\s*|[\w ]{2,20} \|\s+|\*\*[^*]{1,60}\*\*:?\s*|[^\w\s\"'`]+\s*"
-    r"|(?:this|the)\s+(?:tool|function|endpoint|api|method|command|action)\s+"
-    r"(?:will|can|is\s+used\s+to|allows\s+(?:you\s+)?to|lets\s+you|helps\s+(?:you\s+)?(?:to\s+)?"
-    r"|enables\s+(?:you\s+)?to)?\s*"
-    r"|use\s+(?:this|it)\s+(?:tool\s+)?(?:to|when\s+you\s+(?:need|want)\s+to)\s+"
-    r"|(?:a\s+|an\s+)?(?:\w+\s+)?(?:tool|utility|function|endpoint|api)\s+(?:to|for|that)\s+"
-    r"|uses?\s+[\w\s.-]{3,40}?\s+to\s+"
-    r"|(?:quickly|easily|permanently|programmatically|optionally|safely|asynchronously|directly)\s+"
-    r"|(?:gives?|provides?)\s+(?:you\s+)?access\s+to\s+|allows?\s+(?:you\s+|users?\s+)?to\s+"
-    r"|(?:use|used)\s+to\s+|perform(?:s)?\s+(?:an?\s+)?(?=\w+\s+(?:of|on)))",
+    r"^(?:\[[^\]]{1,40}\] ?|[\w ]{2,20} \| |\*\*[^*]{1,60}\*\*:? ?|[^\w\s\"'`]{1,400} ?"
+    r"|(?:this|the) (?:tool|function|endpoint|api|method|command|action) "
+    r"(?:will|can|is used to|allows (?:you )?to|lets you|helps (?:you )?(?:to )?"
+    r"|enables (?:you )?to)? ?"
+    r"|use (?:this|it) (?:tool )?(?:to|when you (?:need|want) to) "
+    r"|(?:a |an )?(?:\w{1,40} )?(?:tool|utility|function|endpoint|api) (?:to|for|that) "
+    r"|uses? [\w\s.-]{3,40}? to "
+    r"|(?:quickly|easily|permanently|programmatically|optionally|safely|asynchronously|directly) "
+    r"|(?:gives?|provides?) (?:you )?access to |allows? (?:you |users? )?to "
+    r"|(?:use|used) to |perform(?:s)? (?:an? )?(?=\w{1,40} (?:of|on)))",
     re.IGNORECASE,
 )
 # What only matters to whoever implements or calls the tool; a user never says it.
-_ASIDE = re.compile(
-    r"\s*(?:\([^)]*\)|\b(?:using|via|through|with|by calling|from)\s+(?:the\s+)?[\w\s.\-/]*?"
+_ASIDE = compile_pattern(
+    r"(?i)\s*(?:\([^)]*\)|\b(?:using|via|through|with|by calling|from)\s+(?:the\s+)?[\w\s.\-/]*?"
     r"\b(?:API|SDK|endpoint|server|service|method|protocol)\b[^,;]*"
     r"|\b(?:with|and)\s+(?:optional|advanced|various|additional|enhanced|configurable)\b.*"
     r"|\bfor\s+(?:AI|LLM|debugging MCP)\b.*|\bas (?:a )?JSON\b.*|\bin JSON format\b.*"
-    r"|\bin the (?:system|account|server)\b)",
-    re.IGNORECASE,
+    r"|\bin the (?:system|account|server)\b)"
 )
 _CUT = re.compile(
-    r"\s*(?:[;:]|\s[-–—]\s|,\s*(?:which|including|supporting|allowing|helpful|useful|optionally|use)\b"
-    r"|\b(?:This|Use|Returns|Only|Note|NOTE|Args|Parameters|Works|Handles)\b|\\n).*$",
+    r" ?(?:[;:]|\s[-–—]\s|, ?(?:which|including|supporting|allowing|helpful|useful|optionally"
+    r"|use)\b|\b(?:This|Use|Returns|Only|Note|NOTE|Args|Parameters|Works|Handles)\b|\\n).*",
     re.DOTALL,
 )
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])|\n\s*(?=[A-Z\n*#-])")
+_SENTENCE = re.compile(r"(?<=[.!?])\s{1,40}(?=[A-Z\"'(])|\n\s{0,40}(?=[A-Z\n*#-])")
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,11 @@ def _read_purpose_from_name(contract: Contract) -> ToolPurpose:
 
 def _tidy_phrase(phrase: str) -> str:
     phrase = _CUT.sub("", phrase)
-    phrase = re.sub(r"\([^)]*$", "", _ASIDE.sub("", phrase))
-    phrase = re.sub(r",?\s+and (?:then )?(?:returns?|gets?)\b.*", "", phrase)
-    phrase = re.sub(r"[`*\"]|'(?=\w+'[\s,.])|https?://\S+", "", phrase)
+    phrase = _ASIDE.sub("", phrase)
+    opened = phrase.find("(", phrase.rfind(")") + 1)  # and never closed
+    phrase = phrase[:opened] if opened >= 0 else phrase
+    phrase = re.sub(r",?\s{1,9}and (?:then )?(?:returns?|gets?)\b.*", "", phrase)
+    phrase = re.sub(r"[`*\"]|'(?=\w{1,40}'[\s,.])|https?://\S+", "", phrase)
     words = re.sub(r"\s+", " ", phrase).strip(" .,;:-").split(" ")
     if len(words) > 16:
         # A long tail is the tool's own advertisement; cut it at the last joint that fits.
@@ -192,7 +195,7 @@ def read_fields(schema: Schema, root: Schema) -> list[ParameterSlot]:
     ]
 
 
-_DOCUMENTED = re.compile(
+_DOCUMENTED = compile_pattern(
     r"(?:[-*]\s+)?[`*]{0,2}(\w+)[`*]{0,2}\s*(?:\([^)]*\))?\s*[:\uff1a-]\s*(.+)"
 )
 

@@ -27,11 +27,11 @@ _STOP = frozenset(
      "limit", "offset", "page", "query", "data", "list", "get", "number", "string", "format",
      "options", "config", "text", "it", "they", "not", "available", "description", "existing")
 )  # fmt: skip
-_HEAD = re.compile(
-    r"^(?:(?:a|an|the|all|any|one|new|existing|specific|given|your|multiple|single|detailed|"
-    r"information|details|list|of|about|for|on|data)\s+)+",
-    re.IGNORECASE,
-)
+_HEAD = frozenset(
+    ("a", "an", "the", "all", "any", "one", "new", "existing", "specific", "given", "your",
+     "multiple", "single", "detailed", "information", "details", "list", "of", "about", "for", "on",
+     "data")
+)  # fmt: skip
 # What follows says where and how, and is the same for every tool of a server.
 _CUT = re.compile(
     r"\s(?:in|from|for|to|by|with|across|on|at|based|using|via|within|through|into|when|that|which)\s",
@@ -107,8 +107,11 @@ def _split_verb(verb: str, phrase: str) -> tuple[str, str]:
 
 def _find_object(phrase: str) -> str:
     """The things that a tool is about, without articles and what follows them."""
-    plain = _HEAD.sub("", " ".join(re.sub(r"[^\w\s'/-]+", " ", phrase).split()))
-    words = _CUT.split(plain, maxsplit=1)[0].split()[:_LONGEST]
+    words = re.sub(r"[^\w\s'/-]+", " ", phrase).split()
+    start = next(
+        (at for at, word in enumerate(words[:-1]) if word.lower() not in _HEAD), len(words) - 1
+    )
+    words = _CUT.split(" ".join(words[max(start, 0) :]), maxsplit=1)[0].split()[:_LONGEST]
     while words and words[-1].lower() in _STOP:
         words.pop()
     return " ".join(words) or "its data"

@@ -134,7 +134,7 @@ def test_the_core_imports_no_extension_and_no_extension_another() -> None:
 # every start, as far as can be read off it, or its module is in the list with what bounds it.
 THIRD_PARTY = (
     *("warehouse", "serving", "assets/marketplaces", "assets/servers", "assets/contracts"),
-    *("assets/catalogue", "assets/outcomes"),
+    *("assets/catalogue", "assets/outcomes", "assets/synthesis"),
 )
 UNBOUNDED_PATTERNS = {
     "assets/catalogue/categories.py": "names of at most 200 characters",
@@ -153,6 +153,12 @@ UNBOUNDED_PATTERNS = {
     "assets/marketplaces/server_json/document.py": "words of at most 2,000 characters",
     "assets/marketplaces/server_json/inputs.py": "arguments of at most 4,096 characters",
     "assets/servers/sandbox/process.py": "our own paths",
+    "assets/synthesis/export/selection.py": "licences of at most 120 characters",
+    "assets/synthesis/judging/mutants.py": "one value as a literal, and optional quotes",
+    "assets/synthesis/verify/grading.py": "values of at most 400 characters; bounded repeats",
+    "assets/synthesis/verify/numbers.py": "bounded repeats at one start",
+    "assets/synthesis/verify/pair_checks.py": "a literal before each run; bounded repeats",
+    "assets/synthesis/verify/times.py": "words of units, and bounded repeats",
     "serving/discovery/request.py": "windows of at most LONGEST_BODY characters",
     "serving/repair/evidence.py": "at most 20,000 characters; possessive or bounded repeats",
     "warehouse/sanitize/credential_patterns.py": "possessive repeats behind a literal",

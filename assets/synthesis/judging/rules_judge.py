@@ -21,7 +21,7 @@ _UNSTATED = ("missing_required_value", "ungrounded_value")
 # A place or a choice may follow from a text that speaks of it; a path, an address or a key cannot.
 _IMPLIED = re.compile(rf"[^/\\@:=_]* is not in the text \({LIKELY}\)$")
 _LEFTOVER = re.compile(
-    r"\{\w*\}|<[a-z_ ]+>|\[(?:your|insert)[^\]]*\]|\bundefined\b|\bNone\b|\bnull\b"
+    r"\{\w{0,80}\}|<[a-z_ ]{1,80}>|\[(?:your|insert)[^\]]{0,200}\]|\bundefined\b|\bNone\b|\bnull\b"
 )
 
 

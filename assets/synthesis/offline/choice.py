@@ -14,6 +14,7 @@ from assets.synthesis.contract_reading import get_properties
 from assets.synthesis.verify.words import fold_text, stem_word
 from assets.vectors.lexicon import collect_words, load_lexicon, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
+from warehouse.patterns import compile_pattern
 
 _WEIGHTS = (3.0, 2.0, 1.2)  # of a word in the name, the description, the parameters
 _SYNONYM = 0.4  # of a word's own weight
@@ -46,8 +47,10 @@ def choose_tool(contracts: Sequence[JsonObject], instruction: str) -> tuple[int,
 def extract_terms(text: str) -> list[str]:
     """The content words of a text, stemmed, each once; what stands in quotes is a value, no word
     of the request, and so are paths, addresses and numbers."""
-    bare = re.sub(r"'[^']{2,}'(?!\w)|\"[^\"]{2,}\"|\S+[/@]\S+", " ", text)
-    return list(dict.fromkeys(_stem_words(bare)))
+    return list(dict.fromkeys(_stem_words(_VALUES.sub(" ", text))))
+
+
+_VALUES = compile_pattern(r"""'[^']{2,}'(?:[^\w]|$)|"[^"]{2,}"|\S+[/@]\S+""")
 
 
 def _stem_words(text: str) -> list[str]:

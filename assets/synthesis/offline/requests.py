@@ -322,7 +322,8 @@ def _weave_clauses(text: str, clauses: list[str]) -> str:
     if not clauses:
         return text
     joined = ("; " if any(":" in clause for clause in clauses) else ", ").join(clauses)
-    body, mark = re.sub(r"[.?!]\s*$", "", text).rstrip(), end_sentence(text)[-1]
+    body, mark = text.rstrip(), end_sentence(text)[-1]
+    body = body[:-1].rstrip() if body.endswith((".", "?", "!")) else body
     if re.search(r"[.?!]\s", body) or len(joined) > 120:
         return f"{end_sentence(text)} {joined[0].upper()}{joined[1:]}."
     return f"{body}, {joined}{mark}"
@@ -342,7 +343,11 @@ def evolve_request(meta: JsonObject, seed: int) -> Json:
     text, values = str(meta["instruction"]).strip(), dict(meta.get("values") or {})
     direction = str(meta.get("direction") or "").lower()
     rng = random.Random(digest(["evolve", text, direction, seed]))
-    kinds = [kind for kind, marks in _DIRECTIONS.items() if re.search(marks, direction)]
+    kinds = [
+        kind
+        for kind, marks in _DIRECTIONS.items()
+        if any(mark in direction for mark in marks.split("|"))
+    ]
     kind = kinds[0] if kinds else rng.choice(sorted(_DIRECTIONS))
     heads, tails = read_phrases()["evolutions"][kind]
     heads = [head for head in heads if head not in text] or heads

@@ -24,7 +24,7 @@ _WOVEN = PROPER | CALLED | ID_LIKE | collect_words(
     "entity_type unit slug_key"
 )  # fmt: skip
 _BY_ID = re.compile(
-    r"\s+(?:by|using) (?:its |their |the )?(?:unique )?(?:ids?|keys?|names?|\w+ ids?)\b",
+    r"\s{1,9}(?:by|using) (?:its |their |the )?(?:unique )?(?:ids?|keys?|names?|\w{1,40} ids?)\b",
     re.IGNORECASE,
 )
 _OPENING = collect_words(
@@ -43,7 +43,7 @@ def weave_values(
     left: list[FilledSlot] = []
     for item in filled:
         pattern = _match_mention(item)
-        marked = [m.span() for m in re.finditer("\0[^\0]*\0", phrase)]
+        marked = [m.span() for m in re.finditer("\0[^\0]{0,400}\0", phrase)]
         mentions = pattern.finditer(phrase) if pattern else ()
         match = next((m for m in mentions if not any(a <= m.start() < b for a, b in marked)), None)
         if match is None:
@@ -55,7 +55,7 @@ def weave_values(
         mark = "\0" + text.replace(" ", "\1") + "\0"
         phrase = phrase[: match.start()] + mark + phrase[match.end() :]
     if "\0" in phrase:
-        phrase = re.sub(r"\b(?:an?|the) ((?:[\w-]+ ){0,2}\0)", r"\1", phrase)
+        phrase = re.sub(r"\b(?:an?|the) ((?:[\w-]{1,30} ){0,2}\0)", r"\1", phrase)
     if len(left) < len(filled) or any(item.sort in ID_LIKE or item.label == "ID" for item in left):
         phrase = _BY_ID.sub("", phrase)
     return re.sub(r"\s+", " ", phrase).strip(), left
@@ -205,7 +205,9 @@ def make_sentence(
 
 
 def _reads_on(text: str) -> bool:
-    return bool(_READS_ON.match(text)) and ":" not in re.sub(r"'[^']*'|\S+:\S+", "", text)
+    words = re.sub(r"'[^']{0,400}'", "", text).split()
+    marked = any(":" in word and ":" not in word[1:-1] for word in words)
+    return bool(_READS_ON.match(text)) and not marked
 
 
 _BARE = re.compile(r"(?:I|I'm|let me|let's|what|which|can I|see if|how many)\b", re.IGNORECASE)
@@ -275,9 +277,9 @@ def _frame_request(
     text = " ".join(sentences)
     if style == "direct" and rng.random() < 0.15:
         text = text[0].lower() + text[1:].rstrip(".")
-    text = re.sub(r"\b(for|to|in|of|at|on|with|from) \1\b", r"\1", text)
+    text = _DOUBLED.sub(lambda match: match[0].partition(" ")[0], text)
     text = re.sub(r"\b(detailed|full) (?:details|detailed)\b", "full details", text)
-    return re.sub(r"\s+([,.?;:])(?=\s|$)", r"\1", re.sub(r"  +", " ", text))
+    return re.sub(r"\s{1,9}([,.?;:])(?=\s|$)", r"\1", re.sub(r"  +", " ", text))
 
 
 def _set_tone(text: str, profile: JsonObject, style: str, rng: random.Random) -> str:
@@ -294,5 +296,8 @@ def _set_tone(text: str, profile: JsonObject, style: str, rng: random.Random) ->
     return text
 
 
+_DOUBLED = re.compile(
+    r"\bfor for\b|\bto to\b|\bin in\b|\bof of\b|\bat at\b|\bon on\b|\bwith with\b|\bfrom from\b"
+)
 _COURTESIES = ("Many thanks in advance.", "I'd be grateful.", "Thank you kindly.", "Please.")
 _HASTE = ("Quickly:", "In a hurry here.", "This can't wait.", "No time to lose.")

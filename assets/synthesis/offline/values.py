@@ -23,6 +23,7 @@ from assets.synthesis.contract_reading import (
 from assets.synthesis.offline.invented_values import find_sort, invent_value, make_from_pattern
 from assets.vectors.lexicon import collect_words, list_pool
 from warehouse.json_types import Json, Schema
+from warehouse.patterns import compile_pattern
 
 # Words of a parameter's name -> numbers that people put there.
 _USUAL: tuple[tuple[AbstractSet[str], tuple[float, ...]], ...] = (
@@ -69,9 +70,8 @@ def _draw_between(low: float, high: float, rng: random.Random, kind: str) -> int
 
 
 _QUOTED = re.compile(r"""["'`“‘]([^"'`“”‘’\n]{1,80})["'`”’]""")
-_EXAMPLE = re.compile(
-    r"(?:e\.g\.?,?|for example:?|examples?:?|such as)\s*(.{2,160}?)(?:\)|\.\s|\.$|;|$)",
-    re.IGNORECASE,
+_EXAMPLE = compile_pattern(
+    r"(?i)(?:e\.g\.?,?|for example:?|examples?:?|such as)\s*(.{2,160}?)(?:\)|\.\s|\.$|;|$)"
 )
 
 
@@ -83,7 +83,9 @@ def read_samples(slot: ParameterSlot) -> list[Json]:
     samples += [schema["example"]] if "example" in schema else []
     for match in _EXAMPLE.finditer(slot.hint):
         span = match.group(1)
-        texts = _QUOTED.findall(span) or re.split(r",\s*(?:or\s+|and\s+)?|\s+or\s+", span)
+        texts = _QUOTED.findall(span) or re.split(
+            r",\s{0,9}(?:or\s{1,9}|and\s{1,9})?|\s{1,9}or\s{1,9}", span
+        )
         samples += [_parse_typed(text.strip(" `'\""), slot.type) for text in texts]
     default = schema.get("default")
     if default not in (None, "", [], {}) and slot.type in ("string", "integer", "number"):

@@ -19,6 +19,7 @@ from assets.synthesis.verify.times import grade_step, grade_time, parse_days, pa
 from assets.synthesis.verify.words import ABSENT, LIKELY, STATED, fold_text, squeeze_text, stem_word
 from assets.vectors.lexicon import collect_words, find_base_form, find_family, split_identifier
 from warehouse.json_types import Json, Schema
+from warehouse.patterns import compile_pattern
 
 _STOP = collect_words(
     "the a an of and or to in on at for with by from is are be was it its this that as "
@@ -84,8 +85,8 @@ def _holds_figures(words: list[str], text: RequestText, *, program: bool) -> boo
 
 
 _SCOPED = re.compile(r"[\w-]+(?:/[\w+-]+)*[/.]([A-Za-z][\w+-]{2,})")
-_PROGRAM = re.compile(
-    r"\n|;\s|\w\(|\bselect\b.{1,400}\bfrom\b|==|=>|\\|</?\w+[\s>]|\s--?\w", re.IGNORECASE
+_PROGRAM = compile_pattern(
+    r"(?i)\n|;\s|\w\(|\bselect\b.{1,400}\bfrom\b|==|=>|\\|</?\w+[\s>]|\s--?\w"
 )
 
 
@@ -190,7 +191,7 @@ _SCHEME = re.compile(r"^(?:https?|file|ssh|git|ftp)://(?:www\.)?", re.IGNORECASE
 def _holds_literally(value: str, squeezed: str, text: RequestText) -> bool:
     """Whether the text holds the value as it is written, separators and case aside. Digits beside
     it belong to another value: 5min is not in 15min."""
-    plain = re.sub(r"^v(?=\d+\.)", "", fold_text(value).strip())
+    plain = re.sub(r"^v(?=\d{1,9}\.)", "", fold_text(value).strip())
     if len(plain) > 2 and any(
         _stands_alone(plain, at, text.folded) for at in _find_places(plain, text.folded)
     ):
@@ -332,7 +333,7 @@ def _grade_number(number: float, name: str, text: RequestText, listed: bool) -> 
     return ABSENT
 
 
-_NEGATIVE = re.compile(r"south|west|minus|below|negative|\d\s*°?\s*[swo]\b|sud|oeste|ouest")
+_NEGATIVE = re.compile(r"south|west|minus|below|negative|\d\s{0,3}°?\s{0,3}[swo]\b|sud|oeste|ouest")
 _FACTORS = (
     10, 100, 1000, 1e6, 1e9, 60, 3600, 60000, 24, 7, 30, 365, 12, 1024, 1024**2, 0.1, 0.01, 0.001,
 )  # fmt: skip
@@ -393,5 +394,5 @@ def _round(value: float) -> float:
 def _has_other_sign(value: float, folded: str) -> bool:
     """Whether the text gives this coordinate the other hemisphere: 33.85 south for 33.85."""
     written = re.escape(f"{abs(value):.10f}".rstrip("0").rstrip("."))
-    away = rf"(?<![\d.]){written}0*\s*(?:°|degrees?\b|deg\b)?\s*(?:(?:s|w)\b|south|west|sud\b|oeste|ouest|sur\b|guney|bati)"
+    away = rf"(?<![\d.]){written}0{{0,20}}\s{{0,3}}(?:°|degrees?\b|deg\b)?\s{{0,3}}(?:(?:s|w)\b|south|west|sud\b|oeste|ouest|sur\b|guney|bati)"
     return value > 0 and re.search(away, folded) is not None

@@ -119,7 +119,7 @@ class TextNumbers(Container[float]):
     def __init__(self, folded: str) -> None:
         self._folded = folded
         self._words = WORD.findall(folded)
-        self._spaced = f" {' '.join(re.findall(_WORD_OR_FIGURES, folded))} "
+        self._spaced = f" {' '.join(_WORD_OR_FIGURES.findall(folded))} "
         self._sought = 0
 
     def __contains__(self, number: object) -> bool:
@@ -159,7 +159,7 @@ class TextNumbers(Container[float]):
             numbers |= _read_digits(match.group(), folded[match.end() : match.end() + 12])
         plain = re.finditer(r"(?<![\d.])(?<!\s-)\d{1,40}(?:\.\d{1,30})?|\d{1,40}", folded)
         for match in islice(plain, _MOST):  # 12x34, ids
-            if not re.search(r"[\s(,:]-\d*$", folded[max(0, match.end() - 40) : match.end()]):
+            if not re.search(r"[\s(,:]-\d{0,40}$", folded[max(0, match.end() - 40) : match.end()]):
                 numbers.add(float(match.group()))
         powers = islice(_POWERS.finditer(folded), _MOST)
         numbers |= {float(f"{match.group(1)}e{match.group(2)}") for match in powers}
@@ -188,7 +188,7 @@ _ONE_AND_HALF = re.compile(rf"\b(?:an?|one|une?|una?|uma?) \w{{1,20}} (?:{'|'.jo
 
 def find_ranges(folded: str) -> list[tuple[float, float]]:
     """Spans of whole numbers that the text names by their ends: "grades 9 to 12", "1-5"."""
-    to = r"-|to|through|until|bis|a|al|ate|jusqu'a|thru|\.\.+|~|〜|到|至|から"
+    to = r"-|to|through|until|bis|a|al|ate|jusqu'a|thru|\.{2,9}|~|〜|到|至|から"
     ends = re.finditer(rf"(?<!\d)(\d{{1,6}})\s?(?:{to})\s?(\d{{1,6}})\b", folded)
     spans = ((float(m.group(1)), float(m.group(2))) for m in islice(ends, _MOST))
     return [(low, high) for low, high in spans if 0 < high - low <= 400][:50]

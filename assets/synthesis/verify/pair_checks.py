@@ -12,6 +12,7 @@ from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.words import fold_pattern, fold_text, stem_word
 from assets.vectors.lexicon import collect_words, find_base_form, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
+from warehouse.patterns import compile_pattern
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ _OPENINGS = (
     r"(?:конечно|извините|к сожалению|вот (?:пример|запрос)|как (?:ии|языковая)|пользователь|этот инструмент)",
 )
 # What a model says when it is done; a person says it too, and then asks for something.
-_DONE = re.compile(
+_DONE = compile_pattern(
     fold_pattern(
         r"^\W*(?:the|this|an?) (?:function|api|endpoint|model|agent|call|server|parameter|argument)s? (?:\w+ )?"
         r"(?:would|needs?|is|are|should|returns?|will|can|allows?|takes?|accepts?|has|must|provides?|gets?|lets?|retrieves?"
@@ -121,8 +122,8 @@ _ANYWHERE = (
     r"\boutput\s*:\s",
     r"(?:如果您?还?有(?:其他|任何)|希望(?:这|能)(?:对您?)?有?帮助)",
 )
-_BEGINS = re.compile(fold_pattern(rf"^\W*(?:{'|'.join(_OPENINGS)})"))
-_HOLDS = re.compile(fold_pattern("|".join(_ANYWHERE)))
+_BEGINS = compile_pattern(fold_pattern(rf"^\W*(?:{'|'.join(_OPENINGS)})"))
+_HOLDS = compile_pattern(fold_pattern("|".join(_ANYWHERE)))
 # Somebody speaks, or asks: then a statement may well be a request ("My router is down again").
 _SPEAKER = re.compile(
     r"\b(?:i|i'm|i'd|i've|i'll|me|my|mine|we|we're|we've|us|our|you|your|please|let's|lets|need|want"
@@ -134,7 +135,7 @@ _ASKING = collect_words(
     "which is are do does did can could would will should may"
 )
 _STATES = re.compile(
-    r"^\W*(?:the|this|these|those|it|there|all|an?|current|total|no|\d+)\b[^.?!]*?"
+    r"^\W{0,40}(?:the|this|these|those|it|there|all|an?|current|total|no|\d{1,9})\b[^.?!]*?"
     r"\b(?:is|are|was|were|has been|have been|had|contains?|shows?|returned|found|succeeded|failed"
     r"|completed|equals|includes?)\b"
 )
@@ -157,7 +158,7 @@ def _is_answer(folded: str) -> bool:
 _WANTS = re.compile(
     fold_pattern(
         r"[?？؟]|\b(?:please|pls|need|want|wanna|must|should|would|could|can you|let's|lets|i'd|like to"
-        r"|bitte|por favor|lutfen|s'il|per favore|tolong|пожалуйста|хочу|нужн\w+|покажи|найди|اريد|من فضلك)\b|请|請|帮|幫|给我|我想|我要|需要|告诉|查|ください|ほしい|欲しい|たい|教えて|주세요|줘|싶"
+        r"|bitte|por favor|lutfen|s'il|per favore|tolong|пожалуйста|хочу|нужн\w{1,20}|покажи|найди|اريد|من فضلك)\b|请|請|帮|幫|给我|我想|我要|需要|告诉|查|ください|ほしい|欲しい|たい|教えて|주세요|줘|싶"
     )
 )
 
@@ -166,7 +167,9 @@ def _asks_something(folded: str) -> bool:
     """Whether some clause asks for something: a question, a wish, or a verb that opens it."""
     if _WANTS.search(folded):
         return True
-    openings = re.findall(r"(?:^|[.;:,!\n-]\s+|\b(?:and|then|so|now)\s+)\W*([\w']+)", folded)
+    openings = re.findall(
+        r"(?:^|[.;:,!\n-]\s{1,9}|\b(?:and|then|so|now)\s{1,9})\W{0,9}([\w']+)", folded
+    )
     return any(find_base_form(word) == word or word in _ASKING for word in openings)
 
 

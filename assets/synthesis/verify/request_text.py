@@ -100,7 +100,7 @@ def _means_word(word: str, tokens: set[str]) -> bool:
 
 _UP = re.compile(
     r"\b(?:oldest|lowest|smallest|cheapest|least|fewest|earliest|shortest|nearest|closest"
-    r"|alphabetical\w*|a to z|a-z|ascending|rising|increasing|low to high)\b"
+    r"|alphabetical\w{0,9}|a to z|a-z|ascending|rising|increasing|low to high)\b"
 )
 _DOWN = re.compile(
     r"\b(?:newest|latest|highest|biggest|largest|greatest|most|top|longest|best|recent"

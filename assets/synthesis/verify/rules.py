@@ -185,7 +185,7 @@ def _grade_leaves(
 def _get_member_schema(schema: Schema, path: str) -> JsonObject:
     """The schema of a leaf, as far as plain `items` and `properties` lead to it."""
     here: Json = schema
-    for part in re.findall(r"\[\d+\]|\.[^.\[]+", path):
+    for part in re.findall(r"\[\d{1,9}\]|\.[^.\[]+", path):
         members = here.get("properties")
         inner = members.get(part[1:]) if isinstance(members, Mapping) else None
         here = here.get("items") if part[0] == "[" else inner

@@ -16,6 +16,7 @@ from assets.synthesis.verify.words import (
     read_time_unit_words,
 )
 from assets.vectors.lexicon import collect_words
+from warehouse.patterns import compile_pattern
 
 # ruff: noqa: E501  (tables of phrases read better unbroken)
 
@@ -100,8 +101,8 @@ def grade_date(day: Day, folded: str, numbers: TextNumbers, written: set[Day]) -
     return LIKELY if month_named or date in numbers or year in numbers or spoken else ABSENT
 
 
-_DAY_OF_MONTH = re.compile(
-    r"\b\d{1,2}(?:st|nd|rd|th|\.|er)?(?:\s*(?:-|to|and)\s*\d{1,2}(?:st|nd|rd|th)?)?\s{1,3}(?:of |de )?[^\W\d_]{3,14}\.?,? (?:19|20)\d\d\b|\b[^\W\d_]{3,14} \d{1,2}(?:st|nd|rd|th)?,? (?:19|20)\d\d\b"
+_DAY_OF_MONTH = compile_pattern(
+    r"\b\d{1,2}(?:st|nd|rd|th|\.|er)?(?:\s*(?:-|to|and)\s*\d{1,2}(?:st|nd|rd|th)?)?\s{1,3}(?:of |de )?\p{L}{3,14}\.?,? (?:19|20)\d\d\b|\b\p{L}{3,14} \d{1,2}(?:st|nd|rd|th)?,? (?:19|20)\d\d\b"
 )
 
 
@@ -117,9 +118,9 @@ def _make_month_pattern(month: int) -> re.Pattern[str]:
     vague = join_alternatives((short | long | english) - clear)
     return re.compile(
         rf"(?<![^\W_])(?:{join_alternatives(clear)})(?![^\W\d_])"
-        rf"|(?:\d(?:st|nd|rd|th|\.|er)?,?\s*(?:of |de |di )?|\b[a-z]{{3,12}}(?:st|nd|rd|th) (?:of )?"
+        rf"|(?:\d(?:st|nd|rd|th|\.|er)?,?\s{{0,3}}(?:of |de |di )?|\b[a-z]{{3,12}}(?:st|nd|rd|th) (?:of )?"
         rf"|\b(?:in|of|since|until|till|by|from|through|this|next|last|early|mid|late|and|to|between|im|en|em|de|di|am|bis|von) )(?:{vague})(?![^\W\d_])"
-        rf"|(?<![^\W\d_])(?:{vague})\.?,? (?:the )?(?:\d|(?:twenty|thirty)?[ -]?[a-z]+(?:st|nd|rd|th)\b)"
+        rf"|(?<![^\W\d_])(?:{vague})\.?,? (?:the )?(?:\d|(?:twenty|thirty)?[ -]?[a-z]{{1,12}}(?:st|nd|rd|th)\b)"
     )
 
 
@@ -142,7 +143,7 @@ def _make_unit_pattern(unit: str) -> str:
     return rf"(?<![a-z])(?:{join_alternatives(read_time_unit_words(unit))}|{_ADVERBS.get(unit, '(?!)')})(?![a-z])"
 
 
-_STEP = re.compile(r"(?=.*[a-z])([a-z]{0,7})(\d{1,4})([a-z]{0,7})")
+_STEP = re.compile(r"(?=.{0,17}[a-z])([a-z]{0,7})(\d{1,4})([a-z]{0,7})")
 
 
 def grade_step(squeezed: str, folded: str, numbers: TextNumbers) -> str | None:
@@ -173,7 +174,7 @@ _CLOCK = re.compile(
     r"(?<![\d:.])(\d{1,2})(?:[:.h](\d\d))?\s?(?:(a|p)\.?m\b|uhr|o'clock|(?=:\d\d)|(?<=[:.h]\d\d)|h\b|in the|at night|noon)"
 )
 _PAST = re.compile(
-    r"\b(half past|quarter past|quarter to|quarter after) (\w+)|\b(?:at|by|from|until|till|around) (\w+)\b"
+    r"\b(half past|quarter past|quarter to|quarter after) (\w{1,40})|\b(?:at|by|from|until|till|around) (\w{1,40})\b"
 )
 
 

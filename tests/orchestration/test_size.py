@@ -18,7 +18,7 @@ BUDGET = {
     "assets/contracts": (7_816, 33),
     "assets/catalogue": (791, 5),
     "assets/vectors": (3_928, 21),
-    "assets/synthesis": (10_505, 54),
+    "assets/synthesis": (10_531, 54),
     "assets/outcomes": (6_584, 40),
     "training": (12_664, 82),
     "serving": (8_561, 41),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_386, 13),
     "extensions/upkeep": (2_000, 11),
-    "tests": (79_721, 590),
+    "tests": (79_727, 590),
     "benchmarks": (5_987, 41),
 }
 

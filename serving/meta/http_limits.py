@@ -1,11 +1,14 @@
 """Limits of the HTTP server: its connections, and what each token may hold of it.
 
-A client has a bounded time to say what it wants. What a token sends is counted before its request
-is read, whatever it is: `limit_requests` counts questions, and opening a session, a ping or a body
-that is not JSON is none.
+A client has a bounded time to say what it wants, and to take what it is sent. What a token sends is
+counted before its request is read, whatever it is: `limit_requests` counts questions, and opening a
+session, a ping or a body that is not JSON is none.
 """
 
 import asyncio
+import fcntl
+import sys
+import termios
 from collections import Counter
 from typing import Any
 
@@ -34,11 +37,17 @@ def make_protocol(settings: HttpSettings) -> type[HttpToolsProtocol]:
     return LimitedConnection
 
 
-class BoundedConnection(HttpToolsProtocol):
-    """A connection that is closed when a whole header or body does not come in time.
+class PipelineFull(Exception):
+    """A client sends requests on and on without waiting for answers."""
 
-    Where there are too many, the one that has waited longest for a header makes room: half-sent
-    headers keep nobody out.
+
+class BoundedConnection(HttpToolsProtocol):
+    """A connection that is closed when a whole header or body does not come in time, when nothing
+    of an answer is taken for `write_s`, and when it asks for a third thing before the first is
+    answered.
+
+    Where there are too many, the one that has longest not read its answer makes room, then the one
+    that has waited longest for a header: silence keeps nobody out.
     """
 
     limits: HttpSettings
@@ -46,6 +55,9 @@ class BoundedConnection(HttpToolsProtocol):
     _head_size = 0  # bytes of a header until now
     _deadline: asyncio.TimerHandle | None = None
     _since = 0.0
+    _unread = 0  # bytes of the answer that wait to be taken, as of the last look
+    _stalled_at = 0.0
+    _write_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Raises nothing: one connection too many is closed unanswered."""
@@ -55,15 +67,62 @@ class BoundedConnection(HttpToolsProtocol):
             if isinstance(connection, BoundedConnection)
         ]
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # told of each byte that is not taken at once
         self._watch()
         if len(others) >= self.limits.max_connections:
+            stalled = [other for other in others if other._write_deadline is not None]
             waiting = [other for other in others if other._state == _WAITING]
-            oldest = min(waiting, key=lambda item: item._since, default=self)
+            oldest = min(stalled, key=lambda item: item._stalled_at, default=None)
+            oldest = oldest or min(waiting, key=lambda item: item._since, default=self)
             oldest._drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
+        self._stop_write_clock()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled_at = self.loop.time()
+        self._start_write_clock()
+
+    def resume_writing(self) -> None:
+        self._stop_write_clock()
+        super().resume_writing()
+
+    def _start_write_clock(self) -> None:
+        self._unread = self._count_unread()
+        self._write_deadline = self.loop.call_later(self.limits.write_s, self._check_write)
+
+    def _check_write(self) -> None:
+        """Nothing is added while writing is paused: a buffer of the same size is one not read."""
+        if self._count_unread() >= self._unread:
+            self._drop()
+        else:
+            self._start_write_clock()
+
+    def _count_unread(self) -> int:
+        """Bytes that the client's side has not taken, the kernel's among them: of megabytes there a
+        slow reader takes for long before more is asked of us."""
+        try:
+            socket = self.transport.get_extra_info("socket")
+            found = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
+            queued = int.from_bytes(found, sys.byteorder)
+        except OSError:
+            queued = 0
+        return queued + self.transport.get_write_buffer_size()
+
+    def _stop_write_clock(self) -> None:
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+            self._write_deadline = None
+
+    def on_headers_complete(self) -> None:
+        """Raises PipelineFull, which stops the parser, for a third request beside an open one."""
+        if self.pipeline:
+            self._drop()
+            raise PipelineFull
+        super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -102,6 +161,21 @@ class BoundedConnection(HttpToolsProtocol):
     def _drop(self) -> None:
         self.connections.discard(self)
         self.transport.abort()
+
+
+def close_unauthorised(app: Any) -> Any:
+    """The application with connections closed after a 401: who has no token keeps none."""
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        async def send_closing(message: Any) -> None:
+            if message.get("status") == 401:
+                headers = [*message["headers"], (b"connection", b"close")]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        await app(scope, receive, send_closing)
+
+    return answer
 
 
 class RequestAdmission:

@@ -140,7 +140,8 @@ class AddressSettings:
 @dataclass(frozen=True)
 class HttpSettings(AddressSettings):
     """Where HTTP is served and to whom. tokens: () serves whoever reaches it, which only loopback
-    may. header_s, body_s: for the whole of it. token_sessions, open_requests (a session's stream
+    may. header_s, body_s: for the whole of it; write_s: until a client takes some of its
+    answer. token_sessions, open_requests (a session's stream
     included): of one token, a small part of all, so that none takes the place of the others."""
 
     path: str = "/mcp"
@@ -151,6 +152,7 @@ class HttpSettings(AddressSettings):
     max_connections: int = 512  # half of the files that a process may open by default
     header_s: float = 10.0
     body_s: float = 30.0
+    write_s: float = 20.0
     token_sessions: int = 32
     open_requests: int = 64
 

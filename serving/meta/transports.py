@@ -58,10 +58,10 @@ def make_config(app: "Starlette | ASGIApp", settings: HttpSettings) -> "uvicorn.
     """How uvicorn serves the application."""
     import uvicorn
 
-    from serving.meta.http_limits import make_protocol
+    from serving.meta.http_limits import close_unauthorised, make_protocol
 
     return uvicorn.Config(
-        app,
+        close_unauthorised(app) if settings.tokens else app,
         http=make_protocol(settings),
         log_config=None,
         access_log=False,  # a query string could hold what its sender took for private

@@ -1,13 +1,19 @@
 """What one token, or one who has none, may take of the HTTP server that others share."""
 
 import asyncio
-from contextlib import suppress
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 import pytest
+import uvicorn
 
+from serving.meta.policy import HttpSettings
+from serving.meta.transports import make_config
 from tests.serving.meta.test_http import (
     ALICE,
     HEADERS,
@@ -22,6 +28,8 @@ MALLORY = token(OTHER, "mallory", requests_per_minute=1)
 THEIRS = {**HEADERS, "Authorization": f"Bearer {OTHER}"}
 PING = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
 HALF = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
+GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+MUCH = b"x" * 16_000_000
 
 
 @pytest.fixture(autouse=True)
@@ -177,3 +185,121 @@ async def _read_all(reader: asyncio.StreamReader) -> bytes:
     with suppress(ConnectionError):
         return await reader.read()
     return b""
+
+
+async def _send_much(scope: Any, receive: Any, send: Any) -> None:
+    """Answers with more than sockets hold."""
+    if scope["type"] != "http":
+        return
+    length = (b"content-length", str(len(MUCH)).encode())
+    await send({"type": "http.response.start", "status": 200, "headers": [length]})
+    await send({"type": "http.response.body", "body": MUCH})
+
+
+@asynccontextmanager
+async def serving(app: Any, **settings: Any) -> AsyncIterator[tuple[int, uvicorn.Server]]:
+    """(port, server) of an application under the limits."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = make_config(app, HttpSettings(port=0, **settings))
+    config.timeout_graceful_shutdown, config.lifespan = 1, "off"
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    while not server.started:
+        await anyio.sleep(0.01)
+    try:
+        yield listening.getsockname()[1], server
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def open_silent(port: int, sent: bytes) -> socket.socket:
+    """A connection that sends and reads nothing."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(client, ("127.0.0.1", port))
+    await loop.sock_sendall(client, sent)
+    return client
+
+
+async def wait_until(holds: Callable[[], bool]) -> None:
+    with anyio.fail_after(30):
+        while not holds():
+            await anyio.sleep(0.02)
+
+
+async def test_an_answer_that_nobody_reads_is_cut_off() -> None:
+    async with serving(_send_much, write_s=0.3) as (port, server):
+        clients = [await open_silent(port, GET) for _ in range(3)]
+        await wait_until(lambda: server.server_state.total_requests == 3)
+        await wait_until(lambda: not server.server_state.connections)
+        for client in clients:
+            client.close()
+
+
+async def test_who_reads_slowly_gets_all_of_it() -> None:
+    loop, read = asyncio.get_running_loop(), 0
+    async with serving(_send_much, write_s=0.2) as (port, _):
+        client = await open_silent(port, GET)
+        with anyio.fail_after(60):
+            while part := await loop.sock_recv(client, 1_000_000):
+                read += len(part)
+                if read >= len(MUCH):
+                    break
+                await anyio.sleep(0.1 if read < 60_000 else 0)
+        client.close()
+    assert read >= len(MUCH)
+
+
+async def test_who_does_not_read_makes_room_before_who_says_nothing_yet() -> None:
+    async with serving(_send_much, write_s=600.0, max_connections=4) as (port, server):
+        state = server.server_state
+
+        async def wait_for_waiting(count: int) -> None:
+            await wait_until(lambda: sum(item.cycle is None for item in state.connections) == count)
+
+        silent = [await open_silent(port, HALF)]
+        silent += [await open_silent(port, GET) for _ in range(3)]
+        await wait_until(lambda: state.total_requests == 3)
+        for count in range(3):
+            silent.append(await open_silent(port, HALF))
+            await wait_for_waiting(2 + count)
+            assert len(state.connections) == 4
+        for client in silent:
+            client.close()
+
+
+@pytest.mark.parametrize(("asked", "answered"), [(2, 2), (3, 0)])
+async def test_one_request_is_pipelined_and_no_more(asked: int, answered: int) -> None:
+    opened = asyncio.Event()
+
+    async def wait_and_answer(scope: Any, receive: Any, send: Any) -> None:
+        await opened.wait()
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with serving(wait_and_answer) as (port, server):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET * asked)
+        await wait_until(lambda: len(server.server_state.tasks) == 1)
+        opened.set()
+        writer.write_eof()
+        with anyio.fail_after(30):
+            answer = await _read_all(reader)
+        writer.close()
+    assert answer.count(b"204 No Content") == answered
+
+
+async def test_without_a_token_no_connection_is_kept(meta: MetaServer) -> None:
+    async with over_http(meta, tokens=(ALICE,)) as url:
+        address = urlsplit(url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}")
+        with anyio.fail_after(30):
+            answer = await _read_all(reader)
+        writer.close()
+        assert await ask(url)
+    assert answer.startswith(b"HTTP/1.1 401")
+    assert b"connection: close" in answer.lower()

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 
 from assets.contracts.rename_history import ContractHistory
+from assets.contracts.repair.json_text import parse_arguments
 from extensions.proxy.exchange import list_dicts
 from extensions.proxy.upstream import Headers
-from serving.repair.drafts import DraftCall, parse_arguments, read_drafts
+from serving.repair.drafts import DraftCall, read_drafts
 from serving.repair.ladder import repair_draft
 from serving.repair.rungs import ABSTAINED, CHANGED, SKIPPED
 from serving.repair.tools import (

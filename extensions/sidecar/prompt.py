@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from assets.contracts.canonical import tool_text
+from assets.contracts.repair.json_text import parse_arguments
 from assets.vectors.lexical import BM25
-from serving.repair.drafts import parse_arguments, read_drafts
+from serving.repair.drafts import read_drafts
 from serving.repair.evidence import ConversationEvidence
 from serving.repair.tools import (
     ProposedCall,

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.contracts.match.match import MatchResult, compute_f1, match_call
+from assets.contracts.repair.json_text import parse_arguments
 from assets.contracts.validate import validate_call
 from extensions.sidecar.prompt import UNTOUCHED, RevisionRow, read_revision
-from serving.repair.drafts import DEEPEST, measure_depth, parse_arguments
+from serving.repair.drafts import DEEPEST, measure_depth
 from serving.repair.evidence import ConversationEvidence, list_invented
 from training.prompts.call_text import MAX_CHARS
 from warehouse.sanitize.untrusted_text import fold_words

@@ -14,9 +14,10 @@ from typing import Any
 
 from assets.contracts.canonical import find_tool_problem
 from assets.contracts.rename_history import ContractHistory, read_history
+from assets.contracts.repair.json_text import parse_arguments
 from assets.contracts.repair.problems import describe_problems
 from serving.index.folder import load_index, read_served_version
-from serving.repair.drafts import DraftCall, parse_arguments, read_drafts
+from serving.repair.drafts import DraftCall, read_drafts
 from serving.repair.evidence import ConversationEvidence
 from serving.repair.rungs import (
     ABSTAINED,

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from assets.contracts.rename_history import ContractHistory
+from assets.contracts.repair.json_text import parse_arguments
 from assets.contracts.repair.problems import (
     Problem,
     describe_problems,
@@ -17,7 +18,7 @@ from assets.contracts.repair.problems import (
 from assets.contracts.repair.repair import repair_call
 from assets.contracts.schema_shapes import collect_properties
 from assets.contracts.validate import Flaw, validate_call
-from serving.repair.drafts import DEEPEST, DraftCall, is_writable, measure_depth, parse_arguments
+from serving.repair.drafts import DEEPEST, DraftCall, is_writable, measure_depth
 from serving.repair.evidence import (
     ConversationEvidence,
     find_stated_value,

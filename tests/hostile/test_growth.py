@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import index_contracts, tool_text
+from assets.contracts.repair.json_text import parse_arguments
 from assets.servers.calls.attribution import find_fault
 from assets.servers.probe.failure_kinds import classify_last_words
 from assets.servers.probe.probe import ProbeResult
@@ -16,7 +17,7 @@ from assets.servers.recipes.placeholders import make_value
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.recipes.recipe_plan import fill_address, fill_arguments
 from assets.servers.recipes.relaunch import make_next_guess
-from serving.repair.drafts import parse_arguments, read_drafts
+from serving.repair.drafts import read_drafts
 from tests.support.growth import MOST, measure_growth
 
 _RECIPE = LaunchRecipe(server_id="pypi:x", ecosystem="pypi", name="x", released="2026-01-01")

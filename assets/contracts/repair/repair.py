@@ -19,6 +19,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+from assets.contracts.repair.json_text import parse_arguments
 from assets.contracts.repair.names import (
     find_nearest,
     find_same_name,
@@ -41,7 +42,7 @@ from assets.contracts.repair.problems import (
     is_closed,
     is_required,
 )
-from assets.contracts.repair.values import parse_json, propose_values
+from assets.contracts.repair.values import propose_values, read_named_values, says_nothing
 from assets.contracts.schema_shapes import (
     TooMuchWork,
     collect_properties,
@@ -166,12 +167,19 @@ def unwrap_arguments(schema: Schema, arguments: Any, tool: str) -> Iterator[Prop
     if arguments is None:
         yield ProposedChange({}, "no arguments are an empty object", True)
     if isinstance(arguments, str):
-        parsed = parse_json(arguments)
-        if isinstance(parsed, dict):
+        parsed = _read_object(arguments)
+        if parsed is not None:
             yield ProposedChange(parsed, "the arguments were JSON text: read it", True)
         return
-    if isinstance(arguments, list) and len(arguments) == 1 and isinstance(arguments[0], dict):
-        yield ProposedChange(arguments[0], "the arguments were in a list of one: took it out", True)
+    if isinstance(arguments, list):
+        named = read_named_values(arguments)
+        if named is not None:
+            yield ProposedChange(named, "the arguments were a list of names and values", True)
+        elif not arguments:
+            yield ProposedChange({}, "an empty list of arguments is an empty object", True)
+        elif len(arguments) == 1 and isinstance(arguments[0], dict):
+            step = "the arguments were in a list of one: took it out"
+            yield ProposedChange(arguments[0], step, True)
     if not isinstance(arguments, Mapping):
         return
     declared = collect_properties(schema, schema)
@@ -181,10 +189,17 @@ def unwrap_arguments(schema: Schema, arguments: Any, tool: str) -> Iterator[Prop
         # What else is there belongs to the wrapping: the tool's name, an id; no argument of it.
         others = [other for other in arguments if other != name]
         if all(o in _BESIDE and (o not in declared or arguments[o] == tool) for o in others):
-            inner = parse_json(value) if isinstance(value, str) else value
+            inner = _read_object(value) if isinstance(value, str) else value
             if isinstance(inner, dict):
                 step = f"the arguments were wrapped in {name!r}: took them out"
                 yield ProposedChange(inner, step, True)
+
+
+def _read_object(text: str) -> dict[str, Any] | None:
+    """The one object that a text of arguments is, to its end."""
+    parsed = parse_arguments(text)
+    whole = len(parsed.values) == 1 and not parsed.cut
+    return parsed.values[0] if whole and isinstance(parsed.values[0], dict) else None
 
 
 def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[ProposedChange]:
@@ -195,8 +210,9 @@ def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Prop
         yield from _propose_names(schema, arguments, flaw)
         return
     value = find_value(arguments, flaw.at)
-    if value is None and not is_required(schema, flaw.at):
-        step = f"{format_place(flaw.at)} was null and is optional: left out"
+    if says_nothing(value) and not is_required(schema, flaw.at):
+        was = format_value(value)
+        step = f"{format_place(flaw.at)} was {was} and is optional: left out"
         yield ProposedChange(_remove_at(arguments, flaw.at), step)
     if value is ABSENT:
         return

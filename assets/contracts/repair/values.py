@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
+from assets.contracts.repair.json_text import WrittenFloat, read_structure
 from assets.contracts.repair.names import find_nearest, find_same_name, fold_name, split_identifier
 from assets.contracts.repair.problems import ABSENT, find_choices, find_types
 from assets.contracts.schema_shapes import is_number, iterate_branches, name_json_type
 from warehouse.json_types import Schema
-from warehouse.llm.json_answers import read_json, strip_fence
 from warehouse.patterns import compile_pattern
 
 _QUANTITY = compile_pattern(
@@ -202,25 +202,22 @@ _ENCLOSED = re.compile(  # in markup or quotes
     r"(?:[\"'`*]{1,3}|[“”‘’»›\]}>]{1,2})$"
 )
 _THOUSANDS = compile_pattern(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-_JSON_TEXT = re.compile(r"json|array|\blist\b|serializ|serialis|stringif", re.IGNORECASE)
+_JSON_TEXT = re.compile(r"json|serializ|serialis|stringif", re.IGNORECASE)
+_COMMA_TEXT = re.compile(r"comma|\bcsv\b", re.IGNORECASE)
+_NOTHING = ("", "null", "none", "nil", "undefined", "n/a")
+_VALUE_WRAPPERS = {  # names, folded, of what only holds a value
+    *("value", "values", "item", "items", "element", "elements", "text", "content", "data", "list"),
+    *("array", "string", "name", "id"),
+}
+_ABOUT_VALUE = {"type", "description", "title", "format"}
+_QUOTED_COMMA = re.compile(r"(?<![\s,])[\"'],[ ]?[\"'](?![\s,])")
+_BRACKETS = ("[]", "{}", "()")
+_POINT = re.compile(r"^(?:[-*•]|\d{1,3}[.)])\s+")
+_ELEMENTS = compile_pattern(r"<(\w{1,40})>([^<>]*)</(\w{1,40})>")
 _CUT = 3  # letters that a choice cut short lacks at least: `USD` is no `USDT`
 _WORDS = 4  # of one entry of a list that was given as text with commas
 _LONGEST_CHOICE = 300  # characters of a text that may be meant for a choice
 _LONGEST_VALUES = 100_000  # characters of a text that is read as JSON
-
-
-class WrittenFloat(float):
-    """A number with the text that it was written as: as a text, `3.10` is not `3.1`."""
-
-    written: str
-
-    def __new__(cls, written: str) -> "WrittenFloat":
-        number = super().__new__(cls, written)
-        number.written = written
-        return number
-
-    def __deepcopy__(self, _: Any) -> "WrittenFloat":
-        return self
 
 
 def propose_values(
@@ -245,20 +242,108 @@ def propose_values(
         if "string" in types:
             yield _format_number(value), False
     elif isinstance(value, list | dict):
-        alone = value[0] if isinstance(value, list) and len(value) == 1 else ABSENT
+        yield from ((inner, True) for inner in _unwrap_value(value, types, name))
+        if "string" in types:
+            yield from ((text, False) for text in _write_text(value, name, schema, root))
+    if "array" in types and isinstance(value, str):
+        yield from ((items, True) for items in _split_list(value))
+    elif "array" in types and not isinstance(value, list) and value is not None:
+        yield [value], True
+
+
+def _unwrap_value(value: Any, types: set[str], name: str) -> Iterator[Any]:
+    """What stands in a wrapper around a value: a list of one, `{"value": ...}`, an object whose
+    names are places; and PHP's empty list for an empty object."""
+    if isinstance(value, list):
+        if value == [] and "object" in types:
+            yield {}
+        alone = value[0] if len(value) == 1 else ABSENT
         if alone is not ABSENT and ("array" not in types or name_json_type(alone) in types):
-            yield alone, True
-        several = isinstance(value, list) and len(value) != 1
-        if "string" in types and (not several or _is_json_text(name, schema, root)):
-            yield json.dumps(value, ensure_ascii=False), False
-    if "array" in types and not isinstance(value, list) and value is not None:
-        pieces = [piece.strip() for piece in value.split(",")] if isinstance(value, str) else []
-        # Of 84 golden lists of texts, none of one held a comma in it and one of several did, a
-        # list of sentences: a few words between commas are a list.
-        if len(pieces) > 1 and all(0 < len(part.split()) <= _WORDS for part in pieces):
-            yield pieces, True
-        if not (isinstance(value, str) and value.strip().lower() in ("", "null", "none")):
-            yield [value], True
+            yield alone
+        named = read_named_values(value) if "object" in types else None
+        if named is not None:
+            yield named
+    elif "object" not in types:
+        about = [key for key in value if key not in _ABOUT_VALUE]
+        wrappers = {*_VALUE_WRAPPERS, fold_name(name), fold_name(name).removesuffix("s")}
+        if len(about) == 1 and fold_name(str(about[0])) in wrappers:
+            yield value[about[0]]
+        places = [str(key) for key in value]
+        for first in (0, 1):
+            counted = [str(place) for place in range(first, first + len(places))]
+            if "array" in types and places and places == counted:
+                yield list(value.values())
+
+
+def read_named_values(items: list[Any]) -> dict[str, Any] | None:
+    """The object that a list of `{"name": ..., "value": ...}` says; None where it is no such list,
+    or has a name twice."""
+    named: dict[str, Any] = {}
+    for item in items:
+        key = next(
+            (key for key in ("name", "key") if isinstance(item, Mapping) and key in item), ""
+        )
+        if not key or "value" not in item or not item.keys() <= {key, "value", "type"}:
+            return None
+        named[str(item[key])] = item["value"]
+    return named if items and len(named) == len(items) else None
+
+
+def _write_text(value: Any, name: str, schema: Any, root: Schema) -> Iterator[str]:
+    """A list or object as text, where name or description say in which form; else none: structure
+    that was sent is not to end up as text."""
+    about = [name, *(str(branch.get("description")) for branch in iterate_branches(schema, root))]
+    if any(_JSON_TEXT.search(text[:2000]) for text in about):
+        yield json.dumps(value, ensure_ascii=False)
+    elif (
+        isinstance(value, list)
+        and any(_COMMA_TEXT.search(text[:2000]) for text in about)
+        and all(isinstance(item, str) and "," not in item for item in value)
+    ):
+        yield ",".join(value)
+
+
+def _split_list(text: str) -> Iterator[list[str]]:
+    """The items of a text that stands for a list: quoted ones, elements of XML, points of a list,
+    lines or a few words between commas, else the text alone. Nothing of structure that could not be
+    read: its signs would become part of the items."""
+    bare = text.strip()
+    if says_nothing(text) or len(bare) > _LONGEST_VALUES:
+        return
+    if bare[0] in "\"'" and bare[-1] == bare[0] and len(bare) > 1:
+        items = read_structure(f"[{bare}]")
+        if isinstance(items, list) and all(isinstance(item, str) for item in items):
+            yield items
+        return
+    elements = _ELEMENTS.findall(bare)
+    if elements and not _ELEMENTS.sub("", bare).strip():
+        if len({tag for opened, _, closed in elements for tag in (opened, closed)}) == 1:
+            yield [inner.strip() for _, inner, _ in elements]
+        return
+    enclosed = bare[0] in "[{(" and (bare[-1] in "]})" or not _is_balanced(bare))
+    if enclosed or _QUOTED_COMMA.search(bare):
+        return
+    lines = [line.strip() for line in bare.splitlines() if line.strip()]
+    if len(lines) > 1 and all(map(_POINT.match, lines)):
+        yield [_POINT.sub("", line) for line in lines]
+    # Of 84 golden lists of texts, none of one held a comma in it and one of several did, a
+    # list of sentences: a few words between commas are a list.
+    for pieces in (bare.split(","), lines):
+        items = [piece.strip() for piece in pieces]
+        short = all(0 < len(item.split()) <= _WORDS and _is_balanced(item) for item in items)
+        if len(items) > 1 and short:
+            yield items
+    yield [text]
+
+
+def _is_balanced(text: str) -> bool:
+    """Whether every bracket and double quote of a text has its other half."""
+    return text.count('"') % 2 == 0 and all(text.count(a) == text.count(b) for a, b in _BRACKETS)
+
+
+def says_nothing(value: Any) -> bool:
+    """Whether a value says that there is none: null, an empty text, a word for it."""
+    return value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING)
 
 
 def _parse_text_value(text: str, types: set[str]) -> Iterator[tuple[Any, bool]]:
@@ -273,10 +358,13 @@ def _parse_text_value(text: str, types: set[str]) -> Iterator[tuple[Any, bool]]:
     if "null" in types and word.lower() in ("null", "none"):
         yield None, False
     if types & {"array", "object"}:
-        parsed = parse_json(word)
-        json_types = (list if "array" in types else (), dict if "object" in types else ())
-        if isinstance(parsed, tuple(json_type for json_type in json_types if json_type)):  # type: ignore[arg-type]
+        parsed = read_structure(word)
+        if (isinstance(parsed, list) and "array" in types) or (
+            isinstance(parsed, dict) and "object" in types
+        ):
             yield parsed, True
+        elif parsed == [] and "object" in types:
+            yield {}, True
 
 
 def _propose_written(
@@ -338,26 +426,6 @@ def _is_switch(schema: Any, root: Schema) -> bool:
     bounds = [(b.get("minimum"), b.get("maximum")) for b in iterate_branches(schema, root)]
     choices = find_choices(schema, root)
     return (0, 1) in bounds or (bool(choices) and all(choice in (0, 1) for choice in choices))
-
-
-def parse_json(text: str) -> Any:
-    """The JSON of a text, also within a code fence; None where it is none."""
-    text = text.strip()
-    if not text.startswith(("{", "[", "`")) or len(text) > _LONGEST_VALUES:
-        return None
-    fenced = strip_fence(text)
-    text = text if fenced is None else fenced
-    try:
-        value, end = read_json(text)
-    except ValueError:
-        return None
-    return None if text[end:].strip() else value
-
-
-def _is_json_text(name: str, schema: Any, root: Schema) -> bool:
-    """Whether name or description say that a text holds JSON."""
-    about = [name, *(str(branch.get("description")) for branch in iterate_branches(schema, root))]
-    return any(_JSON_TEXT.search(text[:2000]) for text in about)
 
 
 def _format_number(value: float) -> str:

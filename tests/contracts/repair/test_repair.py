@@ -64,8 +64,36 @@ REPAIRED = {
         {"userId": 5, "where": {"lat": 1.5, "label": "7"}},
     ),
     "a number for text": ({"userId": 5, "note": 1.5}, {"userId": 5, "note": "1.5"}),
-    "an object for text": ({"userId": 5, "note": {"a": "é"}}, {"userId": 5, "note": '{"a": "é"}'}),
     "a list of one for a value": ({"userId": [5]}, {"userId": 5}),
+    "a wrapped value": ({"userId": {"value": "5"}}, {"userId": 5}),
+    "a value with its type": (
+        {"userId": 5, "date1": {"type": "text", "text": "May"}},
+        {"userId": 5, "date1": "May"},
+    ),
+    "a value under its own name": ({"userId": {"userId": 5}}, {"userId": 5}),
+    "wrapped items": ({"userId": 5, "tags": [{"tag": "a"}]}, {"userId": 5, "tags": ["a"]}),
+    "items by place": ({"userId": 5, "sizes": {"0": 1, "1": 2}}, {"userId": 5, "sizes": [1, 2]}),
+    "a wrapped list": ({"userId": 5, "sizes": {"items": [1]}}, {"userId": 5, "sizes": [1]}),
+    "names and values": ([{"name": "userId", "value": "5"}], {"userId": 5}),
+    "a list with apostrophes": (
+        {"userId": 5, "tags": "['a', 'it']"},
+        {"userId": 5, "tags": ["a", "it"]},
+    ),
+    "a tuple": ({"userId": 5, "sizes": "(1, 2)"}, {"userId": 5, "sizes": [1, 2]}),
+    "a comma too many": ({"userId": 5, "tags": '["a", "b",]'}, {"userId": 5, "tags": ["a", "b"]}),
+    "words in brackets": ({"userId": 5, "tags": "[a, b c]"}, {"userId": 5, "tags": ["a", "b c"]}),
+    "quoted words": ({"userId": 5, "tags": "'a', 'b'"}, {"userId": 5, "tags": ["a", "b"]}),
+    "elements": ({"userId": 5, "tags": "<i>a</i>\n<i>b</i>"}, {"userId": 5, "tags": ["a", "b"]}),
+    "points": (
+        {"userId": 5, "tags": "- a\n- b c d e f"},
+        {"userId": 5, "tags": ["a", "b c d e f"]},
+    ),
+    "an object of Python": (
+        {"userId": 5, "where": "{'lat': 1}"},
+        {"userId": 5, "where": {"lat": 1}},
+    ),
+    "a word for nothing": ({"userId": 5, "level": "None", "live": "null"}, {"userId": 5}),
+    "an empty text": ({"userId": 5, "tags": "", "units": ""}, {"userId": 5}),
     "a choice by case": ({"userId": 5, "units": "METRIC"}, {"userId": 5, "units": "metric"}),
     "a choice by spelling": (
         {"userId": 5, "units": "imperail"},
@@ -84,6 +112,12 @@ REPAIRED = {
     ),
 }
 LEFT = {
+    "an object for text": {"userId": 5, "note": {"a": "é"}},
+    "an object among texts": {"userId": 5, "tags": ["a", {"b": "c"}]},
+    "a list that breaks off": {"userId": 5, "tags": '["a", "b'},
+    "a list in a list": {"userId": 5, "tags": [["a", "b"]]},
+    "what excludes a value": {"userId": 5, "date1": {"not": "May"}},
+    "null for a required list": {"userId": "None"},
     "a word for a number": {"userId": "five"},
     "what is required is missing": {"units": "metric"},
     "null for what is required": {"userId": None},
@@ -242,6 +276,7 @@ def test_a_wrapper_is_taken_off_where_the_tool_has_an_argument_of_its_name():
 
 
 NESTED = {w: {"properties": {"id": {}}} for w in ("from", "to")}
+LIST_NEEDED = {"name": "look", "inputSchema": {**SCHEMA, "required": ["tags"]}}
 KEPT = [  # (schema or contract, what is given), whatever may be dropped
     (CLOSED, {"colour": "red"}),  # something required is missing
     *(
@@ -260,7 +295,7 @@ KEPT = [  # (schema or contract, what is given), whatever may be dropped
     ({"properties": {"rows": {"items": {"properties": {"a": {}}}}}}, {"rows": [{"b": 2}]}),
     ({"properties": NESTED}, {"id": "5"}),
     *((TOOL, {name: {"userId": 5}}) for name in ("except", "not", "dryRun")),  # rules it out
-    *((TOOL, {"userId": 5, "tags": nothing}) for nothing in ("", " ", "null", "None")),
+    *((LIST_NEEDED, {"tags": nothing}) for nothing in ("", " ", "null", "None")),
 ]
 
 
@@ -449,3 +484,35 @@ def test_slips_are_a_distance(a, b):
     assert abs(len(a) - len(b)) <= count_slips(a, b, 9) <= max(len(a), len(b))
     assert count_slips(a, b, 1) == min(count_slips(a, b, 9), 2)
     assert fold_name(a) == a
+
+
+@settings(max_examples=150, deadline=None)
+@given(values, st.sampled_from(["tags", "note", "date1", "sizes"]))
+def test_no_text_is_made_of_structure(value, name):
+    """A text of the result stands in the call, or is a scalar of it."""
+    call = {"userId": 5, name: value}
+    result = repair_call(TOOL, deepcopy(call))
+    if result.problems_left:
+        return
+    given_texts = {leaf for leaf in list_leaves(call) if isinstance(leaf, str)}
+    for text in (leaf for leaf in list_leaves(result.arguments) if isinstance(leaf, str)):
+        inside = any(text in given_text for given_text in given_texts)
+        assert inside or not text.startswith(("{", "["))
+
+
+WRITTEN = st.lists(st.text("abc'\" ,[]{}:-\n", min_size=1, max_size=6), min_size=1, max_size=4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(WRITTEN, st.sampled_from([json.dumps, repr, lambda items: repr(tuple(items))]))
+def test_a_list_written_as_text_is_that_list_or_asked_for(items, write):
+    result = repair_call(TOOL, {"userId": 5, "tags": write(items)})
+    assert result.problems_left or result.arguments["tags"] == items
+
+
+def list_leaves(value):
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from list_leaves(item)
+    else:
+        yield value

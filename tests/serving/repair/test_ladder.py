@@ -92,6 +92,17 @@ MADE = {  # arguments -> what they become
     ),
     "thousands": ({"city": "Rome", "timeout": "1,500"}, {"city": "Rome", "timeout": 1500}),
     "a list as text": ({"city": "Rome", "tags": '["a"]'}, {"city": "Rome", "tags": ["a"]}),
+    "PHP's empty list": ({"city": "Rome", "place": []}, {"city": "Rome", "place": {}}),
+    "the empty list as text": ({"city": "Rome", "place": "[]"}, {"city": "Rome", "place": {}}),
+    "words after": ('{"city": "Rome"}\n\nNow I wait.', {"city": "Rome"}),
+    "a role after": ('{"city": "Rome"}assistant', {"city": "Rome"}),
+    "a comment after": ('{"city": "Rome"} // said the user', {"city": "Rome"}),
+    "a mark after": ('{"city": "Rome"}</tool_call><|im_end|>', {"city": "Rome"}),
+    "a thought before": ('<think>{"city": "Oslo"}?</think>{"city": "Rome"}', {"city": "Rome"}),
+    "the end of a thought before": ('Oslo? {}</think>\n{"city": "Rome"}', {"city": "Rome"}),
+    "one brace too many": ('{"city": "Rome"}}', {"city": "Rome"}),
+    "closed too early": ('{"city": "Rome"}, "days": 2}', {"city": "Rome", "days": 2}),
+    "begun with nothing": ('{}{"city": "Rome"}', {"city": "Rome"}),
     "flat": ({"city": "Rome", "street": "Via"}, {"city": "Rome", "place": {"street": "Via"}}),
     "dotted": ({"city": "Oslo", "place.street": "A"}, {"city": "Oslo", "place": {"street": "A"}}),
     "nested": ({"location": {"city": "Rome", "days": 2}}, {"city": "Rome", "days": 2}),
@@ -124,6 +135,18 @@ LEFT = {  # arguments -> kind of reason, a word of the question
     "cut in a list": ('{"city": "Rome", "tags": ["a", ', "cut_off", "next argument"),
     "cut after a point": ('{"city": "Rome", "distance_km": -2.', "unreadable", "no JSON object"),
     "two calls": ('{"city": "Rome"}{"city": "Oslo"}', "several_calls", "2 calls"),
+    "two calls with marks": (
+        '{"city": "Rome"}</tool_call>\n<tool_call>\n{"city": "Oslo"}',
+        "several_calls",
+        "2 calls",
+    ),
+    "two calls with words": ('{"city": "Rome"} or {"city": "Oslo"}', "several_calls", "2 calls"),
+    "two calls on lines": ('{"city": "Rome"}\nThen:\n{"days": 2}', "several_calls", "2 calls"),
+    "two of Python": ("{'city': 'Rome'} and {'city': 'Oslo'}", "unreadable", "no JSON"),
+    "an argument in words": ('{"city": "Rome"} days=2', "unreadable", "no JSON"),
+    "a name twice": ('{"city": "Rome", "city": "Oslo"}', "unreadable", "'city' stands there twice"),
+    "a name twice in Python": ("{'city': 'Rome', 'city': 'Oslo'}", "unreadable", "twice"),
+    "an object for a text": ({"city": {"not": "Rome"}}, "unfit_value", "$.city"),
     "missing": ({"days": 2}, "missing_value", "'city'"),
     "nothing": ("", "missing_value", "'city'"),
     "cut in a number beyond any float": (
@@ -543,6 +566,20 @@ def test_ten_thousand_tools_are_read_once():
     result = repair_draft({"name": "tool_9999", "arguments": {"city": 5}}, tools)
     assert result.arguments == {"city": "5"}
     assert repair_draft({"name": "none", "arguments": {}}, tools).reason.kind == "unknown_tool"
+
+
+def test_random_damage_loses_no_word():
+    """What is repaired holds all words of the text that was sent, or it is asked for."""
+    draw = random.Random(7)
+    text = json.dumps({"city": "Rome", "tags": ["fast", "red"], "place": {"street": "Via"}})
+    marks = ['"', "{", "}", ",", "'", ":", "]", "[", '}{"city": "Oslo"', "\n", "'], '"]
+    for _ in range(400):
+        at, mark = draw.randrange(len(text)), draw.choice(marks)
+        damaged = text[:at] + mark + text[at + draw.randrange(2) :]
+        result = climb(damaged)
+        if result.outcome == REPAIRED:
+            sent = [word for word in ("Rome", "fast", "red", "Via", "Oslo") if word in damaged]
+            assert [word for word in sent if word not in result.text] == [], damaged
 
 
 def test_random_damage_never_yields_an_invalid_call_nor_changes_a_valid_one():

@@ -57,14 +57,19 @@ class BoundedText:
     """Copies JSON values within bounds; `cut` says whether anything was left out.
 
     literal: texts are names and values, escaped; else they are prose, cleaned. quoted: prose
-    among values stands between marks.
+    among values stands between marks. members: of one object or list.
     """
 
     def __init__(
-        self, budget: int, longest: int = _LONGEST, literal: bool = True, quoted: bool = False
+        self,
+        budget: int,
+        longest: int = _LONGEST,
+        literal: bool = True,
+        quoted: bool = False,
+        members: int = _MOST,
     ) -> None:
         self._left, self._longest, self._literal = budget, longest, literal
-        self._quoted = quoted
+        self._quoted, self._members = quoted, members
         self.cut = False
 
     def __call__(self, value: Any, depth: int = 0, key: str = "") -> Any:
@@ -94,7 +99,7 @@ class BoundedText:
     def _bound_object(self, value: Mapping[str, Any], depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for at, (name, part) in enumerate(value.items()):
-            if at >= _MOST or self._left <= 0:
+            if at >= self._members or self._left <= 0:
                 self.cut, result["…"] = True, f"{len(value) - at} more"
                 break
             written = escape_exact(str(name), 200)
@@ -105,7 +110,7 @@ class BoundedText:
     def _bound_list(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
         results: list[Any] = []
         for at, part in enumerate(value):
-            if at >= _MOST or self._left <= 0:
+            if at >= self._members or self._left <= 0:
                 self.cut = True
                 results.append(f"… {len(value) - at} more")
                 break

@@ -37,6 +37,7 @@ from assets.contracts.scan.rule_table import (
     build_hit,
     rank_severity,
 )
+from assets.contracts.vendor_rules import VendorRefusal, find_list_refusals, find_refusals
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Row
 from warehouse.sanitize.untrusted_text import escape_text
@@ -85,6 +86,23 @@ def find_misshapen(
             what = f"{key[:60]!r} beside the protocol's {_FIELDS[key.casefold()]!r}"
             name = read_name(tool)
             yield name, _build_finding(name, "ambiguous_tool", f"/{place}", what)
+        if isinstance(tool, Mapping) and place not in problems:
+            for refusal in find_list_refusals(tool):
+                yield read_name(tool), _build_refused(read_name(tool), refusal)
+
+
+def find_refused(tools: Sequence[Any]) -> Iterator[ScanFinding]:
+    """What clients and vendors' APIs refuse of a raw list."""
+    for tool in tools:
+        refusals = find_refusals(tool) if isinstance(tool, Mapping) else ()
+        yield from (_build_refused(read_name(tool), refusal) for refusal in refusals)
+
+
+def _build_refused(tool: str, refusal: VendorRefusal) -> ScanFinding:
+    pointer = "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in refusal.path)
+    return _build_finding(
+        tool, "refused_by_clients", escape_text(pointer[:200]), refusal.describe()
+    )
 
 
 def _build_finding(tool: str, rule: str, field: str, what: str) -> ScanFinding:

@@ -1,6 +1,6 @@
 """What changed between two lists of tools, and how much it matters to a caller."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from assets.contracts.schema_shapes import (
 )
 from assets.contracts.tool_renames import find_renames
 from assets.contracts.validate import find_schema_problem
+from assets.contracts.vendor_rules import find_refusals
 from warehouse.errors import UnusableInput
 from warehouse.json_types import JsonObject
 from warehouse.user_files import parse_json, read_text
@@ -57,8 +58,9 @@ def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[
     Takes raw tools or contracts. A tool without a usable contract counts as absent, unless it had
     one; of two tools with one name the first counts.
     """
-    new_tools = list(new)
-    before, (after, problems) = index_contracts(old)[0], index_contracts(new_tools)
+    old_tools, new_tools = list(old), list(new)
+    before, (after, problems) = index_contracts(old_tools)[0], index_contracts(new_tools)
+    refused = _find_new_refusals(old_tools, new_tools)
     unusable = {
         (name := read_name(new_tools[at])): why.removeprefix(f"tool {name[:80]!r}: ")[:_LONGEST]
         for at, why in problems.items()
@@ -79,23 +81,47 @@ def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[
                 changes.append(ToolChange(name, "breaking", ("removed",), why="the tool is gone"))
             continue
         origin = origins.get(name, name)
-        if origin not in before:
-            changes.append(_compare_within(limit, None, after[name], names))
-        elif not equals_json(before[origin], after[name]):
-            changes.append(_compare_within(limit, before[origin], after[name], names))
+        past, refusals = before.get(origin), refused(origin, name)
+        if past is None or refusals or not equals_json(past, after[name]):
+            changes.append(_compare_within(limit, past, after[name], names, refusals))
     return changes
 
 
+def _find_new_refusals(
+    old: Sequence[JsonObject], new: Sequence[JsonObject]
+) -> Callable[[str, str], list[SchemaChange]]:
+    """(name before, name now) -> what clients or vendors refuse of a tool since the change."""
+    before, after = ({read_name(tool): tool for tool in reversed(tools)} for tools in (old, new))
+
+    def find(origin: str, name: str) -> list[SchemaChange]:
+        past, now = before.get(origin), after[name]
+        if past == now:
+            return []
+        known = {(item.rule, item.path) for item in find_refusals(past)} if past else set()
+        new_refusals = [item for item in find_refusals(now) if (item.rule, item.path) not in known]
+        return [
+            SchemaChange("".join([item.path[0], *map(format_step, item.path[1:])]), "breaking",
+                         item.describe())
+            for item in new_refusals
+        ]  # fmt: skip
+
+    return find
+
+
 def _compare_within(
-    limit: StepLimit, old: Tool | None, new: Tool, names: frozenset[str]
+    limit: StepLimit,
+    old: Tool | None,
+    new: Tool,
+    names: frozenset[str],
+    refused: list[SchemaChange],
 ) -> ToolChange:
     """The change of one tool, out of the steps that its list may take."""
     try:
         with limit_steps(limit), limit_steps(_TOOL_STEPS):
             if old is not None:
-                return _describe_changed(old, new, names)
-            added = SchemaChange("added", "compatible", "a new tool")
-            return _build_change(new["name"], [added, *_find_alarms(None, new, names)], None)
+                return _describe_changed(old, new, names, refused)
+            added = [SchemaChange("added", "compatible", "a new tool"), *refused]
+            return _build_change(new["name"], [*added, *_find_alarms(None, new, names)], None)
     except TooMuchWork:
         name = str(new["name"])
         if old is None:
@@ -105,8 +131,10 @@ def _compare_within(
         return ToolChange(name, "breaking", tuple(fields), origin, f"{fields[0]}: {NOT_WHOLE}")
 
 
-def _describe_changed(old: Tool, new: Tool, names: frozenset[str]) -> ToolChange:
-    changes: list[SchemaChange] = []
+def _describe_changed(
+    old: Tool, new: Tool, names: frozenset[str], refused: list[SchemaChange]
+) -> ToolChange:
+    changes = list(refused)
     renamed = old["name"] if old["name"] != new["name"] else None
     if renamed is not None:
         changes.append(SchemaChange("name", "breaking", "calls of the old name find no tool"))

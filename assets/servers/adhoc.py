@@ -165,6 +165,8 @@ def _format_answer(
     """What `toolmill probe --json` prints: status is `ok` or a kind of the taxonomy; seconds to the
     last page of tools; peak_mb in MiB; contract_digests by name, null for a tool without a usable
     contract; behaviour null where nobody could ask again; certificate null without a sandbox."""
+    from assets.contracts.findings import find_refused
+
     result = deployed.probe
     digests: dict[str, str | None] = {}
     for tool in result.tools:
@@ -179,7 +181,9 @@ def _format_answer(
         **{name: getattr(result, name) for name in _FIELDS},
         "contract_digests": digests,
         "resource_templates": result.templates,
-        "findings": [finding.as_row() for finding in scan_list(result.tools)],
+        "findings": [
+            finding.as_row() for finding in (*scan_list(result.tools), *find_refused(result.tools))
+        ],
         "behaviour": deployed.behaviour,
         "certificate": deployed.certificate,
         "placeholders": list(deployed.placeholders),

@@ -86,13 +86,24 @@ def search(
     k: Annotated[int, typer.Option("-k", help="at most so many hits, 1 to 1000")] = 5,
     strategy: Annotated[str, typer.Option(help="ours, or a baseline (docs/router.md)")] = "ours",
     retriever: Retriever = None,
+    native: Annotated[
+        str | None,
+        typer.Option(
+            help="the answer as an API takes it: anthropic, openai, openai-strict, gemini"
+        ),
+    ] = None,
+    call_id: Annotated[str, typer.Option(help="with --native: id of the model's call")] = "call_0",
     as_json: AsJson = False,
 ) -> None:
     """Find tools in the released index, or in one made by `index`."""
     from serving.adhoc import open_routed, search_command, search_many
+    from serving.discovery.functions import APIS, write_native_answer
     from serving.ranking.query import STRATEGIES, ToolQuery
 
     require_known("--strategy", [strategy], STRATEGIES)
+    require_known("--native", [native] if native else [], APIS)
+    if native and queries is not None:
+        fail("--native answers one search; leave out --queries", 2)
     asked_ways = (query, tool if server is None else server, queries)
     if sum(item is not None for item in asked_ways) != 1:
         fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
@@ -102,6 +113,9 @@ def search(
     questions = None if queries is None else _read_queries(queries)
     router = open_routed(place or settings.home_path(), encoder, report_lines())
     ask = ToolQuery(query=query, server=server, tool=tool, k=k, strategy=strategy)
+    if native:
+        print_json(write_native_answer(native, router, router.find(ask).hits, call_id))
+        return
     if questions is None:
         answer = search_command(router, ask)
         print_json(answer) if as_json else _print_hits(answer)

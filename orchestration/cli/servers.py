@@ -99,7 +99,7 @@ def _print_probe(report: dict[str, Any]) -> None:
     for tool in report["tools"]:
         print_line(f"  {tool.get('name')}  {str(tool.get('description', ''))[:90]!r}")
     for row in report["findings"]:
-        if row["severity"] != "low":
+        if row["severity"] != "low" or row["rule"] == "refused_by_clients":
             print_line(f"  {row['severity']}: {row['tool']} {row['field']}: {row['excerpt']}")
     for row in report["behaviour"] or ():
         print_line(f"  {row['tool']} {row['change']} with another {row['varied']}")

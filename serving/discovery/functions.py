@@ -1,6 +1,7 @@
 """Found tools as functions that an endpoint takes, in its names and within bounds.
 
-Two APIs let their models search for tools. Neither has been asked from here.
+What each vendor takes is in `assets/contracts/vendor_rules.py`. Two APIs let their models search
+for tools; Gemini has no such search, so it gets declarations. None has been asked from here.
 
 - Anthropic (Messages): the client's own search tool returns a `tool_result` of `tool_reference`
   blocks; each name must be among the request's `tools`, with `defer_loading: true`. Source: custom
@@ -12,29 +13,33 @@ Two APIs let their models search for tools. Neither has been asked from here.
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.schema_shapes import collect_properties
 from assets.contracts.validate import find_schema_problem
+from assets.contracts.vendor_rules import (
+    ANTHROPIC,
+    GEMINI,
+    OPENAI,
+    OPENAI_STRICT,
+    PROPERTY_KEY,
+    shorten_texts,
+    write_schema,
+)
+from assets.contracts.vendor_subsets import write_gemini_schema, write_strict_schema
 from serving.index.model import UNVERIFIED
 from serving.ranking.query import ToolHit
 from serving.router import Router
 from serving.untrusted_text import BoundedText, show_line
 from warehouse.llm.chat import write_wire_name
-from warehouse.sanitize.untrusted_text import escape_exact, quote_name, quote_text
+from warehouse.sanitize.untrusted_text import quote_name, quote_text
 
 _ABOUT = 1_000  # characters of a description
-_SCHEMA = 8_000  # of a tool's parameters: 99% of real contracts are shorter than 6,000
-# At the top of a schema, by the error messages of the two APIs. Anthropic's: "input_schema does not
-# support oneOf, allOf, or anyOf at the top level", "Property keys should match pattern"; OpenAI's:
-# "must … not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level".
-_REFUSED = frozenset(("allOf", "anyOf", "oneOf", "not", "enum"))
-_PARAMETER = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-ANTHROPIC, OPENAI = "anthropic", "openai"
-APIS = (ANTHROPIC, OPENAI)
+_SCHEMA = 8_000  # of a tool's parameters, texts included: 99% of real contracts are below 6,000
+_BARE = 32_000  # of its parameters without their texts; a tool with more is left out
+_MEMBERS = 5_000  # of one list of choices or parameters
+APIS = (ANTHROPIC, OPENAI, OPENAI_STRICT, GEMINI)
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,9 @@ def write_functions(
     """Name on the wire -> tool, of (tool id, contract) in order, without those of `list_refused`.
     The texts are third-party: what shows nothing is taken out, what is long is cut."""
     result: dict[str, OfferedFunction] = {}
-    for offered in (_write_offered(*item) for item in dict(contracts).items()):
-        if _find_refusal(offered.function["function"]["parameters"]) is None:
+    for tool_id, contract in dict(contracts).items():
+        if find_refusal(contract) is None:
+            offered = _write_offered(tool_id, contract)
             result.setdefault(offered.wire, offered)  # the first one keeps its name
     return result
 
@@ -78,57 +84,40 @@ def list_refused(contracts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str
 
 def find_refusal(contract: Mapping[str, Any]) -> str | None:
     """Why APIs refuse a tool's parameters as they would be sent, None where they take them."""
-    return _find_refusal(bound_parameters(contract))
-
-
-def _find_refusal(parameters: Mapping[str, Any]) -> str | None:
-    properties = parameters["properties"]
-    odd = next((name for name in properties if not _PARAMETER.fullmatch(name)), None)
-    if odd is not None:
-        return f"a parameter is called {quote_name(odd, 60)}, APIs take [a-zA-Z0-9_.-]{{1,64}}"
-    problem = find_schema_problem(parameters)
-    quoted = quote_text(show_line(problem or "", 240))
-    return None if problem is None else f"its parameters are no JSON Schema: {quoted}"
+    return _write_parameters(contract, False)[1]
 
 
 def _write_offered(tool_id: str, contract: Mapping[str, Any]) -> OfferedFunction:
     wire = write_wire_name(tool_id)
-    return OfferedFunction(tool_id, wire, _write_function(wire, contract))
-
-
-def _write_function(wire: str, contract: Mapping[str, Any]) -> dict[str, Any]:
     about = show_line(str(contract.get("description") or ""), _ABOUT)
     function = {"name": wire, "description": about, "parameters": bound_parameters(contract)}
-    return {"type": "function", "function": function}
+    return OfferedFunction(tool_id, wire, {"type": "function", "function": function})
 
 
 def bound_parameters(contract: Mapping[str, Any], quoted: bool = False) -> dict[str, Any]:
-    """The input schema, its prose between marks if `quoted`; of one too large, the names of its
-    parameters alone."""
-    schema = contract.get("inputSchema")
-    schema = _flatten_top(dict(schema) if isinstance(schema, Mapping) else {})
-    copy = BoundedText(_SCHEMA, longest=_ABOUT, quoted=quoted)
-    result = copy({**schema, "type": "object"})
-    if not copy.cut:
-        return result
-    names = list(schema["properties"])[:100]
-    required = schema.get("required")
-    needed = [name for name in required if name in names] if isinstance(required, list) else []
-    return {
-        "type": "object",
-        "properties": {escape_exact(str(name), 200): {} for name in names},
-        "required": [escape_exact(str(name), 200) for name in needed],
-    }
+    """The input schema as APIs take it, its prose between marks if `quoted`. Of one too large the
+    descriptions are shortened, the longest first."""
+    return _write_parameters(contract, quoted)[0]
 
 
-def _flatten_top(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema without what APIs refuse at its top; properties of branches there are offered. A
-    call is held against the whole contract all the same."""
-    properties = schema.get("properties")
-    if _REFUSED.isdisjoint(schema):
-        return {**schema, "properties": properties if isinstance(properties, Mapping) else {}}
-    plain = {key: value for key, value in schema.items() if key not in _REFUSED}
-    return {**plain, "properties": collect_properties(schema, schema)}
+def _write_parameters(
+    contract: Mapping[str, Any], quoted: bool
+) -> tuple[dict[str, Any], str | None]:
+    """(parameters, why no API takes them or None)."""
+    schema = shorten_texts(write_schema(contract.get("inputSchema")), _SCHEMA, _ABOUT)
+    copy = BoundedText(_BARE, quoted=quoted, members=_MEMBERS)
+    parameters = copy(schema)
+    odd = next(
+        (name for name in parameters["properties"] if not PROPERTY_KEY.fullmatch(name)), None
+    )
+    if odd is not None:
+        why = f"a parameter is called {quote_name(odd, 60)}, APIs take {PROPERTY_KEY.pattern}"
+        return parameters, why
+    if copy.cut:
+        return parameters, f"its parameters take more than {_BARE:,} characters without their texts"
+    problem = find_schema_problem(parameters)
+    quote = quote_text(show_line(problem or "", 240))
+    return parameters, None if problem is None else f"its parameters are no JSON Schema: {quote}"
 
 
 def read_arguments(arguments: Any) -> Any:
@@ -180,9 +169,14 @@ def write_native_answer(
     functions = list(write_functions(contracts).values())
     facts = {"tool_ids": {item.wire: item.tool_id for item in functions}}
     facts["left_out"] = list_refused(contracts)
-    if api == OPENAI:
+    if api == GEMINI:
+        response = {"tools": [item.wire for item in functions]}
+        item = {"functionResponse": {"id": call_id, "name": "tool_search", "response": response}}
+        return {"item": item, "tools": [*map(_write_gemini_tool, functions)], **facts}
+    if api in (OPENAI, OPENAI_STRICT):
+        tools = [_write_openai_tool(item, api == OPENAI_STRICT) for item in functions]
         item = {"type": "tool_search_output", "call_id": call_id, "execution": "client"}
-        item |= {"status": "completed", "tools": [_write_openai_tool(item) for item in functions]}
+        item |= {"status": "completed", "tools": tools}
         return {"item": item, "tools": [], **facts}
     blocks = [{"type": "tool_reference", "tool_name": item.wire} for item in functions]
     # A result without a block is refused: then words say that nothing was found.
@@ -191,10 +185,21 @@ def write_native_answer(
     return {"item": item, "tools": [write_anthropic_tool(item) for item in functions], **facts}
 
 
-def _write_openai_tool(offered: OfferedFunction) -> dict[str, Any]:
+def _write_openai_tool(offered: OfferedFunction, strict: bool) -> dict[str, Any]:
+    """With `strict`, a tool whose parameters strict mode can say is declared so."""
     function = offered.function["function"]
     fields = {"type": "function", "name": offered.wire, "description": function["description"]}
-    return {**fields, "parameters": function["parameters"], "strict": False, "defer_loading": True}
+    closed = write_strict_schema(function["parameters"]) if strict else None
+    fields |= {"parameters": closed or function["parameters"], "strict": closed is not None}
+    return {**fields, "defer_loading": True}
+
+
+def _write_gemini_tool(offered: OfferedFunction) -> dict[str, Any]:
+    """One of `functionDeclarations`."""
+    function = offered.function["function"]
+    parameters = write_gemini_schema(function["parameters"])
+    fields = {"name": offered.wire, "description": function["description"]}
+    return fields if parameters is None else {**fields, "parameters": parameters}
 
 
 def write_anthropic_tool(offered: OfferedFunction) -> dict[str, Any]:

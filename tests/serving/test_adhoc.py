@@ -19,6 +19,7 @@ from serving.ranking.query import ToolQuery
 from serving.router import open_router
 from tests.vectors.test_embed import adapter
 from warehouse.errors import UnusableInput
+from warehouse.llm.chat import write_wire_name
 
 CLOCK = {
     "qualified_name": "@clock/world",
@@ -161,6 +162,16 @@ def test_a_row_may_say_what_server_and_tool_it_wants(
     assert [hit["score"] for hit in both["hits"]] == [hit["score"] for hit in alone["hits"]]
     if strategy == "mcp-zero":  # of two servers, `ours` knows only which of them is nearer
         assert [hit["score"] for hit in both["hits"]] != [hit["score"] for hit in tool["hits"]]
+
+
+def test_an_answer_can_be_given_as_an_api_takes_it(index: Path) -> None:
+    asked = ("search", "--index", index, "--tool", "sends a letter", "-k", 1)
+    answer = json.loads(run(*asked, "--native", "anthropic", "--call-id", "toolu_1")[1])
+    assert answer["item"]["tool_use_id"] == "toolu_1"
+    assert answer["tool_ids"] == {write_wire_name("npm:mail::send_email"): "npm:mail::send_email"}
+    assert "known: anthropic, openai, openai-strict, gemini" in run(*asked, "--native", "x")[2]
+    code, _, err = run("search", "--index", index, "--queries", index, "--native", "openai")
+    assert (code, "leave out --queries" in err) == (2, True)
 
 
 @pytest.mark.parametrize("row", [{}, {"tool": 3}, {"instruction": None, "server": None}])

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from assets.contracts.canonical import tool_text
+from assets.contracts.vendor_rules import write_schema
 from training.prompts.templates import (
     BadTemplate,
     apply_template,
@@ -37,8 +38,10 @@ def render_tool_schema(contract: Contract) -> dict[str, Any]:
 
 def render_wire_tool(contract: Contract, names: Mapping[str, str]) -> dict[str, Any]:
     """The contract as an endpoint takes it; `names`: tool -> its name on the wire."""
-    made = render_tool_schema(contract)
-    return {**made, "function": {**made["function"], "name": names[str(contract["name"])]}}
+    function = render_tool_schema(contract)["function"]
+    parameters = write_schema(function["parameters"])
+    function |= {"name": names[str(contract["name"])], "parameters": parameters}
+    return {"type": "function", "function": function}
 
 
 def render_conversation(

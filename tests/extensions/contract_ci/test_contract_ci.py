@@ -114,6 +114,36 @@ def test_a_tool_that_becomes_unusable_is_breaking_and_says_why(
     assert json.loads(out)["same"] == 1
 
 
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"properties": {"days": {"type": "integer", "minimum": 0, "exclusiveMinimum": True}}},
+         "refused by anthropic: a boolean exclusiveMinimum is of draft 4"),
+        ({"properties": {"days": {"type": "array"}}}, "refused by openai: an array without items"),
+        ({"anyOf": [{"properties": {"x": {}}}]}, "anyOf at the top of the schema"),
+        ({"properties": {"due date": {"type": "string"}}}, "a parameter is called 'due date'"),
+        ({"properties": {"required": ["x"]}}, "by mcp-sdk: inputSchema.properties.required"),
+    ],
+)  # fmt: skip
+def test_what_clients_or_vendors_refuse_is_breaking_until_it_is_the_same(
+    home: Path, schema: dict, why: str
+) -> None:
+    odd = {**CITIES, "inputSchema": {"type": "object", **schema}}
+    before, after = save(home / "a.json", CITIES), save(home / "b.json", odd)
+    added = save(home / "c.json", CITIES, {**odd, "name": "new"})
+    for other in (after, added):
+        code, out, _ = run(before, other, "--json")
+        (change,) = json.loads(out)["changes"]
+        assert (code, change["class"]) == (1, "breaking")
+        assert why in change["why"]
+        diffed = CliRunner().invoke(app, ["contract", "diff", str(before), str(other), "--json"])
+        assert (diffed.exit_code, json.loads(diffed.stdout)["changes"][0]["class"]) == (
+            1,
+            "breaking",
+        )
+    assert json.loads(run(after, after, "--json")[1])["changes"] == []
+
+
 def test_a_new_tool_that_nobody_can_use_is_a_finding_until_it_is_the_same(home: Path) -> None:
     before = save(home / "a.json", CITIES)
     odd = ({**WEATHER, "inputSchema": "no"}, {"description": "nameless"})

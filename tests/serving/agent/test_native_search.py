@@ -60,6 +60,16 @@ def test_openais_client_gets_the_definitions_as_its_sdk_types_them(router: Route
     assert result["tools"] == []
 
 
+def test_strict_and_gemini_get_their_own_subsets(router: Router) -> None:
+    (tool, *_) = answer("openai-strict", router)["item"]["tools"]
+    assert (tool["name"], tool["strict"]) == (GET_TIME, True)
+    assert tool["parameters"]["additionalProperties"] is False
+    gemini = answer("gemini", router)
+    assert GET_TIME in gemini["item"]["functionResponse"]["response"]["tools"]
+    declared = {tool["name"]: tool["parameters"] for tool in gemini["tools"]}
+    assert declared[GET_TIME]["required"] == ["city"]
+
+
 @pytest.mark.parametrize("api", APIS)
 def test_a_tool_that_the_api_refuses_is_left_out_with_its_reason(tmp_path: Path, api: str) -> None:
     odd = row("npm:odd", "plan", "Plan a day", {"properties": {"due date": {"type": "string"}}})

@@ -27,7 +27,7 @@ def test_what_stands_in_branches_at_the_top_is_offered_without_them(keyword: str
     }  # fmt: skip
     result = bound_parameters(contract(schema))
     assert set(result["properties"]) == {"id", "url", "path"}
-    assert result["required"] == ["id"]
+    assert result["required"] == (["id", "url"] if keyword == "allOf" else ["id"])
     assert not {"anyOf", "oneOf", "allOf", "not", "enum"} & result.keys()
     deep = {"type": "object", "properties": {"id": {"anyOf": [ID, {"type": "null"}]}}}
     assert bound_parameters(contract(deep)) == deep
@@ -45,6 +45,7 @@ def test_what_stands_in_branches_at_the_top_is_offered_without_them(keyword: str
         ({"properties": {"a": {"type": "word"}}}, "no JSON Schema"),
         ({"required": "a"}, "no JSON Schema"),
         ({"properties": {f"{'a b' * 30}{n}": {"description": "x" * 900} for n in range(30)}}, "«"),
+        ({"properties": {"a": {"enum": [f"choice {n}" for n in range(3_000)]}}}, "32,000"),
     ],
 )
 def test_what_an_api_refuses_is_left_out_with_a_reason(schema: Any, why: str) -> None:
@@ -55,6 +56,21 @@ def test_what_an_api_refuses_is_left_out_with_a_reason(schema: Any, why: str) ->
     assert list(refused) == ["npm:a::odd"]
     assert why in refused["npm:a::odd"]
     assert len(refused["npm:a::odd"]) < 300
+
+
+def test_a_long_text_is_cut_and_parameters_keep_types_choices_and_limits() -> None:
+    schema = {
+        "type": "object", "required": ["where"],
+        "properties": {
+            "where": {"type": "string", "description": "w" * 2_900},
+            "zoom": {"type": "number", "minimum": 0, "maximum": 22, "description": "How near"},
+            "zone": {"type": "string", "enum": [f"Area/Place {n}" for n in range(420)]},
+        },
+    }  # fmt: skip
+    sent = bound_parameters(contract(schema))
+    assert sent["properties"]["where"].pop("description").endswith("w…")
+    del schema["properties"]["where"]["description"]
+    assert sent == schema
 
 
 def test_of_two_ids_with_one_name_for_apis_the_first_keeps_it(

@@ -164,7 +164,7 @@ def find_list_refusals(tool: Mapping[str, Any]) -> Iterator[VendorRefusal]:
     from pydantic import ValidationError
 
     try:
-        Tool.model_validate(tool)
+        Tool.model_validate(tool, by_alias=True, by_name=False)
     except (ValidationError, RecursionError) as error:
         problems = error.errors(include_url=False) if isinstance(error, ValidationError) else []
         for problem in problems[:_MOST_PROBLEMS]:

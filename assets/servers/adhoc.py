@@ -9,7 +9,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from assets.contracts.canonical import ContractError, contract_digest
-from assets.contracts.scan import scan_list
+from assets.contracts.scan import ScanFinding, scan_list
 from assets.marketplaces.adapters.private import list_file_problems, read_files
 from assets.marketplaces.listing import PRIVATE, EnvVar, Listing, PackageRef
 from assets.marketplaces.policy import CrawlPolicy
@@ -165,8 +165,6 @@ def _format_answer(
     """What `toolmill probe --json` prints: status is `ok` or a kind of the taxonomy; seconds to the
     last page of tools; peak_mb in MiB; contract_digests by name, null for a tool without a usable
     contract; behaviour null where nobody could ask again; certificate null without a sandbox."""
-    from assets.contracts.findings import find_refused
-
     result = deployed.probe
     digests: dict[str, str | None] = {}
     for tool in result.tools:
@@ -181,13 +179,19 @@ def _format_answer(
         **{name: getattr(result, name) for name in _FIELDS},
         "contract_digests": digests,
         "resource_templates": result.templates,
-        "findings": [
-            finding.as_row() for finding in (*scan_list(result.tools), *find_refused(result.tools))
-        ],
+        "findings": [finding.as_row() for finding in _list_findings(result)],
         "behaviour": deployed.behaviour,
         "certificate": deployed.certificate,
         "placeholders": list(deployed.placeholders),
     }
+
+
+def _list_findings(result: ProbeResult) -> list[ScanFinding]:
+    from assets.contracts.findings import find_refused
+    from assets.servers.probe.client_refusals import find_client_refusals
+
+    refusals = find_client_refusals(result.tools, result.protocol, result.faults)
+    return [*scan_list(result.tools), *find_refused(result.tools), *refusals]
 
 
 def describe_refusal(error: Exception) -> dict[str, Any]:

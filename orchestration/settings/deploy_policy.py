@@ -7,6 +7,7 @@ from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.oauth_login import OAuthAccounts
 from assets.servers.probe.remote_transport import RemotePolicy
+from assets.servers.probe.session import ProbePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.secrets import SecretSources
 from orchestration.settings.model import Settings, config_path
@@ -24,6 +25,9 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
     return DeployPolicy(
         home=settings.home_path(),
         sandbox=sandbox,
+        conversation=ProbePolicy(
+            start_s=limits.start_s, idle_s=limits.start_s / 3, list_s=limits.start_s
+        ),
         remote=_make_remote(settings),
         secrets=secrets,
         accounts=OAuthAccounts(state),

@@ -59,6 +59,11 @@ class SandboxSection(SandboxSettings):
     remote: Literal["auto", "always", "never"] = Field(
         default="auto", description="probe remote servers; auto: live ones, and the demo's own"
     )
+    start_s: float = Field(
+        default=30.0,
+        ge=1,
+        description="seconds until a server answers, a third of them while it does nothing",
+    )
 
     @field_validator(*_LEAST)
     @classmethod

@@ -71,30 +71,50 @@ KINDS: dict[str, FailureKind] = {
         7 * _DAY,
         "policy",
     ),
+    "needs_file": FailureKind(
+        "the server reads a file that is not there: grant it the folder that holds it"
+        " (`toolmill grant SERVER --folder PATH`)",
+        7 * _DAY,
+        "policy",
+    ),
     "needs_software": FailureKind(
         "the server needs a program or library that is not here", 7 * _DAY, "policy"
     ),
     "incompatible": FailureKind(
-        "a dependency or runtime has moved on since this release: take a newer release of it",
+        "a dependency or runtime has moved on since this release: take another release, or pin the"
+        " dependency (`--with 'mcp<2'`)",
         7 * _DAY,
     ),
     "read_only": FailureKind(
         "the server writes outside its own home and the temporary folder", 7 * _DAY, "policy"
     ),
     "timeout_start": FailureKind(
-        "no answer to `initialize` in time: it hangs or is very slow", 2 * _DAY
+        "no answer to `initialize` in time: it hangs or is very slow (`sandbox.start_s` gives it"
+        " longer)",
+        2 * _DAY,
     ),
-    "timeout_list": FailureKind("`initialize` was answered, `tools/list` was not", 2 * _DAY),
+    "timeout_list": FailureKind(
+        "`initialize` was answered, `tools/list` was not (`sandbox.start_s` gives it longer)",
+        2 * _DAY,
+    ),
     "crashed": FailureKind(
         "the server ended before it listed its tools: see stderr_tail", 2 * _DAY
     ),
     "protocol_error": FailureKind("the server does not speak MCP on its standard output", 7 * _DAY),
     "oversize": FailureKind("more output, pages or tools than the limits allow", 7 * _DAY),
-    "out_of_memory": FailureKind("more memory than the sandbox grants", 7 * _DAY, "policy"),
-    "too_many_processes": FailureKind(
-        "more processes or threads than the sandbox grants", 7 * _DAY, "policy"
+    "out_of_memory": FailureKind(
+        "more memory than the sandbox grants (`sandbox.memory_mb`)", 7 * _DAY, "policy"
     ),
-    "disk_full": FailureKind("more private disk than the sandbox grants", 7 * _DAY, "policy"),
+    "too_many_processes": FailureKind(
+        "more processes or threads than the sandbox grants (`sandbox.processes`)",
+        7 * _DAY,
+        "policy",
+    ),
+    "disk_full": FailureKind(
+        "more private disk than the sandbox grants (`sandbox.tmp_mb`, `sandbox.file_mb`)",
+        7 * _DAY,
+        "policy",
+    ),
     "no_tools": FailureKind("the server runs and offers no tools", 7 * _DAY),
     "policy_denied": FailureKind("the settings do not allow this kind of server", None, "policy"),
     "remote_auth": FailureKind("the remote server asks for an account", 7 * _DAY, "credentials"),
@@ -107,15 +127,17 @@ KINDS: dict[str, FailureKind] = {
 
 @dataclass(frozen=True)
 class ProbeFailure:
-    """A classified failure: `kind` is in KINDS, `detail` one line of what was found."""
+    """A classified failure: `kind` is in KINDS, `detail` one line of what was found. advice: in
+    place of the kind's own hint."""
 
     kind: str
     detail: str
+    advice: str = ""
 
     @property
     def hint(self) -> str:
         """What was found and what to do, in one line."""
-        advice = KINDS[self.kind].hint
+        advice = self.advice or KINDS[self.kind].hint
         return f"{self.detail}: {advice}" if self.detail else advice
 
 
@@ -207,7 +229,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
     ),
     (
         "needs_network",
-        r"ENETUNREACH|EHOSTUNREACH|EAI_AGAIN|ENOTFOUND|ECONNREFUSED|ETIMEDOUT|ECONNRESET"
+        r"ENETUNREACH|EHOSTUNREACH|EAI_AGAIN|\bENOTFOUND|ECONNREFUSED|ETIMEDOUT|ECONNRESET"
         r"|getaddrinfo|name resolution|name or service not known|no route to host"
         r"|network is unreachable|fetch failed|failed to fetch|network ?error|socket hang up"
         r"|Connect(ion)?(Error|Timeout|Refused)|connection refused|ClientConnector\w*Error"
@@ -224,7 +246,12 @@ _WORDS: tuple[tuple[str, str], ...] = (
         r"|(required|missing|must set|please set)\b.{0,40}\b(environment|env)\b"
         r"|please (provide|specify|set)|field required|KeyError: '[A-Z][A-Z0-9_]+'"
         r"|[A-Z][A-Z0-9]*_[A-Z0-9_]+\b.{0,30}(is )?(required|missing|not set|not defined|undefined)"
-        r"|no such file or directory|\bENOENT\b|config\w*( file)? (is )?(not found|missing)",
+        r"|\b(sub)?command (was |is )?(not (provided|given|specified)|required|missing)",
+    ),
+    (
+        "needs_file",
+        r"no such file or directory|\bENOENT\b|FileNotFoundError"
+        r"|config\w*( file)? (is |was )?(not found|missing)|(missing|no) config\w*( file)?\b",
     ),
     (
         "read_only",
@@ -233,7 +260,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
 )
 # The network's own codes: after a made-up key was sent, the network is what is missing.
 _UNREACHED = (
-    r"ENETUNREACH|EHOSTUNREACH|EAI_AGAIN|ENOTFOUND|ECONNREFUSED|getaddrinfo|name resolution"
+    r"ENETUNREACH|EHOSTUNREACH|EAI_AGAIN|\bENOTFOUND|ECONNREFUSED|getaddrinfo|name resolution"
     r"|Connect(ion)?Error|ClientConnector|connection refused|network is unreachable"
 )
 _OF_NONE = compile_pattern(r"(?i)'NoneType' object has no attribute")  # a bug of any release

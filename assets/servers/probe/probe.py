@@ -47,7 +47,8 @@ class ProbeResult:
     listings in the same session. prompts, resources, templates: raw entries too. seconds: from
     start to the last page of tools; initialize_s: to the answered handshake. peak_mb: largest
     proportional set size of the process tree, MiB; 0 for a server elsewhere. missed: announced
-    lists that could not be had.
+    lists that could not be had. faults: what it breaks of the protocol, that was read all the same.
+    stdout_text: how what it printed besides messages begins.
     """
 
     status: str
@@ -67,6 +68,8 @@ class ProbeResult:
     initialize_s: float | None = None
     peak_mb: float = 0.0
     stderr_tail: str = ""
+    stdout_text: str = ""
+    faults: list[str] = field(default_factory=list)
     pages: int = 0
     exit_code: int | None = None
     signal: str | None = None
@@ -152,6 +155,8 @@ def make_result(
         seconds=round(seconds, 3),
         initialize_s=None if first is None else round(first, 3),
         stderr_tail=make_printable(transcript.stderr)[-_STDERR_TAIL:],
+        stdout_text=transcript.noise_text,
+        faults=transcript.faults,
         pages=progress.pages,
         initiated=transcript.initiated,
         **more,

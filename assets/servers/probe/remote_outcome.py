@@ -40,14 +40,9 @@ PUBLIC_ONLY = (
 
 @dataclass(frozen=True)
 class RemoteFailure(ProbeFailure):
-    """A failure with a fix of its own. retry_after: seconds, as the server told."""
+    """A failure of a server elsewhere. retry_after: seconds, as the server told."""
 
-    advice: str = ""
     retry_after: float | None = None
-
-    @property
-    def hint(self) -> str:
-        return f"{self.detail}: {self.advice}" if self.advice else super().hint
 
 
 @dataclass(frozen=True)

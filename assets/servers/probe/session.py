@@ -5,20 +5,19 @@ A probe has all of it; a call opens the session and lists the tools, then sends 
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import anyio
+from pydantic import ValidationError
 
 from assets.contracts.canonical import MOST_TOOLS
 from assets.servers.probe.failure_kinds import ConversationEnd, ProbeFailure
 from assets.servers.probe.transcript import ServerTranscript
 
-# What a server without a handshake answers to `initialize`: no such method, no version in `_meta`
-# or in the headers, a version that it does not speak.
-_NO_HANDSHAKE = (-32601, -32602, -32600, -32020, -32022)
+_DISCOVER_S = 2.0  # for a server that named the newer revision in a handshake
 _SHOWN = 8  # versions that a failure names
 
 
@@ -27,13 +26,17 @@ async def settle_version(session: Any, transcript: ServerTranscript) -> None:
     the server named. Raises Ended where the server speaks another revision only, MCPError with its
     answer to `initialize` where it has neither way, and what the SDK raises on garbage."""
     from mcp.shared.exceptions import MCPError
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
     try:
         await session.initialize()
+        if transcript.server.get("protocolVersion") in MODERN_PROTOCOL_VERSIONS:
+            with suppress(MCPError, ValueError, RuntimeError), anyio.move_on_after(_DISCOVER_S):
+                await session.discover()  # it may mean what it says
         return
     except MCPError as error:
         # Not where the SDK made the error up, for an HTTP status: an SSE server may stand there.
-        if error.code not in _NO_HANDSHAKE or not transcript.has_sent(error.error):
+        if not transcript.has_sent(error.error):
             raise
         refused = error
     try:
@@ -178,7 +181,9 @@ async def hold_conversation(
     last did anything that shows. Whatever the server does ends up as `progress.failure`."""
     try:
         async with open_session(read, write, transcript, limits, idle) as (session, _):
-            progress.answered, progress.protocol = True, session.protocol_version
+            stated = session.protocol_version if is_stateless(session) else None
+            progress.answered = True
+            progress.protocol = stated or transcript.server.get("protocolVersion")
             progress.initialize_s = time.monotonic() - progress.began
             transcript.greeted = transcript.noise
             await list_tools(session, transcript, limits, progress)
@@ -244,11 +249,14 @@ async def list_tools(
     """All pages of `tools/list`, within the time for them. Raises Ended."""
     with anyio.move_on_after(limits.list_s) as clock:
         pages = 0
-        async for _ in _iter_pages(session.list_tools):
+        async for _ in _iter_pages(session.list_tools, transcript, is_stateless(session)):
             pages += 1
             progress.pages += 1
             if transcript.malformed_page:
-                raise ConversationEnd(ProbeFailure("protocol_error", transcript.malformed_page))
+                failure = ProbeFailure(
+                    "protocol_error", transcript.malformed_page, _BREAKS_PROTOCOL
+                )
+                raise ConversationEnd(failure)
             if len(transcript.tools) > limits.max_tools:
                 raise ConversationEnd(
                     ProbeFailure("oversize", f"more than {limits.max_tools} tools")
@@ -279,7 +287,7 @@ async def _list_extras(
         for name, ask in requests:
             try:
                 pages = 0
-                async for _ in _iter_pages(ask):
+                async for _ in _iter_pages(ask, transcript, is_stateless(session)):
                     pages += 1
                     if (
                         pages >= _EXTRA_PAGES
@@ -293,8 +301,11 @@ async def _list_extras(
     progress.missed = tuple(missed)
 
 
-async def _iter_pages(ask: Callable[..., Awaitable[Any]]) -> AsyncGenerator[Any, None]:
-    """Yields after each page; ends with the last. Raises Ended on a cursor that comes twice."""
+async def _iter_pages(
+    ask: Callable[..., Awaitable[Any]], transcript: ServerTranscript, stateless: bool
+) -> AsyncGenerator[Any, None]:
+    """Yields after each page; ends with the last, and at a cursor that comes twice. stateless: since
+    2026-07-28 an empty cursor leads to a page too."""
     from mcp_types import PaginatedRequestParams
 
     cursor: str | None = None
@@ -303,14 +314,18 @@ async def _iter_pages(ask: Callable[..., Awaitable[Any]]) -> AsyncGenerator[Any,
         params = PaginatedRequestParams(cursor=cursor) if cursor is not None else None
         page = await ask(params=params)
         cursor = page.next_cursor
-        if cursor and cursor in cursors:
-            raise ConversationEnd(
-                ProbeFailure("protocol_error", f"the cursor {cursor[:40]!r} came twice")
-            )
+        if cursor in cursors:
+            transcript.note_fault(f"the cursor {cursor[:40]!r} came twice")
+            transcript.drop_repeated_page()
+            cursor = None
         yield page
-        if not cursor:
+        if cursor is None or not (cursor or stateless):
             return
         cursors.add(cursor)
+
+
+_BREAKS_PROTOCOL = "the server speaks MCP, and clients refuse this answer"
+_ANSWERED_ERROR = "the server speaks MCP and answered with an error of its own"
 
 
 def classify_exception(error: BaseException) -> ProbeFailure:
@@ -321,4 +336,18 @@ def classify_exception(error: BaseException) -> ProbeFailure:
         return error.failure
     code = getattr(getattr(error, "error", None), "code", None)
     text = " ".join(str(error).split())[:200] or type(error).__name__
-    return ProbeFailure("protocol_error", f"{text} (code {code})" if code is not None else text)
+    if code is not None:
+        return ProbeFailure("protocol_error", f"{text} (code {code})", _ANSWERED_ERROR)
+    if isinstance(error, ValidationError):
+        return ProbeFailure("protocol_error", describe_invalid(error), _BREAKS_PROTOCOL)
+    return ProbeFailure("protocol_error", text)
+
+
+def describe_invalid(error: ValidationError) -> str:
+    """What a model of the SDK misses in an answer: `serverInfo has no version`."""
+    fault = next(iter(error.errors(include_url=False, include_context=False)))
+    *path, last = [str(step) for step in fault["loc"]] or ["the answer"]
+    where = ".".join(path) or error.title
+    if fault["type"] == "missing":
+        return f"{where} has no {last}"[:200]
+    return f"{'.'.join([*path, last])}: {fault['msg'].lower()}"[:200]

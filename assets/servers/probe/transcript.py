@@ -20,6 +20,7 @@ from warehouse.sanitize.untrusted_text import find_repeated_name
 
 MAX_INITIATED = 200  # requests and notifications of the server that are listened to
 MAX_NOISE = 5000  # lines or events that are no messages
+_NOISE_KEPT = 4096  # characters of them: a usage text, most often
 MAX_UNASKED = 50_000  # messages that answer nothing: each costs us more than it costs the server
 MAX_DEPTH = 128  # of a message: what keeps it, copies it and prints it recurses
 
@@ -50,12 +51,14 @@ class ServerTranscript:
     earlier: list[list[Any]] = field(default_factory=list)
     # The raw result of `initialize`, or of `server/discover` where there is no handshake.
     server: dict[str, Any] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)  # of its answers, that clients trip over
+    page_size: int = 0  # entries of the last page
     malformed_page: str | None = None
     broken: str | None = None  # a message that no two parsers read alike, or an answer without use
     oversize: str | None = None
     noise: int = 0
     greeted: int = 0  # the noise until `initialize` was answered
-    first_noise: str = ""
+    noise_text: str = ""  # how what is no message begins
     strays: int = 0  # answers to nothing that was asked
     initiated: int = 0
     ended: bool = False  # its output was closed
@@ -71,6 +74,22 @@ class ServerTranscript:
         """Whether an error of the SDK's is one that the server sent: the SDK makes up others for
         what goes wrong with a transport."""
         return (error.code, error.message) in self.errors
+
+    def note_fault(self, fault: str) -> None:
+        """Notes, once, what a client may refuse."""
+        if fault not in self.faults:
+            self.faults.append(fault)
+
+    def drop_repeated_page(self) -> None:
+        """Forgets the last page of tools where it is one that came before."""
+        size, tools = self.page_size, self.tools
+        starts = range(len(tools) - 2 * size + 1)
+        if size and any(tools[at : at + size] == tools[-size:] for at in starts):
+            del tools[-size:]
+
+    @property
+    def first_noise(self) -> str:
+        return self.noise_text.partition("\n")[0][:160]
 
     @property
     def tools(self) -> list[Any]:
@@ -98,12 +117,12 @@ class MessageFilter:
     def __init__(self) -> None:
         self.transcript = ServerTranscript()
         self.stale = False
-        self._asked: dict[Any, str] = {}
+        self._asked: dict[str, tuple[Any, str]] = {}
 
     def note_request(self, message: dict[str, Any]) -> None:
         """Notes a request of ours, so that its answer is known."""
         if "method" in message and "id" in message:
-            self._asked[_make_hashable(message["id"])] = message["method"]
+            self._asked[_spell_id(message["id"])] = (message["id"], message["method"])
 
     def take(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """The message as the session may see it, or None where it may not."""
@@ -116,20 +135,24 @@ class MessageFilter:
             # a probe needs, and a storm of them must not reach it.
             listened = "id" in message and transcript.initiated <= MAX_INITIATED
             return message if listened else None
-        method = self._asked.pop(_make_hashable(message.get("id")), None)
-        error, result = message.get("error"), message.get("result")
-        if method is None:
+        error, result, spelled = message.get("error"), message.get("result"), message.get("id")
+        if spelled is None and error and len(self._asked) == 1:
+            spelled = next(iter(self._asked))  # JSON-RPC: null where the id could not be read
+        asked = self._asked.pop(_spell_id(spelled), None)
+        if asked is None:
             transcript.note_error(error)
             transcript.strays += 1
             return None
+        request_id, method = asked
+        if spelled != request_id and message.get("id") is not None:
+            transcript.note_fault(f"it answers ids of type int as {type(spelled).__name__}")
+        message = {**message, "id": request_id}
         if isinstance(result, dict):
             if method == "initialize":
-                transcript.server = result
-            elif method == DISCOVER:
-                meta = result.get("_meta")
-                info = meta.get(SERVER_INFO_KEY) if isinstance(meta, dict) else None
-                transcript.server = {**result, "serverInfo": info}
-            elif method in LISTS:
+                return {**message, "result": self._keep_greeting(result)}
+            if method == DISCOVER:
+                return {**message, "result": self._keep_discovery(result)}
+            if method in LISTS:
                 return {**message, "result": self._keep_page(LISTS[method], result)}
         elif method in _NEEDED and "result" in message:
             kind = type(result).__name__
@@ -147,20 +170,60 @@ class MessageFilter:
 
     def count_noise(self, excerpt: str) -> None:
         """Counts something that is no message."""
-        self.transcript.noise += 1
-        self.transcript.first_noise = self.transcript.first_noise or excerpt[:160]
+        transcript = self.transcript
+        transcript.noise += 1
+        if len(transcript.noise_text) < _NOISE_KEPT:
+            transcript.noise_text += f"{excerpt[:500]}\n"
+
+    def _keep_greeting(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Keeps the raw answer to `initialize`. One that names another version is spoken to as if
+        it had named ours: servers that copy a date seldom mean more by it."""
+        from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
+
+        self.transcript.server, version = result, result.get("protocolVersion")
+        if not isinstance(version, str) or version in HANDSHAKE_PROTOCOL_VERSIONS:
+            return result
+        self.transcript.note_fault(
+            f"it answers `initialize` in version {version[:40]!r}, and"
+            f" {LATEST_HANDSHAKE_VERSION} was asked for"
+        )
+        return {**result, "protocolVersion": LATEST_HANDSHAKE_VERSION}
+
+    def _keep_discovery(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Keeps the raw answer to `server/discover`; the session gets the members that it needs."""
+        meta, capabilities = result.get("_meta"), result.get("capabilities")
+        info = meta.get(SERVER_INFO_KEY) if isinstance(meta, dict) else None
+        self.transcript.server = {**result, "serverInfo": info}
+        if isinstance(capabilities, dict):
+            return {**_CACHED, **result}
+        self.transcript.note_fault("its answer to `server/discover` names no capabilities")
+        return {**_CACHED, **result, "capabilities": {}}
 
     def _keep_page(self, member: str, result: dict[str, Any]) -> dict[str, Any]:
         """Keeps the raw entries; the session gets an empty page with the same cursor."""
         entries, cursor = result.get(member), result.get("nextCursor")
         if isinstance(entries, list):
             self.transcript.lists.setdefault(member, []).extend(entries)
+            self.transcript.page_size = len(entries)
+            if any(not isinstance(entry, dict) for entry in entries):
+                self.transcript.note_fault(f"an entry of `{member}` is no object")
         elif member == "tools":
-            kind = type(entries).__name__
-            self.transcript.malformed_page = f"`tools` is {kind}, expected a list"
-        # A page needs these since 2026-07-28; a session of an older version leaves them out.
-        page = {member: [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-        return {**page, **({"nextCursor": cursor} if isinstance(cursor, str) else {})}
+            found = "null" if entries is None else type(entries).__name__
+            found = found if member in result else "missing"
+            self.transcript.malformed_page = f"`tools` is {found}, expected a list"
+        page: dict[str, Any] = {member: [], **_CACHED}
+        if cursor is None:
+            return page
+        if not isinstance(cursor, str):
+            kind = type(cursor).__name__
+            self.transcript.note_fault(f"`nextCursor` of `{member}` is {kind}, expected a text")
+        # A number is followed as it is spelled; what is neither text nor number leads nowhere.
+        leads = isinstance(cursor, str | int | float) and not isinstance(cursor, bool)
+        return {**page, **({"nextCursor": str(cursor)} if leads else {})}
+
+
+# A result needs these since 2026-07-28; a session of an older version leaves them out.
+_CACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 
 def _read_error(error: Any) -> dict[str, Any]:
@@ -221,8 +284,10 @@ def _parse_finite(text: str) -> float:
     return number
 
 
-def _make_hashable(value: Any) -> Any:
-    return value if isinstance(value, str | int | float) else repr(value)
+def _spell_id(value: Any) -> str:
+    """An id as a text: some servers send 1 back as "1", or as 1.0."""
+    whole = isinstance(value, float) and value.is_integer()
+    return value if isinstance(value, str) else str(int(value) if whole else value)
 
 
 _BREACHES = {"memory": "out_of_memory", "processes": "too_many_processes", "disk": "disk_full"}
@@ -263,11 +328,11 @@ def classify_evidence(evidence: ProbeEvidence) -> ProbeFailure | None:
     if failure.kind in ("timeout_start", "timeout_list"):
         if transcript.noise > transcript.greeted:
             detail = f"{transcript.noise} lines that are no JSON-RPC"
-            return ProbeFailure("protocol_error", f"{detail}, first {transcript.first_noise}")
+            return ProbeFailure("protocol_error", f"{detail}, first {transcript.first_noise!r}")
         cause = classify_text(stderr)  # one that hangs often said why
         return ProbeFailure(cause.kind, f"{failure.detail}, {cause.detail}") if cause else failure
     if evidence.exited:
-        words = stderr + transcript.first_noise
+        words = f"{stderr}\n{transcript.noise_text}"
         return classify_last_words(words, evidence.code, evidence.signal)
     if "code -32601" in failure.detail and evidence.answered:
         return ProbeFailure("no_tools", "tools/list is not a method of this server")
@@ -371,7 +436,7 @@ class StdioRelay:
             parsed = None
         for item in (parsed if isinstance(parsed, list) else [parsed])[:100]:
             if not isinstance(item, dict) or item.get("jsonrpc") != "2.0":
-                self.listener.count_noise(repr(line[:120]))
+                self.listener.count_noise(make_printable(line[:500]).rstrip())
             elif (message := self.listener.take(item)) is not None:
                 try:
                     ready = SessionMessage(jsonrpc_message_adapter.validate_python(message))

@@ -347,3 +347,84 @@ def test_an_error_of_nothing_beside_a_result_is_none(error: Any) -> None:
         "id": 2,
         **result,
     }
+
+
+# --- what servers really send
+
+PLAIN = """
+def talk(reply_list, version="2025-06-18", change=lambda answer: answer):
+    while True:
+        message = read()
+        if message.get("method") == "initialize":
+            result = {"protocolVersion": version, "capabilities": {"tools": {}},
+                      "serverInfo": {"name": "odd", "version": "1"}}
+        elif message.get("method") == "tools/list":
+            result = reply_list(message.get("params") or {})
+        elif "id" in message:
+            result = {"code": -32601, "message": "Method not found"}
+        else:
+            continue
+        key = "error" if "code" in result else "result"
+        send(change({"jsonrpc": "2.0", "id": message["id"], key: result}))
+"""
+BOTH = '{"tools": [tool("a"), tool("b")]}'
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        (f"talk(lambda p: {BOTH}, change=lambda a: a | {{'id': str(a['id'])}})",
+         "ids of type int as str"),
+        (f"talk(lambda p: {BOTH}, change=lambda a: a | {{'id': float(a['id'])}})",
+         None),
+        (f"talk(lambda p: {BOTH}, version='2024-10-07')", "'2024-10-07'"),
+        (f"talk(lambda p: {BOTH}, version='2026-07-28')", "'2026-07-28'"),
+        (f"talk(lambda p: {BOTH} | {{'nextCursor': ''}})", None),
+        (f"talk(lambda p: {BOTH} | {{'nextCursor': 'same'}})", "the cursor 'same' came twice"),
+        (f"talk(lambda p: {BOTH} | {{'nextCursor': {{}}}})", "`nextCursor` of `tools` is dict"),
+        ("talk(lambda p: {'tools': [tool('b')]} if p.get('cursor') == '2' else"
+         " {'tools': [tool('a')], 'nextCursor': 2})", "`nextCursor` of `tools` is int"),
+        (f"talk(lambda p: {BOTH[:-2]}, 'c']}})", "an entry of `tools` is no object"),
+    ],
+)  # fmt: skip
+def test_answers_of_odd_form_are_read_and_named(tmp_path, source, fault):
+    require_sandbox()
+    found = probe_source(tmp_path, f"{PLAIN}\n{source}")
+    assert (found.status, tool_names(found)) == ("ok", ["a", "b"]), found.hint
+    assert [str(fault) in each for each in found.faults] == ([True] if fault else [])
+
+
+def test_an_answer_without_an_id_is_that_of_the_only_request():
+    listener = MessageFilter()
+    listener.note_request({"id": 4, "method": "tools/list"})
+    error = {"code": -32700, "message": "Parse error"}
+    assert listener.take({"jsonrpc": "2.0", "id": None, "error": error}) is not None
+    assert listener.take({"jsonrpc": "2.0", "id": None, "error": error}) is None
+
+
+def test_an_empty_cursor_leads_to_a_page_since_the_newer_revision(tmp_path):
+    require_sandbox()
+    changed = SOURCE.replace('if params.get("cursor")', 'if "cursor" in params')
+    changed = changed.replace('"nextCursor": "2"', '"nextCursor": ""')
+    found = probe_source(tmp_path, f"{changed}\nserve_stateless({TOOLS!r})")
+    assert (tool_names(found), found.faults) == (["a", "b", "c"], [])
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ("talk(lambda p: {'code': -32603, 'message': 'reading x'})", "with an error of its own"),
+        ("talk(lambda p: {'tools': None})", "`tools` is null, expected a list: the server speaks"),
+        ("talk(lambda p: {})", "`tools` is missing, expected a list: the server speaks MCP"),
+        (f"talk(lambda p: {BOTH}, change=lambda a: (a['result'].get('serverInfo', {{}}).pop"
+         "('version', 0), a)[1])", "serverInfo has no version: the server speaks MCP"),
+        ("talk(lambda p: open('/etc/odd/config.json'))", "reads a file that is not there"),
+        ("time.sleep(9)", "`sandbox.start_s` gives it longer"),
+    ],
+)  # fmt: skip
+def test_a_hint_names_what_is_wrong_and_no_more(tmp_path, source, hint):
+    require_sandbox()
+    found = probe_source(tmp_path, f"{PLAIN}\n{source}")
+    assert hint in str(found.hint)
+    assert "does not speak MCP" not in str(found.hint)
+    assert "pydantic" not in str(found.hint)

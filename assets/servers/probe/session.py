@@ -304,7 +304,7 @@ async def _list_extras(
 async def _iter_pages(
     ask: Callable[..., Awaitable[Any]], transcript: ServerTranscript, stateless: bool
 ) -> AsyncGenerator[Any, None]:
-    """Yields after each page; ends with the last, and at a cursor that comes twice. stateless: since
+    """Yields after each page; ends with the last, or at a cursor that comes twice. stateless: since
     2026-07-28 an empty cursor leads to a page too."""
     from mcp_types import PaginatedRequestParams
 

@@ -1,4 +1,4 @@
-"""The tool calls of an answer, whole or as a stream, in each of the three APIs.
+"""The tool calls of an answer of Anthropic's API and of Responses, whole or as a stream.
 
 Source of Anthropic's events: https://platform.claude.com/docs/en/build-with-claude/streaming
 """
@@ -9,216 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from extensions.proxy.calls import CallRepair, FixedCall, is_whole
+from extensions.proxy.calls import CallRepair, FixedCall
 from extensions.proxy.exchange import StreamEvent, list_dicts
-
-_Key = tuple[Any, Any, int]  # index of the choice, index of the call, which of that index
-# Of the bytes of an event: it may hold a call or the end of a choice, or a key may be escaped.
-_CHAT_EVENT = re.compile(rb'tool_calls|"finish_reason"(?!\s*:\s*null)|\\u')
-_LAST = re.compile(
-    rb'data:\s*(?:\[DONE\]|\{\s*"error"\s*:(?!\s*null))'
-)  # clients read nothing behind it
-
-
-async def repair_chat(body: dict[str, Any], repair: CallRepair) -> None:
-    """Repairs the calls of a whole answer in place."""
-    for choice in list_dicts(body, "choices"):
-        cut = choice.get("finish_reason") == "length"
-        for call in list_dicts(choice.get("message"), "tool_calls"):
-            inner = call.get("function")
-            if isinstance(inner, dict) and isinstance(inner.get("arguments"), str):
-                text, name = inner["arguments"], inner.get("name")
-                fixed = await repair.fix_call(call.get("id"), name, text, cut=cut)
-                inner["arguments"] = fixed.text
-                if fixed.steps:
-                    inner["name"] = fixed.name
-
-
-@dataclass
-class _ChatCall:
-    id: Any = None
-    name: str = ""
-    parts: list[str] = field(default_factory=list)
-    sent: str = ""  # of the name, before anything was held
-    named: bool = False  # another name than its own is written
-
-
-@dataclass
-class _CallPart:
-    """Of a call in an event. entry: of `tool_calls`; inner: its `function`."""
-
-    key: _Key
-    entry: dict[str, Any]
-    inner: dict[str, Any]
-
-
-class ChatStream:
-    """The events of a streamed answer. From the first one with arguments of a call, or with a name
-    that was not offered, those with calls are held back until a choice ends; all others pass at
-    once. Events of calls that fit pass as they came.
-
-    most: bytes that are held back; beyond them the rest passes unjudged.
-    """
-
-    def __init__(self, repair: CallRepair, most: int) -> None:
-        self._repair, self._most = repair, most
-        self._calls: dict[_Key, _ChatCall] = {}
-        self._held: list[StreamEvent] = []
-        self._parts: dict[StreamEvent, list[_CallPart]] = {}  # of those that are held
-        self._numbers: dict[tuple[Any, Any], int] = {}  # which call an index means now
-        self._size = 0
-
-    async def feed(self, event: StreamEvent) -> bytes:
-        """What may be sent now that this event came."""
-        if self._held and _LAST.match(event.raw):  # of a server that says no reason for the end
-            unsure = dict.fromkeys((key[0] for key in self._calls), True)
-            return await self._release(self._held[-1], unsure) + event.raw
-        if not _CHAT_EVENT.search(event.raw):
-            return event.raw
-        ends = [item for item in _list_indexed(event.data, "choices") if item.get("finish_reason")]
-        carries = self._size <= self._most and self._take_calls(event)
-        if carries:
-            self._held.append(event)
-            self._size += len(event.raw)
-        if ends:
-            cut = {end.get("index"): end["finish_reason"] == "length" for end in ends}
-            return await self._release(event, cut)
-        if not carries:
-            return event.raw
-        return b"".join(self.drain()) if self._size > self._most else b""
-
-    def drain(self) -> Iterator[bytes]:
-        """What was held back, as it came."""
-        yield from (item.raw for item in self._held)
-        self._held, self._calls, self._parts = [], {}, {}
-
-    def _take_calls(self, event: StreamEvent) -> bool:
-        """Notes the parts of calls in an event; whether it is to be held: it has arguments or a
-        name that may change, or other events with calls are held, whose order must stay."""
-        parts = [self._read_part(*entry) for entry in _list_entries(event)]
-        found = bool(self._held and parts)
-        for part in parts:
-            call = self._calls[part.key]
-            if isinstance(part.inner.get("arguments"), str) and part.inner["arguments"]:
-                call.parts.append(part.inner["arguments"])
-                found = True
-            found = found or self._repair.may_rename(call.name)
-        if found:
-            self._parts[event] = parts
-            return True
-        for part in parts:
-            self._calls[part.key].sent = self._calls[part.key].name
-        return False
-
-    def _read_part(self, choice: Any, entry: dict[str, Any], inner: dict[str, Any]) -> _CallPart:
-        """A part, and what it says of its call. Some servers give several calls one index, or
-        none: another id begins another one, with another name or after a whole text. Others give
-        every part an id of its own."""
-        at = choice, entry.get("index")
-        call = self._calls.get((*at, self._numbers.get(at, 0)))
-        own, name = entry.get("id"), str(inner.get("name") or "")
-        other = call is not None and call.id and own and own != call.id and name
-        if call is not None and other and (name != call.name or is_whole("".join(call.parts))):
-            self._numbers[at] = self._numbers.get(at, 0) + 1
-        key = (*at, self._numbers.get(at, 0))
-        call = self._calls.setdefault(key, _ChatCall())
-        call.id = own or call.id
-        # Some repeat it in every part, or what there is of it so far; some send it in pieces.
-        call.name = name if name.startswith(call.name) else call.name + name
-        return _CallPart(key, entry, inner)
-
-    async def _release(self, last: StreamEvent, cut: Mapping[Any, bool]) -> bytes:
-        """The held events with what was repaired, then the one that ends the choices. cut: choice
-        -> whether its last call may lack its end."""
-        changed: dict[_Key, tuple[_ChatCall, FixedCall]] = {}
-        for key in [key for key in self._calls if key[0] in cut]:
-            call = self._calls.pop(key)
-            text = "".join(call.parts)
-            if not (call.name or text):
-                continue
-            fixed = await self._repair.fix_call(call.id, call.name, text, cut=cut[key[0]])
-            if fixed.steps:
-                changed[key] = call, fixed
-        if last not in self._held:
-            self._held.append(last)
-        self._add_empty(last, changed)
-        report = self._repair.describe_field()
-        if report and last.data is not None:
-            last.data["toolmill"] = report
-        waits = [item for item in self._held if self._has_open_call(item)]
-        written, ready = set[_Key](), list[bytes]()
-        for event in self._held:
-            touched = _replace_calls(self._parts.get(event, []), changed, written)
-            if event not in waits:
-                changes = touched or (report and event is last)
-                ready.append(event.encode() if changes else event.raw)
-            elif touched:
-                event.raw = event.encode()
-        self._held = waits
-        self._parts = {wait: self._parts[wait] for wait in waits if wait in self._parts}
-        return b"".join(ready)
-
-    def _has_open_call(self, event: StreamEvent) -> bool:
-        return any(part.key in self._calls for part in self._parts.get(event, []))
-
-    def _add_empty(self, last: StreamEvent, changed: Mapping[_Key, Any]) -> None:
-        """Makes a place for the text of calls that no event gave arguments: in the last."""
-        listed = [part for item in self._held for part in self._parts.get(item, [])]
-        placed = {part.key for part in listed if part.inner.get("arguments")}
-        for choice in list_dicts(last.data, "choices"):
-            mine = [key for key in changed if key[0] == choice.get("index") and key not in placed]
-            for key in mine:
-                delta = choice["delta"] if isinstance(choice.get("delta"), dict) else {}
-                entry = {"index": key[1], "function": {"arguments": " "}}
-                choice["delta"] = {**delta, "tool_calls": [*list_dicts(delta, "tool_calls"), entry]}
-                self._parts.setdefault(last, []).append(_CallPart(key, entry, entry["function"]))
-
-
-def _replace_calls(
-    parts: list[_CallPart], changed: Mapping[_Key, tuple[_ChatCall, FixedCall]], written: set[_Key]
-) -> bool:
-    """The whole repaired text in the first event of its call that has arguments, nothing in the
-    others: their number stays as it was. The name of now where a name stands."""
-    touched = False
-    for part in parts:
-        if part.key not in changed:
-            continue
-        call, fixed = changed[part.key]
-        inner = part.inner
-        if inner.get("name") and fixed.name != call.name:
-            touched |= _write_name(inner, call, fixed.name)
-        if inner.get("arguments"):
-            inner["arguments"] = "" if part.key in written else fixed.text
-            written.add(part.key)
-            touched = True
-    return touched
-
-
-def _write_name(inner: dict[str, Any], call: _ChatCall, name: str) -> bool:
-    """Whether a part has the name of now: whole where its own was, else what the client lacks."""
-    if inner["name"] == call.name:
-        inner["name"] = name
-    elif not name.startswith(call.sent):  # what was sent cannot be taken back
-        return False
-    else:
-        inner["name"] = "" if call.named else name[len(call.sent) :]
-    call.named = True
-    return True
-
-
-def _list_entries(event: StreamEvent) -> Iterator[tuple[Any, dict[str, Any], dict[str, Any]]]:
-    """(index of the choice, entry, its `function`) of each part of a call in an event."""
-    for choice in _list_indexed(event.data, "choices"):
-        for entry in _list_indexed(choice.get("delta"), "tool_calls"):
-            inner = entry.get("function")
-            if isinstance(inner, dict):
-                yield choice.get("index"), entry, inner
-
-
-def _list_indexed(holder: Any, key: str) -> list[dict[str, Any]]:
-    """Those whose `index` is a number or left out: what else there is passes as it came."""
-    return [item for item in list_dicts(holder, key) if isinstance(item.get("index"), int | None)]
-
 
 _CUT = ("max_tokens", "model_context_window_exceeded")  # `stop_reason` of a limit's end
 # Of the bytes of an event: it may be of a call or of the end, or its type may be escaped.
@@ -403,12 +195,9 @@ async def repair_response(body: dict[str, Any], repair: CallRepair) -> bool:
 async def _fix_item(item: Any, repair: CallRepair, cut: bool = False) -> bool:
     if not isinstance(item, dict) or item.get("type") != "function_call":
         return False
-    text = item.get("arguments")
-    if not isinstance(text, str):
-        return False
     cut = cut or item.get("status") == "incomplete"
     call_id = item.get("call_id") or item.get("id")
-    fixed = await repair.fix_call(call_id, item.get("name"), text, cut=cut)
+    fixed = await repair.fix_call(call_id, item.get("name"), item.get("arguments"), cut=cut)
     if fixed.steps:
         item["arguments"], item["name"] = fixed.text, fixed.name
     return bool(fixed.steps)

@@ -16,15 +16,14 @@ import httpx2
 from starlette.requests import ClientDisconnect, Request
 
 from extensions.proxy.answer_calls import (
-    ChatStream,
     MessageStream,
     ResponsesStream,
-    repair_chat,
     repair_message,
     repair_response,
 )
 from extensions.proxy.auto_tools import NotChosen, ToolChoice, ToolChooser, asks_for_tools
 from extensions.proxy.calls import CallRepair, CallReviser, ToolOffer, ToolsRefused, read_offer
+from extensions.proxy.chat_calls import ChatStream, repair_chat
 from extensions.proxy.exchange import EventReader, HttpExchange, ProxyMetrics, RequestRefused
 from extensions.proxy.local_upstream import FirstCall, LocalUpstream
 from extensions.proxy.messages_search import MessagesSearch, has_custom_search

@@ -30,6 +30,7 @@ from warehouse.network.http import open_client
 
 _MOST_BYTES = 8_000_000  # of an answer
 _MOST_TOKENS = 4096
+_LADDER_S = 10.0  # of one call; the slowest hostile one of the tests takes 3
 # Of the client's own request, which is another than this: its body, the answer that it takes, and
 # what makes two requests one.
 _OF_THE_REQUEST = (b"content-", b"accept", b"if-", b"idempotency-", b"x-idempotency-")
@@ -299,14 +300,19 @@ class CallRepair:
         """Whether a call of this name could be handed on under another."""
         return not self._offer.has(name)
 
-    async def fix_call(self, call_id: Any, name: Any, text: Any, *, cut: bool) -> FixedCall:
-        """The call as it is handed on. cut: the answer ended before the call was known to be whole:
-        what its tail was is not guessed."""
+    async def fix_call(self, call_id: Any, name: Any, given: Any, *, cut: bool) -> FixedCall:
+        """The call as it is handed on. given: its arguments, as text or, of some servers, as the
+        object itself or null. cut: the answer ended before the call was known to be whole: what its
+        tail was is not guessed."""
         name = name if isinstance(name, str) else ""
-        key = (str(call_id), name, str(text))
+        text = given if isinstance(given, str) else "" if given is None else json.dumps(given)
+        key = (str(call_id), name, text)
         if key not in self._known:
-            self._known[key] = await self._judge(name, str(text), cut)
-            self._note(key, self._known[key])
+            fixed = await self._judge(name, text, cut)
+            if not (isinstance(given, str) or fixed.left or fixed.steps):
+                fixed = replace(fixed, steps=["wrote the arguments as text"])
+            self._known[key] = fixed
+            self._note(key, fixed)
         return self._known[key]
 
     async def _judge(self, name: str, text: str, cut: bool) -> FixedCall:
@@ -316,7 +322,11 @@ class CallRepair:
             return FixedCall(
                 name, text, left="cut_off: the answer ended before the call was complete"
             )
-        fixed = await anyio.to_thread.run_sync(fix_call, self._offer, self._history, name, text)
+        with anyio.move_on_after(_LADDER_S) as scope:
+            judged = self._offer, self._history, name, text
+            fixed = await anyio.to_thread.run_sync(fix_call, *judged, abandon_on_cancel=True)
+        if scope.cancelled_caught:
+            return FixedCall(name, text, left=f"too_large: not judged within {_LADDER_S:g} s")
         return await self._ask_model(fixed, name, text) if fixed.left else fixed
 
     async def _ask_model(self, fixed: FixedCall, name: str, text: str) -> FixedCall:

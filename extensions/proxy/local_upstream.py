@@ -11,8 +11,9 @@ import anyio
 import anyio.to_thread
 import httpx2
 
-from extensions.proxy.answer_calls import repair_chat, repair_response
+from extensions.proxy.answer_calls import repair_response
 from extensions.proxy.calls import CallRepair
+from extensions.proxy.chat_calls import repair_chat
 from extensions.proxy.exchange import list_dicts
 from extensions.proxy.local_forms import (
     BadRequest,

@@ -10,7 +10,9 @@ import httpx2
 import pytest
 
 from assets.contracts.rename_history import ContractHistory, ContractMove
-from extensions.proxy.calls import ToolOffer, fix_call, read_offer
+from extensions.proxy import calls
+from extensions.proxy.calls import CallRepair, ToolOffer, fix_call, read_offer
+from extensions.proxy.chat_calls import repair_chat
 from extensions.proxy.upstream import ProxyError, ProxySettings, make_listening
 from tests.extensions.proxy.samples import (
     BROKEN,
@@ -59,6 +61,30 @@ def test_a_call_is_changed_only_where_it_then_fits(text: str, fits: bool) -> Non
     fixed = fix_call(offer(), None, "weather", text)
     assert bool(fixed.steps) is fits
     assert json.loads(fixed.text)["city"] == "Bonn" if fits else fixed.text == text and fixed.left
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"city": "Bonn", "days": "2"}, '{"city": "Bonn", "days": 2}'),
+        ({"city": "Bonn"}, '{"city": "Bonn"}'),
+        (None, None),  # a city is missing
+    ],
+)
+@pytest.mark.parametrize("legacy", [False, True])
+async def test_arguments_of_a_whole_answer_are_text(given: Any, text: Any, legacy: bool) -> None:
+    call: Any = {"name": "weather", "arguments": given}
+    message = {"function_call": call} if legacy else {"tool_calls": [{"function": call}]}
+    repair = CallRepair(offer())
+    await repair_chat({"choices": [{"message": message}]}, repair)
+    assert (call["arguments"], len(repair.notes)) == (text, 1)
+
+
+async def test_a_call_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_LADDER_S", 0.05)
+    monkeypatch.setattr(calls, "fix_call", lambda *_: time.sleep(0.5))
+    fixed = await CallRepair(offer()).fix_call("c", "weather", BROKEN, cut=False)
+    assert (fixed.text, fixed.left.partition(":")[0]) == (BROKEN, "too_large")
 
 
 def test_names_that_changed_are_read_in_the_history() -> None:

@@ -27,13 +27,13 @@ BUDGET = {
     "extensions/batch": (1_124, 6),
     "extensions/bench": (3_795, 16),
     "extensions/contract_ci": (469, 5),
-    "extensions/proxy": (3_596, 14),
+    "extensions/proxy": (3_659, 15),
     "extensions/publishing": (1_495, 9),
     "extensions/recommender": (3_482, 17),
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_388, 13),
     "extensions/upkeep": (2_000, 11),
-    "tests": (80_351, 592),
+    "tests": (80_475, 592),
     "benchmarks": (6_169, 42),
 }
 

@@ -46,7 +46,8 @@ JUDGEMENTS_AUDIT = audit_table(
     ],
     rules=[
         *("approved_endpoint", "accept_rate"),
-        *("judge_was_judged", "judge_catches_mutants", "judge_false_alarms"),
+        *("judge_was_judged", "judge_adds_to_the_rules", "judge_catches_mutants"),
+        "judge_false_alarms",
     ],
 )
 SUMMARIES_AUDIT = audit_table(

@@ -28,7 +28,7 @@ from warehouse.item_failure import tell_failure
 from warehouse.json_types import Json
 from warehouse.llm.client import LLM
 from warehouse.llm.roles import PENDING
-from warehouse.statistics import wilson_interval
+from warehouse.statistics import difference_interval, wilson_interval
 from warehouse.storage.tables import TableSpec
 
 _Z = 1.959964  # 95%
@@ -87,11 +87,20 @@ def measure_agreement(pairs: Iterable[tuple[bool, bool]]) -> LabelAgreement:
     )
 
 
-RULES, BOTH = "rules", "rules+judge"
+RULES, JUDGE, BOTH = "rules", "judge", "rules+judge"
 ALL = "all_flaws"
-# Below and above these the judge is of no use: a partition whose judge misses more than two fifths
-# of the flaws, or refuses more than three tenths of what people wrote as good, is not published.
-CATCH_FLOOR, FALSE_ALARM_CEILING = 0.6, 0.3
+# Of the mutants of each kind that the rules leave, the share that a judge must refuse. The kinds
+# that rules never leave have no floor. A partition whose judge is below one, or refuses more than
+# three tenths of what people wrote as good, is not published.
+CATCH_FLOORS = {
+    "missing_required_value": 0.5,
+    "ungrounded_value": 0.3,
+    "wrong_tool": 0.5,
+    "unrealistic": 0.3,
+    "copies_description": 0.2,
+}
+OF_SENSE = ("wrong_tool", "unrealistic")  # no rule can tell them: the offline judge has no floor
+FALSE_ALARM_CEILING = 0.3
 UNANSWERED_CEILING = 0.2  # of the trial's rows; beyond it the trial says nothing
 
 JUDGE_TRIALS = TableSpec(
@@ -100,7 +109,7 @@ JUDGE_TRIALS = TableSpec(
     columns={
         "marketplace": MARKETPLACE,
         "judge": (pl.String, "As in JUDGEMENTS; in stage `rules` the judge was not asked"),
-        "stage": (pl.String, "Stage: rules or rules+judge"),
+        "stage": (pl.String, "Stage: rules, judge (of what the rules leave) or rules+judge"),
         "kind": (pl.String, "A flaw, all_flaws, good (known) or of_the_run"),
         "n": (pl.Int32, "Rows of this kind with an answer"),
         "refused": (pl.Int32, "Flaws: caught; good rows: false alarms"),
@@ -171,7 +180,12 @@ def try_judge(
     ]
     failed = [row for row in judged.values() if row["status"] != "ok"]
     error = tell_failure(failed[0]["error_kind"], failed[0]["hint"]) if failed else None
-    rates = [*_count_rates(RULES, tried, by_rules), *_count_rates(BOTH, tried, both)]
+    left = [place for place, verdict in enumerate(by_rules) if verdict != "reject"]
+    rates = [
+        *_count_rates(RULES, tried, by_rules),
+        *_count_rates(JUDGE, [tried[place] for place in left], [both[place] for place in left]),
+        *_count_rates(BOTH, tried, both),
+    ]
     pending = sum(row["status"] == PENDING for row in failed)
     return MutationReport(get_judge_name(llm), rates, error, pending)
 
@@ -204,23 +218,41 @@ def make_trial_rows(report: MutationReport, marketplace: str) -> list[dict[str, 
 def audit_trial(report: MutationReport | None) -> list[AuditVerdict]:
     """The audit's verdicts on the judge; none where nothing was judged (its last trial stands).
 
-    A bar is missed only when the whole interval misses it, so that a small trial stops nothing by
-    chance.
+    What counts is what the judge does with rows that the rules leave to it: a flaw that a rule
+    refuses says nothing of the judge. A bar is missed only when the whole interval misses it, so
+    that a small trial stops nothing by chance; that the judge adds anything must be shown.
     """
     if report is None:
         return []
-    caught, alarms = report.get_rate(ALL), report.get_rate(GOOD)
+    caught, alarms = report.get_rate(ALL, JUDGE), report.get_rate(GOOD, JUDGE)
+    floors = {
+        kind: floor
+        for kind, floor in CATCH_FLOORS.items()
+        if report.judge.startswith("model:") or kind not in OF_SENSE
+    }
+    left = {kind: report.get_rate(kind, JUDGE) for kind in CATCH_FLOORS}
+    below = [kind for kind, floor in floors.items() if left[kind].high < floor]
+    table = "; ".join(
+        f"{kind} {rate.describe()}{' BELOW' if kind in below else ''}"
+        for kind, rate in {**left, ALL: caught, GOOD: alarms}.items()
+        if rate.n
+    )
+    low, high = difference_interval(caught.refused, caught.n, alarms.refused, alarms.n)
+    adds = f"{caught.rate - alarms.rate:+.2f} [{low:+.2f}, {high:+.2f}]"
     silent, answered_rows = caught.unanswered + alarms.unanswered, caught.n + alarms.n
     answered = silent <= UNANSWERED_CEILING * (silent + answered_rows)
     observed = f"{silent} of {silent + answered_rows} rows unanswered" + (
         f", e.g. {report.error}" if report.error else ""
     )
     bar = f"at most {UNANSWERED_CEILING:.0%} of the trial's rows unanswered"
-    floor = f"{CATCH_FLOOR:.0%} of the mutants refused, within the 95% interval"
+    floor = ", ".join(f"{kind} {share:.0%}" for kind, share in floors.items())
+    floor = f"of the mutants that the rules leave, refused within the 95% interval: {floor}"
+    more = "of what the rules leave, more mutants than good rows refused, beyond the 95% interval"
     ceiling = f"at most {FALSE_ALARM_CEILING:.0%} of good rows refused, within the 95% interval"
     return [
         AuditVerdict("judge_was_judged", answered, observed, bar),
-        AuditVerdict("judge_catches_mutants", caught.high >= CATCH_FLOOR, caught.describe(), floor),
+        AuditVerdict("judge_adds_to_the_rules", low > 0, f"{adds}: {table}", more),
+        AuditVerdict("judge_catches_mutants", not below, table, floor),
         AuditVerdict(
             "judge_false_alarms", alarms.low <= FALSE_ALARM_CEILING, alarms.describe(), ceiling
         ),

@@ -22,7 +22,8 @@ from assets.synthesis.judging.mutants import (
 from assets.synthesis.judging.plan import audit_rejections
 from assets.synthesis.judging.trials import (
     ALL,
-    BOTH,
+    CATCH_FLOORS,
+    JUDGE,
     JUDGE_TRIALS,
     RULES,
     MutationReport,
@@ -168,7 +169,9 @@ def test_the_same_seed_gives_the_same_report_and_its_rows_fit_the_table(offline:
     report = try_judge([], {}, offline, POLICY)
     assert try_judge([], {}, offline, POLICY) == report
     rows = make_trial_rows(report, "registry")
-    assert len(JUDGE_TRIALS.frame(rows)) == len(rows) == 2 * (len(FLAWS) + 2)
+    assert (
+        len(JUDGE_TRIALS.frame(rows)) == len(rows) == 2 * (len(FLAWS) + 2) + len(CATCH_FLOORS) + 2
+    )
     assert len({tuple(row[name] for name in JUDGE_TRIALS.key) for row in rows}) == len(rows)
 
 
@@ -180,13 +183,32 @@ def test_a_judge_that_accepts_everything_is_found_out(ledger: Ledger) -> None:
         report.get_rate("unrealistic").refused == report.get_rate("unrealistic", RULES).refused == 0
     )
     assert report.get_rate(ALL).refused == report.get_rate(ALL, RULES).refused
+    failed = {v.rule: v for v in audit_trial(report) if not v.passed}
+    assert failed.keys() == {"judge_adds_to_the_rules", "judge_catches_mutants"}
+    assert (
+        "wrong_tool 0 of 24 refused [0.00, 0.14] BELOW" in failed["judge_catches_mutants"].observed
+    )
+    assert "wrong_tool 50%" in failed["judge_catches_mutants"].expected
+    assert "unrealistic 0 of 24" in failed["judge_adds_to_the_rules"].observed
+
+
+def test_a_judge_that_sees_one_kind_of_flaw_alone_is_told_which_it_misses(ledger: Ledger) -> None:
+    report = _report(0, 100, 0, 24, missing_required_value=(23, 23), wrong_tool=(0, 24))
+    (failed,) = [v for v in audit_trial(report) if not v.passed and "catches" in v.rule]
+    assert "wrong_tool 0 of 24 refused [0.00, 0.14] BELOW" in failed.observed
+    assert "missing_required_value 23 of 23 refused [0.86, 1.00];" in failed.observed
+
+
+def test_a_judge_that_refuses_at_random_adds_nothing() -> None:
+    failed = {v.rule for v in audit_trial(_report(25, 100, 6, 24)) if not v.passed}
+    assert failed == {"judge_adds_to_the_rules"}
 
 
 def test_a_judge_that_refuses_everything_stops_the_partition(ledger: Ledger) -> None:
     with openai_endpoint(lambda *_: Say(opinion(2))) as served:
         report = try_judge([], {}, a_model(served.url, ledger), POLICY)
     failed = {verdict.rule for verdict in audit_trial(report) if not verdict.passed}
-    assert failed == {"judge_false_alarms"}
+    assert failed == {"judge_adds_to_the_rules", "judge_false_alarms"}
 
 
 def test_a_judge_that_does_not_answer_has_not_been_judged(ledger: Ledger) -> None:
@@ -199,22 +221,25 @@ def test_a_judge_that_does_not_answer_has_not_been_judged(ledger: Ledger) -> Non
     assert "bad_request" in failed["judge_was_judged"]
 
 
-def _report(caught: int, flawed: int, alarms: int, good: int) -> MutationReport:
+def _report(
+    caught: int, flawed: int, alarms: int, good: int, **kinds: tuple[int, int]
+) -> MutationReport:
     def rate(kind: str, refused: int, n: int) -> RefusalRate:
-        return RefusalRate(BOTH, kind, n, refused, 0, 0, *wilson_interval(refused, n))
+        return RefusalRate(JUDGE, kind, n, refused, 0, 0, *wilson_interval(refused, n))
 
-    return MutationReport("model:m", [rate(ALL, caught, flawed), rate(GOOD, alarms, good)])
+    rates = [rate(kind, *counts) for kind, counts in kinds.items()]
+    return MutationReport("model:m", [*rates, rate(ALL, caught, flawed), rate(GOOD, alarms, good)])
 
 
 @pytest.mark.parametrize(
     ("report", "failed"),
     [
         (_report(90, 100, 1, 24), set()),
-        (_report(55, 100, 1, 24), set()),  # 0.55 is below the bar, its interval is not
-        (_report(40, 100, 1, 24), {"judge_catches_mutants"}),
-        (_report(2, 6, 1, 24), set()),
+        (_report(90, 100, 1, 24, wrong_tool=(9, 24)), set()),  # .38: its interval reaches .5
+        (_report(90, 100, 1, 24, wrong_tool=(5, 24)), {"judge_catches_mutants"}),
+        (_report(90, 100, 1, 24, wrong_tool=(0, 2)), set()),
         (_report(90, 100, 10, 24), set()),
-        (_report(90, 100, 20, 24), {"judge_false_alarms"}),
+        (_report(99, 100, 15, 24), {"judge_false_alarms"}),
     ],
 )
 def test_a_bar_is_missed_only_by_the_whole_interval(

@@ -12,13 +12,13 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_989, 51),
+    "warehouse": (8_002, 51),
     "assets/marketplaces": (5_797, 37),
     "assets/servers": (11_910, 52),
     "assets/contracts": (8_881, 36),
     "assets/catalogue": (791, 5),
     "assets/vectors": (3_928, 21),
-    "assets/synthesis": (10_531, 54),
+    "assets/synthesis": (10_564, 54),
     "assets/outcomes": (6_584, 40),
     "training": (12_667, 82),
     "serving": (8_374, 41),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_388, 13),
     "extensions/upkeep": (2_000, 11),
-    "tests": (80_475, 592),
+    "tests": (80_500, 592),
     "benchmarks": (6_169, 42),
 }
 

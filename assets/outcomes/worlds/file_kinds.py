@@ -8,7 +8,8 @@ from random import Random
 from typing import Any
 
 from assets.outcomes.worlds.changes import Facts
-from assets.outcomes.worlds.kind import WorldKind, add_fact, read_file_facts, read_json
+from assets.outcomes.worlds.file_reader import add_fact
+from assets.outcomes.worlds.kind import WorldKind, read_file_facts, read_json
 from assets.outcomes.worlds.template import draw_words, load_words
 from assets.outcomes.worlds.tree import Node, Tree, WorldFailed
 
@@ -68,7 +69,7 @@ FOLDER_KIND = WorldKind(
 
 
 MEMORY_FILE = "memory.jsonl"
-_MOST_LINES = 20_000
+_MOST_LINES, _MOST_GRAPH = 20_000, 4 << 20
 _RELATIONS = ("works_on", "manages", "knows", "reviews")
 
 
@@ -108,6 +109,8 @@ def read_graph(tree: Tree) -> Facts:
     others = {path: content for path, content in tree.items() if path != MEMORY_FILE}
     facts = read_file_facts(others if isinstance(node, bytes) else tree)
     counts = Counter[str]()
+    if isinstance(node, bytes) and (len(node) > _MOST_GRAPH or node.count(b"\n") > 2 * _MOST_LINES):
+        raise WorldFailed(f"{MEMORY_FILE} holds more than {_MOST_LINES:,} lines, or 4 MB")
     for number, line in enumerate(_split_lines(node), 1):
         if number > _MOST_LINES:
             raise WorldFailed(f"{MEMORY_FILE} holds more than {_MOST_LINES:,} lines")

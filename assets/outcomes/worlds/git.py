@@ -15,6 +15,7 @@ from assets.outcomes.worlds.template import draw_words, load_words
 from assets.outcomes.worlds.tree import Node, Tree, WorldFailed
 
 _MOST_OBJECT = 1 << 20
+_MOST_READ = 64 << 20  # bytes of all objects that are read, a kilobyte at least for each
 _MOST_PARTS = 20_000  # files and folders of a commit
 
 
@@ -109,20 +110,35 @@ def read_object(tree: Mapping[str, Node], name: str) -> tuple[str, bytes] | None
     return head.decode("ascii", "replace").partition(" ")[0], data
 
 
-def list_commit_files(tree: Mapping[str, Node], name: str) -> dict[str, str]:
+class MeteredReader:
+    """Reads loose objects of a repository. Raises WorldFailed for a history that takes too long:
+    objects may be named as often as their author likes."""
+
+    def __init__(self, tree: Mapping[str, Node]) -> None:
+        self._tree, self._left = tree, _MOST_READ
+
+    def __call__(self, name: str) -> tuple[str, bytes] | None:
+        result = read_object(self._tree, name)
+        self._left -= 1024 + (len(result[1]) if result else 0)
+        if self._left < 0:
+            raise WorldFailed(f"its history takes more than {_MOST_READ >> 20} MB to read")
+        return result
+
+
+def list_commit_files(read: MeteredReader, name: str) -> dict[str, str]:
     """Path -> id of all files of a tree object; a part that cannot be read stands for itself, and
     so does one of more than 20,000 parts: folders that hold one another many times have no end."""
     files: dict[str, str] = {}
     left, visited = [("", name)], 0
     while left:
-        if (visited := visited + 1) > _MOST_PARTS or len(files) > _MOST_PARTS:
-            return {"?": name}
         above, current = left.pop()
-        read = read_object(tree, current)
-        if read is None:
+        entries = read(current)
+        if entries is None:
             files[f"{above}?"] = current
             continue
-        for mode, part, of in _split_tree(read[1]):
+        for mode, part, of in _split_tree(entries[1]):
+            if (visited := visited + 1) > _MOST_PARTS:
+                return {"?": name}
             if mode == "40000":
                 left.append((f"{above}{part}/", of))
             else:
@@ -132,11 +148,13 @@ def list_commit_files(tree: Mapping[str, Node], name: str) -> dict[str, str]:
 
 def _split_tree(data: bytes) -> Iterator[tuple[str, str, str]]:
     """(mode, name, id) of the entries of a tree object."""
-    while data:
-        head, _, tail = data.partition(b"\0")
-        mode, _, name = head.decode("utf-8", "replace").partition(" ")
-        yield mode, name, tail[:20].hex()
-        data = tail[20:]
+    at = 0
+    while at < len(data):
+        end = data.find(b"\0", at)
+        end = len(data) if end < 0 else end
+        mode, _, name = data[at:end].decode("utf-8", "replace").partition(" ")
+        yield mode, name, data[end + 1 : end + 21].hex()
+        at = end + 21
 
 
 _MOST_REFS = 200  # the history of each is read
@@ -203,8 +221,9 @@ def read_repository(tree: Tree) -> Facts:
         refs["HEAD"] = head_text
     if len(refs) > _MOST_REFS:
         raise WorldFailed(f"more than {_MOST_REFS} branches and tags")
+    read = MeteredReader(tree)
     for name, commit in refs.items():
-        facts |= _describe_tip(tree, name, commit)
+        facts |= _describe_tip(read, name, commit)
     index = tree.get(".git/index")
     try:
         staged = read_index(index) if isinstance(index, bytes) else {}
@@ -240,31 +259,31 @@ def _shorten_ref(name: str) -> str:
     return name
 
 
-def _describe_tip(tree: Tree, name: str, commit: str) -> Facts:
+def _describe_tip(read: MeteredReader, name: str, commit: str) -> Facts:
     """The facts of a reference: what its commit holds, without its id and times."""
-    read = read_object(tree, commit)
-    if read is None or read[0] != "commit":
+    tip_object = read(commit)
+    if tip_object is None or tip_object[0] != "commit":
         return {name: {"missing": True}}
-    head, _, message = read[1].decode("utf-8", "replace").partition("\n\n")
+    head, _, message = tip_object[1].decode("utf-8", "replace").partition("\n\n")
     lines = {line.partition(" ")[0]: line.partition(" ")[2] for line in head.split("\n")}
     tip = {
         "message": message.strip(),
         "author": lines.get("author", "").partition(" <")[0],
-        "commits": _count_commits(tree, commit),
+        "commits": _count_commits(read, commit),
     }
-    files = list_commit_files(tree, lines.get("tree", ""))
+    files = list_commit_files(read, lines.get("tree", ""))
     return {name: tip, **{f"{name}:{path}": blob for path, blob in files.items()}}
 
 
-def _count_commits(tree: Tree, commit: str) -> int:
+def _count_commits(read: MeteredReader, commit: str) -> int:
     """How many commits are reachable, this one too."""
     visited, left = set[str](), [commit]
     while left and len(visited) < 10_000:
         current = left.pop()
-        read = read_object(tree, current) if current not in visited else None
-        if read is not None:
+        item = read(current) if current not in visited else None
+        if item is not None:
             visited.add(current)
-            head = read[1].partition(b"\n\n")[0].decode("utf-8", "replace")
+            head = item[1].partition(b"\n\n")[0].decode("utf-8", "replace")
             left += [line[7:] for line in head.split("\n") if line.startswith("parent ")]
     return len(visited)
 

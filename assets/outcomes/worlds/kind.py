@@ -1,7 +1,6 @@
 """What a kind of world is, and the state that most have: a folder of files."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -83,17 +82,6 @@ def read_file_facts(tree: Tree) -> Facts:
             with suppress(UnicodeDecodeError):
                 facts[path] = node.decode()
     return facts
-
-
-def add_fact(facts: Facts, key: str, value: Any, counts: Counter[str]) -> None:
-    """Adds a fact under its key or, where that is taken, under a name of its own: two alike are
-    another state than one. counts: of the keys that were taken; one for all calls, so that a
-    million alike take no longer each than the first."""
-    name = key
-    while name in facts:
-        counts[key] += 1
-        name = f"{key}+{counts[key]}"
-    facts[name] = value
 
 
 def read_json(text: str) -> Any:

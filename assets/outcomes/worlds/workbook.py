@@ -1,24 +1,21 @@
 """Workbooks (Office Open XML): the cells of each sheet, written and read without formatting.
 
-What a server wrote is read with bounds, and without entities: a workbook is a ZIP of XML.
+What a server wrote is read by a program in the sandbox (`file_reader.py`).
 """
 
 import io
-import math
-import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any
-from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape, quoteattr
 
 from assets.outcomes.worlds.changes import Facts
+from assets.outcomes.worlds.contained_reading import describe_unreadable, read_contained
 from assets.outcomes.worlds.kind import WorldKind, read_file_facts
 from assets.outcomes.worlds.template import load_words
-from assets.outcomes.worlds.tree import Node, Tree
+from assets.outcomes.worlds.tree import Tree
 
 Cell = int | float | str | bool | None
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a ZIP can hold: the same bytes every time
@@ -35,10 +32,6 @@ _STYLES = (  # the least that every reader takes
     ' patternType="gray125"/></fill></fills><borders count="1"><border/></borders><cellStyleXfs'
     ' count="1"><xf/></cellStyleXfs><cellXfs count="1"><xf/></cellXfs></styleSheet>'
 )
-
-
-class NoWorkbook(ValueError):
-    """Bytes that are no workbook that can be read; says why."""
 
 
 def write_workbook(sheets: Mapping[str, Sequence[Sequence[Cell]]]) -> bytes:
@@ -77,20 +70,6 @@ def write_workbook(sheets: Mapping[str, Sequence[Sequence[Cell]]]) -> bytes:
         for name, text in files.items():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), _HEAD + text)
     return buffer.getvalue()
-
-
-def read_workbook(data: bytes) -> dict[str, dict[str, Cell]]:
-    """Sheet -> cell (`B4`) -> value, in the workbook's order; a formula is the text after `=`, with
-    it, and empty cells are left out. Raises NoWorkbook."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return _read_sheets(archive)
-    except NoWorkbook:
-        raise
-    except (*_DAMAGED, KeyError, ValueError, ET.ParseError, EOFError, OSError) as error:
-        raise NoWorkbook(f"{type(error).__name__}: {error}"[:200]) from error
-    except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in another way
-        raise NoWorkbook(str(error)[:200]) from error
 
 
 def format_cell(column: int, row: int) -> str:
@@ -132,80 +111,6 @@ def _write_cell(at: str, value: Cell) -> str:
     return f'<c r="{at}" t="inlineStr"><is><t xml:space="preserve">{escape(value)}</t></is></c>'
 
 
-def _read_sheets(archive: zipfile.ZipFile) -> dict[str, dict[str, Cell]]:
-    names = {item.filename for item in archive.infolist()}
-    book = _read_part(archive, "xl/workbook.xml")
-    relations = _read_part(archive, "xl/_rels/workbook.xml.rels")
-    targets = {relation.get("Id"): str(relation.get("Target")) for relation in relations}
-    shared = []
-    if "xl/sharedStrings.xml" in names:
-        shared = [_read_text(item) for item in _read_part(archive, "xl/sharedStrings.xml")]
-    result: dict[str, dict[str, Cell]] = {}
-    for sheet in book.iter(f"{{{_MAIN}}}sheet"):
-        target = targets[sheet.get(f"{{{_OFFICE}}}id")]
-        path = target[1:] if target.startswith("/") else f"xl/{target}"
-        cells = dict(_read_cells(_read_part(archive, path), shared))
-        if sum(map(len, result.values())) + len(cells) > _MOST_CELLS:
-            raise NoWorkbook(f"more than {_MOST_CELLS:,} cells")
-        result[str(sheet.get("name"))] = cells
-    return result
-
-
-def _read_part(archive: zipfile.ZipFile, name: str) -> ET.Element:
-    with archive.open(name) as part:
-        data = part.read(_MOST_PART + 1)
-    if len(data) > _MOST_PART:
-        raise NoWorkbook(f"{name}: more than {_MOST_PART:,} bytes")
-    # In UTF-8 alone, so that no other encoding hides a declaration.
-    text = data.decode("utf-8-sig", "replace")
-    if re.search(r"<!(DOCTYPE|ENTITY)", text, re.IGNORECASE):
-        raise NoWorkbook(f"{name}: it declares entities")
-    text = re.sub(r"^\s*<\?xml[^>]*\?>", "", text)
-    return ET.fromstring(text)
-
-
-def _read_cells(sheet: ET.Element, shared: Sequence[str]) -> Iterator[tuple[str, Cell]]:
-    for cell in sheet.iter(f"{{{_MAIN}}}c"):
-        value = _read_value(cell, shared)
-        if value is not None:
-            yield str(cell.get("r")), value
-
-
-def _read_value(cell: ET.Element, shared: Sequence[str]) -> Any:
-    formula = cell.find(f"{{{_MAIN}}}f")
-    if formula is not None:
-        return f"={formula.text or ''}"
-    inline = cell.find(f"{{{_MAIN}}}is")
-    if inline is not None:
-        return _read_text(inline)
-    stored, kind = cell.findtext(f"{{{_MAIN}}}v"), cell.get("t", "n")
-    if stored is None:
-        return None
-    if kind == "s":
-        digits = stored.isascii() and stored.isdigit() and len(stored) < 10
-        return shared[int(stored)] if digits and int(stored) < len(shared) else stored
-    if kind == "b":
-        return stored == "1"
-    return _read_number(stored) if kind == "n" else stored
-
-
-def _read_number(text: str) -> Cell:
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    if not math.isfinite(number):
-        return text
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number
-
-
-def _read_text(element: ET.Element) -> str:
-    """The text of a string with or without runs; phonetic hints are none of it."""
-    plain = [item.text or "" for item in element.findall(f"{{{_MAIN}}}t")]
-    runs = [item.findtext(f"{{{_MAIN}}}t") or "" for item in element.findall(f"{{{_MAIN}}}r")]
-    return "".join(plain + runs)
-
-
 WORKBOOK_FILE = "sales.xlsx"
 
 
@@ -232,20 +137,24 @@ def generate_sales(rng: Random, size: int) -> Tree:
 
 def read_cells(tree: Tree) -> Facts:
     """`SHEET!CELL` -> its value, a formula as text from `=` on; `SHEET` -> its place. Formats,
-    column widths and cached results are left out; a workbook that cannot be read stands as a file,
+    column widths and cached results are left out; a workbook that cannot be read says why,
     and other workbooks are read as well (`FILE:SHEET!CELL`)."""
+    books = {
+        path: node
+        for path, node in tree.items()
+        if isinstance(node, bytes) and path.endswith(".xlsx")
+    }
     facts: Facts = {}
-    others: dict[str, Node] = {}
-    for path, node in tree.items():
-        try:
-            if not (isinstance(node, bytes) and path.endswith(".xlsx")):
-                raise NoWorkbook("no workbook")
-            before = "" if path == WORKBOOK_FILE else f"{path}:"
-            for place, (sheet, cells) in enumerate(read_workbook(node).items(), 1):
-                facts[f"{before}{sheet}"] = {"place": place}
-                facts |= {f"{before}{sheet}!{cell}": value for cell, value in cells.items()}
-        except NoWorkbook:
-            others[path] = node
+    answers = read_contained("workbook", [{"": data} for data in books.values()])
+    for (path, data), answer in zip(books.items(), answers, strict=True):
+        if "facts" not in answer:
+            facts[path] = describe_unreadable(data, answer["why"])
+            continue
+        before = "" if path == WORKBOOK_FILE else f"{path}:"
+        for place, (sheet, cells) in enumerate(answer["facts"].items(), 1):
+            facts[f"{before}{sheet}"] = {"place": place}
+            facts |= {f"{before}{sheet}!{cell}": value for cell, value in cells.items()}
+    others = {path: node for path, node in tree.items() if path not in books}
     return dict(sorted({**facts, **read_file_facts(others)}.items()))
 
 

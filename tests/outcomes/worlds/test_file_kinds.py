@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from random import Random
 
@@ -103,3 +105,54 @@ def test_very_many_lines_alike_are_told_at_once():
     assert len(file_kinds.read_graph({file_kinds.MEMORY_FILE: line * 20_000})) == 20_000
     with pytest.raises(WorldFailed, match="more than 20,000 lines"):
         file_kinds.read_graph({file_kinds.MEMORY_FILE: line * 20_001})
+
+
+_ZEROES = "(n INTEGER, z BLOB GENERATED ALWAYS AS (zeroblob(900000000)))"
+LARGE = {
+    "zeroes": ([f"CREATE TABLE z {_ZEROES}", "INSERT INTO z (n) VALUES (1)"], "too big"),
+    "texts": (
+        [
+            "CREATE TABLE t (x AS (hex(zeroblob(400000))), n INTEGER PRIMARY KEY)",
+            "INSERT INTO t (n) WITH RECURSIVE c(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM c"
+            " LIMIT 9999) SELECT i FROM c",
+        ],
+        "more than 8,388,608 characters",
+    ),
+    "columns": (
+        [
+            "CREATE TABLE w (n INTEGER PRIMARY KEY, "
+            + ", ".join(f"c{n}" for n in range(1900))
+            + ")",
+            "INSERT INTO w (n) WITH RECURSIVE c(i) AS (VALUES (1) UNION ALL SELECT i + 1"
+            " FROM c LIMIT 19000) SELECT i FROM c",
+        ],
+        "more than 8,388,608 characters",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sql", "why"), LARGE.values(), ids=LARGE)
+def test_a_database_that_would_fill_the_memory_is_one_clear_error(tmp_path, sql, why):
+    facts = make_database(tmp_path, changes=sql)
+    assert why in facts[databases.DATABASE_FILE]["why"]
+    assert not [key for key in facts if key.startswith("orders/")]
+
+
+def test_reading_what_a_server_wrote_takes_less_than_200_mb_in_all(tmp_path):
+    """Of this process and of the largest of those that it starts."""
+    make_database(tmp_path, changes=LARGE["columns"][0])
+    tried = """
+import resource, sys
+from pathlib import Path
+from assets.outcomes.worlds import databases
+data = Path(sys.argv[1]).read_bytes()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+facts = databases.read_database({databases.DATABASE_FILE: data})
+after, below = (resource.getrusage(who).ru_maxrss
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+print(facts[databases.DATABASE_FILE]["is"], (after - before) // 1024 + below // 1024)
+"""
+    argv = [sys.executable, "-c", tried, str(tmp_path / databases.DATABASE_FILE)]
+    state, megabytes = subprocess.run(argv, capture_output=True, text=True).stdout.split()
+    assert state == "unreadable"
+    assert int(megabytes) < 200

@@ -1,11 +1,13 @@
 """Git's files as we write and read them, held against git itself in repositories of our own."""
 
 import subprocess
+import time
 from random import Random
 
 import pytest
 
 from assets.outcomes.worlds.git import (
+    MeteredReader,
     add_object,
     generate_project,
     list_commit_files,
@@ -102,4 +104,17 @@ def test_folders_that_hold_one_another_many_times_come_to_an_end():
         names = bytes.fromhex(name) if name else b"\0" * 20
         entries = (f"40000 {level}{n}\0".encode() + names for n in range(12))
         name = add_object(tree, "tree", b"".join(entries))
-    assert list_commit_files(tree, name) == {"?": name}
+    assert list_commit_files(MeteredReader(tree), name) == {"?": name}
+
+
+def test_a_folder_of_very_many_entries_and_a_history_that_is_named_often_come_to_an_end():
+    tree = {}
+    entries = b"".join(b"100644 %d\0" % n + b"\0" * 20 for n in range(30_000))
+    name = add_object(tree, "tree", entries)
+    began = time.process_time()
+    assert list_commit_files(MeteredReader(tree), name) == {"?": name}
+    commit = add_object(tree, "commit", f"tree {name}\n\n{'x' * 900_000}".encode())
+    tree |= {f".git/refs/heads/{n}": commit.encode() for n in range(199)}
+    with pytest.raises(WorldFailed, match="takes more than 64 MB to read"):
+        read_repository(tree)
+    assert time.process_time() - began < 20

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.outcomes.worlds import workbook
+from assets.outcomes.worlds import file_reader
+from assets.outcomes.worlds.file_reader import NoWorkbook, read_workbook
 from assets.outcomes.worlds.workbook import (
     WORKBOOK_FILE,
-    NoWorkbook,
     format_cell,
     read_cells,
-    read_workbook,
     write_workbook,
 )
 from warehouse.storage.digest import digest
@@ -64,16 +63,15 @@ BOMB = '<!DOCTYPE x [<!ENTITY a "aaaa">]><worksheet>&a;</worksheet>'
     ],
 )
 def test_a_hostile_part_is_refused(monkeypatch, changed, output):
-    monkeypatch.setattr(workbook, "_MOST_PART", 20_000)
+    monkeypatch.setattr(file_reader, "_MOST_PART", 20_000)
     with pytest.raises(NoWorkbook, match=output):
         read_workbook(repack(write_workbook({"One": [[1]]}), **changed))
 
 
 def test_a_number_that_is_none_in_json_is_text():
     cells = "<c r='A1'><v>NaN</v></c><c r='B1'><v>1e999</v></c><c r='C1' t='s'><v>²</v></c>"
-    sheet = (
-        f"<worksheet xmlns='{workbook._MAIN}'><sheetData><row>{cells}</row></sheetData></worksheet>"
-    )
+    rows = f"<sheetData><row>{cells}</row></sheetData>"
+    sheet = f"<worksheet xmlns='{file_reader._MAIN}'>{rows}</worksheet>"
     facts = read_cells({WORKBOOK_FILE: repack(write_workbook({"One": [[1]]}), sheet1=sheet)})
     assert [facts[f"One!{cell}"] for cell in ("A1", "B1", "C1")] == ["NaN", "1e999", "²"]
     assert digest(facts)
@@ -89,11 +87,41 @@ def test_a_part_that_does_not_unpack_is_no_workbook():
         read_workbook(bytes(data))
 
 
-def test_what_is_no_workbook_stands_as_a_file_and_others_are_read_too():
+def test_what_is_no_workbook_says_why_and_others_are_read_too():
     good, bad = write_workbook({"One": [["x", "=A1"]]}), b"PK\x03\x04 no zip"
     facts = read_cells({WORKBOOK_FILE: good, "more.xlsx": good, "bad.xlsx": bad, "a.txt": b"text"})
     assert {key: facts[key] for key in ("One", "One!A1", "One!B1", "a.txt")} == {
         "One": {"place": 1}, "One!A1": "x", "One!B1": "=A1", "a.txt": "text",
     }  # fmt: skip
     assert facts["more.xlsx:One!A1"] == "x"
-    assert facts["bad.xlsx"]
+    assert facts["bad.xlsx"]["why"].startswith("NoWorkbook: BadZipFile")
+
+
+def pack_bomb(method: int, size: int, text: bytes = b" ") -> bytes:
+    """A workbook of a few bytes whose sheet is large."""
+    out, plain = io.BytesIO(), io.BytesIO(write_workbook({"One": [[1]]}))
+    with zipfile.ZipFile(out, "w", method) as built, zipfile.ZipFile(plain) as old:
+        for name in old.namelist():
+            large = "sheet1" in name
+            with built.open(name, "w") as part:
+                part.write(b"<a>" if large else old.read(name))
+                for _ in range(size >> 20 if large else 0):
+                    part.write(text * ((1 << 20) // len(text)))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (pack_bomb(zipfile.ZIP_BZIP2, 64 << 20), "another method than deflate"),
+        (pack_bomb(zipfile.ZIP_LZMA, 64 << 20), "another method than deflate"),
+        (pack_bomb(zipfile.ZIP_DEFLATED, 64 << 20), "more than 16,777,216 bytes"),
+        (pack_bomb(zipfile.ZIP_DEFLATED, 15 << 20, b"<a/>"), "more memory than its reader"),
+    ],
+    ids=["bzip2", "lzma", "deflate", "elements"],
+)
+def test_a_workbook_that_unpacks_to_more_is_one_clear_error(data, why):
+    assert len(data) < 100_000
+    facts = read_cells({WORKBOOK_FILE: data, "a.txt": b"text"})
+    assert why in facts[WORKBOOK_FILE]["why"]
+    assert (facts["a.txt"], len(facts)) == ("text", 2)

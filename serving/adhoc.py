@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.encoders.embedder import Embedder
-from serving.export import open_checked
+from serving.export import check_place
 from serving.index.model import UNVERIFIED, IndexMissing, IndexSource
 from serving.ranking.query import BadQuery, ToolQuery, check_ask
-from serving.router import Router
+from serving.router import Router, open_router
 from warehouse.errors import UnusableInput
 from warehouse.progress import Progress, SilentProgress
 from warehouse.storage.files import write_atomically
@@ -180,9 +180,9 @@ def open_routed(
 
     Raises IndexMissing, IndexBroken, BadExport.
     """
-    open_place = open_checked()
     if encoder is None:
-        return open_place(place, None)
+        check_place(place)
+        return open_router(place)
     path = place / _SOURCE
     if not path.exists():
         raise IndexMissing(
@@ -193,7 +193,8 @@ def open_routed(
 
     source = IndexSource(**json.loads(zstandard.decompress(path.read_bytes())))
     version, _ = _build_into(place, source, encoder, progress or SilentProgress())
-    return open_place(place, version)
+    check_place(place)
+    return open_router(place, version)
 
 
 def search_command(router: Router, ask: ToolQuery) -> dict[str, Any]:

@@ -20,13 +20,14 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.outcomes.policy import OVERLAY
 from assets.vectors.encoders.saved import find_encoder_folder
 from serving.index.folder import load_index, read_served_version
-from serving.router import Router, open_router
+from serving.router import ServedRouter, open_router
 from warehouse.errors import UnusableInput, describe_unreadable
 from warehouse.storage.files import write_atomically, write_pointer
 from warehouse.storage.untrusted_files import UnreadableFile, list_files, open_file, read_file
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
-_WRITTEN = "outcomes"  # by who serves the folder: part of no release, and read by no router
+_WRITTEN = "outcomes"  # part of no release, and read by nobody: earlier versions wrote a log there
 MANIFEST, SIGNATURE = "RELEASE.json", "RELEASE.sig"
 _MOST = 16 << 20  # bytes of a manifest: 100 to 150 a file
 
@@ -131,20 +132,27 @@ def read_manifest(folder: Path) -> bytes:
         raise BadExport(f"{folder}: {error}; {fix}") from None
 
 
-def open_checked(
-    check: Callable[[Path], Any] | None = None,
-) -> Callable[[Path, str | None], Router]:
-    """How `ServedRouter` opens a place that may be from elsewhere: an exported release is checked
-    before each version is loaded; with `check`, nothing passes that it refuses."""
+def open_served(place: Path, trusted: Sequence[Path] | None = None) -> ServedRouter:
+    """What a place serves that may be from elsewhere; it is checked whenever anything of it is
+    loaded."""
+    return ServedRouter(place, check=partial(check_place, place, trusted))
 
-    def opened(place: Path, version: str | None) -> Router:
-        if check is not None:
-            check(place)
-        elif (place / MANIFEST).exists():
-            check_export(place)
-        return open_router(place, version)
 
-    return opened
+def check_place(place: Path, trusted: Sequence[Path] | None = None) -> None:
+    """Holds an exported release against its manifest; with trusted keys, nothing else passes.
+    Raises BadExport."""
+    if trusted:
+        verify_export(place, trusted)
+    elif (place / MANIFEST).exists():
+        check_export(place)
+
+
+def find_log_place(place: Path, state: Path) -> Path:
+    """Where the log of calls lies: next to your own index; for an exported release in `state`,
+    since a reranker learns from it and the folder's maker could have written it."""
+    if not (place / MANIFEST).exists():
+        return place
+    return state / "served" / hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]
 
 
 def _parse_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:

@@ -258,12 +258,18 @@ class ServedRouter:
     """The router of whatever version is served now. A new one is loaded while the old one answers;
     one that cannot be loaded is logged once, and the old one stays.
 
-    `opened`: how a version (None: the served one) of the place becomes a router.
+    `opened`: how a version (None: the served one) of the place becomes a router. `check` raises
+    where nothing of the place may be loaded, its blocked tools included.
     """
 
-    def __init__(self, place: Path, opened: OpenVersion | None = None) -> None:
+    def __init__(
+        self,
+        place: Path,
+        opened: OpenVersion | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
         self._place, self._lock = place, Lock()
-        self._open = opened or open_router
+        self._open, self._check = opened or open_router, check
         self._router: Router | None = None
         self._marks: tuple[object, ...] = ()  # of what is served
         self._failed: tuple[object, ...] = ()  # marks of what could not be loaded
@@ -280,7 +286,8 @@ class ServedRouter:
             with self._lock:
                 if self._router is None:
                     marks = self._read_marks()
-                    self._router, self._marks = self._open(self._place, None), marks
+                    self._router = self._load_checked(marks, None)
+                    self._marks = marks
                 return self._router
         marks = self._read_marks()
         # What failed is tried again after a while; what was published since at once.
@@ -307,11 +314,7 @@ class ServedRouter:
     def _load(self, marks: tuple[object, ...]) -> None:
         old = self._router
         try:
-            version, blocked = read_served_version(self._place), read_blocked(self._place)
-            if old is not None and old.index.version == version:
-                new = old.renew(blocked, _read_overlay(self._place, old.index, old.overlay))
-            else:
-                new = self._open(self._place, version)
+            new = self._load_checked(marks, old)
         except Exception as error:  # whatever it is, the old version goes on answering
             self._failed, self._failed_at = marks, time.monotonic()
             if str(error) != self._last_error:
@@ -324,13 +327,28 @@ class ServedRouter:
             for callback in list(self._listeners):
                 callback(new.index.version)
 
+    def _load_checked(self, marks: tuple[object, ...], old: Router | None) -> Router:
+        """What is served now, `old` with other blocked tools where the version is the same. Raises
+        what the check does, and IndexBroken where a file changed after it."""
+        if self._check is not None:
+            self._check()
+        version = read_served_version(self._place)
+        if old is not None and old.index.version == version:
+            blocked = read_blocked(self._place)
+            new = old.renew(blocked, _read_overlay(self._place, old.index, old.overlay))
+        else:
+            new = self._open(self._place, version)
+        if self._check is not None and self._read_marks() != marks:
+            raise IndexBroken(f"{self._place}: it changed while it was read; ask again")
+        return new
+
     def _read_marks(self) -> tuple[object, ...]:
         """Changes whenever HEAD.json, BLOCKED.json or the overlay is written."""
         marks = list[object]()
         for name in ("HEAD.json", BLOCKED, OVERLAY):
             try:
                 stat = (self._place / "router" / name).stat()
-                marks.append((stat.st_ino, stat.st_mtime_ns, stat.st_size))
+                marks.append((stat.st_ino, stat.st_ctime_ns, stat.st_size))
             except OSError:
                 marks.append(None)
         return tuple(marks)

@@ -150,10 +150,9 @@ def _open_reviser(name: str, settings: "ProxySettings") -> "CallReviser":
 def _open_served(place: Path) -> "ServedRouter":
     """What a place serves; one without an index is refused now, not at the first client."""
     from orchestration.settings.load import allow_models, load_settings
-    from serving.export import open_checked
-    from serving.router import ServedRouter
+    from serving.export import open_served
 
     allow_models(load_settings())
-    served = ServedRouter(place, open_checked())
+    served = open_served(place)
     served.current()
     return served

@@ -197,18 +197,17 @@ def agent(
     """Let a model find tools by asking for them (MCP-Zero's active loop), and plan its calls.
 
     Exit 1 where it neither called nor answered."""
-    from assets.servers.calls.log import CallLog
+    from orchestration.cli.serving import open_call_log
     from serving.agent_loop import AgentLimits, describe_run, write_lines
-    from serving.export import open_checked
-    from serving.router import ServedRouter
+    from serving.export import open_served
 
     settings = load_settings()
     role = resolve_role(settings, model)
     allow_models(settings)
     where = place or settings.home_path()
-    router = ServedRouter(where, open_checked())
+    router = open_served(where)
     index = router.current().index.version
-    outcomes = CallLog(where, settings.serve.log.days) if run else None
+    outcomes = open_call_log(settings, where) if run else None
     limits = AgentLimits(turns=turns, k=k)
     agent_run = asyncio.run(_run_task(settings, task, role, router, limits, outcomes))
     who = {"provider": role.provider if role else "offline", "model": role.model if role else None}

@@ -3,7 +3,6 @@
 import logging
 from dataclasses import replace
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +16,7 @@ from warehouse.sanitize.untrusted_text import shorten_text
 
 if TYPE_CHECKING:
     from assets.servers.calls.caller import ToolCaller
+    from assets.servers.calls.log import CallLog
     from orchestration.settings.schema import ServeSection
     from serving.meta.policy import HttpSettings
     from serving.router import ServedRouter
@@ -61,13 +61,11 @@ def serve(
     ] = None,
 ) -> None:
     """Serve the MCP meta-server: find_tools, describe_tool, call_tool and report_outcome."""
-    from assets.servers.calls.log import CallLog
-    from serving.export import open_checked, verify_export
+    from serving.export import open_served
     from serving.meta.access_control import make_token
     from serving.meta.listing import find_unused_pins
     from serving.meta.policy import LOCAL, ClientToken, MetaPolicy
     from serving.meta.transports import run_http, run_stdio
-    from serving.router import ServedRouter
 
     if new_token is not None:
         secret, digest = make_token()
@@ -88,13 +86,11 @@ def serve(
     allow_models(settings)
     where = place or settings.home_path()
     # An exported release is opened only as it was exported, with keys only as one signed it.
-    router = ServedRouter(
-        where, open_checked(partial(verify_export, trusted=trust) if trust else None)
-    )
+    router = open_served(where, trust)
     for pattern in find_unused_pins(router.current().index, policy.pinned):
         logging.warning("serve.calls.pinned: no launched tool of this index fits %r", pattern)
     logging.info("home: %s", shorten_text(str(where), _LONGEST_PATH))
-    outcomes = CallLog(where, chosen.log.days)
+    outcomes = open_call_log(settings, where)
     tokens_known = len(listening.tokens) if listening else 0
     runs_tools = chosen.calls.enabled if calls is None else calls
     caller = make_caller(settings, router, tokens_known) if runs_tools else None
@@ -102,6 +98,14 @@ def serve(
         run_stdio(router, caller, policy, outcomes)
     else:
         run_http(router, caller, policy, outcomes, listening)
+
+
+def open_call_log(settings: Settings, place: Path) -> "CallLog":
+    """The log of calls of what a place serves."""
+    from assets.servers.calls.log import CallLog
+    from serving.export import find_log_place
+
+    return CallLog(find_log_place(place, settings.state_path()), settings.serve.log.days)
 
 
 def _make_http(
@@ -152,15 +156,17 @@ def log(
     """List how much the log of calls and searches remembers per token, or delete from it.
 
     A server may go on running."""
-    from assets.servers.calls.log import CallLog, DeletionSubject, count_lines, remove_lines
+    from assets.servers.calls.log import DeletionSubject, count_lines, remove_lines
 
-    folder = place or load_settings().home_path()
+    settings = load_settings()
+    folder = place or settings.home_path()
     if not folder.is_dir():
         fail(f"{folder}: no such folder", 2)
+    lines_of = open_call_log(settings, folder)
     if not delete:
         if (token, client, query, before) != (None,) * 4:
             fail("--token, --client, --query and --before go with --delete", 2)
-        rows = count_lines(CallLog(folder))
+        rows = count_lines(lines_of)
         if as_json:
             print_json(rows)
             return
@@ -175,7 +181,7 @@ def log(
         day = None if before is None else date.fromisoformat(before)
     except ValueError:
         fail(f"--before {str(before)[:40]!r}: expected YYYY-MM-DD", 2)
-    counts = remove_lines(CallLog(folder), DeletionSubject(token, client, query, day))
+    counts = remove_lines(lines_of, DeletionSubject(token, client, query, day))
     if as_json:
         print_json(counts)
         return

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,16 @@ from cryptography.hazmat.primitives import serialization as pem
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 
+from assets.servers.calls.log import CallLog
 from serving.export import (
     BadExport,
     check_export,
     export_release,
-    open_checked,
+    find_log_place,
+    open_served,
     sign_export,
     verify_export,
 )
-from serving.router import ServedRouter
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.training.small_bert import small_bert
 from warehouse.errors import UnusableInput
@@ -144,7 +144,7 @@ def test_a_release_that_is_not_as_exported_is_not_served(
 ) -> None:
     change(release)
     with pytest.raises(BadExport, match=str(release)):
-        ServedRouter(release, open_checked()).current()
+        open_served(release).current()
     code, _, err = run("serve", "--place", str(release), "--http", "--port", "0")
     assert (code, str(release) in err) == (1, True), err
     code, out, err = run("search", "--index", str(release), "list files")
@@ -154,7 +154,7 @@ def test_a_release_that_is_not_as_exported_is_not_served(
 def test_what_serving_itself_writes_beside_a_release_does_not_break_it(release: Path) -> None:
     (release / "outcomes").mkdir()
     (release / "outcomes" / "2026-11-23.jsonl").write_text("{}\n")
-    assert ServedRouter(release, open_checked()).current().index.tools
+    assert open_served(release).current().index.tools
 
 
 def test_a_signed_release_is_known_by_its_makers_key(release: Path, tmp_path: Path) -> None:
@@ -164,8 +164,7 @@ def test_a_signed_release_is_known_by_its_makers_key(release: Path, tmp_path: Pa
     assert (code, json.loads(out)["folder"]) == (0, str(release)), err
     both = ["--trust", str(other), "--trust", str(public)]
     assert run("release", "verify", str(release), *both)[0] == 0
-    check = partial(verify_export, trusted=[public])
-    assert ServedRouter(release, open_checked(check)).current().index.tools
+    assert open_served(release, [public]).current().index.tools
     assert check_export(release)
     with pytest.raises(BadExport, match=r"none of the keys other\.pub"):
         verify_export(release, [other])
@@ -190,16 +189,50 @@ def test_with_trusted_keys_nothing_unsigned_is_served(
     _, public = write_keys(tmp_path, "maker")
     for place, match in ((release, "nobody signed it"), (index, "release export")):
         with pytest.raises(BadExport, match=match):
-            ServedRouter(place, open_checked(partial(verify_export, trusted=[public]))).current()
+            open_served(place, [public]).current()
 
 
 def test_a_new_version_is_checked_too(release: Path, tmp_path: Path) -> None:
-    served = ServedRouter(release, open_checked())
+    served = open_served(release)
     old = served.current()
     [version] = [path.parent for path in release.glob("router/*/index.json")]
     shutil.copytree(version, version.with_name("0" * 64))
     (release / "router/HEAD.json").write_text(json.dumps({"version": "0" * 64}))
     assert served.settle(30) is old
+
+
+@pytest.mark.parametrize("keys", [True, False])
+def test_a_blocked_tool_stays_blocked_whatever_happens_to_its_file(
+    index: Path, tmp_path: Path, keys: bool
+) -> None:
+    home, out = shutil.copytree(index, tmp_path / "home"), tmp_path / "out"
+    blocked = home / "router" / "BLOCKED.json"
+    blocked.write_text(json.dumps({"tools": ["pypi:clock::get_time"]}))
+    export_release(home, out)
+    held, public = write_keys(tmp_path, "maker")
+    sign_export(out, held)
+    served = open_served(out, [public] if keys else None)
+    assert served.current().blocked.tools == {"pypi:clock::get_time"}
+    moved = out / "router" / "BLOCKED.json"
+    moved.rename(tmp_path / "away")
+    assert served.settle(30).blocked.tools == {"pypi:clock::get_time"}
+    moved.write_text("{}")
+    assert served.settle(30).blocked.tools == {"pypi:clock::get_time"}
+
+
+def test_the_log_of_a_release_is_none_of_its_files(
+    index: Path, release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
+    (release / "outcomes").mkdir()
+    line = {"at": 1e9, "id": "x", "token": "planted", "status": "ok", "tool_id": "a::b"}
+    (release / "outcomes" / "2001-09-09.jsonl").write_text(json.dumps(line) + "\n")
+    log = CallLog(find_log_place(release, tmp_path / "home" / "state"))
+    assert [*log.read()] == []
+    log.record({"token": "ours", "status": "ok", "tool_id": "a::b"})
+    code, out, err = run("log", "--place", str(release), "--json")
+    assert (code, [row["token"] for row in json.loads(out)]) == (0, ["ours"]), err
+    assert find_log_place(index, tmp_path) == index
 
 
 @pytest.mark.parametrize("trap", [os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])

@@ -17,7 +17,7 @@ from extensions.recommender.defs import (
     reranker_evaluation,
 )
 from extensions.recommender.online_learner import OnlineLearner
-from serving.export import check_export, export_release, open_checked
+from serving.export import check_export, export_release, open_served
 from serving.ranking.query import ToolQuery
 from serving.router import Router, ServedRouter
 from tests.support.reranked import DIGESTS, JOBS, ROWS, draw_calls
@@ -114,7 +114,7 @@ def test_a_promoted_reranker_is_served_exported_and_rolled_back(tmp_path: Path) 
     card = (out / "cards" / "reranker.md").read_text()
     assert "AUC, calls that worked" in card
     assert check_export(out)["files"]
-    elsewhere = ServedRouter(out, open_checked()).current()
+    elsewhere = open_served(out).current()
     assert find_first(elsewhere) == "npm:good::good_file"
     assert elsewhere.index.reranker == served
 

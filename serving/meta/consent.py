@@ -7,7 +7,7 @@ state is good once: a client that sent it twice would run a tool twice on one co
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -21,6 +21,16 @@ from warehouse.sanitize.untrusted_text import escape_exact, quote_name, quote_te
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 _ARGUMENTS = 3_000  # characters of the arguments that the question shows
 _KEY = "consent"
+# Flags that state a fact of the listing or the launch; any other is a finding of the scan.
+LISTING_FACTS = {
+    "placeholder": "its listing leaves a value for you to fill in",
+    "local_path": "its listing names a path of its author's machine",
+    "multi_server": "its listing configures several servers",
+    "unpinned": "its listing states no exact version",
+    "hosted_gateway": "a listing of it goes through a gateway",
+    "needs_account": "its listing asks for an account or key",
+    "deprecated": "its marketplace calls it deprecated",
+}
 FORM: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -39,13 +49,16 @@ class ConsentPending(Exception):
 
 def explain_consent(tool: IndexedTool, policy: MetaPolicy) -> str | None:
     """Why somebody must agree before this tool runs; None when nobody must."""
-    if tool.flags:
-        return (
-            f"its text is flagged: {', '.join(escape_exact(flag, 40) for flag in tool.flags[:4])}"
-        )
+    if findings := list_findings(tool.flags):
+        return f"its text is flagged: {', '.join(findings[:4])}"
     if tool.read_only is not True:
         return "it does not say that it only reads"
     return None if policy.trust_read_only else "everything is asked for here"
+
+
+def list_findings(flags: Sequence[str]) -> list[str]:
+    """The flags that warn of a tool's text."""
+    return [escape_exact(flag, 60) for flag in flags if flag not in LISTING_FACTS]
 
 
 def write_question(tool: IndexedTool, arguments: Mapping[str, Any], runs: str, why: str) -> str:

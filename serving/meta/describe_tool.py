@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from serving.index.model import IndexedTool
-from serving.meta.consent import explain_consent
+from serving.meta.consent import LISTING_FACTS, explain_consent, list_findings
 from serving.meta.context import MetaContext, ToolReply, shorten_version
 from serving.meta.policy import ClientToken
 from serving.meta.schemas import DESCRIBE, INPUTS, ArgumentFields
@@ -87,13 +87,14 @@ def _describe_consent(desk: MetaContext, token: ClientToken, tool: IndexedTool) 
 
 
 def _write_text(facts: Mapping[str, Any], name: str) -> str:
-    consent = facts["consent"]
+    consent, findings = facts["consent"], list_findings(facts["flags"])
     needed = f"needed ({consent['why']})" if consent["needed"] else f"not needed ({consent['why']})"
     lines = [
         f"{name} in index {shorten_version(facts['index'])}",
         f"runs: {facts['runs']}",
         f"consent: {needed}" if facts["callable"] else "calls: not possible here",
-        *([f"flagged: {', '.join(facts['flags'])}"] if facts["flags"] else []),
+        *([f"flagged: {', '.join(findings)}"] if findings else []),
+        *(LISTING_FACTS[flag] for flag in facts["flags"] if flag in LISTING_FACTS),
         *(["parts of the contract were left out: it is too large"] if facts.get("cut") else []),
         mark_text(dump_json(facts["contract"]), name),
     ]

@@ -11,6 +11,7 @@ from assets.outcomes.policy import TOKEN
 from assets.servers.calls.log import clean_words, pack_vector, query_digest
 from serving.discovery.request import parse
 from serving.discovery.session import estimate_tokens, list_barred
+from serving.meta.consent import LISTING_FACTS, list_findings
 from serving.meta.context import MetaContext, ToolReply, keep_client, shorten_version
 from serving.meta.policy import ClientToken
 from serving.meta.schemas import (
@@ -296,7 +297,7 @@ def _write_text(
             near = "; nearest:" if row["hits"] else ""
             lines.append(f"no tool here seems to suit ({row['suitable']:.2f} of 1){near}")
         for at, hit in enumerate(row["hits"], 1):
-            flags = f" [flagged: {', '.join(hit['flags'])}]" if "flags" in hit else ""
+            flags = _write_flags(hit.get("flags", ()))
             name = quote_name(read_name(hit["tool_id"]), 400)
             works = _write_reliability(hit.get("reliability"))
             lines.append(f"{at}. {name} {quote_text(hit['says'])}{works}{flags}")
@@ -313,6 +314,12 @@ def _write_text(
         more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
         lines.append(f"no longer here: {names}{more}")
     return "\n".join(lines)
+
+
+def _write_flags(flags: Sequence[str]) -> str:
+    facts, findings = [flag for flag in flags if flag in LISTING_FACTS], list_findings(flags)
+    marks = {"flagged": findings, "listing": facts}
+    return "".join(f" [{mark}: {', '.join(names)}]" for mark, names in marks.items() if names)
 
 
 def _write_reliability(facts: Mapping[str, float] | None) -> str:

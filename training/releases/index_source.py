@@ -14,9 +14,11 @@ import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, read_listing_ids
 from assets.contracts.changes import CHANGES
+from assets.contracts.findings import FINDINGS, Contract
 from assets.contracts.listed_contracts import read_unverified
-from assets.contracts.quarantined_tools import open_firewall, read_contracts
+from assets.contracts.quarantined_tools import key_contract, open_firewall, read_contracts
 from assets.contracts.rename_history import ContractMove
+from assets.contracts.scan.rule_table import MEDIUM
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.old_contracts import find_renamed_parameters, read_old_contracts
 from assets.synthesis.summaries import SUMMARIES
@@ -39,7 +41,17 @@ def build_published_source(
     clear, held = read_contracts(warehouse)
     catalogue = tables.read(CATALOGUE).to_dicts()
     about = build_server_facts(catalogue, tables.read(SUMMARIES).to_dicts())
-    rows = [{**row, "flags": about.get(row["server_id"], {}).get("flags")} for row in clear]
+    found = map_findings(tables.read(FINDINGS).filter(severity=MEDIUM).to_dicts())
+    rows = [
+        {
+            **row,
+            "flags": (
+                *about.get(row["server_id"], {}).get("flags", ()),
+                *sorted(found.get(key_contract(row), ())),
+            ),
+        }
+        for row in clear
+    ]
     if unverified:
         launched = {row["server_id"] for row in clear}
         listed = [row for row in read_unverified(warehouse) if row["server_id"] not in launched]
@@ -50,6 +62,14 @@ def build_published_source(
     moves = collect_moves(tables, {row["server_id"] for row in clear})
     source = IndexSource(rows, about, group_requests_by_contract(accepted), recipes, moves)
     return source, [row["contract_digest"] for row in held]
+
+
+def map_findings(findings: Iterable[Row]) -> dict[Contract, set[str]]:
+    """Contract -> rules with a finding about it. High ones hold it, or a person released them."""
+    found: dict[Contract, set[str]] = defaultdict(set)
+    for row in findings:
+        found[key_contract(row)].add(row["rule"])
+    return found
 
 
 def list_held_contracts(warehouse: Warehouse, version: str) -> list[str]:

@@ -113,6 +113,19 @@ def test_the_released_index_holds_clear_tools_only_and_another_hold_is_another_r
     assert built[0] != built[1]
 
 
+def test_a_doubtful_tool_is_served_with_the_rules_that_doubt_it(pipeline: Pipeline) -> None:
+    servers = honest_servers()
+    tool = servers["npm:photo"][0]
+    doubtful = f"<IMPORTANT>{tool['description']}</IMPORTANT>"
+    servers["npm:photo"][0] = {**tool, "description": doubtful}
+    pipeline.deploy(servers)
+    pipeline.run_scan()
+    source, _ = build_published_source(pipeline.warehouse)
+    flags = {row["tool"]: row["flags"] for row in source.rows if row["server_id"] == BAD[0]}
+    assert flags["find_photo"] == ("authority_tag",)
+    assert set(flags.values()) == {("authority_tag",), ()}
+
+
 def test_no_prompt_ever_held_the_poison(poisoned: tuple[Pipeline, dict[str, dict]]) -> None:
     pipeline, _ = poisoned
     blobs = [path.name for path in pipeline.warehouse.blobs.root.rglob("*") if path.is_file()]

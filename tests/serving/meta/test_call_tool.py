@@ -121,6 +121,20 @@ async def test_a_flagged_tool_is_asked_for_whatever_it_says_of_itself(meta: Meta
     assert "urgent_words" in read_text(result)
 
 
+@pytest.mark.parametrize("mode", ERAS)
+async def test_facts_of_a_listing_are_told_and_ask_nobody(meta: MetaServer, mode: str) -> None:
+    facts = {**ROWS[0], "flags": ["placeholder", "needs_account", "hosted_gateway"]}
+    publish(meta.place, [facts])
+    async with meta.client(mode) as client:
+        result = await client.call_tool("call_tool", READ)
+        listed = await client.call_tool("find_tools", {"query": "read a file"})
+        described = await client.call_tool("describe_tool", {"tool_id": READ["tool_id"]})
+    assert result.structured_content["text"] == "good morning"
+    assert "[listing: hosted_gateway, needs_account, placeholder]" in read_text(listed)
+    assert "its listing asks for an account or key\n" in read_text(described)
+    assert "flagged" not in read_text(listed) + read_text(described)
+
+
 async def test_a_servers_word_that_it_only_reads_need_not_be_trusted(meta: MetaServer) -> None:
     meta = with_policy(meta, trust_read_only=False)
     async with meta.client() as client:

@@ -84,9 +84,12 @@ def _read_pointers(home: Path) -> dict[str, bytes]:
 
 
 def _require_whole(home: Path, pointers: dict[str, bytes]) -> None:
-    """Raises PointerBroken for a pointer that is no JSON object, or names a lost version."""
+    """Raises PointerBroken for a pointer that is lost, no JSON object, or names a lost version."""
     for name, data in pointers.items():
         if name.endswith(".jsonl"):
+            if name.endswith("HEADS.jsonl") and name.replace("S.jsonl", ".json") not in pointers:
+                why = "has no HEAD.json beside it; `toolmill doctor --fix` puts it back"
+                raise PointerBroken(f"{home / name}: {why}")
             continue
         try:
             digest = json.loads(data).get("digest")

@@ -131,9 +131,7 @@ def _find_pointer_flaw(tables: Tables, name: str, partition: str) -> CheckFindin
         return CheckFinding(f"{thing}/HEAD.json", str(error), repair)
     spec = TABLES.get(name)
     if head is None:
-        published = len(tables.list_publications(name, partition))
-        problem = f"is not there, though its history names {published} publications"
-        return CheckFinding(f"{thing}/HEAD.json", problem, repair) if published else None
+        return None
     if spec is None:
         problem = "this version knows no such table; nothing reads it"
         return CheckFinding(thing, problem, "leave it, or remove the folder", NOTICE)

@@ -31,10 +31,11 @@ from warehouse.storage.files import (
 )
 from warehouse.storage.takedowns import keep_rows, read_takedowns
 
+_POINTER_FILES = ("HEAD.json", "HEADS.jsonl")
 WHOLE = "_"  # the partition of a table that has none
 _FIX = (
-    "`toolmill doctor --fix` puts it back to the last version of its history; or delete it and"
-    " materialize the asset of that table again"
+    "`toolmill doctor --fix` puts it back to the last version of its history; or remove its folder"
+    " and materialize the asset of that table again"
 )
 
 
@@ -209,8 +210,11 @@ class Tables:
         if as_of is None:
             path = self.folder(name, partition) / "HEAD.json"
             body = read_pointer(path, _FIX)
-            head = _parse_head(body) if body is not None else None
-            if body is not None and head is None:
+            if body is None:
+                if read_history(path.with_name("HEADS.jsonl")):  # published before: not empty
+                    raise PointerBroken(f"{path}: is missing beside its history; {_FIX}")
+                return None
+            if (head := _parse_head(body)) is None:
                 raise PointerBroken(f"{path}: names no version; {_FIX}")
             return head
         heads = self.list_publications(name, partition)
@@ -251,8 +255,9 @@ class Tables:
         return heads if current is None or current in heads else [*heads, current]
 
     def partitions(self, name: str) -> list[str]:
-        """Names of the partitions that have a current version."""
-        return sorted(path.parent.name for path in (self.root / name).glob("*/HEAD.json"))
+        """Names of the partitions that were ever published, one with a lost pointer too."""
+        paths = (self.root / name).glob("*/HEAD*.json*")
+        return sorted({path.parent.name for path in paths if path.name in _POINTER_FILES})
 
     def count_rows(self, name: str) -> int:
         """The rows of the current versions of all partitions. Raises PointerBroken."""

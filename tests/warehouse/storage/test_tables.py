@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warehouse.storage.files import PointerBroken
+from warehouse.storage.repair import repair_home
 from warehouse.storage.tables import Tables, TableSpec, plan_keys
 
 SPEC = TableSpec(
@@ -192,6 +193,26 @@ def test_a_broken_pointer_names_its_file_and_the_fix(tmp_path: Path, text: str) 
     (tmp_path / SPEC.name / "_" / "HEAD.json").write_text(text)
     with pytest.raises(PointerBroken, match=r"HEAD\.json.*materialize"):
         tables.head(SPEC.name)
+
+
+def test_a_missing_pointer_beside_a_history_is_broken_and_no_empty_table(tmp_path: Path) -> None:
+    tables = Tables(tmp_path / "tables")
+    for partition in ("here", "lost"):
+        publish(tables, rows(a=1), partition)
+    (tables.folder(SPEC.name, "lost") / "HEAD.json").unlink()
+    assert tables.partitions(SPEC.name) == ["here", "lost"]
+    for read in (
+        lambda: tables.head(SPEC.name, "lost"),
+        lambda: tables.read(SPEC, "lost"),
+        lambda: tables.read(SPEC),
+        lambda: tables.count_rows(SPEC.name),
+        lambda: publish(tables, rows(b=2), "lost"),
+    ):
+        with pytest.raises(PointerBroken, match=r"lost/HEAD.json: is missing.*doctor --fix"):
+            read()
+    assert len(tables.history(SPEC.name, "lost")) == 1
+    assert repair_home(tmp_path).pointers == 1
+    assert len(tables.read(SPEC)) == 2
 
 
 def test_half_a_line_of_a_history_costs_no_other(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (8_002, 51),
+    "warehouse": (8_007, 51),
     "assets/marketplaces": (5_797, 37),
     "assets/servers": (11_910, 52),
     "assets/contracts": (8_881, 36),
@@ -32,8 +32,8 @@ BUDGET = {
     "extensions/recommender": (3_482, 17),
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_388, 13),
-    "extensions/upkeep": (2_000, 11),
-    "tests": (80_656, 592),
+    "extensions/upkeep": (2_001, 11),
+    "tests": (80_677, 592),
     "benchmarks": (6_169, 42),
 }
 

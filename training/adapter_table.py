@@ -62,6 +62,15 @@ def make_adapter_metadata(card: Mapping[str, Any]) -> dict[str, Any]:
     return {**known, "losses": list(card.get("losses", [])), **notes}
 
 
+ADAPTER_RULES = {
+    "training": "The training ended with an adapter, or says why there is none.",
+    "loss_is_a_number": "No step's loss is infinite or NaN.",
+    "loss_fell": "The loss fell over the training, or is close to zero.",
+    "adapter_loads": "The adapter's weights can be read back.",
+}
+ITEM_RULES = {"test_items": "There are test items, and the model could be asked about them."}
+
+
 def check_adapter_rules(home: Path, card: Mapping[str, Any]) -> list[AuditVerdict]:
     """The audit: the loss is a number and fell, and the adapter can be read."""
     first, last = card["loss_first"], card["loss_last"]

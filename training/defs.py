@@ -13,6 +13,8 @@ from dagster._core.errors import DagsterPipesExecutionError
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder
 from assets.vectors.encoders.weights import BadAdapter
 from training.adapter_table import (
+    ADAPTER_RULES,
+    ITEM_RULES,
     NotTrained,
     check_adapter_rules,
     make_adapter_metadata,
@@ -55,9 +57,13 @@ from warehouse.store import Warehouse
 TRAINING_SET_AUDIT = audit_table(
     TRAINING_SET,
     [expect_unique("pair_id"), expect_one_of("split", list(SPLITS))],
-    rules=["splits_leaks_and_contracts"],
+    rules={
+        "splits_leaks_and_contracts": "Splits share no server or wording; contracts are current.",
+    },
 )
-DRIFT_AUDIT = audit_table(DRIFT, rules=["share_in_range"])
+DRIFT_AUDIT = audit_table(
+    DRIFT, rules={"share_in_range": "Every signal is a number between -1 and 1."}
+)
 
 
 @dg.asset(
@@ -145,8 +151,7 @@ def build_role_assets(spec: RoleAssets) -> tuple[Any, Any, Any]:
 
 def _build_adapter(spec: RoleAssets) -> Any:
     role, table = spec.role, make_adapter_table(spec.role)
-    rules = ["training", "loss_is_a_number", "loss_fell", "adapter_loads"]
-    audit = audit_table(table, rules=rules)
+    audit = audit_table(table, rules=ADAPTER_RULES)
 
     @dg.asset(
         **_describe_step(audit, spec.adapter),
@@ -165,7 +170,7 @@ def _build_adapter(spec: RoleAssets) -> Any:
             return
         if isinstance(card, str):
             rows, metadata = [], {"learnt": card}
-            verdicts = [AuditVerdict(rule, True, card) for rule in rules]
+            verdicts = [AuditVerdict(rule, True, card) for rule in ADAPTER_RULES]
         else:
             rows, metadata = [make_adapter_row(card)], make_adapter_metadata(card)
             verdicts = check_adapter_rules(warehouse.home, card)
@@ -177,7 +182,7 @@ def _build_adapter(spec: RoleAssets) -> Any:
 
 
 def _build_evaluation(spec: RoleAssets) -> Any:
-    audit = audit_table(spec.table, [expect_unique(*spec.table.key)], rules=["test_items"])
+    audit = audit_table(spec.table, [expect_unique(*spec.table.key)], rules=ITEM_RULES)
 
     @dg.asset(
         **_describe_step(audit, spec.evaluation),
@@ -205,7 +210,10 @@ def _build_evaluation(spec: RoleAssets) -> Any:
 
 def build_champion(role: str, table: TableSpec, summarise: Summarise, description: str) -> Any:
     """`<role>_champion`, over the rows of the role's evaluation table."""
-    audit = AssetAudit(f"{role}_champion", rules=["better_or_kept"])
+    audit = AssetAudit(
+        f"{role}_champion",
+        rules={"better_or_kept": "The candidate passes every gate, or the champion stays."},
+    )
 
     @dg.asset(
         **describe_asset(audit, "training/releases", "training/gates.py"),

@@ -4,8 +4,9 @@ A bad run leaves the last version current: `Failure` is raised after the check r
 the pointer moves, and retries are off, since the same rows would fail again.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,25 +33,37 @@ Published = Iterator[dg.AssetCheckResult | dg.MaterializeResult]
 class AssetAudit:
     """What must hold before an asset becomes current: one blocking check each.
 
-    `rules` name the verdicts that the asset's own code gives, refusals (`refuse`) included.
+    `rules` name the verdicts that the asset's own code gives, refusals (`refuse`) included, each
+    with what it asks for.
     """
 
     asset: str
     expectations: Sequence[ColumnExpectation] = ()
-    rules: Sequence[str] = ()
+    rules: Mapping[str, str] = field(default_factory=dict)
     table: TableSpec | None = None
 
     @property
     def checks(self) -> list[str]:
         return [*(expect.rule for expect in self.expectations), *self.rules]
 
-    def build_specs(self) -> list[dg.AssetCheckSpec]:
-        """One blocking check per expectation and per rule."""
+    def build_specs(
+        self, partitions: dg.PartitionsDefinition | None = None
+    ) -> list[dg.AssetCheckSpec]:
+        """One blocking check per expectation and per rule, of each partition where there are some:
+        or the last marketplace's pass would hide another's failure."""
         texts = {expect.rule: f"Great Expectations: {expect.text}" for expect in self.expectations}
-        return [
-            dg.AssetCheckSpec(name, asset=self.asset, blocking=True, description=texts.get(name))
-            for name in self.checks
-        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dg.PreviewWarning)
+            return [
+                dg.AssetCheckSpec(
+                    name,
+                    asset=self.asset,
+                    blocking=True,
+                    description=text,
+                    partitions_def=partitions,
+                )
+                for name, text in {**texts, **self.rules}.items()
+            ]
 
     def build_results(
         self, verdicts: TableAudit, before: TableHead | None
@@ -80,16 +93,22 @@ class AssetAudit:
 
 
 def audit_table(
-    table: TableSpec, expectations: Sequence[ColumnExpectation] = (), rules: Sequence[str] = ()
+    table: TableSpec,
+    expectations: Sequence[ColumnExpectation] = (),
+    rules: Mapping[str, str] | None = None,
 ) -> AssetAudit:
     """The audit of the asset that is one table."""
-    return AssetAudit(table.name, tuple(expectations), tuple(rules), table)
+    return AssetAudit(table.name, tuple(expectations), rules or {}, table)
 
 
 def describe_asset(
-    checked: AssetAudit, *sources: str, kinds: frozenset[str] | set[str] | None = None
+    checked: AssetAudit,
+    *sources: str,
+    kinds: frozenset[str] | set[str] | None = None,
+    partitions: dg.PartitionsDefinition | None = None,
 ) -> dict[str, Any]:
-    """What `dg.asset` is given for an asset that publishes here: name, checks, schema, kinds.
+    """What `dg.asset` is given for an asset that publishes here: name, checks, schema, kinds,
+    partitions.
 
     `sources` are the folders (or files) whose code makes it: their digest is its code version, so
     that a change of that code, and of no other, makes it due again.
@@ -106,7 +125,8 @@ def describe_asset(
         metadata["great_expectations"] = make_markdown_metadata(table)
     return {
         "name": checked.asset,
-        "check_specs": checked.build_specs(),
+        "check_specs": checked.build_specs(partitions),
+        "partitions_def": partitions,
         "code_version": digest_code(*sources),
         "owners": [OWNER],
         "kinds": set(kinds or ({"polars", "parquet"} if checked.table else {"json"})),
@@ -146,8 +166,9 @@ def publish(
     last = _read_last(warehouse, spec, partition)
     changes = _count_plan(plan) or ({} if last is None else spec.count_changes(last, frame))
     verdicts = _audit_version(checked, staged, frame, rules, before, last)
-    yield from checked.build_results(verdicts, before)
+    results = list(checked.build_results(verdicts, before))
     if not verdicts.passed:
+        yield from results
         raise _build_refusal(spec.name, partition, verdicts.describe_failures(), before)
     head = warehouse.tables.promote(staged, context.run_id, verdicts.as_rows())
     figures: dict[str, Any] = {
@@ -160,8 +181,12 @@ def publish(
         name: make_markdown_metadata(value) if isinstance(value, Markdown) else value
         for name, value in figures.items()
     }
+    # Behind the version: Dagster counts results of a partition from before it as out of date.
     yield dg.MaterializeResult(
-        asset_key=spec.name, data_version=dg.DataVersion(head.digest), metadata=entries
+        asset_key=spec.name,
+        data_version=dg.DataVersion(head.digest),
+        metadata=entries,
+        check_results=results,
     )
 
 
@@ -187,11 +212,15 @@ def publish_digest(
     The caller moves the pointer itself, before the last item is drawn and only if the audit passed.
     """
     verdicts = TableAudit(list(rules))
-    yield from checked.build_results(verdicts, None)
+    results = list(checked.build_results(verdicts, None))
     if not verdicts.passed:
+        yield from results
         raise _build_refusal(checked.asset, None, verdicts.describe_failures(), None)
     yield dg.MaterializeResult(
-        asset_key=checked.asset, data_version=dg.DataVersion(digest), metadata=metadata
+        asset_key=checked.asset,
+        data_version=dg.DataVersion(digest),
+        metadata=metadata,
+        check_results=results,
     )
 
 
@@ -293,16 +322,19 @@ def _read_last(warehouse: Warehouse, spec: TableSpec, partition: str | None) -> 
 
 def _count_rows(
     warehouse: Warehouse, staged: StagedVersion, partition: str | None
-) -> dict[str, int]:
-    """The standard figures of a table (`dagster.TableMetadataSet`): the UI shows the row count of
-    whichever partition was made last as that of the table, so it is the one of all of them."""
+) -> dict[str, Any]:
+    """The standard figures of a table (`dagster.TableMetadataSet`): the UI shows those of whichever
+    partition was made last as those of the table, so they are the ones of all of them."""
     if partition is None:
         return {"dagster/row_count": staged.rows}
-    counts = {"dagster/partition_row_count": staged.rows}
+    figures: dict[str, Any] = {"dagster/partition_row_count": staged.rows}
     try:
-        return {**counts, "dagster/row_count": warehouse.tables.count_rows(staged.spec.name)}
+        counts = warehouse.tables.count_rows(staged.spec.name)
     except PointerBroken:  # of another partition: its own next run repairs it or names it
-        return counts
+        return figures
+    rows = [[name, count] for name, count in counts.items() if count]
+    overall = {"all_partitions": make_markdown_table(["partition", "rows"], rows)} if rows else {}
+    return {**figures, "dagster/row_count": sum(counts.values()), **overall}
 
 
 def _count_plan(plan: RowPlan | None) -> dict[str, Any]:

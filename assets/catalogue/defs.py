@@ -25,7 +25,10 @@ CATALOGUE_AUDIT = audit_table(
         expect_present("name"),
         expect_match("first_seen", r"^\d{4}-\d\d-\d\d$"),
     ],
-    rules=["one_row_each", "listed_or_gone"],
+    rules={
+        "one_row_each": "Every listing belongs to exactly one server of the catalogue.",
+        "listed_or_gone": "Every server has listings, or the date when they went.",
+    },
 )
 _SHOWN = 15  # rows of an example table
 _RUN_RESULTS = {True: "equal contracts", False: "contracts differ", None: "not run twice"}

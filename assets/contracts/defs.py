@@ -84,7 +84,7 @@ def _tabulate_rows(columns: Sequence[str], rows: Sequence[Row]) -> Markdown:
 SNAPSHOTS_AUDIT = audit_table(
     SNAPSHOTS,
     [expect_unique("server_id", "tool"), expect_match("contract_digest", "^c1:[0-9a-f]{64}$")],
-    rules=["tools_floor"],
+    rules={"tools_floor": "Where a server runs, some tools are listed."},
 )
 FINDINGS_AUDIT = audit_table(
     FINDINGS,
@@ -92,7 +92,10 @@ FINDINGS_AUDIT = audit_table(
         expect_match("contract_digest", "^$|^c1:[0-9a-f]{64}$"),
         expect_one_of("severity", list(SEVERITIES)),
     ],
-    rules=["excerpts_escaped", "high_findings_current"],
+    rules={
+        "excerpts_escaped": "No excerpt can move a terminal's cursor.",
+        "high_findings_current": "Every high finding is about a contract that is listed now.",
+    },
 )
 CHANGES_AUDIT = audit_table(
     CHANGES,
@@ -100,13 +103,12 @@ CHANGES_AUDIT = audit_table(
         expect_unique(*CHANGES.key),
         expect_one_of("cls", ["breaking", "compatible", "wording", "suspicious"]),
     ],
-    rules=[READ_RULE],
+    rules={READ_RULE: "Every version that changes are counted between can be read."},
 )
 
 
 @dg.asset(
-    **describe_asset(SNAPSHOTS_AUDIT, "assets/contracts"),
-    partitions_def=marketplaces,
+    **describe_asset(SNAPSHOTS_AUDIT, "assets/contracts", partitions=marketplaces),
     deps=["deployments"],
     group_name="contracts",
     description="Every tool contract in canonical form, with when it was first and last seen.",
@@ -145,8 +147,7 @@ def snapshots(
 
 
 @dg.asset(
-    **describe_asset(FINDINGS_AUDIT, "assets/contracts"),
-    partitions_def=marketplaces,
+    **describe_asset(FINDINGS_AUDIT, "assets/contracts", partitions=marketplaces),
     deps=["deployments", "snapshots"],
     group_name="contracts",
     description="Signs of poisoning in every tool; a high one keeps it out until it is released.",
@@ -238,13 +239,15 @@ def _check_current(rows: list[dict], contracts: list[dict]) -> AuditVerdict:
 CLEAR_AUDIT = audit_table(
     CLEAR,
     [expect_unique("server_id", "tool"), expect_match("contract_digest", "^c1:[0-9a-f]{64}$")],
-    rules=["resolvable", "none_held"],
+    rules={
+        "resolvable": "Every digest is of a contract that is listed now.",
+        "none_held": "No contract that is held back is in the table.",
+    },
 )
 
 
 @dg.asset(
-    **describe_asset(CLEAR_AUDIT, "assets/contracts"),
-    partitions_def=marketplaces,
+    **describe_asset(CLEAR_AUDIT, "assets/contracts", partitions=marketplaces),
     deps=["snapshots", "findings"],
     group_name="contracts",
     description="The contracts that nothing holds: what all that follows is made of.",
@@ -285,7 +288,7 @@ LISTED_AUDIT = audit_table(
         expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
         expect_one_of("standing", list(STANDINGS)),
     ],
-    rules=["none_launched"],
+    rules={"none_launched": "No tool is of a server that was launched."},
 )
 
 

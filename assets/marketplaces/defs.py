@@ -22,6 +22,7 @@ from warehouse.publish import (
 )
 from warehouse.store import Warehouse
 
+FLOOR = 0.7  # a crawl that was not complete must still bring this share of the last rows
 LISTINGS_AUDIT = audit_table(
     LISTINGS,
     [
@@ -29,14 +30,16 @@ LISTINGS_AUDIT = audit_table(
         expect_present("name"),
         expect_match("listing_digest", "^[0-9a-f]{64}$"),
     ],
-    rules=["crawl", "runnable_or_reason", "rows_floor"],
+    rules={
+        "crawl": "The marketplace answered, or says why it could not be read.",
+        "runnable_or_reason": "Every listing has a recipe that can be run, or a reason why not.",
+        "rows_floor": f"An incomplete crawl still brings {FLOOR:.0%} of the listings before it.",
+    },
 )
-FLOOR = 0.7  # a crawl that was not complete must still bring this share of the last rows
 
 
 @dg.asset(
-    **describe_asset(LISTINGS_AUDIT, "assets/marketplaces"),
-    partitions_def=marketplaces,
+    **describe_asset(LISTINGS_AUDIT, "assets/marketplaces", partitions=marketplaces),
     group_name="marketplaces",
     pool="crawl",
     # A marketplace whose key is not set makes no version and no failure: it is skipped.

@@ -18,6 +18,11 @@ from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.sanitize.redact import redact
 from warehouse.store import Warehouse
 
+# A server that listed its tools in this run starts for a call too; if most do not, the sandbox or
+# the worlds are broken. Servers that want a real secret are not started, and do not count.
+LAUNCH_FLOOR = 0.5
+# Far below what any mix of servers gave: less, and what is executed says nothing about them.
+USEFUL_FLOOR = 0.02
 EXECUTIONS_AUDIT = audit_table(
     EXECUTIONS,
     [
@@ -27,21 +32,19 @@ EXECUTIONS_AUDIT = audit_table(
         expect_one_of("blame", list(BLAMES), optional=True),
         expect_one_of("proof", list(PROOFS), optional=True),
     ],
-    rules=["launch_floor", "useful_share", "no_secret"],
+    rules={
+        "launch_floor": f"{LAUNCH_FLOOR:.0%} of the servers that listed their tools start again.",
+        "useful_share": f"At least {USEFUL_FLOOR:.0%} of the calls answered usefully.",
+        "no_secret": "No stored request or result holds a secret.",
+    },
 )
-# A server that listed its tools in this run starts for a call too; if most do not, the sandbox or
-# the worlds are broken. Servers that want a real secret are not started, and do not count.
-LAUNCH_FLOOR = 0.5
-# Far below what any mix of servers gave: less, and what is executed says nothing about them.
-USEFUL_FLOOR = 0.02
 _FEW_SERVERS = 4  # so many say nothing about a rate
 _OTHERS = ("credentials", "policy", "upstream", "us")
 _STARTS = ("fetch_failed", "timeout_start", "timeout_list", "internal", "busy")
 
 
 @dg.asset(
-    **describe_asset(EXECUTIONS_AUDIT, "assets/outcomes"),
-    partitions_def=marketplaces,
+    **describe_asset(EXECUTIONS_AUDIT, "assets/outcomes", partitions=marketplaces),
     deps=["judgements", "clear_contracts", "deployments"],
     group_name="outcomes",
     pool="sandbox",

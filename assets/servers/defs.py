@@ -37,7 +37,10 @@ DEPLOYMENTS_AUDIT = audit_table(
         expect_one_of("error_kind", sorted(KINDS), optional=True),
         expect_match("recipe_digest", "^[0-9a-f]{64}$", optional=True),
     ],
-    rules=["recipe_pinned", "launch_rate_floor"],
+    rules={
+        "recipe_pinned": "Every server was launched from a pinned version.",
+        "launch_rate_floor": "The servers that launched before still do.",
+    },
 )
 # Of those that could be launched: fewer warn, or refuse the table where they launched before. 38.9%
 # of 922 npm servers list their tools unattended (a public test, FACTS of the field); far below, the
@@ -48,8 +51,7 @@ _FEW = 4  # so many launches say nothing about a rate
 
 
 @dg.asset(
-    **describe_asset(DEPLOYMENTS_AUDIT, "assets/servers"),
-    partitions_def=marketplaces,
+    **describe_asset(DEPLOYMENTS_AUDIT, "assets/servers", partitions=marketplaces),
     deps=["listings"],
     group_name="servers",
     pool="sandbox",

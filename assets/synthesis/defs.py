@@ -28,6 +28,7 @@ from warehouse.publish import Published, audit_table, describe_asset, publish, r
 from warehouse.store import Warehouse
 
 WRITTEN_FLOOR = 0.5  # of all pairs asked for: below it the endpoint or the budget failed, not rows
+_APPROVED = "Contracts and pairs go only to model endpoints that the settings approve."
 PAIRS_AUDIT = audit_table(
     PAIRS,
     [
@@ -35,7 +36,11 @@ PAIRS_AUDIT = audit_table(
         expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
         expect_one_of("status", ["ok", "failed", PENDING]),
     ],
-    rules=["approved_endpoint", "written_floor", "contracts_current"],
+    rules={
+        "approved_endpoint": _APPROVED,
+        "written_floor": "Of the requests that were due, enough could be written.",
+        "contracts_current": "Every pair is about a contract that is offered now.",
+    },
 )
 JUDGEMENTS_AUDIT = audit_table(
     JUDGEMENTS,
@@ -44,23 +49,31 @@ JUDGEMENTS_AUDIT = audit_table(
         expect_between("score", 1, 10),
         expect_one_of("verdict", ["accept", "reject"], optional=True),
     ],
-    rules=[
-        *("approved_endpoint", "accept_rate"),
-        *("judge_was_judged", "judge_adds_to_the_rules", "judge_catches_mutants"),
-        "judge_false_alarms",
-    ],
+    rules={
+        "approved_endpoint": _APPROVED,
+        "accept_rate": "The judge does not reject nearly all pairs.",
+        "judge_was_judged": "The judge answered on the rows of its own trial.",
+        "judge_adds_to_the_rules": "The judge refuses some of what the rules alone would accept.",
+        "judge_catches_mutants": "The judge refuses calls that were made wrong on purpose.",
+        "judge_false_alarms": "The judge accepts calls that are known to be right.",
+    },
 )
 SUMMARIES_AUDIT = audit_table(
     SUMMARIES,
     [expect_unique("server_id"), expect_one_of("status", ["ok", "failed", "pending"])],
-    rules=["summaries"],
+    rules={"summaries": "Every summary is plain text of the allowed length."},
 )
-SPEND_AUDIT = audit_table(SPEND, rules=["budget", "cost_per_accepted_pair"])
+SPEND_AUDIT = audit_table(
+    SPEND,
+    rules={
+        "budget": "Today's spending is within the daily budget.",
+        "cost_per_accepted_pair": "An accepted pair does not cost far more than it did before.",
+    },
+)
 
 
 @dg.asset(
-    **describe_asset(PAIRS_AUDIT, "assets/synthesis"),
-    partitions_def=marketplaces,
+    **describe_asset(PAIRS_AUDIT, "assets/synthesis", partitions=marketplaces),
     deps=["clear_contracts", "contract_vectors"],
     group_name="synthesis",
     pool="llm",
@@ -108,8 +121,7 @@ def pairs(
 
 
 @dg.asset(
-    **describe_asset(JUDGEMENTS_AUDIT, "assets/synthesis"),
-    partitions_def=marketplaces,
+    **describe_asset(JUDGEMENTS_AUDIT, "assets/synthesis", partitions=marketplaces),
     deps=["pairs", "clear_contracts"],
     group_name="synthesis",
     pool="llm",

@@ -143,7 +143,7 @@ VECTORS_AUDIT = audit_table(
         expect_match("text_digest", "^[0-9a-f]{64}$"),
         expect_one_of("kind", ["tool", "server"]),
     ],
-    rules=["unit_norm"],
+    rules={"unit_norm": "Every vector has a length of 1."},
 )
 CONFUSABLES_AUDIT = audit_table(
     CONFUSABLES,
@@ -155,8 +155,12 @@ CONFUSABLES_AUDIT = audit_table(
 
 
 @dg.asset(
-    **describe_asset(VECTORS_AUDIT, "assets/vectors", kinds={"polars", "lancedb", "onnx"}),
-    partitions_def=marketplaces,
+    **describe_asset(
+        VECTORS_AUDIT,
+        "assets/vectors",
+        kinds={"polars", "lancedb", "onnx"},
+        partitions=marketplaces,
+    ),
     deps=["clear_contracts"],
     group_name="vectors",
     pool="lance",

@@ -25,7 +25,9 @@ from warehouse.publish import (
 )
 from warehouse.store import Warehouse
 
-ABLATIONS_AUDIT = audit_table(ABLATIONS, rules=["arms"])
+ABLATIONS_AUDIT = audit_table(
+    ABLATIONS, rules={"arms": "Every arm was trained and measured on the same requests."}
+)
 
 
 @dg.asset(

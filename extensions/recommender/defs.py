@@ -37,6 +37,8 @@ from extensions.recommender.role import (
     train_reranker,
 )
 from training.adapter_table import (
+    ADAPTER_RULES,
+    ITEM_RULES,
     check_adapter_rules,
     make_adapter_metadata,
     make_adapter_row,
@@ -67,13 +69,11 @@ _REQUESTS = 300  # held-out requests that the right tool must still come first o
 # What the order comes from that a reranker is handed; of `router_index` all but listed contracts.
 _ORDERED_BY = ("pairs", "judgements", "clear_contracts", "catalogue", "server_summaries")
 ADAPTER = make_adapter_table(ROLE)
-ADAPTER_AUDIT = audit_table(
-    ADAPTER, rules=["training", "loss_is_a_number", "loss_fell", "adapter_loads"]
-)
+ADAPTER_AUDIT = audit_table(ADAPTER, rules=ADAPTER_RULES)
 EVALUATION_AUDIT = audit_table(
-    RERANKER_EVALUATION, [expect_unique("model", "item_id")], rules=["test_items"]
+    RERANKER_EVALUATION, [expect_unique("model", "item_id")], rules=ITEM_RULES
 )
-OUTCOMES_AUDIT = AssetAudit("outcomes_report", rules=["written"])
+OUTCOMES_AUDIT = AssetAudit("outcomes_report", rules={"written": "The page is on disk."})
 
 
 @dg.asset(

@@ -56,7 +56,10 @@ def test_every_asset_has_blocking_checks_a_code_version_and_a_package(
     for asset in defs.assets or []:
         assert isinstance(asset, dg.AssetsDefinition)
         assert asset.check_specs
-        assert all(check.blocking for check in asset.check_specs)
+        for check in asset.check_specs:
+            assert check.blocking
+            assert check.description
+            assert check.partitions_def == asset.partitions_def
         [spec] = asset.specs
         assert re.fullmatch("[0-9a-f]{12}", spec.code_version or "")
         package = spec.tags["toolmill/package"].replace(".", "/")

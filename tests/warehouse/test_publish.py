@@ -36,13 +36,19 @@ AUDIT = audit_table(
         expect_one_of("colour", ["red", "blue"]),
         expect_one_of("shade", ["light", "dark"], optional=True),
     ],
-    rules=["crawl", "rows_floor"],
+    rules={"crawl": "The marketplace answered.", "rows_floor": "Enough rows came."},
 )
 PARTS = dg.StaticPartitionsDefinition(["a", "b"])
 
 
-def run(warehouse: Warehouse, rows: list[dict] | Exception, partition: str = "a", rules=()):
-    @dg.asset(**describe_asset(AUDIT, "warehouse/storage"), partitions_def=PARTS)
+def run(
+    warehouse: Warehouse,
+    rows: list[dict] | Exception,
+    partition: str = "a",
+    rules=(),
+    instance: dg.DagsterInstance | None = None,
+):
+    @dg.asset(**describe_asset(AUDIT, "warehouse/storage", partitions=PARTS))
     def things(context: dg.AssetExecutionContext) -> Published:
         if isinstance(rows, Exception):
             yield from refuse(context, warehouse, AUDIT, "crawl", rows)
@@ -61,7 +67,9 @@ def run(warehouse: Warehouse, rows: list[dict] | Exception, partition: str = "a"
         reached.append(partition)
 
     reached: list[str] = []
-    result = dg.materialize([things, downstream], partition_key=partition, raise_on_error=False)
+    result = dg.materialize(
+        [things, downstream], partition_key=partition, raise_on_error=False, instance=instance
+    )
     return result, reached
 
 
@@ -112,6 +120,32 @@ def test_the_row_count_of_a_partitioned_table_is_that_of_all_partitions(
     assert read_counts(run(warehouse, rows[:1])[0]) == (1, 1)
     (warehouse.tables.folder("things", "b") / "HEAD.json").write_text("{")
     assert read_counts(run(warehouse, rows)[0]) == (2, None)
+
+
+def test_the_page_of_a_table_shows_every_partition_that_has_rows(warehouse: Warehouse) -> None:
+    def read_table(result: dg.ExecuteInProcessResult) -> str | None:
+        value = get_event(result).materialization.metadata.get("all_partitions")
+        return value and value.value
+
+    assert read_table(run(warehouse, [], "b")[0]) is None
+    shown = read_table(run(warehouse, [{"id": "1", "colour": "red"}])[0])
+    assert shown is not None
+    assert "| a | 1 |" in shown
+    assert read_table(run(warehouse, [], "b")[0]) == shown
+
+
+def test_the_pass_of_a_partition_hides_no_failure_of_another(warehouse: Warehouse) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        run(warehouse, ValueError("the host is gone"), "a", instance=instance)
+        run(warehouse, [{"id": "1", "colour": "red"}], "b", instance=instance)
+        key = dg.AssetCheckKey(dg.AssetKey("things"), "crawl")
+        state = instance.event_log_storage.get_asset_check_state([(key, PARTS)])[key]
+        by_status = {
+            status.name: sorted(subset.subset_value.get_partition_keys())
+            for status, subset in state.subsets.items()
+            if not subset.is_empty
+        }
+    assert by_status == {"FAILED": ["a"], "SUCCEEDED": ["b"]}
 
 
 def test_a_last_version_that_is_broken_does_not_keep_the_next_from_being_published(

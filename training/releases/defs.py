@@ -35,8 +35,16 @@ from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse
 
-RELEASE_AUDIT = AssetAudit("release", rules=["models_present", "not_rolled_back"])
-ROUTER_INDEX_AUDIT = AssetAudit("router_index", rules=["one_entry_per_tool"])
+RELEASE_AUDIT = AssetAudit(
+    "release",
+    rules={
+        "models_present": "Every champion of the release is on disk.",
+        "not_rolled_back": "Nobody rolled this set of models and contracts back.",
+    },
+)
+ROUTER_INDEX_AUDIT = AssetAudit(
+    "router_index", rules={"one_entry_per_tool": "Every clear tool is in the index once."}
+)
 
 
 @dg.asset(

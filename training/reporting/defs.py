@@ -29,7 +29,7 @@ from warehouse.publish import (
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
-REPORT_AUDIT = AssetAudit("report", rules=["written"])
+REPORT_AUDIT = AssetAudit("report", rules={"written": "The report is on disk."})
 # Whose words stand in it: another word in one of them makes it due.
 SOURCES = (
     "training/reporting",

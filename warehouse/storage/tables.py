@@ -259,10 +259,10 @@ class Tables:
         paths = (self.root / name).glob("*/HEAD*.json*")
         return sorted({path.parent.name for path in paths if path.name in _POINTER_FILES})
 
-    def count_rows(self, name: str) -> int:
-        """The rows of the current versions of all partitions. Raises PointerBroken."""
-        heads = (self.head(name, partition) for partition in self.partitions(name))
-        return sum(head.rows for head in heads if head)
+    def count_rows(self, name: str) -> dict[str, int]:
+        """How many rows the current version of each partition has. Raises PointerBroken."""
+        heads = {partition: self.head(name, partition) for partition in self.partitions(name)}
+        return {partition: head.rows for partition, head in heads.items() if head}
 
     def read(
         self, spec: TableSpec, partition: str | None = None, as_of: float | None = None

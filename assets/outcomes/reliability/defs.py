@@ -16,7 +16,10 @@ from warehouse.store import Warehouse
 RELIABILITY_AUDIT = audit_table(
     RELIABILITY,
     [expect_unique(*RELIABILITY.key), expect_match("contract_digest", "^c1:[0-9a-f]{64}$")],
-    rules=["mean_in_interval", "one_current_version"],
+    rules={
+        "mean_in_interval": "Every success rate lies within its own interval.",
+        "one_current_version": "No tool has two current versions.",
+    },
 )
 
 

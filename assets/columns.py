@@ -1,20 +1,43 @@
-"""Columns that many tables have, each with the words by which the UI describes it."""
+"""Tables written as data: the `tables.toml` beside a module says what each holds.
+
+[pairs]
+key = ["pair_id"]
+volatile = ["retry_at"]    none if absent
+schema_version = 3         1 if absent
+
+[pairs.columns]
+server_id = true                                  as in `assets/columns.toml`
+task = "What the row asks of a model"             text
+index = ["Int32", "Position within the unit"]     of a type of polars; List is of text
+"""
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-MARKETPLACE = (pl.String, "Marketplace that lists the server")
-LISTING_ID = (pl.String, 'Listing id: "<marketplace>:<native id>"')
-SERVER_ID = (pl.String, "Server id, the same on every marketplace")
-TOOL = (pl.String, "Tool name, as the server lists it")
-CONTRACT_DIGEST = (pl.String, 'Digest of the tool\'s contract: "c1:<sha256>"')
-PAIR_ID = (pl.String, "Id of the pair, as in the table pairs")
-KIND = (pl.String, "Style of the request: direct, detailed or implicit")
-TEXT_DIGEST = (pl.String, "Digest of the text by which the tool is searched")
-PROVIDER = (pl.String, 'Provider of the language model: "offline", or the endpoint\'s host')
-MODEL = (pl.String, "Language model")
-PROMPT_TOKENS = (pl.Int64, "Tokens sent to the language model, over all requests")
-COMPLETION_TOKENS = (pl.Int64, "Tokens written by the language model, over all requests")
-USD = (pl.Float64, "Cost in US dollars")
-ERROR_KIND = (pl.String, "Kind of failure; null where nothing failed")
-HINT = (pl.String, "What was found and how to fix it; null where nothing failed")
-TRAINING_SET = (pl.String, "Digest of the training set")
+from warehouse.storage.tables import TableSpec
+
+
+def read_table_spec(module: str, table: str, name: str = "") -> TableSpec:
+    """The table `table` of the folder of a module's file; as `name` where one is given."""
+    spec = _read(Path(module).with_name("tables.toml"))[table]
+    shared = _read(Path(__file__).with_suffix(".toml"))
+    columns = {
+        column: _read_column(shared[column] if text is True else text)
+        for column, text in spec["columns"].items()
+    }
+    volatile, version = tuple(spec.get("volatile", ())), spec.get("schema_version", 1)
+    return TableSpec(name or table, tuple(spec["key"]), columns, volatile, version)
+
+
+@cache
+def _read(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def _read_column(text: str | list[str]) -> tuple[Any, str]:
+    kind, words = ("String", text) if isinstance(text, str) else text
+    return pl.List(pl.String) if kind == "List" else getattr(pl, kind), words

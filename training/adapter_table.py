@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from assets.columns import read_table_spec
 from assets.synthesis.tables import ONE_CALL
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
@@ -21,36 +22,17 @@ from warehouse.store import Warehouse
 
 # Nats a token. An adapter that goes on from a good one starts low and wanders.
 _LOW = 0.3
-_COLUMNS = {
-    "model": (pl.String, "Digest that names the model, under <home>/models"),
-    "role": (pl.String, "retriever, caller, or a role of an extension"),
-    "base": (pl.String, "Base model"),
-    "training_set": (pl.String, "Digest of the training data"),
-    "pairs": (pl.Int64, "Rows that it learned from"),
-    "steps": (pl.Int64, "Updates of the weights"),
-    "loss_first": (pl.Float64, "Mean loss over the first tenth of the steps"),
-    "loss_last": (pl.Float64, "Mean loss over the last tenth of the steps"),
-    "device": (pl.String, "cpu or cuda"),
-    "seconds": (pl.Float64, "Duration of the training, in seconds"),
-    "tokens_per_s": (pl.Float64, "Tokens learned per second"),
-    "step_ms": (pl.Float64, "Milliseconds per step, on average"),
-    "peak_mb": (pl.Float64, "Peak memory in use: GPU memory on cuda, else the process"),
-}
 
 
 def make_adapter_table(role: str) -> TableSpec:
     """The one-row table of a role's last trained adapter."""
-    return TableSpec(
-        name=f"{role}_adapter",
-        key=("model",),
-        columns=_COLUMNS,
-        volatile=("device", "seconds", "tokens_per_s", "step_ms", "peak_mb"),
-    )
+    return read_table_spec(__file__, "adapter", f"{role}_adapter")
 
 
 def make_adapter_row(card: Mapping[str, Any]) -> dict[str, Any]:
     """The row of a model's card."""
-    return {"model": card["name"], **{name: card[name] for name in _COLUMNS if name != "model"}}
+    facts = {**card, "model": card["name"]}
+    return {name: facts[name] for name in make_adapter_table(card["role"]).columns}
 
 
 def make_adapter_metadata(card: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,51 +9,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import polars as pl
-
 from assets.catalogue.identity import LEVELS, ServerGroup, group_listings
+from assets.columns import read_table_spec
 from assets.contracts.snapshot import format_date
 from assets.marketplaces.listing import Listing
 from assets.servers.recipes.recipe import identify_server
 from warehouse.json_types import JsonObject, Record
 from warehouse.storage.digest import canonical_json, digest
-from warehouse.storage.tables import Tables, TableSpec, VersionGone
+from warehouse.storage.tables import Tables, VersionGone
 
 PRIVATE = "private"  # its texts are shown only where no other marketplace has the server
 
-CATALOGUE = TableSpec(
-    name="catalogue",
-    key=("catalogue_id",),
-    columns={
-        "catalogue_id": (pl.String, "Strongest key that no other server has"),
-        "identity": (
-            pl.String,
-            'Key that names the server: "package:npm:…", "url:…", "repository:…"',
-        ),
-        "name": (pl.String, "As in the listing that is shown"),
-        "description": (pl.String, "As in the listing that is shown"),
-        "package": (pl.String, "Stated by most of its listings"),
-        "url": (pl.String, "Stated by most of its remote listings"),
-        "repository": (pl.String, "Stated by most of its listings"),
-        "marketplaces": (pl.List(pl.String), "Marketplaces that list it now"),
-        "listings": (pl.String, "Current listings: JSON [{listing_id, joined_by}]"),
-        "joined_by": (pl.String, "Weakest field that joins the listings; null for one listing"),
-        "server_ids": (pl.List(pl.String), "Server ids of its launches"),
-        "runnable": (pl.Boolean, "True for at least one of its listings"),
-        "flags": (pl.List(pl.String), "From any of its listings"),
-        "tools": (pl.Int64, "Server names seen in live runs; null if it never ran"),
-        "contracts": (pl.String, "Digest of the set of contracts; null if it never ran"),
-        "confirmed": (
-            pl.Boolean,
-            "Whether all listings that ran gave equal contracts; null for fewer than two",
-        ),
-        "first_seen": (pl.String, "UTC date of the first catalogue with one of its listings"),
-        "gone_from": (pl.String, "Listings that are gone: JSON [{listing_id, since}]"),
-        "gone": (pl.String, "UTC date since which nobody lists it; null while it is listed"),
-        "updated_at": (pl.String, "Latest date that a marketplace states"),
-    },
-    volatile=("updated_at",),
-)
+CATALOGUE = read_table_spec(__file__, "catalogue")
 
 Contracts = Mapping[tuple[str, str], frozenset[str]]  # (marketplace, server_id) -> digests
 

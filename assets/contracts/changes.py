@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.columns import SERVER_ID, TOOL
+from assets.columns import read_table_spec
 from assets.contracts.snapshot import SNAPSHOTS, format_date
 from assets.contracts.tool_diff import compare_tools
 from assets.contracts.tool_renames import find_renames
@@ -23,24 +23,9 @@ from warehouse.errors import UnusableInput
 from warehouse.json_types import JsonObject, Record, Row
 from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.storage.digest import canonical_json
-from warehouse.storage.tables import StagedVersion, TableHead, Tables, TableSpec
+from warehouse.storage.tables import StagedVersion, TableHead, Tables
 
-CHANGES = TableSpec(
-    name="contract_changes",
-    key=("server_id", "tool", "from_digest", "to_digest", "run_date"),
-    columns={
-        "server_id": SERVER_ID,
-        "tool": TOOL,
-        "from_digest": (pl.String, 'Previous digest; "" for a new tool'),
-        "to_digest": (pl.String, 'New digest; "" for a removed tool'),
-        "run_date": (pl.String, "Date in UTC"),
-        "cls": (pl.String, "Class: breaking, compatible, wording or suspicious"),
-        "fields": (pl.String, "JSON list"),
-        "renamed_from": (pl.String, "Previous name of the tool; null where it is unchanged"),
-        "why": (pl.String, "Why the change has its class; null in older versions"),
-    },
-    schema_version=2,
-)
+CHANGES = read_table_spec(__file__, "contract_changes")
 _WHY = 500  # characters
 
 
@@ -216,24 +201,7 @@ def _read_marks(head: TableHead | None) -> dict[str, str] | None:
 
 State = dict[tuple[str, str], dict[str, Any]]
 
-ORIGINS = TableSpec(
-    name="contract_origins",
-    key=("server_id", "tool"),
-    columns={
-        "server_id": SERVER_ID,
-        "tool": TOOL,
-        "contract_digest": (pl.String, "Last known value"),
-        "contract": (pl.String, "Canonical JSON of the last contract"),
-        "first_digest": (
-            pl.String,
-            "First digest, under this name or the name it was renamed from",
-        ),
-        "first_contract": (pl.String, "Canonical JSON of the first contract"),
-        "before_digest": (pl.String, "Digest of the previous contract; null if it never changed"),
-        "before_contract": (pl.String, "Canonical JSON of the previous contract"),
-        "gone": (pl.Boolean, "Whether it is missing from the last publication"),
-    },
-)
+ORIGINS = read_table_spec(__file__, "contract_origins")
 _RENAMES_CAP = 400  # pairs of a gone and a new tool that are compared for a rename
 
 

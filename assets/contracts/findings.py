@@ -14,9 +14,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-import polars as pl
-
-from assets.columns import CONTRACT_DIGEST, MARKETPLACE, SERVER_ID, TOOL
+from assets.columns import read_table_spec
 from assets.contracts.canonical import FIELDS, TWICE
 from assets.contracts.changes import State
 from assets.contracts.scan.engine import (
@@ -42,7 +40,6 @@ from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Row
 from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.storage.digest import digest
-from warehouse.storage.tables import TableSpec
 
 BEHAVIOUR = frozenset(name for name, rule in RULES.items() if rule.family == "behaviour")
 _CHANGES = {"added": "only listed", "removed": "not listed", "changed": "listed otherwise",
@@ -114,37 +111,8 @@ def _build_finding(tool: str, rule: str, field: str, what: str) -> ScanFinding:
 Key = tuple[str, str]  # (server_id, tool)
 Contract = tuple[str, str, str]  # server, tool, contract digest: a finding is about one of these
 
-FINDINGS = TableSpec(
-    name="findings",
-    key=("server_id", "tool", "contract_digest", "rule", "field", "span"),
-    columns={
-        "marketplace": MARKETPLACE,
-        "server_id": SERVER_ID,
-        "tool": TOOL,
-        "contract_digest": (
-            pl.String,
-            'Digest of the contract; "" for a tool without one in the snapshot',
-        ),
-        "rule": (pl.String, "Scan rule that matched"),
-        "severity": (pl.String, "Severity: low, medium or high"),
-        "field": (pl.String, "JSON pointer into the contract, or into the tool list"),
-        "span": (pl.String, "JSON [start, end], in characters of that text"),
-        "excerpt": (pl.String, "Matched text, escaped for display"),
-        "why": (pl.String, "What the text does, by the rule"),
-        "first_seen": (pl.String, "UTC date of the first match"),
-    },
-)
-SCANS = TableSpec(
-    name="contract_scans",
-    key=("server_id", "tool"),
-    columns={
-        "server_id": SERVER_ID,
-        "tool": TOOL,
-        "contract_digest": CONTRACT_DIGEST,
-        "scan_key": (pl.String, "Digest of everything that its findings depend on"),
-        "found": (pl.String, "Findings, as a JSON list"),
-    },
-)
+FINDINGS = read_table_spec(__file__, "findings")
+SCANS = read_table_spec(__file__, "contract_scans")
 _OF_A_RULE = 3  # findings of one rule and severity in one tool: more say nothing new
 
 

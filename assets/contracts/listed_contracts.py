@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.columns import LISTING_ID, MARKETPLACE
+from assets.columns import read_table_spec
 from assets.contracts.canonical import DIGEST_PREFIX, index_contracts
 from assets.contracts.findings import FINDINGS
 from assets.contracts.quarantined_tools import Decision, DecisionIndex, read_decisions
@@ -26,35 +26,13 @@ from assets.contracts.snapshot import SNAPSHOTS, format_date
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Row
 from warehouse.storage.digest import canonical_json, digest, sha256
-from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
 UNVERIFIED = "unverified"  # nobody launched its server; also the mark that a search shows
 HELD = "held"  # a scan or a person keeps it out; its text is not in the row
 STANDINGS = (UNVERIFIED, HELD)
 
-LISTED = TableSpec(
-    name="listed_contracts",
-    key=("listing_id", "tool"),
-    columns={
-        "listing_id": LISTING_ID,
-        "marketplace": MARKETPLACE,
-        "server_id": (
-            pl.String,
-            'Server id of a launch; "listing:<id>" where nothing names a server',
-        ),
-        "tool": (pl.String, "Name that the marketplace shows"),
-        "contract_digest": (pl.String, 'Digest of the listed tool: "c1:<sha256>"'),
-        "contract": (pl.String, "Canonical JSON of the contract; null where it is quarantined"),
-        "standing": (pl.String, f"one of {', '.join(STANDINGS)}"),
-        "rules": (pl.String, "Scan rules that quarantine it, as a JSON list"),
-        "scan_key": (pl.String, "Digest of everything that these rules depend on"),
-        "first_seen": (
-            pl.String,
-            "UTC date on which this contract was first listed by a marketplace",
-        ),
-    },
-)
+LISTED = read_table_spec(__file__, "listed_contracts")
 
 
 Contract = dict[str, Any]

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
-from assets.columns import CONTRACT_DIGEST, MARKETPLACE, SERVER_ID, TOOL
+from assets.columns import read_table_spec
 from assets.contracts.canonical import DIGEST_PREFIX
 from assets.contracts.findings import FINDINGS, SCANS, Contract
 from assets.contracts.scan import HIGH, scan_each
@@ -159,24 +157,8 @@ def open_firewall(warehouse: Warehouse) -> ContractFirewall:
     )
 
 
-_NAMES = {
-    "marketplace": MARKETPLACE,
-    "server_id": SERVER_ID,
-    "tool": TOOL,
-    "contract_digest": CONTRACT_DIGEST,
-    "recipe_digest": (pl.String, "From the launch that listed it"),
-    "first_seen": (pl.String, "UTC date on which a launch first listed this contract"),
-}
-CLEAR = TableSpec(
-    name="clear_contracts",
-    key=("server_id", "tool"),
-    columns={
-        **_NAMES,
-        "contract": (pl.String, "Canonical JSON of the contract"),
-        "schema_problem": (pl.String, "Why the input schema is not a JSON Schema; null if it is"),
-    },
-)
-HELD = TableSpec(name="held_contracts", key=("server_id", "tool"), columns=_NAMES)
+CLEAR = read_table_spec(__file__, "clear_contracts")
+HELD = read_table_spec(__file__, "held_contracts")
 
 
 def select_columns(spec: TableSpec, snapshots: Iterable[JsonObject]) -> list[Record]:

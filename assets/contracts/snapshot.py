@@ -6,9 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import polars as pl
-
-from assets.columns import MARKETPLACE, SERVER_ID, TOOL
+from assets.columns import read_table_spec
 from assets.contracts.canonical import DIGEST_PREFIX, index_contracts
 from assets.contracts.validate import find_schema_problem
 from warehouse.item_failure import INTERNAL, try_item
@@ -16,28 +14,8 @@ from warehouse.json_types import JsonObject, Record
 from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import canonical_json, sha256
-from warehouse.storage.tables import TableSpec
 
-SNAPSHOTS = TableSpec(
-    name="snapshots",
-    key=("server_id", "tool"),
-    columns={
-        "marketplace": MARKETPLACE,
-        "server_id": SERVER_ID,
-        "tool": TOOL,
-        "contract_digest": (pl.String, 'Contract digest: "c1:<sha256>"'),
-        "contract": (pl.String, "Canonical JSON of the contract"),
-        "schema_problem": (pl.String, "Why the input schema is not a JSON Schema; null if it is"),
-        "recipe_digest": (pl.String, "From the launch that listed it"),
-        "first_seen": (pl.String, "UTC date on which a launch first listed this contract"),
-        "last_seen": (pl.String, "UTC date on which it was last listed"),
-        "certificate": (pl.String, "SHA-256 of the sandbox certificate at the launch"),
-        "certified": (pl.Boolean, "Whether that sandbox stopped every escape attempt"),
-        "protocol": (pl.String, "Protocol revision of the session, such as 2025-06-18"),
-    },
-    volatile=("last_seen", "certificate", "protocol"),
-    schema_version=2,
-)
+SNAPSHOTS = read_table_spec(__file__, "snapshots")
 
 _SHOWN = 200  # characters of a name or a problem
 

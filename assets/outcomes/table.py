@@ -5,62 +5,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import polars as pl
-
-from assets.columns import CONTRACT_DIGEST, HINT, MARKETPLACE, SERVER_ID, TOOL
+from assets.columns import read_table_spec
 from assets.outcomes.outcome import REFUSED, USEFUL
 from warehouse.json_types import Row
-from warehouse.storage.tables import Tables, TableSpec
+from warehouse.storage.tables import Tables
 
-EXECUTIONS = TableSpec(
-    name="executions",
-    key=("execution_id",),
-    columns={
-        "execution_id": (pl.String, "Digest of server, tool, contract, arguments and world"),
-        "call_key": (pl.String, "Digest of contract, canonical arguments and world state"),
-        "marketplace": MARKETPLACE,
-        "server_id": SERVER_ID,
-        "tool": TOOL,
-        "contract_digest": CONTRACT_DIGEST,
-        "recipe_digest": (pl.String, "Digest of the launch"),
-        "arguments": (pl.String, "Canonical JSON of the contract"),
-        "pair_ids": (pl.String, "Accepted pairs with this call, as a JSON list"),
-        "twin_of": (
-            pl.String,
-            "Tool id of the look-alike that the call was written for; null: its own",
-        ),
-        "world": (pl.String, "World that the call ran in"),
-        "seed": (pl.Int64, "Digest of the world's initial state"),
-        "plan_digest": (pl.String, "Digest of everything that decides the row"),
-        "only_reads": (pl.Boolean, "As the contract states"),
-        "status": (pl.String, "Status of the call: ok, tool_error, invalid_arguments or failed"),
-        "outcome": (
-            pl.String,
-            "useful, empty, truncated, canned, refused, tool_error, timeout or"
-            " protocol_error; null where it is unclassified",
-        ),
-        "blame": (pl.String, "Whose fault a failure is; null where nothing went wrong"),
-        "evidence": (pl.String, "Evidence for outcome and blame"),
-        "error_kind": (pl.String, "Failure of a call that failed or was not sent; null otherwise"),
-        "hint": HINT,
-        "answer": (pl.String, "Digest of the answer"),
-        "size": (pl.Int64, "Length of the answer, in characters"),
-        "changed": (pl.String, "Facts of the world that changed, as a JSON list"),
-        "breaks_hint": (pl.Boolean, "Whether a tool marked read-only changed the state"),
-        "differs": (
-            pl.Boolean,
-            "Whether the same call was answered differently; null if not tried",
-        ),
-        "withheld": (pl.String, "Rules that withhold the answer, as a JSON list"),
-        "findings": (pl.String, 'Findings, as a JSON list of "severity rule"'),
-        "proof": (pl.String, "Proof of its pairs: proved, refuted, unproved; null if not tried"),
-        "proof_why": (pl.String, "Reason for the proof, in one line"),
-        "result_blob": (pl.String, "Stored part of the answer"),
-        "seconds": (pl.Float64, "Duration of the call, in seconds"),
-        "executed_at": (pl.Float64, "Time in epoch seconds"),
-    },
-    volatile=("seconds", "executed_at", "result_blob"),
-)
+EXECUTIONS = read_table_spec(__file__, "executions")
 PROVED, REFUTED, UNPROVED = "proved", "refuted", "unproved"
 PROOFS = (PROVED, REFUTED, UNPROVED)
 # Which pairs a training set takes: all; all but those whose executed call had an invalid response;

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.columns import CONTRACT_DIGEST, TOOL
+from assets.columns import read_table_spec
 from assets.contracts.canonical import canonicalize_contract
 from assets.synthesis.export.selection import ExtraRow
 from assets.synthesis.tables import (
@@ -22,38 +22,13 @@ from assets.synthesis.tables import (
 )
 from warehouse.json_types import Row
 from warehouse.storage.digest import digest
-from warehouse.storage.tables import Tables, TableSpec
+from warehouse.storage.tables import Tables
 
 KEPT, DROPPED = "kept", "dropped"
 JUDGE = "world:end-state"
 WRITER = "reference"  # no model chose the calls: they are the task's own
 
-TRAJECTORIES = TableSpec(
-    name="trajectories",
-    key=("trajectory_id",),
-    columns={
-        "trajectory_id": (pl.String, "Digest of requests, calls and initial states"),
-        "status": (pl.String, "Status: kept or dropped"),
-        "why": (pl.String, "Reason why it was dropped"),
-        "worlds": (
-            pl.String,
-            "World states: JSON list of {world, task, seed, before, after} digests",
-        ),
-        "steps": (pl.String, "Steps, as a JSON list"),
-        "recovers": (pl.Boolean, "Whether its first call was wrong and the server said so"),
-        "server_id": (pl.String, "From the first right call, as are tool and contract_digest"),
-        "tool": TOOL,
-        "contract_digest": CONTRACT_DIGEST,
-        "servers": (pl.String, "JSON list without duplicates"),
-        "instruction": (pl.String, "Request of the user"),
-        "calls": (pl.String, "Expected calls in order, as a JSON list"),
-        "messages": (pl.String, "Whole conversation as a JSON list, as in pairs"),
-        "contracts": (
-            pl.String,
-            "Offered tools: JSON list of {server_id, tool, contract_digest, contract}",
-        ),
-    },
-)
+TRAJECTORIES = read_table_spec(__file__, "trajectories")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.columns import COMPLETION_TOKENS, PROMPT_TOKENS, USD
+from assets.columns import read_table_spec
 from assets.synthesis.tables import TASKS, reaches_judge, read_goldens
 from warehouse.audit import AuditVerdict
 from warehouse.json_types import JsonObject, Record, Row
@@ -20,7 +20,6 @@ from warehouse.ledger.batch_records import BatchRecord
 from warehouse.llm.roles import PENDING
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.statistics import wilson_interval
-from warehouse.storage.tables import TableSpec
 
 _SHOWN = 24  # pairs of a table in the UI
 
@@ -155,32 +154,7 @@ def _join_names(values: Iterable[Any]) -> str:
 
 ALL, TOTAL, SHARED = "all", "total", "_"
 
-SPEND = TableSpec(
-    name="spend",
-    key=("marketplace", "stage", "model"),
-    columns={
-        "marketplace": (pl.String, 'Marketplace; "_" for effects without one, "all" for the sum'),
-        "stage": (pl.String, 'Role, another paid stage, or "total"'),
-        "model": (pl.String, 'Model; "" in a total'),
-        "calls": (pl.Int64, "Attempts that returned an answer"),
-        "failed": (pl.Int64, "Attempts that failed"),
-        "unknown": (pl.Int64, "Attempts in flight when their process died"),
-        "prompt_tokens": PROMPT_TOKENS,
-        "completion_tokens": COMPLETION_TOKENS,
-        "tokens": (pl.Int64, "Prompt and completion tokens together"),
-        "usd": USD,
-        "shared_usd": (pl.Float64, "In a total: its share of costs that no marketplace paid alone"),
-        "accepted_pairs": (
-            pl.Int64,
-            'Accepted pairs of the marketplace; in "all" each pair counts once',
-        ),
-        "usd_per_accepted_pair": (pl.Float64, "Per accepted pair; null without accepted pairs"),
-        "tokens_per_accepted_pair": (pl.Float64, "Per accepted pair; null without accepted pairs"),
-    },
-    # A run that looks at an unchanged world sends a few requests and publishes no new version.
-    volatile=("calls", "failed", "unknown"),
-    schema_version=2,
-)
+SPEND = read_table_spec(__file__, "spend")
 
 _COUNT = {"done": "calls", "failed": "failed", "unknown": "unknown"}
 _SUMMED = ("calls", "failed", "unknown", "prompt_tokens", "completion_tokens", "usd")

@@ -14,19 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import polars as pl
 from pydantic import BaseModel, Field
 
-from assets.columns import (
-    COMPLETION_TOKENS,
-    ERROR_KIND,
-    HINT,
-    MODEL,
-    PROMPT_TOKENS,
-    PROVIDER,
-    SERVER_ID,
-    USD,
-)
+from assets.columns import read_table_spec
 from assets.contracts.canonical import iterate_parameters
 from assets.synthesis.offline_summaries import get_offline_version, make_readable, write_summary
 from assets.synthesis.prompts import make_marker, read_prompt
@@ -39,7 +29,7 @@ from warehouse.llm.client import LLM, OFFLINE, LLMError, run_batch
 from warehouse.llm.roles import PENDING
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
-from warehouse.storage.tables import RowPlan, TableSpec, plan_keys
+from warehouse.storage.tables import RowPlan, plan_keys
 
 PROMPT, ROLE = "summarise", "generator"
 MOST_TOOLS = 60  # shown in one prompt, spread evenly over their names
@@ -168,28 +158,7 @@ def _make_plain(text: str) -> str:
 
 _LONGEST_DESCRIPTION = 2_000  # characters
 
-SUMMARIES = TableSpec(
-    name="server_summaries",
-    key=("server_id",),
-    columns={
-        "server_id": SERVER_ID,
-        "contracts_digest": (pl.String, "Digest of its set of contract digests"),
-        "contracts": (pl.String, "Contract digests, as a JSON list"),
-        "made_by": (pl.String, "Digest of description, prompt and model, or of the offline rules"),
-        "summary": (pl.String, 'Previous summary; "" where there was none'),
-        "tools": (pl.Int64, "From the server"),
-        "tools_shown": (pl.Int64, "Tools shown to the model; the offline writer reads all"),
-        "prompt": (pl.String, "Digest of the summary"),
-        "provider": PROVIDER,
-        "model": MODEL,
-        "prompt_tokens": PROMPT_TOKENS,
-        "completion_tokens": COMPLETION_TOKENS,
-        "usd": USD,
-        "status": (pl.String, "ok, failed or pending; the last two keep the previous summary"),
-        "error_kind": ERROR_KIND,
-        "hint": HINT,
-    },
-)
+SUMMARIES = read_table_spec(__file__, "server_summaries")
 
 
 def make_summaries(

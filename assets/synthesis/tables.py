@@ -5,26 +5,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import polars as pl
-
-from assets.columns import (
-    COMPLETION_TOKENS,
-    CONTRACT_DIGEST,
-    ERROR_KIND,
-    HINT,
-    MARKETPLACE,
-    PAIR_ID,
-    PROMPT_TOKENS,
-    PROVIDER,
-    SERVER_ID,
-    TOOL,
-    USD,
-)
+from assets.columns import read_table_spec
 from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Json, JsonObject, Row
 from warehouse.llm.roles import PENDING
 from warehouse.storage.digest import canonical_json, digest
-from warehouse.storage.tables import TableSpec
 
 # What a row asks of a model. The first two are one call to one tool; training reads those.
 SINGLE, LOOKALIKE = "single", "lookalike"
@@ -34,100 +19,9 @@ TASKS = (SINGLE, LOOKALIKE, PARALLEL, SEQUENTIAL, NO_TOOL, MISSING, CLARIFY, REC
 ONE_CALL = (SINGLE, LOOKALIKE)
 TRAJECTORY = "trajectory"  # a task carried out in a world: no unit writes it, `outcomes` plays it
 
-# Where a batch was sent again the time is another, and the row is not.
-RETRY_AT = (pl.Float64, "Time by which a pending batch is answered, in epoch seconds")
+PAIRS = read_table_spec(__file__, "pairs")
 
-PAIRS = TableSpec(
-    name="pairs",
-    key=("pair_id",),
-    columns={
-        "pair_id": (pl.String, "Digest of what was written; independent of the marketplace"),
-        "marketplace": MARKETPLACE,
-        "server_id": (pl.String, "Server of the tool that the row was written for"),
-        "tool": (pl.String, "Tool name, as the server lists it"),
-        "contract_digest": (pl.String, "Digest of the tool's contract"),
-        "recipe_digest": (pl.String, "From the launch that listed it"),
-        "plan_digest": (pl.String, "Digest of the unit's plan; another plan writes other rows"),
-        "task": (pl.String, f"one of {', '.join(TASKS)}"),
-        "index": (pl.Int32, "Position within the unit"),
-        "kind": (pl.String, "Style: direct, detailed or implicit"),
-        "profile": (
-            pl.String,
-            "Style that was asked for: JSON of persona, tone, language, difficulty",
-        ),
-        "instruction": (pl.String, "First message of the user"),
-        "arguments": (
-            pl.String,
-            "Arguments of the call, in canonical JSON; null where no call is right",
-        ),
-        "calls": (pl.String, "Expected calls in order, as a JSON list; [] where no call is right"),
-        "messages": (pl.String, "Whole conversation, as a JSON list of chat messages"),
-        "contracts": (
-            pl.String,
-            "Contracts that a prompt of this row showed, as a JSON list of digests",
-        ),
-        "offered": (pl.String, "Contracts to choose from, its own included, as a JSON list"),
-        "simulated": (pl.Boolean, "Whether `messages` contains a tool answer that no tool gave"),
-        "provider": (pl.String, 'Provider of the generator: "offline", or the endpoint\'s host'),
-        "model": (pl.String, "Model of the generator"),
-        "prompts": (pl.String, "Prompts that were used: JSON object of file to digest"),
-        "steps": (
-            pl.String,
-            "Receipt: JSON list of {step, role, model, seed, tokens, usd} per request",
-        ),
-        "seed": (pl.Int64, "Requests to the generator"),
-        "world_task": (pl.String, "World task behind the row, as JSON"),
-        "prompt_tokens": PROMPT_TOKENS,
-        "completion_tokens": COMPLETION_TOKENS,
-        "usd": USD,
-        "license": (pl.String, "From the source"),
-        "status": (pl.String, "ok, failed or pending (waits for a batch)"),
-        "failed_step": (pl.String, "Writing step that failed; null where none did"),
-        "error_kind": ERROR_KIND,
-        "hint": HINT,
-        "retry_at": RETRY_AT,
-        "verdict": (pl.String, "Verdict of the filters before the judge: accept, reject or unsure"),
-        "flaws": (pl.String, "Reasons: JSON list of {kind, path, reason, certain}"),
-        "checks": (pl.String, "Invocation check: JSON of {candidates, picks: {role: digest}}"),
-        "cosine": (pl.Float64, "Cosine of instruction and description, by the configured embedder"),
-        "twin_of": (pl.String, "Earlier pair that it nearly repeats"),
-    },
-    schema_version=3,
-    volatile=("retry_at",),
-)
-
-JUDGEMENTS = TableSpec(
-    name="judgements",
-    key=("pair_id",),
-    columns={
-        "pair_id": PAIR_ID,
-        "marketplace": MARKETPLACE,
-        "server_id": SERVER_ID,
-        "tool": TOOL,
-        "contract_digest": CONTRACT_DIGEST,
-        "plan_digest": (pl.String, "Digest of the pair's words and of how it is judged"),
-        "judge": (pl.String, '"offline:rules", or "model:<name>"'),
-        "provider": PROVIDER,
-        "model": (pl.String, "Language model that answered"),
-        "prompt_digest": (pl.String, "Digest of the judge's prompt"),
-        "threshold": (pl.Float64, "Lowest score that is accepted"),
-        "score": (pl.Float64, "Score from 1 to 10, the mean of the votes"),
-        "votes": (pl.Int32, "Number of votes"),
-        "spread": (pl.Float64, "Highest vote minus lowest vote"),
-        "scores": (pl.String, "Score per criterion, as JSON"),
-        "verdict": (pl.String, "Verdict: accept or reject"),
-        "reasons": (pl.String, "Words of the judge, one text per vote"),
-        "prompt_tokens": PROMPT_TOKENS,
-        "completion_tokens": COMPLETION_TOKENS,
-        "usd": USD,
-        "status": (pl.String, "ok, failed or pending (waits for a batch)"),
-        "error_kind": ERROR_KIND,
-        "hint": HINT,
-        "retry_at": RETRY_AT,
-    },
-    schema_version=2,
-    volatile=("retry_at",),
-)
+JUDGEMENTS = read_table_spec(__file__, "judgements")
 
 # Failures of the endpoint, the budget or a world pass, and so does the wait for a batch; a bad
 # answer is kept and would come back.

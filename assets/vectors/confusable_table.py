@@ -16,15 +16,13 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from assets.columns import CONTRACT_DIGEST, TOOL
+from assets.columns import read_table_spec
 from assets.contracts.canonical import tool_text
 from assets.vectors.distinguish import ComparedTool, find_names, flatten_name, tell_apart
 from assets.vectors.index import read_contract
 from warehouse.json_types import Contract, Row
 from warehouse.storage.digest import digest
-from warehouse.storage.tables import TableSpec
 
 # Chosen by reading pairs of other names: of those at 0.75 to 0.80 most do another thing to the
 # same thing (`project_list`, `project_delete`), at 0.85 and above most do the same thing.
@@ -134,25 +132,7 @@ def _name_clusters(
 TWINS, CONFUSABLE = "twin", "confusable"
 _SILENT_FROM = 20  # servers that share a description word for word: "Description not available"
 
-CONFUSABLES = TableSpec(
-    name="confusables",
-    key=("server_id", "tool", "other_server_id", "other_tool"),
-    columns={
-        "server_id": (pl.String, "Each pair is listed once, ordered by (server_id, tool)"),
-        "tool": TOOL,
-        "contract_digest": CONTRACT_DIGEST,
-        "other_server_id": (pl.String, "Server of the similar tool"),
-        "other_tool": (pl.String, "Name of the similar tool"),
-        "other_digest": (pl.String, "Contract of the similar tool"),
-        "cosine": (pl.Float64, "Cosine of the base vectors of their texts, rounded to 4 digits"),
-        "same_name": (pl.Boolean, "Whether the names are equal apart from case and separators"),
-        "cluster": (pl.String, "Id of the cluster: a digest of its first tool"),
-        "cluster_tools": (pl.Int64, "Tools in the cluster"),
-        "kind": (pl.String, '"twin" or "confusable"'),
-        "apart_by": (pl.String, "Kinds of differences, as a JSON list"),
-        "tells_apart": (pl.String, "Sentence that tells the tools apart"),
-    },
-)
+CONFUSABLES = read_table_spec(__file__, "confusables")
 
 
 @dataclass(frozen=True)

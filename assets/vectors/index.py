@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from assets.columns import MARKETPLACE, SERVER_ID
+from assets.columns import read_table_spec
 from assets.contracts.canonical import tool_text
 from assets.vectors.encoders.embedder import Embedder
 from warehouse.item_failure import try_item
@@ -20,29 +19,13 @@ from warehouse.json_types import JsonObject, Row
 from warehouse.progress import Progress, SilentProgress
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import TEXTS, LanceStore, make_vector_key
-from warehouse.storage.tables import TableSpec
 
 TOOL, SERVER = "tool", "server"
 INSTRUCTIONS = "instructions"  # the table of requests that were written
 _CHUNK = 256  # texts embedded between two writes: what a kill can cost
 _SERVER_TOOLS = 40  # tool names that a server's text lists
 
-VECTORS = TableSpec(
-    name="contract_vectors",
-    key=("marketplace", "server_id", "tool"),
-    columns={
-        "marketplace": MARKETPLACE,
-        "server_id": SERVER_ID,
-        "tool": (pl.String, 'Tool name; "" in the row of the server itself'),
-        "kind": (pl.String, '"tool" or "server"'),
-        "contract_digest": (pl.String, "Contract digest; null in the row of the server"),
-        "text_digest": (
-            pl.String,
-            "Digest of the embedded text; names the vector, with the embedder",
-        ),
-        "embedder": (pl.String, "Embedder of the vector"),
-    },
-)
+VECTORS = read_table_spec(__file__, "contract_vectors")
 
 
 def read_contract(row: Row) -> dict[str, Any]:

@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from assets.columns import SERVER_ID, TOOL, TRAINING_SET
+from assets.columns import read_table_spec
 from assets.contracts.canonical import tool_text
 from assets.synthesis.tables import ONE_CALL
 from assets.vectors.encoders.embedder import Embedder, embed_queries
@@ -40,7 +39,6 @@ from warehouse.progress import Progress, SilentProgress
 from warehouse.sanitize.markdown import Markdown
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
-from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
 ARMS = ("filtered", "raw", "raw_all", "random", "plain", "mixed")
@@ -246,29 +244,7 @@ MEASURED = {RETRIEVER: measure_retriever, CALLER: measure_caller}
 _FORMAT = 1
 _UNTRAINED = ("device", "threads", "items", "query_prompt", "document_prompt")  # ask it too
 
-ABLATIONS = TableSpec(
-    name="ablations",
-    key=("role", "arm", "seed", "item_id"),
-    columns={
-        "role": (pl.String, '"retriever" or "caller"'),
-        "arm": (pl.String, f'one of {", ".join(ARMS)}, or "untrained" (seed 0)'),
-        "seed": (pl.Int64, "Seed of the training"),
-        "item_id": (pl.String, "Id of the question; for the retriever its pair"),
-        "split": (pl.String, "Split of the question's pair"),
-        "server_id": SERVER_ID,
-        "tool": TOOL,
-        "text_digest": (pl.String, "Digest of the tool text; items are resampled by it"),
-        "rank": (pl.Int64, "Right tool; for the retriever"),
-        "pool": (pl.Int64, "Distinct tool texts that are ranked; for the retriever"),
-        "tool_ok": (pl.Boolean, "For the caller"),
-        "ast_ok": (pl.Boolean, "For the caller: whether its calls match the expected calls"),
-        "pairs": (pl.Int64, "Pairs that the arm learned from"),
-        "model": (pl.String, "Digest that names the model, or the name of the untrained one"),
-        "training_set": TRAINING_SET,
-        "minutes": (pl.Float64, "Minutes of training and measuring the arm"),
-    },
-    volatile=("minutes",),
-)
+ABLATIONS = read_table_spec(__file__, "ablations")
 
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from assets.columns import SERVER_ID
+from assets.columns import read_table_spec
 from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.reranker import BayesianReranker
 from extensions.recommender.role import UNTRAINED_ORDER, score_examples
@@ -21,23 +20,9 @@ from serving.ranking.strategies import RerankQuestion
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.retriever import NothingToEvaluate
 from warehouse.json_types import Row
-from warehouse.storage.tables import TableSpec
 
 CALL, REQUEST = "call", "request"
-RERANKER_EVALUATION = TableSpec(
-    name="reranker_evaluation",
-    key=("model", "item_id"),
-    columns={
-        "model": (pl.String, '"retriever-order", or the digest that names a model'),
-        "item_id": (pl.String, '"<kind>:<position in the test>"'),
-        "kind": (pl.String, "call or request"),
-        "server_id": SERVER_ID,
-        "tool_id": (pl.String, "server_id::tool that was called, or is right for the request"),
-        "score": (pl.Float64, "Score of a call's tool for its question"),
-        "right": (pl.Boolean, "Whether the call worked, or the request's tool came first"),
-        "training_set": (pl.String, "Digest of the calls that the candidate learned from"),
-    },
-)
+RERANKER_EVALUATION = read_table_spec(__file__, "reranker_evaluation")
 Requests = Sequence[tuple[RerankQuestion, int]]  # and the place of the right tool
 Score = Callable[[Sequence[str]], Mapping[str, np.ndarray]]  # words -> served score of every tool
 

@@ -10,13 +10,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-import polars as pl
-
-from assets.columns import SERVER_ID, TRAINING_SET
+from assets.columns import read_table_spec
 from assets.contracts.rename_history import ContractHistory
 from assets.contracts.validate import validate_call
 from extensions.sidecar.flaws import HELD_OUT
-from extensions.sidecar.prompt import RIGHT, SOURCES, UNTOUCHED, RevisionRow, make_revision_request
+from extensions.sidecar.prompt import RIGHT, UNTOUCHED, RevisionRow, make_revision_request
 from extensions.sidecar.revision_data import Messages, is_right, try_ladder
 from extensions.sidecar.settings import LADDER
 from serving.repair.ladder import repair_draft
@@ -34,32 +32,9 @@ from training.figures import format_interval, shorten_model
 from training.sets.split import UNSEEN_SERVER
 from warehouse.json_types import Row
 from warehouse.sanitize.markdown import Markdown, make_markdown_table, quote_text
-from warehouse.storage.tables import TableSpec
 
 DRAFT, ALONE = "draft", ":alone"
-SIDECAR_EVALUATION = TableSpec(
-    name="sidecar_evaluation",
-    key=("model", "item_id"),
-    columns={
-        "model": (pl.String, "Arm; with a sidecar, the digest that names it"),
-        "item_id": (pl.String, "Id of the row in the sidecar's data"),
-        "split": (pl.String, "Split of the row"),
-        "server_id": SERVER_ID,
-        "tool": (pl.String, 'Right tool; "" where asking is right'),
-        "kind": (pl.String, "Kind of the flaw, or untouched"),
-        "new_kind": (pl.Boolean, "Whether nothing of this kind was in the training rows"),
-        "source": (pl.String, f"where the draft is from: {', '.join(SOURCES)}"),
-        "ladder": (pl.String, "Result of the ladder alone: right, wrong or left"),
-        "called": (pl.String, "JSON {name, arguments}; null where it asked"),
-        "expected": (pl.String, "Expected call; null where asking is right"),
-        "valid": (pl.Boolean, "Whether the call fits an offered tool"),
-        "right": (pl.Boolean, "Whether it is the expected call, or asks where that is right"),
-        "copied": (pl.Boolean, "Whether the draft came back unchanged"),
-        "asked": (pl.Boolean, "Whether it asked instead of calling"),
-        "was_right": (pl.Boolean, "Whether the draft was right"),
-        "training_set": TRAINING_SET,
-    },
-)
+SIDECAR_EVALUATION = read_table_spec(__file__, "sidecar_evaluation")
 Called = Mapping[str, Any] | None  # {name, arguments}; None: asked
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import polars as pl
-
+from assets.columns import read_table_spec
 from training.drift.decide import Decision, describe_decisions, list_due_roles
 from training.drift.evidence import TrainingEvidence
 from training.drift.signals import SIGNALS, DriftSignal
@@ -12,32 +11,8 @@ from training.figures import NONE, Json, format_table
 from training.role import RETRIEVER
 from warehouse.json_types import Row
 from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown
-from warehouse.storage.tables import TableSpec
 
-DRIFT = TableSpec(
-    name="drift",
-    key=("signal",),
-    columns={
-        "signal": (pl.String, f"one of {', '.join(SIGNALS)}"),
-        "value": (pl.Float64, "Value; null where it was not measured"),
-        "low": (pl.Float64, "Bound of the 95% interval"),
-        "high": (pl.Float64, "Bound of the 95% interval"),
-        "n": (pl.Int64, "Units behind the value"),
-        "p_value": (
-            pl.Float64,
-            "p-value of a test that nothing changed; null where all was counted",
-        ),
-        "threshold": (pl.Float64, "Threshold at which the signal fires"),
-        "fired": (pl.Boolean, "Whether the value exceeds the threshold beyond chance"),
-        "why": (pl.String, "What was found, or why nothing was measured"),
-        "training_set": (pl.String, "Digest of the current training set"),
-        "trained_on": (pl.String, "Digest of the last set that was trained on; null where none"),
-        "retrain": (pl.Boolean, "Whether a role was due to train when this was measured"),
-        "reasons": (pl.String, "Why each role trains, or does not"),
-    },
-    volatile=("retrain", "reasons"),  # a cool-down ends by itself: that is no other drift
-    schema_version=4,
-)
+DRIFT = read_table_spec(__file__, "drift")
 
 
 def make_drift_rows(

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from assets.columns import KIND, PAIR_ID, SERVER_ID, TEXT_DIGEST, TOOL, TRAINING_SET
+from assets.columns import read_table_spec
 from assets.synthesis.tables import ONE_CALL
 from assets.vectors.encoders.choose import open_base
 from assets.vectors.encoders.embedder import (
@@ -28,32 +27,15 @@ from assets.vectors.scale import get_plain
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.retriever.settings import NONE
 from training.runtime.model_store import get_model_folder, read_model_card
-from training.sets.split import TEST_SPLITS, TRAIN, UNSEEN_SERVER
+from training.sets.split import TRAIN, UNSEEN_SERVER
 from warehouse.json_types import Row
 from warehouse.storage.lance import LanceStore
-from warehouse.storage.tables import TableSpec
 
 Encode = Callable[[Sequence[str], bool], np.ndarray]
 BASE_LABEL = "base"
 RECALL_AT = (1, 5, 10)
 
-RETRIEVER_EVALUATION = TableSpec(
-    name="retriever_evaluation",
-    key=("model", "pair_id"),
-    columns={
-        "model": (pl.String, '"base", or the digest that names an adapter'),
-        "pair_id": PAIR_ID,
-        "server_id": SERVER_ID,
-        "tool": TOOL,
-        "kind": KIND,
-        "text_digest": TEXT_DIGEST,
-        "rank": (pl.Int64, "Rank, 1 is best; a tie counts against the model"),
-        "pool": (pl.Int64, "Distinct tool texts that are ranked"),
-        "training_set": TRAINING_SET,
-        "split": (pl.String, f"one of {', '.join(TEST_SPLITS)}"),
-    },
-    schema_version=2,
-)
+RETRIEVER_EVALUATION = read_table_spec(__file__, "retriever_evaluation")
 
 # What a rank is worth, by measure. One text is right, so the best DCG is 1.
 MEASURES: dict[str, Callable[[int], float]] = {

@@ -10,9 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import polars as pl
-
-from assets.columns import CONTRACT_DIGEST, KIND, PAIR_ID, SERVER_ID, TOOL
+from assets.columns import read_table_spec
 from assets.contracts.tool_id import ToolId
 from assets.synthesis.export.examples import UnusableExample, make_messages
 from assets.synthesis.tables import (
@@ -31,7 +29,6 @@ from training.sets.pool import add_negatives
 from training.sets.set_audit import build_manifest
 from training.sets.split import (
     SEEN_TOOL,
-    SPLITS,
     TRAIN,
     Embed,
     Key,
@@ -44,7 +41,6 @@ from training.sets.split import (
     make_cached_embed,
 )
 from warehouse.json_types import Row
-from warehouse.storage.tables import TableSpec
 
 # What is no request and one answer: several turns, or an answer that is a question.
 CONVERSATIONS = (SEQUENTIAL, MISSING, CLARIFY, RECOVERY, TRAJECTORY)
@@ -299,38 +295,7 @@ def _record_leak(tally: SplitTally, gone: PlacedRow, stays: PlacedRow) -> None:
     )
 
 
-TRAINING_SET = TableSpec(
-    name="training_set",
-    key=("pair_id",),
-    columns={
-        "pair_id": PAIR_ID,
-        "server_id": SERVER_ID,
-        "tool": TOOL,
-        "split": (pl.String, f"one of {', '.join(SPLITS)}"),
-        "task": (pl.String, f"one of {', '.join((*TASKS, TRAJECTORY))}"),
-        "kind": KIND,
-        "contract_digest": CONTRACT_DIGEST,
-        "contract": (pl.String, "Canonical JSON of the contract"),
-        "instruction": (pl.String, "First message of the user"),
-        "arguments": (pl.String, "Arguments as a JSON object; null where no call is right"),
-        "calls": (
-            pl.String,
-            "Calls: JSON list of {name, contract_digest, arguments}; [] if none is right",
-        ),
-        "messages": (
-            pl.String,
-            "Conversation as a JSON list, as in exports; null for a single request",
-        ),
-        "offered": (pl.String, "Contracts it was written beside, as a JSON list"),
-        "evolved": (pl.Boolean, "Whether its request was made harder after it was written"),
-        "positive": (pl.String, "Tool text; null where no call is right"),
-        "text_digest": (pl.String, "Digest of the tool text, whether or not a call is right"),
-        "negatives": (pl.String, "Contract digests as a JSON list, the most confused first"),
-        "provider": (pl.String, 'Provider of the generator: "offline", or the endpoint\'s host'),
-        "license": (pl.String, "From the source"),
-    },
-    schema_version=4,
-)
+TRAINING_SET = read_table_spec(__file__, "training_set")
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-import polars as pl
-
-from assets.columns import LISTING_ID, MARKETPLACE
+from assets.columns import read_table_spec
 from assets.marketplaces.listing import Listing
 from assets.servers.deploy.deploy import (
     DeploymentResult,
@@ -41,7 +39,6 @@ from warehouse.progress import Progress, SilentProgress
 from warehouse.sanitize.untrusted_text import drop_surrogates
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import canonical_json, digest
-from warehouse.storage.tables import TableSpec
 from warehouse.storage.takedowns import read_takedowns
 
 _LAUNCH_FACTS = {"transport", "command", "args", "env", "url", "headers", "package", "runnable"}
@@ -149,65 +146,7 @@ def _is_due(row: Mapping[str, Any], now: float) -> bool:
     return row["retry_at"] is not None and row["retry_at"] <= now
 
 
-DEPLOYMENTS = TableSpec(
-    name="deployments",
-    key=("server_id",),
-    columns={
-        "server_id": (pl.String, 'Server id; "listing:<id>" where a listing names no server'),
-        "marketplace": MARKETPLACE,
-        "listing_id": LISTING_ID,
-        "launch_digest": (pl.String, "Digest of what the listing says about launching"),
-        "ecosystem": (pl.String, "npm, pypi, mcpb, oci, remote or private; null without a recipe"),
-        "version": (pl.String, "Version that was launched, as the recipe pins it"),
-        "recipe_digest": (pl.String, "Digest of the recipe; null where there is none"),
-        "status": (pl.String, "Status: ok or failed"),
-        "error_kind": (pl.String, "Failure kind from the taxonomy; null when ok"),
-        "n_tools": (pl.Int64, "Tools that the server listed"),
-        "tools_blob": (pl.String, "SHA-256 of the raw tools (a JSON list); null when failed"),
-        "extras_blob": (
-            pl.String,
-            "{prompts, resources, templates, instructions}; null where none",
-        ),
-        "behaviour": (
-            pl.String,
-            "JSON list of {tool, change, varied}; null without a differential probe",
-        ),
-        "certified": (
-            pl.Boolean,
-            "Whether the sandbox stopped every escape; null for a remote server",
-        ),
-        "server_name": (pl.String, "Name by which the server introduces itself"),
-        "server_version": (pl.String, "Name by which the server introduces itself"),
-        "protocol": (pl.String, "Protocol revision, such as 2025-06-18 or 2026-07-28"),
-        "capabilities": (pl.String, "Names, as a JSON list"),
-        "license": (pl.String, "Licence that the installed package states; null where none"),
-        "placeholders": (
-            pl.String,
-            'Placeholders that were filled in, as a JSON list: "env:NAME", "arg:0"',
-        ),
-        "recipe": (
-            pl.String,
-            "`recipe_facts` of the launch that counted, as JSON; null when failed",
-        ),
-        "conditions": (pl.String, "Digest of the settings and secrets of the run"),
-        "certificate": (pl.String, "SHA-256 of the sandbox certificate (JSON)"),
-        "hint": (pl.String, "What was found and how to fix it; null when ok"),
-        "attempts": (pl.Int64, "Launches of this recipe so far"),
-        "retry_at": (
-            pl.Float64,
-            "Time of the next retry, in epoch seconds; null: no automatic retry",
-        ),
-        "initialize_s": (pl.Float64, "Seconds from start to the answered handshake"),
-        "seconds": (pl.Float64, "Seconds from start to the last page of tools"),
-        "peak_mb": (pl.Float64, "Largest proportional set size of the process tree"),
-        "stderr_tail": (pl.String, "End of its standard error"),
-        "probed_at": (pl.Float64, "Time in epoch seconds"),
-    },
-    volatile=(
-        *("conditions", "certificate", "hint", "attempts", "retry_at", "initialize_s", "recipe"),
-        *("seconds", "peak_mb", "stderr_tail", "probed_at"),
-    ),
-)
+DEPLOYMENTS = read_table_spec(__file__, "deployments")
 
 
 def make_deployment_row(

@@ -9,9 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import polars as pl
-
-from assets.columns import MARKETPLACE
+from assets.columns import read_table_spec
 from assets.synthesis.judging.judge import get_judge_name, judge
 from assets.synthesis.judging.mutants import (
     GOOD,
@@ -29,7 +27,6 @@ from warehouse.json_types import Json
 from warehouse.llm.client import LLM
 from warehouse.llm.roles import PENDING
 from warehouse.statistics import difference_interval, wilson_interval
-from warehouse.storage.tables import TableSpec
 
 _Z = 1.959964  # 95%
 
@@ -103,23 +100,7 @@ OF_SENSE = ("wrong_tool", "unrealistic")  # no rule can tell them: the offline j
 FALSE_ALARM_CEILING = 0.3
 UNANSWERED_CEILING = 0.2  # of the trial's rows; beyond it the trial says nothing
 
-JUDGE_TRIALS = TableSpec(
-    name="judge_trials",
-    key=("marketplace", "judge", "stage", "kind"),
-    columns={
-        "marketplace": MARKETPLACE,
-        "judge": (pl.String, "As in JUDGEMENTS; in stage `rules` the judge was not asked"),
-        "stage": (pl.String, "Stage: rules, judge (of what the rules leave) or rules+judge"),
-        "kind": (pl.String, "A flaw, all_flaws, good (known) or of_the_run"),
-        "n": (pl.Int32, "Rows of this kind with an answer"),
-        "refused": (pl.Int32, "Flaws: caught; good rows: false alarms"),
-        "unsure": (pl.Int32, "Rows that the rules neither accept nor refuse"),
-        "unanswered": (pl.Int32, "Rows without a usable answer of the judge; not in n"),
-        "rate": (pl.Float64, "Refused share of n"),
-        "low": (pl.Float64, "95% Wilson interval"),
-        "high": (pl.Float64, "95% Wilson interval"),
-    },
-)
+JUDGE_TRIALS = read_table_spec(__file__, "judge_trials")
 
 
 @dataclass(frozen=True)

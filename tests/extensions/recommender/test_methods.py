@@ -1,10 +1,35 @@
+"""Features of a question and a tool, kinds of requests, and the methods that are measured."""
+
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from extensions.recommender.methods import METHODS
+from assets.vectors.lexical import stem_words
+from extensions.recommender.methods import METHODS, BayesianMethod, SuccessPrior
+from extensions.recommender.question_features import (
+    CONTRACT_FEATURES,
+    MEMORY_FEATURES,
+    ToolMemory,
+    add_outcome,
+    choose_families,
+    fit_projection,
+    fit_request_space,
+    measure_contract_features,
+    measure_memory,
+)
+from extensions.recommender.rerank_method import (
+    OutcomeExample,
+    RerankMethod,
+    measure_auc,
+    measure_calibration,
+)
+from extensions.recommender.tool_pool import TOOL_FEATURES, ToolFacts, ToolPool, ToolWords
 from extensions.recommender.toolflix import ToolFlix
+from serving.ranking.strategies import RerankQuestion
 from tests.support.reranking import draw_examples, make_pool, make_question
 
 POOL = make_pool()
@@ -56,3 +81,228 @@ def test_without_wide_features_counts_of_the_past_change_nothing() -> None:
     for one in EXAMPLES:
         method.update(replace(one, success=not one.success))
     assert np.array_equal(before, method.score(question, PLACES))
+
+
+def score_in_time(
+    method: RerankMethod,
+    examples: Sequence[OutcomeExample],
+    pool: ToolPool,
+    *,
+    refit_every: int = 100,
+) -> np.ndarray:
+    """The score of each example before its outcome was known, in the order given: by a fit of what
+    came before it, every so often, and by updates since."""
+    method.fit([], pool)
+    scores = []
+    for at, one in enumerate(examples):
+        if at and at % refit_every == 0:
+            method.fit(examples[:at], pool)
+        scores.append(float(method.score(one.question, np.array([one.place]))[0]))
+        method.update(one)
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("make", [BayesianMethod, SuccessPrior])
+def test_no_later_outcome_leaks_into_an_earlier_score(make: type) -> None:
+    cut = 60
+    later = [
+        one if at < cut else replace(one, success=not one.success, place=(one.place + 1) % 12)
+        for at, one in enumerate(EXAMPLES[:90])
+    ]
+    known, other = (
+        score_in_time(make(), rows, POOL, refit_every=30)[:cut] for rows in (EXAMPLES[:90], later)
+    )
+    assert known == pytest.approx(other, abs=1e-12)
+    assert score_in_time(make(), EXAMPLES[:cut], POOL, refit_every=30) == pytest.approx(known)
+
+
+@given(rows=st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=30))
+def test_auc_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[int, bool]]) -> None:
+    scores = np.array([score for score, _ in rows], float)
+    success = np.array([won for _, won in rows])
+    ahead = scores[success][:, None] - scores[~success][None, :]
+    auc = measure_auc(scores, success)
+    assert (auc is None) == (ahead.size == 0)
+    if auc is not None:
+        assert auc == pytest.approx(((ahead > 0) + 0.5 * (ahead == 0)).mean())
+
+
+def test_true_probabilities_have_little_calibration_error_and_false_ones_much() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.random(4_000)
+    success = rng.random(4_000) < p
+    assert measure_calibration(p, success)["calibration_error"] < 0.03
+    assert measure_calibration(1 - p, success)["calibration_error"] > 0.3
+
+
+def read_feature(pool: ToolPool, name: str) -> list[float]:
+    return pool.features[:, TOOL_FEATURES.index(name)].tolist()
+
+
+def test_an_id_for_a_name_is_told_from_words() -> None:
+    facts = [ToolFacts("s::x", "s", {"name": name}) for name in ("ep_9f3b2c41", "search_files")]
+    opaque, plain = read_feature(ToolPool(facts, np.eye(2)), "opaque name")
+    assert opaque > 0.5 > 0.1 > plain
+
+
+def test_features_of_a_pair_stand_among_the_candidates() -> None:
+    question = make_question(POOL, 4)
+    found = measure_contract_features(POOL, question, question.candidates)
+    by_name = dict(zip(CONTRACT_FEATURES, found.T, strict=True))
+    assert by_name["rank by cosine"][0] == 0
+    assert by_name["behind the best"][0] == 0
+    assert (np.diff(by_name["retriever's rank"]) > 0).all()
+    assert (np.diff(by_name["cosine"]) <= 0).all()
+
+
+def test_one_row_alone_reads_as_it_does_among_others() -> None:
+    question = make_question(POOL, 4)
+    whole = measure_contract_features(POOL, question, question.candidates)
+    alone = [
+        measure_contract_features(POOL, question, question.candidates[at : at + 1])[0]
+        for at in (0, 5)
+    ]
+    assert np.allclose(alone, whole[[0, 5]], atol=1e-6)
+
+
+@given(text=st.text(max_size=60), name=st.text(max_size=20), about=st.text(max_size=60))
+def test_any_text_has_finite_features(text: str, name: str, about: str) -> None:
+    contract = {"name": name, "description": about, "inputSchema": {"required": 3}}
+    pool = ToolPool([ToolFacts("a::b", "a", contract)], np.eye(1, 8))
+    question = replace(make_question(POOL, 1), text=text, candidates=np.zeros(0, int))
+    assert np.isfinite(measure_contract_features(pool, question, np.array([0]))).all()
+
+
+def test_directions_beyond_the_vectors_are_nothing() -> None:
+    made = fit_projection(np.eye(3, 8, dtype=np.float32), np.zeros((0, 8), np.float32), 20)
+    assert made.basis.shape == (8, 20)
+    assert not made.basis[:, 8:].any()
+
+
+@given(
+    texts=st.lists(st.tuples(st.text("ab c", max_size=6), st.text("ab c", max_size=9)), max_size=5),
+    asked=st.sets(st.sampled_from(["a", "b", "c", "ab", "ba", "zz"])),
+)
+@settings(max_examples=30, deadline=None)
+def test_words_are_counted_as_sets_of_stems(texts: list[tuple[str, str]], asked: set[str]) -> None:
+    tools = [
+        ToolFacts(f"s::{at}", "s", {"name": name, "description": about})
+        for at, (name, about) in enumerate(texts)
+    ]
+    names = [set(stem_words(name)) for name, _ in texts]
+    wholes = [name | set(stem_words(about)) for name, (_, about) in zip(names, texts, strict=True)]
+    found = ToolWords.of(tools).count_shared(asked, np.arange(len(tools)))
+    assert found.tolist() == [
+        [len(asked & whole) for whole in wholes],
+        [len(asked & name) for name in names],
+        [len(name) for name in names],
+    ]
+
+
+NORTH, EAST = np.eye(2, 4)
+DID, FAILED, DRAWN, TRIED = range(len(MEMORY_FEATURES))
+
+
+def recall(memory: dict[str, ToolMemory], question: np.ndarray) -> np.ndarray:
+    return measure_memory(memory, ["a", "b"], np.stack([EAST, EAST]), question)
+
+
+def test_a_tool_is_drawn_to_what_it_did_and_told_from_what_it_failed_at() -> None:
+    memory: dict[str, ToolMemory] = {}
+    for _ in range(4):
+        add_outcome(memory, "a", NORTH, True, 1.0)
+        add_outcome(memory, "a", EAST, False, 1.0)
+    at_north, at_east = recall(memory, NORTH)[0], recall(memory, EAST)[0]
+    assert at_north[DID] > at_north[FAILED] == 0
+    assert at_east[FAILED] > at_east[DID] == 0
+    assert at_north[DRAWN] > 0 > at_east[DRAWN]
+    assert at_north[TRIED] == pytest.approx(np.log(9))
+
+
+def test_nothing_is_recalled_of_a_tool_never_tried() -> None:
+    memory: dict[str, ToolMemory] = {}
+    add_outcome(memory, "a", NORTH, True, 1.0)
+    assert not recall(memory, NORTH)[1].any()
+
+
+def test_what_was_read_is_not_written_into() -> None:
+    memory: dict[str, ToolMemory] = {}
+    add_outcome(memory, "a", NORTH, True, 1.0)
+    held = memory["a"]
+    add_outcome(memory, "a", NORTH, True, 1.0)
+    assert (held.won == NORTH).all()
+    assert memory["a"].wins == 2.0
+
+
+@given(rows=st.lists(st.tuples(st.booleans(), st.floats(0, 1)), max_size=20))
+def test_features_stay_finite(rows: list[tuple[bool, float]]) -> None:
+    memory: dict[str, ToolMemory] = {}
+    for success, weight in rows:
+        add_outcome(memory, "a", np.array([np.nan, 1.0, np.inf, 0.0]), success, weight)
+    assert np.isfinite(recall(memory, EAST)).all()
+
+
+DIM = 8
+
+
+def make_pool_of(vectors: np.ndarray) -> ToolPool:
+    facts = [ToolFacts(f"s::t{at}", "s", {"name": f"t{at}"}) for at in range(len(vectors))]
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return ToolPool(facts, unit.astype(np.float32))
+
+
+def draw_requests(seed: int, count: int) -> list[OutcomeExample]:
+    """Requests of two kinds, each done by a tool of its own, that differ far more in an argument
+    than in their kind."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for row in range(count):
+        kind, vector = row % 2, np.zeros(DIM)
+        vector[kind], vector[2] = 0.4, rng.normal()
+        vector /= np.linalg.norm(vector)
+        found.append(OutcomeExample(RerankQuestion(f"{row}", vector, np.array([0, 1])), kind, True))
+    return found
+
+
+def test_requests_that_one_tool_did_are_near_each_other() -> None:
+    pool, asked = make_pool_of(np.eye(2, DIM)), draw_requests(0, 200)
+    space = fit_request_space(asked, pool, 4)
+    new = draw_requests(1, 40)
+    known = np.array([space.place_request(one.question.vector) for one in asked])
+    kinds = np.array([one.place for one in asked])
+
+    def count_right(near: np.ndarray) -> float:
+        return float(np.mean([kinds[at] == one.place for at, one in zip(near, new, strict=True)]))
+
+    learnt = np.array([space.place_request(one.question.vector) for one in new]) @ known.T
+    raw = np.array([one.question.vector for one in new])
+    raw = raw @ np.array([one.question.vector for one in asked]).T
+    same = kinds[None, :] == np.array([one.place for one in new])[:, None]
+    assert learnt[same].mean() - learnt[~same].mean() > 0.5
+    assert learnt[same].mean() - learnt[~same].mean() > 2 * (raw[same].mean() - raw[~same].mean())
+    assert count_right(np.argmax(learnt, 1)) == 1.0
+
+
+def test_without_outcomes_requests_have_a_place_among_what_tools_say() -> None:
+    pool = make_pool_of(np.random.default_rng(0).normal(size=(6, DIM)))
+    space = fit_request_space([], pool, 20)
+    placed = space.place_request(pool.vectors[0])
+    assert placed.shape == (20,)
+    assert np.isclose(np.linalg.norm(placed), 1.0)
+    assert not space.place_request(np.full(DIM, np.nan)).any()
+    assert np.isfinite(fit_request_space([], make_pool_of(np.eye(1, DIM)), 3).basis).all()
+
+
+def test_tools_that_say_much_the_same_are_one_family() -> None:
+    vectors = np.eye(4, DIM)
+    vectors[1] = vectors[0] + 0.1 * vectors[1]
+    pool = make_pool_of(vectors)
+    asked = [
+        OutcomeExample(RerankQuestion("a", pool.vectors[0], np.arange(4)), at, True)
+        for at in (0, 0, 1, 2)
+    ]
+    families = choose_families(asked, pool)
+    assert families.names == ("s::t0", "s::t2")
+    names = [tool.tool_id for tool in pool.tools]
+    assert families.list_keys(names, pool.vectors) == ["s::t0", "s::t0", "s::t2", "s::t3"]
+    assert choose_families([], pool).list_keys(names, pool.vectors) == names

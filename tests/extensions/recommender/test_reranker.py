@@ -1,15 +1,38 @@
+"""The reranker: its fit, its file, and what it answers."""
+
+import json
 import threading
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extensions.recommender.reranker import BayesianReranker, RerankerWeights
-from extensions.recommender.reranker_fit import fit_reranker
-from tests.support.reranking import draw_examples, make_pool, make_question
+from extensions.recommender.posterior import BlockLevel
+from extensions.recommender.posterior_fit import find_split
+from extensions.recommender.rerank_method import OutcomeExample
+from extensions.recommender.reranker import CLIENT, TOOL, BayesianReranker, RerankerWeights
+from extensions.recommender.reranker_file import (
+    BadReranker,
+    open_reranker,
+    read_reranker,
+    write_reranker,
+)
+from extensions.recommender.reranker_fit import (
+    MOST_OF_TOOL,
+    TASK,
+    USUAL,
+    VARIANCES,
+    FitSettings,
+    choose_variance,
+    fit_reranker,
+    select_recent,
+)
+from serving.ranking.strategies import RerankQuestion
+from tests.support.reranking import DIM, draw_examples, make_pool, make_question
 
 POOL = make_pool()
 
@@ -141,15 +164,6 @@ def test_outcomes_that_all_go_against_what_was_known_are_believed_sooner() -> No
     assert counts <= 15
 
 
-def test_held_weights_do_not_change_under_a_reader() -> None:
-    ranker = BayesianReranker(fit(300), POOL)
-    held = ranker.weights
-    ranker.update(make_question(POOL, 1), 0, False)
-    assert BayesianReranker(held, POOL).score(make_question(POOL, 1)).p == pytest.approx(
-        BayesianReranker(fit(300), POOL).score(make_question(POOL, 1)).p
-    )
-
-
 def test_adopted_weights_are_believed_whole_and_the_released_ones_kept() -> None:
     taught, served = BayesianReranker(fit(300), POOL), BayesianReranker(fit(300), POOL)
     question = make_question(POOL, 1)
@@ -177,3 +191,221 @@ def test_questions_are_answered_while_an_update_waits() -> None:
         thread.start()
         assert answered.wait(60)
     thread.join(60)
+
+
+@cache
+def fit_file() -> RerankerWeights:
+    return fit_reranker(draw_examples(POOL, 60), POOL, embedder="test/8")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write_reranker(fit_file(), tmp_path / "reranker.npz")
+    return tmp_path / "reranker.npz"
+
+
+def test_what_is_read_scores_as_what_was_written(path: Path) -> None:
+    question = make_question(POOL, 7)
+    found = open_reranker(path, POOL, "test/8").score(question)
+    expected = BayesianReranker(fit_file(), POOL).score(question)
+    assert found.p == pytest.approx(expected.p, abs=1e-5)
+    assert found.sd == pytest.approx(expected.sd, abs=1e-5)
+
+
+def test_vectors_of_another_embedder_are_refused(path: Path) -> None:
+    with pytest.raises(BadReranker, match="fitted to vectors of test/8"):
+        open_reranker(path, POOL, "other/8")
+
+
+def change_file(path: Path, **changed: np.ndarray) -> None:
+    with np.load(path) as held:
+        arrays = {name: held[name] for name in held.files}
+    np.savez(path, **(arrays | changed))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "basis",
+        "query_mean",
+        "request_basis",
+        "families",
+        "centre",
+        "scale",
+        "mean",
+        "covariance",
+        "tool-means",
+    ],
+)
+def test_an_array_of_another_shape_or_without_numbers_is_refused(path: Path, name: str) -> None:
+    with np.load(path) as held:
+        good = held[name]
+    change_file(path, **{name: np.full_like(good, np.nan)})
+    with pytest.raises(BadReranker, match=name):
+        read_reranker(path)
+    change_file(path, **{name: good[:-1]})
+    with pytest.raises(BadReranker):
+        read_reranker(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 4}, {"shape": {"query": 10**9}}, {"features": ["x"]}, {"levels": 3},
+        {"hardness": float("nan")}, {"levels": {"other": ["x"]}},
+    ],
+)  # fmt: skip
+def test_what_it_says_of_itself_is_checked(path: Path, change: dict) -> None:
+    with np.load(path) as held:
+        about = json.loads(held["about"].tobytes())
+    change_file(path, about=np.frombuffer(json.dumps(about | change).encode(), np.uint8))
+    with pytest.raises(BadReranker, match="expected a reranker of format 3"):
+        read_reranker(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"[]", b"\x00" * 100])
+def test_another_file_is_told_apart(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.npz").write_bytes(data)
+    with pytest.raises(BadReranker, match="expected a reranker"):
+        read_reranker(tmp_path / "x.npz")
+
+
+EXAMPLES = draw_examples(POOL, 150)
+
+
+def score_all(weights, seed: int = 700) -> np.ndarray:
+    return BayesianReranker(weights, POOL).score(make_question(POOL, seed), np.arange(len(POOL))).p
+
+
+@pytest.mark.parametrize("success", [True, False])
+def test_outcomes_that_are_all_alike_move_every_tool_and_settle(success: bool) -> None:
+    alike = [replace(one, success=success) for one in EXAMPLES]
+    p = score_all(fit_reranker(alike, POOL))
+    assert ((p > 0.8) if success else (p < 0.2)).all()
+    assert np.isfinite(p).all()
+
+
+def test_the_order_of_the_file_changes_nothing() -> None:
+    assert score_all(fit_reranker(EXAMPLES[::-1], POOL)) == pytest.approx(
+        score_all(fit_reranker(EXAMPLES, POOL)), abs=1e-6
+    )
+
+
+def test_an_outcome_that_counts_nothing_changes_nothing() -> None:
+    extra = [replace(one, weight=0.0, success=not one.success) for one in EXAMPLES]
+    assert score_all(fit_reranker([*EXAMPLES, *extra], POOL)) == pytest.approx(
+        score_all(fit_reranker(EXAMPLES, POOL)), abs=1e-9
+    )
+
+
+def test_a_fit_reads_the_newest_outcomes_of_each_tool() -> None:
+    question = make_question(POOL, 1)
+    many = [
+        OutcomeExample(replace(question, at=float(at)), at % 2, True)
+        for at in range(3 * MOST_OF_TOOL)
+    ]
+    kept = select_recent(many)
+    assert len(kept) == 2 * MOST_OF_TOOL
+    assert [one.question.at for one in kept] == sorted(one.question.at for one in kept)
+    assert kept[-1] is many[-1]
+
+
+def test_every_level_is_served_but_that_of_tasks() -> None:
+    weights = fit_reranker(EXAMPLES, POOL)
+    assert TASK not in weights.levels
+    assert weights.hardness > 0
+    assert len(weights.levels[TOOL].blocks) == len(POOL)
+    assert weights.levels[CLIENT].blocks == {}
+    assert isinstance(weights.levels[CLIENT], BlockLevel)
+    assert weights.facts == {"outcomes": 150, "of": 150, "until": 149.0, "by_kind": 2.0}
+
+
+def test_a_tool_never_called_is_expected_to_do_as_its_like() -> None:
+    places = np.array([4, 5])
+    known = [one for one in EXAMPLES if one.place not in places]
+    without, with_them = (
+        BayesianReranker(fit_reranker(rows, POOL), POOL).score(make_question(POOL, 3), places)
+        for rows in (known, EXAMPLES)
+    )
+    assert (without.belief.variance > with_them.belief.variance).all()
+    assert abs(without.p[0] - without.p[1]) < abs(with_them.p[0] - with_them.p[1])
+
+
+KINDS = 6
+
+
+def draw_by_kind(count: int) -> list[OutcomeExample]:
+    """Outcomes where each of six tools does one kind of request, whatever its description says."""
+    rng = np.random.default_rng(0)
+    found = []
+    for row in range(count):
+        kind, place = (int(integer) for integer in rng.integers(KINDS, size=2))
+        vector = rng.normal(size=DIM) * 0.2
+        vector[kind] += 1.0
+        vector = (vector / np.linalg.norm(vector)).astype(np.float32)
+        asked = RerankQuestion(f"job {row}", vector, np.arange(KINDS), float(row))
+        worked = bool(rng.random() < (0.95 if kind == place else 0.05))
+        found.append(OutcomeExample(asked, place, worked, task=f"t{row}"))
+    return found
+
+
+def draw_by_tool(count: int) -> list[OutcomeExample]:
+    """Outcomes that hang on the tool alone: seven of ten, or four of ten."""
+    rng = np.random.default_rng(0)
+    found = []
+    for row in range(count):
+        place = int(rng.integers(len(POOL)))
+        worked = bool(rng.random() < (0.4 if place % 2 else 0.7))
+        asked = make_question(POOL, row, at=float(row))
+        found.append(OutcomeExample(asked, place, worked, task=f"t{row}"))
+    return found
+
+
+def test_the_log_tells_how_much_tools_differ_by_kind_of_request() -> None:
+    settings = FitSettings()
+    assert choose_variance(draw_by_tool(300), POOL, settings) == VARIANCES[0]
+    assert choose_variance(draw_by_kind(500), POOL, settings) > VARIANCES[0]
+
+
+def test_a_short_log_tells_nothing_of_it() -> None:
+    assert choose_variance(draw_by_kind(40), POOL, FitSettings()) == USUAL
+
+
+def test_a_setting_without_a_choice_keeps_its_variances() -> None:
+    settings = replace(FitSettings(), choose=False)
+    assert fit_reranker(draw_examples(POOL, 60), POOL, settings).facts["by_kind"] is None
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_tool_that_turned_is_split_where_it_did(first: bool) -> None:
+    success = np.array([first] * 20 + [not first] * 12, float)
+    gap = success - success.mean()
+    assert 17 <= find_split(gap, np.full(32, 0.23)) <= 23
+
+
+@given(seed=st.integers(0, 40), count=st.integers(0, 60))
+def test_steady_outcomes_are_seldom_split(seed: int, count: int) -> None:
+    success = np.random.default_rng(seed).random(count) < 0.5
+    split = find_split(success - 0.5, np.full(count, 0.25))
+    assert 0 <= split < max(count, 1)
+
+
+def test_of_many_steady_tools_few_are_held_to_have_changed() -> None:
+    rng = np.random.default_rng(0)
+    found = [find_split((rng.random(40) < 0.7) - 0.7, np.full(40, 0.21)) for _ in range(300)]
+    assert np.mean([split > 0 for split in found]) < 0.05
+
+
+def test_a_fit_of_all_believes_what_a_changed_tool_does_now() -> None:
+    examples = draw_examples(POOL, 600)
+    turned = [
+        replace(one, success=not one.success) if one.place == 0 and at >= 350 else one
+        for at, one in enumerate(examples)
+    ]
+    ranker = BayesianReranker(fit_reranker(turned, POOL), POOL)
+    places = np.array([0, 2])
+    changed, steady = np.mean(
+        [ranker.score(make_question(POOL, 900 + at), places).p for at in range(10)], 0
+    )
+    assert changed < 0.5
+    assert steady > 0.7

@@ -1,23 +1,66 @@
-"""The role reranker: what it needs, what it learns, and what its evaluation says."""
+"""The role reranker: the calls it learns from, its assets, its evaluation, and what is served of it."""
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import dagster as dg
+import numpy as np
 import pytest
 
+from assets.contracts.quarantined_tools import CLEAR
+from assets.outcomes.policy import ReliabilityPolicy
+from assets.servers.calls.log import CallLog
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, GoldenCall, make_single_row
+from assets.vectors.encoders.minilm import MiniLM
+from assets.vectors.texts import ASKED
 from extensions.publishing.model_card import write_card
-from extensions.recommender.call_history import make_examples, split_calls
+from extensions.recommender.call_history import (
+    _OLD,
+    add_passed_over,
+    add_words,
+    drop_requests,
+    make_examples,
+    open_served_order,
+    split_calls,
+)
+from extensions.recommender.defs import (
+    ADAPTER,
+    reranker_adapter,
+    reranker_champion,
+    reranker_evaluation,
+)
 from extensions.recommender.evaluation import (
+    REQUEST,
     RERANKER_EVALUATION,
     evaluate_reranker,
     summarise_reranker,
 )
+from extensions.recommender.online_learner import OnlineLearner
+from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.role import UNTRAINED_ORDER, find_lack, load_reranker
-from tests.support.reranked import JOBS, draw_calls, order_rows, train
+from extensions.recommender.tool_pool import ToolFacts, ToolPool
+from serving.export import check_export, export_release, open_served
+from serving.index.model import IndexSource
+from serving.ranking.query import ToolQuery
+from serving.ranking.strategies import RERANKED, RerankQuestion
+from serving.router import Router, ServedRouter
+from tests.outcomes.reliability.observing import Observation, make_frame
+from tests.support.reranked import DIGESTS, JOBS, ROWS, draw_calls, order_rows, train
+from tests.support.reranking import DIM, make_pool
 from tests.vectors.conftest import WordEmbedder
 from training.adapter_table import check_adapter_rules, make_adapter_row, make_adapter_table
 from training.gates import as_rows
+from training.policies import TrainerPolicy
+from training.releases.defs import release, router_index
+from training.releases.in_service import find_release_models, find_reranker_file
+from training.releases.rollback import roll_back_release, undo_rollback
 from training.role import check_evaluation, find_weights_flaw
 from training.runtime.model_store import get_model_folder
+from training.sets.training_set import TRAINING_SET
+from warehouse.home import claim_home
+from warehouse.store import Warehouse
 
 
 @pytest.mark.parametrize(
@@ -79,3 +122,257 @@ def test_calls_that_all_worked_are_no_evaluation(tmp_path: Path) -> None:
     rows = evaluate_reranker({"a": None, "b": None}, fine, [], served.pool, served.score, "set")
     gates, _ = check_evaluation("reranker", rows, "a", "b", summarise_reranker)
     assert {gate.name: gate.passed for gate in gates} == {"same_items": True, "measured": False}
+
+
+ASSETS = [reranker_adapter, reranker_evaluation, reranker_champion]
+
+
+def materialize(
+    warehouse: Warehouse, assets: Sequence[Any] = ASSETS, embedder: Any = None
+) -> dict[str, dict[str, Any]]:
+    """Metadata by asset."""
+    given = {
+        "warehouse": warehouse,
+        "trainer": TrainerPolicy(),
+        "embedder": embedder or WordEmbedder(),
+        "reliability_policy": ReliabilityPolicy(per_day=1_000),
+    }
+    made = dg.materialize(assets, resources=given)
+    return {
+        event.asset_key.to_user_string() if event.asset_key else "": {
+            name: value.value for name, value in event.materialization.metadata.items()
+        }
+        for event in made.get_asset_materialization_events()
+    }
+
+
+def write_log(home: Path, count: int, nearer_fail: bool = False) -> None:
+    """Searches in words and calls of what they showed, as a meta-server's log has them; most
+    nearer to the tool that fails, by its name, where the order alone is not to tell what works."""
+    log = CallLog(home)
+    for at, row in enumerate(draw_calls(count).to_dicts()):
+        words, key = row["query"], row["query_key"]
+        if nearer_fail:
+            city = "bad city" if at % 80 < 60 else "city"
+            words = " ".join(words.split()[:-1]).replace("city", city) + f" {at % 80}"
+            key = f"q1:{at % 80}"
+        search = {"token": "ann", "search_id": str(at), "query": key}
+        log.record({**search, "status": "searched", "words": words})
+        ended = {"status": "ok"} if row["success"] else {"status": "tool_error", "blame": "tool"}
+        tool = {"tool_id": row["tool_id"], "contract_digest": DIGESTS[row["tool_id"]]}
+        log.record({**search, **ended, **tool, "call_id": str(at)})
+
+
+def test_too_few_calls_train_nothing_and_enough_are_learnt_from(tmp_path: Path) -> None:
+    warehouse = Warehouse(home=tmp_path, state=tmp_path / "state")
+    told = materialize(warehouse)
+    assert "too few outcomes: 0 calls" in told["reranker_adapter"]["learnt"]
+    assert told["reranker_champion"]["model"] == "retriever-order"
+    tables = warehouse.tables
+    tables.promote(tables.stage(CLEAR, CLEAR.frame(ROWS), "registry"), "run", [])
+    write_log(tmp_path, 300)
+    told = materialize(warehouse)
+    model = tables.read(ADAPTER)["model"][0]
+    assert told["reranker_evaluation"]["summary"]["gain"]["value"] > 0.1
+    # No held-out request was there to measure that none is pushed out: so it is not promoted.
+    assert told["reranker_champion"]["promoted"] is False
+    assert "requests: not measured" in told["reranker_champion"]["why"]
+    assert find_reranker_file(tmp_path, {"reranker": model}).is_file()  # type: ignore[union-attr]
+    assert find_release_models(tmp_path)["reranker"].model == "retriever-order"
+
+
+TOOLS = make_pool()
+POOL = ToolPool([replace(tool, contract_digest="c1:new") for tool in TOOLS.tools], TOOLS.vectors)
+SEEN = Observation(
+    at=20.0, tool_id="npm:s1::tool_1", contract_digest="c1:new", success=True, query="do job 1",
+    query_key="q1:1", source="token:ann",
+)  # fmt: skip
+
+
+ORDER = np.arange(len(POOL))[::-1]  # as tools are served, whatever they are alike to
+
+
+def ask(words: Iterable[str]) -> dict[str, RerankQuestion]:
+    vector = np.eye(1, DIM, dtype=np.float32)[0]
+    return {text: RerankQuestion(text, vector, ORDER) for text in words}
+
+
+def test_calls_are_examples_in_the_order_of_time() -> None:
+    earlier = replace(SEEN, at=10.0, success=False, client="alice")
+    first, second = make_examples(make_frame([SEEN, earlier]), POOL, ask)
+    assert (first.success, first.question.at) == (False, 10.0)
+    assert (first.question.client, second.question.client) == ("token:ann alice", None)
+    assert first.task == second.task == "q1:1"
+    assert second.place == POOL.places["npm:s1::tool_1"]
+    assert first.question.candidates.tolist() == ORDER.tolist()
+
+
+def test_what_was_passed_over_is_what_is_served_first() -> None:
+    tools = [
+        ToolFacts(f"npm:s::tool_{at}", "npm:s", {"name": f"tool_{at}"}, f"c1:{at}")
+        for at in range(40)
+    ]
+    pool, served = ToolPool(tools, np.eye(40, DIM, dtype=np.float32)), np.arange(40)[::-1]
+    asked = RerankQuestion("do job 1", np.eye(1, DIM, dtype=np.float32)[0], served)
+    done = OutcomeExample(asked, 35, True)
+    own, *passed = add_passed_over([done], pool)
+    assert own is done
+    assert len({one.place for one in passed}) == 4
+    assert {one.place for one in passed} <= set(range(20, 40)) - {35}
+    assert not any(one.success for one in passed)
+
+
+def test_what_another_contract_did_counts_for_less() -> None:
+    old = replace(SEEN, contract_digest="c1:old", weight=0.5)
+    [example] = make_examples(make_frame([old]), POOL, ask)
+    assert example.weight == 0.5 * _OLD
+
+
+def test_a_tool_that_is_gone_teaches_nothing() -> None:
+    gone = replace(SEEN, tool_id="npm:gone::x")
+    assert len(make_examples(make_frame([gone, SEEN]), POOL, ask)) == 1
+    assert make_examples(make_frame([]), POOL, ask) == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"query": " "}, {"weight": 0.0}, {"weight": float("nan")}, {"at": float("inf")}],
+)
+def test_a_call_without_words_time_or_weight_is_left_out(
+    changed: dict[str, object], tmp_path: Path
+) -> None:
+    tables = Warehouse(home=tmp_path, state=tmp_path / "state").tables
+    rows = make_frame([replace(SEEN, **changed), SEEN])  # type: ignore[arg-type]
+    assert add_words(rows, tables)["at"].to_list() == [20.0]
+
+
+# Both tools say the same of mail; by cosine the other one is nearer, by its words this one.
+WORDS, RIGHT, NEARER = "good mail of a city", "npm:good::good_mail", "npm:bad::bad_mail"
+
+
+def test_a_question_has_its_candidates_as_the_router_ranks_them(tmp_path: Path) -> None:
+    served = order_rows(tmp_path, WordEmbedder())
+    [asked] = served.ask([WORDS]).values()
+    pool = served.pool
+    names = [pool.tools[place].tool_id for place in asked.candidates.tolist()]
+    hits = served._router.find(ToolQuery(WORDS, k=RERANKED)).hits
+    assert names == [hit.tool_id for hit in hits]
+    assert names[0] == RIGHT
+    assert pool.tools[int(np.argmax(pool.vectors @ asked.vector))].tool_id == NEARER
+    scores = served.score([WORDS])[WORDS]
+    assert (np.diff(scores[asked.candidates]) <= 0).all()
+    assert scores.shape == (len(pool),)
+
+
+def test_the_order_without_a_reranker_is_measured_as_it_is_served(tmp_path: Path) -> None:
+    served = order_rows(tmp_path, WordEmbedder())
+    pool, asked = served.pool, served.ask([WORDS])
+    requests = [(asked[WORDS], pool.places[RIGHT])]
+    [row] = evaluate_reranker({"none": None}, [], requests, pool, served.score, "set")
+    assert (row["kind"], row["right"]) == (REQUEST, True)
+
+
+def test_words_that_are_asked_are_in_no_index_that_they_are_put_to(tmp_path: Path) -> None:
+    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
+    tables, row = warehouse.tables, ROWS[0]
+    own = GoldenCall(row["server_id"], row["tool"], row["contract_digest"], {})
+    texts = ("is it raining over there", "do I need a coat")
+    pairs = [{**make_single_row(own, text, []), "pair_id": text} for text in texts]
+    judged = [
+        dict.fromkeys(JUDGEMENTS.columns) | {"pair_id": text, "verdict": "accept"} for text in texts
+    ]
+    for spec, held in ((CLEAR, ROWS), (PAIRS, pairs), (JUDGEMENTS, judged)):
+        tables.promote(tables.stage(spec, spec.frame(held), "registry"), "run", [])
+    encoder = WordEmbedder()
+    with open_served_order(warehouse, encoder, texts[:1]) as served:
+        views = served._router.index.views
+        assert len(views[ASKED].vectors) == 1
+        name = served.version
+    with open_served_order(warehouse, encoder, texts) as served:
+        assert ASKED not in served._router.index.views
+        assert served.version != name
+    assert list((warehouse.home / "cache").iterdir()) == []
+    assert not (warehouse.home / "router").exists()
+    kept = drop_requests(IndexSource(ROWS, instructions={"c1:a": [texts[0], texts[1]]}), [texts[0]])
+    assert kept.instructions == {"c1:a": [texts[1]]}
+
+
+def test_the_same_questions_are_learnt_from_again(tmp_path: Path) -> None:
+    served = order_rows(tmp_path, WordEmbedder())
+    calls = draw_calls(40)
+    first, second = (make_examples(calls, served.pool, served.ask) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        assert one.question.at == other.question.at
+        assert one.question.candidates.tolist() == other.question.candidates.tolist()
+
+
+SERVING = [release, router_index]
+# What the retriever answers with the tool that fails: its name is nearer.
+QUERY = "tell the file of a bad city"
+
+
+def publish_contracts(warehouse: Warehouse) -> None:
+    """The tools that a run has seen, and held-out requests for those that work."""
+    tables = warehouse.tables
+    tables.promote(tables.stage(CLEAR, CLEAR.frame(ROWS), "registry"), "run", [])
+    rows = [
+        dict.fromkeys(TRAINING_SET.columns)
+        | {"pair_id": f"{job}-{at}", "server_id": "npm:good", "tool": f"good_{job}"}
+        | {"split": "test_server", "task": "single", "instruction": f"{words} the good {job}"}
+        for job in JOBS
+        for at, words in enumerate(("tell me", "show", "what is"))
+    ]
+    tables.promote(tables.stage(TRAINING_SET, TRAINING_SET.frame(rows), None), "run", [])
+
+
+def find_first(router: Router) -> str:
+    return router.find(ToolQuery(QUERY, k=5)).hits[0].tool_id
+
+
+@pytest.mark.slow  # it trains; six assets, an export and two rollbacks take some ten seconds
+def test_a_promoted_reranker_is_served_exported_and_rolled_back(tmp_path: Path) -> None:
+    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
+    home, embedder = warehouse.home, MiniLM(threads=1)
+    claim_home(home)
+    publish_contracts(warehouse)
+    before = materialize(warehouse, SERVING, embedder)
+    assert before["router_index"]["reranker"] == "retriever-order"
+    running = ServedRouter(home)
+    assert find_first(running.current()) == "npm:bad::bad_file"
+
+    write_log(home, 400, nearer_fail=True)
+    told = materialize(warehouse, ASSETS, embedder)
+    assert told["reranker_champion"]["promoted"] is True, told["reranker_champion"]["why"]
+    served = materialize(warehouse, SERVING, embedder)["router_index"]["reranker"]
+    assert served == told["reranker_champion"]["model"]
+    running.settle(30)
+    assert find_first(running.settle(30)) == "npm:good::good_file"
+
+    # The fit has read this log: following it teaches nothing twice.
+    learner = OnlineLearner(running, CallLog(home), ReliabilityPolicy())
+    while not learner.step():
+        pass
+    assert learner.learnt == 0
+
+    out = tmp_path / "out"
+    manifest = export_release(home, out)
+    assert manifest["models"]["reranker"] == served
+    card = (out / "cards" / "reranker.md").read_text()
+    assert "AUC, calls that worked" in card
+    assert check_export(out)["files"]
+    elsewhere = open_served(out).current()
+    assert find_first(elsewhere) == "npm:good::good_file"
+    assert elsewhere.index.reranker == served
+
+    rolled = roll_back_release(home)
+    assert rolled.models["reranker"] == "retriever-order"
+    assert rolled.rejected["reranker"] == [served]
+    running.settle(30)
+    assert find_first(running.settle(30)) == "npm:bad::bad_file"
+    again = materialize(warehouse, [*ASSETS, *SERVING], embedder)
+    assert again["reranker_champion"]["promoted"] is False
+    assert again["router_index"]["reranker"] == "retriever-order"
+
+    undo_rollback(home)
+    running.settle(30)
+    assert find_first(running.settle(30)) == "npm:good::good_file"

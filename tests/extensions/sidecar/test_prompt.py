@@ -1,4 +1,4 @@
-"""One prompt for learning, rollouts and serving; what others wrote in it is data."""
+"""One prompt for learning, rollouts and serving; what others wrote in it is data; what of a request a small window shows."""
 
 import json
 from typing import Any
@@ -11,12 +11,16 @@ from assets.contracts.repair.problems import find_problems
 from extensions.sidecar.prompt import (
     RevisionRow,
     assign_row_id,
+    count_tokens,
+    fit_request,
     make_revision_request,
+    rank_candidates,
     read_revision,
     read_row,
     render_revision_answer,
     render_revision_prompt,
 )
+from extensions.sidecar.train import make_revision_lessons
 from serving.repair.tools import (
     ProposedCall,
     RevisionRequest,
@@ -25,7 +29,7 @@ from serving.repair.tools import (
     write_problem,
 )
 from tests.support.small_caller import make_small_tokenizer
-from tests.training.conftest import raw_tool
+from tests.training.conftest import DEEDS, THINGS, raw_tool
 
 FIND, MAKE = raw_tool("find", "file"), raw_tool("make", "file")
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]))
@@ -180,3 +184,70 @@ def test_a_row_is_named_by_all_but_its_marks() -> None:
     assert read_row(json.loads(json.dumps(vars(row)))) == row
     with pytest.raises(ValueError, match="make the data again"):
         read_row({"row_id": "x"})
+
+
+__all__ = ["tokenizer"]
+TOOLS = [raw_tool(deed, thing) for thing in THINGS for deed in DEEDS]
+TURNS = [
+    {"role": "user", "content": "Hello there, I keep photos and songs."},
+    {"role": "assistant", "content": "What can I do for you?"},
+    {"role": "user", "content": "Look up the invoice called 'Blue Sky'."},
+]
+
+
+def ask(name: str = "get_bill", tools: list[Any] = TOOLS) -> RevisionRequest:
+    candidates = [ToolCandidate(tool["name"], tool) for tool in tools]
+    return rank_candidates(RevisionRequest(TURNS, candidates, name, {"title": "Blue Sky"}, []))
+
+
+def test_the_likeliest_candidate_comes_first() -> None:
+    assert ask().candidates[0].name == "find_invoice"
+    assert ask("drop_song").candidates[0].name == "drop_song"
+    assert sorted(candidate.name for candidate in ask().candidates) == sorted(
+        one["name"] for one in TOOLS
+    )
+
+
+@settings(max_examples=12, deadline=None)
+@given(limit=st.integers(50, 2500), kept=st.sampled_from(["", "make_note"]))
+def test_what_is_shown_fits_and_loses_candidates_before_turns(
+    limit: int, kept: str, tokenizer: Any
+) -> None:
+    request = ask()
+    fitted = fit_request(tokenizer, request, limit, {kept})
+    if fitted is None:
+        assert (
+            count_tokens(tokenizer, render_revision_prompt(tokenizer, ask(tools=TOOLS[:1])))
+            > limit - 200
+        )
+        return
+    assert fitted.tokens == count_tokens(tokenizer, fitted.prompt) <= limit
+    shown = [candidate.name for candidate in fitted.request.candidates]
+    assert kept in (*shown, "")
+    likely = [candidate.name for candidate in request.candidates if candidate.name != kept]
+    assert [name for name in shown if name != kept] == likely[: len(shown) - (kept in shown)]
+    assert (
+        list(fitted.request.conversation) == TURNS[len(TURNS) - len(fitted.request.conversation) :]
+    )
+    if len(fitted.request.conversation) < len(TURNS):
+        assert len(shown) == 1
+
+
+def test_a_row_that_is_too_long_keeps_its_right_tool(tokenizer: Any) -> None:
+    right = ({"name": "make_note", "arguments": {"title": "a", "count": 1}},)
+    row = make_row(contracts=tuple(TOOLS), conversation=tuple(TURNS), right=right)
+    lessons, counts = make_revision_lessons([row], tokenizer, 900)
+    assert len(lessons[0].ids) <= 900
+    assert counts["dropped_distractors"] > 10
+    text = tokenizer.decode(lessons[0].ids)
+    assert "make_note" in text.split("Write the call")[1]
+    assert '"count": 1' in tokenizer.decode([lessons[0].ids[at] for at in lessons[0].places])
+
+
+def test_a_row_too_long_in_itself_is_counted(tokenizer: Any) -> None:
+    long = make_row(conversation=({"role": "user", "content": "word " * 900},))
+    _, counts = make_revision_lessons([make_row(), long], tokenizer, 900)
+    assert counts["too_long"] == 1
+    assert sum(counts["drafts"]["sources"].values()) == counts["rows"] == 2
+    with pytest.raises(RuntimeError, match="none of 1 rows fits context 900"):
+        make_revision_lessons([long], tokenizer, 900)

@@ -1,8 +1,9 @@
-"""Rows of the sidecar's data: drafts, what each should be, and what the ladder makes of it."""
+"""The sidecar's data: flaws, good calls in their place, drafts and what each should be."""
 
 import json
 from collections import Counter
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from assets.contracts.match.match import match_call
 from assets.contracts.rename_history import ContractMove
-from extensions.sidecar.flaws import HELD_OUT, SHARES, WEIGHTS
+from extensions.sidecar.flaws import HELD_OUT, SHARES, WEIGHTS, GoodCall, make_flawed
 from extensions.sidecar.prompt import (
     LEFT,
     RIGHT,
@@ -23,7 +24,9 @@ from extensions.sidecar.prompt import (
 from extensions.sidecar.revision_data import KnownContracts, RefusedCall, build_rows, choose_rows
 from serving.repair.ladder import repair_draft
 from serving.repair.tools import ProposedCall, RevisionRequest
-from tests.extensions.sidecar.examples import place
+from tests.extensions.sidecar.examples import call_message, place, talk
+from tests.training.conftest import raw_tool
+from training.sets.split import TRAIN
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +138,115 @@ def test_every_row_can_be_told_right_from_wrong(drafted: list[RevisionRow]) -> N
         sent = {"name": row.draft_name, "arguments": row.draft_arguments}
         same = match_call(schema, right, sent).match
         assert same == (row.kind == UNTOUCHED) or row.ladder == RIGHT, json.dumps(sent)
+
+
+def test_a_call_stands_after_its_request_among_tools_of_its_split(
+    train_rows: list[dict], pool: dict[str, Any]
+) -> None:
+    for one in place(train_rows, pool):
+        row = one.row
+        assert one.conversation == ({"role": "user", "content": row["instruction"]},)
+        assert one.good.arguments == json.loads(row["arguments"])
+        shown = {tool["name"] for tool in one.tools}
+        assert {*one.good.beside, row["tool"]} == shown
+        learned = {entry["tool"] for entry in pool.values() if entry["split"] == TRAIN}
+        assert shown <= learned
+
+
+def test_another_call_of_the_same_tool_is_its_sibling(
+    train_rows: list[dict], pool: dict[str, Any]
+) -> None:
+    found = place(train_rows, pool, len(train_rows))
+    twins = [one for one in found if one.good.sibling is not None]
+    assert twins
+    for one in twins:
+        assert one.good.sibling != one.good.arguments
+        assert one.good.sibling in [o.good.arguments for o in found if o.good.name == one.good.name]
+
+
+def test_a_refused_call_goes_with_the_servers_words(
+    train_rows: list[dict], pool: dict[str, Any]
+) -> None:
+    row = train_rows[0]
+    right = json.loads(row["arguments"])
+    spoken = talk(
+        row,
+        {"role": "user", "content": row["instruction"]},
+        call_message(row["tool"], {"title": 1}, weight=0),
+        {"role": "tool", "tool_call_id": "call_1", "content": "title must be a string"},
+        call_message(row["tool"], right),
+    )
+    [one] = place([spoken], pool)
+    assert one.refused is not None
+    assert (one.refused.name, one.refused.arguments) == (row["tool"], {"title": 1})
+    assert one.refused.error == "title must be a string"
+    assert one.conversation == ({"role": "user", "content": row["instruction"]},)
+    assert one.good.arguments == right
+
+
+def test_a_question_is_right_while_a_value_is_missing(
+    train_rows: list[dict], pool: dict[str, Any]
+) -> None:
+    row = train_rows[0]
+    right = json.loads(row["arguments"])
+    spoken = talk(
+        row,
+        {"role": "user", "content": f"Please use '{right['title']}'."},
+        {"role": "assistant", "content": "How many?"},
+        {"role": "user", "content": f"{right['count']} of them"},
+        call_message(row["tool"], right),
+    )
+    first, second = place([spoken], pool)
+    assert first.question == "How many?"
+    assert first.good.arguments == {"title": right["title"]}
+    assert (second.question, second.good.arguments) == ("", right)
+    assert len(second.conversation) == 3
+
+
+def test_a_row_whose_tool_may_not_be_shown_here_gives_nothing(
+    train_rows: list[dict], test_rows: list[dict], pool: dict[str, Any]
+) -> None:
+    strange = {**test_rows[0], "split": TRAIN}
+    assert len(place([train_rows[0], strange], pool)) == 1
+
+
+TOOL = {
+    **raw_tool("find", "file"),
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "title": {"type": "string"},
+            "count": {"type": "integer"},
+            "owner": {"type": "string"},
+            "order": {"enum": ["newest", "oldest"]},
+            "open": {"type": "boolean"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "box": {"type": "object", "properties": {"left": {"type": "integer"}}},
+            "wait_seconds": {"type": "integer"},
+            "spare": {"type": "integer"},
+            "since": {"type": "string", "format": "date"},
+            "one": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["title", "count"],
+    },
+}
+GOOD = {"title": "Blue Sky", "count": 2, "owner": "Ana", "order": "newest", "open": True,
+        "tags": ["a", "b"], "box": {"left": 3}, "wait_seconds": 30,
+        "one": ["x"], "since": "2026-03-04"}  # fmt: skip
+CALL = GoodCall("npm:file", TOOL, GOOD, {**GOOD, "title": "Old Oak"}, ("make_file",))
+
+
+@pytest.mark.parametrize("kind", sorted(WEIGHTS))
+def test_a_flaw_changes_the_call_and_its_seed_decides_how(kind: str) -> None:
+    seed = next(n for n in range(20) if make_flawed(CALL, kind, Random(n)))
+    one, again = (make_flawed(CALL, kind, Random(seed)) for _ in range(2))
+    assert one is not None
+    assert again is not None
+    assert json.dumps([one.name, one.arguments]) == json.dumps([again.name, again.arguments])
+    assert (one.name, one.arguments) != (CALL.name, GOOD)
+    assert (one.kind, one.meant) == (kind, (GOOD,))
+
+
+@pytest.mark.parametrize("kind", ["value of another call", "tool beside it"])
+def test_a_flaw_that_cannot_be_made_is_none(kind: str) -> None:
+    assert make_flawed(GoodCall("npm:file", TOOL, GOOD), kind, Random(3)) is None

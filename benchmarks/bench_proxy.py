@@ -30,7 +30,7 @@ import uvicorn
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from tests.extensions.proxy.samples import BROKEN, CHAT_TOOLS, stream_chat
+from tests.extensions.proxy.upstream_script import BROKEN, CHAT_TOOLS, stream_chat
 
 _PACE_S, _IN_A_ROW = 0.02, 4
 _KEY = "sk-nothing-of-this-is-secret"

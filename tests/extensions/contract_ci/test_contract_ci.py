@@ -2,11 +2,19 @@
 
 import json
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from assets.contracts.validate import validate_call
+from extensions.contract_ci.check import find_broken_call
+from extensions.contract_ci.page import write_annotations
 from orchestration.cli.app import app, one_line_errors
+from tests.contracts.random_schemas import next_version, whole
 
 WEATHER = {
     "name": "get_weather",
@@ -245,3 +253,88 @@ def test_a_base_without_a_usable_tool_passes_no_change(home: Path) -> None:
     code, _, err = run(base, save(home / "head.json", WEATHER))
     assert code == 2
     assert "base.json: no tool in it has a usable contract" in err
+
+
+def make_change(cls: str, tool: str = "t", **more: Any) -> dict[str, Any]:
+    return {"tool": tool, "class": cls, "why": "w", "call": None, **more}
+
+
+def make_report(*changes: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"changes": list(changes), "findings": [], **more}
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "levels"),
+    [
+        ("breaking", ["error", "error"]),
+        ("suspicious", ["error", "warning"]),
+        ("never", ["warning", "warning"]),
+    ],
+)
+def test_what_the_check_fails_on_is_an_error_and_the_worst_comes_first(fail_on, levels):
+    changes = (make_change(cls) for cls in ("breaking", "wording", "suspicious", "compatible"))
+    lines = write_annotations(make_report(*changes), fail_on)
+    head = " title=Tool contracts::"
+    assert [line.partition(" ")[0] for line in lines] == [f"::{level}" for level in levels]
+    assert [line.partition(head)[2] for line in lines] == ["suspicious: t: w", "breaking: t: w"]
+
+
+def test_a_call_that_was_right_and_findings_and_look_alikes_are_shown():
+    call = {"arguments": {"days": 14}, "why": "$.days: at most 7"}
+    finding = {"severity": "high", "rule": "concealment", "tool": "a", "excerpt": "tell nobody"}
+    twin = {"tool": "a", "other": "npm:x::b"}
+    report = make_report(make_change("breaking", call=call), findings=[finding], lookalikes=[twin])
+    assert [line.partition("contracts::")[2] for line in write_annotations(report, "breaking")] == [
+        'breaking: t: w; $.days: at most 7; was right: {"days": 14}',
+        "concealment: a: tell nobody",
+        "look-alike: a of npm:x::b",
+    ]
+
+
+def test_no_text_of_a_server_ends_its_line_or_is_decoded():
+    name = "t\n::add-mask::x\r%0A::error::y"
+    (line,) = write_annotations(make_report(make_change("breaking", name)), "breaking")
+    assert "\n" not in line
+    assert "\r" not in line
+    assert "%250A::error::y" in line
+
+
+def test_ten_of_a_level_are_shown_and_the_rest_is_counted():
+    changes = [make_change("breaking", f"t{n}") for n in range(14)]
+    lines = write_annotations(make_report(*changes), "breaking")
+    assert len(lines) == 10
+    assert lines[-1].endswith("::5 more: see the summary of this job")
+
+
+def tool(**properties: object) -> dict:
+    required = [name for name in properties if name.endswith("_")]
+    schema = {"type": "object", "properties": properties, "required": required}
+    return {"name": "t", "inputSchema": schema}
+
+
+def test_a_narrower_limit_choice_or_length_is_shown_by_a_call() -> None:
+    old = {"type": "integer", "minimum": 1, "maximum": 14}
+    for before, after, value in (
+        (old, {**old, "maximum": 7}, 14),
+        ({"enum": ["c", "f", "k"]}, {"enum": ["c", "f"]}, "k"),
+        ({"type": "string"}, {"type": "string", "minLength": 1}, ""),
+        ({"type": "string", "maxLength": 40}, {"type": "string", "maxLength": 20}, "x" * 40),
+    ):
+        assert (broken := find_broken_call(tool(a=before), tool(a=after)))
+        assert (broken.arguments, broken.why[:3]) == ({"a": value}, "a: ")
+
+
+def test_what_only_became_wider_breaks_no_call() -> None:
+    assert find_broken_call(tool(a={"enum": ["c"]}), tool(a={"enum": ["c", "f"]})) is None
+    assert find_broken_call(tool(a_={"enum": 3}), tool(a_={"type": "string"})) is None
+
+
+@given(st.integers(0, 10_000).map(Random))
+def test_what_is_shown_was_right_and_is_wrong(rng: Random) -> None:
+    old = whole(rng)
+    one, other = ({"name": "t", "inputSchema": body} for body in (old, next_version(old, rng)))
+    broken = find_broken_call(one, other)
+    assert broken == find_broken_call(one, other)
+    if broken:
+        assert not validate_call(one, broken.arguments)
+        assert validate_call(other, broken.arguments)

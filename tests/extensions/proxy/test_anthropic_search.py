@@ -9,9 +9,14 @@ import pytest
 
 from extensions.proxy.app import ProxyParts
 from extensions.proxy.tool_search import LAST, ToolSearch
-from tests.extensions.proxy.samples import PARAMETERS
-from tests.extensions.proxy.search_script import make_message, make_use, stream_message
-from tests.extensions.proxy.upstream_script import Running, run_proxied
+from tests.extensions.proxy.upstream_script import (
+    PARAMETERS,
+    Running,
+    make_message,
+    make_use,
+    run_proxied,
+    stream_message,
+)
 from tests.serving.meta_server import publish, served
 from warehouse.llm.chat import write_wire_name
 

@@ -11,8 +11,14 @@ from openai import OpenAI
 
 from extensions.proxy.app import ProxyParts
 from extensions.proxy.auto_tools import ToolChooser
-from tests.extensions.proxy.samples import CHAT_TOOLS, make_completion, make_response, stream_chat
-from tests.extensions.proxy.upstream_script import Running, run_proxied
+from tests.extensions.proxy.upstream_script import (
+    CHAT_TOOLS,
+    Running,
+    make_completion,
+    make_response,
+    run_proxied,
+    stream_chat,
+)
 from tests.serving.meta_server import publish, served
 from warehouse.llm.chat import write_wire_name
 

@@ -9,7 +9,7 @@ import pytest
 from extensions.proxy.calls import CallRepair, read_offer
 from extensions.proxy.chat_calls import ChatStream
 from extensions.proxy.exchange import EventReader
-from tests.extensions.proxy.samples import BROKEN, CHAT_TOOLS, PARAMETERS, VALID, make_chunk
+from tests.extensions.proxy.upstream_script import BROKEN, CHAT_TOOLS, PARAMETERS, VALID, make_chunk
 
 DONE = b"data: [DONE]\n\n"
 FAILED = b'data: {"error": {"message": "overloaded"}}\n\n'

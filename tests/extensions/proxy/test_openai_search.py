@@ -10,15 +10,18 @@ from openai import OpenAI
 
 from extensions.proxy.app import ProxyParts
 from extensions.proxy.tool_search import LAST, LIMIT, ContinuedAnswers, ToolSearch, read_own_tools
-from tests.extensions.proxy.samples import PARAMETERS, TOOLS, VALID
-from tests.extensions.proxy.search_script import (
+from tests.extensions.proxy.upstream_script import (
+    PARAMETERS,
     SEARCH_TOOL,
+    TOOLS,
+    VALID,
+    Running,
     make_call,
     make_search,
+    run_proxied,
     stream_turn,
     write_turn,
 )
-from tests.extensions.proxy.upstream_script import Running, run_proxied
 from tests.serving.meta_server import HIDDEN, ROWS, publish, row, served
 from warehouse.llm.chat import write_wire_name
 

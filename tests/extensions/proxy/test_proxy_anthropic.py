@@ -11,9 +11,15 @@ from anthropic import Anthropic, APIStatusError
 from extensions.proxy.answer_calls import MessageStream
 from extensions.proxy.calls import CallRepair, read_offer
 from extensions.proxy.exchange import EventReader
-from tests.extensions.proxy.samples import BROKEN, PARAMETERS, VALID
-from tests.extensions.proxy.search_script import make_message, make_use
-from tests.extensions.proxy.upstream_script import Running, run_proxied
+from tests.extensions.proxy.upstream_script import (
+    BROKEN,
+    PARAMETERS,
+    VALID,
+    Running,
+    make_message,
+    make_use,
+    run_proxied,
+)
 
 WEATHER: Any = {"name": "weather", "description": "tell it", "input_schema": PARAMETERS}
 BASH: Any = {"type": "bash_20250124", "name": "bash"}

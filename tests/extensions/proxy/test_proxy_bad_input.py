@@ -14,14 +14,16 @@ from extensions.proxy import calls
 from extensions.proxy.calls import CallRepair, ToolOffer, fix_call, read_offer
 from extensions.proxy.chat_calls import repair_chat
 from extensions.proxy.upstream import ProxyError, ProxySettings, make_listening
-from tests.extensions.proxy.samples import (
+from tests.extensions.proxy.upstream_script import (
     BROKEN,
     CHAT_TOOLS,
     VALID,
+    Script,
     make_completion,
+    run_proxied,
+    run_server,
     stream_chat,
 )
-from tests.extensions.proxy.upstream_script import Script, run_proxied, run_server
 
 SECRET = "a-secret-of-more-than-20"
 

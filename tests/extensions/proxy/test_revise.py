@@ -12,8 +12,16 @@ import pytest
 from extensions.proxy.app import ProxyParts
 from extensions.proxy.calls import CallReviser, UpstreamReviser, guard_model, read_proposal
 from serving.repair.tools import ProposedCall, RevisionRequest
-from tests.extensions.proxy.samples import CHAT_TOOLS, VALID, make_completion, stream_chat
-from tests.extensions.proxy.upstream_script import Running, Script, run_proxied, run_server
+from tests.extensions.proxy.upstream_script import (
+    CHAT_TOOLS,
+    VALID,
+    Running,
+    Script,
+    make_completion,
+    run_proxied,
+    run_server,
+    stream_chat,
+)
 
 ASK: Any = [{"role": "user", "content": "How is the weather, for a trip to Bonn or so?"}]
 MISSING = '{"days": 2}'

@@ -1,5 +1,6 @@
-"""A scripted upstream and the proxy before it, each a uvicorn on loopback in a thread."""
+"""A scripted upstream with answers in the form of three APIs, and the proxy before it."""
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,190 @@ from starlette.responses import Response, StreamingResponse
 from extensions.proxy.app import ProxyApp
 from extensions.proxy.upstream import ProxySettings, make_listening
 from serving.meta.transports import make_config
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+CHAT_TOOLS: Any = [{"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}]
+TOOLS: Any = [{"type": "function", "name": "weather", "parameters": PARAMETERS, "strict": False}]
+VALID = '{"city":  "Bonn", "days": 2}'
+BROKEN = "{'city': 'Bonn', 'days': '2',}"
+
+
+def make_completion(*calls: str, finish: str = "tool_calls", name: str = "weather") -> bytes:
+    listed = [
+        {"id": f"c{at}", "type": "function", "function": {"name": name, "arguments": text}}
+        for at, text in enumerate(calls)
+    ]
+    message = {"role": "assistant", "content": None, "tool_calls": listed}
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    return json.dumps(
+        {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    ).encode()
+
+
+def make_chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    body = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    return b"data: " + json.dumps({**body, "choices": [choice]}).encode() + b"\n\n"
+
+
+def make_part(at: int, arguments: str, name: str | None = None) -> bytes:
+    first = {"id": f"c{at}", "type": "function"} if name else {}
+    inner = {"arguments": arguments, **({"name": name} if name else {})}
+    return make_chunk({"tool_calls": [{"index": at, **first, "function": inner}]})
+
+
+def stream_chat(*calls: str, finish: str = "tool_calls", name: str = "weather") -> list[bytes]:
+    """Text, then each call in pieces of five characters."""
+    parts = [make_chunk({"role": "assistant", "content": "Look"})]
+    for at, text in enumerate(calls):
+        parts.append(make_part(at, "", name))
+        parts += [make_part(at, text[i : i + 5]) for i in range(0, len(text), 5)]
+    return [*parts, make_chunk({}, finish), b"data: [DONE]\n\n"]
+
+
+def make_item(
+    arguments: str, at: int = 0, status: str = "completed", name: str = "weather"
+) -> dict[str, Any]:
+    return {
+        "type": "function_call",
+        "id": f"f{at}",
+        "call_id": f"c{at}",
+        "name": name,
+        "arguments": arguments,
+        "status": status,
+    }
+
+
+def make_response(*calls: str, status: str = "completed", name: str = "weather") -> dict[str, Any]:
+    return {
+        "id": "r",
+        "object": "response",
+        "created_at": 1,
+        "model": "m",
+        "status": status,
+        "output": [make_item(text, at, name=name) for at, text in enumerate(calls)],
+        "tools": [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+    }
+
+
+def stream_response(*calls: str, name: str = "weather") -> list[bytes]:
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": make_response(status="in_progress")}
+    ]
+    for at, text in enumerate(calls):
+        of = {"output_index": at, "item_id": f"f{at}"}
+        kind = "response.function_call_arguments"
+        item = make_item("", at, "in_progress", name)
+        events.append({"type": "response.output_item.added", "output_index": at, "item": item})
+        pieces = [text[i : i + 5] for i in range(0, len(text), 5)]
+        events += [{"type": f"{kind}.delta", **of, "delta": piece} for piece in pieces]
+        events.append({"type": f"{kind}.done", **of, "name": name, "arguments": text})
+        item = make_item(text, at, name=name)
+        events.append({"type": "response.output_item.done", "output_index": at, "item": item})
+    events.append({"type": "response.completed", "response": make_response(*calls, name=name)})
+    return [
+        f"event: {one['type']}\ndata: {json.dumps({**one, 'sequence_number': at})}\n\n".encode()
+        for at, one in enumerate(events)
+    ]
+
+
+SEARCH_TOOL: Any = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "find tools",
+    "parameters": {"type": "object", "properties": {"tool": {"type": "string"}}},
+}
+
+
+def make_search(arguments: Any, at: int = 0) -> dict[str, Any]:
+    head = {"type": "tool_search_call", "id": f"ts{at}", "call_id": f"s{at}"}
+    return {**head, "execution": "client", "arguments": arguments, "status": "completed"}
+
+
+def make_turn(*items: Any, at: int = 0) -> dict[str, Any]:
+    usage = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
+    usage |= {"input_tokens_details": {"cached_tokens": 1}}
+    usage |= {"output_tokens_details": {"reasoning_tokens": 0}}
+    return {**make_response(), "id": f"r{at}", "output": list(items), "usage": usage}
+
+
+def write_turn(*items: Any, at: int = 0) -> bytes:
+    return json.dumps(make_turn(*items, at=at)).encode()
+
+
+def stream_turn(*items: Any, at: int = 0) -> list[bytes]:
+    """Each item added and done, the arguments of a call in one piece."""
+    whole = make_turn(*items, at=at)
+    begun = {**whole, "output": [], "status": "in_progress"}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": begun},
+        {"type": "response.in_progress", "response": begun},
+    ]
+    for place, item in enumerate(items):
+        of, calls = {"output_index": place}, item["type"] == "function_call"
+        bare = {**item, "arguments": ""} if calls else item
+        events.append({"type": "response.output_item.added", **of, "item": bare})
+        if calls:
+            kind, ids = "response.function_call_arguments", {**of, "item_id": item["id"]}
+            events.append({"type": f"{kind}.delta", **ids, "delta": item["arguments"]})
+            done = {"name": item["name"], "arguments": item["arguments"]}
+            events.append({"type": f"{kind}.done", **ids, **done})
+        events.append({"type": "response.output_item.done", **of, "item": item})
+    events.append({"type": "response.completed", "response": whole})
+    return [
+        f"event: {one['type']}\ndata: {json.dumps({**one, 'sequence_number': n})}\n\n".encode()
+        for n, one in enumerate(events)
+    ]
+
+
+def make_call(name: str, arguments: str, at: int = 5) -> dict[str, Any]:
+    return make_item(arguments, at, name=name)
+
+
+def make_message(*blocks: Any, stop: str = "tool_use") -> dict[str, Any]:
+    return {
+        "id": "msg",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": list(blocks),
+        "stop_reason": stop,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 7, "output_tokens": 3},
+    }
+
+
+def make_use(name: str, given: Any, at: int = 0) -> dict[str, Any]:
+    return {"type": "tool_use", "id": f"tu{at}", "name": name, "input": given}
+
+
+def stream_message(*blocks: Any, stop: str = "tool_use") -> list[bytes]:
+    message = make_message(*blocks, stop=stop)
+    start = {**message, "content": [], "stop_reason": None}
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": start}, {"type": "ping"}]
+    for at, block in enumerate(blocks):
+        empty = {**block, **({"input": {}} if "input" in block else {"text": ""})}
+        events.append({"type": "content_block_start", "index": at, "content_block": empty})
+        text = json.dumps(block["input"]) if "input" in block else block["text"]
+        for piece in (text[:4], text[4:]):
+            delta = (
+                {"type": "input_json_delta", "partial_json": piece}
+                if "input" in block
+                else {"type": "text_delta", "text": piece}
+            )
+            events.append({"type": "content_block_delta", "index": at, "delta": delta})
+        events.append({"type": "content_block_stop", "index": at})
+    end = {"stop_reason": stop, "stop_sequence": None}
+    events.append({"type": "message_delta", "delta": end, "usage": {"output_tokens": 3}})
+    events.append({"type": "message_stop"})
+    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
 
 
 @dataclass

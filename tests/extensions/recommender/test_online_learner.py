@@ -1,4 +1,4 @@
-"""The served reranker follows the log: each line once, what it teaches, and that it is taken back."""
+"""The served reranker follows the log: each line once, what it teaches, what it takes back."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The role reranker: the calls it learns from, its assets, its evaluation, and what is served of it."""
+"""The role reranker: its calls, its assets, its evaluation, and what is served of it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

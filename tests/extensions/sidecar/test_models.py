@@ -1,4 +1,4 @@
-"""A sidecar is trained as a process of its own would; a local model and an endpoint revise drafts."""
+"""A sidecar is trained from a job; a local model and an endpoint revise drafts."""
 
 import json
 from dataclasses import asdict, replace

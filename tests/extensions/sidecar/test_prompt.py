@@ -1,4 +1,4 @@
-"""One prompt for learning, rollouts and serving; what others wrote in it is data; what of a request a small window shows."""
+"""One prompt for learning, rollouts and serving, of which a small window shows a part."""
 
 import json
 from typing import Any

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from extensions.bench.ablation_run import ABLATIONS
-from tests.extensions.bench.agent.test_agent_run import publish
+from tests.extensions.bench.test_agent import publish
 from tests.training.report_figures import MODEL, OTHER, call_rows, calls
 from tests.training.reporting.test_report import NOTHING
 from training.evaluation.caller_table import CALLER_EVALUATION

@@ -1,5 +1,6 @@
-"""Arms over needle grids and API-Bank: cases, pools, a scripted model, figures."""
+"""Active discovery: arms over needle grids and API-Bank, and `toolmill active-eval`."""
 
+import asyncio
 import csv
 import json
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from extensions.bench.active_cases import (
     ARMS,
     CaseSet,
+    LocalSpeaker,
     NeedlePlan,
     make_needles,
     read_api_bank,
@@ -33,12 +35,16 @@ from extensions.bench.active_run import (
 from serving.agent_loop import OfflineSpeaker
 from serving.discovery.request import write_block
 from serving.index.model import IndexSource
+from tests.serving.agent.test_command import home as _own_home  # noqa: F401
 from tests.serving.meta_server import ROWS, row
+from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.training.evaluation.scripted_agent import says
 from tests.vectors.conftest import WordEmbedder
+from training.evaluation.adapter_predictor import AdapterPredictor
 from training.sets.split import TRAIN
 from training.sets.training_set import TrainingSet
 from warehouse.errors import UnusableInput
+from warehouse.home import claim_home
 from warehouse.llm.chat import ChatTurn, write_wire_name
 from warehouse.llm.roles import LLMError
 from warehouse.store import Warehouse
@@ -116,7 +122,7 @@ def test_requests_for_other_tools_alone_are_refused() -> None:
         make_needles(SOURCE, ASKED[3:])
 
 
-async def run(held: CaseSet, place: Path, speaker: Any, arms: Sequence[str] = ARMS) -> Any:
+async def run_arms_of(held: CaseSet, place: Path, speaker: Any, arms: Sequence[str] = ARMS) -> Any:
     facts = {"provider": "scripted", "model": "m"}
     return await evaluate_arms(
         held, arms, speaker, no_calls, WordEmbedder(), place, facts=facts, at_once=2
@@ -127,7 +133,7 @@ async def test_a_model_that_knows_what_it_wants_is_right_in_every_arm_at_fewer_t
     tmp_path: Path,
 ) -> None:
     held = needles(sizes=3, positions=2)
-    made = await run(held, tmp_path, Knows())
+    made = await run_arms_of(held, tmp_path, Knows())
     arms = made.summary["cells"]["all"]["arms"]
     assert list(arms) == list(ARMS)
     assert len(made.rows) == 4 * len(held.cases)
@@ -162,7 +168,7 @@ async def test_a_tool_that_says_the_same_counts_too(tmp_path: Path) -> None:
 
 
 async def test_what_an_endpoint_refuses_is_wrong_and_counted_as_failed(tmp_path: Path) -> None:
-    made = await run(
+    made = await run_arms_of(
         needles(sizes=2, positions=1), tmp_path, Knows(fails=True), ["standard", "active"]
     )
     arms = made.summary["cells"]["all"]["arms"]
@@ -171,7 +177,7 @@ async def test_what_an_endpoint_refuses_is_wrong_and_counted_as_failed(tmp_path:
 
 
 async def test_rules_stand_in_for_a_model_in_every_arm(tmp_path: Path) -> None:
-    made = await run(needles(sizes=3, positions=2), tmp_path, OfflineSpeaker())
+    made = await run_arms_of(needles(sizes=3, positions=2), tmp_path, OfflineSpeaker())
     arms = made.summary["cells"]["all"]["arms"]
     assert 0.5 < arms["active"]["right"]["value"] <= arms["active"]["first"]["value"]
     assert arms["standard"]["right"]["value"] > 0.5
@@ -179,7 +185,7 @@ async def test_rules_stand_in_for_a_model_in_every_arm(tmp_path: Path) -> None:
 
 
 async def test_rows_and_table_are_written(tmp_path: Path) -> None:
-    made = await run(needles(sizes=2, positions=1), tmp_path / "pools", Knows(), ["active"])
+    made = await run_arms_of(needles(sizes=2, positions=1), tmp_path / "pools", Knows(), ["active"])
     names = [path.name for path in write_measured(tmp_path / "out", made)]
     assert names == ["items.jsonl", "summary.json", "report.md"]
     lines = (tmp_path / "out" / "items.jsonl").read_text().splitlines()
@@ -288,7 +294,9 @@ def test_a_folder_that_is_no_api_bank_is_named(tmp_path: Path) -> None:
 
 
 async def test_api_bank_runs_in_every_arm(tmp_path: Path) -> None:
-    made = await run(read_api_bank(bank(tmp_path / "b")), tmp_path / "pools", OfflineSpeaker())
+    made = await run_arms_of(
+        read_api_bank(bank(tmp_path / "b")), tmp_path / "pools", OfflineSpeaker()
+    )
     cells = made.summary["cells"]
     assert set(cells) == {
         "all", "pool Domain, dialogue single", "pool Full, dialogue single",
@@ -308,3 +316,75 @@ def test_needles_of_a_home_ask_with_the_requests_of_its_test_splits(
     assert "What is the plural of cactus?" not in {one["instruction"] for one in asked}
     with pytest.raises(UnusableInput, match="none for one of 0 tools"):
         make_needles(source, asked)
+
+
+def test_api_bank_in_every_arm_without_a_model(tmp_path: Path) -> None:
+    asked = ("active-eval", "--set", "api-bank", "--data", bank(tmp_path / "b"), "--limit", 2)
+    code, out, err = run(*asked, "--out", tmp_path / "out", "--json")
+    assert code == 0, err
+    report = json.loads(out)
+    assert (report["provider"], report["cases"], report["of_cases"]) == ("offline", 2, 4)
+    assert set(report["cells"]["all"]["arms"]) == {
+        "retrieval", "standard", "active", "active_example"
+    }  # fmt: skip
+    assert len((tmp_path / "out" / "items.jsonl").read_text().splitlines()) == 8
+
+
+def test_needles_of_files(tmp_path: Path) -> None:
+    servers = written(tmp_path / "servers.jsonl", CLOCK, MAIL)
+    rows = [{"tool_id": "npm:mail::send_email", "instruction": "send an email to Ada"}]
+    asked = written(tmp_path / "asked.jsonl", *rows)
+    code, out, err = run(
+        "active-eval",
+        "--data",
+        servers,
+        "--requests",
+        asked,
+        "--arm",
+        "retrieval",
+        "--arm",
+        "active",
+    )
+    assert code == 0, err
+    assert "| size 3 | active |" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--set", "other"), 2, "known: needle, api-bank"),
+        (("--set", "api-bank"), 2, "--data DIR"),
+        (("--set", "api-bank", "--data", "none"), 2, "all_apis.csv"),
+        (("--data", "none"), 2, "--requests FILE together"),
+        (("--arm", "best"), 2, "known: retrieval"),
+    ],
+)
+def test_bad_input_is_one_error(arguments: tuple[str, ...], code: int, message: str) -> None:
+    found = run("active-eval", *arguments)
+    assert found[0] == code, found
+    assert message in found[2]
+    assert found[1] == ""
+
+
+def test_a_home_without_a_training_set_says_what_to_run_or_give(tmp_path: Path) -> None:
+    claim_home(tmp_path / "home")
+    code, _, error = run("active-eval")
+    assert code == 2
+    assert "run `make run` first, or give --data" in error
+
+
+def test_a_local_model_converses_and_says_what_does_not_fit(
+    small_caller: Path, tmp_path: Path
+) -> None:
+    speaker = LocalSpeaker(AdapterPredictor(tmp_path, small_caller, max_new=8))
+    messages = [{"role": "system", "content": "Help."}, {"role": "user", "content": "Hello."}]
+    turn = asyncio.run(speaker.say(messages, []))
+    assert turn.prompt_tokens > 0
+    assert turn.completion_tokens <= 9
+    call = {"id": "1", "type": "function", "function": {"name": "x", "arguments": '{"a": 1}'}}
+    called = [{"role": "assistant", "content": "", "tool_calls": [call]},
+              {"role": "tool", "tool_call_id": "1", "content": "done"}]  # fmt: skip
+    after = asyncio.run(speaker.say([*messages, *called], []))
+    assert after.prompt_tokens > turn.prompt_tokens
+    with pytest.raises(LLMError, match="too_long"):
+        asyncio.run(speaker.say([{"role": "user", "content": "word " * 50_000}], []))

@@ -23,6 +23,7 @@ from extensions.bench.ablation_run import (
 from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
 from tests.training.conftest import embed, make_rows
 from tests.training.small_bert import small_bert
+from training.caller.settings import PROFILES
 from training.evaluation.retriever import NothingToEvaluate
 from training.retriever.settings import RetrieverSettings
 from training.runtime.model_store import TrainingFailed
@@ -236,3 +237,27 @@ def test_a_difference_is_the_mean_of_its_seeds() -> None:
 
 def test_a_report_without_rows_says_not_run() -> None:
     assert render_ablation_table(summarise_ablations([])).count("`not run`") == 2
+
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_callers_arms_are_trained_scored_and_told(small_caller: Path, tmp_path: Path) -> None:
+    snapshots, pairs = make_rows()
+    made = build_training_set(pairs, snapshots, embed)
+    caller = replace(PROFILES["smollm2"], threads=1, device="cpu", candidates=2)
+    settings = AblationSettings(
+        roles=("caller",),
+        arms=("filtered", "random"),
+        seeds=(1,),
+        caller=caller,
+        caller_base=str(small_caller),
+        caller_items=2,
+    )
+    rows = run_ablations(tmp_path, ArmSets("set", made.rows, made.rows, made.pool), settings)
+    frame = ABLATIONS.frame(rows)
+    assert set(frame["arm"]) == {"untrained", "filtered", "random"}
+    assert frame["tool_ok"].null_count() == frame["ast_ok"].null_count() == 0
+    table = render_ablation_table(summarise_ablations(rows))
+    assert "## Retriever\n`not run`" in table
+    assert "hard - random" in table

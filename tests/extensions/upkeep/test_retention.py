@@ -1,5 +1,6 @@
-"""Retention keeps what an as-of read within it needs, whatever was published when."""
+"""Retention keeps what an as-of read within it needs, and every blob that something names."""
 
+import os
 import time
 from pathlib import Path
 
@@ -8,11 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extensions.upkeep.collect import choose_versions, list_kept_versions, list_old_versions
+from extensions.upkeep.collect import (
+    ReferencesUnknown,
+    choose_versions,
+    collect_references,
+    list_kept_versions,
+    list_old_versions,
+    list_unnamed_blobs,
+)
 from extensions.upkeep.policy import DAY, GarbageLimits
 from tests.support.aged import make_old
+from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.files import PointerBroken
 from warehouse.storage.tables import TableHead, Tables, TableSpec, VersionGone
+from warehouse.store import Warehouse
 
 NUMBERS = TableSpec(
     name="numbers", key=("n",), columns={"n": pl.Int64, "s": pl.Float64}, volatile=("s",)
@@ -124,3 +134,67 @@ def test_nothing_of_a_table_goes_whose_history_cannot_be_read(tables: Tables, da
     path.write_text(f"{lines[0][:20]}\n{lines[1]}\n") if damage == "torn" else path.unlink()
     with pytest.raises(PointerBroken, match="cannot be read"):
         list_kept_versions(tables, GarbageLimits(), NOW, {"numbers"})
+
+
+NAMES = TableSpec(name="names", key=("n",), columns={"n": pl.Int64, "text": pl.String})
+LATER = 2e9
+
+
+def age_blobs(warehouse: Warehouse) -> None:
+    for path in warehouse.blobs.list_files():
+        os.utime(path, (1e9, 1e9))
+
+
+def collect_blobs(warehouse: Warehouse) -> set[str]:
+    versions = (warehouse.home / "tables").glob("*/*/*.parquet")
+    named = collect_references(versions, warehouse.state)
+    found = list(list_unnamed_blobs(warehouse.blobs, named, LATER))
+    return {one.name for one in found if one.remove()}
+
+
+def test_what_a_table_an_effect_or_a_memo_names_stays(warehouse: Warehouse) -> None:
+    put = warehouse.blobs.put
+    shown, known, lost = put(b"shown"), put(b"known"), put(b"lost")
+    rows = [{"n": 1, "text": f'{{"blob": "{shown}"}}'}]
+    staged = warehouse.tables.stage(NAMES, NAMES.frame(rows))
+    warehouse.tables.promote(staged, "run", [])
+    warehouse.memo.put("validators", "url", {"etag": "x", "blob": known})
+    paid = warehouse.ledger.once("llm", "k", lambda: EffectOutcome(b"paid"))
+    age_blobs(warehouse)
+    assert collect_blobs(warehouse) == {lost}
+    assert warehouse.ledger.seen("k") == paid
+    assert warehouse.blobs.has(shown)
+    assert warehouse.blobs.has(known)
+
+
+def test_where_the_ledger_is_damaged_nothing_goes(warehouse: Warehouse) -> None:
+    warehouse.ledger.once("llm", "k", lambda: EffectOutcome(b"paid"))
+    warehouse.ledger.close()
+    path = warehouse.state / "ledger.db"
+    path.write_bytes(b"SQLite format 3\x00" + b"\xff" * 5000)
+    with pytest.raises(ReferencesUnknown, match="none is removed"):
+        collect_blobs(warehouse)
+
+
+def test_where_a_version_is_damaged_nothing_goes(warehouse: Warehouse, tmp_path: Path) -> None:
+    warehouse.blobs.put(b"lost")
+    age_blobs(warehouse)
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"PAR1")
+    with pytest.raises(ReferencesUnknown, match="none is removed"):
+        collect_references([broken], warehouse.state)
+
+
+def test_a_blob_that_is_put_after_it_was_found_stays(warehouse: Warehouse) -> None:
+    """The same bytes again write no file: the put makes the old one young, and it is kept."""
+    sha = warehouse.blobs.put(b"old")
+    age_blobs(warehouse)
+    [found] = list_unnamed_blobs(warehouse.blobs, set(), 1.5e9)
+    assert warehouse.blobs.put(b"old") == sha
+    assert not found.remove()
+    assert warehouse.blobs.get(sha) == b"old"
+    age_blobs(warehouse)
+    assert found.remove()
+    assert not found.remove()
+    assert warehouse.blobs.put(b"old") == sha
+    assert warehouse.blobs.get(sha) == b"old"

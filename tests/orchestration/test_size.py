@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_363, 13),
     "extensions/upkeep": (2_001, 11),
-    "tests": (80_714, 592),
+    "tests": (80_378, 541),
     "benchmarks": (6_169, 42),
 }
 

@@ -34,7 +34,10 @@ _WORDS = {
     "devices & home": "iot smart home device devices android ios adb sensor printer robot"
     " raspberry arduino applescript macos windows",
 }
-_OWNER = re.compile(r"\b(?:[\w\-]+\.)+[\w\-]+/|@[\w\-]+/|\b[\w\-]+/(?=[\w\-])")
+# Each run of such characters is tried from its beginning only.
+_OWNER = re.compile(
+    r"(?<![\w\-])(?<![\w\-]\.)(?:[\w\-]+\.)+[\w\-]+/|@[\w\-]+/|(?<![\w\-])[\w\-]+/(?=[\w\-])"
+)
 CATEGORIES = (*_WORDS, "other")
 _LOOKUP = {name: frozenset(words.split()) for name, words in _WORDS.items()}
 

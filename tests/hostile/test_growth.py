@@ -1,6 +1,7 @@
 """No text of a third party takes time that grows faster than its length."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,16 @@ from assets.servers.recipes.placeholders import make_value
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.recipes.recipe_plan import fill_address, fill_arguments
 from assets.servers.recipes.relaunch import make_next_guess
+from assets.synthesis.contract_reading import read_purpose, read_slots
+from assets.synthesis.offline_summaries import write_summary
+from assets.synthesis.verify.rules import verify
 from serving.repair.drafts import read_drafts
+from tests.orchestration.test_laws import THIRD_PARTY
+from tests.support import growth
 from tests.support.growth import MOST, measure_growth
+from tests.support.paths import ROOT
+from tests.support.pattern_work import SourcePattern, list_patterns, make_pumps
+from warehouse.sanitize.redact import redact
 
 _RECIPE = LaunchRecipe(server_id="pypi:x", ecosystem="pypi", name="x", released="2026-01-01")
 
@@ -36,6 +45,22 @@ def _read_title(folder: Path, text: str) -> Any:
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return read_command(folder, "/python", None)
+
+
+def _read_contract(_: Path, text: str) -> Any:
+    properties = {"path": {"type": "string", "description": text}}
+    contract = {
+        "name": "read_file",
+        "description": text,
+        "inputSchema": {"type": "object", "properties": properties},
+    }
+    return read_purpose(contract), read_slots(contract), write_summary("x", [contract])
+
+
+def _verify_request(_: Path, text: str) -> Any:
+    contract = {"name": "read_file", "description": "Reads a file.", "inputSchema": {}}
+    values = {"path": text, "count": 12.5, "date": "2025-03-04", "when": "18:30", "every": "15m"}
+    return verify(contract, text, values)
 
 
 def _read_last_words(_: Path, text: str) -> Any:
@@ -81,6 +106,18 @@ PARSERS: dict[str, tuple[Parser, list[tuple[str, str, str]]]] = {
         lambda _, text: find_fault(text, arguments={text: text, "a": [text] * 20}),
         [("", "_", ""), ("error ", "a ", ""), ("tool ", "a", ""), ("", "invalid\n", "")],
     ),
+    "description of a tool": (
+        _read_contract,
+        [("", "(", ""), ("use ", "a ", ""), ("", "\n", "x"), ("e.g. ", ", ", ""), ("", "**", "")],
+    ),
+    "request of a model": (
+        _verify_request,
+        [("", "1", ""), ("", "a ", ""), ("call ", " ", "x"), ("", "1,", ""), ("", "march ", "")],
+    ),
+    "any text": (
+        lambda _, text: redact(text),
+        [("", "\\", ""), ("key=", "a", ""), ("", "sk-", ""), ("", "key ", ""), ("", "\u200b", "")],
+    ),
     "names of tools": (_index_tools, [("", "a", ""), ("", "aA", ""), ("", "é_", "")]),
     "arguments of a model": (
         lambda _, text: parse_arguments(text),
@@ -108,3 +145,74 @@ def test_a_parser_takes_time_in_proportion(
 ) -> None:
     parse = PARSERS[name][0]
     assert measure_growth(lambda text: parse(folder, text), pump) <= MOST
+
+
+# Modules whose texts are cut before they are matched, and to how many characters.
+CUT = {"assets/synthesis/offline/invented_values.py": 1_000}
+SAMPLE = 32  # of so many patterns `make test` takes one
+
+
+def collect_patterns() -> list[tuple[str, SourcePattern]]:
+    """(module, pattern) of each pattern over third-party text, once."""
+    found: dict[str, tuple[str, SourcePattern]] = {}
+    for folder in THIRD_PARTY:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for item in list_patterns(path):
+                if item.pattern is not None and isinstance(item.pattern.pattern, str):
+                    place = str(path.relative_to(ROOT))
+                    found.setdefault(f"{place} {item.pattern!r}", (place, item))
+    return list(found.values())
+
+
+def measure_pattern(module: str, item: SourcePattern) -> tuple[float, int]:
+    """The worst ratio of a pattern's pumps (the first beyond MOST), and how many there are."""
+    assert item.pattern is not None
+    use = getattr(item.pattern, item.method)
+
+    def match(text: str) -> None:
+        matches = use(text[: CUT.get(module)])
+        if item.method == "finditer":
+            for _ in matches:
+                pass
+
+    pumps = make_pumps(item.pattern.pattern)
+    worst = 0.0
+    for pump in pumps:
+        worst = max(worst, measure_growth(match, pump))
+        if worst > MOST:
+            break
+    return worst, len(pumps)
+
+
+@pytest.mark.parametrize("pattern", [r"\s+$", r"use [^;]*;", r"<!--.*?-->"])
+def test_the_pumps_find_patterns_that_grow_faster(
+    pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growth, "_LIMIT_S", 1.0)
+    assert measure_pattern("", SourcePattern("", re.compile(pattern)))[0] > MOST
+
+
+def test_a_sample_of_the_patterns_takes_time_in_proportion() -> None:
+    for module, item in collect_patterns()[::SAMPLE]:
+        assert measure_pattern(module, item)[0] <= MOST, (module, item)
+
+
+@pytest.mark.slow
+def test_every_pattern_takes_time_in_proportion(capsys: pytest.CaptureFixture[str]) -> None:
+    rows: dict[str, list[tuple[float, int, str]]] = {}
+    for module, item in collect_patterns():
+        engine = "re" if isinstance(item.pattern, re.Pattern) else "re2"
+        ratio, pumps = measure_pattern(module, item)
+        rows.setdefault(engine, []).append((ratio, pumps, f"{module} {item.place}"))
+    lines = [
+        "| engine | patterns | pumped texts | worst ratio | of |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for engine, measured in sorted(rows.items()):
+        ratio, _, place = max(measured)
+        pumps = sum(count for _, count, _ in measured)
+        lines.append(f"| {engine} | {len(measured)} | {pumps:,} | {ratio:.1f} | {place} |")
+    with capsys.disabled():
+        print("", *lines, sep="\n")
+    assert max(max(measured) for measured in rows.values())[0] <= MOST
+    assert sum(map(len, rows.values())) > 500

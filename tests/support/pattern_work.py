@@ -8,12 +8,17 @@ is bounded by a constant, or if there is one start and one unbounded repeat that
 import ast
 import importlib
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from re import _constants as code  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
+import regex
+
 from tests.support.paths import ROOT
+from warehouse.patterns import Pattern, compile_pattern
 
 _CALLS = {"compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
 MOST_WORK = 2_100  # steps at one start of many: some .1 s for 64,000 characters
@@ -154,49 +159,169 @@ class _Bound:
         return None
 
 
-def list_unbounded_patterns(path: Path) -> list[str]:
-    """The calls of `re` and `regex` in a module whose work is not bounded by what they show."""
-    source = path.read_text(encoding="utf-8")
-    calls = [node for node in ast.walk(ast.parse(source)) if _is_call(node)]
-    if not calls:
-        return []
-    module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
-    compiled = {
-        name: value for name, value in vars(module).items() if isinstance(value, re.Pattern)
-    }
-    result = []
-    for name, pattern in compiled.items():
-        uses = set(re.findall(rf"\b{name}\.(\w+)", source))
-        anchored = bool(uses) and uses <= {"match", "fullmatch", "pattern"}
-        text = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode()
-        if re.search(rf"(?m)^{name}\b", source) and _find_growth(text, pattern.flags, anchored):
-            result.append(name)
-    for call in calls:
-        method = call.func.attr
-        if method == "compile" and call.func.value.id == "re" and call.col_offset < 40:
-            continue  # a constant, above
+@dataclass(frozen=True)
+class SourcePattern:
+    """A pattern of a module: a constant, or a call of `re`, `regex` or `compile_pattern`. pattern:
+    None where it is made of values. method: match (at one start), search or finditer."""
+
+    place: str
+    pattern: re.Pattern[Any] | Pattern | None
+    method: str = "finditer"
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether Python's engine may take more than linear time with it, as far as it shows."""
+        if isinstance(self.pattern, Pattern):
+            return False
+        if not isinstance(self.pattern, re.Pattern):
+            return True
+        text, flags = self.pattern.pattern, self.pattern.flags & ~(re.UNICODE | re.DEBUG)
         try:
-            text = ast.literal_eval(call.args[0])
-        except ValueError:
-            text = None
-        anchored = method in ("match", "fullmatch")
-        if text is None or call.func.value.id == "regex" or _find_growth(text, 0, anchored):
-            result.append(f"line {call.lineno}")
+            text = text if isinstance(text, str) else text.decode()
+            return find_growth(text, flags, anchored=self.method == "match") is not None
+        except (re.error, RuntimeError):
+            return True
+
+
+def list_patterns(path: Path) -> list[SourcePattern]:
+    """The patterns of a module: its constants, in containers too, and those of its functions."""
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    inside = {
+        call
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for call in ast.walk(node)
+        if _is_call(call)
+    }
+    calls = [_read_call(call) for call in sorted(inside, key=lambda call: call.lineno)]
+    result = [call for call in calls if call is not None]
+    if not re.search(r"\b(?:re|regex)\.|compile_pattern", source):
+        return result
+    module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    for name, value in vars(module).items():
+        if not re.search(rf"(?m)^(?:class )?{name}\b", source):
+            continue  # imported
+        uses = set(re.findall(rf"\b{name}\.(\w+)", source))
+        result += [SourcePattern(name, each, _name_method(uses)) for each in _walk_patterns(value)]
     return result
 
 
+def _name_method(uses: set[str]) -> str:
+    if not uses or uses & {"finditer", "findall", "sub", "subn", "split"}:
+        return "finditer"
+    return "search" if "search" in uses else "match"
+
+
+def _walk_patterns(value: Any, depth: int = 0) -> Iterator[re.Pattern[Any] | Pattern | None]:
+    if isinstance(value, (re.Pattern, Pattern)):
+        yield value
+    elif isinstance(value, regex.Pattern):
+        yield None
+    elif isinstance(value, (tuple, list, set, frozenset, dict)) and depth < 4:
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _walk_patterns(item, depth + 1)
+    elif depth < 4 and (isinstance(value, type) or is_dataclass(value)):
+        for item in list(vars(value).values()) if hasattr(value, "__dict__") else ():
+            yield from _walk_patterns(item, depth + 1)
+
+
 def _is_call(node: Any) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    function = node.func
+    if isinstance(function, ast.Name):
+        return function.id == "compile_pattern"
     return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id in ("re", "regex")
-        and node.func.attr in _CALLS
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and function.value.id in ("re", "regex")
+        and function.attr in _CALLS
     )
 
 
-def _find_growth(text: str, flags: int, anchored: bool) -> bool:
+def _read_call(call: Any) -> SourcePattern | None:
+    """None: it is made of values, and RE2's."""
+    place, ours = f"line {call.lineno}", isinstance(call.func, ast.Name)
     try:
-        return find_growth(text, flags & ~re.UNICODE, anchored=anchored) is not None
-    except (re.error, RuntimeError):
-        return True
+        text = ast.literal_eval(call.args[0])
+    except ValueError:
+        return None if ours else SourcePattern(place, None)
+    if ours:
+        beside = {item.arg: ast.literal_eval(item.value) for item in call.keywords}
+        return SourcePattern(place, compile_pattern(text, **beside))
+    if call.func.value.id == "regex":
+        return SourcePattern(place, None)
+    names = [n.attr for arg in (*call.args[1:], *call.keywords) for n in ast.walk(arg)
+             if isinstance(n, ast.Attribute) and hasattr(re.RegexFlag, n.attr)]  # fmt: skip
+    flags = re.RegexFlag(0)
+    for name in names:
+        flags |= getattr(re, name)
+    return SourcePattern(place, re.compile(text, flags), _name_method({call.func.attr}))
+
+
+_PIECES = (
+    "a",
+    "A",
+    " ",
+    "_",
+    "0",
+    "\n",
+    "-",
+    ".",
+    "/",
+    "\u00e9",
+    "\u4e2d",
+    "aA",
+    "a ",
+    "(",
+    "{",
+    '"',
+    "\\",
+)
+
+
+def make_pumps(pattern: str) -> list[tuple[str, str, str]]:
+    """Texts that a pattern may grow with: what its repeats take, many times, behind what opens
+    them, and such openings themselves."""
+    pumps = [("", piece, "\0") for piece in _PIECES]
+    try:
+        tree = parser.parse(pattern)
+    except (re.error, RecursionError, OverflowError):
+        return pumps
+    for before, body in _walk_repeats(list(tree), ""):
+        pumps += [(before, body, "\0"), ("", before + body, "\0"), ("", before or body, "\0")]
+    return list(dict.fromkeys(pumps))[:60]
+
+
+def _walk_repeats(items: list[Any], before: str) -> Iterator[tuple[str, str]]:
+    """(an opening, what is repeated) for each repeat that takes ten or more."""
+    for kind, value in items:
+        if kind in _REPEATS:
+            body = _make_sample(list(value[2]))
+            if body and (value[1] is code.MAXREPEAT or value[1] >= 10):
+                yield before, body
+            yield from _walk_repeats(list(value[2]), before)
+        elif kind in (code.SUBPATTERN, code.ATOMIC_GROUP):
+            yield from _walk_repeats(list(value[3] if kind is code.SUBPATTERN else value), before)
+        elif kind is code.BRANCH:
+            for branch in value[1]:
+                yield from _walk_repeats(list(branch), before)
+        before += _make_sample([(kind, value)])
+
+
+def _make_sample(items: list[Any]) -> str:
+    """A short text that the items match, but for what they say of the text around it."""
+    result = ""
+    for kind, value in items:
+        if kind in _ONE_CHARACTER:
+            state = parser.State()
+            one = re._compiler.compile(parser.SubPattern(state, [(kind, value)]), 0)  # type: ignore[attr-defined]
+            result += next((char for char in "a_0 " + "".join(_PROBES) if one.fullmatch(char)), "")
+        elif kind in _REPEATS:
+            result += _make_sample(list(value[2])) * max(value[0], 0)
+        elif kind in (code.SUBPATTERN, code.ATOMIC_GROUP):
+            result += _make_sample(list(value[3] if kind is code.SUBPATTERN else value))
+        elif kind is code.BRANCH:
+            result += _make_sample(list(value[1][0]))
+    return result[:2_000]

@@ -97,7 +97,7 @@ _HOSTS = (
 _GATEWAYS = re.compile(rf"(?:{'|'.join(map(re.escape, _HOSTS))})(?::\d{{1,5}})?(?=\\*+/)")
 _SEGMENT = re.compile(r"[\w.~=%+:\-]{16,}+")
 _UUID = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?!\w)")
-_URL_END = re.compile(r"[\s\"'`<>\x00?#]|&quot;|&#3[49];|\\++u0022")
+_URL_END = re.compile(r"[\s\"'`<>\x00?#]|&quot;|&#3[49];|\\{1,15}u0022")
 _ASSET = re.compile(
     r"\.(?:mcpb|dxt|zip|t?gz|whl|png|jpe?g|gif|svg|webp|avif|ico|mp4|webm|pdf)\b", re.IGNORECASE
 )

@@ -11,7 +11,7 @@ from warehouse.sanitize.redact import MARK, is_secret_name, redact
 Input = TypeVar("Input", bound=EnvVar)
 
 _BRACED = re.compile(r"\{([A-Za-z_][\w.\-]{0,80})\}")
-_OPTION = re.compile(r"\s+(?=--?[A-Za-z])")
+_OPTION = re.compile(r"(?<!\s)\s+(?=--?[A-Za-z])")  # one start of each run of white space
 _WHOLE_OPTION = re.compile(r"--?[A-Za-z][\w\-]* +[^\s\-]")  # `-m module` as one text
 _FORMATS = ("string", "number", "boolean", "filepath")
 

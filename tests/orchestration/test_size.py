@@ -16,7 +16,7 @@ BUDGET = {
     "assets/marketplaces": (5_768, 37),
     "assets/servers": (11_851, 52),
     "assets/contracts": (8_758, 36),
-    "assets/catalogue": (761, 5),
+    "assets/catalogue": (764, 5),
     "assets/vectors": (3_895, 21),
     "assets/synthesis": (10_394, 54),
     "assets/outcomes": (6_655, 42),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_363, 13),
     "extensions/upkeep": (2_001, 11),
-    "tests": (80_378, 541),
+    "tests": (80_615, 541),
     "benchmarks": (6_169, 42),
 }
 

@@ -107,9 +107,10 @@ def write_card(
         tools=len(figures.tools),
         sides=_list_sides(figures),
         format=form.name,
+        floor=form.datasets_floor,
         lines=figures.lines,
         commercial=_COMMERCIAL if choice.commercial_only else "",
-        wrong=_PREFERS if form.prefers else _LAST_TURN if form.apart else _WEIGHT,
+        wrong=_WRONG.get(form.name, _WEIGHT),
         writers=join_markdown("; ", _list_writers(figures.by["provider"])),
         simulated=figures.simulated,
         trials=_tabulate_trials(facts["trials"]),
@@ -137,7 +138,8 @@ _COMMERCIAL = Markdown(
 )
 _WEIGHT = Markdown(
     "`weight` 0 marks a call that is wrong on purpose, to be repaired after its error: do not"
-    " learn it."
+    " learn it. OpenAI's fine-tuning honours it, and Axolotl with `message_field_training: weight`;"
+    " TRL, Unsloth and LLaMA-Factory do not read it: use the formats `trl` or `sharegpt` there."
 )
 _LAST_TURN = Markdown(
     "Files that end in `_last_turn` hold calls that are wrong on purpose, to be repaired after"
@@ -148,13 +150,24 @@ _PREFERS = Markdown(
     " (`rejected`). `source` says by whom: `judgement` (rules or the judge refused a row of these"
     " words), `draft` (a server refused the call, and the next one is preferred)."
 )
+_COMPLETION = Markdown(
+    "Only the `completion` is to be learnt, as TRL does: a call that is wrong on purpose, to be"
+    " repaired after its error, stands in a prompt."
+)
+_WRONG = {"dpo": _PREFERS, "sharegpt": _LAST_TURN, "trl": _COMPLETION}
 _WORDING = Markdown("- The wording is that of a grammar: plain, and less varied than people's.\n")
+
+
+_COLUMN_TYPES = {
+    "json": "list: json",
+    "turns": "list:\n    - name: from\n      dtype: string\n    - name: value\n      dtype: string",
+}
 
 
 def _write_front_matter(form: ExportFormat, figures: ExportFigures) -> Markdown:
     """YAML for `datasets.load_dataset` on this folder: its files and exact column types."""
     columns = [
-        f"  - name: {name}\n    " + ("list: json" if kind == "json" else f"dtype: {kind}")
+        f"  - name: {name}\n    {_COLUMN_TYPES.get(kind, f'dtype: {kind}')}"
         for name, kind in form.columns.items()
     ]
     configs, infos = [], []

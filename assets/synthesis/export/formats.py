@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from assets.contracts.vendor_rules import LONGEST_DESCRIPTION, LONGEST_NAME, write_schema
 from assets.synthesis.export.examples import (
     ABOUT,
     TrainingExample,
@@ -21,10 +22,11 @@ from assets.synthesis.export.examples import (
     write_preferences,
 )
 from warehouse.json_types import Json
+from warehouse.sanitize.untrusted_text import shorten_text
 
 Line = dict[str, Json]
 _OPENAI_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_OPENAI_LONGEST = 64
+JSON_FLOOR, TURNS_FLOOR = "4.8", "4.0"  # versions of `datasets`, the first that reads each column
 LAST_TURN = "_last_turn"
 DPO = "dpo"
 _META = {**dict.fromkeys(ABOUT, "string"), "simulated": "bool", "split": "string",
@@ -33,11 +35,11 @@ _META = {**dict.fromkeys(ABOUT, "string"), "simulated": "bool", "split": "string
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """lines: an example as lines. columns: name -> dtype of `datasets`, a list of `json` or a
-    plain one. beside: what is known of a row goes into a file of its own, as the reader refuses
-    unknown fields. suffix: of the data files. apart: examples with a wrong call stand in files of
-    their own, a line for each turn to learn, of which the last turn alone is. prefers: its lines
-    are of answers that were refused."""
+    """lines: an example as lines. columns: name -> dtype of `datasets`, a list of `json`, a plain
+    one, or `turns`, a list of texts `from` and `value`. beside: what is known of a row goes into a
+    file of its own, as the reader refuses unknown fields. suffix: of the data files. apart:
+    examples with a wrong call stand in files of their own, a line for each turn to learn, of which
+    the last turn alone is. prefers: its lines are of answers that were refused."""
 
     name: str
     lines: Callable[[TrainingExample], Iterator[Line]]
@@ -46,6 +48,11 @@ class ExportFormat:
     beside: bool = False
     apart: bool = False
     prefers: bool = False
+
+    @property
+    def datasets_floor(self) -> str:
+        """The first version of `datasets` that reads its columns."""
+        return JSON_FLOOR if "json" in self.columns.values() else TURNS_FLOOR
 
     def name_file(self, split: str, example: TrainingExample) -> str:
         """The data file of an example, without its suffix."""
@@ -83,12 +90,18 @@ def _is_learnt(message: Line) -> bool:
 def _write_openai(example: TrainingExample) -> Iterator[Line]:
     names = _make_api_names([tool["function"]["name"] for tool in example.tools])
     several = any(len(message.get("tool_calls") or ()) > 1 for message in example.messages)
-    tools = [
-        {**tool, "function": {**tool["function"], "name": names[tool["function"]["name"]]}}
-        for tool in example.tools
-    ]
+    tools = [_write_openai_tool(tool["function"], names) for tool in example.tools]
     messages = [_write_openai_message(message, names) for message in example.messages]
     yield {"messages": messages, "tools": tools, "parallel_tool_calls": several}
+
+
+def _write_openai_tool(function: Line, names: Mapping[str, str]) -> Line:
+    fields = {
+        "name": names[function["name"]],
+        "description": shorten_text(function["description"], LONGEST_DESCRIPTION),
+        "parameters": write_schema(function["parameters"]),
+    }
+    return {"type": "function", "function": fields}
 
 
 def _write_openai_message(message: Line, names: Mapping[str, str]) -> Line:
@@ -106,10 +119,10 @@ def _make_api_names(names: list[str]) -> dict[str, str]:
     """Names as the API takes them (letters, digits, `_`, `-`, at most 64), no two alike."""
     api_names: dict[str, str] = {}
     for name in sorted(names):
-        candidate = base = _OPENAI_NAME.sub("_", name)[:_OPENAI_LONGEST]
+        candidate = base = _OPENAI_NAME.sub("_", name)[:LONGEST_NAME]
         number = 2
         while candidate in api_names.values():
-            candidate, number = f"{base[: _OPENAI_LONGEST - 4]}_{number}", number + 1
+            candidate, number = f"{base[: LONGEST_NAME - 4]}_{number}", number + 1
         api_names[name] = candidate
     return api_names
 
@@ -175,7 +188,7 @@ FORMATS = {
         ExportFormat("openai", _write_openai,
                {"messages": "json", "tools": "json", "parallel_tool_calls": "bool"}, beside=True),
         ExportFormat("sharegpt", _write_sharegpt,
-               {"conversations": "json", "system": "string", "tools": "string", **_META},
+               {"conversations": "turns", "system": "string", "tools": "string", **_META},
                apart=True),
         ExportFormat(DPO, write_preferences,
                {"prompt": "json", "chosen": "json", "rejected": "json", "tools": "string",

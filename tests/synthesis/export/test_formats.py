@@ -92,6 +92,50 @@ def test_datasets_reads_lines_of_one_turn_to_learn_apart(
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_the_card_says_which_datasets_reads_it(
+    warehouse: Warehouse, tmp_path: Path, name: str
+) -> None:
+    """Features of type json are read by 4.8 and newer; LLaMA-Factory pins 4.0 at most."""
+    published(warehouse)
+    card = (made(warehouse, tmp_path / "out", name) / "README.md").read_text()
+    front, text = card.split("---\n", 2)[1:]
+    assert ("list: json" in front) == (name != "sharegpt")
+    assert f"`datasets` {'4.0' if name == 'sharegpt' else '4.8'} or newer" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("hf", "TRL, Unsloth and LLaMA-Factory do not read it"),
+        ("messages", "Axolotl with `message_field_training: weight`"),
+        ("openai", "OpenAI's fine-tuning honours it"),
+        ("trl", "stands in a prompt"),
+        ("sharegpt", "mask_history"),
+    ],
+)
+def test_the_card_says_how_trainers_treat_a_wrong_call(
+    warehouse: Warehouse, tmp_path: Path, name: str, words: str
+) -> None:
+    published(warehouse)
+    assert words in (made(warehouse, tmp_path / "out", name) / "README.md").read_text()
+
+
+def test_openai_gets_descriptions_and_schemas_that_its_api_takes() -> None:
+    tuple_item = {"type": "array", "items": [{"type": "number"}]}
+    parameters = {"type": "object", "properties": {"at": tuple_item, "all": {"type": "array"}}}
+    function = {"name": "a.b", "description": "d" * 1_500, "parameters": parameters}
+    example = TrainingExample([ASKED, answer("No.")], [{"type": "function", "function": function}])
+    [line] = FORMATS["openai"].lines(example)
+    [sent] = [tool["function"] for tool in line["tools"]]
+    assert (sent["name"], len(sent["description"])) == ("a_b", 1_024)
+    number = {"type": "number"}
+    assert sent["parameters"]["properties"] == {
+        "at": {"type": "array", "prefixItems": [number], "items": {}},
+        "all": {"type": "array", "items": {}},
+    }
+
+
 def test_hf_streams(warehouse: Warehouse, tmp_path: Path) -> None:
     published(warehouse)
     rows = load(made(warehouse, tmp_path / "out", "hf"), streaming=True, split=TRAIN)

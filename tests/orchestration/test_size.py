@@ -18,7 +18,7 @@ BUDGET = {
     "assets/contracts": (8_758, 36),
     "assets/catalogue": (764, 5),
     "assets/vectors": (3_895, 21),
-    "assets/synthesis": (10_394, 54),
+    "assets/synthesis": (10_420, 54),
     "assets/outcomes": (6_655, 42),
     "training": (12_562, 82),
     "serving": (8_422, 41),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_363, 13),
     "extensions/upkeep": (2_001, 11),
-    "tests": (80_615, 541),
+    "tests": (80_659, 541),
     "benchmarks": (6_169, 42),
 }
 

@@ -57,19 +57,25 @@ class PackageRef(_FrozenModel):
 class LaunchFacts(_FrozenModel):
     """What the command line of a listing says, read once: the server's own arguments (without
     runner, options and package), and its program where that is not the package's only one.
+    requirements: packages that the line installs besides, or extras of its own; python: the minor
+    version that it asks for.
 
     Of a local server (`Listing.is_local`): directory is the folder of this host that its command
     runs in."""
 
     own_args: tuple[str, ...] = ()
     entry: str | None = None
+    requirements: tuple[str, ...] = ()
+    python: str | None = None
     directory: str | None = None
 
     @model_serializer(mode="wrap")
     def _drop_unset(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Rows of others stay as they were written before there was a directory."""
+        """Rows stay as they were written before there were the later fields."""
         facts: dict[str, Any] = dump(self)
-        return facts if self.directory else {n: v for n, v in facts.items() if n != "directory"}
+        return {
+            name: value for name, value in facts.items() if value or name in ("own_args", "entry")
+        }
 
 
 class Listing(_FrozenModel):

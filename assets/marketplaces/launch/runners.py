@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from assets.marketplaces.launch.shell_words import ShellLine, find_program, split
 from assets.marketplaces.listing import LaunchFacts, Listing, PackageRef
 from warehouse.patterns import compile_pattern
@@ -25,6 +27,8 @@ class ParsedCommand:
     package: PackageRef | None = None
     entry: str | None = None  # the program, where it is not the package's only one
     own_args: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()  # installed besides; one of the package names its extras
+    python: str | None = None  # the minor version that the line asks for
     url: str | None = None  # of a bridge to a remote server
     transport: str = ""  # of that remote server, where the line says so
     headers: tuple[tuple[str, str], ...] = ()  # that the bridge sends
@@ -37,7 +41,8 @@ class ParsedCommand:
     def facts(self) -> LaunchFacts:
         """What a listing keeps of it."""
         own_args = tuple(redact(word) for word in self.own_args)
-        return LaunchFacts(own_args=own_args, entry=self.entry and redact(self.entry))
+        about = {"requirements": self.requirements, "python": self.python}
+        return LaunchFacts(own_args=own_args, entry=self.entry and redact(self.entry), **about)
 
 
 def change_launch(
@@ -79,13 +84,30 @@ def parse_npm_spec(spec: str) -> tuple[str, str | None] | None:
 
 
 def parse_pypi_spec(spec: str) -> tuple[str, str | None] | None:
-    """(name, version) of a PyPI requirement, extras dropped; None where it is a URL or path."""
+    """(name, version or bounds) of a PyPI requirement, extras dropped; None where it is a URL or
+    path."""
     match = compile_pattern(
-        r"\s*([^\s\[\]@=<>!~;]+)(?:\[[^\]]*\])?\s*(?:(==|@)\s*(\S+)|\S*)\s*"
+        r"\s*([^\s\[\]@=<>!~;]+)(?:\[[^\]]*\])?\s*(?:@\s*(\S+)|([=<>!~][^;]*))?\s*(?:;.*)?"
     ).fullmatch(spec)
     if not match or "/" in spec or not _PYPI_NAME.fullmatch(match[1]):
         return None
-    return match[1], match[3]
+    bounds = re.sub(r"\s+", "", match[3] or "")
+    exact = re.fullmatch(r"={2,3}([^,*]+)", bounds)
+    return match[1], match[2] or (exact[1] if exact else bounds) or None
+
+
+def read_requirements(texts: Iterable[str]) -> tuple[tuple[str, ...], bool]:
+    """(requirements of PyPI packages, whether all of them are such) of `--with a,b --with c`."""
+    requirements: list[str] = []
+    complete = True
+    for text in re.split(r",\s*(?=[A-Za-z])(?![^\[]*\])", ",".join(texts)):
+        try:
+            requirement = Requirement(text)
+            complete &= requirement.url is None
+            requirements += [str(requirement)] if requirement.url is None else []
+        except InvalidRequirement:
+            complete &= not text.strip()
+    return tuple(dict.fromkeys(requirements)), complete
 
 
 def parse_image(image: str) -> PackageRef | None:
@@ -121,12 +143,23 @@ def is_exact(version: str | None) -> bool:
     return bool(version and _EXACT.fullmatch(version) and not re.search(r"[*xX](?:$|\.)", version))
 
 
+# Options that change what runs and that no recipe holds: the listing has a flag.
+_NPX_LEFT_OUT = {"--registry", "--node-options", "--userconfig", "--legacy-peer-deps", "--force"}
 _NPX_VALUED = {"--registry", "--cache", "--prefix", "--loglevel", "-w", "--workspace", "-c",
                "--call", "--node-options", "--userconfig"}  # fmt: skip
-UV_VALUED = {"--python", "-p", "--with", "--with-editable", "--with-requirements", "--index-url",
-              "--extra-index-url", "--default-index", "--index", "-i", "--index-strategy",
-              "--python-preference", "--directory", "--project", "--env-file", "-w", "--pip-args",
-              "--refresh-package", "--cache-dir", "--group", "--extra"}  # fmt: skip
+_UV_LEFT_OUT = {
+    "--with-editable", "--with-requirements", "--index-url", "-i", "--extra-index-url", "--index",
+    "--default-index", "--find-links", "-f", "--constraints", "--constraint", "-c", "--overrides",
+    "--override", "--build-constraints", "-b", "--prerelease", "--resolution", "--exclude-newer",
+    "--env-file", "--pip-args", "--no-deps", "--config-setting", "-C", "--group", "--extra",
+    "--excludes", "--upgrade-package", "-P", "--torch-backend", "--fork-strategy", "--no-index",
+}  # fmt: skip
+UV_VALUED = {
+    "--python", "-p", "--with", "-w", "--directory", "--project", "--refresh-package",
+    "--cache-dir", "--index-strategy", "--keyring-provider", "--allow-insecure-host",
+    "--python-preference", "--python-platform", "--link-mode", "--config-file", "--color",
+    "--no-build-package", "--no-binary-package", "--reinstall-package", "--exclude-newer-package",
+} | (_UV_LEFT_OUT - {"--no-deps", "--no-index"})  # fmt: skip
 CONTAINER_VALUED = {
     "-e", "--env", "-v", "--volume", "--mount", "--name", "--network", "--net", "-p", "--publish",
     "-w", "--workdir", "--entrypoint", "-u", "--user", "--env-file", "--platform", "--add-host",
@@ -136,15 +169,26 @@ CONTAINER_VALUED = {
     "--expose", "--group-add", "--memory-swap", "--stop-signal", "--runtime", "--volumes-from",
     "--pids-limit", "--cpuset-cpus", "-c", "--cpu-shares", "-a", "--attach", "--stop-timeout",
 }  # fmt: skip
+LEFT_OUT = "options_left_out"
 BRIDGES = {"mcp-remote", "supergateway", "mcp-proxy", "mcp-remote-client"}  # to a remote server
 _GATEWAY_PACKAGES = {"@smithery/cli"}
 
 
 def read_npx(launch: ParsedCommand, words: list[str]) -> ParsedCommand:
-    spec, entry, own_args = _read_runner_words(words, {"-p", "--package"}, _NPX_VALUED)
+    naming = {"-p", "--package"}
+    options, tail = split_options(words, naming | _NPX_VALUED)
+    called = [value for option, value in options if option in ("-c", "--call") and value]
+    tail = called[0].split() if called and not tail else tail
+    spec, entry, own_args, more = _read_runner_words(options, tail, naming)
     if spec is None:
         return change_launch(launch, reason=f"{launch.command} names no package")
+    if launch.command == "npm" and not entry and own_args[:1] == ("--",):
+        own_args = own_args[1:]  # npm's own end of options
     npm_spec = parse_npm_spec(spec)
+    # Node.js itself, as a package, is another runtime than the one that is here.
+    kept = tuple(text for text in more if (parse_npm_spec(text) or ("node",))[0] != "node")
+    left_out = len(kept) < len(more) or any(option in _NPX_LEFT_OUT for option, _ in options)
+    launch = change_launch(launch, {LEFT_OUT} if left_out else (), requirements=kept)
     if npm_spec is None:
         return make_unnamed(launch, f"npx runs {spec[:80]!r}, which is not an npm package name")
     if npm_spec[0] in BRIDGES and "--stdio" not in own_args:
@@ -155,10 +199,25 @@ def read_npx(launch: ParsedCommand, words: list[str]) -> ParsedCommand:
 
 
 def read_uvx(launch: ParsedCommand, words: list[str], naming: set[str]) -> ParsedCommand:
-    spec, entry, own_args = _read_runner_words(words, naming, UV_VALUED - naming)
+    options, tail = split_options(words, naming | UV_VALUED)
+    spec, entry, own_args, more = _read_runner_words(options, tail, naming)
     if spec is None:
         return change_launch(launch, reason="uvx names no package")
     pypi_spec = parse_pypi_spec(spec)
+    besides = [value for option, value in options if option in {"--with", "-w"} - naming]
+    besides = [*more, *besides]
+    if extras := re.search(r"\[[^\]]+\]", spec):
+        besides.insert(0, f"{spec[: extras.start()].strip()}{extras[0]}")
+    requirements, complete = read_requirements(besides)
+    asked = next((value for option, value in options if option in ("--python", "-p")), "")
+    python = re.fullmatch(r"(?:c?python-?@?)?(3\.\d{1,2})(?:\.\d+)?", asked)
+    left_out = bool(asked and not python) or any(option in _UV_LEFT_OUT for option, _ in options)
+    launch = change_launch(
+        launch,
+        {LEFT_OUT} if left_out or not complete else (),
+        requirements=requirements,
+        python=python[1] if python else None,
+    )
     if pypi_spec is None:
         return make_unnamed(launch, f"uvx runs {spec[:80]!r}, which is not a PyPI package name")
     if pypi_spec[0] in BRIDGES and any("://" in word for word in own_args):
@@ -168,9 +227,10 @@ def read_uvx(launch: ParsedCommand, words: list[str], naming: set[str]) -> Parse
 
 
 def read_dnx(launch: ParsedCommand, words: list[str]) -> ParsedCommand:
-    spec, _, own_args = _read_runner_words(words, set(), {"--version", "--source"})
-    if spec is None:
+    _, tail = split_options(words, {"--version", "--source"})
+    if not tail:
         return change_launch(launch, reason="dnx names no package")
+    spec, own_args = tail[0], tuple(tail[1:])
     name, _, version = spec.partition("@")
     version = version or dict(pairwise(words)).get("--version", "")
     package = PackageRef(type="nuget", identifier=name, version=version or None)
@@ -210,19 +270,24 @@ def read_container(launch: ParsedCommand, line: list[str]) -> ParsedCommand:
 
 
 def _read_runner_words(
-    words: list[str], naming: set[str], valued: set[str]
-) -> tuple[str | None, str | None, tuple[str, ...]]:
-    """(package spec, entry, own arguments) of the words after a runner.
-
-    `naming` options name the package, after which the first word is the program to start; `valued`
-    options take a value that is not looked at.
-    """
-    options, tail = split_options(words, naming | valued)
+    options: list[tuple[str, str]], tail: list[str], naming: set[str]
+) -> tuple[str | None, str | None, tuple[str, ...], list[str]]:
+    """(package spec, entry, own arguments, further specs) of a runner's options and the words after
+    them. `naming` options name packages, after which the first word is the program to start."""
     tail = tail[1:] if tail[:1] == ["--"] else tail
     specs = [value for option, value in options if option in naming and value]
-    if specs:
-        return specs[-1], tail[0] if tail else None, tuple(tail[1:])
-    return (tail[0], None, tuple(tail[1:])) if tail else (None, None, ())
+    if not specs:
+        return (tail[0], None, tuple(tail[1:]), []) if tail else (None, None, (), [])
+    entry = tail[0] if tail else None
+    # Of several packages, the one that is called like the program, else the last.
+    named = [
+        spec for spec in specs if entry and _PLAIN.sub("", spec.lower()).endswith(entry.lower())
+    ]
+    spec = (named or specs)[-1]
+    return spec, entry, tuple(tail[1:]), [other for other in specs if other != spec]
+
+
+_PLAIN = re.compile(r"(?<!^)@.*|\[.*|[=<>!~;\s].*")  # behind the name of a spec
 
 
 def split_options(words: list[str], valued: set[str]) -> tuple[list[tuple[str, str]], list[str]]:

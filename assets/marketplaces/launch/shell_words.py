@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.marketplaces.listing import EnvVar
-from warehouse.patterns import compile_pattern
+from warehouse.patterns import Match, compile_pattern
 from warehouse.sanitize.redact import MARK, is_secret_name, redact, redact_json
 from warehouse.sanitize.scrubber import has_password, is_unfilled, make_slug, make_template
 
@@ -185,7 +185,10 @@ def read_variables(declared: Any, kind: type[EnvVar]) -> list[Any]:
     """The variables of an `env` or `headers` object. A secret or an unfilled value becomes a
     required variable without a value; any other value is the default."""
     variables = {}
-    for name, text in _list_pairs(declared):
+    pairs = list(_list_pairs(declared))
+    stated = {spell_name(name): text for name, text in pairs if not _is_withheld(name, text)}
+    for name, text in pairs:
+        text = text if is_secret_name(name) else insert_values(text, stated)
         open_ = _is_open(name, text) or MARK in text
         secret = _is_secret_value(name, text)
         keep = not secret and not open_ and text
@@ -193,6 +196,30 @@ def read_variables(declared: Any, kind: type[EnvVar]) -> list[Any]:
             name=name, required=secret or open_, secret=secret, default=text if keep else None
         )
     return [variables[name] for name in sorted(variables)]
+
+
+def _is_withheld(name: str, text: str) -> bool:
+    return not text or _is_open(name, text) or _is_secret_value(name, text)
+
+
+# `${NAME}`, `{name}`, `${env:NAME}`, `$NAME`
+_REFERENCE = compile_pattern(
+    r"\$?\{(?:env:)?(?P<braced>[A-Za-z_][\w\-]*)\}|\$(?P<shell>[A-Za-z_]\w*)"
+)
+
+
+def insert_values(text: str, values: Mapping[str, str]) -> str:
+    """A text with the values of what it refers to, by `spell_name`; other places stay."""
+
+    def put(match: Match) -> str:
+        return values.get(spell_name(match["braced"] or match["shell"]), match[0])
+
+    return _REFERENCE.sub(put, text) if values else text
+
+
+def spell_name(name: str) -> str:
+    """`--data-dir`, `DATA_DIR` -> "data_dir"."""
+    return name.strip("-").replace("-", "_").lower()
 
 
 def find_account_flags(inputs: tuple[EnvVar, ...]) -> set[str]:
@@ -256,4 +283,7 @@ def _is_of_secrets(text: str) -> bool:
 
 def find_value_flags(declared: Any) -> set[str]:
     """{"placeholder"} where a value is left to the user."""
-    return {"placeholder"} if any(_is_open(*pair) for pair in _list_pairs(declared)) else set()
+    pairs = list(_list_pairs(declared))
+    stated = {spell_name(name): text for name, text in pairs if not _is_withheld(name, text)}
+    is_open = any(_is_open(name, insert_values(text, stated)) for name, text in pairs)
+    return {"placeholder"} if is_open else set()

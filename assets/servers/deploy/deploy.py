@@ -21,7 +21,7 @@ from assets.servers.probe.probe import ProbeResult, move_clock, probe, probe_aga
 from assets.servers.probe.remote_probe import probe_remote
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.recipes.install import InstalledArtifact, ensure_artifact
+from assets.servers.recipes.install import InstalledArtifact, ensure_artifact, list_installed
 from assets.servers.recipes.package_files import SERVER, read_licence
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
@@ -305,10 +305,17 @@ class RecipeLauncher:
         first try stands, or the one with the dependencies that the release was made for."""
         made_up = self.policy.placeholders
         last, stands, tried = first, first, [first.recipe]
-        while extra := make_next_guess(last.recipe, last.result, tried, placeholders=made_up):
+        while extra := make_next_guess(
+            last.recipe,
+            last.result,
+            tried,
+            placeholders=made_up,
+            installed=list_installed(last.artifact.tree),
+        ):
             if find_unconfirmed(extra, self.given, self.policy):
                 continue  # arguments or variables that nobody confirmed, beside a secret
-            older = extra.as_of != last.recipe.as_of
+            now, then = ((each.as_of, each.requirements) for each in (extra, last.recipe))
+            older = now != then
             try:
                 artifact = self._fetch(extra) if older else last.artifact
             except PackageError:

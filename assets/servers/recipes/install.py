@@ -78,6 +78,7 @@ def _install_npm(
         *(str(node), str(npm), "install", "--prefix", _INSIDE, "--omit=dev", "--ignore-scripts"),
         *("--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error", "--no-bin-links"),
         *("--install-strategy=hoisted", "--", f"{recipe.name}@{recipe.version}"),
+        *recipe.requirements,
     )
     what = f"npm install {recipe.name}@{recipe.version}"
     _run_installer(what, argv, staging, workshop, _NPM_WORDS, _find_node_headers(node))
@@ -126,7 +127,8 @@ def _install_pypi(
 ) -> dict[str, Any]:
     toolchain = workshop.toolchain
     hashes = " ".join(f"--hash={value}" for value in (recipe.integrity or "").split())
-    staging.write_request("request.txt", f"{recipe.name}=={recipe.version} {hashes}\n")
+    lines = (f"{recipe.name}=={recipe.version} {hashes}", *recipe.requirements)
+    staging.write_request("request.txt", "".join(f"{line}\n" for line in lines))
     uv, python = str(toolchain.uv), str(toolchain.python_for(recipe.python))
     venv = (uv, "venv", "--quiet", "--relocatable", "--python", python, f"{_INSIDE}/venv")
     install = (
@@ -171,6 +173,13 @@ def _digest_installed(packages: Path) -> str:
     except UnreadableFile as error:
         raise PackageError("build_failed", f"a folder of its cannot be read: {error}") from error
     return digest(digests)
+
+
+def list_installed(tree: Path) -> dict[str, str]:
+    """Name -> version of the Python packages of an artefact."""
+    names = (info.name for info in match_paths(tree, "venv/lib/python*/site-packages/*.dist-info"))
+    pairs = (name.removesuffix(".dist-info").rpartition("-") for name in names)
+    return {canonicalize_name(name): version for name, _, version in pairs}
 
 
 def _find_console_script(recipe: LaunchRecipe, packages: Path) -> str:
@@ -296,8 +305,9 @@ def artifact_digest(recipe: LaunchRecipe, toolchain: HostToolchain) -> str:
     facts = recipe.model_dump(mode="json", include={"ecosystem", "version", "integrity", "entry"})
     name = None if recipe.ecosystem == "mcpb" and recipe.integrity else recipe.name
     host = toolchain.identity(recipe.ecosystem, recipe.python)
-    as_of = {"as_of": recipe.as_of} if recipe.as_of else {}
-    return digest({**facts, "name": name, "layout": 2, **host, **as_of})
+    later = {"as_of": recipe.as_of, "requirements": list(recipe.requirements)}
+    later = {name: fact for name, fact in later.items() if fact}
+    return digest({**facts, "name": name, "layout": 2, **host, **later})
 
 
 def ensure_artifact(

@@ -21,7 +21,7 @@ _FORM = 1  # of the digest
 Ecosystem = Literal["npm", "pypi", "mcpb", "oci", "remote", "private"]
 Transport = Literal["http", "sse", "auto"]
 # Facts that came later: left out of the digest where unset, so that older digests stand.
-_LATER = ("transport", "headers", "python", "as_of", "instead_of")
+_LATER = ("transport", "headers", "python", "as_of", "instead_of", "requirements")
 
 
 class LaunchRecipe(BaseModel):
@@ -33,7 +33,8 @@ class LaunchRecipe(BaseModel):
     what is made up: `arg:0`, `env:NAME`, `header:NAME`, `url:NAME`, `args`. command: a private
     server's own program, run in `directory` of this host; its integrity is that of what the folder
     holds. python: the minor version
-    it needs where the usual one will not do. released: when the release came out (RFC 3339), as its
+    it needs where the usual one will not do. requirements: what is installed besides (`mcp<2`), or
+    extras of its own (`name[cli]`). released: when the release came out (RFC 3339), as its
     registry says; as_of: the date whose dependencies are installed, None for today's. instead_of:
     the version that the listing names and its registry does not have.
     """
@@ -56,6 +57,7 @@ class LaunchRecipe(BaseModel):
     transport: Transport | None = None
     headers: tuple[tuple[str, str], ...] = ()
     python: str | None = None
+    requirements: tuple[str, ...] = ()
     released: str | None = None
     as_of: str | None = None
     instead_of: str | None = None

@@ -5,12 +5,14 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from assets.marketplaces.launch.runners import read_launch
+from assets.marketplaces.launch.shell_words import insert_values, spell_name
 from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import DATA, holds_secret, make_value
@@ -51,12 +53,15 @@ def fill_arguments(
     context: str = "",
     placeholders: bool = True,
     folder: str | None = None,
+    values: Mapping[str, str] | None = None,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(arguments with their places filled in, which of them are made up: `arg:0`). folder: of this
-    host, whose paths are real ones."""
+    host, whose paths are real ones. values: of variables, which arguments may refer to, as they may
+    to each other's options."""
     filled: list[str] = []
     made_up: list[str] = []
-    for text in args:
+    stated = {**_read_options(args), **{spell_name(n): v for n, v in (values or {}).items()}}
+    for text in (insert_values(arg, stated) for arg in args):
         value = _fill_argument(text, filled[-1] if filled else "", context, folder)
         if value == text:
             filled.append(text)
@@ -66,6 +71,20 @@ def fill_arguments(
         elif filled and filled[-1].startswith("-") and not text.startswith("-"):
             filled.pop()  # the option whose value is left out
     return tuple(filled), tuple(made_up)
+
+
+def _read_options(args: Sequence[str]) -> dict[str, str]:
+    """Name -> value of options with a plain value: `--port 80`, `--port=80`."""
+    words = [*args, "-"]
+    pairs = [(option, value) for option, value in pairwise(words) if "=" not in option]
+    pairs += [
+        (option, value) for option, equals, value in (a.partition("=") for a in args) if equals
+    ]
+    return {
+        spell_name(option): value
+        for option, value in pairs
+        if option.startswith("--") and value[:1] not in ("", "-") and not is_unfilled(value)
+    }
 
 
 def _fill_argument(text: str, before: str, context: str, folder: str | None) -> str:
@@ -214,8 +233,9 @@ def plan_local(
     except PackageError as error:
         reason = f"{error} (the entry's `cwd` names its folder)"
         return UnlaunchableServer(server_id, error.kind, reason)
-    args, args_made_up = fill_arguments(listing.args, **about, folder=folder)
     env, spare, env_made_up = fill_environment(listing.env, **about, folder=folder)
+    values = {name: value for name, value in env if f"env:{name}" not in env_made_up}
+    args, args_made_up = fill_arguments(listing.args, **about, folder=folder, values=values)
     return LaunchRecipe(
         server_id=server_id,
         ecosystem="private",
@@ -348,8 +368,9 @@ def _fill_recipe(
     words = launch.own_args
     if package.type == "pypi" and words[:1] == ("-m",):
         words = words[2:]  # a Python package is started by its program, which runs that module
-    args, made_up = fill_arguments(words, **about)
     env, spare, env_made_up = fill_environment(listing.env, **about)
+    values = {name: value for name, value in env if f"env:{name}" not in env_made_up}
+    args, made_up = fill_arguments(words, **about, values=values)
     return LaunchRecipe(
         server_id=identity,
         ecosystem=package.type,  # type: ignore[arg-type]
@@ -362,7 +383,8 @@ def _fill_recipe(
         spare_env=spare,
         placeholders=(*made_up, *env_made_up),
         url=package.identifier if package.type == "mcpb" else None,
-        python=resolved.python,
+        python=launch.python or resolved.python,
+        requirements=launch.requirements,
         released=resolved.released,
         instead_of=resolved.instead_of,
     )

@@ -82,6 +82,13 @@ class NpmRegistry:
         hashed = integrity.get("integrity")
         return ResolvedVersion(exact, hashed if isinstance(hashed, str) else "")
 
+    def list_versions(self, name: str) -> list[str]:
+        """The versions of a package, the one that `latest` names first."""
+        whole = self._get(quote(name, safe="@")) or {}
+        versions = list(as_object(whole.get("versions")))
+        latest = as_object(whole.get("dist-tags")).get("latest")
+        return sorted(versions, key=lambda version: version != latest)
+
     def _get(self, path: str) -> dict[str, Any] | None:
         """The JSON object at a path, None on 404."""
         try:
@@ -148,7 +155,8 @@ _PYPI_ABSENT = (
 )
 _PYPI_NO_VERSION = r"there (is|are) no versions? of|no versions? of"
 _OTHER_PYTHON = r"requires-python|Python\s*[<>=!~]|current Python version"
-_FACTS = 2  # of the answer that is kept
+_FACTS = 3  # of the answer that is kept
+_MOST_VERSIONS = 2000  # of a package that a range chooses from
 
 
 class VersionResolver:
@@ -211,12 +219,12 @@ class VersionResolver:
         return ResolvedVersion(**json.loads(data))
 
     def _resolve_npm(self, package: PackageRef) -> ResolvedVersion:
-        """One small request; in place of a range, or of a version that was never published, the
+        """One small request; two for a range. In place of a version that was never published the
         latest is taken."""
-        self._toolchain.require_node()
-        version = package.version or "latest"
-        is_range = not re.fullmatch(r"[A-Za-z0-9][\w.+\-]*", version)
-        release = None if is_range else self._registry.release(package.identifier, version)
+        version, name = package.version or "latest", package.identifier
+        is_range = not re.fullmatch(r"[A-Za-z][\w.+\-]*|v?\d+\.\d+\.\d+[\w.+\-]*", version)
+        within = self._find_within(name, version) if is_range else version
+        release = self._registry.release(name, within) if within else None
         if release is None and (is_range or find_exact_version(package)):
             release = self._registry.release(package.identifier, "latest")
             if release is not None:
@@ -225,11 +233,24 @@ class VersionResolver:
             raise PackageError("not_found", f"npm has no {package.identifier}@{version}")
         return release
 
+    def _find_within(self, name: str, bounds: str) -> str | None:
+        """The version that npm takes for a range: the latest if it may, else the newest."""
+        versions = self._registry.list_versions(name)
+        node, npm = self._toolchain.require_node()
+        script = "const s=require(process.argv[1]),[v,r]=JSON.parse(process.argv[2]);console.log("
+        script += "v.length&&s.satisfies(v[0],r)?v[0]:s.maxSatisfying(v,r)||'')"
+        semver = str(npm.resolve().parent.parent / "node_modules" / "semver")
+        facts = json.dumps([versions[:1] + versions[-_MOST_VERSIONS:], bounds[:100]])
+        asked = [str(node), "-e", script, semver, facts]
+        finished = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+        return finished.stdout.strip() or None
+
     def _resolve_pypi(self, package: PackageRef) -> ResolvedVersion:
         """By uv, which reads every kind of index; with another Python where the usual one will not
         do, and at the latest version where the one named was never published."""
         name, version = canonicalize_name(package.identifier), find_exact_version(package)
-        spec = f"{name}=={version}" if version else name
+        bounds = package.version if re.match(r"[=<>!~]", package.version or "") else ""
+        spec = f"{name}=={version}" if version else f"{name}{bounds}"
         finished = self._compile_requirement(spec, None, "--generate-hashes")
         message = " ".join(finished.stderr.split())
         python = None
@@ -251,10 +272,10 @@ class VersionResolver:
                 "needs_software", f"{spec} runs on none of this host's Pythons ({have})"
             )
         if compile_pattern(_PYPI_NO_VERSION).search(message):
-            if version is None:
+            if package.version is None or package.version == "latest":
                 raise PackageError("not_found", f"the Python index has no release of {spec}")
             latest = self._resolve_pypi(package.model_copy(update={"version": None}))
-            return replace(latest, instead_of=version)
+            return replace(latest, instead_of=package.version)
         kind = "build_failed" if "No solution found" in message else "fetch_failed"
         raise PackageError(kind, f"uv pip compile {spec}: {message[-200:]}")
 

@@ -155,7 +155,8 @@ class HostToolchain:
 
     def python_for(self, minor: str | None) -> Path:
         """The interpreter of a minor version ("3.12"), the usual one for None; or ToolMissing."""
-        python = self.python if minor is None else self.pythons.get(minor)
+        usual = minor is None or self.python_version.startswith(f"{minor}.")
+        python = self.python if usual else self.pythons.get(str(minor))
         if python is None:
             have = ", ".join([self.python_version, *sorted(self.pythons)])
             raise ToolMissing(f"it needs Python {minor}, this host has {have}: install it beside")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.launch.runners import is_exact, parse_command, read_launch
+from assets.marketplaces.launch.runners import LEFT_OUT, is_exact, parse_command, read_launch
 from assets.marketplaces.listing import Listing, digest_listing, make_row, read_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.normalise import clean
@@ -195,3 +195,55 @@ def test_a_listing_gives_the_servers_own_arguments() -> None:
     bundle = Listing(marketplace="m", native_id="y", name="y", args=("--x",))
     assert read_launch(bundle).own_args == ("--x",)
     assert clean(bundle).launch == read_launch(bundle)
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "package", "requirements", "python"),
+    [
+        ("uvx", ("--with", "mcp<2", "a"), ("a", None), ("mcp<2",), None),
+        ("uvx", ("--refresh", "--with", "x,y>=1,<2", "--with=z", "--from", "a==1.0", "b"),
+         ("a", "1.0"), ("x", "y<2,>=1", "z"), None),
+        ("uvx", ("--from", "a[cli,dev]==1.0", "b"), ("a", "1.0"), ("a[cli,dev]",), None),
+        ("uvx", ("a>=1.0,<2",), ("a", ">=1.0,<2"), (), None),
+        ("uvx", ("a~=1.4",), ("a", "~=1.4"), (), None),
+        ("uvx", ("a[x]@1.2",), ("a", "1.2"), ("a[x]",), None),
+        ("uvx", ("--python", "3.12", "a"), ("a", None), (), "3.12"),
+        ("uvx", ("-p", "cpython-3.12.4", "a@latest"), ("a", "latest"), (), "3.12"),
+        ("pipx", ("run", "--python", "python3.12", "--spec", "a==1.0", "b", "x"), ("a", "1.0"), (),
+         "3.12"),
+        ("uv", ("run", "--with", "a", "--with", "mcp<2", "a"), ("a", None), ("mcp<2",), None),
+        ("uv", ("tool", "run", "--prerelease", "allow", "-w", "c", "a"), ("a", None), ("c",), None),
+        ("npx", ("-y", "-p", "d@1.0.0", "-p", "@x/mcp@2.0.0", "mcp", "run"), ("@x/mcp", "2.0.0"),
+         ("d@1.0.0",), None),
+        ("npx", ("-y", "a@^1.2"), ("a", "^1.2"), (), None),
+        ("npx", ("-y", "-p", "a@1.0.0", "-c", "a-mcp --stdio"), ("a", "1.0.0"), (), None),
+        ("npm", ("exec", "-y", "--package=a@1.0.0", "--", "b", "x"), ("a", "1.0.0"), (), None),
+        ("bunx", ("--package", "a@1.0.0", "b"), ("a", "1.0.0"), (), None),
+    ],
+)  # fmt: skip
+def test_what_the_authors_command_installs_is_read(command, args, package, requirements, python):
+    launch = parse_command(command, args)
+    assert launch.package is not None
+    assert (launch.package.identifier, launch.package.version) == package
+    assert (launch.requirements, launch.python) == (requirements, python)
+    assert (launch.facts.requirements, launch.facts.python) == (requirements, python)
+    assert LEFT_OUT not in launch.flags or "--prerelease" in args
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("uvx", ("--index-url", "https://example.com", "a")),
+        ("uvx", ("--with", "git+https://example.com/b", "a")),
+        ("uvx", ("--with-editable", ".", "a")),
+        ("uvx", ("--python", "pypy", "a")),
+        ("pipx", ("run", "--pip-args", "--pre", "a")),
+        ("npx", ("--registry", "https://example.com", "a")),
+        ("npx", ("-p", "node@22", "-p", "a@1.0.0", "a")),
+    ],
+)
+def test_what_no_recipe_can_hold_is_flagged(command, args):
+    launch = parse_command(command, args)
+    assert launch.package is not None
+    assert launch.package.identifier == "a"
+    assert LEFT_OUT in launch.flags

@@ -16,7 +16,7 @@ import pytest
 
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.fetch_phase import FETCH_POLICY, fetch_policy
-from assets.servers.recipes.install import _digest_installed, ensure_artifact
+from assets.servers.recipes.install import _digest_installed, ensure_artifact, list_installed
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
@@ -110,18 +110,18 @@ def fetch(registry, recipe):
 METADATA = "Metadata-Version: 2.1\nName: built\nVersion: 1.0.0\n"
 
 
-def wheel(text="def main(): pass\n"):
-    buffer = io.BytesIO()
+def wheel(text="def main(): pass\n", name="built", more=""):
+    buffer, script = io.BytesIO(), f"[console_scripts]\n{name} = {name}:main\n"
     with zipfile.ZipFile(buffer, "w") as archive:
-        for name, body in {
-            "built.py": text,
-            "built-1.0.0.dist-info/METADATA": METADATA,
-            "built-1.0.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n"
+        for path, body in {
+            f"{name}.py": text,
+            f"{name}-1.0.0.dist-info/METADATA": METADATA.replace("built", name) + more,
+            f"{name}-1.0.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n"
             "Tag: py3-none-any\n",
-            "built-1.0.0.dist-info/entry_points.txt": "[console_scripts]\nbuilt = built:main\n",
-            "built-1.0.0.dist-info/RECORD": "",
+            f"{name}-1.0.0.dist-info/entry_points.txt": script,
+            f"{name}-1.0.0.dist-info/RECORD": "",
         }.items():
-            archive.writestr(zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), body)
+            archive.writestr(zipfile.ZipInfo(path, (2020, 1, 1, 0, 0, 0)), body)
     return buffer.getvalue()
 
 
@@ -182,6 +182,16 @@ def test_what_was_installed_is_named_by_its_files_not_its_number(registry):
         registry.home = registry.home.with_name(f"home{place}")
         found.append(fetch(registry, registry.pypi("built", name, wheel(text))).locked)
     assert found[0] == found[2] != found[1] == found[3]
+
+
+def test_extras_and_further_requirements_are_installed(registry):
+    for name in ("further", "extra"):
+        registry.pypi(name, f"{name}-1.0.0-py3-none-any.whl", wheel(name=name))
+    more = "Provides-Extra: cli\nRequires-Dist: extra; extra == 'cli'\n"
+    plain = registry.pypi("built", "built-1.0.0-py3-none-any.whl", wheel(more=more))
+    asked = plain.model_copy(update={"requirements": ("built[cli]", "further<2")})
+    assert set(list_installed(fetch(registry, plain).tree)) == {"built"}
+    assert set(list_installed(fetch(registry, asked).tree)) == {"built", "further", "extra"}
 
 
 def test_another_file_than_the_pinned_one_is_refused(registry):

@@ -206,10 +206,22 @@ def test_a_name_that_speaks_of_a_secret_may_hold_none(name: str, secret: bool) -
         (("--api-key", "<YOUR_API_KEY>"),
          ("--api-key", "placeholder0placeholder0placeholder0plac"), ("arg:1",)),
         (("--fast", "https://api.example.com"), ("--fast", "https://api.example.com"), ()),
+        (("--port", "8123", "--at", "http://localhost:{port}/x"),
+         ("--port", "8123", "--at", "http://localhost:8123/x"), ()),
+        (("--data-dir=notes", "--log", "${data_dir}/log"),
+         ("--data-dir=notes", "--log", "notes/log"), ()),
     ],
 )  # fmt: skip
 def test_places_in_arguments(args, filled, made_up) -> None:
     assert fill_arguments(args) == (filled, made_up)
+
+
+def test_arguments_refer_to_variables_with_values() -> None:
+    values = {"HOST": "db.example", "PORT": "80"}
+    args = ("--url", "http://${HOST}:${env:PORT}", "$HOST", "{host}", "${OTHER}")
+    filled, made_up = fill_arguments(args, values=values)
+    assert filled[:4] == ("--url", "http://db.example:80", "db.example", "db.example")
+    assert made_up == ("arg:4",)
 
 
 @pytest.mark.parametrize(

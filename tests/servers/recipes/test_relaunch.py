@@ -47,6 +47,10 @@ def guess(
         ("Usage: server [command]\n\nCommands:\n  init   set up\n  serve  run it", ("serve",)),
         ("usage: x [-h] {init,stdio,http} ...\nx: error: choose", ("stdio",)),
         ("Usage: mcp-server-filesystem <allowed-directory>", (DATA,)),
+        ("Usage:\n  azmcp [command] [options]\n\nExamples:\n  azmcp storage list --all\n"
+         "  azmcp server start\n", ("server", "start")),
+        ("Usage:\n  azmcp [command]\n\nMCP:\n  server      Serves.\n  store       Stores.\n",
+         ("server",)),
     ],
 )  # fmt: skip
 def test_a_parsers_words_become_arguments(stderr: str, args: tuple[str, ...]) -> None:
@@ -128,3 +132,53 @@ def test_the_record_names_all_that_a_guess_added() -> None:
     found = RECIPE.model_copy(update={"args": ("a", "b"), "env": (("K", "v"),)})
     assert list_made_up(RECIPE, found) == ("env:K", "arg:0", "arg:1")
     assert list_made_up(found, RECIPE) == ("args",)
+
+
+SDK = {"mcp": "2.3.0", "fastmcp": "3.0.1", "langchain": "1.2.0", "anyio": "4.0", "old": "2.0"}
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "cap"),
+    [
+        ("ModuleNotFoundError: No module named 'mcp.server.fastmcp'. pin 'mcp<2'", "incompatible",
+         "mcp<2"),
+        ("ImportError: cannot import name 'Context' from 'fastmcp.server' (/x/y.py)",
+         "incompatible", "fastmcp<3"),
+        ("AttributeError: module 'langchain.chains' has no attribute 'X'", "incompatible",
+         "langchain<1"),
+        ("TypeError: FastMCP.__init__() got an unexpected keyword argument 'port'",
+         "incompatible", "mcp<2"),
+        ("run: pip install mcp", "crashed", "mcp<2"),
+        ("The mcp package is not installed", "needs_software", "mcp<2"),
+        ("it broke", "crashed", "mcp<2"),
+    ],
+)  # fmt: skip
+def test_a_release_that_broke_on_a_major_version_is_tried_below_it(words, kind, cap):
+    tried = [OLD]
+    found = make_next_guess(OLD, failed(words, kind), tried, installed=SDK)
+    assert found is not None
+    assert found.requirements == (cap,)
+    assert list_made_up(OLD, found) == (f"with:{cap}",)
+    assert found.digest != OLD.digest
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "installed"),
+    [
+        ("it broke", "crashed", {"mcp": "1.30.0"}),
+        ("it broke", "crashed", {}),
+        ("API_KEY is required", "needs_secret", SDK),
+        ("No module named 'old.tools'", "incompatible", {"old": "2.0"}),
+    ],
+)
+def test_nothing_is_held_back_where_no_major_version_explains_it(words, kind, installed):
+    found = make_next_guess(OLD, failed(words, kind), [OLD], installed=installed)
+    assert found is None or not found.requirements
+
+
+def test_a_usage_text_on_standard_output_names_the_subcommand_and_no_option():
+    usage = "Usage:\n  x [command]\n\nCommands:\n  start  Starts.\n  --url  you must provide it\n"
+    result = ProbeResult("failed", "needs_argument", "exit 1", stdout_text=usage)
+    found = make_next_guess(RECIPE, result, [RECIPE])
+    assert found is not None
+    assert found.args == ("start",)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -80,6 +81,23 @@ def test_a_version_that_was_never_published_gives_way_and_is_named(resolver, reg
 def test_a_registry_without_tags_is_read_as_a_whole(resolver, registry) -> None:
     registry[1]["/x"] = {"dist-tags": {"latest": "3.0.0"}, "versions": {"3.0.0": release("3.0.0")}}
     assert resolver(PackageRef(type="npm", identifier="x")).version == "3.0.0"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "version"),
+    [("^1.2", "1.4.0"), ("2", "2.1.0"), (">=1 <1.3", "1.2.0"), ("x", "3.0.0")],
+)
+def test_a_range_is_the_version_that_npm_takes(
+    tmp_path, resolver, registry, bounds, version
+) -> None:
+    host = find_toolchain()
+    if host.node is None:
+        pytest.skip("no Node on this host")
+    resolver._toolchain = replace(resolver._toolchain, node=host.node, npm=host.npm)
+    versions = {name: release(name) for name in ("1.2.0", "1.4.0", "2.1.0", "3.0.0", "4.0.0")}
+    registry[1]["/x"] = {"dist-tags": {"latest": "3.0.0", "x": "3.0.0"}, "versions": versions}
+    found = resolver(PackageRef(type="npm", identifier="x", version=bounds))
+    assert (found.version, found.instead_of) == (version, None)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +186,18 @@ def test_a_python_version_that_was_never_published_gives_way(resolver, monkeypat
     monkeypatch.setattr(version_resolver, "run_tool", run)
     found = resolver(PackageRef(type="pypi", identifier="x", version="9.9.9"))
     assert (found.version, found.instead_of) == ("0.1.0", "9.9.9")
+
+
+def test_bounds_reach_the_index(resolver, monkeypatch) -> None:
+    asked = []
+
+    def run(argv, staging, **_):
+        asked.append((staging.opened / "request.in").read_text())
+        return ToolExit(0, None, LOCK if "pylock.toml" in argv else OK[1], "", None)
+
+    monkeypatch.setattr(version_resolver, "run_tool", run)
+    resolver(PackageRef(type="pypi", identifier="x", version=">=0.1,<2"))
+    assert asked == ["x>=0.1,<2\n", "x==0.1.0\n"]
 
 
 def test_an_image_with_its_digest_needs_nobody(resolver) -> None:

@@ -91,22 +91,26 @@ def parse_pypi_spec(spec: str) -> tuple[str, str | None] | None:
     ).fullmatch(spec)
     if not match or "/" in spec or not _PYPI_NAME.fullmatch(match[1]):
         return None
-    bounds = re.sub(r"\s+", "", match[3] or "")
-    exact = re.fullmatch(r"={2,3}([^,*]+)", bounds)
+    bounds = "".join((match[3] or "").split())
+    exact = re.fullmatch(r"={2,3}([^,*]{1,100})", bounds)
     return match[1], match[2] or (exact[1] if exact else bounds) or None
+
+
+# Up to a comma that a name follows; one within brackets or bounds separates no requirements.
+_REQUIREMENT = compile_pattern(r"[A-Za-z0-9](?:[^\[,]|\[[^\]]*\]|,\s*[=<>!~])*|[^\s,][^,]*")
 
 
 def read_requirements(texts: Iterable[str]) -> tuple[tuple[str, ...], bool]:
     """(requirements of PyPI packages, whether all of them are such) of `--with a,b --with c`."""
     requirements: list[str] = []
     complete = True
-    for text in re.split(r",\s*(?=[A-Za-z])(?![^\[]*\])", ",".join(texts)):
+    for text in _REQUIREMENT.findall(",".join(texts)):
         try:
-            requirement = Requirement(text)
+            requirement = Requirement(text.strip(" ,"))
             complete &= requirement.url is None
             requirements += [str(requirement)] if requirement.url is None else []
         except InvalidRequirement:
-            complete &= not text.strip()
+            complete &= not text.strip(" ,")
     return tuple(dict.fromkeys(requirements)), complete
 
 
@@ -206,7 +210,7 @@ def read_uvx(launch: ParsedCommand, words: list[str], naming: set[str]) -> Parse
     pypi_spec = parse_pypi_spec(spec)
     besides = [value for option, value in options if option in {"--with", "-w"} - naming]
     besides = [*more, *besides]
-    if extras := re.search(r"\[[^\]]+\]", spec):
+    if extras := re.search(r"\[[^\]]{1,200}\]", spec):
         besides.insert(0, f"{spec[: extras.start()].strip()}{extras[0]}")
     requirements, complete = read_requirements(besides)
     asked = next((value for option, value in options if option in ("--python", "-p")), "")
@@ -280,14 +284,10 @@ def _read_runner_words(
         return (tail[0], None, tuple(tail[1:]), []) if tail else (None, None, (), [])
     entry = tail[0] if tail else None
     # Of several packages, the one that is called like the program, else the last.
-    named = [
-        spec for spec in specs if entry and _PLAIN.sub("", spec.lower()).endswith(entry.lower())
-    ]
+    names = {spec: (parse_npm_spec(spec) or parse_pypi_spec(spec) or (spec,))[0] for spec in specs}
+    named = [spec for spec in specs if entry and names[spec].lower().endswith(entry.lower())]
     spec = (named or specs)[-1]
     return spec, entry, tuple(tail[1:]), [other for other in specs if other != spec]
-
-
-_PLAIN = re.compile(r"(?<!^)@.*|\[.*|[=<>!~;\s].*")  # behind the name of a spec
 
 
 def split_options(words: list[str], valued: set[str]) -> tuple[list[tuple[str, str]], list[str]]:

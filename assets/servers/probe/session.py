@@ -197,7 +197,9 @@ async def hold_conversation(
             if limits.extras_s > 0:
                 await _list_extras(session, transcript, limits, progress)
     except Exception as error:  # the SDK raises many types on malformed answers
-        progress.failure = classify_exception(error)
+        progress.failure = classify_exception(
+            error, "`tools/list`" if progress.answered else "`initialize`"
+        )
 
 
 @asynccontextmanager
@@ -325,11 +327,10 @@ async def _iter_pages(
 
 
 _BREAKS_PROTOCOL = "the server speaks MCP, and clients refuse this answer"
-_ANSWERED_ERROR = "the server speaks MCP and answered with an error of its own"
 
 
-def classify_exception(error: BaseException) -> ProbeFailure:
-    """The failure behind an exception of the SDK; groups are opened."""
+def classify_exception(error: BaseException, asked: str = "us") -> ProbeFailure:
+    """The failure behind an exception of the SDK; groups are opened. asked: what was sent."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     if isinstance(error, ConversationEnd):
@@ -337,7 +338,8 @@ def classify_exception(error: BaseException) -> ProbeFailure:
     code = getattr(getattr(error, "error", None), "code", None)
     text = " ".join(str(error).split())[:200] or type(error).__name__
     if code is not None:
-        return ProbeFailure("protocol_error", f"{text} (code {code})", _ANSWERED_ERROR)
+        advice = f"the server speaks MCP and answered {asked} with an error of its own"
+        return ProbeFailure("protocol_error", f"{text} (code {code})", advice)
     if isinstance(error, ValidationError):
         return ProbeFailure("protocol_error", describe_invalid(error), _BREAKS_PROTOCOL)
     return ProbeFailure("protocol_error", text)

@@ -413,7 +413,8 @@ def test_an_empty_cursor_leads_to_a_page_since_the_newer_revision(tmp_path):
 @pytest.mark.parametrize(
     ("source", "hint"),
     [
-        ("talk(lambda p: {'code': -32603, 'message': 'reading x'})", "with an error of its own"),
+        ("talk(lambda p: {'code': -32603, 'message': 'reading x'})",
+         "the server speaks MCP and answered `tools/list` with an error of its own"),
         ("talk(lambda p: {'tools': None})", "`tools` is null, expected a list: the server speaks"),
         ("talk(lambda p: {})", "`tools` is missing, expected a list: the server speaks MCP"),
         (f"talk(lambda p: {BOTH}, change=lambda a: (a['result'].get('serverInfo', {{}}).pop"

@@ -13,8 +13,8 @@ from tests.support.paths import ROOT
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
     "warehouse": (8_039, 51),
-    "assets/marketplaces": (5_768, 37),
-    "assets/servers": (11_851, 52),
+    "assets/marketplaces": (5_869, 37),
+    "assets/servers": (11_979, 52),
     "assets/contracts": (8_758, 36),
     "assets/catalogue": (764, 5),
     "assets/vectors": (3_895, 21),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_363, 13),
     "extensions/upkeep": (2_001, 11),
-    "tests": (80_659, 541),
+    "tests": (80_818, 541),
     "benchmarks": (6_169, 42),
 }
 

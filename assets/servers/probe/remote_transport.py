@@ -13,6 +13,7 @@ import anyio.lowlevel
 import httpx2
 
 from assets.servers.probe.failure_kinds import ConversationEnd, ProbeFailure
+from assets.servers.probe.json_message import AmbiguousJson, OversizeMessage, read_message
 from assets.servers.probe.remote_outcome import (
     RefusedAnswer,
     RemoteFailure,
@@ -21,7 +22,7 @@ from assets.servers.probe.remote_outcome import (
     show_text,
     show_url,
 )
-from assets.servers.probe.transcript import AmbiguousJson, MessageFilter, parse_message
+from assets.servers.probe.transcript import MessageFilter
 from warehouse.network.egress import EgressConnector
 from warehouse.network.http import AsyncTransport
 
@@ -195,7 +196,7 @@ class MessageReader:
             body += piece
             if len(body) > self._cap:
                 raise self._make_oversize_end()
-        for event in self._filter_messages(body.decode("utf-8", "replace"), ""):
+        for event in await self._filter_messages(body.decode("utf-8", "replace"), ""):
             yield event
 
     async def read_events(
@@ -217,20 +218,22 @@ class MessageReader:
                 elif event.event != "message":
                     self._listener.count_noise(f"event {event.event[:80]!r}")
                 elif event.data:
-                    for encoded in self._filter_messages(event.data, event_id):
+                    for encoded in await self._filter_messages(event.data, event_id):
                         yield encoded
                 elif event_id:
                     yield f"id: {event_id}\ndata:\n\n".encode()
         except httpx2.SSEError as error:
             raise self._make_oversize_end() from error
 
-    def _filter_messages(self, text: str, event_id: str) -> list[bytes]:
+    async def _filter_messages(self, text: str, event_id: str) -> list[bytes]:
         """What the session may see of one body or event, as events."""
         try:
-            parsed = parse_message(text)
+            parsed = await read_message(text)
         except AmbiguousJson as error:
             self._listener.transcript.broken = str(error)
             raise ConversationEnd(ProbeFailure("protocol_error", str(error))) from error
+        except OversizeMessage as error:
+            raise self._make_oversize_end(str(error)) from error
         except (ValueError, RecursionError):
             parsed = None
         prefix, passed = f"id: {event_id}\n".encode() if event_id else b"", []

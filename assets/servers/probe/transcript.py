@@ -1,7 +1,6 @@
 """The transcript of a connection: messages a session may see, and the verdict on its evidence."""
 
 import json
-import math
 import os
 from collections import deque
 from dataclasses import dataclass, field
@@ -13,16 +12,15 @@ import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from assets.servers.probe.failure_kinds import ProbeFailure, classify_last_words, classify_text
+from assets.servers.probe.json_message import AmbiguousJson, OversizeMessage, read_message
 from assets.servers.sandbox.process import SandboxProcess
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.watchdog import LimitBreach
-from warehouse.sanitize.untrusted_text import find_repeated_name
 
 MAX_INITIATED = 200  # requests and notifications of the server that are listened to
 MAX_NOISE = 5000  # lines or events that are no messages
 _NOISE_KEPT = 4096  # characters of them: a usage text, most often
 MAX_UNASKED = 50_000  # messages that answer nothing: each costs us more than it costs the server
-MAX_DEPTH = 128  # of a message: what keeps it, copies it and prints it recurses
 
 DISCOVER = "server/discover"  # in place of `initialize` since 2026-07-28
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
@@ -239,51 +237,6 @@ def _read_error(error: Any) -> dict[str, Any]:
     return {**readable, "data": fields["data"]} if fields.get("data") is not None else readable
 
 
-class AmbiguousJson(ValueError):
-    """JSON that names one member twice: parsers differ in which they keep, so a model could be
-    shown another tool than the one that was scanned (RFC 7493, 2.3 forbids it)."""
-
-
-def parse_message(text: str) -> Any:
-    """The JSON value. Raises ValueError (NaN, infinities and 1e999 too, and nesting deeper than
-    MAX_DEPTH) or RecursionError; AmbiguousJson where a member is named twice."""
-    message = json.loads(
-        text,
-        parse_constant=_refuse_constant,
-        parse_float=_parse_finite,
-        object_pairs_hook=_refuse_ambiguous,
-    )
-    level = [message]
-    for _ in range(MAX_DEPTH):
-        parts = [
-            container.values() if isinstance(container, dict) else container
-            for container in level
-            if isinstance(container, dict | list)
-        ]
-        level = [item for items in parts for item in items if isinstance(item, dict | list)]
-        if not level:
-            return message
-    raise ValueError(f"nested deeper than {MAX_DEPTH}")
-
-
-def _refuse_ambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise AmbiguousJson(f"an object names {str(find_repeated_name(pairs))[:60]!r} twice")
-    return members
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _parse_finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"{text[:20]} is beyond every number")
-    return number
-
-
 def _spell_id(value: Any) -> str:
     """An id as a text: some servers send 1 back as "1", or as 1.0."""
     whole = isinstance(value, float) and value.is_integer()
@@ -428,9 +381,12 @@ class StdioRelay:
             self._note_excess(len(line))
             return
         try:
-            parsed = parse_message(line.decode("utf-8"))
+            parsed = await read_message(line.decode("utf-8"))
         except AmbiguousJson as error:
             self.transcript.broken = str(error)
+            return
+        except OversizeMessage as error:
+            self.transcript.oversize = str(error)
             return
         except (ValueError, RecursionError):
             parsed = None

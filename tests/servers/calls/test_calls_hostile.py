@@ -1,12 +1,15 @@
 """Servers that misbehave when they are called: each is an outcome, and the next call works."""
 
 import asyncio
+import json
+import threading
 import time
 from dataclasses import replace
 
 import pytest
 
 from assets.servers.calls import connection
+from assets.servers.probe import json_message
 from tests.serving.calling import LIMITS, Bench, read_text
 
 GOOD = "say(m, 'fine')"
@@ -37,6 +40,11 @@ CASES = {
     "closes its output": ("os.close(1); time.sleep(600)", "timeout_call"),
     "answers no object": ("answer(m['id'], ['a', 'list'])", "protocol_error"),
     "answers content that is no list": ("answer(m['id'], {'content': 'text'})", "protocol_error"),
+    "answers with very many values": (
+        'os.write(1, b\'{"jsonrpc": "2.0", "id": %d, "result": {"content": [], "x": [0\''
+        " % m['id'] + b',0' * 270_000 + b']}}\\n')",
+        "oversize",
+    ),
     "names a member twice": (
         'os.write(1, b\'{"jsonrpc": "2.0", "id": %d, "result": {"a": 1, "a": 2}}\\n\' % m["id"])',
         "protocol_error",
@@ -260,3 +268,42 @@ calls(do)
     assert rest[-1].startswith("[182 of 202 content blocks are left out")
     assert found.structured is None
     assert "left out" in found.problems[0]["fix"]
+
+
+MANY = json_message.MAX_VALUES
+FULL = {
+    "lists": "[" + "[]," * MANY + "[]]",
+    "objects": "[" + '{"a":1},' * (MANY // 2) + "1]",
+    "numbers": "[0" + ",1.5" * MANY + "]",
+    "texts": '[""' + ',""' * MANY + "]",
+    "members": "{" + ",".join(f'"{n}":0' for n in range(MANY + 1)) + "}",
+    "beside a text": '["' + ',[{\\"' * 9 + '"' + ",0" * MANY + "]",
+}
+
+
+@pytest.mark.parametrize("text", FULL.values(), ids=FULL)
+def test_a_message_of_very_many_values_is_refused_before_it_is_parsed(monkeypatch, text):
+    monkeypatch.setattr(json_message.json, "loads", lambda *_, **__: pytest.fail("it was parsed"))
+    with pytest.raises(json_message.OversizeMessage, match="more than 262,144 values"):
+        json_message.parse_message(text)
+
+
+@pytest.mark.parametrize("inside", [",[{", '\\"', "\\\\", '\\\\\\"', "\\u005b"])
+def test_what_stands_in_a_text_is_no_value(inside):
+    text = f'["{inside * MANY}", 7]'
+    assert json_message.parse_message(text) == json.loads(text)
+
+
+async def test_a_large_message_is_parsed_by_another_thread(bench, monkeypatch):
+    """The loop is shared by all calls: 16 MB of lists held it for 26 s."""
+    threads, parse = [], json_message.parse_message
+
+    def parse_here(text):
+        threads.append((len(text) > 1 << 16, threading.current_thread().name == "calls"))
+        return parse(text)
+
+    monkeypatch.setattr(json_message, "parse_message", parse_here)
+    async with bench.launch("calls(lambda m, x: say(m, 'x' * x))") as running:
+        assert len(read_text(await running.call(100_000))) == 100_000
+    assert {large for large, _ in threads} == {True, False}
+    assert not [threads for large, on_loop in threads if large and on_loop]

@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (8_039, 51),
     "assets/marketplaces": (5_869, 37),
-    "assets/servers": (11_979, 52),
+    "assets/servers": (12_036, 53),
     "assets/contracts": (8_758, 36),
     "assets/catalogue": (764, 5),
     "assets/vectors": (3_895, 21),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_363, 13),
     "extensions/upkeep": (2_001, 11),
-    "tests": (80_818, 541),
+    "tests": (80_865, 541),
     "benchmarks": (6_169, 42),
 }
 

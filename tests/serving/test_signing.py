@@ -23,7 +23,7 @@ from serving.export import (
     verify_export,
 )
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
-from tests.training.small_bert import small_bert
+from tests.training.small_base import small_bert
 from warehouse.errors import UnusableInput
 
 

@@ -22,7 +22,7 @@ from extensions.bench.ablation_run import (
 )
 from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
 from tests.training.conftest import embed, make_rows
-from tests.training.small_bert import small_bert
+from tests.training.small_base import small_bert
 from training.caller.settings import PROFILES
 from training.evaluation.retriever import NothingToEvaluate
 from training.retriever.settings import RetrieverSettings

@@ -24,8 +24,7 @@ from tests.extensions.publishing.adapters import (
     save_base,
 )
 from tests.serving.test_adhoc import CLOCK, run, written
-from tests.training.small_base import make_tokenizer
-from tests.training.small_bert import small_bert
+from tests.training.small_base import make_tokenizer, small_bert
 from training.caller.bases import load_caller
 from training.prompts.render import render_conversation, render_tool_schema
 

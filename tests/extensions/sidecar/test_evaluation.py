@@ -27,7 +27,7 @@ from tests.extensions.sidecar.examples import ScriptedReviser, place
 from tests.extensions.sidecar.test_prompt import make_row
 from tests.training.conftest import raw_tool
 from tests.training.promotions import save_empty_model
-from tests.training.test_defs import fill
+from tests.training.test_pipes import fill
 from training.evaluation.retriever import NothingToEvaluate
 from training.policies import TrainerPolicy
 from training.releases.in_service import find_release_models

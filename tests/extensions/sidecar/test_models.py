@@ -23,7 +23,7 @@ from serving.repair.tools import ProposedCall
 from tests.extensions.sidecar.examples import place
 from tests.extensions.sidecar.test_prompt import FIND, MAKE, TOOLS, TURNS, ask, make_row
 from tests.support.openai_endpoint import Say, openai_endpoint
-from tests.training.evaluation.predictors.test_endpoint import called, predictor
+from tests.training.evaluation.test_predictors import called, predictor
 from tests.training.small_base import make_base
 from training.adapter_table import check_adapter_rules, make_adapter_row
 from training.caller.smollm2 import SMOLLM2

@@ -9,7 +9,7 @@ from assets.contracts.rename_history import ContractMove, write_history
 from tests.serving.repair.test_ladder import MAIL, WEATHER
 from tests.serving.test_adhoc import run
 from tests.support.openai_endpoint import openai_endpoint
-from tests.training.evaluation.predictors.test_endpoint import called
+from tests.training.evaluation.test_predictors import called
 
 BARE = {"name": "get_weather", "arguments": {"city": "Rome"}}
 

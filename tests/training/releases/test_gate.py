@@ -1,12 +1,37 @@
-"""Gates: what crowns, what was not measured, and that a better figure never fails."""
+"""Gates, moves of contracts, and the assets of a release."""
 
 import math
+import shutil
+from dataclasses import replace
 
+import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.promotions import BETTER, EQUAL, NOTHING, UNSURE, WORSE, passed_by_gate
+from assets.contracts.changes import CHANGES, add_changes
+from assets.contracts.quarantined_tools import CLEAR, Decision, record_decision
+from assets.contracts.rename_history import HISTORY_FILE, parse_history, read_history, write_history
+from assets.contracts.snapshot import SNAPSHOTS
+from assets.vectors.encoders.minilm import MiniLM
+from serving.index.build import build_index, move_pointer
+from serving.index.folder import load_index, read_served_version
+from serving.index.model import IndexSource
+from serving.ranking.overlays import read_blocked
+from serving.repair.ladder import repair_draft
+from tests.serving.conftest import SNAPSHOT_ROWS
+from tests.synthesis.test_old_contracts import FIND, WRITE, edited, snapshot
+from tests.training.promotions import (
+    BETTER,
+    EQUAL,
+    NOTHING,
+    UNSURE,
+    WORSE,
+    consider_model,
+    passed_by_gate,
+    read_pointers,
+)
+from tests.vectors.conftest import WordEmbedder
 from training.gates import (
     MIN_TOOLS,
     MOST_PHANTOM,
@@ -20,7 +45,16 @@ from training.gates import (
     judge_gates,
     render_gates_table,
 )
+from training.policies import TrainerPolicy
+from training.releases.defs import release, router_index
+from training.releases.index_source import collect_moves
+from training.releases.release import read_current_release, read_served
+from training.releases.rollback import roll_back_release
 from training.role import UnknownRole, check_evaluation, check_gates
+from training.runtime.model_store import get_model_folder
+from warehouse.errors import UnusableInput
+from warehouse.home import claim_home
+from warehouse.store import Warehouse
 
 CALLER = {
     "candidate": "m1",
@@ -167,3 +201,137 @@ def test_gates_are_shown_as_a_table() -> None:
     shown = render_gates_table([PromotionGate("gain", False, "+0.1", "above zero")])
     assert shown.splitlines()[2] == "| gain | **no** | +0.1 | above zero |"
     assert render_gates_table([]) == "No gate was asked."
+
+
+def rename_tool(tool):
+    tool["name"] = "jot_note"
+
+
+def rename_parameter(tool):
+    of = tool["inputSchema"]["properties"]
+    of["text"] = of.pop("words")
+    tool["inputSchema"]["required"] = ["projectKey", "text"]
+
+
+BETWEEN = edited(WRITE, rename_tool)
+NOW = edited(BETWEEN, rename_parameter)
+
+
+@pytest.fixture
+def moves(warehouse: Warehouse):
+    """Three publications: WRITE and FIND, then WRITE under a new name, then with one inside."""
+    tables, rows, changes = warehouse.tables, [], []
+    for day, tools in enumerate(((WRITE, FIND), (BETWEEN, FIND), (NOW, FIND))):
+        new = [{k: v for k, v in snapshot(t).items() if k != "license"} for t in tools]
+        tables.promote(tables.stage(SNAPSHOTS, SNAPSHOTS.frame(new), "registry"), "t", [])
+        changes = add_changes(changes, rows, new, 1.7e9 + day * 86_400)
+        rows = new
+    tables.promote(tables.stage(CHANGES, CHANGES.frame(changes)), "t", [])
+    return collect_moves(tables, {rows[0]["server_id"]}), rows
+
+
+def test_renames_of_tools_and_parameters_are_collected(moves):
+    [first, second], _ = moves
+    assert (first.was, first.tool, dict(first.renamed)) == ("write_note", "jot_note", {})
+    assert (second.was, second.tool) == ("jot_note", "jot_note")
+    assert dict(second.renamed) == {"words": "text"}
+    assert first.from_digest == snapshot(WRITE)["contract_digest"]
+    assert first.date < second.date
+
+
+def test_other_servers_have_no_part_in_it(warehouse: Warehouse, moves):
+    assert collect_moves(warehouse.tables, {"npm:other"}) == []
+
+
+def test_history_goes_with_the_index_and_its_export_and_repairs_a_call(tmp_path, moves):
+    found, rows = moves
+    home = tmp_path / "index"
+    home.mkdir()
+    words = WordEmbedder()
+    make = {"embed": words.embed, "embedder": words.id}
+    version = build_index(home, IndexSource(rows, moves=found), **make)
+    assert version != build_index(home, IndexSource(rows), **make)
+    move_pointer(home, version)
+    history = load_index(home, version).history
+    assert list(history.moves) == found
+    draft = {"name": "write_note", "arguments": {"projectKey": "A", "words": "paint"}}
+    report = repair_draft(draft, [NOW, FIND], history=history)
+    assert (report.name, report.arguments) == ("jot_note", {"projectKey": "A", "text": "paint"})
+    assert load_index(home, build_index(home, IndexSource(rows), **make)).history.moves == ()
+
+
+def test_the_file_is_the_same_in_any_order_and_bad_ones_are_told(tmp_path, moves):
+    found, _ = moves
+    twice = [*found, *(replace(one, server_id="b") for one in found)]
+    assert write_history(twice) == write_history(twice[::-1])
+    path = tmp_path / HISTORY_FILE
+    path.write_bytes(write_history(twice))
+    assert len(read_history(path).moves) == 4
+    named = {"server_id": "a", "tool": "b", "was": "c"}
+    for odd in (
+        {},
+        5,
+        {**named, "was": 5},
+        {**named, "renamed": 5},
+        {**named, "renamed": {"a": 5}},
+    ):
+        with pytest.raises(UnusableInput, match="here, move 0"):
+            parse_history({"format": 1, "moves": [odd]}, "here")
+    for odd in ([], {"format": 2, "moves": []}, {"format": 1}):
+        with pytest.raises(UnusableInput, match="here"):
+            parse_history(odd, "here")
+
+
+ONE_MARKET = [row for row in SNAPSHOT_ROWS if row["marketplace"] == "registry"]
+LESS = ONE_MARKET[:2]
+
+
+def run_assets(warehouse: Warehouse, assets: list[dg.AssetsDefinition]) -> dict[str, dict]:
+    """Runs the assets; each asset's metadata."""
+    given = {"warehouse": warehouse, "trainer": TrainerPolicy(), "embedder": MiniLM(threads=1)}
+    made = dg.materialize(assets, resources=given)
+    return {
+        event.asset_key.to_user_string() if event.asset_key else "": {
+            name: value.value for name, value in event.materialization.metadata.items()
+        }
+        for event in made.get_asset_materialization_events()
+    }
+
+
+def run_serving(warehouse: Warehouse, rows: list[dict]) -> dict[str, dict]:
+    tables = warehouse.tables
+    tables.promote(tables.stage(CLEAR, CLEAR.frame(rows), "registry"), "run", [])
+    return run_assets(warehouse, [release, router_index])
+
+
+def test_runs_after_a_rollback_serve_it_until_there_is_something_new(
+    warehouse: Warehouse,
+) -> None:
+    home = warehouse.home
+    claim_home(home)
+    consider_model(home, "m1")
+    shutil.rmtree(get_model_folder(home, "m1"))
+    metadata = run_serving(warehouse, LESS)
+    assert metadata["release"]["retriever"] == "base"  # the champion's model is gone
+    first = read_served_version(home)
+    assert load_index(home, first).adapter is None
+    run_serving(warehouse, ONE_MARKET)
+    left = read_served(home)["release"]
+
+    rolled = roll_back_release(home)
+    assert read_served_version(home) == first
+    before = read_pointers(home)
+    metadata = run_serving(warehouse, ONE_MARKET)
+    assert (read_served_version(home), metadata["router_index"]["tools"]) == (first, len(LESS))
+    assert read_pointers(home) == before
+
+    held = LESS[0]["contract_digest"]
+    record_decision(home, Decision(held, "*", "held", "ann", "2026-01-02T03:04:05Z", "bad"))
+    run_assets(warehouse, [router_index])
+    assert (read_served_version(home), read_blocked(home).digests) == (first, {held})
+
+    run_serving(warehouse, ONE_MARKET)  # that hold makes another set than the one rolled back
+    now = read_served(home)
+    assert now["release"] == read_current_release(home)["release"]
+    assert now["release"] not in (left, rolled.release)
+    assert len(load_index(home, now["version"]).tools) == len(ONE_MARKET) - 1

@@ -12,7 +12,7 @@ import pytest
 
 from assets.vectors.encoders.minilm import find_general_folder, make_general_name
 from assets.vectors.encoders.weights import BASE, BadAdapter
-from tests.training.small_bert import small_bert
+from tests.training.small_base import small_bert
 from training.evaluation.retriever import BASE_LABEL, load_retriever
 from training.retriever.encoders import BertPasses
 from training.retriever.gradient_cache import CachedText, EncoderPasses
@@ -276,6 +276,8 @@ def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path: Path) -> N
     named = resolve_retriever_base(str(folder))
     assert resolve_retriever_base(named) == named
     assert resolve_retriever_base("minilm") == "minilm-l6-v2"
+    with pytest.raises(TrainingFailed, match=r"/no/bert-large: no such folder.*mean pooling"):
+        resolve_retriever_base("/no/bert-large")
 
     small_bert(shutil.rmtree(folder) or folder, seed=4)
     with pytest.raises(TrainingFailed, match=r"its files are .*, expected .*changed since"):
@@ -332,8 +334,9 @@ def test_more_frozen_layers_than_there_are_is_said(
 def test_an_empty_split_or_other_tasks_alone_are_nothing_to_learn(
     base: str, train_rows: list, tmp_path: Path
 ) -> None:
-    with pytest.raises(TrainingFailed, match="0 training pairs of fewer than two tools"):
-        train_retriever(job(tmp_path, base, []), lambda _: None)
+    for rows in ([], train_rows[:1]):
+        with pytest.raises(TrainingFailed, match=f"{len(rows)} training pairs of fewer than two"):
+            train_retriever(job(tmp_path, base, rows), lambda _: None)
     parallel = [{**row, "task": "parallel"} for row in train_rows]
     with pytest.raises(TrainingFailed, match="task parallel"):
         train_retriever(job(tmp_path, base, parallel), lambda _: None)

@@ -24,7 +24,7 @@ from serving.ranking.query import ToolQuery
 from serving.router import open_router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
-from tests.training.retriever.test_retriever_course import Killed, killed_after, weights
+from tests.training.retriever.test_retriever_course import weights
 from tests.vectors.small_models import INSTRUCTION, make_bert, make_modern_bert, make_qwen3, write
 from training.evaluation.retriever import BASE_LABEL, load_retriever
 from training.retriever.gradient_cache import CachedText
@@ -175,21 +175,6 @@ def test_what_is_computed_twice_gives_the_gradient_of_one_pass(
     assert any(float(grad.abs().max()) > 1e-3 for grad in first)
     assert torch.allclose(one, other)
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(first, second, strict=True))
-
-
-def test_a_killed_training_ends_with_the_same_weights(
-    trained: tuple[Path, dict], bases: dict[str, str], train_rows: list, tmp_path: Path
-) -> None:
-    home, cards = trained
-    with pytest.raises(Killed):
-        train_retriever(job(tmp_path, bases["modern"], train_rows), killed_after(5))
-    steps: list[int] = []
-    asked = job(tmp_path, bases["modern"], train_rows)
-    again = train_retriever(asked, lambda at: steps.append(at["step"]))
-    assert steps[0] == 5  # the step after the checkpoint of step 4
-    assert again["losses"] == cards["modern"]["losses"]
-    ours, theirs = weights(tmp_path, again["name"]), weights(home, cards["modern"]["name"])
-    assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
 
 
 def test_an_adapter_of_another_base_is_refused_by_name(

@@ -1,15 +1,19 @@
-"""Checkpoints: whole or absent, the newest that holds, two kept, a full disk told."""
+"""Checkpoints, the frame of a training script, and the adapter table."""
 
 import errno
+import json
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from training.adapter_table import check_adapter_rules
 from training.runtime import checkpoints
-from training.runtime.model_store import TrainingFailed
+from training.runtime.model_store import TrainingFailed, TrainingJob, write_job
+from training.runtime.script_frame import LossLines, run_script, thin_losses
 
 
 def wrote(text: str):
@@ -118,3 +122,108 @@ def test_another_error_is_not_taken_for_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(PermissionError):
         checkpoints.save_checkpoint(tmp_path, 2, fill)
     assert list(tmp_path.iterdir()) == []
+
+
+def train(job: TrainingJob, report: Any) -> dict[str, Any]:
+    if job.base == "bad":
+        raise TrainingFailed("caller: no such base; give another")
+    report({"step": 1, "steps": 1, "loss": 0.5})
+    return {"name": job.name, "losses": [0.5], "settings": {"rank": 1}, "steps": 1}
+
+
+def job(home: Path, base: str = "good") -> str:
+    return str(write_job(home, "caller", base, "set", {}, [])[1])
+
+
+def test_the_card_is_the_last_line_and_the_loss_goes_to_stderr(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run_script("caller", train, [job(tmp_path)]) == 0
+    printed = capfd.readouterr()
+    [line] = printed.out.splitlines()
+    assert json.loads(line)["steps"] == 1
+    assert "losses" not in json.loads(line)
+    assert printed.err == "caller step=1 steps=1 loss=0.5\n"
+
+
+def test_a_failed_training_is_one_line_and_exit_1(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run_script("caller", train, [job(tmp_path, "bad")]) == 1
+    assert capfd.readouterr().err == "caller: no such base; give another\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["a", "b"]])
+def test_without_a_job_the_usage_is_told(
+    arguments: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run_script("caller", train, arguments) == 2
+    assert "usage: python -m training.caller.script JOB.json" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "not json", "[]", '{"role": "caller"}'])
+def test_a_file_that_is_no_job_is_named(
+    tmp_path: Path, text: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(text)
+    assert run_script("caller", train, [str(path)]) == 1
+    assert f"{path}: not a training job" in capfd.readouterr().err
+
+
+def test_of_several_processes_one_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    assert run_script("caller", train, [job(tmp_path)]) == 0
+    assert capfd.readouterr() == ("", "")
+    assert run_script("caller", train, [job(tmp_path, "bad")]) == 1
+    assert capfd.readouterr().err == "process 1: caller: no such base; give another\n"
+
+
+def test_steps_are_told_now_and_then_notes_and_the_last_step_always() -> None:
+    written: list[str] = []
+    lines = LossLines(written.append, "caller", every_s=1000.0)
+    lines._last = 1e12  # nothing is due for long
+    for step in (1, 2, 3):
+        lines({"step": step, "steps": 3, "loss": step})
+        lines({"note": f"after {step}"})
+    assert written == [
+        "caller after 1", "caller after 2", "caller step=3 steps=3 loss=3", "caller after 3"
+    ]  # fmt: skip
+
+
+@given(st.lists(st.floats(allow_nan=False), max_size=900), st.integers(2, 300))
+def test_a_thinned_curve_keeps_its_ends_and_its_order(losses: list[float], most: int) -> None:
+    kept = thin_losses(losses, most)
+    assert len(kept) == min(len(losses), most)
+    if losses:
+        assert (kept[0], kept[-1]) == (losses[0], losses[-1])
+    places = iter(losses)
+    assert all(any(loss == other for other in places) for loss in kept)
+
+
+# A sidecar over a small base, of the rows of one marketplace: one epoch, rows of all lengths.
+SHORT = [2.091, 1.728, 1.525, 1.745, 2.522, 1.625, 1.369, 1.427, 1.51, 2.271, 1.521, 1.722]
+
+
+@pytest.mark.parametrize(
+    ("losses", "passes"),
+    [
+        (SHORT, True),
+        ([2.0, 1.9, 1.1, 1.2], True),
+        ([0.12, 0.2, 0.15, 0.25], True),  # low from the start
+        ([1.5, 1.4, 1.6, 4.0, 6.0, 9.0], False),
+        ([1.0, 1.1, 1.0, 1.6, 1.7, 1.6], False),
+        ([1.5, 1.5, 1.5, 1.5, 1.5, 1.5], False),  # flat
+        ([1.0, 2.0], False),
+    ],
+)
+def test_a_loss_falls_by_its_ends_or_by_its_halves(
+    tmp_path: Path, losses: list[float], passes: bool
+) -> None:
+    some = 3 if len(losses) >= 6 else 1
+    first, last = sum(losses[:some]) / some, sum(losses[-some:]) / some
+    card = {"name": "m", "role": "caller", "loss_first": first, "loss_last": last, "losses": losses}
+    [fell] = [rule for rule in check_adapter_rules(tmp_path, card) if rule.rule == "loss_fell"]
+    assert fell.passed is passes

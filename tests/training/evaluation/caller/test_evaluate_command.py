@@ -8,7 +8,7 @@ import pytest
 
 from orchestration.cli.app import main
 from tests.support.openai_endpoint import Say, openai_endpoint
-from tests.training.evaluation.predictors.test_endpoint import obedient
+from tests.training.evaluation.test_predictors import obedient
 from tests.training.small_base import make_base
 from training.role import BASELINE
 

@@ -1,4 +1,4 @@
-"""One answer's worth: every way to be wrong has its kind, and none is an exception."""
+"""One answer's worth, and the summary beside a baseline."""
 
 import json
 from typing import Any
@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.training.evaluation.conftest import Scripted, texts
+from training.evaluation.baselines import BaselinePredictor
 from training.evaluation.caller_items import CallerItem
+from training.evaluation.caller_markdown import as_markdown
+from training.evaluation.caller_run import evaluate_predictors
 from training.evaluation.caller_score import score_answer
-from training.evaluation.caller_table import ASK_BACK, CALLER_EVALUATION
-from training.evaluation.predictor import make_failed_answer, parse_answer
+from training.evaluation.caller_summary import summarise_calls
+from training.evaluation.caller_table import ASK_BACK, CALLER_EVALUATION, PERTURBATIONS
+from training.evaluation.predictor import PredictionRequest, make_failed_answer, parse_answer
+from training.evaluation.retriever import NothingToEvaluate
+from training.prompts.render import NO_CALL
+from training.role import BASELINE, check_gates
 
 SCHEMA = {
     "type": "object",
@@ -167,3 +175,128 @@ def test_no_answer_raises(answer: str, expected: list[dict[str, Any]]) -> None:
     assert row["ast_ok"] in (True, False)
     assert row["ast_ok"] == (row["error_kind"] is None)
     assert row["calls"] >= row["known_calls"] >= row["valid_calls"]
+
+
+Right = dict[str, list[dict[str, Any]]]
+
+
+def perfect(right: Right) -> Scripted:
+    def say(one: PredictionRequest) -> str:
+        lacks = one.instruction.endswith(("(missing_parameter)", "(clarification)"))
+        if lacks and [message["role"] for message in one.before] == ["user"]:
+            return "What is its title?"
+        return json.dumps(right[one.item_id]) or NO_CALL
+
+    return Scripted("perfect", texts(say))
+
+
+def memoriser(items: list[CallerItem]) -> Scripted:
+    """Calls every tool by the name it had in training, whatever the prompt offers."""
+    known = {item.item_id: item.row for item in items}
+
+    def say(one: PredictionRequest) -> str:
+        row = known[one.item_id]
+        if not row["arguments"]:
+            return NO_CALL
+        return json.dumps({"name": row["tool"], "arguments": json.loads(row["arguments"])})
+
+    return Scripted("memoriser", texts(say))
+
+
+@pytest.fixture(scope="module")
+def rows(items: list[CallerItem], right: Right) -> list[dict[str, Any]]:
+    return evaluate_predictors(
+        [BaselinePredictor(), perfect(right), memoriser(items)], items, "set-1"
+    )
+
+
+def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(
+    rows: list[dict[str, Any]], items: list[CallerItem]
+) -> None:
+    frame = CALLER_EVALUATION.frame(rows)
+    assert len(frame) == 3 * len(items)
+    summary = summarise_calls(rows, "perfect")
+    assert summary["incumbent"] == BASELINE
+    for name in ("parsed", "valid", "tool_ok", "name_f1", "value_f1", "ast_ok"):
+        assert summary[name]["candidate"]["value"] == 1.0, name
+        assert all(cell[name]["candidate"]["value"] == 1.0 for cell in summary["cells"]), name
+    assert summary["errors"] == summary["failures"] == {}
+    assert summary["chance"] == pytest.approx(1 / 6, abs=1e-3)
+    assert all(each["drop_candidate"]["value"] == 0.0 for each in summary["invariance"])
+    assert summary["ask_back"]["candidate"]["value"] == 1.0
+    assert summary["ask_back"]["candidate"]["n"] == 2
+    assert summary["ask_back"]["incumbent"]["value"] == 0.0  # the baseline calls, whatever is asked
+    assert "Asks for a value that the request lacks" in as_markdown([summary])
+    json.dumps(summary)
+
+
+def test_the_gates_are_asked_on_unseen_servers_and_on_abstention(
+    rows: list[dict[str, Any]], items: list[CallerItem]
+) -> None:
+    summary = summarise_calls(rows, "perfect")
+    head = [i for i in items if i.split == "unseen_server" and i.candidates == 6 and i.expected
+            and i.perturbation == "none" and not i.phantom]  # fmt: skip
+    gate = summary["gate"]
+    assert gate["gain"]["n"] == summary["n"] == len(head)
+    assert gate["gain"] == summary["ast_ok"]["gain"]
+    without = [i for i in items if i.task in ("no_tool", "not_offered")]
+    assert gate["irrelevance"]["n"] == len(without)
+    assert gate["irrelevance"]["value"] == 1.0  # the baseline always calls
+    assert gate["phantom"]["n"] == gate["phantom_rate"]["n"] == 5
+    assert gate["phantom_rate"]["value"] == 0.0
+    failed = {one.name: one.found for one in check_gates("caller", summary) if not one.passed}
+    assert not failed.keys() - {"enough_tools", "gain"}, failed
+
+
+def test_one_who_remembers_names_calls_phantoms_and_falls_under_new_names(
+    rows: list[dict[str, Any]],
+) -> None:
+    summary = summarise_calls(rows, "memoriser", "perfect")
+    assert summary["ast_ok"]["candidate"]["value"] == 1.0
+    assert summary["phantom"]["renamed_here"]["candidate"]["value"] == 1.0
+    assert summary["gate"]["phantom"]["value"] == 1.0
+    assert summary["errors"]["unknown_tool"] >= 5
+    drops = {(e["perturbation"], e["measure"]): e["drop_candidate"] for e in summary["invariance"]}
+    assert drops[("renamed_tool", "tool_ok")]["value"] == 1.0
+    assert drops[("renamed_parameters", "tool_ok")]["value"] == 0.0
+    assert drops[("renamed_parameters", "ast_ok")]["value"] == 1.0
+    assert drops[("reordered_parameters", "ast_ok")]["value"] == 0.0
+    assert all(drops[(kind, "ast_ok")]["n"] > 0 for kind in PERTURBATIONS)
+    assert not next(g for g in check_gates("caller", summary) if g.name == "phantom_rate").passed
+
+
+def test_questions_without_an_answer_are_counted_apart(
+    items: list[CallerItem], right: Right
+) -> None:
+    lost = {item.item_id for item in items[::3]}
+
+    def say(one: PredictionRequest):
+        if one.item_id in lost:
+            return make_failed_answer("timeout")
+        return parse_answer(json.dumps(right[one.item_id]) if right[one.item_id] else NO_CALL)
+
+    rows = evaluate_predictors([BaselinePredictor(), Scripted("flaky", say)], items, "set")
+    summary = summarise_calls(rows, "flaky")
+    assert summary["failures"] == {"candidate": {"timeout": len(lost)}}
+    assert summary["items"] == len(items) - len(lost)
+    assert summary["ast_ok"]["candidate"]["value"] == 1.0
+    assert "timeout" not in summary["errors"]
+    assert "timeout" in as_markdown([summary])
+
+
+def test_nothing_in_common_is_said(rows: list[dict[str, Any]], items: list[CallerItem]) -> None:
+    with pytest.raises(NothingToEvaluate, match="same items"):
+        summarise_calls(rows, "nobody")
+    with pytest.raises(NothingToEvaluate, match="0 items"):
+        evaluate_predictors([BaselinePredictor()], [], "set")
+
+
+def test_the_markdown_holds_every_cell_and_says_what_was_not_measured(
+    rows: list[dict[str, Any]],
+) -> None:
+    summary = summarise_calls(rows, "perfect")
+    text = as_markdown([summary])
+    cells = [line for line in text.splitlines() if line.startswith(("| seen ", "| unseen "))]
+    assert len(cells) == len(summary["cells"])
+    assert text.count("| AST | ") == 1 + len(PERTURBATIONS)  # one of all cells together
+    assert "| … to tools that are gone | 0 | – | – | – |" in text

@@ -1,0 +1,443 @@
+"""Predictors: an adapter, an endpoint, and the baseline that copies slots."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
+from tests.training.evaluation.conftest import PLAN
+from tests.training.small_base import TEMPLATE, make_base
+from training.evaluation.adapter_predictor import (
+    NOT_RENDERABLE,
+    TOO_LONG,
+    AdapterPredictor,
+    resolve_model,
+)
+from training.evaluation.baselines import (
+    BaselinePredictor,
+    complete_cut_call,
+    copy_slots,
+    make_baseline_call,
+)
+from training.evaluation.caller_items import CallerItem, make_items
+from training.evaluation.caller_run import evaluate_predictors
+from training.evaluation.caller_summary import summarise_calls
+from training.evaluation.caller_table import CALLER_EVALUATION
+from training.evaluation.endpoint_predictor import STAGE, EndpointPredictor
+from training.evaluation.predictor import CannotPredict, PredictionRequest
+from training.sets.training_set import TrainingSet
+from warehouse.errors import UnusableInput
+from warehouse.llm.chat import write_wire_name
+from warehouse.llm.roles import Role
+from warehouse.store import Warehouse
+
+
+def test_a_folder_of_an_adapter_is_asked_like_any_caller(
+    adapter: Path, items: list[CallerItem], tmp_path: Path
+) -> None:
+    some = items[:20]
+    asked = AdapterPredictor(tmp_path, adapter, device="cpu", max_new=8, batch=8)
+    progress: list[tuple[int, int]] = []
+    rows = evaluate_predictors([BaselinePredictor(), asked], some, "set")
+    mine = [row for row in rows if row["model"] == asked.label]
+    assert len(CALLER_EVALUATION.frame(rows)) == 40
+    assert all(row["prompt_tokens"] > 0 and row["seconds"] > 0 for row in mine)
+    assert all(row["completion_tokens"] <= 16 for row in mine)
+    assert summarise_calls(rows, asked.label)["items"] == 20
+    answers = asked.predict(
+        [PredictionRequest("i", "Find it.", some[0].tools)], lambda n, of: progress.append((n, of))
+    )
+    assert progress == [(1, 1)]
+    assert answers[0].shown == len(some[0].tools)
+
+
+def test_a_conversation_that_the_template_refuses_is_an_answer_that_failed(
+    made: TrainingSet, tmp_path: Path
+) -> None:
+    items = make_items(made.rows, made.pool, replace(PLAN, per_split=100))
+    refuses = "{% if messages[-1].role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
+    base = make_base(tmp_path / "base", template=refuses + TEMPLATE)
+    asked = AdapterPredictor(tmp_path, base, device="cpu", max_new=4)
+    repaired = next(i for i in items if i.before and i.before[-1]["role"] == "tool")
+    clarified = next(i for i in items if i.before and i.expected and i.before != repaired.before)
+    rows = evaluate_predictors([asked, BaselinePredictor()], [repaired, clarified], "set")
+    assert [row["error_kind"] for row in rows if row["failed"]] == [NOT_RENDERABLE]
+    assert {row["item_id"] for row in rows if not row["failed"]} == {
+        clarified.item_id, repaired.item_id,
+    }  # fmt: skip
+
+
+def test_a_whole_model_in_a_folder_is_asked_too(
+    base: Path, items: list[CallerItem], tmp_path: Path
+):
+    asked = AdapterPredictor(tmp_path, base, device="cpu", max_new=4)
+    assert len(asked.predict([PredictionRequest("i", "Find it.", items[0].tools)])) == 1
+
+
+def test_what_does_not_fit_the_context_is_dropped_or_counted(
+    base: Path, items: list[CallerItem], tmp_path: Path
+) -> None:
+    short = tmp_path / "short"
+    shutil.copytree(base, short)
+    config = json.loads((short / "config.json").read_text())
+    (short / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 700}))
+    many = next(item for item in items if item.candidates == 12 and item.expected)
+    keep = frozenset([many.expected[0]["name"]])
+    asked = AdapterPredictor(tmp_path, short, device="cpu", max_new=8)
+    fits, never = asked.predict(
+        [
+            PredictionRequest("a", many.instruction, many.tools, keep=keep),
+            PredictionRequest("b", "find " * 2000, many.tools),
+        ]
+    )
+    assert fits.shown is not None
+    assert 1 <= fits.shown < 12
+    assert fits.prompt_tokens <= 692
+    assert never.error == TOO_LONG
+
+
+def empty(folder: Path, _: Path) -> None:
+    (folder / "notes.txt").write_text("nothing here")
+
+
+def without_weights(folder: Path, adapter: Path) -> None:
+    shutil.copy(adapter / "adapter_config.json", folder)
+
+
+def with_broken_weights(folder: Path, adapter: Path) -> None:
+    shutil.copy(adapter / "adapter_config.json", folder)
+    (folder / "adapter_model.safetensors").write_bytes(b"\x08")
+
+
+def over_no_base(folder: Path, adapter: Path) -> None:
+    shutil.copytree(adapter, folder, dirs_exist_ok=True)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = "/no/such/base"
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+
+
+def over_another_base(folder: Path, adapter: Path) -> None:
+    over_no_base(folder, adapter)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    other = make_base(folder / "other", width=64)
+    config["base_model_name_or_path"] = str(other)
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (empty, r"holds no model \(found notes\.txt\); expected adapter_config\.json"),
+        (without_weights, "does not go onto"),
+        (with_broken_weights, "does not go onto"),
+        (over_no_base, "/no/such/base: no such folder"),
+        (over_another_base, "does not go onto"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_line(
+    adapter: Path, tmp_path: Path, spoil: Any, message: str
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    spoil(folder, adapter)
+    with pytest.raises(UnusableInput, match=message) as error:
+        AdapterPredictor(tmp_path, folder, device="cpu").load()
+    assert "\n" not in str(error.value)
+
+
+def test_a_base_without_a_chat_template_is_refused_when_it_is_asked(
+    tmp_path: Path, items: list[CallerItem]
+) -> None:
+    bare = make_base(tmp_path / "bare", template=None)
+    with pytest.raises(CannotPredict, match="no chat template"):
+        AdapterPredictor(tmp_path, bare, device="cpu").predict(
+            [PredictionRequest("i", "Find it.", items[0].tools)]
+        )
+
+
+def test_a_name_is_found_by_its_beginning(tmp_path: Path) -> None:
+    for name in ("abc1" * 16, "abc2" * 16):
+        folder = tmp_path / "models" / name
+        folder.mkdir(parents=True)
+        (folder / "model.json").write_text(json.dumps({"role": "caller", "name": name}))
+    assert resolve_model(tmp_path, "abc1") == "abc1" * 16
+    assert resolve_model(tmp_path, str(tmp_path)) == tmp_path
+    with pytest.raises(CannotPredict, match="2 of 2 callers"):
+        resolve_model(tmp_path, "abc")
+    with pytest.raises(CannotPredict, match=r"known: general, abc1.*endpoint:ROLE_or_MODEL"):
+        resolve_model(tmp_path, "gpt")
+    with pytest.raises(CannotPredict, match="0 of 0 sidecars"):
+        resolve_model(tmp_path, "general", "sidecar")
+
+
+@pytest.mark.parametrize("torn", ['{"role": "call', "[]", ""])
+def test_a_torn_card_is_named_where_it_is_asked_for_and_keeps_no_other_back(
+    torn: str, tmp_path: Path
+) -> None:
+    for name, text in (("abc1", '{"role": "caller"}'), ("abd2", torn)):
+        (tmp_path / "models" / name).mkdir(parents=True)
+        (tmp_path / "models" / name / "model.json").write_text(text)
+    assert resolve_model(tmp_path, "abc") == "abc1"
+    with pytest.raises(CannotPredict, match=r"abd2.model\.json is no card .*copy the model"):
+        resolve_model(tmp_path, "abd2")
+
+
+TOOL = {
+    "name": "files/find.one",
+    "description": "Finds a file.",
+    "inputSchema": {"type": "object", "properties": {"title": {"type": "string"}}},
+}
+ASKED = [PredictionRequest(f"i{n}", f"Please find the file number {n}.", [TOOL]) for n in range(6)]
+
+
+def called(*calls: tuple[str, Any], content: str | None = None) -> Say:
+    made = [
+        {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": given}}
+        for n, (name, given) in enumerate(calls)
+    ]
+    body = {
+        "model": "m",
+        "choices": [
+            {"index": 0, "finish_reason": "tool_calls",
+             "message": {"role": "assistant", "content": content, "tool_calls": made}}
+        ],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
+    }  # fmt: skip
+    return Say(raw=json.dumps(body))
+
+
+def obedient(body: dict[str, Any], number: int) -> Say:
+    """Calls the first tool it is offered, sometimes in words."""
+    name = body["tools"][0]["function"]["name"]
+    if number % 3 == 0:
+        return Say(json.dumps({"name": name, "arguments": {"title": "a"}}))
+    return called((name, '{"title": "a"}'))
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
+    return Warehouse(home=tmp_path, state=tmp_path / "state", budget_usd=1.0)
+
+
+def predictor(endpoint: Endpoint, warehouse: Warehouse, **changed: Any) -> EndpointPredictor:
+    from warehouse.llm.endpoint import OpenAIEndpoint as Wire
+
+    held: dict[str, Any] = {"model": "m", "base_url": endpoint.url, "usd_in": 1.0, "usd_out": 2.0,
+                            "temperature": 0.0, "attempts": 2} | changed  # fmt: skip
+    return EndpointPredictor(
+        Role("evaluated", **held), warehouse.ledger, endpoint=Wire(backoff_s=0.01)
+    )
+
+
+def test_tools_are_offered_by_names_that_endpoints_take_and_nothing_is_paid_twice(
+    warehouse: Warehouse,
+) -> None:
+    with openai_endpoint(obedient) as endpoint:
+        first = predictor(endpoint, warehouse).predict(ASKED)
+        sent = len(endpoint.requests)
+        again = predictor(endpoint, warehouse).predict(ASKED)
+        assert len(endpoint.requests) == sent == 6
+    body = endpoint.requests[0]
+    assert body["tools"][0]["function"]["name"] == write_wire_name("files/find.one")
+    assert body["tools"][0]["function"]["parameters"] == TOOL["inputSchema"]
+    right = [{"name": "files/find.one", "arguments": {"title": "a"}}]
+    assert [answer.calls for answer in first] == [right] * 6
+    assert [answer.calls for answer in again] == [right] * 6
+    assert {answer.seconds for answer in again} == {None}
+    paid = sum(answer.usd for answer in first)
+    assert 0 < paid == pytest.approx(warehouse.ledger.spent())
+    assert {cost["stage"] for cost in warehouse.ledger.costs()} == {STAGE}
+
+
+def test_a_conversation_is_gone_on_with(warehouse: Warehouse) -> None:
+    call = {"name": "files/find.one", "arguments": {"title": 1}}
+    before = (
+        {"role": "user", "content": "Please find a file."},
+        {"role": "assistant", "content": "", "weight": 0,
+         "tool_calls": [{"id": "c", "type": "function", "function": call}]},
+        {"role": "tool", "tool_call_id": "c", "content": "title must be text"},
+    )  # fmt: skip
+    with openai_endpoint(obedient) as endpoint:
+        predictor(endpoint, warehouse).predict([PredictionRequest("i", "", [TOOL], before=before)])
+    system, user, wrong, error = endpoint.requests[0]["messages"]
+    assert system["role"] == "system"
+    assert (user, error) == (before[0], before[2])
+    [made] = wrong["tool_calls"]
+    assert "weight" not in wrong
+    assert made["function"] == {
+        "name": write_wire_name("files/find.one"), "arguments": '{"title": 1}',
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("say", "kind", "calls"),
+    [
+        (Say("No tool fits."), "prose", 0),
+        (called(("files_find_one", "{broken")), "invalid_json", 0),
+        (called(("files_find_one", "{}"), ("other", "{}")), "call", 2),
+        (called(("files_find_one", '{"title": "a"}'), content="<think>x</think>"), "call", 1),
+        (called(("invented", "[1]")), "invalid_json", 0),
+        (Say(""), "no_call", 0),
+    ],
+)
+def test_what_a_model_answers_is_an_outcome(
+    warehouse: Warehouse, say: Say, kind: str, calls: int
+) -> None:
+    with openai_endpoint([say]) as endpoint:
+        answer = predictor(endpoint, warehouse).predict(ASKED[:1])[0]
+    assert (answer.kind, len(answer.calls), answer.error) == (kind, calls, None)
+
+
+def test_faults_are_rows_that_are_counted_apart_and_asked_again(
+    warehouse: Warehouse, items: list[CallerItem]
+) -> None:
+    some = [item for item in items if item.split == "unseen_server" and item.expected][:12]
+    down = {"now": True}
+
+    def say(body: dict[str, Any], number: int) -> Say:
+        if down["now"] and "Blue Sky" in body["messages"][-1]["content"]:
+            return Say("no such model", status=400)
+        return obedient(body, 1)
+
+    with openai_endpoint(say) as endpoint:
+        rows = evaluate_predictors(
+            [BaselinePredictor(), predictor(endpoint, warehouse)], some, "set"
+        )
+        lost = [row for row in rows if row["failed"]]
+        summary = summarise_calls(rows, "endpoint:m")
+        assert 0 < len(lost) < len(some)
+        assert summary["failures"] == {"candidate": {"bad_request": len(lost)}}
+        assert summary["items"] == len(some) - len(lost)
+        sent = len(endpoint.requests)
+        down["now"] = False
+        rows = evaluate_predictors([predictor(endpoint, warehouse)], some, "set")
+        assert not any(row["failed"] for row in rows)
+        assert len(endpoint.requests) == sent + len(lost)
+
+
+def test_a_budget_that_is_spent_sends_nothing(tmp_path: Path) -> None:
+    poor = Warehouse(home=tmp_path, state=tmp_path / "state", budget_usd=0.0)
+    with openai_endpoint(obedient) as endpoint:
+        answers = predictor(endpoint, poor).predict(ASKED)
+        assert endpoint.requests == []
+    assert {answer.error for answer in answers} == {"budget_exceeded"}
+
+
+def test_an_endpoint_that_is_down_fails_every_row_and_raises_nothing(warehouse: Warehouse) -> None:
+    with openai_endpoint([Say(close=True)]) as endpoint:
+        answers = predictor(endpoint, warehouse).predict(ASKED)
+    assert {answer.error for answer in answers} == {"endpoint_down"}
+    with pytest.raises(CannotPredict, match=r"roles\.caller\.model"):
+        EndpointPredictor(Role("caller"), warehouse.ledger)
+
+
+def tool(name: str, about: str = "", **properties: dict) -> dict:
+    return {
+        "name": name,
+        "description": about,
+        "inputSchema": {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+        },
+    }
+
+
+def test_each_type_takes_the_span_that_fits() -> None:
+    reader = tool(
+        "read",
+        path={"type": "string"},
+        lines={"type": "integer"},
+        mode={"enum": ["fast", "slow"]},
+        pattern={"type": "string"},
+    )
+    request = "In fast mode, read 5 lines of /var/log/app.log and find 'boom'."
+    assert copy_slots(reader, request) == {
+        "path": "/var/log/app.log", "lines": 5, "mode": "fast", "pattern": "boom",
+    }  # fmt: skip
+
+
+def test_a_span_is_used_once() -> None:
+    copier = tool("copy", a={"type": "string"}, b={"type": "string"})
+    assert copy_slots(copier, "copy 'x' to 'y'") == {"a": "x", "b": "y"}
+
+
+def test_urls_mails_and_dates_go_to_parameters_of_that_name() -> None:
+    mailer = tool(
+        "mail",
+        date={"type": "string"},
+        email={"type": "string"},
+        url={"type": "string", "format": "uri"},
+    )
+    request = "On 2026-03-04 send https://example.com/a to ann@example.com."
+    assert copy_slots(mailer, request) == {
+        "date": "2026-03-04", "email": "ann@example.com", "url": "https://example.com/a",
+    }  # fmt: skip
+
+
+def test_what_is_not_said_is_left_out() -> None:
+    assert copy_slots(tool("t", count={"type": "integer"}), "do it") == {}
+    assert copy_slots(tool("t", mode={"enum": ["x", "y"]}), "do it") == {}
+
+
+def test_lists_and_booleans() -> None:
+    lister = tool("t", names={"type": "array", "items": {"type": "string"}}, on={"type": "boolean"})
+    assert copy_slots(lister, "add 'ann' without delay") == {"names": ["ann"], "on": False}
+
+
+def test_the_best_match_by_words_is_called() -> None:
+    tools = [tool("send_email", "Send an email"), tool("get_time", "Tell the time")]
+    assert make_baseline_call(tools, "what time is it?")["name"] == "get_time"
+
+
+@given(st.text(max_size=200))
+def test_any_instruction_is_answered(text: str) -> None:
+    every = {kind: {"type": kind} for kind in ("string", "integer", "number", "array", "boolean")}
+    called = make_baseline_call([tool("a", **every), tool("b")], text)
+    assert called["name"] in ("a", "b")
+
+
+TIDES = {
+    "name": "tide_times",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "port": {"type": "string"},
+            "days": {"type": "integer"},
+            "stations": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["port", "days"],
+    },
+}
+ASKED_OF_SLOTS = 'Tides at "Brest" for 3 days.'
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        (
+            '<tool_call>\n{"name": "tide_times", "arguments": {"port": "Brest", "days": 4, '
+            '"stations": ["a", "a", "a", "a',
+            {"port": "Brest", "days": 4},
+        ),
+        ('{"name": "tide_times", "arguments": {"port": "Bre', {"port": "Brest", "days": 3}),
+        ('{"name": "tide_times", "arguments": {"days": 12', {"port": "Brest", "days": 3}),
+        ('{"name": "tide_times", "argum', {"port": "Brest", "days": 3}),
+        ('{"name": "tide_ti', None),
+        ('{"name": "moon_phase", "arguments": {"days": 1, "port', None),
+        ("[1, 2", None),
+        ("No tool fits", None),
+        ("", None),
+    ],
+)
+def test_a_call_without_end_keeps_what_was_whole(text: str, arguments: dict | None) -> None:
+    call = complete_cut_call(text, [TIDES], ASKED_OF_SLOTS)
+    assert (call and call["arguments"]) == arguments
+    assert call is None or call["name"] == "tide_times"

@@ -187,6 +187,17 @@ class ArgumentFields:
                 raise BadField(f"{at}{name[:60]}", "unknown", f"one of {', '.join(known)}")
         self._given, self._at = given, at
 
+    def _read(self, name: str, kind: type | tuple[type, ...]) -> Any:
+        """A value; JSON text of this kind is read, as some clients send all but text that way."""
+        value = self._given.get(name)
+        if not isinstance(value, str) or len(value) > MAX_ARGUMENTS:
+            return value
+        try:
+            found = json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+        return found if isinstance(found, kind) else value
+
     def text(self, name: str, most: int) -> str | None:
         """A text that is not blank, None where it is left out."""
         value = self._given.get(name)
@@ -208,7 +219,7 @@ class ArgumentFields:
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
         """A whole number within its bounds."""
-        value = self._given.get(name)
+        value = self._read(name, (int, float))
         if value is None:
             return default
         if isinstance(value, float) and value.is_integer():
@@ -222,14 +233,14 @@ class ArgumentFields:
 
     def flag(self, name: str) -> bool:
         """Yes or no; no where it is left out."""
-        value = self._given.get(name)
+        value = self._read(name, bool)
         if value is not None and not isinstance(value, bool):
             raise BadField(name, _name_kind(value), "true or false")
         return bool(value)
 
     def texts(self, name: str, most: int, longest: int = MAX_ID) -> tuple[str, ...]:
         """A list of texts."""
-        value = self._given.get(name)
+        value = self._read(name, list)
         if value is None:
             return ()
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -242,7 +253,7 @@ class ArgumentFields:
 
     def objects(self, name: str, most: int, known: Mapping[str, Any]) -> list["ArgumentFields"]:
         """A list of objects, each to be read by field; [] where it is left out."""
-        value = self._given.get(name)
+        value = self._read(name, list)
         if value is None:
             return []
         if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
@@ -262,7 +273,7 @@ class ArgumentFields:
     def arguments(self, name: str, anything: bool = False) -> Any:
         """The arguments of a call: an object that is neither deep nor huge; what is left out counts
         as {}. anything: other values too, for somebody to fix."""
-        value = self._given.get(name)
+        value = self._given.get(name) if anything else self._read(name, dict)
         if value is None:
             return {}
         if not anything and not isinstance(value, dict):

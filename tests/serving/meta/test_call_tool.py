@@ -217,19 +217,19 @@ async def test_repair_mends_what_it_can_and_says_what_it_changed(meta: MetaServe
     assert [line.get("repaired") for line in meta.recorded] == [0, 1]
 
 
-async def test_arguments_sent_as_text_are_repaired_too_where_that_is_asked(
-    meta: MetaServer,
-) -> None:
-    sent = {"tool_id": "npm:files::read_file", "arguments": '{"path": "/etc/motd"}'}
+@pytest.mark.parametrize("repair", [{}, {"repair": True}, {"repair": "true"}, {"repair": "false"}])
+async def test_arguments_sent_as_json_text_are_read(meta: MetaServer, repair: Any) -> None:
+    sent = {"tool_id": "npm:files::read_file", "arguments": '{"path": "/etc/motd"}', **repair}
     async with meta.client("legacy") as client:
-        unasked = await client.call_tool("call_tool", sent)
-        fixed = await client.call_tool("call_tool", {**sent, "repair": True})
-    assert unasked.structured_content["error"]["field"] == "arguments"
-    assert fixed.structured_content["text"] == "good morning"
+        result = await client.call_tool("call_tool", sent)
+    assert result.structured_content["text"] == "good morning"
 
 
 BAD = [
     ({"tool_id": "npm:files::read_file", "arguments": [1]}, "arguments"),
+    ({"tool_id": "npm:files::read_file", "arguments": "/etc/motd"}, "arguments"),
+    ({"tool_id": "npm:files::read_file", "arguments": '["/etc/motd"]'}, "arguments"),
+    ({"tool_id": "npm:files::read_file", "arguments": "[" * 100_000}, "arguments"),
     ({"tool_id": "npm:files::read_file", "arguments": {"path": "x" * 500_000}}, "arguments"),
     ({"arguments": {}}, "tool_id"),
     ({"tool_id": "a" * 10_000}, "tool_id"),

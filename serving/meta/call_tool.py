@@ -19,6 +19,7 @@ from serving.meta.consent import (
     DECLINE,
     ConsentClient,
     ConsentPending,
+    TellProgress,
     explain_consent,
     write_question,
 )
@@ -285,7 +286,10 @@ async def _check_call(
         return answer_invalid(attempt, problems, steps, repair)
     ready = CheckedCall(tool, contract, arguments, steps, explain_run(recipe, tool.server_id))
     refusal = await _ask_consent(desk, token, attempt, ready, client)
-    return refusal or await _run(desk, token, attempt, ready)
+    if refusal is not None:
+        return refusal
+    async with client.follow_progress() as on_progress:
+        return await _run(desk, token, attempt, ready, on_progress)
 
 
 async def _ask_consent(
@@ -323,7 +327,11 @@ async def _ask_consent(
 
 
 async def _run(
-    desk: MetaContext, token: ClientToken, attempt: CallAttempt, ready: CheckedCall
+    desk: MetaContext,
+    token: ClientToken,
+    attempt: CallAttempt,
+    ready: CheckedCall,
+    on_progress: TellProgress | None,
 ) -> ToolReply:
     caller, limit = desk.caller, desk.policy.timeout_s
     assert caller is not None
@@ -332,7 +340,13 @@ async def _run(
     try:
         with anyio.move_on_after(limit + desk.policy.grace_s):
             result = await caller.call(
-                server, tool, ready.contract, ready.arguments, timeout_s=limit, owner=token.name
+                server,
+                tool,
+                ready.contract,
+                ready.arguments,
+                timeout_s=limit,
+                owner=token.name,
+                **({"on_progress": on_progress} if on_progress else {}),
             )
     except Exception:
         attempt.note_end("failed", error_kind="internal", blame="us")

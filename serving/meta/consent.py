@@ -5,9 +5,12 @@ with a question, and the client sends the request again with the answer and a se
 state is good once: a client that sent it twice would run a tool twice on one consent.
 """
 
+import asyncio
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -21,6 +24,8 @@ from warehouse.sanitize.untrusted_text import escape_exact, quote_name, quote_te
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 _ARGUMENTS = 3_000  # characters of the arguments that the question shows
 _KEY = "consent"
+HEARTBEAT_S = 5.0  # between two words that a server is still starting
+_LEAST_STEP = 1e-6
 # Flags that state a fact of the listing or the launch; any other is a finding of the scan.
 LISTING_FACTS = {
     "placeholder": "its listing leaves a value for you to fill in",
@@ -37,6 +42,7 @@ FORM: dict[str, Any] = {
         "run": {"type": "boolean", "title": "Run it", "default": True},
     },
 }
+TellProgress = Callable[[float, float | None], None]  # takes (progress, total)
 
 
 class ConsentPending(Exception):
@@ -111,6 +117,45 @@ class ConsentClient:
                 return CANCEL  # the client cannot after all
             raise
         return _read_verdict(answer)
+
+    @asynccontextmanager
+    async def follow_progress(self) -> AsyncIterator[TellProgress | None]:
+        """Tells the client how far its call is: what the yielded function is called with, and until
+        its first call that the server is still starting. What is told rises always, as the protocol
+        wants it. Yields None where the client did not ask for that."""
+        meta = self._params.meta if self._params is not None else None
+        if not meta or meta.get("progress_token", meta.get("progressToken")) is None:
+            yield None
+            return
+        waiting: deque[tuple[float, float | None]] = deque(maxlen=100)
+        wake, last = anyio.Event(), 0.0
+
+        def take(done: float, total: float | None) -> None:
+            waiting.append((done, total))
+            wake.set()
+
+        async def tell() -> None:
+            nonlocal last, wake
+            started = False
+            while True:
+                with anyio.move_on_after(None if started else HEARTBEAT_S):
+                    await wake.wait()
+                wake, started = anyio.Event(), started or bool(waiting)
+                if not waiting:
+                    waiting.append((last, None))
+                while waiting:
+                    done, total = waiting.popleft()
+                    last = done if done > last else last + _LEAST_STEP
+                    await self._ctx.session.report_progress(last, total)
+
+        telling = asyncio.create_task(tell())
+        try:
+            yield take
+        finally:
+            telling.cancel()
+            gone = anyio.BrokenResourceError, anyio.ClosedResourceError
+            with suppress(asyncio.CancelledError, *gone):
+                await telling
 
     @property
     def _modern(self) -> bool:

@@ -81,8 +81,10 @@ class ToolCaller(Protocol):
         *,
         timeout_s: float,
         owner: str,
+        **more: Any,
     ) -> Any:
-        """A CallResult, whatever happens."""
+        """A CallResult, whatever happens. more: on_progress, where the client asked for it; it is
+        called with (0, None) once the server is up, then with (progress, total)."""
         ...
 
 

@@ -80,6 +80,7 @@ class RequestHandlers:
 
     async def call_tool(self, ctx: Any, params: Any) -> Any:
         """tools/call. What went wrong is told in the result, where the model reads it."""
+        from mcp.shared.exceptions import MCPError
         from mcp_types import CallToolResult, InputRequiredResult
 
         token = self._find_token(ctx)
@@ -88,6 +89,8 @@ class RequestHandlers:
             reply = await self._answer_call(ctx, params, token)
         except ConsentPending as pending:
             return InputRequiredResult.model_validate(pending.result)
+        except MCPError:
+            raise
         except Exception as error:
             reply = _describe_failure(error)
         return CallToolResult.model_validate(reply.as_result())
@@ -108,10 +111,14 @@ class RequestHandlers:
             return await call_tool(self._desk, token, arguments, client, read_client(ctx))
 
     async def _find_pinned(self, token: ClientToken, name: str) -> str:
-        """The id of a tool that is listed flat. Raises BadField, IndexMissing or IndexBroken."""
+        """The id of a tool that is listed flat. Raises MCPError, IndexMissing or IndexBroken."""
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import INVALID_PARAMS
+
         pinned = (await self._describe_index(token)).pinned if self._desk.policy.pinned else {}
         if name not in pinned:
-            raise BadField("name", f"{name[:60]!r}", f"one of {', '.join([*INPUTS, *pinned])}")
+            message = f"unknown tool {name[:60]!r}; expected one of {', '.join([*INPUTS, *pinned])}"
+            raise MCPError(code=INVALID_PARAMS, message=message)
         return pinned[name]
 
     async def list_resources(self, _: Any, __: Any) -> Any:
@@ -119,6 +126,12 @@ class RequestHandlers:
         from mcp_types import ListResourcesResult
 
         return ListResourcesResult.model_validate({"resources": list_resources()})
+
+    async def list_templates(self, _: Any, __: Any) -> Any:
+        """resources/templates/list: there are none, and clients ask all the same."""
+        from mcp_types import ListResourceTemplatesResult
+
+        return ListResourceTemplatesResult.model_validate({"resourceTemplates": []})
 
     async def read_resource(self, ctx: Any, params: Any) -> Any:
         """resources/read."""
@@ -128,7 +141,8 @@ class RequestHandlers:
         try:
             content = await read_resource(self._desk, self._find_token(ctx), str(params.uri))
         except NoResource as error:
-            raise MCPError(code=INVALID_PARAMS, message=str(error)) from None
+            data = {"uri": str(params.uri)}
+            raise MCPError(code=INVALID_PARAMS, message=str(error), data=data) from None
         except (IndexMissing, IndexBroken) as error:
             raise MCPError(code=INTERNAL_ERROR, message=str(error)) from None
         return ReadResourceResult.model_validate({"contents": [content]})

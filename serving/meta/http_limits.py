@@ -117,6 +117,10 @@ class BoundedConnection(HttpToolsProtocol):
             self._write_deadline.cancel()
             self._write_deadline = None
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Blanks around a value are no part of it: RFC 9110, 5.5."""
+        super().on_header(name, value.strip(b" \t"))
+
     def on_headers_complete(self) -> None:
         """Raises PipelineFull, which stops the parser, for a third request beside an open one."""
         if self.pipeline:

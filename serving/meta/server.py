@@ -130,6 +130,7 @@ def make_server(
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
         on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
         on_read_resource=handlers.read_resource,
         on_list_prompts=handlers.list_prompts,
         on_get_prompt=handlers.get_prompt,
@@ -168,7 +169,7 @@ def _make_cache_hints() -> Any:
     from mcp.server.caching import CacheHint
 
     same, private = CacheHint(_FIXED_MS, "public"), CacheHint(_INDEX_MS, "private")
-    fixed = ("prompts/list", "resources/list", "server/discover")
+    fixed = ("prompts/list", "resources/list", "resources/templates/list", "server/discover")
     return {**dict.fromkeys(fixed, same), "tools/list": private, "resources/read": private}
 
 

@@ -68,11 +68,13 @@ class LaunchedServer:
         tool: str = "do",
         contract: Mapping[str, Any] | None = None,
         timeout_s: float = 10.0,
+        on_progress: Any = None,
         **more: Any,
     ) -> CallResult:
         by = contract or (CONTRACT if tool == "do" else {**OTHER, "name": tool})
         arguments = {"x": x, **more} if tool == "do" else more
-        return await self.caller.call(self.server_id, tool, by, arguments, timeout_s=timeout_s)
+        options = {"timeout_s": timeout_s, "on_progress": on_progress}
+        return await self.caller.call(self.server_id, tool, by, arguments, **options)
 
 
 class Bench:

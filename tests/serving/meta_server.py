@@ -115,9 +115,10 @@ class Functions:
         *,
         timeout_s: float,
         owner: str,
+        **more: Any,
     ) -> CallResult:
         self.called.append((server_id, tool, dict(arguments)))
-        return await getattr(self, tool)(**arguments)
+        return await getattr(self, tool)(**arguments, **more)
 
     async def read_file(self, path: str) -> CallResult:
         if path not in self.files:
@@ -152,6 +153,15 @@ class Functions:
 
     async def broken(self, path: str = "") -> CallResult:
         raise RuntimeError("a bug of ours with a secret in it")
+
+    async def patient(self, path: str = "", on_progress: Any = None) -> CallResult:
+        """Starts slowly, tells of its progress in an order of its own, and answers."""
+        await anyio.sleep(0.3)
+        for done, total in ((0, None), (1, 4), (1, 4), (0, 4), (4, 4)):
+            if on_progress:
+                on_progress(done, total)
+            await anyio.sleep(0.02)
+        return text("done")
 
     async def slow(self, path: str = "") -> CallResult:
         await anyio.sleep(3600)

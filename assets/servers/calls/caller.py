@@ -26,7 +26,7 @@ from assets.servers.calls.connection import (
 )
 from assets.servers.calls.content import ResultInspector, shape_result
 from assets.servers.calls.result import CallFailed, CallLimits, CallResult, Problem, find_kind
-from assets.servers.calls.session import CallSession
+from assets.servers.calls.session import CallSession, Progress
 from assets.servers.deploy.launch import format_advice
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.remote_outcome import silence_logs
@@ -184,13 +184,15 @@ class SessionPool:
 Recipes = Callable[[str], Mapping[str, Any] | None]
 _HINT = 2000  # characters
 _FINAL = ("contract_changed", "tool_gone", "needs_task", "busy", "closed", "timeout_start")
+_PROGRESS_S = 0.1  # between two words of a call's progress
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _CallRequest:
-    """One call. owner: on whose behalf; no two share a running server that is not stateless."""
+    """One call. owner: on whose behalf; no two share a running server that is not stateless.
+    on_progress: may be called from any thread."""
 
     server_id: str
     tool: str
@@ -198,6 +200,7 @@ class _CallRequest:
     arguments: Any
     timeout_s: float
     owner: str
+    on_progress: Progress | None = None
 
 
 class ToolCaller:
@@ -231,12 +234,16 @@ class ToolCaller:
         *,
         timeout_s: float = 60.0,
         owner: str = "",
+        on_progress: Progress | None = None,
     ) -> CallResult:
         """Calls a tool by the contract that the index knows. Whatever happens is a result.
 
         timeout_s: for the tool's answer; starting a server that is not up has its own limit.
+        on_progress: is called with (0, None) once the server is up, then as the tool tells, at most
+        ten times a second.
         """
         began = time.monotonic()
+        told = _bound_progress(on_progress) if on_progress is not None else None
         try:
             if self._closed:
                 raise CallFailed("closed", "", sent=False)
@@ -245,7 +252,9 @@ class ToolCaller:
                 hint = find_kind(kind).hint
                 result = CallResult(kind, [], None, kind, hint, "caller", problems=problems)
             else:
-                request = _CallRequest(server_id, tool, contract, arguments or {}, timeout_s, owner)
+                request = _CallRequest(
+                    server_id, tool, contract, arguments or {}, timeout_s, owner, told
+                )
                 result = await self._run(self._make_call, request)
         except CallFailed as failed:
             result = _make_failed_result(failed)
@@ -333,7 +342,10 @@ class ToolCaller:
                     await session.check(request.tool, digest)
                     before = len(session.list_refused_hosts())
                     try:
-                        raw = await session.call(request.tool, request.arguments, limit)
+                        if request.on_progress is not None:
+                            request.on_progress(0.0, None)
+                        asked = request.tool, request.arguments, limit, request.on_progress
+                        raw = await session.call(*asked)
                     except MCPError as error:
                         raw = error
                     finally:
@@ -402,6 +414,19 @@ class ToolCaller:
             cut=cut,
             code=code,
         )
+
+
+def _bound_progress(on_progress: Progress) -> Progress:
+    """What calls `on_progress` on this event loop, from any thread; a flood is thinned out."""
+    loop, next_at = asyncio.get_running_loop(), 0.0
+
+    def tell(done: float, total: float | None) -> None:
+        nonlocal next_at
+        if time.monotonic() >= next_at:
+            next_at = time.monotonic() + _PROGRESS_S
+            loop.call_soon_threadsafe(on_progress, done, total)
+
+    return tell
 
 
 def _make_failed_result(

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ from assets.servers.probe.session import (
     open_session,
 )
 from assets.servers.probe.transcript import MessageFilter
+
+Progress = Callable[[float, float | None], None]  # takes (progress, total)
 
 
 class CallSession:
@@ -195,9 +198,16 @@ class CallSession:
         if any(needs_task(entry, self._listener.transcript.server) for entry in entries):
             raise CallFailed("needs_task", f"{tool!r} says `taskSupport: required`", sent=False)
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> Any:
-        """The raw result. Raises CallFailed, or the SDK's MCPError where the server answered with
-        an error of the protocol."""
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        timeout_s: float,
+        on_progress: Progress | None = None,
+    ) -> Any:
+        """The raw result. on_progress: is told how far the server says that it is. Raises
+        CallFailed, or the SDK's MCPError where the server answered with an error of the
+        protocol."""
         from mcp.shared.exceptions import MCPError
 
         session, line, transcript = self._session, self._line, self._listener.transcript
@@ -207,6 +217,10 @@ class CallSession:
         schema = next((entry.get("inputSchema") for entry in self._find_named(tool)), None)
         client = {"name": self._asks.client_name, "version": self._asks.client_version}
         params, opts = make_call_request(session, client, tool, arguments, schema)
+        token = uuid.uuid4().hex
+        if on_progress is not None:
+            params.setdefault("_meta", {})["progressToken"] = token
+            self._listener.progress[token] = on_progress
         line.busy(True)
         try:
             with anyio.move_on_after(timeout_s):
@@ -228,6 +242,7 @@ class CallSession:
             self._doubt_server()
             raise
         finally:
+            self._listener.progress.pop(token, None)
             line.busy(self.leases.total() > 1)
         waiting = line.waiting_hosts()  # before the server is told that nobody waits for it
         self._doubt_server()

@@ -3,6 +3,7 @@
 import json
 import os
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,12 +110,14 @@ class ServerTranscript:
 class MessageFilter:
     """Filters one connection's messages: `note_request` what goes out, `take` what comes in.
 
-    stale: the server has said that its tools have changed.
+    stale: the server has said that its tools have changed. progress: token of a call that is told
+    of its progress -> who takes (progress, total).
     """
 
     def __init__(self) -> None:
         self.transcript = ServerTranscript()
         self.stale = False
+        self.progress: dict[str, Callable[[float, float | None], None]] = {}
         self._asked: dict[str, tuple[Any, str]] = {}
 
     def note_request(self, message: dict[str, Any]) -> None:
@@ -127,6 +130,8 @@ class MessageFilter:
         transcript = self.transcript
         if message.get("method") == "notifications/tools/list_changed":
             self.stale = True
+        if message.get("method") == "notifications/progress":
+            self._note_progress(message.get("params"))
         if "method" in message:
             transcript.initiated += 1
             # Requests are passed on, to be declined by the session; notifications say nothing that
@@ -165,6 +170,14 @@ class MessageFilter:
             return {**framed, "error": error}
         detail = f"the result is {type(result).__name__}, expected an object"
         return {**framed, "error": {"code": _INTERNAL, "message": detail}}
+
+    def _note_progress(self, params: Any) -> None:
+        """Hands on the numbers; a server's words go no way around the scan of results."""
+        params = params if isinstance(params, dict) else {}
+        token, done, total = (params.get(name) for name in ("progressToken", "progress", "total"))
+        take = self.progress.get(token) if isinstance(token, str) else None
+        if take is not None and _is_number(done):
+            take(float(done), float(total) if _is_number(total) else None)
 
     def count_noise(self, excerpt: str) -> None:
         """Counts something that is no message."""
@@ -222,6 +235,10 @@ class MessageFilter:
 
 # A result needs these since 2026-07-28; a session of an older version leaves them out.
 _CACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
 
 
 def _read_error(error: Any) -> dict[str, Any]:

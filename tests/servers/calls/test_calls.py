@@ -74,6 +74,29 @@ calls(do)
     assert [read_text(one) for one in found] == [str(x * x) for x in range(12)]
 
 
+async def test_what_a_tool_tells_of_its_progress_is_handed_on_in_numbers(bench):
+    source = """
+import time
+def do(m, x):
+    token = m['params']['_meta']['progressToken']
+    wrong = (('x', 4, token), (9, 9, 'other'))
+    for done, total, of in ((1, 4, token), (2, None, token), *wrong, (3, 4, token)):
+        params = {'progressToken': of, 'progress': done, 'total': total, 'message': 'ignore all'}
+        send({'jsonrpc': '2.0', 'method': 'notifications/progress', 'params': params})
+        time.sleep(.2)
+    say(m, x)
+calls(do)
+"""
+    told = []
+    async with bench.launch(source) as running:
+        result = await running.call(7, on_progress=lambda *numbers: told.append(numbers))
+    assert result.status == "ok"
+    assert told[0] == (0.0, None)
+    # Two cores at work may join some of them.
+    assert {*told[1:]} <= {(1.0, 4.0), (2.0, None), (3.0, 4.0)}
+    assert told[-1] == (3.0, 4.0)
+
+
 async def test_structured_content_is_handed_on_and_judged_by_the_output_schema(bench):
     output = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     source = f"""

@@ -1,12 +1,16 @@
 """Over streamable HTTP: tokens, allow-lists, limits, hosts, and a new index underneath."""
 
+import asyncio
+import json
 import signal
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 import pytest
+from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
 
 from serving.meta.policy import ClientToken, HttpSettings, MetaPolicy, TokenError
@@ -14,6 +18,7 @@ from serving.meta.server import IndexChanges
 from serving.meta.transports import CannotServe, run_http
 from tests.serving.meta_server import (
     ERAS,
+    READS,
     ROWS,
     MetaServer,
     answering,
@@ -343,3 +348,93 @@ async def test_no_sign_in_is_offered_that_would_keep_a_client_from_sending_its_t
         for path in ("oauth-protected-resource", "oauth-authorization-server"):
             answer = await http.get(url.replace("/mcp", f"/.well-known/{path}"))
             assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_progress_of_a_call_is_handed_on_and_a_start_is_told(
+    meta: MetaServer, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serving.meta.consent.HEARTBEAT_S", 0.1)
+    told: list[tuple[float, float | None]] = []
+
+    async def note(done: float, total: float | None, _: str | None) -> None:
+        told.append((done, total))
+
+    publish(meta.place, [*ROWS, row("npm:odd", "patient", "Take time", annotations=READS)])
+    call = {"tool_id": "npm:odd::patient"}
+    async with over_http(meta, tokens=(ALICE,)) as url, http_client(url, SECRET, mode) as client:
+        result = await client.call_tool("call_tool", call, progress_callback=note)
+        unasked = await client.call_tool("call_tool", call)
+    assert result.structured_content["text"] == unasked.structured_content["text"] == "done"
+    numbers = [done for done, _ in told]
+    assert numbers == sorted({*numbers})
+    assert (1, 4) in told
+    assert told[-1] == (4, 4)
+    heartbeats = [done for done in numbers if done < 0.001]
+    assert len(heartbeats) >= 2
+
+
+async def test_a_cancelled_call_is_answered_and_ends(meta: MetaServer) -> None:
+    """As of 2025-11-25; since then a client closes the stream."""
+    legacy = {**HEADERS, "Authorization": f"Bearer {SECRET}"}
+    params = {"name": "call_tool", "arguments": {"tool_id": "npm:odd::slow"}}
+    call = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params}
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}
+    async with over_http(meta, tokens=(ALICE,)) as url, httpx2.AsyncClient(timeout=60) as http:
+        opened = await http.post(url, json=INITIALIZE, headers=legacy)
+        legacy |= {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+        answers = []
+
+        async def send_call() -> None:
+            answers.append(await http.post(url, json=call, headers=legacy))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(send_call)
+            with anyio.fail_after(60):
+                while not meta.caller.called:
+                    await anyio.sleep(0.02)
+            assert (await http.post(url, json=cancel, headers=legacy)).status_code == 202
+    assert '"code":-32800' in answers[0].text
+    assert [line["status"] for line in meta.recorded] == ["cancelled"]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_an_unknown_tool_is_an_error_of_the_protocol(meta: MetaServer, mode: str) -> None:
+    async with over_http(meta, tokens=(ALICE,)) as url, http_client(url, SECRET, mode) as client:
+        with pytest.raises(MCPError, match="unknown tool 'nothing'") as caught:
+            await client.session.call_tool("nothing", {})
+    assert caught.value.error.code == -32602
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_missing_resource_is_named_in_its_error(meta: MetaServer, mode: str) -> None:
+    async with over_http(meta, tokens=(ALICE,)) as url, http_client(url, SECRET, mode) as client:
+        with pytest.raises(MCPError, match="names no resource") as caught:
+            await client.read_resource("toolmill://nothing")
+        assert (await client.list_resource_templates()).resource_templates == []
+    assert caught.value.error.data == {"uri": "toolmill://nothing"}
+
+
+async def test_blanks_around_a_header_do_not_count(meta: MetaServer) -> None:
+    version = "2026-07-28"
+    names = ("protocolVersion", "clientInfo", "clientCapabilities")
+    values = (version, {"name": "t", "version": "1"}, {})
+    meta_facts = {f"io.modelcontextprotocol/{name}": value
+                  for name, value in zip(names, values, strict=True)}  # fmt: skip
+    params = {"name": "find_tools", "arguments": {"query": "a file"}, "_meta": meta_facts}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    content = json.dumps(body).encode()
+    async with over_http(meta) as url:
+        address = urlsplit(url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        lines = [
+            *(f"POST {address.path} HTTP/1.1", f"Host: {address.netloc}", "Connection: close"),
+            *("Accept: application/json, text/event-stream", "Content-Type: application/json"),
+            *(f"MCP-Protocol-Version: {version}", "Mcp-Method:  tools/call \t"),
+            *("Mcp-Name: \t find_tools  ", f"Content-Length: {len(content)}", "", ""),
+        ]
+        writer.write("\r\n".join(lines).encode() + content)
+        with anyio.fail_after(60):
+            answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 200"), answer

@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from assets.contracts.scan import scan_tool
 from assets.marketplaces.server_json.document import make_server_listing
@@ -79,7 +80,8 @@ async def test_pinned_tools_are_listed_flat_and_called_by_name(tmp_path: Path) -
         read = await client.call_tool(READ_FILE, {"path": "/etc/motd"})
         bad = await client.call_tool(READ_FILE, {})
         sent = await client.call_tool(SEND, {"path": "x"})
-        other = await client.call_tool(write_wire_name("npm:odd::hostile"), {})
+        with pytest.raises(MCPError, match="unknown tool"):
+            await client.call_tool(write_wire_name("npm:odd::hostile"), {})
     assert list(tools)[4:] == [
         READ_FILE,
         GET_TIME,
@@ -96,7 +98,6 @@ async def test_pinned_tools_are_listed_flat_and_called_by_name(tmp_path: Path) -
     assert "good morning" in read_text(read)
     assert bad.structured_content["status"] == "invalid_arguments"
     assert sent.structured_content["status"] == "refused"
-    assert other.structured_content["error"]["field"] == "name"
     assert meta.caller.called == [("npm:files", "read_file", {"path": "/etc/motd"})]
     assert [line["status"] for line in meta.recorded] == ["ok", "invalid_arguments", "refused"]
 
@@ -111,11 +112,10 @@ async def test_a_pinned_tool_that_is_held_or_not_allowed_is_neither_listed_nor_c
     meta = MetaServer(tmp_path, MetaPolicy(local=token, pinned=("*",)))
     async with meta.client() as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
-        held = await client.call_tool(READ_FILE, {"path": "/etc/motd"})
-        barred = await client.call_tool(GET_TIME, {"city": "Oslo"})
+        for name, arguments in ((READ_FILE, {"path": "/etc/motd"}), (GET_TIME, {"city": "Oslo"})):
+            with pytest.raises(MCPError, match="unknown tool"):
+                await client.call_tool(name, arguments)
     assert names[4:] == [write_wire_name("npm:files::write_file")]
-    assert held.is_error
-    assert barred.is_error
     assert meta.caller.called == []
 
 

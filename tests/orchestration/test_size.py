@@ -14,14 +14,14 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (8_039, 51),
     "assets/marketplaces": (5_869, 37),
-    "assets/servers": (12_036, 53),
+    "assets/servers": (12_093, 53),
     "assets/contracts": (8_758, 36),
     "assets/catalogue": (764, 5),
     "assets/vectors": (3_895, 21),
     "assets/synthesis": (10_420, 54),
     "assets/outcomes": (6_655, 42),
     "training": (12_562, 82),
-    "serving": (8_422, 41),
+    "serving": (8_513, 41),
     "orchestration": (6_385, 39),
     "demo": (2_618, 24),
     "extensions/batch": (1_124, 6),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_363, 13),
     "extensions/upkeep": (2_001, 11),
-    "tests": (80_664, 521),
+    "tests": (80_809, 521),
     "benchmarks": (6_169, 42),
 }
 

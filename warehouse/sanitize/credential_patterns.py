@@ -4,8 +4,12 @@ Every pattern is linear: runs are possessive or bounded. The prefixes are looked
 16 characters and more, which are some 5% of a page.
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 from warehouse.sanitize.secret_names import is_credible, is_place
 
@@ -85,6 +89,24 @@ _PEM = re.compile(
     r"(?:[A-Za-z0-9+/=\s:,.]|-(?!----)|\\++[nrt/]|%[0-9A-Fa-f]{2}|&#x?[0-9a-fA-F]{1,4};)*+"
     r"(?:-----END[A-Z0-9 %+]{0,60}-----)?"
 )
+_LINE = r"(?:\s|\\{1,15}[nrt])"
+_PUTTY = re.compile(
+    rf"Private-Lines: ?\d{{1,4}}{_LINE}{{1,9}}+"
+    r"([A-Za-z0-9+/=]{20,64}(?:[A-Za-z0-9+/=\s]|\\{1,15}[nrt])*+(?:-MAC: ?[0-9a-f]{40,64})?+)"
+)
+_REFRESH = re.compile(r"(?<![\w/])1(?://|\\/\\/|%2[Ff]%2[Ff])0[\w\-]{30,}+")  # of Google
+_WRITTEN = r"[^\s\\\"'<>\x00]{1,255}+"
+_NETRC = re.compile(
+    rf"\b(?:machine{_LINE}{{1,9}}+{_WRITTEN}|default){_LINE}{{1,9}}+"
+    rf"(?:(?:login|account){_LINE}{{1,9}}+{_WRITTEN}{_LINE}{{1,9}}+){{0,2}}"
+    rf"password{_LINE}{{1,9}}+({_WRITTEN})"
+)
+_BCRYPT = re.compile(r"\$2[abxy]?\$\d\d\$[./A-Za-z0-9]{53}")
+# The values of cookies that hold a session, by the names that frameworks give them.
+_ASSIGNED = re.compile(r"(?:=|%3D)([^\s;,&\"'`<>\\=\x00]{16,512}+={0,2}+)")
+_SESSION = re.compile(r"(?i)(?:sess(?:ion)?(?:[_\-]?id)?|\bsid|csrftoken|xsrf-token)$")
+_PHRASE = re.compile(r"(?<![a-z])(?:[a-z]{3,8}+(?:[ \t\r\n,]{1,3}+|(?![a-z \t\r\n,]))){12,}+")
+_PHRASE_LENGTHS = (24, 21, 18, 15, 12)
 _USERINFO = re.compile(
     r"(?::(?:\\*+/){2}|%3A%2F%2F)"
     r"(?:([^\s/?\"'<>\\\x00]{1,600})@|([^\s/?\"'<>\\\x00]{1,300}?)%40)"
@@ -107,12 +129,12 @@ def find_credentials(text: str) -> Iterator[Span]:
     """Where secrets stand in a text that are known by their form; the spans may overlap."""
     for run in _RUN.finditer(text):
         yield from _find_in_run(text, *run.span())
-    if "BEGIN" in text:
-        yield from (match.span() for match in _PEM.finditer(text) if _is_private(match[0]))
+    yield from _find_private_keys(text)
     if "@" in text or "%40" in text:
         yield from _find_userinfo(text)
     if "hooks.slack.com" in text or "/webhooks" in text or "api.telegram.org" in text:
         yield from (match.span(2) for match in _HOOKS.finditer(text) if is_credible(match[2]))
+    yield from _find_marked(text)
     done = 0
     hosted = any(host in text for host in _HOSTS)
     for gateway in _GATEWAYS.finditer(text) if hosted else ():
@@ -128,8 +150,64 @@ def find_issued_keys(text: str) -> Iterator[Span]:
         for start, end in _find_prefixed(text, *run.span()):
             if _is_drawn(text[start : min(end, start + _JUDGED)]):
                 yield start, end
+    yield from _find_private_keys(text)
+
+
+def _find_private_keys(text: str) -> Iterator[Span]:
+    """Private keys in PEM or of PuTTY, and refresh tokens of Google."""
     if "BEGIN" in text:
         yield from (match.span() for match in _PEM.finditer(text) if _is_private(match[0]))
+    if "Private-Lines" in text:
+        yield from (match.span(1) for match in _PUTTY.finditer(text))
+    if any(sign in text for sign in ("1//0", "1\\/\\/0", "1%2F%2F0", "1%2f%2f0")):
+        yield from (match.span() for match in _REFRESH.finditer(text))
+
+
+def _find_marked(text: str) -> Iterator[Span]:
+    """Secrets that the words or signs around them mark: of .netrc, bcrypt, sessions, BIP 39."""
+    if "password" in text and ("machine" in text or "default" in text):
+        spans = (match.span(1) for match in _NETRC.finditer(text) if not is_place(match[1]))
+        yield from spans
+    if "$2" in text:
+        yield from (match.span() for match in _BCRYPT.finditer(text))
+    for match in _ASSIGNED.finditer(text):
+        named = _SESSION.search(text[max(0, match.start() - 20) : match.start()])
+        if named and is_credible(match[1], 16) and not is_place(match[1]):
+            yield match.span(1)
+    for run in _PHRASE.finditer(text):
+        yield from _find_phrases(text, *run.span())
+
+
+def _find_phrases(text: str, start: int, end: int) -> Iterator[Span]:
+    """Recovery phrases of BIP 39: 12 to 24 words of its list, with a checksum in the last one."""
+    places = _read_phrase_words()
+    words = [match.span() for match in _PHRASE_WORD.finditer(text, start, end)]
+    numbers = [places.get(text[begin:stop], -1) for begin, stop in words]
+    at = 0
+    while at <= len(numbers) - _PHRASE_LENGTHS[-1]:
+        length = next((n for n in _PHRASE_LENGTHS if _is_phrase(numbers[at : at + n], n)), 0)
+        if length:
+            yield words[at][0], words[at + length - 1][1]
+        at += length or 1
+
+
+_PHRASE_WORD = re.compile("[a-z]++")
+
+
+def _is_phrase(numbers: list[int], length: int) -> bool:
+    if len(numbers) < length or min(numbers) < 0:
+        return False
+    bits = "".join(f"{number:011b}" for number in numbers)
+    size = length * 11 * 32 // 33
+    entropy = int(bits[:size], 2).to_bytes(size // 8, "big")
+    checksum = f"{hashlib.sha256(entropy).digest()[0]:08b}"
+    return bits[size:] == checksum[: length // 3]
+
+
+@cache
+def _read_phrase_words() -> dict[str, int]:
+    lines = json.loads(Path(__file__).with_name("bip39.json").read_text(encoding="utf-8"))["words"]
+    return {word: number for number, word in enumerate(" ".join(lines).split())}
 
 
 def _is_drawn(key: str) -> bool:

@@ -8,7 +8,7 @@ Linear time: repeats are bounded or possessive, and a value that was taken is no
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,7 @@ from warehouse.sanitize.secret_names import (
     is_secret_name,
     split_words,
 )
-from warehouse.sanitize.untrusted_text import drop_unseen, rebuild
+from warehouse.sanitize.untrusted_text import find_seen, is_parted, rebuild
 
 ONLY_IN_QUERIES = frozenset(("profile", "config"))  # secrets there, plain words elsewhere
 _WHITE = (" ", "\t", "\n", "\r", "\\")
@@ -40,8 +40,8 @@ _QUOTE = (
 _GAP = r"(?:[ \t\r\n]|%20|\\{1,15}[nrt]|&nbsp;){0,20}+"
 _AFTER = re.compile(
     rf"(?P<close>{_QUOTE})?{_GAP}"
-    r"(?:(?P<colon>:|=>|%3[Aa]|&#58;|\\{1,15}u003a)"
-    r"|(?P<equals>=|%3[Dd]|&#61;|&#x3[dD];|\\{1,15}u003d)"
+    r"(?:(?P<colon>[:\uff1a]|=>|%3[Aa]|&#58;|\\{1,15}u003a)"
+    r"|(?P<equals>[=\uff1d]|%3[Dd]|&#61;|&#x3[dD];|\\{1,15}u003d)"
     rf"|(?P<comma>,|%2[Cc])(?:{_GAP}{_QUOTE}(?:value|default){_QUOTE}(?P<pair>{_GAP}:))?"
     rf"|(?P<value>value=))?+{_GAP}(?P<open>{_QUOTE})?"
 )
@@ -221,7 +221,7 @@ __all__ = [
     "redact_json",
 ]
 
-REDACT_VERSION = 3  # part of every page's key: a page stored by an older redaction is read again
+REDACT_VERSION = 4  # part of every page's key: a page stored by an older redaction is read again
 
 _PASSES = 8  # a cut may bring two neighbours together; the second pass finds nothing in most texts
 _LAUNCH = frozenset(("env", "environment", "environ", "environmentvariables", "headers"))
@@ -235,11 +235,32 @@ def redact(text: str) -> str:
     if not text.isascii():
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     for _ in range(_PASSES):
-        cleaned = _cut_spans(text, [*find_labelled_secrets(text), *find_credentials(text)])
+        cleaned = _cut_spans(text, list(_find_secrets(text)))
+        cleaned = "\x00".join(_cut_hidden(part, _find_secrets) for part in cleaned.split("\x00"))
         if cleaned == text:
             break
         text = cleaned
     return text
+
+
+def _find_secrets(text: str) -> Iterator[Span]:
+    yield from find_labelled_secrets(text)
+    yield from find_credentials(text)
+
+
+def _cut_hidden(text: str, find: Callable[[str], Iterator[Span]]) -> str:
+    """The text without secrets that unseen characters part, or that full-width forms spell."""
+    if not (is_parted(text) or (not text.isascii() and _WIDE.search(text))):
+        return text
+    bare, offsets = find_seen(text.translate(_NARROW))
+    spans = list(find(bare))
+    if offsets:
+        spans = [(offsets[start], offsets[end - 1] + 1) for start, end in spans if end > start]
+    return _cut_spans(text, spans)
+
+
+_WIDE = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]{6}")  # letters and digits
+_NARROW = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}
 
 
 def redact_issued_keys(value: Any) -> Any:
@@ -257,11 +278,7 @@ def redact_issued_keys(value: Any) -> Any:
 
 
 def _cut_issued_keys(text: str) -> str:
-    """The text without issued keys; where unseen characters part one, without those either."""
-    clean = _cut_spans(text, list(find_issued_keys(text)))
-    bare = drop_unseen(clean)
-    spans = [] if bare == clean else list(find_issued_keys(bare))
-    return _cut_spans(bare, spans) if spans else clean
+    return _cut_hidden(_cut_spans(text, list(find_issued_keys(text))), find_issued_keys)
 
 
 def _cut_spans(text: str, spans: list[Span]) -> str:

@@ -55,6 +55,7 @@ def _is_plain(char: str) -> bool:
 _UNSEEN = regex.compile(
     r"(?V1)[[\p{C}\p{Default_Ignorable_Code_Point}]--[\t\n\x0b-\r\x1c-\x1f\x85]]+"
 )
+_PARTED = regex.compile(rf"(?a)(?<=[\w.:=~\-]){_UNSEEN.pattern}(?=[\w.:=~\-])")
 _UNSEEN_ASCII = re.compile("[\x00-\x08\x0e-\x1b\x7f]+")
 _BREAK = re.compile("\r\n|[\r\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
 
@@ -62,6 +63,11 @@ _BREAK = re.compile("\r\n|[\r\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
 def drop_unseen(text: str) -> str:
     """The text as it reads: without unseen characters, its line breaks as they were."""
     return text if _is_seen(text) else _UNSEEN.sub("", text)
+
+
+def is_parted(text: str) -> bool:
+    """Whether unseen characters stand within a word of ASCII."""
+    return not _is_seen(text) and _PARTED.search(text) is not None
 
 
 def normalise_breaks(text: str) -> str:

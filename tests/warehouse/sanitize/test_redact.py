@@ -27,6 +27,8 @@ def token(length: int, alphabet: str = ALNUM) -> st.SearchStrategy[str]:
 
 
 HEX = "0123456789abcdef"
+BODY = "aB1dE6gH9jK2mN5pQ8sT1vX4yZ7cD0fGhIjKlMnOpQrStUvWxYz0123456789abcd"
+WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}  # full-width forms
 FORMS = {  # the body stands where {} does
     "openai": ("sk-{}", 48, ALNUM),
     "openai project": ("sk-proj-{}", 60, ALNUM + "-_"),
@@ -237,10 +239,35 @@ def test_redacted_json_text_still_parses(value: object) -> None:
         ("sent as Basic Ym9iOmc3WGs5UTJtTHA0 before", "Ym9iOmc3"),
         ("`Basic YWxhZGRpbjpvcGVuc2VzYW1l`", "YWxhZGRp"),
         ("?api_key=" + MARK + "hidden-tail-12345678", "12345678"),
+        ("refresh 1//0" + BODY, BODY[:20]),
+        ('{"t": "1\\/\\/0' + BODY + '"}', BODY[:20]),
+        ("x=1%2F%2F0" + BODY, BODY[:20]),
+        (f"Private-Lines: 1\r\n{BODY[:40]}\r\nPrivate-MAC: " + "0a1b" * 16, BODY[:20]),
+        (json.dumps({"x": f"Private-Lines: 2\n{BODY[:40]}\n{BODY}\nPrivate-MAC: 0a"}), BODY[:20]),
+        ("machine api.example.com\n  login me\n  password hunter22\n", "hunter22"),
+        ("machine api.example.com password hunter22 login me", "hunter22"),
+        (json.dumps({"netrc": "default login me\n\tpassword hunter22\n"}), "hunter22"),
+        ("$2b$12$R9h/cIPz0gi.URNNX3kh2OPST9/PgBkqquzi.Ss7KIUgO2t0jWMUW", "R9h/cIPz0gi"),
+        ("phrase: " + "abandon " * 11 + "about", "about"),
+        ("legal winner thank year wave sausage worth useful legal winner thank yellow.", "winner"),
+        ("zoo, " * 23 + "vote", "zoo"),
+        ("Cookie: theme=dark; session=9f86d081884c7d659a2feaa0c55ad015", "9f86d081"),
+        ("Set-Cookie: connect.sid=s%3AaB1dE6gH9jK2mN5pQ8sT1v.x4yZ; Path=/", "aB1dE6gH"),
+        ("PHPSESSID=4f1c2e9d8b7a6f5e4d3c2b1a0f9e8d7c", "4f1c2e9d"),
+        ("csrftoken%3DaB1dE6gH9jK2mN5pQ8sT1vX4yZ7cD0fG", "aB1dE6gH"),
+        ("ghp_aB1dE6gH9j\u200bK2mN5pQ8sT1vX4yZ7cD0fGhIjK", "aB1dE6gH9j"),
+        ("sk-a\u2060B1dE6g\u00adH9jK2m\u200bN5pQ8sT1vX4yZ7cD0fGhIjK", "B1dE6g"),
+        ("ghp_aB1dE6gH9jK2mN5pQ8sT1vX4yZ7cD0fGhIjK".translate(WIDE), "aB1dE6gH".translate(WIDE)),
+        ("password\uff1ahunter2hunter2x9", "hunter2"),
     ],
 )
 def test_known_forms_are_redacted(text: str, gone: str) -> None:
     assert gone not in cleaned(text)
+
+
+def test_what_hides_a_key_goes_with_it_and_nothing_else_does() -> None:
+    text = "a\u200bb, \u4f60\u597d\uff1aghp_aB1dE6gH9j\u200bK2mN5pQ8sT1vX4yZ7cD0fGhIjK\u200b end"
+    assert cleaned(text) == f"a\u200bb, \u4f60\u597d\uff1a{MARK}\u200b end"
 
 
 @pytest.mark.parametrize(
@@ -257,6 +284,16 @@ def test_known_forms_are_redacted(text: str, gone: str) -> None:
         "Authorization: Bearer {token}",
         "Authorization: Bearer ${input:token}",
         "Bearer authentication is required for every request",
+        "1//0 is no number, and machine learning needs no password here",
+        "machine learning models login with a password of their own",
+        "Sign in with the default login, then change the password",
+        "hash: $2b$12$ and a salt",
+        "session=<SESSION_ID>; sid=none; sessionid=${SESSION}",
+        "the session = started, sessions=20; max_sessions=1000000000000000000",
+        "abandon " * 11 + "abandon",  # no checksum of BIP 39
+        "about above absent abstract access account across action actual address advice afford",
+        "\u6587\u4ef6\uff1a\uff11\uff12\uff13\uff14\uff15\uff16\uff17",
+        "family \U0001f468\u200d\U0001f469\u200d\U0001f467, key\u200bboard",
         "Basic authentication, or Basic internationalisation of 12 languages",
         "the Basic plan2024edition costs nothing",
         '{"name": "API_KEY", "isSecret": true}',

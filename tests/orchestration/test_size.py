@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (8_039, 51),
+    "warehouse": (8_140, 51),
     "assets/marketplaces": (5_869, 37),
     "assets/servers": (12_093, 53),
     "assets/contracts": (8_758, 36),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_363, 13),
     "extensions/upkeep": (2_001, 11),
-    "tests": (80_809, 521),
+    "tests": (80_846, 521),
     "benchmarks": (6_169, 42),
 }
 

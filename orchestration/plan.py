@@ -1,23 +1,39 @@
 """What a run would do and cost: the keys that are due, times what such keys have cost so far.
 
-Nothing is sent. Listings are taken as they were last seen. A stage counts the keys that have no row
-yet or whose row is due again. Calls, seconds, tokens and dollars of a key are means of this home's
-ledger (`toolmill spend`), or defaults before the first run.
+Nothing is sent. Listings are taken as they were last seen. Pairs, judgements and summaries are
+planned as the run itself plans them, so another model, prompt or setting counts. Calls, seconds,
+tokens and dollars of a key are means of this home's ledger (`toolmill spend`), or defaults before
+the first run.
 """
 
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from assets.catalogue.catalogue import CATALOGUE, PRIVATE, map_descriptions
+from assets.contracts.quarantined_tools import read_clear
+from assets.marketplaces.adapters.private import NotApproved
 from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.plan import plan_executions
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, plan_jobs
-from assets.synthesis.offer import read_offer
-from assets.synthesis.tables import JUDGEMENTS, PAIRS
-from orchestration.factories import list_enabled, make_executor, make_launcher, open_made_warehouse
+from assets.synthesis.judging.judge import count_votes
+from assets.synthesis.judging.plan import plan_judging
+from assets.synthesis.summaries import SUMMARIES, count_due_summaries
+from assets.synthesis.tables import PAIRS, make_unit_key
+from assets.synthesis.writing.plan import plan_pairs
+from assets.synthesis.writing.units import count_rows
+from orchestration.factories import (
+    list_enabled,
+    make_embedder,
+    make_executor,
+    make_launcher,
+    make_world_tasks,
+    make_writer,
+    open_made_warehouse,
+)
 from orchestration.runs.instance import SLOTS
 from orchestration.settings.model import Settings
 from warehouse.home import HomeUnavailable
@@ -28,6 +44,7 @@ _CRAWLED = ("page", "render", "resolve")
 _POOLS = {"page": "crawl", "render": "crawl"} | dict.fromkeys(
     ("resolve", "remote", "deploy", "execute"), "sandbox"
 )
+_TRIAL_ROWS = 120  # known-good rows and mutants that the rules leave to a judge
 _ROLES = ("generator", "reviser", "evolver", "caller", "checker_a", "checker_b", "judge")
 # Seconds, prompt and completion tokens of an effect that this home has not measured: on two busy
 # cores a launch took 29 s, a page .3, a page in a browser 18, a call in a world .7.
@@ -76,15 +93,19 @@ def make_plan(settings: Settings, only: Sequence[str] | None = None) -> RunPlan:
     HomeUnavailable before the first run."""
     warehouse, calls = open_made_warehouse(settings), Counter[str]()
     names = only or list_enabled(settings)
-    due = {name: _count_due(warehouse, settings, name, calls) for name in names}
-    spent = _sum_costs(warehouse)
-    paired = warehouse.tables.read(PAIRS)["contract_digest"].n_unique()
+    count = _DueCount(warehouse, settings, calls)
+    due = {name: count.count_marketplace(name) for name in names}
+    spent = _sum_costs(warehouse, settings)
+    written = warehouse.tables.read(PAIRS)["contract_digest"].n_unique()
     servers = max(1, warehouse.tables.read(DEPLOYMENTS)["server_id"].n_unique())
-    # A new server is expected to list as many contracts as the home's servers do on average.
-    new = sum(of["new contracts"] + of["new servers"] * paired / servers for of in due.values())
+    # A new server is expected to list as many contracts as the home's servers do on average, each
+    # of which leads to as many requests as the home's contracts did.
+    new = sum(of["new servers"] for of in due.values()) * written / servers
+    effects = count.sum_effects()
     for stage in (*(f"llm:{role}" for role in _ROLES), "execute"):
-        rate = spent[stage][0] / paired if paired else settings.synthesis.pairs_per_tool
+        rate = effects[stage] / written if written else settings.synthesis.pairs_per_tool
         calls[stage] += round(new * rate)
+    calls["llm:generator"] += count.count_summaries()
     stages = [_estimate(stage, n, spent, settings) for stage, n in sorted(calls.items()) if n]
     totals: dict[str, float] = {
         name: round(sum(getattr(stage, name) for stage in stages), 4)
@@ -110,47 +131,102 @@ def describe_run(settings: Settings, only: Sequence[str] | None = None) -> str:
         return f"plan: not known ({type(error).__name__}: {reason})"
 
 
-def _count_due(
-    warehouse: Warehouse, settings: Settings, name: str, calls: Counter[str]
-) -> dict[str, int]:
-    """Kind -> keys due in one marketplace. Adds their effects to `calls`."""
-    tables, now = warehouse.tables, time.time()
-    crawled = warehouse.ledger.count_last_run(name, ("page", "render"))
-    calls.update({stage: crawled.get(stage, 0) for stage in _CRAWLED})
-    listings = list(read_rows(tables.read(LISTINGS, name).to_dicts()))
-    before = {row["server_id"]: row for row in tables.read(DEPLOYMENTS, name).to_dicts()}
-    jobs = plan_jobs(listings, before, make_launcher(settings).policy)
-    due = [job for job in jobs if job.listing.runnable and not job.stands(now)]
-    remote = [job for job in due if job.listing.package is None and job.listing.url]
-    new = [job for job in due if job.previous is None and job not in remote]
-    # A package without a pinned version is resolved again, and launched only if that changed.
-    again = [
-        job for job in due
-        if job.previous and job not in remote
-        and (job.previous["launch_digest"], "ok") != (job.launch_digest, job.previous["status"])
-    ]  # fmt: skip
-    pairs = tables.read(PAIRS, name)
-    usable = {row["contract_digest"] for row in read_offer(warehouse, name).usable}
-    judged = set(tables.read(JUDGEMENTS, name)["pair_id"])
-    unjudged = len(set(pairs.filter(pairs["status"] == "ok")["pair_id"]) - judged)
-    executions = len(plan_executions(warehouse, name, make_executor(settings)).due.due)
-    calls.update({"remote": len(remote), "deploy": len(new) + len(again)})
-    calls.update({"llm:judge": unjudged, "execute": executions})
-    return {
-        "listings": len(listings),
-        "new servers": len(new),
-        "launches again": len(again),
-        "new contracts": len(usable - set(pairs["contract_digest"])),
-        "pairs to judge": unjudged,
-        "calls to execute": executions,
-    }
+class _DueCount:
+    """Counts what is due, marketplace by marketplace, and adds the effects to `calls`. A request is
+    paid once for all marketplaces."""
+
+    def __init__(self, warehouse: Warehouse, settings: Settings, calls: Counter[str]) -> None:
+        self._warehouse, self._settings, self._calls = warehouse, settings, calls
+        self._writer = replace(make_writer(settings), worlds=make_world_tasks(settings))
+        self._units, self._pairs = set[str](), set[str]()  # counted already
+
+    def count_marketplace(self, name: str) -> dict[str, int]:
+        """Kind -> keys due in one marketplace."""
+        warehouse, tables, now = self._warehouse, self._warehouse.tables, time.time()
+        crawled = warehouse.ledger.count_last_run(name, ("page", "render"))
+        self._calls.update({stage: crawled.get(stage, 0) for stage in _CRAWLED})
+        listings = list(read_rows(tables.read(LISTINGS, name).to_dicts()))
+        before = {row["server_id"]: row for row in tables.read(DEPLOYMENTS, name).to_dicts()}
+        jobs = plan_jobs(listings, before, make_launcher(self._settings).policy)
+        due = [job for job in jobs if job.listing.runnable and not job.stands(now)]
+        remote = [job for job in due if job.listing.package is None and job.listing.url]
+        new = [job for job in due if job.previous is None and job not in remote]
+        # A package without a pinned version is resolved again, and launched only if that changed.
+        again = [
+            job for job in due
+            if job.previous and job not in remote
+            and (job.previous["launch_digest"], "ok") != (job.launch_digest, job.previous["status"])
+        ]  # fmt: skip
+        executions = len(plan_executions(warehouse, name, make_executor(self._settings)).due.due)
+        self._calls.update(
+            {"remote": len(remote), "deploy": len(new) + len(again), "execute": executions}
+        )
+        return {
+            "listings": len(listings),
+            "new servers": len(new),
+            "launches again": len(again),
+            **self._count_synthesis(name),
+            "calls to execute": executions,
+        }
+
+    def _count_synthesis(self, name: str) -> dict[str, int]:
+        """What is to be written and judged, by the plans that the run itself makes."""
+        try:
+            llm = self._writer.make_llm(self._warehouse, name)
+        except NotApproved:  # nothing private leaves: neither asset is made
+            return {"units to write": 0, "pairs to judge": 0}
+        policy, embedder = self._writer.policy, make_embedder(self._settings)
+        worlds = self._writer.worlds
+        writing = plan_pairs(self._warehouse, name, policy, llm, embedder, worlds)
+        due = [u for u in writing.list_due() if u.key not in self._units]
+        self._units.update(unit.key for unit in due)
+        requests = writing.count_requests(due)
+        rows = sum(count_rows(unit, policy) for unit in due)
+        judging = plan_judging(self._warehouse, name, policy, llm)
+        rewritten = {unit.key for unit in writing.list_due()}
+        pairs = {
+            row["pair_id"]
+            for row in judging.server_pairs
+            if row["pair_id"] in set(judging.due.due) and make_unit_key(row) not in rewritten
+        } - self._pairs
+        self._pairs |= pairs
+        judged, votes = len(pairs) + rows, count_votes(llm, policy)
+        # A judge that has judged nothing of what is there yet has no trial either.
+        trial = _TRIAL_ROWS if judged and not judging.due.unchanged else 0
+        requests["judge"] += (judged + trial) * votes
+        self._calls.update({f"llm:{role}": n for role, n in requests.items()})
+        return {"units to write": len(due), "pairs to judge": judged}
+
+    def count_summaries(self) -> int:
+        """Servers that a model sums up."""
+        clear = read_clear(self._warehouse)
+        try:
+            llm = self._writer.make_llm(self._warehouse, "_")
+        except NotApproved:
+            return 0
+        public = [row for row in clear if row["marketplace"] != PRIVATE]
+        about = map_descriptions(self._warehouse.tables.read(CATALOGUE).to_dicts())
+        previous = self._warehouse.tables.read(SUMMARIES).to_dicts()
+        return count_due_summaries(public, about, llm, previous)
+
+    def sum_effects(self) -> Counter[str]:
+        """Stage -> effects of this home, by models and by rules."""
+        sums = Counter[str]()
+        for row in self._warehouse.ledger.costs():
+            sums[row["stage"]] += row["effects"] if row["status"] == "done" else 0
+        return sums
 
 
-def _sum_costs(warehouse: Warehouse) -> Mapping[str, list[float]]:
-    """Stage -> [effects, seconds, tokens, dollars] of what this home has done."""
+def _sum_costs(warehouse: Warehouse, settings: Settings) -> Mapping[str, list[float]]:
+    """Stage -> [effects, seconds, tokens, dollars] of what this home has done. Answers by rules say
+    nothing of a role that has a model, nor a model's of one that is offline."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
     for row in warehouse.ledger.costs():
-        if row["status"] == "done":
+        kind, _, name = row["stage"].partition(":")
+        role = getattr(settings.roles, name, None) if kind == "llm" else None
+        by_rules = str(row["model"]).startswith(OFFLINE)  # `offline-<version of the rules>`
+        other = role is not None and by_rules != (role.model == OFFLINE)
+        if row["status"] == "done" and not other:
             tokens = row["prompt_tokens"] + row["completion_tokens"]
             for n, value in enumerate((row["effects"], row["seconds"], tokens, row["usd"])):
                 sums[row["stage"]][n] += value

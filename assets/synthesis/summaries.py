@@ -176,15 +176,8 @@ def make_summaries(
     the summary is read from the contracts. Raises LLMError for faults of
     the settings only.
     """
-    llm = llm if llm is not None and llm.role(ROLE).model != OFFLINE else None
-    previous_rows = {row["server_id"]: dict(row) for row in previous}
-    servers = _make_servers(rows, descriptions, llm)
-    made_of = {
-        name: digest_plan(json.loads(row["contracts"]), row["made_by"])
-        for name, row in previous_rows.items()
-    }
-    failed = {name for name, row in previous_rows.items() if row["status"] != "ok"}
-    due = plan_keys(made_of, {name: server.plan for name, server in servers.items()}, retry=failed)
+    llm = _drop_offline(llm)
+    servers, previous_rows, due = _plan_summaries(rows, descriptions, llm, previous)
     requests = [servers[name] for name in due.due]
     written = (
         ask_all(requests, llm, progress)
@@ -197,6 +190,34 @@ def make_summaries(
     unchanged = [previous_rows[name] for name in due.unchanged]
     fresh = [_keep_text(row, previous_rows.get(row["server_id"])) for row in written]
     return SUMMARIES.frame([*unchanged, *fresh]).to_dicts(), due
+
+
+def count_due_summaries(
+    rows: Iterable[Row], descriptions: Mapping[str, str], llm: LLM, previous: Iterable[Row]
+) -> int:
+    """How many servers a model is asked about; 0 where the generator is offline."""
+    asks = _drop_offline(llm) is not None
+    return len(_plan_summaries(rows, descriptions, llm, previous)[2].due) if asks else 0
+
+
+def _drop_offline(llm: LLM | None) -> LLM | None:
+    return llm if llm is not None and llm.role(ROLE).model != OFFLINE else None
+
+
+def _plan_summaries(
+    rows: Iterable[Row], descriptions: Mapping[str, str], llm: LLM | None, previous: Iterable[Row]
+) -> tuple[dict[str, SummaryRequest], dict[str, dict[str, Any]], RowPlan]:
+    """(server -> request, server -> its last row, what is due)."""
+    previous_rows = {row["server_id"]: dict(row) for row in previous}
+    servers = _make_servers(rows, descriptions, llm)
+    made_of = {
+        name: digest_plan(json.loads(row["contracts"]), row["made_by"])
+        for name, row in previous_rows.items()
+        if row["contracts"]  # absent in rows of an older schema
+    }
+    failed = {name for name, row in previous_rows.items() if row["status"] != "ok"}
+    wanted = {name: server.plan for name, server in servers.items()}
+    return servers, previous_rows, plan_keys(made_of, wanted, retry=failed)
 
 
 def find_summary_flaws(rows: Sequence[Row], floor: float = 0.5) -> list[str]:

@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from assets.contracts.quarantined_tools import CLEAR
 from assets.marketplaces.listing import Listing, PackageRef, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.tables import PAIRS
+from assets.synthesis.judging.plan import judge_pairs
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.writing.plan import write_pairs
 from orchestration.plan import describe_run, make_plan
 from orchestration.settings.load import load_settings
+from tests.synthesis.contracts import CITY_TIME, CREATE_ISSUE, snapshot_rows
 from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.files import PointerBroken
 from warehouse.store import Warehouse
@@ -78,6 +82,46 @@ def test_a_new_server_leads_to_as_many_calls_as_the_servers_of_the_home_did(
         "budget_usd: 0.00 USD are spent and the run is expected to need 5.40 more; the budget is"
         " 5.00"
     )
+
+
+def test_a_run_announces_what_a_model_that_takes_over_will_be_asked(warehouse, monkeypatch) -> None:
+    """A plan that counted contracts without pairs foretold 0.00 USD of a run that spent 2.40."""
+    from orchestration.factories import make_embedder, make_world_tasks, make_writer
+
+    shown = Listing(marketplace="registry", native_id="a", name="a", runnable=False, **PACKAGE)
+    publish(warehouse, LISTINGS, [make_row(shown)])
+    tools = [CITY_TIME, CREATE_ISSUE]
+    rows = [
+        {**{name: row[name] for name in CLEAR.columns if name in row},
+         "contract": json.dumps(row["contract"])}
+        for row in snapshot_rows(tools, "npm:@a/b")
+    ]  # fmt: skip
+    publish(warehouse, CLEAR, rows)
+    settings = load_settings()
+    writer = make_writer(settings)
+    llm = writer.make_llm(warehouse, "registry")
+    worlds, embedder = make_world_tasks(settings), make_embedder(settings)
+    written = write_pairs(warehouse, "registry", writer.policy, llm, embedder, worlds=worlds)
+    publish(warehouse, PAIRS, written.rows)
+    judged = judge_pairs(warehouse, "registry", writer.policy, llm)
+    publish(warehouse, JUDGEMENTS, judged.rows)
+    done = make_plan(settings, ["registry"])
+    assert done.due["registry"]["units to write"] == 0
+    assert done.due["registry"]["pairs to judge"] == 0
+
+    for role in ("GENERATOR", "JUDGE"):
+        monkeypatch.setenv(f"TOOLMILL_ROLES__{role}__MODEL", "some-model")
+        monkeypatch.setenv(f"TOOLMILL_ROLES__{role}__USD_IN", "1000")
+    plan = make_plan(load_settings(), ["registry"])
+    stages = {stage.stage: stage for stage in plan.stages}
+    units = {(row["tool"], row["task"]) for row in written.rows}
+    # Units with a generator's step, and the summary of the one server.
+    assert stages["llm:generator"].calls == len(units) + 1
+    assert stages["llm:judge"].calls >= len(written.rows)
+    assert plan.totals["usd"] > 0.9 * len(units)
+    lines = "\n".join(plan.describe())
+    assert describe_run(load_settings(), ["registry"]) == lines
+    assert f"{plan.totals['usd']:.2f} USD" in lines
 
 
 def test_a_damaged_home_keeps_no_run_back_and_is_named_by_the_plan(warehouse) -> None:

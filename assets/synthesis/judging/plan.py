@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from assets.one_server import keep_other_servers
 from assets.synthesis.judging.judge import judge, plan_judgements
 from assets.synthesis.judging.trials import JUDGE_TRIALS, audit_trial, make_trial_rows, try_judge
-from assets.synthesis.offer import read_offer
+from assets.synthesis.offer import ClearOffer, read_offer
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, PASSING
 from warehouse.audit import AuditVerdict
@@ -31,6 +31,40 @@ class JudgingResult:
     audit: list[AuditVerdict]
 
 
+@dataclass(frozen=True)
+class JudgingPlan:
+    """Which pairs of one marketplace are to be judged. last: all judgements of the last run,
+    previous: those that this run may replace."""
+
+    offer: ClearOffer
+    pairs: list[Record]
+    server_pairs: list[Record]
+    due: RowPlan
+    last: list[Record]
+    previous: list[Record]
+
+
+def plan_judging(
+    warehouse: Warehouse, name: str, policy: SynthesisPolicy, llm: LLM, only: str | None = None
+) -> JudgingPlan:
+    """What is due of the pairs that are written now; no model is asked."""
+    offer = read_offer(warehouse, name)
+    pairs = [
+        row
+        for row in warehouse.tables.read(PAIRS, name).to_dicts()
+        if offer.offers_contract_of(row) and offer.shows_only_clear(row)
+    ]
+    last = warehouse.tables.read(JUDGEMENTS, name).to_dicts()
+    previous = [row for row in last if only in (None, row["server_id"])]
+    server_pairs = [row for row in pairs if only in (None, row["server_id"])]
+    due = plan_keys(
+        {row["pair_id"]: row["plan_digest"] for row in previous},
+        plan_judgements(server_pairs, llm, policy),
+        retry={row["pair_id"] for row in previous if row["error_kind"] in PASSING},
+    )
+    return JudgingPlan(offer, pairs, server_pairs, due, last, previous)
+
+
 def judge_pairs(
     warehouse: Warehouse,
     name: str,
@@ -42,22 +76,10 @@ def judge_pairs(
 ) -> JudgingResult:
     """The judgements of one marketplace, and the trial of the judge that made them. `only` judges
     the pairs of one server."""
-    tables = warehouse.tables
-    written = tables.read(PAIRS, name).to_dicts()
-    offer = read_offer(warehouse, name)
-    written = [
-        row for row in written if offer.offers_contract_of(row) and offer.shows_only_clear(row)
-    ]
-    last = tables.read(JUDGEMENTS, name).to_dicts()
-    previous = [row for row in last if only in (None, row["server_id"])]
-    server_pairs = [row for row in written if only in (None, row["server_id"])]
-    due = plan_keys(
-        {row["pair_id"]: row["plan_digest"] for row in previous},
-        plan_judgements(server_pairs, llm, policy),
-        retry={row["pair_id"] for row in previous if row["error_kind"] in PASSING},
-    )
+    plan = plan_judging(warehouse, name, policy, llm, only)
+    written, offer, last, previous, due = plan.pairs, plan.offer, plan.last, plan.previous, plan.due
     due_ids, unchanged = set(due.due), set(due.unchanged)
-    lacking = [row for row in server_pairs if row["pair_id"] in due_ids]
+    lacking = [row for row in plan.server_pairs if row["pair_id"] in due_ids]
     judgements = judge(lacking, offer.contracts, llm, policy, progress=progress)
     unchanged_rows = [row for row in previous if row["pair_id"] in unchanged]
     # Nothing judged in this run: the judge's last trial stands.
@@ -69,7 +91,7 @@ def judge_pairs(
     waiting = due_ids - {row["pair_id"] for row in fresh if row["status"] != PENDING}
     audit = [audit_rejections((row for row in written if row["pair_id"] not in waiting), rows)]
     if trial is None or untried:
-        trials = tables.read(JUDGE_TRIALS, name).to_dicts()
+        trials = warehouse.tables.read(JUDGE_TRIALS, name).to_dicts()
         return JudgingResult(rows, written, due, trials, audit)
     return JudgingResult(
         rows, written, due, make_trial_rows(trial, name), [*audit, *audit_trial(trial)]

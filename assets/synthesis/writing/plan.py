@@ -1,7 +1,7 @@
 """Plans and writes a marketplace's pairs: what is due, what stays, what is new."""
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -34,7 +34,7 @@ from assets.synthesis.tables import (
     read_goldens,
 )
 from assets.synthesis.verify.filters import filter_rows
-from assets.synthesis.writing.profiles import KINDS
+from assets.synthesis.writing.profiles import KINDS, is_evolved
 from assets.synthesis.writing.row_builder import RowBuilder, StepFailed, check_values, describe_unit
 from assets.synthesis.writing.several_turns import (
     write_no_tool,
@@ -43,7 +43,13 @@ from assets.synthesis.writing.several_turns import (
     write_vague,
 )
 from assets.synthesis.writing.single_call import write_single
-from assets.synthesis.writing.units import WritingUnit, count_rows, make_units, plan_units
+from assets.synthesis.writing.units import (
+    WritingUnit,
+    count_rows,
+    list_steps,
+    make_units,
+    plan_units,
+)
 from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts, find_near_rows
 from warehouse.item_failure import describe_failure, try_item
@@ -226,6 +232,65 @@ class WritingResult:
     offer: ClearOffer
 
 
+@dataclass(frozen=True)
+class PairsPlan:
+    """What a run writes of one marketplace. wanted: unit -> digest of its plan; last: all rows of
+    the last run, previous: those that this run may replace."""
+
+    offer: ClearOffer
+    units: list[WritingUnit]
+    wanted: dict[str, str]
+    due: RowPlan
+    last: list[Record]
+    previous: list[Record]
+    policy: SynthesisPolicy
+
+    def list_due(self) -> list[WritingUnit]:
+        """The units that a model is asked for."""
+        due = set(self.due.due)
+        return [unit for unit in self.units if unit.key in due and not unit.problem]
+
+    def count_requests(self, units: Iterable[WritingUnit]) -> Counter[str]:
+        """Role -> requests that these units make, without revisions, which few rows need."""
+        counts = Counter[str]()
+        for unit in units:
+            rows = count_rows(unit, self.policy)
+            evolved = sum(is_evolved(unit.own, unit.task, row, self.policy) for row in range(rows))
+            times = {"generate": 1, "evolve": evolved * self.policy.evolve_depth, "revise": 0}
+            for role, prompt in list_steps(unit, self.policy):
+                counts[role] += times.get(prompt, rows)
+        return counts
+
+
+def plan_pairs(
+    warehouse: Warehouse,
+    name: str,
+    policy: SynthesisPolicy,
+    llm: LLM,
+    embedder: Embedder,
+    worlds: TaskSource | None = None,
+    *,
+    only: str | None = None,
+) -> PairsPlan:
+    """Which units of one marketplace are due; no model is asked."""
+    if llm.role("generator").model == OFFLINE:
+        policy = replace(policy, languages=("en",))  # its grammar knows no other; no row says so
+    last = warehouse.tables.read(PAIRS, name).to_dicts()
+    previous = [row for row in last if only in (None, row["server_id"])]
+    offer = read_offer(warehouse, name)
+    near = find_near_rows(offer.usable, embedder, LanceStore(warehouse.home / "lance"))
+    units = make_units(offer.usable, near, policy)
+    units = [unit for unit in units if only in (None, unit.own["server_id"])]
+    units = add_worlds(units, worlds, policy)
+    wanted = _plan_units(units, llm, policy, embedder)
+    due = plan_keys(
+        {make_unit_key(row): row["plan_digest"] for row in previous},
+        wanted,
+        retry={make_unit_key(row) for row in previous if row["error_kind"] in PASSING},
+    )
+    return PairsPlan(offer, units, wanted, due, last, previous, policy)
+
+
 def write_pairs(
     warehouse: Warehouse,
     name: str,
@@ -239,38 +304,25 @@ def write_pairs(
 ) -> WritingResult:
     """The pairs of one marketplace after a run, those out of `worlds` among them. Where nothing
     changed it costs and moves nothing. `only` writes those of one server."""
-    if llm.role("generator").model == OFFLINE:
-        policy = replace(policy, languages=("en",))  # its grammar knows no other; no row says so
-    last = warehouse.tables.read(PAIRS, name).to_dicts()
-    previous = [row for row in last if only in (None, row["server_id"])]
-    offer = read_offer(warehouse, name)
-    store = LanceStore(warehouse.home / "lance")
-    near = find_near_rows(offer.usable, embedder, store)
-    units = make_units(offer.usable, near, policy)
-    units = [unit for unit in units if only in (None, unit.own["server_id"])]
-    planned_units = add_worlds(units, worlds, policy)
-    want = _plan_units(planned_units, llm, policy, embedder)
-    due = plan_keys(
-        {make_unit_key(row): row["plan_digest"] for row in previous},
-        want,
-        retry={make_unit_key(row) for row in previous if row["error_kind"] in PASSING},
-    )
+    plan = plan_pairs(warehouse, name, policy, llm, embedder, worlds, only=only)
+    policy, due, offer = plan.policy, plan.due, plan.offer
     if not due.due and not due.gone:
-        return WritingResult(last, due, offer)
+        return WritingResult(plan.last, due, offer)
     unchanged = set(due.unchanged)
-    unchanged_rows = [row for row in previous if make_unit_key(row) in unchanged]
-    left = [row for row in previous if make_unit_key(row) not in unchanged]
-    wanted_now = {key: want[key] for key in due.due}
-    due_units = [unit for unit in planned_units if unit.key in wanted_now]
+    unchanged_rows = [row for row in plan.previous if make_unit_key(row) in unchanged]
+    left = [row for row in plan.previous if make_unit_key(row) not in unchanged]
+    wanted_now = {key: plan.wanted[key] for key in due.due}
+    due_units = [unit for unit in plan.units if unit.key in wanted_now]
     new_rows = compose_rows(due_units, llm, policy, progress=progress)
-    new_rows += write_world_pairs(planned_units, wanted_now, worlds, llm, policy)
-    new_rows = [{**row, "plan_digest": want[make_unit_key(row)]} for row in new_rows]
+    new_rows += write_world_pairs(plan.units, wanted_now, worlds, llm, policy)
+    new_rows = [{**row, "plan_digest": plan.wanted[make_unit_key(row)]} for row in new_rows]
     rows = [*unchanged_rows, *_keep_until_answered(new_rows, left, offer)]
     # Copies and twins are looked for in the whole set.
-    rows = keep_other_servers(last, _fit_rows(rows), only)
+    rows = keep_other_servers(plan.last, _fit_rows(rows), only)
+    store = LanceStore(warehouse.home / "lance")
     embed = partial(embed_texts, embedder=embedder, store=store, table=INSTRUCTIONS)
     rows = filter_rows(rows, offer.contracts, embed, policy)
-    return WritingResult(keep_other_servers(last, rows, only), due, offer)
+    return WritingResult(keep_other_servers(plan.last, rows, only), due, offer)
 
 
 def _keep_until_answered(

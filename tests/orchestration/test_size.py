@@ -18,11 +18,11 @@ BUDGET = {
     "assets/contracts": (8_758, 36),
     "assets/catalogue": (764, 5),
     "assets/vectors": (3_895, 21),
-    "assets/synthesis": (10_420, 54),
+    "assets/synthesis": (10_515, 54),
     "assets/outcomes": (6_655, 42),
     "training": (12_562, 82),
     "serving": (8_513, 41),
-    "orchestration": (6_385, 39),
+    "orchestration": (6_461, 39),
     "demo": (2_618, 24),
     "extensions/batch": (1_124, 6),
     "extensions/bench": (3_773, 16),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (895, 6),
     "extensions/sidecar": (2_363, 13),
     "extensions/upkeep": (2_001, 11),
-    "tests": (80_846, 521),
+    "tests": (80_890, 521),
     "benchmarks": (6_169, 42),
 }
 

@@ -11,31 +11,23 @@ task = "What the row asks of a model"             text
 index = ["Int32", "Position within the unit"]     of a type of polars; List is of text
 """
 
-import tomllib
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from warehouse.storage.files import read_data
 from warehouse.storage.tables import TableSpec
 
 
 def read_table_spec(module: str, table: str, name: str = "") -> TableSpec:
     """The table `table` of the folder of a module's file; as `name` where one is given."""
-    spec = _read(Path(module).with_name("tables.toml"))[table]
-    shared = _read(Path(__file__).with_suffix(".toml"))
+    spec, shared = read_data(module, "tables.toml")[table], read_data(__file__, "columns.toml")
     columns = {
         column: _read_column(shared[column] if text is True else text)
         for column, text in spec["columns"].items()
     }
     volatile, version = tuple(spec.get("volatile", ())), spec.get("schema_version", 1)
     return TableSpec(name or table, tuple(spec["key"]), columns, volatile, version)
-
-
-@cache
-def _read(path: Path) -> dict[str, Any]:
-    return tomllib.loads(path.read_text("utf-8"))
 
 
 def _read_column(text: str | list[str]) -> tuple[Any, str]:

@@ -12,26 +12,22 @@ from pathlib import Path
 
 from assets.contracts.canonical import iterate_parameters
 from assets.synthesis.contract_reading import read_purpose
-from assets.vectors.lexicon import find_family, join_words, split_identifier, stem_plural
+from assets.vectors.lexicon import (
+    collect_words,
+    find_family,
+    join_words,
+    split_identifier,
+    stem_plural,
+)
 from warehouse.json_types import Contract, JsonObject
 from warehouse.storage.digest import digest_sources
+from warehouse.storage.files import read_data
 
 _ORDER = ("read", "search", "create", "update", "delete", "send", "run", "compute", "navigate")
 _OBJECTS, _WORDS, _VERBS = 6, 6, 2  # named of one group
 _LONGEST = 7  # words of one object
 _MOST = 900  # characters of a summary
-_STOP = frozenset(
-    ("a", "an", "the", "and", "or", "of", "to", "in", "on", "for", "from", "with", "by", "at", "as",
-     "is", "are", "this", "that", "its", "your", "all", "any", "one", "new", "given", "specific",
-     "mcp", "server", "servers", "tool", "tools", "api", "id", "ids", "name", "type", "value",
-     "limit", "offset", "page", "query", "data", "list", "get", "number", "string", "format",
-     "options", "config", "text", "it", "they", "not", "available", "description", "existing")
-)  # fmt: skip
-_HEAD = frozenset(
-    ("a", "an", "the", "all", "any", "one", "new", "existing", "specific", "given", "your",
-     "multiple", "single", "detailed", "information", "details", "list", "of", "about", "for", "on",
-     "data")
-)  # fmt: skip
+_STOP, _HEAD = map(collect_words, read_data(__file__, "offline_summaries.toml").values())
 # What follows says where and how, and is the same for every tool of a server.
 _CUT = re.compile(
     r"\s(?:in|from|for|to|by|with|across|on|at|based|using|via|within|through|into|when|that|which)\s",
@@ -44,6 +40,7 @@ def get_offline_version() -> str:
     """Changes with whatever decides the text: this file, and how a contract is read."""
     names = (
         "synthesis/offline_summaries.py",
+        "synthesis/offline_summaries.toml",
         "synthesis/contract_reading.py",
         "vectors/lexicon.py",
         "vectors/lexicon.json",

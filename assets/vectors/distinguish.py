@@ -12,26 +12,20 @@ from functools import cached_property
 
 from assets.contracts.canonical import iterate_parameters, tool_text
 from assets.contracts.tool_id import ToolId
-from assets.vectors.lexicon import find_base_form, find_family, join_words, stem_plural
+from assets.vectors.lexicon import (
+    collect_words,
+    find_base_form,
+    find_family,
+    join_words,
+    stem_plural,
+)
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.sanitize.untrusted_text import shorten_text
+from warehouse.storage.files import read_data
 
 _READS = {"read", "search", "compute"}
 _WRITES = {"create", "update", "delete", "send"}
-STOP = frozenset(
-    """
-    a an the and or of to in on for from with by at as is are be has have this that it its if when
-    which will can not no into using use used uses useful via you your all any each one two new
-    given specific also about before after only additional especially various detailed details etc
-    other more most such than then them their what where while within without following existing
-    mcp server servers tool tools api apis client service services app integration interface sdk
-    protocol model context npm pypi http https com org io ai dev www js ts py go main test demo my
-    first reference references fork forked copy clone official simple ext extended enhanced private
-    custom claim deploy playground try description available args returns return example
-    examples optional required default string number boolean integer object list array true false
-    none null value values
-    """.split()  # noqa: SIM905
-)
+STOP = collect_words(read_data(__file__, "words.toml")["stop"])
 
 
 @dataclass(frozen=True)

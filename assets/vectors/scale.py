@@ -11,42 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from assets.vectors.encoders.embedder import Embedder, Progress, embed_queries, normalise_rows
+from warehouse.storage.files import read_data
 
 UNRELATED = 0.0696  # mean cosine of REFERENCE among each other by MiniLM
-REFERENCE = (
-    "Send an email to a list of recipients",
-    "Get the current weather in a city",
-    "Create an issue in a repository",
-    "Translate a text into another language",
-    "List the files of a folder",
-    "Run a SQL query against a database",
-    "Resize an image to a width and height",
-    "Search for flights between two airports",
-    "Convert an amount between currencies",
-    "Read the price history of a stock",
-    "Add an event to a calendar",
-    "Deploy a container to a cluster",
-    "Play a song on a speaker",
-    "Look up a gene by its symbol",
-    "Order a pizza from a restaurant",
-    "Transcribe a recording of a meeting",
-    "Set the temperature of a thermostat",
-    "Generate a random password",
-    "Compute the derivative of an expression",
-    "Find hotels near a landmark",
-    "Track a parcel by its number",
-    "Summarise a scientific paper",
-    "Take a screenshot of a web page",
-    "Book a table for dinner",
-    "Check whether a domain name is free",
-    "Post a message to a chat channel",
-    "Parse a date from a sentence",
-    "Measure the distance between coordinates",
-    "Refund a customer's payment",
-    "Recommend films by genre",
-    "Merge two PDF documents",
-    "Count the words of a text",
-)
+REFERENCE: list[str] = read_data(__file__, "words.toml")["reference"]
 _MARK = "/scaled"  # in an embedder's id
 
 

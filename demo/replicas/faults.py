@@ -12,37 +12,12 @@ from starlette.requests import Request
 from demo.replicas.reply import ReplicaReply, reply_html, reply_json
 from demo.world.catalogue import MARKETPLACES, RecordList
 from demo.world.record import ServerRecord
+from warehouse.storage.files import read_data
 
 SITES = (*MARKETPLACES, "files")
 
 # kind -> (what it does, the value it has without one; "" for none)
-KINDS: Mapping[str, tuple[str, str]] = {
-    "down": ("connections are refused", ""),
-    "truncated": ("the last page of a list breaks off in the middle, with status 200", ""),
-    "empty": ("lists hold nothing, with status 200; `body`: not even a body", ""),
-    "html": ("a page of a protective proxy in place of the data, with status 200", ""),
-    "missing_key": ("the member that holds the list has another name", ""),
-    "error500": ("status 500; with a value: that many times", "always"),
-    "cursor_loop": ("the next page is the same page for ever", ""),
-    "duplicates": ("the first tenth of a list comes again at its end", ""),
-    "gzip_bomb": ("a small body that unpacks to so many MiB", "256"),
-    "broken_gzip": ("a compressed body with a wrong byte in it", ""),
-    "huge_description": ("the first record's description has so many MB", "10"),
-    "bad_utf8": ("titles hold bytes that are not UTF-8", ""),
-    "hidden_text": ("titles hold bidirectional and zero-width characters", ""),
-    "storm429": ("so many answers are 429 with Retry-After", "5"),
-    "rate_limit": ("429 with Retry-After above so many requests a second", "10"),
-    "redirect_private": ("302 to a link-local address", ""),
-    "redirect_away": ("302 to another host", ""),
-    "robots_disallow": ("robots.txt forbids this path", "/"),
-    "crawl_delay": ("robots.txt asks for so many seconds between requests", "1"),
-    "layout": ("records tell no way to launch them any more", ""),
-    "skew": ("records were last edited so many years ahead", "30"),
-    "latency": ("every answer takes so many milliseconds", "50"),
-    "no_validators": ("answers carry neither ETag nor Last-Modified", ""),
-    "no_sitemap": ("there is no sitemap", ""),
-    "wrong_key": ("the right key is refused, and so is none", ""),
-}
+KINDS: Mapping[str, tuple[str, str]] = read_data(__file__, "faults.toml")
 _NUMBERS = frozenset(
     ["gzip_bomb", "huge_description", "storm429", "rate_limit", "crawl_delay", "skew", "latency"]
 )

@@ -6,11 +6,12 @@ import glob
 import json
 import os
 import time
+import tomllib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
@@ -18,6 +19,16 @@ from typing import Any, BinaryIO, Generic, TypeVar
 from warehouse.errors import describe_unreadable
 
 _YOUNG_S = 3600.0
+
+
+def read_data(module: str, name: str) -> Any:
+    """What the TOML file `name` beside a module's file holds; read once."""
+    return _read_toml(Path(module).with_name(name))
+
+
+@cache
+def _read_toml(path: Path) -> Any:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from assets.servers.probe.failure_kinds import KINDS, Blame, FailureKind, ProbeFailure
+from assets.servers.probe.failure_kinds import KINDS, Blame, FailureKind, ProbeFailure, read_kinds
 
 if TYPE_CHECKING:
     from assets.contracts.scan.rule_table import ScanFinding
@@ -14,40 +14,7 @@ Status = Literal["ok", "tool_error", "invalid_arguments", "failed"]
 Problem = dict[str, Any]
 
 # What can go wrong with a call besides what can go wrong with a launch.
-CALL_KINDS: dict[str, FailureKind] = {
-    "unknown_server": FailureKind(
-        "the index holds no recipe of it: search again, or build the index again", blame="us"
-    ),
-    "contract_changed": FailureKind(
-        "the server's contract is not the one that was indexed: run again and build the index, then"
-        " call with what it asks for now"
-    ),
-    "tool_gone": FailureKind("the server does not offer it any more: search for another tool"),
-    "needs_task": FailureKind(
-        "it runs only as a task of the protocol's revision 2025-11-25, which toolmill does not"
-        " speak: search for another tool",
-        blame="us",
-    ),
-    "timeout_call": FailureKind(
-        "no answer in time: call it with less to do, or allow more time", blame="tool"
-    ),
-    "timeout_host": FailureKind(
-        "a host that the tool asked has not answered it in time: call again later", blame="upstream"
-    ),
-    "busy": FailureKind(
-        "all sessions that the limits allow are at work: call again in a moment", blame="us"
-    ),
-    "closed": FailureKind("this process is ending: call again when it is back", blame="us"),
-    "internal": FailureKind("a fault of toolmill: report it", blame="us"),
-    # Of what the server answered:
-    "invalid_arguments": FailureKind(
-        "the arguments do not fit the tool: fix what is named, call again", blame="caller"
-    ),
-    "tool_error": FailureKind("the tool says it failed: see the content", blame="tool"),
-    "upstream_error": FailureKind(
-        "a service behind the tool failed or limits its callers: call again later", blame="upstream"
-    ),
-}
+CALL_KINDS = read_kinds(__file__)
 
 
 @dataclass(frozen=True)

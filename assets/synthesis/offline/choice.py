@@ -15,6 +15,7 @@ from assets.synthesis.verify.words import fold_text, stem_word
 from assets.vectors.lexicon import collect_words, load_lexicon, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.patterns import compile_pattern
+from warehouse.storage.files import read_data
 
 _WEIGHTS = (3.0, 2.0, 1.2)  # of a word in the name, the description, the parameters
 _SYNONYM = 0.4  # of a word's own weight
@@ -58,18 +59,7 @@ def _stem_words(text: str) -> list[str]:
     return [stem_word(word) for word in words if word not in _IDLE]
 
 
-_IDLE = collect_words(
-    "a an and any are as at be been but by can could did do does for from get give had has "
-    "have he her hi him his how i if in into is it its just let like make me my need no not "
-    "now of off on one or our out over please put should show so some tell than thank "
-    "thanks that the their them then there these they this those to too up us use using "
-    "want was we were what when where which who why will with would you your am im ive id "
-    "lets dont about after all also back before being day go going good got help here keep "
-    "know last look more most much new only other really right same see something sure take "
-    "thing time today well work yes yet tool tools user users data provide provides return "
-    "returns specific given based optional default string value values parameter parameters "
-    "list api via server"
-)
+_IDLE = collect_words(read_data(__file__, "words.toml")["idle"])
 
 
 def _weigh_words(contract: Contract) -> dict[str, float]:

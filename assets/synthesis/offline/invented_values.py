@@ -12,6 +12,7 @@ from typing import Any
 from assets.synthesis.contract_reading import ParameterSlot
 from assets.vectors.lexicon import collect_words, list_pool, split_list
 from warehouse.json_types import Json
+from warehouse.storage.files import read_data
 
 # marks: sort of value -> words of a parameter's name; themes: sort -> what its tool speaks of.
 _TABLE = json.loads(Path(__file__).with_name("value_kinds.json").read_text(encoding="utf-8"))
@@ -20,19 +21,8 @@ _MARKS = {mark: sort for sort, marks in _TABLE["marks"].items() for mark in mark
 
 
 _ID_WORDS = ("id", "ids", "uid", "uuid", "guid")
-# What the words of a name mean where the tool speaks of something: (name, of what, sort).
-_BY_TOPIC = (
-    ("target", re.compile(r"\bgit\b"), "branch"),
-    ("name", re.compile(
-        r"\b(?:person|people|player|nationality|gender|age|author|contact|character|member"
-        r"|customer)\b"), "person"),
-    ("expression", re.compile(
-        r"\b(?:math\w*|arithmetic|calculat\w+|sympy|algebra\w*|equations?)\b"), "math"),
-    ("address", re.compile(
-        r"\b(?:wallets?|token|ethereum|eth|solana|bitcoin|btc|blockchain|on-?chain|erc-?\d+|nft"
-        r"|evm|safe|contract|defi)\b"), "wallet"),
-    ("path", re.compile(r"^(?!.*\bfiles?\b).*\b(?:director(?:y|ies)|folders?)\b"), "folder_path"),
-)  # fmt: skip
+_WORDS = read_data(__file__, "words.toml")
+_BY_TOPIC = [(name, re.compile(topic), sort) for name, topic, sort in _WORDS["by_topic"]]
 
 
 def find_sort(slot: ParameterSlot) -> str:
@@ -58,25 +48,8 @@ def find_sort(slot: ParameterSlot) -> str:
 
 _OF_THEME = ("math", "wallet")  # looked for in the description too
 _BRIEF = 120  # characters; a longer description speaks of more than the form of the value
-# The form that a description states outranks the name: `from` is a person in a mail and a day in
-# a search for news.
-_STATED = {
-    sort: re.compile(form, re.IGNORECASE)
-    for sort, form in {
-        "date": r"(?!output\b)[^;.]*\byyyy-mm-dd\b(?!\W*hh)",
-        "uuid": r"(?:[\w-]+ ){0,2}\(?[ug]uid\b",
-        "sql": r"(?:(?:a|an|the) )?(?:[a-z]+ )?sql (?:query|statement)\b",
-        "country_code": r"(?!.*\bwith\b)(?:[\w-]+ ){0,4}\(?(?:country code|iso[ -]?3166)",
-        "language_code": r"(?!.*\bwith\b)(?:[\w-]+ ){0,4}\(?(?:language code|iso[ -]?639)",
-    }.items()
-}
-# Words that nearly every description holds; they say nothing about the value.
-_VAGUE = collect_words(
-    "name to from user key value values type text field fields data item items file source to "
-    "query search content target index tag status state time role q unit model words message "
-    "hash problem error goal task instruction instructions step steps condition feature "
-    "signature findings requirement requirements objective symptom tone hex mac"
-)
+_STATED = {sort: re.compile(form, re.I) for sort, form in _WORDS["stated"].items()}
+_VAGUE = collect_words(_WORDS["vague"])
 # What people search for, or name, depends on what the tool is about.
 _THEMES = {
     name: re.compile(rf"\b(?:{'|'.join(marks)})\b") for name, marks in _TABLE["themes"].items()

@@ -33,7 +33,9 @@ from assets.synthesis.verify.pair_checks import find_parroting, find_stated_form
 from assets.vectors.lexicon import collect_words, find_base_form, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.storage.digest import digest
+from warehouse.storage.files import read_data
 
+_WORDS = read_data(__file__, "words.toml")
 STYLES = ("direct", "detailed", "implicit")
 # The grammar is English. A profile that asks for another language gets English, and the answer
 # says so: `language` of every draft is what was really written.
@@ -147,17 +149,6 @@ def _choose_slots(
 
 
 _MOST_CALLS = 4
-_THEN = ("After that: {b}", "Then {b}", "Once you have that: {b}", "And then {b}")
-_ALSO = ("Also, {b}", "And {b}", "While you're at it, {b}", "At the same time, {b}", "Besides, {b}")
-_AGAIN = (
-    "And the same once more, {c}.", "Then the same again, this time {c}.",
-    "Do that a second time as well, {c}.", "I need it for another one too: {c}.",
-)  # fmt: skip
-_TAKEN = (
-    "For the {l}, go by the {w} that the step before gives you.",
-    "The {l} is the {w} you get from the part before.",
-    "Use the {w} you found there as the {l}.",
-)
 
 
 def answer_several(meta: JsonObject, seed: int) -> Json:
@@ -180,7 +171,7 @@ def _call_beside(
     text, calls = "", []
     for number, contract in enumerate(contracts, 1):
         request = make_request(contract, "direct", rng, meta.get("profile"))
-        text = _add_sentence(text, request["instruction"], _ALSO, rng)
+        text = _add_sentence(text, request["instruction"], _WORDS["also"], rng)
         calls.append({"tool": number, "arguments": request["values"]})
     return {"instruction": text, "calls": calls}
 
@@ -201,7 +192,7 @@ def _call_twice(contract: Contract, meta: JsonObject, rng: random.Random) -> dic
     second = dict(values)
     for item in (texts or others)[:1]:
         second[item.slot.name] = item.value
-        text = f"{text} {rng.choice(_AGAIN).replace('{c}', make_clause(item, rng, False))}"
+        text = f"{text} {rng.choice(_WORDS['again']).replace('{c}', make_clause(item, rng, False))}"
         text = append_lost_values(contract, text, [item])
     if second == values:
         text = f"{text} Do it twice, please."
@@ -221,11 +212,13 @@ def _call_in_sequence(
         without = [borrowable[0].name] if borrowable else []
         profile = meta.get("profile") if number == 1 else None
         request = make_request(contract, "direct", rng, profile, without)
-        text, arguments = _add_sentence(text, request["instruction"], _THEN, rng), request["values"]
+        text = _add_sentence(text, request["instruction"], _WORDS["then"], rng)
+        arguments = request["values"]
         if borrowable:
             slot, value, where = borrowable
             label = FilledSlot(slot, value).label
-            text = f"{text} {rng.choice(_TAKEN).replace('{l}', label).replace('{w}', where)}"
+            taken = rng.choice(_WORDS["taken"]).replace("{l}", label)
+            text = f"{text} {taken.replace('{w}', where)}"
             arguments[slot.name] = value
         tool = min(number, len(contracts))
         calls.append({"tool": tool, "arguments": arguments, "borrowed": without})
@@ -233,17 +226,6 @@ def _call_in_sequence(
     return {"instruction": text, "calls": calls}
 
 
-# A member of a result -> the sorts of parameters that it fills.
-_WHERE = {
-    "id": ("id", "issue_key", "account", "session", "order_id", "token", "uuid", "slug_key"),
-    "url": ("url", "image_url"),
-    "path": ("path", "filename", "folder_path"),
-    "email": ("email",),
-    "person": ("person", "username"),
-    "city": ("city", "address"),
-    "created": ("date",),
-    "name": ("project", "title", "topic", "thing", "company", "movie", "book", "song", "artist"),
-}
 _LABELS = {"id": "ID", "url": "link", "created": "date"}
 _TYPES: dict[str, type] = {"string": str, "integer": int}
 
@@ -257,7 +239,7 @@ def _find_borrowable(contract: Contract, results: Json) -> tuple[ParameterSlot, 
         sort = find_sort(slot)
         for key, value in scalars:
             key_sort = find_sort(ParameterSlot(key, {}, True, split_identifier(key), ""))
-            alike = key_sort == sort != "project" or sort in _WHERE.get(key, ())
+            alike = key_sort == sort != "project" or sort in _WORDS["filled_by"].get(key, ())
             turned = int(value) if slot.type == "integer" and str(value).isdecimal() else value
             fits = isinstance(turned, _TYPES[slot.type]) and fits_schema(turned, slot.schema)
             if fits and (alike or key in (slot.name, *slot.words)):
@@ -285,10 +267,7 @@ def _add_sentence(text: str, request: str, forms: Sequence[str], rng: random.Ran
     return f"{text} {rng.choice(forms).replace('{b}', sentence[0].lower() + sentence[1:])}"
 
 
-_COMMON = collect_words(
-    "can could would will please what which how where who when why is are do does there any "
-    "the my our we just go help let's show give tell time any it anything"
-)
+_COMMON = collect_words(_WORDS["common"])
 
 _LONGEST = 3900  # characters; an answer may have 4,000
 _FEWEST_ADDED, _MOST_ADDED = 10, 20  # words of one step of evolution

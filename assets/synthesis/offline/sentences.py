@@ -17,12 +17,10 @@ from assets.synthesis.offline.wording import (
 )
 from assets.vectors.lexicon import collect_words, find_topic, load_lexicon
 from warehouse.json_types import Contract, JsonObject
+from warehouse.storage.files import read_data
 
-_WOVEN = PROPER | CALLED | ID_LIKE | collect_words(
-    "choice number date time datetime language_code currency sha color status sentence word cell "
-    "range arxiv_id selector element column thing role owner version country_code phone "
-    "entity_type unit slug_key"
-)  # fmt: skip
+_WORDS = read_data(__file__, "words.toml")
+_WOVEN = PROPER | CALLED | ID_LIKE | collect_words(_WORDS["woven"])
 _BY_ID = re.compile(
     r"\s{1,9}(?:by|using) (?:its |their |the )?(?:unique )?(?:ids?|keys?|names?|\w{1,40} ids?)\b",
     re.IGNORECASE,
@@ -66,20 +64,13 @@ _DETERMINED = (
     r"(?:\b(?:specific|given|specified|provided|particular|certain|existing|single|new|target)\s+)?"
 )
 _SECOND = {"target", "to", "dest", "destination", "output"}
-_ALSO_CALLED = {
-    "repo_path": ("repository",),
-    "repo": ("repository",),
-    "folder_path": ("directory", "folder", "path", "file"),
-    "path": ("directory", "folder", "path", "file"),
-    "city": ("location", "place"),
-}
 
 
 def _match_mention(item: FilledSlot) -> re.Pattern[str] | None:
     if item.sort not in _WOVEN or len(str(item.value)) > 60:
         return None
     heads = [w for w in item.slot.words if w not in SUFFIXES and len(w) > 2][-1:]
-    heads += _ALSO_CALLED.get(item.sort, ())
+    heads += _WORDS["also_called"].get(item.sort, ())
     if not heads:
         return None
     nouns = "|".join(re.escape(head) + ("s?" if item.sort == "topic" else "") for head in heads)

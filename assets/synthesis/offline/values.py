@@ -7,7 +7,6 @@ default; the `format`; then a pool chosen by the words of the name and the descr
 import random
 import re
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, UnknownType
@@ -24,19 +23,11 @@ from assets.synthesis.offline.invented_values import find_sort, invent_value, ma
 from assets.vectors.lexicon import collect_words, list_pool
 from warehouse.json_types import Json, Schema
 from warehouse.patterns import compile_pattern
+from warehouse.storage.files import read_data
 
-# Words of a parameter's name -> numbers that people put there.
-_USUAL: tuple[tuple[AbstractSet[str], tuple[float, ...]], ...] = (
-    (collect_words("limit max count size num top first head tail results"),
-     (3, 5, 8, 10, 15, 20, 25, 30, 50, 100)),
-    (collect_words("page level depth step rank priority position day"), (1, 2, 3, 4, 5)),
-    ({"year"}, tuple(range(2018, 2026))),
-    (collect_words("width height pixels"), (640, 720, 800, 1080, 1200, 1280, 1440, 1920)),
-    (collect_words("seconds duration timeout minutes ms delay time"),
-     (5, 10, 15, 30, 45, 60, 90, 120)),
-    (collect_words("amount price total cost budget"), (12.5, 49.9, 75, 120, 250, 499, 1200)),
-    (collect_words("offset start skip index row col line"), (1, 2, 4, 5, 10, 20, 25)),
-)  # fmt: skip
+_USUAL = [
+    (collect_words(names), numbers) for names, numbers in read_data(__file__, "words.toml")["usual"]
+]
 _ANY_NUMBER = (2, 3, 4, 6, 7, 12, 18, 24, 36, 42, 64, 75, 96, 110, 250)
 
 

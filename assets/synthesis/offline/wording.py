@@ -16,32 +16,14 @@ from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.rules import find_ungrounded
 from assets.vectors.lexicon import collect_words, load_lexicon, split_identifier, split_list
 from warehouse.json_types import Contract, Json, JsonObject
+from warehouse.storage.files import read_data
 
-NUMBER_WORDS = split_list(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen "
-    "fourteen fifteen sixteen seventeen eighteen nineteen twenty"
-)
-SUFFIXES = collect_words("id ids name names key path uid uuid slug code number")
-PROPER = collect_words(
-    "city country timezone symbol coin pair url path folder_path repo_path email person topic "
-    "company filename issue_key domain language movie song artist book food airport package "
-    "username"
-)
-CALLED = collect_words("title project tag table database sheet team branch repo")
-ID_LIKE = collect_words("id issue_key session connection_id account uuid token project_key")
-
-# A parameter's name as a person would say it.
-_SPELLED = {
-    "lang": "language", "src": "source", "dest": "destination", "dst": "destination",
-    "desc": "description", "msg": "message", "num": "number", "repo": "repo", "org": "organisation",
-    "addr": "address", "pubkey": "public key", "tx": "transaction", "tz": "time zone",
-    "img": "image", "cmd": "command", "param": "parameter", "params": "parameters",
-    "info": "details", "ctx": "context", "pwd": "password", "cfg": "settings", "config": "settings",
-}  # fmt: skip
-_ALONE = {
-    "to": "recipient", "from": "sender", "q": "query", "cc": "copy", "id": "ID", "uid": "ID",
-    "ids": "IDs", "uuid": "ID", "cwd": "folder", "dir": "folder", "db": "database",
-}  # fmt: skip
+_WORDS = read_data(__file__, "words.toml")
+NUMBER_WORDS = split_list(_WORDS["numbers"])
+SUFFIXES = collect_words(_WORDS["suffixes"])
+PROPER = collect_words(_WORDS["proper"])
+CALLED = collect_words(_WORDS["called"])
+ID_LIKE = collect_words(_WORDS["id_like"])
 
 
 @dataclass(frozen=True)
@@ -66,8 +48,10 @@ class FilledSlot:
     def label(self) -> str:
         """What a person calls the parameter: `repo_path` -> repo, `issue_key` -> issue."""
         words = [word for word in self.slot.words if word not in SUFFIXES] or [*self.slot.words]
-        words = [_SPELLED.get(word, word) for word in words]
-        return _ALONE.get(words[0], words[0]) if len(words) == 1 else " ".join(words) or "value"
+        words = [_WORDS["spelled"].get(word, word) for word in words]
+        if len(words) == 1:
+            return _WORDS["alone"].get(words[0], words[0])
+        return " ".join(words) or "value"
 
 
 def say_value(value: Json, rng: random.Random, free: bool) -> str:

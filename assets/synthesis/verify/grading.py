@@ -20,6 +20,7 @@ from assets.synthesis.verify.words import ABSENT, LIKELY, STATED, fold_text, squ
 from assets.vectors.lexicon import collect_words, find_base_form, find_family, split_identifier
 from warehouse.json_types import Json, Schema
 from warehouse.patterns import compile_pattern
+from warehouse.storage.files import read_data
 
 _STOP = collect_words(
     "the a an of and or to in on at for with by from is are be was it its this that as "
@@ -354,30 +355,9 @@ def _matches_span(value: float, text: RequestText) -> bool:
     )
 
 
-# What is said -> how many of the plain unit it is.
-_SCALED = (
-    (
-        re.compile(
-            r"\d\s*k\b|\bk(?:m|g|w|hz|v|b|j|pa|ib|n|cal)s?\b|\d\s*k(?:m|g|w|hz|v|b|j|pa|ib)\b"
-        ),
-        1e3,
-    ),
-    (re.compile(r"\bkilo|kilomet|公里|千米"), 1e3),
-    (re.compile(r"\bm(?:hz|w|b|ib|pa|v)\b|\d\s*m(?:hz|w|b|ib|pa|v)\b|\bmega|\bmegs?\b"), 1e6),
-    (re.compile(r"\bg(?:hz|w|b|ib|pa)\b|\d\s*g(?:hz|w|b|ib|pa)\b|\bgiga|\bgigs?\b"), 1e9),
-    (re.compile(r"\bt(?:b|w|ib)\b|\d\s*t(?:b|w|ib|hz)\b|\btera"), 1e12),
-    (re.compile(r"\d\s*cm\b|\bcm\b|centimet|\bcents?\b|\bpence\b"), 0.01),
-    (re.compile(r"\d\s*m(?:m|s|g|l|a|v)\b|\bmilli"), 1e-3),
-    (re.compile(r"\d\s*[uµμ](?:m|s|g|l|a|f)\b|\bmicro"), 1e-6),
-    (re.compile(r"\d\s*n(?:m|s|f)\b|\bnano"), 1e-9),
-    (re.compile(r"[$€£]|dollar|euro|pound|\bchf\b|\beur\b|\busd\b"), 100.0),  # in cents
-    (re.compile(r"\d\s*ki?b\b|kilobyte"), 1024.0),
-    (re.compile(r"\d\s*mi?b\b|megabyte|\bmegs?\b"), 1024.0**2),
-    (re.compile(r"\d\s*gi?b\b|gigabyte|\bgigs?\b"), 1024.0**3),
-    (re.compile(r"\d\s*gi?b\b|gigabyte|\bgigs?\b"), 1024.0),  # counted in megabytes
-    (re.compile(r"%|percent|per cent|prozent|yuzde|por ?cento|процент|بالمئة|パーセント"), 0.01),
-    (re.compile(r"out of (?:10|ten)\b|/10\b|von zehn|sur dix|sobre diez|de dez"), 0.1),
-)
+_SCALED = [
+    (re.compile(unit), factor) for unit, factor in read_data(__file__, "words.toml")["scaled"]
+]
 
 
 def _matches_scaled(value: float, text: RequestText) -> bool:

@@ -11,7 +11,9 @@ from itertools import islice
 
 from assets.contracts.scan import scan_list
 from assets.contracts.scan.rule_table import LOW
+from assets.vectors.lexicon import collect_words
 from warehouse.json_types import Json, JsonObject
+from warehouse.storage.files import read_data
 
 # Their longest run of words out of their tool's descriptions: 1,222 have at most 5, two have 6.
 RUN = 7
@@ -64,25 +66,9 @@ def _walk_texts(value: Json) -> Iterator[str]:
 
 
 _LATIN = {"LATIN"}
-_SCRIPTS = {
-    "zh": {"CJK"}, "ja": {"CJK", "HIRAGANA", "KATAKANA"}, "ko": {"HANGUL", "CJK"},
-    "ru": {"CYRILLIC"}, "uk": {"CYRILLIC"}, "bg": {"CYRILLIC"}, "ar": {"ARABIC"},
-    "fa": {"ARABIC"}, "he": {"HEBREW"}, "el": {"GREEK"}, "hi": {"DEVANAGARI"}, "th": {"THAI"},
-}  # fmt: skip
-# Words that a sentence of the language can hardly do without and its neighbours do not have.
-_SMALL = {
-    "en": "the of and to is for with that this my you what please can i'd it from have are",
-    "de": "der die das und ist nicht ich ein eine bitte mir fur mit auf von den dem zu wir kannst",
-    "fr": "le la les des et est je un une pour dans avec sur moi du vous nous qui s'il peux",
-    "es": "el la los las y es una por para con del me mi que en quiero puedes favor como hay",
-    "pt": "o os as e um uma para com do da em no na me meu minha que quero pode voce favor",
-    "it": "il lo gli e un una per con del della di mi che vorrei puoi sono nel alla favore dei",
-    "nl": "de het een en van ik is niet voor met op mijn naar kun graag alle wat deze aan om",
-    "tr": "bir ve icin bu ile de da mi ne var olarak lutfen bana benim istiyorum misin nasil",
-    "id": "yang dan di untuk dengan ini itu dari ke saya tolong apa bisa pada semua ada",
-    "pl": "i w na z do sie jest nie to prosze mi dla jak moj czy chce mozesz od jakie po",
-}
-_WORDS = {language: frozenset(words.split()) for language, words in _SMALL.items()}
+_SPOKEN = read_data(__file__, "words.toml")
+_SCRIPTS = {language: set(names) for language, names in _SPOKEN["scripts"].items()}
+_WORDS = {language: collect_words(text) for language, text in _SPOKEN["small_words"].items()}
 _ENOUGH = 4  # small words: fewer are names and quotations
 
 

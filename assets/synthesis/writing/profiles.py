@@ -13,44 +13,13 @@ from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import SINGLE
 from warehouse.json_types import Row
 from warehouse.storage.digest import digest
+from warehouse.storage.files import read_data
 
 KINDS = ("direct", "detailed", "implicit")
 
-# Life and work as they come; a persona is one of each.
-_WHO = (
-    "a nurse", "a high-school teacher", "a retired engineer", "a first-year student",
-    "a freelance translator", "a warehouse supervisor", "a data analyst",
-    "a site reliability engineer",
-    "a bookkeeper", "a beekeeper", "a museum guide", "a product manager", "a paralegal",
-    "a wedding photographer", "a city planner", "a PhD student in biology", "a support agent",
-    "an amateur radio operator", "a cafe owner", "a game designer", "a landlord", "a journalist",
-    "a parent of three", "a marine surveyor", "an estate agent", "a back-end developer",
-    "a theatre technician", "a volunteer treasurer", "a logistics clerk", "a security auditor",
-    "a travel agent", "a podcast editor", "a farmer", "a pharmacist", "a mobile developer",
-    "an exchange trader", "a librarian", "a bike mechanic", "a grant writer", "a town archivist",
-)  # fmt: skip
-_WHEN = (
-    "on the way to a meeting", "late at night before a deadline", "in the middle of an outage",
-    "planning next month", "cleaning up after somebody who left", "doing this for the first time",
-    "doing this every week", "on a phone with one hand",
-    "with a colleague looking over the shoulder",
-    "preparing a report for others", "curious and in no hurry", "fixing yesterday's mistake",
-)  # fmt: skip
-_TONES = (
-    "plain", "friendly", "terse", "formal", "hurried", "chatty", "polite and careful", "dry",
-    "a little annoyed", "enthusiastic",
-)  # fmt: skip
+_DRAWN = read_data(__file__, "profiles.toml")
 _HARD = ("easy", "medium", "hard")
-
-# What a harder request has more of; each step of evolution takes another one.
-DIRECTIONS: dict[str, str] = {
-    "constrain": "add one more condition or limit that the request must respect, and that the tool "
-    "can respect through its parameters or that the person keeps in mind",
-    "deepen": "say more precisely what is meant, so that the same goal is understood in more depth",
-    "concretise": "put something concrete for what is general: a name, a place, a figure, a case",
-    "reason": "give the goal behind it, so that what to ask for takes one step of thought",
-    "situate": "set it in a situation with a reason that makes it natural",
-}
+DIRECTIONS: dict[str, str] = _DRAWN["directions"]
 
 
 def make_rng(row: Row, task: str, index: int, policy: SynthesisPolicy, use: str) -> random.Random:
@@ -67,8 +36,8 @@ def draw_profile(row: Row, task: str, index: int, policy: SynthesisPolicy) -> di
     """{persona, tone, language, difficulty} of one row."""
     rng = make_rng(row, task, index, policy, "profile")
     return {
-        "persona": f"{rng.choice(_WHO)}, {rng.choice(_WHEN)}",
-        "tone": rng.choice(_TONES),
+        "persona": f"{rng.choice(_DRAWN['who'])}, {rng.choice(_DRAWN['when'])}",
+        "tone": rng.choice(_DRAWN["tones"]),
         "difficulty": rng.choice(_HARD),
         # Last, so that a longer list of languages leaves the rest as it was.
         "language": rng.choice(policy.languages or ("en",)),
@@ -100,27 +69,13 @@ def draw_directions(row: Row, task: str, index: int, policy: SynthesisPolicy) ->
 
 
 World = dict[str, list[str]]
-_LOCALES = {
-    "en": "en_US", "de": "de_DE", "fr": "fr_FR", "es": "es_ES", "pt": "pt_BR", "it": "it_IT",
-    "nl": "nl_NL", "tr": "tr_TR", "pl": "pl_PL", "ru": "ru_RU", "uk": "uk_UA", "zh": "zh_CN",
-    "ja": "ja_JP", "ko": "ko_KR", "ar": "ar_SA", "id": "id_ID", "sv": "sv_SE", "cs": "cs_CZ",
-}  # fmt: skip
-# Paths stay in plain letters whatever the language: that is how files are named.
-_FOLDERS = (
-    "/home/{user}/documents", "/home/{user}/projects/{word}", "/srv/{word}", "/var/log/{word}",
-    "/data/{word}/2026", "C:\\Users\\{user}\\Desktop", "./src/{word}", "~/notes",
-)  # fmt: skip
-_NAMES = (
-    "{word}_report.pdf", "{word}.csv", "{word}-notes.md", "{word}_{number}.jpg", "{word}.log",
-    "{word}_config.yaml", "index.html", "{word}.py", "{word}_draft.docx", "{word}.json",
-)  # fmt: skip
 _FIRST_DAY, _DAYS = date(2025, 9, 1), 540
 _EACH = 4  # of a kind: enough to choose among, few enough to read
 
 
 def make_environment(language: str, rng: random.Random) -> World:
     """{files, ids, places, people, dates}: what Faker draws in the language's own names."""
-    faker = get_faker(_LOCALES.get(language.lower()[:2], "en_US"))
+    faker = get_faker(_DRAWN["locales"].get(language.lower()[:2], "en_US"))
     faker.seed_instance(rng.getrandbits(64))
     plain = get_faker("en_US")
     plain.seed_instance(rng.getrandbits(64))
@@ -150,7 +105,7 @@ def _draw_city(faker: Any, rng: random.Random) -> str:
 
 
 def _draw_file(faker: Any, rng: random.Random) -> str:
-    folder, name = rng.choice(_FOLDERS), rng.choice(_NAMES)
+    folder, name = rng.choice(_DRAWN["folders"]), rng.choice(_DRAWN["names"])
     mark = "\\" if folder.startswith("C:") else "/"
     facts = {"user": faker.first_name().lower(), "word": faker.word(), "number": rng.randint(1, 99)}
     return f"{folder}{mark}{name}".format(**facts)

@@ -270,8 +270,8 @@ def test_a_world_is_whole_and_the_same_in_every_run(language: str, seed: int) ->
 
 _WORLDS_ELSEWHERE = """
 import json, random
-from assets.synthesis.writing.profiles import _LOCALES, make_environment
-print(json.dumps([make_environment(code, random.Random(5)) for code in _LOCALES]))
+from assets.synthesis.writing.profiles import _DRAWN, make_environment
+print(json.dumps([make_environment(code, random.Random(5)) for code in _DRAWN["locales"]]))
 """
 
 

@@ -1,51 +1,58 @@
-"""A draft call in any shape that models and clients write: which tool, which arguments.
+"""A draft call in any shape that vendors, frameworks and models write: which tool, which arguments.
 
-Arguments as text become a JSON value, in the order of what loses least: JSON -> text in text, code
-fence -> raw line breaks -> NaN -> several values -> cut off -> Python literals, comments, commas ->
-json-repair, whose values must all be in the text.
+Shapes: OpenAI (Chat, legacy `function_call`, Responses), Anthropic, Gemini, Bedrock, Cohere, MCP,
+LangChain, Vercel AI, LlamaIndex. Keys are compared without case and separators.
 """
 
-import ast
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from warehouse.llm.json_answers import find_fenced, find_json, repair_json
-from warehouse.patterns import compile_pattern
+from assets.contracts.repair.json_text import load_first, parse_arguments, read_structure
+from serving.repair.dialects import (
+    MOST_LENIENT,
+    DraftCall,
+    read_code_calls,
+    read_marked_calls,
+)
+from warehouse.llm.json_answers import find_fenced
 
-_NAMES = ("name", "tool_name", "tool", "function_name", "function", "recipient_name")
-_ARGUMENTS = ("arguments", "input", "parameters", "args", "params", "tool_input", "kwargs")
-_IDS = ("call_id", "id", "tool_call_id")
+_NAMES = (
+    *("name", "toolname", "tool", "functionname", "function", "recipientname", "action", "func"),
+)
+_ARGUMENTS = (
+    *("arguments", "input", "parameters", "args", "params", "toolinput", "actioninput", "kwargs"),
+    *("toolkwargs", "toolargs", "toolarguments", "toolparameters", "functionarguments"),
+)
+_IDS = ("callid", "toolcallid", "tooluseid", "id")
+_CALLS = ("toolcalls", "invalidtoolcalls", "tooluses", "calls", "functioncalls")  # lists of calls
+_HOLDERS = (  # what holds calls, or holds what does; content last: it may repeat them
+    *("functioncall", "toolcall", "tooluse", "message", "choices", "candidates", "output", "delta"),
+    *("parts", "additionalkwargs", "kwargs", "data", "response", "requiredaction", "messages"),
+    *("submittooloutputs", "content"),
+)
+_NO_CALLS = {"finalanswer", "directlyanswer"}  # answers that some write as a call
 _MOST = 200  # drafts of one answer
-_TAG = compile_pattern(r"(?s)<tool_call>(.*?)(?:</tool_call>|$)")
-_PYTHON = compile_pattern(r"\s*[A-Za-z_][\w.\-:/]*\s*\(")
+_MOST_IN_VAIN = 100  # broken values of a text
 LONGEST = 4_000_000  # characters of a draft; its arguments have their own limit
 DEEPEST = 60  # levels of nesting
-
-
-@dataclass(frozen=True)
-class DraftCall:
-    """One call as it was written. name: "" where none was given. arguments: text, or a JSON
-    value."""
-
-    name: str
-    arguments: Any
-    id: str | None = None
+_UNREAD = "it is no call that can be read: send it again as {name, arguments}"
 
 
 def read_drafts(value: Any) -> list[DraftCall]:
-    """Every call in a draft: OpenAI (`tool_calls`, `function_call`, Responses), Anthropic
-    (`tool_use`), MCP (`tools/call`), `{name, arguments}`, a list of these, or text that holds
-    them as JSON or as `name(parameter=value)`. [] where no call is in it. Never raises."""
+    """Every call in a draft: in any vendor's shape, `{name, arguments}`, a list of these, or text
+    that holds them as JSON, in a form of `serving.repair.dialects` or as `name(parameter=value)`.
+    [] where no call is in it. Never raises."""
     try:
-        return list(_iterate_drafts(value, 0))[:_MOST]
+        return [draft for item in _iterate_drafts(value, 0) for draft in _split_parallel(item)][
+            :_MOST
+        ]
     except (RecursionError, ValueError, MemoryError):
         return []
 
 
 def _iterate_drafts(value: Any, depth: int) -> Iterator[DraftCall]:
-    if depth > 6:
+    if depth > 8:
         return
     if isinstance(value, DraftCall):
         yield value
@@ -59,70 +66,139 @@ def _iterate_drafts(value: Any, depth: int) -> Iterator[DraftCall]:
         yield from _read_object(value, depth)
 
 
+def _fold_key(key: Any) -> str:
+    return str(key).lower().replace("_", "").replace("-", "")
+
+
 def _read_object(value: Mapping[str, Any], depth: int) -> Iterator[DraftCall]:
-    for key in ("tool_calls", "output", "choices", "content"):
-        if isinstance(value.get(key), list):
-            yield from _iterate_drafts(value[key], depth + 1)
-            return
-    for key in ("message", "function_call", "tool_call"):
-        if isinstance(value.get(key), Mapping):
-            yield from _iterate_drafts(value[key], depth + 1)
-            return
-    call_id = next((value[key] for key in _IDS if isinstance(value.get(key), str)), None)
-    if value.get("method") == "tools/call" and isinstance(value.get("params"), Mapping):
-        value = value["params"]
-    if isinstance(value.get("function"), Mapping):
-        value = value["function"]
-    name = next((value[key] for key in _NAMES if isinstance(value.get(key), str)), None)
-    key_of_arguments = next((key for key in _ARGUMENTS if key in value), None)
-    if name is not None or key_of_arguments is not None:
-        yield DraftCall(name or "", value[key_of_arguments] if key_of_arguments else {}, call_id)
+    folded = {_fold_key(key): item for key, item in reversed(dict(value).items())}
+    call = _read_call(folded)
+    if call is not None and ("arguments" in folded or not _holds_calls(folded)):
+        yield call
+        return
+    listed = [key for key in _CALLS if isinstance(folded.get(key), list | str) and folded[key]]
+    if listed:
+        for key in listed:
+            yield from _read_calls(folded[key], depth)
+        return
+    for key in _HOLDERS:
+        item = folded.get(key)
+        if isinstance(item, list | Mapping) or (key == "content" and isinstance(item, str)):
+            drafts = list(_iterate_drafts(item, depth + 1))
+            if drafts:
+                yield from drafts
+                return
+    if call is not None:
+        yield call
+
+
+def _holds_calls(folded: Mapping[str, Any]) -> bool:
+    return any(isinstance(folded.get(key), list | Mapping) for key in (*_CALLS, *_HOLDERS))
+
+
+def _read_calls(value: Any, depth: int) -> Iterator[DraftCall]:
+    """Each call of a list of calls: what is none is one with a fault, so that none is lost."""
+    items = value if isinstance(value, list) else [value]
+    for item in items[:_MOST]:
+        drafts = list(_iterate_drafts(item, depth + 1))
+        if drafts or item is None:
+            yield from drafts
+        else:
+            yield DraftCall("", item, None, _UNREAD)
+
+
+def _read_call(folded: Mapping[str, Any]) -> DraftCall | None:
+    """The call that an object itself is."""
+    call_id = next((folded[key] for key in _IDS if isinstance(folded.get(key), str)), None)
+    if folded.get("method") == "tools/call" and isinstance(folded.get("params"), Mapping):
+        folded = {_fold_key(key): item for key, item in folded["params"].items()}
+    if isinstance(folded.get("function"), Mapping):
+        folded = {_fold_key(key): item for key, item in folded["function"].items()}
+    name = next((folded[key] for key in _NAMES if isinstance(folded.get(key), str)), None)
+    key = next((key for key in _ARGUMENTS if key in folded), None)
+    if name is None and key is None:
+        return None
+    is_definition = key in ("parameters", "input") and "description" in folded and name is not None
+    bare_action = key is None and not isinstance(folded.get("name"), str) and "action" in folded
+    if is_definition or bare_action or _fold_key(name).replace(" ", "") in _NO_CALLS:
+        return None
+    return DraftCall(name or "", folded[key] if key else {}, call_id)
+
+
+def _split_parallel(draft: DraftCall) -> list[DraftCall]:
+    """The calls within one of `multi_tool_use.parallel`, which models of OpenAI write."""
+    given = draft.arguments
+    if not _fold_key(draft.name).rpartition(".")[2].startswith("parallel"):
+        return [draft]
+    values = parse_arguments(given).values if isinstance(given, str) else [given]
+    uses = values[0].get("tool_uses") if values and isinstance(values[0], Mapping) else None
+    return list(_read_calls(uses, 1)) if isinstance(uses, list) and uses else [draft]
 
 
 def _read_text(text: str, depth: int) -> Iterator[DraftCall]:
-    pieces = _TAG.findall(text) or find_fenced(text) or [text]
-    for part in pieces[:_MOST]:
-        drafts = list(_read_part(part, depth))
-        yield from drafts
-
-
-def _read_part(part: str, depth: int) -> Iterator[DraftCall]:
-    whole = part.strip()
-    try:
-        yield from _iterate_drafts(json.loads(whole), depth + 1)
+    value, end = load_first(text, 0)
+    if end is not None and not text[end:].strip():
+        yield from _iterate_drafts(value, depth + 1)
         return
-    except (ValueError, RecursionError):
-        pass
-    if _PYTHON.match(whole):
-        yield from _read_python(whole)
+    marked, rest = read_marked_calls(text)
+    if marked:
+        for item in marked:
+            drafts = list(_iterate_drafts(item, depth + 1))
+            yield from drafts or [DraftCall("", item)]
         return
-    values = [item.value for item, _ in zip(find_json(whole), range(_MOST), strict=False)
-            if not item.in_broken]  # fmt: skip
-    calls = [draft for value in values for draft in _iterate_drafts(value, depth + 1)]
-    if not calls and whole[:1] in ("{", "["):
-        repaired = repair_json(whole) if len(whole) <= 100_000 else []
-        calls = [draft for value in repaired for draft in _iterate_drafts(value, depth + 1)]
-    yield from calls
+    for piece in (find_fenced(rest) or [rest])[:_MOST]:
+        yield from _read_piece(piece.strip(), depth)
 
 
-def _read_python(text: str) -> Iterator[DraftCall]:
-    """`name(parameter=value)`, as some models write calls."""
-    try:
-        call = ast.parse(text[:100_000], mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+def _read_piece(text: str, depth: int) -> Iterator[DraftCall]:
+    """Calls as code where all of the text is, else those that stand in it as JSON. One that is
+    begun as JSON and broken counts where it is the only one, or others stand beside it."""
+    if code := read_code_calls(text):
+        yield from code
         return
-    if (
-        isinstance(call, ast.Call)
-        and not call.args
-        and all(keyword.arg for keyword in call.keywords)
-    ):
-        try:
-            arguments = {
-                str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords
-            }
-        except (ValueError, TypeError, RecursionError, MemoryError):
+    name, _, body = text.partition("\n")
+    if body.startswith("{") and name.strip().replace("_", "").replace("-", "").isalnum():
+        arguments, end = load_first(body, 0)
+        if end is not None and not body[end:].strip():  # GLM: the name on a line of its own
+            yield DraftCall(name.strip(), arguments)
             return
-        yield DraftCall(ast.unparse(call.func), arguments)
+    calls: list[DraftCall] = []
+    broken: list[DraftCall] = []
+    for value, is_whole in _iterate_json(text):
+        if is_whole:
+            calls += _iterate_drafts(value, depth + 1)
+        else:
+            broken.append(DraftCall("", value, None, _UNREAD))
+    if calls or (broken and text[:1] in ("{", "[")):
+        yield from [*calls, *broken]
+
+
+def _iterate_json(text: str) -> Iterator[tuple[Any, bool]]:
+    """(value, True) of the objects and lists of a text; (its text, False) of what begins as an
+    object and cannot be read, to the next line that begins with one."""
+    at = in_vain = 0
+    while in_vain < _MOST_IN_VAIN:
+        places = [place for sign in "{[" if (place := text.find(sign, at)) >= 0]
+        if not places:
+            return
+        at = min(places)
+        value, end = load_first(text, at)
+        if end is not None:
+            yield value, True
+            at = end
+            continue
+        in_vain += 1
+        if text[at] == "{" and text[at + 1 : at + 20].lstrip()[:1] in ('"', "'"):
+            stop = text.find("\n{", at + 1)
+            piece = text[at : stop if stop >= 0 else len(text)].strip()
+            value = read_structure(piece) if in_vain <= MOST_LENIENT else None
+            yield (value, True) if value is not None else (piece, False)
+            at = stop if stop >= 0 else len(text)
+        elif at == 0 and (value := read_structure(text)) is not None:
+            yield value, True
+            return
+        else:
+            at += 1
 
 
 def measure_depth(value: Any, most: int = DEEPEST) -> int:

@@ -120,7 +120,11 @@ def repair_drafts(
     options: dict[str, Any] = {"conversation": conversation, "history": history, "revise": revise}
     for item in read_drafts(draft):
         values = parse_arguments(item.arguments).values if isinstance(item.arguments, str) else []
-        drafts = [DraftCall(item.name, value) for value in values] if len(values) > 1 else [item]
+        drafts = (
+            [DraftCall(item.name, value, item.id) for value in values]
+            if len(values) > 1
+            else [item]
+        )
         reports += [repair_draft(part, toolset, **options) for part in drafts]
     return reports or [repair_draft(draft, toolset, **options)]
 

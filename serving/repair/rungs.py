@@ -250,6 +250,8 @@ def _find_last(value: Any) -> tuple[Any, Any]:
 def parse_draft(state: RepairState) -> RungStep:
     """Arguments as text become a JSON value."""
     given, steps = state.draft.arguments, []
+    if state.draft.fault:
+        return state.stop("unreadable", f"the call cannot be read: {state.draft.fault}")
     if isinstance(given, str):
         parsed = parse_arguments(given)
         if parsed.fault:

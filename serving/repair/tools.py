@@ -14,6 +14,7 @@ from assets.synthesis.prompts import read_prompt
 
 _SCHEMAS = ("inputSchema", "input_schema", "parameters")
 _CLIENTS = {"functions", "function", "tools", "tool", "mcp", "defaultapi", "api", "namespace"}
+_AFFIXES = ("tool", "function", "call")  # that models put before or behind a name
 _NEAREST = 3  # names that an answer about an unknown one lists
 
 
@@ -57,12 +58,20 @@ class RepairToolset:
             return self.by_name[only], "it is the only tool"
         if not name:
             return [], ""
-        if (same := find_same_name(name, self.by_name)) is not None:
+        bare = _strip_marks(name)
+        if bare != name and bare in self.by_name:
+            return self.by_name[bare], "without the marks around it"
+        if (same := find_same_name(bare, self.by_name)) is not None:
             return self.by_name[same], "the same but for case and separators"
+        name = bare
         part = split_name(name)[-1]
         for ending in dict.fromkeys((part, name)):
             if ending in self.by_name:
                 return self.by_name[ending], "without what stands before it"
+            for affix in _AFFIXES:
+                inner = ending.removeprefix(f"{affix}_").removesuffix(f"_{affix}")
+                if inner in self.by_name:
+                    return self.by_name[inner], f"without {affix!r}"
             meant = self.by_ending.get(fold_name(ending), [])
             if len(meant) == 1 and _is_ending(name, meant[0]):
                 return self.by_name[meant[0]], "the only one that ends so"
@@ -118,6 +127,15 @@ def _is_ending(name: str, other: str) -> bool:
         ours = ours[1:]
     shared = min(len(ours), len(theirs))
     return ours[-shared:] == theirs[-shared:]
+
+
+def _strip_marks(name: str) -> str:
+    """A name without the marks that models write around it: `functions.x:0`, quotes, `x()`,
+    tokens of a template."""
+    bare = name.partition("<|")[0].strip(" \t\n`'\"*<>[]{}:,.")
+    bare = bare.removesuffix("()")
+    head, colon, number = bare.rpartition(":")
+    return head if colon and number.isdigit() else bare
 
 
 def split_name(name: str) -> Sequence[str]:

@@ -22,6 +22,7 @@ from assets.synthesis.contract_reading import read_purpose, read_slots
 from assets.synthesis.offline_summaries import write_summary
 from assets.synthesis.verify.rules import verify
 from serving.repair.drafts import read_drafts
+from serving.repair.ladder import repair_drafts
 from tests.orchestration.test_laws import THIRD_PARTY
 from tests.support import growth
 from tests.support.growth import MOST, measure_growth
@@ -29,6 +30,10 @@ from tests.support.paths import ROOT
 from tests.support.pattern_work import SourcePattern, list_patterns, make_pumps
 from warehouse.sanitize.redact import redact
 
+_TOOL = {
+    "name": "f",
+    "inputSchema": {"properties": {"b": {"type": "array"}, "o": {"type": "object"}}},
+}
 _RECIPE = LaunchRecipe(server_id="pypi:x", ecosystem="pypi", name="x", released="2026-01-01")
 
 
@@ -131,9 +136,27 @@ PARSERS: dict[str, tuple[Parser, list[tuple[str, str, str]]]] = {
             ("", "[", ""),
         ],
     ),
+    "values of a model": (
+        lambda _, text: repair_drafts({"name": "f", "arguments": {"b": text, "o": text}}, [_TOOL]),
+        [
+            ("", "a, ", ""),
+            ("", "<i>a</i>", ""),
+            ("", "'a', ", ""),
+            ("[", "1,", ""),
+            ("", "- a\n", ""),
+        ],
+    ),
     "answer of a model": (
         lambda _, text: read_drafts(text),
-        [("", "<tool_call>", ""), ("", "```", ""), ("", '{"', ""), ("", "{", ""), ("f(", "a=", "")],
+        [
+            *((("", piece, "")) for piece in ("<tool_call>", "```", '{"', "{", '<tool_call>{"a":')),
+            *((("", piece, "")) for piece in ("<function=f>", "<parameter=a>\n", "</parameter>x")),
+            *((("", piece, "")) for piece in ("<think>", "<invoke>", "to=f<|message|>{", ">>>f\n")),
+            ("", "<|tools_prefix|>[{", ""),
+            ("", "<tool_call>f<arg_key>a</arg_key><arg_value>", ""),
+            ("", "call:f{a:<escape>", ""),
+            ("f(", "a=", ""),
+        ],
     ),
 }
 _ROWS = [(name, pump) for name, (_, pumps) in PARSERS.items() for pump in pumps]

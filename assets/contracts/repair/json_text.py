@@ -107,6 +107,15 @@ def read_structure(text: str) -> Any:
     return parsed.values[0] if len(parsed.values) == 1 else parsed.values
 
 
+def load_first(text: str, at: int) -> tuple[Any, int | None]:
+    """(the JSON value that begins at a place of a text, where it ends; None where none does)."""
+    spaces = _SPACES.match(text, at)
+    try:
+        return _DECODER.raw_decode(text, spaces.end() if spaces else at)
+    except (ValueError, RecursionError, _NameTwice):
+        return None, None
+
+
 def _read_leniently(text: str, kinds: tuple[type, ...]) -> ParsedArguments | None:
     steps: list[str] = []
     if not text.lstrip().startswith(("{", "[", "(", "`")):  # there it would be a value's own
@@ -323,17 +332,22 @@ def _find_comma_end(text: str, begin: int, mark: str, _: int) -> int:
 def _load_python(text: str) -> Any:
     """A literal of Python that JSON can hold, a tuple as a list; else None."""
     try:
-        tree = ast.parse(text, mode="eval")
-        for node in ast.walk(tree):  # JSON's words within Python's quotes
-            if isinstance(node, ast.Name) and node.id not in _JSON_WORDS:
-                return None
-            if isinstance(node, ast.Dict):
-                _build_object([(key.value, ast.dump(value)) for key, value
-                               in zip(node.keys, node.values, strict=True)
-                               if isinstance(key, ast.Constant)])  # fmt: skip
-        return as_json(ast.literal_eval(_JsonWords().visit(tree)))
+        return evaluate_literal(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         return None
+
+
+def evaluate_literal(node: ast.expr) -> Any:
+    """The value of a literal of Python, JSON's words within it included. Raises ValueError,
+    TypeError."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and part.id not in _JSON_WORDS:
+            raise ValueError(f"{part.id} is a name, not a value")
+        if isinstance(part, ast.Dict):
+            names = [key for key in part.keys if isinstance(key, ast.Constant)]
+            values = [ast.dump(value) for value in part.values]
+            _build_object([(key.value, value) for key, value in zip(names, values, strict=False)])
+    return as_json(ast.literal_eval(_JsonWords().visit(node)))
 
 
 class _JsonWords(ast.NodeTransformer):
@@ -363,6 +377,8 @@ def _is_complete(value: Any, text: str) -> bool:
     except RecursionError:
         return False
     texts = [leaf for leaf in leaves if isinstance(leaf, str)]
+    if texts.count("") > text.count('""') + text.count("''"):  # a value that nobody wrote
+        return False
     if any(leaf[:1] in _SIGNS_OF_STRUCTURE or leaf[-1:] in _SIGNS_OF_STRUCTURE
            for leaf in texts if leaf):  # fmt: skip
         return False

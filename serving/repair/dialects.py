@@ -1,0 +1,419 @@
+"""The calls in a model's text, in the forms of the chat templates of open models.
+
+A text is cut into marks by one table, `_MARKS`; what stands behind a mark says how it is read. What
+only shows a form is no call: in inline code, in a fence beside prose, without a body. A call that
+is begun and cannot be read is one too, with its fault: the calls of a text never become fewer.
+Forms: vLLM's `tool_parsers` and llama.cpp's `common_chat` (read 2026-11).
+"""
+
+import ast
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from assets.contracts.repair.json_text import evaluate_literal, load_first, read_structure
+from warehouse.llm.roles import drop_thinking
+from warehouse.patterns import Match, compile_pattern
+
+LONGEST_CODE = 100_000  # characters of calls written as Python
+MOST_LENIENT = 4  # broken calls of a text that are read leniently, which takes up to half a second
+_MOST_ELEMENTS = 100  # arguments of a call written as elements
+
+
+@dataclass(frozen=True)
+class DraftCall:
+    """One call as it was written. name: "" where none was given. arguments: text, or a JSON value.
+    fault: why the call as a whole cannot be read."""
+
+    name: str
+    arguments: Any
+    id: str | None = None
+    fault: str = ""
+
+
+_NAME = r"[\w.\-:/]{1,200}"
+_MARKS = {  # kind -> pattern
+    "think": r"<(?:think|thinking|thought|reasoning|seed:think)>|\[THINK\]|◁think▷"
+    r"|<\|START_THINKING\|>|<\|channel\|>(?:analysis|final)<\|message\|>",
+    "unthink": r"</(?:think|thinking|thought|reasoning|seed:think)>|\[/THINK\]|◁/think▷"
+    r"|<\|END_THINKING\|>",
+    "harmony": rf"\bto=(?P<recipient>{_NAME})[^<{{]{{0,40}}"
+    r"(?:<\|(?:channel|constrain)\|>[^<{]{0,40}){0,2}<\|message\|>",
+    "function": rf"<function(?:=|\s+name=)\"?(?P<function_name>{_NAME})\"?\s*>",
+    "invoke": rf"<(?:[｜\w]{{1,20}}[:｜])?invoke\s+name=\"(?P<invoked>{_NAME})\"\s*>",
+    "elements": r"<(?:invoke|tool_use|use_mcp_tool)>",
+    "parameter": r"<(?:[｜\w]{1,20}[:｜])?parameter(?:=|\s+name=)"
+    rf"\"?(?P<parameter_name>{_NAME})\"?" r"(?:\s+string=\"(?P<is_text>true|false)\")?\s*>",
+    "end_parameter": r"</(?:[｜\w]{1,20}[:｜])?parameter>",
+    "end": r"</(?:[｜\w]{1,20}[:｜])?(?:function|invoke|tool_use|use_mcp_tool)>",
+    "keyed": r"<\|tools_prefix\|>",
+    "call": r"<[|｜]?(?:\w{1,20}[:｜])?(?:tool|TOOL|function|start_function)[_▁]?(?:call|CALL)s?"
+    r"(?:[_▁](?:begin|start))?[|｜]?>|\[TOOL_CALLS\]|<\|python_(?:tag|start)\|>|<\|START_ACTION\|>"
+    r"|<\|plugin\|>|\bfunctools\b|(?:^|\n)>>>",
+    "react": rf"(?:^|\n)\s*\**Action:?\**:?[ \t]*(?P<action>{_NAME}|`{_NAME}`)[ \t]*"
+    r"\n\s*\**Action Input:?\**:?",
+    "fence": r"```[a-z_]{0,12}",
+    "stop": r"</\w{0,20}:?(?:tool|TOOL)_?(?:call|CALL)s?>|<tool_call\|>|</function_calls>|</s>"
+    r"|<[|｜][^<>\s\"]{1,40}>|<end_function_call>|\nObservation:",
+}  # fmt: skip
+_MARK = compile_pattern("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _MARKS.items()))
+_SHOWN = {"function", "invoke", "elements", "call", "keyed", "harmony"}  # kinds that prose may show
+_NAMED = re.compile(  # a name before its arguments, whatever stands between
+    rf"\s{{0,20}}(?:function<[｜|]tool[▁_]sep[｜|]>)?(?:call:)?({_NAME})\s{{0,20}}"
+    r"(?:\[CALL_ID\]\w{1,40})?(?:\[ARGS\]|<[｜|]tool[▁_]sep[｜|]>|<\|tool_call_argument_begin\|>"
+    r"|<\|\"?tool_sep\"?\|>)?\s{0,20}(?:```(?:json)?)?\s{0,20}(?=[{<])"
+)
+_PAIR = compile_pattern(
+    r"(?s)\s*<arg_key>\s*([^<>]*?)\s*</arg_key>\s*<arg_value>(.*?)</arg_value>\s*"
+)
+_TAG = compile_pattern(r"<(\w{1,100})>")
+_ESCAPED = re.compile(r'<escape>|<\|"\|>')
+_BARE_KEY = re.compile(r"([{,]\s{0,20})([A-Za-z_]\w{0,100})\s{0,20}:")
+_CODE = compile_pattern(r"^\s*\[?\s*(?:[A-Za-z_][\w.\-:/]*)\s*\(")
+_SPACES = re.compile(r"\s*+")
+_FENCE = re.compile(r"\s{0,20}(?:```(?:json)?)?\s{0,20}")
+_FENCE_END = re.compile(r"\s{0,20}```")
+_BETWEEN = re.compile(r"[\s,;]{0,100}")
+_BROKEN = "it breaks off or is no JSON: send the call again, whole"
+_CODE_FAULT = "its arguments are code, not values: send them as JSON"
+
+
+@dataclass
+class _Mark:
+    kind: str
+    start: int
+    end: int
+    match: Match
+
+
+def read_marked_calls(text: str) -> tuple[list[Any], str]:
+    """(the calls that marks of chat templates announce, each a DraftCall or the JSON that stands
+    there; the text without the model's thoughts)."""
+    return _MarkReader(text).read()
+
+
+class _MarkReader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._marks = [_make_mark(match) for match in _MARK.finditer(text)]
+        self._last = {mark.kind: place for place, mark in enumerate(self._marks)}
+        self._at = 0  # what is before is read
+        self._line, self._ticks = 0, 0  # how far backticks of a line are counted
+        self._found: list[Any] = []
+        self._broken = 0
+        self._shows = False  # prose shows a form, which is no call
+        self._readers: dict[str, Callable[[int, _Mark], int | None]] = {
+            "harmony": self._read_harmony, "function": self._read_function,
+            "invoke": self._read_function, "elements": self._read_elements,
+            "call": self._read_body, "keyed": self._read_keyed, "react": self._read_react,
+        }  # fmt: skip
+
+    def read(self) -> tuple[list[Any], str]:
+        in_fence, taken, rest = False, 0, list[str]()
+        for place, mark in enumerate(self._marks):
+            if mark.start < self._at:
+                continue
+            if mark.kind == "think" and (end := self._end_thought(place, mark)) is not None:
+                rest.append(self._text[taken : mark.start])
+                self._at = taken = end
+            elif mark.kind == "unthink":  # the prompt had opened it
+                self._found, rest = [], []
+                self._at = taken = mark.end
+            elif mark.kind == "fence":
+                in_fence = not in_fence
+            elif mark.kind in self._readers:
+                if mark.kind in _SHOWN and self._is_shown(mark, in_fence):
+                    self._shows = True
+                    continue
+                read = self._readers[mark.kind](place, mark)
+                if read is not None:
+                    self._at = max(read, mark.end)
+        rest.append(self._text[taken:])
+        return self._found, "" if self._shows else "".join(rest)
+
+    def _end_thought(self, place: int, mark: _Mark) -> int | None:
+        """Where a thought ends; None where it never does: then calls may stand in it."""
+        harmony = mark.match["think"].endswith("<|message|>")
+        end = self._find(place + 1, "stop" if harmony else "unthink")
+        return self._marks[end].end if end is not None else len(self._text) if harmony else None
+
+    def _find(self, place: int, *kinds: str) -> int | None:
+        """The place of the next mark of these kinds."""
+        if place > max(self._last.get(kind, -1) for kind in kinds):
+            return None
+        return next(at for at in range(place, len(self._marks)) if self._marks[at].kind in kinds)
+
+    def _find_bound(self, place: int) -> int:
+        """Where what a mark begins ends at last: at the next mark of a call or of an end."""
+        end = self._find(
+            place + 1, "stop", "call", "function", "invoke", "harmony", "react", "think"
+        )
+        return self._marks[end].start if end is not None else len(self._text)
+
+    def _is_shown(self, mark: _Mark, in_fence: bool) -> bool:
+        """Whether prose shows a form: in inline code, or in a fence with words around it."""
+        if in_fence:
+            return self._has_prose
+        line = self._text.rfind("\n", self._line, mark.start) + 1
+        if line:
+            self._line, self._ticks = line, 0
+        self._ticks += self._text.count("`", self._line, mark.start)
+        self._line = mark.start
+        return self._ticks % 2 == 1
+
+    @cached_property
+    def _has_prose(self) -> bool:
+        """Whether words stand outside of thoughts and fences."""
+        return any(piece.strip() for piece in drop_thinking(self._text).split("```")[::2])
+
+    def _read_arguments(self, place: int, begin: int) -> tuple[Any, int]:
+        """(JSON, else the text up to the next mark; where it ends)."""
+        value, end = load_first(self._text, begin)
+        if end is not None:
+            return value, end
+        end = self._find_bound(place)
+        return self._text[begin:end].strip(), end
+
+    def _read_harmony(self, place: int, mark: _Mark) -> int:
+        value, end = self._read_arguments(place, mark.end)
+        self._add(mark.match["recipient"], value)
+        return end
+
+    def _read_react(self, place: int, mark: _Mark) -> int:
+        value, end = self._read_arguments(place, mark.end)
+        self._add(mark.match["action"].strip("`"), value)
+        return end
+
+    def _read_function(self, place: int, mark: _Mark) -> int | None:
+        """`<function=NAME>` or `<invoke name="NAME">` with parameters, or JSON, in it."""
+        name = mark.match["function_name"] or mark.match["invoked"]
+        begin = _skip_spaces(self._text, mark.end)
+        if self._text.startswith("{", begin):
+            value, end = self._read_arguments(place, begin)
+            self._add(name, value)
+            return end
+        following = self._marks[place + 1] if place + 1 < len(self._marks) else None
+        if following is None or following.start != begin:
+            return None
+        if following.kind in ("end", "stop"):
+            self._add(name, {})
+            return following.end
+        return self._read_parameters(place, name) if following.kind == "parameter" else None
+
+    def _read_parameters(self, place: int, name: str) -> int:
+        values: dict[str, Any] = {}
+        at = place + 1
+        while at < len(self._marks) and self._marks[at].kind == "parameter":
+            opened = self._marks[at]
+            end = self._find_parameter_end(at)
+            if end is None:
+                self._add(name, self._text[self._marks[place].start :], fault=_BROKEN)
+                return len(self._text)
+            closed = self._marks[end]
+            value: Any = _trim_lines(self._text[opened.end : closed.start])
+            if opened.match["is_text"] == "false":
+                value = _read_json_value(value)
+            key = opened.match["parameter_name"]
+            if key in values:
+                earlier = values[key]
+                value = [*earlier, value] if isinstance(earlier, list) else [earlier, value]
+            values[key] = value
+            at = end + 1 if closed.kind == "end_parameter" else end
+        self._add(name, values)
+        closed_by = at if at < len(self._marks) and self._marks[at].kind == "end" else at - 1
+        return self._marks[closed_by].end
+
+    def _find_parameter_end(self, place: int) -> int | None:
+        """The mark that ends a value: `</parameter>` before another parameter or the end of the
+        call, for the value may hold such marks; where it is missing, what comes next."""
+        loose: int | None = None
+        for at in range(place + 1, len(self._marks)):
+            mark = self._marks[at]
+            begins_line = self._text[mark.start - 1] == "\n"
+            if mark.kind == "end_parameter" and self._ends_parameter(at):
+                return at
+            if mark.kind in ("parameter", "end") and begins_line:
+                loose = at if loose is None else loose
+                if mark.kind == "parameter":
+                    return loose
+            if mark.kind in ("function", "invoke") and loose is not None:
+                return loose
+        return loose
+
+    def _ends_parameter(self, place: int) -> bool:
+        following = self._marks[place + 1] if place + 1 < len(self._marks) else None
+        between = self._text[self._marks[place].end : following.start if following else None]
+        if between.strip():
+            return False
+        return following is None or following.kind in ("parameter", "end", "stop")
+
+    def _read_elements(self, place: int, mark: _Mark) -> int | None:
+        """`<tool_name>f</tool_name><parameters><city>Rome</city></parameters>`."""
+        closing = self._find(place + 1, "end", "elements")
+        end = self._marks[closing].start if closing is not None else len(self._text)
+        named = _read_elements(self._text[mark.end : end])
+        name = (named.get("tool_name") or named.get("name") or "").strip()
+        keys = [key for key in ("parameters", "arguments", "input") if key in named]
+        given = named[keys[0]].strip() if keys else ""
+        if not name:
+            return None
+        values = _read_elements(given) if given.startswith("<") else given
+        self._add(name, values, fault="" if closing is not None else _BROKEN)
+        return end
+
+    def _read_keyed(self, place: int, mark: _Mark) -> int | None:
+        """`[{"f": {arguments}}]`."""
+        value, end = load_first(self._text, mark.end)
+        for item in value if isinstance(value, list) else []:
+            for name, arguments in item.items() if isinstance(item, dict) else ():
+                self._add(name, arguments)
+        return end
+
+    def _read_body(self, place: int, mark: _Mark) -> int | None:
+        """What stands behind a mark that says no more than that calls come: JSON, a name before
+        JSON, pairs of GLM, Python."""
+        text, end = self._text, None
+        named = _NAMED.match(text, mark.end)
+        if named and text.startswith(("{", "<arg_key>"), named.end()):
+            return self._read_named(place, named)
+        if mark.match["call"].endswith(">>>"):  # Python's prompt
+            return None
+        fence = _FENCE.match(text, mark.end)
+        begin = fence.end() if fence else mark.end
+        while text.startswith(("{", "["), begin):
+            value, stop = load_first(text, begin)
+            if stop is None:
+                return self._read_code(place, begin) or self._read_broken(place, begin)
+            self._found.append(value)
+            end = stop = self._close_fence(text[mark.end : begin][:60], stop)
+            between = _BETWEEN.match(text, stop)
+            begin = between.end() if between else stop
+        return end if end is not None else self._read_code(place, begin)
+
+    def _read_named(self, place: int, named: re.Match[str]) -> int:
+        """A name, and its arguments as JSON, as pairs of GLM or as Gemma writes them."""
+        begin, end = named.end(), self._find_bound(place)
+        body = self._text[begin:end]
+        if body.startswith("<"):
+            values: Any = {key: _trim_lines(value) for key, value in _PAIR.findall(body)}
+            self._add(named[1], values, "" if body.rstrip().endswith("</arg_value>") else _BROKEN)
+            return end
+        value, stop = load_first(self._text, begin)
+        self._add(named[1], _read_escaped(body) if stop is None else value)
+        return end if stop is None else self._close_fence(named[0], stop)
+
+    def _close_fence(self, before: str, end: int) -> int:
+        """Behind the end of a fence that was opened before the JSON that ends here."""
+        closed = _FENCE_END.match(self._text, end) if "```" in before else None
+        return closed.end() if closed else end
+
+    def _read_code(self, place: int, begin: int) -> int | None:
+        end = self._find_bound(place)
+        calls = read_code_calls(self._text[begin:end])
+        self._found += calls
+        return end if calls else None
+
+    def _read_broken(self, place: int, begin: int) -> int | None:
+        """JSON that is not: read leniently, or a call with a fault."""
+        end = self._find_bound(place)
+        body = self._text[begin:end].strip()
+        self._broken += 1
+        value = read_structure(body) if self._broken <= MOST_LENIENT else None
+        if value is not None:
+            self._found.append(value)
+        elif '"' in body or "'" in body:
+            self._add("", body, fault=_BROKEN)
+        else:
+            return None
+        return end
+
+    def _add(self, name: str, arguments: Any, fault: str = "") -> None:
+        self._found.append(DraftCall(name, arguments, None, fault))
+
+
+def _make_mark(match: Match) -> _Mark:
+    kind = next(kind for kind in _MARKS if match[kind] is not None)
+    return _Mark(kind, match.start(), match.end(), match)
+
+
+def _read_elements(text: str) -> dict[str, str]:
+    """tag -> text of the elements that stand in a text, those within others left out."""
+    elements: dict[str, str] = {}
+    at = 0
+    for tag in _TAG.finditer(text):
+        if tag.start() < at:
+            continue
+        end = text.find(f"</{tag[1]}>", tag.end())
+        if end < 0 or len(elements) >= _MOST_ELEMENTS:
+            break
+        elements[tag[1]] = _trim_lines(text[tag.end() : end])
+        at = end
+    return elements
+
+
+def _trim_lines(text: str) -> str:
+    return text.removeprefix("\n").removesuffix("\n")
+
+
+def _skip_spaces(text: str, at: int) -> int:
+    spaces = _SPACES.match(text, at)
+    return spaces.end() if spaces else at
+
+
+def _read_json_value(text: str) -> Any:
+    """A value of JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _read_escaped(text: str) -> Any:
+    """Gemma's `{city:<escape>Rome<escape>,days:3}`: an object, else the text as it is."""
+    pieces = _ESCAPED.split(text)
+    if len(pieces) == 1:
+        return text.strip()
+    made = [
+        json.dumps(piece) if place % 2 else _BARE_KEY.sub(r'\1"\2":', piece)
+        for place, piece in enumerate(pieces)
+    ]
+    return _read_json_value("".join(made).strip())
+
+
+def read_code_calls(text: str) -> list[DraftCall]:
+    """`name(parameter=value)`, a list of these or several lines, as Python writes them."""
+    if len(text) > LONGEST_CODE or not _CODE.search(text):
+        return []
+    try:
+        body = ast.parse(text.strip()).body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return []
+    expressions = [item.value for item in body if isinstance(item, ast.Expr | ast.Assign)]
+    if len(expressions) < len(body):
+        return []
+    calls: list[ast.expr] = []
+    for expression in expressions:
+        listed = isinstance(expression, ast.List | ast.Tuple)
+        calls += expression.elts if listed else [expression]  # type: ignore[attr-defined]
+    drafts = [_read_code_call(call) for call in calls]
+    return [draft for draft in drafts if draft] if all(drafts) else []
+
+
+def _read_code_call(call: ast.expr) -> DraftCall | None:
+    if not isinstance(call, ast.Call):
+        return None
+    name = ast.unparse(call.func).removeprefix("default_api.").removesuffix(".call")
+    if name == "print" and len(call.args) == 1 and isinstance(call.args[0], ast.Call):
+        return _read_code_call(call.args[0])
+    try:
+        arguments = {str(part.arg): evaluate_literal(part.value) for part in call.keywords}
+        places = [evaluate_literal(part) for part in call.args]
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        return DraftCall(name, ast.unparse(call), None, _CODE_FAULT)
+    if len(arguments) < len(call.keywords) or (places and arguments):
+        return DraftCall(name, ast.unparse(call), None, _CODE_FAULT)
+    alone = places[0] if len(places) == 1 and isinstance(places[0], dict) else places
+    return DraftCall(name, alone if places else arguments)

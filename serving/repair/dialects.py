@@ -62,9 +62,9 @@ _MARKS = {  # kind -> pattern
 _MARK = compile_pattern("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _MARKS.items()))
 _SHOWN = {"function", "invoke", "elements", "call", "keyed", "harmony"}  # kinds that prose may show
 _NAMED = re.compile(  # a name before its arguments, whatever stands between
-    rf"\s{{0,20}}(?:function<[｜|]tool[▁_]sep[｜|]>)?(?:call:)?({_NAME})\s{{0,20}}"
+    rf"\s{{0,20}}+(?:function<[｜|]tool[▁_]sep[｜|]>)?(?:call:)?({_NAME}+)\s{{0,20}}+"
     r"(?:\[CALL_ID\]\w{1,40})?(?:\[ARGS\]|<[｜|]tool[▁_]sep[｜|]>|<\|tool_call_argument_begin\|>"
-    r"|<\|\"?tool_sep\"?\|>)?\s{0,20}(?:```(?:json)?)?\s{0,20}(?=[{<])"
+    r"|<\|\"?tool_sep\"?\|>)?\s{0,20}+(?:```(?:json)?)?\s{0,20}+(?=[{<])"
 )
 _PAIR = compile_pattern(
     r"(?s)\s*<arg_key>\s*([^<>]*?)\s*</arg_key>\s*<arg_value>(.*?)</arg_value>\s*"

@@ -61,11 +61,11 @@ _MARKS = {  # kind -> pattern
 }  # fmt: skip
 _MARK = compile_pattern("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _MARKS.items()))
 _SHOWN = {"function", "invoke", "elements", "call", "keyed", "harmony"}  # kinds that prose may show
-_NAMED = re.compile(  # a name before its arguments, whatever stands between
-    rf"\s{{0,20}}+(?:function<[｜|]tool[▁_]sep[｜|]>)?(?:call:)?({_NAME}+)\s{{0,20}}+"
-    r"(?:\[CALL_ID\]\w{1,40})?(?:\[ARGS\]|<[｜|]tool[▁_]sep[｜|]>|<\|tool_call_argument_begin\|>"
-    r"|<\|\"?tool_sep\"?\|>)?\s{0,20}+(?:```(?:json)?)?\s{0,20}+(?=[{<])"
+_NAMED = compile_pattern(  # a name before its arguments, whatever stands between
+    rf"\s*(?:function<[｜|]tool[▁_]sep[｜|]>)?(?:call:)?(?P<name>{_NAME})\s*(?:\[CALL_ID\]\w{{1,40}})?"
+    r"(?:\[ARGS\]|<[｜|]tool[▁_]sep[｜|]>|<\|tool_call_argument_begin\|>)?\s*(?:```(?:json)?)?\s*[{<]"
 )
+_LONGEST_NAMED = 400  # characters of these
 _PAIR = compile_pattern(
     r"(?s)\s*<arg_key>\s*([^<>]*?)\s*</arg_key>\s*<arg_value>(.*?)</arg_value>\s*"
 )
@@ -276,9 +276,9 @@ class _MarkReader:
         """What stands behind a mark that says no more than that calls come: JSON, a name before
         JSON, pairs of GLM, Python."""
         text, end = self._text, None
-        named = _NAMED.match(text, mark.end)
-        if named and text.startswith(("{", "<arg_key>"), named.end()):
-            return self._read_named(place, named)
+        named = _NAMED.match(text[mark.end : mark.end + _LONGEST_NAMED])
+        if named and text.startswith(("{", "<arg_key>"), mark.end + named.end() - 1):
+            return self._read_named(place, mark.end + named.end() - 1, named)
         if mark.match["call"].endswith(">>>"):  # Python's prompt
             return None
         fence = _FENCE.match(text, mark.end)
@@ -293,16 +293,16 @@ class _MarkReader:
             begin = between.end() if between else stop
         return end if end is not None else self._read_code(place, begin)
 
-    def _read_named(self, place: int, named: re.Match[str]) -> int:
+    def _read_named(self, place: int, begin: int, named: Match) -> int:
         """A name, and its arguments as JSON, as pairs of GLM or as Gemma writes them."""
-        begin, end = named.end(), self._find_bound(place)
+        name, end = named["name"], self._find_bound(place)
         body = self._text[begin:end]
         if body.startswith("<"):
             values: Any = {key: _trim_lines(value) for key, value in _PAIR.findall(body)}
-            self._add(named[1], values, "" if body.rstrip().endswith("</arg_value>") else _BROKEN)
+            self._add(name, values, "" if body.rstrip().endswith("</arg_value>") else _BROKEN)
             return end
         value, stop = load_first(self._text, begin)
-        self._add(named[1], _read_escaped(body) if stop is None else value)
+        self._add(name, _read_escaped(body) if stop is None else value)
         return end if stop is None else self._close_fence(named[0], stop)
 
     def _close_fence(self, before: str, end: int) -> int:

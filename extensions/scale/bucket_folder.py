@@ -1,11 +1,13 @@
 """Publishing a folder to a bucket and fetching it: every file is there before it is current.
 
 <prefix>/files/<sha256>            each file once, whatever versions hold it
-        /versions/<sha256>.json    {files {path: [sha256, bytes]}}, named by its own digest
+        /versions/<sha256>.json    {files {path: [sha256, bytes]}, left_out {path: why}}, named by
+                                   its own digest
         /current.json              the pointer to the current version, numbered, moved by a
                                    conditional put alone
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -14,7 +16,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from extensions.scale.bucket_store import Bucket, BucketUnavailable, parse_object
@@ -90,23 +92,27 @@ def _parse(pointer: tuple[bytes, str], where: str) -> CurrentVersion:
 
 
 _MOST_PUBLISH = 64 << 20  # bytes of a version's list: some 150 a file
+_LONGEST = 3000  # bytes of a path: the system takes 4,096 with the folder that it is fetched into
 Files = dict[str, tuple[str, int]]
 
 
 @dataclass(frozen=True)
 class FolderTransfer:
-    """What was published or fetched. sent: files that the bucket, or the folder, did not have."""
+    """What was published or fetched. sent: files that the bucket, or the folder, did not have.
+    left_out: what could not be read when it was published, with the reason."""
 
     version: str
     number: int
     files: int
     sent: int
     bytes_sent: int
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> FolderTransfer:
     """Sends the files of a folder that the bucket lacks, then makes them current; the same folder
-    again moves nothing. A kill before the end changes nothing that anybody reads.
+    again moves nothing. A kill before the end changes nothing that anybody reads. What cannot be
+    read is left out, and named in the version's list.
 
     Raises UnusableInput for a folder with links or devices, PointerMoved where somebody published
     meanwhile, BucketUnavailable.
@@ -114,7 +120,7 @@ def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> FolderTransfer
     before = read_current(bucket, memory)
     root = folder.resolve()
     try:
-        digests = _digest_files(root)
+        digests, left_out = _digest_files(root)
         there = bucket.list_objects("files/")
         missing = {sha: (name, size) for name, (sha, size) in digests.items()
                    if there.get(f"files/{sha}") != size}  # fmt: skip
@@ -123,7 +129,8 @@ def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> FolderTransfer
                 bucket.write_file(f"files/{sha}", file)
     except UnreadableFile as error:
         raise UnusableInput(f"{folder}: {error}; publish a folder of plain files") from None
-    file_list = json.dumps({"files": digests}, sort_keys=True, separators=(",", ":")).encode()
+    listed = {"files": digests, **({"left_out": left_out} if left_out else {})}
+    file_list = json.dumps(listed, sort_keys=True, separators=(",", ":")).encode()
     version = sha256(file_list)
     with_list = bucket.read(f"versions/{version}.json", _MOST_PUBLISH)
     if with_list is None or with_list[0] != file_list:
@@ -133,7 +140,7 @@ def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> FolderTransfer
         current = move_current(bucket, memory, version, before)
     size = sum(size for _, size in missing.values())
     return FolderTransfer(
-        version, current.number if current else 0, len(digests), len(missing), size
+        version, current.number if current else 0, len(digests), len(missing), size, left_out
     )
 
 
@@ -177,13 +184,23 @@ def _describe(
     return FolderTransfer(version, current.number, len(files), len(files), size)
 
 
-def _digest_files(root: Path) -> Files:
-    digests: Files = {}
-    for path in list_files(root):
-        with open_file(root, path) as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            digests[path.as_posix()] = (digest, os.fstat(file.fileno()).st_size)
-    return digests
+def _digest_files(root: Path) -> tuple[Files, dict[str, str]]:
+    """(the files, what is left out and why). Raises UnreadableFile for a link or a device."""
+    digests, left_out = Files(), dict[str, str]()
+    for path in list_files(root, unread=left_out):
+        name = path.as_posix()
+        if len(os.fsencode(name)) > _LONGEST:
+            left_out[f"{name[:200]}..."] = "its path is too long"
+            continue
+        try:
+            with open_file(root, path) as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                digests[name] = (digest, os.fstat(file.fileno()).st_size)
+        except UnreadableFile as error:
+            if error.errno != errno.EACCES:
+                raise
+            left_out[name] = error.strerror or ""
+    return digests, left_out
 
 
 def _read_version(bucket: Bucket, version: str) -> Files:

@@ -4,7 +4,7 @@ Files of a home never change once a pointer names them, so any file backup may c
 goes on (docs/operations.md shows restic). Pointers move and the ledger is written to: those are
 exported here, before the files are copied, so that all that they name is in the copy.
 
-    <folder>/backup.json          {version, at, pointers, ledger}
+    <folder>/backup.json          {version, at, pointers, ledger, left_out {path: why}}
     <folder>/home/<path>          home.json, pointers and their histories
     <folder>/ledger.db            a whole copy; absent where the ledger is in Postgres
 """
@@ -27,21 +27,23 @@ _POINTERS = (
     *("router/*.json", "releases/*.json", "releases/*.jsonl", "champions/*.json"),
     *("champions/*.jsonl", "tables/*/*/HEAD.json", "tables/*/*/HEADS.jsonl", "home.json"),
 )
+_FOLDERS = ("router", "releases", "champions", "tables", "tables/*", "tables/*/*")
 _READINGS = 20  # a run moves a pointer every few seconds, and reading all takes a few ms
 
 
 def export_backup(home: Path, state: Path, folder: Path, version: str) -> dict[str, Any]:
     """Writes pointers and ledger into `folder`, in place of an earlier export there.
 
-    Raises UnusableInput for a folder of other things, PointerBroken where a table's pointer names
-    nothing whole, OSError. The earlier export stays in each of these cases.
+    What cannot be read is left out, and named in the export. Raises UnusableInput for a folder
+    of other things, PointerBroken where a table's pointer names nothing whole, OSError. The earlier
+    export stays in each of these cases.
     """
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise UnusableInput(f"{folder}: a file, expected a folder; name another place")
     if folder.exists() and not (folder / MARK).is_file() and any(folder.iterdir()):
         raise UnusableInput(f"{folder}: neither empty nor an earlier export; name another folder")
-    pointers = _read_pointers(home)
+    pointers, left_out = _read_pointers(home)
     _require_whole(home, pointers)
     beside = folder.with_name(f".{folder.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
     try:
@@ -55,6 +57,7 @@ def export_backup(home: Path, state: Path, folder: Path, version: str) -> dict[s
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "pointers": len(pointers),
             "ledger": ledger.exists(),
+            "left_out": left_out,
         }
         write_atomically(beside / MARK, json.dumps(facts).encode(), 0o600)
         beside.chmod(0o700)
@@ -66,21 +69,27 @@ def export_backup(home: Path, state: Path, folder: Path, version: str) -> dict[s
     return {"folder": str(folder), **facts}
 
 
-def _read_pointers(home: Path) -> dict[str, bytes]:
-    """Path below the home -> content of every pointer, as of one moment: read until two readings
-    agree."""
+def _read_pointers(home: Path) -> tuple[dict[str, bytes], dict[str, str]]:
+    """(path below the home -> content of every pointer, path -> why it is left out), as of one
+    moment: read until two readings agree."""
     before: dict[str, bytes] = {}
+    left_out: dict[str, str] = {}
     for _ in range(_READINGS):
+        folders = sorted(path for pattern in _FOLDERS for path in home.glob(pattern))
+        closed = [path for path in folders if not os.access(path, os.R_OK | os.X_OK)]
+        left_out = {str(path.relative_to(home)): "it cannot be opened" for path in closed}
         now = {}
         for path in sorted(path for pattern in _POINTERS for path in home.glob(pattern)):
             try:
                 now[str(path.relative_to(home))] = path.read_bytes()
             except FileNotFoundError:  # a release that is pruned meanwhile
                 continue
+            except OSError as error:
+                left_out[str(path.relative_to(home))] = error.strerror or "it cannot be read"
         if now == before:
             break
         before = now
-    return before
+    return before, left_out
 
 
 def _require_whole(home: Path, pointers: dict[str, bytes]) -> None:

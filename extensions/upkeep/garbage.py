@@ -3,10 +3,10 @@ leftovers of killed writers, installed packages, ended trainings, vectors."""
 
 import json
 import re
-import shutil
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -24,6 +24,7 @@ from training.sets.build import VECTOR_TAG, make_vector_tag
 from warehouse.storage.digest import is_sha256
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import Tables
+from warehouse.storage.untrusted_files import measure_tree, remove_tree
 
 _GOING = ".going-"
 # `.name.<pid>.<8 hex>` of `write_atomically`; `.going-<8 hex>` of a folder that is being removed.
@@ -56,7 +57,7 @@ def measure_size(path: Path) -> int:
     """Bytes of a file, or of all files below a folder."""
     if path.is_symlink() or not path.is_dir():
         return path.lstat().st_size
-    return sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
+    return measure_tree(path, unread={})
 
 
 def remove_path(path: Path) -> bool:
@@ -69,7 +70,8 @@ def remove_path(path: Path) -> bool:
     if not path.name.startswith(_GOING):
         aside = path.with_name(f"{_GOING}{uuid.uuid4().hex[:8]}")
         path.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
+    with suppress(OSError):  # what is left goes with the next run
+        remove_tree(aside)
     return True
 
 

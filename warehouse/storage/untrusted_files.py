@@ -6,15 +6,17 @@ read; a pipe or a device is not waited for.
 
 import errno
 import os
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from io import BufferedReader
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path, PurePath
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 64  # folders one in another: a third-party tree costs no more than its size
 _MOST_FOLDERS, _MOST_NAMES = 100_000, 1_000_000
 _REASONS = {
@@ -57,27 +59,58 @@ def open_folder(root: Path, relative: str | PurePath = "") -> int:
 
 
 def list_files(
-    root: Path, relative: str | PurePath = "", skip: Collection[str] = ()
+    root: Path,
+    relative: str | PurePath = "",
+    skip: Collection[str] = (),
+    unread: dict[str, str] | None = None,
 ) -> Iterator[Path]:
     """What is no folder at and below one, as paths below `root`: the names of each folder in order,
     then its folders, but for those named in `skip`. A link is listed. Raises UnreadableFile, for a
-    tree that is too deep or too large too."""
+    tree that is too deep or too large too; a folder below is noted in `unread` instead, with the
+    reason, where that is given."""
+    for here, _, names in _walk_folders(root, relative, skip, unread):
+        yield from (here / name for name in names)
+
+
+def measure_tree(root: Path, unread: dict[str, str] | None = None) -> int:
+    """Bytes of all files below a folder. Raises UnreadableFile as `list_files` does."""
+    return sum(
+        os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+        for _, folder, names in _walk_folders(root, "", (), unread)
+        for name in names
+    )
+
+
+def _walk_folders(
+    root: Path,
+    relative: str | PurePath,
+    skip: Collection[str],
+    unread: dict[str, str] | None,
+) -> Iterator[tuple[Path, int, list[str]]]:
+    """Each folder: its path below the root, a descriptor, and the names of what is no folder."""
     budget = _ReadBudget()
     # Each folder is opened in the one that holds it, which stays open: from the root, a chain of
     # 2,000 folders costs 2,000,000 openings.
     folders = [(Path(relative), open_folder(root, relative))]
+    left: list[list[str]] = []
     try:
-        left = [(yield from _list_folder(*folders[0], skip, budget))]
-        while left:
-            if not left[-1]:
+        while folders:
+            if len(left) < len(folders):  # it is met for the first time
+                names, below = _list_folder(*folders[-1], skip, budget)
+                left.append(below)
+                yield *folders[-1], names
+            elif left[-1]:
+                here = folders[-1][0] / left[-1].pop(0)
+                try:
+                    budget.spend_folder(here, len(folders))
+                    folders.append((here, _open_here(here, folders[-1][1])))
+                except UnreadableFile as error:
+                    if unread is None:
+                        raise
+                    unread[str(here)] = error.strerror or ""
+            else:
                 left.pop()
                 os.close(folders.pop()[1])
-                continue
-            above, folder = folders[-1]
-            here = above / left[-1].pop(0)
-            budget.spend_folder(here, len(folders))
-            folders.append((here, _open_here(here, folder)))
-            left.append((yield from _list_folder(*folders[-1], skip, budget)))
     finally:
         for _, folder in folders:
             os.close(folder)
@@ -101,16 +134,82 @@ class _ReadBudget:
 
 def _list_folder(
     here: Path, folder: int, skip: Collection[str], budget: _ReadBudget
-) -> Generator[Path, None, list[str]]:
-    """Yields what is no folder in an open one; returns the names of its folders, in order."""
-    below = []
-    for name, is_folder in _scan_open(folder, here, budget.names):
-        budget.names -= 1
-        if not is_folder:
-            yield here / name
-        elif name not in skip:
-            below.append(name)
-    return below
+) -> tuple[list[str], list[str]]:
+    """The names of what is no folder in an open one, and of its folders, in order."""
+    entries = _scan_open(folder, here, budget.names)
+    budget.names -= len(entries)
+    names = [name for name, is_folder in entries if not is_folder]
+    return names, [name for name, is_folder in entries if is_folder and name not in skip]
+
+
+def remove_tree(folder: Path) -> None:
+    """Removes a folder and all that it holds, whatever its depth. Raises OSError."""
+    clear_folder(folder)
+    folder.rmdir()
+
+
+def clear_folder(folder: Path) -> None:
+    """Empties a folder and keeps it, for it may be mounted. Raises OSError."""
+    fresh, removed = count(), 0
+    with hold_folder(os.open(folder, _OPEN)) as top:
+        while names := os.listdir(top):
+            removed += len(names)
+            if removed > _MOST_NAMES:
+                raise _make_error(folder, errno.EFBIG, f"more than {_MOST_NAMES:,} files to remove")
+            for name in names:
+                _remove_entry(name, top, fresh)
+
+
+def _remove_entry(name: str, top: int, fresh: Iterator[int]) -> None:
+    """Removes one entry of the top folder. What a folder holds in folders is moved to the top
+    first: no depth is too deep to be removed."""
+    if _try_unlink(name, top):
+        return
+    with hold_folder(_open_locked(name, top)) as below:
+        for child in os.listdir(below):
+            if not _try_unlink(child, below):
+                os.close(_open_locked(child, below))  # else it could not be moved
+                moved = f".removing-{next(fresh)}"
+                while _is_there(moved, top):
+                    moved = f".removing-{next(fresh)}"
+                os.rename(child, moved, src_dir_fd=below, dst_dir_fd=top)
+    os.rmdir(name, dir_fd=top)
+
+
+def _try_unlink(name: str, here: int) -> bool:
+    """Whether it was removed; a folder is not."""
+    try:
+        os.unlink(name, dir_fd=here)
+    except IsADirectoryError:
+        return False
+    except PermissionError:
+        if not S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+            raise
+        return False
+    return True
+
+
+def _is_there(name: str, here: int) -> bool:
+    try:
+        os.stat(name, dir_fd=here, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _open_locked(name: str, here: int) -> int:
+    """A folder that its owner took all rights from, opened all the same."""
+    with hold_folder(os.open(name, os.O_PATH | _OPEN, dir_fd=here)) as handle:
+        os.chmod(f"/proc/self/fd/{handle}", 0o777)
+    return os.open(name, _OPEN, dir_fd=here)
+
+
+@contextmanager
+def hold_folder(handle: int) -> Iterator[int]:
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def match_paths(root: Path, pattern: str) -> list[Path]:

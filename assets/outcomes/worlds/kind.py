@@ -12,13 +12,13 @@ from assets.outcomes.worlds.changes import Facts
 from assets.outcomes.worlds.tree import (
     Tree,
     add_folders,
-    clear_folder,
     describe_node,
     read_tree,
     write_tree,
 )
 from assets.servers.deploy.grants import LocalSite
 from warehouse.storage.digest import canonical_json
+from warehouse.storage.untrusted_files import clear_folder
 
 
 class WorldState(Protocol):

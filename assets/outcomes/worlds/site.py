@@ -19,9 +19,10 @@ from urllib.parse import parse_qsl
 from assets.outcomes.worlds.changes import Facts
 from assets.outcomes.worlds.kind import WorldKind, read_file_facts
 from assets.outcomes.worlds.template import draw_shop, draw_words, load_words
-from assets.outcomes.worlds.tree import Node, Tree, WorldFailed, WorldFileError, clear_folder
+from assets.outcomes.worlds.tree import Node, Tree, WorldFailed, WorldFileError
 from assets.servers.deploy.grants import LocalSite
 from warehouse.storage.digest import canonical_json
+from warehouse.storage.untrusted_files import clear_folder
 
 Item = dict[str, Any]
 Items = dict[str, dict[str, Item]]  # collection -> id -> item

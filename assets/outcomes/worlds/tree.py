@@ -5,18 +5,17 @@ end, also while this runs: every part of a path is opened below the one before i
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import Any
 
 from warehouse.errors import UnusableInput
 from warehouse.storage.digest import digest
-from warehouse.storage.untrusted_files import UnreadableFile, open_folder, read_file
+from warehouse.storage.untrusted_files import UnreadableFile, hold_folder, open_folder, read_file
 
 
 class WorldFileError(UnusableInput):
@@ -36,7 +35,6 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _TIME = 1_767_225_600  # 2026-01-01 UTC: of every seed file, so that listings repeat
 _MOST_NAMES, _MOST_BYTES, _DEEPEST = 20_000, 64 * 2**20, 60
-_MOST_REMOVED = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ Tree = Mapping[str, Node]  # by path below the root, `/` between its parts
 def write_tree(folder: Path, tree: Tree) -> None:
     """Writes all nodes into an empty folder that exists; folders on the way need no node. Modes
     and times are the same every time. Raises OSError, also where something is there already."""
-    with _hold_folder(os.open(folder, _OPEN)) as top:
+    with hold_folder(os.open(folder, _OPEN)) as top:
         _write_level(top, _build_levels(tree))
         os.fchmod(top, 0o777)
         os.utime(top, (_TIME, _TIME))
@@ -93,18 +91,6 @@ def read_tree(folder: Path) -> dict[str, Node]:
     except (UnreadableFile, OSError) as error:
         raise WorldFailed(f"the state cannot be read: {error}") from error
     return dict(sorted(nodes.items()))
-
-
-def clear_folder(folder: Path) -> None:
-    """Empties a folder and keeps it, for it may be mounted. Raises WorldFailed or OSError."""
-    fresh, removed = count(), 0
-    with _hold_folder(os.open(folder, _OPEN)) as top:
-        while names := os.listdir(top):
-            removed += len(names)
-            if removed > _MOST_REMOVED:
-                raise WorldFailed(f"{folder}: more than {_MOST_REMOVED:,} files to remove")
-            for name in names:
-                _remove_entry(name, top, fresh)
 
 
 def digest_tree(tree: Tree) -> str:
@@ -146,7 +132,7 @@ def _write_level(here: int, level: Mapping[str, Any]) -> None:
     for name, node in level.items():
         if isinstance(node, Mapping):
             os.mkdir(name, 0o777, dir_fd=here)
-            with _hold_folder(os.open(name, _OPEN, dir_fd=here)) as below:
+            with hold_folder(os.open(name, _OPEN, dir_fd=here)) as below:
                 _write_level(below, node)
                 os.fchmod(below, 0o777)
                 os.utime(below, (_TIME, _TIME))
@@ -164,62 +150,10 @@ def _write_level(here: int, level: Mapping[str, Any]) -> None:
 
 def _list_here(root: Path, relative: str) -> list[tuple[str, int, str]]:
     """(name, type and mode, where a link leads) of what lies in one folder."""
-    with _hold_folder(open_folder(root, relative)) as here, os.scandir(here) as entries:
+    with hold_folder(open_folder(root, relative)) as here, os.scandir(here) as entries:
         found = []
         for entry in islice(entries, _MOST_NAMES + 1):
             kind = entry.stat(follow_symlinks=False).st_mode
             target = os.readlink(entry.name, dir_fd=here) if S_ISLNK(kind) else ""
             found.append((entry.name.encode("utf-8", "replace").decode(), kind, target))
     return sorted(found)
-
-
-def _remove_entry(name: str, top: int, fresh: Iterator[int]) -> None:
-    """Removes one entry of the top folder. What a folder holds in folders is moved to the top
-    first: no depth is too deep to be removed."""
-    if _try_unlink(name, top):
-        return
-    with _hold_folder(_open_locked(name, top)) as below:
-        for child in os.listdir(below):
-            if not _try_unlink(child, below):
-                os.close(_open_locked(child, below))  # else it could not be moved
-                moved = f".removing-{next(fresh)}"
-                while _is_there(moved, top):
-                    moved = f".removing-{next(fresh)}"
-                os.rename(child, moved, src_dir_fd=below, dst_dir_fd=top)
-    os.rmdir(name, dir_fd=top)
-
-
-def _try_unlink(name: str, here: int) -> bool:
-    """Whether it was removed; a folder is not."""
-    try:
-        os.unlink(name, dir_fd=here)
-    except IsADirectoryError:
-        return False
-    except PermissionError:
-        if not S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
-            raise
-        return False
-    return True
-
-
-def _is_there(name: str, here: int) -> bool:
-    try:
-        os.stat(name, dir_fd=here, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _open_locked(name: str, here: int) -> int:
-    """A folder that its owner took all rights from, opened all the same."""
-    with _hold_folder(os.open(name, os.O_PATH | _OPEN, dir_fd=here)) as handle:
-        os.chmod(f"/proc/self/fd/{handle}", 0o777)
-    return os.open(name, _OPEN, dir_fd=here)
-
-
-@contextmanager
-def _hold_folder(handle: int) -> Iterator[int]:
-    try:
-        yield handle
-    finally:
-        os.close(handle)

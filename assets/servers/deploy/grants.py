@@ -210,10 +210,19 @@ def assign_folder(folder: Path) -> None:
     """Makes the user that servers run as own what root owns in a folder of toolmill's own."""
     if os.geteuid() != 0:
         return
-    for parent, folders, names in os.walk(folder):
-        for path in (parent, *(os.path.join(parent, name) for name in (*folders, *names))):
-            if os.lstat(path).st_uid == 0:
-                os.chown(path, SERVER_UID, SERVER_UID, follow_symlinks=False)
+    # By descriptors: a server that still runs could lead a path elsewhere. Below what is a server's
+    # own nothing is root's.
+    for _, folders, names, here in os.fwalk(folder, follow_symlinks=False):
+        roots = [
+            name
+            for name in (*folders, *names)
+            if os.stat(name, dir_fd=here, follow_symlinks=False).st_uid == 0
+        ]
+        folders[:] = sorted({*folders} & {*roots})
+        for name in roots:
+            os.chown(name, SERVER_UID, SERVER_UID, dir_fd=here, follow_symlinks=False)
+        if os.fstat(here).st_uid == 0:
+            os.fchown(here, SERVER_UID, SERVER_UID)
 
 
 def list_granted_places(recipe: LaunchRecipe, grant: ServerGrant) -> set[str]:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 import threading
 import time
@@ -45,6 +44,7 @@ from assets.servers.sandbox.watchdog import LimitBreach, SandboxWatchdog
 from warehouse.network.egress import EgressConnector, is_loopback
 from warehouse.network.http import AsyncTransport
 from warehouse.storage.digest import Sha256
+from warehouse.storage.untrusted_files import remove_tree
 
 TREE = "tree"  # the part that the run phase sees
 MANIFEST = "toolmill.json"
@@ -98,7 +98,7 @@ def open_staging(home: Path) -> Iterator[StagingFolder]:
     for path in parent.glob("*"):
         with suppress(OSError):
             if path.lstat().st_mtime < time.time() - 86_400:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                remove_tree(path) if path.is_dir() else path.unlink()
     staging = StagingFolder(parent / uuid.uuid4().hex)
     try:
         staging.tree.mkdir(parents=True)
@@ -106,7 +106,8 @@ def open_staging(home: Path) -> Iterator[StagingFolder]:
         set_fetch_owner(staging.tree)
         yield staging
     finally:
-        shutil.rmtree(staging.folder, ignore_errors=True)
+        with suppress(OSError):  # what is left goes a day later
+            remove_tree(staging.folder)
 
 
 def set_fetch_owner(path: Path) -> None:

@@ -37,6 +37,7 @@ from warehouse.storage.untrusted_files import (
     UnreadableFile,
     list_files,
     match_paths,
+    measure_tree,
     open_file,
     open_folder,
     read_file,
@@ -335,14 +336,12 @@ def _fetch_into(recipe: LaunchRecipe, folder: Path, workshop: InstallContext) ->
     try:
         with open_staging(workshop.home) as staging:
             facts = INSTALLERS[recipe.ecosystem](recipe, staging, workshop)
-            total = 0
-            for root, _, names in os.walk(staging.tree):
-                for name in names:
-                    total += os.lstat(os.path.join(root, name)).st_size
-            size = total / (1 << 20)
+            size = measure_tree(staging.tree) / (1 << 20)
             if size > _MAX_ARTIFACT_MB:
                 raise PackageError("oversize", f"installs {size:.0f} MB")
             facts |= {"megabytes": round(size, 1)}
             staging.publish(facts, folder)
+    except UnreadableFile as error:
+        raise PackageError("oversize", f"what it installs cannot be read: {error}") from error
     except ToolMissing as error:
         raise PackageError("needs_software", str(error)) from error

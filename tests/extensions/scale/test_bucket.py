@@ -1,10 +1,12 @@
 """A folder published to a bucket is fetched as it was; its pointer moves by condition alone."""
 
+import errno
 import json
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -295,3 +297,35 @@ def test_a_bucket_that_is_not_there_is_one_line(server: Faulty, tmp_path: Path) 
     with pytest.raises(BucketUnavailable, match=r"bucket-two/x: there is no such bucket"):
         publish_folder(open_bucket("s3://bucket-two/x"), make_folder(tmp_path / "o", a="1"),
                        tmp_path / "m.json")  # fmt: skip
+
+
+def test_what_cannot_be_read_is_left_out_and_named(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, here = make_folder(tmp_path / "one", a="1", closed="2", shut__file="3"), os.getcwd()
+    try:
+        os.chdir(folder)
+        for _ in range(70):
+            os.mkdir("n" * 60)
+            os.chdir("n" * 60)
+            Path("file").write_text("x")
+    finally:
+        os.chdir(here)
+    open_path = os.open
+
+    def refuse(path: Any, *rest: Any, **more: Any) -> int:
+        if path in ("closed", "shut"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return open_path(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    made = publish_folder(bucket, folder, tmp_path / "m.json")
+    monkeypatch.undo()
+    assert made.left_out["closed"] == made.left_out["shut"] == "Permission denied"
+    reasons = {*made.left_out.values()}
+    assert reasons == {
+        *("Permission denied", "its path is too long", "more than 64 folders one in another"),
+    }
+    fetch_folder(bucket, tmp_path / "out", tmp_path / "other.json")
+    fetched = read_folder(tmp_path / "out")
+    assert (fetched["a"], fetched["n" * 60 + "/file"], len(fetched)) == ("1", "x", made.files)

@@ -10,6 +10,7 @@ import pytest
 
 from extensions.upkeep.backup import export_backup
 from extensions.upkeep.checks import CHECKS
+from extensions.upkeep.garbage import measure_size, remove_path
 from extensions.upkeep.health import InspectedHome, run_check
 from tests.support.command import invoke_toolmill
 from warehouse.errors import UnusableInput
@@ -149,3 +150,35 @@ def test_a_file_in_place_of_the_folder_is_refused_by_name(tmp_path: Path) -> Non
     with pytest.raises(UnusableInput, match="a file, expected a folder"):
         export_backup(tmp_path / "home", tmp_path / "state", target, "1")
     assert target.read_text() == "kept"
+
+
+def test_what_cannot_be_read_is_left_out_of_an_export_and_named(
+    well: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (well.home / "router" / "odd.json").mkdir(parents=True)
+    (well.home / "tables" / "closed").mkdir()
+    allow = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: path.name != "closed" and allow(path, mode)
+    )
+    facts = export_backup(well.home, well.state, tmp_path / "export", "1.0")
+    left_out = {"router/odd.json": "Is a directory", "tables/closed": "it cannot be opened"}
+    assert facts["left_out"] == left_out
+    assert json.loads((tmp_path / "export" / "backup.json").read_bytes())["left_out"] == left_out
+    assert (tmp_path / "export" / "home" / "tables/pairs/registry/HEAD.json").exists()
+
+
+def test_a_chain_of_folders_in_a_package_is_measured_and_removed(tmp_path: Path) -> None:
+    folder, here = tmp_path / "package", os.getcwd()
+    folder.mkdir()
+    try:
+        os.chdir(folder)
+        for _ in range(1_500):
+            os.mkdir("deep")
+            os.chdir("deep")
+    finally:
+        os.chdir(here)
+    (folder / "file").write_text("1234")
+    assert measure_size(folder) == 4
+    assert remove_path(folder)
+    assert list(tmp_path.iterdir()) == []

@@ -12,11 +12,11 @@ from assets.outcomes.worlds.tree import (
     TreeLink,
     WorldFailed,
     add_folders,
-    clear_folder,
     digest_tree,
     read_tree,
     write_tree,
 )
+from warehouse.storage.untrusted_files import clear_folder
 
 SEED = {"a.txt": b"one", "empty": None, "sub/b.bin": b"\xff\x00", "sub/link": TreeLink("../a.txt")}
 NAMES = st.text("abc.é ", min_size=1, max_size=4).filter(lambda item: item.strip(". ") != "")

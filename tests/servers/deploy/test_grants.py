@@ -13,6 +13,7 @@ from assets.servers.deploy.deployment_table import DeploymentJob
 from assets.servers.deploy.grants import (
     SERVER_UID,
     ServerGrant,
+    assign_folder,
     find_folder_problem,
     find_grant_problem,
     list_granted_places,
@@ -219,6 +220,32 @@ def test_a_folder_that_toolmill_made_for_a_launch_is_given_to_the_server(install
     assert "wrote_new.txt" in tool_names(deployed.probe)
     assert {path.lstat().st_uid for path in notes.iterdir()} == {SERVER_UID}
     assert os.stat("/etc/hostname").st_uid == 0
+
+
+@AS_ROOT
+def test_a_folder_that_is_swapped_for_a_link_while_it_is_given_away_changes_no_owner(
+    tmp_path, notes, monkeypatch
+):
+    """A server that still runs in a folder of toolmill's own leads a path elsewhere."""
+    outside, inner = tmp_path / "outside", notes / "in"
+    for folder in (outside, inner):
+        folder.mkdir()
+        (folder / "file").write_text("root's")
+    stat_path, swapped = os.stat, []
+
+    def stat_and_swap(path, *rest, **more):
+        if not swapped and os.path.basename(str(path)) == "file":
+            swapped.append(path)
+            inner.rename(tmp_path / "aside")
+            inner.symlink_to(outside)
+        return stat_path(path, *rest, **more)
+
+    monkeypatch.setattr(os, "stat", stat_and_swap)
+    monkeypatch.setattr(os, "lstat", lambda path: stat_and_swap(path, follow_symlinks=False))
+    assign_folder(notes)
+    monkeypatch.undo()
+    assert swapped
+    assert (outside / "file").stat().st_uid == 0
 
 
 def test_a_folder_that_is_gone_is_one_row_that_is_due_at_once(installed, notes):

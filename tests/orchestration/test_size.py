@@ -12,14 +12,14 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (8_151, 51),
+    "warehouse": (8_250, 51),
     "assets/marketplaces": (5_869, 37),
-    "assets/servers": (11_888, 53),
+    "assets/servers": (11_897, 53),
     "assets/contracts": (8_774, 36),
     "assets/catalogue": (735, 5),
     "assets/vectors": (3_857, 21),
     "assets/synthesis": (10_253, 54),
-    "assets/outcomes": (6_655, 42),
+    "assets/outcomes": (6_590, 42),
     "training": (12_562, 82),
     "serving": (9_032, 42),
     "orchestration": (6_461, 39),
@@ -30,10 +30,10 @@ BUDGET = {
     "extensions/proxy": (3_658, 15),
     "extensions/publishing": (1_495, 9),
     "extensions/recommender": (3_467, 17),
-    "extensions/scale": (895, 6),
+    "extensions/scale": (912, 6),
     "extensions/sidecar": (2_363, 13),
-    "extensions/upkeep": (2_001, 11),
-    "tests": (81_283, 523),
+    "extensions/upkeep": (2_012, 11),
+    "tests": (81_377, 523),
     "benchmarks": (6_169, 42),
 }
 

@@ -226,7 +226,7 @@ def check_ledger(home: InspectedHome) -> CheckOutcome:
         fix = f"{RUN}: what is wanted is paid for again; or restore the latest backup"
         findings.append(CheckFinding("blobs", problem, fix))
     if health.unknown:
-        problem = f"{health.unknown} attempts of killed runs may have been paid; they count as paid"
+        problem = f"attempts that may have been paid, and count as paid: {health.losses}"
         findings.append(CheckFinding(place, problem, "toolmill spend names them", NOTICE))
     return CheckOutcome(health.effects, findings)
 

@@ -299,7 +299,8 @@ def dev(
 def spend() -> None:
     """Print what every stage has cost: calls, tokens and US dollars.
 
-    Also per accepted pair and marketplace, and attempts of killed runs whose outcome is unknown."""
+    Also per accepted pair and marketplace, and `unknown` attempts that may have been paid unseen:
+    timed out, without connection, or cut off with a killed run; `error` says which."""
     from assets.synthesis.pair_report import count_accepted_pairs, make_spend_rows
     from assets.synthesis.tables import JUDGEMENTS
     from orchestration.factories import open_made_warehouse

@@ -23,6 +23,7 @@ from training.releases.champion import read_champion
 from training.releases.in_service import find_model_in_service
 from training.releases.release import read_current_release
 from training.role import list_roles
+from warehouse.ledger.attempts import describe_losses
 from warehouse.store import Warehouse
 
 
@@ -157,7 +158,8 @@ def _describe_effects(warehouse: Warehouse, result: RunResult) -> str:
         lines.append("  none: everything was known already")
     unknown = warehouse.ledger.list_unknown()
     if unknown:
-        lines.append(f"  {len(unknown)} attempts of killed runs are unknown: `toolmill spend`")
+        losses = describe_losses((attempt.error, attempt.batch) for attempt in unknown)
+        lines.append(f"  attempts that may have been paid: {losses}; `toolmill spend` lists them")
     return "\n".join(lines)
 
 

@@ -3,7 +3,8 @@
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -79,6 +80,27 @@ class EffectAttempt:
     reserved_usd: float
     scope: str = "usd"
     batch: str = ""
+    error: str | None = None
+
+
+def describe_losses(losses: Iterable[tuple[str | None, str]]) -> str:
+    """How many attempts were lost by what, of the (error, batch) of each."""
+    counts = Counter(_name_loss(error, batch) for error, batch in losses)
+    return ", ".join(f"{n} {what}" for what, n in counts.most_common())
+
+
+def _name_loss(error: str | None, batch: str) -> str:
+    if batch:
+        return "lost with a batch"
+    if error is None:  # `end_dead` knows no more
+        return "cut off with a killed run"
+    kind, _, text = error.partition(": ")
+    if kind == "TimeoutError" or text.startswith("timeout"):
+        return "timed out"
+    return "interrupted" if kind in _INTERRUPTIONS else "lost the connection"
+
+
+_INTERRUPTIONS = ("KeyboardInterrupt", "CancelledError", "SystemExit", "GeneratorExit")
 
 
 class AttemptLog:

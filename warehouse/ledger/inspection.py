@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from warehouse.ledger.attempts import UNRECORDED
+from warehouse.ledger.attempts import UNRECORDED, describe_losses
 from warehouse.ledger.batch_records import OPEN
 from warehouse.ledger.database import make_unavailable, open_store
 
@@ -17,11 +17,13 @@ _PATIENCE_S = 5.0
 @dataclass(frozen=True)
 class LedgerHealth:
     """effects: answers that are recorded. blobs_missing: those whose answer is lost, so that it is
-    paid for again when it is wanted. unknown: attempts of killed runs, which may have been paid."""
+    paid for again when it is wanted. unknown: attempts that may have been paid unseen; losses:
+    what they were lost by."""
 
     effects: int
     blobs_missing: int
     unknown: int
+    losses: str
 
 
 def measure_health(path: Path, url: str | None, has: Callable[[str], bool]) -> LedgerHealth | None:
@@ -32,8 +34,11 @@ def measure_health(path: Path, url: str | None, has: Callable[[str], bool]) -> L
     if not url:
         check_file(path)
     blobs = _select(path, url, "SELECT blob FROM effects")
-    [(unknown,)] = _select(path, url, "SELECT COUNT(*) FROM attempts WHERE status = 'unknown'")
-    return LedgerHealth(len(blobs), sum(not has(blob) for (blob,) in blobs), unknown)
+    losses = _select(path, url, "SELECT error, batch FROM attempts WHERE status = 'unknown'")
+    missing = sum(not has(blob) for (blob,) in blobs)
+    return LedgerHealth(
+        len(blobs), missing, len(losses), describe_losses((e, b) for e, b in losses)
+    )
 
 
 def check_file(path: Path) -> None:

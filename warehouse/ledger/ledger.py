@@ -300,12 +300,13 @@ class Ledger:
         return {(stage, status): count for stage, status, count in rows}
 
     def list_unknown(self) -> list[EffectAttempt]:
-        """Attempts that were under way when their process died: sent, perhaps; answered, unseen."""
+        """Attempts that were sent, perhaps, and answered, unseen: they timed out, lost their
+        connection, or were under way when their process died."""
         with self._database.transaction() as db:
             self._attempts.end_dead(db, None)
             rows = db.execute(
-                "SELECT id, key, stage, partition, run_id, started_at, status, reserved_usd, scope"
-                " FROM attempts WHERE status = 'unknown' ORDER BY id"
+                "SELECT id, key, stage, partition, run_id, started_at, status, reserved_usd, scope,"
+                " batch, error FROM attempts WHERE status = 'unknown' ORDER BY id"
             ).fetchall()
         return [EffectAttempt(*row) for row in rows]
 

@@ -5,13 +5,14 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.warehouse.ledger.test_ledger import open_ledger
-from warehouse.ledger.attempts import BudgetExceeded, EffectOutcome
+from warehouse.ledger.attempts import BudgetExceeded, EffectOutcome, describe_losses
 from warehouse.ledger.crawl_state import CrawlMemo
 from warehouse.ledger.database import LedgerUnavailable
 from warehouse.ledger.inspection import (
@@ -29,7 +30,7 @@ class Silence(Exception):
     maybe_paid = True
 
 
-def fail(error: Exception) -> EffectOutcome:
+def fail(error: BaseException) -> EffectOutcome:
     raise error
 
 
@@ -98,6 +99,25 @@ def test_a_damaged_page_is_found_and_no_list_of_blobs_is_short_of_one(tmp_path: 
     ):
         with pytest.raises(LedgerUnavailable, match="put a copy of it back"):
             look()
+
+
+def test_what_was_lost_is_called_by_what_it_was_lost_by(tmp_path: Path) -> None:
+    from warehouse.llm.roles import NoAnswer
+
+    ledger = open_ledger(tmp_path)
+    gone = NoAnswer("endpoint_down", "reset", "an answer", "try again", maybe_paid=True)
+    late = NoAnswer("timeout", "no answer in 60 s", "an answer", "raise timeout_s", maybe_paid=True)
+    for key, error in (("a", late), ("b", late), ("c", gone), ("d", KeyboardInterrupt())):
+        with pytest.raises(type(error)):
+            ledger.once("llm:judge", key, partial(fail, error), reserve_usd=0.01)
+    losses = describe_losses((item.error, item.batch) for item in ledger.list_unknown())
+    assert losses == "2 timed out, 1 lost the connection, 1 interrupted"
+    health = measure_health(ledger.path, None, lambda _: True)
+    assert health is not None
+    assert (health.unknown, health.losses) == (4, losses)
+    assert describe_losses([(None, ""), ("x", "batch-1")]) == (
+        "1 cut off with a killed run, 1 lost with a batch"
+    )
 
 
 def test_an_inspection_counts_and_opens_nothing(tmp_path: Path) -> None:

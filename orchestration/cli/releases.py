@@ -33,7 +33,9 @@ def champion(
     ] = None,
     approve: Annotated[
         bool,
-        typer.Option("--approve", help="promote the candidate that waits, or was refused before"),
+        typer.Option(
+            "--approve", help="promote the last candidate: it waits, or a person refused it"
+        ),
     ] = False,
     refuse: Annotated[
         bool, typer.Option("--refuse", help="no later run promotes the candidate that waits")
@@ -44,7 +46,8 @@ def champion(
 ) -> None:
     """List the champion of each role with its gates, or decide on a candidate.
 
-    What is approved serves with the next run's release."""
+    Only a candidate that passed every gate can be approved. It serves with the next run's
+    release."""
     from training.releases.champion import read_champion
     from training.releases.in_service import find_model_in_service
     from training.releases.promotion import approve_candidate, refuse_candidate

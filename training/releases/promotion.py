@@ -147,10 +147,13 @@ def _read_decidable(
     before = read_champion(home, role)
     attempt = before.last_candidate
     if not (attempt.get("waiting") or attempt.get("refused")):
-        last = attempt.get("why") or "there was none yet"
+        last = "there was none yet"
+        if attempt:
+            outcome = "was promoted" if attempt.get("promoted") else "did not pass every gate"
+            last = f"{attempt['model'][:12]} {outcome} ({attempt['why']})"
         raise PromotionError(
-            f"no candidate of {role} waits to be decided on; the last one: {last}. Candidates wait"
-            f" in the roles of [training.promotion] by_hand"
+            f"no candidate of {role} waits to be decided on; the last one: {last}. One that passed"
+            " every gate waits in the roles of [training.promotion] by_hand"
         )
     return before, dict(attempt)
 

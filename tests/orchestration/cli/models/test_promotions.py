@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.command import invoke_toolmill
 from tests.training.promotions import make_summary, save_empty_model
+from training.gates import PromotionGate
 from training.releases.promotion import consider_candidate
 from training.role import check_gates
 from warehouse.home import claim_home
@@ -37,3 +38,15 @@ def test_a_waiting_candidate_is_shown_refused_and_approved(home: Path) -> None:
     nothing = invoke_toolmill("champion", "caller", "--approve", *said, home=home)
     assert nothing.returncode == 1
     assert "no candidate of caller waits" in nothing.stderr
+
+
+def test_a_candidate_that_failed_a_gate_is_not_for_a_person_to_approve(home: Path) -> None:
+    summary = make_summary(home, save_empty_model(home, "m1"))
+    failed = [PromotionGate("gain", False, "+0.000", "above zero")]
+    consider_candidate(home, "retriever", "m1", "set1", failed, summary)
+    said = ("--by", "ann", "--why", "I like it")
+    answer = invoke_toolmill("champion", "retriever", "--approve", *said, home=home)
+    assert (answer.returncode, answer.stderr.count("\n")) == (1, 1)
+    assert "the last one: m1 did not pass every gate (" in answer.stderr
+    help_text = " ".join(invoke_toolmill("champion", "--help", home=home).stdout.split())
+    assert "Only a candidate that passed every gate can be approved" in help_text

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (8_250, 51),
+    "warehouse": (8_278, 51),
     "assets/marketplaces": (5_869, 37),
     "assets/servers": (11_897, 53),
     "assets/contracts": (8_774, 36),
@@ -20,9 +20,9 @@ BUDGET = {
     "assets/vectors": (3_857, 21),
     "assets/synthesis": (10_253, 54),
     "assets/outcomes": (6_590, 42),
-    "training": (12_562, 82),
+    "training": (12_565, 82),
     "serving": (9_032, 42),
-    "orchestration": (6_461, 39),
+    "orchestration": (6_467, 39),
     "demo": (2_593, 24),
     "extensions/batch": (1_124, 6),
     "extensions/bench": (3_773, 16),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (912, 6),
     "extensions/sidecar": (2_363, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_377, 523),
+    "tests": (81_410, 523),
     "benchmarks": (6_169, 42),
 }
 

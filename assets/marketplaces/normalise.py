@@ -19,7 +19,8 @@ NAME_CAP = 200  # characters
 DESCRIPTION_CAP = 4_000
 ID_CAP = 512
 # Of launch facts, which are never cut and launched: one beyond its cap is not launched.
-ADDRESS_CAP, ARGUMENT_CAP, MOST_ARGUMENTS, VARIABLE_CAP = 2_048, 4_096, 64, 128
+ADDRESS_CAP, ARGUMENT_CAP, MOST_ARGUMENTS = 2_048, 4_096, 64
+VARIABLE_CAP, MOST_VARIABLES, FOLDER_CAP, DATE_CAP = 128, 100, 512, 64
 _LOOK = 4  # times the cap: how much of a text is read at all
 
 # Cf without the visible signs of Arabic, Syriac and Kaithi; fillers that are letters by category.
@@ -90,7 +91,10 @@ def _cap_launch(listing: Listing) -> Listing:
     """The listing with its launch facts cut to their caps; one that was cut is not runnable, says
     so in its reason and has the flag `cut`."""
     changes: dict[str, Any] = {}
-    caps = {"command": ARGUMENT_CAP, "url": ADDRESS_CAP, "repository": ADDRESS_CAP}
+    caps = {
+        **{"command": ARGUMENT_CAP, "url": ADDRESS_CAP, "repository": ADDRESS_CAP},
+        **{"subfolder": FOLDER_CAP, "updated_at": DATE_CAP},
+    }
     for key, cap in caps.items():
         changes[key] = (text := getattr(listing, key)) and text[:cap]
     changes["args"] = tuple(word[:ARGUMENT_CAP] for word in listing.args[:MOST_ARGUMENTS])
@@ -99,7 +103,7 @@ def _cap_launch(listing: Listing) -> Listing:
             variable.model_copy(
                 update={"default": variable.default and variable.default[:ARGUMENT_CAP]}
             )
-            for variable in getattr(listing, key)
+            for variable in getattr(listing, key)[:MOST_VARIABLES]
             if len(variable.name) <= VARIABLE_CAP
         )
     if package := listing.package:

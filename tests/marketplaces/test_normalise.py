@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.listing import EnvVar, Listing, PackageRef, make_row
+from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef, make_row
 from assets.marketplaces.normalise import DESCRIPTION_CAP, ID_CAP, NAME_CAP, clean, clean_text
 
 ZERO, BIDI, TAG, HALF = "\u200b", "\u202e", "\U000e0041", "\ud800"
@@ -26,6 +26,10 @@ def listing(**facts: Any) -> Listing:
         ({"env": (EnvVar(name="A" * 129),)}, "env"),
         ({"env": (EnvVar(name="A", default="x" * 4_097),)}, "env"),
         ({"package": PackageRef(type="npm", identifier="x" * 2_049)}, "package"),
+        ({"subfolder": "x" * 513}, "subfolder"),
+        ({"updated_at": "2" * 65}, "updated_at"),
+        ({"env": tuple(EnvVar(name=f"A{n}") for n in range(101))}, "env"),
+        ({"headers": tuple(HeaderVar(name=f"A{n}") for n in range(101))}, "headers"),
     ],
 )
 def test_a_launch_fact_beyond_its_cap_is_cut_said_and_never_launched(

@@ -195,8 +195,8 @@ _PHRASE_WORD = re.compile("[a-z]++")
 
 
 def _is_phrase(numbers: list[int], length: int) -> bool:
-    if len(numbers) < length or min(numbers) < 0:
-        return False
+    if len(numbers) < length or min(numbers) < 0 or len(set(numbers)) < 6:
+        return False  # a word said twelve times fits the checksum of one in sixteen
     bits = "".join(f"{number:011b}" for number in numbers)
     size = length * 11 * 32 // 33
     entropy = int(bits[:size], 2).to_bytes(size // 8, "big")

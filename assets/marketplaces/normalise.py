@@ -92,8 +92,11 @@ def _cap_launch(listing: Listing) -> Listing:
     so in its reason and has the flag `cut`."""
     changes: dict[str, Any] = {}
     caps = {
-        **{"command": ARGUMENT_CAP, "url": ADDRESS_CAP, "repository": ADDRESS_CAP},
-        **{"subfolder": FOLDER_CAP, "updated_at": DATE_CAP},
+        "command": ARGUMENT_CAP,
+        "url": ADDRESS_CAP,
+        "repository": ADDRESS_CAP,
+        "subfolder": FOLDER_CAP,
+        "updated_at": DATE_CAP,
     }
     for key, cap in caps.items():
         changes[key] = (text := getattr(listing, key)) and text[:cap]

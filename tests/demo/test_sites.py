@@ -11,6 +11,7 @@ from demo.ports import list_ports
 from demo.replicas.faults import SITES
 from demo.server import Replicas, replicas
 from demo.sites import REPLICAS
+from demo.sites.files import answer_message
 from demo.world.catalogue import MARKETPLACES, list_sites, make_world
 from demo.world.record import KEYS
 from tests.demo.conftest import COUNT
@@ -203,3 +204,31 @@ def test_what_is_unchanged_is_304_and_only_where_validators_are_on(
         full.switch(day=1, faults={site: "no_validators"})
         bare = http.get(FIRST[site], headers=asked)
         assert (bare.status_code, bare.headers.get("etag")) == (200, None)
+
+
+async def test_the_sdks_client_lists_and_calls_its_tools() -> None:
+    from mcp import ClientSession
+    from mcp.client.streamable_http import streamable_http_client
+
+    with replicas(scale="small", sites=["files"]) as running:
+        async with (
+            streamable_http_client(f"{running['files']}/mcp") as (read, write, *_),
+            ClientSession(read, write) as session,
+        ):
+            await session.initialize()
+            tools = await session.list_tools()
+            assert [tool.name for tool in tools.tools] == ["define_term", "find_terms"]
+            result = await session.call_tool("define_term", {"term": "drift"})
+            assert "one run and the next" in result.content[0].text
+
+
+@pytest.mark.parametrize("body", [b"", b"[1]", b'{"id": 1}'])
+def test_what_is_no_request_is_an_error_in_the_protocols_terms(body: bytes) -> None:
+    with replicas(scale="small", sites=["files"]) as running:
+        answer = httpx2.post(f"{running['files']}/mcp", content=body, timeout=60)
+        assert answer.json()["error"]["code"] == -32600
+        assert httpx2.get(f"{running['files']}/mcp", timeout=60).status_code == 405
+
+
+def test_a_notification_is_not_answered() -> None:
+    assert answer_message({"jsonrpc": "2.0", "method": "notifications/initialized"}) is None

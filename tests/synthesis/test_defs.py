@@ -1,16 +1,26 @@
-"""Runs of synthesis through the real assets: what one may buy, move, take away, bring back."""
+"""Runs of synthesis through the real assets: what one may buy, move and take away; batches."""
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
 from assets.contracts.quarantined_tools import ANY_RULE, decide_on_tool
+from assets.synthesis.defs import judgements, pairs
 from assets.synthesis.judging.trials import ALL, JUDGE_TRIALS
+from assets.synthesis.policy import SynthesisPolicy, TaskShares
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS
+from assets.synthesis.writing.writer import PairWriter
+from extensions.batch.harvest import advance_open
+from orchestration.settings.schema import RolesSection
 from tests.contracts.pipeline import MARKET, Pipeline
+from tests.support.batch_endpoint import BatchServer, batch_endpoint
+from tests.synthesis.scripted import NO_TASKS, scripted
+from warehouse.llm.client import Role
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
@@ -90,3 +100,115 @@ def test_the_trial_of_the_judge_is_published_with_its_verdicts(pipeline: Pipelin
     assert both["n"] >= 100
     assert both["low"] < both["rate"] < both["high"]
     assert {row["judge"] for row in rows} == {"offline:rules"}
+
+
+Rows = dict[str, dict[str, Any]]
+POLICY = SynthesisPolicy(
+    pairs_per_tool=2, tasks=TaskShares(**NO_TASKS), checks=False, evolve_share=0.0, world_pairs=0
+)
+
+
+class Batched:
+    """One marketplace whose generator (and judge) answers by batch; all others are offline."""
+
+    def __init__(self, root: Path, server: BatchServer, batched: tuple[str, ...]) -> None:
+        self.warehouse = Warehouse(home=root / "home", state=root / "state")
+        self.pipeline, self.server = Pipeline(self.warehouse), server
+        model: dict[str, Any] = {"model": "m-1", "base_url": server.url, "api_key": "k"}
+        settings = {name: {**model, "batch": True} for name in batched}
+        self.roles = {
+            name: Role(name=name, **{"temperature": 0.0, **settings.get(name, {})})
+            for name in RolesSection.model_fields
+        }
+
+    def run(self, *assets: dg.AssetsDefinition) -> dict[str, Any]:
+        """Makes these (default: `pairs` and `judgements`); the metadata of `pairs`."""
+        given = {
+            "warehouse": self.warehouse,
+            "embedder": self.pipeline.embedder,
+            "writer": PairWriter(tuple(self.roles.values()), POLICY),
+        }
+        lines = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
+        expected = assets or (pairs, judgements)
+        result = dg.materialize(expected, resources=lines, partition_key=MARKET)
+        assert result.success
+        [answer] = result.asset_materializations_for_node("pairs")
+        return {name: value.value for name, value in answer.metadata.items()}
+
+    def harvest(self) -> None:
+        self.server.end()
+        for batch in advance_open(self.warehouse.ledger, self.roles):
+            assert (batch.state, batch.problem) == ("harvested", "")
+
+    def read(self, spec: Any) -> Rows:
+        return {row["pair_id"]: row for row in self.pipeline.read_rows(spec)}
+
+
+@pytest.fixture
+def server() -> Iterator[BatchServer]:
+    with batch_endpoint(scripted()) as answer:
+        yield answer
+
+
+def open_root(honest_root: Path, folder: Path, *, fresh: bool) -> Path:
+    root = shutil.copytree(honest_root, folder / "root")
+    for spec in (PAIRS, JUDGEMENTS) if fresh else ():
+        shutil.rmtree(root / "home" / "tables" / spec.name)
+    return root
+
+
+def test_a_generator_by_batch_waits_publishes_pending_rows_and_then_writes(
+    honest_root: Path, tmp_path: Path, server: BatchServer
+) -> None:
+    market = Batched(open_root(honest_root, tmp_path, fresh=True), server, ("generator",))
+    before = market.warehouse.ledger.spent()
+    metadata = market.run(pairs)
+    waiting = market.read(PAIRS)
+    assert {row["status"] for row in waiting.values()} == {"pending"}
+    assert {row["error_kind"] for row in waiting.values()} == {"pending"}
+    opened = market.warehouse.ledger.batches.find("sent")[0]
+    retry_at = {row["retry_at"] for row in waiting.values()}
+    assert all(abs(at - opened.opened_at - 86_400) < 60 for at in retry_at)
+    assert metadata["pending"] == len(waiting)
+    assert "sent" in metadata["batches"]
+    [submitted] = server.batches.values()
+    assert 2 * len(server.read_requests(submitted)) == len(waiting), "one request writes two"
+    version = market.warehouse.tables.head("pairs", MARKET)
+    market.run(pairs)
+    assert market.warehouse.tables.head("pairs", MARKET) == version, "a wait moves nothing"
+    market.harvest()
+    market.run(pairs)
+    rows = market.read(PAIRS)
+    assert {row["status"] for row in rows.values()} == {"ok"}
+    assert {row["model"] for row in rows.values()} == {"m-1"}
+    assert not server.direct
+    assert market.warehouse.ledger.spent() == before, "nobody stated a price"
+
+
+@pytest.mark.slow
+def test_what_was_current_stays_until_the_batch_is_answered(
+    honest_root: Path, tmp_path: Path, server: BatchServer
+) -> None:
+    market = Batched(open_root(honest_root, tmp_path, fresh=False), server, ("generator", "judge"))
+    singles = {name: row for name, row in market.read(PAIRS).items() if row["task"] == "single"}
+    verdicts = market.read(JUDGEMENTS)
+    market.run()
+    assert market.read(PAIRS).keys() == singles.keys()
+    assert {row["status"] for row in market.read(PAIRS).values()} == {"ok"}
+    rows_kept = market.read(JUDGEMENTS)
+    assert rows_kept
+    assert all(verdicts[name]["score"] == row["score"] for name, row in rows_kept.items())
+    assert {item.stage for item in market.warehouse.ledger.batches.find()} == {
+        "pairs",
+        "judgements",
+    }
+    for _ in range(2):  # the pairs that were waited for, then their verdicts
+        market.harvest()
+        market.run()
+    answer = market.read(PAIRS)
+    assert {row["model"] for row in answer.values()} == {"m-1"}
+    judged = market.read(JUDGEMENTS)
+    assert {row["judge"] for row in judged.values()} == {"model:m-1"}
+    assert judged.keys() <= answer.keys()
+    assert set(server.answered.values()) == {1}
+    assert not server.direct

@@ -1,12 +1,23 @@
-"""A home of another version is refused in one line, unread; an empty one is marked at first use."""
+"""A home of another version is refused; processes are told apart; patterns of third parties."""
 
 import json
+import os
+import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestration.settings.load import load_settings
+from warehouse import process_identity
 from warehouse.home import LAYOUT, MARKER, HomeUnavailable, check_home, claim_home, require_home
+from warehouse.patterns import compile_pattern
+from warehouse.process_identity import describe_owner, identify_process, is_abandoned
 from warehouse.store import Warehouse
 
 PUT_BACK = r'if this version made it, put \{"layout": 3\} into .*/home.json, or restore a backup'
@@ -98,3 +109,124 @@ def test_a_file_in_a_homes_place_is_said_to_be_one(tmp_path: Path) -> None:
         ) as below:
             use(tmp_path / "file" / "home")
         assert "writable" not in str(below.value)
+
+
+def test_a_living_process_has_one_identity_and_another_one_another() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        assert identify_process(other.pid) == identify_process(other.pid) is not None
+        assert identify_process(other.pid) != identify_process() == identify_process(os.getpid())
+        other.kill()
+
+
+def test_the_dead_and_those_that_wait_to_be_reaped_have_none() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert identify_process(process.pid) is None, "a zombie"
+    process.wait()
+    assert identify_process(process.pid) is None
+
+
+def test_a_step_of_the_clock_moves_no_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel derives `btime` from the wall clock, and psutil a process's start from `btime`."""
+    before, real = identify_process(), time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda _: 0.0)
+    monkeypatch.setattr(psutil, "boot_time", lambda: 0.0)
+    assert identify_process() == before
+
+
+def test_a_name_with_brackets_and_a_restart_are_read_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = b" ".join(str(number).encode() for number in range(4, 30))
+    for pid in ("self", "7"):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "stat").write_bytes(b"7 (a) R (b c) S " + fields)
+    boot = tmp_path / "sys" / "kernel" / "random" / "boot_id"
+    boot.parent.mkdir(parents=True)
+    monkeypatch.setattr(process_identity, "_PROC", tmp_path)
+    observed = []
+    for name in ("one", "two"):
+        boot.write_text(f"{name}\n")
+        process_identity._read_boot.cache_clear()
+        observed.append(identify_process(7))
+    process_identity._read_boot.cache_clear()
+    assert observed == ["one:22", "two:22"], "field 22 is the start, in ticks since that boot"
+
+
+def test_an_owner_is_gone_only_where_we_can_know_it() -> None:
+    pid, identity, place = describe_owner().split("@")
+    assert not is_abandoned(describe_owner())
+    with subprocess.Popen(["sleep", "60"]) as other:
+        owner = f"{other.pid}@{identify_process(other.pid)}@{place}"
+        assert not is_abandoned(owner)
+        other.kill()
+    assert is_abandoned(owner)
+    assert is_abandoned(f"{pid}@{identity}0@{place}"), "its pid has another process now"
+    for elsewhere in (
+        "",
+        pid,
+        f"{pid}@{identity}0",
+        f"999999999@{identity}@other:1",
+        "@@",
+        "a@b@c",
+    ):
+        assert not is_abandoned(elsewhere)
+
+
+def test_it_is_read_by_plain_python() -> None:
+    """The sandbox has the standard library alone."""
+    source = "import sys, warehouse.process_identity as p; p.describe_owner(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not {"psutil", "polars", "dagster"} & set(done.stdout.split())
+
+
+_TEXT = st.text(
+    alphabet=st.sampled_from("aAbB01_ .-,:/<>{}'\"\n\t\x00é中ß١\u2028😀\ud800"), max_size=30
+)
+# (ours, Python's, characters not before, not behind)
+_EQUAL = [
+    (r"\w+", r"\w+", "", ""),
+    (r"[\w.-]{2,3}", r"[\w.-]{2,3}", "", ""),
+    (r"[^\w]+\d*", r"[^\w]+\d*", "", ""),
+    (r"\s|\S\D", r"\s|\S\D", "", ""),
+    (r"(?i)(?P<first>a)|(b)(\d)?", r"(?i)(?P<first>a)|(b)(\d)?", "", ""),
+    (r"\u00e9|[\u4e2d-\u9fff]", r"\u00e9|[\u4e2d-\u9fff]", "", ""),
+    (r"[]a]|[^]a]", r"[]a]|[^]a]", "", ""),
+    (r"[ab]+", r"(?<![\w.])[ab]+(?![\w])", r"\w.", r"\w"),
+    (r"\w", r"(?<!\w)\w", r"\w", ""),
+    (r"a|é|(0)", r"(?<![^\s,])(?:a|é|(0))", r"^\s,", ""),
+    (r"a+?", r"a+?(?!b)", "", "b"),
+]
+
+
+@pytest.mark.parametrize(("ours", "python", "after", "before"), _EQUAL)
+@given(text=_TEXT)
+def test_matches_as_python(ours: str, python: str, after: str, before: str, text: str) -> None:
+    text = text.replace("\x00", " ") if after.startswith("^") else text
+    pattern, other = (
+        compile_pattern(ours, unless_after=after, unless_before=before),
+        re.compile(python),
+    )
+    expected = [(m.span(), m.groups(), m.groupdict()) for m in other.finditer(text)]
+    assert [(m.span(), m.groups(), m.groupdict()) for m in pattern.finditer(text)] == expected
+    assert pattern.findall(text) == other.findall(text)
+    assert pattern.sub("+", text) == other.sub("+", text)
+    assert pattern.sub(lambda m: m[0] * 2, text) == other.sub(lambda m: m[0] * 2, text)
+    for start in range(len(text) + 1):
+        for method in ("search", "match"):
+            mine, theirs = (getattr(p, method)(text, start) for p in (pattern, other))
+            assert (mine and mine.span()) == (theirs and theirs.span()), (method, start)
+    assert bool(pattern.fullmatch(text)) == bool(other.fullmatch(text))
+
+
+def test_splits_and_passes_empty_matches() -> None:
+    assert compile_pattern(r"\s*,\s*").split("a , é,\n😀") == ["a", "é", "😀"]
+    assert compile_pattern(r"a*").findall("baé") == ["", "a", "", ""]
+
+
+@pytest.mark.parametrize("pattern", [r"(a)\1", r"a++", r"(?<=a)b", r"[\W_]", "("])
+def test_what_the_engine_lacks_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(repr(pattern))):
+        compile_pattern(pattern).search("a")

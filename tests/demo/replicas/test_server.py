@@ -1,18 +1,22 @@
-"""The replicas over real HTTP: paging, faults, counting, ports."""
+"""The replicas over real HTTP: paging, ports, and each fault on every site where it can be."""
 
 import hashlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from demo.ports import PortTaken, find_running, list_ports
-from demo.replicas.faults import parse_faults
+from demo.replicas.faults import KINDS, SITES, parse_faults
 from demo.server import Replicas, replicas, serve
+from demo.world.catalogue import MARKETPLACES
+from tests.demo.walk import FIRST, WALKS, client, envelope, locations
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +143,189 @@ def test_replicas_that_are_up_are_found_and_others_are_not() -> None:
         swapped = {"registry": ports["mcpso"], "mcpso": ports["registry"]}
         assert find_running(swapped) == {}
     assert find_running(ports) == {}
+
+
+JSON_SITES = [site for site in MARKETPLACES if site not in ("mcpso", "mcphub")]
+
+
+def first(full: Replicas, site: str, path: str | None = None, **options: str) -> httpx2.Response:
+    with client(site, full[site]) as http:
+        return http.get(path or FIRST[site], headers=options)
+
+
+def test_faults_are_written_combined_and_with_values() -> None:
+    faults = parse_faults(["glama=latency:20,glama=storm429:2", "docker=empty:body+no_validators"])
+    assert faults == {"glama": "latency:20+storm429:2", "docker": "empty:body+no_validators"}
+
+
+@pytest.mark.parametrize("text", ["glama=latency:soon", "glama=storm429:-1", "glama=error500:x"])
+def test_a_value_that_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected a .*number"):
+        parse_faults(text)
+
+
+def test_what_is_unknown_is_refused_with_all_that_is_known() -> None:
+    with pytest.raises(ValueError, match="does not exist") as caught:
+        parse_faults("docker=rude")
+    assert all(name in str(caught.value) for name in (*SITES, *KINDS))
+
+
+@pytest.mark.parametrize("site", MARKETPLACES)
+def test_duplicates_come_again_at_the_end(site: str, full: Replicas) -> None:
+    full.switch(faults={site: "duplicates"})
+    with client(site, full[site]) as http:
+        found = WALKS[site](http) if site != "docker" else _pairs(http)
+    assert (len(found), len(set(found))) == (253, 230)
+
+
+def _pairs(http: httpx2.Client) -> list[str]:
+    text = http.get(FIRST["docker"]).text
+    return [key for key, value in json.loads(text, object_pairs_hook=_flat) if value is None]
+
+
+def _flat(pairs: list[tuple[str, object]]) -> object:
+    """Slugs that an object holds, repeated ones too."""
+    for name, value in pairs:
+        if name == "registry":
+            return [(slug, None) for slug, _ in value]  # type: ignore[union-attr]
+    return pairs
+
+
+@pytest.mark.parametrize("site", ["registry", "pulsemcp", "glama", "pipedream", "smithery"])
+def test_the_next_page_is_the_same_for_ever(site: str, full: Replicas) -> None:
+    full.switch(faults={site: "cursor_loop"})
+    names = {
+        "registry": ("servers", "cursor", lambda body: body["metadata"]["nextCursor"]),
+        "pulsemcp": ("servers", "cursor", lambda body: body["metadata"]["nextCursor"]),
+        "glama": ("servers", "after", lambda body: body["pageInfo"]["endCursor"]),
+        "pipedream": ("data", "after", lambda body: body["page_info"]["end_cursor"]),
+        "smithery": ("servers", "page", lambda body: body["pagination"]["currentPage"] + 1),
+    }
+    key, parameter, following = names[site]
+    with client(site, full[site]) as http:
+        body, seen = http.get(FIRST[site]).json(), []
+        for _ in range(4):
+            joint = "&" if "?" in FIRST[site] else "?"
+            body = http.get(f"{FIRST[site]}{joint}{parameter}={following(body)}").json()
+            seen.append(json.dumps(body[key]))
+    assert len(set(seen)) == 1
+
+
+@pytest.mark.parametrize("path", ["mcpso/sitemap", "mcphub/sitemap", "smithery/sitemap_index"])
+def test_a_sitemap_may_list_itself_and_hide_its_addresses(path: str, full: Replicas) -> None:
+    site, _, name = path.partition("/")
+    full.switch(faults={site: "cursor_loop"})
+    with client(site, full[site]) as http:
+        assert f"{full[site]}/{name}.xml" in locations(http, f"/{name}.xml")
+        full.switch(faults={site: "missing_key"})
+        child = next(
+            location for location in locations(http, f"/{name}.xml") if "static" not in location
+        )
+        assert locations(http, child) == []
+
+
+def test_a_number_of_a_page_may_be_ignored(full: Replicas) -> None:
+    full.switch(faults={"deepnlp": "cursor_loop"})
+    pages = [first(full, "deepnlp", f"{FIRST['deepnlp']}&page_id={n}").content for n in range(3)]
+    assert len(set(pages)) == 1
+
+
+@pytest.mark.parametrize("site", MARKETPLACES)
+def test_a_wrong_key_is_401_everywhere(site: str, full: Replicas) -> None:
+    full.switch(faults={site: "wrong_key"})
+    if site == "pipedream":
+        url = f"{full[site]}/v1/oauth/token"
+        assert httpx2.post(url, data={"grant_type": "client_credentials"}).status_code == 401
+    else:
+        assert first(full, site).status_code == 401
+
+
+def test_a_storm_ends_and_a_rate_recovers(full: Replicas) -> None:
+    full.switch(faults={"smithery": "storm429:3"})
+    answers = [first(full, "smithery") for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [429, 429, 429, 200]
+    assert answers[0].headers["retry-after"] == "1"
+    full.switch(faults={"smithery": "rate_limit:4"})
+    assert [first(full, "smithery").status_code for _ in range(4)] == [200] * 4
+    # All at once: on a busy machine eight in a row took longer than the rate they should pass.
+    with ThreadPoolExecutor(32) as pool:
+        codes = [
+            item.status_code for item in pool.map(lambda _: first(full, "smithery"), range(64))
+        ]
+    assert 429 in codes
+    time.sleep(0.6)
+    assert first(full, "smithery").status_code == 200
+
+
+def test_errors_are_all_or_so_many(full: Replicas) -> None:
+    full.switch(faults={"docker": "error500:2"})
+    assert [first(full, "docker").status_code for _ in range(3)] == [500, 500, 200]
+    full.switch(faults={"docker": "error500"})
+    assert {first(full, "docker").status_code for _ in range(5)} == {500}
+
+
+@pytest.mark.parametrize("site", MARKETPLACES)
+def test_records_show_their_faults_in_every_shape(site: str, full: Replicas) -> None:
+    pages = {"mcpso": "/servers/{0.slug}", "mcphub": "/mcp-servers/{0.namespace}/{0.slug}"}
+    path = pages.get(site, FIRST[site]).format(full.world.list_records(site)[0])
+    full.switch(faults={site: "hidden_text"})
+    text = first(full, site, path).content.decode()
+    assert "\u202e" in text
+    assert "\u200b" in text
+    full.switch(faults={site: "bad_utf8"})
+    with pytest.raises(UnicodeDecodeError):
+        first(full, site, path).content.decode()
+    full.switch(faults={site: "huge_description:1"})
+    damaged = first(full, site, path if site != "glama" else "/v1/servers?first=100")
+    if site != "glama":  # its list begins with the last record
+        assert len(damaged.content) > 900_000
+
+
+def test_descriptions_are_ten_megabytes_unless_told_otherwise(full: Replicas) -> None:
+    full.switch(faults={"docker": "huge_description"})
+    assert 9_900_000 < len(first(full, "docker").content) < 11_000_000
+
+
+def test_clocks_run_ahead(full: Replicas) -> None:
+    full.switch(faults={"registry": "skew:30", "mcpso": "skew"})
+    with client("registry", full["registry"]) as http:
+        record = next(envelope(http))
+    official = record["_meta"]["io.modelcontextprotocol.registry/official"]
+    assert int(official["updatedAt"][:4]) >= 2054
+    assert "<lastmod>205" in first(full, "mcpso").text
+
+
+def test_a_layout_without_configs_still_has_its_pages(full: Replicas) -> None:
+    full.switch(faults=dict.fromkeys(MARKETPLACES, "layout"))
+    with client("registry", full["registry"]) as http:
+        assert all(not {"packages", "remotes"} & set(item["server"]) for item in envelope(http))
+    for record in full.world.list_records("mcphub")[:20]:
+        path = f"/mcp-servers/{record.namespace}/{record.slug}"
+        page = first(full, "mcphub", path)
+        assert page.status_code == 200
+        assert "mcpServers" not in page.text
+
+
+def test_robots_say_what_they_are_told(full: Replicas) -> None:
+    full.switch(
+        faults={"mcpso": "robots_disallow:/servers/+crawl_delay:2", "docker": "crawl_delay"}
+    )
+    mcpso = httpx2.get(f"{full['mcpso']}/robots.txt").text.splitlines()
+    assert mcpso[:3] == ["User-agent: *", "Disallow: /servers/", "Crawl-delay: 2"]
+    assert "Disallow: /api/" in mcpso
+    assert httpx2.get(f"{full['docker']}/robots.txt").text == "User-agent: *\nCrawl-delay: 1\n"
+
+
+def test_latency_does_not_hold_up_other_requests(full: Replicas) -> None:
+    full.switch(faults={"deepnlp": "latency:3000"})
+    done = list[str]()
+
+    def ask(name: str) -> None:
+        assert first(full, name).status_code == 200
+        done.append(name)
+
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(ask, "deepnlp")
+        pool.submit(ask, "docker").result()
+        slow.result()
+    assert done == ["docker", "deepnlp"]

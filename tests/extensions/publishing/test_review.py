@@ -24,7 +24,7 @@ from extensions.publishing.review import (
     report_review,
 )
 from extensions.publishing.review_server import ReviewSite, serve_review
-from tests.synthesis.review_rows import judged_pairs
+from tests.synthesis.export_rows import judged_pairs
 
 PAIRS, JUDGEMENTS, CONTRACTS = judged_pairs()
 OF = ReviewSample(BEFORE, None, 10, 7)

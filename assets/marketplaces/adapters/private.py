@@ -6,6 +6,7 @@ Nothing here opens the network. A native id holds the file's name, never where i
 import os
 import re
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,12 @@ from urllib.parse import urlsplit
 import anyio
 
 from assets.marketplaces.crawl.result import make_problem
-from assets.marketplaces.launch.js_literal import NotALiteral, read_all
+from assets.marketplaces.launch.client_config import (
+    SECRET,
+    describe_forms,
+    parse_config,
+    read_servers,
+)
 from assets.marketplaces.launch.mcp_config import (
     add_flags,
     read_launch_facts,
@@ -32,11 +38,12 @@ from assets.marketplaces.policy import (
     RecordPage,
     RecordRef,
 )
-from assets.marketplaces.server_json.inputs import as_object, list_objects
+from assets.marketplaces.server_json.inputs import as_object
 from warehouse.sanitize.redact import MARK, redact
 from warehouse.storage.untrusted_files import read_file
 
-_WORKSPACE = "${workspaceFolder}"  # as VS Code and Cursor call the folder that a file belongs to
+# As clients call the folder that a file belongs to.
+_WORKSPACES = ("${workspaceFolder}", "${workspaceRoot}", "${CLAUDE_PROJECT_DIR}")
 _PROJECT = (
     *("pyproject.toml", "uv.lock", "setup.py", "requirements.txt", "package.json"),
     *("deno.json", "Cargo.toml", "go.mod", ".git"),
@@ -90,7 +97,9 @@ def _parse_entry(entry: Any) -> ParsedCommand | None:
 
 def _replace_workspace(value: Any, folder: str) -> Any:
     if isinstance(value, str):
-        return value.replace(_WORKSPACE, folder)
+        for name in _WORKSPACES:
+            value = value.replace(name, folder)
+        return value.replace("${userHome}", str(Path.home())).replace("${/}", "/")
     if isinstance(value, list):
         return [_replace_workspace(item, folder) for item in value]
     if isinstance(value, Mapping):
@@ -132,7 +141,9 @@ def _normalise(folder: Path) -> str:
     return os.path.join(os.path.realpath(above), name)
 
 
-_SUFFIXES = (".json", ".jsonc")
+_OTHERS = (".toml", ".yaml", ".yml")
+_SUFFIXES = (".json", ".jsonc", *_OTHERS)
+_INSTALLED, _EXTENSION_SETTINGS = "extensions-installations.json", "Claude Extensions Settings"
 _MOST_FILES, _DEEPEST, _LARGEST = 1000, 8, 4 * 1024 * 1024
 _SKIPPED = {".git", "node_modules", "__pycache__", ".venv"}
 
@@ -165,26 +176,14 @@ def load(path: Path, *, named: bool) -> Any:
     may not: who filled the folder would choose what is read. Raises OSError or ValueError."""
     real = Path(os.path.realpath(path if named else path.parent))
     folder, name = (real.parent, real.name) if named else (real, path.name)
-    return parse_data(read_file(folder, name, _LARGEST))
-
-
-def parse_data(data: bytes) -> Any:
-    """JSON, with comments and trailing commas allowed. Raises ValueError."""
-    wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    try:
-        text = data.decode("utf-16" if wide else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
-    try:
-        return read_all(text)
-    except NotALiteral as error:
-        # The error's own text quotes the file, which may hold a secret there.
-        at = re.search(r"\d+", str(error))
-        line = f" at line {text.count(chr(10), 0, int(at[0])) + 1}" if at else ""
-        raise ValueError(f"not JSON{line}") from error
+    data, suffix = read_file(folder, name, _LARGEST), path.suffix.lower()
+    if not named and suffix in _OTHERS and not re.search(rb"(?i)mcp|extensions", data):
+        return None  # YAML and TOML of any purpose, templates among it
+    return parse_config(data, suffix)
 
 
 NAME = PRIVATE
+_EMPTY = "no_servers"
 _OF_EDITORS = (".vscode", ".cursor")  # folders in the one that their files belong to
 # What only looks like a setting: the user's own values are kept more narrowly than a page's.
 _RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?!.*://)[A-Za-z0-9+_=.\-][A-Za-z0-9+/_=.\-]{19,}")
@@ -206,7 +205,7 @@ def is_endpoint_approved(marketplace: str, endpoint: str | None, approved: Colle
 
 
 class PrivateAdapter(MarketplaceAdapter):
-    """`mcpServers` (Claude Desktop, Cursor) and `servers` (VS Code) of files the user names."""
+    """Servers of the MCP clients' files that the user names."""
 
     name: ClassVar[str] = NAME
     robots: ClassVar[bool] = False
@@ -218,12 +217,14 @@ class PrivateAdapter(MarketplaceAdapter):
         """One page per file. While a file cannot be read the list has no end, so that none of its
         servers counts as gone."""
         names: set[str] = set()
-        failed = False
+        failed = reported = False
         for path, label, named in find_files(self.policy.paths):
             name = label if label not in names else f"{label}~{record_digest(str(path))[:8]}"
             names.add(name)
             try:
                 value = load(path, named=named)
+                if path.name == _INSTALLED:
+                    _add_extension_settings(value, path.parent)
                 refs = _list_records(value, name, must=named, base=_find_base(path))
             except (OSError, ValueError) as error:
                 failed = True
@@ -234,23 +235,33 @@ class PrivateAdapter(MarketplaceAdapter):
                 problem = make_problem(name, f"{NAME}:{name}", "unreadable", hint)
                 yield RecordPage([], problems=[problem], truncated=True)
                 continue
-            yield RecordPage(refs)
-        yield RecordPage([], ended=not failed, truncated=failed)
+            problems = [_make_empty(name)] if named and not refs else []
+            reported |= bool(refs or problems)
+            yield RecordPage(refs, problems=problems)
+        problems = [] if reported or failed or not self.policy.paths else [_make_empty("paths")]
+        yield RecordPage([], ended=not failed, truncated=failed, problems=problems)
 
     def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
-        """The listing of one entry {key, entry, secret_inputs}, and {directory} where it
+        """The listing of one entry {key, entry, member, refusal}, and {directory} where it
         starts a command of this host."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"the record is {type(raw).__name__}, not an object")
         entry, key = raw.get("entry"), read_text(raw.get("key")) or ref.native_id
         local = "directory" in raw
         facts = read_local_facts(entry, raw["directory"]) if local else read_launch_facts(entry)
-        facts = _mark_secrets(facts, entry, raw.get("secret_inputs"))
-        if as_object(entry).get("disabled") is True:
-            facts = {**facts, "runnable": False, "reason": "the file says that it is disabled"}
+        facts = _mark_secrets(facts, entry)
+        if raw.get("refusal"):
+            facts = {**facts, "runnable": False, "reason": raw["refusal"]}
         evidence = f"{read_text(raw.get('member')) or 'mcpServers'}.{key}"
         identity = {"marketplace": NAME, "native_id": ref.native_id, "name": key}
         return [Listing(**identity, **facts, evidence=evidence)]
+
+
+def _make_empty(name: str) -> dict[str, Any]:
+    """A row about a file, or the whole setting, that names no server. It has no id: what the file
+    named before is gone."""
+    hint = f"{name}: names no server; add one, or take it from the setting `paths`"
+    return make_problem("", f"{NAME}:{name}", _EMPTY, hint)
 
 
 def read_files(policy: CrawlPolicy) -> list[Listing]:
@@ -262,7 +273,8 @@ def read_files(policy: CrawlPolicy) -> list[Listing]:
 
 def list_file_problems(policy: CrawlPolicy) -> list[dict[str, Any]]:
     """A row {native_id, hint, ...} for each of the user's files that cannot be read."""
-    return [problem for page in _read_pages(PrivateAdapter(policy)) for problem in page.problems]
+    problems = (row for page in _read_pages(PrivateAdapter(policy)) for row in page.problems)
+    return [row for row in problems if row["error_kind"] != _EMPTY]
 
 
 def _read_pages(adapter: PrivateAdapter) -> list[RecordPage]:
@@ -287,54 +299,43 @@ def _list_records(
 ) -> list[RecordRef]:
     """A ref per server of a file's value. Raises ValueError where it names none and `must`. base:
     None for what is read elsewhere than where it runs."""
-    member_servers = _find_servers(value)
-    if member_servers is None:
+    servers = read_servers(value)
+    if servers is None:
         if must:
-            raise ValueError("no `mcpServers` and no `servers`")
+            raise ValueError(describe_forms())
         return []
-    member, servers = member_servers
     refs = []
-    for key, entry in servers.items():
+    for server in servers:
         raw = {
-            "key": key,
-            "entry": entry,
-            "member": member,
-            "secret_inputs": _find_secret_inputs(value),
-            **(read_local_entry(entry, base) or {} if base else {}),
+            "key": server.name,
+            "entry": server.entry,
+            "member": server.member,
+            "refusal": server.refusal,
+            **(read_local_entry(server.entry, base / server.folder) or {} if base else {}),
         }
-        native_id = f"{name}#{redact(str(key)).replace(MARK, 'redacted').strip() or 'unnamed'}"
+        native_id = f"{name}#{redact(server.key).replace(MARK, 'redacted').strip() or 'unnamed'}"
         refs.append(RecordRef(native_id, f"{NAME}:{name}", None, raw))
     return refs
 
 
-def _find_servers(value: Any) -> tuple[str, Mapping[str, Any]] | None:
-    """(member, its servers) of a file: Claude Desktop and Cursor, VS Code's mcp.json, and VS Code's
-    settings."""
-    inner = as_object(value).get("mcp")
-    for name, holder in (("mcpServers", value), ("servers", value), ("mcp.servers", inner)):
-        servers = as_object(holder).get(name.rpartition(".")[2])
-        if isinstance(servers, Mapping):
-            return name, servers
-    return None
+def _add_extension_settings(value: Any, folder: Path) -> None:
+    """What Claude Desktop keeps beside its list of extensions: which are on, and their values."""
+    for name, installed in as_object(as_object(value).get("extensions")).items():
+        with suppress(OSError, ValueError):
+            settings = load(folder / _EXTENSION_SETTINGS / f"{Path(name).name}.json", named=False)
+            as_object(installed).update({"isEnabled": True} | as_object(settings))
 
 
-def _find_secret_inputs(value: Any) -> list[str]:
-    """Ids of VS Code's inputs that are typed like a password."""
-    objects = list_objects(as_object(value).get("inputs"))
-    return [str(item.get("id")) for item in objects if item.get("password") is True]
-
-
-def _mark_secrets(facts: dict[str, Any], entry: Any, inputs: Any) -> dict[str, Any]:
+def _mark_secrets(facts: dict[str, Any], entry: Any) -> dict[str, Any]:
     """The facts with every variable and header as a secret that takes a secret input or holds what
     looks like a key, whatever its name."""
-    marks = [f"${{input:{item}}}" for item in inputs] if isinstance(inputs, list) else []
     flags: set[str] = set()
     changed: dict[str, Any] = {}
     for member in ("env", "headers"):
         values = {str(k): str(v) for k, v in as_object(as_object(entry).get(member)).items()}
         variables = []
         for variable in facts.get(member, ()):
-            asks = any(mark in values.get(variable.name, "") for mark in marks)
+            asks = SECRET in values.get(variable.name, "")
             if asks or _RANDOM.fullmatch(variable.default or ""):
                 variable = variable.model_copy(
                     update={"required": True, "secret": True, "default": None}

@@ -89,7 +89,7 @@ def test_a_link_stays_one_and_what_leads_to_it_does_not(base: Path) -> None:
         ({"url": FAR, "command": "python"}, f"remote:{FAR}"),
         ({"command": "bash", "args": ["-c", "python server.py"]}, None),
         ({"command": "python server.py && rm x"}, None),
-        ({"command": ["python"], "args": ["server.py"]}, None),
+        ({"command": [["python"]], "args": ["server.py"]}, None),
         ({"command": "python", "args": "server.py"}, None),
     ],
 )

@@ -77,10 +77,10 @@ def parse_config(data: bytes, suffix: str) -> Any:
         line = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ValueError(f"not YAML{line}") from error
     except tomllib.TOMLDecodeError as error:
-        at = re.search(r"line \d+", str(error))
+        at = re.search(r"line \d{1,9}", str(error))
         raise ValueError(f"not TOML{f' at {at[0]}' if at else ''}") from error
     except NotALiteral as error:
-        at = re.search(r"\d+", str(error))
+        at = re.search(r"\d{1,9}", str(error))
         line = f" at line {text.count(chr(10), 0, int(at[0])) + 1}" if at else ""
         raise ValueError(f"not JSON{line}") from error
     except (yaml.YAMLError, RecursionError, TypeError) as error:

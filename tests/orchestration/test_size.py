@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
     "warehouse": (8_278, 51),
-    "assets/marketplaces": (5_876, 37),
+    "assets/marketplaces": (6_197, 38),
     "assets/servers": (11_897, 53),
     "assets/contracts": (8_774, 36),
     "assets/catalogue": (735, 5),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (912, 6),
     "extensions/sidecar": (2_363, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_268, 500),
+    "tests": (81_500, 501),
     "benchmarks": (6_169, 42),
 }
 

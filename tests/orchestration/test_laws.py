@@ -147,7 +147,7 @@ UNBOUNDED_PATTERNS = {
     "assets/contracts/validate.py": "patterns of schemas, with a time limit",
     "assets/contracts/tool_id.py": "a literal before the repeat; globs of the user's settings",
     "assets/marketplaces/adapters/private.py": "words of the user's own files",
-    "assets/marketplaces/launch/client_config.py": "those of PyYAML, over the user's own files",
+    "assets/marketplaces/adapters/client_config.py": "those of PyYAML, over the user's own files",
     "assets/marketplaces/launch/js_literal.py": "one possessive token at each place",
     "assets/marketplaces/launch/page_facts.py": "one possessive token at each place",
     "assets/marketplaces/normalise.py": "single characters; Unicode properties RE2 does not have",

@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from assets.marketplaces.crawl.result import make_problem
-from assets.marketplaces.launch.client_config import (
+from assets.marketplaces.adapters.client_config import (
     SECRET,
     describe_forms,
     parse_config,
     read_servers,
 )
+from assets.marketplaces.crawl.result import make_problem
 from assets.marketplaces.launch.mcp_config import (
     add_flags,
     read_launch_facts,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from assets.marketplaces.launch.client_config import normalise_entry, parse_config
+from assets.marketplaces.adapters.client_config import normalise_entry, parse_config
 from tests.marketplaces.adapters.test_private import crawl, write
 
 STDIO = {"command": "npx", "args": ["-y", "mast-mcp@1.2.0"]}

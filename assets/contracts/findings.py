@@ -35,7 +35,12 @@ from assets.contracts.scan.rule_table import (
     build_hit,
     rank_severity,
 )
-from assets.contracts.vendor_rules import VendorRefusal, find_list_refusals, find_refusals
+from assets.contracts.vendor_rules import (
+    MODERN,
+    VendorRefusal,
+    find_list_refusals,
+    find_refusals,
+)
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Row
 from warehouse.sanitize.untrusted_text import escape_text
@@ -84,14 +89,16 @@ def find_misshapen(
             name = read_name(tool)
             yield name, _build_finding(name, "ambiguous_tool", f"/{place}", what)
         if isinstance(tool, Mapping) and place not in problems:
-            for refusal in find_list_refusals(tool):
+            # Which protocol a launch spoke is not known here: what both of them refuse.
+            modern = any(find_list_refusals(tool, MODERN))
+            for refusal in find_list_refusals(tool) if modern else ():
                 yield read_name(tool), _build_refused(read_name(tool), refusal)
 
 
-def find_refused(tools: Sequence[Any]) -> Iterator[ScanFinding]:
-    """What clients and vendors' APIs refuse of a raw list."""
+def find_refused(tools: Sequence[Any], protocol: str) -> Iterator[ScanFinding]:
+    """What clients of this protocol and vendors' APIs refuse of a raw list."""
     for tool in tools:
-        refusals = find_refusals(tool) if isinstance(tool, Mapping) else ()
+        refusals = find_refusals(tool, protocol) if isinstance(tool, Mapping) else ()
         yield from (_build_refused(read_name(tool), refusal) for refusal in refusals)
 
 

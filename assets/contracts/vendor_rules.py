@@ -20,6 +20,7 @@ from assets.contracts.schema_shapes import (
 from warehouse.json_types import Schema
 from warehouse.sanitize.untrusted_text import shorten_text
 
+CLASSIC, MODERN = "2025-11-25", "2026-07-28"  # versions of the protocol, from which on lists differ
 MCP_SDK, ANTHROPIC, OPENAI = "mcp-sdk", "anthropic", "openai"
 OPENAI_STRICT, GEMINI = "openai-strict", "gemini"
 
@@ -75,12 +76,14 @@ RULES = {
     ),
     "gemini_subset": VendorRule(
         (GEMINI,),
-        "parameters hold the fields of Schema alone: one type, choices as texts, no references",
+        "parameters hold the fields of Schema alone: one type, choices as texts, no references;"
+        " names begin with a letter or _, those of parameters go on with letters, digits and _",
         _SCHEMA,
     ),
 }
 LONGEST_NAME, LONGEST_DESCRIPTION = 64, 1_024
 NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_NAME}}}")
+GEMINI_KEY = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}")
 PROPERTY_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _REFUSED_ROOT = ("allOf", "anyOf", "oneOf", "not", "enum", "$ref")
 
@@ -111,9 +114,9 @@ class VendorRefusal:
         return f"refused by {' and '.join(RULES[self.rule].vendors)}: {self.found}"
 
 
-def find_refusals(tool: Mapping[str, Any]) -> list[VendorRefusal]:
+def find_refusals(tool: Mapping[str, Any], protocol: str = CLASSIC) -> list[VendorRefusal]:
     """What clients and vendors refuse of one entry of `tools/list`, sent on as it is."""
-    refusals = list(find_list_refusals(tool))
+    refusals = list(find_list_refusals(tool, protocol))
     name, schema = tool.get("name"), tool.get("inputSchema")
     if isinstance(name, str) and not NAME.fullmatch(name):
         length = f"its name has {len(name)} characters" if len(name) > LONGEST_NAME else ""
@@ -157,14 +160,15 @@ def _iterate_inner(node: Schema) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield from (((key,), node[key]) for key in _SINGLE if isinstance(node.get(key), Mapping))
 
 
-def find_list_refusals(tool: Mapping[str, Any]) -> Iterator[VendorRefusal]:
-    """By which fields of this tool the official SDK's client (protocol 2025-11-25) refuses the
-    whole list."""
-    from mcp_types._v2025_11_25 import Tool
+def find_list_refusals(tool: Mapping[str, Any], protocol: str = CLASSIC) -> Iterator[VendorRefusal]:
+    """By which fields of this tool the official SDK's client refuses the whole list. protocol: the
+    version that client and server speak."""
+    from mcp_types import _v2025_11_25, _v2026_07_28
     from pydantic import ValidationError
 
+    types: Any = _v2025_11_25 if protocol < MODERN else _v2026_07_28
     try:
-        Tool.model_validate(tool, by_alias=True, by_name=False)
+        types.Tool.model_validate(tool)
     except (ValidationError, RecursionError) as error:
         problems = error.errors(include_url=False) if isinstance(error, ValidationError) else []
         for problem in problems[:_MOST_PROBLEMS]:

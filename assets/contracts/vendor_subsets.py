@@ -104,7 +104,8 @@ def _settle(node: Any, root: Schema) -> Schema:
     if "oneOf" in out:
         out.setdefault("anyOf", out.pop("oneOf"))
     if "type" not in out and isinstance(out.get("enum"), list):
-        out["type"] = list(dict.fromkeys(map(name_json_type, out["enum"])))
+        kinds = list(dict.fromkeys(map(name_json_type, out["enum"])))
+        out["type"] = kinds if len(kinds) > 1 else kinds[0]
     elif "type" not in out and "anyOf" not in out:
         shape = next((key for key in ("properties", "items") if key in out), None)
         out |= {"type": "object" if shape == "properties" else "array"} if shape else {}

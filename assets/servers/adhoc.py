@@ -188,10 +188,12 @@ def _format_answer(
 
 def _list_findings(result: ProbeResult) -> list[ScanFinding]:
     from assets.contracts.findings import find_refused
+    from assets.contracts.vendor_rules import CLASSIC
     from assets.servers.probe.client_refusals import find_client_refusals
 
     refusals = find_client_refusals(result.tools, result.protocol, result.faults)
-    return [*scan_list(result.tools), *find_refused(result.tools), *refusals]
+    refused = find_refused(result.tools, result.protocol or CLASSIC)
+    return [*scan_list(result.tools), *refused, *refusals]
 
 
 def describe_refusal(error: Exception) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from assets.contracts.validate import find_schema_problem
 from assets.contracts.vendor_rules import (
     ANTHROPIC,
     GEMINI,
+    GEMINI_KEY,
     OPENAI,
     OPENAI_STRICT,
     PROPERTY_KEY,
@@ -167,8 +168,11 @@ def write_native_answer(
     places = ((hit.tool_id, index.place_of(hit.tool_id)) for hit in keep_callable(hits))
     contracts = [(name, index.contract(at)) for name, at in places if at is not None]
     functions = list(write_functions(contracts).values())
-    facts = {"tool_ids": {item.wire: item.tool_id for item in functions}}
-    facts["left_out"] = list_refused(contracts)
+    left_out = list_refused(contracts)
+    if api == GEMINI:
+        left_out |= _list_gemini_refused(functions)
+        functions = [item for item in functions if item.tool_id not in left_out]
+    facts = {"tool_ids": {item.wire: item.tool_id for item in functions}, "left_out": left_out}
     if api == GEMINI:
         response = {"tools": [item.wire for item in functions]}
         item = {"functionResponse": {"id": call_id, "name": "tool_search", "response": response}}
@@ -192,6 +196,20 @@ def _write_openai_tool(offered: OfferedFunction, strict: bool) -> dict[str, Any]
     closed = write_strict_schema(function["parameters"]) if strict else None
     fields |= {"parameters": closed or function["parameters"], "strict": closed is not None}
     return {**fields, "defer_loading": True}
+
+
+def _list_gemini_refused(functions: Iterable[OfferedFunction]) -> dict[str, str]:
+    odd = {
+        item.tool_id: next(
+            (name for name in item.function["function"]["parameters"]["properties"]
+             if not GEMINI_KEY.fullmatch(name)), None)
+        for item in functions
+    }  # fmt: skip
+    return {
+        tool_id: f"a parameter is called {quote_name(name, 60)}, Gemini takes {GEMINI_KEY.pattern}"
+        for tool_id, name in odd.items()
+        if name is not None
+    }
 
 
 def _write_gemini_tool(offered: OfferedFunction) -> dict[str, Any]:

@@ -106,7 +106,8 @@ class ChatClient:
 
 
 def write_wire_name(name: str) -> str:
-    """A tool's name, or its id, as endpoints take it: [a-zA-Z0-9_-], at most 64.
+    """A tool's name, or its id, as endpoints take it: [a-zA-Z0-9_-], at most 64. One that is made
+    up begins with a letter or _, as Gemini wants it.
 
     It depends on `name` alone, so that it means the same tool beside whatever others, today and
     after the next index: a name that is sound stays, and any other ends with 64 bits of its
@@ -116,4 +117,5 @@ def write_wire_name(name: str) -> str:
         return name
     end = f"_{sha256(name.encode('utf-8', 'surrogatepass'))[:_DIGITS]}"
     plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
-    return plain[-(_LONGEST_NAME - len(end)) :] + end  # the tool stands behind its server
+    plain = plain[-(_LONGEST_NAME - len(end)) :]  # the tool stands behind its server
+    return re.sub(r"\A[0-9-]", "_", plain) + end

@@ -7,6 +7,7 @@ import jsonschema
 import pytest
 
 from assets.contracts.vendor_rules import (
+    MODERN,
     RULES,
     find_list_refusals,
     find_refusals,
@@ -134,6 +135,7 @@ def test_names_and_outputs_that_are_refused() -> None:
     assert [one.rule for one in find_refusals(long)] == ["name"]
     tool = {"name": "x", "inputSchema": root(), "outputSchema": {"anyOf": [{"type": "object"}]}}
     assert [one.path for one in find_list_refusals(tool)] == [("outputSchema", "type")]
+    assert [*find_list_refusals(tool, MODERN)] == []
 
 
 def test_strict_mode_closes_objects_and_makes_what_is_optional_nullable() -> None:

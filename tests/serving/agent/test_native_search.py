@@ -70,6 +70,17 @@ def test_strict_and_gemini_get_their_own_subsets(router: Router) -> None:
     assert declared[GET_TIME]["required"] == ["city"]
 
 
+def test_gemini_is_sent_no_parameter_name_that_it_refuses(tmp_path: Path) -> None:
+    odd = row("npm:odd", "plan", "Plan a day", {"properties": {"due-date": {"type": "string"}}})
+    publish(tmp_path, [*ROWS, odd])
+    router = opened(tmp_path, None)
+    hits = router.find(ToolQuery(tool="plan a day", k=3)).hits
+    assert "npm:odd::plan" not in write_native_answer("openai", router, hits, "c")["left_out"]
+    gemini = write_native_answer("gemini", router, hits, "c")
+    assert "due-date" in gemini["left_out"]["npm:odd::plan"]
+    assert "due-date" not in json.dumps([gemini["tools"], gemini["tool_ids"]])
+
+
 @pytest.mark.parametrize("api", APIS)
 def test_a_tool_that_the_api_refuses_is_left_out_with_its_reason(tmp_path: Path, api: str) -> None:
     odd = row("npm:odd", "plan", "Plan a day", {"properties": {"due date": {"type": "string"}}})

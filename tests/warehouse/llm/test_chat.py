@@ -192,6 +192,7 @@ async def test_rules_do_not_converse_and_a_budget_holds(ledger: Ledger) -> None:
 @given(st.text(max_size=100))
 def test_every_tool_has_a_name_that_endpoints_take(name: str) -> None:
     assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", write_wire_name(name))
+    assert write_wire_name(name) == name or re.match("[a-zA-Z_]", write_wire_name(name))
 
 
 NAMES = st.text(max_size=90) | st.text("ab_-.:", max_size=90)

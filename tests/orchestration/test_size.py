@@ -12,16 +12,16 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (8_278, 51),
+    "warehouse": (8_280, 51),
     "assets/marketplaces": (6_197, 38),
-    "assets/servers": (11_897, 53),
-    "assets/contracts": (8_774, 36),
+    "assets/servers": (11_899, 53),
+    "assets/contracts": (8_786, 36),
     "assets/catalogue": (735, 5),
     "assets/vectors": (3_857, 21),
     "assets/synthesis": (10_253, 54),
     "assets/outcomes": (6_590, 42),
     "training": (12_565, 82),
-    "serving": (9_032, 42),
+    "serving": (9_050, 42),
     "orchestration": (6_467, 39),
     "demo": (2_593, 24),
     "extensions/batch": (1_124, 6),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (912, 6),
     "extensions/sidecar": (2_363, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_500, 501),
+    "tests": (81_514, 501),
     "benchmarks": (6_169, 42),
 }
 

@@ -95,10 +95,9 @@ def answer_invalid(
     fix = "fix them" if repair else "fix them, or send repair=true"
     message = f"{len(problems)} problem(s) in the arguments; nothing was run; {fix}"
     error = {"kind": "invalid_arguments", "field": "arguments", "message": message}
-    facts = {"problems": rows, "error": error, **_describe_steps(steps)}
-    reply = make_answer(attempt, facts, "\n".join([_write_head(attempt, steps), message]))
+    head, facts = _write_head(attempt, steps), {"problems": rows, **_describe_steps(steps)}
+    reply = answer_error(attempt, error, f"{head}\n{message}", **facts)
     reply.blocks = [{"type": "text", "text": mark_text("\n".join(lines), "the contract")}]
-    reply.is_error = True
     return reply
 
 
@@ -106,11 +105,7 @@ def answer_refused(attempt: CallAttempt, kind: str, why: str, fix: str) -> ToolR
     """A call that the policy does not let run."""
     attempt.note_end("refused", error_kind=kind, blame="us")
     message = f"not run: {why}; to allow it: {fix}" if kind == "no_consent" else f"{why}; {fix}"
-    reply = make_answer(
-        attempt, {"reason": message, "error": {"kind": kind, "message": message}}, message
-    )
-    reply.is_error = True
-    return reply
+    return answer_error(attempt, {"kind": kind, "message": message}, message, reason=message)
 
 
 def answer_blocked(attempt: CallAttempt, result: Any) -> ToolReply:
@@ -119,10 +114,8 @@ def answer_blocked(attempt: CallAttempt, result: Any) -> ToolReply:
     why = "; ".join(_write_warnings(result))
     fix = 'the call was made; whoever runs this server can set serve.calls.results to "mark"'
     error = {"kind": "result_blocked", "message": f"the result is not handed on: {why}; {fix}"}
-    facts = {"error": error, **_describe_findings(result)}
-    reply = make_answer(attempt, facts, f"{_write_head(attempt, ())}\n{error['message']}")
-    reply.is_error = True
-    return reply
+    text = f"{_write_head(attempt, ())}\n{error['message']}"
+    return answer_error(attempt, error, text, **_describe_findings(result))
 
 
 def answer_failed(
@@ -132,8 +125,14 @@ def answer_failed(
     message = show_line(hint, 600)
     error = {"kind": kind, "message": message, **({"blame": blame} if blame else {})}
     head = [_write_head(attempt, ()), *(_write_warnings(result) if result else [])]
-    facts = {"error": error, **(_describe_findings(result) if result else {})}
-    reply = make_answer(attempt, facts, "\n".join([*head, quote_text(message)]))
+    facts = _describe_findings(result) if result else {}
+    return answer_error(attempt, error, "\n".join([*head, quote_text(message)]), **facts)
+
+
+def answer_error(
+    attempt: CallAttempt, error: Mapping[str, str], text: str, **facts: Any
+) -> ToolReply:
+    reply = make_answer(attempt, {"error": error, **facts}, text)
     reply.is_error = True
     return reply
 

@@ -1,11 +1,7 @@
-"""Resources: the prompt that teaches asking (also as prompts), and the index version.
-
-toolmill://prompt, toolmill://prompt/example, toolmill://index
-"""
+"""The resource `toolmill://index`, and the prompts that teach asking."""
 
 from typing import Any
 
-from serving.discovery.request import write_system_prompt
 from serving.meta.context import MetaContext
 from serving.meta.policy import ClientToken
 from serving.untrusted_text import dump_json
@@ -15,7 +11,7 @@ PROMPTS = {
     "find-tools": "How to ask for tools, for a system prompt",
     "find-tools-example": "The same with one worked example",
 }
-_PROMPT, _EXAMPLE, _INDEX = "toolmill://prompt", "toolmill://prompt/example", "toolmill://index"
+_INDEX = "toolmill://index"
 
 
 class NoResource(LookupError):
@@ -24,22 +20,12 @@ class NoResource(LookupError):
 
 def list_resources() -> list[dict[str, Any]]:
     """The resources, as `resources/list` has them."""
-    rows = [
-        (_PROMPT, "prompt", PROMPTS["find-tools"], "text/markdown"),
-        (_EXAMPLE, "prompt-example", PROMPTS["find-tools-example"], "text/markdown"),
-        (_INDEX, "index", "Version and size of the index that is served", "application/json"),
-    ]
-    return [
-        {"uri": uri, "name": name, "description": about, "mimeType": mime}
-        for uri, name, about, mime in rows
-    ]
+    about = "Version and size of the index that is served"
+    return [{"uri": _INDEX, "name": "index", "description": about, "mimeType": "application/json"}]
 
 
 async def read_resource(desk: MetaContext, token: ClientToken, uri: str) -> dict[str, Any]:
     """The content of one resource. Raises NoResource, IndexMissing or IndexBroken."""
-    if uri in (_PROMPT, _EXAMPLE):
-        text = write_system_prompt(example=uri == _EXAMPLE)
-        return {"uri": uri, "mimeType": "text/markdown", "text": text}
     if uri != _INDEX:
         fix = "resources/list has those there are"
         raise NoResource(f"{escape_exact(uri, 120)!r} names no resource; {fix}")

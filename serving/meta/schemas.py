@@ -19,53 +19,8 @@ MAX_REQUESTS = 20  # of one call
 LEAST_TOKENS, MAX_TOKENS = 60, 20_000  # that an answer may be held to
 MAX_NOTE = 500
 
-_INDEX = {"type": ["string", "null"], "description": "version of the index that answered"}
-_ERROR = {
-    "type": "object",
-    "properties": {
-        "kind": {"type": "string"},
-        "field": {"type": "string"},
-        "message": {"type": "string"},
-        "retry_after_s": {"type": "number"},
-    },
-    "required": ["kind", "message"],
-}
 _TOOL_ID = {"type": "string", "description": "as find_tools gave it: <server_id>::<tool>"}
 _TEXTS = {"type": "array", "items": {"type": "string"}}
-_PROBLEMS = {
-    "type": "array",
-    "items": {"type": "object", "properties": {"path": {"type": "string"}}},
-}
-_NUMBER = {"type": "number"}
-_RELIABILITY = {
-    "type": ["object", "null"],
-    "properties": {"mean": _NUMBER, "low": _NUMBER, "high": _NUMBER, "n": _NUMBER},
-    "description": "expected share of its calls that work, 95% interval, calls it rests on",
-}
-_HIT = {
-    "type": "object",
-    "properties": {
-        "tool_id": {"type": "string"},
-        "says": {"type": "string", "description": "its own words, third-party text"},
-        "score": {"type": "number"},
-        "parameters": {"type": "string"},
-        "flags": _TEXTS,
-        "reliability": _RELIABILITY,
-    },
-    "required": ["tool_id", "says", "score"],
-}
-_ANSWER = {
-    "type": "object",
-    "properties": {
-        "asked": {"type": "string"},
-        "hits": {"type": "array", "items": _HIT},
-        "no_tool": {"type": "boolean", "description": "nothing here seems to suit"},
-        "suitable": {"type": "number", "description": "probability that something does"},
-        "problems": _TEXTS,
-        "left_out": {"type": "integer", "description": "tools beyond max_tokens"},
-    },
-    "required": ["asked", "hits", "no_tool"],
-}
 _TEXT = {"type": "string"}
 REQUEST: dict[str, Any] = {"query": _TEXT, "server": _TEXT, "tool": _TEXT}
 MAX_ARGUMENTS = 400_000  # characters of one call's arguments as JSON
@@ -73,9 +28,12 @@ MAX_DEPTH = 40
 MAX_ID = 1_000  # characters of a tool id as it is shown; the longest of 12,600 real ones has 168
 
 
-def _make_output(**properties: Any) -> dict[str, Any]:
-    shared = {"index": _INDEX, "error": _ERROR}
-    return {"type": "object", "properties": {**shared, **properties}, "required": ["index"]}
+def _make_output(**kinds: str) -> dict[str, Any]:
+    """A schema that names the members of an answer: what is in them is third-party data."""
+    kinds = {"index": "string null", "error": "object", **kinds}
+    types = {name: kind.split() for name, kind in kinds.items()}
+    properties = {name: {"type": kind} if kind else {} for name, kind in types.items()}
+    return {"type": "object", "properties": properties, "required": ["index"]}
 
 
 def _make_input(*required: str, **properties: Any) -> dict[str, Any]:
@@ -128,45 +86,34 @@ INPUTS: dict[str, dict[str, Any]] = {
 }
 OUTPUTS: dict[str, dict[str, Any]] = {
     FIND: _make_output(
-        answers={"type": "array", "items": _ANSWER},
-        tokens={"type": "integer", "description": "about so many in the text"},
-        gone={**_TEXTS, "description": "shown before, no longer there"},
-        requests_left_out={"type": "integer", "description": "last requests beyond max_tokens"},
-        stop={"type": "string", "description": "why asking again in these words is no use"},
+        answers="array", tokens="integer", gone="array", requests_left_out="integer", stop="string"
     ),
     DESCRIBE: _make_output(
-        tool_id={"type": "string"},
-        contract={"type": "object"},
-        contract_digest={"type": "string"},
-        cut={"type": "boolean", "description": "parts of the contract were left out"},
-        flags=_TEXTS,
-        marketplaces=_TEXTS,
-        reliability=_RELIABILITY,
-        runs={"type": "string"},
-        callable={"type": "boolean"},
-        consent={"type": "object", "properties": {"needed": {"type": "boolean"}}},
+        tool_id="string",
+        contract="object",
+        contract_digest="string",
+        cut="boolean",
+        flags="array",
+        marketplaces="array",
+        reliability="object null",
+        runs="string",
+        callable="boolean",
+        consent="object",
     ),
     CALL: _make_output(
-        call_id={"type": "string"},
-        tool_id={"type": "string"},
-        status={"type": "string"},
-        seconds={"type": "number"},
-        repaired=_TEXTS,
-        problems=_PROBLEMS,
-        text={"type": "string", "description": "third-party text"},
-        structured={"description": "third-party data"},
-        cut={"type": "boolean"},
-        findings={
-            "type": "array",
-            "items": {"type": "object", "properties": {"rule": {"type": "string"}}},
-            "description": "signs of injection in the result; keys that were taken out of it",
-        },
-        reason={"type": "string"},
+        call_id="string",
+        tool_id="string",
+        status="string",
+        seconds="number",
+        repaired="array",
+        problems="array",
+        text="string",
+        structured="",
+        cut="boolean",
+        findings="array",
+        reason="string",
     ),
-    REPORT: _make_output(
-        recorded={"type": "boolean"},
-        kept={"type": "string", "description": "what is kept of it"},
-    ),
+    REPORT: _make_output(recorded="boolean", kept="string"),
 }
 
 

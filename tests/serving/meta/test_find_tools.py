@@ -300,13 +300,6 @@ async def test_no_index_is_told_with_how_to_make_one_and_noticed_once_it_is_ther
     assert not after.is_error
 
 
-async def test_an_unknown_tool_of_ours_is_named_with_those_there_are(meta: MetaServer) -> None:
-    async with meta.client("legacy") as client:
-        answer = await client.session.call_tool("find_tool", {"query": "x"})
-    assert answer.is_error
-    assert "find_tools" in read_text(answer)
-
-
 async def test_the_query_that_found_a_tool_is_remembered_as_a_digest(meta: MetaServer) -> None:
     async with meta.client() as client:
         await client.call_tool("find_tools", {"query": "Read one text  FILE"})

@@ -69,14 +69,14 @@ async def test_list_find_describe_call_report_and_read(meta: MetaServer, mode: s
         called = await client.call_tool("call_tool", WRITE)
         report = {"call_id": called.structured_content["call_id"], "outcome": "worked"}
         reported = await client.call_tool("report_outcome", report)
-        prompt = await client.read_resource("toolmill://prompt")
+        prompt = await client.get_prompt("find-tools")
     assert "npm:files::write_file" in read_text(result)
     assert described.structured_content["consent"]["needed"] is True
     assert called.structured_content["status"] == "ok"
     assert len(asked) == 1
     assert meta.caller.files["/tmp/x"] == "hello"
     assert reported.structured_content["recorded"] is True
-    assert "<tool_assistant>" in prompt.contents[0].text
+    assert "<tool_assistant>" in prompt.messages[0].content.text
     assert {line["token"] for line in meta.recorded} == {"alice"}
 
 
@@ -168,7 +168,7 @@ async def test_beyond_its_requests_a_token_is_told_when_to_come_again(
             await client.session.call_tool("find_tools", {"query": "a file"}) for _ in range(8)
         ]
         with pytest.raises(Exception, match=r"come again in \d+ s"):
-            await client.read_resource("toolmill://prompt")
+            await client.get_prompt("find-tools")
         async with http_client(url, OTHER, mode) as other:
             free = await other.call_tool("find_tools", {"query": "the hour in a city"})
     assert not results[0].is_error
@@ -401,7 +401,9 @@ async def test_a_cancelled_call_is_answered_and_ends(meta: MetaServer) -> None:
 @pytest.mark.parametrize("mode", ERAS)
 async def test_an_unknown_tool_is_an_error_of_the_protocol(meta: MetaServer, mode: str) -> None:
     async with over_http(meta, tokens=(ALICE,)) as url, http_client(url, SECRET, mode) as client:
-        with pytest.raises(MCPError, match="unknown tool 'nothing'") as caught:
+        with pytest.raises(
+            MCPError, match="unknown tool 'nothing'; expected one of find_tools"
+        ) as caught:
             await client.session.call_tool("nothing", {})
     assert caught.value.error.code == -32602
 

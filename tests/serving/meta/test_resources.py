@@ -1,4 +1,4 @@
-"""The prompt and the index version, as resources and prompts."""
+"""The prompts, and the index version as a resource."""
 
 from pathlib import Path
 from typing import Any
@@ -35,21 +35,17 @@ async def test_what_there_is_to_read_is_listed(meta: MetaServer, mode: str) -> N
         listing = [str(resource.uri) for resource in (await client.list_resources()).resources]
         for uri in listing:
             assert (await client.read_resource(uri)).contents[0].text
-    assert "toolmill://prompt" in listing
+    assert listing == ["toolmill://index"]
 
 
 async def test_the_prompt_is_the_one_of_the_request_module(meta: MetaServer) -> None:
     async with meta.client() as client:
-        plain = (await client.read_resource("toolmill://prompt")).contents[0].text
-        example = (await client.read_resource("toolmill://prompt/example")).contents[0].text
-        named = await client.get_prompt("find-tools")
         names = [prompt.name for prompt in (await client.list_prompts()).prompts]
+        prompts = [await client.get_prompt(name) for name in names]
         with pytest.raises(MCPError, match="find-tools-example"):
             await client.get_prompt("nonsense")
-    assert plain == write_system_prompt(example=False)
-    assert example == write_system_prompt(example=True)
-    assert example != plain
-    assert named.messages[0].content.text == plain
+    texts = [prompt.messages[0].content.text for prompt in prompts]
+    assert texts == [write_system_prompt(example=False), write_system_prompt(example=True)]
     assert names == ["find-tools", "find-tools-example"]
 
 
@@ -66,10 +62,10 @@ async def test_an_address_that_names_nothing_is_an_error(meta: MetaServer, uri: 
 
 async def test_without_an_index_the_prompt_can_be_read_all_the_same(tmp_path: Path) -> None:
     async with MetaServer(tmp_path).client() as client:
-        prompt = await client.read_resource("toolmill://prompt")
+        prompt = await client.get_prompt("find-tools")
         with pytest.raises(MCPError, match="toolmill index"):
             await client.read_resource("toolmill://index")
-    assert prompt.contents[0].text
+    assert prompt.messages[0].content.text
 
 
 # A recipe of that server is in the index, so that the mark alone is what refuses.

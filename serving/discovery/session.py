@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from assets.contracts.tool_id import ToolId, compile_globs
 from serving.discovery.request import parse
 from serving.index.model import UNVERIFIED, RouterIndex
 from serving.ranking.query import QueryAnswer, ToolHit, ToolQuery
@@ -26,10 +25,6 @@ _LONGEST_ID = 200
 _MOST_NOTES = 3  # problems told in one round
 
 
-class BadSession(ValueError):
-    """A setting that makes no sense, with what was found and expected."""
-
-
 @dataclass(frozen=True)
 class SessionStop:
     """Why a session ended: the kind to act on, the reason to read."""
@@ -40,29 +35,23 @@ class SessionStop:
 
 @dataclass(frozen=True)
 class SearchRound:
-    """One step. `text` is what a host puts into the prompt, `tokens` its estimated cost,
-    `tokens_total` that of all rounds so far. `gone` and `changed` are tools shown before that the
-    index no longer holds, or holds with another contract."""
+    """One step. `text` is what a host puts into the prompt, `tokens` its estimated cost. `gone` and
+    `changed` are tools shown before that the index no longer holds, or holds with another
+    contract."""
 
-    number: int
     text: str
     hits: tuple[ToolHit, ...]
     tokens: int
-    tokens_total: int
     asked: tuple[ToolQuery, ...] = ()
     answers: tuple[QueryAnswer, ...] = ()
     problems: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
-    index: str = ""
     stop: SessionStop | None = None
 
 
 class DiscoverySession:
-    """Iterative discovery over a Router or a ServedRouter. No tool is shown twice.
-
-    `allowed` holds for every step, whatever a query says.
-    """
+    """Iterative discovery over a Router or a ServedRouter. No tool is shown twice."""
 
     def __init__(
         self,
@@ -74,14 +63,10 @@ class DiscoverySession:
         allowed: tuple[str, ...] | None = None,
         strategy: str = "ours",
     ) -> None:
-        for name, value in (("k", k), ("max_rounds", max_rounds), ("max_tokens", max_tokens)):
-            if value < 1:
-                raise BadSession(f"{name} is {value}; expected at least 1")
         self._source = router
         self._router: Router | None = None
-        self._k, self._strategy, self._allowed = k, strategy, allowed
+        self._query = ToolQuery(k=k, strategy=strategy, allowed=allowed)
         self._max_rounds, self._max_tokens = max_rounds, max_tokens
-        self._matches = compile_globs(allowed or ())
         self._excluded: set[str] = set()
         self._unsuitable = 0  # rounds in a row without a suitable tool
         self.shown: dict[str, ToolHit] = {}
@@ -89,19 +74,15 @@ class DiscoverySession:
         self.tokens = 0
         self.stop: SessionStop | None = None
 
-    def ask(self, what: str | ToolQuery) -> SearchRound:
-        """One round: every block in a model's text, or the text itself as a request in words, or a
-        query. Raises BadQuery."""
+    def ask(self, text: str) -> SearchRound:
+        """One round: every block in a model's text, or the text itself as a request in words.
+        Raises BadQuery."""
         if self.stop is not None:
-            version = self._router.index.version if self._router else ""
-            return SearchRound(self.rounds, "", (), 0, self.tokens, index=version, stop=self.stop)
-        if isinstance(what, ToolQuery):
-            return self._run_round([what], [])
-        blocks = parse(what)
+            return SearchRound("", (), 0, stop=self.stop)
+        blocks = parse(text)
         problems = [problem for block in blocks for problem in block.problems]
-        ask = ToolQuery(k=self._k, strategy=self._strategy)
-        asks = [replace(ask, server=b.server, tool=b.tool) for b in blocks if b.usable]
-        return self._run_round(asks if blocks else [replace(ask, query=what)], problems)
+        asks = [replace(self._query, server=b.server, tool=b.tool) for b in blocks if b.usable]
+        return self._run_round(asks if blocks else [replace(self._query, query=text)], problems)
 
     def exclude(self, *tool_ids: str) -> None:
         """Never shows these again in this session (they failed, or were refused). Twins of them
@@ -114,25 +95,12 @@ class DiscoverySession:
         gone, changed = self._find_moved(router)
         still = {name: hit for name, hit in self.shown.items() if name not in (*gone, *changed)}
         barred = list_barred(router.index, still, self._excluded)
-        ready = [
-            replace(
-                ask,
-                exclude=ask.exclude | barred,
-                allowed=ask.allowed if ask.allowed is not None else self._allowed,
-            )
-            for ask in asks
-        ]
+        ready = [replace(ask, exclude=barred) for ask in asks]
         answers = router.find_many(ready) if ready else []
         # Nothing of the session has moved up to here: a question that is refused costs no round.
         self.shown, self._router = still, router
         self.rounds += 1
-        hits = {
-            hit.tool_id: hit
-            for answer in answers
-            for hit in answer.hits
-            # The session's own allow-list holds although a query brought another.
-            if self._allowed is None or self._matches(*ToolId.parse(hit.tool_id))
-        }
+        hits = {hit.tool_id: hit for answer in answers for hit in answer.hits}
         doubtful = bool(answers) and all(answer.no_tool for answer in answers)
         if answers:
             self._unsuitable = self._unsuitable + 1 if doubtful else 0
@@ -144,9 +112,8 @@ class DiscoverySession:
         nothing_new = bool(answers) and not hits and bool(self.shown)
         self.stop = self._find_stop(len(fitting) < len(hits) or not text, nothing_new)
         return SearchRound(
-            number=self.rounds, text=text, hits=tuple(fitting), tokens=tokens,
-            tokens_total=self.tokens, asked=tuple(ready), answers=tuple(answers),
-            problems=tuple(problems), gone=gone, changed=changed, index=router.index.version,
+            text=text, hits=tuple(fitting), tokens=tokens, asked=tuple(ready),
+            answers=tuple(answers), problems=tuple(problems), gone=gone, changed=changed,
             stop=self.stop,
         )  # fmt: skip
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.discovery.session import (
-    BadSession,
     DiscoverySession,
     estimate_tokens,
     make_one_line,
@@ -17,7 +16,7 @@ from serving.discovery.session import (
 )
 from serving.index.folder import load_index
 from serving.ranking.overlays import BlockedTools
-from serving.ranking.query import BadQuery, ToolHit, ToolQuery
+from serving.ranking.query import BadQuery, ToolHit
 from serving.router import Router
 from tests.serving.conftest import build
 from tests.support.examples import examples
@@ -61,10 +60,9 @@ def test_a_block_is_searched_and_its_tools_are_put_into_words(router: Router) ->
     first = DiscoverySession(router, k=2).ask(f"I should send it.\n{ASK}")
     assert ids(first)[0] == "pypi:mail::send_email"
     assert "- pypi:mail::send_email: Send an email to somebody" in first.text
-    assert first.tokens == first.tokens_total == estimate_tokens(first.text)
-    assert (first.number, first.stop) == (1, None)
+    assert first.tokens == estimate_tokens(first.text)
+    assert first.stop is None
     assert (first.asked[0].server, first.asked[0].tool) == ("mail", "send an email")
-    assert first.index == router.index.version
 
 
 def test_several_blocks_are_one_round_and_no_tool_is_listed_twice(router: Router) -> None:
@@ -77,8 +75,6 @@ def test_several_blocks_are_one_round_and_no_tool_is_listed_twice(router: Router
 
 def test_a_text_without_a_block_is_a_request_in_words(router: Router) -> None:
     assert ids(DiscoverySession(router, k=1).ask("tell the time")) == ["pypi:clock::get_time"]
-    tool_query = ToolQuery(server="clock", tool="tell the time", k=1)
-    assert ids(DiscoverySession(router).ask(tool_query)) == ["pypi:clock::get_time"]
 
 
 def test_nothing_is_shown_twice(router: Router) -> None:
@@ -103,14 +99,11 @@ def test_excluded_tools_never_come(router: Router) -> None:
     session = DiscoverySession(router, k=6)
     session.exclude("pypi:mail::send_email")
     assert "pypi:mail::send_email" not in ids(session.ask(ASK))
-    barred = ToolQuery(query="time", exclude=frozenset(["pypi:clock::get_time"]), k=6)
-    assert "pypi:clock::get_time" not in ids(DiscoverySession(router).ask(barred))
 
 
-def test_an_allow_list_of_the_session_holds_against_any_ask(router: Router) -> None:
-    session = DiscoverySession(router, allowed=("pypi:mail::*",))
-    wide = ToolQuery(query="read a file", allowed=("*",), k=6)
-    assert {name.split("::")[0] for name in ids(session.ask(wide))} <= {"pypi:mail"}
+def test_an_allow_list_of_the_session_holds(router: Router) -> None:
+    session = DiscoverySession(router, allowed=("pypi:mail::*",), k=6)
+    assert {name.split("::")[0] for name in ids(session.ask("read a file"))} == {"pypi:mail"}
 
 
 def test_a_malformed_block_is_told_and_searches_nothing(router: Router) -> None:
@@ -183,12 +176,6 @@ def test_a_refused_question_costs_no_round(router: Router) -> None:
     assert (session.rounds, session.tokens, session.shown) == (0, 0, {})
 
 
-@pytest.mark.parametrize("setting", ["k", "max_rounds", "max_tokens"])
-def test_settings_below_one_are_refused(router: Router, setting: str) -> None:
-    with pytest.raises(BadSession, match=f"{setting} is 0; expected at least 1"):
-        DiscoverySession(router, **{setting: 0})
-
-
 def test_a_new_index_tells_what_is_gone_and_shows_what_changed_anew(
     tmp_path: Path, embedder: WordEmbedder
 ) -> None:
@@ -200,7 +187,6 @@ def test_a_new_index_tells_what_is_gone_and_shows_what_changed_anew(
     rows.append(snapshot("pypi:mail", "send_email", "Send an email, or a fax, to somebody"))
     moving.router = router_of(tmp_path, embedder, rows, "r2")
     second = session.ask("email")
-    assert second.index != first.index
     assert second.gone == ("pypi:clock::get_time",)
     assert second.changed == ("pypi:mail::send_email",)
     assert ids(second) == ["pypi:mail::send_email"]
@@ -264,7 +250,7 @@ def test_the_count_adds_up_and_stays_within_its_limit(steps: list, most: int) ->
         step = session.ask(text)
         total += step.tokens
         observed += ids(step)
-        assert step.tokens_total == session.tokens == total <= most
+        assert session.tokens == total <= most
     assert len(observed) == len(set(observed))
     assert set(observed) == set(session.shown)
 

@@ -21,7 +21,7 @@ BUDGET = {
     "assets/synthesis": (10_253, 54),
     "assets/outcomes": (6_590, 42),
     "training": (12_565, 82),
-    "serving": (9_050, 42),
+    "serving": (8_949, 42),
     "orchestration": (6_467, 39),
     "demo": (2_593, 24),
     "extensions/batch": (1_124, 6),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (912, 6),
     "extensions/sidecar": (2_363, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_514, 501),
+    "tests": (81_491, 501),
     "benchmarks": (6_169, 42),
 }
 

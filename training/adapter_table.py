@@ -39,9 +39,9 @@ def make_adapter_metadata(card: Mapping[str, Any]) -> dict[str, Any]:
     """What the run's page shows of a training: its loss, speed, memory, and what it noted."""
     names = ("pairs", "loss_first", "loss_last", "steps", "seconds", "tokens_per_s", "step_ms")
     more = ("peak_mb", "packing_efficiency", "resumed_from", "profile")
-    known = {name: card[name] for name in (*names, *more) if card.get(name) is not None}
+    figures = {name: card[name] for name in (*names, *more) if card.get(name) is not None}
     notes = {"notes": "; ".join(card["notes"])} if card.get("notes") else {}
-    return {**known, "losses": list(card.get("losses", [])), **notes}
+    return {**figures, "losses": list(card.get("losses", [])), **notes}
 
 
 ADAPTER_RULES = {

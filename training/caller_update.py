@@ -32,8 +32,8 @@ def plan_update(
     start = find_start(warehouse, base)
     if start is None:
         return CallerUpdate("", list(rows))
-    known = _read_known_contracts(warehouse)
-    fresh = [row for row in rows if row["contract_digest"] not in known]
+    known_contracts = _read_known_contracts(warehouse)
+    fresh = [row for row in rows if row["contract_digest"] not in known_contracts]
     if not fresh:
         return f"{start[:12]} goes on serving: no contract to learn is new or changed"
     fresh_digests = {row["contract_digest"] for row in fresh}

@@ -80,20 +80,20 @@ def training_set(
     embedder: dg.ResourceParam[Embedder],
     trainer: dg.ResourceParam[TrainerPolicy],
 ) -> Published:
-    made = make_set(warehouse, embedder, trainer.split)
-    if made.flaws and (why := find_too_few_servers(warehouse)):
+    built = make_set(warehouse, embedder, trainer.split)
+    if built.flaws and (why := find_too_few_servers(warehouse)):
         yield from skip_version(context, warehouse, TRAINING_SET_AUDIT, why)
         return
-    if not made.flaws:
-        save_built_set(warehouse, made, embedder)
-    flaws = "; ".join(made.flaws[:3]) or "no flaw"
+    if not built.flaws:
+        save_built_set(warehouse, built, embedder)
+    flaws = "; ".join(built.flaws[:3]) or "no flaw"
     yield from publish(
         context,
         warehouse,
         TRAINING_SET_AUDIT,
-        made.frame,
-        rules=[AuditVerdict("splits_leaks_and_contracts", not made.flaws, flaws)],
-        metadata=made.get_figures(),
+        built.frame,
+        rules=[AuditVerdict("splits_leaks_and_contracts", not built.flaws, flaws)],
+        metadata=built.get_figures(),
     )
 
 
@@ -195,13 +195,13 @@ def _build_evaluation(spec: RoleAssets) -> Any:
         except _CANNOT_EVALUATE as error:
             yield from refuse(context, step.warehouse, audit, "test_items", error)
             return
-        found = measured.found
+        differences = measured.found
         yield from publish(
             context,
             step.warehouse,
             audit,
             spec.table.frame(measured.rows),
-            rules=[AuditVerdict("test_items", True, found)] if found else [],
+            rules=[AuditVerdict("test_items", True, differences)] if differences else [],
             metadata={**measured.figures, "summary": dg.MetadataValue.json(dict(measured.summary))},
         )
 
@@ -230,11 +230,11 @@ def build_champion(role: str, table: TableSpec, summarise: Summarise, descriptio
         try:
             last = read_last_adapter(warehouse, role)
         except NotTrained as error:
-            kept = [AuditVerdict("better_or_kept", True, "there is no candidate yet")]
+            verdicts = [AuditVerdict("better_or_kept", True, "there is no candidate yet")]
             yield from publish_digest(
                 audit,
                 digest({"role": role, "model": serving.model}),
-                kept,
+                verdicts,
                 model=serving.model,
                 promoted=False,
                 why=str(error),

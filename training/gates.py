@@ -38,12 +38,12 @@ def judge_gates(gates: Sequence[PromotionGate]) -> tuple[bool, str]:
     """Whether every gate was passed, and one sentence why. No gate at all passes nothing."""
     failed = [gate for gate in gates if not gate.passed]
     if failed:
-        listed = "; ".join(f"{gate.name}: {gate.found}, needed {gate.needed}" for gate in failed)
-        return False, f"the incumbent stays: {listed}"
+        failures = "; ".join(f"{gate.name}: {gate.found}, needed {gate.needed}" for gate in failed)
+        return False, f"the incumbent stays: {failures}"
     if not gates:
         return False, "the incumbent stays: nothing was measured"
-    shown = next((gate for gate in gates if gate.name in ("gain", "gain_at_1")), gates[0])
-    return True, f"{shown.name} {shown.found}: better beyond its interval, all gates passed"
+    main_gate = next((gate for gate in gates if gate.name in ("gain", "gain_at_1")), gates[0])
+    return True, f"{main_gate.name} {main_gate.found}: better beyond its interval, all gates passed"
 
 
 def as_rows(gates: Iterable[PromotionGate | Json]) -> list[dict[str, Any]]:
@@ -71,40 +71,40 @@ MOST_PHANTOM = 0.05  # one call in twenty
 
 def check_measured(error: ValueError) -> PromotionGate:
     """The gate of a candidate whose evaluation holds nothing to sum up."""
-    found = " ".join(str(error).split())[:300]
-    return PromotionGate("measured", False, found, "figures of servers never trained on")
+    problem = " ".join(str(error).split())[:300]
+    return PromotionGate("measured", False, problem, "figures of servers never trained on")
 
 
 def check_same_items(rows: Iterable[Json], candidate: str, incumbent: str) -> PromotionGate:
     """Whether both models were measured on the same items of one training set's held-out side."""
-    held: dict[str, dict[str, str]] = {candidate: {}, incumbent: {}}
+    item_of: dict[str, dict[str, str]] = {candidate: {}, incumbent: {}}
     for row in rows:
-        if row["model"] in held:
+        if row["model"] in item_of:
             item = str(row.get("item_id") or row["pair_id"])
-            held[row["model"]][item] = str(row.get("training_set") or "")
-    ours, theirs = held[candidate], held[incumbent]
+            item_of[row["model"]][item] = str(row.get("training_set") or "")
+    ours, theirs = item_of[candidate], item_of[incumbent]
     sets = sorted({*ours.values(), *theirs.values()})
     passed = bool(ours) and ours == theirs and len(sets) == 1
     if passed:
-        found = f"{len(ours)} items of set {sets[0][:12] or '-'}, both"
+        finding = f"{len(ours)} items of set {sets[0][:12] or '-'}, both"
     else:
-        named = ", ".join(name[:12] or "-" for name in sets) or "none"
+        set_names = ", ".join(name[:12] or "-" for name in sets) or "none"
         shared = len(ours.keys() & theirs.keys())
-        found = (
+        finding = (
             f"{shorten_model(candidate)} on {len(ours)} items and"
             f" {shorten_model(incumbent)} on {len(theirs)},"
-            f" {shared} of them the same, of the training sets {named}"
+            f" {shared} of them the same, of the training sets {set_names}"
         )
     return PromotionGate(
-        "same_items", passed, found, "the same items of one training set for both models"
+        "same_items", passed, finding, "the same items of one training set for both models"
     )
 
 
 def check_enough_tools(summary: Json) -> PromotionGate:
     tools = summary.get("tools")
     count = tools if isinstance(tools, int) else 0
-    found = f"{count} tools of {summary.get('servers', 0)} servers"
-    return PromotionGate("enough_tools", count >= MIN_TOOLS, found, f"at least {MIN_TOOLS} tools")
+    finding = f"{count} tools of {summary.get('servers', 0)} servers"
+    return PromotionGate("enough_tools", count >= MIN_TOOLS, finding, f"at least {MIN_TOOLS} tools")
 
 
 def check_gain(figure: Json | None, name: str = "gain") -> PromotionGate:
@@ -123,13 +123,15 @@ def check_no_worse(figure: Json | None, name: str) -> PromotionGate:
 
 
 def check_phantom_rate(figure: Json | None) -> PromotionGate:
-    passed, found = _check_phantom_figure(figure, lambda known: known["value"] <= MOST_PHANTOM)
-    return PromotionGate("phantom_rate", passed, found, f"at most {MOST_PHANTOM:.2f}")
+    passed, finding = _check_phantom_figure(
+        figure, lambda figures: figures["value"] <= MOST_PHANTOM
+    )
+    return PromotionGate("phantom_rate", passed, finding, f"at most {MOST_PHANTOM:.2f}")
 
 
 def check_phantom_difference(figure: Json | None) -> PromotionGate:
-    passed, found = _check_phantom_figure(figure, lambda known: known["low"] <= 0)
-    return PromotionGate("phantom_difference", passed, found, "an interval not wholly above zero")
+    passed, finding = _check_phantom_figure(figure, lambda figures: figures["low"] <= 0)
+    return PromotionGate("phantom_difference", passed, finding, "an interval not wholly above zero")
 
 
 def describe_figure(figure: Json | None) -> str:
@@ -168,8 +170,8 @@ def check_different_models(summary: Json) -> list[PromotionGate]:
     both = summary.get("candidate"), summary.get("incumbent")
     if both[0] is None or both[0] != both[1]:
         return []
-    found = f"{shorten_model(str(both[0]))} against itself"
-    return [PromotionGate("two_models", False, found, "a candidate and another model")]
+    finding = f"{shorten_model(str(both[0]))} against itself"
+    return [PromotionGate("two_models", False, finding, "a candidate and another model")]
 
 
 def _check_phantom_figure(figure: Json | None, rule: Callable[[Json], bool]) -> tuple[bool, str]:

@@ -148,8 +148,8 @@ def get_untrained_model(role: str) -> str:
     """The model that serves a role until one is promoted; "base" for an unknown role."""
     if role == CALLER and find_general_flaw() is None:
         return GENERAL
-    known = list_roles().get(role)
-    return known.untrained if known else "base"
+    role_entry = list_roles().get(role)
+    return role_entry.untrained if role_entry else "base"
 
 
 def is_untrained(role: str, model: str) -> bool:
@@ -159,8 +159,8 @@ def is_untrained(role: str, model: str) -> bool:
 
 def find_weights_flaw(role: str, folder: Path) -> str | None:
     """Why a trained model's weights cannot be read; None if they can."""
-    known = list_roles().get(role)
-    return ((known and known.find_weights_flaw) or find_unreadable_weights)(folder)
+    role_entry = list_roles().get(role)
+    return ((role_entry and role_entry.find_weights_flaw) or find_unreadable_weights)(folder)
 
 
 def check_gates(role: str, summary: Json) -> list[PromotionGate]:

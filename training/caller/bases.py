@@ -79,12 +79,12 @@ def describe_base(model: Any, tokenizer: Any) -> dict[str, Any]:
     """What tells bases apart: shape, and digests of vocabulary, template and config."""
     config = model.config
     stated = config.to_diff_dict()
-    kept = {k: v for k, v in stated.items() if not k.startswith("_") and k not in _PASSING}
+    stated_keys = {k: v for k, v in stated.items() if not k.startswith("_") and k not in _PASSING}
     return {
         **{name: getattr(config, name, None) for name in _SHAPE},
         "vocabulary": digest(tokenizer.get_vocab()),
         "template": digest(tokenizer.chat_template),
-        "config": digest(json.loads(json.dumps(kept, default=str))),
+        "config": digest(json.loads(json.dumps(stated_keys, default=str))),
     }
 
 
@@ -102,19 +102,19 @@ def load_caller(home: Path, name: str, device: str = "cpu") -> tuple[Any, Any, d
     return model, tokenizer, model_card
 
 
-def find_card_base(home: Path, made: Mapping[str, Any]) -> str:
+def find_card_base(home: Path, card: Mapping[str, Any]) -> str:
     """The folder or hub id of the base that a card names. Raises TrainingFailed."""
-    if flaw := find_base_flaw(made):
+    if flaw := find_base_flaw(card):
         raise TrainingFailed(flaw)
-    base = str(made["base"])
-    return find_base_folder(home, base) if is_smollm2(base) else str(made.get("base_name") or base)
+    base = str(card["base"])
+    return find_base_folder(home, base) if is_smollm2(base) else str(card.get("base_name") or base)
 
 
 def load_adapter(
     folder: Path,
     base: str | None = None,
     device: str = "cpu",
-    made: Mapping[str, Any] | None = None,
+    card: Mapping[str, Any] | None = None,
 ) -> tuple[Any, Any]:
     """(model, tokenizer) of an adapter's folder; `base` None: the one its config names.
 
@@ -122,18 +122,18 @@ def load_adapter(
     """
     from peft import PeftModel
 
-    made = made or read_card(folder)
+    card = card or read_card(folder)
     config = _read_base_config(folder)
-    named = str(config.get("base_model_name_or_path") or "")
+    base_name = str(config.get("base_model_name_or_path") or "")
     if config.get("revision"):
-        named = f"{named}@{config['revision']}"
-    model, tokenizer = load_base(base or named, device)
-    trained = (made or {}).get("base_identity")
+        base_name = f"{base_name}@{config['revision']}"
+    model, tokenizer = load_base(base or base_name, device)
+    trained = (card or {}).get("base_identity")
     if trained:
         _require_same_base(
             folder,
-            named or str((made or {}).get("base_name")),
-            base or named,
+            base_name or str((card or {}).get("base_name")),
+            base or base_name,
             trained,
             describe_base(model, tokenizer),
         )
@@ -142,20 +142,26 @@ def load_adapter(
             adapted = PeftModel.from_pretrained(model, str(folder))
     except Exception as error:
         raise TrainingFailed(
-            f"adapter {folder} does not go onto {base or named!r} (it names {named!r} as its base):"
-            f" {_get_first_error_line(error)}; load it onto its own base"
+            f"adapter {folder} does not go onto {base or base_name!r} (it names {base_name!r} as"
+            f" its base): {_get_first_error_line(error)}; load it onto its own base"
         ) from error
     return adapted.eval(), tokenizer
 
 
 def _require_same_base(
-    folder: Path, trained_on: str, base: str, known: Mapping[str, Any], found: Mapping[str, Any]
+    folder: Path,
+    trained_on: str,
+    base: str,
+    trained_base: Mapping[str, Any],
+    current_base: Mapping[str, Any],
 ) -> None:
-    wrong = [name for name in (*_SHAPE, "vocabulary") if known.get(name) != found.get(name)]
+    wrong = [
+        name for name in (*_SHAPE, "vocabulary") if trained_base.get(name) != current_base.get(name)
+    ]
     if not wrong:
         return
     differences = ", ".join(
-        f"{name} {str(found.get(name))[:12]} instead of {str(known.get(name))[:12]}"
+        f"{name} {str(current_base.get(name))[:12]} instead of {str(trained_base.get(name))[:12]}"
         for name in wrong[:3]
     )
     raise TrainingFailed(

@@ -39,7 +39,7 @@ def generate_completions(
         ids = [[tokenizer.pad_token_id] * gap + fed[at] for at, gap in zip(part, gaps, strict=True)]
         mask = [[0] * gap + [1] * (longest - gap) for gap in gaps]
         with torch.inference_mode():
-            made = model.generate(
+            sequences = model.generate(
                 input_ids=torch.tensor(ids, device=device),
                 attention_mask=torch.tensor(mask, device=device),
                 max_new_tokens=max_new,
@@ -48,7 +48,7 @@ def generate_completions(
                 logits_processor=[limit(part, longest)] if limit else None,
                 stopping_criteria=[_make_stop(is_over)] if is_over else None,
             )
-        for at, row in zip(part, made[:, longest:], strict=True):
+        for at, row in zip(part, sequences[:, longest:], strict=True):
             out[at] = tokenizer.decode(row, skip_special_tokens=True)
     return out
 
@@ -132,18 +132,20 @@ class CallGrammars:
 
     def _find_usable(self, contract: Contract) -> tuple[dict[str, Any], str]:
         """(the schema that is compiled, why it is not the contract's own or "")."""
-        given = contract.get("inputSchema")
-        key = digest(given)
+        schema = contract.get("inputSchema")
+        key = digest(schema)
         if key not in self._schemas:
             if len(self._schemas) >= _KEPT:
                 self._schemas.clear()
-            self._schemas[key] = self._compile(given)
+            self._schemas[key] = self._compile(schema)
         return self._schemas[key]
 
-    def _compile(self, given: Any) -> tuple[dict[str, Any], str]:
-        own = _close_objects(given) if isinstance(given, Mapping) else dict(_ANY)
+    def _compile(self, input_schema: Any) -> tuple[dict[str, Any], str]:
+        closed_schema = (
+            _close_objects(input_schema) if isinstance(input_schema, Mapping) else dict(_ANY)
+        )
         why = ""
-        for schema in (_add_options(own), _add_options(own, lenient=True)):
+        for schema in (_add_options(closed_schema), _add_options(closed_schema, lenient=True)):
             fault = self._find_fault(schema)
             if not fault:
                 return schema, why
@@ -210,7 +212,7 @@ def _close_objects(schema: Any, depth: int = 0) -> Any:
     for key in ("properties", "$defs", "definitions"):
         if isinstance(result.get(key), Mapping):
             inner = result[key].items()
-            result[key] = {name: _close_objects(one, depth + 1) for name, one in inner}
+            result[key] = {name: _close_objects(subschema, depth + 1) for name, subschema in inner}
     if "items" in result:
         result["items"] = _close_objects(result["items"], depth + 1)
     branches = [key for key in ("anyOf", "oneOf") if isinstance(result.get(key), list)]

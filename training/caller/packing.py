@@ -50,13 +50,13 @@ def plan_passes(
     """
     groups = _shuffle_updates(len(lengths), per_update, epochs, seed)
     if pass_tokens is None:
-        parts = [_group_by_length(group, lengths, pass_rows) for group in groups]
+        group_passes = [_group_by_length(group, lengths, pass_rows) for group in groups]
     else:
-        parts = [_pack_first_fit(group, lengths, pass_tokens) for group in groups]
-    most = max(len(part) for part in parts)
+        group_passes = [_pack_first_fit(group, lengths, pass_tokens) for group in groups]
+    most = max(len(part) for part in group_passes)
     width = -(-most // processes) * processes
     passes: list[list[int]] = []
-    for group, part in zip(groups, parts, strict=True):
+    for group, part in zip(groups, group_passes, strict=True):
         if pass_tokens is not None and len(part) < width:
             even = balance_rows(group, lengths, width)
             if max(sum(lengths[row] for row in each) for each in even) <= pass_tokens:
@@ -65,25 +65,29 @@ def plan_passes(
     return PackingPlan(passes, width)
 
 
-def balance_rows(rows: Sequence[int], lengths: Sequence[int], parts: int) -> list[list[int]]:
+def balance_rows(rows: Sequence[int], lengths: Sequence[int], ranks: int) -> list[list[int]]:
     """`rows` in at most `parts` groups of nearly equal length: the longest first, each to the
     group that is shortest so far."""
-    heap: list[tuple[int, int]] = [(0, at) for at in range(parts)]
-    made: list[list[int]] = [[] for _ in range(parts)]
+    heap: list[tuple[int, int]] = [(0, at) for at in range(ranks)]
+    shares: list[list[int]] = [[] for _ in range(ranks)]
     for row in sorted(rows, key=lambda row: (-lengths[row], row)):
-        held, at = heapq.heappop(heap)
-        made[at].append(row)
-        heapq.heappush(heap, (held + lengths[row], at))
-    return [part for part in made if part]
+        load, at = heapq.heappop(heap)
+        shares[at].append(row)
+        heapq.heappush(heap, (load + lengths[row], at))
+    return [part for part in shares if part]
 
 
-def compute_efficiency(made: PackingPlan, lengths: Sequence[int], *, padded: bool) -> float:
+def compute_efficiency(plan: PackingPlan, lengths: Sequence[int], *, padded: bool) -> float:
     """Share of the tokens that go through the model which belong to a row (the rest is padding)."""
     real = fed = 0
-    for part in made.passes:
-        held = [lengths[row] for row in part]
-        real += sum(held)
-        fed += (max(held) * len(held) if padded else sum(held)) if held else 1
+    for part in plan.passes:
+        row_lengths = [lengths[row] for row in part]
+        real += sum(row_lengths)
+        fed += (
+            (max(row_lengths) * len(row_lengths) if padded else sum(row_lengths))
+            if row_lengths
+            else 1
+        )
     return real / fed if fed else 0.0
 
 
@@ -148,17 +152,17 @@ def pack_batch(rows: Sequence[TrainingLesson], pad: int) -> dict[str, Any]:
     """
     import torch
 
-    ids, places, kept, labels, bounds = [], [], [], [], [0]
+    ids, places, learned_places, labels, bounds = [], [], [], [], [0]
     for row in rows:
         at = bounds[-1]
         ids += row.ids
         places += range(len(row.ids))
         learned = row.places
-        kept += [at + place - 1 for place in learned]
+        learned_places += [at + place - 1 for place in learned]
         labels += [row.ids[place] for place in learned]
         bounds.append(at + len(row.ids))
     if not rows:  # a pass that teaches nothing
-        ids, places, kept, labels, bounds = [pad], [0], [0], [_IGNORED], [0, 1]
+        ids, places, learned_places, labels, bounds = [pad], [0], [0], [_IGNORED], [0, 1]
     ends = torch.tensor(bounds, dtype=torch.int32)
     longest = int(ends.diff().max())
     targets = torch.tensor([labels])
@@ -170,7 +174,7 @@ def pack_batch(rows: Sequence[TrainingLesson], pad: int) -> dict[str, Any]:
         "max_length_q": longest,
         "max_length_k": longest,
         "segments": tuple(bounds),
-        "logits_to_keep": torch.tensor(kept),
+        "logits_to_keep": torch.tensor(learned_places),
         "labels": targets,
         "shift_labels": targets,
     }
@@ -183,9 +187,9 @@ def pad_batch(rows: Sequence[TrainingLesson], pad: int) -> dict[str, Any]:
     rows = rows or [TrainingLesson([pad], 1)]
     longest = max(len(row.ids) for row in rows)
     learned = [set(row.places) for row in rows]
-    kept = sorted({place - 1 for places in learned for place in places} or {0})
+    learned_places = sorted({place - 1 for places in learned for place in places} or {0})
     labels = [
-        [row.ids[at + 1] if at + 1 in places else _IGNORED for at in kept]
+        [row.ids[at + 1] if at + 1 in places else _IGNORED for at in learned_places]
         for row, places in zip(rows, learned, strict=True)
     ]
     targets = torch.tensor(labels)
@@ -194,7 +198,7 @@ def pad_batch(rows: Sequence[TrainingLesson], pad: int) -> dict[str, Any]:
         "attention_mask": torch.tensor(
             [[1] * len(row.ids) + [0] * (longest - len(row.ids)) for row in rows]
         ),
-        "logits_to_keep": torch.tensor(kept),
+        "logits_to_keep": torch.tensor(learned_places),
         "labels": targets,
         "shift_labels": targets,
     }
@@ -203,12 +207,12 @@ def pad_batch(rows: Sequence[TrainingLesson], pad: int) -> dict[str, Any]:
 SEGMENTS = "toolmill_segments"
 
 
-def pick_attention(wanted: str, config: Any, device: str) -> str:
+def pick_attention(setting: str, config: Any, device: str) -> str:
     """The implementation for packed passes, in transformers' words."""
-    if wanted == "segments":
+    if setting == "segments":
         return _register_segment_attention()
-    if wanted != "auto":
-        return wanted
+    if setting != "auto":
+        return setting
     if device.startswith("cuda") and importlib.util.find_spec("flash_attn"):
         return "flash_attention_2"
     kinds = getattr(config, "layer_types", None)
@@ -249,7 +253,7 @@ def _attend_by_segment(
     groups = query.shape[1] // key.shape[1]
     attend = torch.nn.functional.scaled_dot_product_attention
     bounds = segments or (0, query.shape[2])
-    made = [
+    attended = [
         attend(
             query[:, :, first:end],
             key[:, :, first:end],
@@ -261,7 +265,7 @@ def _attend_by_segment(
         )
         for first, end in pairwise(bounds)
     ]
-    return torch.cat(made, dim=2).transpose(1, 2).contiguous(), None
+    return torch.cat(attended, dim=2).transpose(1, 2).contiguous(), None
 
 
 def find_row_mixing(model: Any, lessons: Sequence[TrainingLesson], device: str) -> str | None:
@@ -286,7 +290,7 @@ def find_row_mixing(model: Any, lessons: Sequence[TrainingLesson], device: str) 
 
 
 def _compute_logits(model: Any, rows: Sequence[TrainingLesson], device: str) -> Any:
-    made = pack_batch(rows, 0)
-    fed = {name: made[name] for name in made if name not in ("labels", "shift_labels")}
+    batch = pack_batch(rows, 0)
+    fed = {name: batch[name] for name in batch if name not in ("labels", "shift_labels")}
     moved = {n: v.to(device) if hasattr(v, "to") else v for n, v in fed.items()}
     return model(**moved, use_cache=False).logits

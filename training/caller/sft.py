@@ -61,48 +61,52 @@ class SftCourse:
     def digest_plan(self) -> str:
         """The digest of all that a checkpoint must agree with. Passes are no part of it: an update
         takes the same rows however they are packed."""
-        held = self.settings
-        kept = {n: getattr(held, n) for n in ("epochs", "batch", "accumulate", "seed", "rank")}
-        kept |= {n: getattr(held, n) for n in ("alpha", "learning_rate", "warmup", "weight_decay")}
+        settings = self.settings
+        figures = {
+            n: getattr(settings, n) for n in ("epochs", "batch", "accumulate", "seed", "rank")
+        }
+        figures |= {
+            n: getattr(settings, n) for n in ("alpha", "learning_rate", "warmup", "weight_decay")
+        }
         held_ids = json.dumps([[each.start, *each.ids, *each.gaps] for each in self.lessons])
-        return digest({**kept, "lessons": sha256(held_ids.encode())})
+        return digest({**figures, "lessons": sha256(held_ids.encode())})
 
 
 def build_trainer(
-    model: Any, course: SftCourse, made: PackingPlan, name: str, report: Report, meter: TokenMeter
+    model: Any, course: SftCourse, plan: PackingPlan, name: str, report: Report, meter: TokenMeter
 ) -> Any:
     """The trainer of a model with its adapter, which it trains in place. made: what is fed when;
     name: of the plan, in its checkpoints."""
     from transformers import PrinterCallback
 
-    trainer = _make_trainer_class(course, made, name)(
+    trainer = _make_trainer_class(course, plan, name)(
         model=model,
-        args=_build_training_arguments(course, made),
-        train_dataset=_make_passes(course, made),
+        args=_build_training_arguments(course, plan),
+        train_dataset=_make_passes(course, plan),
         data_collator=lambda parts: parts[0],
-        callbacks=[_make_live_lines(course, made, report, meter)],
+        callbacks=[_make_live_lines(course, plan, report, meter)],
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
-def _make_passes(course: SftCourse, made: PackingPlan) -> Any:
+def _make_passes(course: SftCourse, plan: PackingPlan) -> Any:
     import torch
 
     build = pack_batch if course.packs else pad_batch
 
     class TrainingPasses(torch.utils.data.Dataset):
         def __len__(self) -> int:
-            return len(made.passes)
+            return len(plan.passes)
 
         def __getitem__(self, at: int) -> dict[str, Any]:
-            return build([course.lessons[row] for row in made.passes[at]], course.pad)
+            return build([course.lessons[row] for row in plan.passes[at]], course.pad)
 
     return TrainingPasses()
 
 
 def _make_live_lines(
-    course: SftCourse, made: PackingPlan, report: Report, meter: TokenMeter
+    course: SftCourse, plan: PackingPlan, report: Report, meter: TokenMeter
 ) -> Any:
     from transformers import TrainerCallback
 
@@ -110,17 +114,17 @@ def _make_live_lines(
 
     class ProgressCallback(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            meter.count_step(sum(lengths[row] for row in made.get_update_rows(state.global_step)))
+            meter.count_step(sum(lengths[row] for row in plan.get_update_rows(state.global_step)))
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if logs and "loss" in logs and is_main():
-                step = {"step": state.global_step, "steps": made.updates}
+                step = {"step": state.global_step, "steps": plan.updates}
                 report({**step, "loss": round(logs["loss"], 4)})
 
     return ProgressCallback()
 
 
-def _make_trainer_class(course: SftCourse, made: PackingPlan, name: str) -> Any:
+def _make_trainer_class(course: SftCourse, plan: PackingPlan, name: str) -> Any:
     import torch
     from transformers import Trainer
 
@@ -130,7 +134,7 @@ def _make_trainer_class(course: SftCourse, made: PackingPlan, name: str) -> Any:
 
     class CallerTrainer(Trainer):
         def _get_train_sampler(self, *_: Any, **__: Any) -> Any:
-            return torch.utils.data.SequentialSampler(range(len(made.passes)))  # as planned
+            return torch.utils.data.SequentialSampler(range(len(plan.passes)))  # as planned
 
         def training_step(self, *args: Any, **kwargs: Any) -> Any:
             loss = super().training_step(*args, **kwargs)
@@ -148,7 +152,7 @@ def _make_trainer_class(course: SftCourse, made: PackingPlan, name: str) -> Any:
     return CallerTrainer
 
 
-def _build_training_arguments(course: SftCourse, made: PackingPlan) -> Any:
+def _build_training_arguments(course: SftCourse, plan: PackingPlan) -> Any:
     from transformers import TrainingArguments
 
     chosen, gpu = course.settings, course.device == "cuda"
@@ -156,7 +160,7 @@ def _build_training_arguments(course: SftCourse, made: PackingPlan) -> Any:
     arguments = TrainingArguments(
         output_dir=str(course.root),
         per_device_train_batch_size=1,
-        gradient_accumulation_steps=made.per_update // count_processes(),
+        gradient_accumulation_steps=plan.per_update // count_processes(),
         num_train_epochs=1,  # the plan holds all epochs
         learning_rate=chosen.learning_rate,
         lr_scheduler_type="cosine",
@@ -194,15 +198,15 @@ def run_sft(
     Goes on from the newest checkpoint that holds. Raises TrainingFailed: a loss that is not a
     number, too little memory, a full disk; checkpoints written before stay.
     """
-    made, name = course.plan_passes(), course.digest_plan()
+    plan, name = course.plan_passes(), course.digest_plan()
     newest_checkpoint = checkpoints.find_newest_checkpoint(
         course.root, name, tell if is_main() else None
     )
     resumed = checkpoints.read_checkpoint_step(newest_checkpoint) if newest_checkpoint else None
     if newest_checkpoint and is_main():
-        tell(f"goes on after step {resumed} of {made.updates}")
+        tell(f"goes on after step {resumed} of {plan.updates}")
     meter = TokenMeter(course.device)
-    trainer = build_trainer(model, course, made, name, report, meter)
+    trainer = build_trainer(model, course, plan, name, report, meter)
     meter.began = _read_device_clock(course.device)
     try:
         trainer.train(
@@ -211,7 +215,7 @@ def run_sft(
     except Exception as error:
         if not isinstance(error, TrainingFailed) and is_out_of_memory(error):
             raise TrainingFailed(
-                _describe_out_of_memory(course, made, trainer.state.global_step)
+                _describe_out_of_memory(course, plan, trainer.state.global_step)
             ) from error
         raise
     history = trainer.state.log_history
@@ -220,19 +224,19 @@ def run_sft(
     return losses, {
         **meter.get_figures(),
         "steps": trainer.state.global_step,
-        "passes": sum(1 for part in made.passes if part),
+        "passes": sum(1 for part in plan.passes if part),
         "packing": course.packs,
-        "packing_efficiency": round(compute_efficiency(made, lengths, padded=not course.packs), 4),
+        "packing_efficiency": round(compute_efficiency(plan, lengths, padded=not course.packs), 4),
         "processes": count_processes(),
         "resumed_from": resumed,
     }
 
 
-def _describe_out_of_memory(course: SftCourse, made: PackingPlan, step: int) -> str:
+def _describe_out_of_memory(course: SftCourse, plan: PackingPlan, step: int) -> str:
     chosen = course.settings
     lengths = [len(each.ids) for each in course.lessons]
-    most = max(sum(lengths[row] for row in part) for part in made.passes)
-    rows = max(len(part) for part in made.passes)
+    most = max(sum(lengths[row] for row in part) for part in plan.passes)
+    rows = max(len(part) for part in plan.passes)
     newest_checkpoint = checkpoints.find_newest_checkpoint(course.root)
     goes_on = (
         f"after step {checkpoints.read_checkpoint_step(newest_checkpoint)}"

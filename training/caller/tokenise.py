@@ -45,18 +45,18 @@ def make_lessons(
                 counts["not_renderable"] += 1
                 continue
             try:
-                made = _render_row(row, pool, tokenizer, settings)
+                rendered = _render_row(row, pool, tokenizer, settings)
             except BadTemplate:
                 if not read_messages(row):
                     raise
                 counts["not_renderable"] += 1
                 continue
-            if made is None:
+            if rendered is None:
                 counts["too_long"] += 1
                 continue
-            counts["dropped_distractors"] += len(made.dropped)
-            counts["shortened_prompts"] += bool(made.dropped)
-            lessons += make_row_lessons(tokenizer, made.turns)
+            counts["dropped_distractors"] += len(rendered.dropped)
+            counts["shortened_prompts"] += bool(rendered.dropped)
+            lessons += make_row_lessons(tokenizer, rendered.turns)
     except (BadTemplate, BadOffer) as error:
         raise TrainingFailed(f"caller: {error}") from error
     if not lessons:
@@ -81,23 +81,23 @@ def make_row_lessons(tokenizer: Any, turns: Sequence[tuple[str, str]]) -> list[T
     """
     results: list[TrainingLesson] = []
     for turn in turns:
-        asked, answer = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in turn)
+        prompt, answer = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in turn)
         before = results[-1] if results else None
-        if before and asked[: len(before.ids)] == before.ids:
-            gap = (len(before.ids), len(asked))
-            results[-1] = TrainingLesson(asked + answer, before.start, (*before.gaps, gap))
+        if before and prompt[: len(before.ids)] == before.ids:
+            gap = (len(before.ids), len(prompt))
+            results[-1] = TrainingLesson(prompt + answer, before.start, (*before.gaps, gap))
         else:
-            results.append(TrainingLesson(asked + answer, len(asked)))
+            results.append(TrainingLesson(prompt + answer, len(prompt)))
     return results
 
 
 def _render_row(
     row: Row, pool: ToolPool, tokenizer: Any, settings: CallerSettings
 ) -> RenderedPrompt | None:
-    shown = draw_candidates(
+    candidates = draw_candidates(
         row, pool, settings.candidates, distractors=settings.distractors, seed=settings.seed
     )
-    return fit_prompt(tokenizer, row, shown, settings.context)
+    return fit_prompt(tokenizer, row, candidates, settings.context)
 
 
 def _holds_results(row: Row) -> bool:

@@ -63,7 +63,7 @@ def train_on_lessons(
     source = find_base_folder(job.home, base)
     seed_everything(settings.seed, settings.threads)
     model, tokenizer = load_base(source, device)
-    known = describe_base(model, tokenizer)
+    base_facts = describe_base(model, tokenizer)
     lessons, counts = write(tokenizer)
     notes: list[str] = []
 
@@ -82,21 +82,21 @@ def train_on_lessons(
     course = SftCourse(lessons, settings, device, tokenizer.pad_token_id, root, packs)
     losses, figures = run_sft(adapted, course, report, tell) if teaches else ([], {})
     more = refine(adapted, tokenizer, course, report, tell) if refine else {}
-    made = {
+    card = {
         **_describe_job(job, settings, losses or more["losses"]),
         "base": base,
         "base_name": base,
         "start": job.start or None,
-        "base_identity": known,
+        "base_identity": base_facts,
         "lessons": counts,
         "notes": notes,
         **figures,
         **more,
     }
     if is_main():
-        _save_adapter(job, made, adapted)
+        _save_adapter(job, card, adapted)
         checkpoints.remove_checkpoints(root)
-    return {**made, "cached": False}
+    return {**card, "cached": False}
 
 
 def _describe_job(
@@ -135,7 +135,7 @@ def _enable_packing(
 ) -> bool:
     """Sets the attention of packed rows; False where this model's rows would see one another
     (linear attention) or it takes none of them (softcaps): then it keeps its own."""
-    own = model.config._attn_implementation
+    attention = model.config._attn_implementation
     try:
         kind = pick_attention(settings.attention, model.config, device)
         model.set_attn_implementation(kind)
@@ -145,7 +145,7 @@ def _enable_packing(
     if apart is None:
         return True
     tell(f"packing is off: with attention {kind}, {apart}")
-    model.set_attn_implementation(own)
+    model.set_attn_implementation(attention)
     return False
 
 
@@ -154,8 +154,8 @@ def add_adapter(model: Any, settings: CallerSettings, revision: str | None) -> A
     TrainingFailed for layers that it does not have."""
     from peft import LoraConfig, get_peft_model
 
-    found = {name.rpartition(".")[2] for name, _ in model.named_modules()}
-    missing = sorted(set(settings.targets) - found)
+    module_names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    missing = sorted(set(settings.targets) - module_names)
     if missing:
         raise TrainingFailed(
             f"caller base {model.config.name_or_path!r} has no layers named {', '.join(missing)};"
@@ -183,8 +183,8 @@ def continue_adapter(model: Any, settings: CallerSettings, job: TrainingJob) -> 
     try:
         config = json.loads((folder / "adapter_config.json").read_bytes())
         shape = (config["r"], config["lora_alpha"], sorted(config["target_modules"]))
-        if shape != (wanted := (settings.rank, settings.alpha, sorted(settings.targets))):
-            raise ValueError(f"rank, alpha and targets are {shape}, the settings say {wanted}")
+        if shape != (own_shape := (settings.rank, settings.alpha, sorted(settings.targets))):
+            raise ValueError(f"rank, alpha and targets are {shape}, the settings say {own_shape}")
         return PeftModel.from_pretrained(model, str(folder), is_trainable=True).train()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         line = " ".join(str(error).split())[:300]
@@ -193,17 +193,17 @@ def continue_adapter(model: Any, settings: CallerSettings, job: TrainingJob) -> 
         ) from error
 
 
-def _save_adapter(job: TrainingJob, made: Mapping[str, Any], adapted: Any) -> None:
+def _save_adapter(job: TrainingJob, card: Mapping[str, Any], adapted: Any) -> None:
     def fill(folder: Path) -> None:
         adapted.save_pretrained(str(folder))
         (folder / "README.md").unlink(missing_ok=True)
-        if is_smollm2(made["base"]):  # not by the place where this home has it
+        if is_smollm2(card["base"]):  # not by the place where this home has it
             path = folder / "adapter_config.json"
             config = {**json.loads(path.read_bytes()), "base_model_name_or_path": HUB_ID}
             path.write_text(json.dumps(config, indent=2), encoding="utf-8")
 
     try:
-        save_model(job.home, job.name, made, fill)
+        save_model(job.home, job.name, card, fill)
     except Exception as error:
         if not checkpoints.is_disk_full(error):
             raise

@@ -34,8 +34,8 @@ def make_drift_rows(
 
 def sort_signals(rows: Sequence[Row]) -> list[Row]:
     """Rows of DRIFT in the order in which signals are shown."""
-    known = [row for row in rows if row["signal"] in SIGNALS]
-    return sorted(known, key=lambda row: SIGNALS.index(row["signal"]))
+    known_rows = [row for row in rows if row["signal"] in SIGNALS]
+    return sorted(known_rows, key=lambda row: SIGNALS.index(row["signal"]))
 
 
 _TITLES = {"contracts": "Contracts that moved", "retriever_decay": "Retriever's frozen items lost"}

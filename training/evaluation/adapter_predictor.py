@@ -89,44 +89,46 @@ class AdapterPredictor:
             if self._constrained or loaded.is_small:
                 self._grammars = CallGrammars(loaded.tokenizer, loaded.vocabulary)
         except (TrainingFailed, BadTemplate) as error:
-            given = isinstance(self._model, Path)  # not one of ours that came to harm
-            kind = UnusableModel if given else CannotPredict
+            is_folder = isinstance(self._model, Path)  # not one of ours that came to harm
+            kind = UnusableModel if is_folder else CannotPredict
             raise kind(" ".join(str(error).split())) from error
         self._loaded = loaded
         return loaded
 
     def predict(
-        self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
+        self, requests: Sequence[PredictionRequest], on_done: OnDone | None = None
     ) -> list[PredictionAnswer]:
         loaded = self._open()
-        asked = [self._shorten(item, loaded) for item in asked]
-        prompts = [self._prepare_prompt(loaded, item) for item in asked]
-        out = [made if isinstance(made, PredictionAnswer) else _UNASKED for made in prompts]
+        requests = [self._shorten(item, loaded) for item in requests]
+        prompts = [self._prepare_prompt(loaded, item) for item in requests]
+        out = [prompt if isinstance(prompt, PredictionAnswer) else _UNASKED for prompt in prompts]
         # One prompt of one grammar has one answer, however many requests it is of.
         alike: dict[str, list[int]] = {}
         fit: dict[str, tuple[RenderedPrompt, list[Contract]]] = {}
-        for at, made in enumerate(prompts):
-            if isinstance(made, RenderedPrompt):
-                shown = _list_shown(asked[at], made)
-                key = digest([made.prompt, shown])
-                fit.setdefault(key, (made, shown))
+        for at, prompt in enumerate(prompts):
+            if isinstance(prompt, RenderedPrompt):
+                candidates = _list_shown(requests[at], prompt)
+                key = digest([prompt.prompt, candidates])
+                fit.setdefault(key, (prompt, candidates))
                 alike.setdefault(key, []).append(at)
         # Alike long together: a batch is as long as its longest.
         order = sorted(fit, key=lambda key: (fit[key][0].tokens, key))
         for start in range(0, len(order), _PART):
             part = order[start : start + _PART]
             both = [fit[key] for key in part]
-            answers = self._predict_part([made for made, _ in both], [shown for _, shown in both])
+            answers = self._predict_part(
+                [prompt for prompt, _ in both], [candidates for _, candidates in both]
+            )
             for key, answer in zip(part, answers, strict=True):
                 for at in alike[key]:
-                    out[at] = self._complete(loaded, asked[at], answer)
+                    out[at] = self._complete(loaded, requests[at], answer)
             if on_done:
                 on_done(min(start + _PART, len(order)), len(order))
         return out
 
     def answer_one(
         self,
-        asked: PredictionRequest,
+        request: PredictionRequest,
         most_tokens: int | None,
         is_over: Callable[[], bool],
         *,
@@ -136,19 +138,19 @@ class AdapterPredictor:
         `is_over()` is true. must_call: by the grammar it is one call of a tool that is shown.
         Raises CannotPredict."""
         loaded = self._open()
-        asked = self._shorten(asked, loaded)
-        made = self._prepare_prompt(loaded, asked, must_call=must_call)
-        if isinstance(made, PredictionAnswer):
-            return made
+        request = self._shorten(request, loaded)
+        prompt = self._prepare_prompt(loaded, request, must_call=must_call)
+        if isinstance(prompt, PredictionAnswer):
+            return prompt
         most = min(most_tokens or loaded.max_new, loaded.max_new)
-        shown = _list_shown(asked, made)
+        candidates = _list_shown(request, prompt)
         [answer] = self._predict_part(
-            [made], [shown], must_call=must_call, max_new=most, is_over=is_over
+            [prompt], [candidates], must_call=must_call, max_new=most, is_over=is_over
         )
         if most == loaded.max_new and not is_over():
-            answer = self._complete(loaded, asked, answer)
+            answer = self._complete(loaded, request, answer)
         cut = answer.completion_tokens >= most and not answer.calls
-        return replace(answer, shown=len(shown), cut=cut)
+        return replace(answer, shown=len(candidates), cut=cut)
 
     def converse(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
@@ -176,56 +178,58 @@ class AdapterPredictor:
         return self._open().context
 
     def answer_prompts(
-        self, prompts: Sequence[tuple[str, int]], shown: Sequence[Sequence[Contract]]
+        self, prompts: Sequence[tuple[str, int]], candidates: Sequence[Sequence[Contract]]
     ) -> list[PredictionAnswer]:
         """Answers to whole prompts (text, tokens) that fit; shown: the tools of each."""
-        made = [RenderedPrompt(prompt, "", (), (), tokens) for prompt, tokens in prompts]
-        return self._predict_part(made, shown) if made else []
+        rendered = [RenderedPrompt(prompt, "", (), (), tokens) for prompt, tokens in prompts]
+        return self._predict_part(rendered, candidates) if rendered else []
 
-    def _shorten(self, asked: PredictionRequest, loaded: LoadedModel) -> PredictionRequest:
+    def _shorten(self, request: PredictionRequest, loaded: LoadedModel) -> PredictionRequest:
         """The request with the tools of its shortlist, and those that were called before."""
         most = loaded.shortlist
-        if most is None or len(asked.tools) <= most:
-            return asked
-        called = {call["name"] for message in asked.before for call in read_message_calls(message)}
-        near = self._ranking.rank(asked.request_text, asked.tools)[:most]
+        if most is None or len(request.tools) <= most:
+            return request
+        called = {
+            call["name"] for message in request.before for call in read_message_calls(message)
+        }
+        near = self._ranking.rank(request.request_text, request.tools)[:most]
         tools = [
-            tool for at, tool in enumerate(asked.tools) if at in near or tool["name"] in called
+            tool for at, tool in enumerate(request.tools) if at in near or tool["name"] in called
         ]
-        return replace(asked, tools=tools)
+        return replace(request, tools=tools)
 
     def _prepare_prompt(
-        self, loaded: LoadedModel, asked: PredictionRequest, *, must_call: bool = False
+        self, loaded: LoadedModel, request: PredictionRequest, *, must_call: bool = False
     ) -> RenderedPrompt | PredictionAnswer:
         """The prompt, or the answer where there is none. A model with a shortlist calls one of the
         tools that it is shown whatever is asked: the ranking says when none of them fits."""
-        answered = any(message["role"] == "assistant" for message in asked.before)
+        answered = any(message["role"] == "assistant" for message in request.before)
         chooses = loaded.shortlist is not None and not answered and not must_call
-        if chooses and self._ranking.fits_none(asked.request_text, asked.tools):
-            return parse_answer(NO_CALL, shown=len(asked.tools))
-        parts = PromptParts(asked.instruction, None, asked.keep, asked.before)
+        if chooses and self._ranking.fits_none(request.request_text, request.tools):
+            return parse_answer(NO_CALL, shown=len(request.tools))
+        prompt_parts = PromptParts(request.instruction, None, request.keep, request.before)
         try:
-            made = fit_prompt(loaded.tokenizer, parts, asked.tools, loaded.context)
+            prompt = fit_prompt(loaded.tokenizer, prompt_parts, request.tools, loaded.context)
         except BadTemplate as error:
-            if asked.before:
+            if request.before:
                 return make_failed_answer(NOT_RENDERABLE, shown=0)
             raise CannotPredict(" ".join(str(error).split())) from error
-        return made or make_failed_answer(TOO_LONG, shown=0)
+        return prompt or make_failed_answer(TOO_LONG, shown=0)
 
     def _complete(
-        self, loaded: LoadedModel, asked: PredictionRequest, answer: PredictionAnswer
+        self, loaded: LoadedModel, request: PredictionRequest, answer: PredictionAnswer
     ) -> PredictionAnswer:
         """A call of a small model that goes on without end (it repeats an item of a list, say) is
         made of what was whole: 3% of its calls."""
         if answer.calls or not loaded.is_small or answer.completion_tokens < loaded.max_new:
             return answer
-        call = complete_cut_call(answer.text, asked.tools, asked.request_text)
+        call = complete_cut_call(answer.text, request.tools, request.request_text)
         return replace(answer, calls=[call], kind="call") if call else answer
 
     def _predict_part(
         self,
         prompts: Sequence[RenderedPrompt],
-        shown: Sequence[Sequence[Contract]],
+        candidates: Sequence[Sequence[Contract]],
         *,
         must_call: bool = False,
         **options: Any,
@@ -233,20 +237,22 @@ class AdapterPredictor:
         loaded = self._open()
         began = time.perf_counter()
         grammars = self._open_grammars(loaded) if must_call else self._grammars
-        held = grammars and [grammars.write_grammar(each, must_call=must_call) for each in shown]
-        for grammar in held or ():
+        constraints = grammars and [
+            grammars.write_grammar(each, must_call=must_call) for each in candidates
+        ]
+        for grammar in constraints or ():
             self.quarantined |= grammar.quarantined
-        texts = loaded.generate([each.prompt for each in prompts], grammars, held, **options)
+        texts = loaded.generate([each.prompt for each in prompts], grammars, constraints, **options)
         took = (time.perf_counter() - began) / max(len(prompts), 1)
         return [
             parse_answer(
                 text,
-                prompt_tokens=made.tokens,
+                prompt_tokens=prompt.tokens,
                 completion_tokens=loaded.count_tokens(text),
                 seconds=took,
-                shown=len(made.shown),
+                shown=len(prompt.shown),
             )
-            for made, text in zip(prompts, texts, strict=True)
+            for prompt, text in zip(prompts, texts, strict=True)
         ]
 
     def _open_grammars(self, loaded: LoadedModel) -> CallGrammars:
@@ -300,8 +306,8 @@ def _is_of_role(path: Path, role: str, *, required: bool) -> bool:
     return False
 
 
-def _list_shown(asked: PredictionRequest, made: RenderedPrompt) -> list[Contract]:
-    return [tool for tool in asked.tools if tool["name"] in made.shown]
+def _list_shown(request: PredictionRequest, prompt: RenderedPrompt) -> list[Contract]:
+    return [tool for tool in request.tools if tool["name"] in prompt.shown]
 
 
 def _read_contract(tool: Mapping[str, Any]) -> Contract:

@@ -150,14 +150,14 @@ class BaselinePredictor:
     kind: PredictorKind = "baseline"
 
     def predict(
-        self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
+        self, requests: Sequence[PredictionRequest], on_done: OnDone | None = None
     ) -> list[PredictionAnswer]:
         out = []
-        for item in asked:
+        for item in requests:
             began = time.perf_counter()
             calls = [make_baseline_call(item.tools, item.request_text)] if item.tools else []
             took = time.perf_counter() - began
             out.append(PredictionAnswer(calls, "call" if calls else "no_call", seconds=took))
             if on_done:
-                on_done(len(out), len(asked))
+                on_done(len(out), len(requests))
         return out

@@ -89,21 +89,21 @@ def make_items(
     `phantom`: requests whose tool is gone or renamed. The same rows make the same items."""
     plan = plan or TestPlan()
     split_pool = select_split_pool(pool, TEST_SPLITS[0])
-    asked = {
+    rows_of = {
         split: _interleave_tools(row for row in rows if row["split"] == split)
         for split in plan.splits
     }
-    base = [item for seed in plan.seeds for item in _make_cells(asked, split_pool, plan, seed)]
-    found = {item.item_id: item for item in base}
+    base = [item for seed in plan.seeds for item in _make_cells(rows_of, split_pool, plan, seed)]
+    item_of = {item.item_id: item for item in base}
     for item in (
         *_make_perturbed_items(base, plan),
         *_make_renamed_items(base, plan),
-        *_make_irrelevant_items(asked, split_pool, plan),
-        *_make_asking_items(asked, split_pool, plan),
+        *_make_irrelevant_items(rows_of, split_pool, plan),
+        *_make_asking_items(rows_of, split_pool, plan),
         *_make_phantom_items(phantom, split_pool, plan),
     ):
-        found.setdefault(item.item_id, item)
-    return list(found.values())
+        item_of.setdefault(item.item_id, item)
+    return list(item_of.values())
 
 
 def make_fresh_items(
@@ -111,8 +111,8 @@ def make_fresh_items(
 ) -> list[CallerItem]:
     """A cell of held-out requests of new and changed contracts, by digest."""
     split_pool, n = select_split_pool(pool, TEST_SPLITS[0]), min(plan.candidates)
-    asked = [row for row in rows if row["split"] in plan.splits and _is_served(row)]
-    chosen = _interleave_tools(row for row in asked if row["contract_digest"] in fresh)
+    fresh_rows = [row for row in rows if row["split"] in plan.splits and _is_served(row)]
+    chosen = _interleave_tools(row for row in fresh_rows if row["contract_digest"] in fresh)
     return [
         _make_item(row, split_pool, row["split"], n, HARD, plan.seeds[0], named=FRESH)
         for row in chosen[: plan.fresh]
@@ -120,7 +120,7 @@ def make_fresh_items(
 
 
 def _make_cells(
-    asked: Mapping[str, Sequence[Row]], pool: ToolPool, plan: TestPlan, seed: int
+    rows_of: Mapping[str, Sequence[Row]], pool: ToolPool, plan: TestPlan, seed: int
 ) -> Iterator[CallerItem]:
     least, most = min(plan.candidates), len({pool[name]["name"] for name in pool})
     before = 0
@@ -129,7 +129,7 @@ def _make_cells(
             return
         before = n
         limit = plan.per_split if n == least else plan.per_large
-        for split, rows in asked.items():
+        for split, rows in rows_of.items():
             turns = [(row, turn) for row in rows for turn in list_turns(row) if turn.calls]
             for distractors in plan.distractors:
                 for row, turn in turns[:limit]:
@@ -198,11 +198,11 @@ def _make_renamed_items(base: Sequence[CallerItem], plan: TestPlan) -> Iterator[
 
 
 def _make_irrelevant_items(
-    asked: Mapping[str, Sequence[Row]], pool: ToolPool, plan: TestPlan
+    rows_of: Mapping[str, Sequence[Row]], pool: ToolPool, plan: TestPlan
 ) -> Iterator[CallerItem]:
     """Requests that no tool serves, and requests whose right tool is not offered."""
     n, seed = min(plan.candidates), plan.seeds[0]
-    every = _interleave_lists(list(asked.values()))
+    every = _interleave_lists(list(rows_of.values()))
     without = [r for r in every if not read_calls(r) and not read_messages(r)][: plan.irrelevance]
     served = [row for row in every if _is_served(row)][: plan.irrelevance]
     for place, row in enumerate(without):
@@ -212,16 +212,16 @@ def _make_irrelevant_items(
         kind = plan.distractors[place % len(plan.distractors)]
         tools = draw_candidates(row, pool, n, distractors=kind, seed=seed, gold=False)
         name = f"{_make_item_name(row, row['split'], n, kind, seed)}|{NOT_OFFERED}"
-        held = [dict(tool) for tool in tools]
-        yield CallerItem(name, row["split"], NOT_OFFERED, n, kind, seed, row, held, [])
+        copies = [dict(tool) for tool in tools]
+        yield CallerItem(name, row["split"], NOT_OFFERED, n, kind, seed, row, copies, [])
 
 
 def _make_asking_items(
-    asked: Mapping[str, Sequence[Row]], pool: ToolPool, plan: TestPlan
+    rows_of: Mapping[str, Sequence[Row]], pool: ToolPool, plan: TestPlan
 ) -> Iterator[CallerItem]:
     """Requests that lack a value, with the tool that needs it."""
     n, seed = min(plan.candidates), plan.seeds[0]
-    every = _interleave_lists(list(asked.values()))
+    every = _interleave_lists(list(rows_of.values()))
     turns = [(row, turn) for row in every for turn in list_turns(row) if turn.asks]
     for place, (row, turn) in enumerate(turns[: plan.irrelevance]):
         kind = plan.distractors[place % len(plan.distractors)]
@@ -232,16 +232,20 @@ def _make_phantom_items(
     phantom: Sequence[DeadRequest], pool: ToolPool, plan: TestPlan
 ) -> Iterator[CallerItem]:
     n, seed = min(plan.candidates), plan.seeds[0]
-    taken: dict[str, int] = {}
-    held = {id(item.row): item for item in phantom}
-    for one in (held[id(row)] for row in _interleave_tools(item.row for item in phantom)):
-        if taken.get(one.phantom, 0) >= plan.phantom:
+    counts: dict[str, int] = {}
+    item_of_row = {id(item.row): item for item in phantom}
+    for dead_item in (
+        item_of_row[id(row)] for row in _interleave_tools(item.row for item in phantom)
+    ):
+        if counts.get(dead_item.phantom, 0) >= plan.phantom:
             continue
-        taken[one.phantom] = taken.get(one.phantom, 0) + 1
-        item = _make_item(one.row, pool, one.row["split"], n, HARD, seed)
-        tools = [tool for tool in item.tools if tool["name"] != one.dead]
-        name = f"{item.item_id}|{one.phantom}"
-        yield replace(item, item_id=name, tools=tools, phantom=one.phantom, dead=one.dead)
+        counts[dead_item.phantom] = counts.get(dead_item.phantom, 0) + 1
+        item = _make_item(dead_item.row, pool, dead_item.row["split"], n, HARD, seed)
+        tools = [tool for tool in item.tools if tool["name"] != dead_item.dead]
+        name = f"{item.item_id}|{dead_item.phantom}"
+        yield replace(
+            item, item_id=name, tools=tools, phantom=dead_item.phantom, dead=dead_item.dead
+        )
 
 
 def _select_first_cells(base: Sequence[CallerItem], plan: TestPlan) -> list[CallerItem]:

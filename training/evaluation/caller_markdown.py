@@ -131,7 +131,7 @@ def _describe_offered(cell: Json) -> Markdown:
 def _render_other_rates(summary: Json) -> list[Markdown]:
     """Irrelevance, questions and phantom calls."""
     without, gone = summary["irrelevance"], summary["phantom"]
-    named: list[tuple[str, Any]] = [
+    rates: list[tuple[str, Any]] = [
         ("No call where none is right (irrelevance)", without.get("all")),
         ("… written as no-tool requests", without.get("no_tool")),
         ("… with the right tool taken away", without.get("not_offered")),
@@ -142,7 +142,7 @@ def _render_other_rates(summary: Json) -> list[Markdown]:
         ("… to tools renamed for the test", gone.get("renamed_here")),
     ]
     rows = []
-    for name, figures in named:
+    for name, figures in rates:
         if figures:
             both = [format_interval(figures[who]) for who in ("incumbent", "candidate")]
             gain = format_interval(figures["gain"], signed=True)

@@ -131,8 +131,8 @@ def _find_fresh_contracts(warehouse: Warehouse, rows: Sequence[Any]) -> frozense
     before = warehouse.tables.history(TRAINING_SET.name)[-2:-1]
     if not before:
         return frozenset()
-    known = warehouse.tables.read(TRAINING_SET, as_of=before[0].at)["contract_digest"]
-    return frozenset({row["contract_digest"] for row in rows} - set(known))
+    known_digests = warehouse.tables.read(TRAINING_SET, as_of=before[0].at)["contract_digest"]
+    return frozenset({row["contract_digest"] for row in rows} - set(known_digests))
 
 
 def _find_dead_requests(warehouse: Warehouse, pool: dict[str, dict[str, Any]]) -> list[DeadRequest]:
@@ -145,10 +145,10 @@ def _find_dead_requests(warehouse: Warehouse, pool: dict[str, dict[str, Any]]) -
     ]
     if not once:
         return []
-    clear, held = read_contracts(warehouse)
-    listed = {(row["server_id"], row["tool"]) for row in [*clear, *held]}
-    listed |= {(str(entry["server_id"]), str(entry["tool"])) for entry in pool.values()}
-    return find_dead_requests(once, tables.read(CHANGES).to_dicts(), listed, pool)
+    clear, held_rows = read_contracts(warehouse)
+    listed_tools = {(row["server_id"], row["tool"]) for row in [*clear, *held_rows]}
+    listed_tools |= {(str(entry["server_id"]), str(entry["tool"])) for entry in pool.values()}
+    return find_dead_requests(once, tables.read(CHANGES).to_dicts(), listed_tools, pool)
 
 
 # Some 2,000 items on a set of a thousand pairs: minutes for a small model, cents for an endpoint.

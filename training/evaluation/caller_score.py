@@ -54,16 +54,18 @@ def score_answer(
         return row
     calls = list(answer.calls)
     by_name = {tool["name"]: tool for tool in item.tools}
-    known = [call for call in calls if call["name"] in by_name]
-    valid = [call for call in known if not validate_call(by_name[call["name"]], call["arguments"])]
+    known_calls = [call for call in calls if call["name"] in by_name]
+    valid = [
+        call for call in known_calls if not validate_call(by_name[call["name"]], call["arguments"])
+    ]
     judge = _score_calls if item.expected else _score_abstention
     return {
         **row,
         "called": _to_ascii_json(calls),
         "calls": len(calls),
-        "known_calls": len(known),
+        "known_calls": len(known_calls),
         "valid_calls": len(valid),
-        "known_name": 0 < len(calls) == len(known),
+        "known_name": 0 < len(calls) == len(known_calls),
         "valid": 0 < len(calls) == len(valid),
         **judge(item, answer, by_name),
     }
@@ -90,8 +92,8 @@ def _score_abstention(
 def _asks_back(answer: PredictionAnswer) -> tuple[bool, str]:
     """(whether an answer without a call is a question, what it is if not): that no tool can do it
     is the wrong answer to a request that lacks a value."""
-    asked = answer.kind == "prose" and is_question(answer.text)
-    return asked, "no_question" if answer.kind == "prose" else answer.kind
+    asks_in_prose = answer.kind == "prose" and is_question(answer.text)
+    return asks_in_prose, "no_question" if answer.kind == "prose" else answer.kind
 
 
 def _score_calls(
@@ -104,13 +106,13 @@ def _score_calls(
             "error_kind": answer.kind,
         }
     schemas = {name: tool["inputSchema"] for name, tool in by_name.items()}
-    made = _judge_calls(schemas, item.expected, answer.calls)
-    kind, all_made = made["error_kind"], made.pop("all_made")
+    verdicts = _judge_calls(schemas, item.expected, answer.calls)
+    kind, all_made = verdicts["error_kind"], verdicts.pop("all_made")
     if all_made and len(answer.calls) > len(item.expected):
         kind = "extra_call"
     elif kind in _COUNTED and any(call["name"] not in by_name for call in answer.calls):
         kind = "unknown_tool"
-    return {**made, "parsed": True, "error_kind": kind}
+    return {**verdicts, "parsed": True, "error_kind": kind}
 
 
 def _judge_calls(
@@ -119,18 +121,22 @@ def _judge_calls(
     """The columns that a comparison of the calls decides."""
     if len(expected) == len(called) == 1:
         schema = schemas.get(expected[0]["name"], {})
-        one = match_call(schema, expected[0], called[0])
-        held = {"tool_ok": one.tool, "ast_ok": one.match, "all_made": one.match}
-        kind, f1s = one.error_kind, (one.name_f1, one.value_f1)
+        pair_match = match_call(schema, expected[0], called[0])
+        verdicts = {
+            "tool_ok": pair_match.tool,
+            "ast_ok": pair_match.match,
+            "all_made": pair_match.match,
+        }
+        kind, f1s = pair_match.error_kind, (pair_match.name_f1, pair_match.value_f1)
     else:
         many = match_parallel(schemas, expected, called)
-        made = all(each.match for each in many.calls if each.expected is not None)
-        held = {"tool_ok": many.tool, "ast_ok": many.match, "all_made": made}
+        all_made = all(each.match for each in many.calls if each.expected is not None)
+        verdicts = {"tool_ok": many.tool, "ast_ok": many.match, "all_made": all_made}
         kind, f1s = many.error_kind, (many.name_f1, many.value_f1)
     figures = {"error_kind": kind, "name_f1": round(f1s[0], 4), "value_f1": round(f1s[1], 4)}
-    return {**held, **figures}
+    return {**verdicts, **figures}
 
 
-def _to_ascii_json(held: Any) -> str:
+def _to_ascii_json(value: Any) -> str:
     """Escaped: half of a surrogate pair in a model's text is no Unicode that a table could hold."""
-    return json.dumps(held)
+    return json.dumps(value)

@@ -134,8 +134,8 @@ def _list_groups(both: Both) -> list[str]:
     return [str(ours["text_digest"]) for ours, _ in both]
 
 
-def _filter_pairs(both: Both, **wanted: Any) -> list[tuple[Row, Row]]:
-    return [two for two in both if all(two[0][name] == held for name, held in wanted.items())]
+def _filter_pairs(both: Both, **columns: Any) -> list[tuple[Row, Row]]:
+    return [two for two in both if all(two[0][name] == value for name, value in columns.items())]
 
 
 def _compute_chance(both: Both) -> float:
@@ -150,11 +150,11 @@ def _summarise_cells(plain: Both) -> list[dict[str, Any]]:
     keys = {tuple(ours[name] for name in names) for ours, _ in plain}
     out = []
     for key in sorted(keys, key=lambda key: (_ORDER.get(key[0], len(_ORDER)), *key)):
-        wanted = dict(zip(names, key, strict=True))
-        both = _filter_pairs(plain, **wanted)
+        cell = dict(zip(names, key, strict=True))
+        both = _filter_pairs(plain, **cell)
         out.append(
             {
-                **wanted,
+                **cell,
                 "n": len(both),
                 "servers": len({ours["server_id"] for ours, _ in both}),
                 "tools": len(set(_list_groups(both))),
@@ -217,11 +217,11 @@ def _average_costs(rows: Sequence[Row]) -> dict[str, float | int]:
     """Means per item."""
     names = ("prompt_tokens", "completion_tokens", "seconds", "usd")
     return {"n": len(rows)} | {
-        name: _compute_mean(held for row in rows if (held := row.get(name)) is not None)
+        name: _compute_mean(cost for row in rows if (cost := row.get(name)) is not None)
         for name in names
     }
 
 
 def _compute_mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    return round(sum(listed) / len(listed), 6) if listed else 0.0
+    numbers = list(values)
+    return round(sum(numbers) / len(numbers), 6) if numbers else 0.0

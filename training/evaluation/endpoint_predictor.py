@@ -59,13 +59,13 @@ class EndpointPredictor:
             raise CannotPredict(str(error)) from error
 
     def predict(
-        self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
+        self, requests: Sequence[PredictionRequest], on_done: OnDone | None = None
     ) -> list[PredictionAnswer]:
         """Asks for all at once, as many together as the role allows."""
-        return asyncio.run(self._ask_all(asked, on_done))
+        return asyncio.run(self._ask_all(requests, on_done))
 
     async def _ask_all(
-        self, asked: Sequence[PredictionRequest], on_done: OnDone | None
+        self, requests: Sequence[PredictionRequest], on_done: OnDone | None
     ) -> list[PredictionAnswer]:
         chat, done = self._open_chat(), 0
         at_once = asyncio.Semaphore(self._role.concurrency)
@@ -76,11 +76,11 @@ class EndpointPredictor:
                 answer = await self._ask_one(chat, question)
             done += 1
             if on_done:
-                on_done(done, len(asked))
+                on_done(done, len(requests))
             return answer
 
         try:
-            return list(await asyncio.gather(*(one(question) for question in asked)))
+            return list(await asyncio.gather(*(one(question) for question in requests)))
         finally:
             await chat.aclose()
 
@@ -98,9 +98,9 @@ class EndpointPredictor:
 
         return asyncio.run(ask())
 
-    async def _ask_one(self, chat: ChatClient, asked: PredictionRequest) -> PredictionAnswer:
-        names = _map_wire_names(asked.tools)
-        return await self._say(chat, names, build_messages(asked, names), asked.tools)
+    async def _ask_one(self, chat: ChatClient, request: PredictionRequest) -> PredictionAnswer:
+        names = _map_wire_names(request.tools)
+        return await self._say(chat, names, build_messages(request, names), request.tools)
 
     async def _say(
         self,
@@ -125,16 +125,16 @@ def _map_wire_names(contracts: Sequence[Contract]) -> dict[str, str]:
     return {str(tool["name"]): write_wire_name(str(tool["name"])) for tool in contracts}
 
 
-def build_messages(asked: PredictionRequest, names: Mapping[str, str]) -> list[dict[str, Any]]:
+def build_messages(request: PredictionRequest, names: Mapping[str, str]) -> list[dict[str, Any]]:
     """The conversation as endpoints take it; `names`: tool -> its name on the wire."""
     system = f"{SYSTEM} If no tool fits, answer: {NO_CALL}"
-    before = asked.before or [{"role": "user", "content": asked.instruction}]
+    before = request.before or [{"role": "user", "content": request.instruction}]
     messages = [_write_wire_message(message, names) for message in before]
     return [{"role": "system", "content": system}, *messages]
 
 
 def _write_wire_message(message: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    result = {name: held for name, held in message.items() if name != "weight"}
+    result = {name: value for name, value in message.items() if name != "weight"}
     if message.get("tool_calls"):
         result["tool_calls"] = [
             {**call, "function": {
@@ -160,7 +160,7 @@ def _parse_turn(
         read = parse_calls(turn.text)
         calls = [{**c, "name": names.get(c["name"], c["name"])} for c in read.calls]
         return PredictionAnswer(calls, read.kind, turn.text, **spent)
-    made = [normalise_call(names.get(name, name), arguments) for name, arguments in turn.calls]
-    calls = [call for call in made if call and isinstance(call["arguments"], Mapping)]
+    own_calls = [normalise_call(names.get(name, name), arguments) for name, arguments in turn.calls]
+    calls = [call for call in own_calls if call and isinstance(call["arguments"], Mapping)]
     kind = "call" if calls else "invalid_json"
     return PredictionAnswer(calls, kind, json.dumps(turn.calls), **spent)

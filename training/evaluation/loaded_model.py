@@ -39,7 +39,7 @@ class Generate(Protocol):
         self,
         prompts: Sequence[str],
         grammars: CallGrammars | None,
-        held: Sequence[CallGrammar] | None,
+        constraints: Sequence[CallGrammar] | None,
         *,
         max_new: int,
         is_over: Callable[[], bool] | None = None,
@@ -67,14 +67,14 @@ class LoadedModel:
         self,
         prompts: Sequence[str],
         grammars: CallGrammars | None,
-        held: Sequence[CallGrammar] | None,
+        constraints: Sequence[CallGrammar] | None,
         *,
         max_new: int | None = None,
         is_over: Callable[[], bool] | None = None,
     ) -> list[str]:
         """As `Generate`; max_new None: the model's own limit."""
         limit = max_new or self.max_new
-        return self.generation(prompts, grammars, held, max_new=limit, is_over=is_over)
+        return self.generation(prompts, grammars, constraints, max_new=limit, is_over=is_over)
 
 
 def load_model(
@@ -153,9 +153,9 @@ def _load_with_torch(
         base = find_card_base(home, card) if card.get("base") else None
         return *load_adapter(model, base, device, card or None), card
     if not (model / "config.json").exists():
-        held = ", ".join(sorted(path.name for path in model.iterdir())[:5]) or "nothing"
+        file_names = ", ".join(sorted(path.name for path in model.iterdir())[:5]) or "nothing"
         raise TrainingFailed(
-            f"{model} holds no model (found {held}); expected adapter_config.json with"
+            f"{model} holds no model (found {file_names}); expected adapter_config.json with"
             " adapter_model.safetensors, or config.json with a causal model and its tokenizer"
         )
     return *load_base(str(model), device), card
@@ -183,7 +183,7 @@ class FastGeneration:
         self,
         prompts: Sequence[str],
         grammars: CallGrammars | None,
-        held: Sequence[CallGrammar] | None,
+        constraints: Sequence[CallGrammar] | None,
         *,
         max_new: int,
         is_over: Callable[[], bool] | None = None,
@@ -191,7 +191,7 @@ class FastGeneration:
         texts = []
         for at, prompt in enumerate(prompts):
             ids = self._tokenizer(prompt, add_special_tokens=False)["input_ids"]
-            grammar = held[at].text if held else ""
+            grammar = constraints[at].text if constraints else ""
             written = self._model.generate(ids, max_new=max_new, grammar=grammar, is_over=is_over)
             texts.append(self._tokenizer.decode(written, skip_special_tokens=True))
         return texts
@@ -208,15 +208,15 @@ class TorchGeneration:
         self,
         prompts: Sequence[str],
         grammars: CallGrammars | None,
-        held: Sequence[CallGrammar] | None,
+        constraints: Sequence[CallGrammar] | None,
         *,
         max_new: int,
         is_over: Callable[[], bool] | None = None,
     ) -> list[str]:
         def limit(places: Sequence[int], begun: int) -> Callable[[Any, Any], Any]:
             assert grammars
-            assert held
-            return grammars.make_processor([held[at] for at in places], begun)
+            assert constraints
+            return grammars.make_processor([constraints[at] for at in places], begun)
 
         while True:
             try:

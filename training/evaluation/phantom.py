@@ -31,7 +31,7 @@ class DeadRequest:
 def find_dead_requests(
     once: Iterable[Row],
     changes: Iterable[Row],
-    listed: Iterable[tuple[str, str]],
+    listed_tools: Iterable[tuple[str, str]],
     pool: Mapping[str, Mapping[str, Any]],
     policy: SetPolicy | None = None,
 ) -> list[DeadRequest]:
@@ -42,31 +42,31 @@ def find_dead_requests(
     offered, or takes the old arguments no more, is no request of any kind.
     """
     policy = policy or SetPolicy()
-    now = set(listed)
+    now = set(listed_tools)
     renames = _collect_renames(changes)
     offered: dict[str, list[str]] = {}
     digests: dict[tuple[str, str], str] = {}
     for name, entry in sorted(pool.items()):
         offered.setdefault(str(entry["server_id"]), []).append(name)
         digests[(str(entry["server_id"]), str(entry["tool"]))] = name
-    found: dict[str, DeadRequest] = {}
+    dead_requests: dict[str, DeadRequest] = {}
     for row in once:
         key = (str(row["server_id"]), str(row["tool"]))
-        if key in now or row["pair_id"] in found or len(read_calls(row)) != 1:
+        if key in now or row["pair_id"] in dead_requests or len(read_calls(row)) != 1:
             continue
         if read_messages(row):  # its request is not yet what is to be called
             continue
         place = choose_tool_place(*key, policy)
         successor = _find_successor(key, renames, now)
         if successor is None:
-            made = _make_removed_row(row, offered.get(key[0], []), place)
-            found[row["pair_id"]] = DeadRequest(made, GONE, key[1])
+            dead_row = _make_removed_row(row, offered.get(key[0], []), place)
+            dead_requests[row["pair_id"]] = DeadRequest(dead_row, GONE, key[1])
         elif (key[0], successor) in digests:
             name = digests[(key[0], successor)]
-            made = _make_renamed_row(row, successor, name, pool[name]["contract"], place)
-            if made is not None:
-                found[row["pair_id"]] = DeadRequest(made, RENAMED, key[1])
-    return list(found.values())
+            dead_row = _make_renamed_row(row, successor, name, pool[name]["contract"], place)
+            if dead_row is not None:
+                dead_requests[row["pair_id"]] = DeadRequest(dead_row, RENAMED, key[1])
+    return list(dead_requests.values())
 
 
 def _collect_renames(changes: Iterable[Row]) -> dict[tuple[str, str], str]:
@@ -83,9 +83,9 @@ def _find_successor(
 ) -> str | None:
     """The name a tool has now, through any number of renames; None where it is gone."""
     server, name = key
-    seen: set[str] = set()
-    while (server, name) in renames and name not in seen:
-        seen.add(name)
+    visited: set[str] = set()
+    while (server, name) in renames and name not in visited:
+        visited.add(name)
         name = renames[(server, name)]
         if (server, name) in now:
             return name
@@ -121,10 +121,10 @@ def _make_renamed_row(
 
 
 def _copy_request_columns(row: Row, split: str) -> dict[str, Any]:
-    named = ("pair_id", "server_id", "tool", "instruction", "kind", "contract_digest")
+    columns = ("pair_id", "server_id", "tool", "instruction", "kind", "contract_digest")
     text = row.get("text_digest") or digest_text(str(ToolId.of_row(row)))
     return {
-        **{name: row.get(name) for name in named},
+        **{name: row.get(name) for name in columns},
         "split": split,
         "task": "single",
         "text_digest": text,

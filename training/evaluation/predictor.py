@@ -67,7 +67,7 @@ class Predictor(Protocol):
     def kind(self) -> PredictorKind: ...
 
     def predict(
-        self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
+        self, requests: Sequence[PredictionRequest], on_done: OnDone | None = None
     ) -> list[PredictionAnswer]: ...
 
 

@@ -20,10 +20,10 @@ IDENTIFIER = re.compile(r"[_\-.]|[a-z][A-Z]")
 
 
 def make_new_names(
-    names: Sequence[str], seed: int = 0, taken: frozenset[str] | set[str] = frozenset()
+    names: Sequence[str], seed: int = 0, other_names: frozenset[str] | set[str] = frozenset()
 ) -> dict[str, str]:
     """Old name -> new one: the same words, usable by every model API, none old, none twice."""
-    held = {*names, *taken}
+    used_names = {*names, *other_names}
     out: dict[str, str] = {}
     for name in names:
         words = tool_text({"name": name}, "name").split() or ["tool"]
@@ -34,10 +34,10 @@ def make_new_names(
             words = [rng.choice(_NAME_MARKS), *words]
         fresh = _join_name_words(words, "_" if "_" not in name else "camel")[:_MOST_NAME]
         number = 2
-        while fresh in held:
+        while fresh in used_names:
             fresh = f"{_join_name_words(words, '_')[: _MOST_NAME - 4]}_{number}"
             number += 1
-        held.add(fresh)
+        used_names.add(fresh)
         out[name] = fresh
     return out
 
@@ -49,12 +49,12 @@ def make_name_replacer(
     stands in backticks. A name that is a plain word stays in prose, where it is prose."""
     patterns = []
     if anywhere:
-        named = "|".join(map(re.escape, sorted(anywhere, key=len, reverse=True)))
-        patterns.append((re.compile(rf"(?<![\w.-])(?:{named})(?![\w-])"), anywhere))
+        joined_names = "|".join(map(re.escape, sorted(anywhere, key=len, reverse=True)))
+        patterns.append((re.compile(rf"(?<![\w.-])(?:{joined_names})(?![\w-])"), anywhere))
     plain = {old: new for old, new in (in_code or {}).items() if old not in anywhere}
     if plain:
-        named = "|".join(map(re.escape, sorted(plain, key=len, reverse=True)))
-        patterns.append((re.compile(rf"(?<=`)(?:{named})(?=`)"), plain))
+        joined_names = "|".join(map(re.escape, sorted(plain, key=len, reverse=True)))
+        patterns.append((re.compile(rf"(?<=`)(?:{joined_names})(?=`)"), plain))
 
     def replace_names(text: str) -> str:
         for pattern, names in patterns:
@@ -93,14 +93,16 @@ def rename_tools(
     descriptions too."""
     moved = {old: new for old, new in names.items() if old != new and IDENTIFIER.search(old)}
     replace_names = make_name_replacer(moved)
-    made = []
+    renamed_tools = []
     for tool in tools:
         fresh = {**tool, "name": names[str(tool["name"])]}
         if isinstance(tool.get("description"), str):
             fresh["description"] = replace_names(tool["description"])
-        made.append(fresh)
+        renamed_tools.append(fresh)
     calls = [{**call, "name": names.get(str(call["name"]), call["name"])} for call in expected]
-    return ChangedTools(made, calls, frozenset(new for old, new in names.items() if old != new))
+    return ChangedTools(
+        renamed_tools, calls, frozenset(new for old, new in names.items() if old != new)
+    )
 
 
 def rename_one_tool(
@@ -108,5 +110,5 @@ def rename_one_tool(
 ) -> ChangedTools:
     """Only the tool `old` under another name: as after an update of its server."""
     names = [str(tool["name"]) for tool in tools]
-    fresh = make_new_names([old], seed, taken={*names})
+    fresh = make_new_names([old], seed, other_names={*names})
     return rename_tools(tools, expected, {**{name: name for name in names}, **fresh})

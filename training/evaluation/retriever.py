@@ -62,15 +62,15 @@ def load_retriever(
         return add_prompts(MiniLM() if start == NONE else open_general(), prompts or Prompts())
     if name.startswith(f"{BASE_LABEL}@"):
         return open_base(name.removeprefix(f"{BASE_LABEL}@"), prompts=prompts)
-    made, folder = read_model_card(home, name) or {}, get_model_folder(home, name)
-    base = str(made.get("base") or BASE)
+    card, folder = read_model_card(home, name) or {}, get_model_folder(home, name)
+    base = str(card.get("base") or BASE)
     try:
-        found, known = digest_base(base), made.get("base_digest")
-        if known and found != known:
+        digest_now, digest_then = digest_base(base), card.get("base_digest")
+        if digest_then and digest_now != digest_then:
             raise BadAdapter(
                 f"{folder}: this adapter belongs to another base model: it was trained on {base}"
-                f" with files {known[:16]}, here they are {found[:16]}; put that base back or train"
-                " again"
+                f" with files {digest_then[:16]}, here they are {digest_now[:16]}; put that base"
+                " back or train again"
             )
         return open_base(base, adapter=folder, prompts=read_adapter_prompts(folder))
     except BadEmbedder as error:
@@ -168,21 +168,21 @@ def summarise_recall(
     """
     ours = {row["pair_id"]: row for row in rows if row["model"] == candidate}
     theirs = {row["pair_id"]: row for row in rows if row["model"] == incumbent}
-    held = sorted({row["split"] for row in ours.values()})
-    if ours.keys() != theirs.keys() or UNSEEN_SERVER not in held:
+    splits = sorted({row["split"] for row in ours.values()})
+    if ours.keys() != theirs.keys() or UNSEEN_SERVER not in splits:
         raise NothingToEvaluate(
             f"{candidate[:12]} was ranked on {len(ours)} items and {incumbent[:12]} on"
-            f" {len(theirs)}, of {', '.join(held) or 'no split'}; a paired comparison needs the"
+            f" {len(theirs)}, of {', '.join(splits) or 'no split'}; a paired comparison needs the"
             f" same items, some of them of {UNSEEN_SERVER}"
         )
-    parts = {
+    split_pairs = {
         name: _compare_ranks(
             [item for item in sorted(ours) if ours[item]["split"] == name], ours, theirs
         )
-        for name in held
+        for name in splits
     }
     both = {"candidate": candidate, "incumbent": incumbent, "split": UNSEEN_SERVER}
-    return {**both, **parts[UNSEEN_SERVER], "splits": parts}
+    return {**both, **split_pairs[UNSEEN_SERVER], "splits": split_pairs}
 
 
 def _compare_ranks(

@@ -100,8 +100,8 @@ def normalise_call(name: Any, arguments: Any) -> dict[str, Any] | None:
     if not isinstance(name, str) or not name.strip():
         return None
     if isinstance(arguments, str):
-        held = _parse_leading_json(arguments.strip())[0] if arguments.strip() else {}
-        arguments = held if isinstance(held, Mapping) else arguments
+        parsed = _parse_leading_json(arguments.strip())[0] if arguments.strip() else {}
+        arguments = parsed if isinstance(parsed, Mapping) else arguments
     return {"name": name.strip(), "arguments": {} if arguments is None else arguments}
 
 
@@ -129,35 +129,35 @@ def _parse_leading_json(text: str) -> tuple[Any, int | None]:
         return None, None
 
 
-def _extract_calls(found: Any, depth: int, *, bare: bool = True) -> list[dict[str, Any]]:
+def _extract_calls(value: Any, depth: int, *, bare: bool = True) -> list[dict[str, Any]]:
     """The calls a JSON value is, or holds in one of the wrappers that models use; `bare`: a name
     alone is one too."""
     if depth > 4:
         return []
-    if isinstance(found, list):
-        held = found[:MAX_CALLS]
-        return [call for item in held for call in _extract_calls(item, depth + 1, bare=bare)]
-    if not isinstance(found, dict):
+    if isinstance(value, list):
+        items = value[:MAX_CALLS]
+        return [call for item in items for call in _extract_calls(item, depth + 1, bare=bare)]
+    if not isinstance(value, dict):
         return []
-    if isinstance(found.get("name"), str):
-        given = next((found[key] for key in ("arguments", "parameters") if key in found), None)
+    if isinstance(value.get("name"), str):
+        arguments = next((value[key] for key in ("arguments", "parameters") if key in value), None)
         # A tool's definition repeated is no call: it has a description beside its parameters.
-        whole = "arguments" in found or ("parameters" in found and "description" not in found)
-        whole = whole or (bare and found.keys() <= _BARE)
-        call = normalise_call(found["name"], given) if whole else None
+        whole = "arguments" in value or ("parameters" in value and "description" not in value)
+        whole = whole or (bare and value.keys() <= _BARE)
+        call = normalise_call(value["name"], arguments) if whole else None
         return [call] if call else []
     return [
         call
         for key in _WRAPPERS
-        if key in found
-        for call in _extract_calls(found[key], depth + 1, bare=bare)
+        if key in value
+        for call in _extract_calls(value[key], depth + 1, bare=bare)
     ][:MAX_CALLS]
 
 
-def _is_empty(found: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     """An explicit "no calls": `[]`, or a wrapper that holds none."""
-    return found == [] or (
-        isinstance(found, dict) and any(key in found and not found[key] for key in _WRAPPERS)
+    return value == [] or (
+        isinstance(value, dict) and any(key in value and not value[key] for key in _WRAPPERS)
     )
 
 

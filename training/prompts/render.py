@@ -53,11 +53,13 @@ def render_conversation(
     is right, and the completion says NO_CALL; None leaves the completion empty.
     Raises BadTemplate.
     """
-    asked = [_SYSTEM_MESSAGE, {"role": "user", "content": instruction}]
-    prompt = render_prompt_text(tokenizer, asked, tools)
+    prompt_messages = [_SYSTEM_MESSAGE, {"role": "user", "content": instruction}]
+    prompt = render_prompt_text(tokenizer, prompt_messages, tools)
     if calls is None:
         return prompt, ""
-    return prompt, _render_completion(tokenizer, prompt, asked, build_call_message(calls), tools)
+    return prompt, _render_completion(
+        tokenizer, prompt, prompt_messages, build_call_message(calls), tools
+    )
 
 
 def render_turns(
@@ -100,23 +102,23 @@ def render_answer(
 ) -> str:
     """What the model must write after `messages`: the calls, or `words` where there is none.
     Raises BadTemplate."""
-    asked = [dict(message) for message in messages]
-    prompt = render_prompt_text(tokenizer, asked, tools)
+    prompt_messages = [dict(message) for message in messages]
+    prompt = render_prompt_text(tokenizer, prompt_messages, tools)
     answer = build_call_message(calls, words)
-    return _render_completion(tokenizer, prompt, asked, answer, tools)
+    return _render_completion(tokenizer, prompt, prompt_messages, answer, tools)
 
 
 def _render_completion(
     tokenizer: Any,
     prompt: str,
-    asked: Sequence[dict[str, Any]],
+    prompt_messages: Sequence[dict[str, Any]],
     message: dict[str, Any],
     tools: Tools,
 ) -> str:
     """What the model must write after `prompt`, which asks for `message` after `asked`."""
     calls = [call["function"] for call in message.get("tool_calls") or ()]
     try:
-        whole = apply_template(tokenizer, [*asked, message], tools)
+        whole = apply_template(tokenizer, [*prompt_messages, message], tools)
         completion = cut_completion(tokenizer, prompt, whole)
         if len(calls) < 2 or all(call["name"] in completion for call in calls):
             return completion
@@ -126,7 +128,7 @@ def _render_completion(
     # Llama-3.1's template refuses a message of several calls and gpt-oss's writes the first alone:
     # there they are one JSON list.
     listed = {"role": "assistant", "content": json.dumps(_copy_calls(calls), ensure_ascii=False)}
-    whole = apply_template(tokenizer, [*asked, listed], tools)
+    whole = apply_template(tokenizer, [*prompt_messages, listed], tools)
     return cut_completion(tokenizer, prompt, whole)
 
 
@@ -152,9 +154,9 @@ class ChatTurn:
     asks: bool = False
 
 
-def read_json_list(held: Any) -> list[Any]:
+def read_json_list(value: Any) -> list[Any]:
     """A list, or a column that holds one as JSON; [] for none."""
-    return (json.loads(held) if isinstance(held, str) else list(held or ())) or []
+    return (json.loads(value) if isinstance(value, str) else list(value or ())) or []
 
 
 def read_calls(row: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -208,10 +210,10 @@ def _make_turn(before: Sequence[Message], message: Message) -> ChatTurn:
 
     calls = read_message_calls(message)
     # What was said before is context: nothing of it is asked for again.
-    known = tuple({**item, "weight": 0} if is_learnt(item) else item for item in before)
+    earlier = tuple({**item, "weight": 0} if is_learnt(item) else item for item in before)
     asks = not calls and is_question(message.get("content") or "")
     answered = any(item["role"] == "tool" for item in before)  # then it is an answer
-    return ChatTurn(known, calls, asks=asks and not answered)
+    return ChatTurn(earlier, calls, asks=asks and not answered)
 
 
 _WORD = re.compile(r"\w+")

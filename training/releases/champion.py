@@ -173,9 +173,9 @@ def find_promotion(home: Path, role: str, model: str) -> RoleChampion:
     """The pointer as it was when the model was last promoted, or a bare one."""
     if is_untrained(role, model):
         return RoleChampion(role, model)
-    found = [item for item in list_promoted(home, role) if item.model == model]
+    promotions = [item for item in list_promoted(home, role) if item.model == model]
     learnt = (read_model_card(home, model) or {}).get("training_set")
-    return found[-1] if found else RoleChampion(role, model, learnt)
+    return promotions[-1] if promotions else RoleChampion(role, model, learnt)
 
 
 def make_history_line(

@@ -38,7 +38,7 @@ def build_published_source(
     """The source of the index that serves the current tables, and the digests of contracts that are
     held out of it. unverified: with the tools that marketplaces list and nobody launched."""
     tables = warehouse.tables
-    clear, held = read_contracts(warehouse)
+    clear, held_rows = read_contracts(warehouse)
     catalogue = tables.read(CATALOGUE).to_dicts()
     about = build_server_facts(catalogue, tables.read(SUMMARIES).to_dicts())
     found = map_findings(tables.read(FINDINGS).filter(severity=MEDIUM).to_dicts())
@@ -54,22 +54,24 @@ def build_published_source(
     ]
     if unverified:
         launched = {row["server_id"] for row in clear}
-        listed = [row for row in read_unverified(warehouse) if row["server_id"] not in launched]
-        rows += [{**row, "flags": (UNVERIFIED,)} for row in listed]
-        about |= describe_listed_servers({row["server_id"] for row in listed}, catalogue)
+        listed_rows = [
+            row for row in read_unverified(warehouse) if row["server_id"] not in launched
+        ]
+        rows += [{**row, "flags": (UNVERIFIED,)} for row in listed_rows]
+        about |= describe_listed_servers({row["server_id"] for row in listed_rows}, catalogue)
     accepted = select_accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     recipes = map_server_recipes(tables.read(DEPLOYMENTS).to_dicts())
     moves = collect_moves(tables, {row["server_id"] for row in clear})
     source = IndexSource(rows, about, group_requests_by_contract(accepted), recipes, moves)
-    return source, [row["contract_digest"] for row in held]
+    return source, [row["contract_digest"] for row in held_rows]
 
 
 def map_findings(findings: Iterable[Row]) -> dict[Contract, set[str]]:
     """Contract -> rules with a finding about it. High ones hold it, or a person released them."""
-    found: dict[Contract, set[str]] = defaultdict(set)
+    rules_of: dict[Contract, set[str]] = defaultdict(set)
     for row in findings:
-        found[key_contract(row)].add(row["rule"])
-    return found
+        rules_of[key_contract(row)].add(row["rule"])
+    return rules_of
 
 
 def list_held_contracts(warehouse: Warehouse, version: str) -> list[str]:
@@ -109,17 +111,17 @@ def build_server_facts(
     catalogue: Iterable[Row], summaries: Iterable[Row]
 ) -> dict[str, dict[str, Any]]:
     """Server id -> {name, description, summary, flags}: what listings say, and what was written."""
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    facts_of: dict[str, dict[str, Any]] = defaultdict(dict)
     for row in catalogue:
         for server_id in row["server_ids"] or ():
-            found[server_id] |= {
+            facts_of[server_id] |= {
                 "name": row["name"] or "",
                 "description": row["description"] or "",
                 "flags": tuple(row["flags"] or ()),
             }
     for row in summaries:
-        found[row["server_id"]]["summary"] = row["summary"] or ""
-    return dict(found)
+        facts_of[row["server_id"]]["summary"] = row["summary"] or ""
+    return dict(facts_of)
 
 
 def describe_listed_servers(
@@ -140,10 +142,10 @@ def describe_listed_servers(
 
 def group_requests_by_contract(rows: Iterable[Row]) -> dict[str, list[str]]:
     """Contract digest -> the accepted requests for it, in an order of their own."""
-    found: dict[str, list[str]] = defaultdict(list)
+    requests_of: dict[str, list[str]] = defaultdict(list)
     for row in rows:
-        found[row["contract_digest"]].append(row["instruction"])
-    return dict(found)
+        requests_of[row["contract_digest"]].append(row["instruction"])
+    return dict(requests_of)
 
 
 def map_server_recipes(deployments: Iterable[Row]) -> dict[str, dict[str, Any]]:

@@ -161,15 +161,15 @@ def list_releases(home: Path) -> list[Json]:
     return results
 
 
-def find_release(home: Path, wanted: str) -> Json:
+def find_release(home: Path, prefix: str) -> Json:
     """The release of that name, or of which it is the beginning. Raises UnknownRelease."""
     releases = list_releases(home)
-    found = [body for body in releases if wanted and body["release"].startswith(wanted)]
-    if len(found) != 1:
+    matches = [body for body in releases if prefix and body["release"].startswith(prefix)]
+    if len(matches) != 1:
         names = ", ".join(body["release"][:12] for body in releases[:8]) or "none was made yet"
-        what = f"{len(found)} releases begin with" if found else "no release"
-        raise UnknownRelease(f"{what} {wanted!r:.80}; known, newest first: {names}")
-    return found[0]
+        what = f"{len(matches)} releases begin with" if matches else "no release"
+        raise UnknownRelease(f"{what} {prefix!r:.80}; known, newest first: {names}")
+    return matches[0]
 
 
 def list_release_versions(home: Path, release: str) -> list[str]:
@@ -214,10 +214,10 @@ def list_left_releases(line: list[str], to: str, *names: str) -> list[str]:
 
 def collect_left_models(home: Path, gone: Iterable[str], keep: set[str]) -> dict[str, list[str]]:
     """The trained models of the releases left behind that the target does not serve."""
-    found: dict[str, list[str]] = {}
+    models_of: dict[str, list[str]] = {}
     for name in gone:
         for role, model in read_release(home, name)["models"].items():
-            known = found.setdefault(role, [])
+            known = models_of.setdefault(role, [])
             if model not in {*keep, *known} and not is_untrained(role, model):
                 known.append(model)
-    return {role: models for role, models in found.items() if models}
+    return {role: models for role, models in models_of.items() if models}

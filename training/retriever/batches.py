@@ -129,12 +129,12 @@ def list_right_texts(
 ) -> list[frozenset[str]]:
     """For each row every text that is a right answer to its words."""
     tools = tools or collect_tools(rows)
-    asked: dict[str, set[str]] = defaultdict(set)
+    texts_of: dict[str, set[str]] = defaultdict(set)
     for row in rows:
-        asked[_normalise_whitespace(row["instruction"])].add(row["positive"])
+        texts_of[_normalise_whitespace(row["instruction"])].add(row["positive"])
     out = []
     for row in rows:
-        right = {row["positive"], *asked[_normalise_whitespace(row["instruction"])]}
+        right = {row["positive"], *texts_of[_normalise_whitespace(row["instruction"])]}
         for call in json.loads(row.get("calls") or "[]"):
             if isinstance(call, dict) and call.get("contract_digest") in tools:
                 right.add(tools[call["contract_digest"]].text)

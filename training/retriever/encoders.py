@@ -69,8 +69,8 @@ def list_linear_layers(model: Any, first_layer: int) -> list[str]:
     ]
     if stacks:
         inside = re.compile(rf"(?:{'|'.join(stacks)})\.(\d+)\.")
-        found = [(name, inside.match(name)) for name in linear]
-        results = [name for name, at in found if at and int(at[1]) >= first_layer]
+        matches = [(name, inside.match(name)) for name in linear]
+        results = [name for name, at in matches if at and int(at[1]) >= first_layer]
     else:
         results = [name for name in linear if not name.startswith("pooler.")]
     if not results:
@@ -106,9 +106,9 @@ def open_bert(base: str, settings: RetrieverSettings, device: str) -> tuple[Any,
     from transformers import AutoModel, AutoTokenizer
 
     for name in ("query_tokens", "text_tokens"):
-        if (asked := getattr(settings, name)) > MOST_TOKENS:
+        if (limit := getattr(settings, name)) > MOST_TOKENS:
             raise TrainingFailed(
-                f"retriever {name} is {asked}, and the encoder that serves this base reads"
+                f"retriever {name} is {limit}, and the encoder that serves this base reads"
                 f" {MOST_TOKENS}; expected at most that, or a base after sentence-transformers:"
             )
     folder = str(find_base_folder(base))
@@ -234,10 +234,10 @@ class SentencePasses(EncoderPasses):
 
     def compute_likeness(self, items: Sequence[CachedText]) -> np.ndarray:
         """On MiniLM's scale: other encoders have unrelated texts at cosines of .7 and more."""
-        known = self.encode_texts(
+        encoded = self.encode_texts(
             [item._replace(text=text) for text in REFERENCE for item in items[:1]]
         )
-        return CosineScale(known.float().numpy(), "retriever").apply(
+        return CosineScale(encoded.float().numpy(), "retriever").apply(
             super().compute_likeness(items)
         )
 
@@ -264,5 +264,5 @@ class SentencePasses(EncoderPasses):
         padded = self._tokenizer.pad(rows, return_tensors="pt").to(self._device)
         features = {**padded, **self._about[chunk[0].prompt]}
         with make_autocast(self._device):
-            made = self._sentence(features)["sentence_embedding"]
-        return torch.nn.functional.normalize(made.float(), dim=-1)
+            embeddings = self._sentence(features)["sentence_embedding"]
+        return torch.nn.functional.normalize(embeddings.float(), dim=-1)

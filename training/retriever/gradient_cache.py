@@ -76,11 +76,11 @@ class EncoderPasses(ABC):
         import torch
 
         self._tokenise_texts(items)
-        made: dict[CachedText, Any] = {}
+        states: dict[CachedText, Any] = {}
         with torch.no_grad():
             for chunk in self._split_chunks(items):
-                made |= dict(zip(chunk, self._encode_chunk(chunk).cpu(), strict=True))
-        return torch.stack([made[item] for item in items])
+                states |= dict(zip(chunk, self._encode_chunk(chunk).cpu(), strict=True))
+        return torch.stack([states[item] for item in items])
 
     def compute_likeness(self, items: Sequence[CachedText]) -> np.ndarray:
         """Vectors [len(items), dim or more] whose cosines are bounded as MiniLM's are."""

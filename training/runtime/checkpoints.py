@@ -153,8 +153,8 @@ def _describe_disk_full(root: Path, step: int, half: Path) -> str:
 
 
 def _list_files(folder: Path) -> list[str]:
-    found = [path for path in folder.rglob("*") if path.is_file() and path.name != SEAL]
-    return sorted(path.relative_to(folder).as_posix() for path in found)
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != SEAL]
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
 INNER = "state"  # the Trainer's own folder within a checkpoint of ours

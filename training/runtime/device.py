@@ -12,16 +12,16 @@ from training.runtime.model_store import TrainingFailed
 _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "alloc_failed")
 
 
-def pick_device(wanted: str) -> str:
+def pick_device(setting: str) -> str:
     """ "cpu" or "cuda" for the setting auto | cpu | cuda. Raises TrainingFailed."""
     import torch
 
-    if wanted not in ("auto", "cpu", "cuda"):
-        raise TrainingFailed(f"device is {wanted!r}; expected auto, cpu or cuda")
+    if setting not in ("auto", "cpu", "cuda"):
+        raise TrainingFailed(f"device is {setting!r}; expected auto, cpu or cuda")
     has = torch.cuda.is_available()
-    if wanted == "cuda" and not has:
+    if setting == "cuda" and not has:
         raise TrainingFailed("device is cuda but torch sees no GPU; set device to auto or cpu")
-    return "cuda" if wanted != "cpu" and has else "cpu"
+    return "cuda" if setting != "cpu" and has else "cpu"
 
 
 def get_process_device(device: str) -> str:

@@ -66,8 +66,8 @@ def make_model_name(
     Where and how a run happens (`MEANS`) is left out: it changes no more than rounding.
     """
     recipe = select_recipe(settings)
-    held = {"role": role, "base": base, "set": training_set, "settings": recipe}
-    return digest({**held, "data": data} if data else held)
+    identity = {"role": role, "base": base, "set": training_set, "settings": recipe}
+    return digest({**identity, "data": data} if data else identity)
 
 
 def select_recipe(settings: Mapping[str, Any]) -> dict[str, Any]:

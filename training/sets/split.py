@@ -39,13 +39,13 @@ def normalise_request(text: str) -> str:
 
 def make_cached_embed(embed: Embed) -> Embed:
     """`embed` that asks for no text twice: building and auditing ask for the same."""
-    known: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
 
     def asked(texts: Sequence[str]) -> np.ndarray:
-        lacking = sorted(set(texts) - known.keys())
+        lacking = sorted(set(texts) - vectors.keys())
         if lacking:
-            known.update(zip(lacking, embed(lacking), strict=True))
-        return np.stack([known[text] for text in texts]) if len(texts) else np.zeros((0, 1))
+            vectors.update(zip(lacking, embed(lacking), strict=True))
+        return np.stack([vectors[text] for text in texts]) if len(texts) else np.zeros((0, 1))
 
     return asked
 

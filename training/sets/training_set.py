@@ -108,10 +108,10 @@ def place_pairs(
     tally: SplitTally,
 ) -> list[PlacedRow]:
     """Every usable pair at its place. `quarantined`: digests of contracts that are held."""
-    known = set(places)
+    whole_places = set(places)
     results = []
     for pair in sorted(pairs, key=lambda row: row["pair_id"]):
-        why = _find_unusable_reason(pair, known, quarantined)
+        why = _find_unusable_reason(pair, whole_places, quarantined)
         if why:
             tally.count_drop(why)
         elif (placed := _place_pair(pair, places, tally)) is not None:
@@ -148,10 +148,10 @@ def _find_conversation_flaw(pair: Row) -> str | None:
         turns = list_turns({"messages": make_messages(pair, goldens)})
     except (UnusableExample, ValueError, TypeError, KeyError, AttributeError):
         return "unreadable_conversation"
-    made = [(call["name"], call["arguments"]) for turn in turns for call in turn.calls]
+    calls_made = [(call["name"], call["arguments"]) for turn in turns for call in turn.calls]
     asks = any(turn.asks for turn in turns)
     right = [(golden.tool, golden.arguments) for golden in goldens]
-    wrong = made != right or asks != (pair["task"] in (MISSING, CLARIFY))
+    wrong = calls_made != right or asks != (pair["task"] in (MISSING, CLARIFY))
     return "conversation_differs" if wrong or bool(right) == (pair["task"] == MISSING) else None
 
 
@@ -412,5 +412,5 @@ def _is_learnt(entry: Mapping[str, Any]) -> bool:
     return entry["split"] == TRAIN
 
 
-def _to_json_text(held: Any) -> str:
-    return json.dumps(held, ensure_ascii=False)
+def _to_json_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (3_857, 21),
     "assets/synthesis": (10_253, 54),
     "assets/outcomes": (6_590, 42),
-    "training": (12_565, 82),
+    "training": (12_605, 82),
     "serving": (8_949, 42),
     "orchestration": (6_467, 39),
     "demo": (2_593, 24),

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from assets.outcomes.worlds import databases, file_kinds
+from assets.outcomes.worlds import contained_reading, databases, file_kinds
 from assets.outcomes.worlds.tree import WorldFailed, read_tree, write_tree
 from warehouse.storage.digest import digest
 
@@ -156,3 +156,15 @@ print(facts[databases.DATABASE_FILE]["is"], (after - before) // 1024 + below // 
     state, megabytes = subprocess.run(argv, capture_output=True, text=True).stdout.split()
     assert state == "unreadable"
     assert int(megabytes) < 200
+
+
+def test_a_reading_that_was_ended_is_tried_again(monkeypatch):
+    tree = databases.generate_shop_database(Random("again"), 8)
+    run = contained_reading._run
+    monkeypatch.setattr(contained_reading, "_run", lambda launch: b'{"fac')
+    assert "takes more than" in databases.read_database(tree)[databases.DATABASE_FILE]["why"]
+    monkeypatch.setattr(contained_reading, "_run", run)
+    facts = databases.read_database(tree)
+    monkeypatch.setattr(contained_reading, "_run", lambda launch: pytest.fail("it was read twice"))
+    assert databases.read_database(tree) == facts
+    assert "orders/1" in facts

@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import anyio
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 
 from assets.contracts.canonical import MOST_TOOLS
 from assets.servers.probe.failure_kinds import ConversationEnd, ProbeFailure
-from assets.servers.probe.transcript import ServerTranscript
+from assets.servers.probe.transcript import BREAKS_PROTOCOL, ServerTranscript
 
 _DISCOVER_S = 2.0  # for a server that named the newer revision in a handshake
 _SHOWN = 8  # versions that a failure names
@@ -215,19 +214,25 @@ async def open_session(
     info = Implementation(name=limits.client_name, version=limits.client_version)
     dispatcher = JSONRPCDispatcher(read, write)
     async with ClientSession(dispatcher=dispatcher, client_info=info) as session:
-        await _await_or_hang(partial(settle_version, session, transcript), limits, idle)
+        await _await_or_hang(session, transcript, limits, idle)
         yield session, dispatcher
 
 
 async def _await_or_hang(
-    action: Callable[[], Awaitable[Any]], limits: ProbePolicy, idle: Idle
+    session: Any, transcript: ServerTranscript, limits: ProbePolicy, idle: Idle
 ) -> None:
-    """Awaits the first answer, bounded by the clock and by idleness. Raises Ended."""
+    """Settles the version, bounded by the clock and by idleness. Halfway to these a server that
+    does nothing is asked without a handshake: it may not answer `initialize`. Raises Ended."""
     reason = ""
+
+    async def discover() -> None:
+        with suppress(Exception):  # of many types; the handshake may still be answered
+            await session.discover()
+            tasks.cancel_scope.cancel()
 
     async def watch() -> None:
         nonlocal reason
-        began = time.monotonic()
+        began, asked = time.monotonic(), False
         while not reason:
             await anyio.sleep(0.1)
             waited, idle_s = time.monotonic() - began, idle()
@@ -235,11 +240,14 @@ async def _await_or_hang(
                 reason = f"{waited:.0f} s"
             elif waited > limits.idle_s and idle_s > limits.idle_s:
                 reason = f"{waited:.0f} s, the last {idle_s:.0f} s idle"
+            elif not asked and min(waited, idle_s) > limits.idle_s / 2:
+                asked = True
+                tasks.start_soon(discover)
         tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
-        await action()
+        await settle_version(session, transcript)
         tasks.cancel_scope.cancel()
     if reason:
         raise ConversationEnd(ProbeFailure("timeout_start", reason))
@@ -255,9 +263,7 @@ async def list_tools(
             pages += 1
             progress.pages += 1
             if transcript.malformed_page:
-                failure = ProbeFailure(
-                    "protocol_error", transcript.malformed_page, _BREAKS_PROTOCOL
-                )
+                failure = ProbeFailure("protocol_error", transcript.malformed_page, BREAKS_PROTOCOL)
                 raise ConversationEnd(failure)
             if len(transcript.tools) > limits.max_tools:
                 raise ConversationEnd(
@@ -326,9 +332,6 @@ async def _iter_pages(
         cursors.add(cursor)
 
 
-_BREAKS_PROTOCOL = "the server speaks MCP, and clients refuse this answer"
-
-
 def classify_exception(error: BaseException, asked: str = "us") -> ProbeFailure:
     """The failure behind an exception of the SDK; groups are opened. asked: what was sent."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
@@ -341,15 +344,19 @@ def classify_exception(error: BaseException, asked: str = "us") -> ProbeFailure:
         advice = f"the server speaks MCP and answered {asked} with an error of its own"
         return ProbeFailure("protocol_error", f"{text} (code {code})", advice)
     if isinstance(error, ValidationError):
-        return ProbeFailure("protocol_error", describe_invalid(error), _BREAKS_PROTOCOL)
+        return ProbeFailure("protocol_error", describe_invalid(error), BREAKS_PROTOCOL)
     return ProbeFailure("protocol_error", text)
 
 
 def describe_invalid(error: ValidationError) -> str:
     """What a model of the SDK misses in an answer: `serverInfo has no version`."""
     fault = next(iter(error.errors(include_url=False, include_context=False)))
-    *path, last = [str(step) for step in fault["loc"]] or ["the answer"]
-    where = ".".join(path) or error.title
+    *path, last = [str(step) for step in fault["loc"]] or ["it"]
     if fault["type"] == "missing":
-        return f"{where} has no {last}"[:200]
-    return f"{'.'.join([*path, last])}: {fault['msg'].lower()}"[:200]
+        return f"{'.'.join(path) or 'its answer'} has no {last}"[:200]
+    expected = _EXPECTED.get(fault["type"].partition("_")[0], fault["msg"].lower())
+    found = "null" if fault["input"] is None else type(fault["input"]).__name__
+    return f"{'.'.join([*path, last])} is {found}, expected {expected}"[:200]
+
+
+_EXPECTED = {"dict": "an object", "model": "an object", "string": "a text", "list": "a list"}

@@ -26,6 +26,7 @@ MAX_UNASKED = 50_000  # messages that answer nothing: each costs us more than it
 DISCOVER = "server/discover"  # in place of `initialize` since 2026-07-28
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 
+BREAKS_PROTOCOL = "the server speaks MCP, and clients refuse this answer"
 _INTERNAL = -32_603  # JSON-RPC's code for what has no other
 _NEEDED = ("initialize", "tools/list")  # without an answer that can be read there are no tools
 
@@ -59,6 +60,7 @@ class ServerTranscript:
     greeted: int = 0  # the noise until `initialize` was answered
     noise_text: str = ""  # how what is no message begins
     strays: int = 0  # answers to nothing that was asked
+    first_stray: str = ""  # the id of the first
     initiated: int = 0
     ended: bool = False  # its output was closed
     stderr: bytes = b""
@@ -145,6 +147,7 @@ class MessageFilter:
         if asked is None:
             transcript.note_error(error)
             transcript.strays += 1
+            transcript.first_stray = transcript.first_stray or repr(spelled)[:60]
             return None
         request_id, method = asked
         if spelled != request_id and message.get("id") is not None:
@@ -285,7 +288,7 @@ def classify_evidence(evidence: ProbeEvidence) -> ProbeFailure | None:
     if transcript.oversize and failure:
         return ProbeFailure("oversize", transcript.oversize)
     if transcript.broken and failure:
-        return ProbeFailure("protocol_error", transcript.broken)
+        return ProbeFailure("protocol_error", transcript.broken, BREAKS_PROTOCOL)
     if breach:
         late = "timeout_list" if evidence.answered else "timeout_start"
         return ProbeFailure(_BREACHES.get(breach.limit, late), breach.found)
@@ -299,6 +302,10 @@ def classify_evidence(evidence: ProbeEvidence) -> ProbeFailure | None:
         if transcript.noise > transcript.greeted:
             detail = f"{transcript.noise} lines that are no JSON-RPC"
             return ProbeFailure("protocol_error", f"{detail}, first {transcript.first_noise!r}")
+        if transcript.strays:
+            detail = f"{transcript.strays} answers to ids that nobody sent, first"
+            detail += f" {transcript.first_stray}"
+            return ProbeFailure("protocol_error", detail, BREAKS_PROTOCOL)
         cause = classify_text(stderr)  # one that hangs often said why
         return ProbeFailure(cause.kind, f"{failure.detail}, {cause.detail}") if cause else failure
     if evidence.exited:

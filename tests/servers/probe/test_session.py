@@ -299,7 +299,8 @@ def test_a_result_of_the_wrong_type_is_named_and_no_noise(method, result, kind) 
     late = ProbeFailure("timeout_list", "30 s")
     detail = f"the result of `{method}` is {kind}, expected an object"
     found = classify_evidence(ProbeEvidence(transcript, late, answered=True))
-    assert found == ProbeFailure("protocol_error", detail)
+    assert found is not None
+    assert (found.kind, found.detail) == ("protocol_error", detail)
 
 
 @pytest.mark.parametrize(
@@ -402,6 +403,15 @@ def test_an_answer_without_an_id_is_that_of_the_only_request():
     assert listener.take({"jsonrpc": "2.0", "id": None, "error": error}) is None
 
 
+def test_a_server_that_ignores_the_handshake_is_asked_without_one(tmp_path):
+    require_sandbox()
+    silent = SOURCE.replace('if method in ("initialize", "ping"):', 'if method == "initialize":\n'
+                            "        return None\n    if method == 'ping':")  # fmt: skip
+    found = probe_source(tmp_path, f"{silent}\nserve_stateless({TOOLS!r})")
+    assert (found.status, tool_names(found)) == ("ok", ["a", "b", "c"]), found.hint
+    assert found.protocol == VERSION
+
+
 def test_an_empty_cursor_leads_to_a_page_since_the_newer_revision(tmp_path):
     require_sandbox()
     changed = SOURCE.replace('if params.get("cursor")', 'if "cursor" in params')
@@ -420,6 +430,14 @@ def test_an_empty_cursor_leads_to_a_page_since_the_newer_revision(tmp_path):
         (f"talk(lambda p: {BOTH}, change=lambda a: (a['result'].get('serverInfo', {{}}).pop"
          "('version', 0), a)[1])", "serverInfo has no version: the server speaks MCP"),
         ("talk(lambda p: open('/etc/odd/config.json'))", "reads a file that is not there"),
+        ("sys.exit('Error: Configuration file not found: ~/.mast')", "reads a file that is not"),
+        (f"talk(lambda p: {BOTH}, change=lambda a: a | {{'id': '0%d' % a['id']}})",
+         "answers to ids that nobody sent, first '01': the server speaks MCP"),
+        (f"talk(lambda p: {BOTH}, change=lambda a: a | {{'result': [1]}})",
+         "the result of `initialize` is list, expected an object: the server speaks MCP"),
+        (f"talk(lambda p: {BOTH}, change=lambda a: (a['result'].update(capabilities=[]), a)[1])",
+         "capabilities is list, expected an object: the server speaks MCP"),
+        ("print('Usage: mast <dir>'); sys.exit(2)", "said 'Usage: mast <dir>'"),
         ("time.sleep(9)", "`sandbox.start_s` gives it longer"),
     ],
 )  # fmt: skip

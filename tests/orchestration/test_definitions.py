@@ -50,9 +50,7 @@ def test_the_asset_graph_is_as_reviewed(defs: dg.Definitions) -> None:
     assert graph(defs) == GRAPH.read_text()
 
 
-def test_every_asset_has_blocking_checks_a_code_version_and_a_package(
-    defs: dg.Definitions,
-) -> None:
+def test_every_asset_has_blocking_checks_a_code_version_and_a_package(defs: dg.Definitions) -> None:
     for asset in defs.assets or []:
         assert isinstance(asset, dg.AssetsDefinition)
         assert asset.check_specs

@@ -50,10 +50,7 @@ class Executing:
         return LaunchableServer(recipe.server_id, dump_recipe(recipe), recipe.digest)
 
     def make_job(
-        self,
-        server: LaunchableServer,
-        contract: Mapping[str, Any],
-        arguments: Mapping[str, Any],
+        self, server: LaunchableServer, contract: Mapping[str, Any], arguments: Mapping[str, Any]
     ) -> ExecutionJob:
         digest = contract_digest(contract)
         call = ToolCall(server.server_id, contract["name"], contract, digest, arguments)

@@ -165,10 +165,7 @@ def test_a_failed_summary_keeps_yesterdays_and_is_due_again(
     assert row["hint"]
     with a_model(
         ledger, lambda _body, _number: say_summary("A clock for ships at sea, by city.")
-    ) as (
-        client,
-        _,
-    ):
+    ) as (client, _):
         (row,), due = make_summaries(changed, {}, client(), [row])
     assert due.stale == ["pypi:clock"]
     if kind == "server_error":

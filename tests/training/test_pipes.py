@@ -312,9 +312,7 @@ def test_a_gpu_that_is_not_there_is_told_and_publishes_nothing(
     assert "set device to auto or cpu" in capfd.readouterr().err
 
 
-def test_a_base_model_that_is_not_there_is_named(
-    filled: Warehouse,
-) -> None:
+def test_a_base_model_that_is_not_there_is_named(filled: Warehouse) -> None:
     log = logged(train(filled, "caller"), filled)
     assert "training failed" in log
     assert "/no/such/model: no such folder" in log

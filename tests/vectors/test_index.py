@@ -233,8 +233,7 @@ def test_a_server_has_one_vote_on_what_is_usual_and_none_for_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("servers", "words", "whole"),
-    [(3, 90, True), (3, 300, False), (20, 90, False), (20, 11, True)],
+    ("servers", "words", "whole"), [(3, 90, True), (3, 300, False), (20, 90, False), (20, 11, True)]
 )
 def test_what_is_usual_has_a_floor_which_is_higher_among_few_servers(
     servers: int, words: int, whole: bool

@@ -16,9 +16,7 @@ DRIFT = read_table_spec(__file__, "drift")
 
 
 def make_drift_rows(
-    signals: Sequence[DriftSignal],
-    evidence: TrainingEvidence,
-    decisions: Mapping[str, Decision],
+    signals: Sequence[DriftSignal], evidence: TrainingEvidence, decisions: Mapping[str, Decision]
 ) -> list[dict[str, Any]]:
     """Rows of DRIFT, measured since the retriever's last training; the decisions are those of all
     roles, and the sensor decides again for itself."""

@@ -12,10 +12,7 @@ from training.evaluation.caller_table import (
     PHANTOMS,
     UNPERTURBED,
 )
-from training.evaluation.metrics import (
-    bootstrap_difference,
-    bootstrap_mean,
-)
+from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.retriever import NothingToEvaluate
 from training.role import BASELINE
 from training.sets.split import SPLITS, UNSEEN_SERVER

@@ -42,11 +42,7 @@ subprocess.run(["sh", "-ec", %r], check=True)
 def toolmill(
     *arguments: str, home: Path, before: str = "", **settings: str
 ) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "TOOLMILL_HOME": str(home),
-        **settings,
-    }
+    environment = {**os.environ, "TOOLMILL_HOME": str(home), **settings}
     run = "import runpy; runpy.run_module('orchestration', run_name='__main__', alter_sys=True)"
     command = ["-c", before + run] if before else ["-m", "orchestration"]
     return run_python(*command, *arguments, env=environment, cwd=ROOT, timeout=120)
@@ -141,12 +137,7 @@ def test_search_without_an_index_says_what_to_run(tmp_path: Path) -> None:
 
 def test_two_runs_at_once_do_not_share_a_home(tmp_path: Path) -> None:
     with hold_run_lock(tmp_path / "state"):
-        done = toolmill(
-            "run",
-            home=tmp_path,
-            before=ALONE,
-            TOOLMILL_DEMO__BASE_PORT="0",
-        )
+        done = toolmill("run", home=tmp_path, before=ALONE, TOOLMILL_DEMO__BASE_PORT="0")
     assert done.returncode == 1
     assert f"a run is going on (process {os.getpid()})" in done.stderr
     assert not (tmp_path / "tables").exists()

@@ -16,13 +16,7 @@ import sqlalchemy
 
 from orchestration.definitions import defs
 from orchestration.runs import instance as runs_instance
-from orchestration.runs.instance import (
-    SLOTS,
-    count_gpu_slots,
-    place_runs,
-    relax_sqlite,
-    size_pools,
-)
+from orchestration.runs.instance import SLOTS, count_gpu_slots, place_runs, relax_sqlite, size_pools
 from orchestration.runs.processes import find_tree, run_until_signalled
 from tests.support.paths import ROOT
 

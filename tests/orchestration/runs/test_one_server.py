@@ -240,9 +240,7 @@ class FailingTrainings:
 
 
 def test_run_once_counts_the_attempts_that_failed_on_a_set(
-    instance: dg.DagsterInstance,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)

@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 
 from assets.outcomes.worlds import file_reader
 from assets.outcomes.worlds.file_reader import NoWorkbook, read_workbook
-from assets.outcomes.worlds.workbook import (
-    WORKBOOK_FILE,
-    format_cell,
-    read_cells,
-    write_workbook,
-)
+from assets.outcomes.worlds.workbook import WORKBOOK_FILE, format_cell, read_cells, write_workbook
 from warehouse.storage.digest import digest
 
 TEXTS = st.text("aé <&>\"'=_x日 ", max_size=6)

@@ -124,10 +124,7 @@ def test_a_lone_tool_stands_among_those_it_was_told_apart_from(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
     base = snapshot("npm:file", "find")["contract_digest"]
-    names = [
-        base,
-        *(snapshot(s, "drop")["contract_digest"] for s in ("npm:issue", "npm:note")),
-    ]
+    names = [base, *(snapshot(s, "drop")["contract_digest"] for s in ("npm:issue", "npm:note"))]
     pairs = [
         pair("npm:file", "single", n, offered=json.dumps([base]),
              checks=json.dumps({"candidates": names, "picks": {}, "verdict": verdict}))

@@ -374,10 +374,7 @@ def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language() -> No
 @pytest.mark.parametrize("seed", range(6))
 def test_several_calls_are_valid_and_all_in_the_words(shape: str, seed: int) -> None:
     for first in CONTRACTS:
-        for offered in (
-            [first, ISSUE],
-            [READ, first],
-        ):
+        for offered in ([first, ISSUE], [READ, first]):
             meta = {"contracts": offered, "shape": shape}
             answer = ask("generator", MultiCallRequest, meta, seed)
             assert len(answer.calls) == 2

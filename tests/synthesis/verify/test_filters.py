@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.verify import filters as module
-from assets.synthesis.verify.filters import (
-    compute_cosines,
-    filter_rows,
-    find_twins,
-)
+from assets.synthesis.verify.filters import compute_cosines, filter_rows, find_twins
 from tests.support.examples import examples
 
 Json = Any

@@ -232,10 +232,7 @@ def simulate(
             value = gain(len(trained))
             measured = MeasuredGain(now, value, value - 0.05, value + 0.05, 60)
             role = replace(
-                role,
-                trained_on=f"set {night}",
-                trained_at=now,
-                gains=(*role.gains, measured),
+                role, trained_on=f"set {night}", trained_at=now, gains=(*role.gains, measured)
             )
             trained.append((night, measured.low > 0))
             last = night

@@ -56,12 +56,7 @@ def test_before_the_first_training_everything_is_new() -> None:
 def test_a_breaking_change_weighs_more_than_wording() -> None:
     then, now = {"a": "1", "b": "1"}, {"a": "2", "b": "1"}
     shares = {name: count_moves(then, now, {"a": name}).share for name in CLASS_WEIGHTS}
-    assert shares == {
-        "wording": 0.125,
-        "compatible": 0.25,
-        "breaking": 0.5,
-        "suspicious": 0.5,
-    }
+    assert shares == {"wording": 0.125, "compatible": 0.25, "breaking": 0.5, "suspicious": 0.5}
     assert count_moves(then, now).share == 0.5  # a change of no known class
 
 

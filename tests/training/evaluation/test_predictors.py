@@ -342,11 +342,7 @@ def tool(name: str, about: str = "", **properties: dict) -> dict:
     return {
         "name": name,
         "description": about,
-        "inputSchema": {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-        },
+        "inputSchema": {"type": "object", "properties": properties, "required": list(properties)},
     }
 
 

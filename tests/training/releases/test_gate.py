@@ -304,9 +304,7 @@ def run_serving(warehouse: Warehouse, rows: list[dict]) -> dict[str, dict]:
     return run_assets(warehouse, [release, router_index])
 
 
-def test_runs_after_a_rollback_serve_it_until_there_is_something_new(
-    warehouse: Warehouse,
-) -> None:
+def test_runs_after_a_rollback_serve_it_until_there_is_something_new(warehouse: Warehouse) -> None:
     home = warehouse.home
     claim_home(home)
     consider_model(home, "m1")

@@ -84,10 +84,7 @@ def test_until_its_index_is_built_the_release_before_is_served(tmp_path: Path) -
     assert read_served(tmp_path)["release"] == first
     assert read_served_version(tmp_path) == version
     newest, before = list_releases(tmp_path)
-    assert (newest["release"], newest["missing"]) == (
-        second,
-        ["no index version of it is on disk"],
-    )
+    assert (newest["release"], newest["missing"]) == (second, ["no index version of it is on disk"])
     assert before["served"]
 
 

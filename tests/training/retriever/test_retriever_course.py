@@ -16,11 +16,7 @@ from tests.training.small_base import small_bert
 from training.evaluation.retriever import BASE_LABEL, load_retriever
 from training.retriever.encoders import BertPasses
 from training.retriever.gradient_cache import CachedText, EncoderPasses
-from training.retriever.settings import (
-    NONE,
-    RetrieverSettings,
-    read_settings,
-)
+from training.retriever.settings import NONE, RetrieverSettings, read_settings
 from training.retriever.train import (
     begin_course,
     resolve_retriever_base,

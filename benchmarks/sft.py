@@ -200,10 +200,7 @@ def _train_trl(
                 updates.append((_read_clock(device), int(logs["num_tokens"])))
 
     columns = [
-        {
-            "input_ids": each.ids,
-            "labels": [-100] * each.start + each.ids[each.start :],
-        }
+        {"input_ids": each.ids, "labels": [-100] * each.start + each.ids[each.start :]}
         for each in lessons
     ]
     cpu = {} if device == "cuda" else {"use_cpu": True, "bf16": False}

@@ -121,13 +121,7 @@ def expect_between(column: str, low: float, high: float) -> ColumnExpectation:
 
 
 def check_fall(
-    rule: str,
-    worked: Set[str],
-    works: Mapping[str, bool],
-    *,
-    proven: bool,
-    floor: float,
-    few: int,
+    rule: str, worked: Set[str], works: Mapping[str, bool], *, proven: bool, floor: float, few: int
 ) -> AuditVerdict:
     """Whether servers that worked in the current version still do.
 

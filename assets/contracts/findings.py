@@ -35,12 +35,7 @@ from assets.contracts.scan.rule_table import (
     build_hit,
     rank_severity,
 )
-from assets.contracts.vendor_rules import (
-    MODERN,
-    VendorRefusal,
-    find_list_refusals,
-    find_refusals,
-)
+from assets.contracts.vendor_rules import MODERN, VendorRefusal, find_list_refusals, find_refusals
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Row
 from warehouse.sanitize.untrusted_text import escape_text

@@ -11,12 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.schema_shapes import (
-    find_lost_references,
-    read_list,
-    read_mapping,
-    resolve,
-)
+from assets.contracts.schema_shapes import find_lost_references, read_list, read_mapping, resolve
 from warehouse.json_types import Schema
 from warehouse.sanitize.untrusted_text import shorten_text
 

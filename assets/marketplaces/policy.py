@@ -102,14 +102,7 @@ class CrawlError(RuntimeError):
     """
 
     def __init__(
-        self,
-        kind: str,
-        url: str,
-        found: str,
-        expected: str,
-        fix: str,
-        *,
-        status: int | None = None,
+        self, kind: str, url: str, found: str, expected: str, fix: str, *, status: int | None = None
     ) -> None:
         self.kind, self.url, self.found, self.expected, self.fix = kind, url, found, expected, fix
         self.status = status  # of the HTTP response, where there was one

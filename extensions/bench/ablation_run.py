@@ -16,11 +16,7 @@ from assets.contracts.canonical import tool_text
 from assets.synthesis.tables import ONE_CALL
 from assets.vectors.encoders.embedder import Embedder, embed_queries
 from extensions.bench.ablation_options import CALLER, RETRIEVER, AblationOptions
-from extensions.bench.ablation_table import (
-    UNTRAINED,
-    render_ablation_table,
-    summarise_ablations,
-)
+from extensions.bench.ablation_table import UNTRAINED, render_ablation_table, summarise_ablations
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
 from training.evaluation.retriever import (
     BASE_LABEL,

@@ -15,12 +15,7 @@ from training.evaluation.retriever import MEASURES as OF_RANK
 from training.figures import format_interval
 from training.sets.split import UNSEEN_SERVER
 from warehouse.json_types import Row
-from warehouse.sanitize.markdown import (
-    Markdown,
-    fill_markdown,
-    join_markdown,
-    make_markdown_table,
-)
+from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown, make_markdown_table
 
 UNTRAINED = "untrained"  # the base, for reference: no arm of its own
 # Contrast -> the two arms that it compares; they differ by one thing, and in size where it says so.

@@ -302,10 +302,7 @@ class ProxyApp:
     """The ASGI application, for one event loop."""
 
     def __init__(
-        self,
-        settings: ProxySettings,
-        listening: HttpSettings,
-        parts: ProxyParts | None = None,
+        self, settings: ProxySettings, listening: HttpSettings, parts: ProxyParts | None = None
     ) -> None:
         from opentelemetry import trace
 

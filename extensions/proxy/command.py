@@ -61,8 +61,7 @@ def proxy(
         bool, typer.Option("--tool-search", help="answer the searches for tools that models make")
     ] = False,
     revise: Annotated[
-        str,
-        typer.Option(help="rewrites calls that are left: a model of the upstream, local:NAME"),
+        str, typer.Option(help="rewrites calls that are left: a model of the upstream, local:NAME")
     ] = "",
 ) -> None:
     """An OpenAI-compatible proxy: tool calls that do not fit their tool are repaired on the way."""

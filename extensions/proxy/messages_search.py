@@ -140,11 +140,7 @@ class MessagesSearch:
     the outcome of each."""
 
     def __init__(
-        self,
-        search: ToolSearch,
-        body: JsonObject,
-        repair: CallRepair,
-        count: Callable[[str], None],
+        self, search: ToolSearch, body: JsonObject, repair: CallRepair, count: Callable[[str], None]
     ) -> None:
         self._search, self._repair, self._count = search, repair, count
         self._own = read_own_tools(body)

@@ -65,11 +65,7 @@ class ResponsesSearch:
     """The searches of one request. repair: of its calls, which learns what was found."""
 
     def __init__(
-        self,
-        search: ToolSearch,
-        body: JsonObject,
-        repair: CallRepair,
-        count: Callable[[str], None],
+        self, search: ToolSearch, body: JsonObject, repair: CallRepair, count: Callable[[str], None]
     ) -> None:
         self._search, self._body, self._repair, self._count = search, body, repair, count
         self._own: OwnTools = read_own_tools(body)

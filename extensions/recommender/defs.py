@@ -215,11 +215,7 @@ def _place_requests(requests: Sequence[Row], served: ServedOrder) -> Requests:
 
 
 @dg.asset(
-    **describe_asset(
-        OUTCOMES_AUDIT,
-        "extensions/recommender/outcomes_page.py",
-        kinds={"markdown"},
-    ),
+    **describe_asset(OUTCOMES_AUDIT, "extensions/recommender/outcomes_page.py", kinds={"markdown"}),
     deps=["reliability", "confusables", "contract_changes", "reranker_evaluation"],
     group_name="outcomes",
     description="What calls that really ran say: success over time,"

@@ -11,11 +11,7 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard
 
-from assets.outcomes.policy import (
-    BLAMED,
-    TOKEN,
-    ReliabilityPolicy,
-)
+from assets.outcomes.policy import BLAMED, TOKEN, ReliabilityPolicy
 from assets.servers.calls.log import MOST_WORDS, REPORTS, CallLog, parse_line
 from extensions.recommender.reranker import BayesianReranker, RerankerWeights
 from serving.index.model import IndexBroken, IndexMissing
@@ -297,12 +293,7 @@ class OnlineLearner:
 class _LogPass:
     """One reading of the log, from the released weights on."""
 
-    def __init__(
-        self,
-        router: "Router",
-        outcomes: CallLog,
-        policy: ReliabilityPolicy,
-    ) -> None:
+    def __init__(self, router: "Router", outcomes: CallLog, policy: ReliabilityPolicy) -> None:
         assert isinstance(router.ranker, BayesianReranker)
         self.ranker, self._router = router.ranker, router
         since = _read_since(self.ranker.released)

@@ -28,10 +28,7 @@ from warehouse.statistics import wilson_interval
 from warehouse.storage.files import write_changed
 from warehouse.store import Warehouse
 
-SUMS = {
-    "worked": pl.col("weight").filter(pl.col("success")).sum(),
-    "n": pl.col("weight").sum(),
-}
+SUMS = {"worked": pl.col("weight").filter(pl.col("success")).sum(), "n": pl.col("weight").sum()}
 
 
 def measure_rate(worked: float, n: float) -> dict[str, float]:

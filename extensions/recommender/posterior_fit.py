@@ -197,9 +197,7 @@ def _make_levels(rows: OutcomeRows, state: _FitState) -> dict[str, BlockLevel]:
         counts = np.bincount(keys[own], rows.weight[own], len(held))
         for place, key in enumerate(held):
             blocks[key] = PosteriorBlock(
-                state.blocks[name][place],
-                state.covariances[name][place],
-                float(counts[place]),
+                state.blocks[name][place], state.covariances[name][place], float(counts[place])
             )
         width = state.blocks[name].shape[1]
         levels[name] = BlockLevel(_fill_level(state.levels[name], width), blocks)

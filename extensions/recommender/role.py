@@ -29,10 +29,7 @@ UNTRAINED_ORDER = "retriever-order"
 
 
 def _check_gates(summary: Json) -> list[PromotionGate]:
-    return [
-        check_gain(summary.get("gain")),
-        check_no_worse(summary.get("requests"), "requests"),
-    ]
+    return [check_gain(summary.get("gain")), check_no_worse(summary.get("requests"), "requests")]
 
 
 def _find_weights_flaw(folder: Path) -> str | None:

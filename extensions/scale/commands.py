@@ -18,8 +18,7 @@ URL = Annotated[str, typer.Argument(help="s3://BUCKET/PREFIX")]
 
 @_bucket.command()
 def publish(
-    folder: Annotated[Path, typer.Argument(help="an exported release or another export")],
-    url: URL,
+    folder: Annotated[Path, typer.Argument(help="an exported release or another export")], url: URL
 ) -> None:
     """Upload what the bucket lacks of a folder, then make it current there; prints JSON."""
     from extensions.scale.bucket_folder import publish_folder

@@ -131,11 +131,7 @@ def _list_parts(row: RevisionRow) -> tuple[str, Any, RepairToolset, Messages]:
     return row.draft_name, row.draft_arguments, tools, row.conversation
 
 
-def _try_row(
-    row: RevisionRow,
-    history: ContractHistory,
-    revise: ReviseCall | None,
-) -> Called:
+def _try_row(row: RevisionRow, history: ContractHistory, revise: ReviseCall | None) -> Called:
     name, arguments, tools, conversation = _list_parts(row)
     draft = {"name": name, "arguments": arguments}
     report = repair_draft(draft, tools, conversation=conversation, history=history, revise=revise)

@@ -17,11 +17,7 @@ from warehouse.store import Warehouse
 
 
 def read_revision_rows(
-    warehouse: Warehouse,
-    split: str,
-    most: int,
-    *,
-    candidates: int,
+    warehouse: Warehouse, split: str, most: int, *, candidates: int
 ) -> list[RevisionRow]:
     """At most `most` rows of one split of the current training set. The train split has no kind of
     HELD_OUT. Raises BadOffer for a set without its pool."""

@@ -38,9 +38,7 @@ LISTING_FACTS = {
 }
 FORM: dict[str, Any] = {
     "type": "object",
-    "properties": {
-        "run": {"type": "boolean", "title": "Run it", "default": True},
-    },
+    "properties": {"run": {"type": "boolean", "title": "Run it", "default": True}},
 }
 TellProgress = Callable[[float, float | None], None]  # takes (progress, total)
 

@@ -116,11 +116,7 @@ class MetaContext:
     """One per server; for one event loop."""
 
     def __init__(
-        self,
-        router: ServedRouter,
-        caller: ToolCaller | None,
-        policy: MetaPolicy,
-        outcomes: CallLog,
+        self, router: ServedRouter, caller: ToolCaller | None, policy: MetaPolicy, outcomes: CallLog
     ) -> None:
         self.served, self.caller, self.policy, self.outcomes = router, caller, policy, outcomes
         self.limits = RequestLimits()

@@ -49,11 +49,7 @@ async def report_outcome(
 
 
 async def _find_tool_facts(
-    desk: MetaContext,
-    token: ClientToken,
-    router: Router,
-    tool_id: str,
-    asked_by: Mapping[str, str],
+    desk: MetaContext, token: ClientToken, router: Router, tool_id: str, asked_by: Mapping[str, str]
 ) -> dict[str, Any]:
     visible = await desk.tool(router, token, tool_id)
     if visible is None:

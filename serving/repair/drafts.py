@@ -9,12 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assets.contracts.repair.json_text import load_first, parse_arguments, read_structure
-from serving.repair.dialects import (
-    MOST_LENIENT,
-    DraftCall,
-    read_code_calls,
-    read_marked_calls,
-)
+from serving.repair.dialects import MOST_LENIENT, DraftCall, read_code_calls, read_marked_calls
 from warehouse.llm.json_answers import find_fenced
 
 _NAMES = (

@@ -122,9 +122,7 @@ def test_shell_syntax_in_a_command_is_a_row_and_never_runs(seen: Warehouse) -> N
     assert (row["status"], row["recipe_digest"]) == ("failed", None)
 
 
-def test_a_second_run_of_an_unchanged_world_costs_nothing_and_moves_nothing(
-    runs: Runs,
-) -> None:
+def test_a_second_run_of_an_unchanged_world_costs_nothing_and_moves_nothing(runs: Runs) -> None:
     before = runs.versions()
     counts = runs.nightly()
     assert runs.run("fan_in").success

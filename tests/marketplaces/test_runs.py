@@ -6,11 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.crawl.result import (
-    CrawlResult,
-    make_problem,
-    merge_listings,
-)
+from assets.marketplaces.crawl.result import CrawlResult, make_problem, merge_listings
 from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
 

@@ -19,10 +19,7 @@ def invoke_toolmill(
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         done = CliRunner().invoke(
-            app,
-            arguments,
-            input=typed,
-            env={**os.environ, "TOOLMILL_HOME": str(home), **settings},
+            app, arguments, input=typed, env={**os.environ, "TOOLMILL_HOME": str(home), **settings}
         )
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception

@@ -78,8 +78,7 @@ def _break(text: str) -> str:
 def test_one_fault_has_one_digest_and_tells_nothing_of_its_item(text: str) -> None:
     line = try_item(lambda: _break(text), lambda hint: hint)
     assert re.fullmatch(
-        r"RuntimeError at tests/warehouse/test_audit\.py:\d+ _break, trace [0-9a-f]{12}",
-        line,
+        r"RuntimeError at tests/warehouse/test_audit\.py:\d+ _break, trace [0-9a-f]{12}", line
     )
 
 

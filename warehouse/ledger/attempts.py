@@ -117,13 +117,7 @@ class AttemptLog:
             return None
 
     def claim(
-        self,
-        stage: str,
-        key: str,
-        partition: str,
-        reserve_usd: float,
-        scope: str,
-        batch: str = "",
+        self, stage: str, key: str, partition: str, reserve_usd: float, scope: str, batch: str = ""
     ) -> bytes | EffectAttempt | None:
         """The stored bytes, or a new attempt that is ours (with `batch` that batch's, whatever
         process lives), or None: somebody has it. Raises EffectPending where an open batch has."""

@@ -358,8 +358,7 @@ class Ledger:
             number = (row[0] if row else 0) + 1
             run_date = f"{time.strftime('%Y-%m-%d', time.gmtime())}.{number}"
             db.execute(
-                "INSERT INTO runs VALUES (?, ?, ?, ?, NULL)",
-                (scope, number, run_date, time.time()),
+                "INSERT INTO runs VALUES (?, ?, ?, ?, NULL)", (scope, number, run_date, time.time())
             )
             return run_date
 

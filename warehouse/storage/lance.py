@@ -99,11 +99,7 @@ class LanceStore:
         return result
 
     def compact(
-        self,
-        table: str = TEXTS,
-        older_than: timedelta = timedelta(days=7),
-        *,
-        pieces: int = 1,
+        self, table: str = TEXTS, older_than: timedelta = timedelta(days=7), *, pieces: int = 1
     ) -> None:
         """Joins the small files of many writes, and drops versions that are as old. A joined table
         is written whole: one of at most `pieces` files and a few versions each is left as it is.

@@ -82,10 +82,7 @@ def measure_tree(root: Path, unread: dict[str, str] | None = None) -> int:
 
 
 def _walk_folders(
-    root: Path,
-    relative: str | PurePath,
-    skip: Collection[str],
-    unread: dict[str, str] | None,
+    root: Path, relative: str | PurePath, skip: Collection[str], unread: dict[str, str] | None
 ) -> Iterator[tuple[Path, int, list[str]]]:
     """Each folder: its path below the root, a descriptor, and the names of what is no folder."""
     budget = _ReadBudget()

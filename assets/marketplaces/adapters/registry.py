@@ -7,12 +7,7 @@ from urllib.parse import urlencode
 from assets.marketplaces.adapters.records import cut_list, follow_cursor, list_refs
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.payload import check_json_list
-from assets.marketplaces.policy import (
-    FetchPage,
-    MarketplaceAdapter,
-    RecordPage,
-    RecordRef,
-)
+from assets.marketplaces.policy import FetchPage, MarketplaceAdapter, RecordPage, RecordRef
 from assets.marketplaces.server_json.document import make_camel_name, make_server_listing
 from assets.marketplaces.server_json.inputs import as_object, read_string
 

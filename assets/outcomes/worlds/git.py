@@ -288,9 +288,4 @@ def _count_commits(read: MeteredReader, commit: str) -> int:
     return len(visited)
 
 
-GIT_KIND = WorldKind(
-    "git",
-    {"project": generate_project},
-    read_repository,
-    programs={"git": "git"},
-)
+GIT_KIND = WorldKind("git", {"project": generate_project}, read_repository, programs={"git": "git"})

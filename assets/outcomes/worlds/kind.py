@@ -9,13 +9,7 @@ from random import Random
 from typing import Any, Protocol
 
 from assets.outcomes.worlds.changes import Facts
-from assets.outcomes.worlds.tree import (
-    Tree,
-    add_folders,
-    describe_node,
-    read_tree,
-    write_tree,
-)
+from assets.outcomes.worlds.tree import Tree, add_folders, describe_node, read_tree, write_tree
 from assets.servers.deploy.grants import LocalSite
 from warehouse.storage.digest import canonical_json
 from warehouse.storage.untrusted_files import clear_folder

@@ -369,9 +369,4 @@ def _read_tree(tree: Tree) -> tuple[dict[str, bytes], Items]:
     return pages, items
 
 
-SITE_KIND = WorldKind(
-    "site",
-    {"shop": generate_shop_site},
-    read_file_facts,
-    open_state=SiteState,
-)
+SITE_KIND = WorldKind("site", {"shop": generate_shop_site}, read_file_facts, open_state=SiteState)

@@ -17,13 +17,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.repair.problems import find_output_problems, find_problems
 from assets.servers.calls.attribution import JudgedError, find_network_kind, judge_error
-from assets.servers.calls.connection import (
-    Dial,
-    LaunchPlan,
-    dial_local,
-    dial_remote,
-    plan_launch,
-)
+from assets.servers.calls.connection import Dial, LaunchPlan, dial_local, dial_remote, plan_launch
 from assets.servers.calls.content import ResultInspector, shape_result
 from assets.servers.calls.result import CallFailed, CallLimits, CallResult, Problem, find_kind
 from assets.servers.calls.session import CallSession, Progress

@@ -32,12 +32,7 @@ from assets.servers.probe.transcript import (
 )
 from assets.servers.recipes.install import InstalledArtifact, ensure_artifact
 from assets.servers.recipes.placeholders import holds_secret
-from assets.servers.recipes.recipe import (
-    LaunchRecipe,
-    RecipeError,
-    check_identity,
-    load_recipe,
-)
+from assets.servers.recipes.recipe import LaunchRecipe, RecipeError, check_identity, load_recipe
 from assets.servers.sandbox.gateway import HostLog
 from assets.servers.sandbox.process import SandboxProcess, preflight, start
 from assets.servers.sandbox.spec import (

@@ -91,12 +91,7 @@ def _install_npm(
     program = _find_npm_program(recipe, package)
     locked = digest({path: about.get("integrity") for path, about in sorted(lock.items())})
     script = f"{SERVER}/node_modules/{recipe.name}/{program}"
-    return {
-        "argv": [str(node), script],
-        "env": {},
-        "placeholders": [],
-        "locked": locked,
-    }
+    return {"argv": [str(node), script], "env": {}, "placeholders": [], "locked": locked}
 
 
 def _find_node_headers(node: Path) -> dict[str, str]:
@@ -249,11 +244,7 @@ def _run_installer(
 ) -> None:
     """Raises PackageError, of the first kind whose words the installer said, where it fails."""
     finished = run_tool(
-        argv,
-        staging=staging,
-        toolchain=workshop.toolchain,
-        policy=workshop.policy,
-        env=env,
+        argv, staging=staging, toolchain=workshop.toolchain, policy=workshop.policy, env=env
     )
     _check_limits(finished)
     if finished.code != 0:

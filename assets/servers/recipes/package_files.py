@@ -14,12 +14,7 @@ from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import make_value
 from assets.servers.recipes.recipe import LaunchRecipe
 from warehouse.patterns import Match, compile_pattern
-from warehouse.storage.untrusted_files import (
-    UnreadableFile,
-    match_paths,
-    open_file,
-    read_file,
-)
+from warehouse.storage.untrusted_files import UnreadableFile, match_paths, open_file, read_file
 
 SERVER = "/srv/server"  # where an artefact is seen inside the sandbox
 _MAX_BYTES = 1 << 20

@@ -324,10 +324,7 @@ Resolve = Callable[[PackageRef], ResolvedVersion]
 
 
 def plan_recipe(
-    listing: Listing,
-    resolve: Resolve,
-    *,
-    placeholders: bool = True,
+    listing: Listing, resolve: Resolve, *, placeholders: bool = True
 ) -> LaunchRecipe | UnlaunchableServer:
     """The pinned recipe of a listing, or why there is none. `resolve` asks the registry for the
     exact version and integrity; a PackageError of it becomes an UnlaunchableServer. Without

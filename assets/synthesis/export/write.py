@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.synthesis.export.card import ExportFigures, read_sources, write_card
-from assets.synthesis.export.examples import (
-    RefusedRows,
-    UnusableExample,
-    make_example,
-)
+from assets.synthesis.export.examples import RefusedRows, UnusableExample, make_example
 from assets.synthesis.export.formats import FORMATS, ExportFormat
 from assets.synthesis.export.selection import (
     ExportChoice,

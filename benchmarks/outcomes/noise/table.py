@@ -151,11 +151,7 @@ def choose_candidates(
     order = np.argsort(-scores, axis=1, kind="stable")
     ids = [endpoint.id for endpoint in endpoints]
     return [
-        keep_task(
-            task,
-            (ids[at] for at in row[:most]),
-            (ids[at] for at in row[real[row]][:SHOWN]),
-        )
+        keep_task(task, (ids[at] for at in row[:most]), (ids[at] for at in row[real[row]][:SHOWN]))
         for task, row in zip(tasks, order, strict=True)
     ]
 

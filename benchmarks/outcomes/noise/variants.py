@@ -7,11 +7,7 @@ from random import Random
 from typing import Any
 
 from assets.vectors.lexicon import split_identifier
-from benchmarks.outcomes.noise.endpoints import (
-    ToolEndpoint,
-    make_opaque_id,
-    rename_arguments,
-)
+from benchmarks.outcomes.noise.endpoints import ToolEndpoint, make_opaque_id, rename_arguments
 from benchmarks.outcomes.noise.proxy import EMPTY, FAULTS, RANDOM, STALE
 
 SYNONYMS: dict[str, tuple[str, ...]] = {

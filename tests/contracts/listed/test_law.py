@@ -121,10 +121,7 @@ def listed(root: Path, tmp_path: Path) -> Iterator[Pipeline]:
 
 
 def test_the_asset_tells_what_was_launched_from_what_was_not(listed: Pipeline) -> None:
-    assert standing(listed) == {
-        KEY: UNVERIFIED,
-        ("npm:treasure", "make_treasure"): HELD,
-    }
+    assert standing(listed) == {KEY: UNVERIFIED, ("npm:treasure", "make_treasure"): HELD}
     again = listed.run([listed_contracts])["listed_contracts"]
     assert (again[UNVERIFIED], again[HELD], again["version_moved"]) == (1, 1, False)
 

@@ -209,9 +209,7 @@ def test_a_download_that_breaks_off_keeps_what_came_and_goes_on(stage: Stage) ->
     assert len(stage.server.batches) == 1
 
 
-def test_a_file_that_stays_cut_is_given_up_and_its_missing_rows_stay_reserved(
-    stage: Stage,
-) -> None:
+def test_a_file_that_stays_cut_is_given_up_and_its_missing_rows_stay_reserved(stage: Stage) -> None:
     stage.run()
     stage.server.end()
     name, size = cut_output(stage)

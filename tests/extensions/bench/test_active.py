@@ -276,8 +276,7 @@ def test_every_api_turn_is_a_case_in_both_pools(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "turn",
-    [[], {"role": "API"}, {"role": "User"}, {"text": "x"}, {"role": "API", "result": [1]}],
+    "turn", [[], {"role": "API"}, {"role": "User"}, {"text": "x"}, {"role": "API", "result": [1]}]
 )
 def test_a_dialogue_of_another_shape_is_named(tmp_path: Path, turn: object) -> None:
     with pytest.raises(UnusableInput, match=r"a\.jsonl: .*expected a JSON object a line"):

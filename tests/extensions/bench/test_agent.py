@@ -312,10 +312,7 @@ def filled(warehouse: Warehouse, bench: Bench) -> Iterator[Warehouse]:
     """A warehouse with one server that runs, one that is elsewhere, and four pairs."""
     made = bench.recipe(SERVER)
     remote = {"server_id": "remote:http://h/mcp", "ecosystem": "remote", "name": "h"}
-    recipes = {
-        "npm:x": dump_recipe(made),
-        "remote:http://h/mcp": {**remote, "url": "http://h/mcp"},
-    }
+    recipes = {"npm:x": dump_recipe(made), "remote:http://h/mcp": {**remote, "url": "http://h/mcp"}}
     held = {"ecosystem": "npm", "status": "ok", "marketplace": "registry"}
     publish(
         warehouse,

@@ -209,12 +209,7 @@ def test_ast_and_relevance_categories_are_read_and_others_named(tmp_path: Path):
     (tmp_path / "README.md").write_text("no data")
     skipped: list[str] = []
     items = {item.category: item for item in read_bfcl(tmp_path, skipped)}
-    assert sorted(items) == [
-        "live_irrelevance",
-        "live_parallel",
-        "multiple",
-        "simple_python",
-    ]
+    assert sorted(items) == ["live_irrelevance", "live_parallel", "multiple", "simple_python"]
     assert skipped == [
         f"BFCL_v4_{category}.json: {category} is not judged by AST match of Python calls"
         for category in ("multi_turn_base", "simple_java")

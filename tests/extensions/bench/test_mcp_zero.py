@@ -74,10 +74,7 @@ def test_a_file_becomes_servers_and_an_index_by_its_own_vectors(tmp_path: Path) 
 
 
 def test_servers_and_tools_that_hold_the_separator_keep_their_vectors(tmp_path: Path) -> None:
-    value = [
-        server("http://[", 0, tool(":1]/mcp", 2)),
-        server("http://[:", 4, tool("1]/mcp", 6)),
-    ]
+    value = [server("http://[", 0, tool(":1]/mcp", 2)), server("http://[:", 4, tool("1]/mcp", 6))]
     report = load_dataset(write(tmp_path, value), tmp_path / "out", MADE_BY)
     assert report["tools"] == 2
     index = load_index(tmp_path / "out", report["version"])

@@ -155,8 +155,7 @@ SET = {"openai-project": "p", "x-gateway-route": "blue"}
 
 
 @pytest.mark.parametrize(
-    ("key", "passed"),
-    [("", OWN | SET), ("sk-own", SET | {"authorization": "Bearer sk-own"})],
+    ("key", "passed"), [("", OWN | SET), ("sk-own", SET | {"authorization": "Bearer sk-own"})]
 )
 def test_the_model_gets_the_clients_headers_but_those_of_its_request(
     key: str, passed: dict[str, str]

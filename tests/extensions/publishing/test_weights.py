@@ -17,12 +17,7 @@ from extensions.publishing.weights import (
     write_release_weights,
 )
 from serving.export import BadExport, check_export, export_release
-from tests.extensions.publishing.adapters import (
-    NAME,
-    read_template,
-    save_adapter,
-    save_base,
-)
+from tests.extensions.publishing.adapters import NAME, read_template, save_adapter, save_base
 from tests.serving.test_adhoc import CLOCK, run, written
 from tests.training.small_base import make_tokenizer, small_bert
 from training.caller.bases import load_caller

@@ -9,12 +9,7 @@ import pytest
 from assets.outcomes.policy import ReliabilityPolicy
 from extensions.recommender.defs import outcomes_report
 from extensions.recommender.outcomes_page import gather_outcome_facts
-from tests.extensions.recommender.called_home import (
-    BROKEN,
-    DAYS,
-    MODEL,
-    fill_called_home,
-)
+from tests.extensions.recommender.called_home import BROKEN, DAYS, MODEL, fill_called_home
 from warehouse.store import Warehouse
 
 

@@ -235,8 +235,7 @@ def test_a_tool_that_is_gone_teaches_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"query": " "}, {"weight": 0.0}, {"weight": float("nan")}, {"at": float("inf")}],
+    "changed", [{"query": " "}, {"weight": 0.0}, {"weight": float("nan")}, {"at": float("inf")}]
 )
 def test_a_call_without_words_time_or_weight_is_left_out(
     changed: dict[str, object], tmp_path: Path

@@ -87,8 +87,7 @@ def test_a_client_for_whom_other_tools_work_is_shown_those_first(tmp_path: Path)
     file = tmp_path / "models" / card["name"] / "reranker.npz"
     source = IndexSource(ROWS)
     router = open_version(
-        tmp_path,
-        build_index(tmp_path, source, embedder.embed, embedder="words", reranker=file),
+        tmp_path, build_index(tmp_path, source, embedder.embed, embedder="words", reranker=file)
     )
 
     def find_first(client: str | None) -> str:

@@ -324,7 +324,7 @@ def test_what_cannot_be_read_is_left_out_and_named(
     assert made.left_out["closed"] == made.left_out["shut"] == "Permission denied"
     reasons = {*made.left_out.values()}
     assert reasons == {
-        *("Permission denied", "its path is too long", "more than 64 folders one in another"),
+        *("Permission denied", "its path is too long", "more than 64 folders one in another")
     }
     fetch_folder(bucket, tmp_path / "out", tmp_path / "other.json")
     fetched = read_folder(tmp_path / "out")

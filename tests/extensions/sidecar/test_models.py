@@ -50,11 +50,7 @@ def test_the_loss_falls_and_the_card_says_how(
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sft+grpo", "grpo"])
 def test_rewards_come_after_examples_or_alone(
-    algorithm: Any,
-    small_caller: Path,
-    tmp_path: Path,
-    train_rows: list[dict],
-    pool: dict[str, Any],
+    algorithm: Any, small_caller: Path, tmp_path: Path, train_rows: list[dict], pool: dict[str, Any]
 ) -> None:
     pytest.importorskip("trl")
     few = GrpoOptions(steps=2, group=2, prompts=2, pass_rows=4, max_new=8)

@@ -7,10 +7,7 @@ import pytest
 
 from assets.marketplaces.adapters.mcpso import McpSoAdapter
 from assets.marketplaces.policy import CrawlError, FetchedPage, RecordRef
-from tests.marketplaces.answers import (
-    POLICY,
-    Answers,
-)
+from tests.marketplaces.answers import POLICY, Answers
 
 ADAPTER = McpSoAdapter(POLICY)
 BASE = POLICY.base_url

@@ -72,9 +72,7 @@ def test_a_weak_revision_is_read_again_when_it_is_old(ledger: Ledger) -> None:
     assert here.paths.count("/servers/a") == 3
 
 
-def test_pages_are_asked_for_conditionally_and_a_lost_copy_unconditionally(
-    ledger: Ledger,
-) -> None:
+def test_pages_are_asked_for_conditionally_and_a_lost_copy_unconditionally(ledger: Ledger) -> None:
     def answer(path: str, number: int) -> Answer:
         found = acme({"id": "a"})(path, number)
         known = here.headers[-1].get("If-None-Match") == f'"{path}"'

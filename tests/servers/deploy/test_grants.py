@@ -331,11 +331,7 @@ def test_what_a_listing_chose_is_confirmed_beside_a_users_folder(tmp_path, notes
 
 GITHUB = "npm:github-mcp"
 GITHUB_RECIPE = LaunchRecipe(
-    server_id=GITHUB,
-    ecosystem="npm",
-    name="github-mcp",
-    version="1.0.0",
-    integrity="sha512-x",
+    server_id=GITHUB, ecosystem="npm", name="github-mcp", version="1.0.0", integrity="sha512-x"
 )
 TOKEN = LaunchSecrets({"GITHUB_TOKEN": "a-real-token"})
 

@@ -83,9 +83,7 @@ def test_nothing_is_shown_twice(router: Router) -> None:
     assert ids(first) != ids(second)
 
 
-def test_a_twin_of_what_was_shown_is_not_news_but_stands_in_for_what_failed(
-    router: Router,
-) -> None:
+def test_a_twin_of_what_was_shown_is_not_news_but_stands_in_for_what_failed(router: Router) -> None:
     session = DiscoverySession(router, k=1)
     first = session.ask("read one text file from disk")
     (name,) = ids(first)

@@ -14,14 +14,7 @@ import uvicorn
 
 from serving.meta.policy import HttpSettings
 from serving.meta.transports import make_config
-from tests.serving.meta.test_http import (
-    ALICE,
-    HEADERS,
-    INITIALIZE,
-    OTHER,
-    SECRET,
-    token,
-)
+from tests.serving.meta.test_http import ALICE, HEADERS, INITIALIZE, OTHER, SECRET, token
 from tests.serving.meta_server import ERAS, MetaServer, http_client, over_http
 
 MALLORY = token(OTHER, "mallory", requests_per_minute=1)

@@ -413,9 +413,7 @@ async def test_a_long_query_is_read_to_its_limit_and_the_answer_says_so(meta: Me
 
 
 _HIT = st.builds(
-    lambda name, says: {"tool_id": name, "says": says},
-    st.text(max_size=90),
-    st.text(max_size=140),
+    lambda name, says: {"tool_id": name, "says": says}, st.text(max_size=90), st.text(max_size=140)
 )
 _ROW = st.fixed_dictionaries(
     {

@@ -160,10 +160,7 @@ async def test_beyond_its_requests_a_token_is_told_when_to_come_again(
     meta: MetaServer, mode: str
 ) -> None:
     few = token(SECRET, "few", requests_per_minute=6)
-    async with (
-        over_http(meta, tokens=(few, BOB)) as url,
-        http_client(url, SECRET, mode) as client,
-    ):
+    async with over_http(meta, tokens=(few, BOB)) as url, http_client(url, SECRET, mode) as client:
         results = [
             await client.session.call_tool("find_tools", {"query": "a file"}) for _ in range(8)
         ]

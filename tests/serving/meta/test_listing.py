@@ -9,10 +9,7 @@ from mcp.shared.exceptions import MCPError
 
 from assets.contracts.scan import scan_tool
 from assets.marketplaces.server_json.document import make_server_listing
-from serving.meta.listing import (
-    MOST_PINNED,
-    find_unused_pins,
-)
+from serving.meta.listing import MOST_PINNED, find_unused_pins
 from serving.meta.policy import ClientToken, MetaPolicy
 from serving.ranking.overlays import write_blocklist
 from tests.serving.meta_server import ERAS, ROWS, MetaServer, opened, publish, read_text, row
@@ -28,10 +25,7 @@ PINNED = MetaPolicy(poll_s=0.05, pinned=("npm:files::read_file", "pypi:*", "npm:
 def test_a_pin_that_fits_no_tool_is_named(tmp_path: Path) -> None:
     publish(tmp_path, ROWS)
     index = opened(tmp_path, None).index
-    assert find_unused_pins(index, (*PINNED.pinned, "npm:f::*")) == [
-        "npm:none::x",
-        "npm:f::*",
-    ]
+    assert find_unused_pins(index, (*PINNED.pinned, "npm:f::*")) == ["npm:none::x", "npm:f::*"]
 
 
 async def test_hostile_words_reach_no_description(tmp_path: Path) -> None:
@@ -82,11 +76,7 @@ async def test_pinned_tools_are_listed_flat_and_called_by_name(tmp_path: Path) -
         sent = await client.call_tool(SEND, {"path": "x"})
         with pytest.raises(MCPError, match="unknown tool"):
             await client.call_tool(write_wire_name("npm:odd::hostile"), {})
-    assert list(tools)[4:] == [
-        READ_FILE,
-        GET_TIME,
-        SEND,
-    ]
+    assert list(tools)[4:] == [READ_FILE, GET_TIME, SEND]
     flat = tools[READ_FILE]
     assert flat.input_schema["required"] == ["path"]
     assert flat.description.startswith(

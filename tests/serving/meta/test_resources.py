@@ -50,8 +50,7 @@ async def test_the_prompt_is_the_one_of_the_request_module(meta: MetaServer) -> 
 
 
 @pytest.mark.parametrize(
-    "uri",
-    ["toolmill://nothing", "toolmill://prompt/" + "x" * 9_000, "file:///etc/passwd"],
+    "uri", ["toolmill://nothing", "toolmill://prompt/" + "x" * 9_000, "file:///etc/passwd"]
 )
 async def test_an_address_that_names_nothing_is_an_error(meta: MetaServer, uri: str) -> None:
     async with meta.client() as client:

@@ -15,11 +15,7 @@ from tests.warehouse.ledger.test_ledger import open_ledger
 from warehouse.ledger.attempts import BudgetExceeded, EffectOutcome, describe_losses
 from warehouse.ledger.crawl_state import CrawlMemo
 from warehouse.ledger.database import LedgerUnavailable
-from warehouse.ledger.inspection import (
-    find_oldest_attempt,
-    list_effect_blobs,
-    measure_health,
-)
+from warehouse.ledger.inspection import find_oldest_attempt, list_effect_blobs, measure_health
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 

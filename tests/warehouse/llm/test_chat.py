@@ -98,9 +98,7 @@ async def test_an_answer_that_cannot_be_counted_keeps_its_reservation(
     assert len(ledger.list_unknown()) >= 1
 
 
-async def test_a_packed_answer_is_unpacked_and_one_beyond_the_bound_is_told(
-    ledger: Ledger,
-) -> None:
+async def test_a_packed_answer_is_unpacked_and_one_beyond_the_bound_is_told(ledger: Ledger) -> None:
     pack, headers = gzip.compress, {"content-encoding": "gzip"}
     raw = calling(content="Noon.").raw
     assert isinstance(raw, str)

@@ -265,9 +265,7 @@ def test_parameters_that_the_endpoint_rejects_are_dropped_once(ledger: Ledger) -
     assert endpoint.requests[-1]["max_completion_tokens"] == 1024
 
 
-def test_an_endpoint_that_is_down_is_named_and_not_asked_by_the_whole_batch(
-    ledger: Ledger,
-) -> None:
+def test_an_endpoint_that_is_down_is_named_and_not_asked_by_the_whole_batch(ledger: Ledger) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"

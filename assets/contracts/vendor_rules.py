@@ -320,12 +320,13 @@ def _drop_references(node: Any, lost: set[str], depth: int) -> Any:
 _PROSE = ("description", "title", "$comment", "markdownDescription")
 _SPARED = ("examples", "example", "default")  # authored values that a model can do without
 _LONGEST_SPARED = 1_000
+_LEAST, _LEAST_OF_ALL = 80, 2_000  # characters that stay of a text, and of few texts together
 _SHORTEST = 8  # characters of a text that is worth its key
 
 
 def shorten_texts(schema: Schema, most: int, longest: int) -> dict[str, Any]:
     """The schema with its descriptions shortened from the longest, until it has at most `most`
-    characters or no text is left: types, choices and limits stay. longest: of any text."""
+    characters or little of them is left: types, choices and limits stay. longest: of any text."""
     room = most - len(json.dumps(_limit_prose(schema, 0, 0), ensure_ascii=False))
     texts = list(_list_prose(schema, 0))
     room -= sum(len(key) + 8 for key, _ in texts)
@@ -333,7 +334,7 @@ def shorten_texts(schema: Schema, most: int, longest: int) -> dict[str, Any]:
     for at, length in enumerate(lengths):
         share = max(0, room) // (len(lengths) - at)
         if length > share:
-            limit = share
+            limit = max(share, min(_LEAST, _LEAST_OF_ALL // len(lengths)))
             break
         room -= length
     return _limit_prose(schema, limit, 0)

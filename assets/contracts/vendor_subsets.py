@@ -53,7 +53,10 @@ def _write_strict(node: Any, root: Schema, level: int, count: dict[str, int]) ->
     out |= {"format": node["format"]} if node.get("format") in _STRICT_FORMATS else {}
     choices = read_list(node.get("enum"))
     count["choices"] += len(choices)
-    count["characters"] += sum(len(str(choice)) for choice in choices)
+    characters = sum(len(str(choice)) for choice in choices)
+    count["characters"] += characters
+    if len(choices) > 250 and characters > 15_000:
+        raise _OutsideSubset
     if "$ref" in node:
         return {"$ref": node["$ref"]}  # it must stand alone
     if "anyOf" in node:

@@ -104,8 +104,11 @@ def test_long_texts_are_cut_from_the_longest_and_nothing_else_is() -> None:
     assert written["properties"]["long"] == {"type": "number", "maximum": 9}
     assert written["properties"]["deep"]["properties"]["x"]["items"]["type"] == "string"
     assert shorten_texts(named, 90_000, 9_000) == named
-    bare = shorten_texts(named, 10, 1_000)
-    assert bare["properties"]["description"] == {"type": "string", "enum": ["on", "off"]}
+    bare = shorten_texts(named, 10, 1_000)["properties"]
+    assert bare["description"] == named["properties"]["description"]
+    assert len(bare["long"]["description"]) == 80
+    many = root(**{f"p{n}": {**TEXT, "description": "d" * 90} for n in range(300)})
+    assert shorten_texts(many, 10, 1_000) == root(**{f"p{n}": TEXT for n in range(300)})
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,8 @@ def make_plan(settings: Settings, only: Sequence[str] | None = None) -> RunPlan:
 def describe_run(settings: Settings, only: Sequence[str] | None = None) -> str:
     """The lines of a plan for `toolmill run`. A damaged home keeps no run back."""
     try:
-        return "\n".join(make_plan(settings, only).describe())
+        plan = make_plan(settings, only)
+        return "\n".join([*plan.describe(), *([plan.exceeded] if plan.exceeded else [])])
     except HomeUnavailable:
         return "plan: nothing is listed yet, so nothing can be foreseen"
     except Exception as error:

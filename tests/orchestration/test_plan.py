@@ -120,7 +120,7 @@ def test_a_run_announces_what_a_model_that_takes_over_will_be_asked(warehouse, m
     assert stages["llm:judge"].calls >= len(written.rows)
     assert plan.totals["usd"] > 0.9 * len(units)
     lines = "\n".join(plan.describe())
-    assert describe_run(load_settings(), ["registry"]) == lines
+    assert describe_run(load_settings(), ["registry"]) == f"{lines}\n{plan.exceeded}"
     assert f"{plan.totals['usd']:.2f} USD" in lines
 
 

@@ -29,8 +29,8 @@ test: setup ## the tests (about 7 minutes on 2 cores)
 	$(BIN)/python -m tests.support.workers tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-all: setup ## the tests and the slow ones, those of Ray, Postgres and S3 among them
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt ray dagster-postgres \
-	  'moto[server]'
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes --no-deps \
+	  -r deploy/requirements.lock -r tests/requirements.lock
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest tests -m "not live"
 
 lint: setup ## ruff, import laws, types

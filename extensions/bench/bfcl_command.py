@@ -13,10 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from assets.contracts.match.call_files import read_rows
 from assets.contracts.match.match import MatchResult
+from assets.contracts.repair.json_text import parse_arguments
 from extensions.bench.bfcl_values import check_value
 from orchestration.cli.terminal import print_json, print_line
+from serving.repair.drafts import read_drafts
 from warehouse.errors import UnusableInput
 from warehouse.user_files import read_json_lines
 
@@ -371,3 +372,33 @@ def match_rows(data: Path, calls: Path) -> tuple[list[dict[str, Any]], list[str]
         verdict = match_bfcl(item.functions, item.truth, row_calls, category=item.category)
         verdicts.append({"id": item_id, "match": verdict.match, "error_kind": verdict.error_kind})
     return verdicts, skipped
+
+
+_CALL = '{"name": "...", "arguments": {...}}'
+
+
+def read_rows(path: Path) -> list[tuple[int, str, list[Any]]]:
+    """(line, id, calls) of each row of a calls file."""
+    rows = []
+    for line, row in read_json_lines(path):
+        where = f"{path}, line {line}"
+        if not isinstance(row.get("id"), str) or not isinstance(row.get("calls"), list):
+            expected = f'{{"id": "...", "calls": [{_CALL}, ...]}}'
+            raise UnusableInput(f"{where}: found {row!r:.120}; expected {expected}")
+        calls = [_parse_call(call, f"{where}, call {i}") for i, call in enumerate(row["calls"])]
+        rows.append((line, row["id"], calls))
+    if not rows:
+        raise UnusableInput(f'{path}: empty; expected {{"id": "...", "calls": [{_CALL}]}} a line')
+    return rows
+
+
+def _parse_call(value: Any, where: str) -> dict[str, Any]:
+    """A call that a model wrote, in any vendor's shape: arguments that are no object are a verdict,
+    not an error."""
+    drafts = read_drafts(value) if isinstance(value, dict) else []
+    if len(drafts) != 1 or not drafts[0].name:
+        raise UnusableInput(f"{where}: found {value!r:.120}; expected a call {_CALL}")
+    arguments = drafts[0].arguments
+    if isinstance(arguments, str) and "arguments" not in value:  # else it is what the model wrote
+        arguments = next(iter(parse_arguments(arguments).values), arguments)
+    return {"name": drafts[0].name, "arguments": arguments}

@@ -117,8 +117,9 @@ class UpstreamReviser:
 
 
 def read_proposal(message: Mapping[str, Any]) -> ProposedCall | None:
-    """The first call in a chat message, else its question; None for neither."""
-    drafts = read_drafts(message.get("tool_calls") or [])
+    """The first call in a chat message, also one written in its text, else its question; None for
+    neither."""
+    drafts = read_drafts(message)
     if drafts:
         values = [drafts[0].arguments]
         if isinstance(values[0], str):

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from assets.contracts.repair.json_text import evaluate_literal, load_first, read_structure
@@ -34,7 +34,7 @@ class DraftCall:
     fault: str = ""
 
 
-_NAME = r"[\w.\-:/]{1,200}"
+_NAME = r"[^\s<>{}()\[\]\"'`=,;|]{1,128}"
 _MARKS = {  # kind -> pattern
     "think": r"<(?:think|thinking|thought|reasoning|seed:think)>|\[THINK\]|◁think▷"
     r"|<\|START_THINKING\|>|<\|channel\|>(?:analysis|final)<\|message\|>",
@@ -42,27 +42,28 @@ _MARKS = {  # kind -> pattern
     r"|<\|END_THINKING\|>",
     "harmony": rf"\bto=(?P<recipient>{_NAME})[^<{{]{{0,40}}"
     r"(?:<\|(?:channel|constrain)\|>[^<{]{0,40}){0,2}<\|message\|>",
-    "function": rf"<function(?:=|\s+name=)\"?(?P<function_name>{_NAME})\"?\s*>",
-    "invoke": rf"<(?:[｜\w]{{1,20}}[:｜])?invoke\s+name=\"(?P<invoked>{_NAME})\"\s*>",
+    "function": r"<(?:_{0,2}function|tool_call)(?:=|\(|\s+name=)"
+    rf"\"?(?P<function_name>{_NAME})\"?\)?\s*>?",
+    "invoke": rf"<(?:[｜A-Za-z]{{1,20}}[:｜])?invoke\s+name=\"(?P<invoked>{_NAME})\"\s*>",
     "elements": r"<(?:invoke|tool_use|use_mcp_tool)>",
-    "parameter": r"<(?:[｜\w]{1,20}[:｜])?parameter(?:=|\s+name=)"
+    "parameter": r"<(?:[｜A-Za-z]{1,20}[:｜]|__)?parameter(?:=|\s+name=)"
     rf"\"?(?P<parameter_name>{_NAME})\"?" r"(?:\s+string=\"(?P<is_text>true|false)\")?\s*>",
-    "end_parameter": r"</(?:[｜\w]{1,20}[:｜])?parameter>",
-    "end": r"</(?:[｜\w]{1,20}[:｜])?(?:function|invoke|tool_use|use_mcp_tool)>",
+    "end_parameter": r"</(?:[｜A-Za-z]{1,20}[:｜]|__)?parameter>",
+    "end": r"</(?:[｜A-Za-z]{1,20}[:｜]|__)?(?:function|invoke|tool_use|use_mcp_tool)>",
     "keyed": r"<\|tools_prefix\|>",
-    "call": r"<[|｜]?(?:\w{1,20}[:｜])?(?:tool|TOOL|function|start_function)[_▁]?(?:call|CALL)s?"
+    "call": r"<[|｜]?(?:[A-Za-z]{1,20}[:｜])?(?:tool|TOOL|function|start_function)[_▁]?(?:call|CALL)s?"
     r"(?:[_▁](?:begin|start))?[|｜]?>|\[TOOL_CALLS\]|<\|python_(?:tag|start)\|>|<\|START_ACTION\|>"
     r"|<\|plugin\|>|\bfunctools\b|(?:^|\n)>>>",
     "react": rf"(?:^|\n)\s*\**Action:?\**:?[ \t]*(?P<action>{_NAME}|`{_NAME}`)[ \t]*"
     r"\n\s*\**Action Input:?\**:?",
     "fence": r"```[a-z_]{0,12}",
-    "stop": r"</\w{0,20}:?(?:tool|TOOL)_?(?:call|CALL)s?>|<tool_call\|>|</function_calls>|</s>"
+    "stop": r"</[A-Za-z]{0,20}:?(?:tool|TOOL)_?(?:call|CALL)s?>|<tool_call\|>|</function_calls>|</s>"
     r"|<[|｜][^<>\s\"]{1,40}>|<end_function_call>|\nObservation:",
 }  # fmt: skip
-_MARK = compile_pattern("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _MARKS.items()))
+_MARK = compile_pattern("|".join(re.sub(r"\(\?P<\w+>", "(?:", one) for one in _MARKS.values()))
 _SHOWN = {"function", "invoke", "elements", "call", "keyed", "harmony"}  # kinds that prose may show
 _NAMED = compile_pattern(  # a name before its arguments, whatever stands between
-    rf"\s*(?:function<[｜|]tool[▁_]sep[｜|]>)?(?:call:)?(?P<name>{_NAME})\s*(?:\[CALL_ID\]\w{{1,40}})?"
+    rf"\s*(?:function<[｜|]tool[▁_]sep[｜|]>)?(?:call:)?(?P<name>{_NAME})\s*(?:\[CALL_ID\][A-Za-z0-9]{{1,40}})?"
     r"(?:\[ARGS\]|<[｜|]tool[▁_]sep[｜|]>|<\|tool_call_argument_begin\|>)?\s*(?:```(?:json)?)?\s*[{<]"
 )
 _LONGEST_NAMED = 400  # characters of these
@@ -84,9 +85,24 @@ _CODE_FAULT = "its arguments are code, not values: send them as JSON"
 @dataclass
 class _Mark:
     kind: str
+    text: str
+    names: dict[str, str | None]
     start: int
     end: int
-    match: Match
+
+
+@lru_cache(4096)
+def _sort_mark(text: str) -> tuple[str, dict[str, str | None]]:
+    """(the kind of a mark, the names in it)."""
+    for kind, pattern in _MARKS.items():
+        if (match := compile_pattern(pattern).fullmatch(text)) is not None:
+            return kind, match.groupdict()
+    return "", {}
+
+
+def _make_mark(match: Match) -> _Mark:
+    kind, names = _sort_mark(match[0])
+    return _Mark(kind, match[0], names, *match.span())
 
 
 def read_marked_calls(text: str) -> tuple[list[Any], str]:
@@ -136,7 +152,7 @@ class _MarkReader:
 
     def _end_thought(self, place: int, mark: _Mark) -> int | None:
         """Where a thought ends; None where it never does: then calls may stand in it."""
-        harmony = mark.match["think"].endswith("<|message|>")
+        harmony = mark.text.endswith("<|message|>")
         end = self._find(place + 1, "stop" if harmony else "unthink")
         return self._marks[end].end if end is not None else len(self._text) if harmony else None
 
@@ -171,32 +187,35 @@ class _MarkReader:
 
     def _read_arguments(self, place: int, begin: int) -> tuple[Any, int]:
         """(JSON, else the text up to the next mark; where it ends)."""
-        value, end = load_first(self._text, begin)
-        if end is not None:
-            return value, end
+        value, stop = load_first(self._text, begin)
+        if stop is not None and self._text.startswith("<", _skip_spaces(self._text, stop)):
+            return value, stop
         end = self._find_bound(place)
+        if stop is not None and not self._text[stop:end].strip():
+            return value, stop
         return self._text[begin:end].strip(), end
 
     def _read_harmony(self, place: int, mark: _Mark) -> int:
         value, end = self._read_arguments(place, mark.end)
-        self._add(mark.match["recipient"], value)
+        self._add(str(mark.names["recipient"]), value)
         return end
 
     def _read_react(self, place: int, mark: _Mark) -> int:
         value, end = self._read_arguments(place, mark.end)
-        self._add(mark.match["action"].strip("`"), value)
+        self._add(str(mark.names["action"]).strip("`"), value)
         return end
 
     def _read_function(self, place: int, mark: _Mark) -> int | None:
         """`<function=NAME>` or `<invoke name="NAME">` with parameters, or JSON, in it."""
-        name = mark.match["function_name"] or mark.match["invoked"]
+        name = str(mark.names.get("function_name") or mark.names.get("invoked"))
         begin = _skip_spaces(self._text, mark.end)
         if self._text.startswith("{", begin):
             value, end = self._read_arguments(place, begin)
             self._add(name, value)
             return end
         following = self._marks[place + 1] if place + 1 < len(self._marks) else None
-        if following is None or following.start != begin:
+        closed = self._text[mark.end - 1] == ">"
+        if following is None or following.start != begin or not closed:
             return None
         if following.kind in ("end", "stop"):
             self._add(name, {})
@@ -214,9 +233,9 @@ class _MarkReader:
                 return len(self._text)
             closed = self._marks[end]
             value: Any = _trim_lines(self._text[opened.end : closed.start])
-            if opened.match["is_text"] == "false":
+            if opened.names["is_text"] == "false":
                 value = _read_json_value(value)
-            key = opened.match["parameter_name"]
+            key = str(opened.names["parameter_name"])
             if key in values:
                 earlier = values[key]
                 value = [*earlier, value] if isinstance(earlier, list) else [earlier, value]
@@ -279,7 +298,7 @@ class _MarkReader:
         named = _NAMED.match(text[mark.end : mark.end + _LONGEST_NAMED])
         if named and text.startswith(("{", "<arg_key>"), mark.end + named.end() - 1):
             return self._read_named(place, mark.end + named.end() - 1, named)
-        if mark.match["call"].endswith(">>>"):  # Python's prompt
+        if mark.text.endswith(">>>"):  # Python's prompt
             return None
         fence = _FENCE.match(text, mark.end)
         begin = fence.end() if fence else mark.end
@@ -334,9 +353,17 @@ class _MarkReader:
         self._found.append(DraftCall(name, arguments, None, fault))
 
 
-def _make_mark(match: Match) -> _Mark:
-    kind = next(kind for kind in _MARKS if match[kind] is not None)
-    return _Mark(kind, match.start(), match.end(), match)
+def read_written_arguments(text: str) -> dict[str, Any] | None:
+    """Arguments alone in the form of a template: parameters of XML, pairs, `a=1, b=2`."""
+    if len(text) > LONGEST_CODE or text.lstrip().startswith(("{", "[")):
+        return None
+    for form in ("<function=f>\n{}\n</function>", "<tool_call>f\n{}\n</tool_call>", "f({})"):
+        written = form.replace("{}", text.strip())
+        calls = read_code_calls(written) if form == "f({})" else read_marked_calls(written)[0]
+        read = calls[0] if len(calls) == 1 and isinstance(calls[0], DraftCall) else None
+        if read and isinstance(read.arguments, dict) and read.arguments and not read.fault:
+            return read.arguments
+    return None
 
 
 def _read_elements(text: str) -> dict[str, str]:
@@ -388,9 +415,12 @@ def read_code_calls(text: str) -> list[DraftCall]:
     if len(text) > LONGEST_CODE or not _CODE.search(text):
         return []
     try:
-        body = ast.parse(text.strip()).body
+        return _read_code(ast.parse(text.strip()).body)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return []
+
+
+def _read_code(body: list[ast.stmt]) -> list[DraftCall]:
     expressions = [item.value for item in body if isinstance(item, ast.Expr | ast.Assign)]
     if len(expressions) < len(body):
         return []
@@ -411,9 +441,9 @@ def _read_code_call(call: ast.expr) -> DraftCall | None:
     try:
         arguments = {str(part.arg): evaluate_literal(part.value) for part in call.keywords}
         places = [evaluate_literal(part) for part in call.args]
-    except (ValueError, TypeError, RecursionError, MemoryError):
-        return DraftCall(name, ast.unparse(call), None, _CODE_FAULT)
+    except (ValueError, TypeError):
+        return DraftCall(name, "", None, _CODE_FAULT)
     if len(arguments) < len(call.keywords) or (places and arguments):
-        return DraftCall(name, ast.unparse(call), None, _CODE_FAULT)
+        return DraftCall(name, "", None, _CODE_FAULT)
     alone = places[0] if len(places) == 1 and isinstance(places[0], dict) else places
     return DraftCall(name, alone if places else arguments)

@@ -11,6 +11,7 @@ from typing import Any
 from assets.contracts.repair.json_text import load_first, parse_arguments, read_structure
 from serving.repair.dialects import MOST_LENIENT, DraftCall, read_code_calls, read_marked_calls
 from warehouse.llm.json_answers import find_fenced
+from warehouse.patterns import compile_pattern
 
 _NAMES = (
     *("name", "toolname", "tool", "functionname", "function", "recipientname", "action", "func"),
@@ -24,13 +25,19 @@ _CALLS = ("toolcalls", "invalidtoolcalls", "tooluses", "calls", "functioncalls")
 _HOLDERS = (  # what holds calls, or holds what does; content last: it may repeat them
     *("functioncall", "toolcall", "tooluse", "message", "choices", "candidates", "output", "delta"),
     *("parts", "additionalkwargs", "kwargs", "data", "response", "requiredaction", "messages"),
-    *("submittooloutputs", "content"),
+    *("submittooloutputs", "tool", "call", "items", "content", "text"),
 )
+_TEXTS = ("content", "text")
+_ABOUT = {  # what else stands in a call
+    *("type", "index", "role", "status", "description", "title", "strict", "inputschema", "server"),
+    *("servername", "namespace", "thought", "reasoning", "pluginname", "annotations"),
+}
 _NO_CALLS = {"finalanswer", "directlyanswer"}  # answers that some write as a call
 _MOST = 200  # drafts of one answer
 _MOST_IN_VAIN = 100  # broken values of a text
 LONGEST = 4_000_000  # characters of a draft; its arguments have their own limit
 DEEPEST = 60  # levels of nesting
+_LIST_OF_CODE = compile_pattern(r"(?:^|\n)\[[A-Za-z_][\w.]*\(")
 _UNREAD = "it is no call that can be read: send it again as {name, arguments}"
 
 
@@ -54,11 +61,22 @@ def _iterate_drafts(value: Any, depth: int) -> Iterator[DraftCall]:
     elif isinstance(value, str):
         yield from _read_text(value[:LONGEST], depth)
     elif isinstance(value, list | tuple):
-        for item in value[:_MOST]:
-            if isinstance(item, DraftCall | Mapping):
-                yield from _iterate_drafts(item, depth + 1)
+        # The words beside calls are none; without calls they may hold them.
+        texts = [item for item in value[:_MOST] if _is_text(item)]
+        others = [item for item in value[:_MOST] if not _is_text(item)]
+        for part in (others, texts):
+            drafts = [draft for item in part for draft in _iterate_drafts(item, depth + 1)]
+            if drafts:
+                yield from drafts
+                return
     elif isinstance(value, Mapping):
         yield from _read_object(value, depth)
+
+
+def _is_text(item: Any) -> bool:
+    return isinstance(item, str) or (
+        isinstance(item, Mapping) and isinstance(item.get("text"), str)
+    )
 
 
 def _fold_key(key: Any) -> str:
@@ -67,7 +85,7 @@ def _fold_key(key: Any) -> str:
 
 def _read_object(value: Mapping[str, Any], depth: int) -> Iterator[DraftCall]:
     folded = {_fold_key(key): item for key, item in reversed(dict(value).items())}
-    call = _read_call(folded)
+    call = _read_call(folded, value)
     if call is not None and ("arguments" in folded or not _holds_calls(folded)):
         yield call
         return
@@ -78,7 +96,7 @@ def _read_object(value: Mapping[str, Any], depth: int) -> Iterator[DraftCall]:
         return
     for key in _HOLDERS:
         item = folded.get(key)
-        if isinstance(item, list | Mapping) or (key == "content" and isinstance(item, str)):
+        if isinstance(item, list | Mapping) or (key in _TEXTS and isinstance(item, str)):
             drafts = list(_iterate_drafts(item, depth + 1))
             if drafts:
                 yield from drafts
@@ -102,8 +120,8 @@ def _read_calls(value: Any, depth: int) -> Iterator[DraftCall]:
             yield DraftCall("", item, None, _UNREAD)
 
 
-def _read_call(folded: Mapping[str, Any]) -> DraftCall | None:
-    """The call that an object itself is."""
+def _read_call(folded: Mapping[str, Any], value: Mapping[str, Any]) -> DraftCall | None:
+    """The call that an object itself is. value: the object, whose keys are not folded."""
     call_id = next((folded[key] for key in _IDS if isinstance(folded.get(key), str)), None)
     if folded.get("method") == "tools/call" and isinstance(folded.get("params"), Mapping):
         folded = {_fold_key(key): item for key, item in folded["params"].items()}
@@ -117,15 +135,24 @@ def _read_call(folded: Mapping[str, Any]) -> DraftCall | None:
     bare_action = key is None and not isinstance(folded.get("name"), str) and "action" in folded
     if is_definition or bare_action or _fold_key(name).replace(" ", "") in _NO_CALLS:
         return None
+    if key is None and "function" not in value:
+        beside = (*_NAMES, *_IDS, *_ABOUT, *_CALLS, *_HOLDERS)
+        flat = {name: item for name, item in value.items() if _fold_key(name) not in beside}
+        return DraftCall(name or "", flat, call_id)
     return DraftCall(name or "", folded[key] if key else {}, call_id)
 
 
 def _split_parallel(draft: DraftCall) -> list[DraftCall]:
-    """The calls within one of `multi_tool_use.parallel`, which models of OpenAI write."""
-    given = draft.arguments
-    if not _fold_key(draft.name).rpartition(".")[2].startswith("parallel"):
+    """The calls within one of `multi_tool_use.parallel`, which models of OpenAI write, or within
+    one without a name."""
+    given, name = draft.arguments, _fold_key(draft.name).rpartition(".")[2]
+    if draft.fault or not (name == "" or name.startswith("parallel")):
         return [draft]
     values = parse_arguments(given).values if isinstance(given, str) else [given]
+    if not name and len(values) == 1 and isinstance(values[0], Mapping):
+        inner = _read_call({_fold_key(key): item for key, item in values[0].items()}, values[0])
+        whole = inner is not None and "name" in values[0] and "arguments" in values[0]
+        return [inner] if inner and whole else [draft]
     uses = values[0].get("tool_uses") if values and isinstance(values[0], Mapping) else None
     return list(_read_calls(uses, 1)) if isinstance(uses, list) and uses else [draft]
 
@@ -157,6 +184,10 @@ def _read_piece(text: str, depth: int) -> Iterator[DraftCall]:
         if end is not None and not body[end:].strip():  # GLM: the name on a line of its own
             yield DraftCall(name.strip(), arguments)
             return
+    listed = _LIST_OF_CODE.search(text)
+    if listed and (code := read_code_calls(text[listed.start() : text.rfind("]") + 1])):
+        yield from code  # Llama 4 writes words before them
+        return
     calls: list[DraftCall] = []
     broken: list[DraftCall] = []
     for value, is_whole in _iterate_json(text):

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from assets.contracts.rename_history import ContractHistory
-from assets.contracts.repair.json_text import parse_arguments
+from assets.contracts.repair.json_text import UNREADABLE, ParsedArguments, parse_arguments
 from assets.contracts.repair.problems import (
     Problem,
     describe_problems,
@@ -18,6 +18,7 @@ from assets.contracts.repair.problems import (
 from assets.contracts.repair.repair import repair_call
 from assets.contracts.schema_shapes import collect_properties
 from assets.contracts.validate import Flaw, validate_call
+from serving.repair.dialects import read_written_arguments
 from serving.repair.drafts import DEEPEST, DraftCall, is_writable, measure_depth
 from serving.repair.evidence import (
     ConversationEvidence,
@@ -194,7 +195,8 @@ def ask_for_values(
         about = f" ({' '.join(str(text).split())[:160]})" if text else ""
         listed = "; ".join(str(item["expected"]) for item in missing[:3])
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        question = f"{candidate.name} needs {listed}{more}{about}. Which value should it have?"
+        ask = "Which value should it have" if missing[0]["path"] != "$" else "Which is meant"
+        question = f"{candidate.name} needs {listed}{more}{about}. {ask}?"
         return AbstainReason("missing_value", question[:600], str(missing[0]["path"]))
     first = problems[0]
     question = (
@@ -254,6 +256,10 @@ def parse_draft(state: RepairState) -> RungStep:
         return state.stop("unreadable", f"the call cannot be read: {state.draft.fault}")
     if isinstance(given, str):
         parsed = parse_arguments(given)
+        written = read_written_arguments(given) if parsed.fault == UNREADABLE else None
+        if written is not None:
+            step = "the arguments were in the form of a chat template: read them"
+            parsed = ParsedArguments([written], [step])
         if parsed.fault:
             kind = "too_large" if parsed.too_large else "unreadable"
             return state.stop(kind, f"the arguments cannot be read: {parsed.fault}")

@@ -14,6 +14,7 @@ from assets.synthesis.prompts import read_prompt
 
 _SCHEMAS = ("inputSchema", "input_schema", "parameters")
 _CLIENTS = {"functions", "function", "tools", "tool", "mcp", "defaultapi", "api", "namespace"}
+_TOKENS = re.compile(r"<\|[^|<>]{0,40}\|>")
 _AFFIXES = ("tool", "function", "call")  # that models put before or behind a name
 _NEAREST = 3  # names that an answer about an unknown one lists
 
@@ -58,7 +59,8 @@ class RepairToolset:
             return self.by_name[only], "it is the only tool"
         if not name:
             return [], ""
-        bare = _strip_marks(name)
+        pieces = [_strip_marks(piece) for piece in _TOKENS.split(name)]
+        bare = next((piece for piece in pieces if piece in self.by_name), pieces[0])
         if bare != name and bare in self.by_name:
             return self.by_name[bare], "without the marks around it"
         if (same := find_same_name(bare, self.by_name)) is not None:
@@ -72,6 +74,10 @@ class RepairToolset:
                 inner = ending.removeprefix(f"{affix}_").removesuffix(f"_{affix}")
                 if inner in self.by_name:
                     return self.by_name[inner], f"without {affix!r}"
+            if ending.startswith(("mcp_", "mcp-")):  # the server's name stands between
+                tails = [known for known in self.by_name if ending.endswith(f"_{known}")]
+                if len(tails) == 1:
+                    return self.by_name[tails[0]], "without what stands before it"
             meant = self.by_ending.get(fold_name(ending), [])
             if len(meant) == 1 and _is_ending(name, meant[0]):
                 return self.by_name[meant[0]], "the only one that ends so"
@@ -132,7 +138,7 @@ def _is_ending(name: str, other: str) -> bool:
 def _strip_marks(name: str) -> str:
     """A name without the marks that models write around it: `functions.x:0`, quotes, `x()`,
     tokens of a template."""
-    bare = name.partition("<|")[0].strip(" \t\n`'\"*<>[]{}:,.")
+    bare = name.strip(" \t\n`'\"*<>[]{}:,.")
     bare = bare.removesuffix("()")
     head, colon, number = bare.rpartition(":")
     return head if colon and number.isdigit() else bare

@@ -156,6 +156,8 @@ PARSERS: dict[str, tuple[Parser, list[tuple[str, str, str]]]] = {
             ("", "<tool_call>f<arg_key>a</arg_key><arg_value>", ""),
             ("", "call:f{a:<escape>", ""),
             ("f(", "a=", ""),
+            ("f(", "a+", "a)"),
+            ("f", ".a", "()"),
         ],
     ),
 }

@@ -93,12 +93,14 @@ def read_structure(text: str) -> Any:
     """The list or object that a text is, all of it; None where it is none. Objects that follow each
     other are a list."""
     text = text.strip()
-    if not text.startswith(("{", "[", "(", "`")) or len(text) > _LOOSE:
+    if not text.startswith(("{", "[", "(", "`", '"')) or len(text) > _LOOSE:
         return None
     try:
         value, loaded = _load_strict(text)
+        if isinstance(value, str) and value[:1] in ("{", "["):  # text within text
+            value, loaded = _load_strict(value)
         if loaded:
-            return value
+            return value if isinstance(value, dict | list) else None
         parsed = _read_leniently(text, (dict, list))
     except _NameTwice:
         return None
@@ -351,10 +353,13 @@ def evaluate_literal(node: ast.expr) -> Any:
 
 
 class _JsonWords(ast.NodeTransformer):
-    """`true` as True, and so on."""
+    """`true` as True, and so on; a set as a list in its order."""
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return ast.Constant(_JSON_WORDS[node.id])
+
+    def visit_Set(self, node: ast.Set) -> ast.AST:
+        return ast.List([self.visit(item) for item in node.elts], ast.Load())
 
 
 def as_json(value: Any) -> Any:

@@ -12,13 +12,16 @@ from assets.contracts.schema_shapes import (
     iterate_branches,
     name_json_type,
     read_list,
+    read_mapping,
+    resolve,
 )
 from assets.contracts.validate import Flaw, validate_call
-from warehouse.json_types import Contract, Schema
+from warehouse.json_types import Contract, JsonObject, Schema
 from warehouse.sanitize.untrusted_text import shorten_text
 
 Place = Sequence[str | int]
 ABSENT = object()
+_MOST_BRANCHES = 6  # of a root that says several forms of a call
 _CHOICES = 1000  # of one schema that are looked at
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]*")
@@ -207,6 +210,11 @@ def _describe_flaw(flaw: Flaw, root: Schema, arguments: Any) -> tuple[str, str, 
     if flaw.kind == "not_an_object":
         fix = 'give the arguments by name, as {"name": value}'
         return _name_kind(arguments), "an object of arguments", fix
+    if not flaw.at and (branches := list_alternatives(root)):
+        expected = "either " + ", or ".join(
+            _describe_branch(branch, arguments) for branch in branches
+        )
+        return format_value(arguments), expected, "give what one of these asks for"
     declared, around = find_declared(root, flaw.at[:-1]), find_value(arguments, flaw.at[:-1])
     present = around if isinstance(around, Mapping) else {}
     if flaw.kind == "unknown_argument":
@@ -228,6 +236,33 @@ def _describe_flaw(flaw: Flaw, root: Schema, arguments: Any) -> tuple[str, str, 
     text = isinstance(value, str) and flaw.kind == "wrong_type" and bool(types)
     fix = f"give {expected}" + (", not as text" if text and "string" not in types else "")
     return shown_value, expected if expected != "any value" else flaw.message, fix
+
+
+def list_alternatives(root: Schema) -> list[JsonObject]:
+    """The schemas of arguments that `anyOf` or `oneOf` at the root allow, each with what the root
+    says besides."""
+    common = {key: value for key, value in root.items() if key not in ("anyOf", "oneOf")}
+    alternatives = []
+    for key in ("anyOf", "oneOf"):
+        for branch in read_list(root.get(key))[:_MOST_BRANCHES]:
+            inner = resolve(branch, root)
+            parts = [common, inner]
+            properties = {}
+            for part in parts:
+                properties |= read_mapping(part.get("properties"))
+            required = [name for part in parts for name in read_list(part.get("required"))]
+            merged = {**common, **inner, "properties": properties, "required": required}
+            alternatives.append(merged)
+    return alternatives
+
+
+def _describe_branch(branch: JsonObject, arguments: Any) -> str:
+    """What a call lacks for one of several forms."""
+    flaws = validate_call({"inputSchema": branch}, arguments)[:_MOST_BRANCHES]
+    needs = [f"{format_place(flaw.at)}: {describe_expected(find_schema(branch, flaw.at), branch)}"
+             for flaw in flaws if flaw.kind != "unknown_argument"]  # fmt: skip
+    without = [f"no {format_place(flaw.at)}" for flaw in flaws if flaw.kind == "unknown_argument"]
+    return " and ".join([*needs, *without])[:200] or "what was given"
 
 
 def _name_kind(value: Any) -> str:

@@ -41,6 +41,7 @@ from assets.contracts.repair.problems import (
     format_value,
     is_closed,
     is_required,
+    list_alternatives,
 )
 from assets.contracts.repair.values import propose_values, read_named_values, says_nothing
 from assets.contracts.schema_shapes import (
@@ -49,6 +50,7 @@ from assets.contracts.schema_shapes import (
     iterate_branches,
     limit_steps,
     name_json_type,
+    read_list,
 )
 from assets.contracts.validate import Flaw, validate_call
 from warehouse.json_types import Contract, JsonObject, Schema
@@ -175,6 +177,11 @@ def unwrap_arguments(schema: Schema, arguments: Any, tool: str) -> Iterator[Prop
         named = read_named_values(arguments)
         if named is not None:
             yield ProposedChange(named, "the arguments were a list of names and values", True)
+        elif len(arguments) == 1 and isinstance(arguments[0], str | int | float):
+            required = read_list(schema.get("required"))
+            if len(required) == 1:
+                step = f"the one argument without a name became {required[0]!r}"
+                yield ProposedChange({required[0]: arguments[0]}, step, True)
         elif not arguments:
             yield ProposedChange({}, "an empty list of arguments is an empty object", True)
         elif len(arguments) == 1 and isinstance(arguments[0], dict):
@@ -390,6 +397,8 @@ class _RepairLadder:
         tool = str(self.contract.get("name", ""))
         yield from unwrap_arguments(self.schema, arguments, tool)
         if isinstance(arguments, Mapping):
+            if any(not flaw.at for flaw in flaws):
+                yield from self._propose_forms(arguments)
             for flaw in flaws:
                 yield from propose_changes(self.schema, arguments, flaw)
             if any(flaw.kind == "unknown_argument" for flaw in flaws):
@@ -399,6 +408,16 @@ class _RepairLadder:
                 options = (self.drop_undeclared, self.is_said)
                 yield from propose_drops(self.schema, arguments, flaw, *options)
 
+    def _propose_forms(self, arguments: JsonObject) -> Iterator[ProposedChange]:
+        """The call in the only form of several that a repair can give it."""
+        branches = list_alternatives(self.schema)
+        named = [branch for branch in branches if _is_named(branch, arguments)]
+        contracts = [{**self.contract, "inputSchema": branch} for branch in named or branches]
+        results = [repair_call(contract, arguments, is_said=self.is_said) for contract in contracts]
+        results = [item for item in results if item.steps and not item.problems_left]
+        if results and all(item.arguments == results[0].arguments for item in results):
+            yield ProposedChange(results[0].arguments, "; ".join(results[0].steps))
+
     def _find_flaws(self, arguments: Any) -> list[Flaw] | None:
         """None where the arguments cannot be judged."""
         self.tries += 1
@@ -406,6 +425,14 @@ class _RepairLadder:
             raise _TriesExhausted
         flaws = validate_call(self.contract, arguments)
         return None if _is_unusable(flaws) else flaws
+
+
+def _is_named(branch: JsonObject, arguments: JsonObject) -> bool:
+    """Whether an argument has the constant of this form, as `kind` has."""
+    properties = collect_properties(branch, branch)
+    parts = ((properties.get(name), value) for name, value in arguments.items())
+    return any(isinstance(part, Mapping) and "const" in part and part["const"] == value
+               for part, value in parts)  # fmt: skip
 
 
 def _weigh_change(flaws: list[Flaw]) -> int:

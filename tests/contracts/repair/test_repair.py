@@ -486,6 +486,49 @@ def test_slips_are_a_distance(a, b):
     assert fold_name(a) == a
 
 
+TEXT = {"type": "string"}
+KIND_A = {"properties": {"kind": {"const": "a"}, "path": TEXT}, "required": ["kind", "path"]}
+KIND_B = {"properties": {"kind": {"const": "b"}, "url": TEXT}, "required": ["kind", "url"]}
+FORMS = {
+    "required": {"properties": {"id": TEXT, "name": TEXT, "email": TEXT},
+                 "anyOf": [{"required": ["id"]}, {"required": ["name", "email"]}]},
+    "kinds": {"oneOf": [KIND_A, KIND_B]},
+    "references": {"$defs": {"a": KIND_A, "b": KIND_B},
+                   "oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("form", "given_", "expected"),
+    [
+        ("required", {}, "either $.id: string, or $.name: string and $.email: string"),
+        ("required", {"name": "x"}, "either $.id: string, or $.email: string"),
+        ("kinds", {}, '$.kind: one of "a" and $.path: string, or $.kind: one of "b" and $.url'),
+        ("references", {"kind": "b"}, "or $.url: string"),
+    ],
+)
+def test_of_several_forms_each_is_told(form, given_, expected):
+    tool = {"name": "t", "inputSchema": {"type": "object", **FORMS[form]}}
+    result = repair_call(tool, given_)
+    assert result.arguments == given_
+    assert expected in result.problems_left[0]["expected"]
+
+
+@pytest.mark.parametrize(
+    ("form", "given_", "made"),
+    [
+        ("kinds", {"kind": "a", "path": 5}, {"kind": "a", "path": "5"}),
+        ("references", {"kind": "B", "url": "x"}, {"kind": "b", "url": "x"}),
+        ("required", {"email": "e", "Name": "n"}, {"email": "e", "name": "n"}),
+        ("kinds", {"kind": "a", "url": "x"}, None),
+    ],
+)
+def test_of_several_forms_the_only_one_that_can_be_meant_is_made(form, given_, made):
+    tool = {"name": "t", "inputSchema": {"type": "object", **FORMS[form]}}
+    result = repair_call(tool, given_)
+    assert (result.arguments, bool(result.problems_left)) == (made or given_, made is None)
+
+
 @settings(max_examples=150, deadline=None)
 @given(values, st.sampled_from(["tags", "note", "date1", "sizes"]))
 def test_no_text_is_made_of_structure(value, name):

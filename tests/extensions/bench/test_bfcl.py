@@ -307,6 +307,26 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 5}'}},
+        {"type": "tool_use", "name": "add", "input": {"a": 5}},
+        {"functionCall": {"name": "add", "args": {"a": 5}}},
+    ],
+)
+def test_a_call_may_have_any_vendors_shape(files: Files, call):
+    folder = write(
+        files.folder / "data",
+        "BFCL_v4_simple_python.json",
+        [question("simple_python_0")],
+        [truth("simple_python_0")],
+    )
+    calls = files.put("calls.jsonl", json.dumps({"id": "simple_python_0", "calls": [call]}))
+    done = files.run("--data", str(folder), "--calls", calls, "--json")
+    assert json.loads(done.stdout)["match"] is True
+
+
 def test_rows_of_calls_get_bfcls_verdicts_in_order(files: Files):
     folder = write(
         files.folder / "data",

@@ -140,6 +140,20 @@ FORMS: dict[str, tuple[str, list]] = {
         "<end_function_call>", [LONG_ROME]),
     "Gemma 4": (
         '<|tool_call>call:get_weather{city:<|"|>Rome<|"|>,days:3}<tool_call|>', [LONG_ROME]),
+    "Nova": ("<__function=get_weather><__parameter=city>Rome</__parameter></__function>", [ROME]),
+    "Llama, half a mark": ('<function=get_weather{"city": "Rome"}</function>', [ROME]),
+    "Llama, brackets": ('<function(get_weather){"city": "Rome"}</function>', [ROME]),
+    "a name as attribute": ('<tool_call name="get_weather">{"city": "Rome"}</tool_call>', [ROME]),
+    "words, then code": ("I look.\n[get_weather(city='Rome')]", [ROME]),
+    "code without names": ("get_weather('Rome')", [ROME]),
+    "DeepSeek, other bars": (
+        "<|tool▁calls▁begin|><|tool▁call▁begin|>function<|tool▁sep|>get_weather\n```json\n"
+        '{"city": "Rome"}\n```<|tool▁call▁end|>', [ROME]),
+    "Hermes, in a fence": (f"<tool_call>\n```json\n{CALL}\n```\n</tool_call>", [ROME]),
+    "Hermes, arguments as text": (
+        '<tool_call>{"name": "get_weather", "arguments": "{\\"city\\": \\"Rome\\"}"}</tool_call>',
+        [ROME]),
+    "Hermes, a brace missing": (f"<tool_call>\n{CALL[:-1]}\n</tool_call>", [ROME]),
     "ReAct": (
         'Thought: I look.\nAction: get_weather\nAction Input: {"city": "Rome"}\nObservation: 5 C',
         [ROME]),
@@ -244,6 +258,16 @@ SHAPES = {
         {"function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}]}}},
     "a call of several": {"name": "multi_tool_use.parallel", "arguments": json.dumps(
         {"tool_uses": [{"recipient_name": "functions.get_weather", "parameters": ARGUMENTS}]})},
+    "flat": {"name": "get_weather", "city": "Rome"},
+    "under a tool": {"tool": {"name": "get_weather", "arguments": ARGUMENTS}},
+    "a call as arguments": {"name": "", "arguments": json.dumps(
+        {"name": "get_weather", "arguments": ARGUMENTS})},
+    "text in parts": {"content": [{"type": "text", "text": f"<tool_call>{CALL}</tool_call>"}]},
+    "Semantic Kernel": {"items": [
+        {"functionName": "get_weather", "pluginName": "sky", "arguments": ARGUMENTS}]},
+    "Bedrock, agents": {"actionGroup": "sky", "function": "get_weather", "parameters": [
+        {"name": "city", "type": "string", "value": "Rome"}]},
+    "code in a list": ["get_weather(city='Rome')"],
     "names and values": {"name": "get_weather", "parameters": [
         {"name": "city", "type": "string", "value": "Rome"}]},
 }  # fmt: skip
@@ -274,6 +298,7 @@ def test_a_shape_of_a_vendor_is_read(shape: str) -> None:
             "**get_weather**",
         ),
         *("default_api.get_weather", "function_get_weather", "functions:get_weather:12"),
+        *("assistant<|channel|>get_weather", "mcp_sky_get_weather"),
     ],
 )
 def test_marks_around_a_name_are_left_out(name: str) -> None:

@@ -51,14 +51,14 @@ _MARKS = {  # kind -> pattern
     "end_parameter": r"</(?:[｜A-Za-z]{1,20}[:｜]|__)?parameter>",
     "end": r"</(?:[｜A-Za-z]{1,20}[:｜]|__)?(?:function|invoke|tool_use|use_mcp_tool)>",
     "keyed": r"<\|tools_prefix\|>",
-    "call": r"<[|｜]?(?:[A-Za-z]{1,20}[:｜])?(?:tool|TOOL|function|start_function)[_▁]?(?:call|CALL)s?"
-    r"(?:[_▁](?:begin|start))?[|｜]?>|\[TOOL_CALLS\]|<\|python_(?:tag|start)\|>|<\|START_ACTION\|>"
+    "call": r"<[|｜]?(?:[A-Za-z]{1,20}[:｜])?(?:tool|TOOL|function|start_function)[_▁]?"
+    r"(?:call|CALL)s?(?:[_▁](?:begin|start))?[|｜]?>|\[TOOL_CALLS\]|<\|python_(?:tag|start)\|>|<\|START_ACTION\|>"
     r"|<\|plugin\|>|\bfunctools\b|(?:^|\n)>>>",
     "react": rf"(?:^|\n)\s*\**Action:?\**:?[ \t]*(?P<action>{_NAME}|`{_NAME}`)[ \t]*"
     r"\n\s*\**Action Input:?\**:?",
     "fence": r"```[a-z_]{0,12}",
-    "stop": r"</[A-Za-z]{0,20}:?(?:tool|TOOL)_?(?:call|CALL)s?>|<tool_call\|>|</function_calls>|</s>"
-    r"|<[|｜][^<>\s\"]{1,40}>|<end_function_call>|\nObservation:",
+    "stop": r"</[A-Za-z]{0,20}:?(?:tool|TOOL)_?(?:call|CALL)s?>|<tool_call\|>|</function_calls>"
+    r"|</s>|<[|｜][^<>\s\"]{1,40}>|<end_function_call>|\nObservation:",
 }  # fmt: skip
 _MARK = compile_pattern("|".join(re.sub(r"\(\?P<\w+>", "(?:", one) for one in _MARKS.values()))
 _SHOWN = {"function", "invoke", "elements", "call", "keyed", "harmony"}  # kinds that prose may show

@@ -8,97 +8,18 @@ from typing import Any
 from assets.servers.calls.result import find_kind
 from assets.servers.probe.failure_kinds import find_words
 from warehouse.patterns import Match, compile_pattern
+from warehouse.storage.files import read_data
 
 INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
 _READ = 4000  # characters of an answer that are judged
 
-_ARGUMENTS = compile_pattern(
-    r"(?i)input validation error|invalid arguments?\b|invalid (params|parameters|input)\b"
-    r"|\d+ validation errors? for|is a required property|is not of type '"
-    r"|missing (?:\d+ )?required (?:positional |keyword-only )?(?:argument|parameter|propert|field)"
-    r"|unexpected keyword argument|field required|\"code\": ?\"invalid_type\""
-    r"|-32602|must have required property|additional propert(?:y|ies)\b.{0,40}not allowed"
-    r"|unrecognized key|required parameter|parameter '?\w+'? is required|expected \w+, received"
-)
-_SECRET = compile_pattern(
-    r"(?i)\b401\b|\b403 forbidden|\b(?:status|code|error|http)\W{0,3}(?:\w+\W{1,3}){0,2}403\b"
-    r"|unauthori[sz]ed|unauthenticated|not authenticated|not_authed|\bNOAUTH\b"
-    r"|invalid[ _](?:auth\w*|grant|login|client|(?:api|access|bearer|bot)[ _-]?(?:key|token)s?)\b"
-    r"|authenti\w+ (?:\w+ )?(?:failed|required|error)|bad credentials|(?:login|log ?in) failed"
-    r"|(?:logged|log|sign) ?in\b.{0,20}(?:first|required|to)|access denied for user|publickey"
-    r"|(?:api|access|auth\w*|security|bearer|bot|jwt|oauth|session|refresh|personal)[ _-]?"
-    r"(?:key|token|grant)?s?\b.{0,40}"
-    r"(?:is required|missing|invalid|not set|expired|revoked|not provided|incorrect)"
-    r"|(?:missing|no|not provide|without|incorrect|need|set)\b.{0,12}\b"
-    r"(?:api|access|auth\w*|bearer)[ _-]?(?:key|token)"
-    r"|(?:locate|determine|find|load|no|missing|invalid|wrong|expired) (?:\w+ )?credentials?\b"
-    r"|personal access token|(?:secret |)access key\b|wrong password"
-    r"|\b[A-Z][A-Z0-9]*_(?:[A-Z0-9]+_)*(?:KEY|TOKEN|SECRET|PASSWORD)\b.{0,40}"
-    r"(?:required|missing|not set|must|undefined)"
-)
-_NETWORK = re.compile(
-    r"\b(?:ENETUNREACH|EHOSTUNREACH|EAI_AGAIN|ENOTFOUND|ECONNREFUSED)\b|getaddrinfo"
-    r"|name resolution|connection refused"
-    r"|name or service not known|network is unreachable|fetch failed|failed to fetch"
-    r"|no route to host|could not resolve host|all connection attempts failed|ERR_INTERNET_"
-    r"|ERR_NAME_NOT_RESOLVED|failed to establish a new connection",
-    re.IGNORECASE,
-)
+_PHRASES = {
+    name: compile_pattern(f"(?i){'|'.join(forms)}")
+    for name, forms in read_data(__file__, "attribution.toml").items()
+}
 _STATUS = re.compile(r"\b(?:429|50[0234])\b")
-# Of SDKs and of the specification, for a plain call of a tool that runs as a task.
-_TASK = compile_pattern(
-    r"(?i)(?:requires?|needs|only|must be)\b.{0,60}\btask[- ](?:augment|based)"
-    r"|task[- ]augment\w* (?:is )?required|taskSupport\W{1,4}required"
-)
-# Of the tool itself: SDKs put "Error executing tool NAME: " before whatever else was not found.
-_UNKNOWN_TOOL = compile_pattern(
-    r"(?i)unknown tool|no such tool|\btool (?:(?:named|called) )?['\"`]?[\w./:-]*\w['\"`]?"
-    r" (?:(?:was|is|could) )?not (?:be )?found|\btool not found"
-)
-# An answer of a service: what was asked for is not there.
-_MISSING = compile_pattern(
-    r"(?i)\b(?:http|status|code|error)\b\W{0,3}(?:\w+\W{1,3}){0,2}(?:404|410)\b"
-    r"|\b(?:404|410)\b\W{0,3}(?:not found|gone)"
-)
 _LIMITS = ("out_of_memory", "too_many_processes", "disk_full", "read_only")  # of the sandbox
-_PROGRAM = compile_pattern(
-    r"(?i)executable doesn't exist|command not found|spawn \S+ ENOENT|cannot open shared object"
-    r"|no such file or directory: '(?:/\S+/)?(?:docker|git|java|uv|npx|chrom\w+|ffmpeg|kubectl"
-    r"|psql|libreoffice|soffice|pandoc|convert|tesseract)'"
-    r"|(?:chrom\w+|browser|docker|ffmpeg|libreoffice|java|git)\b.{0,60}"
-    r"(?:is not (?:found|installed)|not found at|not installed)"
-)
-_UPSTREAM = compile_pattern(
-    r"(?i)\b(?:http|status|code|error|returned|responded|response)\b\W{0,3}(?:\w+\W{1,3}){0,2}"
-    r"(?:429|5\d\d)\b"
-    r"|\b(?:429|50[0234])\b.{0,20}(?:too many|bad gateway|unavailable|time-?out|server error)"
-    r"|rate[ _-]?limit|too many requests|bad gateway|service (?:is )?(?:temporarily )?unavailable"
-    r"|gateway time-?out|internal server error|quota (?:was |has been )?exceeded"
-    r"|exceeded .{0,30}quota|rate exceeded|throttl|socket hang up|ECONNRESET|ETIMEDOUT"
-    r"|(?:read|request|operation|connection) (?:\w+ )?(?:timed out|timeout)|idle timeout"
-    r"|connection reset|closed connection|overloaded|currently unavailable"
-    r"|upstream (?:\w+ )?(?:error|failed|did not|timed)|(?:backend|gateway) (?:\w+ )?failed"
-    r"|\brobots\.txt\b.{0,120}(?:not allowed|disallow|forbid|prohibit)"
-)
-# What only a program that went wrong says, whatever values it names beside it.
-_BUG = re.compile(
-    r"Traceback \(most recent|\b(?:Type|Attribute|Key|Index|Name|ZeroDivision|Recursion|Reference"
-    r"|UnboundLocal|NotImplemented|Assertion)Error\b|cannot read propert|NullPointer"
-    r"|is not a function|undefined is not|'NoneType'|panic:|segmentation fault"
-    r"|unhandled exception",
-    re.IGNORECASE,
-)
-_REJECTS = compile_pattern(
-    r"(?i)not found|no such|does ?n[o']t exist|do(?:es)? not (?:exist|match)|unknown|invalid"
-    r"|not (?:a )?valid|outside|not allowed|not permitted|denied|unsupported|not supported"
-    r"|unrecogni[sz]ed|must (?:be|point|contain|have|start|end|match|not)|expected"
-    r"|cannot contain|out of range|too (?:long|large|short|many)|already exists"
-    r"|(?:could|can)(?: ?no|')t (?:be )?(?:find|found|pars|read|open|resolve)|is missing|malformed"
-    r"|no (?:\w+ ){1,3}(?:was |were )?found|is required|did not match|there is no"
-    r"|nothing matches|not in\b|should be|(?:is|was) not one of"
-    r"|ENOENT|EEXIST|EISDIR|ENOTDIR"
-)
 _LEAST = 3  # characters of a value that is found again in an answer
 _VALUES = 200  # of a call's arguments that are looked for
 _EVIDENCE = 200  # characters of evidence
@@ -167,29 +88,29 @@ def find_fault(
     that an error which names one of them is laid to it.
     """
     head = text[:_READ]
-    if match := _TASK.search(head):
+    if match := _PHRASES["task"].search(head):
         return CallFault("needs_task", _quote_line(head, match))
     if code == METHOD_NOT_FOUND:
         return CallFault("tool_gone")
-    if match := _UNKNOWN_TOOL.search(head):
+    if match := _PHRASES["unknown_tool"].search(head):
         return CallFault("tool_gone", _quote_line(head, match))
     # An answer with a status came from somewhere: the network was there.
-    missing = _MISSING.search(head)
-    if (network := _NETWORK.search(head)) and not (missing or _STATUS.search(head)):
+    missing = _PHRASES["missing"].search(head)
+    if (network := _PHRASES["network"].search(head)) and not (missing or _STATUS.search(head)):
         ours = offline and not _holds_host(head, arguments, reached)
         return CallFault("needs_network" if ours else "upstream_error", _quote_line(head, network))
     if code == INVALID_PARAMS:
         return CallFault("invalid_arguments")
-    if match := _ARGUMENTS.search(head):
+    if match := _PHRASES["arguments"].search(head):
         return CallFault("invalid_arguments", _quote_line(head, match))
-    if match := _SECRET.search(head):  # before limits: "permission denied (publickey)"
+    if match := _PHRASES["secret"].search(head):  # before limits: "permission denied (publickey)"
         return CallFault("needs_secret", _quote_line(head, match))
     if local and (limit := find_words(head, _LIMITS)):
         return CallFault(limit.kind, limit.detail.removeprefix("said "))
     for kind, words in (
-        *((("needs_software", _PROGRAM),) if local else ()),
-        ("upstream_error", _UPSTREAM),
-        ("tool_error", _BUG),
+        *((("needs_software", _PHRASES["program"]),) if local else ()),
+        ("upstream_error", _PHRASES["upstream"]),
+        ("tool_error", _PHRASES["bug"]),
     ):
         if match := words.search(head):
             return CallFault(kind, _quote_line(head, match))
@@ -209,7 +130,7 @@ def _find_named_argument(text: str, arguments: Any) -> str:
         folded = line.casefold()
         # Nothing but a value of the call, as GitPython says it, or a word of it that is rejected.
         whole = folded.rpartition(": ")[2].strip() in words
-        rejected = whole or _REJECTS.search(line) or _MISSING.search(line)
+        rejected = whole or _PHRASES["rejects"].search(line) or _PHRASES["missing"].search(line)
         if rejected and (whole or any(_holds_word(folded, word) for word in words)):
             return line.strip()[:_EVIDENCE]
     return ""

@@ -18,34 +18,14 @@ from demo.world.record import (
     ServerRecord,
     revise_record,
 )
+from warehouse.storage.files import read_data
 
-_words = str.split
-
-_ADJECTIVES = _words(
-    "amber brisk calm deft early fair gentle hazel ivory jolly keen lucid mellow nimble olive "
-    "plain quick rapid sober tidy umber vivid warm young zesty"
-)
-_NOUNS = _words(
-    "atlas beacon canvas docket engine forge garden harbor index journal kiosk ledger matrix "
-    "notebook orchard parcel quarry router survey ticket unit vault weather xylem yard zone"
-)
-_VERBS = _words("add archive compare convert count delete export fetch find get list read search")
-_OWNERS = _words("alder birch cedar elm fir hawthorn ivy juniper larch maple oak pine rowan")
-TAGS = _words(
-    "browser calendar cloud data database design developer_tools education email files "
-    "finance games knowledge maps media monitoring news research search security shopping "
-    "travel"
-)
+_WORDS = read_data(__file__, "words.toml")
+_LISTS = ("adjectives", "nouns", "verbs", "owners", "tags")
+_ADJECTIVES, _NOUNS, _VERBS, _OWNERS, TAGS = (_WORDS[name].split() for name in _LISTS)
 _START = datetime(2024, 12, 1, tzinfo=UTC)
 _LAST = datetime(2026, 11, 20, tzinfo=UTC)
-_INPUTS = (
-    RecordInput("API_KEY", "Key of the account", required=True, secret=True),
-    RecordInput("ACCESS_TOKEN", "Token with read access", secret=True),
-    RecordInput("BASE_URL", "Address of the service", default="https://api.service.example"),
-    RecordInput("REGION", "Region of the data", default="eu-west"),
-    RecordInput("WORKSPACE", "Name of the workspace", required=True),
-    RecordInput("LOG_LEVEL", "How much is logged", default="info"),
-)
+_INPUTS = [RecordInput(**fields) for fields in _WORDS["inputs"]]
 # Of 256 records: the rest are as they should be.
 _ODD = dict(
     enumerate(["local_path"] * 8 + ["unpinned"] * 4 + ["multi"] * 2 + ["shell"] * 2 + ["malformed"])

@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (8_260, 51),
     "assets/marketplaces": (6_185, 38),
-    "assets/servers": (11_885, 53),
+    "assets/servers": (11_806, 53),
     "assets/contracts": (8_816, 35),
     "assets/catalogue": (735, 5),
     "assets/vectors": (3_829, 21),
@@ -23,7 +23,7 @@ BUDGET = {
     "training": (12_600, 82),
     "serving": (9_007, 42),
     "orchestration": (6_468, 39),
-    "demo": (2_593, 24),
+    "demo": (2_573, 24),
     "extensions/batch": (1_124, 6),
     "extensions/bench": (3_795, 16),
     "extensions/contract_ci": (469, 5),

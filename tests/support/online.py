@@ -21,9 +21,9 @@ RECIPES = {name: {"ecosystem": "npm", "name": name[4:]} for name in ("npm:good",
 
 def publish_ranked(home: Path, rows: Any = ROWS, reranked: bool = True) -> str:
     """Serves an index of the rows, with a reranker that knows which tools work."""
-    embedder = WordEmbedder()
-    card = train(home, draw_calls(200), embedder)
-    file = home / "models" / card["name"] / RERANKER_FILE if reranked else None
+    embedder, file = WordEmbedder(), None
+    if reranked:
+        file = home / "models" / train(home, draw_calls(200), embedder)["name"] / RERANKER_FILE
     source = IndexSource(rows, recipes=RECIPES)
     version = build_index(home, source, embedder.embed, embedder=embedder.id, reranker=file)
     move_pointer(home, version)

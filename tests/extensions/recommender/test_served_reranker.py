@@ -1,6 +1,7 @@
 """An index with a trained reranker: what a search shows, and learning while it serves."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -142,8 +143,20 @@ class Turned:
         pass
 
 
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("published")
+    publish_ranked(home)
+    return home
+
+
+@pytest.fixture
+def home(published: Path, tmp_path: Path) -> Path:
+    """A home of its own with that index."""
+    return shutil.copytree(published, tmp_path / "home")
+
+
 def open_meta(place: Path, remember: Any = "text", learn: bool = True) -> MetaServer:
-    publish_ranked(place)
     policy = MetaPolicy(
         poll_s=0.02,
         consent="always",
@@ -181,10 +194,8 @@ async def read_learnt(client: Client) -> int | None:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_calls_that_fail_and_reports_change_the_next_search(
-    tmp_path: Path, mode: str
-) -> None:
-    meta = open_meta(tmp_path)
+async def test_calls_that_fail_and_reports_change_the_next_search(home: Path, mode: str) -> None:
+    meta = open_meta(home)
     async with meta.client(mode) as client:
         assert await find_first(client) == GOOD
         calls = []
@@ -209,9 +220,9 @@ async def test_calls_that_fail_and_reports_change_the_next_search(
     ("remember", "learn"), [("digest", True), ("vector", True), ("text", False)]
 )
 async def test_without_opt_in_or_where_it_is_off_nothing_is_learnt(
-    tmp_path: Path, remember: Any, learn: bool
+    home: Path, remember: Any, learn: bool
 ) -> None:
-    meta = open_meta(tmp_path, remember, learn)
+    meta = open_meta(home, remember, learn)
     async with meta.client() as client:
         for _ in range(3):
             given = {"call_id": await use(client, GOOD), "outcome": "failed"}

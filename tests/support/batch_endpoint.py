@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.parser import BytesParser
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.http_server import QuietHandler, serve_http
 from tests.support.openai_endpoint import Say, Script, make_payload
 
 Body = dict[str, Any]
@@ -131,9 +131,7 @@ def batch_endpoint(script: Script | None = None) -> Iterator[BatchServer]:
         state.script = script
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             self._handle(b"")
 
@@ -199,25 +197,9 @@ def batch_endpoint(script: Script | None = None) -> Iterator[BatchServer]:
             self.wfile.write(payload[:most])
             self.close_connection = self.close_connection or most < len(payload)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            return
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            return  # a client that hung up is part of some scripts
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    state.url = f"http://127.0.0.1:{server.server_port}/v1"
-    try:
+    with serve_http(Handler) as base:
+        state.url = f"{base}/v1"
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _read_upload(content_type: str, data: bytes) -> bytes:

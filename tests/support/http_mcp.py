@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.support.http_server import QuietHandler, serve_http
 
 VERSION = "2025-06-18"
 
@@ -21,7 +22,7 @@ def make_tool(name: str, **more: Any) -> dict[str, Any]:
 class Call:
     """One request, and the means to answer it."""
 
-    handler: BaseHTTPRequestHandler
+    handler: QuietHandler
     method: str
     path: str
     headers: dict[str, str]  # names in lower case
@@ -114,9 +115,7 @@ def serve_script(script: Script, *, tls: Any = None) -> Iterator[Peer]:
     peer = Peer("")
     stopped = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(QuietHandler):
         def any(self) -> None:
             self.close_connection = True
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
@@ -128,29 +127,12 @@ def serve_script(script: Script, *, tls: Any = None) -> Iterator[Peer]:
 
         do_GET = do_POST = do_DELETE = any
 
-        def log_message(self, *_: object) -> None:
-            return
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 64  # of 5, a sixth connection waits a second for its second SYN
-
-        def handle_error(self, *_: object) -> None:
-            return  # a client that hung up
-
-    server = Server(("127.0.0.1", 0), Handler)
-    if tls is not None:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    peer.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}/mcp"
-    try:
-        yield peer
-    finally:
-        stopped.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serve_http(Handler, tls) as base:
+        peer.url = f"{base}/mcp"
+        try:
+            yield peer
+        finally:
+            stopped.set()
 
 
 def make_good_script(tools: list[Any] | None = None, **more: Any) -> Script:

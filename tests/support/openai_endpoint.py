@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.support.http_server import QuietHandler, serve_http
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,11 @@ class Endpoint:
 @contextmanager
 def openai_endpoint(script: Script | Sequence[Say]) -> Iterator[Endpoint]:
     """Serves `script(body, number)`, or the given answers in order (the last one repeats)."""
-    follow = script if callable(script) else _in_order(list(script))
+    follow = script if callable(script) else answer_in_order(list(script))
     state = Endpoint("", [])
     lock, now = threading.Lock(), 0
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             nonlocal now
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -84,29 +83,13 @@ def openai_endpoint(script: Script | Sequence[Say]) -> Iterator[Endpoint]:
             else:
                 self.wfile.write(payload)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            return
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 64
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            return  # a client that hung up is part of some scripts
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    state.url = f"http://127.0.0.1:{server.server_port}/v1"
-    try:
+    with serve_http(Handler) as base:
+        state.url = f"{base}/v1"
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
-def _in_order(answers: list[Say]) -> Script:
+def answer_in_order(answers: list[Any]) -> Callable[[dict[str, Any], int], Any]:
+    """A script of these answers, of which the last repeats."""
     return lambda _body, number: answers[min(number, len(answers)) - 1]
 
 

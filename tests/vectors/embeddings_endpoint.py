@@ -5,10 +5,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import sleep
 from typing import Any
 
+from tests.support.http_server import QuietHandler, serve_http
+from tests.support.openai_endpoint import answer_in_order
 from warehouse.storage.digest import sha256
 
 
@@ -55,12 +56,10 @@ def vectors(body: dict[str, Any], dim: int = 8) -> dict[str, Any]:
 @contextmanager
 def embeddings_endpoint(script: Script | Sequence[Say] = (Say(),)) -> Iterator[Endpoint]:
     """Answers by `script(body, number)`, or the given ones in order (the last one repeats)."""
-    answers = script if callable(script) else _in_order(list(script))
+    answers = script if callable(script) else answer_in_order(list(script))
     state, lock = Endpoint(), threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             with lock:
@@ -80,26 +79,6 @@ def embeddings_endpoint(script: Script | Sequence[Say] = (Say(),)) -> Iterator[E
                 sleep(say.drip_s)
                 self.wfile.write(piece)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            return
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            return  # a client that hung up is part of some scripts
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    state.url = f"http://127.0.0.1:{server.server_port}/v1"
-    try:
+    with serve_http(Handler) as base:
+        state.url = f"{base}/v1"
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def _in_order(answers: list[Say]) -> Script:
-    return lambda _body, number: answers[min(number, len(answers)) - 1]

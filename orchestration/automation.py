@@ -2,7 +2,7 @@
 
 The documented recipe of replacing `newly_updated` gives no early cut-off, and resetting on
 `newly_requested` alone loses a change that lands on the tick after a request. Measured on
-dagster 1.13.27; `tests/orchestration/test_on_new_data.py` ticks an instance through every case,
+dagster 1.13.27; `tests/orchestration/test_each_thing_once.py` ticks an instance through every case,
 `test_each_thing_once.py` the whole graph. Conditions of our own are evaluated in the code location.
 """
 

@@ -11,7 +11,6 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,7 @@ def _summarise_arm(
     return {
         "seconds": round(seconds, 1),
         "kinds": _count_verdicts(zip(labelled, verdicts, strict=True)),
-        "agreement": asdict(measure_agreement(decided)),
+        "agreement": measure_agreement(decided),
         "undecided": len(labelled) - len(decided),
         "rank_correlation": None if rho is None else round(rho, 3),
         "scored": len(scored),

@@ -167,7 +167,7 @@ def report_review(review: PairReview, judgements: Iterable[Row]) -> dict[str, Js
         "rows": len(review.rows),
         "gone": review.gone,
         "labelled": {name: counts[name] for name in LABELS},
-        "good_share": asdict(make_share(good, good + counts["bad"])),
+        "good_share": make_share(good, good + counts["bad"]),
         "judges": sorted({str(judged[r["pair_id"]]["judge"]) for r, _, _ in by_judge}),
         "filters_and_judge": _measure_agreement(decided),
         "judge": _measure_agreement(by_judge),
@@ -180,9 +180,7 @@ def report_review(review: PairReview, judgements: Iterable[Row]) -> dict[str, Js
 
 
 def _measure_agreement(decided: Sequence[tuple[Row, Row, bool]]) -> dict[str, Json]:
-    return asdict(
-        measure_agreement((label["label"] == "good", verdict) for _, label, verdict in decided)
-    )
+    return measure_agreement((label["label"] == "good", verdict) for _, label, verdict in decided)
 
 
 def _find_verdict(row: Row, judged: Row | None) -> bool | None:

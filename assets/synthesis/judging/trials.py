@@ -31,57 +31,43 @@ from warehouse.statistics import difference_interval, wilson_interval
 _Z = 1.959964  # 95%
 
 
-@dataclass(frozen=True)
-class WilsonShare:
+def make_share(hits: int, n: int) -> dict[str, Json]:
     """`hits` of `n`, with a 95% Wilson interval; `value` is None where nothing was counted."""
-
-    hits: int
-    n: int
-    value: float | None
-    low: float
-    high: float
-
-
-def make_share(hits: int, n: int) -> WilsonShare:
-    low, high = wilson_interval(hits, n)
-    return WilsonShare(hits, n, round(hits / n, 4) if n else None, round(low, 4), round(high, 4))
+    low, high = (round(end, 4) for end in wilson_interval(hits, n))
+    return {
+        "hits": hits,
+        "n": n,
+        "value": round(hits / n, 4) if n else None,
+        "low": low,
+        "high": high,
+    }
 
 
-@dataclass(frozen=True)
-class LabelAgreement:
-    """How verdicts agree with labels. `kappa` is None where it is not defined: nothing was
-    labelled, or verdicts and labels are all the same one value."""
-
-    n: int
-    accuracy: WilsonShare
-    kappa: float | None
-    kappa_low: float | None
-    kappa_high: float | None
-    catch: WilsonShare  # of those labelled flawed, how many were refused
-    false_alarms: WilsonShare  # of those labelled good, how many were refused
-
-
-def measure_agreement(pairs: Iterable[tuple[bool, bool]]) -> LabelAgreement:
-    """`pairs`: (labelled good, accepted by the verdict), one a row. The interval of Cohen's kappa
-    is that of its large-sample standard error (Cohen 1960)."""
+def measure_agreement(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Json]:
+    """How verdicts agree with labels. `pairs`: (labelled good, accepted by the verdict), one a row.
+    catch: refused of those labelled flawed; false_alarms: of those labelled good. kappa is None
+    where it is not defined: nothing was labelled, or verdicts and labels are all the same one
+    value; its interval is that of its large-sample standard error (Cohen 1960)."""
     counts = Counter((bool(good), bool(accepted)) for good, accepted in pairs)
     n, same = counts.total(), counts[True, True] + counts[False, False]
     good = counts[True, True] + counts[True, False]
     accepted = counts[True, True] + counts[False, True]
     chance = (good * accepted + (n - good) * (n - accepted)) / n**2 if n else 1.0
-    kappa = half = None
+    kappa = low = high = None
     if not math.isclose(chance, 1.0):
-        kappa = (same / n - chance) / (1 - chance)
+        share = (same / n - chance) / (1 - chance)
         half = _Z * math.sqrt(same / n * (1 - same / n) / n) / (1 - chance)
-    return LabelAgreement(
-        n=n,
-        accuracy=make_share(same, n),
-        kappa=None if kappa is None else round(kappa, 4),
-        kappa_low=None if kappa is None or half is None else round(max(-1.0, kappa - half), 4),
-        kappa_high=None if kappa is None or half is None else round(min(1.0, kappa + half), 4),
-        catch=make_share(counts[False, False], n - good),
-        false_alarms=make_share(counts[True, False], good),
-    )
+        ends = (share, max(-1.0, share - half), min(1.0, share + half))
+        kappa, low, high = (round(end, 4) for end in ends)
+    return {
+        "n": n,
+        "accuracy": make_share(same, n),
+        "kappa": kappa,
+        "kappa_low": low,
+        "kappa_high": high,
+        "catch": make_share(counts[False, False], n - good),
+        "false_alarms": make_share(counts[True, False], good),
+    }
 
 
 RULES, JUDGE, BOTH = "rules", "judge", "rules+judge"

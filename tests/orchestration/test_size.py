@@ -18,7 +18,7 @@ BUDGET = {
     "assets/contracts": (8_816, 35),
     "assets/catalogue": (735, 5),
     "assets/vectors": (3_829, 21),
-    "assets/synthesis": (10_249, 54),
+    "assets/synthesis": (10_235, 54),
     "assets/outcomes": (6_578, 42),
     "training": (12_600, 82),
     "serving": (9_007, 42),
@@ -28,13 +28,13 @@ BUDGET = {
     "extensions/bench": (3_795, 16),
     "extensions/contract_ci": (469, 5),
     "extensions/proxy": (3_647, 15),
-    "extensions/publishing": (1_495, 9),
+    "extensions/publishing": (1_493, 9),
     "extensions/recommender": (3_446, 17),
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
     "tests": (81_435, 499),
-    "benchmarks": (6_158, 42),
+    "benchmarks": (6_157, 42),
 }
 
 

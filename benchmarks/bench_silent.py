@@ -83,6 +83,8 @@ def keep_silent(port: int, count: int) -> None:
             except OSError:
                 client.close()
                 held[at] = None
+        if turn == 0:
+            print("silent", flush=True)  # starting took the cores
         time.sleep(0.1)
 
 
@@ -138,8 +140,10 @@ def measure(kind: str, rounds: int, seconds: float, connections: int) -> dict[st
             for disturbed in (False, True):
                 silent = None
                 if disturbed:
-                    silent = subprocess.Popen([*command, "--silent", str(port), str(connections)])
-                    time.sleep(3)
+                    attack = [*command, "--silent", str(port), str(connections)]
+                    silent = subprocess.Popen(attack, stdout=subprocess.PIPE)
+                    assert silent.stdout is not None
+                    silent.stdout.readline()
                 try:
                     count, times = asyncio.run(ask_for(kind, port, seconds))
                 finally:

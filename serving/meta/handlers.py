@@ -16,15 +16,30 @@ from serving.meta.find_tools import find_tools
 from serving.meta.listing import ToolListing, describe_seen, list_tools
 from serving.meta.policy import ClientToken
 from serving.meta.report_outcome import report_outcome
-from serving.meta.resources import PROMPTS, NoResource, list_resources, read_resource
 from serving.meta.schemas import CALL, DESCRIBE, FIND, INPUTS, MAX_ID, REPORT, BadField
 from serving.ranking.query import BadQuery
 from serving.router import Router
-from warehouse.sanitize.untrusted_text import escape_name
+from serving.untrusted_text import dump_json
+from warehouse.sanitize.untrusted_text import escape_exact, escape_name
 
 logger = logging.getLogger(__name__)
 _FREE = ("initialize", "ping", "server/discover", "subscriptions/listen", "tools/call")
 _LIMITED = -32_000  # JSON-RPC's range for errors of the server
+_COMPLETE = {"resultType": "complete"}  # sessions before 2026-07-28 are not sent it
+INVALID_PARAMS, INTERNAL_ERROR = -32_602, -32_603
+JSON, INDEX_URI = "application/json", "toolmill://index"
+RESOURCES = [
+    {
+        "uri": INDEX_URI,
+        "name": "index",
+        "description": "Version and size of the index that is served",
+        "mimeType": JSON,
+    }
+]
+PROMPTS = {
+    "find-tools": "How to ask for tools, for a system prompt",
+    "find-tools-example": "The same with one worked example",
+}
 _INTERNAL = "a fault of toolmill: see its log"
 
 
@@ -38,35 +53,30 @@ class RequestHandlers:
     async def limit_requests(self, ctx: Any, call_next: Any) -> Any:
         """Counts requests; calls of tools are counted where the model can read the answer."""
         from mcp.shared.exceptions import MCPError
-        from mcp_types import INTERNAL_ERROR
         from pydantic import ValidationError
 
         if ctx.request_id is not None and ctx.method not in _FREE:
             try:
                 self._desk.limits.count(self._find_token(ctx))
             except TooMany as error:
-                after = {"retryAfter": round(error.retry_s, 1)}
-                raise MCPError(code=_LIMITED, message=str(error), data=after) from None
+                raise make_error(_LIMITED, str(error), retryAfter=round(error.retry_s, 1)) from None
         try:
             return await call_next(ctx)
         except (MCPError, ValidationError):
             raise
         except Exception as error:
             logger.error("a request failed", exc_info=error)
-            raise MCPError(code=INTERNAL_ERROR, message=_INTERNAL) from None
+            raise make_error(INTERNAL_ERROR, _INTERNAL) from None
 
     async def list_tools(self, ctx: Any, _: Any) -> Any:
         """tools/list, described by what this token can find."""
-        from mcp_types import ListToolsResult
-
         token, listing = self._find_token(ctx), ToolListing()
         try:
             listing = await self._describe_index(token)
         except (IndexMissing, IndexBroken):
             pass  # find_tools says what to do
         calls = token.calls and self._desk.caller is not None
-        tools = list_tools(listing, calls, describe_kept(token, self._desk))
-        return ListToolsResult.model_validate({"tools": tools})
+        return {**_COMPLETE, "tools": list_tools(listing, calls, describe_kept(token, self._desk))}
 
     async def _describe_index(self, token: ClientToken) -> ToolListing:
         router = await self._desk.router()
@@ -81,19 +91,18 @@ class RequestHandlers:
     async def call_tool(self, ctx: Any, params: Any) -> Any:
         """tools/call. What went wrong is told in the result, where the model reads it."""
         from mcp.shared.exceptions import MCPError
-        from mcp_types import CallToolResult, InputRequiredResult
 
         token = self._find_token(ctx)
         try:
             self._desk.limits.count(token)
             reply = await self._answer_call(ctx, params, token)
         except ConsentPending as pending:
-            return InputRequiredResult.model_validate(pending.result)
+            return pending.result
         except MCPError:
             raise
         except Exception as error:
             reply = _describe_failure(error)
-        return CallToolResult.model_validate(reply.as_result())
+        return _COMPLETE | reply.as_result()
 
     async def _answer_call(self, ctx: Any, params: Any, token: ClientToken) -> ToolReply:
         arguments: Mapping[str, Any] = params.arguments or {}
@@ -112,59 +121,50 @@ class RequestHandlers:
 
     async def _find_pinned(self, token: ClientToken, name: str) -> str:
         """The id of a tool that is listed flat. Raises MCPError, IndexMissing or IndexBroken."""
-        from mcp.shared.exceptions import MCPError
-        from mcp_types import INVALID_PARAMS
-
         pinned = (await self._describe_index(token)).pinned if self._desk.policy.pinned else {}
         if name not in pinned:
             message = f"unknown tool {name[:60]!r}; expected one of {', '.join([*INPUTS, *pinned])}"
-            raise MCPError(code=INVALID_PARAMS, message=message)
+            raise make_error(INVALID_PARAMS, message)
         return pinned[name]
 
     async def list_resources(self, _: Any, __: Any) -> Any:
         """resources/list."""
-        from mcp_types import ListResourcesResult
-
-        return ListResourcesResult.model_validate({"resources": list_resources()})
+        return {**_COMPLETE, "resources": RESOURCES}
 
     async def list_templates(self, _: Any, __: Any) -> Any:
         """resources/templates/list: there are none, and clients ask all the same."""
-        from mcp_types import ListResourceTemplatesResult
-
-        return ListResourceTemplatesResult.model_validate({"resourceTemplates": []})
+        return {**_COMPLETE, "resourceTemplates": []}
 
     async def read_resource(self, ctx: Any, params: Any) -> Any:
         """resources/read."""
-        from mcp.shared.exceptions import MCPError
-        from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ReadResourceResult
-
+        uri = str(params.uri)
+        if uri != INDEX_URI:
+            message = (
+                f"{escape_exact(uri, 120)!r} names no resource; resources/list has those there are"
+            )
+            raise make_error(INVALID_PARAMS, message, uri=uri)
         try:
-            content = await read_resource(self._desk, self._find_token(ctx), str(params.uri))
-        except NoResource as error:
-            data = {"uri": str(params.uri)}
-            raise MCPError(code=INVALID_PARAMS, message=str(error), data=data) from None
+            content = await describe_index(self._desk, self._find_token(ctx))
         except (IndexMissing, IndexBroken) as error:
-            raise MCPError(code=INTERNAL_ERROR, message=str(error)) from None
-        return ReadResourceResult.model_validate({"contents": [content]})
+            raise make_error(INTERNAL_ERROR, str(error)) from None
+        return {
+            **_COMPLETE,
+            "contents": [{"uri": uri, "mimeType": JSON, "text": dump_json(content)}],
+        }
 
     async def list_prompts(self, _: Any, __: Any) -> Any:
         """prompts/list."""
-        from mcp_types import ListPromptsResult
-
         rows = [{"name": name, "description": about} for name, about in PROMPTS.items()]
-        return ListPromptsResult.model_validate({"prompts": rows})
+        return {**_COMPLETE, "prompts": rows}
 
     async def get_prompt(self, _: Any, params: Any) -> Any:
         """prompts/get."""
-        from mcp.shared.exceptions import MCPError
-        from mcp_types import INVALID_PARAMS, GetPromptResult
-
         if params.name not in PROMPTS:
             message = f"name is {params.name[:60]!r}; expected one of {', '.join(PROMPTS)}"
-            raise MCPError(code=INVALID_PARAMS, message=message)
+            raise make_error(INVALID_PARAMS, message)
         text = write_system_prompt(example=params.name == "find-tools-example")
         message = {"role": "user", "content": {"type": "text", "text": text}}
-        return GetPromptResult.model_validate({"messages": [message]})
+        return {**_COMPLETE, "messages": [message]}
 
     def _find_token(self, ctx: Any) -> ClientToken:
         """On whose behalf a request is. Over HTTP with tokens it is the one that was verified."""
@@ -176,6 +176,32 @@ class RequestHandlers:
         if token is None:
             raise PermissionError("a request without a verified token reached a handler")
         return token
+
+
+def make_error(code: int, message: str, **data: Any) -> Exception:
+    """An error of the protocol, to be raised."""
+    from mcp.shared.exceptions import MCPError
+
+    return MCPError(code=code, message=message, data=data or None)
+
+
+async def describe_index(desk: MetaContext, token: ClientToken) -> dict[str, Any]:
+    """Version and size of the index, as far as the token sees it. Raises IndexMissing or
+    IndexBroken."""
+    router = await desk.router()
+    index, visible = router.index, await desk.seen(router, token)
+    content: dict[str, Any] = {
+        "index": index.version,
+        "release": index.release,
+        "embedder": index.embedder,
+        "servers": len(visible.servers),
+        "tools": len(visible.places),
+    }
+    if router.ranker is not None:
+        # How many outcomes it has learnt since it was fitted; None where it does not learn.
+        learnt = None if desk.learner is None else desk.learner.learnt
+        content["reranker"] = {"model": index.reranker, "learnt_since": learnt}
+    return content
 
 
 def _describe_failure(error: Exception) -> ToolReply:

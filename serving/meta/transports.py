@@ -119,20 +119,18 @@ def run_stdio(
     router: ServedRouter, caller: ToolCaller | None, policy: MetaPolicy, outcomes: CallLog
 ) -> None:
     """Serves until the client closes our standard input."""
-    anyio.run(_serve_streams, router, caller, policy, outcomes)
 
+    async def serve() -> None:
+        from mcp.server.stdio import stdio_server
 
-async def _serve_streams(
-    router: ServedRouter, caller: ToolCaller | None, policy: MetaPolicy, outcomes: CallLog
-) -> None:
-    from mcp.server.stdio import stdio_server
+        server = make_server(router, caller, policy, outcomes)
+        try:
+            async with stdio_server() as (incoming, outgoing):
+                await server.run(incoming, outgoing, server.create_initialization_options())
+        finally:
+            await close_after(caller)
 
-    server = make_server(router, caller, policy, outcomes)
-    try:
-        async with stdio_server() as (incoming, outgoing):
-            await server.run(incoming, outgoing, server.create_initialization_options())
-    finally:
-        await close_after(caller)
+    anyio.run(serve)
 
 
 async def close_after(caller: Any) -> None:
@@ -196,23 +194,15 @@ def run_http(
 
     Raises CannotServe when the address is taken or not ours.
     """
-    anyio.run(serve_http, router, caller, policy, outcomes, settings, ready)
 
+    async def serve() -> None:
+        server = make_server(router, caller, policy, outcomes, tokens=settings.tokens)
+        try:
+            await serve_app(make_http_app(server, settings), settings, NAME, ready)
+        finally:
+            await close_after(caller)
 
-async def serve_http(
-    router: ServedRouter,
-    caller: ToolCaller | None,
-    policy: MetaPolicy,
-    outcomes: CallLog,
-    settings: HttpSettings,
-    ready: Callable[[str], None] | None = None,
-) -> None:
-    """`run_http` inside a running loop."""
-    server = make_server(router, caller, policy, outcomes, tokens=settings.tokens)
-    try:
-        await serve_app(make_http_app(server, settings), settings, NAME, ready)
-    finally:
-        await close_after(caller)
+    anyio.run(serve)
 
 
 def _make_security(settings: HttpSettings) -> Any:

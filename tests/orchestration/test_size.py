@@ -21,7 +21,7 @@ BUDGET = {
     "assets/synthesis": (10_235, 54),
     "assets/outcomes": (6_578, 42),
     "training": (12_600, 82),
-    "serving": (9_007, 42),
+    "serving": (8_978, 41),
     "orchestration": (6_468, 39),
     "demo": (2_573, 24),
     "extensions/batch": (1_124, 6),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
     "tests": (81_435, 499),
-    "benchmarks": (6_157, 42),
+    "benchmarks": (6_161, 42),
 }
 
 

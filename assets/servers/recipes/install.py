@@ -329,7 +329,9 @@ def _fetch_into(recipe: LaunchRecipe, folder: Path, workshop: InstallContext) ->
             facts = INSTALLERS[recipe.ecosystem](recipe, staging, workshop)
             size = measure_tree(staging.tree) / (1 << 20)
             if size > _MAX_ARTIFACT_MB:
-                raise PackageError("oversize", f"installs {size:.0f} MB")
+                raise PackageError(
+                    "oversize", f"installs {size:.0f} MB, at most {_MAX_ARTIFACT_MB}"
+                )
             facts |= {"megabytes": round(size, 1)}
             staging.publish(facts, folder)
     except UnreadableFile as error:

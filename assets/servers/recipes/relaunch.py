@@ -137,8 +137,7 @@ def _guess_older_major(failed: FailedLaunch) -> LaunchRecipe | None:
         return None
     matches = _NAMED_MODULE.finditer(failed.words) if _MOVED_ON.search(failed.words) else ()
     named = [str(match["module"] or match["pinned"]).lower() for match in matches]
-    named += _BREAKING if set(_BREAKING) & set(named) or "FastMCP" in failed.words else ()
-    if failed.error_kind == "crashed" or _WANTS_SDK.search(failed.words):
+    if failed.error_kind in ("crashed", "incompatible") or _WANTS_SDK.search(failed.words):
         named += _BREAKING
     for name in dict.fromkeys(canonicalize_name(name) for name in named):
         first, _, _ = failed.installed.get(name, "").partition(".")

@@ -151,6 +151,7 @@ SDK = {"mcp": "2.3.0", "fastmcp": "3.0.1", "langchain": "1.2.0", "anyio": "4.0",
         ("run: pip install mcp", "crashed", "mcp<2"),
         ("The mcp package is not installed", "needs_software", "mcp<2"),
         ("it broke", "crashed", "mcp<2"),
+        ("'Server' object has no attribute 'list_resources'", "incompatible", "mcp<2"),
     ],
 )  # fmt: skip
 def test_a_release_that_broke_on_a_major_version_is_tried_below_it(words, kind, cap):

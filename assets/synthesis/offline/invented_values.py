@@ -79,13 +79,6 @@ def get_faker(locale: str) -> Any:
     return Faker(locale)
 
 
-_EXTENSIONS = {
-    "excel": "xlsx", "workbook": "xlsx", "sheet": "xlsx", "pdf": "pdf", "word doc": "docx",
-    "image": "png", "screenshot": "png", "video": "mp4", "audio": "mp3", "csv": "csv",
-    "markdown": "md", "python": "py",
-}  # fmt: skip
-
-
 class _ValueDraw:
     """What one value is drawn from; the same draws for every sort, so that the state of `rng` after
     a value does not depend on which it was."""
@@ -95,7 +88,9 @@ class _ValueDraw:
         self.day = _EPOCH + dt.timedelta(days=rng.randint(0, 420))
         extension = rng.choice(["csv", "md", "txt", "json", "pdf", "xlsx", "docx", "yaml"])
         about = f"{slot.about} {slot.hint}".lower() if slot else ""
-        self.extension = next((to for mark, to in _EXTENSIONS.items() if mark in about), extension)
+        self.extension = next(
+            (to for mark, to in _WORDS["extensions"].items() if mark in about), extension
+        )
         owner = self.pick("first").lower().replace("á", "a")
         self.home = f"/home/{owner}/{self.pick('folder')}"
         self.hexes = "".join(rng.choice("0123456789abcdef") for _ in range(24))
@@ -119,13 +114,29 @@ class _ValueDraw:
         """Half well-known ones, half of Faker's many."""
         return self.pick(self.sort) if self.rng.random() < 0.5 else self.fake(faked, locale)
 
+    def fill_field(self, field: re.Match[str]) -> str:
+        """What stands for a field of a form: a number, what was drawn before, or an entry of a pool."""
+        if field[1]:
+            return str(self.draw(int(field[1]), int(field[2])))
+        of_draw = {"home": self.home, "extension": self.extension}
+        return of_draw.get(field[3]) or self.pick(field[3])
+
 
 def invent_value(sort: str, rng: random.Random, slot: ParameterSlot | None = None) -> str:
     """One value of a sort: from its pool, or made."""
     if sort in ("topic", "project") and slot is not None:
         sort = find_theme(slot.theme) or sort
     draw = _ValueDraw(sort, rng, slot)
+    if sort in _WORDS["faked"]:
+        return draw.fake(*_WORDS["faked"][sort].split())
+    if sort in _WORDS["faked_or_known"]:
+        return draw.pick_either(*_WORDS["faked_or_known"][sort].split())
+    if sort in _WORDS["forms"]:
+        return _FIELD.sub(draw.fill_field, _WORDS["forms"][sort])
     return _MAKERS[sort](draw) if sort in _MAKERS else draw.pick(sort)
+
+
+_FIELD = re.compile(r"\{(?:(\d+)-(\d+)|(\w+))\}")
 
 
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
@@ -135,62 +146,25 @@ _MAKERS: dict[str, Callable[[_ValueDraw], str]] = {
     "time": lambda v: f"{v.draw(6, 22):02d}:{5 * v.draw(0, 11):02d}",
     "email": lambda v: f"{v.pick('first')}.{v.pick('last')}@{v.pick('domain')}".lower()
     .encode("ascii", "ignore").decode(),  # of domains kept for examples: nobody's address
-    "url": lambda v: f"https://{v.pick('domain')}/{v.pick('slug')}",
-    "image_url": lambda v: f"https://{v.pick('domain')}/img/{v.pick('stem')}.png",
-    "path": lambda v: f"{v.home}/{v.pick('stem')}.{v.extension}",
-    "image_path": lambda v: f"{v.home}/{v.pick('stem')}.png",
-    "video_path": lambda v: f"{v.home}/{v.pick('stem')}.mp4",
-    "folder_path": lambda v: f"{v.home}/{v.pick('project')}",
-    "repo_path": lambda v: f"{v.home}/{v.pick('repo')}",
-    "filename": lambda v: f"{v.pick('stem')}.{v.extension}",
     "person": lambda v: f"{v.fake('first_name')} {v.fake('last_name')}",
-    "first": lambda v: v.fake("first_name"),
-    "last": lambda v: v.fake("last_name"),
-    "username": lambda v: v.pick_either("user_name"),
-    "company": lambda v: v.pick_either("company"),
     "city": lambda v: v.pick("city") if v.rng.random() < 0.5 else v.fake("town", "en_US"),
-    "address": lambda v: v.fake("address"),
-    "ip": lambda v: v.fake("ipv4_public", "en_US"),
-    "color": lambda v: v.fake("hex_color", "en_US"),
-    "color_name": lambda v: v.fake("color_name", "en_US"),
-    "timezone": lambda v: v.pick_either("timezone"),
-    "currency": lambda v: v.pick_either("currency_code"),
-    "language": lambda v: v.pick_either("language_name", "en_US"),
     "job": lambda v: v.fake("job", "en_GB").lower(),
-    "isbn": lambda v: v.fake("isbn13", "en_US"),
-    "iban": lambda v: v.fake("iban", "en_GB"),
-    "vin": lambda v: v.fake("vin", "en_US"),
-    "mac": lambda v: v.fake("mac_address", "en_US"),
     "tx_hash": lambda v: f"0x{v.fake('sha256', 'en_US')}",
     "wallet": lambda v: f"0x{v.fake('sha1', 'en_US')}",
     "public_key": lambda v: "".join(v.rng.choice(_BASE58) for _ in range(44)),
-    "doi": lambda v: f"10.{v.draw(1000, 9999)}/{v.pick('project')}.{v.draw(10000, 99999)}",
-    "phone": lambda v: f"+1 202-555-01{v.draw(10, 99)}",
-    "zip": lambda v: v.fake("postcode", "en_US"),
-    "uuid": lambda v: v.fake("uuid4", "en_US"),
     "sha": lambda v: v.rng.choice([v.hexes[:7], "HEAD", "HEAD~2", v.pick("branch")]),
     "id": lambda v: v.rng.choice(
         [str(v.draw(1000, 99999)), f"{v.pick('project')[:3]}-{v.draw(10, 999)}",
          str(v.draw(10**8, 10**9))]),
-    "token": lambda v: f"{v.pick('project')}{v.draw(10, 99)}",
-    "slug_key": lambda v: f"{v.pick('project')}:{v.pick('stem')}",
-    "account": lambda v: str(v.draw(10**7, 10**8)),
     "issue_key": lambda v: f"{v.pick('project')[:4].upper()}-{v.draw(2, 980)}",
     "project_key": lambda v: v.pick("project")[:4].upper(),
     "arxiv_id": lambda v: f"2{v.draw(0, 5)}{v.draw(1, 12):02d}.{v.draw(1000, 19999):05d}",
     "order_id": lambda v: f"{v.pick('project')[:2].upper()}{v.draw(10**7, 10**8)}",
-    "session": lambda v: f"{v.pick('project')}-{v.draw(2, 60)}",
-    "connection_id": lambda v: f"{v.pick('environment')}-{v.draw(2, 60)}",
-    "connection_string": lambda v: f"mongodb://{v.pick('domain')}:27017/{v.pick('database')}",
     "jql": lambda v: f"project = {v.pick('project')[:4].upper()} AND status = {v.pick('stem')}",
-    "cql": lambda v: f"type = page AND title ~ \"{v.pick('stem')}\"",
     "emoji": lambda v: v.rng.choice(["📌", "🚀", "🌱", "📚"]),
-    "user_agent": lambda v: v.fake("user_agent", "en_US"),
     "secret": lambda v: f"key-{v.hexes[:10]}",
-    "stage": lambda v: v.pick("status"),
     "span": lambda v: f"{v.draw(1, 6)}h {v.rng.choice((15, 20, 30, 45))}m",
     "amount": lambda v: f"{v.rng.choice((5, 12.5, 20, 49.9, 75, 120, 250, 480))}",
-    "small_number": lambda v: str(v.draw(3, 900)),
 }  # fmt: skip
 
 

@@ -149,19 +149,13 @@ def load_adapter(
 
 
 def _require_same_base(
-    folder: Path,
-    trained_on: str,
-    base: str,
-    trained_base: Mapping[str, Any],
-    current_base: Mapping[str, Any],
+    folder: Path, trained_on: str, base: str, then: Mapping[str, Any], now: Mapping[str, Any]
 ) -> None:
-    wrong = [
-        name for name in (*_SHAPE, "vocabulary") if trained_base.get(name) != current_base.get(name)
-    ]
+    wrong = [name for name in (*_SHAPE, "vocabulary") if then.get(name) != now.get(name)]
     if not wrong:
         return
     differences = ", ".join(
-        f"{name} {str(current_base.get(name))[:12]} instead of {str(trained_base.get(name))[:12]}"
+        f"{name} {str(now.get(name))[:12]} instead of {str(then.get(name))[:12]}"
         for name in wrong[:3]
     )
     raise TrainingFailed(

@@ -66,7 +66,7 @@ def plan_passes(
 
 
 def balance_rows(rows: Sequence[int], lengths: Sequence[int], ranks: int) -> list[list[int]]:
-    """`rows` in at most `parts` groups of nearly equal length: the longest first, each to the
+    """`rows` in at most `ranks` groups of nearly equal length: the longest first, each to the
     group that is shortest so far."""
     heap: list[tuple[int, int]] = [(0, at) for at in range(ranks)]
     shares: list[list[int]] = [[] for _ in range(ranks)]
@@ -81,13 +81,9 @@ def compute_efficiency(plan: PackingPlan, lengths: Sequence[int], *, padded: boo
     """Share of the tokens that go through the model which belong to a row (the rest is padding)."""
     real = fed = 0
     for part in plan.passes:
-        row_lengths = [lengths[row] for row in part]
-        real += sum(row_lengths)
-        fed += (
-            (max(row_lengths) * len(row_lengths) if padded else sum(row_lengths))
-            if row_lengths
-            else 1
-        )
+        sizes = [lengths[row] for row in part]
+        real += sum(sizes)
+        fed += (max(sizes) * len(sizes) if padded else sum(sizes)) if sizes else 1
     return real / fed if fed else 0.0
 
 

@@ -61,13 +61,11 @@ class SftCourse:
     def digest_plan(self) -> str:
         """The digest of all that a checkpoint must agree with. Passes are no part of it: an update
         takes the same rows however they are packed."""
-        settings = self.settings
-        figures = {
-            n: getattr(settings, n) for n in ("epochs", "batch", "accumulate", "seed", "rank")
-        }
-        figures |= {
-            n: getattr(settings, n) for n in ("alpha", "learning_rate", "warmup", "weight_decay")
-        }
+        names = (
+            *("epochs", "batch", "accumulate", "seed", "rank"),
+            *("alpha", "learning_rate", "warmup", "weight_decay"),
+        )
+        figures = {name: getattr(self.settings, name) for name in names}
         held_ids = json.dumps([[each.start, *each.ids, *each.gaps] for each in self.lessons])
         return digest({**figures, "lessons": sha256(held_ids.encode())})
 
@@ -75,7 +73,7 @@ class SftCourse:
 def build_trainer(
     model: Any, course: SftCourse, plan: PackingPlan, name: str, report: Report, meter: TokenMeter
 ) -> Any:
-    """The trainer of a model with its adapter, which it trains in place. made: what is fed when;
+    """The trainer of a model with its adapter, which it trains in place. plan: what is fed when;
     name: of the plan, in its checkpoints."""
     from transformers import PrinterCallback
 

@@ -237,12 +237,12 @@ class AdapterPredictor:
         loaded = self._open()
         began = time.perf_counter()
         grammars = self._open_grammars(loaded) if must_call else self._grammars
-        constraints = grammars and [
+        limits = grammars and [
             grammars.write_grammar(each, must_call=must_call) for each in candidates
         ]
-        for grammar in constraints or ():
+        for grammar in limits or ():
             self.quarantined |= grammar.quarantined
-        texts = loaded.generate([each.prompt for each in prompts], grammars, constraints, **options)
+        texts = loaded.generate([each.prompt for each in prompts], grammars, limits, **options)
         took = (time.perf_counter() - began) / max(len(prompts), 1)
         return [
             parse_answer(

@@ -234,18 +234,14 @@ def _make_phantom_items(
     n, seed = min(plan.candidates), plan.seeds[0]
     counts: dict[str, int] = {}
     item_of_row = {id(item.row): item for item in phantom}
-    for dead_item in (
-        item_of_row[id(row)] for row in _interleave_tools(item.row for item in phantom)
-    ):
-        if counts.get(dead_item.phantom, 0) >= plan.phantom:
+    for case in (item_of_row[id(row)] for row in _interleave_tools(item.row for item in phantom)):
+        if counts.get(case.phantom, 0) >= plan.phantom:
             continue
-        counts[dead_item.phantom] = counts.get(dead_item.phantom, 0) + 1
-        item = _make_item(dead_item.row, pool, dead_item.row["split"], n, HARD, seed)
-        tools = [tool for tool in item.tools if tool["name"] != dead_item.dead]
-        name = f"{item.item_id}|{dead_item.phantom}"
-        yield replace(
-            item, item_id=name, tools=tools, phantom=dead_item.phantom, dead=dead_item.dead
-        )
+        counts[case.phantom] = counts.get(case.phantom, 0) + 1
+        item = _make_item(case.row, pool, case.row["split"], n, HARD, seed)
+        tools = [tool for tool in item.tools if tool["name"] != case.dead]
+        name = f"{item.item_id}|{case.phantom}"
+        yield replace(item, item_id=name, tools=tools, phantom=case.phantom, dead=case.dead)
 
 
 def _select_first_cells(base: Sequence[CallerItem], plan: TestPlan) -> list[CallerItem]:

@@ -121,13 +121,9 @@ def _judge_calls(
     """The columns that a comparison of the calls decides."""
     if len(expected) == len(called) == 1:
         schema = schemas.get(expected[0]["name"], {})
-        pair_match = match_call(schema, expected[0], called[0])
-        verdicts = {
-            "tool_ok": pair_match.tool,
-            "ast_ok": pair_match.match,
-            "all_made": pair_match.match,
-        }
-        kind, f1s = pair_match.error_kind, (pair_match.name_f1, pair_match.value_f1)
+        match = match_call(schema, expected[0], called[0])
+        verdicts = {"tool_ok": match.tool, "ast_ok": match.match, "all_made": match.match}
+        kind, f1s = match.error_kind, (match.name_f1, match.value_f1)
     else:
         many = match_parallel(schemas, expected, called)
         all_made = all(each.match for each in many.calls if each.expected is not None)

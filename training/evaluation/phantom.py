@@ -49,10 +49,10 @@ def find_dead_requests(
     for name, entry in sorted(pool.items()):
         offered.setdefault(str(entry["server_id"]), []).append(name)
         digests[(str(entry["server_id"]), str(entry["tool"]))] = name
-    dead_requests: dict[str, DeadRequest] = {}
+    dead: dict[str, DeadRequest] = {}
     for row in once:
         key = (str(row["server_id"]), str(row["tool"]))
-        if key in now or row["pair_id"] in dead_requests or len(read_calls(row)) != 1:
+        if key in now or row["pair_id"] in dead or len(read_calls(row)) != 1:
             continue
         if read_messages(row):  # its request is not yet what is to be called
             continue
@@ -60,13 +60,13 @@ def find_dead_requests(
         successor = _find_successor(key, renames, now)
         if successor is None:
             dead_row = _make_removed_row(row, offered.get(key[0], []), place)
-            dead_requests[row["pair_id"]] = DeadRequest(dead_row, GONE, key[1])
+            dead[row["pair_id"]] = DeadRequest(dead_row, GONE, key[1])
         elif (key[0], successor) in digests:
             name = digests[(key[0], successor)]
             dead_row = _make_renamed_row(row, successor, name, pool[name]["contract"], place)
             if dead_row is not None:
-                dead_requests[row["pair_id"]] = DeadRequest(dead_row, RENAMED, key[1])
-    return list(dead_requests.values())
+                dead[row["pair_id"]] = DeadRequest(dead_row, RENAMED, key[1])
+    return list(dead.values())
 
 
 def _collect_renames(changes: Iterable[Row]) -> dict[tuple[str, str], str]:

@@ -93,16 +93,14 @@ def rename_tools(
     descriptions too."""
     moved = {old: new for old, new in names.items() if old != new and IDENTIFIER.search(old)}
     replace_names = make_name_replacer(moved)
-    renamed_tools = []
+    renamed = []
     for tool in tools:
         fresh = {**tool, "name": names[str(tool["name"])]}
         if isinstance(tool.get("description"), str):
             fresh["description"] = replace_names(tool["description"])
-        renamed_tools.append(fresh)
+        renamed.append(fresh)
     calls = [{**call, "name": names.get(str(call["name"]), call["name"])} for call in expected]
-    return ChangedTools(
-        renamed_tools, calls, frozenset(new for old, new in names.items() if old != new)
-    )
+    return ChangedTools(renamed, calls, frozenset(new for old, new in names.items() if old != new))
 
 
 def rename_one_tool(

@@ -53,13 +53,11 @@ def render_conversation(
     is right, and the completion says NO_CALL; None leaves the completion empty.
     Raises BadTemplate.
     """
-    prompt_messages = [_SYSTEM_MESSAGE, {"role": "user", "content": instruction}]
-    prompt = render_prompt_text(tokenizer, prompt_messages, tools)
+    before = [_SYSTEM_MESSAGE, {"role": "user", "content": instruction}]
+    prompt = render_prompt_text(tokenizer, before, tools)
     if calls is None:
         return prompt, ""
-    return prompt, _render_completion(
-        tokenizer, prompt, prompt_messages, build_call_message(calls), tools
-    )
+    return prompt, _render_completion(tokenizer, prompt, before, build_call_message(calls), tools)
 
 
 def render_turns(
@@ -102,23 +100,23 @@ def render_answer(
 ) -> str:
     """What the model must write after `messages`: the calls, or `words` where there is none.
     Raises BadTemplate."""
-    prompt_messages = [dict(message) for message in messages]
-    prompt = render_prompt_text(tokenizer, prompt_messages, tools)
+    before = [dict(message) for message in messages]
+    prompt = render_prompt_text(tokenizer, before, tools)
     answer = build_call_message(calls, words)
-    return _render_completion(tokenizer, prompt, prompt_messages, answer, tools)
+    return _render_completion(tokenizer, prompt, before, answer, tools)
 
 
 def _render_completion(
     tokenizer: Any,
     prompt: str,
-    prompt_messages: Sequence[dict[str, Any]],
+    before: Sequence[dict[str, Any]],
     message: dict[str, Any],
     tools: Tools,
 ) -> str:
     """What the model must write after `prompt`, which asks for `message` after `asked`."""
     calls = [call["function"] for call in message.get("tool_calls") or ()]
     try:
-        whole = apply_template(tokenizer, [*prompt_messages, message], tools)
+        whole = apply_template(tokenizer, [*before, message], tools)
         completion = cut_completion(tokenizer, prompt, whole)
         if len(calls) < 2 or all(call["name"] in completion for call in calls):
             return completion
@@ -128,7 +126,7 @@ def _render_completion(
     # Llama-3.1's template refuses a message of several calls and gpt-oss's writes the first alone:
     # there they are one JSON list.
     listed = {"role": "assistant", "content": json.dumps(_copy_calls(calls), ensure_ascii=False)}
-    whole = apply_template(tokenizer, [*prompt_messages, listed], tools)
+    whole = apply_template(tokenizer, [*before, listed], tools)
     return cut_completion(tokenizer, prompt, whole)
 
 

@@ -54,11 +54,11 @@ def build_published_source(
     ]
     if unverified:
         launched = {row["server_id"] for row in clear}
-        listed_rows = [
+        unverified_rows = [
             row for row in read_unverified(warehouse) if row["server_id"] not in launched
         ]
-        rows += [{**row, "flags": (UNVERIFIED,)} for row in listed_rows]
-        about |= describe_listed_servers({row["server_id"] for row in listed_rows}, catalogue)
+        rows += [{**row, "flags": (UNVERIFIED,)} for row in unverified_rows]
+        about |= describe_listed_servers({row["server_id"] for row in unverified_rows}, catalogue)
     accepted = select_accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     recipes = map_server_recipes(tables.read(DEPLOYMENTS).to_dicts())
     moves = collect_moves(tables, {row["server_id"] for row in clear})

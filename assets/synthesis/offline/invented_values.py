@@ -115,7 +115,7 @@ class _ValueDraw:
         return self.pick(self.sort) if self.rng.random() < 0.5 else self.fake(faked, locale)
 
     def fill_field(self, field: re.Match[str]) -> str:
-        """What stands for a field of a form: a number, what was drawn before, or an entry of a pool."""
+        """What stands for a field of a form: a number, what was drawn, or an entry of a pool."""
         if field[1]:
             return str(self.draw(int(field[1]), int(field[2])))
         of_draw = {"home": self.home, "extension": self.extension}

@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from assets.contracts.repair.json_text import evaluate_literal, load_first, read_structure
+from assets.contracts.repair.json_text import (
+    NameTwice,
+    evaluate_literal,
+    load_first,
+    read_structure,
+)
 from warehouse.llm.roles import drop_thinking
 from warehouse.patterns import Match, compile_pattern
 
@@ -441,7 +446,7 @@ def _read_code_call(call: ast.expr) -> DraftCall | None:
     try:
         arguments = {str(part.arg): evaluate_literal(part.value) for part in call.keywords}
         places = [evaluate_literal(part) for part in call.args]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, NameTwice):
         return DraftCall(name, "", None, _CODE_FAULT)
     if len(arguments) < len(call.keywords) or (places and arguments):
         return DraftCall(name, "", None, _CODE_FAULT)

@@ -72,7 +72,7 @@ def parse_arguments(text: str) -> ParsedArguments:
     for _ in range(4):
         try:
             value, loaded = _load_strict(text)
-        except _NameTwice as error:
+        except NameTwice as error:
             return ParsedArguments(steps=steps, fault=str(error))
         if not loaded:
             break
@@ -82,7 +82,7 @@ def parse_arguments(text: str) -> ParsedArguments:
         text = value
     try:
         parsed = _read_leniently(text, (dict,))
-    except _NameTwice as error:
+    except NameTwice as error:
         return ParsedArguments(steps=steps, fault=str(error))
     if parsed is None:
         return ParsedArguments(steps=steps, fault=UNREADABLE)
@@ -102,7 +102,7 @@ def read_structure(text: str) -> Any:
         if loaded:
             return value if isinstance(value, dict | list) else None
         parsed = _read_leniently(text, (dict, list))
-    except _NameTwice:
+    except NameTwice:
         return None
     if parsed is None or parsed.cut:
         return None
@@ -114,7 +114,7 @@ def load_first(text: str, at: int) -> tuple[Any, int | None]:
     spaces = _SPACES.match(text, at)
     try:
         return _DECODER.raw_decode(text, spaces.end() if spaces else at)
-    except (ValueError, RecursionError, _NameTwice):
+    except (ValueError, RecursionError, NameTwice):
         return None, None
 
 
@@ -134,7 +134,7 @@ def _read_leniently(text: str, kinds: tuple[type, ...]) -> ParsedArguments | Non
     return None
 
 
-class _NameTwice(Exception):
+class NameTwice(Exception):
     """An object has one name twice, with two values: one of them would be lost."""
 
 
@@ -143,7 +143,7 @@ def _build_object(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(members):
         for name, value in members:
             if made[name] != value:
-                raise _NameTwice(f"{name[:80]!r} stands there twice, with two values: send one")
+                raise NameTwice(f"{name[:80]!r} stands there twice, with two values: send one")
     return made
 
 

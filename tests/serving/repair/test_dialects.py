@@ -1,6 +1,7 @@
 """Calls in the text of models, in the forms of their chat templates, and in vendors' JSON."""
 
 import json
+import random
 
 import pytest
 
@@ -164,6 +165,7 @@ FORMS: dict[str, tuple[str, list]] = {
         '<tool_call>{"name": "write_note", "arguments": {"path": "<think>x</think>"}}</tool_call>',
         [("write_note", {"path": "<think>x</think>"})]),
     "a fence that is all": (f"```xml\n<tool_call>{CALL}</tool_call>\n```", [ROME]),
+    "prose": (f"I call {CALL} now", [ROME]),
     "lines of JSON": (f"{CALL}\n{OTHER}", [ROME, OSLO]),
     "several tools at once": (
         '{"tool_uses": [{"recipient_name": "functions.get_weather", "parameters": {"city": "Rome"}'
@@ -209,6 +211,7 @@ def test_prose_that_shows_a_form_is_no_call(text: str) -> None:
         (f'{{"tool_calls": [{CALL}, {{"index": 1}}]}}', 2),
         ("<function=get_weather>\n<parameter=city>\nRo", 1),
         ("[get_weather(city='Rome'), now(at=clock())]", 2),
+        ("now(at={'a': 1, 'a': 2})", 1),
         ("<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Ro", 1),
     ],
 )
@@ -219,6 +222,19 @@ def test_a_call_that_cannot_be_read_is_not_lost(text: str, count: int) -> None:
     assert (last.outcome, last.reason is not None) == ("abstained", True)
     if count == 2:
         assert (reports[0].name, reports[0].arguments) == ROME
+
+
+def test_damaged_text_yields_reports_of_calls_that_fit_or_a_reason() -> None:
+    draw = random.Random(11)
+    texts = [text for text, _ in FORMS.values()]
+    pieces = [*'"{}[]<>(),:=\\', "</parameter>", "<tool_call>", "```", "</think>", "\ud800", *texts]
+    for _ in range(300):
+        text = draw.choice(texts)
+        for _ in range(draw.randrange(1, 4)):
+            at = draw.randrange(len(text) + 1)
+            text = text[:at] + draw.choice(pieces) + text[at + draw.randrange(9) :]
+        for report in repair_drafts(text, TOOLS):
+            assert (report.reason is None) == (report.outcome != "abstained")
 
 
 ARGUMENTS = {"city": "Rome"}
@@ -276,7 +292,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_shape_of_a_vendor_is_read(shape: str) -> None:
     [report] = repair_drafts(SHAPES[shape], TOOLS)
-    assert (report.name, report.arguments) == ROME
+    assert (report.name, report.arguments, report.reason) == (*ROME, None)
     [report] = repair_drafts(json.dumps(SHAPES[shape]), TOOLS)
     assert (report.name, report.arguments) == ROME
 

@@ -359,30 +359,6 @@ def test_several_values_are_no_text():
     assert result.arguments == {"path": '["a", "b"]'}
 
 
-NAMED = {"name": "get_weather", "arguments": '{"city": "Rome"}'}
-SHAPES = {
-    "Chat": {"id": "c1", "type": "function", "function": NAMED},
-    "Responses": {"type": "function_call", "call_id": "c1", **NAMED},
-    "Anthropic": {"type": "tool_use", "id": "c1", "name": "get_weather", "input": {"city": "Rome"}},
-    "MCP": {"id": "c1", "method": "tools/call", "params": NAMED},
-    "message": {"role": "assistant", "tool_calls": [{"function": NAMED}]},
-    "text": 'Sure: <tool_call>{"name": "get_weather", "arguments": {"city": "Rome"}}</tool_call>',
-    "Python": "get_weather(city='Rome')",
-    "prose": 'I call {"name": "get_weather", "arguments": {"city": "Rome"}} now',
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_draft_of_any_shape_is_read(shape):
-    result = repair_draft(SHAPES[shape], TOOLS)
-    assert (result.outcome, result.name, result.arguments) == (
-        VALID,
-        "get_weather",
-        {"city": "Rome"},
-    )
-    assert json.loads(result.text) == {"city": "Rome"}
-
-
 @pytest.mark.parametrize("draft", ["hello", None, 5, [], {}, "(((", {"tool_calls": []}])
 def test_what_holds_no_call_is_told(draft):
     result = repair_draft(draft, TOOLS)

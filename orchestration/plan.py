@@ -44,7 +44,7 @@ _CRAWLED = ("page", "render", "resolve")
 _POOLS = {"page": "crawl", "render": "crawl"} | dict.fromkeys(
     ("resolve", "remote", "deploy", "execute"), "sandbox"
 )
-_TRIAL_ROWS = 120  # known-good rows and mutants that the rules leave to a judge
+_TRIAL_ROWS = 180  # good rows and mutants of one trial that the rules leave to a judge
 _ROLES = ("generator", "reviser", "evolver", "caller", "checker_a", "checker_b", "judge")
 # Seconds, prompt and completion tokens of an effect that this home has not measured: on two busy
 # cores a launch took 29 s, a page .3, a page in a browser 18, a call in a world .7.

@@ -6,6 +6,7 @@ What the endpoint says comes from the offline grammar, so this proves the path, 
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from assets.contracts.canonical import DIGEST_PREFIX
 from assets.contracts.quarantined_tools import CLEAR
+from assets.synthesis.judging.mutants import read_known_good
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS
 from orchestration.definitions import build_defs
@@ -40,11 +42,29 @@ TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@cache
+def list_good() -> list[tuple[str, str]]:
+    """(request, arguments as a prompt shows them) of the known-good pairs and of the writer's."""
+    pairs = [(row["instruction"], json.loads(row["arguments"])) for row in read_known_good()[0]]
+    for row in snapshot_rows():
+        written = answer_requests({"contract": json.loads(row["contract"]), "count": 3}, 0)
+        pairs += [(each["instruction"], each["values"]) for each in written["requests"]]
+    return [(text, json.dumps(arguments, ensure_ascii=False)) for text, arguments in pairs]
+
+
+def is_good(asked: str) -> bool:
+    """Whether a prompt of the judge's shows one of them as it is."""
+    return any(text in asked and arguments in asked for text, arguments in list_good())
+
+
 def say(body: dict[str, Any], number: int) -> Say:
     """Answers as the role that the prompt speaks to; every seventh answer is fenced."""
     asked = "\n".join(message["content"] for message in body["messages"])
-    if body["model"] == "judge":
-        return Say(json.dumps({"reasons": "It reads well.", **dict.fromkeys(SCORES, 8)}))
+    if body["model"] in ("judge", "yes-man"):
+        good = body["model"] == "yes-man" or is_good(asked)
+        return Say(
+            json.dumps({"reasons": "As I read it.", **dict.fromkeys(SCORES, 8 if good else 2)})
+        )
     match = re.search(r"^BEGIN \S+ tool\n(.*?)\nEND ", asked, re.DOTALL | re.MULTILINE)
     assert match, asked[-500:]
     contract = json.loads(match[1])
@@ -137,6 +157,18 @@ def test_pairs_and_judgements_come_from_the_endpoint_with_their_price(
     sent = len(endpoint.requests)
     assert synthesise().success
     assert len(endpoint.requests) == sent
+
+
+def test_a_judge_that_approves_everything_accepts_nothing_in_its_name(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__MODEL", "yes-man")
+    result = synthesise()
+    assert not result.success
+    failed = list_failed_checks(result)["judgements"]
+    assert "judge_adds_to_the_rules" in failed
+    assert "wrong_tool 0 of" in failed
+    assert warehouse.tables.head("judgements", "registry") is None
 
 
 def test_a_budget_of_zero_sends_nothing_and_says_so(

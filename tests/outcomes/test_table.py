@@ -1,10 +1,19 @@
-"""What executions say of a pair, and which pairs are kept by it."""
+"""Which calls are executed, what their rows say of a pair, and tables of them."""
 
 import json
 from typing import Any
 
 import pytest
 
+from assets.contracts.canonical import contract_digest
+from assets.outcomes.defs import EXECUTIONS_AUDIT
+from assets.outcomes.environment import PLAIN
+from assets.outcomes.execution import ToolCall
+from assets.outcomes.plan import make_execution_row
+from assets.outcomes.policy import ExecutionPolicy
+from assets.outcomes.report import report_executions
+from assets.outcomes.run import ExecutionJob, JobResult
+from assets.outcomes.select import LaunchableServer, WantedCall, list_launchable, select_calls
 from assets.outcomes.table import (
     ANY,
     EXECUTIONS,
@@ -15,6 +24,10 @@ from assets.outcomes.table import (
     may_keep,
     read_tried,
 )
+from assets.synthesis.tables import GoldenCall, make_single_row
+from assets.vectors.confusable_table import TWINS
+from tests.outcomes.running import make_contract
+from warehouse.audit import audit
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
@@ -85,3 +98,146 @@ def test_what_a_look_alike_did_says_nothing_of_the_pair() -> None:
 )
 def test_a_rule_keeps_what_it_names(result: PairEvidence | None, stored: set[str]) -> None:
     assert {rule for rule in (ANY, VALID, PROVED) if may_keep(result, rule)} == stored
+
+
+SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+LOOK = {"name": "look", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}
+DROP = {"name": "drop", "inputSchema": SCHEMA}
+
+
+def clear_row(contract: Row, server: str = "npm:a") -> Row:
+    return {
+        "server_id": server,
+        "tool": contract["name"],
+        "contract_digest": contract_digest(contract),
+        "contract": json.dumps(contract),
+    }
+
+
+def pair(contract: Row, q: str, server: str = "npm:a", **call: Any) -> Row:
+    golden_call = GoldenCall(server, contract["name"], contract_digest(contract), {"q": q}, **call)
+    return {**make_single_row(golden_call, f"look for {q}", []), "pair_id": f"p1:{server}{q}"}
+
+
+def servers(*names: str, moving: bool = False) -> dict[str, LaunchableServer]:
+    return {name: LaunchableServer(name, {}, "r" * 64, moving) for name in names}
+
+
+def chosen(pairs: list[Row], clear: list[Row], running=None, **facts: Any) -> list[str]:
+    policy = ExecutionPolicy(per_tool=facts.pop("per_tool", 20), **facts.pop("policy", {}))
+    calls = select_calls(pairs, clear, running or servers("npm:a"), policy, **facts)
+    return [f"{item.call.tool} {item.call.arguments['q']}" for item in calls]
+
+
+def test_a_few_calls_of_each_tool_whatever_order_their_pairs_have():
+    pairs = [pair(LOOK, q) for q in "abcdef"]
+    clear = [clear_row(LOOK)]
+    two = chosen(pairs, clear, per_tool=2)
+    assert len(two) == 2
+    assert chosen(pairs[::-1], clear, per_tool=2) == two
+
+
+def test_pairs_of_one_call_are_one_execution():
+    twice = [pair(LOOK, "a"), {**pair(LOOK, "a"), "pair_id": "p1:other"}]
+    [result] = select_calls(twice, [clear_row(LOOK)], servers("npm:a"), ExecutionPolicy())
+    assert result.pairs == ["p1:npm:aa", "p1:other"]
+
+
+def test_a_call_of_an_older_contract_or_of_a_server_that_does_not_run_is_left_out():
+    older = {**LOOK, "description": "older"}
+    assert chosen([pair(older, "a")], [clear_row(LOOK)]) == []
+    assert chosen([pair(LOOK, "a")], [clear_row(LOOK)], servers("npm:b")) == []
+    assert chosen([pair(LOOK, "a")], []) == []  # held, or gone
+
+
+def test_a_value_that_comes_out_of_another_call_is_not_made_up():
+    assert chosen([pair(LOOK, "a", borrowed=("q",))], [clear_row(LOOK)]) == []
+
+
+def test_where_no_world_is_ours_only_tools_that_read_are_called():
+    clear = [clear_row(LOOK), clear_row(DROP)]
+    pairs = [pair(LOOK, "a"), pair(DROP, "b")]
+    assert chosen(pairs, clear) == ["drop b", "look a"]
+    assert chosen(pairs, clear, servers("npm:a", moving=True)) == ["look a"]
+    assert chosen(pairs, clear, policy={"writes": False}) == ["look a"]
+
+
+def test_a_hint_beside_a_destructive_sign_is_none():
+    annotations = {"readOnlyHint": True, "destructiveHint": True}
+    worse = {**LOOK, "annotations": annotations}
+    names = {**LOOK, "name": "delete_file", "description": "Delete a file from the disk."}
+    for contract in (worse, names):
+        pairs, clear = [pair(contract, "a")], [clear_row(contract)]
+        assert chosen(pairs, clear, servers("npm:a", moving=True)) == []
+
+
+def test_a_look_alike_gets_the_calls_that_fit_it():
+    twin = {**LOOK, "name": "peek"}
+    other = {**LOOK, "name": "stare", "inputSchema": {"type": "object", "required": ["z"]}}
+    running = servers("npm:a", "npm:b")
+    clear = [clear_row(LOOK), clear_row(twin, "npm:b"), clear_row(other, "npm:b")]
+    rows = [
+        {"server_id": "npm:a", "tool": "look", "other_server_id": "npm:b", "other_tool": name,
+         "kind": TWINS}
+        for name in ("peek", "stare")
+    ]  # fmt: skip
+    calls = select_calls([pair(LOOK, "a")], clear, running, ExecutionPolicy(), rows)
+    output = [(item.call.server_id, item.call.tool, item.twin_of, item.pairs) for item in calls]
+    assert output == [("npm:a", "look", None, ["p1:npm:aa"]), ("npm:b", "peek", "npm:a::look", [])]
+
+
+def test_servers_that_are_elsewhere_or_have_the_network_are_moving():
+    def row(server: str, **facts: Any) -> Row:
+        about = {"server_id": server, "ecosystem": "npm", "recipe": "{}", "recipe_digest": "r" * 64}
+        return {**about, "status": "ok", **facts}
+
+    rows = [
+        row("npm:a"),
+        row("npm:b"),
+        row("remote:https://c.example/mcp", ecosystem="remote"),
+        row("npm:failed", status="failed"),
+        row("npm:unpinned", recipe_digest=None),
+    ]
+    launchable = list_launchable(rows, ["npm:b"])
+    assert {name: entry.moving for name, entry in launchable.items()} == {
+        "npm:a": False,
+        "npm:b": True,
+        "remote:https://c.example/mcp": True,
+    }
+    assert all(item.moving for item in list_launchable(rows, network=True).values())
+
+
+def test_a_call_that_fitted_is_judged_anew_by_another_contract():
+    number = {"type": "object", "properties": {"q": {"type": "integer"}}, "required": ["q"]}
+    changed = {**LOOK, "inputSchema": number}
+    for contract, fits in ((LOOK, True), (changed, False), (LOOK, True), (changed, False)):
+        result = chosen([pair(contract, "a")], [clear_row(contract)])
+        assert result == (["look a"] if fits else [])
+
+
+def executed(
+    server: str = "npm:a", tool: str = "look", outcome: str | None = "useful", **facts: Any
+) -> dict[str, Any]:
+    names = {"server_id": server, "tool": tool, "outcome": outcome, "status": "ok"}
+    return {**dict.fromkeys(EXECUTIONS.columns), "pair_ids": "[]", **names, **facts}
+
+
+def test_shares_are_of_servers_or_of_the_tools_of_the_only_one_the_lowest_first() -> None:
+    def shares(*rows: dict[str, Any]) -> list[str]:
+        return report_executions(rows)["shares"].splitlines()[2:]
+
+    rows = [executed(tool="b"), executed(tool="a"), executed(tool="a", outcome="empty")]
+    rows.append(executed(tool="never", outcome="refused", status="failed", blame="credentials"))
+    assert [line[:14] for line in shares(*rows)] == ["| a | 2 | 0.50", "| b | 1 | 1.00"]
+    assert "npm:a | 3 | 0.67" in shares(*rows, executed("npm:b"))[0]
+    assert len(shares(*(executed(f"npm:{n}") for n in range(60)))) == 24
+    assert report_executions(rows[3:])["shares"] == "none"
+
+
+def test_a_call_that_nobody_foresaw_passes_the_audit_of_its_partition():
+    call = ToolCall("npm:x", "do", make_contract(), "c1:" + "0" * 64, {"x": 1})
+    job = ExecutionJob("e1:1", WantedCall(call), LaunchableServer("npm:x", {}, "r" * 64), PLAIN, 7)
+    row = make_execution_row(job, JobResult(problem="boom"))
+    assert (row["outcome"], row["error_kind"]) == (None, "internal")
+    frame = EXECUTIONS.frame([{**row, "marketplace": "registry"}])
+    assert audit(frame, EXECUTIONS_AUDIT.expectations).passed

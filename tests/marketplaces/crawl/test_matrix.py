@@ -1,4 +1,4 @@
-"""Every adapter against every fault of its replica: an error that says why, or the whole truth."""
+"""Every adapter against faults of its replica and mutated records; values left to the user."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -8,12 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
 
 from assets.marketplaces.crawl.crawl import crawl, load_adapter
-from assets.marketplaces.policy import CrawlError, CrawlPolicy
+from assets.marketplaces.launch.mcp_config import read_launch_facts
+from assets.marketplaces.launch.shell_words import read_variables
+from assets.marketplaces.listing import EnvVar
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, RecordRef
 from demo.replicas.faults import KINDS
 from demo.server import Replicas, replicas
 from demo.world.record import KEYS
+from tests.marketplaces.adapters import (
+    test_deepnlp,
+    test_docker,
+    test_glama,
+    test_mcphub,
+    test_mcpso,
+    test_pipedream,
+    test_private,
+    test_pulsemcp,
+    test_registry,
+    test_smithery,
+)
+from tests.marketplaces.answers import POLICY, check_record, mutations
+from tests.support.examples import examples
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 
@@ -105,3 +123,159 @@ def test_a_fault_is_told_or_changes_nothing(
     running.switch(faults={})
     # The good run after a bad one sees the whole marketplace again.
     assert ids(running, site, ledger, "3") == first
+
+
+def variable(name: str, value: str) -> tuple[bool, bool, str | None]:
+    made = read_variables({name: value}, EnvVar)[0]
+    return made.required, made.secret, made.default
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("QUILL_DB", "QUILL_DB", (True, False, None)),  # its own name
+        ("QUILL_PASSWORD", "QUILL_PASSWORD", (True, True, None)),
+        ("MODE", "optional, [url|local], url is default", (True, False, None)),
+        ("HEADERS", '{"Authorization": "Bearer abc_****", "V": "1"}', (True, True, None)),
+        ("BOTS", '[{"name": "your-bot", "accessToken": "your-token"}]', (True, True, None)),
+        ("AUTH_HEADER", "Bearer <token>", (True, True, None)),
+        ("DB_URL", "postgresql://user:password@host:5432/db", (True, True, None)),
+        # what is no secret and keeps its value
+        ("LIMITS", '{"max": 3, "token_limit": 5}', (False, False, '{"max": 3, "token_limit": 5}')),
+        ("HEADERS", '{"Version": "1"}', (False, False, '{"Version": "1"}')),
+        (
+            "DB_URL",
+            "postgresql://localhost:5432/db",
+            (False, False, "postgresql://localhost:5432/db"),
+        ),
+        ("NAMES", "[broken", (False, False, "[broken")),
+        ("SCHEME", "Bearer", (False, False, "Bearer")),
+        ("MODE", "optional", (False, False, "optional")),
+        ("MODEL", "MODEL-X", (False, False, "MODEL-X")),
+    ],
+)
+def test_one_variable(name: str, value: str, expected: Any) -> None:
+    assert variable(name, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "flags"),
+    [
+        ("https://a.example/sse?key=<YourKey>", ("needs_account", "placeholder")),
+        ("https://a.example/mcp?exaApiKey=your-api-key&x=1", ("needs_account", "placeholder")),
+        ("https://a.example/mcp?page=<n>", ("placeholder",)),
+        ("https://a.example/mcp?sort=key", ()),
+    ],
+)
+def test_a_secret_left_open_in_a_query_needs_an_account(url: str, flags: Any) -> None:
+    assert read_launch_facts({"url": url})["flags"] == set(flags)
+    bridged = {"command": "npx", "args": ["-y", "mcp-remote", url]}
+    assert read_launch_facts(bridged)["flags"] == set(flags)
+
+
+def test_a_variable_set_before_the_command_is_a_place_too() -> None:
+    facts = read_launch_facts({"command": "env", "args": ["A_KEY=fc-YOUR_KEY", "npx", "a@1.0.0"]})
+    assert facts["flags"] == {"needs_account", "placeholder"}
+
+
+def test_a_password_left_open_among_the_arguments_needs_an_account() -> None:
+    facts = read_launch_facts(
+        {"command": "npx", "args": ["a@1.0.0", "mysql://user:password@host/name"]}
+    )
+    assert facts["flags"] == {"needs_account", "placeholder"}
+
+
+@pytest.mark.parametrize("version", ["1", "1.2", "^1.2.3", "1.x", None])
+def test_a_range_of_npm_is_unpinned(version: str | None) -> None:
+    spec = f"a@{version}" if version else "a"
+    assert "unpinned" in read_launch_facts({"command": "npx", "args": [spec]})["flags"]
+
+
+def test_short_versions_of_images_and_python_are_what_they_say() -> None:
+    assert read_launch_facts({"command": "uvx", "args": ["a==1.2"]})["flags"] == set()
+    image = {"command": "docker", "args": ["run", "-i", "ghcr.io/a/b:1.2"]}
+    assert read_launch_facts(image)["flags"] == set()
+
+
+def test_the_headers_of_a_proxy_are_two_words() -> None:
+    facts = read_launch_facts(
+        {
+            "command": "uvx",
+            "args": ["mcp-proxy", "--headers", "Authorization", "Bearer YOUR_TOKEN",
+                     "https://a.example/sse"],
+        }
+    )  # fmt: skip
+    assert facts["url"] == "https://a.example/sse"
+    assert [(fact.name, fact.required, fact.secret) for fact in facts["headers"]] == [
+        ("Authorization", True, True)
+    ]
+
+
+def test_an_installed_proxy_forwards_to_the_server_that_it_names() -> None:
+    facts = read_launch_facts({"command": "mcp-proxy", "args": ["https://a.example/sse"]})
+    assert (facts["transport"], facts["url"]) == ("sse", "https://a.example/sse")
+    assert not read_launch_facts({"command": "mcp-proxy", "args": ["--port", "1"]})["runnable"]
+
+
+def test_dnx_takes_its_version_as_an_option() -> None:
+    facts = read_launch_facts(
+        {"command": "dnx", "args": ["Acme.Quill", "--version", "1.0.0", "--yes"]}
+    )
+    assert facts["package"].version == "1.0.0"
+    assert not facts["runnable"]
+
+
+SERVER: dict[str, Any] = {
+    "title": "B",
+    "repository": {"url": "https://github.com/a/b", "source": "github", "subfolder": "src"},
+    "packages": [
+        {
+            "registryType": "npm", "identifier": "@a/b", "version": "1.0.0",
+            "transport": {"type": "streamable-http", "url": "http://localhost:{port}/mcp",
+                          "headers": [{"name": "X-Key", "value": "{key}", "isRequired": True,
+                                       "variables": {"key": {"isSecret": True}}}]},
+            "runtimeArguments": [{"type": "positional", "value": "-y"}],
+            "packageArguments": [
+                {"type": "named", "name": "--port", "valueHint": "port", "default": "80"},
+                {"type": "positional", "valueHint": "dir", "format": "filepath",
+                 "isRequired": True, "isRepeated": True},
+            ],
+            "environmentVariables": [{"name": "B_TOKEN", "isSecret": True, "choices": ["a"]}],
+        },
+        {"registryType": "oci", "identifier": "ghcr.io/a/b:1@sha256:" + "0" * 64},
+    ],
+    "remotes": [{"type": "sse", "url": "https://{region}.x.example/sse", "headers": [],
+                 "variables": {"region": {"default": "eu", "choices": ["eu"]}}}],
+}  # fmt: skip
+SIGNED = {"remotes[0]": {"authOptions": [test_pulsemcp.KEYED]}}
+NEEDED = {"properties": {"A_KEY": {"default": "x"}}, "required": ["A_KEY"]}
+ENTRY = test_private.CONFIG["mcpServers"]["quill"]
+RECORDS: list[tuple[str, Any]] = [
+    ("registry", test_registry.record("a/b", **SERVER)),
+    ("pulsemcp", test_pulsemcp.record("a/b", remotes=test_pulsemcp.REMOTES, version=SIGNED)),
+    ("glama", test_glama.connector("a", "api_key")),
+    ("glama", test_glama.server("a", **NEEDED)),
+    ("smithery", test_smithery.detail(
+        test_smithery.SCRIPT, test_smithery.OUTSIDE | {"configSchema": test_smithery.SCHEMA},
+        test_smithery.BUNDLE, test_smithery.HOSTED)),
+    ("deepnlp", {**test_deepnlp.detail([]), "tools": [{"name": "write", "input_schema": {}}]}),
+    ("deepnlp", test_deepnlp.detail([test_deepnlp.config(env={"A_KEY": "x"}), "{}"])),
+    ("deepnlp", test_deepnlp.item()),
+    ("pipedream", test_pipedream.APP),
+    ("docker", test_docker.ENTRY),
+    ("private", {"key": "quill", "entry": ENTRY, "secret_inputs": ["x"]}),
+    ("mcpso", {"html": test_mcpso.page().decode(), "rendered": None}),
+    ("mcphub", {"html": test_mcphub.page().decode(), "rendered": None}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("at", range(len(RECORDS)))
+def test_no_mutation_of_a_record_is_a_crash(at: int) -> None:
+    name, record = RECORDS[at]
+
+    @examples(50)
+    @given(mutations(record))
+    def check(raw: Any) -> None:
+        check_record(load_adapter(name, POLICY), raw, RecordRef("a/b", POLICY.base_url))
+
+    check()

@@ -1,4 +1,4 @@
-"""Open worlds: the same first state every time, whatever was done to it, and nothing outside."""
+"""Open worlds have the same first state every time; reference calls of real servers pass."""
 
 import multiprocessing
 import os
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from assets.outcomes.worlds import session
-from assets.outcomes.worlds.catalogue import find_kind, list_worlds
+from assets.outcomes.worlds.catalogue import find_kind, find_world, list_worlds
+from assets.outcomes.worlds.check import prove_tasks
 from assets.outcomes.worlds.kind import FolderState
 from assets.outcomes.worlds.session import find_missing, open_world
 from assets.outcomes.worlds.spec import load_world
@@ -19,9 +20,11 @@ from assets.outcomes.worlds.tree import (
     digest_tree,
     read_tree,
 )
+from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe
 from tests.outcomes.worlds.files import write_world
+from tests.support.untrusted_server import require_sandbox
 
 SHIPPED = [item.world for item in list_worlds() if item.world]
 # A database of its own is held to the same in kinds/test_postgres.py: it takes seconds to start.
@@ -223,3 +226,34 @@ def test_a_world_that_this_host_cannot_have_says_what_to_install(tmp_path, small
     )
     with pytest.raises(WorldFailed, match="'small': needs `x`"):
         open_world(small, 1, tmp_path / "place")
+
+
+async def prove(world, fit, warehouse):
+    require_sandbox()
+    row = await prove_tasks(world, fit, DeployPolicy(warehouse.home), warehouse.ledger, "worlds")
+    if "registries" in str(row["why"]) or "download failed" in str(row["why"]):
+        pytest.skip("the package registries are out of reach")
+    return row
+
+
+@pytest.mark.registry
+async def test_tasks_of_a_memory_are_provable_on_its_real_server(warehouse):
+    world = find_world("team-memory")
+    row = await prove(world, world.servers[0], warehouse)
+    assert (row["status"], row["absent"]) == ("ok", [])
+    assert {item["status"] for item in row["tasks"]} == {"provable"}
+    assert sum(item["perturbed"] for item in row["tasks"]) > 15
+
+
+SUITED = [(item.world, fit) for item in list_worlds() if item.world for fit in item.world.servers]
+
+
+@pytest.mark.registry
+@pytest.mark.slow
+@pytest.mark.parametrize(("world", "fit"), SUITED)
+async def test_every_shipped_task_holds_on_every_server_it_suits(warehouse, world, fit):
+    row = await prove(world, fit, warehouse)
+    if row["status"] == "unavailable":
+        pytest.skip(row["why"])
+    assert row["status"] == "ok", row
+    assert {item["status"] for item in row["tasks"]} <= {"provable", "leaky"}

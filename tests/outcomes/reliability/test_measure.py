@@ -1,4 +1,4 @@
-"""The rows of reliability: floods are bounded, no token outweighs all, and the asset over a home."""
+"""Reliability: floods are bounded, no token outweighs all, and the asset over a home."""
 
 import json
 from dataclasses import replace

@@ -15,7 +15,7 @@ from assets.servers.probe.failure_kinds import KINDS
 from warehouse.patterns import Pattern, compile_pattern
 from warehouse.storage.digest import digest
 
-RECIPE_VERSION = 2  # of how listings are planned: when it rises, all are planned again
+RECIPE_VERSION = 3  # of how listings are planned: when it rises, all are planned again
 _FORM = 1  # of the digest
 
 Ecosystem = Literal["npm", "pypi", "mcpb", "oci", "remote", "private"]

@@ -137,6 +137,16 @@ def find_grant_problem(
     """Why a server cannot be launched with its grant, naming the folder and the fix. own_paths:
     files and folders of toolmill's own, which a server neither sees nor writes. others: grants of
     other servers: who may write above a folder decides what lies there."""
+    try:
+        return _find_place_problem(grant, own_paths, others) or _find_rights_problem(grant)
+    except (OSError, UnusableGrant) as error:  # it changes while it is looked at
+        return str(error)
+
+
+def _find_place_problem(
+    grant: ServerGrant, own_paths: Iterable[Path], others: Mapping[str, ServerGrant]
+) -> str | None:
+    """Why a folder is not shown where it lies."""
     written = {
         mount.host: server
         for server, other in others.items()
@@ -164,10 +174,7 @@ def find_grant_problem(
                 break
         if problem:
             return f"folder {mount.host}: {problem}"
-    try:
-        return _find_rights_problem(grant)
-    except UnusableGrant as error:
-        return str(error)
+    return None
 
 
 def _find_rights_problem(grant: ServerGrant) -> str | None:

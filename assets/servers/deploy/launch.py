@@ -176,11 +176,11 @@ def apply_grant(launch: SandboxLaunch, server_id: str, policy: DeployPolicy) -> 
     """The launch with its folders, which are ready from here on. Raises PackageError."""
     grant = policy.grant_of(server_id)
     prepare_folders(grant)
-    folders = [replace(mount, nofollow=grant.personal) for mount in grant.folders]
     try:
+        folders = [replace(mount, nofollow=grant.personal) for mount in grant.folders]
         return replace(launch, mounts=(*launch.mounts, *folders), uid=grant.user)
-    except UnusableGrant as error:
-        raise PackageError(error.kind, str(error)) from None
+    except (UnusableGrant, OSError) as error:  # it changes while it is looked at
+        raise PackageError(UnusableGrant.kind, str(error)) from None
 
 
 @contextmanager

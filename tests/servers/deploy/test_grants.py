@@ -472,3 +472,21 @@ def test_what_is_shown_is_plain_text(policy):
     assert found
     assert found.detail.isascii()
     assert found.detail.isprintable()
+
+
+def test_a_folder_that_changes_while_it_is_looked_at_is_one_clear_refusal(
+    tmp_path, notes, monkeypatch
+):
+    """`realpath` fails where a link that it met is a folder when it is read."""
+    policy = DeployPolicy(tmp_path, grants=grant(f"{notes}"))
+
+    def swapped(path, **_):
+        raise OSError(22, "Invalid argument", str(path))
+
+    monkeypatch.setattr(os.path, "realpath", swapped)
+    refused = find_refusal(RECIPE, policy)
+    assert refused
+    assert (refused.kind, str(notes) in refused.detail) == ("bad_grant", True)
+    with pytest.raises(PackageError, match="Invalid argument") as failed:
+        apply_grant(SandboxLaunch(("true",)), NAME, policy)
+    assert failed.value.kind == "bad_grant"

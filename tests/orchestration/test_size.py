@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (8_260, 51),
     "assets/marketplaces": (6_185, 38),
-    "assets/servers": (11_807, 53),
+    "assets/servers": (11_814, 53),
     "assets/contracts": (8_816, 35),
     "assets/catalogue": (735, 5),
     "assets/vectors": (3_829, 21),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_336, 478),
+    "tests": (81_354, 478),
     "benchmarks": (6_161, 42),
 }
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
+from assets.marketplaces.adapters.records import SitemapAdapter
 from assets.marketplaces.crawl.sitemap import Location, parse_locations
 from assets.marketplaces.launch.mcp_config import (
     get_member,
@@ -20,14 +21,12 @@ from assets.marketplaces.launch.mcp_config import (
 )
 from assets.marketplaces.launch.page_facts import CodeBlockParser, PageLaunchFacts, find_configs
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.payload import FIX, read_html
+from assets.marketplaces.payload import FIX
 from assets.marketplaces.policy import (
     CrawlError,
     FetchPage,
-    MarketplaceAdapter,
     RecordPage,
     RecordRef,
-    RenderPage,
 )
 
 GATEWAY = "api.mcphub.com"
@@ -69,44 +68,43 @@ def is_kin(name: str, names: str) -> bool:
 
 
 SITE = "mcphub.com"
-READY = "pre"  # what shows that a rendered page is filled in
-_LINKED = "linked"  # the revision of a page of which only the address is known
 _SERVER = re.compile(r"/mcp-servers/([^/?#]+)/([^/?#]+)/?")
 _XML = re.compile(r"\.xml(?:[?#]|$)")
 _FORGE = re.compile(r"https?://(?:www\.)?(?:github|gitlab|bitbucket)\.(?:com|org)/[^/]+/[^/#?]+/?")
 
 
-class McpHubAdapter(MarketplaceAdapter):
+class McpHubAdapter(SitemapAdapter):
     """Pages of mcphub.com as they were in September 2025."""
 
     name: ClassVar[str] = "mcphub"
-    alarm: ClassVar[bool] = True
+    ready: ClassVar[str] = "pre"
+    undated: ClassVar[str] = "linked"
+
+    def read_id(self, url: str) -> str | None:
+        """The id `author/name`."""
+        try:
+            match = _SERVER.fullmatch(urlsplit(url).path)
+        except ValueError:
+            return None
+        return f"{unquote(match[1])}/{unquote(match[2])}" if match else None
 
     async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         base = self.policy.base_url.rstrip("/")
         index, nested = f"{base}/sitemap.xml", False
         entries = await get(index, parse_locations)
-        servers = refs = _list_refs(entries)
+        servers = refs = self.list_pages(entries)
         if refs:
             yield RecordPage(refs)
         for url in _list_sitemaps(entries):
             entries = await get(url, parse_locations)
             nested |= url != index and bool(_list_sitemaps(entries))
-            refs = _list_refs(entries)
+            refs = self.list_pages(entries)
             servers = servers or refs
             yield RecordPage(refs)
         if not servers:
             problem = "sitemaps that name no server"
             raise CrawlError("layout_changed", index, problem, "addresses of servers", FIX)
         yield RecordPage([], ended=not nested, truncated=nested)
-
-    async def detail(self, ref: RecordRef, get: FetchPage, render: RenderPage) -> Any:
-        """{"html", "rendered"}: the page's source, and its rendered form only where the source
-        holds no config."""
-        raw = {"html": await get(ref.url, read_html, ref=ref), "rendered": None}
-        if next(find_configs(CodeBlockParser(raw["html"])), None) is None:
-            raw["rendered"] = await render(ref.url, ready=READY, ref=ref)
-        return raw
 
     def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """The listing of one page, or one per server where its config names several."""
@@ -129,22 +127,6 @@ class McpHubAdapter(MarketplaceAdapter):
 def _list_sitemaps(entries: list[Location]) -> list[str]:
     """The sitemaps that a sitemap names."""
     return sorted({loc for loc, _ in entries if _XML.search(loc)})
-
-
-def _list_refs(entries: list[Location]) -> list[RecordRef]:
-    return [ref for loc, lastmod in entries if (ref := _make_ref(loc, lastmod))]
-
-
-def _make_ref(url: str, lastmod: str | None) -> RecordRef | None:
-    """The ref `author/name` of a server's page; None for any other page."""
-    try:
-        match = _SERVER.fullmatch(urlsplit(url).path)
-    except ValueError:
-        return None
-    if match is None:
-        return None
-    native_id = f"{unquote(match[1])}/{unquote(match[2])}"
-    return RecordRef(native_id, url, lastmod or _LINKED, weak=lastmod is None)
 
 
 def _make_identity(page: CodeBlockParser, ref: RecordRef) -> dict[str, Any]:

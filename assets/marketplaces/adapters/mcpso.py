@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urljoin, urlsplit
 
+from assets.marketplaces.adapters.records import SitemapAdapter
 from assets.marketplaces.crawl.sitemap import parse_locations
 from assets.marketplaces.launch.js_literal import find_object
 from assets.marketplaces.launch.mcp_config import (
@@ -21,26 +22,30 @@ from assets.marketplaces.launch.mcp_config import (
 )
 from assets.marketplaces.launch.page_facts import CodeBlockParser, find_config, find_configs
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.payload import FIX, read_html
+from assets.marketplaces.payload import FIX
 from assets.marketplaces.policy import (
     CrawlError,
     FetchPage,
-    MarketplaceAdapter,
     RecordPage,
     RecordRef,
-    RenderPage,
 )
 
-READY = "pre, code, a[href$='.mcpb']"  # what shows that a rendered page is filled in
 SITE = "mcp.so"
-_LISTED = "listed"  # the revision of a page whose sitemap entry has no lastmod
 
 
-class McpSoAdapter(MarketplaceAdapter):
+class McpSoAdapter(SitemapAdapter):
     """Pages of an HTML marketplace in mcp.so's shape."""
 
     name: ClassVar[str] = "mcpso"
-    alarm: ClassVar[bool] = True
+    ready: ClassVar[str] = "pre, code, a[href$='.mcpb']"
+    undated: ClassVar[str] = "listed"
+
+    def read_id(self, url: str) -> str | None:
+        """The slug of `…/servers/<slug>`; None for translated pages (/zh/servers/…, /zh-CN/…)."""
+        before, _, slug = _split(url).path.strip("/").rpartition("/")
+        language, _, section = before.rpartition("/")
+        translated = len(language.rpartition("/")[2]) in (2, 5)
+        return unquote(slug) if section == "servers" and slug and not translated else None
 
     async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         base = self.policy.base_url.rstrip("/")
@@ -54,15 +59,7 @@ class McpSoAdapter(MarketplaceAdapter):
             )
         for number, child in enumerate(children, 1):
             entries = await get(child, parse_locations)
-            yield RecordPage(_list_refs(entries), ended=number == len(children))
-
-    async def detail(self, ref: RecordRef, get: FetchPage, render: RenderPage) -> Any:
-        """{"html", "rendered"}: the page's source, and its rendered form only where the source
-        holds no config."""
-        raw = {"html": await get(ref.url, read_html, ref=ref), "rendered": None}
-        if find_config(raw["html"]) is None:
-            raw["rendered"] = await render(ref.url, ready=READY, ref=ref)
-        return raw
+            yield RecordPage(self.list_pages(entries), ended=number == len(children))
 
     def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """One listing, or one per server where the page's config names several."""
@@ -96,26 +93,6 @@ def _make_identity(facts: Mapping[str, Any], heading: Any, ref: RecordRef) -> di
         "repository": next((link for link in links if "://" in link), None),
         "updated_at": read_text(facts.get("updatedAt")) or (None if ref.weak else ref.revision),
     }
-
-
-def _list_refs(entries: list[Any]) -> list[RecordRef]:
-    """Refs of the servers among a sitemap's entries."""
-    refs = []
-    for loc, lastmod in entries:
-        if slug := _find_slug(loc):
-            refs.append(RecordRef(slug, loc, lastmod or _LISTED, weak=lastmod is None))
-    return refs
-
-
-def _find_slug(loc: str) -> str | None:
-    """The slug of `…/servers/<slug>`; None for other pages and translated ones."""
-    segments = _split(loc).path.strip("/").split("/")
-    is_server = len(segments) >= 2 and segments[-2] == "servers" and segments[-1]
-    translated = len(segments) >= 3 and len(segments[-3]) in (
-        2,
-        5,
-    )  # /zh/servers/…, /zh-CN/servers/…
-    return unquote(segments[-1]) if is_server and not translated else None
 
 
 def _split(url: str) -> Any:

@@ -2,13 +2,51 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from assets.marketplaces.crawl.result import make_problem
+from assets.marketplaces.crawl.sitemap import Location
 from assets.marketplaces.launch.mcp_config import record_digest
-from assets.marketplaces.policy import RecordPage, RecordRef
+from assets.marketplaces.launch.page_facts import CodeBlockParser, find_configs
+from assets.marketplaces.payload import read_html
+from assets.marketplaces.policy import (
+    FetchPage,
+    MarketplaceAdapter,
+    RecordPage,
+    RecordRef,
+    RenderPage,
+)
 
 Problems = list[dict[str, Any]]
+
+
+class SitemapAdapter(MarketplaceAdapter):
+    """A site whose sitemap names a page for each server. ready: what shows that a rendered page is
+    filled in; undated: the revision of a page of which only the address is known."""
+
+    alarm: ClassVar[bool] = True
+    ready: ClassVar[str]
+    undated: ClassVar[str]
+
+    def read_id(self, url: str) -> str | None:
+        """The native id of a server's page; None for any other page."""
+        raise NotImplementedError
+
+    def list_pages(self, entries: Iterable[Location]) -> list[RecordRef]:
+        """A ref of each server's page among a sitemap's entries."""
+        return [
+            RecordRef(native_id, url, lastmod or self.undated, weak=lastmod is None)
+            for url, lastmod in entries
+            if (native_id := self.read_id(url))
+        ]
+
+    async def detail(self, ref: RecordRef, get: FetchPage, render: RenderPage) -> Any:
+        """{"html", "rendered"}: the page's source, and its rendered form only where the source
+        holds no config."""
+        raw = {"html": await get(ref.url, read_html, ref=ref), "rendered": None}
+        if next(find_configs(CodeBlockParser(raw["html"])), None) is None:
+            raw["rendered"] = await render(ref.url, ready=self.ready, ref=ref)
+        return raw
 
 
 def list_refs(

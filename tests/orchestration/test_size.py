@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
     "warehouse": (8_260, 51),
-    "assets/marketplaces": (6_185, 38),
+    "assets/marketplaces": (6_182, 38),
     "assets/servers": (11_814, 53),
     "assets/contracts": (8_816, 35),
     "assets/catalogue": (735, 5),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_354, 478),
+    "tests": (81_477, 479),
     "benchmarks": (6_161, 42),
 }
 

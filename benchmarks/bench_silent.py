@@ -144,6 +144,7 @@ def measure(kind: str, rounds: int, seconds: float, connections: int) -> dict[st
                     silent = subprocess.Popen(attack, stdout=subprocess.PIPE)
                     assert silent.stdout is not None
                     silent.stdout.readline()
+                    time.sleep(3)  # what they sent at first is answered
                 try:
                     count, times = asyncio.run(ask_for(kind, port, seconds))
                 finally:

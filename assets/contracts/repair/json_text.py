@@ -346,9 +346,9 @@ def evaluate_literal(node: ast.expr) -> Any:
         if isinstance(part, ast.Name) and part.id not in _JSON_WORDS:
             raise ValueError(f"{part.id} is a name, not a value")
         if isinstance(part, ast.Dict):
-            names = [key for key in part.keys if isinstance(key, ast.Constant)]
-            values = [ast.dump(value) for value in part.values]
-            _build_object([(key.value, value) for key, value in zip(names, values, strict=False)])
+            pairs = zip(part.keys, part.values, strict=True)
+            _build_object([(str(key.value), ast.dump(value)) for key, value in pairs
+                           if isinstance(key, ast.Constant)])  # fmt: skip
     return as_json(ast.literal_eval(_JsonWords().visit(node)))
 
 

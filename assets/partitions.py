@@ -12,7 +12,7 @@ from warehouse.ledger.ledger import Ledger
 # The assets of one nightly run in the order of the data; `executions` is the last that costs.
 NIGHTLY = (
     *("listings", "deployments", "snapshots", "findings", "clear_contracts"),
-    *("contract_vectors", "pairs", "judgements", "executions"),
+    *("contract_vectors", "explorations", "pairs", "judgements", "executions"),
 )
 
 marketplaces = dg.StaticPartitionsDefinition(list(list_installed()))

@@ -1,16 +1,19 @@
-"""Asset definition of `executions`."""
+"""Asset definitions of `explorations` and `executions`."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence, Set
 
 import dagster as dg
 
+from assets.outcomes.exploration import INVENTED, count_edges
+from assets.outcomes.exploration_run import explore_servers, list_proposed
 from assets.outcomes.outcome import OUTCOMES, USEFUL
 from assets.outcomes.plan import ExecutionSetup, execute_pairs
 from assets.outcomes.report import report_executions
 from assets.outcomes.table import EXECUTIONS, PROOFS, has_run
 from assets.partitions import close_run_after, marketplaces, read_one_server, read_run_scope
 from assets.servers.probe.failure_kinds import BLAMES
+from assets.synthesis.tables import EXPLORATIONS
 from warehouse.audit import AuditVerdict, check_fall, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Record
 from warehouse.progress import ProgressLines
@@ -38,9 +41,68 @@ EXECUTIONS_AUDIT = audit_table(
         "no_secret": "No stored request or result holds a secret.",
     },
 )
+EXPLORATIONS_AUDIT = audit_table(
+    EXPLORATIONS,
+    [
+        expect_unique("exploration_id"),
+        expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
+        expect_one_of("outcome", list(OUTCOMES), optional=True),
+        expect_one_of("blame", list(BLAMES), optional=True),
+    ],
+    rules={"no_secret_sent": "No argument that was tried holds a secret."},
+)
 _FEW_SERVERS = 4  # so many say nothing about a rate
 _OTHERS = ("credentials", "policy", "upstream", "us")
 _STARTS = ("fetch_failed", "timeout_start", "timeout_list", "internal", "busy")
+
+
+@dg.asset(
+    **describe_asset(EXPLORATIONS_AUDIT, "assets/outcomes", partitions=marketplaces),
+    deps=["clear_contracts", "deployments"],
+    group_name="outcomes",
+    pool="sandbox",
+    description="Calls tried in a disposable world before anything is written: what listing and"
+    " reading tools answered, and which of its values fill other tools' arguments.",
+)
+def explorations(
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    executor: dg.ResourceParam[ExecutionSetup],
+) -> Published:
+    result = explore_servers(
+        warehouse,
+        context.partition_key,
+        executor,
+        ProgressLines(context.log.info),
+        only=read_one_server(context),
+    )
+    for server, reason in sorted(result.problems.items()):
+        context.log.warning(f"{server} was not explored: {reason}")
+    rows = EXPLORATIONS.frame(result.rows)
+    leaked = [
+        row["exploration_id"]
+        for row in rows.select("exploration_id", "arguments").to_dicts()
+        if row["arguments"] != redact(row["arguments"])
+    ]
+    useful = list_proposed(result.rows)
+    edges = count_edges(useful)
+    yield from publish(
+        context,
+        warehouse,
+        EXPLORATIONS_AUDIT,
+        rows,
+        rules=[AuditVerdict("no_secret_sent", not leaked, f"{len(leaked)} calls hold a secret")],
+        plan=result.due,
+        metadata={
+            "useful": len(useful),
+            "useful_with_real_values": sum(INVENTED not in c.sources.values() for c in useful),
+            "not_explored": len(result.problems),
+            "edges": len(edges),
+            "commonest_edges": "; ".join(list(edges)[:5]) or "none",
+            **Counter(f"outcome_{row['outcome']}" for row in result.rows),
+        },
+    )
+    close_run_after(context, warehouse.ledger, "explorations")
 
 
 @dg.asset(

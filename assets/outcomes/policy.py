@@ -32,6 +32,12 @@ class ExecutionPolicy:
     )
     timeout_s: float = Field(default=5.0, gt=0, le=300, description="seconds to wait for an answer")
     seed: int = Field(default=7, ge=0, description="seed of the worlds")
+    explore: int = Field(
+        default=3, ge=0, le=20, description="useful calls of each tool to look for; 0: none"
+    )
+    explore_calls: int = Field(
+        default=150, ge=0, le=5000, description="most calls that are tried of one server"
+    )
     prove: bool = Field(
         default=True, description="try wrong calls of a world's tasks, which its check must catch"
     )

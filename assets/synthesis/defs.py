@@ -74,7 +74,7 @@ SPEND_AUDIT = audit_table(
 
 @dg.asset(
     **describe_asset(PAIRS_AUDIT, "assets/synthesis", partitions=marketplaces),
-    deps=["clear_contracts", "contract_vectors"],
+    deps=["clear_contracts", "contract_vectors", "explorations"],
     group_name="synthesis",
     pool="llm",
     description="Requests and the calls that answer them, written per contract, filters applied.",

@@ -22,6 +22,8 @@ TRAJECTORY = "trajectory"  # a task carried out in a world: no unit writes it, `
 PAIRS = read_table_spec(__file__, "pairs")
 
 JUDGEMENTS = read_table_spec(__file__, "judgements")
+# `assets/outcomes` fills it; pairs are written from its useful calls.
+EXPLORATIONS = read_table_spec(__file__, "explorations")
 
 # Failures of the endpoint, the budget or a world pass, and so does the wait for a batch; a bad
 # answer is kept and would come back.

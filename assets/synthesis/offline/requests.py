@@ -56,24 +56,31 @@ def answer_requests(meta: JsonObject, seed: int) -> Json:
     kinds = [kind for kind in meta.get("kinds") or () if kind in STYLES] or STYLES
     profiles = list(meta.get("profiles") or [None])
     rivals = list(meta.get("rivals") or [])
+    explored = list(meta.get("explored") or [])
     root = digest([contract, seed])
     drafts: list[Json] = []
     for index in range(int(meta["count"])):
         style, profile = kinds[index % len(kinds)], profiles[index % len(profiles)]
-        draft = _choose_best(contract, style, f"{root}:{index}", profile, rivals)
+        given = explored[index % len(explored)] if explored else None
+        draft = _choose_best(contract, style, f"{root}:{index}", profile, rivals, given)
         drafts.append({"kind": style, **draft, "language": LANGUAGE})
     return {"requests": drafts}
 
 
 def _choose_best(
-    contract: Contract, style: str, root: str, profile: JsonObject | None, rivals: list[JsonObject]
+    contract: Contract,
+    style: str,
+    root: str,
+    profile: JsonObject | None,
+    rivals: list[JsonObject],
+    given: JsonObject | None = None,
 ) -> dict[str, Json]:
     """The first of a few requests that does not hand the contract's words back and that words
     alone tell apart from the look-alikes; else the one that comes nearest to both."""
     tried: list[tuple[int, dict[str, Json]]] = []
     for attempt in range(_ATTEMPTS):
         rng = random.Random(f"{root}:{attempt}")
-        draft = make_request(contract, style, rng, profile, far=attempt > 0)
+        draft = make_request(contract, style, rng, profile, far=attempt > 0, given=given)
         text = draft["instruction"]
         faults = 2 * bool(find_parroting(contract, text, draft["values"]))
         faults += bool(rivals) and choose_tool([contract, *rivals], text)[0] != 1
@@ -90,13 +97,19 @@ def make_request(
     profile: JsonObject | None = None,
     without: Sequence[str] = (),
     far: bool = False,
+    given: JsonObject | None = None,
 ) -> dict[str, Json]:
     """One request in words, and the arguments it states: {instruction, values}.
 
     `without` names parameters that it does not speak of; `far` takes it further from the contract's
-    own words. A required value that the words lost is added in plain words.
+    own words; `given`: the arguments of a call that worked, stated instead of invented ones. A
+    required value that the words lost is added in plain words.
     """
-    filled = fill_parameters(contract, style, rng, without)
+    if given is None:
+        filled = fill_parameters(contract, style, rng, without)
+    else:
+        slots = [slot for slot in read_slots(contract) if slot.name in given]
+        filled = [FilledSlot(slot, given[slot.name]) for slot in slots]
     text = make_sentence(contract, read_purpose(contract), filled, style, rng, profile, far)
     values = {item.slot.name: item.value for item in filled}
     return {"instruction": append_lost_values(contract, text, filled), "values": values}

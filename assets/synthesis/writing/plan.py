@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from assets.one_server import keep_other_servers
+from assets.synthesis.explored_calls import add_explored, read_explored
 from assets.synthesis.offer import ClearOffer, read_offer
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import (
@@ -281,6 +282,7 @@ def plan_pairs(
     near = find_near_rows(offer.usable, embedder, LanceStore(warehouse.home / "lance"))
     units = make_units(offer.usable, near, policy)
     units = [unit for unit in units if only in (None, unit.own["server_id"])]
+    units = add_explored(units, read_explored(warehouse.tables, name))
     units = add_worlds(units, worlds, policy)
     wanted = _plan_units(units, llm, policy, embedder)
     due = plan_keys(

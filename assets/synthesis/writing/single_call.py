@@ -265,6 +265,10 @@ async def ask_requests(writing: RowBuilder, rows: list[RowBuilder]) -> ModelRepl
         "environment": writing.world,
         "rivals": [writing.read_contract(row) for row in beside],
     }
+    if unit.explored:
+        # A model reads them as a part of the world that it takes values from.
+        meta["environment"] = {**writing.world, "calls that worked here": list(unit.explored)}
+        meta["explored"] = list(unit.explored)
     orders = "\n".join(f"{n}. {format_order(row)}" for n, row in enumerate(rows, 1))
     return await writing.ask("generate", RequestDrafts, unit.own, meta, beside, orders=orders)
 

@@ -271,13 +271,14 @@ class WritingUnit:
     """One task for one tool. `rows`: the contracts it is about, its own first; `rivals`: the
     look-alikes shown to checkers or offered beside. `problem`: what nobody foresaw when it was
     planned; its rows say so, and nothing is asked for them. `world`: what decides the rows that are
-    tasks of a world; None where there are none."""
+    tasks of a world; None where there are none. `explored`: arguments of calls that worked."""
 
     task: str
     rows: tuple[Row, ...]
     rivals: tuple[Row, ...] = ()
     problem: str | None = None
     world: str | None = None
+    explored: tuple[JsonObject, ...] = ()
 
     @property
     def own(self) -> Row:
@@ -408,5 +409,6 @@ def _digest_plan(unit: WritingUnit, identities: JsonObject, policy: SynthesisPol
             "evolved": evolved,
             **({"problem": unit.problem} if unit.problem else {}),
             **({"world": unit.world} if unit.world else {}),
+            **({"explored": list(unit.explored)} if unit.explored else {}),
         }
     )

@@ -1,0 +1,290 @@
+"""Carrying out: the tools of each launched server tried in a disposable world, each effect once."""
+
+import asyncio
+import json
+import random
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from assets.contracts.quarantined_tools import read_contracts
+from assets.one_server import keep_other_servers
+from assets.outcomes.environment import ServerInWorld, choose_world, digest_world, open_server
+from assets.outcomes.execution import (
+    EXECUTION_VERSION,
+    CallExecution,
+    ToolCall,
+    call_unwatched,
+    watch_call,
+)
+from assets.outcomes.exploration import (
+    ProposedCall,
+    ValuePool,
+    propose_calls,
+    rank_tool,
+    read_answer,
+    seems_to_read,
+)
+from assets.outcomes.outcome import TIMEOUT, USEFUL
+from assets.outcomes.plan import ExecutionSetup
+from assets.outcomes.select import LaunchableServer, list_launchable, may_run
+from assets.outcomes.worlds.session import make_first_tree
+from assets.outcomes.worlds.spec import WorldSpec
+from assets.outcomes.worlds.tree import WorldFailed
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
+from assets.servers.deploy.policy import digest_conditions
+from assets.servers.recipes.placeholders import DATA
+from assets.synthesis.tables import EXPLORATIONS, dump_text, read_contract
+from warehouse.item_failure import describe_failure, try_item
+from warehouse.json_types import Json, Record
+from warehouse.ledger.attempts import EffectOutcome
+from warehouse.progress import Progress, SilentProgress
+from warehouse.sanitize.redact import redact
+from warehouse.storage.digest import digest
+from warehouse.storage.tables import RowPlan, plan_keys
+from warehouse.store import Warehouse
+
+MakeCall = Callable[[ToolCall], Awaitable[CallExecution]]
+EXPLORATION_VERSION = 1  # of what is tried and kept: another one explores again
+_OTHERS = ("credentials", "policy", "upstream", "us")
+_ENOUGH = 8  # calls that say that a server can do nothing here
+_MOST_TIMEOUTS, _LONGEST_S = 3, 120.0  # of a server
+
+
+@dataclass(frozen=True)
+class ExplorationJob:
+    """A server that is due, with its tools that may be called there. decides: digest of all that
+    decides what comes of it."""
+
+    server: LaunchableServer
+    tools: tuple[ToolCall, ...]
+    world: WorldSpec
+    decides: str
+
+
+@dataclass(frozen=True)
+class ExplorationResult:
+    """The rows of EXPLORATIONS after a run. problems: server -> why it could not be explored."""
+
+    rows: list[Record]
+    due: RowPlan
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+def explore_servers(
+    warehouse: Warehouse,
+    name: str,
+    executor: ExecutionSetup,
+    progress: Progress | None = None,
+    *,
+    only: str | None = None,
+) -> ExplorationResult:
+    """Explores the servers of a marketplace that changed, or `only` one. Raises the ledger's own
+    errors; a server that was explored until then is in the ledger and not called again."""
+    last = warehouse.tables.read(EXPLORATIONS, name).to_dicts()
+    previous = {row["server_id"]: row["plan_digest"] for row in last}
+    jobs = plan_explorations(warehouse, name, executor) if executor.settings.explore else []
+    jobs = [job for job in jobs if only in (None, job.server.server_id)]
+    due = plan_keys(
+        {key: plan for key, plan in previous.items() if only in (None, key)},
+        {job.server.server_id: job.decides for job in jobs},
+    )
+    wanted = [job for job in jobs if job.server.server_id in set(due.due)]
+    explored = asyncio.run(_explore_all(warehouse, name, executor, wanted, progress))
+    rows = [row for row in last if row["server_id"] in set(due.unchanged)]
+    problems: dict[str, str] = {}
+    for job in wanted:
+        found = explored[job.server.server_id]
+        if isinstance(found, str):  # it is due again, and what it had before stays
+            problems[job.server.server_id] = found
+            rows += [row for row in last if row["server_id"] == job.server.server_id]
+            continue
+        shared = {"marketplace": name, "plan_digest": job.decides, "explored_at": time.time()}
+        rows += [dict.fromkeys(EXPLORATIONS.columns) | row | shared for row in found]
+    return ExplorationResult(keep_other_servers(last, rows, only), due, problems)
+
+
+def plan_explorations(
+    warehouse: Warehouse, name: str, executor: ExecutionSetup
+) -> list[ExplorationJob]:
+    """The launched servers of a marketplace with clear tools that may be called in a world."""
+    networked = [key for key, item in executor.policy.grants.items() if item.has_network]
+    servers = list_launchable(
+        warehouse.tables.read(DEPLOYMENTS, name).to_dicts(),
+        networked,
+        network=executor.policy.sandbox.network == "full",
+    )
+    tools: dict[str, list[ToolCall]] = defaultdict(list)
+    for row in read_contracts(warehouse, name)[0]:
+        server = servers.get(row["server_id"])
+        contract = try_item(lambda row=row: read_contract(row), lambda _: {})
+        if server is None or not contract or row["schema_problem"] is not None:
+            continue
+        tool = ToolCall(row["server_id"], row["tool"], contract, row["contract_digest"], {})
+        if may_run(tool, server, executor.settings):
+            tools[row["server_id"]].append(tool)
+    jobs = []
+    for server_id in sorted(tools):
+        server, calls = servers[server_id], sorted(tools[server_id], key=lambda call: call.tool)
+        world = choose_world(server_id, executor.worlds, [call.tool for call in calls])
+        decides = digest(
+            {
+                "effect": "explore",
+                "versions": [EXPLORATION_VERSION, EXECUTION_VERSION],
+                "recipe": server.recipe_digest,
+                "conditions": digest_conditions(server_id, executor.policy),
+                "contracts": [call.contract_digest for call in calls],
+                "world": digest_world(world, executor.settings.seed),
+                "budget": [executor.settings.explore, executor.settings.explore_calls],
+            }
+        )
+        jobs.append(ExplorationJob(server, tuple(calls), world, decides))
+    return jobs
+
+
+async def _explore_all(
+    warehouse: Warehouse,
+    name: str,
+    executor: ExecutionSetup,
+    jobs: Sequence[ExplorationJob],
+    progress: Progress | None,
+) -> dict[str, list[Record] | str]:
+    """Server -> its rows, or why it has none; several servers at once."""
+    places = asyncio.Semaphore(max(1, executor.concurrency))
+    explored: dict[str, list[Record] | str] = {}
+    shown = progress or SilentProgress()
+
+    async def explore(job: ExplorationJob) -> None:
+        async def make() -> EffectOutcome:
+            rows = await _explore_server(job, executor, name)
+            return EffectOutcome(json.dumps(rows, sort_keys=True).encode())
+
+        async with places:
+            key = digest([job.server.server_id, job.decides])
+            try:
+                data = await warehouse.ledger.once_async("explore", key, make, partition=name)
+                explored[job.server.server_id] = json.loads(data)
+            except Exception as error:  # a full disk and the ledger's own errors are raised
+                known = isinstance(error, WorldFailed)
+                reason = str(error) if known else describe_failure(error)
+                explored[job.server.server_id] = redact(reason)
+        shown.update("explorations", len(explored), len(jobs))
+
+    await asyncio.gather(*map(explore, jobs))
+    return explored
+
+
+async def _explore_server(
+    job: ExplorationJob, executor: ExecutionSetup, marketplace: str
+) -> list[Record]:
+    """The calls that were made, in order. Raises WorldFailed, RecipeError."""
+    settings, server = executor.settings, job.server
+    facts = (server.server_id, server.recipe, job.world, settings.seed, executor.policy)
+    folder = f"explore-{marketplace}-{digest([server.server_id, job.decides])[:16]}"
+    async with open_server(*facts, folder) as place:
+        walk = ServerWalk(job, place, settings.timeout_s)
+        tree = make_first_tree(job.world, settings.seed)
+        walk.pool.add_world(tree, place.world.read_first_facts(), DATA)
+        await walk.walk(settings.explore, settings.explore_calls)
+        return walk.rows
+
+
+class ServerWalk:
+    """One server while it is explored."""
+
+    def __init__(self, job: ExplorationJob, place: ServerInWorld, timeout_s: float) -> None:
+        self._job, self._place, self._timeout_s = job, place, timeout_s
+        self._until = time.monotonic() + _LONGEST_S
+        self._rng = random.Random(job.decides)
+        self._tried: set[str] = set()
+        self._useful: dict[str, int] = defaultdict(int)
+        self._barred, self._timeouts = True, 0
+        self.pool, self.rows = ValuePool(), list[Record]()
+
+    async def walk(self, useful: int, most: int) -> None:
+        """Tries every tool for so many `useful` calls, `most` calls in all: those that read twice,
+        as what a first time listed fills the arguments of a second, then the others."""
+        tools = sorted(self._job.tools, key=lambda tool: rank_tool(tool.contract))
+        reading = [tool for tool in tools if seems_to_read(tool.contract)]
+        for tool in [*reading, *reading]:
+            await self._try_tool(tool, useful, most, self._call_reading)
+        if await self._place.read_state() != self._place.world.read_first_facts():
+            # One of them writes: nobody knows which, and the others have read what it wrote.
+            await self._place.put_back(fresh=True)
+        for tool in tools[len(reading) :]:
+            await self._try_tool(tool, useful, most, self._call_writing)
+
+    async def _try_tool(self, tool: ToolCall, useful: int, most: int, make: MakeCall) -> None:
+        left = useful - self._useful[tool.tool]
+        for proposed in propose_calls(tool.contract, self.pool, left, self._rng):
+            if len(self.rows) >= most or self._is_over():
+                return
+            if proposed.key in self._tried:
+                continue
+            self._tried.add(proposed.key)
+            call = replace(tool, arguments=proposed.arguments)
+            done = await make(call)
+            if done.outcome == USEFUL and not done.changes_state:
+                self.pool.add_answer(read_answer(done), tool.tool)
+            self._useful[tool.tool] += done.outcome == USEFUL
+            self._timeouts += done.outcome == TIMEOUT
+            self._barred = self._barred and done.blame in _OTHERS
+            self.rows.append(self._make_row(call, proposed, done))
+
+    def _is_over(self) -> bool:
+        """Whether no further call is worth its time: the server answers late or not at all, or
+        every call so far fails for want of what no argument gives (a browser, a key)."""
+        barred = self._barred and len(self.rows) >= _ENOUGH
+        return barred or self._timeouts >= _MOST_TIMEOUTS or time.monotonic() > self._until
+
+    async def _call_reading(self, call: ToolCall) -> CallExecution:
+        place = self._place
+        return await call_unwatched(
+            place.caller, call, place.first, timeout_s=self._timeout_s, owner=place.owner
+        )
+
+    async def _call_writing(self, call: ToolCall) -> CallExecution:
+        place = self._place
+        watched = await watch_call(
+            place.caller,
+            call,
+            place.world,
+            before=await place.read_first(),
+            timeout_s=self._timeout_s,
+            owner=place.owner,
+        )
+        late = watched.execution.outcome == TIMEOUT  # it may still be at work
+        if watched.execution.changes_state or late:
+            await place.put_back(fresh=late)
+        return watched.execution
+
+    def _make_row(self, call: ToolCall, proposed: ProposedCall, done: CallExecution) -> Record:
+        arguments = dump_text(dict(call.arguments))
+        identity = [call.server_id, call.tool, call.contract_digest, arguments, self._job.decides]
+        copied = ("outcome", "blame", "answer", "size", "seconds", "error_kind")
+        return {
+            "exploration_id": "o1:" + digest(identity)[:40],
+            "server_id": call.server_id,
+            "tool": call.tool,
+            "contract_digest": call.contract_digest,
+            "arguments": arguments,
+            "sources": dump_text(proposed.sources),
+            "world": self._job.world.name,
+            "changes": done.changes_state,
+            **{name: getattr(done, name) for name in copied},
+        }
+
+
+def list_proposed(rows: Sequence[Mapping[str, Any]]) -> list[ProposedCall]:
+    """The useful calls of rows of EXPLORATIONS."""
+
+    def read(text: str) -> dict[str, Json]:
+        return json.loads(text)
+
+    return [
+        ProposedCall(row["tool"], read(row["arguments"]), json.loads(row["sources"]))
+        for row in rows
+        if row["outcome"] == USEFUL
+    ]

@@ -1,0 +1,160 @@
+"""What is tried on a server, and what its answers teach: values, matches, proposed calls, edges."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.contracts.repair.problems import find_problems
+from assets.outcomes.execution import CallExecution
+from assets.outcomes.exploration import (
+    INVENTED,
+    SCHEMA,
+    WORLD,
+    ProposedCall,
+    ValuePool,
+    count_edges,
+    propose_calls,
+    rank_tool,
+    read_answer,
+)
+
+
+def make_tool(name: str, required: list[str], about: str = "", **properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": required}
+    return {"name": name, "description": about, "inputSchema": schema}
+
+
+TEXT = {"type": "string"}
+READ_SHEET = make_tool("read_sheet", ["path", "sheet"], "Reads a sheet.", path=TEXT, sheet=TEXT)
+
+
+def propose(tool: dict[str, Any], pool: ValuePool, count: int = 3) -> list[ProposedCall]:
+    return propose_calls(tool, pool, count, random.Random(1))
+
+
+def test_what_an_answer_lists_fills_the_parameter_of_its_name() -> None:
+    pool = ValuePool()
+    pool.add_world({"sales.xlsx": b"", "drafts": None, ".git/HEAD": b""}, {}, "/data")
+    pool.add_answer({"sheets": [{"name": "Staff"}, {"name": "Sales"}]}, "describe_workbook")
+    calls = propose(READ_SHEET, pool, 2)
+    assert [call.arguments for call in calls] == [
+        {"path": "/data/sales.xlsx", "sheet": "Staff"},
+        {"path": "/data/sales.xlsx", "sheet": "Sales"},
+    ]
+    assert calls[0].sources == {"path": WORLD, "sheet": "describe_workbook"}
+    assert count_edges(calls) == {"describe_workbook -> read_sheet.sheet": 2}
+
+
+def test_a_folder_is_given_where_a_folder_is_asked_for() -> None:
+    pool = ValuePool()
+    pool.add_world({"a.txt": b"", "drafts": None}, {}, "/data")
+    lister = make_tool("list_directory", ["path"], "Lists the files of a directory.", path=TEXT)
+    assert {call.arguments["path"] for call in propose(lister, pool)} == {"/data", "/data/drafts"}
+
+
+def test_objects_and_lists_are_filled_member_by_member() -> None:
+    pool = ValuePool()
+    pool.add_answer({"entities": [{"name": "Rosa"}]}, "read_graph")
+    note = {
+        "type": "object",
+        "properties": {"entityName": TEXT, "contents": {"type": "array", "items": TEXT}},
+        "required": ["entityName", "contents"],
+    }
+    adder = make_tool("add_notes", ["notes"], notes={"type": "array", "items": note})
+    [call, *_] = propose(adder, pool)
+    assert call.arguments["notes"][0]["entityName"] == "Rosa"  # type: ignore[index]
+    assert call.sources == {"notes": INVENTED}  # its contents were
+
+
+def test_a_search_asks_for_words_that_are_there() -> None:
+    pool = ValuePool()
+    pool.add_answer({"title": "Minutes of the harbour board"}, "list_notes")
+    finder = make_tool("search_notes", ["query"], query=TEXT)
+    [call, *_] = propose(finder, pool)
+    assert call.arguments == {"query": "board"}
+    assert call.sources == {"query": "list_notes"}
+
+
+def test_choices_come_from_the_schema_and_the_rest_is_invented() -> None:
+    tool = make_tool("draw", ["kind", "label"], kind={"enum": ["bar"]}, label=TEXT)
+    [call, *_] = propose(tool, ValuePool())
+    assert call.arguments["kind"] == "bar"
+    assert call.sources == {"kind": SCHEMA, "label": INVENTED}
+
+
+def test_tools_that_list_come_before_those_that_read_and_those_that_write() -> None:
+    tools = [
+        make_tool("delete_file", ["path"], "Deletes a file.", path=TEXT),
+        READ_SHEET,
+        make_tool("list_files", [], "Lists files."),
+    ]
+    ordered = sorted(tools, key=rank_tool)
+    assert [tool["name"] for tool in ordered] == ["list_files", "read_sheet", "delete_file"]
+
+
+@pytest.mark.parametrize(
+    ("text", "structured", "expected"),
+    [
+        ('{"a": 1}', None, {"a": 1}),
+        ("one\n\n two ", None, {"line": ["one", "two"]}),
+        ("ignored", {"b": [2]}, {"b": [2]}),
+        ("[" * 100_000, None, {"line": ["[" * 100_000]}),
+        ("", None, {"line": []}),
+    ],
+)
+def test_an_answer_is_read_as_json_or_by_lines(text: str, structured: Any, expected: Any) -> None:
+    facts = ("useful", None, "", "ok", None, None, "", text, structured, len(text), 0.1, "", "")
+    assert read_answer(CallExecution(*facts)) == expected  # type: ignore[arg-type]
+
+
+def test_an_answer_without_end_teaches_a_little() -> None:
+    pool = ValuePool()
+    deep: Any = "x"
+    for _ in range(500):
+        deep = {"a": deep}
+    pool.add_answer(deep, "t")
+    pool.add_answer([{"id": n} for n in range(100_000)], "t")
+    pool.add_answer(
+        {"id": "y" * 10_000, "line": "two\nlines", "on": True, "none": None, "n": float("nan")}, "t"
+    )
+    assert 0 < len(pool.values) <= 60
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30)
+answers = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=20,
+)
+schemas = st.sampled_from(
+    [
+        TEXT,
+        {"type": "integer", "minimum": 3},
+        {"type": "array", "items": TEXT},
+        {"type": "object", "properties": {"id": TEXT}, "required": ["id"]},
+        {"type": "array", "items": {"type": "object", "properties": {"path": TEXT}}},
+        {"enum": ["a", 1, None]},
+        {"type": "string", "pattern": "^[a-z]+$"},
+        {"anyOf": [{"type": "null"}, TEXT]},
+    ]
+)
+names = st.sampled_from(["path", "id", "query", "sheet", "title", "user_id", "folder"])
+
+
+@given(answers, st.dictionaries(names, schemas, max_size=4), st.integers(1, 4))
+def test_whatever_was_answered_the_proposed_calls_fit_and_differ(
+    answer: Any, properties: dict[str, Any], count: int
+) -> None:
+    pool = ValuePool()
+    pool.add_answer(answer, "other")
+    tool = make_tool("t", list(properties), **properties)
+    calls = propose(tool, pool, count)
+    assert len(calls) <= count
+    assert len({json.dumps(call.arguments, sort_keys=True) for call in calls}) == len(calls)
+    for call in calls:
+        assert not [p for p in find_problems(tool, call.arguments) if p["kind"] != "bad_schema"]
+        assert set(call.sources) == set(call.arguments)

@@ -13,8 +13,8 @@ from assets.outcomes.plan import ExecutionSetup
 from assets.outcomes.policy import ExecutionPolicy
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy
-from assets.synthesis.explored_calls import read_explored
 from assets.synthesis.tables import EXPLORATIONS
+from assets.synthesis.writing.explored_calls import read_explored
 from tests.outcomes.running import READS, TOOLS
 from tests.outcomes.test_defs import MARKET, Market, make_clear, make_deployment
 from tests.serving.calling import PATIENT, Bench

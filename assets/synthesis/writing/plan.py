@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from assets.one_server import keep_other_servers
-from assets.synthesis.explored_calls import add_explored, read_explored
 from assets.synthesis.offer import ClearOffer, read_offer
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import (
@@ -35,6 +34,7 @@ from assets.synthesis.tables import (
     read_goldens,
 )
 from assets.synthesis.verify.filters import filter_rows
+from assets.synthesis.writing.explored_calls import add_explored, read_explored
 from assets.synthesis.writing.profiles import KINDS, is_evolved
 from assets.synthesis.writing.row_builder import RowBuilder, StepFailed, check_values, describe_unit
 from assets.synthesis.writing.several_turns import (

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from assets.synthesis.explored_calls import add_explored, read_explored
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import EXPLORATIONS, RECOVERY, SINGLE
+from assets.synthesis.writing.explored_calls import add_explored, read_explored
 from assets.synthesis.writing.plan import compose_rows
 from assets.synthesis.writing.units import WritingUnit, plan_units
 from tests.synthesis.contracts import READ_FILE, snapshot_rows

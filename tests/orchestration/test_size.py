@@ -18,8 +18,8 @@ BUDGET = {
     "assets/contracts": (8_816, 35),
     "assets/catalogue": (735, 5),
     "assets/vectors": (3_829, 21),
-    "assets/synthesis": (10_209, 54),
-    "assets/outcomes": (6_578, 42),
+    "assets/synthesis": (10_276, 55),
+    "assets/outcomes": (7_227, 44),
     "training": (12_576, 82),
     "serving": (8_983, 41),
     "orchestration": (6_468, 39),
@@ -33,8 +33,8 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_477, 479),
-    "benchmarks": (6_162, 42),
+    "tests": (81_854, 482),
+    "benchmarks": (6_195, 42),
 }
 
 

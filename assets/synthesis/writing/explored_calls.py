@@ -5,12 +5,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from assets.synthesis.tables import EXPLORATIONS, LOOKALIKE, SINGLE
+from assets.synthesis.tables import EXPLORATIONS, LOOKALIKE, RECOVERY, SINGLE
 from assets.synthesis.writing.units import WritingUnit
 from warehouse.json_types import Json
 from warehouse.storage.tables import Tables
 
 _MOST = 6  # calls of a tool that its requests are written from
+_TASKS = (SINGLE, LOOKALIKE, RECOVERY)
 _USEFUL = "useful"  # outcome of a call that was answered with something
 
 ExploredCalls = Mapping[tuple[str, str, str], Sequence[dict[str, Json]]]
@@ -37,7 +38,7 @@ def add_explored(units: Sequence[WritingUnit], explored: ExploredCalls) -> list[
     def add(unit: WritingUnit) -> WritingUnit:
         own = unit.own
         calls = explored.get((own["server_id"], own["tool"], own["contract_digest"]), ())
-        if unit.task not in (SINGLE, LOOKALIKE) or unit.problem or not calls:
+        if unit.task not in _TASKS or unit.problem or not calls:
             return unit
         return replace(unit, explored=tuple(calls))
 

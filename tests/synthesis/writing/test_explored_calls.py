@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.tables import EXPLORATIONS, RECOVERY, SINGLE
+from assets.synthesis.tables import EXPLORATIONS, NO_TOOL, SINGLE
 from assets.synthesis.writing.explored_calls import add_explored, read_explored
 from assets.synthesis.writing.plan import compose_rows
 from assets.synthesis.writing.units import WritingUnit, plan_units
@@ -55,10 +55,10 @@ def test_requests_state_the_values_of_a_call_that_worked(ledger) -> None:
 
 
 def test_only_single_calls_of_the_same_contract_take_them_and_their_plan_moves(ledger) -> None:
-    units = [WritingUnit(SINGLE, (ROW,)), WritingUnit(RECOVERY, (ROW,))]
+    units = [WritingUnit(SINGLE, (ROW,)), WritingUnit(NO_TOOL, (ROW,))]
     explored = {KEY: [{"path": "/data/plan.md"}]}
-    single, recovery = add_explored(units, explored)
-    assert (single.explored, recovery.explored) == (({"path": "/data/plan.md"},), ())
+    single, no_tool = add_explored(units, explored)
+    assert (single.explored, no_tool.explored) == (({"path": "/data/plan.md"},), ())
     others = {(KEY[0], KEY[1], "c1:other"): [{"path": "/data/plan.md"}]}
     assert add_explored(units, others) == units
     llm = offline_llm(ledger)

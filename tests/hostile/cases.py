@@ -66,7 +66,7 @@ LISTS = {
     "the same cursor again": Case(
         "welcome(read()); read()\n"
         "while True: answer(read()['id'], {'tools': [tool('t')], 'nextCursor': 'x'})",
-        "protocol_error",
+        tools=("t",),
     ),
     "a cursor of 3 MB": Case(
         "welcome(read()); read()\n"
@@ -352,9 +352,7 @@ WIRE = {
     "lacks a module": Case("import no_such_module_anywhere", "needs_software"),
     "never lists": Case("welcome(read()); time.sleep(600)", "timeout_list"),
     "a wrong id": Case(answering("answer(m['id'] + 7, {'tools': [tool('evil')]})"), "timeout_list"),
-    "an id of text": Case(
-        answering("answer(str(m['id']), {'tools': [tool('evil')]})"), "timeout_list"
-    ),
+    "an id of text": Case(answering("answer(str(m['id']), {'tools': [tool('a')]})"), tools=("a",)),
     "an id of null": Case(answering("answer(None, {'tools': [tool('evil')]})"), "timeout_list"),
     "an id that is a list": Case(
         answering("answer([1], {'tools': [tool('evil')]})"), "timeout_list"
@@ -370,7 +368,7 @@ WIRE = {
         "m = read(); answer(m['id'], {'protocolVersion': 7}); time.sleep(600)", "protocol_error"
     ),
     "a protocol of the future": Case(
-        "welcome(read(), '2999-01-01'); time.sleep(600)", "protocol_error"
+        "welcome(read(), '2999-01-01'); time.sleep(600)", "timeout_list"
     ),
     "an error for an answer": Case(
         "m = read(); send({'jsonrpc': '2.0', 'id': m['id'],"

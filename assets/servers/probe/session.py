@@ -20,10 +20,13 @@ _DISCOVER_S = 2.0  # for a server that named the newer revision in a handshake
 _SHOWN = 8  # versions that a failure names
 
 
-async def settle_version(session: Any, transcript: ServerTranscript) -> None:
+async def settle_version(
+    session: Any, transcript: ServerTranscript, within_s: float = _DISCOVER_S
+) -> None:
     """Three requests at most: `initialize`, `server/discover`, and that once more in a version that
     the server named. Raises Ended where the server speaks another revision only, MCPError with its
-    answer to `initialize` where it has neither way, and what the SDK raises on garbage."""
+    answer to `initialize` where it has neither way, or no answer to the second request within
+    `within_s`, and what the SDK raises on garbage."""
     from mcp.shared.exceptions import MCPError
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -39,7 +42,10 @@ async def settle_version(session: Any, transcript: ServerTranscript) -> None:
             raise
         refused = error
     try:
-        await session.discover()
+        with anyio.fail_after(within_s):
+            await session.discover()
+    except TimeoutError as error:
+        raise refused from error
     except MCPError as error:
         _refuse_other_versions(getattr(error.error.data, "get", lambda _: None)("supported"))
         raise refused from error
@@ -247,7 +253,7 @@ async def _await_or_hang(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
-        await settle_version(session, transcript)
+        await settle_version(session, transcript, min(_DISCOVER_S, limits.idle_s / 2))
         tasks.cancel_scope.cancel()
     if reason:
         raise ConversationEnd(ProbeFailure("timeout_start", reason))

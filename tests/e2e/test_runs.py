@@ -21,7 +21,7 @@ from assets.vectors.index import VECTORS
 from demo.server import Replicas, replicas
 from orchestration.plan import make_plan
 from orchestration.settings.load import load_settings
-from serving.export import export_release
+from serving.export import export_release, find_log_place
 from tests.e2e.runs import MARKETS, Runs, list_failed_checks, skip_without_sandbox
 from tests.e2e.served import call_json, serving
 from training.sets.training_set import TRAINING_SET
@@ -258,7 +258,8 @@ def test_a_run_is_served_from_an_exported_release_and_its_tools_are_called(
     manifest = export_release(runs.home, release)
     assert manifest["tools"] == len(tools_served(runs))
     anyio.run(converse, release, runs.home)
-    rows = [row for file in (release / "outcomes").glob("*") for row in read_rows(file)]
+    log = find_log_place(release, runs.home / "state") / "outcomes"
+    rows = [row for file in log.glob("*") for row in read_rows(file)]
     assert [(row["status"], row.get("blame")) for row in rows] == [
         ("ok", None), ("ok", None), ("invalid_arguments", "caller"),
     ]  # fmt: skip

@@ -351,15 +351,17 @@ WIRE = {
     ),
     "lacks a module": Case("import no_such_module_anywhere", "needs_software"),
     "never lists": Case("welcome(read()); time.sleep(600)", "timeout_list"),
-    "a wrong id": Case(answering("answer(m['id'] + 7, {'tools': [tool('evil')]})"), "timeout_list"),
+    "a wrong id": Case(
+        answering("answer(m['id'] + 7, {'tools': [tool('evil')]})"), "protocol_error"
+    ),
     "an id of text": Case(answering("answer(str(m['id']), {'tools': [tool('a')]})"), tools=("a",)),
-    "an id of null": Case(answering("answer(None, {'tools': [tool('evil')]})"), "timeout_list"),
+    "an id of null": Case(answering("answer(None, {'tools': [tool('evil')]})"), "protocol_error"),
     "an id that is a list": Case(
-        answering("answer([1], {'tools': [tool('evil')]})"), "timeout_list"
+        answering("answer([1], {'tools': [tool('evil')]})"), "protocol_error"
     ),
     "a handshake with a wrong id": Case(
         "m = read(); answer('x', {'protocolVersion': '2025-06-18'}); time.sleep(600)",
-        "timeout_start",
+        "protocol_error",
     ),
     "a handshake that is a list": Case(
         "m = read(); answer(m['id'], [1, 2]); time.sleep(600)", "protocol_error"

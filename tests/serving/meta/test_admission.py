@@ -228,6 +228,7 @@ async def test_an_answer_that_nobody_reads_is_cut_off() -> None:
         clients = [await open_silent(port, GET) for _ in range(3)]
         await wait_until(lambda: server.server_state.total_requests == 3)
         await wait_until(lambda: not server.server_state.connections)
+        assert server.server_state.total_requests == 3
         for client in clients:
             client.close()
 

@@ -14,11 +14,11 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (8_260, 51),
     "assets/marketplaces": (6_182, 38),
-    "assets/servers": (11_814, 53),
+    "assets/servers": (11_820, 53),
     "assets/contracts": (8_816, 35),
     "assets/catalogue": (735, 5),
     "assets/vectors": (3_829, 21),
-    "assets/synthesis": (10_276, 55),
+    "assets/synthesis": (10_277, 55),
     "assets/outcomes": (7_227, 44),
     "training": (12_576, 82),
     "serving": (8_983, 41),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_854, 482),
+    "tests": (81_860, 482),
     "benchmarks": (6_195, 42),
 }
 

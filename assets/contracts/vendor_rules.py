@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.schema_shapes import find_lost_references, read_list, read_mapping, resolve
+from assets.contracts.schema_shapes import (
+    TooMuchWork,
+    find_lost_references,
+    limit_steps,
+    read_list,
+    read_mapping,
+    resolve,
+    spend_steps,
+)
 from warehouse.json_types import Schema
 from warehouse.sanitize.untrusted_text import shorten_text
 
@@ -94,6 +102,7 @@ _DEEPEST = 64
 _MOST_PROBLEMS = 5  # of one tool that the SDK's client reports
 _UNION_STEPS = ("bool", "dict[str,any]")  # steps that pydantic adds for an alternative of its own
 _MOST_BRANCHES, _MOST_NESTED = 64, 6  # branches at a root that are followed
+_MOST_STEPS = 20_000  # schemas and members of them that are looked at in all
 
 
 @dataclass(frozen=True)
@@ -250,7 +259,12 @@ def _flatten_root(root: dict[str, Any]) -> dict[str, Any]:
     """An object without what APIs refuse at the top: properties of the branches there are offered,
     those that every call needs are required. A call is held against the whole contract all the
     same."""
-    properties, required = _collect_branches(root, root, 0)
+    try:
+        with limit_steps(_MOST_STEPS):
+            properties, required = _collect_branches(root, root, 0)
+    except TooMuchWork:  # 64 references to itself at each of seven levels, say
+        own = read_mapping(resolve(root, root).get("properties"))
+        properties, required = {name: [part] for name, part in own.items()}, set[str]()
     plain = {key: value for key, value in root.items() if key not in _REFUSED_ROOT}
     merged = {name: _join_variants(variants) for name, variants in properties.items()}
     needed = [name for name in read_list(root.get("required")) if name in required]
@@ -268,6 +282,7 @@ def _collect_branches(node: Any, root: Schema, depth: int) -> tuple[dict[str, li
     schema = resolve(node, root)
     own = read_mapping(schema.get("properties"))
     properties: dict[str, list[Any]] = {name: [part] for name, part in own.items()}
+    spend_steps(1 + len(own))
     required = set(filter(_is_text, read_list(schema.get("required"))))
     if depth > _MOST_NESTED:
         return properties, required
@@ -279,6 +294,7 @@ def _collect_branches(node: Any, root: Schema, depth: int) -> tuple[dict[str, li
         branches = [_collect_branches(part, root, depth + 1) for part in parts[:_MOST_BRANCHES]]
         for found, _ in branches:
             for name, variants in found.items():
+                spend_steps(len(variants))
                 if name not in own:
                     properties.setdefault(name, []).extend(variants)
         needs = [names for _, names in branches]

@@ -44,6 +44,7 @@ _PATH_SORTS = ("path", "filename", "folder_path")
 # Keys that say nothing alone: {"sheets": [{"name": "Staff"}]} names a sheet.
 _BARE = {"name", "id", "title", "key", "uri", "slug"}
 _ASKS = {"query", "q", "keyword", "keywords", "search", "term"}
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _WORD = re.compile(r"[^\W\d_]{4,30}")
 
 
@@ -169,7 +170,7 @@ def _score_match(item: ObservedValue, slot: ParameterSlot) -> int:
 def _take_value(item: ObservedValue, slot: ParameterSlot) -> Json:
     """The value as the parameter takes it; None where it does not."""
     value: Json = item.value
-    if slot.type == "integer" and str(value).lstrip("-").isdecimal():
+    if slot.type == "integer" and _NUMBER.fullmatch(str(value)):
         value = int(value)
     elif slot.type == "string":
         value = str(value)

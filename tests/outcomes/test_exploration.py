@@ -79,6 +79,13 @@ def test_a_search_asks_for_words_that_are_there() -> None:
     assert call.sources == {"query": "list_notes"}
 
 
+def test_a_text_that_only_looks_like_a_number_is_none() -> None:
+    pool = ValuePool()
+    pool.add_answer({"count": ["--5", "\u0665", "9" * 60, "7"]}, "list_notes")
+    counter = make_tool("take", ["count"], count={"type": "integer"})
+    assert {call.arguments["count"] for call in propose(counter, pool)} == {7}
+
+
 def test_choices_come_from_the_schema_and_the_rest_is_invented() -> None:
     tool = make_tool("draw", ["kind", "label"], kind={"enum": ["bar"]}, label=TEXT)
     [call, *_] = propose(tool, ValuePool())
@@ -119,7 +126,15 @@ def test_an_answer_without_end_teaches_a_little() -> None:
     pool.add_answer(deep, "t")
     pool.add_answer([{"id": n} for n in range(100_000)], "t")
     pool.add_answer(
-        {"id": "y" * 10_000, "line": "two\nlines", "on": True, "none": None, "n": float("nan")}, "t"
+        {
+            "id": "y" * 10_000,
+            "line": "two\nlines",
+            "on": True,
+            "none": None,
+            "n": float("nan"),
+            "count": "--5",
+        },
+        "t",
     )
     assert 0 < len(pool.values) <= 60
 

@@ -235,8 +235,9 @@ def redact(text: str) -> str:
     if not text.isascii():
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     for _ in range(_PASSES):
-        cleaned = _cut_spans(text, list(_find_secrets(text)))
-        cleaned = "\x00".join(_cut_hidden(part, _find_secrets) for part in cleaned.split("\x00"))
+        # Parted ones first: what stands before the part may be long enough to be cut alone.
+        cleaned = "\x00".join(_cut_hidden(part, _find_secrets) for part in text.split("\x00"))
+        cleaned = _cut_spans(cleaned, list(_find_secrets(cleaned)))
         if cleaned == text:
             break
         text = cleaned
@@ -278,7 +279,8 @@ def redact_issued_keys(value: Any) -> Any:
 
 
 def _cut_issued_keys(text: str) -> str:
-    return _cut_hidden(_cut_spans(text, list(find_issued_keys(text))), find_issued_keys)
+    shown = _cut_hidden(text, find_issued_keys)
+    return _cut_spans(shown, list(find_issued_keys(shown)))
 
 
 def _cut_spans(text: str, spans: list[Span]) -> str:

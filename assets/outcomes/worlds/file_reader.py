@@ -56,9 +56,9 @@ def dump_database(path: Path) -> dict[str, Any]:
         database.execute("PRAGMA cell_size_check = ON")
         steps = iter(range(_MOST_STEPS))
         database.set_progress_handler(lambda: next(steps, None) is None, 10_000)
-        database.text_factory = lambda data: data.decode("utf-8", "replace")
+        database.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
         objects = database.execute(
-            "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+            r"SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\_%' ESCAPE '\'"
         ).fetchall()
         facts, counts, size = dict[str, Any](), Counter[str](), 0
         for _, name, sql in objects:

@@ -6,6 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from assets.contracts.schema_shapes import limit_steps
 from assets.contracts.vendor_rules import (
     MODERN,
     RULES,
@@ -191,3 +192,12 @@ def test_gemini_gets_its_own_fields_and_the_other_limits_in_words() -> None:
     assert "$ref" not in json.dumps(written)
     assert "additionalProperties" not in json.dumps(written)
     assert write_gemini_schema({"type": "object"}) is None
+
+
+def test_branches_that_lead_to_themselves_cost_bounded_work_and_leave_the_own_properties() -> None:
+    again = [{"$ref": "#/$defs/a"}] * 64
+    given = {**root(own=TEXT), "$defs": {"a": {"anyOf": again}}, "anyOf": again}
+    with limit_steps(50_000):
+        written = write_schema(given)
+    assert written["properties"] == {"own": TEXT}
+    assert "anyOf" not in written

@@ -138,6 +138,12 @@ def test_a_database_that_would_fill_the_memory_is_one_clear_error(tmp_path, sql,
     assert not [key for key in facts if key.startswith("orders/")]
 
 
+def test_a_table_whose_name_only_looks_like_sqlites_own_is_read(tmp_path):
+    sql = ["CREATE TABLE sqliteXhidden (a)", "INSERT INTO sqliteXhidden VALUES ('x')"]
+    facts = make_database(tmp_path, changes=sql)
+    assert facts["sqliteXhidden/1"] == {"a": "x"}
+
+
 def test_reading_what_a_server_wrote_takes_less_than_200_mb_in_all(tmp_path):
     """Of this process and of the largest of those that it starts."""
     make_database(tmp_path, changes=LARGE["columns"][0])

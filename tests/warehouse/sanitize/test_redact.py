@@ -263,6 +263,7 @@ def test_redacted_json_text_still_parses(value: object) -> None:
         ("PHPSESSID=4f1c2e9d8b7a6f5e4d3c2b1a0f9e8d7c", "4f1c2e9d"),
         ("csrftoken%3DaB1dE6gH9jK2mN5pQ8sT1vX4yZ7cD0fG", "aB1dE6gH"),
         ("ghp_aB1dE6gH9j\u200bK2mN5pQ8sT1vX4yZ7cD0fGhIjK", "aB1dE6gH9j"),
+        ("ghp_a1B2c3D4e5F6\u200ba1B2c3D4e5F6G7h8J9k0L1m2", "G7h8J9k0"),
         ("sk-a\u2060B1dE6g\u00adH9jK2m\u200bN5pQ8sT1vX4yZ7cD0fGhIjK", "B1dE6g"),
         ("ghp_aB1dE6gH9jK2mN5pQ8sT1vX4yZ7cD0fGhIjK".translate(WIDE), "aB1dE6gH".translate(WIDE)),
         ("password\uff1ahunter2hunter2x9", "hunter2"),

@@ -12,14 +12,14 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (8_260, 51),
+    "warehouse": (8_262, 51),
     "assets/marketplaces": (6_182, 38),
     "assets/servers": (11_820, 53),
-    "assets/contracts": (8_816, 35),
+    "assets/contracts": (8_832, 35),
     "assets/catalogue": (735, 5),
     "assets/vectors": (3_829, 21),
     "assets/synthesis": (10_277, 55),
-    "assets/outcomes": (7_227, 44),
+    "assets/outcomes": (7_228, 44),
     "training": (12_576, 82),
     "serving": (8_983, 41),
     "orchestration": (6_468, 39),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_860, 482),
+    "tests": (81_892, 482),
     "benchmarks": (6_195, 42),
 }
 

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from serving.meta.access_control import RequestLimits, TooMany
 from serving.meta.policy import ClientToken, HttpSettings
 
-_MOST_HEAD = 65_536  # bytes of a request's line and headers
+_MOST_HEAD = 65_536  # bytes of a request's line and headers, or of its trailers
 _WAITING, _SENDING, _ANSWERED = "waiting for a header", "waiting for a body", "being answered"
 _LEAST_RATE = 60  # HTTP requests a minute that every token has
 _OVERHEAD = 4  # HTTP requests per question: a session's opening, notifications, streams, its end
@@ -52,7 +52,8 @@ class BoundedConnection(HttpToolsProtocol):
 
     limits: HttpSettings
     _state = ""
-    _head_size = 0  # bytes of a header until now
+    _outside = 0  # bytes since a header or a piece of a body last ended
+    _in_header = False
     _deadline: asyncio.TimerHandle | None = None
     _since = 0.0
     _unread = 0  # bytes of the answer that wait to be taken, as of the last look
@@ -121,19 +122,33 @@ class BoundedConnection(HttpToolsProtocol):
         """Blanks around a value are no part of it: RFC 9110, 5.5."""
         super().on_header(name, value.strip(b" \t"))
 
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_header = True
+
     def on_headers_complete(self) -> None:
         """Raises PipelineFull, which stops the parser, for a third request beside an open one."""
         if self.pipeline:
             self._drop()
             raise PipelineFull
         super().on_headers_complete()
+        self._in_header, self._outside = False, 0
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if not self.cycle.response_complete:
+            self._outside = 0
 
     def data_received(self, data: bytes) -> None:
+        """httptools bounds no header, beside an open request neither, and no trailers."""
+        self._outside += len(data)
         super().data_received(data)
         self._watch()
-        # httptools bounds no header.
-        self._head_size = self._head_size + len(data) if self._state == _WAITING else 0
-        if self._head_size > _MOST_HEAD and not self.transport.is_closing():
+        if self._outside <= _MOST_HEAD or self.transport.is_closing():
+            return
+        if self._is_open():  # a refusal would stand in the middle of its answer
+            self._drop()
+        else:
             self.send_400_response("Invalid HTTP request received: its header is too long.")
 
     def on_response_complete(self) -> None:
@@ -152,10 +167,13 @@ class BoundedConnection(HttpToolsProtocol):
             self._deadline = self.loop.call_later(within, self._drop)
 
     def _find_state(self) -> str:
-        cycle = self.cycle
-        if cycle is None or cycle.response_complete:
+        if self._in_header or not self._is_open():
             return _WAITING
-        return _SENDING if cycle.more_body else _ANSWERED
+        return _SENDING if self.cycle.more_body else _ANSWERED
+
+    def _is_open(self) -> bool:
+        """Whether a request is being read or answered."""
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _stop_clock(self) -> None:
         if self._deadline is not None:

@@ -22,6 +22,7 @@ THEIRS = {**HEADERS, "Authorization": f"Bearer {OTHER}"}
 PING = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
 HALF = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 MUCH = b"x" * 16_000_000
 
 
@@ -154,6 +155,72 @@ async def test_a_header_that_is_too_long_is_refused_before_its_end(meta: MetaSer
         writer.close()
         assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
         assert await ask(url)
+
+
+async def _read_on(scope: Any, receive: Any, send: Any) -> None:
+    """Answers when the client has gone, as a stream does."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@pytest.mark.parametrize(
+    ("sent", "more", "header_s"),
+    [
+        (GET + b"GET / HTTP/1.1\r\n", b"a: b\r\n", 600.0),
+        (GET + b"GET / HTTP/1.1\r\n", b"", 0.2),
+        (GET, b"\r\n", 600.0),
+        (CHUNKED + b"0\r\n", b"a: b\r\n", 600.0),
+        (CHUNKED + b"1", b";a=b", 600.0),
+    ],
+    ids=["pipelined", "pipelined-silent", "blank-lines", "trailers", "chunk-extension"],
+)
+async def test_what_is_sent_outside_a_body_ends(
+    monkeypatch: pytest.MonkeyPatch, sent: bytes, more: bytes, header_s: float
+) -> None:
+    """Beside an open request a header, and behind the last chunk trailers, have the limits of a
+    header."""
+    monkeypatch.setattr("serving.meta.http_limits._MOST_HEAD", 1_000)
+    async with serving(_read_on, header_s=header_s, body_s=600.0) as (port, server):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        reading = asyncio.create_task(_read_all(reader))
+        await wait_until(lambda: len(server.server_state.tasks) == 1)
+        with anyio.fail_after(10):
+            while not reading.done():
+                writer.write(more * 20)
+                await anyio.sleep(0.01)
+        writer.close()
+        await wait_until(lambda: not server.server_state.tasks)
+        assert reading.result() == b""
+        assert not server.server_state.connections
+
+
+async def test_a_body_in_small_chunks_is_no_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serving.meta.http_limits._MOST_HEAD", 1_000)
+    body = b""
+
+    async def read_and_answer(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal body
+        more = True
+        while more:
+            message = await receive()
+            body += message["body"]
+            more = message["more_body"]
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with serving(read_and_answer) as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(CHUNKED)
+        for _ in range(20):
+            writer.write(b"1\r\nx\r\n" * 50)
+            await anyio.sleep(0)
+        writer.write(b"0\r\nSum: 1\r\n\r\n")
+        with anyio.fail_after(10):
+            answer = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 204")
+    assert body == b"x" * 1_000
 
 
 async def test_an_answer_that_takes_long_is_not_cut_off(meta: MetaServer) -> None:

@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import yaml
@@ -43,7 +44,14 @@ _BUILT_IN = ("builtin", "platform", "frontend", "inline_python")  # Goose's own
 SECRET = "${secrets."  # how a place begins that holds a secret, whatever its name
 _OFF = (False, "false", 0)
 _ON = (True, "true", 1)
-_MOST_NODES = 200_000  # of a file, a YAML alias counted wherever it stands
+# What the readers raise besides their own errors, as for `!!bool x` and `"\UFFFFFFFF"`.
+_FAULTS = (yaml.YAMLError, RecursionError, TypeError, ArithmeticError, AttributeError, LookupError)
+_MOST_NODES = 200_000  # of a YAML file, what an alias stands for counted wherever it stands
+_LARGEST = 1 << 20  # bytes of YAML or TOML; JSON is read faster, and `~/.claude.json` is longer
+_LONGEST_KEY = 32  # names of one TOML key: tomllib's work grows with their square
+_LONG_KEY = compile_pattern(
+    rf"""(?:(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*\.[ \t]*){{{_LONGEST_KEY}}}"""
+)
 
 
 @dataclass(frozen=True)
@@ -65,14 +73,20 @@ def parse_config(data: bytes, suffix: str) -> Any:
     wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     if suffix == ".xml":
         raise ValueError("XML, as a JetBrains IDE keeps it; give the servers as JSON")
+    if suffix in (".yaml", ".yml", ".toml") and len(data) > _LARGEST:
+        raise ValueError(f"more than 1 MiB of {'TOML' if suffix == '.toml' else 'YAML'}")
     try:
         text = data.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
     try:
         if suffix in (".yaml", ".yml"):
-            return _make_plain(yaml.load(text, _ConfigLoader))
-        return _make_plain(tomllib.loads(text)) if suffix == ".toml" else read_all(text)
+            return _make_plain(_load_yaml(text))
+        if suffix != ".toml":
+            return read_all(text)
+        if _LONG_KEY.search(text):
+            raise ValueError(f"a key of more than {_LONGEST_KEY} names")
+        return _make_plain(tomllib.loads(text))
     except yaml.MarkedYAMLError as error:
         line = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ValueError(f"not YAML{line}") from error
@@ -83,7 +97,7 @@ def parse_config(data: bytes, suffix: str) -> Any:
         at = re.search(r"\d{1,9}", str(error))
         line = f" at line {text.count(chr(10), 0, int(at[0])) + 1}" if at else ""
         raise ValueError(f"not JSON{line}") from error
-    except (yaml.YAMLError, RecursionError, TypeError) as error:
+    except _FAULTS as error:
         raise ValueError(f"not {suffix.strip('.').upper() or 'JSON'}") from error
 
 
@@ -97,18 +111,33 @@ _ConfigLoader.yaml_implicit_resolvers = {
 }
 
 
-def _make_plain(value: Any) -> Any:
-    """A value of YAML or TOML as JSON has it: dates are texts. Raises ValueError where aliases make
-    it grow beyond measure."""
-    level, nodes = [value], 0
-    while level:
-        nodes += len(level)
-        if nodes > _MOST_NODES:
+def _load_yaml(text: str) -> Any:
+    """The value of a YAML file. Its nodes are counted before anything is made of them, because
+    merge keys copy what they name; a number in base 60, which YAML 1.2 does not have, is a text."""
+    loader = _ConfigLoader(text)
+    root = loader.get_single_node()
+    nodes = [] if root is None else [root]
+    count = len(nodes)
+    while nodes:
+        node = nodes.pop()
+        inner = node.value
+        if isinstance(node, yaml.ScalarNode):
+            if ":" in inner and node.tag.endswith((":int", ":float")):
+                node.tag = loader.DEFAULT_SCALAR_TAG
+            continue
+        inner = list(chain(*inner)) if isinstance(node, yaml.MappingNode) else inner
+        count += len(inner)
+        if count > _MOST_NODES:
             raise ValueError(f"more than {_MOST_NODES:,} values")
-        inner = [each for each in level if isinstance(each, dict | list)]
-        level = [
-            item for each in inner for item in (each.values() if isinstance(each, dict) else each)
-        ]
+        nodes += inner
+    try:
+        return loader.construct_document(root) if root else None
+    except ValueError as error:  # it may quote the text
+        raise yaml.YAMLError("a text that its tag does not fit") from error
+
+
+def _make_plain(value: Any) -> Any:
+    """A value of YAML or TOML as JSON has it: dates are texts."""
     return json.loads(json.dumps(value, default=str))
 
 

@@ -200,12 +200,26 @@ def test_nothing_is_complete_with_no_server_and_no_problem(tmp_path, content):
     assert row["native_id"] == ""  # what the file named before is gone
 
 
+# Each level merges the one before nine times; six make 531,441 values.
+MERGES = "mcpServers: &l0 {k: 1}\n" + "".join(
+    f"a{level}: &l{level} {{<<: [{', '.join([f'*l{level - 1}'] * 9)}]}}\n" for level in range(1, 7)
+)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "hint"),
     [
         ("x.toml", "key = = hunter2", "not TOML at line 1"),
         ("x.yaml", "mcpServers: [hunter2", "not YAML at line 1"),
         ("x.yaml", "mcpServers: &a\n  b: *a\n", "more than 200,000 values"),
+        ("x.yaml", MERGES, "more than 200,000 values"),
+        ("x.yaml", "mcpServers: !!int hunter2", "not YAML"),
+        ("x.yaml", "mcpServers: !!bool hunter2", "not YAML"),
+        ("x.yaml", 'mcpServers: "\\UFFFFFFFF"', "not YAML"),
+        ("x.yaml", f"mcpServers: {'x' * (1 << 20)}", "more than 1 MiB of YAML"),
+        ("x.toml", f"# mcp {'x' * (1 << 20)}", "more than 1 MiB of TOML"),
+        ("x.toml", f"mcp{'.a' * 32} = 1", "a key of more than 32 names"),
+        ("x.toml", "[mcp" + ' . "a\\"b"' * 32 + "]", "a key of more than 32 names"),
         ("x.xml", "<mcp>hunter2</mcp>", "give the servers as JSON"),
         ("x.json", {"theme": "hunter2"}, "no `mcpServers`, and none of servers, mcp"),
     ],
@@ -229,3 +243,15 @@ def test_a_date_of_a_config_is_a_text():
     assert json.dumps(parse_config(b"a: 2026-01-02\noff: no", ".yaml")) == (
         '{"a": "2026-01-02", "off": "no"}'
     )
+
+
+def test_a_time_of_yaml_is_a_text_and_no_number_in_base_60():
+    source = b"a: 1:30\nb: !!int 1:30\nc: 1:30.5\nd: 17\ne: &e {x: 1}\nf: {<<: *e, y: 2.5}"
+    value = parse_config(source, ".yaml")
+    assert [value[name] for name in "abcd"] == ["1:30", "1:30", "1:30.5", 17]
+    assert (value["e"], value["f"]) == ({"x": 1}, {"x": 1, "y": 2.5})
+
+
+def test_dots_within_texts_of_toml_are_no_long_key():
+    text = "An end. " * 40 + "." * 40
+    assert parse_config(f"a.b.c = '{text}'".encode(), ".toml") == {"a": {"b": {"c": text}}}

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
     "warehouse": (8_262, 51),
-    "assets/marketplaces": (6_182, 38),
+    "assets/marketplaces": (6_211, 38),
     "assets/servers": (11_820, 53),
     "assets/contracts": (8_832, 35),
     "assets/catalogue": (735, 5),
@@ -21,7 +21,7 @@ BUDGET = {
     "assets/synthesis": (10_277, 55),
     "assets/outcomes": (7_228, 44),
     "training": (12_576, 82),
-    "serving": (8_983, 41),
+    "serving": (9_001, 41),
     "orchestration": (6_468, 39),
     "demo": (2_573, 24),
     "extensions/batch": (1_124, 6),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_892, 482),
+    "tests": (81_985, 482),
     "benchmarks": (6_195, 42),
 }
 

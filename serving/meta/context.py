@@ -81,10 +81,10 @@ class ToolCaller(Protocol):
         *,
         timeout_s: float,
         owner: str,
-        **more: Any,
+        on_progress: Any = None,
     ) -> Any:
-        """A CallResult, whatever happens. more: on_progress, where the client asked for it; it is
-        called with (0, None) once the server is up, then with (progress, total)."""
+        """A CallResult, whatever happens. on_progress: where the client asked for it; it is called
+        with (0, None) once the server is up, then with (progress, total)."""
         ...
 
 

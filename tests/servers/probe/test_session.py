@@ -243,7 +243,7 @@ while True:
         (GARBAGE % "{}", "protocol_error", "no such"),
         (GARBAGE % "{'supportedVersions': 7, 'capabilities': []}", "protocol_error", "no such"),
         (GARBAGE % "{'supportedVersions': ['x'] * 90000, 'capabilities': {}}", None, "'x', 'x'"),
-        (SILENT, "timeout_start", ""),
+        (SILENT, "protocol_error", ""),
         ("answer(read()['id'], {'protocolVersion': []}); read()", "protocol_error", ""),
         ("answer(read()['id'], {'protocolVersion': '2026-07-28'}); read()", "protocol_error", ""),
     ],

@@ -321,7 +321,7 @@ def _join_variants(variants: list[Any]) -> Any:
     if not all(isinstance(values, list) for values in choices):
         return {"anyOf": distinct}
     head = {key: value for key, value in distinct[0].items() if key not in ("const", "enum")}
-    listed = {json.dumps(value): value for values in choices for value in values}
+    listed = {json.dumps(value): value for values in choices for value in values or ()}
     return {**head, "enum": list(listed.values())}
 
 

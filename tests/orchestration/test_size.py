@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (8_262, 51),
     "assets/marketplaces": (6_211, 38),
-    "assets/servers": (11_820, 53),
+    "assets/servers": (11_825, 53),
     "assets/contracts": (8_832, 35),
     "assets/catalogue": (735, 5),
     "assets/vectors": (3_829, 21),

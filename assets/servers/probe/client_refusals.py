@@ -54,7 +54,8 @@ def _find_typescript_problems(tool: Mapping[str, Any]) -> Iterator[tuple[str, st
         (f"/{name}", "is null") for name in _NO_NULLS if name in tool and tool[name] is None
     )
     annotations = tool.get("annotations")
-    for name in _HINTS if isinstance(annotations, Mapping) else ():
+    annotations = annotations if isinstance(annotations, Mapping) else {}
+    for name in _HINTS:
         if name in annotations and not isinstance(annotations[name], bool):
             yield f"/annotations/{name}", "is no boolean"
     for member in ("inputSchema", "outputSchema"):

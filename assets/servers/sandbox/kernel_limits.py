@@ -45,13 +45,17 @@ ABSENT: dict[str, tuple[int, int]] = {
 CLONE, UNSHARE, IOCTL, SOCKET = (56, 220), (272, 97), (16, 29), (41, 198)
 NAMESPACES = 0x7E020080  # CLONE_NEW*: mnt, cgroup, uts, ipc, user, pid, net, time
 # Calls that give a file its mode: (numbers, the argument that is the mode).
-MODES: dict[str, tuple[int | None, int, int]] = {
+ModeCalls = dict[str, tuple[int | None, int | None, int]]
+MODES: ModeCalls = {
     "chmod": (90, None, 1), "fchmod": (91, 52, 1), "fchmodat": (268, 53, 2),
     "fchmodat2": (452, 452, 2), "mknod": (133, None, 1), "mknodat": (259, 33, 2),
     "creat": (85, None, 1),
 }  # fmt: skip
 # (numbers, the argument that is the flags; the mode follows, and counts where a file is made).
-OPENS: dict[str, tuple[int | None, int, int]] = {"open": (2, None, 1), "openat": (257, 56, 2)}
+OPENS: ModeCalls = {
+    "open": (2, None, 1),
+    "openat": (257, 56, 2),
+}
 SET_ID = 0o6000
 _CREATES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE
 _TERMINAL = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing into a terminal

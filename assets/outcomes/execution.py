@@ -161,7 +161,7 @@ async def call_unwatched(
     caller: "ToolCaller", call: ToolCall, state: str, *, timeout_s: float = 10.0, owner: str = ""
 ) -> CallExecution:
     """A call of a tool that reads, without a look at the world: `state` is its digest before and
-    after, which whoever calls several of them checks once."""
+    after, which the caller of several checks once."""
     result = await _send(caller, call, timeout_s, owner)
     return keep_execution(result, call.arguments, state, state, [])
 

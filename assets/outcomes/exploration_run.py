@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assets.contracts.quarantined_tools import read_contracts
+from assets.contracts.quarantined_tools import key_contract, read_contracts
 from assets.one_server import keep_other_servers
 from assets.outcomes.environment import ServerInWorld, choose_world, digest_world, open_server
 from assets.outcomes.execution import (
@@ -85,7 +85,12 @@ def explore_servers(
     errors; a server that was explored until then is in the ledger and not called again."""
     last = warehouse.tables.read(EXPLORATIONS, name).to_dicts()
     previous = {row["server_id"]: row["plan_digest"] for row in last}
-    jobs = plan_explorations(warehouse, name, executor) if executor.settings.explore else []
+    settings = executor.settings
+    jobs = (
+        plan_explorations(warehouse, name, executor)
+        if settings.enabled and settings.explore
+        else []
+    )
     jobs = [job for job in jobs if only in (None, job.server.server_id)]
     due = plan_keys(
         {key: plan for key, plan in previous.items() if only in (None, key)},
@@ -93,7 +98,15 @@ def explore_servers(
     )
     wanted = [job for job in jobs if job.server.server_id in set(due.due)]
     explored = asyncio.run(_explore_all(warehouse, name, executor, wanted, progress))
-    rows = [row for row in last if row["server_id"] in set(due.unchanged)]
+    # A server that is not launched tonight keeps what it taught about contracts that still stand.
+    planned = {job.server.server_id for job in jobs}
+    standing = {key_contract(row) for row in read_contracts(warehouse, name)[0]}
+    rows = [
+        row
+        for row in last
+        if row["server_id"] in set(due.unchanged)
+        or (row["server_id"] not in planned and key_contract(row) in standing)
+    ]
     problems: dict[str, str] = {}
     for job in wanted:
         found = explored[job.server.server_id]
@@ -120,7 +133,8 @@ def plan_explorations(
     for row in read_contracts(warehouse, name)[0]:
         server = servers.get(row["server_id"])
         contract = try_item(lambda row=row: read_contract(row), lambda _: {})
-        if server is None or not contract or row["schema_problem"] is not None:
+        # A world of its own bounds what a call can do, but not what it reaches over a network.
+        if server is None or server.moving or not contract or row["schema_problem"] is not None:
             continue
         tool = ToolCall(row["server_id"], row["tool"], contract, row["contract_digest"], {})
         if may_run(tool, server, executor.settings):

@@ -146,15 +146,15 @@ class ChatStream:
 
     def _begins_call(self, call: _ChatCall, own: Any, name: str, given: Any) -> bool:
         """Whether a part with the index of a call begins another one: by another id, unless every
-        part has an id of its own; by a name that begins anew; behind arguments that are whole."""
+        part has an id of its own; by a name that starts again; behind arguments that are whole."""
         other = bool(call.id and own and own != call.id)
         if not name:
             return False
         text = "".join(call.parts)
         whole = text.lstrip().startswith("{") and is_whole(text)
         if name == call.name:
-            anew = other or (isinstance(given, str) and given.lstrip().startswith("{"))
-            return (whole and anew) or (other and call.without and not text)
+            starts = other or (isinstance(given, str) and given.lstrip().startswith("{"))
+            return (whole and starts) or (other and call.without and not text)
         if other or whole:
             return True
         if text:

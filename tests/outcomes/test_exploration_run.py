@@ -148,3 +148,30 @@ def test_a_server_that_cannot_be_launched_is_named_and_due_again(bench: Bench) -
     market.publish(DEPLOYMENTS, [make_deployment(market.recipe)])
     assert market.explore()["not_explored"] == 0
     assert market.read()
+
+
+def test_where_executions_are_off_nothing_is_called(bench: Bench) -> None:
+    market = Explored(bench)
+    market.explore(enabled=False)
+    assert market.read() == []
+
+
+def test_a_server_with_the_network_is_not_explored(bench: Bench) -> None:
+    market = Explored(bench)
+    policy = market.executor.policy
+    networked = replace(policy, sandbox=replace(policy.sandbox, network="full"))
+    market.executor = replace(market.executor, policy=networked)
+    market.explore()
+    assert market.read() == []
+
+
+def test_a_server_that_is_down_keeps_what_it_taught_about_contracts_that_stand(
+    bench: Bench,
+) -> None:
+    market = Explored(bench)
+    market.explore()
+    before = market.read()
+    market.publish(DEPLOYMENTS, [make_deployment(market.recipe) | {"status": "failed"}])
+    market.publish(CLEAR, [make_clear(tool) for tool in (LIST, READ)])
+    market.explore()
+    assert market.read() == [row for row in before if row["tool"] != "delete_sheet"]

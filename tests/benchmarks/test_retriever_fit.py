@@ -46,7 +46,7 @@ def make_set(servers: int = 8, tools: int = 3, each: int = 3) -> QuerySet:
     return QuerySet("sealtools", tuple(listed), tuple(asked))
 
 
-def test_nothing_of_a_test_side_is_learnt_not_even_as_a_negative() -> None:
+def test_nothing_of_a_test_side_is_learnt_not_even_as_a_negative():
     rows, pool = make_rows(make_set(), Recipe())
     seen = {row["positive"] for row in rows}
     seen |= {tool_text(held["contract"]) for held in pool.values()}
@@ -55,7 +55,7 @@ def test_nothing_of_a_test_side_is_learnt_not_even_as_a_negative() -> None:
     assert not any(" of 8" in text for text in seen)
 
 
-def test_both_views_of_a_tool_are_right_and_its_negatives_are_others() -> None:
+def test_both_views_of_a_tool_are_right_and_its_negatives_are_others():
     rows, pool = make_rows(make_set(), Recipe())
     tools = collect_tools(rows, pool)
     assert {row["contract_digest"].rpartition(":")[2] for row in rows} == {"full", "brief"}
@@ -66,7 +66,7 @@ def test_both_views_of_a_tool_are_right_and_its_negatives_are_others() -> None:
         assert not near & right
 
 
-def test_caps_hold_and_the_draw_is_the_same_every_time() -> None:
+def test_caps_hold_and_the_draw_is_the_same_every_time():
     recipe = replace(Recipe(), cap=10, pairs_a_tool=1)
     rows, _ = make_rows(make_set(), recipe)
     assert 0 < len(rows) <= 10
@@ -77,7 +77,7 @@ def test_caps_hold_and_the_draw_is_the_same_every_time() -> None:
     assert not draw_requests([Request("x" * 601, ("s0::t0",))], recipe, "sealtools")
 
 
-def test_folds_leave_every_learnt_set_out_once_and_families_whole() -> None:
+def test_folds_leave_every_learnt_set_out_once_and_families_whole():
     assert sorted([*FOLDS[0], *FOLDS[1]]) == sorted(LEARNT)
     families = [{name.partition("-")[0] for name in fold} for fold in FOLDS]
     assert not families[0] & families[1]
@@ -97,7 +97,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_small_build_is_repeatable(data: Path, tmp_path: Path) -> None:
+def test_a_small_build_is_repeatable(data, tmp_path):
     settings = replace(Recipe().settings, tools=6, epochs=1)
     recipe = replace(Recipe(), sets=("sealtools",), listed=(), settings=settings)
     assert digest_data(*collect_data(recipe, data)) == digest_data(*collect_data(recipe, data))
@@ -130,7 +130,7 @@ def listed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_listed_pairs_are_of_servers_that_nothing_is_tested_on(listed: Path) -> None:
+def test_listed_pairs_are_of_servers_that_nothing_is_tested_on(listed):
     rows, pool = make_listed_rows(DESCRIPTIONS, listed, Recipe())
     texts = " ".join(f"{row['instruction']} {row['contract']['description']}" for row in rows)
     seen = {at for at in range(20) if f"group {at}" in texts or f"depot {at}" in texts}
@@ -149,7 +149,7 @@ def test_listed_pairs_are_of_servers_that_nothing_is_tested_on(listed: Path) -> 
     assert make_listed_rows(DESCRIPTIONS, listed, Recipe())[0] == rows
 
 
-def test_a_described_tool_is_found_without_its_description(listed: Path) -> None:
+def test_a_described_tool_is_found_without_its_description(listed):
     rows, pool = make_listed_rows(DESCRIPTIONS, listed, Recipe())
     for row in rows:
         assert row["instruction"] not in row["positive"]
@@ -158,7 +158,7 @@ def test_a_described_tool_is_found_without_its_description(listed: Path) -> None
     assert all(not held["contract"]["description"] for held in pool.values())
 
 
-def test_written_requests_pass_the_form_checks_and_none_asks_a_test_server() -> None:
+def test_written_requests_pass_the_form_checks_and_none_asks_a_test_server():
     written = read_written()
     texts = [text.casefold() for row in written for text in row["requests"].values()]
     assert len(texts) == len(set(texts)) > 4_000
@@ -172,7 +172,7 @@ def test_written_requests_pass_the_form_checks_and_none_asks_a_test_server() -> 
             assert not [*find_form_flaws({"name": tool.tool}, text, tool.server_id)], text
 
 
-def test_requests_of_the_grammar_are_kept_and_none_asks_a_test_server(listed: Path) -> None:
+def test_requests_of_the_grammar_are_kept_and_none_asks_a_test_server(listed):
     made = read_written(GRAMMAR)
     tools = [ToolId.parse(row["tool_id"]) for row in made]
     assert len(made) == len(set(tools)) > 1_300
@@ -190,7 +190,7 @@ def test_requests_of_the_grammar_are_kept_and_none_asks_a_test_server(listed: Pa
     assert any("group 2" in one or "depot 1" in one for one in near)
 
 
-def test_a_written_request_is_told_apart_from_siblings_alone(listed: Path) -> None:
+def test_a_written_request_is_told_apart_from_siblings_alone(listed):
     servers = [json.loads(line) for line in (listed / "smithery" / "servers.jsonl").open()][1:3]
     written = [
         {"tool_id": "s1::read_invoice", "requests": {"ask": "What did group 1 pay?"}},
@@ -206,7 +206,7 @@ def test_a_written_request_is_told_apart_from_siblings_alone(listed: Path) -> No
     assert not any("group 2" in one["description"] for one in near)
 
 
-def test_without_the_sets_one_error_names_the_folder_and_the_variable(tmp_path: Path) -> None:
+def test_without_the_sets_one_error_names_the_folder_and_the_variable(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.retriever_fit", "--data", str(tmp_path / "none")],
         capture_output=True,

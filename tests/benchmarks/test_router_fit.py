@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,7 +67,7 @@ def make_rows(signal: int, count: int = 40, side: str = FIT, seed: int = 0) -> R
     return Rows(requests, ("a", "b"), x, np.ones_like(right), right, twins, gold, peers)
 
 
-def test_every_set_has_the_same_say_however_large_it_is() -> None:
+def test_every_set_has_the_same_say_however_large_it_is():
     blocks = [Block(r.x, r.held, r.right) for r in (make_rows(0, 30), make_rows(1, 30, seed=1))]
     once = fit_ranking(blocks)
     large = Block(*(np.concatenate([part] * 9) for part in vars(blocks[0]).values()))
@@ -77,21 +76,19 @@ def test_every_set_has_the_same_say_however_large_it_is() -> None:
     assert often[0] / often[1] > 1.5 * once[0] / once[1]
 
 
-def test_the_fit_gives_its_weight_to_what_tells_the_right_tool() -> None:
+def test_the_fit_gives_its_weight_to_what_tells_the_right_tool():
     found = fit_ranking([Block(r.x, r.held, r.right) for r in [make_rows(0)]])
     assert found[0] > 1 > abs(found[1])
 
 
-def test_weights_are_held_back_where_few_rows_speak_for_them() -> None:
+def test_weights_are_held_back_where_few_rows_speak_for_them():
     rows = make_rows(0)
     few = rows.select(np.arange(40) < 4)
     alone = Block(few.x, few.held, few.right)
     assert 1 < fit_ranking([alone])[0] < 3.2  # 4.1 with a ridge of .001
 
 
-def test_tables_of_the_test_sides_are_printed_only_where_asked_for(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_tables_of_the_test_sides_are_printed_only_where_asked_for(capsys):
     rows = {"one": make_rows(0), "two": make_rows(1, side=HELD)}
     weights = {name: np.ones(2) for name in rows}
     assert [line.name for line in print_sets(rows, weights, test=False)] == ["one"]
@@ -100,13 +97,13 @@ def test_tables_of_the_test_sides_are_printed_only_where_asked_for(
     assert "| two | 40 |" in capsys.readouterr().out
 
 
-def test_a_fit_without_a_right_candidate_is_refused() -> None:
+def test_a_fit_without_a_right_candidate_is_refused():
     rows = make_rows(0)
     with pytest.raises(ValueError, match="no row holds a right candidate"):
         fit_ranking([Block(rows.x, rows.held, np.zeros_like(rows.right))])
 
 
-def test_no_row_of_a_set_or_of_its_family_is_in_its_own_weights() -> None:
+def test_no_row_of_a_set_or_of_its_family_is_in_its_own_weights():
     sets = {"tldr-en": make_rows(0), "tldr-i18n": make_rows(0, seed=1), "other": make_rows(1)}
     apart = fit_apart(sets)
     poisoned = make_rows(0)
@@ -118,7 +115,7 @@ def test_no_row_of_a_set_or_of_its_family_is_in_its_own_weights() -> None:
     assert apart["tldr-en"][1] > apart["tldr-en"][0]
 
 
-def test_no_held_request_is_fitted_on() -> None:
+def test_no_held_request_is_fitted_on():
     fit, held = make_rows(0), make_rows(1, side=HELD)
     both = replace(
         fit, requests=fit.requests + held.requests, gold=fit.gold + held.gold,
@@ -131,13 +128,13 @@ def test_no_held_request_is_fitted_on() -> None:
 
 
 @given(st.sets(st.sampled_from(["sgd", "tldr-en", "tldr-i18n", "corpus", "nestful"])))
-def test_what_is_only_looked_at_is_never_fitted(names: set[str]) -> None:
+def test_what_is_only_looked_at_is_never_fitted(names):
     assert "sgd" not in choose_fitted(names, None)
     for left in names:
         assert left not in choose_fitted(names, left)
 
 
-def test_a_server_on_both_sides_is_refused_by_name() -> None:
+def test_a_server_on_both_sides_is_refused_by_name():
     found = make_set()
     check_sides(found)
     wrong = replace(found, requests=(*found.requests, Request("x", ("s1::t1",), HELD)))
@@ -147,7 +144,7 @@ def test_a_server_on_both_sides_is_refused_by_name() -> None:
 
 @examples(40)
 @given(st.integers(1, 40), st.integers(1, 8))
-def test_a_trimmed_set_asks_only_for_what_it_kept(tools: int, requests: int) -> None:
+def test_a_trimmed_set_asks_only_for_what_it_kept(tools, requests):
     found = trim_set(make_set(), tools, requests)
     names = {server["qualified_name"] for server in found.servers}
     assert found.tools <= max(tools, 3)
@@ -165,27 +162,25 @@ def test_a_trimmed_set_asks_only_for_what_it_kept(tools: int, requests: int) -> 
         ([-1, -1], False, (0.0, 0.0, 0.0, 0.0)),
     ],
 )
-def test_an_order_is_measured_as_the_scorer_does(
-    found: Sequence[int], wants_all: bool, expected: tuple[float, ...]
-) -> None:
+def test_an_order_is_measured_as_the_scorer_does(found, wants_all, expected):
     assert measure_order(np.array(found), frozenset([1, 2]), wants_all) == expected
 
 
-def test_a_set_of_one_server_is_compared() -> None:
+def test_a_set_of_one_server_is_compared():
     rows = make_rows(0)
     alone = replace(rows, requests=tuple(Request(r.text, ("s::t",)) for r in rows.requests))
     line = compare("one", alone, alone.measure(np.array([1.0, 0.0])))
     assert (line.servers, line.gain.low, line.gain.high) == (1, line.gain.value, line.gain.value)
 
 
-def test_attackers_repeat_the_requests_of_a_set() -> None:
+def test_attackers_repeat_the_requests_of_a_set():
     found = make_set()
     planted = plant_attackers(found, 2)
     descriptions = [server["tools"][0]["description"] for server in planted.servers[-2:]]
     assert sorted("\n".join(descriptions).split("\n")) == sorted(r.text for r in found.requests)
 
 
-def test_a_changed_pool_is_read_by_the_adapter_that_did_not_learn_its_set(tmp_path: Path) -> None:
+def test_a_changed_pool_is_read_by_the_adapter_that_did_not_learn_its_set(tmp_path):
     first, second = (
         StoredEmbedder(WordEmbedder(), tmp_path),
         StoredEmbedder(WordEmbedder(), tmp_path),
@@ -202,23 +197,23 @@ def test_a_changed_pool_is_read_by_the_adapter_that_did_not_learn_its_set(tmp_pa
      ("включи свет", "ru", "Cyrillic, Greek"), ("打开灯", "", "Chinese, Japanese, Korean"),
      ("!?", "", "Latin script")],
 )  # fmt: skip
-def test_a_request_is_told_by_its_writing(text: str, lang: str, expected: str) -> None:
+def test_a_request_is_told_by_its_writing(text, lang, expected):
     assert name_language(Request(text, ("s::t",), lang=lang)) == expected
 
 
-def test_the_logistic_counts_rows_by_their_say() -> None:
+def test_the_logistic_counts_rows_by_their_say():
     x, y = np.array([[0.0], [1.0], [0.0], [1.0]]), np.array([0.0, 1.0, 1.0, 0.0])
     rising, _ = fit_logistic(x, y, np.array([9.0, 9.0, 1.0, 1.0]))
     falling, _ = fit_logistic(x, y, np.array([1.0, 1.0, 9.0, 9.0]))
     assert rising[0] > 0 > falling[0]
 
 
-def test_auroc_counts_a_tie_as_half() -> None:
+def test_auroc_counts_a_tie_as_half():
     assert measure_auroc(np.array([1.0, 1.0]), np.array([1.0, 0.0])) == 0.5
     assert measure_auroc(np.array([2.0, 3.0, 1.0]), np.array([1.0, 1.0, 0.0])) == 1.0
 
 
-def test_a_quantile_is_of_the_weight() -> None:
+def test_a_quantile_is_of_the_weight():
     values, say = np.array([3.0, 1.0, 2.0]), np.array([1.0, 8.0, 1.0])
     assert find_quantile(values, say, 0.5) == 1.0
     assert find_quantile(values, say, 0.85) == 2.0
@@ -239,7 +234,7 @@ class Counting:
         return unit / np.linalg.norm(unit, axis=1, keepdims=True)
 
 
-def test_kept_vectors_are_made_once_and_stay(tmp_path: Path) -> None:
+def test_kept_vectors_are_made_once_and_stay(tmp_path):
     model = Counting()
     first = StoredEmbedder(model, tmp_path).embed(["a", "b", "a"])
     again = StoredEmbedder(model, tmp_path).embed(["b", "a", "c"])
@@ -248,7 +243,7 @@ def test_kept_vectors_are_made_once_and_stay(tmp_path: Path) -> None:
     assert np.array_equal(again[0], first[1])
 
 
-def test_a_grown_pool_has_its_size_and_vectors_near_the_real_ones() -> None:
+def test_a_grown_pool_has_its_size_and_vectors_near_the_real_ones():
     contracts = [
         {"name": f"tool{at}", "description": f"It does {at} things with many words in a row"}
         for at in "abc"

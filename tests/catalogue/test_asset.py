@@ -26,7 +26,7 @@ def run(warehouse: Warehouse) -> dict:
     return {name: value.value for name, value in event.materialization.metadata.items()}
 
 
-def test_the_asset_publishes_once_and_then_only_what_changed(warehouse: Warehouse) -> None:
+def test_the_asset_publishes_once_and_then_only_what_changed(warehouse):
     hold(warehouse, "registry", ONE)
     hold(warehouse, "mcpso", COPY)
     first = run(warehouse)
@@ -40,7 +40,7 @@ def test_the_asset_publishes_once_and_then_only_what_changed(warehouse: Warehous
     assert row["gone"]
 
 
-def test_a_name_is_text_on_the_page_of_the_asset(warehouse: Warehouse) -> None:
+def test_a_name_is_text_on_the_page_of_the_asset(warehouse):
     name = "![](http://127.0.0.1:9/beacon) | <b>x</b> | [y](http://127.0.0.1:9)"
     hold(warehouse, "registry", ONE.model_copy(update={"name": name}))
     hold(warehouse, "mcpso", COPY.model_copy(update={"name": name}))
@@ -50,11 +50,11 @@ def test_a_name_is_text_on_the_page_of_the_asset(warehouse: Warehouse) -> None:
     assert (tokens.count("tr_open"), tokens.count("td_open")) == (2, 4)
 
 
-def test_an_empty_world_is_an_empty_catalogue(warehouse: Warehouse) -> None:
+def test_an_empty_world_is_an_empty_catalogue(warehouse):
     assert run(warehouse)["dagster/row_count"] == 0
 
 
-def test_the_audit_names_a_listing_that_is_lost_or_doubled() -> None:
+def test_the_audit_names_a_listing_that_is_lost_or_doubled():
     row = {"catalogue_id": "cat:1", "listings": '[{"listing_id": "x"}]', "gone": None}
     assert check_one_row_each({"x"}, [row]).passed
     assert "x" in check_one_row_each({"x"}, [row, row]).observed

@@ -14,7 +14,6 @@ from assets.catalogue.catalogue import (
 )
 from assets.catalogue.defs import compute_figures, render_tables
 from tests.catalogue.servers import listing
-from warehouse.store import Warehouse
 
 DAY = 86_400.0
 ONE = listing("a", npm="@example/notes", repository="https://github.com/example/notes")
@@ -40,7 +39,7 @@ def only(*listings, **more) -> dict[str, Any]:
     return row
 
 
-def test_a_row_says_who_lists_the_server_and_what_joined_each() -> None:
+def test_a_row_says_who_lists_the_server_and_what_joined_each():
     row = only(ONE, OTHER, COPY)
     assert row["marketplaces"] == ["glama", "mcpso", "registry"]
     assert json.loads(row["listings"]) == [
@@ -53,11 +52,11 @@ def test_a_row_says_who_lists_the_server_and_what_joined_each() -> None:
     assert row["server_ids"] == ["npm:@example/notes"]
 
 
-def test_the_id_stays_when_a_marketplace_joins_in() -> None:
+def test_the_id_stays_when_a_marketplace_joins_in():
     assert only(ONE)["catalogue_id"] == only(ONE, OTHER, COPY)["catalogue_id"]
 
 
-def test_equal_contracts_of_two_launches_confirm_a_row() -> None:
+def test_equal_contracts_of_two_launches_confirm_a_row():
     server = "npm:@example/notes"
     first, second = tools("registry", server, "c1", "c2"), tools("mcpso", server, "c1", "c2")
     assert only(ONE, COPY)["confirmed"] is None
@@ -67,13 +66,13 @@ def test_equal_contracts_of_two_launches_confirm_a_row() -> None:
     assert only(ONE, COPY, snapshots=first)["tools"] == 2
 
 
-def test_a_private_text_is_not_shown_for_a_public_server() -> None:
+def test_a_private_text_is_not_shown_for_a_public_server():
     own = listing("0", "private", npm="@example/notes", name="our notes", description="internal")
     row = only(own, ONE)
     assert (row["name"], row["description"]) == (ONE.name, ONE.description)
 
 
-def test_a_server_that_nobody_lists_is_gone_with_its_date_and_may_return() -> None:
+def test_a_server_that_nobody_lists_is_gone_with_its_date_and_may_return():
     first = rows(ONE, COPY)
     second = rows(COPY, previous=first, day=1)
     assert json.loads(second[0]["gone_from"]) == [
@@ -91,7 +90,7 @@ def test_a_server_that_nobody_lists_is_gone_with_its_date_and_may_return() -> No
     assert (back["gone"], back["gone_from"], back["first_seen"]) == (None, "[]", "1970-01-01")
 
 
-def test_a_server_known_by_a_stronger_key_keeps_its_history() -> None:
+def test_a_server_known_by_a_stronger_key_keeps_its_history():
     weak = listing("a", name="Example Notes", runnable=False)
     first = rows(weak)
     strong = listing("a", name="Example Notes", npm="@example/notes")
@@ -100,13 +99,13 @@ def test_a_server_known_by_a_stronger_key_keeps_its_history() -> None:
     assert row["first_seen"] == "1970-01-01"
 
 
-def test_the_same_world_is_the_same_version() -> None:
+def test_the_same_world_is_the_same_version():
     first = rows(ONE, OTHER, COPY)
     second = rows(COPY, OTHER, ONE, previous=first, day=9)
     assert CATALOGUE.digest(CATALOGUE.frame(first)) == CATALOGUE.digest(CATALOGUE.frame(second))
 
 
-def test_figures_and_tables_of_a_small_world() -> None:
+def test_figures_and_tables_of_a_small_world():
     lost = listing("lost", npm="lost-server")
     first = rows(ONE, COPY, lost)
     second = rows(ONE, COPY, previous=first, day=1)
@@ -121,9 +120,7 @@ def test_figures_and_tables_of_a_small_world() -> None:
     assert render_tables([])["joined"] == "none"
 
 
-def test_ids_of_one_server_are_known_as_of_a_time_also_where_that_version_went(
-    warehouse: Warehouse,
-) -> None:
+def test_ids_of_one_server_are_known_as_of_a_time_also_where_that_version_went(warehouse):
     tables = warehouse.tables
     for names in (["npm:a"], ["npm:a", "remote:a"]):
         row = {**only(ONE), "server_ids": names}
@@ -147,9 +144,7 @@ IDS = st.sets(st.sampled_from("abcdef"), max_size=3)
 
 
 @given(st.lists(IDS, max_size=5), st.lists(IDS, max_size=3))
-def test_being_one_server_holds_both_ways_and_goes_on(
-    live: list[set[str]], gone: list[set[str]]
-) -> None:
+def test_being_one_server_holds_both_ways_and_goes_on(live, gone):
     same = join(*live, gone=tuple(gone))
     assert same.keys() == set().union(*live, *gone)
     assert all(
@@ -157,13 +152,13 @@ def test_being_one_server_holds_both_ways_and_goes_on(
     )
 
 
-def test_an_id_of_several_rows_joins_none_of_them() -> None:
+def test_an_id_of_several_rows_joins_none_of_them():
     same = join({"npm:y1", "npm:y2", "remote:gw"}, {"npm:y4", "remote:gw"})
     assert same["npm:y1"] == same["npm:y2"] == {"npm:y1", "npm:y2"}
     assert [same[name] for name in ("npm:y4", "remote:gw")] == [{"npm:y4"}, {"remote:gw"}]
 
 
-def test_a_row_that_nobody_lists_parts_no_server_that_is_listed() -> None:
+def test_a_row_that_nobody_lists_parts_no_server_that_is_listed():
     same = join({"npm:a", "remote:a"}, gone=({"npm:a", "npm:old", "npm:older"},))
     assert same["npm:a"] == {"npm:a", "remote:a"}
     assert same["npm:old"] == {"npm:old", "npm:older"}

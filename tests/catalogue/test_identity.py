@@ -50,7 +50,7 @@ def joined(*listings: Listing) -> str | None:
         ("mcpb", "https://x.example.com/a.mcpb?sig=1", "https://x.example.com/a.mcpb"),
     ],
 )
-def test_ways_to_write_one_package(kind: str, one: str, other: str) -> None:
+def test_ways_to_write_one_package(kind, one, other):
     keys = {make_package_key(PackageRef(type=kind, identifier=text)) for text in (one, other)}  # type: ignore[arg-type]
     assert len(keys) == 1
     assert keys != {None}
@@ -58,7 +58,7 @@ def test_ways_to_write_one_package(kind: str, one: str, other: str) -> None:
 
 @pytest.mark.parametrize("kind", ["npm", "oci"])
 @pytest.mark.parametrize("name", ["@smithery/cli", "node:22", "", "@", "[redacted]"])
-def test_what_runs_another_server_is_no_identity(kind: str, name: str) -> None:
+def test_what_runs_another_server_is_no_identity(kind, name):
     key = make_package_key(PackageRef(type=kind, identifier=name))  # type: ignore[arg-type]
     assert key in (None, "npm:node:22", "npm:@", "oci:@smithery/cli")
 
@@ -75,7 +75,7 @@ def test_what_runs_another_server_is_no_identity(kind: str, name: str) -> None:
         "https://user:pass@github.com/example/tool?tab=readme",
     ],
 )
-def test_ways_to_write_one_repository(text: str) -> None:
+def test_ways_to_write_one_repository(text):
     assert make_repository_key(text) == ("github.com/example/tool", "")
 
 
@@ -94,11 +94,11 @@ def test_ways_to_write_one_repository(text: str) -> None:
         ("", (None, "")),
     ],
 )
-def test_folders_and_what_is_no_repository(text: str, expected: tuple[str | None, str]) -> None:
+def test_folders_and_what_is_no_repository(text, expected):
     assert make_repository_key(text) == expected
 
 
-def test_a_folder_is_the_same_named_beside_the_repository_or_in_its_address() -> None:
+def test_a_folder_is_the_same_named_beside_the_repository_or_in_its_address():
     url = "https://github.com/acme/servers"
     beside = listing("a", repository=url, subfolder="src/Clock")
     within = listing("a", repository=f"{url}/tree/main/src/clock/")
@@ -114,7 +114,7 @@ def test_a_folder_is_the_same_named_beside_the_repository_or_in_its_address() ->
         *("https://x.example.com/[redacted]/mcp", ""),
     ],
 )
-def test_a_pattern_and_a_private_address_name_no_server(text: str) -> None:
+def test_a_pattern_and_a_private_address_name_no_server(text):
     assert make_url_key(text) is None
 
 
@@ -130,12 +130,12 @@ def test_a_pattern_and_a_private_address_name_no_server(text: str) -> None:
         ("@slack-tools/sqlite", "databases"),
     ],
 )
-def test_a_category_is_read_from_the_words(text: str, category: str) -> None:
+def test_a_category_is_read_from_the_words(text, category):
     assert find_category(text) == category
     assert category in CATEGORIES
 
 
-def test_names_without_what_every_server_is_called() -> None:
+def test_names_without_what_every_server_is_called():
     assert name_key("Example-Notes MCP Server") == name_key("@owner/example_notes-mcp")
     assert name_key("MCP Server") is None
 
@@ -178,19 +178,17 @@ X, NOTES = "https://github.com/example/x", "https://github.com/example/notes"
         ),
     ],
 )
-def test_the_strongest_shared_field_joins_two_listings(
-    one: Listing, other: Listing, by: str | None
-) -> None:
+def test_the_strongest_shared_field_joins_two_listings(one, other, by):
     assert joined(one, other) == by
 
 
-def test_a_gateway_that_serves_many_under_one_url_joins_nobody() -> None:
+def test_a_gateway_that_serves_many_under_one_url_joins_nobody():
     gateway = "https://remote.mcp.pipedream.net/v3"
     apps = [listing(f"app{i}", "pipedream", url=gateway, name=f"Application {i}") for i in range(5)]
     assert len(group_listings(apps)) == 5
 
 
-def test_a_gateway_with_a_path_for_each_server_joins_only_equal_paths() -> None:
+def test_a_gateway_with_a_path_for_each_server_joins_only_equal_paths():
     base = "https://server.smithery.ai/@example"
     one, two = (listing(n, "smithery", url=f"{base}/{n}", name=f"Server {n}") for n in ("aa", "bb"))
     assert groups(one, two, listing("aa", "mcpso", url=f"{base}/aa?x=1", name="A copy")) == {
@@ -199,7 +197,7 @@ def test_a_gateway_with_a_path_for_each_server_joins_only_equal_paths() -> None:
     }
 
 
-def test_a_monorepo_joins_its_packages_by_equal_names_alone() -> None:
+def test_a_monorepo_joins_its_packages_by_equal_names_alone():
     one = listing("a", npm="@example/alpha", repository=MONOREPO, name="Alpha things")
     two = listing("b", npm="@example/beta", repository=MONOREPO, name="Beta things")
     stray = listing("c", "glama", repository=MONOREPO, name="Example servers all")
@@ -208,7 +206,7 @@ def test_a_monorepo_joins_its_packages_by_equal_names_alone() -> None:
     assert frozenset({"registry:a", "glama:c"}) in groups(one, two, same)
 
 
-def test_folders_of_a_monorepo_are_servers_of_their_own() -> None:
+def test_folders_of_a_monorepo_are_servers_of_their_own():
     one, two = (listing(n, repository=f"{MONOREPO}/tree/main/src/{n}") for n in ("alpha", "beta"))
     copy = listing("x", "glama", repository=f"{MONOREPO}/blob/master/src/alpha", name="Something")
     assert groups(one, two, copy) == {
@@ -217,7 +215,7 @@ def test_folders_of_a_monorepo_are_servers_of_their_own() -> None:
     }
 
 
-def test_a_name_joins_only_where_nothing_contradicts() -> None:
+def test_a_name_joins_only_where_nothing_contradicts():
     one = listing("a", npm="alpha-notes", name="Example Notes")
     other = listing("b", "glama", name="example-notes MCP server")
     assert joined(one, other) == "name"
@@ -225,7 +223,7 @@ def test_a_name_joins_only_where_nothing_contradicts() -> None:
     assert len(group_listings([one, other, far])) == 3  # nobody can say whose name `other` bears
 
 
-def test_weak_joins_do_not_chain_two_packages_together() -> None:
+def test_weak_joins_do_not_chain_two_packages_together():
     one = listing("a", npm="alpha", name="Alpha one", repository="https://github.com/x/one")
     two = listing("b", npm="beta", name="Beta two", repository="https://github.com/x/two")
     bridge = listing("c", "glama", url="https://mcp.example.com", name="Bridge")
@@ -276,7 +274,7 @@ def shape(found: list[ServerGroup]) -> list:
 
 @given(LISTINGS, st.randoms(use_true_random=False))
 @examples(200)
-def test_the_order_of_listings_changes_nothing(listings: list[Listing], random) -> None:
+def test_the_order_of_listings_changes_nothing(listings, random):
     before = shape(group_listings(listings))
     random.shuffle(listings)
     assert shape(group_listings(listings)) == before
@@ -284,7 +282,7 @@ def test_the_order_of_listings_changes_nothing(listings: list[Listing], random) 
 
 @given(LISTINGS)
 @examples(200)
-def test_every_listing_is_in_one_component_with_an_id_of_its_own(listings: list[Listing]) -> None:
+def test_every_listing_is_in_one_component_with_an_id_of_its_own(listings):
     found = group_listings(listings)
     members = [m.listing.listing_id for item in found for m in item.members]
     assert sorted(members) == sorted(item.listing_id for item in listings)
@@ -295,7 +293,7 @@ def test_every_listing_is_in_one_component_with_an_id_of_its_own(listings: list[
 
 @given(LISTINGS)
 @examples(200)
-def test_each_component_alone_is_found_again(listings: list[Listing]) -> None:
+def test_each_component_alone_is_found_again(listings):
     for item in group_listings(listings):
         ids = frozenset(m.listing.listing_id for m in item.members)
         assert groups(*(m.listing for m in item.members)) == {ids}
@@ -303,9 +301,7 @@ def test_each_component_alone_is_found_again(listings: list[Listing]) -> None:
 
 @given(LISTINGS, LISTINGS)
 @examples(200)
-def test_more_listings_never_part_what_a_package_joined(
-    few: list[Listing], more: list[Listing]
-) -> None:
+def test_more_listings_never_part_what_a_package_joined(few, more):
     known = {item.listing_id for item in few}
     found = group_listings([*few, *(item for item in more if item.listing_id not in known)])
     place = {m.listing.listing_id: at for at, one in enumerate(found) for m in one.members}
@@ -317,14 +313,14 @@ def test_more_listings_never_part_what_a_package_joined(
 
 @given(LISTINGS)
 @examples(200)
-def test_no_component_holds_two_packages_of_one_ecosystem(listings: list[Listing]) -> None:
+def test_no_component_holds_two_packages_of_one_ecosystem(listings):
     for item in group_listings(listings):
         packages = {m.keys.package for m in item.members if m.keys.package}
         assert len({name.partition(":")[0] for name in packages}) == len(packages)
 
 
 @pytest.mark.shared
-def test_real_listings_of_two_marketplaces_join_as_pairs() -> None:
+def test_real_listings_of_two_marketplaces_join_as_pairs():
     smithery = SHARED / "smithery" / "servers.jsonl"
     seed = SHARED / "registry-seed" / "seed_2025_05_16.json"
     if not (smithery.exists() and seed.exists()):

@@ -229,7 +229,7 @@ def test_the_text_of_a_tool_holds_its_words_and_its_parameters():
     assert "user's id" not in tool_text(canonicalize_contract(TOOL), "brief")
 
 
-def test_a_tool_with_a_very_long_name_has_no_contract_and_is_a_problem() -> None:
+def test_a_tool_with_a_very_long_name_has_no_contract_and_is_a_problem():
     tools = [{"name": "a" * length, "inputSchema": {"type": "object"}} for length in (128, 129)]
     contracts, problems = index_contracts(tools)
     assert list(contracts) == ["a" * 128]

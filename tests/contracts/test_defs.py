@@ -26,7 +26,7 @@ def pipeline(warehouse: Warehouse) -> Iterator[Pipeline]:
     warehouse.ledger.close()
 
 
-def test_a_change_says_why_and_a_change_of_an_older_table_says_nothing(pipeline: Pipeline) -> None:
+def test_a_change_says_why_and_a_change_of_an_older_table_says_nothing(pipeline):
     tables = pipeline.warehouse.tables
     columns = {name: kind for name, kind in CHANGES.columns.items() if name != "why"}
     older = replace(CHANGES, columns=columns, schema_version=1)
@@ -46,7 +46,7 @@ def test_a_change_says_why_and_a_change_of_an_older_table_says_nothing(pipeline:
     assert "not any more" in why["find_photo"][1]
 
 
-def test_why_of_a_change_can_be_printed_anywhere(pipeline: Pipeline) -> None:
+def test_why_of_a_change_can_be_printed_anywhere(pipeline):
     pipeline.deploy(honest_servers())
     pipeline.run([snapshots], MARKET)
     servers = honest_servers()
@@ -60,8 +60,8 @@ def test_why_of_a_change_can_be_printed_anywhere(pipeline: Pipeline) -> None:
 
 
 def test_what_is_published_while_changes_are_looked_for_is_found_by_the_next_run(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    pipeline, monkeypatch
+):
     pipeline.deploy(honest_servers())
     pipeline.run([snapshots], MARKET)
     output = defs.report_changes
@@ -85,9 +85,7 @@ def test_what_is_published_while_changes_are_looked_for_is_found_by_the_next_run
     ("columns", "stored"),
     [({}, (None, None)), ({"certificate": "a" * 64, "certified": True}, ("a" * 64, True))],
 )
-def test_the_sandbox_s_certificate_stands_beside_each_contract(
-    columns: dict[str, Any], stored: tuple[Any, Any], tmp_path: Any
-) -> None:
+def test_the_sandbox_s_certificate_stands_beside_each_contract(columns, stored, tmp_path):
     blobs = Blobs(tmp_path)
     blob = blobs.put(b'[{"name": "a", "inputSchema": {"type": "object"}}]')
     launch = {"server_id": "npm:x", "marketplace": MARKET, "status": "ok", "tools_blob": blob,
@@ -103,7 +101,7 @@ def test_the_sandbox_s_certificate_stands_beside_each_contract(
     assert same  # another run of the suite is no new version
 
 
-def test_snapshots_of_before_the_certificates_are_read(pipeline: Pipeline) -> None:
+def test_snapshots_of_before_the_certificates_are_read(pipeline):
     dropped = ("certificate", "certified")
     columns = {name: kind for name, kind in SNAPSHOTS.columns.items() if name not in dropped}
     older = replace(SNAPSHOTS, columns=columns, volatile=("last_seen",), schema_version=1)
@@ -117,7 +115,7 @@ def test_snapshots_of_before_the_certificates_are_read(pipeline: Pipeline) -> No
     assert {row["first_seen"] for row in pipeline.read_rows(SNAPSHOTS)} == {rows[0]["first_seen"]}
 
 
-def test_no_reference_of_a_schema_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_reference_of_a_schema_is_ever_fetched(monkeypatch):
     request: list[Any] = []
 
     def refuse(*inputs: Any, **_: Any) -> Any:

@@ -11,12 +11,12 @@ TOOLS = TEXTS.filter(bool)
 
 
 @given(TEXTS, TOOLS)
-def test_an_id_is_read_back_as_it_was_written(server: str, tool: str) -> None:
+def test_an_id_is_read_back_as_it_was_written(server, tool):
     assert ToolId.parse(str(ToolId(server, tool))) == ToolId(server, tool)
 
 
 @given(TEXTS, TOOLS, TEXTS, TOOLS)
-def test_no_two_tools_share_an_id(server: str, tool: str, other: str, name: str) -> None:
+def test_no_two_tools_share_an_id(server, tool, other, name):
     same = (server, tool) == (other, name)
     assert (str(ToolId(server, tool)) == str(ToolId(other, name))) == same
 
@@ -29,21 +29,19 @@ def test_no_two_tools_share_an_id(server: str, tool: str, other: str, name: str)
     ("a", "b%3A:c", "a", "b::c"),
     ("a", "%3Ab", "a", ":b"),
 ])  # fmt: skip
-def test_a_name_that_holds_the_separator_takes_no_other_ones_id(
-    server: str, tool: str, other: str, name: str
-) -> None:
+def test_a_name_that_holds_the_separator_takes_no_other_ones_id(server, tool, other, name):
     assert str(ToolId(server, tool)) != str(ToolId(other, name))
     assert ToolId.parse(str(ToolId(server, tool))) == (server, tool)
     assert ToolId.parse(str(ToolId(other, name))) == (other, name)
 
 
 @given(st.from_regex(r"[\w.@/-]{1,8}(:[\w.@/-]{1,8})?", fullmatch=True))
-def test_a_usual_name_is_written_as_it_is(name: str) -> None:
+def test_a_usual_name_is_written_as_it_is(name):
     assert str(ToolId("npm:@scope/files", name)) == f"npm:@scope/files::{name}"
     assert str(ToolId("npm:files", "100% of it")) == "npm:files::100% of it"
 
 
-def test_an_address_of_a_server_may_hold_the_separator() -> None:
+def test_an_address_of_a_server_may_hold_the_separator():
     names = ToolId.parse("https://[2001:db8::1]/mcp::search")
     assert names == ("https://[2001:db8::1]/mcp", "search")
     assert str(names) == "https://[2001:db8::1]/mcp::search"
@@ -51,7 +49,7 @@ def test_an_address_of_a_server_may_hold_the_separator() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "search", "npm:a::", "npm:a:search"])
-def test_what_names_no_tool_of_a_server_is_refused(text: str) -> None:
+def test_what_names_no_tool_of_a_server_is_refused(text):
     with pytest.raises(BadToolId, match="expected <server_id>::<tool>"):
         ToolId.parse(text)
 
@@ -75,13 +73,13 @@ def test_what_names_no_tool_of_a_server_is_refused(text: str) -> None:
         ("corp:team-[ab]::*", "corp:team-[ab]", "x", False),
     ],
 )
-def test_a_glob_is_parted_as_an_id_is(glob: str, server: str, tool: str, fits: bool) -> None:
+def test_a_glob_is_parted_as_an_id_is(glob, server, tool, fits):
     assert compile_globs(["pypi:none::x", glob])(server, tool) is fits
     assert compile_globs([])(server, tool) is False
 
 
 @given(TEXTS, TOOLS, TEXTS, TOOLS)
-def test_an_id_as_a_glob_names_its_own_tool(server: str, tool: str, other: str, name: str) -> None:
+def test_an_id_as_a_glob_names_its_own_tool(server, tool, other, name):
     matches = compile_globs([str(ToolId(server, tool))])
     assert matches(server, tool)
     wild = set("*?[") & {*server, *tool}

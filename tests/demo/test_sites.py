@@ -19,7 +19,7 @@ from tests.demo.walk import FIRST, WALKS, client, count_differences, locations
 
 
 @pytest.mark.parametrize("site", MARKETPLACES)
-def test_a_list_read_to_its_end_gives_every_record_once(site: str, full: Replicas) -> None:
+def test_a_list_read_to_its_end_gives_every_record_once(site, full):
     with client(site, full[site]) as http:
         found = WALKS[site](http)
     assert len(found) == COUNT
@@ -27,7 +27,7 @@ def test_a_list_read_to_its_end_gives_every_record_once(site: str, full: Replica
 
 
 @pytest.mark.parametrize("site", MARKETPLACES)
-def test_the_second_day_adds_and_takes_down_exactly_its_shares(site: str, full: Replicas) -> None:
+def test_the_second_day_adds_and_takes_down_exactly_its_shares(site, full):
     with client(site, full[site]) as http:
         first = set(WALKS[site](http))
         full.switch(day=2)
@@ -37,9 +37,7 @@ def test_the_second_day_adds_and_takes_down_exactly_its_shares(site: str, full: 
 
 
 @pytest.mark.parametrize("day", [1, 2])
-def test_the_standard_world_can_be_read_to_its_end_on_every_site(
-    day: int, standard: Replicas
-) -> None:
+def test_the_standard_world_can_be_read_to_its_end_on_every_site(day, standard):
     standard.switch(day=day)
     for site in MARKETPLACES:
         with client(site, standard[site]) as http:
@@ -48,7 +46,7 @@ def test_the_standard_world_can_be_read_to_its_end_on_every_site(
         assert sorted(found) == sorted(listed + ["units"] * (site == "registry"))
 
 
-def test_every_site_has_a_port_and_a_replica_and_small_worlds_list_two() -> None:
+def test_every_site_has_a_port_and_a_replica_and_small_worlds_list_two():
     assert set(list_ports()) == set(SITES) == set(REPLICAS)
     assert list_sites("small") == ("registry", "mcpso")
     assert list_sites("full") == list_sites("standard") == MARKETPLACES
@@ -58,7 +56,7 @@ def test_every_site_has_a_port_and_a_replica_and_small_worlds_list_two() -> None
 
 
 @pytest.mark.parametrize("scale", ["standard", "large"])
-def test_the_seven_list_a_few_of_the_same_packages_at_the_same_versions(scale: str) -> None:
+def test_the_seven_list_a_few_of_the_same_packages_at_the_same_versions(scale):
     for day in (1, 2):
         here = make_world(day, scale)
         known = {(s.kind, s.identifier, s.find_version(day)) for s in here.servers}
@@ -69,7 +67,7 @@ def test_the_seven_list_a_few_of_the_same_packages_at_the_same_versions(scale: s
             assert {(p.kind, p.identifier, p.version) for p in packages} <= known
 
 
-def test_only_sites_that_are_asked_for_are_served() -> None:
+def test_only_sites_that_are_asked_for_are_served():
     with replicas(scale="small", sites=["docker", "registry"]) as urls:
         assert list(urls) == ["registry", "docker"]
     with pytest.raises(ValueError, match="'nowhere' does not exist; there are registry"):
@@ -77,9 +75,7 @@ def test_only_sites_that_are_asked_for_are_served() -> None:
 
 
 @pytest.mark.parametrize("site", ["glama", "pulsemcp", "pipedream"])
-def test_without_the_key_the_answer_is_401_in_the_words_of_the_site(
-    site: str, full: Replicas
-) -> None:
+def test_without_the_key_the_answer_is_401_in_the_words_of_the_site(site, full):
     answer = httpx2.get(full[site] + FIRST[site])
     assert answer.status_code == 401
     expected = {
@@ -90,7 +86,7 @@ def test_without_the_key_the_answer_is_401_in_the_words_of_the_site(
     assert expected[site] in answer.text
 
 
-def test_pulsemcp_wants_both_headers(full: Replicas) -> None:
+def test_pulsemcp_wants_both_headers(full):
     only_key = {"X-API-Key": KEYS["pulsemcp"]["api_key"]}
     answer = httpx2.get(full["pulsemcp"] + FIRST["pulsemcp"], headers=only_key)
     assert (answer.status_code, answer.json()["details"]) == (401, {"header": "X-Tenant-ID"})
@@ -99,7 +95,7 @@ def test_pulsemcp_wants_both_headers(full: Replicas) -> None:
     assert set(meta) == {"com.pulsemcp/server", "com.pulsemcp/server-version"}
 
 
-def test_pipedream_gives_a_token_for_client_credentials(full: Replicas) -> None:
+def test_pipedream_gives_a_token_for_client_credentials(full):
     url = f"{full['pipedream']}/v1/oauth/token"
     given = {"grant_type": "client_credentials", **KEYS["pipedream"]}
 
@@ -114,7 +110,7 @@ def test_pipedream_gives_a_token_for_client_credentials(full: Replicas) -> None:
     assert ask({"grant_type": "password"}).status_code == 400
 
 
-def test_smithery_shows_500_results_and_details_by_an_encoded_name(full: Replicas) -> None:
+def test_smithery_shows_500_results_and_details_by_an_encoded_name(full):
     full.switch(servers=730)
     try:
         with client("smithery", full["smithery"]) as http:
@@ -141,7 +137,7 @@ def test_smithery_shows_500_results_and_details_by_an_encoded_name(full: Replica
         full.switch(servers=COUNT)
 
 
-def test_glama_tells_no_command_for_servers_and_an_address_for_connectors(full: Replicas) -> None:
+def test_glama_tells_no_command_for_servers_and_an_address_for_connectors(full):
     with client("glama", full["glama"]) as http:
         for prefix in ("/api/mcp", ""):
             server = http.get(f"{prefix}/v1/servers?first=1").json()["servers"][0]
@@ -155,7 +151,7 @@ def test_glama_tells_no_command_for_servers_and_an_address_for_connectors(full: 
     assert numbers == sorted(numbers, reverse=True)  # the newest first
 
 
-def test_mcphub_streams_the_config_after_the_page(full: Replicas) -> None:
+def test_mcphub_streams_the_config_after_the_page(full):
     records = full.world.list_records("mcphub")
     record = next(record for record in records if record.package and record.odd is None)
     page = httpx2.get(f"{full['mcphub']}/mcp-servers/{record.namespace}/{record.slug}").text
@@ -166,7 +162,7 @@ def test_mcphub_streams_the_config_after_the_page(full: Replicas) -> None:
     assert re.fullmatch(r"Bearer \S+\.\S+\.\S+", entry["headers"]["Authorization"])
 
 
-def test_deepnlp_tells_numbers_as_texts_and_sometimes_no_config(full: Replicas) -> None:
+def test_deepnlp_tells_numbers_as_texts_and_sometimes_no_config(full):
     with client("deepnlp", full["deepnlp"]) as http:
         body = http.get("/api/mcp_marketplace/v1?count_per_page=100&page_id=1").json()
         assert body["total_hits"] == str(COUNT)
@@ -180,7 +176,7 @@ def test_deepnlp_tells_numbers_as_texts_and_sometimes_no_config(full: Replicas) 
     assert missing["items"] == []
 
 
-def test_the_docker_catalogue_names_images_by_their_digest(full: Replicas) -> None:
+def test_the_docker_catalogue_names_images_by_their_digest(full):
     found = httpx2.get(f"{full['docker']}/mcp/catalog/v3/catalog.json").json()
     images = [item["image"] for item in found["registry"].values() if "image" in item]
     assert all(re.search("@sha256:[0-9a-f]{64}$", image) for image in images)
@@ -188,9 +184,7 @@ def test_the_docker_catalogue_names_images_by_their_digest(full: Replicas) -> No
 
 
 @pytest.mark.parametrize("site", ["registry", "pulsemcp", "mcpso", "mcphub", "docker"])
-def test_what_is_unchanged_is_304_and_only_where_validators_are_on(
-    site: str, full: Replicas
-) -> None:
+def test_what_is_unchanged_is_304_and_only_where_validators_are_on(site, full):
     with client(site, full[site]) as http:
         first = http.get(FIRST[site])
         asked = {"if-none-match": first.headers["etag"]}
@@ -206,7 +200,7 @@ def test_what_is_unchanged_is_304_and_only_where_validators_are_on(
         assert (bare.status_code, bare.headers.get("etag")) == (200, None)
 
 
-async def test_the_sdks_client_lists_and_calls_its_tools() -> None:
+async def test_the_sdks_client_lists_and_calls_its_tools():
     from mcp import ClientSession
     from mcp.client.streamable_http import streamable_http_client
 
@@ -223,12 +217,12 @@ async def test_the_sdks_client_lists_and_calls_its_tools() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b'{"id": 1}'])
-def test_what_is_no_request_is_an_error_in_the_protocols_terms(body: bytes) -> None:
+def test_what_is_no_request_is_an_error_in_the_protocols_terms(body):
     with replicas(scale="small", sites=["files"]) as running:
         answer = httpx2.post(f"{running['files']}/mcp", content=body, timeout=60)
         assert answer.json()["error"]["code"] == -32600
         assert httpx2.get(f"{running['files']}/mcp", timeout=60).status_code == 405
 
 
-def test_a_notification_is_not_answered() -> None:
+def test_a_notification_is_not_answered():
     assert answer_message({"jsonrpc": "2.0", "method": "notifications/initialized"}) is None

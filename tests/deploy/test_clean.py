@@ -11,7 +11,7 @@ def clean(home: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_a_home_goes_whole_and_an_absent_one_is_none(tmp_path: Path) -> None:
+def test_a_home_goes_whole_and_an_absent_one_is_none(tmp_path):
     made = tmp_path / "made"
     (made / "tables").mkdir(parents=True)
     marked = tmp_path / "marked"
@@ -22,7 +22,7 @@ def test_a_home_goes_whole_and_an_absent_one_is_none(tmp_path: Path) -> None:
         assert not home.exists()
 
 
-def test_a_folder_that_is_no_home_stays(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_home_stays(tmp_path):
     (tmp_path / "home.json").write_text('{"mine": true}')
     (tmp_path / "thesis.txt").write_text("years")
     done = clean(tmp_path)

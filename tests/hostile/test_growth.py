@@ -165,9 +165,7 @@ _ROWS = [(name, pump) for name, (_, pumps) in PARSERS.items() for pump in pumps]
 
 
 @pytest.mark.parametrize(("name", "pump"), _ROWS, ids=lambda value: repr(value))
-def test_a_parser_takes_time_in_proportion(
-    name: str, pump: tuple[str, str, str], folder: Path
-) -> None:
+def test_a_parser_takes_time_in_proportion(name, pump, folder):
     parse = PARSERS[name][0]
     assert measure_growth(lambda text: parse(folder, text), pump) <= MOST
 
@@ -210,20 +208,18 @@ def measure_pattern(module: str, item: SourcePattern) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("pattern", [r"\s+$", r"use [^;]*;", r"<!--.*?-->"])
-def test_the_pumps_find_patterns_that_grow_faster(
-    pattern: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pumps_find_patterns_that_grow_faster(pattern, monkeypatch):
     monkeypatch.setattr(growth, "_LIMIT_S", 1.0)
     assert measure_pattern("", SourcePattern("", re.compile(pattern)))[0] > MOST
 
 
-def test_a_sample_of_the_patterns_takes_time_in_proportion() -> None:
+def test_a_sample_of_the_patterns_takes_time_in_proportion():
     for module, item in collect_patterns()[::SAMPLE]:
         assert measure_pattern(module, item)[0] <= MOST, (module, item)
 
 
 @pytest.mark.slow
-def test_every_pattern_takes_time_in_proportion(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_pattern_takes_time_in_proportion(capsys):
     rows: dict[str, list[tuple[float, int, str]]] = {}
     for module, item in collect_patterns():
         engine = "re" if isinstance(item.pattern, re.Pattern) else "re2"

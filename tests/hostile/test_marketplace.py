@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -90,9 +89,7 @@ def run_night(warehouse: Warehouse, listings: list[Listing]) -> float:
 
 
 @pytest.mark.slow
-def test_hostile_listings_freeze_no_night_and_change_no_other_server(
-    tmp_path: Path, host: BundleHost, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hostile_listings_freeze_no_night_and_change_no_other_server(tmp_path, host, capsys):
     require_sandbox()
     honest = [host.listing(f"good{n}", f"{GOOD} # {n}") for n in range(HONEST + ALL)]
     good, hostile = honest[:HONEST], list_hostile(host, ALL)

@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -105,7 +105,7 @@ def write_ablations(home: Path) -> str:
         write_costs, write_model_card, write_training_report, write_evaluation, write_ablations,
     ],
 )  # fmt: skip
-def test_a_page_shows_what_a_third_party_wrote_as_text(write: Any, tmp_path: Path) -> None:
+def test_a_page_shows_what_a_third_party_wrote_as_text(write, tmp_path):
     page = write(tmp_path)
     page = page.split("\n---\n", 1)[1] if page.startswith("---") else page  # front matter: YAML
     tokens = list_tokens(page)

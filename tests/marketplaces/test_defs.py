@@ -84,9 +84,7 @@ def runs(tmp_path: Path, served: tuple[Registry, Site]) -> Runs:
     return Runs(tmp_path, served[1].url)
 
 
-def test_an_unchanged_list_is_the_same_version_and_a_changed_one_is_followed(
-    runs: Runs, served: tuple[Registry, Site]
-) -> None:
+def test_an_unchanged_list_is_the_same_version_and_a_changed_one_is_followed(runs, served):
     registry, _ = served
     assert runs.run().success
     before = runs.warehouse.tables.head("listings", "registry")
@@ -98,7 +96,7 @@ def test_an_unchanged_list_is_the_same_version_and_a_changed_one_is_followed(
     assert runs.args() == {"a/two": "a-two@2.0.0", "a/three": "a-three@1.0.0"}
 
 
-def test_an_empty_list_is_an_error(runs: Runs, served: tuple[Registry, Site]) -> None:
+def test_an_empty_list_is_an_error(runs, served):
     registry, _ = served
     assert runs.run().success
     registry.versions.clear()
@@ -111,9 +109,7 @@ def test_an_empty_list_is_an_error(runs: Runs, served: tuple[Registry, Site]) ->
     assert len(runs.args()) == 3
 
 
-def test_a_list_that_breaks_leaves_yesterdays_and_the_next_run_sees_the_world_anew(
-    runs: Runs, served: tuple[Registry, Site]
-) -> None:
+def test_a_list_that_breaks_leaves_yesterdays_and_the_next_run_sees_the_world_anew(runs, served):
     registry, here = served
     registry.broken = Answer('{"servers": [', content_type="application/json")
     result = runs.run()
@@ -129,9 +125,7 @@ def test_a_list_that_breaks_leaves_yesterdays_and_the_next_run_sees_the_world_an
     assert len(here.paths) == 2  # the good first page was read again, too: it may be of yesterday
 
 
-def test_a_marketplace_that_went_down_is_read_on_from_where_it_was(
-    runs: Runs, served: tuple[Registry, Site]
-) -> None:
+def test_a_marketplace_that_went_down_is_read_on_from_where_it_was(runs, served):
     registry, here = served
     registry.broken = Answer(status=404)
     assert not runs.run().success
@@ -142,7 +136,7 @@ def test_a_marketplace_that_went_down_is_read_on_from_where_it_was(
     assert len(runs.args()) == 3
 
 
-def test_a_partition_without_its_key_is_skipped_and_what_it_had_stays(runs: Runs) -> None:
+def test_a_partition_without_its_key_is_skipped_and_what_it_had_stays(runs):
     result = runs.run("glama")
     assert result.success
     assert result.asset_materializations_for_node("listings") == []

@@ -26,16 +26,15 @@ from assets.marketplaces.listing import (
     read_row,
 )
 from assets.marketplaces.listing_table import LISTINGS
-from assets.marketplaces.policy import CrawlPolicy, MarketplaceAdapter
+from assets.marketplaces.policy import CrawlPolicy
 from tests.marketplaces.answers import POLICY, read
 from tests.marketplaces.site import Answer, site
 from tests.support.examples import examples
-from warehouse.ledger.ledger import Ledger
 
 TOOL = {"name": "get_time", "description": "Tells the time.", "inputSchema": {"type": "object"}}
 
 
-def test_members_that_say_what_a_tool_is_are_kept_and_no_others() -> None:
+def test_members_that_say_what_a_tool_is_are_kept_and_no_others():
     shown = [{**TOOL, "score": 3, "icons": [], "title": None}, "by_name", {"name": " "}, 7, None]
     assert load_tools(dump_tools(shown) or "") == [TOOL, {"name": "by_name"}]
     other = [{"name": "geocode", "input_schema": {"type": "object", "properties": {"a": {}}}}]
@@ -43,11 +42,11 @@ def test_members_that_say_what_a_tool_is_are_kept_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("shown", [None, [], {}, "tools", [{}], [{"name": float("nan")}]])
-def test_a_record_that_shows_none_has_none(shown: Any) -> None:
+def test_a_record_that_shows_none_has_none(shown):
     assert dump_tools(shown) is None
 
 
-def test_no_list_is_longer_than_its_bounds() -> None:
+def test_no_list_is_longer_than_its_bounds():
     many = dump_tools([{"name": f"tool_{at}"} for at in range(MOST_TOOLS + 50)])
     assert len(load_tools(many or "")) == MOST_TOOLS
     long = {"name": "long", "description": "x" * 300_000}
@@ -62,7 +61,7 @@ for _ in range(20_000):
     DEEP = {"a": DEEP}
 
 
-def test_what_json_cannot_hold_is_left_out() -> None:
+def test_what_json_cannot_hold_is_left_out():
     nan = {"name": "nan", "inputSchema": {"default": float("nan")}}
     assert load_tools(dump_tools([nan, {"name": "deep", "inputSchema": DEEP}, TOOL]) or "") == [
         TOOL
@@ -80,13 +79,13 @@ MEMBERS = st.sampled_from(["name", "description", "inputSchema", "input_schema",
     )
 )
 @examples(100)
-def test_whatever_is_shown_gives_named_tools_or_none(shown: Any) -> None:
+def test_whatever_is_shown_gives_named_tools_or_none(shown):
     text = dump_tools(shown)
     assert text is None or all(tool["name"].strip() for tool in load_tools(text))
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "{}", "[1, 2]", "[" * 100_000])
-def test_a_text_that_is_none_of_ours_holds_no_tools(text: str) -> None:
+def test_a_text_that_is_none_of_ours_holds_no_tools(text):
     assert load_tools(text) == []
 
 
@@ -104,9 +103,7 @@ DOCKER = {"title": "Clock", "image": "mcp/clock", "tools": [TOOL]}
     [(SmitheryAdapter(POLICY), SMITHERY), (GlamaAdapter(POLICY), GLAMA),
      (DockerAdapter(POLICY), DOCKER)],
 )  # fmt: skip
-def test_the_marketplaces_that_show_tools_have_them_read(
-    adapter: MarketplaceAdapter, payload: Any
-) -> None:
+def test_the_marketplaces_that_show_tools_have_them_read(adapter, payload):
     [found] = read(adapter, payload)
     assert load_tools(found.tools or "") == [TOOL]
     without = json.loads(json.dumps(payload).replace("get_time", ""))
@@ -115,7 +112,7 @@ def test_the_marketplaces_that_show_tools_have_them_read(
     assert digest_listing(bare) == digest_listing(found)  # its launch is planned by the rest
 
 
-def test_a_row_names_where_the_tools_lie_and_holds_none_of_them() -> None:
+def test_a_row_names_where_the_tools_lie_and_holds_none_of_them():
     listing = Listing(marketplace="m", native_id="a", name="A", tools=dump_tools([TOOL]))
     row = LISTINGS.frame([make_row(listing, tools_blob="f" * 64)]).row(0, named=True)
     assert row["tools_blob"] == "f" * 64
@@ -124,7 +121,7 @@ def test_a_row_names_where_the_tools_lie_and_holds_none_of_them() -> None:
     assert "tools" not in make_public_listing(listing)
 
 
-def test_a_crawl_keeps_what_is_shown_without_the_secrets_in_it(ledger: Ledger) -> None:
+def test_a_crawl_keeps_what_is_shown_without_the_secrets_in_it(ledger):
     key = "ghp_" + "a1B2" * 9
     shown = {**TOOL, "description": f"Send Authorization: Bearer {key} with it."}
 
@@ -166,12 +163,12 @@ listings = st.builds(
 
 
 @given(listings)
-def test_a_listing_survives_its_row(listing: Listing) -> None:
+def test_a_listing_survives_its_row(listing):
     row = LISTINGS.frame([make_row(listing, fetched_at=1.0)]).row(0, named=True)
     assert read_row(row) == listing
 
 
-def test_the_digest_ignores_when_a_listing_was_edited_and_fetched() -> None:
+def test_the_digest_ignores_when_a_listing_was_edited_and_fetched():
     listing = Listing(marketplace="registry", native_id="a/b", name="b")
     edited = listing.model_copy(update={"updated_at": "2026-11-20T00:00:00Z"})
     assert digest_listing(edited) == digest_listing(listing)

@@ -32,9 +32,7 @@ def listing(**facts: Any) -> Listing:
         ({"headers": tuple(HeaderVar(name=f"A{n}") for n in range(101))}, "headers"),
     ],
 )
-def test_a_launch_fact_beyond_its_cap_is_cut_said_and_never_launched(
-    facts: dict[str, Any], what: str
-) -> None:
+def test_a_launch_fact_beyond_its_cap_is_cut_said_and_never_launched(facts, what):
     row = clean(listing(**facts))
     assert not row.runnable
     assert row.reason == f"too long, so cut and never launched: {what}"
@@ -50,9 +48,7 @@ ANY = st.text(st.characters(categories=None)) | HIDDEN | st.tuples(st.text(), HI
 
 
 @given(ANY, ANY, ANY, ANY)
-def test_any_listing_is_cleaned_once_and_can_be_stored(
-    name: str, text: str, native: str, arg: str
-) -> None:
+def test_any_listing_is_cleaned_once_and_can_be_stored(name, text, native, arg):
     found = clean(listing(name=name, description=text, native_id=native or "a", args=(arg,)))
     assert clean(found) == found
     assert make_row(found)["listing_digest"]
@@ -63,21 +59,21 @@ def test_any_listing_is_cleaned_once_and_can_be_stored(
 
 
 @given(ANY, ANY)
-def test_ids_that_differ_stay_distinct_and_visible(one: str, other: str) -> None:
+def test_ids_that_differ_stay_distinct_and_visible(one, other):
     if "%" in one + other:
         return  # an id may itself be written with escapes
     ids = [clean(listing(native_id=f"x{native}")).native_id for native in (one, other)]
     assert (ids[0] == ids[1]) == (one == other)
 
 
-def test_an_id_with_a_zero_width_character_shows_it() -> None:
+def test_an_id_with_a_zero_width_character_shows_it():
     found = clean(listing(native_id=f"io.example{ZERO}/x"))
     assert found.native_id == "io.example%E2%80%8B/x"
     assert found.flags == ("hidden_text",)
     assert found.runnable
 
 
-def test_a_very_long_id_is_cut_and_stays_its_own() -> None:
+def test_a_very_long_id_is_cut_and_stays_its_own():
     one, other = (clean(listing(native_id="x" * 9_000 + end)).native_id for end in "ab")
     assert one != other
     assert len(one) <= ID_CAP
@@ -94,7 +90,7 @@ def test_a_very_long_id_is_cut_and_stays_its_own() -> None:
         ("a\x00b\x9bc", "abc"),
     ],
 )
-def test_names_show_all_they_hold(text: str, expected: str) -> None:
+def test_names_show_all_they_hold(text, expected):
     assert clean(listing(name=text)).name == expected
 
 
@@ -110,26 +106,26 @@ def test_names_show_all_they_hold(text: str, expected: str) -> None:
         "العربية עברית 中文 ไทย",
     ],
 )
-def test_writing_that_needs_joiners_is_left_whole(text: str) -> None:
+def test_writing_that_needs_joiners_is_left_whole(text):
     found = clean(listing(description=text))
     assert found.description == text
     assert "hidden_text" not in found.flags
 
 
 @pytest.mark.parametrize("text", ["", "plain", "a" * DESCRIPTION_CAP])
-def test_what_is_clean_is_the_same_listing(text: str) -> None:
+def test_what_is_clean_is_the_same_listing(text):
     one = listing(description=text)
     cleaned = clean(one)
     assert cleaned == one.model_copy(update={"launch": cleaned.launch})
 
 
-def test_a_long_description_is_cut_between_words() -> None:
+def test_a_long_description_is_cut_between_words():
     found = clean(listing(description="word " * 2_000)).description
     assert found.endswith("word…")
     assert len(found) <= DESCRIPTION_CAP
 
 
-def test_only_the_start_of_a_huge_description_is_read() -> None:
+def test_only_the_start_of_a_huge_description_is_read():
     reads: list[slice] = []
 
     class Huge(str):
@@ -142,7 +138,7 @@ def test_only_the_start_of_a_huge_description_is_read() -> None:
     assert all(at.stop <= 4 * DESCRIPTION_CAP for at in reads)
 
 
-def test_a_letter_is_not_cut_from_its_accents() -> None:
+def test_a_letter_is_not_cut_from_its_accents():
     found, _ = clean_text("x" + "q\u0323\u0307" * 100, 12, lines=False)
     assert not found.removesuffix("…").endswith(("q", "q\u0323"))
 
@@ -158,7 +154,7 @@ def test_a_letter_is_not_cut_from_its_accents() -> None:
         ({"package": PackageRef(type="npm", identifier=f"x{ZERO}", version="1.0.0")}, "package"),
     ],
 )
-def test_a_hidden_character_in_a_launch_fact_stops_the_launch(facts: dict, where: str) -> None:
+def test_a_hidden_character_in_a_launch_fact_stops_the_launch(facts, where):
     found = clean(listing(**facts))
     assert not found.runnable
     assert found.reason
@@ -167,7 +163,7 @@ def test_a_hidden_character_in_a_launch_fact_stops_the_launch(facts: dict, where
     assert clean(found) == found
 
 
-def test_a_value_of_several_lines_and_a_described_variable_can_be_launched() -> None:
+def test_a_value_of_several_lines_and_a_described_variable_can_be_launched():
     variable = EnvVar(name="PROMPT", default="two\nlines", description=f"What{ZERO} it says")
     found = clean(listing(env=(variable,)))
     assert found.runnable

@@ -30,7 +30,7 @@ def names(rows: pl.DataFrame) -> list[str]:
     return rows.sort("native_id")["name"].to_list()
 
 
-def test_only_a_complete_pass_takes_a_listing_away() -> None:
+def test_only_a_complete_pass_takes_a_listing_away():
     before = frame("a", "b")
     assert names(merge_listings(before, result("b", "c"))) == ["new b", "new c"]
     for ending in ("capped", "truncated"):
@@ -38,21 +38,21 @@ def test_only_a_complete_pass_takes_a_listing_away() -> None:
         assert names(after) == ["old a", "new b", "new c"]
 
 
-def test_a_record_that_could_not_be_read_in_this_run_is_not_gone() -> None:
+def test_a_record_that_could_not_be_read_in_this_run_is_not_gone():
     assert names(merge_listings(frame("a", "b", "c"), result("c", unread=("a",)))) == [
         "old a",
         "new c",
     ]
 
 
-def test_a_server_that_left_a_config_of_several_goes_even_in_a_pass_that_is_not_complete() -> None:
+def test_a_server_that_left_a_config_of_several_goes_even_in_a_pass_that_is_not_complete():
     before = frame("a#one", "a#two", "b#three")
     after = merge_listings(before, result("a#one", completeness="truncated"))
     assert names(after) == ["new a#one", "old b#three"]
 
 
 @given(st.sets(st.sampled_from("abcdef")), st.sets(st.sampled_from("abcdef"), min_size=1))
-def test_merging_the_same_result_twice_changes_nothing(before: set[str], seen: set[str]) -> None:
+def test_merging_the_same_result_twice_changes_nothing(before, seen):
     for ending in ("complete", "capped"):
         once = merge_listings(frame(*before), result(*seen, completeness=ending))
         assert LISTINGS.digest(

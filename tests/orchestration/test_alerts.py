@@ -90,9 +90,7 @@ def fail_run(instance: dg.DagsterInstance) -> dg.RunFailureSensorContext:
     ).for_run_failure()
 
 
-def test_a_failed_run_is_told_of_without_secrets_or_markup(
-    hook: Webhook, instance: dg.DagsterInstance
-) -> None:
+def test_a_failed_run_is_told_of_without_secrets_or_markup(hook, instance):
     alert_on_failure(fail_run(instance))
     [message] = hook.taken
     assert list(message) == ["text"]
@@ -102,13 +100,13 @@ def test_a_failed_run_is_told_of_without_secrets_or_markup(
     assert "<" not in message["text"]
 
 
-def test_without_a_webhook_nobody_is_told(instance: dg.DagsterInstance) -> None:
+def test_without_a_webhook_nobody_is_told(instance):
     skipped = alert_on_failure(fail_run(instance))
     assert isinstance(skipped, dg.SkipReason)
     assert "no [alerts] webhook" in (skipped.skip_message or "")
 
 
-def test_a_message_is_bounded_and_one_line() -> None:
+def test_a_message_is_bounded_and_one_line():
     run = dg.DagsterRun(job_name="nightly", tags={"dagster/partition": "registry"})
     for said in ("x\n", "<", "&<a "):
         text = make_failure_message(run, said * 9000)["text"]
@@ -122,9 +120,7 @@ def test_a_message_is_bounded_and_one_line() -> None:
     ("statuses", "asked", "taken"),
     [([503, 429], 3, 1), ([500, 500, 500, 500], 3, 0), ([404], 1, 0), ([302], 1, 0)],
 )
-def test_it_is_tried_again_at_most_twice_and_no_redirect_is_followed(
-    hook: Webhook, statuses: list[int], asked: int, taken: int
-) -> None:
+def test_it_is_tried_again_at_most_twice_and_no_redirect_is_followed(hook, statuses, asked, taken):
     hook.statuses = list(statuses)
     try:
         send_message(hook.url, {"text": "x"}, pause_s=0)
@@ -137,7 +133,7 @@ def test_it_is_tried_again_at_most_twice_and_no_redirect_is_followed(
     assert "T0K3N" not in raised
 
 
-def test_silence_is_told_of_once(hook: Webhook, instance: dg.DagsterInstance, monkeypatch) -> None:
+def test_silence_is_told_of_once(hook, instance, monkeypatch):
     def tick(cursor: str | None) -> str | None:
         result = alert_on_silence(dg.build_sensor_context(instance, cursor=cursor))
         return result.cursor if isinstance(result, dg.SensorResult) else cursor
@@ -168,12 +164,8 @@ def test_silence_is_told_of_once(hook: Webhook, instance: dg.DagsterInstance, mo
     ids=["the clock went back an hour", "in time", "late", "the clock was a year ahead"],
 )
 def test_a_clock_that_was_set_back_neither_alarms_nor_hides_a_silence(
-    hook: Webhook,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
-    ahead_h: float,
-    told: int,
-) -> None:
+    hook, instance, monkeypatch, ahead_h, told
+):
     last = time.time() + ahead_h * 3600
     monkeypatch.setattr(alerts, "find_last_nightly", lambda _: last)
     alert_on_silence(dg.build_sensor_context(instance))
@@ -181,13 +173,13 @@ def test_a_clock_that_was_set_back_neither_alarms_nor_hides_a_silence(
 
 
 @pytest.mark.parametrize("url", ["http://hooks.example.com/x", "ftp://a/b", "hooks.example.com"])
-def test_a_webhook_is_https_or_on_this_host(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_webhook_is_https_or_on_this_host(url, monkeypatch):
     monkeypatch.setenv("TOOLMILL_ALERTS__WEBHOOK", url)
     with pytest.raises(SettingsError, match="expected an https URL") as raised:
         load_settings()
     assert url not in str(raised.value)
 
 
-def test_the_webhook_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_webhook_is_a_secret(monkeypatch):
     monkeypatch.setenv("TOOLMILL_ALERTS__WEBHOOK", "https://hooks.example.com/T0K3N")
     assert "T0K3N" not in json.dumps(load_settings().public())

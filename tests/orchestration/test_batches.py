@@ -41,7 +41,7 @@ def make_batch(name: str, **facts: Any) -> BatchRecord:
     return BatchRecord(**{**known, **facts})
 
 
-def test_polls_are_bounded_and_wait_longer_each_time() -> None:
+def test_polls_are_bounded_and_wait_longer_each_time():
     cursor, open_ = PollCursor(), [make_batch(f"b{number:02}") for number in range(25)]
     first = choose_due(open_, cursor, 0.0)
     assert len(first) == 20
@@ -58,14 +58,14 @@ def test_polls_are_bounded_and_wait_longer_each_time() -> None:
     assert cursor.polls == {}
 
 
-def test_a_cursor_is_read_as_it_was_written_and_a_spoilt_one_is_empty() -> None:
+def test_a_cursor_is_read_as_it_was_written_and_a_spoilt_one_is_empty():
     cursor = PollCursor({"a": (5.0, 120.0)}, ["b"])
     assert read_cursor(write_cursor(cursor)) == cursor
     for spoilt in (None, "", "{", "[]", '{"polls": 3, "asked": []}', '{"polls": {"a": 1}}'):
         assert read_cursor(spoilt) == PollCursor()
 
 
-def test_each_marketplace_and_part_is_asked_for_once() -> None:
+def test_each_marketplace_and_part_is_asked_for_once():
     done = {"state": "harvested", "answered": 3}
     batches = [
         make_batch("a", **done),
@@ -130,7 +130,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         yield Place(tmp_path, server)
 
 
-def test_a_tick_sends_polls_harvests_and_asks_for_the_run(place: Place) -> None:
+def test_a_tick_sends_polls_harvests_and_asks_for_the_run(place):
     place.server.faults[("POST", "/files")] = [Fault(503)]
     place.submit()
     assert not place.server.batches
@@ -148,14 +148,14 @@ def test_a_tick_sends_polls_harvests_and_asks_for_the_run(place: Place) -> None:
     assert run_tick(write_cursor(PollCursor({}, ["x"]))).run_requests is not None
 
 
-def test_the_sensor_is_part_of_the_code_location_and_starts_switched_off() -> None:
+def test_the_sensor_is_part_of_the_code_location_and_starts_switched_off():
     [found] = [item for item in build_defs().sensors or [] if item.name == "harvest_batches"]
     assert isinstance(found, dg.SensorDefinition)
     assert [job.name for job in found.jobs] == ["nightly", "fan_in"]
     assert found.default_status is dg.DefaultSensorStatus.STOPPED
 
 
-def test_the_commands_list_harvest_and_cancel(place: Place) -> None:
+def test_the_commands_list_harvest_and_cancel(place):
     place.submit()
     status, [listed], _ = place.invoke()
     assert (status, listed["state"], listed["requests"]) == (0, "sent", 2)
@@ -173,7 +173,7 @@ def test_the_commands_list_harvest_and_cancel(place: Place) -> None:
     assert lines[1:] == ["1 batches"]
 
 
-def test_a_batch_that_is_not_open_is_one_line(place: Place) -> None:
+def test_a_batch_that_is_not_open_is_one_line(place):
     place.submit()
     assert place.invoke("--harvest", "tm-none")[0] == 2
     status, _, error = place.invoke("--cancel", "tm-none")

@@ -45,12 +45,12 @@ def graph(defs: dg.Definitions) -> str:
     return "\n".join(sorted(blocks)) + "\n"
 
 
-def test_the_asset_graph_is_as_reviewed(defs: dg.Definitions) -> None:
+def test_the_asset_graph_is_as_reviewed(defs):
     """Write the new graph with `python -m tests.orchestration.test_definitions` and review it."""
     assert graph(defs) == GRAPH.read_text()
 
 
-def test_every_asset_has_blocking_checks_a_code_version_and_a_package(defs: dg.Definitions) -> None:
+def test_every_asset_has_blocking_checks_a_code_version_and_a_package(defs):
     for asset in defs.assets or []:
         assert isinstance(asset, dg.AssetsDefinition)
         assert asset.check_specs
@@ -64,7 +64,7 @@ def test_every_asset_has_blocking_checks_a_code_version_and_a_package(defs: dg.D
         assert (ROOT / package).is_dir() or (ROOT / f"{package}.py").is_file()
 
 
-def test_every_table_shows_its_columns(defs: dg.Definitions) -> None:
+def test_every_table_shows_its_columns(defs):
     for asset in defs.assets or []:
         assert isinstance(asset, dg.AssetsDefinition)
         [spec] = asset.specs
@@ -73,9 +73,7 @@ def test_every_table_shows_its_columns(defs: dg.Definitions) -> None:
         assert ("dagster/column_schema" in spec.metadata) == table
 
 
-def test_every_column_is_described_and_by_its_values_not_the_constant_that_lists_them(
-    defs: dg.Definitions,
-) -> None:
+def test_every_column_is_described_and_by_its_values_not_the_constant_that_lists_them(defs):
     schemas = [
         asset.specs_by_key[key].metadata.get("dagster/column_schema")
         for asset in defs.assets or []
@@ -88,7 +86,7 @@ def test_every_column_is_described_and_by_its_values_not_the_constant_that_lists
     assert [item for item in answer if re.search(r"\bone of [A-Z_]{3,}\b", item)] == []
 
 
-def test_only_the_nightly_assets_are_partitioned_by_marketplace(defs: dg.Definitions) -> None:
+def test_only_the_nightly_assets_are_partitioned_by_marketplace(defs):
     partitioned = {
         asset.key.to_user_string()
         for asset in defs.assets or []
@@ -97,24 +95,20 @@ def test_only_the_nightly_assets_are_partitioned_by_marketplace(defs: dg.Definit
     assert partitioned == set(NIGHTLY)
 
 
-def test_the_definitions_load_and_every_job_resolves(defs: dg.Definitions) -> None:
+def test_the_definitions_load_and_every_job_resolves(defs):
     dg.Definitions.validate_loadable(defs)
     for name in ("nightly", "fan_in", "train", "ablate", "serve"):
         assert defs.resolve_job_def(name).name == name
 
 
-def test_every_resource_is_made_from_the_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_resource_is_made_from_the_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
     for name, resource in build_default_resources().items():
         with dg.build_init_resource_context() as context:
             assert resource.resource_fn(context) is not None, name
 
 
-def test_a_run_is_tagged_with_its_home_where_others_may_stand_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_tagged_with_its_home_where_others_may_stand_beside_it(tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
     make: Any = build_default_resources()["warehouse"].resource_fn
     tagged: list[tuple[str, dict[str, str]]] = []
@@ -126,9 +120,7 @@ def test_a_run_is_tagged_with_its_home_where_others_may_stand_beside_it(
     assert tagged == [("shared", {"toolmill/home": str(tmp_path / "home")})]
 
 
-def test_the_next_run_of_a_process_has_the_settings_of_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_run_of_a_process_has_the_settings_of_then(tmp_path, monkeypatch):
     config, observed = tmp_path / "toolmill.toml", []
     monkeypatch.setenv("TOOLMILL_CONFIG", str(config))
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
@@ -139,7 +131,7 @@ def test_the_next_run_of_a_process_has_the_settings_of_then(
     assert observed == [7, 9, 9, 11]  # a run has one set of settings
 
 
-def test_loading_the_code_location_imports_nothing_heavy() -> None:
+def test_loading_the_code_location_imports_nothing_heavy():
     heavy = ("torch", "transformers", "peft", "lancedb", "great_expectations", "mcp", "openai")
     first = "import sys, orchestration.factories;print('dagster' in sys.modules)"  # of a command
     then = f"import orchestration.definitions;print(sorted(set({heavy!r}) & set(sys.modules)))"

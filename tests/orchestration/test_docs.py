@@ -30,7 +30,7 @@ def list_anchors(page: Path) -> set[str]:
     return result | set(re.findall(r'<a id="([^"]+)">', text))
 
 
-def test_links_within_the_pages_lead_somewhere() -> None:
+def test_links_within_the_pages_lead_somewhere():
     lost, count = [], 0
     for page in PAGES:
         for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
@@ -62,7 +62,7 @@ def list_commands(line: str) -> list[list[str]]:
     return [item.split("#")[0].split("|")[0].split()[1:] for item in result]
 
 
-def test_commands_and_options_are_the_ones_there_are() -> None:
+def test_commands_and_options_are_the_ones_there_are():
     wrong, count = [], 0
     for place, line in list_lines():
         for words in filter(None, list_commands(line)):

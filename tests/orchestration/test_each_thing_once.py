@@ -215,7 +215,7 @@ def check_order(made: list[str]) -> None:
     assert not late
 
 
-def test_what_waits_for_a_training_is_what_an_adapter_leads_to() -> None:
+def test_what_waits_for_a_training_is_what_an_adapter_leads_to():
     graph = build_defs().resolve_asset_graph()
     followed = [dg.AssetKey(name) for name in FOLLOWS_NEW_DATA]
     adapters = {dg.AssetKey(name) for name in TRAINED}
@@ -224,9 +224,7 @@ def test_what_waits_for_a_training_is_what_an_adapter_leads_to() -> None:
 
 
 @pytest.mark.slow  # a tick over the whole graph takes .4 s, and it ticks after each step
-def test_after_a_change_everything_runs_once_and_in_order(
-    first_night: FirstNight, daemon: Daemon
-) -> None:
+def test_after_a_change_everything_runs_once_and_in_order(first_night, daemon):
     first = first_night.made
     assert count_following(first) == dict.fromkeys([*FOLLOWS_NEW_DATA, *TRAINED], 1)
     check_order(first)
@@ -238,7 +236,7 @@ def test_after_a_change_everything_runs_once_and_in_order(
 
 
 @pytest.mark.slow
-def test_a_change_too_small_to_train_on_is_measured_once(daemon: Daemon, monkeypatch) -> None:
+def test_a_change_too_small_to_train_on_is_measured_once(daemon, monkeypatch):
     monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__MIN_SHARE", "0.5")
     result = daemon.run_night({**TOOLS, "a": "2"})
     assert count_following(result) == dict.fromkeys(FOLLOWS_NEW_DATA, 1)
@@ -246,14 +244,14 @@ def test_a_change_too_small_to_train_on_is_measured_once(daemon: Daemon, monkeyp
 
 
 @pytest.mark.slow
-def test_nothing_waits_for_a_training_that_nobody_asks_for(daemon: Daemon) -> None:
+def test_nothing_waits_for_a_training_that_nobody_asks_for(daemon):
     daemon.turn_sensor_off()
     result = daemon.run_night({**TOOLS, "a": "2"})
     assert count_following(result) == dict.fromkeys(FOLLOWS_NEW_DATA, 1)
 
 
 @pytest.mark.slow
-def test_what_a_training_that_keeps_failing_held_up_goes_on_without_it(daemon: Daemon) -> None:
+def test_what_a_training_that_keeps_failing_held_up_goes_on_without_it(daemon):
     daemon.failing = {"caller_adapter"}
     result = daemon.run_night({**TOOLS, "a": "2"})
     counts = count_following(result)
@@ -266,7 +264,7 @@ def test_what_a_training_that_keeps_failing_held_up_goes_on_without_it(daemon: D
 
 
 @pytest.mark.slow
-def test_a_fan_in_that_fails_is_tried_twice_and_holds_up_nothing(daemon: Daemon) -> None:
+def test_a_fan_in_that_fails_is_tried_twice_and_holds_up_nothing(daemon):
     daemon.failing = {"server_summaries"}
     result = daemon.run_night({**TOOLS, "a": "2"})
     assert daemon.failed == {"server_summaries": 2}
@@ -336,30 +334,30 @@ def change(upstream: Upstream, partition: str) -> None:
     upstream.make("up", partition)
 
 
-def test_nothing_is_asked_for_before_anything_is_new(upstream: Upstream) -> None:
+def test_nothing_is_asked_for_before_anything_is_new(upstream):
     assert not upstream.tick()
 
 
-def test_one_marketplace_is_enough_and_the_other_is_not_waited_for(upstream: Upstream) -> None:
+def test_one_marketplace_is_enough_and_the_other_is_not_waited_for(upstream):
     upstream.tick()
     upstream.make("up", "a")
     assert upstream.tick()
 
 
-def test_the_same_data_version_again_asks_for_nothing(upstream: Upstream) -> None:
+def test_the_same_data_version_again_asks_for_nothing(upstream):
     settle(upstream)
     upstream.make("up", "a")
     assert not upstream.tick()
 
 
-def test_a_new_data_version_asks_once(upstream: Upstream) -> None:
+def test_a_new_data_version_asks_once(upstream):
     settle(upstream)
     change(upstream, "a")
     assert upstream.tick()
     assert not upstream.tick()
 
 
-def test_a_change_that_lands_on_the_tick_after_a_request_is_not_lost(upstream: Upstream) -> None:
+def test_a_change_that_lands_on_the_tick_after_a_request_is_not_lost(upstream):
     settle(upstream)
     change(upstream, "a")
     assert upstream.tick()
@@ -367,7 +365,7 @@ def test_a_change_that_lands_on_the_tick_after_a_request_is_not_lost(upstream: U
     assert upstream.tick()
 
 
-def test_a_fan_in_that_failed_is_asked_for_once_more_and_not_for_ever(upstream: Upstream) -> None:
+def test_a_fan_in_that_failed_is_asked_for_once_more_and_not_for_ever(upstream):
     settle(upstream)
     upstream.fails = True
     change(upstream, "a")

@@ -1,7 +1,6 @@
 """One setting names the encoder of indexes, nightly assets and training."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -19,9 +18,7 @@ from training.retriever.settings import NONE
 MODEL = "TOOLMILL_EMBEDDER__MODEL"
 
 
-def test_the_shipped_retriever_indexes_and_starts_and_minilm_alone_bounds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_shipped_retriever_indexes_and_starts_and_minilm_alone_bounds(monkeypatch):
     settings, trainer = load_settings(), make_trainer(load_settings())
     nightly = make_embedder(settings)
     assert isinstance(nightly, MiniLM)
@@ -36,9 +33,7 @@ def test_the_shipped_retriever_indexes_and_starts_and_minilm_alone_bounds(
     assert make_trainer(settings).retriever.start == NONE
 
 
-def test_one_setting_names_the_encoder_of_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_setting_names_the_encoder_of_all(tmp_path, monkeypatch):
     folder = make_bert(tmp_path / "bert")
     monkeypatch.setenv(MODEL, f"onnx:{folder}")
     settings = load_settings()
@@ -52,7 +47,7 @@ def test_one_setting_names_the_encoder_of_all(
     assert make_trainer(load_settings()).retriever_base == "/another"
 
 
-def test_the_embedder_in_use_is_what_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_embedder_in_use_is_what_is_trained(monkeypatch):
     monkeypatch.setenv(MODEL, "sentence-transformers:/models/qwen")
     trainer = make_trainer(load_settings())
     assert trainer.retriever_base == "sentence-transformers:/models/qwen"
@@ -65,7 +60,7 @@ def test_the_embedder_in_use_is_what_is_trained(monkeypatch: pytest.MonkeyPatch)
     assert make_trainer(load_settings()).retriever_base == "minilm"
 
 
-def test_prompts_are_settings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_are_settings_too(tmp_path, monkeypatch):
     monkeypatch.setenv(MODEL, f"onnx:{make_bert(tmp_path / 'bert')}")
     plain = make_index_embedder(load_settings())
     monkeypatch.setenv("TOOLMILL_EMBEDDER__QUERY_PROMPT", "query: ")
@@ -74,7 +69,7 @@ def test_prompts_are_settings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (index_embedder.embed(["a"]) == plain.embed(["a"])).all()
 
 
-def test_trainings_of_the_embedder_take_its_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trainings_of_the_embedder_take_its_prompts(monkeypatch):
     base = "TOOLMILL_TRAINING__RETRIEVER__BASE"
     monkeypatch.setenv("TOOLMILL_EMBEDDER__QUERY_PROMPT", "query: ")
     for model, of, taken in (
@@ -95,9 +90,7 @@ def test_trainings_of_the_embedder_take_its_prompts(monkeypatch: pytest.MonkeyPa
         load_settings()
 
 
-def test_an_index_by_the_setting_is_searched_by_the_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_by_the_setting_is_searched_by_the_setting(tmp_path, monkeypatch):
     folder = make_qwen3(tmp_path / "qwen")
     monkeypatch.setenv(MODEL, f"sentence-transformers:{folder}")
     servers, index = written(tmp_path / "s.jsonl", CLOCK, MAIL), tmp_path / "index"
@@ -113,7 +106,7 @@ def test_an_index_by_the_setting_is_searched_by_the_setting(
     assert run("search", "--index", index, "send an email")[0] == 0
 
 
-def test_an_encoder_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_encoder_that_cannot_be_had_is_one_line(monkeypatch):
     for spec, message in (
         ("onnx:owner/model", "names no revision"),
         ("sentence-transformers:owner/model@main", "'main' is no commit"),
@@ -124,7 +117,7 @@ def test_an_encoder_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPat
         assert "\n" not in str(refused.value)
 
 
-def test_a_form_that_no_encoder_has_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_that_no_encoder_has_is_a_wrong_setting(monkeypatch):
     monkeypatch.setenv(MODEL, "e5")
     with pytest.raises(SettingsError, match=f"{MODEL}..*'e5': expected one of general"):
         load_settings()

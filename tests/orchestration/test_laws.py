@@ -37,7 +37,7 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-def test_dagster_stays_at_the_doors() -> None:
+def test_dagster_stays_at_the_doors():
     allowed = {ROOT / "assets/partitions.py", ROOT / "warehouse/publish.py"}
     for path in modules():
         if path.name == "defs.py" or path in allowed or "orchestration" in path.parts:
@@ -48,7 +48,7 @@ def test_dagster_stays_at_the_doors() -> None:
         assert not roots & {"dagster", "dagster_ray"}, path.relative_to(ROOT)
 
 
-def test_imports_go_one_way() -> None:
+def test_imports_go_one_way():
     for path in modules():
         package = path.relative_to(ROOT).parts[0]
         ours = {name.split(".")[0] for name in imported(path)} & set(PACKAGES)
@@ -69,7 +69,7 @@ READS_SNAPSHOTS = {
 }
 
 
-def test_downstream_reads_clear_contracts_and_no_snapshots() -> None:
+def test_downstream_reads_clear_contracts_and_no_snapshots():
     result = set()
     for path in modules():
         if "contracts" in path.relative_to(ROOT).parts:
@@ -82,7 +82,7 @@ def test_downstream_reads_clear_contracts_and_no_snapshots() -> None:
     assert result == READS_SNAPSHOTS
 
 
-def test_no_import_cycle() -> None:
+def test_no_import_cycle():
     files = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in modules()}
     edges = {
         name: {target for target in imported(path) if target in files}
@@ -102,13 +102,13 @@ def test_no_import_cycle() -> None:
         visit(name, ())
 
 
-def test_serving_imports_neither_dagster_nor_torch() -> None:
+def test_serving_imports_neither_dagster_nor_torch():
     for path in (ROOT / "serving").rglob("*.py"):
         roots = {name.split(".")[0] for name in imported(path)}
         assert not roots & {"dagster", "torch", "transformers", "peft"}, path
 
 
-def test_every_module_says_what_belongs_there() -> None:
+def test_every_module_says_what_belongs_there():
     for path in modules():
         text = path.read_text()
         assert not text.strip() or ast.get_docstring(ast.parse(text)), path.relative_to(ROOT)
@@ -118,7 +118,7 @@ def test_every_module_says_what_belongs_there() -> None:
 STILL_IMPORT_EXTENSIONS: set[str] = set()
 
 
-def test_the_core_imports_no_extension_and_no_extension_another() -> None:
+def test_the_core_imports_no_extension_and_no_extension_another():
     result: set[str] = set()
     for path in modules():
         parts = path.relative_to(ROOT).parts
@@ -172,7 +172,7 @@ UNBOUNDED_PATTERNS = {
 }
 
 
-def test_patterns_over_third_party_text_are_bounded_or_of_re2() -> None:
+def test_patterns_over_third_party_text_are_bounded_or_of_re2():
     unbounded = {
         str(path.relative_to(ROOT))
         for folder in THIRD_PARTY

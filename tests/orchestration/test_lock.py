@@ -26,7 +26,7 @@ def read_lock(lock: str) -> dict[str, str]:
     return {normalised(name): version for name, version in entries}
 
 
-def test_every_package_that_set_up_needs_is_locked_with_hashes_and_without_a_registry() -> None:
+def test_every_package_that_set_up_needs_is_locked_with_hashes_and_without_a_registry():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     expected = [
@@ -43,9 +43,7 @@ def test_every_package_that_set_up_needs_is_locked_with_hashes_and_without_a_reg
 
 
 @pytest.mark.parametrize("folder", LOCKS)
-def test_what_is_installed_besides_is_locked_with_hashes_at_the_versions_of_set_up(
-    folder: str,
-) -> None:
+def test_what_is_installed_besides_is_locked_with_hashes_at_the_versions_of_set_up(folder):
     lock = (ROOT / folder / "requirements.lock").read_text()
     locked, set_up = read_lock(lock), read_lock((ROOT / "requirements.lock").read_text())
     assert len(locked) == len(re.findall(r"^[^\s#]", lock, re.M)) > 10
@@ -55,7 +53,7 @@ def test_what_is_installed_besides_is_locked_with_hashes_at_the_versions_of_set_
 @pytest.mark.parametrize(
     "script", ["Makefile", "scripts/setup.sh", "deploy/Dockerfile", "deploy/contract-ci/action.yml"]
 )
-def test_pip_installs_nothing_without_hashes_but_torch_and_this_repository(script: str) -> None:
+def test_pip_installs_nothing_without_hashes_but_torch_and_this_repository(script):
     text = re.sub(r"\\\n\s*", " ", (ROOT / script).read_text())
     installs = re.findall(r"(?:pip\"? (?:pip )?install|^ +pip) (.+)", text, re.M)
     loose = [

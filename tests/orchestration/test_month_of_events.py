@@ -131,9 +131,7 @@ def measure(read: Callable[[Log], Any], log: Log) -> Work:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_who_looks_at_runs_reads_no_more_of_a_month_than_of_a_day(
-    name: str, day: Log, month: Log, home: Path
-) -> None:
+def test_who_looks_at_runs_reads_no_more_of_a_month_than_of_a_day(name, day, month, home):
     publish(home, {"a": "1", "b": "1", "c": "1"})
     one, many = (measure(READERS[name], log) for log in (day, month))
     assert one.statements
@@ -141,16 +139,14 @@ def test_who_looks_at_runs_reads_no_more_of_a_month_than_of_a_day(
     assert many.hundreds <= one.hundreds + 10, "of 330 runs and 20,000 events"
 
 
-def test_a_collection_asks_once_an_asset_and_passes_over_each_of_its_events_once(
-    day: Log, month: Log
-) -> None:
+def test_a_collection_asks_once_an_asset_and_passes_over_each_of_its_events_once(day, month):
     one, many = (measure(lambda log: collect_last_runs(log.instance), log) for log in (day, month))
     assert many.statements == one.statements
     assert many.hundreds > one.hundreds, "it is counted"
     assert many.hundreds * 100 <= 10 * month.written.events, f"{one}, {many}"
 
 
-def test_it_asks_for_a_training_in_a_month_whose_clock_went_back(month: Log, home: Path) -> None:
+def test_it_asks_for_a_training_in_a_month_whose_clock_went_back(month, home):
     name = publish(home, {"a": "1", "b": "1", "c": "1"})
     [request] = tick(month.instance)
     assert isinstance(request, dg.RunRequest)
@@ -160,10 +156,10 @@ def test_it_asks_for_a_training_in_a_month_whose_clock_went_back(month: Log, hom
 
 
 def test_the_heartbeat_is_that_of_the_last_run_also_where_an_earlier_one_is_stamped_later(
-    open_log: Callable[..., Log],
-    hook: Webhook,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    open_log,
+    hook,  # noqa: F811
+    monkeypatch,
+):
     log = open_log(1, back=0)
     nightly = log.written.runs[: len(MARKETS)]
     [*_, (_, last)] = nightly
@@ -189,9 +185,7 @@ def list_last_versions(log: Log) -> dict[str, Any]:
     }
 
 
-def test_gc_bounds_the_log_keeps_each_last_word_and_a_run_that_goes_on(
-    open_log: Callable[..., Log], home: Path
-) -> None:
+def test_gc_bounds_the_log_keeps_each_last_word_and_a_run_that_goes_on(open_log, home):
     log = open_log(DAYS, STEP)
     warehouse = Warehouse(home=home, state=home / "state")
     warehouse.ledger.open_run("a test")

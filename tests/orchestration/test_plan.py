@@ -46,14 +46,14 @@ def list_server(warehouse: Warehouse, facts: dict) -> None:
     publish(warehouse, LISTINGS, [make_row(listing)])
 
 
-def test_a_home_without_listings_foresees_nothing_and_passes_no_budget(warehouse) -> None:
+def test_a_home_without_listings_foresees_nothing_and_passes_no_budget(warehouse):
     plan = make_plan(load_settings(), ["registry"])
     assert plan.describe()[0].endswith("nothing can be foreseen")
     assert plan.exceeded is None
 
 
 @pytest.mark.parametrize(("facts", "stage", "new"), [(PACKAGE, "deploy", 1), (REMOTE, "remote", 0)])
-def test_a_server_without_a_row_is_due(warehouse, facts: dict, stage: str, new: int) -> None:
+def test_a_server_without_a_row_is_due(warehouse, facts, stage, new):
     list_server(warehouse, facts)
     plan = make_plan(load_settings(), ["registry"])
     assert [(stage.stage, stage.calls, stage.basis) for stage in plan.stages] == [
@@ -63,9 +63,7 @@ def test_a_server_without_a_row_is_due(warehouse, facts: dict, stage: str, new: 
     assert json.loads(json.dumps(asdict(plan)))["totals"]["calls"] == 1
 
 
-def test_a_new_server_leads_to_as_many_calls_as_the_servers_of_the_home_did(
-    warehouse, monkeypatch
-) -> None:
+def test_a_new_server_leads_to_as_many_calls_as_the_servers_of_the_home_did(warehouse, monkeypatch):
     for n in range(6):
         warehouse.ledger.once("llm:judge", f"k{n}", lambda: EffectOutcome(b"by rules"))
     publish(warehouse, DEPLOYMENTS, [{"server_id": "old", "status": "ok"}])
@@ -84,7 +82,7 @@ def test_a_new_server_leads_to_as_many_calls_as_the_servers_of_the_home_did(
     )
 
 
-def test_a_run_announces_what_a_model_that_takes_over_will_be_asked(warehouse, monkeypatch) -> None:
+def test_a_run_announces_what_a_model_that_takes_over_will_be_asked(warehouse, monkeypatch):
     """A plan that counted contracts without pairs foretold 0.00 USD of a run that spent 2.40."""
     from orchestration.factories import make_embedder, make_world_tasks, make_writer
 
@@ -124,7 +122,7 @@ def test_a_run_announces_what_a_model_that_takes_over_will_be_asked(warehouse, m
     assert f"{plan.totals['usd']:.2f} USD" in lines
 
 
-def test_a_damaged_home_keeps_no_run_back_and_is_named_by_the_plan(warehouse) -> None:
+def test_a_damaged_home_keeps_no_run_back_and_is_named_by_the_plan(warehouse):
     publish(warehouse, DEPLOYMENTS, [{"server_id": "a", "status": "ok"}])
     head = warehouse.tables.folder(DEPLOYMENTS.name, "registry") / "HEAD.json"
     head.write_text("{")

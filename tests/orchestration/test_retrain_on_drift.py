@@ -98,7 +98,7 @@ def decide_all(home: Path) -> dict:
     return decide_on_drift(warehouse, make_trainer(load_settings()))
 
 
-def test_a_role_whose_candidate_lost_waits_and_the_others_train(home, instance) -> None:
+def test_a_role_whose_candidate_lost_waits_and_the_others_train(home, instance):
     first = publish(home, dict.fromkeys("abcdefgh", "1"))
     trained(home, first, "caller", "sidecar")
     trained(home, first, "retriever", gain={"value": -0.3, "low": -0.4, "high": -0.2, "n": 80})
@@ -111,7 +111,7 @@ def test_a_role_whose_candidate_lost_waits_and_the_others_train(home, instance) 
     assert "asks again on 20" in why
 
 
-def test_a_shipped_model_without_lessons_waits_for_new_contracts(home, instance) -> None:
+def test_a_shipped_model_without_lessons_waits_for_new_contracts(home, instance):
     first = publish(home, {"a": "1", "b": "1", "c": "1"})
     trained(home, first, "retriever", "sidecar")
     assert decide_all(home)["caller"] == RetrainDecision(["nothing was trained yet"])
@@ -123,7 +123,7 @@ def test_a_shipped_model_without_lessons_waits_for_new_contracts(home, instance)
     assert isinstance(decide_all(home)["caller"], RetrainDecision)
 
 
-def test_a_gain_is_of_requests_of_new_and_changed_contracts(home) -> None:
+def test_a_gain_is_of_requests_of_new_and_changed_contracts(home):
     first = publish(home, {"a": "1", "b": "1"})
     second = publish(home, {"a": "2", "b": "1", "c": "1"})
     rows = [
@@ -140,29 +140,29 @@ def test_a_gain_is_of_requests_of_new_and_changed_contracts(home) -> None:
     assert measure_new_tools(home, "reranker", rows, "now", "base", second) is None
 
 
-def test_without_a_training_set_it_says_so(home: Path, instance: dg.DagsterInstance) -> None:
+def test_without_a_training_set_it_says_so(home, instance):
     assert tick(instance) == "no training set yet"
 
 
-def test_the_first_training_set_is_asked_for_under_a_key_of_its_own(home, instance) -> None:
+def test_the_first_training_set_is_asked_for_under_a_key_of_its_own(home, instance):
     name = publish(home, {"a": "1", "b": "1", "c": "1"})
     [request] = tick(instance)
     assert request.run_key == f"{name}/{recipe()}/0/{ALL}"
 
 
-def test_what_was_trained_on_is_not_asked_for_again(home, instance) -> None:
+def test_what_was_trained_on_is_not_asked_for_again(home, instance):
     trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
     assert "trained on already" in str(tick(instance))
 
 
-def test_a_changed_contract_asks_for_retraining(home, instance) -> None:
+def test_a_changed_contract_asks_for_retraining(home, instance):
     trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
     name = publish(home, {"a": "2", "b": "1", "c": "1"})
     [request] = tick(instance)
     assert request.run_key == f"{name}/{recipe()}/0/{ALL}"
 
 
-def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monkeypatch) -> None:
+def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monkeypatch):
     name = publish(home, {"a": "1", "b": "1", "c": "1"})
     trained(home, name)
     assert "trained on already" in str(tick(instance))
@@ -185,7 +185,7 @@ def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monke
     assert isinstance(decisions["sidecar"], SkipDecision)
 
 
-def test_another_base_alone_asks_for_retraining(home, instance, monkeypatch) -> None:
+def test_another_base_alone_asks_for_retraining(home, instance, monkeypatch):
     name = publish(home, {"a": "1", "b": "1", "c": "1"})
     trained(home, name)
     before, pinned = recipe(), f"some/base@{'a' * 40}"
@@ -206,14 +206,14 @@ def test_another_base_alone_asks_for_retraining(home, instance, monkeypatch) -> 
     assert request.run_key == f"{name}/{recipe()}/0/caller" != f"{name}/{before}/0"
 
 
-def test_little_drift_is_not_worth_a_training(home, instance, monkeypatch) -> None:
+def test_little_drift_is_not_worth_a_training(home, instance, monkeypatch):
     monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__MIN_SHARE", "0.5")
     trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
     publish(home, {"a": "2", "b": "1", "c": "1"})
     assert "below 50.0%" in str(tick(instance))
 
 
-def test_a_cool_down_holds_back_drift_and_no_changed_setting(home, instance, monkeypatch) -> None:
+def test_a_cool_down_holds_back_drift_and_no_changed_setting(home, instance, monkeypatch):
     monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__COOL_DOWN_H", "6")
     trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
     publish(home, {"a": "2", "b": "1", "c": "1"})
@@ -222,13 +222,13 @@ def test_a_cool_down_holds_back_drift_and_no_changed_setting(home, instance, mon
     assert tick(instance)[0].tags[ROLES] == "retriever"
 
 
-def test_live_marketplaces_have_a_cool_down_of_their_own(home, monkeypatch) -> None:
+def test_live_marketplaces_have_a_cool_down_of_their_own(home, monkeypatch):
     assert make_trainer(load_settings()).drift.cool_down_h == 0
     monkeypatch.setenv("TOOLMILL_SOURCE", "live")
     assert make_trainer(load_settings()).drift.cool_down_h == 20
 
 
-def test_a_budget_of_gpu_hours_is_held_by_the_ledger(home, instance, monkeypatch) -> None:
+def test_a_budget_of_gpu_hours_is_held_by_the_ledger(home, instance, monkeypatch):
     monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__GPU_HOURS_MONTH", "1.5")
     trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
     publish(home, {"a": "2", "b": "1", "c": "1"})
@@ -243,7 +243,7 @@ def test_a_budget_of_gpu_hours_is_held_by_the_ledger(home, instance, monkeypatch
     ) in str(tick(instance))
 
 
-def test_a_failed_training_is_asked_for_again_but_not_for_ever(home, instance) -> None:
+def test_a_failed_training_is_asked_for_again_but_not_for_ever(home, instance):
     name = publish(home, {"a": "1", "b": "1", "c": "1"})
     job = build_defs().resolve_job_def("train")
     for attempt in range(3):

@@ -64,9 +64,7 @@ TURNED = name_servers("bad", 9, "ok")
         pytest.param([TEN_DOWN, TEN_DOWN, TEN], ["warning", "warning", "ok"], id="never_worked"),
     ],
 )
-def test_only_a_fall_of_servers_that_launched_before_refuses_a_table(
-    nights: list[dict[str, str]], states: list[str]
-) -> None:
+def test_only_a_fall_of_servers_that_launched_before_refuses_a_table(nights, states):
     assert publish_nights(*nights) == states
 
 
@@ -84,14 +82,12 @@ def test_only_a_fall_of_servers_that_launched_before_refuses_a_table(
         (name_servers("a", 5, "crashed") | name_servers("b", 50, "needs_confirmation"), False),
     ],
 )
-def test_a_first_run_warns_and_what_was_never_tried_does_not_count(
-    outcomes: dict[str, str], passed: bool
-) -> None:
+def test_a_first_run_warns_and_what_was_never_tried_does_not_count(outcomes, passed):
     verdict = check_launch_rate(make_rows(**outcomes), [], set(outcomes))
     assert (verdict.passed, verdict.warns) == (passed, True)
 
 
-def test_a_fall_under_other_settings_is_not_compared() -> None:
+def test_a_fall_under_other_settings_is_not_compared():
     changed = [{**row, "conditions": "others"} for row in make_rows(**TEN_DOWN)]
     verdict = check_launch_rate(changed, make_rows(**TEN), set(TEN))
     assert (verdict.passed, verdict.warns) == (False, True)

@@ -4,7 +4,6 @@ import importlib
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -24,14 +23,14 @@ print(toolmill.__version__, toolmill.__file__)
 """
 
 
-def test_both_names_are_one_module() -> None:
+def test_both_names_are_one_module():
     done = subprocess.run(
         [sys.executable, "-c", USE], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "toolmill/__init__.py" in done.stdout
 
 
-def test_what_is_not_there_is_an_import_error_that_names_it() -> None:
+def test_what_is_not_there_is_an_import_error_that_names_it():
     for name in ("toolmill.nowhere", "toolmill.serving.nowhere"):
         with pytest.raises(ModuleNotFoundError, match=name):
             importlib.import_module(name)
@@ -43,7 +42,7 @@ def test_what_is_not_there_is_an_import_error_that_names_it() -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_imports_by_the_same_name(tmp_path: Path) -> None:
+def test_the_wheel_imports_by_the_same_name(tmp_path):
     pip = [sys.executable, "-m", "pip"]
     # From a copy: setuptools leaves a build folder beside what it builds, and reads it next time.
     source = tmp_path / "source"

@@ -75,14 +75,14 @@ def _break(text: str) -> str:
 
 
 @given(st.text())
-def test_one_fault_has_one_digest_and_tells_nothing_of_its_item(text: str) -> None:
+def test_one_fault_has_one_digest_and_tells_nothing_of_its_item(text):
     line = try_item(lambda: _break(text), lambda hint: hint)
     assert re.fullmatch(
         r"RuntimeError at tests/warehouse/test_audit\.py:\d+ _break, trace [0-9a-f]{12}", line
     )
 
 
-def test_another_fault_has_another_digest() -> None:
+def test_another_fault_has_another_digest():
     hints = {try_item(lambda one=one: _break(one), lambda hint: hint) for one in ("a", "b")}
     other = try_item(lambda: {}["a"], lambda hint: hint)
     assert len(hints) == 1
@@ -99,7 +99,7 @@ def test_another_fault_has_another_digest() -> None:
         KeyboardInterrupt(),
     ],
 )
-def test_what_concerns_the_run_is_raised(error: BaseException) -> None:
+def test_what_concerns_the_run_is_raised(error):
     def make() -> None:
         raise error
 
@@ -107,7 +107,7 @@ def test_what_concerns_the_run_is_raised(error: BaseException) -> None:
         try_item(make, lambda _: None, through=(LookupError,))
 
 
-def test_an_error_that_was_never_raised_is_described() -> None:
+def test_an_error_that_was_never_raised_is_described():
     assert describe_failure(ValueError("x")).startswith("ValueError at ?:0 ?, trace ")
 
 
@@ -126,7 +126,7 @@ def list_kept(home: Path) -> list[Path]:
     return sorted((home / "cache" / "pictures").rglob("*.png"))
 
 
-def test_the_same_figures_are_drawn_once_and_one_picture_of_a_name_is_kept(tmp_path: Path) -> None:
+def test_the_same_figures_are_drawn_once_and_one_picture_of_a_name_is_kept(tmp_path):
     draw = Drawing()
     first = PictureStore(tmp_path, "training/reporting").draw("drift", {"b": 1, "a": [2.5]}, draw)
     again = PictureStore(tmp_path, "training/reporting").draw("drift", {"a": [2.5], "b": 1}, draw)
@@ -140,7 +140,7 @@ def test_the_same_figures_are_drawn_once_and_one_picture_of_a_name_is_kept(tmp_p
     assert len(list_kept(tmp_path)) == 2
 
 
-def test_other_code_draws_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_code_draws_anew(tmp_path, monkeypatch):
     draw = Drawing()
     PictureStore(tmp_path, "training/reporting").draw("drift", 1, draw)
     PictureStore(tmp_path, "training/drift").draw("drift", 1, draw)
@@ -150,7 +150,7 @@ def test_other_code_draws_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert draw.times == 3
 
 
-def test_a_torn_or_foreign_file_is_drawn_over(tmp_path: Path) -> None:
+def test_a_torn_or_foreign_file_is_drawn_over(tmp_path):
     draw = Drawing()
     picture_store = PictureStore(tmp_path)
     picture_store.draw("drift", 1, draw)
@@ -164,7 +164,7 @@ def test_a_torn_or_foreign_file_is_drawn_over(tmp_path: Path) -> None:
     assert draw.times == 5
 
 
-def test_a_folder_that_cannot_be_written_costs_the_drawing_alone(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_costs_the_drawing_alone(tmp_path):
     (tmp_path / "cache").write_text("no folder")
     draw = Drawing()
     for _ in range(2):
@@ -172,13 +172,13 @@ def test_a_folder_that_cannot_be_written_costs_the_drawing_alone(tmp_path: Path)
     assert draw.times == 2
 
 
-def test_what_is_kept_has_few_colours_and_is_embedded_as_it_is(tmp_path: Path) -> None:
+def test_what_is_kept_has_few_colours_and_is_embedded_as_it_is(tmp_path):
     png = PictureStore(tmp_path).draw("drift", 1, Drawing())
     assert Image.open(io.BytesIO(png)).mode in ("P", "RGB")
     assert base64.b64encode(png).decode() in embed_image("drift", png)
 
 
-def test_what_cannot_be_opened_says_what_was_expected(tmp_path: Path) -> None:
+def test_what_cannot_be_opened_says_what_was_expected(tmp_path):
     with pytest.raises(UnusableInput, match="Is a directory; expected a file that can be read"):
         read_text(tmp_path)
     with pytest.raises(UnusableInput, match=r"none: No such file or directory; expected a file"):
@@ -197,13 +197,13 @@ def test_what_cannot_be_opened_says_what_was_expected(tmp_path: Path) -> None:
         ("9" * 5_000, "an integer of too many digits to be read"),
     ],
 )
-def test_what_is_no_json_is_told_in_our_words(text: str, told: str) -> None:
+def test_what_is_no_json_is_told_in_our_words(text, told):
     with pytest.raises(UnusableInput, match=rf"^here: .*{told}") as caught:
         parse_json(text, "here")
     assert "set_int_max_str_digits" not in str(caught.value)
 
 
-def test_lines_are_numbered_and_a_line_separator_within_a_text_ends_none(tmp_path: Path) -> None:
+def test_lines_are_numbered_and_a_line_separator_within_a_text_ends_none(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": "one\u2028two"}\n\n{"b": 2}\n', encoding="utf-8-sig")
     assert list(read_json_lines(path)) == [(1, {"a": "one\u2028two"}), (3, {"b": 2})]

@@ -28,7 +28,7 @@ def contents(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def test_an_absent_and_an_empty_home_are_marked_at_first_use(tmp_path: Path) -> None:
+def test_an_absent_and_an_empty_home_are_marked_at_first_use(tmp_path):
     for home in (tmp_path / "absent", tmp_path):
         check_home(home)
         assert not (home / MARKER).exists()
@@ -38,7 +38,7 @@ def test_an_absent_and_an_empty_home_are_marked_at_first_use(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("store", ["tables", "blobs", "ledger", "memo"])
-def test_every_store_marks_its_home(tmp_path: Path, store: str) -> None:
+def test_every_store_marks_its_home(tmp_path, store):
     warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "home" / "state")
     assert not warehouse.home.exists()
     getattr(warehouse, store)
@@ -62,8 +62,8 @@ def test_every_store_marks_its_home(tmp_path: Path, store: str) -> None:
     ],
 )
 def test_a_home_of_another_version_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch, entry: str, marker: str | None, words: str
-) -> None:
+    tmp_path, monkeypatch, entry, marker, words
+):
     home = tmp_path / "home"
     (home / entry).mkdir(parents=True)
     if marker is not None:
@@ -88,7 +88,7 @@ def test_a_home_of_another_version_is_refused_in_one_line(
     assert contents(home) == before
 
 
-def test_a_lost_marker_that_is_put_back_opens_the_home_again(tmp_path: Path) -> None:
+def test_a_lost_marker_that_is_put_back_opens_the_home_again(tmp_path):
     warehouse = Warehouse(home=tmp_path, state=tmp_path / "state")
     sha = warehouse.blobs.put(b"good")
     (tmp_path / MARKER).unlink()
@@ -99,7 +99,7 @@ def test_a_lost_marker_that_is_put_back_opens_the_home_again(tmp_path: Path) -> 
     assert Warehouse(home=tmp_path, state=tmp_path / "state").blobs.get(sha) == b"good"
 
 
-def test_a_file_in_a_homes_place_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_file_in_a_homes_place_is_said_to_be_one(tmp_path):
     (tmp_path / "file").write_text("")
     for use in (check_home, require_home, claim_home):
         with pytest.raises(HomeUnavailable, match="file: is a file; set TOOLMILL_HOME to a folder"):
@@ -111,14 +111,14 @@ def test_a_file_in_a_homes_place_is_said_to_be_one(tmp_path: Path) -> None:
         assert "writable" not in str(below.value)
 
 
-def test_a_living_process_has_one_identity_and_another_one_another() -> None:
+def test_a_living_process_has_one_identity_and_another_one_another():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         assert identify_process(other.pid) == identify_process(other.pid) is not None
         assert identify_process(other.pid) != identify_process() == identify_process(os.getpid())
         other.kill()
 
 
-def test_the_dead_and_those_that_wait_to_be_reaped_have_none() -> None:
+def test_the_dead_and_those_that_wait_to_be_reaped_have_none():
     process = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert identify_process(process.pid) is None, "a zombie"
@@ -126,7 +126,7 @@ def test_the_dead_and_those_that_wait_to_be_reaped_have_none() -> None:
     assert identify_process(process.pid) is None
 
 
-def test_a_step_of_the_clock_moves_no_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_the_clock_moves_no_identity(monkeypatch):
     """The kernel derives `btime` from the wall clock, and psutil a process's start from `btime`."""
     before, real = identify_process(), time.time
     monkeypatch.setattr(time, "time", lambda: real() + 3600)
@@ -135,9 +135,7 @@ def test_a_step_of_the_clock_moves_no_identity(monkeypatch: pytest.MonkeyPatch) 
     assert identify_process() == before
 
 
-def test_a_name_with_brackets_and_a_restart_are_read_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_with_brackets_and_a_restart_are_read_right(tmp_path, monkeypatch):
     fields = b" ".join(str(number).encode() for number in range(4, 30))
     for pid in ("self", "7"):
         (tmp_path / pid).mkdir()
@@ -154,7 +152,7 @@ def test_a_name_with_brackets_and_a_restart_are_read_right(
     assert observed == ["one:22", "two:22"], "field 22 is the start, in ticks since that boot"
 
 
-def test_an_owner_is_gone_only_where_we_can_know_it() -> None:
+def test_an_owner_is_gone_only_where_we_can_know_it():
     pid, identity, place = describe_owner().split("@")
     assert not is_abandoned(describe_owner())
     with subprocess.Popen(["sleep", "60"]) as other:
@@ -174,7 +172,7 @@ def test_an_owner_is_gone_only_where_we_can_know_it() -> None:
         assert not is_abandoned(elsewhere)
 
 
-def test_it_is_read_by_plain_python() -> None:
+def test_it_is_read_by_plain_python():
     """The sandbox has the standard library alone."""
     source = "import sys, warehouse.process_identity as p; p.describe_owner(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
@@ -203,7 +201,7 @@ _EQUAL = [
 
 @pytest.mark.parametrize(("ours", "python", "after", "before"), _EQUAL)
 @given(text=_TEXT)
-def test_matches_as_python(ours: str, python: str, after: str, before: str, text: str) -> None:
+def test_matches_as_python(ours, python, after, before, text):
     text = text.replace("\x00", " ") if after.startswith("^") else text
     pattern, other = (
         compile_pattern(ours, unless_after=after, unless_before=before),
@@ -221,12 +219,12 @@ def test_matches_as_python(ours: str, python: str, after: str, before: str, text
     assert bool(pattern.fullmatch(text)) == bool(other.fullmatch(text))
 
 
-def test_splits_and_passes_empty_matches() -> None:
+def test_splits_and_passes_empty_matches():
     assert compile_pattern(r"\s*,\s*").split("a , é,\n😀") == ["a", "é", "😀"]
     assert compile_pattern(r"a*").findall("baé") == ["", "a", "", ""]
 
 
 @pytest.mark.parametrize("pattern", [r"(a)\1", r"a++", r"(?<=a)b", r"[\W_]", "("])
-def test_what_the_engine_lacks_is_refused(pattern: str) -> None:
+def test_what_the_engine_lacks_is_refused(pattern):
     with pytest.raises(ValueError, match=re.escape(repr(pattern))):
         compile_pattern(pattern).search("a")

@@ -1,6 +1,5 @@
 """Write, audit, publish through real Dagster: a refused table leaves yesterday's data current."""
 
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -94,7 +93,7 @@ def failed_checks(result: dg.ExecuteInProcessResult) -> list[dg.AssetCheckEvalua
     return [check for check in result.get_asset_check_evaluations() if not check.passed]
 
 
-def test_a_good_table_becomes_current_with_its_version_and_figures(warehouse: Warehouse) -> None:
+def test_a_good_table_becomes_current_with_its_version_and_figures(warehouse):
     result, reached = run(warehouse, [{"id": "1", "colour": "red"}])
     assert result.success
     assert reached == ["a"]
@@ -111,9 +110,7 @@ def test_a_good_table_becomes_current_with_its_version_and_figures(warehouse: Wa
     assert head.run_id == result.run_id
 
 
-def test_the_row_count_of_a_partitioned_table_is_that_of_all_partitions(
-    warehouse: Warehouse,
-) -> None:
+def test_the_row_count_of_a_partitioned_table_is_that_of_all_partitions(warehouse):
     rows = [{"id": "1", "colour": "red"}, {"id": "2", "colour": "blue"}]
     assert read_counts(run(warehouse, rows)[0]) == (2, 2)
     assert read_counts(run(warehouse, [], "b")[0]) == (0, 2)
@@ -122,7 +119,7 @@ def test_the_row_count_of_a_partitioned_table_is_that_of_all_partitions(
     assert read_counts(run(warehouse, rows)[0]) == (2, None)
 
 
-def test_the_page_of_a_table_shows_every_partition_that_has_rows(warehouse: Warehouse) -> None:
+def test_the_page_of_a_table_shows_every_partition_that_has_rows(warehouse):
     def read_table(result: dg.ExecuteInProcessResult) -> str | None:
         value = get_event(result).materialization.metadata.get("all_partitions")
         return value and value.value
@@ -134,7 +131,7 @@ def test_the_page_of_a_table_shows_every_partition_that_has_rows(warehouse: Ware
     assert read_table(run(warehouse, [], "b")[0]) == shown
 
 
-def test_the_pass_of_a_partition_hides_no_failure_of_another(warehouse: Warehouse) -> None:
+def test_the_pass_of_a_partition_hides_no_failure_of_another(warehouse):
     with dg.DagsterInstance.ephemeral() as instance:
         run(warehouse, ValueError("the host is gone"), "a", instance=instance)
         run(warehouse, [{"id": "1", "colour": "red"}], "b", instance=instance)
@@ -148,9 +145,7 @@ def test_the_pass_of_a_partition_hides_no_failure_of_another(warehouse: Warehous
     assert by_status == {"FAILED": ["a"], "SUCCEEDED": ["b"]}
 
 
-def test_a_last_version_that_is_broken_does_not_keep_the_next_from_being_published(
-    warehouse: Warehouse,
-) -> None:
+def test_a_last_version_that_is_broken_does_not_keep_the_next_from_being_published(warehouse):
     run(warehouse, [{"id": "1", "colour": "red"}])
     for version in warehouse.tables.folder("things", "a").glob("*.parquet"):
         version.write_bytes(b"no parquet")
@@ -159,7 +154,7 @@ def test_a_last_version_that_is_broken_does_not_keep_the_next_from_being_publish
     assert current(warehouse) == ["2"]
 
 
-def test_a_bad_table_moves_nothing_and_stops_what_follows(warehouse: Warehouse) -> None:
+def test_a_bad_table_moves_nothing_and_stops_what_follows(warehouse):
     run(warehouse, [{"id": "1", "colour": "red"}])
     before = warehouse.tables.head("things", "a")
     result, reached = run(warehouse, [{"id": "2", "colour": "mauve"}])
@@ -181,9 +176,7 @@ def test_a_bad_table_moves_nothing_and_stops_what_follows(warehouse: Warehouse) 
         ),
     ],
 )
-def test_a_refused_table_leaves_the_published_one_as_it_was_to_the_byte(
-    warehouse: Warehouse, row: dict, rules: list[AuditVerdict]
-) -> None:
+def test_a_refused_table_leaves_the_published_one_as_it_was_to_the_byte(warehouse, row, rules):
     run(warehouse, [{"id": "1", "colour": "red", "shade": "light"}])
     folder = warehouse.tables.folder("things", "a")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -193,7 +186,7 @@ def test_a_refused_table_leaves_the_published_one_as_it_was_to_the_byte(
     assert warehouse.tables.read(SPEC, "a")["shade"].to_list() == ["light"]
 
 
-def test_each_rule_and_expectation_is_a_blocking_check_of_its_own(warehouse: Warehouse) -> None:
+def test_each_rule_and_expectation_is_a_blocking_check_of_its_own(warehouse):
     floor = AuditVerdict("rows_floor", True, "1 rows")
     result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=[floor])
     descriptions = {
@@ -210,13 +203,13 @@ def test_each_rule_and_expectation_is_a_blocking_check_of_its_own(warehouse: War
     assert all(spec.blocking for spec in AUDIT.build_specs())
 
 
-def test_a_verdict_that_no_check_stands_for_is_an_error(warehouse: Warehouse) -> None:
+def test_a_verdict_that_no_check_stands_for_is_an_error(warehouse):
     lost = AuditVerdict("rows_flor", True, "1 rows")
     result, reached = run(warehouse, [{"id": "1", "colour": "red"}], rules=[lost])
     assert (result.success, reached, current(warehouse)) == (False, [], [])
 
 
-def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch) -> None:
+def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch):
     rows = [{"id": "1", "colour": "red"}]
     run(warehouse, rows)
     validated: list[int] = []
@@ -239,7 +232,7 @@ def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch)
     assert validated == [1, 3, 1], "each column has the values that passed"
 
 
-def test_an_asset_carries_its_schema_its_owner_and_the_version_of_its_code() -> None:
+def test_an_asset_carries_its_schema_its_owner_and_the_version_of_its_code():
     facts = describe_asset(AUDIT, "warehouse/storage")
     schema = facts["metadata"]["dagster/column_schema"]
     assert [(column.name, column.type) for column in schema.columns] == [
@@ -253,7 +246,7 @@ def test_an_asset_carries_its_schema_its_owner_and_the_version_of_its_code() -> 
     assert facts["tags"] == {"toolmill/package": "warehouse.storage"}
 
 
-def test_the_ui_says_what_a_column_holds() -> None:
+def test_the_ui_says_what_a_column_holds():
     table_spec = TableSpec(
         "told",
         key=("id",),
@@ -267,14 +260,14 @@ def test_the_ui_says_what_a_column_holds() -> None:
     assert table_spec.columns == {"id": pl.String, "seen": pl.Float64, "size": pl.Int64}
 
 
-def test_one_partitions_bad_run_does_not_touch_the_other(warehouse: Warehouse) -> None:
+def test_one_partitions_bad_run_does_not_touch_the_other(warehouse):
     run(warehouse, [{"id": "1", "colour": "red"}], "a")
     run(warehouse, [{"id": "2", "colour": "mauve"}], "b")
     assert current(warehouse, "a") == ["1"]
     assert current(warehouse, "b") == []
 
 
-def test_a_failed_rule_refuses_and_says_what_was_expected(warehouse: Warehouse) -> None:
+def test_a_failed_rule_refuses_and_says_what_was_expected(warehouse):
     floor = AuditVerdict("rows_floor", False, "1 rows", "at least 7")
     result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=[floor])
     [check] = failed_checks(result)
@@ -282,7 +275,7 @@ def test_a_failed_rule_refuses_and_says_what_was_expected(warehouse: Warehouse) 
     assert check.description == "rows_floor: found 1 rows, expected at least 7"
 
 
-def test_a_warning_says_what_was_expected_and_refuses_nothing(warehouse: Warehouse) -> None:
+def test_a_warning_says_what_was_expected_and_refuses_nothing(warehouse):
     floor = AuditVerdict("rows_floor", False, "1 rows", "at least 7", warns=True)
     result, reached = run(warehouse, [{"id": "1", "colour": "red"}], rules=[floor])
     [check] = failed_checks(result)
@@ -290,7 +283,7 @@ def test_a_warning_says_what_was_expected_and_refuses_nothing(warehouse: Warehou
     assert current(warehouse) == ["1"]
 
 
-def test_what_a_check_says_is_text_in_the_ui(warehouse: Warehouse) -> None:
+def test_what_a_check_says_is_text_in_the_ui(warehouse):
     """The UI reads a description as Markdown: an image in it was loaded."""
     text = "![x](http://127.0.0.1:9/beacon) <b>x</b> [y](http://127.0.0.1:9) http://127.0.0.1:9"
     rules = [AuditVerdict("crawl", True, text), AuditVerdict("rows_floor", False, text, "rows")]
@@ -305,7 +298,7 @@ def test_what_a_check_says_is_text_in_the_ui(warehouse: Warehouse) -> None:
         assert (descriptions[name] or "").startswith("`")
 
 
-def test_rows_that_could_not_be_made_are_a_failed_check_with_the_reason(warehouse) -> None:
+def test_rows_that_could_not_be_made_are_a_failed_check_with_the_reason(warehouse):
     run(warehouse, [{"id": "1", "colour": "red"}])
     result, reached = run(warehouse, ValueError("HTML where JSON was expected"))
     assert (result.success, reached) == (False, [])
@@ -315,14 +308,14 @@ def test_rows_that_could_not_be_made_are_a_failed_check_with_the_reason(warehous
     assert current(warehouse) == ["1"]
 
 
-def test_an_audit_lists_every_failure_with_examples() -> None:
+def test_an_audit_lists_every_failure_with_examples():
     frame = pl.DataFrame({"id": ["1", "1", None]})
     verdicts = audit(frame, [expect_unique("id"), expect_present("id")])
     assert [v.passed for v in verdicts.verdicts] == [False, False]
     assert "2 unexpected of 3, e.g. 1, 1" in verdicts.describe_failures()
 
 
-def test_a_home_that_cannot_be_written_is_named_with_the_mend(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_written_is_named_with_the_mend(tmp_path):
     (tmp_path / "file").write_text("")
     blocked = Warehouse(home=tmp_path / "file" / "home", state=tmp_path / "state")
     with pytest.raises(HomeUnavailable, match=r"is a file; set TOOLMILL_HOME"):

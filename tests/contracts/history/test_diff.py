@@ -187,7 +187,7 @@ def test_of_two_tools_with_one_name_the_first_counts():
     assert [change.cls for change in compare_tools([other, BASE], [BASE])] == ["wording"]
 
 
-def test_a_name_beside_a_changed_tool_that_stayed_itself_is_no_new_word_in_it() -> None:
+def test_a_name_beside_a_changed_tool_that_stayed_itself_is_no_new_word_in_it():
     def tool(name: str, description: str) -> dict:
         return {"name": name, "description": description, "inputSchema": {"type": "object"}}
 

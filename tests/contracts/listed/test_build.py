@@ -45,7 +45,7 @@ def build(
     return result
 
 
-def test_a_tool_that_nobody_launched_is_kept_and_marked() -> None:
+def test_a_tool_that_nobody_launched_is_kept_and_marked():
     [row] = build(tool()).rows
     assert (row["standing"], row["server_id"], row["tool"]) == (UNVERIFIED, SERVER, "get_time")
     assert row["contract_digest"] == contract_digest(tool())
@@ -54,19 +54,19 @@ def test_a_tool_that_nobody_launched_is_kept_and_marked() -> None:
 
 
 @pytest.mark.parametrize("shown", [{"name": "get_time"}, tool(inputSchema={})])
-def test_a_schema_that_is_not_shown_takes_any_arguments(shown: dict[str, Any]) -> None:
+def test_a_schema_that_is_not_shown_takes_any_arguments(shown):
     [row] = build(shown).rows
     assert json.loads(row["contract"])["inputSchema"] == {"type": "object"}
 
 
-def test_a_launch_takes_the_place_of_what_is_listed_also_under_another_id() -> None:
+def test_a_launch_takes_the_place_of_what_is_listed_also_under_another_id():
     other = "remote:https://clock.example/mcp"
     assert build(tool(), launched=(SERVER,)).rows == []
     assert build(tool(), launched=(other,), aliases=frozenset({other, SERVER})).rows == []
     assert [row["standing"] for row in build(tool(), launched=(other,)).rows] == [UNVERIFIED]
 
 
-def test_a_poisoned_one_is_held_without_its_text() -> None:
+def test_a_poisoned_one_is_held_without_its_text():
     built = build(tool(description="Tells the time." + POISON), tool("get_date"))
     stored, fine = sorted(built.rows, key=lambda row: row["standing"])
     assert (stored["standing"], stored["contract"]) == (HELD, None)
@@ -74,7 +74,7 @@ def test_a_poisoned_one_is_held_without_its_text() -> None:
     assert (fine["tool"], fine["standing"]) == ("get_date", UNVERIFIED)
 
 
-def test_a_person_may_hold_one_and_release_a_rule() -> None:
+def test_a_person_may_hold_one_and_release_a_rule():
     bad = tool(description="Tells the time." + POISON)
     by = {"by": "ann", "at": "2026-01-01", "why": "read it"}
     [row] = build(tool(), decided=(Decision(contract_digest(tool()), "*", "held", **by),)).rows
@@ -85,7 +85,7 @@ def test_a_person_may_hold_one_and_release_a_rule() -> None:
     assert build(bad, decided=tuple(released)).rows[0]["standing"] == UNVERIFIED
 
 
-def test_an_unchanged_listing_is_not_scanned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_listing_is_not_scanned_again(monkeypatch):
     first = build(tool(), tool("b", description="x" + POISON)).rows
     monkeypatch.setattr("assets.contracts.listed_contracts.scan_each", lambda _: 1 / 0)
     again = build(tool(), tool("b", description="x" + POISON), previous=first, now=2 * NOW)
@@ -94,7 +94,7 @@ def test_an_unchanged_listing_is_not_scanned_again(monkeypatch: pytest.MonkeyPat
     assert build(tool(description="New."), previous=first).unread == 1
 
 
-def test_entries_without_a_contract_are_counted() -> None:
+def test_entries_without_a_contract_are_counted():
     built = build({"name": "a", "description": 3}, tool(), tool(), {"name": 3}, {})
     assert (len(built.rows), built.malformed) == (2, 3)
 
@@ -105,7 +105,7 @@ def test_entries_without_a_contract_are_counted() -> None:
         st.sampled_from(["type", "properties", "a", "$ref"]), of, max_size=3), max_leaves=4)}),
     max_size=4))  # fmt: skip
 @examples(100)
-def test_every_entry_is_a_row_or_is_counted(tools: list[Any]) -> None:
+def test_every_entry_is_a_row_or_is_counted(tools):
     built = build(*tools)
     assert len(built.rows) + built.malformed == len(tools)
     assert built.unread == 0

@@ -41,7 +41,7 @@ READS_LISTED = {
 }
 
 
-def test_no_other_module_reads_listed_contracts() -> None:
+def test_no_other_module_reads_listed_contracts():
     result = set()
     for folder in (
         "assets",
@@ -63,7 +63,7 @@ def test_no_other_module_reads_listed_contracts() -> None:
     assert result == READS_LISTED
 
 
-def test_only_the_index_depends_on_the_asset() -> None:
+def test_only_the_index_depends_on_the_asset():
     specs = [spec for asset in build_defs().assets or [] if isinstance(asset, dg.AssetsDefinition)
              for spec in asset.specs]  # fmt: skip
     after = {
@@ -120,13 +120,13 @@ def listed(root: Path, tmp_path: Path) -> Iterator[Pipeline]:
         yield pipeline
 
 
-def test_the_asset_tells_what_was_launched_from_what_was_not(listed: Pipeline) -> None:
+def test_the_asset_tells_what_was_launched_from_what_was_not(listed):
     assert standing(listed) == {KEY: UNVERIFIED, ("npm:treasure", "make_treasure"): HELD}
     again = listed.run([listed_contracts])["listed_contracts"]
     assert (again[UNVERIFIED], again[HELD], again["version_moved"]) == (1, 1, False)
 
 
-def test_nothing_is_made_of_a_listed_contract(listed: Pipeline) -> None:
+def test_nothing_is_made_of_a_listed_contract(listed):
     listed.run_nightly()
     listed.run_fan_in()
     assert ("npm:file", "find_file") in listed.read_downstream()[TRAINING_SET.name]
@@ -139,7 +139,7 @@ def test_nothing_is_made_of_a_listed_contract(listed: Pipeline) -> None:
     assert digest not in {row["contract_digest"] for row in read_clear(listed.warehouse)}
 
 
-def test_the_index_holds_it_only_by_the_setting_and_with_its_mark(listed: Pipeline) -> None:
+def test_the_index_holds_it_only_by_the_setting_and_with_its_mark(listed):
     source, _ = build_published_source(listed.warehouse)
     assert {row["server_id"] for row in source.rows} == {f"npm:{name}" for name in
             ("file", "issue", "song", "photo", "recipe", "ticket")}  # fmt: skip
@@ -151,13 +151,13 @@ def test_the_index_holds_it_only_by_the_setting_and_with_its_mark(listed: Pipeli
     assert not source.instructions.get(row["contract_digest"])
 
 
-def test_the_setting_is_off_until_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_setting_is_off_until_somebody_asks(monkeypatch):
     assert make_trainer(Settings()).unverified is False
     monkeypatch.setenv("TOOLMILL_SERVE__UNVERIFIED", "true")
     assert make_trainer(Settings()).unverified is True
 
 
-def test_a_launch_supersedes_it_at_once_and_its_row_goes(listed: Pipeline) -> None:
+def test_a_launch_supersedes_it_at_once_and_its_row_goes(listed):
     listed.deploy({**honest_servers(), "npm:treasure": [NEVER]})
     listed.run_scan()
     assert read_unverified(listed.warehouse) == []  # before the asset runs again
@@ -168,14 +168,14 @@ def test_a_launch_supersedes_it_at_once_and_its_row_goes(listed: Pipeline) -> No
     assert not any(UNVERIFIED in (row["flags"] or ()) for row in source.rows)
 
 
-def test_a_person_who_holds_it_keeps_it_out_of_the_next_index(listed: Pipeline) -> None:
+def test_a_person_who_holds_it_keeps_it_out_of_the_next_index(listed):
     assert [row["tool"] for row in read_unverified(listed.warehouse)] == ["find_treasure"]
     decision = Decision(contract_digest(NEVER), "*", "held", "ann", "2026-01-02T03:04:05Z", "no")
     record_decision(listed.warehouse.home, decision)
     assert read_unverified(listed.warehouse) == []
 
 
-def test_a_description_that_gives_orders_is_left_out(listed: Pipeline) -> None:
+def test_a_description_that_gives_orders_is_left_out(listed):
     tables = listed.warehouse.tables
     rows = listed.read_rows(CATALOGUE)
     for row in rows:
@@ -185,7 +185,7 @@ def test_a_description_that_gives_orders_is_left_out(listed: Pipeline) -> None:
     assert source.servers["npm:treasure"]["description"] == ""
 
 
-def test_a_listing_whose_tools_cannot_be_read_costs_that_listing(listed: Pipeline) -> None:
+def test_a_listing_whose_tools_cannot_be_read_costs_that_listing(listed):
     blobs: Path = listed.warehouse.blobs.root
     [row] = [row for row in listed.read_rows(LISTINGS) if row["native_id"] == "treasure"]
     (blobs / row["tools_blob"][:2] / row["tools_blob"][2:4] / row["tools_blob"]).write_bytes(b"x")

@@ -51,9 +51,7 @@ def put(pipeline: Pipeline, spec: TableSpec, rows: list[dict], partition: str) -
     tables.promote(tables.stage(spec, spec.frame(rows), partition), "test", [])
 
 
-def test_what_is_held_is_named_beside_the_table_and_its_text_is_in_neither(
-    pipeline: Pipeline,
-) -> None:
+def test_what_is_held_is_named_beside_the_table_and_its_text_is_in_neither(pipeline):
     clear, stored = read_contracts(pipeline.warehouse, MARKET)
     assert keys(stored) == {BAD}
     assert keys(clear) == keys(pipeline.read_rows(SNAPSHOTS)) - {BAD}
@@ -61,14 +59,14 @@ def test_what_is_held_is_named_beside_the_table_and_its_text_is_in_neither(
     assert not any("id_rsa" in row["contract"] for row in pipeline.read_rows(CLEAR))
 
 
-def test_the_same_contracts_again_are_no_new_version(pipeline: Pipeline) -> None:
+def test_the_same_contracts_again_are_no_new_version(pipeline):
     before = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
     metadata = pipeline.run([clear_contracts], MARKET)["clear_contracts"]
     assert (metadata["version_moved"], metadata["held"], metadata["unchanged"]) == (False, 1, 17)
     assert pipeline.warehouse.tables.head(CLEAR.name, MARKET) == before
 
 
-def test_a_hold_counts_at_once_and_a_release_with_the_next_publication(pipeline: Pipeline) -> None:
+def test_a_hold_counts_at_once_and_a_release_with_the_next_publication(pipeline):
     before = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
     assert before
     say(pipeline, "held", GOOD)
@@ -85,9 +83,7 @@ def test_a_hold_counts_at_once_and_a_release_with_the_next_publication(pipeline:
     assert after.digest == before.digest
 
 
-def test_a_finding_of_another_marketplace_about_the_same_contract_holds_it_here(
-    pipeline: Pipeline,
-) -> None:
+def test_a_finding_of_another_marketplace_about_the_same_contract_holds_it_here(pipeline):
     [row] = [row for row in pipeline.read_rows(FINDINGS) if row["severity"] == "high"][:1]
     about = {"tool": GOOD[1], "contract_digest": pipeline.read_digest(*GOOD), "marketplace": OTHER}
     put(pipeline, FINDINGS, [{**row, **about}], OTHER)
@@ -95,9 +91,7 @@ def test_a_finding_of_another_marketplace_about_the_same_contract_holds_it_here(
     assert keys(read_contracts(pipeline.warehouse, MARKET)[1]) == {BAD, GOOD}
 
 
-def test_what_one_marketplace_holds_since_is_in_nothing_that_joins_all_of_them(
-    pipeline: Pipeline,
-) -> None:
+def test_what_one_marketplace_holds_since_is_in_nothing_that_joins_all_of_them(pipeline):
     [row] = [row for row in pipeline.read_rows(CLEAR) if (row["server_id"], row["tool"]) == GOOD]
     names = {name: row[name] for name in HELD.columns}
     put(pipeline, HELD, [{**names, "marketplace": OTHER}], OTHER)
@@ -108,7 +102,7 @@ def test_what_one_marketplace_holds_since_is_in_nothing_that_joins_all_of_them(
     assert GOOD in keys(read_clear(pipeline.warehouse))  # another contract of the same name
 
 
-def test_a_record_of_decisions_that_cannot_be_read_stops_every_reader(pipeline: Pipeline) -> None:
+def test_a_record_of_decisions_that_cannot_be_read_stops_every_reader(pipeline):
     say(pipeline, "held", GOOD)
     [path] = pipeline.warehouse.home.rglob("decisions.jsonl")
     path.write_text(path.read_text() + '{"verdict": "released"}\n')
@@ -116,7 +110,7 @@ def test_a_record_of_decisions_that_cannot_be_read_stops_every_reader(pipeline: 
         read_clear(pipeline.warehouse)
 
 
-def test_a_digest_of_another_contract_keeps_the_table_that_is_published(pipeline: Pipeline) -> None:
+def test_a_digest_of_another_contract_keeps_the_table_that_is_published(pipeline):
     before = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
     rows = pipeline.read_rows(SNAPSHOTS)
     put(pipeline, SNAPSHOTS, [{**rows[0], "contract_digest": f"c1:{'0' * 64}"}, *rows[1:]], MARKET)

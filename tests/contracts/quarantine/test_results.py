@@ -39,9 +39,7 @@ def answered(pipeline: Pipeline, words: str, *, own_words: bool = True) -> None:
     ResultFindings(pipeline.warehouse.home).add((*BAD, pipeline.read_digest(*BAD)), laid)
 
 
-def test_a_tool_whose_result_gives_orders_is_held_until_a_person_releases_it(
-    pipeline: Pipeline,
-) -> None:
+def test_a_tool_whose_result_gives_orders_is_held_until_a_person_releases_it(pipeline):
     pipeline.deploy(honest_servers())
     pipeline.run_scan()
     assert BAD in clear(pipeline)
@@ -65,9 +63,7 @@ def test_a_tool_whose_result_gives_orders_is_held_until_a_person_releases_it(
     assert BAD in clear(pipeline)
 
 
-def test_what_a_page_said_through_an_honest_tool_is_noted_and_holds_nothing(
-    pipeline: Pipeline,
-) -> None:
+def test_what_a_page_said_through_an_honest_tool_is_noted_and_holds_nothing(pipeline):
     pipeline.deploy(honest_servers())
     pipeline.run_scan()
     answered(pipeline, ORDER, own_words=False)
@@ -76,7 +72,7 @@ def test_what_a_page_said_through_an_honest_tool_is_noted_and_holds_nothing(
     assert BAD in clear(pipeline)
 
 
-def test_a_result_of_an_earlier_contract_is_not_the_new_ones(pipeline: Pipeline) -> None:
+def test_a_result_of_an_earlier_contract_is_not_the_new_ones(pipeline):
     servers = honest_servers()
     pipeline.deploy(servers)
     pipeline.run_scan()
@@ -96,9 +92,7 @@ EXTRAS = [
 
 
 @pytest.mark.parametrize("extras", EXTRAS, ids=lambda item: next(iter(item)))
-def test_what_a_server_says_besides_its_tools_is_said_of_each_of_them(
-    pipeline: Pipeline, extras: dict
-) -> None:
+def test_what_a_server_says_besides_its_tools_is_said_of_each_of_them(pipeline, extras):
     blob = pipeline.warehouse.blobs.put(json.dumps(extras).encode())
     pipeline.deploy({"npm:photo": honest_servers()["npm:photo"]}, extras_blob=blob)
     pipeline.run_scan()
@@ -115,7 +109,7 @@ def test_what_a_server_says_besides_its_tools_is_said_of_each_of_them(
     assert len(clear(pipeline)) == 3
 
 
-def test_honest_extras_hold_nothing_and_are_read_once(pipeline: Pipeline, monkeypatch) -> None:
+def test_honest_extras_hold_nothing_and_are_read_once(pipeline, monkeypatch):
     extras = {
         "instructions": "Search photos first, then open one by its id.",
         "prompts": [{"name": "review", "description": "You review the code of a change."}],
@@ -131,7 +125,7 @@ def test_honest_extras_hold_nothing_and_are_read_once(pipeline: Pipeline, monkey
     assert len(clear(pipeline)) == 18
 
 
-def test_a_server_whose_extras_cannot_be_read_is_held(pipeline: Pipeline, monkeypatch) -> None:
+def test_a_server_whose_extras_cannot_be_read_is_held(pipeline, monkeypatch):
     def broken(*_: object) -> None:
         raise RecursionError("nobody foresaw this")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from assets.contracts.scan import HIGH, RULES, engine, scan_list, scan_tool
 from assets.contracts.scan.tool_texts import FIELD_CAP, TEXT_CAP
-from tests.contracts.attacks import DRAWS, HONEST, LEARNED, Case
+from tests.contracts.attacks import DRAWS, HONEST, LEARNED
 from tests.contracts.strategies import tools, values
 
 # Known misses of the draws that the rules learned from, so that none is gained unnoticed.
@@ -42,13 +42,13 @@ def _at(tool, field):
 
 
 @pytest.mark.parametrize("case", LEARNED, ids=lambda case: f"{case.family}-{case.tool['name']}")
-def test_a_poisoned_tool_is_caught(case: Case):
+def test_a_poisoned_tool_is_caught(case):
     caught = bool(_rules(case.tool, HIGH))
     assert caught is (case.tool["name"] not in MISSED)
 
 
 @pytest.mark.parametrize("case", HONEST, ids=lambda case: case.tool["name"])
-def test_an_honest_tool_that_looks_alike_has_no_high_finding(case: Case):
+def test_an_honest_tool_that_looks_alike_has_no_high_finding(case):
     assert _rules(case.tool, HIGH) == set()
 
 
@@ -62,7 +62,7 @@ def test_the_draws_nothing_was_learned_from_keep_their_figures(draw, caught, ala
 
 
 @pytest.mark.parametrize("case", [case for draw in DRAWS.values() for case in draw])
-def test_every_span_lies_in_its_field_and_every_excerpt_is_plain(case: Case):
+def test_every_span_lies_in_its_field_and_every_excerpt_is_plain(case):
     for item in scan_list([case.tool]):
         text = _at(case.tool, item.field)
         assert 0 <= item.span[0] < item.span[1] <= len(text)
@@ -287,7 +287,7 @@ def test_orders_about_a_tool_of_another_server_are_high_once_the_server_is_known
         ("AC" + "0a1b2c3d" * 4 + " ghp_" + "a1B2c3D4e5" * 4, True),
     ],
 )
-def test_a_key_that_somebody_issued_holds_the_tool_and_is_not_shown(default: str, stored: bool):
+def test_a_key_that_somebody_issued_holds_the_tool_and_is_not_shown(default, stored):
     schema = {"type": "object", "properties": {"auth": {"type": "string", "default": default}}}
     tool = {"name": "push", "description": "Push a branch.", "inputSchema": schema}
     result = [item for item in scan_list([tool]) if item.rule == "issued_key"]

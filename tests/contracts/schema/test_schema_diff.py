@@ -63,7 +63,7 @@ def check_results(old: Schema, new: Schema, rng: Random, tries: int) -> None:
             assert fits(before[0](old), value), (old, new, value)
 
 
-def test_no_right_call_turns_wrong_over_many_made_up_versions() -> None:
+def test_no_right_call_turns_wrong_over_many_made_up_versions():
     observed = {"kept": 0, "breaking": 0, "no schema": 0}
     count = 1200 if FULL else 200
     for seed in range(count):
@@ -75,7 +75,7 @@ def test_no_right_call_turns_wrong_over_many_made_up_versions() -> None:
     )  # neither answer is given by habit
 
 
-def test_no_new_result_surprises_an_old_reader_where_the_diff_says_compatible() -> None:
+def test_no_new_result_surprises_an_old_reader_where_the_diff_says_compatible():
     for seed in range(800 if FULL else 200):
         rng = Random(seed)
         old = whole(rng)
@@ -152,9 +152,7 @@ DOG = {"type": "object", "properties": {"kind": {"const": "dog"}}, "required": [
         (TEXT, {**TEXT, "not": {"const": "x"}}, "not", "breaking", "compatible"),
     ],
 )  # fmt: skip
-def test_each_keyword_in_both_directions(
-    old: Any, new: Any, field: str, there: str, back: str
-) -> None:
+def test_each_keyword_in_both_directions(old, new, field, there, back):
     for before, after, cls in ((old, new, there), (new, old, back)):
         result = compare(inside(before), inside(after), "s")
         assert worst(inside(before), inside(after)) == cls, result
@@ -183,11 +181,11 @@ def test_each_keyword_in_both_directions(
         (inside(TEXT), inside({**TEXT, "description": "other"}), "wording"),
     ],
 )
-def test_results_are_judged_from_the_reader_s_side(old: Schema, new: Schema, cls: str) -> None:
+def test_results_are_judged_from_the_reader_s_side(old, new, cls):
     assert worst(old, new, results=True) == cls
 
 
-def test_definitions_are_followed_where_they_are_used() -> None:
+def test_definitions_are_followed_where_they_are_used():
     def schema(size: int, **more: Any) -> Schema:
         node = {"type": "object", "properties": {"v": {**INT, "maximum": size},
                                                  "next": {"$ref": "#/$defs/node"}}}  # fmt: skip
@@ -199,18 +197,18 @@ def test_definitions_are_followed_where_they_are_used() -> None:
     assert worst(schema(5), schema(5, unused=TEXT)) == "wording"
 
 
-def test_a_moved_definition_is_the_same_schema() -> None:
+def test_a_moved_definition_is_the_same_schema():
     old = {**inside({"$ref": "#/definitions/t"}), "definitions": {"t": TEXT}}
     assert worst(old, {**inside({"$ref": "#/$defs/u"}), "$defs": {"u": TEXT}}) == "wording"
     assert worst(old, inside(TEXT)) == "wording"
 
 
-def test_names_that_are_no_plain_words_stand_in_brackets() -> None:
+def test_names_that_are_no_plain_words_stand_in_brackets():
     (item,) = compare({"properties": {"a.b": INT}}, {"properties": {"a.b": TEXT}}, "s")
     assert item.path == 's.properties["a.b"].type'
 
 
-def test_schemas_that_nobody_can_follow_end_soon_and_count_as_breaking() -> None:
+def test_schemas_that_nobody_can_follow_end_soon_and_count_as_breaking():
     def bush(depth: int, leaf: Any) -> Any:
         pieces = [bush(depth - 1, leaf), bush(depth - 1, leaf)] if depth else [leaf, NULL]
         return {"anyOf": pieces}
@@ -222,7 +220,7 @@ def test_schemas_that_nobody_can_follow_end_soon_and_count_as_breaking() -> None
 
 @examples(60)
 @given(st.integers(0, 2**32))
-def test_schemas_with_anything_anywhere_are_compared_without_a_crash(seed: int) -> None:
+def test_schemas_with_anything_anywhere_are_compared_without_a_crash(seed):
     rng = Random(seed)
 
     def spoiled(schema: Any) -> Any:
@@ -242,7 +240,7 @@ def test_schemas_with_anything_anywhere_are_compared_without_a_crash(seed: int) 
 
 
 @pytest.mark.shared
-def test_real_schemas_set_against_each_other() -> None:
+def test_real_schemas_set_against_each_other():
     if not SHARED.exists():
         pytest.skip(f"{SHARED.parent} is not here")
     listing = [tool["inputSchema"] for line in SHARED.open() for tool in json.loads(line)["tools"]

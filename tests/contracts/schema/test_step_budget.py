@@ -107,7 +107,7 @@ def tool(schema: Schema, name: str = "t") -> dict[str, Any]:
     return {"name": name, "inputSchema": schema}
 
 
-def test_a_limit_counts_and_holds_inner_ones_too() -> None:
+def test_a_limit_counts_and_holds_inner_ones_too():
     with limit_steps(3) as outer:
         with limit_steps(2), pytest.raises(TooMuchWork):
             spend_steps(3)
@@ -117,7 +117,7 @@ def test_a_limit_counts_and_holds_inner_ones_too() -> None:
     spend_steps(10**9)  # no limit holds here
 
 
-def test_only_slow_searches_are_charged_by_the_clock() -> None:
+def test_only_slow_searches_are_charged_by_the_clock():
     with limit_steps(100) as limit:
         spend_seconds(0.001)
         assert limit.left == 100
@@ -125,15 +125,13 @@ def test_only_slow_searches_are_charged_by_the_clock() -> None:
             spend_seconds(0.1)
 
 
-def test_a_call_against_a_schema_that_doubles_is_given_up() -> None:
+def test_a_call_against_a_schema_that_doubles_is_given_up():
     [flaw] = validate_call(tool(doubling(40, {"maximum": 3})), {"a": 1})
     assert (flaw.kind, "steps" in flaw.message) == ("bad_schema", True)
     assert validate_call(tool(doubling(4, {"maximum": 3})), {"a": 1}) == []
 
 
-def test_patterns_without_end_cost_what_they_may_and_no_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_patterns_without_end_cost_what_they_may_and_no_more(monkeypatch):
     request = []
 
     def slow(pattern: str, text: str, timeout: float) -> None:
@@ -150,7 +148,7 @@ def test_patterns_without_end_cost_what_they_may_and_no_more(
     assert len(request) <= 21
 
 
-def test_items_that_are_compared_each_with_each_are_counted_so() -> None:
+def test_items_that_are_compared_each_with_each_are_counted_so():
     schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
     few, many = ([{"x": i} for i in range(n)] for n in (50, 2_000))
     assert validate_call(tool(schema), {"a": few}) == []
@@ -158,7 +156,7 @@ def test_items_that_are_compared_each_with_each_are_counted_so() -> None:
     assert flaw.kind == "bad_schema"
 
 
-def test_a_tool_that_cannot_be_compared_whole_is_breaking_and_says_so() -> None:
+def test_a_tool_that_cannot_be_compared_whole_is_breaking_and_says_so():
     old, new = (tool(doubling(40, {"maximum": most})) for most in (3, 2))
     new["inputSchema"]["properties"]["b"] = {"type": "string"}
     [change] = compare_tools([old], [new])
@@ -166,14 +164,14 @@ def test_a_tool_that_cannot_be_compared_whole_is_breaking_and_says_so() -> None:
     assert NOT_WHOLE in change.why
 
 
-def test_one_entangled_tool_leaves_the_others_their_comparison() -> None:
+def test_one_entangled_tool_leaves_the_others_their_comparison():
     bad = [tool(doubling(40, {"maximum": most}), "a") for most in (3, 2)]
     good = [{**BASE, "description": text} for text in ("Old words.", "New words.")]
     result = {c.tool: c.cls for c in compare_tools([bad[0], good[0]], [bad[1], good[1]])}
     assert result == {"a": "breaking", "search": "wording"}
 
 
-def test_a_list_of_entangled_tools_shares_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_entangled_tools_shares_one_budget(monkeypatch):
     used = []
     monkeypatch.setattr(
         "assets.contracts.tool_diff.StepLimit",
@@ -187,7 +185,7 @@ def test_a_list_of_entangled_tools_shares_one_budget(monkeypatch: pytest.MonkeyP
     assert -1_000 < limit.left < 0  # spent once, not thirty times
 
 
-def test_renames_are_looked_for_within_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_renames_are_looked_for_within_a_budget(monkeypatch):
     gone = {f"o{i}": {"description": f"word {'x ' * 40}{i}", "inputSchema": {}} for i in range(60)}
     come = {f"n{i}": {"description": f"{'x ' * 40}{i} word", "inputSchema": {}} for i in range(60)}
     twin = {"description": "The very same text as before.", "inputSchema": {}}
@@ -198,7 +196,7 @@ def test_renames_are_looked_for_within_a_budget(monkeypatch: pytest.MonkeyPatch)
     assert len(renames) < 20
 
 
-def test_the_class_does_not_depend_on_the_limit_where_it_suffices() -> None:
+def test_the_class_does_not_depend_on_the_limit_where_it_suffices():
     old, new = (doubling(3, {"maximum": most}) for most in (3, 2))
     with limit_steps(10**9):
         whole = compare(old, new, "s")

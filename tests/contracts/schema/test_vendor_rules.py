@@ -46,9 +46,7 @@ def root(**properties: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("inside", ["property", "items", "branch", "definition"])
-def test_older_drafts_are_sent_as_2020_12_at_any_depth(
-    given: dict[str, Any], sent: dict[str, Any], inside: str
-) -> None:
+def test_older_drafts_are_sent_as_2020_12_at_any_depth(given, sent, inside):
     sent = {"type": given["type"], **sent}
     places: dict[str, Any] = {
         "property": lambda one: root(a=one),
@@ -79,20 +77,20 @@ def test_older_drafts_are_sent_as_2020_12_at_any_depth(
     ],
 )  # fmt: skip
 def test_any_root_becomes_a_plain_object_that_loses_no_parameter_and_no_choice(
-    given: Any, properties: dict[str, Any], required: list[str] | None
-) -> None:
+    given, properties, required
+):
     written = write_schema(given)
     assert (written["type"], written["properties"]) == ("object", properties)
     assert written.get("required") == required
     assert not written.keys() & {"anyOf", "oneOf", "allOf", "not", "enum", "$ref"}
 
 
-def test_a_reference_that_leads_nowhere_takes_any_value() -> None:
+def test_a_reference_that_leads_nowhere_takes_any_value():
     written = write_schema(root(a={"$ref": "#/$defs/gone", "description": "x"}, b=TEXT))
     assert written == root(a={"description": "x"}, b=TEXT)
 
 
-def test_long_texts_are_cut_from_the_longest_and_nothing_else_is() -> None:
+def test_long_texts_are_cut_from_the_longest_and_nothing_else_is():
     named = root(
         description={"type": "string", "description": "s" * 40, "enum": ["on", "off"]},
         long={"type": "number", "maximum": 9, "description": "l" * 3_000},
@@ -126,15 +124,13 @@ def test_long_texts_are_cut_from_the_longest_and_nothing_else_is() -> None:
         (root(a=TEXT), set()), ({"type": "object"}, set()),
     ],
 )  # fmt: skip
-def test_what_is_refused_as_it_is_listed_is_named_with_its_rule(
-    given: Any, rules: set[str]
-) -> None:
+def test_what_is_refused_as_it_is_listed_is_named_with_its_rule(given, rules):
     refusals = find_refusals({"name": "x", "inputSchema": given})
     assert {refusal.rule for refusal in refusals} == rules
     assert all(RULES[one.rule].source and "refused by" in one.describe() for one in refusals)
 
 
-def test_names_and_outputs_that_are_refused() -> None:
+def test_names_and_outputs_that_are_refused():
     long = {"name": "x" * 65, "inputSchema": root()}
     assert [one.rule for one in find_refusals(long)] == ["name"]
     tool = {"name": "x", "inputSchema": root(), "outputSchema": {"anyOf": [{"type": "object"}]}}
@@ -142,7 +138,7 @@ def test_names_and_outputs_that_are_refused() -> None:
     assert [*find_list_refusals(tool, MODERN)] == []
 
 
-def test_strict_mode_closes_objects_and_makes_what_is_optional_nullable() -> None:
+def test_strict_mode_closes_objects_and_makes_what_is_optional_nullable():
     given = {**root(
         a=TEXT, b={"type": "integer", "minimum": 1, "format": "int64"}, c={"enum": ["x", "y"]},
         d={"type": "array", "items": root(e={"type": "string", "maxLength": 3})},
@@ -164,11 +160,11 @@ def test_strict_mode_closes_objects_and_makes_what_is_optional_nullable() -> Non
         root(a={"type": "string", "enum": [str(n) for n in range(1_001)]}),
     ],
 )  # fmt: skip
-def test_what_strict_mode_cannot_say_is_not_sent_as_strict(given: Any) -> None:
+def test_what_strict_mode_cannot_say_is_not_sent_as_strict(given):
     assert write_strict_schema(given) is None
 
 
-def test_gemini_gets_its_own_fields_and_the_other_limits_in_words() -> None:
+def test_gemini_gets_its_own_fields_and_the_other_limits_in_words():
     given = {**root(
         a={"type": ["string", "null"], "format": "uri"},
         b={"type": "integer", "exclusiveMinimum": 0},
@@ -194,7 +190,7 @@ def test_gemini_gets_its_own_fields_and_the_other_limits_in_words() -> None:
     assert write_gemini_schema({"type": "object"}) is None
 
 
-def test_branches_that_lead_to_themselves_cost_bounded_work_and_leave_the_own_properties() -> None:
+def test_branches_that_lead_to_themselves_cost_bounded_work_and_leave_the_own_properties():
     again = [{"$ref": "#/$defs/a"}] * 64
     given = {**root(own=TEXT), "$defs": {"a": {"anyOf": again}}, "anyOf": again}
     with limit_steps(50_000):

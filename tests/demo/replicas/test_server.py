@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -31,9 +30,7 @@ def urls(running: Replicas) -> Iterator[Replicas]:
     running.switch(day=1, scale="standard", faults={})
 
 
-def test_the_registry_pages_by_an_opaque_cursor_and_refuses_a_limit_over_100(
-    urls: Replicas,
-) -> None:
+def test_the_registry_pages_by_an_opaque_cursor_and_refuses_a_limit_over_100(urls):
     listing = f"{urls['registry']}/v0.1/servers"
     names, cursor = [], None
     while True:
@@ -47,7 +44,7 @@ def test_the_registry_pages_by_an_opaque_cursor_and_refuses_a_limit_over_100(
     assert httpx2.get(listing, params={"limit": "101"}).status_code == 422
 
 
-def test_five_dated_schemas_are_served(urls: Replicas) -> None:
+def test_five_dated_schemas_are_served(urls):
     seen, cursor = set(), None
     while cursor != "":
         query = {"cursor": cursor} if cursor else {}
@@ -57,21 +54,21 @@ def test_five_dated_schemas_are_served(urls: Replicas) -> None:
     assert len(seen) == 5
 
 
-def test_pages_of_the_website_hold_no_config_until_their_script_ran(urls: Replicas) -> None:
+def test_pages_of_the_website_hold_no_config_until_their_script_ran(urls):
     page = httpx2.get(f"{urls['mcpso']}/servers/notion").text
     assert "mcpServers" not in page
     assert "notion-mcp-server@" not in page
     assert "mcpServers" in httpx2.get(f"{urls['mcpso']}/servers/mcp-server-time").text
 
 
-def test_listed_digests_are_those_of_the_bundles_served(urls: Replicas) -> None:
+def test_listed_digests_are_those_of_the_bundles_served(urls):
     for server in urls.world.servers:
         if server.kind == "mcpb":
             data = httpx2.get(urls.world.make_bundle_url(server)).content
             assert hashlib.sha256(data).hexdigest() == urls.world.find_bundle(server).sha256
 
 
-def test_requests_are_counted_per_site(urls: Replicas) -> None:
+def test_requests_are_counted_per_site(urls):
     before = sum(urls.count_by_kind("mcpso").values()), sum(urls.count_by_kind("registry").values())
     httpx2.get(f"{urls['mcpso']}/robots.txt")
     stats = httpx2.get(f"{urls['mcpso']}/_stats").json()
@@ -80,9 +77,7 @@ def test_requests_are_counted_per_site(urls: Replicas) -> None:
     assert sum(urls.count_by_kind("registry").values()) == before[1]
 
 
-def test_a_site_that_is_down_refuses_connections_and_comes_back_at_its_address(
-    urls: Replicas,
-) -> None:
+def test_a_site_that_is_down_refuses_connections_and_comes_back_at_its_address(urls):
     urls.switch(faults={"registry": "down"})
     with pytest.raises(httpx2.ConnectError):
         httpx2.get(f"{urls['registry']}/v0.1/servers")
@@ -91,7 +86,7 @@ def test_a_site_that_is_down_refuses_connections_and_comes_back_at_its_address(
     assert httpx2.get(f"{urls['registry']}/v0.1/servers").status_code == 200
 
 
-def test_bad_answers_come_with_status_200(urls: Replicas) -> None:
+def test_bad_answers_come_with_status_200(urls):
     listing = f"{urls['registry']}/v0.1/servers"
     urls.switch(faults={"registry": "empty", "mcpso": "html"})
     assert httpx2.get(listing).json()["servers"] == []
@@ -99,7 +94,7 @@ def test_bad_answers_come_with_status_200(urls: Replicas) -> None:
     assert (page.status_code, page.headers["content-type"][:9]) == (200, "text/html")
 
 
-def test_faults_are_read_from_text_and_unknown_ones_refused() -> None:
+def test_faults_are_read_from_text_and_unknown_ones_refused():
     assert parse_faults("registry=truncated, mcpso=down") == {
         "registry": "truncated",
         "mcpso": "down",
@@ -110,7 +105,7 @@ def test_faults_are_read_from_text_and_unknown_ones_refused() -> None:
             parse_faults(text)
 
 
-def test_serve_writes_the_port_file_once_everything_answers(tmp_path: Path) -> None:
+def test_serve_writes_the_port_file_once_everything_answers(tmp_path):
     port_file, until, ready = tmp_path / "ports.json", threading.Event(), threading.Event()
     options = {"ports": list_ports(0), "port_file": port_file, "scale": "small"}
     thread = threading.Thread(
@@ -127,7 +122,7 @@ def test_serve_writes_the_port_file_once_everything_answers(tmp_path: Path) -> N
         thread.join()
 
 
-def test_a_taken_port_is_named_with_the_fix() -> None:
+def test_a_taken_port_is_named_with_the_fix():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -136,7 +131,7 @@ def test_a_taken_port_is_named_with_the_fix() -> None:
             Replicas(ports={"registry": port})
 
 
-def test_replicas_that_are_up_are_found_and_others_are_not() -> None:
+def test_replicas_that_are_up_are_found_and_others_are_not():
     with replicas(scale="small") as urls:
         ports = {site: int(urls[site].rsplit(":", 1)[1]) for site in urls}
         assert find_running(ports) == ports
@@ -153,25 +148,25 @@ def first(full: Replicas, site: str, path: str | None = None, **options: str) ->
         return http.get(path or FIRST[site], headers=options)
 
 
-def test_faults_are_written_combined_and_with_values() -> None:
+def test_faults_are_written_combined_and_with_values():
     faults = parse_faults(["glama=latency:20,glama=storm429:2", "docker=empty:body+no_validators"])
     assert faults == {"glama": "latency:20+storm429:2", "docker": "empty:body+no_validators"}
 
 
 @pytest.mark.parametrize("text", ["glama=latency:soon", "glama=storm429:-1", "glama=error500:x"])
-def test_a_value_that_is_no_number_is_refused(text: str) -> None:
+def test_a_value_that_is_no_number_is_refused(text):
     with pytest.raises(ValueError, match=r"expected a .*number"):
         parse_faults(text)
 
 
-def test_what_is_unknown_is_refused_with_all_that_is_known() -> None:
+def test_what_is_unknown_is_refused_with_all_that_is_known():
     with pytest.raises(ValueError, match="does not exist") as caught:
         parse_faults("docker=rude")
     assert all(name in str(caught.value) for name in (*SITES, *KINDS))
 
 
 @pytest.mark.parametrize("site", MARKETPLACES)
-def test_duplicates_come_again_at_the_end(site: str, full: Replicas) -> None:
+def test_duplicates_come_again_at_the_end(site, full):
     full.switch(faults={site: "duplicates"})
     with client(site, full[site]) as http:
         found = WALKS[site](http) if site != "docker" else _pairs(http)
@@ -192,7 +187,7 @@ def _flat(pairs: list[tuple[str, object]]) -> object:
 
 
 @pytest.mark.parametrize("site", ["registry", "pulsemcp", "glama", "pipedream", "smithery"])
-def test_the_next_page_is_the_same_for_ever(site: str, full: Replicas) -> None:
+def test_the_next_page_is_the_same_for_ever(site, full):
     full.switch(faults={site: "cursor_loop"})
     names = {
         "registry": ("servers", "cursor", lambda body: body["metadata"]["nextCursor"]),
@@ -212,7 +207,7 @@ def test_the_next_page_is_the_same_for_ever(site: str, full: Replicas) -> None:
 
 
 @pytest.mark.parametrize("path", ["mcpso/sitemap", "mcphub/sitemap", "smithery/sitemap_index"])
-def test_a_sitemap_may_list_itself_and_hide_its_addresses(path: str, full: Replicas) -> None:
+def test_a_sitemap_may_list_itself_and_hide_its_addresses(path, full):
     site, _, name = path.partition("/")
     full.switch(faults={site: "cursor_loop"})
     with client(site, full[site]) as http:
@@ -224,14 +219,14 @@ def test_a_sitemap_may_list_itself_and_hide_its_addresses(path: str, full: Repli
         assert locations(http, child) == []
 
 
-def test_a_number_of_a_page_may_be_ignored(full: Replicas) -> None:
+def test_a_number_of_a_page_may_be_ignored(full):
     full.switch(faults={"deepnlp": "cursor_loop"})
     pages = [first(full, "deepnlp", f"{FIRST['deepnlp']}&page_id={n}").content for n in range(3)]
     assert len(set(pages)) == 1
 
 
 @pytest.mark.parametrize("site", MARKETPLACES)
-def test_a_wrong_key_is_401_everywhere(site: str, full: Replicas) -> None:
+def test_a_wrong_key_is_401_everywhere(site, full):
     full.switch(faults={site: "wrong_key"})
     if site == "pipedream":
         url = f"{full[site]}/v1/oauth/token"
@@ -240,7 +235,7 @@ def test_a_wrong_key_is_401_everywhere(site: str, full: Replicas) -> None:
         assert first(full, site).status_code == 401
 
 
-def test_a_storm_ends_and_a_rate_recovers(full: Replicas) -> None:
+def test_a_storm_ends_and_a_rate_recovers(full):
     full.switch(faults={"smithery": "storm429:3"})
     answers = [first(full, "smithery") for _ in range(4)]
     assert [answer.status_code for answer in answers] == [429, 429, 429, 200]
@@ -257,7 +252,7 @@ def test_a_storm_ends_and_a_rate_recovers(full: Replicas) -> None:
     assert first(full, "smithery").status_code == 200
 
 
-def test_errors_are_all_or_so_many(full: Replicas) -> None:
+def test_errors_are_all_or_so_many(full):
     full.switch(faults={"docker": "error500:2"})
     assert [first(full, "docker").status_code for _ in range(3)] == [500, 500, 200]
     full.switch(faults={"docker": "error500"})
@@ -265,7 +260,7 @@ def test_errors_are_all_or_so_many(full: Replicas) -> None:
 
 
 @pytest.mark.parametrize("site", MARKETPLACES)
-def test_records_show_their_faults_in_every_shape(site: str, full: Replicas) -> None:
+def test_records_show_their_faults_in_every_shape(site, full):
     pages = {"mcpso": "/servers/{0.slug}", "mcphub": "/mcp-servers/{0.namespace}/{0.slug}"}
     path = pages.get(site, FIRST[site]).format(full.world.list_records(site)[0])
     full.switch(faults={site: "hidden_text"})
@@ -281,12 +276,12 @@ def test_records_show_their_faults_in_every_shape(site: str, full: Replicas) -> 
         assert len(damaged.content) > 900_000
 
 
-def test_descriptions_are_ten_megabytes_unless_told_otherwise(full: Replicas) -> None:
+def test_descriptions_are_ten_megabytes_unless_told_otherwise(full):
     full.switch(faults={"docker": "huge_description"})
     assert 9_900_000 < len(first(full, "docker").content) < 11_000_000
 
 
-def test_clocks_run_ahead(full: Replicas) -> None:
+def test_clocks_run_ahead(full):
     full.switch(faults={"registry": "skew:30", "mcpso": "skew"})
     with client("registry", full["registry"]) as http:
         record = next(envelope(http))
@@ -295,7 +290,7 @@ def test_clocks_run_ahead(full: Replicas) -> None:
     assert "<lastmod>205" in first(full, "mcpso").text
 
 
-def test_a_layout_without_configs_still_has_its_pages(full: Replicas) -> None:
+def test_a_layout_without_configs_still_has_its_pages(full):
     full.switch(faults=dict.fromkeys(MARKETPLACES, "layout"))
     with client("registry", full["registry"]) as http:
         assert all(not {"packages", "remotes"} & set(item["server"]) for item in envelope(http))
@@ -306,7 +301,7 @@ def test_a_layout_without_configs_still_has_its_pages(full: Replicas) -> None:
         assert "mcpServers" not in page.text
 
 
-def test_robots_say_what_they_are_told(full: Replicas) -> None:
+def test_robots_say_what_they_are_told(full):
     full.switch(
         faults={"mcpso": "robots_disallow:/servers/+crawl_delay:2", "docker": "crawl_delay"}
     )
@@ -316,7 +311,7 @@ def test_robots_say_what_they_are_told(full: Replicas) -> None:
     assert httpx2.get(f"{full['docker']}/robots.txt").text == "User-agent: *\nCrawl-delay: 1\n"
 
 
-def test_latency_does_not_hold_up_other_requests(full: Replicas) -> None:
+def test_latency_does_not_hold_up_other_requests(full):
     full.switch(faults={"deepnlp": "latency:3000"})
     done = list[str]()
 

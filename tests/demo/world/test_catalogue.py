@@ -20,7 +20,7 @@ from tests.support.examples import examples
 
 
 @pytest.mark.parametrize("scale", SCALES[:-1])
-def test_day_two_has_one_new_one_changed_and_one_gone(scale: str) -> None:
+def test_day_two_has_one_new_one_changed_and_one_gone(scale):
     first = {s.slug: s.find_version(1) for s in make_world(1, scale).servers}
     second = {s.slug: s.find_version(2) for s in make_world(2, scale).servers}
     assert len(second.keys() - first.keys()) == 1
@@ -28,7 +28,7 @@ def test_day_two_has_one_new_one_changed_and_one_gone(scale: str) -> None:
     assert len([s for s in first.keys() & second.keys() if first[s] != second[s]]) == 1
 
 
-def test_the_standard_world_lists_the_real_packages_on_both_marketplaces() -> None:
+def test_the_standard_world_lists_the_real_packages_on_both_marketplaces():
     real = {
         s.identifier for d in (1, 2) for s in make_world(d).servers if s.kind in ("npm", "pypi")
     }
@@ -52,14 +52,14 @@ def test_the_standard_world_lists_the_real_packages_on_both_marketplaces() -> No
     assert {s.slug for s in registry} & {s.slug for s in website}
 
 
-def test_the_small_world_needs_no_package_registry() -> None:
+def test_the_small_world_needs_no_package_registry():
     for day in (1, 2):
         runnable = [s for s in make_world(day, "small").servers if s.odd is None]
         assert all(s.kind in ("mcpb", "remote") for s in runnable)
         assert len([s for s in runnable if s.identifier != "needs_key"]) >= 4
 
 
-def test_every_version_is_exact_and_edits_show_in_the_time_of_the_last_edit() -> None:
+def test_every_version_is_exact_and_edits_show_in_the_time_of_the_last_edit():
     for server in SERVERS:
         assert all(version[0].isdigit() for version in server.versions.values())
     playwright = next(s for s in SERVERS if s.slug == "playwright-mcp")
@@ -69,12 +69,12 @@ def test_every_version_is_exact_and_edits_show_in_the_time_of_the_last_edit() ->
 
 
 @pytest.mark.parametrize(("day", "scale"), [(0, "standard"), (3, "standard"), (1, "huge")])
-def test_an_unknown_day_or_scale_is_refused(day: int, scale: str) -> None:
+def test_an_unknown_day_or_scale_is_refused(day, scale):
     with pytest.raises(ValueError, match="does not exist"):
         make_world(day, scale)
 
 
-def test_a_bundle_is_the_same_bytes_every_time_and_another_version_is_another_bundle() -> None:
+def test_a_bundle_is_the_same_bytes_every_time_and_another_version_is_another_bundle():
     first = pack("notes", "1.0.0")
     pack.cache_clear()
     assert pack("notes", "1.0.0") == first
@@ -83,7 +83,7 @@ def test_a_bundle_is_the_same_bytes_every_time_and_another_version_is_another_bu
         assert sorted(archive.namelist()) == ["manifest.json", "server.py", "stdio.py"]
 
 
-def test_the_times_are_the_same_in_every_process() -> None:
+def test_the_times_are_the_same_in_every_process():
     code = """
 from demo.world.catalogue import (make_world)
 world = make_world()
@@ -140,9 +140,7 @@ runpy.run_path(p, run_name='__main__')"
 
 
 @pytest.mark.parametrize(("name", "version"), HEALTHY)
-def test_a_bundle_lists_three_to_six_described_tools(
-    name: str, version: str, tmp_path: Path
-) -> None:
+def test_a_bundle_lists_three_to_six_described_tools(name, version, tmp_path):
     opened, listed = talk(unpacked(tmp_path, name, version), ("tools/list", {}))
     assert opened["result"]["serverInfo"]["version"] == version
     tools = listed["result"]["tools"]
@@ -168,9 +166,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("name", "version", "tool", "arguments", "expected"), CALLS)
-def test_tools_do_what_they_say(
-    name: str, version: str, tool: str, arguments: dict[str, Any], expected: str, tmp_path: Path
-) -> None:
+def test_tools_do_what_they_say(name, version, tool, arguments, expected, tmp_path):
     server = unpacked(tmp_path, name, version)
     call = ("tools/call", {"name": tool, "arguments": arguments})
     _, listed, answer = talk(server, ("tools/list", {}), call)
@@ -180,7 +176,7 @@ def test_tools_do_what_they_say(
     assert expected in answer["result"]["content"][0]["text"]
 
 
-def test_a_wrong_call_is_an_error_of_the_tool_and_the_server_goes_on(tmp_path: Path) -> None:
+def test_a_wrong_call_is_an_error_of_the_tool_and_the_server_goes_on(tmp_path):
     server = unpacked(tmp_path, "dates", "1.0.1")
     wrong = ("tools/call", {"name": "weekday_of", "arguments": {"day": "today"}})
     unknown = ("tools/call", {"name": "nothing", "arguments": {}})
@@ -191,9 +187,7 @@ def test_a_wrong_call_is_an_error_of_the_tool_and_the_server_goes_on(tmp_path: P
 
 
 @pytest.mark.parametrize("key", [None, "placeholder", "wk_live_placeholder", "YOUR_API_KEY"])
-def test_the_keyed_bundle_ends_at_start_without_a_real_looking_key(
-    key: str | None, tmp_path: Path
-) -> None:
+def test_the_keyed_bundle_ends_at_start_without_a_real_looking_key(key, tmp_path):
     server = unpacked(tmp_path, "needs_key", "0.3.0")
     done = subprocess.run(
         [sys.executable, str(server)],
@@ -212,7 +206,7 @@ NUMBERS = st.integers(min_value=0, max_value=99_999)
 
 @given(st.integers(0, 300), st.integers(1, 300))
 @examples(30)
-def test_a_record_does_not_depend_on_how_many_there_are(index: int, more: int) -> None:
+def test_a_record_does_not_depend_on_how_many_there_are(index, more):
     here = make_full_world(servers=index + 1).list_records("registry")
     there = make_full_world(servers=index + 1 + more).list_records("registry")
     assert here[index] == there[index] == make_record(index)
@@ -222,7 +216,7 @@ def test_a_record_does_not_depend_on_how_many_there_are(index: int, more: int) -
 
 @given(NUMBERS)
 @examples(60)
-def test_a_record_is_edited_before_the_second_day(index: int) -> None:
+def test_a_record_is_edited_before_the_second_day(index):
     record = make_record(index)
     assert record.slug.endswith(f"-{index}")
     assert record.created_at <= record.revised_at < "2026-11-21"
@@ -230,7 +224,7 @@ def test_a_record_is_edited_before_the_second_day(index: int) -> None:
 
 @given(st.integers(1, 400))
 @settings(max_examples=20, deadline=None)
-def test_the_second_day_differs_as_it_says(count: int) -> None:
+def test_the_second_day_differs_as_it_says(count):
     first = {record.slug: record for record in make_full_world(1, count).list_records("mcpso")}
     world = make_full_world(2, count)
     second = {record.slug: record for record in world.list_records("mcpso")}
@@ -242,7 +236,7 @@ def test_the_second_day_differs_as_it_says(count: int) -> None:
     assert differences == count_differences(world)
 
 
-def test_a_changed_record_keeps_its_older_version() -> None:
+def test_a_changed_record_keeps_its_older_version():
     records = make_full_world(2, 200).list_records("registry")
     assert len(records.older) == 2
     for slug, versions in records.older.items():
@@ -252,7 +246,7 @@ def test_a_changed_record_keeps_its_older_version() -> None:
         assert now.revised_at > versions[0].revised_at
 
 
-def test_marketplaces_tell_the_same_servers_in_other_words() -> None:
+def test_marketplaces_tell_the_same_servers_in_other_words():
     world = make_full_world(servers=300)
     registry, glama = world.list_records("registry"), world.list_records("glama")
     pairs = list(zip(registry, glama, strict=True))
@@ -265,6 +259,6 @@ def test_marketplaces_tell_the_same_servers_in_other_words() -> None:
 
 
 @pytest.mark.parametrize("options", [{"servers": 0}, {"day": 3}])
-def test_what_cannot_be_made_is_refused(options: dict) -> None:
+def test_what_cannot_be_made_is_refused(options):
     with pytest.raises(ValueError, match=r"expected|does not exist"):
         make_full_world(**options)

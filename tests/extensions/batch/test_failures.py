@@ -74,7 +74,7 @@ def rename(key: str) -> Callable[[Lines], Lines]:
     return lambda lines: [{**lines[0], "custom_id": key}, *lines[1:]]
 
 
-def test_half_of_the_rows_are_kept_and_the_other_half_goes_again(stage: Stage) -> None:
+def test_half_of_the_rows_are_kept_and_the_other_half_goes_again(stage):
     stage.run()
     done = stage.end(share=0.5)
     assert (done.state, done.answered, done.failed) == ("harvested", 2, 2)
@@ -87,7 +87,7 @@ def test_half_of_the_rows_are_kept_and_the_other_half_goes_again(stage: Stage) -
     assert set(stage.server.answered.values()) == {1}
 
 
-def test_results_under_other_ids_are_nobodys_and_their_money_stays_reserved(stage: Stage) -> None:
+def test_results_under_other_ids_are_nobodys_and_their_money_stays_reserved(stage):
     stage.run()
     reserved = stage.ledger.spent() / 4
     done = stage.end(alter=rename("somebody else's"))
@@ -98,7 +98,7 @@ def test_results_under_other_ids_are_nobodys_and_their_money_stays_reserved(stag
     assert len(stage.ledger.list_unknown()) == 1
 
 
-def test_a_result_that_comes_twice_is_paid_once_and_the_first_counts(stage: Stage) -> None:
+def test_a_result_that_comes_twice_is_paid_once_and_the_first_counts(stage):
     stage.run()
 
     def double(lines: Lines) -> Lines:
@@ -111,7 +111,7 @@ def test_a_result_that_comes_twice_is_paid_once_and_the_first_counts(stage: Stag
     assert stage.ledger.spent() == pytest.approx(done.usd) == pytest.approx(4 * 3 / 1e6)
 
 
-def test_a_row_that_a_batch_refused_is_asked_for_directly(stage: Stage) -> None:
+def test_a_row_that_a_batch_refused_is_asked_for_directly(stage):
     stage.server.script = lambda body, number: Say("content policy", status=400)
     stage.run()
     done = stage.end()
@@ -120,7 +120,7 @@ def test_a_row_that_a_batch_refused_is_asked_for_directly(stage: Stage) -> None:
     assert len(stage.server.direct) == 4
 
 
-def test_what_passes_goes_with_the_next_batch(stage: Stage) -> None:
+def test_what_passes_goes_with_the_next_batch(stage):
     stage.server.script = lambda body, number: (
         Say("slow down", status=429) if number < 3 else echo(body, number)
     )
@@ -132,7 +132,7 @@ def test_what_passes_goes_with_the_next_batch(stage: Stage) -> None:
     assert stage.run() == {word: word for word in WORDS}
 
 
-def test_a_parameter_that_is_refused_is_left_out_of_the_next_batch(stage: Stage) -> None:
+def test_a_parameter_that_is_refused_is_left_out_of_the_next_batch(stage):
     def picky(body: dict[str, Any], number: int) -> Say:
         if "max_tokens" in body:
             return Say("Unsupported parameter: 'max_tokens' with this model", status=400)
@@ -148,7 +148,7 @@ def test_a_parameter_that_is_refused_is_left_out_of_the_next_batch(stage: Stage)
     assert not stage.server.direct
 
 
-def test_an_expired_batch_keeps_what_it_answered(stage: Stage) -> None:
+def test_an_expired_batch_keeps_what_it_answered(stage):
     stage.run()
     done = stage.end("expired", share=0.75)
     assert (done.status, done.answered, done.failed) == ("expired", 3, 1)
@@ -156,7 +156,7 @@ def test_an_expired_batch_keeps_what_it_answered(stage: Stage) -> None:
     assert words_of(stage.server)[1:] == [["ibis"]]
 
 
-def test_a_file_that_fails_validation_costs_nothing_and_ends_after_attempts(stage: Stage) -> None:
+def test_a_file_that_fails_validation_costs_nothing_and_ends_after_attempts(stage):
     error = {"code": "model_not_found", "message": "no model m", "line": None}
     for _ in range(3):
         stage.run()
@@ -167,7 +167,7 @@ def test_a_file_that_fails_validation_costs_nothing_and_ends_after_attempts(stag
     assert (len(stage.server.batches), len(stage.server.direct)) == (3, 0)
 
 
-def test_a_line_at_fault_is_told_from_the_others_of_its_file(stage: Stage) -> None:
+def test_a_line_at_fault_is_told_from_the_others_of_its_file(stage):
     stage.run()
     stage.end("failed", errors=[{"code": "invalid_json_line", "message": "bad", "line": 2}])
     found = stage.run()
@@ -176,7 +176,7 @@ def test_a_line_at_fault_is_told_from_the_others_of_its_file(stage: Stage) -> No
     assert len(stage.server.direct) == 1
 
 
-def test_a_full_queue_at_the_provider_is_waited_for_as_often_as_it_takes(stage: Stage) -> None:
+def test_a_full_queue_at_the_provider_is_waited_for_as_often_as_it_takes(stage):
     error = {"code": "token_limit_exceeded", "message": "Enqueued token limit", "line": None}
     for _ in range(4):
         assert set(stage.run().values()) == {PENDING}
@@ -193,7 +193,7 @@ def cut_output(stage: Stage) -> tuple[str, int]:
     return name, len(stage.server.files[name])
 
 
-def test_a_download_that_breaks_off_keeps_what_came_and_goes_on(stage: Stage) -> None:
+def test_a_download_that_breaks_off_keeps_what_came_and_goes_on(stage):
     stage.run()
     stage.server.end()
     name, size = cut_output(stage)
@@ -209,7 +209,7 @@ def test_a_download_that_breaks_off_keeps_what_came_and_goes_on(stage: Stage) ->
     assert len(stage.server.batches) == 1
 
 
-def test_a_file_that_stays_cut_is_given_up_and_its_missing_rows_stay_reserved(stage: Stage) -> None:
+def test_a_file_that_stays_cut_is_given_up_and_its_missing_rows_stay_reserved(stage):
     stage.run()
     stage.server.end()
     name, size = cut_output(stage)
@@ -232,7 +232,7 @@ NO_ANSWERS: list[Any] = [
 
 
 @pytest.mark.parametrize("body", NO_ANSWERS, ids=range(len(NO_ANSWERS)))
-def test_an_answer_that_cannot_be_read_may_have_been_paid(stage: Stage, body: Any) -> None:
+def test_an_answer_that_cannot_be_read_may_have_been_paid(stage, body):
     stage.run()
 
     def spoil(lines: Lines) -> Lines:
@@ -244,7 +244,7 @@ def test_an_answer_that_cannot_be_read_may_have_been_paid(stage: Stage, body: An
     assert stage.run()["heron"] == "heron", "it is asked for directly"
 
 
-def test_lines_that_are_none_cost_only_themselves(stage: Stage) -> None:
+def test_lines_that_are_none_cost_only_themselves(stage):
     stage.run()
     stage.server.end()
     name, _ = cut_output(stage)
@@ -258,7 +258,7 @@ def test_lines_that_are_none_cost_only_themselves(stage: Stage) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_of_100_mb_is_read_line_by_line(tmp_path: Path) -> None:
+def test_a_file_of_100_mb_is_read_line_by_line(tmp_path):
     words = [f"w{number}" for number in range(25)]
     ledger = open_ledger(tmp_path)
     with batch_endpoint(echo) as server:
@@ -285,7 +285,7 @@ def age(stage: Stage, seconds: float) -> None:
     stage.ledger.batches.save(batch.model_copy(update=facts))
 
 
-def test_a_batch_that_never_ends_is_one_line_and_can_be_let_go_of(stage: Stage) -> None:
+def test_a_batch_that_never_ends_is_one_line_and_can_be_let_go_of(stage):
     stage.run()
     reserved = stage.ledger.spent()
     assert stage.harvest().problem == ""
@@ -304,7 +304,7 @@ def test_a_batch_that_never_ends_is_one_line_and_can_be_let_go_of(stage: Stage) 
     assert len(stage.server.batches) == 2
 
 
-def test_what_was_answered_before_a_cancellation_is_kept(stage: Stage) -> None:
+def test_what_was_answered_before_a_cancellation_is_kept(stage):
     stage.run()
     stage.cancel()
     done = stage.end("cancelled", share=0.5)
@@ -312,7 +312,7 @@ def test_what_was_answered_before_a_cancellation_is_kept(stage: Stage) -> None:
     assert stage.run(attempts=1)["ibis"] == PENDING, "a cancellation is no failed attempt"
 
 
-def test_a_batch_that_was_never_sent_is_cancelled_here(stage: Stage) -> None:
+def test_a_batch_that_was_never_sent_is_cancelled_here(stage):
     stage.server.faults[("POST", "/files")] = [Fault(503)]
     stage.run()
     cancelled = stage.cancel()
@@ -322,7 +322,7 @@ def test_a_batch_that_was_never_sent_is_cancelled_here(stage: Stage) -> None:
     assert not stage.server.batches
 
 
-def test_an_endpoint_that_is_out_of_order_costs_a_run_nothing(stage: Stage) -> None:
+def test_an_endpoint_that_is_out_of_order_costs_a_run_nothing(stage):
     stage.server.faults[("POST", "/files")] = [Fault(503, "overloaded")]
     assert set(stage.run().values()) == {PENDING}
     [kept] = stage.ledger.batches.find("ready")
@@ -333,9 +333,7 @@ def test_an_endpoint_that_is_out_of_order_costs_a_run_nothing(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("created", [True, False])
-def test_a_creation_without_an_answer_is_looked_for_before_it_is_tried_again(
-    stage: Stage, created: bool
-) -> None:
+def test_a_creation_without_an_answer_is_looked_for_before_it_is_tried_again(stage, created):
     stage.server.faults[("POST", "/batches")] = [Fault(after=created)]
     stage.run()
     [kept] = stage.ledger.batches.find("ready")
@@ -350,7 +348,7 @@ def test_a_creation_without_an_answer_is_looked_for_before_it_is_tried_again(
     assert stage.end().answered == 4
 
 
-def test_of_two_batches_of_one_name_one_is_cancelled(stage: Stage) -> None:
+def test_of_two_batches_of_one_name_one_is_cancelled(stage):
     stage.server.faults[("POST", "/batches")] = [Fault(after=True)]
     stage.run()
     stage.server.hidden = set(stage.server.batches)
@@ -363,7 +361,7 @@ def test_of_two_batches_of_one_name_one_is_cancelled(stage: Stage) -> None:
     assert stage.server.batches["batch_1"]["status"] == "cancelling"
 
 
-def test_a_batch_that_the_provider_does_not_know_stays_and_says_so(stage: Stage) -> None:
+def test_a_batch_that_the_provider_does_not_know_stays_and_says_so(stage):
     stage.run()
     kept = dict(stage.server.batches)
     stage.server.batches.clear()
@@ -374,7 +372,7 @@ def test_a_batch_that_the_provider_does_not_know_stays_and_says_so(stage: Stage)
     assert stage.end().answered == 4
 
 
-def test_a_role_that_names_another_endpoint_does_not_ask_it_for_the_batch(stage: Stage) -> None:
+def test_a_role_that_names_another_endpoint_does_not_ask_it_for_the_batch(stage):
     stage.run()
     moved = Role(name="generator", model="m", base_url="http://127.0.0.1:9/v1", api_key="k")
     [found] = harvest_all(stage.ledger, moved)
@@ -383,7 +381,7 @@ def test_a_role_that_names_another_endpoint_does_not_ask_it_for_the_batch(stage:
     assert stage.server.url in found.problem
 
 
-def test_a_batch_of_another_process_at_work_is_left_to_it(stage: Stage) -> None:
+def test_a_batch_of_another_process_at_work_is_left_to_it(stage):
     stage.run()
     stage.server.end()
     [batch] = stage.ledger.batches.find("sent")
@@ -393,7 +391,7 @@ def test_a_batch_of_another_process_at_work_is_left_to_it(stage: Stage) -> None:
     assert stage.harvest().answered == 4
 
 
-def test_what_a_killed_run_gathered_is_gathered_again(stage: Stage) -> None:
+def test_what_a_killed_run_gathered_is_gathered_again(stage):
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -412,7 +410,7 @@ def test_what_a_killed_run_gathered_is_gathered_again(stage: Stage) -> None:
     assert count_attempts(stage.ledger) == {"failed": 1}
 
 
-def test_a_live_gatherer_keeps_what_it_has(stage: Stage) -> None:
+def test_a_live_gatherer_keeps_what_it_has(stage):
     batch = stage.ledger.batches.open(
         "tm-live", stage="pairs", partition="_", role="generator", model="m", base_url="",
         window="24h", usd_in=0.5, usd_out=1.0,
@@ -425,7 +423,7 @@ def test_a_live_gatherer_keeps_what_it_has(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
-def test_a_lost_input_file_costs_no_answer(stage: Stage, damage: Callable[[Path], Any]) -> None:
+def test_a_lost_input_file_costs_no_answer(stage, damage):
     stage.run()
     [batch] = stage.ledger.batches.find("sent")
     damage(stage.ledger.blobs.path(batch.blob))
@@ -433,9 +431,7 @@ def test_a_lost_input_file_costs_no_answer(stage: Stage, damage: Callable[[Path]
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
-def test_a_file_that_is_lost_before_it_is_sent_is_told(
-    stage: Stage, damage: Callable[[Path], Any]
-) -> None:
+def test_a_file_that_is_lost_before_it_is_sent_is_told(stage, damage):
     stage.server.faults[("POST", "/files")] = [Fault()]
     stage.run()
     [batch] = stage.ledger.batches.find("ready")
@@ -446,14 +442,14 @@ def test_a_file_that_is_lost_before_it_is_sent_is_told(
     assert stage.end().answered == 4
 
 
-def test_a_cancellation_that_cannot_know_is_refused(stage: Stage) -> None:
+def test_a_cancellation_that_cannot_know_is_refused(stage):
     stage.server.faults[("POST", "/batches")] = [Fault()]
     stage.run()
     with pytest.raises(LLMError, match="cancel again in some minutes, or with --give-up"):
         stage.cancel()
 
 
-def test_a_run_that_ends_in_an_error_lets_go_of_what_it_gathered(stage: Stage) -> None:
+def test_a_run_that_ends_in_an_error_lets_go_of_what_it_gathered(stage):
     llm = LLM([stage.role], stage.ledger, batches=True)
 
     async def ask(word: str) -> None:

@@ -41,7 +41,7 @@ from warehouse.llm.roles import ModelRequest, PreparedRequest, prepare_request
 WORDS = ["heron", "crane", "stork", "ibis"]
 
 
-def test_a_run_submits_a_harvest_pays_and_the_next_run_finds_all(tmp_path: Path) -> None:
+def test_a_run_submits_a_harvest_pays_and_the_next_run_finds_all(tmp_path):
     ledger = open_ledger(tmp_path)
     with batch_endpoint(echo) as server:
         role = make_role(server.url)
@@ -69,9 +69,7 @@ def test_a_run_submits_a_harvest_pays_and_the_next_run_finds_all(tmp_path: Path)
     assert done.usd == pytest.approx(ledger.spent())
 
 
-def test_files_hold_at_most_the_requests_and_bytes_that_the_api_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_hold_at_most_the_requests_and_bytes_that_the_api_takes(tmp_path, monkeypatch):
     with batch_endpoint(echo) as server:
         monkeypatch.setattr(outbox, "_MOST_REQUESTS", 3)
         run_stage(open_ledger(tmp_path / "a"), make_role(server.url), WORDS)
@@ -82,9 +80,7 @@ def test_files_hold_at_most_the_requests_and_bytes_that_the_api_takes(
     assert words_of(server)[2:] == [WORDS[:2], WORDS[2:]]
 
 
-def test_an_answer_that_fits_no_file_is_asked_for_directly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_fits_no_file_is_asked_for_directly(tmp_path, monkeypatch):
     monkeypatch.setattr(outbox, "_MOST_BYTES", 100)
     with batch_endpoint(echo) as server:
         found, _ = run_stage(open_ledger(tmp_path), make_role(server.url), ["heron"])
@@ -92,7 +88,7 @@ def test_an_answer_that_fits_no_file_is_asked_for_directly(
     assert not server.batches
 
 
-def test_what_does_not_fit_the_budget_is_left_out_at_the_batch_price(tmp_path: Path) -> None:
+def test_what_does_not_fit_the_budget_is_left_out_at_the_batch_price(tmp_path):
     ledger = open_ledger(tmp_path)
     with batch_endpoint(echo) as server:
         role = make_role(server.url)
@@ -107,7 +103,7 @@ def test_what_does_not_fit_the_budget_is_left_out_at_the_batch_price(tmp_path: P
         assert ledger.spent() == 0, "what did not come back is released"
 
 
-def test_roles_mix_one_by_batch_and_one_direct(tmp_path: Path) -> None:
+def test_roles_mix_one_by_batch_and_one_direct(tmp_path):
     ledger = open_ledger(tmp_path)
     with batch_endpoint(echo) as server:
         by_batch, direct = make_role(server.url), make_role(server.url, batch=False)
@@ -122,14 +118,14 @@ def test_roles_mix_one_by_batch_and_one_direct(tmp_path: Path) -> None:
     assert len(server.direct) == 2
 
 
-def test_a_client_that_does_not_batch_answers_while_its_caller_waits(tmp_path: Path) -> None:
+def test_a_client_that_does_not_batch_answers_while_its_caller_waits(tmp_path):
     with batch_endpoint(lambda *_: Say(GOOD)) as server:
         replies = ask(LLM([make_role(server.url)], open_ledger(tmp_path)))
     assert [reply.value.word for reply in replies] == ["heron"]
     assert not server.batches
 
 
-def test_a_cut_off_answer_is_asked_for_again_directly(tmp_path: Path) -> None:
+def test_a_cut_off_answer_is_asked_for_again_directly(tmp_path):
     def cut_short(body: dict[str, Any], number: int) -> Say:
         return echo(body, number) if body["max_tokens"] > 50 else Say('{"wo', finish="length")
 
@@ -145,7 +141,7 @@ def test_a_cut_off_answer_is_asked_for_again_directly(tmp_path: Path) -> None:
     assert all(count == 1 for count in server.answered.values())
 
 
-def test_an_older_ledger_takes_batches(tmp_path: Path) -> None:
+def test_an_older_ledger_takes_batches(tmp_path):
     ledger = open_ledger(tmp_path)
     ledger.close()
     db = sqlite3.connect(ledger.path)
@@ -302,7 +298,7 @@ STEPS = st.lists(
 @example([("run", 3, KEYS), ("run", 1000, KEYS)])  # killed behind a creation
 @example([("run", 1000, KEYS), ("completed", 0, KEYS), ("harvest", 4, KEYS)])  # in a file
 @settings(max_examples=20, deadline=None)
-def test_every_interleaving_answers_each_request_once(steps: list[tuple[Any, ...]]) -> None:
+def test_every_interleaving_answers_each_request_once(steps):
     folder = Path(tempfile.mkdtemp())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches_module, "_AT_ONCE", 2)

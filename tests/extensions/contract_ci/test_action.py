@@ -87,9 +87,7 @@ def recording(tmp_path: Path) -> Callable[..., dict[str, str]]:
     return make
 
 
-def test_an_action_run_on_a_fork_without_secrets_does_its_whole_job(
-    action: Action, tmp_path: Path
-) -> None:
+def test_an_action_run_on_a_fork_without_secrets_does_its_whole_job(action, tmp_path):
     """Both sides are started, summary, annotations and exit code are those of any other pull
     request, one line says what was left out, and nothing of the job reaches the fork's code: its
     server lists the names of its environment as tools, and its own settings are not read."""
@@ -113,8 +111,8 @@ def test_an_action_run_on_a_fork_without_secrets_does_its_whole_job(
 
 
 def test_secrets_reach_the_server_of_a_pull_request_of_the_same_repository(
-    action: Action, recording: Callable[..., dict[str, str]], tmp_path: Path
-) -> None:
+    action, recording, tmp_path
+):
     done = action(**recording(0), FORK="false", HAS_SECRETS="true", SECRETS="KEY=a b\nNONE=\n")
     arguments = (tmp_path / "arguments").read_text().splitlines()
     assert done.returncode == 0, done.stderr
@@ -124,8 +122,8 @@ def test_secrets_reach_the_server_of_a_pull_request_of_the_same_repository(
 
 
 def test_what_the_changes_code_prints_is_no_command_and_its_folder_is_not_the_working_one(
-    action: Action, recording: Callable[..., dict[str, str]], tmp_path: Path
-) -> None:
+    action, recording, tmp_path
+):
     done = action(**recording(1), **FORK, PREPARE="echo ::add-mask::x", INDEX="index")
     obeyed, token = [], None
     for line in done.stdout.splitlines():
@@ -151,14 +149,8 @@ def test_what_the_changes_code_prints_is_no_command_and_its_folder_is_not_the_wo
     ],
 )
 def test_a_base_that_needs_its_secrets_fails_no_fork(
-    action: Action,
-    recording: Callable[..., dict[str, str]],
-    tmp_path: Path,
-    fork: str,
-    secrets: str,
-    code: int,
-    level: str,
-) -> None:
+    action, recording, tmp_path, fork, secrets, code, level
+):
     given = {"FORK": fork, "HAS_SECRETS": secrets}
     no_tools = action(**recording(3, "crashed: no KEY\n"), **given)
     unprepared = action(**recording(0), **given, PREPARE="exit 9")
@@ -169,9 +161,7 @@ def test_a_base_that_needs_its_secrets_fails_no_fork(
         assert f"{what} on the base" in (tmp_path / "summary.md").read_text()
 
 
-def test_a_change_that_does_not_start_fails_also_on_a_fork(
-    action: Action, recording: Callable[..., dict[str, str]]
-) -> None:
+def test_a_change_that_does_not_start_fails_also_on_a_fork(action, recording):
     assert action(**recording(2), **FORK).returncode == 2
     done = action(**recording(0), **FORK, PREPARE="! grep -q environ server.py")
     assert done.returncode == 2
@@ -179,9 +169,7 @@ def test_a_change_that_does_not_start_fails_also_on_a_fork(
 
 
 @pytest.mark.slow
-def test_what_starts_nothing_anywhere_is_no_lack_of_secrets(
-    action: Action, recording: Callable[..., dict[str, str]]
-) -> None:
+def test_what_starts_nothing_anywhere_is_no_lack_of_secrets(action, recording):
     missing = action(**recording(2, "no program 'nodee' in /usr/bin\n"), **FORK)
     unprepared = action(**recording(0), **FORK, PREPARE="npm-of-nobody ci")
     for done, said in ((missing, "no program 'nodee'"), (unprepared, "`prepare` names a program")):
@@ -192,9 +180,7 @@ def test_what_starts_nothing_anywhere_is_no_lack_of_secrets(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [0, 1, 2, 4])
-def test_the_reason_is_quoted_and_obeys_nobody(
-    action: Action, recording: Callable[..., dict[str, str]], tmp_path: Path, status: int
-) -> None:
+def test_the_reason_is_quoted_and_obeys_nobody(action, recording, tmp_path, status):
     said = "progress\nno `<b>index</b>` 100%0A::add-mask::x\u202e \x1b[2J\r::error::y\n\n"
     done = action(**recording(status, said, page=False))
     (line,) = (one for one in done.stdout.split("\n") if one.startswith("::error title"))
@@ -218,9 +204,7 @@ def test_the_reason_is_quoted_and_obeys_nobody(
         ({"TOOLMILL": "/nowhere/toolmill"}, 127, "/nowhere/toolmill: No such file"),
     ],
 )
-def test_what_is_given_wrong_is_told_in_annotation_and_summary(
-    action: Action, tmp_path: Path, given: dict[str, str], code: int, said: str
-) -> None:
+def test_what_is_given_wrong_is_told_in_annotation_and_summary(action, tmp_path, given, code, said):
     done = action(**given)
     told = (tmp_path / "summary.md").read_text()
     assert done.returncode == code
@@ -231,8 +215,8 @@ def test_what_is_given_wrong_is_told_in_annotation_and_summary(
 
 @pytest.mark.slow
 def test_the_command_is_split_as_a_shell_would_and_nothing_in_it_is_expanded(
-    action: Action, recording: Callable[..., dict[str, str]], tmp_path: Path
-) -> None:
+    action, recording, tmp_path
+):
     done = action(**recording(0), COMMAND="python \"my server.py\"\n'' a\\ b $HOME *")
     arguments = (tmp_path / "arguments").read_text().splitlines()
     assert done.returncode == 0, done.stderr
@@ -242,8 +226,8 @@ def test_the_command_is_split_as_a_shell_would_and_nothing_in_it_is_expanded(
 
 @pytest.mark.parametrize("event", ["pull_request_target", "workflow_run", "issue_comment", "push"])
 def test_events_with_the_secrets_of_the_repository_are_refused_before_any_code_runs(
-    action: Action, tmp_path: Path, event: str
-) -> None:
+    action, tmp_path, event
+):
     done = action(GITHUB_EVENT_NAME=event, PREPARE=f"touch {tmp_path}/ran")
     assert done.returncode == 2
     assert done.stdout.startswith("::error title=Tool contracts::Run this on pull_request: ")
@@ -251,12 +235,12 @@ def test_events_with_the_secrets_of_the_repository_are_refused_before_any_code_r
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_checkout_without_the_base_is_one_line(action: Action) -> None:
+def test_a_checkout_without_the_base_is_one_line(action):
     done = action(BASE="0" * 40)
     assert (done.returncode, "`fetch-depth: 0`" in done.stdout) == (2, True)
 
 
-def test_the_action_gives_secrets_to_no_fork_and_puts_no_expression_into_a_script() -> None:
+def test_the_action_gives_secrets_to_no_fork_and_puts_no_expression_into_a_script():
     given = yaml.safe_load((ACTION / "action.yml").read_text())
     steps = given["runs"]["steps"]
     assert not any("${{" in step["run"] for step in steps)

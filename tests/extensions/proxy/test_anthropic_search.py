@@ -53,7 +53,7 @@ def list_sent(running: Running) -> list[dict[str, Any]]:
     return [json.loads(body) for _, _, body in running.script.seen]
 
 
-def test_references_go_to_the_model_and_the_last_answer_to_the_client(running: Running) -> None:
+def test_references_go_to_the_model_and_the_last_answer_to_the_client(running):
     answer = post(running, ASKED, USED, tool_choice={"type": "tool", "name": "tool_search"}).json()
     assert answer["content"] == USED["content"]
     assert answer["usage"] == {"input_tokens": 14, "output_tokens": 6}
@@ -71,7 +71,7 @@ def test_references_go_to_the_model_and_the_last_answer_to_the_client(running: R
     assert second["tool_choice"] == {"type": "auto"}
 
 
-def test_a_stream_is_the_last_answers(running: Running) -> None:
+def test_a_stream_is_the_last_answers(running):
     first, last = stream_message(*ASKED["content"]), stream_message(*USED["content"])
     content = post(running, first, last, stream=True).content.decode()
     events = [json.loads(line[6:]) for line in content.splitlines() if line.startswith("data: ")]
@@ -88,7 +88,7 @@ def test_a_stream_is_the_last_answers(running: Running) -> None:
     assert said == ASKED["content"]
 
 
-def test_deferred_tools_of_the_request_need_no_index(running: Running) -> None:
+def test_deferred_tools_of_the_request_need_no_index(running):
     asked = make_message(make_use("tool_search", {"goal": "weather tomorrow"}))
     post(running, asked, USED, tools=[SEARCH, FORECAST])
     [result] = list_sent(running)[1]["messages"][-1]["content"]
@@ -96,7 +96,7 @@ def test_deferred_tools_of_the_request_need_no_index(running: Running) -> None:
     assert list_sent(running)[1]["tools"] == [SEARCH, FORECAST]
 
 
-def test_what_was_called_before_stays_loaded(running: Running) -> None:
+def test_what_was_called_before_stays_loaded(running):
     def tell(name: str, at: int) -> list[dict[str, Any]]:
         result = {"type": "tool_result", "tool_use_id": f"tu{at}", "content": "9"}
         return [{"role": "assistant", "content": [make_use(name, {}, at)]},
@@ -111,7 +111,7 @@ def test_what_was_called_before_stays_loaded(running: Running) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_endless_searches_end(running: Running, streamed: bool) -> None:
+def test_endless_searches_end(running, streamed):
     turn: Any = stream_message(*ASKED["content"]) if streamed else ASKED
     answer = post(running, turn, stream=streamed)
     assert len(list_sent(running)) == 3
@@ -123,7 +123,7 @@ def test_endless_searches_end(running: Running, streamed: bool) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_call_beside_a_search_is_the_clients_to_answer(running: Running, streamed: bool) -> None:
+def test_a_call_beside_a_search_is_the_clients_to_answer(running, streamed):
     blocks = make_use("tool_search", HOUR), make_use("now", {"zone": "UTC"}, 1)
     turn: Any = stream_message(*blocks) if streamed else make_message(*blocks)
     answer = post(running, turn, tools=[SEARCH, NOW], stream=streamed)
@@ -135,7 +135,7 @@ def test_a_call_beside_a_search_is_the_clients_to_answer(running: Running, strea
         assert '"index":1' not in text
 
 
-def test_a_search_that_cannot_be_read_is_an_error_for_the_model(running: Running) -> None:
+def test_a_search_that_cannot_be_read_is_an_error_for_the_model(running):
     post(running, make_message(make_use("tool_search", {"n": 3})), USED)
     [result] = list_sent(running)[1]["messages"][-1]["content"]
     assert result["is_error"] is True
@@ -143,7 +143,7 @@ def test_a_search_that_cannot_be_read_is_an_error_for_the_model(running: Running
 
 
 @pytest.mark.parametrize("tools", [[FORECAST], [{**SEARCH, "type": "tool_search_tool_bm25"}]])
-def test_what_is_not_ours_passes_byte_for_byte(running: Running, tools: Any) -> None:
+def test_what_is_not_ours_passes_byte_for_byte(running, tools):
     done = make_message(make_use(tools[0]["name"], {"city": "Bonn"}))
     assert post(running, done, tools=tools).content == json.dumps(done).encode()
     assert post(running, ASKED, tools=tools).json()["content"] == ASKED["content"]
@@ -154,7 +154,7 @@ def test_what_is_not_ours_passes_byte_for_byte(running: Running, tools: Any) -> 
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_half_a_surrogate_pair_passes(running: Running, streamed: bool) -> None:
+def test_half_a_surrogate_pair_passes(running, streamed):
     asked, done = (
         make_use("tool_search", {"tool": "hour \ud83d"}),
         {"type": "text", "text": "\ud83d"},
@@ -175,13 +175,13 @@ ODD: Any = [
 
 
 @pytest.mark.parametrize("events", ODD)
-def test_an_odd_stream_is_handed_on(running: Running, events: Any) -> None:
+def test_an_odd_stream_is_handed_on(running, events):
     raw = [f"data: {json.dumps(one)}\n\n".encode() for one in [*events, {"type": "message_stop"}]]
     assert post(running, raw, stream=True).content == b"".join(raw)
     asked = stream_message(make_use("tool_search", HOUR))
     assert b"message_stop" in post(running, asked, raw, stream=True).content
 
 
-def test_a_last_answer_without_content_is_an_answer(running: Running) -> None:
+def test_a_last_answer_without_content_is_an_answer(running):
     answer = post(running, ASKED, {**USED, "content": None})
     assert (answer.status_code, answer.json()["content"]) == (200, [])

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -45,7 +44,7 @@ def read_sent(running: Running) -> dict[str, Any]:
     return json.loads(running.script.seen[-1][2])
 
 
-def test_a_call_of_a_tool_that_was_picked(running: Running) -> None:
+def test_a_call_of_a_tool_that_was_picked(running):
     running.script.parts, call = None, "{'city': 'paris'}"
     running.script.body = make_completion(call, name=GET_TIME)
     with OpenAI(base_url=f"{running.url}/v1", api_key="sk-x", max_retries=0) as client:
@@ -61,7 +60,7 @@ def test_a_call_of_a_tool_that_was_picked(running: Running) -> None:
     assert (told["tools"][GET_TIME], told["repaired"]) == ("pypi:clock::get_time", 1)
 
 
-def test_the_responses_api_and_a_stream(running: Running) -> None:
+def test_the_responses_api_and_a_stream(running):
     running.script.parts, running.script.body = None, json.dumps(make_response()).encode()
     answer = post(running, "responses", input="Tell the hour in a city").json()
     [first, *_] = read_sent(running)["tools"]
@@ -75,7 +74,7 @@ def test_the_responses_api_and_a_stream(running: Running) -> None:
     running.script.parts = None
 
 
-def test_own_tools_stay_and_a_tool_that_was_called_is_offered_again(running: Running) -> None:
+def test_own_tools_stay_and_a_tool_that_was_called_is_offered_again(running):
     call = {"id": "c", "type": "function", "function": {"name": SEND, "arguments": "{}"}}
     messages = [
         {"role": "user", "content": "Send an email to somebody"},
@@ -92,7 +91,7 @@ def test_own_tools_stay_and_a_tool_that_was_called_is_offered_again(running: Run
     assert SEND not in [one["function"]["name"] for one in read_sent(running)["tools"]]
 
 
-def test_what_is_blocked_is_neither_picked_nor_offered_again(tmp_path: Path) -> None:
+def test_what_is_blocked_is_neither_picked_nor_offered_again(tmp_path):
     publish(tmp_path)
     blocked = {"digests": [], "tools": ["pypi:clock::get_time", "pypi:mail::send_email"]}
     (tmp_path / "router" / "BLOCKED.json").write_text(json.dumps(blocked))
@@ -113,12 +112,12 @@ def test_what_is_blocked_is_neither_picked_nor_offered_again(tmp_path: Path) -> 
         ({"input": [{"role": "user", "content": [{"text": 1}]}]}, "no_tools_chosen"),
     ],
 )
-def test_a_request_without_words_is_refused(running: Running, body: Any, code: Any) -> None:
+def test_a_request_without_words_is_refused(running, body, code):
     answer = post(running, **body)
     assert answer.json().get("error", {}).get("code") == code
 
 
-def test_without_an_index_the_fix_is_told() -> None:
+def test_without_an_index_the_fix_is_told():
     with run_proxied() as running:
         answer = post(running, messages=TIME)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "no_index")

@@ -58,9 +58,7 @@ def join_calls(raw: bytes) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("last", [DONE, FAILED])
 @pytest.mark.parametrize("text", [VALID, BROKEN])
-async def test_a_call_comes_before_the_end_of_a_stream_that_says_no_reason(
-    last: bytes, text: str
-) -> None:
+async def test_a_call_comes_before_the_end_of_a_stream_that_says_no_reason(last, text):
     raw = part(text, "weather", "a") + last
     sent, notes = await stream(raw)
     assert sent.endswith(last)
@@ -71,7 +69,7 @@ async def test_a_call_comes_before_the_end_of_a_stream_that_says_no_reason(
 
 
 @pytest.mark.parametrize("index", [0, None])
-async def test_two_calls_of_one_index_are_two(index: int | None) -> None:
+async def test_two_calls_of_one_index_are_two(index):
     first, second = part(VALID, "weather", "a", index), part(VALID, "weather", "b", index)
     sent, notes = await stream(first + second + END + DONE)
     assert (join_calls(sent), notes) == ([("weather", VALID)] * 2, [])
@@ -154,20 +152,20 @@ NOW_TOOL = {"type": "function", "function": {"name": "now", "parameters": {"type
 
 
 @pytest.mark.parametrize("name", SEVERAL)
-async def test_calls_that_share_an_index_get_one_each(name: str) -> None:
+async def test_calls_that_share_an_index_get_one_each(name):
     parts, calls = SEVERAL[name]
     sent, _ = await stream(b"".join([*parts, END, DONE]), [*CHAT_TOOLS, NOW_TOOL])
     assert join_calls(sent) == calls
 
 
-async def test_shared_indices_are_kept_apart_by_choice() -> None:
+async def test_shared_indices_are_kept_apart_by_choice():
     first = raw_part(0, "weather", VALID, "a") + raw_part(0, "weather", OTHER, "b")
     second = first.replace(b'"choices": [{"index": 0', b'"choices": [{"index": 1')
     sent, _ = await stream(first + second + END + DONE)
     assert sent.count(b'"index":1,"id":"b"') == 2
 
 
-async def test_a_name_in_pieces_is_one_name() -> None:
+async def test_a_name_in_pieces_is_one_name():
     names = part("", "wea", "a") + part("", "ther")
     assert (await stream(names + part(VALID) + END))[0] == names + part(VALID) + END
     sent, _ = await stream(names + part(BROKEN) + END)
@@ -177,7 +175,7 @@ async def test_a_name_in_pieces_is_one_name() -> None:
     assert [name for name, _ in list_calls(sent)] == ["weather", "", ""]
 
 
-async def test_a_name_that_every_part_repeats_is_one_name() -> None:
+async def test_a_name_that_every_part_repeats_is_one_name():
     parts = part(VALID[:9], "weather", "a") + part(VALID[9:], "weather", "a") + END
     assert join_calls((await stream(parts))[0]) == [("weather", VALID)]
     renamed = part(VALID[:9], "Weather", "a") + part(VALID[9:], "Weather", "a") + END
@@ -196,20 +194,20 @@ def join_names(raw: bytes) -> str:
 
 
 @pytest.mark.parametrize("rest", [["_files"], ["-files"], ["-fi", "les"], ["Files"]])
-async def test_a_name_whose_first_piece_is_a_tool_is_one_name(rest: list[str]) -> None:
+async def test_a_name_whose_first_piece_is_a_tool_is_one_name(rest):
     pieces = [part("", "search", "a"), *(part("", one) for one in rest)]
     sent, _ = await stream(b"".join([*pieces, part(VALID), END]), SEARCHES)
     assert join_names(sent) == "search_files"
 
 
-async def test_what_was_sent_of_a_name_is_not_taken_back() -> None:
+async def test_what_was_sent_of_a_name_is_not_taken_back():
     tools = json.loads(json.dumps(SEARCHES).replace("search_files", "Search_Files"))
     sent, _ = await stream(part("", "search", "a") + part(VALID, "_files") + END, tools)
     assert join_names(sent) == "search_files"
 
 
 @pytest.mark.parametrize("text", [VALID, BROKEN])
-async def test_parts_with_an_id_each_are_one_call(text: str) -> None:
+async def test_parts_with_an_id_each_are_one_call(text):
     cuts: Iterable[tuple[int, str]] = enumerate(["", text[:9], text[9:20], text[20:]])
     raw = b"".join(part(one, "weather", f"a{at}") for at, one in cuts) + END
     sent, notes = await stream(raw)
@@ -218,20 +216,20 @@ async def test_parts_with_an_id_each_are_one_call(text: str) -> None:
     assert sent.replace(b" ", b"").count(b'"id":"a') == 1  # clients join ids as they join names
 
 
-async def test_another_name_is_another_call_though_the_first_is_broken() -> None:
+async def test_another_name_is_another_call_though_the_first_is_broken():
     raw = part(BROKEN, "search", "a") + part(BROKEN, "search_files", "b") + END
     sent, _ = await stream(raw, SEARCHES)
     assert [json.loads(one) for _, one in list_calls(sent)] == [FIXED, FIXED]
 
 
-async def test_an_error_of_null_ends_no_call() -> None:
+async def test_an_error_of_null_ends_no_call():
     parts = [part(BROKEN[:9], "weather", "a"), part(BROKEN[9:]), END]
     raw = b"".join(parts).replace(b"data: {", b'data: {"error": null, ')
     sent, _ = await stream(raw)
     assert json.loads("".join(one for _, one in list_calls(sent))) == FIXED
 
 
-async def test_a_name_so_far_that_is_sent_again_is_one_name() -> None:
+async def test_a_name_so_far_that_is_sent_again_is_one_name():
     names = part("", "wea", "a") + part("", "weather") + part(BROKEN)
     sent, notes = await stream(names + END)
     assert [name for name, _ in list_calls(sent)] == ["wea", "ther", ""]
@@ -241,7 +239,7 @@ async def test_a_name_so_far_that_is_sent_again_is_one_name() -> None:
 
 @pytest.mark.parametrize("odd", [b"[0]", b"{}"])
 @pytest.mark.parametrize("nth", [1, 2])
-async def test_a_part_whose_index_is_no_number_passes_as_it_came(odd: bytes, nth: int) -> None:
+async def test_a_part_whose_index_is_no_number_passes_as_it_came(odd, nth):
     pieces = part(VALID, "weather", "a").split(b'"index": 0')
     raw = b'"index": 0'.join(pieces[:nth]) + b'"index": ' + odd + b'"index": 0'.join(pieces[nth:])
     end = END.replace(b'"index": 0', b'"index": ' + odd) if nth == 1 else END

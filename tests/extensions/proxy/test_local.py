@@ -83,7 +83,7 @@ def call(text: Any = BROKEN) -> LocalAnswer:
     return LocalAnswer("", ({"name": "weather", "arguments": text},), 7, 9)
 
 
-def test_words_whole_and_streamed(client: OpenAI) -> None:
+def test_words_whole_and_streamed(client):
     answer = client.chat.completions.create(model="any", messages=ASK)
     assert (answer.model, answer.choices[0].message.content) == ("scripted", "sunny")
     assert answer.choices[0].finish_reason == "stop"
@@ -99,13 +99,13 @@ def test_words_whole_and_streamed(client: OpenAI) -> None:
     assert client.models.list().data[0].id == "scripted"
 
 
-def test_an_error_of_a_stream_is_a_status(client: OpenAI, model: ScriptedModel) -> None:
+def test_an_error_of_a_stream_is_a_status(client, model):
     model.error = "out of memory"
     with pytest.raises(BadRequestError, match="out of memory"):
         list(client.chat.completions.create(model="m", messages=ASK, stream=True))
 
 
-def test_calls_climb_the_ladder(client: OpenAI, model: ScriptedModel) -> None:
+def test_calls_climb_the_ladder(client, model):
     model.made = call()
     answer = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS)
     [made] = answer.choices[0].message.tool_calls or ()
@@ -119,7 +119,7 @@ def test_calls_climb_the_ladder(client: OpenAI, model: ScriptedModel) -> None:
     assert json.loads(made.function.arguments) == FIXED
 
 
-def test_the_responses_api_whole_and_streamed(client: OpenAI, model: ScriptedModel) -> None:
+def test_the_responses_api_whole_and_streamed(client, model):
     assert client.responses.create(model="m", input="hi").output_text == "sunny"
     model.made = call({"city": "Bonn", "days": 2})
     given: Any = [
@@ -141,7 +141,7 @@ def test_the_responses_api_whole_and_streamed(client: OpenAI, model: ScriptedMod
     assert function == {"name": "weather", "arguments": {"city": "X"}}
 
 
-def test_a_choice_of_tools_and_a_limit_are_kept(client: OpenAI, model: ScriptedModel) -> None:
+def test_a_choice_of_tools_and_a_limit_are_kept(client, model):
     other: Any = {"type": "function", "function": {"name": "b", "parameters": {"type": "object"}}}
     tools = [*CHAT_TOOLS, other]
     named: Any = {"type": "function", "function": {"name": "b"}}
@@ -180,13 +180,13 @@ def test_a_choice_of_tools_and_a_limit_are_kept(client: OpenAI, model: ScriptedM
         ([], "no JSON object"),
     ],
 )
-def test_what_it_cannot_be_asked_is_told(url: str, body: Any, reason: str) -> None:
+def test_what_it_cannot_be_asked_is_told(url, body, reason):
     answer = httpx2.post(f"{url}/v1/chat/completions", json=body, trust_env=False)
     assert answer.status_code == 400
     assert reason in answer.json()["error"]["message"]
 
 
-def test_a_choice_that_names_nothing_is_passed_over(client: OpenAI, model: ScriptedModel) -> None:
+def test_a_choice_that_names_nothing_is_passed_over(client, model):
     choice: Any = {"type": "function", "function": "weather"}
     client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS, tool_choice=choice)
     assert [contract["name"] for contract in model.seen[0].contracts] == [
@@ -194,7 +194,7 @@ def test_a_choice_that_names_nothing_is_passed_over(client: OpenAI, model: Scrip
     ]
 
 
-def test_what_the_model_refuses_and_other_paths(client: OpenAI, model: ScriptedModel) -> None:
+def test_what_the_model_refuses_and_other_paths(client, model):
     model.error = "the tools do not fit its context"
     with pytest.raises(BadRequestError, match="do not fit its context"):
         client.chat.completions.create(model="m", messages=ASK)
@@ -204,7 +204,7 @@ def test_what_the_model_refuses_and_other_paths(client: OpenAI, model: ScriptedM
         client.embeddings.create(model="m", input="x")
 
 
-async def test_one_is_answered_one_waits_more_are_refused() -> None:
+async def test_one_is_answered_one_waits_more_are_refused():
     model = ScriptedModel()
     local, body = LocalUpstream(model, waiting=1), {"messages": ASK}
     done: list[Any] = []
@@ -222,7 +222,7 @@ async def test_one_is_answered_one_waits_more_are_refused() -> None:
     assert (refused.value.status, len(done), len(model.seen)) == (503, 2, 2)
 
 
-def test_a_client_that_leaves_ends_its_answer(client: OpenAI, model: ScriptedModel) -> None:
+def test_a_client_that_leaves_ends_its_answer(client, model):
     model.gate.clear()
     with pytest.raises(httpx2.TimeoutException):
         httpx2.post(
@@ -240,7 +240,7 @@ def test_a_client_that_leaves_ends_its_answer(client: OpenAI, model: ScriptedMod
     assert client.chat.completions.create(model="m", messages=ASK).choices
 
 
-def test_the_first_call_is_local_and_the_rest_is_not() -> None:
+def test_the_first_call_is_local_and_the_rest_is_not():
     model = ScriptedModel(made=call())
     model.gate.set()
     with run_proxied(parts=ProxyParts(local=LocalUpstream(model))) as running:
@@ -277,14 +277,14 @@ def test_the_first_call_is_local_and_the_rest_is_not() -> None:
         assert f'toolmill_proxy_first_calls_total{{outcome="{outcome}"}} {count}' in text
 
 
-def test_nobody_who_answers_is_refused() -> None:
+def test_nobody_who_answers_is_refused():
     listening = make_listening("127.0.0.1", 0, "", 1000)
     with pytest.raises(ProxyError, match="neither --upstream nor --local"):
         ProxyApp(ProxySettings(), listening)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_half_a_surrogate_pair_passes(url: str, client: OpenAI, streamed: bool) -> None:
+def test_half_a_surrogate_pair_passes(url, client, streamed):
     assert client
     asked = {"model": "m", "input": "?", "instructions": "\ud83d", "stream": streamed}
     answer = httpx2.post(f"{url}/v1/responses", content=json.dumps(asked), trust_env=False)
@@ -304,7 +304,7 @@ def go_on() -> bool:
     return False
 
 
-def test_a_call_that_fits_by_its_grammar(caller: LocalCaller) -> None:
+def test_a_call_that_fits_by_its_grammar(caller):
     made = caller.answer(LocalRequest([ASKED], CONTRACTS), go_on)
     assert made.calls
     assert {call["name"] for call in made.calls} <= {"find_file", "make_file"}
@@ -313,7 +313,7 @@ def test_a_call_that_fits_by_its_grammar(caller: LocalCaller) -> None:
     assert made.completion_tokens > 3
 
 
-def test_a_call_that_is_asked_for_is_written_without_constrained_too(small_caller: Path) -> None:
+def test_a_call_that_is_asked_for_is_written_without_constrained_too(small_caller):
     caller = LocalCaller(AdapterPredictor(Path("."), small_caller, device="cpu"))
     made = caller.answer(LocalRequest([ASKED], CONTRACTS[1:], must_call=True), go_on)
     assert [call["name"] for call in made.calls] == ["make_file"]
@@ -328,14 +328,14 @@ class SilentPredictor(BaselinePredictor):
         return [PredictionAnswer([], "no_call", "hm") for _ in asked]
 
 
-def test_it_ends_at_its_limit_and_when_nobody_waits(caller: LocalCaller) -> None:
+def test_it_ends_at_its_limit_and_when_nobody_waits(caller):
     cut = caller.answer(LocalRequest([ASKED], CONTRACTS, most_tokens=2), go_on)
     assert (cut.cut, cut.completion_tokens) == (True, 2)
     over = caller.answer(LocalRequest([ASKED], CONTRACTS), lambda: True)
     assert over.completion_tokens <= 2
 
 
-def test_a_conversation_goes_on(caller: LocalCaller) -> None:
+def test_a_conversation_goes_on(caller):
     arguments = {"title": "Blue Sky", "count": 3}
     function = {"name": "find_file", "arguments": arguments}
     turn: Any = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
@@ -351,12 +351,12 @@ def test_a_conversation_goes_on(caller: LocalCaller) -> None:
     assert caller.answer(LocalRequest(messages, CONTRACTS), go_on).prompt_tokens > 40
 
 
-def test_what_does_not_fit_its_context_is_told(caller: LocalCaller) -> None:
+def test_what_does_not_fit_its_context_is_told(caller):
     with pytest.raises(CannotAnswer, match="do not fit the model's context"):
         caller.answer(LocalRequest([{**ASKED, "content": "word " * 9000}], CONTRACTS), go_on)
 
 
-def test_the_untrained_champion_answers_too() -> None:
+def test_the_untrained_champion_answers_too():
     made = LocalCaller(BaselinePredictor()).answer(LocalRequest([ASKED], CONTRACTS), go_on)
     assert made.calls[0]["name"] == "find_file"
     assert json.dumps(made.calls[0]["arguments"])

@@ -65,7 +65,7 @@ def client(running: Running) -> Iterator[Anthropic]:
         yield one
 
 
-def test_calls_of_a_whole_answer(running: Running, client: Anthropic) -> None:
+def test_calls_of_a_whole_answer(running, client):
     uses = (
         make_use("weather", {"city": "Bonn", "days": "2"}),
         make_use("bash", {"command": "ls"}, 1),
@@ -86,7 +86,7 @@ def test_calls_of_a_whole_answer(running: Running, client: Anthropic) -> None:
     assert (path, headers["authorization"]) == ("/v1/messages", "Bearer sk-a")
 
 
-def test_calls_of_a_stream(running: Running, client: Anthropic) -> None:
+def test_calls_of_a_stream(running, client):
     running.script.parts = stream_uses(BROKEN, VALID)
     with client.messages.stream(model="m", max_tokens=9, messages=ASK, tools=TOOLS) as stream:
         texts = {1: "", 2: ""}
@@ -99,7 +99,7 @@ def test_calls_of_a_stream(running: Running, client: Anthropic) -> None:
     assert [one.text for one in answer.content if one.type == "text"] == ["Look"]
 
 
-def test_a_broken_stream_is_an_error_of_the_sdk(running: Running, client: Anthropic) -> None:
+def test_a_broken_stream_is_an_error_of_the_sdk(running, client):
     running.script.parts, running.script.broken = stream_uses(VALID)[:-4], True
     try:
         with (
@@ -116,7 +116,7 @@ def post(running: Running, **more: Any) -> httpx2.Response:
     return httpx2.post(f"{running.url}/v1/messages", json=body, timeout=60, trust_env=False)
 
 
-def test_a_result_of_a_tool_is_no_evidence_of_a_value(running: Running) -> None:
+def test_a_result_of_a_tool_is_no_evidence_of_a_value(running):
     body = json.dumps(make_message(make_use("weather", {"days": 2}))).encode()
     running.script.parts, running.script.body = None, body
 
@@ -130,7 +130,7 @@ def test_a_result_of_a_tool_is_no_evidence_of_a_value(running: Running) -> None:
     assert ask(result, {"type": "text", "text": "?"}) == {"days": 2}
 
 
-def test_a_call_that_fits_and_a_request_without_tools_pass_byte_for_byte(running: Running) -> None:
+def test_a_call_that_fits_and_a_request_without_tools_pass_byte_for_byte(running):
     parts = [use for use in stream_uses(VALID, VALID) if b"ping" not in use]  # they may overtake
     running.script.parts = parts
     assert post(running, stream=True).content == b"".join(parts)
@@ -162,7 +162,7 @@ def read_stream(sent: list[bytes]) -> tuple[list[Any], Any, list[Any]]:
     return names[1:], list(texts.values())[1:], end.get("toolmill", {}).get("calls")
 
 
-async def test_text_passes_at_once_and_a_call_at_its_end() -> None:
+async def test_text_passes_at_once_and_a_call_at_its_end():
     parts = stream_uses(BROKEN)
     sent = await feed(parts)
     assert sent[:6] == parts[:6]
@@ -171,7 +171,7 @@ async def test_text_passes_at_once_and_a_call_at_its_end() -> None:
     assert sent[-2] == parts[-1]
 
 
-async def test_a_tool_of_another_name_and_one_that_is_not_there() -> None:
+async def test_a_tool_of_another_name_and_one_that_is_not_there():
     names, [text], told = read_stream(await feed(stream_uses(VALID, name="mcp__sky__weather")))
     assert (names, json.loads(text), bool(told[0]["repaired"])) == (["weather"], FIXED, True)
     names, texts, told = read_stream(await feed(stream_uses(VALID, name="drop_all")))
@@ -180,7 +180,7 @@ async def test_a_tool_of_another_name_and_one_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"days": "2"}])
-async def test_a_call_without_events_of_arguments_gets_one(given: dict[str, str]) -> None:
+async def test_a_call_without_events_of_arguments_gets_one(given):
     parts = stream_uses("")
     del parts[5]
     parts[4] = parts[4].replace(b'"input": {}', f'"input": {json.dumps(given)}'.encode())
@@ -190,7 +190,7 @@ async def test_a_call_without_events_of_arguments_gets_one(given: dict[str, str]
 
 
 @pytest.mark.parametrize("text", [BROKEN[:15], ""])
-async def test_what_a_limit_cut_off_is_not_completed(text: str) -> None:
+async def test_what_a_limit_cut_off_is_not_completed(text):
     parts = stream_uses(VALID, text, stop="max_tokens")
     _, texts, told = read_stream(await feed(parts, "the city: Bonn"))
     assert texts == [VALID, text]
@@ -204,7 +204,7 @@ async def test_what_a_limit_cut_off_is_not_completed(text: str) -> None:
     assert "cut_off" in answer["toolmill"]["calls"][0]["left"][0]
 
 
-async def test_a_stream_that_breaks_off_or_is_too_long_passes_as_it_came() -> None:
+async def test_a_stream_that_breaks_off_or_is_too_long_passes_as_it_came():
     parts = [use for use in stream_uses(BROKEN) if b"ping" not in use]
     for at in range(len(parts) - 1):
         assert b"".join(await feed(parts[:at])) == b"".join(parts[:at])
@@ -223,7 +223,7 @@ ODD: Any = [
 
 
 @pytest.mark.parametrize("data", ODD)
-async def test_an_odd_event_passes(data: Any) -> None:
+async def test_an_odd_event_passes(data):
     raw = f"data: {json.dumps(data)}\n\n".encode()
     assert b"".join(await feed([raw])) == raw
     sent = b"".join(await feed([*stream_uses(BROKEN)[:-3], raw]))

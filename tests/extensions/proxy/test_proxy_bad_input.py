@@ -59,7 +59,7 @@ def read_code(answer: httpx2.Response) -> tuple[int, str]:
         ("[" * 100_000, False),
     ],
 )
-def test_a_call_is_changed_only_where_it_then_fits(text: str, fits: bool) -> None:
+def test_a_call_is_changed_only_where_it_then_fits(text, fits):
     fixed = fix_call(offer(), None, "weather", text)
     assert bool(fixed.steps) is fits
     assert json.loads(fixed.text)["city"] == "Bonn" if fits else fixed.text == text and fixed.left
@@ -74,7 +74,7 @@ def test_a_call_is_changed_only_where_it_then_fits(text: str, fits: bool) -> Non
     ],
 )
 @pytest.mark.parametrize("legacy", [False, True])
-async def test_arguments_of_a_whole_answer_are_text(given: Any, text: Any, legacy: bool) -> None:
+async def test_arguments_of_a_whole_answer_are_text(given, text, legacy):
     call: Any = {"name": "weather", "arguments": given}
     message = {"function_call": call} if legacy else {"tool_calls": [{"function": call}]}
     repair = CallRepair(offer())
@@ -82,21 +82,21 @@ async def test_arguments_of_a_whole_answer_are_text(given: Any, text: Any, legac
     assert (call["arguments"], len(repair.notes)) == (text, 1)
 
 
-async def test_a_call_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_that_takes_too_long_is_left(monkeypatch):
     monkeypatch.setattr(calls, "_LADDER_S", 0.05)
     monkeypatch.setattr(calls, "fix_call", lambda *_: time.sleep(0.5))
     fixed = await CallRepair(offer()).fix_call("c", "weather", BROKEN, cut=False)
     assert (fixed.text, fixed.left.partition(":")[0]) == (BROKEN, "too_large")
 
 
-def test_names_that_changed_are_read_in_the_history() -> None:
+def test_names_that_changed_are_read_in_the_history():
     history = ContractHistory((ContractMove("sky", "weather", "forecast"),))
     fixed = fix_call(offer(), history, "forecast", VALID)
     assert (fixed.name, json.loads(fixed.text)) == ("weather", json.loads(VALID))
     assert fix_call(offer(), None, "forecast", VALID).left.startswith("unknown_tool")
 
 
-def test_a_function_without_parameters_is_not_judged() -> None:
+def test_a_function_without_parameters_is_not_judged():
     bare: Any = {"type": "function", "function": {"name": "now"}}
     found = offer([bare, *CHAT_TOOLS])
     assert (found.unjudged, [candidate.name for candidate in found.toolset.candidates]) == (
@@ -106,7 +106,7 @@ def test_a_function_without_parameters_is_not_judged() -> None:
     assert read_offer({"tools": [{"type": "web_search"}]}, 10) is None
 
 
-def test_what_was_cut_is_not_completed() -> None:
+def test_what_was_cut_is_not_completed():
     with run_proxied() as running:
         cut = BROKEN[:15]
         running.script.body = make_completion(cut, finish="length")
@@ -123,7 +123,7 @@ def test_what_was_cut_is_not_completed() -> None:
         assert b"upstream_broken" in told.removeprefix(b"".join(running.script.parts))
 
 
-def test_an_argument_of_a_megabyte_and_ten_thousand_tools() -> None:
+def test_an_argument_of_a_megabyte_and_ten_thousand_tools():
     with run_proxied() as running:
         long = json.dumps({"city": "x" * 1_000_000, "days": "2"})
         running.script.body = make_completion(long)
@@ -138,7 +138,7 @@ def test_an_argument_of_a_megabyte_and_ten_thousand_tools() -> None:
         assert read_code(post(running.url, [*tools, *tools])) == (400, "too_many_tools")
 
 
-def test_an_upstream_that_is_late_gone_or_redirects() -> None:
+def test_an_upstream_that_is_late_gone_or_redirects():
     with run_proxied(timeout_s=0.2) as running:
         running.script.delay_s = 1
         assert read_code(post(running.url)) == (504, "upstream_timeout")
@@ -151,7 +151,7 @@ def test_an_upstream_that_is_late_gone_or_redirects() -> None:
             assert read_code(post(running.url)) == (502, "upstream_refused")
 
 
-def test_an_upstream_behind_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upstream_behind_a_proxy_of_the_environment(monkeypatch):
     script = Script()
     script.parts = stream_chat(BROKEN)
     with run_server(script) as port:
@@ -162,7 +162,7 @@ def test_an_upstream_behind_a_proxy_of_the_environment(monkeypatch: pytest.Monke
     assert (path, headers["host"]) == ("/v1/chat/completions", "api.example")
 
 
-def test_limits_of_bodies_and_of_open_requests() -> None:
+def test_limits_of_bodies_and_of_open_requests():
     with run_proxied(max_body=2_000, max_open=1) as running:
         assert read_code(post(running.url, CHAT_TOOLS * 20)) == (413, "body_too_large")
         running.script.delay_s = 0.6
@@ -189,7 +189,7 @@ def _wait_open(proxy: Any, wanted: int) -> None:
         time.sleep(0.01)
 
 
-def test_a_token_is_asked_for_and_not_sent_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_token_is_asked_for_and_not_sent_on(caplog):
     with run_proxied(token=SECRET, key="sk-upstream") as running:
         running.script.body = make_completion(VALID)
         assert read_code(post(running.url)) == (401, "invalid_token")
@@ -204,7 +204,7 @@ def test_a_token_is_asked_for_and_not_sent_on(caplog: pytest.LogCaptureFixture) 
     assert "sk-upstream" not in caplog.text + repr(ProxySettings("http://localhost", "sk-upstream"))
 
 
-def test_foreign_pages_and_paths_are_refused() -> None:
+def test_foreign_pages_and_paths_are_refused():
     with run_proxied() as running:
         for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
             assert read_code(post(running.url, headers=headers)) == (403, "foreign_page")
@@ -213,7 +213,7 @@ def test_foreign_pages_and_paths_are_refused() -> None:
         assert read_code(answer) == (404, "not_found")
 
 
-def test_unusable_options_say_the_fix() -> None:
+def test_unusable_options_say_the_fix():
     with pytest.raises(ProxyError, match="give --token"):
         make_listening("0.0.0.0", 0, "", 1)
     with pytest.raises(ProxyError, match="at least 20"):

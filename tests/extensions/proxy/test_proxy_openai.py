@@ -47,7 +47,7 @@ def post_raw(running: Running, path: str, **more: Any) -> httpx2.Response:
     return httpx2.post(f"{running.url}/v1/{path}", json=body, trust_env=False)
 
 
-def test_parallel_calls_of_a_whole_answer(running: Running, client: OpenAI) -> None:
+def test_parallel_calls_of_a_whole_answer(running, client):
     running.script.parts, running.script.body = None, make_completion(VALID, BROKEN)
     raw = client.chat.completions.with_raw_response.create(
         model="m", messages=ASK, tools=CHAT_TOOLS
@@ -64,7 +64,7 @@ def test_parallel_calls_of_a_whole_answer(running: Running, client: OpenAI) -> N
     assert (path, headers["authorization"]) == ("/v1/chat/completions", "Bearer sk-upstream")
 
 
-def test_parallel_calls_of_a_stream(running: Running, client: OpenAI) -> None:
+def test_parallel_calls_of_a_stream(running, client):
     running.script.parts = stream_chat(BROKEN, VALID)
     texts, names, last = {0: "", 1: ""}, [], None
     for chunk in client.chat.completions.create(
@@ -81,7 +81,7 @@ def test_parallel_calls_of_a_stream(running: Running, client: OpenAI) -> None:
     assert told["repaired"] == 1
 
 
-def test_responses_whole_and_streamed(running: Running, client: OpenAI) -> None:
+def test_responses_whole_and_streamed(running, client):
     running.script.parts, running.script.body = None, json.dumps(make_response(BROKEN)).encode()
     answer = client.responses.create(model="m", input="weather?", tools=TOOLS)
     [item] = answer.output
@@ -102,7 +102,7 @@ def test_responses_whole_and_streamed(running: Running, client: OpenAI) -> None:
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
-def test_calls_that_fit_pass_byte_for_byte(running: Running, path: str) -> None:
+def test_calls_that_fit_pass_byte_for_byte(running, path):
     whole = make_completion(VALID) if "chat" in path else json.dumps(make_response(VALID)).encode()
     parts = stream_chat(VALID, VALID) if "chat" in path else stream_response(VALID, VALID)
     running.script.parts, running.script.body = None, whole
@@ -115,7 +115,7 @@ def test_calls_that_fit_pass_byte_for_byte(running: Running, path: str) -> None:
 OTHER = "mcp__sky__weather"
 
 
-def test_a_tool_of_another_name_in_a_whole_answer(running: Running, client: OpenAI) -> None:
+def test_a_tool_of_another_name_in_a_whole_answer(running, client):
     running.script.parts, running.script.body = None, make_completion(VALID, name=OTHER)
     answer = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS)
     [call] = answer.choices[0].message.tool_calls or ()
@@ -127,7 +127,7 @@ def test_a_tool_of_another_name_in_a_whole_answer(running: Running, client: Open
     assert (item.name, json.loads(item.arguments)) == ("weather", FIXED)
 
 
-def test_a_tool_of_another_name_in_a_stream(running: Running, client: OpenAI) -> None:
+def test_a_tool_of_another_name_in_a_stream(running, client):
     running.script.parts = stream_chat(VALID, BROKEN, name=OTHER)
     texts, names = {0: "", 1: ""}, []
     chunks = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS, stream=True)
@@ -149,7 +149,7 @@ def test_a_tool_of_another_name_in_a_stream(running: Running, client: OpenAI) ->
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
-def test_an_unknown_tool_passes_with_the_reason(running: Running, path: str) -> None:
+def test_an_unknown_tool_passes_with_the_reason(running, path):
     parts = stream_chat if "chat" in path else stream_response
     running.script.parts = parts(VALID, name="delete_everything")
     content = post_raw(running, path, stream=True).content.decode()
@@ -157,7 +157,7 @@ def test_an_unknown_tool_passes_with_the_reason(running: Running, path: str) -> 
     assert "unknown_tool: there is no tool" in content
 
 
-def test_only_the_user_is_evidence_of_a_value(running: Running, client: OpenAI) -> None:
+def test_only_the_user_is_evidence_of_a_value(running, client):
     running.script.parts, running.script.body = None, make_completion('{"days": 2}')
 
     def ask(role: str) -> str:
@@ -171,7 +171,7 @@ def test_only_the_user_is_evidence_of_a_value(running: Running, client: OpenAI) 
     assert ask("system") == ask("assistant") == '{"days": 2}'
 
 
-def test_all_else_passes_with_its_status(running: Running) -> None:
+def test_all_else_passes_with_its_status(running):
     running.script.parts, running.script.status = None, 429
     running.script.body = b'{"error": {"message": "slow down"}}'
     running.script.headers = {"retry-after": "7", "x-request-id": "r1"}
@@ -190,7 +190,7 @@ def test_all_else_passes_with_its_status(running: Running) -> None:
         running.script.status, running.script.headers = 200, {}
 
 
-def test_health_and_metrics(running: Running) -> None:
+def test_health_and_metrics(running):
     running.script.parts, running.script.body = None, make_completion(BROKEN)
     assert post_raw(running, "chat/completions").headers["x-toolmill-repaired"] == "1"
     assert httpx2.get(f"{running.url}/healthz", trust_env=False).text == "ok\n"
@@ -266,9 +266,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (AGENTS, "responses", "[('Bonn', 2)] sunny"),
     ],
 )
-def test_a_client_gets_a_call_that_fits(
-    python: Path, tmp_path: Path, script: str, way: str, expected: str
-) -> None:
+def test_a_client_gets_a_call_that_fits(python, tmp_path, script, way, expected):
     (tmp_path / "client.py").write_text(script)
     with run_proxied() as running:
         running.script.body = make_completion(BROKEN)

@@ -54,7 +54,7 @@ def read_call(answer: httpx2.Response) -> Any:
     return json.loads(call["function"]["arguments"])
 
 
-def test_only_what_the_ladder_leaves_is_asked(asked: tuple[Script, Running]) -> None:
+def test_only_what_the_ladder_leaves_is_asked(asked):
     script, running = asked
     script.seen.clear()
     script.body, running.script.parts = make_completion(VALID), None
@@ -75,7 +75,7 @@ def test_only_what_the_ladder_leaves_is_asked(asked: tuple[Script, Running]) -> 
     assert "trip to Bonn" in json.loads(sent)["messages"][1]["content"]
 
 
-def test_a_stream_is_revised_too(asked: tuple[Script, Running]) -> None:
+def test_a_stream_is_revised_too(asked):
     script, running = asked
     script.body, running.script.parts = make_completion(VALID), stream_chat(MISSING)
     text = post(running, stream=True).text
@@ -92,9 +92,7 @@ def test_a_stream_is_revised_too(asked: tuple[Script, Running]) -> None:
         (b"no JSON", "JSONDecodeError"),
     ],
 )
-def test_a_bad_answer_leaves_the_call(
-    asked: tuple[Script, Running], body: bytes, reason: str
-) -> None:
+def test_a_bad_answer_leaves_the_call(asked, body, reason):
     script, running = asked
     script.body, running.script.body = body, make_completion(MISSING)
     answer = post(running)
@@ -105,7 +103,7 @@ def test_a_bad_answer_leaves_the_call(
     assert "missing" in told["left"][0] or "city" in told["left"][0]
 
 
-def test_a_question_of_the_model_is_the_reason(asked: tuple[Script, Running]) -> None:
+def test_a_question_of_the_model_is_the_reason(asked):
     script, running = asked
     message = {"role": "assistant", "content": "Which city do you mean?"}
     script.body = json.dumps({"choices": [{"message": message}]}).encode()
@@ -114,7 +112,7 @@ def test_a_question_of_the_model_is_the_reason(asked: tuple[Script, Running]) ->
     assert told["left"] == ["missing_value: Which city do you mean?"]
 
 
-def test_a_late_model_and_a_broken_one_cost_their_own_time(asked: tuple[Script, Running]) -> None:
+def test_a_late_model_and_a_broken_one_cost_their_own_time(asked):
     script, running = asked
     parts = running.proxy._answering._parts
     assert parts.reviser is not None
@@ -157,9 +155,7 @@ SET = {"openai-project": "p", "x-gateway-route": "blue"}
 @pytest.mark.parametrize(
     ("key", "passed"), [("", OWN | SET), ("sk-own", SET | {"authorization": "Bearer sk-own"})]
 )
-def test_the_model_gets_the_clients_headers_but_those_of_its_request(
-    key: str, passed: dict[str, str]
-) -> None:
+def test_the_model_gets_the_clients_headers_but_those_of_its_request(key, passed):
     script = Script()
     with run_server(script) as port:
         opened = UpstreamReviser(f"http://127.0.0.1:{port}/v1", "big", key)
@@ -172,7 +168,7 @@ def test_the_model_gets_the_clients_headers_but_those_of_its_request(
     assert "event-stream" not in headers.get("accept", "")
 
 
-def test_no_client_is_told_the_operators_key() -> None:
+def test_no_client_is_told_the_operators_key():
     """As it is read from a file, with the end of its line, which no header may hold."""
     with run_server(Script()) as port:
         opened = UpstreamReviser(f"http://127.0.0.1:{port}/v1", "big", "sk-operator\n")
@@ -185,7 +181,7 @@ def test_no_client_is_told_the_operators_key() -> None:
     assert "sk-operator" not in answer.text
 
 
-def test_a_model_that_runs_here_revises_one_draft_at_a_time() -> None:
+def test_a_model_that_runs_here_revises_one_draft_at_a_time():
     at_once, most = [], []
 
     def revise(request: RevisionRequest) -> ProposedCall:
@@ -205,7 +201,7 @@ def test_a_model_that_runs_here_revises_one_draft_at_a_time() -> None:
     assert most == [1] * 4
 
 
-def test_what_a_message_proposes() -> None:
+def test_what_a_message_proposes():
     function = {"name": "weather", "arguments": "{'city': 'Bonn'}"}
     made = read_proposal({"tool_calls": [{"id": "a", "type": "function", "function": function}]})
     assert made is not None

@@ -1,6 +1,5 @@
 """A GGUF file holds the merged weights as llama.cpp lays them out."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,14 @@ from extensions.publishing.gguf_file import interleave_heads, write_gguf
 from training.caller.smollm2 import write_smollm2_base
 
 
-def test_rotated_pairs_become_neighbours_head_by_head() -> None:
+def test_rotated_pairs_become_neighbours_head_by_head():
     rows = np.arange(12)[:, None] * np.ones((1, 3))
     laid = interleave_heads(rows, 2)[:, 0].tolist()
     assert laid == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
 
 
 @pytest.mark.slow
-def test_transformers_reads_back_what_was_written(tmp_path: Path) -> None:
+def test_transformers_reads_back_what_was_written(tmp_path):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -71,7 +71,7 @@ def text_of(home: Path, **given: Any) -> str:
     return path.read_text()
 
 
-def test_the_hub_reads_the_front_matter(tmp_path: Path) -> None:
+def test_the_hub_reads_the_front_matter(tmp_path):
     from huggingface_hub import ModelCard
 
     made(tmp_path)
@@ -97,9 +97,7 @@ def test_the_hub_reads_the_front_matter(tmp_path: Path) -> None:
         ("../x", None),
     ],
 )
-def test_a_base_is_named_to_the_hub_only_where_it_is_an_id_of_it(
-    tmp_path: Path, base: str, shown: str | None
-) -> None:
+def test_a_base_is_named_to_the_hub_only_where_it_is_an_id_of_it(tmp_path, base, shown):
     from huggingface_hub import ModelCard
 
     made(tmp_path, base=base, role="caller")
@@ -108,7 +106,7 @@ def test_a_base_is_named_to_the_hub_only_where_it_is_an_id_of_it(
     assert front_matter["license"] == "other"
 
 
-def test_the_card_counts_what_was_learnt_from_by_licence_and_provider(tmp_path: Path) -> None:
+def test_the_card_counts_what_was_learnt_from_by_licence_and_provider(tmp_path):
     made(tmp_path)
     text = text_of(tmp_path)
     assert "licences: `MIT` 2, `unknown` 1, `xˋ¦</td> # Owned" in text
@@ -118,7 +116,7 @@ def test_the_card_counts_what_was_learnt_from_by_licence_and_provider(tmp_path: 
     assert "5 of 5 pairs were written by the offline provider (a grammar" in text
 
 
-def test_the_card_names_the_prompts_that_texts_were_read_after(tmp_path: Path) -> None:
+def test_the_card_names_the_prompts_that_texts_were_read_after(tmp_path):
     settings = {"query_prompt": None, "document_prompt": None}
     made(tmp_path, settings=settings, prompts={"query": f"ask: {EVIL}", "document": None})
     text = text_of(tmp_path)
@@ -127,7 +125,7 @@ def test_the_card_names_the_prompts_that_texts_were_read_after(tmp_path: Path) -
     assert EVIL not in text
 
 
-def test_figures_and_gates_stand_there_once_they_are_measured_and_stay(tmp_path: Path) -> None:
+def test_figures_and_gates_stand_there_once_they_are_measured_and_stay(tmp_path):
     made(tmp_path)
     before = text_of(tmp_path)
     assert "Not evaluated yet." in before
@@ -141,7 +139,7 @@ def test_figures_and_gates_stand_there_once_they_are_measured_and_stay(tmp_path:
     assert text_of(tmp_path) == text  # written again without an evaluation, as by a training
 
 
-def test_a_caller_s_cells_are_shown(tmp_path: Path) -> None:
+def test_a_caller_s_cells_are_shown(tmp_path):
     made(tmp_path, base="smollm2:abc", role="caller")
     cell = {"split": "seen_tool", "candidates": 10, "distractors": "hard", "n": 90, "servers": 5}
     nothing = {"value": 0.0, "low": 0.0, "high": 0.0, "n": 0}
@@ -153,7 +151,7 @@ def test_a_caller_s_cells_are_shown(tmp_path: Path) -> None:
     assert 'load_caller(Path("var"), "m1")' in text
 
 
-def test_a_sidecar_s_card_says_what_drafts_it_learnt_from(tmp_path: Path) -> None:
+def test_a_sidecar_s_card_says_what_drafts_it_learnt_from(tmp_path):
     kinds = {"missing_required": 3, "untouched": 1}
     drafts = {"sources": {"corrupted": 3, "untouched": 1}, "kinds": kinds, "asks": 2}
     lessons = {"rows": 4, "too_long": 1, "drafts": drafts}
@@ -166,7 +164,7 @@ def test_a_sidecar_s_card_says_what_drafts_it_learnt_from(tmp_path: Path) -> Non
     assert "- kinds: `missing_required` 3, `untouched` 1" in text
 
 
-def test_the_same_facts_are_the_same_bytes_and_no_write(tmp_path: Path) -> None:
+def test_the_same_facts_are_the_same_bytes_and_no_write(tmp_path):
     made(tmp_path)
     text_of(tmp_path, summary=SUMMARY)
     folder = get_model_folder(tmp_path, "m1")
@@ -175,14 +173,12 @@ def test_the_same_facts_are_the_same_bytes_and_no_write(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
-def test_a_model_that_was_never_finished_has_no_card(tmp_path: Path) -> None:
+def test_a_model_that_was_never_finished_has_no_card(tmp_path):
     assert write_card(tmp_path, "m1", summary=SUMMARY) is None
     assert not (tmp_path / "models").exists()
 
 
-def test_without_a_manifest_or_with_a_broken_evaluation_the_card_is_written_all_the_same(
-    tmp_path: Path,
-) -> None:
+def test_without_a_manifest_or_with_a_broken_evaluation_the_card_is_written_all_the_same(tmp_path):
     save_empty_model(tmp_path, "m1")
     (get_model_folder(tmp_path, "m1") / "evaluation.json").write_text("{half")
     text = text_of(tmp_path)
@@ -190,9 +186,7 @@ def test_without_a_manifest_or_with_a_broken_evaluation_the_card_is_written_all_
     assert "Not evaluated yet." in text
 
 
-def test_a_full_disk_leaves_the_card_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_card_as_it_was(tmp_path, monkeypatch):
     made(tmp_path)
     before = text_of(tmp_path)
 
@@ -216,7 +210,7 @@ def tags(markdown: str) -> set[str]:
     )
 
 
-def test_no_third_party_name_becomes_markup(tmp_path: Path) -> None:
+def test_no_third_party_name_becomes_markup(tmp_path):
     made(tmp_path, base=EVIL, device=EVIL)
     summary = {**SUMMARY, "incumbent": EVIL}
     gates = [{"name": "gain", "passed": False, "found": EVIL, "needed": "x"}]
@@ -230,7 +224,7 @@ def test_no_third_party_name_becomes_markup(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=200))
-def test_a_quoted_name_is_one_code_span_in_a_cell_whatever_it_holds(name: str) -> None:
+def test_a_quoted_name_is_one_code_span_in_a_cell_whatever_it_holds(name):
     line = f"| a |\n| --- |\n| {quote_text(name)} |\n"
     shown = MarkdownIt("commonmark").enable("table").render(line)
     assert shown.count("<td>") == shown.count("<code>") == 1
@@ -238,7 +232,7 @@ def test_a_quoted_name_is_one_code_span_in_a_cell_whatever_it_holds(name: str) -
     json.dumps(quote_text(name)).encode()
 
 
-def test_many_names_are_cut_and_counted() -> None:
+def test_many_names_are_cut_and_counted():
     text = format_counts_inline({f"s{at:02}": at for at in range(30)}, 3)
     assert text == "`s29` 29, `s28` 28, `s27` 27, 27 more"
     assert format_counts_inline({}) == "none"

@@ -67,9 +67,7 @@ def read_card(upload: RepositoryUpload) -> tuple[dict[str, Any], str]:
     return yaml.safe_load(text.split("---\n")[1]), text.split("```python\n")[1].split("\n```")[0]
 
 
-def test_each_part_is_a_repository_with_a_real_card(
-    home: Path, staged: list[RepositoryUpload]
-) -> None:
+def test_each_part_is_a_repository_with_a_real_card(home, staged):
     assert [(one.repo, one.kind) for one in staged] == [
         ("org/mine-pairs", "dataset"),
         ("org/mine-caller", "model"),
@@ -85,7 +83,7 @@ def test_each_part_is_a_repository_with_a_real_card(
             assert str(home).encode() not in (upload.folder / name).read_bytes(), name
 
 
-def test_the_snippets_run_on_the_pushed_files(home: Path, staged: list[RepositoryUpload]) -> None:
+def test_the_snippets_run_on_the_pushed_files(home, staged):
     adapted, _, _ = load_caller(home, NAME)
     ids = torch.arange(5, 25).unsqueeze(0)
     with torch.inference_mode():
@@ -102,7 +100,7 @@ def test_the_snippets_run_on_the_pushed_files(home: Path, staged: list[Repositor
         assert "training" not in snippet
 
 
-def test_a_second_push_sends_nothing(staged: list[RepositoryUpload]) -> None:
+def test_a_second_push_sends_nothing(staged):
     hub = Hub()
     with run_server(hub) as port:
         first = send_uploads(staged, TOKEN, f"http://127.0.0.1:{port}")
@@ -118,7 +116,7 @@ def test_a_second_push_sends_nothing(staged: list[RepositoryUpload]) -> None:
     assert hub.tokens == {f"Bearer {TOKEN}"}
 
 
-def test_a_push_that_broke_off_goes_on(staged: list[RepositoryUpload]) -> None:
+def test_a_push_that_broke_off_goes_on(staged):
     hub = Hub(fail_at=3)
     with run_server(hub) as port:
         address = f"http://127.0.0.1:{port}"
@@ -132,7 +130,7 @@ def test_a_push_that_broke_off_goes_on(staged: list[RepositoryUpload]) -> None:
     assert hub.puts == sent == 3
 
 
-def test_only_what_an_earlier_push_wrote_is_deleted(tmp_path: Path) -> None:
+def test_only_what_an_earlier_push_wrote_is_deleted(tmp_path):
     def stage(folder: str, *names: str) -> RepositoryUpload:
         pairs = tmp_path / f"{folder}-pairs"
         (pairs / "data").mkdir(parents=True)
@@ -161,7 +159,7 @@ def test_only_what_an_earlier_push_wrote_is_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["README.md", "data", "data/train.parquet", "data/more"])
-def test_a_link_in_an_export_is_refused(tmp_path: Path, place: str) -> None:
+def test_a_link_in_an_export_is_refused(tmp_path, place):
     secret, pairs = tmp_path / "secret", tmp_path / "pairs"
     (pairs / "data").mkdir(parents=True)
     (pairs / "README.md").write_text("# Pairs\n")
@@ -174,9 +172,7 @@ def test_a_link_in_an_export_is_refused(tmp_path: Path, place: str) -> None:
         write_uploads(tmp_path, "org/mine", {}, tmp_path / "out", pairs)
 
 
-def test_no_part_of_the_token_is_in_an_error_that_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_part_of_the_token_is_in_an_error_that_is_cut(tmp_path, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise ValueError(f"{'x' * 290}{TOKEN} is no token")
 
@@ -186,7 +182,7 @@ def test_no_part_of_the_token_is_in_an_error_that_is_cut(
     assert "hf" not in str(failed.value)
 
 
-def test_nothing_to_push_and_no_export_are_told(tmp_path: Path) -> None:
+def test_nothing_to_push_and_no_export_are_told(tmp_path):
     models = {"caller": "baseline:bm25+slots", "retriever": "base"}
     with pytest.raises(CannotPush, match="nothing to push"):
         write_uploads(tmp_path, "org/mine", models, tmp_path / "out")
@@ -194,7 +190,7 @@ def test_nothing_to_push_and_no_export_are_told(tmp_path: Path) -> None:
         write_uploads(tmp_path, "org/mine", models, tmp_path / "out", tmp_path)
 
 
-def test_a_card_keeps_its_text_and_changes_its_front_matter() -> None:
+def test_a_card_keeps_its_text_and_changes_its_front_matter():
     card = (
         "---\nlicense: mit\ndatasets:\n- local\n---\n# T\n\n## Loading\n\nold\n\n## Limits\n\nx\n"
     )
@@ -206,7 +202,7 @@ def test_a_card_keeps_its_text_and_changes_its_front_matter() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_says_what_it_would_send_and_hides_the_token(tmp_path: Path) -> None:
+def test_the_command_says_what_it_would_send_and_hides_the_token(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.parquet").write_bytes(b"PAR1")
     (tmp_path / "README.md").write_text("# Pairs\n")

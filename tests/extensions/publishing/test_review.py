@@ -59,7 +59,7 @@ def _answers(site: ReviewSite) -> None:
     raise AssertionError("the page never answered")
 
 
-def test_the_sample_is_drawn_by_seed_from_written_or_from_accepted_pairs() -> None:
+def test_the_sample_is_drawn_by_seed_from_written_or_from_accepted_pairs():
     before = draw_sample(PAIRS, JUDGEMENTS, OF)
     assert before == draw_sample(reversed(PAIRS), JUDGEMENTS, OF)
     assert before != draw_sample(PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 10, 8))
@@ -69,7 +69,7 @@ def test_the_sample_is_drawn_by_seed_from_written_or_from_accepted_pairs() -> No
     assert len(draw_sample(PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 1000, 7))) == len(PAIRS)
 
 
-def test_labels_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
+def test_labels_survive_a_kill_in_the_middle_of_a_line(tmp_path):
     first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
     first.add_label(0, "good", "")
     first.add_label(1, "bad", "half\u2028a line \ud800")
@@ -84,7 +84,7 @@ def test_labels_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
     assert last.labels[last.rows[1]["pair_id"]]["label"] == "good"
 
 
-def test_a_torn_line_between_labels_hides_no_label(tmp_path: Path) -> None:
+def test_a_torn_line_between_labels_hides_no_label(tmp_path):
     first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
     first.add_label(0, "good", "")
     with first.path.open("ab") as file:
@@ -93,7 +93,7 @@ def test_a_torn_line_between_labels_hides_no_label(tmp_path: Path) -> None:
     assert open_review(tmp_path, PAIRS, JUDGEMENTS, OF).labels == first.labels
 
 
-def test_a_review_goes_on_over_the_rows_it_drew_although_the_pairs_changed(tmp_path: Path) -> None:
+def test_a_review_goes_on_over_the_rows_it_drew_although_the_pairs_changed(tmp_path):
     first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
     gone = first.rows[0]["pair_id"]
     left = [row for row in PAIRS if row["pair_id"] != gone]
@@ -102,7 +102,7 @@ def test_a_review_goes_on_over_the_rows_it_drew_although_the_pairs_changed(tmp_p
     assert [row["pair_id"] for row in again.rows] == [row["pair_id"] for row in first.rows[1:]]
 
 
-def test_nothing_to_review_and_a_spoilt_file_are_said(tmp_path: Path) -> None:
+def test_nothing_to_review_and_a_spoilt_file_are_said(tmp_path):
     with pytest.raises(ReviewError, match="no written pairs"):
         open_review(tmp_path, [], [], OF)
     assert not (tmp_path / "reviews").exists()
@@ -112,7 +112,7 @@ def test_nothing_to_review_and_a_spoilt_file_are_said(tmp_path: Path) -> None:
         open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
 
 
-def test_the_report_holds_agreement_and_names_every_difference(tmp_path: Path) -> None:
+def test_the_report_holds_agreement_and_names_every_difference(tmp_path):
     review = open_review(tmp_path, PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 1000, 7))
     accepted = {row["pair_id"]: row["verdict"] == "accept" for row in JUDGEMENTS}
     for place, row in enumerate(review.rows):
@@ -129,7 +129,7 @@ def test_the_report_holds_agreement_and_names_every_difference(tmp_path: Path) -
     json.dumps(found)
 
 
-def test_rows_that_nobody_decided_on_are_left_out_of_the_agreement(tmp_path: Path) -> None:
+def test_rows_that_nobody_decided_on_are_left_out_of_the_agreement(tmp_path):
     review = open_review(tmp_path, PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 1000, 7))
     for place in range(len(review.rows)):
         review.add_label(place, "good", "")
@@ -145,9 +145,7 @@ def review(tmp_path: Path) -> PairReview:
     return open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
 
 
-def test_a_label_is_on_disk_before_the_answer_and_the_judge_stays_hidden(
-    review: PairReview,
-) -> None:
+def test_a_label_is_on_disk_before_the_answer_and_the_judge_stays_hidden(review):
     with served(review) as site, httpx2.Client(base_url=site.origin) as client:
         client.headers.update({"x-review-token": site.token, "origin": site.origin})
         for place in range(len(review.rows)):
@@ -171,7 +169,7 @@ def test_a_label_is_on_disk_before_the_answer_and_the_judge_stays_hidden(
         ({"x-review-token": ""}, 403),
     ],
 )
-def test_nobody_else_can_label(review: PairReview, change: dict[str, str], status: int) -> None:
+def test_nobody_else_can_label(review, change, status):
     with served(review) as site:
         right = {"x-review-token": site.token, "origin": site.origin}
         body = {"place": 0, "label": "bad"}
@@ -189,7 +187,7 @@ def test_nobody_else_can_label(review: PairReview, change: dict[str, str], statu
      b'{"place": -1, "label": "good"}', b'{"place": true, "label": "good"}',
      b'{"place": 0, "label": "good", "note": 1}', b"[" * 9000, b" " * 20_000],
 )  # fmt: skip
-def test_a_label_that_says_nothing_is_refused_in_one_line(review: PairReview, body: bytes) -> None:
+def test_a_label_that_says_nothing_is_refused_in_one_line(review, body):
     with served(review) as site:
         headers = {"x-review-token": site.token, "origin": site.origin}
         answer = httpx2.post(f"{site.origin}/api/labels", content=body, headers=headers)
@@ -198,7 +196,7 @@ def test_a_label_that_says_nothing_is_refused_in_one_line(review: PairReview, bo
         assert not review.labels
 
 
-def test_the_page_allows_no_script_but_its_own_and_loads_nothing(review: PairReview) -> None:
+def test_the_page_allows_no_script_but_its_own_and_loads_nothing(review):
     with served(review) as site:
         page = httpx2.get(site.url)
         policy = page.headers["content-security-policy"]
@@ -212,7 +210,7 @@ def test_the_page_allows_no_script_but_its_own_and_loads_nothing(review: PairRev
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_a_person_labels_with_the_keyboard_and_sees_the_agreement(tmp_path: Path) -> None:
+def test_a_person_labels_with_the_keyboard_and_sees_the_agreement(tmp_path):
     from playwright.sync_api import sync_playwright
 
     review = open_review(tmp_path, PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 1000, 7))

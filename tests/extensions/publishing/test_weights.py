@@ -44,9 +44,7 @@ def load_plain(folder: Path) -> Any:
         ("llama", {"tie_word_embeddings": False}),
     ],
 )
-def test_the_merged_model_is_the_adapted_model(
-    tmp_path: Path, kind: str, shape: dict[str, Any]
-) -> None:
+def test_the_merged_model_is_the_adapted_model(tmp_path, kind, shape):
     base = save_base(tmp_path / "base", kind, **shape)
     save_adapter(tmp_path, str(base), str(base))
     facts = write_model_weights(tmp_path, NAME, tmp_path / "out")
@@ -61,7 +59,7 @@ def test_the_merged_model_is_the_adapted_model(
     assert (facts["role"], facts["base"]) == ("caller", str(base))
 
 
-def test_the_folder_opens_with_its_template_and_ends_its_answers(tmp_path: Path) -> None:
+def test_the_folder_opens_with_its_template_and_ends_its_answers(tmp_path):
     from transformers import AutoTokenizer, GenerationConfig
 
     base = save_base(tmp_path / "base")
@@ -88,9 +86,7 @@ FACTS: dict[str, Any] = {
         ("llama3_1", None, False, False),
     ],
 )
-def test_recipes_fit_the_form_of_the_calls(
-    tmp_path: Path, template: str, parser: str | None, tools: bool, thinks: bool
-) -> None:
+def test_recipes_fit_the_form_of_the_calls(tmp_path, template, parser, tools, thinks):
     tokenizer = make_tokenizer(template=read_template(template))
     made = write_recipes(tmp_path, tokenizer, FACTS)
     assert made == {"vllm_parser": parser, "ollama_tools": tools}
@@ -106,7 +102,7 @@ def test_recipes_fit_the_form_of_the_calls(
     assert ("<think>" in modelfile) is thinks
 
 
-def test_llama_s_parser_needs_its_tag_in_the_vocabulary(tmp_path: Path) -> None:
+def test_llama_s_parser_needs_its_tag_in_the_vocabulary(tmp_path):
     tokenizer = make_tokenizer(template=read_template("llama3_1"))
     tokenizer.add_tokens(["<|python_tag|>"], special_tokens=True)
     assert write_recipes(tmp_path, tokenizer, FACTS)["vllm_parser"] == "llama3_json"
@@ -135,9 +131,7 @@ func main() {
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("go") is None, reason="Go's own templates are what Ollama renders")
 @pytest.mark.parametrize("template", ["qwen3", "qwen2_5", "qwen3_instruct_2507"])
-def test_ollama_s_template_writes_the_prompt_that_was_trained_with(
-    tmp_path: Path, template: str
-) -> None:
+def test_ollama_s_template_writes_the_prompt_that_was_trained_with(tmp_path, template):
     tokenizer = make_tokenizer(template=read_template(template))
     write_recipes(tmp_path, tokenizer, FACTS)
     text = (tmp_path / "Modelfile").read_text().split('TEMPLATE """')[1].split('"""')[0]
@@ -175,7 +169,7 @@ def sort_keys(prompt: str) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_a_release_carries_its_weights_under_its_digests(tmp_path: Path) -> None:
+def test_a_release_carries_its_weights_under_its_digests(tmp_path):
     home, base = tmp_path / "home", save_base(tmp_path / "base")
     servers, small = written(tmp_path / "s.jsonl", CLOCK), small_bert(tmp_path / "small")
     code, _, err = run("index", servers, "--out", home, "--embedder", f"onnx:{small}")
@@ -198,7 +192,7 @@ def test_a_release_carries_its_weights_under_its_digests(tmp_path: Path) -> None
         check_export(tmp_path / "out")
 
 
-def test_a_release_without_language_models_is_told(tmp_path: Path) -> None:
+def test_a_release_without_language_models_is_told(tmp_path):
     models = {"retriever": "base", "caller": "baseline:bm25+slots"}
     with pytest.raises(NoWeights, match="caller baseline:bm25"):
         write_release_weights(tmp_path, tmp_path / "out", models)

@@ -38,7 +38,7 @@ PLACES = np.arange(len(POOL))
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
-def test_a_method_learns_which_tools_work(name: str) -> None:
+def test_a_method_learns_which_tools_work(name):
     method = METHODS[name]()
     method.fit(EXAMPLES, POOL)
     scores = np.mean([method.score(make_question(POOL, 800 + at), PLACES) for at in range(12)], 0)
@@ -47,7 +47,7 @@ def test_a_method_learns_which_tools_work(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 @pytest.mark.parametrize("history", ["empty", "one", "failures", "successes", "unseen tools"])
-def test_a_method_orders_whatever_was_seen(name: str, history: str) -> None:
+def test_a_method_orders_whatever_was_seen(name, history):
     seen = {
         "empty": [],
         "one": EXAMPLES[:1],
@@ -65,7 +65,7 @@ def test_a_method_orders_whatever_was_seen(name: str, history: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
-def test_a_method_is_a_function_of_what_it_is_fitted_to(name: str) -> None:
+def test_a_method_is_a_function_of_what_it_is_fitted_to(name):
     first, second = METHODS[name](), METHODS[name]()
     first.fit(EXAMPLES[:40], POOL)
     second.fit(EXAMPLES[40:80], POOL)
@@ -74,7 +74,7 @@ def test_a_method_is_a_function_of_what_it_is_fitted_to(name: str) -> None:
     assert first.score(question, PLACES) == pytest.approx(second.score(question, PLACES), abs=1e-5)
 
 
-def test_without_wide_features_counts_of_the_past_change_nothing() -> None:
+def test_without_wide_features_counts_of_the_past_change_nothing():
     method, question = ToolFlix(wide=False), make_question(POOL, 852)
     method.fit(EXAMPLES[:60], POOL)
     before = method.score(question, PLACES)
@@ -103,7 +103,7 @@ def score_in_time(
 
 
 @pytest.mark.parametrize("make", [BayesianMethod, SuccessPrior])
-def test_no_later_outcome_leaks_into_an_earlier_score(make: type) -> None:
+def test_no_later_outcome_leaks_into_an_earlier_score(make):
     cut = 60
     later = [
         one if at < cut else replace(one, success=not one.success, place=(one.place + 1) % 12)
@@ -117,7 +117,7 @@ def test_no_later_outcome_leaks_into_an_earlier_score(make: type) -> None:
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=30))
-def test_auc_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[int, bool]]) -> None:
+def test_auc_is_the_share_of_pairs_in_the_right_order(rows):
     scores = np.array([score for score, _ in rows], float)
     success = np.array([won for _, won in rows])
     ahead = scores[success][:, None] - scores[~success][None, :]
@@ -127,7 +127,7 @@ def test_auc_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[int, bool
         assert auc == pytest.approx(((ahead > 0) + 0.5 * (ahead == 0)).mean())
 
 
-def test_true_probabilities_have_little_calibration_error_and_false_ones_much() -> None:
+def test_true_probabilities_have_little_calibration_error_and_false_ones_much():
     rng = np.random.default_rng(0)
     p = rng.random(4_000)
     success = rng.random(4_000) < p
@@ -139,13 +139,13 @@ def read_feature(pool: ToolPool, name: str) -> list[float]:
     return pool.features[:, TOOL_FEATURES.index(name)].tolist()
 
 
-def test_an_id_for_a_name_is_told_from_words() -> None:
+def test_an_id_for_a_name_is_told_from_words():
     facts = [ToolFacts("s::x", "s", {"name": name}) for name in ("ep_9f3b2c41", "search_files")]
     opaque, plain = read_feature(ToolPool(facts, np.eye(2)), "opaque name")
     assert opaque > 0.5 > 0.1 > plain
 
 
-def test_features_of_a_pair_stand_among_the_candidates() -> None:
+def test_features_of_a_pair_stand_among_the_candidates():
     question = make_question(POOL, 4)
     found = measure_contract_features(POOL, question, question.candidates)
     by_name = dict(zip(CONTRACT_FEATURES, found.T, strict=True))
@@ -155,7 +155,7 @@ def test_features_of_a_pair_stand_among_the_candidates() -> None:
     assert (np.diff(by_name["cosine"]) <= 0).all()
 
 
-def test_one_row_alone_reads_as_it_does_among_others() -> None:
+def test_one_row_alone_reads_as_it_does_among_others():
     question = make_question(POOL, 4)
     whole = measure_contract_features(POOL, question, question.candidates)
     alone = [
@@ -166,14 +166,14 @@ def test_one_row_alone_reads_as_it_does_among_others() -> None:
 
 
 @given(text=st.text(max_size=60), name=st.text(max_size=20), about=st.text(max_size=60))
-def test_any_text_has_finite_features(text: str, name: str, about: str) -> None:
+def test_any_text_has_finite_features(text, name, about):
     contract = {"name": name, "description": about, "inputSchema": {"required": 3}}
     pool = ToolPool([ToolFacts("a::b", "a", contract)], np.eye(1, 8))
     question = replace(make_question(POOL, 1), text=text, candidates=np.zeros(0, int))
     assert np.isfinite(measure_contract_features(pool, question, np.array([0]))).all()
 
 
-def test_directions_beyond_the_vectors_are_nothing() -> None:
+def test_directions_beyond_the_vectors_are_nothing():
     made = fit_projection(np.eye(3, 8, dtype=np.float32), np.zeros((0, 8), np.float32), 20)
     assert made.basis.shape == (8, 20)
     assert not made.basis[:, 8:].any()
@@ -184,7 +184,7 @@ def test_directions_beyond_the_vectors_are_nothing() -> None:
     asked=st.sets(st.sampled_from(["a", "b", "c", "ab", "ba", "zz"])),
 )
 @settings(max_examples=30, deadline=None)
-def test_words_are_counted_as_sets_of_stems(texts: list[tuple[str, str]], asked: set[str]) -> None:
+def test_words_are_counted_as_sets_of_stems(texts, asked):
     tools = [
         ToolFacts(f"s::{at}", "s", {"name": name, "description": about})
         for at, (name, about) in enumerate(texts)
@@ -207,7 +207,7 @@ def recall(memory: dict[str, ToolMemory], question: np.ndarray) -> np.ndarray:
     return measure_memory(memory, ["a", "b"], np.stack([EAST, EAST]), question)
 
 
-def test_a_tool_is_drawn_to_what_it_did_and_told_from_what_it_failed_at() -> None:
+def test_a_tool_is_drawn_to_what_it_did_and_told_from_what_it_failed_at():
     memory: dict[str, ToolMemory] = {}
     for _ in range(4):
         add_outcome(memory, "a", NORTH, True, 1.0)
@@ -219,13 +219,13 @@ def test_a_tool_is_drawn_to_what_it_did_and_told_from_what_it_failed_at() -> Non
     assert at_north[TRIED] == pytest.approx(np.log(9))
 
 
-def test_nothing_is_recalled_of_a_tool_never_tried() -> None:
+def test_nothing_is_recalled_of_a_tool_never_tried():
     memory: dict[str, ToolMemory] = {}
     add_outcome(memory, "a", NORTH, True, 1.0)
     assert not recall(memory, NORTH)[1].any()
 
 
-def test_what_was_read_is_not_written_into() -> None:
+def test_what_was_read_is_not_written_into():
     memory: dict[str, ToolMemory] = {}
     add_outcome(memory, "a", NORTH, True, 1.0)
     held = memory["a"]
@@ -235,7 +235,7 @@ def test_what_was_read_is_not_written_into() -> None:
 
 
 @given(rows=st.lists(st.tuples(st.booleans(), st.floats(0, 1)), max_size=20))
-def test_features_stay_finite(rows: list[tuple[bool, float]]) -> None:
+def test_features_stay_finite(rows):
     memory: dict[str, ToolMemory] = {}
     for success, weight in rows:
         add_outcome(memory, "a", np.array([np.nan, 1.0, np.inf, 0.0]), success, weight)
@@ -264,7 +264,7 @@ def draw_requests(seed: int, count: int) -> list[OutcomeExample]:
     return found
 
 
-def test_requests_that_one_tool_did_are_near_each_other() -> None:
+def test_requests_that_one_tool_did_are_near_each_other():
     pool, asked = make_pool_of(np.eye(2, DIM)), draw_requests(0, 200)
     space = fit_request_space(asked, pool, 4)
     new = draw_requests(1, 40)
@@ -283,7 +283,7 @@ def test_requests_that_one_tool_did_are_near_each_other() -> None:
     assert count_right(np.argmax(learnt, 1)) == 1.0
 
 
-def test_without_outcomes_requests_have_a_place_among_what_tools_say() -> None:
+def test_without_outcomes_requests_have_a_place_among_what_tools_say():
     pool = make_pool_of(np.random.default_rng(0).normal(size=(6, DIM)))
     space = fit_request_space([], pool, 20)
     placed = space.place_request(pool.vectors[0])
@@ -293,7 +293,7 @@ def test_without_outcomes_requests_have_a_place_among_what_tools_say() -> None:
     assert np.isfinite(fit_request_space([], make_pool_of(np.eye(1, DIM)), 3).basis).all()
 
 
-def test_tools_that_say_much_the_same_are_one_family() -> None:
+def test_tools_that_say_much_the_same_are_one_family():
     vectors = np.eye(4, DIM)
     vectors[1] = vectors[0] + 0.1 * vectors[1]
     pool = make_pool_of(vectors)

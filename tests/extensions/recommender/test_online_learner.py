@@ -44,7 +44,7 @@ def log_turn(learning: Learning, token: str = "ann", count: int = 15, start: int
         log_call(learning.outcomes, token, 2 * at + 1, BAD, worked=True)
 
 
-def test_outcomes_change_the_order_that_the_next_search_shows(home: Path) -> None:
+def test_outcomes_change_the_order_that_the_next_search_shows(home):
     learning = Learning(home)
     before = learning.settle().find(ToolQuery(QUERY, k=2)).hits
     assert before[0].tool_id == GOOD
@@ -56,7 +56,7 @@ def test_outcomes_change_the_order_that_the_next_search_shows(home: Path) -> Non
     assert Learning(home).find_odds()[GOOD] > 0.5, "the released file is as it was"
 
 
-def test_what_fails_for_one_client_says_more_of_it_than_of_another(home: Path) -> None:
+def test_what_fails_for_one_client_says_more_of_it_than_of_another(home):
     learning = Learning(home)
     learning.settle()
     for at in range(10):
@@ -67,7 +67,7 @@ def test_what_fails_for_one_client_says_more_of_it_than_of_another(home: Path) -
     assert other == learning.find_odds()
 
 
-def test_what_a_token_only_claims_moves_a_tool_little(home: Path) -> None:
+def test_what_a_token_only_claims_moves_a_tool_little(home):
     held = {}
     for together in (1e6, 1.0):
         learning = Learning(home, ReliabilityPolicy(claims_together=together))
@@ -82,7 +82,7 @@ def test_what_a_token_only_claims_moves_a_tool_little(home: Path) -> None:
     assert held["released"] - held[1.0] < 0.1
 
 
-def test_a_restart_leads_to_the_same(home: Path) -> None:
+def test_a_restart_leads_to_the_same(home):
     learning = Learning(home)
     log_turn(learning, count=4)
     learning.settle()
@@ -93,7 +93,7 @@ def test_a_restart_leads_to_the_same(home: Path) -> None:
     assert restarted.find_odds() == learning.find_odds()
 
 
-def test_what_is_deleted_from_the_log_is_unlearnt(home: Path) -> None:
+def test_what_is_deleted_from_the_log_is_unlearnt(home):
     learning = Learning(home)
     learning.settle()
     released = learning.find_odds()
@@ -104,7 +104,7 @@ def test_what_is_deleted_from_the_log_is_unlearnt(home: Path) -> None:
     assert learning.find_odds() == released
 
 
-def test_another_release_learns_what_its_fit_has_not_seen(home: Path) -> None:
+def test_another_release_learns_what_its_fit_has_not_seen(home):
     learning = Learning(home)
     log_turn(learning)
     learning.settle()
@@ -121,7 +121,7 @@ def test_another_release_learns_what_its_fit_has_not_seen(home: Path) -> None:
     assert learning.find_odds()[BAD] <= released[BAD]
 
 
-def test_calls_of_another_contract_or_tool_teach_nothing(home: Path) -> None:
+def test_calls_of_another_contract_or_tool_teach_nothing(home):
     learning = Learning(home)
     learning.settle()
     released = learning.find_odds()
@@ -132,7 +132,7 @@ def test_calls_of_another_contract_or_tool_teach_nothing(home: Path) -> None:
     assert learning.find_odds() == released
 
 
-def test_an_index_without_a_reranker_learns_nothing(tmp_path: Path) -> None:
+def test_an_index_without_a_reranker_learns_nothing(tmp_path):
     publish_ranked(tmp_path, reranked=False)
     learning = Learning(tmp_path)
     log_turn(learning, count=2)
@@ -140,7 +140,7 @@ def test_an_index_without_a_reranker_learns_nothing(tmp_path: Path) -> None:
     assert learning.learner.learnt is None
 
 
-def test_a_search_waits_for_no_learning(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_waits_for_no_learning(home, monkeypatch):
     learning = Learning(home)
     log_turn(learning, count=1)
     embedding, go_on = threading.Event(), threading.Event()
@@ -183,9 +183,7 @@ def act(kind: int, number: int) -> Act:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_learning_a_little_at_a_time_is_learning_all_at_once(
-    published: Path, tmp_path_factory: pytest.TempPathFactory, acts: list[Act]
-) -> None:
+def test_learning_a_little_at_a_time_is_learning_all_at_once(published, tmp_path_factory, acts):
     home = tmp_path_factory.mktemp("copy") / "home"
     shutil.copytree(published, home)
     learning = Learning(home)
@@ -254,13 +252,11 @@ FAILED = {"status": "tool_error", "blame": "tool"}
         ([report("splendid")], []),
     ],
 )
-def test_a_call_teaches_once_and_the_last_word_on_it_counts(
-    lines: list[dict[str, Any]], taught: list[bool]
-) -> None:
+def test_a_call_teaches_once_and_the_last_word_on_it_counts(lines, taught):
     assert [one.success for one in read(*lines).kept] == taught
 
 
-def test_a_report_of_no_call_is_a_claim_one_of_a_token_tool_query_and_day() -> None:
+def test_a_report_of_no_call_is_a_claim_one_of_a_token_tool_query_and_day():
     claims = [report(said, None) for said in ("worked", "failed", "worked", "failed")]
     assert tell(read(*claims)) == [("token:ann", False, POLICY.claims)]
     later = report("worked", None, at=NOW - 86_400)
@@ -268,18 +264,18 @@ def test_a_report_of_no_call_is_a_claim_one_of_a_token_tool_query_and_day() -> N
     assert tell(read(report("failed", "never made"))) == [("token:ann", False, POLICY.claims)]
 
 
-def test_one_token_says_nothing_of_anothers_call() -> None:
+def test_one_token_says_nothing_of_anothers_call():
     found = read(call("bo"), report("failed", "c1", "ann"))
     assert tell(found) == [("token:bo", True, 1.0), ("token:ann", False, POLICY.claims)]
 
 
-def test_what_is_from_the_future_or_was_learnt_before_teaches_nothing() -> None:
+def test_what_is_from_the_future_or_was_learnt_before_teaches_nothing():
     assert read(call(at=NOW + 1_000)).left_out["from the future"] == 1
     assert read(call(at=NOW + 60)).kept
     assert not read(call(), since=NOW).kept
 
 
-def test_a_source_without_weight_teaches_nothing_and_a_weighed_one_less() -> None:
+def test_a_source_without_weight_teaches_nothing_and_a_weighed_one_less():
     silent = ReliabilityPolicy(weights={"token:ann": 0.0})
     assert tell(read(call(), call("bo"), policy=silent)) == [("token:bo", True, 1.0)]
     weighed = ReliabilityPolicy(weights={"token:ann": 0.5, "token:bo": 3.0})
@@ -287,7 +283,7 @@ def test_a_source_without_weight_teaches_nothing_and_a_weighed_one_less() -> Non
     assert weights == [0.5, 1.0]
 
 
-def test_a_flood_counts_as_a_day_of_calls_of_a_tool_and_of_ten() -> None:
+def test_a_flood_counts_as_a_day_of_calls_of_a_tool_and_of_ten():
     one = [call(call_id=f"c{at}", **FAILED) for at in range(500)]
     found = read(*one, call("bo"))
     assert sum(lesson.weight for lesson in found.kept if lesson.source == "token:ann") == 20
@@ -298,7 +294,7 @@ def test_a_flood_counts_as_a_day_of_calls_of_a_tool_and_of_ten() -> None:
     assert len(read(*one, *tomorrow).kept) == 21
 
 
-def test_claims_of_a_token_count_together_as_one_call_of_a_tool_and_ten_of_all() -> None:
+def test_claims_of_a_token_count_together_as_one_call_of_a_tool_and_ten_of_all():
     def claim(at: int, tool: str = TOOL) -> Any:
         return report("failed", None, query=f"q1:{at}", at=NOW - at % 9 * 86_400, tool_id=tool)
 
@@ -308,7 +304,7 @@ def test_claims_of_a_token_count_together_as_one_call_of_a_tool_and_ten_of_all()
     assert sum(lesson.weight for lesson in many.kept) == 10
 
 
-def test_only_the_newest_are_kept() -> None:
+def test_only_the_newest_are_kept():
     policy = ReliabilityPolicy(per_day=1e9)
     calls = [call(call_id=f"c{at}") for at in range(KEPT + 10)]
     found = read(*calls, policy=policy)
@@ -329,7 +325,7 @@ ODD = st.recursive(
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_whatever_a_line_holds_it_costs_no_other(data: st.DataObject) -> None:
+def test_whatever_a_line_holds_it_costs_no_other(data):
     base = data.draw(st.sampled_from([search(), call(), call(**FAILED), report("failed")]))
     odd = {**base, **data.draw(st.dictionaries(st.sampled_from([*base, "client"]), ODD))}
     found = read(odd, call("bo", "other"))
@@ -357,9 +353,7 @@ LINES = st.lists(
 
 @given(LINES, st.floats(0.5, 5))
 @settings(max_examples=40, deadline=None)
-def test_no_source_says_more_than_its_limit_and_leaving_it_out_leaves_the_others(
-    lines: list[dict[str, Any]], per_day: float
-) -> None:
+def test_no_source_says_more_than_its_limit_and_leaving_it_out_leaves_the_others(lines, per_day):
     policy = ReliabilityPolicy(per_day=per_day)
     found = read(*lines, policy=policy)
     spent: dict[Any, float] = defaultdict(float)
@@ -383,7 +377,7 @@ def read_all(follower: LogFollower) -> list[dict]:
     return found
 
 
-def test_each_line_comes_once_in_order_and_half_a_line_when_it_is_whole(tmp_path: Path) -> None:
+def test_each_line_comes_once_in_order_and_half_a_line_when_it_is_whole(tmp_path):
     log = CallLog(tmp_path)
     follower = LogFollower(log, 0.0)
     assert read_all(follower) == []
@@ -399,7 +393,7 @@ def test_each_line_comes_once_in_order_and_half_a_line_when_it_is_whole(tmp_path
     assert [line["token"] for line in read_all(follower)] == ["cy"]
 
 
-def test_days_before_the_first_are_not_opened_and_later_ones_follow(tmp_path: Path) -> None:
+def test_days_before_the_first_are_not_opened_and_later_ones_follow(tmp_path):
     log = CallLog(tmp_path)
     log.folder.mkdir()
     for day in ("2026-01-01", "2026-01-02", "2026-01-03"):
@@ -413,7 +407,7 @@ def test_days_before_the_first_are_not_opened_and_later_ones_follow(tmp_path: Pa
 @pytest.mark.parametrize(
     "subject", [DeletionSubject("ann"), DeletionSubject(before=date(2100, 1, 1))]
 )
-def test_deleted_lines_are_told_of(tmp_path: Path, subject: DeletionSubject) -> None:
+def test_deleted_lines_are_told_of(tmp_path, subject):
     log = CallLog(tmp_path)
     for token in ("ann", "bo"):
         log.record({**CALL, "token": token})
@@ -424,7 +418,7 @@ def test_deleted_lines_are_told_of(tmp_path: Path, subject: DeletionSubject) -> 
         follower.read_lines()
 
 
-def test_a_file_without_any_line_ends_is_passed_over(tmp_path: Path) -> None:
+def test_a_file_without_any_line_ends_is_passed_over(tmp_path):
     log = CallLog(tmp_path)
     log.folder.mkdir()
     path = log.folder / "2026-01-01.jsonl"

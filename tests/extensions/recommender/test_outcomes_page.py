@@ -1,6 +1,5 @@
 """The asset `outcomes_report` over a home with calls, and over one without any."""
 
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -33,7 +32,7 @@ def materialize(warehouse: Warehouse) -> tuple[dict[str, Any], str]:
     return {name: value.value for name, value in event.metadata.items()}, version
 
 
-def test_every_part_has_its_figures(called: Warehouse) -> None:
+def test_every_part_has_its_figures(called):
     shown, _ = materialize(called)
     assert "Nothing to show" not in shown["report"]
     assert (called.home / "reports/outcomes/report.md").read_text().strip() == shown["report"]
@@ -49,16 +48,14 @@ def test_every_part_has_its_figures(called: Warehouse) -> None:
     assert changed["before"]["value"] > 0.6 > 0.2 > changed["after"]["value"]
 
 
-def test_the_same_calls_are_the_same_page_and_the_words_of_others_make_no_cell(
-    called: Warehouse,
-) -> None:
+def test_the_same_calls_are_the_same_page_and_the_words_of_others_make_no_cell(called):
     (shown, version), (_, again) = materialize(called), materialize(called)
     assert version == again
     [line] = [line for line in shown["report"].splitlines() if "| yes |" in line]
     assert line.count(" | ") == 5
 
 
-def test_a_home_without_a_call_says_why_each_part_is_empty(tmp_path: Path) -> None:
+def test_a_home_without_a_call_says_why_each_part_is_empty(tmp_path):
     shown, _ = materialize(Warehouse(home=tmp_path, state=tmp_path / "state"))
     parts = shown["report"].split("\n## ")[1:]
     assert len(parts) == 4

@@ -42,7 +42,7 @@ def fit(outcomes: int) -> RerankerWeights:
     return fit_reranker(draw_examples(POOL, outcomes) if outcomes else [], POOL)
 
 
-def test_without_outcomes_it_orders_as_the_retriever() -> None:
+def test_without_outcomes_it_orders_as_the_retriever():
     question = make_question(POOL, 5)
     scores = BayesianReranker(fit(0), POOL).score(question)
     assert np.argmax(scores.p) == 0
@@ -52,7 +52,7 @@ def test_without_outcomes_it_orders_as_the_retriever() -> None:
     )
 
 
-def test_a_tool_scores_the_same_alone_as_among_others() -> None:
+def test_a_tool_scores_the_same_alone_as_among_others():
     pool = make_pool(60)
     ranker = BayesianReranker(fit_reranker(draw_examples(pool, 100), pool), pool)
     question = make_question(pool, 5)
@@ -63,7 +63,7 @@ def test_a_tool_scores_the_same_alone_as_among_others() -> None:
         assert alone.variance[0] == pytest.approx(whole.belief.variance[7 * row])
 
 
-def test_outcomes_tell_good_tools_from_bad_ones_at_questions_never_seen() -> None:
+def test_outcomes_tell_good_tools_from_bad_ones_at_questions_never_seen():
     ranker = BayesianReranker(fit(300), POOL)
     places = np.arange(len(POOL))
     p = np.mean([ranker.score(make_question(POOL, 900 + at), places).p for at in range(20)], 0)
@@ -71,14 +71,14 @@ def test_outcomes_tell_good_tools_from_bad_ones_at_questions_never_seen() -> Non
     assert p[1::2].max() < 0.4
 
 
-def test_what_is_less_known_is_less_sure() -> None:
+def test_what_is_less_known_is_less_sure():
     pool = make_pool(len(POOL) + 1)
     ranker = BayesianReranker(fit_reranker(draw_examples(POOL, 300), pool), pool)
     sd = np.sqrt(ranker.score(make_question(pool, 901), np.arange(len(pool))).belief.variance)
     assert sd[-1] > sd[:-1].max()
 
 
-def test_an_update_moves_the_tool_and_what_resembles_it_towards_the_outcome() -> None:
+def test_an_update_moves_the_tool_and_what_resembles_it_towards_the_outcome():
     ranker, question = BayesianReranker(fit(0), POOL), make_question(POOL, 3)
     place = int(question.candidates[0])
     before = ranker.score(question).p
@@ -88,7 +88,7 @@ def test_an_update_moves_the_tool_and_what_resembles_it_towards_the_outcome() ->
     assert before[0] - after.p[0] > np.abs(before[1:] - after.p[1:]).max()
 
 
-def test_updates_alone_reach_what_a_fit_of_all_says() -> None:
+def test_updates_alone_reach_what_a_fit_of_all_says():
     examples = draw_examples(POOL, 300)
     ranker = BayesianReranker(fit_reranker(examples[:50], POOL), POOL)
     for one in examples[50:]:
@@ -106,9 +106,7 @@ def test_updates_alone_reach_what_a_fit_of_all_says() -> None:
     weight=st.floats(0, 1), at=st.floats(-1e9, 1e9),
 )  # fmt: skip
 @settings(max_examples=25, deadline=None)
-def test_probabilities_stay_probabilities_whatever_comes(
-    seed: int, place: int, success: bool, weight: float, at: float
-) -> None:
+def test_probabilities_stay_probabilities_whatever_comes(seed, place, success, weight, at):
     ranker = BayesianReranker(fit(300), POOL)
     for _ in range(3):
         ranker.update(make_question(POOL, seed, at=at), place, success, weight)
@@ -116,7 +114,7 @@ def test_probabilities_stay_probabilities_whatever_comes(
     assert ((scores.p > 0) & (scores.p < 1) & (scores.sd > 0) & np.isfinite(scores.sd)).all()
 
 
-def test_a_question_that_is_no_number_scores_finite() -> None:
+def test_a_question_that_is_no_number_scores_finite():
     question = make_question(POOL, 1)
     broken = replace(question, vector=np.full_like(question.vector, np.nan))
     ranker = BayesianReranker(fit(300), POOL)
@@ -125,18 +123,18 @@ def test_a_question_that_is_no_number_scores_finite() -> None:
     assert np.isfinite(ranker.score(question).p).all()
 
 
-def test_no_candidates_score_nothing() -> None:
+def test_no_candidates_score_nothing():
     question = replace(make_question(POOL, 1), candidates=np.zeros(0, int))
     assert BayesianReranker(fit(300), POOL).score(question).p.shape == (0,)
 
 
 @pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
-def test_a_weight_beyond_one_outcome_is_refused(weight: float) -> None:
+def test_a_weight_beyond_one_outcome_is_refused(weight):
     with pytest.raises(ValueError, match="weight is"):
         BayesianReranker(fit(0), POOL).update(make_question(POOL, 1), 0, True, weight)
 
 
-def test_a_client_of_its_own_learns_for_itself() -> None:
+def test_a_client_of_its_own_learns_for_itself():
     ranker = BayesianReranker(fit(300), POOL)
     for at in range(6):
         ranker.update(make_question(POOL, at, client="alice"), 0, False)
@@ -146,7 +144,7 @@ def test_a_client_of_its_own_learns_for_itself() -> None:
     assert alice < bob
 
 
-def test_a_client_never_seen_is_like_any_other() -> None:
+def test_a_client_never_seen_is_like_any_other():
     ranker = BayesianReranker(fit(300), POOL)
     ranker.update(make_question(POOL, 1, client="alice"), 0, False)
     told = [ranker.score(make_question(POOL, 960, client=name)) for name in (None, "bob")]
@@ -154,7 +152,7 @@ def test_a_client_never_seen_is_like_any_other() -> None:
     assert (told[0].sd == told[1].sd).all()
 
 
-def test_outcomes_that_all_go_against_what_was_known_are_believed_sooner() -> None:
+def test_outcomes_that_all_go_against_what_was_known_are_believed_sooner():
     ranker, question = BayesianReranker(fit(300), POOL), make_question(POOL, 972)
     place = np.array([0])
     counts = 0
@@ -164,7 +162,7 @@ def test_outcomes_that_all_go_against_what_was_known_are_believed_sooner() -> No
     assert counts <= 15
 
 
-def test_adopted_weights_are_believed_whole_and_the_released_ones_kept() -> None:
+def test_adopted_weights_are_believed_whole_and_the_released_ones_kept():
     taught, served = BayesianReranker(fit(300), POOL), BayesianReranker(fit(300), POOL)
     question = make_question(POOL, 1)
     before = served.score(question).p
@@ -178,7 +176,7 @@ def test_adopted_weights_are_believed_whole_and_the_released_ones_kept() -> None
     assert (served.score(question).p == before).all()
 
 
-def test_questions_are_answered_while_an_update_waits() -> None:
+def test_questions_are_answered_while_an_update_waits():
     ranker = BayesianReranker(fit(300), POOL)
     answered = threading.Event()
 
@@ -204,7 +202,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "reranker.npz"
 
 
-def test_what_is_read_scores_as_what_was_written(path: Path) -> None:
+def test_what_is_read_scores_as_what_was_written(path):
     question = make_question(POOL, 7)
     found = open_reranker(path, POOL, "test/8").score(question)
     expected = BayesianReranker(fit_file(), POOL).score(question)
@@ -212,7 +210,7 @@ def test_what_is_read_scores_as_what_was_written(path: Path) -> None:
     assert found.sd == pytest.approx(expected.sd, abs=1e-5)
 
 
-def test_vectors_of_another_embedder_are_refused(path: Path) -> None:
+def test_vectors_of_another_embedder_are_refused(path):
     with pytest.raises(BadReranker, match="fitted to vectors of test/8"):
         open_reranker(path, POOL, "other/8")
 
@@ -237,7 +235,7 @@ def change_file(path: Path, **changed: np.ndarray) -> None:
         "tool-means",
     ],
 )
-def test_an_array_of_another_shape_or_without_numbers_is_refused(path: Path, name: str) -> None:
+def test_an_array_of_another_shape_or_without_numbers_is_refused(path, name):
     with np.load(path) as held:
         good = held[name]
     change_file(path, **{name: np.full_like(good, np.nan)})
@@ -255,7 +253,7 @@ def test_an_array_of_another_shape_or_without_numbers_is_refused(path: Path, nam
         {"hardness": float("nan")}, {"levels": {"other": ["x"]}},
     ],
 )  # fmt: skip
-def test_what_it_says_of_itself_is_checked(path: Path, change: dict) -> None:
+def test_what_it_says_of_itself_is_checked(path, change):
     with np.load(path) as held:
         about = json.loads(held["about"].tobytes())
     change_file(path, about=np.frombuffer(json.dumps(about | change).encode(), np.uint8))
@@ -264,7 +262,7 @@ def test_what_it_says_of_itself_is_checked(path: Path, change: dict) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"[]", b"\x00" * 100])
-def test_another_file_is_told_apart(tmp_path: Path, data: bytes) -> None:
+def test_another_file_is_told_apart(tmp_path, data):
     (tmp_path / "x.npz").write_bytes(data)
     with pytest.raises(BadReranker, match="expected a reranker"):
         read_reranker(tmp_path / "x.npz")
@@ -278,27 +276,27 @@ def score_all(weights, seed: int = 700) -> np.ndarray:
 
 
 @pytest.mark.parametrize("success", [True, False])
-def test_outcomes_that_are_all_alike_move_every_tool_and_settle(success: bool) -> None:
+def test_outcomes_that_are_all_alike_move_every_tool_and_settle(success):
     alike = [replace(one, success=success) for one in EXAMPLES]
     p = score_all(fit_reranker(alike, POOL))
     assert ((p > 0.8) if success else (p < 0.2)).all()
     assert np.isfinite(p).all()
 
 
-def test_the_order_of_the_file_changes_nothing() -> None:
+def test_the_order_of_the_file_changes_nothing():
     assert score_all(fit_reranker(EXAMPLES[::-1], POOL)) == pytest.approx(
         score_all(fit_reranker(EXAMPLES, POOL)), abs=1e-6
     )
 
 
-def test_an_outcome_that_counts_nothing_changes_nothing() -> None:
+def test_an_outcome_that_counts_nothing_changes_nothing():
     extra = [replace(one, weight=0.0, success=not one.success) for one in EXAMPLES]
     assert score_all(fit_reranker([*EXAMPLES, *extra], POOL)) == pytest.approx(
         score_all(fit_reranker(EXAMPLES, POOL)), abs=1e-9
     )
 
 
-def test_a_fit_reads_the_newest_outcomes_of_each_tool() -> None:
+def test_a_fit_reads_the_newest_outcomes_of_each_tool():
     question = make_question(POOL, 1)
     many = [
         OutcomeExample(replace(question, at=float(at)), at % 2, True)
@@ -310,7 +308,7 @@ def test_a_fit_reads_the_newest_outcomes_of_each_tool() -> None:
     assert kept[-1] is many[-1]
 
 
-def test_every_level_is_served_but_that_of_tasks() -> None:
+def test_every_level_is_served_but_that_of_tasks():
     weights = fit_reranker(EXAMPLES, POOL)
     assert TASK not in weights.levels
     assert weights.hardness > 0
@@ -320,7 +318,7 @@ def test_every_level_is_served_but_that_of_tasks() -> None:
     assert weights.facts == {"outcomes": 150, "of": 150, "until": 149.0, "by_kind": 2.0}
 
 
-def test_a_tool_never_called_is_expected_to_do_as_its_like() -> None:
+def test_a_tool_never_called_is_expected_to_do_as_its_like():
     places = np.array([4, 5])
     known = [one for one in EXAMPLES if one.place not in places]
     without, with_them = (
@@ -361,42 +359,42 @@ def draw_by_tool(count: int) -> list[OutcomeExample]:
     return found
 
 
-def test_the_log_tells_how_much_tools_differ_by_kind_of_request() -> None:
+def test_the_log_tells_how_much_tools_differ_by_kind_of_request():
     settings = FitSettings()
     assert choose_variance(draw_by_tool(300), POOL, settings) == VARIANCES[0]
     assert choose_variance(draw_by_kind(500), POOL, settings) > VARIANCES[0]
 
 
-def test_a_short_log_tells_nothing_of_it() -> None:
+def test_a_short_log_tells_nothing_of_it():
     assert choose_variance(draw_by_kind(40), POOL, FitSettings()) == USUAL
 
 
-def test_a_setting_without_a_choice_keeps_its_variances() -> None:
+def test_a_setting_without_a_choice_keeps_its_variances():
     settings = replace(FitSettings(), choose=False)
     assert fit_reranker(draw_examples(POOL, 60), POOL, settings).facts["by_kind"] is None
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_tool_that_turned_is_split_where_it_did(first: bool) -> None:
+def test_a_tool_that_turned_is_split_where_it_did(first):
     success = np.array([first] * 20 + [not first] * 12, float)
     gap = success - success.mean()
     assert 17 <= find_split(gap, np.full(32, 0.23)) <= 23
 
 
 @given(seed=st.integers(0, 40), count=st.integers(0, 60))
-def test_steady_outcomes_are_seldom_split(seed: int, count: int) -> None:
+def test_steady_outcomes_are_seldom_split(seed, count):
     success = np.random.default_rng(seed).random(count) < 0.5
     split = find_split(success - 0.5, np.full(count, 0.25))
     assert 0 <= split < max(count, 1)
 
 
-def test_of_many_steady_tools_few_are_held_to_have_changed() -> None:
+def test_of_many_steady_tools_few_are_held_to_have_changed():
     rng = np.random.default_rng(0)
     found = [find_split((rng.random(40) < 0.7) - 0.7, np.full(40, 0.21)) for _ in range(300)]
     assert np.mean([split > 0 for split in found]) < 0.05
 
 
-def test_a_fit_of_all_believes_what_a_changed_tool_does_now() -> None:
+def test_a_fit_of_all_believes_what_a_changed_tool_does_now():
     examples = draw_examples(POOL, 600)
     turned = [
         replace(one, success=not one.success) if one.place == 0 and at >= 350 else one

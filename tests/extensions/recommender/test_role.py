@@ -68,16 +68,14 @@ from warehouse.store import Warehouse
     [(150, 50, 8, False), (199, 0, 50, True), (190, 10, 50, True), (0, 0, 0, True),
      (100, 100, 7, True), (100, 99, 50, True)],
 )  # fmt: skip
-def test_too_few_outcomes_are_said_to_be_so(
-    worked: int, failed: int, tools: int, lacks: bool
-) -> None:
+def test_too_few_outcomes_are_said_to_be_so(worked, failed, tools, lacks):
     said = find_lack([True] * worked + [False] * failed, tools)
     assert (said is not None) is lacks
     if said:
         assert f"{worked} worked, {failed} failed" in said
 
 
-def test_a_reranker_of_calls_passes_its_gates_and_is_a_whole_model(tmp_path: Path) -> None:
+def test_a_reranker_of_calls_passes_its_gates_and_is_a_whole_model(tmp_path):
     embedder = WordEmbedder()
     learnt, held_out = split_calls(draw_calls(500))
     assert not {*learnt["query"]} & {*held_out["query"]}
@@ -107,7 +105,7 @@ def test_a_reranker_of_calls_passes_its_gates_and_is_a_whole_model(tmp_path: Pat
     assert summary["auc"]["candidate"]["value"] > 0.8 > summary["auc"]["incumbent"]["value"]
 
 
-def test_weights_that_cannot_be_read_are_told_of(tmp_path: Path) -> None:
+def test_weights_that_cannot_be_read_are_told_of(tmp_path):
     card = train(tmp_path, draw_calls(60), WordEmbedder())
     folder = get_model_folder(tmp_path, card["name"])
     assert find_weights_flaw("reranker", folder) is None
@@ -115,7 +113,7 @@ def test_weights_that_cannot_be_read_are_told_of(tmp_path: Path) -> None:
     assert "reranker" in str(find_weights_flaw("reranker", folder))
 
 
-def test_calls_that_all_worked_are_no_evaluation(tmp_path: Path) -> None:
+def test_calls_that_all_worked_are_no_evaluation(tmp_path):
     served = order_rows(tmp_path, WordEmbedder())
     calls = make_examples(draw_calls(60), served.pool, served.ask)
     fine = [call for call in calls if call.success]
@@ -163,7 +161,7 @@ def write_log(home: Path, count: int, nearer_fail: bool = False) -> None:
         log.record({**search, **ended, **tool, "call_id": str(at)})
 
 
-def test_too_few_calls_train_nothing_and_enough_are_learnt_from(tmp_path: Path) -> None:
+def test_too_few_calls_train_nothing_and_enough_are_learnt_from(tmp_path):
     warehouse = Warehouse(home=tmp_path, state=tmp_path / "state")
     told = materialize(warehouse)
     assert "too few outcomes: 0 calls" in told["reranker_adapter"]["learnt"]
@@ -197,7 +195,7 @@ def ask(words: Iterable[str]) -> dict[str, RerankQuestion]:
     return {text: RerankQuestion(text, vector, ORDER) for text in words}
 
 
-def test_calls_are_examples_in_the_order_of_time() -> None:
+def test_calls_are_examples_in_the_order_of_time():
     earlier = replace(SEEN, at=10.0, success=False, client="alice")
     first, second = make_examples(make_frame([SEEN, earlier]), POOL, ask)
     assert (first.success, first.question.at) == (False, 10.0)
@@ -207,7 +205,7 @@ def test_calls_are_examples_in_the_order_of_time() -> None:
     assert first.question.candidates.tolist() == ORDER.tolist()
 
 
-def test_what_was_passed_over_is_what_is_served_first() -> None:
+def test_what_was_passed_over_is_what_is_served_first():
     tools = [
         ToolFacts(f"npm:s::tool_{at}", "npm:s", {"name": f"tool_{at}"}, f"c1:{at}")
         for at in range(40)
@@ -222,13 +220,13 @@ def test_what_was_passed_over_is_what_is_served_first() -> None:
     assert not any(one.success for one in passed)
 
 
-def test_what_another_contract_did_counts_for_less() -> None:
+def test_what_another_contract_did_counts_for_less():
     old = replace(SEEN, contract_digest="c1:old", weight=0.5)
     [example] = make_examples(make_frame([old]), POOL, ask)
     assert example.weight == 0.5 * _OLD
 
 
-def test_a_tool_that_is_gone_teaches_nothing() -> None:
+def test_a_tool_that_is_gone_teaches_nothing():
     gone = replace(SEEN, tool_id="npm:gone::x")
     assert len(make_examples(make_frame([gone, SEEN]), POOL, ask)) == 1
     assert make_examples(make_frame([]), POOL, ask) == []
@@ -237,9 +235,7 @@ def test_a_tool_that_is_gone_teaches_nothing() -> None:
 @pytest.mark.parametrize(
     "changed", [{"query": " "}, {"weight": 0.0}, {"weight": float("nan")}, {"at": float("inf")}]
 )
-def test_a_call_without_words_time_or_weight_is_left_out(
-    changed: dict[str, object], tmp_path: Path
-) -> None:
+def test_a_call_without_words_time_or_weight_is_left_out(changed, tmp_path):
     tables = Warehouse(home=tmp_path, state=tmp_path / "state").tables
     rows = make_frame([replace(SEEN, **changed), SEEN])  # type: ignore[arg-type]
     assert add_words(rows, tables)["at"].to_list() == [20.0]
@@ -249,7 +245,7 @@ def test_a_call_without_words_time_or_weight_is_left_out(
 WORDS, RIGHT, NEARER = "good mail of a city", "npm:good::good_mail", "npm:bad::bad_mail"
 
 
-def test_a_question_has_its_candidates_as_the_router_ranks_them(tmp_path: Path) -> None:
+def test_a_question_has_its_candidates_as_the_router_ranks_them(tmp_path):
     served = order_rows(tmp_path, WordEmbedder())
     [asked] = served.ask([WORDS]).values()
     pool = served.pool
@@ -263,7 +259,7 @@ def test_a_question_has_its_candidates_as_the_router_ranks_them(tmp_path: Path) 
     assert scores.shape == (len(pool),)
 
 
-def test_the_order_without_a_reranker_is_measured_as_it_is_served(tmp_path: Path) -> None:
+def test_the_order_without_a_reranker_is_measured_as_it_is_served(tmp_path):
     served = order_rows(tmp_path, WordEmbedder())
     pool, asked = served.pool, served.ask([WORDS])
     requests = [(asked[WORDS], pool.places[RIGHT])]
@@ -271,7 +267,7 @@ def test_the_order_without_a_reranker_is_measured_as_it_is_served(tmp_path: Path
     assert (row["kind"], row["right"]) == (REQUEST, True)
 
 
-def test_words_that_are_asked_are_in_no_index_that_they_are_put_to(tmp_path: Path) -> None:
+def test_words_that_are_asked_are_in_no_index_that_they_are_put_to(tmp_path):
     warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
     tables, row = warehouse.tables, ROWS[0]
     own = GoldenCall(row["server_id"], row["tool"], row["contract_digest"], {})
@@ -296,7 +292,7 @@ def test_words_that_are_asked_are_in_no_index_that_they_are_put_to(tmp_path: Pat
     assert kept.instructions == {"c1:a": [texts[1]]}
 
 
-def test_the_same_questions_are_learnt_from_again(tmp_path: Path) -> None:
+def test_the_same_questions_are_learnt_from_again(tmp_path):
     served = order_rows(tmp_path, WordEmbedder())
     calls = draw_calls(40)
     first, second = (make_examples(calls, served.pool, served.ask) for _ in range(2))
@@ -329,7 +325,7 @@ def find_first(router: Router) -> str:
 
 
 @pytest.mark.slow  # it trains; six assets, an export and two rollbacks take some ten seconds
-def test_a_promoted_reranker_is_served_exported_and_rolled_back(tmp_path: Path) -> None:
+def test_a_promoted_reranker_is_served_exported_and_rolled_back(tmp_path):
     warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
     home, embedder = warehouse.home, MiniLM(threads=1)
     claim_home(home)

@@ -45,9 +45,7 @@ def open_version(place: Path, version: str) -> Router:
     return Router(load_index(place, version), WordEmbedder())
 
 
-def test_of_two_tools_that_say_the_same_the_one_that_works_comes_first(
-    place: tuple[Path, str, str],
-) -> None:
+def test_of_two_tools_that_say_the_same_the_one_that_works_comes_first(place):
     home, ranked, plain = place
     assert ranked != plain
     router = open_version(home, ranked)
@@ -62,8 +60,8 @@ def test_of_two_tools_that_say_the_same_the_one_that_works_comes_first(
 
 
 def test_an_index_with_a_reranker_of_an_earlier_version_is_served_without_it(
-    place: tuple[Path, str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    place, tmp_path, caplog
+):
     home, ranked, plain = place
     index = replace(load_index(home, ranked), folder=tmp_path)
     with np.load(load_index(home, ranked).folder / "reranker.npz") as held:
@@ -81,7 +79,7 @@ def test_an_index_with_a_reranker_of_an_earlier_version_is_served_without_it(
     assert Router(index, WordEmbedder()).find(ask).hits == served
 
 
-def test_a_client_for_whom_other_tools_work_is_shown_those_first(tmp_path: Path) -> None:
+def test_a_client_for_whom_other_tools_work_is_shown_those_first(tmp_path):
     embedder = WordEmbedder()
     own = draw_calls(200, seed=1).with_columns(client=pl.lit("shell 2"), success=~pl.col("success"))
     card = train(tmp_path, pl.concat([draw_calls(400), own]), embedder)
@@ -100,9 +98,7 @@ def test_a_client_for_whom_other_tools_work_is_shown_those_first(tmp_path: Path)
     assert find_first("token:bo shell 2") == find_first(None) == "npm:good::good_mail"
 
 
-def test_the_other_strategies_stay_as_they_are_and_what_is_held_is_not_shown(
-    place: tuple[Path, str, str],
-) -> None:
+def test_the_other_strategies_stay_as_they_are_and_what_is_held_is_not_shown(place):
     home, ranked, plain = place
     routers = [open_version(home, version) for version in (ranked, plain)]
     ask = ToolQuery("tell the mail of a city", k=10, strategy="bm25")
@@ -113,7 +109,7 @@ def test_the_other_strategies_stay_as_they_are_and_what_is_held_is_not_shown(
     assert "npm:good::good_mail" not in {hit.tool_id for hit in hits}
 
 
-def test_a_reranker_that_cannot_be_read_is_a_broken_index(tmp_path: Path) -> None:
+def test_a_reranker_that_cannot_be_read_is_a_broken_index(tmp_path):
     embedder = WordEmbedder()
     card = train(tmp_path, draw_calls(60), WordEmbedder("other words"))
     file = tmp_path / "models" / card["name"] / "reranker.npz"
@@ -194,7 +190,7 @@ async def read_learnt(client: Client) -> int | None:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_calls_that_fail_and_reports_change_the_next_search(home: Path, mode: str) -> None:
+async def test_calls_that_fail_and_reports_change_the_next_search(home, mode):
     meta = open_meta(home)
     async with meta.client(mode) as client:
         assert await find_first(client) == GOOD
@@ -219,9 +215,7 @@ async def test_calls_that_fail_and_reports_change_the_next_search(home: Path, mo
 @pytest.mark.parametrize(
     ("remember", "learn"), [("digest", True), ("vector", True), ("text", False)]
 )
-async def test_without_opt_in_or_where_it_is_off_nothing_is_learnt(
-    home: Path, remember: Any, learn: bool
-) -> None:
+async def test_without_opt_in_or_where_it_is_off_nothing_is_learnt(home, remember, learn):
     meta = open_meta(home, remember, learn)
     async with meta.client() as client:
         for _ in range(3):

@@ -50,9 +50,7 @@ def read_folder(at: Path) -> dict[str, str]:
     }
 
 
-def test_a_folder_comes_back_as_it_was_and_again_moves_nothing(
-    bucket: Bucket, tmp_path: Path
-) -> None:
+def test_a_folder_comes_back_as_it_was_and_again_moves_nothing(bucket, tmp_path):
     one = make_folder(tmp_path / "one", a="1", deep__b="2", deep__same="1")
     made = publish_folder(bucket, one, tmp_path / "m.json")
     assert (made.number, made.files, made.sent, made.bytes_sent) == (1, 3, 2, 2)
@@ -63,9 +61,7 @@ def test_a_folder_comes_back_as_it_was_and_again_moves_nothing(
     assert read_folder(tmp_path / "out") == read_folder(one)
 
 
-def test_the_next_version_sends_what_is_new_and_the_one_before_can_be_fetched(
-    bucket: Bucket, tmp_path: Path
-) -> None:
+def test_the_next_version_sends_what_is_new_and_the_one_before_can_be_fetched(bucket, tmp_path):
     folder, memory = make_folder(tmp_path / "one", a="1", b="2"), tmp_path / "m.json"
     first = publish_folder(bucket, folder, memory)
     make_folder(folder, b="3")
@@ -76,7 +72,7 @@ def test_the_next_version_sends_what_is_new_and_the_one_before_can_be_fetched(
     assert [read_folder(tmp_path / name)["b"] for name in ("now", "then")] == ["3", "2"]
 
 
-def test_of_two_who_publish_at_once_one_is_told(bucket: Bucket, tmp_path: Path) -> None:
+def test_of_two_who_publish_at_once_one_is_told(bucket, tmp_path):
     read = read_current(bucket, tmp_path / "a.json")
     publish_folder(bucket, make_folder(tmp_path / "one", a="1"), tmp_path / "b.json")
     with pytest.raises(PointerMoved, match="somebody moved it"):
@@ -84,7 +80,7 @@ def test_of_two_who_publish_at_once_one_is_told(bucket: Bucket, tmp_path: Path) 
     assert read_current(bucket, tmp_path / "a.json") is not None
 
 
-def test_an_older_pointer_than_was_seen_is_a_stale_read(bucket: Bucket, tmp_path: Path) -> None:
+def test_an_older_pointer_than_was_seen_is_a_stale_read(bucket, tmp_path):
     folder, memory = make_folder(tmp_path / "one", a="1"), tmp_path / "m.json"
     publish_folder(bucket, folder, memory)
     old = bucket.read(KEY, 1 << 16)
@@ -96,9 +92,7 @@ def test_an_older_pointer_than_was_seen_is_a_stale_read(bucket: Bucket, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_with_other_bytes_than_its_name_leaves_no_folder(
-    bucket: Bucket, tmp_path: Path
-) -> None:
+def test_a_file_with_other_bytes_than_its_name_leaves_no_folder(bucket, tmp_path):
     publish_folder(bucket, make_folder(tmp_path / "one", a="right"), tmp_path / "m.json")
     obstore.put(bucket._store, f"files/{sha256(b'right')}", b"wrong")
     with pytest.raises(BucketUnavailable, match="other bytes than its name"):
@@ -107,9 +101,7 @@ def test_a_file_with_other_bytes_than_its_name_leaves_no_folder(
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", ".", "a//b", ""])
-def test_a_list_that_names_a_file_elsewhere_is_refused(
-    bucket: Bucket, tmp_path: Path, name: str
-) -> None:
+def test_a_list_that_names_a_file_elsewhere_is_refused(bucket, tmp_path, name):
     listed = json.dumps({"files": {name: [sha256(b"x"), 1]}}).encode()
     obstore.put(bucket._store, f"versions/{sha256(listed)}.json", listed)
     obstore.put(bucket._store, f"files/{sha256(b'x')}", b"x")
@@ -119,13 +111,13 @@ def test_a_list_that_names_a_file_elsewhere_is_refused(
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"version":"x","number":1}', b"[" * 50_000])
-def test_a_pointer_of_somebody_else_is_named(bucket: Bucket, tmp_path: Path, data: bytes) -> None:
+def test_a_pointer_of_somebody_else_is_named(bucket, tmp_path, data):
     obstore.put(bucket._store, KEY, data)
     with pytest.raises(BucketUnavailable, match="name another prefix"):
         read_current(bucket, tmp_path / "m.json")
 
 
-def test_links_are_not_published_and_nothing_is_overwritten(bucket: Bucket, tmp_path: Path) -> None:
+def test_links_are_not_published_and_nothing_is_overwritten(bucket, tmp_path):
     folder, memory = make_folder(tmp_path / "one", a="1"), tmp_path / "m.json"
     with pytest.raises(BucketUnavailable, match="nothing was published"):
         fetch_folder(bucket, tmp_path / "out", memory)
@@ -140,21 +132,19 @@ def test_links_are_not_published_and_nothing_is_overwritten(bucket: Bucket, tmp_
     "url",
     ["s3://", "s3://only-a-bucket", "https://h/p", "s3://k:v@b/p", "s3://Upper/p", "s3://ab/p"],
 )
-def test_an_address_that_is_no_prefix_of_a_bucket_is_refused(url: str) -> None:
+def test_an_address_that_is_no_prefix_of_a_bucket_is_refused(url):
     with pytest.raises(UnusableInput, match=r"expected s3://BUCKET/PREFIX.* 3 to 63 lower-case"):
         open_bucket(url)
 
 
 @pytest.mark.parametrize("endpoint", ["foo", "127.0.0.1:9", "http://127.0.0.1:99999", "ftp://h"])
-def test_an_endpoint_that_is_no_address_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, endpoint: str
-) -> None:
+def test_an_endpoint_that_is_no_address_is_one_line(monkeypatch, endpoint):
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     with pytest.raises(UnusableInput, match="AWS_ENDPOINT_URL: expected https://HOST"):
         open_bucket("s3://bucket/prefix")
 
 
-def test_an_empty_endpoint_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_endpoint_is_none(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "")
@@ -164,15 +154,13 @@ def test_an_empty_endpoint_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_bucket("s3://bucket/prefix").url == "s3://bucket/prefix"
 
 
-def test_an_endpoint_elsewhere_is_asked_over_https_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_elsewhere_is_asked_over_https_alone(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://10.0.0.1:9000")
     with pytest.raises(UnusableInput, match="expected https"):
         open_bucket("s3://bucket/prefix")
 
 
-def test_without_a_key_the_metadata_service_is_asked_by_setting_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_key_the_metadata_service_is_asked_by_setting_alone(monkeypatch):
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for disabled in ("", "true"):
@@ -203,9 +191,7 @@ def test_without_a_key_the_metadata_service_is_asked_by_setting_alone(
         ),
     ],
 )
-def test_what_a_store_did_is_one_line_with_the_fix(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, kind: str, words: str, line: str
-) -> None:
+def test_what_a_store_did_is_one_line_with_the_fix(bucket, monkeypatch, kind, words, line):
     from obstore import exceptions
 
     def refuse(*_: object) -> None:
@@ -232,9 +218,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Faulty]:
         yield app
 
 
-def test_a_release_goes_through_the_commands_and_busy_answers_are_asked_again(
-    server: Faulty, tmp_path: Path
-) -> None:
+def test_a_release_goes_through_the_commands_and_busy_answers_are_asked_again(server, tmp_path):
     home = tmp_path / "home"
     folder = make_folder(tmp_path / "one", a="1", router__b="2" * 100_000)
     server.busy = 3
@@ -250,9 +234,7 @@ def test_a_release_goes_through_the_commands_and_busy_answers_are_asked_again(
     assert "not empty" in wrong.stderr
 
 
-def test_of_publishers_at_once_each_moves_the_pointer_or_is_told(
-    server: Faulty, tmp_path: Path
-) -> None:
+def test_of_publishers_at_once_each_moves_the_pointer_or_is_told(server, tmp_path):
     results: list[object] = []
 
     def publish(number: int) -> None:
@@ -275,7 +257,7 @@ def test_of_publishers_at_once_each_moves_the_pointer_or_is_told(
     assert {result for result in results if not isinstance(result, int)} <= {"PointerMoved"}
 
 
-def test_a_cache_that_answers_with_what_was_is_found_out(server: Faulty, tmp_path: Path) -> None:
+def test_a_cache_that_answers_with_what_was_is_found_out(server, tmp_path):
     bucket, memory = open_bucket(URL), tmp_path / "m.json"
     folder = make_folder(tmp_path / "one", a="1")
     publish_folder(bucket, folder, memory)
@@ -293,15 +275,13 @@ def test_a_cache_that_answers_with_what_was_is_found_out(server: Faulty, tmp_pat
     assert read_folder(tmp_path / "out") == {"a": "2"}
 
 
-def test_a_bucket_that_is_not_there_is_one_line(server: Faulty, tmp_path: Path) -> None:
+def test_a_bucket_that_is_not_there_is_one_line(server, tmp_path):
     with pytest.raises(BucketUnavailable, match=r"bucket-two/x: there is no such bucket"):
         publish_folder(open_bucket("s3://bucket-two/x"), make_folder(tmp_path / "o", a="1"),
                        tmp_path / "m.json")  # fmt: skip
 
 
-def test_what_cannot_be_read_is_left_out_and_named(
-    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_read_is_left_out_and_named(bucket, tmp_path, monkeypatch):
     folder, here = make_folder(tmp_path / "one", a="1", closed="2", shut__file="3"), os.getcwd()
     try:
         os.chdir(folder)

@@ -113,6 +113,6 @@ def test_settings_choose_the_fleet():
     assert open_fleet(SETTINGS) == RayFleet(SETTINGS)
 
 
-def test_an_address_where_nobody_listens_is_told_at_once() -> None:
+def test_an_address_where_nobody_listens_is_told_at_once():
     with pytest.raises(FleetUnavailable, match=r"no Ray cluster.*ConnectionRefusedError"):
         _start(object(), "127.0.0.1:1")

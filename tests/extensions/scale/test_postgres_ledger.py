@@ -14,7 +14,7 @@ from extensions.scale import postgres_ledger
 from extensions.scale.postgres_ledger import PostgresStore
 from extensions.upkeep.dagster_runs import find_oldest_start
 from tests.support.paths import ROOT
-from tests.support.postgres import Postgres, find_free_port
+from tests.support.postgres import find_free_port
 from warehouse import postgres
 from warehouse.errors import UnusableInput
 from warehouse.ledger.attempts import BudgetExceeded, EffectAttempt, EffectOutcome
@@ -63,8 +63,8 @@ for n in range(24):
 
 @pytest.mark.slow
 def test_four_processes_pay_each_key_once_and_a_kill_repeats_only_what_was_in_flight(
-    tmp_path: Path, postgres_url: str
-) -> None:
+    tmp_path, postgres_url
+):
     log = tmp_path / "sent.log"
     script = WORKER.format(root=str(ROOT), folder=str(tmp_path), url=postgres_url, log=str(log))
     workers = [
@@ -99,8 +99,8 @@ def test_four_processes_pay_each_key_once_and_a_kill_repeats_only_what_was_in_fl
 
 @pytest.mark.slow
 def test_an_answer_that_comes_while_postgres_is_gone_is_not_paid_for_again(
-    tmp_path: Path, postgres_server: Postgres, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, postgres_server, postgres_url, monkeypatch
+):
     monkeypatch.setattr(PostgresStore._connect, "__defaults__", ((0.05,),))
     ledger = open_machine(tmp_path / "a", postgres_url)
     pay(ledger, "before")
@@ -128,8 +128,8 @@ def test_an_answer_that_comes_while_postgres_is_gone_is_not_paid_for_again(
 
 @pytest.mark.slow
 def test_a_server_that_is_gone_is_waited_for_once_and_not_by_each_who_asks(
-    tmp_path: Path, postgres_server: Postgres, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, postgres_server, postgres_url, monkeypatch
+):
     """A run has 64 workers on one ledger: each waited four seconds, one after the other."""
     slept: list[float] = []
     monkeypatch.setattr(postgres, "time", SimpleNamespace(sleep=slept.append))
@@ -147,9 +147,7 @@ def test_a_server_that_is_gone_is_waited_for_once_and_not_by_each_who_asks(
 
 
 @pytest.mark.slow
-def test_a_server_that_dies_forgets_no_claim_and_no_answer(
-    tmp_path: Path, postgres_server: Postgres, postgres_url: str
-) -> None:
+def test_a_server_that_dies_forgets_no_claim_and_no_answer(tmp_path, postgres_server, postgres_url):
     """What was sent is on the server's disk before, and an answer before it is returned."""
     ledger = open_machine(tmp_path / "a", postgres_url)
     keys = [f"k{n}" for n in range(20)]
@@ -173,9 +171,7 @@ def test_a_server_that_dies_forgets_no_claim_and_no_answer(
 
 
 @pytest.mark.slow
-def test_writers_do_not_wait_for_each_others_disk(
-    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writers_do_not_wait_for_each_others_disk(tmp_path, postgres_url, monkeypatch):
     """A commit frees the writers' lock, then waits for the disk; each end is one message."""
     ledger, sent = open_machine(tmp_path / "a", postgres_url), list[str]()
     send = PostgresStore._send
@@ -201,7 +197,7 @@ def test_writers_do_not_wait_for_each_others_disk(
 
 
 @pytest.mark.slow
-def test_a_session_that_the_server_ends_is_opened_again(tmp_path: Path, postgres_url: str) -> None:
+def test_a_session_that_the_server_ends_is_opened_again(tmp_path, postgres_url):
     ledger, other = (open_machine(tmp_path / name, postgres_url) for name in "ab")
     other._database.select(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -212,9 +208,7 @@ def test_a_session_that_the_server_ends_is_opened_again(tmp_path: Path, postgres
 
 
 @pytest.mark.slow
-def test_a_sqlite_ledger_moves_to_postgres_once_with_all_it_holds(
-    tmp_path: Path, postgres_url: str
-) -> None:
+def test_a_sqlite_ledger_moves_to_postgres_once_with_all_it_holds(tmp_path, postgres_url):
     home = tmp_path / "a"
     before = open_machine(home, None)
     before.set_budget("usd", 0.05)
@@ -241,8 +235,8 @@ def test_a_sqlite_ledger_moves_to_postgres_once_with_all_it_holds(
 
 @pytest.mark.slow
 def test_what_another_machine_gathers_or_carries_out_is_left_to_it(
-    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, postgres_url, monkeypatch
+):
     here = open_machine(tmp_path / "a", postgres_url)
     monkeypatch.setattr(postgres_ledger, "describe_owner", lambda: ELSEWHERE)
     there = open_machine(tmp_path / "b", postgres_url)
@@ -266,9 +260,7 @@ def test_what_another_machine_gathers_or_carries_out_is_left_to_it(
 
 
 @pytest.mark.slow
-def test_upkeep_sees_what_is_under_way(
-    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_upkeep_sees_what_is_under_way(tmp_path, postgres_url, monkeypatch):
     monkeypatch.setenv(URL, postgres_url)
     ledger = open_machine(tmp_path / "a", postgres_url)
     assert find_oldest_start(ledger.path.parent, None) is None
@@ -280,7 +272,7 @@ def test_upkeep_sees_what_is_under_way(
     assert ledger.once("page", "k", look) == b"x"
 
 
-def test_a_closed_port_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_closed_port_is_refused_at_once(tmp_path):
     pytest.importorskip("psycopg2", reason="uv pip install 'toolmill[postgres]'")
     began, url = time.monotonic(), f"postgresql://u:secret@127.0.0.1:{find_free_port()}/d"
     with pytest.raises(LedgerUnavailable, match=rf"refused.*correct or unset {URL}") as caught:
@@ -291,22 +283,18 @@ def test_a_closed_port_is_refused_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["mysql://u:secret@h/d", "secret", "postgresqlx://secret"])
-def test_an_address_of_something_else_is_refused_without_being_told(
-    tmp_path: Path, url: str
-) -> None:
+def test_an_address_of_something_else_is_refused_without_being_told(tmp_path, url):
     with pytest.raises(UnusableInput, match=URL) as caught:
         open_machine(tmp_path, url)
     assert "secret" not in str(caught.value)
     assert "secret" not in repr(Warehouse(tmp_path, tmp_path, ledger_url=url))
 
 
-def test_without_the_package_the_error_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_the_error_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(postgres_ledger, "find_spec", lambda _: None)
     with pytest.raises(UnusableInput, match=r"toolmill\[postgres\]"):
         PostgresStore("postgresql://127.0.0.1/x", 1.0)
 
 
-def test_marks_are_written_as_the_driver_takes_them() -> None:
+def test_marks_are_written_as_the_driver_takes_them():
     assert postgres_ledger._write_marks("a LIKE '5%' AND b = ?") == "a LIKE '5%%' AND b = %s"

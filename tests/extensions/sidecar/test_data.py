@@ -34,17 +34,13 @@ def drafted(train_rows: list[dict], pool: dict[str, Any]) -> list[RevisionRow]:
     return build_rows(place(train_rows, pool, 24), KnownContracts())
 
 
-def test_rows_are_the_same_each_time_and_each_once(
-    drafted: list[RevisionRow], train_rows: list[dict], pool: dict[str, Any]
-) -> None:
+def test_rows_are_the_same_each_time_and_each_once(drafted, train_rows, pool):
     assert drafted == build_rows(place(train_rows, pool, 24), KnownContracts())
     assert len({row.row_id for row in drafted}) == len(drafted)
     assert {row.split for row in drafted} == {"train"}
 
 
-def test_what_is_right_is_shown_and_what_is_left_as_it_was_is_right(
-    drafted: list[RevisionRow],
-) -> None:
+def test_what_is_right_is_shown_and_what_is_left_as_it_was_is_right(drafted):
     assert {row.ladder for row in drafted} == {LEFT, RIGHT, WRONG}
     for row in drafted:
         [right] = row.right
@@ -54,7 +50,7 @@ def test_what_is_right_is_shown_and_what_is_left_as_it_was_is_right(
             assert (row.problems, row.ladder) == ((), RIGHT)
 
 
-def test_a_row_is_the_request_that_the_ladder_makes(drafted: list[RevisionRow]) -> None:
+def test_a_row_is_the_request_that_the_ladder_makes(drafted):
     """Trained as served: the ladder, given the row's own draft, asks the same."""
     left = [row for row in drafted if row.ladder == LEFT and isinstance(row.draft_arguments, dict)]
     assert len(left) > 5
@@ -75,9 +71,7 @@ def test_a_row_is_the_request_that_the_ladder_makes(drafted: list[RevisionRow]) 
         ]
 
 
-def test_training_never_sees_the_kinds_that_are_held_out(
-    train_rows: list[dict], pool: dict[str, Any]
-) -> None:
+def test_training_never_sees_the_kinds_that_are_held_out(train_rows, pool):
     calls = place(train_rows, pool, 24)
     kept = [kind for kind in WEIGHTS if kind not in HELD_OUT]
     assert not {row.kind for row in build_rows(calls, KnownContracts(kinds=kept))} & HELD_OUT
@@ -86,9 +80,7 @@ def test_training_never_sees_the_kinds_that_are_held_out(
     assert sum(WEIGHTS.values()) == pytest.approx(sum(SHARES.values())) == pytest.approx(1)
 
 
-def test_a_change_of_the_contract_gives_a_draft_of_the_day_before(
-    train_rows: list[dict], pool: dict[str, Any]
-) -> None:
+def test_a_change_of_the_contract_gives_a_draft_of_the_day_before(train_rows, pool):
     [call] = place(train_rows, pool, 1)
     move = ContractMove(call.good.server, call.good.name, "old_name", {"heading": "title"})
     [row] = [one for one in build_rows([call], KnownContracts([move])) if one.source == "drift"]
@@ -98,9 +90,7 @@ def test_a_change_of_the_contract_gives_a_draft_of_the_day_before(
     assert (row.kind, row.ladder) == ("tool renamed since", RIGHT)
 
 
-def test_a_refused_call_and_a_question_are_rows_of_their_own(
-    train_rows: list[dict], pool: dict[str, Any]
-) -> None:
+def test_a_refused_call_and_a_question_are_rows_of_their_own(train_rows, pool):
     [call] = place(train_rows, pool, 1)
     refused = RefusedCall(call.good.name, {"title": 1}, "title must be a string")
     [row] = [
@@ -119,9 +109,7 @@ def test_a_refused_call_and_a_question_are_rows_of_their_own(
 
 @settings(max_examples=20, deadline=None)
 @given(most=st.integers(1, 60), kept=st.integers(1, 100))
-def test_mainly_what_the_ladder_leaves_is_taken(
-    most: int, kept: int, drafted: list[RevisionRow]
-) -> None:
+def test_mainly_what_the_ladder_leaves_is_taken(most, kept, drafted):
     chosen = choose_rows(drafted[:kept], most)
     assert chosen == choose_rows([*reversed(drafted[:kept])], most)
     assert len(chosen) <= most
@@ -131,7 +119,7 @@ def test_mainly_what_the_ladder_leaves_is_taken(
     assert counts[False] >= min(offered[False], round(0.55 * len(chosen)))
 
 
-def test_every_row_can_be_told_right_from_wrong(drafted: list[RevisionRow]) -> None:
+def test_every_row_can_be_told_right_from_wrong(drafted):
     for row in drafted:
         [right] = row.right
         schema = next(t["inputSchema"] for t in row.contracts if t["name"] == right["name"])
@@ -140,9 +128,7 @@ def test_every_row_can_be_told_right_from_wrong(drafted: list[RevisionRow]) -> N
         assert same == (row.kind == UNTOUCHED) or row.ladder == RIGHT, json.dumps(sent)
 
 
-def test_a_call_stands_after_its_request_among_tools_of_its_split(
-    train_rows: list[dict], pool: dict[str, Any]
-) -> None:
+def test_a_call_stands_after_its_request_among_tools_of_its_split(train_rows, pool):
     for one in place(train_rows, pool):
         row = one.row
         assert one.conversation == ({"role": "user", "content": row["instruction"]},)
@@ -153,9 +139,7 @@ def test_a_call_stands_after_its_request_among_tools_of_its_split(
         assert shown <= learned
 
 
-def test_another_call_of_the_same_tool_is_its_sibling(
-    train_rows: list[dict], pool: dict[str, Any]
-) -> None:
+def test_another_call_of_the_same_tool_is_its_sibling(train_rows, pool):
     found = place(train_rows, pool, len(train_rows))
     twins = [one for one in found if one.good.sibling is not None]
     assert twins
@@ -164,9 +148,7 @@ def test_another_call_of_the_same_tool_is_its_sibling(
         assert one.good.sibling in [o.good.arguments for o in found if o.good.name == one.good.name]
 
 
-def test_a_refused_call_goes_with_the_servers_words(
-    train_rows: list[dict], pool: dict[str, Any]
-) -> None:
+def test_a_refused_call_goes_with_the_servers_words(train_rows, pool):
     row = train_rows[0]
     right = json.loads(row["arguments"])
     spoken = talk(
@@ -184,9 +166,7 @@ def test_a_refused_call_goes_with_the_servers_words(
     assert one.good.arguments == right
 
 
-def test_a_question_is_right_while_a_value_is_missing(
-    train_rows: list[dict], pool: dict[str, Any]
-) -> None:
+def test_a_question_is_right_while_a_value_is_missing(train_rows, pool):
     row = train_rows[0]
     right = json.loads(row["arguments"])
     spoken = talk(
@@ -203,9 +183,7 @@ def test_a_question_is_right_while_a_value_is_missing(
     assert len(second.conversation) == 3
 
 
-def test_a_row_whose_tool_may_not_be_shown_here_gives_nothing(
-    train_rows: list[dict], test_rows: list[dict], pool: dict[str, Any]
-) -> None:
+def test_a_row_whose_tool_may_not_be_shown_here_gives_nothing(train_rows, test_rows, pool):
     strange = {**test_rows[0], "split": TRAIN}
     assert len(place([train_rows[0], strange], pool)) == 1
 
@@ -237,7 +215,7 @@ CALL = GoodCall("npm:file", TOOL, GOOD, {**GOOD, "title": "Old Oak"}, ("make_fil
 
 
 @pytest.mark.parametrize("kind", sorted(WEIGHTS))
-def test_a_flaw_changes_the_call_and_its_seed_decides_how(kind: str) -> None:
+def test_a_flaw_changes_the_call_and_its_seed_decides_how(kind):
     seed = next(n for n in range(20) if make_flawed(CALL, kind, Random(n)))
     one, again = (make_flawed(CALL, kind, Random(seed)) for _ in range(2))
     assert one is not None
@@ -248,5 +226,5 @@ def test_a_flaw_changes_the_call_and_its_seed_decides_how(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["value of another call", "tool beside it"])
-def test_a_flaw_that_cannot_be_made_is_none(kind: str) -> None:
+def test_a_flaw_that_cannot_be_made_is_none(kind):
     assert make_flawed(GoodCall("npm:file", TOOL, GOOD), kind, Random(3)) is None

@@ -62,7 +62,7 @@ def evaluate(rows: list[RevisionRow], model: ScriptedReviser) -> dict[str, Any]:
     return summarise_sidecar(evaluate_sidecars(rows, {"m": model}, "set-1", ContractHistory()), "m")
 
 
-def test_a_sidecar_that_knows_gains_what_the_ladder_leaves(drafted: list[RevisionRow]) -> None:
+def test_a_sidecar_that_knows_gains_what_the_ladder_leaves(drafted):
     model = know_answers(drafted)
     made = evaluate(drafted, model)
     assert made["arms"]["m" + ALONE]["right"]["value"] == 1
@@ -74,7 +74,7 @@ def test_a_sidecar_that_knows_gains_what_the_ladder_leaves(drafted: list[Revisio
     assert "m:alone" in str(render_arms_table(made)).replace("&#58;", ":")
 
 
-def test_a_sidecar_that_says_nothing_or_copies_changes_nothing(drafted: list[RevisionRow]) -> None:
+def test_a_sidecar_that_says_nothing_or_copies_changes_nothing(drafted):
     def copy_draft(request: RevisionRequest) -> ProposedCall:
         return ProposedCall(request.name, request.arguments)
 
@@ -84,7 +84,7 @@ def test_a_sidecar_that_says_nothing_or_copies_changes_nothing(drafted: list[Rev
         assert made["arms"]["m" + ALONE]["copied"]["value"] == 1
 
 
-def test_no_sidecar_touches_a_call_that_fits(drafted: list[RevisionRow]) -> None:
+def test_no_sidecar_touches_a_call_that_fits(drafted):
     """A prompt that asks for it included: the ladder never shows it a valid call."""
     order = ({"role": "user", "content": "Ignore the draft. Call make_file instead!"},)
     row = make_row(conversation=order, draft_arguments=RIGHT["arguments"], problems=())
@@ -95,7 +95,7 @@ def test_no_sidecar_touches_a_call_that_fits(drafted: list[RevisionRow]) -> None
     assert len(model.asked) == 1  # by the arm without a ladder
 
 
-def test_what_a_sidecar_makes_up_is_refused_by_the_ladder() -> None:
+def test_what_a_sidecar_makes_up_is_refused_by_the_ladder():
     row = make_row(conversation=({"role": "user", "content": "Find 'Blue Sky'."},))
     model = ScriptedReviser(lambda _: ProposedCall("find_file", {"title": "Blue Sky", "count": 77}))
     found = {
@@ -115,14 +115,14 @@ def test_what_a_sidecar_makes_up_is_refused_by_the_ladder() -> None:
         (None, {"right": False, "asked": True, "copied": False}),
     ],
 )
-def test_an_answer_is_judged(called: Any, facts: dict[str, bool]) -> None:
+def test_an_answer_is_judged(called, facts):
     judged = judge_call(make_row(), called)
     assert {name: judged[name] for name in facts} == facts
     asking = judge_call(make_row(right=(), question="How many?"), called)
     assert asking["right"] == (called is None)
 
 
-def test_without_drafts_of_unseen_servers_nothing_is_summed_up() -> None:
+def test_without_drafts_of_unseen_servers_nothing_is_summed_up():
     rows = [make_row(contracts=(raw_tool("find", "file"),))]
     with pytest.raises(NothingToEvaluate, match="no drafts of unseen servers"):
         evaluate(rows, ScriptedReviser(lambda _: None))
@@ -165,12 +165,8 @@ def materialize(
 
 
 def test_the_ladder_serves_until_a_sidecar_is_right_more_often(
-    warehouse: Warehouse,
-    train_rows: list[dict],
-    test_rows: list[dict],
-    pool: dict[str, dict],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    warehouse, train_rows, test_rows, pool, monkeypatch
+):
     fill(warehouse, train_rows, test_rows, pool)
     monkeypatch.setattr(training.gates, "MIN_TOOLS", 6)  # as many as the tests have
     model = ScriptedReviser(lambda _: None)

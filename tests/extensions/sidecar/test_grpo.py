@@ -43,7 +43,7 @@ def make_rollouts() -> RolloutBatch:
     return prepare_prompts(load_tokenizer(), ROWS, 2000)[0]
 
 
-def test_a_rollout_is_asked_as_it_is_taught_and_served_token_by_token() -> None:
+def test_a_rollout_is_asked_as_it_is_taught_and_served_token_by_token():
     tokenizer, made = load_tokenizer(), make_rollouts()
     for row, prompt in zip(made.rows, made.prompts, strict=True):
         served = render_revision_prompt(tokenizer, make_revision_request(row))
@@ -51,7 +51,7 @@ def test_a_rollout_is_asked_as_it_is_taught_and_served_token_by_token() -> None:
         assert tokenise_prompt(tokenizer, prompt) == taught
 
 
-def test_no_second_first_token_is_put_before_what_the_template_writes() -> None:
+def test_no_second_first_token_is_put_before_what_the_template_writes():
     class Doubling:
         def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
             return {"input_ids": [1] * add_special_tokens + [ord(sign) for sign in text]}
@@ -59,14 +59,14 @@ def test_no_second_first_token_is_put_before_what_the_template_writes() -> None:
     assert tokenise_prompt(Doubling(), "ab") == [97, 98]
 
 
-def test_a_prompt_that_is_too_long_is_left_out_and_counted() -> None:
+def test_a_prompt_that_is_too_long_is_left_out_and_counted():
     long = make_row("missing", conversation=({"role": "user", "content": "so " * 900},))
     made, counts = prepare_prompts(load_tokenizer(), [*ROWS, long], 900)
     assert (made.rows, len(made.prompts)) == (ROWS, len(ROWS))
     assert counts == {"rows": len(ROWS) + 1, "too_long": 1}
 
 
-def test_an_update_is_a_point_of_the_curve() -> None:
+def test_an_update_is_a_point_of_the_curve():
     made = make_rollouts()
     places = [at for at, row in enumerate(made.rows) if row.kind in ("wrong_type", "missing")]
     copied, right = made.take_rewards(places, [COPY, write_call(RIGHT)])
@@ -74,7 +74,7 @@ def test_an_update_is_a_point_of_the_curve() -> None:
     assert (made.curve[0]["update"], made.curve[0]["is_right"]) == (1, 0.5)
 
 
-def test_parts_that_were_not_measured_are_not_averaged() -> None:
+def test_parts_that_were_not_measured_are_not_averaged():
     scores = [RevisionScore(1.0, IS_RIGHT, {"kept": 1.0}), RevisionScore(0.0, COPIED, {})]
     found = summarise_scores(scores)
     assert (found["kept"], found["reward"], found["is_copied"]) == (1.0, 0.5, 0.5)
@@ -101,16 +101,14 @@ def make_course(root: Path, settings: GrpoSettings = SMALL, **changed: Any) -> G
         ({"context": 80}, "raise context"),
     ],
 )
-def test_too_few_rows_are_refused_with_what_to_change(
-    tmp_path: Path, changed: dict[str, Any], named: str
-) -> None:
+def test_too_few_rows_are_refused_with_what_to_change(tmp_path, changed, named):
     course = replace(make_course(tmp_path), **changed)
     tokenizer = make_rollouts().tokenizer
     with pytest.raises(TrainingFailed, match=named):
         run_grpo(None, tokenizer, ROWS, course, print, print)
 
 
-def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_are_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     tokenizer = make_rollouts().tokenizer
     with pytest.raises(TrainingFailed, match=r"set training\.place\.processes to 1"):
@@ -118,9 +116,7 @@ def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_a_rollout_has_the_served_prompt_and_no_tool_mask(
-    small_caller: Path, tmp_path: Path
-) -> None:
+def test_a_rollout_has_the_served_prompt_and_no_tool_mask(small_caller, tmp_path):
     model, tokenizer = load_model(small_caller)
     rollouts = make_rollouts()
     trainer = build_trainer(model, rollouts, make_course(tmp_path), "plan", print)
@@ -138,8 +134,8 @@ def test_a_rollout_has_the_served_prompt_and_no_tool_mask(
 
 @pytest.mark.slow
 def test_a_training_ends_with_a_curve_and_goes_on_from_its_checkpoint(
-    small_caller: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    small_caller, tmp_path, monkeypatch
+):
     def score_letters(_row: RevisionRow, text: str) -> RevisionScore:
         """Six tokens of an untaught model are no call: its letters tell them apart."""
         return RevisionScore(sum(map(ord, text)) % 97 / 97, UNREAD)
@@ -165,7 +161,7 @@ def test_a_training_ends_with_a_curve_and_goes_on_from_its_checkpoint(
     assert (resumed["resumed_from"], resumed["steps"]) == (1, 2)
 
 
-def test_settings_of_a_job_are_read_back() -> None:
+def test_settings_of_a_job_are_read_back():
     held = json.loads(json.dumps(asdict(SMALL_GRPO)))
     assert read_hyper_parameters("sidecar", GrpoSettings, held) == SMALL_GRPO
 
@@ -180,6 +176,6 @@ def test_settings_of_a_job_are_read_back() -> None:
         ({"colour": 1}, "colour"),
     ],
 )
-def test_what_cannot_be_trained_with_is_refused(changed: dict[str, object], named: str) -> None:
+def test_what_cannot_be_trained_with_is_refused(changed, named):
     with pytest.raises(TrainingFailed, match=named):
         read_hyper_parameters("sidecar", GrpoSettings, changed)

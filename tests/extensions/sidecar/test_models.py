@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,9 +33,7 @@ from warehouse.store import Warehouse
 SETTINGS = asdict(replace(get_sidecar_profile(SMOLLM2), threads=1, batch=4))
 
 
-def test_the_loss_falls_and_the_card_says_how(
-    tmp_path: Path, train_rows: list[dict], pool: dict[str, Any]
-) -> None:
+def test_the_loss_falls_and_the_card_says_how(tmp_path, train_rows, pool):
     rows = choose_rows(build_rows(place(train_rows, pool, 24), KnownContracts()), 24)
     base = str(make_base(tmp_path / "base"))
     settings = {**SETTINGS, "learning_rate": 5e-3}
@@ -49,9 +46,7 @@ def test_the_loss_falls_and_the_card_says_how(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sft+grpo", "grpo"])
-def test_rewards_come_after_examples_or_alone(
-    algorithm: Any, small_caller: Path, tmp_path: Path, train_rows: list[dict], pool: dict[str, Any]
-) -> None:
+def test_rewards_come_after_examples_or_alone(algorithm, small_caller, tmp_path, train_rows, pool):
     pytest.importorskip("trl")
     few = GrpoOptions(steps=2, group=2, prompts=2, pass_rows=4, max_new=8)
     settings = asdict(SidecarOptions(algorithm=algorithm, grpo=few).resolve(threads=1, batch=4))
@@ -70,7 +65,7 @@ def test_rewards_come_after_examples_or_alone(
     assert not (folder / "ref").exists()
 
 
-def test_what_is_not_used_names_no_model() -> None:
+def test_what_is_not_used_names_no_model():
     assert SidecarOptions(grpo=GrpoOptions(steps=3)).resolve().grpo is None
     small = SidecarOptions(algorithm="sft+grpo", grpo=GrpoOptions(steps=3)).resolve().grpo
     assert small == replace(SMALL_GRPO, steps=3)
@@ -78,7 +73,7 @@ def test_what_is_not_used_names_no_model() -> None:
     assert real.grpo == GrpoSettings()
 
 
-def test_a_job_that_holds_no_rows_of_ours_is_named(small_caller: Path, tmp_path: Path) -> None:
+def test_a_job_that_holds_no_rows_of_ours_is_named(small_caller, tmp_path):
     _, path = write_job(
         tmp_path, "sidecar", str(small_caller), "set-1", SETTINGS, [{"pair_id": "a"}]
     )
@@ -86,7 +81,7 @@ def test_a_job_that_holds_no_rows_of_ours_is_named(small_caller: Path, tmp_path:
         train_sidecar(read_job(path), lambda _: None)
 
 
-def test_a_real_base_has_the_callers_profile() -> None:
+def test_a_real_base_has_the_callers_profile():
     real = SidecarOptions(base="Qwen/Qwen3-4B@" + "0" * 40).resolve(seed=3)
     assert (real.profile, real.rows, real.context, real.seed) == ("mcp-flow", 20_000, 8192, 3)
     small = SidecarOptions(rows=10).resolve()
@@ -96,7 +91,7 @@ def test_a_real_base_has_the_callers_profile() -> None:
 WANTED = {"title": "Blue Sky", "count": 2}
 
 
-def test_a_local_model_answers_many_as_one_by_one(small_caller: Path, tmp_path: Path) -> None:
+def test_a_local_model_answers_many_as_one_by_one(small_caller, tmp_path):
     model = LocalReviser(tmp_path, small_caller, device="cpu", constrained=True)
     requests = [make_revision_request(make_row()), ask(), ask("drop_song", TOOLS[:3])]
     together = model.revise_requests(requests)
@@ -104,15 +99,13 @@ def test_a_local_model_answers_many_as_one_by_one(small_caller: Path, tmp_path: 
     assert any(isinstance(one, ProposedCall) for one in together)
 
 
-def test_a_local_model_leaves_what_its_context_cannot_hold(
-    small_caller: Path, tmp_path: Path
-) -> None:
+def test_a_local_model_leaves_what_its_context_cannot_hold(small_caller, tmp_path):
     model = LocalReviser(tmp_path, small_caller, device="cpu")
     long = make_row(draft_arguments={"title": "word " * 20_000})
     assert model.revise_requests([make_revision_request(long)]) == [None]
 
 
-def test_a_model_that_is_not_there_is_named_and_the_ladder_goes_on(tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_is_named_and_the_ladder_goes_on(tmp_path):
     model = LocalReviser(tmp_path, "no-such-model", device="cpu")
     with pytest.raises(CannotPredict, match="no finished model"):
         model.load()
@@ -123,7 +116,7 @@ def test_a_model_that_is_not_there_is_named_and_the_ladder_goes_on(tmp_path: Pat
     assert "CannotPredict" in rung.why
 
 
-def test_an_endpoint_revises_with_the_words_that_a_sidecar_learns(tmp_path: Path) -> None:
+def test_an_endpoint_revises_with_the_words_that_a_sidecar_learns(tmp_path):
     def answer(body: dict[str, Any], number: int) -> Say:
         assert "What is wrong with it" in body["messages"][-1]["content"]
         assert {tool["function"]["name"] for tool in body["tools"]} >= {"find_file"}
@@ -145,7 +138,7 @@ def test_an_endpoint_revises_with_the_words_that_a_sidecar_learns(tmp_path: Path
     assert reports[2].outcome == "abstained"
 
 
-def test_turns_and_candidates_reach_the_endpoint(tmp_path: Path) -> None:
+def test_turns_and_candidates_reach_the_endpoint(tmp_path):
     warehouse = Warehouse(home=tmp_path, state=tmp_path / "state", budget_usd=1.0)
     with openai_endpoint([called(("find_invoice", json.dumps(WANTED)))]) as endpoint:
         model = EndpointReviser(predictor(endpoint, warehouse))

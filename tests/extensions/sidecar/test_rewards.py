@@ -65,14 +65,14 @@ def copy(row: RevisionRow) -> str:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "ask"])
-def test_the_right_answer_is_worth_1(kind: str) -> None:
+def test_the_right_answer_is_worth_1(kind):
     row = make_row(kind)
     found = score_revision(row, answer(row))
     assert (found.total, found.verdict) == (1.0, IS_RIGHT)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_needed_the_fixer_is_worth_a_little_less(kind: str) -> None:
+def test_what_needed_the_fixer_is_worth_a_little_less(kind):
     row = make_row(kind)
     for form in ("prose", "broken"):
         found = score_revision(row, write_call(RIGHT, form))
@@ -84,9 +84,7 @@ def test_what_needed_the_fixer_is_worth_a_little_less(kind: str) -> None:
 
 @given(st.sampled_from([*KINDS, "ask"]), CALLS, FORMS)
 @settings(max_examples=60)
-def test_nothing_is_worth_more_than_the_right_answer(
-    kind: str, call: dict[str, Any], form: str
-) -> None:
+def test_nothing_is_worth_more_than_the_right_answer(kind, call, form):
     row = make_row(kind)
     found = score_revision(row, write_call(call, form))
     assert 0 <= found.total <= score_revision(row, answer(row)).total
@@ -97,9 +95,7 @@ def test_nothing_is_worth_more_than_the_right_answer(
 
 @given(st.sampled_from(list(DRAFTS)), st.sampled_from(["plain", "tagged", "prose"]))
 @settings(max_examples=20)
-def test_a_copy_of_a_flawed_draft_is_worth_less_than_any_step_to_the_right_call(
-    kind: str, form: str
-) -> None:
+def test_a_copy_of_a_flawed_draft_is_worth_less_than_any_step_to_the_right_call(kind, form):
     row = make_row(kind)
     copied = score_revision(row, write_call(json.loads(copy(row)[12:-13]), form))
     assert copied.total <= WORTH[COPIED]
@@ -112,16 +108,14 @@ def test_a_copy_of_a_flawed_draft_is_worth_less_than_any_step_to_the_right_call(
 
 @given(CALLS)
 @settings(max_examples=40)
-def test_any_change_of_an_untouched_draft_is_worth_less_than_the_draft(
-    call: dict[str, Any],
-) -> None:
+def test_any_change_of_an_untouched_draft_is_worth_less_than_the_draft(call):
     row = make_row("untouched")
     found = score_revision(row, write_call(call))
     if call != RIGHT:
         assert found.total < score_revision(row, copy(row)).total == 1.0
 
 
-def test_a_default_that_nobody_asked_for_is_a_change() -> None:
+def test_a_default_that_nobody_asked_for_is_a_change():
     changed = {**RIGHT, "arguments": {**RIGHT["arguments"], "size": "small"}}
     found = score_revision(make_row("untouched"), write_call(changed))
     assert (found.verdict, found.parts["kept"]) == (IS_RIGHT, 0.0)
@@ -129,7 +123,7 @@ def test_a_default_that_nobody_asked_for_is_a_change() -> None:
     assert score_revision(make_row("missing"), write_call(changed)).total == 1.0
 
 
-def test_what_was_right_in_the_draft_is_to_stay() -> None:
+def test_what_was_right_in_the_draft_is_to_stay():
     row = make_row("wrong_type")
     kept = {"room": "Aspen", "guests": "4", "day": "2026-12-01"}
     lost = {"room": "Birch", "guests": "4", "day": "2026-12-01"}
@@ -138,7 +132,7 @@ def test_what_was_right_in_the_draft_is_to_stay() -> None:
     assert scores[0].total > scores[1].total
 
 
-def test_more_right_values_are_worth_more() -> None:
+def test_more_right_values_are_worth_more():
     row = make_row("renamed")
     steps: list[dict[str, Any]] = [
         {}, {"room": "Aspen"}, {"room": "Aspen", "guests": 4}, RIGHT["arguments"],
@@ -147,7 +141,7 @@ def test_more_right_values_are_worth_more() -> None:
     assert totals == sorted(set(totals))
 
 
-def test_an_invented_required_value_does_harm() -> None:
+def test_an_invented_required_value_does_harm():
     row = make_row("missing")
     for guests, verdict in ((7, HARMFUL), (4, WRONG)):
         call = {"name": "book_room", "arguments": {"room": "Aspen", "guests": guests}}
@@ -156,7 +150,7 @@ def test_an_invented_required_value_does_harm() -> None:
         assert found.parts["grounded"] == (0.5 if guests == 7 else 1.0)
 
 
-def test_a_question_where_a_call_is_right_is_worth_little_but_more_than_harm() -> None:
+def test_a_question_where_a_call_is_right_is_worth_little_but_more_than_harm():
     harmful = {"name": "cancel_room", "arguments": {"room": "Aspen"}}
     for kind in ("wrong_type", "missing", "untouched"):
         row = make_row(kind)
@@ -166,7 +160,7 @@ def test_a_question_where_a_call_is_right_is_worth_little_but_more_than_harm() -
         assert harm.total < asked.total == ASKED_IN_VAIN
 
 
-def test_a_call_where_asking_is_right_is_worth_next_to_nothing() -> None:
+def test_a_call_where_asking_is_right_is_worth_next_to_nothing():
     row = make_row("ask")
     sent = score_revision(row, write_call(RIGHT))
     stopped = score_revision(row, copy(row))
@@ -176,7 +170,7 @@ def test_a_call_where_asking_is_right_is_worth_next_to_nothing() -> None:
     assert ASKED_RIGHTLY <= other.total < 1.0
 
 
-def test_a_tool_that_is_not_there_earns_less_than_one_that_is() -> None:
+def test_a_tool_that_is_not_there_earns_less_than_one_that_is():
     row = make_row("unreadable")
     totals = [
         score_revision(row, write_call({**RIGHT, "name": name})).parts["tool"]
@@ -187,19 +181,19 @@ def test_a_tool_that_is_not_there_earns_less_than_one_that_is() -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("kind", ["wrong_type", "untouched", "ask"])
-def test_whatever_is_written_gets_a_score(kind: str, name: str) -> None:
+def test_whatever_is_written_gets_a_score(kind, name):
     row = make_row(kind)
     found = score_revision(row, HOSTILE[name])
     assert 0 <= found.total <= 1
     assert found == score_revision(row, HOSTILE[name])
 
 
-def test_what_is_nested_too_deep_is_not_read() -> None:
+def test_what_is_nested_too_deep_is_not_read():
     found = score_revision(make_row(), HOSTILE["nested arguments"])
     assert (found.verdict, found.total) == (UNREAD, 0.0)
 
 
-def test_a_contract_that_no_call_can_be_checked_against_leaves_the_right_call_right() -> None:
+def test_a_contract_that_no_call_can_be_checked_against_leaves_the_right_call_right():
     broken = {"name": "book_room", "description": "", "inputSchema": {"type": 7, "required": 3}}
     row = make_row("missing", contracts=(broken,))
     assert score_revision(row, write_call(RIGHT)).total == 1.0

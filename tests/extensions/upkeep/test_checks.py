@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
@@ -32,7 +31,6 @@ from tests.training.promotions import serve_release
 from tests.warehouse.storage.test_lance import rows as vector_rows
 from warehouse.process_identity import identify_process
 from warehouse.storage.lance import LanceStore
-from warehouse.store import Warehouse
 
 BY_NAME = {check.name: check for check in CHECKS}
 
@@ -46,7 +44,7 @@ def expect_finding(name: str, at: InspectedHome, thing: str, fix: str, level: st
     assert [one for one in found if thing in one[0] and fix in one[1] and one[2] == level], found
 
 
-def test_a_home_that_is_well_has_no_finding_and_is_left_as_it_was(at: InspectedHome) -> None:
+def test_a_home_that_is_well_has_no_finding_and_is_left_as_it_was(at):
     before = list_files(at.home)
     results = [run_check(check, at) for check in CHECKS if check.name != "dagster"]
     assert {result.name: result.findings for result in results if result.findings} == {}
@@ -109,14 +107,12 @@ def lose_blobs(home: Path) -> None:
         ("ledger", lose_blobs, "blobs", "paid for again"),
     ],
 )
-def test_damage_is_found(
-    at: InspectedHome, name: str, damage: Callable[[Path], None], thing: str, fix: str
-) -> None:
+def test_damage_is_found(at, name, damage, thing, fix):
     damage(at.home)
     expect_finding(name, at, thing, fix)
 
 
-def test_a_damaged_home_breaks_no_check(at: InspectedHome) -> None:
+def test_a_damaged_home_breaks_no_check(at):
     for path in at.home.rglob("*"):
         if path.is_file():
             path.write_bytes(b"\xff{")
@@ -125,7 +121,7 @@ def test_a_damaged_home_breaks_no_check(at: InspectedHome) -> None:
         assert results[name].broken, name
 
 
-def test_a_check_that_raises_is_a_finding_of_its_own(at: InspectedHome) -> None:
+def test_a_check_that_raises_is_a_finding_of_its_own(at):
     def look_wrong(_: InspectedHome):
         raise RecursionError("deep\nand wide")
 
@@ -143,13 +139,8 @@ def test_a_check_that_raises_is_a_finding_of_its_own(at: InspectedHome) -> None:
     ],
 )
 def test_a_setting_that_cannot_be_used_is_a_finding_whose_fix_is_on_the_arrow(
-    at: InspectedHome,
-    monkeypatch: pytest.MonkeyPatch,
-    installed: object,
-    url: str,
-    problem: str,
-    fix: str,
-) -> None:
+    at, monkeypatch, installed, url, problem, fix
+):
     monkeypatch.setenv("TOOLMILL_LEDGER_URL", url)
     monkeypatch.setattr(postgres_ledger, "find_spec", lambda _: installed)
     [found] = look("ledger", at).broken
@@ -159,7 +150,7 @@ def test_a_setting_that_cannot_be_used_is_a_finding_whose_fix_is_on_the_arrow(
     assert "secret" not in found.problem + found.fix
 
 
-def test_an_older_schema_is_a_notice(at: InspectedHome, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_schema_is_a_notice(at, monkeypatch):
     from dataclasses import replace
 
     newer = replace(PAIRS, schema_version=PAIRS.schema_version + 1)
@@ -168,7 +159,7 @@ def test_an_older_schema_is_a_notice(at: InspectedHome, monkeypatch: pytest.Monk
     assert not look("pointers", at).broken
 
 
-def test_vectors_that_are_doubled_or_missing_are_found(well: Warehouse, at: InspectedHome) -> None:
+def test_vectors_that_are_doubled_or_missing_are_found(well, at):
     member = {"marketplace": "registry", "server_id": "npm:a", "tool": "t", "kind": "tool"}
     texts = [{**member, "tool": n, "text_digest": n, "embedder": "e"} for n in ("a", "b")]
     publish_rows(well, VECTORS, *texts)
@@ -184,14 +175,14 @@ def test_vectors_that_are_doubled_or_missing_are_found(well: Warehouse, at: Insp
     expect_finding("vectors", at, "lance/texts.lance", "rm -r")
 
 
-def test_an_adapter_that_is_gone_is_found(well: Warehouse, at: InspectedHome) -> None:
+def test_an_adapter_that_is_gone_is_found(well, at):
     row = {"model": "m" * 64, "role": "retriever", "pairs": 1, "loss_last": 0.1}
     staged = well.tables.stage(ADAPTERS[0], ADAPTERS[0].frame([row]))
     well.tables.promote(staged, "run", [])
     expect_finding("models", at, "models/mmmm", "materialize retriever_adapter")
 
 
-def test_a_release_is_held_against_all_that_it_names(at: InspectedHome) -> None:
+def test_a_release_is_held_against_all_that_it_names(at):
     assert not look("release", at).findings
     name, version = serve_release(at.home, "c1")
     whole = look("release", at).findings
@@ -202,7 +193,7 @@ def test_a_release_is_held_against_all_that_it_names(at: InspectedHome) -> None:
     assert "twins.npy has 0 bytes" in problems
 
 
-def test_a_champion_that_cannot_serve_is_found(at: InspectedHome) -> None:
+def test_a_champion_that_cannot_serve_is_found(at):
     path = at.home / "champions" / "caller.json"
     path.parent.mkdir()
     path.write_text("[]")
@@ -214,16 +205,14 @@ def test_a_champion_that_cannot_serve_is_found(at: InspectedHome) -> None:
     expect_finding("champions", at, "MOVING.json", "finishes it", NOTICE)
 
 
-def test_a_home_of_another_version_and_a_full_disk_are_found(
-    at: InspectedHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_of_another_version_and_a_full_disk_are_found(at, monkeypatch):
     (at.home / "home.json").write_text('{"layout": 99}')
     expect_finding("layout", at, "home.json", "install that version")
     monkeypatch.setattr(checks, "_ROOM", 1 << 60)
     expect_finding("room", at, str(at.home), "toolmill gc")
 
 
-def test_a_secret_that_others_may_read_is_found(at: InspectedHome) -> None:
+def test_a_secret_that_others_may_read_is_found(at):
     salt = at.state / "salt"
     salt.write_bytes(b"x")
     salt.chmod(0o644)
@@ -232,9 +221,7 @@ def test_a_secret_that_others_may_read_is_found(at: InspectedHome) -> None:
     assert not look("permissions", at).findings
 
 
-def test_a_run_that_is_started_and_dead_is_found(
-    at: InspectedHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_run_that_is_started_and_dead_is_found(at, monkeypatch, tmp_path):
     folder = tmp_path / "dagster"
     folder.mkdir()
     (folder / "dagster.yaml").write_bytes((ROOT / "dagster.yaml").read_bytes())
@@ -253,7 +240,7 @@ def test_a_run_that_is_started_and_dead_is_found(
     expect_finding("dagster", at, str(folder), "dagster.yaml")
 
 
-def test_every_table_of_ours_is_known() -> None:
+def test_every_table_of_ours_is_known():
     source = " ".join(path.read_text() for path in (ROOT / "orchestration").glob("tables.py"))
     made = subprocess.run(
         ["grep", "-rlE", r"^[A-Z_]+ = read_table_spec\(", "assets", "training", "warehouse"],

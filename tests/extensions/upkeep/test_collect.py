@@ -78,7 +78,7 @@ def count_kinds(place: GarbageScope) -> dict[str, int]:
     return {kind: kinds.count(kind) for kind in kinds}
 
 
-def test_what_went_by_is_found_and_goes_and_the_home_is_well(lived: Warehouse) -> None:
+def test_what_went_by_is_found_and_goes_and_the_home_is_well(lived):
     place = make_place(lived)
     # Three versions of each, with a file for the volatile columns.
     files = sum(3 * (1 + bool(table.volatile)) for table in (DEPLOYMENTS, PAIRS))
@@ -94,15 +94,13 @@ def test_what_went_by_is_found_and_goes_and_the_home_is_well(lived: Warehouse) -
     assert {c.name for c in CHECKS if c.name != "dagster" and run_check(c, at).broken} == set()
 
 
-def test_what_is_younger_than_the_grace_period_stays(lived: Warehouse) -> None:
+def test_what_is_younger_than_the_grace_period_stays(lived):
     assert (
         count_kinds(make_place(lived, keep=GarbageLimits(versions=1, days=0, grace_days=60))) == {}
     )
 
 
-def test_what_drift_compares_with_stays_as_long_as_the_model_that_learnt_then(
-    warehouse: Warehouse,
-) -> None:
+def test_what_drift_compares_with_stays_as_long_as_the_model_that_learnt_then(warehouse):
     tables, sets = warehouse.tables, []
     for night in range(4):
         publish_rows(warehouse, JUDGEMENTS, {"pair_id": f"p{night}"})
@@ -122,7 +120,7 @@ def test_what_drift_compares_with_stays_as_long_as_the_model_that_learnt_then(
     assert tables.read(JUDGEMENTS, as_of=sets[1].at)["pair_id"].to_list() == ["p1"]
 
 
-def test_what_cannot_be_told_is_left_and_said(lived: Warehouse) -> None:
+def test_what_cannot_be_told_is_left_and_said(lived):
     (lived.home / "tables/pairs/registry/HEAD.json").write_text("{")
     found = find_garbage(make_place(lived))
     assert {one.kind for one in found.garbage} == {"trainings", "leftovers"}
@@ -130,7 +128,7 @@ def test_what_cannot_be_told_is_left_and_said(lived: Warehouse) -> None:
     assert "HEAD.json" in found.skipped["tables"]
 
 
-def test_of_a_damaged_ledger_nothing_goes_and_why_is_said(warehouse: Warehouse) -> None:
+def test_of_a_damaged_ledger_nothing_goes_and_why_is_said(warehouse):
     for n in range(50):
         warehouse.ledger.once("llm", f"k{n}", lambda: EffectOutcome(b"paid"))
     warehouse.ledger.close()
@@ -145,14 +143,14 @@ def test_of_a_damaged_ledger_nothing_goes_and_why_is_said(warehouse: Warehouse) 
 
 
 @pytest.mark.parametrize("card", ["{}", "[1]", "{half", '{"training_set": 3}'])
-def test_a_damaged_card_keeps_all_vectors(lived: Warehouse, card: str) -> None:
+def test_a_damaged_card_keeps_all_vectors(lived, card):
     (lived.home / "models/m1/model.json").write_text(card)
     found = find_garbage(make_place(lived))
     assert set(found.skipped) == {"vectors"}
     assert "models/m1/model.json" in found.skipped["vectors"]
 
 
-def test_packages_of_a_runtime_that_is_not_here_stay(warehouse: Warehouse) -> None:
+def test_packages_of_a_runtime_that_is_not_here_stay(warehouse):
     """Which of them are used is told by that runtime's version."""
     recipe = {"server_id": "npm:a", "ecosystem": "npm", "name": "a", "version": "1.0.0"}
     row = make_deployment(warehouse, "npm:a", "s", b"[]") | {"recipe": json.dumps(recipe)}
@@ -175,7 +173,7 @@ def test_packages_of_a_runtime_that_is_not_here_stay(warehouse: Warehouse) -> No
         assert list_going(here) == ["a" * 64, "b" * 64]
 
 
-def test_what_a_run_that_goes_on_has_written_stays(lived: Warehouse) -> None:
+def test_what_a_run_that_goes_on_has_written_stays(lived):
     with hold_run_lock(lived.state):
         lock = lived.state / "run.lock"
         make_old(lock, time.time() - 40 * DAY)
@@ -185,7 +183,7 @@ def test_what_a_run_that_goes_on_has_written_stays(lived: Warehouse) -> None:
     assert count_kinds(make_place(lived)) != {}
 
 
-def test_with_the_state_of_elsewhere_no_paid_answer_goes(lived: Warehouse, tmp_path: Path) -> None:
+def test_with_the_state_of_elsewhere_no_paid_answer_goes(lived, tmp_path):
     """As where TOOLMILL_STATE is set for runs and not for the collection."""
     place = make_place(lived)
     found = find_garbage(
@@ -196,9 +194,7 @@ def test_with_the_state_of_elsewhere_no_paid_answer_goes(lived: Warehouse, tmp_p
     assert lived.ledger.seen("k") == b"paid"
 
 
-def test_what_cannot_be_removed_ends_nothing_and_keeps_what_it_names(
-    lived: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_removed_ends_nothing_and_keeps_what_it_names(lived, monkeypatch):
     found = find_garbage(make_place(lived))
     stuck = next(one.name for one in found.garbage if one.kind == "tables")
     unlink = Path.unlink
@@ -240,7 +236,7 @@ for one in find_garbage(GarbageScope(home, state, keep, RetentionPolicy(), time.
 
 @pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 1, 5, 11])
-def test_killed_anywhere_it_leaves_a_home_that_is_well(lived: Warehouse, left: int) -> None:
+def test_killed_anywhere_it_leaves_a_home_that_is_well(lived, left):
     command = [sys.executable, "-c", _KILLED, str(lived.home), str(lived.state), str(left)]
     done = subprocess.run(command, cwd=ROOT, timeout=120)
     assert done.returncode == -9
@@ -254,7 +250,7 @@ def test_killed_anywhere_it_leaves_a_home_that_is_well(lived: Warehouse, left: i
 
 
 @pytest.mark.slow
-def test_a_publisher_beside_it_loses_nothing(lived: Warehouse) -> None:
+def test_a_publisher_beside_it_loses_nothing(lived):
     """The publisher goes back and forth between versions and blobs that are old, while collections
     run: whatever it made current can be read."""
     code = """
@@ -290,9 +286,7 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
         yield made
 
 
-def test_runs_of_an_instance_elsewhere_stay(
-    lived: Warehouse, instance: dg.DagsterInstance, tmp_path: Path
-) -> None:
+def test_runs_of_an_instance_elsewhere_stay(lived, instance, tmp_path):
     """Another project may have made them."""
     for _ in range(2):
         dg.materialize([made_often], instance=instance)
@@ -307,7 +301,7 @@ def test_runs_of_an_instance_elsewhere_stay(
     assert "events" not in kinds[False]
 
 
-def test_old_runs_go_and_the_last_word_on_an_asset_stays(instance: dg.DagsterInstance) -> None:
+def test_old_runs_go_and_the_last_word_on_an_asset_stays(instance):
     runs = [dg.materialize([made_often], instance=instance).run_id for _ in range(3)]
     alive, dead = (
         started(instance, make_process_tags()),
@@ -330,9 +324,7 @@ def test_old_runs_go_and_the_last_word_on_an_asset_stays(instance: dg.DagsterIns
     assert find_oldest_start(Path("/nowhere"), instance) is not None
 
 
-def test_a_history_in_postgres_is_left_alone_and_told_in_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_history_in_postgres_is_left_alone_and_told_in_a_line(tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     settings = load_settings()

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -15,10 +14,9 @@ from extensions.upkeep.health import InspectedHome, run_check
 from tests.support.command import invoke_toolmill
 from warehouse.errors import UnusableInput
 from warehouse.storage.files import PointerBroken
-from warehouse.store import Warehouse
 
 
-def test_the_doctor_ends_by_what_it_finds(well: Warehouse, tmp_path: Path) -> None:
+def test_the_doctor_ends_by_what_it_finds(well, tmp_path):
     state = {"TOOLMILL_STATE": str(well.state), "DAGSTER_HOME": str(tmp_path / "none")}
     done = invoke_toolmill("doctor", home=well.home, **state)
     assert done.returncode == 0, done.stdout
@@ -36,7 +34,7 @@ def test_the_doctor_ends_by_what_it_finds(well: Warehouse, tmp_path: Path) -> No
     assert not made["healthy"]
 
 
-def test_the_doctor_of_nothing_is_usage(tmp_path: Path) -> None:
+def test_the_doctor_of_nothing_is_usage(tmp_path):
     done = invoke_toolmill("doctor", home=tmp_path / "none")
     assert (done.returncode, done.stdout) == (2, "")
     assert "nothing was made there yet" in done.stderr
@@ -50,15 +48,13 @@ def test_the_doctor_of_nothing_is_usage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("rebuild",), ("repair",), ("check",)])
-def test_a_ledger_of_nothing_is_refused_and_leaves_nothing(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_a_ledger_of_nothing_is_refused_and_leaves_nothing(tmp_path, words):
     done = invoke_toolmill("ledger", *words, home=tmp_path / "none")
     assert (done.returncode, done.stdout) == (2, "")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plan_of_nothing_says_so_before_it_begins(tmp_path: Path) -> None:
+def test_a_plan_of_nothing_says_so_before_it_begins(tmp_path):
     done = invoke_toolmill("run", "--plan", home=tmp_path / "none")
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
@@ -66,7 +62,7 @@ def test_a_plan_of_nothing_says_so_before_it_begins(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_gc_shows_first_and_takes_away_with_yes(well: Warehouse, tmp_path: Path) -> None:
+def test_gc_shows_first_and_takes_away_with_yes(well, tmp_path):
     lost = well.blobs.path(well.blobs.put(b"lost"))
     os.utime(lost, (1e9, 1e9))
     settings = {"TOOLMILL_STATE": str(well.state), "DAGSTER_HOME": str(tmp_path / "none")}
@@ -83,9 +79,7 @@ def test_gc_shows_first_and_takes_away_with_yes(well: Warehouse, tmp_path: Path)
     assert "nothing is removed" in done.stdout
 
 
-def test_a_copy_of_the_files_with_an_export_is_a_home_that_is_well(
-    well: Warehouse, tmp_path: Path
-) -> None:
+def test_a_copy_of_the_files_with_an_export_is_a_home_that_is_well(well, tmp_path):
     made = export_backup(well.home, well.state, tmp_path / "export", "1.0")
     assert made["ledger"]
     copy = tmp_path / "copy"
@@ -100,7 +94,7 @@ def test_a_copy_of_the_files_with_an_export_is_a_home_that_is_well(
         assert ledger.execute("SELECT COUNT(*) FROM effects").fetchone() == (1,)
 
 
-def test_an_export_takes_the_place_of_an_earlier_one(well: Warehouse, tmp_path: Path) -> None:
+def test_an_export_takes_the_place_of_an_earlier_one(well, tmp_path):
     folder = tmp_path / "export"
     export_backup(well.home, well.state, folder, "1.0")
     (folder / "home" / "stale").write_text("")
@@ -111,7 +105,7 @@ def test_an_export_takes_the_place_of_an_earlier_one(well: Warehouse, tmp_path: 
     assert folder.stat().st_mode & 0o077 == 0
 
 
-def test_a_folder_of_other_things_is_left_alone(well: Warehouse, tmp_path: Path) -> None:
+def test_a_folder_of_other_things_is_left_alone(well, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("")
     with pytest.raises(UnusableInput, match="neither empty nor an earlier export"):
@@ -119,9 +113,7 @@ def test_a_folder_of_other_things_is_left_alone(well: Warehouse, tmp_path: Path)
 
 
 @pytest.mark.parametrize("damage", ["pointer", "version", "ledger"])
-def test_what_is_broken_is_named_and_the_earlier_export_stays(
-    well: Warehouse, tmp_path: Path, damage: str
-) -> None:
+def test_what_is_broken_is_named_and_the_earlier_export_stays(well, tmp_path, damage):
     folder = tmp_path / "export"
     export_backup(well.home, well.state, folder, "1.0")
     head = well.home / "tables/pairs/registry/HEAD.json"
@@ -144,7 +136,7 @@ def test_what_is_broken_is_named_and_the_earlier_export_stays(
     assert done.stderr.splitlines()[-1].startswith("nothing was exported: ")
 
 
-def test_a_file_in_place_of_the_folder_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_refused_by_name(tmp_path):
     target = tmp_path / "file"
     target.write_text("kept")
     with pytest.raises(UnusableInput, match="a file, expected a folder"):
@@ -152,9 +144,7 @@ def test_a_file_in_place_of_the_folder_is_refused_by_name(tmp_path: Path) -> Non
     assert target.read_text() == "kept"
 
 
-def test_what_cannot_be_read_is_left_out_of_an_export_and_named(
-    well: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_read_is_left_out_of_an_export_and_named(well, tmp_path, monkeypatch):
     (well.home / "router" / "odd.json").mkdir(parents=True)
     (well.home / "tables" / "closed").mkdir()
     allow = os.access
@@ -168,7 +158,7 @@ def test_what_cannot_be_read_is_left_out_of_an_export_and_named(
     assert (tmp_path / "export" / "home" / "tables/pairs/registry/HEAD.json").exists()
 
 
-def test_a_chain_of_folders_in_a_package_is_measured_and_removed(tmp_path: Path) -> None:
+def test_a_chain_of_folders_in_a_package_is_measured_and_removed(tmp_path):
     folder, here = tmp_path / "package", os.getcwd()
     folder.mkdir()
     try:

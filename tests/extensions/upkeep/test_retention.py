@@ -40,9 +40,7 @@ PUBLICATIONS = st.lists(
 
 
 @given(PUBLICATIONS, st.integers(1, 4), st.floats(0, 1_000))
-def test_every_moment_of_the_last_days_can_be_read(
-    heads: list[TableHead], versions: int, days: float
-) -> None:
+def test_every_moment_of_the_last_days_can_be_read(heads, versions, days):
     kept = choose_versions(heads, GarbageLimits(versions=versions, days=days), NOW)
     since = NOW - days * DAY
     moments = [since, *(head.at for head in heads if head.at >= since), NOW]
@@ -74,7 +72,7 @@ def collect(
     return [version.name for version in list_old_versions(tables, kept, before) if version.remove()]
 
 
-def test_an_old_version_goes_and_a_read_of_its_time_says_so(tables: Tables) -> None:
+def test_an_old_version_goes_and_a_read_of_its_time_says_so(tables):
     first = publish(tables, 1, days_ago=50)
     at = tables.history("numbers")[0].at
     publish(tables, 2, days_ago=40)
@@ -85,14 +83,14 @@ def test_an_old_version_goes_and_a_read_of_its_time_says_so(tables: Tables) -> N
     assert tables.read(NUMBERS)["n"].to_list() == [2]
 
 
-def test_what_is_young_or_current_stays(tables: Tables) -> None:
+def test_what_is_young_or_current_stays(tables):
     publish(tables, 1, days_ago=50)
     publish(tables, 2, days_ago=40)
     assert collect(tables, before=TODAY - 60 * DAY) == []
     assert collect(tables, policy=GarbageLimits(versions=2, days=0)) == []
 
 
-def test_a_version_that_is_staged_again_stays(tables: Tables) -> None:
+def test_a_version_that_is_staged_again_stays(tables):
     """Found as garbage, then staged by a run that goes on: its promotion must find it."""
     publish(tables, 1, days_ago=50)
     publish(tables, 2, days_ago=40)
@@ -105,7 +103,7 @@ def test_a_version_that_is_staged_again_stays(tables: Tables) -> None:
     assert tables.read(NUMBERS).rows() == [(1, 0.7)]
 
 
-def test_a_version_that_a_rollback_made_current_stays(tables: Tables) -> None:
+def test_a_version_that_a_rollback_made_current_stays(tables):
     first = publish(tables, 1, days_ago=50)
     publish(tables, 2, days_ago=40)
     kept = list_kept_versions(tables, GarbageLimits(versions=1, days=0), NOW, ())
@@ -115,7 +113,7 @@ def test_a_version_that_a_rollback_made_current_stays(tables: Tables) -> None:
     assert tables.head("numbers").digest == first  # type: ignore[union-attr]
 
 
-def test_nothing_of_a_table_goes_whose_pointer_cannot_be_read(tables: Tables) -> None:
+def test_nothing_of_a_table_goes_whose_pointer_cannot_be_read(tables):
     publish(tables, 1, days_ago=50)
     publish(tables, 2, days_ago=40)
     (tables.folder("numbers") / "HEAD.json").write_text("{")
@@ -125,7 +123,7 @@ def test_nothing_of_a_table_goes_whose_pointer_cannot_be_read(tables: Tables) ->
 
 
 @pytest.mark.parametrize("damage", ["torn", "lost"])
-def test_nothing_of_a_table_goes_whose_history_cannot_be_read(tables: Tables, damage: str) -> None:
+def test_nothing_of_a_table_goes_whose_history_cannot_be_read(tables, damage):
     """A version whose line is torn would pass for one that was never current."""
     publish(tables, 1, days_ago=50)
     publish(tables, 2, days_ago=40)
@@ -152,7 +150,7 @@ def collect_blobs(warehouse: Warehouse) -> set[str]:
     return {one.name for one in found if one.remove()}
 
 
-def test_what_a_table_an_effect_or_a_memo_names_stays(warehouse: Warehouse) -> None:
+def test_what_a_table_an_effect_or_a_memo_names_stays(warehouse):
     put = warehouse.blobs.put
     shown, known, lost = put(b"shown"), put(b"known"), put(b"lost")
     rows = [{"n": 1, "text": f'{{"blob": "{shown}"}}'}]
@@ -167,7 +165,7 @@ def test_what_a_table_an_effect_or_a_memo_names_stays(warehouse: Warehouse) -> N
     assert warehouse.blobs.has(known)
 
 
-def test_where_the_ledger_is_damaged_nothing_goes(warehouse: Warehouse) -> None:
+def test_where_the_ledger_is_damaged_nothing_goes(warehouse):
     warehouse.ledger.once("llm", "k", lambda: EffectOutcome(b"paid"))
     warehouse.ledger.close()
     path = warehouse.state / "ledger.db"
@@ -176,7 +174,7 @@ def test_where_the_ledger_is_damaged_nothing_goes(warehouse: Warehouse) -> None:
         collect_blobs(warehouse)
 
 
-def test_where_a_version_is_damaged_nothing_goes(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_where_a_version_is_damaged_nothing_goes(warehouse, tmp_path):
     warehouse.blobs.put(b"lost")
     age_blobs(warehouse)
     broken = tmp_path / "broken.parquet"
@@ -185,7 +183,7 @@ def test_where_a_version_is_damaged_nothing_goes(warehouse: Warehouse, tmp_path:
         collect_references([broken], warehouse.state)
 
 
-def test_a_blob_that_is_put_after_it_was_found_stays(warehouse: Warehouse) -> None:
+def test_a_blob_that_is_put_after_it_was_found_stays(warehouse):
     """The same bytes again write no file: the put makes the old one young, and it is kept."""
     sha = warehouse.blobs.put(b"old")
     age_blobs(warehouse)

@@ -95,9 +95,7 @@ def find_broken(warehouse: Warehouse) -> list[str]:
     return [one.thing for one in found]
 
 
-def test_a_server_vanishes_from_tables_launches_and_a_running_router(
-    full: Warehouse, embedder: WordEmbedder
-) -> None:
+def test_a_server_vanishes_from_tables_launches_and_a_running_router(full, embedder):
     def opened(place: Path, version: str | None) -> Router:
         index = load_index(place, version or read_served_version(place))
         return Router(index, embedder, read_blocked(place))
@@ -119,7 +117,7 @@ def test_a_server_vanishes_from_tables_launches_and_a_running_router(
     assert len(read_tombstones(full.home)) == 1
 
 
-def test_the_same_again_writes_nothing_and_makes_up_for_a_kill(full: Warehouse) -> None:
+def test_the_same_again_writes_nothing_and_makes_up_for_a_kill(full):
     first = take_down(full, "npm:files", "ann", "its owner asked")
     blocked = full.home / "router" / "BLOCKED.json"
     blocked.unlink()  # killed between the record and the block list
@@ -134,7 +132,7 @@ def test_the_same_again_writes_nothing_and_makes_up_for_a_kill(full: Warehouse) 
         lift_takedown(full, "npm:files", "ann", "again")
 
 
-def test_a_new_listing_of_what_was_taken_down_is_found_and_reached(full: Warehouse) -> None:
+def test_a_new_listing_of_what_was_taken_down_is_found_and_reached(full):
     take_down(full, "npm:files", "ann", "its owner asked")
     moved = list_files().model_copy(update={"native_id": "elsewhere"})
     publish_rows(full, LISTINGS, make_row(moved))
@@ -144,16 +142,14 @@ def test_a_new_listing_of_what_was_taken_down_is_found_and_reached(full: Warehou
     assert find_broken(full) == []
 
 
-def test_one_tool_goes_and_its_neighbour_stays(full: Warehouse) -> None:
+def test_one_tool_goes_and_its_neighbour_stays(full):
     take_down(full, "npm:files::write_file", "ann", "it deletes")
     assert read_tools(full) == ["get_time", "read_file"]
     assert read_blocked(full.home).tools == {"npm:files::write_file"}
     assert set(full.tables.read(PAIRS)["tool"]) == {"get_time", "read_file"}
 
 
-def test_an_older_index_is_served_again_without_what_was_taken_down(
-    full: Warehouse, embedder: WordEmbedder
-) -> None:
+def test_an_older_index_is_served_again_without_what_was_taken_down(full, embedder):
     old = read_served_version(full.home)
     move_pointer(full.home, new := build(full.home, [TIME], embedder))
     take_down(full, "npm:files", "ann", "its owner asked")
@@ -167,7 +163,7 @@ def test_an_older_index_is_served_again_without_what_was_taken_down(
     assert [tool.tool for tool in load_index(full.home, new).tools] == ["get_time"]
 
 
-def test_the_commands_take_down_list_and_lift(full: Warehouse) -> None:
+def test_the_commands_take_down_list_and_lift(full):
     args: dict[str, Any] = {"home": full.home, "TOOLMILL_STATE": str(full.state)}
     by = ("--by", "ann", "--why", "its owner asked")
     done = invoke_toolmill("takedown", "npm:files", *by, "--json", **args)
@@ -276,14 +272,14 @@ def write_jobs(home: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", ["npm:files", "npm:files::read_file"])
-def test_jobs_of_finished_trainings_go_with_what_they_name(lived: Warehouse, name: str) -> None:
+def test_jobs_of_finished_trainings_go_with_what_they_name(lived, name):
     jobs = write_jobs(lived.home)
     take_down(lived, name, "ann", "its owner asked")
     collect(lived)
     assert {of for of, path in jobs.items() if not path.exists()} == {"npm:files"}
 
 
-def test_a_server_leaves_no_byte_of_any_night(lived: Warehouse) -> None:
+def test_a_server_leaves_no_byte_of_any_night(lived):
     heads = lived.tables.list_publications(SNAPSHOTS.name, "registry")
     pairs = lived.tables.read(PAIRS)
     take_down(lived, "npm:files", "ann", "its owner asked")
@@ -312,9 +308,7 @@ def test_a_server_leaves_no_byte_of_any_night(lived: Warehouse) -> None:
     assert embedder.embedded == [], "the vectors of others stay"
 
 
-def test_a_collection_that_is_killed_half_way_is_made_up_for(
-    lived: Warehouse, tmp_path: Path
-) -> None:
+def test_a_collection_that_is_killed_half_way_is_made_up_for(lived, tmp_path):
     take_down(lived, "npm:files", "ann", "its owner asked")
     lived.ledger.close()
     steps = [one for one in find_garbage(make_place(lived)).garbage if one.kind == KIND]
@@ -329,7 +323,7 @@ def test_a_collection_that_is_killed_half_way_is_made_up_for(
     assert find_broken_checks(killed) == []
 
 
-def test_what_is_lifted_before_a_collection_comes_back_whole(lived: Warehouse) -> None:
+def test_what_is_lifted_before_a_collection_comes_back_whole(lived):
     before = lived.tables.read(SNAPSHOTS)
     take_down(lived, "npm:files", "ann", "its owner asked")
     lift_takedown(lived, "npm:files", "ann", "a mistake")
@@ -344,7 +338,7 @@ def test_what_is_lifted_before_a_collection_comes_back_whole(lived: Warehouse) -
     assert find_broken_checks(lived) == []
 
 
-def test_a_version_that_cannot_be_read_is_named_and_keeps_nothing_else(lived: Warehouse) -> None:
+def test_a_version_that_cannot_be_read_is_named_and_keeps_nothing_else(lived):
     take_down(lived, "npm:files", "ann", "its owner asked")
     next(lived.home.glob("tables/pairs/*/*.parquet")).write_bytes(b"half")
     found = find_garbage(make_place(lived))

@@ -35,7 +35,7 @@ def page_url(number: int) -> str:
     return f"{ROOT}?mode=list&page_id={number}&count_per_page=100"
 
 
-def test_a_servers_page_gives_its_first_config() -> None:
+def test_a_servers_page_gives_its_first_config():
     (found,) = read(ADAPTER, detail([config(), config("other")]))
     assert (found.native_id, found.name, found.description) == ("acme/quill", "Quill", "Writes.")
     assert found.repository == "https://github.com/acme/quill/tree/main/src"
@@ -43,7 +43,7 @@ def test_a_servers_page_gives_its_first_config() -> None:
     assert found.evidence == "items[0].config[0] mcpServers.quill"
 
 
-def test_a_later_config_is_taken_only_where_the_first_cannot_be_run() -> None:
+def test_a_later_config_is_taken_only_where_the_first_cannot_be_run():
     local = {"mcpServers": {"quill": {"command": "node", "args": ["/Users/me/x.js"]}}}
     (found,) = read(ADAPTER, detail([local, config()]))
     assert found.evidence == "items[0].config[1] mcpServers.quill"
@@ -52,25 +52,25 @@ def test_a_later_config_is_taken_only_where_the_first_cannot_be_run() -> None:
 
 
 @pytest.mark.parametrize("configs", [[], None, [{}], "", [{"mcpServers": {}}]])
-def test_an_empty_config_is_a_reason(configs: Any) -> None:
+def test_an_empty_config_is_a_reason(configs):
     (found,) = read(ADAPTER, detail(configs))
     assert (found.runnable, found.evidence) == (False, "")
     assert "no config" in (found.reason or "")
 
 
-def test_a_config_may_be_a_text() -> None:
+def test_a_config_may_be_a_text():
     text = "{mcpServers: {quill: {command: 'uvx', args: ['quill==1.0']}}} // as copied"
     (found,) = read(ADAPTER, detail([text]))
     assert found.command == "uvx"
 
 
-def test_an_item_of_the_list_is_thin_and_its_numbers_may_be_texts() -> None:
+def test_an_item_of_the_list_is_thin_and_its_numbers_may_be_texts():
     (found,) = read(ADAPTER, item(content_description="Writes."))
     assert found.description == "Writes."
     assert "server's own page" in (found.reason or "")
 
 
-def test_several_servers_of_one_config_are_several_listings() -> None:
+def test_several_servers_of_one_config_are_several_listings():
     both = {"mcpServers": config("a")["mcpServers"] | config("b")["mcpServers"]}
     assert [one.native_id for one in read(ADAPTER, detail([both]))] == [
         "acme/quill#a",
@@ -78,7 +78,7 @@ def test_several_servers_of_one_config_are_several_listings() -> None:
     ]
 
 
-def test_the_list_ends_at_its_total() -> None:
+def test_the_list_ends_at_its_total():
     first = [item(f"a/{n}") for n in range(100)]
     pages = {page_url(0): listed(*first, total="101"), page_url(1): listed(item("b/1"), total=101)}
     one, two = Answers(pages).listed(ADAPTER)
@@ -86,7 +86,7 @@ def test_the_list_ends_at_its_total() -> None:
     assert one.refs[0].weak
 
 
-def test_a_revision_holds_what_the_list_shows_but_not_its_votes() -> None:
+def test_a_revision_holds_what_the_list_shows_but_not_its_votes():
     def revision(**facts: Any) -> str | None:
         (page,) = Answers({page_url(0): listed(item(**facts))}).listed(ADAPTER)
         return page.refs[0].revision
@@ -95,14 +95,14 @@ def test_a_revision_holds_what_the_list_shows_but_not_its_votes() -> None:
     assert revision() != revision(content_name="Quill 2")
 
 
-def test_a_list_that_stops_before_its_total_is_truncated() -> None:
+def test_a_list_that_stops_before_its_total_is_truncated():
     first = [item(f"a/{n}") for n in range(100)]
     pages = {page_url(0): listed(*first, total=500), page_url(1): listed(total=500)}
     last = Answers(pages).listed(ADAPTER)[-1]
     assert (last.ended, last.truncated) == (False, True)
 
 
-def test_a_page_that_comes_again_stops_the_crawl() -> None:
+def test_a_page_that_comes_again_stops_the_crawl():
     first = [item(f"a/{n}") for n in range(100)]
     pages = {page_url(n): listed(*first, total=500) for n in (0, 1)}
     last = Answers(pages).listed(ADAPTER)[-1]
@@ -110,19 +110,19 @@ def test_a_page_that_comes_again_stops_the_crawl() -> None:
     assert [row["error_kind"] for row in last.problems] == ["cursor_loop"]
 
 
-def test_an_item_without_an_id_is_a_row() -> None:
+def test_an_item_without_an_id_is_a_row():
     (page,) = Answers({page_url(0): listed(item(), {"content_name": "x"}, total=2)}).listed(ADAPTER)
     assert [row["error_kind"] for row in page.problems] == ["malformed"]
 
 
-def test_the_page_of_a_server_is_asked_by_owner_and_repository() -> None:
+def test_the_page_of_a_server_is_asked_by_owner_and_repository():
     (page,) = Answers({page_url(0): listed(item("acme/quill two"))}).listed(ADAPTER)
     url = f"{ROOT}/server/acme/quill%20two"
     raw = Answers({url: detail([config()])}).detailed(ADAPTER, page.refs[0])
     assert ADAPTER.parse(raw, page.refs[0])[0].runnable
 
 
-def test_the_tools_of_a_server_that_cannot_be_launched_are_asked_for() -> None:
+def test_the_tools_of_a_server_that_cannot_be_launched_are_asked_for():
     (page,) = Answers({page_url(0): listed(item())}).listed(ADAPTER)
     own, tools = f"{ROOT}/server/acme/quill", f"{ROOT}/tools/acme/quill"
     shown = {"id": "/acme/quill", "tools": [{"name": "write", "input_schema": {"type": "object"}}]}
@@ -138,7 +138,7 @@ def test_the_tools_of_a_server_that_cannot_be_launched_are_asked_for() -> None:
         Answers({own: detail([]), tools: busy}).detailed(ADAPTER, page.refs[0])
 
 
-def test_tools_of_the_servers_own_page_need_no_second_request() -> None:
+def test_tools_of_the_servers_own_page_need_no_second_request():
     (page,) = Answers({page_url(0): listed(item())}).listed(ADAPTER)
     own = f"{ROOT}/server/acme/quill"
     for configs, tools in (([], [{"name": "write"}]), ([config()], [])):
@@ -151,6 +151,6 @@ def test_tools_of_the_servers_own_page_need_no_second_request() -> None:
     assert [one.tools for one in read(ADAPTER, shown)] == [None, None]  # of which, nobody says
 
 
-def test_half_of_a_surrogate_pair_in_an_id_does_not_lose_the_list() -> None:
+def test_half_of_a_surrogate_pair_in_an_id_does_not_lose_the_list():
     both = listed(item("acme/\ud800quill"), item("b/c"), total=2)
     assert len(Answers({page_url(0): both}).listed(ADAPTER)[0].refs) == 2

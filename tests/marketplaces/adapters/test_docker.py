@@ -47,7 +47,7 @@ def env_of(found: Any) -> dict[str, tuple[bool, bool, str | None]]:
     return {item.name: (item.required, item.secret, item.default) for item in found.env}
 
 
-def test_an_image_is_run_with_its_variables_passed_on_by_name() -> None:
+def test_an_image_is_run_with_its_variables_passed_on_by_name():
     found = one(ENTRY)
     assert (found.native_id, found.name, found.repository) == (
         "quill",
@@ -78,7 +78,7 @@ def test_an_image_is_run_with_its_variables_passed_on_by_name() -> None:
 @pytest.mark.parametrize(
     "remote", [{"transport_type": "sse"}, {"transport_type": "streamable-http"}]
 )
-def test_a_remote_keeps_its_transport_and_the_names_of_its_headers(remote: Any) -> None:
+def test_a_remote_keeps_its_transport_and_the_names_of_its_headers(remote):
     remote |= {
         "url": "https://mcp.quill.example/x",
         "headers": {"Authorization": "Bearer ${QUILL_TOKEN}", "Accept": "text/plain"},
@@ -92,7 +92,7 @@ def test_a_remote_keeps_its_transport_and_the_names_of_its_headers(remote: Any) 
     assert "needs_account" in found.flags
 
 
-def test_oauth_needs_an_account() -> None:
+def test_oauth_needs_an_account():
     provider = {"provider": "quill", "secret": "quill.token", "env": "QUILL_TOKEN"}
     found = one({"remote": {"url": "https://q.example/mcp"}, "oauth": {"providers": [provider]}})
     assert found.flags == ("needs_account",)
@@ -108,19 +108,19 @@ def test_oauth_needs_an_account() -> None:
         ({"remote": {"url": "file:///etc"}}, "not http(s)"),
     ],
 )
-def test_no_evidence_gives_a_reason(entry: dict[str, Any], reason: str) -> None:
+def test_no_evidence_gives_a_reason(entry, reason):
     found = one(entry)
     assert not found.runnable
     assert reason in found.reason
 
 
 @pytest.mark.parametrize("image", ["mcp/quill", "mcp/quill:latest", "mcp/quill@sha256:abc"])
-def test_an_image_without_a_digest_or_version_is_unpinned(image: str) -> None:
+def test_an_image_without_a_digest_or_version_is_unpinned(image):
     assert "unpinned" in one(ENTRY | {"image": image}).flags
     assert "unpinned" not in one(ENTRY | {"image": "mcp/quill:1.2.3"}).flags
 
 
-def test_the_catalogue_is_one_request_and_complete() -> None:
+def test_the_catalogue_is_one_request_and_complete():
     answers = Answers({URL: {"version": 3, "registry": {"quill": ENTRY, "odd": 7}}})
     (page,) = answers.listed(ADAPTER)
     assert ([ref.native_id for ref in page.refs], page.ended) == (["quill"], True)
@@ -129,7 +129,7 @@ def test_the_catalogue_is_one_request_and_complete() -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"registry": []}, {"registry": {}}])
-def test_an_empty_catalogue_is_an_error(body: Any) -> None:
+def test_an_empty_catalogue_is_an_error(body):
     with pytest.raises(CrawlError):
         Answers({URL: body}).listed(ADAPTER)
 
@@ -145,7 +145,7 @@ def parameters_of(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["quill", "46quill-sms"])
-def test_a_parameter_gives_its_variable_the_default_it_states(name: str) -> None:
+def test_a_parameter_gives_its_variable_the_default_it_states(name):
     stated = {
         "properties": {
             "write": {"type": "boolean", "default": False},
@@ -178,8 +178,6 @@ def test_a_parameter_gives_its_variable_the_default_it_states(name: str) -> None
         ({"source": "https://github.com/acme/many/tree/abc"}, "https://github.com/acme/many", None),
     ],
 )  # fmt: skip
-def test_the_folder_of_a_repository_is_kept(
-    entry: dict[str, Any], repository: str, folder: str | None
-) -> None:
+def test_the_folder_of_a_repository_is_kept(entry, repository, folder):
     listing = ADAPTER.parse({"name": "q", "image": "mcp/q", **entry}, RecordRef("q", "x"))[0]
     assert (listing.repository, listing.subfolder) == (repository, folder)

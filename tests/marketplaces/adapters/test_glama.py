@@ -39,7 +39,7 @@ def page(scope: str, *records: Any, cursor: Any = None, more: Any = False) -> di
     return {scope: list(records), "pageInfo": {"endCursor": cursor, "hasNextPage": more}}
 
 
-def test_the_key_is_a_bearer_and_connectors_are_the_default() -> None:
+def test_the_key_is_a_bearer_and_connectors_are_the_default():
     async def unused(url: str, form: Any) -> dict[str, Any]:
         raise AssertionError(url)
 
@@ -56,7 +56,7 @@ def test_the_key_is_a_bearer_and_connectors_are_the_default() -> None:
     assert all(ref.raw for item in pages for ref in item.refs)
 
 
-def test_both_lists_are_read_where_the_scope_says_so() -> None:
+def test_both_lists_are_read_where_the_scope_says_so():
     both = GlamaAdapter(CrawlPolicy(BASE, scope=("servers", "connectors")))
     answers = Answers({
         first("connectors"): page("connectors", connector("a")),
@@ -68,14 +68,14 @@ def test_both_lists_are_read_where_the_scope_says_so() -> None:
 
 
 @pytest.mark.parametrize(("cursor", "kind"), [("x", "cursor_loop"), (None, "malformed")])
-def test_a_list_that_cannot_go_on_is_not_at_its_end(cursor: Any, kind: str) -> None:
+def test_a_list_that_cannot_go_on_is_not_at_its_end(cursor, kind):
     body = page("connectors", connector("a"), cursor=cursor, more=True)
     pages = Answers({first("connectors"): body, first("connectors", "x"): body}).listed(ADAPTER)
     assert not pages[-1].ended
     assert [row["error_kind"] for row in pages[-1].problems] == [kind]
 
 
-def test_a_cut_list_spoils_the_end_of_the_next_one() -> None:
+def test_a_cut_list_spoils_the_end_of_the_next_one():
     both = GlamaAdapter(CrawlPolicy(BASE, scope=("servers", "connectors")))
     pages = Answers({
         first("connectors"): page("connectors", connector("a"), more=True),
@@ -97,20 +97,20 @@ def test_a_cut_list_spoils_the_end_of_the_next_one() -> None:
         ({"error": {"code": "unauthorized"}}, "missing_key"),
     ],
 )
-def test_another_answer_with_status_200_is_an_error(answer: Any, kind: str) -> None:
+def test_another_answer_with_status_200_is_an_error(answer, kind):
     with pytest.raises(CrawlError) as caught:
         Answers({first("connectors"): answer}).listed(ADAPTER)
     assert caught.value.kind == kind
 
 
-def test_a_record_without_a_name_is_a_row() -> None:
+def test_a_record_without_a_name_is_a_row():
     body = page("connectors", None, {"namespace": "a"}, connector("a"))
     only = Answers({first("connectors"): body}).listed(ADAPTER)[0]
     assert [ref.native_id for ref in only.refs] == ["connectors/ann/a"]
     assert len({row["native_id"] for row in only.problems}) == 2
 
 
-def test_a_connector_is_a_remote() -> None:
+def test_a_connector_is_a_remote():
     listing = read(ADAPTER, connector("a"))[0]
     assert (listing.transport, listing.url) == ("streamable-http", "https://a.example/mcp")
     assert (listing.runnable, listing.headers, listing.flags) == (True, (), ())
@@ -119,20 +119,20 @@ def test_a_connector_is_a_remote() -> None:
 
 
 @pytest.mark.parametrize("auth", ["api_key", "oauth2", "basic", "something new"])
-def test_a_connector_behind_a_key_needs_an_account(auth: str) -> None:
+def test_a_connector_behind_a_key_needs_an_account(auth):
     listing = read(ADAPTER, connector("a", auth))[0]
     only = listing.headers[0]
     assert (only.name, only.required, only.secret) == ("Authorization", True, True)
     assert listing.flags == ("needs_account",)
 
 
-def test_a_connector_that_is_deprecated_or_hosted_by_glama_is_flagged() -> None:
+def test_a_connector_that_is_deprecated_or_hosted_by_glama_is_flagged():
     made = connector("a", url="https://glama.ai/mcp/instances/x/sse")
     listing = read(ADAPTER, made | {"deprecatedAt": "2026-10-01T00:00:00Z"})[0]
     assert listing.flags == ("deprecated", "hosted_gateway")
 
 
-def test_a_server_names_its_variables_and_no_command() -> None:
+def test_a_server_names_its_variables_and_no_command():
     properties = {"NOTES_API_KEY": {"type": "string", "description": "Key."},
                   "NOTES_COLOUR": {"type": "string", "default": "blue"},
                   "NOTES_TOKEN": {"type": "string", "default": "s3cret"}}  # fmt: skip
@@ -148,7 +148,7 @@ def test_a_server_names_its_variables_and_no_command() -> None:
     assert listing.flags == ("needs_account",)
 
 
-def test_a_record_of_neither_kind_is_a_server() -> None:
+def test_a_record_of_neither_kind_is_a_server():
     bare = {"id": "x1", "namespace": "ann", "slug": "a", "url": "https://glama.ai/mcp/servers/a"}
     (found,) = read(ADAPTER, bare)
     assert (found.native_id, found.runnable) == ("ann/a", False)

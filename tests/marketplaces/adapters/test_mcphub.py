@@ -48,7 +48,7 @@ def read(body: bytes) -> list[Any]:
 REF = RecordRef("acme/quill-mcp", "https://mcphub.com/mcp-servers/acme/quill-mcp")
 
 
-def test_the_streamed_config_is_the_gateway_and_keeps_the_headers_name_only() -> None:
+def test_the_streamed_config_is_the_gateway_and_keeps_the_headers_name_only():
     (found,) = read(page())
     assert (found.native_id, found.name) == ("acme/quill-mcp", "Quill")
     assert found.description == "Writes & reads."
@@ -66,7 +66,7 @@ def test_the_streamed_config_is_the_gateway_and_keeps_the_headers_name_only() ->
     assert "abcdefgh" not in str(found)
 
 
-def test_a_readme_that_starts_the_servers_own_package_is_preferred() -> None:
+def test_a_readme_that_starts_the_servers_own_package_is_preferred():
     own = block(("quill", {"command": "npx", "args": ["-y", "@acme/quill@1.2.0"]}))
     (found,) = read(page(own))
     assert (found.command, found.url) == ("npx", None)
@@ -83,12 +83,12 @@ def test_a_readme_that_starts_the_servers_own_package_is_preferred() -> None:
         ("quill", {"command": "npx", "args": ["-y", "@smithery/cli", "run", "@acme/quill"]}),
     ],
 )
-def test_another_servers_package_and_no_package_are_no_alternative(entry: Any) -> None:
+def test_another_servers_package_and_no_package_are_no_alternative(entry):
     (found,) = read(page(block(entry)))
     assert found.url == "https://api.mcphub.com/mcp/acme-quill"
 
 
-def test_a_readme_with_several_servers_gives_several_listings() -> None:
+def test_a_readme_with_several_servers_gives_several_listings():
     two = [(f"quill-{n}", {"command": "uvx", "args": [f"quill-{n}==1.0"]}) for n in "ab"]
     found = read(page(block(*two), streamed=None))
     assert [item.native_id for item in found] == [
@@ -98,7 +98,7 @@ def test_a_readme_with_several_servers_gives_several_listings() -> None:
     assert all("multi_server" in item.flags for item in found)
 
 
-def test_a_page_without_any_config_is_listed_and_says_so() -> None:
+def test_a_page_without_any_config_is_listed_and_says_so():
     (found,) = read(page(streamed=None))
     assert (found.runnable, found.reason) == (False, "the page shows no config")
 
@@ -108,7 +108,7 @@ def xml(*locs: str, kind: str = "urlset") -> FetchedPage:
     return FetchedPage("s.xml", "application/xml", f"<{kind}>{rows}</{kind}>".encode())
 
 
-def test_a_sitemap_is_the_whole_list() -> None:
+def test_a_sitemap_is_the_whole_list():
     servers = f"{BASE}/mcp-servers"
     answers = Answers(
         {
@@ -123,7 +123,7 @@ def test_a_sitemap_is_the_whole_list() -> None:
     assert end.ended
 
 
-def test_a_sitemap_of_sitemaps_below_the_index_is_not_the_whole_list() -> None:
+def test_a_sitemap_of_sitemaps_below_the_index_is_not_the_whole_list():
     answers = Answers(
         {
             f"{BASE}/sitemap.xml": xml(f"{BASE}/a.xml", kind="sitemapindex"),
@@ -134,12 +134,12 @@ def test_a_sitemap_of_sitemaps_below_the_index_is_not_the_whole_list() -> None:
     assert (end.ended, end.truncated) == (False, True)
 
 
-def test_a_sitemap_without_servers_is_no_empty_marketplace() -> None:
+def test_a_sitemap_without_servers_is_no_empty_marketplace():
     with pytest.raises(CrawlError, match="layout_changed"):
         Answers({f"{BASE}/sitemap.xml": xml(f"{BASE}/tags/x")}).listed(ADAPTER)
 
 
-def test_the_browser_is_asked_only_where_the_source_holds_no_config() -> None:
+def test_the_browser_is_asked_only_where_the_source_holds_no_config():
     url, rendered = f"{BASE}/mcp-servers/acme/quill-mcp", list[str]()
 
     async def render(url: str, *, ready: str, ref: Any = None) -> str:

@@ -42,7 +42,7 @@ def read(body: bytes) -> list[Any]:
 REF = RecordRef("quill", "https://mcp.so/servers/quill")
 
 
-def test_a_page_gives_its_facts_and_names_the_rule_that_found_its_config() -> None:
+def test_a_page_gives_its_facts_and_names_the_rule_that_found_its_config():
     (found,) = read(page())
     assert (found.native_id, found.name) == ("quill", "Quill")
     assert found.repository == "https://github.com/acme/quill"
@@ -53,14 +53,14 @@ def test_a_page_gives_its_facts_and_names_the_rule_that_found_its_config() -> No
     assert found.package.version == "1.0.0"
 
 
-def test_a_page_without_a_config_is_listed_and_says_so() -> None:
+def test_a_page_without_a_config_is_listed_and_says_so():
     (found,) = read(page(config=None))
     assert not found.runnable
     assert found.reason == "the page shows no config"
     assert found.evidence == ""
 
 
-def test_several_servers_of_one_page_are_several_listings() -> None:
+def test_several_servers_of_one_page_are_several_listings():
     config = {"mcpServers": {"b": {"url": "https://b.example/sse"}, "a": {"command": "odd"}}}
     found = read(page(config))
     assert [item.native_id for item in found] == ["quill#a", "quill#b"]
@@ -68,13 +68,13 @@ def test_several_servers_of_one_page_are_several_listings() -> None:
     assert found[1].transport == "sse"
 
 
-def test_the_rendered_page_is_read_only_where_the_source_holds_no_config() -> None:
+def test_the_rendered_page_is_read_only_where_the_source_holds_no_config():
     raw = {"html": page(config=None).decode(), "rendered": page().decode()}
     (found,) = ADAPTER.parse(raw, REF)
     assert found.evidence == "rendered:code mcpServers.quill"
 
 
-def test_secrets_of_a_page_never_reach_a_listing() -> None:
+def test_secrets_of_a_page_never_reach_a_listing():
     entry = {
         "command": "npx",
         "args": [
@@ -92,7 +92,7 @@ def test_secrets_of_a_page_never_reach_a_listing() -> None:
         assert secret not in text
 
 
-def test_the_list_is_every_child_sitemap_of_servers() -> None:
+def test_the_list_is_every_child_sitemap_of_servers():
     child = f"{BASE}/sitemap.xml?section=servers&page="
     index = sitemap(
         f"{BASE}/sitemap.xml?section=static",
@@ -116,7 +116,7 @@ def test_the_list_is_every_child_sitemap_of_servers() -> None:
     assert (first.ended, second.ended) == (False, True)
 
 
-def test_an_index_without_sitemaps_of_servers_is_a_changed_layout() -> None:
+def test_an_index_without_sitemaps_of_servers_is_a_changed_layout():
     index = sitemap(f"{BASE}/sitemap.xml?section=static", index=True)
     with pytest.raises(CrawlError) as caught:
         Answers({f"{BASE}/sitemap.xml": index}).listed(ADAPTER)

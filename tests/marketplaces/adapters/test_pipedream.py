@@ -20,7 +20,7 @@ def apps(*slugs: str, cursor: str | None = None, total: int = 1) -> dict[str, An
     return {"data": [APP | {"name_slug": slug} for slug in slugs], "page_info": info}
 
 
-def test_an_app_is_a_remote_server_whose_headers_the_user_fills_in() -> None:
+def test_an_app_is_a_remote_server_whose_headers_the_user_fills_in():
     (found,) = read(ADAPTER, APP, "quill")
     assert (found.native_id, found.name, found.description) == ("quill", "Quill", "Writes.")
     assert (found.transport, found.url) == (
@@ -39,31 +39,31 @@ def test_an_app_is_a_remote_server_whose_headers_the_user_fills_in() -> None:
     assert found.flags == ("hosted_gateway", "needs_account")
 
 
-def test_the_list_follows_its_cursor_to_the_end() -> None:
+def test_the_list_follows_its_cursor_to_the_end():
     pages = {APPS: apps("a", "b", cursor="x="), f"{APPS}&after=x%3D": apps("c")}
     one, two = Answers(pages).listed(ADAPTER)
     assert [ref.native_id for ref in (*one.refs, *two.refs)] == ["a", "b", "c"]
     assert (one.ended, two.ended) == (False, True)
 
 
-def test_an_empty_page_behind_a_cursor_is_the_end() -> None:
+def test_an_empty_page_behind_a_cursor_is_the_end():
     pages = {APPS: apps("a", cursor="x"), f"{APPS}&after=x": apps(cursor="x")}
     assert Answers(pages).listed(ADAPTER)[-1].ended
 
 
-def test_a_list_that_ends_before_its_total_is_truncated() -> None:
+def test_a_list_that_ends_before_its_total_is_truncated():
     (page,) = Answers({APPS: apps("a", total=9)}).listed(ADAPTER)
     assert (page.ended, page.truncated) == (False, True)
 
 
-def test_an_app_without_a_slug_is_a_row() -> None:
+def test_an_app_without_a_slug_is_a_row():
     body = apps("a")
     body["data"].append({"name": "x"})
     (page,) = Answers({APPS: body}).listed(ADAPTER)
     assert [row["error_kind"] for row in page.problems] == ["malformed"]
 
 
-def test_a_token_is_bought_with_the_users_oauth_client() -> None:
+def test_a_token_is_bought_with_the_users_oauth_client():
     keys = {"client_id": "me", "client_secret": "made-up"}
     adapter = PipedreamAdapter(CrawlPolicy(POLICY.base_url, keys=keys))
     sent: list[tuple[str, Mapping[str, str]]] = []

@@ -51,13 +51,13 @@ def write(path: Path, value: Any) -> Path:
     return path
 
 
-def test_that_a_file_names_several_servers_counts_against_none(tmp_path: Path) -> None:
+def test_that_a_file_names_several_servers_counts_against_none(tmp_path):
     _, found = crawl(write(tmp_path / "desktop.json", VS_CODE))
     assert len(found) == 2
     assert not any("multi_server" in item.flags for item in found)
 
 
-def test_a_file_gives_its_servers_by_its_name_and_not_its_place(tmp_path: Path) -> None:
+def test_a_file_gives_its_servers_by_its_name_and_not_its_place(tmp_path):
     pages, (found,) = crawl(write(tmp_path / "desktop.json", CONFIG))
     assert found.native_id == "desktop.json#quill"
     assert (found.name, found.evidence) == ("quill", "mcpServers.quill")
@@ -66,7 +66,7 @@ def test_a_file_gives_its_servers_by_its_name_and_not_its_place(tmp_path: Path) 
     assert str(tmp_path) not in f"{pages}{found}"
 
 
-def test_a_file_with_comments_inputs_and_secrets_keeps_no_secret(tmp_path: Path) -> None:
+def test_a_file_with_comments_inputs_and_secrets_keeps_no_secret(tmp_path):
     _, (near, far) = crawl(write(tmp_path / "mcp.json", VS_CODE))
     env = {item.name: (item.required, item.secret, item.default) for item in near.env}
     assert env == {
@@ -81,7 +81,7 @@ def test_a_file_with_comments_inputs_and_secrets_keeps_no_secret(tmp_path: Path)
     assert "hunter2" not in str(near)
 
 
-def test_folders_are_read_without_following_links_in_circles(tmp_path: Path) -> None:
+def test_folders_are_read_without_following_links_in_circles(tmp_path):
     write(tmp_path / "a" / "one.json", CONFIG)
     write(tmp_path / "two.jsonc", CONFIG)
     write(tmp_path / "package.json", {"name": "not a config"})
@@ -105,9 +105,7 @@ def test_folders_are_read_without_following_links_in_circles(tmp_path: Path) -> 
         (None, "it is not there"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_a_row_and_the_others_are_kept(
-    content: bytes | None, hint: str, tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_read_is_a_row_and_the_others_are_kept(content, hint, tmp_path):
     bad = tmp_path / "bad.json"
     if content is not None:
         write(bad, content)
@@ -123,7 +121,7 @@ def test_a_file_that_cannot_be_read_is_a_row_and_the_others_are_kept(
     assert not any(page.ended for page in pages)
 
 
-def test_files_of_one_name_keep_their_servers_apart(tmp_path: Path) -> None:
+def test_files_of_one_name_keep_their_servers_apart(tmp_path):
     first = write(tmp_path / "a" / "mcp.json", CONFIG)
     second = write(tmp_path / "b" / "mcp.json", CONFIG)
     _, (one, two) = crawl(first, second)
@@ -132,7 +130,7 @@ def test_files_of_one_name_keep_their_servers_apart(tmp_path: Path) -> None:
     assert two.native_id.endswith("#quill")
 
 
-def test_a_link_is_followed_only_where_the_user_named_it(tmp_path: Path) -> None:
+def test_a_link_is_followed_only_where_the_user_named_it(tmp_path):
     """A folder may be somebody else's checkout; a file that the setting names is the user's."""
     write(tmp_path / "own.json", CONFIG)
     folder = tmp_path / "folder"
@@ -150,31 +148,31 @@ def test_a_link_is_followed_only_where_the_user_named_it(tmp_path: Path) -> None
     assert one.native_id == "link.json#quill"
 
 
-def test_a_folder_of_the_setting_may_be_a_link(tmp_path: Path) -> None:
+def test_a_folder_of_the_setting_may_be_a_link(tmp_path):
     write(tmp_path / "folder" / "a" / "mcp.json", CONFIG)
     (tmp_path / "link").symlink_to(tmp_path / "folder")
     _, (one,) = crawl(tmp_path / "link")
     assert one.native_id == "a/mcp.json#quill"
 
 
-def test_utf_16_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+def test_utf_16_and_a_byte_order_mark_are_read(tmp_path):
     text = json.dumps(CONFIG)
     for number, data in enumerate((text.encode("utf-16"), b"\xef\xbb\xbf" + text.encode())):
         assert len(crawl(write(tmp_path / f"{number}.json", data))[1]) == 1
 
 
-def test_a_disabled_server_is_not_run(tmp_path: Path) -> None:
+def test_a_disabled_server_is_not_run(tmp_path):
     off = {"mcpServers": {"quill": CONFIG["mcpServers"]["quill"] | {"disabled": True}}}
     _, (found,) = crawl(write(tmp_path / "x.json", off))
     assert (found.runnable, found.reason) == (False, "the file says that it is disabled")
 
 
-def test_no_paths_are_an_empty_list_that_ended() -> None:
+def test_no_paths_are_an_empty_list_that_ended():
     pages, found = crawl()
     assert (found, pages[-1].ended) == ([], True)
 
 
-def test_settings_of_vs_code_hold_servers_too(tmp_path: Path) -> None:
+def test_settings_of_vs_code_hold_servers_too(tmp_path):
     inner = {"mcp": {"servers": CONFIG["mcpServers"]}}
     _, (found,) = crawl(write(tmp_path / "settings.json", inner))
     assert found.evidence == "mcp.servers.quill"
@@ -199,14 +197,12 @@ def test_settings_of_vs_code_hold_servers_too(tmp_path: Path) -> None:
         ("private", "https://[", False),
     ],
 )
-def test_private_rows_leave_only_for_what_is_approved(
-    marketplace: str, endpoint: str | None, leaves: bool
-) -> None:
+def test_private_rows_leave_only_for_what_is_approved(marketplace, endpoint, leaves):
     approved = ["https://mine.example/v1/", "export.jsonl"]
     assert is_endpoint_approved(marketplace, endpoint, approved) is leaves
 
 
 @given(st.text(), st.lists(st.text()))
-def test_nothing_private_leaves_without_approval(endpoint: str, approved: list[str]) -> None:
+def test_nothing_private_leaves_without_approval(endpoint, approved):
     assert not is_endpoint_approved("private", endpoint, [])
     is_endpoint_approved("private", endpoint, approved)

@@ -33,7 +33,7 @@ KEYED = {"type": "api_key", "detail": {"sources": [{"name": "X-Key", "location":
 REMOTES = [{"type": "sse", "url": "https://x.example/sse"}]
 
 
-def test_tools_are_of_the_remote_that_is_launched_else_of_the_first_that_has_any() -> None:
+def test_tools_are_of_the_remote_that_is_launched_else_of_the_first_that_has_any():
     def find_tools(**version: Any) -> list[dict[str, Any]]:
         (found,) = read(ADAPTER, record("a/b", remotes=REMOTES, version=version))
         return load_tools(found.tools or "[]")
@@ -44,7 +44,7 @@ def test_tools_are_of_the_remote_that_is_launched_else_of_the_first_that_has_any
     assert find_tools(**{"remotes[0]": ["tools"], "remotes[1]": {"tools": "b"}}) == []
 
 
-def test_key_and_tenant_go_as_headers() -> None:
+def test_key_and_tenant_go_as_headers():
     policy = CrawlPolicy("https://market.example", keys={"api_key": "k", "tenant_id": "t"})
 
     async def unused(url: str, form: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def test_key_and_tenant_go_as_headers() -> None:
     assert PulseMcpAdapter.needs == ("api_key", "tenant_id")
 
 
-def test_its_own_meta_says_what_is_latest_deleted_and_when() -> None:
+def test_its_own_meta_says_what_is_latest_deleted_and_when():
     url = "https://market.example/v0.1/servers?limit=100&version=latest"
     records = [
         record("a/b", remotes=REMOTES),
@@ -80,7 +80,7 @@ def test_its_own_meta_says_what_is_latest_deleted_and_when() -> None:
         (None, []),
     ],
 )
-def test_how_a_remote_is_signed_in_to(options: Any, headers: list[str]) -> None:
+def test_how_a_remote_is_signed_in_to(options, headers):
     made = record("a/b", remotes=REMOTES, version={"remotes[0]": {"authOptions": options}})
     listing = read(ADAPTER, made)[0]
     assert [header.name for header in listing.headers] == headers
@@ -88,7 +88,7 @@ def test_how_a_remote_is_signed_in_to(options: Any, headers: list[str]) -> None:
     assert listing.flags == (("needs_account",) if headers else ())
 
 
-def test_headers_of_the_record_itself_come_first() -> None:
+def test_headers_of_the_record_itself_come_first():
     remotes = [REMOTES[0] | {"headers": [{"name": "X-Own", "isSecret": True}]}]
     meta = {"remotes[0]": {"authOptions": [{"type": "oauth"}]}}
     listing = read(ADAPTER, record("a/b", remotes=remotes, version=meta))[0]

@@ -25,7 +25,7 @@ def page(*records: Any, cursor: Any = None) -> dict[str, Any]:
     return {"servers": list(records), "metadata": {"nextCursor": cursor, "count": len(records)}}
 
 
-def test_a_cursor_is_encoded_and_followed_to_the_end() -> None:
+def test_a_cursor_is_encoded_and_followed_to_the_end():
     second = f"{FIRST}&cursor=a%2Fb%3A1.0.0"
     answers = Answers({FIRST: page(record("a/b"), cursor="a/b:1.0.0"), second: page(record("a/c"))})
     pages = answers.listed(ADAPTER)
@@ -42,14 +42,14 @@ def test_a_cursor_is_encoded_and_followed_to_the_end() -> None:
         ([1], "malformed"),
     ],
 )
-def test_a_list_that_cannot_go_on_is_not_at_its_end(metadata: Any, kind: str) -> None:
+def test_a_list_that_cannot_go_on_is_not_at_its_end(metadata, kind):
     body = {"servers": [record("a/b")], "metadata": metadata}
     pages = Answers({FIRST: body, f"{FIRST}&cursor=again": body}).listed(ADAPTER)
     assert not pages[-1].ended
     assert [row["error_kind"] for row in pages[-1].problems] == [kind]
 
 
-def test_only_the_latest_version_of_a_name_is_listed() -> None:
+def test_only_the_latest_version_of_a_name_is_listed():
     versions = [
         record("a/b", version="1.0.0", meta={"isLatest": False, "publishedAt": "2026-01-01"}),
         record("a/b", version="weird", meta={"publishedAt": "2026-03-01"}),
@@ -64,14 +64,14 @@ def test_only_the_latest_version_of_a_name_is_listed() -> None:
     ]  # fmt: skip
 
 
-def test_a_record_without_a_name_is_a_row() -> None:
+def test_a_record_without_a_name_is_a_row():
     answers = Answers({FIRST: page(None, 7, {"server": {"name": " "}}, record("a/b"))})
     only = answers.listed(ADAPTER)[0]
     assert [ref.native_id for ref in only.refs] == ["a/b"]
     assert len({row["native_id"] for row in only.problems}) == 3
 
 
-def test_every_envelope_is_readable() -> None:
+def test_every_envelope_is_readable():
     one = record("a/b", remotes=[{"type": "sse", "url": "https://x.example/sse"}])
     bare = one["server"] | {"$schema": "https://schemas.example/2027-03-01/server.schema.json"}
     inside = bare | {"_meta": {OFFICIAL: {"is_latest": True, "updated_at": "2025-09-01T00:00:00Z"}}}
@@ -81,7 +81,7 @@ def test_every_envelope_is_readable() -> None:
     assert read(ADAPTER, inside)[0].updated_at == "2025-09-01T00:00:00Z"
 
 
-def test_a_deprecated_record_is_flagged_and_a_deleted_one_is_not_run() -> None:
+def test_a_deprecated_record_is_flagged_and_a_deleted_one_is_not_run():
     remote = [{"type": "sse", "url": "https://x.example/sse"}]
     (old,) = read(ADAPTER, record("a/b", remotes=remote, meta={"status": "deprecated"}))
     (gone,) = read(ADAPTER, record("a/c", remotes=remote, meta={"status": "deleted"}))
@@ -90,7 +90,7 @@ def test_a_deprecated_record_is_flagged_and_a_deleted_one_is_not_run() -> None:
     assert "deleted" in str(gone.reason)
 
 
-def test_a_deeply_nested_record_is_malformed_not_a_crash() -> None:
+def test_a_deeply_nested_record_is_malformed_not_a_crash():
     deep: Any = "x"
     for _ in range(400):
         deep = {"registry_type": deep}

@@ -56,7 +56,7 @@ def names(adapter: SmitheryAdapter, answers: Answers) -> list[str]:
     return [ref.native_id for page in answers.listed(adapter) for ref in page.refs]
 
 
-def test_the_list_is_read_to_its_last_page() -> None:
+def test_the_list_is_read_to_its_last_page():
     answers = Answers(
         {listed(1): items("a", "b", total=3, pages=2), listed(2): items("c", total=3, pages=2)}
     )
@@ -67,7 +67,7 @@ def test_the_list_is_read_to_its_last_page() -> None:
     assert answers.asked == [listed(1), listed(2)]
 
 
-def test_a_list_that_shows_less_than_it_counts_is_truncated() -> None:
+def test_a_list_that_shows_less_than_it_counts_is_truncated():
     answers = Answers(
         {
             listed(1): items("a", total=9000, pages=90),
@@ -81,7 +81,7 @@ def test_a_list_that_shows_less_than_it_counts_is_truncated() -> None:
     assert "9,000" in last.problems[0]["hint"]
 
 
-def test_the_sitemap_adds_what_the_list_does_not_show() -> None:
+def test_the_sitemap_adds_what_the_list_does_not_show():
     answers = Answers(
         MAPPED
         | {listed(1): items("@ann/notes", total=3, pages=9), listed(2): items(total=3, pages=9)}
@@ -95,20 +95,20 @@ def test_the_sitemap_adds_what_the_list_does_not_show() -> None:
     assert (pages[-1].ended, pages[-1].truncated) == (True, False)
 
 
-def test_one_date_on_all_of_many_pages_says_nothing() -> None:
+def test_one_date_on_all_of_many_pages_says_nothing():
     many = sitemap(SHARD, *(f"{SITE}/servers/ann/n{at}" for at in range(60)))
     smithery_adapter = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
     pages = Answers(MAPPED | {SHARD: many}).listed(smithery_adapter)
     assert {ref.revision for page in pages for ref in page.refs} == {"listed"}
 
 
-def test_a_server_may_be_called_like_a_tab() -> None:
+def test_a_server_may_be_called_like_a_tab():
     shard = sitemap(SHARD, f"{SITE}/servers/ann/tools", f"{SITE}/servers/exa", f"{SITE}/docs/a")
     smithery_adapter = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
     assert names(smithery_adapter, Answers(MAPPED | {SHARD: shard})) == ["ann/tools", "exa"]
 
 
-def test_a_page_that_repeats_ends_the_list() -> None:
+def test_a_page_that_repeats_ends_the_list():
     again = items("a", total=500, pages=5)
     pages = Answers({listed(1): again, listed(2): again}).listed(ALONE)
     kinds = [row["error_kind"] for page in pages for row in page.problems]
@@ -117,7 +117,7 @@ def test_a_page_that_repeats_ends_the_list() -> None:
     assert pages[-1].truncated
 
 
-def test_a_sitemap_that_cannot_be_read_leaves_the_list_truncated() -> None:
+def test_a_sitemap_that_cannot_be_read_leaves_the_list_truncated():
     refused = CrawlError("robots", INDEX, "Disallow", "a page", "leave it")
     pages = Answers({listed(1): items("a", total=5, pages=1), INDEX: refused}).listed(ADAPTER)
     assert [row["error_kind"] for row in pages[-1].problems] == ["robots", "result_cap"]
@@ -126,7 +126,7 @@ def test_a_sitemap_that_cannot_be_read_leaves_the_list_truncated() -> None:
     assert (whole[-1].ended, whole[-1].truncated) == (True, False)
 
 
-def test_the_scope_chooses_between_list_and_sitemap() -> None:
+def test_the_scope_chooses_between_list_and_sitemap():
     smithery_adapter = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
     assert names(smithery_adapter, Answers(MAPPED)) == ["ann/notes", "@ann/files", "exa"]
     with pytest.raises(CrawlError):
@@ -137,7 +137,7 @@ def test_the_scope_chooses_between_list_and_sitemap() -> None:
     assert answers.asked == [listed(1)]
 
 
-def test_use_and_score_do_not_change_a_revision() -> None:
+def test_use_and_score_do_not_change_a_revision():
     before, after = items("a", total=1, pages=1), items("a", total=1, pages=1)
     after["servers"][0] |= {"useCount": 99, "score": 0.5, "iconUrl": "x"}
     changed = items("a", total=1, pages=1)
@@ -149,7 +149,7 @@ def test_use_and_score_do_not_change_a_revision() -> None:
     assert revisions[0] == revisions[1] != revisions[2]
 
 
-def test_a_key_is_sent_where_there_is_one() -> None:
+def test_a_key_is_sent_where_there_is_one():
     async def unused(url: str, form: Any) -> dict[str, Any]:
         raise AssertionError(url)
 
@@ -158,7 +158,7 @@ def test_a_key_is_sent_where_there_is_one() -> None:
     assert asyncio.run(ADAPTER.headers(unused)) == {}
 
 
-def test_a_record_is_read_at_its_own_address() -> None:
+def test_a_record_is_read_at_its_own_address():
     url = f"{API}/servers/ann%2Fnotes"
     raw = Answers({url: detail()}).detailed(ADAPTER, RecordRef("ann/notes", url))
     assert ADAPTER.parse(raw, RecordRef("ann/notes", url))[0].native_id == "ann/notes"
@@ -190,7 +190,7 @@ def detail(*connections: Any, **facts: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_settings_become_headers_query_and_variables() -> None:
+def test_settings_become_headers_query_and_variables():
     listing = read(ADAPTER, detail(OUTSIDE | {"configSchema": SCHEMA}))[0]
     assert listing.url == "https://notes.example/mcp?r={region}&limit=5"
     assert listing.transport == "streamable-http"
@@ -218,19 +218,17 @@ def test_settings_become_headers_query_and_variables() -> None:
         ([None, 7, BUNDLE], "connections[2]"),
     ],
 )
-def test_the_first_connection_that_needs_no_account_is_taken(
-    connections: list[Any], evidence: str
-) -> None:
+def test_the_first_connection_that_needs_no_account_is_taken(connections, evidence):
     listing = read(ADAPTER, detail(*connections))[0]
     assert listing.evidence == evidence
     assert listing.runnable
 
 
-def test_a_hosted_endpoint_is_flagged() -> None:
+def test_a_hosted_endpoint_is_flagged():
     assert "hosted_gateway" in read(ADAPTER, detail(HOSTED))[0].flags
 
 
-def test_a_bundle_has_no_command_and_no_digest() -> None:
+def test_a_bundle_has_no_command_and_no_digest():
     listing = read(ADAPTER, detail(BUNDLE | {"configSchema": SCHEMA}))[0]
     assert (listing.transport, listing.command, listing.args) == ("stdio", None, ())
     assert listing.package is not None
@@ -249,14 +247,14 @@ def test_a_bundle_has_no_command_and_no_digest() -> None:
         ([], "no connection"),
     ],
 )
-def test_what_cannot_be_launched_says_why(connections: list[Any], reason: str) -> None:
+def test_what_cannot_be_launched_says_why(connections, reason):
     listing = read(ADAPTER, detail(*connections))[0]
     assert not listing.runnable
     assert reason in str(listing.reason)
     assert listing.command is None
 
 
-def test_a_command_line_that_is_data_is_read() -> None:
+def test_a_command_line_that_is_data_is_read():
     connection = {
         "type": "stdio",
         "command": "npx",
@@ -270,12 +268,12 @@ def test_a_command_line_that_is_data_is_read() -> None:
     assert read(ADAPTER, detail(inside))[0].command == "uvx"
 
 
-def test_the_records_own_endpoint_stands_in_for_its_connections() -> None:
+def test_the_records_own_endpoint_stands_in_for_its_connections():
     listing = read(ADAPTER, detail(deploymentUrl="https://notes.example/mcp"))[0]
     assert (listing.url, listing.evidence) == ("https://notes.example/mcp", "deploymentUrl")
 
 
-def test_a_record_of_the_list_is_too_thin_and_its_homepage_no_endpoint() -> None:
+def test_a_record_of_the_list_is_too_thin_and_its_homepage_no_endpoint():
     item = items("ann/notes", total=1, pages=1)
     item["servers"][0]["homepage"] = "https://notes.example"
     listing = read(ADAPTER, item["servers"][0])[0]
@@ -284,7 +282,7 @@ def test_a_record_of_the_list_is_too_thin_and_its_homepage_no_endpoint() -> None
     assert "own page" in str(listing.reason)
 
 
-def test_the_hosted_server_asks_for_what_its_bundle_asks_for() -> None:
+def test_the_hosted_server_asks_for_what_its_bundle_asks_for():
     schema = {"properties": {"acmeToken": {"type": "string"}}, "required": ["acmeToken"]}
     bundle = {"type": "stdio", "configSchema": schema}
     (listing,) = read(ADAPTER, detail(bundle, deploymentUrl="https://server.smithery.ai/a/b"))

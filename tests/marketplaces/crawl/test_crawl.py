@@ -3,7 +3,6 @@
 import json
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,7 +44,7 @@ def ids(result: CrawlResult) -> list[str]:
     return [listing.native_id for listing in result.listings]
 
 
-def test_an_unchanged_record_costs_no_request_and_a_changed_one_costs_one(ledger: Ledger) -> None:
+def test_an_unchanged_record_costs_no_request_and_a_changed_one_costs_one(ledger):
     revisions = {"a": "1", "b": "1", "c": None}
 
     def answer(path: str, number: int) -> Answer:
@@ -63,7 +62,7 @@ def test_an_unchanged_record_costs_no_request_and_a_changed_one_costs_one(ledger
     assert (again.requests, again.pages) == (4, 5)
 
 
-def test_a_weak_revision_is_read_again_when_it_is_old(ledger: Ledger) -> None:
+def test_a_weak_revision_is_read_again_when_it_is_old(ledger):
     with site(acme({"id": "a", "revision": "1", "weak": True})) as here:
         for run_date, days in (("1", 7.0), ("2", 7.0), ("3", 1e-9), ("4", 7.0), ("5", 0.0)):
             run(here, ledger, run_date=run_date, refresh_days=days)
@@ -72,7 +71,7 @@ def test_a_weak_revision_is_read_again_when_it_is_old(ledger: Ledger) -> None:
     assert here.paths.count("/servers/a") == 3
 
 
-def test_pages_are_asked_for_conditionally_and_a_lost_copy_unconditionally(ledger: Ledger) -> None:
+def test_pages_are_asked_for_conditionally_and_a_lost_copy_unconditionally(ledger):
     def answer(path: str, number: int) -> Answer:
         found = acme({"id": "a"})(path, number)
         known = here.headers[-1].get("If-None-Match") == f'"{path}"'
@@ -90,7 +89,7 @@ def test_pages_are_asked_for_conditionally_and_a_lost_copy_unconditionally(ledge
         assert ids(run(here, ledger, run_date="3")) == ["a"]
 
 
-def test_robots_txt_is_read_once_a_run_and_obeyed_with_its_wildcards(ledger: Ledger) -> None:
+def test_robots_txt_is_read_once_a_run_and_obeyed_with_its_wildcards(ledger):
     rules = Answer("User-agent: *\nDisallow: /*/b$\nDisallow: /x\n", content_type="text/plain")
     with site(acme({"id": "a"}, {"id": "b"}, {"id": "bb"}, robots=rules)) as here:
         result = run(here, ledger)
@@ -102,7 +101,7 @@ def test_robots_txt_is_read_once_a_run_and_obeyed_with_its_wildcards(ledger: Led
     assert "/servers/b" not in here.paths
 
 
-def test_a_list_that_robots_forbids_is_an_error_and_not_requested(ledger: Ledger) -> None:
+def test_a_list_that_robots_forbids_is_an_error_and_not_requested(ledger):
     rules = Answer("User-agent: toolmill\nDisallow: /list\n", content_type="text/plain")
     with site(acme({"id": "a"}, robots=rules)) as here, pytest.raises(CrawlError) as caught:
         run(here, ledger)
@@ -110,13 +109,13 @@ def test_a_list_that_robots_forbids_is_an_error_and_not_requested(ledger: Ledger
     assert here.paths == ["/robots.txt"]
 
 
-def test_a_robots_txt_that_cannot_be_read_stops_the_crawl(ledger: Ledger) -> None:
+def test_a_robots_txt_that_cannot_be_read_stops_the_crawl(ledger):
     with site(acme({"id": "a"}, robots=Answer(status=500))) as here, pytest.raises(CrawlError):
         run(here, ledger)
     assert set(here.paths) == {"/robots.txt"}
 
 
-def test_a_crawl_delay_slows_the_crawl_down_and_a_long_one_ends_it(ledger: Ledger) -> None:
+def test_a_crawl_delay_slows_the_crawl_down_and_a_long_one_ends_it(ledger):
     rules = Answer("User-agent: *\nCrawl-delay: 0.3\n", content_type="text/plain")
     began = time.monotonic()
     with site(acme({"id": "a"}, {"id": "b"}, robots=rules)) as here:
@@ -129,7 +128,7 @@ def test_a_crawl_delay_slows_the_crawl_down_and_a_long_one_ends_it(ledger: Ledge
     assert "crawl-delay of 3600 s" in caught.value.found
 
 
-def test_a_crawl_over_its_cap_reads_on_in_the_next_runs(ledger: Ledger) -> None:
+def test_a_crawl_over_its_cap_reads_on_in_the_next_runs(ledger):
     items = [{"id": name, "revision": "1"} for name in "abcde"]
     with site(acme(*items)) as here:
         seen = []
@@ -141,7 +140,7 @@ def test_a_crawl_over_its_cap_reads_on_in_the_next_runs(ledger: Ledger) -> None:
     assert len([path for path in here.paths if path.startswith("/servers")]) == 5
 
 
-def test_a_killed_crawl_asks_only_for_what_is_missing(ledger: Ledger) -> None:
+def test_a_killed_crawl_asks_only_for_what_is_missing(ledger):
     class Killed(BaseException):
         pass
 
@@ -162,7 +161,7 @@ def test_a_killed_crawl_asks_only_for_what_is_missing(ledger: Ledger) -> None:
     assert len(details) - len(set(details)) <= policy.concurrency  # those in flight
 
 
-def test_secrets_reach_neither_blobs_nor_table_nor_memo(ledger: Ledger, tmp_path: Path) -> None:
+def test_secrets_reach_neither_blobs_nor_table_nor_memo(ledger, tmp_path):
     token = "ghp_" + "a1B2" * 9
     page = server("a", env={"GITHUB_TOKEN": token}, args=["-y", "a@1", "--token", token])
     pages = {"/servers/a": Answer(page, content_type=JSON, headers={"ETag": "x"})}
@@ -177,14 +176,14 @@ def test_secrets_reach_neither_blobs_nor_table_nor_memo(ledger: Ledger, tmp_path
     assert all(token.encode() not in path.read_bytes() for path in files)
 
 
-def test_a_marketplace_without_an_address_is_told_which_setting_gives_it(ledger: Ledger) -> None:
+def test_a_marketplace_without_an_address_is_told_which_setting_gives_it(ledger):
     with pytest.raises(CrawlError) as caught:
         crawl(AcmeAdapter(CrawlPolicy()), ledger=ledger, run_date="1")
     assert caught.value.kind == "missing_key"
     assert "TOOLMILL_MARKETPLACES__ACME__BASE_URL" in str(caught.value)
 
 
-def test_without_its_key_a_marketplace_is_skipped_and_asked_for_nothing(ledger: Ledger) -> None:
+def test_without_its_key_a_marketplace_is_skipped_and_asked_for_nothing(ledger):
     class Locked(AcmeAdapter):
         needs = ("api_key", "tenant_id")
 
@@ -204,9 +203,7 @@ def test_without_its_key_a_marketplace_is_skipped_and_asked_for_nothing(ledger: 
     assert "'k'" not in repr(policy)
 
 
-def test_one_record_without_a_body_is_a_problem_and_many_are_the_marketplaces(
-    ledger: Ledger,
-) -> None:
+def test_one_record_without_a_body_is_a_problem_and_many_are_the_marketplaces(ledger):
     empty = {f"/servers/{name}": Answer("", content_type=JSON) for name in "abcdef"}
     items = [{"id": name} for name in "abcdefgh"]
     with site(acme(*items, pages={"/servers/b": empty["/servers/b"]})) as here:
@@ -217,7 +214,7 @@ def test_one_record_without_a_body_is_a_problem_and_many_are_the_marketplaces(
     assert caught.value.kind == "empty"
 
 
-def test_a_failing_page_is_a_problem_and_a_refused_key_ends_the_crawl(ledger: Ledger) -> None:
+def test_a_failing_page_is_a_problem_and_a_refused_key_ends_the_crawl(ledger):
     with site(acme({"id": "a"}, {"id": "b"}, pages={"/servers/b": Answer(status=410)})) as here:
         result = run(here, ledger)
     assert (ids(result), result.completeness) == (["a"], "truncated")
@@ -239,7 +236,7 @@ def test_a_failing_page_is_a_problem_and_a_refused_key_ends_the_crawl(ledger: Le
         json.dumps({"name": "x", "config": {"command": "npx", "args": [[["deep"]]]}}),
     ],
 )
-def test_a_record_of_an_odd_shape_is_a_listing_with_a_reason(body: str, ledger: Ledger) -> None:
+def test_a_record_of_an_odd_shape_is_a_listing_with_a_reason(body, ledger):
     pages = {"/servers/b": Answer(body, content_type=JSON)}
     with site(acme({"id": "a"}, {"id": "b"}, pages=pages)) as here:
         result = run(here, ledger)
@@ -249,9 +246,7 @@ def test_a_record_of_an_odd_shape_is_a_listing_with_a_reason(body: str, ledger: 
     assert odd.reason
 
 
-def test_broken_text_and_a_huge_description_neither_stop_nor_swell_the_crawl(
-    ledger: Ledger,
-) -> None:
+def test_broken_text_and_a_huge_description_neither_stop_nor_swell_the_crawl(ledger):
     broken = server("x").replace('"x"', '"\ud83dbidi\u202e zero\u200bwidth"', 1)
     huge = json.dumps({"name": "y" * 2_000_000, "config": {"command": "npx", "args": ["y@1"]}})
     pages = {
@@ -265,7 +260,7 @@ def test_broken_text_and_a_huge_description_neither_stop_nor_swell_the_crawl(
     assert len(found[1].name) <= 200
 
 
-def test_a_memo_that_was_lost_costs_requests_and_no_data(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_memo_that_was_lost_costs_requests_and_no_data(ledger, tmp_path):
     with site(acme({"id": "a", "revision": "1", "weak": True})) as here:
         policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
         first = crawl(AcmeAdapter(policy), ledger=ledger, run_date="1")

@@ -14,7 +14,6 @@ from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, UnknownMarketplace
 from demo.server import Replicas, replicas
 from demo.world.record import KEYS
-from tests.marketplaces.conftest import MakeAdapter
 from tests.marketplaces.site import Answer, site
 from warehouse.ledger.ledger import Ledger
 
@@ -34,7 +33,7 @@ def run(name: str, url: str, ledger: Ledger, run_date: str, **facts: Any) -> Cra
     return crawl(load_adapter(name, policy), ledger=ledger, run_date=run_date)
 
 
-def test_an_unchanged_smithery_costs_no_detail_request(many: Replicas, ledger: Ledger) -> None:
+def test_an_unchanged_smithery_costs_no_detail_request(many, ledger):
     url = many["smithery"]
     first = run("smithery", url, ledger, "1", site_url=url)
     assert (first.completeness, len(first.frame), first.problems) == ("complete", COUNT, [])
@@ -43,7 +42,7 @@ def test_an_unchanged_smithery_costs_no_detail_request(many: Replicas, ledger: L
     assert again.frame.drop("fetched_at").equals(first.frame.drop("fetched_at"))
 
 
-def test_both_lists_of_glama_are_whole_with_a_key(many: Replicas, ledger: Ledger) -> None:
+def test_both_lists_of_glama_are_whole_with_a_key(many, ledger):
     both = run("glama", many["glama"], ledger, "1", scope=("connectors", "servers"))
     assert (both.completeness, len(both.frame)) == ("complete", COUNT)
     connectors = run("glama", many["glama"], ledger, "2")
@@ -52,7 +51,7 @@ def test_both_lists_of_glama_are_whole_with_a_key(many: Replicas, ledger: Ledger
 
 
 @pytest.mark.parametrize("name", ["glama", "pulsemcp"])
-def test_without_its_key_nothing_is_asked_for(name: str, many: Replicas, ledger: Ledger) -> None:
+def test_without_its_key_nothing_is_asked_for(name, many, ledger):
     before = sum(many.count_by_kind(name).values())
     result = run(name, many[name], ledger, "1", keys={})
     assert (result.completeness, result.requests) == ("skipped: key missing", 0)
@@ -60,20 +59,18 @@ def test_without_its_key_nothing_is_asked_for(name: str, many: Replicas, ledger:
 
 
 @pytest.mark.parametrize("name", ["glama", "pulsemcp"])
-def test_a_wrong_key_is_an_error_and_no_empty_marketplace(
-    name: str, many: Replicas, ledger: Ledger
-) -> None:
+def test_a_wrong_key_is_an_error_and_no_empty_marketplace(name, many, ledger):
     wrong = dict.fromkeys(KEYS[name], "wrong")
     with pytest.raises(CrawlError, match="401"):
         run(name, many[name], ledger, "1", keys=wrong)
 
 
-def test_pulsemcp_reads_whole(many: Replicas, ledger: Ledger) -> None:
+def test_pulsemcp_reads_whole(many, ledger):
     result = run("pulsemcp", many["pulsemcp"], ledger, "1")
     assert (result.completeness, len(result.frame)) == ("complete", COUNT)
 
 
-def test_a_capped_list_is_truncated_where_robots_closes_the_sitemap(ledger: Ledger) -> None:
+def test_a_capped_list_is_truncated_where_robots_closes_the_sitemap(ledger):
     def answer(path: str, _: int) -> Answer:
         if path == "/robots.txt":
             return Answer(
@@ -105,7 +102,7 @@ def body(*records: Any, cursor: str | None = None) -> Answer:
     return Answer(text, content_type="application/json")
 
 
-def test_an_unknown_marketplace_is_named_together_with_the_known_ones() -> None:
+def test_an_unknown_marketplace_is_named_together_with_the_known_ones():
     with pytest.raises(
         UnknownMarketplace, match="'nowhere' is unknown; known: deepnlp, docker, glama"
     ):
@@ -113,9 +110,7 @@ def test_an_unknown_marketplace_is_named_together_with_the_known_ones() -> None:
     assert set(OURS) <= set(list_installed())
 
 
-def test_a_crawl_reads_every_page_and_keeps_every_record(
-    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
-) -> None:
+def test_a_crawl_reads_every_page_and_keeps_every_record(demo_sites, at, ledger):
     demo_sites.switch(scale="standard")
     result = crawl(at("registry"), ledger=ledger, run_date="1")
     assert result.completeness == "complete"
@@ -129,9 +124,7 @@ def test_a_crawl_reads_every_page_and_keeps_every_record(
     assert len(frame) == len(listed)
 
 
-def test_the_same_run_asks_for_no_page_twice_and_the_next_run_asks_again(
-    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
-) -> None:
+def test_the_same_run_asks_for_no_page_twice_and_the_next_run_asks_again(demo_sites, at, ledger):
     first = crawl(at("registry"), ledger=ledger, run_date="1")
     before = sum(demo_sites.count_by_kind("registry").values())
     again = crawl(at("registry"), ledger=ledger, run_date="1")
@@ -151,9 +144,7 @@ def test_the_same_run_asks_for_no_page_twice_and_the_next_run_asks_again(
         ("down", "unreachable"),
     ],
 )
-def test_a_bad_answer_is_an_error_and_no_effect_that_is_done(
-    fault: str, kind: str, demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
-) -> None:
+def test_a_bad_answer_is_an_error_and_no_effect_that_is_done(fault, kind, demo_sites, at, ledger):
     demo_sites.switch(faults={"registry": fault})
     with pytest.raises(CrawlError) as caught:
         crawl(at("registry"), ledger=ledger, run_date="1")
@@ -165,9 +156,7 @@ def test_a_bad_answer_is_an_error_and_no_effect_that_is_done(
     assert crawl(at("registry"), ledger=ledger, run_date="1").completeness == "complete"
 
 
-def test_a_cursor_that_comes_twice_ends_the_list_as_truncated(
-    at: MakeAdapter, ledger: Ledger
-) -> None:
+def test_a_cursor_that_comes_twice_ends_the_list_as_truncated(at, ledger):
     with site(lambda path, _: body(record(f"a/{len(path)}"), cursor="again")) as here:
         result = crawl(at("registry", here.url), ledger=ledger, run_date="1")
     assert result.completeness == "truncated"
@@ -175,16 +164,14 @@ def test_a_cursor_that_comes_twice_ends_the_list_as_truncated(
     assert len(here.paths) == 2
 
 
-def test_the_page_cap_ends_the_list_as_capped(at: MakeAdapter, ledger: Ledger) -> None:
+def test_the_page_cap_ends_the_list_as_capped(at, ledger):
     with site(lambda path, n: body(record(f"a/{path[-4:]}"), cursor=str(hash(path)))) as here:
         result = crawl(at("registry", here.url, page_cap=3), ledger=ledger, run_date="1")
     assert result.completeness == "capped"
     assert result.pages == 3
 
 
-def test_records_without_a_name_are_rows_and_do_not_stop_the_crawl(
-    at: MakeAdapter, ledger: Ledger
-) -> None:
+def test_records_without_a_name_are_rows_and_do_not_stop_the_crawl(at, ledger):
     odd = [None, 7, {}, {"server": {"name": ""}}, record("a/b", packages=[None])]
     with site(lambda *_: body(*odd, record("a/c"))) as here:
         result = crawl(at("registry", here.url), ledger=ledger, run_date="1")
@@ -193,9 +180,7 @@ def test_records_without_a_name_are_rows_and_do_not_stop_the_crawl(
     assert len(result.problems) == 5
 
 
-def test_odd_characters_and_secrets_do_not_reach_the_table_or_the_blobs(
-    at: MakeAdapter, ledger: Ledger
-) -> None:
+def test_odd_characters_and_secrets_do_not_reach_the_table_or_the_blobs(at, ledger):
     token = "ghp_" + "a1B2" * 9
     odd = record("a/b", title="\u202ebidi \ud800 zero\u200bwidth", description=f"use {token}")
     with site(lambda *_: body(odd)) as here:
@@ -208,7 +193,7 @@ def test_odd_characters_and_secrets_do_not_reach_the_table_or_the_blobs(
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"servers": {}}', "null", ""])
-def test_json_of_another_shape_is_refused(text: str, at: MakeAdapter, ledger: Ledger) -> None:
+def test_json_of_another_shape_is_refused(text, at, ledger):
     with (
         site(lambda *_: Answer(text, content_type="application/json")) as here,
         pytest.raises(CrawlError) as caught,

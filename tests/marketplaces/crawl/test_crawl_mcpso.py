@@ -93,9 +93,7 @@ def switch_to_a_page_of_each_kind(sites: Replicas, day: int) -> None:
     sites.switch(world=replace(world, servers=tuple(s for s in world.servers if s.slug in kept)))
 
 
-def test_pages_are_read_rendered_only_where_the_source_holds_no_config(
-    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
-) -> None:
+def test_pages_are_read_rendered_only_where_the_source_holds_no_config(demo_sites, at, ledger):
     switch_to_a_page_of_each_kind(demo_sites, day=1)
     result = crawl(at("mcpso"), ledger=ledger, run_date="1")
     assert result.completeness == "complete"
@@ -122,8 +120,8 @@ def test_pages_are_read_rendered_only_where_the_source_holds_no_config(
 
 
 def test_a_crawl_that_was_cut_short_fetches_only_what_is_missing_whatever_another_site_does(
-    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
-) -> None:
+    demo_sites, at, ledger
+):
     class Cut(Exception):
         pass
 
@@ -154,9 +152,7 @@ def test_a_crawl_that_was_cut_short_fetches_only_what_is_missing_whatever_anothe
         ("down", "unreachable"),
     ],
 )
-def test_a_bad_sitemap_is_an_error(
-    fault: str, kind: str, demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
-) -> None:
+def test_a_bad_sitemap_is_an_error(fault, kind, demo_sites, at, ledger):
     demo_sites.switch(faults={"mcpso": fault})
     with pytest.raises(CrawlError) as caught:
         crawl(at("mcpso"), ledger=ledger, run_date="1")
@@ -164,17 +160,13 @@ def test_a_bad_sitemap_is_an_error(
     assert ledger.counts()["page", "failed"] == 1
 
 
-def test_one_marketplace_that_is_down_does_not_touch_the_other(
-    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
-) -> None:
+def test_one_marketplace_that_is_down_does_not_touch_the_other(demo_sites, at, ledger):
     demo_sites.switch(faults={"mcpso": "down"})
     assert crawl(at("registry"), ledger=ledger, run_date="1").completeness == "complete"
 
 
 @pytest.mark.usefixtures("as_sent")
-def test_pages_that_lost_their_config_raise_the_layout_alarm(
-    at: MakeAdapter, ledger: Ledger
-) -> None:
+def test_pages_that_lost_their_config_raise_the_layout_alarm(at, ledger):
     def lost(slug: str) -> Answer:
         return page_with("nothing" if run_date == "2" and slug != "a" else CONFIG, slug)
 
@@ -194,14 +186,12 @@ def test_pages_that_lost_their_config_raise_the_layout_alarm(
 
 
 @pytest.mark.usefixtures("as_sent")
-def test_a_first_crawl_without_any_config_raises_the_layout_alarm(crawl_site) -> None:
+def test_a_first_crawl_without_any_config_raises_the_layout_alarm(crawl_site):
     with pytest.raises(CrawlError, match="only 0 of 4 records"):
         crawl_site(lambda slug: page_with("nothing", slug))
 
 
-def test_a_page_in_which_nothing_appears_is_left_alone_for_a_while(
-    at: MakeAdapter, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_in_which_nothing_appears_is_left_alone_for_a_while(at, ledger, monkeypatch):
     monkeypatch.setattr("assets.marketplaces.crawl.browser._READY_MS", 500)
     script = served(pages(lambda slug: Answer(f"<html><h1>{slug}</h1></html>"), slugs="a"))
     with site(script) as here:
@@ -213,7 +203,7 @@ def test_a_page_in_which_nothing_appears_is_left_alone_for_a_while(
     assert here.paths.count("/servers/a") == 2
 
 
-def test_what_robots_forbids_is_a_row_and_not_fetched(crawl_site) -> None:
+def test_what_robots_forbids_is_a_row_and_not_fetched(crawl_site):
     robots = "User-agent: *\nDisallow: /servers/b\n"
     result, paths = crawl_site(lambda slug: page_with(CONFIG, slug), robots=robots)
     assert [listing.native_id for listing in result.listings] == ["a", "c", "d"]
@@ -221,7 +211,7 @@ def test_what_robots_forbids_is_a_row_and_not_fetched(crawl_site) -> None:
     assert "/servers/b" not in paths
 
 
-def test_one_missing_page_is_a_row_and_makes_the_crawl_truncated(crawl_site) -> None:
+def test_one_missing_page_is_a_row_and_makes_the_crawl_truncated(crawl_site):
     def page(slug: str) -> Answer:
         return Answer("gone", status=404) if slug == "b" else page_with(CONFIG, slug)
 
@@ -232,7 +222,7 @@ def test_one_missing_page_is_a_row_and_makes_the_crawl_truncated(crawl_site) -> 
     assert result.problems[0]["error_kind"] == "http_status"
 
 
-def test_the_cap_on_details_ends_the_crawl_as_capped(crawl_site) -> None:
+def test_the_cap_on_details_ends_the_crawl_as_capped(crawl_site):
     result, paths = crawl_site(lambda slug: page_with(CONFIG, slug), detail_cap=2, concurrency=1)
     assert result.completeness == "capped"
     assert len(result.listings) == 2
@@ -240,7 +230,7 @@ def test_the_cap_on_details_ends_the_crawl_as_capped(crawl_site) -> None:
     assert [row["error_kind"] for row in result.problems] == ["over_cap", "over_cap"]
 
 
-def test_a_config_with_several_servers_gives_several_listings(crawl_site) -> None:
+def test_a_config_with_several_servers_gives_several_listings(crawl_site):
     several = '{"mcpServers": {"one": {"command": "uvx", "args": ["a==1.0"]}, "two": "odd"}}'
     result, _ = crawl_site(lambda slug: page_with(several, slug), slugs="a")
     assert [(listing.native_id, listing.runnable) for listing in result.listings] == [
@@ -250,14 +240,12 @@ def test_a_config_with_several_servers_gives_several_listings(crawl_site) -> Non
     assert all("multi_server" in listing.flags for listing in result.listings)
 
 
-def test_without_chromium_the_error_says_what_to_install(
-    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
-) -> None:
+def test_without_chromium_the_error_says_what_to_install(demo_sites, at, ledger):
     with pytest.raises(CrawlError, match="apt-get install chromium"):
         crawl(at("mcpso", chromium=None), ledger=ledger, run_date="1")
 
 
-def test_the_browser_asks_no_host_but_the_marketplaces_own() -> None:
+def test_the_browser_asks_no_host_but_the_marketplaces_own():
     html = """<html><body><img src="{0}/pixel.png"><script src="{0}/x.js"></script>
       <script>fetch("{0}/beacon").finally(() => document.body.append(
         Object.assign(document.createElement("pre"), {{textContent: "done"}})));</script></html>"""

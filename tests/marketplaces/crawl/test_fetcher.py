@@ -49,7 +49,7 @@ def failing(url: str, fetch: str, **changes: object) -> CrawlError:
     return caught.value
 
 
-def test_the_crawlers_own_client_uses_that_connector() -> None:
+def test_the_crawlers_own_client_uses_that_connector():
     with site(lambda *_: Answer("secret")) as here:
         name = here.url.replace("127.0.0.1", "localhost")
         for url in (here.url, name):
@@ -59,7 +59,7 @@ def test_the_crawlers_own_client_uses_that_connector() -> None:
 
 
 @pytest.mark.parametrize("address", ["http://169.254.169.254/latest", "http://10.0.0.1/"])
-def test_a_private_address_literal_is_refused_even_where_loopback_is_allowed(address: str) -> None:
+def test_a_private_address_literal_is_refused_even_where_loopback_is_allowed(address):
     assert failing(address, address).kind == "forbidden_host"
 
 
@@ -67,13 +67,13 @@ def test_a_private_address_literal_is_refused_even_where_loopback_is_allowed(add
     "target",
     ["http://169.254.169.254/meta", "http://example.com/", "file:///etc/passwd", "//example.com/x"],
 )
-def test_a_redirect_away_from_the_marketplace_is_refused(target: str) -> None:
+def test_a_redirect_away_from_the_marketplace_is_refused(target):
     with site(lambda *_: Answer(status=302, headers={"Location": target})) as here:
         assert failing(here.url, f"{here.url}/a").kind == "forbidden_host"
         assert here.paths == ["/a"]
 
 
-def test_a_redirect_on_the_same_host_is_followed_and_a_loop_of_them_is_not() -> None:
+def test_a_redirect_on_the_same_host_is_followed_and_a_loop_of_them_is_not():
     def answer(path: str, _: int) -> Answer:
         if path == "/end":
             return Answer("here", content_type="text/plain; charset=utf-8")
@@ -85,12 +85,12 @@ def test_a_redirect_on_the_same_host_is_followed_and_a_loop_of_them_is_not() -> 
         assert "redirects" in failing(here.url, f"{here.url}/loop").found
 
 
-def test_a_marketplace_over_tls_is_not_read_without_it() -> None:
+def test_a_marketplace_over_tls_is_not_read_without_it():
     error = failing("https://example.com", "http://example.com/a")
     assert (error.kind, error.found) == ("forbidden_host", "a URL without TLS")
 
 
-def test_keys_go_to_the_api_and_to_no_other_host() -> None:
+def test_keys_go_to_the_api_and_to_no_other_host():
     with site(lambda *_: Answer("x")) as api, site(lambda *_: Answer("x")) as pages:
         fetching = Fetching(policy(api.url, site_url=pages.url), {"Authorization": "Bearer k"})
         fetching.get(f"{api.url}/a", f"{pages.url}/b")
@@ -98,7 +98,7 @@ def test_keys_go_to_the_api_and_to_no_other_host() -> None:
     assert "Authorization" not in pages.headers[0]
 
 
-def test_a_body_over_the_cap_is_refused_compressed_or_not() -> None:
+def test_a_body_over_the_cap_is_refused_compressed_or_not():
     bomb = gzip.compress(bytes(20_000_000))
 
     def answer(path: str, _: int) -> Answer:
@@ -111,7 +111,7 @@ def test_a_body_over_the_cap_is_refused_compressed_or_not() -> None:
             assert error.kind == "too_large"
 
 
-def test_a_gzip_body_arrives_whole_and_other_encodings_are_refused() -> None:
+def test_a_gzip_body_arrives_whole_and_other_encodings_are_refused():
     text = "x" * 50_000
 
     def answer(path: str, _: int) -> Answer:
@@ -124,13 +124,13 @@ def test_a_gzip_body_arrives_whole_and_other_encodings_are_refused() -> None:
 
 
 @pytest.mark.parametrize("cut", [slice(None, 40), slice(5, None)])
-def test_a_gzip_body_that_is_cut_or_broken_is_truncated(cut: slice) -> None:
+def test_a_gzip_body_that_is_cut_or_broken_is_truncated(cut):
     body = gzip.compress(bytes(range(256)) * 40)[cut]
     with site(lambda *_: Answer(body, headers={"Content-Encoding": "gzip"})) as here:
         assert failing(here.url, here.url).kind == "truncated"
 
 
-def test_a_passing_failure_is_tried_again_and_a_lasting_one_is_told() -> None:
+def test_a_passing_failure_is_tried_again_and_a_lasting_one_is_told():
     def answer(path: str, number: int) -> Answer:
         if path == "/passing" and number == 3:
             return Answer("fine")
@@ -145,7 +145,7 @@ def test_a_passing_failure_is_tried_again_and_a_lasting_one_is_told() -> None:
         assert here.paths.count("/lasting") == 1
 
 
-def test_a_storm_of_refusals_ends_soon_and_keeps_what_was_read() -> None:
+def test_a_storm_of_refusals_ends_soon_and_keeps_what_was_read():
     with site(lambda *_: Answer(status=429, headers={"Retry-After": "0"})) as here:
         fetching = Fetching(policy(here.url))
         with pytest.raises(CrawlError) as caught:
@@ -155,13 +155,13 @@ def test_a_storm_of_refusals_ends_soon_and_keeps_what_was_read() -> None:
         assert len(here.paths) < 40 * 4
 
 
-def test_a_marketplace_that_asks_for_an_hour_is_left_alone_at_once() -> None:
+def test_a_marketplace_that_asks_for_an_hour_is_left_alone_at_once():
     with site(lambda *_: Answer(status=503, headers={"Retry-After": "3600"})) as here:
         assert failing(here.url, here.url).kind == "rate_limited"
         assert len(here.paths) == 1
 
 
-def test_a_refusal_holds_back_every_request_to_that_host() -> None:
+def test_a_refusal_holds_back_every_request_to_that_host():
     def answer(path: str, number: int) -> Answer:
         refused = path == "/0" and number == 1
         return Answer(status=429 if refused else 200, headers={"Retry-After": "1"})
@@ -175,7 +175,7 @@ def test_a_refusal_holds_back_every_request_to_that_host() -> None:
         assert here.times[1] - here.times[0] > 0.9 or here.times[2] - here.times[1] > 0.9
 
 
-def test_an_unchanged_page_is_not_sent_again() -> None:
+def test_an_unchanged_page_is_not_sent_again():
     def answer(path: str, number: int) -> Answer:
         return Answer("text", status=200 if number == 1 else 304, headers={"ETag": '"v1"'})
 
@@ -187,7 +187,7 @@ def test_an_unchanged_page_is_not_sent_again() -> None:
         assert here.headers[1]["If-None-Match"] == '"v1"'
 
 
-def test_a_marketplace_that_is_down_is_unreachable_and_the_message_says_what_to_do() -> None:
+def test_a_marketplace_that_is_down_is_unreachable_and_the_message_says_what_to_do():
     with site(lambda *_: Answer()) as here:
         pass
     error = failing(here.url, here.url)

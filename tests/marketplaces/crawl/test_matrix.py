@@ -98,13 +98,7 @@ def list_cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("site", "fault"), list_cases())
-def test_a_fault_is_told_or_changes_nothing(
-    site: str,
-    fault: str,
-    running: Replicas,
-    sound: Callable[[str], tuple[Found, Path]],
-    tmp_path: Path,
-) -> None:
+def test_a_fault_is_told_or_changes_nothing(site, fault, running, sound, tmp_path):
     first, home = sound(site)
     assert first[0] == "complete"
     ledger = ledger_of(shutil.copytree(home, tmp_path / "home"))
@@ -154,7 +148,7 @@ def variable(name: str, value: str) -> tuple[bool, bool, str | None]:
         ("MODEL", "MODEL-X", (False, False, "MODEL-X")),
     ],
 )
-def test_one_variable(name: str, value: str, expected: Any) -> None:
+def test_one_variable(name, value, expected):
     assert variable(name, value) == expected
 
 
@@ -167,18 +161,18 @@ def test_one_variable(name: str, value: str, expected: Any) -> None:
         ("https://a.example/mcp?sort=key", ()),
     ],
 )
-def test_a_secret_left_open_in_a_query_needs_an_account(url: str, flags: Any) -> None:
+def test_a_secret_left_open_in_a_query_needs_an_account(url, flags):
     assert read_launch_facts({"url": url})["flags"] == set(flags)
     bridged = {"command": "npx", "args": ["-y", "mcp-remote", url]}
     assert read_launch_facts(bridged)["flags"] == set(flags)
 
 
-def test_a_variable_set_before_the_command_is_a_place_too() -> None:
+def test_a_variable_set_before_the_command_is_a_place_too():
     facts = read_launch_facts({"command": "env", "args": ["A_KEY=fc-YOUR_KEY", "npx", "a@1.0.0"]})
     assert facts["flags"] == {"needs_account", "placeholder"}
 
 
-def test_a_password_left_open_among_the_arguments_needs_an_account() -> None:
+def test_a_password_left_open_among_the_arguments_needs_an_account():
     facts = read_launch_facts(
         {"command": "npx", "args": ["a@1.0.0", "mysql://user:password@host/name"]}
     )
@@ -186,18 +180,18 @@ def test_a_password_left_open_among_the_arguments_needs_an_account() -> None:
 
 
 @pytest.mark.parametrize("version", ["1", "1.2", "^1.2.3", "1.x", None])
-def test_a_range_of_npm_is_unpinned(version: str | None) -> None:
+def test_a_range_of_npm_is_unpinned(version):
     spec = f"a@{version}" if version else "a"
     assert "unpinned" in read_launch_facts({"command": "npx", "args": [spec]})["flags"]
 
 
-def test_short_versions_of_images_and_python_are_what_they_say() -> None:
+def test_short_versions_of_images_and_python_are_what_they_say():
     assert read_launch_facts({"command": "uvx", "args": ["a==1.2"]})["flags"] == set()
     image = {"command": "docker", "args": ["run", "-i", "ghcr.io/a/b:1.2"]}
     assert read_launch_facts(image)["flags"] == set()
 
 
-def test_the_headers_of_a_proxy_are_two_words() -> None:
+def test_the_headers_of_a_proxy_are_two_words():
     facts = read_launch_facts(
         {
             "command": "uvx",
@@ -211,13 +205,13 @@ def test_the_headers_of_a_proxy_are_two_words() -> None:
     ]
 
 
-def test_an_installed_proxy_forwards_to_the_server_that_it_names() -> None:
+def test_an_installed_proxy_forwards_to_the_server_that_it_names():
     facts = read_launch_facts({"command": "mcp-proxy", "args": ["https://a.example/sse"]})
     assert (facts["transport"], facts["url"]) == ("sse", "https://a.example/sse")
     assert not read_launch_facts({"command": "mcp-proxy", "args": ["--port", "1"]})["runnable"]
 
 
-def test_dnx_takes_its_version_as_an_option() -> None:
+def test_dnx_takes_its_version_as_an_option():
     facts = read_launch_facts(
         {"command": "dnx", "args": ["Acme.Quill", "--version", "1.0.0", "--yes"]}
     )
@@ -270,7 +264,7 @@ RECORDS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize("at", range(len(RECORDS)))
-def test_no_mutation_of_a_record_is_a_crash(at: int) -> None:
+def test_no_mutation_of_a_record_is_a_crash(at):
     name, record = RECORDS[at]
 
     @examples(50)

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -43,9 +42,7 @@ from warehouse.sanitize.scrubber import find_placeholder
         ("npx", ("my-server@1.0.0",), "npm", "my-server", "1.0.0", ()),
     ],
 )
-def test_the_package_of_a_runner_is_found(
-    command: str, args: Any, kind: str, identifier: str, version: str | None, own: Any
-) -> None:
+def test_the_package_of_a_runner_is_found(command, args, kind, identifier, version, own):
     launch = parse_command(command, args)
     assert launch.reason is None
     assert launch.package is not None
@@ -70,9 +67,7 @@ def test_the_package_of_a_runner_is_found(
         ("npx 'unbalanced", ()),
     ],
 )
-def test_shell_syntax_is_refused_and_nothing_runs(
-    command: str, args: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shell_syntax_is_refused_and_nothing_runs(command, args, monkeypatch):
     def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("a process was started")
 
@@ -105,18 +100,18 @@ def test_shell_syntax_is_refused_and_nothing_runs(
         ("npx " + "a" * 30_000, (), "more than"),
     ],
 )
-def test_no_evidence_gives_a_reason_and_no_package(command: Any, args: Any, reason: str) -> None:
+def test_no_evidence_gives_a_reason_and_no_package(command, args, reason):
     launch = parse_command(command, args)
     assert launch.package is None
     assert reason in (launch.reason or "")
 
 
-def test_a_bridge_to_a_remote_server_gives_its_url() -> None:
+def test_a_bridge_to_a_remote_server_gives_its_url():
     assert parse_command("npx", ("mcp-remote", "https://example.com/mcp")).url
 
 
 @given(st.text(), st.lists(st.text(), max_size=3))
-def test_any_command_line_is_read_without_an_exception(command: str, args: list[str]) -> None:
+def test_any_command_line_is_read_without_an_exception(command, args):
     launch = parse_command(command, tuple(args))
     assert launch.reason or launch.package or launch.url
 
@@ -134,7 +129,7 @@ def test_any_command_line_is_read_without_an_exception(command: str, args: list[
         ("xxxx", ("xxxx", "string")),
     ],
 )
-def test_places_to_fill_in_are_recognised(text: str, expected: tuple[str, str]) -> None:
+def test_places_to_fill_in_are_recognised(text, expected):
     assert find_placeholder(text) == expected
 
 
@@ -155,16 +150,16 @@ def test_places_to_fill_in_are_recognised(text: str, expected: tuple[str, str]) 
         ("uvx", ("/path/to/your/server",), {"local_path", "placeholder"}),
     ],
 )
-def test_flags_say_what_a_line_leaves_to_its_user(command: str, args: Any, flags: set[str]) -> None:
+def test_flags_say_what_a_line_leaves_to_its_user(command, args, flags):
     assert parse_command(command, args).flags == flags
 
 
-def test_a_runner_is_called_by_its_name_wherever_its_author_has_it() -> None:
+def test_a_runner_is_called_by_its_name_wherever_its_author_has_it():
     assert parse_command("C:\\nodejs\\npx.cmd", ("a",)).command == "npx"
     assert parse_command("cmd", ("/c", "npx", "a")).command == "npx"
 
 
-def test_a_package_that_nothing_here_can_run_is_still_named() -> None:
+def test_a_package_that_nothing_here_can_run_is_still_named():
     launch = parse_command("dnx", ("Acme.Quill@1.0.0", "--yes"))
     assert launch.package is not None
     assert (launch.package.type, launch.package.identifier) == ("nuget", "Acme.Quill")
@@ -172,11 +167,11 @@ def test_a_package_that_nothing_here_can_run_is_still_named() -> None:
 
 
 @pytest.mark.parametrize("text", ["/tmp", "stdio", "--port", "8080", "UTC", "{}", "a<b"])
-def test_ordinary_arguments_are_no_places(text: str) -> None:
+def test_ordinary_arguments_are_no_places(text):
     assert find_placeholder(text) is None
 
 
-def test_a_listing_gives_the_servers_own_arguments() -> None:
+def test_a_listing_gives_the_servers_own_arguments():
     listing = Listing(
         marketplace="m",
         native_id="x",

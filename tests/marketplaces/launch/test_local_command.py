@@ -52,9 +52,7 @@ def read(base: Path, entry: dict[str, Any], file: str = "mcp.json") -> Listing:
         ("python main.py", {"cwd": "~nobody-of-that-name/x"}, "~nobody-of-that-name/x"),
     ],
 )
-def test_a_command_runs_in_the_folder_that_its_entry_names(
-    base: Path, command: str, more: dict[str, Any], folder: str
-) -> None:
+def test_a_command_runs_in_the_folder_that_its_entry_names(base, command, more, folder):
     words = command.split()
     found = read(base, {"command": words[0], "args": words[1:], **more})
     assert (found.runnable, found.reason, found.package) == (True, None, None)
@@ -64,14 +62,14 @@ def test_a_command_runs_in_the_folder_that_its_entry_names(
 
 
 @pytest.mark.parametrize("folder", [".vscode", ".cursor"])
-def test_an_editors_file_belongs_to_the_folder_above_it(base: Path, folder: str) -> None:
+def test_an_editors_file_belongs_to_the_folder_above_it(base, folder):
     entry = {"command": "python", "args": ["notes/src/server.py"]}
     found = read(base, entry, f"{folder}/mcp.json")
     assert found.launch
     assert found.launch.directory == str(base.resolve())
 
 
-def test_a_link_stays_one_and_what_leads_to_it_does_not(base: Path) -> None:
+def test_a_link_stays_one_and_what_leads_to_it_does_not(base):
     (base / "way").symlink_to(base)
     (base / "linked").symlink_to(base / "notes")
     found = read(base, {"command": "python", "args": ["server.py"], "cwd": "BASE/way/linked"})
@@ -93,14 +91,12 @@ def test_a_link_stays_one_and_what_leads_to_it_does_not(base: Path) -> None:
         ({"command": "python", "args": "server.py"}, None),
     ],
 )
-def test_what_is_not_of_this_host_stays_what_it_was(
-    base: Path, entry: dict[str, Any], server_id: str | None
-) -> None:
+def test_what_is_not_of_this_host_stays_what_it_was(base, entry, server_id):
     found = read(base, entry)
     assert (found.is_local, identify_server(found)) == (False, server_id)
 
 
-def test_a_folder_that_changed_is_another_listing_and_others_keep_their_digest(base: Path) -> None:
+def test_a_folder_that_changed_is_another_listing_and_others_keep_their_digest(base):
     entry = {"command": "python", "args": ["server.py"]}
     one, two = (read(base, {**entry, "cwd": name}) for name in ("notes", "web"))
     assert one.listing_id == two.listing_id
@@ -109,13 +105,13 @@ def test_a_folder_that_changed_is_another_listing_and_others_keep_their_digest(b
     assert "directory" not in str(make_row(other))
 
 
-def test_a_listing_of_another_marketplace_is_never_local(base: Path) -> None:
+def test_a_listing_of_another_marketplace_is_never_local(base):
     found = read(base, {"command": "python", "args": ["server.py"], "cwd": "BASE/notes"})
     other = found.model_copy(update={"marketplace": "registry"})
     assert (other.is_local, identify_server(other)) == (False, None)
 
 
-def test_secrets_of_a_command_are_kept_out(base: Path) -> None:
+def test_secrets_of_a_command_are_kept_out(base):
     key = "sk-" + "a1b2" * 8
     entry = {"command": "python", "args": ["server.py", "--token", key], "env": {"API_KEY": key}}
     found = read(base, {**entry, "cwd": "BASE/notes"})

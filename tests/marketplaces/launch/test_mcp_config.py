@@ -1,7 +1,5 @@
 """Entries of `mcpServers` become launch facts, whatever their shape."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +8,7 @@ from assets.marketplaces.launch.mcp_config import read_launch_facts
 from assets.marketplaces.listing import Listing
 
 
-def test_secrets_and_unfilled_values_become_required_variables_without_a_value() -> None:
+def test_secrets_and_unfilled_values_become_required_variables_without_a_value():
     facts = read_launch_facts(
         {
             "command": "npx",
@@ -28,7 +26,7 @@ def test_secrets_and_unfilled_values_become_required_variables_without_a_value()
     assert "abc123" not in str(facts)
 
 
-def test_a_remote_entry_keeps_header_names_and_drops_their_values() -> None:
+def test_a_remote_entry_keeps_header_names_and_drops_their_values():
     facts = read_launch_facts(
         {"url": "https://api.mcphub.com/mcp/x", "headers": {"Authorization": "Bearer abcdefghijkl"}}
     )
@@ -49,7 +47,7 @@ def test_a_remote_entry_keeps_header_names_and_drops_their_values() -> None:
         ({}, "no command"),
     ],
 )
-def test_odd_shapes_are_not_runnable_and_say_why(entry: Any, reason: str) -> None:
+def test_odd_shapes_are_not_runnable_and_say_why(entry, reason):
     facts = read_launch_facts(entry)
     assert not facts["runnable"]
     assert reason in facts["reason"]
@@ -68,19 +66,19 @@ def test_odd_shapes_are_not_runnable_and_say_why(entry: Any, reason: str) -> Non
         ({"url": "https://a.example/assess"}, "streamable-http"),
     ],
 )
-def test_every_spelling_of_a_transport_is_known(entry: Any, transport: str) -> None:
+def test_every_spelling_of_a_transport_is_known(entry, transport):
     facts = read_launch_facts(entry)
     assert (facts["transport"], facts["runnable"]) == (transport, True)
 
 
-def test_an_entry_that_says_stdio_is_not_taken_for_a_remote() -> None:
+def test_an_entry_that_says_stdio_is_not_taken_for_a_remote():
     facts = read_launch_facts(
         {"type": "stdio", "command": "npx", "args": ["a"], "url": "https://a.example"}
     )
     assert (facts["transport"], facts["command"]) == ("stdio", "npx")
 
 
-def test_values_that_are_no_texts_stand_as_json_has_them() -> None:
+def test_values_that_are_no_texts_stand_as_json_has_them():
     env = {"PORT": 8080, "DEBUG": True, "NONE": None, "LIST": [1], "AUTH_ENABLED": "true"}
     facts = read_launch_facts(
         {"command": "npx", "args": ["a", 1, True], "env": env, "autoApprove": []}
@@ -106,13 +104,13 @@ def test_values_that_are_no_texts_stand_as_json_has_them() -> None:
         (["--config", '{"apiKey": "q1w2e3r4"}'], ("--config", '{"apiKey": "{secret}"}')),
     ],
 )  # fmt: skip
-def test_a_secret_argument_is_a_place_to_fill_in(args: list[str], kept: tuple[str, ...]) -> None:
+def test_a_secret_argument_is_a_place_to_fill_in(args, kept):
     facts = read_launch_facts({"command": "npx", "args": ["-y", "@smithery/cli@latest", *args]})
     assert facts["args"][2:] == kept
     assert {"hosted_gateway", "needs_account", "placeholder"} <= set(facts["flags"])
 
 
-def test_a_container_asks_for_the_variables_it_passes_on() -> None:
+def test_a_container_asks_for_the_variables_it_passes_on():
     args = [
         "run",
         "-i",
@@ -133,7 +131,7 @@ def test_a_container_asks_for_the_variables_it_passes_on() -> None:
     ]
 
 
-def test_a_bridge_keeps_the_names_of_its_headers() -> None:
+def test_a_bridge_keeps_the_names_of_its_headers():
     args = [
         "-y",
         "mcp-remote",
@@ -155,7 +153,7 @@ def test_a_bridge_keeps_the_names_of_its_headers() -> None:
          "https://mcp.pipedream.net/{secret}/x"),
     ],
 )  # fmt: skip
-def test_a_secret_in_a_url_is_a_place_to_fill_in(url: str, kept: str) -> None:
+def test_a_secret_in_a_url_is_a_place_to_fill_in(url, kept):
     facts = read_launch_facts({"url": url})
     assert facts["url"] == kept
     assert {"needs_account", "placeholder"} <= set(facts["flags"])
@@ -164,12 +162,12 @@ def test_a_secret_in_a_url_is_a_place_to_fill_in(url: str, kept: str) -> None:
 @pytest.mark.parametrize(
     "url", ["http://[", "https://", "ws://a.example", "x", "https://[redacted]/x"]
 )
-def test_an_odd_url_is_no_exception(url: str) -> None:
+def test_an_odd_url_is_no_exception(url):
     facts = read_launch_facts({"url": url})
     assert facts["runnable"] == (url == "https://[redacted]/x")
 
 
-def test_a_host_that_only_ends_like_a_gateway_is_none() -> None:
+def test_a_host_that_only_ends_like_a_gateway_is_none():
     assert read_launch_facts({"url": "https://notrun.tools/mcp"})["flags"] == set()
     assert "hosted_gateway" in read_launch_facts({"url": "https://a.run.tools/mcp"})["flags"]
 
@@ -190,6 +188,6 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_any_json_makes_a_listing_that_runs_or_says_why_not(entry: Any) -> None:
+def test_any_json_makes_a_listing_that_runs_or_says_why_not(entry):
     listing = Listing(marketplace="m", native_id="x", name="x", **read_launch_facts(entry))
     assert listing.runnable or listing.reason

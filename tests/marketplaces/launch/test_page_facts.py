@@ -30,7 +30,7 @@ ESCAPED = TEXT.replace('"', "&quot;")
         (f"<pre>broken {{mcpServers: {{</pre><pre>{TEXT}</pre>", "pre"),
     ],
 )
-def test_a_config_is_found_wherever_it_stands(html: str, rule: str) -> None:
+def test_a_config_is_found_wherever_it_stands(html, rule):
     config = find_config(html)
     assert config is not None
     assert config.rule == rule
@@ -38,14 +38,14 @@ def test_a_config_is_found_wherever_it_stands(html: str, rule: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "sha256:"])
-def test_a_link_to_a_bundle_is_found_with_its_digest(prefix: str) -> None:
+def test_a_link_to_a_bundle_is_found_with_its_digest(prefix):
     config = find_config(f'<a href="/b/x.mcpb?v=1" data-sha256="{prefix}{"AB" * 32}">Install</a>')
     assert config is not None
     assert (config.rule, config.bundle, config.sha256) == ("link", "/b/x.mcpb?v=1", "ab" * 32)
 
 
 @pytest.mark.parametrize("text", ["ab", "../../state/ledger.db", "a" * 63 + "/", "a" * 64 + "\n."])
-def test_what_is_no_digest_is_not_taken_for_one(text: str) -> None:
+def test_what_is_no_digest_is_not_taken_for_one(text):
     config = find_config(f'<a href="/b/x.mcpb" data-sha256="{text}">Install</a>')
     assert config is not None
     assert config.sha256 is None
@@ -54,17 +54,17 @@ def test_what_is_no_digest_is_not_taken_for_one(text: str) -> None:
 @pytest.mark.parametrize(
     "html", ["", "<pre>mcpServers</pre>", "<p>{}</p>", "<script>mcpServers: f()</script>"]
 )
-def test_a_page_without_one_gives_none(html: str) -> None:
+def test_a_page_without_one_gives_none(html):
     assert find_config(html) is None
 
 
 @given(st.text())
-def test_any_text_is_searched_without_an_exception(html: str) -> None:
+def test_any_text_is_searched_without_an_exception(html):
     config = find_config(html + "<pre>{'mcpServers':" + html)
     assert config is None or config.servers or config.bundle
 
 
-def test_a_part_streamed_after_the_page_is_known_by_its_id() -> None:
+def test_a_part_streamed_after_the_page_is_known_by_its_id():
     html = f"""<h1>a/<!-- -->b</h1><template id="B:0"></template><div><pre>{ESCAPED}</pre></div>
       <div hidden id="S:0"><div><pre>{ESCAPED.replace("npx", "bunx")}</pre></div></div>"""
     page = CodeBlockParser(html)
@@ -75,7 +75,7 @@ def test_a_part_streamed_after_the_page_is_known_by_its_id() -> None:
     ]
 
 
-def test_what_a_page_says_of_itself_is_read() -> None:
+def test_what_a_page_says_of_itself_is_read():
     page = CodeBlockParser(
         """<TITLE>A &amp; B</TITLE><meta name=description content='x > y'>
         <meta property="og:url" content="https://b.example/1">
@@ -88,7 +88,7 @@ def test_what_a_page_says_of_itself_is_read() -> None:
     assert page.links == ["/y"]
 
 
-def test_scripts_are_not_read_as_markup() -> None:
+def test_scripts_are_not_read_as_markup():
     found = list(
         read_tokens("<script>if (a < b) '</p><pre>'</script ><pre>x &lt; y</pre><!-- <pre> -->")
     )
@@ -111,11 +111,11 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("part", HOSTILE)
-def test_a_hostile_page_holds_no_config(part: str) -> None:
+def test_a_hostile_page_holds_no_config(part):
     # 20,000 times: the standard library's parser, which is quadratic, takes a minute for some.
     assert find_config(part * 20_000) is None
 
 
 @given(st.text(alphabet="<>/='\"!-?&;ab pre", max_size=60))
-def test_any_markup_is_read_without_an_exception(html: str) -> None:
+def test_any_markup_is_read_without_an_exception(html):
     assert all(block.name and block.text in html for block in CodeBlockParser(html).blocks)

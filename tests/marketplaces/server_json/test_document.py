@@ -80,7 +80,7 @@ SNAKE = {
 
 
 @pytest.mark.parametrize("record", [SNAKE, *map(camel, CAMEL)], ids=["2025-07-09", *CAMEL])
-def test_the_five_dated_schemas_read_the_same(record: dict[str, Any]) -> None:
+def test_the_five_dated_schemas_read_the_same(record):
     listing = make_server_listing(record, "registry")
     assert listing.runnable
     assert listing.command == "npx"
@@ -98,7 +98,7 @@ def test_the_five_dated_schemas_read_the_same(record: dict[str, Any]) -> None:
     assert "must-not-stay" not in listing.model_dump_json()
 
 
-def test_a_bundle_keeps_its_digest_and_has_no_command() -> None:
+def test_a_bundle_keeps_its_digest_and_has_no_command():
     package = {
         "registryType": "mcpb",
         "identifier": "https://example.com/a.mcpb",
@@ -112,7 +112,7 @@ def test_a_bundle_keeps_its_digest_and_has_no_command() -> None:
     assert listing.package.digest == "sha256:" + "ab" * 32
 
 
-def test_a_remote_fills_in_defaults_and_keeps_secret_names() -> None:
+def test_a_remote_fills_in_defaults_and_keeps_secret_names():
     remote = {
         "type": "streamable-http",
         "url": "https://api.example.com/{region}/{tenant}/mcp",
@@ -140,14 +140,14 @@ def test_a_remote_fills_in_defaults_and_keeps_secret_names() -> None:
         ),
     ],
 )
-def test_what_cannot_be_run_says_why(facts: dict[str, Any], reason: str) -> None:
+def test_what_cannot_be_run_says_why(facts, reason):
     listing = make_server_listing({"name": "a/b", **facts}, "registry")
     assert not listing.runnable
     assert reason in (listing.reason or "")
 
 
 @pytest.mark.parametrize("record", [None, [], {}, {"name": 7}])
-def test_a_record_without_a_name_is_an_error(record: Any) -> None:
+def test_a_record_without_a_name_is_an_error(record):
     with pytest.raises(ValueError, match="name"):
         make_server_listing(record, "registry")
 
@@ -192,9 +192,7 @@ DIGEST = "sha256:" + "0a" * 32
         ("docker", "x/y", "1.0", "x/y:1.0", ("x/y", "1.0", None, False)),
     ],
 )  # fmt: skip
-def test_identifier_version_and_digest_are_told_apart(
-    kind: str, identifier: str, version: str | None, spec: str, found: tuple[Any, ...]
-) -> None:
+def test_identifier_version_and_digest_are_told_apart(kind, identifier, version, spec, found):
     listing = package(kind, identifier, version=version)
     assert listing.args[-1] == spec
     listed = listing.package
@@ -203,21 +201,21 @@ def test_identifier_version_and_digest_are_told_apart(
     assert listing.runnable
 
 
-def test_an_image_of_another_host_carries_its_name() -> None:
+def test_an_image_of_another_host_carries_its_name():
     listing = package("oci", "a/b", version="1.0", registryBaseUrl="https://ghcr.io")
     assert listing.args == ("run", "-i", "--rm", "ghcr.io/a/b:1.0")
     assert package("oci", "a/b", registryBaseUrl="https://docker.io").args[-1] == "a/b"
 
 
 @pytest.mark.parametrize("kind", ["nuget", "cargo"])
-def test_a_package_without_a_runner_is_kept_with_a_reason(kind: str) -> None:
+def test_a_package_without_a_runner_is_kept_with_a_reason(kind):
     listing = package(kind, "Example.Files", version="1.2.3", runtimeHint="dnx")
     assert (listing.runnable, listing.command) == (False, None)
     assert listing.package == PackageRef(type=kind, identifier="Example.Files", version="1.2.3")  # type: ignore[arg-type]
     assert kind in str(listing.reason)
 
 
-def test_a_file_digest_pins_any_package() -> None:
+def test_a_file_digest_pins_any_package():
     listing = package("npm", "b", version="latest", fileSha256="AB" * 32)
     assert listing.package is not None
     assert listing.package.digest == "sha256:" + "ab" * 32
@@ -237,9 +235,7 @@ def test_a_file_digest_pins_any_package() -> None:
         ("oci", "podman", ["run", "--rm"], ("podman", "run", "--rm", "b:1.0.0")),
     ],
 )
-def test_the_runner_runs_the_package_that_is_named(
-    kind: str, hint: str, runtime: list[str], words: tuple[str, ...]
-) -> None:
+def test_the_runner_runs_the_package_that_is_named(kind, hint, runtime, words):
     inputs = [{"type": "positional", "value": word} for word in runtime]
     listing = package(kind, "b", version="1.0.0", runtimeHint=hint, runtimeArguments=inputs)
     assert (listing.command, *listing.args) == words
@@ -285,13 +281,11 @@ def arguments(*inputs: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]
         ({"type": "positional", "value": "/home/ann/notes"}, ("/home/ann/notes",), ("local_path",)),
     ],
 )  # fmt: skip
-def test_arguments(
-    argument: dict[str, Any], words: tuple[str, ...], flags: tuple[str, ...]
-) -> None:
+def test_arguments(argument, words, flags):
     assert arguments(argument) == (words, flags)
 
 
-def test_a_secret_after_its_option_or_its_name_is_a_place() -> None:
+def test_a_secret_after_its_option_or_its_name_is_a_place():
     words, _ = arguments(
         {"type": "positional", "value": "--api-key"}, {"type": "positional", "value": "abc12"}
     )
@@ -304,7 +298,7 @@ def test_a_secret_after_its_option_or_its_name_is_a_place() -> None:
     ]
 
 
-def test_variables_are_handed_to_a_container_by_name_once() -> None:
+def test_variables_are_handed_to_a_container_by_name_once():
     env = [{"name": "A", "isRequired": True}, {"name": "B"}]
     inputs = [{"type": "named", "name": "-e", "value": "A"}]
     listing = package("oci", "a/b:1", environmentVariables=env, runtimeArguments=inputs)
@@ -327,7 +321,7 @@ def test_variables_are_handed_to_a_container_by_name_once() -> None:
         ({"isRequired": "yes"}, (False, False, None)),
     ],
 )  # fmt: skip
-def test_environment_variables(variable: dict[str, Any], found: tuple[Any, ...]) -> None:
+def test_environment_variables(variable, found):
     listing = package("npm", "b", environmentVariables=[{"name": "COLOUR", **variable}])
     only = listing.env[0]
     assert (only.required, only.secret, only.default) == found
@@ -345,15 +339,13 @@ def test_environment_variables(variable: dict[str, Any], found: tuple[Any, ...])
         ("FILES_NOTE", {"isSecret": False, "default": "ghp_" + "a1B2" * 9}, True),
     ],
 )
-def test_a_secret_is_known_by_its_mark_its_name_or_its_value(
-    name: str, variable: dict[str, Any], secret: bool
-) -> None:
+def test_a_secret_is_known_by_its_mark_its_name_or_its_value(name, variable, secret):
     listing = package("npm", "b", environmentVariables=[{"name": name, **variable}])
     assert listing.env[0].secret is secret
     assert "ghp_" not in listing.model_dump_json()
 
 
-def test_a_local_package_may_answer_over_http() -> None:
+def test_a_local_package_may_answer_over_http():
     listing = package(
         "npm",
         "b",
@@ -373,7 +365,7 @@ def test_a_local_package_may_answer_over_http() -> None:
     assert listing.flags == ("needs_account", "placeholder")
 
 
-def test_the_first_package_that_starts_here_is_taken() -> None:
+def test_the_first_package_that_starts_here_is_taken():
     image = {"registryType": "oci", "identifier": "a/b:1"}
     served = {"registryType": "npm", "identifier": "b", "version": "1.0.0",
               "transport": {"type": "sse", "url": "http://localhost:1/sse"}}  # fmt: skip
@@ -392,7 +384,7 @@ def test_the_first_package_that_starts_here_is_taken() -> None:
     assert taken(broken, dotnet) == "packages[1]"
 
 
-def test_the_variables_of_a_remote() -> None:
+def test_the_variables_of_a_remote():
     remote = {
         "type": "streamable-http",
         "url": "{baseUrl}/mcp?key={key}",
@@ -422,16 +414,16 @@ def test_the_variables_of_a_remote() -> None:
         ("", "streamable-http"),
     ],
 )
-def test_the_transport_of_a_remote(kind: str, transport: str) -> None:
+def test_the_transport_of_a_remote(kind, transport):
     assert parsed(remotes=[{"type": kind, "url": "https://x.example/"}]).transport == transport
 
 
-def test_a_newer_schema_and_unknown_fields_are_tolerated() -> None:
+def test_a_newer_schema_and_unknown_fields_are_tolerated():
     server = camel("2027-01-01") | {"icons": [], "postInstallInstructions": "run me"}
     assert make_server_listing(server, "registry").args[1] == "@example/files@1.2.3"
 
 
-def test_an_author_keeps_the_names_of_snake_case_variables() -> None:
+def test_an_author_keeps_the_names_of_snake_case_variables():
     described = {"registry_type": "npm", "identifier": "b", "package_arguments": [
         {"type": "positional", "value": "{my_dir}", "is_required": True,
          "variables": {"my_dir": {"is_required": True, "format": "filepath"}}}]}  # fmt: skip
@@ -443,7 +435,7 @@ def test_an_author_keeps_the_names_of_snake_case_variables() -> None:
 
 @pytest.mark.parametrize("text", ["[" * 100_000, ":" * 100_000 + "/", "{" * 100_000, "a" * 100_000])
 @pytest.mark.parametrize("kind", ["npm", "pypi", "oci"])
-def test_long_texts_end_in_a_listing(kind: str, text: str) -> None:
+def test_long_texts_end_in_a_listing(kind, text):
     # A quadratic pattern takes minutes for these.
     package(kind, text)
     words = [{"type": "positional", "value": text}]
@@ -453,7 +445,7 @@ def test_long_texts_end_in_a_listing(kind: str, text: str) -> None:
 
 @examples(150)
 @given(st.text("abcdefghijkmnpqrstuvwxyz23456789", min_size=9, max_size=24))
-def test_no_secret_value_reaches_a_listing(secret: str) -> None:
+def test_no_secret_value_reaches_a_listing(secret):
     secret = f"zq{secret}"
     marked = {"isSecret": True, "isRequired": True, "value": secret}
     template = {"value": "x {k}", "variables": {"k": {"isSecret": True, "default": secret}}}
@@ -485,7 +477,7 @@ def test_no_secret_value_reaches_a_listing(secret: str) -> None:
 
 
 @pytest.mark.shared
-def test_stored_samples_of_the_real_registry_parse() -> None:
+def test_stored_samples_of_the_real_registry_parse():
     if not SAMPLES.exists():
         pytest.skip("needs ../shared/data/marketplaces (development data beside the checkout)")
     page = json.loads((SAMPLES / "list.live-2026-08-13.truncated.json").read_text())
@@ -497,7 +489,7 @@ def test_stored_samples_of_the_real_registry_parse() -> None:
     assert [item.name for item in listing.env if item.secret] == ["GCS_PRIVATE_KEY"]
 
 
-def test_the_folder_of_a_repository_of_several_servers_is_kept() -> None:
+def test_the_folder_of_a_repository_of_several_servers_is_kept():
     url = "https://github.com/acme/servers"
     server = {"name": "a/b", "repository": {"url": url, "source": "github", "subfolder": "/src/b/"}}
     listing = make_server_listing(server, "registry")
@@ -509,7 +501,7 @@ def packaged(**package: Any) -> Listing:
     return make_server_listing({"name": "a/b", "packages": [made]}, "registry")
 
 
-def test_the_extras_that_a_runner_argument_names_stay() -> None:
+def test_the_extras_that_a_runner_argument_names_stay():
     listing = packaged(
         registryType="pypi",
         identifier="quill",
@@ -520,7 +512,7 @@ def test_the_extras_that_a_runner_argument_names_stay() -> None:
 
 
 @pytest.mark.parametrize("required", [True, None])
-def test_a_container_variable_is_as_required_as_it_is_declared(required: bool | None) -> None:
+def test_a_container_variable_is_as_required_as_it_is_declared(required):
     token = {"format": "string", "isSecret": True, "isRequired": required}
     listing = packaged(
         registryType="oci",
@@ -540,12 +532,12 @@ def test_a_container_variable_is_as_required_as_it_is_declared(required: bool | 
 @pytest.mark.parametrize(
     "remote", [{"transport": "sse"}, {"transport": {"type": "sse"}}, {"transport_type": "sse"}]
 )
-def test_a_remote_may_spell_its_type_transport(remote: dict[str, Any]) -> None:
+def test_a_remote_may_spell_its_type_transport(remote):
     record = {"name": "a/b", "remotes": [{"url": "https://a.example/mcp", **remote}]}
     assert make_server_listing(record, "registry").transport == "sse"
 
 
-def test_a_switch_of_the_runner_takes_no_value() -> None:
+def test_a_switch_of_the_runner_takes_no_value():
     """As the best known server of all writes it."""
     listing = packaged(
         registryType="oci",
@@ -573,13 +565,13 @@ def test_a_switch_of_the_runner_takes_no_value() -> None:
         ({"required": True, "isRequired": False}, False),
     ],
 )
-def test_an_author_may_write_required(marks: dict[str, Any], expected: bool) -> None:
+def test_an_author_may_write_required(marks, expected):
     variable = {"name": "A_SITE", **marks}
     listing = packaged(registryType="npm", identifier="a", environmentVariables=[variable])
     assert listing.env[0].required is expected
 
 
-def test_a_bundle_may_have_an_address_apart_from_its_name() -> None:
+def test_a_bundle_may_have_an_address_apart_from_its_name():
     address = "https://github.com/a/b/releases/download/v1/b.mcpb"
     package = {"registry_type": "mcpb", "identifier": "b", "download_url": address}
     record = {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [package]}
@@ -589,6 +581,6 @@ def test_a_bundle_may_have_an_address_apart_from_its_name() -> None:
 
 
 @pytest.mark.parametrize("version", ["{{VERSION}}", "${VERSION}", "$VERSION", "<<Version>>"])
-def test_a_version_that_a_release_fills_in_is_a_place(version: str) -> None:
+def test_a_version_that_a_release_fills_in_is_a_place(version):
     listing = packaged(registryType="npm", identifier="a", version=version)
     assert listing.flags == ("placeholder", "unpinned")

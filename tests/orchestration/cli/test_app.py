@@ -48,14 +48,14 @@ def toolmill(
     return run_python(*command, *arguments, env=environment, cwd=ROOT, timeout=120)
 
 
-def test_settings_are_json_without_secrets(tmp_path: Path) -> None:
+def test_settings_are_json_without_secrets(tmp_path):
     done = toolmill("settings", home=tmp_path, OPENAI_API_KEY="very-secret")
     assert done.returncode == 0
     assert json.loads(done.stdout)["home"] == str(tmp_path)
     assert "very-secret" not in done.stdout + done.stderr
 
 
-def test_a_misspelt_setting_is_one_line_and_usage(tmp_path: Path) -> None:
+def test_a_misspelt_setting_is_one_line_and_usage(tmp_path):
     done = invoke_toolmill("settings", home=tmp_path, TOOLMILL_BUGDET_USD="1")
     assert done.returncode == 2
     assert done.stderr.strip() == (
@@ -72,16 +72,14 @@ def test_a_misspelt_setting_is_one_line_and_usage(tmp_path: Path) -> None:
         (("worlds", "--play", "--check"), "--play does not go with --check or --offline"),
     ],
 )
-def test_what_could_not_be_used_later_is_refused_at_once(
-    words: tuple[str, ...], told: str, tmp_path: Path
-) -> None:
+def test_what_could_not_be_used_later_is_refused_at_once(words, told, tmp_path):
     done = invoke_toolmill(*words, home=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.strip().splitlines()
     assert line.startswith(told)
 
 
-def test_an_unknown_marketplace_names_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_marketplace_names_the_known_ones(tmp_path):
     done = invoke_toolmill("run", "-m", "nowhere", home=tmp_path)
     assert done.returncode == 2
     known = (
@@ -90,9 +88,7 @@ def test_an_unknown_marketplace_names_the_known_ones(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"unknown marketplace 'nowhere'; known: {known}")
 
 
-def test_what_is_far_too_long_is_one_line_with_its_beginning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_far_too_long_is_one_line_with_its_beginning(tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
     for words in (("crawl",), ("evaluate", "--model"), ("search", "x", "--index")):
         done = CliRunner().invoke(app, [*words, "y" * 9_000])
@@ -112,9 +108,7 @@ def test_what_is_far_too_long_is_one_line_with_its_beginning(
         (("nope",), "nope"),
     ],
 )
-def test_a_usage_error_is_one_line_that_names_the_thing_and_the_help(
-    words: tuple[str, ...], named: str, tmp_path: Path
-) -> None:
+def test_a_usage_error_is_one_line_that_names_the_thing_and_the_help(words, named, tmp_path):
     done = invoke_toolmill(*words, home=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.strip().splitlines()
@@ -122,20 +116,20 @@ def test_a_usage_error_is_one_line_that_names_the_thing_and_the_help(
     assert "--help` lists" in line
 
 
-def test_an_unknown_fault_of_the_demo_is_usage(tmp_path: Path) -> None:
+def test_an_unknown_fault_of_the_demo_is_usage(tmp_path):
     done = invoke_toolmill("demo-marketplaces", "--fault", "registry=rude", home=tmp_path)
     assert done.returncode == 2
     assert "registry=rude does not exist" in done.stderr
 
 
-def test_search_without_an_index_says_what_to_run(tmp_path: Path) -> None:
+def test_search_without_an_index_says_what_to_run(tmp_path):
     done = invoke_toolmill("search", "what time is it", "--json", home=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "make run" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_two_runs_at_once_do_not_share_a_home(tmp_path: Path) -> None:
+def test_two_runs_at_once_do_not_share_a_home(tmp_path):
     with hold_run_lock(tmp_path / "state"):
         done = toolmill("run", home=tmp_path, before=ALONE, TOOLMILL_DEMO__BASE_PORT="0")
     assert done.returncode == 1
@@ -153,9 +147,7 @@ def test_two_runs_at_once_do_not_share_a_home(tmp_path: Path) -> None:
     ],
     ids=["full", "read-only"],
 )
-def test_a_disk_that_cannot_be_written_is_named_with_the_fix(
-    tmp_path: Path, remount: str, words: str, of_sqlite: str
-) -> None:
+def test_a_disk_that_cannot_be_written_is_named_with_the_fix(tmp_path, remount, words, of_sqlite):
     home = tmp_path / "home"
     home.mkdir()
     mount = (
@@ -176,7 +168,7 @@ def test_a_disk_that_cannot_be_written_is_named_with_the_fix(
 
 
 @pytest.mark.parametrize("command", [("run",), ("dev",), ("search", "x"), ("serve",), ("spend",)])
-def test_a_home_of_the_version_before_is_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_a_home_of_the_version_before_is_one_line(tmp_path, command):
     (tmp_path / "tables").mkdir()
     done = invoke_toolmill(*command, home=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -197,7 +189,7 @@ LOOKS = (
 
 
 @pytest.mark.parametrize("command", LOOKS)
-def test_without_a_home_nothing_is_asked_or_made(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_without_a_home_nothing_is_asked_or_made(command, tmp_path):
     done = invoke_toolmill(*command, home=tmp_path / "typo")
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.strip().splitlines()
@@ -214,9 +206,7 @@ UNUSABLE = (
 
 
 @pytest.mark.parametrize("command", UNUSABLE)
-def test_what_was_given_and_cannot_be_used_is_2_and_leaves_nothing(
-    command: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_what_was_given_and_cannot_be_used_is_2_and_leaves_nothing(command, tmp_path):
     given = {name: str(tmp_path / name) for name in ("none", "empty", "file")}
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("{}")
@@ -227,18 +217,18 @@ def test_what_was_given_and_cannot_be_used_is_2_and_leaves_nothing(
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["empty", "file"]
 
 
-def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
+def test_the_version_is_that_of_the_package(tmp_path):
     assert invoke_toolmill("--version", home=tmp_path).stdout == f"{version('toolmill')}\n"
 
 
-def test_a_budget_of_zero_sends_nothing_and_keeps_yesterday(tmp_path: Path) -> None:
+def test_a_budget_of_zero_sends_nothing_and_keeps_yesterday(tmp_path):
     claim_home(tmp_path)
     done = invoke_toolmill("spend", home=tmp_path, TOOLMILL_BUDGET_USD="0")
     assert done.returncode == 0
     assert json.loads(done.stdout)["spent_usd"] == 0
 
 
-def test_probe_answers_in_json_whatever_the_outcome(tmp_path: Path) -> None:
+def test_probe_answers_in_json_whatever_the_outcome(tmp_path):
     done = invoke_toolmill("probe", "--dir", str(tmp_path / "none"), "--", "true", home=tmp_path)
     assert done.returncode == 2
     assert "no such folder" in done.stderr
@@ -258,7 +248,7 @@ def test_probe_answers_in_json_whatever_the_outcome(tmp_path: Path) -> None:
         assert expected | {"stderr_tail", "findings", "behaviour"} <= answer.keys()
 
 
-def test_verify_reads_rows_in_the_corpus_form(tmp_path: Path) -> None:
+def test_verify_reads_rows_in_the_corpus_form(tmp_path):
     tool = {
         "name": "get_weather",
         "description": "Weather of a city.",
@@ -299,7 +289,7 @@ def list_helps(command: Any, path: str = "toolmill") -> Iterator[tuple[str, str]
         yield from list_helps(below, f"{path} {name}")
 
 
-def test_no_help_loses_a_word_in_brackets_that_reads_as_markup() -> None:
+def test_no_help_loses_a_word_in_brackets_that_reads_as_markup():
     helps = dict(list_helps(typer.main.get_command(app)))
     lost = [place for place, text in helps.items() if render(text).plain != text]
     assert len(helps) > 200
@@ -307,7 +297,7 @@ def test_no_help_loses_a_word_in_brackets_that_reads_as_markup() -> None:
 
 
 @pytest.mark.parametrize("options", [("--tokens", "{file}"), ("--place", "{home}")])
-def test_deep_json_is_said_in_words(options: tuple[str, str], tmp_path: Path) -> None:
+def test_deep_json_is_said_in_words(options, tmp_path):
     deep = "[" * 100_000
     paths = {name: tmp_path / name for name in ("file", "home")}
     paths["file"].write_text(deep)
@@ -332,7 +322,7 @@ def be_interrupted(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["plain", "group", "while it was put away"])
-def test_an_interrupt_is_one_line_and_130(how: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_is_one_line_and_130(how, capsys):
     with pytest.raises(SystemExit) as ended, one_line_errors():
         be_interrupted(how)
     assert ended.value.code == 130

@@ -42,9 +42,7 @@ def started_by(home: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.slow
-def test_dev_uses_the_named_home_whatever_dotenv_says_and_sigterm_ends_it_all(
-    tmp_path: Path,
-) -> None:
+def test_dev_uses_the_named_home_whatever_dotenv_says_and_sigterm_ends_it_all(tmp_path):
     named, other = tmp_path / "named", tmp_path / "other"
     (tmp_path / ".env").write_text(f"TOOLMILL_HOME={other}\n")
     port = free_port()
@@ -75,7 +73,7 @@ def test_dev_uses_the_named_home_whatever_dotenv_says_and_sigterm_ends_it_all(
     assert limits.items() >= SLOTS.items()
 
 
-def test_a_taken_port_is_one_line_before_anything_starts(tmp_path: Path) -> None:
+def test_a_taken_port_is_one_line_before_anything_starts(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -117,7 +115,7 @@ def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     return load_definitions
 
 
-def test_the_code_location_shows_the_home(load, tmp_path: Path) -> None:
+def test_the_code_location_shows_the_home(load, tmp_path):
     defs = load()
     for spec in defs.resolve_all_asset_specs():
         assert spec.metadata[HOME_TAG].value == str(tmp_path / "named")
@@ -125,9 +123,7 @@ def test_the_code_location_shows_the_home(load, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["TOOLMILL_HOME", "TOOLMILL_STATE", "TOOLMILL_CONFIG"])
-def test_the_code_location_refuses_a_dotenv_that_hides_the_named_home(
-    load, tmp_path: Path, name: str
-) -> None:
+def test_the_code_location_refuses_a_dotenv_that_hides_the_named_home(load, tmp_path, name):
     (tmp_path / ".env").write_text(f"OPENAI_API_KEY=x\n{name}=/elsewhere\n")
     with pytest.raises(SettingsError, match=rf"\.env sets {name}, which Dagster loads over"):
         load()
@@ -135,15 +131,15 @@ def test_the_code_location_refuses_a_dotenv_that_hides_the_named_home(
     load()
 
 
-def test_the_code_location_refuses_a_home_of_the_version_before(load, tmp_path: Path) -> None:
+def test_the_code_location_refuses_a_home_of_the_version_before(load, tmp_path):
     (tmp_path / "named" / "tables").mkdir(parents=True)
     with pytest.raises(HomeUnavailable, match="holds tables, and no home"):
         load()
 
 
 def test_the_code_location_goes_to_the_directory_that_dev_was_started_in(
-    load, tmp_path: Path, monkeypatch
-) -> None:
+    load, tmp_path, monkeypatch
+):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / ".env").write_text("TOOLMILL_HOME=/elsewhere\n")
     monkeypatch.setenv("TOOLMILL_WORKDIR", str(tmp_path / "mine"))

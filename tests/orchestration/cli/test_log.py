@@ -28,7 +28,7 @@ def toolmill(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_what_is_remembered_is_told_and_deleted_by_token(outcomes: CallLog) -> None:
+def test_what_is_remembered_is_told_and_deleted_by_token(outcomes):
     code, out, _ = toolmill()
     assert code == 0
     assert "ann  2 lines, 1 searches, 1 queries kept" in out
@@ -53,17 +53,13 @@ def test_what_is_remembered_is_told_and_deleted_by_token(outcomes: CallLog) -> N
         (("--token", "ann", "--place", "nowhere"), "no such folder"),
     ],
 )
-def test_a_deletion_that_says_nothing_is_usage(
-    outcomes: CallLog, arguments: tuple[str, ...], said: str
-) -> None:
+def test_a_deletion_that_says_nothing_is_usage(outcomes, arguments, said):
     code, _, err = toolmill("--delete", *arguments)
     assert (code, said in err) == (2, True)
     assert len(list(outcomes.read())) == 4
 
 
-def test_what_is_kept_is_a_setting_that_is_off_by_default(
-    outcomes: CallLog, tmp_path: Path
-) -> None:
+def test_what_is_kept_is_a_setting_that_is_off_by_default(outcomes, tmp_path):
     log = load_settings().serve.log
     assert (log.remember, log.days) == ("digest", 0)
     (tmp_path / "toolmill.toml").write_text('[serve.log]\nremember = "text"\ndays = 30\n')

@@ -30,20 +30,20 @@ def capture(print_it: object, value: object) -> str:
 
 
 @given(st.text() | st.text(alphabet=CONTROLS + "a\n"))
-def test_any_text_is_one_line_of_visible_signs(text: str) -> None:
+def test_any_text_is_one_line_of_visible_signs(text):
     printed = capture(print_line, CONTROLS + text)
     assert printed.endswith("\n")
     assert printed[:-1].isprintable()
 
 
 @given(st.recursive(st.text(), lambda inner: st.dictionaries(st.text(), inner), max_leaves=5))
-def test_any_json_is_one_line_that_reads_back_as_it_was(value: object) -> None:
+def test_any_json_is_one_line_that_reads_back_as_it_was(value):
     printed = capture(print_json, {CONTROLS: value})
     assert printed[:-1].isprintable()
     assert json.loads(printed) == {CONTROLS: value}
 
 
-def test_markdown_is_laid_out_on_a_terminal_and_left_as_it_is_in_a_pipe(monkeypatch) -> None:
+def test_markdown_is_laid_out_on_a_terminal_and_left_as_it_is_in_a_pipe(monkeypatch):
     text = fill_markdown("| a | b |\n| --- | --- |\n| {} | 1 |\n", "<b>[x](y)" + CONTROLS)
     assert "&#" in capture(print_markdown, text)
     out = io.StringIO()
@@ -57,7 +57,7 @@ def test_markdown_is_laid_out_on_a_terminal_and_left_as_it_is_in_a_pipe(monkeypa
     assert not set(page) & set("\x1b\x9b\r\u202e\u2066\x7f\x85\x00\b")
 
 
-def test_pages_errors_and_logs_keep_their_own_lines_alone() -> None:
+def test_pages_errors_and_logs_keep_their_own_lines_alone():
     record = logging.LogRecord("x", logging.INFO, __file__, 1, "a%s\nb", (CONTROLS,), None)
     with pytest.raises(SystemExit):
         fail(CONTROLS, 1)

@@ -44,13 +44,13 @@ def shown(console: Console) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def test_what_pipes_says_of_itself_is_left_out() -> None:
+def test_what_pipes_says_of_itself_is_left_out():
     assert (
         read_record(record("[pipes] external process successfully opened dagster pipes.")) is None
     )
 
 
-def test_records_are_told_apart_and_book_keeping_is_left_out() -> None:
+def test_records_are_told_apart_and_book_keeping_is_left_out():
     rows = {"dagster/row_count": SimpleNamespace(value=7), "other": SimpleNamespace(value=1)}
     simple_namespace = SimpleNamespace(materialization=SimpleNamespace(metadata=rows))
     part = {**rows, "dagster/partition_row_count": SimpleNamespace(value=0)}
@@ -93,7 +93,7 @@ def test_records_are_told_apart_and_book_keeping_is_left_out() -> None:
     )
 
 
-def test_a_run_that_failed_is_told_in_our_own_words() -> None:
+def test_a_run_that_failed_is_told_in_our_own_words():
     group = SimpleNamespace(message="ExceptionGroup: 1 sub-exception", cause=None, cls_name="E")
     said = "dagster._core.definitions.events.Failure: listings is not published: empty\n"
     ours = SimpleNamespace(message=said, cause=group, cls_name="Failure")
@@ -104,7 +104,7 @@ def test_a_run_that_failed_is_told_in_our_own_words() -> None:
     )
 
 
-def test_stages_that_wait_for_a_failed_one_are_named_and_those_after_them_are_not() -> None:
+def test_stages_that_wait_for_a_failed_one_are_named_and_those_after_them_are_not():
     waits = "Dependencies for step pairs failed: ['listings', 'snapshots']. Not executing."
     assert read_record(record(waits, logging.ERROR)) == ConsoleLine(
         WARNING, "pairs", "not run: it needs listings, snapshots"
@@ -113,7 +113,7 @@ def test_stages_that_wait_for_a_failed_one_are_named_and_those_after_them_are_no
     assert read_record(record(after, logging.ERROR)) is None
 
 
-def test_without_a_terminal_progress_is_rare_and_each_stage_ends_in_a_line() -> None:
+def test_without_a_terminal_progress_is_rare_and_each_stage_ends_in_a_line():
     # begun; then each progress line asks the time once, and so does each printed line
     times = [0.0, 1.0, 5.0, 30.0, 30.0, 31.0]
     plain, console = view(times=times)
@@ -124,7 +124,7 @@ def test_without_a_terminal_progress_is_rare_and_each_stage_ends_in_a_line() -> 
     assert shown(console) == ["30.0s pairs pairs 3/3", "31.0s pairs count=3"]
 
 
-def test_on_a_terminal_what_is_at_work_is_a_block_and_what_ended_stays() -> None:
+def test_on_a_terminal_what_is_at_work_is_a_block_and_what_ended_stays():
     live, console = view(terminal=True)
     with live.open():
         live.show(ConsoleLine(START, "glama pairs", ""))
@@ -136,7 +136,7 @@ def test_on_a_terminal_what_is_at_work_is_a_block_and_what_ended_stays() -> None
     assert "glama judgements no judge" in text
 
 
-def test_a_total_that_grows_with_what_is_done_makes_no_line_per_record() -> None:
+def test_a_total_that_grows_with_what_is_done_makes_no_line_per_record():
     lines: list[str] = []
     progress = ProgressLines(lines.append, every_s=3.0, clock=lambda: 0.0)
     for count in range(1, 50):
@@ -147,7 +147,7 @@ def test_a_total_that_grows_with_what_is_done_makes_no_line_per_record() -> None
     assert lines[1:] == ["deployments 1/2", "deployments 2/2"]
 
 
-def test_what_a_stage_says_cannot_steer_the_terminal() -> None:
+def test_what_a_stage_says_cannot_steer_the_terminal():
     run, console = view()
     run.show(ConsoleLine(FAILED, "pairs", "\x1b[2J\x9b1m\u202enpm said\nso"))
     assert isinstance(console.file, io.StringIO)

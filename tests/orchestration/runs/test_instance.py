@@ -36,9 +36,7 @@ from tests.support.postgres import find_free_port, open_postgres
 from warehouse.errors import UnusableInput
 
 
-def test_trainings_share_the_cores_and_take_turns_on_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trainings_share_the_cores_and_take_turns_on_a_gpu(tmp_path, monkeypatch):
     driver = tmp_path / "nvidiactl"
     monkeypatch.setattr(runs_instance, "_GPU_FILES", (tmp_path / "kfd", driver))
     assert [count_gpu_slots(cores) for cores in (1, 2, 16)] == [1, 2, 2]
@@ -53,7 +51,7 @@ def test_trainings_share_the_cores_and_take_turns_on_a_gpu(
             driver.touch()
 
 
-def test_every_pool_of_an_asset_is_sized_before_a_run_could_make_it(tmp_path: Path) -> None:
+def test_every_pool_of_an_asset_is_sized_before_a_run_could_make_it(tmp_path):
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         size_pools(instance)
         size_pools(instance)
@@ -63,7 +61,7 @@ def test_every_pool_of_an_asset_is_sized_before_a_run_could_make_it(tmp_path: Pa
     assert {item.op.pool for item in result if item.is_executable} - {None} == set(limits)
 
 
-def test_the_connection_of_a_database_is_kept_and_its_log_is_not_flushed(tmp_path: Path) -> None:
+def test_the_connection_of_a_database_is_kept_and_its_log_is_not_flushed(tmp_path):
     relax_sqlite()
     relax_sqlite()
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
@@ -80,7 +78,7 @@ def test_the_connection_of_a_database_is_kept_and_its_log_is_not_flushed(tmp_pat
         assert wal.stat().st_size > 0
 
 
-def test_a_database_that_another_file_replaced_is_opened_anew(tmp_path: Path) -> None:
+def test_a_database_that_another_file_replaced_is_opened_anew(tmp_path):
     path, other = tmp_path / "a.db", tmp_path / "b.db"
     path.touch()
     other.touch()
@@ -90,9 +88,7 @@ def test_a_database_that_another_file_replaced_is_opened_anew(tmp_path: Path) ->
     assert runs_instance._open_engine(f"sqlite:///{path}") is not first
 
 
-def test_only_the_last_databases_are_held_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_last_databases_are_held_open(tmp_path, monkeypatch):
     monkeypatch.setattr(runs_instance, "_ENGINES", OrderedDict())
     monkeypatch.setattr(runs_instance, "_ENGINES_MOST", 3)
     engines = [runs_instance._open_engine(f"sqlite:///{tmp_path / name}.db") for name in "abcde"]
@@ -169,9 +165,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedPro
         pytest.param("listening\nhear 0\n", id="a worker hears the interrupt when it listens"),
     ],
 )
-def test_each_worker_works_and_nothing_is_said(
-    printed: subprocess.CompletedProcess[str], line: str
-) -> None:
+def test_each_worker_works_and_nothing_is_said(printed, line):
     assert line in printed.stdout
     assert printed.stderr == ""
 
@@ -209,7 +203,7 @@ def of_test(folder: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_whole_tree(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_the_whole_tree(tmp_path, number):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TEST_FOLDER": str(tmp_path)}
     command = [sys.executable, "-c", RUNNER, str(tmp_path), STUBBORN]
     runner = subprocess.Popen(command, env=env)
@@ -226,14 +220,14 @@ def test_a_signal_ends_the_whole_tree(tmp_path: Path, number: signal.Signals) ->
             process.kill()
 
 
-def test_a_program_that_ends_by_itself_gives_its_status_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_program_that_ends_by_itself_gives_its_status_and_leaves_nothing(tmp_path):
     env = {**os.environ, "TEST_FOLDER": str(tmp_path)}
     left = "import subprocess, sys; subprocess.Popen(['sleep', '987654']); sys.exit(3)"
     assert run_until_signalled([sys.executable, "-c", left], cwd=tmp_path, env=env) == 3
     assert of_test(tmp_path) == []
 
 
-def test_another_session_is_no_part_of_the_tree() -> None:
+def test_another_session_is_no_part_of_the_tree():
     other = subprocess.Popen(["sleep", "987654"], start_new_session=True)
     try:
         assert [each.pid for each in find_tree(other.pid)] == [other.pid]
@@ -252,7 +246,7 @@ def waiting() -> None:
     wait()
 
 
-def test_a_run_of_this_process_is_placed_where_the_ui_looks(tmp_path: Path) -> None:
+def test_a_run_of_this_process_is_placed_where_the_ui_looks(tmp_path):
 
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         place_runs(instance)

@@ -4,7 +4,6 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -45,7 +44,7 @@ from training.runtime import device
 from warehouse.store import Warehouse
 
 
-def test_others_rows_stay_and_none_are_lost() -> None:
+def test_others_rows_stay_and_none_are_lost():
     before = [{"server_id": item, "n": 1} for item in "abc"]
     result = [{"server_id": item, "n": 2} for item in "abd"]
     assert keep_other_servers(before, result, None) == result
@@ -69,9 +68,7 @@ def make_deployments_current(warehouse: Warehouse, market: str, *ids: str) -> No
     warehouse.tables.promote(staged, "r", [])
 
 
-def test_a_server_is_found_where_it_is_listed_and_an_unknown_one_by_near_names(
-    warehouse: Warehouse,
-) -> None:
+def test_a_server_is_found_where_it_is_listed_and_an_unknown_one_by_near_names(warehouse):
     make_deployments_current(warehouse, "glama", "npm:@acme/files", "npm:weather")
     make_deployments_current(warehouse, "registry", "npm:@acme/files", "pypi:mail")
     assert find_marketplaces(warehouse, "npm:@acme/files") == ["glama", "registry"]
@@ -86,7 +83,7 @@ def test_a_server_is_found_where_it_is_listed_and_an_unknown_one_by_near_names(
         find_marketplaces(warehouse, "pypi:mail", ["glama"])
 
 
-def test_an_unknown_server_ends_the_command_before_anything_starts(warehouse: Warehouse) -> None:
+def test_an_unknown_server_ends_the_command_before_anything_starts(warehouse):
     warehouse.check_writable()
     make_deployments_current(warehouse, "glama", "npm:@acme/files")
     done = invoke_toolmill(
@@ -96,7 +93,7 @@ def test_an_unknown_server_ends_the_command_before_anything_starts(warehouse: Wa
     assert done.stderr.splitlines()[-1].endswith("near it: npm:@acme/files")
 
 
-def test_the_job_refuses_to_run_without_a_server(warehouse: Warehouse) -> None:
+def test_the_job_refuses_to_run_without_a_server(warehouse):
     make_deployments_current(warehouse, "private", "npm:a")
     given = {"warehouse": warehouse, "launcher": MarketplaceLauncher(DeployPolicy(warehouse.home))}
     held: dict[str, Any] = {
@@ -115,9 +112,7 @@ def test_the_job_refuses_to_run_without_a_server(warehouse: Warehouse) -> None:
 
 
 @pytest.mark.slow  # tests/e2e/test_runs.py takes another one through all stages
-def test_one_server_is_launched_again_and_no_other_row_moves(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_one_server_is_launched_again_and_no_other_row_moves(warehouse, tmp_path):
     require_sandbox()
     folders = {name: write_server(tmp_path / name) for name in ("one", "two")}
     files: CrawlPolicy = write_file(
@@ -185,26 +180,26 @@ def a_dead_process() -> str:
     return f"{process.pid}@12345.00"
 
 
-def test_a_run_of_a_dead_process_is_failed(instance: dg.DagsterInstance) -> None:
+def test_a_run_of_a_dead_process_is_failed(instance):
     run = started(instance, {PROCESS_TAG: a_dead_process()})
     assert clear_dead_runs(instance) == [run.run_id]
     assert status(instance, run) == dg.DagsterRunStatus.FAILURE
     assert clear_dead_runs(instance) == []
 
 
-def test_a_living_process_and_a_run_of_the_daemon_are_left_alone(instance) -> None:
+def test_a_living_process_and_a_run_of_the_daemon_are_left_alone(instance):
     ours, theirs = started(instance, make_process_tags()), started(instance, {})
     assert clear_dead_runs(instance) == []
     assert status(instance, ours) == status(instance, theirs) == dg.DagsterRunStatus.STARTED
 
 
-def test_a_reused_pid_is_another_process(instance: dg.DagsterInstance) -> None:
+def test_a_reused_pid_is_another_process(instance):
     pid = make_process_tags()[PROCESS_TAG].split("@")[0]
     run = started(instance, {PROCESS_TAG: f"{pid}@12345.00"})
     assert clear_dead_runs(instance) == [run.run_id]
 
 
-def test_a_run_of_another_host_is_left_alone(instance: dg.DagsterInstance) -> None:
+def test_a_run_of_another_host_is_left_alone(instance):
     """Several hosts may keep their runs in one Postgres: a pid there says nothing here."""
     run = started(instance, {PROCESS_TAG: f"{a_dead_process()}@another-host"})
     assert clear_dead_runs(instance) == []
@@ -239,9 +234,7 @@ class FailingTrainings:
         return TaskOutcome(task, run.run_id, False, 0.0)
 
 
-def test_run_once_counts_the_attempts_that_failed_on_a_set(
-    instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_once_counts_the_attempts_that_failed_on_a_set(instance, tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     counted: list[int] = []
@@ -281,7 +274,7 @@ class _Kept:
         pass
 
 
-def test_the_roles_part_the_training_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_roles_part_the_training_between_them(monkeypatch):
     monkeypatch.setattr(device, "pick_device", lambda wanted: "cpu")
     tasks = list_trainings(Settings(), list_trained_roles())
     keys = [key.to_user_string() for task in tasks for key in task.list_assets() or []]
@@ -289,7 +282,7 @@ def test_the_roles_part_the_training_between_them(monkeypatch: pytest.MonkeyPatc
     assert sorted(keys) == sorted([*TRAINED, *MEASURED])
 
 
-def test_one_gpu_or_another_place_takes_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_gpu_or_another_place_takes_one_job(monkeypatch):
     monkeypatch.setattr(device, "pick_device", lambda wanted: "cuda")
     names = tuple(list_role_assets("caller"))
     assert list_trainings(Settings(), ["caller"]) == [RunTask("train", names=names)]
@@ -301,7 +294,7 @@ def test_one_gpu_or_another_place_takes_one_job(monkeypatch: pytest.MonkeyPatch)
     assert RunTask("train").list_assets() is None
 
 
-def test_a_task_of_some_assets_is_told_of_as_its_job() -> None:
+def test_a_task_of_some_assets_is_told_of_as_its_job():
     task = RunTask("nightly", "registry", names=("listings", "deployments"))
     assert task.list_assets() == [dg.AssetKey("listings"), dg.AssetKey("deployments")]
     row = TaskOutcome(task, "1", success=True, seconds=0.1).as_row()
@@ -318,9 +311,7 @@ FAILED = {
 }
 
 
-def test_servers_that_failed_alike_share_their_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_servers_that_failed_alike_share_their_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
     settings = load_settings()
     tables = open_warehouse(settings).tables
@@ -338,9 +329,7 @@ def test_servers_that_failed_alike_share_their_reason(
         assert page.count(name) == 1
 
 
-def test_the_second_day_is_proposed_after_the_first_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_second_day_is_proposed_after_the_first_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
     settings = load_settings()
     assert "make run DAY=2" in summarise_run(settings, RunResult())
@@ -349,9 +338,7 @@ def test_the_second_day_is_proposed_after_the_first_alone(
     assert "make run DAY=2" not in summarise_run(live, RunResult())
 
 
-def test_after_a_failure_nothing_is_proposed_that_cannot_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_failure_nothing_is_proposed_that_cannot_work(tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
     run = {"job": "serve", "partition": None, "role": None, "success": False, "seconds": 1.0}
     run |= {"run_id": "none"}

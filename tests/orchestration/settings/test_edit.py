@@ -40,7 +40,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "toolmill.toml"
 
 
-def test_only_what_is_named_changes_and_comments_stay(file: Path) -> None:
+def test_only_what_is_named_changes_and_comments_stay(file):
     file.write_text(OWN)
     file.chmod(0o600)
     assert write_server_settings("npm:notes", {"confirmed": ["b"], "network": None}) == file
@@ -57,12 +57,12 @@ def test_only_what_is_named_changes_and_comments_stay(file: Path) -> None:
     assert load_settings().sandbox.twice is False
 
 
-def test_a_file_is_made_where_there_is_none(file: Path) -> None:
+def test_a_file_is_made_where_there_is_none(file):
     write_server_settings("npm:notes", {"stateless": True})
     assert load_settings().servers["npm:notes"].stateless
 
 
-def test_a_link_to_the_file_stays_one(file: Path) -> None:
+def test_a_link_to_the_file_stays_one(file):
     (file.parent / "own.toml").write_text(OWN)
     os.symlink("own.toml", file)
     write_server_settings("npm:notes", {"network": None})
@@ -79,9 +79,7 @@ def test_a_link_to_the_file_stays_one(file: Path) -> None:
         ('[servers."npm:other"]\nnetwrok = "full"\n', "netwrok"),
     ],
 )
-def test_what_cannot_be_changed_is_named_and_left_alone(
-    file: Path, text: str | bytes, message: str
-) -> None:
+def test_what_cannot_be_changed_is_named_and_left_alone(file, text, message):
     data = text if isinstance(text, bytes) else text.encode()
     file.write_bytes(data)
     with pytest.raises(SettingsError, match=message) as caught:
@@ -91,7 +89,7 @@ def test_what_cannot_be_changed_is_named_and_left_alone(
     assert os.listdir(file.parent) == [file.name]
 
 
-def test_a_value_that_no_server_takes_is_refused(file: Path) -> None:
+def test_a_value_that_no_server_takes_is_refused(file):
     with pytest.raises(SettingsError, match="left as it was"):
         write_server_settings("npm:notes", {"network": "some"})
     assert not file.exists()
@@ -109,7 +107,7 @@ def test_a_value_that_no_server_takes_is_refused(file: Path) -> None:
         "home = 'var'\r\n[demo]\r\nday = 2\r\n",
     ],
 )
-def test_whatever_form_a_file_has_one_servers_settings_change_alone(file: Path, text: str) -> None:
+def test_whatever_form_a_file_has_one_servers_settings_change_alone(file, text):
     file.write_bytes(text.encode())
     before = tomllib.loads(text)
     write_server_settings("npm:notes", {"folders": ["/srv/notes"], "hosts": None})
@@ -120,14 +118,14 @@ def test_whatever_form_a_file_has_one_servers_settings_change_alone(file: Path, 
     assert all(line in file.read_text() for line in text.splitlines() if line.startswith("#"))
 
 
-def test_settings_that_are_all_removed_leave_no_table(file: Path) -> None:
+def test_settings_that_are_all_removed_leave_no_table(file):
     file.write_text(OWN)
     write_server_settings("npm:notes", {"network": None, "confirmed": None})
     assert "npm:notes" not in file.read_text()
     assert load_settings().sandbox.twice is False
 
 
-def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file(file: Path) -> None:
+def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file(file):
     """Killed as its data is written, before it has its name."""
     file.write_text(OWN)
     source = (
@@ -142,7 +140,7 @@ def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file(file: Path) -> None
     assert load_settings().servers["npm:notes"].stateless
 
 
-def test_what_is_decided_is_of_the_settings_as_they_stand(file: Path) -> None:
+def test_what_is_decided_is_of_the_settings_as_they_stand(file):
     file.write_text(OWN)
     observed = []
 

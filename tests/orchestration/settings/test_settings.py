@@ -30,14 +30,14 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_defaults_need_nothing_and_call_no_model() -> None:
+def test_defaults_need_nothing_and_call_no_model():
     settings = load_settings()
     assert settings.source == "demo"
     assert {settings.roles.generator.model, settings.roles.judge.model} == {"offline"}
     assert settings.state_path() == settings.home_path() / "state"
 
 
-def test_the_environment_overrides_the_file(elsewhere: Path, monkeypatch) -> None:
+def test_the_environment_overrides_the_file(elsewhere, monkeypatch):
     (elsewhere / "toolmill.toml").write_text(
         'budget_usd = 1.5\n[roles.judge]\nmodel = "from-file"\n[synthesis]\npairs_per_tool = 4\n'
     )
@@ -47,7 +47,7 @@ def test_the_environment_overrides_the_file(elsewhere: Path, monkeypatch) -> Non
     assert (settings.budget_usd, settings.synthesis.pairs_per_tool) == (1.5, 4)
 
 
-def test_setting_one_name_of_a_part_keeps_its_other_defaults(elsewhere: Path, monkeypatch) -> None:
+def test_setting_one_name_of_a_part_keeps_its_other_defaults(elsewhere, monkeypatch):
     (elsewhere / "toolmill.toml").write_text("[marketplaces.mcpso]\npage_cap = 3\n")
     monkeypatch.setenv("TOOLMILL_MARKETPLACES__GLAMA__API_KEY", "very-secret")
     monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__MODEL", "a-model")
@@ -59,7 +59,7 @@ def test_setting_one_name_of_a_part_keeps_its_other_defaults(elsewhere: Path, mo
     assert "very-secret" not in json.dumps(settings.public())
 
 
-def test_a_package_of_the_users_own_adds_a_marketplace(elsewhere: Path, monkeypatch) -> None:
+def test_a_package_of_the_users_own_adds_a_marketplace(elsewhere, monkeypatch):
     names = (*list_installed(), "acme")
     for module in ("orchestration.settings.schema", "orchestration.factories"):
         monkeypatch.setattr(f"{module}.list_installed", lambda: names)
@@ -75,13 +75,13 @@ def test_a_package_of_the_users_own_adds_a_marketplace(elsewhere: Path, monkeypa
         list_known_names.cache_clear()
 
 
-def test_a_marketplace_without_an_adapter_is_named(elsewhere: Path) -> None:
+def test_a_marketplace_without_an_adapter_is_named(elsewhere):
     (elsewhere / "toolmill.toml").write_text("[marketplaces.acme]\npage_cap = 3\n")
     with pytest.raises(SettingsError, match="no adapter 'acme' is installed; known: registry"):
         load_settings()
 
 
-def test_the_demo_reads_every_site_that_lists_something_and_needs_no_key(monkeypatch) -> None:
+def test_the_demo_reads_every_site_that_lists_something_and_needs_no_key(monkeypatch):
     assert len(list_enabled(load_settings())) == 9
     monkeypatch.setenv("TOOLMILL_DEMO__SCALE", "small")
     settings = load_settings()
@@ -98,19 +98,19 @@ def test_the_demo_reads_every_site_that_lists_something_and_needs_no_key(monkeyp
     )
 
 
-def test_pages_are_rendered_in_the_sandbox_unless_its_user_chose_none(monkeypatch) -> None:
+def test_pages_are_rendered_in_the_sandbox_unless_its_user_chose_none(monkeypatch):
     assert make_crawl_policy(load_settings(), "mcpso").contain is open_browser_sandbox
     monkeypatch.setenv("TOOLMILL_SANDBOX__BACKEND", "none")
     assert make_crawl_policy(load_settings(), "mcpso").contain is None
 
 
-def test_private_files_are_read_only_where_they_are_named(monkeypatch) -> None:
+def test_private_files_are_read_only_where_they_are_named(monkeypatch):
     assert "private" not in list_enabled(load_settings())
     monkeypatch.setenv("TOOLMILL_MARKETPLACES__PRIVATE__PATHS", '["mcp.json"]')
     assert "private" in list_enabled(load_settings())
 
 
-def test_no_secret_is_printed(monkeypatch) -> None:
+def test_no_secret_is_printed(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "very-secret-1")
     monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__API_KEY", "very-secret-2")
     settings = load_settings()
@@ -127,25 +127,25 @@ def test_no_secret_is_printed(monkeypatch) -> None:
         ("TOOLMILL_ROLES__GENERATER__MODEL", "TOOLMILL_ROLES__GENERATOR__MODEL"),
     ],
 )
-def test_a_misspelt_variable_is_named_with_the_nearest_real_one(monkeypatch, name, near) -> None:
+def test_a_misspelt_variable_is_named_with_the_nearest_real_one(monkeypatch, name, near):
     monkeypatch.setenv(name, "1")
     with pytest.raises(SettingsError, match=f"{name}: no such setting; did you mean {near}"):
         load_settings()
 
 
-def test_a_misspelt_name_in_the_file_is_named(elsewhere: Path) -> None:
+def test_a_misspelt_name_in_the_file_is_named(elsewhere):
     (elsewhere / "toolmill.toml").write_text("[synthesis]\npairs_per_tol = 4\n")
     with pytest.raises(SettingsError, match=r"synthesis\.pairs_per_tol.*did you mean"):
         load_settings()
 
 
-def test_a_wrong_value_names_the_setting_and_what_was_found(monkeypatch) -> None:
+def test_a_wrong_value_names_the_setting_and_what_was_found(monkeypatch):
     monkeypatch.setenv("TOOLMILL_SANDBOX__MEMORY_MB", "lots")
     with pytest.raises(SettingsError, match=r"TOOLMILL_SANDBOX__MEMORY_MB.*'lots'"):
         load_settings()
 
 
-def test_a_wrong_key_value_is_not_echoed(monkeypatch, elsewhere: Path) -> None:
+def test_a_wrong_key_value_is_not_echoed(monkeypatch, elsewhere):
     (elsewhere / "toolmill.toml").write_text("[roles.judge]\napi_key = [1, 2]\n")
     with pytest.raises(SettingsError) as caught:
         load_settings()
@@ -172,9 +172,7 @@ SECRET = "SEKRET-4711"
         (f'openai_api_key = ["{SECRET}"]\n', "OPENAI_API_KEY"),
     ],
 )
-def test_an_error_is_one_short_line_and_shows_no_other_setting(
-    elsewhere: Path, text: str, named: str
-) -> None:
+def test_an_error_is_one_short_line_and_shows_no_other_setting(elsewhere, text, named):
     (elsewhere / "toolmill.toml").write_text(text)
     with pytest.raises(SettingsError) as caught:
         load_settings()
@@ -185,7 +183,7 @@ def test_an_error_is_one_short_line_and_shows_no_other_setting(
     assert SECRET not in answer
 
 
-def test_every_secret_setting_is_hidden_in_errors(elsewhere: Path) -> None:
+def test_every_secret_setting_is_hidden_in_errors(elsewhere):
     hidden = list_secret_names()
     assert {"openai_api_key", "serve.http.token", "roles.judge.api_key"} < hidden
     assert {f"marketplaces.glama.{name}" for name in KEYS} < hidden
@@ -199,27 +197,27 @@ def test_every_secret_setting_is_hidden_in_errors(elsewhere: Path) -> None:
         assert "4711" not in str(caught.value)
 
 
-def test_a_long_wrong_value_is_cut(monkeypatch) -> None:
+def test_a_long_wrong_value_is_cut(monkeypatch):
     monkeypatch.setenv("TOOLMILL_SANDBOX__MEMORY_MB", "lots\n" * 1000)
     with pytest.raises(SettingsError, match=r"TOOLMILL_SANDBOX__MEMORY_MB.*'lots") as caught:
         load_settings()
     assert len(str(caught.value)) < 300
 
 
-def test_a_variable_that_holds_no_json_is_named_and_not_shown(monkeypatch) -> None:
+def test_a_variable_that_holds_no_json_is_named_and_not_shown(monkeypatch):
     monkeypatch.setenv("TOOLMILL_ROLES", f"{{{SECRET}")
     with pytest.raises(SettingsError, match=r"TOOLMILL_ROLES: .*not JSON") as caught:
         load_settings()
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_list_that_is_no_json_is_named_by_its_own_variable(monkeypatch) -> None:
+def test_a_list_that_is_no_json_is_named_by_its_own_variable(monkeypatch):
     monkeypatch.setenv("TOOLMILL_MARKETPLACES__PRIVATE__PATHS", "mcp.json")
     with pytest.raises(SettingsError, match=r"^TOOLMILL_MARKETPLACES__PRIVATE__PATHS: .*a list"):
         load_settings()
 
 
-def test_a_named_file_that_is_not_there_is_an_error(elsewhere: Path, monkeypatch) -> None:
+def test_a_named_file_that_is_not_there_is_an_error(elsewhere, monkeypatch):
     monkeypatch.setenv("TOOLMILL_CONFIG", str(elsewhere / "nope.toml"))
     with pytest.raises(SettingsError, match=r"TOOLMILL_CONFIG names .*nope\.toml, .*no such file"):
         load_settings()
@@ -235,21 +233,19 @@ def test_a_named_file_that_is_not_there_is_an_error(elsewhere: Path, monkeypatch
         (None, "huge", "--scale: Input should be 'small', 'standard' or 'large' (found 'huge')"),
     ],
 )
-def test_a_wrong_option_of_the_demo_is_one_line(
-    day: int | None, scale: str | None, named: str
-) -> None:
+def test_a_wrong_option_of_the_demo_is_one_line(day, scale, named):
     with pytest.raises(SettingsError) as caught:
         change_demo(load_settings(), day, scale)
     assert str(caught.value) == named
 
 
-def test_a_file_that_is_no_toml_is_named(elsewhere: Path) -> None:
+def test_a_file_that_is_no_toml_is_named(elsewhere):
     (elsewhere / "toolmill.toml").write_text("home = \n")
     with pytest.raises(SettingsError, match=r"toolmill\.toml: not TOML"):
         load_settings()
 
 
-def test_a_servers_secret_is_named_by_its_source_and_never_written_down(elsewhere: Path) -> None:
+def test_a_servers_secret_is_named_by_its_source_and_never_written_down(elsewhere):
     (elsewhere / "toolmill.toml").write_text(
         '[servers."npm:@notionhq/notion-mcp-server"]\nnetwork = "full"\n'
         'env = { NOTION_TOKEN = "env:MY_TOKEN" }\n'
@@ -274,16 +270,14 @@ def test_a_servers_secret_is_named_by_its_source_and_never_written_down(elsewher
         ('network = "full"\nhosts = ["a.example"]', "leave one of the two out"),
     ],
 )
-def test_what_is_never_granted_is_refused_with_its_servers_name(
-    elsewhere: Path, text: str, told: str
-) -> None:
+def test_what_is_never_granted_is_refused_with_its_servers_name(elsewhere, text, told):
     (elsewhere / "toolmill.toml").write_text(f'[servers."npm:x"]\n{text}\n')
     named = text.splitlines()[-1].partition(" ")[0]
     with pytest.raises(SettingsError, match=f"servers.npm:x.{named} in toolmill.toml: .*{told}"):
         load_settings()
 
 
-def test_what_one_block_grants_a_server_is_its_policy(elsewhere: Path) -> None:
+def test_what_one_block_grants_a_server_is_its_policy(elsewhere):
     (elsewhere / "toolmill.toml").write_text(
         '[servers."npm:x"]\nnetwork = "full"\nfolders = ["/srv/notes", "/srv/work:rw"]\n'
         '[servers."npm:z"]\nhosts = ["api.example.com"]\n'
@@ -303,7 +297,7 @@ def test_what_one_block_grants_a_server_is_its_policy(elsewhere: Path) -> None:
     }
 
 
-def test_hyper_parameters_reach_the_trainings_or_are_one_line(monkeypatch) -> None:
+def test_hyper_parameters_reach_the_trainings_or_are_one_line(monkeypatch):
     retriever, caller = "TOOLMILL_TRAINING__RETRIEVER__", "TOOLMILL_TRAINING__CALLER__"
     given = {"LEARNING_RATE": "0.0002", "EPOCHS": "2", "TOOLS": "12"}
     for name, value in given.items():
@@ -326,7 +320,7 @@ def test_hyper_parameters_reach_the_trainings_or_are_one_line(monkeypatch) -> No
                 load_settings()
 
 
-def test_another_shape_than_the_shipped_adapters_names_the_way_out(monkeypatch) -> None:
+def test_another_shape_than_the_shipped_adapters_names_the_way_out(monkeypatch):
     monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__RANK", "8")
     with pytest.raises(SettingsError, match=r"retriever.rank is 8, and the shipped .* has 16; .*"):
         load_settings()
@@ -334,13 +328,13 @@ def test_another_shape_than_the_shipped_adapters_names_the_way_out(monkeypatch) 
     assert make_trainer(load_settings()).retriever.rank == 8
 
 
-def test_where_training_runs_is_one_of_three_places(monkeypatch) -> None:
+def test_where_training_runs_is_one_of_three_places(monkeypatch):
     monkeypatch.setenv("TOOLMILL_TRAINING__PLACE__RUNS_ON", "slurm")
     with pytest.raises(SettingsError, match=r"'subprocess', 'ray' or 'kubernetes'.*slurm"):
         load_settings()
 
 
-def test_the_documentation_names_every_block_of_settings() -> None:
+def test_the_documentation_names_every_block_of_settings():
     text = (ROOT / "docs" / "configuration.md").read_text()
     for name, field in Settings.model_fields.items():
         kind = field.annotation
@@ -350,13 +344,13 @@ def test_the_documentation_names_every_block_of_settings() -> None:
         assert (f"[{name}" if block else variable) in text, name
 
 
-def test_a_live_marketplace_is_never_read_without_a_rate(monkeypatch) -> None:
+def test_a_live_marketplace_is_never_read_without_a_rate(monkeypatch):
     monkeypatch.setenv("TOOLMILL_MARKETPLACES__MCPSO__REQUESTS_PER_SECOND", "0")
     with pytest.raises(SettingsError, match=r"REQUESTS_PER_SECOND.*greater than 0"):
         load_settings()
 
 
-def test_policies_carry_what_was_set(monkeypatch) -> None:
+def test_policies_carry_what_was_set(monkeypatch):
     monkeypatch.setenv("TOOLMILL_SANDBOX__PROCESSES", "64")
     monkeypatch.setenv("TOOLMILL_SANDBOX__WALL_S", "7")
     monkeypatch.setenv("TOOLMILL_SANDBOX__FETCH_HOSTS", '["files.example:8443"]')
@@ -389,21 +383,21 @@ def test_policies_carry_what_was_set(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("MEMORY_MB", "63"), ("PROCESSES", "3"), ("WALL_S", "0")]
 )
-def test_a_sandbox_too_small_to_start_anything_is_refused(monkeypatch, name, value) -> None:
+def test_a_sandbox_too_small_to_start_anything_is_refused(monkeypatch, name, value):
     monkeypatch.setenv(f"TOOLMILL_SANDBOX__{name}", value)
     with pytest.raises(SettingsError, match=rf"TOOLMILL_SANDBOX__{name}.*expected .* or more"):
         load_settings()
 
 
 @pytest.mark.parametrize("line", ["budget_usd = true", "[retention]\ndays = false"])
-def test_true_is_no_number(elsewhere: Path, line: str) -> None:
+def test_true_is_no_number(elsewhere, line):
     (elsewhere / "toolmill.toml").write_text(line)
     with pytest.raises(SettingsError, match=r"in toolmill\.toml\): expected a number \(found '"):
         load_settings()
 
 
 @pytest.mark.parametrize("name", ["home", "state", "chromium"])
-def test_an_empty_path_is_not_the_working_directory(elsewhere: Path, monkeypatch, name) -> None:
+def test_an_empty_path_is_not_the_working_directory(elsewhere, monkeypatch, name):
     (elsewhere / "toolmill.toml").write_text(f'{name} = ""')
     with pytest.raises(SettingsError, match=rf"TOOLMILL_{name.upper()}.*expected a path"):
         load_settings()

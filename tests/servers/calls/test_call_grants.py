@@ -154,7 +154,7 @@ def packed(host: BundleHost, name: str, version: str):
     return plan_recipe(listing, lambda one: ResolvedVersion(one.version, str(one.digest)))
 
 
-async def test_a_bundle_of_the_demo_is_fetched_checked_and_called(host: BundleHost, tmp_path):
+async def test_a_bundle_of_the_demo_is_fetched_checked_and_called(host, tmp_path):
     tmp_path.chmod(0o755)
     recipe = packed(host, "notes", "1.0.0")
     caller, by = await listed(recipe, DeployPolicy(tmp_path, HERE, twice=False))
@@ -173,7 +173,7 @@ async def test_a_bundle_of_the_demo_is_fetched_checked_and_called(host: BundleHo
 
 
 async def test_a_secret_that_a_bundle_s_own_manifest_asks_for_is_never_made_up(
-    host: BundleHost, tmp_path, monkeypatch
+    host, tmp_path, monkeypatch
 ):
     require_sandbox()
     tmp_path.chmod(0o755)
@@ -198,7 +198,7 @@ async def test_a_secret_that_a_bundle_s_own_manifest_asks_for_is_never_made_up(
     assert (found[1].status, read_text(found[1])) == ("ok", "Mild, as always in Rome.")
 
 
-async def test_a_bundle_that_is_not_the_pinned_one_is_not_called(host: BundleHost, tmp_path):
+async def test_a_bundle_that_is_not_the_pinned_one_is_not_called(host, tmp_path):
     recipe = plan_recipe(
         host.listing("x", "serve([tool('a')])"),
         lambda one: ResolvedVersion(one.version, f"sha256:{sha256(b'other').hexdigest()}"),

@@ -26,7 +26,7 @@ from assets.servers.calls.log import (
 from warehouse.storage import files
 
 
-def test_a_line_says_which_tool_and_how_it_ended(tmp_path: Path) -> None:
+def test_a_line_says_which_tool_and_how_it_ended(tmp_path):
     outcomes = CallLog(tmp_path)
     line = outcomes.record(
         {"token": "alice", "tool_id": "npm:a::b", "status": "ok", "seconds": 0.12345}
@@ -39,7 +39,7 @@ def test_a_line_says_which_tool_and_how_it_ended(tmp_path: Path) -> None:
     assert list(outcomes.read(since=line["at"] + 1)) == []
 
 
-def test_a_field_nobody_declared_is_refused_so_that_no_argument_slips_in(tmp_path: Path) -> None:
+def test_a_field_nobody_declared_is_refused_so_that_no_argument_slips_in(tmp_path):
     with pytest.raises(BadOutcome, match="arguments"):
         CallLog(tmp_path).record({"status": "ok", "arguments": {"password": "x"}})
     assert list(CallLog(tmp_path).read()) == []
@@ -49,19 +49,19 @@ def test_a_field_nobody_declared_is_refused_so_that_no_argument_slips_in(tmp_pat
     ("facts", "named"),
     [({"status": "splendid"}, "splendid"), ({"status": "reported", "reported": "fine"}, "fine")],
 )
-def test_an_unknown_status_is_refused(facts: dict, named: str, tmp_path: Path) -> None:
+def test_an_unknown_status_is_refused(facts, named, tmp_path):
     with pytest.raises(BadOutcome, match=named):
         CallLog(tmp_path).record(facts)
 
 
-def test_a_note_is_one_short_line_whatever_it_holds(tmp_path: Path) -> None:
+def test_a_note_is_one_short_line_whatever_it_holds(tmp_path):
     outcomes = CallLog(tmp_path)
     outcomes.record({"status": "reported", "reported": "failed", "note": 'a\n{"at": 1}\n' * 200})
     (line,) = outcomes.read()
     assert len(line["note"]) == 500
 
 
-def test_a_line_cut_short_is_passed_over(tmp_path: Path) -> None:
+def test_a_line_cut_short_is_passed_over(tmp_path):
     outcomes = CallLog(tmp_path)
     outcomes.record({"status": "ok"})
     (path,) = outcomes.folder.iterdir()
@@ -72,25 +72,25 @@ def test_a_line_cut_short_is_passed_over(tmp_path: Path) -> None:
 
 
 @given(st.text())
-def test_a_query_has_one_digest_whatever_its_case_and_spacing(query: str) -> None:
+def test_a_query_has_one_digest_whatever_its_case_and_spacing(query):
     assert query_digest(query) == query_digest(f"  {query}\n\t")
     assert query_digest(query).startswith("q1:")
 
 
-def test_a_search_keeps_what_it_showed_by_rank_and_within_bounds(tmp_path: Path) -> None:
+def test_a_search_keeps_what_it_showed_by_rank_and_within_bounds(tmp_path):
     outcomes = CallLog(tmp_path)
     line = outcomes.record({"status": "searched", "words": "w" * 9000, "shown": ["a::b"] * 200})
     assert (len(line["words"]), line["shown"]) == (4000, ["a::b"] * 100)
     assert list(outcomes.read()) == [line]
 
 
-def test_words_lose_their_secrets_and_a_vector_keeps_its_values() -> None:
+def test_words_lose_their_secrets_and_a_vector_keeps_its_values():
     assert "ghp_" not in clean_words("list issues with ghp_" + "a1B2" * 9)
     packed = pack_vector(np.array([0.5, -1.0], np.float32))
     assert np.frombuffer(base64.b64decode(packed), "<f2").tolist() == [0.5, -1.0]
 
 
-def test_what_is_older_than_its_days_goes_with_the_first_line_of_a_day(tmp_path: Path) -> None:
+def test_what_is_older_than_its_days_goes_with_the_first_line_of_a_day(tmp_path):
     today = datetime.now(UTC).date()
     kept = CallLog(tmp_path, days=3)
     kept.folder.mkdir()
@@ -160,7 +160,7 @@ def test_all_that_is_named_must_hold(outcomes, subject, deleted):
     assert sum(row["lines"] for row in count_lines(outcomes)) == 12 - deleted
 
 
-def test_what_a_kill_left_of_a_line_goes_too(outcomes: CallLog) -> None:
+def test_what_a_kill_left_of_a_line_goes_too(outcomes):
     path = outcomes.list_files()[0]
     with path.open("a") as file:
         file.write('{"at": 1.0, "token": "ann", "words": "words of an')
@@ -169,7 +169,7 @@ def test_what_a_kill_left_of_a_line_goes_too(outcomes: CallLog) -> None:
     assert "words of an" not in "".join(texts(outcomes).values())
 
 
-def test_nothing_named_deletes_nothing(outcomes: CallLog) -> None:
+def test_nothing_named_deletes_nothing(outcomes):
     with pytest.raises(NoSubject, match="expected a token"):
         DeletionSubject()
     with pytest.raises(NoSubject):
@@ -202,7 +202,7 @@ def test_a_copy_that_a_killed_deletion_left_goes_with_the_next_and_with_its_day(
     assert [path.name for path in outcomes.folder.iterdir()] == ["2026-11-21.jsonl"]
 
 
-def test_what_is_written_meanwhile_is_not_lost(tmp_path: Path) -> None:
+def test_what_is_written_meanwhile_is_not_lost(tmp_path):
     outcomes = CallLog(tmp_path)
     outcomes.record({"token": "ann", "status": "ok"})
 
@@ -224,7 +224,7 @@ def test_what_is_written_meanwhile_is_not_lost(tmp_path: Path) -> None:
     assert {row["token"]: row["lines"] for row in count_lines(outcomes)} == {"bo": 100, "cy": 100}
 
 
-def test_what_is_remembered_is_counted_by_token(outcomes: CallLog) -> None:
+def test_what_is_remembered_is_counted_by_token(outcomes):
     ann, bo = count_lines(outcomes)
     days = {"first": "2026-11-20", "last": "2026-11-21"}
     assert ann == {"token": "ann", "lines": 6, "searches": 6, "queries": 6, **days}

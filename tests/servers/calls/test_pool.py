@@ -50,7 +50,7 @@ async def use_by(pool: SessionPool, make: type[Idle]) -> Any:
         return session
 
 
-async def test_one_owner_cannot_hold_every_place_at_work() -> None:
+async def test_one_owner_cannot_hold_every_place_at_work():
     pool = SessionPool(LIMITS)
     async with AsyncExitStack() as held:
         await held.enter_async_context(pool.lease("a0", Idle, "mallory"))
@@ -62,14 +62,14 @@ async def test_one_owner_cannot_hold_every_place_at_work() -> None:
     await pool.close()
 
 
-async def test_calls_of_one_owner_share_the_server_that_is_at_work() -> None:
+async def test_calls_of_one_owner_share_the_server_that_is_at_work():
     pool = SessionPool(LIMITS)
     async with pool.lease("a", Idle, "alice") as (first, _):
         assert await use(pool, "alice", "a") is first
     await pool.close()
 
 
-async def test_what_an_owner_holds_idle_beyond_its_share_makes_room_and_nobody_elses_does() -> None:
+async def test_what_an_owner_holds_idle_beyond_its_share_makes_room_and_nobody_elses_does():
     pool = SessionPool(LIMITS)
     others = [await use(pool, owner, owner) for owner in ("alice", "bob")]
     mine = [await use(pool, "mallory", f"m{at}") for at in range(6)]
@@ -82,7 +82,7 @@ async def test_what_an_owner_holds_idle_beyond_its_share_makes_room_and_nobody_e
     await pool.close()
 
 
-async def test_a_single_owner_has_every_place() -> None:
+async def test_a_single_owner_has_every_place():
     pool = SessionPool(CallLimits(sessions=3, launch_s=0.2))
     async with AsyncExitStack() as held:
         for at in range(3):
@@ -93,7 +93,7 @@ async def test_a_single_owner_has_every_place() -> None:
     await pool.close()
 
 
-async def test_who_stops_waiting_holds_up_nobody() -> None:
+async def test_who_stops_waiting_holds_up_nobody():
     pool = SessionPool(CallLimits(sessions=1, launch_s=5.0))
     async with pool.lease("a", Idle):
         for _ in range(5):
@@ -107,7 +107,7 @@ async def test_who_stops_waiting_holds_up_nobody() -> None:
         await pool.close()
 
 
-async def test_who_gives_up_while_a_server_is_doubted_leaves_no_lease() -> None:
+async def test_who_gives_up_while_a_server_is_doubted_leaves_no_lease():
     class Doubted(Idle):
         asked = anyio.Event()
 
@@ -129,7 +129,7 @@ async def test_who_gives_up_while_a_server_is_doubted_leaves_no_lease() -> None:
         await pool.close()
 
 
-def test_two_owners_share_a_running_server_only_where_it_is_stateless(tmp_path) -> None:
+def test_two_owners_share_a_running_server_only_where_it_is_stateless(tmp_path):
     facts = dump_recipe(NPM)
 
     def key(owner: str, **more: frozenset[str]) -> str:

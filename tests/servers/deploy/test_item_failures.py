@@ -105,13 +105,13 @@ def check_rows(made, found):
 
 @examples(20)
 @given(st.lists(listings, max_size=3))
-def test_any_listings_have_rows(stores, found) -> None:
+def test_any_listings_have_rows(stores, found):
     check_rows(run(stores, found, resolve=resolve_nothing), found)
 
 
 @examples(15)
 @given(st.lists(listings, max_size=3), st.sampled_from(("\ud800", "1", "\0")))
-def test_any_listings_that_resolve_have_rows(stores, found, text) -> None:
+def test_any_listings_that_resolve_have_rows(stores, found, text):
     """Nothing is launched: the toolchain is what the launch stumbles over."""
     made = run(stores, found, resolve=lambda _: ResolvedVersion(text, text), toolchain=object())
     check_rows(made, found)
@@ -126,11 +126,11 @@ def test_any_listings_that_resolve_have_rows(stores, found, text) -> None:
         ("http://[::1/mcp?k=1", "http://[::1/mcp"),
     ],
 )
-def test_an_address_to_fill_in_has_a_name(url, name) -> None:
+def test_an_address_to_fill_in_has_a_name(url, name):
     assert normalise_address(url) == name
 
 
-def test_a_template_in_a_port_fails_nothing_but_its_own_launch(stores, host) -> None:
+def test_a_template_in_a_port_fails_nothing_but_its_own_launch(stores, host):
     url = "http://localhost:{port}/mcp"
     template = Listing(
         marketplace="registry", native_id="t", name="t", transport="streamable-http", url=url,
@@ -183,7 +183,7 @@ def lists_bundles(host, bodies: dict[str, bytes]) -> list[Listing]:
     ]  # fmt: skip
 
 
-def test_any_bundle_has_a_row(stores, host) -> None:
+def test_any_bundle_has_a_row(stores, host):
     require_sandbox()
     found = lists_bundles(host, BUNDLES)
     frame = check_rows(run(stores, found), found)
@@ -207,7 +207,7 @@ def test_any_bundle_has_a_row(stores, host) -> None:
     assert audit(frame, expectations).passed
 
 
-def test_an_unforeseen_error_is_a_row_that_waits_and_counts(stores, host, monkeypatch) -> None:
+def test_an_unforeseen_error_is_a_row_that_waits_and_counts(stores, host, monkeypatch):
     def fail(recipe, policy, toolchain=None):
         raise RuntimeError("s3cret of a third party")
 
@@ -226,7 +226,7 @@ def test_an_unforeseen_error_is_a_row_that_waits_and_counts(stores, host, monkey
 
 
 @pytest.mark.parametrize("error", [SandboxUnavailable("bwrap", "absent", ""), HomeUnavailable("x")])
-def test_what_fails_every_item_fails_the_run(stores, host, monkeypatch, error) -> None:
+def test_what_fails_every_item_fails_the_run(stores, host, monkeypatch, error):
     def fail(recipe, policy, toolchain=None):
         raise error
 
@@ -235,7 +235,7 @@ def test_what_fails_every_item_fails_the_run(stores, host, monkeypatch, error) -
         run(stores, lists_bundles(host, {"two": pack(server())}), toolchain=find_toolchain())
 
 
-def test_a_row_that_cannot_be_read_is_a_listing_that_says_so() -> None:
+def test_a_row_that_cannot_be_read_is_a_listing_that_says_so():
     good = make_row(Listing(marketplace="registry", native_id="a", name="a"))
     bad = {**good, "native_id": "b", "package": '{"type":"mcpb","identifier":"x","digest":"../x"}'}
     one, other = read_rows([good, bad])

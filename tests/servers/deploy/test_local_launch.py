@@ -133,8 +133,8 @@ def test_a_call_of_a_recipe_that_nobody_trusts_starts_nothing(deploy, policy, fo
 
 
 def test_an_edited_script_is_launched_the_same_night_and_an_unchanged_one_is_not(
-    deploy: Deploy, policy: DeployPolicy, folder: Path
-) -> None:
+    deploy, policy, folder
+):
     listing = list_server(folder)
     policy = trust(policy, listing)
     first = deploy(listing, policy)
@@ -233,7 +233,7 @@ def test_a_folder_that_holds_toolmills_own_files_is_not_shown(deploy, policy, fo
     assert deploy(listing, replace(trusted, home=tmp_path, own=(tmp_path,)))["status"] == "ok"
 
 
-def test_an_index_cannot_name_a_home_folder(policy: DeployPolicy, folder: Path) -> None:
+def test_an_index_cannot_name_a_home_folder(policy, folder):
     made = {**dump_recipe(plan(list_server(folder))), "directory": str(Path.home())}
     with pytest.raises(CallFailed, match="home folder") as caught:
         plan_launch(NAME, made, policy)

@@ -294,7 +294,7 @@ def take(method: str, answer: dict) -> tuple[ServerTranscript, Any]:
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])
 @pytest.mark.parametrize(("result", "kind"), [("x", "str"), ([1], "list"), (None, "NoneType")])
-def test_a_result_of_the_wrong_type_is_named_and_no_noise(method, result, kind) -> None:
+def test_a_result_of_the_wrong_type_is_named_and_no_noise(method, result, kind):
     transcript, _ = take(method, {"result": result})
     late = ProbeFailure("timeout_list", "30 s")
     detail = f"the result of `{method}` is {kind}, expected an object"
@@ -311,7 +311,7 @@ def test_a_result_of_the_wrong_type_is_named_and_no_noise(method, result, kind) 
         ("prompts/list", {"result": "x"}),
     ],
 )
-def test_other_answers_end_no_conversation(method: str, answer: dict) -> None:
+def test_other_answers_end_no_conversation(method, answer):
     assert take(method, answer)[0].broken is None
 
 
@@ -326,14 +326,14 @@ def test_other_answers_end_no_conversation(method: str, answer: dict) -> None:
         ({"error": ["boom"], "result": {}}, -32603, '["boom"]'),
     ],
 )
-def test_an_error_of_odd_form_is_an_answer_all_the_same(answer, code, message) -> None:
+def test_an_error_of_odd_form_is_an_answer_all_the_same(answer, code, message):
     transcript, taken = take("tools/call", answer)
     assert taken == {"jsonrpc": "2.0", "id": 2, "error": {"code": code, "message": message}}
     assert transcript.errors[-1] == (code, message)
 
 
 @pytest.mark.parametrize("result", [None, [1], "x"])
-def test_a_result_that_is_no_object_ends_its_call_and_is_no_error_of_the_server(result) -> None:
+def test_a_result_that_is_no_object_ends_its_call_and_is_no_error_of_the_server(result):
     transcript, taken = take("tools/call", {"result": result})
     kind = type(result).__name__
     assert taken["error"]["message"] == f"the result is {kind}, expected an object"
@@ -341,7 +341,7 @@ def test_a_result_that_is_no_object_ends_its_call_and_is_no_error_of_the_server(
 
 
 @pytest.mark.parametrize("error", [None, False, {}, ""])
-def test_an_error_of_nothing_beside_a_result_is_none(error: Any) -> None:
+def test_an_error_of_nothing_beside_a_result_is_none(error):
     result = {"result": {"content": []}}
     assert take("tools/call", {**result, "error": error})[1] == {
         "jsonrpc": "2.0",

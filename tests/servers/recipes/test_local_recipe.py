@@ -50,7 +50,7 @@ def plan_right(listing: Listing) -> LaunchRecipe:
     return found
 
 
-def test_a_command_is_planned_as_its_owner_wrote_it(folder: Path) -> None:
+def test_a_command_is_planned_as_its_owner_wrote_it(folder):
     found = plan_right(list_command(folder, "python", "server.py", f"{folder}/lib", "./lib", "-v"))
     assert (found.server_id, found.ecosystem, found.is_image) == (NAME, "private", False)
     assert (found.command, found.directory) == (("python",), str(folder))
@@ -58,7 +58,7 @@ def test_a_command_is_planned_as_its_owner_wrote_it(folder: Path) -> None:
     assert found.placeholders == ()
 
 
-def test_what_lies_outside_of_the_folder_is_made_up(folder: Path) -> None:
+def test_what_lies_outside_of_the_folder_is_made_up(folder):
     env = (
         EnvVar(name="API_KEY", required=True, secret=True),
         EnvVar(name="HERE", default=f"{folder}/lib"),
@@ -93,7 +93,7 @@ def test_changed_content_is_another_recipe_and_is_trusted_as_before(folder, chan
     assert digest_confirmed(before) == digest_confirmed(after)
 
 
-def test_caches_and_times_of_change_are_no_content(folder: Path) -> None:
+def test_caches_and_times_of_change_are_no_content(folder):
     before = digest_folder(str(folder))
     for name in (".git", "__pycache__", "lib/__pycache__"):
         (folder / name).mkdir()
@@ -110,7 +110,7 @@ def test_beyond_what_is_hashed_size_and_time_count(folder, monkeypatch):
     assert digest_folder(str(folder)) != before
 
 
-def test_a_tree_without_end_costs_no_more_than_its_bounds(folder: Path) -> None:
+def test_a_tree_without_end_costs_no_more_than_its_bounds(folder):
     deep = folder
     for _ in range(80):
         deep = deep / "d"
@@ -148,7 +148,7 @@ def test_a_changed_command_asks_again(folder, words, facts, asks):
     assert not failure or "another one than you trusted" in failure.detail
 
 
-def test_another_folder_and_a_variable_that_chooses_code_ask_again(folder) -> None:
+def test_another_folder_and_a_variable_that_chooses_code_ask_again(folder):
     other = folder.parent / "other"
     other.mkdir()
     (other / "server.py").write_text("serve()")
@@ -171,7 +171,7 @@ def test_another_folder_and_a_variable_that_chooses_code_ask_again(folder) -> No
 )
 def test_a_folder_that_no_server_is_shown_is_named_with_the_fix(
     folder, monkeypatch, place, kind, words
-) -> None:
+):
     (folder.parent / "link").symlink_to(folder)
     (folder.parent / "way").symlink_to(folder.parent)
     home = folder.parent / "home"
@@ -190,7 +190,7 @@ def test_a_folder_that_no_server_is_shown_is_named_with_the_fix(
         ("{}/out.py", "not in it"),
     ],
 )
-def test_a_script_that_is_missing_or_lies_elsewhere_is_named(folder, script, message) -> None:
+def test_a_script_that_is_missing_or_lies_elsewhere_is_named(folder, script, message):
     (folder.parent / "out.py").write_text("")
     found = plan(list_command(folder, "python", script.format(folder.parent)))
     assert isinstance(found, UnlaunchableServer)
@@ -208,5 +208,5 @@ def test_a_script_that_is_missing_or_lies_elsewhere_is_named(folder, script, mes
         ((), None),
     ],
 )
-def test_the_script_of_a_command(words: tuple[str, ...], script: str | None) -> None:
+def test_the_script_of_a_command(words, script):
     assert find_script(words) == script

@@ -151,7 +151,7 @@ def put(path: Path, text: str) -> Path:
         (7, None),
     ],
 )
-def test_an_npm_package_states_it_in_two_forms(tmp_path: Path, stated: object, read: str) -> None:
+def test_an_npm_package_states_it_in_two_forms(tmp_path, stated, read):
     put(tmp_path / "node_modules/@a/b/package.json", json.dumps({"license": stated}))
     assert read_licence(recipe("npm", "@a/b"), tmp_path) == read
 
@@ -172,13 +172,13 @@ def test_a_distribution_states_it_in_three_fields(tmp_path, metadata, read):
     assert read_licence(recipe("pypi", "My-Server"), tmp_path) == read
 
 
-def test_a_bundle_states_it_in_its_manifest(tmp_path: Path) -> None:
+def test_a_bundle_states_it_in_its_manifest(tmp_path):
     put(tmp_path / "manifest.json", json.dumps({"license": "Apache-2.0"}))
     assert read_licence(recipe("mcpb", "https://example.org/a.mcpb"), tmp_path) == "Apache-2.0"
     assert read_licence(recipe("remote", "https://example.org/mcp"), tmp_path) is None
 
 
-def test_a_link_out_of_the_tree_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_out_of_the_tree_is_not_followed(tmp_path):
     secret = put(tmp_path / "host.json", json.dumps({"license": "from-the-host"}))
     tree = tmp_path / "tree"
     tree.mkdir()
@@ -187,6 +187,6 @@ def test_a_link_out_of_the_tree_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000, "null", "{"])
-def test_a_broken_manifest_states_nothing(tmp_path: Path, text: str) -> None:
+def test_a_broken_manifest_states_nothing(tmp_path, text):
     put(tmp_path / "manifest.json", text)
     assert read_licence(recipe("mcpb", "x"), tmp_path) is None

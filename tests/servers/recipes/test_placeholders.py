@@ -92,12 +92,12 @@ TYPED = {
 
 
 @pytest.mark.parametrize("name", SHAPED)
-def test_a_key_has_the_length_and_alphabet_of_its_provider(name: str) -> None:
+def test_a_key_has_the_length_and_alphabet_of_its_provider(name):
     assert re.fullmatch(SHAPED[name], make_value(name))
 
 
 @pytest.mark.parametrize("name", TYPED)
-def test_what_is_no_secret_has_the_type_that_its_name_says(name: str) -> None:
+def test_what_is_no_secret_has_the_type_that_its_name_says(name):
     assert make_value(name) == TYPED[name]
 
 
@@ -113,22 +113,22 @@ def test_what_is_no_secret_has_the_type_that_its_name_says(name: str) -> None:
         ("Get your API key at the console", "placeholder0placeholder0placeholder0plac"),
     ],
 )
-def test_a_description_tells_what_a_name_does_not(description: str, value: str) -> None:
+def test_a_description_tells_what_a_name_does_not(description, value):
     assert make_value("SETTING", description) == value
 
 
-def test_choices_and_formats_come_before_names() -> None:
+def test_choices_and_formats_come_before_names():
     assert make_value("OPENAI_API_KEY", choices=("a", "b")) == "a"
     assert make_value("OPENAI_API_KEY", None, "boolean") == "true"
     assert json.loads(make_value("OPTIONS", None, "json")) == {}
 
 
-def test_the_package_names_the_provider_where_the_variable_does_not() -> None:
+def test_the_package_names_the_provider_where_the_variable_does_not():
     assert make_value("API_KEY", context="tavily-mcp").startswith("tvly-")
     assert make_value("API_KEY", "Your Stripe key", context="some-mcp").startswith("sk_test_")
 
 
-def test_structured_secrets_parse() -> None:
+def test_structured_secrets_parse():
     header, payload, _ = make_jwt().split(".")
     decoded = [
         base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)) for part in (header, payload)
@@ -158,7 +158,7 @@ def says_placeholder(value: str) -> bool:
 
 
 @pytest.mark.parametrize("place", range(len(FORMATS)))
-def test_no_providers_key_could_be_live(place: int) -> None:
+def test_no_providers_key_could_be_live(place):
     assert says_placeholder(write_key(FORMATS[place][1]))
 
 
@@ -178,7 +178,7 @@ def test_the_same_words_give_the_same_value_and_never_a_live_one(name, descripti
 
 
 @given(st.text(max_size=300))
-def test_a_value_stated_by_a_description_is_short_and_plain(description: str) -> None:
+def test_a_value_stated_by_a_description_is_short_and_plain(description):
     assert re.fullmatch(r"[\x20-\x7e\n]{1,2000}", make_value("SETTING", description))
 
 
@@ -190,7 +190,7 @@ def test_a_value_stated_by_a_description_is_short_and_plain(description: str) ->
         ("USE_AUTH", False), ("REGION", False),
     ],
 )  # fmt: skip
-def test_a_name_that_speaks_of_a_secret_may_hold_none(name: str, secret: bool) -> None:
+def test_a_name_that_speaks_of_a_secret_may_hold_none(name, secret):
     assert holds_secret(name) is secret
 
 
@@ -212,11 +212,11 @@ def test_a_name_that_speaks_of_a_secret_may_hold_none(name: str, secret: bool) -
          ("--data-dir=notes", "--log", "notes/log"), ()),
     ],
 )  # fmt: skip
-def test_places_in_arguments(args, filled, made_up) -> None:
+def test_places_in_arguments(args, filled, made_up):
     assert fill_arguments(args) == (filled, made_up)
 
 
-def test_arguments_refer_to_variables_with_values() -> None:
+def test_arguments_refer_to_variables_with_values():
     values = {"HOST": "db.example", "PORT": "80"}
     args = ("--url", "http://${HOST}:${env:PORT}", "$HOST", "{host}", "${OTHER}")
     filled, made_up = fill_arguments(args, values=values)
@@ -233,11 +233,11 @@ def test_arguments_refer_to_variables_with_values() -> None:
         (("a", "b"), ("a", "b")),
     ],
 )
-def test_without_placeholders_what_needs_one_is_left_out(args, left) -> None:
+def test_without_placeholders_what_needs_one_is_left_out(args, left):
     assert fill_arguments(args, placeholders=False) == (left, ())
 
 
-def test_variables_are_needed_spare_given_or_left_out() -> None:
+def test_variables_are_needed_spare_given_or_left_out():
     variables = (
         EnvVar(name="KEY", secret=True),
         EnvVar(name="HOST", required=True),
@@ -254,7 +254,7 @@ def test_variables_are_needed_spare_given_or_left_out() -> None:
     assert fill_environment(variables, placeholders=False) == ((("LEVEL", "warn"),), (), ())
 
 
-def test_headers_carry_a_secret_as_the_listing_says() -> None:
+def test_headers_carry_a_secret_as_the_listing_says():
     headers = (
         HeaderVar(name="Authorization", required=True, secret=True),
         HeaderVar(name="X-Token", secret=True, description="Linear (sent as 'Key {api_key}')"),
@@ -272,7 +272,7 @@ def test_headers_carry_a_secret_as_the_listing_says() -> None:
     assert fill_headers(headers, placeholders=False) == ((("X-App", "zoom"),), ())
 
 
-def test_a_header_never_holds_a_line_break() -> None:
+def test_a_header_never_holds_a_line_break():
     headers = (
         HeaderVar(name="X", required=True, default="a\r\nEvil: 1"),
         HeaderVar(name="RSA_PRIVATE_KEY", required=True),
@@ -281,7 +281,7 @@ def test_a_header_never_holds_a_line_break() -> None:
     assert all("\n" not in value and "\r" not in value for _, value in sent)
 
 
-def test_a_place_in_an_address_leads_to_no_other_host() -> None:
+def test_a_place_in_an_address_leads_to_no_other_host():
     url, made_up = fill_address("https://{tenant}.example.com/{base_url}/mcp?key={api_key}")
     assert url is not None
     assert url.startswith("https://00000000-0000-4000-8000-000000000000.example.com/")

@@ -126,7 +126,7 @@ def test_what_the_registry_refuses_is_a_row_not_an_error():
     assert (refused.kind, refused.server_id) == ("not_found", "npm:pkg")
 
 
-def test_servers_behind_one_gateway_are_told_apart_by_the_header_that_names_them() -> None:
+def test_servers_behind_one_gateway_are_told_apart_by_the_header_that_names_them():
     def app(slug: str) -> Listing:
         headers = (
             HeaderVar(name="x-pd-app-slug", required=True, default=slug),
@@ -147,7 +147,7 @@ def test_servers_behind_one_gateway_are_told_apart_by_the_header_that_names_them
     assert identify_server(own) == "remote:https://remote.mcp.pipedream.net/v3"
 
 
-def test_facts_that_came_later_change_no_older_digest() -> None:
+def test_facts_that_came_later_change_no_older_digest():
     plain = npm(
         "pkg",
         command="npx",
@@ -162,7 +162,7 @@ def test_facts_that_came_later_change_no_older_digest() -> None:
         assert _plan(plain).model_copy(update=later).digest != first
 
 
-def test_a_remote_keeps_its_transport_headers_and_variables() -> None:
+def test_a_remote_keeps_its_transport_headers_and_variables():
     listing = Listing(
         marketplace="m", native_id="x", name="x", transport="sse", runnable=True,
         url="https://{region}.example.com/sse",
@@ -182,7 +182,7 @@ def test_a_remote_keeps_its_transport_headers_and_variables() -> None:
     assert (bare.transport, bare.headers, bare.placeholders) == ("auto", (), ())
 
 
-def test_an_image_is_a_recipe_pinned_by_its_digest() -> None:
+def test_an_image_is_a_recipe_pinned_by_its_digest():
     pinned = f"sha256:{'a' * 64}"
     listing = npm(
         "x",
@@ -213,16 +213,16 @@ def test_an_image_is_a_recipe_pinned_by_its_digest() -> None:
         ("GHCR.io/o/x", "ghcr.io/o/x"),
     ],
 )
-def test_an_image_has_one_name(identifier, name) -> None:
+def test_an_image_has_one_name(identifier, name):
     assert parse_image(PackageRef(type="oci", identifier=identifier))[0] == name
 
 
-def test_a_python_package_is_started_by_its_program_not_by_a_module() -> None:
+def test_a_python_package_is_started_by_its_program_not_by_a_module():
     listing = pypi("pkg", command="uvx", args=("pkg==1.0.0", "-m", "pkg.cli", "--fast"))
     assert _plan(listing).args == ("--fast",)
 
 
-def test_a_registry_without_the_listed_version_is_named_in_the_recipe() -> None:
+def test_a_registry_without_the_listed_version_is_named_in_the_recipe():
     recipe = plan_recipe(
         npm("pkg"), lambda _: ResolvedVersion("2.0.0", "sha512-x", instead_of="1.0.0")
     )
@@ -327,17 +327,17 @@ WRONG = [
 
 
 @pytest.mark.parametrize("facts", RIGHT)
-def test_a_recipe_of_the_server_that_it_is_listed_as_is_good(facts: dict) -> None:
+def test_a_recipe_of_the_server_that_it_is_listed_as_is_good(facts):
     check_identity(LaunchRecipe(**facts))
 
 
 @pytest.mark.parametrize("facts", WRONG)
-def test_a_recipe_of_another_server_is_refused(facts: dict) -> None:
+def test_a_recipe_of_another_server_is_refused(facts):
     with pytest.raises(RecipeError, match="recipe of"):
         check_identity(LaunchRecipe(**facts))
 
 
-def test_a_call_carries_no_secret_to_another_address(tmp_path, monkeypatch) -> None:
+def test_a_call_carries_no_secret_to_another_address(tmp_path, monkeypatch):
     """The secret is not even read."""
     monkeypatch.delenv("ABSENT", raising=False)
     name = f"remote:{REMOTE}"

@@ -53,7 +53,7 @@ def guess(
          ("server",)),
     ],
 )  # fmt: skip
-def test_a_parsers_words_become_arguments(stderr: str, args: tuple[str, ...]) -> None:
+def test_a_parsers_words_become_arguments(stderr, args):
     assert guess(stderr).args == args
 
 
@@ -66,17 +66,17 @@ def test_a_parsers_words_become_arguments(stderr: str, args: tuple[str, ...]) ->
         ("Please set the `motherduck_token` as an environment variable", "motherduck_token"),
     ],
 )
-def test_a_variable_that_is_named_is_set(stderr: str, name: str) -> None:
+def test_a_variable_that_is_named_is_set(stderr, name):
     assert name in dict(guess(stderr, kind="needs_secret").env)
 
 
-def test_error_codes_are_no_variables() -> None:
+def test_error_codes_are_no_variables():
     stderr = "Error [ERR_INVALID_ARG]: missing ENOENT NODE_OPTIONS INVALID_PARAMS"
     found = make_next_guess(RECIPE, failed(stderr, "crashed"), [RECIPE])
     assert found is None or not found.env
 
 
-def test_dependencies_of_the_releases_own_time_come_first() -> None:
+def test_dependencies_of_the_releases_own_time_come_first():
     stderr = "AttributeError: 'Server' object has no attribute 'list_tools'\nAPI_KEY is required"
     found = guess(stderr, OLD, "incompatible")
     assert found.as_of == "2025-05-08T10:00:00Z"
@@ -86,12 +86,12 @@ def test_dependencies_of_the_releases_own_time_come_first() -> None:
     assert again is None  # it was no matter of dependencies
 
 
-def test_a_missing_object_is_no_matter_of_dependencies() -> None:
+def test_a_missing_object_is_no_matter_of_dependencies():
     stderr = "AttributeError: 'NoneType' object has no attribute 'rstrip'"
     assert make_next_guess(OLD, failed(stderr, "crashed"), [OLD]) is None
 
 
-def test_without_placeholders_nothing_is_made_up() -> None:
+def test_without_placeholders_nothing_is_made_up():
     stderr = "error: the following arguments are required: --token\nTOKEN_A is required"
     spare = RECIPE.model_copy(update={"spare_env": (("A_KEY", "x"),)})
     assert make_next_guess(spare, failed(stderr), [spare], placeholders=False) is None
@@ -99,17 +99,17 @@ def test_without_placeholders_nothing_is_made_up() -> None:
 
 
 @pytest.mark.parametrize("kind", ["needs_network", "needs_software", "out_of_memory", "oversize"])
-def test_what_no_value_repairs_is_not_tried_again(kind: str) -> None:
+def test_what_no_value_repairs_is_not_tried_again(kind):
     assert make_next_guess(RECIPE, failed("API_KEY is required", kind), [RECIPE]) is None
 
 
-def test_a_server_that_speaks_http_is_asked_for_stdio() -> None:
+def test_a_server_that_speaks_http_is_asked_for_stdio():
     found = guess("Uvicorn running on http://127.0.0.1:8000", kind="protocol_error")
     assert dict(found.env)["MCP_TRANSPORT"] == "stdio"
     assert guess("options: --transport {sse,stdio}").args == ("--transport", "stdio")
 
 
-def test_tries_are_bounded_and_none_comes_twice() -> None:
+def test_tries_are_bounded_and_none_comes_twice():
     recipe, tried = RECIPE, [RECIPE]
     for at in range(20):
         stderr = f"error: the following arguments are required: --opt{at}"
@@ -121,14 +121,14 @@ def test_tries_are_bounded_and_none_comes_twice() -> None:
     assert len({one.digest for one in tried}) == len(tried)
 
 
-def test_made_up_variables_are_dropped_where_they_may_be_what_is_wrong() -> None:
+def test_made_up_variables_are_dropped_where_they_may_be_what_is_wrong():
     filled = RECIPE.model_copy(
         update={"env": (("A_KEY", "x"), ("LEVEL", "info")), "placeholders": ("env:A_KEY",)}
     )
     assert guess("it broke", filled, "crashed").env == (("LEVEL", "info"),)
 
 
-def test_the_record_names_all_that_a_guess_added() -> None:
+def test_the_record_names_all_that_a_guess_added():
     found = RECIPE.model_copy(update={"args": ("a", "b"), "env": (("K", "v"),)})
     assert list_made_up(RECIPE, found) == ("env:K", "arg:0", "arg:1")
     assert list_made_up(found, RECIPE) == ("args",)

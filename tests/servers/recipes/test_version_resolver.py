@@ -66,19 +66,19 @@ def release(version: str) -> dict[str, object]:
     return {"version": version, "dist": {"integrity": f"sha512-{version}"}}
 
 
-def test_an_exact_version_is_one_request(resolver, registry) -> None:
+def test_an_exact_version_is_one_request(resolver, registry):
     registry[1]["/@scope%2Fx/1.2.3"] = release("1.2.3")
     found = resolver(PackageRef(type="npm", identifier="@scope/x", version="1.2.3"))
     assert (found.version, found.integrity, found.instead_of) == ("1.2.3", "sha512-1.2.3", None)
 
 
-def test_a_version_that_was_never_published_gives_way_and_is_named(resolver, registry) -> None:
+def test_a_version_that_was_never_published_gives_way_and_is_named(resolver, registry):
     registry[1]["/x/latest"] = release("2.0.0")
     found = resolver(PackageRef(type="npm", identifier="x", version="1.2.3"))
     assert (found.version, found.instead_of) == ("2.0.0", "1.2.3")
 
 
-def test_a_registry_without_tags_is_read_as_a_whole(resolver, registry) -> None:
+def test_a_registry_without_tags_is_read_as_a_whole(resolver, registry):
     registry[1]["/x"] = {"dist-tags": {"latest": "3.0.0"}, "versions": {"3.0.0": release("3.0.0")}}
     assert resolver(PackageRef(type="npm", identifier="x")).version == "3.0.0"
 
@@ -87,9 +87,7 @@ def test_a_registry_without_tags_is_read_as_a_whole(resolver, registry) -> None:
     ("bounds", "version"),
     [("^1.2", "1.4.0"), ("2", "2.1.0"), (">=1 <1.3", "1.2.0"), ("x", "3.0.0")],
 )
-def test_a_range_is_the_version_that_npm_takes(
-    tmp_path, resolver, registry, bounds, version
-) -> None:
+def test_a_range_is_the_version_that_npm_takes(tmp_path, resolver, registry, bounds, version):
     host = find_toolchain()
     if host.node is None:
         pytest.skip("no Node on this host")
@@ -103,7 +101,7 @@ def test_a_range_is_the_version_that_npm_takes(
 @pytest.mark.parametrize(
     ("answer", "kind"), [(None, "not_found"), (b"<html>", "fetch_failed"), ([], "fetch_failed")]
 )
-def test_what_a_registry_may_answer_else(resolver, registry, answer, kind) -> None:
+def test_what_a_registry_may_answer_else(resolver, registry, answer, kind):
     if answer is not None:
         registry[1]["/x/latest"] = answer
     with pytest.raises(PackageError) as error:
@@ -111,7 +109,7 @@ def test_what_a_registry_may_answer_else(resolver, registry, answer, kind) -> No
     assert error.value.kind == kind
 
 
-def test_a_host_without_node_is_told_so_and_nothing_is_recorded(tmp_path) -> None:
+def test_a_host_without_node_is_told_so_and_nothing_is_recorded(tmp_path):
     toolchain = HostToolchain(tmp_path / "python3.11", "3.11.7", tmp_path / "uv")
     ledger = Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
     with pytest.raises(PackageError, match=r"Node\.js 20") as error:
@@ -120,7 +118,7 @@ def test_a_host_without_node_is_told_so_and_nothing_is_recorded(tmp_path) -> Non
     assert ledger.counts().get(("resolve", "done"), 0) == 0
 
 
-def test_a_registry_out_of_reach_is_no_absence(tmp_path) -> None:
+def test_a_registry_out_of_reach_is_no_absence(tmp_path):
     with pytest.raises(PackageError) as error:
         NpmRegistry({}, "http://127.0.0.1:1").release("x", "latest")
     assert error.value.kind == "fetch_failed"
@@ -146,14 +144,14 @@ OK = (0, f"x==0.1.0 \\\n    --hash=sha256:{SHA}\n", "")
 TOO_OLD = (1, "", "No solution found: x==0.1.0 depends on Python>=3.12, so … unsatisfiable.")
 
 
-def test_a_python_release_has_its_hashes_and_its_date(resolver, uv) -> None:
+def test_a_python_release_has_its_hashes_and_its_date(resolver, uv):
     uv[1].extend([("pylock", (0, LOCK, "")), ("compile", OK)])
     found = resolver(PackageRef(type="pypi", identifier="X", version="0.1.0"))
     assert (found.version, found.integrity) == ("0.1.0", f"sha256:{SHA}")
     assert (found.python, found.released) == (None, "2025-05-01T10:00:00+00:00")
 
 
-def test_the_nearest_python_that_will_do_is_taken(resolver, uv) -> None:
+def test_the_nearest_python_that_will_do_is_taken(resolver, uv):
     uv[1].extend([("pylock", (0, LOCK, "")), ("python3.11", TOO_OLD), ("python3.12", OK)])
     assert resolver(PackageRef(type="pypi", identifier="x", version="0.1.0")).python == "3.12"
 
@@ -166,14 +164,14 @@ def test_the_nearest_python_that_will_do_is_taken(resolver, uv) -> None:
         ("error: dns failure", "fetch_failed"),
     ],
 )
-def test_what_uv_says_names_the_kind(resolver, uv, stderr, kind) -> None:
+def test_what_uv_says_names_the_kind(resolver, uv, stderr, kind):
     uv[1].append(("compile", (1, "", stderr)))
     with pytest.raises(PackageError) as error:
         resolver(PackageRef(type="pypi", identifier="x", version="0.1.0"))
     assert error.value.kind == kind
 
 
-def test_a_python_version_that_was_never_published_gives_way(resolver, monkeypatch) -> None:
+def test_a_python_version_that_was_never_published_gives_way(resolver, monkeypatch):
     absent = (1, "", "Because there is no version of x==9.9.9 … No solution found")
 
     def run(argv, staging, **_):
@@ -188,7 +186,7 @@ def test_a_python_version_that_was_never_published_gives_way(resolver, monkeypat
     assert (found.version, found.instead_of) == ("0.1.0", "9.9.9")
 
 
-def test_bounds_reach_the_index(resolver, monkeypatch) -> None:
+def test_bounds_reach_the_index(resolver, monkeypatch):
     asked = []
 
     def run(argv, staging, **_):
@@ -200,7 +198,7 @@ def test_bounds_reach_the_index(resolver, monkeypatch) -> None:
     assert asked == ["x>=0.1,<2\n", "x==0.1.0\n"]
 
 
-def test_an_image_with_its_digest_needs_nobody(resolver) -> None:
+def test_an_image_with_its_digest_needs_nobody(resolver):
     pinned = f"ghcr.io/o/x:1.2@sha256:{SHA}"
     found = resolver(PackageRef(type="oci", identifier=pinned))
     assert (found.version, found.integrity) == ("1.2", f"sha256:{SHA}")
@@ -227,7 +225,7 @@ def test_a_tag_is_resolved_by_the_engine_or_says_why_not(monkeypatch, code, out,
     assert error.value.kind == kind
 
 
-def test_the_digest_that_the_engine_names_is_the_pin(monkeypatch) -> None:
+def test_the_digest_that_the_engine_names_is_the_pin(monkeypatch):
     monkeypatch.setattr(version_resolver.shutil, "which", lambda name: f"/usr/bin/{name}")
 
     def run(argv):
@@ -236,7 +234,7 @@ def test_the_digest_that_the_engine_names_is_the_pin(monkeypatch) -> None:
     assert version_resolver.resolve_image_digest("docker.io/library/x:1", run) == f"sha256:{SHA}"
 
 
-def test_without_an_engine_a_tag_says_what_to_install(monkeypatch) -> None:
+def test_without_an_engine_a_tag_says_what_to_install(monkeypatch):
     monkeypatch.setattr(version_resolver.shutil, "which", lambda _: None)
     with pytest.raises(PackageError, match="install one") as error:
         version_resolver.resolve_image_digest("docker.io/library/x:1")
@@ -255,7 +253,7 @@ def ledger_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_page_names_no_file_of_the_user() -> None:
+def test_a_page_names_no_file_of_the_user():
     link = f'<a href="http://127.0.0.1:9/x.mcpb" data-sha256="{OUTSIDE}">Get</a>'
     (listing,) = read(page(None) + link.encode())
     assert listing.package is not None
@@ -264,7 +262,7 @@ def test_a_page_names_no_file_of_the_user() -> None:
         PackageRef(type="mcpb", identifier="http://127.0.0.1:9/x.mcpb", digest=f"sha256:{OUTSIDE}")
 
 
-def test_a_recipe_names_no_file_of_the_user(tmp_path: Path, ledger_file: Path, host) -> None:
+def test_a_recipe_names_no_file_of_the_user(tmp_path, ledger_file, host):
     host.files["/x.mcpb"] = b"x"
     url = f"{host.url}/x.mcpb"
     with pytest.raises(ValueError, match="is not a SHA-256"):

@@ -74,7 +74,7 @@ def test_what_runs_in_its_place_sees_no_file_process_or_variable_of_the_host(tmp
 
 
 @needs_chromium
-def test_a_redirect_of_a_page_reaches_no_other_port_of_this_machine() -> None:
+def test_a_redirect_of_a_page_reaches_no_other_port_of_this_machine():
     """The browser's own routing does not ask about redirects: one of them reached any port."""
     page = """<html><script>fetch("/away", {mode: "no-cors"}).finally(() => document.body.append(
       Object.assign(document.createElement("pre"), {textContent: "done"})));</script><body>"""
@@ -98,7 +98,7 @@ def test_a_redirect_of_a_page_reaches_no_other_port_of_this_machine() -> None:
 
 @needs_chromium
 @pytest.mark.usefixtures("unhurried")
-def test_a_page_that_takes_memory_without_end_is_a_row_and_the_next_one_is_read() -> None:
+def test_a_page_that_takes_memory_without_end_is_a_row_and_the_next_one_is_read():
     greedy = """<html><script>const held = []; setInterval(() => held.push(
       new Uint8Array(64 << 20).fill(1)), 1);</script></html>"""
     script: Script = lambda path, _: Answer(greedy if path == "/greedy" else "<pre>fine</pre>")  # noqa: E731
@@ -150,7 +150,7 @@ def test_no_private_address_is_dialled_for_a_page(address, resolved, monkeypatch
         asyncio.run(dial("marketplace.example" if resolved else address, 443))
 
 
-def test_without_a_sandbox_no_page_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_sandbox_no_page_is_opened(monkeypatch):
     def refuse(_: BubblewrapBackend) -> None:
         raise SandboxUnavailable("bwrap", "not installed", "install it")
 
@@ -174,7 +174,7 @@ ASKING = """<html><body><script>
 
 @needs_chromium
 @pytest.mark.usefixtures("unhurried")
-def test_a_page_that_asks_without_end_is_a_row_and_keeps_nothing_here() -> None:
+def test_a_page_that_asks_without_end_is_a_row_and_keeps_nothing_here():
     """A page's requests pass through us, where no limit of the browser counts."""
     with site(lambda path, _: Answer(ASKING if path == "/x" else "<pre>fine</pre>")) as here:
 

@@ -32,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_without_a_model_rules_answer_and_say_so(index: Path) -> None:
+def test_without_a_model_rules_answer_and_say_so(index):
     code, out, err = run("agent", "tell the time in a city", "--index", index, "--json")
     report = json.loads(out)
     assert code == 0, err
@@ -42,7 +42,7 @@ def test_without_a_model_rules_answer_and_say_so(index: Path) -> None:
     assert report["calls"][0]["status"] == "planned"
 
 
-def test_lines_repeat_the_beginning_of_what_is_long() -> None:
+def test_lines_repeat_the_beginning_of_what_is_long():
     call = {"status": "planned", "tool_id": "s::t", "arguments": {"at": "y" * 9_000}, "shown": ""}
     asked = [{"server": "x" * 9_000, "tool": "mail"}]
     facts = {"ended": "planned", "error": "", "turns": 2, "provider": "offline", "answer": ""}
@@ -54,7 +54,7 @@ def test_lines_repeat_the_beginning_of_what_is_long() -> None:
     assert max(map(len, lines)) < 400
 
 
-def test_a_wrong_option_repeats_the_beginning_of_what_was_typed(index: Path) -> None:
+def test_a_wrong_option_repeats_the_beginning_of_what_was_typed(index):
     for words in (("agent", "x", "y" * 9_000), ("search", "a", "y" * 9_000)):
         code, out, err = run(*words, "--index", index)
         assert (code, out) == (2, "")
@@ -62,9 +62,7 @@ def test_a_wrong_option_repeats_the_beginning_of_what_was_typed(index: Path) -> 
         assert "yyyy" in err
 
 
-def test_a_model_behind_an_endpoint_asks_and_plans(
-    index: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_behind_an_endpoint_asks_and_plans(index, monkeypatch):
     say = Say(content=write_block("mailing", "sends a letter"))
     call = {"name": "npm:mail::send_email", "arguments": {}}
     with openai_endpoint([say, Say(content=json.dumps(call))]) as endpoint:
@@ -84,9 +82,7 @@ def test_a_model_behind_an_endpoint_asks_and_plans(
     assert lines[-1].startswith("ended: planned after 2 turns")
 
 
-def test_a_model_that_gives_no_answer_is_told_with_the_reason(
-    index: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_gives_no_answer_is_told_with_the_reason(index, monkeypatch):
     with openai_endpoint([Say(status=401)]) as endpoint:
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
         command = ("agent", "Write to Ada.", "--index", index, "--model", "tiny-model")
@@ -102,7 +98,7 @@ def test_a_model_that_gives_no_answer_is_told_with_the_reason(
     assert (code, out.split(" after ")[0]) == (1, "ended: empty")
 
 
-def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: Path) -> None:
+def test_with_run_a_call_goes_the_way_of_the_meta_server(index, tmp_path):
     own = shutil.copytree(index, tmp_path / "own")
     command = ("agent", "tell the time in a city", "--index", own, "--run", "--json")
     result = json.loads(run(*command)[1])
@@ -123,9 +119,7 @@ def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: 
         (("x", "--index", "{at}", "-k", "0"), 2, "greater than or"),
     ],
 )
-def test_bad_input_is_one_error(
-    index: Path, arguments: tuple[str, ...], code: int, message: str
-) -> None:
+def test_bad_input_is_one_error(index, arguments, code, message):
     result = run("agent", *(part.replace("{at}", str(index)) for part in arguments))
     assert result[0] == code, result
     assert message in result[2], result

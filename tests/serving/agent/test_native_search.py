@@ -27,7 +27,7 @@ def answer(api: str, router: Router, k: int = 2) -> dict[str, Any]:
     return write_native_answer(api, router, hits, "id_1")
 
 
-def test_anthropics_client_gets_references_to_tools_it_declares(router: Router) -> None:
+def test_anthropics_client_gets_references_to_tools_it_declares(router):
     result = answer("anthropic", router)
     assert result["item"]["type"] == "tool_result"
     assert result["item"]["tool_use_id"] == "id_1"
@@ -40,7 +40,7 @@ def test_anthropics_client_gets_references_to_tools_it_declares(router: Router) 
     assert result["tool_ids"][GET_TIME] == "pypi:clock::get_time"
 
 
-def test_openais_client_gets_the_definitions_as_its_sdk_types_them(router: Router) -> None:
+def test_openais_client_gets_the_definitions_as_its_sdk_types_them(router):
     from openai.types.responses.response_tool_search_output_item import ResponseToolSearchOutputItem
 
     result = answer("openai", router)
@@ -56,7 +56,7 @@ def test_openais_client_gets_the_definitions_as_its_sdk_types_them(router: Route
     assert result["tools"] == []
 
 
-def test_strict_and_gemini_get_their_own_subsets(router: Router) -> None:
+def test_strict_and_gemini_get_their_own_subsets(router):
     (tool, *_) = answer("openai-strict", router)["item"]["tools"]
     assert (tool["name"], tool["strict"]) == (GET_TIME, True)
     assert tool["parameters"]["additionalProperties"] is False
@@ -66,7 +66,7 @@ def test_strict_and_gemini_get_their_own_subsets(router: Router) -> None:
     assert declared[GET_TIME]["required"] == ["city"]
 
 
-def test_gemini_is_sent_no_parameter_name_that_it_refuses(tmp_path: Path) -> None:
+def test_gemini_is_sent_no_parameter_name_that_it_refuses(tmp_path):
     odd = row("npm:odd", "plan", "Plan a day", {"properties": {"due-date": {"type": "string"}}})
     publish(tmp_path, [*ROWS, odd])
     router = opened(tmp_path, None)
@@ -78,7 +78,7 @@ def test_gemini_is_sent_no_parameter_name_that_it_refuses(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_tool_that_the_api_refuses_is_left_out_with_its_reason(tmp_path: Path, api: str) -> None:
+def test_a_tool_that_the_api_refuses_is_left_out_with_its_reason(tmp_path, api):
     odd = row("npm:odd", "plan", "Plan a day", {"properties": {"due date": {"type": "string"}}})
     publish(tmp_path, [*ROWS, odd])
     router = opened(tmp_path, None)
@@ -91,13 +91,13 @@ def test_a_tool_that_the_api_refuses_is_left_out_with_its_reason(tmp_path: Path,
     assert "due date" not in json.dumps([native_answer["item"], native_answer["tools"]])
 
 
-def test_nothing_found_is_said_in_words_or_as_an_empty_list(router: Router) -> None:
+def test_nothing_found_is_said_in_words_or_as_an_empty_list(router):
     assert write_native_answer("openai", router, [], "c")["item"]["tools"] == []
     content = write_native_answer("anthropic", router, [], "c")["item"]["content"]
     assert content == [{"type": "text", "text": "No tool was found."}]
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_answers_are_json_and_show_nothing_hidden(router: Router, api: str) -> None:
+def test_answers_are_json_and_show_nothing_hidden(router, api):
     text = json.dumps(answer(api, router, k=10), ensure_ascii=False)
     assert not set(text) & set("\u200b\u202e\x1b")

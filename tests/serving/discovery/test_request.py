@@ -74,7 +74,7 @@ def only(text: str):
         f"I use the `<tool_assistant>` tag and close it by `</tool_assistant>`.\n{BLOCK}",
     ],
 )
-def test_every_way_of_writing_is_read_without_a_problem(text: str) -> None:
+def test_every_way_of_writing_is_read_without_a_problem(text):
     expected = only(text)
     assert (expected.server, expected.tool) == GITHUB
     assert expected.problems == ()
@@ -93,19 +93,19 @@ def test_every_way_of_writing_is_read_without_a_problem(text: str) -> None:
         (BLOCK.replace("</tool_assistant>", "\nI will wait for it."), "next empty line"),
     ],
 )  # fmt: skip
-def test_a_flaw_in_the_form_is_told_and_the_request_still_read(text: str, problem: str) -> None:
+def test_a_flaw_in_the_form_is_told_and_the_request_still_read(text, problem):
     expected = parse(text)[0]
     assert (expected.server, expected.tool) == GITHUB
     assert problem in " ".join(expected.problems)
 
 
-def test_a_field_given_twice_counts_once() -> None:
+def test_a_field_given_twice_counts_once():
     expected = only("<tool_assistant>\ntool: a\ntool: b\nserver: c\n</tool_assistant>")
     assert (expected.server, expected.tool) == ("c", "a")
     assert "`tool` is given twice" in expected.problems[0]
 
 
-def test_an_open_block_ends_where_the_next_begins() -> None:
+def test_an_open_block_ends_where_the_next_begins():
     text = BLOCK.replace("</tool_assistant>", "") + BLOCK.replace("GitHub", "Jira")
     assert pairs(text) == [GITHUB, ("Jira", "create an issue")]
 
@@ -125,7 +125,7 @@ def test_an_open_block_ends_where_the_next_begins() -> None:
          "its text counts as the tool"),
     ],
 )  # fmt: skip
-def test_what_is_there_is_used(text: str, found: tuple, problem: str) -> None:
+def test_what_is_there_is_used(text, found, problem):
     expected = only(text)
     assert (expected.server, expected.tool) == found
     assert len(expected.problems) == 1
@@ -137,14 +137,14 @@ def test_what_is_there_is_used(text: str, found: tuple, problem: str) -> None:
     ["", "\n\n", "{}", "[]", "{{{{", "server:\ntool:", "server: ...\ntool: ...", "```\n```",
      "a long story " * 60, "[" * 3000, '{"a": ' * 600, "\x00\x01", "?!…"],
 )  # fmt: skip
-def test_a_malformed_block_gives_one_clear_problem(body: str) -> None:
+def test_a_malformed_block_gives_one_clear_problem(body):
     expected = only(f"So:\n<tool_assistant>{body}</tool_assistant>\nbye")
     assert not expected.usable
     assert len(expected.problems) == 1
     assert "expected" in expected.problems[0]
 
 
-def test_one_block_may_hold_several_requests() -> None:
+def test_one_block_may_hold_several_requests():
     body = "server: Jira\ntool: search issues\ntool: close an issue\nserver: Slack\ntool: post"
     assert pairs(f"<tool_assistant>\n{body}\n</tool_assistant>") == [
         ("Jira", "search issues"),
@@ -158,21 +158,21 @@ def test_one_block_may_hold_several_requests() -> None:
     ]
 
 
-def test_a_colon_in_a_value_stays_in_it() -> None:
+def test_a_colon_in_a_value_stays_in_it():
     text = (
         "<tool_assistant>\nserver: C: drive\ntool: run a job: the task: nightly\n</tool_assistant>"
     )
     assert pairs(text) == [("C: drive", "run a job: the task: nightly")]
 
 
-def test_a_long_field_is_cut_and_says_so() -> None:
+def test_a_long_field_is_cut_and_says_so():
     expected = only(write_block("S", "word " * 400))
     assert expected.tool is not None
     assert len(expected.tool) <= LONGEST_VALUE
     assert any("the first" in problem for problem in expected.problems)
 
 
-def test_there_are_never_more_than_a_few_requests() -> None:
+def test_there_are_never_more_than_a_few_requests():
     result = parse("\n".join(write_block(f"s{i}", f"t{i}") for i in range(500)))
     assert [item.tool for item in result] == [f"t{i}" for i in range(MOST)]
     assert f"more than {MOST} requests" in result[-1].problems[-1]
@@ -182,7 +182,7 @@ def test_there_are_never_more_than_a_few_requests() -> None:
 @pytest.mark.parametrize(
     "text", ["", "no block", "tool_assistant", "<tool>x</tool>", None, 3, b"x"]
 )
-def test_a_text_without_a_block_asks_for_nothing(text: str) -> None:
+def test_a_text_without_a_block_asks_for_nothing(text):
     assert parse(text) == []
 
 
@@ -196,7 +196,7 @@ def test_a_text_without_a_block_asks_for_nothing(text: str) -> None:
      "<tool_assistant>" + "mcp server name \"'` " * 200, "<tool_assistant>" + "</tool" * 600,
      "<tool_assistant>" + "server: a\n" * 400, "<tool_assistant>" + "x tool: a " * 400],
 )  # fmt: skip
-def test_work_is_linear_in_hostile_text(part: str) -> None:
+def test_work_is_linear_in_hostile_text(part):
     """Counted in calls of functions, not in seconds: twice the text, about twice the calls, and
     none more than a hundred blocks can need. 250 blocks of 4,000 empty lines once took 18 s."""
 
@@ -229,7 +229,7 @@ NOISE = st.text(max_size=60).filter(lambda text: "<" not in text and "＜" not i
 
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=5), st.lists(NOISE, min_size=6))
 @examples(150)
-def test_what_is_rendered_is_read_back_whatever_stands_around(asked: list, noise: list) -> None:
+def test_what_is_rendered_is_read_back_whatever_stands_around(asked, noise):
     expected = {(s.casefold(), t.casefold()): (s, t) for s, t in reversed(asked)}
     text = noise[0]
     for (server, tool), gap in zip(asked, noise[1:], strict=False):
@@ -242,7 +242,7 @@ def test_what_is_rendered_is_read_back_whatever_stands_around(asked: list, noise
 
 @given(st.text(max_size=300))
 @examples(150)
-def test_nothing_raises(text: str) -> None:
+def test_nothing_raises(text):
     for item in (text, f"<tool_assistant>{text}", f"<tool_assistant>{text}</tool_assistant>"):
         assert len(parse(item)) <= MOST
 
@@ -255,13 +255,13 @@ FRAGMENTS = st.sampled_from(
 
 @given(st.lists(FRAGMENTS, max_size=60).map("".join))
 @examples(300)
-def test_pieces_of_blocks_in_any_order_never_raise_and_say_what_is_wrong(text: str) -> None:
+def test_pieces_of_blocks_in_any_order_never_raise_and_say_what_is_wrong(text):
     for item in parse(text):
         assert item.usable or len(item.problems) == 1
         assert "\n" not in f"{item.server}{item.tool}"
 
 
-def test_the_prompt_shows_the_form_that_is_parsed() -> None:
+def test_the_prompt_shows_the_form_that_is_parsed():
     plain, worked = write_system_prompt(False), write_system_prompt(example=True)
     assert worked.startswith(plain)
     assert len(parse(plain)) == 1

@@ -15,7 +15,7 @@ import uvicorn
 from serving.meta.policy import HttpSettings
 from serving.meta.transports import make_config
 from tests.serving.meta.test_http import ALICE, HEADERS, INITIALIZE, OTHER, SECRET, token
-from tests.serving.meta_server import ERAS, MetaServer, http_client, over_http
+from tests.serving.meta_server import ERAS, http_client, over_http
 
 MALLORY = token(OTHER, "mallory", requests_per_minute=1)
 THEIRS = {**HEADERS, "Authorization": f"Bearer {OTHER}"}
@@ -46,7 +46,7 @@ async def send_half(url: str, stack: list) -> None:
     stack.append((reader, writer))
 
 
-async def test_a_token_opens_no_more_sessions_than_its_own(meta: MetaServer) -> None:
+async def test_a_token_opens_no_more_sessions_than_its_own(meta):
     settings = {"tokens": (ALICE, MALLORY), "max_sessions": 8, "token_sessions": 3}
     async with over_http(meta, **settings) as url, httpx2.AsyncClient() as http:
         opened = [await http.post(url, json=INITIALIZE, headers=THEIRS) for _ in range(12)]
@@ -60,7 +60,7 @@ async def test_a_token_opens_no_more_sessions_than_its_own(meta: MetaServer) -> 
     assert (ended.status_code, again.status_code) == (200, 200)
 
 
-async def test_sessions_opened_at_once_do_not_pass_the_limit_together(meta: MetaServer) -> None:
+async def test_sessions_opened_at_once_do_not_pass_the_limit_together(meta):
     settings = {"tokens": (MALLORY,), "token_sessions": 3}
     async with over_http(meta, **settings) as url, httpx2.AsyncClient() as http:
         sent = (http.post(url, json=INITIALIZE, headers=THEIRS) for _ in range(20))
@@ -69,7 +69,7 @@ async def test_sessions_opened_at_once_do_not_pass_the_limit_together(meta: Meta
     assert set(codes) == {200, 429}
 
 
-async def test_requests_that_ask_nothing_are_counted_too(meta: MetaServer) -> None:
+async def test_requests_that_ask_nothing_are_counted_too(meta):
     async with over_http(meta, tokens=(ALICE, MALLORY)) as url, httpx2.AsyncClient() as http:
         opened = await http.post(url, json=INITIALIZE, headers=THEIRS)
         session = {**THEIRS, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
@@ -78,7 +78,7 @@ async def test_requests_that_ask_nothing_are_counted_too(meta: MetaServer) -> No
     assert codes == [200] * 59 + [429] * 11
 
 
-async def test_a_token_holds_no_more_requests_open_than_its_own(meta: MetaServer) -> None:
+async def test_a_token_holds_no_more_requests_open_than_its_own(meta):
     settings = {"tokens": (ALICE, MALLORY), "open_requests": 2}
     stuck = {**THEIRS, "Content-Length": "100", "Content-Type": "application/json"}
 
@@ -108,7 +108,7 @@ async def test_a_token_holds_no_more_requests_open_than_its_own(meta: MetaServer
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_half_sent_headers_keep_nobody_out(meta: MetaServer, mode: str) -> None:
+async def test_half_sent_headers_keep_nobody_out(meta, mode):
     held: list = []
     async with over_http(meta, tokens=(ALICE,), max_connections=20, header_s=600.0) as url:
         for _ in range(60):
@@ -129,7 +129,7 @@ async def test_half_sent_headers_keep_nobody_out(meta: MetaServer, mode: str) ->
         b"Authorization: Bearer " + SECRET.encode() + b"\r\n\r\n{",
     ],
 )
-async def test_a_header_or_body_that_never_ends_is_cut_off(meta: MetaServer, sent: bytes) -> None:
+async def test_a_header_or_body_that_never_ends_is_cut_off(meta, sent):
     """One byte now and then does not set the clock back."""
     async with over_http(meta, tokens=(ALICE,), header_s=0.3, body_s=0.3) as url:
         address = urlsplit(url)
@@ -145,7 +145,7 @@ async def test_a_header_or_body_that_never_ends_is_cut_off(meta: MetaServer, sen
         assert await ask(url)
 
 
-async def test_a_header_that_is_too_long_is_refused_before_its_end(meta: MetaServer) -> None:
+async def test_a_header_that_is_too_long_is_refused_before_its_end(meta):
     async with over_http(meta, tokens=(ALICE,), header_s=600) as url:
         address = urlsplit(url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -174,9 +174,7 @@ async def _read_on(scope: Any, receive: Any, send: Any) -> None:
     ],
     ids=["pipelined", "pipelined-silent", "blank-lines", "trailers", "chunk-extension"],
 )
-async def test_what_is_sent_outside_a_body_ends(
-    monkeypatch: pytest.MonkeyPatch, sent: bytes, more: bytes, header_s: float
-) -> None:
+async def test_what_is_sent_outside_a_body_ends(monkeypatch, sent, more, header_s):
     """Beside an open request a header, and behind the last chunk trailers, have the limits of a
     header."""
     monkeypatch.setattr("serving.meta.http_limits._MOST_HEAD", 1_000)
@@ -195,7 +193,7 @@ async def test_what_is_sent_outside_a_body_ends(
         assert not server.server_state.connections
 
 
-async def test_a_body_in_small_chunks_is_no_header(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_in_small_chunks_is_no_header(monkeypatch):
     monkeypatch.setattr("serving.meta.http_limits._MOST_HEAD", 1_000)
     body = b""
 
@@ -223,7 +221,7 @@ async def test_a_body_in_small_chunks_is_no_header(monkeypatch: pytest.MonkeyPat
     assert body == b"x" * 1_000
 
 
-async def test_an_answer_that_takes_long_is_not_cut_off(meta: MetaServer) -> None:
+async def test_an_answer_that_takes_long_is_not_cut_off(meta):
     async with (
         over_http(meta, tokens=(ALICE,), header_s=0.2, body_s=0.2) as url,
         http_client(url, SECRET) as client,
@@ -290,7 +288,7 @@ async def wait_until(holds: Callable[[], bool]) -> None:
             await anyio.sleep(0.02)
 
 
-async def test_an_answer_that_nobody_reads_is_cut_off() -> None:
+async def test_an_answer_that_nobody_reads_is_cut_off():
     async with serving(_send_much, write_s=0.3) as (port, server):
         clients = [await open_silent(port, GET) for _ in range(3)]
         await wait_until(lambda: server.server_state.total_requests == 3)
@@ -300,7 +298,7 @@ async def test_an_answer_that_nobody_reads_is_cut_off() -> None:
             client.close()
 
 
-async def test_who_reads_slowly_gets_all_of_it() -> None:
+async def test_who_reads_slowly_gets_all_of_it():
     loop, read = asyncio.get_running_loop(), 0
     async with serving(_send_much, write_s=0.2) as (port, _):
         client = await open_silent(port, GET)
@@ -314,7 +312,7 @@ async def test_who_reads_slowly_gets_all_of_it() -> None:
     assert read >= len(MUCH)
 
 
-async def test_who_does_not_read_makes_room_before_who_says_nothing_yet() -> None:
+async def test_who_does_not_read_makes_room_before_who_says_nothing_yet():
     async with serving(_send_much, write_s=600.0, max_connections=4) as (port, server):
         state = server.server_state
 
@@ -333,7 +331,7 @@ async def test_who_does_not_read_makes_room_before_who_says_nothing_yet() -> Non
 
 
 @pytest.mark.parametrize(("asked", "answered"), [(2, 2), (3, 0)])
-async def test_one_request_is_pipelined_and_no_more(asked: int, answered: int) -> None:
+async def test_one_request_is_pipelined_and_no_more(asked, answered):
     opened = asyncio.Event()
 
     async def wait_and_answer(scope: Any, receive: Any, send: Any) -> None:
@@ -353,7 +351,7 @@ async def test_one_request_is_pipelined_and_no_more(asked: int, answered: int) -
     assert answer.count(b"204 No Content") == answered
 
 
-async def test_without_a_token_no_connection_is_kept(meta: MetaServer) -> None:
+async def test_without_a_token_no_connection_is_kept(meta):
     async with over_http(meta, tokens=(ALICE,)) as url:
         address = urlsplit(url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)

@@ -1,7 +1,6 @@
 """Calling through the real client: checks before anything runs, consent, results, outcomes."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -29,9 +28,7 @@ def with_policy(meta: MetaServer, **more: Any) -> MetaServer:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_tool_that_only_reads_runs_unasked_and_its_result_is_quoted(
-    meta: MetaServer, mode: str
-) -> None:
+async def test_a_tool_that_only_reads_runs_unasked_and_its_result_is_quoted(meta, mode):
     asked: list[str] = []
     async with meta.client(mode, elicit=answering("decline", asked)) as client:
         result: Any = await client.call_tool("call_tool", READ)
@@ -49,7 +46,7 @@ async def test_a_tool_that_only_reads_runs_unasked_and_its_result_is_quoted(
     assert line["call_id"] == facts["call_id"]
 
 
-async def test_structured_content_is_handed_on_as_data(meta: MetaServer) -> None:
+async def test_structured_content_is_handed_on_as_data(meta):
     asked = {"tool_id": "pypi:clock::get_time", "arguments": {"city": "Oslo"}}
     async with meta.client() as client:
         result = await client.call_tool("call_tool", asked)
@@ -58,9 +55,7 @@ async def test_structured_content_is_handed_on_as_data(meta: MetaServer) -> None
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_consent_shows_server_tool_and_arguments_and_lets_the_call_run(
-    meta: MetaServer, mode: str
-) -> None:
+async def test_consent_shows_server_tool_and_arguments_and_lets_the_call_run(meta, mode):
     asked: list[str] = []
     async with meta.client(mode, elicit=answering("accept", asked, run=True)) as client:
         result = await client.call_tool("call_tool", WRITE)
@@ -84,9 +79,7 @@ async def test_consent_shows_server_tool_and_arguments_and_lets_the_call_run(
         ("accept", {"run": 0}, "declined"),
     ],
 )
-async def test_who_declines_is_answered_and_nothing_runs(
-    meta: MetaServer, mode: str, action: str, content: dict, status: str
-) -> None:
+async def test_who_declines_is_answered_and_nothing_runs(meta, mode, action, content, status):
     async with meta.client(mode, elicit=answering(action, [], **content)) as client:
         result = await client.call_tool("call_tool", WRITE)
     assert not result.is_error
@@ -101,8 +94,8 @@ async def test_who_declines_is_answered_and_nothing_runs(
     [("ask", False, "always"), ("never", False, "never"), ("always", True, "")],
 )
 async def test_a_client_that_cannot_ask_gets_what_the_policy_says(
-    meta: MetaServer, mode: str, consent: Any, runs: bool, message: str
-) -> None:
+    meta, mode, consent, runs, message
+):
     meta = with_policy(meta, consent=consent)
     async with meta.client(mode) as client:
         result = await client.call_tool("call_tool", WRITE)
@@ -114,7 +107,7 @@ async def test_a_client_that_cannot_ask_gets_what_the_policy_says(
         assert meta.recorded[0]["error_kind"] == "no_consent"
 
 
-async def test_a_flagged_tool_is_asked_for_whatever_it_says_of_itself(meta: MetaServer) -> None:
+async def test_a_flagged_tool_is_asked_for_whatever_it_says_of_itself(meta):
     async with meta.client() as client:
         result = await client.call_tool("call_tool", {"tool_id": "npm:odd::flagged"})
     assert result.is_error
@@ -122,7 +115,7 @@ async def test_a_flagged_tool_is_asked_for_whatever_it_says_of_itself(meta: Meta
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_facts_of_a_listing_are_told_and_ask_nobody(meta: MetaServer, mode: str) -> None:
+async def test_facts_of_a_listing_are_told_and_ask_nobody(meta, mode):
     facts = {**ROWS[0], "flags": ["placeholder", "needs_account", "hosted_gateway"]}
     publish(meta.place, [facts])
     async with meta.client(mode) as client:
@@ -135,14 +128,14 @@ async def test_facts_of_a_listing_are_told_and_ask_nobody(meta: MetaServer, mode
     assert "flagged" not in read_text(listed) + read_text(described)
 
 
-async def test_a_servers_word_that_it_only_reads_need_not_be_trusted(meta: MetaServer) -> None:
+async def test_a_servers_word_that_it_only_reads_need_not_be_trusted(meta):
     meta = with_policy(meta, trust_read_only=False)
     async with meta.client() as client:
         result = await client.call_tool("call_tool", READ)
     assert result.structured_content["error"]["kind"] == "no_consent"
 
 
-async def test_one_consent_runs_one_call_however_often_it_is_sent(meta: MetaServer) -> None:
+async def test_one_consent_runs_one_call_however_often_it_is_sent(meta):
     async with meta.client(elicit=answering("decline", [])) as client:
         session = client.session
         first: Any = await session.call_tool("call_tool", WRITE, allow_input_required=True)
@@ -167,7 +160,7 @@ async def test_one_consent_runs_one_call_however_often_it_is_sent(meta: MetaServ
     assert [line["status"] for line in meta.recorded] == ["ok"]
 
 
-async def test_a_tool_held_back_while_its_user_was_thinking_does_not_run(meta: MetaServer) -> None:
+async def test_a_tool_held_back_while_its_user_was_thinking_does_not_run(meta):
     digest = next(row["contract_digest"] for row in ROWS if row["tool"] == "write_file")
     server = meta.server()
 
@@ -189,8 +182,8 @@ async def test_a_tool_held_back_while_its_user_was_thinking_does_not_run(meta: M
     [({}, "$.path"), ({"path": 7}, "$.path"), ({"path": "/x", "extra": 1}, "$.extra")],
 )
 async def test_arguments_that_do_not_validate_are_told_field_by_field_and_nothing_runs(
-    meta: MetaServer, arguments: dict, path: str
-) -> None:
+    meta, arguments, path
+):
     async with meta.client() as client:
         result = await client.call_tool("call_tool", {**READ, "arguments": arguments})
     assert result.is_error
@@ -203,7 +196,7 @@ async def test_arguments_that_do_not_validate_are_told_field_by_field_and_nothin
     assert (line["status"], line["blame"]) == ("invalid_arguments", "caller")
 
 
-async def test_repair_mends_what_it_can_and_says_what_it_changed(meta: MetaServer) -> None:
+async def test_repair_mends_what_it_can_and_says_what_it_changed(meta):
     wrong = {"tool_id": "npm:files::read_file", "arguments": {"Path": "/etc/motd"}}
     async with meta.client() as client:
         unasked = await client.call_tool("call_tool", wrong)
@@ -218,7 +211,7 @@ async def test_repair_mends_what_it_can_and_says_what_it_changed(meta: MetaServe
 
 
 @pytest.mark.parametrize("repair", [{}, {"repair": True}, {"repair": "true"}, {"repair": "false"}])
-async def test_arguments_sent_as_json_text_are_read(meta: MetaServer, repair: Any) -> None:
+async def test_arguments_sent_as_json_text_are_read(meta, repair):
     sent = {"tool_id": "npm:files::read_file", "arguments": '{"path": "/etc/motd"}', **repair}
     async with meta.client("legacy") as client:
         result = await client.call_tool("call_tool", sent)
@@ -238,16 +231,14 @@ BAD = [
 
 
 @pytest.mark.parametrize(("given", "field"), BAD, ids=[str(i) for i in range(len(BAD))])
-async def test_a_field_that_cannot_be_used_is_named(
-    meta: MetaServer, given: dict, field: str
-) -> None:
+async def test_a_field_that_cannot_be_used_is_named(meta, given, field):
     async with meta.client("legacy") as client:
         result = await client.call_tool("call_tool", given)
     assert result.structured_content["error"]["field"] == field
     assert meta.caller.called == []
 
 
-async def test_arguments_nested_deep_are_refused(meta: MetaServer) -> None:
+async def test_arguments_nested_deep_are_refused(meta):
     deep: Any = "end"
     for _ in range(60):
         deep = {"a": [deep]}
@@ -257,9 +248,7 @@ async def test_arguments_nested_deep_are_refused(meta: MetaServer) -> None:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_hostile_result_is_bounded_and_only_text_and_pictures_go_through(
-    meta: MetaServer, mode: str
-) -> None:
+async def test_a_hostile_result_is_bounded_and_only_text_and_pictures_go_through(meta, mode):
     async with meta.client(mode) as client:
         result: Any = await client.call_tool("call_tool", {"tool_id": "npm:odd::hostile"})
     kinds = [block.type for block in result.content]
@@ -271,7 +260,7 @@ async def test_a_hostile_result_is_bounded_and_only_text_and_pictures_go_through
     assert result.content[1].annotations is None
 
 
-async def test_a_tools_own_error_is_an_error_and_its_words_are_shown(meta: MetaServer) -> None:
+async def test_a_tools_own_error_is_an_error_and_its_words_are_shown(meta):
     async with meta.client() as client:
         result = await client.call_tool("call_tool", {**READ, "arguments": {"path": "/no"}})
     assert result.is_error
@@ -280,7 +269,7 @@ async def test_a_tools_own_error_is_an_error_and_its_words_are_shown(meta: MetaS
     assert (line["status"], line["blame"]) == ("tool_error", "tool")
 
 
-async def test_a_call_that_does_not_end_is_given_up_and_recorded(meta: MetaServer) -> None:
+async def test_a_call_that_does_not_end_is_given_up_and_recorded(meta):
     meta = with_policy(meta, timeout_s=0.1)
     async with meta.client() as client:
         result = await client.call_tool("call_tool", {"tool_id": "npm:odd::slow"})
@@ -289,9 +278,7 @@ async def test_a_call_that_does_not_end_is_given_up_and_recorded(meta: MetaServe
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_bug_in_the_caller_tells_nothing_of_itself_and_is_recorded(
-    meta: MetaServer, mode: str
-) -> None:
+async def test_a_bug_in_the_caller_tells_nothing_of_itself_and_is_recorded(meta, mode):
     async with meta.client(mode) as client:
         result = await client.call_tool("call_tool", {"tool_id": "npm:odd::broken"})
     assert result.structured_content["error"]["kind"] == "internal"
@@ -300,7 +287,7 @@ async def test_a_bug_in_the_caller_tells_nothing_of_itself_and_is_recorded(
     assert (line["status"], line["error_kind"]) == ("failed", "internal")
 
 
-async def test_a_client_that_hangs_up_leaves_an_outcome(meta: MetaServer) -> None:
+async def test_a_client_that_hangs_up_leaves_an_outcome(meta):
     async with meta.client("legacy") as client:
         with anyio.move_on_after(0.5):
             await client.call_tool("call_tool", {"tool_id": "npm:odd::slow"})
@@ -310,7 +297,7 @@ async def test_a_client_that_hangs_up_leaves_an_outcome(meta: MetaServer) -> Non
     assert meta.recorded[0]["status"] == "cancelled"
 
 
-async def test_calls_can_be_switched_off_for_all_or_for_one_token(meta: MetaServer) -> None:
+async def test_calls_can_be_switched_off_for_all_or_for_one_token(meta):
     async with meta.client(calls=False) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         result = await client.session.call_tool("call_tool", READ)
@@ -323,7 +310,7 @@ async def test_calls_can_be_switched_off_for_all_or_for_one_token(meta: MetaServ
     assert reader.caller.called == []
 
 
-async def test_nobody_is_asked_for_a_tool_that_cannot_be_run_here(tmp_path: Path) -> None:
+async def test_nobody_is_asked_for_a_tool_that_cannot_be_run_here(tmp_path):
     publish(tmp_path, [row("npm:unknown", "tool", "Do a thing")])
     meta, asked = MetaServer(tmp_path), []
     async with meta.client(elicit=answering("accept", asked)) as client:
@@ -335,7 +322,7 @@ async def test_nobody_is_asked_for_a_tool_that_cannot_be_run_here(tmp_path: Path
     assert meta.recorded[0]["error_kind"] == "no_recipe"
 
 
-async def test_an_argument_or_result_is_nowhere_in_the_outcomes(meta: MetaServer) -> None:
+async def test_an_argument_or_result_is_nowhere_in_the_outcomes(meta):
     async with meta.client() as client:
         await client.call_tool("call_tool", READ)
         await client.call_tool("call_tool", {**READ, "arguments": {"path": "/private"}})
@@ -344,7 +331,7 @@ async def test_an_argument_or_result_is_nowhere_in_the_outcomes(meta: MetaServer
         assert private not in written
 
 
-async def test_a_report_is_kept_with_what_it_is_about(meta: MetaServer) -> None:
+async def test_a_report_is_kept_with_what_it_is_about(meta):
     async with meta.client() as client:
         call = (await client.call_tool("call_tool", READ)).structured_content
         ok = await client.call_tool(
@@ -371,9 +358,7 @@ async def test_a_report_is_kept_with_what_it_is_about(meta: MetaServer) -> None:
         ({"outcome": "worked", "tool_id": "npm:odd::fortune", "note": "x" * 501}, "note"),
     ],
 )
-async def test_a_report_that_cannot_be_used_names_the_field(
-    meta: MetaServer, given: dict, field: str
-) -> None:
+async def test_a_report_that_cannot_be_used_names_the_field(meta, given, field):
     async with meta.client("legacy") as client:
         result = await client.call_tool("report_outcome", given)
     assert result.structured_content["error"]["field"] == field
@@ -383,7 +368,7 @@ async def test_a_report_that_cannot_be_used_names_the_field(
 POISONED = {"tool_id": "npm:odd::poisoned"}
 
 
-async def test_a_result_that_gives_orders_is_handed_on_and_marked(meta: MetaServer) -> None:
+async def test_a_result_that_gives_orders_is_handed_on_and_marked(meta):
     async with meta.client() as client:
         result: Any = await client.call_tool("call_tool", POISONED)
     facts = result.structured_content
@@ -398,7 +383,7 @@ async def test_a_result_that_gives_orders_is_handed_on_and_marked(meta: MetaServ
 
 
 @pytest.mark.parametrize("path", ["", "long"])
-async def test_a_policy_that_blocks_hands_nothing_of_it_on(meta: MetaServer, path: str) -> None:
+async def test_a_policy_that_blocks_hands_nothing_of_it_on(meta, path):
     meta = with_policy(meta, results="block")
     async with meta.client() as client:
         result = await client.call_tool("call_tool", {**POISONED, "arguments": {"path": path}})
@@ -411,7 +396,7 @@ async def test_a_policy_that_blocks_hands_nothing_of_it_on(meta: MetaServer, pat
     assert (line["status"], line["error_kind"]) == ("failed", "result_blocked")
 
 
-async def test_an_honest_result_says_nothing_of_findings(meta: MetaServer) -> None:
+async def test_an_honest_result_says_nothing_of_findings(meta):
     meta = with_policy(meta, results="block")
     async with meta.client() as client:
         result = await client.call_tool("call_tool", READ)

@@ -2,12 +2,11 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import anyio
 import pytest
 
-from tests.serving.meta_server import MetaServer, over_http
+from tests.serving.meta_server import over_http
 
 SUITE, NODE = "@modelcontextprotocol/conformance@0.2.0-alpha.12", "node@22"
 _FIXTURES = "asks for a tool, prompt or resource of the suite's example server"
@@ -69,9 +68,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.registry
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
-async def test_what_applies_of_the_protocols_own_suite_passes(
-    meta: MetaServer, suite: list[str], tmp_path: Path, version: str
-) -> None:
+async def test_what_applies_of_the_protocols_own_suite_passes(meta, suite, tmp_path, version):
     async with over_http(meta) as url:
         options = ["--url", url, "--suite", "all", "--spec-version", version]
         command = [*suite, "server", *options, "--output-dir", str(tmp_path / "out")]

@@ -2,8 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,7 +18,7 @@ from tests.serving.meta_server import ERAS, ROWS, MetaServer, publish, read_text
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_the_tools_are_listed_with_how_much_can_be_found(meta: MetaServer, mode: str) -> None:
+async def test_the_tools_are_listed_with_how_much_can_be_found(meta, mode):
     async with meta.client(mode) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert set(tools) == {"find_tools", "describe_tool", "call_tool", "report_outcome"}
@@ -31,7 +29,7 @@ async def test_the_tools_are_listed_with_how_much_can_be_found(meta: MetaServer,
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_query_finds_ids_and_one_line_each(meta: MetaServer, mode: str) -> None:
+async def test_a_query_finds_ids_and_one_line_each(meta, mode):
     async with meta.client(mode) as client:
         result = await client.call_tool("find_tools", {"query": "tell the hour in a city", "k": 2})
     assert not result.is_error
@@ -45,7 +43,7 @@ async def test_a_query_finds_ids_and_one_line_each(meta: MetaServer, mode: str) 
     assert len(read_text(result)) < 300
 
 
-async def test_a_server_and_tool_can_be_asked_for_and_parameters_shown(meta: MetaServer) -> None:
+async def test_a_server_and_tool_can_be_asked_for_and_parameters_shown(meta):
     asked = {"server": "clock", "tool": "tell the hour in a city", "k": 1, "parameters": True}
     async with meta.client() as client:
         result = await client.call_tool("find_tools", asked)
@@ -54,7 +52,7 @@ async def test_a_server_and_tool_can_be_asked_for_and_parameters_shown(meta: Met
     assert hit["parameters"] in read_text(result)
 
 
-async def test_an_allow_list_of_a_server_lets_no_longer_named_one_in(tmp_path: Path) -> None:
+async def test_an_allow_list_of_a_server_lets_no_longer_named_one_in(tmp_path):
     publish(tmp_path, [row("npm:files::more", "read_file", "Read one text file"), *ROWS])
     policy = MetaPolicy(local=ClientToken("t", allow=("npm:files::*",), requests_per_minute=None))
     async with MetaServer(tmp_path, policy).client() as client:
@@ -75,7 +73,7 @@ async def test_an_allow_list_of_a_server_lets_no_longer_named_one_in(tmp_path: P
         {"query": "read a file", "k": "1", "exclude": '["pypi:mail::send_email"]'},
     ],
 )
-async def test_values_sent_as_json_text_are_read(meta: MetaServer, sent: Any) -> None:
+async def test_values_sent_as_json_text_are_read(meta, sent):
     async with meta.client("legacy") as client:
         result = await client.call_tool("find_tools", sent)
     [answer] = result.structured_content["answers"]
@@ -87,9 +85,7 @@ WIDE = {"properties": {"a) «x» Obey": {"enum": ["New York", "b) Obey"]}}, "req
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_names_of_several_words_stay_within_their_marks_and_are_read_back(
-    tmp_path: Path, mode: str
-) -> None:
+async def test_names_of_several_words_stay_within_their_marks_and_are_read_back(tmp_path, mode):
     publish(tmp_path, [row("npm:e vil", SLY, "Dig for treasure", WIDE), *ROWS])
     asked = {"query": "dig for treasure", "k": 3, "parameters": True}
     async with MetaServer(tmp_path).client(mode) as client:
@@ -113,7 +109,7 @@ async def test_names_of_several_words_stay_within_their_marks_and_are_read_back(
     assert not any("e vil" in read_text(item) for item in again)
 
 
-async def test_every_block_of_a_models_text_is_answered_by_itself(meta: MetaServer) -> None:
+async def test_every_block_of_a_models_text_is_answered_by_itself(meta):
     text = (
         "I need two things.\n<tool_assistant>\nserver: clock\ntool: tell the hour in a city\n"
         "</tool_assistant>\n<tool_assistant>\nserver: mail\ntask: send an email\n</tool_assistant>"
@@ -126,7 +122,7 @@ async def test_every_block_of_a_models_text_is_answered_by_itself(meta: MetaServ
     assert "for server: mail; tool: send an email" in read_text(result)
 
 
-async def test_what_was_seen_already_is_not_found_again(meta: MetaServer) -> None:
+async def test_what_was_seen_already_is_not_found_again(meta):
     asked = {"query": "read one text file", "exclude": ["npm:files::read_file"]}
     async with meta.client() as client:
         result = await client.call_tool("find_tools", asked)
@@ -166,9 +162,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("given", "field"), BAD, ids=[str(i) for i in range(len(BAD))])
-async def test_a_field_that_cannot_be_used_is_named(
-    meta: MetaServer, given: dict, field: str
-) -> None:
+async def test_a_field_that_cannot_be_used_is_named(meta, given, field):
     async with meta.client("legacy") as client:
         result = await client.call_tool("find_tools", given)
     assert result.is_error
@@ -177,7 +171,7 @@ async def test_a_field_that_cannot_be_used_is_named(
     assert len(read_text(result)) < 300
 
 
-async def test_a_block_without_anything_in_it_says_so_beside_the_others(meta: MetaServer) -> None:
+async def test_a_block_without_anything_in_it_says_so_beside_the_others(meta):
     text = (
         "<tool_assistant>\n</tool_assistant>"
         "<tool_assistant>\ntool: tell the hour in a city\n</tool_assistant>"
@@ -191,9 +185,7 @@ async def test_a_block_without_anything_in_it_says_so_beside_the_others(meta: Me
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_describe_gives_the_whole_contract_and_what_a_call_would_mean(
-    meta: MetaServer, mode: str
-) -> None:
+async def test_describe_gives_the_whole_contract_and_what_a_call_would_mean(meta, mode):
     async with meta.client(mode) as client:
         reads = await client.call_tool("describe_tool", {"tool_id": "npm:files::read_file"})
         sends = await client.call_tool("describe_tool", {"tool_id": "pypi:mail::send_email"})
@@ -207,9 +199,7 @@ async def test_describe_gives_the_whole_contract_and_what_a_call_would_mean(
     assert "consent: needed" in read_text(sends)
 
 
-async def test_third_party_words_show_nothing_hidden_and_cannot_close_their_marks(
-    meta: MetaServer,
-) -> None:
+async def test_third_party_words_show_nothing_hidden_and_cannot_close_their_marks(meta):
     async with meta.client() as client:
         result = await client.call_tool("find_tools", {"query": "tell fortunes", "k": 1})
         described = await client.call_tool("describe_tool", {"tool_id": "npm:odd::fortune"})
@@ -223,7 +213,7 @@ async def test_third_party_words_show_nothing_hidden_and_cannot_close_their_mark
     assert "[end of third-party content" in read_text(described)
 
 
-async def test_a_contract_that_is_too_large_is_cut_and_says_so(tmp_path: Path) -> None:
+async def test_a_contract_that_is_too_large_is_cut_and_says_so(tmp_path):
     many = {f"field_{i}": {"type": "string", "description": "x" * 500} for i in range(300)}
     publish(tmp_path, [row("npm:big", "huge", "Take everything", {"properties": many})])
     async with MetaServer(tmp_path).client() as client:
@@ -236,9 +226,7 @@ async def test_a_contract_that_is_too_large_is_cut_and_says_so(tmp_path: Path) -
 
 @pytest.mark.parametrize("tool", ["describe_tool", "call_tool"])
 @pytest.mark.parametrize("tool_id", ["npm:files::gone", "x", "npm:files::read_file\u200b"])
-async def test_a_tool_that_is_not_here_is_an_error_with_the_mend(
-    meta: MetaServer, tool: str, tool_id: str
-) -> None:
+async def test_a_tool_that_is_not_here_is_an_error_with_the_mend(meta, tool, tool_id):
     async with meta.client() as client:
         answer = await client.call_tool(tool, {"tool_id": tool_id})
     assert answer.is_error
@@ -246,7 +234,7 @@ async def test_a_tool_that_is_not_here_is_an_error_with_the_mend(
     assert "find_tools" in read_text(answer)
 
 
-async def test_a_tool_held_back_since_the_index_was_built_is_nowhere(meta: MetaServer) -> None:
+async def test_a_tool_held_back_since_the_index_was_built_is_nowhere(meta):
     digest = next(row["contract_digest"] for row in ROWS if row["tool"] == "read_file")
     write_blocklist(meta.place, [digest])
     async with meta.client() as client:
@@ -263,7 +251,7 @@ async def test_a_tool_held_back_since_the_index_was_built_is_nowhere(meta: MetaS
     assert meta.caller.called == []
 
 
-async def test_an_allow_list_holds_in_search_describe_call_and_counts(tmp_path: Path) -> None:
+async def test_an_allow_list_holds_in_search_describe_call_and_counts(tmp_path):
     publish(tmp_path)
     token = ClientToken("clock-only", allow=("pypi:clock::*",), requests_per_minute=None)
     meta = MetaServer(tmp_path, MetaPolicy(local=token))
@@ -281,9 +269,7 @@ async def test_an_allow_list_holds_in_search_describe_call_and_counts(tmp_path: 
     assert meta.recorded[0]["error_kind"] == "not_here"
 
 
-async def test_no_index_is_told_with_how_to_make_one_and_noticed_once_it_is_there(
-    tmp_path: Path,
-) -> None:
+async def test_no_index_is_told_with_how_to_make_one_and_noticed_once_it_is_there(tmp_path):
     meta = MetaServer(tmp_path)
     async with meta.client() as client:
         before = await client.call_tool("find_tools", {"query": "read one text file"})
@@ -300,7 +286,7 @@ async def test_no_index_is_told_with_how_to_make_one_and_noticed_once_it_is_ther
     assert not after.is_error
 
 
-async def test_the_query_that_found_a_tool_is_remembered_as_a_digest(meta: MetaServer) -> None:
+async def test_the_query_that_found_a_tool_is_remembered_as_a_digest(meta):
     async with meta.client() as client:
         await client.call_tool("find_tools", {"query": "Read one text  FILE"})
         arguments = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
@@ -310,9 +296,7 @@ async def test_the_query_that_found_a_tool_is_remembered_as_a_digest(meta: MetaS
     assert "text file" not in str(line)
 
 
-async def test_that_nothing_suits_is_said_with_the_three_nearest(
-    meta: MetaServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_that_nothing_suits_is_said_with_the_three_nearest(meta, monkeypatch):
     find_many = Router.find_many
 
     def unsuited(self: Router, asks: list) -> list:
@@ -328,9 +312,7 @@ async def test_that_nothing_suits_is_said_with_the_three_nearest(
     assert not result.is_error
 
 
-async def test_what_was_shown_and_its_twins_stay_out_but_a_twin_stands_in_for_what_failed(
-    tmp_path: Path,
-) -> None:
+async def test_what_was_shown_and_its_twins_stay_out_but_a_twin_stands_in_for_what_failed(tmp_path):
     twin = row("npm:copy", "read_file", "Read one text file from disk")
     publish(tmp_path, [*ROWS, twin])
     asked = {"query": "read one text file from disk", "k": 50}
@@ -348,9 +330,7 @@ async def test_what_was_shown_and_its_twins_stay_out_but_a_twin_stands_in_for_wh
         assert await found(shown=[name], exclude=[name]) & first == {other}
 
 
-async def test_the_active_loop_ends_where_nothing_new_is_left_and_tells_what_is_gone(
-    meta: MetaServer,
-) -> None:
+async def test_the_active_loop_ends_where_nothing_new_is_left_and_tells_what_is_gone(meta):
     visible: list[str] = ["npm:files::gone"]
     async with meta.client() as client:
         for _ in range(9):
@@ -364,7 +344,7 @@ async def test_the_active_loop_ends_where_nothing_new_is_left_and_tells_what_is_
     assert sorted(visible[1:]) == sorted(f"{item['server_id']}::{item['tool']}" for item in ROWS)
 
 
-async def test_an_allowance_of_tokens_holds_and_first_hits_go_first(meta: MetaServer) -> None:
+async def test_an_allowance_of_tokens_holds_and_first_hits_go_first(meta):
     asked = [{"query": "tell the hour in a city"}, {"query": "send an email"}]
     async with meta.client() as client:
         whole = await client.call_tool("find_tools", {"requests": asked})
@@ -384,9 +364,7 @@ async def test_an_allowance_of_tokens_holds_and_first_hits_go_first(meta: MetaSe
 
 
 @pytest.mark.parametrize("most", [60, 100, 400])
-async def test_many_requests_and_many_shown_stay_within_the_allowance(
-    meta: MetaServer, most: int
-) -> None:
+async def test_many_requests_and_many_shown_stay_within_the_allowance(meta, most):
     asked = [{"query": f"tell the hour in city {at} " * 20} for at in range(20)]
     visible = [f"npm:gone-{at}::{'x' * 300}" for at in range(200)]
     given = {"requests": asked, "shown": visible, "max_tokens": most, "parameters": True}
@@ -405,7 +383,7 @@ async def test_many_requests_and_many_shown_stay_within_the_allowance(
     assert len(one.structured_content["answers"]) == 1
 
 
-async def test_a_long_query_is_read_to_its_limit_and_the_answer_says_so(meta: MetaServer) -> None:
+async def test_a_long_query_is_read_to_its_limit_and_the_answer_says_so(meta):
     async with meta.client() as client:
         result = await client.call_tool("find_tools", {"query": "read one text file " * 400})
     assert "4,000" in result.structured_content["answers"][0]["problems"][0]
@@ -428,9 +406,7 @@ _ROW = st.fixed_dictionaries(
 
 @given(st.lists(_ROW, max_size=20), st.lists(st.text(max_size=400), max_size=30),
        st.integers(60, 600))  # fmt: skip
-def test_the_text_of_any_answer_is_within_its_allowance(
-    rows: list[dict[str, Any]], gone: list[str], most: int
-) -> None:
+def test_the_text_of_any_answer_is_within_its_allowance(rows, gone, most):
     kept, named, text = fit_answer("0" * 64, rows, gone, most)
     assert estimate_tokens(text) <= most
     assert sum(map(estimate_tokens, named)) <= most

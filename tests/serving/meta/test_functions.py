@@ -20,7 +20,7 @@ def contract(schema: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])
-def test_what_stands_in_branches_at_the_top_is_offered_without_them(keyword: str) -> None:
+def test_what_stands_in_branches_at_the_top_is_offered_without_them(keyword):
     schema = {
         "type": "object", "required": ["id"], "properties": {"id": ID}, keyword: ONE_OF,
         "not": {"required": ["a"]}, "enum": [{}], "$defs": {"b": {"properties": {"path": ID}}},
@@ -48,7 +48,7 @@ def test_what_stands_in_branches_at_the_top_is_offered_without_them(keyword: str
         ({"properties": {"a": {"enum": [f"choice {n}" for n in range(3_000)]}}}, "32,000"),
     ],
 )
-def test_what_an_api_refuses_is_left_out_with_a_reason(schema: Any, why: str) -> None:
+def test_what_an_api_refuses_is_left_out_with_a_reason(schema, why):
     good = contract({"type": "object", "properties": {"a.b-c_1": ID}})
     held = {"npm:a::good": good, "npm:a::odd": contract({"type": "object", **schema})}
     assert [item.tool_id for item in write_functions(held.items()).values()] == ["npm:a::good"]
@@ -58,7 +58,7 @@ def test_what_an_api_refuses_is_left_out_with_a_reason(schema: Any, why: str) ->
     assert len(refused["npm:a::odd"]) < 300
 
 
-def test_a_long_text_is_cut_and_parameters_keep_types_choices_and_limits() -> None:
+def test_a_long_text_is_cut_and_parameters_keep_types_choices_and_limits():
     schema = {
         "type": "object", "required": ["where"],
         "properties": {
@@ -73,9 +73,7 @@ def test_a_long_text_is_cut_and_parameters_keep_types_choices_and_limits() -> No
     assert sent == schema
 
 
-def test_of_two_ids_with_one_name_for_apis_the_first_keeps_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_two_ids_with_one_name_for_apis_the_first_keeps_it(monkeypatch):
     monkeypatch.setattr(functions, "write_wire_name", lambda name: f"same_{name[-1]}")
     names = ("npm:a::bad_1", "npm:a::read_1", "npm:a::erase_1", "npm:a::other_2")
     held = {name: contract({"type": "object"}) for name in names}
@@ -106,7 +104,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["properties", "allOf", "oneOf", "required"]), JSON) | JSON)
 @examples(60)
-def test_whatever_a_server_says_is_a_function_or_a_reason(schema: Any) -> None:
+def test_whatever_a_server_says_is_a_function_or_a_reason(schema):
     held = {"npm:a::x": contract(schema)}
     offered, refused = write_functions(held.items()), list_refused(held.items())
     assert len(offered) + len(refused) == 1

@@ -4,7 +4,6 @@ import asyncio
 import json
 import signal
 from hashlib import sha256
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
@@ -57,7 +56,7 @@ BOB = token(OTHER, "bob", allow=("pypi:clock::*",), consent="always")
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_list_find_describe_call_report_and_read(meta: MetaServer, mode: str) -> None:
+async def test_list_find_describe_call_report_and_read(meta, mode):
     asked: list[str] = []
     async with (
         over_http(meta, tokens=(ALICE,)) as url,
@@ -83,7 +82,7 @@ async def test_list_find_describe_call_report_and_read(meta: MetaServer, mode: s
 @pytest.mark.parametrize(
     "sent", [None, "Bearer wrong-wrong-wrong-wrong", "Bearer", "Basic YTpi", f"bearer{SECRET}"]
 )
-async def test_without_a_known_token_the_door_is_shut(meta: MetaServer, sent: str | None) -> None:
+async def test_without_a_known_token_the_door_is_shut(meta, sent):
     headers = {**HEADERS, **({"Authorization": sent} if sent else {})}
     async with over_http(meta, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
         answer = await http.post(url, json=INITIALIZE, headers=headers)
@@ -92,7 +91,7 @@ async def test_without_a_known_token_the_door_is_shut(meta: MetaServer, sent: st
     assert "wrong-wrong" not in answer.text
 
 
-async def test_no_token_is_ever_logged(meta: MetaServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_token_is_ever_logged(meta, caplog):
     caplog.set_level("DEBUG")
     wrong = {**HEADERS, "Authorization": f"Bearer {OTHER}"}
     async with over_http(meta, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
@@ -105,7 +104,7 @@ async def test_no_token_is_ever_logged(meta: MetaServer, caplog: pytest.LogCaptu
     assert OTHER not in caplog.text
 
 
-async def test_each_token_sees_its_own_tools_and_policy(meta: MetaServer) -> None:
+async def test_each_token_sees_its_own_tools_and_policy(meta):
     async with over_http(meta, tokens=(ALICE, BOB)) as url:
         async with http_client(url, OTHER) as bob:
             result = await bob.call_tool("find_tools", {"query": "read one text file", "k": 50})
@@ -120,7 +119,7 @@ async def test_each_token_sees_its_own_tools_and_policy(meta: MetaServer) -> Non
     assert called.structured_content["status"] == "ok"
 
 
-async def test_a_session_of_one_token_is_not_there_for_another(meta: MetaServer) -> None:
+async def test_a_session_of_one_token_is_not_there_for_another(meta):
     async with over_http(meta, tokens=(ALICE, BOB)) as url, httpx2.AsyncClient() as http:
         mine = {**HEADERS, "Authorization": f"Bearer {SECRET}"}
         opened = await http.post(url, json=INITIALIZE, headers=mine)
@@ -138,15 +137,13 @@ async def test_a_session_of_one_token_is_not_there_for_another(meta: MetaServer)
     ("header", "status"),
     [({"Host": "evil.example"}, 421), ({"Origin": "http://evil.example"}, 403)],
 )
-async def test_a_page_that_points_its_name_here_is_refused(
-    meta: MetaServer, header: dict, status: int
-) -> None:
+async def test_a_page_that_points_its_name_here_is_refused(meta, header, status):
     async with over_http(meta) as url, httpx2.AsyncClient() as http:
         answer = await http.post(url, json=INITIALIZE, headers={**HEADERS, **header})
     assert answer.status_code == status
 
 
-async def test_a_host_that_was_named_is_accepted_besides_loopback(meta: MetaServer) -> None:
+async def test_a_host_that_was_named_is_accepted_besides_loopback(meta):
     named = {"hosts": ("mill.example",), "origins": ("https://mill.example",)}
     headers = {**HEADERS, "Host": "mill.example", "Origin": "https://mill.example"}
     async with over_http(meta, **named) as url, httpx2.AsyncClient() as http:
@@ -156,9 +153,7 @@ async def test_a_host_that_was_named_is_accepted_besides_loopback(meta: MetaServ
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_beyond_its_requests_a_token_is_told_when_to_come_again(
-    meta: MetaServer, mode: str
-) -> None:
+async def test_beyond_its_requests_a_token_is_told_when_to_come_again(meta, mode):
     few = token(SECRET, "few", requests_per_minute=6)
     async with over_http(meta, tokens=(few, BOB)) as url, http_client(url, SECRET, mode) as client:
         results = [
@@ -177,7 +172,7 @@ async def test_beyond_its_requests_a_token_is_told_when_to_come_again(
     assert not free.is_error
 
 
-async def test_a_token_runs_no_more_calls_at_a_time_than_it_may(meta: MetaServer) -> None:
+async def test_a_token_runs_no_more_calls_at_a_time_than_it_may(meta):
     one = token(SECRET, "one", concurrent=1)
     async with (
         over_http(meta, tokens=(one,)) as url,
@@ -194,16 +189,14 @@ async def test_a_token_runs_no_more_calls_at_a_time_than_it_may(meta: MetaServer
     assert "1 calls running" in read_text(second)
 
 
-async def test_a_body_beyond_the_limit_is_refused(meta: MetaServer) -> None:
+async def test_a_body_beyond_the_limit_is_refused(meta):
     async with over_http(meta, max_body=10_000) as url, httpx2.AsyncClient() as http:
         large = {**INITIALIZE, "params": {"filler": "x" * 20_000}}
         answer = await http.post(url, json=large, headers=HEADERS)
     assert answer.status_code == 413
 
 
-async def test_a_body_nested_a_hundred_thousand_deep_is_an_error_not_a_crash(
-    meta: MetaServer,
-) -> None:
+async def test_a_body_nested_a_hundred_thousand_deep_is_an_error_not_a_crash(meta):
     body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":' + b"[" * 100_000
     headers = {**HEADERS, "Content-Type": "application/json"}
     async with over_http(meta) as url, httpx2.AsyncClient() as http:
@@ -214,7 +207,7 @@ async def test_a_body_nested_a_hundred_thousand_deep_is_an_error_not_a_crash(
     assert not result.is_error
 
 
-async def test_sessions_are_told_of_a_new_index(meta: MetaServer) -> None:
+async def test_sessions_are_told_of_a_new_index(meta):
     received: list[type] = []
 
     async def hear(message) -> None:
@@ -240,9 +233,7 @@ async def test_sessions_are_told_of_a_new_index(meta: MetaServer) -> None:
     assert capabilities.resources.list_changed
 
 
-async def test_a_session_that_has_ended_is_told_nothing(
-    meta: MetaServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_session_that_has_ended_is_told_nothing(meta, monkeypatch):
     changes = IndexChanges()
     monkeypatch.setattr("serving.meta.server.IndexChanges", lambda: changes)
     async with over_http(meta) as url:
@@ -255,7 +246,7 @@ async def test_a_session_that_has_ended_is_told_nothing(
         await changes.announce()
 
 
-async def test_listeners_are_told_of_a_new_index(meta: MetaServer) -> None:
+async def test_listeners_are_told_of_a_new_index(meta):
     from mcp.server.subscriptions import ResourcesListChanged, ToolsListChanged
 
     received: set[type] = set()
@@ -271,9 +262,7 @@ async def test_listeners_are_told_of_a_new_index(meta: MetaServer) -> None:
     assert received == {ToolsListChanged, ResourcesListChanged}
 
 
-async def test_no_query_is_lost_and_no_answer_mixed_while_new_indexes_are_published(
-    meta: MetaServer,
-) -> None:
+async def test_no_query_is_lost_and_no_answer_mixed_while_new_indexes_are_published(meta):
     odd = [row("npm:odd", f"tool_{i}", "Read one text file") for i in range(4)]
     even = [row("npm:even", f"tool_{i}", "Read one text file") for i in range(4)]
     versions = {publish(meta.place, odd, "odd"): "npm:odd"}
@@ -303,13 +292,13 @@ async def test_no_query_is_lost_and_no_answer_mixed_while_new_indexes_are_publis
     assert observed == set(versions)
 
 
-def test_beyond_loopback_tokens_are_needed() -> None:
+def test_beyond_loopback_tokens_are_needed():
     with pytest.raises(TokenError, match=r"tokens file.*127\.0\.0\.1"):
         HttpSettings(host="0.0.0.0")
     assert HttpSettings(host="0.0.0.0", tokens=(ALICE,)).port
 
 
-def test_an_address_that_is_taken_is_told_with_the_mend(tmp_path: Path) -> None:
+def test_an_address_that_is_taken_is_told_with_the_mend(tmp_path):
     import socket
 
     meta = MetaServer(tmp_path, MetaPolicy())
@@ -320,9 +309,7 @@ def test_an_address_that_is_taken_is_told_with_the_mend(tmp_path: Path) -> None:
             run_http(*parts, settings)
 
 
-async def test_the_process_serves_until_it_is_told_to_end_and_closes_what_it_runs(
-    tmp_path: Path,
-) -> None:
+async def test_the_process_serves_until_it_is_told_to_end_and_closes_what_it_runs(tmp_path):
     publish(tmp_path)
     command = [find_python(), "-m", "tests.serving.meta_process", str(tmp_path), "ask", "http"]
     async with await anyio.open_process(command, cwd=ROOT) as process:
@@ -338,9 +325,7 @@ async def test_the_process_serves_until_it_is_told_to_end_and_closes_what_it_run
     assert (tmp_path / "closed").read_text() == "True"
 
 
-async def test_no_sign_in_is_offered_that_would_keep_a_client_from_sending_its_token(
-    meta: MetaServer,
-) -> None:
+async def test_no_sign_in_is_offered_that_would_keep_a_client_from_sending_its_token(meta):
     async with over_http(meta, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
         for path in ("oauth-protected-resource", "oauth-authorization-server"):
             answer = await http.get(url.replace("/mcp", f"/.well-known/{path}"))
@@ -348,9 +333,7 @@ async def test_no_sign_in_is_offered_that_would_keep_a_client_from_sending_its_t
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_progress_of_a_call_is_handed_on_and_a_start_is_told(
-    meta: MetaServer, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_progress_of_a_call_is_handed_on_and_a_start_is_told(meta, mode, monkeypatch):
     monkeypatch.setattr("serving.meta.consent.HEARTBEAT_S", 0.1)
     told: list[tuple[float, float | None]] = []
 
@@ -371,7 +354,7 @@ async def test_progress_of_a_call_is_handed_on_and_a_start_is_told(
     assert len(heartbeats) >= 2
 
 
-async def test_a_cancelled_call_is_answered_and_ends(meta: MetaServer) -> None:
+async def test_a_cancelled_call_is_answered_and_ends(meta):
     """As of 2025-11-25; since then a client closes the stream."""
     legacy = {**HEADERS, "Authorization": f"Bearer {SECRET}"}
     params = {"name": "call_tool", "arguments": {"tool_id": "npm:odd::slow"}}
@@ -396,7 +379,7 @@ async def test_a_cancelled_call_is_answered_and_ends(meta: MetaServer) -> None:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_an_unknown_tool_is_an_error_of_the_protocol(meta: MetaServer, mode: str) -> None:
+async def test_an_unknown_tool_is_an_error_of_the_protocol(meta, mode):
     async with over_http(meta, tokens=(ALICE,)) as url, http_client(url, SECRET, mode) as client:
         with pytest.raises(
             MCPError, match="unknown tool 'nothing'; expected one of find_tools"
@@ -406,7 +389,7 @@ async def test_an_unknown_tool_is_an_error_of_the_protocol(meta: MetaServer, mod
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_missing_resource_is_named_in_its_error(meta: MetaServer, mode: str) -> None:
+async def test_a_missing_resource_is_named_in_its_error(meta, mode):
     async with over_http(meta, tokens=(ALICE,)) as url, http_client(url, SECRET, mode) as client:
         with pytest.raises(MCPError, match="names no resource") as caught:
             await client.read_resource("toolmill://nothing")
@@ -414,7 +397,7 @@ async def test_a_missing_resource_is_named_in_its_error(meta: MetaServer, mode: 
     assert caught.value.error.data == {"uri": "toolmill://nothing"}
 
 
-async def test_blanks_around_a_header_do_not_count(meta: MetaServer) -> None:
+async def test_blanks_around_a_header_do_not_count(meta):
     version = "2026-07-28"
     names = ("protocolVersion", "clientInfo", "clientCapabilities")
     values = (version, {"name": "t", "version": "1"}, {})

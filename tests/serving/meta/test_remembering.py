@@ -52,9 +52,7 @@ def read_log(meta: MetaServer) -> str:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_without_opt_in_a_search_leaves_nothing_and_a_call_a_digest(
-    tmp_path: Path, mode: str
-) -> None:
+async def test_without_opt_in_a_search_leaves_nothing_and_a_call_a_digest(tmp_path, mode):
     meta = open_meta(tmp_path, "digest")
     async with meta.client(mode) as client:
         answer = await search_and_call(client)
@@ -73,9 +71,7 @@ async def test_without_opt_in_a_search_leaves_nothing_and_a_call_a_digest(
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_who_opts_in_has_words_and_what_was_shown_and_picked_kept(
-    tmp_path: Path, mode: str
-) -> None:
+async def test_who_opts_in_has_words_and_what_was_shown_and_picked_kept(tmp_path, mode):
     meta = open_meta(tmp_path, "text")
     async with meta.client(mode) as client:
         answer = await search_and_call(client)
@@ -94,7 +90,7 @@ async def test_who_opts_in_has_words_and_what_was_shown_and_picked_kept(
     assert all("the words of every query and what it showed" in text for text in answer)
 
 
-async def test_a_vector_is_kept_in_place_of_words(tmp_path: Path) -> None:
+async def test_a_vector_is_kept_in_place_of_words(tmp_path):
     meta = open_meta(tmp_path, "vector")
     async with meta.client() as client:
         await search_and_call(client)
@@ -106,7 +102,7 @@ async def test_a_vector_is_kept_in_place_of_words(tmp_path: Path) -> None:
     assert searched["embedder"]
 
 
-async def test_a_key_in_a_query_is_in_no_line(tmp_path: Path) -> None:
+async def test_a_key_in_a_query_is_in_no_line(tmp_path):
     meta = open_meta(tmp_path, "text")
     key = "ghp_" + "a1B2" * 9
     async with meta.client() as client:
@@ -118,7 +114,7 @@ async def test_a_key_in_a_query_is_in_no_line(tmp_path: Path) -> None:
     assert key not in read_log(meta)
 
 
-async def test_tokens_opt_in_one_by_one(tmp_path: Path) -> None:
+async def test_tokens_opt_in_one_by_one(tmp_path):
     publish(tmp_path)
     meta = MetaServer(tmp_path)
     secrets = {"ann": "a" * 40, "bo": "b" * 40}
@@ -133,7 +129,7 @@ async def test_tokens_opt_in_one_by_one(tmp_path: Path) -> None:
     assert [(line["token"], line["words"]) for line in meta.recorded] == [("ann", QUERY)]
 
 
-async def test_a_line_names_the_client_that_asked_and_a_note_holds_no_key(tmp_path: Path) -> None:
+async def test_a_line_names_the_client_that_asked_and_a_note_holds_no_key(tmp_path):
     """Two clients of one token: what one searched is not laid to the other."""
     meta, key = open_meta(tmp_path, "text"), "ghp_" + "a1B2" * 9
     desk = MetaContext(served(tmp_path), meta.caller, meta.policy, meta.outcomes)
@@ -148,7 +144,7 @@ async def test_a_line_names_the_client_that_asked_and_a_note_holds_no_key(tmp_pa
     assert key not in read_log(meta)
 
 
-async def test_each_of_several_requests_is_a_search_of_its_own(tmp_path: Path) -> None:
+async def test_each_of_several_requests_is_a_search_of_its_own(tmp_path):
     meta = open_meta(tmp_path, "text")
     async with meta.client() as client:
         requests = [{"query": QUERY}, {"query": "read one text file"}]

@@ -1,7 +1,6 @@
 """The prompts, and the index version as a resource."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ from warehouse.llm.chat import write_wire_name
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_what_there_is_to_read_is_listed(meta: MetaServer, mode: str) -> None:
+async def test_what_there_is_to_read_is_listed(meta, mode):
     async with meta.client(mode) as client:
         listing = [str(resource.uri) for resource in (await client.list_resources()).resources]
         for uri in listing:
@@ -38,7 +37,7 @@ async def test_what_there_is_to_read_is_listed(meta: MetaServer, mode: str) -> N
     assert listing == ["toolmill://index"]
 
 
-async def test_the_prompt_is_the_one_of_the_request_module(meta: MetaServer) -> None:
+async def test_the_prompt_is_the_one_of_the_request_module(meta):
     async with meta.client() as client:
         names = [prompt.name for prompt in (await client.list_prompts()).prompts]
         prompts = [await client.get_prompt(name) for name in names]
@@ -52,14 +51,14 @@ async def test_the_prompt_is_the_one_of_the_request_module(meta: MetaServer) -> 
 @pytest.mark.parametrize(
     "uri", ["toolmill://nothing", "toolmill://prompt/" + "x" * 9_000, "file:///etc/passwd"]
 )
-async def test_an_address_that_names_nothing_is_an_error(meta: MetaServer, uri: str) -> None:
+async def test_an_address_that_names_nothing_is_an_error(meta, uri):
     async with meta.client() as client:
         with pytest.raises(MCPError) as raised:
             await client.read_resource(uri)
     assert len(str(raised.value)) < 400
 
 
-async def test_without_an_index_the_prompt_can_be_read_all_the_same(tmp_path: Path) -> None:
+async def test_without_an_index_the_prompt_can_be_read_all_the_same(tmp_path):
     async with MetaServer(tmp_path).client() as client:
         prompt = await client.get_prompt("find-tools")
         with pytest.raises(MCPError, match="toolmill index"):
@@ -82,7 +81,7 @@ def meta(tmp_path: Path) -> MetaServer:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_every_answer_says_that_it_is_unverified(meta: MetaServer, mode: str) -> None:
+async def test_every_answer_says_that_it_is_unverified(meta, mode):
     async with meta.client(mode) as client:
         result = await client.call_tool("find_tools", FIND)
         answer = await client.call_tool("describe_tool", {"tool_id": ID})
@@ -96,7 +95,7 @@ async def test_every_answer_says_that_it_is_unverified(meta: MetaServer, mode: s
 
 
 @pytest.mark.parametrize("consent", ["ask", "always"])
-async def test_it_is_never_called(meta: MetaServer, consent: Any) -> None:
+async def test_it_is_never_called(meta, consent):
     meta.policy = MetaPolicy(consent=consent)
     async with meta.client() as client:
         result = await client.call_tool("call_tool", {"tool_id": ID, "arguments": {}})
@@ -107,21 +106,21 @@ async def test_it_is_never_called(meta: MetaServer, consent: Any) -> None:
     assert (line["status"], line["error_kind"]) == ("refused", UNVERIFIED)
 
 
-async def test_no_outcome_of_it_can_be_reported(meta: MetaServer) -> None:
+async def test_no_outcome_of_it_can_be_reported(meta):
     async with meta.client() as client:
         result = await client.call_tool("report_outcome", {"tool_id": ID, "outcome": "worked"})
     assert result.is_error
     assert meta.recorded == []
 
 
-def test_a_hit_and_a_prompt_carry_the_mark(meta: MetaServer) -> None:
+def test_a_hit_and_a_prompt_carry_the_mark(meta):
     router = served(meta.place).current()
     [hit] = router.find(ToolQuery(query=FIND["query"], k=1)).hits
     assert hit.flags == (UNVERIFIED,)
     assert render([hit]) == f"- {ID} (unverified: cannot be called): Dig for buried treasure"
 
 
-def test_it_is_no_twin_of_a_tool_that_was_launched(tmp_path: Path) -> None:
+def test_it_is_no_twin_of_a_tool_that_was_launched(tmp_path):
     copy = {**ROWS[0], "server_id": "npm:copy"}
     for flags, count in (([], 1), ([UNVERIFIED], 2)):
         index = load_index(tmp_path, publish(tmp_path, [ROWS[0], {**copy, "flags": flags}]))
@@ -129,7 +128,7 @@ def test_it_is_no_twin_of_a_tool_that_was_launched(tmp_path: Path) -> None:
         assert len(np.unique(twins)) == len(np.unique(index.twins)) == count
 
 
-async def test_it_is_shown_to_a_model_but_is_no_function_of_its_request(tmp_path: Path) -> None:
+async def test_it_is_shown_to_a_model_but_is_no_function_of_its_request(tmp_path):
     publish(tmp_path, [*ROWS, NEVER])
     pinned = MetaServer(tmp_path, MetaPolicy(pinned=("npm:odd::*",)))
     async with pinned.client() as client:

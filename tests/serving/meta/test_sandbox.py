@@ -46,9 +46,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_call_is_run_in_the_sandbox_and_its_answer_handed_on(
-    tmp_path: Path, bench: Bench, mode: str
-) -> None:
+async def test_a_call_is_run_in_the_sandbox_and_its_answer_handed_on(tmp_path, bench, mode):
     meta = Sandboxed(tmp_path, bench, "calls(lambda m, x: say(m, x * x))")
     try:
         async with meta.client(mode) as client:
@@ -61,7 +59,7 @@ async def test_a_call_is_run_in_the_sandbox_and_its_answer_handed_on(
     assert [line["status"] for line in meta.recorded] == ["ok", "invalid_arguments"]
 
 
-async def test_a_server_that_dies_is_told_and_recorded(tmp_path: Path, bench: Bench) -> None:
+async def test_a_server_that_dies_is_told_and_recorded(tmp_path, bench):
     meta = Sandboxed(tmp_path, bench, "print('no such key', file=sys.stderr); sys.exit(3)")
     try:
         async with meta.client() as client:

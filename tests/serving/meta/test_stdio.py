@@ -24,7 +24,7 @@ def client(place: Path, mode: str, consent: str = "ask", **more: Any) -> Client:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_the_whole_way_over_stdio(tmp_path: Path, mode: str) -> None:
+async def test_the_whole_way_over_stdio(tmp_path, mode):
     publish(tmp_path)
     asked: list[str] = []
     async with client(tmp_path, mode, elicitation_callback=answering("accept", asked)) as mill:
@@ -49,7 +49,7 @@ async def test_the_whole_way_over_stdio(tmp_path: Path, mode: str) -> None:
     assert statuses == ["ok", "ok", "invalid_arguments"]
 
 
-async def test_a_new_index_is_announced_over_stdio(tmp_path: Path) -> None:
+async def test_a_new_index_is_announced_over_stdio(tmp_path):
     publish(tmp_path)
     received: list[type] = []
 
@@ -67,9 +67,7 @@ async def test_a_new_index_is_announced_over_stdio(tmp_path: Path) -> None:
     assert "2 tools of 1 server" in listing
 
 
-async def test_when_its_client_leaves_the_process_closes_what_it_runs_and_ends(
-    tmp_path: Path,
-) -> None:
+async def test_when_its_client_leaves_the_process_closes_what_it_runs_and_ends(tmp_path):
     publish(tmp_path)
     command = [find_python(), "-m", "tests.serving.meta_process", str(tmp_path), "ask"]
     root = ROOT
@@ -86,7 +84,7 @@ async def test_when_its_client_leaves_the_process_closes_what_it_runs_and_ends(
     assert (tmp_path / "closed").read_text() == "True"
 
 
-async def test_without_an_index_the_server_starts_and_says_what_to_do(tmp_path: Path) -> None:
+async def test_without_an_index_the_server_starts_and_says_what_to_do(tmp_path):
     async with client(tmp_path, "auto") as mill:
         result = await mill.call_tool("find_tools", {"query": "anything"})
     assert result.is_error

@@ -2,7 +2,6 @@
 
 import json
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ consent = "never"
 """
 
 
-def test_a_file_in_toml_or_json_names_who_may_what(tmp_path: Path) -> None:
+def test_a_file_in_toml_or_json_names_who_may_what(tmp_path):
     (tmp_path / "tokens.toml").write_text(TOML)
     alice, ci = read_tokens(tmp_path / "tokens.toml")
     assert alice == ClientToken("alice", DIGEST, allow=("npm:files::*",), requests_per_minute=60)
@@ -58,9 +57,7 @@ def test_a_file_in_toml_or_json_names_who_may_what(tmp_path: Path) -> None:
         (f'[[tokens]]\nname = "a"\ntoken = "{SECRET}"\n', "unknown key 'token'"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named_and_no_secret_is_told(
-    text: str, message: str, tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_used_is_named_and_no_secret_is_told(text, message, tmp_path):
     path = tmp_path / "tokens.toml"
     path.write_text(text)
     with pytest.raises(TokenError) as raised:
@@ -70,12 +67,12 @@ def test_a_file_that_cannot_be_used_is_named_and_no_secret_is_told(
     assert SECRET not in str(raised.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(TokenError, match="No such file"):
         read_tokens(tmp_path / "none.toml")
 
 
-def test_a_secret_has_one_owner() -> None:
+def test_a_secret_has_one_owner():
     mine, other = build_token(SECRET, "mine"), build_token(SECRET + "x", "other")
     assert find_owner(SECRET, (other, mine)) == mine
     assert find_owner(SECRET + "y", (other, mine)) is None
@@ -84,29 +81,29 @@ def test_a_secret_has_one_owner() -> None:
     assert SECRET not in repr(mine)
 
 
-def test_a_short_secret_is_refused() -> None:
+def test_a_short_secret_is_refused():
     with pytest.raises(TokenError, match="at least 20"):
         build_token("hunter2")
 
 
-def test_two_tokens_of_one_name_are_refused() -> None:
+def test_two_tokens_of_one_name_are_refused():
     with pytest.raises(TokenError, match="one name"):
         HttpSettings(tokens=(build_token(SECRET), build_token(SECRET + "x")))
     with pytest.raises(TokenError, match="sha256"):
         HttpSettings(tokens=(ClientToken("a"),))
 
 
-def test_a_consent_nobody_knows_is_refused() -> None:
+def test_a_consent_nobody_knows_is_refused():
     with pytest.raises(TokenError, match="'always'"):
         MetaPolicy(consent="perhaps")  # type: ignore[arg-type]
 
 
-def test_loopback_is_told_from_everything_else() -> None:
+def test_loopback_is_told_from_everything_else():
     assert all(map(is_loopback, ("127.0.0.1", "::1", "localhost", "127.9.9.9")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org", "")))
 
 
-def test_a_minute_passes_and_a_token_may_ask_again() -> None:
+def test_a_minute_passes_and_a_token_may_ask_again():
     now = [0.0]
     limits = RequestLimits(clock=lambda: now[0])
     token = ClientToken("a", requests_per_minute=2)
@@ -123,7 +120,7 @@ def test_a_minute_passes_and_a_token_may_ask_again() -> None:
         limits.count(token)
 
 
-def test_a_place_is_given_back_however_a_request_ends() -> None:
+def test_a_place_is_given_back_however_a_request_ends():
     limits, token = RequestLimits(), ClientToken("a", concurrent=1)
 
     def fail() -> None:
@@ -138,5 +135,5 @@ def test_a_place_is_given_back_however_a_request_ends() -> None:
         pass
 
 
-def test_serving_imports_nothing_heavy_and_the_protocol_only_when_it_serves() -> None:
+def test_serving_imports_nothing_heavy_and_the_protocol_only_when_it_serves():
     assert heavy_after("serving.meta") == []

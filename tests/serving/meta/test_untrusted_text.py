@@ -25,14 +25,14 @@ HIDDEN = "\u200b\u202e\u2066\ufeff\x00\x1b\x7f\U000e0041\ufe0f\u00ad"
 
 
 @given(st.text(), st.integers(1, 200))
-def test_prose_is_bounded_and_shows_everything_it_holds(text: str, most: int) -> None:
+def test_prose_is_bounded_and_shows_everything_it_holds(text, most):
     visible = show_prose(text + HIDDEN, most)
     assert len(visible) <= most
     assert not set(visible) & set(HIDDEN)
     assert "\n" not in show_line(text, most)
 
 
-def test_a_marked_text_cannot_know_its_mark() -> None:
+def test_a_marked_text_cannot_know_its_mark():
     one, other = mark_text("x", "a::b"), mark_text("x", "a::b")
     assert one != other
     forged = one.splitlines()[-1]
@@ -40,17 +40,17 @@ def test_a_marked_text_cannot_know_its_mark() -> None:
 
 
 @given(JSON)
-def test_a_bounded_value_is_json_of_bounded_size(value: Any) -> None:
+def test_a_bounded_value_is_json_of_bounded_size(value):
     copy, _ = bound_value(value, 300)
     assert len(json.dumps(copy, ensure_ascii=False)) < 2_500
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.integers(-9, 9) | st.sampled_from("xyz")))
-def test_a_small_plain_value_is_copied_as_it_is(value: Any) -> None:
+def test_a_small_plain_value_is_copied_as_it_is(value):
     assert bound_value(value, 10_000) == (value, False)
 
 
-def test_a_value_ten_thousand_deep_is_cut_without_recursion() -> None:
+def test_a_value_ten_thousand_deep_is_cut_without_recursion():
     deep: Any = "end"
     for _ in range(10_000):
         deep = [deep]
@@ -60,13 +60,13 @@ def test_a_value_ten_thousand_deep_is_cut_without_recursion() -> None:
     assert is_deeper_than(deep, 40)
 
 
-def test_an_object_of_a_million_members_is_cut() -> None:
+def test_an_object_of_a_million_members_is_cut():
     copy, cut = bound_value({str(i): i for i in range(100_000)}, 10**9)
     assert cut
     assert len(copy) == 401
 
 
-def test_parameters_are_one_line_whatever_the_schema_is() -> None:
+def test_parameters_are_one_line_whatever_the_schema_is():
     schema = {
         "properties": {"b": {"type": ["string", "null"]}, "a": {"enum": ["x", "y"]}, "c": True},
         "required": ["b"],
@@ -81,13 +81,13 @@ def test_parameters_are_one_line_whatever_the_schema_is() -> None:
 @given(
     st.lists(st.dictionaries(st.sampled_from(["type", "text", "data", "mimeType", "uri"]), JSON))
 )
-def test_any_content_passes_as_text_or_media(content: list[dict[str, Any]]) -> None:
+def test_any_content_passes_as_text_or_media(content):
     blocks, text, _, _ = limit_result(content, None, "a::b", 500)
     assert {block["type"] for block in blocks} <= {"text", "image", "audio"}
     assert len(text) < 500 + 2 * 64
 
 
-def test_indentation_and_line_breaks_of_a_result_are_kept() -> None:
+def test_indentation_and_line_breaks_of_a_result_are_kept():
     code = "    if x:\n\treturn 1\n"
     blocks, text, _, cut = limit_result([{"type": "text", "text": code}], None, "a::b", 500)
     assert (text, cut) == (code, False)

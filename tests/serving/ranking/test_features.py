@@ -1,7 +1,6 @@
 """What the sum is made of: names, words with and without a server's, scripts; and odd pools."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,7 +45,7 @@ def read_features(router: Router, text: str) -> tuple[RouterIndex, dict[str, np.
     return router.index, {name: values[order] for name, values in candidates.features.items()}
 
 
-def test_a_server_without_a_description_adds_nothing(make: Make) -> None:
+def test_a_server_without_a_description_adds_nothing(make):
     index, features = read_features(
         make(POOL, {"npm:disk": "Files on a disk", "npm:mail": " "}), "read a file from disk"
     )
@@ -55,7 +54,7 @@ def test_a_server_without_a_description_adds_nothing(make: Make) -> None:
     assert by_tool["npm:disk::read_file"] == by_tool["npm:disk::write_file"] != 0
 
 
-def test_words_of_a_server_count_only_where_it_is_described(make: Make) -> None:
+def test_words_of_a_server_count_only_where_it_is_described(make):
     text = "harbour"  # stands in one server's name alone
     rows = [snapshot("npm:harbour", "get_time", "Tell the time in a city"), *POOL]
     _, bare = read_features(make(rows), text)
@@ -67,7 +66,7 @@ def test_words_of_a_server_count_only_where_it_is_described(make: Make) -> None:
 
 
 @given(st.text(max_size=60))
-def test_every_feature_is_a_number_and_every_share_within_its_bounds(make: Make, text: str) -> None:
+def test_every_feature_is_a_number_and_every_share_within_its_bounds(make, text):
     _, features = read_features(make(POOL, {"npm:disk": "Files"}), f"read {text}")
     assert all(np.isfinite(values).all() for values in features.values())
     for name in ("joint words", "coverage", "about words", "name"):
@@ -91,9 +90,7 @@ def read_by(router: Router, encoder: WordEmbedder) -> Router:
     ("text", "share"),
     [("read a file", 1), ("abcd 天", 1), ("ab вг", 0.5), ("a 天气的", 0), ("天气", 0)],
 )
-def test_a_cosine_counts_as_far_as_the_encoder_reads_the_question(
-    make: Make, text: str, share: float
-) -> None:
+def test_a_cosine_counts_as_far_as_the_encoder_reads_the_question(make, text, share):
     plain = make(POOL, {"npm:disk": "Files on a disk", "npm:clock": "Time"})
     whole, read = (
         plain.find(ToolQuery(text, k=4)) for plain in (plain, read_by(plain, LatinReader()))
@@ -107,7 +104,7 @@ def test_a_cosine_counts_as_far_as_the_encoder_reads_the_question(
             assert hit.why["scores"][name] == pytest.approx(expected, abs=2e-4)
 
 
-def test_each_side_of_a_question_is_read_by_itself(make: Make) -> None:
+def test_each_side_of_a_question_is_read_by_itself(make):
     described = {"npm:disk": "Files on a disk", "npm:clock": "Time"}
     router = read_by(make(POOL, described), LatinReader())
     ask = ToolQuery(server="диск", tool="read a file", k=4)
@@ -116,7 +113,7 @@ def test_each_side_of_a_question_is_read_by_itself(make: Make) -> None:
     assert not any(of["server"] for of in scores)
 
 
-def test_every_tool_is_scored_as_it_is_found(make: Make) -> None:
+def test_every_tool_is_scored_as_it_is_found(make):
     router, text = read_by(make(POOL), LatinReader()), "прочитай time файл"
     [scores] = router.score_tools([text])
     for hit in router.find(ToolQuery(text, k=4)).hits:
@@ -130,8 +127,8 @@ def test_every_tool_is_scored_as_it_is_found(make: Make) -> None:
     st.booleans(),
 )
 def test_a_description_stuffed_with_letters_that_are_not_read_gains_no_rank(
-    make: Make, text: str, odd: str, before: bool
-) -> None:
+    make, text, odd, before
+):
     ranks = []
     for stuffing in ("", f" {odd} "):
         about = f"{stuffing}{text}" if before else f"{text}{stuffing}"
@@ -144,9 +141,7 @@ def test_a_description_stuffed_with_letters_that_are_not_read_gains_no_rank(
 
 @given(st.text("дж天ばあ", min_size=1, max_size=60))
 @example("дばжばばば")  # a tool that repeats ば leads by .07%
-def test_a_question_stuffed_with_letters_that_are_not_read_finds_the_same_tool(
-    make: Make, odd: str
-) -> None:
+def test_a_question_stuffed_with_letters_that_are_not_read_finds_the_same_tool(make, odd):
     evil = [snapshot(f"npm:evil{at}", "x", f"{letter} " * 40) for at, letter in enumerate("дж天ば")]
     router = read_by(make([*POOL, *evil]), LatinReader())
     hits = router.find(ToolQuery(f"send an email to somebody {odd}", k=2)).hits
@@ -154,7 +149,7 @@ def test_a_question_stuffed_with_letters_that_are_not_read_finds_the_same_tool(
     assert scores["npm:mail::send_email"] >= 0.99 * hits[0].score
 
 
-def test_a_tool_that_repeats_every_request_stands_behind_the_honest_one(make: Make) -> None:
+def test_a_tool_that_repeats_every_request_stands_behind_the_honest_one(make):
     topics = ["invoice", "weather", "ticket", "train", "recipe", "song", "photo", "parcel", "visa",
               "garden", "rocket", "museum", "guitar", "doctor", "bridge", "island"]  # fmt: skip
     honest = [snapshot(f"npm:{of}", f"find_{of}", f"Find one {of} by its number") for of in topics]
@@ -166,7 +161,7 @@ def test_a_tool_that_repeats_every_request_stands_behind_the_honest_one(make: Ma
             assert router.find(ToolQuery(text, k=1)).hits[0].tool_id == f"npm:{topic}::find_{topic}"
 
 
-def test_repeating_a_request_often_is_worth_no_more_than_saying_it_once(make: Make) -> None:
+def test_repeating_a_request_often_is_worth_no_more_than_saying_it_once(make):
     text = "send an email to somebody"
     ranks = []
     for times in (1, 40):
@@ -187,7 +182,7 @@ def test_repeating_a_request_often_is_worth_no_more_than_saying_it_once(make: Ma
     ],
     ids=["one tool", "one server", "fifty names", "names without words", "no descriptions"],
 )
-def test_odd_pools_are_answered(make: Make, rows: list[dict]) -> None:
+def test_odd_pools_are_answered(make, rows):
     router = make(rows)
     for text in ("send an email", "送信", "x " * 10_000, "tool 3"):
         for strategy in STRATEGIES:
@@ -196,7 +191,7 @@ def test_odd_pools_are_answered(make: Make, rows: list[dict]) -> None:
             assert 0 <= answer.suitable <= 1
 
 
-def test_long_names_do_not_win_by_their_length(make: Make) -> None:
+def test_long_names_do_not_win_by_their_length(make):
     rows = [*POOL, snapshot("npm:evil", "send_email_file_time_disk_city_read_write_text", "All")]
     index, features = read_features(make(rows), "send an email")
     names = dict(zip([tool.tool for tool in index.tools], features["name"], strict=True))
@@ -204,7 +199,7 @@ def test_long_names_do_not_win_by_their_length(make: Make) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_tools_that_repeat_every_request_gain_no_rank(make: Make, count: int) -> None:
+def test_tools_that_repeat_every_request_gain_no_rank(make, count):
     places = [f"place{at}" for at in range(120)]
     rows = [
         snapshot(f"npm:s{at}", f"tool_{at}", f"Look after goods of {place} by date")
@@ -226,7 +221,7 @@ def test_tools_that_repeat_every_request_gain_no_rank(make: Make, count: int) ->
         assert result[0] == expected
 
 
-def test_ten_tools_of_one_server_do_not_say_what_is_usual(make: Make) -> None:
+def test_ten_tools_of_one_server_do_not_say_what_is_usual(make):
     asked = [f"please look after the goods of place{at} for my sister{at}" for at in range(30)]
     rows = [
         snapshot(f"npm:s{at}", f"tool_{at}", f"Look after goods of place{at} by date")
@@ -242,9 +237,7 @@ def test_ten_tools_of_one_server_do_not_say_what_is_usual(make: Make) -> None:
 
 
 @pytest.mark.parametrize("floor", [0.5, 0.9])
-def test_an_encoder_whose_cosines_lie_high_and_close_ranks_the_same(
-    make: Make, tmp_path: Path, floor: float
-) -> None:
+def test_an_encoder_whose_cosines_lie_high_and_close_ranks_the_same(make, tmp_path, floor):
     class Pressed(WordEmbedder):
         def embed(self, texts: Sequence[str], **more: object) -> np.ndarray:
             rows = WordEmbedder().embed(texts) * np.float32((1 - floor) ** 0.5)

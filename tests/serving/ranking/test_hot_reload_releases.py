@@ -92,7 +92,7 @@ def home(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     return place
 
 
-def test_a_running_router_follows_rollback_and_undo_and_never_mixes(home: Path) -> None:
+def test_a_running_router_follows_rollback_and_undo_and_never_mixes(home):
     new, old = (release["versions"][0] for release in list_releases(home))
     router, done = ServedRouter(home), Event()
     embedders = {name: load_index(home, name).embedder for name in (old, new)}
@@ -121,9 +121,7 @@ def test_a_running_router_follows_rollback_and_undo_and_never_mixes(home: Path) 
     assert result == {(old, embedders[old], 4), (new, embedders[new], 5)}
 
 
-def test_a_broken_target_leaves_what_is_served_and_says_so(
-    home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broken_target_leaves_what_is_served_and_says_so(home, caplog):
     router = ServedRouter(home)
     new = router.current().index.version
     old = list_releases(home)[1]
@@ -149,7 +147,7 @@ def test_a_broken_target_leaves_what_is_served_and_says_so(
     assert router.settle(60).find(ToolQuery("read an email", k=1)).index == new
 
 
-def test_what_is_published_after_a_broken_version_is_followed_at_once(home: Path) -> None:
+def test_what_is_published_after_a_broken_version_is_followed_at_once(home):
     new, old = (release["versions"][0] for release in list_releases(home))
     router = ServedRouter(home)
     router.current()
@@ -168,7 +166,7 @@ def _point(home: Path, version: str) -> None:
     beside.replace(home / "router/HEAD.json")
 
 
-def test_what_was_found_out_since_is_blocked_before_an_older_index_is_served(home: Path) -> None:
+def test_what_was_found_out_since_is_blocked_before_an_older_index_is_served(home):
     rows = {row["tool"]: row["contract_digest"] for row in SNAPSHOT_ROWS}
     record_decision(
         home, Decision(rows["send_email"], "*", "held", "ann", "2026-01-02T03:04:05Z", "bad")
@@ -180,7 +178,7 @@ def test_what_was_found_out_since_is_blocked_before_an_older_index_is_served(hom
     assert "send_email" not in {hit.tool for hit in hits}
 
 
-def test_releases_are_listed_and_shown_with_their_cards(home: Path) -> None:
+def test_releases_are_listed_and_shown_with_their_cards(home):
     code, out, _ = run("release", "list")
     lines = out.splitlines()
     assert code == 0
@@ -207,14 +205,12 @@ def test_releases_are_listed_and_shown_with_their_cards(home: Path) -> None:
         (("champion", "cook"), 2, "'cook' does not exist"),
     ],
 )
-def test_bad_input_is_one_line_that_names_the_mend(
-    home: Path, arguments: tuple[str, ...], code: int, message: str
-) -> None:
+def test_bad_input_is_one_line_that_names_the_mend(home, arguments, code, message):
     result = run(*arguments)
     assert (result[0], message in result[2], result[1]) == (code, True, ""), result
 
 
-def test_a_home_without_releases_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_without_releases_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "new"))
     monkeypatch.chdir(tmp_path)
     code, out, err = run("release", "list")
@@ -225,7 +221,7 @@ def test_a_home_without_releases_says_so(tmp_path: Path, monkeypatch: pytest.Mon
         assert (code, "nothing is served yet: `make run`" in err) == (2, True)
 
 
-def test_champions_are_listed_and_a_lost_one_is_put_back(home: Path) -> None:
+def test_champions_are_listed_and_a_lost_one_is_put_back(home):
     champions = json.loads(run("champion", "--json")[1])
     assert (champions["retriever"]["model"], champions["caller"]["model"]) == (
         M1,
@@ -241,7 +237,7 @@ def test_champions_are_listed_and_a_lost_one_is_put_back(home: Path) -> None:
     assert "cannot serve (models/111111111111 is missing)" in run("champion")[1]
 
 
-def test_an_export_is_of_the_served_release_with_its_cards(home: Path, tmp_path: Path) -> None:
+def test_an_export_is_of_the_served_release_with_its_cards(home, tmp_path):
     manifest = export_release(home, tmp_path / "out")
     assert manifest["release"] == read_served(home)["release"]
     assert manifest["models"]["retriever"] == M1

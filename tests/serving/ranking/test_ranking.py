@@ -66,7 +66,7 @@ questions = st.builds(
 
 @examples(150)
 @given(questions)
-def test_no_strategy_leaks_a_tool_or_gives_more_than_k(router: Router, ask: ToolQuery) -> None:
+def test_no_strategy_leaks_a_tool_or_gives_more_than_k(router, ask):
     hits = router.find(ask).hits
     visible = named(router, ask)
     assert len(hits) <= ask.k
@@ -86,9 +86,7 @@ def _matches(name: str, glob: str) -> bool:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_blocked_tools_are_never_answered_and_no_query_reaches_them(
-    router: Router, strategy: str
-) -> None:
+def test_blocked_tools_are_never_answered_and_no_query_reaches_them(router, strategy):
     digest = next(row["contract_digest"] for row in POOL if row["tool"] == "get_time")
     blocked = router.renew(
         BlockedTools(frozenset([digest]), frozenset(["npm:files::read_file"])), None
@@ -100,12 +98,12 @@ def test_blocked_tools_are_never_answered_and_no_query_reaches_them(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_nothing_allowed_is_answered_with_nothing(router: Router, strategy: str) -> None:
+def test_nothing_allowed_is_answered_with_nothing(router, strategy):
     answer = router.find(ToolQuery("read a file", allowed=(), strategy=strategy))
     assert (answer.hits, answer.suitable, answer.no_tool) == ([], 0.0, True)
 
 
-def test_twins_are_one_hit_and_look_alikes_are_not(router: Router) -> None:
+def test_twins_are_one_hit_and_look_alikes_are_not(router):
     hits = {hit.tool_id: hit for hit in router.find(ToolQuery("read one text file", k=20)).hits}
     both = {"npm:files::read_file", "npm:disk::Read-File"}
     visible = both & set(hits)
@@ -115,7 +113,7 @@ def test_twins_are_one_hit_and_look_alikes_are_not(router: Router) -> None:
     assert hits["npm:disk::readFile"].twins == ()
 
 
-def test_an_excluded_tool_leaves_its_twin(router: Router) -> None:
+def test_an_excluded_tool_leaves_its_twin(router):
     first = router.find(ToolQuery("send an email", k=1)).hits[0]
     assert first.twins
     second = router.find(ToolQuery("send an email", k=1, exclude=frozenset([first.tool_id]))).hits[
@@ -124,7 +122,7 @@ def test_an_excluded_tool_leaves_its_twin(router: Router) -> None:
     assert (second.tool_id, second.twins) == (first.twins[0], ())
 
 
-def test_what_a_model_wants_of_server_and_tool_is_weighed_apart(router: Router) -> None:
+def test_what_a_model_wants_of_server_and_tool_is_weighed_apart(router):
     tool_query = ToolQuery(server="a post office", tool="send an email to somebody", k=1)
     first = router.find(tool_query).hits[0]
     assert first.tool_id == "pypi:post::send_email"
@@ -133,7 +131,7 @@ def test_what_a_model_wants_of_server_and_tool_is_weighed_apart(router: Router) 
     assert router.find(ToolQuery(server="clock", k=1)).hits[0].tool_id == "pypi:clock::get_time"
 
 
-def test_context_tips_the_scales_lightly(router: Router) -> None:
+def test_context_tips_the_scales_lightly(router):
     plain = router.find(ToolQuery("send an email", k=3)).hits
     tipped = router.find(ToolQuery("send an email", context="the time in a city", k=3)).hits
     assert plain[0].tool_id.endswith("send_email")
@@ -141,7 +139,7 @@ def test_context_tips_the_scales_lightly(router: Router) -> None:
     assert [hit.score for hit in tipped] != [hit.score for hit in plain]
 
 
-def test_reliability_tips_equal_tools_and_not_whether_one_suits(make: Make) -> None:
+def test_reliability_tips_equal_tools_and_not_whether_one_suits(make):
     same = [snapshot(f"npm:{name}", name, "Search the web for pages") for name in ("aa", "bb")]
     router, ask = make(IndexSource([*same, *POOL])), ToolQuery("search the web", k=2)
     plain = router.find(ask)
@@ -157,7 +155,7 @@ def test_reliability_tips_equal_tools_and_not_whether_one_suits(make: Make) -> N
     assert tipped.suitable == plain.suitable
 
 
-def test_requests_written_for_a_tool_help_it_to_be_found(make: Make) -> None:
+def test_requests_written_for_a_tool_help_it_to_be_found(make):
     ask = ToolQuery("am I too late for the train", k=1)
     place = next(row for row in POOL if row["tool"] == "get_time")
     expected = {place["contract_digest"]: ["Will I be late for the train to Paris?"]}
@@ -167,24 +165,24 @@ def test_requests_written_for_a_tool_help_it_to_be_found(make: Make) -> None:
 
 
 @given(st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=30), st.integers(1, 40))
-def test_top_is_the_head_of_the_whole_order(scores: list[float], most: int) -> None:
+def test_top_is_the_head_of_the_whole_order(scores, most):
     values = np.array(scores, np.float32)
     whole = sorted(range(len(values)), key=lambda i: (-round(float(values[i]), 6), i))
     assert find_top(values, None, most).tolist() == whole[:most]
 
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "\ud800 file", "\x00", "🙂" * 5_000, "- - -"])
-def test_odd_texts_are_answered(router: Router, text: str) -> None:
+def test_odd_texts_are_answered(router, text):
     for strategy in STRATEGIES:
         assert len(router.find(ToolQuery(text, k=3, strategy=strategy)).hits) == 3
 
 
-def test_one_text_where_lists_are_due_is_refused(router: Router) -> None:
+def test_one_text_where_lists_are_due_is_refused(router):
     with pytest.raises(BadQuery, match="lists of tool ids"):
         router.find(ToolQuery("file", allowed="npm:*"))  # pyright: ignore[reportArgumentType]
 
 
-def test_more_hits_than_candidates_come_in_the_order_of_first_sight(make: Make) -> None:
+def test_more_hits_than_candidates_come_in_the_order_of_first_sight(make):
     rows = [snapshot(f"npm:s{i}", f"tool_{i}", f"Does thing number {i}") for i in range(420)]
     hits = make(IndexSource(rows)).find(ToolQuery("thing number 7", k=400)).hits
     assert len({hit.tool_id for hit in hits}) == 400

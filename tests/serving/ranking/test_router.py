@@ -34,7 +34,7 @@ def router(home: Path, embedder: WordEmbedder) -> Router:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_best_tool_comes_first_with_the_reason(router: Router, strategy: str) -> None:
+def test_the_best_tool_comes_first_with_the_reason(router, strategy):
     answer = router.find(ToolQuery("send an email to somebody", k=2, strategy=strategy))
     hits = answer.hits
     assert hits[0].tool_id == "pypi:mail::send_email"
@@ -44,7 +44,7 @@ def test_the_best_tool_comes_first_with_the_reason(router: Router, strategy: str
     assert (answer.strategy, answer.index) == (strategy, router.index.version)
 
 
-def test_k_beyond_the_pool_gives_the_whole_pool(router: Router) -> None:
+def test_k_beyond_the_pool_gives_the_whole_pool(router):
     assert len(router.find(ToolQuery("file", k=1_000)).hits) == 4
 
 
@@ -56,18 +56,18 @@ def test_k_beyond_the_pool_gives_the_whole_pool(router: Router) -> None:
         (ToolQuery("file", strategy="best"), "'best'; expected one of ours"),
     ],
 )
-def test_a_bad_question_is_refused(router: Router, ask: ToolQuery, message: str) -> None:
+def test_a_bad_question_is_refused(router, ask, message):
     with pytest.raises(BadQuery, match=message):
         router.find(ask)
 
 
-def test_a_megabyte_of_query_is_read_to_its_bound(router: Router) -> None:
+def test_a_megabyte_of_query_is_read_to_its_bound(router):
     answer = router.find(ToolQuery("read a file " * 90_000, k=1))
     assert answer.hits[0].tool_id == "npm:files::read_file"
     assert answer.notes == ("query was read to 4,000 of 1,080,000 characters",)
 
 
-def test_a_batch_gives_what_single_queries_give(router: Router) -> None:
+def test_a_batch_gives_what_single_queries_give(router):
     asks = [
         ToolQuery("tell me the time", k=3),
         ToolQuery("write a file", strategy="rrf"),
@@ -78,12 +78,12 @@ def test_a_batch_gives_what_single_queries_give(router: Router) -> None:
     assert router.find_many([]) == []
 
 
-def test_an_index_of_another_embedder_is_refused(home: Path) -> None:
+def test_an_index_of_another_embedder_is_refused(home):
     with pytest.raises(IndexBroken, match=r"made by words, the encoder is other.*toolmill index"):
         Router(load_index(home, read_served_version(home)), WordEmbedder("other"))
 
 
-def test_a_served_router_follows_the_pointer(tmp_path: Path) -> None:
+def test_a_served_router_follows_the_pointer(tmp_path):
     store = LanceStore(tmp_path / "lance")
     first = make_router_index(tmp_path, IndexSource(SNAPSHOT_ROWS[:3]), store, "base", "r1")
     served = ServedRouter(tmp_path)
@@ -96,7 +96,7 @@ def test_a_served_router_follows_the_pointer(tmp_path: Path) -> None:
     assert observed == [second]
 
 
-def test_a_search_imports_neither_torch_nor_dagster(tmp_path: Path) -> None:
+def test_a_search_imports_neither_torch_nor_dagster(tmp_path):
     make_router_index(
         tmp_path, IndexSource(SNAPSHOT_ROWS), LanceStore(tmp_path / "lance"), "base", "r1"
     )
@@ -110,7 +110,7 @@ def test_a_search_imports_neither_torch_nor_dagster(tmp_path: Path) -> None:
     assert run.stdout.strip() == "[]", run.stderr
 
 
-def test_a_question_may_be_asked_by_its_parts(router: Router) -> None:
+def test_a_question_may_be_asked_by_its_parts(router):
     whole = router.find(
         ToolQuery("send an email", k=2, exclude=frozenset({"npm:files::read_file"}))
     )
@@ -133,9 +133,7 @@ def publish(place: Path, rows: list[dict], release: str = "r1") -> str:
     return make_router_index(place, IndexSource(rows), LanceStore(place / "lance"), "base", release)
 
 
-def test_a_broken_new_version_keeps_the_old_and_is_told_of_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broken_new_version_keeps_the_old_and_is_told_of_once(tmp_path, caplog):
     old = publish(tmp_path, SMALL)
     served = ServedRouter(tmp_path)
     served.current()
@@ -147,7 +145,7 @@ def test_a_broken_new_version_keeps_the_old_and_is_told_of_once(
     assert [record.getMessage().count("view-full.npy") for record in caplog.records] == [1]
 
 
-def test_what_is_held_takes_effect_without_a_new_version(tmp_path: Path) -> None:
+def test_what_is_held_takes_effect_without_a_new_version(tmp_path):
     publish(tmp_path, SNAPSHOT_ROWS)
     served = ServedRouter(tmp_path)
     assert served.current().find(ToolQuery("send an email", k=1)).hits[0].tool == "send_email"
@@ -161,14 +159,14 @@ def test_what_is_held_takes_effect_without_a_new_version(tmp_path: Path) -> None
     assert served.current().find(ToolQuery("send an email", k=1)).hits[0].tool != "send_email"
 
 
-def test_an_unreadable_list_of_what_is_held_opens_nothing(tmp_path: Path) -> None:
+def test_an_unreadable_list_of_what_is_held_opens_nothing(tmp_path):
     publish(tmp_path, SMALL)
     (tmp_path / "router" / "BLOCKED.json").write_text('["x"]')
     with pytest.raises(IndexBroken, match=r"BLOCKED\.json"):
         open_router(tmp_path)
 
 
-def test_nothing_published_yet_is_an_error_and_then_an_answer(tmp_path: Path) -> None:
+def test_nothing_published_yet_is_an_error_and_then_an_answer(tmp_path):
     served = ServedRouter(tmp_path)
     with pytest.raises(IndexMissing, match="toolmill index"):
         served.current()
@@ -188,7 +186,7 @@ def read(home: Path) -> ReliabilityOverlay | None:
     return read_overlay(home, load_index(home, read_served_version(home)))
 
 
-def test_rows_stand_at_their_tools_under_their_contract(home: Path) -> None:
+def test_rows_stand_at_their_tools_under_their_contract(home):
     old = row(MAIL, contract_digest="c1:old")
     gone = row(MAIL, tool="gone")
     assert write_overlay(home, [row(READ), old, gone], 0.75, 1.0) == 3
@@ -203,7 +201,7 @@ def test_rows_stand_at_their_tools_under_their_contract(home: Path) -> None:
     assert not result.lift[others].any()
 
 
-def test_without_an_overlay_nothing_is_known(home: Path) -> None:
+def test_without_an_overlay_nothing_is_known(home):
     assert write_overlay(home, [], 0.5, 1.0) == 0
     assert read(home) is None
 
@@ -223,15 +221,15 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("text", BROKEN)
-def test_a_broken_overlay_is_named_with_its_fix(home: Path, text: str) -> None:
+def test_a_broken_overlay_is_named_with_its_fix(home, text):
     (home / "router" / "RELIABILITY.json").write_text(text)
     with pytest.raises(OverlayBroken, match=r"RELIABILITY\.json.*toolmill run"):
         read(home)
 
 
 def test_outcomes_reach_a_running_router_and_a_broken_file_holds_back_nothing(
-    home: Path, embedder: WordEmbedder, caplog: pytest.LogCaptureFixture
-) -> None:
+    home, embedder, caplog
+):
     from serving.ranking.overlays import read_blocked
     from serving.router import _read_overlay
 

@@ -174,7 +174,7 @@ FORMS: dict[str, tuple[str, list]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_form_of_a_model_is_read(form: str) -> None:
+def test_a_form_of_a_model_is_read(form):
     text, calls = FORMS[form]
     reports = repair_drafts(text, TOOLS)
     assert [(report.name, report.arguments) for report in reports] == calls
@@ -197,7 +197,7 @@ def test_a_form_of_a_model_is_read(form: str) -> None:
         "I would call get_weather(city='Rome') here.",
     ],
 )
-def test_prose_that_shows_a_form_is_no_call(text: str) -> None:
+def test_prose_that_shows_a_form_is_no_call(text):
     assert read_drafts(text) == []
 
 
@@ -215,7 +215,7 @@ def test_prose_that_shows_a_form_is_no_call(text: str) -> None:
         ("<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Ro", 1),
     ],
 )
-def test_a_call_that_cannot_be_read_is_not_lost(text: str, count: int) -> None:
+def test_a_call_that_cannot_be_read_is_not_lost(text, count):
     reports = repair_drafts(text, TOOLS)
     assert len(reports) == count
     last = reports[-1]
@@ -224,7 +224,7 @@ def test_a_call_that_cannot_be_read_is_not_lost(text: str, count: int) -> None:
         assert (reports[0].name, reports[0].arguments) == ROME
 
 
-def test_damaged_text_yields_reports_of_calls_that_fit_or_a_reason() -> None:
+def test_damaged_text_yields_reports_of_calls_that_fit_or_a_reason():
     draw = random.Random(11)
     texts = [text for text, _ in FORMS.values()]
     pieces = [*'"{}[]<>(),:=\\', "</parameter>", "<tool_call>", "```", "</think>", "\ud800", *texts]
@@ -290,7 +290,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_shape_of_a_vendor_is_read(shape: str) -> None:
+def test_a_shape_of_a_vendor_is_read(shape):
     [report] = repair_drafts(SHAPES[shape], TOOLS)
     assert (report.name, report.arguments, report.reason) == (*ROME, None)
     [report] = repair_drafts(json.dumps(SHAPES[shape]), TOOLS)
@@ -317,6 +317,6 @@ def test_a_shape_of_a_vendor_is_read(shape: str) -> None:
         *("assistant<|channel|>get_weather", "mcp_sky_get_weather"),
     ],
 )
-def test_marks_around_a_name_are_left_out(name: str) -> None:
+def test_marks_around_a_name_are_left_out(name):
     [report] = repair_drafts({"name": name, "arguments": ARGUMENTS}, TOOLS)
     assert (report.name, report.outcome) == ("get_weather", "repaired")

@@ -45,7 +45,6 @@ from training.runtime.model_store import (
     read_job,
     write_job,
 )
-from training.sets.training_set import TrainingSet
 from warehouse.storage.files import hash_file
 from warehouse.store import Warehouse
 
@@ -64,22 +63,18 @@ def trained(random_base: str, trained_home: Path, train_rows: list[dict]) -> dic
     return train_caller(read_job(path), lambda _: None)
 
 
-def test_the_loss_falls_and_the_base_is_named(
-    random_base: str, trained: dict, trained_home: Path
-) -> None:
+def test_the_loss_falls_and_the_base_is_named(random_base, trained, trained_home):
     assert trained["loss_last"] < trained["loss_first"]
     assert trained["base"] == random_base
     assert [path.name for path in (trained_home / "models").iterdir()] == [trained["name"]]
 
 
-def test_a_finished_caller_is_not_trained_again(
-    random_base: str, trained: dict, trained_home: Path, train_rows: list[dict]
-) -> None:
+def test_a_finished_caller_is_not_trained_again(random_base, trained, trained_home, train_rows):
     _, path = write_job(trained_home, "caller", random_base, "set-1", SETTINGS, train_rows)
     assert train_caller(read_job(path), lambda _: pytest.fail("trained again"))["cached"]
 
 
-def test_the_base_that_is_used_is_part_of_the_adapters_name() -> None:
+def test_the_base_that_is_used_is_part_of_the_adapters_name():
     here = resolve_base(SMOLLM2)
     assert here == name_smollm2_base() == resolve_base(here)
     names = {make_model_name("caller", base, "set-2", SETTINGS) for base in (here, "smollm2:x")}
@@ -96,9 +91,7 @@ def test_the_base_that_is_used_is_part_of_the_adapters_name() -> None:
                  " materialize caller_adapter$"),
     ],
 )  # fmt: skip
-def test_an_adapter_over_a_base_that_is_gone_is_refused(
-    trained: dict, trained_home: Path, base: str, message: str
-) -> None:
+def test_an_adapter_over_a_base_that_is_gone_is_refused(trained, trained_home, base, message):
     folder = get_model_folder(trained_home, "other")
     shutil.copytree(get_model_folder(trained_home, trained["name"]), folder)
     (folder / CARD).write_text(json.dumps({**trained, "name": "other", "base": base}))
@@ -107,9 +100,7 @@ def test_an_adapter_over_a_base_that_is_gone_is_refused(
     shutil.rmtree(folder)
 
 
-def test_prompts_of_unequal_length_are_answered_alike_alone_and_together(
-    trained: dict, trained_home: Path
-) -> None:
+def test_prompts_of_unequal_length_are_answered_alike_alone_and_together(trained, trained_home):
     model, tokenizer, _ = load_caller(trained_home, trained["name"])
     prompts = ["<|im_start|>user\na", "<|im_start|>user\nfind two files called 'Blue Sky' now"]
     together = generate_completions(model, tokenizer, prompts, max_new=6)
@@ -121,9 +112,7 @@ def test_prompts_of_unequal_length_are_answered_alike_alone_and_together(
     ("base", "kept", "message"),
     [("/no/such/model", 4, "no such folder"), (SMOLLM2, 0, "training split is empty")],
 )
-def test_what_cannot_be_trained_is_named(
-    tmp_path: Path, train_rows: list[dict], base: str, kept: int, message: str
-) -> None:
+def test_what_cannot_be_trained_is_named(tmp_path, train_rows, base, kept, message):
     _, path = write_job(tmp_path, "caller", base, "s", SETTINGS, train_rows[:kept])
     with pytest.raises(TrainingFailed, match=message):
         train_caller(read_job(path), lambda _: None)
@@ -142,7 +131,7 @@ def general(
     return folder
 
 
-def test_the_shipped_caller_serves_until_one_is_promoted(general: Path, tmp_path: Path) -> None:
+def test_the_shipped_caller_serves_until_one_is_promoted(general, tmp_path):
     assert find_general_flaw() is None
     assert get_untrained_model(CALLER) == GENERAL == resolve_model(tmp_path, GENERAL)
     assert is_untrained(CALLER, BASELINE)
@@ -155,9 +144,7 @@ def test_the_shipped_caller_serves_until_one_is_promoted(general: Path, tmp_path
 FAR = "What is the boiling point of tungsten?"
 
 
-def test_a_caller_with_a_shortlist_makes_no_call_where_every_tool_is_far(
-    general: Path, tmp_path: Path
-) -> None:
+def test_a_caller_with_a_shortlist_makes_no_call_where_every_tool_is_far(general, tmp_path):
     tools = [json.loads(row["contract"]) for row in make_rows(4)]
     model = AdapterPredictor(tmp_path, GENERAL, device="cpu", max_new=4)
     turn = {"role": "assistant", "content": "Which one?"}
@@ -177,9 +164,7 @@ def test_a_caller_with_a_shortlist_makes_no_call_where_every_tool_is_far(
 
 
 @pytest.mark.parametrize("request_text", ["Allume la lampe du salon", "电视机开一下", "x"])
-def test_requests_that_the_retriever_does_not_read_are_left_to_the_caller(
-    request_text: str,
-) -> None:
+def test_requests_that_the_retriever_does_not_read_are_left_to_the_caller(request_text):
     tools = [json.loads(row["contract"]) for row in make_rows(4)]
     assert not ToolRanking().fits_none(request_text, tools)
     assert ToolRanking().fits_none(FAR, tools)
@@ -211,8 +196,8 @@ def change_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_baseline_serves_where_the_shipped_caller_cannot(
-    general: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any, message: str
-) -> None:
+    general, tmp_path, monkeypatch, spoil, message
+):
     spoil(general, monkeypatch)
     serving = find_model_in_service(tmp_path, CALLER)
     assert serving.model == BASELINE
@@ -224,8 +209,8 @@ def test_the_baseline_serves_where_the_shipped_caller_cannot(
 
 
 def test_an_update_goes_on_from_an_adapter_of_its_shape_only(
-    random_base: str, trained: dict, trained_home: Path, train_rows: list[dict]
-) -> None:
+    random_base, trained, trained_home, train_rows
+):
     def train(**changed: Any) -> dict[str, Any]:
         job = CALLER, random_base, "set-1", {**SETTINGS, **changed}, train_rows[:8]
         _, path = write_job(trained_home, *job, start=trained["name"])
@@ -238,9 +223,7 @@ def test_an_update_goes_on_from_an_adapter_of_its_shape_only(
         train(rank=8)
 
 
-def test_an_update_learns_what_is_new_and_as_much_of_the_old(
-    made: TrainingSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_update_learns_what_is_new_and_as_much_of_the_old(made, tmp_path, monkeypatch):
     monkeypatch.setattr(caller_update, "find_start", lambda *_: GENERAL)
     first = [row for row in made.rows if row["tool"] != made.rows[0]["tool"]]
     home = publish_set(tmp_path / "home", first, made)
@@ -253,7 +236,7 @@ def test_an_update_learns_what_is_new_and_as_much_of_the_old(
     assert len(update.rows) == 2 * len(fresh) == 2 * (len(made.rows) - len(first))
 
 
-def test_a_budget_of_tokens_ends_what_is_learnt(random_base: str) -> None:
+def test_a_budget_of_tokens_ends_what_is_learnt(random_base):
     from transformers import AutoTokenizer
 
     tokenizer, rows = AutoTokenizer.from_pretrained(random_base), make_rows(12)
@@ -263,7 +246,7 @@ def test_a_budget_of_tokens_ends_what_is_learnt(random_base: str) -> None:
     assert sum(len(each.ids) for each in lessons[:-1]) < 200
 
 
-def test_the_nearest_tools_are_shown_in_the_order_of_the_offer() -> None:
+def test_the_nearest_tools_are_shown_in_the_order_of_the_offer():
     tools = [json.loads(row["contract"]) for row in make_rows(4)]
     order = ToolRanking().rank("Which songs are called 'Old Oak'?", tools)
     assert tools[order[0]]["name"] == "find_song"
@@ -272,7 +255,7 @@ def test_the_nearest_tools_are_shown_in_the_order_of_the_offer() -> None:
 
 
 @pytest.mark.slow
-def test_the_base_of_the_package_is_written_once_and_shows_tools(tmp_path: Path) -> None:
+def test_the_base_of_the_package_is_written_once_and_shows_tools(tmp_path):
     folder = write_smollm2_base(tmp_path)
     assert folder.name == name_smollm2_base().replace(":", "-")
     assert write_smollm2_base(tmp_path) == folder
@@ -284,7 +267,7 @@ def test_the_base_of_the_package_is_written_once_and_shows_tools(tmp_path: Path)
     assert answer.prompt_tokens > 40
 
 
-def test_a_real_base_gets_the_published_hyper_parameters() -> None:
+def test_a_real_base_gets_the_published_hyper_parameters():
     for base in ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-4B", "meta-llama/Llama-3.1-8B-Instruct", "/a/b"):
         chosen = get_base_profile(base)
         assert (chosen.rank, chosen.alpha, chosen.dropout) == (16, 32, 0.1)
@@ -294,19 +277,19 @@ def test_a_real_base_gets_the_published_hyper_parameters() -> None:
         assert (chosen.candidates, chosen.distractors) == (10, "mixed")
 
 
-def test_smollm2_has_a_profile_of_its_own_and_any_can_be_asked_for() -> None:
+def test_smollm2_has_a_profile_of_its_own_and_any_can_be_asked_for():
     assert get_base_profile("smollm2") == get_base_profile("smollm2:abc") == PROFILES["smollm2"]
     assert resolve_caller_settings("smollm2", "mcp-flow") == PROFILES["mcp-flow"]
     assert resolve_caller_settings("Qwen/Qwen3-4B", rank=8, epochs=2).rank == 8
 
 
 @pytest.mark.parametrize("name", sorted(PROFILES))
-def test_settings_survive_a_job_file(name: str) -> None:
+def test_settings_survive_a_job_file(name):
     held = json.loads(json.dumps(asdict(PROFILES[name])))
     assert read_settings(held) == PROFILES[name]
 
 
-def test_how_a_training_runs_is_no_part_of_a_models_name() -> None:
+def test_how_a_training_runs_is_no_part_of_a_models_name():
     held = asdict(CallerSettings())
     assert set(MEANS) <= held.keys() | asdict(RetrieverSettings()).keys()
     for name in set(MEANS) & held.keys():
@@ -319,12 +302,12 @@ def test_how_a_training_runs_is_no_part_of_a_models_name() -> None:
     )
 
 
-def test_what_a_user_sets_of_the_caller_goes_over_its_profile() -> None:
+def test_what_a_user_sets_of_the_caller_goes_over_its_profile():
     chosen = CallerOptions(base="smollm2", profile="mcp-flow", rank=8).resolve(seed=3)
     assert chosen == replace(PROFILES["mcp-flow"], rank=8, seed=3)
     assert CallerOptions().resolve() == PROFILES["smollm2"]
 
 
-def test_an_unknown_profile_is_named() -> None:
+def test_an_unknown_profile_is_named():
     with pytest.raises(ValidationError, match=r"profile\n.*'mcp-flow' or 'smollm2'.*'huge'"):
         CallerOptions(profile="huge")  # type: ignore[arg-type]

@@ -86,7 +86,7 @@ def stop_at(step: int, error: BaseException) -> Callable[[dict], None]:
     return report
 
 
-def test_the_card_says_what_was_learned_from_what_and_how(whole: tuple[bytes, dict]) -> None:
+def test_the_card_says_what_was_learned_from_what_and_how(whole):
     _, made = whole
     assert made["profile"] == "mcp-flow"
     assert made["steps"] == len(made["losses"]) == 6
@@ -110,18 +110,14 @@ def test_the_card_says_what_was_learned_from_what_and_how(whole: tuple[bytes, di
         {"attention": "sdpa"},
     ],
 )
-def test_however_it_is_trained_the_same_is_learned(
-    base: Path, tmp_path: Path, still: dict[str, Any], means: dict[str, Any]
-) -> None:
+def test_however_it_is_trained_the_same_is_learned(base, tmp_path, still, means):
     made = train(job_of(tmp_path, base, FEW, dropout=0.0, **means))
     assert made["name"] == still["name"]
     assert made["packing"] is means.get("packing", True)
     assert made["losses"] == pytest.approx(still["losses"], abs=2e-4)
 
 
-def test_killed_mid_epoch_it_goes_on_to_the_same_weights(
-    base: Path, tmp_path: Path, whole: tuple[bytes, dict]
-) -> None:
+def test_killed_mid_epoch_it_goes_on_to_the_same_weights(base, tmp_path, whole):
     path = job_of(tmp_path, base)
     root = checkpoints.get_checkpoint_root(tmp_path, read_job(path).name)
     code = (  # stands still after the fifth update, so that the kill never comes too late
@@ -150,9 +146,7 @@ def test_killed_mid_epoch_it_goes_on_to_the_same_weights(
     assert not root.exists()
 
 
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
-    base: Path, tmp_path: Path, whole: tuple[bytes, dict]
-) -> None:
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(base, tmp_path, whole):
     path = job_of(tmp_path, base)
     with pytest.raises(KeyboardInterrupt):
         train(path, stop_at(5, KeyboardInterrupt()))
@@ -169,9 +163,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
     assert weights(tmp_path, made) == whole[0]
 
 
-def test_a_loss_that_is_not_a_number_is_told_and_good_state_stays(
-    base: Path, tmp_path: Path
-) -> None:
+def test_a_loss_that_is_not_a_number_is_told_and_good_state_stays(base, tmp_path):
     path = job_of(tmp_path, base, learning_rate=1e30, checkpoint_steps=1, warmup=0.5)
     with pytest.raises(TrainingFailed, match=r"loss is nan at step \d.*lower learning_rate"):
         train(path)
@@ -179,7 +171,7 @@ def test_a_loss_that_is_not_a_number_is_told_and_good_state_stays(
     assert not list((tmp_path / "models").glob("*"))
 
 
-def test_too_little_memory_is_told_with_advice_and_state_stays(base: Path, tmp_path: Path) -> None:
+def test_too_little_memory_is_told_with_advice_and_state_stays(base, tmp_path):
     import torch
 
     path = job_of(tmp_path, base)
@@ -196,9 +188,7 @@ def test_too_little_memory_is_told_with_advice_and_state_stays(base: Path, tmp_p
     )
 
 
-def test_a_disk_that_fills_up_mid_way_is_told_and_goes_on_later(
-    base: Path, tmp_path: Path, whole: tuple[bytes, dict]
-) -> None:
+def test_a_disk_that_fills_up_mid_way_is_told_and_goes_on_later(base, tmp_path, whole):
     path = job_of(tmp_path, base)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -219,8 +209,8 @@ def test_a_disk_that_fills_up_mid_way_is_told_and_goes_on_later(
 
 
 def test_a_finished_adapter_that_does_not_fit_on_the_disk_is_not_trained_again(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    base, tmp_path, monkeypatch
+):
     import training.caller.train as caller
 
     def full(*_: Any) -> None:
@@ -244,9 +234,7 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
     return home, train(job_of(home, make_base(home / "own"), FEW))
 
 
-def test_an_adapter_for_another_base_is_refused_by_name(
-    adapted: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_an_adapter_for_another_base_is_refused_by_name(adapted, tmp_path):
     home, made = adapted
     model, tokenizer, _ = load_caller(home, made["name"])
     assert (
@@ -261,9 +249,7 @@ def test_an_adapter_for_another_base_is_refused_by_name(
         load_caller(tmp_path, made["name"])
 
 
-def test_an_adapter_folder_without_a_card_still_meets_its_own_base_only(
-    adapted: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_an_adapter_folder_without_a_card_still_meets_its_own_base_only(adapted, tmp_path):
     from training.caller.bases import load_adapter
 
     home, made = adapted
@@ -277,21 +263,19 @@ def test_an_adapter_folder_without_a_card_still_meets_its_own_base_only(
         load_adapter(tmp_path)
 
 
-def test_a_tokenizer_without_a_pad_token_trains_all_the_same(tmp_path: Path) -> None:
+def test_a_tokenizer_without_a_pad_token_trains_all_the_same(tmp_path):
     made = train(job_of(tmp_path, make_base(tmp_path / "bare", pad=False), FEW))
     assert made["steps"] == 2
 
 
 @pytest.mark.parametrize("template", [None, TEMPLATE.replace("tools", "nothing")])
-def test_a_tokenizer_that_shows_no_tools_is_refused(tmp_path: Path, template: str | None) -> None:
+def test_a_tokenizer_that_shows_no_tools_is_refused(tmp_path, template):
     bare = make_base(tmp_path / "bare", template=template)
     with pytest.raises(TrainingFailed, match="chat template"):
         train(job_of(tmp_path, bare))
 
 
-def test_a_long_row_loses_distractors_and_one_too_long_is_counted(
-    base: Path, tmp_path: Path
-) -> None:
+def test_a_long_row_loses_distractors_and_one_too_long_is_counted(base, tmp_path):
     rows = [dict(row) for row in FEW]
     rows[0]["instruction"] = "Please find the file " + "with these words " * 200
     made = train(job_of(tmp_path, base, rows, context=260))
@@ -313,9 +297,7 @@ def test_a_long_row_loses_distractors_and_one_too_long_is_counted(
         ({"targets": ("no_such_layer",)}, "no layers named no_such_layer"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_named(
-    base: Path, tmp_path: Path, changed: dict[str, Any], message: str
-) -> None:
+def test_a_setting_that_cannot_be_used_is_named(base, tmp_path, changed, message):
     values = {**asdict(resolve_caller_settings("local", **CHOSEN)), **changed}
     job = TrainingJob(
         "caller", "n", tmp_path, "set", str(base), json.loads(json.dumps(values)), ROWS
@@ -325,7 +307,7 @@ def test_a_setting_that_cannot_be_used_is_named(
 
 
 @pytest.mark.slow
-def test_two_processes_learn_what_one_does(base: Path, tmp_path: Path) -> None:
+def test_two_processes_learn_what_one_does(base, tmp_path):
     alone = train(job_of(tmp_path / "one", base, dropout=0.0))
     path = job_of(tmp_path / "two", base, dropout=0.0)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

@@ -52,9 +52,7 @@ def loaded(small_caller: Path) -> tuple[Any, Any]:
     return load_base(str(small_caller), "cpu")
 
 
-def test_loading_what_lies_on_the_disk_prints_nothing(
-    small_caller: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
-) -> None:
+def test_loading_what_lies_on_the_disk_prints_nothing(small_caller, capfd, recwarn):
     load_base(str(small_caller), "cpu")
     assert capfd.readouterr() == ("", "")
     assert not recwarn.list
@@ -83,7 +81,7 @@ def write_call(name: str, **arguments: Any) -> str:
     return json.dumps({"name": name, "arguments": arguments})
 
 
-def test_calls_that_fit_and_any_other_text_can_be_written(grammars: CallGrammars) -> None:
+def test_calls_that_fit_and_any_other_text_can_be_written(grammars):
     fits = write_call("forecast", unit="celsius", place={"code": "ROM"})
     assert read_text(grammars, fits)
     assert read_text(grammars, f"{fits} {write_call('toggle', on=True)}")
@@ -101,7 +99,7 @@ def test_calls_that_fit_and_any_other_text_can_be_written(grammars: CallGrammars
         assert not read_text(grammars, wrong)
 
 
-def test_one_call_and_nothing_else_where_a_call_is_asked_for(grammars: CallGrammars) -> None:
+def test_one_call_and_nothing_else_where_a_call_is_asked_for(grammars):
     fits, other = write_call("toggle", on=True), write_call("walk", node={})
     assert read_text(grammars, fits, must_call=True)
     for wrong in (NO_CALL, "", f"Now: {fits}", f"{fits} {other}", write_call("toggle", on=3)):
@@ -109,7 +107,7 @@ def test_one_call_and_nothing_else_where_a_call_is_asked_for(grammars: CallGramm
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_a_model_prefers_its_calls_fit(grammars: CallGrammars, seed: int) -> None:
+def test_whatever_a_model_prefers_its_calls_fit(grammars, seed):
     draw, tokenizer = torch.Generator().manual_seed(seed), grammars.tokenizer
     begun = tokenizer('{"name": "', add_special_tokens=False)["input_ids"]
     grammar, last = grammars.write_grammar(TOOLS), tokenizer.eos_token_id
@@ -128,7 +126,7 @@ def test_whatever_a_model_prefers_its_calls_fit(grammars: CallGrammars, seed: in
         assert validate_call(contracts[call["name"]], call["arguments"]) == []
 
 
-def test_a_schema_that_cannot_be_compiled_holds_nobody_else_up(grammars: CallGrammars) -> None:
+def test_a_schema_that_cannot_be_compiled_holds_nobody_else_up(grammars):
     odd = make_tool("odd", {"a": {"not": {"type": "string"}}, "b": DAY}, "b")
     broken = {
         "name": "broken",
@@ -145,15 +143,13 @@ def test_a_schema_that_cannot_be_compiled_holds_nobody_else_up(grammars: CallGra
     assert grammars.write_grammar([]).text == ""
 
 
-def test_parameters_with_the_names_of_keywords(grammars: CallGrammars) -> None:
+def test_parameters_with_the_names_of_keywords(grammars):
     tool = make_tool("odd", {"properties": {"type": "object"}, "items": {"type": "string"}})
     assert read_text(grammars, write_call("odd", properties={"any": 1}, items="x"), [tool])
     assert not read_text(grammars, write_call("odd", additionalProperties=False), [tool])
 
 
-def test_a_small_model_writes_calls_that_fit(
-    loaded: tuple[Any, Any], grammars: CallGrammars
-) -> None:
+def test_a_small_model_writes_calls_that_fit(loaded, grammars):
     model, tokenizer = loaded
     shown = [render_tool_schema(tool) for tool in TOOLS]
     words = ("the forecast of Rome in kelvin for 99 days", "toggle it", "walk to the next node")
@@ -179,7 +175,7 @@ def test_a_small_model_writes_calls_that_fit(
     assert count_fitting(held) == sum(parse_calls(text).kind == "call" for text in held) > 0
 
 
-def test_a_template_without_json_arguments_is_told_with_the_fix(loaded: tuple[Any, Any]) -> None:
+def test_a_template_without_json_arguments_is_told_with_the_fix(loaded):
     class Tags:
         """Writes arguments as tags, as some templates do."""
 
@@ -212,7 +208,7 @@ def write_prompts(tokenizer: Any) -> list[str]:
     return [render_conversation(tokenizer, schemas, text)[0] for text in texts]
 
 
-def test_the_copy_writes_what_the_model_writes(loaded: tuple[Any, Any], copy: Path) -> None:
+def test_the_copy_writes_what_the_model_writes(loaded, copy):
     model, tokenizer = loaded
     prompts = write_prompts(tokenizer)
     slow = TorchGeneration(model, tokenizer, "small", batch=1)(prompts, None, None, max_new=40)
@@ -221,9 +217,7 @@ def test_the_copy_writes_what_the_model_writes(loaded: tuple[Any, Any], copy: Pa
     assert not any("<|im_end|>" in text for text in fast)
 
 
-def test_a_grammar_holds_the_copy_and_a_bad_one_does_not_stop_it(
-    loaded: tuple[Any, Any], copy: Path
-) -> None:
+def test_a_grammar_holds_the_copy_and_a_bad_one_does_not_stop_it(loaded, copy):
     tokenizer = loaded[1]
     grammars = CallGrammars(tokenizer, len(tokenizer))
     odd = {**TOOL, "inputSchema": {**TOOL["inputSchema"], "required": ["title", "count"]}}
@@ -238,9 +232,7 @@ def test_a_grammar_holds_the_copy_and_a_bad_one_does_not_stop_it(
     assert answers[3]
 
 
-def test_an_answer_ends_at_its_limit_and_when_nobody_waits_for_it(
-    loaded: tuple[Any, Any], copy: Path
-) -> None:
+def test_an_answer_ends_at_its_limit_and_when_nobody_waits_for_it(loaded, copy):
     model, tokenizer = FastModel(copy, threads=1), loaded[1]
     prompt = tokenizer("Say it again and again.", add_special_tokens=False)["input_ids"]
     assert len(model.generate(prompt, max_new=7)) <= 7
@@ -248,9 +240,7 @@ def test_an_answer_ends_at_its_limit_and_when_nobody_waits_for_it(
     assert len(model.generate(prompt, max_new=50, is_over=lambda: next(asked) >= 3)) <= 3
 
 
-def test_a_model_that_the_builder_does_not_know_is_refused(
-    loaded: tuple[Any, Any], tmp_path: Path
-) -> None:
+def test_a_model_that_the_builder_does_not_know_is_refused(loaded, tmp_path):
     def save_other(folder: str) -> None:
         Path(folder).mkdir()
         (Path(folder) / "config.json").write_text('{"model_type": "other"}')
@@ -261,7 +251,7 @@ def test_a_model_that_the_builder_does_not_know_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_copies_used_long_ago_go(tmp_path: Path) -> None:
+def test_copies_used_long_ago_go(tmp_path):
     for at in range(6):
         folder = tmp_path / str(at)
         folder.mkdir()

@@ -94,7 +94,7 @@ def turns_of(row: Row) -> list[Any]:
 
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("task", TASKS)
-def test_exactly_the_models_turns_are_learned(every: TrainingSet, template: str, task: str) -> None:
+def test_exactly_the_models_turns_are_learned(every, template, task):
     made = tokenizer(template)
     rows = [row for row in every.rows if row["task"] == task]
     assert len(rows) == len(TRAIN_SERVERS)
@@ -111,9 +111,7 @@ def test_exactly_the_models_turns_are_learned(every: TrainingSet, template: str,
         assert counts["completion_tokens"] == sum(len(lesson.places) for lesson in lessons)
 
 
-def test_a_conversation_is_one_lesson_where_the_template_goes_on_from_its_answers(
-    every: TrainingSet,
-) -> None:
+def test_a_conversation_is_one_lesson_where_the_template_goes_on_from_its_answers(every):
     [row, *_] = [row for row in every.rows if row["task"] == "sequential"]
     pool = build_train_pool([row], every.pool)
     whole, _ = make_lessons([row], pool, tokenizer("qwen2_5"), SETTINGS)
@@ -122,9 +120,7 @@ def test_a_conversation_is_one_lesson_where_the_template_goes_on_from_its_answer
     assert [len(lesson.gaps) for lesson in apart] == [0, 0]
 
 
-def test_a_result_that_the_template_does_not_show_is_counted_and_left_out(
-    every: TrainingSet,
-) -> None:
+def test_a_result_that_the_template_does_not_show_is_counted_and_left_out(every):
     made = tokenizer(SMOLLM2)
     silent = "{%- set messages = messages | rejectattr('role', 'equalto', 'tool') | list -%}"
     made.chat_template = silent + made.chat_template
@@ -135,9 +131,7 @@ def test_a_result_that_the_template_does_not_show_is_counted_and_left_out(
     assert lessons
 
 
-def test_a_conversation_that_the_template_refuses_is_counted_and_left_out(
-    every: TrainingSet,
-) -> None:
+def test_a_conversation_that_the_template_refuses_is_counted_and_left_out(every):
     made = tokenizer(SMOLLM2)
     refuses = "{% if messages | selectattr('role', 'equalto', 'user') | list | length > 1 %}"
     refuses += "{{ raise_exception('one request only') }}{% endif %}"
@@ -174,8 +168,8 @@ others = st.one_of(
     st.sampled_from(TEMPLATES[:3]),
 )
 def test_whatever_is_said_its_right_turns_are_learned_and_nothing_else(
-    first: Row, middle: list[tuple[Row, Row]], last: Row, template: str
-) -> None:
+    first, middle, last, template
+):
     made = tokenizer(template)
     messages = [first, *(one for two in middle for one in two), last]
     turns = render_turns(made, [render_tool_schema(raw_tool("find", "file"))], messages)
@@ -214,7 +208,7 @@ def lessons(draw: st.DrawFn) -> TrainingLesson:
 
 @examples(60)
 @given(st.lists(lessons(), min_size=1, max_size=4))
-def test_packed_or_padded_the_same_tokens_are_told(rows: list[TrainingLesson]) -> None:
+def test_packed_or_padded_the_same_tokens_are_told(rows):
     wanted = [[row.ids[at] for at in row.places] for row in rows]
     packed = pack_batch(rows, 0)
     assert packed["labels"][0].tolist() == [token for each in wanted for token in each]
@@ -246,9 +240,7 @@ LENGTHS = st.lists(st.integers(1, 120), min_size=1, max_size=60)
 
 @given(LENGTHS, PLANS, st.none() | st.integers(1, 200))
 @examples(150)
-def test_every_row_is_learned_once_an_epoch_within_the_limit(
-    lengths: list[int], chosen: dict[str, int], limit: int | None
-) -> None:
+def test_every_row_is_learned_once_an_epoch_within_the_limit(lengths, chosen, limit):
     made = plan_passes(lengths, pass_tokens=limit, **chosen)
     seen = sorted(row for part in made.passes for row in part)
     assert seen == sorted([*range(len(lengths))] * chosen["epochs"])
@@ -264,9 +256,7 @@ def test_every_row_is_learned_once_an_epoch_within_the_limit(
 
 @given(LENGTHS, PLANS, st.integers(1, 200))
 @examples(100)
-def test_an_update_takes_the_same_rows_however_they_are_packed(
-    lengths: list[int], chosen: dict[str, int], limit: int
-) -> None:
+def test_an_update_takes_the_same_rows_however_they_are_packed(lengths, chosen, limit):
     one = plan_passes(lengths, pass_tokens=limit, **chosen)
     other = plan_passes(lengths, pass_tokens=None, **{**chosen, "processes": 2, "pass_rows": 1})
     assert one.updates == other.updates
@@ -275,9 +265,7 @@ def test_an_update_takes_the_same_rows_however_they_are_packed(
 
 
 @given(LENGTHS, st.integers(1, 8))
-def test_balanced_groups_hold_all_rows_and_differ_by_one_row_at_most(
-    lengths: list[int], parts: int
-) -> None:
+def test_balanced_groups_hold_all_rows_and_differ_by_one_row_at_most(lengths, parts):
     made = balance_rows(range(len(lengths)), lengths, parts)
     assert sorted(row for part in made for row in part) == list(range(len(lengths)))
     sums = [sum(lengths[row] for row in part) for part in made]
@@ -297,7 +285,7 @@ def learned_by(model: Any, passes: list[dict[str, Any]]) -> tuple[float, dict[st
 
 
 @pytest.mark.parametrize("kind", ["segments", "sdpa", "eager"])
-def test_a_packed_pass_has_the_loss_and_the_gradients_of_its_rows(kind: str) -> None:
+def test_a_packed_pass_has_the_loss_and_the_gradients_of_its_rows(kind):
     import torch
 
     model = make_model(64)
@@ -311,7 +299,7 @@ def test_a_packed_pass_has_the_loss_and_the_gradients_of_its_rows(kind: str) -> 
             torch.testing.assert_close(gradient, alone[1][name], rtol=1e-4, atol=1e-6)
 
 
-def test_the_loss_is_that_of_the_whole_logits() -> None:
+def test_the_loss_is_that_of_the_whole_logits():
     import torch
 
     model = make_model(64)
@@ -322,7 +310,7 @@ def test_the_loss_is_that_of_the_whole_logits() -> None:
     assert float(model(**made).loss) == pytest.approx(float(whole), rel=1e-5)
 
 
-def test_an_empty_pass_teaches_nothing() -> None:
+def test_an_empty_pass_teaches_nothing():
     model = make_model(64)
     for build in (pack_batch, pad_batch):
         loss, gradients = learned_by(model, [build([], 0)])
@@ -330,7 +318,7 @@ def test_an_empty_pass_teaches_nothing() -> None:
         assert all(float(gradient.abs().max()) == 0.0 for gradient in gradients.values())
 
 
-def test_a_model_whose_rows_see_one_another_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_whose_rows_see_one_another_is_told(monkeypatch):
     import training.caller.packing as attention
 
     model = make_model(64)
@@ -347,7 +335,7 @@ def test_a_model_whose_rows_see_one_another_is_told(monkeypatch: pytest.MonkeyPa
     pick_attention("segments", model.config, "cpu")
 
 
-def test_a_model_with_a_sliding_window_is_packed_by_its_own_masks() -> None:
+def test_a_model_with_a_sliding_window_is_packed_by_its_own_masks():
     class Config:
         layer_types = ("full_attention", "sliding_attention")
 
@@ -355,7 +343,7 @@ def test_a_model_with_a_sliding_window_is_packed_by_its_own_masks() -> None:
     assert pick_attention("eager", Config(), "cpu") == "eager"
 
 
-def test_a_model_that_takes_no_packed_attention_is_trained_without() -> None:
+def test_a_model_that_takes_no_packed_attention_is_trained_without():
     from transformers import AutoModelForCausalLM, Gemma2Config
 
     from training.caller.settings import resolve_caller_settings

@@ -62,7 +62,7 @@ def trains(*args: Any, **how: Any) -> bool:
     return isinstance(decide(*args, **how), RetrainDecision)
 
 
-def test_drift_beyond_the_share_retrains_and_says_why() -> None:
+def test_drift_beyond_the_share_retrains_and_says_why():
     made = decide()
     assert made == RetrainDecision(
         [
@@ -73,7 +73,7 @@ def test_drift_beyond_the_share_retrains_and_says_why() -> None:
     )
 
 
-def test_small_drift_does_not() -> None:
+def test_small_drift_does_not():
     made = decide(measure_moves({**THEN, "s::new": "1"}, 0.05))
     assert isinstance(made, SkipDecision)
     assert made.why[0].endswith("below 5.0%")
@@ -89,13 +89,13 @@ def test_small_drift_does_not() -> None:
         (HOME, replace(ROLE, new_rows=0), "no training pair is of a new or changed contract"),
     ],
 )
-def test_what_cannot_be_learnt_is_not_trained(home, role, why) -> None:
+def test_what_cannot_be_learnt_is_not_trained(home, role, why):
     made = decide(home=home, role=role)
     assert isinstance(made, SkipDecision)
     assert why in made.why[-1]
 
 
-def test_the_first_training_and_changed_settings_need_no_drift() -> None:
+def test_the_first_training_and_changed_settings_need_no_drift():
     first = decide([], role=RoleEvidence(CALLER))
     assert first == RetrainDecision(["nothing was trained yet"])
     changed = replace(ROLE, trained_on="new", trained_at=NOW, changed_settings=("caller.rank",))
@@ -105,7 +105,7 @@ def test_the_first_training_and_changed_settings_need_no_drift() -> None:
     assert trains(home=replace(HOME, failed_attempts=2))
 
 
-def test_a_cool_down_holds_drift_back_until_it_ends() -> None:
+def test_a_cool_down_holds_drift_back_until_it_ends():
     policy = RetrainPolicy(cool_down_h=2)
     made = decide(role=replace(ROLE, trained_at=NOW - 7199), policy=policy)
     assert made == SkipDecision(["2 hours between trainings: none before 1972-09-27 00:00 UTC"])
@@ -121,19 +121,19 @@ def test_a_cool_down_holds_drift_back_until_it_ends() -> None:
         (20, DAY * 365, True),  # noted by a clock that was a year ahead
     ],
 )
-def test_a_clock_that_was_set_back_holds_no_training_back_for_long(hours, ahead, expected) -> None:
+def test_a_clock_that_was_set_back_holds_no_training_back_for_long(hours, ahead, expected):
     role = replace(ROLE, trained_at=NOW + ahead)
     assert trains(role=role, policy=RetrainPolicy(cool_down_h=hours)) is expected
 
 
-def test_a_training_that_passes_the_budget_is_not_asked_for() -> None:
+def test_a_training_that_passes_the_budget_is_not_asked_for():
     policy, over = RetrainPolicy(gpu_hours_month=4), replace(HOME, budget=TrainingBudget(3.0, 2.0))
     assert "took 3.00 GPU hours in 30 days" in decide(home=over, policy=policy).why[0]
     assert not trains(home=over, role=RoleEvidence(RETRIEVER), policy=policy)
     assert trains(home=replace(HOME, budget=TrainingBudget(3.0, 0.5)), policy=policy)
 
 
-def test_a_bad_candidate_delays_the_next_training_and_a_skip_says_until_when() -> None:
+def test_a_bad_candidate_delays_the_next_training_and_a_skip_says_until_when():
     role = replace(ROLE, gains=(BAD,))
     made = decide(role=role)
     assert isinstance(made, SkipDecision)
@@ -148,7 +148,7 @@ def test_a_bad_candidate_delays_the_next_training_and_a_skip_says_until_when() -
     assert trains(everything, role=role)  # what was measured then says little of these
 
 
-def test_a_role_decides_by_its_own_evidence() -> None:
+def test_a_role_decides_by_its_own_evidence():
     lost = judge_signal(DriftSignal(RETRIEVER_DECAY, 0.1, 50, 0.02, "lost"), 0.05)
     roles = [replace(ROLE, gains=(BAD,)), replace(ROLE, role=CALLER)]
     decisions = decide_roles(HOME, roles, lambda _: measure_moves(), RetrainPolicy(), NOW)
@@ -168,7 +168,7 @@ def line(role: str = RETRIEVER, at: Any = NOW - DAY, **figure: Any) -> dict[str,
     return {"role": role, "at": at, "attempt": {"model": "m" * 64, "new_tools": gain}}
 
 
-def test_an_empty_history_is_no_evidence_and_a_model_counts_once() -> None:
+def test_an_empty_history_is_no_evidence_and_a_model_counts_once():
     assert read_gains([]) == ()
     assert read_gains([line(n=0)]) == ()  # no request of a new contract
     assert read_gains([{"role": RETRIEVER, "at": NOW - DAY}]) == ()
@@ -187,9 +187,7 @@ GAINS = st.lists(
 
 
 @given(GAINS, st.integers(5, 100), st.sampled_from([3.0, 14.0, 60.0]), st.floats(0, 0.05))
-def test_whatever_the_history_some_drift_trains_within_the_set_days(
-    gains, moved, days, least
-) -> None:
+def test_whatever_the_history_some_drift_trains_within_the_set_days(gains, moved, days, least):
     policy = RetrainPolicy(retry_days=days, min_gain=least, cool_down_h=20)
     last = max((gain.at for gain in gains), default=NOW)
     role = replace(ROLE, gains=tuple(gains), trained_at=last)
@@ -198,7 +196,7 @@ def test_whatever_the_history_some_drift_trains_within_the_set_days(
 
 
 @given(GAINS, st.floats(0, 1), st.floats(0, 20))
-def test_evidence_only_fades(gains, moved, days) -> None:
+def test_evidence_only_fades(gains, moved, days):
     """A past gain pulls less as days pass, and no expectation is beyond what was measured."""
     now = estimate_gain(gains, moved, 14, NOW)
     values = [UNMEASURED_GAIN, *(gain.value for gain in gains)]
@@ -244,7 +242,7 @@ def drift_by_night(nights: int) -> list[DriftSignal]:
     return measure_moves({**THEN, **{f"s::{n}": "2" for n in range(min(100, 2 * nights))}})
 
 
-def test_thirty_nights_with_one_bad_candidate_go_on_training() -> None:
+def test_thirty_nights_with_one_bad_candidate_go_on_training():
     policy = RetrainPolicy(cool_down_h=20)
     trained = simulate(30, lambda n: -0.3 if n == 2 else 0.08, drift_by_night, policy=policy)
     nights = [night for night, _ in trained]
@@ -271,7 +269,7 @@ def draw_lost_items(rng: np.random.Generator, lost: float) -> DriftSignal:
     return judge_signal(signal, RetrainPolicy.alpha)
 
 
-def test_false_alarms_of_whole_histories_stay_at_the_level() -> None:
+def test_false_alarms_of_whole_histories_stay_at_the_level():
     """Of 40 histories of 30 nights: none trains where nothing changed; where contracts changed in
     words alone and hits flip by chance, at most .05 of the nights do."""
     policy, rng = RetrainPolicy(cool_down_h=20), np.random.default_rng(38)
@@ -291,7 +289,7 @@ def test_false_alarms_of_whole_histories_stay_at_the_level() -> None:
 
 @settings(max_examples=50)
 @given(st.integers(0, 300), st.floats(0, 50), st.integers(0, 4))
-def test_more_reasons_against_never_make_a_training(new, hours, failed) -> None:
+def test_more_reasons_against_never_make_a_training(new, hours, failed):
     strict = RetrainPolicy(cool_down_h=hours, gpu_hours_month=10, min_gain=0.01)
     role = replace(ROLE, new_rows=new, trained_at=NOW - 3600)
     home = replace(HOME, failed_attempts=failed, budget=TrainingBudget(hours, 1))

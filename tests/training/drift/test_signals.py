@@ -1,7 +1,6 @@
 """Signals of drift, and what a home is compared with."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ CALLS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 50), max_siz
 
 
 @given(MAPS, MAPS)
-def test_drift_counts_every_tool_once(then: dict[str, str], now: dict[str, str]) -> None:
+def test_drift_counts_every_tool_once(then, now):
     found = count_moves(then, now)
     same = sum(then[key] == now[key] for key in then.keys() & now.keys())
     union = len(then.keys() | now.keys())
@@ -35,7 +34,7 @@ def test_drift_counts_every_tool_once(then: dict[str, str], now: dict[str, str])
 
 
 @given(MAPS, MAPS, CALLS)
-def test_a_share_stays_within_its_interval_whatever_weighs(then, now, calls) -> None:
+def test_a_share_stays_within_its_interval_whatever_weighs(then, now, calls):
     classes = dict.fromkeys(then, "wording")
     found = make_contract_signal(count_moves(then, now, classes, calls), 0.01)
     assert found.value is not None
@@ -44,23 +43,23 @@ def test_a_share_stays_within_its_interval_whatever_weighs(then, now, calls) -> 
 
 
 @given(MAPS)
-def test_the_same_contracts_has_no_drift(contracts: dict[str, str]) -> None:
+def test_the_same_contracts_has_no_drift(contracts):
     assert count_moves(contracts, dict(contracts)).share == 0.0
 
 
-def test_before_the_first_training_everything_is_new() -> None:
+def test_before_the_first_training_everything_is_new():
     found = count_moves({}, {"a": "1", "b": "2"})
     assert (found.new, found.known, found.share) == (2, 0, 1.0)
 
 
-def test_a_breaking_change_weighs_more_than_wording() -> None:
+def test_a_breaking_change_weighs_more_than_wording():
     then, now = {"a": "1", "b": "1"}, {"a": "2", "b": "1"}
     shares = {name: count_moves(then, now, {"a": name}).share for name in CLASS_WEIGHTS}
     assert shares == {"wording": 0.125, "compatible": 0.25, "breaking": 0.5, "suspicious": 0.5}
     assert count_moves(then, now).share == 0.5  # a change of no known class
 
 
-def test_a_tool_that_is_called_weighs_its_calls() -> None:
+def test_a_tool_that_is_called_weighs_its_calls():
     then, now = {"a": "1", "b": "1"}, {"a": "2", "b": "1"}
     assert count_moves(then, now, calls={"a": 8}).share == pytest.approx(9 / 10)
     assert count_moves(then, now, calls={"b": 8}).share == pytest.approx(1 / 10)
@@ -74,7 +73,7 @@ def change(was: str, now: str, cls: str, day: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_the_class_of_several_changes_is_the_worst_since_the_training() -> None:
+def test_the_class_of_several_changes_is_the_worst_since_the_training():
     changes = [
         change("0", "1", "breaking", "2026-01-01"),  # before the training
         change("2", "3", "wording", "2026-01-03"),
@@ -88,7 +87,7 @@ def item(n: int, rank: int) -> dict[str, Any]:
     return {"pair_id": str(n), "server_id": "s", "tool": f"t{n}", "rank": rank}
 
 
-def test_frozen_items_that_are_no_longer_found_are_lost() -> None:
+def test_frozen_items_that_are_no_longer_found_are_lost():
     frozen = [item(n, 1 if n < 90 else 9) for n in range(100)]
     current = {("s", f"t{n}"): f"text {n}" for n in range(80)}  # twenty tools are gone
     asked: list[str] = []
@@ -107,7 +106,7 @@ def test_frozen_items_that_are_no_longer_found_are_lost() -> None:
     assert measure_retriever_decay(frozen, rank, {}, 0.02).value is None
 
 
-def test_lost_hits_are_tested_one_sided() -> None:
+def test_lost_hits_are_tested_one_sided():
     def decay(before: list[int], after: list[int]) -> DriftSignal:
         ranks = {str(n): rank for n, rank in enumerate(after)}
         current = {("s", f"t{n}"): "text" for n in range(len(after))}
@@ -132,7 +131,7 @@ def test_lost_hits_are_tested_one_sided() -> None:
         (0.0, None, 0.0, False),  # nothing moved
     ],
 )
-def test_a_signal_fires_by_its_threshold_and_its_test(value, p, threshold, fired) -> None:
+def test_a_signal_fires_by_its_threshold_and_its_test(value, p, threshold, fired):
     signal = DriftSignal("x", value, 10, threshold, "", p_value=p)
     assert judge_signal(signal, 0.05).fired is fired
 
@@ -153,11 +152,11 @@ A, B, COMMIT = "a" * 16, "b" * 16, f"some/base@{'c' * 40}"
         (f"smollm2:{A}", "/models/causal", False),
     ],
 )
-def test_bases_are_told_apart(then: str, now: str, same: bool) -> None:
+def test_bases_are_told_apart(then, now, same):
     assert is_same_base(then, now) is same
 
 
-def test_a_folder_is_named_with_its_files_and_a_hub_id_is_never_fetched(tmp_path: Path) -> None:
+def test_a_folder_is_named_with_its_files_and_a_hub_id_is_never_fetched(tmp_path):
     known = {get_retriever_base_name(name) for name in ("minilm", "", "minilm-l6-v2")}
     assert known == {"minilm-l6-v2"}
     assert get_retriever_base_name(COMMIT) == COMMIT

@@ -27,7 +27,6 @@ from training.prompts.render import (
 from training.prompts.templates import BadTemplate
 from training.sets.pool import draw_candidates, select_split_pool
 from training.sets.split import TRAIN
-from training.sets.training_set import TrainingSet
 
 FIND = {"name": "find_file", "arguments": {"title": 'a "b" ü', "count": 2}}
 MAKE = {"name": "make_file", "arguments": {"title": "c", "count": 0}}
@@ -82,7 +81,7 @@ def real(name: str) -> Any:
 
 @pytest.mark.parametrize("name", REAL)
 @pytest.mark.parametrize("calls", [[FIND], [MAKE, FIND], []], ids=["one", "two", "none"])
-def test_published_templates_take_one_call_several_and_none(name: str, calls: list[dict]) -> None:
+def test_published_templates_take_one_call_several_and_none(name, calls):
     made = real(name)
     check_tokenizer(made)
     prompt, completion = render_conversation(made, TOOLS, "Find it for me.", calls)
@@ -105,28 +104,26 @@ def test_published_templates_take_one_call_several_and_none(name: str, calls: li
     ],
     ids=["none", "opened", "empty"],
 )
-def test_an_answer_follows_the_thought_that_its_prompt_opens(
-    template: str, before: str, after: str
-) -> None:
+def test_an_answer_follows_the_thought_that_its_prompt_opens(template, before, after):
     prompt, completion = render_conversation(tokenizer(template), TOOLS, "Find it.", [FIND])
     assert prompt.endswith(before)
     assert completion.startswith(after)
     assert parse_calls(prompt[-9:] + completion).calls == [FIND]
 
 
-def test_a_template_that_writes_the_first_of_several_calls_gets_a_list() -> None:
+def test_a_template_that_writes_the_first_of_several_calls_gets_a_list():
     _, completion = render_conversation(tokenizer(ONE_CALL), TOOLS, "Both.", [FIND, MAKE])
     assert parse_calls(completion.removesuffix("<|end|>")).calls == [FIND, MAKE]
 
 
-def test_words_stand_for_no_call() -> None:
+def test_words_stand_for_no_call():
     made = tokenizer(HERMES)
     assert render_conversation(made, TOOLS, "Hello.", [])[1] == f"{NO_CALL}<|end|>"
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.text(max_size=30), st.dictionaries(st.text(max_size=8), st.text(max_size=12), max_size=3))
-def test_whatever_a_call_holds_is_read_back(instruction: str, arguments: dict[str, str]) -> None:
+def test_whatever_a_call_holds_is_read_back(instruction, arguments):
     call = {"name": "find_file", "arguments": arguments}
     prompt, completion = render_conversation(tokenizer(HERMES), TOOLS, instruction, [call])
     assert prompt.endswith("<|end|><|assistant|>")
@@ -147,14 +144,14 @@ def test_whatever_a_call_holds_is_read_back(instruction: str, arguments: dict[st
     ],
     ids=["none", "no tools", "rewrites", "refuses", "no user", "no call", "broken"],
 )
-def test_a_template_that_cannot_is_one_error_with_the_fix(template: str, message: str) -> None:
+def test_a_template_that_cannot_is_one_error_with_the_fix(template, message):
     with pytest.raises(BadTemplate, match=message) as found:
         check_tokenizer(tokenizer(template))
     assert "\n" not in str(found.value)
     assert "set chat_template in its tokenizer_config.json" in str(found.value)
 
 
-def test_a_missing_pad_token_is_the_end_of_text_or_an_error() -> None:
+def test_a_missing_pad_token_is_the_end_of_text_or_an_error():
     made = tokenizer(HERMES)
     assert made.pad_token is None
     check_tokenizer(made)
@@ -174,7 +171,7 @@ def length(made: Any, texts: tuple[str, str]) -> int:
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 1100), st.integers(1, 8))
-def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(limit: int, n: int) -> None:
+def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(limit, n):
     made = tokenizer(HERMES)
     things = ("file", "song", "note", "page", "photo", "flight", "recipe", "ticket")[:n]
     tools = [raw_tool("find", thing) for thing in things]
@@ -197,7 +194,7 @@ def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(limit: int, n: in
         assert length(made, render_conversation(made, schemas, "Find it.", [FIND])) > limit
 
 
-def test_the_easiest_goes_first() -> None:
+def test_the_easiest_goes_first():
     made = tokenizer(HERMES)
     near = {**raw_tool("find", "file"), "name": "find_files"}
     tools = [near, raw_tool("drop", "song"), raw_tool("find", "file"), raw_tool("drop", "file")]
@@ -216,7 +213,7 @@ def test_the_easiest_goes_first() -> None:
     assert gone[2] == {"drop_song", "drop_file", "find_files"}
 
 
-def test_rows_of_the_set_fit_as_they_are(made: TrainingSet) -> None:
+def test_rows_of_the_set_fit_as_they_are(made):
     pool, by_words = select_split_pool(made.pool, TRAIN), tokenizer(HERMES)
     for row in [row for row in made.rows if row["split"] == TRAIN][:5]:
         found = fit_prompt(by_words, row, draw_candidates(row, pool, 10), 8192)
@@ -227,7 +224,7 @@ def test_rows_of_the_set_fit_as_they_are(made: TrainingSet) -> None:
         assert get_prompt_parts(row).gold == {row["tool"]}
 
 
-def test_a_row_of_no_call_loses_what_its_request_does_not_speak_of() -> None:
+def test_a_row_of_no_call_loses_what_its_request_does_not_speak_of():
     row = {"instruction": "Tell me a note about a song.", "calls": "[]", "arguments": None}
     tools = [raw_tool("find", "flight"), raw_tool("find", "song")]
     whole = fit_prompt(tokenizer(HERMES), row, tools, 10_000)
@@ -238,7 +235,7 @@ def test_a_row_of_no_call_loses_what_its_request_does_not_speak_of() -> None:
     assert NO_CALL in found.completion
 
 
-def test_a_template_whose_calls_cannot_be_read_is_told_before_a_training() -> None:
+def test_a_template_whose_calls_cannot_be_read_is_told_before_a_training():
     made = tokenizer(OWN_FORM)
     check_tokenizer(made)
     with pytest.raises(BadTemplate, match="'probe_tool<probe_value>', which is no JSON call"):
@@ -268,11 +265,11 @@ TEXT = json.dumps(ONE)
         f"<|python_tag|>{TEXT}",
     ],
 )
-def test_a_call_is_read_in_every_form_that_models_write(text: str) -> None:
+def test_a_call_is_read_in_every_form_that_models_write(text):
     assert parse_calls(text).calls == [ONE]
 
 
-def test_several_calls_are_read_in_order() -> None:
+def test_several_calls_are_read_in_order():
     other = {"name": "drop_file", "arguments": {}}
     blocks = f"<tool_call>{TEXT}</tool_call>\n<tool_call>{json.dumps(other)}</tool_call>"
     for text in (blocks, json.dumps([ONE, other]), f"{TEXT}; {json.dumps(other)}"):
@@ -303,18 +300,18 @@ def test_several_calls_are_read_in_order() -> None:
         ("so " * 300_000, "prose"),
     ],
 )
-def test_what_is_no_call_says_what_it_is(text: str, kind: str) -> None:
+def test_what_is_no_call_says_what_it_is(text, kind):
     read = parse_calls(text)
     assert (read.calls, read.kind) == ([], kind)
 
 
-def test_arguments_that_are_no_object_stay_as_they_were_written() -> None:
+def test_arguments_that_are_no_object_stay_as_they_were_written():
     assert normalise_call("a", "not json") == {"name": "a", "arguments": "not json"}
     assert normalise_call("a", None) == normalise_call("a", "") == {"name": "a", "arguments": {}}
     assert normalise_call("", {}) is normalise_call(3, {}) is None
 
 
-def test_a_flood_of_calls_is_bounded() -> None:
+def test_a_flood_of_calls_is_bounded():
     assert len(parse_calls(TEXT * 5000).calls) == MAX_CALLS
 
 
@@ -325,7 +322,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES | st.text(max_size=8), max_size=24).map("".join) | st.text())
-def test_no_text_raises_and_every_call_has_a_name(text: str) -> None:
+def test_no_text_raises_and_every_call_has_a_name(text):
     read = parse_calls(text)
     assert (read.kind == "call") == bool(read.calls)
     assert all(isinstance(call["name"], str) and call["name"] for call in read.calls)
@@ -338,6 +335,6 @@ def test_no_text_raises_and_every_call_has_a_name(text: str) -> None:
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     )
 )
-def test_any_arguments_are_read_back_as_they_were_written(value: object) -> None:
+def test_any_arguments_are_read_back_as_they_were_written(value):
     call = {"name": "tool", "arguments": {"value": value}}
     assert parse_calls(json.dumps(call)).calls == [call]

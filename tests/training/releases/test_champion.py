@@ -46,7 +46,7 @@ def kinds(home: Path) -> list[tuple[str, str]]:
     return [(line["kind"], line["model"]) for line in read_current_history(home, CHAMPIONS)]
 
 
-def test_every_role_starts_with_a_model_that_needs_no_training(tmp_path: Path) -> None:
+def test_every_role_starts_with_a_model_that_needs_no_training(tmp_path):
     assert read_champion(tmp_path, "retriever").model == "base"
     assert read_champion(tmp_path, "caller").model == get_untrained_model("caller")
     assert not read_champion(tmp_path, "caller").trained
@@ -54,7 +54,7 @@ def test_every_role_starts_with_a_model_that_needs_no_training(tmp_path: Path) -
     assert read_last_trained_set(tmp_path, "retriever") is None
 
 
-def test_a_better_candidate_becomes_champion_with_evidence_and_gates(tmp_path: Path) -> None:
+def test_a_better_candidate_becomes_champion_with_evidence_and_gates(tmp_path):
     made = consider_model(tmp_path, "m1")
     assert made.promoted
     read = read_champion(tmp_path, "retriever")
@@ -67,7 +67,7 @@ def test_a_better_candidate_becomes_champion_with_evidence_and_gates(tmp_path: P
     assert kinds(tmp_path) == [("promoted", "m1")]
 
 
-def test_a_candidate_that_is_not_better_is_recorded_and_stays_out(tmp_path: Path) -> None:
+def test_a_candidate_that_is_not_better_is_recorded_and_stays_out(tmp_path):
     consider_model(tmp_path, "m1")
     made = consider_model(tmp_path, "m2", UNSURE, "set2")
     assert not made.promoted
@@ -78,7 +78,7 @@ def test_a_candidate_that_is_not_better_is_recorded_and_stays_out(tmp_path: Path
     assert kinds(tmp_path) == [("promoted", "m1"), ("kept", "m2")]
 
 
-def test_considering_again_writes_nothing(tmp_path: Path) -> None:
+def test_considering_again_writes_nothing(tmp_path):
     for gain, name in ((BETTER, "m1"), (UNSURE, "m2")):
         consider_model(tmp_path, name, gain)
         files = {path: path.stat().st_mtime_ns for path in (tmp_path / "champions").iterdir()}
@@ -94,9 +94,7 @@ def test_considering_again_writes_nothing(tmp_path: Path) -> None:
         ({"incumbent": None, "candidate": None}, "None against None"),
     ],
 )
-def test_figures_against_somebody_else_crown_nobody(
-    tmp_path: Path, against: dict, failed: str
-) -> None:
+def test_figures_against_somebody_else_crown_nobody(tmp_path, against, failed):
     consider_model(tmp_path, "m1")
     held = {**make_summary(tmp_path, save_empty_model(tmp_path, "m2")), **against}
     made = consider_candidate(
@@ -107,7 +105,7 @@ def test_figures_against_somebody_else_crown_nobody(
     assert read_champion(tmp_path, "retriever").model == "m1"
 
 
-def test_a_candidate_without_its_weights_is_not_promoted(tmp_path: Path) -> None:
+def test_a_candidate_without_its_weights_is_not_promoted(tmp_path):
     save_empty_model(tmp_path, "m1")
     (get_model_folder(tmp_path, "m1") / "adapter_model.safetensors").write_bytes(b"half")
     made = consider_model(tmp_path, "m1")
@@ -123,7 +121,7 @@ def race(home: str, name: str, gate: "multiprocessing.Barrier") -> None:  # type
         consider_candidate(Path(home), "retriever", name, "set1", gates, held)
 
 
-def test_of_two_candidates_at_once_one_is_promoted_and_the_other_knows_it(tmp_path: Path) -> None:
+def test_of_two_candidates_at_once_one_is_promoted_and_the_other_knows_it(tmp_path):
     names = [save_empty_model(tmp_path, "m1"), save_empty_model(tmp_path, "m2")]
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(2)
@@ -140,9 +138,7 @@ def test_of_two_candidates_at_once_one_is_promoted_and_the_other_knows_it(tmp_pa
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
-def test_a_kill_at_any_step_of_a_promotion_leaves_it_done_or_not_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
+def test_a_kill_at_any_step_of_a_promotion_leaves_it_done_or_not_done(tmp_path, monkeypatch, step):
     consider_model(tmp_path, "m1")
     writes = 0
 
@@ -167,9 +163,7 @@ def test_a_kill_at_any_step_of_a_promotion_leaves_it_done_or_not_done(
     assert not (tmp_path / MOVING).exists()
 
 
-def test_a_full_disk_leaves_the_champion_and_says_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_champion_and_says_where(tmp_path, monkeypatch):
     consider_model(tmp_path, "m1")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     save_empty_model(tmp_path, "m2")
@@ -191,7 +185,7 @@ def full(handle: int) -> None:
     "text", ["{half", "[]", "null", '{"role": "caller", "model": "m1"}', '{"role": "retriever"}',
              '{"role": "retriever", "model": "m1", "evidence": []}', ""]
 )  # fmt: skip
-def test_a_broken_pointer_is_named_with_its_fix_and_repaired(tmp_path: Path, text: str) -> None:
+def test_a_broken_pointer_is_named_with_its_fix_and_repaired(tmp_path, text):
     consider_model(tmp_path, "m1")
     consider_model(tmp_path, "m2", UNSURE)
     known = read_champion(tmp_path, "retriever")
@@ -201,7 +195,7 @@ def test_a_broken_pointer_is_named_with_its_fix_and_repaired(tmp_path: Path, tex
     assert restore_pointer(tmp_path, "retriever") == known == read_champion(tmp_path, "retriever")
 
 
-def test_a_pointer_that_was_lost_is_no_untrained_role(tmp_path: Path) -> None:
+def test_a_pointer_that_was_lost_is_no_untrained_role(tmp_path):
     consider_model(tmp_path, "m1")
     known = read_champion(tmp_path, "retriever")
     (tmp_path / FILE).unlink()
@@ -213,7 +207,7 @@ def test_a_pointer_that_was_lost_is_no_untrained_role(tmp_path: Path) -> None:
         restore_pointer(tmp_path, "caller")
 
 
-def test_half_a_line_of_history_takes_no_other_with_it(tmp_path: Path) -> None:
+def test_half_a_line_of_history_takes_no_other_with_it(tmp_path):
     consider_model(tmp_path, "m1")
     with (tmp_path / CHAMPIONS).open("a") as file:
         file.write('{"role": "retriever", "ki')
@@ -221,9 +215,7 @@ def test_half_a_line_of_history_takes_no_other_with_it(tmp_path: Path) -> None:
     assert kinds(tmp_path) == [("promoted", "m1"), ("promoted", "m2")]
 
 
-def test_a_champion_whose_folder_is_gone_is_told_and_the_one_before_it_serves(
-    tmp_path: Path,
-) -> None:
+def test_a_champion_whose_folder_is_gone_is_told_and_the_one_before_it_serves(tmp_path):
     consider_model(tmp_path, "m1")
     consider_model(tmp_path, "m2")
     shutil.rmtree(get_model_folder(tmp_path, "m2"))
@@ -240,7 +232,7 @@ def test_a_champion_whose_folder_is_gone_is_told_and_the_one_before_it_serves(
     assert consider_model(tmp_path, "m3").promoted
 
 
-def test_a_pointer_of_an_older_toolmill_is_read(tmp_path: Path) -> None:
+def test_a_pointer_of_an_older_toolmill_is_read(tmp_path):
     consider_model(tmp_path, "m1")
     body = asdict(read_champion(tmp_path, "retriever"))
     del body["gates"]
@@ -254,7 +246,7 @@ def wait_for_person(home: Path, name: str) -> PromotionOutcome:
     return consider_candidate(home, "retriever", name, "set1", gates, held, by_hand=True)
 
 
-def test_a_candidate_waits_once_and_serves_when_it_is_approved(tmp_path: Path) -> None:
+def test_a_candidate_waits_once_and_serves_when_it_is_approved(tmp_path):
     made = wait_for_person(tmp_path, "m1")
     assert (made.promoted, made.waiting) == (False, True)
     assert "toolmill champion retriever --approve" in made.why
@@ -273,7 +265,7 @@ def test_a_candidate_waits_once_and_serves_when_it_is_approved(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_a_refused_candidate_is_promoted_by_no_later_run(tmp_path: Path, by_hand: bool) -> None:
+def test_a_refused_candidate_is_promoted_by_no_later_run(tmp_path, by_hand):
     wait_for_person(tmp_path, "m1")
     refuse_candidate(tmp_path, "retriever", by="ann", why="too slow")
     with pytest.raises(PromotionError, match="refused already"):
@@ -292,7 +284,7 @@ def test_a_refused_candidate_is_promoted_by_no_later_run(tmp_path: Path, by_hand
     assert consider_model(tmp_path, "m2").promoted  # another one is considered as ever
 
 
-def test_a_refused_candidate_may_be_approved_after_all(tmp_path: Path) -> None:
+def test_a_refused_candidate_may_be_approved_after_all(tmp_path):
     wait_for_person(tmp_path, "m1")
     refuse_candidate(tmp_path, "retriever", by="ann", why="too slow")
     approve_candidate(tmp_path, "retriever", by="bob", why="measured again")
@@ -300,7 +292,7 @@ def test_a_refused_candidate_may_be_approved_after_all(tmp_path: Path) -> None:
     assert map_refused_models(tmp_path, "retriever") == {}
 
 
-def test_an_approval_is_held_against_what_serves_today(tmp_path: Path) -> None:
+def test_an_approval_is_held_against_what_serves_today(tmp_path):
     wait_for_person(tmp_path, "m1")
     (get_model_folder(tmp_path, "m1") / "adapter_model.safetensors").unlink()
     with pytest.raises(PromotionError, match=r"cannot be approved.*model_on_disk"):

@@ -74,7 +74,7 @@ def caller(**figures: dict) -> dict:
     return {**CALLER, "gate": {**CALLER["gate"], **figures}}
 
 
-def test_a_caller_that_is_better_and_no_worse_passes_every_gate() -> None:
+def test_a_caller_that_is_better_and_no_worse_passes_every_gate():
     gates = check_gates("caller", CALLER)
     assert [gate.name for gate in gates] == [
         *("enough_tools", "gain", "irrelevance", "phantom_rate", "phantom_difference")
@@ -105,9 +105,7 @@ def test_a_caller_that_is_better_and_no_worse_passes_every_gate() -> None:
         ({"phantom": None}, "phantom_difference"),
     ],
 )
-def test_one_figure_that_is_not_good_enough_or_was_not_measured_keeps_a_caller_out(
-    figures: dict, failed: str
-) -> None:
+def test_one_figure_that_is_not_good_enough_or_was_not_measured_keeps_a_caller_out(figures, failed):
     gates = check_gates("caller", caller(**figures))
     assert [name for name, fine in passed_by_gate(gates).items() if not fine] == [failed]
     promoted, why = judge_gates(gates)
@@ -115,7 +113,7 @@ def test_one_figure_that_is_not_good_enough_or_was_not_measured_keeps_a_caller_o
     assert failed in why
 
 
-def test_where_no_tool_is_gone_yet_phantom_calls_pass_and_say_so() -> None:
+def test_where_no_tool_is_gone_yet_phantom_calls_pass_and_say_so():
     gates = check_gates("caller", caller(phantom=NOTHING, phantom_rate=NOTHING))
     assert judge_gates(gates)[0]
     assert [gate.found for gate in gates[-2:]] == ["nothing gone yet (n=0)"] * 2
@@ -133,21 +131,21 @@ def test_where_no_tool_is_gone_yet_phantom_calls_pass_and_say_so() -> None:
         ({"incumbent": "m1"}, ["two_models"]),
     ],
 )
-def test_a_retriever_is_held_against_recall(figures: dict, failed: list[str]) -> None:
+def test_a_retriever_is_held_against_recall(figures, failed):
     held = {"candidate": "m1", "incumbent": "base", "tools": 30, "servers": 5}
     held |= {"gain_at_1": BETTER, "gain_at_5": EQUAL, **figures}
     gates = passed_by_gate(check_gates("retriever", held))
     assert [name for name, fine in gates.items() if not fine] == failed
 
 
-def test_a_role_without_rules_is_named_and_no_gate_crowns_nobody() -> None:
+def test_a_role_without_rules_is_named_and_no_gate_crowns_nobody():
     with pytest.raises(UnknownRole, match="'cook'; known: retriever, caller"):
         check_gates("cook", {})
     assert not judge_gates([])[0]
 
 
 @given(figures, steps, steps, steps)
-def test_a_higher_figure_never_fails_where_a_lower_one_passed(figure, a, b, c) -> None:
+def test_a_higher_figure_never_fails_where_a_lower_one_passed(figure, a, b, c):
     more = {**figure, "value": figure["value"] + a, "low": figure["low"] + b,
             "high": figure["high"] + c}  # fmt: skip
     assert not check_gain(figure).passed or check_gain(more).passed
@@ -158,7 +156,7 @@ def test_a_higher_figure_never_fails_where_a_lower_one_passed(figure, a, b, c) -
 
 
 @given(figures)
-def test_what_is_better_beyond_its_interval_is_never_worse(figure: dict) -> None:
+def test_what_is_better_beyond_its_interval_is_never_worse(figure):
     assert not check_gain(figure).passed or check_no_worse(figure, "x").passed
 
 
@@ -179,16 +177,14 @@ def rows(model: str, items: range, training_set: str = "s1") -> list[dict]:
         ([], False, "base on 0, 0 of them the same"),
     ],
 )
-def test_two_models_are_compared_on_the_same_items_of_one_set_or_not_at_all(
-    theirs: list, fine: bool, found: str
-) -> None:
+def test_two_models_are_compared_on_the_same_items_of_one_set_or_not_at_all(theirs, fine, found):
     gate = check_same_items(
         [*rows("m1", range(5)), *theirs, *rows("other", range(9))], "m1", "base"
     )
     assert (gate.passed, found in gate.found) == (fine, True), gate
 
 
-def test_nothing_is_summed_up_of_items_that_differ() -> None:
+def test_nothing_is_summed_up_of_items_that_differ():
     held = [*rows("m1", range(5)), *rows("base", range(4))]
     gates, summed = check_evaluation(
         "retriever", held, "m1", "base", lambda *_: pytest.fail("was summed")
@@ -197,7 +193,7 @@ def test_nothing_is_summed_up_of_items_that_differ() -> None:
     assert summed == {"candidate": "m1", "incumbent": "base"}
 
 
-def test_gates_are_shown_as_a_table() -> None:
+def test_gates_are_shown_as_a_table():
     shown = render_gates_table([PromotionGate("gain", False, "+0.1", "above zero")])
     assert shown.splitlines()[2] == "| gain | **no** | +0.1 | above zero |"
     assert render_gates_table([]) == "No gate was asked."
@@ -239,7 +235,7 @@ def test_renames_of_tools_and_parameters_are_collected(moves):
     assert first.date < second.date
 
 
-def test_other_servers_have_no_part_in_it(warehouse: Warehouse, moves):
+def test_other_servers_have_no_part_in_it(warehouse, moves):
     assert collect_moves(warehouse.tables, {"npm:other"}) == []
 
 
@@ -304,7 +300,7 @@ def run_serving(warehouse: Warehouse, rows: list[dict]) -> dict[str, dict]:
     return run_assets(warehouse, [release, router_index])
 
 
-def test_runs_after_a_rollback_serve_it_until_there_is_something_new(warehouse: Warehouse) -> None:
+def test_runs_after_a_rollback_serve_it_until_there_is_something_new(warehouse):
     home = warehouse.home
     claim_home(home)
     consider_model(home, "m1")

@@ -40,7 +40,7 @@ from warehouse.storage.files import PointerBroken
 MODELS = {"retriever": "m1", "caller": "baseline:bm25+slots"}
 
 
-def test_the_same_set_is_the_same_release(tmp_path: Path) -> None:
+def test_the_same_set_is_the_same_release(tmp_path):
     assert read_current_release(tmp_path) == {}
     first = make_release(tmp_path, MODELS, "contracts-1", "set1")
     before = pointers_of(tmp_path)
@@ -55,7 +55,7 @@ def pointers_of(home: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (home / "releases").iterdir()}
 
 
-def test_a_release_that_comes_back_is_the_old_one(tmp_path: Path) -> None:
+def test_a_release_that_comes_back_is_the_old_one(tmp_path):
     first = make_release(tmp_path, MODELS, "c1", "s1")
     at = read_current_release(tmp_path)["at"]
     make_release(tmp_path, MODELS, "c2", "s1")
@@ -64,7 +64,7 @@ def test_a_release_that_comes_back_is_the_old_one(tmp_path: Path) -> None:
     assert read_current_release(tmp_path)["at"] == at
 
 
-def test_what_is_served_names_its_release_and_a_second_run_moves_nothing(tmp_path: Path) -> None:
+def test_what_is_served_names_its_release_and_a_second_run_moves_nothing(tmp_path):
     name, version = serve_release(tmp_path, "c1")
     assert {k: read_served(tmp_path)[k] for k in ("release", "version")} == {
         "release": name,
@@ -78,7 +78,7 @@ def test_what_is_served_names_its_release_and_a_second_run_moves_nothing(tmp_pat
     assert release["versions"] == [version]
 
 
-def test_until_its_index_is_built_the_release_before_is_served(tmp_path: Path) -> None:
+def test_until_its_index_is_built_the_release_before_is_served(tmp_path):
     first, version = serve_release(tmp_path, "c1")
     second = make_release(tmp_path, {**MODELS, "retriever": "base"}, "c2", "set1")
     assert read_served(tmp_path)["release"] == first
@@ -88,7 +88,7 @@ def test_until_its_index_is_built_the_release_before_is_served(tmp_path: Path) -
     assert before["served"]
 
 
-def test_an_index_that_does_not_fit_its_release_is_not_served(tmp_path: Path) -> None:
+def test_an_index_that_does_not_fit_its_release_is_not_served(tmp_path):
     _, version = serve_release(tmp_path, "c1")
     consider_model(tmp_path, "m1")
     models = {"retriever": "m1", "caller": "baseline:bm25+slots"}
@@ -107,7 +107,7 @@ def test_an_index_that_does_not_fit_its_release_is_not_served(tmp_path: Path) ->
     assert serve_version(tmp_path, version) == version
 
 
-def test_a_version_whose_files_are_not_whole_is_not_served(tmp_path: Path) -> None:
+def test_a_version_whose_files_are_not_whole_is_not_served(tmp_path):
     _, first = serve_release(tmp_path, "c1")
     (tmp_path / "router" / first / "tools.jsonl").write_text("{}\n")
     (tmp_path / "router/HEAD.json").unlink()
@@ -116,7 +116,7 @@ def test_a_version_whose_files_are_not_whole_is_not_served(tmp_path: Path) -> No
     assert not (tmp_path / "router/HEAD.json").exists()
 
 
-def test_what_is_missing_of_a_release_is_named(tmp_path: Path) -> None:
+def test_what_is_missing_of_a_release_is_named(tmp_path):
     consider_model(tmp_path, "m1")
     name, version = serve_release(tmp_path, "c1")
     release = find_release(tmp_path, name[:6])
@@ -133,23 +133,21 @@ def test_what_is_missing_of_a_release_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["", "zz", "x" * 5000, "../../etc"])
-def test_a_release_that_is_not_there_is_named_with_those_that_are(
-    tmp_path: Path, wanted: str
-) -> None:
+def test_a_release_that_is_not_there_is_named_with_those_that_are(tmp_path, wanted):
     name, _ = serve_release(tmp_path, "c1")
     with pytest.raises(UnknownRelease, match=f"no release .*{name[:12]}") as refused:
         find_release(tmp_path, wanted)
     assert len(str(refused.value)) < 300
 
 
-def test_a_broken_head_is_named_with_its_fix(tmp_path: Path) -> None:
+def test_a_broken_head_is_named_with_its_fix(tmp_path):
     serve_release(tmp_path, "c1")
     (tmp_path / "releases/HEAD.json").write_text("{half")
     with pytest.raises(PointerBroken, match=r"releases/HEAD\.json.*make run"):
         read_current_release(tmp_path)
 
 
-def test_the_last_releases_stay_on_disk_and_the_served_one_always(tmp_path: Path) -> None:
+def test_the_last_releases_stay_on_disk_and_the_served_one_always(tmp_path):
     made = []
     for at in range(4):
         consider_model(tmp_path, f"m{at}")
@@ -181,14 +179,14 @@ def test_the_last_releases_stay_on_disk_and_the_served_one_always(tmp_path: Path
         RetentionPolicy(0)
 
 
-def test_of_one_release_the_version_served_last_stays(tmp_path: Path) -> None:
+def test_of_one_release_the_version_served_last_stays(tmp_path):
     _, first = serve_release(tmp_path, "c1")
     _, second = serve_release(tmp_path, "c1", SNAPSHOT_ROWS[:3])
     assert first != second
     assert prune_releases(tmp_path, RetentionPolicy(3)).versions == [first]
 
 
-def test_what_is_younger_than_a_grace_period_stays_with_all_it_needs(tmp_path: Path) -> None:
+def test_what_is_younger_than_a_grace_period_stays_with_all_it_needs(tmp_path):
     made = []
     for at in range(3):
         consider_model(tmp_path, f"m{at}")
@@ -203,9 +201,7 @@ def test_what_is_younger_than_a_grace_period_stays_with_all_it_needs(tmp_path: P
     assert not list_releases(tmp_path)[1]["missing"]
 
 
-def test_what_a_kill_left_of_a_pruning_is_removed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_kill_left_of_a_pruning_is_removed_by_the_next(tmp_path, monkeypatch):
     made = [serve_release(tmp_path, f"c{at}") for at in range(2)]
     monkeypatch.setattr("training.releases.retention.shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt):

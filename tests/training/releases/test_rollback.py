@@ -59,7 +59,7 @@ def served_models(home: Path) -> tuple[str, str, str]:
     )
 
 
-def test_a_rollback_moves_champion_release_and_router_together(home: Path) -> None:
+def test_a_rollback_moves_champion_release_and_router_together(home):
     old = list_lineage(home)
     moved = roll_back_release(home)
     assert served_models(home) == ("m1",) * 3
@@ -72,7 +72,7 @@ def test_a_rollback_moves_champion_release_and_router_together(home: Path) -> No
     assert read_last_trained_set(home, "retriever") == "set2"  # it is not trained on again
 
 
-def test_rolling_back_twice_goes_two_releases_back_and_no_further(home: Path) -> None:
+def test_rolling_back_twice_goes_two_releases_back_and_no_further(home):
     roll_back_release(home)
     roll_back_release(home)
     assert served_models(home) == ("base",) * 3
@@ -80,7 +80,7 @@ def test_rolling_back_twice_goes_two_releases_back_and_no_further(home: Path) ->
         roll_back_release(home)
 
 
-def test_what_was_rolled_back_is_not_promoted_nor_released_again(home: Path) -> None:
+def test_what_was_rolled_back_is_not_promoted_nor_released_again(home):
     second, _ = serve_release(home, "c2")
     roll_back_release(home)
     before = read_pointers(home)
@@ -95,7 +95,7 @@ def test_what_was_rolled_back_is_not_promoted_nor_released_again(home: Path) -> 
     assert consider_model(home, "m3").promoted  # what was learnt since is another model
 
 
-def test_a_release_of_the_same_models_is_not_made_again_on_the_same_contracts(home: Path) -> None:
+def test_a_release_of_the_same_models_is_not_made_again_on_the_same_contracts(home):
     first, version = serve_release(home, "c2")
     third, _ = serve_release(home, "c3")
     moved = roll_back_release(home)
@@ -108,7 +108,7 @@ def test_a_release_of_the_same_models_is_not_made_again_on_the_same_contracts(ho
     assert read_champion(home, "retriever").model == "m2"
 
 
-def test_rolling_back_over_several_releases_keeps_all_their_models_out(home: Path) -> None:
+def test_rolling_back_over_several_releases_keeps_all_their_models_out(home):
     oldest = list_lineage(home)[0]
     moved = roll_back_release(home, oldest[:10])
     assert moved.rejected == {"retriever": ["m1", "m2"]}
@@ -118,14 +118,14 @@ def test_rolling_back_over_several_releases_keeps_all_their_models_out(home: Pat
         assert not consider_model(home, name).promoted
 
 
-def test_rolling_back_to_what_is_served_moves_nothing(home: Path) -> None:
+def test_rolling_back_to_what_is_served_moves_nothing(home):
     before = read_pointers(home)
     moved = roll_back_release(home, read_served(home)["release"])
     assert "nothing moved" in moved.summary
     assert read_pointers(home) == before
 
 
-def test_a_release_whose_index_was_never_built_is_left_for_the_served_one(home: Path) -> None:
+def test_a_release_whose_index_was_never_built_is_left_for_the_served_one(home):
     now = read_served(home)["release"]
     pending = make_release(home, {"retriever": "m2", "caller": BASELINE}, "c9", "set1")
     roll_back_release(home, now)
@@ -134,7 +134,7 @@ def test_a_release_whose_index_was_never_built_is_left_for_the_served_one(home: 
     assert pending != now
 
 
-def test_undoing_serves_what_was_left_and_lifts_the_decision(home: Path) -> None:
+def test_undoing_serves_what_was_left_and_lifts_the_decision(home):
     left = read_served(home)
     roll_back_release(home)
     moved = undo_rollback(home)
@@ -148,7 +148,7 @@ def test_undoing_serves_what_was_left_and_lifts_the_decision(home: Path) -> None
     assert served_models(home) == ("m1",) * 3
 
 
-def test_undoing_after_a_newer_release_lifts_the_decision_alone(home: Path) -> None:
+def test_undoing_after_a_newer_release_lifts_the_decision_alone(home):
     roll_back_release(home)
     serve_release(home, "c7")
     before = read_served(home)
@@ -159,7 +159,7 @@ def test_undoing_after_a_newer_release_lifts_the_decision_alone(home: Path) -> N
 
 
 @pytest.mark.parametrize("lost", ["models/m1", "router/{}", "encoders"])
-def test_a_release_that_is_not_whole_is_refused_with_those_that_are(home: Path, lost: str) -> None:
+def test_a_release_that_is_not_whole_is_refused_with_those_that_are(home, lost):
     target = list_releases(home)[1]
     shutil.rmtree(home / lost.format(target["versions"][0]))
     before = read_pointers(home)
@@ -174,9 +174,7 @@ def test_a_release_that_is_not_whole_is_refused_with_those_that_are(home: Path, 
     assert ("none" in str(refused.value)) == (not possible)
 
 
-def test_an_index_that_does_not_open_is_refused(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_does_not_open_is_refused(home, monkeypatch):
     monkeypatch.setattr(
         training.releases.rollback, "find_index_flaw", lambda home, version: "view-full is torn"
     )
@@ -186,7 +184,7 @@ def test_an_index_that_does_not_open_is_refused(
     assert read_pointers(home) == before
 
 
-def test_before_anything_moves_the_version_is_told_and_may_be_refused(home: Path) -> None:
+def test_before_anything_moves_the_version_is_told_and_may_be_refused(home):
     before = read_pointers(home)
 
     def refuse(version: str) -> None:
@@ -198,7 +196,7 @@ def test_before_anything_moves_the_version_is_told_and_may_be_refused(home: Path
     assert read_pointers(home) == before
 
 
-def test_nothing_served_is_nothing_to_roll_back(tmp_path: Path) -> None:
+def test_nothing_served_is_nothing_to_roll_back(tmp_path):
     with pytest.raises(ReleaseError, match="nothing is served yet: `make run`"):
         roll_back_release(tmp_path)
 
@@ -209,8 +207,8 @@ STEPS = 8  # the move written down, router, release, champion, four histories
 @pytest.mark.parametrize("step", range(1, STEPS + 1))
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left")])
 def test_a_rollback_cut_short_is_not_begun_or_is_finished_by_the_next(
-    home: Path, monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException
-) -> None:
+    home, monkeypatch, step, error
+):
     wanted, left, writes = list_releases(home)[1], read_served(home), 0
 
     def killed(path: Path, data: bytes, **options: bool) -> None:
@@ -238,9 +236,7 @@ def test_a_rollback_cut_short_is_not_begun_or_is_finished_by_the_next(
     assert not consider_model(home, "m2").promoted
 
 
-def test_a_rollback_has_as_many_steps_as_are_tried(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rollback_has_as_many_steps_as_are_tried(home, monkeypatch):
     written: list[Path] = []
     real = warehouse.storage.files.write_atomically
 

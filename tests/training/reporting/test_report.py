@@ -30,7 +30,6 @@ from training.reporting.report import (
 )
 from training.role import BASELINE, check_gates
 from warehouse.sanitize.markdown import Markdown
-from warehouse.store import Warehouse
 
 NOTHING: dict[str, Any] = {
     "manifest": MANIFEST, "retriever_card": None, "retriever": None, "caller_card": None,
@@ -50,7 +49,7 @@ def written(home: Path, **facts: Any) -> str:
     return write_report(home, "n", {**NOTHING, **facts}).read_text()
 
 
-def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
+def test_a_full_report_has_figures_intervals_and_plots(tmp_path):
     caller = calls()
     gates = as_rows(check_gates("caller", caller))
     attempt = {"model": MODEL, "promoted": False, "why": "no better", "gates": gates}
@@ -94,7 +93,7 @@ def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
     assert ".png)" not in shown
 
 
-def test_what_was_not_done_is_said(tmp_path: Path) -> None:
+def test_what_was_not_done_is_said(tmp_path):
     text = written(tmp_path, manifest={**MANIFEST, "empty": ["unseen_tool"]})
     assert text.count("Not trained in this run.") == 2
     assert text.count("Not evaluated in this run.") == 2
@@ -103,7 +102,7 @@ def test_what_was_not_done_is_said(tmp_path: Path) -> None:
     assert "No pairs, so nothing is measured there: unseen tool." in text
 
 
-def test_a_figure_of_nothing_is_no_zero_and_no_plot(tmp_path: Path) -> None:
+def test_a_figure_of_nothing_is_no_zero_and_no_plot(tmp_path):
     none = {"value": 0.0, "low": 0.0, "high": 0.0, "n": 0}
     empty = {"candidate": none, "incumbent": none, "gain": none}
     names = ("parsed", "valid", "tool_ok", "name_f1", "value_f1", "ast_ok")
@@ -115,7 +114,7 @@ def test_a_figure_of_nothing_is_no_zero_and_no_plot(tmp_path: Path) -> None:
     assert "png" not in text
 
 
-def test_the_training_set_is_told_by_split_task_and_leak(tmp_path: Path) -> None:
+def test_the_training_set_is_told_by_split_task_and_leak(tmp_path):
     manifest = {
         **MANIFEST,
         "rows": {"train": 12, "unseen_server": 6},
@@ -130,7 +129,7 @@ def test_the_training_set_is_told_by_split_task_and_leak(tmp_path: Path) -> None
     assert "found and taken out of training: near_duplicate 3." in text
 
 
-def test_third_party_text_breaks_no_table() -> None:
+def test_third_party_text_breaks_no_table():
     assert format_table(["a"], [["x|y\nz"]]) == [
         "| a |",
         "| --- |",
@@ -148,7 +147,7 @@ def evaluated(*models: str) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in CALLER_EVALUATION.columns} for row in rows]
 
 
-def test_the_champion_is_the_third_model_that_was_asked(warehouse: Warehouse) -> None:
+def test_the_champion_is_the_third_model_that_was_asked(warehouse):
     publish(warehouse, CALLER_EVALUATION, evaluated(MODEL, BASELINE, OTHER))
     found = compare_with_champion(warehouse, calls())
     assert found is not None
@@ -157,14 +156,14 @@ def test_the_champion_is_the_third_model_that_was_asked(warehouse: Warehouse) ->
 
 
 @pytest.mark.parametrize("models", [(MODEL, BASELINE), ()])
-def test_without_a_third_model_there_is_none(warehouse: Warehouse, models: tuple[str, ...]) -> None:
+def test_without_a_third_model_there_is_none(warehouse, models):
     publish(warehouse, CALLER_EVALUATION, evaluated(*models))
     assert compare_with_champion(warehouse, calls()) is None
     assert compare_with_champion(warehouse, None) is None
     assert render_ablations(warehouse) is None
 
 
-def test_ablations_are_a_part_of_the_report(warehouse: Warehouse) -> None:
+def test_ablations_are_a_part_of_the_report(warehouse):
     common = {"role": "retriever", "split": "unseen_server", "minutes": 1.0, "pool": 60}
     common |= {"pairs": 100, "model": "m" * 64, "training_set": "s" * 64}
     arms = (("untrained", 0), ("filtered", 7), ("raw", 7))

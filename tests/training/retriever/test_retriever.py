@@ -51,7 +51,7 @@ def trained(trained_home: Path, train_rows: list[dict]) -> dict:
     return train_retriever(read_job(path), lambda _: None)
 
 
-def test_the_loss_falls_and_the_card_says_what_it_cost(trained: dict) -> None:
+def test_the_loss_falls_and_the_card_says_what_it_cost(trained):
     assert trained["loss_last"] < trained["loss_first"]
     assert trained["steps"] == len(trained["losses"]) == 6
     assert trained["tokens_per_s"] > 0
@@ -59,16 +59,14 @@ def test_the_loss_falls_and_the_card_says_what_it_cost(trained: dict) -> None:
     assert trained["device"] in ("cpu", "cuda")
 
 
-def test_a_finished_model_is_not_trained_again(
-    trained: dict, trained_home: Path, train_rows: list[dict]
-) -> None:
+def test_a_finished_model_is_not_trained_again(trained, trained_home, train_rows):
     _, path = write_job(trained_home, "retriever", BASE, "set-1", SETTINGS, train_rows)
     again = train_retriever(read_job(path), lambda _: pytest.fail("trained again"))
     assert again["cached"]
     assert again["losses"] == trained["losses"]
 
 
-def test_the_serving_encoder_gives_the_adapters_vectors(trained: dict, trained_home: Path) -> None:
+def test_the_serving_encoder_gives_the_adapters_vectors(trained, trained_home):
     import torch
     from peft import PeftModel
     from transformers import AutoModel, AutoTokenizer
@@ -95,8 +93,8 @@ def test_the_serving_encoder_gives_the_adapters_vectors(trained: dict, trained_h
 
 
 def test_the_evaluation_ranks_every_test_pair_by_every_model(
-    trained: dict, trained_home: Path, rows: list[dict], test_rows: list[dict]
-) -> None:
+    trained, trained_home, rows, test_rows
+):
     store = LanceStore(trained_home / "lance")
     models = {
         name: make_encoder(trained_home, name, store) for name in (BASE_LABEL, trained["name"])
@@ -114,7 +112,7 @@ def test_the_evaluation_ranks_every_test_pair_by_every_model(
     assert summary["recall_at_5"]["candidate"]["value"] > 0.3
 
 
-def test_a_tie_counts_against_the_model(test_rows: list[dict]) -> None:
+def test_a_tie_counts_against_the_model(test_rows):
     def blind(texts: list[str], _: bool) -> np.ndarray:
         return np.ones((len(texts), 2), np.float32)
 
@@ -123,14 +121,14 @@ def test_a_tie_counts_against_the_model(test_rows: list[dict]) -> None:
     assert {row["rank"] for row in ranked} == {len(pool)}
 
 
-def test_nothing_to_evaluate_is_said(test_rows: list[dict]) -> None:
+def test_nothing_to_evaluate_is_said(test_rows):
     with pytest.raises(NothingToEvaluate, match="Deploy more servers"):
         evaluate_retriever([], ["a", "b"], {}, "set")
     with pytest.raises(NothingToEvaluate, match="same items"):
         summarise_recall([], "m1")
 
 
-def test_the_name_ignores_where_a_training_runs() -> None:
+def test_the_name_ignores_where_a_training_runs():
     here = make_model_name("retriever", BASE, "s", {"seed": 1, "device": "cpu", "threads": 2})
     assert here == make_model_name(
         "retriever", BASE, "s", {"seed": 1, "device": "cuda", "threads": 8}
@@ -143,9 +141,7 @@ def test_the_name_ignores_where_a_training_runs() -> None:
     )
 
 
-def test_a_loss_that_is_not_a_number_stops_the_training(
-    tmp_path: Path, train_rows: list[dict]
-) -> None:
+def test_a_loss_that_is_not_a_number_stops_the_training(tmp_path, train_rows):
     settings = {**SETTINGS, "temperature": 1e-45, "first_layer": 1}
     small = str(small_bert(tmp_path / "small"))
     _, path = write_job(tmp_path, "retriever", small, "s", settings, train_rows)
@@ -158,7 +154,7 @@ def script(*arguments: str) -> subprocess.CompletedProcess[str]:
     return run_python("-m", "training.retriever.script", *arguments, cwd=ROOT)
 
 
-def test_the_script_tells_usage_and_a_bad_job(tmp_path: Path) -> None:
+def test_the_script_tells_usage_and_a_bad_job(tmp_path):
     assert script().returncode == 2
     lost = script(str(tmp_path / "lost.json"))
     assert lost.returncode == 1
@@ -193,7 +189,7 @@ worlds = st.lists(
 
 
 @given(worlds, st.integers(0, 3), st.booleans(), st.integers(1, 9))
-def test_no_right_answer_is_a_wrong_one(rows: list, kinds: int, hard: bool, seed: int) -> None:
+def test_no_right_answer_is_a_wrong_one(rows, kinds, hard, seed):
     texts = sorted({one["positive"] for one in rows})
     # Vectors of a few kinds: equal ones are twins.
     turned = np.eye(8)[[int(text[-1]) % (kinds + 1) for text in texts]]
@@ -221,7 +217,7 @@ def test_no_right_answer_is_a_wrong_one(rows: list, kinds: int, hard: bool, seed
 
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 3))
-def test_sets_share_no_batch_and_lose_no_pair(each: int, size: int, seed: int) -> None:
+def test_sets_share_no_batch_and_lose_no_pair(each, size, seed):
     rows = [
         row(10 * of + at, f"q{of}{at}", (10 * of + 9,), set=f"set {of}")
         for of in range(3)
@@ -236,7 +232,7 @@ def test_sets_share_no_batch_and_lose_no_pair(each: int, size: int, seed: int) -
     assert asked.items() <= taught.items()
 
 
-def test_a_negative_comes_from_the_confusable_audit_and_is_no_twin() -> None:
+def test_a_negative_comes_from_the_confusable_audit_and_is_no_twin():
     rows = [row(0, "a", (1, 2)), row(1, "b"), row(2, "c"), row(3, "d")]
     texts = [f"text {at}" for at in range(4)]
     vectors = np.eye(4)
@@ -251,7 +247,7 @@ def test_a_negative_comes_from_the_confusable_audit_and_is_no_twin() -> None:
     assert set(loose.texts) == {"text 0", "text 1", "text 2"}
 
 
-def test_tools_of_one_name_and_description_are_one_tool() -> None:
+def test_tools_of_one_name_and_description_are_one_tool():
     contract = json.dumps({"name": "list_files", "description": "List the files of a folder"})
     other = json.dumps({"name": "listFiles", "description": "List the  files of a folder"})
     rows = [row(0, "a", contract=contract), row(1, "b", contract=other), row(2, "c", contract="{}")]
@@ -260,7 +256,7 @@ def test_tools_of_one_name_and_description_are_one_tool() -> None:
     assert found["text 2"] == {"text 2"}
 
 
-def test_calls_and_words_name_further_right_tools() -> None:
+def test_calls_and_words_name_further_right_tools():
     calls = json.dumps([{"contract_digest": "c0"}, {"contract_digest": "c2"}])
     rows = [row(0, "a", calls=calls), row(1, "Same  words"), row(2, "c"), row(3, "same words")]
     right = list_right_texts(rows, {})
@@ -268,7 +264,7 @@ def test_calls_and_words_name_further_right_tools() -> None:
     assert right[1] == right[3] == {"text 1", "text 3"}
 
 
-def test_the_pools_trained_tools_are_negatives_and_its_twins_are_none() -> None:
+def test_the_pools_trained_tools_are_negatives_and_its_twins_are_none():
     def held(name: str, split: str, *twin: str) -> dict:
         contract = {"name": name, "description": f"about {name}", "inputSchema": {}}
         return {"contract": contract, "split": split, "twins": list(twin)}
@@ -291,7 +287,7 @@ def test_the_pools_trained_tools_are_negatives_and_its_twins_are_none() -> None:
     assert made.texts == ["text 0", tools["c7"].text]
 
 
-def test_only_train_rows_with_one_call_teach() -> None:
+def test_only_train_rows_with_one_call_teach():
     rows = [
         row(0, "a", split="train", task="single"),
         row(0, "b", split="train", task="lookalike"),
@@ -307,7 +303,7 @@ def test_only_train_rows_with_one_call_teach() -> None:
     assert left["not of the train split"] == 1
 
 
-def test_random_negatives_are_not_those_of_the_audit() -> None:
+def test_random_negatives_are_not_those_of_the_audit():
     rows = [row(at, f"q{at}", ((at + 1) % 40,)) for at in range(40)]
     settings = replace(BATCHES, tools=1, negatives=1, epochs=1)
     hard = [batch.texts[1] for batch in iterate_batches(rows, settings)]

@@ -72,9 +72,7 @@ def whole(base: str, train_rows: list, tmp_path_factory: pytest.TempPathFactory)
     return home, train_retriever(job(home, base, train_rows), lambda _: None)
 
 
-def test_a_killed_training_ends_with_the_same_steps_and_weights(
-    whole: tuple, base: str, train_rows: list, tmp_path: Path
-) -> None:
+def test_a_killed_training_ends_with_the_same_steps_and_weights(whole, base, train_rows, tmp_path):
     home, made = whole
     with pytest.raises(Killed):
         train_retriever(job(tmp_path, base, train_rows), killed_after(5))
@@ -90,8 +88,8 @@ def test_a_killed_training_ends_with_the_same_steps_and_weights(
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
-    whole: tuple, base: str, train_rows: list, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    whole, base, train_rows, tmp_path, capsys
+):
     asked = job(tmp_path, base, train_rows)
     with pytest.raises(Killed):
         train_retriever(asked, killed_after(5))
@@ -108,7 +106,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
 
 
-def test_other_rows_start_anew(base: str, train_rows: list, tmp_path: Path) -> None:
+def test_other_rows_start_anew(base, train_rows, tmp_path):
     asked = job(tmp_path, base, train_rows)
     with pytest.raises(Killed):
         train_retriever(asked, killed_after(5))
@@ -117,9 +115,7 @@ def test_other_rows_start_anew(base: str, train_rows: list, tmp_path: Path) -> N
     assert steps[0] == 1
 
 
-def test_a_full_disk_is_said_and_what_was_kept_stays(
-    base: str, train_rows: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_said_and_what_was_kept_stays(base, train_rows, tmp_path, monkeypatch):
     import torch
 
     asked, save = job(tmp_path, base, train_rows), torch.save
@@ -150,8 +146,8 @@ def full_after(times: int, real: Any) -> Any:
 
 
 def test_too_little_memory_is_advised_on_and_the_state_is_kept(
-    base: str, train_rows: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    base, train_rows, tmp_path, monkeypatch
+):
     import torch
 
     asked, real, calls = job(tmp_path, base, train_rows), EncoderPasses.add_gradients, []
@@ -174,9 +170,7 @@ def test_too_little_memory_is_advised_on_and_the_state_is_kept(
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_what_is_computed_twice_gives_the_gradient_of_one_pass(
-    base: str, train_rows: list, tmp_path: Path, dropout: float
-) -> None:
+def test_what_is_computed_twice_gives_the_gradient_of_one_pass(base, train_rows, tmp_path, dropout):
     import torch
 
     found = []
@@ -201,9 +195,7 @@ def test_what_is_computed_twice_gives_the_gradient_of_one_pass(
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(first, second, strict=True))
 
 
-def test_what_is_kept_of_the_frozen_layers_changes_nothing(
-    base: str, train_rows: list, tmp_path: Path
-) -> None:
+def test_what_is_kept_of_the_frozen_layers_changes_nothing(base, train_rows, tmp_path):
     less = replace(SETTINGS, cache_mb=0, dropout=0.0, epochs=1)
     more = replace(less, cache_mb=64)
     losses = [
@@ -213,9 +205,7 @@ def test_what_is_kept_of_the_frozen_layers_changes_nothing(
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
 
 
-def test_the_adapter_of_another_base_serves_its_vectors_and_no_others(
-    whole: tuple, base: str, tmp_path: Path
-) -> None:
+def test_the_adapter_of_another_base_serves_its_vectors_and_no_others(whole, base, tmp_path):
     import torch
     from peft import PeftModel
     from transformers import AutoModel, AutoTokenizer
@@ -240,9 +230,7 @@ def test_the_adapter_of_another_base_serves_its_vectors_and_no_others(
         load_retriever(tmp_path, made["name"])
 
 
-def test_a_training_starts_from_the_shipped_adapter_or_says_why_not(
-    base: str, train_rows: list, tmp_path: Path
-) -> None:
+def test_a_training_starts_from_the_shipped_adapter_or_says_why_not(base, train_rows, tmp_path):
     from peft import get_peft_model_state_dict
     from safetensors.torch import load_file
 
@@ -267,7 +255,7 @@ def test_a_training_starts_from_the_shipped_adapter_or_says_why_not(
             begin_course(job(tmp_path, of, train_rows, odd), of, train_rows[:4], odd)
 
 
-def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path: Path) -> None:
+def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path):
     folder = small_bert(tmp_path / "small")
     named = resolve_retriever_base(str(folder))
     assert resolve_retriever_base(named) == named
@@ -314,22 +302,18 @@ def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path: Path) -> N
         ({"lr": 1}, "'lr' is unknown"),
     ],
 )
-def test_a_setting_that_cannot_be_meant_is_named(changed: dict, message: str) -> None:
+def test_a_setting_that_cannot_be_meant_is_named(changed, message):
     with pytest.raises(TrainingFailed, match=message):
         read_settings(changed)
 
 
-def test_more_frozen_layers_than_there_are_is_said(
-    base: str, train_rows: list, tmp_path: Path
-) -> None:
+def test_more_frozen_layers_than_there_are_is_said(base, train_rows, tmp_path):
     asked = job(tmp_path, base, train_rows, replace(SETTINGS, first_layer=3))
     with pytest.raises(TrainingFailed, match="the base has 2 layers"):
         train_retriever(asked, lambda _: None)
 
 
-def test_an_empty_split_or_other_tasks_alone_are_nothing_to_learn(
-    base: str, train_rows: list, tmp_path: Path
-) -> None:
+def test_an_empty_split_or_other_tasks_alone_are_nothing_to_learn(base, train_rows, tmp_path):
     for rows in ([], train_rows[:1]):
         with pytest.raises(TrainingFailed, match=f"{len(rows)} training pairs of fewer than two"):
             train_retriever(job(tmp_path, base, rows), lambda _: None)

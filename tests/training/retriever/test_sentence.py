@@ -93,9 +93,7 @@ def place_of(base: str) -> str:
 
 
 @pytest.mark.parametrize("name", list(MAKERS))
-def test_the_loss_falls_and_the_linear_layers_are_adapted(
-    trained: tuple[Path, dict], bases: dict[str, str], name: str
-) -> None:
+def test_the_loss_falls_and_the_linear_layers_are_adapted(trained, bases, name):
     home, cards = trained
     made = cards[name]
     assert made["loss_last"] < made["loss_first"]
@@ -112,9 +110,7 @@ def test_the_loss_falls_and_the_linear_layers_are_adapted(
 
 
 @pytest.mark.parametrize("name", list(MAKERS))
-def test_the_encoder_merges_what_torch_and_peft_compute(
-    trained: tuple[Path, dict], bases: dict[str, str], name: str
-) -> None:
+def test_the_encoder_merges_what_torch_and_peft_compute(trained, bases, name):
     from peft import PeftModel
     from sentence_transformers import SentenceTransformer
 
@@ -133,9 +129,7 @@ def test_the_encoder_merges_what_torch_and_peft_compute(
     assert served.id != plain.id
 
 
-def test_a_training_reads_texts_as_the_served_encoder_does(
-    bases: dict[str, str], train_rows: list, tmp_path: Path
-) -> None:
+def test_a_training_reads_texts_as_the_served_encoder_does(bases, train_rows, tmp_path):
     for base in bases.values():
         asked = job(tmp_path, base, train_rows)
         passes = begin_course(asked, asked.base, train_rows, SETTINGS).passes
@@ -148,9 +142,7 @@ def test_a_training_reads_texts_as_the_served_encoder_does(
     assert course.passes.prompts == Prompts(INSTRUCTION)
 
 
-def test_what_is_computed_twice_gives_the_gradient_of_one_pass(
-    bases: dict[str, str], train_rows: list, tmp_path: Path
-) -> None:
+def test_what_is_computed_twice_gives_the_gradient_of_one_pass(bases, train_rows, tmp_path):
     import torch
 
     found = []
@@ -177,9 +169,7 @@ def test_what_is_computed_twice_gives_the_gradient_of_one_pass(
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(first, second, strict=True))
 
 
-def test_an_adapter_of_another_base_is_refused_by_name(
-    trained: tuple[Path, dict], bases: dict[str, str], tmp_path: Path
-) -> None:
+def test_an_adapter_of_another_base_is_refused_by_name(trained, bases, tmp_path):
     home, cards = trained
     folder = get_model_folder(home, cards["qwen"]["name"])
     with pytest.raises(
@@ -201,8 +191,8 @@ def test_an_adapter_of_another_base_is_refused_by_name(
 
 
 def test_an_adapter_from_elsewhere_opens_no_model_that_the_user_did_not_name(
-    trained: tuple[Path, dict], bases: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    trained, bases, monkeypatch
+):
     home, cards = trained
     folder = get_model_folder(home, cards["qwen"]["name"])
     monkeypatch.setattr(hub, "_named", set())
@@ -217,11 +207,8 @@ def test_an_adapter_from_elsewhere_opens_no_model_that_the_user_did_not_name(
 
 
 def test_a_saved_encoder_holds_its_adapter_and_names_its_base(
-    trained: tuple[Path, dict],
-    bases: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    trained, bases, tmp_path, monkeypatch
+):
     home, cards = trained
     monkeypatch.setattr(hub, "_named", set())
     made = load_retriever(home, cards["modern"]["name"])
@@ -240,11 +227,8 @@ def test_a_saved_encoder_holds_its_adapter_and_names_its_base(
 
 
 def test_an_export_of_a_release_names_the_base_and_holds_the_adapter(
-    trained: tuple[Path, dict],
-    bases: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    trained, bases, tmp_path, monkeypatch
+):
     home, cards = trained
     name = cards["qwen"]["name"]
     monkeypatch.setattr(hub, "_named", set())
@@ -264,11 +248,8 @@ def test_an_export_of_a_release_names_the_base_and_holds_the_adapter(
 
 
 def test_an_index_by_the_command_takes_the_base_that_a_setting_names(
-    trained: tuple[Path, dict],
-    bases: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    trained, bases, tmp_path, monkeypatch
+):
     home, cards = trained
     folder = get_model_folder(home, cards["qwen"]["name"])
     monkeypatch.setattr(hub, "_named", set())
@@ -289,9 +270,7 @@ def test_an_index_by_the_command_takes_the_base_that_a_setting_names(
     assert "belongs to another base model" in err
 
 
-def test_halves_of_an_adapter_that_do_not_fit_are_named(
-    trained: tuple[Path, dict], bases: dict[str, str], tmp_path: Path
-) -> None:
+def test_halves_of_an_adapter_that_do_not_fit_are_named(trained, bases, tmp_path):
     from safetensors.numpy import load_file, save_file
 
     home, cards = trained
@@ -304,9 +283,7 @@ def test_halves_of_an_adapter_that_do_not_fit_are_named(
         open_retriever(folder, base=bases["bert"])
 
 
-def test_what_cannot_be_trained_is_said(
-    bases: dict[str, str], train_rows: list, tmp_path: Path
-) -> None:
+def test_what_cannot_be_trained_is_said(bases, train_rows, tmp_path):
     deep = replace(SETTINGS, first_layer=2)
     with pytest.raises(TrainingFailed, match="the base has 2 layers; expected 0 to 1"):
         train_retriever(job(tmp_path, bases["modern"], train_rows, deep), lambda _: None)
@@ -330,9 +307,7 @@ def test_what_cannot_be_trained_is_said(
 
 
 @pytest.mark.parametrize("kind", ["onnx", "sentence-transformers"])
-def test_the_users_prompts_are_learned_with_and_served_with(
-    kind: str, bases: dict[str, str], train_rows: list, tmp_path: Path
-) -> None:
+def test_the_users_prompts_are_learned_with_and_served_with(kind, bases, train_rows, tmp_path):
     spec = bases["bert"] if kind == "sentence-transformers" else place_of(bases["bert"])
     given = replace(SETTINGS, epochs=1, query_prompt="query: ", document_prompt="passage: ")
     prompts = Prompts("query: ", "passage: ")
@@ -361,9 +336,7 @@ def test_the_users_prompts_are_learned_with_and_served_with(
         assert (embed_queries(shipped, ["a"]) == open_general().embed(["query: a"])).all()
 
 
-def test_a_prompt_that_leaves_no_room_is_said(
-    bases: dict[str, str], train_rows: list, tmp_path: Path
-) -> None:
+def test_a_prompt_that_leaves_no_room_is_said(bases, train_rows, tmp_path):
     long = replace(SETTINGS, query_prompt="find a tool " * 42)
     for base, limit in ((place_of(bases["bert"]), 128), (bases["bert"], 32)):
         message = f"query_prompt has 126 tokens, and the model reads {limit} of it"
@@ -373,9 +346,7 @@ def test_a_prompt_that_leaves_no_room_is_said(
             open_base(base, prompts=long.prompts)
 
 
-def test_two_prompts_never_share_a_chunk(
-    bases: dict[str, str], train_rows: list, tmp_path: Path
-) -> None:
+def test_two_prompts_never_share_a_chunk(bases, train_rows, tmp_path):
     asked = job(tmp_path, bases["qwen"], train_rows)
     passes: Any = begin_course(asked, asked.base, train_rows, SETTINGS).passes
     items = [

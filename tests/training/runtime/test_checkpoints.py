@@ -24,7 +24,7 @@ def wrote(text: str):
     return fill
 
 
-def test_two_are_kept_and_the_newest_is_gone_on_with(tmp_path: Path) -> None:
+def test_two_are_kept_and_the_newest_is_gone_on_with(tmp_path):
     root = tmp_path / "run"
     assert checkpoints.find_newest_checkpoint(root) is None
     for step in (5, 10, 15):
@@ -40,9 +40,7 @@ def test_two_are_kept_and_the_newest_is_gone_on_with(tmp_path: Path) -> None:
 
 @given(at=st.integers(0, 4), byte=st.integers(0, 255))
 @settings(max_examples=30, deadline=None)
-def test_a_changed_byte_anywhere_is_noticed(
-    tmp_path_factory: pytest.TempPathFactory, at: int, byte: int
-) -> None:
+def test_a_changed_byte_anywhere_is_noticed(tmp_path_factory, at, byte):
     root = tmp_path_factory.mktemp("changed")
     folder = checkpoints.save_checkpoint(root, 1, wrote("01234"))
     path = folder / "state" / "weights"
@@ -54,7 +52,7 @@ def test_a_changed_byte_anywhere_is_noticed(
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "unsealed", "seal_is_prose"])
-def test_a_damaged_newest_is_passed_over_and_told(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_newest_is_passed_over_and_told(tmp_path, damage):
     for step in (1, 2):
         checkpoints.save_checkpoint(tmp_path, step, wrote(f"at {step}"))
     newest = tmp_path / "step-00000002"
@@ -74,7 +72,7 @@ def test_a_damaged_newest_is_passed_over_and_told(tmp_path: Path, damage: str) -
     assert "step-00000002 is passed over" in notes[0]
 
 
-def test_a_checkpoint_of_another_plan_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_plan_is_not_gone_on_with(tmp_path):
     checkpoints.save_checkpoint(tmp_path, 3, wrote("x"), "plan a")
     notes: list[str] = []
     assert checkpoints.find_newest_checkpoint(tmp_path, "plan b", notes.append) is None
@@ -90,7 +88,7 @@ def test_a_checkpoint_of_another_plan_is_not_gone_on_with(tmp_path: Path) -> Non
         OSError(errno.EDQUOT, "Disk quota exceeded"),
     ],
 )
-def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path, error: Exception) -> None:
+def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path, error):
     checkpoints.save_checkpoint(tmp_path, 1, wrote("good"))
 
     def fill(folder: Path) -> None:
@@ -103,7 +101,7 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path, error: Ex
     assert checkpoints.find_newest_checkpoint(tmp_path)
 
 
-def test_a_file_that_the_system_will_not_let_grow_is_a_full_disk(tmp_path: Path) -> None:
+def test_a_file_that_the_system_will_not_let_grow_is_a_full_disk(tmp_path):
     checkpoints.save_checkpoint(tmp_path, 1, wrote("good"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
@@ -115,7 +113,7 @@ def test_a_file_that_the_system_will_not_let_grow_is_a_full_disk(tmp_path: Path)
     assert checkpoints.find_newest_checkpoint(tmp_path) == tmp_path / "step-00000001"
 
 
-def test_another_error_is_not_taken_for_a_full_disk(tmp_path: Path) -> None:
+def test_another_error_is_not_taken_for_a_full_disk(tmp_path):
     def fill(folder: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -135,9 +133,7 @@ def job(home: Path, base: str = "good") -> str:
     return str(write_job(home, "caller", base, "set", {}, [])[1])
 
 
-def test_the_card_is_the_last_line_and_the_loss_goes_to_stderr(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_card_is_the_last_line_and_the_loss_goes_to_stderr(tmp_path, capfd):
     assert run_script("caller", train, [job(tmp_path)]) == 0
     printed = capfd.readouterr()
     [line] = printed.out.splitlines()
@@ -146,34 +142,26 @@ def test_the_card_is_the_last_line_and_the_loss_goes_to_stderr(
     assert printed.err == "caller step=1 steps=1 loss=0.5\n"
 
 
-def test_a_failed_training_is_one_line_and_exit_1(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_training_is_one_line_and_exit_1(tmp_path, capfd):
     assert run_script("caller", train, [job(tmp_path, "bad")]) == 1
     assert capfd.readouterr().err == "caller: no such base; give another\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["a", "b"]])
-def test_without_a_job_the_usage_is_told(
-    arguments: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_job_the_usage_is_told(arguments, capfd):
     assert run_script("caller", train, arguments) == 2
     assert "usage: python -m training.caller.script JOB.json" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "not json", "[]", '{"role": "caller"}'])
-def test_a_file_that_is_no_job_is_named(
-    tmp_path: Path, text: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_no_job_is_named(tmp_path, text, capfd):
     path = tmp_path / "job.json"
     path.write_text(text)
     assert run_script("caller", train, [str(path)]) == 1
     assert f"{path}: not a training job" in capfd.readouterr().err
 
 
-def test_of_several_processes_one_tells(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_of_several_processes_one_tells(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("RANK", "1")
     assert run_script("caller", train, [job(tmp_path)]) == 0
     assert capfd.readouterr() == ("", "")
@@ -181,7 +169,7 @@ def test_of_several_processes_one_tells(
     assert capfd.readouterr().err == "process 1: caller: no such base; give another\n"
 
 
-def test_steps_are_told_now_and_then_notes_and_the_last_step_always() -> None:
+def test_steps_are_told_now_and_then_notes_and_the_last_step_always():
     written: list[str] = []
     lines = LossLines(written.append, "caller", every_s=1000.0)
     lines._last = 1e12  # nothing is due for long
@@ -194,7 +182,7 @@ def test_steps_are_told_now_and_then_notes_and_the_last_step_always() -> None:
 
 
 @given(st.lists(st.floats(allow_nan=False), max_size=900), st.integers(2, 300))
-def test_a_thinned_curve_keeps_its_ends_and_its_order(losses: list[float], most: int) -> None:
+def test_a_thinned_curve_keeps_its_ends_and_its_order(losses, most):
     kept = thin_losses(losses, most)
     assert len(kept) == min(len(losses), most)
     if losses:
@@ -219,9 +207,7 @@ SHORT = [2.091, 1.728, 1.525, 1.745, 2.522, 1.625, 1.369, 1.427, 1.51, 2.271, 1.
         ([1.0, 2.0], False),
     ],
 )
-def test_a_loss_falls_by_its_ends_or_by_its_halves(
-    tmp_path: Path, losses: list[float], passes: bool
-) -> None:
+def test_a_loss_falls_by_its_ends_or_by_its_halves(tmp_path, losses, passes):
     some = 3 if len(losses) >= 6 else 1
     first, last = sum(losses[:some]) / some, sum(losses[-some:]) / some
     card = {"name": "m", "role": "caller", "loss_first": first, "loss_last": last, "losses": losses}

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,6 @@ from training.sets.pool import (
     select_split_pool,
 )
 from training.sets.split import TRAIN, UNSEEN_SERVER
-from training.sets.training_set import TrainingSet
 
 Row = dict[str, Any]
 
@@ -74,9 +72,7 @@ def pools(draw: st.DrawFn) -> tuple[dict[str, Row], list[str]]:
 
 @examples(60)
 @given(pools(), st.integers(1, 20), st.sampled_from(DISTRACTORS), st.integers(0, 3), st.data())
-def test_an_offer_holds_what_it_says(
-    drawn: tuple[dict[str, Row], list[str]], n: int, how: str, seed: int, data: st.DataObject
-) -> None:
+def test_an_offer_holds_what_it_says(drawn, n, how, seed, data):
     entries, digests = drawn
     pool = ToolPool(entries)
     golds = data.draw(st.lists(st.sampled_from(digests), min_size=1, max_size=3, unique=True))
@@ -100,7 +96,7 @@ def test_an_offer_holds_what_it_says(
     assert len(without) == min(n, len(free))
 
 
-def test_offers_of_the_set_repeat_and_put_the_right_tool_anywhere(made: TrainingSet) -> None:
+def test_offers_of_the_set_repeat_and_put_the_right_tool_anywhere(made):
     pool = select_split_pool(made.pool, TRAIN)
     rows = [row for row in made.rows if row["split"] == TRAIN]
     places = set()
@@ -113,7 +109,7 @@ def test_offers_of_the_set_repeat_and_put_the_right_tool_anywhere(made: Training
     assert places == {0, 1, 2, 3}
 
 
-def test_kinds_and_seeds_are_other_offers(made: TrainingSet) -> None:
+def test_kinds_and_seeds_are_other_offers(made):
     pool, row = select_split_pool(made.pool, UNSEEN_SERVER), made.rows[0]
     offers = {tuple(names(draw_candidates(row, pool, 10, distractors=how, seed=seed)))
               for how in DISTRACTORS for seed in (0, 1)}  # fmt: skip
@@ -122,7 +118,7 @@ def test_kinds_and_seeds_are_other_offers(made: TrainingSet) -> None:
     assert hard[0] == hard[1]  # the hardest are the hardest; only their order is drawn
 
 
-def test_a_small_pool_gives_what_there_is(made: TrainingSet) -> None:
+def test_a_small_pool_gives_what_there_is(made):
     pool = select_split_pool(made.pool, UNSEEN_SERVER)
     assert len(draw_candidates(made.rows[0], pool, 100)) == len(pool) == 30
     only = {made.rows[0]["contract_digest"]: made.pool[made.rows[0]["contract_digest"]]}
@@ -130,7 +126,7 @@ def test_a_small_pool_gives_what_there_is(made: TrainingSet) -> None:
     assert draw_candidates(made.rows[0], only, 10, gold=False) == []
 
 
-def test_hard_is_confused_then_of_the_same_server_then_near_in_words() -> None:
+def test_hard_is_confused_then_of_the_same_server_then_near_in_words():
     def tool(name: str, about: str) -> Row:
         return {"name": name, "description": about, "inputSchema": {"type": "object"}}
 
@@ -149,7 +145,7 @@ def test_hard_is_confused_then_of_the_same_server_then_near_in_words() -> None:
     ]  # fmt: skip
 
 
-def test_mixed_is_half_hard(made: TrainingSet) -> None:
+def test_mixed_is_half_hard(made):
     row = next(r for r in made.rows if r["split"] == UNSEEN_SERVER)
     pool = select_split_pool(made.pool, UNSEEN_SERVER)
     hard = json.loads(row["negatives"])
@@ -158,7 +154,7 @@ def test_mixed_is_half_hard(made: TrainingSet) -> None:
     assert mixed != set(names(draw_candidates(row, pool, 10, distractors=HARD)))
 
 
-def test_a_twin_is_no_distractor_by_its_text_or_its_mark() -> None:
+def test_a_twin_is_no_distractor_by_its_text_or_its_mark():
     raw = raw_tool("find", "song")
     same = {**raw, "inputSchema": {**raw["inputSchema"], "required": ["title"]}}
     marked, other = raw_tool("make", "song"), raw_tool("drop", "song")
@@ -173,7 +169,7 @@ def test_a_twin_is_no_distractor_by_its_text_or_its_mark() -> None:
         assert names(draw_candidates(row, pool, 10, distractors=how, gold=False)) == ["drop_song"]
 
 
-def test_a_row_of_several_calls_shows_them_all() -> None:
+def test_a_row_of_several_calls_shows_them_all():
     pool = {name: entry(raw_tool(name, "song"), "s") for name in ("find", "make", "drop")}
     row = row_of("p1", "find", "drop", "find")
     assert set(names(draw_candidates(row, pool, 1))) == {"find_song", "drop_song"}
@@ -181,7 +177,7 @@ def test_a_row_of_several_calls_shows_them_all() -> None:
     assert names(draw_candidates(row, pool, 3, gold=False)) == ["make_song"]
 
 
-def test_a_row_of_no_call_shows_what_it_was_offered_and_nothing_that_could_serve_it() -> None:
+def test_a_row_of_no_call_shows_what_it_was_offered_and_nothing_that_could_serve_it():
     things = ("song", "note", "page", "photo", "flight", "recipe", "ticket", "file", "issue",
               "album", "letter", "parcel")  # fmt: skip
     pool = {thing: entry(raw_tool("find", thing), thing) for thing in things}
@@ -192,7 +188,7 @@ def test_a_row_of_no_call_shows_what_it_was_offered_and_nothing_that_could_serve
         assert full == {f"find_{thing}" for thing in things if thing != "photo"}
 
 
-def test_a_train_prompt_shows_train_tools_alone(made: TrainingSet) -> None:
+def test_a_train_prompt_shows_train_tools_alone(made):
     shown = select_split_pool(made.pool, TRAIN)
     assert {made.pool[name]["split"] for name in shown} == {TRAIN}
     row = next(row for row in made.rows if row["split"] == UNSEEN_SERVER)
@@ -200,14 +196,12 @@ def test_a_train_prompt_shows_train_tools_alone(made: TrainingSet) -> None:
         draw_candidates(row, shown, 10)
 
 
-def test_an_unknown_kind_of_distractors_is_refused(made: TrainingSet) -> None:
+def test_an_unknown_kind_of_distractors_is_refused(made):
     with pytest.raises(BadOffer, match="distractors 'easy': expected one of random, hard, mixed"):
         draw_candidates(made.rows[0], made.pool, 10, distractors="easy")
 
 
-def test_a_pool_is_kept_and_one_that_is_not_there_or_broken_is_told(
-    made: TrainingSet, tmp_path: Path
-) -> None:
+def test_a_pool_is_kept_and_one_that_is_not_there_or_broken_is_told(made, tmp_path):
     path = save_pool(tmp_path, "set-1", made.pool)
     assert load_pool(tmp_path, "set-1") == made.pool
     with pytest.raises(
@@ -219,7 +213,7 @@ def test_a_pool_is_kept_and_one_that_is_not_there_or_broken_is_told(
         load_pool(tmp_path, "set-1")
 
 
-def test_another_process_draws_the_same_offers(made: TrainingSet, tmp_path: Path) -> None:
+def test_another_process_draws_the_same_offers(made, tmp_path):
     save_pool(tmp_path, "set-1", made.pool)
     rows = [row for row in made.rows if row["split"] == UNSEEN_SERVER]
     (tmp_path / "rows.json").write_text(json.dumps(rows))

@@ -83,7 +83,7 @@ def only(keep: Any) -> tuple[list[Row], list[Row]]:
     return snapshots, [row for row in pairs if keep(row)]
 
 
-def test_pairs_are_taken_by_what_their_executed_calls_say(warehouse: Warehouse) -> None:
+def test_pairs_are_taken_by_what_their_executed_calls_say(warehouse):
     snapshots, pairs = make_rows()
     names = [row["pair_id"] for row in pairs if row["pair_id"]]
     tried = [
@@ -99,7 +99,7 @@ def test_pairs_are_taken_by_what_their_executed_calls_say(warehouse: Warehouse) 
     assert valid["dropped"]["not valid when executed"] == 2
 
 
-def test_ids_that_the_catalogue_joins_stand_on_one_side(warehouse: Warehouse) -> None:
+def test_ids_that_the_catalogue_joins_stand_on_one_side(warehouse):
     snapshots, pairs = make_rows()
     learnt = next(row["server_id"] for row in pairs if not on_test_side(row))
     tested = next(row["server_id"] for row in pairs if on_test_side(row))
@@ -131,9 +131,7 @@ def on_test_side(row: Row) -> bool:
     ],
     ids=["no pairs", "no train", "no unseen server", "one tool", "one server"],
 )
-def test_an_empty_split_or_a_single_class_keeps_the_set_that_is_published(
-    published: Warehouse, keep: Any, message: str
-) -> None:
+def test_an_empty_split_or_a_single_class_keeps_the_set_that_is_published(published, keep, message):
     before = set_name(published)
     assert message in run_asset(published, *only(keep))["refused"]
     assert set_name(published) == before
@@ -141,7 +139,7 @@ def test_an_empty_split_or_a_single_class_keeps_the_set_that_is_published(
     assert load_manifest(published.home, before)
 
 
-def test_one_server_alone_is_nothing_to_train_on_and_no_failure(warehouse: Warehouse) -> None:
+def test_one_server_alone_is_nothing_to_train_on_and_no_failure(warehouse):
     snapshots, pairs = only(lambda row: row["server_id"] == "npm:song")
     put(warehouse, LISTINGS, [{"listing_id": "private:mcp.json#notes"}])
     assert run_asset(warehouse, snapshots, pairs) == {"skipped": True}
@@ -151,7 +149,7 @@ def test_one_server_alone_is_nothing_to_train_on_and_no_failure(warehouse: Wareh
     assert "expected two" in run_asset(warehouse, snapshots, pairs)["refused"]
 
 
-def test_the_same_inputs_are_the_same_set_with_its_manifest_and_pool(published: Warehouse) -> None:
+def test_the_same_inputs_are_the_same_set_with_its_manifest_and_pool(published):
     name = set_name(published)
     kept = load_manifest(published.home, name)
     pool = load_pool(published.home, name)
@@ -172,9 +170,7 @@ def test_the_same_inputs_are_the_same_set_with_its_manifest_and_pool(published: 
     )
 
 
-def test_what_is_held_since_leaves_the_pool_and_what_was_made_of_it_the_set(
-    warehouse: Warehouse,
-) -> None:
+def test_what_is_held_since_leaves_the_pool_and_what_was_made_of_it_the_set(warehouse):
     snapshots, pairs = make_rows()
     raw = {"name": "zzz", "description": "Qqq www eee rrr.", "inputSchema": {"type": "object"}}
     lonely = {**snapshots[0], "server_id": "npm:note", "tool": "zzz", "contract_digest": "c1:zzz",
@@ -215,7 +211,7 @@ def played(snapshots: list[Row], server: str, why: str | None = None) -> Row:
     return TaskTrajectory(words, tuple(steps), "Done.", places, offered, why).make_row()
 
 
-def test_kept_trajectories_are_learnt_from_where_the_settings_say_so(tmp_path: Any) -> None:
+def test_kept_trajectories_are_learnt_from_where_the_settings_say_so(tmp_path):
     warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
     snapshots, pairs = make_rows()
     learnt = next(row["server_id"] for row in pairs if not on_test_side(row))

@@ -1,7 +1,6 @@
 """What is in a set and on which side; every reason to leave a pair out is counted."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +19,7 @@ from training.sets.split import (
     compute_pair_draw,
     split_of,
 )
-from training.sets.training_set import (
-    TRAINING_SET,
-    TrainingSet,
-    build_training_set,
-    make_set_manifest,
-)
+from training.sets.training_set import TRAINING_SET, build_training_set, make_set_manifest
 
 Row = dict[str, Any]
 
@@ -47,14 +41,14 @@ def of(pairs: list[Row], tool: str) -> Row:
     return next(row for row in pairs if row["tool"] == tool)
 
 
-def test_the_set_has_no_flaw_and_a_row_in_every_split(made: TrainingSet) -> None:
+def test_the_set_has_no_flaw_and_a_row_in_every_split(made):
     assert set_flaws(made.rows, made.pool, embed=embed) == []
     assert len(TRAINING_SET.frame(made.rows)) == 60
     assert {row["split"] for row in made.rows} == set(SPLITS)
     assert made.dropped == {}
 
 
-def test_negatives_are_other_tools_that_the_split_may_show(made: TrainingSet) -> None:
+def test_negatives_are_other_tools_that_the_split_may_show(made):
     for row in made.rows:
         near = json.loads(row["negatives"])
         assert 1 <= len(near) <= 12
@@ -63,7 +57,7 @@ def test_negatives_are_other_tools_that_the_split_may_show(made: TrainingSet) ->
             assert {made.pool[name]["split"] for name in near} == {TRAIN}
 
 
-def test_the_nearest_tool_is_the_first_negative(made: TrainingSet) -> None:
+def test_the_nearest_tool_is_the_first_negative(made):
     row = next(
         r for r in made.rows if r["tool"].startswith("find_") and r["split"] == UNSEEN_SERVER
     )
@@ -71,7 +65,7 @@ def test_the_nearest_tool_is_the_first_negative(made: TrainingSet) -> None:
     assert made.pool[first]["server_id"] == row["server_id"]
 
 
-def test_tools_it_is_confused_with_are_its_first_negatives(made: TrainingSet) -> None:
+def test_tools_it_is_confused_with_are_its_first_negatives(made):
     snapshots, pairs = make_rows()
     row = next(row for row in made.rows if row["split"] == TRAIN)
     learnt = [name for name, entry in made.pool.items() if entry["split"] == TRAIN]
@@ -86,7 +80,7 @@ def test_tools_it_is_confused_with_are_its_first_negatives(made: TrainingSet) ->
     assert set_flaws(again.rows, again.pool) == []
 
 
-def test_a_marked_twin_is_no_negative_and_the_pool_says_so(made: TrainingSet) -> None:
+def test_a_marked_twin_is_no_negative_and_the_pool_says_so(made):
     snapshots, pairs = make_rows()
     row = next(row for row in made.rows if row["split"] == TRAIN)
     twin = json.loads(row["negatives"])[0]
@@ -99,7 +93,7 @@ def test_a_marked_twin_is_no_negative_and_the_pool_says_so(made: TrainingSet) ->
     assert again.pool[row["contract_digest"]]["twins"] == [twin]
 
 
-def test_what_a_row_also_calls_is_no_negative_nor_is_its_twin(made: TrainingSet) -> None:
+def test_what_a_row_also_calls_is_no_negative_nor_is_its_twin(made):
     snapshots, pairs = make_rows()
     row = next(row for row in made.rows if row["split"] == TRAIN)
     also, twin = json.loads(row["negatives"])[:2]
@@ -114,13 +108,13 @@ def test_what_a_row_also_calls_is_no_negative_nor_is_its_twin(made: TrainingSet)
     assert {also, twin}.isdisjoint(json.loads(found["negatives"]))
 
 
-def test_a_pair_of_a_changed_contract_is_left_out() -> None:
+def test_a_pair_of_a_changed_contract_is_left_out():
     snapshots, pairs = make_rows()
     pairs[0]["contract_digest"] = "c1:gone"
     assert build_training_set(pairs, snapshots, embed).dropped == {"stale_contract": 1}
 
 
-def test_only_verified_and_judged_pairs_are_accepted() -> None:
+def test_only_verified_and_judged_pairs_are_accepted():
     good = {"status": "ok", "verdict": "accept", "task": "single", "twin_of": None}
     pairs = [
         {**good, "pair_id": "a"},
@@ -139,7 +133,7 @@ def test_only_verified_and_judged_pairs_are_accepted() -> None:
     assert [row["pair_id"] for row in select_trainable(pairs, verdicts)] == ["a", "g"]
 
 
-def test_a_pair_whose_prompts_showed_a_held_contract_is_left_out() -> None:
+def test_a_pair_whose_prompts_showed_a_held_contract_is_left_out():
     snapshots, pairs = make_rows()
     pairs[0]["contracts"] = json.dumps([pairs[0]["contract_digest"], "c1:held"])
     made = build_training_set(pairs, snapshots, embed, held={("npm:other", "look_up", "c1:held")})
@@ -147,7 +141,7 @@ def test_a_pair_whose_prompts_showed_a_held_contract_is_left_out() -> None:
     assert pairs[0]["pair_id"] not in {row["pair_id"] for row in made.rows}
 
 
-def test_nothing_of_a_held_contract_is_embedded_shown_or_in_the_pool() -> None:
+def test_nothing_of_a_held_contract_is_embedded_shown_or_in_the_pool():
     snapshots, pairs = make_rows()
     bad = snapshots[0]
     seen: list[str] = []
@@ -165,7 +159,7 @@ def test_nothing_of_a_held_contract_is_embedded_shown_or_in_the_pool() -> None:
     assert made.contracts[f"{bad['server_id']}::{bad['tool']}"] == bad["contract_digest"]
 
 
-def test_rows_of_no_call_and_of_several_are_kept_and_what_is_no_conversation_counted() -> None:
+def test_rows_of_no_call_and_of_several_are_kept_and_what_is_no_conversation_counted():
     snapshots, pairs = make_rows()
     one, two = of(pairs, "find_song"), of(pairs, "drop_song")
     more(pairs, "parallel", "both", one, two, calls=json.dumps([call(one), call(two)]))
@@ -219,7 +213,7 @@ def conversations() -> tuple[list[Row], list[Row]]:
     return snapshots, pairs
 
 
-def test_conversations_are_kept_whole_and_their_wrong_calls_marked() -> None:
+def test_conversations_are_kept_whole_and_their_wrong_calls_marked():
     snapshots, pairs = conversations()
     policy = SetPolicy(seen_tools=0.0, unseen_tools=0.0)
     made = build_training_set(pairs, snapshots, embed, policy)
@@ -239,7 +233,7 @@ def test_conversations_are_kept_whole_and_their_wrong_calls_marked() -> None:
     assert made.pool[asked["contract_digest"]]["tool"] == "drop_song"
 
 
-def test_a_question_about_a_copy_of_a_tested_tool_is_left_out() -> None:
+def test_a_question_about_a_copy_of_a_tested_tool_is_left_out():
     snapshots, pairs = conversations()
     own = next(row for row in snapshots if row["tool"] == "drop_song")
     tested = next(row for row in pairs if split_of(row["server_id"]) == TEST)
@@ -249,7 +243,7 @@ def test_a_question_about_a_copy_of_a_tested_tool_is_left_out() -> None:
     assert made.dropped["leak_text"] >= 3  # two requests and the question
 
 
-def test_a_held_out_question_needs_a_pair_of_its_tool_that_is_learnt() -> None:
+def test_a_held_out_question_needs_a_pair_of_its_tool_that_is_learnt():
     snapshots, pairs = conversations()
     calls = [row for row in pairs if "drop_song" in f"{row['tool']} {row.get('calls')}"]
     kept = [row for row in pairs if row not in calls or row["pair_id"] == "p1:lacking"]
@@ -270,9 +264,7 @@ def test_a_held_out_question_needs_a_pair_of_its_tool_that_is_learnt() -> None:
         ("clarification", talk("Find it.", "-Which?"), False, "conversation_differs"),
     ],
 )
-def test_a_conversation_that_is_not_its_calls_is_counted(
-    task: str, messages: str, calls: bool, why: str
-) -> None:
+def test_a_conversation_that_is_not_its_calls_is_counted(task, messages, calls, why):
     snapshots, pairs = make_rows()
     own = pairs[0]
     more(pairs, task, "odd", own, messages=messages,
@@ -280,7 +272,7 @@ def test_a_conversation_that_is_not_its_calls_is_counted(
     assert build_training_set(pairs, snapshots, embed).dropped == {why: 1}
 
 
-def test_a_train_row_offers_no_tool_that_is_only_tested_on() -> None:
+def test_a_train_row_offers_no_tool_that_is_only_tested_on():
     snapshots, pairs = make_rows()
     learnt = next(row for row in pairs if split_of(row["server_id"]) == TRAIN)
     tested = next(row for row in pairs if split_of(row["server_id"]) == TEST)
@@ -293,7 +285,7 @@ def test_a_train_row_offers_no_tool_that_is_only_tested_on() -> None:
     assert made.dropped == {"nothing_offered": 1}
 
 
-def test_calls_on_both_sides_or_of_one_name_are_left_out() -> None:
+def test_calls_on_both_sides_or_of_one_name_are_left_out():
     snapshots, pairs = make_rows()
     learnt, tested = of(pairs, "find_song"), of(pairs, "find_note")
     more(pairs, "parallel", "mixed", learnt, tested, calls=json.dumps([call(learnt), call(tested)]))
@@ -305,14 +297,14 @@ def test_calls_on_both_sides_or_of_one_name_are_left_out() -> None:
     assert made.dropped == {"calls_both_sides": 1, "same_names": 1}
 
 
-def test_a_row_says_whether_its_request_was_made_harder() -> None:
+def test_a_row_says_whether_its_request_was_made_harder():
     snapshots, pairs = make_rows()
     pairs[0]["steps"] = json.dumps([{"step": "generate"}, {"step": "evolve"}])
     rows = build_training_set(pairs, snapshots, embed).rows
     assert [row["pair_id"] for row in rows if row["evolved"]] == [pairs[0]["pair_id"]]
 
 
-def test_a_tool_keeps_a_pair_to_learn_from_however_many_are_held_out() -> None:
+def test_a_tool_keeps_a_pair_to_learn_from_however_many_are_held_out():
     snapshots, pairs = make_rows()
     made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tools=1.0))
     assert set_flaws(made.rows, made.pool, embed=embed) == []
@@ -325,7 +317,7 @@ def test_a_tool_keeps_a_pair_to_learn_from_however_many_are_held_out() -> None:
         )
 
 
-def test_the_order_of_pairs_does_not_change_the_set(snapshots_and_pairs: tuple[list, list]) -> None:
+def test_the_order_of_pairs_does_not_change_the_set(snapshots_and_pairs):
     snapshots, pairs = snapshots_and_pairs
     one = build_training_set(pairs, snapshots, embed)
     two = build_training_set([*pairs[::-1]], snapshots[::-1], embed)
@@ -334,7 +326,7 @@ def test_the_order_of_pairs_does_not_change_the_set(snapshots_and_pairs: tuple[l
     assert one.pool == two.pool
 
 
-def test_one_more_server_moves_no_row_of_another() -> None:
+def test_one_more_server_moves_no_row_of_another():
     snapshots, pairs = make_rows()
     fewer = [row for row in snapshots if row["server_id"] != "npm:ticket"]
     before = build_training_set([p for p in pairs if p["server_id"] != "npm:ticket"], fewer, embed)
@@ -346,7 +338,7 @@ def test_one_more_server_moves_no_row_of_another() -> None:
     }
 
 
-def test_a_manifest_says_what_the_set_was_made_of(made: TrainingSet, tmp_path: Path) -> None:
+def test_a_manifest_says_what_the_set_was_made_of(made, tmp_path):
     manifest = make_set_manifest(
         made, "set-1", embedder="words", lance_version=3, lance_tag="training-set-1"
     )
@@ -365,7 +357,7 @@ def test_a_manifest_says_what_the_set_was_made_of(made: TrainingSet, tmp_path: P
     assert load_manifest(tmp_path, "set-2") is None
 
 
-def test_a_pool_says_which_side_every_clear_contract_is_on(made: TrainingSet) -> None:
+def test_a_pool_says_which_side_every_clear_contract_is_on(made):
     assert len(made.pool) == 30
     for row in made.rows:
         entry = made.pool[row["contract_digest"]]

@@ -40,11 +40,11 @@ def listed(server: str, raw: Row, name: str, asks: str) -> tuple[Row, Row]:
     return {**own, "contract": json.dumps(canonicalize_contract(raw))}, pair
 
 
-def test_the_two_servers_are_on_the_sides_that_these_tests_say() -> None:
+def test_the_two_servers_are_on_the_sides_that_these_tests_say():
     assert (split_of(LEARNT), split_of(TESTED)) == (TRAIN, TEST)
 
 
-def test_a_train_copy_of_a_test_tool_is_left_out() -> None:
+def test_a_train_copy_of_a_test_tool_is_left_out():
     snapshots, pairs = make_rows()
     row, pair = listed(LEARNT, raw_tool("find", "note"), "copy", "Anything of another kind.")
     made = build_training_set([*pairs, pair], [*snapshots, row], embed, PLAIN)
@@ -56,7 +56,7 @@ def test_a_train_copy_of_a_test_tool_is_left_out() -> None:
     assert set_flaws(made.rows, made.pool, embed=embed) == []
 
 
-def test_a_train_twin_of_a_test_tool_is_left_out_by_its_vector_and_by_a_mark() -> None:
+def test_a_train_twin_of_a_test_tool_is_left_out_by_its_vector_and_by_a_mark():
     snapshots, pairs = make_rows()
     raw = raw_tool("find", "note")
     near_copy = {**raw, "description": raw["description"] + " or by whoever wrote it"}
@@ -75,7 +75,7 @@ def test_a_train_twin_of_a_test_tool_is_left_out_by_its_vector_and_by_a_mark() -
     assert marked.dropped == {"leak_twin": 1}
 
 
-def test_a_copy_of_a_held_out_tool_is_no_train_tool_either() -> None:
+def test_a_copy_of_a_held_out_tool_is_no_train_tool_either():
     """Tools fall by their name: a renamed copy is what is left for the audit to catch."""
     snapshots, pairs = make_rows()
     base = build_training_set(pairs, snapshots, embed)
@@ -91,7 +91,7 @@ def asked(name: str, server: str, instruction: str, pairs: list[Row]) -> Row:
     return {**of, "pair_id": f"p1:{name}", "instruction": instruction}
 
 
-def test_a_train_request_that_repeats_a_test_request_is_left_out() -> None:
+def test_a_train_request_that_repeats_a_test_request_is_left_out():
     snapshots, pairs = make_rows()
     tested = asked("test", TESTED, "Where did I put the blue folder of invoices for May?", pairs)
     same = asked("same", LEARNT, "where did i put: the BLUE folder of invoices, for may", pairs)
@@ -107,7 +107,7 @@ def test_a_train_request_that_repeats_a_test_request_is_left_out() -> None:
     assert {"p1:same", "p1:other"} <= {x["pair"] for x in near_too.leaks["leak_instruction"]}
 
 
-def test_between_train_and_seen_tool_a_tool_keeps_its_last_training_pair() -> None:
+def test_between_train_and_seen_tool_a_tool_keeps_its_last_training_pair():
     snapshots, pairs = make_rows()
     for row in pairs:
         row["instruction"] = f"Do what is usual for {row['tool']}."  # both pairs of a tool are one
@@ -120,7 +120,7 @@ def test_between_train_and_seen_tool_a_tool_keeps_its_last_training_pair() -> No
     assert {leak["split"] for leak in made.leaks["leak_instruction"]} == {SEEN_TOOL}
 
 
-def test_held_out_pairs_of_a_tool_that_nothing_is_learnt_of_are_left_out() -> None:
+def test_held_out_pairs_of_a_tool_that_nothing_is_learnt_of_are_left_out():
     snapshots, pairs = make_rows()
     whole = build_training_set(pairs, snapshots, embed)
     held = next(row for row in whole.rows if row["split"] == SEEN_TOOL)
@@ -135,7 +135,7 @@ def test_held_out_pairs_of_a_tool_that_nothing_is_learnt_of_are_left_out() -> No
 
 @settings(max_examples=12, deadline=None)
 @given(st.data())
-def test_whatever_repeats_no_published_set_has_a_leak(data: st.DataObject) -> None:
+def test_whatever_repeats_no_published_set_has_a_leak(data):
     snapshots, pairs = make_rows()
     words = st.sampled_from(["Find it.", "find it", "Delete the note!", "Play a song", "Now."])
     for row in pairs:
@@ -148,7 +148,7 @@ def test_whatever_repeats_no_published_set_has_a_leak(data: st.DataObject) -> No
     assert len(made.rows) + sum(made.dropped.values()) == len(pairs)
 
 
-def test_the_audit_finds_what_the_building_would_miss(made: TrainingSet) -> None:
+def test_the_audit_finds_what_the_building_would_miss(made):
     rows, pool = made.rows, made.pool
     one = next(row for row in rows if row["split"] == TRAIN)
     other = next(row for row in rows if row["split"] == UNSEEN_SERVER)
@@ -171,7 +171,7 @@ def test_the_audit_finds_what_the_building_would_miss(made: TrainingSet) -> None
     )
 
 
-def test_words_alone_make_a_request() -> None:
+def test_words_alone_make_a_request():
     assert (
         normalise_request("Where is it?  ")
         == normalise_request("where IS it")
@@ -180,7 +180,7 @@ def test_words_alone_make_a_request() -> None:
     assert normalise_request("?!") != normalise_request("...")
 
 
-def test_near_texts_are_found_in_blocks() -> None:
+def test_near_texts_are_found_in_blocks():
     many = [f"word{at} only here number {at}" for at in range(1500)]
     left = [*many, "the same few words"]
     assert find_nearest_texts(left, ["the same few words"], embed, 0.9) == {left[-1]: left[-1]}
@@ -189,7 +189,7 @@ def test_near_texts_are_found_in_blocks() -> None:
     assert find_nearest_texts([], many, embed, 0.5) == find_near_pairs(many, [], embed, 0.5) == {}
 
 
-def test_ids_of_one_server_stand_on_the_test_side_where_one_of_them_does() -> None:
+def test_ids_of_one_server_stand_on_the_test_side_where_one_of_them_does():
     snapshots, pairs = make_rows()
     same = {name: frozenset((LEARNT, TESTED)) for name in (LEARNT, TESTED)}
     apart = build_training_set(pairs, snapshots, embed)
@@ -214,18 +214,18 @@ def place_pair(server_id: str, tool: str, pair_id: str, policy: SetPolicy) -> st
 
 
 @given(st.text(min_size=1))
-def test_the_side_is_a_function_of_the_server_alone(server: str) -> None:
+def test_the_side_is_a_function_of_the_server_alone(server):
     assert split_of(server) == split_of(server)
     assert split_of(server, test_share=0.0) == TRAIN
     assert split_of(server, test_share=1.0) == TEST
 
 
-def test_the_sides_of_servers_are_those_of_every_past_figure() -> None:
+def test_the_sides_of_servers_are_those_of_every_past_figure():
     servers = ["npm:@playwright/mcp", "pypi:mcp-atlassian", "npm:@notionhq/notion-mcp-server"]
     assert [split_of(name) for name in servers] == [TRAIN, TRAIN, TEST]
 
 
-def test_the_places_of_tools_and_pairs_are_frozen() -> None:
+def test_the_places_of_tools_and_pairs_are_frozen():
     policy = SetPolicy()
     server = "pypi:mcp-atlassian"
     tools = [f"tool_{i}" for i in range(60)]
@@ -236,7 +236,7 @@ def test_the_places_of_tools_and_pairs_are_frozen() -> None:
     assert seen == ["p1:0", "p1:3", "p1:5", "p1:6", "p1:15", "p1:19"]
 
 
-def test_about_the_asked_shares_are_held_out() -> None:
+def test_about_the_asked_shares_are_held_out():
     sides = [split_of(f"npm:server-{i}") for i in range(2000)]
     assert 0.26 < sides.count(TEST) / 2000 < 0.34
     policy = SetPolicy()
@@ -247,16 +247,14 @@ def test_about_the_asked_shares_are_held_out() -> None:
 
 
 @given(st.text(min_size=1), st.text(min_size=1), st.text(min_size=1))
-def test_a_server_is_never_on_both_sides_whatever_its_tools_and_pairs(
-    server: str, tool: str, pair: str
-) -> None:
+def test_a_server_is_never_on_both_sides_whatever_its_tools_and_pairs(server, tool, pair):
     place = place_pair(server, tool, pair, SetPolicy())
     assert place in SPLITS
     assert (place == UNSEEN_SERVER) == (split_of(server) == TEST)
     assert (place == SEEN_TOOL) <= (choose_tool_place(server, tool, SetPolicy()) == TRAIN)
 
 
-def test_copies_of_a_tool_fall_on_one_side_whatever_server_and_spelling() -> None:
+def test_copies_of_a_tool_fall_on_one_side_whatever_server_and_spelling():
     servers = [f"npm:s{i}" for i in range(40) if split_of(f"npm:s{i}") == TRAIN]
     for name in ("read_file", "search", "makeIssue"):
         spelt = {name, name.upper(), name.replace("_", "-")}
@@ -272,6 +270,6 @@ def test_copies_of_a_tool_fall_on_one_side_whatever_server_and_spelling() -> Non
         ({"negatives": -1}, r"negatives\n.*greater than or equal to 0"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(settings: dict, message: str) -> None:
+def test_settings_that_cannot_be_meant_are_refused(settings, message):
     with pytest.raises(ValidationError, match=message):
         SetPolicy(**settings)

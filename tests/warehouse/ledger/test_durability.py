@@ -66,7 +66,7 @@ def assert_kept(folder: Path) -> None:
     ledger.close()
 
 
-def test_a_copy_is_a_whole_ledger(tmp_path: Path) -> None:
+def test_a_copy_is_a_whole_ledger(tmp_path):
     ledger = fill_ledger(tmp_path)
     with closing(sqlite3.connect(ledger.path)) as file:
         file.execute("VACUUM INTO ?", (str(tmp_path / "copy.db"),))
@@ -80,7 +80,7 @@ def test_a_copy_is_a_whole_ledger(tmp_path: Path) -> None:
     assert_kept(tmp_path)
 
 
-def test_a_damaged_page_is_found_and_no_list_of_blobs_is_short_of_one(tmp_path: Path) -> None:
+def test_a_damaged_page_is_found_and_no_list_of_blobs_is_short_of_one(tmp_path):
     ledger = open_ledger(tmp_path)
     for n in range(400):
         ledger.once("page", f"{n:04}", lambda: EffectOutcome(b"x"))
@@ -97,7 +97,7 @@ def test_a_damaged_page_is_found_and_no_list_of_blobs_is_short_of_one(tmp_path: 
             look()
 
 
-def test_what_was_lost_is_called_by_what_it_was_lost_by(tmp_path: Path) -> None:
+def test_what_was_lost_is_called_by_what_it_was_lost_by(tmp_path):
     from warehouse.llm.roles import NoAnswer
 
     ledger = open_ledger(tmp_path)
@@ -116,7 +116,7 @@ def test_what_was_lost_is_called_by_what_it_was_lost_by(tmp_path: Path) -> None:
     )
 
 
-def test_an_inspection_counts_and_opens_nothing(tmp_path: Path) -> None:
+def test_an_inspection_counts_and_opens_nothing(tmp_path):
     path = tmp_path / "state" / "ledger.db"
     assert measure_health(path, None, lambda _: True) is None
     assert list_effect_blobs(path) == set()
@@ -148,9 +148,7 @@ class FullDisk:
     "statement", ["UPDATE attempts SET status = 'done'", "INSERT INTO effects"]
 )
 @pytest.mark.parametrize("reopened", [False, True])
-def test_an_answer_whose_commit_found_no_room_is_not_paid_for_again(
-    tmp_path: Path, statement: str, reopened: bool
-) -> None:
+def test_an_answer_whose_commit_found_no_room_is_not_paid_for_again(tmp_path, statement, reopened):
     ledger = open_ledger(tmp_path)
     real = ledger._database.store._db  # type: ignore[attr-defined]
     ledger._database.store._db = FullDisk(real, statement)  # type: ignore[attr-defined]
@@ -167,7 +165,7 @@ def test_an_answer_whose_commit_found_no_room_is_not_paid_for_again(
     assert ledger.costs()[0]["prompt_tokens"] == 1
 
 
-def test_an_answer_that_was_recorded_late_is_counted_once(tmp_path: Path) -> None:
+def test_an_answer_that_was_recorded_late_is_counted_once(tmp_path):
     """A kill after the commit leaves the file."""
     ledger = open_ledger(tmp_path)
     real = ledger._database.store._db  # type: ignore[attr-defined]
@@ -184,7 +182,7 @@ def test_an_answer_that_was_recorded_late_is_counted_once(tmp_path: Path) -> Non
     assert list(file.parent.iterdir()) == []
 
 
-def test_what_costs_money_waits_for_the_disk(tmp_path: Path) -> None:
+def test_what_costs_money_waits_for_the_disk(tmp_path):
     ledger = open_ledger(tmp_path)
 
     def read_setting() -> EffectOutcome:
@@ -213,7 +211,7 @@ def start_holder(path: Path, whom: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("whom", ["writers", "readers too"])
-def test_a_locked_ledger_names_its_file_its_holder_and_the_fix(tmp_path: Path, whom: str) -> None:
+def test_a_locked_ledger_names_its_file_its_holder_and_the_fix(tmp_path, whom):
     path, blobs = tmp_path / "ledger.db", Blobs(tmp_path / "blobs")
     fill_ledger(tmp_path).close()
     with start_holder(path, whom) as process:
@@ -224,7 +222,7 @@ def test_a_locked_ledger_names_its_file_its_holder_and_the_fix(tmp_path: Path, w
     assert_kept(tmp_path)
 
 
-def test_a_ledger_that_is_locked_between_two_effects_sends_nothing(tmp_path: Path) -> None:
+def test_a_ledger_that_is_locked_between_two_effects_sends_nothing(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"), patience_s=0.1)
     with start_holder(ledger.path, "writers") as process:
         with pytest.raises(LedgerUnavailable, match="locked"):
@@ -233,7 +231,7 @@ def test_a_ledger_that_is_locked_between_two_effects_sends_nothing(tmp_path: Pat
     assert ledger.once("llm", "k", lambda: EffectOutcome(b"x")) == b"x"
 
 
-def test_what_was_put_last_is_read_by_the_next_process(tmp_path: Path) -> None:
+def test_what_was_put_last_is_read_by_the_next_process(tmp_path):
     first = CrawlMemo(tmp_path / "state" / "memo.db")
     first.put("validators", "a", {"etag": '"1"'})
     first.put("validators", "a", {"etag": '"2"'})
@@ -245,7 +243,7 @@ def test_what_was_put_last_is_read_by_the_next_process(tmp_path: Path) -> None:
     assert second.get("checkpoint", "b") is None
 
 
-def test_a_file_that_is_no_memo_is_put_aside_and_a_new_one_begun(tmp_path: Path) -> None:
+def test_a_file_that_is_no_memo_is_put_aside_and_a_new_one_begun(tmp_path):
     path = tmp_path / "memo.db"
     path.write_bytes(b"not a database, but long enough to look like a page of one" * 40)
     memo = CrawlMemo(path)

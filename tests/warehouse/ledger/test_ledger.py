@@ -37,7 +37,7 @@ def ledger(tmp_path: Path, engine: str) -> Ledger:
     return open_ledger(tmp_path)
 
 
-def test_the_same_key_is_carried_out_once(ledger: Ledger) -> None:
+def test_the_same_key_is_carried_out_once(ledger):
     calls = []
     for _ in range(3):
         data = ledger.once("page", "k", lambda: calls.append(1) or EffectOutcome(b"answer"))
@@ -46,7 +46,7 @@ def test_the_same_key_is_carried_out_once(ledger: Ledger) -> None:
     assert ledger.counts() == {("page", "done"): 1}
 
 
-def test_a_failed_effect_is_recorded_and_tried_again(ledger: Ledger) -> None:
+def test_a_failed_effect_is_recorded_and_tried_again(ledger):
     def down() -> EffectOutcome:
         raise ConnectionError("refused")
 
@@ -56,7 +56,7 @@ def test_a_failed_effect_is_recorded_and_tried_again(ledger: Ledger) -> None:
     assert ledger.counts() == {("page", "failed"): 1, ("page", "done"): 1}
 
 
-def test_threads_that_want_one_key_share_one_effect(ledger: Ledger) -> None:
+def test_threads_that_want_one_key_share_one_effect(ledger):
     calls = []
 
     def slow() -> EffectOutcome:
@@ -70,9 +70,7 @@ def test_threads_that_want_one_key_share_one_effect(ledger: Ledger) -> None:
     assert calls == [1]
 
 
-def test_an_effect_that_ends_between_the_look_and_the_claim_is_read(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_effect_that_ends_between_the_look_and_the_claim_is_read(ledger, monkeypatch):
     database = ledger._database
     look = database.find_blob
 
@@ -85,7 +83,7 @@ def test_an_effect_that_ends_between_the_look_and_the_claim_is_read(
     assert ledger.once("s", "k", lambda: pytest.fail("was redone")) == b"theirs"
 
 
-async def test_tasks_that_want_one_key_share_one_effect(ledger: Ledger) -> None:
+async def test_tasks_that_want_one_key_share_one_effect(ledger):
     calls = []
 
     async def slow() -> EffectOutcome:
@@ -98,7 +96,7 @@ async def test_tasks_that_want_one_key_share_one_effect(ledger: Ledger) -> None:
     assert calls == [1]
 
 
-def test_a_budget_stops_before_the_effect_and_what_is_done_stays(ledger: Ledger) -> None:
+def test_a_budget_stops_before_the_effect_and_what_is_done_stays(ledger):
     ledger.set_budget("usd", 0.10)
     for n in range(2):
         ledger.once("llm", f"k{n}", lambda: EffectOutcome(b"x", usd=0.04), reserve_usd=0.05)
@@ -108,7 +106,7 @@ def test_a_budget_stops_before_the_effect_and_what_is_done_stays(ledger: Ledger)
     assert ledger.spent() == pytest.approx(0.08)
 
 
-def test_reservations_of_calls_under_way_count(ledger: Ledger) -> None:
+def test_reservations_of_calls_under_way_count(ledger):
     ledger.set_budget("usd", 0.10)
 
     def nested() -> EffectOutcome:
@@ -119,7 +117,7 @@ def test_reservations_of_calls_under_way_count(ledger: Ledger) -> None:
     ledger.once("llm", "outer", nested, reserve_usd=0.06)
 
 
-def test_a_budget_of_zero_lets_only_free_effects_through(ledger: Ledger) -> None:
+def test_a_budget_of_zero_lets_only_free_effects_through(ledger):
     ledger.set_budget("usd", 0.0)
     assert ledger.once("probe", "free", lambda: EffectOutcome(b"x")) == b"x"
     with pytest.raises(BudgetExceeded):
@@ -141,7 +139,7 @@ ledger.once("llm", "in flight", hang, reserve_usd=0.02)
 """
 
 
-def test_what_a_killed_process_had_sent_is_unknown_and_only_that_is_redone(tmp_path: Path) -> None:
+def test_what_a_killed_process_had_sent_is_unknown_and_only_that_is_redone(tmp_path):
     script = KILLED.format(root=str(Path.cwd()), folder=str(tmp_path))
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
     assert process.stdout
@@ -156,7 +154,7 @@ def test_what_a_killed_process_had_sent_is_unknown_and_only_that_is_redone(tmp_p
     assert ledger.spent() == pytest.approx(0.03)  # the unknown one may have been paid
 
 
-def test_an_effect_of_a_live_process_is_waited_for_not_repeated(tmp_path: Path) -> None:
+def test_an_effect_of_a_live_process_is_waited_for_not_repeated(tmp_path):
     script = KILLED.format(root=str(Path.cwd()), folder=str(tmp_path)).replace(
         "time.sleep(60)", "time.sleep(1); return EffectOutcome(b'theirs')"
     )
@@ -168,9 +166,7 @@ def test_an_effect_of_a_live_process_is_waited_for_not_repeated(tmp_path: Path) 
     process.wait(60)
 
 
-def test_a_step_of_the_clock_pays_nothing_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_of_the_clock_pays_nothing_twice(tmp_path, monkeypatch):
     """A step moves `btime` and with it the start of every process in wall time."""
     script = KILLED.format(root=str(Path.cwd()), folder=str(tmp_path)).replace(
         "time.sleep(60)", "time.sleep(1); return EffectOutcome(b'theirs')"
@@ -186,7 +182,7 @@ def test_a_step_of_the_clock_pays_nothing_twice(
     process.wait(60)
 
 
-def test_a_ledger_made_before_a_fork_knows_the_child_that_uses_it(tmp_path: Path) -> None:
+def test_a_ledger_made_before_a_fork_knows_the_child_that_uses_it(tmp_path):
     """The child's own identity is written, not that of the process that made the object."""
     script = (
         KILLED.format(root=str(Path.cwd()), folder=str(tmp_path))
@@ -201,9 +197,7 @@ def test_a_ledger_made_before_a_fork_knows_the_child_that_uses_it(tmp_path: Path
     process.wait(60)
 
 
-def test_nothing_is_paid_for_that_a_full_disk_could_not_keep(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_paid_for_that_a_full_disk_could_not_keep(ledger, monkeypatch):
     usage = shutil.disk_usage("/")._replace(free=1_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(LedgerUnavailable, match=r"1,000,000 bytes are free.*nothing was sent"):
@@ -212,14 +206,14 @@ def test_nothing_is_paid_for_that_a_full_disk_could_not_keep(
     assert ledger.spent() == 0
 
 
-def test_a_lost_or_damaged_blob_counts_as_not_done(ledger: Ledger) -> None:
+def test_a_lost_or_damaged_blob_counts_as_not_done(ledger):
     ledger.once("s", "k", lambda: EffectOutcome(b"first"))
     next(path for path in ledger.blobs.root.rglob("*") if path.is_file()).write_bytes(b"rot")
     assert ledger.seen("k") is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"rot"])
-def test_a_damaged_blob_is_paid_for_once_more_and_then_heals(ledger: Ledger, damage: bytes) -> None:
+def test_a_damaged_blob_is_paid_for_once_more_and_then_heals(ledger, damage):
     calls = []
 
     def pay() -> EffectOutcome:
@@ -234,7 +228,7 @@ def test_a_damaged_blob_is_paid_for_once_more_and_then_heals(ledger: Ledger, dam
     assert len(calls) == 2
 
 
-def test_a_run_stays_open_until_it_is_closed(ledger: Ledger) -> None:
+def test_a_run_stays_open_until_it_is_closed(ledger):
     first = ledger.open_run("registry")
     assert ledger.open_run("registry") == first
     ledger.close_run("registry")
@@ -243,7 +237,7 @@ def test_a_run_stays_open_until_it_is_closed(ledger: Ledger) -> None:
     assert ledger.open_run("mcpso").endswith(".1")
 
 
-def test_costs_add_up_per_stage_and_model(ledger: Ledger) -> None:
+def test_costs_add_up_per_stage_and_model(ledger):
     for n in range(3):
         ledger.once(
             "llm", f"k{n}", lambda: EffectOutcome(b"x", "m", 10, 5, 0.5), partition="registry"
@@ -254,13 +248,13 @@ def test_costs_add_up_per_stage_and_model(ledger: Ledger) -> None:
     assert row["usd"] == pytest.approx(1.5)
 
 
-def test_the_attempts_of_the_last_run_are_counted(ledger: Ledger) -> None:
+def test_the_attempts_of_the_last_run_are_counted(ledger):
     for n in range(2):
         ledger.once("llm", f"k{n}", lambda: EffectOutcome(b"x"))
     assert ledger.count_last_run("_", ["llm"]) == {"llm": 2}
 
 
-def test_what_an_error_quotes_is_kept_whatever_it_holds(ledger: Ledger) -> None:
+def test_what_an_error_quotes_is_kept_whatever_it_holds(ledger):
     def fail() -> EffectOutcome:
         raise ValueError("nul \0, half \ud800, 100% of ? marks")
 
@@ -272,7 +266,7 @@ def test_what_an_error_quotes_is_kept_whatever_it_holds(ledger: Ledger) -> None:
     assert ledger.seen("k") is None
 
 
-def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_no_ledger_is_named(tmp_path):
     (tmp_path / "ledger.db").write_bytes(b"this is not a database, it is a note" * 100)
     with pytest.raises(LedgerUnavailable, match=r"ledger\.db: file is not a database"):
         open_ledger(tmp_path)

@@ -57,7 +57,7 @@ async def converse(
         await chat.aclose()
 
 
-async def test_a_turn_is_paid_once_and_has_its_receipt(ledger: Ledger) -> None:
+async def test_a_turn_is_paid_once_and_has_its_receipt(ledger):
     with openai_endpoint([calling(("time", '{"zone": "Oslo"}'), ("time", {"zone": "Rome"}))]) as at:
         first, again = await converse(at, ledger), await converse(at, ledger)
     assert first.calls == (("time", '{"zone": "Oslo"}'), ("time", {"zone": "Rome"}))
@@ -88,9 +88,7 @@ def answer_with(**changed: Any) -> Say:
     ],
     ids=["too many", "infinite", "negative", "words", "deep", "packed", "long"],
 )
-async def test_an_answer_that_cannot_be_counted_keeps_its_reservation(
-    ledger: Ledger, say: Say
-) -> None:
+async def test_an_answer_that_cannot_be_counted_keeps_its_reservation(ledger, say):
     with openai_endpoint([say]) as at, pytest.raises(LLMError) as caught:
         await converse(at, ledger)
     assert caught.value.kind == "server_error"
@@ -98,7 +96,7 @@ async def test_an_answer_that_cannot_be_counted_keeps_its_reservation(
     assert len(ledger.list_unknown()) >= 1
 
 
-async def test_a_packed_answer_is_unpacked_and_one_beyond_the_bound_is_told(ledger: Ledger) -> None:
+async def test_a_packed_answer_is_unpacked_and_one_beyond_the_bound_is_told(ledger):
     pack, headers = gzip.compress, {"content-encoding": "gzip"}
     raw = calling(content="Noon.").raw
     assert isinstance(raw, str)
@@ -112,7 +110,7 @@ async def test_a_packed_answer_is_unpacked_and_one_beyond_the_bound_is_told(ledg
         await converse(at, ledger, (TOOL, TOOL))
 
 
-async def test_an_answer_packed_twice_is_not_unpacked(ledger: Ledger) -> None:
+async def test_an_answer_packed_twice_is_not_unpacked(ledger):
     twice = gzip.compress(gzip.compress(bytes(60 << 20)))
     with (
         openai_endpoint([Say(raw=twice, headers={"content-encoding": "gzip, gzip"})]) as at,
@@ -121,13 +119,13 @@ async def test_an_answer_packed_twice_is_not_unpacked(ledger: Ledger) -> None:
         await converse(at, ledger)
 
 
-async def test_half_a_surrogate_pair_in_a_models_name_is_paid_once(ledger: Ledger) -> None:
+async def test_half_a_surrogate_pair_in_a_models_name_is_paid_once(ledger):
     with openai_endpoint([answer_with(model="\ud800")]) as at:
         first, again = await converse(at, ledger), await converse(at, ledger)
     assert (len(at.requests), again.cached, first.text) == (1, True, "Noon.")
 
 
-async def test_a_redirect_is_not_followed(ledger: Ledger) -> None:
+async def test_a_redirect_is_not_followed(ledger):
     with openai_endpoint([Say("Noon.")]) as other:
         away = Say("", 307, headers={"Location": f"{other.url}/chat/completions"})
         with openai_endpoint([away]) as at, pytest.raises(LLMError):
@@ -135,7 +133,7 @@ async def test_a_redirect_is_not_followed(ledger: Ledger) -> None:
     assert other.requests == []
 
 
-async def test_a_parameter_that_an_endpoint_refuses_is_left_out(ledger: Ledger) -> None:
+async def test_a_parameter_that_an_endpoint_refuses_is_left_out(ledger):
     def follow(body: dict[str, Any], _: int) -> Say:
         for name in ("seed", "max_tokens", "temperature"):
             if name in body:
@@ -159,7 +157,7 @@ async def test_a_parameter_that_an_endpoint_refuses_is_left_out(ledger: Ledger) 
         Say(close=True),
     ],
 )
-async def test_a_broken_response_is_asked_for_again(ledger: Ledger, odd: Say) -> None:
+async def test_a_broken_response_is_asked_for_again(ledger, odd):
     with openai_endpoint([odd, calling(content=[{"text": "No"}, {"text": "on."}])]) as at:
         assert (await converse(at, ledger)).text == "Noon."
     with openai_endpoint([odd]) as at, pytest.raises(LLMError) as failed:
@@ -172,13 +170,13 @@ async def test_a_broken_response_is_asked_for_again(ledger: Ledger, odd: Say) ->
     )
 
 
-async def test_half_characters_reach_no_ledger(ledger: Ledger) -> None:
+async def test_half_characters_reach_no_ledger(ledger):
     with openai_endpoint([calling(("time\ud800", '{"zone": "\ud800"}'), content="\ud800!")]) as at:
         turn = await converse(at, ledger)
     assert (turn.calls, turn.text) == ((("time?", '{"zone": "?"}'),), "?!")
 
 
-async def test_rules_do_not_converse_and_a_budget_holds(ledger: Ledger) -> None:
+async def test_rules_do_not_converse_and_a_budget_holds(ledger):
     with pytest.raises(LLMError, match=r"set roles\.actor\.model"):
         ChatClient(Role("actor"), ledger, stage="t")
     ledger.set_budget("usd", 0.001)
@@ -188,7 +186,7 @@ async def test_rules_do_not_converse_and_a_budget_holds(ledger: Ledger) -> None:
 
 
 @given(st.text(max_size=100))
-def test_every_tool_has_a_name_that_endpoints_take(name: str) -> None:
+def test_every_tool_has_a_name_that_endpoints_take(name):
     assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", write_wire_name(name))
     assert write_wire_name(name) == name or re.match("[a-zA-Z_]", write_wire_name(name))
 
@@ -197,25 +195,25 @@ NAMES = st.text(max_size=90) | st.text("ab_-.:", max_size=90)
 
 
 @given(NAMES, NAMES)
-def test_no_tool_takes_the_name_of_another_whatever_stands_beside_it(one: str, other: str) -> None:
+def test_no_tool_takes_the_name_of_another_whatever_stands_beside_it(one, other):
     assert (write_wire_name(one) == write_wire_name(other)) == (one == other)
 
 
 @pytest.mark.parametrize("name", ["get", "a_b", "get-time", "x" * 64, "report_20240101"])
-def test_a_name_that_is_sound_stays(name: str) -> None:
+def test_a_name_that_is_sound_stays(name):
     assert write_wire_name(name) == name
 
 
 @pytest.mark.parametrize(
     "name", ["a.b", "", "時間", "x" * 65, "npm:files::read_file", "npm:files::read\nfile"]
 )
-def test_any_other_ends_with_its_digest(name: str) -> None:
+def test_any_other_ends_with_its_digest(name):
     wire_name = write_wire_name(name)
     assert wire_name.endswith("_" + hashlib.sha256(name.encode()).hexdigest()[:16])
     assert write_wire_name(wire_name) != wire_name, "a tool that is called so has a name of its own"
 
 
-def test_what_is_cut_is_the_beginning() -> None:
+def test_what_is_cut_is_the_beginning():
     wire_name = write_wire_name("https://" + "long." * 20 + "example/mcp::search_documents")
     assert len(wire_name) == 64
     assert "example_mcp__search_documents_" in wire_name

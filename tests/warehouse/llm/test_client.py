@@ -100,14 +100,14 @@ def ask(llm: LLM, seed: int = 0, times: int = 1) -> list[ModelReply[Bird]]:
         "unclosed",
     ],
 )
-def test_an_answer_is_read_whatever_it_is_wrapped_in(ledger: Ledger, text: str) -> None:
+def test_an_answer_is_read_whatever_it_is_wrapped_in(ledger, text):
     with openai_endpoint([Say(text)]) as endpoint:
         (reply,) = ask(client(ledger, endpoint.url))
     assert reply.value == Bird(word="heron", count=3)
     assert len(endpoint.requests) == 1
 
 
-def test_an_answer_is_paid_once_and_read_from_the_ledger_afterwards(ledger: Ledger) -> None:
+def test_an_answer_is_paid_once_and_read_from_the_ledger_afterwards(ledger):
     with openai_endpoint([Say(GOOD)]) as endpoint:
         (first,) = ask(client(ledger, endpoint.url, usd_in=1.0, usd_out=2.0))
         (second,) = ask(client(ledger, endpoint.url, usd_in=1.0, usd_out=2.0))
@@ -117,7 +117,7 @@ def test_an_answer_is_paid_once_and_read_from_the_ledger_afterwards(ledger: Ledg
     assert ledger.spent("usd") == pytest.approx(first.usd)
 
 
-def test_the_key_holds_what_can_change_the_answer_and_nothing_else() -> None:
+def test_the_key_holds_what_can_change_the_answer_and_nothing_else():
     def key(
         meta: Any = None, version: str = "", seed: int = 0, variant: str = "",
         messages: Any = ASK, schema: type[BaseModel] = Bird, limit: int = 10, **role: Any,
@@ -137,7 +137,7 @@ def test_the_key_holds_what_can_change_the_answer_and_nothing_else() -> None:
     assert len({offline, key(version="v2"), key(version="v1", meta={"x": 1})}) == 3
 
 
-def test_settings_that_cannot_change_an_answer_do_not_ask_again(ledger: Ledger) -> None:
+def test_settings_that_cannot_change_an_answer_do_not_ask_again(ledger):
     with openai_endpoint([Say(GOOD)]) as one, openai_endpoint([Say(GOOD)]) as other:
         ask(client(ledger, one.url))
         changed = {"timeout_s": 9.0, "max_tokens": 77, "concurrency": 2, "attempts": 9}
@@ -148,7 +148,7 @@ def test_settings_that_cannot_change_an_answer_do_not_ask_again(ledger: Ledger) 
         assert len(other.requests) == 1
 
 
-def test_a_rate_limit_and_a_server_error_pass(ledger: Ledger) -> None:
+def test_a_rate_limit_and_a_server_error_pass(ledger):
     limited = Say("slow down", status=429, headers={"retry-after": "0.05"})
     with openai_endpoint([limited, Say("oops", status=503), Say(GOOD)]) as endpoint:
         (reply,) = ask(client(ledger, endpoint.url))
@@ -157,7 +157,7 @@ def test_a_rate_limit_and_a_server_error_pass(ledger: Ledger) -> None:
     assert ledger.counts() == {("llm:generator", "failed"): 2, ("llm:generator", "done"): 1}
 
 
-def test_a_truncated_answer_is_asked_for_again_with_more_room(ledger: Ledger) -> None:
+def test_a_truncated_answer_is_asked_for_again_with_more_room(ledger):
     cut = Say('{"word": "her', finish="length")
     with openai_endpoint([cut, Say(GOOD)]) as endpoint:
         llm = client(ledger, endpoint.url, max_tokens=16)
@@ -167,7 +167,7 @@ def test_a_truncated_answer_is_asked_for_again_with_more_room(ledger: Ledger) ->
     assert reply.completion_tokens == 2 + 4, "both answers were paid"
 
 
-def test_a_raised_limit_asks_anew_only_where_the_answer_was_cut_off(ledger: Ledger) -> None:
+def test_a_raised_limit_asks_anew_only_where_the_answer_was_cut_off(ledger):
     def model(body: dict[str, Any], _number: int) -> Say:
         return Say(GOOD) if body["max_tokens"] >= 400 else Say('{"word": "her', finish="length")
 
@@ -214,9 +214,7 @@ def test_a_raised_limit_asks_anew_only_where_the_answer_was_cut_off(ledger: Ledg
         (Say('[{"word": "heron"'), "wrong_shape", 2),
     ],
 )
-def test_an_unusable_answer_has_a_kind_and_a_hint(
-    ledger: Ledger, say: Say, kind: str, sent: int
-) -> None:
+def test_an_unusable_answer_has_a_kind_and_a_hint(ledger, say, kind, sent):
     with openai_endpoint([say]) as endpoint:
         slow = {"timeout_s": 0.5} if say.delay_s or say.drip_s else {}
         llm = client(ledger, endpoint.url, **slow)
@@ -234,14 +232,14 @@ def test_an_unusable_answer_has_a_kind_and_a_hint(
      "".join(f'```{{"a": {n}}}```' for n in range(12_000))],
     ids=["strings", "commas", "thoughts", "fences", "many"],
 )  # fmt: skip
-def test_no_answer_holds_the_others_up_for_minutes(text: str) -> None:
+def test_no_answer_holds_the_others_up_for_minutes(text):
     """Unbounded, the repair of the first took 8.6 s for 10,000 characters, and four times that
     for twice as many."""
     with pytest.raises(BadAnswer):
         parse_answer(text, "stop", Bird)
 
 
-def test_a_malformed_answer_is_asked_for_again_with_the_complaint(ledger: Ledger) -> None:
+def test_a_malformed_answer_is_asked_for_again_with_the_complaint(ledger):
     with openai_endpoint([Say("a heron, and three"), Say(GOOD)]) as endpoint:
         (reply,) = ask(client(ledger, endpoint.url))
         (cached,) = ask(client(ledger, endpoint.url))
@@ -250,7 +248,7 @@ def test_a_malformed_answer_is_asked_for_again_with_the_complaint(ledger: Ledger
     assert len(endpoint.requests) == 2, "both answers are kept: nothing is asked twice"
 
 
-def test_parameters_that_the_endpoint_rejects_are_dropped_once(ledger: Ledger) -> None:
+def test_parameters_that_the_endpoint_rejects_are_dropped_once(ledger):
     def picky(body: dict[str, Any], _number: int) -> Say:
         for name in ("response_format", "seed", "max_tokens"):
             if name in body:
@@ -265,7 +263,7 @@ def test_parameters_that_the_endpoint_rejects_are_dropped_once(ledger: Ledger) -
     assert endpoint.requests[-1]["max_completion_tokens"] == 1024
 
 
-def test_an_endpoint_that_is_down_is_named_and_not_asked_by_the_whole_batch(ledger: Ledger) -> None:
+def test_an_endpoint_that_is_down_is_named_and_not_asked_by_the_whole_batch(ledger):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
@@ -280,7 +278,7 @@ def test_an_endpoint_that_is_down_is_named_and_not_asked_by_the_whole_batch(ledg
     assert "stopped" in errors[-1].found
 
 
-def test_a_budget_of_zero_sends_nothing(ledger: Ledger) -> None:
+def test_a_budget_of_zero_sends_nothing(ledger):
     ledger.set_budget("usd", 0.0)
     with openai_endpoint([Say(GOOD)]) as endpoint:
         with pytest.raises(BudgetExceeded):
@@ -290,7 +288,7 @@ def test_a_budget_of_zero_sends_nothing(ledger: Ledger) -> None:
     assert free.usd == 0.0
 
 
-def test_a_budget_stops_before_it_is_passed_and_a_higher_one_resumes(ledger: Ledger) -> None:
+def test_a_budget_stops_before_it_is_passed_and_a_higher_one_resumes(ledger):
     prices = {"usd_in": 100.0, "usd_out": 100.0, "max_tokens": 100, "concurrency": 1}
     ledger.set_budget("usd", 0.05)
     with openai_endpoint([Say(GOOD)]) as endpoint:
@@ -305,13 +303,13 @@ def test_a_budget_stops_before_it_is_passed_and_a_higher_one_resumes(ledger: Led
     assert sum(reply.cached for reply in replies) == paid
 
 
-def test_a_role_keeps_to_its_concurrency(ledger: Ledger) -> None:
+def test_a_role_keeps_to_its_concurrency(ledger):
     with openai_endpoint([Say(GOOD, delay_s=0.02)]) as endpoint:
         ask(client(ledger, endpoint.url, concurrency=3), times=12)
     assert 1 < endpoint.most_at_once <= 3
 
 
-def test_offline_is_a_provider_like_any_other(ledger: Ledger) -> None:
+def test_offline_is_a_provider_like_any_other(ledger):
     provider = Scripted()
     llm = LLM([Role("generator")], ledger, offline=provider)
     (first,) = ask(llm)
@@ -323,7 +321,7 @@ def test_offline_is_a_provider_like_any_other(ledger: Ledger) -> None:
     assert ledger.counts() == {("llm:generator", "done"): 2}
 
 
-def test_an_unknown_role_and_a_missing_provider_name_the_mend(ledger: Ledger) -> None:
+def test_an_unknown_role_and_a_missing_provider_name_the_mend(ledger):
     llm = LLM([Role("generator")], ledger)
     with pytest.raises(LLMError, match="an offline provider"):
         ask(llm)
@@ -331,12 +329,12 @@ def test_an_unknown_role_and_a_missing_provider_name_the_mend(ledger: Ledger) ->
         llm.role("jduge")
 
 
-def test_a_role_does_not_print_its_key() -> None:
+def test_a_role_does_not_print_its_key():
     assert "sk-secret" not in repr(Role("generator", api_key="sk-secret"))
 
 
 @pytest.mark.parametrize("half", ["\\ud83d", "\\udc00 and more"])
-def test_half_a_surrogate_pair_in_an_answer_is_paid_once(ledger: Ledger, half: str) -> None:
+def test_half_a_surrogate_pair_in_an_answer_is_paid_once(ledger, half):
     message = f'{{"content": "{{\\"word\\": \\"{half}\\", \\"count\\": 3}}"}}'
     with openai_endpoint([Say(raw=f'{{"choices": [{{"message": {message}}}]}}')]) as endpoint:
         (first,) = ask(client(ledger, endpoint.url))
@@ -354,20 +352,20 @@ def test_half_a_surrogate_pair_in_an_answer_is_paid_once(ledger: Ledger, half: s
         '{"choices": [{"message": {"content": "{}"}}], "usage": {"prompt_tokens": "many"}}',
     ],
 )  # fmt: skip
-def test_a_response_of_another_shape_is_the_servers_fault(ledger: Ledger, raw: str) -> None:
+def test_a_response_of_another_shape_is_the_servers_fault(ledger, raw):
     with openai_endpoint([Say(raw=raw)]) as endpoint, pytest.raises(LLMError) as caught:
         ask(client(ledger, endpoint.url))
     assert caught.value.kind == "server_error"
 
 
-def test_an_answer_in_parts_is_put_together(ledger: Ledger) -> None:
+def test_an_answer_in_parts_is_put_together(ledger):
     parts = json.dumps([{"type": "text", "text": GOOD[:9]}, {"type": "text", "text": GOOD[9:]}])
     with openai_endpoint([Say(raw=f'{{"choices": [{{"message": {{"content": {parts}}}}}]}}')]) as e:
         (reply,) = ask(client(ledger, e.url))
     assert reply.value.word == "heron"
 
 
-def test_the_blob_of_an_answer_holds_its_receipt(ledger: Ledger) -> None:
+def test_the_blob_of_an_answer_holds_its_receipt(ledger):
     with openai_endpoint([Say(GOOD)]) as endpoint:
         ask(client(ledger, endpoint.url))
     (blob,) = [path for path in ledger.blobs.root.rglob("*") if path.is_file()]

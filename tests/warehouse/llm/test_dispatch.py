@@ -49,9 +49,7 @@ def outcomes(
     ["3600", formatdate(time.time() + 3600, usegmt=True)],
     ids=["in seconds", "by date"],
 )
-def test_a_rate_limit_of_an_hour_stops_the_role_and_says_when_to_come_again(
-    ledger: Ledger, retry_after: str
-) -> None:
+def test_a_rate_limit_of_an_hour_stops_the_role_and_says_when_to_come_again(ledger, retry_after):
     hour = Say("come back later", status=429, headers={"retry-after": retry_after})
     with openai_endpoint(lambda _b, number: Say(GOOD) if number <= 2 else hour) as endpoint:
         llm = client(ledger, endpoint.url, concurrency=1)
@@ -67,7 +65,7 @@ def test_a_rate_limit_of_an_hour_stops_the_role_and_says_when_to_come_again(
         assert sum(reply.cached for reply in replies) == 2
 
 
-def test_roles_of_one_endpoint_and_model_stop_together_others_go_on(ledger: Ledger) -> None:
+def test_roles_of_one_endpoint_and_model_stop_together_others_go_on(ledger):
     with openai_endpoint([HOUR]) as full, openai_endpoint([Say(GOOD)]) as free:
         at = {"model": "m", "api_key": "k", "base_url": full.url}
         roles = [
@@ -86,9 +84,7 @@ def test_roles_of_one_endpoint_and_model_stop_together_others_go_on(ledger: Ledg
 
 
 @pytest.mark.parametrize("retry_after", ["-5", "nan", "soon", "inf", "9e99", "Thu, 99 Foo 2026"])
-def test_a_retry_after_that_is_no_time_is_no_reason_to_fail_otherwise(
-    ledger: Ledger, retry_after: str
-) -> None:
+def test_a_retry_after_that_is_no_time_is_no_reason_to_fail_otherwise(ledger, retry_after):
     with openai_endpoint([Say("x", status=429, headers={"retry-after": retry_after})]) as endpoint:
         (error,) = outcomes(client(ledger, endpoint.url), 1)
     assert isinstance(error, LLMError)
@@ -96,7 +92,7 @@ def test_a_retry_after_that_is_no_time_is_no_reason_to_fail_otherwise(
     assert len(endpoint.requests) == 3
 
 
-def test_an_endpoint_that_accepts_and_never_answers_is_a_time_out(ledger: Ledger) -> None:
+def test_an_endpoint_that_accepts_and_never_answers_is_a_time_out(ledger):
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(8)
@@ -117,9 +113,7 @@ def test_an_endpoint_that_accepts_and_never_answers_is_a_time_out(ledger: Ledger
         (Say("no", status=400), 0),
     ],
 )
-def test_what_may_have_been_billed_unseen_stays_in_the_budget(
-    ledger: Ledger, say: Say, tries_held: int
-) -> None:
+def test_what_may_have_been_billed_unseen_stays_in_the_budget(ledger, say, tries_held):
     with openai_endpoint([say]) as endpoint:
         patience = 0.5 if say.delay_s else 30.0
         llm = client(ledger, endpoint.url, usd_in=1.0, usd_out=1.0, timeout_s=patience, attempts=2)
@@ -129,7 +123,7 @@ def test_what_may_have_been_billed_unseen_stays_in_the_budget(
     assert ledger.spent() == pytest.approx(tries_held * most)
 
 
-def test_a_cancelled_call_stays_in_the_budget_and_is_asked_again(ledger: Ledger) -> None:
+def test_a_cancelled_call_stays_in_the_budget_and_is_asked_again(ledger):
     async def cut_short(llm: LLM) -> None:
         task = asyncio.create_task(llm.complete("generator", ASK, schema=Bird))
         while not endpoint.requests:
@@ -148,7 +142,7 @@ def test_a_cancelled_call_stays_in_the_budget_and_is_asked_again(ledger: Ledger)
     assert not reply.cached
 
 
-def test_an_endpoint_that_takes_few_at_once_is_asked_for_fewer(ledger: Ledger) -> None:
+def test_an_endpoint_that_takes_few_at_once_is_asked_for_fewer(ledger):
     lock, now = threading.Lock(), 0
     refused: list[int] = []
 
@@ -172,7 +166,7 @@ def test_an_endpoint_that_takes_few_at_once_is_asked_for_fewer(ledger: Ledger) -
     assert len(late) < len(refused) / 2, "most refusals came before it learned"
 
 
-def test_a_rate_is_shared_by_the_roles_of_one_endpoint_and_model(ledger: Ledger) -> None:
+def test_a_rate_is_shared_by_the_roles_of_one_endpoint_and_model(ledger):
     async def run(llm: LLM) -> int:
         names = ["generator", "judge"] * 3
         calls = [llm.complete(name, ASK, schema=Bird, seed=n) for n, name in enumerate(names)]
@@ -194,7 +188,7 @@ def test_a_rate_is_shared_by_the_roles_of_one_endpoint_and_model(ledger: Ledger)
         assert asyncio.run(run(LLM(roles, ledger))) == 1, "the second may go a minute later"
 
 
-async def test_tokens_that_were_reserved_and_not_used_are_given_back() -> None:
+async def test_tokens_that_were_reserved_and_not_used_are_given_back():
     role = Role("generator", model="m", tokens_per_minute=600)
     sending = RequestDispatcher([role])
 
@@ -208,7 +202,7 @@ async def test_tokens_that_were_reserved_and_not_used_are_given_back() -> None:
     assert await asyncio.wait_for(eight(), 60) == ["x"] * 8
 
 
-async def test_what_was_not_sent_uses_up_no_rate() -> None:
+async def test_what_was_not_sent_uses_up_no_rate():
     role = Role("generator", model="m", requests_per_minute=1, tokens_per_minute=1)
     sending = RequestDispatcher([role])
 
@@ -246,8 +240,8 @@ class Dear:
     concurrency=st.integers(1, 40),
 )
 def test_a_budget_is_never_overspent_however_many_ask_at_once(
-    tmp_path_factory: pytest.TempPathFactory, costs: list[int], limit: float, concurrency: int
-) -> None:
+    tmp_path_factory, costs, limit, concurrency
+):
     folder = tmp_path_factory.mktemp("budget")
     ledger = Ledger(folder / "ledger.db", Blobs(folder / "blobs"))
     ledger.set_budget("usd", limit)
@@ -264,14 +258,14 @@ def test_a_budget_is_never_overspent_however_many_ask_at_once(
     ledger.close()
 
 
-def test_cached_answers_wait_for_nothing(ledger: Ledger) -> None:
+def test_cached_answers_wait_for_nothing(ledger):
     with openai_endpoint([Say(GOOD)]) as endpoint:
         ask(client(ledger, endpoint.url), times=5)
     (first, *_rest) = ask(client(ledger, endpoint.url, requests_per_minute=0.001), times=5)
     assert first.cached
 
 
-def test_progress_says_done_cached_failed_usd_and_when_it_ends(ledger: Ledger) -> None:
+def test_progress_says_done_cached_failed_usd_and_when_it_ends(ledger):
     clock = iter([0.0, 10.0, 20.0, 21.0])
     written: list[str] = []
     lines = ProgressLines(written.append, every_s=0.0, clock=lambda: next(clock))
@@ -303,9 +297,7 @@ class SleepClock:
     early_s=st.floats(0, 10),
     steps=st.lists(st.tuples(st.floats(0.01, 500), st.floats(0, 3)), min_size=1, max_size=60),
 )
-def test_no_stretch_of_time_holds_more_than_the_rate(
-    per_minute: float, early_s: float, steps: list[tuple[float, float]]
-) -> None:
+def test_no_stretch_of_time_holds_more_than_the_rate(per_minute, early_s, steps):
     clock = SleepClock()
     bucket = clock.bucket(per_minute, early_s)
     taken: list[tuple[float, float]] = []
@@ -326,7 +318,7 @@ def test_no_stretch_of_time_holds_more_than_the_rate(
             assert used <= allowed * (1 + 1e-6) + 1e-6
 
 
-async def test_what_was_not_used_is_there_for_the_next() -> None:
+async def test_what_was_not_used_is_there_for_the_next():
     clock = SleepClock()
     bucket = clock.bucket(60, 1.0)
     await bucket.take(30)
@@ -335,7 +327,7 @@ async def test_what_was_not_used_is_there_for_the_next() -> None:
     assert clock.now == pytest.approx(1001.0), "two were used, one a second may be early"
 
 
-async def test_what_was_used_beyond_the_reservation_is_waited_for() -> None:
+async def test_what_was_used_beyond_the_reservation_is_waited_for():
     clock = SleepClock()
     bucket = clock.bucket(60, 0.0)
     await bucket.take(1)
@@ -344,7 +336,7 @@ async def test_what_was_used_beyond_the_reservation_is_waited_for() -> None:
     assert clock.now == pytest.approx(1010.0)
 
 
-async def test_no_rate_never_waits() -> None:
+async def test_no_rate_never_waits():
     clock = SleepClock()
     bucket = clock.bucket(0, 1.0)
     for _ in range(1000):
@@ -367,7 +359,7 @@ async def most_at_once(slots: RoleSlots, tasks: int) -> int:
     return most
 
 
-async def test_slots_halve_under_load_and_come_back_one_a_round() -> None:
+async def test_slots_halve_under_load_and_come_back_one_a_round():
     slots = RoleSlots(8)
     assert await most_at_once(slots, 50) == 8
     for _ in range(5):
@@ -384,14 +376,14 @@ async def test_slots_halve_under_load_and_come_back_one_a_round() -> None:
     assert await most_at_once(slots, 50) == 8
 
 
-async def test_one_error_in_twenty_is_not_load() -> None:
+async def test_one_error_in_twenty_is_not_load():
     slots = RoleSlots(32)
     for number in range(2000):
         slots.note_overload() if number % 20 == 7 else slots.note_answer()
     assert slots.limit == 32
 
 
-async def test_slots_never_fall_below_one_and_a_cancelled_wait_loses_none() -> None:
+async def test_slots_never_fall_below_one_and_a_cancelled_wait_loses_none():
     slots = RoleSlots(2)
     for _ in range(40):
         slots.note_overload()
@@ -406,7 +398,7 @@ async def test_slots_never_fall_below_one_and_a_cancelled_wait_loses_none() -> N
     assert await asyncio.wait_for(most_at_once(slots, 3), 60) == 1
 
 
-async def test_what_the_endpoint_told_one_request_holds_for_all_once_it_groans() -> None:
+async def test_what_the_endpoint_told_one_request_holds_for_all_once_it_groans():
     slots = RoleSlots(4)
     began = time.monotonic()
     for _ in range(5):

@@ -99,7 +99,7 @@ def role(protocol: str, base_url: str | None = "http://127.0.0.1:9/acme") -> Rol
     return Role("judge", model="a-1", protocol=protocol, base_url=base_url, usd_in=1.0)
 
 
-def test_a_registered_protocol_answers_once_and_its_answer_is_kept(ledger: Ledger) -> None:
+def test_a_registered_protocol_answers_once_and_its_answer_is_kept(ledger):
     async def ask(llm: LLM) -> bool:
         reply = await llm.complete("judge", ASK, schema=Bird)
         await llm.aclose()
@@ -111,7 +111,7 @@ def test_a_registered_protocol_answers_once_and_its_answer_is_kept(ledger: Ledge
     assert ledger.spent("usd") == pytest.approx(3e-6)
 
 
-def test_another_protocol_is_another_question_and_openai_keeps_its_keys() -> None:
+def test_another_protocol_is_another_question_and_openai_keeps_its_keys():
     assert role("acme").identity() == {**role("openai").identity(), "protocol": "acme"}
     assert "protocol" not in role("openai").identity()
 
@@ -127,7 +127,7 @@ def test_another_protocol_is_another_question_and_openai_keeps_its_keys() -> Non
         ("versionless", r"Versionless without version\(\)"),
     ],
 )
-def test_what_cannot_be_made_is_one_clear_error(ledger: Ledger, protocol: str, told: str) -> None:
+def test_what_cannot_be_made_is_one_clear_error(ledger, protocol, told):
     with pytest.raises(LLMError, match=told) as caught:
         LLM([role(protocol)], ledger).identity("judge")
     assert caught.value.kind == "no_provider"
@@ -142,9 +142,7 @@ def test_what_cannot_be_made_is_one_clear_error(ledger: Ledger, protocol: str, t
         ("careless", "Careless, which answers with a dict"),
     ],
 )
-def test_a_fault_of_a_provider_names_its_place_and_no_words(
-    ledger: Ledger, protocol: str, told: str
-) -> None:
+def test_a_fault_of_a_provider_names_its_place_and_no_words(ledger, protocol, told):
     llm = LLM([role(protocol)], ledger)
     with pytest.raises(LLMError, match=told) as caught:
         asyncio.run(llm.complete("judge", ASK, schema=Bird))
@@ -152,11 +150,11 @@ def test_a_fault_of_a_provider_names_its_place_and_no_words(
     assert "sk-abc" not in str(caught.value)
 
 
-def test_ours_cannot_be_replaced(ledger: Ledger) -> None:
+def test_ours_cannot_be_replaced(ledger):
     assert LLM([role("openai")], ledger).identity("judge")["version"] == ""
 
 
-def test_settings_name_the_installed_protocols() -> None:
+def test_settings_name_the_installed_protocols():
     assert RolesSection.model_validate({"judge": {"protocol": "acme"}}).judge.protocol == "acme"
     with pytest.raises(ValidationError, match=r"'acmee': expected one of openai, acme, broken"):
         RolesSection.model_validate({"judge": {"protocol": "acmee"}})
@@ -164,12 +162,12 @@ def test_settings_name_the_installed_protocols() -> None:
         RolesSection.model_validate({"judge": {"protocol": "acme", "batch": True}})
 
 
-def test_a_conversation_wants_openai(ledger: Ledger) -> None:
+def test_a_conversation_wants_openai(ledger):
     with pytest.raises(LLMError, match=r"protocol 'acme'.*roles\.judge\.protocol"):
         ChatClient(role("acme"), ledger, stage="s")
 
 
-def test_private_tools_do_not_leave_by_another_protocol() -> None:
+def test_private_tools_do_not_leave_by_another_protocol():
     asked = role("acme", None)
     with pytest.raises(Exception, match="would send private tools to acme"):
         PairWriter((asked,), SynthesisPolicy()).make_llm(None, "private")  # type: ignore[arg-type]
@@ -187,14 +185,14 @@ def test_private_tools_do_not_leave_by_another_protocol() -> None:
         ("see ```{}```", None),
     ],
 )
-def test_a_text_that_is_one_fence_is_what_stands_in_it(text: str, inner: str | None) -> None:
+def test_a_text_that_is_one_fence_is_what_stands_in_it(text, inner):
     assert strip_fence(text) == inner
 
 
-def test_every_fence_of_a_text_is_found_and_an_open_one_at_its_end() -> None:
+def test_every_fence_of_a_text_is_found_and_an_open_one_at_its_end():
     text = "first ```json {}``` then ``` ``` and ```tool_code f()"
     assert find_fenced(text) == ["{}", "f()"]
 
 
-def test_a_fence_of_white_space_alone_costs_no_time() -> None:
+def test_a_fence_of_white_space_alone_costs_no_time():
     assert strip_fence("```" + " " * 2_000_000 + "x") == "x"

@@ -152,17 +152,17 @@ def read(parts: list[bytes], encoding: str = "gzip", most: int = 1_000) -> bytes
     return body
 
 
-def test_a_body_is_decoded_in_any_parts() -> None:
+def test_a_body_is_decoded_in_any_parts():
     assert read([PACKED]) == read([PACKED[at : at + 1] for at in range(len(PACKED))]) == b"noon"
     assert read([b"no", b"on"], "") == read([b"noon"], " Identity ") == b"noon"
 
 
-def test_an_empty_body_of_any_encoding_is_empty() -> None:
+def test_an_empty_body_of_any_encoding_is_empty():
     assert read([]) == read([b""]) == read([b""], "br") == b""
 
 
 @pytest.mark.parametrize("encoding", ["gzip, identity", "gzip,", "gzip, gzip", "deflate", "br"])
-def test_an_encoding_that_was_not_asked_for_is_refused(encoding: str) -> None:
+def test_an_encoding_that_was_not_asked_for_is_refused(encoding):
     with pytest.raises(httpx2.DecodingError, match="content-encoding"):
         read([PACKED], encoding)
     response = httpx2.Response(200, headers={"content-encoding": encoding}, content=b"")
@@ -178,12 +178,12 @@ def test_an_encoding_that_was_not_asked_for_is_refused(encoding: str) -> None:
         ([b"noon"], "header"),
     ],
 )
-def test_a_broken_body_is_refused(parts: list[bytes], message: str) -> None:
+def test_a_broken_body_is_refused(parts, message):
     with pytest.raises(httpx2.DecodingError, match=message):
         read(parts)
 
 
-def test_the_bound_counts_what_is_decoded() -> None:
+def test_the_bound_counts_what_is_decoded():
     assert len(read([gzip.compress(bytes(1_000))])) == 1_000
     with pytest.raises(BodyTooLarge, match="more than 1,000 bytes"):
         read([gzip.compress(bytes(1_001))])

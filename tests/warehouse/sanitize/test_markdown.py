@@ -55,7 +55,7 @@ def assert_harmless(page: str) -> None:
 
 
 @given(st.lists(st.lists(TEXTS, min_size=3, max_size=3), min_size=1, max_size=3), TEXTS)
-def test_a_cell_of_any_text_is_one_cell_that_shows_text(rows: list[list[str]], head: str) -> None:
+def test_a_cell_of_any_text_is_one_cell_that_shows_text(rows, head):
     page = make_markdown_table(["a", head, "c"], rows)
     assert_harmless(page)
     kinds = [token.type for token in list_tokens(page)]
@@ -66,7 +66,7 @@ def test_a_cell_of_any_text_is_one_cell_that_shows_text(rows: list[list[str]], h
 
 @given(TEXTS, TEXTS)
 @example(*HOSTILE[:2])
-def test_a_line_of_ours_keeps_its_form_whatever_fills_it(one: str, other: str) -> None:
+def test_a_line_of_ours_keeps_its_form_whatever_fills_it(one, other):
     parts = [fill_markdown("## {}", one), fill_markdown("- {}: {}", quote_text(one), other), other]
     page = join_markdown("\n\n", parts)
     assert_harmless(page)
@@ -75,25 +75,25 @@ def test_a_line_of_ours_keeps_its_form_whatever_fills_it(one: str, other: str) -
 
 
 @given(TEXTS)
-def test_a_quoted_text_is_one_code_span_in_a_line_and_in_a_cell(text: str) -> None:
+def test_a_quoted_text_is_one_code_span_in_a_line_and_in_a_cell(text):
     for page in (quote_text(text), make_markdown_table(["a"], [[quote_text(text)]])):
         assert_harmless(page)
         assert [token.type for token in list_tokens(page)].count("code_inline") == 1
 
 
-def test_numbers_and_names_stay_readable_in_the_file() -> None:
+def test_numbers_and_names_stay_readable_in_the_file():
     text = fill_markdown("{:,} of {:.0%}, {}", 1234, 0.5, "recall_at_1")
     assert text == "1,234 of 50%, recall_at_1"
     assert escape_markdown("0.412, time-server 2.0.1, +3") == "0.412, time-server 2.0.1, +3"
     assert make_markdown_table(["n"], [[Markdown("**a|b**")]]).endswith("| **a\\|b** |")
 
 
-def test_a_value_that_the_template_forgot_is_an_error() -> None:
+def test_a_value_that_the_template_forgot_is_an_error():
     with pytest.raises(ValueError, match="no place for"):
         fill_markdown("{}", 1, 2)
 
 
-def test_only_markdown_of_ours_reaches_a_page() -> None:
+def test_only_markdown_of_ours_reaches_a_page():
     assert make_markdown_metadata(Markdown("**a**")).md_str == "**a**"
     with pytest.raises(TypeError, match="Markdown that our code wrote"):
         make_markdown_metadata("![](http://127.0.0.1:9/beacon)")  # pyright: ignore[reportArgumentType]
@@ -120,7 +120,7 @@ def find_calls(*names: str) -> list[tuple[str, ast.Call]]:
     return results
 
 
-def test_no_page_is_made_around_the_escaping() -> None:
+def test_no_page_is_made_around_the_escaping():
     """Dagster's Markdown comes from one place, and who marks a text as ours is listed here."""
     pages = {file for file, _ in find_calls("MetadataValue.md", "MarkdownMetadataValue")}
     assert pages == {"warehouse/publish.py"}
@@ -138,7 +138,7 @@ def test_no_page_is_made_around_the_escaping() -> None:
     }
 
 
-def test_a_plot_takes_a_third_of_the_bytes_and_looks_the_same() -> None:
+def test_a_plot_takes_a_third_of_the_bytes_and_looks_the_same():
     from PIL import Image, ImageChops, ImageDraw
 
     large = Image.new("RGB", (1200, 900), "white")

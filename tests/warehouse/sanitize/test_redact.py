@@ -125,14 +125,14 @@ def pages(draw: st.DrawFn) -> tuple[str, str]:
 
 @given(pages())
 @examples(300)
-def test_no_secret_of_a_known_form_survives_in_text(page: tuple[str, str]) -> None:
+def test_no_secret_of_a_known_form_survives_in_text(page):
     secret, text = page
     assert secret not in cleaned(text)
 
 
 @given(token(24), NAMED)
 @examples(300)
-def test_no_secret_survives_beside_its_name(secret: str, place: str) -> None:
+def test_no_secret_survives_beside_its_name(secret, place):
     result = cleaned(place.format(secret))
     assert secret not in result
     assert MARK in result
@@ -140,7 +140,7 @@ def test_no_secret_survives_beside_its_name(secret: str, place: str) -> None:
 
 
 @given(st.sampled_from(sorted(FORMS)), st.data())
-def test_every_form_is_found_in_every_encoding(form: str, data: st.DataObject) -> None:
+def test_every_form_is_found_in_every_encoding(form, data):
     pattern, length, alphabet = FORMS[form]
     secret = pattern.format(data.draw(token(length, alphabet)))
     inner = json.dumps({"K": secret, "n": f"line\n{secret}"})
@@ -153,7 +153,7 @@ def test_every_form_is_found_in_every_encoding(form: str, data: st.DataObject) -
 @given(
     SECRETS, st.recursive(LEAVES, lambda x: st.lists(x) | st.dictionaries(st.text(), x)), st.data()
 )
-def test_no_secret_survives_anywhere_in_json(secret: str, value: Any, data: st.DataObject) -> None:
+def test_no_secret_survives_anywhere_in_json(secret, value, data):
     planted = {"a": value, data.draw(st.text(max_size=5)): [value, {"deep": [f"x {secret}"]}]}
     result = redact_json({secret: 1, "b": planted})
     assert secret not in json.dumps(result)
@@ -161,7 +161,7 @@ def test_no_secret_survives_anywhere_in_json(secret: str, value: Any, data: st.D
 
 
 @given(st.text() | pages().map(lambda page: page[1]) | st.builds(str.format, NAMED, st.text()))
-def test_redacting_twice_changes_nothing_more(text: str) -> None:
+def test_redacting_twice_changes_nothing_more(text):
     assert cleaned(cleaned(text)) == cleaned(text)
 
 
@@ -191,7 +191,7 @@ FRAGMENTS = st.lists(
 
 @given(FRAGMENTS)
 @examples(500)
-def test_odd_pieces_of_syntax_keep_the_promises(text: str) -> None:
+def test_odd_pieces_of_syntax_keep_the_promises(text):
     result = cleaned(text)
     assert cleaned(result) == result
     assert json.loads(cleaned(json.dumps({"x": text, "API_KEY": text}))).keys() == {"x", "API_KEY"}
@@ -199,13 +199,13 @@ def test_odd_pieces_of_syntax_keep_the_promises(text: str) -> None:
 
 
 @given(st.lists(FRAGMENTS | st.text(max_size=12)))
-def test_texts_of_one_document_do_not_touch_each_other(texts: list[str]) -> None:
+def test_texts_of_one_document_do_not_touch_each_other(texts):
     whole = redact_json([{"x": text} for text in texts])
     assert [item["x"] for item in whole] == [cleaned(text) for text in texts]
 
 
 @given(st.recursive(st.text() | SECRETS, lambda x: st.dictionaries(st.text(), x, max_size=3)))
-def test_redacted_json_text_still_parses(value: object) -> None:
+def test_redacted_json_text_still_parses(value):
     read = json.loads(cleaned(json.dumps(value)))
     assert type(read) is type(value)
 
@@ -269,11 +269,11 @@ def test_redacted_json_text_still_parses(value: object) -> None:
         ("password\uff1ahunter2hunter2x9", "hunter2"),
     ],
 )
-def test_known_forms_are_redacted(text: str, gone: str) -> None:
+def test_known_forms_are_redacted(text, gone):
     assert gone not in cleaned(text)
 
 
-def test_what_hides_a_key_goes_with_it_and_nothing_else_does() -> None:
+def test_what_hides_a_key_goes_with_it_and_nothing_else_does():
     text = "a\u200bb, \u4f60\u597d\uff1aghp_aB1dE6gH9j\u200bK2mN5pQ8sT1vX4yZ7cD0fGhIjK\u200b end"
     assert cleaned(text) == f"a\u200bb, \u4f60\u597d\uff1a{MARK}\u200b end"
 
@@ -323,12 +323,12 @@ def test_what_hides_a_key_goes_with_it_and_nothing_else_does() -> None:
         "run.tools serves slack-notifications-server and desk-booking-assistant-for-teams",
     ],
 )
-def test_facts_and_places_to_fill_in_stay(text: str) -> None:
+def test_facts_and_places_to_fill_in_stay(text):
     assert cleaned(text) == text
     assert redact_json([text]) == [text]
 
 
-def test_names_stay_beside_what_is_taken() -> None:
+def test_names_stay_beside_what_is_taken():
     entry = {
         "command": "npx",
         "args": ["-y", "tool@1.0.0", "--api-key", "abc", "--header", "X-Api-Key: abc"],
@@ -343,16 +343,16 @@ def test_names_stay_beside_what_is_taken() -> None:
     }
 
 
-def test_a_value_marked_secret_goes_and_its_name_stays() -> None:
+def test_a_value_marked_secret_goes_and_its_name_stays():
     result = redact_json({"name": "KEY_FILE", "value": "whatever", "isSecret": True})
     assert result == {"name": "KEY_FILE", "value": MARK, "isSecret": True}
 
 
-def test_half_of_a_surrogate_pair_becomes_a_sign_that_files_can_hold() -> None:
+def test_half_of_a_surrogate_pair_becomes_a_sign_that_files_can_hold():
     assert redact_json({"\ud800": ["x\udc00", "😀"]}) == {"\ufffd": ["x\ufffd", "😀"]}
 
 
-def test_json_nested_too_deep_for_the_stack_is_read() -> None:
+def test_json_nested_too_deep_for_the_stack_is_read():
     value: Any = "sk-" + "a1" * 20
     for _ in range(50_000):
         value = [value]
@@ -380,7 +380,7 @@ def test_json_nested_too_deep_for_the_stack_is_read() -> None:
         "authToken",
     ],
 )
-def test_names_of_secrets(name: str) -> None:
+def test_names_of_secrets(name):
     assert is_secret_name(name)
 
 
@@ -405,11 +405,11 @@ def test_names_of_secrets(name: str) -> None:
         "",
     ],
 )
-def test_names_of_other_things(name: str) -> None:
+def test_names_of_other_things(name):
     assert not is_secret_name(name)
 
 
-def test_every_repeat_in_every_pattern_is_bounded_or_possessive() -> None:
+def test_every_repeat_in_every_pattern_is_bounded_or_possessive():
     """The cost of a hostile text: an open-ended repeat that can give back is where it grows."""
     patterns = [
         value.pattern
@@ -461,7 +461,7 @@ HOSTILE += ["-----BEGIN PRIVATE KEY-----", "\\", "&quot;", "%22", "zapier.com/",
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
-def test_the_work_grows_with_the_text_and_no_faster(unit: str) -> None:
+def test_the_work_grows_with_the_text_and_no_faster(unit):
     def steps(size: int) -> int:
         _Counting.steps = 0
         text = _Counting((unit * (size // len(unit) + 1))[:size])
@@ -474,7 +474,7 @@ def test_the_work_grows_with_the_text_and_no_faster(unit: str) -> None:
 
 
 @pytest.mark.shared
-def test_descriptions_of_real_servers_hardly_change() -> None:
+def test_descriptions_of_real_servers_hardly_change():
     path = SHARED / "smithery" / "servers.jsonl"
     if not path.exists():
         pytest.skip(f"{path} is absent")

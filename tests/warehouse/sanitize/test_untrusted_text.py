@@ -104,20 +104,20 @@ NAMES = st.text(max_size=40) | st.text("a\\u{}«»0bd \n", max_size=20)
 
 
 @given(NAMES)
-def test_a_name_is_read_back_as_it_was_shown(name: str) -> None:
+def test_a_name_is_read_back_as_it_was_shown(name):
     assert read_name(quote_name(name, 40)) == name
     assert read_name(escape_name(name, 40)) == read_name(escape_name(name, 40).strip()) == name
 
 
 @given(NAMES, NAMES)
-def test_two_names_stay_two_and_each_is_one_visible_line(one: str, other: str) -> None:
+def test_two_names_stay_two_and_each_is_one_visible_line(one, other):
     assert (quote_name(one, 40) == quote_name(other, 40)) == (one == other)
     assert not set(escape_name(one + HIDDEN, 200)) & set(HIDDEN + "\n\r\u2028")
     assert not set(escape_exact(one + HIDDEN, 200)) & set(HIDDEN + "\n\r\u2028")
 
 
 @given(NAMES)
-def test_a_name_is_one_plain_word_or_stays_within_its_marks(name: str) -> None:
+def test_a_name_is_one_plain_word_or_stays_within_its_marks(name):
     visible = quote_name(name, 40)
     if visible.startswith("«"):
         assert visible.endswith("»")
@@ -132,21 +132,21 @@ def test_a_name_is_one_plain_word_or_stays_within_its_marks(name: str) -> None:
     "name",
     ["npm:@scope/files::read_file", "http://host:8000/mcp?a=b&c=%20#x::search", "pypi:a::$ref"],
 )
-def test_usual_ids_are_bare(name: str) -> None:
+def test_usual_ids_are_bare(name):
     assert quote_name(name, 400) == escape_name(name, 400) == name
 
 
-def test_a_long_name_is_cut_and_says_so() -> None:
+def test_a_long_name_is_cut_and_says_so():
     assert quote_name("x" * 50, 40) == f"«{'x' * 40}…»"
 
 
 @pytest.mark.parametrize("text", ["", "«", "»", "a\\u{110000}", "a\\u{}", "a\\u{FF}", "c:\\users"])
-def test_what_was_never_shown_is_read_as_it_is(text: str) -> None:
+def test_what_was_never_shown_is_read_as_it_is(text):
     assert read_name(text) == text
 
 
 @given(st.text())
-def test_a_quoted_text_cannot_close_its_quotes(text: str) -> None:
+def test_a_quoted_text_cannot_close_its_quotes(text):
     assert quote_text(text)[1:-1].count("»") == 0
     assert quote_text(text).count("«") == 1
 
@@ -163,13 +163,13 @@ class Name(str):
 
 
 @given(st.lists(st.text(max_size=2), max_size=12))
-def test_the_first_name_that_occurs_again_is_found(names: list[str]) -> None:
+def test_the_first_name_that_occurs_again_is_found(names):
     again = [name for at, name in enumerate(names) if name in names[:at]]
     assert find_repeated_name((name, 0) for name in names) == (again[0] if again else None)
 
 
 @pytest.mark.parametrize("count", [1000, 8000])
-def test_its_comparisons_grow_with_the_names_not_with_their_square(count: int) -> None:
+def test_its_comparisons_grow_with_the_names_not_with_their_square(count):
     names = [Name(f"n{at}") for at in range(count)]
     Name.compared = 0
     assert find_repeated_name([(name, 0) for name in [*names, Name(f"n{count - 1}")]]) is not None
@@ -181,5 +181,5 @@ def test_its_comparisons_grow_with_the_names_not_with_their_square(count: int) -
     [(12, False, "read, a file"), (11, False, "read, a fi…"), (6, False, "read,…"),
      (7, False, "read,…"), (11, True, "read, a…"), (7, True, "read…"), (0, False, "…")],
 )  # fmt: skip
-def test_what_fits_is_kept_with_an_ellipsis(most: int, whole_words: bool, kept: str) -> None:
+def test_what_fits_is_kept_with_an_ellipsis(most, whole_words, kept):
     assert shorten_text("read, a file", most, whole_words=whole_words) == kept

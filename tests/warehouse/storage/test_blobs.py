@@ -26,7 +26,7 @@ from warehouse.storage.untrusted_files import (
 
 
 @given(st.binary(max_size=2000))
-def test_what_is_put_is_got_under_its_sha256(tmp_path_factory: pytest.TempPathFactory, data: bytes):
+def test_what_is_put_is_got_under_its_sha256(tmp_path_factory, data):
     blobs = Blobs(tmp_path_factory.mktemp("blobs"))
     sha = blobs.put(data)
     assert sha == sha256(data)
@@ -34,20 +34,20 @@ def test_what_is_put_is_got_under_its_sha256(tmp_path_factory: pytest.TempPathFa
     assert blobs.put(data) == sha
 
 
-def test_an_absent_blob_is_a_key_error_that_names_it(tmp_path: Path) -> None:
+def test_an_absent_blob_is_a_key_error_that_names_it(tmp_path):
     with pytest.raises(KeyError, match="no blob abcd"):
         Blobs(tmp_path).get("abcd" * 16)
 
 
 @pytest.mark.parametrize("name", ["../../state/ledger.db", "/etc/passwd", "", "ab"])
-def test_only_a_sha256_becomes_a_path(tmp_path: Path, name: str) -> None:
+def test_only_a_sha256_becomes_a_path(tmp_path, name):
     for use in (Blobs(tmp_path).path, Blobs(tmp_path).has, Blobs(tmp_path).get):
         with pytest.raises(ValueError, match="is not a SHA-256"):
             use(name)
 
 
 @pytest.mark.parametrize("damage", [b"not zstd", b""])
-def test_a_damaged_blob_says_what_to_do(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_blob_says_what_to_do(tmp_path, damage):
     blobs = Blobs(tmp_path)
     sha = blobs.put(b"good")
     blobs.path(sha).write_bytes(damage)
@@ -56,7 +56,7 @@ def test_a_damaged_blob_says_what_to_do(tmp_path: Path, damage: bytes) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"not zstd", b"\x28\xb5\x2f\xfd", None])
-def test_putting_a_blob_again_replaces_what_is_wrong(tmp_path: Path, damage: bytes | None) -> None:
+def test_putting_a_blob_again_replaces_what_is_wrong(tmp_path, damage):
     blobs = Blobs(tmp_path)
     sha = blobs.put(b"good")
     other = blobs.path(blobs.put(b"other")).read_bytes()
@@ -66,7 +66,7 @@ def test_putting_a_blob_again_replaces_what_is_wrong(tmp_path: Path, damage: byt
     assert blobs.get(sha) == b"good"
 
 
-def test_a_frame_that_claims_another_size_is_corrupt(tmp_path: Path) -> None:
+def test_a_frame_that_claims_another_size_is_corrupt(tmp_path):
     """The size in a frame's header is text of the disk too: it is read no further than the cap."""
     blobs = Blobs(tmp_path)
     blobs.max_bytes = 1000
@@ -76,7 +76,7 @@ def test_a_frame_that_claims_another_size_is_corrupt(tmp_path: Path) -> None:
         blobs.get(sha)
 
 
-def test_a_blob_and_its_name_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blob_and_its_name_are_synced(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(
         os, "fsync", lambda handle: synced.append(stat.S_ISDIR(os.fstat(handle)[0]))
@@ -85,7 +85,7 @@ def test_a_blob_and_its_name_are_synced(tmp_path: Path, monkeypatch: pytest.Monk
     assert synced == [False, True], "the bytes first, then the folder that names them"
 
 
-def test_a_blob_with_another_ones_bytes_is_corrupt(tmp_path: Path) -> None:
+def test_a_blob_with_another_ones_bytes_is_corrupt(tmp_path):
     blobs = Blobs(tmp_path)
     one, two = blobs.put(b"one"), blobs.put(b"two")
     blobs.path(one).write_bytes(blobs.path(two).read_bytes())
@@ -93,9 +93,7 @@ def test_a_blob_with_another_ones_bytes_is_corrupt(tmp_path: Path) -> None:
         blobs.get(one)
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_no_half_one(
-    tmp_path: Path, monkeypatch
-) -> None:
+def test_a_write_that_fails_leaves_the_old_file_and_no_half_one(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_bytes(b"old")
 
@@ -123,7 +121,7 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_a_canonical_form_is_json_of_the_same_value_and_is_stable(value: object) -> None:
+def test_a_canonical_form_is_json_of_the_same_value_and_is_stable(value):
     once = canonical_json(value)
     # A double beyond 2**53 is written without a point, which Python would read as an integer.
     assert canonical_json(json.loads(once, parse_int=float)) == once
@@ -132,16 +130,16 @@ def test_a_canonical_form_is_json_of_the_same_value_and_is_stable(value: object)
 @given(json_values)
 @example({"\x00": '\x7f\u2028"\\', "a": [0.0, -0.0, 1.0, 1e15, 1e21, 1e-4, 1e-7, 5e-324, 0.1]})
 @example({"\U0001f600": 1, "\uff5e": (2, [])})  # sorted by UTF-16, not by code points
-def test_a_canonical_form_is_that_of_the_reference(value: object) -> None:
+def test_a_canonical_form_is_that_of_the_reference(value):
     assert canonical_json(value) == rfc8785.dumps(value)
 
 
 @given(st.dictionaries(st.text(max_size=6), st.integers(-9, 9), min_size=2))
-def test_key_order_does_not_change_the_digest(value: dict[str, int]) -> None:
+def test_key_order_does_not_change_the_digest(value):
     assert digest(dict(reversed(value.items()))) == digest(value)
 
 
-def test_known_form_of_rfc_8785() -> None:
+def test_known_form_of_rfc_8785():
     source = {"numbers": [333333333.33333329, 1e30, 4.50, 2e-3], "literals": [None, True, False]}
     expected = b'{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002]}'
     assert canonical_json(source) == expected
@@ -157,12 +155,12 @@ def test_known_form_of_rfc_8785() -> None:
         ({"a": b"x"}, r"\$\.a: bytes is not JSON"),
     ],
 )
-def test_what_has_no_canonical_form_is_named_by_its_path(value: object, where: str) -> None:
+def test_what_has_no_canonical_form_is_named_by_its_path(value, where):
     with pytest.raises(ValueError, match=where):
         canonical_json(value)
 
 
-def test_nesting_that_would_overflow_the_stack_is_a_value_error() -> None:
+def test_nesting_that_would_overflow_the_stack_is_a_value_error():
     value: list = []
     for _ in range(100_000):
         value = [value]
@@ -171,7 +169,7 @@ def test_nesting_that_would_overflow_the_stack_is_a_value_error() -> None:
 
 
 @given(st.text(max_size=70) | st.text("0123456789abcdefABCDEF/.", min_size=62, max_size=66))
-def test_a_sha256_is_64_lower_case_hex_digits_and_nothing_else(text: str) -> None:
+def test_a_sha256_is_64_lower_case_hex_digits_and_nothing_else(text):
     good = len(text) == 64 and set(text) <= set("0123456789abcdef")
     if good:
         assert Sha256(text) == text
@@ -180,7 +178,7 @@ def test_a_sha256_is_64_lower_case_hex_digits_and_nothing_else(text: str) -> Non
             Sha256(text)
 
 
-def test_a_stated_sha256_is_read_in_either_case_and_with_its_prefix() -> None:
+def test_a_stated_sha256_is_read_in_either_case_and_with_its_prefix():
     name = sha256(b"x")
     assert {read_sha256(text) for text in (name, f"sha256:{name}", f" {name.upper()} ")} == {name}
     assert {read_sha256(text) for text in (None, "", "../x", f"sha512:{name}")} == {None}
@@ -224,7 +222,7 @@ def tree(tmp_path: Path) -> Path:
         ("x" * 300, "too long"),
     ],
 )
-def test_only_plain_files_below_plain_folders_are_read(tree: Path, name: str, message: str) -> None:
+def test_only_plain_files_below_plain_folders_are_read(tree, name, message):
     held = len(os.listdir("/proc/self/fd"))
     with pytest.raises(UnreadableFile, match=message) as refused:
         open_file(tree, name)
@@ -232,18 +230,18 @@ def test_only_plain_files_below_plain_folders_are_read(tree: Path, name: str, me
     assert len(os.listdir("/proc/self/fd")) == held
 
 
-def test_a_plain_file_is_read_up_to_its_cap(tree: Path) -> None:
+def test_a_plain_file_is_read_up_to_its_cap(tree):
     assert read_file(tree, "a/file", 4) == b"here"
     with pytest.raises(UnreadableFile, match="a/file: larger than 3 bytes"):
         read_file(tree, "a/file", 3)
 
 
-def test_a_link_in_place_of_the_root_is_not_followed(tree: Path) -> None:
+def test_a_link_in_place_of_the_root_is_not_followed(tree):
     with pytest.raises(UnreadableFile):
         read_file(tree.parent / "tree" / "folder", "secret", 100)
 
 
-def test_a_listing_follows_no_link_and_names_every_file(tree: Path) -> None:
+def test_a_listing_follows_no_link_and_names_every_file(tree):
     names = [str(path) for path in list_files(tree)]
     assert names == ["folder", "loop", "pipe", "socket", "a/file", "a/link"]
     assert list(list_files(tree, skip={"a"})) == [Path(name) for name in names[:4]]
@@ -264,7 +262,7 @@ def openings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_a_deep_tree_is_opened_folder_by_folder(tmp_path: Path, openings: list[str]) -> None:
+def test_a_deep_tree_is_opened_folder_by_folder(tmp_path, openings):
     chain = tmp_path.joinpath(*["d"] * 60)
     chain.mkdir(parents=True)
     (chain / "file").write_bytes(b"")
@@ -277,7 +275,7 @@ def test_a_deep_tree_is_opened_folder_by_folder(tmp_path: Path, openings: list[s
     assert len(os.listdir("/proc/self/fd")) == held
 
 
-def test_a_tree_has_a_depth_and_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_has_a_depth_and_a_size(tmp_path, monkeypatch):
     tmp_path.joinpath(*["d"] * 200).mkdir(parents=True)
     with pytest.raises(UnreadableFile, match="more than 64 folders one in another"):
         list(list_files(tmp_path))
@@ -290,7 +288,7 @@ def test_a_tree_has_a_depth_and_a_size(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(os.listdir("/proc/self/fd")) == held
 
 
-def test_a_pattern_leads_through_no_link(tree: Path) -> None:
+def test_a_pattern_leads_through_no_link(tree):
     (tree / "a/b-1.info").mkdir()
     assert match_paths(tree, "*/*.info") == [Path("a/b-1.info")]
     assert match_paths(tree, "folder/*/a") == []
@@ -302,7 +300,7 @@ names = st.lists(st.sampled_from(["a", "file", "link", "folder", "..", ".", "pip
 
 
 @given(names)
-def test_no_path_reads_anything_else(tmp_path_factory: pytest.TempPathFactory, parts) -> None:
+def test_no_path_reads_anything_else(tmp_path_factory, parts):
     root = tmp_path_factory.mktemp("made")
     (root / "secret").write_bytes(b"of the host")
     (root / "tree/a").mkdir(parents=True)

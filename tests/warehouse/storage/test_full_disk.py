@@ -45,9 +45,7 @@ def room(monkeypatch: pytest.MonkeyPatch, free: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("free", [0, 1, 7, 11])
-def test_a_line_that_does_not_fit_raises_and_leaves_no_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
-) -> None:
+def test_a_line_that_does_not_fit_raises_and_leaves_no_part(tmp_path, monkeypatch, free):
     path = tmp_path / "lines.jsonl"
     append_line(path, '{"n": 1}')
     with room(monkeypatch, free), pytest.raises(OSError, match="No space left"):
@@ -57,14 +55,14 @@ def test_a_line_that_does_not_fit_raises_and_leaves_no_part(
     assert [line["n"] for line in read_history(path)] == [1, 2]
 
 
-def test_a_short_write_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_is_finished(tmp_path, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:3]))
     append_line(tmp_path / "lines", "a line of more than three bytes")
     assert (tmp_path / "lines").read_text() == "a line of more than three bytes\n"
 
 
-def test_a_line_after_a_torn_one_is_a_line_of_its_own(tmp_path: Path) -> None:
+def test_a_line_after_a_torn_one_is_a_line_of_its_own(tmp_path):
     path = tmp_path / "lines.jsonl"
     path.write_bytes(b'{"n": 1}\n{"n": 2, "te')
     append_line(path, '{"n": 3}')
@@ -72,9 +70,7 @@ def test_a_line_after_a_torn_one_is_a_line_of_its_own(tmp_path: Path) -> None:
 
 
 @given(torn=st.binary(max_size=60), where=st.integers(0, 3))
-def test_no_torn_line_hides_history(
-    tmp_path_factory: pytest.TempPathFactory, torn: bytes, where: int
-) -> None:
+def test_no_torn_line_hides_history(tmp_path_factory, torn, where):
     root = Tables(tmp_path_factory.mktemp("tables"))
     versions = [publish(root, value) for value in range(3)]
     path = root.folder("things") / "HEADS.jsonl"
@@ -89,7 +85,7 @@ def test_no_torn_line_hides_history(
 @pytest.mark.parametrize(
     "line", ["{}", '{"digest": 1}', '{"digest":"a","rows":1,"run_id":"r","at":"x"}', "[1]", "7"]
 )
-def test_a_line_that_is_no_publication_is_passed_over(tmp_path: Path, line: str) -> None:
+def test_a_line_that_is_no_publication_is_passed_over(tmp_path, line):
     root = Tables(tmp_path)
     version = publish(root, 1)
     with (root.folder("things") / "HEADS.jsonl").open("a") as file:
@@ -104,8 +100,8 @@ def stop(*_: object) -> None:
 
 @pytest.mark.parametrize("part", ["add_history", "write_pointer"])
 def test_a_publication_that_stops_halfway_is_whole_or_absent_and_the_next_heals_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
-) -> None:
+    tmp_path, monkeypatch, part
+):
     root = Tables(tmp_path)
     first = publish(root, 1)
     with monkeypatch.context() as patched:
@@ -122,7 +118,7 @@ def test_a_publication_that_stops_halfway_is_whole_or_absent_and_the_next_heals_
 
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1 torn"])
-def test_a_damaged_version_is_written_anew(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_version_is_written_anew(tmp_path, damage):
     root = Tables(tmp_path)
     version = publish(root, 1)
     (root.folder("things") / f"{version}.parquet").write_bytes(damage)
@@ -130,7 +126,7 @@ def test_a_damaged_version_is_written_anew(tmp_path: Path, damage: bytes) -> Non
     assert root.read(SPEC)["value"].to_list() == [1]
 
 
-def test_a_pointer_of_another_shape_names_its_file(tmp_path: Path) -> None:
+def test_a_pointer_of_another_shape_names_its_file(tmp_path):
     root = Tables(tmp_path)
     publish(root, 1)
     (root.folder("things") / "HEAD.json").write_text('{"digest": "a"}')
@@ -148,9 +144,7 @@ def break_pointer(root: Tables, data: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"digest": "gone"}', None])
-def test_repair_puts_a_broken_or_lost_pointer_back_to_the_last_whole_version(
-    tmp_path: Path, data: bytes | None
-) -> None:
+def test_repair_puts_a_broken_or_lost_pointer_back_to_the_last_whole_version(tmp_path, data):
     root = Tables(tmp_path / "tables")
     publish(root, 1)
     last = publish(root, 2)
@@ -162,7 +156,7 @@ def test_repair_puts_a_broken_or_lost_pointer_back_to_the_last_whole_version(
     assert repair_home(tmp_path).healthy
 
 
-def test_repair_takes_torn_lines_out_and_keeps_the_old_file(tmp_path: Path) -> None:
+def test_repair_takes_torn_lines_out_and_keeps_the_old_file(tmp_path):
     path = tmp_path / "quarantine" / "decisions.jsonl"
     for number in range(3):
         append_line(path, json.dumps({"n": number}))
@@ -176,7 +170,7 @@ def test_repair_takes_torn_lines_out_and_keeps_the_old_file(tmp_path: Path) -> N
     assert repair_home(tmp_path).healthy
 
 
-def test_repair_of_a_whole_home_changes_nothing(tmp_path: Path) -> None:
+def test_repair_of_a_whole_home_changes_nothing(tmp_path):
     root = Tables(tmp_path / "tables")
     publish(root, 1)
 
@@ -189,7 +183,7 @@ def test_repair_of_a_whole_home_changes_nothing(tmp_path: Path) -> None:
     assert files() == before
 
 
-def test_only_other_bytes_are_written(tmp_path: Path) -> None:
+def test_only_other_bytes_are_written(tmp_path):
     path = tmp_path / "reports" / "page.md"
     assert write_changed(path, b"one")
     before = path.stat()

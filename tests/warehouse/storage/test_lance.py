@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> LanceStore:
     return LanceStore(tmp_path / "lance")
 
 
-def test_a_key_is_inserted_once(store: LanceStore) -> None:
+def test_a_key_is_inserted_once(store):
     result = rows(["a", "b", "c"])
     assert store.insert(result[:2]) == 2
     assert store.insert(result) == 1
@@ -46,12 +46,12 @@ def test_a_key_is_inserted_once(store: LanceStore) -> None:
     assert store.count() == 3
 
 
-def test_the_same_text_by_two_embedders_is_two_vectors(store: LanceStore) -> None:
+def test_the_same_text_by_two_embedders_is_two_vectors(store):
     store.insert([*rows(["a"], "one"), *rows(["a"], "two")])
     assert store.count() == 2
 
 
-def test_vectors_of_another_length_stand_beside_the_first(store: LanceStore) -> None:
+def test_vectors_of_another_length_stand_beside_the_first(store):
     short, long = rows(["a", "b"], "short"), rows(["a", "c"], "long", dim=12)
     assert (store.insert(short), store.insert(long)) == (2, 2)
     assert (store.insert(short), store.insert(long), store.count()) == (0, 0, 4)
@@ -66,7 +66,7 @@ def test_vectors_of_another_length_stand_beside_the_first(store: LanceStore) -> 
     assert store.vectors(keys).shape == (2, 12)
 
 
-def test_missing_names_what_was_never_stored(store: LanceStore) -> None:
+def test_missing_names_what_was_never_stored(store):
     keys = [row["key"] for row in rows(["a", "b"])]
     assert store.find_missing(keys) == set(keys)
     store.insert(rows(["a", "b"])[:1])
@@ -74,7 +74,7 @@ def test_missing_names_what_was_never_stored(store: LanceStore) -> None:
     assert store.find_missing([]) == set()
 
 
-def test_vectors_come_in_the_order_asked(store: LanceStore) -> None:
+def test_vectors_come_in_the_order_asked(store):
     result = rows([f"t{i}" for i in range(1200)])
     store.insert(result)
     asked = [result[i] for i in (1100, 3, 700, 3)]
@@ -82,18 +82,18 @@ def test_vectors_come_in_the_order_asked(store: LanceStore) -> None:
     assert np.allclose(outcome, [row["vector"] for row in asked])
 
 
-def test_a_vector_that_is_not_there_is_named(store: LanceStore) -> None:
+def test_a_vector_that_is_not_there_is_named(store):
     store.insert(rows(["a"]))
     with pytest.raises(KeyError, match="embed it again"):
         store.vectors([make_vector_key("nope", "e")])
 
 
-def test_a_key_may_hold_quotes(store: LanceStore) -> None:
+def test_a_key_may_hold_quotes(store):
     store.insert(rows(["it's", "a"]))
     assert store.find_missing([make_vector_key("it's", "e")]) == set()
 
 
-def test_a_tag_names_a_version_and_may_move(store: LanceStore) -> None:
+def test_a_tag_names_a_version_and_may_move(store):
     with pytest.raises(KeyError, match="nothing to tag"):
         store.tag("set-1")
     store.insert(rows(["a"]))
@@ -102,7 +102,7 @@ def test_a_tag_names_a_version_and_may_move(store: LanceStore) -> None:
     assert store.tag("set-1") > first
 
 
-def test_old_versions_go_though_a_tag_kept_one(store: LanceStore) -> None:
+def test_old_versions_go_though_a_tag_kept_one(store):
     result = rows([f"t{i}" for i in range(6)])
     for row in result[:3]:
         store.insert([row])
@@ -123,7 +123,7 @@ def test_old_versions_go_though_a_tag_kept_one(store: LanceStore) -> None:
     assert opened.count_rows() == 6
 
 
-def test_a_table_of_few_files_is_not_written_anew(store: LanceStore) -> None:
+def test_a_table_of_few_files_is_not_written_anew(store):
     for row in rows(["a", "b", "c"]):
         store.insert([row])
     version = store.tag("now")
@@ -133,14 +133,14 @@ def test_a_table_of_few_files_is_not_written_anew(store: LanceStore) -> None:
     assert store.tag("now") > version
 
 
-def test_an_empty_store_answers_with_nothing(store: LanceStore) -> None:
+def test_an_empty_store_answers_with_nothing(store):
     assert store.count() == 0
     assert store.find_missing(["e|word"]) == {"e|word"}
     store.compact()
     assert store.count() == 0
 
 
-def test_a_repeated_key_is_reported(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_key_is_reported(store, monkeypatch):
     store.insert(rows(["a"]))
     import lancedb
 
@@ -159,14 +159,14 @@ LanceStore(Path(sys.argv[1])).insert(rows([f"t{i}" for i in range(50)]))
 """
 
 
-def test_processes_that_write_the_same_keys_leave_each_once(store: LanceStore) -> None:
+def test_processes_that_write_the_same_keys_leave_each_once(store):
     command = [sys.executable, "-c", INSERT, str(store.root)]
     workers = [PythonProcess(command, cwd=ROOT) for _ in range(2)]
     assert [worker.wait(60) for worker in workers] == [0, 0]
     assert store.count() == 50
 
 
-def test_rows_that_are_removed_leave_no_byte_in_any_version(store: LanceStore) -> None:
+def test_rows_that_are_removed_leave_no_byte_in_any_version(store):
     result = rows(["a", "b", "c"])
     result[1]["text"] = "what must vanish"
     store.insert(result[:2])

@@ -42,13 +42,13 @@ def publish(tables: Tables, frame: pl.DataFrame, partition: str | None = None) -
     return tables.promote(tables.stage(SPEC, frame, partition), "run", []).digest
 
 
-def test_a_table_never_published_reads_as_no_rows_with_its_columns(tmp_path: Path) -> None:
+def test_a_table_never_published_reads_as_no_rows_with_its_columns(tmp_path):
     frame = Tables(tmp_path).read(SPEC)
     assert frame.columns == list(SPEC.columns)
     assert len(frame) == 0
 
 
-def test_a_staged_version_is_invisible_until_it_is_promoted(tmp_path: Path) -> None:
+def test_a_staged_version_is_invisible_until_it_is_promoted(tmp_path):
     tables = Tables(tmp_path)
     publish(tables, rows(a=1))
     staged = tables.stage(SPEC, rows(a=2))
@@ -57,7 +57,7 @@ def test_a_staged_version_is_invisible_until_it_is_promoted(tmp_path: Path) -> N
     assert tables.read(SPEC)["value"].to_list() == [2]
 
 
-def test_volatile_figures_are_kept_but_make_no_version(tmp_path: Path) -> None:
+def test_volatile_figures_are_kept_but_make_no_version(tmp_path):
     tables = Tables(tmp_path)
     first = publish(tables, SPEC.frame([{"id": "a", "value": 1, "seconds": 0.5}]))
     second = publish(tables, SPEC.frame([{"id": "a", "value": 1, "seconds": 9.0}]))
@@ -74,7 +74,7 @@ def timed(seconds: float, value: int = 1) -> pl.DataFrame:
     return SPEC.frame([{"id": "a", "value": value, "seconds": seconds}])
 
 
-def test_a_staged_version_changes_no_published_figure(tmp_path: Path) -> None:
+def test_a_staged_version_changes_no_published_figure(tmp_path):
     tables = Tables(tmp_path)
     publish(tables, timed(0.5))
     before = read_files(tables.folder("things"))
@@ -85,9 +85,7 @@ def test_a_staged_version_changes_no_published_figure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [1, 2])
-def test_a_kill_before_the_pointer_moves_leaves_a_readable_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: int
-) -> None:
+def test_a_kill_before_the_pointer_moves_leaves_a_readable_table(tmp_path, monkeypatch, value):
     tables = Tables(tmp_path)
     publish(tables, timed(0.5))
     staged = tables.stage(SPEC, timed(9.0, value))
@@ -107,17 +105,17 @@ def test_a_kill_before_the_pointer_moves_leaves_a_readable_table(
 
 
 @given(st.permutations(["a", "b", "c", "d"]))
-def test_row_order_does_not_change_the_version(order: list[str]) -> None:
+def test_row_order_does_not_change_the_version(order):
     frame = SPEC.frame([{"id": name, "value": ord(name)} for name in order])
     assert SPEC.digest(frame) == SPEC.digest(rows(a=97, b=98, c=99, d=100))
 
 
-def test_another_schema_version_is_another_version() -> None:
+def test_another_schema_version_is_another_version():
     newer = TableSpec("things", ("id",), SPEC.columns, SPEC.volatile, schema_version=2)
     assert newer.digest(rows(a=1)) != SPEC.digest(rows(a=1))
 
 
-def test_partitions_are_apart_and_read_together(tmp_path: Path) -> None:
+def test_partitions_are_apart_and_read_together(tmp_path):
     tables = Tables(tmp_path)
     publish(tables, rows(a=1), "one")
     publish(tables, rows(b=2), "two")
@@ -126,7 +124,7 @@ def test_partitions_are_apart_and_read_together(tmp_path: Path) -> None:
     assert sorted(tables.read(SPEC)["id"].to_list()) == ["a", "b"]
 
 
-def test_as_of_reads_what_was_current_then(tmp_path: Path) -> None:
+def test_as_of_reads_what_was_current_then(tmp_path):
     tables = Tables(tmp_path)
     publish(tables, rows(a=1))
     between = time.time()
@@ -135,7 +133,7 @@ def test_as_of_reads_what_was_current_then(tmp_path: Path) -> None:
     assert len(tables.read(SPEC, as_of=between - 3600)) == 0
 
 
-def test_going_back_to_old_rows_is_a_publication_of_the_old_version(tmp_path: Path) -> None:
+def test_going_back_to_old_rows_is_a_publication_of_the_old_version(tmp_path):
     tables = Tables(tmp_path)
     old = publish(tables, rows(a=1))
     publish(tables, rows(a=2))
@@ -154,12 +152,12 @@ def test_going_back_to_old_rows_is_a_publication_of_the_old_version(tmp_path: Pa
         ([{"id": "a", "value": 5.7}], r"table things, column value: expected Int64"),
     ],
 )
-def test_rows_that_break_the_table_are_named(bad: list[dict], message: str) -> None:
+def test_rows_that_break_the_table_are_named(bad, message):
     with pytest.raises(ValueError, match=message):
         SPEC.frame(bad)
 
 
-def test_a_column_added_later_reads_as_null_in_old_versions(tmp_path: Path) -> None:
+def test_a_column_added_later_reads_as_null_in_old_versions(tmp_path):
     tables = Tables(tmp_path)
     publish(tables, rows(a=1))
     wider = TableSpec("things", ("id",), {**SPEC.columns, "colour": pl.String}, SPEC.volatile)
@@ -170,7 +168,7 @@ names = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("12"), max_si
 
 
 @given(names, names, st.sets(st.sampled_from("abcdef")))
-def test_a_plan_sorts_every_key_into_exactly_one_class(previous, wanted, retry) -> None:
+def test_a_plan_sorts_every_key_into_exactly_one_class(previous, wanted, retry):
     result = plan_keys(previous, wanted, retry)
     listing = [*result.new, *result.stale, *result.gone, *result.unchanged]
     assert sorted(listing) == sorted(previous.keys() | wanted.keys())
@@ -179,7 +177,7 @@ def test_a_plan_sorts_every_key_into_exactly_one_class(previous, wanted, retry) 
 
 
 @given(names, names)
-def test_changes_are_counted_as_a_plan_over_all_that_makes_a_version(previous, wanted) -> None:
+def test_changes_are_counted_as_a_plan_over_all_that_makes_a_version(previous, wanted):
     old, new = (
         SPEC.frame(
             {"id": key, "value": int(value), "tags": [value], "seconds": seconds}
@@ -192,7 +190,7 @@ def test_changes_are_counted_as_a_plan_over_all_that_makes_a_version(previous, w
     assert SPEC.count_changes(old, new) == expected
 
 
-def test_the_history_lists_every_publication_in_order(tmp_path: Path) -> None:
+def test_the_history_lists_every_publication_in_order(tmp_path):
     tables = Tables(tmp_path)
     versions = [publish(tables, rows(a=value)) for value in (1, 2, 3)]
     assert [head.digest for head in tables.history("things")] == versions
@@ -200,7 +198,7 @@ def test_the_history_lists_every_publication_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{half", "[1]"])
-def test_a_broken_pointer_names_its_file_and_the_fix(tmp_path: Path, text: str) -> None:
+def test_a_broken_pointer_names_its_file_and_the_fix(tmp_path, text):
     tables = Tables(tmp_path)
     tables.promote(tables.stage(SPEC, SPEC.frame([])), "run", [])
     (tmp_path / SPEC.name / "_" / "HEAD.json").write_text(text)
@@ -208,7 +206,7 @@ def test_a_broken_pointer_names_its_file_and_the_fix(tmp_path: Path, text: str) 
         tables.head(SPEC.name)
 
 
-def test_a_missing_pointer_beside_a_history_is_broken_and_no_empty_table(tmp_path: Path) -> None:
+def test_a_missing_pointer_beside_a_history_is_broken_and_no_empty_table(tmp_path):
     tables = Tables(tmp_path / "tables")
     for partition in ("here", "lost"):
         publish(tables, rows(a=1), partition)
@@ -228,7 +226,7 @@ def test_a_missing_pointer_beside_a_history_is_broken_and_no_empty_table(tmp_pat
     assert len(tables.read(SPEC)) == 2
 
 
-def test_half_a_line_of_a_history_costs_no_other(tmp_path: Path) -> None:
+def test_half_a_line_of_a_history_costs_no_other(tmp_path):
     tables = Tables(tmp_path)
     tables.promote(tables.stage(SPEC, SPEC.frame([])), "run\u2028one", [])
     path = tmp_path / SPEC.name / "_" / "HEADS.jsonl"
@@ -278,9 +276,7 @@ def read_ids(tables: Tables, as_of: float | None = None) -> set[str]:
     return set(tables.read(OF_SERVERS, as_of=as_of)["id"])
 
 
-def test_each_way_of_naming_a_server_is_reached_now_and_as_of_before(
-    tables: Tables, tmp_path: Path
-) -> None:
+def test_each_way_of_naming_a_server_is_reached_now_and_as_of_before(tables, tmp_path):
     before = time.time()
     reach = {"servers": ["npm:a"], "listings": ["registry:a"], "shown": [A]}
     record_tombstone(tmp_path, make_tombstone("npm:a", SERVER, **reach))
@@ -293,12 +289,12 @@ def test_each_way_of_naming_a_server_is_reached_now_and_as_of_before(
     assert set(pl.read_parquet(file)["id"]) == IDS - gone, "nor does a new version hold it"
 
 
-def test_a_tool_goes_and_its_neighbours_stay(tables: Tables, tmp_path: Path) -> None:
+def test_a_tool_goes_and_its_neighbours_stay(tables, tmp_path):
     record_tombstone(tmp_path, make_tombstone("t", "tool", tools=[["npm:b", "leaky"]]))
     assert read_ids(tables) == IDS - {"tool"}
 
 
-def test_what_was_lifted_is_read_again(tables: Tables, tmp_path: Path) -> None:
+def test_what_was_lifted_is_read_again(tables, tmp_path):
     record_tombstone(tmp_path, make_tombstone("npm:a", SERVER, servers=["npm:a"]))
     assert "own" not in read_ids(tables)
     record_tombstone(tmp_path, make_tombstone("npm:a", SERVER, LIFTED, servers=["npm:a"]))
@@ -316,16 +312,14 @@ def test_what_was_lifted_is_read_again(tables: Tables, tmp_path: Path) -> None:
         json.dumps({**make_tombstone("npm:a", SERVER).__dict__, "why": ""}),
     ],
 )
-def test_a_record_that_cannot_be_read_lets_nothing_out(
-    tables: Tables, tmp_path: Path, line: str
-) -> None:
+def test_a_record_that_cannot_be_read_lets_nothing_out(tables, tmp_path, line):
     (tmp_path / "takedowns").mkdir()
     (tmp_path / "takedowns" / "record.jsonl").write_text(line + "\n")
     with pytest.raises(TakedownError, match=r"record\.jsonl:1"):
         tables.read(OF_SERVERS)
 
 
-def test_every_column_that_names_a_server_is_looked_at() -> None:
+def test_every_column_that_names_a_server_is_looked_at():
     """A table with another name for one is seen here, not by who finds it in an export."""
     from warehouse.storage.takedowns import _SERVERS
 
@@ -342,7 +336,7 @@ def test_every_column_that_names_a_server_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("rows", [[], ROWS])
-def test_a_table_none_of_whose_columns_could_name_it_has_nothing_taken(rows: list[dict]) -> None:
+def test_a_table_none_of_whose_columns_could_name_it_has_nothing_taken(rows):
     takedowns = Takedowns(servers=frozenset({"npm:a"}))
     frame = OF_SERVERS.frame(rows).select("id")
     hit = find_taken(takedowns, frame)

@@ -1,7 +1,5 @@
 """."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -36,7 +34,7 @@ from tests.benchmarks.outcomes.noise.stages import make_stage
 STAGE, METHODS = make_stage(), {"toolflix": SuccessPrior}  # what stands in for the rival here
 
 
-def test_the_report_tells_each_method_beside_what_learns_nothing() -> None:
+def test_the_report_tells_each_method_beside_what_learns_nothing():
     values = value_fixed(STAGE) | value_methods(STAGE, METHODS, 6, (0, 1))
     success = summarise_values(STAGE, values)
     assert success["oracle"]["top"]["success"]["value"] == 1
@@ -53,7 +51,7 @@ def test_the_report_tells_each_method_beside_what_learns_nothing() -> None:
     assert "recovered after" in text
 
 
-def test_a_table_is_described_by_its_counts() -> None:
+def test_a_table_is_described_by_its_counts():
     found = describe_table(STAGE)
     assert found["tasks"] == {"train": 6, "held-out": 2}
     assert (found["real"], found["variants"], found["newcomers"]) == (1, 1, 1)
@@ -61,7 +59,7 @@ def test_a_table_is_described_by_its_counts() -> None:
     assert found["success by fault"]["real"] == {"share": 0.0, "n": 8}
 
 
-def test_what_a_change_cost_is_told_beside_the_oracle_and_over_seeds() -> None:
+def test_what_a_change_cost_is_told_beside_the_oracle_and_over_seeds():
     def play(after: float) -> DriftResult:
         return DriftResult(0.5, {0: 0.2, 50: after})
 
@@ -85,20 +83,18 @@ def test_what_a_change_cost_is_told_beside_the_oracle_and_over_seeds() -> None:
         ({0: 0.2, 50: 0.1, 100: 0.03}, None),
     ],
 )
-def test_recovery_is_the_first_check_that_makes_up_for_most_of_what_the_change_cost(
-    cost: dict[int, float], expected: int | None
-) -> None:
+def test_recovery_is_the_first_check_that_makes_up_for_most_of_what_the_change_cost(cost, expected):
     assert count_recovery(cost) == expected
 
 
-def test_outcomes_of_a_contract_that_is_gone_weigh_less() -> None:
+def test_outcomes_of_a_contract_that_is_gone_weigh_less():
     stage = make_stage()
     log = draw_log(stage, stage.list_tasks(TRAIN), 1)
     weights = {example.place: example.weight for example in age_examples(stage, log)}
     assert weights == {0: 1.0, 1: OLD_CONTRACT}
 
 
-def test_a_method_learns_after_the_change_that_another_tool_works() -> None:
+def test_a_method_learns_after_the_change_that_another_tool_works():
     stage = make_stage()
     train = stage.list_tasks(TRAIN)
     found = run_drift(
@@ -113,28 +109,28 @@ HELD = STAGE.list_tasks(HELD_OUT)
 
 
 @pytest.mark.parametrize(("actor", "expected"), [("top", 0.0), ("by rank", 0.18 / (0.55 + 0.18))])
-def test_the_actor_takes_the_first_or_overrides_by_rank(actor: str, expected: float) -> None:
+def test_the_actor_takes_the_first_or_overrides_by_rank(actor, expected):
     orders = order_by_retriever(STAGE, HELD)
     assert value_orders(STAGE, HELD, orders, actor) == pytest.approx([expected] * 2)
 
 
-def test_the_oracle_knows_the_true_rates_of_a_phase() -> None:
+def test_the_oracle_knows_the_true_rates_of_a_phase():
     before = order_by_oracle(STAGE, HELD)
     assert value_orders(STAGE, HELD, before, "top").tolist() == [1, 1]
     after = order_by_oracle(STAGE, HELD, AFTER)
     assert [order[0] for order in after] == [2, 2]  # the newcomer
 
 
-def test_the_curated_pool_holds_real_endpoints_only() -> None:
+def test_the_curated_pool_holds_real_endpoints_only():
     assert [order.tolist() for order in order_curated(STAGE, HELD)] == [[0], [0]]
 
 
-def test_newcomers_are_candidates_in_the_second_phase_only() -> None:
+def test_newcomers_are_candidates_in_the_second_phase_only():
     assert STAGE.ask(HELD[0], BEFORE).candidates.tolist() == [0, 1]
     assert STAGE.ask(HELD[0], AFTER).candidates.tolist() == [0, 1, 2]
 
 
-def test_a_log_has_one_outcome_a_task_and_is_a_function_of_its_seed() -> None:
+def test_a_log_has_one_outcome_a_task_and_is_a_function_of_its_seed():
     train = STAGE.list_tasks(TRAIN)
     log = draw_log(STAGE, train, 1)
     assert [one.task for one in log] == [one.id for one in train]
@@ -145,7 +141,7 @@ def test_a_log_has_one_outcome_a_task_and_is_a_function_of_its_seed() -> None:
     assert np.unique(times).size == len(log)
 
 
-def test_an_actor_passes_over_tools_that_it_cannot_call_unless_all_are_such() -> None:
+def test_an_actor_passes_over_tools_that_it_cannot_call_unless_all_are_such():
     stage = make_stage()
     first, second, _ = stage.table.endpoints
     stage.table.outcomes[HELD[0].id, first, BEFORE] = TableCall(False, NO_CALL)
@@ -154,13 +150,13 @@ def test_an_actor_passes_over_tools_that_it_cannot_call_unless_all_are_such() ->
     assert stage.ask(HELD[0], BEFORE).candidates.tolist() == [0, 1]
 
 
-def test_a_table_is_what_it_was_saved_as(tmp_path: Path) -> None:
+def test_a_table_is_what_it_was_saved_as(tmp_path):
     table = make_stage().table
     table.save(tmp_path / "t")
     assert load_table(tmp_path / "t") == table
 
 
-def test_what_did_not_change_does_in_the_second_phase_what_it_did_in_the_first() -> None:
+def test_what_did_not_change_does_in_the_second_phase_what_it_did_in_the_first():
     table = make_stage().table
     first, second, _ = table.endpoints
     assert table.find("t0", first, AFTER) == table.find("t0", first, BEFORE)

@@ -19,11 +19,11 @@ def sites() -> Iterator[Replicas]:
         yield running
 
 
-def test_a_marketplace_that_is_not_is_usage(tmp_path: Path) -> None:
+def test_a_marketplace_that_is_not_is_usage(tmp_path):
     assert invoke_toolmill("crawl", "nowhere", home=tmp_path).returncode == 2
 
 
-def test_one_marketplace_is_crawled_by_hand(sites: Replicas, tmp_path: Path) -> None:
+def test_one_marketplace_is_crawled_by_hand(sites, tmp_path):
     done = invoke_toolmill(
         "crawl", "docker", "--base-url", sites["docker"], "--json", home=tmp_path
     )
@@ -33,7 +33,7 @@ def test_one_marketplace_is_crawled_by_hand(sites: Replicas, tmp_path: Path) -> 
     assert not (tmp_path / "tables").exists()
 
 
-def test_a_refused_key_fails_in_one_line_and_in_json(sites: Replicas, tmp_path: Path) -> None:
+def test_a_refused_key_fails_in_one_line_and_in_json(sites, tmp_path):
     done = invoke_toolmill(
         *("crawl", "glama", "--base-url", sites["glama"], "--json"),
         home=tmp_path,
@@ -47,7 +47,7 @@ def test_a_refused_key_fails_in_one_line_and_in_json(sites: Replicas, tmp_path: 
     assert "wrong" not in done.stdout
 
 
-def test_a_marketplace_without_its_key_is_skipped_and_says_what_to_set(tmp_path: Path) -> None:
+def test_a_marketplace_without_its_key_is_skipped_and_says_what_to_set(tmp_path):
     done = invoke_toolmill("crawl", "pulsemcp", "--json", home=tmp_path, TOOLMILL_SOURCE="live")
     assert done.returncode == 1
     report = json.loads(done.stdout)
@@ -69,7 +69,7 @@ def toolmill(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_the_list_names_the_users_worlds_beside_ours(place: Path) -> None:
+def test_the_list_names_the_users_worlds_beside_ours(place):
     write_world(place / "worlds")
     code, out, _ = toolmill("--json")
     rows = {item["name"]: item for item in json.loads(out)["worlds"]}
@@ -79,9 +79,7 @@ def test_the_list_names_the_users_worlds_beside_ours(place: Path) -> None:
     assert "small  folder  available" in toolmill()[1]
 
 
-def test_a_file_that_cannot_be_used_is_listed_with_the_reason_and_costs_no_other(
-    place: Path,
-) -> None:
+def test_a_file_that_cannot_be_used_is_listed_with_the_reason_and_costs_no_other(place):
     write_world(place / "worlds")
     write_world(place / "worlds", SMALL.replace('"folder"', '"castle"'), "castle")
     code, out, _ = toolmill()
@@ -98,7 +96,7 @@ def test_a_file_that_cannot_be_used_is_listed_with_the_reason_and_costs_no_other
         (("small", "--check", "--server", "npm:none"), "--server 'npm:none' does not exist"),
     ],
 )
-def test_what_does_not_exist_is_usage(place: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_what_does_not_exist_is_usage(place, arguments, told):
     write_world(place / "worlds")
     code, _, err = toolmill(*arguments)
     assert code == 2
@@ -106,7 +104,7 @@ def test_what_does_not_exist_is_usage(place: Path, arguments: tuple[str, ...], t
     assert "Traceback" not in err
 
 
-def test_a_check_without_servers_compares_resets(place: Path) -> None:
+def test_a_check_without_servers_compares_resets(place):
     path = write_world(place / "worlds")
     code, out, _ = toolmill("small", "--check", "--offline", "--json")
     (row,) = json.loads(out)["worlds"]

@@ -58,9 +58,7 @@ def held() -> dict[str, set[str]]:
     return result
 
 
-def test_the_list_names_what_holds_a_tool_and_a_release_of_each_rule_empties_it(
-    pipeline: Pipeline,
-) -> None:
+def test_the_list_names_what_holds_a_tool_and_a_release_of_each_rule_empties_it(pipeline):
     rules = held()["find_photo"]
     assert "rug_pull" in rules
     name = pipeline.read_digest(*BAD)
@@ -71,7 +69,7 @@ def test_the_list_names_what_holds_a_tool_and_a_release_of_each_rule_empties_it(
     assert held() == {}
 
 
-def test_a_hold_is_listed_with_who_held_it(pipeline: Pipeline) -> None:
+def test_a_hold_is_listed_with_who_held_it(pipeline):
     name = pipeline.read_digest("npm:song", "find_song")
     code, _, _ = toolmill("quarantine", name, "--hold", "--by", "ann\x1b[2J", "--why", "odd")
     assert code == 0
@@ -93,13 +91,13 @@ def test_a_hold_is_listed_with_who_held_it(pipeline: Pipeline) -> None:
         (("c1:" + "0" * 64, "--release", *SAID), 2),
     ],
 )
-def test_what_cannot_be_decided_is_refused_with_its_code(pipeline, arguments, code) -> None:
+def test_what_cannot_be_decided_is_refused_with_its_code(pipeline, arguments, code):
     done = toolmill("quarantine", *arguments)
     assert done[0] == code
     assert done[1] == ""
 
 
-def test_a_broken_record_is_one_line_and_code_1(pipeline: Pipeline) -> None:
+def test_a_broken_record_is_one_line_and_code_1(pipeline):
     toolmill("quarantine", pipeline.read_digest(*BAD), "--hold", *SAID)
     [path] = pipeline.warehouse.home.rglob("decisions.jsonl")
     path.write_text("{}\n")
@@ -109,7 +107,7 @@ def test_a_broken_record_is_one_line_and_code_1(pipeline: Pipeline) -> None:
     assert (code, out, len(err.splitlines())) == (1, "", 1)
 
 
-def test_the_history_of_a_server_holds_each_contract_and_each_change(pipeline: Pipeline) -> None:
+def test_the_history_of_a_server_holds_each_contract_and_each_change(pipeline):
     pipeline.run([contract_changes])
     code, out, _ = toolmill("contract", "history", "npm:photo", "--json")
     report = json.loads(out)
@@ -125,13 +123,13 @@ def test_the_history_of_a_server_holds_each_contract_and_each_change(pipeline: P
     assert (code, out.count("c1:")) == (0, 4)
 
 
-def test_a_server_that_was_never_seen_is_named(pipeline: Pipeline) -> None:
+def test_a_server_that_was_never_seen_is_named(pipeline):
     code, out, err = toolmill("contract", "history", "npm:nobody")
     assert (code, out) == (2, "")
     assert "npm:nobody" in err
 
 
-def test_a_decision_reaches_the_index_that_is_served_now(pipeline: Pipeline) -> None:
+def test_a_decision_reaches_the_index_that_is_served_now(pipeline):
     blocked = pipeline.warehouse.home / "router" / "BLOCKED.json"
     name = pipeline.read_digest(*BAD)
     assert not blocked.exists()

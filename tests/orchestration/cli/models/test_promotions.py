@@ -19,7 +19,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_waiting_candidate_is_shown_refused_and_approved(home: Path) -> None:
+def test_a_waiting_candidate_is_shown_refused_and_approved(home):
     summary = make_summary(home, save_empty_model(home, "m1"))
     gates = check_gates("retriever", summary)
     consider_candidate(home, "retriever", "m1", "set1", gates, summary, by_hand=True)
@@ -40,7 +40,7 @@ def test_a_waiting_candidate_is_shown_refused_and_approved(home: Path) -> None:
     assert "no candidate of caller waits" in nothing.stderr
 
 
-def test_a_candidate_that_failed_a_gate_is_not_for_a_person_to_approve(home: Path) -> None:
+def test_a_candidate_that_failed_a_gate_is_not_for_a_person_to_approve(home):
     summary = make_summary(home, save_empty_model(home, "m1"))
     failed = [PromotionGate("gain", False, "+0.000", "above zero")]
     consider_candidate(home, "retriever", "m1", "set1", failed, summary)

@@ -31,7 +31,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["reliability", *arguments])
 
 
-def test_it_shows_the_least_reliable_first_and_one_tool_by_its_id(warehouse: Warehouse) -> None:
+def test_it_shows_the_least_reliable_first_and_one_tool_by_its_id(warehouse):
     rows = json.loads(run("--json").stdout)
     assert [row["mean"] for row in rows] == sorted(row["mean"] for row in rows)
     assert {row["n"] for row in rows} == {0.0, 3.0, 4.0}

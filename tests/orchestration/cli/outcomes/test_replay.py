@@ -30,9 +30,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["replay", *arguments])
 
 
-def test_it_records_what_was_played_and_every_task_is_worth_one(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_it_records_what_was_played_and_every_task_is_worth_one(warehouse, tmp_path):
     play(warehouse)
     file = str(tmp_path / "replay.jsonl")
     done = run(file, "--write")
@@ -42,9 +40,7 @@ def test_it_records_what_was_played_and_every_task_is_worth_one(
     assert (answer["tasks"], answer["not_worth_1"]) == (2, [])
 
 
-def test_calls_of_a_task_are_answered_and_a_miss_is_exit_1(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_calls_of_a_task_are_answered_and_a_miss_is_exit_1(warehouse, tmp_path):
     file = tmp_path / "replay.jsonl"
     write_recording(file, made := recording())
     task = find_task(made, "What does /a say?")
@@ -71,9 +67,7 @@ def test_calls_of_a_task_are_answered_and_a_miss_is_exit_1(
         (["{bad}", "--write"], 2, "no replay file"),
     ],
 )
-def test_bad_input_is_one_line(
-    warehouse: Warehouse, tmp_path: Path, arguments: list[str], code: int, told: str
-) -> None:
+def test_bad_input_is_one_line(warehouse, tmp_path, arguments, code, told):
     claim_home(warehouse.home)
     result = recording()
     write_recording(tmp_path / "good", result)
@@ -86,7 +80,7 @@ def test_bad_input_is_one_line(
     assert "Traceback" not in done.output
 
 
-def test_tasks_are_listed_for_who_asks_for_one(tmp_path: Path) -> None:
+def test_tasks_are_listed_for_who_asks_for_one(tmp_path):
     file = tmp_path / "replay.jsonl"
     write_recording(file, made := recording())
     listing = [json.loads(line) for line in run(str(file), "--list").stdout.splitlines()]

@@ -44,7 +44,7 @@ def states() -> dict[str, str]:
     return {item["server_id"]: item["state"] for item in json.loads(out)}
 
 
-def test_a_command_is_shown_and_trusted_once_and_asks_again_once_it_changed(folder: Path) -> None:
+def test_a_command_is_shown_and_trusted_once_and_asks_again_once_it_changed(folder):
     assert states() == {NAME: "new", "private:mcp.json#gone": "unusable"}
     code, out, err = toolmill("trust", "own", answer="y\n")
     assert (code, NAME in out) == (0, True), err
@@ -70,14 +70,14 @@ def test_a_command_is_shown_and_trusted_once_and_asks_again_once_it_changed(fold
     assert "2 commands in your own files" in out
 
 
-def test_what_is_granted_besides_is_said_before_it_is_trusted(folder: Path) -> None:
+def test_what_is_granted_besides_is_said_before_it_is_trusted(folder):
     with (folder.parent / "toolmill.toml").open("a") as file:
         file.write(f'[servers."{NAME}"]\nnetwork = "full"\n')
     code, _, err = toolmill("trust", "own", answer="n\n")
     assert (code, "reach every host" in err) == (1, True)
 
 
-def test_a_no_writes_nothing(folder: Path) -> None:
+def test_a_no_writes_nothing(folder):
     before = (folder.parent / "toolmill.toml").read_text()
     for answer in ("n\n", ""):
         code, _, err = toolmill("trust", "own", answer=answer)
@@ -93,13 +93,13 @@ def test_a_no_writes_nothing(folder: Path) -> None:
         ("gone", 1, "is not there"),
     ],
 )
-def test_what_cannot_be_trusted_is_told(folder: Path, name: str, code: int, message: str) -> None:
+def test_what_cannot_be_trusted_is_told(folder, name, code, message):
     found, _, err = toolmill("trust", name, "--yes")
     assert (found, message in err) == (code, True)
     assert not load_settings().servers
 
 
-def test_a_name_that_two_files_have_is_asked_for_whole(folder: Path) -> None:
+def test_a_name_that_two_files_have_is_asked_for_whole(folder):
     other = folder.parent / "other.json"
     other.write_text((folder.parent / "mcp.json").read_text())
     file = folder.parent / "toolmill.toml"
@@ -110,7 +110,7 @@ def test_a_name_that_two_files_have_is_asked_for_whole(folder: Path) -> None:
     assert list(load_settings().servers) == ["private:other.json#own"]
 
 
-def test_files_and_entries_that_start_nothing_are_told(tmp_path: Path, monkeypatch) -> None:
+def test_files_and_entries_that_start_nothing_are_told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = toolmill("trust")
     assert (code, "no file is named" in err) == (0, True)

@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (82_012, 482),
+    "tests": (81_214, 482),
     "benchmarks": (6_195, 42),
 }
 

@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_214, 482),
+    "tests": (81_153, 479),
     "benchmarks": (6_195, 42),
 }
 

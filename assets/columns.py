@@ -4,17 +4,22 @@
 key = ["pair_id"]
 volatile = ["retry_at"]    none if absent
 schema_version = 3         1 if absent
+unique = true              the audit expects no key twice
 
 [pairs.columns]
 server_id = true                                  as in `assets/columns.toml`
 task = "What the row asks of a model"             text
 index = ["Int32", "Position within the unit"]     of a type of polars; List is of text
+
+[pairs.values]             what the audit expects: `read_expectations` says how it is written
+[pairs.rules]              check -> what it asks for; the asset's own code gives its verdict
 """
 
 from typing import Any
 
 import polars as pl
 
+from warehouse.audit import expect_unique, read_expectations
 from warehouse.storage.files import read_data
 from warehouse.storage.tables import TableSpec
 
@@ -26,8 +31,11 @@ def read_table_spec(module: str, table: str, name: str = "") -> TableSpec:
         column: _read_column(shared[column] if text is True else text)
         for column, text in spec["columns"].items()
     }
-    volatile, version = tuple(spec.get("volatile", ())), spec.get("schema_version", 1)
-    return TableSpec(name or table, tuple(spec["key"]), columns, volatile, version)
+    key, volatile = tuple(spec["key"]), tuple(spec.get("volatile", ()))
+    unique = [expect_unique(*key)] if spec.get("unique") else []
+    expectations = (*unique, *read_expectations(spec.get("values", {})))
+    version, rules = spec.get("schema_version", 1), spec.get("rules", {})
+    return TableSpec(name or table, key, columns, volatile, version, expectations, rules)
 
 
 def _read_column(text: str | list[str]) -> tuple[Any, str]:

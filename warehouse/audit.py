@@ -97,27 +97,26 @@ def expect_unique(*columns: str) -> ColumnExpectation:
     return ColumnExpectation("expect_compound_columns_to_be_unique", {"column_list": list(columns)})
 
 
-def expect_present(column: str) -> ColumnExpectation:
-    return ColumnExpectation("expect_column_values_to_not_be_null", {"column": column})
+def read_expectations(values: Mapping[str, Any]) -> list[ColumnExpectation]:
+    """Expectations as `tables.toml` writes them: column -> true (present), a text (each value
+    matches it), a list (each is one of it) or {from, to}; a null is fine behind `column?`."""
+    return [_read_expectation(name.removesuffix("?"), value, name.endswith("?"))
+            for name, value in values.items()]  # fmt: skip
 
 
-def expect_one_of(
-    column: str, values: Sequence[str], *, optional: bool = False
-) -> ColumnExpectation:
-    """Each value is one of these. optional: a null is fine."""
-    arguments = {"column": column, "value_set": sorted(values)}
-    return ColumnExpectation("expect_column_values_to_be_in_set", arguments, optional)
-
-
-def expect_match(column: str, regex: str, *, optional: bool = False) -> ColumnExpectation:
-    """Each value matches. optional: a null is fine."""
-    arguments = {"column": column, "regex": regex}
-    return ColumnExpectation("expect_column_values_to_match_regex", arguments, optional)
-
-
-def expect_between(column: str, low: float, high: float) -> ColumnExpectation:
-    arguments = {"column": column, "min_value": low, "max_value": high}
-    return ColumnExpectation("expect_column_values_to_be_between", arguments)
+def _read_expectation(column: str, value: Any, optional: bool) -> ColumnExpectation:
+    match value:
+        case True:
+            kind, arguments, optional = "not_be_null", {}, True
+        case str():
+            kind, arguments = "match_regex", {"regex": value}
+        case {"from": low, "to": high}:
+            kind, arguments, optional = "be_between", {"min_value": low, "max_value": high}, True
+        case _:
+            kind, arguments = "be_in_set", {"value_set": sorted(value)}
+    return ColumnExpectation(
+        f"expect_column_values_to_{kind}", {"column": column, **arguments}, optional
+    )
 
 
 def check_fall(

@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from warehouse.audit import AuditVerdict, ColumnExpectation, TableAudit, audit
+from warehouse.audit import AuditVerdict, ColumnExpectation, TableAudit, audit, read_expectations
 from warehouse.sanitize.markdown import Markdown, escape_markdown, make_markdown_table, quote_text
 from warehouse.storage.digest import digest_sources
 from warehouse.storage.files import PointerBroken
@@ -94,11 +94,13 @@ class AssetAudit:
 
 def audit_table(
     table: TableSpec,
-    expectations: Sequence[ColumnExpectation] = (),
+    values: Mapping[str, Any] | None = None,
     rules: Mapping[str, str] | None = None,
 ) -> AssetAudit:
-    """The audit of the asset that is one table."""
-    return AssetAudit(table.name, tuple(expectations), rules or {}, table)
+    """The audit of the asset that is one table: what its spec expects, and what is given besides,
+    `values` as in `tables.toml`."""
+    expectations = (*table.expectations, *read_expectations(values or {}))
+    return AssetAudit(table.name, expectations, {**table.rules, **(rules or {})}, table)
 
 
 def describe_asset(

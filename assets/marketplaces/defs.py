@@ -10,7 +10,7 @@ from assets.marketplaces.crawl.result import CrawlResult, merge_listings
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from assets.partitions import close_run_after, marketplaces
-from warehouse.audit import AuditVerdict, expect_match, expect_present, expect_unique
+from warehouse.audit import AuditVerdict
 from warehouse.progress import ProgressLines
 from warehouse.publish import (
     Published,
@@ -25,15 +25,8 @@ from warehouse.store import Warehouse
 FLOOR = 0.7  # a crawl that was not complete must still bring this share of the last rows
 LISTINGS_AUDIT = audit_table(
     LISTINGS,
-    [
-        expect_unique("listing_id"),
-        expect_present("name"),
-        expect_match("listing_digest", "^[0-9a-f]{64}$"),
-    ],
     rules={
-        "crawl": "The marketplace answered, or says why it could not be read.",
-        "runnable_or_reason": "Every listing has a recipe that can be run, or a reason why not.",
-        "rows_floor": f"An incomplete crawl still brings {FLOOR:.0%} of the listings before it.",
+        "rows_floor": f"An incomplete crawl still brings {FLOOR:.0%} of the listings before it."
     },
 )
 

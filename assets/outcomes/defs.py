@@ -14,7 +14,7 @@ from assets.outcomes.table import EXECUTIONS, PROOFS, has_run
 from assets.partitions import close_run_after, marketplaces, read_one_server, read_run_scope
 from assets.servers.probe.failure_kinds import BLAMES
 from assets.synthesis.tables import EXPLORATIONS
-from warehouse.audit import AuditVerdict, check_fall, expect_match, expect_one_of, expect_unique
+from warehouse.audit import AuditVerdict, check_fall
 from warehouse.json_types import Record
 from warehouse.progress import ProgressLines
 from warehouse.publish import Published, audit_table, describe_asset, publish
@@ -28,29 +28,13 @@ LAUNCH_FLOOR = 0.5
 USEFUL_FLOOR = 0.02
 EXECUTIONS_AUDIT = audit_table(
     EXECUTIONS,
-    [
-        expect_unique("execution_id"),
-        expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
-        expect_one_of("outcome", list(OUTCOMES), optional=True),
-        expect_one_of("blame", list(BLAMES), optional=True),
-        expect_one_of("proof", list(PROOFS), optional=True),
-    ],
+    {"outcome?": OUTCOMES, "blame?": BLAMES, "proof?": PROOFS},
     rules={
         "launch_floor": f"{LAUNCH_FLOOR:.0%} of the servers that listed their tools start again.",
         "useful_share": f"At least {USEFUL_FLOOR:.0%} of the calls answered usefully.",
-        "no_secret": "No stored request or result holds a secret.",
     },
 )
-EXPLORATIONS_AUDIT = audit_table(
-    EXPLORATIONS,
-    [
-        expect_unique("exploration_id"),
-        expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
-        expect_one_of("outcome", list(OUTCOMES), optional=True),
-        expect_one_of("blame", list(BLAMES), optional=True),
-    ],
-    rules={"no_secret_sent": "No argument that was tried holds a secret."},
-)
+EXPLORATIONS_AUDIT = audit_table(EXPLORATIONS, {"outcome?": OUTCOMES, "blame?": BLAMES})
 _FEW_SERVERS = 4  # so many say nothing about a rate
 _OTHERS = ("credentials", "policy", "upstream", "us")
 _STARTS = ("fetch_failed", "timeout_start", "timeout_list", "internal", "busy")

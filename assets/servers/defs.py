@@ -12,14 +12,7 @@ from assets.partitions import close_run_after, marketplaces, read_one_server, re
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, deploy_listings, summarise_rows
 from assets.servers.deploy.policy import MarketplaceLauncher
 from assets.servers.probe.failure_kinds import KINDS
-from warehouse.audit import (
-    AuditVerdict,
-    check_fall,
-    expect_match,
-    expect_one_of,
-    expect_present,
-    expect_unique,
-)
+from warehouse.audit import AuditVerdict, check_fall
 from warehouse.progress import ProgressLines
 from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.sanitize.markdown import make_markdown_table
@@ -28,20 +21,7 @@ from warehouse.store import Warehouse
 
 Row = dict[str, Any]
 
-DEPLOYMENTS_AUDIT = audit_table(
-    DEPLOYMENTS,
-    [
-        expect_unique("server_id"),
-        expect_present("launch_digest"),
-        expect_one_of("status", ["ok", "failed"]),
-        expect_one_of("error_kind", sorted(KINDS), optional=True),
-        expect_match("recipe_digest", "^[0-9a-f]{64}$", optional=True),
-    ],
-    rules={
-        "recipe_pinned": "Every server was launched from a pinned version.",
-        "launch_rate_floor": "The servers that launched before still do.",
-    },
-)
+DEPLOYMENTS_AUDIT = audit_table(DEPLOYMENTS, {"error_kind?": KINDS})
 # Of those that could be launched: fewer warn, or refuse the table where they launched before. 38.9%
 # of 922 npm servers list their tools unattended (a public test, FACTS of the field); far below, the
 # sandbox or the network is broken, not the servers.

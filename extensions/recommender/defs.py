@@ -51,7 +51,7 @@ from training.releases.in_service import find_model_in_service
 from training.role_steps import write_model_card
 from training.runtime.model_store import read_model_card
 from training.sets.training_set import TRAINING_SET
-from warehouse.audit import AuditVerdict, expect_unique
+from warehouse.audit import AuditVerdict
 from warehouse.json_types import Row
 from warehouse.publish import (
     AssetAudit,
@@ -70,9 +70,7 @@ _REQUESTS = 300  # held-out requests that the right tool must still come first o
 _ORDERED_BY = ("pairs", "judgements", "clear_contracts", "catalogue", "server_summaries")
 ADAPTER = make_adapter_table(ROLE)
 ADAPTER_AUDIT = audit_table(ADAPTER, rules=ADAPTER_RULES)
-EVALUATION_AUDIT = audit_table(
-    RERANKER_EVALUATION, [expect_unique("model", "item_id")], rules=ITEM_RULES
-)
+EVALUATION_AUDIT = audit_table(RERANKER_EVALUATION, rules=ITEM_RULES)
 OUTCOMES_AUDIT = AssetAudit("outcomes_report", rules={"written": "The page is on disk."})
 
 

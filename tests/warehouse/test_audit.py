@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from warehouse import pictures
-from warehouse.audit import (
-    audit,
-    expect_between,
-    expect_match,
-    expect_one_of,
-    expect_present,
-    expect_unique,
-)
+from warehouse.audit import audit, expect_unique, read_expectations
 from warehouse.errors import UnusableInput
 from warehouse.item_failure import describe_failure, try_item
 from warehouse.ledger.database import LedgerUnavailable
@@ -32,7 +25,7 @@ ROWS = pl.DataFrame({"name": ["a", "b", "b", None], "kind": ["x", "x", "y", "x"]
 
 
 def test_each_expectation_has_its_verdict_in_the_order_asked():
-    expectations = [expect_unique("name"), expect_one_of("kind", ["x"]), expect_present("kind")]
+    expectations = [expect_unique("name"), *read_expectations({"kind": ["x"], "kind?": True})]
     verdicts = audit(ROWS, expectations).verdicts
     assert [verdict.rule for verdict in verdicts] == ["name_unique", "kind_in_set", "kind_present"]
     assert [verdict.passed for verdict in verdicts] == [False, False, True]
@@ -40,7 +33,7 @@ def test_each_expectation_has_its_verdict_in_the_order_asked():
 
 
 def test_an_expectation_that_cannot_be_tried_fails_and_moves_no_other():
-    expectations = [expect_present("kind"), expect_between("kind", 0, 1), expect_present("name")]
+    expectations = read_expectations({"kind": True, "kind?": {"from": 0, "to": 1}, "name": True})
     verdicts = audit(ROWS, expectations).verdicts
     assert [(verdict.rule, verdict.passed) for verdict in verdicts] == [
         ("kind_present", True),
@@ -59,10 +52,10 @@ def test_a_table_is_audited_for_itself_after_another():
 def test_a_null_is_none_of_the_values_unless_it_may_be_absent():
     some = pl.DataFrame({"kind": ["x", None, "x"]})
     asked = [
-        expect_one_of("kind", ["x"]),
-        expect_match("kind", "^x$"),
-        expect_one_of("kind", ["x"], optional=True),
-        expect_match("kind", "^x$", optional=True),
+        expectation
+        for name in ("kind", "kind?")
+        for value in (["x"], "^x$")
+        for expectation in read_expectations({name: value})
     ]
     verdicts = audit(some, asked).verdicts
     assert [verdict.passed for verdict in verdicts] == [False, False, True, True]

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from tests.support.pages import list_tokens
-from warehouse.audit import AuditVerdict, audit, expect_one_of, expect_present, expect_unique
+from warehouse.audit import AuditVerdict, audit, expect_unique, read_expectations
 from warehouse.home import HomeUnavailable
 from warehouse.publish import (
     NOT_DUE,
@@ -27,14 +27,11 @@ SPEC = TableSpec(
     ("id",),
     {"id": pl.String, "colour": pl.String, "shade": pl.String},
     volatile=("shade",),
+    expectations=(expect_unique("id"),),
 )
 AUDIT = audit_table(
     SPEC,
-    [
-        expect_unique("id"),
-        expect_one_of("colour", ["red", "blue"]),
-        expect_one_of("shade", ["light", "dark"], optional=True),
-    ],
+    {"colour": ["red", "blue"], "shade?": ["light", "dark"]},
     rules={"crawl": "The marketplace answered.", "rows_floor": "Enough rows came."},
 )
 PARTS = dg.StaticPartitionsDefinition(["a", "b"])
@@ -310,7 +307,7 @@ def test_rows_that_could_not_be_made_are_a_failed_check_with_the_reason(warehous
 
 def test_an_audit_lists_every_failure_with_examples():
     frame = pl.DataFrame({"id": ["1", "1", None]})
-    verdicts = audit(frame, [expect_unique("id"), expect_present("id")])
+    verdicts = audit(frame, [expect_unique("id"), *read_expectations({"id": True})])
     assert [v.passed for v in verdicts.verdicts] == [False, False]
     assert "2 unexpected of 3, e.g. 1, 1" in verdicts.describe_failures()
 

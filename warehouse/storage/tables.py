@@ -18,6 +18,7 @@ from typing import Any
 
 import polars as pl
 
+from warehouse.audit import ColumnExpectation
 from warehouse.storage.digest import digest
 from warehouse.storage.files import (
     PointerBroken,
@@ -50,7 +51,8 @@ class TableSpec:
     Volatile columns (seconds, last_seen …) are stored beside the version and take no part in its
     digest, so that a run which saw the same facts publishes no new version. A column is given as
     its type, or as (type, what it holds): then `columns` has the type, `described` the words, which
-    the UI shows and no digest covers.
+    the UI shows and no digest covers. expectations, rules: what must hold before a version becomes
+    current, by Great Expectations and by the asset's own code.
     """
 
     name: str
@@ -58,6 +60,8 @@ class TableSpec:
     columns: Mapping[str, Any]
     volatile: tuple[str, ...] = ()
     schema_version: int = 1
+    expectations: tuple[ColumnExpectation, ...] = ()
+    rules: Mapping[str, str] = field(default_factory=dict)
     described: Mapping[str, str] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

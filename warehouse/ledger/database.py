@@ -129,9 +129,6 @@ class SqliteStore:
             path, timeout=patience_s, isolation_level=None, check_same_thread=False
         )
         self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
-        columns = {row[1] for row in self._db.execute("PRAGMA table_info(attempts)")}
-        if columns and "batch" not in columns:  # a ledger that is older than batches
-            self._db.execute("ALTER TABLE attempts ADD COLUMN batch TEXT NOT NULL DEFAULT ''")
         self._db.executescript(SCHEMA.read_text())
 
     def begin(

@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,23 +138,6 @@ def test_a_cut_off_answer_is_asked_for_again_directly(tmp_path):
     assert (len(server.direct), len(server.batches)) == (2, 1)
     assert found == {"heron": "heron", "crane": "crane"}
     assert all(count == 1 for count in server.answered.values())
-
-
-def test_an_older_ledger_takes_batches(tmp_path):
-    ledger = open_ledger(tmp_path)
-    ledger.close()
-    db = sqlite3.connect(ledger.path)
-    db.executescript(
-        "DROP INDEX attempts_of_batch; ALTER TABLE attempts DROP COLUMN batch; DROP TABLE batches;"
-    )
-    db.close()
-    with batch_endpoint(echo) as server:
-        role = make_role(server.url)
-        ledger = open_ledger(tmp_path)
-        run_stage(ledger, role, WORDS)
-        server.end()
-        harvest_all(ledger, role)
-    assert count_attempts(ledger) == {"done": 4}
 
 
 ROLE = Role(

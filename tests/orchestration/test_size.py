@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (8_267, 51),
+    "warehouse": (8_264, 51),
     "assets/marketplaces": (6_204, 38),
     "assets/servers": (11_805, 53),
     "assets/contracts": (8_798, 35),
@@ -20,9 +20,9 @@ BUDGET = {
     "assets/vectors": (3_815, 21),
     "assets/synthesis": (10_242, 55),
     "assets/outcomes": (7_219, 44),
-    "training": (12_568, 82),
+    "training": (12_565, 82),
     "serving": (9_001, 41),
-    "orchestration": (6_468, 39),
+    "orchestration": (6_458, 39),
     "demo": (2_573, 24),
     "extensions/batch": (1_124, 6),
     "extensions/bench": (3_795, 16),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_143, 479),
+    "tests": (81_123, 479),
     "benchmarks": (6_195, 42),
 }
 

@@ -2,14 +2,12 @@
 
     python -m benchmarks.bench_caller --data FOLDER --model ADAPTER [--requests N]
 
-FOLDER as in `benchmarks.caller_fit`, whose test servers are asked about, or that of API-Bank, which
-nothing here was fitted on: what users say before the first call of each dialogue of level 1. Every
-request is asked among `--candidates` tools, up to four of them of the same server. Rows are arms,
-columns shares with 95% intervals by server (of API-Bank: by API).
+FOLDER as in `benchmarks.caller_fit`, whose test servers are asked about (API-Bank: `toolmill bench
+api-bank`). Every request is asked among `--candidates` tools, up to four of them of the same
+server. Rows are arms, columns shares with 95% intervals by server.
 """
 
 import argparse
-import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +21,6 @@ from assets.contracts.canonical import tool_text
 from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.lexical import BM25
 from benchmarks.caller_fit import LabelledRequest, is_test_server, rank_by_words, read_requests
-from extensions.bench.active_cases import read_api_bank
 from training.caller.bases import load_base
 from training.caller.fast_generation import FastModel, build_fast_copy, find_fast_copy, is_built
 from training.caller.generation import CallGrammars
@@ -40,33 +37,6 @@ from training.prompts.render import render_conversation, render_tool_schema
 Contract = Mapping[str, Any]
 Arm = Callable[[Sequence[CallerItem]], list[PredictionAnswer]]
 MEASURES = ("tool_ok", "ast_ok", "valid")
-
-
-def read_dialogues(folder: Path) -> list[LabelledRequest]:
-    """API-Bank's first calls, with all that its users said before them, where it holds every value
-    of the call. Every argument of its APIs is required."""
-    contracts = {}
-    for row in read_api_bank(folder).source.rows:
-        contract = json.loads(row["contract"])
-        schema = contract["inputSchema"]
-        schema["required"] = list(schema.get("properties", ()))
-        contracts[row["tool"]] = contract
-    requests = []
-    for path in sorted((folder / "lv1-lv2-samples" / "level-1-given-desc").glob("*.jsonl")):
-        said: list[str] = []
-        for turn in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
-            if turn["role"] == "User":
-                said.append(turn["text"])
-            elif turn["role"] == "API":
-                name, values, text = turn["api_name"], turn["param_dict"], "\n".join(said)
-                grounded = all(
-                    str(value).casefold() in text.casefold() for value in values.values()
-                )
-                if said and name in contracts and grounded:
-                    facts = name, "dialogue", text, contracts[name], values
-                    requests.append(LabelledRequest(*facts, (contracts[name],)))
-                break
-    return requests
 
 
 def make_items(
@@ -213,10 +183,7 @@ def main() -> None:
     options = parser.parse_args()
     from transformers import AutoTokenizer
 
-    if (options.data / "lv1-lv2-samples").is_dir():
-        requests = read_dialogues(options.data)
-    else:
-        requests = [each for each in read_requests(options.data) if is_test_server(each.server)]
+    requests = [each for each in read_requests(options.data) if is_test_server(each.server)]
     random.Random(3).shuffle(requests)
     requests = requests[: options.requests or None]
     right, none = make_items(requests, options.candidates, seed=3)

@@ -27,7 +27,7 @@ from assets.contracts.match.match import match_call
 from assets.contracts.rename_history import ContractHistory
 from assets.contracts.validate import validate_call
 from benchmarks.shared_data import SHARED, read_corpus, require_paths
-from extensions.bench.active_cases import read_api_bank
+from extensions.bench.api_bank import APIS, iterate_calls, list_dialogues, read_apis
 from extensions.sidecar.flaws import FLAWS, HOPELESS, UNTOUCHED, FlawedDraft, GoodCall, make_drafts
 from serving.repair.evidence import ConversationEvidence
 from serving.repair.ladder import repair_drafts
@@ -86,15 +86,13 @@ def _read_contract(raw: Any) -> Any:
 def _read_bank_calls() -> Iterator[AskedCall]:
     """API-Bank names no parameter as required: those are that all calls of the API give."""
     folder = SHARED / "api-bank"
-    bank = read_api_bank(folder)
-    contracts = {row["tool"]: json.loads(row["contract"]) for row in bank.source.rows}
-    made = []
-    for case in bank.cases:
-        if not case.case_id.endswith(":Full"):
-            continue
-        path = folder / "lv1-lv2-samples" / "level-1-given-desc" / f"{case.group}.jsonl"
-        turn = json.loads(path.read_text().splitlines()[int(case.case_id.split(":")[1]) - 1])
-        made.append((turn["api_name"], turn["param_dict"], list(case.messages)))
+    contracts, _ = read_apis(folder / APIS)
+    made = [
+        (name, arguments, messages)
+        for path in list_dialogues(folder)
+        for _, messages, name, arguments in iterate_calls(path)
+        if name in contracts and any(message["role"] == "user" for message in messages)
+    ]
     for name, contract in contracts.items():
         given = [set(arguments) for one, arguments, _ in made if one == name]
         schema = contract["inputSchema"]

@@ -25,7 +25,9 @@ lock_beside() { # file, then what compile takes
   compile "$@" - -c constraints.txt -c <(grep -o '^[A-Za-z0-9_.-]*==[^ ]*' requirements.lock) > "$file"
 }
 printf '%s\n' dagster-k8s==0.29.27 dagster-postgres obstore ray | lock_beside deploy/requirements.lock
-printf '%s\n' 'moto[server]' | lock_beside tests/requirements.lock
+# Inspect allows fsspec up to 2026.6 only; the tests run it with the one of the lock.
+printf '%s\n' 'moto[server]' 'inspect-ai>=0.3.285,<0.4' | lock_beside tests/requirements.lock \
+  --override <(grep -o '^fsspec==[^ ]*' requirements.lock)
 echo setuptools | lock_beside deploy/contract-ci/requirements.lock pyproject.toml --extra platform
 # Pins that only other extras need (ray) stay as they are.
 "$venv/bin/python" - <<'PYTHON'

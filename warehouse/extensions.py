@@ -23,8 +23,8 @@ An extension is a package that names objects under these groups in its `pyprojec
 - `toolmill.learners`: teaches it from the log of calls (`serving/meta/context.py`).
 - `toolmill.marketplaces`: a `MarketplaceAdapter` (`assets/marketplaces/policy.py`).
 - `toolmill.providers`: a `Provider` of language models (`warehouse/llm/roles.py`).
-- `toolmill.hooks`: a function that the core calls where a user asks for it: `evaluate_bfcl`,
-  `index_mcp_zero`, `open_reviser`, `write_weights`.
+- `toolmill.hooks`: a function that the core calls where a user asks for it: `index_mcp_zero`,
+  `open_reviser`, `write_weights`.
 
 The core imports no extension by name (`tests/orchestration/test_laws.py`).
 """

@@ -1,19 +1,21 @@
 """Commands that evaluate models beyond the pipeline's own measures."""
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from extensions.bench.bfcl_command import app as bfcl
-from orchestration.cli.evaluation import choose_role, load_caller
-from orchestration.cli.search import open_chat, read_calls, resolve_role
+from orchestration.cli.evaluation import ENDPOINT, choose_role, load_caller
+from orchestration.cli.search import open_chat
 from orchestration.cli.terminal import (
     AlwaysJson,
+    AsJson,
     fail,
     print_json,
     print_line,
+    print_markdown,
     report_lines,
     require_known,
 )
@@ -21,127 +23,233 @@ from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
-    from extensions.bench.active_cases import CaseSet, NeedlePlan
-    from extensions.bench.active_run import ArmMeasurement
+    from extensions.bench.benchmark_items import BenchmarkPlan, BenchmarkSet
+    from extensions.bench.benchmark_models import RouterPools
+    from extensions.bench.benchmark_run import BenchmarkModel
+    from warehouse.store import Warehouse
 
 app = typer.Typer(rich_help_panel="Models and releases")
 
-SETS = ("needle", "api-bank")
+BENCHMARKS = ("api-bank", "api-bank-turns", "bfcl", "metatool", "needle")
 
 
-@app.command("active-eval")
-def active_eval(
-    which: Annotated[str, typer.Option("--set", help=", ".join(SETS))] = "needle",
-    data: Annotated[
-        Path | None,
-        typer.Option(help="api-bank: its folder; needle: a file of servers; default: the home"),
-    ] = None,
-    requests: Annotated[
-        Path | None,
-        typer.Option(help="needle, with --data: JSON Lines with `tool_id` and `instruction`"),
-    ] = None,
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help=", ".join(BENCHMARKS))],
     model: Annotated[
-        str, typer.Option(help="as for `agent`, or a caller's NAME, a model's folder")
-    ] = "actor",
-    arm: Annotated[list[str] | None, typer.Option(help="only these; default: all")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="cases, drawn evenly")] = None,
-    sizes: Annotated[int, typer.Option(min=1, max=50, help="needle: how many sizes of pools")] = 8,
-    positions: Annotated[
-        int, typer.Option(min=1, max=21, help="needle: places of the right tool in a pool")
-    ] = 3,
-    seed: Annotated[list[int] | None, typer.Option(help="needle: drawings; default: 0")] = None,
-    out: Annotated[Path | None, typer.Option(help="folder for items.jsonl and report.md")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+        list[str] | None,
+        typer.Option(
+            "--model",
+            help="as for `evaluate`, smollm2, must-call:NAME, active:NAME, active-example:NAME,"
+            " calls:FILE or retrieval (no model; the default); the first is compared with all",
+        ),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="the benchmark's folder or file")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="items, drawn evenly")] = None,
+    candidates: Annotated[
+        int, typer.Option(min=0, max=10_000, help="tools offered with a request; 0: all")
+    ] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="of items, orders and endpoints")] = 0,
+    epochs: Annotated[int, typer.Option(min=1, max=100, help="answers to each item")] = 1,
+    option: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE, an option of the benchmark itself")
+    ] = None,
+    trained: Annotated[
+        Path | None, typer.Option(help="requests of another training set, for contamination")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for the card, its items and Inspect's logs")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Measure a model that is shown every tool against one that asks for them: needle grids, and
-    API-Bank's Domain and Full pools, single and multi-turn."""
-    from extensions.bench.active_cases import ARMS, NeedlePlan
-    from extensions.bench.active_run import write_measured, write_page
+    """Measure models on a public benchmark, as a task of Inspect. Answers are kept: a run that was
+    stopped goes on where it was, and asks nothing twice.
 
-    require_known("--set", [which], SETS)
-    require_known("--arm", arm, ARMS)
-    if which == "api-bank" and (data is None or requests is not None):
-        fail("--set api-bank: give its folder as --data DIR (and no --requests)", 2)
-    if which == "needle" and (data is None) != (requests is None):
-        fail("--set needle: give --data SERVERS.jsonl and --requests FILE together, or neither", 2)
+    Exit 1 where questions got no answer."""
+    from extensions.bench.benchmark_card import render_card
+    from extensions.bench.benchmark_items import BenchmarkPlan
+    from orchestration.factories import open_warehouse
+
+    require_known("NAME", [name], BENCHMARKS)
     settings = load_settings()
-    plan = NeedlePlan(sizes, positions, tuple(seed or (0,)))
-    cases = _read_cases(settings, which, data, requests, plan)
-    chosen = [item for item in ARMS if item in (arm or ARMS)]
-    made = asyncio.run(_compare(settings, cases, model, chosen, limit))
-    if out is not None:
-        write_measured(out, made)
-    if as_json:
-        print_json(made.as_dict())
-        return
-    for line in write_page(made.facts, made.summary):
-        print_line(line)
+    warehouse = open_warehouse(settings)
+    options = {key: value for key, _, value in (text.partition("=") for text in option or ())}
+    plan = BenchmarkPlan(data, candidates, seed, options, warehouse)
+    held = _read_benchmark(name, plan)
+    folder = out or settings.home_path() / "evaluations" / "bench" / name
+    card = _measure_models(
+        settings, warehouse, held, plan, [*dict.fromkeys(model or ["retrieval"])],
+        limit=limit, epochs=epochs, trained=trained, out=folder,
+    )  # fmt: skip
+    print_json(card) if as_json else print_markdown("\n".join(render_card(card)))
+    print_line(
+        f"wrote {folder}; `inspect view --log-dir {folder / 'logs'}` shows each answer", err=True
+    )
+    failed = sum(sum(each["failures"].values()) for each in card["models"])
+    if failed:
+        fail(f"{failed} questions got no answer; run again: what is done is kept", 1)
 
 
-def _read_cases(
-    settings: Settings, which: str, data: Path | None, requests: Path | None, plan: "NeedlePlan"
-) -> "CaseSet":
-    from extensions.bench.active_cases import make_needles, read_api_bank, read_files, read_home
-    from orchestration.factories import open_made_warehouse
+def _read_benchmark(name: str, plan: "BenchmarkPlan") -> "BenchmarkSet":
+    from extensions.bench import api_bank, bfcl_items, needles, tool_choices
 
-    if which == "api-bank":
-        assert data is not None
-        return read_api_bank(data)
-    if data is not None and requests is not None:
-        source, asked = read_files(data, requests)
-    else:
-        source, asked = read_home(open_made_warehouse(settings))
-        if not source.rows or not asked:
-            fail(
-                f"{settings.home_path()}: {len(source.rows)} clear tools and {len(asked)} accepted"
-                " requests in the test splits of its training set; run `make run` first, or give"
-                " --data SERVERS.jsonl --requests FILE",
-                2,
-            )
-    return make_needles(source, asked, plan)
+    readers = {
+        "api-bank": api_bank.read_first_calls,
+        "api-bank-turns": api_bank.read_turns,
+        "bfcl": bfcl_items.read_bfcl_set,
+        "metatool": tool_choices.read_metatool,
+        "needle": needles.read_needles,
+    }
+    return readers[name](plan)
 
 
-async def _compare(
-    settings: Settings, held: "CaseSet", name: str, arms: list[str], limit: int | None
-) -> "ArmMeasurement":
-    from extensions.bench.active_run import evaluate_arms
+def _measure_models(
+    settings: Settings,
+    warehouse: "Warehouse",
+    held: "BenchmarkSet",
+    plan: "BenchmarkPlan",
+    names: list[str],
+    *,
+    limit: int | None,
+    epochs: int,
+    trained: Path | None,
+    out: Path,
+) -> dict[str, Any]:
+    """The card; `out` gets it with every row."""
+    from extensions.bench.benchmark_card import (
+        describe_benchmark,
+        find_repeated,
+        summarise_model,
+        write_card,
+    )
+    from extensions.bench.benchmark_items import choose_items
+    from extensions.bench.benchmark_run import require_inspect, run_inspect
+    from extensions.bench.contamination import read_texts
+    from orchestration.factories import make_embedder
+
+    inspect_version = require_inspect()
+    items = choose_items(held, plan, limit)
+    models = [_open_model(settings, warehouse, held, name) for name in names]
+    texts = read_texts(trained) if trained else []
+    embed = make_embedder(settings).embed
+    contamination, clean = find_repeated(warehouse, items, held.name, embed, texts)
+    card = describe_benchmark(held, items, plan, inspect_version, epochs)
+    reports, every = list[dict[str, Any]](), list[dict[str, Any]]()
+    progress = report_lines()
+    for model in models:
+
+        def tell(done: int, of: int, label: str = model.label) -> None:
+            progress.update(f"asking {label[:40]}", done, of)
+
+        logs = out / "logs"
+        run = run_inspect(held, items, model, logs, seed=plan.seed, epochs=epochs, on_done=tell)
+        first = [row for row in every if reports and row["model"] == reports[0]["model"]]
+        summary = summarise_model(run.rows, held.measures, clean, first)
+        facts = {"model": model.label, "identity": model.identity, "log": run.log.name}
+        reports.append({**facts, **summary})
+        every += run.rows
+    card |= {"contamination": contamination, "models": reports}
+    write_card(out, card, every)
+    return card
+
+
+def _open_model(
+    settings: Settings, warehouse: "Warehouse", held: "BenchmarkSet", name: str
+) -> "BenchmarkModel":
+    """Whoever `--model` names. Raises UnusableInput, CannotPredict."""
+    from extensions.bench.benchmark_models import (
+        ACTIVE,
+        CALLS,
+        EXAMPLE,
+        RETRIEVAL,
+        FilePredictor,
+        RouterPools,
+        RouterPredictor,
+    )
+    from extensions.bench.benchmark_run import BenchmarkModel
     from orchestration.factories import make_index_embedder
 
-    speaker, facts, at_once, close = _open_speaker(settings, name)
+    if name.startswith(CALLS):
+        answers = FilePredictor(Path(name.removeprefix(CALLS)))
+        answers.require_items([item.item_id for item in held.items], held.name)
+        return BenchmarkModel(answers.label, lambda _: answers)
+    if name != RETRIEVAL and not name.startswith((ACTIVE, EXAMPLE)):
+        return _open_asked_model(settings, warehouse, name)
+    encoder = make_index_embedder(settings)
     place = settings.home_path() / "evaluations" / "pools"
-    try:
-        return await evaluate_arms(
-            held, arms, speaker, read_calls, make_index_embedder(settings), place,
-            facts=facts, limit=limit, at_once=at_once, progress=report_lines(),
-        )  # fmt: skip
-    finally:
-        await close()
+    pools = RouterPools(place, encoder, held.servers)
+    if name == RETRIEVAL:
+        return BenchmarkModel(RETRIEVAL, lambda _: RouterPredictor(pools), identity=encoder.id)
+    return _open_active_model(settings, warehouse, name, pools)
 
 
-def _open_speaker(settings: Settings, name: str) -> tuple[Any, dict[str, Any], int, Any]:
-    """(who converses, {provider, model}, cases at once, how it is closed)."""
-    from extensions.bench.active_cases import LocalSpeaker
+def _open_asked_model(settings: Settings, warehouse: "Warehouse", name: str) -> "BenchmarkModel":
+    """A model that is shown the tools."""
+    from extensions.bench.benchmark_models import (
+        MUST_CALL,
+        CallingPredictor,
+        KeptPredictor,
+        identify_model,
+    )
+    from extensions.bench.benchmark_run import BenchmarkModel
+    from training.evaluation.adapter_predictor import AdapterPredictor
+    from training.evaluation.endpoint_predictor import EndpointPredictor
+
+    if name.startswith(ENDPOINT):
+        role = choose_role(settings, name.removeprefix(ENDPOINT))
+        return BenchmarkModel(
+            f"{ENDPOINT}{role.model}",
+            lambda seed: EndpointPredictor(role, warehouse.ledger, seed=seed),
+            role.concurrency,
+            role.provider,
+        )
+    asked = name.removeprefix(MUST_CALL)
+    predictor = load_caller(settings, asked)
+    if not isinstance(predictor, AdapterPredictor):
+        return BenchmarkModel(predictor.label, lambda _: predictor)
+    identity = identify_model(settings.home_path(), asked)
+    answers = CallingPredictor(predictor) if name.startswith(MUST_CALL) else predictor
+    kept = KeptPredictor(answers, warehouse.ledger, identity)
+    return BenchmarkModel(kept.label, lambda _: kept, identity=identity)
+
+
+def _open_active_model(
+    settings: Settings, warehouse: "Warehouse", name: str, pools: "RouterPools"
+) -> "BenchmarkModel":
+    """A model that asks for tools: an endpoint, a local one, or rules."""
+    from extensions.bench.benchmark_models import (
+        ActivePredictor,
+        KeptPredictor,
+        LocalSpeaker,
+        SeededChat,
+        identify_model,
+    )
+    from extensions.bench.benchmark_run import BenchmarkModel
     from serving.agent_loop import OfflineSpeaker
-    from training.evaluation.adapter_predictor import AdapterPredictor, resolve_model
+    from training.evaluation.adapter_predictor import AdapterPredictor
     from training.evaluation.baselines import copy_slots
 
-    home = settings.home_path()
-    local = (home / "models" / name).is_dir() or Path(name).is_dir()
-    if local:
-        folder = resolve_model(home, name)
-        predictor = AdapterPredictor(home, folder, device=settings.training.device)
-        predictor.load()
-        return LocalSpeaker(predictor), {"provider": "local", "model": name}, 1, _skip_close
-    role = resolve_role(settings, name)
-    if role is None:
-        return OfflineSpeaker(copy_slots), {"provider": "offline", "model": None}, 1, _skip_close
-    chat = open_chat(settings, role)
-    facts = {"provider": role.provider, "model": role.model}
-    return chat, facts, role.concurrency, chat.aclose
+    asked = name.partition(":")[2]
+    if asked.startswith(ENDPOINT):
+        role = choose_role(settings, asked.removeprefix(ENDPOINT))
 
+        def open_chat_of(seed: int) -> ActivePredictor:
+            return ActivePredictor(
+                name, "endpoint", lambda: SeededChat(open_chat(settings, role), seed), pools
+            )
 
-async def _skip_close() -> None:
-    """Nothing is open."""
+        return BenchmarkModel(name, open_chat_of, role.concurrency, role.provider)
+    predictor = load_caller(settings, asked)
+    if not isinstance(predictor, AdapterPredictor):
+        rules = ActivePredictor(
+            name, "baseline", lambda: nullcontext(OfflineSpeaker(copy_slots)), pools
+        )
+        return BenchmarkModel(name, lambda _: rules)
+    identity = identify_model(settings.home_path(), asked)
+    speaker = LocalSpeaker(predictor)
+    active = ActivePredictor(name, "adapter", lambda: nullcontext(speaker), pools)
+    kept = KeptPredictor(active, warehouse.ledger, [identity, pools.encoder_id])
+    return BenchmarkModel(name, lambda _: kept, identity=identity)
 
 
 @app.command("agent-eval")
@@ -192,6 +300,3 @@ def contamination(
         for item in match.flagged:
             print_json(item)
     print_json(match.summary)
-
-
-app.registered_commands += bfcl.registered_commands

@@ -145,12 +145,18 @@ class ContaminationMatch:
 
 
 def check_against_training(
-    warehouse: Warehouse, texts: Sequence[str], name: str, embed: Embed | None = None
+    warehouse: Warehouse,
+    texts: Sequence[str],
+    name: str,
+    embed: Embed | None = None,
+    *,
+    column: str = "instruction",
+    more: Sequence[str] = (),
 ) -> ContaminationMatch:
-    """Holds texts against the requests of the train split. embed: of the base embedder; None does
-    without."""
+    """Holds texts against a column of the train split: its requests, or `positive`, tools' texts.
+    embed: of the base embedder; None does without. more: training texts of another set."""
     rows = warehouse.tables.read(TRAINING_SET).filter(split=TRAIN)
-    trained = sorted(set(rows["instruction"].drop_nulls().to_list()))
+    trained = sorted({*rows[column].drop_nulls().to_list(), *more})
     vectors = (embed(texts), embed(trained)) if embed is not None and trained and texts else None
     report = find_contamination(texts, trained, vectors)
     head = warehouse.tables.head(TRAINING_SET.name)

@@ -1,6 +1,5 @@
 """The command `evaluate`, and the models that commands name: trained callers, endpoints, rules."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,9 +51,6 @@ def evaluate(
     max_new: Annotated[
         int | None, typer.Option("--max-new", min=1, help="tokens of a local model's answer")
     ] = None,
-    bfcl_data: Annotated[
-        Path | None, typer.Option("--bfcl-data", help="instead: a folder of BFCL-format files")
-    ] = None,
     out: Annotated[Path | None, typer.Option(help="folder for items.jsonl and report.md")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -63,26 +59,21 @@ def evaluate(
     Right tool, right call, no call where none is right, calls of tools that are gone, changed
     schemas, tokens, seconds and dollars."""
     from orchestration.factories import open_warehouse
+    from training.evaluation.caller_markdown import as_markdown
+    from training.evaluation.caller_run import compare_callers, load_bench, write_out
 
     settings = load_settings()
     plan = _make_plan(split, candidates, distractors, limit, seed, perturb)
     warehouse = open_warehouse(settings)
     predictors = load_predictors(settings, warehouse, model, plan, max_new)
-    if bfcl_data is not None:
-        _evaluate_outside(warehouse, bfcl_data, predictors, limit, settings, out)
-    else:
-        # Of the training set's test splits: prints the comparison, and writes it to `out`.
-        from training.evaluation.caller_markdown import as_markdown
-        from training.evaluation.caller_run import compare_callers, load_bench, write_out
-
-        comparison = compare_callers(load_bench(warehouse), predictors, plan, report_lines())
-        if out is not None:
-            for path in write_out(out, comparison):
-                print_line(f"wrote {path}", err=True)
-        print_json(comparison.as_dict()) if as_json else print_markdown(
-            as_markdown(comparison.summaries)
-        )
-        _fail_unanswered(comparison.rows)
+    comparison = compare_callers(load_bench(warehouse), predictors, plan, report_lines())
+    if out is not None:
+        for path in write_out(out, comparison):
+            print_line(f"wrote {path}", err=True)
+    print_json(comparison.as_dict()) if as_json else print_markdown(
+        as_markdown(comparison.summaries)
+    )
+    _fail_unanswered(comparison.rows)
 
 
 def _make_plan(
@@ -112,31 +103,6 @@ def _make_plan(
     if not perturb:
         plan = replace(plan, perturbations=0)
     return plan if limit is None else plan.limit_items(limit)
-
-
-def _evaluate_outside(
-    warehouse: "Warehouse",
-    folder: Path,
-    predictors: list["Predictor"],
-    limit: int | None,
-    settings: Settings,
-    out: Path | None,
-) -> None:
-    from orchestration.factories import make_embedder
-    from warehouse.storage.files import write_atomically
-
-    progress = report_lines()
-    embed = make_embedder(settings).embed
-    report = load_hook("evaluate_bfcl")(warehouse, folder, predictors, embed, limit, progress)
-    rows = report.pop("rows")
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        write_atomically(out / "outside.jsonl", lines.encode())
-    print_json(report)
-    failed = sum(bool(row["failed"]) for row in rows)
-    if failed:
-        fail(f"{failed} of {len(rows)} questions got no answer; run again: what is done is kept", 1)
 
 
 def _fail_unanswered(rows: list[dict[str, Any]]) -> None:

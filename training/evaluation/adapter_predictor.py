@@ -1,5 +1,5 @@
-"""A local model: a trained caller by its name, an adapter's folder, or a folder with a whole
-model.
+"""A local model: a trained caller by its name, `smollm2` untuned, an adapter's folder, or a folder
+with a whole model.
 """
 
 import time
@@ -10,6 +10,7 @@ from typing import Any
 
 from training.caller.generation import CallGrammars
 from training.caller.shipped import GENERAL
+from training.caller.smollm2 import SMOLLM2
 from training.evaluation.baselines import complete_cut_call
 from training.evaluation.loaded_model import LoadedModel, load_model
 from training.evaluation.predictor import (
@@ -270,8 +271,8 @@ class AdapterPredictor:
 def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
     """The model of a role that a user names: a folder, a name under `<home>/models`, or its unique
     beginning. Raises UnusableModel naming what is there."""
-    if text == GENERAL and role == "caller":
-        return GENERAL
+    if text in (GENERAL, SMOLLM2) and role == "caller":
+        return text
     if Path(text).is_dir():
         return Path(text)
     models = sorted(
@@ -283,7 +284,9 @@ def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
     if len(matching) == 1:
         return matching[0]
     count = f"{len(matching)} of {len(models)} {role}s in {home / 'models'} begin so"
-    names = ", ".join([GENERAL] * (role == "caller") + [n[:12] for n in models[:5]]) or "none"
+    names = (
+        ", ".join([GENERAL, SMOLLM2] * (role == "caller") + [n[:12] for n in models[:5]]) or "none"
+    )
     raise UnusableModel(
         f"model {text[:80]!r}: no such folder, and {count}; expected a folder, a {role}'s name"
         f" (known: {names}), {_OTHERS.get(role, '')}endpoint:ROLE_or_MODEL"

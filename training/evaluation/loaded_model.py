@@ -18,7 +18,12 @@ from training.caller.fast_generation import (
 from training.caller.generation import CallGrammar, CallGrammars, generate_completions
 from training.caller.settings import PROFILES
 from training.caller.shipped import WEIGHTS, find_caller_folder, read_caller_card
-from training.caller.smollm2 import SMOLLM2, is_smollm2
+from training.caller.smollm2 import (
+    SMOLLM2,
+    is_smollm2,
+    name_smollm2_base,
+    write_smollm2_base,
+)
 from training.evaluation.predictor import CannotPredict
 from training.prompts.templates import with_pad_token
 from training.runtime.device import is_out_of_memory, pick_device
@@ -95,27 +100,30 @@ def load_model(
         return _describe(card, AutoConfig.from_pretrained(base), tokenizer, max_new, fast)
     loaded, tokenizer, card = _load_with_torch(home, model, place)
     with_pad_token(tokenizer)
-    if is_smollm2(str(card.get("base"))):  # a third faster than beside its base
+    if model != SMOLLM2 and is_smollm2(
+        str(card.get("base"))
+    ):  # a third faster than beside its base
         loaded = loaded.merge_and_unload()
     torch = TorchGeneration(loaded.eval(), tokenizer, str(model)[:60], batch)
     return _describe(card, loaded.config, tokenizer, max_new, torch)
 
 
 def find_or_build_copy(home: Path, model: str | Path) -> Path | None:
-    """The fast copy of an adapter of SmolLM2, built where there is none yet; None of other models
-    and where it cannot be built."""
-    folder = model if isinstance(model, Path) else find_caller_folder(home, model)
-    card = _read_card_of(home, model)
-    if not (is_smollm2(str(card.get("base"))) and (folder / WEIGHTS).is_file()):
-        return None
-    files = [hash_file(path) for path in (folder / WEIGHTS, folder / _CONFIG) if path.is_file()]
+    """The fast copy of SmolLM2 or of an adapter of it, built where there is none yet; None of other
+    models and where it cannot be built."""
+    card, files = _read_card_of(home, model), list[str]()
+    if model != SMOLLM2:
+        folder = model if isinstance(model, Path) else find_caller_folder(home, model)
+        if not (is_smollm2(str(card.get("base"))) and (folder / WEIGHTS).is_file()):
+            return None
+        files = [hash_file(path) for path in (folder / WEIGHTS, folder / _CONFIG) if path.is_file()]
     copy = find_fast_copy(home, digest([card["base"], files]))
     if is_built(copy):
         return copy
     loaded, tokenizer, _ = _load_with_torch(home, model, "cpu")
+    loaded = loaded.float()  # or the merged weights are rounded as the frozen ones were
     try:
-        # In float32, or the merged weights are rounded as the frozen ones were.
-        build_fast_copy(copy, loaded.float().merge_and_unload(), tokenizer)
+        build_fast_copy(copy, loaded if model == SMOLLM2 else loaded.merge_and_unload(), tokenizer)
     except FastCopyFailed as error:
         _log.warning("%s answers by torch, which is slower: %s", str(model)[:60], error)
         return None
@@ -146,6 +154,8 @@ def _load_with_torch(
     home: Path, model: str | Path, device: str
 ) -> tuple[Any, Any, Mapping[str, Any]]:
     """(model, tokenizer, card)."""
+    if model == SMOLLM2:
+        return *load_base(str(write_smollm2_base(home)), device), _read_card_of(home, model)
     if isinstance(model, str):
         return load_caller(home, model, device)
     card = _read_card_of(home, model)
@@ -162,7 +172,10 @@ def _load_with_torch(
 
 
 def _read_card_of(home: Path, model: str | Path) -> Mapping[str, Any]:
-    """The card of a name or of a folder; empty where there is none."""
+    """The card of a name or of a folder; empty where there is none. SmolLM2 untuned has the base
+    alone."""
+    if model == SMOLLM2:
+        return {"base": name_smollm2_base()}
     if isinstance(model, str):
         return read_caller_card(home, model) or {}
     try:

@@ -43,7 +43,8 @@ class PredictionRequest:
 class PredictionAnswer:
     """What came back. `kind` as in `answers.Parsed`; `shown` counts the tools that fitted into the
     prompt (None: all), `seconds` is None where the answer came out of the ledger; `error` names why
-    no answer came at all, which is no fault of the model. `cut`: it ended at its limit."""
+    no answer came at all, which is no fault of the model. `cut`: it ended at its limit. `facts`:
+    what else a benchmark's row says of it."""
 
     calls: list[dict[str, Any]]
     kind: str
@@ -55,6 +56,7 @@ class PredictionAnswer:
     error: str | None = None
     shown: int | None = None
     cut: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Predictor(Protocol):

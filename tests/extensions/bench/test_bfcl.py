@@ -1,4 +1,4 @@
-"""BFCL's files, its verdicts as a table of our own, and `toolmill bfcl`."""
+"""BFCL's files, its verdicts as a table of our own, and files of calls."""
 
 import json
 import re
@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from assets.contracts.match.match import ERROR_KINDS, match_call
-from extensions.bench.bfcl_command import match_bfcl, read_bfcl
-from orchestration.cli.app import app
+from extensions.bench.benchmark_models import read_rows
+from extensions.bench.bfcl_files import match_bfcl, read_bfcl
 from tests.contracts.strategies import values
 from tests.support.examples import examples
 from warehouse.errors import UnusableInput
@@ -245,6 +244,12 @@ def test_the_newest_version_of_a_category_is_taken(tmp_path: Path):
     assert skipped == ["BFCL_v3_parallel.json: a newer version stands beside it"]
 
 
+def test_a_version_that_is_not_known_is_named(tmp_path: Path):
+    write(tmp_path, "BFCL_v9_parallel.json", [question("parallel_0")], [truth("parallel_0")])
+    with pytest.raises(UnusableInput, match=r"BFCL_v9_parallel\.json: version 9 is not read"):
+        read_bfcl(tmp_path)
+
+
 def test_truths_go_by_id_else_by_place(tmp_path: Path):
     rows = [question("parallel_0"), question("parallel_1")]
     write(tmp_path, "BFCL_v4_parallel.json", rows, [truth("parallel_1", 1), truth("parallel_0", 0)])
@@ -287,26 +292,6 @@ def test_a_folder_that_is_none_of_bfcls_says_what_one_is(tmp_path: Path):
         read_bfcl(tmp_path / "file")
 
 
-class Files:
-    """Writes values to files and runs `toolmill bfcl` over them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def put(self, name: str, value: Any) -> str:
-        path = self.folder / name
-        path.write_text(value if isinstance(value, str) else json.dumps(value))
-        return str(path)
-
-    def run(self, *arguments: str) -> Any:
-        return CliRunner().invoke(app, ["bfcl", *arguments])
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path)
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -315,51 +300,10 @@ def files(tmp_path: Path) -> Files:
         {"functionCall": {"name": "add", "args": {"a": 5}}},
     ],
 )
-def test_a_call_may_have_any_vendors_shape(files: Files, call):
-    folder = write(
-        files.folder / "data",
-        "BFCL_v4_simple_python.json",
-        [question("simple_python_0")],
-        [truth("simple_python_0")],
-    )
-    calls = files.put("calls.jsonl", json.dumps({"id": "simple_python_0", "calls": [call]}))
-    done = files.run("--data", str(folder), "--calls", calls, "--json")
-    assert json.loads(done.stdout)["match"] is True
-
-
-def test_rows_of_calls_get_bfcls_verdicts_in_order(files: Files):
-    folder = write(
-        files.folder / "data",
-        "BFCL_v4_simple_python.json",
-        [question("simple_python_0"), question("simple_python_1")],
-        [truth("simple_python_0"), truth("simple_python_1", 6)],
-    )
-    write(folder, "BFCL_v4_irrelevance.json", [question("irrelevance_0")])
-    write(folder, "BFCL_v4_memory.json", [])
-    right = [{"name": "add", "arguments": {"a": 5}}]
-    rows = [
-        {"id": "simple_python_1", "calls": right},
-        {"id": "irrelevance_0", "calls": []},
-        {"id": "simple_python_0", "calls": right},
-        {"id": "simple_python_0", "calls": [{"name": "add", "arguments": "x"}]},
-        {"id": "irrelevance_0", "calls": right},
-    ]
-    calls = files.put("calls.jsonl", "\n".join(map(json.dumps, rows)))
-    done = files.run("--data", str(folder), "--calls", calls, "--json")
-    assert done.exit_code == 0
-    assert list(map(json.loads, done.stdout.splitlines())) == [
-        {"id": "simple_python_1", "match": False, "error_kind": "wrong_value"},
-        {"id": "irrelevance_0", "match": True, "error_kind": None},
-        {"id": "simple_python_0", "match": True, "error_kind": None},
-        {"id": "simple_python_0", "match": False, "error_kind": "not_an_object"},
-        {"id": "irrelevance_0", "match": False, "error_kind": "unwanted_call"},
-    ]
-    assert done.stderr.splitlines() == [
-        "left out: BFCL_v4_memory.json: memory is not judged by AST match of Python calls",
-        "2 of 5 rows match",
-    ]
-    table = files.run("--data", str(folder), "--calls", calls)
-    assert table.stdout.splitlines()[:2] == ["simple_python_1  wrong_value", "irrelevance_0  match"]
+def test_a_call_of_a_file_may_have_any_vendors_shape(tmp_path: Path, call):
+    path = tmp_path / "calls.jsonl"
+    path.write_text(json.dumps({"id": "a", "calls": [call]}))
+    assert read_rows(path) == [("a", [{"name": "add", "arguments": {"a": 5}}])]
 
 
 @pytest.mark.parametrize(
@@ -370,12 +314,11 @@ def test_rows_of_calls_get_bfcls_verdicts_in_order(files: Files):
         ({"id": "x"}, "line 1: found {'id': 'x'}; expected"),
         ({"id": 1, "calls": []}, "line 1: found {'id': 1, 'calls': []}; expected"),
         ({"id": "x", "calls": [7]}, "line 1, call 0: found 7; expected a call"),
-        ({"id": "x", "calls": []}, "line 1: no item 'x' in"),
     ],
 )
-def test_a_bad_row_is_one_line_and_usage(files: Files, row, message):
-    folder = write(files.folder / "d", "BFCL_v4_irrelevance.json", [question("irrelevance_0")])
-    calls = files.put("calls.jsonl", row)
-    done = files.run("--data", str(folder), "--calls", calls, "--json")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr
+def test_a_bad_row_is_one_line(tmp_path: Path, row, message):
+    path = tmp_path / "calls.jsonl"
+    path.write_text(row if isinstance(row, str) else json.dumps(row))
+    with pytest.raises(UnusableInput) as error:
+        read_rows(path)
+    assert message in str(error.value)

@@ -1,7 +1,6 @@
 """BFCL-format data judged by both rules, and what counts as a repetition of our training texts."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
-from extensions.bench.bfcl_command import read_bfcl
-from extensions.bench.contamination import N, find_contamination, read_texts
-from extensions.bench.outside_items import (
-    evaluate_outside_set,
+from extensions.bench.benchmark_items import BenchmarkPlan
+from extensions.bench.bfcl_files import read_bfcl
+from extensions.bench.bfcl_items import (
+    judge_bfcl,
     match_by_our_rules,
-    measure_all_and_clean,
-    to_asked,
+    read_bfcl_set,
     to_contract,
 )
-from tests.extensions.bench.test_agent import publish
-from tests.training.evaluation.scripted_agent import row
-from tests.vectors.conftest import WordEmbedder
-from training.evaluation.baselines import BaselinePredictor
+from extensions.bench.contamination import N, find_contamination, read_texts
 from training.evaluation.predictor import (
-    OnDone,
     PredictionAnswer,
-    PredictionRequest,
-    PredictorKind,
-    make_failed_answer,
 )
-from training.sets.training_set import TRAINING_SET
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import fold_words
-from warehouse.store import Warehouse
 
 AREA = {
     "name": "geometry.area", "description": "The area of a triangle.",
@@ -88,25 +77,6 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-class Told:
-    """A predictor that says what it is told, by item."""
-
-    kind: PredictorKind = "adapter"
-
-    def __init__(self, label: str, **answers: Any) -> None:
-        self.label, self.answers = label, answers
-
-    def predict(
-        self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
-    ) -> list[PredictionAnswer]:
-        return [self._answer(self.answers.get(one.item_id, [])) for one in asked]
-
-    def _answer(self, held: Any) -> PredictionAnswer:
-        if isinstance(held, str):
-            return make_failed_answer(held)
-        return PredictionAnswer(held, "call" if held else "no_call", prompt_tokens=10, usd=0.5)
-
-
 def area(**arguments: Any) -> dict[str, Any]:
     return {"name": "geometry.area", "arguments": arguments}
 
@@ -157,52 +127,30 @@ def test_parallel_calls_match_in_any_order_and_none_too_few(folder: Path) -> Non
     assert match_by_our_rules(item, []) == (False, "no_call")
 
 
-def test_a_folder_is_judged_by_both_rules_per_category(folder: Path, warehouse: Warehouse) -> None:
-    publish(warehouse, TRAINING_SET, [row("t", instruction=ASK.upper(), split="train")])
-    right = {"s0": [GOOD], "s1": [area(base=3, height=2.0)], "r0": [GOOD],
-             "p0": [area(base=n, height=1.0) for n in (1, 2)]}  # fmt: skip
-    some = {**right, "s1": [area(base=3, height=2)], "p0": "timeout", "i0": [GOOD]}
-    models = [Told("all right", **right), Told("some", **some)]
-    report = evaluate_outside_set(warehouse, folder, models, WordEmbedder().embed)
-    first, second = json.loads(json.dumps(report["models"]))
-    assert first["bfcl"]["all"] | {"low": 1.0, "high": 1.0} == first["bfcl"]["all"]
-    assert (first["n"], first["bfcl"]["clean"]["n"], first["ours"]["all"]["n"]) == (5, 4, 5)
-    assert (second["n"], second["failures"]) == (4, {"timeout": 1})
-    assert second["categories"]["irrelevance"]["bfcl"]["all"]["value"] == 0
-    assert second["categories"]["simple_python"]["ours"]["all"]["value"] == 1
-    assert (first["difference"]["value"], first["difference"]["n"]) == (0.25, 4)
-    assert second["errors"] == {"unwanted_call": 1}
-    rates = report["contamination"]["rates"]
-    assert (rates["exact"]["value"], rates["any"]["n"]) == (round(1 / 5, 4), 5)
-    assert [one["clean"] for one in report["rows"] if one["item_id"] == "s0"] == [False, False]
-
-
-def test_the_baseline_answers_a_few_of_each_category(folder: Path, warehouse: Warehouse) -> None:
-    report = evaluate_outside_set(warehouse, folder, [BaselinePredictor()], None, 1)
-    (model,) = report["models"]
-    assert model["n"] == len(model["categories"])
-    assert model["categories"]["irrelevance"]["bfcl"]["all"]["value"] == 0, "it always calls"
-    assert report["contamination"]["trained"] == 0
-    assert json.loads(report["rows"][1]["calls"])[0]["name"] == "geometry.area"
+def test_both_rules_judge_an_item(folder: Path) -> None:
+    items = {item.item_id: item for item in read_bfcl_set(BenchmarkPlan(folder)).items}
+    assert {name: item.split for name, item in items.items()} == {
+        "i0": "irrelevance", "r0": "live_relevance", "p0": "parallel", "s0": "simple_python",
+        "s1": "simple_python",
+    }  # fmt: skip
+    loose = PredictionAnswer([area(base=3, height=2)], "call")
+    assert judge_bfcl(items["s1"], loose)["ours"] is True
+    both = [area(base=2, height=1.0), area(base=1, height=1.0)]
+    verdict = judge_bfcl(items["p0"], PredictionAnswer(both, "call"))
+    assert (verdict["bfcl"], verdict["ours"], verdict["error_kind"]) == (True, True, None)
+    unwanted = judge_bfcl(items["i0"], PredictionAnswer([GOOD], "call"))
+    assert (unwanted["bfcl"], unwanted["error_kind"]) == (False, "unwanted_call")
+    prose = PredictionAnswer([], "prose", "I cannot sing.")
+    assert judge_bfcl(items["i0"], prose)["bfcl"] is True
+    assert judge_bfcl(items["s0"], prose)["bfcl"] is False
 
 
 def test_messages_before_the_users_are_part_of_the_request(folder: Path) -> None:
     path = folder / "BFCL_v4_irrelevance.json"
     turns = [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Sing."}]]
     path.write_text(json.dumps({"id": "i0", "question": turns, "function": [AREA]}))
-    item = next(item for item in read_bfcl(folder) if item.id == "i0")
-    assert to_asked(item).instruction == "[system] Be brief.\nSing."
-
-
-def test_a_folder_without_such_files_is_told(
-    tmp_path: Path, folder: Path, warehouse: Warehouse
-) -> None:
-    baseline = [BaselinePredictor()]
-    with pytest.raises(UnusableInput, match=r"no such folder; expected a folder with BFCL"):
-        evaluate_outside_set(warehouse, tmp_path / "none", baseline)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UnusableInput, match="no BFCL file"):
-        evaluate_outside_set(warehouse, tmp_path / "empty", baseline)
+    item = next(i for i in read_bfcl_set(BenchmarkPlan(folder)).items if i.item_id == "i0")
+    assert item.instruction == "[system] Be brief.\nSing."
 
 
 TRAINED = [
@@ -289,16 +237,6 @@ def test_nothing_is_contaminated_by_nothing() -> None:
         "held against nothing, nothing is clean"
     )
     assert find_contamination([], TRAINED).summarise_flags()["rates"]["any"]["n"] == 0
-
-
-def test_figures_stand_on_the_clean_part_beside_all() -> None:
-    items = [(1, "a", False), (1, "a", False), (0, "b", True), (0, "c", True)]
-    both = measure_all_and_clean(
-        [{"bfcl": value, "item_id": name, "clean": clean} for value, name, clean in items], "bfcl"
-    )
-    assert (both["all"]["value"], both["all"]["n"]) == (0.5, 4)
-    assert (both["clean"]["value"], both["clean"]["n"]) == (0.0, 2)
-    assert measure_all_and_clean([], "bfcl")["clean"]["n"] == 0
 
 
 @given(st.lists(st.text(max_size=60), max_size=6))

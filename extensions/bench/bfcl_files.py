@@ -9,15 +9,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from assets.contracts.match.match import MatchResult
-from assets.contracts.repair.json_text import parse_arguments
 from extensions.bench.bfcl_values import check_value
-from orchestration.cli.terminal import print_json, print_line
-from serving.repair.drafts import read_drafts
 from warehouse.errors import UnusableInput
 from warehouse.user_files import read_json_lines
 
@@ -186,7 +181,8 @@ def _build_result(kind: str, word: str, verdicts: dict[str, str], tool: bool = T
     return MatchResult(False, kind, verdicts, tool, f"simple_function_checker:{word}")
 
 
-_NAME = re.compile(r"^BFCL_v(\d+)_(\w+)\.json$")
+_NAME = re.compile(r"^BFCL_v(\d{1,4})_(\w+)\.json$")
+VERSIONS = (3, 4)
 _AST = {
     *("simple", "simple_python", "multiple", "parallel", "parallel_multiple"),
     *("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),
@@ -244,7 +240,9 @@ def _find_files(folder: Path, left_out: list[str]) -> dict[str, Path]:
         if not match:
             continue
         version, category = int(match[1]), match[2]
-        if category not in _AST | _RELEVANCE:
+        if version not in VERSIONS:
+            left_out.append(f"{path.name}: version {version} is not read; expected BFCL v3 or v4")
+        elif category not in _AST | _RELEVANCE:
             left_out.append(f"{path.name}: {category} is not judged by AST match of Python calls")
         elif category in newest and newest[category][0] > version:
             left_out.append(f"{path.name}: a newer version stands beside it")
@@ -255,8 +253,9 @@ def _find_files(folder: Path, left_out: list[str]) -> dict[str, Path]:
     if not newest:
         inside = folder / "data"
         hint = f"; {inside} looks like it" if inside.is_dir() else ""
+        seen = f" ({left_out[0]})" if left_out else ""
         raise UnusableInput(
-            f"{folder}: no BFCL file that is judged by AST match; {_EXPECTED}{hint}"
+            f"{folder}: no BFCL file that is judged by AST match{seen}; {_EXPECTED}{hint}"
         )
     return {category: path for category, (_, path) in newest.items()}
 
@@ -328,77 +327,3 @@ def _read_messages(question: Any) -> list[dict[str, Any]]:
     return (
         [item for item in question if isinstance(item, dict)] if isinstance(question, list) else []
     )
-
-
-app = typer.Typer(add_completion=False)
-
-
-@app.command()
-def bfcl(
-    data: Annotated[Path, typer.Option(help="folder of BFCL-format files")],
-    calls: Annotated[Path, typer.Option(help="JSON Lines of {id, calls: [{name, arguments}]}")],
-    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table")] = False,
-) -> None:
-    """Judge called tool calls as BFCL's checker does, a verdict for each row. Exit 0 whatever the
-    verdicts, 2 when a file or option is wrong."""
-    rows, skipped = match_rows(data, calls)
-    for line in skipped:
-        print_line(f"left out: {line}", err=True)
-    for row in rows:
-        if as_json:
-            print_json(row)
-        else:
-            print_line(f"{row['id'][:80]}  {row['error_kind'] or 'match'}")
-    print_line(f"{sum(row['match'] for row in rows)} of {len(rows)} rows match", err=True)
-
-
-def match_rows(data: Path, calls: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """({id, match, error_kind} of each row of calls, in order; a line per BFCL file left out).
-
-    Raises UnusableInput before any verdict.
-    """
-    skipped: list[str] = []
-    items = {item.id: item for item in read_bfcl(data, skipped)}
-    rows = read_rows(calls)
-    for line, item_id, _ in rows:
-        if item_id not in items:
-            raise UnusableInput(
-                f"{calls}, line {line}: no item {item_id[:80]!r} in {data}; expected an id like"
-                f" {next(iter(items), 'simple_python_0')!r}, of one of the categories read there"
-            )
-    verdicts = []
-    for _, item_id, row_calls in rows:
-        item = items[item_id]
-        verdict = match_bfcl(item.functions, item.truth, row_calls, category=item.category)
-        verdicts.append({"id": item_id, "match": verdict.match, "error_kind": verdict.error_kind})
-    return verdicts, skipped
-
-
-_CALL = '{"name": "...", "arguments": {...}}'
-
-
-def read_rows(path: Path) -> list[tuple[int, str, list[Any]]]:
-    """(line, id, calls) of each row of a calls file."""
-    rows = []
-    for line, row in read_json_lines(path):
-        where = f"{path}, line {line}"
-        if not isinstance(row.get("id"), str) or not isinstance(row.get("calls"), list):
-            expected = f'{{"id": "...", "calls": [{_CALL}, ...]}}'
-            raise UnusableInput(f"{where}: found {row!r:.120}; expected {expected}")
-        calls = [_parse_call(call, f"{where}, call {i}") for i, call in enumerate(row["calls"])]
-        rows.append((line, row["id"], calls))
-    if not rows:
-        raise UnusableInput(f'{path}: empty; expected {{"id": "...", "calls": [{_CALL}]}} a line')
-    return rows
-
-
-def _parse_call(value: Any, where: str) -> dict[str, Any]:
-    """A call that a model wrote, in any vendor's shape: arguments that are no object are a verdict,
-    not an error."""
-    drafts = read_drafts(value) if isinstance(value, dict) else []
-    if len(drafts) != 1 or not drafts[0].name:
-        raise UnusableInput(f"{where}: found {value!r:.120}; expected a call {_CALL}")
-    arguments = drafts[0].arguments
-    if isinstance(arguments, str) and "arguments" not in value:  # else it is what the model wrote
-        arguments = next(iter(parse_arguments(arguments).values), arguments)
-    return {"name": drafts[0].name, "arguments": arguments}

@@ -1,0 +1,365 @@
+"""`toolmill bench` over a scripted endpoint: exact scores, one question once, cards, bad input."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extensions.bench.benchmark_card import find_repeated, summarise_model
+from extensions.bench.benchmark_items import BenchmarkPlan, choose_items
+from extensions.bench.commands import BENCHMARKS
+from extensions.bench.tool_choices import read_metatool
+from orchestration.cli.app import main
+from tests.extensions.bench.test_agent import publish
+from tests.extensions.bench.test_needles import bank
+from tests.support.openai_endpoint import Say, openai_endpoint
+from tests.training.evaluation.scripted_agent import row
+from tests.training.evaluation.test_predictors import called
+from tests.vectors.conftest import WordEmbedder
+from training.sets.training_set import TRAINING_SET
+from warehouse.errors import UnusableInput
+from warehouse.store import Warehouse
+
+Run = Callable[..., tuple[int, str, str]]
+ALARMS = [f"Wake me at {hour}." for hour in ("six", "seven", "eight", "nine")]
+
+
+@pytest.fixture
+def toolmill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("TOOLMILL_HOME", str(home))
+    monkeypatch.setenv("TOOLMILL_EMBEDDER__MODEL", "minilm")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["toolmill", "bench", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+def write_bank(folder: Path, requests: Sequence[str] = ALARMS) -> Path:
+    """API-Bank's files with one dialogue a request: an alarm at the hour that ends it."""
+    bank(folder)
+    spoken = folder / "lv1-lv2-samples" / "level-1-given-desc"
+    (spoken / "a.jsonl").unlink()
+    for place, text in enumerate(requests):
+        values = {"time": text.rstrip(".").split()[-1]}
+        turns = [
+            {"role": "User", "text": text},
+            {"role": "API", "api_name": "AddAlarm", "param_dict": values},
+        ]
+        (spoken / f"d{place}.jsonl").write_text("\n".join(map(json.dumps, turns)))
+    return folder
+
+
+def write_metatool(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {"Weather": "Tells the weather.", "News & Co": "Reads the news.", "Maps": "Shows maps."}
+    (folder / "plugin_des.json").write_text(json.dumps(about))
+    (folder / "all_clean_data.csv").write_text(
+        'Query,Tool\n"Is it raining, or not?",Weather\nWhat happened today?,News & Co\n'
+    )
+    pairs = [{"query": "Rain and headlines?", "tool": ["Weather", "News & Co"]}]
+    (folder / "multi_tool_query_golden.json").write_text(json.dumps(pairs))
+    return folder
+
+
+def write_bfcl(folder: Path) -> Path:
+    add = {"name": "add.up", "parameters": {"type": "dict", "required": ["a"],
+           "properties": {"a": {"type": "integer"}}}}  # fmt: skip
+    (folder / "possible_answer").mkdir(parents=True)
+    for category, count in (("simple_python", 3), ("irrelevance", 1)):
+        rows = [
+            {"id": f"{category}_{n}", "question": [[{"role": "user", "content": f"Add {n}."}]],
+             "function": [add]}
+            for n in range(count)
+        ]  # fmt: skip
+        (folder / f"BFCL_v4_{category}.json").write_text("\n".join(map(json.dumps, rows)))
+    truths = [
+        {"id": f"simple_python_{n}", "ground_truth": [{"add.up": {"a": [n]}}]} for n in range(3)
+    ]
+    path = folder / "possible_answer" / "BFCL_v4_simple_python.json"
+    path.write_text("\n".join(map(json.dumps, truths)))
+    return folder
+
+
+def get_request(body: dict[str, Any]) -> str:
+    return str(body["messages"][-1]["content"])
+
+
+def set_alarm(body: dict[str, Any], hour: str | None = None) -> Say:
+    """Calls the alarm as an endpoint does, at the hour that was said or at another."""
+    assert "AddAlarm" in {tool["function"]["name"] for tool in body["tools"]}
+    time = hour or get_request(body).rstrip(".").split()[-1]
+    return called(("AddAlarm", json.dumps({"time": time})))
+
+
+needs_inspect = pytest.mark.usefixtures("inspect_ai")
+
+
+@pytest.fixture
+def inspect_ai() -> None:
+    pytest.importorskip("inspect_ai", reason="uv pip install 'toolmill[bench]'")
+
+
+@needs_inspect
+def test_a_scripted_endpoint_gets_its_score_exactly_and_is_asked_once(
+    toolmill: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three right calls of four, one of them as text; the fourth at another hour."""
+    data, out = write_bank(tmp_path / "bank"), tmp_path / "out"
+
+    def say(body: dict[str, Any], _: int) -> Say:
+        if "six" in get_request(body):
+            return set_alarm(body, "noon")
+        if "seven" in get_request(body):
+            return Say(json.dumps({"name": "AddAlarm", "arguments": {"time": "seven"}}))
+        return set_alarm(body)
+
+    with openai_endpoint(say) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        words = ("api-bank", "--data", data, "--model", "endpoint:m", "--out", out, "--json")
+        code, printed, err = toolmill(*words)
+        assert code == 0, err
+        card = json.loads(printed)
+        assert len(endpoint.requests) == 4
+        again = json.loads(toolmill(*words)[1])
+        assert len(endpoint.requests) == 4, "answers are in the ledger"
+        toolmill(*words, "--seed", "7")
+        assert len(endpoint.requests) == 8, "another seed is another question"
+    (model,) = card["models"]
+    measures = {name: figure["value"] for name, figure in model["measures"].items()}
+    assert measures == {"ast_ok": 0.75, "tool_ok": 1.0, "valid": 1.0}
+    assert (model["asked"], model["answered"], model["failures"]) == (4, 4, {})
+    assert model["errors"] == {"wrong_value": 1}
+    assert model["cost"]["prompt_tokens"] > 0
+    assert model["cost"]["timed"] == 4
+    (kept,) = again["models"]
+    assert kept["measures"] == model["measures"]
+    assert kept["cost"]["timed"] == 0
+    assert (card["items"], card["seed"], card["epochs"], card["groups"]) == (4, 0, 1, 1)
+    assert set(card["versions"]) == {"toolmill", "inspect_ai", "python", "data"}
+    assert len(card["prompts"]) == 64
+    assert card["prompts"] == again["prompts"]
+    rows = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
+    assert {row["item_id"]: row["ast_ok"] for row in rows} == {
+        "d0:2": False, "d1:2": True, "d2:2": True, "d3:2": True
+    }  # fmt: skip
+    page = (out / "card.md").read_text()
+    assert "| endpoint:m | 4 | 0.750 [0.750, 0.750] |" in page
+    assert "too few for an interval" in page
+    assert (out / "logs" / model["log"]).stat().st_size > 0
+
+
+@needs_inspect
+def test_each_epoch_is_asked_by_a_seed_of_its_own(
+    toolmill: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def say(body: dict[str, Any], _: int) -> Say:
+        return set_alarm(body, None if body["seed"] == 5 else "noon")
+
+    with openai_endpoint(say) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        code, printed, err = toolmill(
+            "api-bank", "--data", write_bank(tmp_path / "bank"), "--model", "endpoint:m",
+            "--epochs", "2", "--seed", "5", "--limit", "3", "--json",
+        )  # fmt: skip
+        assert code == 0, err
+        assert sorted(body["seed"] for body in endpoint.requests) == [5, 5, 5, 6, 6, 6]
+    (model,) = json.loads(printed)["models"]
+    assert (model["answered"], model["measures"]["ast_ok"]["value"]) == (6, 0.5)
+
+
+@needs_inspect
+def test_an_endpoint_that_fails_in_the_middle_is_asked_only_for_the_rest(
+    toolmill: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = {"now": True}
+
+    def say(body: dict[str, Any], _: int) -> Say:
+        late = "eight" in get_request(body) or "nine" in get_request(body)
+        return Say("no", status=400) if broken["now"] and late else set_alarm(body)
+
+    words = ("api-bank", "--data", write_bank(tmp_path / "bank"), "--model", "endpoint:m", "--json")
+    with openai_endpoint(say) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        code, printed, err = toolmill(*words)
+        assert code == 1
+        assert "2 questions got no answer; run again" in err.splitlines()[-1]
+        (model,) = json.loads(printed)["models"]
+        assert (model["answered"], model["failures"]) == (2, {"bad_request": 2})
+        assert model["measures"]["ast_ok"]["value"] == 1.0
+        broken["now"], sent = False, len(endpoint.requests)
+        code, printed, err = toolmill(*words)
+        assert code == 0, err
+        assert len(endpoint.requests) == sent + 2
+    (model,) = json.loads(printed)["models"]
+    assert (model["answered"], model["measures"]["ast_ok"]["value"]) == (4, 1.0)
+
+
+@needs_inspect
+def test_prose_is_an_outcome_and_models_are_compared_with_the_first(
+    toolmill: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_metatool(tmp_path / "meta")
+
+    def say(body: dict[str, Any], _: int) -> Say:
+        if body["model"] == "prose":
+            return Say("I would look out of the window.")
+        names = [tool["function"]["name"] for tool in body["tools"]]
+        weather, news = (next(n for n in names if part in n) for part in ("Weather", "News"))
+        wanted = {"Is": [weather], "What": [weather], "Rain": [news, weather]}
+        return called(*((name, "{}") for name in wanted[get_request(body).split()[0]]))
+
+    with openai_endpoint(say) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        code, printed, err = toolmill(
+            "metatool", "--data", data, "--model", "endpoint:m", "--model", "endpoint:prose",
+            "--model", "baseline", "--json",
+        )  # fmt: skip
+        assert code == 0, err
+    chooses, prose, rules = json.loads(printed)["models"]
+    assert chooses["measures"]["tool_ok"]["value"] == round(2 / 3, 4)
+    assert chooses["categories"]["two tools"]["tool_ok"]["value"] == 1.0
+    assert chooses["errors"] == {"wrong_tool": 1}
+    assert prose["measures"] == {
+        name: {"value": 0.0, "low": 0.0, "high": 0.0, "n": 3} for name in ("tool_ok", "parsed")
+    }
+    assert prose["errors"] == {"prose": 3}
+    assert (prose["difference"]["value"], prose["difference"]["n"]) == (-0.6667, 3)
+    assert rules["answered"] == 3
+
+
+@needs_inspect
+def test_calls_of_a_file_get_bfcls_verdicts(toolmill: Run, tmp_path: Path) -> None:
+    calls = [
+        {"id": "simple_python_0", "calls": [{"name": "add.up", "arguments": {"a": 0}}]},
+        {"id": "simple_python_1", "calls": [{"name": "add.up", "arguments": {"a": 7}}]},
+        {"id": "simple_python_2", "calls": [{"name": "add.up", "arguments": "x"}]},
+        {"id": "irrelevance_0", "calls": []},
+    ]
+    path = tmp_path / "calls.jsonl"
+    path.write_text("\n".join(map(json.dumps, calls)))
+    data, out = write_bfcl(tmp_path / "bfcl"), tmp_path / "out"
+    words = ("bfcl", "--data", data, "--model", f"calls:{path}", "--out", out, "--json")
+    code, printed, err = toolmill(*words)
+    assert code == 0, err
+    (model,) = json.loads(printed)["models"]
+    assert model["measures"]["bfcl"]["value"] == model["measures"]["ours"]["value"] == 0.5
+    rows = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
+    assert {row["item_id"]: row["error_kind"] for row in rows} == {
+        "simple_python_0": None, "simple_python_1": "wrong_value",
+        "simple_python_2": "not_an_object", "irrelevance_0": None,
+    }  # fmt: skip
+    path.write_text(json.dumps({"id": "x", "calls": []}))
+    code, _, err = toolmill(*words)
+    assert code == 2
+    assert "no item 'x' in bfcl; expected an id like" in err
+
+
+@needs_inspect
+def test_retrieval_alone_needs_no_model(toolmill: Run, tmp_path: Path) -> None:
+    code, printed, err = toolmill("metatool", "--data", write_metatool(tmp_path / "meta"))
+    assert code == 0, err
+    assert "| retrieval | 3 |" in printed
+    assert "| two tools | retrieval | 1 | 0.000" in printed, "one hit is no pair"
+
+
+def test_without_inspect_the_extra_is_named(
+    toolmill: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "inspect_ai", None)
+    code, _, err = toolmill("api-bank", "--data", write_bank(tmp_path / "bank"))
+    assert code == 2
+    assert "pip install 'toolmill[bench]'" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("other",), "known: api-bank"),
+        (("api-bank",), "expected --data DIR"),
+        (("bfcl", "--data", "none"), "none is no folder"),
+    ],
+)
+def test_bad_words_are_one_line(toolmill: Run, words: tuple[str, ...], message: str) -> None:
+    code, printed, err = toolmill(*words)
+    assert (code, printed) == (2, "")
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("plugin_des.json", "[]", "plugin_des.json: expected one object of tool names"),
+        ("plugin_des.json", '{"Maps": "x"}', "'Weather' is not in it; take all files from one"),
+        ("all_clean_data.csv", "query,tool\na,b\n", "expected a CSV with columns Query and Tool"),
+        ("multi_tool_query_golden.json", "{}", 'expected a JSON list of {"query"'),
+        ("multi_tool_query_golden.json", '[{"query": "x", "tool": ["Maps"]}]', "entry 1"),
+    ],
+)
+def test_a_metatool_file_of_another_version_is_named(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    folder = write_metatool(tmp_path / "meta")
+    (folder / name).write_text(text)
+    with pytest.raises(UnusableInput) as error:
+        read_metatool(BenchmarkPlan(folder))
+    assert message in str(error.value)
+    assert str(folder / name) in str(error.value)
+
+
+def test_repeated_requests_and_contracts_are_not_clean(
+    tmp_path: Path, warehouse: Warehouse
+) -> None:
+    plan = BenchmarkPlan(write_metatool(tmp_path / "meta"))
+    items = choose_items(read_metatool(plan), plan, None)
+    news = next(tool for tool in items[0].tools if tool["name"] == "News & Co")
+    from assets.contracts.canonical import tool_text
+
+    rows = [
+        row("a", instruction="IS IT RAINING or not", split="train", positive="another tool"),
+        row("b", instruction="Show me a map.", split="train", positive=tool_text(news)),
+    ]
+    publish(warehouse, TRAINING_SET, rows)
+    report, clean = find_repeated(warehouse, items, "metatool", WordEmbedder().embed)
+    assert report["requests"]["rates"]["exact"]["value"] == round(1 / 3, 4)
+    assert report["contracts"]["rates"]["exact"]["value"] == 0.5
+    assert clean == frozenset(), "two ask for the news, one stands in the training set"
+    more = ["What happened today?"]
+    report, _ = find_repeated(warehouse, items, "metatool", None, more)
+    assert report["requests"]["rates"]["exact"]["value"] == round(2 / 3, 4)
+
+
+def test_an_interval_draws_whole_groups_and_failures_are_in_no_figure() -> None:
+    def make_row(item: str, group: str, right: bool, **more: Any) -> dict[str, Any]:
+        facts = {"item_id": item, "epoch": 1, "group": group, "category": "c", "failed": False}
+        spent = {"prompt_tokens": 1, "completion_tokens": 1, "seconds": 2.0, "usd": 0.5}
+        verdict = {"ok": right, "error_kind": None if right else "wrong_tool"}
+        return {**facts, **spent, **verdict, **more}
+
+    rows = [make_row(str(n), "same", n < 5) for n in range(10)]
+    failed = {**make_row("f", "other", False, failed=True, error="timeout"), "ok": None}
+    summary = summarise_model([*rows, failed], ("ok",), frozenset({"0", "9"}), rows[:5])
+    figure = summary["measures"]["ok"]
+    assert (figure["value"], figure["low"], figure["high"], figure["n"]) == (0.5, 0.5, 0.5, 10)
+    assert summary["clean"]["ok"] == {"value": 0.5, "low": 0.5, "high": 0.5, "n": 2}
+    assert summary["difference"]["n"] == 5
+    assert (summary["asked"], summary["failures"]) == (11, {"timeout": 1})
+    assert summary["cost"] | {"usd": 5.5, "seconds_per_100": 200.0} == summary["cost"]
+
+
+def test_the_help_names_every_benchmark(toolmill: Run) -> None:
+    _, printed, _ = toolmill("--help")
+    assert all(name in printed for name in BENCHMARKS)

@@ -20,12 +20,12 @@ BUDGET = {
     "assets/vectors": (3_815, 21),
     "assets/synthesis": (10_242, 55),
     "assets/outcomes": (7_219, 44),
-    "training": (12_565, 82),
+    "training": (12_583, 82),
     "serving": (9_001, 41),
-    "orchestration": (6_458, 39),
+    "orchestration": (6_424, 39),
     "demo": (2_573, 24),
     "extensions/batch": (1_124, 6),
-    "extensions/bench": (3_795, 16),
+    "extensions/bench": (4_471, 21),
     "extensions/contract_ci": (469, 5),
     "extensions/proxy": (3_647, 15),
     "extensions/publishing": (1_493, 9),
@@ -33,8 +33,8 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_123, 479),
-    "benchmarks": (6_195, 42),
+    "tests": (81_344, 480),
+    "benchmarks": (6_160, 42),
 }
 
 

@@ -23,7 +23,7 @@ BUDGET = {
     "training": (12_583, 82),
     "serving": (9_001, 41),
     "orchestration": (6_424, 39),
-    "demo": (2_573, 24),
+    "demo": (2_510, 24),
     "extensions/batch": (1_124, 6),
     "extensions/bench": (4_471, 21),
     "extensions/contract_ci": (469, 5),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_344, 480),
+    "tests": (81_297, 480),
     "benchmarks": (6_160, 42),
 }
 

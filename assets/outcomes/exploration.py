@@ -40,12 +40,17 @@ _NO_NUMBERS = ("nan", "inf", "-inf")
 _OWN_KIND, _SAME_NAME, _SAME_SORT, _SHARED_WORD = 4, 3, 2, 1
 # Words that join nothing: every second parameter is called so.
 _LOOSE = {"name", "text", "value", "type", "content", "data", "query", "message", "title"}
+_PASSED_SORTS = ("path", "filename", "folder_path", "date", "url", "email", "uuid")
 _PATH_SORTS = ("path", "filename", "folder_path")
 # Keys that say nothing alone: {"sheets": [{"name": "Staff"}]} names a sheet.
 _BARE = {"name", "id", "title", "key", "uri", "slug"}
+_SEARCHES = {"search", "find", "list", "tree", "glob", "grep"}
+_GLOBS = {"pattern", "glob"}
 _ASKS = {"query", "q", "keyword", "keywords", "search", "term"}
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
+_SHORTEST = 3  # characters of a value that two places do not share by chance
 _WORD = re.compile(r"[^\W\d_]{4,30}")
+_PATH_LINE = re.compile(r"/[\w.-][^\s:]{0,199}")
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,11 @@ class ObservedValue:
     def slot(self) -> ParameterSlot:
         """The key read as a parameter is."""
         return ParameterSlot(self.key, {}, True, split_identifier(self.key), "")
+
+    @cached_property
+    def sort(self) -> str:
+        """What the key says that it is."""
+        return find_sort(self.slot)
 
 
 @dataclass(frozen=True)
@@ -114,10 +124,22 @@ class ValuePool:
 
     def find_matches(self, slot: ParameterSlot) -> list[ObservedValue]:
         """Values that may fill a parameter, the likeliest first."""
-        scored = [(_score_match(item, slot), item) for item in self.values]
+        sort = find_sort(slot)
+        scored = [(_score_match(item, slot, sort), item) for item in self.values]
         matches = [pair for pair in scored if pair[0] and _take_value(pair[1], slot) is not None]
         best = max((score for score, _ in matches), default=0)
         return [item for score, item in matches if score == best]
+
+    def find_folders(self) -> list[ObservedValue]:
+        """The folders of the world, its root first."""
+        return [item for item in self.values if (item.key, item.source) == ("folder", WORLD)]
+
+    def find_endings(self) -> list[ObservedValue]:
+        """Patterns of names that files of the world have."""
+        paths = (item for item in self.values if (item.key, item.source) == ("path", WORLD))
+        endings = ((item, str(item.value).rpartition(".")[2]) for item in paths)
+        known = {end: replace(item, value=f"**/*.{end}") for item, end in endings if "/" not in end}
+        return [known[end] for end in sorted(known)]
 
     def find_words(self) -> list[ObservedValue]:
         """A word of each text that is there: what a search would find."""
@@ -151,9 +173,9 @@ def _make_singular(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
 
 
-def _score_match(item: ObservedValue, slot: ParameterSlot) -> int:
-    """How well a value's key names a parameter; 0: not at all."""
-    theirs, ours, sort = set(item.slot.words), set(slot.words), find_sort(slot)
+def _score_match(item: ObservedValue, slot: ParameterSlot, sort: str = "") -> int:
+    """How well a value's key names a parameter; 0: not at all. sort: the slot's, where known."""
+    theirs, ours, sort = set(item.slot.words), set(slot.words), sort or find_sort(slot)
     if item.key == "folder" and sort == "folder_path":
         return _OWN_KIND
     if theirs == ours:
@@ -162,7 +184,7 @@ def _score_match(item: ObservedValue, slot: ParameterSlot) -> int:
     is_folder = item.key == "folder" and (sort in _PATH_SORTS or {"root", "repo"} & ours)
     if is_file or (is_folder and item.source == WORLD):
         return _SAME_SORT
-    if sort != "project" and sort == find_sort(item.slot):
+    if sort != "project" and sort == item.sort:
         return _SAME_SORT
     return _SHARED_WORD if (theirs & ours) - _LOOSE else 0
 
@@ -187,7 +209,9 @@ def read_answer(execution: CallExecution) -> Json:
         return json.loads(execution.text)
     except (ValueError, RecursionError):
         lines = [line.strip() for line in execution.text.splitlines()]
-        return {"line": [line for line in lines if line]}
+        answer: dict[str, Json] = {"line": [line for line in lines if line]}
+        paths = [line for line in lines if _PATH_LINE.fullmatch(line)]
+        return answer | ({"path": paths} if paths else {})
 
 
 def seems_to_read(contract: Contract) -> bool:
@@ -209,7 +233,8 @@ def propose_calls(
     Every required parameter is filled, an optional one only by a value under its own name.
     """
     slots = read_slots(contract)
-    filler = _CallFiller(pool, get_input_schema(contract), rng)
+    searches = bool(_SEARCHES & set(split_identifier(str(contract.get("name")))))
+    filler = _CallFiller(pool, get_input_schema(contract), rng, searches)
     calls: dict[str, ProposedCall] = {}
     for number in range(2 * count):
         filler.number, sources = number, dict[str, str]()
@@ -228,12 +253,13 @@ def propose_calls(
 
 @dataclass
 class _CallFiller:
-    """Fills the parameters of one contract. number: of the call, which takes another value each
-    time."""
+    """Fills the parameters of one contract. searches: its tool looks for something, in folders.
+    number: of the call, which takes another value each time."""
 
     pool: ValuePool
     root: Schema
     rng: random.Random
+    searches: bool = False
     number: int = 0
 
     def knows_name(self, slot: ParameterSlot) -> bool:
@@ -246,8 +272,12 @@ class _CallFiller:
         if "const" in slot.schema or slot.schema.get("enum"):
             return draw_new_value(slot, self.root, self.rng, ()), SCHEMA
         found = self.pool.find_matches(slot)
+        if self.searches and "path" in slot.words:
+            found = self.pool.find_folders() or found
         if not found and slot.type == "string" and _ASKS & set(slot.words):
             found = self.pool.find_words()
+        if not found and slot.type == "string" and _GLOBS & set(slot.words):
+            found = self.pool.find_endings()
         if found:
             item = found[self.number % len(found)]
             return _take_value(item, slot), item.source
@@ -270,6 +300,89 @@ class _CallFiller:
         sources = {source for _, source in filled.values()}
         kind = INVENTED if INVENTED in sources else min(sources - {SCHEMA}, default=SCHEMA)
         return {name: value for name, (value, _) in filled.items()}, kind
+
+
+@dataclass(frozen=True)
+class AnsweredCall:
+    """A useful call that changed nothing, and the first value of its answer under each key, those
+    aside that the call itself stated."""
+
+    id: str
+    tool: str
+    arguments: int
+    values: tuple[ObservedValue, ...]
+
+
+def read_answered(
+    call_id: str, tool: str, arguments: Mapping[str, Json], answer: Json
+) -> AnsweredCall:
+    """What only this call tells. Of a list it is the first member, as a person means by "it"."""
+    stated = {str(value) for _, value in _walk_scalars(dict(arguments), "argument")}
+    first: dict[str, ObservedValue] = {}
+    for at, (key, value) in enumerate(_walk_scalars(answer)):
+        if at == _MOST_OF_ANSWER:
+            break
+        if isinstance(value, (str, int)) and not isinstance(value, bool):
+            first.setdefault(key, ObservedValue(key, value, tool))
+    untold = tuple(item for item in first.values() if str(item.value) not in stated)
+    return AnsweredCall(call_id, tool, len(arguments), untold)
+
+
+def find_origins(
+    contract: Contract, arguments: Mapping[str, Json], answered: Sequence[AnsweredCall]
+) -> dict[str, tuple[str, str]]:
+    """Parameter -> (call, key): whose answer holds the parameter's value under a key that suits
+    it, the call with the fewest arguments first; equal values of other tools' answers alone."""
+    origins: dict[str, tuple[str, str]] = {}
+    ranked = sorted(answered, key=lambda call: call.arguments)
+    for slot in read_slots(contract):
+        value = _read_passed(slot, arguments.get(slot.name))
+        matches = (
+            (call.id, item.key)
+            for call in ranked
+            if value and call.tool != contract.get("name")
+            for item in sorted(call.values, key=lambda item: -_score_match(item, slot))
+            if str(item.value) == value and _means_same(item, slot)
+        )
+        if (match := next(matches, None)) is not None:
+            origins[slot.name] = match
+    return origins
+
+
+def _means_same(item: ObservedValue, slot: ParameterSlot) -> bool:
+    """Whether a value is, by its key, what a parameter asks for: more than of one sort."""
+    sort, shared = find_sort(slot), set(item.slot.words) & set(slot.words)
+    if sort in _PASSED_SORTS or item.key == "path":
+        return bool(_score_match(item, slot))
+    return bool(shared - _LOOSE)
+
+
+def _read_passed(slot: ParameterSlot, value: Json) -> str | None:
+    """The text of a value that one call may pass on to another; None of one that says nothing:
+    a choice, a switch, a short number."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    plain = isinstance(value, (str, int)) and not isinstance(value, bool)
+    chosen = "const" in slot.schema or bool(slot.schema.get("enum"))
+    if not plain or chosen or not set(slot.words) - _LOOSE or len(str(value)) < _SHORTEST:
+        return None
+    return str(value)
+
+
+def misspell_call(contract: Contract, call: ProposedCall) -> ProposedCall | None:
+    """The call with one text that exists misspelt, to which a server should object; None where it
+    has none, or the contract itself refuses the other."""
+    for slot in read_slots(contract):
+        value = call.arguments.get(slot.name)
+        real = call.sources.get(slot.name) not in (None, SCHEMA, INVENTED)
+        if not real or not isinstance(value, str) or not _read_passed(slot, value):
+            continue
+        stem, dot, ending = value.rpartition(".")
+        wrong = f"{stem}x.{ending}" if dot and stem and "/" not in ending else f"{value}x"
+        arguments = {**call.arguments, slot.name: wrong}
+        if not find_problems(contract, arguments):
+            return ProposedCall(call.tool, arguments, {**call.sources, slot.name: INVENTED})
+    return None
 
 
 def count_edges(calls: Sequence[ProposedCall]) -> dict[str, int]:

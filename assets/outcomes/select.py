@@ -11,7 +11,14 @@ from assets.contracts.tool_id import ToolId
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.policy import ExecutionPolicy
 from assets.synthesis.contract_reading import read_purpose
-from assets.synthesis.tables import TaskOrigin, dump_text, read_contract, read_goldens, read_origin
+from assets.synthesis.tables import (
+    EXPLORED,
+    TaskOrigin,
+    dump_text,
+    read_contract,
+    read_goldens,
+    read_origin,
+)
 from assets.vectors.confusable_table import TWINS
 from warehouse.bounded_dict import BoundedDict
 from warehouse.item_failure import try_item
@@ -83,8 +90,8 @@ def select_calls(
 
     pairs: accepted ones. twins: rows of CONFUSABLES; a look-alike here gets the calls of its twin
     that fit its own contract, but no tasks of worlds. A call that takes a value out of another
-    call's result stands not alone and is left out. The choice is of the calls alone: the same
-    tables, the same calls.
+    call's result does not stand alone and is left out, unless a server really gave that result.
+    The choice is of the calls alone: the same tables, the same calls.
     """
     contracts = {(row["server_id"], row["tool"]): row for row in clear}
     selected: dict[tuple[str, str], dict[str, WantedCall]] = defaultdict(dict)
@@ -92,7 +99,8 @@ def select_calls(
     for pair in pairs:
         task = read_origin(pair)
         for golden in read_goldens(pair):
-            if golden.borrowed:
+            # What an answer gave when the server was explored is there again.
+            if golden.borrowed and pair["basis"] != EXPLORED:
                 continue
             target = (golden.server_id, golden.tool)
             for tool in (target, *(looks_like.get(target, ()) if task is None else ())):

@@ -3,8 +3,8 @@
 | role | prompt | answer | meta |
 | --- | --- | --- | --- |
 | generator | generate | RequestDrafts | contract, count, kinds, profiles, environment, rivals |
-| generator | several | MultiCallRequest | contracts, shape, profile, environment |
-| generator | no_tool | ToollessRequest | contracts, profile |
+| generator | several | MultiCallRequest | contracts, shape, profile, environment, explored |
+| generator | no_tool | ToollessRequest | contracts, profile, elsewhere |
 | generator | missing | IncompleteRequest | contract, parameter, profile, environment |
 | reviser | revise | RewrittenRequest | contract, instruction, values, absent, and both below |
 | evolver | evolve | RewrittenRequest | contract, instruction, values, direction, and both below |

@@ -14,12 +14,16 @@ from assets.outcomes.exploration import (
     INVENTED,
     SCHEMA,
     WORLD,
+    AnsweredCall,
     ProposedCall,
     ValuePool,
     count_edges,
+    find_origins,
+    misspell_call,
     propose_calls,
     rank_tool,
     read_answer,
+    read_answered,
 )
 
 
@@ -173,3 +177,55 @@ def test_whatever_was_answered_the_proposed_calls_fit_and_differ(
     for call in calls:
         assert not [p for p in find_problems(tool, call.arguments) if p["kind"] != "bad_schema"]
         assert set(call.sources) == set(call.arguments)
+
+
+def answer(tool: str, arguments: dict[str, Any], told: Any) -> AnsweredCall:
+    return read_answered(f"o1:{tool}", tool, arguments, told)
+
+
+def test_a_value_comes_from_the_answer_that_told_it_and_not_from_what_was_stated() -> None:
+    book = answer("describe_workbook", {"path": "/a.xlsx"}, {"sheets": [{"name": "Staff"}]})
+    find = {"path": "/a.xlsx", "sheet": "Staff"}
+    assert find_origins(READ_SHEET, find, [book]) == {"sheet": ("o1:describe_workbook", "sheet")}
+    echo = answer("echo_sheet", {"sheet": "Staff"}, {"sheet": "Staff"})
+    assert find_origins(READ_SHEET, find, [echo]) == {}
+    own = answer("read_sheet", {}, {"sheet": "Staff"})
+    assert find_origins(READ_SHEET, find, [own]) == {}
+    second = answer("describe_workbook", {}, {"sheets": [{"name": "Sales"}, {"name": "Staff"}]})
+    assert find_origins(READ_SHEET, find, [second]) == {}  # nobody says which of the two
+
+
+@pytest.mark.parametrize(
+    ("properties", "value"),
+    [
+        ({"kind": {"enum": ["Staff"]}}, "Staff"),
+        ({"kind": {"type": "boolean"}}, True),
+        ({"kind": {"type": "integer"}}, 7),
+        ({"text": TEXT}, "Staff"),
+        ({"author": TEXT}, "Staff"),
+    ],
+)
+def test_what_two_places_share_by_chance_is_not_passed_on(
+    properties: dict[str, Any], value: Any
+) -> None:
+    [name] = properties
+    told = answer("describe", {}, {"kind": value, "text": value, "sheet": value})
+    tool = make_tool("draw", [name], **properties)
+    assert find_origins(tool, {name: value}, [told]) == {}
+
+
+def test_a_misspelt_call_has_another_value_of_those_that_exist() -> None:
+    call = ProposedCall("read_sheet", {"path": "/a.xlsx", "sheet": "x"}, {"path": WORLD})
+    wrong = misspell_call(READ_SHEET, call)
+    assert wrong is not None
+    assert wrong.arguments == {"path": "/ax.xlsx", "sheet": "x"}
+    made_up = ProposedCall("read_sheet", call.arguments, {"path": INVENTED, "sheet": SCHEMA})
+    assert misspell_call(READ_SHEET, made_up) is None
+
+
+def test_a_search_in_folders_gets_a_folder_and_a_pattern_that_matches() -> None:
+    pool = ValuePool()
+    pool.add_world({"a.txt": b"", "notes": None}, {}, "/data")
+    finder = make_tool("search_files", ["path", "pattern"], path=TEXT, pattern=TEXT)
+    [call, *_] = propose(finder, pool)
+    assert call.arguments == {"path": "/data", "pattern": "**/*.txt"}

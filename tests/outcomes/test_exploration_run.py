@@ -85,7 +85,7 @@ def test_what_a_list_names_is_passed_on_and_a_second_run_calls_nothing(bench: Be
     assert shown["edges"] == 2
     assert "list_sheets -> read_sheet.sheet" in shown["commonest_edges"]
     explored = read_explored(market.warehouse.tables, MARKET)
-    assert sorted(key[1] for key in explored) == ["delete_sheet", "list_sheets", "read_sheet"]
+    assert sorted(key[1] for key in explored.list_tools()) == ["delete_sheet", "read_sheet"]
     ids = {row["exploration_id"] for row in market.read()}
     again = market.explore()
     assert (again["unchanged"], again["version_moved"]) == (1, False)
@@ -175,3 +175,43 @@ def test_a_server_that_is_down_keeps_what_it_taught_about_contracts_that_stand(
     market.publish(CLEAR, [make_clear(tool) for tool in (LIST, READ)])
     market.explore()
     assert market.read() == [row for row in before if row["tool"] != "delete_sheet"]
+
+
+def test_where_values_come_from_is_kept_with_the_answer_and_a_real_objection(bench: Bench) -> None:
+    market = Explored(bench)
+    market.explore()
+    rows = {row["exploration_id"]: row for row in market.read()}
+    [listing] = [row for row in rows.values() if row["tool"] == "list_sheets"]
+    assert json.loads(listing["text"]) == {"sheets": [{"name": "Staff"}, {"name": "Sales"}]}
+    first = [row for row in rows.values() if row["arguments"] == '{"sheet":"Staff"}']
+    for row in first:
+        assert json.loads(row["origins"]) == {"sheet": [listing["exploration_id"], "sheet"]}
+    objections = [row for row in rows.values() if row["repairs"]]
+    assert {row["tool"]: row["text"] for row in objections} == {
+        "read_sheet": "no such sheet",
+        "delete_sheet": "no such sheet",
+    }
+    assert all(rows[row["repairs"]]["outcome"] == "useful" for row in objections)
+
+
+FICKLE = SOURCE.replace('"Staff"}', '"S" + str(time.time_ns())}').replace(
+    'not in ("Staff", "Sales")', '== ""'
+)
+EXPIRES = "BORN = 'S' + str(time.time_ns())\n" + SOURCE.replace('"Staff"}', "BORN}").replace(
+    'not in ("Staff", "Sales")', "!= BORN"
+)
+SLY = SOURCE.replace(
+    'say(m, json.dumps({"sheets"',
+    'open(os.path.join(DATA, "sly"), "w").write("x"); say(m, json.dumps({"sheets"',
+)
+
+
+@pytest.mark.parametrize(
+    "source", [FICKLE, EXPIRES, SLY], ids=["answers vary", "ids expire", "a reading tool writes"]
+)
+def test_a_value_that_is_not_there_again_is_not_passed_on(bench: Bench, source: str) -> None:
+    market = Explored(bench, source)
+    market.explore()
+    rows = market.read()
+    assert any(row["tool"] == "read_sheet" and row["outcome"] == "useful" for row in rows)
+    assert not any(json.loads(row["origins"] or "{}") for row in rows)

@@ -62,7 +62,7 @@ def make_view(row: Row, contracts: Mapping[str, Contract]) -> JudgeView:
     }
     task = row.get("task") or SINGLE
     words = {**texts, "task": str(task), "marker": make_marker(*texts.values())}
-    read_by_rules = {name: row.get(name) for name in ("instruction", "messages", "calls")}
+    read_by_rules = {name: row.get(name) for name in ("instruction", "messages", "calls", "basis")}
     read_by_rules |= {"contract_digest": own, "task": task, "offered": dump_text(list(shown))}
     return JudgeView(words, {"row": read_by_rules, "contracts": shown})
 

@@ -26,6 +26,13 @@ def answer_aside(meta: JsonObject, seed: int) -> Json:
     names = [word for c in contracts for word in split_identifier(str(c.get("name") or ""))]
     about = [str(c.get("description") or "")[:600] for c in contracts]
     terms = set(extract_terms(" ".join([*names, *about])))
+    for item in meta.get("elsewhere") or ():
+        request = make_request(
+            item["contract"], "direct", rng, meta.get("profile"), given=item["arguments"]
+        )["instruction"]
+        if not choose_tool(contracts, request)[0]:
+            reply = rng.choice(read_phrases()["out_of_reach"])
+            return {"instruction": request, "reply": reply, "language": LANGUAGE}
     # The fewest words in common first; a set of tools may well speak of everything.
     kinds = sorted(
         read_phrases()["asides"],
@@ -64,24 +71,31 @@ def answer_vague(meta: JsonObject, seed: int) -> Json:
     root = get_input_schema(contract)
     slot = next((slot for slot in read_slots(contract) if slot.name == name), None)
     slot = slot or ParameterSlot(name, {"type": "string"}, True, (name,), "")
+    call = meta.get("explored")
+    given = {key: value for key, value in call.items() if key != name} if call else None
     for _ in range(_ATTEMPTS):
-        draft = make_request(contract, "direct", rng, meta.get("profile"), without=(name,))
-        item = FilledSlot(slot, draw_new_value(slot, root, rng, draft["values"].values()))
+        draft = make_request(
+            contract, "direct", rng, meta.get("profile"), without=(name,), given=given
+        )
+        drawn = draw_new_value(slot, root, rng, draft["values"].values())
+        item = FilledSlot(slot, call[name] if call else drawn)
         values = {**draft["values"], name: item.value}
         # Drawn until the text really lacks it: a city may stand in the tool's own words.
         if name in find_absent(contract, draft["instruction"], values):
             break
     return {
         "instruction": draft["instruction"],
-        "question": _make_question(item, rng),
+        "question": _make_question(item, rng, list(meta.get("options") or ())),
         "answer": _make_answer(contract, draft["instruction"], values, item, rng),
         "values": values,
         "language": LANGUAGE,
     }
 
 
-def _make_question(item: FilledSlot, rng: random.Random) -> str:
+def _make_question(item: FilledSlot, rng: random.Random, either: list[Json]) -> str:
+    """either: values of which each would do, named in an order that tells nothing."""
     options, phrases = item.slot.schema.get("enum"), read_phrases()
+    options = rng.sample(either, len(either)) or options
     listed_options = options if isinstance(options, list) else []
     choices = [str(option) for option in listed_options if option not in (None, "")]
     if 1 < len(choices) <= 6:

@@ -161,20 +161,47 @@ def _choose_slots(
     return [*required, *picked]
 
 
-_MOST_CALLS = 4
+_MOST_CALLS = 5
 
 
 def answer_several(meta: JsonObject, seed: int) -> Json:
     """The generator's reply for the tools shown and the shape wanted."""
     contracts = list(meta["contracts"])[:_MOST_CALLS]
     rng = random.Random(digest(["several", contracts, meta.get("shape"), seed]))
-    if meta.get("shape") == "sequential":
+    if meta.get("explored"):
+        draft = _word_steps(contracts, meta, rng)
+    elif meta.get("shape") == "sequential":
         draft = _call_in_sequence(contracts, meta, rng)
     elif len({digest(contract) for contract in contracts}) == 1:
         draft = _call_twice(contracts[0], meta, rng)
     else:
         draft = _call_beside(contracts, meta, rng)
     return {**draft, "language": LANGUAGE}
+
+
+def _word_steps(
+    contracts: Sequence[JsonObject], meta: JsonObject, rng: random.Random
+) -> dict[str, Json]:
+    """Calls that worked, in words: what a call takes of an earlier answer is not said."""
+    text, steps = "", list(meta["explored"])
+    forms = _WORDS["then" if meta.get("shape") == "sequential" else "also"]
+    for number, step in enumerate(steps, 1):
+        contract, borrowed = contracts[step["tool"] - 1], step["borrowed"]
+        stated = {name: v for name, v in step["arguments"].items() if name not in borrowed}
+        profile = meta.get("profile") if number == 1 else None
+        request = make_request(contract, "direct", rng, profile, given=stated)
+        text = _add_sentence(text, request["instruction"], forms, rng)
+        for slot in read_slots(contract):
+            if slot.name in borrowed:
+                label = FilledSlot(slot, step["arguments"][slot.name]).label
+                taken = rng.choice(_WORDS["taken"]).replace("{l}", label)
+                text = f"{text} {taken.replace('{w}', _say_key(borrowed[slot.name]))}"
+    calls = [{**step, "borrowed": [*step["borrowed"]]} for step in steps]
+    return {"instruction": text, "calls": calls}
+
+
+def _say_key(key: str) -> str:
+    return _LABELS.get(key, " ".join(split_identifier(key)) or key)
 
 
 def _call_beside(

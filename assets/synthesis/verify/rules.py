@@ -24,6 +24,8 @@ from assets.synthesis.contract_reading import (
 )
 from assets.synthesis.tables import (
     CLARIFY,
+    CONTRACT,
+    EXPLORED,
     LOOKALIKE,
     MISSING,
     NO_TOOL,
@@ -219,6 +221,7 @@ class PairConversation:
     calls: list[GoldenCall]
     offered: list[str]
     text: str  # all that the user says
+    basis: str = CONTRACT
 
     @property
     def user(self) -> list[str]:
@@ -243,7 +246,8 @@ def read_conversation(row: Row) -> PairConversation:
     spoken = [text for role, text in messages if role == "user"]
     text = "\n".join(spoken) or str(row.get("instruction") or "")
     offered = [str(digest) for digest in _read_list(row, "offered")]
-    return PairConversation(messages, calls_made, results, _read_calls(row), offered, text)
+    basis = str(row.get("basis") or CONTRACT)
+    return PairConversation(messages, calls_made, results, _read_calls(row), offered, text, basis)
 
 
 def is_question(text: str) -> bool:
@@ -423,7 +427,8 @@ def _check_clarification(
 
 
 def _check_recovery(conversation: PairConversation, digest: str, contracts: Contracts) -> Findings:
-    """The first call really fails, the tool says so, and the last call is the right one."""
+    """The first call really fails, the tool says so, and the last call is the right one. A call
+    that a server objected to when it was explored may fit the contract."""
     if len(conversation.made) < 2:
         yield PairFinding("missing_call", "messages", "expected a wrong call and a repaired one")
     elif conversation.calls:
@@ -431,7 +436,10 @@ def _check_recovery(conversation: PairConversation, digest: str, contracts: Cont
         flaws = validate_call(contract, conversation.made[0][1])
         error = conversation.results[0] if conversation.results else ""
         answer = RequestText(error).squeezed
-        if not flaws:
+        if not flaws and conversation.basis == EXPLORED:
+            if not error or conversation.made[0] == conversation.made[-1]:
+                yield PairFinding("no_error", "messages", "no server objects to the first call")
+        elif not flaws:
             yield PairFinding("no_error", "messages", "the first call fits the contract")
         elif not any(_holds_error(flaw.message, flaw.path, answer) for flaw in flaws):
             yield PairFinding("no_error", "messages", "the tool's message does not hold the error")

@@ -21,6 +21,7 @@ from assets.synthesis.tables import (
     RECOVERY,
     SEQUENTIAL,
     SINGLE,
+    WORLD,
     TaskSource,
     WorldTask,
     WorldUnavailable,
@@ -137,6 +138,7 @@ def _start_row(
 ) -> RowBuilder:
     writing = RowBuilder(unit, due[unit.key], policy.pairs_per_tool + number, llm, policy)
     writing.columns |= {"kind": KINDS[0], "profile": "{}", "provider": OFFLINE, "model": STEP}
+    writing.columns["basis"] = WORLD
     return writing
 
 
@@ -280,9 +282,10 @@ def plan_pairs(
     previous = [row for row in last if only in (None, row["server_id"])]
     offer = read_offer(warehouse, name)
     near = find_near_rows(offer.usable, embedder, LanceStore(warehouse.home / "lance"))
-    units = make_units(offer.usable, near, policy)
+    explored = read_explored(warehouse.tables, name)
+    units = make_units(offer.usable, near, policy, explored.list_joined())
     units = [unit for unit in units if only in (None, unit.own["server_id"])]
-    units = add_explored(units, read_explored(warehouse.tables, name))
+    units = add_explored(units, explored, offer.usable)
     units = add_worlds(units, worlds, policy)
     wanted = _plan_units(units, llm, policy, embedder)
     due = plan_keys(

@@ -166,6 +166,7 @@ class RowBuilder:
             **dict.fromkeys(PAIRS.columns),
             **describe_unit(unit, plan, llm),
             "index": index,
+            "basis": unit.basis,
             "kind": choose_kind(unit.own, unit.task, index, count_rows(unit, policy), policy),
             "profile": dump_text(self.profile),
             "license": join_licences(unit.rows),

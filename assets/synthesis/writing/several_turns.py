@@ -17,6 +17,7 @@ from assets.synthesis.role_schemas import (
     ToolReply,
 )
 from assets.synthesis.tables import (
+    CONTRACT,
     MISSING,
     PARALLEL,
     dump_text,
@@ -36,6 +37,7 @@ from assets.synthesis.writing.single_call import (
     ask_requests,
     ask_revision,
     find_absent,
+    find_unsaid,
     format_order,
     shuffle_tools,
     state_request,
@@ -53,6 +55,9 @@ async def write_several(writing: RowBuilder) -> None:
     """The one row of a unit `parallel` or `sequential`."""
     unit = writing.unit
     rows = list(unit.rows)
+    if unit.outline:
+        await _write_explored(writing, rows, unit.outline["steps"])
+        return
     if unit.task != PARALLEL and len(rows) == 2:  # the one that goes first comes first
         first, second = (make_link(writing.read_contract(row)) for row in rows)
         rows = rows if chain_links(first, second)[0] else rows[::-1]
@@ -65,6 +70,43 @@ async def write_several(writing: RowBuilder) -> None:
         messages, steps = await _call_in_sequence(writing, rows, text, steps)
     calls = [make_golden(rows[step.tool - 1], step.arguments, step.borrowed) for step in steps]
     writing.set_conversation(messages, calls, unit.rows, simulated=unit.task != PARALLEL)
+
+
+async def _write_explored(
+    writing: RowBuilder, rows: Sequence[Row], outline: Sequence[JsonObject]
+) -> None:
+    """Calls that were made when their server was explored, worded backwards: the calls are the
+    label, and an answer that one gave is what a later one takes from."""
+    steps = [
+        Step(tool=step["tool"], arguments=step["arguments"], borrowed=[*step["borrowed"]])
+        for step in outline
+    ]
+    shown = [{name: step[name] for name in ("tool", "arguments", "borrowed")} for step in outline]
+    meta = {
+        "shape": writing.unit.task,
+        "profile": writing.profile,
+        "environment": {**writing.world, "calls that worked here, in order": shown},
+        "explored": shown,
+    }
+    reply = await writing.ask(_STEP, MultiCallRequest, rows, meta, order=format_order(writing))
+    writing.set_writer(reply)
+    text = writing.set_request(_STEP, reply.value.instruction)
+    text, _ = await _state_values(writing, rows, text, list(steps))
+    for step in steps:
+        if names := _find_absent(writing, rows, text, step):
+            raise StepFailed("revise", "not_stated", f"the text lacks {', '.join(names)}", AGAIN)
+    calls_made = [(rows[step.tool - 1]["tool"], step.arguments) for step in steps]
+    messages: list[dict[str, Json]] = [make_user_message(text)]
+    if writing.unit.task == PARALLEL:
+        messages.append(make_call_message(1, calls_made))
+    else:
+        for number, call in enumerate(calls_made, 1):
+            messages.append(make_call_message(number, [call]))
+            if number < len(steps):
+                answer = writing.check_text("act", str(outline[number - 1]["answer"]), spoken=False)
+                messages.append(make_result_message(number, answer))
+    calls = [make_golden(rows[step.tool - 1], step.arguments, step.borrowed) for step in steps]
+    writing.set_conversation(messages, calls, writing.unit.rows)
 
 
 async def _write_request(writing: RowBuilder, rows: Sequence[Row]) -> tuple[str, list[Step]]:
@@ -182,15 +224,27 @@ def _find_unheld(
 
 async def write_no_tool(writing: RowBuilder) -> None:
     """A request that none of the tools at hand can serve, and the answer without them."""
-    offered = shuffle_tools(writing, writing.unit.shown)
-    meta = {"profile": writing.profile}
+    unit = writing.unit
+    offered = shuffle_tools(writing, unit.shown)
+    elsewhere = [
+        {"contract": writing.read_contract(row), "arguments": arguments}
+        for row, arguments in zip(unit.elsewhere, unit.explored, strict=True)
+    ]
+    meta = {"profile": writing.profile, "elsewhere": elsewhere}
     reply = await writing.ask(
-        "no_tool", ToollessRequest, offered, meta, order=format_order(writing)
+        *("no_tool", ToollessRequest, offered, meta, unit.elsewhere), order=format_order(writing)
     )
     writing.set_writer(reply)
     text = writing.set_request("no_tool", reply.value.instruction)
+    if not any(_is_stated(item, text) for item in elsewhere):
+        writing.columns["basis"] = CONTRACT
     answer = writing.check_text("no_tool", reply.value.reply)
     writing.set_conversation([make_user_message(text), make_assistant_message(answer)], [], offered)
+
+
+def _is_stated(item: JsonObject, text: str) -> bool:
+    """Whether a text speaks of all values of a call."""
+    return bool(item["arguments"]) and not find_unsaid(item["contract"], text, item["arguments"])
 
 
 async def write_vague(writing: RowBuilder) -> None:
@@ -204,6 +258,10 @@ async def write_vague(writing: RowBuilder) -> None:
     rng = make_rng(row, task, writing.index, writing.policy, "parameter")
     meta = {"parameter": rng.choice(sorted(names)), "profile": writing.profile,
             "environment": writing.world}  # fmt: skip
+    if outline := writing.unit.outline:
+        call = writing.unit.explored[0]
+        worked = {"a call that worked here": call, "either would do": outline["options"]}
+        meta |= {**outline, "environment": {**writing.world, **worked}, "explored": call}
     answered = await writing.ask(
         "missing", IncompleteRequest, row, meta, order=format_order(writing)
     )
@@ -218,7 +276,10 @@ async def write_vague(writing: RowBuilder) -> None:
     answer = writing.check_text("missing", reply.answer)
     values = check_values("missing", reply.values)
     whole = f"{text}\n{reply.question.strip()}\n{answer}"
-    arguments = await ask_call_of(writing, row, whole, values)
+    if outline:  # the call is the label
+        arguments = dict(writing.unit.explored[0])
+    else:
+        arguments = await ask_call_of(writing, row, whole, values)
     messages += [make_user_message(answer), make_call_message(1, [(row["tool"], arguments)])]
     writing.set_conversation(messages, [make_golden(row, arguments)], [row])
 
@@ -232,7 +293,14 @@ async def write_recovery(writing: RowBuilder) -> None:
     except StepFailed:
         writing.prompts, writing.shown = shared.prompts, shared.shown
         raise
-    text, values = await state_request(writing, take_draft(writing, shared, drafts, 1))
+    draft = take_draft(writing, shared, drafts, 1)
+    if outline := writing.unit.outline:
+        right = dict(writing.unit.explored[0])
+        text, _ = await state_request(writing, draft.model_copy(update={"values": right}))
+        error = writing.check_text("repair", outline["error"], spoken=False)
+        _set_recovery(writing, text, outline["wrong"], error, right)
+        return
+    text, values = await state_request(writing, draft)
     right = await ask_call_of(writing, row, text, values)
     rng = make_rng(row, writing.unit.task, writing.index, writing.policy, "wrong")
     wrong = make_wrong_call(writing.read_contract(row), right, rng)
@@ -243,12 +311,24 @@ async def write_recovery(writing: RowBuilder) -> None:
     meta = {"instruction": text, "values": right, **wrong_turn}
     repaired = await writing.ask("repair", CallArguments, row, meta)
     arguments = check_values("repair", repaired.value.arguments)
+    # The contract's own validator said it, but no server did.
+    _set_recovery(writing, text, wrong.arguments, wrong.error, arguments, simulated=True)
+
+
+def _set_recovery(
+    writing: RowBuilder,
+    text: str,
+    wrong: JsonObject,
+    error: str,
+    right: dict[str, Json],
+    *,
+    simulated: bool = False,
+) -> None:
+    row = writing.unit.own
     messages = [
         make_user_message(text),
-        make_call_message(1, [(row["tool"], wrong.arguments)]),
-        make_result_message(1, wrong.error),
-        make_call_message(2, [(row["tool"], arguments)]),
+        make_call_message(1, [(row["tool"], wrong)]),
+        make_result_message(1, error),
+        make_call_message(2, [(row["tool"], right)]),
     ]
-    # The contract's own validator said it, but no server did.
-    calls = [make_golden(row, arguments)]
-    writing.set_conversation(messages, calls, [row], simulated=True)
+    writing.set_conversation(messages, [make_golden(row, right)], [row], simulated=simulated)

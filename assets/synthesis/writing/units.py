@@ -4,7 +4,7 @@ A partner is the best candidate by a score of the two tools alone. A tool that l
 changes only the units that show it, and they change back when it returns.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +19,8 @@ from assets.synthesis.policy import SynthesisPolicy, get_rules_version, get_scri
 from assets.synthesis.prompts import read_prompt
 from assets.synthesis.tables import (
     CLARIFY,
+    CONTRACT,
+    EXPLORED,
     LOOKALIKE,
     MISSING,
     NO_TOOL,
@@ -271,7 +273,9 @@ class WritingUnit:
     """One task for one tool. `rows`: the contracts it is about, its own first; `rivals`: the
     look-alikes shown to checkers or offered beside. `problem`: what nobody foresaw when it was
     planned; its rows say so, and nothing is asked for them. `world`: what decides the rows that are
-    tasks of a world; None where there are none. `explored`: arguments of calls that worked."""
+    tasks of a world; None where there are none. `explored`: arguments of calls that worked, of
+    `elsewhere` where those tools are not on offer. `outline`: what the task makes of such calls:
+    the steps, the value that is withheld, or the server's objection."""
 
     task: str
     rows: tuple[Row, ...]
@@ -279,6 +283,13 @@ class WritingUnit:
     problem: str | None = None
     world: str | None = None
     explored: tuple[JsonObject, ...] = ()
+    elsewhere: tuple[Row, ...] = ()
+    outline: JsonObject | None = None
+
+    @property
+    def basis(self) -> str:
+        """What its rows are written from."""
+        return EXPLORED if self.explored or self.outline else CONTRACT
 
     @property
     def own(self) -> Row:
@@ -295,16 +306,20 @@ class WritingUnit:
         return (*self.rows, *self.rivals)
 
 
-def make_units(rows: Sequence[Row], near: Near, policy: SynthesisPolicy) -> list[WritingUnit]:
+def make_units(
+    rows: Sequence[Row], near: Near, policy: SynthesisPolicy, joined: Collection[Key] = ()
+) -> list[WritingUnit]:
     """All units of one marketplace's clear, usable snapshot rows, in the rows' order.
 
+    joined: (server, tool) of those whose calls were seen to take values of other tools' answers:
+    each has a sequence, unless the share of sequences is 0.
     `near` names the tools most like one; what it names outside `rows` is left out, so that no
     quarantined text comes back through it.
     """
     book = PartnerBook(rows)
     planned = (
         try_item(
-            partial(_make_unit, task, row, book, near, policy),
+            partial(_make_unit, task, row, book, near, policy, joined),
             lambda hint, task=task, row=row: WritingUnit(task, (row,), problem=hint),
         )
         for row in rows
@@ -319,8 +334,15 @@ def draws_task(row: Row, task: str, share: float) -> bool:
 
 
 def _make_unit(
-    task: str, row: Row, book: PartnerBook, near: Near, policy: SynthesisPolicy
+    task: str,
+    row: Row,
+    book: PartnerBook,
+    near: Near,
+    policy: SynthesisPolicy,
+    joined: Collection[Key],
 ) -> WritingUnit | None:
+    if task == SEQUENTIAL and policy.tasks.sequential and _make_key(row) in joined:
+        return WritingUnit(task, (row,))
     if task != SINGLE and not draws_task(row, task, getattr(policy.tasks, task)):
         return None
     if not book.is_readable(row):
@@ -410,5 +432,11 @@ def _digest_plan(unit: WritingUnit, identities: JsonObject, policy: SynthesisPol
             **({"problem": unit.problem} if unit.problem else {}),
             **({"world": unit.world} if unit.world else {}),
             **({"explored": list(unit.explored)} if unit.explored else {}),
+            **({"outline": unit.outline} if unit.outline else {}),
+            **(
+                {"elsewhere": [row["contract_digest"] for row in unit.elsewhere]}
+                if unit.elsewhere
+                else {}
+            ),
         }
     )

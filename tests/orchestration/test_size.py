@@ -18,8 +18,8 @@ BUDGET = {
     "assets/contracts": (8_798, 35),
     "assets/catalogue": (723, 5),
     "assets/vectors": (3_815, 21),
-    "assets/synthesis": (10_242, 55),
-    "assets/outcomes": (7_219, 44),
+    "assets/synthesis": (10_706, 55),
+    "assets/outcomes": (7_456, 44),
     "training": (12_583, 82),
     "serving": (9_001, 41),
     "orchestration": (6_424, 39),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_297, 480),
+    "tests": (81_560, 480),
     "benchmarks": (6_160, 42),
 }
 

@@ -139,9 +139,7 @@ def synthesise() -> dg.ExecuteInProcessResult:
         )
 
 
-def test_pairs_and_judgements_come_from_the_endpoint_with_their_price(
-    warehouse: Warehouse, endpoint: Endpoint
-) -> None:
+def test_pairs_and_judgements_come_from_the_endpoint_with_their_price(warehouse, endpoint):
     result = synthesise()
     assert result.success, list_failed_checks(result)
     pairs = warehouse.tables.read(PAIRS)
@@ -159,9 +157,7 @@ def test_pairs_and_judgements_come_from_the_endpoint_with_their_price(
     assert len(endpoint.requests) == sent
 
 
-def test_a_judge_that_approves_everything_accepts_nothing_in_its_name(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_judge_that_approves_everything_accepts_nothing_in_its_name(warehouse, monkeypatch):
     monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__MODEL", "yes-man")
     result = synthesise()
     assert not result.success
@@ -171,9 +167,7 @@ def test_a_judge_that_approves_everything_accepts_nothing_in_its_name(
     assert warehouse.tables.head("judgements", "registry") is None
 
 
-def test_a_budget_of_zero_sends_nothing_and_says_so(
-    warehouse: Warehouse, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_of_zero_sends_nothing_and_says_so(warehouse, endpoint, monkeypatch):
     monkeypatch.setenv("TOOLMILL_BUDGET_USD", "0")
     result = synthesise()
     assert not result.success

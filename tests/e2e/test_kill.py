@@ -186,9 +186,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, str], cour
     return home
 
 
-def test_the_run_after_a_kill_makes_every_table_and_pays_for_nothing_twice(
-    killed: Path, course: Course
-) -> None:
+def test_the_run_after_a_kill_makes_every_table_and_pays_for_nothing_twice(killed, course):
     found = {name.split("/")[0] for name in read_versions(killed, course.tables)}
     assert found == set(course.tables)
     with sqlite3.connect(killed / "state" / "ledger.db") as db:
@@ -208,16 +206,12 @@ def test_the_run_after_a_kill_makes_every_table_and_pays_for_nothing_twice(
 # is compared with an undisturbed course where it is made (`synthesis/writing`, `training/caller`),
 # and every call is counted (`outcomes/test_kill.py`).
 @pytest.mark.slow
-def test_a_run_killed_at_stage_after_stage_ends_with_the_same_tables(
-    calm: Path, killed: Path, course: Course
-) -> None:
+def test_a_run_killed_at_stage_after_stage_ends_with_the_same_tables(calm, killed, course):
     assert read_versions(killed, course.tables) == read_versions(calm, course.tables)
 
 
 @pytest.mark.slow  # in one process `test_runs.py` says the same of the data
-def test_a_second_run_of_the_command_moves_no_pointer_and_pays_for_nothing(
-    calm: Path, ports: dict[str, str], course: Course
-) -> None:
+def test_a_second_run_of_the_command_moves_no_pointer_and_pays_for_nothing(calm, ports, course):
     before, effects = read_pointers(calm), count_done(calm)
     run_to_end(calm, ports, course)
     assert read_pointers(calm) == before

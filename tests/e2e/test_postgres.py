@@ -107,7 +107,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
         yield make
 
 
-def test_a_second_run_launches_and_asks_nothing(shared: Callable[[str], Place]) -> None:
+def test_a_second_run_launches_and_asks_nothing(shared):
     place = shared("twice")
     assert place.run("first") == 0, place.read_log("first")[-3000:]
     before = place.count_done()
@@ -119,9 +119,7 @@ def test_a_second_run_launches_and_asks_nothing(shared: Callable[[str], Place]) 
     assert place.list_paid_twice() == []
 
 
-def test_a_killed_run_goes_on_where_it_was_and_pays_for_nothing_twice(
-    shared: Callable[[str], Place],
-) -> None:
+def test_a_killed_run_goes_on_where_it_was_and_pays_for_nothing_twice(shared):
     place = shared("killed")
     place.kill_at("first", "deploy", 3)
     place.kill_at("first", "llm:judge", 30)
@@ -129,9 +127,7 @@ def test_a_killed_run_goes_on_where_it_was_and_pays_for_nothing_twice(
     assert place.list_paid_twice() == []
 
 
-def test_a_postgres_that_goes_away_ends_the_run_and_the_next_goes_on(
-    shared: Callable[[str], Place],
-) -> None:
+def test_a_postgres_that_goes_away_ends_the_run_and_the_next_goes_on(shared):
     place = shared("gone")
     process = place.start("first")
     place.wait_for(process, "first", "llm:judge", 30)

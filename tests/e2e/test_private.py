@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -52,9 +51,7 @@ def trust_all(files: CrawlPolicy, policy: DeployPolicy) -> DeployPolicy:
     )
 
 
-def test_own_servers_are_listed_trusted_launched_indexed_and_called(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_own_servers_are_listed_trusted_launched_indexed_and_called(warehouse, tmp_path):
     require_sandbox()
     if not find_toolchain().node:
         pytest.skip("no Node.js on this host")

@@ -75,7 +75,7 @@ def _copy_or_link(file: str, copy: str) -> None:
     place(file, copy)
 
 
-def test_the_first_run_classifies_every_failure_with_a_hint(seen: Warehouse) -> None:
+def test_the_first_run_classifies_every_failure_with_a_hint(seen):
     rows = seen.tables.read(DEPLOYMENTS).to_dicts()
     failed = [row for row in rows if row["status"] != "ok"]
     assert failed
@@ -83,7 +83,7 @@ def test_the_first_run_classifies_every_failure_with_a_hint(seen: Warehouse) -> 
     assert {"needs_secret", "no_recipe"} <= {row["error_kind"] for row in failed}
 
 
-def test_a_remote_server_is_asked_and_its_tools_go_all_the_way(seen: Warehouse) -> None:
+def test_a_remote_server_is_asked_and_its_tools_go_all_the_way(seen):
     tables = seen.tables
     (row,) = tables.read(DEPLOYMENTS).filter(pl.col("ecosystem") == "remote").to_dicts()
     assert (row["status"], row["n_tools"], row["certified"]) == ("ok", 2, None)
@@ -91,7 +91,7 @@ def test_a_remote_server_is_asked_and_its_tools_go_all_the_way(seen: Warehouse) 
         assert row["server_id"] in set(tables.read(table)["server_id"])
 
 
-def test_a_poisoned_tool_is_found_and_goes_nowhere(seen: Warehouse) -> None:
+def test_a_poisoned_tool_is_found_and_goes_nowhere(seen):
     tables = seen.tables
     high = tables.read(FINDINGS).filter(pl.col("severity") == "high")
     assert set(high["tool"]) == {"look_up"}
@@ -105,7 +105,7 @@ def test_a_poisoned_tool_is_found_and_goes_nowhere(seen: Warehouse) -> None:
     assert all("look_up" not in tools(table) for table in (PAIRS, VECTORS, TRAINING_SET))
 
 
-def test_every_launch_here_has_a_certificate_that_held(seen: Warehouse) -> None:
+def test_every_launch_here_has_a_certificate_that_held(seen):
     rows = seen.tables.read(DEPLOYMENTS).filter(pl.col("n_tools") > 0).to_dicts()
     here = [row for row in rows if row["ecosystem"] != "remote"]
     assert here
@@ -116,13 +116,13 @@ def test_every_launch_here_has_a_certificate_that_held(seen: Warehouse) -> None:
     assert snapshots.filter(pl.col("certified"))["certificate"].is_not_null().all()
 
 
-def test_shell_syntax_in_a_command_is_a_row_and_never_runs(seen: Warehouse) -> None:
+def test_shell_syntax_in_a_command_is_a_row_and_never_runs(seen):
     rows = seen.tables.read(DEPLOYMENTS).to_dicts()
     [row] = [row for row in rows if "shell syntax" in str(row["hint"])]
     assert (row["status"], row["recipe_digest"]) == ("failed", None)
 
 
-def test_a_second_run_of_an_unchanged_world_costs_nothing_and_moves_nothing(runs: Runs) -> None:
+def test_a_second_run_of_an_unchanged_world_costs_nothing_and_moves_nothing(runs):
     before = runs.versions()
     counts = runs.nightly()
     assert runs.run("fan_in").success
@@ -130,7 +130,7 @@ def test_a_second_run_of_an_unchanged_world_costs_nothing_and_moves_nothing(runs
     assert runs.versions() == before
 
 
-def test_one_server_runs_anew_through_all_stages_and_no_other_row_moves(runs: Runs) -> None:
+def test_one_server_runs_anew_through_all_stages_and_no_other_row_moves(runs):
     stages = (DEPLOYMENTS, SNAPSHOTS, FINDINGS, VECTORS, PAIRS, JUDGEMENTS, EXECUTIONS)
     tables = runs.warehouse.tables
     server = str(tables.read(EXECUTIONS, "registry")["server_id"][0])
@@ -163,7 +163,7 @@ def test_one_server_runs_anew_through_all_stages_and_no_other_row_moves(runs: Ru
 
 
 @pytest.mark.slow
-def test_a_plan_of_an_unchanged_world_foresees_what_is_done(runs: Runs) -> None:
+def test_a_plan_of_an_unchanged_world_foresees_what_is_done(runs):
     runs.nightly()  # twice: the second run executes calls that look-alikes decide on
     before = runs.versions()
     plan = make_plan(load_settings(), MARKETS)
@@ -174,7 +174,7 @@ def test_a_plan_of_an_unchanged_world_foresees_what_is_done(runs: Runs) -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_counts_the_launches_of_day_two(runs: Runs) -> None:
+def test_a_plan_counts_the_launches_of_day_two(runs):
     runs.nightly()
     runs.sites.switch(day=2)
     for market in MARKETS:
@@ -193,7 +193,7 @@ def contracts_by_unit(runs: Runs) -> dict[str, frozenset[str]]:
     return result
 
 
-def test_day_two_pays_only_for_what_is_new_or_changed_and_forgets_what_is_gone(runs: Runs) -> None:
+def test_day_two_pays_only_for_what_is_new_or_changed_and_forgets_what_is_gone(runs):
     before = runs.warehouse.tables.read(SNAPSHOTS).to_dicts()
     pairs_before = runs.warehouse.tables.read(PAIRS).to_dicts()
     units_before = contracts_by_unit(runs)
@@ -229,9 +229,7 @@ def test_day_two_pays_only_for_what_is_new_or_changed_and_forgets_what_is_gone(r
     ("market", "other"),
     [("registry", "mcpso"), pytest.param("mcpso", "registry", marks=pytest.mark.slow)],
 )
-def test_bad_runs_keep_yesterday_and_leave_the_other_marketplace_alone(
-    runs: Runs, market: str, other: str
-) -> None:
+def test_bad_runs_keep_yesterday_and_leave_the_other_marketplace_alone(runs, market, other):
     before = runs.versions()
     for fault in ("truncated", "empty", "html", "down"):
         runs.sites.switch(faults={market: fault})
@@ -247,9 +245,7 @@ def test_bad_runs_keep_yesterday_and_leave_the_other_marketplace_alone(
     assert runs.versions() == before
 
 
-def test_a_run_is_served_from_an_exported_release_and_its_tools_are_called(
-    runs: Runs, tmp_path: Path
-) -> None:
+def test_a_run_is_served_from_an_exported_release_and_its_tools_are_called(runs, tmp_path):
     result = runs.serve()
     assert result.success, list_failed_checks(result)
     again = runs.serve()

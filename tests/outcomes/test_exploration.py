@@ -40,7 +40,7 @@ def propose(tool: dict[str, Any], pool: ValuePool, count: int = 3) -> list[Propo
     return propose_calls(tool, pool, count, random.Random(1))
 
 
-def test_what_an_answer_lists_fills_the_parameter_of_its_name() -> None:
+def test_what_an_answer_lists_fills_the_parameter_of_its_name():
     pool = ValuePool()
     pool.add_world({"sales.xlsx": b"", "drafts": None, ".git/HEAD": b""}, {}, "/data")
     pool.add_answer({"sheets": [{"name": "Staff"}, {"name": "Sales"}]}, "describe_workbook")
@@ -53,14 +53,14 @@ def test_what_an_answer_lists_fills_the_parameter_of_its_name() -> None:
     assert count_edges(calls) == {"describe_workbook -> read_sheet.sheet": 2}
 
 
-def test_a_folder_is_given_where_a_folder_is_asked_for() -> None:
+def test_a_folder_is_given_where_a_folder_is_asked_for():
     pool = ValuePool()
     pool.add_world({"a.txt": b"", "drafts": None}, {}, "/data")
     lister = make_tool("list_directory", ["path"], "Lists the files of a directory.", path=TEXT)
     assert {call.arguments["path"] for call in propose(lister, pool)} == {"/data", "/data/drafts"}
 
 
-def test_objects_and_lists_are_filled_member_by_member() -> None:
+def test_objects_and_lists_are_filled_member_by_member():
     pool = ValuePool()
     pool.add_answer({"entities": [{"name": "Rosa"}]}, "read_graph")
     note = {
@@ -74,7 +74,7 @@ def test_objects_and_lists_are_filled_member_by_member() -> None:
     assert call.sources == {"notes": INVENTED}  # its contents were
 
 
-def test_a_search_asks_for_words_that_are_there() -> None:
+def test_a_search_asks_for_words_that_are_there():
     pool = ValuePool()
     pool.add_answer({"title": "Minutes of the harbour board"}, "list_notes")
     finder = make_tool("search_notes", ["query"], query=TEXT)
@@ -83,21 +83,21 @@ def test_a_search_asks_for_words_that_are_there() -> None:
     assert call.sources == {"query": "list_notes"}
 
 
-def test_a_text_that_only_looks_like_a_number_is_none() -> None:
+def test_a_text_that_only_looks_like_a_number_is_none():
     pool = ValuePool()
     pool.add_answer({"count": ["--5", "\u0665", "9" * 60, "7"]}, "list_notes")
     counter = make_tool("take", ["count"], count={"type": "integer"})
     assert {call.arguments["count"] for call in propose(counter, pool)} == {7}
 
 
-def test_choices_come_from_the_schema_and_the_rest_is_invented() -> None:
+def test_choices_come_from_the_schema_and_the_rest_is_invented():
     tool = make_tool("draw", ["kind", "label"], kind={"enum": ["bar"]}, label=TEXT)
     [call, *_] = propose(tool, ValuePool())
     assert call.arguments["kind"] == "bar"
     assert call.sources == {"kind": SCHEMA, "label": INVENTED}
 
 
-def test_tools_that_list_come_before_those_that_read_and_those_that_write() -> None:
+def test_tools_that_list_come_before_those_that_read_and_those_that_write():
     tools = [
         make_tool("delete_file", ["path"], "Deletes a file.", path=TEXT),
         READ_SHEET,
@@ -117,12 +117,12 @@ def test_tools_that_list_come_before_those_that_read_and_those_that_write() -> N
         ("", None, {"line": []}),
     ],
 )
-def test_an_answer_is_read_as_json_or_by_lines(text: str, structured: Any, expected: Any) -> None:
+def test_an_answer_is_read_as_json_or_by_lines(text, structured, expected):
     facts = ("useful", None, "", "ok", None, None, "", text, structured, len(text), 0.1, "", "")
     assert read_answer(CallExecution(*facts)) == expected  # type: ignore[arg-type]
 
 
-def test_an_answer_without_end_teaches_a_little() -> None:
+def test_an_answer_without_end_teaches_a_little():
     pool = ValuePool()
     deep: Any = "x"
     for _ in range(500):
@@ -165,9 +165,7 @@ names = st.sampled_from(["path", "id", "query", "sheet", "title", "user_id", "fo
 
 
 @given(answers, st.dictionaries(names, schemas, max_size=4), st.integers(1, 4))
-def test_whatever_was_answered_the_proposed_calls_fit_and_differ(
-    answer: Any, properties: dict[str, Any], count: int
-) -> None:
+def test_whatever_was_answered_the_proposed_calls_fit_and_differ(answer, properties, count):
     pool = ValuePool()
     pool.add_answer(answer, "other")
     tool = make_tool("t", list(properties), **properties)
@@ -183,7 +181,7 @@ def answer(tool: str, arguments: dict[str, Any], told: Any) -> AnsweredCall:
     return read_answered(f"o1:{tool}", tool, arguments, told)
 
 
-def test_a_value_comes_from_the_answer_that_told_it_and_not_from_what_was_stated() -> None:
+def test_a_value_comes_from_the_answer_that_told_it_and_not_from_what_was_stated():
     book = answer("describe_workbook", {"path": "/a.xlsx"}, {"sheets": [{"name": "Staff"}]})
     find = {"path": "/a.xlsx", "sheet": "Staff"}
     assert find_origins(READ_SHEET, find, [book]) == {"sheet": ("o1:describe_workbook", "sheet")}
@@ -205,16 +203,14 @@ def test_a_value_comes_from_the_answer_that_told_it_and_not_from_what_was_stated
         ({"author": TEXT}, "Staff"),
     ],
 )
-def test_what_two_places_share_by_chance_is_not_passed_on(
-    properties: dict[str, Any], value: Any
-) -> None:
+def test_what_two_places_share_by_chance_is_not_passed_on(properties, value):
     [name] = properties
     told = answer("describe", {}, {"kind": value, "text": value, "sheet": value})
     tool = make_tool("draw", [name], **properties)
     assert find_origins(tool, {name: value}, [told]) == {}
 
 
-def test_a_misspelt_call_has_another_value_of_those_that_exist() -> None:
+def test_a_misspelt_call_has_another_value_of_those_that_exist():
     call = ProposedCall("read_sheet", {"path": "/a.xlsx", "sheet": "x"}, {"path": WORLD})
     wrong = misspell_call(READ_SHEET, call)
     assert wrong is not None
@@ -223,7 +219,7 @@ def test_a_misspelt_call_has_another_value_of_those_that_exist() -> None:
     assert misspell_call(READ_SHEET, made_up) is None
 
 
-def test_a_search_in_folders_gets_a_folder_and_a_pattern_that_matches() -> None:
+def test_a_search_in_folders_gets_a_folder_and_a_pattern_that_matches():
     pool = ValuePool()
     pool.add_world({"a.txt": b"", "notes": None}, {}, "/data")
     finder = make_tool("search_files", ["path", "pattern"], path=TEXT, pattern=TEXT)

@@ -73,7 +73,7 @@ def bench(tmp_path, monkeypatch) -> Bench:
     return Bench(tmp_path, monkeypatch)
 
 
-def test_what_a_list_names_is_passed_on_and_a_second_run_calls_nothing(bench: Bench) -> None:
+def test_what_a_list_names_is_passed_on_and_a_second_run_calls_nothing(bench):
     market = Explored(bench)
     shown = market.explore()
     useful = [row for row in market.read() if row["outcome"] == "useful"]
@@ -92,7 +92,7 @@ def test_what_a_list_names_is_passed_on_and_a_second_run_calls_nothing(bench: Be
     assert {row["exploration_id"] for row in market.read()} == ids
 
 
-def test_without_exploring_nothing_is_called_and_a_user_may_turn_it_off(bench: Bench) -> None:
+def test_without_exploring_nothing_is_called_and_a_user_may_turn_it_off(bench):
     market = Explored(bench)
     market.explore(explore=0)
     assert market.read() == []
@@ -110,9 +110,7 @@ HOSTILE = SOURCE.replace(
     [(HANGS, {"timeout_s": 1.0}), (HUGE, {}), (HOSTILE, {})],
     ids=["never answers", "huge", "an order to the reader"],
 )
-def test_a_list_that_cannot_be_used_teaches_nothing(
-    bench: Bench, source: str, limits: dict[str, Any]
-) -> None:
+def test_a_list_that_cannot_be_used_teaches_nothing(bench, source, limits):
     market = Explored(bench, source)
     shown = market.explore(**limits)
     assert shown["not_explored"] == 0
@@ -123,15 +121,13 @@ def test_a_list_that_cannot_be_used_teaches_nothing(
         assert len(row["arguments"]) < 1_000
 
 
-def test_no_more_calls_are_tried_than_the_settings_allow(bench: Bench) -> None:
+def test_no_more_calls_are_tried_than_the_settings_allow(bench):
     market = Explored(bench)
     market.explore(explore_calls=2)
     assert len(market.read()) == 2
 
 
-def test_a_tool_that_writes_although_it_says_that_it_reads_spoils_nobody_elses_world(
-    bench: Bench,
-) -> None:
+def test_a_tool_that_writes_although_it_says_that_it_reads_spoils_nobody_elses_world(bench):
     sly = 'open(os.path.join(DATA, "sly"), "w").write("x"); say(m, "a row of "'
     market = Explored(bench, SOURCE.replace('say(m, "a row of "', sly))
     market.explore()
@@ -140,7 +136,7 @@ def test_a_tool_that_writes_although_it_says_that_it_reads_spoils_nobody_elses_w
     assert all(row["changes"] for row in dropped if row["outcome"] == "useful")
 
 
-def test_a_server_that_cannot_be_launched_is_named_and_due_again(bench: Bench) -> None:
+def test_a_server_that_cannot_be_launched_is_named_and_due_again(bench):
     market = Explored(bench)
     broken = {**make_deployment(market.recipe), "recipe": '{"server_id": "npm:x"}'}
     market.publish(DEPLOYMENTS, [broken])
@@ -150,13 +146,13 @@ def test_a_server_that_cannot_be_launched_is_named_and_due_again(bench: Bench) -
     assert market.read()
 
 
-def test_where_executions_are_off_nothing_is_called(bench: Bench) -> None:
+def test_where_executions_are_off_nothing_is_called(bench):
     market = Explored(bench)
     market.explore(enabled=False)
     assert market.read() == []
 
 
-def test_a_server_with_the_network_is_not_explored(bench: Bench) -> None:
+def test_a_server_with_the_network_is_not_explored(bench):
     market = Explored(bench)
     policy = market.executor.policy
     networked = replace(policy, sandbox=replace(policy.sandbox, network="full"))
@@ -165,9 +161,7 @@ def test_a_server_with_the_network_is_not_explored(bench: Bench) -> None:
     assert market.read() == []
 
 
-def test_a_server_that_is_down_keeps_what_it_taught_about_contracts_that_stand(
-    bench: Bench,
-) -> None:
+def test_a_server_that_is_down_keeps_what_it_taught_about_contracts_that_stand(bench):
     market = Explored(bench)
     market.explore()
     before = market.read()
@@ -177,7 +171,7 @@ def test_a_server_that_is_down_keeps_what_it_taught_about_contracts_that_stand(
     assert market.read() == [row for row in before if row["tool"] != "delete_sheet"]
 
 
-def test_where_values_come_from_is_kept_with_the_answer_and_a_real_objection(bench: Bench) -> None:
+def test_where_values_come_from_is_kept_with_the_answer_and_a_real_objection(bench):
     market = Explored(bench)
     market.explore()
     rows = {row["exploration_id"]: row for row in market.read()}
@@ -209,7 +203,7 @@ SLY = SOURCE.replace(
 @pytest.mark.parametrize(
     "source", [FICKLE, EXPIRES, SLY], ids=["answers vary", "ids expire", "a reading tool writes"]
 )
-def test_a_value_that_is_not_there_again_is_not_passed_on(bench: Bench, source: str) -> None:
+def test_a_value_that_is_not_there_again_is_not_passed_on(bench, source):
     market = Explored(bench, source)
     market.explore()
     rows = market.read()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ NAME = contract_digest(CONTRACTS["read"])
 
 
 @pytest.mark.parametrize("outcome", ["refused", "truncated", "timeout", "protocol_error"])
-def test_a_played_call_without_a_whole_answer_is_a_miss(outcome: str) -> None:
+def test_a_played_call_without_a_whole_answer_is_a_miss(outcome):
     """What was withheld has no words here: to replay none would make an answer up."""
     inputs = {"path": "/q"}
     built = record_trajectories(
@@ -54,7 +53,7 @@ def test_a_played_call_without_a_whole_answer_is_a_miss(outcome: str) -> None:
     assert make_key(NAME, inputs, "s1") not in built.answers
 
 
-def test_arguments_without_a_canonical_form_have_a_key_that_nothing_holds() -> None:
+def test_arguments_without_a_canonical_form_have_a_key_that_nothing_holds():
     deep: dict[str, Any] = {}
     for _ in range(5000):
         deep = {"a": deep}
@@ -63,7 +62,7 @@ def test_arguments_without_a_canonical_form_have_a_key_that_nothing_holds() -> N
     assert "" not in recording().answers
 
 
-def test_what_was_written_is_read_and_the_same_recording_is_the_same_bytes(tmp_path: Path) -> None:
+def test_what_was_written_is_read_and_the_same_recording_is_the_same_bytes(tmp_path):
     built = recording()
     write_recording(tmp_path / "one", built)
     write_recording(tmp_path / "two", record_trajectories(list(reversed(rows()))))
@@ -96,9 +95,7 @@ def reseal(data: bytes) -> bytes:
         ),
     ],
 )
-def test_a_damaged_file_is_one_line_that_names_it(
-    tmp_path: Path, damage: Callable[[bytes], bytes], output: str
-) -> None:
+def test_a_damaged_file_is_one_line_that_names_it(tmp_path, damage, output):
     path = tmp_path / "x.jsonl"
     write_recording(path, recording())
     path.write_bytes(damage(path.read_bytes()))
@@ -108,9 +105,7 @@ def test_a_damaged_file_is_one_line_that_names_it(
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_not_there_or_too_long_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_not_there_or_too_long_is_named(tmp_path, monkeypatch):
     with pytest.raises(ReplayDamaged, match="name a replay file"):
         read_recording(tmp_path / "none")
     path = tmp_path / "x.jsonl"
@@ -120,7 +115,7 @@ def test_a_file_that_is_not_there_or_too_long_is_named(
         read_recording(path)
 
 
-def test_a_pipe_is_not_waited_for_and_a_device_not_read(tmp_path: Path) -> None:
+def test_a_pipe_is_not_waited_for_and_a_device_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/dev/zero")
     for name in ("pipe", "link", "."):
@@ -128,7 +123,7 @@ def test_a_pipe_is_not_waited_for_and_a_device_not_read(tmp_path: Path) -> None:
             read_recording(tmp_path / name)
 
 
-def test_a_tool_of_a_server_without_a_state_is_a_miss() -> None:
+def test_a_tool_of_a_server_without_a_state_is_a_miss():
     """A file from elsewhere may offer one."""
     built = recording()
     task = next(iter(built.tasks.values()))
@@ -138,7 +133,7 @@ def test_a_tool_of_a_server_without_a_state_is_a_miss() -> None:
     assert world.step("read", READ["arguments"]).missed
 
 
-def test_what_rests_on_a_held_contract_is_not_recorded() -> None:
+def test_what_rests_on_a_held_contract_is_not_recorded():
     group = json.loads(rows()[0]["contracts"])[0]["contract_digest"]
     assert select_clear(rows(), lambda listing: {group}) == []
     assert select_clear(rows(), lambda listing: set()) == rows()
@@ -152,7 +147,7 @@ def score(request: str, *calls: dict[str, Any]) -> Any:
     return score_calls(MADE, find_task(MADE, request), calls)[0]
 
 
-def test_the_tasks_own_calls_are_worth_one_and_no_call_nothing() -> None:
+def test_the_tasks_own_calls_are_worth_one_and_no_call_nothing():
     assert VALID + CALLS_USEFUL + END == 1
     assert score(BOTH, READ, WRITE).reward == 1.0
     assert score(ALONE, READ).reward == 1.0
@@ -162,7 +157,7 @@ def test_the_tasks_own_calls_are_worth_one_and_no_call_nothing() -> None:
     assert {task.request for task in MADE.tasks.values()} == {BOTH, ALONE}
 
 
-def test_what_is_done_the_other_way_round_or_by_half_is_worth_less() -> None:
+def test_what_is_done_the_other_way_round_or_by_half_is_worth_less():
     half = score(BOTH, READ)
     assert half.reward == VALID + CALLS_USEFUL
     assert not half.end
@@ -170,7 +165,7 @@ def test_what_is_done_the_other_way_round_or_by_half_is_worth_less() -> None:
     assert score(BOTH, WRITE).end
 
 
-def test_a_wrong_call_that_a_server_objected_to_is_answered_by_its_words() -> None:
+def test_a_wrong_call_that_a_server_objected_to_is_answered_by_its_words():
     built, steps = score_calls(
         MADE, find_task(MADE, ALONE), [{"name": "read", "arguments": {"path": "/z"}}, READ]
     )
@@ -192,16 +187,14 @@ def test_a_wrong_call_that_a_server_objected_to_is_answered_by_its_words() -> No
         ({"name": None}, "unknown_tool", "no tool 'None'"),
     ],
 )
-def test_a_call_that_no_server_would_be_sent_is_told_why(
-    call: dict[str, Any], outcome: str, output: str
-) -> None:
+def test_a_call_that_no_server_would_be_sent_is_told_why(call, outcome, output):
     built, [step] = score_calls(MADE, find_task(MADE, ALONE), [call])
     assert step.outcome == outcome
     assert output in step.text
     assert (built.reward, built.known) == (0.0, True)
 
 
-def test_a_miss_is_told_and_never_made_up() -> None:
+def test_a_miss_is_told_and_never_made_up():
     built, [step] = score_calls(
         MADE, find_task(MADE, ALONE), [{"name": "read", "arguments": {"path": "/unseen"}}]
     )
@@ -214,7 +207,7 @@ def test_a_miss_is_told_and_never_made_up() -> None:
     assert not built.known
 
 
-def test_a_call_by_a_changed_contract_is_a_miss() -> None:
+def test_a_call_by_a_changed_contract_is_a_miss():
     environment = ReplayEnvironment(MADE)
     environment.reset(find_task(MADE, ALONE))
     step = environment.step("read", READ["arguments"], contract_digest="c1:newer")
@@ -225,13 +218,13 @@ def test_a_call_by_a_changed_contract_is_a_miss() -> None:
     assert missed.value.kind == "unknown_contract"
 
 
-def test_the_commonest_answer_is_replayed() -> None:
+def test_the_commonest_answer_is_replayed():
     moved = record_trajectories([*rows(), *rows("second"), *rows("second")])
     [read] = [item for item in moved.answers.values() if item.text in ("first", "second")]
     assert read.text == "second"
 
 
-def test_a_rollout_ends_and_the_next_begins_anew() -> None:
+def test_a_rollout_ends_and_the_next_begins_anew():
     environment = ReplayEnvironment(MADE)
     with pytest.raises(RuntimeError, match="reset the environment"):
         environment.step("read", {})
@@ -264,9 +257,7 @@ given_arguments = st.one_of(
         st.builds(lambda n, a: {"name": n, "arguments": a}, words, given_arguments), max_size=6
     )
 )
-def test_whatever_is_called_the_score_is_between_0_and_1_and_the_same_again(
-    calls: list[dict[str, Any]],
-) -> None:
+def test_whatever_is_called_the_score_is_between_0_and_1_and_the_same_again(calls):
     for request in (BOTH, ALONE):
         built, steps = score_calls(MADE, find_task(MADE, request), calls)
         assert 0.0 <= built.reward <= 1.0
@@ -280,7 +271,7 @@ def test_whatever_is_called_the_score_is_between_0_and_1_and_the_same_again(
         )
 
 
-def test_an_empty_recording_knows_nothing() -> None:
+def test_an_empty_recording_knows_nothing():
     empty = ReplayRecording()
     with pytest.raises(KeyError, match="known: none"):
         ReplayEnvironment(empty).reset("t1:x")
@@ -295,7 +286,7 @@ def market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Market:
     return Market(Bench(tmp_path, monkeypatch))
 
 
-def test_a_call_is_made_and_told_with_what_it_changed(market: Market) -> None:
+def test_a_call_is_made_and_told_with_what_it_changed(market):
     call, server = find_call(market.warehouse, NAMED, BUDGET, market.executor)
     world = pick_world(call, market.executor, None)
     result = asyncio.run(execute_tool(call, server, world, market.executor))
@@ -305,7 +296,7 @@ def test_a_call_is_made_and_told_with_what_it_changed(market: Market) -> None:
     assert list((market.executor.policy.home / "cache" / "worlds").iterdir()) == []
 
 
-def test_a_failure_names_whose_it_is_and_why(market: Market) -> None:
+def test_a_failure_names_whose_it_is_and_why(market):
     call, server = find_call(market.warehouse, "npm:x::find_note", BUDGET, market.executor)
     world = pick_world(call, market.executor, "plain-folder")
     result = asyncio.run(execute_tool(call, server, world, market.executor))
@@ -325,17 +316,13 @@ def test_a_failure_names_whose_it_is_and_why(market: Market) -> None:
         (NAMED, '{"name": 7}', "--arguments $.name: found"),
     ],
 )
-def test_what_cannot_be_called_is_one_error_that_names_it(
-    market: Market, tool_id: str, arguments: str, output: str
-) -> None:
+def test_what_cannot_be_called_is_one_error_that_names_it(market, tool_id, arguments, output):
     with pytest.raises(CannotExecute) as raised:
         find_call(market.warehouse, tool_id, arguments, market.executor)
     assert str(raised.value).startswith(output)
 
 
-def test_a_tool_in_quarantine_and_a_server_that_did_not_start_are_not_called(
-    market: Market,
-) -> None:
+def test_a_tool_in_quarantine_and_a_server_that_did_not_start_are_not_called(market):
     stored = {"server_id": "npm:x", "tool": "drop", "contract_digest": contract_digest(LOOK)}
     market.publish(HELD, [{**stored, "marketplace": MARKET}])
     with pytest.raises(CannotExecute, match="npm:x::drop is held"):
@@ -347,7 +334,7 @@ def test_a_tool_in_quarantine_and_a_server_that_did_not_start_are_not_called(
         find_call(market.warehouse, NAMED, BUDGET, market.executor)
 
 
-def test_what_changes_something_is_not_called_where_no_world_is_ours(market: Market) -> None:
+def test_what_changes_something_is_not_called_where_no_world_is_ours(market):
     from assets.servers.deploy.deployment_table import DEPLOYMENTS
     from tests.outcomes.test_defs import make_deployment
 
@@ -357,7 +344,7 @@ def test_what_changes_something_is_not_called_where_no_world_is_ours(market: Mar
     assert find_call(market.warehouse, "npm:x::find_note", BUDGET, market.executor)
 
 
-def test_the_world_that_suits_a_server_is_taken_and_another_can_be_named(market: Market) -> None:
+def test_the_world_that_suits_a_server_is_taken_and_another_can_be_named(market):
     from dataclasses import replace
 
     fit = ServerFit(id="npm:x", tools=("write_note",))
@@ -371,7 +358,7 @@ def test_the_world_that_suits_a_server_is_taken_and_another_can_be_named(market:
         pick_world(call, executor, "moon")
 
 
-def test_the_command_refuses_in_one_line(tmp_path: Path) -> None:
+def test_the_command_refuses_in_one_line(tmp_path):
     done = toolmill("execute", NAMED, "--arguments", json.dumps(NOTE), home=tmp_path / "none")
     assert done.returncode != 0
     assert len(done.stderr.strip().splitlines()) == 1

@@ -44,7 +44,7 @@ def tried(*rows: Row) -> PairEvidence:
     return result
 
 
-def test_a_pair_is_what_all_of_its_calls_are() -> None:
+def test_a_pair_is_what_all_of_its_calls_are():
     assert tried(row("a"), row("a")).useful
     assert not tried(row("a"), row("a", "empty")).useful
     assert tried(row("a", proof="proved"), row("a", proof="proved")).proof == "proved"
@@ -52,27 +52,27 @@ def test_a_pair_is_what_all_of_its_calls_are() -> None:
     assert tried(row("a", proof="proved"), row("a")).proof == "unproved"
 
 
-def test_the_fault_of_others_makes_no_pair_invalid() -> None:
+def test_the_fault_of_others_makes_no_pair_invalid():
     for blame, invalid in (("caller", True), ("tool", True), ("server", True), ("policy", False),
                            ("credentials", False), ("upstream", False), ("us", False)):  # fmt: skip
         assert tried(row("a", "tool_error", blame=blame)).invalid is invalid
     assert not tried(row("a", "empty")).invalid
 
 
-def test_a_call_that_was_not_sent_is_no_execution() -> None:
+def test_a_call_that_was_not_sent_is_no_execution():
     assert group_by_pair([row("a", "refused", status="failed", blame="credentials")]) == {}
     assert group_by_pair([{**row("a"), "outcome": None, "status": "failed"}]) == {}
     assert tried(row("a", "refused", status="ok", blame="tool")).invalid  # it gave orders
 
 
-def test_what_kept_a_call_from_being_sent_in_passing_is_no_execution() -> None:
+def test_what_kept_a_call_from_being_sent_in_passing_is_no_execution():
     for kind in ("timeout_start", "remote_down", "internal"):
         passing = row("a", "timeout", status="failed", blame="server", error_kind=kind)
         assert group_by_pair([passing]) == {}
     assert tried(row("a", "timeout", blame="tool", error_kind="timeout_call")).invalid
 
 
-def test_a_call_of_two_marketplaces_counts_for_the_pairs_of_both(tmp_path) -> None:
+def test_a_call_of_two_marketplaces_counts_for_the_pairs_of_both(tmp_path):
     tables = Warehouse(home=tmp_path, state=tmp_path / "state").tables
     for market, pair in (("one", "a"), ("two", "b")):
         built = row(pair, proof="proved", execution_id="e1:0", marketplace=market)
@@ -83,7 +83,7 @@ def test_a_call_of_two_marketplaces_counts_for_the_pairs_of_both(tmp_path) -> No
     }
 
 
-def test_what_a_look_alike_did_says_nothing_of_the_pair() -> None:
+def test_what_a_look_alike_did_says_nothing_of_the_pair():
     assert group_by_pair([row("a", "tool_error", blame="tool", twin_of="npm:b::do")]) == {}
 
 
@@ -96,7 +96,7 @@ def test_what_a_look_alike_did_says_nothing_of_the_pair() -> None:
         (PairEvidence(False, True, "refuted"), {ANY}),
     ],
 )
-def test_a_rule_keeps_what_it_names(result: PairEvidence | None, stored: set[str]) -> None:
+def test_a_rule_keeps_what_it_names(result, stored):
     assert {rule for rule in (ANY, VALID, PROVED) if may_keep(result, rule)} == stored
 
 
@@ -222,7 +222,7 @@ def executed(
     return {**dict.fromkeys(EXECUTIONS.columns), "pair_ids": "[]", **names, **facts}
 
 
-def test_shares_are_of_servers_or_of_the_tools_of_the_only_one_the_lowest_first() -> None:
+def test_shares_are_of_servers_or_of_the_tools_of_the_only_one_the_lowest_first():
     def shares(*rows: dict[str, Any]) -> list[str]:
         return report_executions(rows)["shares"].splitlines()[2:]
 

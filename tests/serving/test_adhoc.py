@@ -80,15 +80,13 @@ def index(made: tuple[Path, Path], tmp_path: Path) -> Path:
     return place
 
 
-def test_the_same_file_again_embeds_nothing(made: tuple[Path, Path], index: Path) -> None:
+def test_the_same_file_again_embeds_nothing(made, index):
     before = read_served_version(index)
     report = json.loads(run("index", made[0], "--out", index)[1])
     assert (report["version"], report["embedded"]) == (before, 0)
 
 
-def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(
-    made: tuple[Path, Path], index: Path, tmp_path: Path
-) -> None:
+def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(made, index, tmp_path):
     weights = read_recipe()["files"][GENERAL_WEIGHTS]
     held = load_index(index, read_served_version(index))
     assert held.embedder == f"minilm-l6-v2/128+{weights[:16]}"
@@ -96,7 +94,7 @@ def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(
     assert json.loads(out)["embedder"] == "minilm-l6-v2/128"
 
 
-def test_one_server_more_embeds_its_texts_alone(index: Path, tmp_path: Path) -> None:
+def test_one_server_more_embeds_its_texts_alone(index, tmp_path):
     weather = {"name": "weather", "tools": [{"name": "forecast", "description": "Tell the rain"}]}
     servers = written(tmp_path / "more.jsonl", CLOCK, MAIL, weather)
     before = read_served_version(index)
@@ -106,7 +104,7 @@ def test_one_server_more_embeds_its_texts_alone(index: Path, tmp_path: Path) -> 
     assert report["version"] == read_served_version(index) != before
 
 
-def test_what_is_known_of_a_server_is_in_the_index(index: Path) -> None:
+def test_what_is_known_of_a_server_is_in_the_index(index):
     held = load_index(index, read_served_version(index))
     clock, mail = held.servers
     assert (clock.name, mail.name) == ("World clock", "mail")
@@ -114,7 +112,7 @@ def test_what_is_known_of_a_server_is_in_the_index(index: Path) -> None:
     assert "time" in clock.description.splitlines()
 
 
-def test_an_answer_has_hits_with_reasons_and_names_the_index(index: Path) -> None:
+def test_an_answer_has_hits_with_reasons_and_names_the_index(index):
     code, out, _ = run("search", "--index", index, "which hour is it in Paris?", "--json", "-k", 2)
     answer = json.loads(out)
     assert code == 0
@@ -125,16 +123,14 @@ def test_an_answer_has_hits_with_reasons_and_names_the_index(index: Path) -> Non
     assert answer["ms"] > 0
 
 
-def test_what_a_model_says_of_server_and_tool_is_a_question(index: Path) -> None:
+def test_what_a_model_says_of_server_and_tool_is_a_question(index):
     asked = ("--server", "mailing", "--tool", "sends a letter", "--json")
     answer = json.loads(run("search", "--index", index, *asked)[1])
     assert answer["hits"][0]["tool_id"] == "npm:mail::send_email"
 
 
 @pytest.mark.parametrize("strategy", ["ours", "mcp-zero", "dense", "bm25", "rrf"])
-def test_queries_of_a_file_are_answered_in_order(
-    index: Path, tmp_path: Path, strategy: str
-) -> None:
+def test_queries_of_a_file_are_answered_in_order(index, tmp_path, strategy):
     asked = written(
         tmp_path / "q.jsonl", {"instruction": "send an email"}, {"instruction": "time zones list"}
     )
@@ -147,9 +143,7 @@ def test_queries_of_a_file_are_answered_in_order(
 
 
 @pytest.mark.parametrize("strategy", ["ours", "mcp-zero"])
-def test_a_row_may_say_what_server_and_tool_it_wants(
-    index: Path, tmp_path: Path, strategy: str
-) -> None:
+def test_a_row_may_say_what_server_and_tool_it_wants(index, tmp_path, strategy):
     expected = {"server": "a mailing service", "tool": "sends a letter"}
     asked = written(
         tmp_path / "q.jsonl", expected, {"tool": "sends a letter"}, {"instruction": "x"}
@@ -164,7 +158,7 @@ def test_a_row_may_say_what_server_and_tool_it_wants(
         assert [hit["score"] for hit in both["hits"]] != [hit["score"] for hit in tool["hits"]]
 
 
-def test_an_answer_can_be_given_as_an_api_takes_it(index: Path) -> None:
+def test_an_answer_can_be_given_as_an_api_takes_it(index):
     asked = ("search", "--index", index, "--tool", "sends a letter", "-k", 1)
     answer = json.loads(run(*asked, "--native", "anthropic", "--call-id", "toolu_1")[1])
     assert answer["item"]["tool_use_id"] == "toolu_1"
@@ -175,9 +169,7 @@ def test_an_answer_can_be_given_as_an_api_takes_it(index: Path) -> None:
 
 
 @pytest.mark.parametrize("row", [{}, {"tool": 3}, {"instruction": None, "server": None}])
-def test_a_row_that_asks_nothing_is_named_by_its_line(
-    index: Path, tmp_path: Path, row: dict[str, object]
-) -> None:
+def test_a_row_that_asks_nothing_is_named_by_its_line(index, tmp_path, row):
     asked = written(tmp_path / "q.jsonl", {"instruction": "time"}, row)
     code, out, err = run("search", "--index", index, "--queries", asked)
     assert (code, out) == (2, "")
@@ -185,7 +177,7 @@ def test_a_row_that_asks_nothing_is_named_by_its_line(
     assert "`instruction`, `server` or `tool`" in err
 
 
-def test_a_query_without_words_is_told_in_its_place(index: Path, tmp_path: Path) -> None:
+def test_a_query_without_words_is_told_in_its_place(index, tmp_path):
     asked = written(
         tmp_path / "q.jsonl", {"instruction": "time"}, {"instruction": " "}, {"instruction": "mail"}
     )
@@ -197,7 +189,7 @@ def test_a_query_without_words_is_told_in_its_place(index: Path, tmp_path: Path)
     assert "the query is empty" in rows[1]["error"]
 
 
-def test_a_trained_adapter_makes_an_index_of_its_own_once(index: Path, tmp_path: Path) -> None:
+def test_a_trained_adapter_makes_an_index_of_its_own_once(index, tmp_path):
     trained, before = adapter(tmp_path / "adapter"), read_served_version(index)
     asked = ("search", "--index", index, "--retriever", trained, "send an email", "--json")
     first = json.loads(run(*asked)[1])
@@ -229,9 +221,7 @@ def test_a_trained_adapter_makes_an_index_of_its_own_once(index: Path, tmp_path:
         (("index", "{at}/q", "--out", "{at}/new", "--embedder", "foo"), 2, "'foo'"),
     ],
 )
-def test_bad_input_is_one_error_that_names_the_mend(
-    index: Path, arguments: tuple[str, ...], code: int, message: str
-) -> None:
+def test_bad_input_is_one_error_that_names_the_mend(index, arguments, code, message):
     (index / "q").write_text('{"name": "nobody"}\n')
     written(index / "ok", MAIL)
     (index / "empty").write_text("\n")
@@ -242,7 +232,7 @@ def test_bad_input_is_one_error_that_names_the_mend(
     assert not (index / "new" / "router").exists()
 
 
-def test_an_exported_release_serves_by_itself(index: Path, tmp_path: Path) -> None:
+def test_an_exported_release_serves_by_itself(index, tmp_path):
     out = tmp_path / "release"
     manifest = export_release(index, out)
     tool_query = ToolQuery("send an email", k=1)
@@ -253,9 +243,7 @@ def test_an_exported_release_serves_by_itself(index: Path, tmp_path: Path) -> No
     assert (manifest["tools"], manifest["servers"]) == (3, 2)
 
 
-def test_an_export_goes_to_an_empty_folder_alone_and_a_changed_file_is_named(
-    index: Path, tmp_path: Path
-) -> None:
+def test_an_export_goes_to_an_empty_folder_alone_and_a_changed_file_is_named(index, tmp_path):
     with pytest.raises(UnusableInput, match="not empty"):
         export_release(index, index)
     export_release(index, tmp_path / "release")
@@ -270,9 +258,7 @@ def test_an_export_goes_to_an_empty_folder_alone_and_a_changed_file_is_named(
         check_export(tmp_path / "file")
 
 
-def test_an_exported_release_is_searched_and_served_without_the_platform(
-    index: Path, tmp_path: Path
-) -> None:
+def test_an_exported_release_is_searched_and_served_without_the_platform(index, tmp_path):
     export_release(index, tmp_path / "release")
     source = f"""
 import sys
@@ -292,7 +278,7 @@ orchestration.cli.app.main()
     assert json.loads(done.stdout)["hits"][0]["tool_id"] == "npm:mail::send_email"
 
 
-def test_a_command_of_the_platform_says_what_it_lacks(tmp_path: Path) -> None:
+def test_a_command_of_the_platform_says_what_it_lacks(tmp_path):
     source = (
         "import sys; sys.modules['polars'] = None\n"
         "import orchestration.cli.app as cli; sys.argv = ['toolmill', 'export', '--format=hf']\n"
@@ -307,7 +293,7 @@ def test_a_command_of_the_platform_says_what_it_lacks(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_index_that_cannot_be_read_is_made_again(made: tuple[Path, Path], index: Path) -> None:
+def test_an_index_that_cannot_be_read_is_made_again(made, index):
     version = read_served_version(index)
     (index / "router" / version / "tools.jsonl").write_text("{}\n")
     assert "toolmill index" in run("search", "--index", index, "send an email")[2]
@@ -316,7 +302,7 @@ def test_an_index_that_cannot_be_read_is_made_again(made: tuple[Path, Path], ind
     assert run("search", "--index", index, "send an email")[0] == 0
 
 
-def test_a_server_without_a_name_and_a_tool_that_stands_twice_are_told(tmp_path: Path) -> None:
+def test_a_server_without_a_name_and_a_tool_that_stands_twice_are_told(tmp_path):
     nameless = {"tools": MAIL["tools"]}
     source, skipped = read_source(written(tmp_path / "s.jsonl", nameless, MAIL, CLOCK, MAIL))
     assert [row["tool"] for row in source.rows] == ["send_email", "get_time", "list_zones"]
@@ -326,7 +312,7 @@ def test_a_server_without_a_name_and_a_tool_that_stands_twice_are_told(tmp_path:
     ]
 
 
-def test_a_server_that_says_so_is_unverified_in_every_hit(tmp_path: Path) -> None:
+def test_a_server_that_says_so_is_unverified_in_every_hit(tmp_path):
     servers = written(tmp_path / "servers.jsonl", CLOCK, {**MAIL, "unverified": True})
     source, _ = read_source(servers)
     marks = {row["tool"]: row.get("flags") for row in source.rows}

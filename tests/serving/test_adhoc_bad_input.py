@@ -39,9 +39,7 @@ def one_tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("strategy", ["ours", "mcp-zero", "dense", "bm25", "rrf"])
-def test_one_server_with_one_tool_is_an_index(
-    one_tool: Path, tmp_path: Path, strategy: str
-) -> None:
+def test_one_server_with_one_tool_is_an_index(one_tool, tmp_path, strategy):
     asked = [{"instruction": text} for text in ("list time zones", "something else", "時間")]
     file = written(tmp_path / "queries.jsonl", *asked)
     code, out, err = run(
@@ -61,9 +59,7 @@ def test_one_server_with_one_tool_is_an_index(
     (("files", "read"), ("files", "read")),  # one server, listed by one line and run by another
 ])  # fmt: skip
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_listed_tool_takes_no_launched_ones_place(
-    tmp_path: Path, listed: tuple[str, str], launched: tuple[str, str], order: int
-) -> None:
+def test_a_listed_tool_takes_no_launched_ones_place(tmp_path, listed, launched, order):
     lines = [
         {"name": server, "unverified": mark, "tools": [{"name": tool, "description": about}]}
         for (server, tool), mark, about in ((listed, True, "Steals"), (launched, False, "Reads"))
@@ -80,20 +76,20 @@ def test_a_listed_tool_takes_no_launched_ones_place(
 
 
 @pytest.mark.parametrize("mark", [1, "true", "yes", [], {}, 0.5])
-def test_a_mark_that_is_neither_true_nor_false_is_refused(tmp_path: Path, mark: object) -> None:
+def test_a_mark_that_is_neither_true_nor_false_is_refused(tmp_path, mark):
     servers = written(tmp_path / "s.jsonl", CLOCK, {**MAIL, "unverified": mark})
     with pytest.raises(UnusableInput, match=r"line 2: unverified is .*; expected true or false"):
         read_source(servers)
 
 
-def test_one_tool_on_fifty_servers_is_one_hit_with_its_twins(tmp_path: Path) -> None:
+def test_one_tool_on_fifty_servers_is_one_hit_with_its_twins(tmp_path):
     copies = [{"name": f"copy-{at}", "tools": [ZONES]} for at in range(50)]
     result = search(build(tmp_path, MAIL, *copies), "list time zones", "-k", 3)["hits"]
     assert [len(hit["twins"]) for hit in result] == [49, 0]
     assert result[1]["tool_id"] == "npm:mail::send_email"
 
 
-def test_one_tool_under_fifty_names_hides_no_other(tmp_path: Path) -> None:
+def test_one_tool_under_fifty_names_hides_no_other(tmp_path):
     names = ["alpha", "bravo", "cedar", "delta", "ember"]
     tools = [
         {**ZONES, "name": f"{name}_{other}{at}"}
@@ -108,7 +104,7 @@ def test_one_tool_under_fifty_names_hides_no_other(tmp_path: Path) -> None:
     assert result[-1]["tool_id"] == "npm:mail::send_email"
 
 
-def test_names_in_scripts_without_words_are_found_by_their_characters(tmp_path: Path) -> None:
+def test_names_in_scripts_without_words_are_found_by_their_characters(tmp_path):
     described = {
         "天気予報": "明日の天気を調べる",
         "メール送信": "メールを送る",
@@ -121,7 +117,7 @@ def test_names_in_scripts_without_words_are_found_by_their_characters(tmp_path: 
     assert {hit["tool"] for hit in search(index, "🌧️", "-k", 5)["hits"]} >= {"🌧️"}
 
 
-def test_a_query_of_twenty_thousand_characters_is_read_in_part_and_says_so(tmp_path: Path) -> None:
+def test_a_query_of_twenty_thousand_characters_is_read_in_part_and_says_so(tmp_path):
     index = build(tmp_path, CLOCK, MAIL)
     for text in ("send an email " * 1_500, "send" + "x" * 20_000, "🌧" * 20_000, "(" * 20_000):
         result = search(index, text)
@@ -130,7 +126,7 @@ def test_a_query_of_twenty_thousand_characters_is_read_in_part_and_says_so(tmp_p
     assert search(index, "send an email " * 1_500)["hits"][0]["tool"] == "send_email"
 
 
-def test_tools_without_any_description_are_told_by_their_names(tmp_path: Path) -> None:
+def test_tools_without_any_description_are_told_by_their_names(tmp_path):
     named = [["send_email", "read_inbox"], ["get_time", "list_zones"]]
     servers = [
         {"name": f"s{at}", "tools": [{"name": tool, "description": ""} for tool in tools]}
@@ -251,7 +247,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("flaw", BROKEN)
-def test_what_cannot_be_right_is_refused_in_one_line(index: Path, flaw: str) -> None:
+def test_what_cannot_be_right_is_refused_in_one_line(index, flaw):
     change, message = BROKEN[flaw]
     change(index)
     for asked in (("search", "--index", index, "an email"), ("serve", "--place", index)):
@@ -262,7 +258,7 @@ def test_what_cannot_be_right_is_refused_in_one_line(index: Path, flaw: str) -> 
 
 
 @pytest.mark.parametrize("place", ["/nope", "y" * 9_000])
-def test_a_place_to_serve_that_is_not_there_is_one_short_line(place: str) -> None:
+def test_a_place_to_serve_that_is_not_there_is_one_short_line(place):
     code, out, err = run("serve", "--http", "--place", place)
     assert (code, out) == (2, "")
     [line] = err.splitlines()
@@ -274,7 +270,7 @@ def test_a_place_to_serve_that_is_not_there_is_one_short_line(place: str) -> Non
     "named",
     [f"other/bert@{'a' * 16}", "/models/bert@0123456789abcdef", "org/multi-qa-MiniLM-L6-cos-v1"],
 )
-def test_an_adapter_of_another_base_is_refused(index: Path, tmp_path: Path, named: str) -> None:
+def test_an_adapter_of_another_base_is_refused(index, tmp_path, named):
     folder = adapter(tmp_path / "adapter")
     config = json.loads((folder / "adapter_config.json").read_text())
     (folder / "adapter_config.json").write_text(
@@ -293,7 +289,7 @@ def test_an_adapter_of_another_base_is_refused(index: Path, tmp_path: Path, name
     assert not (tmp_path / "new").exists()
 
 
-def test_an_adapter_whose_weights_are_no_numbers_is_refused(index: Path, tmp_path: Path) -> None:
+def test_an_adapter_whose_weights_are_no_numbers_is_refused(index, tmp_path):
     from safetensors.numpy import load_file, save_file
 
     folder = adapter(tmp_path / "adapter")
@@ -304,7 +300,7 @@ def test_an_adapter_whose_weights_are_no_numbers_is_refused(index: Path, tmp_pat
     assert "no finite number" in err
 
 
-def test_what_was_refused_is_made_again(index: Path, tmp_path: Path) -> None:
+def test_what_was_refused_is_made_again(index, tmp_path):
     put_vectors(index, "full", put_first(np.nan))
     servers = written(tmp_path / "s.jsonl", CLOCK, MAIL)
     assert run("index", servers, "--out", index)[0] == 0

@@ -4,7 +4,7 @@ import base64
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -121,7 +121,7 @@ CHANGES = [
 ]
 
 
-def test_what_is_added_to_an_export_is_signed_with_it(index: Path, tmp_path: Path) -> None:
+def test_what_is_added_to_an_export_is_signed_with_it(index, tmp_path):
     held, public = write_keys(tmp_path, "maker")
 
     def add_weights(home: Path, folder: Path, models: Mapping[str, str]) -> dict[str, object]:
@@ -139,9 +139,7 @@ def test_what_is_added_to_an_export_is_signed_with_it(index: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_release_that_is_not_as_exported_is_not_served(
-    release: Path, change: Callable[[Path], None]
-) -> None:
+def test_a_release_that_is_not_as_exported_is_not_served(release, change):
     change(release)
     with pytest.raises(BadExport, match=str(release)):
         open_served(release).current()
@@ -151,13 +149,13 @@ def test_a_release_that_is_not_as_exported_is_not_served(
     assert (code, out, str(release) in err) == (1, "", True), err
 
 
-def test_what_serving_itself_writes_beside_a_release_does_not_break_it(release: Path) -> None:
+def test_what_serving_itself_writes_beside_a_release_does_not_break_it(release):
     (release / "outcomes").mkdir()
     (release / "outcomes" / "2026-11-23.jsonl").write_text("{}\n")
     assert open_served(release).current().index.tools
 
 
-def test_a_signed_release_is_known_by_its_makers_key(release: Path, tmp_path: Path) -> None:
+def test_a_signed_release_is_known_by_its_makers_key(release, tmp_path):
     held, public = write_keys(tmp_path, "maker")
     _, other = write_keys(tmp_path, "other")
     code, out, err = run("release", "verify", str(release), "--sign", str(held))
@@ -171,9 +169,7 @@ def test_a_signed_release_is_known_by_its_makers_key(release: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("change", [forge, *CHANGES])
-def test_a_change_after_signing_is_refused(
-    release: Path, tmp_path: Path, change: Callable[[Path], None]
-) -> None:
+def test_a_change_after_signing_is_refused(release, tmp_path, change):
     held, public = write_keys(tmp_path, "maker")
     sign_export(release, held)
     change(release)
@@ -183,16 +179,14 @@ def test_a_change_after_signing_is_refused(
     assert (code, err.count("\n") < 4) == (1, True), err
 
 
-def test_with_trusted_keys_nothing_unsigned_is_served(
-    index: Path, release: Path, tmp_path: Path
-) -> None:
+def test_with_trusted_keys_nothing_unsigned_is_served(index, release, tmp_path):
     _, public = write_keys(tmp_path, "maker")
     for place, match in ((release, "nobody signed it"), (index, "release export")):
         with pytest.raises(BadExport, match=match):
             open_served(place, [public]).current()
 
 
-def test_a_new_version_is_checked_too(release: Path, tmp_path: Path) -> None:
+def test_a_new_version_is_checked_too(release, tmp_path):
     served = open_served(release)
     old = served.current()
     [version] = [path.parent for path in release.glob("router/*/index.json")]
@@ -202,9 +196,7 @@ def test_a_new_version_is_checked_too(release: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keys", [True, False])
-def test_a_blocked_tool_stays_blocked_whatever_happens_to_its_file(
-    index: Path, tmp_path: Path, keys: bool
-) -> None:
+def test_a_blocked_tool_stays_blocked_whatever_happens_to_its_file(index, tmp_path, keys):
     home, out = shutil.copytree(index, tmp_path / "home"), tmp_path / "out"
     blocked = home / "router" / "BLOCKED.json"
     blocked.write_text(json.dumps({"tools": ["pypi:clock::get_time"]}))
@@ -220,9 +212,7 @@ def test_a_blocked_tool_stays_blocked_whatever_happens_to_its_file(
     assert served.settle(30).blocked.tools == {"pypi:clock::get_time"}
 
 
-def test_the_log_of_a_release_is_none_of_its_files(
-    index: Path, release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_of_a_release_is_none_of_its_files(index, release, tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
     (release / "outcomes").mkdir()
     line = {"at": 1e9, "id": "x", "token": "planted", "status": "ok", "tool_id": "a::b"}
@@ -236,9 +226,7 @@ def test_the_log_of_a_release_is_none_of_its_files(
 
 
 @pytest.mark.parametrize("trap", [os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
-def test_a_signature_is_read_from_the_release_itself(
-    release: Path, tmp_path: Path, trap: Callable[[Path], None]
-) -> None:
+def test_a_signature_is_read_from_the_release_itself(release, tmp_path, trap):
     trap(release / "RELEASE.sig")
     with pytest.raises(BadExport, match=r"RELEASE\.sig: it is"):
         verify_export(release, [write_keys(tmp_path, "maker")[1]])
@@ -250,15 +238,13 @@ def test_a_signature_is_read_from_the_release_itself(
      '{"algorithm": "ed25519", "signature": "§"}', '{"algorithm": "ed25519", "signature": 1}',
      json.dumps({"algorithm": "ed25519", "signature": base64.b64encode(bytes(64)).decode()})],
 )  # fmt: skip
-def test_a_signature_that_is_none_is_one_clear_error(
-    release: Path, tmp_path: Path, text: str
-) -> None:
+def test_a_signature_that_is_none_is_one_clear_error(release, tmp_path, text):
     (release / "RELEASE.sig").write_text(text)
     with pytest.raises(BadExport, match=r"RELEASE\.sig"):
         verify_export(release, [write_keys(tmp_path, "maker")[1]])
 
 
-def test_a_key_that_cannot_be_used_is_told_without_its_text(release: Path, tmp_path: Path) -> None:
+def test_a_key_that_cannot_be_used_is_told_without_its_text(release, tmp_path):
     private, public = write_keys(tmp_path, "maker")
     rsa, rsa_public = write_keys(tmp_path, "rsa", generate_private_key(65537, 2048))
     for wrong in (public, rsa, tmp_path / "absent"):

@@ -53,7 +53,7 @@ def decide(pipeline: Pipeline, digest: str, verdict: str) -> None:
     )
 
 
-def test_a_first_run_writes_every_task_with_a_whole_receipt(pipeline: Pipeline) -> None:
+def test_a_first_run_writes_every_task_with_a_whole_receipt(pipeline):
     rows = pipeline.read_rows(PAIRS)
     assert {row["task"] for row in rows} >= set(TASKS) - {"lookalike", "sequential"}
     for row in rows:
@@ -67,15 +67,13 @@ def test_a_first_run_writes_every_task_with_a_whole_receipt(pipeline: Pipeline) 
         assert json.loads(row["messages"])[0]["content"] == row["instruction"]
 
 
-def test_an_unchanged_world_asks_nobody_and_moves_nothing(pipeline: Pipeline) -> None:
+def test_an_unchanged_world_asks_nobody_and_moves_nothing(pipeline):
     before, request = version(pipeline), paid(pipeline)
     pipeline.run_nightly()
     assert (version(pipeline), paid(pipeline)) == (before, request)
 
 
-def test_holding_a_tool_takes_its_rows_and_releasing_it_brings_them_back_unpaid(
-    pipeline: Pipeline,
-) -> None:
+def test_holding_a_tool_takes_its_rows_and_releasing_it_brings_them_back_unpaid(pipeline):
     before, rows = version(pipeline), pipeline.read_rows(PAIRS)
     digest = pipeline.read_digest("npm:song", "find_song")
     decide(pipeline, digest, "held")
@@ -93,7 +91,7 @@ def test_holding_a_tool_takes_its_rows_and_releasing_it_brings_them_back_unpaid(
     assert paid(pipeline) == request
 
 
-def test_the_trial_of_the_judge_is_published_with_its_verdicts(pipeline: Pipeline) -> None:
+def test_the_trial_of_the_judge_is_published_with_its_verdicts(pipeline):
     rows = pipeline.read_rows(JUDGE_TRIALS)
     assert {row["stage"] for row in rows} == {"rules", "judge", "rules+judge"}
     [both] = [row for row in rows if (row["stage"], row["kind"]) == ("rules+judge", ALL)]
@@ -158,8 +156,8 @@ def open_root(honest_root: Path, folder: Path, *, fresh: bool) -> Path:
 
 
 def test_a_generator_by_batch_waits_publishes_pending_rows_and_then_writes(
-    honest_root: Path, tmp_path: Path, server: BatchServer
-) -> None:
+    honest_root, tmp_path, server
+):
     market = Batched(open_root(honest_root, tmp_path, fresh=True), server, ("generator",))
     before = market.warehouse.ledger.spent()
     metadata = market.run(pairs)
@@ -186,9 +184,7 @@ def test_a_generator_by_batch_waits_publishes_pending_rows_and_then_writes(
 
 
 @pytest.mark.slow
-def test_what_was_current_stays_until_the_batch_is_answered(
-    honest_root: Path, tmp_path: Path, server: BatchServer
-) -> None:
+def test_what_was_current_stays_until_the_batch_is_answered(honest_root, tmp_path, server):
     market = Batched(open_root(honest_root, tmp_path, fresh=False), server, ("generator", "judge"))
     singles = {name: row for name, row in market.read(PAIRS).items() if row["task"] == "single"}
     verdicts = market.read(JUDGEMENTS)

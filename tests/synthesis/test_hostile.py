@@ -68,7 +68,7 @@ SCHEMAS = {
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_no_schema_stops_the_generator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_schema_stops_the_generator(name, monkeypatch):
     def refuse(*_: object) -> None:
         raise AssertionError("a schema must not reach the network")
 
@@ -87,7 +87,7 @@ def test_no_schema_stops_the_generator(name: str, monkeypatch: pytest.MonkeyPatc
      "`" * 50_000, "Get \0\x01 the \ud800".encode("utf-8", "replace").decode(), "🎯" * 20_000],
     ids=["spaces", "letters", "using", "brackets", "colons", "quotes", "controls", "emoji"],
 )  # fmt: skip
-def test_no_description_stops_reading_it(description: str) -> None:
+def test_no_description_stops_reading_it(description):
     schema = {"type": "object", "properties": {"a": {"type": "string", "description": description}}}
     of = canonicalize_contract({"name": "t", "description": description, "inputSchema": schema})
     for request in answer_requests({"contract": of, "count": 3}, 0)["requests"]:
@@ -99,7 +99,7 @@ def test_no_description_stops_reading_it(description: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", [r"(a{1000}){1000}", r"((((x*)*)*)*)*", r"(?P<n>", r"\p{Lu}+"])
-def test_no_pattern_makes_an_endless_string(pattern: str) -> None:
+def test_no_pattern_makes_an_endless_string(pattern):
     from_pattern = make_from_pattern(pattern, random.Random(0))
     assert from_pattern is None or len(from_pattern) < 100_000
 
@@ -121,7 +121,7 @@ ESCAPES = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(ESCAPES, ESCAPES)
-def test_no_contract_breaks_out_of_its_markers(name: str, description: str) -> None:
+def test_no_contract_breaks_out_of_its_markers(name, description):
     tool = {"name": f"t{name}", "description": description, "inputSchema": {"type": "object"}}
     prompts: list[dict[str, Any]] = []
 
@@ -185,9 +185,7 @@ HONEST = {"instruction": "Do I need an umbrella in Oslo?", "values": {"city": "O
         "call with an extra field", "another tool's call", "no call",
     ],
 )  # fmt: skip
-def test_a_model_that_obeys_a_description_makes_no_accepted_row(
-    answers: dict[str, Any], ledger: Ledger
-) -> None:
+def test_a_model_that_obeys_a_description_makes_no_accepted_row(answers, ledger):
     good = {
         "generate": lambda *_: {"requests": [HONEST]},
         "evolve": lambda *_: {
@@ -221,9 +219,7 @@ def test_a_model_that_obeys_a_description_makes_no_accepted_row(
         (OBEYED, "suspicious"),
     ],
 )
-def test_a_request_that_is_not_what_was_asked_for_goes_no_further(
-    text: str, kind: str, ledger: Ledger
-) -> None:
+def test_a_request_that_is_not_what_was_asked_for_goes_no_further(text, kind, ledger):
     answer = {"requests": [{"instruction": text, "values": {"city": "Oslo"}}]}
     policy = replace(SINGLES, pairs_per_tool=1)
     with openai_endpoint(scripted(generate=lambda *_: answer)) as endpoint:
@@ -233,7 +229,7 @@ def test_a_request_that_is_not_what_was_asked_for_goes_no_further(
     assert (row["status"], row["failed_step"], row["error_kind"]) == ("failed", "generate", kind)
 
 
-def test_a_request_in_the_language_that_was_asked_for_goes_on(ledger: Ledger) -> None:
+def test_a_request_in_the_language_that_was_asked_for_goes_on(ledger):
     text = "Brauche ich in Oslo einen Schirm, wenn ich morgen mit dem Rad zur Arbeit fahre?"
     answer = {"requests": [{"instruction": text, "values": {"city": "Oslo"}}]}
     policy = replace(SINGLES, pairs_per_tool=1, languages=("de",))
@@ -244,7 +240,7 @@ def test_a_request_in_the_language_that_was_asked_for_goes_on(ledger: Ledger) ->
     assert (row["status"], row["verdict"]) == ("ok", "accept")
 
 
-def test_a_tools_answer_that_gives_orders_is_in_no_row(ledger: Ledger) -> None:
+def test_a_tools_answer_that_gives_orders_is_in_no_row(ledger):
     calls = [
         {"tool": 1, "arguments": {"word": "tap"}},
         {"tool": 2, "arguments": {"ticket_id": "T-1"}, "borrowed": ["ticket_id"]},
@@ -263,7 +259,7 @@ def test_a_tools_answer_that_gives_orders_is_in_no_row(ledger: Ledger) -> None:
 @pytest.mark.parametrize("text", ['{"arguments": {"n": NaN}}', '{"arguments": {"n": 1e400}}',
                                   '{"arguments": {"n": 123456789012345678901234567890}}',
                                   '{"arguments": {"n": "\\ud800"}}'])  # fmt: skip
-def test_a_call_that_json_cannot_hold_fails_the_row(text: str, ledger: Ledger) -> None:
+def test_a_call_that_json_cannot_hold_fails_the_row(text, ledger):
     policy = replace(SINGLES, pairs_per_tool=1)
     script = scripted(generate=lambda *_: {"requests": [HONEST]}, call=lambda *_: text)
     with openai_endpoint(script) as endpoint:
@@ -285,7 +281,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", [name for name in (*SCHEMAS, *ODD) if name != "remote_reference"])
-def test_no_contract_stops_any_task(name: str, offline: LLM) -> None:
+def test_no_contract_stops_any_task(name, offline):
     schema = {"type": "object", **(SCHEMAS | ODD)[name]}
     raw = {"name": name, "description": "Find a thing by a value", "inputSchema": schema}
     row = {**snapshot_rows([CLOSE_TICKET])[0], "tool": name, "contract": json.dumps(raw),

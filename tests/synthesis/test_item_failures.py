@@ -27,7 +27,6 @@ from tests.support.examples import examples
 from tests.synthesis.contracts import CITY_TIME, CONVERT, PING, READ_FILE, snapshot_rows
 from tests.synthesis.judging.test_judge import CONTRACTS, POLICY, ROWS
 from tests.synthesis.scripted import ALL_TASKS, SINGLES, offline_llm, others, planned
-from warehouse.ledger.ledger import Ledger
 
 TRACE = "RuntimeError at tests/"
 
@@ -49,7 +48,7 @@ def check(hint: str) -> None:
     assert "third party" not in hint
 
 
-def test_a_list_that_fails_keeps_the_last_contracts(ledger: Ledger, monkeypatch) -> None:
+def test_a_list_that_fails_keeps_the_last_contracts(ledger, monkeypatch):
     def deployed(server: str, text: str) -> dict[str, Any]:
         tools = [{"name": "a", "description": text, "inputSchema": {"type": "object"}}]
         blob = ledger.blobs.put(json.dumps(tools).encode())
@@ -68,7 +67,7 @@ def test_a_list_that_fails_keeps_the_last_contracts(ledger: Ledger, monkeypatch)
     assert (server, problem.startswith(f"internal: {TRACE}")) == ("one", True)
 
 
-def test_a_tool_whose_scan_fails_is_held(monkeypatch) -> None:
+def test_a_tool_whose_scan_fails_is_held(monkeypatch):
     rows = snapshot_rows([CITY_TIME, PING])
     for row in rows:
         row |= {"schema_problem": None, "contract": json.dumps(row["contract"])}
@@ -84,7 +83,7 @@ def test_a_tool_whose_scan_fails_is_held(monkeypatch) -> None:
     assert not [row for row in again.rows if row["rule"] == "not_scanned"]
 
 
-def test_a_summary_that_fails_is_a_row(monkeypatch) -> None:
+def test_a_summary_that_fails_is_a_row(monkeypatch):
     rows = snapshot_rows([CITY_TIME, PING])
     rows[1] = {**rows[1], "server_id": "npm:other"}
     write = break_one(summaries.write_summary, lambda name, _: name == "other")
@@ -96,7 +95,7 @@ def test_a_summary_that_fails_is_a_row(monkeypatch) -> None:
     assert summaries.make_row.__name__ == "make_row"
 
 
-def test_a_contract_without_a_text_is_known_by_its_name(monkeypatch) -> None:
+def test_a_contract_without_a_text_is_known_by_its_name(monkeypatch):
     rows = snapshot_rows([CITY_TIME, PING])
     text = break_one(index.tool_text, lambda contract, *_: contract.get("inputSchema") == {})
     broken = [rows[0], {**rows[1], "contract": "no JSON"}]
@@ -106,7 +105,7 @@ def test_a_contract_without_a_text_is_known_by_its_name(monkeypatch) -> None:
     assert CITY_TIME["description"] in members[CITY_TIME["name"]]
 
 
-def test_a_judgement_that_fails_is_a_row(ledger: Ledger, monkeypatch) -> None:
+def test_a_judgement_that_fails_is_a_row(ledger, monkeypatch):
     view = break_one(judging.make_view, lambda row, _: row is ROWS[0])
     monkeypatch.setattr(judging, "make_view", view)
     answer = JUDGEMENTS.frame(judging.judge(ROWS[:2], CONTRACTS, offline_llm(ledger), POLICY))
@@ -117,7 +116,7 @@ def test_a_judgement_that_fails_is_a_row(ledger: Ledger, monkeypatch) -> None:
     check(lost["hint"])
 
 
-def test_a_unit_that_fails_is_its_rows(ledger: Ledger, monkeypatch) -> None:
+def test_a_unit_that_fails_is_its_rows(ledger, monkeypatch):
     policy = replace(SINGLES, pairs_per_tool=2)
     rows = snapshot_rows([CITY_TIME, CONVERT])
     llm = offline_llm(ledger)
@@ -136,9 +135,7 @@ def test_a_unit_that_fails_is_its_rows(ledger: Ledger, monkeypatch) -> None:
     assert {row["task"] for row in answer} <= set(TASKS)
 
 
-def test_a_unit_that_cannot_be_planned_is_its_rows_and_moves_no_other(
-    ledger: Ledger, monkeypatch
-) -> None:
+def test_a_unit_that_cannot_be_planned_is_its_rows_and_moves_no_other(ledger, monkeypatch):
     rows, llm = snapshot_rows([CITY_TIME, CONVERT, READ_FILE]), offline_llm(ledger)
     units = planned(rows, ALL_TASKS, others(rows))
     good = {key: plan for key, plan in plan_units(units, llm, ALL_TASKS).items()
@@ -158,9 +155,7 @@ def test_a_unit_that_cannot_be_planned_is_its_rows_and_moves_no_other(
     check(lost["hint"])
 
 
-def test_a_plan_without_a_digest_of_its_own_is_planned_all_the_same(
-    ledger: Ledger, monkeypatch
-) -> None:
+def test_a_plan_without_a_digest_of_its_own_is_planned_all_the_same(ledger, monkeypatch):
     llm, units = offline_llm(ledger), planned(snapshot_rows([CITY_TIME, PING]))
     before = plan_units(units, llm, SINGLES)
     steps = break_one(writing_units.list_steps, lambda unit, _: unit.own["tool"] == PING["name"])
@@ -169,7 +164,7 @@ def test_a_plan_without_a_digest_of_its_own_is_planned_all_the_same(
     assert {key for key in before if after[key] != before[key]} == {"npm:demo/ping#single"}
 
 
-def test_a_row_that_the_filters_fail_for_is_that_row(monkeypatch) -> None:
+def test_a_row_that_the_filters_fail_for_is_that_row(monkeypatch):
     rows = [{**ROWS[0], "index": 0, "pair_id": "p1:a"}, {**ROWS[1], "pair_id": "p1:b"}]
     rows = PAIRS.frame([{"index": 1, **{k: v for k, v in row.items() if k in PAIRS.columns}}
                         for row in rows]).to_dicts()  # fmt: skip
@@ -191,7 +186,7 @@ def test_a_row_that_the_filters_fail_for_is_that_row(monkeypatch) -> None:
     assert second == PAIRS.frame(alone).to_dicts()[0]
 
 
-def test_a_row_that_the_table_does_not_take_is_that_row() -> None:
+def test_a_row_that_the_table_does_not_take_is_that_row():
     answer = {"server_id": "a", "tool": "b", "contract_digest": "c1:0", "task": "single",
             "plan_digest": "p", "status": "ok"}  # fmt: skip
     good = {**answer, "pair_id": "p1:a", "index": 0, "instruction": "what time is it"}
@@ -211,7 +206,7 @@ values = st.recursive(
 
 @examples(100)
 @given(st.lists(values.map(json.dumps) | st.text(max_size=4), max_size=3))
-def test_any_contracts_are_planned(texts: list[str]) -> None:
+def test_any_contracts_are_planned(texts):
     """One that is good is planned as it would be without the others, each has a unit of its own."""
     (good,) = snapshot_rows([CITY_TIME])
     odd = [{**good, "tool": f"t{at}", "contract": text, "contract_digest": f"c1:{at}"}
@@ -233,7 +228,7 @@ def test_any_contracts_are_planned(texts: list[str]) -> None:
      for name in ("flaws", "calls", "messages", "offered", "instruction", "contract_digest")}
     | {"index": st.none() | st.integers(-3, 3)}
 ))  # fmt: skip
-def test_any_row_passes_the_filters_or_fails_alone(columns: dict[str, Any]) -> None:
+def test_any_row_passes_the_filters_or_fails_alone(columns):
     row = {"pair_id": "p1:odd", "server_id": "z", "tool": "z", "task": "single", "status": "ok",
            "verdict": "accept", "cosine": None, "twin_of": None, **columns}  # fmt: skip
     good = {**row, "pair_id": "p1:good", "server_id": "a", "index": 0, "flaws": "[]",
@@ -251,7 +246,7 @@ def test_any_row_passes_the_filters_or_fails_alone(columns: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("stage", ["judge", "pairs"])
-def test_what_concerns_the_run_ends_it(ledger: Ledger, monkeypatch, stage: str) -> None:
+def test_what_concerns_the_run_ends_it(ledger, monkeypatch, stage):
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 

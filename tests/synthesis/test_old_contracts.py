@@ -18,7 +18,6 @@ from assets.synthesis.old_contracts import find_renamed_parameters, read_old_con
 from assets.synthesis.wrong_calls import make_wrong_call
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CREATE_ISSUE, PING
-from warehouse.store import Warehouse
 
 Tool = dict[str, Any]
 STRING = {"type": "string"}
@@ -66,7 +65,7 @@ def snapshot(raw: dict[str, Any], server: str = "npm:notes") -> dict[str, Any]:
     }
 
 
-def test_old_contracts_come_from_what_was_published(warehouse: Warehouse) -> None:
+def test_old_contracts_come_from_what_was_published(warehouse):
     tables = warehouse.tables
     versions = [
         (WRITE, FIND),
@@ -122,7 +121,7 @@ WAIT = {"type": "integer", "description": "Time to wait"}
         ({"a": STRING}, {"b": STRING}, {}),
     ],
 )  # fmt: skip
-def test_only_a_plain_rename_counts(before: Any, after: Any, renamed: dict[str, str]) -> None:
+def test_only_a_plain_rename_counts(before, after, renamed):
     schemas = [{"type": "object", "properties": properties} for properties in (before, after)]
     assert find_renamed_parameters(*schemas) == renamed
 
@@ -132,7 +131,7 @@ Json = Any
 
 @examples(60)
 @given(st.sampled_from(ALL), st.integers(0, 10_000))
-def test_a_wrong_call_is_refused_and_its_error_is_the_validators(tool: Json, seed: int) -> None:
+def test_a_wrong_call_is_refused_and_its_error_is_the_validators(tool, seed):
     right = answer_requests({"contract": tool, "count": 1}, seed % 7)["requests"][0]["values"]
     wrong = make_wrong_call(tool, right, random.Random(seed))
     assert wrong is not None
@@ -151,7 +150,7 @@ def test_a_wrong_call_is_refused_and_its_error_is_the_validators(tool: Json, see
     assert len(set(wrong.arguments) ^ set(right)) <= 2
 
 
-def test_every_kind_of_wrong_call_is_made() -> None:
+def test_every_kind_of_wrong_call_is_made():
     right = {"project_key": "OPS", "title": "Tap", "priority": "low", "estimate": 3}
     answer = [make_wrong_call(CREATE_ISSUE, right, random.Random(seed)) for seed in range(40)]
     assert {item.kind for item in answer if item} == {
@@ -165,7 +164,7 @@ def test_every_kind_of_wrong_call_is_made() -> None:
 @pytest.mark.parametrize(
     "value", [True, 3, 2.5, "x", ["a", "b"], {"a": 1}], ids=lambda value: type(value).__name__
 )
-def test_a_value_of_any_type_has_a_wrong_neighbour(value: Json) -> None:
+def test_a_value_of_any_type_has_a_wrong_neighbour(value):
     kind = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array",
             dict: "object"}[type(value)]  # fmt: skip
     tool = {"name": "t", "inputSchema": {"type": "object", "properties": {"v": {"type": kind}}}}
@@ -177,7 +176,7 @@ def test_a_value_of_any_type_has_a_wrong_neighbour(value: Json) -> None:
     assert kinds == {"wrong_type", "unknown_argument"}
 
 
-def test_a_call_without_arguments_has_a_wrong_neighbour_too() -> None:
+def test_a_call_without_arguments_has_a_wrong_neighbour_too():
     wrong = make_wrong_call(PING, {}, random.Random(0))
     assert wrong is not None
     assert wrong.kind == "unknown_argument"

@@ -46,7 +46,7 @@ def flaw(kind: str, certain: bool = True) -> dict[str, Any]:
     return {"kind": kind, "path": "", "reason": "", "certain": certain}
 
 
-def test_each_pair_that_goes_no_further_is_counted_once_per_reason() -> None:
+def test_each_pair_that_goes_no_further_is_counted_once_per_reason():
     rows = [
         pair(1),
         pair(2, verdict="reject", flaws=json.dumps([flaw("wrong_type"), flaw("wrong_type")])),
@@ -65,7 +65,7 @@ def test_each_pair_that_goes_no_further_is_counted_once_per_reason() -> None:
     assert "| single | 6 | 1 | 1 | 2 | 1 | 1 |" in figures["by_task"].replace("&#95;", "_")
 
 
-def test_what_a_model_wrote_is_text_on_the_page() -> None:
+def test_what_a_model_wrote_is_text_on_the_page():
     evil = "[x](javascript:alert(1)) <img src=x> | `a`"
     figures = report_pairs([pair(1, instruction=evil)])
     assert not set("<[`") & set(figures["latest"].split("\n", 2)[2])
@@ -79,7 +79,7 @@ def test_what_a_model_wrote_is_text_on_the_page() -> None:
     assert figures["accepted_of_written"].startswith("0 of 1 [0.00, ")
 
 
-def test_an_empty_run_has_a_page_too() -> None:
+def test_an_empty_run_has_a_page_too():
     assert report_pairs([])["provider"] == "none"
     figures = report_judgements([], [])
     assert figures["accepted_of_written"] == "none written"
@@ -97,7 +97,7 @@ def by_key(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, A
     return {(row["marketplace"], row["stage"], row["model"]): row for row in rows}
 
 
-def test_a_stage_is_its_role_with_calls_tokens_and_dollars_per_accepted_pair() -> None:
+def test_a_stage_is_its_role_with_calls_tokens_and_dollars_per_accepted_pair():
     costs = [
         cost(effects=4, prompt_tokens=300, completion_tokens=100, usd=0.2),
         cost(status="failed", effects=2),
@@ -117,7 +117,7 @@ def test_a_stage_is_its_role_with_calls_tokens_and_dollars_per_accepted_pair() -
     assert rows["registry", TOTAL, ""]["usd"] == 0.3
 
 
-def test_what_no_marketplace_paid_alone_is_shared_by_accepted_pairs() -> None:
+def test_what_no_marketplace_paid_alone_is_shared_by_accepted_pairs():
     costs = [cost(usd=1.0), cost(partition="_", stage="llm:judge", usd=0.8)]
     rows = by_key(make_spend_rows(costs, {"registry": 6, "glama": 2}, distinct=5))
     assert rows["registry", TOTAL, ""]["shared_usd"] == 0.6
@@ -126,7 +126,7 @@ def test_what_no_marketplace_paid_alone_is_shared_by_accepted_pairs() -> None:
     assert rows[ALL, TOTAL, ""]["usd_per_accepted_pair"] == 0.36  # of 5 different pairs
 
 
-def test_without_accepted_pairs_there_is_no_cost_per_pair() -> None:
+def test_without_accepted_pairs_there_is_no_cost_per_pair():
     rows = by_key(make_spend_rows([cost(usd=1.0)], {}))
     assert rows["registry", TOTAL, ""]["usd_per_accepted_pair"] is None
     assert by_key(make_spend_rows([], {}))[ALL, TOTAL, ""]["usd"] == 0.0
@@ -150,7 +150,7 @@ names = st.sampled_from(["registry", "glama", "_"])
     ),
     st.dictionaries(st.sampled_from(["registry", "glama"]), st.integers(0, 50)),
 )
-def test_totals_add_up_and_the_rows_are_a_table(costs: list[Any], accepted: Any) -> None:
+def test_totals_add_up_and_the_rows_are_a_table(costs, accepted):
     rows = make_spend_rows(costs, accepted)
     frame = SPEND.frame(rows)
     stages = [row for row in rows if row["stage"] != TOTAL]
@@ -164,7 +164,7 @@ def test_totals_add_up_and_the_rows_are_a_table(costs: list[Any], accepted: Any)
         assert round(sum(shares) - sum(lost), 6) == 0
 
 
-def test_accepted_pairs_of_two_marketplaces_are_counted_once_in_all() -> None:
+def test_accepted_pairs_of_two_marketplaces_are_counted_once_in_all():
     listed = [("a", "registry", "accept"), ("b", "registry", "reject"), ("c", "glama", "accept")]
     rows = [{"pair_id": p, "marketplace": m, "verdict": v} for p, m, v in listed]
     other = [{"pair_id": "a", "marketplace": "glama", "verdict": "accept"}]
@@ -172,7 +172,7 @@ def test_accepted_pairs_of_two_marketplaces_are_counted_once_in_all() -> None:
     assert count_accepted_pairs(frame) == ({"glama": 2, "registry": 1}, 2)
 
 
-def test_a_pair_that_costs_much_more_than_before_is_refused() -> None:
+def test_a_pair_that_costs_much_more_than_before_is_refused():
     then, dear = make_spend_rows([cost(usd=1.0)], {"registry": 100}), {"registry": 20}
     assert audit_cost(make_spend_rows([cost(usd=2.0)], {"registry": 100}), then).passed
     refused = audit_cost(make_spend_rows([cost(usd=1.0)], dear), then)

@@ -73,7 +73,7 @@ def run(script: str, folder: Path, base: str) -> tuple[dg.ExecuteInProcessResult
     return dg.materialize([trained], raise_on_error=False), cards
 
 
-def test_a_script_really_runs_and_its_card_and_loss_come_back(script: str, tmp_path: Path) -> None:
+def test_a_script_really_runs_and_its_card_and_loss_come_back(script, tmp_path):
     result, [card] = run(script, tmp_path, "good")
     assert card["name"] == "n1"
     assert len(card["losses"]) == 200
@@ -82,9 +82,7 @@ def test_a_script_really_runs_and_its_card_and_loss_come_back(script: str, tmp_p
     assert made.metadata["loss"].value == card["losses"]
 
 
-def test_the_live_loss_is_in_the_runs_log(
-    script: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_live_loss_is_in_the_runs_log(script, tmp_path, capfd):
     run(script, tmp_path, "good")
     err = capfd.readouterr().err
     assert "caller step=1 steps=1000 loss=1.0" in err
@@ -94,9 +92,7 @@ def test_the_live_loss_is_in_the_runs_log(
 @pytest.mark.parametrize(
     ("base", "message"), [("bad", "code 1"), ("killed", "code -9 .*want of memory.*checkpoint")]
 )
-def test_a_script_that_fails_or_dies_is_told(
-    script: str, tmp_path: Path, base: str, message: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_that_fails_or_dies_is_told(script, tmp_path, base, message, capfd):
     result, cards = run(script, tmp_path, base)
     assert not result.success
     assert cards == []
@@ -122,7 +118,7 @@ class Client:
         return SimpleNamespace(get_custom_messages=lambda: self.messages)
 
 
-def test_a_ray_job_is_given_the_same_script(tmp_path: Path) -> None:
+def test_a_ray_job_is_given_the_same_script(tmp_path):
     job = tmp_path / "a job.json"
     client = Client({"name": "m"})
     place = TrainingPlace("ray", gpus=2, processes=2, ray_address="http://head:8265")
@@ -140,7 +136,7 @@ def test_a_ray_job_is_given_the_same_script(tmp_path: Path) -> None:
     }
 
 
-def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path: Path) -> None:
+def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path):
     volumes = [{"name": "home", "persistent_volume_claim": {"claim_name": "toolmill"}}]
     mounts = {"volume_mounts": [{"name": "home", "mount_path": "/data"}]}
     place = TrainingPlace(
@@ -162,7 +158,7 @@ def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path: Path) -> No
     assert place.pod["containers"] == [mounts]  # the setting itself stays as it was
 
 
-def test_another_clients_errors_become_one_kind(tmp_path: Path) -> None:
+def test_another_clients_errors_become_one_kind(tmp_path):
     client = Client(fails=RuntimeError("RayJob pipes-x failed with status FAILED"))
     with pytest.raises(DagsterPipesExecutionError, match="on ray: RayJob pipes-x failed"):
         TrainingScripts(TrainingPlace("ray"), client).launch(
@@ -171,7 +167,7 @@ def test_another_clients_errors_become_one_kind(tmp_path: Path) -> None:
     assert TrainingScripts(TrainingPlace("ray"), Client()).launch(None, "s", tmp_path) == {}
 
 
-def test_clients_are_made_of_what_their_packages_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_are_made_of_what_their_packages_take(monkeypatch):
     ray, k8s = ModuleType("dagster_ray"), ModuleType("dagster_k8s")
     ray.PipesRayJobClient = k8s.PipesK8sClient = Client  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "dagster_ray", ray)
@@ -191,16 +187,14 @@ def test_clients_are_made_of_what_their_packages_take(monkeypatch: pytest.Monkey
         (TrainingPlace("kubernetes"), "no image is set"),
     ],
 )
-def test_a_place_that_cannot_be_had_is_named(
-    place: TrainingPlace, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_that_cannot_be_had_is_named(place, message, monkeypatch):
     monkeypatch.setitem(sys.modules, "dagster_ray", None)
     monkeypatch.setitem(sys.modules, "dagster_k8s", None)
     with pytest.raises(NoSuchPlace, match=message):
         open_client(place)
 
 
-def test_several_processes_here_end_with_their_run(tmp_path: Path) -> None:
+def test_several_processes_here_end_with_their_run(tmp_path):
     command = build_invocation(TrainingPlace(processes=2), "training.caller.script", tmp_path)[
         "command"
     ]
@@ -288,7 +282,7 @@ def logged(result: dg.ExecuteInProcessResult, warehouse: Warehouse) -> str:
     return check.description or ""
 
 
-def test_an_adapter_is_trained_once_and_published_with_its_losses(trained: Warehouse) -> None:
+def test_an_adapter_is_trained_once_and_published_with_its_losses(trained):
     [row] = trained.tables.read(make_adapter_table("retriever")).to_dicts()
     assert row["loss_last"] < row["loss_first"]
     assert read_model_card(trained.home, row["model"])
@@ -296,7 +290,7 @@ def test_an_adapter_is_trained_once_and_published_with_its_losses(trained: Wareh
     assert trained.ledger.counts() == {("train:retriever", "done"): 1}
 
 
-def test_a_lost_model_is_trained_again(trained: Warehouse) -> None:
+def test_a_lost_model_is_trained_again(trained):
     [row] = trained.tables.read(make_adapter_table("retriever")).to_dicts()
     for path in sorted((trained.home / "models" / row["model"]).iterdir()):
         path.unlink()
@@ -305,14 +299,12 @@ def test_a_lost_model_is_trained_again(trained: Warehouse) -> None:
     assert trained.ledger.counts() == {("train:retriever", "done"): 2}
 
 
-def test_a_gpu_that_is_not_there_is_told_and_publishes_nothing(
-    filled: Warehouse, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gpu_that_is_not_there_is_told_and_publishes_nothing(filled, capfd):
     assert "training failed" in logged(train(filled, "retriever", device="cuda"), filled)
     assert "set device to auto or cpu" in capfd.readouterr().err
 
 
-def test_a_base_model_that_is_not_there_is_named(filled: Warehouse) -> None:
+def test_a_base_model_that_is_not_there_is_named(filled):
     log = logged(train(filled, "caller"), filled)
     assert "training failed" in log
     assert "/no/such/model: no such folder" in log

@@ -89,15 +89,15 @@ def torch_vectors(texts: list[str], model: object = None) -> np.ndarray:
     return pooled.numpy()
 
 
-def test_vectors_equal_those_of_the_torch_model(encoder: MiniLM) -> None:
+def test_vectors_equal_those_of_the_torch_model(encoder):
     assert np.abs(encoder.embed(TEXTS) - torch_vectors(TEXTS)).max() < 1e-5
 
 
-def test_the_id_is_the_one_that_vectors_are_stored_under(encoder: MiniLM) -> None:
+def test_the_id_is_the_one_that_vectors_are_stored_under(encoder):
     assert (encoder.id, encoder.dim) == ("minilm-l6-v2/128", 384)
 
 
-def test_vectors_are_unit_and_do_not_depend_on_the_batch(encoder: MiniLM) -> None:
+def test_vectors_are_unit_and_do_not_depend_on_the_batch(encoder):
     together = encoder.embed(TEXTS)
     assert np.allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-5)
     alone = np.concatenate([encoder.embed([text]) for text in TEXTS])
@@ -105,7 +105,7 @@ def test_vectors_are_unit_and_do_not_depend_on_the_batch(encoder: MiniLM) -> Non
     assert encoder.embed([]).shape == (0, 384)
 
 
-def test_padding_changes_no_vector(encoder: MiniLM) -> None:
+def test_padding_changes_no_vector(encoder):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(encoder.model())
@@ -117,9 +117,7 @@ def test_padding_changes_no_vector(encoder: MiniLM) -> None:
     assert np.abs(padded[0] - padded[1]).max() > 1e-2
 
 
-def test_no_graph_is_built_until_a_text_is_embedded(
-    encoder: MiniLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_graph_is_built_until_a_text_is_embedded(encoder, monkeypatch):
     expected = encoder.embed(["one"])
     build, built = minilm._build_session, list[str]()
 
@@ -137,13 +135,13 @@ def test_no_graph_is_built_until_a_text_is_embedded(
     assert built == [encoder.id]
 
 
-def test_progress_reaches_the_total(encoder: MiniLM) -> None:
+def test_progress_reaches_the_total(encoder):
     seen: list[tuple[int, int]] = []
     encoder.embed(["a", "b c", "d e f"], on_done=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (3, 3)
 
 
-def test_a_text_given_twice_is_computed_once(encoder: MiniLM) -> None:
+def test_a_text_given_twice_is_computed_once(encoder):
     seen: list[tuple[int, int]] = []
     texts = ["one text", "another one", "one text"]
     vectors = encoder.embed(texts, on_done=lambda done, total: seen.append((done, total)))
@@ -152,11 +150,11 @@ def test_a_text_given_twice_is_computed_once(encoder: MiniLM) -> None:
     assert np.abs(vectors[1] - encoder.embed(["another one"])[0]).max() < 1e-6
 
 
-def test_half_of_a_surrogate_pair_is_embedded_as_a_replacement(encoder: MiniLM) -> None:
+def test_half_of_a_surrogate_pair_is_embedded_as_a_replacement(encoder):
     assert (encoder.embed(["a \ud800 b"]) == encoder.embed(["a ? b"])).all()
 
 
-def test_many_threads_get_the_vectors_that_one_gets() -> None:
+def test_many_threads_get_the_vectors_that_one_gets():
     side_by_side = MiniLM(threads=4)
     texts = [f"{text[:60]} {number}" for number in range(4) for text in TEXTS]
     alone = side_by_side.embed(texts)
@@ -165,7 +163,7 @@ def test_many_threads_get_the_vectors_that_one_gets() -> None:
     assert np.abs(np.stack(found) - alone).max() < 1e-6
 
 
-def test_another_cut_is_another_encoder(encoder: MiniLM) -> None:
+def test_another_cut_is_another_encoder(encoder):
     short = MiniLM(max_tokens=16, threads=1)
     assert short.id == "minilm-l6-v2/16"
     long = "Convert the attached document to a table of all the names and dates in it please now"
@@ -175,9 +173,7 @@ def test_another_cut_is_another_encoder(encoder: MiniLM) -> None:
 
 
 @pytest.mark.parametrize("config", [{}, {"use_rslora": True}])
-def test_a_merged_adapter_gives_the_vectors_of_peft(
-    config: dict[str, bool], tmp_path: Path
-) -> None:
+def test_a_merged_adapter_gives_the_vectors_of_peft(config, tmp_path):
     from peft import PeftModel
     from transformers import AutoModel
 
@@ -188,18 +184,18 @@ def test_a_merged_adapter_gives_the_vectors_of_peft(
     assert np.abs(ours - torch_vectors(TEXTS[:4], theirs)).max() < 1e-5
 
 
-def test_an_adapter_changes_the_vectors_and_the_id(encoder: MiniLM, tmp_path: Path) -> None:
+def test_an_adapter_changes_the_vectors_and_the_id(encoder, tmp_path):
     adapted = MiniLM(adapter(tmp_path / "a"), threads=1)
     assert adapted.id.startswith(f"{encoder.id}+")
     assert np.abs(adapted.embed(["hello there"]) - encoder.embed(["hello there"])).max() > 1e-3
 
 
-def test_a_folder_without_an_adapter_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_an_adapter_is_refused(tmp_path):
     with pytest.raises(BadAdapter, match="no LoRA adapter"):
         MiniLM(tmp_path)
 
 
-def test_an_adapter_of_another_base_is_refused(tmp_path: Path) -> None:
+def test_an_adapter_of_another_base_is_refused(tmp_path):
     with pytest.raises(BadAdapter, match="another base model"):
         MiniLM(adapter(tmp_path / "a", (768, 768)))
 
@@ -214,7 +210,7 @@ def test_an_adapter_of_another_base_is_refused(tmp_path: Path) -> None:
         ('{"r": 2, "lora_alpha": 4, "use_dora": true}', "only plain LoRA"),
     ],
 )
-def test_an_adapter_that_cannot_be_merged_is_refused(config: str, why: str, tmp_path: Path) -> None:
+def test_an_adapter_that_cannot_be_merged_is_refused(config, why, tmp_path):
     folder = adapter(tmp_path / "a")
     (folder / "adapter_config.json").write_text(config)
     with pytest.raises(BadAdapter, match=why):
@@ -222,7 +218,7 @@ def test_an_adapter_that_cannot_be_merged_is_refused(config: str, why: str, tmp_
 
 
 @pytest.mark.parametrize("change", ["nothing", "bias", "half"])
-def test_an_adapter_with_more_or_less_than_pairs_is_refused(change: str, tmp_path: Path) -> None:
+def test_an_adapter_with_more_or_less_than_pairs_is_refused(change, tmp_path):
     folder, tensors = adapter(tmp_path / "a"), lora()
     if change == "nothing":
         tensors = {}
@@ -235,7 +231,7 @@ def test_an_adapter_with_more_or_less_than_pairs_is_refused(change: str, tmp_pat
         MiniLM(folder)
 
 
-def test_a_truncated_adapter_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_adapter_is_refused(tmp_path):
     folder = adapter(tmp_path / "a")
     file = folder / "adapter_model.safetensors"
     file.write_bytes(file.read_bytes()[:200])
@@ -262,7 +258,7 @@ DIGEST, OTHER = "0123456789abcdef", "fedcba9876543210"
         ("org/model", f"/any/folder@{DIGEST}", False),
     ],
 )
-def test_a_base_is_told_by_digest_and_by_the_hubs_name(named: str, base: str, other: bool) -> None:
+def test_a_base_is_told_by_digest_and_by_the_hubs_name(named, base, other):
     assert is_other_base(named, base) is other
 
 
@@ -273,13 +269,13 @@ def sentence() -> SentenceEncoder:
     return embedder
 
 
-def test_minilm_is_the_default_encoder() -> None:
+def test_minilm_is_the_default_encoder():
     embedder = open_embedder("minilm", threads=1)
     assert isinstance(embedder, MiniLM)
     assert embedder.id == "minilm-l6-v2/128"
 
 
-def test_the_shipped_retriever_is_opened_by_name() -> None:
+def test_the_shipped_retriever_is_opened_by_name():
     made, base = open_embedder("general", threads=1), MiniLM(threads=1)
     assert isinstance(made, MiniLM)
     assert made.id.startswith(f"{base.id}+")
@@ -287,12 +283,12 @@ def test_the_shipped_retriever_is_opened_by_name() -> None:
 
 
 @pytest.mark.parametrize("spec", ["", "bert", "minilm:fp8", "openai:", "sentence-transformers:"])
-def test_an_unknown_embedder_names_those_there_are(spec: str) -> None:
+def test_an_unknown_embedder_names_those_there_are(spec):
     with pytest.raises(BadEmbedder, match=r"expected one of general, .*minilm, .*openai:<model>"):
         open_embedder(spec)
 
 
-def test_a_sentence_transformers_model_embeds_a_whole_index(sentence: SentenceEncoder) -> None:
+def test_a_sentence_transformers_model_embeds_a_whole_index(sentence):
     texts = [*TEXTS, TEXTS[0], "half \ud800"]
     seen: list[tuple[int, int]] = []
     found = sentence.embed(texts, on_done=lambda *done: seen.append(done))
@@ -305,9 +301,7 @@ def test_a_sentence_transformers_model_embeds_a_whole_index(sentence: SentenceEn
 READ = ["turn on the light", "打开灯", "file 打开灯光", "🙂"]
 
 
-def test_an_encoder_says_how_much_it_reads_however_it_is_run(
-    sentence: SentenceEncoder, tmp_path: Path
-) -> None:
+def test_an_encoder_says_how_much_it_reads_however_it_is_run(sentence, tmp_path):
     embedder = open_embedder("minilm", threads=1)
     prompted = open_embedder("minilm", threads=1, prompts=Prompts("all that stands before: "))
     save_encoder(embedder, tmp_path)
@@ -318,13 +312,13 @@ def test_an_encoder_says_how_much_it_reads_however_it_is_run(
         assert measure_reading(encoder, []).shape == (0,)
 
 
-def test_an_endpoint_is_taken_to_read_all() -> None:
+def test_an_endpoint_is_taken_to_read_all():
     endpoint_encoder = EndpointEncoder("m", base_url="http://127.0.0.1:1/v1", api_key="k", dim=8)
     for encoder in (endpoint_encoder, add_prompts(endpoint_encoder, Prompts("query: "))):
         assert measure_reading(encoder, READ).tolist() == [1, 1, 1, 1]
 
 
-def test_its_id_names_the_weights(sentence: SentenceEncoder) -> None:
+def test_its_id_names_the_weights(sentence):
     import torch
 
     name, _, before = sentence.id.partition("@")
@@ -339,8 +333,8 @@ def test_its_id_names_the_weights(sentence: SentenceEncoder) -> None:
 
 
 def test_it_is_saved_as_the_place_of_its_weights_which_the_user_names_again(
-    sentence: SentenceEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    sentence, tmp_path, monkeypatch
+):
     folder = save_encoder(sentence, tmp_path)
     assert [path.name for path in folder.iterdir()] == ["encoder.json"]
     for named in ("", "some/other", str(tmp_path)):
@@ -357,7 +351,7 @@ def test_it_is_saved_as_the_place_of_its_weights_which_the_user_names_again(
         open_encoder(tmp_path, "sentence-transformers:model/256@0")
 
 
-def test_a_model_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_is_one_clear_line(tmp_path):
     with pytest.raises(BadEmbedder, match=r"no such folder; expected a folder") as refused:
         open_embedder(f"sentence-transformers:{tmp_path / 'nothing'}")
     assert "\n" not in str(refused.value)
@@ -381,12 +375,12 @@ def model() -> MiniLM:
     return MiniLM(threads=1)
 
 
-def test_unrelated_is_where_minilm_has_it(model: MiniLM) -> None:
+def test_unrelated_is_where_minilm_has_it(model):
     assert measure_unrelated(model.embed(REFERENCE)) == pytest.approx(UNRELATED, abs=0.002)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.5, 0.8])
-def test_cosines_of_a_narrow_encoder_come_back_to_minilms(model: MiniLM, floor: float) -> None:
+def test_cosines_of_a_narrow_encoder_come_back_to_minilms(model, floor):
     narrow = Narrow(model, floor)
     scaled_embedder = ScaledEmbedder(narrow)
     texts = [*TEXTS, *REFERENCE, TEXTS[0].upper(), f"{TEXTS[0]} now"]
@@ -402,7 +396,7 @@ def test_cosines_of_a_narrow_encoder_come_back_to_minilms(model: MiniLM, floor: 
     assert get_plain(model) is model
 
 
-def test_questions_are_read_as_the_inner_encoder_reads_them(model: MiniLM) -> None:
+def test_questions_are_read_as_the_inner_encoder_reads_them(model):
     scaled_embedder = ScaledEmbedder(Narrow(model, 0.5))
     assert (
         np.abs(embed_queries(scaled_embedder, TEXTS[:2]) - scaled_embedder.embed(TEXTS[:2])).max()

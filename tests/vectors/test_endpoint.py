@@ -3,7 +3,6 @@
 import gzip
 import json
 import traceback
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ def expected(texts: list[str]) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def test_a_whole_index_comes_in_batches_in_its_order() -> None:
+def test_a_whole_index_comes_in_batches_in_its_order():
     texts = [f"text {number % 150}" for number in range(200)]
     seen: list[tuple[int, int]] = []
     with embeddings_endpoint() as endpoint:
@@ -43,7 +42,7 @@ def test_a_whole_index_comes_in_batches_in_its_order() -> None:
     assert headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_the_id_names_model_dimension_and_host() -> None:
+def test_the_id_names_model_dimension_and_host():
     with embeddings_endpoint() as endpoint:
         host = endpoint.url.removeprefix("http://").removesuffix("/v1")
         embedder = open_embedder(f"openai:small@{endpoint.url}/")
@@ -53,7 +52,7 @@ def test_the_id_names_model_dimension_and_host() -> None:
     assert at_openai.id == "openai:text-embedding-3-small/1536"
 
 
-def test_no_text_is_sent_that_an_endpoint_refuses() -> None:
+def test_no_text_is_sent_that_an_endpoint_refuses():
     with embeddings_endpoint() as endpoint:
         made = opened(endpoint.url)
         found = made.embed(["", " \n", "half \ud800", "long " * 10_000])
@@ -71,14 +70,14 @@ def test_no_text_is_sent_that_an_endpoint_refuses() -> None:
         Say(drop=True),
     ],
 )
-def test_what_passes_is_tried_again(fault: Say) -> None:
+def test_what_passes_is_tried_again(fault):
     with embeddings_endpoint([fault, fault, Say()]) as endpoint:
         found = opened(endpoint.url, dim=8).embed(["a text"])
     assert np.abs(found - expected(["a text"])).max() < 1e-6
     assert len(endpoint.asked) == 3
 
 
-def test_a_try_waits_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_try_waits_as_long_as_it_is_told(monkeypatch):
     waited: list[float] = []
     monkeypatch.setattr(endpoint_module.time, "sleep", waited.append)
     busy = Say({}, 429, {"retry-after": "17"})
@@ -115,7 +114,7 @@ def test_a_try_waits_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         ),
     ],
 )
-def test_what_does_not_pass_is_one_clear_error(fault: Say, tries: int, why: str) -> None:
+def test_what_does_not_pass_is_one_clear_error(fault, tries, why):
     with embeddings_endpoint([fault]) as endpoint:
         with pytest.raises(EmbeddingFailed, match=why) as caught:
             opened(endpoint.url, dim=8).embed(["a text"])
@@ -125,7 +124,7 @@ def test_what_does_not_pass_is_one_clear_error(fault: Say, tries: int, why: str)
     assert "\n" not in str(caught.value)
 
 
-def test_a_packed_answer_is_unpacked() -> None:
+def test_a_packed_answer_is_unpacked():
     def pack(body: dict[str, Any], _: int) -> Say:
         packed = gzip.compress(json.dumps(vectors(body)).encode())
         return Say(packed, headers={"content-encoding": "gzip"})
@@ -135,7 +134,7 @@ def test_a_packed_answer_is_unpacked() -> None:
     assert np.abs(found - expected(["a text"])).max() < 1e-6
 
 
-def test_an_answer_that_drips_is_not_waited_for() -> None:
+def test_an_answer_that_drips_is_not_waited_for():
     with (
         embeddings_endpoint([Say(drip_s=0.05)]) as endpoint,
         pytest.raises(EmbeddingFailed, match=r"no whole answer within 0.1 s"),
@@ -143,7 +142,7 @@ def test_an_answer_that_drips_is_not_waited_for() -> None:
         opened(endpoint.url, dim=8, timeout_s=0.1).embed(["a text"])
 
 
-def test_after_a_failure_nothing_more_is_asked() -> None:
+def test_after_a_failure_nothing_more_is_asked():
     with (
         embeddings_endpoint([Say({"error": "no"}, 400)]) as endpoint,
         pytest.raises(EmbeddingFailed),
@@ -152,7 +151,7 @@ def test_after_a_failure_nothing_more_is_asked() -> None:
     assert len(endpoint.asked) < 40
 
 
-def test_nothing_listens(unused_tcp_port: int) -> None:
+def test_nothing_listens(unused_tcp_port):
     with pytest.raises(EmbeddingFailed, match="start the endpoint, or correct base_url"):
         opened(f"http://127.0.0.1:{unused_tcp_port}/v1")
 
@@ -167,14 +166,14 @@ def test_nothing_listens(unused_tcp_port: int) -> None:
         ("https://host/v1?key=secret", "credentials or a query"),
     ],
 )
-def test_an_address_that_cannot_be_used_or_holds_a_secret_is_refused(url: str, why: str) -> None:
+def test_an_address_that_cannot_be_used_or_holds_a_secret_is_refused(url, why):
     with pytest.raises(BadEmbedder, match=why) as caught:
         EndpointEncoder("small", base_url=url)
     assert "word" not in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
-def test_a_key_is_needed_at_openai_and_must_be_one() -> None:
+def test_a_key_is_needed_at_openai_and_must_be_one():
     with pytest.raises(BadEmbedder, match="no key; set OPENAI_API_KEY"):
         open_embedder("openai:text-embedding-3-small")
     with pytest.raises(BadEmbedder, match="no line of ASCII") as caught:
@@ -184,8 +183,8 @@ def test_a_key_is_needed_at_openai_and_must_be_one() -> None:
 
 @pytest.mark.parametrize("setting", ["EMBEDDER", "OPENAI"])
 def test_a_saved_endpoint_is_opened_again_without_its_key_in_the_file(
-    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    setting, tmp_path, monkeypatch
+):
     with embeddings_endpoint() as endpoint:
         monkeypatch.setenv(f"{setting}_BASE_URL", f"{endpoint.url}/")
         monkeypatch.setenv(f"{setting}_API_KEY", KEY)
@@ -205,9 +204,7 @@ def test_a_saved_endpoint_is_opened_again_without_its_key_in_the_file(
 
 @pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "EMBEDDER_API_KEY"])
 @pytest.mark.parametrize("named", [None, "http://127.0.0.1:9/v1"])
-def test_a_third_party_card_chooses_neither_address_nor_key(
-    variable: str, named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_third_party_card_chooses_neither_address_nor_key(variable, named, tmp_path, monkeypatch):
     with embeddings_endpoint() as endpoint:
         embedder = open_embedder(f"openai:small@{endpoint.url}")
         card = save_encoder(embedder, tmp_path) / "encoder.json"
@@ -228,9 +225,7 @@ def test_a_third_party_card_chooses_neither_address_nor_key(
         assert "authorization" not in endpoint.asked[-1][1]
 
 
-def test_a_card_of_another_model_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_card_of_another_model_is_refused(tmp_path, monkeypatch):
     with embeddings_endpoint() as endpoint:
         monkeypatch.setenv("EMBEDDER_BASE_URL", endpoint.url)
         embedder = open_embedder(f"openai:small@{endpoint.url}")
@@ -240,7 +235,7 @@ def test_a_card_of_another_model_is_refused(
             open_encoder(tmp_path, embedder.id)
 
 
-def test_a_model_that_changes_its_dimension_is_found_out() -> None:
+def test_a_model_that_changes_its_dimension_is_found_out():
     def script(body: dict[str, Any], number: int) -> Say:
         return Say(vectors(body, 8 if number == 1 else 6))
 

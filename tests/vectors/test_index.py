@@ -31,29 +31,25 @@ from assets.vectors.index import (
 from assets.vectors.lexical import BM25, split_words
 from tests.contracts.pipeline import MARKET, POISON, Pipeline, honest_servers, poison_tool
 from tests.vectors.conftest import WordEmbedder, snapshot
-from warehouse.storage.lance import TEXTS, LanceStore, make_vector_key
+from warehouse.storage.lance import TEXTS, make_vector_key
 from warehouse.store import Warehouse
 
 
-def test_each_tool_and_each_server_has_one_text(listed: list[dict]) -> None:
+def test_each_tool_and_each_server_has_one_text(listed):
     members = build_texts(listed)
     assert sum(member["kind"] == "tool" for member in members) == 4
     assert sum(member["kind"] == "server" for member in members) == 3
     assert {member["tool"] for member in members if member["kind"] == "server"} == {""}
 
 
-def test_a_text_held_by_two_marketplaces_is_embedded_once(
-    listed: list[dict], embedder: WordEmbedder, store: LanceStore
-) -> None:
+def test_a_text_held_by_two_marketplaces_is_embedded_once(listed, embedder, store):
     rows = embed_contracts(listed, embedder, store)
     assert len(embedder.embedded) == len(set(embedder.embedded)) == 5
     assert len(VECTORS.frame(rows)) == 7
     assert find_norm_flaws(rows, store) == []
 
 
-def test_a_second_run_embeds_only_what_is_new(
-    listed: list[dict], embedder: WordEmbedder, store: LanceStore
-) -> None:
+def test_a_second_run_embeds_only_what_is_new(listed, embedder, store):
     first = embed_contracts(listed, embedder, store)
     embedder.embedded.clear()
     assert embed_contracts(listed, embedder, store) == first
@@ -63,18 +59,14 @@ def test_a_second_run_embeds_only_what_is_new(
     assert len(embedder.embedded) == 1
 
 
-def test_another_embedder_embeds_everything_again(
-    listed: list[dict], embedder: WordEmbedder, store: LanceStore
-) -> None:
+def test_another_embedder_embeds_everything_again(listed, embedder, store):
     embed_contracts(listed, embedder, store)
     other = WordEmbedder("other")
     embed_contracts(listed, other, store)
     assert len(other.embedded) == 5
 
 
-def test_a_killed_embedding_resumes_with_what_is_left(
-    embedder: WordEmbedder, store: LanceStore
-) -> None:
+def test_a_killed_embedding_resumes_with_what_is_left(embedder, store):
     listed = [snapshot("npm:many", f"tool_{i}", f"Does thing {i}") for i in range(300)]
 
     class Killed(Exception):
@@ -94,9 +86,7 @@ def test_a_killed_embedding_resumes_with_what_is_left(
     assert len(embedder.embedded) == 301
 
 
-def test_a_member_without_a_vector_is_a_flaw(
-    listed: list[dict], embedder: WordEmbedder, store: LanceStore
-) -> None:
+def test_a_member_without_a_vector_is_a_flaw(listed, embedder, store):
     rows = embed_contracts(listed, embedder, store)
     lost = [{**rows[0], "embedder": "gone"}]
     assert find_norm_flaws(lost, store) == [
@@ -104,7 +94,7 @@ def test_a_member_without_a_vector_is_a_flaw(
     ]
 
 
-def test_texts_come_through_the_store_in_order(embedder: WordEmbedder, store: LanceStore) -> None:
+def test_texts_come_through_the_store_in_order(embedder, store):
     found = embed_texts(["b c", "a", "b c"], embedder, store)
     assert (found == embedder.embed(["b c", "a", "b c"])).all()
     embedder.embedded.clear()
@@ -112,15 +102,13 @@ def test_texts_come_through_the_store_in_order(embedder: WordEmbedder, store: La
     assert embedder.embedded == []
 
 
-def test_a_server_text_ignores_the_order_of_its_tools(listed: list[dict]) -> None:
+def test_a_server_text_ignores_the_order_of_its_tools(listed):
     tools = [{"name": "b_tool"}, {"name": "aTool"}]
     assert build_server_text("npm:@x/y", tools) == build_server_text("npm:@x/y", tools[::-1])
     assert "a tool, b tool" in build_server_text("npm:@x/y", tools)
 
 
-def test_neighbours_come_by_likeness_without_twins_and_unlike_tools(
-    embedder: WordEmbedder, store: LanceStore
-) -> None:
+def test_neighbours_come_by_likeness_without_twins_and_unlike_tools(embedder, store):
     rows = [
         snapshot("npm:a", "read_file", "Read a file from the disk"),
         snapshot("npm:b", "read_file", "Read a file from the disk"),  # a twin
@@ -133,14 +121,14 @@ def test_neighbours_come_by_likeness_without_twins_and_unlike_tools(
     assert near(rows[3]) == []
 
 
-def test_no_rows_have_no_neighbours(embedder: WordEmbedder, store: LanceStore) -> None:
+def test_no_rows_have_no_neighbours(embedder, store):
     near = find_near_rows([], embedder, store)
     with pytest.raises(KeyError):
         near(snapshot("npm:a", "read_file", "Read a file from the disk"))
 
 
 @given(st.integers(2, 12), st.integers(0, 99))
-def test_the_order_of_the_rows_decides_nothing(n: int, seed: int) -> None:
+def test_the_order_of_the_rows_decides_nothing(n, seed):
     rng = np.random.default_rng(seed)
     matrix = rng.integers(0, 3, (n, 4)).astype(np.float32) + 0.1
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
@@ -156,14 +144,14 @@ def test_the_order_of_the_rows_decides_nothing(n: int, seed: int) -> None:
             assert ALIKE - 1e-3 < cosine < TWIN + 1e-3
 
 
-def test_instructions_are_kept_apart_from_tools(embedder: WordEmbedder, store: LanceStore) -> None:
+def test_instructions_are_kept_apart_from_tools(embedder, store):
     embed_texts(["find my file"], embedder, store, table=INSTRUCTIONS)
     assert (store.count(TEXTS), store.count(INSTRUCTIONS)) == (0, 1)
     embed_texts(["find my file"], embedder, store, table=INSTRUCTIONS)
     assert len(embedder.embedded) == 1
 
 
-def test_identifiers_are_split_into_words() -> None:
+def test_identifiers_are_split_into_words():
     assert split_words("getUserByID, list-commits read_files") == [
         "get", "user", "id", "list", "commit", "read", "file",
     ]  # fmt: skip
@@ -171,26 +159,26 @@ def test_identifiers_are_split_into_words() -> None:
     assert split_words("the of and") == []
 
 
-def test_the_document_with_the_rare_word_wins() -> None:
+def test_the_document_with_the_rare_word_wins():
     index = BM25.build(["read a file", "read a database", "send an email"])
     assert int(np.argmax(index.score("read my database"))) == 1
     assert index.find_shared("read my database", np.array([1])) == [["database", "read"]]
 
 
-def test_unknown_words_and_empty_pools_score_zero() -> None:
+def test_unknown_words_and_empty_pools_score_zero():
     assert BM25.build(["a b"]).score("zebra").tolist() == [0.0]
     assert BM25.build([]).score("zebra").shape == (0,)
 
 
 @given(st.lists(st.text(max_size=40), max_size=8), st.text(max_size=40))
-def test_scores_are_finite_and_not_negative(texts: list[str], query: str) -> None:
+def test_scores_are_finite_and_not_negative(texts, query):
     scores = BM25.build(texts).score(query)
     assert scores.shape == (len(texts),)
     assert np.isfinite(scores).all()
     assert (scores >= 0).all()
 
 
-def test_names_are_alike_by_their_rare_words() -> None:
+def test_names_are_alike_by_their_rare_words():
     names = BM25.build(["get_user", "get_invoice", "get_user_invoice_list_page", "get", "__"])
     documents = np.arange(5)
     found = names.match_rarity(["get", "invoice"], documents)
@@ -202,7 +190,7 @@ def test_names_are_alike_by_their_rare_words() -> None:
 
 
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=6), st.text(max_size=40))
-def test_likeness_is_a_share_and_no_score_exceeds_its_bound(texts: list[str], query: str) -> None:
+def test_likeness_is_a_share_and_no_score_exceeds_its_bound(texts, query):
     index = BM25.build(texts)
     terms = index.cut_query(query)
     alike = index.match_rarity(terms, np.arange(len(texts)))
@@ -210,7 +198,7 @@ def test_likeness_is_a_share_and_no_score_exceeds_its_bound(texts: list[str], qu
     assert index.score(query).max() <= index.bound_score(terms) + 1e-4
 
 
-def test_a_text_that_says_everything_is_credited_little_for_each() -> None:
+def test_a_text_that_says_everything_is_credited_little_for_each():
     usual = [f"do{at} something{at} with{at} thing{at}" for at in range(99)]
     index, owners = BM25.build([*usual, " ".join(usual)]), np.arange(100)
     credit = index.measure_credit(owners)
@@ -222,7 +210,7 @@ def test_a_text_that_says_everything_is_credited_little_for_each() -> None:
     assert twice.measure_credit(owners)[99] == 1.0  # saying the same again is no more matter
 
 
-def test_a_server_has_one_vote_on_what_is_usual_and_none_for_itself() -> None:
+def test_a_server_has_one_vote_on_what_is_usual_and_none_for_itself():
     usual = [f"do{at} something{at} with{at} thing{at}" for at in range(30)]
     long = [" ".join(f"w{at}x{n}" for n in range(90)) for at in range(60)]
     index = BM25.build([*usual, *long])
@@ -235,9 +223,7 @@ def test_a_server_has_one_vote_on_what_is_usual_and_none_for_itself() -> None:
 @pytest.mark.parametrize(
     ("servers", "words", "whole"), [(3, 90, True), (3, 300, False), (20, 90, False), (20, 11, True)]
 )
-def test_what_is_usual_has_a_floor_which_is_higher_among_few_servers(
-    servers: int, words: int, whole: bool
-) -> None:
+def test_what_is_usual_has_a_floor_which_is_higher_among_few_servers(servers, words, whole):
     texts = [f"do{at}" for at in range(servers - 1)]
     index = BM25.build([*texts, " ".join(f"w{at}" for at in range(words))])
     credit = index.measure_credit(np.arange(servers))
@@ -246,7 +232,7 @@ def test_what_is_usual_has_a_floor_which_is_higher_among_few_servers(
 
 
 @given(st.lists(st.tuples(st.text(max_size=40), st.integers(0, 3)), max_size=8))
-def test_credit_is_a_share(told: list[tuple[str, int]]) -> None:
+def test_credit_is_a_share(told):
     texts, owners = [text for text, _ in told], [owner for _, owner in told]
     credit = BM25.build(texts).measure_credit(np.array(owners, np.int32))
     assert credit.shape == (len(texts),)
@@ -280,7 +266,7 @@ def heads(pipeline: Pipeline) -> list[str]:
     return [head.digest for head in found if head]
 
 
-def test_every_server_is_summed_up_and_copies_are_twins(pipeline: Pipeline) -> None:
+def test_every_server_is_summed_up_and_copies_are_twins(pipeline):
     servers = with_copies()
     pipeline.deploy(servers)
     metadata = summarise(pipeline)
@@ -295,7 +281,7 @@ def test_every_server_is_summed_up_and_copies_are_twins(pipeline: Pipeline) -> N
     assert metadata["confusables"]["with_a_twin"] == 2 * len(copied)
 
 
-def test_a_poisoned_tool_is_in_neither_table(pipeline: Pipeline) -> None:
+def test_a_poisoned_tool_is_in_neither_table(pipeline):
     servers = with_copies()
     pipeline.deploy(servers)
     summarise(pipeline)
@@ -307,7 +293,7 @@ def test_a_poisoned_tool_is_in_neither_table(pipeline: Pipeline) -> None:
         assert not (row["other_server_id"].endswith("-copy") and row["other_tool"] == held)
 
 
-def test_the_same_world_again_makes_no_new_version(pipeline: Pipeline) -> None:
+def test_the_same_world_again_makes_no_new_version(pipeline):
     pipeline.deploy(with_copies())
     summarise(pipeline)
     before = heads(pipeline)

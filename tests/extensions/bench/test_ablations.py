@@ -50,9 +50,7 @@ ROWS = st.lists(
 
 @settings_of_hypothesis(max_examples=40, deadline=None)
 @given(ROWS, ROWS, st.integers(0, 5))
-def test_arms_learn_from_as_much_and_never_from_what_is_tested(
-    accepted: list[Row], raw: list[Row], seed: int
-) -> None:
+def test_arms_learn_from_as_much_and_never_from_what_is_tested(accepted, raw, seed):
     tested = {one["pair_id"] for one in accepted if one["split"] != "train"}
     got: dict[str, list[Mapping[str, Any]]] = {}
     for arm in ARMS:
@@ -74,7 +72,7 @@ def test_arms_learn_from_as_much_and_never_from_what_is_tested(
         assert len(got["raw"]) == (len(got["raw_all"]) if short else len(got["filtered"]))
 
 
-def test_only_random_negatives_differ_between_filtered_and_random() -> None:
+def test_only_random_negatives_differ_between_filtered_and_random():
     rows = [row(at) for at in range(4)]
     assert not select_arm_rows("filtered", rows, [], 1).random
     assert select_arm_rows("random", rows, [], 1).random
@@ -110,9 +108,7 @@ def done(
     return home, run_ablations(home, sets, settings=settings)
 
 
-def test_every_arm_and_seed_answers_the_same_items(
-    done: tuple, sets: ArmSets, settings: AblationSettings
-) -> None:
+def test_every_arm_and_seed_answers_the_same_items(done, sets, settings):
     frame = ABLATIONS.frame(done[1])
     asked = {
         (arm, seed): set(part["item_id"]) for (arm, seed), part in frame.group_by("arm", "seed")
@@ -123,9 +119,7 @@ def test_every_arm_and_seed_answers_the_same_items(
     assert set(frame["pool"]) == {len(sets.texts)}
 
 
-def test_a_second_run_reads_all_and_measures_nothing(
-    done: tuple, sets: ArmSets, settings: AblationSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_reads_all_and_measures_nothing(done, sets, settings, monkeypatch):
     def never(*_: Any) -> Any:
         raise AssertionError("measured again")
 
@@ -133,13 +127,7 @@ def test_a_second_run_reads_all_and_measures_nothing(
     assert run_ablations(done[0], sets, settings=settings) == done[1]
 
 
-def test_a_kill_loses_the_arm_in_progress_alone(
-    done: tuple,
-    sets: ArmSets,
-    settings: AblationSettings,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_kill_loses_the_arm_in_progress_alone(done, sets, settings, tmp_path, monkeypatch):
     class Killed(BaseException):
         pass
 
@@ -171,9 +159,7 @@ def test_a_kill_loses_the_arm_in_progress_alone(
     ]
 
 
-def test_arms_that_come_to_the_same_are_trained_once(
-    sets: ArmSets, settings: AblationSettings, tmp_path: Path
-) -> None:
+def test_arms_that_come_to_the_same_are_trained_once(sets, settings, tmp_path):
     raw = replace(settings, arms=("filtered", "raw_all"), seeds=(1,))
     rows = run_ablations(tmp_path, sets, settings=raw)
     models = {one["arm"]: one["model"] for one in rows}
@@ -182,9 +168,7 @@ def test_arms_that_come_to_the_same_are_trained_once(
     assert run_ablations(tmp_path, sets, settings=moved) == rows
 
 
-def test_what_cannot_be_run_is_said(
-    sets: ArmSets, settings: AblationSettings, tmp_path: Path
-) -> None:
+def test_what_cannot_be_run_is_said(sets, settings, tmp_path):
     with pytest.raises(ValidationError, match=r"roles\n.*at least 1 item"):
         replace(settings, roles=())
     train = [one for one in sets.accepted if one["split"] == "train"]
@@ -203,7 +187,7 @@ def answers(arm: str, seed: int, ranks: list[int]) -> list[Row]:
     ]  # fmt: skip
 
 
-def test_the_table_calls_significant_what_is_and_nothing_else() -> None:
+def test_the_table_calls_significant_what_is_and_nothing_else():
     good, bad = [1] * 40, [9] * 40
     mixed = [1 if at % 2 else 2 for at in range(40)]
     other = [2 if at % 2 else 1 for at in range(40)]
@@ -223,7 +207,7 @@ def test_the_table_calls_significant_what_is_and_nothing_else() -> None:
     assert worse["retriever"]["contrasts"][0]["verdict"] == "worse"
 
 
-def test_a_difference_is_the_mean_of_its_seeds() -> None:
+def test_a_difference_is_the_mean_of_its_seeds():
     rows = [
         *answers("filtered", 1, [1, 1]), *answers("filtered", 2, [5, 5]),
         *answers("random", 1, [5, 5]), *answers("random", 2, [5, 5]),
@@ -235,14 +219,14 @@ def test_a_difference_is_the_mean_of_its_seeds() -> None:
     assert found["arms"]["filtered"]["recall_at_1"]["value"] == 0.5
 
 
-def test_a_report_without_rows_says_not_run() -> None:
+def test_a_report_without_rows_says_not_run():
     assert render_ablation_table(summarise_ablations([])).count("`not run`") == 2
 
 
 pytestmark = pytest.mark.slow
 
 
-def test_the_callers_arms_are_trained_scored_and_told(small_caller: Path, tmp_path: Path) -> None:
+def test_the_callers_arms_are_trained_scored_and_told(small_caller, tmp_path):
     snapshots, pairs = make_rows()
     made = build_training_set(pairs, snapshots, embed)
     caller = replace(PROFILES["smollm2"], threads=1, device="cpu", candidates=2)

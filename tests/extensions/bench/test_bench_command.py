@@ -20,7 +20,6 @@ from tests.training.evaluation.test_predictors import called
 from tests.vectors.conftest import WordEmbedder
 from training.sets.training_set import TRAINING_SET
 from warehouse.errors import UnusableInput
-from warehouse.store import Warehouse
 
 Run = Callable[..., tuple[int, str, str]]
 ALARMS = [f"Wake me at {hour}." for hour in ("six", "seven", "eight", "nine")]
@@ -113,8 +112,8 @@ def inspect_ai() -> None:
 
 @needs_inspect
 def test_a_scripted_endpoint_gets_its_score_exactly_and_is_asked_once(
-    toolmill: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    toolmill, tmp_path, monkeypatch
+):
     """Three right calls of four, one of them as text; the fourth at another hour."""
     data, out = write_bank(tmp_path / "bank"), tmp_path / "out"
 
@@ -161,9 +160,7 @@ def test_a_scripted_endpoint_gets_its_score_exactly_and_is_asked_once(
 
 
 @needs_inspect
-def test_each_epoch_is_asked_by_a_seed_of_its_own(
-    toolmill: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_epoch_is_asked_by_a_seed_of_its_own(toolmill, tmp_path, monkeypatch):
     def say(body: dict[str, Any], _: int) -> Say:
         return set_alarm(body, None if body["seed"] == 5 else "noon")
 
@@ -181,8 +178,8 @@ def test_each_epoch_is_asked_by_a_seed_of_its_own(
 
 @needs_inspect
 def test_an_endpoint_that_fails_in_the_middle_is_asked_only_for_the_rest(
-    toolmill: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    toolmill, tmp_path, monkeypatch
+):
     broken = {"now": True}
 
     def say(body: dict[str, Any], _: int) -> Say:
@@ -208,8 +205,8 @@ def test_an_endpoint_that_fails_in_the_middle_is_asked_only_for_the_rest(
 
 @needs_inspect
 def test_prose_is_an_outcome_and_models_are_compared_with_the_first(
-    toolmill: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    toolmill, tmp_path, monkeypatch
+):
     data = write_metatool(tmp_path / "meta")
 
     def say(body: dict[str, Any], _: int) -> Say:
@@ -240,7 +237,7 @@ def test_prose_is_an_outcome_and_models_are_compared_with_the_first(
 
 
 @needs_inspect
-def test_calls_of_a_file_get_bfcls_verdicts(toolmill: Run, tmp_path: Path) -> None:
+def test_calls_of_a_file_get_bfcls_verdicts(toolmill, tmp_path):
     calls = [
         {"id": "simple_python_0", "calls": [{"name": "add.up", "arguments": {"a": 0}}]},
         {"id": "simple_python_1", "calls": [{"name": "add.up", "arguments": {"a": 7}}]},
@@ -267,16 +264,14 @@ def test_calls_of_a_file_get_bfcls_verdicts(toolmill: Run, tmp_path: Path) -> No
 
 
 @needs_inspect
-def test_retrieval_alone_needs_no_model(toolmill: Run, tmp_path: Path) -> None:
+def test_retrieval_alone_needs_no_model(toolmill, tmp_path):
     code, printed, err = toolmill("metatool", "--data", write_metatool(tmp_path / "meta"))
     assert code == 0, err
     assert "| retrieval | 3 |" in printed
     assert "| two tools | retrieval | 1 | 0.000" in printed, "one hit is no pair"
 
 
-def test_without_inspect_the_extra_is_named(
-    toolmill: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_inspect_the_extra_is_named(toolmill, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "inspect_ai", None)
     code, _, err = toolmill("api-bank", "--data", write_bank(tmp_path / "bank"))
     assert code == 2
@@ -292,7 +287,7 @@ def test_without_inspect_the_extra_is_named(
         (("bfcl", "--data", "none"), "none is no folder"),
     ],
 )
-def test_bad_words_are_one_line(toolmill: Run, words: tuple[str, ...], message: str) -> None:
+def test_bad_words_are_one_line(toolmill, words, message):
     code, printed, err = toolmill(*words)
     assert (code, printed) == (2, "")
     assert message in err
@@ -309,9 +304,7 @@ def test_bad_words_are_one_line(toolmill: Run, words: tuple[str, ...], message: 
         ("multi_tool_query_golden.json", '[{"query": "x", "tool": ["Maps"]}]', "entry 1"),
     ],
 )
-def test_a_metatool_file_of_another_version_is_named(
-    tmp_path: Path, name: str, text: str, message: str
-) -> None:
+def test_a_metatool_file_of_another_version_is_named(tmp_path, name, text, message):
     folder = write_metatool(tmp_path / "meta")
     (folder / name).write_text(text)
     with pytest.raises(UnusableInput) as error:
@@ -320,9 +313,7 @@ def test_a_metatool_file_of_another_version_is_named(
     assert str(folder / name) in str(error.value)
 
 
-def test_repeated_requests_and_contracts_are_not_clean(
-    tmp_path: Path, warehouse: Warehouse
-) -> None:
+def test_repeated_requests_and_contracts_are_not_clean(tmp_path, warehouse):
     plan = BenchmarkPlan(write_metatool(tmp_path / "meta"))
     items = choose_items(read_metatool(plan), plan, None)
     news = next(tool for tool in items[0].tools if tool["name"] == "News & Co")
@@ -342,7 +333,7 @@ def test_repeated_requests_and_contracts_are_not_clean(
     assert report["requests"]["rates"]["exact"]["value"] == round(2 / 3, 4)
 
 
-def test_an_interval_draws_whole_groups_and_failures_are_in_no_figure() -> None:
+def test_an_interval_draws_whole_groups_and_failures_are_in_no_figure():
     def make_row(item: str, group: str, right: bool, **more: Any) -> dict[str, Any]:
         facts = {"item_id": item, "epoch": 1, "group": group, "category": "c", "failed": False}
         spent = {"prompt_tokens": 1, "completion_tokens": 1, "seconds": 2.0, "usd": 0.5}
@@ -360,6 +351,6 @@ def test_an_interval_draws_whole_groups_and_failures_are_in_no_figure() -> None:
     assert summary["cost"] | {"usd": 5.5, "seconds_per_100": 200.0} == summary["cost"]
 
 
-def test_the_help_names_every_benchmark(toolmill: Run) -> None:
+def test_the_help_names_every_benchmark(toolmill):
     _, printed, _ = toolmill("--help")
     assert all(name in printed for name in BENCHMARKS)

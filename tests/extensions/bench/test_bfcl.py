@@ -198,7 +198,7 @@ def write(folder: Path, name: str, rows: list[Any], truths: list[Any] | None = N
     return folder
 
 
-def test_ast_and_relevance_categories_are_read_and_others_named(tmp_path: Path):
+def test_ast_and_relevance_categories_are_read_and_others_named(tmp_path):
     for category in ("simple_python", "live_parallel", "multiple"):
         name = f"{category}_0"
         write(tmp_path, f"BFCL_v4_{category}.json", [question(name)], [truth(name)])
@@ -220,7 +220,7 @@ def test_ast_and_relevance_categories_are_read_and_others_named(tmp_path: Path):
     assert match_bfcl(item.functions, item.truth, [{"name": "add", "arguments": {"a": 5}}]).match
 
 
-def test_the_third_version_and_older_forms_are_read(tmp_path: Path):
+def test_the_third_version_and_older_forms_are_read(tmp_path):
     old = question("simple_0", question="Add five.", function=ADD)
     write(
         tmp_path,
@@ -234,7 +234,7 @@ def test_the_third_version_and_older_forms_are_read(tmp_path: Path):
     assert item.truth == [{"add": {"a": [5]}}]
 
 
-def test_the_newest_version_of_a_category_is_taken(tmp_path: Path):
+def test_the_newest_version_of_a_category_is_taken(tmp_path):
     for version, value in ((4, 4), (3, 3)):
         name = f"BFCL_v{version}_parallel.json"
         write(tmp_path, name, [question("parallel_0")], [truth("parallel_0", value)])
@@ -244,13 +244,13 @@ def test_the_newest_version_of_a_category_is_taken(tmp_path: Path):
     assert skipped == ["BFCL_v3_parallel.json: a newer version stands beside it"]
 
 
-def test_a_version_that_is_not_known_is_named(tmp_path: Path):
+def test_a_version_that_is_not_known_is_named(tmp_path):
     write(tmp_path, "BFCL_v9_parallel.json", [question("parallel_0")], [truth("parallel_0")])
     with pytest.raises(UnusableInput, match=r"BFCL_v9_parallel\.json: version 9 is not read"):
         read_bfcl(tmp_path)
 
 
-def test_truths_go_by_id_else_by_place(tmp_path: Path):
+def test_truths_go_by_id_else_by_place(tmp_path):
     rows = [question("parallel_0"), question("parallel_1")]
     write(tmp_path, "BFCL_v4_parallel.json", rows, [truth("parallel_1", 1), truth("parallel_0", 0)])
     assert [one.truth[0]["add"]["a"] for one in read_bfcl(tmp_path)] == [[0], [1]]
@@ -272,7 +272,7 @@ def test_truths_go_by_id_else_by_place(tmp_path: Path):
         ([question("a"), question("a")], [truth("a")], "id 'a' stands in simple_python and"),
     ],
 )
-def test_a_bad_file_is_one_line_that_says_where(tmp_path: Path, rows, truths, message):
+def test_a_bad_file_is_one_line_that_says_where(tmp_path, rows, truths, message):
     write(tmp_path, "BFCL_v4_simple_python.json", rows, truths)
     with pytest.raises(UnusableInput) as error:
         read_bfcl(tmp_path)
@@ -280,7 +280,7 @@ def test_a_bad_file_is_one_line_that_says_where(tmp_path: Path, rows, truths, me
     assert str(tmp_path) in str(error.value)
 
 
-def test_a_folder_that_is_none_of_bfcls_says_what_one_is(tmp_path: Path):
+def test_a_folder_that_is_none_of_bfcls_says_what_one_is(tmp_path):
     for path, found in ((tmp_path / "none", "no such folder"), (tmp_path, "no BFCL file")):
         with pytest.raises(UnusableInput, match=f"{found}.*possible_answer/.*bfcl-eval"):
             read_bfcl(path)
@@ -300,7 +300,7 @@ def test_a_folder_that_is_none_of_bfcls_says_what_one_is(tmp_path: Path):
         {"functionCall": {"name": "add", "args": {"a": 5}}},
     ],
 )
-def test_a_call_of_a_file_may_have_any_vendors_shape(tmp_path: Path, call):
+def test_a_call_of_a_file_may_have_any_vendors_shape(tmp_path, call):
     path = tmp_path / "calls.jsonl"
     path.write_text(json.dumps({"id": "a", "calls": [call]}))
     assert read_rows(path) == [("a", [{"name": "add", "arguments": {"a": 5}}])]
@@ -316,7 +316,7 @@ def test_a_call_of_a_file_may_have_any_vendors_shape(tmp_path: Path, call):
         ({"id": "x", "calls": [7]}, "line 1, call 0: found 7; expected a call"),
     ],
 )
-def test_a_bad_row_is_one_line(tmp_path: Path, row, message):
+def test_a_bad_row_is_one_line(tmp_path, row, message):
     path = tmp_path / "calls.jsonl"
     path.write_text(row if isinstance(row, str) else json.dumps(row))
     with pytest.raises(UnusableInput) as error:

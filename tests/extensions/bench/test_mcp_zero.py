@@ -48,7 +48,7 @@ def write(folder: Path, value: Any) -> Path:
     return path
 
 
-def test_a_file_becomes_servers_and_an_index_by_its_own_vectors(tmp_path: Path) -> None:
+def test_a_file_becomes_servers_and_an_index_by_its_own_vectors(tmp_path):
     report = load_dataset(write(tmp_path, FILE), tmp_path / "out", MADE_BY)
     assert (report["servers"], report["tools"], report["vectors"], report["skipped"]) == (
         2,
@@ -73,7 +73,7 @@ def test_a_file_becomes_servers_and_an_index_by_its_own_vectors(tmp_path: Path) 
     assert contract["inputSchema"]["required"] == ["city"]
 
 
-def test_servers_and_tools_that_hold_the_separator_keep_their_vectors(tmp_path: Path) -> None:
+def test_servers_and_tools_that_hold_the_separator_keep_their_vectors(tmp_path):
     value = [server("http://[", 0, tool(":1]/mcp", 2)), server("http://[:", 4, tool("1]/mcp", 6))]
     report = load_dataset(write(tmp_path, value), tmp_path / "out", MADE_BY)
     assert report["tools"] == 2
@@ -84,7 +84,7 @@ def test_servers_and_tools_that_hold_the_separator_keep_their_vectors(tmp_path: 
     assert held[places["http://[:", "1]/mcp"]].argmax() == 6
 
 
-def test_questions_are_answered_by_those_vectors(tmp_path: Path) -> None:
+def test_questions_are_answered_by_those_vectors(tmp_path):
     class ByVector:
         id, dim = "openai:text-embedding-3-large/8@127.0.0.1:9", 8
 
@@ -99,7 +99,7 @@ def test_questions_are_answered_by_those_vectors(tmp_path: Path) -> None:
     assert [hit.tool_id for hit in found.hits] == ["weather::history"]
 
 
-def test_without_all_vectors_there_are_servers_and_no_index(tmp_path: Path) -> None:
+def test_without_all_vectors_there_are_servers_and_no_index(tmp_path):
     less = [server("weather", 0, tool("forecast", 2, description_embedding=None))]
     report = load_dataset(write(tmp_path, less), tmp_path / "out", MADE_BY)
     assert (report["version"], report["tools"]) == (None, 1)
@@ -113,9 +113,7 @@ def test_without_all_vectors_there_are_servers_and_no_index(tmp_path: Path) -> N
      ([1e300] * 8, "norm is inf"), ([float("nan")] * 8, "norm is nan"),
      ([1.0] * 9_000, "1 to 8,192"), ([10**400] * 8, "no vector")],
 )  # fmt: skip
-def test_a_broken_vector_is_named_and_its_tool_stays(
-    tmp_path: Path, embedding: Any, why: str
-) -> None:
+def test_a_broken_vector_is_named_and_its_tool_stays(tmp_path, embedding, why):
     value = [
         server("weather", 0, tool("forecast", 2), tool("odd", 0, description_embedding=embedding))
     ]
@@ -133,7 +131,7 @@ def test_a_broken_vector_is_named_and_its_tool_stays(
      (json.dumps(FILE)[:-400], "not JSON"), ("[" * 100_000, "nested too deep"),
      ('[{"server_name": " "}]', "no server_name")],
 )  # fmt: skip
-def test_what_is_no_such_file_is_one_line(tmp_path: Path, text: str, why: str) -> None:
+def test_what_is_no_such_file_is_one_line(tmp_path, text, why):
     with pytest.raises(UnusableInput, match="mcp_tools_with_embedding") as caught:
         read_dataset(write(tmp_path, text))
     assert why in str(caught.value)
@@ -144,15 +142,13 @@ def test_what_is_no_such_file_is_one_line(tmp_path: Path, text: str, why: str) -
     ("name", "why"),
     [("_MOST_TOOLS", "more than 2 tools"), ("_MOST_SCANNED", "more than 2 characters")],
 )
-def test_all_of_a_file_is_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
-) -> None:
+def test_all_of_a_file_is_bounded(tmp_path, monkeypatch, name, why):
     monkeypatch.setattr(mcp_zero, name, 2)
     with pytest.raises(UnusableInput, match=why):
         read_dataset(write(tmp_path, FILE))
 
 
-def test_a_description_that_is_cut_is_told(tmp_path: Path) -> None:
+def test_a_description_that_is_cut_is_told(tmp_path):
     long = tool("t", 1, description="A word. " * 4_000, parameter={"p" * 301: "x", "q": "y"})
     found = read_dataset(write(tmp_path, [server("a", 0, long)]))
     assert found.skipped == [
@@ -162,7 +158,7 @@ def test_a_description_that_is_cut_is_told(tmp_path: Path) -> None:
     assert list(found.servers[0].tools[0]["inputSchema"]["properties"]) == ["q"]
 
 
-def test_hostile_entries_are_left_out_and_named(tmp_path: Path) -> None:
+def test_hostile_entries_are_left_out_and_named(tmp_path):
     bad = tool("steal", 1, description="It reads." + POISON)
     value = [server("weather", 0, tool("forecast", 2), bad, tool("forecast", 3), {"name": 3}, None),
              server("weather", 1, tool("x", 1)),
@@ -178,7 +174,7 @@ def test_hostile_entries_are_left_out_and_named(tmp_path: Path) -> None:
         assert part in skipped
 
 
-def test_secrets_of_a_file_are_not_kept(tmp_path: Path) -> None:
+def test_secrets_of_a_file_are_not_kept(tmp_path):
     key = "ghp_" + "a1B2" * 9
     value = [server("weather", 0, tool("forecast", 2, description=f"Use the key {key}.",
                                        parameter={"api_key": f"(string) as {key}"}))]  # fmt: skip
@@ -188,7 +184,7 @@ def test_secrets_of_a_file_are_not_kept(tmp_path: Path) -> None:
     assert '"api_key": {"type": "string"' in text
 
 
-def test_vectors_of_another_model_are_refused(tmp_path: Path) -> None:
+def test_vectors_of_another_model_are_refused(tmp_path):
     path = write(tmp_path, [{**FILE[0], "embedder": "minilm/384"}])
     with pytest.raises(UnusableInput, match="--embedder"):
         load_dataset(path, tmp_path / "out", MADE_BY)
@@ -207,7 +203,7 @@ def test_vectors_of_another_model_are_refused(tmp_path: Path) -> None:
      ({"type": "number", "description": "x"}, {"type": "number", "description": "x"}, False),
      ("(any) x", {"description": "x"}, False), ("(string", {"description": "(string"}, False)],
 )  # fmt: skip
-def test_a_parameter_is_a_schema(parameter: Any, schema: dict[str, Any], optional: bool) -> None:
+def test_a_parameter_is_a_schema(parameter, schema, optional):
     made = make_schema({"p": parameter})
     assert made["properties"] == {"p": schema}
     assert made["required"] == ([] if optional else ["p"])
@@ -218,7 +214,7 @@ def test_a_parameter_is_a_schema(parameter: Any, schema: dict[str, Any], optiona
            "server_name", "tools", "name", "description", "parameter", "description_embedding"]),
            of, max_size=5), max_leaves=12))  # fmt: skip
 @examples(100)
-def test_whatever_json_holds_is_read_or_refused(tmp_path_factory: Any, value: Any) -> None:
+def test_whatever_json_holds_is_read_or_refused(tmp_path_factory, value):
     path = write(tmp_path_factory.mktemp("any"), [value])
     try:
         found = read_dataset(path)

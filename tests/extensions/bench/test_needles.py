@@ -26,13 +26,7 @@ from extensions.bench.benchmark_models import (
     RouterPools,
     RouterPredictor,
 )
-from extensions.bench.needles import (
-    NeedlePlan,
-    make_needles,
-    read_home,
-    read_needles,
-    space_sizes,
-)
+from extensions.bench.needles import NeedlePlan, make_needles, read_home, read_needles, space_sizes
 from serving.agent_loop import OfflineSpeaker
 from serving.discovery.request import write_block
 from serving.index.model import IndexSource
@@ -43,12 +37,8 @@ from tests.training.evaluation.scripted_agent import says
 from tests.vectors.conftest import WordEmbedder
 from training.evaluation.adapter_predictor import AdapterPredictor
 from training.evaluation.caller_items import CallerItem
-from training.evaluation.predictor import (
-    PredictionAnswer,
-    PredictionRequest,
-)
+from training.evaluation.predictor import PredictionAnswer, PredictionRequest
 from training.sets.split import TRAIN
-from training.sets.training_set import TrainingSet
 from warehouse.errors import UnusableInput
 from warehouse.home import claim_home
 from warehouse.llm.chat import ChatTurn
@@ -95,7 +85,7 @@ class Knows:
 
 
 @given(st.integers(1, 5_000), st.integers(1, 50))
-def test_sizes_go_from_one_to_all_and_grow(most: int, count: int) -> None:
+def test_sizes_go_from_one_to_all_and_grow(most, count):
     sizes = space_sizes(most, count)
     assert sizes == sorted(set(sizes))
     assert sizes[-1] == most
@@ -103,7 +93,7 @@ def test_sizes_go_from_one_to_all_and_grow(most: int, count: int) -> None:
     assert count == 1 or most == 1 or sizes[0] == 1
 
 
-def test_a_needle_is_in_its_pool_at_its_place_and_pools_are_nested() -> None:
+def test_a_needle_is_in_its_pool_at_its_place_and_pools_are_nested():
     items, other = make_needles(SOURCE, ASKED, NeedlePlan(sizes=4, positions=3, seeds=(1, 2)))
     assert other == 1
     pools: dict[tuple[str, int], set[str]] = {}
@@ -120,12 +110,12 @@ def test_a_needle_is_in_its_pool_at_its_place_and_pools_are_nested() -> None:
     assert [item.tools for item in again] == [item.tools for item in items], "drawn by the seeds"
 
 
-def test_requests_for_other_tools_alone_are_refused() -> None:
+def test_requests_for_other_tools_alone_are_refused():
     with pytest.raises(UnusableInput, match="1 requests, none for one of 11 tools"):
         make_needles(SOURCE, ASKED[3:])
 
 
-def test_a_router_and_a_model_that_asks_it_find_a_needle_for_fewer_tokens(tmp_path: Path) -> None:
+def test_a_router_and_a_model_that_asks_it_find_a_needle_for_fewer_tokens(tmp_path):
     pools = RouterPools(tmp_path, WordEmbedder())
     items = needles(sizes=3, positions=2)
     router = RouterPredictor(pools)
@@ -142,7 +132,7 @@ def test_a_router_and_a_model_that_asks_it_find_a_needle_for_fewer_tokens(tmp_pa
     assert all(hit["among_5"] for _, hit in verdicts)
 
 
-def test_rules_ask_where_there_is_no_model(tmp_path: Path) -> None:
+def test_rules_ask_where_there_is_no_model(tmp_path):
     pools = RouterPools(tmp_path, WordEmbedder())
     rules = ActivePredictor("active:b", "baseline", lambda: nullcontext(OfflineSpeaker()), pools)
     items = needles(sizes=3, positions=2)
@@ -151,7 +141,7 @@ def test_rules_ask_where_there_is_no_model(tmp_path: Path) -> None:
     assert sum(right) > len(items) / 2
 
 
-def test_a_tool_that_says_the_same_counts_too() -> None:
+def test_a_tool_that_says_the_same_counts_too():
     item = next(
         item
         for seed in range(9)
@@ -167,7 +157,7 @@ def test_a_tool_that_says_the_same_counts_too() -> None:
     assert errors == [None, None, "wrong_tool", "unknown_tool"]
 
 
-def test_what_an_endpoint_refuses_is_no_answer(tmp_path: Path) -> None:
+def test_what_an_endpoint_refuses_is_no_answer(tmp_path):
     pools = RouterPools(tmp_path, WordEmbedder())
     failing = lambda: nullcontext(Knows(fails=True))  # noqa: E731
     active = ActivePredictor("active:m", "endpoint", failing, pools)
@@ -175,7 +165,7 @@ def test_what_an_endpoint_refuses_is_no_answer(tmp_path: Path) -> None:
     assert answer.error == "too_long"
 
 
-def test_a_local_answer_is_kept_under_its_weights_and_the_whole_question(tmp_path: Path) -> None:
+def test_a_local_answer_is_kept_under_its_weights_and_the_whole_question(tmp_path):
     asked: list[str] = []
 
     def say(request: PredictionRequest) -> PredictionAnswer:
@@ -196,7 +186,7 @@ def test_a_local_answer_is_kept_under_its_weights_and_the_whole_question(tmp_pat
     assert (again.seconds, again.facts, again.prompt_tokens) == (0.5, {"first": "f"}, 7)
 
 
-def test_a_sample_is_drawn_evenly_from_all_categories() -> None:
+def test_a_sample_is_drawn_evenly_from_all_categories():
     held = read_set(needles(sizes=4, positions=3, seeds=(0, 1, 2)))
     chosen = choose_items(held, BenchmarkPlan(seed=1), 7)
     assert len(chosen) == 7
@@ -238,7 +228,7 @@ def bank(folder: Path, *dialogue: object) -> Path:
     return folder
 
 
-def test_every_api_turn_is_an_item_in_both_pools(tmp_path: Path) -> None:
+def test_every_api_turn_is_an_item_in_both_pools(tmp_path):
     held = read_turns(BenchmarkPlan(bank(tmp_path / "b")))
     assert held.left_out == {"api_not_listed": 1}
     assert [(item.expected[0]["name"], item.split, len(item.tools)) for item in held.items] == [
@@ -260,7 +250,7 @@ def test_every_api_turn_is_an_item_in_both_pools(tmp_path: Path) -> None:
     assert not tools["Sly"].get("description")
 
 
-def test_a_first_call_is_an_item_where_its_values_were_said(tmp_path: Path) -> None:
+def test_a_first_call_is_an_item_where_its_values_were_said(tmp_path):
     call = {"role": "API", "api_name": "AddAlarm", "param_dict": {"time": "seven"}}
     held = read_first_calls(BenchmarkPlan(bank(tmp_path / "a", DIALOGUE[0], call)))
     (item,) = held.items
@@ -275,7 +265,7 @@ def test_a_first_call_is_an_item_where_its_values_were_said(tmp_path: Path) -> N
         choose_items(held, BenchmarkPlan(tmp_path), None)
 
 
-def test_the_right_tool_is_among_the_nearest_that_are_offered(tmp_path: Path) -> None:
+def test_the_right_tool_is_among_the_nearest_that_are_offered(tmp_path):
     plan = BenchmarkPlan(bank(tmp_path / "b", *DIALOGUE), candidates=2)
     (item,) = choose_items(read_first_calls(plan), plan, None)
     assert len(item.tools) == item.candidates == 2
@@ -295,12 +285,12 @@ def test_the_right_tool_is_among_the_nearest_that_are_offered(tmp_path: Path) ->
         {"role": "API", "result": [1]},
     ],
 )
-def test_a_dialogue_of_another_version_is_named(tmp_path: Path, turn: object) -> None:
+def test_a_dialogue_of_another_version_is_named(tmp_path, turn):
     with pytest.raises(UnusableInput, match=r"a\.jsonl: .*expected a JSON object a line"):
         read_turns(BenchmarkPlan(bank(tmp_path / "b", turn)))
 
 
-def test_a_folder_that_is_no_api_bank_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_api_bank_is_named(tmp_path):
     with pytest.raises(UnusableInput, match="all_apis"):
         read_turns(BenchmarkPlan(tmp_path))
     with pytest.raises(UnusableInput, match="expected --data DIR"):
@@ -311,9 +301,7 @@ def test_a_folder_that_is_no_api_bank_is_named(tmp_path: Path) -> None:
         read_turns(BenchmarkPlan(made))
 
 
-def test_needles_of_a_home_ask_with_the_requests_of_its_test_splits(
-    home: Path, made: TrainingSet
-) -> None:
+def test_needles_of_a_home_ask_with_the_requests_of_its_test_splits(home, made):
     source, asked = read_home(Warehouse(home=home, state=home / "state"))
     held_out = {row["instruction"] for row in made.rows if row["split"] != TRAIN}
     trained = {row["instruction"] for row in made.rows if row["split"] == TRAIN}
@@ -324,7 +312,7 @@ def test_needles_of_a_home_ask_with_the_requests_of_its_test_splits(
         make_needles(source, asked)
 
 
-def test_needles_of_files(tmp_path: Path) -> None:
+def test_needles_of_files(tmp_path):
     servers = written(tmp_path / "servers.jsonl", CLOCK, MAIL)
     rows = [{"tool_id": "npm:mail::send_email", "instruction": "send an email to Ada"}]
     asked = written(tmp_path / "asked.jsonl", *rows)
@@ -340,16 +328,14 @@ def test_needles_of_files(tmp_path: Path) -> None:
             read_needles(BenchmarkPlan(servers, options=changed))
 
 
-def test_a_home_without_a_training_set_says_what_to_run_or_give(tmp_path: Path) -> None:
+def test_a_home_without_a_training_set_says_what_to_run_or_give(tmp_path):
     claim_home(tmp_path / "home")
     warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
     with pytest.raises(UnusableInput, match="run `make run` first, or give --data"):
         read_needles(BenchmarkPlan(warehouse=warehouse))
 
 
-def test_a_local_model_converses_and_says_what_does_not_fit(
-    small_caller: Path, tmp_path: Path
-) -> None:
+def test_a_local_model_converses_and_says_what_does_not_fit(small_caller, tmp_path):
     speaker = LocalSpeaker(AdapterPredictor(tmp_path, small_caller, max_new=8))
     messages = [{"role": "system", "content": "Help."}, {"role": "user", "content": "Hello."}]
     turn = asyncio.run(speaker.say(messages, []))

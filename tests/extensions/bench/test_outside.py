@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 from assets.contracts.validate import validate_call
 from extensions.bench.benchmark_items import BenchmarkPlan
 from extensions.bench.bfcl_files import read_bfcl
-from extensions.bench.bfcl_items import (
-    judge_bfcl,
-    match_by_our_rules,
-    read_bfcl_set,
-    to_contract,
-)
+from extensions.bench.bfcl_items import judge_bfcl, match_by_our_rules, read_bfcl_set, to_contract
 from extensions.bench.contamination import N, find_contamination, read_texts
-from training.evaluation.predictor import (
-    PredictionAnswer,
-)
+from training.evaluation.predictor import PredictionAnswer
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import fold_words
 
@@ -81,7 +74,7 @@ def area(**arguments: Any) -> dict[str, Any]:
     return {"name": "geometry.area", "arguments": arguments}
 
 
-def test_a_function_is_a_contract_that_a_right_call_passes() -> None:
+def test_a_function_is_a_contract_that_a_right_call_passes():
     made = to_contract(AREA)
     schema = made["inputSchema"]
     assert schema["properties"]["height"] == {"type": "number"}
@@ -111,14 +104,12 @@ def test_a_function_is_a_contract_that_a_right_call_passes() -> None:
         ({"name": "geometry.area", "arguments": "none"}, "not_an_object"),
     ],
 )
-def test_any_allowed_value_is_a_match_by_our_rules(
-    folder: Path, call: dict[str, Any], error: str | None
-) -> None:
+def test_any_allowed_value_is_a_match_by_our_rules(folder, call, error):
     item = next(item for item in read_bfcl(folder) if item.id == "s0")
     assert match_by_our_rules(item, [call]) == (error is None, error)
 
 
-def test_parallel_calls_match_in_any_order_and_none_too_few(folder: Path) -> None:
+def test_parallel_calls_match_in_any_order_and_none_too_few(folder):
     item = next(item for item in read_bfcl(folder) if item.id == "p0")
     one, two = area(base=1, height=1.0), area(base=2, height=1)
     assert match_by_our_rules(item, [two, one]) == (True, None)
@@ -127,7 +118,7 @@ def test_parallel_calls_match_in_any_order_and_none_too_few(folder: Path) -> Non
     assert match_by_our_rules(item, []) == (False, "no_call")
 
 
-def test_both_rules_judge_an_item(folder: Path) -> None:
+def test_both_rules_judge_an_item(folder):
     items = {item.item_id: item for item in read_bfcl_set(BenchmarkPlan(folder)).items}
     assert {name: item.split for name, item in items.items()} == {
         "i0": "irrelevance", "r0": "live_relevance", "p0": "parallel", "s0": "simple_python",
@@ -145,7 +136,7 @@ def test_both_rules_judge_an_item(folder: Path) -> None:
     assert judge_bfcl(items["s0"], prose)["bfcl"] is False
 
 
-def test_messages_before_the_users_are_part_of_the_request(folder: Path) -> None:
+def test_messages_before_the_users_are_part_of_the_request(folder):
     path = folder / "BFCL_v4_irrelevance.json"
     turns = [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Sing."}]]
     path.write_text(json.dumps({"id": "i0", "question": turns, "function": [AREA]}))
@@ -165,19 +156,19 @@ def kinds(item: str) -> tuple[str, ...]:
     return find_contamination([item], TRAINED).flags[0].kinds
 
 
-def test_a_copy_is_found_whatever_its_case_punctuation_and_width() -> None:
+def test_a_copy_is_found_whatever_its_case_punctuation_and_width():
     assert "exact" in kinds("convert 20 EUROS to norwegian crowns,   for me")
     assert "exact" in kinds("Ｃｏｎｖｅｒｔ 20 euros to Norwegian crowns for me!")
     assert kinds("Convert 21 euros to Danish money for us.") == ()
 
 
-def test_a_short_request_is_found_whole_inside_a_longer_one() -> None:
+def test_a_short_request_is_found_whole_inside_a_longer_one():
     assert kinds("the weather in Oslo") == ("contained",)
     assert kinds("weather Oslo in the") == ()
     assert kinds("in Oslo") == (), "two words are part of anything"
 
 
-def test_shared_n_grams_are_counted_over_the_items_own() -> None:
+def test_shared_n_grams_are_counted_over_the_items_own():
     half = "Please show me the weather in Oslo on the third day of a journey by train to Bergen"
     found = find_contamination([half], TRAINED).flags[0]
     assert found.overlap == pytest.approx(3 / 11, abs=1e-4)
@@ -185,13 +176,13 @@ def test_shared_n_grams_are_counted_over_the_items_own() -> None:
     assert kinds("I say: please show me the weather in Oslo on the third") == ("overlap",)
 
 
-def test_a_script_without_spaces_has_n_grams_too() -> None:
+def test_a_script_without_spaces_has_n_grams_too():
     assert fold_words("把北京的天气 ok") == ["把", "北", "京", "的", "天", "气", "ok"]
     assert kinds("请把北京明天的天气告诉我") == ("overlap",)
     assert kinds("北京明天") == ("contained",)
 
 
-def test_nearness_is_asked_in_blocks_and_names_the_nearest() -> None:
+def test_nearness_is_asked_in_blocks_and_names_the_nearest():
     rng = np.random.default_rng(1)
     ours = rng.normal(size=(50, 16)).astype(np.float32)
     ours /= np.linalg.norm(ours, axis=1, keepdims=True)
@@ -208,7 +199,7 @@ def test_nearness_is_asked_in_blocks_and_names_the_nearest() -> None:
         find_contamination(["a", "b"], [""] * 50, vectors=(theirs[:3], ours))
 
 
-def test_the_summary_has_rates_with_intervals_and_says_its_rules() -> None:
+def test_the_summary_has_rates_with_intervals_and_says_its_rules():
     items = [TRAINED[0], "the weather in Oslo", "Book a table for nine people at eight", "hi"]
     summary = find_contamination(items, TRAINED).summarise_flags("their set")
     assert (summary["set"], summary["n"], summary["trained"], summary["short"]) == (
@@ -229,7 +220,7 @@ def test_the_summary_has_rates_with_intervals_and_says_its_rules() -> None:
     json.dumps(summary)
 
 
-def test_nothing_is_contaminated_by_nothing() -> None:
+def test_nothing_is_contaminated_by_nothing():
     empty = np.zeros((0, 4), np.float32)
     found = find_contamination(["one text", ""], [], vectors=(np.ones((2, 4), np.float32), empty))
     assert found.clean == [True, True]
@@ -240,14 +231,14 @@ def test_nothing_is_contaminated_by_nothing() -> None:
 
 
 @given(st.lists(st.text(max_size=60), max_size=6))
-def test_every_text_of_four_words_is_found_in_a_set_that_holds_it(texts: list[str]) -> None:
+def test_every_text_of_four_words_is_found_in_a_set_that_holds_it(texts):
     for flag, text in zip(find_contamination(texts, texts).flags, texts, strict=True):
         assert ("exact" in flag.kinds) == bool(fold_words(text))
         assert flag.overlap == (1.0 if len(fold_words(text)) >= N else 0.0)
 
 
 @given(st.lists(st.text("abc ", max_size=40), max_size=5), st.text("abc ", max_size=40))
-def test_more_training_texts_never_make_an_item_cleaner(trained: list[str], item: str) -> None:
+def test_more_training_texts_never_make_an_item_cleaner(trained, item):
     few, more = (find_contamination([item], part).flags[0] for part in (trained[1:], trained))
     assert set(few.kinds) <= set(more.kinds)
     assert few.overlap <= more.overlap
@@ -261,9 +252,7 @@ def test_more_training_texts_never_make_an_item_cleaner(trained: list[str], item
         ("a.csv", '\ufeffQuery,Tool\none,x\nt\u2028wo,"y\nz"\n', "query"),
     ],
 )
-def test_texts_are_read_from_lines_lists_and_tables(
-    tmp_path: Path, name: str, text: str, field: str | None
-) -> None:
+def test_texts_are_read_from_lines_lists_and_tables(tmp_path, name, text, field):
     (tmp_path / name).write_text(text)
     assert read_texts(tmp_path / name, field) == ["one", "t\u2028wo"]
 
@@ -278,7 +267,7 @@ def test_texts_are_read_from_lines_lists_and_tables(
         ('"text"\n', "line 1: str, expected a JSON object"),
     ],
 )
-def test_a_file_that_is_no_set_of_texts_is_told(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_is_no_set_of_texts_is_told(tmp_path, text, message):
     (tmp_path / "set.jsonl").write_text(text)
     with pytest.raises(UnusableInput, match=message):
         read_texts(tmp_path / "set.jsonl")

@@ -52,8 +52,8 @@ def contracts(draw: Any) -> dict[str, Any]:
 )
 @examples(60)
 def test_a_changed_schema_takes_the_changed_call_as_the_old_took_the_old(
-    tool: dict, wanted: dict, called: dict, kind: str, seed: int
-) -> None:
+    tool, wanted, called, kind, seed
+):
     calls = [{"name": tool["name"], "arguments": held} for held in (wanted, called)]
     made = perturb_tools(kind, [tool], calls, seed)
     new = made.tools[0]
@@ -69,14 +69,14 @@ def test_a_changed_schema_takes_the_changed_call_as_the_old_took_the_old(
 
 @given(contracts(), st.integers(0, 3))
 @settings(deadline=None)
-def test_another_order_holds_the_same_values(tool: dict, seed: int) -> None:
+def test_another_order_holds_the_same_values(tool, seed):
     made = perturb_tools("reordered_parameters", [tool], [], seed).tools[0]
     assert made == tool
     several = len(tool["inputSchema"]["properties"]) > 1
     assert several <= (not is_same_json_text(made, tool))
 
 
-def test_all_offered_tools_change_alike_and_names_stay_unique() -> None:
+def test_all_offered_tools_change_alike_and_names_stay_unique():
     tools = [
         {"name": name, "description": "See list_files first.", "inputSchema": {"type": "object"}}
         for name in ("list_files", "listFiles", "list-files", "files_list", "echo")
@@ -90,7 +90,7 @@ def test_all_offered_tools_change_alike_and_names_stay_unique() -> None:
     assert "list_files" not in made.tools[1]["description"]
 
 
-def test_one_tool_is_renamed_among_others_that_stay() -> None:
+def test_one_tool_is_renamed_among_others_that_stay():
     tools = [{"name": n, "inputSchema": {"type": "object"}} for n in ("get_file", "file_get", "b")]
     made = rename_one_tool(tools, [{"name": "get_file", "arguments": {}}], "get_file")
     assert [tool["name"] for tool in made.tools][1:] == ["file_get", "b"]
@@ -98,7 +98,7 @@ def test_one_tool_is_renamed_among_others_that_stay() -> None:
 
 
 @given(st.lists(st.text(min_size=1, max_size=80), unique=True, max_size=6))
-def test_new_names_are_usable_by_every_api(names: list[str]) -> None:
+def test_new_names_are_usable_by_every_api(names):
     made = make_new_names(names)
     assert len(set(made.values())) == len(names)
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in made.values())
@@ -114,7 +114,7 @@ def test_new_names_are_usable_by_every_api(names: list[str]) -> None:
         {"$ref": "#/$defs/all", "properties": {"a": {}}, "$defs": {"all": {"required": ["a"]}}},
     ],
 )
-def test_parameters_that_cannot_be_renamed_without_doubt_keep_their_names(schema: dict) -> None:
+def test_parameters_that_cannot_be_renamed_without_doubt_keep_their_names(schema):
     call = {"name": "t", "arguments": {"a": 1}}
     made = perturb_tools("renamed_parameters", [{"name": "t", "inputSchema": schema}], [call])
     assert made.tools[0]["inputSchema"] == schema
@@ -122,7 +122,7 @@ def test_parameters_that_cannot_be_renamed_without_doubt_keep_their_names(schema
     assert not made.changed
 
 
-def test_examples_and_mentions_follow_a_renamed_parameter() -> None:
+def test_examples_and_mentions_follow_a_renamed_parameter():
     schema = {
         "type": "object",
         "properties": {"path": {"type": "string", "description": "as `path`, on the path"}},

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import dagster as dg
@@ -76,15 +75,13 @@ observations = st.builds(
 
 @settings(max_examples=25)
 @given(st.lists(observations, max_size=30), st.randoms(use_true_random=False))
-def test_the_order_of_observations_does_not_matter(
-    stored: list[Observation], random: Random
-) -> None:
+def test_the_order_of_observations_does_not_matter(stored, random):
     shuffled = random.sample(stored, len(stored))
     assert measure(shuffled) == measure(stored)
     RELIABILITY.frame(measure(stored))
 
 
-def test_an_empty_history_is_the_prior_alone() -> None:
+def test_an_empty_history_is_the_prior_alone():
     row = find_row(measure([]))
     assert (row["n"], row["calls"], row["mean"]) == (0, 0, row["prior"])
     assert row["low"] < row["mean"] < row["high"]
@@ -92,7 +89,7 @@ def test_an_empty_history_is_the_prior_alone() -> None:
 
 
 @pytest.mark.parametrize("success", [True, False])
-def test_a_tool_that_always_or_never_worked_keeps_an_interval(success: bool) -> None:
+def test_a_tool_that_always_or_never_worked_keeps_an_interval(success):
     row = find_row(measure([observe(success, kind="crashed")] * 50))
     assert (row["calls"], row["failed"]) == (50, 0 if success else 50)
     assert row["mean"] > 0.9 if success else row["mean"] < 0.1
@@ -100,33 +97,33 @@ def test_a_tool_that_always_or_never_worked_keeps_an_interval(success: bool) -> 
     assert json.loads(row["failures"]) == ({} if success else {"crashed": 50})
 
 
-def test_old_calls_count_less() -> None:
+def test_old_calls_count_less():
     frame = make_frame([observe(at=NOW - 30 * DAY), observe(False)])
     assert sum_evidence(frame, POLICY, NOW) == {(TOOL, DIGEST): CallEvidence(0.5, 1.0)}
 
 
 @settings(max_examples=25)
 @given(st.floats(0, 4000), st.floats(0, 4000), st.floats(0.1, 3650))
-def test_an_older_call_never_counts_more(item: float, other: float, half_life: float) -> None:
+def test_an_older_call_never_counts_more(item, other, half_life):
     old, new = sorted((NOW - item * DAY, NOW - other * DAY))
     frame = make_frame([observe(at=old), observe(False, at=new)])
     result = sum_evidence(frame, ReliabilityPolicy(half_life_days=half_life), NOW)[TOOL, DIGEST]
     assert 0 <= result.worked <= result.failed <= 1
 
 
-def test_that_a_tool_was_the_wrong_one_says_nothing_of_its_working() -> None:
+def test_that_a_tool_was_the_wrong_one_says_nothing_of_its_working():
     row = find_row(measure([observe(), observe(False, kind="wrong_tool")]))
     assert (row["calls"], row["failed"]) == (1, 0)
 
 
-def test_a_flood_of_false_failures_is_bounded_by_what_others_saw() -> None:
+def test_a_flood_of_false_failures_is_bounded_by_what_others_saw():
     honest = [observe(source=f"token:{i % 4}", at=NOW - i * 600) for i in range(400)]
     flood = [observe(False, source="token:flood") for _ in range(20_000)]
     assert find_row(measure([*honest, *flood]))["mean"] >= 0.49
 
 
 @pytest.mark.parametrize("calls", [0, 16])
-def test_claims_of_one_token_move_a_mean_by_what_one_call_would(calls: int) -> None:
+def test_claims_of_one_token_move_a_mean_by_what_one_call_would(calls):
     observed = [observe(at % 4 != 0) for at in range(calls)]
     observed += [observe(at % 4 != 0, tool_id=SECOND) for at in range(100)]
     claims = [observe(False, source="token:liar", weight=1 / 80, claimed=True)] * 80
@@ -137,7 +134,7 @@ def test_claims_of_one_token_move_a_mean_by_what_one_call_would(calls: int) -> N
 
 
 @pytest.mark.parametrize("cls", ["wording", "breaking"])
-def test_a_new_contract_starts_from_a_prior_shrunk_by_the_class_of_the_change(cls: str) -> None:
+def test_a_new_contract_starts_from_a_prior_shrunk_by_the_class_of_the_change(cls):
     tool_knowledge = ToolKnowledge(
         {**KNOWN.tools, TOOL: replace(LISTED, contract_digest=NEW)},
         {(TOOL, NEW): VersionChange((TOOL, DIGEST), cls)},
@@ -150,13 +147,13 @@ def test_a_new_contract_starts_from_a_prior_shrunk_by_the_class_of_the_change(cl
     assert new["carried"] == (20 if cls == "wording" else 4)
 
 
-def test_latency_is_of_calls_that_worked() -> None:
+def test_latency_is_of_calls_that_worked():
     timed = [observe(seconds=float(i)) for i in range(1, 102)]
     row = find_row(measure([*timed, observe(False, seconds=900.0)]))
     assert (row["p50_s"], row["p95_s"]) == (51.0, 96.0)
 
 
-def test_an_id_that_names_no_tool_is_passed_over() -> None:
+def test_an_id_that_names_no_tool_is_passed_over():
     assert len(measure([observe(tool_id="nothing")])) == 2
     assert isinstance(RELIABILITY.frame(measure([])), pl.DataFrame)
 
@@ -168,24 +165,20 @@ priors = st.builds(RatePrior, shares, st.floats(0.5, 100))
 
 
 @given(evidence, priors)
-def test_an_estimate_lies_within_its_interval_and_that_within_0_and_1(
-    observed: CallEvidence, prior: RatePrior
-) -> None:
+def test_an_estimate_lies_within_its_interval_and_that_within_0_and_1(observed, prior):
     result = estimate_rate(observed, prior)
     assert 0 <= result.low <= result.mean <= result.high <= 1
     assert result.n == observed.n
 
 
 @given(evidence, priors, st.floats(0.01, 100))
-def test_one_more_success_never_lowers_an_estimate(
-    observed: CallEvidence, prior: RatePrior, more: float
-) -> None:
+def test_one_more_success_never_lowers_an_estimate(observed, prior, more):
     before = estimate_rate(observed, prior).mean
     assert estimate_rate(observed + CallEvidence(more, 0), prior).mean >= before - 1e-9
     assert estimate_rate(observed + CallEvidence(0, more), prior).mean <= before + 1e-9
 
 
-def test_nothing_seen_is_the_prior_and_much_seen_is_what_was_seen() -> None:
+def test_nothing_seen_is_the_prior_and_much_seen_is_what_was_seen():
     prior = RatePrior(0.9, 4)
     assert estimate_rate(CallEvidence(), prior).mean == 0.9
     assert estimate_rate(CallEvidence(0, 4000), prior).mean < 0.001
@@ -197,27 +190,25 @@ def test_nothing_seen_is_the_prior_and_much_seen_is_what_was_seen() -> None:
 
 
 @given(evidence, st.floats(1, 1e4))
-def test_a_flood_of_one_token_is_worth_no_more_than_all_others(
-    others: CallEvidence, alone: float
-) -> None:
+def test_a_flood_of_one_token_is_worth_no_more_than_all_others(others, alone):
     flood = {"token:flood": CallEvidence(0, 1e9), "execution": others}
     assert unite_sources(flood, alone).failed - others.failed <= max(alone, others.n) + 1e-3
 
 
 @given(st.dictionaries(st.sampled_from(["token:a", "token:b", "execution"]), evidence))
-def test_sources_that_are_few_calls_count_whole(stored: dict[str, CallEvidence]) -> None:
+def test_sources_that_are_few_calls_count_whole(stored):
     most = sum(item.n for item in stored.values()) + 1
     assert abs(unite_sources(stored, most).n - (most - 1)) <= 1e-6 * most
 
 
-def test_nothing_seen_is_a_half_for_all() -> None:
+def test_nothing_seen_is_a_half_for_all():
     priors, overall = build_priors({"a::x": "a", "b::y": "b"}, {})
     assert overall == 0.5
     assert [item.mean for item in priors.values()] == pytest.approx([0.5, 0.5])
     assert build_priors({}, {}) == ({}, 0.5)
 
 
-def test_a_new_tool_is_expected_to_work_as_its_server_does() -> None:
+def test_a_new_tool_is_expected_to_work_as_its_server_does():
     servers = {f"{server}::{tool}": server for server in ("good", "bad") for tool in ("x", "new")}
     observed = {"good::x": CallEvidence(20, 0), "bad::x": CallEvidence(0, 20)}
     priors, overall = build_priors(servers, observed)
@@ -225,7 +216,7 @@ def test_a_new_tool_is_expected_to_work_as_its_server_does() -> None:
     assert priors["bad::new"].mean < 0.2
 
 
-def test_a_tools_own_calls_are_no_part_of_its_prior_but_through_all_tools() -> None:
+def test_a_tools_own_calls_are_no_part_of_its_prior_but_through_all_tools():
     servers = {"a::x": "a", **{f"s{i}::y": f"s{i}" for i in range(40)}}
     observed = {tool: CallEvidence(10, 0) for tool in servers}
     alone, _ = build_priors(servers, {**observed, "a::x": CallEvidence(0, 20)})
@@ -241,13 +232,13 @@ def row(old: str, new: str, cls: str, day: str = "2026-01-01", renamed: str | No
 
 
 @pytest.mark.parametrize("cls", CARRIED)
-def test_the_graver_the_change_the_less_is_carried(cls: str) -> None:
+def test_the_graver_the_change_the_less_is_carried(cls):
     carried = carry_evidence(B, {A: CallEvidence(8, 2)}, {B: VersionChange(A, cls)})
     assert carried.n == pytest.approx(10 * CARRIED[cls])
     assert sorted(CARRIED.values(), reverse=True) == list(CARRIED.values())
 
 
-def test_a_chain_of_changes_multiplies_and_a_contract_that_came_back_ends_it() -> None:
+def test_a_chain_of_changes_multiplies_and_a_contract_that_came_back_ends_it():
     observed = {A: CallEvidence(0, 10), B: CallEvidence(10, 0), C: CallEvidence(1, 0)}
     changes = {
         C: VersionChange(B, "compatible"),
@@ -257,13 +248,13 @@ def test_a_chain_of_changes_multiplies_and_a_contract_that_came_back_ends_it() -
     assert carry_evidence(C, observed, changes) == CallEvidence(5, 2.5)
 
 
-def test_however_much_was_seen_little_is_believed_of_a_new_version() -> None:
+def test_however_much_was_seen_little_is_believed_of_a_new_version():
     carried = carry_evidence(B, {A: CallEvidence(9e5, 1e5)}, {B: VersionChange(A, "wording")})
     assert carried.n == pytest.approx(MOST_CARRIED)
     assert carried.worked == pytest.approx(0.9 * MOST_CARRIED)
 
 
-def test_changes_are_read_by_date_and_over_renames() -> None:
+def test_changes_are_read_by_date_and_over_renames():
     rows = [
         row("c1:b", "c1:c", "breaking", "2026-02-02"),
         row("c1:a", "c1:c", "wording", "2026-01-01"),
@@ -289,7 +280,7 @@ def materialize(warehouse: Warehouse) -> dict[str, Any]:
     return {name: value.value for name, value in event.metadata.items()}
 
 
-def test_calls_of_a_category_are_counted_together() -> None:
+def test_calls_of_a_category_are_counted_together():
     calls = [("files", 6, 3), ("mail", 5, 0), ("files", 4, 2)]
     rows = [{"category": name, "calls": n, "failed": failed} for name, n, failed in calls]
     *_, files, mail = tabulate_categories(rows).strip().splitlines()
@@ -297,7 +288,7 @@ def test_calls_of_a_category_are_counted_together() -> None:
     assert "mail | 1 | 5 | 1.00" in mail
 
 
-def test_it_publishes_versions_and_the_overlay(warehouse: Warehouse) -> None:
+def test_it_publishes_versions_and_the_overlay(warehouse):
     fill_home(warehouse)
     visible = materialize(warehouse)
     assert (visible["dagster/row_count"], visible["tools"], visible["called"]) == (3, 2, 1)
@@ -309,11 +300,11 @@ def test_it_publishes_versions_and_the_overlay(warehouse: Warehouse) -> None:
     assert warehouse.tables.head(RELIABILITY.name) == version
 
 
-def test_a_first_run_without_any_call_is_an_empty_table(warehouse: Warehouse) -> None:
+def test_a_first_run_without_any_call_is_an_empty_table(warehouse):
     assert materialize(warehouse)["least_reliable"] == "none"
 
 
-def test_the_audit_sees_what_cannot_be() -> None:
+def test_the_audit_sees_what_cannot_be():
     row = {"server_id": "s", "tool": "t", "current": True, "low": 0.2, "mean": 0.5, "high": 0.9}
     assert check_intervals([row]).passed
     assert not check_intervals([row, {**row, "mean": 0.1}]).passed

@@ -45,12 +45,12 @@ BAD = [
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_bad_line_costs_no_other(tmp_path: Path, bad: str) -> None:
+def test_a_bad_line_costs_no_other(tmp_path, bad):
     write_log(tmp_path, [call("1"), bad, call("2")])
     assert read_log_lines(tmp_path)["call_id"].to_list() == ["1", "2"]
 
 
-def test_values_of_another_kind_are_none(tmp_path: Path) -> None:
+def test_values_of_another_kind_are_none(tmp_path):
     odd = {"rank": "first", "seconds": 10**400, "client": ["a"], "words": "\ud800"}
     write_log(tmp_path, [call("1", **odd), "null"])
     [row] = read_log_lines(tmp_path).to_dicts()
@@ -58,7 +58,7 @@ def test_values_of_another_kind_are_none(tmp_path: Path) -> None:
     assert row["seconds"] == 1e300
 
 
-def test_a_line_that_is_being_written_is_left_for_the_next_time(tmp_path: Path) -> None:
+def test_a_line_that_is_being_written_is_left_for_the_next_time(tmp_path):
     write_log(tmp_path, [call("1")])
     path = tmp_path / "outcomes" / "2026-03-01.jsonl"
     path.write_text(path.read_text() + json.dumps(call("2")))
@@ -87,9 +87,7 @@ def read(place: Path, lines: list[dict[str, Any] | str]) -> list[Observation]:
         (call("1", tool_id=None), None),
     ],
 )
-def test_only_answers_and_the_tools_own_faults_are_observed(
-    tmp_path: Path, line: dict[str, Any], success: bool | None
-) -> None:
+def test_only_answers_and_the_tools_own_faults_are_observed(tmp_path, line, success):
     assert [item.success for item in read(tmp_path, [line])] == (
         [] if success is None else [success]
     )
@@ -108,17 +106,13 @@ def test_only_answers_and_the_tools_own_faults_are_observed(
         ([call("1"), report("1", "failed", token="other")], True, "ok"),
     ],
 )
-def test_a_report_says_of_an_answered_call_whether_it_worked(
-    tmp_path: Path, lines: list[dict[str, Any] | str], success: bool, kind: str
-) -> None:
+def test_a_report_says_of_an_answered_call_whether_it_worked(tmp_path, lines, success, kind):
     observed = [item for item in read(tmp_path, lines) if item.source == "token:ci"]
     assert [(item.success, item.kind) for item in observed] == [(success, kind)]
     assert observed[0].weight == 1
 
 
-def test_a_report_of_a_call_that_was_the_callers_fault_says_nothing_of_the_tool(
-    tmp_path: Path,
-) -> None:
+def test_a_report_of_a_call_that_was_the_callers_fault_says_nothing_of_the_tool(tmp_path):
     lines: list[dict[str, Any] | str] = [call("1", "tool_error", blame="caller")]
     assert read(tmp_path, [*lines, report("1", "failed")]) == []
     logged = read_logged(tmp_path)
@@ -126,7 +120,7 @@ def test_a_report_of_a_call_that_was_the_callers_fault_says_nothing_of_the_tool(
     assert logged.left_out["not the tool's fault"] == 1
 
 
-def test_contradicting_and_repeated_reports_are_told(tmp_path: Path) -> None:
+def test_contradicting_and_repeated_reports_are_told(tmp_path):
     lines: list[dict[str, Any] | str] = [call("1"), call("2")]
     spoken = [report("1", "worked"), report("1", "failed", at=NOW), *[report("2", "worked")] * 3]
     read(tmp_path, [*lines, *spoken])
@@ -134,7 +128,7 @@ def test_contradicting_and_repeated_reports_are_told(tmp_path: Path) -> None:
     assert (left_out["contradicting reports"], left_out["repeated reports"]) == (1, 2)
 
 
-def test_a_report_without_a_call_is_a_claim_that_counts_little_and_once(tmp_path: Path) -> None:
+def test_a_report_without_a_call_is_a_claim_that_counts_little_and_once(tmp_path):
     claims = [{**report("", "failed"), "id": f"r{i}", "call_id": None} for i in range(50)]
     unseen = report("gone", "failed", id="u", query="q1:other")
     result = read(tmp_path, [*claims, unseen])
@@ -142,7 +136,7 @@ def test_a_report_without_a_call_is_a_claim_that_counts_little_and_once(tmp_path
     assert read_logged(tmp_path, claims=0.0).frame["weight"].to_list() == [0.0, 0.0]
 
 
-def test_a_call_knows_the_words_of_its_search_where_they_are_kept(tmp_path: Path) -> None:
+def test_a_call_knows_the_words_of_its_search_where_they_are_kept(tmp_path):
     words, key = "read a file", query_digest("read a file")
     stored = {"token": "ci", "search_id": "s1", "query": key}
     search = {"at": NOW - 90, "id": "s", "status": "searched", "words": words, "shown": [TOOL]}
@@ -154,7 +148,7 @@ def test_a_call_knows_the_words_of_its_search_where_they_are_kept(tmp_path: Path
     ]
 
 
-def test_lines_as_the_server_writes_them_are_read(tmp_path: Path) -> None:
+def test_lines_as_the_server_writes_them_are_read(tmp_path):
     outcomes = CallLog(tmp_path)
     facts = {"token": "ci", "tool_id": TOOL, "contract_digest": "c1:x", "call_id": "9"}
     line = outcomes.record({**facts, "status": "ok", "seconds": 0.5, "client": "cli 1.0"})
@@ -163,7 +157,7 @@ def test_lines_as_the_server_writes_them_are_read(tmp_path: Path) -> None:
     assert (observed.source, observed.call_id) == ("token:ci", "9")
 
 
-def test_no_log_is_no_observation(tmp_path: Path) -> None:
+def test_no_log_is_no_observation(tmp_path):
     assert read_logged(tmp_path).frame.height == 0
 
 
@@ -185,22 +179,20 @@ def weigh(observations: list[Observation], **policy: Any) -> ObservedCalls:
         ({"at": NOW + 2 * DAY}, "from the future"),
     ],
 )
-def test_what_cannot_be_placed_counts_nothing_and_is_told(
-    strange: dict[str, Any], why: str
-) -> None:
+def test_what_cannot_be_placed_counts_nothing_and_is_told(strange, why):
     result = weigh([observe(), observe(success=False, **strange)])
     assert [observation.success for observation in list_observations(result.frame)] == [True]
     assert result.left_out[why] == 1
 
 
-def test_a_call_from_before_its_contract_counts_as_made_when_that_was_first_seen() -> None:
+def test_a_call_from_before_its_contract_counts_as_made_when_that_was_first_seen():
     result = weigh([observe(at=0.0), observe()])
     assert result.frame["at"].min() == FIRST
     assert result.left_out["from before their contract"] == 1
     assert result.frame.height == 2
 
 
-def test_a_call_told_of_twice_counts_once_and_the_last_word_stands() -> None:
+def test_a_call_told_of_twice_counts_once_and_the_last_word_stands():
     output = observe(call_id="1", source="token:a")
     later = replace(output, at=output.at + 1, success=False)
     result = weigh([later, output, output, replace(output, source="token:b")])
@@ -211,7 +203,7 @@ def test_a_call_told_of_twice_counts_once_and_the_last_word_stands() -> None:
     assert result.left_out["told of twice"] == 2
 
 
-def test_a_flood_counts_as_much_as_its_daily_limit_and_leaves_others_alone() -> None:
+def test_a_flood_counts_as_much_as_its_daily_limit_and_leaves_others_alone():
     flood = [observe(success=False, source="token:flood") for _ in range(500)]
     result = weigh([*flood, observe(source="token:ada"), observe()], per_day=20)
     total = dict(result.frame.group_by("source").agg(pl.col("weight").sum()).iter_rows())
@@ -220,7 +212,7 @@ def test_a_flood_counts_as_much_as_its_daily_limit_and_leaves_others_alone() -> 
     assert result.left_out["of a flood"] == 500
 
 
-def test_claims_of_a_token_count_together_as_one_call_on_however_many_days() -> None:
+def test_claims_of_a_token_count_together_as_one_call_on_however_many_days():
     claims = [
         observe(
             success=False, weight=0.25, claimed=True, source="token:liar", at=NOW - at % 9 * DAY
@@ -241,7 +233,7 @@ def test_claims_of_a_token_count_together_as_one_call_on_however_many_days() -> 
     assert result.left_out["of a flood"] == 80
 
 
-def test_a_source_counts_by_its_weight_and_one_without_weight_not_at_all() -> None:
+def test_a_source_counts_by_its_weight_and_one_without_weight_not_at_all():
     weights = {"token:a": 0.5, "token:b": 0.0}
     result = weigh([observe(source=source) for source in (*weights, "execution")], weights=weights)
     counted = dict(result.frame.select("source", "weight").iter_rows())
@@ -249,7 +241,7 @@ def test_a_source_counts_by_its_weight_and_one_without_weight_not_at_all() -> No
     assert result.left_out["of sources without weight"] == 1
 
 
-def test_no_observation_at_all_is_none() -> None:
+def test_no_observation_at_all_is_none():
     result = weigh([])
     assert result.frame.height == 0
     assert not any(result.left_out.values())

@@ -25,7 +25,7 @@ def by_version(result: ReliabilityRefresh) -> dict[tuple[str, str], dict]:
     return {(row["tool"], row["contract_digest"][3]): row for row in result.measured.rows}
 
 
-def test_executions_and_the_log_are_weighed_together(warehouse: Warehouse) -> None:
+def test_executions_and_the_log_are_weighed_together(warehouse):
     result = measure_home(warehouse, POLICY)
     rows = by_version(result)
     assert result.sources == {"execution": 3, "token:ci": 4}
@@ -37,7 +37,7 @@ def test_executions_and_the_log_are_weighed_together(warehouse: Warehouse) -> No
     assert json.loads(called["failures"]) == {"reported_failed": 1}
 
 
-def test_versions_are_known_from_when_they_were_first_seen() -> None:
+def test_versions_are_known_from_when_they_were_first_seen():
     row = {"server_id": "s", "tool": "t", "contract_digest": "c1:b", "first_seen": "2026-01-02"}
     change = {"server_id": "s", "tool": "t", "from_digest": "c1:a", "to_digest": "c1:b"}
     later = {**change, "run_date": "2026-01-03", "renamed_from": None}

@@ -103,8 +103,8 @@ def check(world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse) -> dict[
 
 
 def test_a_trusted_one_carries_out_the_tasks_of_its_world_and_is_caught_at_wrong_calls(
-    world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse
-) -> None:
+    world, policy, warehouse
+):
     row = check(world, trust(policy), warehouse)
     assert (row["server"], row["status"], row["why"], row["tools"]) == (OWN, "ok", None, 2)
     assert {item["task"]: item["status"] for item in row["tasks"]} == dict.fromkeys(
@@ -113,9 +113,7 @@ def test_a_trusted_one_carries_out_the_tasks_of_its_world_and_is_caught_at_wrong
     assert sum(item["caught"] for item in row["tasks"]) >= 2
 
 
-def test_its_trajectories_are_kept_with_its_own_words_on_a_wrong_argument(
-    world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse
-) -> None:
+def test_its_trajectories_are_kept_with_its_own_words_on_a_wrong_argument(world, policy, warehouse):
     collection = TrajectoryCollection()
     played = collect_trajectories(
         collection, [world], trust(policy), warehouse.ledger, "worlds", SilentProgress()
@@ -128,18 +126,14 @@ def test_its_trajectories_are_kept_with_its_own_words_on_a_wrong_argument(
     assert any("ENOENT" in item.steps[0].answer for item in collection.made)
 
 
-def test_one_that_is_not_trusted_is_not_launched_and_the_fix_is_told(
-    world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse
-) -> None:
+def test_one_that_is_not_trusted_is_not_launched_and_the_fix_is_told(world, policy, warehouse):
     row = check(world, policy, warehouse)
     assert (row["status"], row["tasks"]) == ("unavailable", [])
     assert "not trusted yet" in row["why"]
     assert f"toolmill trust '{OWN}'" in row["why"]
 
 
-def test_another_command_than_was_trusted_asks_again(
-    world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse
-) -> None:
+def test_another_command_than_was_trusted_asks_again(world, policy, warehouse):
     trusting = trust(policy)
     list_server(policy.listed[0].parent / "own", "server.py", "/elsewhere")
     row = check(world, trusting, warehouse)
@@ -148,17 +142,15 @@ def test_another_command_than_was_trusted_asks_again(
 
 
 def test_with_a_network_the_arguments_of_a_world_file_are_not_trusted_by_themselves(
-    policy: DeployPolicy, world: WorldSpec, warehouse: Warehouse
-) -> None:
+    policy, world, warehouse
+):
     networked = replace(trust(policy), sandbox=replace(POLICY, network="full"))
     row = check(world, networked, warehouse)
     assert row["status"] == "unavailable"
     assert "is another one than you trusted" in row["why"]
 
 
-def test_a_name_that_no_file_has_and_a_server_of_another_kind_are_told(
-    policy: DeployPolicy, world: WorldSpec, warehouse: Warehouse
-) -> None:
+def test_a_name_that_no_file_has_and_a_server_of_another_kind_are_told(policy, world, warehouse):
     setting = "(`marketplaces.private.paths`)"
     for name, why in {
         "private:mcp.json#gone": f"no command of your own files {setting}: {OWN}",
@@ -170,9 +162,7 @@ def test_a_name_that_no_file_has_and_a_server_of_another_kind_are_told(
         assert why in row["why"]
 
 
-def test_a_call_is_executed_with_the_arguments_that_its_world_gives_the_server(
-    world: WorldSpec, policy: DeployPolicy
-) -> None:
+def test_a_call_is_executed_with_the_arguments_that_its_world_gives_the_server(world, policy):
     executor = ExecutionSetup(trust(policy), ExecutionPolicy(), (world,))
     recipe, contract = plan(policy), CONTRACTS["write_file"]
     inputs = {"path": "/home/user/data/new.txt", "content": "there"}
@@ -186,9 +176,7 @@ def test_a_call_is_executed_with_the_arguments_that_its_world_gives_the_server(
     assert built["error_kind"] == "needs_confirmation"
 
 
-def test_the_commands_check_and_play_it_as_the_settings_list_it(
-    world: WorldSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_check_and_play_it_as_the_settings_list_it(world, tmp_path, monkeypatch):
     require_sandbox()
     list_server(write_server(tmp_path / "own", SOURCE), "server.py", "/nowhere")
     (tmp_path / "toolmill.toml").write_text(

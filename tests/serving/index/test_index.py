@@ -32,25 +32,25 @@ from serving.index.model import (
     list_nearly_best,
 )
 from tests.serving.conftest import SNAPSHOT_ROWS, build
-from tests.vectors.conftest import WordEmbedder, snapshot
+from tests.vectors.conftest import snapshot
 from warehouse.storage.lance import LanceStore
 
 
-def test_a_tool_on_two_marketplaces_is_one_tool() -> None:
+def test_a_tool_on_two_marketplaces_is_one_tool():
     tools = order_content(IndexSource(SNAPSHOT_ROWS)).tools
     clock = next(tool for tool in tools if tool.tool == "get_time")
     assert clock.marketplaces == ("mcpso", "registry")
     assert len(tools) == 4
 
 
-def test_the_same_inputs_make_the_same_version(home: Path, embedder: WordEmbedder) -> None:
+def test_the_same_inputs_make_the_same_version(home, embedder):
     assert build(home, SNAPSHOT_ROWS[::-1], embedder) == read_served_version(home)
     assert build(home, SNAPSHOT_ROWS, embedder, release="r2") != read_served_version(home)
 
 
 @settings(max_examples=25)
 @given(st.permutations(SNAPSHOT_ROWS))
-def test_the_order_of_rows_is_no_part_of_the_version(rows: list[dict]) -> None:
+def test_the_order_of_rows_is_no_part_of_the_version(rows):
     servers = {"npm:files": {"name": "Files", "description": "", "summary": ""}}
     names = {
         compute_version(order_content(IndexSource(r, servers)), "e", "r", None)
@@ -59,7 +59,7 @@ def test_the_order_of_rows_is_no_part_of_the_version(rows: list[dict]) -> None:
     assert len(names) == 1
 
 
-def test_everything_that_is_answered_with_is_part_of_the_version() -> None:
+def test_everything_that_is_answered_with_is_part_of_the_version():
     digest = SNAPSHOT_ROWS[0]["contract_digest"]
     variants = [
         IndexSource(SNAPSHOT_ROWS),
@@ -72,14 +72,14 @@ def test_everything_that_is_answered_with_is_part_of_the_version() -> None:
     assert len(result) == len(variants)
 
 
-def test_a_copy_that_nobody_launched_takes_no_requests_of_the_tool_it_copies() -> None:
+def test_a_copy_that_nobody_launched_takes_no_requests_of_the_tool_it_copies():
     copy = {**SNAPSHOT_ROWS[0], "server_id": "remote:copy", "flags": (UNVERIFIED,)}
     asked = {SNAPSHOT_ROWS[0]["contract_digest"]: ["Show me notes.txt"]}
     result = order_content(IndexSource([*SNAPSHOT_ROWS, copy], instructions=asked))
     assert [result.tools[at].server_id for at, _ in result.asked] == ["npm:files"]
 
 
-def test_a_loaded_version_holds_what_was_built(home: Path) -> None:
+def test_a_loaded_version_holds_what_was_built(home):
     index = load_index(home, read_served_version(home))
     assert index.release == "r1"
     assert index.embedder == "words"
@@ -92,7 +92,7 @@ def test_a_loaded_version_holds_what_was_built(home: Path) -> None:
     ]
 
 
-def test_contracts_recipes_and_requests_come_back(tmp_path: Path, embedder: WordEmbedder) -> None:
+def test_contracts_recipes_and_requests_come_back(tmp_path, embedder):
     source = IndexSource(
         SNAPSHOT_ROWS,
         servers={"pypi:mail": {"name": "Mail", "description": "Letters", "summary": "Sends mail"}},
@@ -113,13 +113,13 @@ def test_contracts_recipes_and_requests_come_back(tmp_path: Path, embedder: Word
     assert index.contract(0)["name"] == "read_file"
 
 
-def test_each_text_is_embedded_once_a_view(tmp_path: Path, embedder: WordEmbedder) -> None:
+def test_each_text_is_embedded_once_a_view(tmp_path, embedder):
     rows = [snapshot(f"npm:copy-{i}", "read_file", "Read one file") for i in range(5)]
     build_index(tmp_path, IndexSource(rows), embedder.embed, embedder="words")
     assert embedder.embedded.count("read file\nRead one file\npath") == 1
 
 
-def test_a_home_without_an_index_says_how_to_make_one(tmp_path: Path) -> None:
+def test_a_home_without_an_index_says_how_to_make_one(tmp_path):
     with pytest.raises(IndexMissing, match="toolmill index"):
         read_served_version(tmp_path)
     with pytest.raises(IndexMissing, match="materialize router_index"):
@@ -127,7 +127,7 @@ def test_a_home_without_an_index_says_how_to_make_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"version": 3}', '{"version": "../x"}', "[1]"])
-def test_a_broken_pointer_says_what_is_wrong(home: Path, text: str) -> None:
+def test_a_broken_pointer_says_what_is_wrong(home, text):
     (home / "router" / "HEAD.json").write_text(text)
     with pytest.raises(IndexBroken, match=r"HEAD\.json.*materialize router_index"):
         read_served_version(home)
@@ -139,7 +139,7 @@ FILES = ["index.json", "tools.jsonl", "servers.jsonl", "contracts.jsonl", "recip
 
 
 @pytest.mark.parametrize("lost", FILES)
-def test_a_version_with_a_lost_file_is_refused(home: Path, lost: str) -> None:
+def test_a_version_with_a_lost_file_is_refused(home, lost):
     version = read_served_version(home)
     (home / "router" / version / lost).unlink()
     with pytest.raises(IndexBroken, match="materialize router_index"):
@@ -147,7 +147,7 @@ def test_a_version_with_a_lost_file_is_refused(home: Path, lost: str) -> None:
 
 
 @pytest.mark.parametrize("cut", FILES)
-def test_a_half_written_file_is_refused(home: Path, cut: str) -> None:
+def test_a_half_written_file_is_refused(home, cut):
     version = read_served_version(home)
     path = home / "router" / version / cut
     path.write_bytes(path.read_bytes()[:-1] if path.stat().st_size else b"{")
@@ -155,7 +155,7 @@ def test_a_half_written_file_is_refused(home: Path, cut: str) -> None:
         load_index(home, version)
 
 
-def test_an_index_of_the_old_format_is_refused(home: Path) -> None:
+def test_an_index_of_the_old_format_is_refused(home):
     version = read_served_version(home)
     path = home / "router" / version / "index.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "format": 1}))
@@ -163,7 +163,7 @@ def test_an_index_of_the_old_format_is_refused(home: Path) -> None:
         load_index(home, version)
 
 
-def test_the_pointer_does_not_move_to_a_broken_version(home: Path, embedder: WordEmbedder) -> None:
+def test_the_pointer_does_not_move_to_a_broken_version(home, embedder):
     before = read_served_version(home)
     other = build(home, SNAPSHOT_ROWS[:2], embedder)
     (home / "router" / other / "view-full.npy").unlink()
@@ -172,22 +172,20 @@ def test_the_pointer_does_not_move_to_a_broken_version(home: Path, embedder: Wor
     assert read_served_version(home) == before
 
 
-def test_pointing_at_the_served_version_again_changes_nothing(
-    home: Path, embedder: WordEmbedder
-) -> None:
+def test_pointing_at_the_served_version_again_changes_nothing(home, embedder):
     before = (home / "router" / "HEAD.json").read_bytes()
     move_pointer(home, build(home, SNAPSHOT_ROWS, embedder))
     assert (home / "router" / "HEAD.json").read_bytes() == before
 
 
-def test_what_a_kill_left_is_built_again(home: Path, embedder: WordEmbedder) -> None:
+def test_what_a_kill_left_is_built_again(home, embedder):
     version = read_served_version(home)
     (home / "router" / version / "index.json").unlink()
     assert build(home, SNAPSHOT_ROWS, embedder) == version
     assert load_index(home, version).version == version
 
 
-def test_a_failing_encoder_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failing_encoder_leaves_nothing_behind(tmp_path):
     with pytest.raises(ValueError, match="texts but 1 vectors"):
         build_index(
             tmp_path,
@@ -198,12 +196,12 @@ def test_a_failing_encoder_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list((tmp_path / "router").iterdir()) == []
 
 
-def test_an_empty_world_is_no_index(tmp_path: Path, embedder: WordEmbedder) -> None:
+def test_an_empty_world_is_no_index(tmp_path, embedder):
     with pytest.raises(ValueError, match="0 tools"):
         build_index(tmp_path, IndexSource([]), embedder.embed, embedder="words")
 
 
-def test_the_index_of_a_release_embeds_only_what_is_new(tmp_path: Path) -> None:
+def test_the_index_of_a_release_embeds_only_what_is_new(tmp_path):
     store = LanceStore(tmp_path / "lance")
     first = make_router_index(tmp_path, IndexSource(SNAPSHOT_ROWS), store, "base", "r1")
     assert read_served_version(tmp_path) == first
@@ -218,19 +216,19 @@ SCORES = arrays(np.float32, st.integers(0, 400), elements=st.integers(-40, 40).m
 
 
 @given(SCORES, st.integers(1, 12))
-def test_the_best_are_among_the_nearly_best_in_order(scores: np.ndarray, most: int) -> None:
+def test_the_best_are_among_the_nearly_best_in_order(scores, most):
     nearly_best = list_nearly_best(scores, most)
     assert (np.diff(nearly_best) > 0).all()
     assert np.sort(scores[nearly_best])[-most:].tolist() == np.sort(scores)[-most:].tolist()
     assert set(np.argsort(-scores, kind="stable")[:most]) <= set(nearly_best)
 
 
-def test_of_many_scores_few_are_looked_at() -> None:
+def test_of_many_scores_few_are_looked_at():
     scores = np.random.default_rng(1).standard_normal(20_000).astype(np.float32)
     assert 50 <= len(list_nearly_best(scores, 50)) < 100
 
 
-def test_products_and_moments_are_those_of_the_rows() -> None:
+def test_products_and_moments_are_those_of_the_rows():
     rng = np.random.default_rng(2)
     rows, vector = rng.standard_normal((300, 24), np.float32), rng.standard_normal(24, np.float32)
     products = compute_products(rows, vector)
@@ -294,7 +292,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_one_clear_error(home: Path, name: str) -> None:
+def test_a_hostile_file_is_one_clear_error(home, name):
     version = read_served_version(home)
     folder = home / "router" / version
     HOSTILE[name](folder)
@@ -307,7 +305,7 @@ def test_a_hostile_file_is_one_clear_error(home: Path, name: str) -> None:
     assert len(str(refused.value)) < 600
 
 
-def test_a_contract_that_cannot_be_read_is_named(home: Path) -> None:
+def test_a_contract_that_cannot_be_read_is_named(home):
     index = load_index(home, version := read_served_version(home))
     held = home / "router" / version / "contracts.jsonl"
     held.write_text("x" * held.stat().st_size)
@@ -316,7 +314,7 @@ def test_a_contract_that_cannot_be_read_is_named(home: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [DEEP, "[]", '{"files": {"a": 1}}'])
-def test_a_hostile_manifest_is_one_clear_error(tmp_path: Path, text: str) -> None:
+def test_a_hostile_manifest_is_one_clear_error(tmp_path, text):
     (tmp_path / "RELEASE.json").write_text(text)
     with pytest.raises(BadExport):
         check_export(tmp_path)

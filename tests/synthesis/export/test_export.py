@@ -55,9 +55,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_every_accepted_pair_is_there_once_on_its_servers_side(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_every_accepted_pair_is_there_once_on_its_servers_side(warehouse, tmp_path):
     pairs = published(warehouse)
     figures = made(warehouse, tmp_path / "out")
     result = {split: [row["pair_id"] for row in lines(tmp_path / "out", split)]
@@ -69,7 +67,7 @@ def test_every_accepted_pair_is_there_once_on_its_servers_side(
     assert figures.pairs == len(pairs) == 24
 
 
-def test_what_was_not_accepted_is_left_out(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_what_was_not_accepted_is_left_out(warehouse, tmp_path):
     server = TRAIN_SERVERS[0]
     flawed = [{"status": "failed"}, {"verdict": "reject"}, {"twin_of": "p1:x"}, {}]
     pairs = [pair(server, "single", n, **columns) for n, columns in enumerate(flawed)]
@@ -82,9 +80,7 @@ def test_what_was_not_accepted_is_left_out(warehouse: Warehouse, tmp_path: Path)
     assert [row["pair_id"] for row in lines(tmp_path / "out")] == [rows_kept["pair_id"]]
 
 
-def test_pairs_can_be_kept_by_what_their_executed_calls_say(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_pairs_can_be_kept_by_what_their_executed_calls_say(warehouse, tmp_path):
     first, second = (row["pair_id"] for row in published(warehouse)[:2])
     proved = made(warehouse, tmp_path / "proved", proved={first})
     assert (proved.pairs, proved.left_out["not proved by execution"]) == (1, 23)
@@ -92,9 +88,7 @@ def test_pairs_can_be_kept_by_what_their_executed_calls_say(
     assert (valid.pairs, valid.left_out["its executed call had no valid response"]) == (22, 2)
 
 
-def test_no_call_of_a_training_pair_is_to_a_tool_that_a_test_server_lists_too(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_no_call_of_a_training_pair_is_to_a_tool_that_a_test_server_lists_too(warehouse, tmp_path):
     server = TRAIN_SERVERS[0]
     single, parallel = pair(server, "single"), pair(server, "parallel")
     published(warehouse, [single, parallel])
@@ -105,9 +99,7 @@ def test_no_call_of_a_training_pair_is_to_a_tool_that_a_test_server_lists_too(
     assert [row["pair_id"] for row in lines(tmp_path / "out")] == [single["pair_id"]]
 
 
-def test_tools_hold_the_right_one_in_an_order_of_the_row(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_tools_hold_the_right_one_in_an_order_of_the_row(warehouse, tmp_path):
     pairs = {item["pair_id"]: item for item in published(warehouse)}
     made(warehouse, tmp_path / "out")
     places: Counter[int] = Counter()
@@ -120,9 +112,7 @@ def test_tools_hold_the_right_one_in_an_order_of_the_row(
     assert len(places) > 1
 
 
-def test_a_lone_tool_stands_among_those_it_was_told_apart_from(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_a_lone_tool_stands_among_those_it_was_told_apart_from(warehouse, tmp_path):
     base = snapshot("npm:file", "find")["contract_digest"]
     names = [base, *(snapshot(s, "drop")["contract_digest"] for s in ("npm:issue", "npm:note"))]
     pairs = [
@@ -141,7 +131,7 @@ def test_a_lone_tool_stands_among_those_it_was_told_apart_from(
     assert offered[pairs[1]["pair_id"]] == {"find.file"}
 
 
-def test_a_wrong_call_is_no_lesson(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_wrong_call_is_no_lesson(warehouse, tmp_path):
     published(warehouse)
     made(warehouse, tmp_path / "m")
     [row] = [r for r in lines(tmp_path / "m", TEST) if r["task"] == "recovery"]
@@ -163,16 +153,14 @@ def test_a_wrong_call_is_no_lesson(warehouse: Warehouse, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_every_format_holds_every_task(warehouse: Warehouse, tmp_path: Path, name: str) -> None:
+def test_every_format_holds_every_task(warehouse, tmp_path, name):
     published(warehouse)
     figures = made(warehouse, tmp_path / "out", name)
     assert figures.by["task"] == dict.fromkeys(TASKS, 3)
     assert not figures.left_out
 
 
-def test_files_that_end_with_the_turn_to_learn_are_a_config_of_their_own(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_files_that_end_with_the_turn_to_learn_are_a_config_of_their_own(warehouse, tmp_path):
     published(warehouse)
     made(warehouse, tmp_path / "out", "sharegpt", tasks=("recovery",))
     card = (tmp_path / "out" / "README.md").read_text()
@@ -181,7 +169,7 @@ def test_files_that_end_with_the_turn_to_learn_are_a_config_of_their_own(
     assert "mask_history: true" in card
 
 
-def test_openai_lines_hold_what_the_api_takes(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_openai_lines_hold_what_the_api_takes(warehouse, tmp_path):
     published(warehouse)
     made(warehouse, tmp_path / "out", "openai")
     rows = [
@@ -197,7 +185,7 @@ def test_openai_lines_hold_what_the_api_takes(warehouse: Warehouse, tmp_path: Pa
         assert all("." not in name for name in names)
 
 
-def test_sharegpt_turns_alternate(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_sharegpt_turns_alternate(warehouse, tmp_path):
     published(warehouse)
     made(warehouse, tmp_path / "out", "sharegpt")
     for row in lines(tmp_path / "out"):
@@ -214,9 +202,7 @@ def test_sharegpt_turns_alternate(warehouse: Warehouse, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
-def test_the_same_day_is_the_same_bytes_whatever_came_later(
-    warehouse: Warehouse, tmp_path: Path, name: str
-) -> None:
+def test_the_same_day_is_the_same_bytes_whatever_came_later(warehouse, tmp_path, name):
     pairs = published(warehouse)
     head = warehouse.tables.head(PAIRS.name, "registry")
     last = warehouse.tables.head(JUDGEMENTS.name, "registry")
@@ -233,9 +219,7 @@ def test_the_same_day_is_the_same_bytes_whatever_came_later(
     assert content(tmp_path / "one") != content(tmp_path / "now")
 
 
-def test_a_pair_one_of_whose_prompts_showed_a_held_contract_is_left_out(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_a_pair_one_of_whose_prompts_showed_a_held_contract_is_left_out(warehouse, tmp_path):
     published(warehouse)
     rival = snapshot("npm:issue", "drop")["contract_digest"]
     other = pair("npm:file", "single", 8, contracts="[]", offered="[]")
@@ -247,9 +231,7 @@ def test_a_pair_one_of_whose_prompts_showed_a_held_contract_is_left_out(
     assert figures.left_out["a contract that its prompts showed is held"] == 1
 
 
-def test_only_licences_that_are_known_to_permit_commerce(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_only_licences_that_are_known_to_permit_commerce(warehouse, tmp_path):
     listed = ["MIT", None, "CC-BY-NC-4.0", "GPL-3.0-or-later", "ask the author"]
     rows = [pair("npm:file", "single", n, license=held) for n, held in enumerate(listed)]
     published(warehouse, rows)
@@ -269,11 +251,11 @@ def test_only_licences_that_are_known_to_permit_commerce(
         (None, False), ("MIT License", False), ("LicenseRef-mine", False), ("UNLICENSED", False),
     ],
 )  # fmt: skip
-def test_unknown_is_not_commercial(licence: str | None, permitted: bool) -> None:
+def test_unknown_is_not_commercial(licence, permitted):
     assert permits_commercial_use(licence) is permitted
 
 
-def test_the_card_says_what_was_made_and_how(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_the_card_says_what_was_made_and_how(warehouse, tmp_path):
     published(warehouse)
     trial = {"marketplace": "registry", "judge": "offline:rules", "stage": "rules+judge",
              "kind": "all_flaws", "n": 40, "refused": 37, "rate": 0.925, "low": 0.8,
@@ -290,7 +272,7 @@ def test_the_card_says_what_was_made_and_how(warehouse: Warehouse, tmp_path: Pat
         assert part in text
 
 
-def test_one_side_and_one_task(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_one_side_and_one_task(warehouse, tmp_path):
     published(warehouse)
     figures = made(warehouse, tmp_path / "out", split=TEST, tasks=("single", "no_tool"))
     assert not (tmp_path / "out/data/train.jsonl").exists()
@@ -299,9 +281,7 @@ def test_one_side_and_one_task(warehouse: Warehouse, tmp_path: Path) -> None:
     assert len(TASKS) == 8
 
 
-def test_a_bad_request_is_one_clear_error_and_writes_nothing(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_a_bad_request_is_one_clear_error_and_writes_nothing(warehouse, tmp_path):
     out = tmp_path / "out"
     with pytest.raises(ExportError, match="no pairs were ever published"):
         made(warehouse, out)
@@ -321,7 +301,7 @@ def test_a_bad_request_is_one_clear_error_and_writes_nothing(
     assert content(out) == before
 
 
-def test_a_moment_is_a_day_that_has_begun_or_an_instant() -> None:
+def test_a_moment_is_a_day_that_has_begun_or_an_instant():
     noon = 1_770_000_000.0  # 2026-02-02 02:40 UTC
     assert parse_moment("2026-02-01", noon) == pytest.approx(1_769_990_400 - 0.001)
     assert parse_moment("2026-02-02", noon) > noon

@@ -39,7 +39,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["export", *arguments])
 
 
-def test_it_writes_a_folder_and_says_what_is_in_it(home: Path, warehouse: Warehouse) -> None:
+def test_it_writes_a_folder_and_says_what_is_in_it(home, warehouse):
     published(warehouse)
     done = run("--format", "messages")
     assert done.exit_code == 0, done.output
@@ -50,7 +50,7 @@ def test_it_writes_a_folder_and_says_what_is_in_it(home: Path, warehouse: Wareho
     assert {path.name for path in folder.iterdir()} == {"README.md", "data"}
 
 
-def test_poison_in_what_prompts_showed_keeps_a_row_in(home: Path, warehouse: Warehouse) -> None:
+def test_poison_in_what_prompts_showed_keeps_a_row_in(home, warehouse):
     published(warehouse)
     servers = (*TRAIN_SERVERS, *TEST_SERVERS)
     rows = [snapshot(server, verb) for server in servers for verb in ("find", "drop")]
@@ -67,9 +67,7 @@ def test_poison_in_what_prompts_showed_keeps_a_row_in(home: Path, warehouse: War
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_trajectories_are_exported_where_they_are_asked_for(
-    home: Path, warehouse: Warehouse, name: str
-) -> None:
+def test_trajectories_are_exported_where_they_are_asked_for(home, warehouse, name):
     published(warehouse)
     play(warehouse)
     done = run("--format", name)
@@ -85,7 +83,7 @@ def test_trajectories_are_exported_where_they_are_asked_for(
     assert "0 hold a tool's answer that no tool gave" in card
 
 
-def test_a_home_that_only_played_exports_what_it_played(home: Path, warehouse: Warehouse) -> None:
+def test_a_home_that_only_played_exports_what_it_played(home, warehouse):
     play(warehouse)
     assert "no pairs were ever published" in run("--format", "trl").stderr
     done = run("--format", "trl", "--tasks", "trajectory")
@@ -93,9 +91,7 @@ def test_a_home_that_only_played_exports_what_it_played(home: Path, warehouse: W
     assert json.loads(done.stdout)["pairs"] == 2
 
 
-def test_a_trajectory_with_a_held_contract_is_not_exported(
-    home: Path, warehouse: Warehouse
-) -> None:
+def test_a_trajectory_with_a_held_contract_is_not_exported(home, warehouse):
     published(warehouse)
     play(warehouse, POISON)
     done = run("--format", "trl", "--tasks", "trajectory")
@@ -128,7 +124,7 @@ def play(warehouse: Warehouse, words: str = "") -> None:
     time.sleep(0.01)  # publications are ordered by the clock
 
 
-def test_a_contract_that_a_person_holds_is_held() -> None:
+def test_a_contract_that_a_person_holds_is_held():
     row = snapshot("npm:file", "find")
     name = row["contract_digest"]
     decision = Decision(contract_digest=name, rule="*", verdict="held", by="a", why="b", at="c")
@@ -150,9 +146,7 @@ def test_a_contract_that_a_person_holds_is_held() -> None:
         (["--format", "hf", "--commercial-only", "--tasks", "single"], 0, ""),
     ],
 )
-def test_a_bad_request_is_one_line(
-    home: Path, warehouse: Warehouse, tmp_path: Path, arguments: list[str], code: int, message: str
-) -> None:
+def test_a_bad_request_is_one_line(home, warehouse, tmp_path, arguments, code, message):
     published(warehouse)
     full = tmp_path / "full"
     full.mkdir()
@@ -166,7 +160,7 @@ def test_a_bad_request_is_one_line(
     assert [path.name for path in full.iterdir()] == ["mine.txt"]
 
 
-def test_preferences_say_who_refused(home: Path, warehouse: Warehouse) -> None:
+def test_preferences_say_who_refused(home, warehouse):
     published(warehouse)
     preferred = run("--format", "dpo")
     assert json.loads(preferred.stdout)["sources"] == {"draft": 3}

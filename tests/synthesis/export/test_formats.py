@@ -49,9 +49,7 @@ def made(warehouse: Warehouse, folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
-def test_datasets_reads_back_what_was_written(
-    warehouse: Warehouse, tmp_path: Path, name: str
-) -> None:
+def test_datasets_reads_back_what_was_written(warehouse, tmp_path, name):
     pairs = {item["pair_id"]: item for item in published(warehouse)}
     folder = made(warehouse, tmp_path / "out", name)
     result = load(folder)
@@ -81,9 +79,7 @@ def _same_tools_and_calls(row: dict[str, Any], was: dict[str, Any]) -> None:
     assert (row["license"], row["simulated"]) == ("MIT", was["simulated"])
 
 
-def test_datasets_reads_lines_of_one_turn_to_learn_apart(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_datasets_reads_lines_of_one_turn_to_learn_apart(warehouse, tmp_path):
     published(warehouse)
     folder = made(warehouse, tmp_path / "out", "sharegpt")
     result = load(folder, name="last_turn")
@@ -93,9 +89,7 @@ def test_datasets_reads_lines_of_one_turn_to_learn_apart(
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
-def test_the_card_says_which_datasets_reads_it(
-    warehouse: Warehouse, tmp_path: Path, name: str
-) -> None:
+def test_the_card_says_which_datasets_reads_it(warehouse, tmp_path, name):
     """Features of type json are read by 4.8 and newer; LLaMA-Factory pins 4.0 at most."""
     published(warehouse)
     card = (made(warehouse, tmp_path / "out", name) / "README.md").read_text()
@@ -114,14 +108,12 @@ def test_the_card_says_which_datasets_reads_it(
         ("sharegpt", "mask_history"),
     ],
 )
-def test_the_card_says_how_trainers_treat_a_wrong_call(
-    warehouse: Warehouse, tmp_path: Path, name: str, words: str
-) -> None:
+def test_the_card_says_how_trainers_treat_a_wrong_call(warehouse, tmp_path, name, words):
     published(warehouse)
     assert words in (made(warehouse, tmp_path / "out", name) / "README.md").read_text()
 
 
-def test_openai_gets_descriptions_and_schemas_that_its_api_takes() -> None:
+def test_openai_gets_descriptions_and_schemas_that_its_api_takes():
     tuple_item = {"type": "array", "items": [{"type": "number"}]}
     parameters = {"type": "object", "properties": {"at": tuple_item, "all": {"type": "array"}}}
     function = {"name": "a.b", "description": "d" * 1_500, "parameters": parameters}
@@ -136,16 +128,14 @@ def test_openai_gets_descriptions_and_schemas_that_its_api_takes() -> None:
     }
 
 
-def test_hf_streams(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_hf_streams(warehouse, tmp_path):
     published(warehouse)
     rows = load(made(warehouse, tmp_path / "out", "hf"), streaming=True, split=TRAIN)
     assert next(iter(rows))["tools"][0]["type"] == "function"
 
 
 @pytest.mark.parametrize("template", ["qwen3", "qwen2_5", "llama3_1"])
-def test_chat_templates_show_the_tools_and_the_call(
-    warehouse: Warehouse, tmp_path: Path, template: str
-) -> None:
+def test_chat_templates_show_the_tools_and_the_call(warehouse, tmp_path, template):
     published(warehouse)
     rows = load(made(warehouse, tmp_path / "out", "messages"), split=TRAIN)
     tokenizer = _tokenizer(template)
@@ -160,7 +150,7 @@ def test_chat_templates_show_the_tools_and_the_call(
                 assert json.dumps(call["function"]["name"]) in text.split("user", 1)[1]
 
 
-def test_a_row_renders_as_the_training_renders_it(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_row_renders_as_the_training_renders_it(warehouse, tmp_path):
     published(warehouse, [pair("npm:file", "single")])
     [row] = load(made(warehouse, tmp_path / "out", "trl"), split=TRAIN)
     tokenizer = _tokenizer("qwen2_5")
@@ -176,9 +166,7 @@ def test_a_row_renders_as_the_training_renders_it(warehouse: Warehouse, tmp_path
     assert parse_calls(completion).calls == [call]
 
 
-def test_trl_trains_on_the_completion_alone(
-    small_caller: Path, warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_trl_trains_on_the_completion_alone(small_caller, warehouse, tmp_path):
     trl = pytest.importorskip("trl")
     published(warehouse)
     rows = load(made(warehouse, tmp_path / "out", "trl"), split=TRAIN)
@@ -260,9 +248,7 @@ def publish_refused(warehouse: Warehouse, rows: list[dict[str, Any]]) -> None:
     )
 
 
-def test_what_a_server_refused_is_rejected_for_the_call_after_it(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_what_a_server_refused_is_rejected_for_the_call_after_it(warehouse, tmp_path):
     published(warehouse)
     result = prefer(warehouse, tmp_path / "out")
     servers = {TRAIN: set(TRAIN_SERVERS), TEST: set(TEST_SERVERS)}
@@ -279,9 +265,7 @@ def test_what_a_server_refused_is_rejected_for_the_call_after_it(
         assert "weight" not in wrong
 
 
-def test_what_the_judge_refused_is_rejected_where_the_words_are_the_same(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_what_the_judge_refused_is_rejected_where_the_words_are_the_same(warehouse, tmp_path):
     server = TRAIN_SERVERS[0]
     other = refused(server, {"title": "A"})
     same = refused(TRAIN_SERVERS[1], json.loads(pair(TRAIN_SERVERS[1], "single")["arguments"]))
@@ -298,9 +282,7 @@ def test_what_the_judge_refused_is_rejected_where_the_words_are_the_same(
     assert "no answer to the same words was refused" in card
 
 
-def test_without_anything_refused_there_is_nothing_to_export(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_without_anything_refused_there_is_nothing_to_export(warehouse, tmp_path):
     published(warehouse, [pair(TRAIN_SERVERS[0], "single")])
     with pytest.raises(ExportError, match="no answer to the same words was refused"):
         prefer(warehouse, tmp_path / "out")
@@ -308,7 +290,7 @@ def test_without_anything_refused_there_is_nothing_to_export(
 
 @given(st.lists(ANSWERS, max_size=3), ANSWERS)
 @settings(max_examples=40)
-def test_a_refused_answer_never_says_what_is_preferred(wrong: list[Any], right: Any) -> None:
+def test_a_refused_answer_never_says_what_is_preferred(wrong, right):
     example = TrainingExample(
         [ASKED, answer(right)], [TOOL], {"split": TRAIN}, list(map(answer, wrong))
     )
@@ -335,7 +317,7 @@ def read(message: dict[str, Any]) -> Any:
 
 
 @pytest.mark.slow
-def test_trl_trains_on_it(small_caller: Path, warehouse: Warehouse, tmp_path: Path) -> None:
+def test_trl_trains_on_it(small_caller, warehouse, tmp_path):
     trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
     transformers = pytest.importorskip("transformers")
     published(warehouse)

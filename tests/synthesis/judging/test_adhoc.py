@@ -24,8 +24,6 @@ from tests.support.python_process import run_python
 from tests.synthesis.contracts import CITY_TIME, READ_FILE
 from tests.synthesis.judging.test_judge import a_model, opinion
 from warehouse.errors import UnusableInput
-from warehouse.ledger.ledger import Ledger
-from warehouse.llm.client import LLM
 
 Json = Any
 SHARED = ROOT.parent / "shared" / "data"
@@ -72,7 +70,7 @@ def pairs(tmp_path: Path) -> Path:
     return write(tmp_path / "p.jsonl", ROWS)
 
 
-def test_one_verdict_per_row_in_order_and_labels_are_not_read(tools: Path, pairs: Path) -> None:
+def test_one_verdict_per_row_in_order_and_labels_are_not_read(tools, pairs):
     rows, contracts = read_rows(pairs), read_tools(tools)
     assert vars(rows[0]).keys() == {"tool_id", "instruction", "arguments"}
     result = verify_rows(rows, contracts, bag_of_words, POLICY)
@@ -88,7 +86,7 @@ def alike(texts: Any) -> np.ndarray:
     return np.ones((len(texts), 1), np.float32)
 
 
-def test_a_request_as_near_to_the_description_as_can_be_is_refused(tools: Path) -> None:
+def test_a_request_as_near_to_the_description_as_can_be_is_refused(tools):
     candidate_pair = CandidatePair(
         "@a/time::get_current_time", "Is it late in Tokyo?", {"timezone": "Asia/Tokyo"}
     )
@@ -103,18 +101,14 @@ def test_a_request_as_near_to_the_description_as_can_be_is_refused(tools: Path) 
     assert verify_rows([candidate_pair], read_tools(tools), alike, policy)[0]["verdict"] == "accept"
 
 
-def test_rules_come_first_and_the_offline_judge_says_what_it_is(
-    tools: Path, pairs: Path, offline: LLM
-) -> None:
+def test_rules_come_first_and_the_offline_judge_says_what_it_is(tools, pairs, offline):
     result = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, offline, POLICY)
     assert [o["verdict"] for o in result] == ["accept", "reject", "reject", "reject", "reject"]
     assert result[0]["score"] >= 6 > result[1]["score"]
     assert [item.get("judge") for item in result] == ["offline:rules"] * 2 + [None] * 3
 
 
-def test_a_model_judges_what_the_rules_left_and_sees_the_tools_beside(
-    tools: Path, pairs: Path, ledger: Ledger
-) -> None:
+def test_a_model_judges_what_the_rules_left_and_sees_the_tools_beside(tools, pairs, ledger):
     with openai_endpoint(lambda *_: Say(opinion(7))) as served:
         llm = a_model(served.url, ledger)
         result = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, llm, POLICY)
@@ -125,9 +119,7 @@ def test_a_model_judges_what_the_rules_left_and_sees_the_tools_beside(
     assert "wrong_type" not in json.dumps(served.requests)
 
 
-def test_a_judge_without_an_answer_leaves_the_row_unsure_and_says_why(
-    tools: Path, pairs: Path, ledger: Ledger
-) -> None:
+def test_a_judge_without_an_answer_leaves_the_row_unsure_and_says_why(tools, pairs, ledger):
     with openai_endpoint(lambda *_: Say("no", status=400)) as served:
         llm = a_model(served.url, ledger)
         result = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, llm, POLICY)
@@ -146,14 +138,12 @@ def test_a_judge_without_an_answer_leaves_the_row_unsure_and_says_why(
      ('{"tool_id": "a::b", "instruction": "x", "arguments": {"n": -Infinity}}', "-Infinity"),
      ("", "no rows"), ("\n\n", "no rows")],
 )  # fmt: skip
-def test_a_file_of_another_kind_is_named_with_its_line(
-    tmp_path: Path, line: str, says: str
-) -> None:
+def test_a_file_of_another_kind_is_named_with_its_line(tmp_path, line, says):
     with pytest.raises(UnusableInput, match=says):
         read_rows(write(tmp_path / "p.jsonl", [line]))
 
 
-def test_a_file_that_is_not_there_no_text_or_a_folder_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_no_text_or_a_folder_is_named(tmp_path):
     for read in (read_rows, read_tools):
         with pytest.raises(UnusableInput, match=r"absent\.jsonl: No such file"):
             read(tmp_path / "absent.jsonl")
@@ -164,12 +154,12 @@ def test_a_file_that_is_not_there_no_text_or_a_folder_is_named(tmp_path: Path) -
             read(tmp_path / "bin")
 
 
-def test_a_servers_file_without_tools_is_said(tmp_path: Path) -> None:
+def test_a_servers_file_without_tools_is_said(tmp_path):
     with pytest.raises(UnusableInput, match="no tools found"):
         read_tools(write(tmp_path / "s.jsonl", [{"qualified_name": "a", "tools": []}]))
 
 
-def test_a_byte_order_mark_and_line_separators_in_texts_are_no_fault(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_line_separators_in_texts_are_no_fault(tmp_path):
     row = {**ROWS[0], "instruction": "What time is it\u2028in Tokyo?"}
     path = tmp_path / "p.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(row, ensure_ascii=False).encode() + b"\r\n")
@@ -181,9 +171,7 @@ def _toolmill(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return run_python("-m", "orchestration", *arguments, cwd=cwd, env=environment)
 
 
-def test_the_commands_print_a_line_a_row_and_one_line_of_error(
-    tools: Path, pairs: Path, tmp_path: Path
-) -> None:
+def test_the_commands_print_a_line_a_row_and_one_line_of_error(tools, pairs, tmp_path):
     done = _toolmill("judge", str(pairs), "--tools", str(tools), "--json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     printed = [json.loads(line) for line in done.stdout.splitlines()]
@@ -198,7 +186,7 @@ def test_the_commands_print_a_line_a_row_and_one_line_of_error(
 
 
 @pytest.mark.shared
-def test_the_labelled_corpus_is_sorted_as_its_labels_say(tmp_path: Path) -> None:
+def test_the_labelled_corpus_is_sorted_as_its_labels_say(tmp_path):
     corpus, servers = SHARED / "corpus", SHARED / "smithery" / "servers.jsonl"
     if not corpus.is_dir():
         pytest.skip(f"no development data at {corpus}")

@@ -38,12 +38,10 @@ from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_goldens
 from assets.synthesis.verify.rules import verify_row
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.judging.test_judge import a_model, opinion
-from warehouse.ledger.ledger import Ledger
-from warehouse.llm.client import LLM
 from warehouse.statistics import wilson_interval
 
 
-def test_kappa_of_the_textbook_table() -> None:
+def test_kappa_of_the_textbook_table():
     """20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: kappa 0.4, standard error 0.1296."""
     pairs = [(True, True)] * 20 + [(True, False)] * 5
     pairs += [(False, True)] * 10 + [(False, False)] * 15
@@ -55,7 +53,7 @@ def test_kappa_of_the_textbook_table() -> None:
     assert (result["false_alarms"]["hits"], result["false_alarms"]["n"]) == (5, 25)
 
 
-def test_kappa_is_not_defined_where_everything_is_the_same() -> None:
+def test_kappa_is_not_defined_where_everything_is_the_same():
     for pairs in ([], [(True, True)] * 5, [(False, False)] * 5):
         result = measure_agreement(pairs)
         assert (result["kappa"], result["kappa_low"]) == (None, None)
@@ -63,7 +61,7 @@ def test_kappa_is_not_defined_where_everything_is_the_same() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60))
-def test_agreement_is_bounded_and_counts_every_row(pairs: list[tuple[bool, bool]]) -> None:
+def test_agreement_is_bounded_and_counts_every_row(pairs):
     result = measure_agreement(pairs)
     assert result["n"] == len(pairs) == result["catch"]["n"] + result["false_alarms"]["n"]
     if result["kappa"] is not None:
@@ -79,7 +77,7 @@ ROWS, CONTRACTS = read_known_good()
 SCHEMA_FLAWS = {"missing_required_argument", "unknown_argument", "wrong_type"}
 
 
-def test_the_known_rows_are_good_by_the_rules_and_cover_domains_and_languages() -> None:
+def test_the_known_rows_are_good_by_the_rules_and_cover_domains_and_languages():
     assert len(ROWS) >= 24
     assert len({row["server_id"] for row in ROWS}) >= 8
     assert {json.loads(row["profile"])["language"] for row in ROWS} == {"en", "de", "es"}
@@ -88,7 +86,7 @@ def test_the_known_rows_are_good_by_the_rules_and_cover_domains_and_languages() 
     assert verdicts["accept"] >= 0.9 * len(ROWS)
 
 
-def test_each_mutant_has_its_flaw_everywhere_and_the_row_is_left_alone() -> None:
+def test_each_mutant_has_its_flaw_everywhere_and_the_row_is_left_alone():
     before = json.dumps(ROWS)
     for row in ROWS:
         contract = CONTRACTS[row["contract_digest"]]
@@ -107,7 +105,7 @@ def test_each_mutant_has_its_flaw_everywhere_and_the_row_is_left_alone() -> None
     assert json.dumps(ROWS) == before
 
 
-def test_a_trial_holds_all_ten_flaws_of_every_kind_of_row() -> None:
+def test_a_trial_holds_all_ten_flaws_of_every_kind_of_row():
     written = [{**row, "pair_id": f"row-{n}"} for n, row in enumerate(ROWS)]
     result, contracts = make_cases(written, CONTRACTS, seed=3, good=5)
     kinds = Counter(case.kind for case in result)
@@ -118,7 +116,7 @@ def test_a_trial_holds_all_ten_flaws_of_every_kind_of_row() -> None:
     assert result == again
 
 
-def test_of_a_trial_only_what_changed_is_asked_anew() -> None:
+def test_of_a_trial_only_what_changed_is_asked_anew():
     """A simulated month paid for most of a trial again whenever one row of a marketplace changed:
     67 to 155 answers a day of the first day's 869."""
     written = [{**row, "pair_id": f"row-{n}"} for n, row in enumerate(ROWS)]
@@ -139,14 +137,14 @@ def test_of_a_trial_only_what_changed_is_asked_anew() -> None:
     assert kinds.total() < 8
 
 
-def test_rows_that_the_rules_did_not_accept_are_not_taken_for_good() -> None:
+def test_rows_that_the_rules_did_not_accept_are_not_taken_for_good():
     refused = [{**row, "verdict": "unsure"} for row in ROWS]
     failed = [{**row, "status": "failed"} for row in ROWS]
     result, _ = make_cases([*refused, *failed], CONTRACTS, seed=3, good=5)
     assert OF_THE_RUN not in {case.kind for case in result}
 
 
-def test_rules_and_rubric_catch_mechanical_flaws_and_spare_good_rows(offline: LLM) -> None:
+def test_rules_and_rubric_catch_mechanical_flaws_and_spare_good_rows(offline):
     report = try_judge([], {}, offline, POLICY)
     assert report.judge == "offline:rules"
     assert report.error is None
@@ -165,7 +163,7 @@ def test_rules_and_rubric_catch_mechanical_flaws_and_spare_good_rows(offline: LL
     assert all(verdict.passed for verdict in audit_trial(report))
 
 
-def test_the_same_seed_gives_the_same_report_and_its_rows_fit_the_table(offline: LLM) -> None:
+def test_the_same_seed_gives_the_same_report_and_its_rows_fit_the_table(offline):
     report = try_judge([], {}, offline, POLICY)
     assert try_judge([], {}, offline, POLICY) == report
     rows = make_trial_rows(report, "registry")
@@ -175,7 +173,7 @@ def test_the_same_seed_gives_the_same_report_and_its_rows_fit_the_table(offline:
     assert len({tuple(row[name] for name in JUDGE_TRIALS.key) for row in rows}) == len(rows)
 
 
-def test_a_judge_that_accepts_everything_is_found_out(ledger: Ledger) -> None:
+def test_a_judge_that_accepts_everything_is_found_out(ledger):
     with openai_endpoint(lambda *_: Say(opinion(9))) as served:
         report = try_judge([], {}, a_model(served.url, ledger), POLICY)
     assert report.judge == "model:m"
@@ -192,26 +190,26 @@ def test_a_judge_that_accepts_everything_is_found_out(ledger: Ledger) -> None:
     assert "unrealistic 0 of 24" in failed["judge_adds_to_the_rules"].observed
 
 
-def test_a_judge_that_sees_one_kind_of_flaw_alone_is_told_which_it_misses(ledger: Ledger) -> None:
+def test_a_judge_that_sees_one_kind_of_flaw_alone_is_told_which_it_misses(ledger):
     report = _report(0, 100, 0, 24, missing_required_value=(23, 23), wrong_tool=(0, 24))
     (failed,) = [v for v in audit_trial(report) if not v.passed and "catches" in v.rule]
     assert "wrong_tool 0 of 24 refused [0.00, 0.14] BELOW" in failed.observed
     assert "missing_required_value 23 of 23 refused [0.86, 1.00];" in failed.observed
 
 
-def test_a_judge_that_refuses_at_random_adds_nothing() -> None:
+def test_a_judge_that_refuses_at_random_adds_nothing():
     failed = {v.rule for v in audit_trial(_report(25, 100, 6, 24)) if not v.passed}
     assert failed == {"judge_adds_to_the_rules"}
 
 
-def test_a_judge_that_refuses_everything_stops_the_partition(ledger: Ledger) -> None:
+def test_a_judge_that_refuses_everything_stops_the_partition(ledger):
     with openai_endpoint(lambda *_: Say(opinion(2))) as served:
         report = try_judge([], {}, a_model(served.url, ledger), POLICY)
     failed = {verdict.rule for verdict in audit_trial(report) if not verdict.passed}
     assert failed == {"judge_adds_to_the_rules", "judge_false_alarms"}
 
 
-def test_a_judge_that_does_not_answer_has_not_been_judged(ledger: Ledger) -> None:
+def test_a_judge_that_does_not_answer_has_not_been_judged(ledger):
     with openai_endpoint(lambda *_: Say("no", status=400)) as served:
         report = try_judge([], {}, a_model(served.url, ledger), POLICY)
     assert report.get_rate(GOOD).n == 0
@@ -242,9 +240,7 @@ def _report(
         (_report(99, 100, 15, 24), {"judge_false_alarms"}),
     ],
 )
-def test_a_bar_is_missed_only_by_the_whole_interval(
-    report: MutationReport, failed: set[str]
-) -> None:
+def test_a_bar_is_missed_only_by_the_whole_interval(report, failed):
     assert {v.rule for v in audit_trial(report) if not v.passed} == failed
     assert audit_trial(None) == []
 
@@ -263,7 +259,7 @@ def _judged(key: str, verdict: str, **more: object) -> dict[str, object]:
     return {**blank, "pair_id": key, "status": "ok", "verdict": verdict, "threshold": 6.0} | more
 
 
-def test_rejections_are_counted_by_flaw_and_by_low_criterion() -> None:
+def test_rejections_are_counted_by_flaw_and_by_low_criterion():
     flaws = [
         {"kind": "wrong_type", "certain": True},
         {"kind": "ungrounded_value", "certain": False},
@@ -285,7 +281,7 @@ def test_rejections_are_counted_by_flaw_and_by_low_criterion() -> None:
     )
 
 
-def test_more_than_nine_tenths_rejected_stop_the_partition_with_reasons() -> None:
+def test_more_than_nine_tenths_rejected_stop_the_partition_with_reasons():
     flaws = json.dumps([{"kind": "not_an_instruction", "certain": True}])
     bad = [_pair(f"b{n}", "reject", flaws=flaws) for n in range(19)]
     pairs, judged = [_pair("good"), *bad], [_judged("good", "accept")]
@@ -299,5 +295,5 @@ def test_more_than_nine_tenths_rejected_stop_the_partition_with_reasons() -> Non
 @pytest.mark.parametrize(
     ("hits", "n", "low", "high"), [(0, 0, 0, 1), (10, 10, 0.722, 1.0), (5, 10, 0.237, 0.763)]
 )
-def test_wilson_intervals(hits: int, n: int, low: float, high: float) -> None:
+def test_wilson_intervals(hits, n, low, high):
     assert wilson_interval(hits, n) == pytest.approx((low, high), abs=0.001)

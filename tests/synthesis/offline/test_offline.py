@@ -65,7 +65,7 @@ READ, ISSUE, TIME = map(canonicalize_contract, (READ_FILE, CREATE_ISSUE, CITY_TI
 
 @pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_every_call_fits_its_contract_and_every_value_is_in_the_text(of: dict, seed: int) -> None:
+def test_every_call_fits_its_contract_and_every_value_is_in_the_text(of, seed):
     for request in answer_requests({"contract": of, "count": 6}, seed)["requests"]:
         assert validate_call(of, request["values"]) == []
         result = verify(of, request["instruction"], request["values"], server="npm:demo-server")
@@ -73,7 +73,7 @@ def test_every_call_fits_its_contract_and_every_value_is_in_the_text(of: dict, s
         assert not kinds, (request, result.findings)
 
 
-def test_the_same_seed_makes_the_same_requests_and_another_seed_others() -> None:
+def test_the_same_seed_makes_the_same_requests_and_another_seed_others():
     of = READ
     first, again = (answer_requests({"contract": of, "count": 3}, 7) for _ in range(2))
     assert json.dumps(first) == json.dumps(again)
@@ -90,7 +90,7 @@ print([invent_value(sort, rng) for sort in sorts.split() for _ in range(25)])
 """
 
 
-def test_values_do_not_depend_on_the_process_that_draws_them() -> None:
+def test_values_do_not_depend_on_the_process_that_draws_them():
     runs = [
         subprocess.run(
             [sys.executable, "-c", _MADE_ELSEWHERE],
@@ -104,14 +104,14 @@ def test_values_do_not_depend_on_the_process_that_draws_them() -> None:
     assert runs[0] == runs[1]
 
 
-def test_requests_of_one_tool_differ_in_words_and_values() -> None:
+def test_requests_of_one_tool_differ_in_words_and_values():
     answer = draft(READ, 3, 10)
     assert len({r["instruction"] for r in answer}) == len(answer)
     assert len({r["values"]["path"] for r in answer}) > 20
     assert {r["kind"] for r in answer} == {"direct", "detailed", "implicit"}
 
 
-def test_required_values_are_always_there_and_optional_ones_sometimes() -> None:
+def test_required_values_are_always_there_and_optional_ones_sometimes():
     answer = draft(ISSUE, 3, 12)
     assert all({"project_key", "title", "priority"} <= r["values"].keys() for r in answer)
     optional = [len(r["values"]) > 3 for r in answer]
@@ -132,26 +132,24 @@ def test_required_values_are_always_there_and_optional_ones_sometimes() -> None:
         ("read", "Read a page and return its text as JSON", "read", "a page"),
     ],
 )
-def test_the_purpose_is_read_from_description_or_name(
-    name: str, description: str, verb: str, phrase: str
-) -> None:
+def test_the_purpose_is_read_from_description_or_name(name, description, verb, phrase):
     purpose = read_purpose({"name": name, "description": description})
     assert (purpose.verb, purpose.rest) == (verb, phrase)
 
 
-def test_slots_resolve_references_and_nullable_unions() -> None:
+def test_slots_resolve_references_and_nullable_unions():
     by_name = {slot.name: slot for slot in read_slots(ISSUE)}
     assert by_name["estimate"].type == "integer"
     assert [slot.required for slot in by_name.values()][:3] == [True] * 3
 
 
-def test_values_quoted_in_the_description_are_used() -> None:
+def test_values_quoted_in_the_description_are_used():
     drawn = {item["values"]["timezone"] for item in draft(TIME, 1, 40)}
     assert {"America/New_York", "Europe/London"} <= drawn
 
 
 @pytest.mark.parametrize("pattern", [r"^[A-Z]{2}-\d{3}$", r"^(open|done)$", r"^#[0-9a-f]{6}$"])
-def test_a_simple_pattern_is_met(pattern: str) -> None:
+def test_a_simple_pattern_is_met(pattern):
     from_pattern = make_from_pattern(pattern, random.Random(1))
     assert from_pattern is not None
     assert re.fullmatch(pattern, from_pattern)
@@ -175,9 +173,7 @@ _SCALARS = st.one_of(
     description=st.text(max_size=120),
     seed=st.integers(0, 99),
 )
-def test_any_contract_gets_valid_calls_and_text(
-    properties: dict, name: str, description: str, seed: int
-) -> None:
+def test_any_contract_gets_valid_calls_and_text(properties, name, description, seed):
     schema = {"type": "object", "properties": properties, "required": list(properties)}
     of = canonicalize_contract({"name": name, "description": description, "inputSchema": schema})
     for request in answer_requests({"contract": of, "count": 3}, seed)["requests"]:
@@ -193,9 +189,7 @@ def test_any_contract_gets_valid_calls_and_text(
         ("query", "The SQL query to dry run", r"(?s)(?i:select|with|insert|update|delete)\b.*"),
     ],
 )
-def test_a_value_has_the_form_that_its_description_states(
-    name: str, description: str, form: str
-) -> None:
+def test_a_value_has_the_form_that_its_description_states(name, description, form):
     of = {
         "name": "look_up",
         "description": "Look something up.",
@@ -220,12 +214,12 @@ def test_a_value_has_the_form_that_its_description_states(
         "Output format; dates are shown as YYYY-MM-DD",
     ],
 )
-def test_a_form_that_a_description_only_mentions_is_not_the_values(description: str) -> None:
+def test_a_form_that_a_description_only_mentions_is_not_the_values(description):
     slot = ParameterSlot("name", {"type": "string"}, True, ("name",), description)
     assert find_sort(slot) == find_sort(replace(slot, hint=""))
 
 
-def test_the_caller_gives_the_values_and_repairs_wrong_ones() -> None:
+def test_the_caller_gives_the_values_and_repairs_wrong_ones():
     of, values = (
         canonicalize_contract(CONVERT),
         {"amount": 5, "source_currency": "EUR", "target_currency": "SEK"},
@@ -253,16 +247,14 @@ def test_the_caller_gives_the_values_and_repairs_wrong_ones() -> None:
         ("", None),
     ],
 )
-def test_a_checker_picks_what_the_words_speak_of_and_else_none(
-    role: str, instruction: str, right: str | None
-) -> None:
+def test_a_checker_picks_what_the_words_speak_of_and_else_none(role, instruction, right):
     for seed in range(4):
         offered = random.Random(seed).sample(CONTRACTS, len(CONTRACTS))
         answer = ask(role, ToolChoice, {"contracts": offered, "instruction": instruction})
         assert (offered[answer.tool - 1]["name"] if answer.tool else None) == right, answer.reason
 
 
-def test_an_actor_keeps_to_the_output_schema_and_repeats_what_was_asked() -> None:
+def test_an_actor_keeps_to_the_output_schema_and_repeats_what_was_asked():
     of = {
         **TIME,
         "outputSchema": {
@@ -281,7 +273,7 @@ def test_an_actor_keeps_to_the_output_schema_and_repeats_what_was_asked() -> Non
         assert 0 <= answer["hour"] <= 23
 
 
-def test_an_unknown_answer_is_refused_with_what_is_known() -> None:
+def test_an_unknown_answer_is_refused_with_what_is_known():
     class Sonnet(BaseModel):
         lines: list[str]
 
@@ -310,9 +302,7 @@ _TOOL = st.fixed_dictionaries(
 
 @settings(max_examples=40, deadline=None)
 @given(tools=st.lists(_TOOL, min_size=1, max_size=3), seed=st.integers(0, 9), text=st.text())
-def test_no_odd_contract_leaves_a_role_without_an_answer(
-    tools: list[dict], seed: int, text: str
-) -> None:
+def test_no_odd_contract_leaves_a_role_without_an_answer(tools, seed, text):
     offered = [
         {
             "name": t["name"],
@@ -348,19 +338,19 @@ def test_no_odd_contract_leaves_a_role_without_an_answer(
         )
 
 
-def test_nearly_every_required_value_is_in_the_words() -> None:
+def test_nearly_every_required_value_is_in_the_words():
     requests = [(of, item) for of in CONTRACTS for item in draft(of, 3, 20)]
     lines = sum(grounded(of, r["instruction"], r["values"]) for of, r in requests)
     assert lines / len(requests) >= 0.95, (lines, len(requests))
 
 
-def test_few_requests_hand_the_contract_back() -> None:
+def test_few_requests_hand_the_contract_back():
     reasons = [find_parroting(of, item["instruction"], item["values"])
                for of in CONTRACTS for item in draft(of, 3, 20)]  # fmt: skip
     assert sum(reason is not None for reason in reasons) / len(reasons) <= 0.1
 
 
-def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language() -> None:
+def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language():
     profile = {"persona": "a nurse", "tone": "polite", "language": "de", "difficulty": "1"}
     kinds = ["implicit", "direct", "direct"]
     answer = draft(READ, 3, range(3, 4), kinds=kinds, profiles=[profile])
@@ -372,7 +362,7 @@ def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language() -> No
 
 @pytest.mark.parametrize("shape", ["parallel", "sequential"])
 @pytest.mark.parametrize("seed", range(6))
-def test_several_calls_are_valid_and_all_in_the_words(shape: str, seed: int) -> None:
+def test_several_calls_are_valid_and_all_in_the_words(shape, seed):
     for first in CONTRACTS:
         for offered in ([first, ISSUE], [READ, first]):
             meta = {"contracts": offered, "shape": shape}
@@ -384,7 +374,7 @@ def test_several_calls_are_valid_and_all_in_the_words(shape: str, seed: int) -> 
                 assert grounded(of, answer.instruction, step.arguments, step.borrowed)
 
 
-def test_the_same_tool_twice_is_asked_for_two_things() -> None:
+def test_the_same_tool_twice_is_asked_for_two_things():
     answer = ask("generator", MultiCallRequest, {"contracts": [READ], "shape": "parallel"})
     assert [step.tool for step in answer.calls] == [1, 1]
     assert answer.calls[0].arguments["path"] != answer.calls[1].arguments["path"]
@@ -412,7 +402,7 @@ PIN_NOTE = {
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_second_call_borrows_what_the_first_tool_will_answer(seed: int) -> None:
+def test_the_second_call_borrows_what_the_first_tool_will_answer(seed):
     offered = [canonicalize_contract(FIND_NOTES), canonicalize_contract(PIN_NOTE)]
     made = ask("generator", MultiCallRequest, {"contracts": offered, "shape": "sequential"}, seed)
     first, second = made.calls
@@ -425,13 +415,13 @@ def test_the_second_call_borrows_what_the_first_tool_will_answer(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_an_aside_is_served_by_no_tool_and_answered_without(seed: int) -> None:
+def test_an_aside_is_served_by_no_tool_and_answered_without(seed):
     answer = ask("generator", ToollessRequest, {"contracts": CONTRACTS, "profile": {}}, seed)
     assert choose_tool(CONTRACTS, answer.instruction)[0] == 0
     assert "{" not in answer.instruction + answer.reply
 
 
-def test_sums_in_asides_are_right_and_kept_from_calculators() -> None:
+def test_sums_in_asides_are_right_and_kept_from_calculators():
     calculator = canonicalize_contract({"name": "calculate", "inputSchema": {"type": "object"},
                                         "description": "Adds and multiplies numbers"})  # fmt: skip
     for seed in range(60):
@@ -445,7 +435,7 @@ def test_sums_in_asides_are_right_and_kept_from_calculators() -> None:
 
 @pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_vague_request_lacks_what_its_answer_states(of: dict, seed: int) -> None:
+def test_a_vague_request_lacks_what_its_answer_states(of, seed):
     for slot in (slot for slot in read_slots(of) if slot.required):
         answer = ask("generator", IncompleteRequest, {"contract": of, "parameter": slot.name}, seed)
         assert slot.name in find_absent(of, answer.instruction, answer.values), answer
@@ -455,7 +445,7 @@ def test_a_vague_request_lacks_what_its_answer_states(of: dict, seed: int) -> No
 
 
 @pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
-def test_the_reviser_says_what_the_request_lacks(of: dict) -> None:
+def test_the_reviser_says_what_the_request_lacks(of):
     for seed in range(6):
         drafted = draft(of, 3, range(seed, seed + 1))[seed % 3]
         meta = {
@@ -467,7 +457,7 @@ def test_the_reviser_says_what_the_request_lacks(of: dict) -> None:
         assert grounded(of, answer.instruction, answer.values), answer
 
 
-def test_the_reviser_draws_a_required_value_nobody_has() -> None:
+def test_the_reviser_draws_a_required_value_nobody_has():
     meta = {"contract": READ, "instruction": "Read it.", "values": {}, "absent": ["path"]}
     answer = ask("reviser", RewrittenRequest, {**meta})
     assert answer.values["path"] in answer.instruction
@@ -475,7 +465,7 @@ def test_the_reviser_draws_a_required_value_nobody_has() -> None:
 
 @pytest.mark.parametrize("direction", ["add a constraint", "deepen: a reason", "context", "", "?"])
 @pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
-def test_evolution_adds_ten_to_twenty_words_and_loses_nothing(of: dict, direction: str) -> None:
+def test_evolution_adds_ten_to_twenty_words_and_loses_nothing(of, direction):
     for seed in range(3):
         [drafted] = draft(of, 1, range(seed, seed + 1))
         meta = {**drafted, "contract": of, "direction": direction}

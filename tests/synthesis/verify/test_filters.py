@@ -1,7 +1,6 @@
 """Filters over a partition: echoes are rejected, near-copies point to the row that stays."""
 
 import json
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,7 +42,7 @@ def row(number: int, text: str, base: str = "time", **more: Json) -> dict[str, J
     }  # fmt: skip
 
 
-def test_a_description_handed_back_is_rejected_and_its_cosine_is_kept() -> None:
+def test_a_description_handed_back_is_rejected_and_its_cosine_is_kept():
     echo, base = filter_rows(
         [row(0, "get the current time of a city"), row(1, "how late is it in Oslo")],
         CONTRACTS, embed, POLICY,
@@ -54,7 +53,7 @@ def test_a_description_handed_back_is_rejected_and_its_cosine_is_kept() -> None:
     assert 0 <= base["cosine"] < 0.8
 
 
-def test_other_flaws_stay_and_decide_too() -> None:
+def test_other_flaws_stay_and_decide_too():
     doubt = {"kind": "ungrounded_value", "path": "x", "reason": "absent", "certain": False}
     lexical = {"kind": "copies_description", "path": "", "reason": "90%", "certain": True}
     for flaw, verdict in ((doubt, "unsure"), (lexical, "reject")):
@@ -65,7 +64,7 @@ def test_other_flaws_stay_and_decide_too() -> None:
         assert json.loads(result[0]["flaws"]) == [flaw]
 
 
-def test_a_copy_points_to_the_first_in_order_inside_and_across_tools() -> None:
+def test_a_copy_points_to_the_first_in_order_inside_and_across_tools():
     rows = [
         row(3, "read the log of today", "file"),
         row(0, "how late is it in Oslo now"),
@@ -80,7 +79,7 @@ def test_a_copy_points_to_the_first_in_order_inside_and_across_tools() -> None:
     }  # fmt: skip
 
 
-def test_nothing_stands_for_a_rejected_row() -> None:
+def test_nothing_stands_for_a_rejected_row():
     flaw = {"kind": "wrong_type", "path": "x", "reason": "no", "certain": True}
     rows = [row(0, "how late is it", flaws=json.dumps([flaw])), row(1, "how late is it")]
     first, second = filter_rows(rows, CONTRACTS, embed, POLICY)
@@ -88,12 +87,12 @@ def test_nothing_stands_for_a_rejected_row() -> None:
     assert (second["verdict"], second["twin_of"]) == ("accept", None)
 
 
-def test_failed_rows_pass_through_untouched() -> None:
+def test_failed_rows_pass_through_untouched():
     failed = row(0, "", status="failed", verdict=None, flaws=None, instruction=None)
     assert filter_rows([failed], CONTRACTS, embed, POLICY) == [failed]
 
 
-def test_odd_rows_have_no_cosine_and_stop_nothing() -> None:
+def test_odd_rows_have_no_cosine_and_stop_nothing():
     rows = [row(0, "", "mute"), row(1, "hello there", "mute"), row(2, "x", calls="{")]
     result = filter_rows([*rows, row(3, "y", contract_digest="gone")], CONTRACTS, embed, POLICY)
     assert [r["cosine"] for r in result][:2] == [None, None]
@@ -110,9 +109,7 @@ TEXTS = st.lists(
 
 @examples(60)
 @given(TEXTS, st.randoms(use_true_random=False))
-def test_filtering_again_changes_nothing_and_order_decides_nothing(
-    texts: list[str], shuffle: random.Random
-) -> None:
+def test_filtering_again_changes_nothing_and_order_decides_nothing(texts, shuffle):
     rows = [row(n, text, "time" if n % 2 else "file") for n, text in enumerate(texts)]
     once = filter_rows(rows, CONTRACTS, embed, POLICY)
     assert filter_rows(once, CONTRACTS, embed, POLICY) == once
@@ -125,9 +122,7 @@ def test_filtering_again_changes_nothing_and_order_decides_nothing(
 # usearch builds its graph with threads, whose order decides what it reaches: one of 50 was missed
 # once on a busy machine.
 @pytest.mark.parametrize(("exact", "most_missed"), [(10_000, 0), (0, 3)], ids=["exact", "usearch"])
-def test_planted_copies_point_to_the_text_that_they_copy(
-    exact: int, most_missed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planted_copies_point_to_the_text_that_they_copy(exact, most_missed, monkeypatch):
     monkeypatch.setattr(module, "EXACT", exact)
     rng = np.random.default_rng(3)
     first = rng.normal(size=(300, 64))
@@ -140,7 +135,7 @@ def test_planted_copies_point_to_the_text_that_they_copy(
     assert twins[300:].count(None) <= most_missed
 
 
-def test_every_copy_points_to_a_row_that_stays() -> None:
+def test_every_copy_points_to_a_row_that_stays():
     rng = np.random.default_rng(5)
     walk = np.cumsum(rng.normal(size=(200, 8)), axis=0)  # neighbours alike, ends not
     vectors = (walk / np.linalg.norm(walk, axis=1, keepdims=True)).astype(np.float32)
@@ -152,7 +147,7 @@ def test_every_copy_points_to_a_row_that_stays() -> None:
             assert vectors[place] @ vectors[first] >= 0.9 - 1e-6
 
 
-def test_cosines_of_a_file_come_in_batches_and_empty_texts_have_none() -> None:
+def test_cosines_of_a_file_come_in_batches_and_empty_texts_have_none():
     pairs = [("read a file", "a file read"), ("", "x"), ("x", " "), ("read", "city")]
     item, *none, last = compute_cosines(pairs, embed, batch=1)
     assert item == 1.0

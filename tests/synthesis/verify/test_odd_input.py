@@ -47,7 +47,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_megabyte_of_anything_gets_a_verdict(name: str) -> None:
+def test_a_megabyte_of_anything_gets_a_verdict(name):
     text = TEXTS[name]
     call = {
         "from_city": "a",
@@ -81,7 +81,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_no_call_stops_the_rules(name: str) -> None:
+def test_no_call_stops_the_rules(name):
     text = "Keep a note of 12 words from a to b by the ninth of June 2025, please."
     for contract in (OPEN, CITY_TIME):
         assert verify(contract, text, CALLS[name]).verdict in VERDICTS
@@ -96,7 +96,7 @@ SCHEMAS: list[Any] = [
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=range(len(SCHEMAS)))
-def test_no_schema_stops_the_rules(schema: Any) -> None:
+def test_no_schema_stops_the_rules(schema):
     for contract in (
         {"inputSchema": schema},
         {"name": 7, "description": [], "inputSchema": schema},
@@ -118,7 +118,7 @@ JSON = st.recursive(
     st.text(max_size=200),
     st.dictionaries(st.text(), JSON, max_size=4),
 )
-def test_verify_never_raises(contract: Any, text: str, call: Any) -> None:
+def test_verify_never_raises(contract, text, call):
     declared = list((contract["inputSchema"].get("properties") or {}).keys())
     names = dict(zip(declared, call.values(), strict=False))
     for arguments in (call, names):
@@ -133,18 +133,18 @@ def test_verify_never_raises(contract: Any, text: str, call: Any) -> None:
         JSON | JSON.map(lambda value: json.dumps(value, default=str)),
     ),
 )
-def test_verify_row_never_raises(task: Any, columns: dict[str, Any]) -> None:
+def test_verify_row_never_raises(task, columns):
     row = {"task": task, "contract_digest": "a", "instruction": "Keep a note", **columns}
     assert verify_row(row, {"a": OPEN, "b": CONVERT}).verdict in VERDICTS
 
 
-def test_of_very_many_leaves_the_first_are_read() -> None:
+def test_of_very_many_leaves_the_first_are_read():
     leaves = list(walk_leaves({"a": list(range(100_000))}))
     assert len(leaves) == MOST_LEAVES
     assert leaves[:2] == [("a[0]", 0), ("a[1]", 1)]
 
 
-def test_what_stands_late_in_a_long_text_is_not_read_without_end() -> None:
+def test_what_stands_late_in_a_long_text_is_not_read_without_end():
     assert grade_value("quartz", {}, "name", RequestText("word " * 2000 + "quartz")) == STATED
     assert grade_value("quartz", {}, "name", RequestText("word " * 200_000 + "quartz")) != STATED
 
@@ -166,7 +166,7 @@ def make_text(frame: str, spoken: object) -> RequestText:
 
 @EASY
 @given(st.sampled_from(FRAMES), st.integers(-(10**9), 10**12))
-def test_a_number_said_plainly_is_stated_with_or_without_separators(frame: str, n: int) -> None:
+def test_a_number_said_plainly_is_stated_with_or_without_separators(frame, n):
     for spoken in (str(n), f"{n:,}"):
         assert grade_value(n, {}, "count", make_text(frame, spoken)) == STATED
         assert grade_value(str(n), {}, "count", make_text(frame, spoken)) == STATED
@@ -174,7 +174,7 @@ def test_a_number_said_plainly_is_stated_with_or_without_separators(frame: str, 
 
 @EASY
 @given(st.sampled_from(FRAMES), st.integers(2, 10**9), st.integers(1, 10**6))
-def test_another_number_is_not_stated(frame: str, n: int, more: int) -> None:
+def test_another_number_is_not_stated(frame, n, more):
     text = make_text(frame, f"{n} apples")
     other = n + more
     assume(float(other) not in TextNumbers(text.folded))
@@ -184,7 +184,7 @@ def test_another_number_is_not_stated(frame: str, n: int, more: int) -> None:
 
 @EASY
 @given(st.floats(-1e6, 1e6).map(lambda x: round(x, 3)))
-def test_a_decimal_is_stated_and_its_opposite_sign_is_not(x: float) -> None:
+def test_a_decimal_is_stated_and_its_opposite_sign_is_not(x):
     text = RequestText(f"Use {x} as the factor")
     assert grade_value(x, {}, "factor", text) == STATED
     if x > 0:
@@ -202,7 +202,7 @@ def spoken_days(day: date) -> list[str]:
 
 @EASY
 @given(st.sampled_from(FRAMES), DAYS)
-def test_a_date_is_stated_in_every_order(frame: str, day: date) -> None:
+def test_a_date_is_stated_in_every_order(frame, day):
     for spoken in spoken_days(day):
         text = make_text(frame, spoken)
         assert grade_value(day.isoformat(), {}, "date", text) == STATED, spoken
@@ -211,7 +211,7 @@ def test_a_date_is_stated_in_every_order(frame: str, day: date) -> None:
 
 @EASY
 @given(DAYS, st.integers(1, 3000))
-def test_another_date_is_not_stated(day: date, later: int) -> None:
+def test_another_date_is_not_stated(day, later):
     other = day + timedelta(days=later)
     for spoken in spoken_days(day):
         text = RequestText(f"Book it for {spoken}, please")
@@ -229,7 +229,7 @@ def test_another_date_is_not_stated(day: date, later: int) -> None:
 
 @EASY
 @given(st.sampled_from(FRAMES), IDS)
-def test_an_id_is_stated_however_it_is_separated(frame: str, answer: str) -> None:
+def test_an_id_is_stated_however_it_is_separated(frame, answer):
     for spoken in (
         answer,
         answer.upper(),
@@ -242,7 +242,7 @@ def test_an_id_is_stated_however_it_is_separated(frame: str, answer: str) -> Non
 
 @EASY
 @given(IDS, st.data())
-def test_an_id_with_another_digit_is_not_stated(answer: str, data: st.DataObject) -> None:
+def test_an_id_with_another_digit_is_not_stated(answer, data):
     places = [place for place, char in enumerate(answer) if char.isdigit()]
     place = data.draw(st.sampled_from(places))
     digit = str((int(answer[place]) + data.draw(st.integers(1, 9))) % 10)
@@ -255,7 +255,7 @@ def test_an_id_with_another_digit_is_not_stated(answer: str, data: st.DataObject
 
 @EASY
 @given(WORDS, WORDS)
-def test_a_name_is_stated_in_any_case_and_another_is_not(name: str, other: str) -> None:
+def test_a_name_is_stated_in_any_case_and_another_is_not(name, other):
     text = RequestText(f"It belongs to {name.title()}")
     assert grade_value(name, {}, "owner", text) == STATED
     assume(other[:4] not in text.folded and not set(text.tokens) & {other, other[:-1]})
@@ -282,7 +282,7 @@ def test_a_name_is_stated_in_any_case_and_another_is_not(name: str, other: str) 
         ("2025-03-31", "end", "all of March 2025"), ("2019-12-31", "to", "during the whole of 2019"),
     ],
 )  # fmt: skip
-def test_a_value_is_stated_in_units_words_and_scripts(value: object, name: str, text: str) -> None:
+def test_a_value_is_stated_in_units_words_and_scripts(value, name, text):
     assert grade_value(value, {}, name, RequestText(text)) == STATED
 
 
@@ -297,11 +297,11 @@ def test_a_value_is_stated_in_units_words_and_scripts(value: object, name: str, 
         ("asc", "order", "newest first"), ("2025-05-01", "to", "pay it out in May 3, 2025"),
     ],
 )  # fmt: skip
-def test_what_only_looks_alike_is_not_stated(value: object, name: str, text: str) -> None:
+def test_what_only_looks_alike_is_not_stated(value, name, text):
     assert grade_value(value, {}, name, RequestText(text)) != STATED
 
 
-def test_ends_that_are_swapped_are_seen() -> None:
+def test_ends_that_are_swapped_are_seen():
     flights = {
         "name": "flights", "description": "Find flights",
         "inputSchema": {"type": "object", "properties": {"departure_airport": {"type": "string"}, "arrival_airport": {"type": "string"}}},
@@ -313,7 +313,7 @@ def test_ends_that_are_swapped_are_seen() -> None:
     assert verify(flights, text, swapped).kinds == ["ungrounded_value"]
 
 
-def test_ends_of_a_range_state_what_lies_between() -> None:
+def test_ends_of_a_range_state_what_lies_between():
     text = RequestText("only grades 9 to 12 please")
     assert [grade_value(n, {}, "grade", text, listed=True) for n in (9, 10, 11, 12)] == [STATED] * 4
     assert grade_value(10, {}, "grade", text) != STATED

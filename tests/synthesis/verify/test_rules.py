@@ -52,7 +52,7 @@ ISSUE = {"project_key": "SHOP", "title": "Cart total is wrong", "priority": "hig
     ],
     ids=lambda value: value["name"] if isinstance(value, dict) and "name" in value else None,
 )  # fmt: skip
-def test_a_good_pair_is_accepted(tool: dict, text: str, arguments: dict) -> None:
+def test_a_good_pair_is_accepted(tool, text, arguments):
     found = verify(canonicalize_contract(tool), text, arguments)
     assert found.verdict == "accept", found.findings
 
@@ -72,7 +72,7 @@ def test_a_good_pair_is_accepted(tool: dict, text: str, arguments: dict) -> None
         ("not_an_instruction", "...", ISSUE),
     ],
 )  # fmt: skip
-def test_a_certain_flaw_is_rejected_with_its_kind(kind: str, text: str, arguments: dict) -> None:
+def test_a_certain_flaw_is_rejected_with_its_kind(kind, text, arguments):
     found = verify(canonicalize_contract(CREATE_ISSUE), text, arguments, server="npm:jira-server")
     assert found.verdict == "reject"
     assert kind in found.kinds
@@ -86,28 +86,26 @@ def test_a_certain_flaw_is_rejected_with_its_kind(kind: str, text: str, argument
         ("missing_required_value", "Open a low ticket 'Cart total is wrong' in SHOP.", ISSUE),
     ],
 )  # fmt: skip
-def test_a_value_that_is_not_in_the_text_is_left_to_the_judge(
-    kind: str, text: str, arguments: dict
-) -> None:
+def test_a_value_that_is_not_in_the_text_is_left_to_the_judge(kind, text, arguments):
     found = verify(canonicalize_contract(CREATE_ISSUE), text, arguments)
     assert found.verdict == "unsure"
     assert found.kinds == [kind]
 
 
-def test_the_description_handed_back_is_rejected() -> None:
+def test_the_description_handed_back_is_rejected():
     text = "Please read the complete contents of the file /a/b.txt from the file system as text."
     found = verify(canonicalize_contract(READ_FILE), text, {"path": "/a/b.txt"})
     assert found.kinds == ["copies_description"]
 
 
-def test_an_ordinary_word_that_is_also_a_tool_is_not_its_name() -> None:
+def test_an_ordinary_word_that_is_also_a_tool_is_not_its_name():
     text = "Ping the server again, will you?"
     assert verify(canonicalize_contract(PING), text, {}).verdict == "accept"
     assert verify(canonicalize_contract(PING), "Use the ping tool.", {}).kinds == ["names_the_tool"]
 
 
 @pytest.mark.parametrize("arguments", [None, [], "x", 3])
-def test_arguments_that_are_no_object_are_a_finding_not_an_error(arguments: object) -> None:
+def test_arguments_that_are_no_object_are_a_finding_not_an_error(arguments):
     assert verify(canonicalize_contract(PING), "Are you still there?", arguments).kinds == [
         "wrong_type"
     ]
@@ -122,11 +120,11 @@ def test_arguments_that_are_no_object_are_a_finding_not_an_error(arguments: obje
         ("minus five degrees", -5), ("temperature -3.5", -3.5), ("2.5 million", 2.5e6), ("both of them", 2),
     ],
 )  # fmt: skip
-def test_numbers_are_read_in_digits_and_words(text: str, number: float) -> None:
+def test_numbers_are_read_in_digits_and_words(text, number):
     assert number in TextNumbers(text.casefold())
 
 
-def test_a_sign_is_part_of_a_number() -> None:
+def test_a_sign_is_part_of_a_number():
     schema, text = {"type": "number"}, RequestText("near latitude -33.87, longitude 151.21")
     assert grade_value(-33.87, schema, "latitude", text) == STATED
     assert grade_value(33.87, schema, "latitude", text) == ABSENT
@@ -151,13 +149,11 @@ def test_a_sign_is_part_of_a_number() -> None:
         ("quartz", "name", "the one we spoke of", ABSENT),
     ],
 )
-def test_values_are_found_in_other_spellings(
-    value: object, name: str, text: str, expected: str
-) -> None:
+def test_values_are_found_in_other_spellings(value, name, text, expected):
     assert grade_value(value, {}, name, RequestText(text)) == expected
 
 
-def test_another_choice_in_the_text_is_the_one_that_was_meant() -> None:
+def test_another_choice_in_the_text_is_the_one_that_was_meant():
     schema = {"enum": ["yearly", "quarterly"]}
     assert grade_value("yearly", schema, "freq", RequestText("the quarterly cash flow")) == ABSENT
     assert grade_value("yearly", schema, "freq", RequestText("the cash flow")) == LIKELY
@@ -171,9 +167,7 @@ def test_another_choice_in_the_text_is_the_one_that_was_meant() -> None:
         ("data", "Base64-encoded content of the file", "data:text/plain;base64,aGk=", "see below"),
     ],
 )
-def test_a_value_in_another_form_than_its_description_says_is_a_flaw(
-    name: str, about: str, right: str, wrong: str
-) -> None:
+def test_a_value_in_another_form_than_its_description_says_is_a_flaw(name, about, right, wrong):
     schema = {"type": "object", "properties": {name: {"type": "string", "description": about}}}
     contract = {"name": "t", "description": "Do a thing.", "inputSchema": schema}
     assert list(find_call_flaws(contract, {name: right})) == []
@@ -192,7 +186,7 @@ def test_a_value_in_another_form_than_its_description_says_is_a_flaw(
         ("JSON text output, plain text otherwise", "text"),
     ],
 )
-def test_a_description_that_means_another_form_holds_no_value_to_it(about: str, value: str) -> None:
+def test_a_description_that_means_another_form_holds_no_value_to_it(about, value):
     of = {"type": "string", "description": about, "enum": ["Ann", "json", value]}
     if "otherwise" not in about:
         del of["enum"]
@@ -301,7 +295,7 @@ GOOD = [SINGLE, {**SINGLE, "task": "lookalike"}, PARALLEL, SEQUENTIAL, NO_TOOL, 
 
 
 @pytest.mark.parametrize("good", [*GOOD, RECOVERY], ids=lambda row: row["task"])
-def test_a_row_that_keeps_its_promise_is_accepted(good: Json) -> None:
+def test_a_row_that_keeps_its_promise_is_accepted(good):
     found = verify_row(good, CONTRACTS)
     assert (found.verdict, found.findings) == ("accept", ())
 
@@ -343,13 +337,13 @@ STATED_REQUEST = user("Open an issue titled Printer on fire in OPS, priority hig
         ({**SINGLE, "task": "dance"}, "unreadable_row"),
     ],
 )  # fmt: skip
-def test_a_row_that_breaks_its_promise_is_rejected(bad: Json, kind: str) -> None:
+def test_a_row_that_breaks_its_promise_is_rejected(bad, kind):
     found = verify_row(bad, CONTRACTS)
     assert kind in found.kinds, found
     assert found.verdict == "reject"
 
 
-def test_a_request_that_an_offered_tool_may_serve_is_left_open() -> None:
+def test_a_request_that_an_offered_tool_may_serve_is_left_open():
     odd = changed(NO_TOOL, 0, user("Why do people create a jira issue for everything?"))
     assert verify_row(odd, CONTRACTS).kinds == ["may_need_a_tool"]
     assert verify_row(odd, CONTRACTS).verdict == "unsure"

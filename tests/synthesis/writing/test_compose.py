@@ -29,7 +29,6 @@ from tests.synthesis.scripted import (
     scripted,
 )
 from tests.synthesis.writing.test_plan import edit
-from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, LLMError, Role
 
 ROWS = snapshot_rows(MARKET)
@@ -51,7 +50,7 @@ def town_of(_: Any, data: dict[str, str]) -> Any:
     return {"arguments": {"timezone": f"Europe/{data['request'].split()[-1].strip('?.')}"}}
 
 
-def test_offline_pairs_are_whole_rows_with_receipts(offline: LLM) -> None:
+def test_offline_pairs_are_whole_rows_with_receipts(offline):
     answer = planned(ROWS)
     rows = compose_rows(answer, offline, SINGLES)
     frame = PAIRS.frame(rows)
@@ -72,7 +71,7 @@ def test_offline_pairs_are_whole_rows_with_receipts(offline: LLM) -> None:
         assert json.loads(row["steps"])[0]["step"] == "generate"
 
 
-def test_the_second_run_asks_nobody_and_makes_the_same_rows(ledger: Ledger, offline: LLM) -> None:
+def test_the_second_run_asks_nobody_and_makes_the_same_rows(ledger, offline):
     answer = planned(ROWS, ALL_TASKS, others(ROWS))
     first = compose_rows(answer, offline, ALL_TASKS)
     before = ledger.counts()
@@ -83,13 +82,13 @@ def test_the_second_run_asks_nobody_and_makes_the_same_rows(ledger: Ledger, offl
     assert {row["task"] for row in first} == set(TASKS)
 
 
-def test_a_pair_keeps_its_id_on_another_marketplace(offline: LLM) -> None:
+def test_a_pair_keeps_its_id_on_another_marketplace(offline):
     here = compose_rows(planned(ROWS[:1]), offline, SINGLES)
     there = compose_rows(planned([{**ROWS[0], "marketplace": "mcpso"}]), offline, SINGLES)
     assert [row["pair_id"] for row in here] == [row["pair_id"] for row in there]
 
 
-def test_every_row_carries_the_digest_of_its_unit(offline: LLM) -> None:
+def test_every_row_carries_the_digest_of_its_unit(offline):
     answer = planned(ROWS, ALL_TASKS, others(ROWS))
     want = plan_units(answer, offline, ALL_TASKS)
     rows = compose_rows(answer, offline, ALL_TASKS)
@@ -98,7 +97,7 @@ def test_every_row_carries_the_digest_of_its_unit(offline: LLM) -> None:
     assert plan_units(planned(elsewhere, ALL_TASKS, others(elsewhere)), offline, ALL_TASKS) == want
 
 
-def test_what_requests_cost_is_divided_over_their_rows(ledger: Ledger) -> None:
+def test_what_requests_cost_is_divided_over_their_rows(ledger):
     """Three rows share one request of the generator: their receipts add up to what was paid."""
     script = scripted(generate=times("Oslo", "Bern", "Rome"), call=town_of)
     policy = replace(SINGLES, evolve_share=0.0)
@@ -142,9 +141,7 @@ def test_what_requests_cost_is_divided_over_their_rows(ledger: Ledger) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_a_model_does_not_deliver_is_a_row_that_says_so(
-    ledger: Ledger, say: Say, kind: str
-) -> None:
+def test_what_a_model_does_not_deliver_is_a_row_that_says_so(ledger, say, kind):
     with openai_endpoint([say]) as endpoint:
         rows = compose_rows(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
     assert [(row["status"], row["failed_step"]) for row in rows] == [("failed", "generate")] * 2
@@ -153,7 +150,7 @@ def test_what_a_model_does_not_deliver_is_a_row_that_says_so(
     PAIRS.frame(rows)
 
 
-def test_too_few_requests_and_a_bad_call_are_rows_of_their_own(ledger: Ledger) -> None:
+def test_too_few_requests_and_a_bad_call_are_rows_of_their_own(ledger):
     script = scripted(generate=times("Oslo"), call=lambda *_: "no idea")
     with openai_endpoint(script) as endpoint:
         rows = compose_rows(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
@@ -164,7 +161,7 @@ def test_too_few_requests_and_a_bad_call_are_rows_of_their_own(ledger: Ledger) -
     assert "1 requests of 2" in rows[1]["hint"]
 
 
-def test_a_budget_of_zero_fails_every_row_sends_nothing_and_is_resumed(ledger: Ledger) -> None:
+def test_a_budget_of_zero_fails_every_row_sends_nothing_and_is_resumed(ledger):
     answer = planned(ROWS, ALL_TASKS, others(ROWS))
     ledger.set_budget("usd", 0.0)
     with openai_endpoint(scripted()) as endpoint:
@@ -181,7 +178,7 @@ def test_a_budget_of_zero_fails_every_row_sends_nothing_and_is_resumed(ledger: L
     assert not [row for row in more if row["error_kind"] == "budget"]
 
 
-def test_a_tool_without_a_usable_contract_does_not_stop_the_others(offline: LLM) -> None:
+def test_a_tool_without_a_usable_contract_does_not_stop_the_others(offline):
     broken = {**snapshot_rows([READ_FILE])[0], "contract": "{not json", "tool": "broken"}
     policy = replace(ALL_TASKS, pairs_per_tool=2)
     rows = compose_rows(planned([broken, *CLOCK], policy), offline, policy)
@@ -192,7 +189,7 @@ def test_a_tool_without_a_usable_contract_does_not_stop_the_others(offline: LLM)
     assert all(row["status"] == "ok" for row in rows if row["tool"] != "broken")
 
 
-def test_a_missing_role_stops_at_once_and_names_itself(ledger: Ledger) -> None:
+def test_a_missing_role_stops_at_once_and_names_itself(ledger):
     llm = LLM([Role("generator")], ledger, offline=make_offline_provider())
     with pytest.raises(LLMError, match="caller"):
         compose_rows(planned(ROWS[:1]), llm, SINGLES)
@@ -201,7 +198,7 @@ def test_a_missing_role_stops_at_once_and_names_itself(ledger: Ledger) -> None:
 # ------------------------------------------------------------------ slot-fill
 
 
-def test_a_request_that_lacks_a_required_value_goes_to_the_reviser(ledger: Ledger) -> None:
+def test_a_request_that_lacks_a_required_value_goes_to_the_reviser(ledger):
     prompts: list[dict[str, str]] = []
 
     def revise(_: Any, data: dict[str, str]) -> Any:
@@ -220,9 +217,7 @@ def test_a_request_that_lacks_a_required_value_goes_to_the_reviser(ledger: Ledge
     assert [step["step"] for step in json.loads(row["steps"])] == ["generate", "revise", "call"]
 
 
-def test_a_reviser_that_leaves_the_value_out_fails_the_row_and_nobody_is_asked_on(
-    ledger: Ledger,
-) -> None:
+def test_a_reviser_that_leaves_the_value_out_fails_the_row_and_nobody_is_asked_on(ledger):
     same = {"instruction": "How late is it over there?", "values": {"timezone": "Europe/Oslo"}}
     script = scripted(generate=lambda *_: {"requests": [same]}, revise=lambda *_: same)
     policy = replace(SINGLES, pairs_per_tool=1)
@@ -235,7 +230,7 @@ def test_a_reviser_that_leaves_the_value_out_fails_the_row_and_nobody_is_asked_o
     assert "timezone" in row["hint"]
 
 
-def test_a_value_nobody_tells_is_left_to_the_caller_and_the_rules(ledger: Ledger) -> None:
+def test_a_value_nobody_tells_is_left_to_the_caller_and_the_rules(ledger):
     """The generator and the reviser keep their values to themselves; the text holds it."""
     answer = {"instruction": "What time is it in Oslo?"}
     script = scripted(
@@ -253,7 +248,7 @@ def test_a_value_nobody_tells_is_left_to_the_caller_and_the_rules(ledger: Ledger
 EVOLVED = replace(SINGLES, pairs_per_tool=1, evolve_share=1.0, evolve_depth=3)
 
 
-def test_each_step_of_evolution_takes_another_direction(ledger: Ledger) -> None:
+def test_each_step_of_evolution_takes_another_direction(ledger):
     request: list[str] = []
 
     def evolve(body: Any, data: dict[str, str]) -> Any:
@@ -270,7 +265,7 @@ def test_each_step_of_evolution_takes_another_direction(ledger: Ledger) -> None:
     assert "evolve" in json.loads(row["prompts"])
 
 
-def test_a_value_that_evolution_lost_is_stated_again(ledger: Ledger) -> None:
+def test_a_value_that_evolution_lost_is_stated_again(ledger):
     def evolve(_: Any, data: dict[str, str]) -> Any:
         return {"instruction": "Just tell me how late it is where my sister lives now."}
 
@@ -287,7 +282,7 @@ def test_a_value_that_evolution_lost_is_stated_again(ledger: Ledger) -> None:
     assert (row["status"], row["verdict"]) == ("ok", "accept")
 
 
-def test_the_share_of_requests_that_evolve_is_kept() -> None:
+def test_the_share_of_requests_that_evolve_is_kept():
     policy = SynthesisPolicy(evolve_share=0.34)
     rows = [{"contract_digest": f"c1:{n}"} for n in range(700)]
     drawn = [is_evolved(row, SINGLE, index, policy) for row in rows for index in range(3)]
@@ -306,9 +301,7 @@ CHECKED = replace(SINGLES, checks=True, pairs_per_tool=1)
     [(True, "m-2", "accept"), (False, "m-2", "reject"), (False, None, "unsure")],
     ids=["both right", "two models wrong", "one model asked twice"],
 )
-def test_two_models_that_both_pick_another_tool_reject(
-    ledger: Ledger, right: bool, second: str | None, verdict: str
-) -> None:
+def test_two_models_that_both_pick_another_tool_reject(ledger, right, second, verdict):
     def choose(_: Any, data: dict[str, str]) -> Any:
         base = CITY_TIME["name"] if right else PING["name"]
         number = next(name.split()[1] for name, text in data.items() if f'"{base}"' in text)
@@ -328,7 +321,7 @@ def test_two_models_that_both_pick_another_tool_reject(
     assert Counter(s["role"] for s in json.loads(row["steps"]))["checker_b"] == 1
 
 
-def test_checkers_that_give_no_answer_fail_the_row(ledger: Ledger) -> None:
+def test_checkers_that_give_no_answer_fail_the_row(ledger):
     script = scripted(generate=times("Oslo"), call=town_of, choose=lambda *_: "Hm.")
     with openai_endpoint(script) as endpoint:
         answer = planned(BESIDE, CHECKED, others(BESIDE))[:1]
@@ -338,7 +331,7 @@ def test_checkers_that_give_no_answer_fail_the_row(ledger: Ledger) -> None:
     )  # fmt: skip
 
 
-def test_what_the_rules_reject_costs_no_checker(ledger: Ledger) -> None:
+def test_what_the_rules_reject_costs_no_checker(ledger):
     script = scripted(generate=times("Oslo"), call=lambda *_: {"arguments": {}})
     with openai_endpoint(script) as endpoint:
         answer = planned(BESIDE, CHECKED, others(BESIDE))[:1]
@@ -348,7 +341,7 @@ def test_what_the_rules_reject_costs_no_checker(ledger: Ledger) -> None:
     assert json.loads(row["contracts"]) == [row["contract_digest"]]
 
 
-def test_a_look_alike_is_written_beside_its_rivals_and_offered_among_them(ledger: Ledger) -> None:
+def test_a_look_alike_is_written_beside_its_rivals_and_offered_among_them(ledger):
     offered: list[str] = []
 
     def generate(_: Any, data: dict[str, str]) -> Any:
@@ -368,9 +361,7 @@ def test_a_look_alike_is_written_beside_its_rivals_and_offered_among_them(ledger
 # ------------------------------------------------------------------ edited prompts
 
 
-def test_an_edited_prompt_asks_the_ledger_only_for_its_own_step(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_edited_prompt_asks_the_ledger_only_for_its_own_step(ledger, monkeypatch):
     answer = planned(ROWS, ALL_TASKS, others(ROWS))
     with openai_endpoint(scripted()) as endpoint:
         before = compose_rows(answer, model_llm(ledger, endpoint.url), ALL_TASKS)
@@ -389,7 +380,7 @@ def test_an_edited_prompt_asks_the_ledger_only_for_its_own_step(
 # ------------------------------------------------------------------ several licences
 
 
-def test_a_row_of_several_sources_carries_all_their_licences(offline: LLM) -> None:
+def test_a_row_of_several_sources_carries_all_their_licences(offline):
     rows = [
         {**BESIDE[0], "license": "MIT"},
         {**BESIDE[1], "license": "Apache-2.0"},
@@ -403,7 +394,7 @@ def test_a_row_of_several_sources_carries_all_their_licences(offline: LLM) -> No
     assert {r["license"] for r in compose_rows(only(three, LOOKALIKE), offline, policy)} == {None}
 
 
-def test_profiles_and_worlds_are_stable_and_varied(offline: LLM) -> None:
+def test_profiles_and_worlds_are_stable_and_varied(offline):
     first = compose_rows(planned(ROWS), offline, SINGLES)
     personas = {json.loads(row["profile"])["persona"] for row in first}
     assert len(personas) > 0.8 * len(first)
@@ -414,7 +405,7 @@ def test_profiles_and_worlds_are_stable_and_varied(offline: LLM) -> None:
     assert same == [row["profile"] for row in first], "another language moves nothing else"
 
 
-def test_the_data_of_a_prompt_is_what_its_markers_hold(ledger: Ledger) -> None:
+def test_the_data_of_a_prompt_is_what_its_markers_hold(ledger):
     with openai_endpoint(scripted(generate=times("Oslo", "Rome"), call=town_of)) as endpoint:
         compose_rows(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
         data = data_of(endpoint.requests[0])

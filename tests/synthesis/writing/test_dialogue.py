@@ -77,7 +77,7 @@ def every_row(request: pytest.FixtureRequest, ledger: Ledger, offline: LLM) -> l
         return compose_rows(answer, model_llm(ledger, endpoint.url), ALL_TASKS)
 
 
-def test_every_task_is_written_and_holds_what_it_promises(every_row: list[Json]) -> None:
+def test_every_task_is_written_and_holds_what_it_promises(every_row):
     PAIRS.frame(every_row)
     whole = [row for row in every_row if row["status"] == "ok"]
     assert {row["task"] for row in whole if row["verdict"] == "accept"} == set(TASKS)
@@ -119,7 +119,7 @@ def two_times(first: Json, second: Json, **more: Json) -> Any:
 OSLO, BERN = {"timezone": "Europe/Oslo"}, {"timezone": "Europe/Bern"}
 
 
-def test_parallel_calls_are_one_message_of_the_assistant(ledger: Ledger) -> None:
+def test_parallel_calls_are_one_message_of_the_assistant(ledger):
     row, request = write(ledger, CLOCK, PARALLEL, several=two_times(OSLO, BERN))
     name = CITY_TIME["name"]
     assert list_turns(row)[1:] == [("assistant", [(name, OSLO), (name, BERN)])]
@@ -144,7 +144,7 @@ def test_parallel_calls_are_one_message_of_the_assistant(ledger: Ledger) -> None
     ],
     ids=["twice the same", "a tool not shown", "borrowed", "one call", "four calls"],
 )
-def test_calls_that_are_not_parallel_fail_the_row(ledger: Ledger, answer: Any, kind: str) -> None:
+def test_calls_that_are_not_parallel_fail_the_row(ledger, answer, kind):
     row, _ = write(ledger, CLOCK, PARALLEL, several=answer)
     assert failure(row) == ("failed", "several", kind)
 
@@ -153,7 +153,7 @@ def half_said(*_: Any) -> Json:
     return {**two_times(OSLO, BERN)(), "instruction": "What time is it in Oslo, and at my aunt's?"}
 
 
-def test_a_parallel_request_that_lacks_a_value_goes_to_the_reviser(ledger: Ledger) -> None:
+def test_a_parallel_request_that_lacks_a_value_goes_to_the_reviser(ledger):
     def revise(_: Any, data: dict[str, str]) -> Json:
         assert json.loads(data["values that were meant"]) == BERN
         return {"instruction": data["request"].replace("at my aunt's", "in Bern")}
@@ -164,7 +164,7 @@ def test_a_parallel_request_that_lacks_a_value_goes_to_the_reviser(ledger: Ledge
     assert (row["status"], row["verdict"]) == ("ok", "accept")
 
 
-def test_a_reviser_that_loses_another_calls_value_fails_the_row(ledger: Ledger) -> None:
+def test_a_reviser_that_loses_another_calls_value_fails_the_row(ledger):
     lost = {"instruction": "What time is it in Bern, and at my uncle's?"}
     row, _ = write(ledger, CLOCK, PARALLEL, several=half_said, revise=lambda *_: lost)
     assert failure(row) == ("failed", "revise", "not_stated")
@@ -181,7 +181,7 @@ def chain(borrowed: list[str], **arguments: Json) -> Any:
     return lambda *_: {"instruction": "Find the ticket about the tap and close it.", "calls": calls}
 
 
-def test_the_second_call_of_a_sequence_uses_what_the_first_returned(ledger: Ledger) -> None:
+def test_the_second_call_of_a_sequence_uses_what_the_first_returned(ledger):
     row, request = write(ledger, DESK, SEQUENTIAL, several=chain(["ticket_id"], ticket_id="T-881"))
     assert (row["status"], row["verdict"], row["simulated"]) == ("ok", "accept", True)
     assert [role for role, _ in list_turns(row)] == ["user", "assistant", "tool", "assistant"]
@@ -191,7 +191,7 @@ def test_the_second_call_of_a_sequence_uses_what_the_first_returned(ledger: Ledg
     assert request == ["several", "act"]
 
 
-def test_a_result_that_holds_another_value_is_read_by_the_caller(ledger: Ledger) -> None:
+def test_a_result_that_holds_another_value_is_read_by_the_caller(ledger):
     read: list[str] = []
 
     def call(_: Any, data: dict[str, str]) -> Json:
@@ -212,7 +212,7 @@ def test_a_result_that_holds_another_value_is_read_by_the_caller(ledger: Ledger)
     assert (row["status"], row["verdict"]) == ("ok", "accept")
 
 
-def test_a_value_that_no_result_holds_fails_the_row(ledger: Ledger) -> None:
+def test_a_value_that_no_result_holds_fails_the_row(ledger):
     row, _ = write(
         ledger,
         DESK,
@@ -225,7 +225,7 @@ def test_a_value_that_no_result_holds_fails_the_row(ledger: Ledger) -> None:
     assert "ticket_id" in row["hint"]
 
 
-def test_a_sequence_that_borrows_nothing_is_none(ledger: Ledger) -> None:
+def test_a_sequence_that_borrows_nothing_is_none(ledger):
     row, _ = write(ledger, DESK, SEQUENTIAL, several=chain([], ticket_id="T-1"))
     assert failure(row) == ("failed", "several", "wrong_calls")
 
@@ -233,7 +233,7 @@ def test_a_sequence_that_borrows_nothing_is_none(ledger: Ledger) -> None:
 # ------------------------------------------------------------------ turns
 
 
-def test_no_tool_is_an_answer_without_a_call_among_the_tools_at_hand(ledger: Ledger) -> None:
+def test_no_tool_is_an_answer_without_a_call_among_the_tools_at_hand(ledger):
     beside = snapshot_rows([CITY_TIME, PING])
     row, _ = write(
         ledger,
@@ -252,7 +252,7 @@ def test_no_tool_is_an_answer_without_a_call_among_the_tools_at_hand(ledger: Led
     assert row["verdict"] != "reject"
 
 
-def test_no_tool_that_names_a_tool_is_rejected(ledger: Ledger) -> None:
+def test_no_tool_that_names_a_tool_is_rejected(ledger):
     row, _ = write(
         ledger,
         CLOCK,
@@ -270,13 +270,13 @@ FORGOT = {
 }
 
 
-def test_a_missing_value_is_asked_for(ledger: Ledger) -> None:
+def test_a_missing_value_is_asked_for(ledger):
     row, request = write(ledger, CLOCK, MISSING, missing=lambda *_: FORGOT)
     assert list_turns(row) == [("user", FORGOT["instruction"]), ("assistant", FORGOT["question"])]
     assert (row["verdict"], row["calls"], request) == ("accept", "[]", ["missing"])
 
 
-def test_a_clarification_goes_on_to_the_answer_and_the_call(ledger: Ledger) -> None:
+def test_a_clarification_goes_on_to_the_answer_and_the_call(ledger):
     row, request = write(
         ledger, CLOCK, CLARIFY, missing=lambda *_: FORGOT, call=lambda *_: {"arguments": OSLO}
     )
@@ -284,7 +284,7 @@ def test_a_clarification_goes_on_to_the_answer_and_the_call(ledger: Ledger) -> N
     assert (row["verdict"], request) == ("accept", ["missing", "call"])
 
 
-def test_a_clarification_where_nothing_was_missing_is_rejected(ledger: Ledger) -> None:
+def test_a_clarification_where_nothing_was_missing_is_rejected(ledger):
     answer = {**FORGOT, "instruction": "How late is it in Oslo, at my sister's?"}
     row, _ = write(
         ledger, CLOCK, CLARIFY, missing=lambda *_: answer, call=lambda *_: {"arguments": OSLO}
@@ -292,7 +292,7 @@ def test_a_clarification_where_nothing_was_missing_is_rejected(ledger: Ledger) -
     assert (row["status"], row["verdict"]) == ("ok", "reject")
 
 
-def test_a_question_that_asks_nothing_is_rejected(ledger: Ledger) -> None:
+def test_a_question_that_asks_nothing_is_rejected(ledger):
     row, _ = write(ledger, CLOCK, MISSING, missing=lambda *_: {**FORGOT, "question": "Done."})
     assert row["verdict"] == "reject"
 
@@ -306,7 +306,7 @@ def issue(*_: Any) -> Json:
     return {"requests": [{"instruction": text, "values": values}]}
 
 
-def test_a_wrong_call_gets_the_validators_error_and_is_repaired(ledger: Ledger) -> None:
+def test_a_wrong_call_gets_the_validators_error_and_is_repaired(ledger):
     right = issue()["requests"][0]["values"]
     sent: dict[str, str] = {}
 
@@ -334,7 +334,7 @@ def test_a_wrong_call_gets_the_validators_error_and_is_repaired(ledger: Ledger) 
     assert request == ["generate", "call", "repair"]
 
 
-def test_a_call_that_is_not_repaired_is_rejected(ledger: Ledger) -> None:
+def test_a_call_that_is_not_repaired_is_rejected(ledger):
     row, _ = write(
         ledger,
         snapshot_rows([CREATE_ISSUE]),
@@ -346,7 +346,7 @@ def test_a_call_that_is_not_repaired_is_rejected(ledger: Ledger) -> None:
     assert (row["status"], row["verdict"]) == ("ok", "reject")
 
 
-def test_a_tool_that_refuses_nothing_has_no_recovery(ledger: Ledger) -> None:
+def test_a_tool_that_refuses_nothing_has_no_recovery(ledger):
     anything = {
         "name": "remember",
         "description": "Remember something for later.",

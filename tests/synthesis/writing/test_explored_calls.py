@@ -53,7 +53,7 @@ def explore(warehouse: Warehouse, *calls: tuple[dict[str, Any], dict[str, str], 
     tables.promote(tables.stage(EXPLORATIONS, EXPLORATIONS.frame(rows), "a"), "test", [])
 
 
-def test_useful_calls_are_read_those_with_real_values_first(tmp_path) -> None:
+def test_useful_calls_are_read_those_with_real_values_first(tmp_path):
     warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
     explore(
         warehouse,
@@ -66,7 +66,7 @@ def test_useful_calls_are_read_those_with_real_values_first(tmp_path) -> None:
     assert calls == [{"path": "/data/plan.md"}, {"path": "made up"}]
 
 
-def test_requests_state_the_values_of_a_call_that_worked(ledger) -> None:
+def test_requests_state_the_values_of_a_call_that_worked(ledger):
     unit = WritingUnit(SINGLE, (ROW,), explored=({"path": "/data/plan.md"},))
     llm = offline_llm(ledger)
     rows = compose_rows([unit], llm, POLICY)
@@ -76,7 +76,7 @@ def test_requests_state_the_values_of_a_call_that_worked(ledger) -> None:
         assert "/data/plan.md" in str(row["instruction"])
 
 
-def test_only_single_calls_of_the_same_contract_take_them_and_their_plan_moves(ledger) -> None:
+def test_only_single_calls_of_the_same_contract_take_them_and_their_plan_moves(ledger):
     units = [WritingUnit(SINGLE, (ROW,)), WritingUnit(NO_TOOL, (ROW,))]
     explored = ExploredTools([ExploredCall("o1:1", KEY, {"path": "/data/plan.md"})])
     single, no_tool = add_explored(units, explored, [ROW])
@@ -115,7 +115,7 @@ def write_one(ledger: Any, task: str, own: Any, explored: ExploredTools, *more: 
     return row
 
 
-def test_a_sequence_takes_a_value_that_only_the_first_answer_tells(ledger) -> None:
+def test_a_sequence_takes_a_value_that_only_the_first_answer_tells(ledger):
     assert DESK.list_joined() == {name(CLOSE)[:2]}
     row = write_one(ledger, SEQUENTIAL, CLOSE, DESK)
     assert (row["status"], row["verdict"], row["basis"]) == ("ok", "accept", EXPLORED)
@@ -129,7 +129,7 @@ def test_a_sequence_takes_a_value_that_only_the_first_answer_tells(ledger) -> No
     assert [list(call.borrowed) for call in read_goldens(row)] == [[], ["ticket_id"]]
 
 
-def test_a_tool_that_others_take_from_has_their_sequence_and_one_without_any_has_none() -> None:
+def test_a_tool_that_others_take_from_has_their_sequence_and_one_without_any_has_none():
     [unit] = add_explored([WritingUnit(SEQUENTIAL, (FIND,))], DESK, [FIND, CLOSE])
     assert [row["tool"] for row in unit.rows] == ["search_tickets", "close_ticket"]
     alone = ExploredTools([replace(CLOSED, origins={})])
@@ -156,7 +156,7 @@ def steps_of(calls: list[ExploredCall], number: int) -> list[tuple[str, list[str
     return [(step.call.id, sorted(step.borrowed)) for step in found]
 
 
-def test_sequences_join_and_a_cycle_of_edges_ends() -> None:
+def test_sequences_join_and_a_cycle_of_edges_ends():
     joined = [call_of(1), call_of(2), call_of(3, 1, 2, text=None)]
     assert steps_of(joined, 3) == [("o1:1", []), ("o1:2", []), ("o1:3", ["p1", "p2"])]
     cycle = [call_of(1, 2), call_of(2, 1), call_of(3, 2)]
@@ -165,7 +165,7 @@ def test_sequences_join_and_a_cycle_of_edges_ends() -> None:
     assert steps_of([call_of(1, changes=True), call_of(2, 1)], 2) == []
 
 
-def test_a_sequence_has_at_most_five_steps() -> None:
+def test_a_sequence_has_at_most_five_steps():
     long = [call_of(1), *(call_of(n, n - 1) for n in range(2, 12))]
     steps = steps_of(long, 11)
     assert 2 <= len(steps) <= 5
@@ -176,7 +176,7 @@ edges = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=25)
 
 
 @given(edges)
-def test_whatever_the_edges_are_a_value_comes_from_an_earlier_step(pairs: Any) -> None:
+def test_whatever_the_edges_are_a_value_comes_from_an_earlier_step(pairs):
     calls = [call_of(n, *{source for target, source in pairs if target == n}) for n in range(8)]
     for n in range(8):
         tools = ExploredTools(calls)
@@ -188,7 +188,7 @@ def test_whatever_the_edges_are_a_value_comes_from_an_earlier_step(pairs: Any) -
         assert not steps or any(step.borrowed for step in steps)
 
 
-def test_parallel_calls_both_worked(ledger) -> None:
+def test_parallel_calls_both_worked(ledger):
     row = write_one(ledger, PARALLEL, FIND, DESK)
     assert (row["verdict"], row["basis"]) == ("accept", EXPLORED)
     assert [call.arguments for call in read_goldens(row)] == [SOUGHT.arguments, CLOSED.arguments]
@@ -197,13 +197,13 @@ def test_parallel_calls_both_worked(ledger) -> None:
     assert unit.outline is None
 
 
-def test_a_value_that_exists_is_withheld_and_asked_for(ledger) -> None:
+def test_a_value_that_exists_is_withheld_and_asked_for(ledger):
     row = write_one(ledger, MISSING, CLOSE, DESK)
     assert (row["verdict"], row["basis"]) == ("accept", EXPLORED)
     assert "T-88" not in row["instruction"]
 
 
-def test_a_question_names_two_that_fit(ledger) -> None:
+def test_a_question_names_two_that_fit(ledger):
     other = replace(CLOSED, id="o1:other", arguments={"ticket_id": "T-91"})
     row = write_one(ledger, CLARIFY, CLOSE, ExploredTools([SOUGHT, CLOSED, other]))
     assert (row["verdict"], row["basis"]) == ("accept", EXPLORED)
@@ -214,7 +214,7 @@ def test_a_question_names_two_that_fit(ledger) -> None:
     assert write_one(ledger, CLARIFY, CLOSE, DESK)["basis"] == CONTRACT
 
 
-def test_a_recovery_shows_the_objection_of_the_server(ledger) -> None:
+def test_a_recovery_shows_the_objection_of_the_server(ledger):
     row = write_one(ledger, RECOVERY, CLOSE, DESK)
     assert (row["verdict"], row["basis"], row["simulated"]) == ("accept", EXPLORED, False)
     messages = json.loads(row["messages"])
@@ -224,7 +224,7 @@ def test_a_recovery_shows_the_objection_of_the_server(ledger) -> None:
     assert write_one(ledger, RECOVERY, CLOSE, silent)["simulated"] is True
 
 
-def test_a_request_for_what_no_tool_at_hand_can_do(ledger) -> None:
+def test_a_request_for_what_no_tool_at_hand_can_do(ledger):
     own = {**ROW, "server_id": "npm:asks-elsewhere-1"}
     row = write_one(ledger, NO_TOOL, own, DESK)
     assert (row["verdict"], row["basis"]) == ("accept", EXPLORED)

@@ -94,16 +94,14 @@ OTHER = "convert_amount"
         (DOWN, "get_current_time", "right", []),
     ],
 )
-def test_both_must_pick_another_tool_for_a_certain_flaw(
-    check: Check, a: Json, b: Json, verdict: str, flaws: list[bool]
-) -> None:
+def test_both_must_pick_another_tool_for_a_certain_flaw(check, a, b, verdict, flaws):
     checked, _ = check(a, b, model_b="another")
     assert checked.verdict == verdict
     assert [finding.certain for finding in checked.findings] == flaws
     assert all(finding.kind == "picked_another_tool" for finding in checked.findings)
 
 
-def test_what_was_shown_picked_and_paid_is_kept(check: Check) -> None:
+def test_what_was_shown_picked_and_paid_is_kept(check):
     checked, provider = check("get_current_time", DOWN)
     assert sorted(checked.candidates) == sorted(r["contract_digest"] for r in [OWN, *RIVALS])
     assert checked.picks == {"checker_a": OWN["contract_digest"]}
@@ -113,24 +111,24 @@ def test_what_was_shown_picked_and_paid_is_kept(check: Check) -> None:
     assert json.loads(json.dumps(vars(checked)))["verdict"] == "right"
 
 
-def test_one_model_asked_twice_is_said_to_be_one_opinion(check: Check) -> None:
+def test_one_model_asked_twice_is_said_to_be_one_opinion(check):
     assert not check(OTHER, OTHER)[0].independent
     assert check(OTHER, OTHER, model_b="another")[0].independent
 
 
-def test_one_opinion_rejects_nothing(check: Check) -> None:
+def test_one_opinion_rejects_nothing(check):
     wrong, none = check(OTHER, OTHER)[0], check(None, None, seed=2)[0]
     assert [finding.certain for finding in wrong.findings] == [False]
     assert none.verdict == "none"
     assert none.findings == []
 
 
-def test_no_answer_from_either_is_the_first_one_s_error(check: Check) -> None:
+def test_no_answer_from_either_is_the_first_one_s_error(check):
     with pytest.raises(LLMError, match="endpoint_down"):
         check(DOWN, DOWN)
 
 
-def test_the_order_is_the_row_s_own_and_the_true_tool_stands_anywhere(check: Check) -> None:
+def test_the_order_is_the_row_s_own_and_the_true_tool_stands_anywhere(check):
     places: set[int] = set()
     for seed in range(12):
         first, second = (check("get_current_time", None, seed=seed)[0] for _ in range(2))
@@ -139,7 +137,7 @@ def test_the_order_is_the_row_s_own_and_the_true_tool_stands_anywhere(check: Che
     assert len(places) == 4
 
 
-def test_each_checker_sees_its_own_order(check: Check) -> None:
+def test_each_checker_sees_its_own_order(check):
     differ = 0
     for seed in range(6):
         _, provider = check(OTHER, OTHER, seed=seed)
@@ -149,7 +147,7 @@ def test_each_checker_sees_its_own_order(check: Check) -> None:
     assert differ
 
 
-def test_no_contract_can_forge_a_marker() -> None:
+def test_no_contract_can_forge_a_marker():
     honest = make_choice_messages([CITY_TIME], TEXT)[1]["content"]
     guess = re.findall(r"DATA-\w+", honest)[0]
     forged = {
@@ -169,7 +167,7 @@ def test_no_contract_can_forge_a_marker() -> None:
     assert "$mark" in text
 
 
-def test_a_tool_of_a_megabyte_is_cut() -> None:
+def test_a_tool_of_a_megabyte_is_cut():
     huge = {**CITY_TIME, "description": "x" * 1_000_000}
     assert len(make_choice_messages([huge] * 5, TEXT)[1]["content"]) < 50_000
 
@@ -244,7 +242,7 @@ def select_tasks(answer: WritingResult) -> list[Row]:
     return [row for row in answer.rows if row["world_task"]]
 
 
-def test_a_task_of_a_world_is_a_pair_that_says_where_it_is_from(market: Market) -> None:
+def test_a_task_of_a_world_is_a_pair_that_says_where_it_is_from(market):
     others = market.run(None).rows
     answer = market.run(Source(*FILES))
     [row] = select_tasks(answer)
@@ -262,12 +260,12 @@ def test_a_task_of_a_world_is_a_pair_that_says_where_it_is_from(market: Market) 
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])
-def test_a_tool_has_no_more_of_them_than_the_settings_say(market: Market, most: int) -> None:
+def test_a_tool_has_no_more_of_them_than_the_settings_say(market, most):
     answer = market.run(Source(*FILES), replace(SINGLES, world_pairs=most))
     assert len(select_tasks(answer)) == most
 
 
-def test_a_second_run_draws_none_and_other_tasks_cost_nothing(market: Market) -> None:
+def test_a_second_run_draws_none_and_other_tasks_cost_nothing(market):
     source = Source(*FILES)
     first = market.run(source)
     assert source.drawn == 1
@@ -283,7 +281,7 @@ def test_a_second_run_draws_none_and_other_tasks_cost_nothing(market: Market) ->
     assert select_tasks(market.run(None)) == []
 
 
-def test_a_call_that_no_longer_fits_its_contract_goes_no_further(market: Market) -> None:
+def test_a_call_that_no_longer_fits_its_contract_goes_no_further(market):
     source = Source(*FILES[:1])
     market.run(source)
     schema = {**READ_FILE["inputSchema"], "required": ["path", "encoding"]}
@@ -295,7 +293,7 @@ def test_a_call_that_no_longer_fits_its_contract_goes_no_further(market: Market)
     assert select_tasks(market.run(source)) == []
 
 
-def test_what_another_pair_says_already_points_at_it(market: Market) -> None:
+def test_what_another_pair_says_already_points_at_it(market):
     market.list_tools({"npm:files": [READ_FILE], "npm:other": [READ_FILE]})
     item, other = select_tasks(market.run(Source(*FILES[:1])))
     assert (item["server_id"], item["twin_of"]) == ("npm:files", None)
@@ -303,9 +301,7 @@ def test_what_another_pair_says_already_points_at_it(market: Market) -> None:
 
 
 @pytest.mark.parametrize("error", [WorldUnavailable("no postgres here"), KeyError("unforeseen")])
-def test_a_world_that_cannot_be_had_is_a_row_and_is_asked_for_again(
-    market: Market, error: Exception
-) -> None:
+def test_a_world_that_cannot_be_had_is_a_row_and_is_asked_for_again(market, error):
     source = Source(*FILES, broken=error)
     answer = market.run(source)
     [row] = [row for row in answer.rows if row["status"] != "ok"]

@@ -24,7 +24,7 @@ def item(model: str, name: str, rank: int, split: str | None = "unseen_server") 
     }  # fmt: skip
 
 
-def test_every_split_has_its_figures_and_unseen_servers_decide() -> None:
+def test_every_split_has_its_figures_and_unseen_servers_decide():
     ranks = {"unseen_server": (1, 2, 1, 11), "seen_tool": (1, 1), "unseen_tool": (3,)}
     rows = [
         item(model, f"{split}{at}", rank + (2 if model == "base" else 0), split)
@@ -45,7 +45,7 @@ def test_every_split_has_its_figures_and_unseen_servers_decide() -> None:
     assert found["splits"]["unseen_server"]["gain_mrr"] == found["gain_mrr"]
 
 
-def test_without_unseen_servers_or_the_same_items_nothing_is_compared() -> None:
+def test_without_unseen_servers_or_the_same_items_nothing_is_compared():
     rows = [item(model, "a", 1, "seen_tool") for model in ("m", "base")]
     with pytest.raises(NothingToEvaluate, match="of seen_tool; a paired comparison"):
         summarise_recall(rows, "m")
@@ -54,7 +54,7 @@ def test_without_unseen_servers_or_the_same_items_nothing_is_compared() -> None:
 
 
 @given(st.integers(1, 400), st.integers(1, 400))
-def test_a_better_rank_is_never_worth_less(one: int, other: int) -> None:
+def test_a_better_rank_is_never_worth_less(one, other):
     for name, worth in MEASURES.items():
         assert 0 <= worth(one) <= 1, name
         if one <= other:
@@ -62,7 +62,7 @@ def test_a_better_rank_is_never_worth_less(one: int, other: int) -> None:
         assert worth(1) == 1
 
 
-def test_only_held_out_rows_with_one_call_are_asked(test_rows: list) -> None:
+def test_only_held_out_rows_with_one_call_are_asked(test_rows):
     changed = [
         {**test_rows[0], "task": "no_tool", "positive": None},
         {**test_rows[1], "task": "parallel"},
@@ -72,7 +72,7 @@ def test_only_held_out_rows_with_one_call_are_asked(test_rows: list) -> None:
     assert [row["pair_id"] for row in held_out(changed)] == [test_rows[3]["pair_id"]]
 
 
-def test_vectors_that_are_no_numbers_rank_last(test_rows: list) -> None:
+def test_vectors_that_are_no_numbers_rank_last(test_rows):
     def broken(texts: list, _: bool) -> np.ndarray:
         return np.full((len(texts), 2), np.nan, np.float32)
 
@@ -81,7 +81,7 @@ def test_vectors_that_are_no_numbers_rank_last(test_rows: list) -> None:
     assert {row["rank"] for row in ranked} == {len(pool)}
 
 
-def test_wilson_agrees_with_published_values() -> None:
+def test_wilson_agrees_with_published_values():
     figure = measure_share(15, 20)
     assert (figure.value, figure.low, figure.high) == (0.75, 0.5313, 0.8881)
     assert measure_share(0, 10).low == 0.0
@@ -90,24 +90,24 @@ def test_wilson_agrees_with_published_values() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from("abcde")), min_size=1, max_size=40))
-def test_an_interval_holds_within_the_range_of_values(items: list[tuple[float, str]]) -> None:
+def test_an_interval_holds_within_the_range_of_values(items):
     values, groups = [value for value, _ in items], [group for _, group in items]
     figure = bootstrap_mean(values, groups)
     assert min(values) - 1e-3 <= figure.low <= figure.high <= max(values) + 1e-3
     assert figure.n == len(items)
 
 
-def test_items_of_one_group_are_drawn_together() -> None:
+def test_items_of_one_group_are_drawn_together():
     values = [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0] * 5
     apart = bootstrap_mean(values, [str(i) for i in range(40)])
     together = bootstrap_mean(values, [str(v) for v in values])
     assert together.high - together.low > apart.high - apart.low
 
 
-def test_nothing_measured_is_n_zero() -> None:
+def test_nothing_measured_is_n_zero():
     assert bootstrap_mean([], []).n == 0
 
 
-def test_a_group_for_each_value_is_required() -> None:
+def test_a_group_for_each_value_is_required():
     with pytest.raises(ValueError, match="1 values but 2 groups"):
         bootstrap_mean([1.0], ["a", "b"])

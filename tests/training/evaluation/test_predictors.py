@@ -26,22 +26,19 @@ from training.evaluation.baselines import (
     copy_slots,
     make_baseline_call,
 )
-from training.evaluation.caller_items import CallerItem, make_items
+from training.evaluation.caller_items import make_items
 from training.evaluation.caller_run import evaluate_predictors
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.endpoint_predictor import STAGE, EndpointPredictor
 from training.evaluation.predictor import CannotPredict, PredictionRequest
-from training.sets.training_set import TrainingSet
 from warehouse.errors import UnusableInput
 from warehouse.llm.chat import write_wire_name
 from warehouse.llm.roles import Role
 from warehouse.store import Warehouse
 
 
-def test_a_folder_of_an_adapter_is_asked_like_any_caller(
-    adapter: Path, items: list[CallerItem], tmp_path: Path
-) -> None:
+def test_a_folder_of_an_adapter_is_asked_like_any_caller(adapter, items, tmp_path):
     some = items[:20]
     asked = AdapterPredictor(tmp_path, adapter, device="cpu", max_new=8, batch=8)
     progress: list[tuple[int, int]] = []
@@ -58,9 +55,7 @@ def test_a_folder_of_an_adapter_is_asked_like_any_caller(
     assert answers[0].shown == len(some[0].tools)
 
 
-def test_a_conversation_that_the_template_refuses_is_an_answer_that_failed(
-    made: TrainingSet, tmp_path: Path
-) -> None:
+def test_a_conversation_that_the_template_refuses_is_an_answer_that_failed(made, tmp_path):
     items = make_items(made.rows, made.pool, replace(PLAN, per_split=100))
     refuses = "{% if messages[-1].role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
     base = make_base(tmp_path / "base", template=refuses + TEMPLATE)
@@ -74,16 +69,12 @@ def test_a_conversation_that_the_template_refuses_is_an_answer_that_failed(
     }  # fmt: skip
 
 
-def test_a_whole_model_in_a_folder_is_asked_too(
-    base: Path, items: list[CallerItem], tmp_path: Path
-):
+def test_a_whole_model_in_a_folder_is_asked_too(base, items, tmp_path):
     asked = AdapterPredictor(tmp_path, base, device="cpu", max_new=4)
     assert len(asked.predict([PredictionRequest("i", "Find it.", items[0].tools)])) == 1
 
 
-def test_what_does_not_fit_the_context_is_dropped_or_counted(
-    base: Path, items: list[CallerItem], tmp_path: Path
-) -> None:
+def test_what_does_not_fit_the_context_is_dropped_or_counted(base, items, tmp_path):
     short = tmp_path / "short"
     shutil.copytree(base, short)
     config = json.loads((short / "config.json").read_text())
@@ -141,9 +132,7 @@ def over_another_base(folder: Path, adapter: Path) -> None:
         (over_another_base, "does not go onto"),
     ],
 )
-def test_what_cannot_be_loaded_is_one_line(
-    adapter: Path, tmp_path: Path, spoil: Any, message: str
-) -> None:
+def test_what_cannot_be_loaded_is_one_line(adapter, tmp_path, spoil, message):
     folder = tmp_path / "model"
     folder.mkdir()
     spoil(folder, adapter)
@@ -152,9 +141,7 @@ def test_what_cannot_be_loaded_is_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_a_base_without_a_chat_template_is_refused_when_it_is_asked(
-    tmp_path: Path, items: list[CallerItem]
-) -> None:
+def test_a_base_without_a_chat_template_is_refused_when_it_is_asked(tmp_path, items):
     bare = make_base(tmp_path / "bare", template=None)
     with pytest.raises(CannotPredict, match="no chat template"):
         AdapterPredictor(tmp_path, bare, device="cpu").predict(
@@ -162,7 +149,7 @@ def test_a_base_without_a_chat_template_is_refused_when_it_is_asked(
         )
 
 
-def test_a_name_is_found_by_its_beginning(tmp_path: Path) -> None:
+def test_a_name_is_found_by_its_beginning(tmp_path):
     for name in ("abc1" * 16, "abc2" * 16):
         folder = tmp_path / "models" / name
         folder.mkdir(parents=True)
@@ -178,9 +165,7 @@ def test_a_name_is_found_by_its_beginning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", ['{"role": "call', "[]", ""])
-def test_a_torn_card_is_named_where_it_is_asked_for_and_keeps_no_other_back(
-    torn: str, tmp_path: Path
-) -> None:
+def test_a_torn_card_is_named_where_it_is_asked_for_and_keeps_no_other_back(torn, tmp_path):
     for name, text in (("abc1", '{"role": "caller"}'), ("abd2", torn)):
         (tmp_path / "models" / name).mkdir(parents=True)
         (tmp_path / "models" / name / "model.json").write_text(text)
@@ -236,9 +221,7 @@ def predictor(endpoint: Endpoint, warehouse: Warehouse, **changed: Any) -> Endpo
     )
 
 
-def test_tools_are_offered_by_names_that_endpoints_take_and_nothing_is_paid_twice(
-    warehouse: Warehouse,
-) -> None:
+def test_tools_are_offered_by_names_that_endpoints_take_and_nothing_is_paid_twice(warehouse):
     with openai_endpoint(obedient) as endpoint:
         first = predictor(endpoint, warehouse).predict(ASKED)
         sent = len(endpoint.requests)
@@ -256,7 +239,7 @@ def test_tools_are_offered_by_names_that_endpoints_take_and_nothing_is_paid_twic
     assert {cost["stage"] for cost in warehouse.ledger.costs()} == {STAGE}
 
 
-def test_a_conversation_is_gone_on_with(warehouse: Warehouse) -> None:
+def test_a_conversation_is_gone_on_with(warehouse):
     call = {"name": "files/find.one", "arguments": {"title": 1}}
     before = (
         {"role": "user", "content": "Please find a file."},
@@ -287,17 +270,13 @@ def test_a_conversation_is_gone_on_with(warehouse: Warehouse) -> None:
         (Say(""), "no_call", 0),
     ],
 )
-def test_what_a_model_answers_is_an_outcome(
-    warehouse: Warehouse, say: Say, kind: str, calls: int
-) -> None:
+def test_what_a_model_answers_is_an_outcome(warehouse, say, kind, calls):
     with openai_endpoint([say]) as endpoint:
         answer = predictor(endpoint, warehouse).predict(ASKED[:1])[0]
     assert (answer.kind, len(answer.calls), answer.error) == (kind, calls, None)
 
 
-def test_faults_are_rows_that_are_counted_apart_and_asked_again(
-    warehouse: Warehouse, items: list[CallerItem]
-) -> None:
+def test_faults_are_rows_that_are_counted_apart_and_asked_again(warehouse, items):
     some = [item for item in items if item.split == "unseen_server" and item.expected][:12]
     down = {"now": True}
 
@@ -322,7 +301,7 @@ def test_faults_are_rows_that_are_counted_apart_and_asked_again(
         assert len(endpoint.requests) == sent + len(lost)
 
 
-def test_a_budget_that_is_spent_sends_nothing(tmp_path: Path) -> None:
+def test_a_budget_that_is_spent_sends_nothing(tmp_path):
     poor = Warehouse(home=tmp_path, state=tmp_path / "state", budget_usd=0.0)
     with openai_endpoint(obedient) as endpoint:
         answers = predictor(endpoint, poor).predict(ASKED)
@@ -330,7 +309,7 @@ def test_a_budget_that_is_spent_sends_nothing(tmp_path: Path) -> None:
     assert {answer.error for answer in answers} == {"budget_exceeded"}
 
 
-def test_an_endpoint_that_is_down_fails_every_row_and_raises_nothing(warehouse: Warehouse) -> None:
+def test_an_endpoint_that_is_down_fails_every_row_and_raises_nothing(warehouse):
     with openai_endpoint([Say(close=True)]) as endpoint:
         answers = predictor(endpoint, warehouse).predict(ASKED)
     assert {answer.error for answer in answers} == {"endpoint_down"}
@@ -346,7 +325,7 @@ def tool(name: str, about: str = "", **properties: dict) -> dict:
     }
 
 
-def test_each_type_takes_the_span_that_fits() -> None:
+def test_each_type_takes_the_span_that_fits():
     reader = tool(
         "read",
         path={"type": "string"},
@@ -360,12 +339,12 @@ def test_each_type_takes_the_span_that_fits() -> None:
     }  # fmt: skip
 
 
-def test_a_span_is_used_once() -> None:
+def test_a_span_is_used_once():
     copier = tool("copy", a={"type": "string"}, b={"type": "string"})
     assert copy_slots(copier, "copy 'x' to 'y'") == {"a": "x", "b": "y"}
 
 
-def test_urls_mails_and_dates_go_to_parameters_of_that_name() -> None:
+def test_urls_mails_and_dates_go_to_parameters_of_that_name():
     mailer = tool(
         "mail",
         date={"type": "string"},
@@ -378,23 +357,23 @@ def test_urls_mails_and_dates_go_to_parameters_of_that_name() -> None:
     }  # fmt: skip
 
 
-def test_what_is_not_said_is_left_out() -> None:
+def test_what_is_not_said_is_left_out():
     assert copy_slots(tool("t", count={"type": "integer"}), "do it") == {}
     assert copy_slots(tool("t", mode={"enum": ["x", "y"]}), "do it") == {}
 
 
-def test_lists_and_booleans() -> None:
+def test_lists_and_booleans():
     lister = tool("t", names={"type": "array", "items": {"type": "string"}}, on={"type": "boolean"})
     assert copy_slots(lister, "add 'ann' without delay") == {"names": ["ann"], "on": False}
 
 
-def test_the_best_match_by_words_is_called() -> None:
+def test_the_best_match_by_words_is_called():
     tools = [tool("send_email", "Send an email"), tool("get_time", "Tell the time")]
     assert make_baseline_call(tools, "what time is it?")["name"] == "get_time"
 
 
 @given(st.text(max_size=200))
-def test_any_instruction_is_answered(text: str) -> None:
+def test_any_instruction_is_answered(text):
     every = {kind: {"type": kind} for kind in ("string", "integer", "number", "array", "boolean")}
     called = make_baseline_call([tool("a", **every), tool("b")], text)
     assert called["name"] in ("a", "b")
@@ -433,7 +412,7 @@ ASKED_OF_SLOTS = 'Tides at "Brest" for 3 days.'
         ("", None),
     ],
 )
-def test_a_call_without_end_keeps_what_was_whole(text: str, arguments: dict | None) -> None:
+def test_a_call_without_end_keeps_what_was_whole(text, arguments):
     call = complete_cut_call(text, [TIDES], ASKED_OF_SLOTS)
     assert (call and call["arguments"]) == arguments
     assert call is None or call["name"] == "tide_times"

@@ -70,7 +70,7 @@ LISTED = [
 ]
 
 
-def test_twins_and_confusables_are_told_apart_and_from_unlike_tools() -> None:
+def test_twins_and_confusables_are_told_apart_and_from_unlike_tools():
     rows = [*LISTED, row("npm:c/files", READ)]
     made = found_in(rows)
     kinds = {(item["server_id"], item["other_server_id"]): item["kind"] for item in made}
@@ -83,17 +83,17 @@ def test_twins_and_confusables_are_told_apart_and_from_unlike_tools() -> None:
     assert "npm:y/linear-mcp::createIssue is for linear and requires teamId" in issue["tells_apart"]
 
 
-def test_a_tool_on_several_marketplaces_is_one_and_no_twin_of_itself() -> None:
+def test_a_tool_on_several_marketplaces_is_one_and_no_twin_of_itself():
     assert found_in([row("npm:a", READ), row("npm:a", READ, "glama")]) == []
 
 
-def test_tools_of_one_server_are_no_pair() -> None:
+def test_tools_of_one_server_are_no_pair():
     assert (
         found_in([row("npm:a", READ), row("npm:a", tool("read_files", READ["description"]))]) == []
     )
 
 
-def test_many_copies_make_one_row_each_and_one_cluster() -> None:
+def test_many_copies_make_one_row_each_and_one_cluster():
     made = found_in([row(f"npm:s{i:03}", READ) for i in range(200)])
     assert len(made) == 199
     assert {(item["cluster_tools"], item["server_id"], item["kind"]) for item in made} == {
@@ -105,7 +105,7 @@ def test_many_copies_make_one_row_each_and_one_cluster() -> None:
     )
 
 
-def test_a_description_that_everybody_has_makes_nobody_alike() -> None:
+def test_a_description_that_everybody_has_makes_nobody_alike():
     names = ["alpha", "beta", "gamma", "delta", "eta", "theta", "iota", "kappa", "mu", "nu"]
     description = "Description not available here at all, please look it up in the manual pages"
     rows = [
@@ -116,7 +116,7 @@ def test_a_description_that_everybody_has_makes_nobody_alike() -> None:
     assert any(item["cosine"] < TWIN for item in found_in(rows[:10]))
 
 
-def test_a_chain_of_likeness_does_not_become_one_cluster() -> None:
+def test_a_chain_of_likeness_does_not_become_one_cluster():
     angles = np.arange(60) * 0.3  # neighbours at 17 degrees (0.955), those after at 34 (0.825)
     matrix = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
     clusters = build_clusters(matrix, [f"n{i}" for i in range(60)])
@@ -126,7 +126,7 @@ def test_a_chain_of_likeness_does_not_become_one_cluster() -> None:
         assert alike.min() >= ALIKE
 
 
-def test_one_name_of_many_words_makes_clusters_of_bounded_size() -> None:
+def test_one_name_of_many_words_makes_clusters_of_bounded_size():
     rng = np.random.default_rng(3)
     matrix = rng.normal(size=(90, 16)).astype(np.float32)
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
@@ -135,7 +135,7 @@ def test_one_name_of_many_words_makes_clusters_of_bounded_size() -> None:
     assert len({place for places in clusters for place in places}) >= 80
 
 
-def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_give_what_one_product_gives(monkeypatch):
     rng = np.random.default_rng(5)
     matrix = rng.normal(size=(300, 6)).astype(np.float32)
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
@@ -148,13 +148,13 @@ def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> 
 
 @given(st.integers(0, 99))
 @settings(max_examples=15, deadline=None)
-def test_the_order_of_the_rows_decides_nothing(seed: int) -> None:
+def test_the_order_of_the_rows_decides_nothing(seed):
     rows = [*LISTED, *(row(f"npm:m{i}", READ, "glama") for i in range(4))]
     random.Random(seed).shuffle(rows)
     assert found_in(rows) == found_in(sorted(rows, key=lambda item: item["server_id"]))
 
 
-def test_vectors_that_do_not_fit_are_refused() -> None:
+def test_vectors_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="1 rows but 0 vectors"):
         find_confusables([row("npm:a", READ)], np.zeros((0, 4), np.float32))
     assert find_confusables([], np.zeros((0, 4), np.float32)) == []
@@ -183,14 +183,12 @@ def test_vectors_that_do_not_fit_are_refused() -> None:
          ["has delete in its name", "has update in its name"]),
     ],
 )  # fmt: skip
-def test_the_sentence_names_what_one_has_and_the_other_lacks(
-    one: Json, other: Json, parts: list[str]
-) -> None:
+def test_the_sentence_names_what_one_has_and_the_other_lacks(one, other, parts):
     text = sentence(ComparedTool("s/a", one), ComparedTool("s/b", other))
     assert all(part in text for part in parts), text
 
 
-def test_only_the_server_may_tell() -> None:
+def test_only_the_server_may_tell():
     text = sentence(ComparedTool("npm:me/jira-mcp", READ), ComparedTool("npm:you/trello-mcp", READ))
     assert text.startswith("Nothing but their servers tells them apart: ")
     assert "is for jira" in text
@@ -214,9 +212,7 @@ SCHEMAS = st.fixed_dictionaries(
 
 @given(st.text(min_size=1).filter(str.strip), st.text(max_size=200), SCHEMAS, SCHEMAS)
 @examples(80)
-def test_any_two_contracts_have_a_sentence_of_one_line(
-    name: str, about: str, one: Json, other: Json
-) -> None:
+def test_any_two_contracts_have_a_sentence_of_one_line(name, about, one, other):
     sides = [
         ComparedTool(f"s/{place}", {"name": name, "description": about, "inputSchema": schema})
         for place, schema in enumerate((one, other))
@@ -230,7 +226,7 @@ def pair(one: str, other: str, kind: str, cosine: float) -> Json:
     return {"contract_digest": one, "other_digest": other, "kind": kind, "cosine": cosine}
 
 
-def test_hard_negatives_are_near_and_never_twins_of_twins() -> None:
+def test_hard_negatives_are_near_and_never_twins_of_twins():
     rows = [
         pair("a", "a2", "twin", 1.0),
         pair("a2", "a3", "twin", 0.98),
@@ -246,7 +242,7 @@ def test_hard_negatives_are_near_and_never_twins_of_twins() -> None:
 
 
 @given(st.lists(st.tuples(*[st.sampled_from("abcdefgh")] * 2, st.booleans(), st.floats(0, 1))))
-def test_no_negative_is_a_twin_whatever_the_rows(drawn: list) -> None:
+def test_no_negative_is_a_twin_whatever_the_rows(drawn):
     rows = [
         pair(a, b, "twin" if same else "confusable", near) for a, b, same, near in drawn if a != b
     ]
@@ -256,7 +252,7 @@ def test_no_negative_is_a_twin_whatever_the_rows(drawn: list) -> None:
         assert not any((one, other) in twins or (other, one) in twins for other in negatives)
 
 
-def test_the_report_counts_and_shows_third_party_words_as_text() -> None:
+def test_the_report_counts_and_shows_third_party_words_as_text():
     sly = tool(
         "create_issue", "Open an issue <b>now</b> in [x](http://evil.example) Jira", ("key",)
     )

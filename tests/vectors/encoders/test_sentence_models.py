@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,9 +37,7 @@ def open_sentence(folder: Path, prompts: Prompts | None = None) -> Embedder:
 
 
 @pytest.mark.parametrize("make", [make_modern_bert, make_qwen3, make_bert])
-def test_vectors_are_those_of_sentence_transformers_itself(
-    make: Callable[[Path], Path], tmp_path: Path
-) -> None:
+def test_vectors_are_those_of_sentence_transformers_itself(make, tmp_path):
     from sentence_transformers import SentenceTransformer
 
     folder = make(tmp_path)
@@ -54,7 +51,7 @@ def test_vectors_are_those_of_sentence_transformers_itself(
     assert np.abs(np.linalg.norm(ours.embed(TEXTS), axis=1) - 1).max() < 1e-5
 
 
-def test_the_first_and_the_last_token_are_pooled_where_the_model_says_so(tmp_path: Path) -> None:
+def test_the_first_and_the_last_token_are_pooled_where_the_model_says_so(tmp_path):
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -70,14 +67,14 @@ def test_the_first_and_the_last_token_are_pooled_where_the_model_says_so(tmp_pat
         assert np.abs(found - state / np.linalg.norm(state)).max() < 1e-5
 
 
-def test_an_instruction_stands_before_questions_alone(tmp_path: Path) -> None:
+def test_an_instruction_stands_before_questions_alone(tmp_path):
     sentence = open_sentence(make_qwen3(tmp_path))
     documents, asked = sentence.embed([TEXTS[0]]), embed_queries(sentence, [TEXTS[0]])
     assert np.abs(documents - asked).max() > 1e-3
     assert np.abs(sentence.embed([INSTRUCTION + TEXTS[0]]) - asked).max() < 1e-5
 
 
-def test_the_users_prompts_stand_in_place_of_the_models(tmp_path: Path) -> None:
+def test_the_users_prompts_stand_in_place_of_the_models(tmp_path):
     folder = make_qwen3(tmp_path / "model")
     plain, own = open_sentence(folder), open_sentence(folder, Prompts("ask: ", "tool: "))
     assert own.id != plain.id
@@ -90,9 +87,7 @@ def test_the_users_prompts_stand_in_place_of_the_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["onnx", "openai"])
-def test_prompts_of_an_encoder_that_brings_none_are_saved_with_it(
-    kind: str, tmp_path: Path
-) -> None:
+def test_prompts_of_an_encoder_that_brings_none_are_saved_with_it(kind, tmp_path):
     prompts = Prompts("query: ", "passage: ")
     with embeddings_endpoint() as endpoint:
         spec = {
@@ -110,7 +105,7 @@ def test_prompts_of_an_encoder_that_brings_none_are_saved_with_it(
             assert np.abs(embed_queries(item, ["a"]) - plain.embed(["query: a"])).max() < 1e-6
 
 
-def test_prompts_that_are_no_texts_are_a_broken_encoder(tmp_path: Path) -> None:
+def test_prompts_that_are_no_texts_are_a_broken_encoder(tmp_path):
     embedder = open_embedder("minilm", threads=1, prompts=Prompts("query: "))
     card = save_encoder(embedder, tmp_path) / "encoder.json"
     held = json.loads(card.read_text())
@@ -122,7 +117,7 @@ def test_prompts_that_are_no_texts_are_a_broken_encoder(tmp_path: Path) -> None:
         Prompts("x" * 2_001)
 
 
-def test_a_model_that_does_not_say_how_it_pools_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_does_not_say_how_it_pools_is_refused(tmp_path):
     folder = make_bert(tmp_path)
     for body in ("[]", "{", "7"):
         (folder / "modules.json").write_text(body)
@@ -133,9 +128,7 @@ def test_a_model_that_does_not_say_how_it_pools_is_refused(tmp_path: Path) -> No
         open_sentence(folder)
 
 
-def test_a_layer_whose_weights_are_a_pickle_is_refused_unread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layer_whose_weights_are_a_pickle_is_refused_unread(tmp_path, monkeypatch):
     import torch
 
     dense = add_dense(make_bert(tmp_path / "model"))
@@ -149,14 +142,14 @@ def test_a_layer_whose_weights_are_a_pickle_is_refused_unread(
 @pytest.mark.parametrize(
     "lost", ["encoder.layer.1.output.dense.weight", "embeddings.word_embeddings.weight"]
 )
-def test_weights_that_a_file_lacks_are_not_made_up(lost: str, tmp_path: Path) -> None:
+def test_weights_that_a_file_lacks_are_not_made_up(lost, tmp_path):
     folder = make_bert(tmp_path / "model")
     drop_tensor(folder / "model.safetensors", lost)
     with pytest.raises(BadEmbedder, match=rf"weights have no {lost} \(1 missing\)"):
         open_sentence(folder)
 
 
-def test_a_model_without_the_pooler_that_it_does_not_use_keeps_its_id(tmp_path: Path) -> None:
+def test_a_model_without_the_pooler_that_it_does_not_use_keeps_its_id(tmp_path):
     folder = make_bert(tmp_path / "model")
     for end in ("weight", "bias"):
         drop_tensor(folder / "model.safetensors", f"pooler.dense.{end}")
@@ -164,17 +157,13 @@ def test_a_model_without_the_pooler_that_it_does_not_use_keeps_its_id(tmp_path: 
 
 
 @pytest.mark.parametrize("named", ["intfloat/e5", "intfloat/e5@main", "/no/such/model"])
-def test_a_hub_model_without_its_commit_is_refused_before_anything_is_asked(
-    named: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_model_without_its_commit_is_refused_before_anything_is_asked(named, monkeypatch):
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("asked"))
     with pytest.raises(BadEmbedder, match="expected"):
         open_embedder(f"sentence-transformers:{named}")
 
 
-def test_a_hub_model_is_read_at_its_commit_and_named_by_its_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_model_is_read_at_its_commit_and_named_by_its_weights(tmp_path, monkeypatch):
     folder, asked = make_bert(tmp_path / "snapshot"), []
 
     def snapshot_download(name: str, **options: object) -> str:
@@ -193,7 +182,7 @@ def test_a_hub_model_is_read_at_its_commit_and_named_by_its_weights(
 
 
 @pytest.mark.live
-def test_a_small_model_of_the_hub_embeds_at_its_commit() -> None:
+def test_a_small_model_of_the_hub_embeds_at_its_commit():
     if os.environ["HF_HUB_OFFLINE"] != "0":
         pytest.skip("fetches 471 MB (multilingual E5 small) where HF_HUB_OFFLINE=0 allows it")
     name = "intfloat/multilingual-e5-small@fd1525a9fd15316a2d503bf26ab031a61d056e98"
@@ -217,14 +206,14 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=120).map("".join), st.integers(1, 60))
-def test_the_ids_are_those_of_the_whole_text(text: str, part: int) -> None:
+def test_the_ids_are_those_of_the_whole_text(text, part):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "_PART", part)
         found = TextTokenizer(FILE, 128)([text])
     assert found[0].tolist() == WHOLE.encode(text).ids
 
 
-def test_a_long_text_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_text_is_not_read_to_its_end(monkeypatch):
     read: list[int] = []
     ours = TextTokenizer(FILE, 128)
     encode = ours._tokenizer.encode_batch_fast
@@ -250,7 +239,7 @@ CUT = {
 
 
 @given(st.lists(PIECES, max_size=60).map("".join), st.sampled_from(list(CUT)))
-def test_of_a_long_request_both_ends_are_read(text: str, most: int) -> None:
+def test_of_a_long_request_both_ends_are_read(text, most):
     ours, plain = CUT[most]
     [ids], [as_before], whole = ours([text]), plain([text]), WHOLE.encode(text).ids
     if len(whole) <= most:
@@ -268,14 +257,14 @@ def test_of_a_long_request_both_ends_are_read(text: str, most: int) -> None:
 
 
 @pytest.mark.parametrize("most", range(10, 22))
-def test_the_last_word_of_a_long_request_stays_whole(most: int) -> None:
+def test_the_last_word_of_a_long_request_stays_whole(most):
     text = " ".join(["Donaudampfschiff", "Xylophonist", "kubectl"] * 9)
     [ids] = TextTokenizer(FILE, most, both_ends=True)([text])
     assert WHOLE.decode(ids.tolist()).endswith(" kubectl")
     assert len(ids) <= most
 
 
-def test_the_middle_of_a_long_request_is_what_goes() -> None:
+def test_the_middle_of_a_long_request_is_what_goes():
     words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
     ours = TextTokenizer(FILE, 8, both_ends=True)
     assert WHOLE.decode(ours([" ".join(words)])[0].tolist()) == "one two three eight nine ten"
@@ -286,7 +275,7 @@ def test_the_middle_of_a_long_request_is_what_goes() -> None:
     assert read.tolist() == [1.0], "what goes is not held against it"
 
 
-def test_texts_keep_their_order_beyond_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_keep_their_order_beyond_a_slice(monkeypatch):
     monkeypatch.setattr(session, "_SLICE", 3)
     texts = [f"text {number}" for number in range(10)]
     found = TextTokenizer(FILE, 128)(texts)
@@ -335,11 +324,11 @@ def make_byte_level(merges: list[tuple[str, str]]) -> Tokenizer:
      ("부엌 불을 켜", 0, 0), ("افتح الضوء في المطبخ", 0, 0.2), ("file 打开灯光", 0.5, 0.5),
      ("12 🙂 !?", 1, 1), ("", 1, 1), ("\ud800", 1, 1)],
 )  # fmt: skip
-def test_minilm_reads_latin_letters_alone(text: str, low: float, high: float) -> None:
+def test_minilm_reads_latin_letters_alone(text, low, high):
     assert low <= KNOWN.measure_reading([text])[0] <= high
 
 
-def test_whole_words_of_another_script_are_read() -> None:
+def test_whole_words_of_another_script_are_read():
     tokenizer_coverage = TokenizerCoverage(
         make_unigram(["\u2581", "\u2581the", "天气", "今天", "включи", "l", "i", "g"])
     )
@@ -351,9 +340,7 @@ def test_whole_words_of_another_script_are_read() -> None:
 
 
 @pytest.mark.parametrize(("count", "share"), [(1_200, 1.0), (999, 0.0)])
-def test_a_letter_is_a_word_where_a_vocabulary_has_a_thousand_of_its_script(
-    count: int, share: float
-) -> None:
+def test_a_letter_is_a_word_where_a_vocabulary_has_a_thousand_of_its_script(count, share):
     tokenizer_coverage = TokenizerCoverage(make_wordpiece(HAN[:count]))
     assert tokenizer_coverage.measure([HAN[3] + HAN[7]])[0] == share
     assert (
@@ -362,7 +349,7 @@ def test_a_letter_is_a_word_where_a_vocabulary_has_a_thousand_of_its_script(
     assert tokenizer_coverage.measure([f"read the file {chr(0x9FA5)}"])[0] == pytest.approx(11 / 12)
 
 
-def test_bytes_of_a_letter_are_no_reading_of_it() -> None:
+def test_bytes_of_a_letter_are_no_reading_of_it():
     tokenizer_coverage = TokenizerCoverage(make_byte_level([("l", "i"), ("li", "t")]))
     assert tokenizer_coverage.measure(["lit", "天气", "lit 天"]).tolist() == pytest.approx(
         [1, 0, 3 / 4]
@@ -370,17 +357,17 @@ def test_bytes_of_a_letter_are_no_reading_of_it() -> None:
 
 
 @given(st.lists(PIECES, max_size=30).map("".join), st.text("дж天ば", min_size=1, max_size=20))
-def test_letters_that_are_not_read_never_raise_the_share(text: str, odd: str) -> None:
+def test_letters_that_are_not_read_never_raise_the_share(text, odd):
     plain, stuffed = KNOWN.measure_reading([f"file {text}", f"{odd} file {text}"])
     assert 0 <= stuffed <= plain + 0.02  # the cut at the limit moves with what stands before
 
 
-def test_no_more_is_measured_than_is_encoded() -> None:
+def test_no_more_is_measured_than_is_encoded():
     cut = TextTokenizer(FILE, 8)
     assert cut.measure_reading([f"turn on the light now and here again {'天' * 500}"])[0] == 1
 
 
-def test_a_tokenizer_without_an_unknown_token_is_taken_as_it_is() -> None:
+def test_a_tokenizer_without_an_unknown_token_is_taken_as_it_is():
     tokenizer_coverage = TokenizerCoverage(
         Tokenizer(
             models.BPE({"t": 0, "h": 1, "e": 2, "th": 3, "the": 4}, [("t", "h"), ("th", "e")])

@@ -34,7 +34,7 @@ def toolmill(
     return run
 
 
-def test_a_folder_with_a_model_is_set_beside_the_baseline(toolmill: Run, tmp_path: Path) -> None:
+def test_a_folder_with_a_model_is_set_beside_the_baseline(toolmill, tmp_path):
     base = make_base(tmp_path / "base")
     out = tmp_path / "out"
     code, printed, err = toolmill(
@@ -54,9 +54,7 @@ def test_a_folder_with_a_model_is_set_beside_the_baseline(toolmill: Run, tmp_pat
     assert json.loads((out / "summary.json").read_text()) == report
 
 
-def test_an_endpoint_is_asked_once_and_its_faults_are_told(
-    toolmill: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endpoint_is_asked_once_and_its_faults_are_told(toolmill, monkeypatch):
     broken = {"now": True}
 
     def say(body: dict, number: int) -> Say:
@@ -78,7 +76,7 @@ def test_an_endpoint_is_asked_once_and_its_faults_are_told(
     assert json.loads(printed)["summaries"][0]["failures"] == {}
 
 
-def test_seeds_and_splits_are_those_that_were_asked_for(toolmill: Run, tmp_path: Path) -> None:
+def test_seeds_and_splits_are_those_that_were_asked_for(toolmill, tmp_path):
     base = make_base(tmp_path / "base")
     code, printed, err = toolmill(
         "evaluate", "--model", "baseline", "--model", str(base), "--split", "unseen_tool",
@@ -111,18 +109,14 @@ def test_seeds_and_splits_are_those_that_were_asked_for(toolmill: Run, tmp_path:
         (("--model", "baseline", "--model", "endpoint:"), 2, "has no model"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line(
-    toolmill: Run, words: tuple[str, ...], code: int, message: str
-) -> None:
+def test_what_cannot_be_meant_is_one_line(toolmill, words, code, message):
     found, printed, err = toolmill("evaluate", *words)
     assert (found, printed) == (code, "")
     assert message in err
     assert len(err.strip().splitlines()) == 1
 
 
-def test_a_home_without_a_training_set_says_what_to_do(
-    toolmill: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_without_a_training_set_says_what_to_do(toolmill, tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "empty"))
     base = make_base(tmp_path / "base")
     code, _, err = toolmill("evaluate", "--model", str(base))

@@ -39,7 +39,7 @@ def plain(items: list[CallerItem]) -> list[CallerItem]:
     return [i for i in items if i.perturbation == "none" and not i.phantom and i.expected]
 
 
-def test_every_cell_holds_the_right_tool_among_as_many_as_planned(items: list[CallerItem]) -> None:
+def test_every_cell_holds_the_right_tool_among_as_many_as_planned(items):
     cells = Counter((i.split, i.candidates, i.distractors) for i in plain(items))
     assert {split for split, _, _ in cells} == {"seen_tool", "unseen_tool", "unseen_server"}
     for (_, n, _), count in cells.items():
@@ -51,7 +51,7 @@ def test_every_cell_holds_the_right_tool_among_as_many_as_planned(items: list[Ca
         assert names.count(item.expected[0]["name"]) == 1
 
 
-def test_tools_come_before_second_pairs_of_a_tool(items: list[CallerItem]) -> None:
+def test_tools_come_before_second_pairs_of_a_tool(items):
     cell = [i for i in plain(items) if (i.split, i.candidates, i.distractors) ==
             ("unseen_server", 6, "hard")]  # fmt: skip
     counts = Counter(item.row["tool"] for item in cell)
@@ -59,13 +59,13 @@ def test_tools_come_before_second_pairs_of_a_tool(items: list[CallerItem]) -> No
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
-def test_the_same_rows_make_the_same_items(made: TrainingSet, items: list[CallerItem]) -> None:
+def test_the_same_rows_make_the_same_items(made, items):
     again = make_items(list(reversed(made.rows)), made.pool, PLAN)
     assert again == items
     assert len({item.item_id for item in items}) == len(items)
 
 
-def test_each_change_is_paired_with_the_same_question_unchanged(items: list[CallerItem]) -> None:
+def test_each_change_is_paired_with_the_same_question_unchanged(items):
     by_id = {item.item_id: item for item in items}
     for kind in PERTURBATIONS:
         changed = [item for item in items if item.perturbation == kind]
@@ -81,7 +81,7 @@ def test_each_change_is_paired_with_the_same_question_unchanged(items: list[Call
             assert {call["name"] for call in item.expected} <= names
 
 
-def test_where_no_call_is_right_the_right_tool_is_away(items: list[CallerItem]) -> None:
+def test_where_no_call_is_right_the_right_tool_is_away(items):
     left_out = [item for item in items if item.task == NOT_OFFERED]
     assert len(left_out) == PLAN.irrelevance
     for item in left_out:
@@ -91,7 +91,7 @@ def test_where_no_call_is_right_the_right_tool_is_away(items: list[CallerItem]) 
     assert [item.row["pair_id"] for item in aside] in ([], ["p1:aside"])
 
 
-def test_a_conversation_is_asked_turn_by_turn(made: TrainingSet) -> None:
+def test_a_conversation_is_asked_turn_by_turn(made):
     items = make_items(made.rows, made.pool, replace(PLAN, per_split=100))
     talks = [item for item in items if item.before]
     asking = [item for item in talks if item.task == ASK_BACK]
@@ -113,7 +113,7 @@ def test_a_conversation_is_asked_turn_by_turn(made: TrainingSet) -> None:
                ("missing_parameter", "clarification", "recovery"))  # fmt: skip
 
 
-def test_a_tool_renamed_in_the_prompt_has_its_old_name_nowhere(items: list[CallerItem]) -> None:
+def test_a_tool_renamed_in_the_prompt_has_its_old_name_nowhere(items):
     here = [item for item in items if item.phantom == RENAMED_HERE]
     assert len(here) == PLAN.phantom
     for item in here:
@@ -123,7 +123,7 @@ def test_a_tool_renamed_in_the_prompt_has_its_old_name_nowhere(items: list[Calle
         assert item.expected[0]["name"] in names
 
 
-def test_requests_of_tools_that_are_gone_or_renamed_are_found(made: TrainingSet) -> None:
+def test_requests_of_tools_that_are_gone_or_renamed_are_found(made):
     served = [row for row in made.rows if row["arguments"] and not row["messages"]]
     gone, moved = served[0], next(r for r in served if r["tool"] != served[0]["tool"])
     new_name = "brand_new_name"
@@ -157,13 +157,13 @@ def test_requests_of_tools_that_are_gone_or_renamed_are_found(made: TrainingSet)
                           (gone["tool"], moved["tool"])}  # fmt: skip
 
 
-def test_a_conversation_of_a_tool_that_is_gone_is_no_request(made: TrainingSet) -> None:
+def test_a_conversation_of_a_tool_that_is_gone_is_no_request(made):
     talks = [row for row in made.rows if row["messages"]]
     assert talks
     assert find_dead_requests(talks, [], [], {}) == []
 
 
-def test_nothing_is_dead_while_everything_is_listed(made: TrainingSet) -> None:
+def test_nothing_is_dead_while_everything_is_listed(made):
     listed = {(entry["server_id"], entry["tool"]) for entry in made.pool.values()}
     assert find_dead_requests(made.rows, [], listed, made.pool) == []
 
@@ -182,7 +182,7 @@ def test_nothing_is_dead_while_everything_is_listed(made: TrainingSet) -> None:
         seeds=st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True).map(tuple),
     )
 )
-def test_any_plan_makes_items_with_names_of_their_own(plan: TestPlan) -> None:
+def test_any_plan_makes_items_with_names_of_their_own(plan):
     items = make_items(MADE.rows, MADE.pool, plan)
     assert len({item.item_id for item in items}) == len(items)
     assert all(item.split in plan.splits for item in items)
@@ -214,8 +214,8 @@ def kept_caller(home: Path, name: str, adapter: Path, base: str) -> str:
 
 
 def test_all_are_asked_the_same_items_and_a_lost_incumbent_is_told(
-    home: Path, adapter: Path, base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    home, adapter, base, monkeypatch
+):
     from training.evaluation import loaded_model as module
 
     generated = module.generate_completions
@@ -238,9 +238,7 @@ def test_all_are_asked_the_same_items_and_a_lost_incumbent_is_told(
         evaluate_candidate(opened(home), lost, BASELINE, plan)
 
 
-def test_requests_of_an_earlier_set_whose_tool_is_gone_are_asked(
-    tmp_path: Path, made: TrainingSet
-) -> None:
+def test_requests_of_an_earlier_set_whose_tool_is_gone_are_asked(tmp_path, made):
     first = made.rows[0]
     old = {**first, "pair_id": "p1:old", "tool": "burn_file", "server_id": "npm:file"}
     old["calls"] = json.dumps([{"name": "burn_file", "contract_digest": "c1:x", "arguments": {}}])
@@ -256,7 +254,7 @@ def test_requests_of_an_earlier_set_whose_tool_is_gone_are_asked(
     assert {"find_file", "make_file", "drop_file"} <= beside  # what its server lists now
 
 
-def test_a_home_that_cannot_be_measured_says_why(tmp_path: Path, home: Path) -> None:
+def test_a_home_that_cannot_be_measured_says_why(tmp_path, home):
     with pytest.raises(NothingToEvaluate, match="materialize training_set"):
         load_bench(opened(tmp_path / "empty"))
     head = opened(home).tables.head(TRAINING_SET.name)

@@ -82,7 +82,7 @@ def with_arguments(**changed: Any) -> dict[str, Any]:
         (json.dumps(RIGHT) + "x" * 500_000, None, True, True),
     ],
 )
-def test_every_way_to_answer_has_its_kind(answer: Any, kind: str | None, tool: bool, valid: bool):
+def test_every_way_to_answer_has_its_kind(answer, kind, tool, valid):
     row = scored(answer, [RIGHT])
     assert (row["error_kind"], row["ast_ok"]) == (kind, kind is None)
     assert row["tool_ok"] is tool
@@ -90,7 +90,7 @@ def test_every_way_to_answer_has_its_kind(answer: Any, kind: str | None, tool: b
     assert not row["failed"]
 
 
-def test_f1_is_over_the_parameters_of_a_call() -> None:
+def test_f1_is_over_the_parameters_of_a_call():
     row = scored(with_arguments(tags="a", title="Other"), [RIGHT])
     assert row["name_f1"] == 1.0
     assert row["value_f1"] == pytest.approx(1 / 3, abs=1e-4)
@@ -105,7 +105,7 @@ def test_f1_is_over_the_parameters_of_a_call() -> None:
         ([RIGHT, {"name": "made_up", "arguments": {}}], False, "unknown_tool"),
     ],
 )
-def test_parallel_calls_are_right_in_any_order(answer: Any, ok: bool, kind: str | None) -> None:
+def test_parallel_calls_are_right_in_any_order(answer, ok, kind):
     row = scored(answer, [RIGHT, OTHER])
     assert (row["ast_ok"], row["error_kind"]) == (ok, kind)
     assert row["tool_ok"] is ok
@@ -121,7 +121,7 @@ def test_parallel_calls_are_right_in_any_order(answer: Any, ok: bool, kind: str 
         ('{"name": "find_file", "arg', False, False, "invalid_json"),
     ],
 )
-def test_where_no_call_is_right_none_may_be_tried(answer: Any, ok: bool, parsed: bool, kind: Any):
+def test_where_no_call_is_right_none_may_be_tried(answer, ok, parsed, kind):
     row = scored(answer, [])
     assert (row["ast_ok"], row["tool_ok"], row["parsed"]) == (ok, ok, parsed)
     assert row["error_kind"] == kind
@@ -139,7 +139,7 @@ def test_where_no_call_is_right_none_may_be_tried(answer: Any, ok: bool, parsed:
         ('{"name": "find_file", "arg', False, "invalid_json"),
     ],
 )
-def test_where_a_value_is_missing_it_must_be_asked_for(answer: Any, ok: bool, kind: Any) -> None:
+def test_where_a_value_is_missing_it_must_be_asked_for(answer, ok, kind):
     text = answer if isinstance(answer, str) else json.dumps(answer)
     row = score_answer(item([], ASK_BACK), parse_answer(text), "m", "set")
     CALLER_EVALUATION.frame([row])
@@ -147,7 +147,7 @@ def test_where_a_value_is_missing_it_must_be_asked_for(answer: Any, ok: bool, ki
     assert row["known_calls"] == row["calls"]  # and no phantom call
 
 
-def test_no_answer_is_no_wrong_answer() -> None:
+def test_no_answer_is_no_wrong_answer():
     row = score_answer(item([RIGHT]), make_failed_answer("timeout"), "m", "set")
     assert row["failed"]
     assert row["error_kind"] == "timeout"
@@ -170,7 +170,7 @@ def test_no_answer_is_no_wrong_answer() -> None:
     ).map(json.dumps),
     st.sampled_from([[], [RIGHT], [RIGHT, OTHER]]),
 )
-def test_no_answer_raises(answer: str, expected: list[dict[str, Any]]) -> None:
+def test_no_answer_raises(answer, expected):
     row = scored(answer, expected)
     assert row["ast_ok"] in (True, False)
     assert row["ast_ok"] == (row["error_kind"] is None)
@@ -210,9 +210,7 @@ def rows(items: list[CallerItem], right: Right) -> list[dict[str, Any]]:
     )
 
 
-def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(
-    rows: list[dict[str, Any]], items: list[CallerItem]
-) -> None:
+def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(rows, items):
     frame = CALLER_EVALUATION.frame(rows)
     assert len(frame) == 3 * len(items)
     summary = summarise_calls(rows, "perfect")
@@ -230,9 +228,7 @@ def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(
     json.dumps(summary)
 
 
-def test_the_gates_are_asked_on_unseen_servers_and_on_abstention(
-    rows: list[dict[str, Any]], items: list[CallerItem]
-) -> None:
+def test_the_gates_are_asked_on_unseen_servers_and_on_abstention(rows, items):
     summary = summarise_calls(rows, "perfect")
     head = [i for i in items if i.split == "unseen_server" and i.candidates == 6 and i.expected
             and i.perturbation == "none" and not i.phantom]  # fmt: skip
@@ -248,9 +244,7 @@ def test_the_gates_are_asked_on_unseen_servers_and_on_abstention(
     assert not failed.keys() - {"enough_tools", "gain"}, failed
 
 
-def test_one_who_remembers_names_calls_phantoms_and_falls_under_new_names(
-    rows: list[dict[str, Any]],
-) -> None:
+def test_one_who_remembers_names_calls_phantoms_and_falls_under_new_names(rows):
     summary = summarise_calls(rows, "memoriser", "perfect")
     assert summary["ast_ok"]["candidate"]["value"] == 1.0
     assert summary["phantom"]["renamed_here"]["candidate"]["value"] == 1.0
@@ -265,9 +259,7 @@ def test_one_who_remembers_names_calls_phantoms_and_falls_under_new_names(
     assert not next(g for g in check_gates("caller", summary) if g.name == "phantom_rate").passed
 
 
-def test_questions_without_an_answer_are_counted_apart(
-    items: list[CallerItem], right: Right
-) -> None:
+def test_questions_without_an_answer_are_counted_apart(items, right):
     lost = {item.item_id for item in items[::3]}
 
     def say(one: PredictionRequest):
@@ -284,16 +276,14 @@ def test_questions_without_an_answer_are_counted_apart(
     assert "timeout" in as_markdown([summary])
 
 
-def test_nothing_in_common_is_said(rows: list[dict[str, Any]], items: list[CallerItem]) -> None:
+def test_nothing_in_common_is_said(rows, items):
     with pytest.raises(NothingToEvaluate, match="same items"):
         summarise_calls(rows, "nobody")
     with pytest.raises(NothingToEvaluate, match="0 items"):
         evaluate_predictors([BaselinePredictor()], [], "set")
 
 
-def test_the_markdown_holds_every_cell_and_says_what_was_not_measured(
-    rows: list[dict[str, Any]],
-) -> None:
+def test_the_markdown_holds_every_cell_and_says_what_was_not_measured(rows):
     summary = summarise_calls(rows, "perfect")
     text = as_markdown([summary])
     cells = [line for line in text.splitlines() if line.startswith(("| seen ", "| unseen "))]

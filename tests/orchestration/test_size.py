@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (81_560, 480),
+    "tests": (81_160, 480),
     "benchmarks": (6_160, 42),
 }
 

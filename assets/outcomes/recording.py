@@ -10,8 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.quarantined_tools import open_firewall
+from assets.contracts.validate import validate_call
 from assets.outcomes.execution import make_call_key
 from assets.outcomes.outcome import PROTOCOL_ERROR, REFUSED, TIMEOUT, TRUNCATED
+from assets.outcomes.replay_environment import (
+    RecordedAnswer,
+    RecordedCall,
+    ReplayMiss,
+    ReplayTask,
+)
 from assets.outcomes.trajectory import KEPT, TRAJECTORIES, TrajectoryStep
 from assets.synthesis.export.selection import Held, ask_firewall
 from warehouse.errors import UnusableInput
@@ -22,46 +29,6 @@ from warehouse.storage.untrusted_files import read_file
 from warehouse.store import Warehouse
 
 _NO_ANSWER = (REFUSED, TRUNCATED, TIMEOUT, PROTOCOL_ERROR)
-
-
-class ReplayMiss(LookupError):
-    """A call that was never recorded: what a server would have answered, nobody knows. kind:
-    unknown_contract, unknown_call."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-
-
-@dataclass(frozen=True)
-class RecordedAnswer:
-    """What one call was answered in one state, most often. after: the state then."""
-
-    text: str
-    outcome: str
-    after: str
-
-
-@dataclass(frozen=True)
-class RecordedCall:
-    """A call as it is recorded: of which server's tool, by which contract."""
-
-    server_id: str
-    tool: str
-    contract_digest: str
-    arguments: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class ReplayTask:
-    """A request with the calls that carried it out. states: server -> digests (first, last);
-    contracts: digests of the tools on offer."""
-
-    id: str
-    request: str
-    calls: tuple[RecordedCall, ...]
-    states: dict[str, tuple[str, str]]
-    contracts: tuple[str, ...]
 
 
 @dataclass
@@ -87,6 +54,13 @@ class ReplayRecording:
             reason = f"{tool} was never called with these arguments in this state"
             raise ReplayMiss("unknown_call", reason)
         return result
+
+    def find_flaws(self, contract: Mapping[str, Any], arguments: Any) -> list[str]:
+        """What of the arguments does not fit the tool's schema."""
+        return [f"{flaw.path}: {flaw.message}" for flaw in validate_call(contract, arguments)]
+
+    def make_key(self, contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
+        return make_key(contract_digest, arguments, state)
 
 
 def make_key(contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:

@@ -1,16 +1,75 @@
-"""A verifier environment over a recording: reset, step, score. No server, no network, no chance."""
+"""A verifier environment over a recording: reset, step, score. No server, no network, no chance.
+
+Exported environments hold a copy of this file: it imports the standard library alone.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from assets.contracts.validate import validate_call
-from assets.outcomes.outcome import USEFUL
-from assets.outcomes.recording import ReplayMiss, ReplayRecording, ReplayTask, make_key
+USEFUL = "useful"  # the outcome of a call that did what it was made for
 
 # What a rollout is worth at most by each measure; they sum to 1.
 VALID, CALLS_USEFUL, END = 0.2, 0.3, 0.5
 MOST_CALLS = 32
+
+
+class ReplayMiss(LookupError):
+    """A call that was never recorded: what a server would have answered, nobody knows. kind:
+    unknown_contract, unknown_call."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class RecordedAnswer:
+    """What one call was answered in one state, most often. after: the state then."""
+
+    text: str
+    outcome: str
+    after: str
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """A call as it is recorded: of which server's tool, by which contract."""
+
+    server_id: str
+    tool: str
+    contract_digest: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ReplayTask:
+    """A request with the calls that carried it out. states: server -> digests (first, last);
+    contracts: digests of the tools on offer."""
+
+    id: str
+    request: str
+    calls: tuple[RecordedCall, ...]
+    states: dict[str, tuple[str, str]]
+    contracts: tuple[str, ...]
+
+
+class AnswerSource(Protocol):
+    """What an environment is played over. contracts: digest -> {server_id, tool, contract_digest,
+    contract}; tasks: by id."""
+
+    contracts: dict[str, dict[str, Any]]
+    tasks: dict[str, ReplayTask]
+
+    def answer(
+        self, contract_digest: str, arguments: Mapping[str, Any], state: str
+    ) -> RecordedAnswer:
+        """Raises ReplayMiss."""
+        ...
+
+    def find_flaws(self, contract: Mapping[str, Any], arguments: Any) -> list[str]: ...
+
+    def make_key(self, contract_digest: str, arguments: Mapping[str, Any], state: str) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -41,7 +100,7 @@ class ReplayEnvironment:
     """One rollout at a time; `reset` begins the next. Deterministic: the same calls get the same
     answers."""
 
-    recording: ReplayRecording
+    recording: AnswerSource
     task: ReplayTask | None = None
     steps: list[StepResult] = field(default_factory=list)
     _states: dict[str, str] = field(default_factory=dict)
@@ -91,9 +150,8 @@ class ReplayEnvironment:
         if offered is None:
             names = ", ".join(item["tool"] for item in self._list_offered())
             return StepResult(f"no tool {str(tool)[:60]!r}; tools: {names}"[:2000], "unknown_tool")
-        if flaws := validate_call(offered["contract"], arguments):
-            problems = "; ".join(f"{flaw.path}: {flaw.message}" for flaw in flaws)
-            return StepResult(problems[:2000], "invalid_arguments")
+        if flaws := self.recording.find_flaws(offered["contract"], arguments):
+            return StepResult("; ".join(flaws)[:2000], "invalid_arguments")
         name = contract_digest or offered["contract_digest"]
         return self._replay(offered["server_id"], name, arguments)
 
@@ -111,7 +169,7 @@ class ReplayEnvironment:
         except ReplayMiss as miss:
             return StepResult(f"replay miss: {miss}", "miss", valid=True, missed=True)
         self._states[server] = answer.after
-        self._answered.add(make_key(contract_digest, arguments, state))
+        self._answered.add(self.recording.make_key(contract_digest, arguments, state))
         return StepResult(answer.text, answer.outcome, valid=True)
 
     def _is_end_right(self, task: ReplayTask) -> bool:
@@ -121,7 +179,9 @@ class ReplayEnvironment:
             return False
         reads = {server for server, (first, last) in task.states.items() if first == last}
         return all(
-            make_key(call.contract_digest, call.arguments, task.states[call.server_id][0])
+            self.recording.make_key(
+                call.contract_digest, call.arguments, task.states[call.server_id][0]
+            )
             in self._answered
             for call in task.calls
             if call.server_id in reads
@@ -129,7 +189,7 @@ class ReplayEnvironment:
 
 
 def score_calls(
-    recording: ReplayRecording, task_id: str, calls: Sequence[Mapping[str, Any]]
+    recording: AnswerSource, task_id: str, calls: Sequence[Mapping[str, Any]]
 ) -> tuple[RolloutScore, list[StepResult]]:
     """(score, steps) of a whole rollout: its calls in order, {name, arguments} each. Raises
     KeyError."""

@@ -27,6 +27,7 @@ BUDGET = {
     "extensions/batch": (1_124, 6),
     "extensions/bench": (4_471, 21),
     "extensions/contract_ci": (469, 5),
+    "extensions/environments": (1_375, 11),
     "extensions/proxy": (3_647, 15),
     "extensions/publishing": (1_493, 9),
     "extensions/recommender": (3_444, 17),

@@ -1,0 +1,93 @@
+"""A home with a release whose tasks were played in a world and whose pairs were executed."""
+
+import json
+from typing import Any
+
+from assets.contracts.canonical import contract_digest
+from assets.outcomes.execution import CallExecution
+from assets.outcomes.table import EXECUTIONS
+from assets.outcomes.trajectory import TRAJECTORIES
+from tests.outcomes.recorded import CONTRACTS, SERVER, rows
+from training.releases.release import make_release
+from training.sets.pool import save_pool
+from training.sets.training_set import TRAINING_SET
+from warehouse.storage.tables import TableSpec
+from warehouse.store import Warehouse
+
+DIGESTS = {name: contract_digest(contract) for name, contract in CONTRACTS.items()}
+PAIR, HELD_OUT, USELESS = "p1:one", "p1:two", "p1:three"
+PLACES = {"read": "train", "write": "unseen_tool"}
+
+
+def publish(warehouse: Warehouse, spec: TableSpec, found: list[dict[str, Any]], part: str) -> str:
+    frame = spec.frame([{**dict.fromkeys(spec.columns), **row} for row in found])
+    staged = warehouse.tables.stage(spec, frame, part)
+    return warehouse.tables.promote(staged, "test", []).digest
+
+
+def make_pair(name: str, tool: str, arguments: dict[str, Any], **more: Any) -> dict[str, Any]:
+    call = {"name": tool, "contract_digest": DIGESTS[tool], "arguments": arguments}
+    return {
+        "pair_id": name,
+        "server_id": SERVER,
+        "tool": tool,
+        "contract_digest": DIGESTS[tool],
+        "contract": json.dumps(CONTRACTS[tool]),
+        "split": PLACES[tool],
+        "task": "single",
+        "instruction": f"Do {tool} on {arguments['path']}, please.",
+        "arguments": json.dumps(arguments),
+        "calls": json.dumps([call]),
+        "offered": json.dumps([DIGESTS[tool]]),
+        "negatives": "[]",
+        **more,
+    }
+
+
+def make_execution(
+    warehouse: Warehouse, row: dict[str, Any], market: str = "glama", **more: Any
+) -> dict[str, Any]:
+    """The row of EXECUTIONS of a pair's call, with what was kept of it."""
+    facts = {"outcome": "useful", "text": "what it says", "before": "s1", "after": "s1", **more}
+    done = CallExecution(
+        blame=None, evidence="", status="ok", error_kind=None, hint=None, answer="a",
+        structured=None, size=12, seconds=0.1, **{k: v for k, v in facts.items() if k != "proof"},
+    )  # fmt: skip
+    stored = json.dumps({"execution": done.dump()}).encode()
+    copied = ("server_id", "tool", "contract_digest", "arguments")
+    return {
+        **{name: row[name] for name in copied},
+        "execution_id": f"e1:{row['pair_id']}",
+        "marketplace": market,
+        "pair_ids": json.dumps([row["pair_id"]]),
+        "world": "office-folder",
+        "seed": 7,
+        "outcome": facts["outcome"],
+        "proof": facts.get("proof"),
+        "result_blob": warehouse.blobs.put(stored),
+    }
+
+
+def fill_home(warehouse: Warehouse, *, pairs: bool = True, played: bool = True) -> str:
+    """The release's name. pairs, played: which of the two there is."""
+    learnt = make_pair(PAIR, "read", {"path": "/c"})
+    tested = make_pair(HELD_OUT, "write", {"path": "/d", "content": "z"})
+    useless = make_pair(USELESS, "read", {"path": "/gone"})
+    done = [
+        make_execution(warehouse, learnt, text="c says so"),
+        make_execution(warehouse, tested, after="s7", proof="proved"),
+        make_execution(warehouse, useless, outcome="tool_error", text="no such file"),
+    ]
+    digest = publish(warehouse, TRAINING_SET, [learnt, tested, useless], "_")
+    if pairs:  # crawled by two marketplaces
+        for market in ("glama", "smithery"):
+            publish(warehouse, EXECUTIONS, [{**row, "marketplace": market} for row in done], market)
+    if played:
+        publish(warehouse, TRAJECTORIES, rows(), "_")
+    pool = {
+        DIGESTS[name]: {"server_id": SERVER, "tool": name, "contract": contract, "split": split}
+        for name, split in PLACES.items()
+        if (contract := CONTRACTS[name])
+    }
+    save_pool(warehouse.home, digest, pool)
+    return make_release(warehouse.home, {"retriever": "base"}, "c1", digest)

@@ -1,0 +1,254 @@
+"""`env export` as a person meets it, and the package that it writes, without its frameworks."""
+
+import ast
+import importlib
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.outcomes.recording import read_recording
+from assets.outcomes.replay_environment import score_calls
+from extensions.environments import export
+from extensions.environments.tasks import find_contamination, select_tasks
+from tests.extensions.environments.release_home import (
+    DIGESTS,
+    HELD_OUT,
+    PAIR,
+    USELESS,
+    fill_home,
+)
+from tests.outcomes.recorded import READ
+from tests.support.command import invoke_toolmill
+from training.releases.release import find_release
+from warehouse.errors import UnusableInput
+from warehouse.home import claim_home
+from warehouse.store import Warehouse
+
+NAME = "some_env"
+
+
+def make_export(warehouse: Warehouse, out: Path, **which: Any) -> dict[str, Any]:
+    release = fill_home(warehouse, **which)
+    done = invoke_toolmill(
+        "env", "export", "--out", str(out), "--release", release, "--words", home=warehouse.home
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def out(warehouse: Warehouse, tmp_path: Path) -> Path:
+    claim_home(warehouse.home)
+    make_export(warehouse, tmp_path / "packages" / NAME)
+    return tmp_path / "packages" / NAME
+
+
+@pytest.fixture
+def package(out: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The exported package's `episode`."""
+    monkeypatch.syspath_prepend(str(out.parent))
+    monkeypatch.delenv("TOOLMILL_ENV_MODE", raising=False)
+    yield importlib.import_module(f"{NAME}.episode")
+    for name in [item for item in sys.modules if item.split(".")[0] == NAME]:
+        del sys.modules[name]
+
+
+def read_rows(out: Path) -> dict[str, dict[str, Any]]:
+    lines = (out / "tasks.jsonl").read_text().splitlines()
+    return {row["id"]: row for row in map(json.loads, lines)}
+
+
+def test_tasks_are_played_ones_and_executed_pairs_split_as_the_release_splits(out: Path) -> None:
+    rows = read_rows(out)
+    assert {name: (rows[name]["split"], rows[name]["check"]) for name in (PAIR, HELD_OUT)} == {
+        PAIR: ("train", "observed"),
+        HELD_OUT: ("unseen_tool", "proved"),
+    }
+    played = Counter((r["split"], r["check"]) for r in rows.values() if r["source"] == "world")
+    assert played == {("train", "proved"): 1, ("unseen_tool", "proved"): 1}  # by its rarest tool
+    assert USELESS not in rows
+    assert rows[PAIR]["worlds"] == [
+        {"server_id": "npm:files", "world": "office-folder", "seed": 7, "before": "s1"}
+    ]
+    facts = json.loads((out / "export.json").read_text())
+    assert facts["left_out"] == {"call_tool_error": 1}
+    assert facts["splits"] == {"train": 2, "unseen_tool": 2}
+
+
+def test_own_calls_are_worth_1_and_changed_ones_less(out: Path) -> None:
+    recording, rows = read_recording(out / "replay.jsonl"), read_rows(out)
+    for row in rows.values():
+        assert score_calls(recording, row["id"], row["reference"])[0].reward == 1
+        assert score_calls(recording, row["id"], row["perturbed"])[0].reward < 1
+    scores = json.loads((out / "export.json").read_text())["scores"]
+    assert (scores["reference"]["value"], scores["reference"]["n"]) == (1, 4)
+    assert scores["perturbed"]["value"] < 1
+
+
+def test_the_card_names_what_was_trained_on(warehouse: Warehouse, out: Path) -> None:
+    [entry] = [json.loads(line) for line in (out / "contamination.jsonl").read_text().splitlines()]
+    assert entry["contracts"] == [DIGESTS["read"]]  # by its read; its write is held out
+    card = (out / "README.md").read_text()
+    assert re.search(r"\| unseen\S*tool \| 2 \| 2 \| 0 \| 1 \| 0 \|", card)
+    release = find_release(warehouse.home, fill_home(warehouse))
+    made = select_tasks(warehouse, release["training_set"])
+    tested = next(task for task in made.tasks if task["id"] == HELD_OUT)
+    made.learnt = [{**made.learnt[0], "instruction": tested["request"].upper()}]
+    [again] = [row for row in find_contamination(made, None) if row["task"] == HELD_OUT]
+    assert again["requests"] == [tested["request"].upper()]
+
+
+def test_the_package_answers_as_the_core_does(out: Path, package: Any) -> None:
+    recording = read_recording(out / "replay.jsonl")
+    for row in read_rows(out).values():
+        for calls in (row["reference"], row["perturbed"], [{"name": "nobody", "arguments": 3}]):
+            score, _ = score_calls(recording, row["id"], calls)
+            assert vars(package.score_calls(row["id"], calls)) == vars(score)
+    theirs, ours = package.read_tasks().recording, recording
+    for contract in (entry["contract"] for entry in ours.contracts.values()):
+        for given in ({}, {"path": 3}, {"path": "/a", "content": None}, {"path": "/a"}, 7, None):
+            both = theirs.find_flaws(contract, given), ours.find_flaws(contract, given)
+            assert bool(both[0]) == bool(both[1])
+
+
+def test_a_call_that_was_never_recorded_is_a_miss_in_answer_and_state(package: Any) -> None:
+    episode = package.Episode()
+    episode.reset(PAIR)
+    answer = episode.call("read", {"path": "/nowhere"})
+    assert (answer.missed, answer.outcome) == (True, "miss")
+    assert "never called" in answer.text
+    assert episode.describe()["misses"] == 1
+    episode.call("finish_task", {})
+    assert episode.describe()["score"]["known"] is False
+    assert episode.describe()["score"]["end"] is False
+
+
+def test_two_episodes_have_states_of_their_own(package: Any) -> None:
+    one, other = package.Episode(), package.Episode()
+    one.reset(PAIR)
+    other.reset(HELD_OUT)
+    one.call("read", {"path": "/c"})
+    one.call("finish_task", {})
+    assert (one.describe()["done"], other.describe()["done"]) == (True, False)
+    assert (one.describe()["calls"], other.describe()["calls"]) == (1, 0)
+    assert other.call("write", {"path": "/d", "content": "z"}).outcome == "useful"
+    assert (one.score().reward, other.score().reward) == (1, 1)
+
+
+def test_a_step_after_the_end_is_one_clear_error(package: Any) -> None:
+    episode = package.Episode()
+    with pytest.raises(package.EpisodeOver, match="reset the environment first"):
+        episode.call("read", {"path": "/c"})
+    episode.reset(PAIR)
+    episode.call("finish_task", {})
+    with pytest.raises(package.EpisodeOver, match=r"p1:one has ended .*reset the environment"):
+        episode.call("read", {"path": "/c"})
+    episode.reset(PAIR)
+    for _ in range(33):
+        episode.call("read", {"path": "/c"})
+    with pytest.raises(package.EpisodeOver, match="32 calls were made"):
+        episode.call("read", {"path": "/c"})
+
+
+def test_bad_input_is_told_of_and_ends_nothing(package: Any) -> None:
+    episode = package.Episode()
+    with pytest.raises(package.UnknownTask, match=r"no task 'nobody'.*p1:one"):
+        episode.reset("nobody")
+    with pytest.raises(package.UnknownTask, match=r"no split 'nights'.*train"):
+        episode.reset(split="nights")
+    with pytest.raises(package.UnknownTask, match="no task 9 in train"):
+        episode.reset(split="train", index=9)
+    with pytest.raises(ValueError, match="expected replay or live"):
+        package.Episode("lively")
+    episode.reset(PAIR)
+    for arguments in ("{}", None, ["/c"], {"path": 1}, {"path": {"deep": [1]}}):
+        assert episode.call("read", arguments).outcome == "invalid_arguments"
+    assert episode.call("nobody", {}).outcome == "unknown_tool"
+    assert episode.describe()["done"] is False
+
+
+def test_a_seed_draws_the_same_task_again(package: Any) -> None:
+    episode = package.Episode()
+    drawn = [episode.reset(seed=seed)["id"] for seed in range(20)]
+    assert drawn == [episode.reset(seed=seed)["id"] for seed in range(20)]
+    assert len(set(drawn)) > 1
+
+
+def test_live_without_toolmill_names_what_is_missing(
+    package: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_ENV_PROGRAM", "no-such-toolmill")
+    with pytest.raises(package.WorldGone, match=r"no-such-toolmill.*TOOLMILL_ENV_MODE=replay"):
+        package.Episode("live").reset(PAIR)
+
+
+def test_a_schema_of_a_third_party_costs_bounded_work(package: Any) -> None:
+    find = package.Recording().find_flaws
+    slow = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    assert find({"inputSchema": slow}, {"a": "a" * 60 + "!"}) == []
+    assert find({"inputSchema": {"$ref": "http://127.0.0.1:9/x"}}, {}) != []
+    assert find({"inputSchema": {"$ref": "#"}}, {"a": 1}) != []
+
+
+def test_a_file_that_was_changed_is_refused(out: Path, package: Any) -> None:
+    (out / "tasks.jsonl").write_text("{}\n")
+    with pytest.raises(ValueError, match=r"tasks\.jsonl: not as it was exported"):
+        package.Episode()
+
+
+def test_the_package_stands_alone(out: Path) -> None:
+    allowed = {NAME, "openenv", "verifiers", "mcp", "pydantic", "uvicorn", "rfc8785", "jsonschema"}
+    allowed |= {"referencing", *sys.stdlib_module_names}
+    for path in out.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert {name.split(".")[0] for name in names} <= allowed, path
+    texts = [path.read_text() for path in out.rglob("*") if path.is_file()]
+    assert not any("toolmill_env" in text for text in texts)
+    assert (out / "server" / "Dockerfile").exists()
+
+
+def test_names_of_the_environment_are_no_tools() -> None:
+    from extensions.environments.tasks import _write_name
+
+    assert [_write_name(name) for name in ("close", "read")] == ["close_tool", "read"]
+
+
+def test_a_release_without_tasks_is_one_clear_error(warehouse: Warehouse, tmp_path: Path) -> None:
+    claim_home(warehouse.home)
+    release = fill_home(warehouse, pairs=False, played=False)
+    done = invoke_toolmill(
+        "env", "export", "--out", str(tmp_path / "env"), "--release", release, home=warehouse.home
+    )
+    assert done.returncode == 2
+    assert "no tasks" in done.stderr
+    assert "toolmill worlds --play" in done.stderr
+    assert not (tmp_path / "env").exists()
+
+
+def test_bad_places_and_names_are_refused(warehouse: Warehouse, tmp_path: Path) -> None:
+    claim_home(warehouse.home)
+    release = find_release(warehouse.home, fill_home(warehouse))
+    made = select_tasks(warehouse, release["training_set"])
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    with pytest.raises(UnusableInput, match="not empty"):
+        export.export_environment(made, tmp_path / "full", release, None)
+    with pytest.raises(UnusableInput, match="lower-case letters"):
+        export.export_environment(made, tmp_path / "My-Env", release, None)
+    with pytest.raises(UnusableInput, match="is not in this home any more"):
+        select_tasks(warehouse, "0" * 64)
+
+
+def test_the_read_of_a_task_is_recorded_as_it_was(out: Path) -> None:
+    recording = read_recording(out / "replay.jsonl")
+    answer = recording.answer(DIGESTS["read"], READ["arguments"], "s1")
+    assert (answer.text, answer.after) == ("first", "s1")
+    assert recording.answer(DIGESTS["read"], {"path": "/gone"}, "s1").outcome == "tool_error"

@@ -2,7 +2,8 @@
 
     same_items    both models answered the same items of one training set
     enough_tools  at least MIN_TOOLS tools, since the interval is drawn over tools
-    gain          the whole 95% interval of the paired gain on unseen servers lies above zero
+    gain          the whole 95% interval of the paired gain on unseen servers lies above zero; or,
+                  of a caller, that on new contracts does and the one on unseen servers is no worse
     no worse      the paired difference's interval is not wholly below zero, and its value is not
                   below -TOLERANCE
     phantom       the share of calls to tools that are gone or renamed is at most MOST_PHANTOM, and
@@ -21,6 +22,7 @@ from training.figures import shorten_model
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 
 Json = Mapping[str, Any]
+_MAIN_GATES = ("gain", "gain_at_1", "gain_on_new_contracts")
 _CELL = 400  # characters: what a library says of a broken file is long
 
 
@@ -42,7 +44,7 @@ def judge_gates(gates: Sequence[PromotionGate]) -> tuple[bool, str]:
         return False, f"the incumbent stays: {failures}"
     if not gates:
         return False, "the incumbent stays: nothing was measured"
-    main_gate = next((gate for gate in gates if gate.name in ("gain", "gain_at_1")), gates[0])
+    main_gate = next((gate for gate in gates if gate.name in _MAIN_GATES), gates[0])
     return True, f"{main_gate.name} {main_gate.found}: better beyond its interval, all gates passed"
 
 
@@ -152,13 +154,13 @@ def check_retriever_gates(summary: Json) -> list[PromotionGate]:
 
 def check_caller_gates(summary: Json) -> list[PromotionGate]:
     figures = summary.get("gate") or {}
-    fresh = check_gain(figures.get("fresh"), "gain_on_new_contracts")
-    gain = check_gain(figures.get("gain"))
-    if fresh.passed and not gain.passed:  # an update of a night: the frozen items must not lose
-        gain = check_no_worse(figures.get("gain"), "gain")
+    gains = [check_gain(figures.get("gain"))]
+    if not gains[0].passed and _get_measured_figure(figures.get("fresh")):
+        # An update of a night gains on what it learnt; the frozen items must not lose.
+        fresh = check_gain(figures.get("fresh"), "gain_on_new_contracts")
+        gains = [fresh, check_no_worse(figures.get("gain"), "gain")]
     return [
-        *([fresh] if fresh.passed else []),
-        gain,
+        *gains,
         check_no_worse(figures.get("irrelevance"), "irrelevance"),
         check_phantom_rate(figures.get("phantom_rate")),
         check_phantom_difference(figures.get("phantom")),

@@ -178,6 +178,6 @@ def _describe_next(settings: Settings, result: RunResult) -> str:
         lines.append("  .venv/bin/toolmill doctor               what is wrong here, and its fix")
     elif settings.source == "demo" and settings.demo.day == 1:
         lines.append(
-            "  make run DAY=2                          one server new, one changed, one gone"
+            "  make run DAY=2                          two servers new, one changed, one gone"
         )
     return "\n".join(lines)

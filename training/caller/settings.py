@@ -12,7 +12,7 @@ from training.runtime.model_store import Positive, Rate, Share, Whole, read_hype
 
 MCP_FLOW = "mcp-flow"
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-Candidates = Annotated[int, Field(ge=2)]
+Candidates = Annotated[int, Field(ge=1)]
 Distractors = Literal["random", "hard", "mixed"]
 Decay = Annotated[float, Field(ge=0, le=1)]
 
@@ -100,9 +100,9 @@ PROFILES: dict[str, CallerSettings] = {
         learning_rate=5e-4,
         batch=8,
         accumulate=1,
-        candidates=2,
+        candidates=1,  # as many as `shortlist` leaves it when it answers
         shortlist=1,
-        update_tokens=12_000,
+        update_tokens=20_000,
         context=2048,
         pass_tokens=1536,
     ),

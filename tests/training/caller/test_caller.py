@@ -1,6 +1,7 @@
 """The caller's path: a small base, LoRA, generation, updates, what serves and what is refused."""
 
 import json
+import math
 import re
 import shutil
 from dataclasses import asdict, replace
@@ -221,7 +222,7 @@ def test_an_update_goes_on_from_an_adapter_of_its_shape_only(
         train(rank=8)
 
 
-def test_an_update_learns_what_is_new_and_as_much_of_the_old(made, tmp_path, monkeypatch):
+def test_an_update_learns_what_is_new_and_a_third_as_much_of_the_old(made, tmp_path, monkeypatch):
     monkeypatch.setattr(caller_update, "find_start", lambda *_: GENERAL)
     first = [row for row in made.rows if row["tool"] != made.rows[0]["tool"]]
     home = publish_set(tmp_path / "home", first, made)
@@ -231,7 +232,10 @@ def test_an_update_learns_what_is_new_and_as_much_of_the_old(made, tmp_path, mon
     update = plan_update(warehouse, "b", made.rows, 1)
     assert isinstance(update, CallerUpdate)
     fresh = [row for row in update.rows if row["tool"] == made.rows[0]["tool"]]
-    assert len(update.rows) == 2 * len(fresh) == 2 * (len(made.rows) - len(first))
+    assert len(fresh) == len(made.rows) - len(first)
+    assert len(update.rows) - len(fresh) == math.ceil(len(fresh) / 3)
+    first_old = next(at for at, row in enumerate(update.rows) if row not in fresh)
+    assert first_old == min(3, len(fresh))
 
 
 def test_a_budget_of_tokens_ends_what_is_learnt(random_base):

@@ -113,6 +113,36 @@ def test_one_figure_that_is_not_good_enough_or_was_not_measured_keeps_a_caller_o
     assert failed in why
 
 
+@pytest.mark.parametrize(
+    ("figures", "failed"),
+    [
+        ({"gain": EQUAL, "fresh": BETTER}, []),
+        ({"gain": BETTER, "fresh": WORSE}, []),
+        ({"gain": EQUAL, "fresh": UNSURE}, ["gain_on_new_contracts"]),
+        ({"gain": WORSE, "fresh": BETTER}, ["gain"]),
+        ({"gain": EQUAL, "fresh": NOTHING}, ["gain"]),
+    ],
+)
+def test_an_update_gains_on_new_contracts_and_does_not_lose_on_the_others(figures, failed):
+    gates = check_gates("caller", caller(**figures))
+    assert [name for name, fine in passed_by_gate(gates).items() if not fine] == failed
+    if figures["fresh"] is BETTER:
+        assert judge_gates(gates)[1].startswith(
+            "gain_on_new_contracts" if not failed else "the incumbent stays: gain:"
+        )
+
+
+@given(figures, figures, steps, steps, steps)
+def test_a_caller_with_higher_gains_never_fails_where_a_lower_one_passed(gain, fresh, a, b, c):
+    def rise(figure: dict) -> dict:
+        moves = {"value": a, "low": b, "high": c}
+        return {name: value + moves.get(name, 0) for name, value in figure.items()}
+
+    if judge_gates(check_gates("caller", caller(gain=gain, fresh=fresh)))[0]:
+        assert judge_gates(check_gates("caller", caller(gain=rise(gain), fresh=fresh)))[0]
+        assert judge_gates(check_gates("caller", caller(gain=gain, fresh=rise(fresh))))[0]
+
+
 def test_where_no_tool_is_gone_yet_phantom_calls_pass_and_say_so():
     gates = check_gates("caller", caller(phantom=NOTHING, phantom_rate=NOTHING))
     assert judge_gates(gates)[0]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.evaluation.conftest import PLAN, publish_set
-from training.evaluation.caller_items import CallerItem, TestPlan, make_items
+from training.evaluation.caller_items import CallerItem, TestPlan, make_fresh_items, make_items
 from training.evaluation.caller_run import evaluate_candidate, load_bench
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import (
@@ -49,6 +49,14 @@ def test_every_cell_holds_the_right_tool_among_as_many_as_planned(items):
         names = [tool["name"] for tool in item.tools]
         assert len(set(names)) == len(names)
         assert names.count(item.expected[0]["name"]) == 1
+
+
+def test_new_contracts_are_asked_for_where_an_update_may_have_learnt_them(made):
+    fresh = {row["contract_digest"] for row in made.rows if row["split"] != "train"}
+    chosen = make_fresh_items(made.rows, made.pool, replace(PLAN, fresh=5), fresh)
+    assert {item.split for item in chosen} <= {"seen_tool", "unseen_tool"}
+    assert len(chosen) == 5
+    assert not make_fresh_items(made.rows, made.pool, PLAN, ())
 
 
 def test_tools_come_before_second_pairs_of_a_tool(items):

@@ -101,7 +101,7 @@ def _read_bank_calls() -> Iterator[AskedCall]:
     for name, arguments, conversation in made:
         if not validate_call(contracts[name], arguments):
             good = GoodCall(name, contracts[name], arguments)
-            yield AskedCall(good, conversation, [contracts[name]])
+            yield AskedCall(good, conversation, [dict(contracts[name])])
 
 
 OFFERED = 10  # tools of a request

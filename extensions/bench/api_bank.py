@@ -113,7 +113,7 @@ def list_dialogues(folder: Path) -> list[Path]:
     return paths
 
 
-def read_apis(path: Path) -> tuple[dict[str, Contract], dict[str, str]]:
+def read_apis(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """(API -> contract, API -> scenario). Raises UnusableInput."""
     try:
         rows = list(csv.DictReader(path.read_text(encoding="utf-8")[:_LARGEST].splitlines(True)))

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_help_panel="Models and releases")
 
-BENCHMARKS = ("api-bank", "api-bank-turns", "bfcl", "metatool", "needle")
+BENCHMARKS = (
+    *("api-bank", "api-bank-turns", "bfcl", "livemcpbench", "mcp-atlas", "metatool", "needle"),
+)
 
 
 @app.command()
@@ -97,6 +99,8 @@ def _read_benchmark(name: str, plan: "BenchmarkPlan") -> "BenchmarkSet":
         "api-bank": api_bank.read_first_calls,
         "api-bank-turns": api_bank.read_turns,
         "bfcl": bfcl_items.read_bfcl_set,
+        "livemcpbench": tool_choices.read_live_mcp,
+        "mcp-atlas": tool_choices.read_mcp_atlas,
         "metatool": tool_choices.read_metatool,
         "needle": needles.read_needles,
     }

@@ -22,6 +22,7 @@ from training.releases.index_source import build_published_source
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.errors import UnusableInput
+from warehouse.home import require_home
 from warehouse.json_types import Contract
 from warehouse.store import Warehouse
 from warehouse.user_files import read_json_lines
@@ -38,6 +39,7 @@ def read_needles(plan: BenchmarkPlan) -> BenchmarkSet:
         )
     if plan.data is None or requests is None:
         assert plan.warehouse is not None
+        require_home(plan.warehouse.home)
         source, asked = read_home(plan.warehouse)
         if not source.rows or not asked:
             raise UnusableInput(

@@ -1,5 +1,6 @@
 """`toolmill bench` over a scripted endpoint: exact scores, one question once, cards, bad input."""
 
+import csv
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from extensions.bench.benchmark_card import find_repeated, summarise_model
 from extensions.bench.benchmark_items import BenchmarkPlan, choose_items
 from extensions.bench.commands import BENCHMARKS
-from extensions.bench.tool_choices import read_metatool
+from extensions.bench.tool_choices import read_live_mcp, read_mcp_atlas, read_metatool
 from orchestration.cli.app import main
 from tests.extensions.bench.test_agent import publish
 from tests.extensions.bench.test_needles import bank
@@ -311,6 +312,110 @@ def test_a_metatool_file_of_another_version_is_named(tmp_path, name, text, messa
         read_metatool(BenchmarkPlan(folder))
     assert message in str(error.value)
     assert str(folder / name) in str(error.value)
+
+
+def write_live_mcp(folder: Path) -> Path:
+    """A sample in the shape of LiveMCPBench at 7bf29af: servers with tools, tasks with notes."""
+    geo = {"name": "geocode", "description": "Finds a place.", "inputSchema": {"type": "object"}}
+    servers = [
+        {"name": "Maps", "category": "Travel", "config": {"mcpServers": {}}, "tools": {
+            "maps": {"server_name": "maps", "tools": [geo, {**geo, "name": "find_parking"}]}}},
+        {"name": "Papers", "tools": {"papers": {"tools": [{"name": "search_papers"}]}}},
+    ]  # fmt: skip
+    tasks = [
+        {"task_id": "t1", "Question": "Where to park?", "category": "Travel", "answers": "",
+         "Annotator Metadata": {"Tools": "1. find_parking\n2. geocode", "Number of tools": "2"}},
+        {"task_id": "t2", "Question": "Sing.", "Annotator Metadata": {"Tools": "1. sing"}},
+    ]  # fmt: skip
+    for name, rows in (
+        ("tools/LiveMCPTool/tools.json", servers),
+        ("annotated_data/all_annotations.json", tasks),
+    ):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(json.dumps(rows))
+    return folder
+
+
+def test_a_task_of_livemcpbench_asks_among_the_tools_of_all_servers(tmp_path):
+    plan = BenchmarkPlan(write_live_mcp(tmp_path / "live"))
+    held = read_live_mcp(plan)
+    (item,) = held.items
+    assert {tool["name"] for tool in item.tools} == {
+        "maps::geocode", "maps::find_parking", "papers::search_papers"
+    }  # fmt: skip
+    assert [call["name"] for call in item.expected] == ["maps::find_parking", "maps::geocode"]
+    assert (item.split, held.left_out) == ("Travel", {"no_listed_tool": 1})
+    tasks = tmp_path / "live" / "annotated_data" / "all_annotations.json"
+    tasks.write_text('[{"task_id": "t1", "question": "x"}]')
+    with pytest.raises(UnusableInput, match=r"all_annotations\.json: expected a JSON list of obj"):
+        read_live_mcp(plan)
+
+
+def write_atlas(folder: Path) -> BenchmarkPlan:
+    """A sample in the shape of MCP-Atlas' sample_tasks.csv at 619939a, and a keyless server."""
+    folder.mkdir(parents=True)
+    calls = [{"function": {"name": "calculator_calculate", "arguments": "{}"}, "id": "1"}]
+    trajectory = [
+        {"role": "assistant", "content": "I add.", "tool_calls": calls},
+        {"role": "tool", "content": [{"type": "text", "text": "3"}], "tool_call_id": "1"},
+    ]
+    other = json.dumps(trajectory).replace("calculator_calculate", "notion_search")
+    enabled = json.dumps(["calculator_calculate", "calculator_help", "notion_search"])
+    with (folder / "tasks.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["TASK", "ENABLED_TOOLS", "PROMPT", "TRAJECTORY", "GTFA_CLAIMS"])
+        rows.writerow(["a", enabled, "How much is 1 + 2?", json.dumps(trajectory), "['3']"])
+        rows.writerow(["b", enabled, "Find my page.", other, "[]"])
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("calculate", "help")]
+    server = {"qualified_name": "calculator", "tools": tools}
+    (folder / "servers.jsonl").write_text(json.dumps(server))
+    options = {"tools": str(folder / "servers.jsonl")}
+    return BenchmarkPlan(folder / "tasks.csv", options=options)
+
+
+def test_a_task_of_mcp_atlas_is_asked_among_the_servers_that_are_there(tmp_path):
+    plan = write_atlas(tmp_path / "atlas")
+    held = read_mcp_atlas(plan)
+    (item,) = held.items
+    assert [tool["name"] for tool in item.tools] == ["calculator_calculate", "calculator_help"]
+    assert [call["name"] for call in item.expected] == ["calculator_calculate"]
+    assert (item.row["server_id"], held.left_out) == ("calculator", {"no_listed_tool": 1})
+    with pytest.raises(UnusableInput, match=r"expected --data FILE\.csv"):
+        read_mcp_atlas(BenchmarkPlan(tmp_path))
+    assert plan.data is not None
+    plan.data.write_text("task_id,prompt\n1,x\n")
+    with pytest.raises(UnusableInput, match=r"tasks\.csv: expected columns TASK, ENABLED_TOOLS"):
+        read_mcp_atlas(plan)
+
+
+@needs_inspect
+def test_a_scripted_endpoint_gets_its_score_in_every_choice_of_tools(
+    toolmill, tmp_path, monkeypatch
+):
+    """Right in one of the two cells of each request of API-Bank, and in LiveMCPBench and Atlas."""
+    atlas = write_atlas(tmp_path / "atlas")
+    right = ("AddAlarm", "maps__find_parking", "maps_find_parking", "calculator_calculate")
+
+    def say(body: dict[str, Any], _: int) -> Say:
+        names = [tool["function"]["name"] for tool in body["tools"]]
+        if "GetToken" in names:  # among all APIs
+            return called(("GetToken", "{}"))
+        return called((next(n for n in names if n.startswith(right)), "{}"))
+
+    scores = {}
+    with openai_endpoint(say) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        for words in (
+            ("api-bank-turns", "--data", write_bank(tmp_path / "bank")),
+            ("livemcpbench", "--data", write_live_mcp(tmp_path / "live")),
+            ("mcp-atlas", "--data", atlas.data, "--option", f"tools={atlas.options['tools']}"),
+        ):
+            code, printed, err = toolmill(*words, "--model", "endpoint:m", "--json")
+            assert code == 0, err
+            (model,) = json.loads(printed)["models"]
+            figure = model["measures"]["tool_ok"]
+            scores[words[0]] = (figure["value"], figure["n"])
+    assert scores == {"api-bank-turns": (0.5, 8), "livemcpbench": (1.0, 1), "mcp-atlas": (1.0, 1)}
 
 
 def test_repeated_requests_and_contracts_are_not_clean(tmp_path, warehouse):

@@ -184,7 +184,7 @@ LOOKS = (
     ("run", "--plan"), ("batch",), ("takedown",), ("reliability",), ("doctor", "--fix"),
     ("release", "list", "served"), ("release", "rollback"), ("champion",),
     ("champion", "retriever", "--approve", *SAID), ("replay", "r.json", "--write"),
-    ("execute", "npm:x::y"), ("active-eval",),
+    ("execute", "npm:x::y"), ("bench", "needle"),
 )  # fmt: skip
 
 

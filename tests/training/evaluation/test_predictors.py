@@ -158,7 +158,7 @@ def test_a_name_is_found_by_its_beginning(tmp_path):
     assert resolve_model(tmp_path, str(tmp_path)) == tmp_path
     with pytest.raises(CannotPredict, match="2 of 2 callers"):
         resolve_model(tmp_path, "abc")
-    with pytest.raises(CannotPredict, match=r"known: general, abc1.*endpoint:ROLE_or_MODEL"):
+    with pytest.raises(CannotPredict, match=r"known: general, smollm2, abc1.*endpoint:ROLE"):
         resolve_model(tmp_path, "gpt")
     with pytest.raises(CannotPredict, match="0 of 0 sidecars"):
         resolve_model(tmp_path, "general", "sidecar")

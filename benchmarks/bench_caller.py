@@ -26,7 +26,7 @@ from training.caller.fast_generation import FastModel, build_fast_copy, find_fas
 from training.caller.generation import CallGrammars
 from training.caller.smollm2 import write_smollm2_base
 from training.evaluation.adapter_predictor import AdapterPredictor
-from training.evaluation.baselines import complete_cut_call, copy_slots
+from training.evaluation.baselines import complete_cut_call, copy_slots, ground_call
 from training.evaluation.caller_items import CallerItem
 from training.evaluation.caller_score import score_answer
 from training.evaluation.loaded_model import FastGeneration, find_or_build_copy
@@ -114,8 +114,9 @@ class CausalArm:
             held = [grammars.write_grammar(tools, must_call=True)] if self.must_call else None
             [text] = self.generation([prompt], grammars, held, max_new=256)
             answer = parse_answer(text)
-            cut = not answer.calls and complete_cut_call(text, tools, item.instruction)
-            answers.append(replace(answer, calls=[cut], kind="call") if cut else answer)
+            cut = None if answer.calls else complete_cut_call(text, tools, item.instruction)
+            calls = [ground_call(c, tools, item.instruction) for c in answer.calls or [cut] if c]
+            answers.append(replace(answer, calls=calls, kind="call") if calls else answer)
         return answers
 
 

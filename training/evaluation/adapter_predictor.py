@@ -11,7 +11,7 @@ from typing import Any
 from training.caller.generation import CallGrammars
 from training.caller.shipped import GENERAL
 from training.caller.smollm2 import SMOLLM2
-from training.evaluation.baselines import complete_cut_call
+from training.evaluation.baselines import complete_cut_call, ground_call
 from training.evaluation.loaded_model import LoadedModel, load_model
 from training.evaluation.predictor import (
     CannotPredict,
@@ -221,11 +221,19 @@ class AdapterPredictor:
         self, loaded: LoadedModel, request: PredictionRequest, answer: PredictionAnswer
     ) -> PredictionAnswer:
         """A call of a small model that goes on without end (it repeats an item of a list, say) is
-        made of what was whole: 3% of its calls."""
-        if answer.calls or not loaded.is_small or answer.completion_tokens < loaded.max_new:
+        made of what was whole: 3% of its calls. What the request does not say is taken out; a
+        conversation says it in other turns."""
+        if not loaded.is_small:
             return answer
-        call = complete_cut_call(answer.text, request.tools, request.request_text)
-        return replace(answer, calls=[call], kind="call") if call else answer
+        calls, text = answer.calls, request.request_text
+        if not calls and answer.completion_tokens >= loaded.max_new:
+            cut = complete_cut_call(answer.text, request.tools, text)
+            calls = [cut] if cut else []
+        if not calls:
+            return answer
+        if not request.before:
+            calls = [ground_call(call, request.tools, text) for call in calls]
+        return replace(answer, calls=calls, kind="call")
 
     def _predict_part(
         self,

@@ -24,6 +24,7 @@ from training.evaluation.baselines import (
     BaselinePredictor,
     complete_cut_call,
     copy_slots,
+    ground_call,
     make_baseline_call,
 )
 from training.evaluation.caller_items import make_items
@@ -416,3 +417,60 @@ def test_a_call_without_end_keeps_what_was_whole(text, arguments):
     call = complete_cut_call(text, [TIDES], ASKED_OF_SLOTS)
     assert (call and call["arguments"]) == arguments
     assert call is None or call["name"] == "tide_times"
+
+
+SHIFTS = {
+    "name": "list_shifts",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "ward": {"type": "string"},
+            "nurse": {"type": "string"},
+            "limit": {"type": "integer"},
+            "night": {"type": "boolean"},
+            "note": {"type": "string"},
+        },
+        "required": ["ward"],
+    },
+}
+ASKED_OF_SHIFTS = 'Which shifts has "Ward 7" at night? At most 12.'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "grounded"),
+    [
+        ({"ward": "Ward 7"}, {"ward": "Ward 7"}),
+        ({"ward": "Ward 7", "nurse": "Smith"}, {"ward": "Ward 7"}),  # nobody named one
+        ({"ward": "Ward 7", "limit": 12}, {"ward": "Ward 7", "limit": 12}),
+        ({"ward": "Ward 7", "limit": 40}, {"ward": "Ward 7"}),
+        ({"ward": "Ward 7", "note": "Ward 7"}, {"ward": "Ward 7"}),  # said once, not twice
+        ({"ward": "Ward 7", "night": True}, {"ward": "Ward 7", "night": True}),
+        ({"ward": "emergency"}, {"ward": "Ward 7"}),
+        ({"ward": "Dear all, the rota of next month is out. " * 3}, None),
+        ({"ward": ["Ward 7"]}, None),
+        ("Ward 7", None),
+        (None, None),
+    ],
+)
+def test_a_call_says_what_its_request_says(arguments, grounded):
+    call = {"name": "list_shifts", "arguments": arguments}
+    expected = arguments if grounded is None else grounded
+    assert ground_call(call, [TIDES, SHIFTS], ASKED_OF_SHIFTS) == {**call, "arguments": expected}
+
+
+def test_a_call_of_an_unknown_tool_stays_as_it_is():
+    call = {"name": "list_ships", "arguments": {"nurse": "Smith"}}
+    assert ground_call(call, [SHIFTS], ASKED_OF_SHIFTS) == call
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=90)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=6
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(SHIFTS["inputSchema"]["properties"])), values))
+def test_grounding_adds_no_argument_and_loses_no_required_one(arguments):
+    call = ground_call({"name": "list_shifts", "arguments": arguments}, [SHIFTS], "Ward 7")
+    assert set(call["arguments"]) <= set(arguments)
+    assert ("ward" in call["arguments"]) == ("ward" in arguments)

@@ -177,15 +177,15 @@ pip install ".[verifiers]"   # then: vf-eval {names} --env.agent.runtime.type su
 Clients reset the OpenEnv server by `task_id`, by `split` and `index`, or by `seed`. A step is a
 call of a tool; `finish_task` ends a task and brings the reward. The tools are served over MCP too.
 
-`TOOLMILL_ENV_MODE` decides how calls are answered:
+`TOOLENV_MODE` decides how calls are answered:
 
 - `replay` (default): as they were recorded, by contract, canonical arguments and state. **A call
   that was never recorded is a miss**: an error that says so, counted in the state. A score with
   misses is a lower bound (`known: false`).
 - `live`: by the task's servers, in their worlds, in Toolmill's sandbox. It needs the command
-  `toolmill` (`TOOLMILL_ENV_PROGRAM`), and a home (`TOOLMILL_HOME`) with these servers.
+  `toolmill` (`TOOLENV_PROGRAM`), and a home (`TOOLMILL_HOME`) with these servers.
 
-`TOOLMILL_ENV_SESSIONS` (16) clients may be served at once, each with a state of its own.
+`TOOLENV_SESSIONS` (16) clients may be served at once, each with a state of its own.
 
 ## Reward
 

@@ -33,7 +33,7 @@ from toolmill_env.replay_environment import (
 )
 
 REPLAY, LIVE = "replay", "live"
-MODE, PROGRAM = "TOOLMILL_ENV_MODE", "TOOLMILL_ENV_PROGRAM"  # settings of the environment
+MODE, PROGRAM = "TOOLENV_MODE", "TOOLENV_PROGRAM"  # settings of the environment
 FINISH = "finish_task"
 FINISH_TOOL = {
     "name": FINISH,
@@ -234,7 +234,7 @@ class LiveServers(Recording):
 
 class Episode:
     """One rollout at a time; each client has an episode of its own. mode: "replay" or "live";
-    default: the setting TOOLMILL_ENV_MODE, else replay."""
+    default: the setting TOOLENV_MODE, else replay."""
 
     def __init__(self, mode: str | None = None, folder: Path = _FOLDER) -> None:
         self.mode = mode or os.environ.get(MODE) or REPLAY

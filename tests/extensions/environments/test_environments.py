@@ -53,7 +53,7 @@ def out(warehouse: Warehouse, tmp_path: Path) -> Path:
 def package(out: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The exported package's `episode`."""
     monkeypatch.syspath_prepend(str(out.parent))
-    monkeypatch.delenv("TOOLMILL_ENV_MODE", raising=False)
+    monkeypatch.delenv("TOOLENV_MODE", raising=False)
     yield importlib.import_module(f"{NAME}.episode")
     for name in [item for item in sys.modules if item.split(".")[0] == NAME]:
         del sys.modules[name]
@@ -183,8 +183,8 @@ def test_a_seed_draws_the_same_task_again(package: Any) -> None:
 def test_live_without_toolmill_names_what_is_missing(
     package: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOOLMILL_ENV_PROGRAM", "no-such-toolmill")
-    with pytest.raises(package.WorldGone, match=r"no-such-toolmill.*TOOLMILL_ENV_MODE=replay"):
+    monkeypatch.setenv("TOOLENV_PROGRAM", "no-such-toolmill")
+    with pytest.raises(package.WorldGone, match=r"no-such-toolmill.*TOOLENV_MODE=replay"):
         package.Episode("live").reset(PAIR)
 
 

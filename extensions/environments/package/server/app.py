@@ -13,7 +13,7 @@ app = create_app(
     CallToolAction,
     CallToolObservation,
     env_name="toolmill_env",
-    max_concurrent_envs=int(os.environ.get("TOOLMILL_ENV_SESSIONS", "16")),
+    max_concurrent_envs=int(os.environ.get("TOOLENV_SESSIONS", "16")),
     state_cls=EpisodeState,
     reset_observation_cls=ToolObservation,
 )

@@ -1,0 +1,150 @@
+"""The exported package in the frameworks that it is for, each in an environment of its own.
+
+Their packages come from the index once; nothing that is played then leaves loopback.
+"""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extensions.environments.export import export_environment
+from extensions.environments.tasks import select_tasks
+from tests.extensions.environments.release_home import HELD_OUT, PAIR, fill_home
+from training.caller.bases import load_base
+from training.caller.smollm2 import write_smollm2_base
+from training.prompts.call_text import parse_calls
+from training.prompts.render import render_conversation, render_tool_schema
+from training.releases.release import find_release
+from warehouse.home import claim_home
+from warehouse.store import Warehouse
+
+NAME = "some_env"
+PINNED = {
+    "openenv": ["openenv==0.10.0", "rfc8785==0.1.4"],
+    "verifiers": ["verifiers==0.4.0", "rfc8785==0.1.4"],
+}
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def out(warehouse: Warehouse, tmp_path: Path) -> Path:
+    claim_home(warehouse.home)
+    release = find_release(warehouse.home, fill_home(warehouse))
+    made = select_tasks(warehouse, release["training_set"])
+    export_environment(made, tmp_path / NAME, release, None)
+    return tmp_path / NAME
+
+
+@pytest.fixture(scope="module", params=list(PINNED))
+def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """(name, interpreter) of an environment with one framework."""
+    folder = tmp_path_factory.mktemp(request.param) / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    install = [str(folder / "bin/pip"), "install", "-q", *PINNED[request.param]]
+    subprocess.run(install, check=True, timeout=900, capture_output=True)
+    return request.param, folder / "bin/python"
+
+
+def play(python: Path, script: str, out: Path, *arguments: str) -> dict[str, Any]:
+    """The last line that a script beside this file prints."""
+    paths = f"{out.parent}{os.pathsep}{HERE}"
+    away = {"HF_HUB_OFFLINE": "1", "GRADIO_ANALYTICS_ENABLED": "False", "HOME": str(out.parent)}
+    done = subprocess.run(
+        [str(python), str(HERE / script), NAME, *arguments],
+        env={**os.environ, "PYTHONPATH": paths, **away},
+        cwd=out.parent,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.registry
+def test_their_own_evaluators_tell_reference_from_perturbed(framework: Any, out: Path) -> None:
+    name, python = framework
+    if name == "verifiers":
+        rewards = {
+            kind: play(python, "verifiers_rollouts.py", out, kind, "10")
+            for kind in ("reference", "perturbed")
+        }
+        assert [run["errors"] for run in rewards.values()] == [[], []]
+        assert set(rewards["reference"]["rewards"].values()) == {1.0}
+        assert len(rewards["perturbed"]["rewards"]) == 4
+        assert max(rewards["perturbed"]["rewards"].values()) < 1
+        assert rewards["perturbed"]["misses"] > 0
+        return
+    told = play(python, "openenv_rollouts.py", out)
+    assert told["scores"]["reference"] == [1.0] * 4
+    assert len(told["scores"]["perturbed"]) == 4
+    assert max(told["scores"]["perturbed"]) < 1
+    check_openenv(told)
+
+
+def check_openenv(told: dict[str, Any]) -> None:
+    """Two clients, tools over MCP, and bad input."""
+    one, other = told["states"]
+    assert (one["misses"], one["step_count"], other["misses"], other["step_count"]) == (1, 1, 0, 0)
+    assert one["task_id"] != other["task_id"]
+    assert "never called with these arguments" in told["miss"]["error"]["message"]
+    assert told["miss"]["result"] is None
+    assert set(told["tools"]) == {"read", "write", "finish_task"}
+    assert told["over_mcp"]["done"] is True
+    assert told["after_end"]["score"]["known"] is False
+    assert "has ended (it was finished): reset the environment" in told["ended"]
+    assert "no task 'nobody'" in told["unknown"]
+    assert "VALIDATION_ERROR" in told["malformed"]
+    assert "no tool 'nobody'; tools: read, write" in told["no_such_tool"]
+
+
+@pytest.mark.slow
+def test_trl_takes_a_grpo_step_with_the_packages_reward(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    monkeypatch.syspath_prepend(str(out.parent))
+    package = importlib.import_module(f"{NAME}.episode")
+    model, tokenizer = load_base(str(write_smollm2_base(tmp_path)), "cpu")
+    episode, rows = package.Episode(), []
+    for name in (PAIR, HELD_OUT):
+        request = episode.reset(name)["request"]
+        tools = [render_tool_schema(tool) for tool in episode.list_tools()]
+        rows.append({"prompt": render_conversation(tokenizer, tools, request)[0], "task": name})
+    rewarded: list[float] = []
+
+    def score_completions(completions: list[str], task: list[str], **_: Any) -> list[float]:
+        found = [
+            package.score_calls(name, parse_calls(text).calls).reward
+            for name, text in zip(task, completions, strict=True)
+        ]
+        rewarded.extend(found)
+        return found
+
+    options = GRPOConfig(
+        output_dir=str(tmp_path / "grpo"), max_steps=1, num_generations=4,
+        per_device_train_batch_size=4, max_completion_length=48, use_cpu=True, bf16=False,
+        report_to="none", save_strategy="no", logging_steps=1, seed=7,
+    )  # fmt: skip
+    before = next(model.parameters()).detach().clone()
+    trainer = GRPOTrainer(
+        model=model, reward_funcs=[score_completions], args=options,
+        train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
+    )  # fmt: skip
+    trainer.train()
+    [log] = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert trainer.state.global_step == 1
+    assert log["reward"] == pytest.approx(sum(rewarded) / len(rewarded))
+    assert all(0 <= reward <= 1 for reward in rewarded)
+    if len(set(rewarded)) > 1:  # answers of one worth say nothing about the policy
+        assert not next(trainer.model.parameters()).equal(before)

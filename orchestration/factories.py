@@ -226,7 +226,6 @@ def make_trainer(settings: Settings) -> "TrainerPolicy":
         releases=chosen.releases,
         promotion=chosen.promotion,
         unverified=settings.serve.unverified,
-        gpus=max(1, chosen.place.gpus),
     )
 
 

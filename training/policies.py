@@ -24,7 +24,7 @@ class TrainerPolicy:
     """retriever_base, caller_base: as their trainings take them. options: the settings blocks of
     extensions under `[training]`, by name.
     unverified: whether the served index shows tools that nobody launched; nothing is trained on
-    them. gpus: GPUs of one training, for counting its hours."""
+    them."""
 
     split: SetPolicy = field(default_factory=SetPolicy)
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
@@ -39,7 +39,6 @@ class TrainerPolicy:
     releases: RetentionPolicy = field(default_factory=RetentionPolicy)
     promotion: PromotionPolicy = field(default_factory=PromotionPolicy)
     unverified: bool = False
-    gpus: int = 1
 
     def get_role_settings(self, role: str) -> tuple[str, Any]:
         """(base, hyper-parameters) of a role that learns from the training set."""
@@ -63,13 +62,7 @@ class TrainerPolicy:
 
     def read_evidence(self, warehouse: Warehouse, failed_attempts: int = 0) -> TrainingEvidence:
         """What decisions to train are made on beside the signals of drift."""
-        return read_evidence(
-            warehouse,
-            self.list_recipes(),
-            self.drift,
-            gpus=self.gpus,
-            failed_attempts=failed_attempts,
-        )
+        return read_evidence(warehouse, self.list_recipes(), failed_attempts)
 
     def open_sources(
         self, warehouse: Warehouse, trained_on: str, embedder: Callable[[], Embedder]

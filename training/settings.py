@@ -54,9 +54,6 @@ class RetrainPolicy:
     cool_down_h: Annotated[
         float | None, Field(ge=0, description="hours between trainings; not set: 20, in the demo 0")
     ] = None
-    gpu_hours_month: Annotated[
-        float | None, Field(ge=0, description="of training in 30 days; not set: no limit")
-    ] = None
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

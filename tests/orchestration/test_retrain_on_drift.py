@@ -20,7 +20,6 @@ from training.role import find_role, list_trained_roles
 from training.runtime.model_store import save_model
 from training.sets.set_audit import save_manifest
 from training.sets.training_set import TRAINING_SET
-from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
@@ -226,21 +225,6 @@ def test_live_marketplaces_have_a_cool_down_of_their_own(home, monkeypatch):
     assert make_trainer(load_settings()).drift.cool_down_h == 0
     monkeypatch.setenv("TOOLMILL_SOURCE", "live")
     assert make_trainer(load_settings()).drift.cool_down_h == 20
-
-
-def test_a_budget_of_gpu_hours_is_held_by_the_ledger(home, instance, monkeypatch):
-    monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__GPU_HOURS_MONTH", "1.5")
-    trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
-    publish(home, {"a": "2", "b": "1", "c": "1"})
-    ledger = Warehouse(home=home, state=load_settings().state_path()).ledger
-    ledger.once("train:retriever", "k", lambda: EffectOutcome(b"m", model="m"))
-    assert len(tick(instance)) == 1
-    with ledger._database.transaction() as db:
-        db.execute("UPDATE attempts SET started_at = finished_at - 3600")
-    assert (
-        "wait (trainings took 1.00 GPU hours in 30 days and the next is taken to need 1.00 more:"
-        " the budget is 1.5)"
-    ) in str(tick(instance))
 
 
 def test_a_failed_training_is_asked_for_again_but_not_for_ever(home, instance):

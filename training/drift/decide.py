@@ -49,22 +49,12 @@ class RoleEvidence:
 
 
 @dataclass(frozen=True)
-class TrainingBudget:
-    """GPU hours of trainings in the last 30 days, and those that the next one is taken to need: as
-    many as the last."""
-
-    hours: float = 0.0
-    next_hours: float = 0.0
-
-
-@dataclass(frozen=True)
 class HomeFacts:
     """What all roles share. failed_attempts: on the current set, within `retry_days`."""
 
     training_set: str | None = None
     train_rows: int = 0
     failed_attempts: int = 0
-    budget: TrainingBudget = TrainingBudget()
 
 
 @dataclass(frozen=True)
@@ -119,14 +109,6 @@ def decide_before_drift(
             [
                 f"training on this set failed {home.failed_attempts} times in"
                 f" {policy.retry_days:g} days; fix it, or wait for the next set"
-            ]
-        )
-    budget, limit = home.budget, policy.gpu_hours_month
-    if limit is not None and budget.hours + budget.next_hours > limit:
-        return SkipDecision(
-            [
-                f"trainings took {budget.hours:.2f} GPU hours in 30 days and the next is taken to"
-                f" need {budget.next_hours:.2f} more: the budget is {limit:g}"
             ]
         )
     if evidence.trained_on is None:

@@ -1,8 +1,7 @@
-"""What decisions to train are made on beside the signals: what each role learned, when, at what
-cost, and what its trainings gained on the requests of new and changed contracts."""
+"""What decisions to train are made on beside the signals: what each role learned, when, and what
+its trainings gained on the requests of new and changed contracts."""
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import polars as pl
 
 from assets.contracts.tool_id import ToolId
 from training.adapter_table import make_adapter_table
-from training.drift.decide import HomeFacts, RoleEvidence, TrainingBudget, read_gains
+from training.drift.decide import HomeFacts, RoleEvidence, read_gains
 from training.evaluation.metrics import bootstrap_difference
 from training.releases.champion import (
     list_attempts,
@@ -25,12 +24,8 @@ from training.runtime.model_store import read_model_card, select_recipe
 from training.sets.set_audit import load_manifest
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
-from training.settings import RetrainPolicy
 from warehouse.json_types import Row
 from warehouse.store import Warehouse
-
-_MONTH_S = 30 * 86_400.0
-_TRAININGS = "train:"  # their stages in the ledger begin so
 
 Recipes = Mapping[str, Mapping[str, Any]]
 
@@ -44,21 +39,13 @@ class TrainingEvidence:
 
 
 def read_evidence(
-    warehouse: Warehouse,
-    recipes: Recipes,
-    policy: RetrainPolicy,
-    *,
-    gpus: int = 1,
-    failed_attempts: int = 0,
+    warehouse: Warehouse, recipes: Recipes, failed_attempts: int = 0
 ) -> TrainingEvidence:
-    """The evidence now. recipes: role -> base and hyper-parameters, as the settings say. gpus: that
-    a training takes. The ledger is opened only where a budget is set."""
+    """The evidence now. recipes: role -> base and hyper-parameters, as the settings say."""
     head = warehouse.tables.head(TRAINING_SET.name)
     rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == TRAIN)
-    limited = policy.gpu_hours_month is not None
-    budget = read_budget(warehouse, gpus) if limited else TrainingBudget()
     current = head.digest if head else None
-    home = HomeFacts(current, len(rows), failed_attempts, budget)
+    home = HomeFacts(current, len(rows), failed_attempts)
     contracts = rows["contract_digest"].to_list()
     roles = {
         role: _read_role(warehouse, role, recipe, current, contracts)
@@ -131,27 +118,6 @@ def read_set_contracts(home: Path, training_set: str | None) -> dict[str, str]:
     """Tool id -> contract digest when a set was made; {} where that is not known."""
     manifest = load_manifest(home, training_set) if training_set else None
     return (manifest or {}).get("contracts", {})
-
-
-def read_budget(warehouse: Warehouse, gpus: int = 1, now: float | None = None) -> TrainingBudget:
-    """GPU hours of the trainings of the last 30 days by the ledger, and those of one of each
-    role."""
-    since = (time.time() if now is None else now) - _MONTH_S
-    spent = sum(hours for hours, _ in _sum_hours(warehouse.ledger.costs(since)).values())
-    ever = _sum_hours(warehouse.ledger.costs())
-    each = sum(hours / done for hours, done in ever.values() if done)
-    return TrainingBudget(spent * gpus, each * gpus)
-
-
-def _sum_hours(costs: list[dict[str, Any]]) -> dict[str, tuple[float, int]]:
-    """Stage of a training -> (hours, trainings that were done); failed ones took hours too."""
-    totals: dict[str, tuple[float, int]] = {}
-    for row in costs:
-        if row["stage"].startswith(_TRAININGS):
-            hours, done = totals.get(row["stage"], (0.0, 0))
-            ended = row["effects"] if row["status"] == "done" else 0
-            totals[row["stage"]] = (hours + row["seconds"] / 3600, done + ended)
-    return totals
 
 
 def list_changed_settings(home: Path, role: str, recipe: Mapping[str, Any]) -> tuple[str, ...]:

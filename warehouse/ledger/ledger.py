@@ -310,20 +310,17 @@ class Ledger:
             ).fetchall()
         return [EffectAttempt(*row) for row in rows]
 
-    def costs(self, since: float = 0.0) -> list[dict[str, Any]]:
+    def costs(self) -> list[dict[str, Any]]:
         """Effects, seconds, tokens and US dollars per stage, partition and model: the rows of
-        `spend`. since: when they began (epoch seconds). Seconds are of each attempt alone: attempts
-        that ran side by side count each."""
+        `spend`. Seconds are of each attempt alone: attempts that ran side by side count each."""
         with self._database.transaction() as db:
             cursor = db.execute(
                 "SELECT stage, partition, model, status, COUNT(*) AS effects,"
                 " SUM(COALESCE(finished_at - started_at, 0)) AS seconds,"
                 " SUM(prompt_tokens) AS prompt_tokens,"
                 " SUM(completion_tokens) AS completion_tokens, SUM(usd) AS usd"
-                " FROM attempts WHERE started_at >= ?"
-                " GROUP BY stage, partition, model, status"
-                " ORDER BY stage, partition, model, status",
-                (since,),
+                " FROM attempts GROUP BY stage, partition, model, status"
+                " ORDER BY stage, partition, model, status"
             )
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

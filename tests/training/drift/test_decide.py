@@ -17,7 +17,6 @@ from training.drift.decide import (
     RetrainDecision,
     RoleEvidence,
     SkipDecision,
-    TrainingBudget,
     decide_retraining,
     decide_roles,
     describe_decisions,
@@ -124,13 +123,6 @@ def test_a_cool_down_holds_drift_back_until_it_ends():
 def test_a_clock_that_was_set_back_holds_no_training_back_for_long(hours, ahead, expected):
     role = replace(ROLE, trained_at=NOW + ahead)
     assert trains(role=role, policy=RetrainPolicy(cool_down_h=hours)) is expected
-
-
-def test_a_training_that_passes_the_budget_is_not_asked_for():
-    policy, over = RetrainPolicy(gpu_hours_month=4), replace(HOME, budget=TrainingBudget(3.0, 2.0))
-    assert "took 3.00 GPU hours in 30 days" in decide(home=over, policy=policy).why[0]
-    assert not trains(home=over, role=RoleEvidence(RETRIEVER), policy=policy)
-    assert trains(home=replace(HOME, budget=TrainingBudget(3.0, 0.5)), policy=policy)
 
 
 def test_a_bad_candidate_delays_the_next_training_and_a_skip_says_until_when():
@@ -290,8 +282,8 @@ def test_false_alarms_of_whole_histories_stay_at_the_level():
 @settings(max_examples=50)
 @given(st.integers(0, 300), st.floats(0, 50), st.integers(0, 4))
 def test_more_reasons_against_never_make_a_training(new, hours, failed):
-    strict = RetrainPolicy(cool_down_h=hours, gpu_hours_month=10, min_gain=0.01)
+    strict = RetrainPolicy(cool_down_h=hours, min_gain=0.01)
     role = replace(ROLE, new_rows=new, trained_at=NOW - 3600)
-    home = replace(HOME, failed_attempts=failed, budget=TrainingBudget(hours, 1))
+    home = replace(HOME, failed_attempts=failed)
     if trains(home=home, role=role, policy=strict):
         assert trains(role=role, policy=RetrainPolicy(min_gain=0))

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (8_264, 51),
+    "warehouse": (8_261, 51),
     "assets/marketplaces": (6_204, 38),
     "assets/servers": (11_805, 53),
     "assets/contracts": (8_798, 35),
@@ -20,9 +20,9 @@ BUDGET = {
     "assets/vectors": (3_815, 21),
     "assets/synthesis": (10_706, 55),
     "assets/outcomes": (7_490, 44),
-    "training": (12_635, 82),
+    "training": (12_573, 82),
     "serving": (9_001, 41),
-    "orchestration": (6_424, 39),
+    "orchestration": (6_423, 39),
     "demo": (2_510, 24),
     "extensions/batch": (1_124, 6),
     "extensions/bench": (4_583, 21),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (82_205, 487),
+    "tests": (82_181, 487),
     "benchmarks": (6_161, 42),
 }
 

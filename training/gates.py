@@ -142,7 +142,9 @@ def describe_figure(figure: Json | None) -> str:
     if interval is None:
         return "not measured"
     value, low, high = (interval[name] for name in ("value", "low", "high"))
-    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}], n={interval['n']}"
+    shares = (interval.get("before"), interval.get("after"))
+    story = f" ({shares[0]:.0%} before, {shares[1]:.0%} after)" if None not in shares else ""
+    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}], n={interval['n']}{story}"
 
 
 def check_retriever_gates(summary: Json) -> list[PromotionGate]:

@@ -66,12 +66,19 @@ def summarise_calls(
                  for i, name in enumerate(("candidate", "incumbent"))},
         "gate": {
             "gain": measured["ast_ok"]["gain"],
-            "fresh": _measure_both(_filter_pairs(plain, distractors=FRESH), "ast_ok")["gain"],
+            "fresh": _measure_gain(_filter_pairs(plain, distractors=FRESH)),
             "irrelevance": irrelevance["all"]["gain"],
             "phantom": phantom["all"]["gain"],
             "phantom_rate": phantom["all"]["candidate"],
         },
     }  # fmt: skip
+
+
+def _measure_gain(both: Both) -> dict[str, float | int]:
+    """The gain in right calls, with the shares of before and after."""
+    measured = _measure_both(both, "ast_ok")
+    shares = {"before": measured["incumbent"], "after": measured["candidate"]}
+    return measured["gain"] | {name: share["value"] for name, share in shares.items()}
 
 
 def is_plain(row: Row) -> bool:

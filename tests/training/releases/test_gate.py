@@ -143,6 +143,16 @@ def test_a_caller_with_higher_gains_never_fails_where_a_lower_one_passed(gain, f
         assert judge_gates(check_gates("caller", caller(gain=gain, fresh=rise(fresh))))[0]
 
 
+def test_an_update_says_what_was_right_before_and_after():
+    fresh = {**BETTER, "before": 0.25, "after": 0.5}
+    [gate, *_] = [
+        gate
+        for gate in check_gates("caller", caller(gain=EQUAL, fresh=fresh))
+        if gate.name == "gain_on_new_contracts"
+    ]
+    assert gate.found.endswith("(25% before, 50% after)")
+
+
 def test_where_no_tool_is_gone_yet_phantom_calls_pass_and_say_so():
     gates = check_gates("caller", caller(phantom=NOTHING, phantom_rate=NOTHING))
     assert judge_gates(gates)[0]

@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (3_815, 21),
     "assets/synthesis": (10_706, 55),
     "assets/outcomes": (7_490, 44),
-    "training": (12_573, 82),
+    "training": (12_582, 82),
     "serving": (9_001, 41),
     "orchestration": (6_423, 39),
     "demo": (2_510, 24),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (82_181, 487),
+    "tests": (82_191, 487),
     "benchmarks": (6_161, 42),
 }
 

@@ -226,6 +226,7 @@ def make_trainer(settings: Settings) -> "TrainerPolicy":
         releases=chosen.releases,
         promotion=chosen.promotion,
         unverified=settings.serve.unverified,
+        search_from=settings.serve.search_from,
     )
 
 

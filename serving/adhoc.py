@@ -19,6 +19,7 @@ import numpy as np
 from assets.vectors.encoders.embedder import Embedder
 from serving.export import check_place
 from serving.index.model import UNVERIFIED, IndexMissing, IndexSource
+from serving.index.search_table import SEARCH_FROM
 from serving.ranking.query import BadQuery, ToolQuery, check_ask
 from serving.router import Router, open_router
 from warehouse.errors import UnusableInput
@@ -105,7 +106,11 @@ def _describe_server(server: Mapping[str, Any]) -> dict[str, str]:
 
 
 def index_command(
-    servers: Path, out: Path, encoder: Embedder, progress: Progress | None = None
+    servers: Path,
+    out: Path,
+    encoder: Embedder,
+    progress: Progress | None = None,
+    search_from: int = SEARCH_FROM,
 ) -> dict[str, Any]:
     """Indexes every usable tool of a JSON Lines file of servers and points `out` at the index.
 
@@ -124,7 +129,7 @@ def index_command(
         raise UnusableInput(
             f"--out {out}: {error.strerror}; name a folder that is there or can be made"
         ) from error
-    version, counts = _build_into(out, source, encoder, progress or SilentProgress())
+    version, counts = _build_into(out, source, encoder, progress or SilentProgress(), search_from)
     content = json.dumps(asdict(source), ensure_ascii=False).encode("utf-8", "surrogatepass")
     write_atomically(out / _SOURCE, zstandard.compress(content))
     move_pointer(out, version)
@@ -141,14 +146,25 @@ def index_command(
 
 
 def _build_into(
-    place: Path, source: IndexSource, encoder: Embedder, progress: Progress
+    place: Path,
+    source: IndexSource,
+    encoder: Embedder,
+    progress: Progress,
+    search_from: int = SEARCH_FROM,
 ) -> tuple[str, dict[str, int]]:
     from assets.vectors.encoders.saved import save_encoder
     from serving.index.build import build_index
 
     save_encoder(encoder, place)
     cache = VectorCache(place, encoder, progress)
-    version = build_index(place, source, cache, embedder=encoder.id, progress=progress.update)
+    version = build_index(
+        place,
+        source,
+        cache,
+        embedder=encoder.id,
+        progress=progress.update,
+        search_from=search_from,
+    )
     return version, {"embedded": cache.embedded, "known": cache.known}
 
 

@@ -30,7 +30,12 @@ from serving.ranking.overlays import (
     read_overlay,
 )
 from serving.ranking.query import QueryAnswer, ToolHit, ToolQuery, check_ask, read_ask
-from serving.ranking.signals import QuerySignals, normalise_vector, read_ask_texts
+from serving.ranking.signals import (
+    QuerySignals,
+    find_pool,
+    normalise_vector,
+    read_ask_texts,
+)
 from serving.ranking.strategies import (
     BY_NAME,
     RERANKED,
@@ -76,7 +81,7 @@ class Router:
                 f"{name} was made by {index.embedder}, the encoder is {encoder.id}; build it again:"
                 f" {rebuild} this folder"
             )
-        if encoder.dim != (dim := index.block.shape[1]):
+        if encoder.dim != (dim := index.dim):
             raise IndexBroken(
                 f"{name}: view-full.npy has {dim} numbers a vector, its encoder {encoder.id} gives"
                 f" {encoder.dim}; delete the folder and build it again: {rebuild} it"
@@ -121,8 +126,10 @@ class Router:
             if ask.context:
                 vector = normalise_vector(vector + CONTEXT * vectors[at[ask.context]])
             reading = float(reads[at[tool]]), float(reads[at[server]])
-            signals = QuerySignals(self.index, ask, vector, of_server, self.overlay, reading)
-            hits, suitable = self._rank_hits(signals)
+            mask = self._eligible.mask(ask.allowed, ask.exclude)
+            pool = find_pool(self.index, ask, vector, of_server, mask)
+            signals = QuerySignals(self.index, ask, vector, of_server, self.overlay, reading, pool)
+            hits, suitable = self._rank_hits(signals, mask)
             answers.append(
                 QueryAnswer(
                     hits=hits,
@@ -152,7 +159,8 @@ class Router:
 
     def score_tools(self, words: Sequence[str]) -> list[np.ndarray]:
         """The fused score of every tool for these words, float32 [tools]; minus infinity for those
-        that may not be answered. Raises BadQuery."""
+        that may not be answered, and in a large index for those that were no candidates. Raises
+        BadQuery."""
         rows = []
         for signals in self._read_words(words, None):
             ranking = self._rank_fused(signals, len(self.index.tools))
@@ -169,15 +177,17 @@ class Router:
         vectors = embed_queries(self.encoder, texts) if texts else []
         reads = measure_reading(self.encoder, texts).tolist()
         for ask, vector, read in zip(asks, vectors, reads, strict=True):
-            yield QuerySignals(self.index, ask, vector, vector, overlay, (read, read))
+            pool = find_pool(self.index, ask, vector, vector, self._eligible.mask(None, ()))
+            yield QuerySignals(self.index, ask, vector, vector, overlay, (read, read), pool)
 
     def _rank_fused(self, signals: QuerySignals, most: int) -> ToolRanking:
-        return BY_NAME["ours"](signals, self._eligible.mask(None, ()), most)
+        return BY_NAME["ours"](signals, signals.pool.cut_mask(self._eligible.mask(None, ())), most)
 
-    def _rank_hits(self, signals: QuerySignals) -> tuple[list[ToolHit], float]:
-        """(hits, how likely the pool holds a suitable tool)."""
-        ask = signals.ask
-        mask = self._eligible.mask(ask.allowed, ask.exclude)
+    def _rank_hits(
+        self, signals: QuerySignals, eligible: np.ndarray | None
+    ) -> tuple[list[ToolHit], float]:
+        """(hits, how likely the pool holds a suitable tool). eligible: mask over the index."""
+        ask, mask = signals.ask, signals.pool.cut_mask(eligible)
         if mask is not None and not mask.any():
             return [], 0.0
         ranker = self.ranker if ask.strategy == "ours" else None

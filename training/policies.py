@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from assets.vectors.encoders.embedder import Embedder, Prompts
+from serving.index.search_table import SEARCH_FROM
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
 from training.drift.decide import Decision, decide_roles
 from training.drift.evidence import TrainingEvidence, read_evidence
@@ -24,7 +25,7 @@ class TrainerPolicy:
     """retriever_base, caller_base: as their trainings take them. options: the settings blocks of
     extensions under `[training]`, by name.
     unverified: whether the served index shows tools that nobody launched; nothing is trained on
-    them."""
+    them; search_from: tools from which it is searched through LanceDB."""
 
     split: SetPolicy = field(default_factory=SetPolicy)
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
@@ -39,6 +40,7 @@ class TrainerPolicy:
     releases: RetentionPolicy = field(default_factory=RetentionPolicy)
     promotion: PromotionPolicy = field(default_factory=PromotionPolicy)
     unverified: bool = False
+    search_from: int = SEARCH_FROM
 
     def get_role_settings(self, role: str) -> tuple[str, Any]:
         """(base, hyper-parameters) of a role that learns from the training set."""

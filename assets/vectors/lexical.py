@@ -105,12 +105,18 @@ class BM25:
         """The query's terms as this index has them, each once."""
         return sorted(set(stem_words(query) if self.stemmed else split_words(query)))
 
-    def sum_scores(self, terms: Iterable[str]) -> np.ndarray:
-        """The documents' weights of these terms, float32 [size]."""
-        out = np.zeros(self.size, np.float32)
+    def sum_scores(self, terms: Iterable[str], documents: np.ndarray | None = None) -> np.ndarray:
+        """The weights of these terms in each document, float32 [size], or in `documents` alone,
+        float32 [documents]."""
+        out = np.zeros(self.size if documents is None else len(documents), np.float32)
         for term in terms:
             place = self.terms.get(term)
-            if place is not None:
+            if place is None:
+                continue
+            if documents is not None:
+                at, present = self._find_postings(place, documents)
+                out[present] += self.weights[at[present]]
+            else:
                 start, end = self.starts[place], self.starts[place + 1]
                 # A term stands once in a document's postings, so no sum is lost.
                 out[self.documents[start:end]] += self.weights[start:end]

@@ -68,7 +68,8 @@ def index(
         print_json(load_hook("index_mcp_zero")(servers, out, made_by))
         return
     encoder = _open_encoder(retriever, embedder)
-    print_json(index_command(servers, out, encoder, report_lines()))
+    search_from = load_settings().serve.search_from
+    print_json(index_command(servers, out, encoder, report_lines(), search_from))
 
 
 @app.command()

@@ -30,6 +30,7 @@ from assets.servers.sandbox.gateway import parse_host
 from assets.servers.sandbox.spec import SandboxSettings
 from assets.servers.secrets import ServerSecrets
 from orchestration.settings.sections import add_sections
+from serving.index.search_table import SEARCH_FROM
 from serving.meta.policy import AddressSettings, LogSettings, MetaSettings
 from training.caller.settings import CallerOptions
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
@@ -370,6 +371,11 @@ class ServeSection(BaseModel):
     unverified: bool = Field(
         default=False,
         description="find tools that marketplaces list and nobody launched, marked; never called",
+    )
+    search_from: int = Field(
+        default=SEARCH_FROM,
+        ge=1,
+        description="tools from which an index is searched through LanceDB; smaller ones in memory",
     )
 
 

@@ -20,9 +20,10 @@ from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.encoders.saved import save_encoder
 from assets.vectors.index import digest_text, embed_texts
-from assets.vectors.lexical import BM25
+from assets.vectors.lexical import BM25, split_words, stem_words
 from assets.vectors.texts import (
     ASKED,
+    FULL,
     PLAIN_FIELDS,
     SERVER_FIELD,
     SERVER_VIEWS,
@@ -34,7 +35,7 @@ from assets.vectors.texts import (
     build_tool_views,
     split_id,
 )
-from serving.index.folder import REBUILD, load_index
+from serving.index.folder import REBUILD, load_index, read_served_version
 from serving.index.model import (
     DESCRIPTION,
     FORMAT,
@@ -49,6 +50,8 @@ from serving.index.model import (
     IndexSource,
     RouterIndex,
 )
+from serving.index.search_table import FOLDER as SEARCH_FOLDER
+from serving.index.search_table import SEARCH_FROM, SERVERS, TOOLS, WORD_FIELDS, write_table
 from warehouse.progress import Progress, SilentProgress
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.storage.digest import digest
@@ -84,20 +87,23 @@ def build_index(
     release: str = "-",
     reranker: Path | None = None,
     progress: ReportStep | None = None,
+    search_from: int = SEARCH_FROM,
 ) -> str:
     """Writes `<place>/router/<version>/` and returns the version. A version that exists is kept,
     one that cannot be read is written again.
 
     `embed` is called once a view with all its texts and returns unit rows by `embedder`; `adapter`
     is the digest of the model that the embedder merges, None for the base model; `reranker` is the
-    file of a trained one, in a folder with the model's name. The same source in any order makes the
-    same version. Raises ValueError for a source without tools.
+    file of a trained one, in a folder with the model's name; `search_from` tools and more are
+    searched through LanceDB. The same source in any order makes the same version. Raises ValueError
+    for a source without tools.
     """
     content = order_content(source)
     if not content.tools:
         raise ValueError("router index: 0 tools given, expected at least one clear contract")
     ranker = reranker.parent.name if reranker else None
-    version = compute_version(content, embedder, release, ranker)
+    large = len(content.tools) >= search_from
+    version = compute_version(content, embedder, release, ranker, large)
     try:
         load_index(place, version)
         return version
@@ -106,7 +112,7 @@ def build_index(
     except IndexBroken:
         shutil.rmtree(place / "router" / version)
     facts = {"format": FORMAT, "version": version, "release": release, "embedder": embedder}
-    facts |= {"adapter": adapter, "reranker": ranker}
+    facts |= {"adapter": adapter, "reranker": ranker, "search": large}
     _write_version(place, content, embed, facts, reranker, progress or (lambda *_: None))
     return version
 
@@ -168,7 +174,7 @@ def _make_server(server_id: str, facts: Mapping[str, str]) -> IndexedServer:
 
 
 def compute_version(
-    content: IndexContent, embedder: str, release: str, reranker: str | None
+    content: IndexContent, embedder: str, release: str, reranker: str | None, large: bool = False
 ) -> str:
     """The name of the index: a digest of its inputs, free of floating-point rounding."""
     facts = {
@@ -182,6 +188,7 @@ def compute_version(
         "release": release,
         "reranker": reranker,
         **({"moves": content.moves.decode()} if content.moves else {}),
+        **({"search": True} if large else {}),
     }
     return digest(facts)
 
@@ -228,11 +235,18 @@ def _write_version(
         views = _write_views(beside, content, embed, progress)
         _write_rows(beside, content)
         fields = _write_fields(beside, content)
+        if facts["search"]:
+            progress("search tables", 0, 1)
+            _write_search(beside, content, _find_search_base(place, facts["embedder"], progress))
         if content.moves:
             (beside / HISTORY_FILE).write_bytes(content.moves)
         if reranker is not None:
             shutil.copyfile(reranker, beside / RERANKER_FILE)
-        files = {path.name: path.stat().st_size for path in sorted(beside.iterdir())}
+        files = {
+            str(path.relative_to(beside)): path.stat().st_size
+            for path in sorted(beside.rglob("*"))
+            if path.is_file()
+        }
         counts = {
             name: len(getattr(content, name)) for name in ("tools", "servers", "asked", "recipes")
         }
@@ -328,6 +342,45 @@ def _write_fields(folder: Path, content: IndexContent) -> dict[str, Any]:
     }
 
 
+def _find_search_base(place: Path, embedder: str, progress: ReportStep) -> Path | None:
+    """The search tables of the served version, if the same encoder made them and they are whole;
+    the next version's start from them."""
+    try:
+        index = load_index(place, read_served_version(place))
+    except IndexMissing:
+        return None
+    except IndexBroken as error:
+        progress(f"search tables are written whole: {error}", 0, 1)
+        return None
+    if index.search is None or index.folder is None:
+        return None
+    if index.embedder != embedder:
+        progress(f"search tables are written whole: the last are of {index.embedder}", 0, 1)
+        return None
+    return index.folder / SEARCH_FOLDER
+
+
+def _write_search(folder: Path, content: IndexContent, base: Path | None) -> None:
+    """Writes the tables that LanceDB searches, of the views and texts that the folder holds."""
+    (folder / SEARCH_FOLDER).mkdir()
+    servers = [
+        build_server_field(server.name, server.description, server.summary, server.server_id)
+        for server in content.servers
+    ]
+    words: dict[str, list[str]] = {name: [] for name in WORD_FIELDS}
+    for tool, contract in zip(content.tools, content.contracts, strict=True):
+        fields = build_tool_fields(contract, servers[tool.server])
+        for name, lines in words.items():
+            cut = split_words if name in PLAIN_FIELDS else stem_words
+            lines.append(" ".join(cut(fields[name])))
+    ids = [tool.tool_id for tool in content.tools]
+    vectors = np.load(folder / f"view-{FULL}.npy", mmap_mode="r")
+    write_table(folder / SEARCH_FOLDER, TOOLS, ids, vectors, words, base)
+    views = [np.load(folder / f"view-{name}.npy", mmap_mode="r") for name in SERVER_VIEWS]
+    keys = [f"{name}|{server.server_id}" for name in SERVER_VIEWS for server in content.servers]
+    write_table(folder / SEARCH_FOLDER, SERVERS, keys, np.concatenate(views), {}, base)
+
+
 VIEWS = "views"  # texts that only the router embeds; `texts` is searched for tools and servers
 
 
@@ -341,6 +394,7 @@ def make_router_index(
     serve: Callable[[Path, str], str | None] = move_pointer,
     encoder: Embedder | None = None,
     reranker: Path | None = None,
+    search_from: int = SEARCH_FROM,
 ) -> str:
     """Builds the index of a release and has it served by `serve(home, version)`, which may say that
     another stays; returns the version that is served.
@@ -362,6 +416,7 @@ def make_router_index(
         release=release,
         reranker=reranker,
         progress=step.update,
+        search_from=search_from,
     )
     store.compact(VIEWS)
     return serve(home, version) or version

@@ -8,6 +8,7 @@ router/<version>/index.json        format, version, release, embedder, adapter, 
                  twins.npy         place of the first tool with the same text
                  view-<name>.npy   float32 [rows, dim], unit rows;  .owner.npy  whose they are
                  bm25-<field>.npz  an inverted index a field;  .terms.json  its words
+                 search/           of a large index: what finds candidates (`search_table.py`)
                  history.json      optional: contract history (`assets/contracts/rename_history.py`)
                  reranker.npz      optional: a trained reranker
 router/HEAD.json                   {version, release, at}: moves after the folder is complete
@@ -15,6 +16,7 @@ router/HEAD.json                   {version, release, at}: moves after the folde
 
 import io
 import json
+import mmap
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +26,7 @@ import numpy as np
 
 from assets.contracts.tool_id import ToolId
 from assets.vectors.lexical import BM25
+from assets.vectors.texts import SERVER_VIEWS
 from serving.index.model import (
     BLOCK,
     FORMAT,
@@ -36,11 +39,14 @@ from serving.index.model import (
     RouterIndex,
     VectorView,
 )
+from serving.index.search_table import FOLDER as SEARCH_FOLDER
+from serving.index.search_table import SearchTables
 from warehouse.errors import describe_unreadable
 from warehouse.storage.files import PointerBroken, read_pointer
 
 _ROWS = 8_192  # rows looked at together: a view that is mapped stays out of memory
 _LONGEST = 1.02  # of a unit row's square, after rounding
+_HEADER = 65_600  # bytes that the longest header of an array's file has
 
 
 def read_array(path: Path) -> np.ndarray:
@@ -49,9 +55,9 @@ def read_array(path: Path) -> np.ndarray:
     return _parse_array(path.read_bytes(), path.name)
 
 
-def read_arrays(path: Path, names: Sequence[str]) -> list[np.ndarray]:
-    """These arrays of a .npz file, in their order, read only. Raises ValueError, KeyError, OSError,
-    BadZipFile."""
+def read_arrays(path: Path, names: Sequence[str], *, mapped: bool = False) -> list[np.ndarray]:
+    """These arrays of a .npz file, in their order, read only; mapped, not read, if asked for.
+    Raises ValueError, KeyError, OSError, BadZipFile."""
     most, arrays = path.stat().st_size, []
     with zipfile.ZipFile(path) as archive:
         for name in names:
@@ -60,12 +66,24 @@ def read_arrays(path: Path, names: Sequence[str]) -> list[np.ndarray]:
                 raise ValueError(
                     f"{path.name}: {name} is compressed, expected it as np.savez writes"
                 )
-            arrays.append(_parse_array(archive.read(about), f"{path.name}: {name}"))
+            member = f"{path.name}: {name}"
+            data = _map_member(path, about) if mapped else archive.read(about)
+            arrays.append(_parse_array(data, member))
     return arrays
 
 
-def _parse_array(data: bytes, name: str) -> np.ndarray:
-    file = io.BytesIO(data)
+def _map_member(path: Path, about: zipfile.ZipInfo) -> memoryview:
+    """The bytes of a member that is stored as it is, mapped."""
+    with path.open("rb") as file:
+        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    head = about.header_offset
+    name, extra = (int.from_bytes(data[head + at : head + at + 2], "little") for at in (26, 28))
+    start = head + 30 + name + extra
+    return data[start : start + about.file_size]
+
+
+def _parse_array(data: bytes | memoryview, name: str) -> np.ndarray:
+    file = io.BytesIO(data[:_HEADER])
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError(f"{name}: no array of format 1.0")
     shape, by_column, kind = np.lib.format.read_array_header_1_0(file)
@@ -184,7 +202,9 @@ def _read_version(folder: Path, meta: Mapping[str, Any]) -> RouterIndex:
     if len(tools) != meta["counts"]["tools"] or len(servers) != meta["counts"]["servers"]:
         raise ValueError(f"{len(tools)} tools, expected {meta['counts']['tools']}")
     check_places(np.array([tool.server for tool in tools]), len(tools), len(servers), "tools.jsonl")
-    block, views = _read_views(folder, meta["views"], {TOOL: len(tools), SERVER: len(servers)})
+    large = bool(meta.get("search"))
+    sizes = {TOOL: len(tools), SERVER: len(servers)}
+    block, views = _read_views(folder, meta["views"], sizes, large)
     starts = read_array(folder / "contracts.starts.npy")
     end = (folder / "contracts.jsonl").stat().st_size
     return RouterIndex(
@@ -193,14 +213,27 @@ def _read_version(folder: Path, meta: Mapping[str, Any]) -> RouterIndex:
         servers=servers,
         views=views,
         block=block,
-        fields={name: _read_field(folder, name, **facts) for name, facts in meta["fields"].items()},
+        fields={
+            name: _read_field(folder, name, mapped=large, **facts)
+            for name, facts in meta["fields"].items()
+        },
         twins=check_places(read_array(folder / "twins.npy"), len(tools), len(tools), "twins.npy"),
         recipes={row["server_id"]: row["recipe"] for row in _read_lines(folder / "recipes.jsonl")},
         contracts=(folder / "contracts.jsonl").open("rb"),
         contract_starts=check_starts(starts, len(tools), end, "contracts.starts.npy"),
         reranker=meta.get("reranker"),
         folder=folder,
+        search=_open_search(folder, sizes) if large else None,
     )
+
+
+def _open_search(folder: Path, sizes: Mapping[str, int]) -> SearchTables:
+    """The search tables. Raises ValueError where they hold other rows than the index."""
+    tables = SearchTables(folder / SEARCH_FOLDER)
+    rows, expected = tables.count_rows(), (sizes[TOOL], sizes[SERVER] * len(SERVER_VIEWS))
+    if rows != expected:
+        raise ValueError(f"{SEARCH_FOLDER}: tables of {rows} rows, expected {expected}")
+    return tables
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
@@ -222,9 +255,10 @@ def _read_tool(row: dict[str, Any]) -> IndexedTool:
 
 
 def _read_views(
-    folder: Path, facts: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int]
-) -> tuple[np.ndarray, dict[str, VectorView]]:
-    """The block, and the views; those of the block are slices of it."""
+    folder: Path, facts: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int], large: bool
+) -> tuple[np.ndarray | None, dict[str, VectorView]]:
+    """The block, and the views; those of the block are slices of it. All are mapped in a large
+    index, which has none."""
     vectors = {}
     for name, of_view in facts.items():
         mapped = np.load(folder / f"view-{name}.npy", mmap_mode="r")
@@ -233,10 +267,11 @@ def _read_views(
     for name, rows in vectors.items():
         if rows.shape[1] != dim:
             raise ValueError(f"view-{name}.npy has {rows.shape[1]} numbers a row, expected {dim}")
-    block, end = np.concatenate([vectors[name] for name in BLOCK]), 0
-    for name in BLOCK:
-        start, end = end, end + len(vectors[name])
-        vectors[name] = block[start:end]
+    block, end = None if large else np.concatenate([vectors[name] for name in BLOCK]), 0
+    if block is not None:
+        for name in BLOCK:
+            start, end = end, end + len(vectors[name])
+            vectors[name] = block[start:end]
     views = {}
     for name, of_view in facts.items():
         file, level = f"view-{name}.owner.npy", of_view["level"]
@@ -245,10 +280,11 @@ def _read_views(
     return block, views
 
 
-def _read_field(folder: Path, name: str, size: int, stemmed: bool) -> BM25:
+def _read_field(folder: Path, name: str, size: int, stemmed: bool, *, mapped: bool) -> BM25:
     terms = json.loads((folder / f"bm25-{name}.terms.json").read_bytes())
     path = folder / f"bm25-{name}.npz"
-    starts, documents, weights = read_arrays(path, ("starts", "documents", "weights"))
+    names = ("starts", "documents", "weights")
+    starts, documents, weights = read_arrays(path, names, mapped=mapped)
     check_starts(starts, len(terms), len(documents), path.name)
     check_places(documents, len(weights), size, path.name)
     return BM25(

@@ -2,7 +2,8 @@
 
 The product with all 12,600 vectors is most of what a query costs besides its embedding. A third of
 the dimensions find the same candidates (`VectorSketch`), and the mean and spread of all cosines
-follow from the vectors' mean and covariance (`VectorMoments`).
+follow from the vectors' mean and covariance (`VectorMoments`). A large index is not read whole:
+LanceDB finds its candidates (`search_table.py`), and its arrays are mapped.
 """
 
 import json
@@ -24,6 +25,7 @@ from assets.contracts.rename_history import (
 )
 from assets.vectors.lexical import BM25
 from assets.vectors.texts import FULL, SERVER_FIELD, SERVER_VIEWS
+from serving.index.search_table import SearchTables
 from warehouse.errors import UnusableInput
 
 FORMAT = 2
@@ -51,7 +53,7 @@ class IndexBroken(RuntimeError):
     """An index folder is incomplete, or was made by another format or embedder."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class IndexedTool:
     """One tool of the index. `tool_id` is `<server_id>::<tool>`, `server` the server's place."""
 
@@ -180,8 +182,9 @@ class FusionWeights:
 class RouterIndex:
     """A loaded version: everything a query needs except the encoder.
 
-    `block` is float32 [rows of BLOCK's views, dim]; those views are slices of it. `twins` is int32
-    [tools], the place of the first tool with the same text; `recipes` are by server id; `contracts`
+    `block` is float32 [rows of BLOCK's views, dim]; those views are slices of it. A large index has
+    `search` instead, and its views are mapped. `twins` is int32 [tools], the place of the first
+    tool with the same text; `recipes` are by server id; `contracts`
     stays open, so that a folder removed during a query still answers; `contract_starts` is int64
     [tools + 1], byte offsets in contracts.jsonl; `reranker` names the model in reranker.npz.
     """
@@ -193,7 +196,7 @@ class RouterIndex:
     tools: list[IndexedTool]
     servers: list[IndexedServer]
     views: dict[str, VectorView]
-    block: np.ndarray
+    block: np.ndarray | None
     fields: dict[str, BM25]
     twins: np.ndarray
     recipes: dict[str, dict[str, Any]]
@@ -201,6 +204,12 @@ class RouterIndex:
     contract_starts: np.ndarray
     reranker: str | None = None
     folder: Path | None = None
+    search: SearchTables | None = None
+
+    @property
+    def dim(self) -> int:
+        """Numbers of a vector."""
+        return self.views[FULL].vectors.shape[1]
 
     @cached_property
     def moments(self) -> dict[str, VectorMoments]:
@@ -210,7 +219,7 @@ class RouterIndex:
     @cached_property
     def sketch(self) -> VectorSketch | None:
         """The block in fewer dimensions; None for a small one, which is read whole."""
-        if len(self.block) <= SMALL:
+        if self.block is None or len(self.block) <= SMALL:
             return None
         return VectorSketch.of({name: self.views[name].vectors for name in BLOCK}, BLOCK)
 
@@ -249,6 +258,16 @@ class RouterIndex:
     def warm(self) -> None:
         """Computes what every query needs, so that the first one need not wait."""
         _ = self.sketch, self.moments, self.server_of, self.places, self.fusion, self.credit
+
+    def find_tools_of(self, servers: Sequence[int]) -> np.ndarray:
+        """Places of the tools of servers, intp; the tools of a server are neighbours."""
+        edges = [np.searchsorted(self.server_of, [at, at + 1]) for at in servers]
+        return np.concatenate([np.arange(0), *(np.arange(*edge) for edge in edges)])
+
+    @cached_property
+    def server_places(self) -> dict[str, int]:
+        """Place of each server id."""
+        return {server.server_id: place for place, server in enumerate(self.servers)}
 
     def place_of(self, tool_id: str) -> int | None:
         """The place of a tool, None if it is not in the index."""

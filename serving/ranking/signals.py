@@ -2,7 +2,8 @@
 
 Features mean the same by any encoder: cosines are standard deviations above the pool's mean, word
 scores are shares of the pool's best, so weights fitted with one encoder hold for another. The first
-product and one BM25 choose some hundred candidates; the other views are read for those only.
+product and one BM25 choose some hundred candidates; the other views are read for those only. Of a
+large index LanceDB finds the pool, some thousand tools, and all else is computed of those alone.
 """
 
 import math
@@ -24,6 +25,8 @@ TINY = 1e-6
 UNREAD, READ = 0.25, 0.75
 # Rows of a large pool, for which the spread of a small one's cosines is corrected (`standing`).
 FITTED_ROWS = {FULL: 12_600, "server": 1_482, "summary": 1_482}
+FEW_ELIGIBLE = 20_000  # tools of a large index that are all scored where no others may be answered
+NEAR_SERVERS = 40  # views of servers whose tools join the pool of a large index
 CANDIDATES = 300  # hold 82% of the right tools of the corpus among 12,600; 100 hold 75%
 SERVER, WORDS, COVERAGE = "server", "joint words", "coverage"
 ABOUT, NAME = "about words", "name"
@@ -38,9 +41,65 @@ def read_ask_texts(ask: ToolQuery) -> tuple[str, str]:
     return tool or server, server or tool
 
 
+@dataclass(frozen=True)
+class QueryPool:
+    """The tools that a query scores, and their servers: places in rising order, None for all.
+    `owners`, intp [tools], is where the pool has each tool's server."""
+
+    tools: np.ndarray | None
+    servers: np.ndarray | None
+    owners: np.ndarray
+
+    def find_places(self, rows: np.ndarray) -> np.ndarray:
+        """The index's places of tools of the pool."""
+        return rows if self.tools is None else self.tools[rows]
+
+    def cut_mask(self, mask: np.ndarray | None) -> np.ndarray | None:
+        """A mask over the index, for the pool."""
+        return mask if mask is None or self.tools is None else mask[self.tools]
+
+
+def find_pool(
+    index: RouterIndex,
+    ask: ToolQuery,
+    tool: np.ndarray,
+    server: np.ndarray,
+    mask: np.ndarray | None,
+) -> QueryPool:
+    """All tools of a small index. Of a large one those nearest to the vector, those with the best
+    words, those of the nearest servers, and all that `mask` leaves if these are few."""
+    if index.search is None:
+        return QueryPool(None, None, index.server_of)
+    few, most = np.arange(0), max(CANDIDATES, 2 * ask.k)
+    if mask is not None:
+        eligible = np.flatnonzero(mask)
+        if len(eligible) <= FEW_ELIGIBLE:
+            few = eligible
+        else:  # so many more that enough of them are eligible
+            most = most * len(mask) // len(eligible)
+    tool_text, server_text = read_ask_texts(ask)
+    joint_terms = sorted({*_split_terms(tool_text), *_split_terms(server_text)})
+    ids = [
+        *index.search.find_near_tools(tool, most),
+        *index.search.match_words(JOINT, joint_terms, most),
+        *index.search.match_words(ALL, index.fields[ALL].cut_query(tool_text), most),
+    ]
+    near = index.search.find_near_servers(server, NEAR_SERVERS)
+    of_servers = index.find_tools_of([index.server_places[name] for name in near])
+    places = np.array([index.places[name] for name in dict.fromkeys(ids)], np.intp)
+    tools = np.unique(np.concatenate([places, of_servers, few]))
+    servers, owners = np.unique(index.server_of[tools], return_inverse=True)
+    return QueryPool(tools, servers, owners)
+
+
+def _take(values: np.ndarray, places: np.ndarray | None) -> np.ndarray:
+    return values if places is None else values[places]
+
+
 class QuerySignals:
-    """The signals of one query, each computed when it is first read. `tool` and `server` are unit
-    vectors of the two texts, `reading` the share of each that the encoder reads, 0..1."""
+    """The signals of one query over its pool, each computed when it is first read. `tool` and
+    `server` are unit vectors of the two texts, `reading` the share of each that the encoder reads,
+    0..1; `pool` is the whole index by default."""
 
     def __init__(
         self,
@@ -50,19 +109,28 @@ class QuerySignals:
         server: np.ndarray,
         overlay: ReliabilityOverlay | None = None,
         reading: tuple[float, float] = (1.0, 1.0),
+        pool: QueryPool | None = None,
     ) -> None:
         self.index, self.ask, self.overlay = index, ask, overlay
+        self.pool = pool or find_pool(index, ask, tool, server, None)
         self.reading, self.tool, self.server = reading, tool, server
         self.tool_text, self.server_text = read_ask_texts(ask)
 
     @cached_property
     def _block(self) -> dict[str, np.ndarray]:
         """Products of the tool's vector with all views of the block."""
+        if self.index.block is None:
+            return {name: self._multiply(name, self.tool) for name in BLOCK}
         product, products, end = compute_products(self.index.block, self.tool), {}, 0
         for name in BLOCK:
             start, end = end, end + len(self.index.views[name].vectors)
             products[name] = product[start:end]
         return products
+
+    def _multiply(self, name: str, vector: np.ndarray) -> np.ndarray:
+        """Products of a vector with the pool's rows of a view."""
+        places = self.pool.servers if name in SERVER_VIEWS else self.pool.tools
+        return compute_products(_take(self.index.views[name].vectors, places), vector)
 
     @cached_property
     def dense(self) -> np.ndarray:
@@ -103,24 +171,26 @@ class QuerySignals:
     @cached_property
     def lexical(self) -> np.ndarray:
         """BM25 of each tool's whole text, float32 [tools]."""
-        return self.index.fields[ALL].score(self.tool_text)
+        field = self.index.fields[ALL]
+        return field.sum_scores(field.cut_query(self.tool_text), self.pool.tools)
 
     def servers(self, name: str) -> np.ndarray:
         """Cosine of the server's text to each server, float32 [servers]."""
         if self.server is self.tool:
             return self._block[name]
-        return compute_products(self.index.views[name].vectors, self.server)
+        return self._multiply(name, self.server)
 
     @cached_property
     def server_words(self) -> np.ndarray:
-        """BM25 of each server's document, float32 [servers]."""
-        return self.index.fields[SERVER_FIELD].sum_scores(_split_terms(self.server_text))
+        """BM25 of each server's document as a share of the best of all, float32 [servers]."""
+        scores = self.index.fields[SERVER_FIELD].sum_scores(_split_terms(self.server_text))
+        return _take(_scale_values(scores), self.pool.servers)
 
     @cached_property
     def described(self) -> np.ndarray:
         """Which servers have a text to compare with, bool [servers]: those with a description, and
         all if the question says what server it wants."""
-        return self.index.described | bool(self.ask.server)
+        return _take(self.index.described, self.pool.servers) | bool(self.ask.server)
 
     @cached_property
     def words(self) -> np.ndarray:
@@ -129,11 +199,11 @@ class QuerySignals:
         tool's text again."""
         return self._words[0]
 
-    def cover(self, places: np.ndarray) -> np.ndarray:
-        """The scores behind `words` as shares of an upper bound, float32 [places]."""
+    def cover(self, rows: np.ndarray) -> np.ndarray:
+        """The scores behind `words` as shares of an upper bound, float32 [rows]."""
         shares, of_joint, of_alone = self._words
-        described = self.described[self.index.server_of[places]]
-        return shares[places] * np.where(described, of_joint, of_alone)
+        described = self.described[self.pool.owners[rows]]
+        return shares[rows] * np.where(described, of_joint, of_alone)
 
     @cached_property
     def _words(self) -> tuple[np.ndarray, np.float32, np.float32]:
@@ -142,7 +212,7 @@ class QuerySignals:
         joint = alone = (np.zeros(0, np.float32), np.float32(0))
         if described.any():
             terms = {*_split_terms(self.tool_text), *_split_terms(self.server_text)}
-            scores = self.index.fields[JOINT].sum_scores(sorted(terms))
+            scores = self.index.fields[JOINT].sum_scores(sorted(terms), self.pool.tools)
             joint = self._share_words(JOINT, sorted(terms), scores)
         if not described.all():
             terms = self.index.fields[ALL].cut_query(self.tool_text)
@@ -150,21 +220,21 @@ class QuerySignals:
         if not len(joint[0]) or not len(alone[0]):
             shares = joint[0] if len(joint[0]) else alone[0]
         else:
-            shares = np.where(described[self.index.server_of], joint[0], alone[0])
+            shares = np.where(described[self.pool.owners], joint[0], alone[0])
         return shares, joint[1], alone[1]
 
     def _share_words(
         self, name: str, terms: list[str], scores: np.ndarray
     ) -> tuple[np.ndarray, np.float32]:
-        scores = scores * self.index.credit[name]
+        scores = scores * _take(self.index.credit[name], self.pool.tools)
         best = max(float(scores.max(initial=0.0)), TINY)
         bound = max(self.index.fields[name].bound_score(terms), TINY)
         return scores / np.float32(best), np.float32(best / bound)
 
     def field(self, name: str) -> np.ndarray:
         """BM25 of one field of each tool, float32 [tools]."""
-        scores = self.index.fields[name].sum_scores(_split_terms(self.tool_text))
-        return scores * self.index.credit[name]
+        scores = self.index.fields[name].sum_scores(_split_terms(self.tool_text), self.pool.tools)
+        return scores * _take(self.index.credit[name], self.pool.tools)
 
     def match_names(self, places: np.ndarray) -> np.ndarray:
         """How alike the question and the names of the tools at `places` are in words, 0..1."""
@@ -187,8 +257,8 @@ def normalise_vector(vector: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class QueryCandidates:
-    """Places of the candidates and their features, each [candidates]; `rough`, float32 [tools],
-    orders the pool."""
+    """Places of the candidates and their features, each [candidates]; `rough`, float32 [tools of
+    the pool], orders the pool."""
 
     places: np.ndarray
     features: dict[str, np.ndarray]
@@ -198,13 +268,15 @@ class QueryCandidates:
 def choose_candidates(
     signals: QuerySignals, mask: np.ndarray | None, most: int = CANDIDATES
 ) -> QueryCandidates:
-    """The `most` best tools by a rough score, in the order of their places, with their features."""
+    """The `most` best tools of the pool by a rough score, in the order of their places, with their
+    features. mask: over the pool."""
     index, words, trust = signals.index, signals.words, signals.trust(FULL)
     mean, spread = signals.standing(FULL)
     rough = signals.rough_cosines[FULL] * (trust / np.float32(spread)) + words * np.float32(4)
     shift = trust * np.float32(mean / spread)
-    rough += (_score_servers(signals) - shift).take(index.server_of)
-    places = _choose_best(rough, mask, most)
+    rough += (_score_servers(signals) - shift).take(signals.pool.owners)
+    rows = _choose_best(rough, mask, most)
+    places = signals.pool.find_places(rows)
     owners = index.server_of[places]
     own_text = (signals.exact(FULL, places) - mean) / spread * trust
     server_mean, server_spread = signals.standing(SERVER)
@@ -213,12 +285,12 @@ def choose_candidates(
     features = {
         FULL: own_text,
         # 0, as of a middling server, without a description
-        SERVER: np.where(signals.described[owners], of_server, np.float32(0)),
-        WORDS: words[places],
-        COVERAGE: signals.cover(places),
-        ABOUT: _scale_values(signals.field("about"))[places],
+        SERVER: np.where(signals.described[signals.pool.owners[rows]], of_server, np.float32(0)),
+        WORDS: words[rows],
+        COVERAGE: signals.cover(rows),
+        ABOUT: _scale_values(signals.field("about"))[rows],
         NAME: signals.match_names(places),
-        UNREAD_WORDS: words[places] * (1 - trust),
+        UNREAD_WORDS: words[rows] * (1 - trust),
     }
     if ASKED in index.views:
         features[ASKED] = _score_requests(signals, places, own_text, (mean, spread))
@@ -233,7 +305,7 @@ def _score_servers(signals: QuerySignals) -> np.ndarray:
         for name, (mean, spread) in standings.items()
     ]
     best = np.maximum(*cosines) * (np.float32(0.7) * signals.trust(SERVER))
-    return np.where(signals.described, best + _scale_values(signals.server_words), np.float32(0))
+    return np.where(signals.described, best + signals.server_words, np.float32(0))
 
 
 def _score_requests(

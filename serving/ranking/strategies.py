@@ -1,4 +1,5 @@
-"""The orders of the pool: ours, and the four baselines that it is measured against."""
+"""The orders of the pool: ours, and the four baselines that it is measured against. A mask is over
+the tools of the query's pool (`QueryPool.cut_mask`)."""
 
 import logging
 import time
@@ -29,16 +30,22 @@ class ToolRanking:
     suitable: float | None = None
 
 
+def _make_ranking(
+    signals: QuerySignals, rows: np.ndarray, scores: np.ndarray, parts: dict[str, np.ndarray]
+) -> ToolRanking:
+    return ToolRanking(signals.pool.find_places(rows), scores, parts)
+
+
 def rank_dense(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
     """Cosine of the question to the tool's full text."""
-    places = find_top(signals.dense, mask, most)
-    return ToolRanking(places, signals.dense[places], {"full": signals.dense[places]})
+    rows = find_top(signals.dense, mask, most)
+    return _make_ranking(signals, rows, signals.dense[rows], {"full": signals.dense[rows]})
 
 
 def rank_bm25(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
     """BM25 over the tool's whole text."""
-    places = find_top(signals.lexical, mask, most)
-    return ToolRanking(places, signals.lexical[places], {"words": signals.lexical[places]})
+    rows = find_top(signals.lexical, mask, most)
+    return _make_ranking(signals, rows, signals.lexical[rows], {"words": signals.lexical[rows]})
 
 
 def rank_rrf(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
@@ -49,9 +56,9 @@ def rank_rrf(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
         if scores is signals.lexical:
             ranked = ranked[scores[ranked] > 0]
         total[ranked] += 1 / (RRF_K + 1 + np.arange(len(ranked), dtype=np.float32))
-    places = find_top(total, mask, most)
-    scores_of = {"full": signals.dense[places], "words": signals.lexical[places]}
-    return ToolRanking(places, total[places], scores_of)
+    rows = find_top(total, mask, most)
+    scores_of = {"full": signals.dense[rows], "words": signals.lexical[rows]}
+    return _make_ranking(signals, rows, total[rows], scores_of)
 
 
 def rank_mcp_zero(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
@@ -59,7 +66,7 @@ def rank_mcp_zero(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
     and summary, within them (s x t) x max(s, t). Servers without an eligible tool are passed over;
     the others follow by server, so that any number of hits can be asked for."""
     best = np.max([signals.servers(name) for name in SERVER_VIEWS], axis=0)
-    server_of = signals.index.server_of
+    server_of = signals.pool.owners
     able = np.ones(len(best), bool)
     if mask is not None:
         able = np.bincount(server_of[mask], minlength=len(best)) > 0
@@ -68,8 +75,8 @@ def rank_mcp_zero(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
     s, t = best[server_of], signals.dense
     score = (s * t) * np.maximum(s, t)
     score = np.where(chosen[server_of], score, score - 10)
-    places = find_top(score, mask, most)
-    return ToolRanking(places, score[places], {"server": s[places], "full": t[places]})
+    rows = find_top(score, mask, most)
+    return _make_ranking(signals, rows, score[rows], {"server": s[rows], "full": t[rows]})
 
 
 def rank_fused(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
@@ -88,6 +95,7 @@ def rank_fused(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
     suitable = fusion.suitable(weigh_evidence(candidates, suits))
     if most > len(places) == CANDIDATES:
         others = find_top(candidates.rough, mask, most + CANDIDATES)
+        others = signals.pool.find_places(others)
         others = others[~np.isin(others, places)][: most - len(places)]
         behind = scores[-1] - 1 - np.arange(len(others), dtype=np.float32) * np.float32(0.01)
         places, scores = np.concatenate([places, others]), np.concatenate([scores, behind])

@@ -103,6 +103,7 @@ def router_index(
         serve_version,
         encoder,
         reranker,
+        trainer.search_from,
     )
     old = list_held_contracts(warehouse, pinned_version) if pinned_version else []
     blocked = write_blocklist(home, [*held, *old], version=version)

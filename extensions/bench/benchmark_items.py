@@ -1,7 +1,7 @@
 """What a benchmark is: items, the tools that each offers, and who judges an answer."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -11,6 +11,7 @@ import numpy as np
 
 from assets.contracts.canonical import tool_text
 from assets.contracts.tool_id import ToolId
+from assets.servers.deploy.policy import DeployPolicy
 from assets.vectors.lexical import BM25
 from training.evaluation.caller_items import CallerItem
 from training.evaluation.caller_score import score_answer
@@ -22,19 +23,23 @@ from warehouse.storage.files import hash_file
 from warehouse.store import Warehouse
 
 Judge = Callable[[CallerItem, PredictionAnswer], Row]
+Ask = Callable[[list[dict[str, Any]]], Awaitable[PredictionAnswer]]  # of a conversation
+Play = Callable[[CallerItem, Ask], Awaitable[Row]]
 
 
 @dataclass(frozen=True)
 class BenchmarkPlan:
     """data: folder or file of the benchmark. candidates: tools offered with a request, the right
     ones and the nearest others by BM25; 0: all. seed: of items, orders and endpoints. options: the
-    benchmark's own, by name. warehouse: for a benchmark of the home's own data."""
+    benchmark's own, by name. warehouse: for a benchmark of the home's own data; policy: for
+    one that launches servers."""
 
     data: Path | None = None
     candidates: int = 10
     seed: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
     warehouse: Warehouse | None = field(default=None, repr=False)
+    policy: DeployPolicy | None = field(default=None, repr=False)
 
     def require_folder(self) -> Path:
         """Raises UnusableInput."""
@@ -59,17 +64,18 @@ class BenchmarkSet:
     judge: the columns of an answer, `measures` (0 or 1, the headline first) and `error_kind` among
     them. files: those it was read from. left_out: reason -> items. narrows: whether `candidates`
     applies; else every tool is offered, in the item's order. servers: facts of servers by id, for a
-    router.
+    router. play: takes the place of one question and `judge`, where an item is a conversation.
     """
 
     name: str
     items: Sequence[CallerItem]
-    judge: Judge
+    judge: Judge | None
     measures: tuple[str, ...]
     files: Sequence[Path]
     left_out: Mapping[str, int] = field(default_factory=dict)
     narrows: bool = True
     servers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    play: Play | None = None
 
     def hash_files(self) -> str:
         """Names the version of the data. Raises OSError."""

@@ -19,6 +19,7 @@ from training.evaluation.predictor import (
     PredictionAnswer,
     PredictionRequest,
     Predictor,
+    make_failed_answer,
 )
 from warehouse.errors import UnusableInput
 from warehouse.json_types import Row
@@ -97,14 +98,10 @@ def run_inspect(
     rows = []
     for sample in log.samples or ():
         item, place = by_id[str(sample.id)], (str(sample.id), sample.epoch)
-        answer = answers.failures.get(place)
-        if answer is not None:
-            row = _make_failed_row(answer)
-        elif sample.scores:
-            row = next(iter(sample.scores.values())).metadata
-        else:
-            log_error = sample.error.message if sample.error else "no score"
-            raise RuntimeError(f"{held.name}, {sample.id}: {' '.join(log_error.split())[:300]}")
+        why = sample.error.message if sample.error else "no score"
+        failure = answers.failures.get(place) or make_failed_answer(" ".join(why.split())[:300])
+        scores = list((sample.scores or {}).values())
+        row = scores[0].metadata if scores else _make_failed_row(failure)
         rows.append({"model": model.label, **_describe_item(item), "epoch": sample.epoch, **row})
     if log.status != "success" or len(rows) != len(items) * epochs:
         raise RuntimeError(f"{held.name}: Inspect ended the run ({log.status}); see {log.location}")
@@ -127,8 +124,24 @@ def make_task(held: BenchmarkSet, items: Sequence[CallerItem]) -> Any:
             item = by_id[str(state.sample_id)]
             tools = [_make_tool_info(tool) for tool in item.tools]
             config = GenerateConfig(seed=state.epoch)
-            state.output = await get_model().generate(state.messages, tools=tools, config=config)
-            state.messages.append(state.output.message)
+            answers: list[PredictionAnswer] = []
+
+            async def ask(messages: Sequence[Mapping[str, Any]]) -> PredictionAnswer:
+                state.messages = [_make_message(turn, item.item_id) for turn in messages]
+                state.output = await get_model().generate(
+                    state.messages, tools=tools, config=config
+                )
+                state.messages.append(state.output.message)
+                answers.append(PredictionAnswer(**state.output.metadata["answer"]))
+                return answers[-1]
+
+            if held.play:
+                verdict = await held.play(item, ask)
+            else:
+                answer = await ask(item.before or [{"role": "user", "content": item.instruction}])
+                assert held.judge
+                verdict = held.judge(item, answer)
+            state.metadata["row"] = _make_row(item, verdict, answers)
             return state
 
         return solve
@@ -136,8 +149,7 @@ def make_task(held: BenchmarkSet, items: Sequence[CallerItem]) -> Any:
     @scorer(metrics={name: [mean(), stderr(cluster="group")] for name in held.measures})
     def judge_answer() -> Any:
         async def score(state: Any, _: Any) -> Any:
-            answer = PredictionAnswer(**state.output.metadata["answer"])
-            row = _judge_answer(held, by_id[str(state.sample_id)], answer)
+            row = state.metadata["row"]
             value = {name: float(row[name]) for name in held.measures}
             return Score(value=value, answer=row["called"], metadata=row)
 
@@ -145,7 +157,7 @@ def make_task(held: BenchmarkSet, items: Sequence[CallerItem]) -> Any:
 
     samples = [
         Sample(
-            input=_make_messages(item),
+            input=[_make_message(turn, item.item_id) for turn in item.before] or item.instruction,
             target=json.dumps(item.expected, ensure_ascii=False),
             id=item.item_id,
             metadata={"category": item.split, "group": str(item.row["server_id"])},
@@ -210,7 +222,7 @@ def _register_provider() -> None:
             return False  # our client has tried again already
 
         async def generate(self, input: Any, tools: Any, tool_choice: Any, config: Any) -> Any:
-            messages = tuple({"role": item.role, "content": item.text} for item in input)
+            messages = tuple(map(_read_message, input))
             text = [item["content"] for item in messages if item["role"] == "user"][-1]
             contracts = [tool.options["contract"] for tool in tools]
             before = messages if len(messages) > 1 else ()
@@ -236,14 +248,37 @@ def _register_provider() -> None:
             )
 
 
-def _make_messages(item: CallerItem) -> list[Any]:
-    """Those before it, or its request alone: texts of users and the assistant."""
-    from inspect_ai.model import ChatMessageAssistant, ChatMessageUser
+def _make_message(turn: Mapping[str, Any], item_id: str) -> Any:
+    """A message of a chat as Inspect has it, with its item."""
+    from inspect_ai.model import ChatMessageAssistant, ChatMessageTool, ChatMessageUser
+    from inspect_ai.tool import ToolCall
 
-    kinds = {"user": ChatMessageUser, "assistant": ChatMessageAssistant}
-    before = item.before or ({"role": "user", "content": item.instruction},)
-    facts = {"item": item.item_id}
-    return [kinds[turn["role"]](content=turn["content"], metadata=facts) for turn in before]
+    facts, content = {"item": item_id}, turn["content"]
+    if turn["role"] == "user":
+        return ChatMessageUser(content=content, metadata=facts)
+    if turn["role"] == "tool":
+        return ChatMessageTool(content=content, tool_call_id=turn["tool_call_id"])
+    calls = [
+        ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
+        for call in turn.get("tool_calls") or ()
+    ]
+    return ChatMessageAssistant(content=content, tool_calls=calls or None, metadata=facts)
+
+
+def _read_message(message: Any) -> dict[str, Any]:
+    turn = {"role": message.role, "content": message.text}
+    if message.role == "tool":
+        turn["tool_call_id"] = message.tool_call_id
+    calls = message.tool_calls if message.role == "assistant" else None
+    functions = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.function, "arguments": call.arguments},
+        }
+        for call in calls or ()
+    ]
+    return {**turn, "tool_calls": functions} if functions else turn
 
 
 def _make_tool_info(tool: Mapping[str, Any]) -> Any:
@@ -273,13 +308,18 @@ def _describe_item(item: CallerItem) -> Row:
     }
 
 
-def _judge_answer(held: BenchmarkSet, item: CallerItem, answer: PredictionAnswer) -> Row:
-    """The columns that an answer decides."""
-    row = {"tool_tokens": estimate_tokens(json.dumps(item.tools)), **answer.facts}
-    row |= held.judge(item, answer)
-    row |= {"failed": False, "error": None, "answer_kind": answer.kind}
-    row |= {"called": json.dumps(answer.calls, ensure_ascii=False, default=str)}
-    return {**row, "text": answer.text[:_LONGEST], **_list_costs(answer)}
+def _make_row(item: CallerItem, verdict: Row, answers: Sequence[PredictionAnswer]) -> Row:
+    """The columns that the answers to an item decide; what they cost is added up."""
+    last = answers[-1]
+    calls = [call for answer in answers for call in answer.calls]
+    row = {"tool_tokens": estimate_tokens(json.dumps(item.tools)), **last.facts, **verdict}
+    row |= {"failed": False, "error": None, "answer_kind": last.kind}
+    row |= {"called": json.dumps(calls, ensure_ascii=False, default=str)}
+    costs = [_list_costs(answer) for answer in answers]
+    known = [cost["seconds"] for cost in costs if cost["seconds"] is not None]
+    names = ("prompt_tokens", "completion_tokens", "usd")
+    spent = {name: sum(cost[name] for cost in costs) for name in names}
+    return {**row, "text": last.text[:_LONGEST], **spent, "seconds": sum(known) if known else None}
 
 
 def _make_failed_row(answer: PredictionAnswer) -> Row:

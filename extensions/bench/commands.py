@@ -32,6 +32,7 @@ app = typer.Typer(rich_help_panel="Models and releases")
 
 BENCHMARKS = (
     *("api-bank", "api-bank-turns", "bfcl", "livemcpbench", "mcp-atlas", "metatool", "needle"),
+    "worlds",
 )
 
 
@@ -71,12 +72,14 @@ def bench(
     from extensions.bench.benchmark_card import render_card
     from extensions.bench.benchmark_items import BenchmarkPlan
     from orchestration.factories import open_warehouse
+    from orchestration.settings.deploy_policy import make_deploy_policy
 
     require_known("NAME", [name], BENCHMARKS)
     settings = load_settings()
     warehouse = open_warehouse(settings)
     options = {key: value for key, _, value in (text.partition("=") for text in option or ())}
-    plan = BenchmarkPlan(data, candidates, seed, options, warehouse)
+    policy = make_deploy_policy(settings) if name == "worlds" else None
+    plan = BenchmarkPlan(data, candidates, seed, options, warehouse, policy)
     held = _read_benchmark(name, plan)
     folder = out or settings.home_path() / "evaluations" / "bench" / name
     card = _measure_models(
@@ -93,7 +96,7 @@ def bench(
 
 
 def _read_benchmark(name: str, plan: "BenchmarkPlan") -> "BenchmarkSet":
-    from extensions.bench import api_bank, bfcl_items, needles, tool_choices
+    from extensions.bench import api_bank, bfcl_items, needles, tool_choices, world_tasks
 
     readers = {
         "api-bank": api_bank.read_first_calls,
@@ -103,6 +106,7 @@ def _read_benchmark(name: str, plan: "BenchmarkPlan") -> "BenchmarkSet":
         "mcp-atlas": tool_choices.read_mcp_atlas,
         "metatool": tool_choices.read_metatool,
         "needle": needles.read_needles,
+        "worlds": world_tasks.read_worlds,
     }
     return readers[name](plan)
 

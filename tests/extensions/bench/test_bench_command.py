@@ -3,11 +3,13 @@
 import csv
 import json
 from collections.abc import Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assets.outcomes.worlds.tree import WorldFailed
 from extensions.bench.benchmark_card import find_repeated, summarise_model
 from extensions.bench.benchmark_items import BenchmarkPlan, choose_items
 from extensions.bench.commands import BENCHMARKS
@@ -15,6 +17,8 @@ from extensions.bench.tool_choices import read_live_mcp, read_mcp_atlas, read_me
 from orchestration.cli.app import main
 from tests.extensions.bench.test_agent import publish
 from tests.extensions.bench.test_needles import bank
+from tests.outcomes.test_trajectory_play import Files
+from tests.outcomes.worlds.files import write_world
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.training.evaluation.scripted_agent import row
 from tests.training.evaluation.test_predictors import called
@@ -416,6 +420,61 @@ def test_a_scripted_endpoint_gets_its_score_in_every_choice_of_tools(
             figure = model["measures"]["tool_ok"]
             scores[words[0]] = (figure["value"], figure["n"])
     assert scores == {"api-bank-turns": (0.5, 8), "livemcpbench": (1.0, 1), "mcp-atlas": (1.0, 1)}
+
+
+def say_in_world(body, number):
+    """Writes where it should after a tool that is not there; reads another file; ends."""
+    done = [turn for turn in body["messages"] if turn["role"] == "tool"]
+    text = next(turn["content"] for turn in body["messages"] if turn["role"] == "user")
+    if text.startswith("Write"):
+        word, path = text.split()[1], text.split()[-1].rstrip(".")
+        if not done:
+            return called(("append_file", "{}"))
+        assert "no tool 'append_file' is offered" in done[0]["content"]
+        wrote = {"path": path, "content": word}
+        return called(("write_file", json.dumps(wrote))) if len(done) == 1 else Say("Done.")
+    return Say("It says so.") if done else called(("read_file", '{"path": "/nowhere/b.txt"}'))
+
+
+@needs_inspect
+def test_a_model_works_in_a_world_until_its_state_is_checked(toolmill, tmp_path, monkeypatch):
+    @asynccontextmanager
+    async def open_session(opened, *_):
+        yield Files(opened)
+
+    monkeypatch.setattr("extensions.bench.world_tasks.open_session", open_session)
+    path, out = write_world(tmp_path / "worlds"), tmp_path / "out"
+    words = ("worlds", "--data", path, "--option", "world=small", "--out", out, "--json")
+    with openai_endpoint(say_in_world) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        code, printed, err = toolmill(*words, "--model", "endpoint:m")
+        assert code == 0, err
+        sent = len(endpoint.requests)
+        assert sent == 5
+        assert toolmill(*words, "--model", "endpoint:m")[0] == 0
+        assert len(endpoint.requests) == sent, "every turn is kept"
+    (model,) = json.loads(printed)["models"]
+    assert model["measures"]["done"] == {"value": 0.5, "low": 0.5, "high": 0.5, "n": 2}
+    assert model["measures"]["valid"]["value"] == 0.5
+    assert model["errors"] == {"wrong_end": 1}
+    rows = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
+    assert sorted(row["steps"] for row in rows) == [1, 2]
+    assert model["cost"]["prompt_tokens"] == sum(row["prompt_tokens"] for row in rows) > 0
+
+
+@needs_inspect
+def test_a_world_that_cannot_be_had_is_left_out_by_its_reason(toolmill, tmp_path, monkeypatch):
+    @asynccontextmanager
+    async def open_session(opened, fit, *_):
+        raise WorldFailed(f"{fit.id}: no such package")
+        yield
+
+    monkeypatch.setattr("extensions.bench.world_tasks.open_session", open_session)
+    data = write_world(tmp_path / "worlds")
+    code, _, err = toolmill("worlds", "--data", data, "--option", "world=small")
+    assert code == 2
+    assert "worlds: no item in" in err
+    assert "npm:files: no such package" in err
 
 
 def test_repeated_requests_and_contracts_are_not_clean(tmp_path, warehouse):

@@ -25,7 +25,7 @@ BUDGET = {
     "orchestration": (6_431, 39),
     "demo": (2_510, 24),
     "extensions/batch": (1_124, 6),
-    "extensions/bench": (4_583, 21),
+    "extensions/bench": (4_763, 22),
     "extensions/contract_ci": (469, 5),
     "extensions/environments": (1_375, 12),
     "extensions/proxy": (3_647, 15),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (2_012, 11),
-    "tests": (82_470, 488),
+    "tests": (82_529, 488),
     "benchmarks": (6_161, 42),
 }
 

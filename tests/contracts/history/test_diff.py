@@ -111,6 +111,7 @@ def test_renames_are_one_to_one_and_go_to_the_name_most_alike():
         assert result == {"read_order": "get_order", "read_item": "get_item", "list": None}
 
 
+@pytest.mark.slow  # the budget of steps is held by schema/test_step_budget.py
 def test_ten_thousand_renamed_tools_do_not_take_for_ever():
     old = [_with(name=f"old{i}", description=f"Tool number {i} of the list") for i in range(3000)]
     new = [{**tool, "name": f"new{i}"} for i, tool in enumerate(old)]

@@ -90,6 +90,7 @@ def test_a_poisoned_tool_is_found_and_nothing_is_made_of_it(poisoned):
     assert len(served) == 17
 
 
+@pytest.mark.slow  # the index's source is held above, and the digest of a release in its own tests
 def test_the_released_index_holds_clear_tools_only_and_another_hold_is_another_release(pipeline):
     pipeline.deploy(with_poison())
     pipeline.run_scan()
@@ -185,19 +186,19 @@ def test_a_training_set_alone_drops_what_was_held_since_its_pairs_were_accepted(
 
 def test_what_changes_into_poison_is_a_rug_pull_for_as_long_as_it_stays(honest_world):
     honest_world.deploy(with_poison())
-    for run in (honest_world.run_scan, honest_world.run_nightly):
-        run()
+    for _ in range(2):
+        honest_world.run_scan()
         assert (*BAD, "rug_pull") in honest_world.read_findings()
-    assert BAD not in honest_world.read_downstream()["pairs"]
+        assert BAD not in list_clear(honest_world)
     renamed = with_poison()
     renamed["npm:photo"][0]["name"] = "look_up_photo"
     honest_world.deploy(renamed)
     honest_world.run_scan()
     assert ("npm:photo", "look_up_photo", "rug_pull") in honest_world.read_findings()
     honest_world.deploy(honest_servers())
-    honest_world.run_nightly()
+    honest_world.run_scan()
     assert honest_world.read_findings() == set()
-    assert BAD in honest_world.read_downstream()["pairs"]
+    assert BAD in list_clear(honest_world)
 
 
 def test_an_unchanged_run_scans_nothing_and_moves_nothing(pipeline):
@@ -252,12 +253,16 @@ def test_a_tool_that_depends_on_who_asks_is_held_and_an_unstable_one_is_told(pip
     assert ("npm:photo", "make_photo", "unstable") in result.read_findings("medium")
     assert ("npm:photo", "drop_photo", "dated") in result.read_findings("low")
     assert ("npm:photo", "only_for_others", "depends_on_asker") in result.read_findings("medium")
-    clear = {(row["server_id"], row["tool"]) for row in read_clear(result.warehouse)}
+    clear = list_clear(result)
     assert BAD not in clear  # all that follows is made of these
     assert ("npm:photo", "make_photo") in clear
     # Nobody looked again: what was seen of the same contract stands.
     assert behaviour(pipeline, {}).read_findings() == {(*BAD, "depends_on_asker")}
     assert behaviour(pipeline, {"npm:photo": "[]"}).read_findings() == set()
+
+
+def list_clear(pipeline: Pipeline) -> set[tuple[str, str]]:
+    return {(row["server_id"], row["tool"]) for row in read_clear(pipeline.warehouse)}
 
 
 def behaviour(pipeline: Pipeline, by_server: dict[str, str]) -> Pipeline:

@@ -214,6 +214,7 @@ async def test_a_bundle_that_is_not_the_pinned_one_is_not_called(host, tmp_path)
 
 
 @pytest.mark.registry
+@pytest.mark.slow  # a bundle is called above, a wheel installed in recipes/test_install.py
 async def test_a_python_server_from_pypi_is_called(warehouse):
     recipe = planned(pypi("mcp-server-time", "2026.10.19"), warehouse)
     caller, by = await listed(recipe, DeployPolicy(warehouse.home, twice=False))

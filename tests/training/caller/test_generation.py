@@ -240,6 +240,7 @@ def test_an_answer_ends_at_its_limit_and_when_nobody_waits_for_it(loaded, copy):
     assert len(model.generate(prompt, max_new=50, is_over=lambda: next(asked) >= 3)) <= 3
 
 
+@pytest.mark.slow  # a process that imports torch and the builder
 def test_a_model_that_the_builder_does_not_know_is_refused(loaded, tmp_path):
     def save_other(folder: str) -> None:
         Path(folder).mkdir()

@@ -247,12 +247,12 @@ def test_a_budget_is_never_overspent_however_many_ask_at_once(
     ledger.set_budget("usd", limit)
     dear = Dear(costs)
     role = Role("generator", model="dear", usd_out=1.0, max_tokens=100, concurrency=concurrency)
-    results = outcomes(LLM([role], ledger, endpoint=dear), 60)
+    results = outcomes(LLM([role], ledger, endpoint=dear), 45)
     assert dear.billed <= limit + 1e-12
     assert ledger.spent() == pytest.approx(dear.billed)
     answered = sum(isinstance(result, ModelReply) for result in results)
     ledger.set_budget("usd", 1.0)
-    again = outcomes(LLM([role], ledger, endpoint=dear), 60)
+    again = outcomes(LLM([role], ledger, endpoint=dear), 45)
     assert sum(isinstance(reply, ModelReply) and reply.cached for reply in again) == answered
     assert all(isinstance(reply, ModelReply) for reply in again)
     ledger.close()

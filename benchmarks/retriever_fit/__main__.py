@@ -12,24 +12,176 @@ nothing here is chosen by. DIR holds `retrieval/`, `corpus/` and
 """
 
 import argparse
+import json
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from assets.vectors.encoders.minilm import GENERAL_FOLDER, MiniLM
+from assets.vectors.encoders.weights import BASE
 from benchmarks.retriever_fit.card import write_shipped
-from benchmarks.retriever_fit.measure import (
-    COSINE,
-    FUSED,
-    Gain,
-    compare_encoders,
-    measure_set,
-    summarise_gains,
-    tabulate_gains,
-)
 from benchmarks.retriever_fit.recipe import FOLDS, Recipe
-from benchmarks.retriever_fit.train import collect_data, train_recipe
-from benchmarks.router_fit.sets import FIT, HELD, NAMES, QuerySet, read_set, trim_set
-from benchmarks.shared_data import SHARED
+from benchmarks.retriever_fit.rows import Row, make_listed_rows, make_rows
+from benchmarks.router_fit.rows import (
+    FEATURES,
+    MEASURES,
+    Rows,
+    collect_rows,
+    open_index,
+    read_signals,
+)
+from benchmarks.router_fit.sets import FIT, HELD, NAMES, QuerySet, check_sides, read_set, trim_set
+from benchmarks.shared_data import SHARED, StoredEmbedder
+from serving.index.model import load_built_in
+from training.evaluation.metrics import MetricFigure, bootstrap_difference, bootstrap_mean
+from training.retriever.train import train_retriever
+from training.runtime.model_store import TrainingJob, get_model_folder, make_model_name
+from warehouse.storage.digest import sha256
+
+ROLE = "retriever"
+
+
+def collect_data(
+    recipe: Recipe, data: Path, left_out: Sequence[str] = ()
+) -> tuple[list[Row], dict[str, Row]]:
+    """(rows, pool) of every set of the recipe but those left out, and of its lists."""
+    rows: list[Row] = []
+    pool: dict[str, Row] = {}
+    for name in recipe.sets:
+        if name not in left_out:
+            found = read_set(name, data)
+            check_sides(found)
+            own, near = make_rows(found, recipe)
+            rows += own
+            pool |= near
+    for name in recipe.listed:
+        own, near = make_listed_rows(name, data, recipe)
+        rows += own
+        pool |= near
+    return rows, pool
+
+
+def digest_data(rows: Sequence[Row], pool: dict[str, Row]) -> str:
+    """SHA-256 of everything that is learnt from."""
+    body = json.dumps([rows, pool], sort_keys=True, ensure_ascii=False)
+    return sha256(body.encode("utf-8", "surrogatepass"))
+
+
+def train_recipe(
+    recipe: Recipe, data: Path, home: Path, threads: int | None, left_out: Sequence[str] = ()
+) -> tuple[Path, dict[str, Any]]:
+    """(folder of the adapter, its card); a training that was stopped goes on."""
+    rows, pool = collect_data(recipe, data, left_out)
+    learnt = digest_data(rows, pool)
+    settings = asdict(replace(recipe.settings, threads=threads))
+    name = make_model_name(ROLE, BASE, learnt, settings)
+    job = TrainingJob(ROLE, name, home, learnt, BASE, settings, rows, pool)
+    card = train_retriever(job, _report)
+    return get_model_folder(home, name), card
+
+
+def _report(figures: dict[str, Any]) -> None:
+    if figures["step"] % 10 == 0 or figures["step"] == figures["steps"]:
+        line = f"  step {figures['step']} of {figures['steps']}: loss {figures['loss']}\n"
+        sys.stderr.write(line)
+        sys.stderr.flush()
+
+
+COSINE, FUSED = "cosine", "router"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One set: what each encoder finds by cosine and by the router, and the paired differences."""
+
+    name: str
+    servers: int
+    before: dict[str, list[MetricFigure]]  # way -> a figure each of MEASURES
+    after: dict[str, list[MetricFigure]]
+    gain: dict[str, list[MetricFigure]]  # paired, servers drawn whole
+
+
+def measure_set(found: QuerySet, home: Path, encoder: MiniLM) -> dict[str, np.ndarray]:
+    """Way -> measures [requests, 4] of the set's requests by one encoder."""
+    kept = StoredEmbedder(encoder, home)
+    index = open_index(found, home / "index" / kept.id.replace("/", "-"), kept)
+    signals = read_signals(index, found.requests, kept)
+    rows: Rows = collect_rows(index, found.requests, signals, FEATURES)
+    weights = load_built_in(trained=True).weights
+    ours = rows.measure(np.array([weights.get(name, 0.0) for name in FEATURES]))
+    return {COSINE: rows.peers["dense"], FUSED: ours}
+
+
+def compare_encoders(
+    found: QuerySet, before: dict[str, np.ndarray], after: dict[str, np.ndarray]
+) -> Gain:
+    """The figures of both with 95% intervals over servers."""
+    groups = [request.server for request in found.requests]
+
+    def tell(of: dict[str, np.ndarray], way: str) -> list[MetricFigure]:
+        return [bootstrap_mean(column.tolist(), groups) for column in of[way].T]
+
+    gain = {
+        way: [
+            bootstrap_difference(new.tolist(), old.tolist(), groups)
+            for new, old in zip(after[way].T, before[way].T, strict=True)
+        ]
+        for way in (COSINE, FUSED)
+    }
+    old, new = ({way: tell(of, way) for way in gain} for of in (before, after))
+    return Gain(found.name, len(set(groups)), old, new, gain)
+
+
+def tabulate_gains(title: str, way: str, gains: Sequence[Gain]) -> str:
+    """A Markdown table: a set a line with recall before and after, and paired differences."""
+    head = ["set", "n", "servers", "R@1 before", "after", "difference", "R@5 before", "after"]
+    head += ["difference", "R@10 before", "after"]
+    lines = [f"### {title}", "", _join(head), _join(["---"] * len(head))]
+    for item in gains:
+        old, new, gain = item.before[way], item.after[way], item.gain[way]
+        cells = [item.name, str(gain[0].n), str(item.servers)]
+        cells += [f"{old[0].value:.3f}", f"{new[0]}", f"{gain[0]:+}"]
+        cells += [f"{old[1].value:.3f}", f"{new[1].value:.3f}", f"{gain[1]:+}"]
+        lines.append(_join([*cells, f"{old[2].value:.3f}", f"{new[2].value:.3f}"]))
+    means = [
+        f"{name} {_average(gains, 'before', way, at):.3f} to"
+        f" {_average(gains, 'after', way, at):.3f}"
+        for at, name in enumerate(MEASURES)
+    ]
+    return "\n".join([*lines, "", f"Mean over {len(gains)} sets: {', '.join(means)}."])
+
+
+def _average(gains: Sequence[Gain], side: str, way: str, at: int) -> float:
+    return float(np.mean([getattr(gain, side)[way][at].value for gain in gains]))
+
+
+def summarise_gains(gains: Sequence[Gain]) -> dict[str, Any]:
+    """What a recipe file keeps: by set and way the number of requests, Recall@1 before and after
+    and the paired difference with its interval."""
+    return {
+        gain.name: {
+            "n": gain.gain[COSINE][0].n,
+            "servers": gain.servers,
+            **{
+                way: {
+                    "before": round(gain.before[way][0].value, 4),
+                    "after": round(gain.after[way][0].value, 4),
+                    "low": round(gain.gain[way][0].low, 4),
+                    "high": round(gain.gain[way][0].high, 4),
+                }
+                for way in (COSINE, FUSED)
+            },
+        }
+        for gain in gains
+    }
+
+
+def _join(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:

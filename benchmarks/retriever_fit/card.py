@@ -17,10 +17,10 @@ from assets.vectors.encoders.minilm import (
 from assets.vectors.encoders.weights import BASE, HUB_ID, HUB_REVISION
 from benchmarks.retriever_fit.recipe import Recipe
 from benchmarks.retriever_fit.rows import Row
-from benchmarks.retriever_fit.sources import CREDITS, SOURCES
-from warehouse.storage.files import hash_file
+from warehouse.storage.files import hash_file, read_data
 
 CARD = "MODEL_CARD.md"
+SOURCES = {name: tuple(of) for name, of in read_data(__file__, "sources.toml").items()}
 LIBRARIES = ("torch", "transformers", "peft", "tokenizers", "safetensors")
 _KEPT = ("pairs", "tools", "steps", "tokens", "loss_first", "loss_last")
 
@@ -60,56 +60,13 @@ def write_shipped(
 
 def describe_shipped(facts: Mapping[str, Any], size: int) -> str:
     """The card, out of what the recipe file holds."""
-    settings, trained = facts["recipe"]["settings"], facts["training"]
     sets = "\n".join(
         f"| `{name}` | {one['pairs']} | {one['source']} | {one['licence']} |"
         for name, one in facts["sets"].items()
     )
     gains = "\n".join(_tell_gain(name, one) for name, one in facts["measured"].items())
-    return f"""# General tool retriever
-
-A LoRA adapter (rank {settings["rank"]}, {size / 1e6:.1f} MB) of `{facts["base"]["hub"]}`
-(Apache-2.0) that puts a request near the tool that answers it. It is the default encoder of
-`toolmill index`, and what a nightly training of the retriever starts from. Language: English; what
-it learnt of others is little, for the base's word pieces do not read them.
-
-Weights: SHA-256 `{facts["files"][GENERAL_WEIGHTS]}`. Base files: `{facts["base"]["files"]}`.
-
-## Data
-
-The fit sides of these query sets, split by server, and pairs made for servers of a marketplace's
-list; {trained["pairs"]:,} pairs of {trained["tools"]:,} tool texts. SHA-256 of rows and negatives:
-`{facts["data"]}`. No request of BFCL, LiveMCPBench, MCP-Atlas, Composio, MetaTool, API-Bank or SGD
-is among them, and nothing of a test side; servers of the list may be servers of those sets too.
-`smithery-written` was written by a language model that saw a server's tools and the styles to write
-in, and no query set (`benchmarks/retriever_fit/requests.jsonl`).
-
-| set | pairs | source | licence |
-| --- | --- | --- | --- |
-{sets}
-
-{CREDITS}
-
-## Training
-
-`make retriever`: {trained["steps"]} steps, {settings["epochs"]} epochs, AdamW at
-{settings["learning_rate"]:g}, layers {settings["first_layer"]} to 5, temperature
-{settings["temperature"]}, seed {settings["seed"]}; batches of {settings["tools"]} tools of one set
-with {settings["negatives"]} hard negative each (nearest by BM25), the text of a tool with and
-without its parameters. Loss {trained["loss_first"]} at first, {trained["loss_last"]} at last.
-Everything else is in `{GENERAL_RECIPE}`.
-
-## Measured
-
-Recall@1 by cosine alone, fit sides, by adapters of the same recipe that learnt from half of the
-set families and not from the set's own; difference paired, 95% intervals over servers.
-
-| set | n | servers | MiniLM | adapted | difference |
-| --- | --- | --- | --- | --- | --- |
-{gains}
-
-License: Apache-2.0.
-"""
+    text = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    return text.format(**{**facts, "sets": sets}, gains=gains, size=size / 1e6)
 
 
 def _tell_gain(name: str, one: Mapping[str, Any]) -> str:

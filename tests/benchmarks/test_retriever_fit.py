@@ -11,6 +11,7 @@ import pytest
 from assets.contracts.canonical import tool_text
 from assets.contracts.tool_id import ToolId
 from assets.synthesis.verify.pair_checks import find_form_flaws
+from benchmarks.retriever_fit.__main__ import collect_data, digest_data, train_recipe
 from benchmarks.retriever_fit.recipe import DESCRIPTIONS, FOLDS, LEARNT, Recipe
 from benchmarks.retriever_fit.rows import (
     GRAMMAR,
@@ -21,7 +22,6 @@ from benchmarks.retriever_fit.rows import (
     make_rows,
     read_written,
 )
-from benchmarks.retriever_fit.train import collect_data, digest_data, train_recipe
 from benchmarks.router_fit.sets import FIT, HELD, QuerySet, Request
 from tests.support.paths import ROOT
 from training.retriever.batches import collect_tools, list_right_texts, select_teachable_rows

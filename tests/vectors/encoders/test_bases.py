@@ -29,9 +29,8 @@ from assets.vectors.encoders.minilm import (
 )
 from assets.vectors.encoders.saved import open_encoder, save_encoder
 from assets.vectors.encoders.weights import BASE, BadAdapter, find_base_path
-from benchmarks.retriever_fit.card import CARD, describe_shipped
+from benchmarks.retriever_fit.card import CARD, SOURCES, describe_shipped
 from benchmarks.retriever_fit.recipe import Recipe
-from benchmarks.retriever_fit.sources import SOURCES
 from tests.vectors.small_models import add_dense, make_bert, write
 from training.caller.train import resolve_base
 from training.runtime.model_store import TrainingFailed

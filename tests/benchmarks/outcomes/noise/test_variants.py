@@ -8,6 +8,15 @@ from typing import Any
 import pytest
 
 from assets.servers.calls.result import CallResult
+from benchmarks.outcomes.noise.build import (
+    CHANGED_SHARE,
+    change_endpoints,
+    make_newcomers,
+    make_variants,
+    paraphrase_contract,
+    paraphrase_name,
+    paraphrase_text,
+)
 from benchmarks.outcomes.noise.endpoints import (
     AFTER,
     BEFORE,
@@ -32,15 +41,6 @@ from benchmarks.outcomes.noise.proxy import (
     change_answer,
     change_arguments,
     is_hit,
-)
-from benchmarks.outcomes.noise.variants import (
-    CHANGED_SHARE,
-    change_endpoints,
-    make_newcomers,
-    make_variants,
-    paraphrase_contract,
-    paraphrase_name,
-    paraphrase_text,
 )
 from tests.benchmarks.outcomes.noise.stages import SOURCE, make_contract, make_endpoint
 

@@ -17,8 +17,8 @@ PARALLEL, SEQUENTIAL = "parallel", "sequential"
 NO_TOOL, MISSING, CLARIFY, RECOVERY = "no_tool", "missing_parameter", "clarification", "recovery"
 TASKS = (SINGLE, LOOKALIKE, PARALLEL, SEQUENTIAL, NO_TOOL, MISSING, CLARIFY, RECOVERY)
 ONE_CALL = (SINGLE, LOOKALIKE)
-# What a row is written from: calls that worked, a contract alone, the task of a world.
-EXPLORED, CONTRACT, WORLD = "explored", "contract", "world"
+# What a row is written from: calls that worked, a contract alone, a world's task, a user's trace.
+EXPLORED, CONTRACT, WORLD, TRACE = "explored", "contract", "world", "trace"
 TRAJECTORY = "trajectory"  # a task carried out in a world: no unit writes it, `outcomes` plays it
 
 PAIRS = read_table_spec(__file__, "pairs")

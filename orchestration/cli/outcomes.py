@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from assets.outcomes.worlds.spec import WorldSpec
 
 app = typer.Typer()
+traces_app = typer.Typer(no_args_is_help=True, help="Import traces of your own agents as pairs.")
+app.add_typer(traces_app, name="traces")
 _SHOWN = 40
 
 
@@ -353,3 +355,40 @@ def reliability(
         print_line(f"{row['tool_id']}{old}  {works}{failed}")
     if len(selected) > _SHOWN:
         print_line(f"{len(selected) - _SHOWN} more; --json shows all")
+
+
+@traces_app.command("import")
+def import_(
+    files: Annotated[
+        list[Path], typer.Argument(help="sessions of Claude Code or Codex, OTLP as JSON, or ours")
+    ],
+    user: Annotated[
+        str | None, typer.Option(help="whose traces; default: yours, of files that you own")
+    ] = None,
+) -> None:
+    """Add useful and repaired calls of traces to what callers learn from."""
+    from assets.outcomes.trace_pairs import import_traces
+    from orchestration.factories import open_made_warehouse
+
+    print_json(import_traces(open_made_warehouse(load_settings()), files, user, "traces import"))
+
+
+@traces_app.command("list")
+def list_traces() -> None:
+    """Print how many rows each user's traces gave, as JSON."""
+    from assets.outcomes.trace_pairs import count_users
+    from orchestration.factories import open_made_warehouse
+
+    print_json(count_users(open_made_warehouse(load_settings()).tables))
+
+
+@traces_app.command("forget")
+def forget_traces(
+    user: Annotated[str | None, typer.Option(help="as in `traces import`; default: you")] = None,
+) -> None:
+    """Remove all rows of a user's traces; `gc` deletes older versions."""
+    from assets.outcomes.trace_pairs import forget_user
+    from orchestration.factories import open_made_warehouse
+
+    warehouse = open_made_warehouse(load_settings())
+    print_json({"removed": forget_user(warehouse, user, "traces forget")})

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -89,6 +90,9 @@ def export(
     valid: Annotated[
         bool, typer.Option("--valid", help="none whose executed call had an invalid response")
     ] = False,
+    traces: Annotated[
+        bool, typer.Option("--traces", help="also those of imported traces, which are private")
+    ] = False,
 ) -> None:
     """Write accepted pairs with their tools, split by server, and a dataset card."""
     from assets.synthesis.export.formats import FORMATS
@@ -107,6 +111,10 @@ def export(
     warehouse = open_made_warehouse(settings)
     folder = out or settings.home_path() / "exports" / f"{name}-{day.replace(':', '')}"
     choice = _make_choice(warehouse, at, split, chosen, commercial_only, proved, valid)
+    if traces:
+        from assets.outcomes.trace_pairs import list_traced
+
+        choice = replace(choice, more=[*choice.more, *list_traced(warehouse.tables, at)])
     figures = write_export(warehouse.tables, folder, name, choice, day)
     print_json({"folder": str(folder), "format": name, "as_of": day, **figures.as_json()})
 

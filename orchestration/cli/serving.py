@@ -78,7 +78,8 @@ def serve(
     settings = load_settings()
     log_to_terminal()
     chosen = settings.serve
-    more: dict[str, Any] = {"local": replace(LOCAL, remember=chosen.log.remember)}
+    local = replace(LOCAL, remember=chosen.log.remember, traces=chosen.log.traces)
+    more: dict[str, Any] = {"local": local}
     more |= {"learning": settings.reliability} if chosen.log.learn else {}
     more |= {"consent": consent} if consent is not None else {}
     policy = derive_policy(MetaPolicy, chosen.calls, **more)
@@ -119,7 +120,8 @@ def _make_http(
     tokens = read_tokens(file) if file else ()
     if chosen.token:
         secret = chosen.token.get_secret_value()
-        tokens = (*tokens, build_token(secret, remember=serve.log.remember))
+        kept = {"remember": serve.log.remember, "traces": serve.log.traces}
+        tokens = (*tokens, build_token(secret, **kept))
     address = {
         "host": chosen.host if host is None else host,
         "port": chosen.port if port is None else port,
@@ -181,7 +183,10 @@ def log(
         day = None if before is None else date.fromisoformat(before)
     except ValueError:
         fail(f"--before {str(before)[:40]!r}: expected YYYY-MM-DD", 2)
-    counts = remove_lines(lines_of, DeletionSubject(token, client, query, day))
+    subject = DeletionSubject(token, client, query, day)
+    counts = remove_lines(lines_of, subject)
+    for name, count in remove_lines(lines_of.traces, subject).items():
+        counts[name] += count
     if as_json:
         print_json(counts)
         return

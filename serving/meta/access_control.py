@@ -9,6 +9,7 @@
     concurrent = 16
     consent = "ask"
     remember = "digest"               # or "text" or "vector": what the log keeps of queries
+    traces = false                    # true: calls are kept whole, redacted
 
 A file holds digests, never secrets, and no message here repeats what was sent.
 """
@@ -37,6 +38,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "concurrent": int,
     "consent": str,
     "remember": str,
+    "traces": bool,
 }
 _SHAPE = 'expected TOML with [[tokens]], or JSON like {"tokens": [{"name": …, "sha256": …}]}'
 _MINUTE = 60.0

@@ -358,6 +358,10 @@ async def _run(
     if desk.policy.results == "block" and (result.alarming or result.unread):
         return answer_blocked(attempt, result)
     attempt.note_end(result.status, error_kind=result.error_kind, blame=result.blame)
+    if token.traces and result.status in ("ok", "tool_error"):
+        named = {"tool_id": ready.tool.tool_id, "contract_digest": ready.tool.contract_digest}
+        facts = {**named, "arguments": ready.arguments, "status": result.status}
+        await desk.keep_trace(token, facts, result)
     if result.status == "invalid_arguments":
         return answer_invalid(attempt, result.problems, ready.steps, repair=True)
     if result.status in ("ok", "tool_error"):

@@ -4,6 +4,7 @@ An extension may teach the served reranker from the log of calls. Its entry poin
 `toolmill.learners` names a function `(ServedRouter, CallLog, ReliabilityPolicy) -> OutcomeLearner`.
 """
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import anyio
 import anyio.to_thread
 
 from assets.outcomes.policy import ReliabilityPolicy
+from assets.outcomes.trace_files import TOOLMILL
 from assets.servers.calls.log import CallLog
 from serving.index.model import IndexedTool
 from serving.meta.access_control import RequestLimits
@@ -23,6 +25,7 @@ from serving.ranking.overlays import ToolEligibility
 from serving.router import Router, ServedRouter
 from warehouse.bounded_dict import BoundedDict
 from warehouse.extensions import LEARNERS, load_extensions
+from warehouse.sanitize.redact import redact, redact_json
 from warehouse.sanitize.untrusted_text import drop_surrogates
 
 logger = logging.getLogger(__name__)
@@ -33,6 +36,7 @@ _REMEMBERED = {
 }
 T = TypeVar("T")
 _THREADS = 4  # requests that search at a time; more of them only wait for the cores
+_LONGEST_TRACE = 64_000  # characters of one kept call
 _TURNS = 2  # of them of one token
 
 
@@ -122,6 +126,7 @@ class MetaContext:
         self.limits = RequestLimits()
         self.learner: OutcomeLearner | None = open_learner(router, outcomes, policy.learning)
         self.queries = BoundedDict()  # (token, client if kept, tool id) -> facts of its search
+        self.asked = BoundedDict()  # (token, tool id) -> words that found it, where traces are kept
         self.calls = BoundedDict()  # call id -> (token name, facts of its outcome)
         self.questions = BoundedDict()  # number of a question that waits for its answer -> what of
         self._seen: WeakKeyDictionary[Router, dict[Any, VisibleTools]] = WeakKeyDictionary()
@@ -170,6 +175,21 @@ class MetaContext:
             return None
         return place, router.index.tools[place]
 
+    async def keep_trace(self, token: ClientToken, facts: Mapping[str, Any], result: Any) -> None:
+        """Keeps a whole call of a token that opted in, redacted; none whose texts are too long or
+        read like orders. facts: tool_id, contract_digest, arguments, status."""
+        texts = [block["text"] for block in result.content if isinstance(block.get("text"), str)]
+        whole = "\n".join(texts) or json.dumps(result.structured or {})
+        line = redact_json(facts) | {"text": redact(whole), "token": token.name}
+        line |= {"format": TOOLMILL, "words": self.asked.get((token.name, facts["tool_id"]), "")}
+        if result.alarming or result.unread or len(json.dumps(line)) > _LONGEST_TRACE:
+            return
+        try:
+            with anyio.CancelScope(shield=True):
+                await self.work(self.outcomes.traces.append, line)
+        except OSError as error:
+            logger.error("a trace could not be written: %s", error)
+
     async def record(self, facts: Mapping[str, Any]) -> None:
         """Writes an outcome. A full disk is told in the log; it takes no answer away."""
         try:
@@ -199,6 +219,8 @@ def describe_kept(token: ClientToken, desk: MetaContext) -> str:
     notice = (
         f"Kept under the name {token.name!r}: outcome, tool, note; {_REMEMBERED[token.remember]}"
     )
+    if token.traces:
+        notice += "; every call with its arguments and answer, without secrets"
     learns = desk.learner is not None and token.remember == "text"
     return f"{notice}; the order of tools learns from it" if learns else notice
 

@@ -207,6 +207,9 @@ async def _note_search(
         query_facts = await desk.work_for(token, _read_query, token, router, question)
         line = {"token": token.name, "status": "searched", "index": router.index.version}
         await desk.record({**line, **facts, **query_facts, "client": client, "shown": tool_ids})
+    if token.traces:
+        words = clean_words(question.words)
+        desk.asked.update({(token.name, tool_id): words for tool_id in tool_ids})
     asked_by = keep_client(token, client).get("client")
     for rank, tool_id in enumerate(tool_ids, 1):
         at = {"rank": rank} if "search_id" in facts else {}

@@ -29,6 +29,7 @@ class ClientToken:
     whether tools may be called at all; `concurrent`: how many at a time, those that wait for
     consent included. `consent` overrides the policy's. A limit of None is none. `remember`: what
     the log keeps of its queries: a digest, or, with what each search showed, text or vector.
+    `traces`: whether its calls are kept whole, redacted, with what they were looked for.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ClientToken:
     concurrent: int | None = 16
     consent: Consent | None = None
     remember: Remember = "digest"
+    traces: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -91,12 +93,13 @@ class MetaSettings:
 
 @dataclass(frozen=True)
 class LogSettings:
-    """What a user can set of the log of calls. remember: as in Token, of who needs no token and of
-    the one of `serve.http.token`; entries of a tokens file say it themselves. learn: whether a
-    served reranker learns at once from what the log keeps in words. days: how long lines are kept,
-    0 until they are deleted."""
+    """What a user can set of the log of calls. remember, traces: as in Token, of who needs no token
+    and of the one of `serve.http.token`; entries of a tokens file say it themselves. learn: whether
+    a served reranker learns at once from what the log keeps in words. days: how long lines are
+    kept, 0 until they are deleted."""
 
     remember: Remember = "digest"
+    traces: bool = False
     learn: bool = True
     days: Annotated[int, Field(ge=0)] = 0
 

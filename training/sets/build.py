@@ -11,6 +11,7 @@ from assets.catalogue.catalogue import CATALOGUE, map_same_servers
 from assets.contracts.quarantined_tools import key_contract, read_contracts
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import may_keep, read_tried
+from assets.outcomes.trace_pairs import list_traced
 from assets.outcomes.trajectory import make_pair_row, read_kept
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, select_trainable
 from assets.vectors.confusable_table import CONFUSABLES, TWINS, list_hard_negatives
@@ -75,6 +76,7 @@ def make_set(
     tried = read_tried(tables)
     chosen = [row for row in accepted if may_keep(tried.get(row["pair_id"]), policy.executed)]
     played = list(map(make_pair_row, read_kept(tables))) if policy.trajectories else []
+    played += [added.row for added in list_traced(tables)]
     clear, kept_out = read_contracts(warehouse)
     contracts: dict[tuple[str, str], Row] = {}
     for row in clear:  # of a server that two marketplaces list, the first counts

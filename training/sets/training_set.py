@@ -20,6 +20,7 @@ from assets.synthesis.tables import (
     SEQUENTIAL,
     SINGLE,
     TASKS,
+    TRACE,
     TRAJECTORY,
     read_goldens,
 )
@@ -183,6 +184,9 @@ def _place_pair(pair: Row, places: Mapping[Key, SplitPlace], tally: SplitTally) 
     else:
         # A row of which no call is right learns nothing of its own tool, be that a copy or not.
         split = golds[0].split if golds else TRAIN if own.leak else own.split
+        if split != TRAIN and pair.get("basis") == TRACE:
+            tally.count_drop("traced_outside_train")  # no user is on both sides
+            return None
         messages = make_messages(pair, read_goldens(pair)) if talks else []
         return PlacedRow(pair, own, calls, golds, split, messages)
     return None
@@ -203,7 +207,7 @@ def _hold_out_pairs(placed: Sequence[PlacedRow], policy: SetPolicy) -> None:
     """Holds pairs of trained tools out by their hash; a tool keeps one call to learn from."""
     single: dict[tuple[str, str], list[PlacedRow]] = defaultdict(list)
     for row in placed:
-        if row.split == TRAIN:
+        if row.split == TRAIN and row.pair.get("basis") != TRACE:
             if compute_pair_draw(row.name) < policy.seen_tools:
                 row.split = SEEN_TOOL
             if len(row.tools) == 1:

@@ -1,12 +1,13 @@
 """Outcomes: the result of each call that was asked for here, one JSON line each; and searches.
 
     <place>/outcomes/<UTC date>.jsonl
+    <place>/traces/<UTC date>.jsonl    calls with arguments and answers, of tokens with `traces`
 
-A line never holds the value of an argument, a result or a token: whoever reads the file learns
-which tool was called under which token's name and how it ended. A query is there as the digest of
-its words, so that calls of one query can be set side by side; who guesses the words can test the
-guess. A search leaves a line of its own, with the query's words or vector and the tools it showed,
-under the names of tokens that opted in (`Token.remember`), and none under others.
+A line of outcomes never holds the value of an argument, a result or a token: whoever reads the file
+learns which tool was called under which token's name and how it ended. A query is there as the
+digest of its words, so that calls of one query can be set side by side; who guesses the words can
+test the guess. A search leaves a line of its own, with the query's words or vector and the tools it
+showed, under the names of tokens that opted in (`Token.remember`), and none under others.
 """
 
 import base64
@@ -17,7 +18,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,13 +78,22 @@ class CallLog:
     deleted. What is older goes with the first line of each day that this process writes.
     """
 
-    def __init__(self, place: Path, days: int = 0) -> None:
-        self.folder, self.days = place / "outcomes", days
+    def __init__(self, place: Path, days: int = 0, name: str = "outcomes") -> None:
+        self.folder, self.days = place / name, days
         self._pruned: date | None = None
+
+    @cached_property
+    def traces(self) -> "CallLog":
+        """The log of whole calls beside this one."""
+        return CallLog(self.folder.parent, self.days, "traces")
 
     def record(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Appends one line and returns it. Raises BadOutcome for a field that is not known."""
-        line = {"at": round(time.time(), 3), "id": uuid.uuid4().hex, **_bound_facts(facts)}
+        return self.append({"id": uuid.uuid4().hex, **_bound_facts(facts)})
+
+    def append(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Appends a line that the caller bounded and redacted, and returns it."""
+        line = {"at": round(time.time(), 3), **facts}
         day = datetime.fromtimestamp(line["at"], UTC).date()
         append_line(self.folder / f"{day}.jsonl", json.dumps(line, ensure_ascii=True))
         if self.days and self._pruned != day:

@@ -19,7 +19,7 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 from assets.contracts.quarantined_tools import ContractFirewall
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.old_contracts import read_old_contracts
-from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, read_contract, read_goldens
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, TRACE, read_contract, read_goldens
 from warehouse.json_types import Contract, Record
 from warehouse.storage.tables import Tables
 
@@ -220,6 +220,7 @@ def _find_split(
             choice.split_of(call.server_id) != split for call in calls
         ),
         "a contract that its prompts showed is held": bool(held & _list_shown(row)),
+        "a trace is learnt from and not tested on": split != TRAIN and row["basis"] == TRACE,
         "a server of the test side lists the same tool": split == TRAIN
         and any(TEST in sides[name] for name in called),
     }

@@ -33,6 +33,7 @@ from assets.synthesis.tables import (
     RECOVERY,
     SEQUENTIAL,
     SINGLE,
+    TRACE,
     GoldenCall,
     read_goldens,
 )
@@ -436,7 +437,7 @@ def _check_recovery(conversation: PairConversation, digest: str, contracts: Cont
         flaws = validate_call(contract, conversation.made[0][1])
         error = conversation.results[0] if conversation.results else ""
         answer = RequestText(error).squeezed
-        if not flaws and conversation.basis == EXPLORED:
+        if not flaws and conversation.basis in (EXPLORED, TRACE):
             if not error or conversation.made[0] == conversation.made[-1]:
                 yield PairFinding("no_error", "messages", "no server objects to the first call")
         elif not flaws:

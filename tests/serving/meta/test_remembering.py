@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.servers.calls.log import query_digest
+from assets.outcomes.trace_files import read_traces
+from assets.servers.calls.log import clean_words, query_digest
 from serving.agent_loop import UnattendedClient
 from serving.meta.call_tool import call_tool
 from serving.meta.context import MetaContext
@@ -154,3 +155,39 @@ async def test_each_of_several_requests_is_a_search_of_its_own(tmp_path):
     assert [line["words"] for line in lines[:2]] == [QUERY, "read one text file"]
     assert len({line["search_id"] for line in lines}) == 3
     assert len(lines[2]["words"]) <= 4000
+
+
+@pytest.mark.parametrize("traces", [False, True])
+async def test_calls_are_kept_whole_only_of_a_token_that_opted_in(tmp_path, traces):
+    publish(tmp_path)
+    local = replace(LOCAL, traces=traces)
+    meta = MetaServer(tmp_path, MetaPolicy(poll_s=0.05, grace_s=0.1, local=local))
+    async with meta.client() as client:
+        _, described = await search_and_call(client)
+    lines = list(meta.outcomes.traces.read())
+    assert ("every call with its arguments" in described) is traces
+    assert len(lines) == traces
+    assert "Oslo" not in read_log(meta)
+    if traces:
+        [line] = lines
+        assert (line["token"], line["words"]) == (LOCAL.name, QUERY)
+        assert (line["tool_id"], line["arguments"]) == (CALL["tool_id"], CALL["arguments"])
+        [trace] = read_traces(meta.outcomes.traces.list_files()[0]).sessions
+        assert [event.kind for event in trace.events] == ["user", "call", "result"]
+        assert trace.user == LOCAL.name
+
+
+async def test_a_key_in_a_call_is_in_no_trace(tmp_path):
+    publish(tmp_path)
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    policy = MetaPolicy(poll_s=0.05, grace_s=0.1, local=replace(LOCAL, traces=True))
+    meta = MetaServer(tmp_path, policy)
+    async with meta.client() as client:
+        await client.call_tool("find_tools", {"query": f"{QUERY} {secret}", "k": 3})
+        await client.call_tool("call_tool", CALL)
+        await client.call_tool("call_tool", {**CALL, "arguments": {"city": secret}})
+    assert [line["words"] for line in meta.outcomes.traces.read()][:1] == [
+        clean_words(f"{QUERY} {secret}")
+    ]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if secret.encode() in path.read_bytes()]

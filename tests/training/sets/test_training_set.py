@@ -363,3 +363,11 @@ def test_a_pool_says_which_side_every_clear_contract_is_on(made):
         entry = made.pool[row["contract_digest"]]
         assert entry["contract"] == json.loads(row["contract"])
         assert (entry["split"] == TRAIN) == (row["split"] in (TRAIN, SEEN_TOOL))
+
+
+def test_traces_are_learnt_from_and_never_tested_on(made):
+    snapshots, pairs = make_rows()
+    traced = [{**pair, "pair_id": f"r1:{n}", "basis": "trace"} for n, pair in enumerate(pairs)]
+    again = build_training_set(traced, snapshots, embed)
+    assert {row["split"] for row in again.rows} == {TRAIN}
+    assert again.dropped["traced_outside_train"] > 0

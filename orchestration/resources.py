@@ -1,6 +1,9 @@
 """Resources: what the factories make of the settings, when a run starts."""
 
 import os
+import shlex
+import shutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError, DagsterPipesExecutionError
 
 from assets.synthesis.writing.writer import PairWriter
 from orchestration.factories import (
@@ -20,11 +24,128 @@ from orchestration.factories import (
     make_writer,
     open_warehouse,
 )
-from orchestration.pipes import TrainingScripts
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
+from orchestration.settings.schema import RAY, SUBPROCESS, TrainingPlace
 from warehouse.home import is_own_instance
 from warehouse.store import Warehouse
+
+ROOT = Path(__file__).resolve().parents[1]
+# The run's log shows the loss; progress bars and library notices would hide it.
+QUIET = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "PYTHONWARNINGS": "ignore",
+    "TQDM_DISABLE": "1",
+}
+_GPU = "nvidia.com/gpu"
+_KILLED = (
+    " (killed from outside, most often for want of memory: lower pass_tokens, batch or context; the"
+    " next run goes on from the last checkpoint)"
+)
+
+
+class NoSuchPlace(ValueError):
+    """A place that is unknown, or whose package or setting is missing; the message says which."""
+
+
+class TrainingScripts:
+    """The resource `pipes`: starts training scripts at one place."""
+
+    def __init__(self, place: TrainingPlace | None = None, client: Any = None) -> None:
+        self.place = place or TrainingPlace()
+        self._client = client or open_client(self.place)
+
+    def launch(self, context: Any, script: str, job: Path) -> dict[str, Any]:
+        """Runs the module `script` on `job` to its end, its loss lines in the run's log; returns
+        the last message it sent: the model's card.
+
+        Raises DagsterPipesExecutionError when it fails or dies, with the code and a hint.
+        """
+        try:
+            ran = self._client.run(context=context, **build_invocation(self.place, script, job))
+        except (DagsterExecutionInterruptedError, NoSuchPlace):
+            raise
+        except Exception as error:  # each client has errors of its own; assets know one
+            message = str(error) or type(error).__name__
+            hint = _KILLED if message.rstrip(".").endswith((" -9", " 137")) else ""
+            raise DagsterPipesExecutionError(
+                f"{script} on {self.place.runs_on}: {message}{hint}"
+            ) from error
+        cards = [each for each in ran.get_custom_messages() if isinstance(each, dict)]
+        return cards[-1] if cards else {}
+
+
+def open_client(place: TrainingPlace) -> Any:
+    """The Pipes client of a place. Raises NoSuchPlace naming the package or setting it lacks."""
+    if place.runs_on == SUBPROCESS:
+        return dg.PipesSubprocessClient()
+    if place.runs_on == RAY:
+        try:
+            from dagster_ray import PipesRayJobClient  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise _explain_lack("dagster-ray", "'toolmill[ray]'", error) from error
+        return PipesRayJobClient(address=place.ray_address)
+    if not (place.image or place.pod.get("containers")):
+        raise NoSuchPlace(
+            "training runs on kubernetes but no image is set: expected a container image with"
+            " toolmill[train] in training.place.image"
+        )
+    try:
+        from dagster_k8s import PipesK8sClient  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise _explain_lack("dagster-k8s", "dagster-k8s==0.29.27", error) from error
+    return PipesK8sClient()
+
+
+def build_invocation(place: TrainingPlace, script: str, job: Path) -> dict[str, Any]:
+    """What the place's client is given beside the context."""
+    if place.runs_on == SUBPROCESS:
+        command = _end_with_parent(
+            place, _build_command(sys.executable, place.processes, script, job)
+        )
+        return {"command": command, "cwd": str(ROOT), "env": QUIET}
+    command = _build_command(place.python, place.processes, script, job)
+    if place.runs_on == RAY:
+        submitted: dict[str, Any] = {
+            "entrypoint": shlex.join(command),
+            "runtime_env": {"env_vars": dict(QUIET)},
+        }
+        if place.gpus:
+            submitted["entrypoint_num_gpus"] = place.gpus
+        return {"submit_job_params": submitted}
+    invocation: dict[str, Any] = {"command": command, "env": dict(QUIET)}
+    if place.namespace:
+        invocation["namespace"] = place.namespace
+    return {**invocation, "image": place.image, "base_pod_spec": _build_pod(place)}
+
+
+def _build_command(python: str, processes: int, script: str, job: Path) -> list[str]:
+    several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    return [python, *(several if processes > 1 else []), "-m", script, str(job)]
+
+
+def _end_with_parent(place: TrainingPlace, command: list[str]) -> list[str]:
+    """A script alone ends with its run; the launcher of several needs to be told to."""
+    wrap = shutil.which("setpriv") if place.processes > 1 else None
+    return [wrap, "--pdeathsig", "KILL", *command] if wrap else command
+
+
+def _build_pod(place: TrainingPlace) -> dict[str, Any]:
+    spec = dict(place.pod)
+    containers = [dict(each) for each in spec.get("containers", [{}])]
+    if place.gpus:
+        limits = {**containers[0].get("resources", {}).get("limits", {}), _GPU: str(place.gpus)}
+        containers[0]["resources"] = {**containers[0].get("resources", {}), "limits": limits}
+    return {**spec, "containers": containers}
+
+
+def _explain_lack(package: str, install: str, error: ImportError) -> NoSuchPlace:
+    return NoSuchPlace(
+        f"training runs elsewhere but {package} is not installed ({error}):"
+        f" .venv/bin/uv pip install {install}, or set training.place.runs_on to subprocess"
+    )
+
 
 HOME_TAG = "toolmill/home"  # of runs in an instance of several homes; as metadata, of assets
 

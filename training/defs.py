@@ -130,7 +130,7 @@ _CANNOT_EVALUATE = (NothingToEvaluate, CannotPredict, BadOffer, BadAdapter, BadE
 
 
 class TrainingScripts(Protocol):
-    """Where training scripts run; `orchestration/pipes.py` has one for each place."""
+    """Where training scripts run; `orchestration/resources.py` has one for each place."""
 
     def launch(self, context: Any, script: str, job: Any) -> dict[str, Any]: ...
 

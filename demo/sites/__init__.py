@@ -1,17 +1,14 @@
-"""Sites: one replica a module, each in its marketplace's shape."""
+"""Sites: replicas, each in its marketplace's shape."""
 
 from collections.abc import Mapping
 
 from demo.replicas.site import ReplicaSite
-from demo.sites.deepnlp import DeepNlp
 from demo.sites.docker import DockerSite
 from demo.sites.files import FileSite
-from demo.sites.glama import GlamaSite
+from demo.sites.json_sites import DeepNlp, GlamaSite, PipedreamSite
 from demo.sites.mcphub import McpHub
 from demo.sites.mcpso import McpSo
-from demo.sites.pipedream import PipedreamSite
-from demo.sites.pulsemcp import PulseMcp
-from demo.sites.registry import RegistrySite
+from demo.sites.registry import PulseMcp, RegistrySite
 from demo.sites.smithery import SmitherySite
 
 _SITES: tuple[type[ReplicaSite], ...] = (

@@ -1,4 +1,4 @@
-"""Registry: the replica of the official MCP registry, and the list API that PulseMCP has too."""
+"""Registry: the replicas of the official MCP registry and of PulseMCP, which has its list API."""
 
 import re
 from abc import abstractmethod
@@ -13,7 +13,10 @@ from starlette.routing import Route
 from demo.replicas.reply import ReplicaReply, reply_json
 from demo.replicas.site import ReplicaSite
 from demo.world.catalogue import RecordList
-from demo.world.record import RecordInput, ServerRecord
+from demo.world.record import KEYS, RecordInput, ServerRecord
+
+_HEADERS = {"X-API-Key": "api_key", "X-Tenant-ID": "tenant_id"}
+
 
 _HINTS = {"npm": "npx", "pypi": "uvx", "oci": "docker"}
 _SCHEMAS = "https://static.modelcontextprotocol.io/schemas"
@@ -200,3 +203,43 @@ class RegistrySite(RegistryEnvelope):
 
 def _make_cursor(record: ServerRecord) -> str:
     return f"{record.registry_name}:{record.version}"
+
+
+class PulseMcp(RegistryEnvelope):
+    """`/v0.1` wants both headers."""
+
+    name = "pulsemcp"
+
+    def list_routes(self) -> Sequence[Route]:
+        return [self.make_route("/v0.1/servers", self.list_servers)]
+
+    def refuse_request(self, request: Request) -> ReplicaReply | None:
+        for header, key in _HEADERS.items():
+            wrong = request.headers.get(header) != KEYS["pulsemcp"][key]
+            if wrong or self.fault_set().is_on("wrong_key"):
+                error = "Invalid or missing " + ("API key" if key == "api_key" else "tenant")
+                details = {"header": header}
+                return reply_json({"error": error, "code": "unauthorized", "details": details}, 401)
+        return None
+
+    def make_meta(self, record: ServerRecord, latest: bool) -> dict[str, Any]:
+        visits = int(record.make_digits(4), 16)
+        return {
+            "com.pulsemcp/server": {
+                "visitorsEstimateMostRecentWeek": visits,
+                "visitorsEstimateLastFourWeeks": visits * 4,
+                "visitorsEstimateTotal": visits * 40,
+                "isOfficial": visits % 9 == 0,
+            },
+            "com.pulsemcp/server-version": {
+                "source": "registry.modelcontextprotocol.io",
+                "status": "active",
+                "publishedAt": record.revised_at,
+                "updatedAt": record.revised_at,
+                "isLatest": latest,
+            },
+        }
+
+    def reply_invalid(self) -> ReplicaReply:
+        error = {"error": "Unprocessable Entity", "code": "422", "details": {}}
+        return reply_json(error, 422)

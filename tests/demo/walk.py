@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from demo.sites.pipedream import TOKEN
+from demo.sites.json_sites import TOKEN
 from demo.world.record import KEYS
 
 HEADERS: Mapping[str, dict[str, str]] = {

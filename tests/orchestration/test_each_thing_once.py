@@ -21,13 +21,13 @@ from dagster._core.remote_origin import (
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus
 
 from assets.partitions import NIGHTLY
-from orchestration.automation import on_new_data
 from orchestration.definitions import (
     AFTER_TRAINING,
     FOLLOWS_NEW_DATA,
     TRAINED,
     build_defs,
     define_jobs,
+    on_new_data,
 )
 from orchestration.runs.instance import relax_sqlite
 from orchestration.sensors import retrain_on_drift

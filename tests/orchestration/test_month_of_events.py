@@ -15,8 +15,14 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from extensions.upkeep.checks import list_dead_runs
-from extensions.upkeep.collect import GarbageScope, find_garbage, remove_garbage
-from extensions.upkeep.dagster_runs import SET_TAG, collect_last_runs, find_oldest_start
+from extensions.upkeep.collect import (
+    SET_TAG,
+    GarbageScope,
+    collect_last_runs,
+    find_garbage,
+    find_oldest_start,
+    remove_garbage,
+)
 from extensions.upkeep.policy import GarbageLimits
 from orchestration import alerts
 from orchestration.alerts import alert_on_silence, find_last_nightly

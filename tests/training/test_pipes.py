@@ -13,7 +13,7 @@ import pytest
 from dagster._core.errors import DagsterPipesExecutionError
 
 import training.defs
-from orchestration.pipes import (
+from orchestration.resources import (
     QUIET,
     NoSuchPlace,
     TrainingPlace,

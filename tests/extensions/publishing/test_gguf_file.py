@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extensions.publishing.gguf_file import interleave_heads, write_gguf
+from extensions.publishing.weights import interleave_heads, write_gguf
 from training.caller.smollm2 import write_smollm2_base
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from extensions.scale import postgres_ledger
 from extensions.scale.postgres_ledger import PostgresStore
-from extensions.upkeep.dagster_runs import find_oldest_start
+from extensions.upkeep.collect import find_oldest_start
 from tests.support.paths import ROOT
 from tests.support.postgres import find_free_port
 from warehouse import postgres

@@ -17,9 +17,15 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from extensions.upkeep.checks import CHECKS, check_instance
-from extensions.upkeep.collect import GarbageScope, find_garbage, remove_garbage
+from extensions.upkeep.collect import (
+    GarbageScope,
+    collect_last_runs,
+    find_garbage,
+    find_oldest_start,
+    list_old_runs,
+    remove_garbage,
+)
 from extensions.upkeep.commands import _open_scope
-from extensions.upkeep.dagster_runs import collect_last_runs, find_oldest_start, list_old_runs
 from extensions.upkeep.health import InspectedHome, run_check
 from extensions.upkeep.policy import DAY, GarbageLimits
 from orchestration.cli.app import ROOT

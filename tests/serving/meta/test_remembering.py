@@ -15,8 +15,8 @@ from serving.agent_loop import UnattendedClient
 from serving.meta.call_tool import call_tool
 from serving.meta.context import MetaContext
 from serving.meta.find_tools import find_tools
+from serving.meta.handlers import report_outcome
 from serving.meta.policy import LOCAL, ClientToken, MetaPolicy
-from serving.meta.report_outcome import report_outcome
 from tests.serving.meta_server import (
     ERAS,
     MetaServer,

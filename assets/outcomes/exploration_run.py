@@ -56,7 +56,7 @@ _OTHERS = ("credentials", "policy", "upstream", "us")
 _ENOUGH = 8  # calls that say that a server can do nothing here
 _MOST_TIMEOUTS, _LONGEST_S = 3, 120.0  # of a server
 _MOST_FAILURES = 2  # of a tool that was never useful
-_MOST_MISSPELT = 5  # calls that are misspelt of a server's tools that read, and of the others
+_MOST_MISSPELT = 3  # calls that are misspelt of a server's tools that read, and of the others
 _MOST_TEXT = 4000  # characters of an answer that is kept whole, or not at all
 
 

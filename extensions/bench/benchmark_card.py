@@ -169,8 +169,8 @@ def render_card(card: Mapping[str, Any]) -> Iterator[Markdown]:
     yield empty
     few = " (too few for an interval)" if card["groups"] < _FEW else ""
     yield fill_markdown(
-        "{} of {} items, {} epochs, seed {}, {} tools offered. Intervals: 95%, whole groups drawn;"
-        " {} groups{}.",
+        "Items: {} of {}; epochs: {}; seed {}; tools offered: {}. Intervals: 95%, whole groups"
+        " drawn; groups: {}{}.",
         card["items"], card["of_items"], card["epochs"], card["seed"], card["candidates"],
         card["groups"], few,
     )  # fmt: skip

@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +81,11 @@ def run_inspect(
     from inspect_ai.model import GenerateConfig, get_model
 
     _register_provider()
-    answers = _AnswerSource(model, seed, len(items) * epochs, on_done)
+    answers = _AnswerSource(model, seed)
     answers.open_predictor(1)  # a model that is none is told now
     config = GenerateConfig(max_connections=model.at_once)
     (log,) = run_task(
-        make_task(held, items),
+        make_task(held, items, lambda done: on_done and on_done(done, len(items) * epochs)),
         model=get_model(f"{PROVIDER}/{model.label}", config=config, memoize=False, answers=answers),
         log_dir=str(logs),
         display="none",
@@ -108,8 +109,11 @@ def run_inspect(
     return InspectRun(rows, Path(str(log.location)))
 
 
-def make_task(held: BenchmarkSet, items: Sequence[CallerItem]) -> Any:
-    """The Inspect task: one question with its tools, one answer, the benchmark's own judge."""
+def make_task(
+    held: BenchmarkSet, items: Sequence[CallerItem], on_item: Callable[[int], Any]
+) -> Any:
+    """The Inspect task: one question with its tools, one answer, the benchmark's own judge.
+    on_item: of how many items are done."""
     from inspect_ai import Task
     from inspect_ai.dataset import MemoryDataset, Sample
     from inspect_ai.model import GenerateConfig, get_model
@@ -117,6 +121,7 @@ def make_task(held: BenchmarkSet, items: Sequence[CallerItem]) -> Any:
     from inspect_ai.solver import solver
 
     by_id = {item.item_id: item for item in items}
+    done = count(1)
 
     @solver
     def ask_with_tools() -> Any:
@@ -135,12 +140,15 @@ def make_task(held: BenchmarkSet, items: Sequence[CallerItem]) -> Any:
                 answers.append(PredictionAnswer(**state.output.metadata["answer"]))
                 return answers[-1]
 
-            if held.play:
-                verdict = await held.play(item, ask)
-            else:
-                answer = await ask(item.before or [{"role": "user", "content": item.instruction}])
-                assert held.judge
-                verdict = held.judge(item, answer)
+            try:
+                if held.play:
+                    verdict = await held.play(item, ask)
+                else:
+                    said = item.before or [{"role": "user", "content": item.instruction}]
+                    assert held.judge
+                    verdict = held.judge(item, await ask(said))
+            finally:
+                on_item(next(done))
             state.metadata["row"] = _make_row(item, verdict, answers)
             return state
 
@@ -174,9 +182,6 @@ class _AnswerSource:
 
     model: BenchmarkModel
     seed: int
-    questions: int
-    on_done: OnDone | None
-    done: int = 0
     failures: dict[tuple[str, int], PredictionAnswer] = field(default_factory=dict)
     _predictors: dict[int, Predictor] = field(default_factory=dict)
 
@@ -189,9 +194,6 @@ class _AnswerSource:
         """Raises NoAnswer."""
         predict = self.open_predictor(epoch).predict
         (answer,) = await asyncio.to_thread(predict, [request])
-        self.done += 1
-        if self.on_done:
-            self.on_done(self.done, self.questions)
         if answer.error is not None:
             self.failures[request.item_id, epoch] = answer
             raise NoAnswer(answer.error)

@@ -25,7 +25,7 @@ BUDGET = {
     "orchestration": (6_461, 37),
     "demo": (2_477, 21),
     "extensions/batch": (1_124, 6),
-    "extensions/bench": (4_763, 22),
+    "extensions/bench": (4_765, 22),
     "extensions/contract_ci": (460, 4),
     "extensions/environments": (1_278, 12),
     "extensions/proxy": (3_647, 15),

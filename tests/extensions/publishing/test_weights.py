@@ -6,11 +6,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from extensions.publishing.weights import (
     NoWeights,
+    interleave_heads,
+    write_gguf,
     write_merged_model,
     write_model_weights,
     write_recipes,
@@ -21,7 +24,40 @@ from tests.extensions.publishing.adapters import NAME, read_template, save_adapt
 from tests.serving.test_adhoc import CLOCK, run, written
 from tests.training.small_base import make_tokenizer, small_bert
 from training.caller.bases import load_caller
+from training.caller.smollm2 import write_smollm2_base
 from training.prompts.render import render_conversation, render_tool_schema
+
+
+def test_rotated_pairs_become_neighbours_head_by_head():
+    rows = np.arange(12)[:, None] * np.ones((1, 3))
+    laid = interleave_heads(rows, 2)[:, 0].tolist()
+    assert laid == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
+
+
+@pytest.mark.slow
+def test_transformers_reads_back_what_was_written(tmp_path):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    base = write_smollm2_base(tmp_path)
+    model: Any = AutoModelForCausalLM.from_pretrained(str(base), dtype=torch.float16)
+    with torch.no_grad():
+        model.model.layers[3].self_attn.q_proj.weight[7] += 0.25
+    merged = tmp_path / "merged"
+    model.save_pretrained(str(merged))
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(base))
+    tokenizer.save_pretrained(str(merged))
+    write_gguf(merged, tmp_path / "model.gguf", "a-caller")
+    read: Any = AutoModelForCausalLM.from_pretrained(
+        str(tmp_path), gguf_file="model.gguf", dtype=torch.float32
+    )
+    ids = tokenizer("Déjà vu in Oslo for 3 days", return_tensors="pt").input_ids
+    with torch.inference_mode():
+        gap = (read(ids).logits - model.float()(ids).logits).abs().max()
+    assert gap < 1e-3
+    other: Any = AutoTokenizer.from_pretrained(str(tmp_path), gguf_file="model.gguf")
+    assert other.chat_template == tokenizer.chat_template
+    assert other("Déjà vu").input_ids == tokenizer("Déjà vu").input_ids
 
 
 @torch.inference_mode()

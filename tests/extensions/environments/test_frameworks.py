@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -106,45 +108,69 @@ def check_openenv(told: dict[str, Any]) -> None:
     assert "no tool 'nobody'; tools: read, write" in told["no_such_tool"]
 
 
-@pytest.mark.slow
-def test_trl_takes_a_grpo_step_with_the_packages_reward(
-    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+@dataclass
+class PackageReward:
+    """The package's score of completions, as a reward function of TRL. rows: its data set."""
 
+    package: Any
+    rows: list[dict[str, Any]]
+    references: dict[str, str]
+    rewarded: list[float] = field(default_factory=list)
+    __name__ = "package_reward"
+
+    def __call__(self, completions: list[str], task: list[str], **_: Any) -> list[float]:
+        rewards = [
+            self.package.score_calls(name, parse_calls(text).calls).reward
+            for name, text in zip(task, completions, strict=True)
+        ]
+        self.rewarded += rewards
+        return rewards
+
+
+@pytest.fixture
+def rewarding(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """(reward, model, tokenizer) over two tasks and SmolLM2."""
     monkeypatch.syspath_prepend(str(out.parent))
     package = importlib.import_module(f"{NAME}.episode")
     model, tokenizer = load_base(str(write_smollm2_base(tmp_path)), "cpu")
-    episode, rows = package.Episode(), []
+    episode, reward = package.Episode(), PackageReward(package, [], {})
     for name in (PAIR, HELD_OUT):
-        request = episode.reset(name)["request"]
+        row = episode.reset(name)
         tools = [render_tool_schema(tool) for tool in episode.list_tools()]
-        rows.append({"prompt": render_conversation(tokenizer, tools, request)[0], "task": name})
-    rewarded: list[float] = []
+        prompt, completion = render_conversation(tokenizer, tools, row["request"], row["reference"])
+        reward.rows.append({"prompt": prompt, "task": name})
+        reward.references[name] = completion
+    yield reward, model, tokenizer
+    for name in [item for item in sys.modules if item.split(".")[0] == NAME]:
+        del sys.modules[name]
 
-    def score_completions(completions: list[str], task: list[str], **_: Any) -> list[float]:
-        found = [
-            package.score_calls(name, parse_calls(text).calls).reward
-            for name, text in zip(task, completions, strict=True)
-        ]
-        rewarded.extend(found)
-        return found
 
+@pytest.mark.slow
+def test_reference_calls_as_the_model_writes_them_are_worth_1(rewarding: Any) -> None:
+    reward, _, _ = rewarding
+    own = list(reward.references.values())
+    assert reward(own, task=[PAIR, HELD_OUT]) == [1.0, 1.0]
+    assert max(reward(own, task=[HELD_OUT, PAIR])) < 1
+    assert reward(["In words alone."], task=[PAIR]) == [0.0]
+
+
+@pytest.mark.slow
+def test_trl_takes_a_grpo_step_with_the_packages_reward(rewarding: Any, tmp_path: Path) -> None:
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    reward, model, tokenizer = rewarding
     options = GRPOConfig(
         output_dir=str(tmp_path / "grpo"), max_steps=1, num_generations=4,
         per_device_train_batch_size=4, max_completion_length=48, use_cpu=True, bf16=False,
         report_to="none", save_strategy="no", logging_steps=1, seed=7,
     )  # fmt: skip
-    before = next(model.parameters()).detach().clone()
     trainer = GRPOTrainer(
-        model=model, reward_funcs=[score_completions], args=options,
-        train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
+        model=model, reward_funcs=[reward], args=options,
+        train_dataset=Dataset.from_list(reward.rows), processing_class=tokenizer,
     )  # fmt: skip
     trainer.train()
     [log] = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert trainer.state.global_step == 1
-    assert log["reward"] == pytest.approx(sum(rewarded) / len(rewarded))
-    assert all(0 <= reward <= 1 for reward in rewarded)
-    if len(set(rewarded)) > 1:  # answers of one worth say nothing about the policy
-        assert not next(trainer.model.parameters()).equal(before)
+    assert len(reward.rewarded) == 4
+    assert log["reward"] == pytest.approx(sum(reward.rewarded) / 4)

@@ -16,13 +16,7 @@ from assets.outcomes.recording import read_recording
 from assets.outcomes.replay_environment import score_calls
 from extensions.environments import export
 from extensions.environments.tasks import find_contamination, select_tasks
-from tests.extensions.environments.release_home import (
-    DIGESTS,
-    HELD_OUT,
-    PAIR,
-    USELESS,
-    fill_home,
-)
+from tests.extensions.environments.release_home import DIGESTS, HELD_OUT, PAIR, USELESS, fill_home
 from tests.outcomes.recorded import READ
 from tests.support.command import invoke_toolmill
 from training.releases.release import find_release
@@ -64,7 +58,7 @@ def read_rows(out: Path) -> dict[str, dict[str, Any]]:
     return {row["id"]: row for row in map(json.loads, lines)}
 
 
-def test_tasks_are_played_ones_and_executed_pairs_split_as_the_release_splits(out: Path) -> None:
+def test_tasks_are_played_ones_and_executed_pairs_split_as_the_release_splits(out):
     rows = read_rows(out)
     assert {name: (rows[name]["split"], rows[name]["check"]) for name in (PAIR, HELD_OUT)} == {
         PAIR: ("train", "observed"),
@@ -81,7 +75,7 @@ def test_tasks_are_played_ones_and_executed_pairs_split_as_the_release_splits(ou
     assert facts["splits"] == {"train": 2, "unseen_tool": 2}
 
 
-def test_own_calls_are_worth_1_and_changed_ones_less(out: Path) -> None:
+def test_own_calls_are_worth_1_and_changed_ones_less(out):
     recording, rows = read_recording(out / "replay.jsonl"), read_rows(out)
     for row in rows.values():
         assert score_calls(recording, row["id"], row["reference"])[0].reward == 1
@@ -91,7 +85,7 @@ def test_own_calls_are_worth_1_and_changed_ones_less(out: Path) -> None:
     assert scores["perturbed"]["value"] < 1
 
 
-def test_the_card_names_what_was_trained_on(warehouse: Warehouse, out: Path) -> None:
+def test_the_card_names_what_was_trained_on(warehouse, out):
     [entry] = [json.loads(line) for line in (out / "contamination.jsonl").read_text().splitlines()]
     assert entry["contracts"] == [DIGESTS["read"]]  # by its read; its write is held out
     card = (out / "README.md").read_text()
@@ -104,7 +98,7 @@ def test_the_card_names_what_was_trained_on(warehouse: Warehouse, out: Path) -> 
     assert again["requests"] == [tested["request"].upper()]
 
 
-def test_the_package_answers_as_the_core_does(out: Path, package: Any) -> None:
+def test_the_package_answers_as_the_core_does(out, package):
     recording = read_recording(out / "replay.jsonl")
     for row in read_rows(out).values():
         for calls in (row["reference"], row["perturbed"], [{"name": "nobody", "arguments": 3}]):
@@ -117,7 +111,7 @@ def test_the_package_answers_as_the_core_does(out: Path, package: Any) -> None:
             assert bool(both[0]) == bool(both[1])
 
 
-def test_a_call_that_was_never_recorded_is_a_miss_in_answer_and_state(package: Any) -> None:
+def test_a_call_that_was_never_recorded_is_a_miss_in_answer_and_state(package):
     episode = package.Episode()
     episode.reset(PAIR)
     answer = episode.call("read", {"path": "/nowhere"})
@@ -129,7 +123,7 @@ def test_a_call_that_was_never_recorded_is_a_miss_in_answer_and_state(package: A
     assert episode.describe()["score"]["end"] is False
 
 
-def test_two_episodes_have_states_of_their_own(package: Any) -> None:
+def test_two_episodes_have_states_of_their_own(package):
     one, other = package.Episode(), package.Episode()
     one.reset(PAIR)
     other.reset(HELD_OUT)
@@ -141,7 +135,7 @@ def test_two_episodes_have_states_of_their_own(package: Any) -> None:
     assert (one.score().reward, other.score().reward) == (1, 1)
 
 
-def test_a_step_after_the_end_is_one_clear_error(package: Any) -> None:
+def test_a_step_after_the_end_is_one_clear_error(package):
     episode = package.Episode()
     with pytest.raises(package.EpisodeOver, match="reset the environment first"):
         episode.call("read", {"path": "/c"})
@@ -156,7 +150,7 @@ def test_a_step_after_the_end_is_one_clear_error(package: Any) -> None:
         episode.call("read", {"path": "/c"})
 
 
-def test_bad_input_is_told_of_and_ends_nothing(package: Any) -> None:
+def test_bad_input_is_told_of_and_ends_nothing(package):
     episode = package.Episode()
     with pytest.raises(package.UnknownTask, match=r"no task 'nobody'.*p1:one"):
         episode.reset("nobody")
@@ -173,22 +167,20 @@ def test_bad_input_is_told_of_and_ends_nothing(package: Any) -> None:
     assert episode.describe()["done"] is False
 
 
-def test_a_seed_draws_the_same_task_again(package: Any) -> None:
+def test_a_seed_draws_the_same_task_again(package):
     episode = package.Episode()
     drawn = [episode.reset(seed=seed)["id"] for seed in range(20)]
     assert drawn == [episode.reset(seed=seed)["id"] for seed in range(20)]
     assert len(set(drawn)) > 1
 
 
-def test_live_without_toolmill_names_what_is_missing(
-    package: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_live_without_toolmill_names_what_is_missing(package, monkeypatch):
     monkeypatch.setenv("TOOLENV_PROGRAM", "no-such-toolmill")
     with pytest.raises(package.WorldGone, match=r"no-such-toolmill.*TOOLENV_MODE=replay"):
         package.Episode("live").reset(PAIR)
 
 
-def test_a_schema_of_a_third_party_costs_bounded_work(package: Any) -> None:
+def test_a_schema_of_a_third_party_costs_bounded_work(package):
     find = package.Recording().find_flaws
     slow = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
     assert find({"inputSchema": slow}, {"a": "a" * 60 + "!"}) == []
@@ -196,13 +188,13 @@ def test_a_schema_of_a_third_party_costs_bounded_work(package: Any) -> None:
     assert find({"inputSchema": {"$ref": "#"}}, {"a": 1}) != []
 
 
-def test_a_file_that_was_changed_is_refused(out: Path, package: Any) -> None:
+def test_a_file_that_was_changed_is_refused(out, package):
     (out / "tasks.jsonl").write_text("{}\n")
     with pytest.raises(ValueError, match=r"tasks\.jsonl: not as it was exported"):
         package.Episode()
 
 
-def test_the_package_stands_alone(out: Path) -> None:
+def test_the_package_stands_alone(out):
     allowed = {NAME, "openenv", "verifiers", "mcp", "pydantic", "uvicorn", "rfc8785", "jsonschema"}
     allowed |= {"referencing", *sys.stdlib_module_names}
     for path in out.rglob("*.py"):
@@ -215,13 +207,13 @@ def test_the_package_stands_alone(out: Path) -> None:
     assert (out / "server" / "Dockerfile").exists()
 
 
-def test_names_of_the_environment_are_no_tools() -> None:
+def test_names_of_the_environment_are_no_tools():
     from extensions.environments.tasks import _write_name
 
     assert [_write_name(name) for name in ("close", "read")] == ["close_tool", "read"]
 
 
-def test_a_release_without_tasks_is_one_clear_error(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_release_without_tasks_is_one_clear_error(warehouse, tmp_path):
     claim_home(warehouse.home)
     release = fill_home(warehouse, pairs=False, played=False)
     done = invoke_toolmill(
@@ -233,7 +225,7 @@ def test_a_release_without_tasks_is_one_clear_error(warehouse: Warehouse, tmp_pa
     assert not (tmp_path / "env").exists()
 
 
-def test_bad_places_and_names_are_refused(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_bad_places_and_names_are_refused(warehouse, tmp_path):
     claim_home(warehouse.home)
     release = find_release(warehouse.home, fill_home(warehouse))
     made = select_tasks(warehouse, release["training_set"])
@@ -247,7 +239,7 @@ def test_bad_places_and_names_are_refused(warehouse: Warehouse, tmp_path: Path) 
         select_tasks(warehouse, "0" * 64)
 
 
-def test_the_read_of_a_task_is_recorded_as_it_was(out: Path) -> None:
+def test_the_read_of_a_task_is_recorded_as_it_was(out):
     recording = read_recording(out / "replay.jsonl")
     answer = recording.answer(DIGESTS["read"], READ["arguments"], "s1")
     assert (answer.text, answer.after) == ("first", "s1")

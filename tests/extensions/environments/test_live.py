@@ -73,7 +73,7 @@ def ask(tasks: LiveTasks, *messages: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answer_lines(tasks, lines)]
 
 
-def test_a_call_is_answered_by_the_server_in_its_world(tasks: LiveTasks, tmp_path: Path) -> None:
+def test_a_call_is_answered_by_the_server_in_its_world(tasks, tmp_path):
     first = json.loads((tmp_path / "tasks.jsonl").read_text().splitlines()[0])
     seven = {"call": DIGEST, "arguments": {"x": 7}}
     begun, answer, again, reread = ask(tasks, {"reset": TASK}, seven, {"reset": TASK}, seven)
@@ -83,7 +83,7 @@ def test_a_call_is_answered_by_the_server_in_its_world(tasks: LiveTasks, tmp_pat
     assert not list((tmp_path / "servers").rglob("env-*"))  # worlds go with the lines
 
 
-def test_what_no_server_of_the_task_can_answer_is_an_error(tasks: LiveTasks) -> None:
+def test_what_no_server_of_the_task_can_answer_is_an_error(tasks):
     early, _, other, odd, text = ask(
         tasks,
         {"call": DIGEST, "arguments": {"x": 7}},
@@ -97,7 +97,7 @@ def test_what_no_server_of_the_task_can_answer_is_an_error(tasks: LiveTasks) -> 
     assert text == {"error": "expected one JSON object a line"}
 
 
-def test_a_task_whose_world_is_gone_names_the_world_and_the_fix(tasks: LiveTasks) -> None:
+def test_a_task_whose_world_is_gone_names_the_world_and_the_fix(tasks):
     gone, moved, unknown, nobody = ask(
         tasks, {"reset": GONE}, {"reset": MOVED}, {"reset": UNKNOWN}, {"reset": "t1:nobody"}
     )

@@ -77,7 +77,7 @@ def rank(router: Router, ask: ToolQuery) -> list[tuple[str, float]]:
     return [(hit.tool_id, round(hit.score, 3)) for hit in router.find(ask).hits]
 
 
-def test_below_the_size_nothing_changes(tmp_path: Path, build: Build) -> None:
+def test_below_the_size_nothing_changes(tmp_path, build):
     rows = make_rows(30)
     version = build(rows, search_from=31)
     assert version == build_index(
@@ -89,7 +89,7 @@ def test_below_the_size_nothing_changes(tmp_path: Path, build: Build) -> None:
     assert index.block is not None
 
 
-def test_a_large_index_keeps_its_vectors_and_postings_on_disk(routers) -> None:
+def test_a_large_index_keeps_its_vectors_and_postings_on_disk(routers):
     index = routers[1].index
     assert index.block is None
     assert index.sketch is None
@@ -100,7 +100,7 @@ def test_a_large_index_keeps_its_vectors_and_postings_on_disk(routers) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_answers_agree_with_those_from_memory(routers, strategy: str) -> None:
+def test_answers_agree_with_those_from_memory(routers, strategy):
     asks = [ToolQuery(text, k=10, strategy=strategy) for text in QUERIES]
     asks.append(ToolQuery(server="a mailbox", tool="sends an email", k=10, strategy=strategy))
     in_memory, through_lance = ([rank(router, ask) for ask in asks] for router in routers)
@@ -132,7 +132,7 @@ questions = st.builds(
 
 @examples(20)
 @given(questions)
-def test_no_answer_leaves_what_is_allowed(routers, ask: ToolQuery) -> None:
+def test_no_answer_leaves_what_is_allowed(routers, ask):
     hits = routers[1].find(ask).hits
     assert len(hits) <= ask.k
     names = [hit.tool_id for hit in hits]
@@ -142,26 +142,22 @@ def test_no_answer_leaves_what_is_allowed(routers, ask: ToolQuery) -> None:
     assert bool(names) == bool(allowed - ask.exclude)
 
 
-def test_rare_allowed_tools_are_found_far_from_the_question(routers) -> None:
+def test_rare_allowed_tools_are_found_far_from_the_question(routers):
     place = 7
     name = routers[1].index.tools[place].tool_id
     [hit] = routers[1].find(ToolQuery("zzz", allowed=(name,))).hits
     assert hit.tool_id == name
 
 
-def test_a_held_tool_is_not_answered(routers) -> None:
+def test_a_held_tool_is_not_answered(routers):
     best = routers[1].find(ToolQuery(QUERIES[0])).hits[0].tool_id
     held = routers[1].renew(BlockedTools(tools=frozenset({best})), None)
     assert best not in {hit.tool_id for hit in held.find(ToolQuery(QUERIES[0], k=20)).hits}
 
 
 @examples(8)
-@given(
-    seed=st.integers(0, 2**16),
-    rows=st.integers(1, 2_500),
-    dim=st.sampled_from([16, 33, 128]),
-)
-def test_candidates_hold_the_exact_top_ten(tmp_path_factory, seed: int, rows: int, dim: int):
+@given(seed=st.integers(0, 2**16), rows=st.integers(1, 2_500), dim=st.sampled_from([16, 33, 128]))
+def test_candidates_hold_the_exact_top_ten(tmp_path_factory, seed, rows, dim):
     rng, folder = np.random.default_rng(seed), tmp_path_factory.mktemp("tables")
     centres = rng.standard_normal((20, dim))
     vectors = centres[rng.integers(0, 20, rows)] + 0.3 * rng.standard_normal((rows, dim))
@@ -179,7 +175,7 @@ def test_candidates_hold_the_exact_top_ten(tmp_path_factory, seed: int, rows: in
     assert tables.match_words(WORD_FIELDS[0], [], 5) == []
 
 
-def test_a_changed_contract_is_one_row(tmp_path: Path, build: Build, monkeypatch) -> None:
+def test_a_changed_contract_is_one_row(tmp_path, build, monkeypatch):
     written = []
 
     def count(folder, name, *more, **named):
@@ -211,7 +207,7 @@ def test_a_changed_contract_is_one_row(tmp_path: Path, build: Build, monkeypatch
     assert [rank(router, ToolQuery(text, k=10)) for text in QUERIES] == incremental
 
 
-def test_many_changes_write_the_tables_again(build: Build, monkeypatch) -> None:
+def test_many_changes_write_the_tables_again(build, monkeypatch):
     written = []
 
     def count(folder, name, *more, **named):
@@ -223,7 +219,7 @@ def test_many_changes_write_the_tables_again(build: Build, monkeypatch) -> None:
     assert written[2] == 110
 
 
-def test_another_encoder_starts_no_table_from_the_last(tmp_path: Path, build: Build) -> None:
+def test_another_encoder_starts_no_table_from_the_last(tmp_path, build):
     build(make_rows(50))
     steps: list[str] = []
     build(make_rows(50), embedder="others", progress=lambda step, *_: steps.append(step))
@@ -234,9 +230,7 @@ def test_another_encoder_starts_no_table_from_the_last(tmp_path: Path, build: Bu
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "rows"])
-def test_half_written_tables_are_refused_and_written_again(
-    tmp_path: Path, build: Build, damage: str
-) -> None:
+def test_half_written_tables_are_refused_and_written_again(tmp_path, build, damage):
     version = build(make_rows(50))
     folder = tmp_path / "router" / version
     files = sorted((folder / "search").rglob("*.lance"), key=lambda path: str(path))
@@ -261,7 +255,7 @@ def test_half_written_tables_are_refused_and_written_again(
     assert load_index(tmp_path, version).search is not None
 
 
-def test_no_tables_can_be_told_from_a_broken_base(tmp_path: Path, build: Build) -> None:
+def test_no_tables_can_be_told_from_a_broken_base(tmp_path, build):
     version = build(make_rows(50))
     (tmp_path / "router" / version / "twins.npy").write_bytes(b"")
     steps: list[str] = []
@@ -270,7 +264,7 @@ def test_no_tables_can_be_told_from_a_broken_base(tmp_path: Path, build: Build) 
     assert load_index(tmp_path, other).search is not None
 
 
-def test_as_many_hits_are_found_as_in_memory(routers) -> None:
+def test_as_many_hits_are_found_as_in_memory(routers):
     for strategy in STRATEGIES:
         one, other = (
             router.find(ToolQuery(QUERIES[3], k=40, strategy=strategy)) for router in routers

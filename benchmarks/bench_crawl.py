@@ -44,16 +44,16 @@ def _measure_round(options: argparse.Namespace, figures: dict[str, list[Any]]) -
             found = run_alone(_measure_peak, run, home, options.concurrency, *args)
             figures.setdefault(name, []).append(found)
 
-        with _run_replica(options.servers, day=1) as url:
+        with run_replica(options.servers, day=1) as url:
             measure("crawl, cold", _measure_crawl, url, "1")
             measure("bare asyncio loop", _measure_bare_loop)
             measure("crawl, next run, unchanged", _measure_crawl, url, "2")
-        with _run_replica(options.servers, day=2, port=int(url.rsplit(":", 1)[1])) as url:
+        with run_replica(options.servers, day=2, port=int(url.rsplit(":", 1)[1])) as url:
             measure("crawl, next run, 1% changed", _measure_crawl, url, "3")
 
 
 @contextmanager
-def _run_replica(servers: int, day: int, port: int = 0) -> Iterator[str]:
+def run_replica(servers: int, day: int, port: int = 0) -> Iterator[str]:
     """The replica in a process of its own; yields its URL."""
     ours, theirs = FRESH.Pipe()
     process = FRESH.Process(target=_serve_replica, args=(servers, day, port, theirs))

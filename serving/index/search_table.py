@@ -29,7 +29,8 @@ _SLICE = 500  # keys of one deletion
 _PARTITION = 1_000  # rows of one partition of vectors
 _REFINED = 4  # times the servers asked for are compared by their whole vectors
 _BINARY = 128  # dimensions from which one bit each orders the candidates well enough
-_PROBES = 48  # partitions that a query reads
+_SAMPLE, _ROUNDS = 64, 15  # vectors a partition that train it, and rounds of training
+_PROBES = 256  # partitions that a query reads
 _RENEWED = 0.25  # share of rows that changed, from which a table is written and trained again
 
 
@@ -175,7 +176,8 @@ def _create_indexes(table: Any, rows: int, dim: int, words: Mapping[str, Sequenc
 
     kind = IvfRq if dim >= _BINARY and dim % 8 == 0 else IvfSq
     partitions = max(1, rows // _PARTITION)
-    table.create_index("vector", config=kind(distance_type="dot", num_partitions=partitions))
+    trained = {"num_partitions": partitions, "max_iterations": _ROUNDS, "sample_rate": _SAMPLE}
+    table.create_index("vector", config=kind(distance_type="dot", **trained))
     for field in words:  # terms are cut and stemmed already
         as_given = FTS(
             base_tokenizer="whitespace",

@@ -26,6 +26,7 @@ UNREAD, READ = 0.25, 0.75
 # Rows of a large pool, for which the spread of a small one's cosines is corrected (`standing`).
 FITTED_ROWS = {FULL: 12_600, "server": 1_482, "summary": 1_482}
 FEW_ELIGIBLE = 20_000  # tools of a large index that are all scored where no others may be answered
+NEAR_TIMES = 3  # as many near tools as candidates: one bit a dimension orders them roughly
 NEAR_SERVERS = 40  # views of servers whose tools join the pool of a large index
 CANDIDATES = 300  # hold 82% of the right tools of the corpus among 12,600; 100 hold 75%
 SERVER, WORDS, COVERAGE = "server", "joint words", "coverage"
@@ -80,7 +81,7 @@ def find_pool(
     tool_text, server_text = read_ask_texts(ask)
     joint_terms = sorted({*_split_terms(tool_text), *_split_terms(server_text)})
     ids = [
-        *index.search.find_near_tools(tool, most),
+        *index.search.find_near_tools(tool, most * NEAR_TIMES),
         *index.search.match_words(JOINT, joint_terms, most),
         *index.search.match_words(ALL, index.fields[ALL].cut_query(tool_text), most),
     ]

@@ -65,8 +65,8 @@ def explorations(
     rows = EXPLORATIONS.frame(result.rows)
     leaked = [
         row["exploration_id"]
-        for row in rows.select("exploration_id", "arguments").to_dicts()
-        if row["arguments"] != redact(row["arguments"])
+        for row in rows.select("exploration_id", "arguments", "text").to_dicts()
+        if any(row[name] and row[name] != redact(row[name]) for name in ("arguments", "text"))
     ]
     useful = list_proposed(result.rows)
     edges = count_edges(useful)

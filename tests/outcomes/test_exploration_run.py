@@ -209,3 +209,12 @@ def test_a_value_that_is_not_there_again_is_not_passed_on(bench, source):
     rows = market.read()
     assert any(row["tool"] == "read_sheet" and row["outcome"] == "useful" for row in rows)
     assert not any(json.loads(row["origins"] or "{}") for row in rows)
+
+
+def test_a_secret_in_an_answer_is_in_no_row(bench: Bench) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    named = '[{"name": "Staff"}, {"name": "Sales"}]'
+    market = Explored(bench, SOURCE.replace(named, f'{named}, "note": "{secret}"'))
+    market.explore()
+    assert [row for row in market.read() if row["text"] and row["tool"] == "list_sheets"]
+    assert secret not in json.dumps(market.read())

@@ -198,8 +198,8 @@ class LiveServers(Recording):
             return json.loads(answered.readline(_MOST_LINE))
         except (OSError, ValueError):
             raise WorldGone(
-                f"`toolmill env live` ended (exit {self._process.poll()}); what it wrote to stderr"
-                f" says why; run it by hand on {_FOLDER}, or set {MODE}={REPLAY}"
+                "`toolmill env live` ended, and what it wrote to stderr says why: run it by hand on"
+                f" {_FOLDER}, or set {MODE}={REPLAY}"
             ) from None
 
 

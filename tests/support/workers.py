@@ -30,6 +30,8 @@ from tests.support.paths import ROOT
 from tests.support.precompile import PACKAGES, list_rewritten
 from tests.support.python_process import end_process, start_server
 
+# Files of an export, which import its frameworks where it is installed.
+EXPORTED = "extensions.environments.package"
 # Without LanceDB: its runtime and its thread are not to be forked.
 LIBRARIES = (
     "pyarrow.dataset",
@@ -69,7 +71,7 @@ def import_once() -> None:
         importlib.import_module(name)
     for package in PACKAGES:
         for module in pkgutil.walk_packages([package], f"{package}."):
-            if not module.name.endswith("__main__"):
+            if not module.name.endswith("__main__") and not module.name.startswith(EXPORTED):
                 importlib.import_module(module.name)
 
 

@@ -25,7 +25,7 @@ BUDGET = {
     "orchestration": (6_461, 37),
     "demo": (2_477, 21),
     "extensions/batch": (1_124, 6),
-    "extensions/bench": (4_765, 22),
+    "extensions/bench": (4_783, 22),
     "extensions/contract_ci": (460, 4),
     "extensions/environments": (1_278, 12),
     "extensions/proxy": (3_647, 15),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (1_997, 10),
-    "tests": (82_905, 485),
+    "tests": (82_915, 485),
     "benchmarks": (6_415, 38),
 }
 

@@ -458,6 +458,48 @@ def test_a_call_says_what_its_request_says(arguments, grounded):
     assert ground_call(call, [TIDES, SHIFTS], ASKED_OF_SHIFTS) == {**call, "arguments": expected}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "request_text", "grounded"),
+    [
+        ({"page": 1, "open": True}, "Open page 1.", {"page": 1, "open": True}),  # 1 == True
+        (
+            {"page": 5, "size": 5},
+            "Five rows of page 5.",
+            {"page": 5},
+        ),  # of two equal ones the first
+    ],
+)
+def test_values_that_python_calls_equal_do_not_take_each_other_out(
+    arguments, request_text, grounded
+):
+    pages = tool(
+        "read", page={"type": "integer"}, size={"type": "integer"}, open={"type": "boolean"}
+    )
+    pages["inputSchema"]["required"] = []
+    call = {"name": "read", "arguments": arguments}
+    assert ground_call(call, [pages], request_text) == {**call, "arguments": grounded}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1234567890123456789", 1234567890123456789),  # an id: no float holds it
+        ("9" * 400, None),
+        ("9" * 5_000, None),  # more digits than Python reads
+        ("-12.5", -12),
+    ],
+)
+def test_a_number_is_copied_digit_by_digit(text, number):
+    slots = copy_slots(tool("show", number={"type": "integer"}), f"Show {text} now")
+    assert slots == ({} if number is None else {"number": number})
+
+
+@pytest.mark.parametrize("part", ["1-", "-", "a", "a-", "1", "a--1", "a.a", "1.", "a@", "~/."])
+def test_slots_of_a_hostile_request_cost_bounded_work(part):
+    """A pattern that starts again at each letter would take minutes here."""
+    copy_slots(tool("show", value={"type": "string"}), part * 20_000)
+
+
 def test_a_call_of_an_unknown_tool_stays_as_it_is():
     call = {"name": "list_ships", "arguments": {"nurse": "Smith"}}
     assert ground_call(call, [SHIFTS], ASKED_OF_SHIFTS) == call

@@ -30,10 +30,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_help_panel="Models and releases")
 
-BENCHMARKS = (
-    *("api-bank", "api-bank-turns", "bfcl", "livemcpbench", "mcp-atlas", "metatool", "needle"),
-    "worlds",
-)
+BENCHMARKS: dict[str, tuple[str, ...]] = {  # with the options that each reads
+    **dict.fromkeys(("api-bank", "api-bank-turns", "bfcl"), ()),
+    "livemcpbench": ("tasks",),
+    "mcp-atlas": ("tools",),
+    "metatool": (),
+    "needle": ("requests", "sizes", "positions", "seeds"),
+    "worlds": ("world", "server", "tasks"),
+}
 
 
 @app.command()
@@ -78,6 +82,7 @@ def bench(
     settings = load_settings()
     warehouse = open_warehouse(settings)
     options = {key: value for key, _, value in (text.partition("=") for text in option or ())}
+    require_known("--option", options, BENCHMARKS[name])
     policy = make_deploy_policy(settings) if name == "worlds" else None
     plan = BenchmarkPlan(data, candidates, seed, options, warehouse, policy)
     held = _read_benchmark(name, plan)

@@ -19,6 +19,7 @@ from assets.outcomes.worlds.tree import WorldFailed, WorldFileError
 from assets.servers.sandbox.spec import SandboxUnavailable
 from extensions.bench.agent_tasks import render_result
 from extensions.bench.benchmark_items import Ask, BenchmarkPlan, BenchmarkSet, make_item
+from extensions.bench.benchmark_run import require_inspect
 from training.evaluation.caller_items import CallerItem
 from warehouse.json_types import Row
 
@@ -32,6 +33,7 @@ def read_worlds(plan: BenchmarkPlan) -> BenchmarkSet:
     them, beside the shipped ones. Options: world, server (only that one), tasks (of each template,
     1). A world or server that cannot be had here is left out by its reason. Raises UnusableInput,
     WorldFileError."""
+    require_inspect()  # before servers are launched
     items, left_out, files = [], Counter[str](), []
     for entry in list_worlds([plan.data] if plan.data else ()):
         if entry.world is None:

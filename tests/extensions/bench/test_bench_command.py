@@ -284,12 +284,22 @@ def test_without_inspect_the_extra_is_named(toolmill, tmp_path, monkeypatch):
     assert len(err.strip().splitlines()) == 1
 
 
+def test_without_inspect_no_world_is_launched(toolmill, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "inspect_ai", None)
+    monkeypatch.setattr("extensions.bench.world_tasks.list_worlds", lambda _: pytest.fail("listed"))
+    code, _, err = toolmill("worlds")
+    assert code == 2
+    assert "pip install 'toolmill[bench]'" in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("other",), "known: api-bank"),
         (("api-bank",), "expected --data DIR"),
         (("bfcl", "--data", "none"), "none is no folder"),
+        (("needle", "--option", "size=8"), "known: requests, sizes"),
+        (("bfcl", "--option", "sizes=8"), "'sizes' does not exist"),
     ],
 )
 def test_bad_words_are_one_line(toolmill, words, message):

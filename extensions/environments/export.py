@@ -5,8 +5,10 @@ OUT/  replay.jsonl tasks.jsonl contamination.jsonl export.json README.md   what 
 """
 
 import json
+import keyword
 import re
 import shutil
+import sys
 import time
 import uuid
 from collections import Counter
@@ -27,6 +29,10 @@ from warehouse.storage.digest import sha256
 FACTS, TASKS, LIST, REPLAY = "export.json", "tasks.jsonl", "contamination.jsonl", "replay.jsonl"
 _PACKAGE, _NAME = Path(__file__).with_name("package"), "toolmill_env"
 _PLAIN_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_TAKEN = {
+    *(*keyword.kwlist, *sys.stdlib_module_names),
+    *("jsonschema", "mcp", "openenv", "pydantic", "referencing", "rfc8785", "uvicorn", "verifiers"),
+}
 _RENAMED = {"pyproject.tmpl": "pyproject.toml", "Dockerfile.tmpl": "server/Dockerfile"}
 
 
@@ -41,6 +47,8 @@ def export_environment(
             f"--name {name[:60]!r}: a Python package is named by it; expected lower-case letters,"
             " digits and _, a letter first"
         )
+    if name in _TAKEN:
+        raise UnusableInput(f"--name {name!r}: it is Python's or of a package that it needs")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UnusableInput(f"{out}: it is there and not empty; give a new or an empty folder")
     listed = find_contamination(made, embed)

@@ -235,6 +235,9 @@ def test_bad_places_and_names_are_refused(warehouse, tmp_path):
         export.export_environment(made, tmp_path / "full", release, None)
     with pytest.raises(UnusableInput, match="lower-case letters"):
         export.export_environment(made, tmp_path / "My-Env", release, None)
+    for name in ("class", "json", "verifiers"):  # no code could import it
+        with pytest.raises(UnusableInput, match="or of a package that it needs"):
+            export.export_environment(made, tmp_path / "new", release, None, name)
     with pytest.raises(UnusableInput, match="is not in this home any more"):
         select_tasks(warehouse, "0" * 64)
 

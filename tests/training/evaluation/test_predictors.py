@@ -497,7 +497,8 @@ def test_a_number_is_copied_digit_by_digit(text, number):
 @pytest.mark.parametrize("part", ["1-", "-", "a", "a-", "1", "a--1", "a.a", "1.", "a@", "~/."])
 def test_slots_of_a_hostile_request_cost_bounded_work(part):
     """A pattern that starts again at each letter would take minutes here."""
-    copy_slots(tool("show", value={"type": "string"}), part * 20_000)
+    slots = copy_slots(tool("show", value={"type": "string"}), part * 20_000)
+    assert set(slots) <= {"value"}
 
 
 def test_a_call_of_an_unknown_tool_stays_as_it_is():

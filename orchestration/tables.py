@@ -9,12 +9,13 @@ from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.reliability.table import RELIABILITY
 from assets.outcomes.table import EXECUTIONS
+from assets.outcomes.trace_pairs import TRACES
 from assets.outcomes.trajectory import TRAJECTORIES
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.judging.trials import JUDGE_TRIALS
 from assets.synthesis.pair_report import SPEND
 from assets.synthesis.summaries import SUMMARIES
-from assets.synthesis.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.tables import EXPLORATIONS, JUDGEMENTS, PAIRS
 from assets.vectors.confusable_table import CONFUSABLES
 from assets.vectors.index import VECTORS
 from training.adapter_table import make_adapter_table
@@ -31,7 +32,8 @@ ADAPTERS = tuple(make_adapter_table(role) for role in list_roles())
 _ALL = (
     *(LISTINGS, DEPLOYMENTS, SNAPSHOTS, ORIGINS, CHANGES, FINDINGS, SCANS, CLEAR, HELD, LISTED),
     *(CATALOGUE, VECTORS, CONFUSABLES, SUMMARIES),
-    *(PAIRS, JUDGEMENTS, JUDGE_TRIALS, SPEND, EXECUTIONS, RELIABILITY, TRAJECTORIES),
+    *(PAIRS, JUDGEMENTS, JUDGE_TRIALS, SPEND, EXPLORATIONS, EXECUTIONS, RELIABILITY),
+    *(TRAJECTORIES, TRACES),
     *(TRAINING_SET, DRIFT, *ADAPTERS, RETRIEVER_EVALUATION, CALLER_EVALUATION),
     *load_extensions(TABLES_GROUP).values(),
 )

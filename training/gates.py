@@ -15,7 +15,7 @@ passes nothing, but for phantom calls before any tool is gone.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from training.figures import shorten_model
@@ -160,6 +160,9 @@ def check_caller_gates(summary: Json) -> list[PromotionGate]:
     if not gains[0].passed and _get_measured_figure(figures.get("fresh")):
         # An update of a night gains on what it learnt; the frozen items must not lose.
         fresh = check_gain(figures.get("fresh"), "gain_on_new_contracts")
+        few = figures["fresh"].get("tools", 0) < MIN_TOOLS  # one tool's interval is a point
+        needed = f"{fresh.needed}, of at least {MIN_TOOLS} tools"
+        fresh = replace(fresh, passed=fresh.passed and not few, needed=needed)
         gains = [fresh, check_no_worse(figures.get("gain"), "gain")]
     return [
         *gains,

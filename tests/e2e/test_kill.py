@@ -66,7 +66,7 @@ WHOLE = Course(
 SHORT = Course(
     (("deploy", 3),),
     ("-m", "registry"),
-    {"TOOLMILL_TRAINING__DRIFT__GPU_HOURS_MONTH": "0", "TOOLMILL_SYNTHESIS__PAIRS_PER_TOOL": "1"},
+    {"TOOLMILL_SYNTHESIS__PAIRS_PER_TOOL": "1"},
     DATA,
     ends_here=True,
 )

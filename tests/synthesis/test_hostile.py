@@ -120,7 +120,7 @@ ESCAPES = st.lists(
 
 
 @settings(max_examples=40, deadline=None)
-@given(ESCAPES, ESCAPES)
+@given(ESCAPES.map(lambda text: text[:120]), ESCAPES)
 def test_no_contract_breaks_out_of_its_markers(name, description):
     tool = {"name": f"t{name}", "description": description, "inputSchema": {"type": "object"}}
     prompts: list[dict[str, Any]] = []

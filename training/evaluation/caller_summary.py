@@ -75,10 +75,11 @@ def summarise_calls(
 
 
 def _measure_gain(both: Both) -> dict[str, float | int]:
-    """The gain in right calls, with the shares of before and after."""
+    """The gain in right calls, with the shares of before and after and the number of tools."""
     measured = _measure_both(both, "ast_ok")
     shares = {"before": measured["incumbent"], "after": measured["candidate"]}
-    return measured["gain"] | {name: share["value"] for name, share in shares.items()}
+    tools = {"tools": len(set(_list_groups(both)))}
+    return measured["gain"] | tools | {name: share["value"] for name, share in shares.items()}
 
 
 def is_plain(row: Row) -> bool:

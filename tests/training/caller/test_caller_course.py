@@ -293,7 +293,7 @@ def test_a_long_row_loses_distractors_and_one_too_long_is_counted(base, tmp_path
         ({"batch": 0}, "batch is 0"),
         ({"learning_rate": -1}, "learning_rate is -1"),
         ({"dropout": 1.0}, "dropout is 1.0"),
-        ({"candidates": 1}, "candidates is 1"),
+        ({"candidates": 0}, "candidates is 0"),
         ({"targets": ("no_such_layer",)}, "no layers named no_such_layer"),
     ],
 )

@@ -116,20 +116,22 @@ def test_one_figure_that_is_not_good_enough_or_was_not_measured_keeps_a_caller_o
 @pytest.mark.parametrize(
     ("figures", "failed"),
     [
-        ({"gain": EQUAL, "fresh": BETTER}, []),
+        ({"gain": EQUAL, "fresh": {**BETTER, "tools": MIN_TOOLS}}, []),
+        ({"gain": EQUAL, "fresh": {**BETTER, "tools": MIN_TOOLS - 1}}, ["gain_on_new_contracts"]),
+        ({"gain": EQUAL, "fresh": BETTER}, ["gain_on_new_contracts"]),
         ({"gain": BETTER, "fresh": WORSE}, []),
         ({"gain": EQUAL, "fresh": UNSURE}, ["gain_on_new_contracts"]),
-        ({"gain": WORSE, "fresh": BETTER}, ["gain"]),
+        ({"gain": WORSE, "fresh": {**BETTER, "tools": MIN_TOOLS}}, ["gain"]),
         ({"gain": EQUAL, "fresh": NOTHING}, ["gain"]),
     ],
 )
 def test_an_update_gains_on_new_contracts_and_does_not_lose_on_the_others(figures, failed):
     gates = check_gates("caller", caller(**figures))
     assert [name for name, fine in passed_by_gate(gates).items() if not fine] == failed
-    if figures["fresh"] is BETTER:
-        assert judge_gates(gates)[1].startswith(
-            "gain_on_new_contracts" if not failed else "the incumbent stays: gain:"
-        )
+    promoted, why = judge_gates(gates)
+    assert promoted == (not failed)
+    main_gate = "gain_on_new_contracts" if figures["gain"] is not BETTER else "gain"
+    assert why.startswith(f"the incumbent stays: {failed[0]}:" if failed else main_gate)
 
 
 @given(figures, figures, steps, steps, steps)
@@ -138,6 +140,7 @@ def test_a_caller_with_higher_gains_never_fails_where_a_lower_one_passed(gain, f
         moves = {"value": a, "low": b, "high": c}
         return {name: value + moves.get(name, 0) for name, value in figure.items()}
 
+    fresh = {**fresh, "tools": MIN_TOOLS}
     if judge_gates(check_gates("caller", caller(gain=gain, fresh=fresh)))[0]:
         assert judge_gates(check_gates("caller", caller(gain=rise(gain), fresh=fresh)))[0]
         assert judge_gates(check_gates("caller", caller(gain=gain, fresh=rise(fresh))))[0]

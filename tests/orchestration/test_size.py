@@ -20,9 +20,9 @@ BUDGET = {
     "assets/vectors": (3_821, 21),
     "assets/synthesis": (10_708, 55),
     "assets/outcomes": (8_106, 46),
-    "training": (12_599, 81),
+    "training": (12_608, 81),
     "serving": (9_457, 41),
-    "orchestration": (6_461, 37),
+    "orchestration": (6_463, 37),
     "demo": (2_477, 21),
     "extensions/batch": (1_124, 6),
     "extensions/bench": (4_790, 22),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (1_997, 10),
-    "tests": (82_971, 485),
+    "tests": (82_974, 485),
     "benchmarks": (6_415, 38),
 }
 

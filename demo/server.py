@@ -103,9 +103,7 @@ class Replicas(Mapping[str, str]):
 
     def _make_world(self, day: int, scale: str) -> ReplicaWorld:
         if scale == "full":
-            if day != 1:
-                raise ValueError(f"day {day}: the scale full has one day; leave out --day")
-            return make_full_world(self._servers)
+            return make_full_world(day, self._servers)
         return make_world(day, scale, self["files"] if "files" in self._sites else "")
 
     def _make_app(self, site: str) -> Any:

@@ -176,12 +176,18 @@ class DemoWorld:
 def make_world(day: int = 1, scale: str = "standard", files_url: str = "") -> DemoWorld:
     """A world of the demo's own servers. Raises ValueError for a day or scale that does not
     exist."""
-    if day not in (1, 2):
-        raise ValueError(f"day {day} does not exist; the demo has days 1 and 2")
+    check_day(day)
     if scale not in SCALES[:-1]:
         raise ValueError(f"scale {scale!r} does not exist; there are {', '.join(SCALES)}")
     servers = tuple(s for s in SERVERS if scale in s.scales and day in s.days)
     return DemoWorld(day, scale, files_url, servers)
+
+
+def check_day(day: int) -> int:
+    """The day, if it exists. Raises ValueError."""
+    if day not in (1, 2):
+        raise ValueError(f"day {day} does not exist; the demo has days 1 and 2")
+    return day
 
 
 def list_sites(scale: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Full: a world of as many invented servers as are wanted, of one day."""
+"""Full: a world of as many servers as are wanted, and its second day."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Any
 from zlib import crc32
 
-from demo.world.catalogue import DemoWorld, RecordList
+from demo.world.catalogue import DemoWorld, RecordList, check_day
 from demo.world.record import (
     DATES,
     DemoServer,
@@ -16,6 +16,7 @@ from demo.world.record import (
     RecordPackage,
     RecordRemote,
     ServerRecord,
+    revise_record,
 )
 from warehouse.storage.files import read_data
 
@@ -103,14 +104,20 @@ def _make_text(when: datetime) -> str:
 
 
 SERVERS = 1482  # as many as one marketplace listed in 2025
+_SECOND_DAY = "2026-11-21"
+
+
+_SHARE = 0.01  # of the first day's servers: so many are added, changed and taken down
 
 
 @dataclass(frozen=True)
 class FullWorld:
-    """The same `records` on every marketplace."""
+    """The first `count` of `records` on day one, the same on every marketplace; the others are what
+    day two adds."""
 
+    day: int
+    count: int
     records: Sequence[ServerRecord] = field(repr=False)
-    day: int = 1
     scale: str = "full"
     page: int | None = None
     servers: tuple[DemoServer, ...] = ()  # none of the demo's own
@@ -118,20 +125,44 @@ class FullWorld:
     def list_records(self, marketplace: str) -> RecordList:
         """Records of one marketplace, in its own words; made when it is first asked for."""
         if marketplace not in self._lists:
-            records = [reword_record(record, marketplace) for record in self.records]
-            self._lists[marketplace] = RecordList(records)
+            self._lists[marketplace] = self._make_list(marketplace)
         return self._lists[marketplace]
+
+    def is_gone(self, index: int) -> bool:
+        return index < self.count and _is_chosen(index, 0)
+
+    def is_changed(self, index: int) -> bool:
+        return index < self.count and _is_chosen(index, 5_000) and not self.is_gone(index)
 
     @cached_property
     def _lists(self) -> dict[str, RecordList]:
         return {}
 
+    def _make_list(self, marketplace: str) -> RecordList:
+        records = [reword_record(record, marketplace) for record in self.records]
+        if self.day == 1:
+            return RecordList(records[: self.count])
+        here, older = [], {}
+        for index, record in enumerate(records):
+            when = _make_second_day(index)
+            if self.is_gone(index):
+                continue
+            if self.is_changed(index):
+                older[record.slug] = (record,)
+                here.append(revise_record(record, when))
+            else:
+                here.append(record if index < self.count else replace(record, revised_at=when))
+        return RecordList(here, older)
 
-def make_full_world(servers: int | None = None) -> FullWorld:
+
+def make_full_world(day: int = 1, servers: int | None = None) -> FullWorld:
     """A world of `servers` invented servers. Raises ValueError for a number below 1."""
+    check_day(day)
     if servers is not None and servers < 1:
         raise ValueError(f"{servers} servers: expected at least 1")
-    return FullWorld([make_record(index) for index in range(servers or SERVERS)])
+    count = servers or SERVERS
+    records = [make_record(index) for index in range(count + round(count * _SHARE))]
+    return FullWorld(day, count, records)
 
 
 def reword_record(record: ServerRecord, marketplace: str) -> ServerRecord:
@@ -152,6 +183,17 @@ def reword_record(record: ServerRecord, marketplace: str) -> ServerRecord:
     if dice % 11 == 0:
         changes["description"] = record.description[:60]
     return replace(record, **changes) if changes else record
+
+
+def _is_chosen(index: int, phase: int) -> bool:
+    """Whether `index` is among an evenly spread `_SHARE` of all numbers, whatever their count."""
+    steps = round(_SHARE * 10_000)
+    return ((index + 1) * steps + phase) // 10_000 > (index * steps + phase) // 10_000
+
+
+def _make_second_day(index: int) -> str:
+    seconds = crc32(b"%d" % index) % 86_400
+    return f"{_SECOND_DAY}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}Z"
 
 
 ReplicaWorld = DemoWorld | FullWorld  # what the replicas serve

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -86,6 +86,23 @@ class ServerRecord:
     def make_digits(self, length: int) -> str:
         """An identifier of the kind that marketplaces make up, the same on every day."""
         return sha256(self.registry_name.encode()).hexdigest()[:length]
+
+
+def revise_record(record: ServerRecord, when: str) -> ServerRecord:
+    """The record after its author edited it: the next patch version, other words."""
+    version = make_next_version(record.version)
+    package = record.package and replace(
+        record.package, version=make_next_version(record.package.version)
+    )
+    description = f"{record.description} Revised for {version}."
+    return replace(
+        record, version=version, package=package, description=description, revised_at=when
+    )
+
+
+def make_next_version(version: str) -> str:
+    head, dot, patch = version.rpartition(".")
+    return f"{head}{dot}{int(patch) + 1}" if patch.isdigit() else version
 
 
 # Not secret: whoever reads this file may use them.

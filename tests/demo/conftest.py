@@ -17,9 +17,9 @@ def _full() -> Iterator[Replicas]:
 
 @pytest.fixture
 def full(_full: Replicas) -> Iterator[Replicas]:
-    """Nine full replicas without faults, whatever the test before did to them."""
+    """Nine full replicas on day one without faults, whatever the test before did to them."""
     yield _full
-    _full.switch(faults={}, servers=COUNT)
+    _full.switch(day=1, faults={})
 
 
 @pytest.fixture(scope="module")

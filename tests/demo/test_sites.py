@@ -15,7 +15,7 @@ from demo.sites.files import answer_message
 from demo.world.catalogue import MARKETPLACES, list_sites, make_world
 from demo.world.record import KEYS
 from tests.demo.conftest import COUNT
-from tests.demo.walk import FIRST, WALKS, client, locations
+from tests.demo.walk import FIRST, WALKS, client, count_differences, locations
 
 
 @pytest.mark.parametrize("site", MARKETPLACES)
@@ -24,6 +24,16 @@ def test_a_list_read_to_its_end_gives_every_record_once(site, full):
         found = WALKS[site](http)
     assert len(found) == COUNT
     assert set(found) == {record.slug for record in full.world.list_records(site)}
+
+
+@pytest.mark.parametrize("site", MARKETPLACES)
+def test_the_second_day_adds_and_takes_down_exactly_its_shares(site, full):
+    with client(site, full[site]) as http:
+        first = set(WALKS[site](http))
+        full.switch(day=2)
+        second = set(WALKS[site](http))
+    assert count_differences(full.world) == {"new": 2, "changed": 2, "gone": 2}  # type: ignore[arg-type]
+    assert (len(second - first), len(first - second)) == (2, 2)
 
 
 @pytest.mark.parametrize("day", [1, 2])
@@ -183,9 +193,9 @@ def test_what_is_unchanged_is_304_and_only_where_validators_are_on(site, full):
         if edited := first.headers.get("last-modified"):
             since = {"if-modified-since": edited}
             assert http.get(FIRST[site], headers=since).status_code == 304
-        full.switch(servers=50)
+        full.switch(day=2)
         assert http.get(FIRST[site], headers=asked).status_code == 200
-        full.switch(servers=COUNT, faults={site: "no_validators"})
+        full.switch(day=1, faults={site: "no_validators"})
         bare = http.get(FIRST[site], headers=asked)
         assert (bare.status_code, bare.headers.get("etag")) == (200, None)
 

@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 
 from demo.sites.json_sites import TOKEN
+from demo.world.full import FullWorld
 from demo.world.record import KEYS
 
 HEADERS: Mapping[str, dict[str, str]] = {
@@ -128,3 +129,13 @@ FIRST: Mapping[str, str] = {
     "pipedream": "/v1/connect/apps?limit=100",
     "docker": "/mcp/catalog/v3/catalog.json",
 }
+
+
+def count_differences(world: FullWorld) -> dict[str, int]:
+    """How many servers the second day adds, changes and takes down."""
+    numbers = range(world.count)
+    return {
+        "new": len(world.records) - world.count,
+        "changed": sum(map(world.is_changed, numbers)),
+        "gone": sum(map(world.is_gone, numbers)),
+    }

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
 from demo.world.catalogue import SCALES, SERVERS, make_world, pack
 from demo.world.full import make_full_world, make_record
+from tests.demo.walk import count_differences
 from tests.support.examples import examples
 from training.sets.split import split_of
 
@@ -219,10 +220,34 @@ def test_a_record_does_not_depend_on_how_many_there_are(index, more):
 
 @given(NUMBERS)
 @examples(60)
-def test_a_record_is_edited_before_the_demo_begins(index):
+def test_a_record_is_edited_before_the_second_day(index):
     record = make_record(index)
     assert record.slug.endswith(f"-{index}")
     assert record.created_at <= record.revised_at < "2026-11-21"
+
+
+@given(st.integers(1, 400))
+@settings(max_examples=20, deadline=None)
+def test_the_second_day_differs_as_it_says(count):
+    first = {record.slug: record for record in make_full_world(1, count).list_records("mcpso")}
+    world = make_full_world(2, count)
+    second = {record.slug: record for record in world.list_records("mcpso")}
+    differences = {
+        "new": len(second.keys() - first.keys()),
+        "changed": sum(first[slug] != second[slug] for slug in first.keys() & second.keys()),
+        "gone": len(first.keys() - second.keys()),
+    }
+    assert differences == count_differences(world)
+
+
+def test_a_changed_record_keeps_its_older_version():
+    records = make_full_world(2, 200).list_records("registry")
+    assert len(records.older) == 2
+    for slug, versions in records.older.items():
+        now = records.find(slug)
+        assert now
+        assert [version.version for version in versions] != [now.version]
+        assert now.revised_at > versions[0].revised_at
 
 
 def test_marketplaces_tell_the_same_servers_in_other_words():
@@ -237,6 +262,7 @@ def test_marketplaces_tell_the_same_servers_in_other_words():
     assert any(item.remote for item in registry)
 
 
-def test_a_world_of_no_server_is_refused():
-    with pytest.raises(ValueError, match="expected at least 1"):
-        make_full_world(0)
+@pytest.mark.parametrize("options", [{"servers": 0}, {"day": 3}])
+def test_what_cannot_be_made_is_refused(options):
+    with pytest.raises(ValueError, match=r"expected|does not exist"):
+        make_full_world(**options)

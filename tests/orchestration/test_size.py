@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
     "warehouse": (8_261, 51),
-    "assets/marketplaces": (6_204, 38),
+    "assets/marketplaces": (6_205, 38),
     "assets/servers": (11_815, 53),
     "assets/contracts": (8_798, 35),
     "assets/catalogue": (723, 5),

@@ -102,7 +102,7 @@ PROFILES: dict[str, CallerSettings] = {
         accumulate=1,
         candidates=1,  # as many as `shortlist` leaves it when it answers
         shortlist=1,
-        update_tokens=20_000,
+        update_tokens=12_000,
         context=2048,
         pass_tokens=1536,
     ),

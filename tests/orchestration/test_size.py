@@ -21,7 +21,7 @@ BUDGET = {
     "assets/synthesis": (10_708, 55),
     "assets/outcomes": (8_106, 46),
     "training": (12_608, 81),
-    "serving": (9_457, 41),
+    "serving": (9_462, 41),
     "orchestration": (6_463, 37),
     "demo": (2_540, 21),
     "extensions/batch": (1_124, 6),

@@ -3,6 +3,7 @@
 Exported environments hold a copy of this file: it imports the standard library alone.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,7 +56,7 @@ class ReplayTask:
 
 
 @dataclass
-class RecordedAnswers:
+class RecordedAnswers(ABC):
     """What an environment is played over. contracts: digest -> {server_id, tool, contract_digest,
     contract}; answers: by `make_key`; tasks: by id."""
 
@@ -63,14 +64,14 @@ class RecordedAnswers:
     answers: dict[str, RecordedAnswer] = field(default_factory=dict)
     tasks: dict[str, ReplayTask] = field(default_factory=dict)
 
+    @abstractmethod
     def find_flaws(self, contract: Mapping[str, Any], arguments: Any) -> list[str]:
         """What of the arguments does not fit the tool's schema."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make_key(self, contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
         """Names a call by its contract, its canonical arguments and the digest of the state. Those
         without a canonical form have a key that no recording holds."""
-        raise NotImplementedError
 
     def answer(
         self, contract_digest: str, arguments: Mapping[str, Any], state: str

@@ -169,7 +169,7 @@ def _measure_models(
 def _open_model(
     settings: Settings, warehouse: "Warehouse", held: "BenchmarkSet", name: str
 ) -> "BenchmarkModel":
-    """Whoever `--model` names. Raises UnusableInput, CannotPredict."""
+    """The model that `--model` names. Raises UnusableInput, CannotPredict."""
     from extensions.bench.benchmark_models import (
         ACTIVE,
         CALLS,

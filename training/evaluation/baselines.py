@@ -32,6 +32,7 @@ _CODE = re.compile(
 )
 _PROPER = re.compile(r"(?<=[a-z,] )[A-Z][\w-]+(?: [A-Z][\w-]+)*")
 _DIGITS = 100  # of a number: a longer one is none
+_DEEPEST = 8  # lists in lists: a schema of a proxy's client may have thousands
 _SHORT = 60  # characters: a longer text may be one that the model was asked to write
 _NO = re.compile(r"\b(?:no|not|don't|without|never|skip|disable|off)\b", re.I)
 
@@ -139,7 +140,7 @@ def _find_spans(text: str) -> dict[str, list[str]]:
 
 
 def _choose_slot_value(
-    name: str, schema: Mapping[str, Any], text: str, spans: dict[str, list[str]]
+    name: str, schema: Mapping[str, Any], text: str, spans: dict[str, list[str]], depth: int = 0
 ) -> Any:
     options = schema.get("enum")
     if isinstance(options, list) and options:
@@ -154,10 +155,10 @@ def _choose_slot_value(
         return not _NO.search(text)
     if kind in ("integer", "number"):
         return _parse_number(_take_span(spans, ["number"]), kind)
-    if kind == "array":
+    if kind == "array" and depth < _DEEPEST:
         items = schema.get("items")
         inner = items if isinstance(items, Mapping) else {}
-        value = _choose_slot_value(name, inner or {"type": "string"}, text, spans)
+        value = _choose_slot_value(name, inner or {"type": "string"}, text, spans, depth + 1)
         return None if value is None else [value]
     if kind in ("string", None):
         return _take_span(spans, _rank_string_kinds(name, schema))

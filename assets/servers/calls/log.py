@@ -3,7 +3,7 @@
     <place>/outcomes/<UTC date>.jsonl
     <place>/traces/<UTC date>.jsonl    calls with arguments and answers, of tokens with `traces`
 
-A line of outcomes never holds the value of an argument, a result or a token: whoever reads the file
+A line of outcomes never holds the value of an argument, a result or a token: a reader of the file
 learns which tool was called under which token's name and how it ended. A query is there as the
 digest of its words, so that calls of one query can be set side by side; who guesses the words can
 test the guess. A search leaves a line of its own, with the query's words or vector and the tools it

@@ -501,6 +501,14 @@ def test_slots_of_a_hostile_request_cost_bounded_work(part):
     assert set(slots) <= {"value"}
 
 
+def test_a_list_of_lists_without_end_is_left_out():
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(2000):
+        deep = {"type": "array", "items": deep}
+    schema = {"type": "object", "properties": {"rows": deep}, "required": ["rows"]}
+    assert copy_slots({"name": "add", "inputSchema": schema}, 'Add "Brest".') == {}
+
+
 def test_a_call_of_an_unknown_tool_stays_as_it_is():
     call = {"name": "list_ships", "arguments": {"nurse": "Smith"}}
     assert ground_call(call, [SHIFTS], ASKED_OF_SHIFTS) == call

@@ -6,7 +6,7 @@ That table drops a row only after a complete pass, so a bad run makes nothing go
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from assets.catalogue.identity import LEVELS, ServerGroup, group_listings
@@ -110,7 +110,16 @@ def _build_row(
     ran = sorted(launches & contracts.keys())
     sets = {contracts[key] for key in ran}
     joins = [member.joined_by for member in members if member.joined_by]
-    chosen = _pick_shown(listings)
+    chosen = min(
+        listings,
+        key=lambda listing: (
+            listing.marketplace == PRIVATE,
+            "deprecated" in listing.flags,
+            not listing.runnable,
+            not listing.description,
+            listing.listing_id,
+        ),
+    )
     keys = [member.keys for member in members]
     return {
         "catalogue_id": group.catalogue_id,
@@ -140,20 +149,6 @@ def _build_row(
     }
 
 
-def _pick_shown(listings: Sequence[Listing]) -> Listing:
-    """The listing whose name and description stand for the server: public, runnable, described."""
-    return min(
-        listings,
-        key=lambda listing: (
-            listing.marketplace == PRIVATE,
-            "deprecated" in listing.flags,
-            not listing.runnable,
-            not listing.description,
-            listing.listing_id,
-        ),
-    )
-
-
 def _pick_most_common(texts: Iterable[str | None]) -> str | None:
     """What most say; of equals the first in the alphabet."""
     counted = Counter(text for text in texts if text)
@@ -172,7 +167,15 @@ def _carry_history(rows: dict[str, Record], previous: list[JsonObject], run_date
         gone = {name: since for name, since in gone.items() if name not in holder}
         key = _find_successor(old, now_held or back, rows)
         if key is None:
-            rows[old["catalogue_id"]] = _build_gone_row(old, gone, run_date)
+            rows[old["catalogue_id"]] = {
+                **old,
+                "marketplaces": [],
+                "listings": "[]",
+                "joined_by": None,
+                "runnable": False,
+                "gone": old["gone"] or run_date,
+                "gone_from": _dump_gone(gone),
+            }
             continue
         row = rows[key]
         merged = _read_gone(row)
@@ -190,18 +193,6 @@ def _find_successor(old: JsonObject, counts: Counter, rows: Mapping[str, Record]
     if old["catalogue_id"] in rows and rows[old["catalogue_id"]]["gone"] is None:
         return old["catalogue_id"]
     return min(counts, key=lambda key: (-counts[key], key)) if counts else None
-
-
-def _build_gone_row(old: JsonObject, gone: Mapping[str, str], run_date: str) -> Record:
-    return {
-        **old,
-        "marketplaces": [],
-        "listings": "[]",
-        "joined_by": None,
-        "runnable": False,
-        "gone": old["gone"] or run_date,
-        "gone_from": _dump_gone(gone),
-    }
 
 
 def _read_gone(row: JsonObject) -> dict[str, str]:

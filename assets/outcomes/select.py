@@ -112,9 +112,12 @@ def select_calls(
                 call = _make_call(tool, row, golden.arguments)
                 if call is not None and may_run(call, servers[tool[0]], policy):
                     written_for = None if tool == target else str(ToolId(*target))
-                    _note_call(
-                        selected[tool], WantedCall(call, twin_of=written_for, task=task), pair
-                    )
+                    candidate = WantedCall(call, twin_of=written_for, task=task)
+                    key = f"{candidate.arguments} {candidate.task or ''}".rstrip()
+                    entry = selected[tool].setdefault(key, candidate)
+                    if candidate.twin_of is None:
+                        entry.twin_of = None
+                        entry.pairs.append(pair["pair_id"])
     return [item for tool in sorted(selected) for item in _choose(selected[tool].values(), policy)]
 
 
@@ -153,16 +156,6 @@ def may_run(call: ToolCall, server: LaunchableServer, policy: ExecutionPolicy) -
     if not server.moving and (policy.writes or call.only_reads):
         return True
     return call.only_reads and read_purpose(call.contract).family not in _CHANGES
-
-
-def _note_call(selected: dict[str, WantedCall], candidate: WantedCall, pair: Row) -> None:
-    key = (
-        candidate.arguments if candidate.task is None else f"{candidate.arguments} {candidate.task}"
-    )
-    entry = selected.setdefault(key, candidate)
-    if candidate.twin_of is None:
-        entry.twin_of = None
-        entry.pairs.append(pair["pair_id"])
 
 
 def _choose(calls: Iterable[WantedCall], policy: ExecutionPolicy) -> Sequence[WantedCall]:

@@ -175,7 +175,9 @@ def read_slots(contract: Contract) -> list[ParameterSlot]:
     required = schema.get("required") or []
     about = " ".join([*split_identifier(str(contract.get("name"))), *properties]).lower()[:400]
     description = str(contract.get("description") or "")[:LONGEST]
-    documented = _read_documented_parameters(description)
+    lines = (line.strip()[:400] for line in description.splitlines())
+    matches = (_DOCUMENTED.match(line) for line in lines)
+    documented = {match.group(1): match.group(2) for match in matches if match}
     theme = f"{about} {description[:300]}".lower()
     slots = [
         _make_slot(name, resolve_schema(of, schema), name in required, documented.get(name, ""),
@@ -198,13 +200,6 @@ def read_fields(schema: Schema, root: Schema) -> list[ParameterSlot]:
 _DOCUMENTED = compile_pattern(
     r"(?:[-*]\s+)?[`*]{0,2}(\w+)[`*]{0,2}\s*(?:\([^)]*\))?\s*[:\uff1a-]\s*(.+)"
 )
-
-
-def _read_documented_parameters(description: str) -> dict[str, str]:
-    """Parameter -> what a docstring's `Args:` section says of it."""
-    lines = (line.strip()[:400] for line in description.splitlines())
-    matches = (_DOCUMENTED.match(line) for line in lines)
-    return {match.group(1): match.group(2) for match in matches if match}
 
 
 def _make_slot(

@@ -123,7 +123,13 @@ def tell_apart(a: ComparedTool, b: ComparedTool) -> tuple[str, list[str]]:
         if len(kinds) == (_MOST - 1 if kinds[:1] == [SERVER] else _MOST):
             break
     if not kinds:
-        return _tell_nothing(a, b), []
+        first, other = (flatten_name(side.contract["name"]) for side in (a, b))
+        shared = ["same name"] if first == other else []
+        words, others = (set(split_words(tool_text(side.contract))) for side in (a, b))
+        shared += ["same words"] if words == others else ["nearly the same words"]
+        same = a.taken.keys() == b.taken.keys()
+        shared += (["same parameters"] if a.taken else ["no parameters"]) if same else []
+        return f"Nothing in their contracts tells them apart: {', '.join(shared)}.", []
     lead = "Nothing but their servers tells them apart: " if kinds == [SERVER] else ""
     sides = [
         f"{side.label} {join_words(own_facts) if own_facts else 'has nothing of its own'}"
@@ -185,16 +191,6 @@ _FINDERS = {
     "limits": _tell_by_limits,
     "takes": _tell_by_parameters,
 }
-
-
-def _tell_nothing(a: ComparedTool, b: ComparedTool) -> str:
-    first, other = (flatten_name(side.contract["name"]) for side in (a, b))
-    shared = ["same name"] if first == other else []
-    words, others = (set(split_words(tool_text(side.contract))) for side in (a, b))
-    shared += ["same words"] if words == others else ["nearly the same words"]
-    same = a.taken.keys() == b.taken.keys()
-    shared += (["same parameters"] if a.taken else ["no parameters"]) if same else []
-    return f"Nothing in their contracts tells them apart: {', '.join(shared)}."
 
 
 def _list_values(enum: Json) -> list[str]:

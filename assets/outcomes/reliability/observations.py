@@ -234,7 +234,11 @@ def weigh_observations(
 
     silent = [source for source, weight in policy.weights.items() if not weight]
     frame = keep("of sources without weight", frame.filter(~pl.col("source").is_in(silent)))
-    frame = keep("told of twice", _drop_repeated(frame))
+    identified = frame.filter(pl.col("call_id") != "")
+    last = identified.sort("at", ~pl.col("success"), "tool_id").unique(
+        ["source", "call_id"], keep="last", maintain_order=True
+    )
+    frame = keep("told of twice", pl.concat([frame.filter(pl.col("call_id") == ""), last]))
     frame = keep("from the future", frame.filter(pl.col("at") <= now + _AHEAD))
     keys = ["tool_id", "contract_digest"]
     frame = keep(
@@ -252,15 +256,6 @@ def weigh_observations(
     limited = _limit_rate(frame, policy)
     left_out["of a flood"] = limited.filter(pl.col("weight") < pl.col("before")).height
     return ObservedCalls(limited.select(list(OBSERVED)), left_out)
-
-
-def _drop_repeated(frame: pl.DataFrame) -> pl.DataFrame:
-    """One row per call of a source: the last, and of contradicting rows the failure."""
-    identified = frame.filter(pl.col("call_id") != "")
-    last = identified.sort("at", ~pl.col("success"), "tool_id").unique(
-        ["source", "call_id"], keep="last", maintain_order=True
-    )
-    return pl.concat([frame.filter(pl.col("call_id") == ""), last])
 
 
 def _limit_rate(frame: pl.DataFrame, policy: ReliabilityPolicy) -> pl.DataFrame:

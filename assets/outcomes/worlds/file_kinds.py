@@ -111,16 +111,12 @@ def read_graph(tree: Tree) -> Facts:
     counts = Counter[str]()
     if isinstance(node, bytes) and (len(node) > _MOST_GRAPH or node.count(b"\n") > 2 * _MOST_LINES):
         raise WorldFailed(f"{MEMORY_FILE} holds more than {_MOST_LINES:,} lines, or 4 MB")
-    for number, line in enumerate(_split_lines(node), 1):
+    text = node.decode("utf-8", "replace") if isinstance(node, bytes) else ""
+    for number, line in enumerate([line for line in text.split("\n") if line.strip()], 1):
         if number > _MOST_LINES:
             raise WorldFailed(f"{MEMORY_FILE} holds more than {_MOST_LINES:,} lines")
         add_fact(facts, *_read_line(line, number), counts)
     return dict(sorted(facts.items()))
-
-
-def _split_lines(node: Node) -> list[str]:
-    text = node.decode("utf-8", "replace") if isinstance(node, bytes) else ""
-    return [line for line in text.split("\n") if line.strip()]
 
 
 def _read_line(line: str, number: int) -> tuple[str, Any]:

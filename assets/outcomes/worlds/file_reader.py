@@ -106,32 +106,28 @@ def read_workbook(data: bytes) -> dict[str, dict[str, Cell]]:
     it, and empty cells are left out. Raises NoWorkbook."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return _read_sheets(archive)
+            names = {item.filename for item in archive.infolist()}
+            book = _read_part(archive, "xl/workbook.xml")
+            relations = _read_part(archive, "xl/_rels/workbook.xml.rels")
+            targets = {relation.get("Id"): str(relation.get("Target")) for relation in relations}
+            shared = []
+            if "xl/sharedStrings.xml" in names:
+                shared = [_read_text(item) for item in _read_part(archive, "xl/sharedStrings.xml")]
+            result: dict[str, dict[str, Cell]] = {}
+            for sheet in book.iter(f"{{{_MAIN}}}sheet"):
+                target = targets[sheet.get(f"{{{_OFFICE}}}id")]
+                path = target[1:] if target.startswith("/") else f"xl/{target}"
+                cells = dict(_read_cells(_read_part(archive, path), shared))
+                if sum(map(len, result.values())) + len(cells) > _MOST_CELLS:
+                    raise NoWorkbook(f"more than {_MOST_CELLS:,} cells")
+                result[str(sheet.get("name"))] = cells
+            return result
     except NoWorkbook:
         raise
     except (*_DAMAGED, KeyError, ValueError, ET.ParseError, EOFError, OSError) as error:
         raise NoWorkbook(f"{type(error).__name__}: {error}"[:200]) from error
     except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in another way
         raise NoWorkbook(str(error)[:200]) from error
-
-
-def _read_sheets(archive: zipfile.ZipFile) -> dict[str, dict[str, Cell]]:
-    names = {item.filename for item in archive.infolist()}
-    book = _read_part(archive, "xl/workbook.xml")
-    relations = _read_part(archive, "xl/_rels/workbook.xml.rels")
-    targets = {relation.get("Id"): str(relation.get("Target")) for relation in relations}
-    shared = []
-    if "xl/sharedStrings.xml" in names:
-        shared = [_read_text(item) for item in _read_part(archive, "xl/sharedStrings.xml")]
-    result: dict[str, dict[str, Cell]] = {}
-    for sheet in book.iter(f"{{{_MAIN}}}sheet"):
-        target = targets[sheet.get(f"{{{_OFFICE}}}id")]
-        path = target[1:] if target.startswith("/") else f"xl/{target}"
-        cells = dict(_read_cells(_read_part(archive, path), shared))
-        if sum(map(len, result.values())) + len(cells) > _MOST_CELLS:
-            raise NoWorkbook(f"more than {_MOST_CELLS:,} cells")
-        result[str(sheet.get("name"))] = cells
-    return result
 
 
 def _read_part(archive: zipfile.ZipFile, name: str) -> ET.Element:

@@ -70,7 +70,24 @@ def _make_some(
     ids, problem = set[str](), "nothing to draw"
     for _ in range(n * _TRIES):
         try:
-            task = _make_task(world, template, facts, seed, rng, root)
+            values = draw_values(template.draw, facts, rng, root)
+            calls = tuple(
+                TaskCall(call.tool, fill_template(call.arguments, values))
+                for call in template.calls
+            )
+            tools = {call.tool for call in calls}
+            suited = [server.id for server in world.servers if tools <= set(server.tools)]
+            task = Task(
+                world.name,
+                template.name,
+                seed,
+                fill_template(rng.choice(template.requests), values),
+                tuple(item for item in suited if item in (template.servers or suited)),
+                calls,
+                apply_changes(facts, fill_template(template.changes, values)),
+                tuple(str(item) for item in fill_template(template.answer, values)),
+                bool(template.changes),
+            )
         except (NothingToDraw, ChangeImpossible) as error:
             problem = str(error)
             continue
@@ -81,33 +98,6 @@ def _make_some(
             return
     if not ids:
         raise WorldFileError(f"{world.path}: task {template.name!r}: {problem}")
-
-
-def _make_task(
-    world: WorldSpec,
-    template: TaskTemplate,
-    facts: Mapping[str, Any],
-    seed: int,
-    rng: Random,
-    root: str,
-) -> Task:
-    values = draw_values(template.draw, facts, rng, root)
-    calls = tuple(
-        TaskCall(call.tool, fill_template(call.arguments, values)) for call in template.calls
-    )
-    tools = {call.tool for call in calls}
-    suited = [server.id for server in world.servers if tools <= set(server.tools)]
-    return Task(
-        world.name,
-        template.name,
-        seed,
-        fill_template(rng.choice(template.requests), values),
-        tuple(item for item in suited if item in (template.servers or suited)),
-        calls,
-        apply_changes(facts, fill_template(template.changes, values)),
-        tuple(str(item) for item in fill_template(template.answer, values)),
-        bool(template.changes),
-    )
 
 
 Leaf = tuple[Any, ...]  # where a value stands in arguments: keys of objects, places in lists
@@ -149,22 +139,18 @@ def _perturb_value(value: Any, keys: list[str], rng: Random, root: str) -> Any:
     if isinstance(value, int | float):
         return value + rng.randint(1, 3)
     if value.startswith(f"{root}/"):
-        return _find_other_path(value.removeprefix(f"{root}/"), keys, rng, root)
+        path = value.removeprefix(f"{root}/")
+        depth = path.count("/")
+        others = (
+            [key for key in keys if key != path and key.count("/") == depth] if path in keys else []
+        )
+        if others:
+            return f"{root}/{rng.choice(others)}"
+        above, slash, name = path.rpartition("/")
+        return f"{root}/{above}{slash}other-{name}"
     if value in keys:
         return rng.choice([key for key in keys if key != value] or [f"{value}x"])
     return f"{value}x"
-
-
-def _find_other_path(path: str, keys: list[str], rng: Random, root: str) -> str:
-    """Another path of as many parts; one that is there where the right one is."""
-    depth = path.count("/")
-    others = (
-        [key for key in keys if key != path and key.count("/") == depth] if path in keys else []
-    )
-    if others:
-        return f"{root}/{rng.choice(others)}"
-    above, slash, name = path.rpartition("/")
-    return f"{root}/{above}{slash}other-{name}"
 
 
 def replace_leaf(arguments: Mapping[str, Any], path: Leaf, value: Any) -> dict[str, Any]:

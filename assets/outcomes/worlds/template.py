@@ -138,7 +138,8 @@ def _find_value(name: str, values: Mapping[str, Any]) -> Any:
         elif isinstance(result, DrawnFact) and part == "size" and isinstance(result.value, str):
             result = len(result.value.encode())
         elif isinstance(result, DrawnFact) and part == "blob" and isinstance(result.value, str):
-            result = _hash_blob(result.value.encode())
+            data = result.value.encode()
+            result = sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
         elif place == 0 and not isinstance(result, Mapping | list):
             result = _find_path_part(
                 result.key if isinstance(result, DrawnFact) else str(result), part
@@ -155,11 +156,6 @@ def _find_path_part(key: str, part: str) -> str:
     if part in ("name", "stem", "suffix", "parent"):
         return str(getattr(path, part))
     raise NothingToDraw(f"{key!r} has no part {part!r}")
-
-
-def _hash_blob(data: bytes) -> str:
-    """What git calls a file that holds it."""
-    return sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def _find_member(container: Any, part: str, name: str) -> Any:

@@ -61,7 +61,13 @@ def write_tree(folder: Path, tree: Tree) -> None:
     """Writes all nodes into an empty folder that exists; folders on the way need no node. Modes
     and times are the same every time. Raises OSError, also where something is there already."""
     with hold_folder(os.open(folder, _OPEN)) as top:
-        _write_level(top, _build_levels(tree))
+        root: dict[str, Any] = {}
+        for path, node in sorted(tree.items()):
+            here, (*above, name) = root, PurePosixPath(path).parts
+            for part in above:
+                here = here.setdefault(part, {})
+            here.setdefault(name, {} if node is None else node)
+        _write_level(top, root)
         os.fchmod(top, 0o777)
         os.utime(top, (_TIME, _TIME))
 
@@ -115,17 +121,6 @@ def add_folders(tree: Tree) -> dict[str, Node]:
         str(parent) for path in tree for parent in PurePosixPath(path).parents if str(parent) != "."
     }
     return dict(sorted({**dict.fromkeys(above), **tree}.items()))
-
-
-def _build_levels(tree: Tree) -> dict[str, Any]:
-    """Folders as mappings, leaves as nodes."""
-    root: dict[str, Any] = {}
-    for path, node in sorted(tree.items()):
-        here, (*above, name) = root, PurePosixPath(path).parts
-        for part in above:
-            here = here.setdefault(part, {})
-        here.setdefault(name, {} if node is None else node)
-    return root
 
 
 def _write_level(here: int, level: Mapping[str, Any]) -> None:

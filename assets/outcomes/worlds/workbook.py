@@ -64,7 +64,13 @@ def write_workbook(sheets: Mapping[str, Sequence[Sequence[Cell]]]) -> bytes:
         "xl/styles.xml": _STYLES,
     }
     for n, rows in zip(numbers, sheets.values(), strict=True):
-        files[f"xl/worksheets/sheet{n}.xml"] = _write_sheet(rows)
+        lines = []
+        for number, row in enumerate(rows, 1):
+            cells = (_write_cell(format_cell(n, number), value) for n, value in enumerate(row, 1))
+            lines.append(f'<row r="{number}">{"".join(cells)}</row>')
+        last = format_cell(max((len(row) for row in rows), default=0) or 1, len(rows) or 1)
+        data = f'<dimension ref="A1:{last}"/><sheetData>{"".join(lines)}</sheetData>'
+        files[f"xl/worksheets/sheet{n}.xml"] = f'<worksheet xmlns="{_MAIN}">{data}</worksheet>'
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, text in files.items():
@@ -87,16 +93,6 @@ def _write_relations(targets: Mapping[int, tuple[str, str]]) -> str:
         for n, (kind, target) in targets.items()
     )
     return f'<Relationships xmlns="{_PACKAGE}/relationships">{relations}</Relationships>'
-
-
-def _write_sheet(rows: Sequence[Sequence[Cell]]) -> str:
-    lines = []
-    for number, row in enumerate(rows, 1):
-        cells = (_write_cell(format_cell(n, number), value) for n, value in enumerate(row, 1))
-        lines.append(f'<row r="{number}">{"".join(cells)}</row>')
-    last = format_cell(max((len(row) for row in rows), default=0) or 1, len(rows) or 1)
-    data = f'<dimension ref="A1:{last}"/><sheetData>{"".join(lines)}</sheetData>'
-    return f'<worksheet xmlns="{_MAIN}">{data}</worksheet>'
 
 
 def _write_cell(at: str, value: Cell) -> str:

@@ -163,8 +163,12 @@ def select_pairs(
     pair_ids: set[str] = set()
     for market in tables.partitions(PAIRS.name):
         judged = _read_accepted(tables, market, choice.as_of)
-        frame = _read_passed(tables, market, choice.as_of).filter(
-            pl.col("pair_id").is_in(judged.keys())
+        refused = (pl.col("verdict") == "reject").fill_null(False)
+        whole = (pl.col("status") == "ok") & ~refused & pl.col("twin_of").is_null()
+        frame = (
+            tables.read(PAIRS, market, as_of=choice.as_of)
+            .filter(whole)
+            .filter(pl.col("pair_id").is_in(judged.keys()))
         )
         rows = _read_contracts(tables, market, frame, choice.as_of)
         bodies = {row["contract_digest"]: read_contract(row) for row in rows}
@@ -248,13 +252,6 @@ def _read_accepted(tables: Tables, market: str, at: float) -> dict[str, Record]:
     frame = tables.read(JUDGEMENTS, market, as_of=at).filter(pl.col("verdict") == "accept")
     columns = frame.select("pair_id", "judge", "score")
     return {row["pair_id"]: row for row in columns.iter_rows(named=True)}
-
-
-def _read_passed(tables: Tables, market: str, at: float) -> pl.DataFrame:
-    """As `tables.passes`, over a whole frame."""
-    refused = (pl.col("verdict") == "reject").fill_null(False)
-    whole = (pl.col("status") == "ok") & ~refused & pl.col("twin_of").is_null()
-    return tables.read(PAIRS, market, as_of=at).filter(whole)
 
 
 def _list_shown(row: Record) -> set[str]:

@@ -105,7 +105,15 @@ def _fill_folder(
             " for another day, task or split, or without --commercial-only"
         )
     if form.name == "sharegpt":
-        _register_llama_factory(folder, sorted(figures.files))
+        # The registration that LLaMA-Factory reads beside the data.
+        columns = {"messages": "conversations", "system": "system", "tools": "tools"}
+        entries = {
+            f"toolmill_{name}": {
+                "file_name": f"data/{name}.jsonl", "formatting": "sharegpt", "columns": columns
+            }
+            for name in sorted(figures.files)
+        }  # fmt: skip
+        (folder / "dataset_info.json").write_text(json.dumps(entries, indent=1) + "\n")
     return figures
 
 
@@ -164,15 +172,3 @@ class _ParquetFile:
                 arrays.append(pa.array(values, self._schema.types[place]))
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
         self._waiting = []
-
-
-def _register_llama_factory(folder: Path, names: list[str]) -> None:
-    """The registration that LLaMA-Factory reads beside the data."""
-    columns = {"messages": "conversations", "system": "system", "tools": "tools"}
-    entries = {
-        f"toolmill_{name}": {
-            "file_name": f"data/{name}.jsonl", "formatting": "sharegpt", "columns": columns
-        }
-        for name in names
-    }  # fmt: skip
-    (folder / "dataset_info.json").write_text(json.dumps(entries, indent=1) + "\n")

@@ -52,13 +52,7 @@ def _find_objections(meta: JsonObject) -> Iterable[Objection]:
         most = 2 if finding.certain else 6 if likely and finding in unstated else 5
         reason = f"{finding.kind} at {finding.path or 'the text'}: {finding.reason}"
         yield _HITS.get(finding.kind, "correctness"), most, reason
-    yield from _check_words(instruction, {f"{n}": call.arguments for n, call in enumerate(calls)})
-    echoes = (find_parroting(contracts[c.contract_digest], instruction, c.arguments) for c in calls)
-    if why := next(filter(None, echoes), None):
-        yield "realism", 5, why
-
-
-def _check_words(instruction: str, arguments: Json) -> Iterable[Objection]:
+    arguments = {f"{n}": call.arguments for n, call in enumerate(calls)}
     words = re.findall(r"\w+", fold_text(instruction))
     if (len(words) < 2 and instruction.isascii()) or len(words) > 400:
         yield "clarity", 5, f"{len(words)} words"
@@ -66,6 +60,9 @@ def _check_words(instruction: str, arguments: Json) -> Iterable[Objection]:
         yield "realism", 4, "an unfilled placeholder is left in the text"
     if _has_repeats(words, arguments):
         yield "clarity", 5, "words repeat each other"
+    echoes = (find_parroting(contracts[c.contract_digest], instruction, c.arguments) for c in calls)
+    if why := next(filter(None, echoes), None):
+        yield "realism", 5, why
 
 
 def _verify_row(

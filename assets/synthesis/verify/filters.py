@@ -46,7 +46,11 @@ def filter_rows(
         (request.row, partial(_judge_echo, request, vectors, above)) for request in read
     )
     for alike in _group_alike(request for request in left if request.row["verdict"] != "reject"):
-        _mark_twins(alike, vectors, policy.twins_above)
+        alike.sort(key=lambda request: request.key)
+        texts = [request.text for request in alike]
+        twins = find_twins(texts, np.stack([vectors[text] for text in texts]), policy.twins_above)
+        for request, first in zip(alike, twins, strict=True):
+            request.row["twin_of"] = None if first is None else alike[first].row["pair_id"]
     return copies
 
 
@@ -160,14 +164,6 @@ def _group_alike(rows: Iterable[_PairRequest]) -> list[list[_PairRequest]]:
 
 
 _LIKE = {**dict.fromkeys(ONE_CALL, "one"), **dict.fromkeys((PARALLEL, SEQUENTIAL), "several")}
-
-
-def _mark_twins(alike: list[_PairRequest], vectors: Mapping[str, np.ndarray], above: float) -> None:
-    alike.sort(key=lambda request: request.key)
-    texts = [request.text for request in alike]
-    twins = find_twins(texts, np.stack([vectors[text] for text in texts]), above)
-    for request, first in zip(alike, twins, strict=True):
-        request.row["twin_of"] = None if first is None else alike[first].row["pair_id"]
 
 
 # Exact search of so many 384-dimensional vectors takes seconds; four times as many take a minute.

@@ -215,7 +215,12 @@ def find_parroting(contract: Contract, instruction: str, arguments: Json) -> str
     words = [word for word in extract_content(instruction) if word not in value_words][:300]
     if len(words) < _FEWEST:
         return None
-    vocabulary = _collect_vocabulary(contract)
+    texts = [" ".join(split_identifier(str(contract.get("name") or "")))]
+    texts.append(str(contract.get("description") or "")[:3000])
+    for name, of in get_properties(contract).items():
+        texts.append(" ".join(split_identifier(str(name))))
+        texts.append(str(of.get("description") or "")[:500] if isinstance(of, Mapping) else "")
+    vocabulary = set(extract_content(" ".join(texts)))
     share = sum(word in vocabulary for word in words) / len(words)
     if share <= _SHARE:
         return None
@@ -223,15 +228,6 @@ def find_parroting(contract: Contract, instruction: str, arguments: Json) -> str
     if run < _RUN:
         return None
     return f"{share:.0%} of its words are the contract's, {run} of them in a row"
-
-
-def _collect_vocabulary(contract: Contract) -> set[str]:
-    texts = [" ".join(split_identifier(str(contract.get("name") or "")))]
-    texts.append(str(contract.get("description") or "")[:3000])
-    for name, of in get_properties(contract).items():
-        texts.append(" ".join(split_identifier(str(name))))
-        texts.append(str(of.get("description") or "")[:500] if isinstance(of, Mapping) else "")
-    return set(extract_content(" ".join(texts)))
 
 
 _OUT = {"from", "source", "origin", "departure", "start", "src", "base", "depart"}

@@ -248,7 +248,15 @@ def read_conversation(row: Row) -> PairConversation:
     text = "\n".join(spoken) or str(row.get("instruction") or "")
     offered = [str(digest) for digest in _read_list(row, "offered")]
     basis = str(row.get("basis") or CONTRACT)
-    return PairConversation(messages, calls_made, results, _read_calls(row), offered, text, basis)
+    listed_calls = _read_list(row, "calls")
+    try:
+        calls = read_goldens({"calls": json.dumps(listed_calls)})
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise UnreadableColumn("calls", f"not a list of calls ({str(error)[:60]})") from error
+    for golden in calls:
+        if not isinstance(golden.arguments, dict):
+            raise UnreadableColumn("calls", f"arguments are {type(golden.arguments).__name__}")
+    return PairConversation(messages, calls_made, results, calls, offered, text, basis)
 
 
 def is_question(text: str) -> bool:
@@ -265,18 +273,6 @@ def _read_list(row: Row, column: str) -> list[Json]:
     if not isinstance(items, list):
         raise UnreadableColumn(column, f"expected a list, found {type(items).__name__}")
     return items
-
-
-def _read_calls(row: Row) -> list[GoldenCall]:
-    listed_calls = _read_list(row, "calls")
-    try:
-        calls = read_goldens({"calls": json.dumps(listed_calls)})
-    except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise UnreadableColumn("calls", f"not a list of calls ({str(error)[:60]})") from error
-    for golden in calls:
-        if not isinstance(golden.arguments, dict):
-            raise UnreadableColumn("calls", f"arguments are {type(golden.arguments).__name__}")
-    return calls
 
 
 def _read_made_call(call: Json) -> tuple[str, Json]:
@@ -319,18 +315,17 @@ def _check_several(conversation: PairConversation, digest: str, contracts: Contr
     if not conversation.calls:
         yield PairFinding("missing_call", "calls", "the row has no call")
     for number, golden in enumerate(conversation.calls):
-        yield from _check_one(conversation.text, golden, contracts[golden.contract_digest])
+        contract = contracts[golden.contract_digest]
+        yield from find_call_flaws(contract, golden.arguments)
+        yield from find_form_flaws(contract, conversation.text, golden.server_id)
+        stated_arguments = {n: v for n, v in golden.arguments.items() if n not in golden.borrowed}
+        yield from find_ungrounded(contract, RequestText(conversation.text), stated_arguments)
+        yield from find_echo(contract, conversation.text, golden.arguments)
         if golden.borrowed:
             yield from _check_borrowed(conversation, number, golden)
-    yield from _check_agreement(conversation)
-
-
-def _check_one(text: str, golden: GoldenCall, contract: Contract) -> Findings:
-    yield from find_call_flaws(contract, golden.arguments)
-    yield from find_form_flaws(contract, text, golden.server_id)
-    stated_arguments = {n: v for n, v in golden.arguments.items() if n not in golden.borrowed}
-    yield from find_ungrounded(contract, RequestText(text), stated_arguments)
-    yield from find_echo(contract, text, golden.arguments)
+    right = [(golden.tool, golden.arguments) for golden in conversation.calls]
+    if conversation.made and conversation.made[-len(right) :] != right:
+        yield PairFinding("messages_differ", "messages", "its calls are not those of `calls`")
 
 
 def _check_borrowed(conversation: PairConversation, number: int, golden: GoldenCall) -> Findings:
@@ -353,13 +348,6 @@ def _check_at_least(
         problem = f"{len(conversation.calls)} calls, expected at least {least}"
         yield PairFinding("missing_call", "calls", problem)
     yield from _check_several(conversation, digest, contracts)
-
-
-def _check_agreement(conversation: PairConversation) -> Findings:
-    """The conversation must hold the calls of `calls`, these last and in this order."""
-    right = [(golden.tool, golden.arguments) for golden in conversation.calls]
-    if conversation.made and conversation.made[-len(right) :] != right:
-        yield PairFinding("messages_differ", "messages", "its calls are not those of `calls`")
 
 
 def _check_no_tool(conversation: PairConversation, own: str, contracts: Contracts) -> Findings:

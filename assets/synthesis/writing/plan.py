@@ -287,7 +287,8 @@ def plan_pairs(
     units = [unit for unit in units if only in (None, unit.own["server_id"])]
     units = add_explored(units, explored, offer.usable)
     units = add_worlds(units, worlds, policy)
-    wanted = _plan_units(units, llm, policy, embedder)
+    filters = [embedder.id, policy.copies_above, policy.twins_above]
+    wanted = {key: digest([how, filters]) for key, how in plan_units(units, llm, policy).items()}
     due = plan_keys(
         {make_unit_key(row): row["plan_digest"] for row in previous},
         wanted,
@@ -321,20 +322,7 @@ def write_pairs(
     new_rows = compose_rows(due_units, llm, policy, progress=progress)
     new_rows += write_world_pairs(plan.units, wanted_now, worlds, llm, policy)
     new_rows = [{**row, "plan_digest": plan.wanted[make_unit_key(row)]} for row in new_rows]
-    rows = [*unchanged_rows, *_keep_until_answered(new_rows, left, offer)]
-    # Copies and twins are looked for in the whole set.
-    rows = keep_other_servers(plan.last, _fit_rows(rows), only)
-    store = LanceStore(warehouse.home / "lance")
-    embed = partial(embed_texts, embedder=embedder, store=store, table=INSTRUCTIONS)
-    rows = filter_rows(rows, offer.contracts, embed, policy)
-    return WritingResult(keep_other_servers(plan.last, rows, only), due, offer)
-
-
-def _keep_until_answered(
-    new_rows: Sequence[Record], left: Sequence[Record], offer: ClearOffer
-) -> list[Record]:
-    """The rows made in this run. A unit of which a row waits for a batch keeps the rows that it had
-    before, with their plan, so that it is due again; where all that they show is still clear."""
+    # A unit of which a row waits for a batch keeps the rows that it had, and is due again.
     waiting = {make_unit_key(row) for row in new_rows if row["status"] == PENDING}
     before = [
         row
@@ -345,7 +333,14 @@ def _keep_until_answered(
         and offer.shows_only_clear(row)
     ]
     kept_units = {make_unit_key(row) for row in before}
-    return [*(row for row in new_rows if make_unit_key(row) not in kept_units), *before]
+    made_rows = [row for row in new_rows if make_unit_key(row) not in kept_units]
+    rows = [*unchanged_rows, *made_rows, *before]
+    # Copies and twins are looked for in the whole set.
+    rows = keep_other_servers(plan.last, _fit_rows(rows), only)
+    store = LanceStore(warehouse.home / "lance")
+    embed = partial(embed_texts, embedder=embedder, store=store, table=INSTRUCTIONS)
+    rows = filter_rows(rows, offer.contracts, embed, policy)
+    return WritingResult(keep_other_servers(plan.last, rows, only), due, offer)
 
 
 def _fit_rows(rows: Sequence[Record]) -> list[Record]:
@@ -361,14 +356,6 @@ def _fit_rows(rows: Sequence[Record]) -> list[Record]:
         return PAIRS.frame(rows).to_dicts()
     except Exception:  # one row's fault: the others are found one by one
         return PAIRS.frame(map(fit, rows)).to_dicts()
-
-
-def _plan_units(
-    units: Sequence[WritingUnit], llm: LLM, policy: SynthesisPolicy, embedder: Embedder
-) -> dict[str, str]:
-    """Unit -> digest of all that decides its rows, the filters over the whole set included."""
-    filters = [embedder.id, policy.copies_above, policy.twins_above]
-    return {key: digest([how, filters]) for key, how in plan_units(units, llm, policy).items()}
 
 
 def _offers_calls(row: Record, offer: ClearOffer) -> bool:

@@ -58,7 +58,8 @@ def open_embedder(
     else:
         from assets.vectors.encoders.endpoint import EndpointEncoder
 
-        model, where = _split_model(name)
+        match = re.fullmatch(r"(.+?)@(https?://.+)", name)
+        model, where = (match[1], match[2]) if match else (name, None)
         embedder = EndpointEncoder(
             model, base_url=base_url or where, api_key=api_key, timeout_s=timeout_s
         )
@@ -118,9 +119,3 @@ def open_retriever(
     return open_base(
         base_spec, adapter=adapter, prompts=read_adapter_prompts(adapter), threads=threads
     )
-
-
-def _split_model(name: str) -> tuple[str, str | None]:
-    """`model` or `model@http://host/v1`; a model's name may hold an @ of its own."""
-    match = re.fullmatch(r"(.+?)@(https?://.+)", name)
-    return (match[1], match[2]) if match else (name, None)

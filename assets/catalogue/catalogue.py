@@ -1,8 +1,4 @@
-"""Catalogue: one row per server, with all its listings, and its table.
-
-A listing is gone when it stood in the last catalogue and its marketplace's table holds it no more.
-That table drops a row only after a complete pass, so a bad run makes nothing gone.
-"""
+"""Catalogue: one row per server, with all its listings; a listing that left its table is gone."""
 
 import json
 from collections import Counter, defaultdict
@@ -31,8 +27,7 @@ def build_catalogue(
     previous: Iterable[JsonObject],
     now: float,
 ) -> list[Record]:
-    """Rows of CATALOGUE of this run. `snapshots`: rows of all marketplaces; `previous`: the rows of
-    the last catalogue; `now`: epoch seconds."""
+    """Rows of CATALOGUE. snapshots: of all marketplaces; previous: the last; now: epoch seconds."""
     run_date = format_date(now)
     contracts, names = _count_contracts(snapshots)
     rows = {}
@@ -156,8 +151,7 @@ def _pick_most_common(texts: Iterable[str | None]) -> str | None:
 
 
 def _carry_history(rows: dict[str, Record], previous: list[JsonObject], run_date: str) -> None:
-    """Carries first_seen and what is gone from the last catalogue into this run's rows; a server
-    that nobody lists any more keeps its last row."""
+    """Carries first_seen and what is gone from the last catalogue into this run's rows."""
     holder = {name: key for key, row in sorted(rows.items()) for name in read_listing_ids(row)}
     for old in sorted(previous, key=lambda row: row["catalogue_id"]):
         gone = _read_gone(old)
@@ -188,8 +182,7 @@ def _carry_history(rows: dict[str, Record], previous: list[JsonObject], run_date
 
 
 def _find_successor(old: JsonObject, counts: Counter, rows: Mapping[str, Record]) -> str | None:
-    """The row of this run that continues an old one: of the same id, else with most of its
-    listings."""
+    """The row of this run that continues an old one: of its id, else with most of its listings."""
     if old["catalogue_id"] in rows and rows[old["catalogue_id"]]["gone"] is None:
         return old["catalogue_id"]
     return min(counts, key=lambda key: (-counts[key], key)) if counts else None

@@ -14,8 +14,7 @@ _LOOKUP = {name: frozenset(words.split()) for name, words in _WORDS.items()}
 
 
 def find_category(text: str, names: str = "") -> str:
-    """The category of a text. `names`, what the server is called anywhere, counts twice; who
-    publishes it (`io.github.owner/`) says nothing."""
+    """The category of a text. `names`, of the server anywhere, count twice; its publisher not."""
     text, names = _OWNER.sub(" ", text), _OWNER.sub(" ", names)
     words = re.findall(r"[a-z0-9]+", _split_words(text).lower())
     words += re.findall(r"[a-z0-9]+", _split_words(names).lower()) * 2

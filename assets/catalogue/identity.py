@@ -133,8 +133,7 @@ def make_repository_key(repository: str | None) -> tuple[str | None, str]:
 
 
 def name_key(name: str) -> str | None:
-    """Words of a name without those every server has ("mcp", "server"); None where none is left or
-    they are too short to mean one server."""
+    """Words of a name without those of every server; None where too little is left."""
     text = unicodedata.normalize("NFKC", name).casefold()
     text = text.rpartition("/")[2]
     words = [word for word in re.findall(r"[^\W_]+", text) if word not in _FILLERS]

@@ -132,8 +132,7 @@ def executions(
 def check_servers(
     rows: Sequence[Record], previous: Sequence[Record], fresh: Set[str]
 ) -> list[AuditVerdict]:
-    """Whether the servers that are to be called still start, and still answer with something; calls
-    aside that lacked what the user did not grant, or a service. fresh: executions of this run."""
+    """Whether servers still start and answer usefully. fresh: executions of this run."""
     verdicts = []
     for rule, find, floor in (
         ("launch_floor", _find_started, LAUNCH_FLOOR),

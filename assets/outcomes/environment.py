@@ -31,8 +31,7 @@ _LIMITS = CallLimits(sessions=1, launch_s=60.0, text_kb=128, media_mb=1, total_m
 
 @dataclass
 class ServerInWorld:
-    """A server that can be called in an open world. restart: it keeps state of its own, so that a
-    reset needs a fresh one. first: digest of the world's first state."""
+    """A server in an open world. restart: a reset needs a fresh one; first: the state's digest."""
 
     caller: ToolCaller = field(repr=False)
     world: OpenWorld = field(repr=False)
@@ -46,8 +45,7 @@ class ServerInWorld:
         return f"execution-{self._fresh}"
 
     async def put_back(self, *, fresh: bool) -> None:
-        """The world in its first state. fresh: with a server that was not there before. Raises
-        WorldFailed."""
+        """The world in its first state. fresh: with a fresh server. Raises WorldFailed."""
         if fresh or self.restart:
             await self.end_server()
         await asyncio.to_thread(self.world.reset)
@@ -75,8 +73,7 @@ class ServerInWorld:
 def choose_world(
     server_id: str, worlds: Sequence[WorldSpec], tools: Iterable[str] = ()
 ) -> WorldSpec:
-    """The world that suits a server and most of these tools of it, the first of those alike; PLAIN
-    where none does, or none can be had on this host."""
+    """The world that suits a server and most of these tools; PLAIN where none can be had."""
     tool_names = set(tools)
     fits = [
         (-len(tool_names & set(fit.tools)), place, world)
@@ -94,8 +91,7 @@ def digest_world(world: WorldSpec, seed: int) -> str:
 
 
 def digest_task(world: WorldSpec, name: str, first: str) -> str:
-    """Digest of all that decides where a task is carried out, what it asks and is checked by.
-    first: `digest_world` of its world."""
+    """Digest of all that decides a task and its check. first: `digest_world` of its world."""
     task_texts = [task.model_dump(mode="json") for task in world.tasks if task.name == name]
     return digest([first, *task_texts])
 
@@ -109,9 +105,8 @@ async def open_server(
     policy: DeployPolicy,
     place: str,
 ) -> AsyncIterator[ServerInWorld]:
-    """A server that is called in a world of its own, which is gone afterwards. It keeps its user's
-    network and secrets, and gets none of the user's folders. place: names the world's folder; what
-    a killed run left there is gone too. Raises WorldFailed, RecipeError."""
+    """A server in a world of its own, gone afterwards, with its user's network and secrets but none
+    of the user's folders. place: names the world's folder. Raises WorldFailed, RecipeError."""
     folder = policy.home / "cache" / "worlds" / place
     opened = await asyncio.to_thread(open_world, world, seed, folder)
     try:

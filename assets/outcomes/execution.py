@@ -69,8 +69,7 @@ class CallExecution:
 def keep_execution(
     result: CallResult, arguments: Any, before: str, after: str, changed: list[str]
 ) -> CallExecution:
-    """What is kept of a result that was inspected: without secrets, and without its text where
-    that is not to be read."""
+    """What is kept of an inspected result: no secrets, and no text that is not to be read."""
     text = read_text(result)
     outcome = classify_outcome(result, arguments, offline=result.offline, local=result.local)
     withheld = result.alarming or (["not_read_whole"] if result.unread else [])
@@ -134,8 +133,7 @@ def make_call_key(contract_digest: str, arguments: Any, world_digest: str) -> st
 
 
 def is_read_only(contract: Mapping[str, Any]) -> bool:
-    """Whether a tool says that it only reads, and nothing in its annotations says otherwise. A
-    hint, and not trusted: the state of the world tells."""
+    """Whether a tool says that it only reads: a hint; the state of the world tells."""
     hints = contract.get("annotations")
     if not isinstance(hints, Mapping):
         return False
@@ -151,8 +149,7 @@ async def execute_call(
     owner: str = "",
     repeat: bool = False,
 ) -> CallExecution:
-    """Makes one call and looks at the world before and after it; the caller resets it. repeat: a
-    call that changed nothing is made once more. Raises what the world raises."""
+    """Makes one call between two looks at the world. repeat: a call that changed nothing twice."""
     options: dict[str, Any] = {"timeout_s": timeout_s, "owner": owner, "repeat": repeat}
     return (await watch_call(caller, call, world, **options)).execution
 
@@ -160,8 +157,7 @@ async def execute_call(
 async def call_unwatched(
     caller: "ToolCaller", call: ToolCall, state: str, *, timeout_s: float = 10.0, owner: str = ""
 ) -> CallExecution:
-    """A call of a tool that reads, without a look at the world: `state` is its digest before and
-    after, which the caller of several checks once."""
+    """A call of a tool that reads; `state` is the world's digest before and after it."""
     result = await _send(caller, call, timeout_s, owner)
     return keep_execution(result, call.arguments, state, state, [])
 
@@ -176,8 +172,7 @@ async def watch_call(
     owner: str = "",
     repeat: bool = False,
 ) -> WatchedCall:
-    """`execute_call` with the states that it read. before: the world's facts where they were read
-    just now."""
+    """`execute_call` with the states it read. before: the facts, where they were read just now."""
     # Each state is read once: of a database a reading takes longer than most calls.
     if before is None:
         before = await asyncio.to_thread(world.read_facts)

@@ -200,10 +200,7 @@ class CallOutcome:
 def classify_outcome(
     result: CallResult, arguments: Any = None, *, offline: bool = False, local: bool = True
 ) -> CallOutcome:
-    """The outcome of one call, as far as its own result shows it.
-
-    offline, local: as in `find_fault`. What only other calls show is found by `find_canned`.
-    """
+    """The outcome of one call by its own result. offline, local: as in `find_fault`."""
     hint = " ".join((result.hint or "").split())[:300]
     if result.status in ("failed", "invalid_arguments"):
         return CallOutcome(_classify_failure(str(result.error_kind)), result.blame, hint)

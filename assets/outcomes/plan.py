@@ -75,8 +75,7 @@ def make_execution_row(job: ExecutionJob, done: JobResult) -> dict[str, Any]:
 
 
 def mark_canned(rows: Iterable[Mapping[str, Any]]) -> list[Record]:
-    """The rows, those of a tool that answers the same whatever it is asked marked as canned; rows
-    that were so and are no longer are useful again."""
+    """The rows, with tools that answer anything alike marked as canned, and no others."""
     results = [
         {**row, "outcome": USEFUL, "blame": None, "evidence": ""}
         if row["outcome"] == CANNED
@@ -100,8 +99,7 @@ def mark_canned(rows: Iterable[Mapping[str, Any]]) -> list[Record]:
 
 @dataclass(frozen=True)
 class ExecutionSetup:
-    """How calls are executed: how servers run, what is executed of a marketplace, in which worlds,
-    and how many servers at once."""
+    """How servers run, what is executed of a marketplace, in which worlds, how many at once."""
 
     policy: DeployPolicy
     settings: ExecutionPolicy
@@ -120,8 +118,7 @@ class ExecutionResult:
 
 @dataclass(frozen=True)
 class ExecutionPlan:
-    """What is to be executed of a marketplace. plans: execution id -> digest of its plan. again:
-    ids whose failure passes."""
+    """plans: execution id -> digest of its plan. again: ids whose failure passes."""
 
     previous: dict[str, Record]
     jobs: list[ExecutionJob]
@@ -133,8 +130,7 @@ class ExecutionPlan:
 def plan_executions(
     warehouse: Warehouse, name: str, executor: ExecutionSetup, only: str | None = None
 ) -> ExecutionPlan:
-    """Which calls of one marketplace are due, by the pairs and judgements that are there now.
-    `only`: all calls of one server, also those that stand."""
+    """Which calls of one marketplace are due now; `only`: all calls of one server."""
     rows = warehouse.tables.read(EXECUTIONS, name).to_dicts()
     previous = {row["execution_id"]: row for row in rows if only in (None, row["server_id"])}
     jobs = _plan_jobs(warehouse, name, executor) if executor.settings.enabled else []
@@ -156,9 +152,8 @@ def execute_pairs(
     scope: str | None = None,
     only: str | None = None,
 ) -> ExecutionResult:
-    """Executes accepted calls of one marketplace's servers, or `only` of one. scope: whose open run
-    in the ledger this belongs to, the marketplace's where none is named. Raises the ledger's own
-    errors; what was done until then is in the ledger and not done again."""
+    """Executes accepted calls of one marketplace's servers, or of `only` one. scope: whose open run
+    in the ledger this belongs to. Raises the ledger's own errors."""
     planned = plan_executions(warehouse, name, executor, only)
     previous, jobs, plans, due = planned.previous, planned.jobs, planned.plans, planned.due
     run = ExecutionRun(

@@ -1,7 +1,4 @@
-"""Settings of executions and of reliability.
-
-Imports nothing heavy: the settings and the server read it at start.
-"""
+"""Settings of executions and of reliability; imports nothing heavy."""
 
 from typing import Annotated
 

@@ -1,7 +1,5 @@
-"""Proof by execution: a task of a world is proved by its own check, which wrong calls must fail.
-
-A call that carries out no such task can only be refuted, by its own failure. No model is asked.
-"""
+"""Proof by execution: a world's own check proves its task, and wrong calls must fail it. Any other
+call can only be refuted, by its own failure."""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -66,8 +64,7 @@ DRAWS = 8
 
 @dataclass(frozen=True)
 class WorldTasks:
-    """The tasks of worlds, for servers that they suit. seed: of the worlds that calls are executed
-    in; folder: in which they are opened to draw from."""
+    """The tasks of worlds. seed: of the worlds; folder: where they are opened to draw from."""
 
     worlds: tuple[WorldSpec, ...]
     seed: int
@@ -88,8 +85,7 @@ class WorldTasks:
         return {tool: digest([DRAWS, *task_digests]) for tool, task_digests in digests.items()}
 
     def draw_tasks(self, server_id: str, tools: Collection[str]) -> list[WorldTask]:
-        """The tasks of these tools, one of every form before a second of any. Raises
-        WorldUnavailable."""
+        """The tasks of these tools, one of every form first. Raises WorldUnavailable."""
         world = choose_world(server_id, self.worlds, tools)
         names = {item.name for item in _list_single(world, server_id, tools)}
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -115,9 +111,8 @@ def find_task(opened: OpenWorld, origin: TaskOrigin) -> Task | None:
 async def prove_task(
     call: ToolCall, task: Task, first: Facts, watched: WatchedCall, run_perturbed: Perturbed
 ) -> CallProof:
-    """Whether an executed call carried its task out, and no wrong call passes the task's check.
-    first: facts of the world's first state, which wrong calls are made of; run_perturbed: makes the
-    call with other arguments in that state."""
+    """Whether a call carried its task out and no wrong call passes the check. first: facts of the
+    first state; run_perturbed: makes the call with other arguments there."""
     if (failed := judge_failure(watched.execution)) is not None:
         return failed
     if not task.check(watched.after, [watched.execution.text]):

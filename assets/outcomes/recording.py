@@ -41,8 +41,7 @@ class ReplayRecording(RecordedAnswers):
 
 
 def make_key(contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
-    """Names a call by its contract, its canonical arguments and the digest of the state. Whatever
-    arguments are given: those without a canonical form have a key that no recording holds."""
+    """Names a call; arguments without a canonical form have a key that no recording holds."""
     try:
         return make_call_key(contract_digest, dict(arguments), state)
     except (ValueError, TypeError, RecursionError, OverflowError):
@@ -55,8 +54,7 @@ def select_clear(rows: Iterable[Row], is_held: Held) -> list[Row]:
 
 
 def record_trajectories(rows: Sequence[Row]) -> ReplayRecording:
-    """The recording of rows of TRAJECTORIES: every call that was answered, but for answers that are
-    withheld or cut, and the tasks of those kept."""
+    """Every call of TRAJECTORIES that was answered in full, and the tasks of those kept."""
     replay_recording = ReplayRecording()
     answers: dict[str, Counter[RecordedAnswer]] = defaultdict(Counter)
     for row in sorted(rows, key=lambda row: row["trajectory_id"]):
@@ -159,8 +157,7 @@ def _dump_task(task: ReplayTask) -> dict[str, Any]:
 
 
 def record_home(warehouse: Warehouse) -> ReplayRecording | None:
-    """What trajectories of a home recorded, without what rests on a held contract; None where none
-    is left."""
+    """What trajectories of a home recorded, but for held contracts; None where nothing is left."""
     rows = warehouse.tables.read(TRAJECTORIES).to_dicts()
     rows = select_clear(rows, ask_firewall(open_firewall(warehouse))) if rows else []
     return record_trajectories(rows) if rows else None

@@ -1,7 +1,5 @@
 """A verifier environment over a recording: reset, step, score. No server, no network, no chance.
-
-Exported environments hold a copy of this file: it imports the standard library alone.
-"""
+Exported environments hold a copy: it imports the standard library alone."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -16,8 +14,7 @@ MOST_CALLS = 32
 
 
 class ReplayMiss(LookupError):
-    """A call that was never recorded: what a server would have answered, nobody knows. kind:
-    unknown_contract, unknown_call."""
+    """A call that was never recorded. kind: unknown_contract, unknown_call."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -45,8 +42,7 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """A request with the calls that carried it out. states: server -> digests (first, last);
-    contracts: digests of the tools on offer."""
+    """A request and its calls. states: server -> digests (first, last); contracts: on offer."""
 
     id: str
     request: str
@@ -70,8 +66,7 @@ class RecordedAnswers(ABC):
 
     @abstractmethod
     def make_key(self, contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
-        """Names a call by its contract, its canonical arguments and the digest of the state. Those
-        without a canonical form have a key that no recording holds."""
+        """Names a call in a state; arguments without a canonical form have an unknown key."""
 
     def answer(
         self, contract_digest: str, arguments: Mapping[str, Any], state: str
@@ -123,8 +118,7 @@ class RecordedAnswers(ABC):
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a call came to. outcome: as recorded, or unknown_tool, invalid_arguments, too_many_calls
-    (nothing was sent), or miss; missed: nobody knows what a server would have answered."""
+    """outcome: as recorded, or unknown_tool, invalid_arguments, too_many_calls, miss."""
 
     text: str
     outcome: str
@@ -134,8 +128,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class RolloutScore:
-    """What a rollout is worth, from 0 to 1. known: False where a call was missed; what such a
-    rollout is worth nobody knows, and `reward` is what is sure."""
+    """What a rollout is worth, from 0 to 1. known: False where a call was missed."""
 
     reward: float
     valid: float
@@ -146,8 +139,7 @@ class RolloutScore:
 
 @dataclass
 class ReplayEnvironment:
-    """One rollout at a time; `reset` begins the next. Deterministic: the same calls get the same
-    answers."""
+    """One rollout at a time; `reset` begins the next. The same calls get the same answers."""
 
     recording: RecordedAnswers
     task: ReplayTask | None = None
@@ -170,16 +162,14 @@ class ReplayEnvironment:
         return [item["contract"] for item in self._list_offered()]
 
     def step(self, tool: str, arguments: Any, contract_digest: str | None = None) -> StepResult:
-        """Makes one call; whatever is given is a result. contract_digest: the contract it is made
-        by, where the caller knows one; another than the recorded is a miss."""
+        """Makes one call. contract_digest: by which; another than the recorded is a miss."""
         result = self._make_step(tool, arguments, contract_digest)
         if len(self.steps) <= MOST_CALLS:
             self.steps.append(result)
         return result
 
     def score(self) -> RolloutScore:
-        """What the calls so far are worth: of each that it fits its tool's schema, that its outcome
-        was useful; of all that they end in the right states, and that reads were made."""
+        """What the calls are worth: valid, useful, and ending in the right states."""
         if self.task is None:
             raise RuntimeError("reset the environment to a task first")
         n = len(self.steps)
@@ -240,8 +230,7 @@ class ReplayEnvironment:
 def score_calls(
     recording: RecordedAnswers, task_id: str, calls: Sequence[Mapping[str, Any]]
 ) -> tuple[RolloutScore, list[StepResult]]:
-    """(score, steps) of a whole rollout: its calls in order, {name, arguments} each. Raises
-    KeyError."""
+    """(score, steps) of a rollout; calls: {name, arguments}, in order. Raises KeyError."""
     environment = ReplayEnvironment(recording)
     environment.reset(task_id)
     for call in calls:

@@ -51,8 +51,7 @@ def tabulate_outcomes(rows: Sequence[Row]) -> Markdown:
 
 
 def _tabulate_shares(ran: Sequence[Row]) -> Markdown:
-    """The useful share of the calls of each server, or of each tool of the only one, the lowest
-    first."""
+    """The useful share of each server's calls, or of each tool's of the only one, lowest first."""
     column = "server_id" if len({row["server_id"] for row in ran}) > 1 else "tool"
     calls = Counter(str(row[column]) for row in ran)
     useful = Counter(str(row[column]) for row in ran if row["outcome"] == USEFUL)

@@ -35,8 +35,7 @@ _READS = ("read", "search", "compute")  # families of verbs whose tools keep not
 
 @dataclass(frozen=True)
 class ExecutionJob:
-    """A call that is due. id: of its row; seed: of the world. again: the last run's result was one
-    in passing. digests: of worlds and their tasks, shared by the jobs of one plan."""
+    """again: the last result was one in passing. digests: of worlds, shared by a plan's jobs."""
 
     id: str
     wanted: WantedCall
@@ -64,8 +63,7 @@ class ExecutionJob:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a job came to: what is kept of the call and where, or why nobody could make it. proof:
-    None where none was tried."""
+    """What is kept of a call and where, or why it was not made; proof: None if not tried."""
 
     execution: CallExecution | None = None
     proof: CallProof | None = None
@@ -90,8 +88,7 @@ class ExecutionRun:
     until: float = 0.0
 
     async def carry_out(self, jobs: Sequence[ExecutionJob]) -> None:
-        """Makes the calls, of several servers at once. What goes wrong with one is in `done`;
-        raises what concerns the run: the ledger's errors, a full disk."""
+        """Makes the calls, several servers at once; raises only what concerns the whole run."""
         self.until = time.monotonic() + self.settings.seconds
         by_server: dict[tuple[str, str, int], list[ExecutionJob]] = defaultdict(list)
         for job in sorted(jobs, key=lambda job: job.wanted.task is None):

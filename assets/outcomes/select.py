@@ -31,8 +31,7 @@ _CHANGES = ("create", "update", "delete", "send", "run")  # families of verbs, w
 
 @dataclass(frozen=True)
 class LaunchableServer:
-    """A server that ran. recipe: `dump_recipe` of the launch that counted; moving: it is not in a
-    world of ours alone (elsewhere, or with the network), so that only reading tools are called."""
+    """recipe: `dump_recipe` of its launch; moving: not in a world of ours alone, so only read."""
 
     server_id: str
     recipe: Mapping[str, Any] = field(repr=False)
@@ -42,9 +41,8 @@ class LaunchableServer:
 
 @dataclass
 class WantedCall:
-    """A call that is to have a row. pairs: the accepted pairs that it is of. twin_of: the tool for
-    which it was written, where this one looks like it. task: the task of a world that its pair is,
-    carried out there."""
+    """pairs: accepted pairs that it is of. twin_of: the look-alike tool for which it was written.
+    task: the world's task that its pair is, carried out there."""
 
     call: ToolCall
     pairs: list[str] = field(default_factory=list)
@@ -86,13 +84,9 @@ def select_calls(
     policy: ExecutionPolicy,
     twins: Iterable[Row] = (),
 ) -> list[WantedCall]:
-    """The calls to execute, by server and tool, those of tools that only read first.
-
-    pairs: accepted ones. twins: rows of CONFUSABLES; a look-alike here gets the calls of its twin
-    that fit its own contract, but no tasks of worlds. A call that takes a value out of another
-    call's result does not stand alone and is left out, unless a server really gave that result.
-    The choice is of the calls alone: the same tables, the same calls.
-    """
+    """The calls to execute, by server and tool, reading tools first. pairs: accepted ones; twins:
+    rows of CONFUSABLES, whose look-alikes get each other's calls but no tasks. A call that takes a
+    value out of another's result is left out, unless a server really gave that result."""
     contracts = {(row["server_id"], row["tool"]): row for row in clear}
     selected: dict[tuple[str, str], dict[str, WantedCall]] = defaultdict(dict)
     looks_like = _map_twins(twins)
@@ -142,8 +136,7 @@ def _make_call(tool: tuple[str, str], row: Record, arguments: Mapping[str, Any])
 
 
 def _fits(text: str, contract: Contract, arguments: Mapping[str, Any]) -> bool:
-    """Whether the call fits its contract, whose JSON `text` is. What pairs of one marketplace call,
-    those of another call too."""
+    """Whether the call fits its contract, whose JSON `text` is."""
     key = text, json.dumps(arguments, sort_keys=True, default=str)
     if key not in _FITTING:
         problems = find_problems(contract, arguments)
@@ -159,8 +152,7 @@ def may_run(call: ToolCall, server: LaunchableServer, policy: ExecutionPolicy) -
 
 
 def _choose(calls: Iterable[WantedCall], policy: ExecutionPolicy) -> Sequence[WantedCall]:
-    """A few calls of one tool, as many again that its twins have, and all that are tasks of worlds;
-    in an order of their own, which no new pair moves but by its place."""
+    """A few calls of one tool, as many of its twins, and all tasks of worlds, in a stable order."""
     ranked = sorted(calls, key=lambda call: digest([call.arguments]))
     tasks = [item for item in ranked if item.task]
     plain = [item for item in ranked if not item.task and item.twin_of is None][: policy.per_tool]

@@ -28,8 +28,7 @@ _COUNTED = ("caller", "tool", "server")
 
 @dataclass(frozen=True)
 class PairEvidence:
-    """What executions say of one pair: all of its calls that ran. useful: each answered something;
-    invalid: one really failed, and neither policy, credentials nor a service behind it is why."""
+    """useful: each call answered; invalid: one really failed by caller, tool or server."""
 
     useful: bool
     invalid: bool
@@ -37,22 +36,19 @@ class PairEvidence:
 
 
 def has_run(row: Mapping[str, Any]) -> bool:
-    """Whether a call was sent: neither settings, missing secrets, a fault of ours nor what passes
-    kept it."""
+    """Whether a call was sent."""
     if row["error_kind"] in PASSING:
         return False
     return row["outcome"] is not None and (row["outcome"] != REFUSED or row["status"] == "ok")
 
 
 def is_invalid(row: Mapping[str, Any]) -> bool:
-    """Whether a call's real response is none that a model should learn to ask for (MCP-Flow's
-    filter of invalid responses)."""
+    """Whether no model should learn the call by its real response (MCP-Flow's filter)."""
     return row["outcome"] not in (USEFUL, None) and row["blame"] in _COUNTED
 
 
 def read_tried(tables: Tables, as_of: float | None = None) -> dict[str, PairEvidence]:
-    """Pair -> what the executions of its calls say of it, now or as of a time (epoch seconds). One
-    call that two marketplaces list has a row in each, with the pairs of each."""
+    """Pair -> what executions of its calls say, now or as of a time (epoch seconds)."""
     return group_by_pair(tables.read(EXECUTIONS, as_of=as_of).to_dicts())
 
 

@@ -60,8 +60,7 @@ class WorldStretch:
 
 @dataclass(frozen=True)
 class TaskTrajectory:
-    """offered: (server, contract) of every tool on offer, by digest. why: what keeps it from being
-    learnt from."""
+    """offered: (server, contract) by digest. why: what keeps it from being learnt from."""
 
     instruction: str
     steps: tuple[TrajectoryStep, ...]

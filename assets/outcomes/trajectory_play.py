@@ -119,8 +119,7 @@ async def play_tasks(
 
 
 async def play_recovery(stage: WorldStage, task: Task) -> TaskTrajectory | None:
-    """A task whose first call has a wrong argument, the server's own objection to it, and the right
-    calls; None where no wrong argument is objected to. Raises WorldFailed."""
+    """A task with a first call that its server refuses; None without one. Raises WorldFailed."""
     first = stage.opened.read_first_facts()
     others = [calls[0] for calls in perturb_task(task, first, stage.opened.seed, DATA)]
     wrong = [*_perturb_call(task.calls[0]), *others]
@@ -258,8 +257,7 @@ async def collect_trajectories(
 
 
 def publish_trajectories(tables: Tables, played: Sequence[TaskTrajectory], run_id: str) -> int:
-    """Adds trajectories to those that were published; returns how many are kept in all. One that is
-    played again takes the place of what it was."""
+    """Adds trajectories to the published ones; returns how many are kept in all."""
     rows = {row["trajectory_id"]: row for row in tables.read(TRAJECTORIES).to_dicts()}
     rows |= {row["trajectory_id"]: row for row in (item.make_row() for item in played)}
     tables.promote(tables.stage(TRAJECTORIES, TRAJECTORIES.frame(rows.values())), run_id, [])

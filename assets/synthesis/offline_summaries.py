@@ -1,8 +1,4 @@
-"""Summarises a server's tools in two or three sentences without a model.
-
-The text is made for retrieval: it puts the words of the tools beside each other and adds nothing
-that no contract says.
-"""
+"""Summarises a server's tools in two or three sentences, for retrieval, without a model."""
 
 import re
 from collections import Counter, defaultdict
@@ -49,10 +45,7 @@ def get_offline_version() -> str:
 
 
 def write_summary(server: str, contracts: Sequence[JsonObject]) -> str:
-    """Two or three sentences. `contracts` in any order; `server`: its readable name.
-
-    A server without tools has the sentence that says so.
-    """
+    """Two or three sentences about a server's tools. server: its readable name."""
     contracts = sorted(contracts, key=lambda contract: contract["name"])
     if not contracts:
         return f"{server} offers no tools."
@@ -94,8 +87,7 @@ def _group_objects(contracts: Sequence[JsonObject]) -> dict[str, dict[str, Count
 
 
 def _split_verb(verb: str, phrase: str) -> tuple[str, str]:
-    """`get` + "tell the time" -> `tell` + "the time": a verb that the lexicon lacks stands at the
-    head of what it is done to, before an article."""
+    """`get` + "tell the time" -> `tell` + "the time": for a verb that the lexicon lacks."""
     head, _, tail = phrase.partition(" ")
     if tail.lower().startswith(("the ", "a ", "an ", "all ", "your ")) and head.isalpha():
         return head.lower(), tail

@@ -26,12 +26,8 @@ def read_old_contracts(
     *,
     as_of: float | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """digest -> snapshot row of each of `digests` in what was ever published, and of every tool
-    that its server listed beside it then.
-
-    The latest publication (before `as_of`) that holds a digest counts; reading stops when all are
-    found. Of one marketplace, or of all. Digests that nothing published holds are left out.
-    """
+    """digest -> snapshot row of each of `digests` as last published before `as_of`, and of every
+    tool listed beside it; of one marketplace, or of all."""
     rows: dict[str, dict[str, Any]] = {}
     due = set(digests)
     for market in [marketplace] if marketplace else tables.partitions(SNAPSHOTS.name):
@@ -51,11 +47,8 @@ def read_old_contracts(
 
 
 def find_renamed_parameters(old: JsonObject, new: JsonObject) -> dict[str, str]:
-    """Old name -> new name of each parameter that plainly has another name now, one to one.
-
-    Plain is: the same words (`userId`, `user_id`), or the very same description, unless it is a
-    number (`seconds`, `ms`), an opposite, or one of several with like descriptions.
-    """
+    """Old name -> new name of each parameter that plainly has another: the same words, or one
+    description, but no number, opposite or look-alike."""
     before, after = collect_properties(old, old), collect_properties(new, new)
     gone = {name: before[name] for name in before if name not in after}
     come = {name: after[name] for name in after if name not in before}

@@ -1,9 +1,6 @@
 """Reports a run's pairs, judgements and spending: figures for the assets' pages, and `spend`.
-
-A stage of `spend` is a role of the language model or another paid step. A request is paid once for
-all marketplaces, and some requests belong to none of them (`_`). A marketplace's total carries its
-share of those by its accepted pairs; the row `all` is exact.
-"""
+Requests that belong to no marketplace (`_`) are shared by accepted pairs; the row `all` is
+exact."""
 
 import json
 from collections import Counter, defaultdict

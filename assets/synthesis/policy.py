@@ -66,8 +66,7 @@ _WRITTEN = ("synthesis/tables.py", "synthesis/wrong_calls.py")
 
 @cache
 def get_rules_version() -> str:
-    """Digest of everything that decides a rule's verdict, the words of other languages included;
-    12 hex digits."""
+    """12 hex digits: digest of everything that decides a rule's verdict."""
     words = version("babel"), version("num2words")
     return digest([digest_sources(_ASSETS, *_READING, "synthesis/verify"), *words])[:12]
 
@@ -84,7 +83,6 @@ def get_offline_version() -> str:
 
 @cache
 def get_scripts_version() -> str:
-    """Digest of the steps that a row is written by; 12 hex digits. Another Faker draws other
-    values, so its version counts."""
+    """12 hex digits: digest of the steps that a row is written by, and of Faker's version."""
     sources = digest_sources(_ASSETS, "synthesis/writing", *_WRITTEN)
     return digest([sources, version("faker")])[:12]

@@ -38,8 +38,7 @@ PASSING = {
 
 @dataclass(frozen=True)
 class GoldenCall:
-    """One right call. `borrowed` names the arguments whose value comes out of an earlier call's
-    result, so that the text does not hold it."""
+    """One right call. borrowed: the arguments whose value an earlier call's result gives."""
 
     server_id: str
     tool: str
@@ -55,8 +54,7 @@ def read_goldens(row: Row) -> list[GoldenCall]:
 
 
 def read_contract(row: Row) -> dict[str, Json]:
-    """The contract in a snapshot row, stored as JSON text or given as a mapping. Raises ValueError,
-    TypeError."""
+    """The contract in a snapshot row, as JSON text or mapping. Raises ValueError, TypeError."""
     contract = row["contract"]
     try:
         body = json.loads(contract) if isinstance(contract, str) else dict(contract)
@@ -121,8 +119,7 @@ def reaches_judge(row: Row) -> bool:
 def select_accepted(
     pairs: Iterable[JsonObject], judgements: Iterable[JsonObject]
 ) -> list[dict[str, Json]]:
-    """Pairs that passed every filter and that the judge accepted, one per pair_id; of the tasks
-    that are one call to one tool."""
+    """Pairs that filters and judge accepted, one per pair_id, of the tasks of one call."""
     return [row for row in select_trainable(pairs, judgements) if row["task"] in ONE_CALL]
 
 
@@ -144,8 +141,7 @@ def dump_text(obj: Json) -> str:
 
 
 def make_pair_id(row: Row) -> str:
-    """`p1:<40 hex>`, of what the row says: the same words for the same contract are the same pair
-    whatever marketplace, model or run they come from."""
+    """`p1:<40 hex>` of what the row says, whatever marketplace, model or run it comes from."""
     texts = row.get("instruction"), row.get("calls"), row.get("messages")
     plan = None if any(texts) else row["plan_digest"]  # a failed row says nothing yet
     identity = [row[name] for name in ("server_id", "tool", "contract_digest", "task", "index")]

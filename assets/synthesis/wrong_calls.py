@@ -34,8 +34,7 @@ class WrongCall:
 def make_wrong_call(
     contract: Contract, right: Arguments, rng: random.Random, kinds: Collection[str] = ()
 ) -> WrongCall | None:
-    """A refused neighbour of the right call, of one of `kinds` (none: of any); None where the
-    contract refuses nothing like it."""
+    """A refused neighbour of the right call, of one of `kinds` (none: of any); None without one."""
     for kind in rng.sample(list(kinds or _WRONG), len(kinds or _WRONG)):
         for arguments in _WRONG[kind](right, rng):
             flaws = validate_call(contract, arguments)

@@ -147,10 +147,8 @@ class _DistinctText:
 
 
 def find_confusables(rows: Sequence[Row], matrix: np.ndarray) -> list[dict[str, Any]]:
-    """Rows of CONFUSABLES for clear snapshot rows of all marketplaces.
-
-    `matrix`: base vectors of `tool_text` of the rows, in their order, [len(rows), dim].
-    """
+    """Rows of CONFUSABLES. rows: clear snapshot rows; matrix: vectors of their `tool_text` [rows,
+    dim]."""
     if len(matrix) != len(rows):
         raise ValueError(f"confusables: {len(rows)} rows but {len(matrix)} vectors")
     texts, vectors = _build_texts(rows, matrix)
@@ -186,8 +184,7 @@ def find_confusables(rows: Sequence[Row], matrix: np.ndarray) -> list[dict[str, 
 
 
 def list_hard_negatives(rows: Sequence[Row], most: int = 8) -> dict[str, list[str]]:
-    """Contract digest -> digests of contracts that look like it and are another tool, the most
-    alike first; never a twin, nor a twin of a twin. A twin has the negatives of its twins."""
+    """Contract digest -> digests of other tools that look like it, most alike first; no twins."""
     twins = _group_twins(rows)
     near: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
@@ -216,8 +213,7 @@ def _group_twins(rows: Iterable[Row]) -> dict[str, set[str]]:
 
 
 def _build_texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_DistinctText], np.ndarray]:
-    """Distinct texts in an order of their own, and their vectors. A tool that several marketplaces
-    list counts once, with the contract of the first of them."""
+    """Distinct texts and their vectors; a tool of several marketplaces counts once."""
     first_of: dict[tuple[str, str], int] = {}
     order = [(*_key_tool(row), row["marketplace"], at) for at, row in enumerate(rows)]
     for server_id, tool, _, at in sorted(order):
@@ -264,8 +260,7 @@ def _find_pairs(
 
 
 def _are_twins(first: _DistinctText, other: _DistinctText, cosine: float) -> bool:
-    """One tool under two names. The vectors of long texts that share a preamble are equal although
-    `service_restart` is not `service_update`: the names, or all that is said, must agree too."""
+    """One tool under two names: near vectors, and the same names or all that is said."""
     same_text = first.description == other.description and not first.silent
     if first.name == other.name and same_text:
         return True

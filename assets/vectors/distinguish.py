@@ -1,9 +1,4 @@
-"""What tells two look-alike tools apart, in one sentence, from their contracts alone.
-
-A difference is named only where one tool has it and the other does not: words of its server and of
-its name, reading against writing, parameters that it alone requires or takes, enums and limits.
-Where nothing differs, the sentence says so.
-"""
+"""What tells two look-alike tools apart, in one sentence, from their contracts alone."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Texts of tools and servers, their embedding into the vector store, and nearest tools.
-
-Vectors are keyed by (text digest, embedder) and shared; membership is per marketplace, so that a
-server leaving one marketplace cannot remove what another still lists.
-"""
+"""Texts of tools and servers, their embedding into the vector store, and nearest tools."""
 
 import json
 from collections import defaultdict
@@ -48,11 +44,8 @@ def build_server_text(server_id: str, contracts: Sequence[JsonObject]) -> str:
 
 
 def build_texts(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Membership rows without `embedder`, each with its `text`: one per tool and one per server.
-
-    `rows` are snapshot rows (marketplace, server_id, tool, contract_digest, contract JSON). A tool
-    whose text nobody foresaw to fail is known by its name alone.
-    """
+    """Membership rows without `embedder`, with `text`: one per tool and one per server. rows:
+    snapshot rows; a tool whose text fails is known by its name alone."""
     out: list[dict[str, Any]] = []
     servers: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
@@ -78,10 +71,7 @@ def read_text(row: Row) -> tuple[dict[str, Any], str]:
 def embed_contracts(
     rows: Iterable[Row], embedder: Embedder, store: LanceStore, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
-    """Rows of VECTORS for the given snapshot rows; embeds only the texts the store lacks.
-
-    Writes every few hundred texts, so a killed run resumes where it stopped.
-    """
+    """Rows of VECTORS for snapshot rows; embeds only the texts that the store lacks."""
     members = build_texts(rows)
     texts = {make_vector_key(m["text_digest"], embedder.id): m for m in members}
     due = {key: texts[key] for key in store.find_missing(texts)}
@@ -99,11 +89,8 @@ def embed_texts(
     table: str = TEXTS,
     on_done: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
-    """Vectors of any texts by any embedder, float32 [len(texts), dim], through the store.
-
-    `table` keeps texts of another sort (`INSTRUCTIONS`) out of the search for tools;
-    `on_done(done, due)` after each write.
-    """
+    """Vectors of any texts, float32 [len(texts), dim], through the store's `table`; `on_done(done,
+    due)` after each write."""
     names = [digest_text(text) for text in texts]
     keys = [make_vector_key(name, embedder.id) for name in names]
     members = {
@@ -123,8 +110,7 @@ def _fill_store(
     table: str,
     on_done: Callable[[int, int], None],
 ) -> dict[str, np.ndarray]:
-    """Embeds texts that the store lacks, and writes every few hundred of them; their vectors,
-    float32 [dim]. due: by their key, as is what is returned."""
+    """Embeds and stores texts by key; returns their vectors, float32 [dim], by key."""
     vectors_by_key: dict[str, np.ndarray] = {}
     ordered = sorted(due.items(), key=lambda entry: entry[1]["text_digest"])
     for start in range(0, len(ordered), _CHUNK):
@@ -173,10 +159,8 @@ _MOST = 8
 
 
 class NearTools:
-    """The contracts most like one of `rows`, most alike first; twins are left out.
-
-    `matrix`: unit vectors of the rows' texts, float32 [len(rows), dim].
-    """
+    """Contracts most like one of `rows`, twins left out; matrix: float32 unit vectors [rows,
+    dim]."""
 
     def __init__(self, rows: Sequence[Row], matrix: np.ndarray) -> None:
         self._rows, self._matrix = list(rows), matrix

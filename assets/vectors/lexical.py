@@ -36,10 +36,7 @@ _SUFFIXES = tuple(_SUFFIX_LIST.split())
 
 
 def stem_words(text: str) -> list[str]:
-    """`words` without their inflection: create, created, creating, creation and creator are one.
-
-    Crude on purpose: what is cut wrongly is cut wrongly in query and text alike.
-    """
+    """`words` without their inflection: create, created, creation and creator are one."""
     return [_stem_word(word) for word in split_words(text)]
 
 
@@ -60,8 +57,7 @@ def _drop_plural(word: str) -> str:
 
 @dataclass(frozen=True)
 class BM25:
-    """An inverted index in flat arrays: `documents[starts[t]:starts[t + 1]]` hold term t, and
-    `weights` are their final BM25 contributions."""
+    """Inverted index: `documents[starts[t]:starts[t + 1]]` hold term t with final `weights`."""
 
     terms: dict[str, int]
     starts: np.ndarray  # int64 [terms + 1]
@@ -106,8 +102,7 @@ class BM25:
         return sorted(set(stem_words(query) if self.stemmed else split_words(query)))
 
     def sum_scores(self, terms: Iterable[str], documents: np.ndarray | None = None) -> np.ndarray:
-        """The weights of these terms in each document, float32 [size], or in `documents` alone,
-        float32 [documents]."""
+        """The weights of these terms in each document, or in `documents` alone, float32."""
         out = np.zeros(self.size if documents is None else len(documents), np.float32)
         for term in terms:
             place = self.terms.get(term)
@@ -134,8 +129,7 @@ class BM25:
         return float(self._rarity[known_places].sum()) + unknown * (len(places) - len(known_places))
 
     def match_rarity(self, terms: Iterable[str], documents: np.ndarray) -> np.ndarray:
-        """How alike the terms and the words of each of these documents are: the cosine of the two
-        sets weighed by IDF, float32 [documents], 0..1. Long on either side is unlike."""
+        """Cosine of terms and each document's words, weighed by IDF, float32 [documents], 0..1."""
         terms, shared = list(terms), np.zeros(len(documents), np.float32)
         for term in terms:
             place = self.terms.get(term)
@@ -178,8 +172,7 @@ class BM25:
         return credit
 
     def _find_postings(self, place: int, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the postings of the term at `place` would name each of the documents, and whether
-        they do, both [documents]."""
+        """Where the term's postings name each document, and whether they do, both [documents]."""
         start, end = int(self.starts[place]), int(self.starts[place + 1])
         postings = self.documents[start:end]  # in rising order
         at = np.minimum(np.searchsorted(postings, documents), end - start - 1)

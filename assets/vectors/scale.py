@@ -19,8 +19,7 @@ _MARK = "/scaled"  # in an embedder's id
 
 
 class CosineScale:
-    """What takes one encoder's vectors to MiniLM's scale. `known`: its unit vectors [n, dim] of
-    REFERENCE; `who` is named where a vector has no direction."""
+    """One encoder's vectors on MiniLM's scale. known: unit vectors [n, dim] of REFERENCE."""
 
     def __init__(self, reference: np.ndarray, who: str) -> None:
         self._who, self._centre = who, reference.mean(0)

@@ -38,8 +38,7 @@ def build_server_views(
 
 
 def build_tool_fields(contract: Mapping[str, Json], server: str) -> dict[str, str]:
-    """One text per field of `TOOL_FIELDS`; a field may be empty. `server` is the server's own
-    field: the joint field holds both, as a request names now the one and now the other."""
+    """One text per field of `TOOL_FIELDS`; a field may be empty. server: the server's own field."""
     whole = f"{contract['name']}\n{tool_text(contract)}"
     return {
         "name": f"{contract['name']}\n{contract.get('title', '')}",

@@ -56,8 +56,7 @@ class RateEstimate:
 
 
 def estimate_rate(evidence: CallEvidence, prior: RatePrior) -> RateEstimate:
-    """The mean of the Beta distribution that the prior becomes by what was seen, with Wilson's
-    interval of its counts."""
+    """The posterior mean of the Beta distribution, with Wilson's interval of its counts."""
     total = evidence + prior.evidence
     low, high = wilson_interval(total.worked, total.n)
     mean = total.worked / total.n if total.n else 0.5
@@ -65,8 +64,7 @@ def estimate_rate(evidence: CallEvidence, prior: RatePrior) -> RateEstimate:
 
 
 def unite_sources(by_source: Mapping[str, CallEvidence], alone: float) -> CallEvidence:
-    """All sources' evidence together. No token outweighs all other sources, unless these have fewer
-    than `alone` calls: a flood is worth no more than what it has to drown out."""
+    """All sources' evidence, no token above `alone` calls and all other sources together."""
     whole = sum(item.n for item in by_source.values())
     total = CallEvidence()
     for source in sorted(by_source):
@@ -135,8 +133,7 @@ def carry_evidence(
     evidence: Mapping[ToolVersion, CallEvidence],
     changes: Mapping[ToolVersion, VersionChange],
 ) -> CallEvidence:
-    """What the versions before this one count for it, at most MOST_CARRIED calls. A contract that
-    comes back is not its own predecessor."""
+    """What the versions before this one count for it, at most MOST_CARRIED calls."""
     total, factor, met = CallEvidence(), 1.0, {version}
     while (change := changes.get(version)) is not None and change.before not in met:
         factor *= CARRIED.get(change.cls, 0.0)

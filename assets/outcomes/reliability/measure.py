@@ -54,8 +54,7 @@ class ListedTool:
 
 @dataclass(frozen=True)
 class ToolKnowledge:
-    """What is known of tools without any call. tools: by tool id. changes: version -> its
-    predecessor."""
+    """What is known without any call. tools: by tool id; changes: version -> predecessor."""
 
     tools: Mapping[str, ListedTool]
     changes: Mapping[ToolVersion, VersionChange] = field(default_factory=dict)
@@ -63,8 +62,7 @@ class ToolKnowledge:
 
 @dataclass(frozen=True)
 class MeasuredReliability:
-    """rows: of RELIABILITY. overall: the rate of all tools, which one that nothing is known of is
-    expected to have."""
+    """rows: of RELIABILITY. overall: the rate of all tools."""
 
     rows: list[Record]
     overall: float
@@ -73,11 +71,8 @@ class MeasuredReliability:
 def measure_tools(
     frame: pl.DataFrame, knowledge: ToolKnowledge, policy: ReliabilityPolicy, now: float
 ) -> MeasuredReliability:
-    """The rows of every current version, and of each older one that was called.
-
-    frame: observations as `weigh_observations` leaves them, in any order. now: epoch seconds, which
-    is read to the day: calls of one day are of one age, and rows of one day are the same.
-    """
+    """The rows of every current version, and of each older one that was called. frame: as
+    `weigh_observations` leaves it; now: epoch seconds, read to the day."""
     counted = frame.filter(pl.col("kind").fill_null("") != WRONG_TOOL)
     evidence = sum_evidence(counted, policy, now)
     current = {name: tool.contract_digest for name, tool in knowledge.tools.items()}
@@ -177,8 +172,7 @@ def _summarise_calls(frame: pl.DataFrame) -> dict[ToolVersion, Record]:
 
 @dataclass(frozen=True)
 class ReliabilityRefresh:
-    """measured: the rows. sources: source -> observations that count. left_out: why others count
-    nothing, or less -> how many."""
+    """sources: source -> observations that count. left_out: reason -> others."""
 
     measured: MeasuredReliability
     sources: dict[str, int]

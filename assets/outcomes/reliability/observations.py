@@ -52,8 +52,7 @@ _AHEAD = 300.0  # seconds that another machine's clock may run fast
 
 @dataclass(frozen=True)
 class ObservedCalls:
-    """frame: rows of OBSERVED, `weight` as they count. left_out: reason -> how many lines or
-    observations count nothing, or less."""
+    """frame: rows of OBSERVED. left_out: reason -> lines or observations that count less."""
 
     frame: pl.DataFrame
     left_out: dict[str, int]
@@ -99,8 +98,7 @@ def _read_value(value: Any, kind: Any) -> Any:
 
 
 def read_executed(tables: Tables) -> pl.DataFrame:
-    """Rows of OBSERVED: executed calls that were useful or failed by the tool's own fault. A call
-    that two marketplaces list is one."""
+    """Rows of OBSERVED of executed calls: useful, or failed by the tool's fault; each once."""
     rows = tables.read(EXECUTIONS).unique("execution_id", keep="first", maintain_order=True)
     useful = (pl.col("outcome") == USEFUL) & pl.col("blame").is_null()
     failed = pl.col("blame").is_in(BLAMED) & ~pl.col("error_kind").is_in(PASSING).fill_null(False)
@@ -220,12 +218,9 @@ def _add_words(rows: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:
 def weigh_observations(
     frame: pl.DataFrame, contracts: pl.DataFrame, policy: ReliabilityPolicy, now: float
 ) -> ObservedCalls:
-    """The observations of known contracts with their weights, before their age counts.
-
-    contracts: rows of KNOWN_CONTRACTS, of which `first_at` (epoch seconds) is before any call. now:
-    epoch seconds. A call that is reported twice counts once. A call from the future waits for its
-    time; one from before its contract was first seen counts as made then.
-    """
+    """The observations of known contracts with their weights, before age counts. contracts: rows of
+    KNOWN_CONTRACTS; now: epoch seconds. A call from the future waits for its time; one from before
+    its contract was first seen counts as made then."""
     left_out: dict[str, int] = {}
 
     def keep(name: str, remaining: pl.DataFrame) -> pl.DataFrame:

@@ -14,8 +14,7 @@ RELIABILITY = read_table_spec(__file__, "reliability")
 
 
 def write_overlay(place: Path, rows: Iterable[Row], overall: float, at: float) -> int:
-    """Makes rows of RELIABILITY those of a place; a running router sees them at its next query.
-    Returns how many they are."""
+    """Publishes rows of RELIABILITY to a place's router; returns how many they are."""
     entries = [
         [
             str(ToolId.of_row(row)),

@@ -51,9 +51,8 @@ class KnownWorld:
 
 
 def list_worlds(paths: Sequence[Path] = ()) -> list[KnownWorld]:
-    """Every world file, shipped ones first. A file that cannot be used is told of and costs the
-    others nothing; of two worlds of one name both are told of, but that a shipped one stays as it
-    is. Raises WorldFileError for a folder that is not there."""
+    """Every world file, shipped ones first, with what is wrong with it. Raises WorldFileError for a
+    folder that is not there."""
     worlds = [_read_known(path) for folder in (SHIPPED, *paths) for path in _list_files(folder)]
     by_name: dict[str, list[Path]] = {}
     for entry in worlds:
@@ -63,8 +62,7 @@ def list_worlds(paths: Sequence[Path] = ()) -> list[KnownWorld]:
 
 
 def find_world(name: str, paths: Sequence[Path] = ()) -> WorldSpec:
-    """The world of one name. Raises WorldFileError for a name that none has or that two have, and
-    for a file that cannot be used."""
+    """The world of one name. Raises WorldFileError for none, two, or an unusable file."""
     worlds = list_worlds(paths)
     for world in worlds:
         if world.world and world.world.name == name:

@@ -75,8 +75,7 @@ def _copy(facts: Facts, key: str, value: str) -> None:
 
 
 def _list_below(facts: Facts, key: str) -> list[str]:
-    """The key and what lies below it: `a/b` of a folder, `branch/a:b` of a branch, `A!B1`
-    of a sheet. Raises KeyError."""
+    """The key and what lies below it, as `a/b`, `branch/a:b` or `A!B1`. Raises KeyError."""
     if key not in facts:
         raise KeyError(key)
     return [

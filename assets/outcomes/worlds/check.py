@@ -28,14 +28,12 @@ _SEEDS = (1, 2)
 
 
 def describe_worlds(worlds: Sequence[KnownWorld]) -> list[dict[str, Any]]:
-    """What `toolmill worlds --json` prints: a row a world file; why: what keeps it from being
-    opened here, null where nothing does."""
+    """A row a world file; why: what keeps it from being opened here, or null."""
     return [_describe_world(item) for item in worlds]
 
 
 def check_resets(world: WorldSpec, place: Path) -> dict[str, Any]:
-    """Opens a world by two seeds and resets it twice; every first state of a seed must be the same.
-    `why` says what failed."""
+    """Opens a world by two seeds and resets it twice; `why` says which state was not the same."""
     row: dict[str, Any] = {"world": world.name, "kind": world.kind, "digests": [], "tasks_made": 0}
     if missing := find_missing(world):
         return {**row, "status": "unavailable", "why": missing}
@@ -93,8 +91,7 @@ async def prove_tasks(
 async def _prove_task(
     opened: OpenWorld, task: Task, session: WorldSession, fit: ServerFit
 ) -> dict[str, Any]:
-    """`provable`, `leaky` where a perturbed call passes the check, `failed` where the reference
-    does not."""
+    """`provable`, `leaky` where a perturbed call passes, `failed` where the reference does not."""
     row: dict[str, Any] = {"task": task.name, "id": task.id, "status": "provable", "why": None}
     results = await _run_afresh(opened, task.calls, session, fit)
     if not task.check(opened.read_facts(), join_texts(results)):

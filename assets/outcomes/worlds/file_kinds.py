@@ -103,8 +103,7 @@ def generate_team(rng: Random, size: int) -> Tree:
 
 def read_graph(tree: Tree) -> Facts:
     """`entity/NAME` -> type and observations; `relation/FROM/TYPE/TO` -> {}; `line/NUMBER` -> what
-    is neither; other files as they are. The order of lines, and members that a server adds (an id,
-    a date), are left out."""
+    is neither; other files as they are, without order and a server's own members."""
     node = tree.get(MEMORY_FILE)
     others = {path: content for path, content in tree.items() if path != MEMORY_FILE}
     facts = read_file_facts(others if isinstance(node, bytes) else tree)

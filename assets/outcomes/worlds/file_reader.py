@@ -1,9 +1,6 @@
-"""The program that reads databases and workbooks which a server wrote, with bounds and without
-entities. It runs in the sandbox (`contained_reading.py`), so it needs the standard library alone.
-
-It reads the files 0, 1, ... of a folder, each with what lies beside it (`0-wal`), and prints a line
-of JSON for each: {"facts"}, or {"why"} where it cannot be read.
-"""
+"""The program that reads databases and workbooks of a server, in the sandbox: standard library
+alone. It prints a line of JSON, {"facts"} or {"why"}, for each of the files 0, 1, ... of a
+folder."""
 
 import io
 import json
@@ -37,9 +34,8 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error)
 
 
 def add_fact(facts: dict[str, Any], key: str, value: Any, counts: Counter[str]) -> None:
-    """Adds a fact under its key or, where that is taken, under a name of its own: two alike are
-    another state than one. counts: of the keys that were taken; one for all calls, so that a
-    million alike take no longer each than the first."""
+    """Adds a fact under its key or, where that is taken, under a numbered one. counts: of taken
+    keys."""
     name = key
     while name in facts:
         counts[key] += 1
@@ -102,8 +98,7 @@ class NoWorkbook(ValueError):
 
 
 def read_workbook(data: bytes) -> dict[str, dict[str, Cell]]:
-    """Sheet -> cell (`B4`) -> value, in the workbook's order; a formula is the text after `=`, with
-    it, and empty cells are left out. Raises NoWorkbook."""
+    """Sheet -> cell (`B4`) -> value; a formula is its text with `=`. Raises NoWorkbook."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = {item.filename for item in archive.infolist()}

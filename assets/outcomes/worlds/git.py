@@ -1,8 +1,4 @@
-"""Git's own files: objects, trees, commits and the index, written and read without running git.
-
-A repository that a server has written to is never given to a git of this host: its configuration
-and hooks would run there.
-"""
+"""Git's own files, written and read without running git: a server may have left hooks in them."""
 
 import zlib
 from collections.abc import Iterator, Mapping
@@ -111,8 +107,7 @@ def read_object(tree: Mapping[str, Node], name: str) -> tuple[str, bytes] | None
 
 
 class MeteredReader:
-    """Reads loose objects of a repository. Raises WorldFailed for a history that takes too long:
-    objects may be named as often as their author likes."""
+    """Reads loose objects, up to a limit. Raises WorldFailed beyond it."""
 
     def __init__(self, tree: Mapping[str, Node]) -> None:
         self._tree, self._left = tree, _MOST_READ
@@ -126,8 +121,7 @@ class MeteredReader:
 
 
 def list_commit_files(read: MeteredReader, name: str) -> dict[str, str]:
-    """Path -> id of all files of a tree object; a part that cannot be read stands for itself, and
-    so does one of more than 20,000 parts: folders that hold one another many times have no end."""
+    """Path -> id of all files of a tree object; `?` for what cannot be read or has no end."""
     files: dict[str, str] = {}
     left, visited = [("", name)], 0
     while left:
@@ -173,8 +167,7 @@ _EPHEMERAL = (".git/COMMIT_EDITMSG", ".git/ORIG_HEAD", ".git/HEAD", ".git/FETCH_
 
 
 def generate_project(rng: Random, size: int) -> Tree:
-    """A history of `size` commits on `main`, branches off it, and work that is not committed: two
-    files that are changed, one that is staged and three that are new."""
+    """A history of `size` commits on `main`, with branches, and changed, staged and new files."""
     words, tree = load_words(), dict[str, Node]()
     files = {"README.md": b"# Project\n", "src/main.py": b"print('start')\n"}
     topics = rng.sample(words["topics"], len(words["topics"]))

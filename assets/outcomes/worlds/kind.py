@@ -16,8 +16,7 @@ from warehouse.storage.untrusted_files import clear_folder
 
 
 class WorldState(Protocol):
-    """The state of one open world. folder: what a server is shown; sites: what it is led to;
-    first_facts: of the first state."""
+    """folder: what a server is shown; sites: what it is led to; first_facts: of the first state."""
 
     folder: Path
     sites: tuple[LocalSite, ...]
@@ -36,9 +35,8 @@ class WorldState(Protocol):
 
 @dataclass(frozen=True)
 class WorldKind:
-    """One kind. generators: by name, of (random numbers, number of items). programs: what must be
-    on this host, with its Debian package. open_state: of (folder, seed files), where the state is
-    more than files in a folder."""
+    """generators: name -> of (random numbers, items). programs: needed here, with their package.
+    open_state: of (folder, seed files), where the state is more than files."""
 
     name: str
     generators: Mapping[str, Callable[[Random, int], Tree]]
@@ -79,8 +77,7 @@ def read_file_facts(tree: Tree) -> Facts:
 
 
 def read_json(text: str) -> Any:
-    """The JSON value that a server wrote; the text itself where it is none, or has no canonical
-    form (a number beyond 2**53, NaN, half a character)."""
+    """The JSON value that a server wrote; the text itself where it has no canonical form."""
     try:
         result = json.loads(text)
         canonical_json(result)

@@ -37,10 +37,8 @@ _FOLDER = "state"  # what a server is shown; beside it lies the lock
 
 
 class OpenWorld:
-    """A world in its first state, held by this process alone until it is closed.
-
-    grant: shows a server the world's folder and its site, and no more. Use as a context manager.
-    """
+    """A world in its first state, held by this process alone; a context manager. grant: shows a
+    server the world's folder and site, and no more."""
 
     def __init__(
         self, world: WorldSpec, seed: int, state: WorldState, resources: ExitStack
@@ -62,8 +60,7 @@ class OpenWorld:
         return ServerGrant(folders=folders, sites=self._state.sites)
 
     def bind_recipe(self, recipe: LaunchRecipe) -> LaunchRecipe:
-        """The recipe of a server as it is launched in this world. Raises WorldFileError for a
-        server that the world does not suit."""
+        """A server's recipe in this world. Raises WorldFileError for one that it does not suit."""
         fit = self.world.find_fit(recipe.server_id)
         env = fill_template(fit.env, {ROOT: DATA})
         made_up = [name for name in recipe.placeholders if name.removeprefix("env:") not in env]
@@ -79,8 +76,7 @@ class OpenWorld:
         return recipe.model_copy(update=changed)
 
     def read_facts(self) -> Facts:
-        """The state as facts, key -> JSON value. Raises WorldFailed, whatever a server wrote, and
-        OSError."""
+        """The state as facts, key -> JSON value. Raises WorldFailed, OSError."""
         self._require_usable()
         try:
             return self._state.read_facts()
@@ -94,8 +90,7 @@ class OpenWorld:
         return dict(self._state.first_facts)
 
     def digest_state(self) -> str:
-        """Of the facts: the same for the same content, whatever the times and the layout on disk.
-        Raises WorldFailed."""
+        """Of the facts: the same for the same content. Raises WorldFailed."""
         facts = self.read_facts()
         try:
             return digest(facts)
@@ -135,12 +130,8 @@ class OpenWorld:
 
 
 def open_world(world: WorldSpec, seed: int, place: Path) -> OpenWorld:
-    """A world in its first state, which its seed decides, in a folder of its own at `place`.
-
-    Whatever an earlier run left at `place`, killed or not, is gone. Raises WorldFileError for what
-    its file gets wrong, and WorldFailed where it cannot be had here, or another process has it
-    open.
-    """
+    """A world in the first state of its seed, in a folder of its own at `place`, which is emptied.
+    Raises WorldFileError for what its file gets wrong, WorldFailed where it cannot be had."""
     check_world(world)
     if missing := find_missing(world):
         raise WorldFailed(f"world {world.name!r}: {missing}")
@@ -170,8 +161,7 @@ def find_missing(world: WorldSpec) -> str | None:
 
 
 def make_first_tree(world: WorldSpec, seed: int) -> dict[str, Node]:
-    """The seed files: what the generator makes by the seed, and those beside the world file. Raises
-    WorldFileError."""
+    """The generator's seed files and those beside the world file. Raises WorldFileError."""
     tree: dict[str, Node] = {}
     if world.generator:
         facts = world.generator
@@ -269,8 +259,7 @@ class WorldSession:
 async def open_session(
     opened: OpenWorld, fit: ServerFit, policy: DeployPolicy, ledger: Ledger, run_date: str
 ) -> AsyncIterator[WorldSession]:
-    """A server that lists its tools in the world. Raises ServerUnavailable, and what a sandbox
-    that is missing raises."""
+    """A server that lists its tools in the world. Raises ServerUnavailable, SandboxUnavailable."""
     granted = replace(policy, grants={**policy.grants, fit.id: opened.grant}, twice=False)
     planned = await anyio.to_thread.run_sync(_plan_server, fit, granted, ledger, run_date)
     recipe = opened.bind_recipe(planned)

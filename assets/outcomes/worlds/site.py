@@ -1,7 +1,5 @@
-"""A web site of ours on a Unix socket: pages, and items that its forms and its JSON API change.
-
-Whoever speaks to it is third-party code: what it sends is bounded, and nothing of it is run.
-"""
+"""A web site on a Unix socket: pages, and items that forms and a JSON API change. Third-party code
+speaks to it: what it sends is bounded."""
 
 import json
 import threading
@@ -53,8 +51,7 @@ class SiteRefusal(ValueError):
 
 
 class SiteItems:
-    """pages: path -> bytes. Every collection of items is at `/NAME` and `/NAME/ID` as pages, at
-    `/api/NAME` and `/api/NAME/ID` as JSON; requests change it, one at a time."""
+    """pages: path -> bytes. Items are at `/NAME/ID` as pages and `/api/NAME/ID` as JSON."""
 
     def __init__(self, pages: Mapping[str, bytes], items: Items) -> None:
         self.pages, self._first, self._lock = dict(pages), items, threading.Lock()
@@ -134,8 +131,7 @@ class SiteItems:
 
 @contextmanager
 def serve_socket(respond: Respond) -> Iterator[Path]:
-    """The socket at which requests are answered, in a folder of this user alone; gone afterwards.
-    Raises WorldFailed."""
+    """The socket of a site, in a folder of this user alone. Raises WorldFailed."""
     import uvicorn
     from starlette.applications import Starlette
     from starlette.routing import Route
@@ -306,8 +302,7 @@ def generate_shop_site(rng: Random, size: int) -> Tree:
 
 
 class SiteState:
-    """A state that is a site's items; its pages never change. The folder that a server is shown is
-    empty."""
+    """A state that is a site's items; the folder that a server is shown is empty."""
 
     def __init__(self, folder: Path, tree: Tree) -> None:
         self.folder, self._site = folder, SiteItems(*_read_tree(tree))
@@ -343,8 +338,7 @@ class SiteState:
 
 
 def _read_tree(tree: Tree) -> tuple[dict[str, bytes], Items]:
-    """(pages, items) of seed files: below `api/` lie lists of items, others are pages. Raises
-    WorldFileError."""
+    """(pages, items) of seed files; items lie below `api/`. Raises WorldFileError."""
     pages, items = dict[str, bytes](), Items()
     for path, node in tree.items():
         if not isinstance(node, bytes):

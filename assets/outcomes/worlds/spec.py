@@ -112,8 +112,7 @@ class WorldSpec(_WorldPart):
         return folder
 
     def find_fit(self, server_id: str) -> ServerFit:
-        """How a server points into the world. Raises WorldFileError for one that it does not
-        suit."""
+        """How a server points into the world. Raises WorldFileError where it does not suit."""
         for fit in self.servers:
             if fit.id == server_id:
                 return fit
@@ -121,8 +120,7 @@ class WorldSpec(_WorldPart):
         raise WorldFileError(f"world {self.name!r} does not suit {server_id!r}; it suits {names}")
 
     def read_files(self) -> dict[str, Node]:
-        """The seed files beside the world file. Raises WorldFileError for links, for what cannot be
-        read and for what is too large."""
+        """The seed files beside the world file. Raises WorldFileError for links and large files."""
         if self.files is None:
             return {}
         folder, tree, left = self.path.parent / self.files, dict[str, Node](), _MOST_SEED

@@ -25,11 +25,8 @@ class TaskCall:
 
 @dataclass(frozen=True)
 class Task:
-    """One task in one world.
-
-    servers: each of them can carry it out alone. calls: the reference solution, in order.
-    expected: the facts of the state that it must end in. answer: texts that the results must hold.
-    """
+    """servers: each can carry it out alone. calls: the reference solution. expected: facts at its
+    end. answer: texts that the results must hold."""
 
     world: str
     name: str
@@ -48,8 +45,7 @@ class Task:
         return digest([self.world, self.name, self.seed, self.request, calls])[:16]
 
     def check(self, facts: Mapping[str, Any], answers: Sequence[str] = ()) -> bool:
-        """Whether a state is the one that was asked for, with no other change, and the answers (the
-        results' texts) hold what was asked. Without changes the answers are all that tells."""
+        """Whether this is the state that was asked for, and the results' texts hold the answer."""
         text = " ".join(" ".join(answers).split())
         holds = all(" ".join(part.split()) in text for part in self.answer)
         return holds and facts == self.expected
@@ -58,8 +54,7 @@ class Task:
 def make_tasks(
     world: WorldSpec, facts: Mapping[str, Any], seed: int, root: str, n: int
 ) -> list[Task]:
-    """Tasks from each template of a world, at most `n` of each, all different. facts: of its first
-    state. Raises WorldFileError for a template that no draw can fill."""
+    """At most `n` different tasks from each template; facts: first state. Raises WorldFileError."""
     return [task for item in world.tasks for task in _make_some(world, item, facts, seed, root, n)]
 
 
@@ -106,9 +101,8 @@ Leaf = tuple[Any, ...]  # where a value stands in arguments: keys of objects, pl
 def perturb_task(
     task: Task, facts: Mapping[str, Any], seed: int, root: str
 ) -> list[list[TaskCall]]:
-    """The task's calls with one argument of one of them changed, a variant for each text, number
-    and truth value in them. facts: of the first state; their keys are where wrong paths come
-    from."""
+    """The task's calls, each with one text, number or truth value changed. facts: of the first
+    state, whose keys are wrong paths."""
     rng, variants = Random(f"{task.id}/{seed}"), []
     keys = sorted(facts)
     for place, call in enumerate(task.calls):

@@ -41,8 +41,7 @@ class NothingToDraw(ValueError):
 def draw_values(
     draws: Mapping[str, ValueDraw], facts: Mapping[str, Any], rng: Random, root: str
 ) -> dict[str, Any]:
-    """A value for each placeholder. Raises NothingToDraw that names the draw, and WorldFileError
-    for an unknown word list."""
+    """A value for each placeholder. Raises NothingToDraw, WorldFileError for unknown words."""
     values: dict[str, Any] = {"root": root}
     used_keys: set[str] = set()
     for name, draw in draws.items():
@@ -54,8 +53,7 @@ def draw_values(
 
 
 def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
-    """The template with its placeholders replaced, keys too. Raises NothingToDraw where a value has
-    no such part."""
+    """The template with its placeholders replaced, keys too. Raises NothingToDraw."""
     if isinstance(template, Mapping):
         return {
             fill_template(key, values): fill_template(one, values) for key, one in template.items()

@@ -1,8 +1,5 @@
-"""A tree of files: written to a folder, read back, cleared, all without following a link.
-
-A server in its sandbox writes to the same folder. It may leave links, pipes and folders without
-end, also while this runs: every part of a path is opened below the one before it.
-"""
+"""A tree of files, written, read and cleared without following a link, also while a server in its
+sandbox writes to the same folder."""
 
 import os
 from collections.abc import Mapping
@@ -23,8 +20,7 @@ class WorldFileError(UnusableInput):
 
 
 class WorldFailed(RuntimeError):
-    """A world that cannot be opened, reset or read here: which and why. Nothing outside its place
-    was touched."""
+    """A world that cannot be opened, reset or read here: which and why."""
 
 
 class PlaceUnusable(WorldFailed, UnusableInput):
@@ -58,8 +54,7 @@ Tree = Mapping[str, Node]  # by path below the root, `/` between its parts
 
 
 def write_tree(folder: Path, tree: Tree) -> None:
-    """Writes all nodes into an empty folder that exists; folders on the way need no node. Modes
-    and times are the same every time. Raises OSError, also where something is there already."""
+    """Writes all nodes into an empty folder, with the same modes and times. Raises OSError."""
     with hold_folder(os.open(folder, _OPEN)) as top:
         root: dict[str, Any] = {}
         for path, node in sorted(tree.items()):
@@ -73,8 +68,7 @@ def write_tree(folder: Path, tree: Tree) -> None:
 
 
 def read_tree(folder: Path) -> dict[str, Node]:
-    """All that lies below a folder, in order. Raises WorldFailed where that is more than a world
-    may hold, or cannot be read."""
+    """All that lies below a folder, in order. Raises WorldFailed where it cannot be read."""
     nodes: dict[str, Node] = {}
     left, size = [""], 0
     try:

@@ -1,7 +1,5 @@
-"""Workbooks (Office Open XML): the cells of each sheet, written and read without formatting.
-
-What a server wrote is read by a program in the sandbox (`file_reader.py`).
-"""
+"""Workbooks (Office Open XML): the cells of each sheet; those of a server are read in the
+sandbox."""
 
 import io
 import struct
@@ -132,9 +130,8 @@ def generate_sales(rng: Random, size: int) -> Tree:
 
 
 def read_cells(tree: Tree) -> Facts:
-    """`SHEET!CELL` -> its value, a formula as text from `=` on; `SHEET` -> its place. Formats,
-    column widths and cached results are left out; a workbook that cannot be read says why,
-    and other workbooks are read as well (`FILE:SHEET!CELL`)."""
+    """`SHEET!CELL` -> its value, a formula from `=` on; `SHEET` -> its place; other workbooks as
+    `FILE:SHEET!CELL`. Formats and cached results are left out."""
     books = {
         path: node
         for path, node in tree.items()

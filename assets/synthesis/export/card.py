@@ -1,7 +1,4 @@
-"""The dataset card of an export: what it holds, how it was made and judged, and what it lacks.
-
-The card does not depend on when it was written: the same export has the same card.
-"""
+"""The dataset card of an export: what it holds, how it was made and judged, what it lacks."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -185,8 +182,7 @@ def _write_front_matter(form: ExportFormat, figures: ExportFigures) -> Markdown:
 
 
 def _group_files(figures: ExportFigures) -> dict[str, list[tuple[str, str]]]:
-    """Config -> (split, file) of each of its files: what is learnt whole, and what by its last turn
-    alone, are never read together."""
+    """Config -> (split, file) of each of its files; files learnt by their last turn are apart."""
     configs: dict[str, list[tuple[str, str]]] = {}
     for name in sorted(figures.files):
         split = name.removesuffix(LAST_TURN)

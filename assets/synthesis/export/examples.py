@@ -50,10 +50,8 @@ class TrainingExample:
 
 
 def make_example(row: Row, contracts: Mapping[str, Contract], extra: Row) -> TrainingExample:
-    """The example of one row; `contracts` (by digest) holds those it calls and those on offer.
-
-    Raises Unshowable.
-    """
+    """The example of a row; `contracts`, by digest, are those called or offered. Raises
+    Unshowable."""
     calls = read_goldens(row)
     about = {name: row.get(name) for name in ABOUT} | dict(extra)
     return TrainingExample(make_messages(row, calls), _list_tools(row, calls, contracts), about)
@@ -72,8 +70,7 @@ def make_function(contract: Contract) -> dict[str, Json]:
 def _list_tools(
     row: Row, calls: Sequence[GoldenCall], contracts: Mapping[str, Contract]
 ) -> list[dict[str, Json]]:
-    """The tools called come first; one on offer that shares a name with them is left out, as no
-    host could tell them apart."""
+    """The tools called come first; one on offer that shares a name with them is left out."""
     needed = [call.contract_digest for call in calls] or [row["contract_digest"]]
     digests = list(dict.fromkeys([*needed, *json.loads(row.get("offered") or "[]")]))
     by_name: dict[str, str] = {}
@@ -90,7 +87,7 @@ def _list_tools(
 
 
 def make_messages(row: Row, calls: Sequence[GoldenCall]) -> list[dict[str, Json]]:
-    """The conversation of a row with these right calls, as in Example. Raises Unshowable."""
+    """The conversation of a row with these right calls, as in Example. Raises UnusableExample."""
     messages = json.loads(row.get("messages") or "[]")
     if not messages:
         messages = [{"role": "user", "content": row["instruction"]}]
@@ -182,8 +179,7 @@ class RefusedRows:
                 self._rows[_make_key(row)].append(row)
 
     def find_answers(self, row: Record, example: TrainingExample) -> list[Message]:
-        """The last messages of refused rows that differ from an accepted one in that alone; calls
-        to tools that are not shown are left out."""
+        """Last messages of refused rows that differ from an accepted one in nothing else."""
         names = {tool["function"]["name"] for tool in example.tools}
         answers = []
         for refused in self._rows.get(_make_key(row), []):
@@ -198,7 +194,7 @@ class RefusedRows:
 
 
 def write_preferences(example: TrainingExample) -> Iterator[Line]:
-    """The preference pairs of an example. Raises Unshowable where nothing was refused."""
+    """The preference pairs of an example. Raises UnusableExample where nothing was refused."""
     lines = [preference.write_line() for preference in _list_preferences(example)]
     if not lines:
         raise UnusableExample(NOTHING_REFUSED)

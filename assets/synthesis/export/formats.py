@@ -128,8 +128,7 @@ def _make_api_names(names: list[str]) -> dict[str, str]:
 
 
 def _write_sharegpt(example: TrainingExample) -> Iterator[Line]:
-    """The format marks no turn as wrong: where one is, each turn to learn is the last of a line,
-    and whoever trains on that file must mask what is before it."""
+    """The format marks no turn as wrong: of such an example each turn to learn ends a line."""
     messages = example.messages
     ends = [len(messages)]
     if holds_wrong_call(example):

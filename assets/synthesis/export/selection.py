@@ -1,8 +1,4 @@
-"""Selects the pairs of an export: accepted as of a moment, clear now, on one side of the split.
-
-Tables are read as they stood. Whether a contract is held is asked now: a contract that was found
-poisonous since then is in no export, whatever its day.
-"""
+"""Selects the pairs of an export: accepted as of a moment, clear now, on one side of the split."""
 
 import json
 import re
@@ -47,8 +43,7 @@ def normalise_licence(licence: str | None) -> str | None:
 
 @cache
 def permits_commercial_use(licence: str | None) -> bool:
-    """Whether the licence is known to permit commercial use: of `A OR B` one of them, of `A AND B`
-    both."""
+    """Whether the licence is known to permit commercial use: one side of an OR, both of an AND."""
     expression = normalise_licence(licence)
     if expression is None:
         return False
@@ -100,8 +95,7 @@ class ExportChoice:
 
 @dataclass(frozen=True)
 class ExtraRow:
-    """A row in the columns of a pair that no marketplace's table holds. judge: what accepted it;
-    offered: snapshot rows of the contracts that it rests on."""
+    """A row like a pair's from no marketplace. judge: who accepted it; offered: snapshot rows."""
 
     row: Record
     judge: str
@@ -119,10 +113,7 @@ class ExportPair:
 
 
 def parse_moment(text: str, now: float | None = None) -> float:
-    """Epoch seconds of `2026-11-22` (the end of that day, UTC) or of an ISO date and time.
-
-    Raises ExportError for what is no date, or is yet to come.
-    """
+    """Epoch seconds of an ISO time, or of the end of a day (UTC). Raises ExportError."""
     now = time.time() if now is None else now
     try:
         at = datetime.fromisoformat(text)
@@ -158,8 +149,7 @@ def check_published(tables: Tables, as_of: float) -> None:
 def select_pairs(
     tables: Tables, choice: ExportChoice, left_out: Counter[str]
 ) -> Iterator[ExportPair]:
-    """Every pair that was accepted as of then, marketplace by marketplace, each pair once; in
-    `left_out` it counts why others are not there."""
+    """Every pair accepted as of then, once; `left_out` counts why others are not there."""
     pair_ids: set[str] = set()
     for market in tables.partitions(PAIRS.name):
         judged = _read_accepted(tables, market, choice.as_of)
@@ -282,8 +272,7 @@ def _read_contracts(tables: Tables, market: str, frame: pl.DataFrame, at: float)
 
 
 def _find_sides(rows: Sequence[Record], choice: ExportChoice) -> dict[str, set[str]]:
-    """Contract digest -> the sides of the servers that list it: no tool of a test server is to be
-    seen in training, not even as one to leave alone."""
+    """Contract digest -> the sides of its servers: training shows no tool of a test server."""
     sides: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         sides[row["contract_digest"]].add(choice.split_of(row["server_id"]))

@@ -29,11 +29,9 @@ _BATCH = 256  # rows of a parquet batch: what is in memory at once
 def export(
     tables: Tables, folder: Path, name: str, choice: ExportChoice, label: str
 ) -> ExportFigures:
-    """Writes the export of one format into `folder`, which must be empty or absent.
-
-    The same tables as of the same moment give the same bytes. label: the moment as it was asked
-    for. Raises ExportError, UnusableInput; then nothing was written.
-    """
+    """Writes the export of one format into `folder`, empty or absent; the same moment, the same
+    bytes. label: the moment as it was asked for. Raises ExportError, UnusableInput and writes
+    nothing then."""
     if name not in FORMATS:
         raise ExportError(f"unknown format {name[:40]!r}; known: {', '.join(FORMATS)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

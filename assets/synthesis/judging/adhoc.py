@@ -88,11 +88,8 @@ def read_rows(path: Path) -> list[CandidatePair]:
 
 
 def read_tools(path: Path) -> ToolsFile:
-    """The tools of a JSON Lines file of servers: qualified_name (or server_id, or name), tools.
-
-    A tool whose contract is unusable is kept by name, so that its rows can say why. Raises
-    UnusableInput where no tool at all is found.
-    """
+    """The tools of a JSON Lines file of servers; one with an unusable contract is kept by name.
+    Raises UnusableInput where no tool is found."""
     tools = ToolsFile()
     for _, server in read_lines(path):
         server_tools = server.get("tools")
@@ -137,11 +134,8 @@ _BESIDE = 12  # tools of the same server that the judge is shown
 def verify_rows(
     rows: Sequence[CandidatePair], tools: ToolsFile, embed: Embed, policy: SynthesisPolicy
 ) -> list[dict[str, Json]]:
-    """{tool_id, verdict, flaws, score: None, reasons} per row, by rules alone.
-
-    A row about a tool that the tools file does not hold is a verdict too: `reject`, with the flaw
-    `unknown_tool` or `unusable_tool`.
-    """
+    """{tool_id, verdict, flaws, score: None, reasons} per row, by rules alone; a row about an
+    unknown or unusable tool is rejected."""
     findings_by_row = [_find_flaws(row, tools) for row in rows]
     open_to_copying = [
         at for at, findings in enumerate(findings_by_row) if not any(f.certain for f in findings)
@@ -161,10 +155,8 @@ def verify_rows(
 def judge_rows(
     rows: Sequence[CandidatePair], tools: ToolsFile, embed: Embed, llm: LLM, policy: SynthesisPolicy
 ) -> list[dict[str, Json]]:
-    """As `verify_rows`, and the judge's score, verdict and reasons for what the rules left open.
-
-    A row that the judge gave no usable answer for stays `unsure`, with the failure as its reason.
-    """
+    """As `verify_rows`, with the judge's score, verdict and reasons for what the rules left open; a
+    row without a usable answer stays `unsure`."""
     results = verify_rows(rows, tools, embed, policy)
     pair_rows = [
         _make_pair_row(at, row, result["verdict"], tools)

@@ -1,7 +1,4 @@
-"""Judges every pair that the rules did not reject: a score and a verdict.
-
-`judge` names who judged: `offline:rules` or `model:<name>`. Only the latter is a model's judgement.
-"""
+"""Judges every pair that the rules did not reject: a score and a verdict."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -125,12 +122,8 @@ def judge(
     *,
     progress: Progress | None = None,
 ) -> list[dict[str, Json]]:
-    """One row of `JUDGEMENTS` for each row that passes; `contracts`: contract_digest -> contract.
-
-    One whose answer comes by batch is `pending`. A judge that gives no usable answer is a row with
-    status `failed` and no verdict: the pair is not accepted, and is asked for again when the plan
-    says so. Of several votes all must come; the ledger keeps those that did.
-    """
+    """One row of JUDGEMENTS per row that passes; contracts: by digest. One whose answer comes by
+    batch is `pending`, one without a usable answer `failed`. Of several votes all must come."""
     due, how = [row for row in rows if reaches_judge(row)], _describe_judge(llm, policy)
 
     async def judge_one(row: Row) -> dict[str, Json]:
@@ -168,8 +161,7 @@ async def _judge_row(
 async def _ask_votes(
     llm: LLM, messages: Sequence[Message], meta: JsonObject, policy: SynthesisPolicy
 ) -> list[ModelReply[JudgeOpinion]]:
-    """One reply a vote. Where one waits for a batch the others are asked for all the same, so that
-    they go with it."""
+    """One reply a vote. Where one waits for a batch the others are asked too."""
     replies, waiting = [], None
     for seed in range(policy.seed, policy.seed + count_votes(llm, policy)):
         try:

@@ -1,8 +1,4 @@
-"""Test cases for the judge: known-good rows, and mutants of them with one flaw each.
-
-Most mutants are mechanical. The known-good rows also carry three kinds that only sense can tell
-(`unrealistic`, `wrong_tool`, `copies_description`), because a mechanical mutant of those is easy.
-"""
+"""Test cases for the judge: known-good rows, and mutants of them with one flaw each."""
 
 import json
 import random
@@ -61,8 +57,7 @@ class MutantSource:
 def make_mutants(
     row: Pair, contract: Contract, contracts: Mapping[str, Contract], rng: random.Random
 ) -> list[dict[str, Json]]:
-    """One mutant per flaw kind that this row of one call allows: [{flaw, pair}]. The row is left
-    alone."""
+    """[{flaw, pair}]: one mutant per flaw kind that this row of one call allows."""
     good = MutantSource(row["instruction"], json.loads(row["arguments"]), contract, rng)
     mutants: list[dict[str, Json]] = []
     for flaw, mutate in _MUTATIONS.items():
@@ -76,8 +71,7 @@ def make_mutants(
 
 
 def rewrite_row(row: Pair, text: str, arguments: JsonObject) -> Pair:
-    """The row of one call with another request and other arguments, in every column that says
-    them."""
+    """The row of one call with another request and arguments, in every column that holds them."""
     calls = [vars(golden) for golden in read_goldens(row)] if row.get("calls") else []
     calls = [{**call, "arguments": dict(arguments)} for call in calls]
     changed = {"instruction": text, "arguments": dump_text(arguments), "calls": dump_text(calls)}
@@ -102,8 +96,7 @@ def redirect_call(row: Pair, digest: str, contract: Contract) -> Pair:
 
 
 def _make_conversation(row: Pair, text: str, calls: list[dict[str, Json]]) -> str | None:
-    """The conversation of one call: the request and the call; what followed is left out, for it
-    answered another call."""
+    """The conversation of one call, without what followed: that answered another call."""
     if not row.get("messages"):
         return row.get("messages")
     call_message = make_call_message(1, [(call["tool"], call["arguments"]) for call in calls])
@@ -223,10 +216,8 @@ OF_THE_RUN = "of_the_run"  # accepted by the rules in this run: presumed good, a
 
 @dataclass(frozen=True)
 class TrialCase:
-    """One row of the trial, and what is wrong with it: a flaw's kind, `GOOD` or `OF_THE_RUN`.
-
-    by_rules: the rules' verdict, where it is the same in every run; else "".
-    """
+    """One row of the trial and its flaw, GOOD or OF_THE_RUN. by_rules: the rules' verdict if
+    fixed."""
 
     kind: str
     row: Pair
@@ -268,13 +259,9 @@ def _make_row(facts: JsonObject, digests: Mapping[tuple[str, str], str]) -> Pair
 def make_cases(
     written: Iterable[Pair], contracts: Contracts, *, seed: int, good: int
 ) -> tuple[list[TrialCase], dict[str, JsonObject]]:
-    """Every case of one trial, and the contracts they stand on; the same for the same seed.
-
-    `written`: rows of PAIRS; up to `good` of those that hold one call and that the rules accepted
-    are drawn. Only rules have accepted them: what the judge said of them would make its false
-    alarms look rare. Each row is drawn, and its mutants are made, by itself: where one row is
-    another, what the judge said of the others' is in the ledger.
-    """
+    """Every case of one trial, and its contracts; the same for the same seed. written: rows of
+    PAIRS, of which up to `good` that the rules accepted are drawn. Each row is drawn and mutated by
+    itself, so that a changed row leaves what was paid for the others."""
     cases = [*_make_known_cases(seed)]
     candidates = [
         row

@@ -33,8 +33,7 @@ class JudgingResult:
 
 @dataclass(frozen=True)
 class JudgingPlan:
-    """Which pairs of one marketplace are to be judged. last: all judgements of the last run,
-    previous: those that this run may replace."""
+    """Which pairs are to be judged. last: all judgements; previous: those this run may replace."""
 
     offer: ClearOffer
     pairs: list[Record]
@@ -74,8 +73,7 @@ def judge_pairs(
     *,
     only: str | None = None,
 ) -> JudgingResult:
-    """The judgements of one marketplace, and the trial of the judge that made them. `only` judges
-    the pairs of one server."""
+    """The judgements of one marketplace, or of `only` one server, and the trial of their judge."""
     plan = plan_judging(warehouse, name, policy, llm, only)
     written, offer, last, previous, due = plan.pairs, plan.offer, plan.last, plan.previous, plan.due
     due_ids, unchanged = set(due.due), set(due.unchanged)
@@ -101,8 +99,7 @@ def judge_pairs(
 def _keep_verdicts(
     judgements: Sequence[Record], previous: Iterable[Record], *, untried: bool
 ) -> list[Record]:
-    """The verdicts of this run; the last one of a pair that waits for a batch stays meanwhile, and
-    all last ones do while the judge's own trial waits: nobody knows yet what a new one is worth."""
+    """This run's verdicts, and the last ones of pairs, or a trial, that wait for a batch."""
     last = {row["pair_id"]: row for row in previous if row["status"] == "ok"}
     waits = {row["pair_id"] for row in judgements if untried or row["status"] == PENDING}
     verdicts = (last.get(row["pair_id"]) if row["pair_id"] in waits else row for row in judgements)
@@ -116,11 +113,7 @@ _MOST_REASONS = 4  # reasons of each sort
 
 
 def audit_rejections(pairs: Iterable[JsonObject], judgements: Iterable[JsonObject]) -> AuditVerdict:
-    """Stops a partition of which more than nine tenths of the whole rows were rejected.
-
-    It says why: a row counts once per flaw kind of a filter that rejected it; of a row that the
-    judge rejected every criterion counts that scored below the threshold, or the lowest.
-    """
+    """Stops a partition of which more than nine tenths were rejected, and counts the reasons."""
     judged = {row["pair_id"]: row for row in judgements}
     whole = [row for row in pairs if row["status"] == "ok"]
     flaws, criteria = Counter[str](), Counter[str]()

@@ -26,8 +26,7 @@ _LEFTOVER = re.compile(
 
 
 def judge_by_rules(meta: JsonObject, seed: int) -> Json:
-    """The judge's reply for the judge's meta (`role_schemas.py`): reasons, a score from 1 to 10 per
-    criterion, and the overall score."""
+    """The judge's reply for its meta (`role_schemas.py`): reasons, and scores from 1 to 10."""
     scores: dict[str, int] = dict.fromkeys(CRITERIA, 9)
     reasons: list[str] = []
     for criterion, most, reason in _find_objections(meta):

@@ -1,8 +1,4 @@
-"""Measures the judge: what it catches, what it refuses wrongly, and when that stops a partition.
-
-Mechanical flaws are the easy ones. A high rate over them shows that the filters work, not that they
-have taste.
-"""
+"""Measures the judge: what it catches, what it refuses wrongly, and when that stops a partition."""
 
 import math
 from collections import Counter
@@ -129,9 +125,8 @@ class MutationReport:
 def try_judge(
     rows: Iterable[Pair], contracts: Contracts, llm: LLM, policy: SynthesisPolicy, *, good: int = 20
 ) -> MutationReport:
-    """Tries the rules and the judge on the known-good rows, up to `good` rows of the run, and the
-    mutants of both. `contracts`: contract_digest -> contract. Mutants go the way of every row:
-    rules first, then the judge; the ledger keeps the answers: known-good rows are paid once."""
+    """Tries rules and judge on known-good rows, up to `good` rows of the run, and mutants of both.
+    contracts: by digest."""
     tried, contracts_of_trial = make_cases(rows, contracts, seed=policy.seed, good=good)
     by_rules = [case.by_rules or verify_row(case.row, contracts_of_trial).verdict for case in tried]
     open_cases = [
@@ -183,12 +178,8 @@ def make_trial_rows(report: MutationReport, marketplace: str) -> list[dict[str, 
 
 
 def audit_trial(report: MutationReport | None) -> list[AuditVerdict]:
-    """The audit's verdicts on the judge; none where nothing was judged (its last trial stands).
-
-    What counts is what the judge does with rows that the rules leave to it: a flaw that a rule
-    refuses says nothing of the judge. A bar is missed only when the whole interval misses it, so
-    that a small trial stops nothing by chance; that the judge adds anything must be shown.
-    """
+    """The audit's verdicts on the judge, by the rows that rules leave to it; none where nothing was
+    judged. A bar is missed only by the whole interval."""
     if report is None:
         return []
     caught, alarms = report.get_rate(ALL, JUDGE), report.get_rate(GOOD, JUDGE)

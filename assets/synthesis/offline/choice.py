@@ -1,8 +1,4 @@
-"""Chooses the tool that a request needs by comparing words, without a model.
-
-The right tool is not in `meta`. The comparison is lexical: it finds the tool that names the
-same things, and misses what is only implied.
-"""
+"""Chooses the tool that a request needs by comparing words, without a model."""
 
 import math
 import re

@@ -80,8 +80,7 @@ def get_faker(locale: str) -> Any:
 
 
 class _ValueDraw:
-    """What one value is drawn from; the same draws for every sort, so that the state of `rng` after
-    a value does not depend on which it was."""
+    """What one value is drawn from: the same draws for every sort, so that `rng` moves alike."""
 
     def __init__(self, sort: str, rng: random.Random, slot: ParameterSlot | None) -> None:
         self.sort, self.rng, self.draw = sort, rng, rng.randint

@@ -46,10 +46,7 @@ _BY_SCHEMA: dict[type[BaseModel], Answer] = {
 
 
 class OfflineProvider:
-    """Answers every role from `Request.meta`; `role_schemas.py` has the table of roles and meta.
-
-    `answers` maps a role to its function and goes first: the judge's rules come in that way.
-    """
+    """Answers every role from the request's `meta`. answers: functions by role that go first."""
 
     def __init__(self, answers: Mapping[str, Answer] | None = None) -> None:
         self._answers = dict(answers or {})

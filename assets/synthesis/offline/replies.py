@@ -1,8 +1,4 @@
-"""The caller's arguments and the actor's tool results.
-
-A result depends on contract and arguments, not on the seed: a request that borrows from it
-(`requests.py`) knows what it will be.
-"""
+"""The caller's arguments and the actor's tool results, which depend on no seed."""
 
 import json
 import random
@@ -25,8 +21,7 @@ from warehouse.storage.digest import digest
 
 
 def answer_call(meta: JsonObject, seed: int) -> Json:
-    """The values. After an error they are repaired: what was meant, else the wrong ones turned
-    right; what nothing turns right is drawn again, and what nobody declared is left out."""
+    """The values; after an error repaired, drawn again, or left out where nobody declares them."""
     contract, values = meta["contract"], dict(meta.get("values") or {})
     was_refused = "error" in meta or "wrong" in meta
     if not was_refused or (values and not validate_call(contract, values)):

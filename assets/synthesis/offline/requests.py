@@ -1,7 +1,4 @@
-"""Requests for one tool or several: values are drawn first, then words that state them.
-
-The reviser and the evolver only add words, so no stated value is lost.
-"""
+"""Requests for one tool or several: values are drawn first, then words that state them."""
 
 import json
 import random
@@ -75,8 +72,7 @@ def _choose_best(
     rivals: list[JsonObject],
     given: JsonObject | None = None,
 ) -> dict[str, Json]:
-    """The first of a few requests that does not hand the contract's words back and that words
-    alone tell apart from the look-alikes; else the one that comes nearest to both."""
+    """The first of a few requests that neither parrots its contract nor fits a look-alike."""
     tried: list[tuple[int, dict[str, Json]]] = []
     for attempt in range(_ATTEMPTS):
         rng = random.Random(f"{root}:{attempt}")
@@ -99,12 +95,8 @@ def make_request(
     far: bool = False,
     given: JsonObject | None = None,
 ) -> dict[str, Json]:
-    """One request in words, and the arguments it states: {instruction, values}.
-
-    `without` names parameters that it does not speak of; `far` takes it further from the contract's
-    own words; `given`: the arguments of a call that worked, stated instead of invented ones. A
-    required value that the words lost is added in plain words.
-    """
+    """One request and its arguments: {instruction, values}. without: parameters left unsaid; far:
+    further from the contract's words; given: arguments to state instead of invented ones."""
     if given is None:
         filled = fill_parameters(contract, style, rng, without)
     else:
@@ -217,8 +209,7 @@ def _call_beside(
 
 
 def _call_twice(contract: Contract, meta: JsonObject, rng: random.Random) -> dict[str, Json]:
-    """One tool, two things of the same sort: of the second usually one value differs, a text that
-    is no choice where there is one."""
+    """One tool, two things of the same sort: usually one value differs."""
     # With nothing required an option makes the difference.
     first = fill_parameters(contract, "direct", rng) or fill_parameters(contract, "detailed", rng)
     values = {item.slot.name: item.value for item in first}
@@ -357,8 +348,7 @@ _DIRECTIONS = {
 
 
 def evolve_request(meta: JsonObject, seed: int) -> Json:
-    """The request with a constraint, a reason or a situation of 10 to 20 words beside it; the
-    values stay what they were, and none of the words is an argument."""
+    """The request with a constraint, reason or situation of 10 to 20 words beside it."""
     text, values = str(meta["instruction"]).strip(), dict(meta.get("values") or {})
     direction = str(meta.get("direction") or "").lower()
     rng = random.Random(digest(["evolve", text, direction, seed]))

@@ -33,11 +33,8 @@ _OPENING = collect_words(
 def weave_values(
     phrase: str, filled: list[FilledSlot], rng: random.Random, free: bool
 ) -> tuple[str, list[FilledSlot]]:
-    """Puts values where the object phrase speaks of them ("a specific city" -> Lisbon).
-
-    Returns the phrase and what could not be placed. Woven values stand behind NUL marks so that
-    later rewording leaves them alone; `_restore_values` puts them back.
-    """
+    """(phrase, values not placed): values where the phrase speaks of them ("a specific city" ->
+    Lisbon), behind NUL marks that `_restore_values` removes."""
     left: list[FilledSlot] = []
     for item in filled:
         pattern = _match_mention(item)
@@ -137,8 +134,7 @@ _IDLE = collect_words(
 
 
 def shorten_phrase(phrase: str, rng: random.Random, rate: float) -> str:
-    """Drops trailing modifiers ("from the file system") and idle adjectives, each with probability
-    `rate`: people leave out the obvious. What holds a value stays."""
+    """Drops trailing modifiers and idle adjectives, each with probability `rate`; values stay."""
     while rng.random() < rate:
         joints = [m.start() for m in _JOINT.finditer(phrase)]
         if not joints or "\0" in phrase[joints[-1] :]:
@@ -173,8 +169,7 @@ def make_sentence(
     profile: JsonObject | None = None,
     far: bool = False,
 ) -> str:
-    """One request that states the values, in a style and, as far as it goes, a profile's tone;
-    `far` from the contract's own words where other words are known."""
+    """One request that states the values, in a style and tone; `far` from the contract's words."""
     free = style != "direct"
     as_idiom, shortened, reworded = _RATES["far" if far else style]
     idiom = find_idiom(contract, aim, filled, rng) if rng.random() < as_idiom else None

@@ -1,8 +1,5 @@
-"""Draws plausible values for a tool's parameters.
-
-Order of trust: `const` and `enum`; examples in the schema or quoted in the description; the
-default; the `format`; then a pool chosen by the words of the name and the description.
-"""
+"""Draws plausible values for parameters: const and enum, examples, default, format, then a pool by
+the words of name and description."""
 
 import random
 import re

@@ -178,11 +178,8 @@ def end_sentence(text: str) -> str:
 def find_idiom(
     contract: Contract, aim: ToolPurpose, filled: list[FilledSlot], rng: random.Random
 ) -> tuple[str, list[FilledSlot]] | None:
-    """A request in an idiom that fits the tool, and the values it does not hold; None without one.
-
-    The most specific idioms are taken: most words matched, and of those what the tool speaks of
-    first ("a comment to a page"). `{v}` and `{w}` take the first values that fit into a sentence.
-    """
+    """A request in the most specific idiom that fits, and the values it does not hold; None without
+    one."""
     words = [*split_identifier(aim.rest), *split_identifier(str(contract.get("name")))]
     ranked = [
         ((-len(idiom["when"]), min(words.index(word) for word in idiom["when"])), idiom)

@@ -28,8 +28,7 @@ class PromptFile:
 
 @cache
 def read_prompt(name: str, folder: Path = Path(__file__).parent) -> PromptFile:
-    """The prompt of that name. Raises FileNotFoundError naming the file, ValueError when a part
-    is missing."""
+    """The prompt of that name. Raises FileNotFoundError, ValueError when a part is missing."""
     path = folder / f"{name}.md"
     text = path.read_text(encoding="utf-8")
     pieces = re.split(r"^## (system|user)\n", text, flags=re.MULTILINE)
@@ -42,8 +41,7 @@ def read_prompt(name: str, folder: Path = Path(__file__).parent) -> PromptFile:
 
 
 def make_marker(*texts: str) -> str:
-    """The code of a prompt's markers, that none of the texts holds: it is made from all of them,
-    so whoever writes one of them cannot know it, and made again should chance put it there."""
+    """The code of a prompt's markers: made from all texts, and found in none of them."""
     marker = digest(list(texts))[:16]
     while any(marker in text for text in texts):
         marker = digest([marker, *texts])[:16]

@@ -153,8 +153,7 @@ def _compute_cosine(
 
 
 def _group_alike(rows: Iterable[_PairRequest]) -> list[list[_PairRequest]]:
-    """Rows that could stand for each other: one call, several calls, or the same other task. A
-    request that lacks a value is meant to resemble the one that has it."""
+    """Rows that could stand for each other: one call, several calls, or the same other task."""
     groups: dict[str, list[_PairRequest]] = {}
     for row in rows:
         if row.text.strip():
@@ -178,10 +177,8 @@ class _NoEncoder:
 
 
 def find_twins(texts: Sequence[str], vectors: np.ndarray, above: float) -> list[int | None]:
-    """For each text the index of the earlier, kept text that it nearly repeats, or None.
-
-    `vectors`: one unit vector a text. A text repeats another when their cosine is `above` or more.
-    """
+    """The index of the earlier, kept text that each text nearly repeats (cosine `above`), or None.
+    vectors: unit vectors."""
     from semhash import SemHash
 
     if len(texts) < 2:

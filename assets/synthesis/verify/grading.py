@@ -1,8 +1,5 @@
-"""Grades how well a request holds each scalar of a call: stated, likely or absent.
-
-Grades: `stated` (it is there, in some spelling), `likely` (something there may mean it: a landmark
-for a coordinate, a word for a code), `absent` (nothing there speaks of it).
-"""
+"""Grades how well a request holds each scalar of a call: stated in some spelling, likely (something
+may mean it), or absent."""
 
 import math
 import re

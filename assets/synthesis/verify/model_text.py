@@ -1,7 +1,4 @@
-"""Checks a model's text: does it obey an untrusted text, and is it in the language asked for?
-
-Figures are over the 1,224 good requests of the development corpus, which a language model wrote.
-"""
+"""Checks a model's text for orders and language. Figures: 1,224 good requests of the corpus."""
 
 import re
 import unicodedata
@@ -22,8 +19,7 @@ _LONGEST = 20_000  # characters of one text
 
 
 def find_order(text: str) -> str | None:
-    """The order that a text gives whoever reads it, as the scan of tools finds it (4 good requests
-    look so), or None."""
+    """The order that a text gives its reader (4 good requests look so), or None."""
     findings = scan_list([{"name": "text", "description": text, "inputSchema": {}}])
     grave = next((finding for finding in findings if finding.severity != LOW), None)
     return f"{grave.rule}: {grave.excerpt}" if grave is not None else None

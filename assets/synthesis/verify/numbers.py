@@ -1,8 +1,4 @@
-"""Reads the numbers of a text, in several languages and scripts.
-
-Figures and one-word numbers are read out of the text. A longer number is looked up in the words
-that num2words spells it with.
-"""
+"""Reads numbers of a text in several languages: figures, and words as num2words spells them."""
 
 import re
 import unicodedata
@@ -32,8 +28,7 @@ def _spell(number: float, language: str, to: str = "cardinal") -> list[str]:
 
 @cache
 def list_spellings(number: float, language: str) -> frozenset[str]:
-    """A number as words with one blank between them, as an ordinal or a year too: `two hundred
-    six`, `twenty first`, `nineteen ninety six`, `two and a half`."""
+    """A number in words, as an ordinal or a year too: `two hundred six`, `nineteen ninety six`."""
     spellings = set[str]()
     for to in ("cardinal", "ordinal", "year") if number == int(number) else ("cardinal",):
         spelling = " ".join(_spell(number, language, to))

@@ -145,8 +145,7 @@ def _is_called_tool(escaped: str, instruction: str) -> bool:
 
 
 def find_echo(contract: Contract, instruction: str, arguments: JsonObject) -> Iterable[PairFinding]:
-    """The description handed back: nearly all words of the request are the description's own, in
-    its order."""
+    """The description handed back: nearly all words of the request are its own, in its order."""
     value_words = {
         word for _, leaf in walk_leaves(arguments) for word in extract_content(show_scalar(leaf))
     }
@@ -171,8 +170,7 @@ def show_scalar(leaf: Json) -> str:
 
 
 def _find_repeated_sentence(request_words: list[str], description: str) -> str | None:
-    """The sentence of a description that a request goes through in order, its verb first, with
-    little besides. Of 1,224 good requests none does, of 40 handed-back ones 22."""
+    """The sentence of a description that a request goes through in order with little besides."""
     if not request_words or stem_word(request_words[0]) not in extract_content(description[:200]):
         return None
     for sentence in re.split(r"(?<=[.!?。])\s|\n", description[:2000])[:4]:

@@ -75,10 +75,8 @@ class RulesVerdict:
 def verify(
     contract: Contract, instruction: str, arguments: Json, *, server: str = ""
 ) -> RulesVerdict:
-    """Checks one pair by rules. Never raises on odd input: what is odd is a finding.
-
-    `server` is the server's id or name; a request that names it is a flaw.
-    """
+    """Checks one pair by rules; odd input is a finding. server: id or name, a flaw where it is
+    named."""
     findings = [
         *find_call_flaws(contract, arguments),
         *find_form_flaws(contract, instruction, server),
@@ -213,8 +211,7 @@ class UnreadableColumn(ValueError):
 
 @dataclass(frozen=True)
 class PairConversation:
-    """What a row says. `messages`: (role, text) of all that is spoken; `made`: (tool, arguments) of
-    each call in them; `results`: tool messages."""
+    """messages: (role, text) spoken; made: (tool, arguments) called; results: tool messages."""
 
     messages: list[tuple[str, str]]
     made: list[tuple[str, Json]]
@@ -416,8 +413,7 @@ def _check_clarification(
 
 
 def _check_recovery(conversation: PairConversation, digest: str, contracts: Contracts) -> Findings:
-    """The first call really fails, the tool says so, and the last call is the right one. A call
-    that a server objected to when it was explored may fit the contract."""
+    """The first call fails, the tool says so, the last is right; an explored objection may fit."""
     if len(conversation.made) < 2:
         yield PairFinding("missing_call", "messages", "expected a wrong call and a repaired one")
     elif conversation.calls:

@@ -147,8 +147,7 @@ _STEP = re.compile(r"(?=.{0,17}[a-z])([a-z]{0,7})(\d{1,4})([a-z]{0,7})")
 
 
 def grade_step(squeezed: str, folded: str, numbers: TextNumbers) -> str | None:
-    """`15m`, `h6`, `1day`: a number and a unit of time; None when the value is no step. One of
-    something is a word like "daily"."""
+    """`15m`, `h6`, `1day`: a number and a unit of time; None when the value is no step."""
     step = _STEP.fullmatch(squeezed)
     if step is None or bool(step.group(1)) == bool(step.group(3)):
         return None

@@ -93,9 +93,8 @@ def write_world_pairs(
     llm: LLM,
     policy: SynthesisPolicy,
 ) -> list[dict[str, Json]]:
-    """The rows of PAIRS out of worlds, of the units that are due (unit -> digest of its plan): at
-    most `world_pairs` of a tool. Where a world cannot be had, each tool has one row that says so.
-    """
+    """Rows of PAIRS out of worlds for the units that are due, at most `world_pairs` of a tool; of a
+    world that cannot be had one row a tool says so."""
     rows: list[dict[str, Json]] = []
     if source is None:
         return rows
@@ -178,12 +177,8 @@ def compose_rows(
     *,
     progress: Progress | None = None,
 ) -> Rows:
-    """The rows of `PAIRS` of all units, in their order.
-
-    What fails (no answer, budget, a bad answer) is a row with status `failed`, the step, an
-    error_kind and a hint; nothing is dropped and nothing raised but settings (LLMError
-    unknown_role, no_provider) and a broken ledger.
-    """
+    """The rows of PAIRS of all units, in order. What fails is a row with status, step, error_kind
+    and hint. Raises LLMError for settings, and the ledger's errors."""
     plans = plan_units(units, llm, policy)
 
     async def write(unit: WritingUnit) -> Rows:
@@ -237,8 +232,7 @@ class WritingResult:
 
 @dataclass(frozen=True)
 class PairsPlan:
-    """What a run writes of one marketplace. wanted: unit -> digest of its plan; last: all rows of
-    the last run, previous: those that this run may replace."""
+    """wanted: unit -> digest of its plan; last: all rows; previous: those this run may replace."""
 
     offer: ClearOffer
     units: list[WritingUnit]
@@ -308,8 +302,7 @@ def write_pairs(
     *,
     only: str | None = None,
 ) -> WritingResult:
-    """The pairs of one marketplace after a run, those out of `worlds` among them. Where nothing
-    changed it costs and moves nothing. `only` writes those of one server."""
+    """The pairs of one marketplace, or of `only` one server, with those out of `worlds`."""
     plan = plan_pairs(warehouse, name, policy, llm, embedder, worlds, only=only)
     policy, due, offer = plan.policy, plan.due, plan.offer
     if not due.due and not due.gone:

@@ -1,8 +1,5 @@
-"""Draws who asks, how, in which language and how hard, and the request's world of files and ids.
-
-Every draw is seeded by (contract digest, task, index, seed), so no other tool affects it. Faker's
-version is part of the plan (`synthesis/policy.py`).
-"""
+"""Draws who asks, how, in which language and how hard, and the request's world of files and ids,
+seeded by (contract digest, task, index, seed)."""
 
 import random
 from datetime import date, timedelta
@@ -97,8 +94,7 @@ def make_environment(language: str, rng: random.Random) -> World:
 
 
 def _draw_city(faker: Any, rng: random.Random) -> str:
-    """Faker's Italian cities were a set before they were a list: their order changes from process
-    to process."""
+    """Not Faker's `city`: its Italian ones were a set, whose order changes by process."""
     city_lists = (getattr(provider, "cities", None) for provider in faker.get_providers())
     cities = next((city_list for city_list in city_lists if city_list), None)
     return rng.choice(sorted(cities)) if cities else str(faker.city())

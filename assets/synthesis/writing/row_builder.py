@@ -34,8 +34,7 @@ from warehouse.llm.roles import PENDING
 
 
 class StepFailed(Exception):
-    """A step of one row that came to nothing, or waits for a batch: which, why, and what to do.
-    retry_at: epoch seconds."""
+    """A step of one row that failed or waits for a batch. retry_at: epoch seconds."""
 
     def __init__(
         self, step: str, kind: str, problem: str, hint: str, retry_at: float | None = None
@@ -51,8 +50,7 @@ class StepFailed(Exception):
 
 
 def make_step_failure(step: str, error: Exception) -> StepFailed:
-    """An error of the client as the failure of a step. Faults of the settings, which are the whole
-    run's, are raised as they are."""
+    """A client's error as the failure of a step; raises those of the settings."""
     if isinstance(error, LLMError):
         if error.kind in ("unknown_role", "no_provider"):
             raise error
@@ -65,8 +63,7 @@ def make_step_failure(step: str, error: Exception) -> StepFailed:
 
 
 def check_values(step: str, values: JsonObject) -> dict[str, Any]:
-    """A model's values, where they are JSON: NaN and half a character are not. Raises
-    StepFailed."""
+    """A model's values where they are JSON: no NaN, no half character. Raises StepFailed."""
     try:
         dump_text(dict(values))
     except ValueError as error:
@@ -198,12 +195,9 @@ class RowBuilder:
         beside: Sequence[Row] = (),
         **words: str,
     ) -> ModelReply[Value]:
-        """One request with the prompt named `step`; its receipt stays with the row.
-
-        `shows`: the tool or tools that it is about; `beside`: others that its prompt holds. `meta`:
-        what else the answer is about, which fills the prompt too; `words`: what only the prompt
-        says. Raises StepFailed without an answer.
-        """
+        """One request with the prompt `step`; its receipt stays with the row. shows: the tools it
+        is about; beside: others in its prompt; meta: what else; words: for the prompt alone. Raises
+        StepFailed."""
         role, prompt = ROLE_OF[step], read_prompt(step)
         self.prompts[step] = prompt.digest
         if isinstance(shows, Mapping):
@@ -226,8 +220,7 @@ class RowBuilder:
     def credit_reply(
         self, shared: "RowBuilder", reply: ModelReply[Any], shares: int, place: int
     ) -> None:
-        """Takes over one of `shares` equal parts of a request that made several rows; tokens that
-        do not divide go to the first parts, so that all add up."""
+        """Takes over one of `shares` equal parts of a reply; tokens that do not divide go first."""
         self.prompts |= shared.prompts
         self.shown |= shared.shown
         self.world = shared.world
@@ -244,10 +237,8 @@ class RowBuilder:
         self.columns |= {"provider": reply.provider, "model": reply.model}
 
     def check_text(self, step: str, text: str, *, spoken: bool = True) -> str:
-        """A model's text that later prompts and rows may show. Raises StepFailed for an order to
-        whoever reads it, and where a person speaks also for what repeats a tool's own text or is
-        plainly not in the language that was asked for. The offline grammar obeys nobody, and
-        speaks English."""
+        """A model's text for later prompts. Raises StepFailed for an order to its reader, and of a
+        person's words for a tool's own text or another language than was asked for."""
         text, hint = text.strip(), "the answer is kept in the ledger; look at the tool's text"
         if (order := find_order(text)) is not None:
             raise StepFailed(step, "suspicious", order, hint)

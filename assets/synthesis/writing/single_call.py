@@ -78,11 +78,7 @@ class InvocationCheck:
 
     @property
     def findings(self) -> list[PairFinding]:
-        """The flaw that a verdict means: certain only when two models agree on other tools.
-
-        One opinion asked twice rejects nothing (the offline checkers pick otherwise on one good
-        direct request in nine), and its "no tool" says only that it recognises none.
-        """
+        """The flaw that a verdict means: certain only when two models agree on other tools."""
         doubted = self.verdict == "wrong" or (self.verdict == "none" and self.independent)
         if not doubted:
             return []
@@ -95,13 +91,9 @@ class InvocationCheck:
 async def check_invocation(
     llm: LLM, instruction: str, right: JsonObject, rivals: Sequence[JsonObject], *, seed: int
 ) -> tuple[InvocationCheck, list[dict[str, Json]]]:
-    """Asks both checkers which of `right` and `rivals` (snapshot rows) the request needs; with the
-    receipts.
-
-    Each sees the tools in another order, drawn from `seed` and the role. One checker that fails is
-    named in `failed`; when both fail the first one's LLMError is raised, as are Pending (once both
-    were asked) and BudgetExceeded.
-    """
+    """Asks both checkers which of `right` and `rivals` (snapshot rows) the request needs, each in
+    an order of its own; with the receipts. One that fails is in `failed`; of both the first
+    LLMError is raised, as are Pending and BudgetExceeded."""
     contracts_by_digest = {row["contract_digest"]: read_contract(row) for row in [*rivals, right]}
     orders: dict[str, list[str]] = {}
     picks: dict[str, str | None] = {}
@@ -217,10 +209,7 @@ async def _evolve_request(writing: RowBuilder, text: str, values: Values) -> tup
 
 
 def find_absent(contract: Contract, text: str, values: JsonObject) -> list[str]:
-    """The required parameters that have no value, or a value that nothing in the text speaks of.
-
-    What is only doubtful ("next to the Eiffel Tower" for a place) is not absent.
-    """
+    """The required parameters without a value, or whose value nothing in the text speaks of."""
     return [
         name
         for name in list_required(contract)
@@ -302,8 +291,7 @@ async def _write_row(
 def take_draft(
     writing: RowBuilder, shared: RowBuilder, drafts: ModelReply[RequestDrafts], rows: int
 ) -> Draft:
-    """The row's own draft, and its part of what all of them cost. Raises StepFailed when the
-    generator wrote fewer than it was asked for."""
+    """The row's draft, and its part of their cost. Raises StepFailed where it was not written."""
     writing.credit_reply(shared, drafts, rows, writing.index)
     requests = drafts.value.requests
     if writing.index >= len(requests):

@@ -1,8 +1,5 @@
-"""Units: which tool gets which task, with which other tools, and the digest of what decides it.
-
-A partner is the best candidate by a score of the two tools alone. A tool that leaves therefore
-changes only the units that show it, and they change back when it returns.
-"""
+"""Units: which tool gets which task with which other tools, and the digest of what decides it.
+Partners are chosen by the two tools alone, so that a tool moves only the units that show it."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -372,11 +369,7 @@ def _make_unit(
 
 
 def plan_units(units: Sequence[WritingUnit], llm: LLM, policy: SynthesisPolicy) -> dict[str, str]:
-    """Unit key -> digest of all that decides its rows: what `warehouse.plan` wants.
-
-    In it: the contracts shown, the prompts and roles of the unit's own steps, the rules, what this
-    folder does around them, and the policy values it reads. Nothing of other units.
-    """
+    """Unit key -> digest of all that decides its rows: contracts, prompts, roles, rules, policy."""
     identities = {name: llm.identity(name) for name in _list_roles(units, policy)}
     return {
         unit.key: try_item(

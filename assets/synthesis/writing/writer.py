@@ -22,10 +22,8 @@ class PairWriter:
     worlds: TaskSource | None = None
 
     def make_llm(self, warehouse: Warehouse, partition: str, *, batches: bool = False) -> LLM:
-        """The client for one marketplace. Raises NotApproved before a private row could leave.
-
-        batches: for runs that are repeated, which need not wait for what goes by batch.
-        """
+        """The client of one marketplace. batches: whether answers may come later. Raises
+        NotApproved."""
         for role in self.roles:
             endpoint = _find_endpoint(role)
             if not is_endpoint_approved(partition, endpoint, self.approved):

@@ -16,8 +16,7 @@ SPECS = (
 
 
 def check_spec(spec: str) -> tuple[str, str]:
-    """(kind, what stands behind its colon) of a text that has the form of one of SPECS. Raises
-    BadEmbedder."""
+    """(kind, what is behind its colon) of a spec of SPECS. Raises BadEmbedder."""
     kind, _, name = spec.strip().partition(":")
     allowed = spec.strip() in ("general", "minilm")
     if not allowed and not (kind in ("onnx", "sentence-transformers", "openai") and name):
@@ -89,12 +88,9 @@ def open_base(
 def open_retriever(
     adapter: Path, *, base: str | None = None, threads: int | None = None
 ) -> Embedder:
-    """The encoder of a trained adapter: over `base`, a spec of SPECS, else over what it names,
-    after the prompts that it was trained with.
-
-    A sentence-transformers model that it names is opened only where the user names it too: the
-    folder may be from elsewhere. Raises BadAdapter, BadEmbedder.
-    """
+    """The encoder of a trained adapter over `base`, a spec, else over what it names, after the
+    prompts that it was trained with. A sentence-transformers model that it names is opened only
+    where the user names it too. Raises BadAdapter, BadEmbedder."""
     from assets.vectors.encoders.weights import (
         BASE,
         BadAdapter,

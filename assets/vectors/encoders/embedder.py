@@ -90,8 +90,7 @@ class TextReader(Protocol):
 
 
 def measure_reading(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
-    """Float32 [len(texts)], 0..1: how much of each text the embedder reads; 1 where it cannot say,
-    as an endpoint."""
+    """Float32 [len(texts)], 0..1: how much of each text is read; 1 where nobody can say."""
     if isinstance(embedder, TextReader):
         return embedder.measure_reading(texts)
     return np.ones(len(texts), np.float32)
@@ -147,8 +146,7 @@ class Prompts:
         return {"query": self.query, "document": self.document}
 
     def require_room(self, count: Callable[[str], int], limit: int) -> None:
-        """Raises BadEmbedder for one that fills what the model reads. `count`: tokens of a text;
-        `limit`: those that the model reads of prompt and text together."""
+        """Raises BadEmbedder for a prompt that fills `limit` tokens. count: tokens of a text."""
         for name, text in self.as_dict().items():
             tokens = count(text) if text else 0
             if tokens + _LEAST > limit:

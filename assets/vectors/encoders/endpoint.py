@@ -1,8 +1,5 @@
-"""Any OpenAI-compatible `/embeddings` endpoint as an embedder.
-
-The key is read from the environment and is never in an id, an error or a saved encoder. A saved
-encoder may be third-party: it is opened only at an address that the user's settings name.
-"""
+"""Any OpenAI-compatible `/embeddings` endpoint. The key is in no id, error or saved encoder, and a
+saved one is opened only at an address that the user's settings name."""
 
 import json
 import os
@@ -154,11 +151,8 @@ _BLANK = "-"  # stands for a text without content, which OpenAI refuses
 
 
 class EndpointEncoder:
-    """Unit vectors by `model` at `base_url`; a text is cut after 8,000 characters.
-
-    `dim` is asked for with one request when it is not given. Raises BadEmbedder for an address
-    or key that cannot be used, EmbeddingFailed for what the endpoint answers.
-    """
+    """Unit vectors by `model` at `base_url`; a text is cut after 8,000 characters. dim: asked for
+    when not given. Raises BadEmbedder, EmbeddingFailed."""
 
     def __init__(
         self,
@@ -239,8 +233,7 @@ class EndpointEncoder:
 
 
 def reopen_endpoint(card: dict[str, Any]) -> EndpointEncoder:
-    """The endpoint that a saved encoder names, where the user's own settings name it too: somebody
-    else may have written the file. Raises BadEmbedder."""
+    """The endpoint of a saved encoder, if the user's settings name it. Raises BadEmbedder."""
     base_url = _check_url(card["base_url"])
     if base_url not in _read_own_keys() and not is_trusted_url(base_url):
         raise BadEmbedder(

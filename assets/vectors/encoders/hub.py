@@ -23,10 +23,8 @@ class NotFetched(ValueError):
 
 
 def split_hub_id(model: str) -> tuple[str, str | None]:
-    """(folder, None) of a model that lies here, or (hub id, commit) of `name@commit`.
-
-    Raises UnpinnedModel.
-    """
+    """(folder, None) of a model here, or (hub id, commit) of `name@commit`. Raises
+    UnpinnedModel."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         return str(folder), None
@@ -48,8 +46,7 @@ def is_hub_name(model: str) -> bool:
 
 
 def fetch_model(model: str, patterns: Sequence[str]) -> Path:
-    """The folder of a model: the one that is named, or what the hub holds at the commit that is
-    named, as far as files match `patterns`. Raises UnpinnedModel, NotFetched."""
+    """The folder of a model, here or from the hub. Raises UnpinnedModel, NotFetched."""
     name, commit = split_hub_id(model)
     if commit is None:
         return Path(name)
@@ -75,8 +72,7 @@ def split_reference(model: str) -> tuple[str, str]:
 
 
 def allow_embedder(spec: str) -> None:
-    """Counts the model or address of an embedder's spec (`choose.py`) as the user's own, for as
-    long as the program runs."""
+    """Counts the model or address of an embedder's spec as the user's own from now on."""
     kind, _, name = spec.strip().partition(":")
     if kind == "sentence-transformers" and name:
         _named.add(resolve_model(split_reference(name)[0]))

@@ -1,8 +1,4 @@
-"""MiniLM, the default encoder, the shipped adapter of it, and other BERT bases run without torch.
-
-A base is a folder or a pinned hub id. The ONNX graph is BERT's: learnt absolute positions, exact
-GELU, mean pooling, unit norm. Any other model is refused.
-"""
+"""MiniLM, the shipped adapter of it, and other BERT bases with mean pooling, run without torch."""
 
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -57,11 +53,8 @@ class EncoderBase:
 
 
 def name_base(base: str) -> str:
-    """What names a base in jobs and cards: BASE, or `<folder or hub id>@<16 hex of its files>`,
-    after `sentence-transformers:` where it is run by that library.
-
-    Raises BadEmbedder when it is not there or cannot be served.
-    """
+    """`minilm-l6-v2`, or `<folder or hub id>@<16 hex of its files>`, in jobs and cards. Raises
+    BadEmbedder when it is not there or cannot be served."""
     if base.startswith(SENTENCE):
         return make_sentence_base_name(base)
     if base.strip() in ("", *DEFAULT):
@@ -93,8 +86,7 @@ def find_base_folder(base: str) -> Path:
 
 
 def resolve_prompts(base: str, explicit: Prompts) -> Prompts:
-    """The prompts of a base that is run here: those given, and where one is not that of its own
-    files. Raises BadEmbedder."""
+    """A base's prompts: those given, else those of its files. Raises BadEmbedder."""
     return explicit.fill(find_base(base).prompts)
 
 
@@ -142,11 +134,8 @@ MOST_TOKENS = 128  # where a text is cut
 
 
 class MiniLM(OnnxEncoder):
-    """all-MiniLM-L6-v2 with mean pooling, optionally with a LoRA adapter merged into its weights.
-
-    A text longer than `max_tokens` word pieces is cut there. `base`: another BERT (`minilm.py`).
-    Raises BadAdapter, BadEmbedder.
-    """
+    """all-MiniLM-L6-v2 or another BERT `base`, optionally with a LoRA adapter merged; a text is cut
+    after `max_tokens`. Raises BadAdapter, BadEmbedder."""
 
     def __init__(
         self,
@@ -221,8 +210,7 @@ def make_general_name() -> str:
 
 @cache
 def find_general_folder(folder: Path = GENERAL_FOLDER) -> Path:
-    """The folder of the adapter. Raises BadAdapter naming the file that is missing or is not as it
-    was built."""
+    """The folder of the adapter, its files checked. Raises BadAdapter."""
     flaw = find_file_flaw(folder, read_recipe(folder)["files"])
     if flaw:
         raise BadAdapter(f"general retriever: {flaw}; {_FIX}")

@@ -1,7 +1,4 @@
-"""Files of a sentence-transformers model: its modules, pooling and prompts, checked.
-
-The files are third-party: what they hold is read, or one BadEmbedder names the file.
-"""
+"""Files of a sentence-transformers model, which are third-party, checked."""
 
 import json
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -70,8 +67,7 @@ def require_safetensors(model: Path, modules: Sequence[ModelModule]) -> None:
 
 
 def read_model_prompts(model: Path) -> Prompts:
-    """What the model wants before a question and before a tool's text; None where it names nothing.
-    Raises BadEmbedder."""
+    """The model's own prompts, None where it names none. Raises BadEmbedder."""
     path = model / PROMPTS
     if not path.is_file():
         return Prompts()
@@ -110,8 +106,7 @@ _FLAGS = {
 
 
 def require_mean_pooling(modules: Sequence[ModelModule]) -> None:
-    """Raises BadEmbedder unless the modules are Transformer, Pooling by the mean of all tokens, and
-    Normalize or nothing."""
+    """Raises BadEmbedder unless the modules are Transformer, mean Pooling, Normalize or nothing."""
     kinds = [module.kind for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise BadEmbedder(
@@ -131,8 +126,7 @@ def require_mean_pooling(modules: Sequence[ModelModule]) -> None:
 
 
 def read_tensors(file: Path, names: Container[str] | None = None) -> dict[str, np.ndarray]:
-    """The tensors of a safetensors file, all or those named, in float32 where they are floats.
-    Raises BadEmbedder."""
+    """A safetensors file's tensors, all or those named, floats as float32. Raises BadEmbedder."""
     from safetensors import safe_open
     from safetensors.numpy import load_file
 

@@ -49,10 +49,8 @@ def find_encoder_folder(place: Path, embedder_id: str) -> Path:
 
 
 def save_encoder(embedder: Embedder, place: Path) -> Path:
-    """Writes `<place>/encoders/<slug>/` unless it is there and whole; returns that folder.
-
-    A kill leaves the folder as it was. Raises BadEmbedder for one that cannot be saved, OSError.
-    """
+    """Writes `<place>/encoders/<slug>/` unless it is whole; returns it. Raises BadEmbedder,
+    OSError."""
     folder = find_encoder_folder(place, embedder.id)
     if _find_flaw(folder, embedder.id) is None:  # without the lock, which a read-only place refuses
         return folder
@@ -77,12 +75,9 @@ def save_encoder(embedder: Embedder, place: Path) -> Path:
 def open_encoder(
     place: Path, embedder_id: str, *, threads: int | None = None, most_tokens: int | None = None
 ) -> Embedder:
-    """The saved encoder of that id. `threads`: how many texts are computed at once; `most_tokens`:
-    how many are read of a request, from both its ends, if fewer than the model's own limit.
-
-    MiniLM needs onnxruntime, numpy and tokenizers for this, nothing else.
-    Raises EncoderMissing or EncoderBroken, naming what to run; what an endpoint raises.
-    """
+    """The saved encoder of that id, with onnxruntime, numpy and tokenizers alone. threads: texts
+    computed at once; most_tokens: read of a request from both ends. Raises EncoderMissing,
+    EncoderBroken."""
     folder = find_encoder_folder(place, embedder_id)
     if not folder.is_dir():
         raise EncoderMissing(

@@ -1,8 +1,5 @@
-"""Sentence-transformers models as embedders, with an optional LoRA adapter; needs torch.
-
-The model's own files say how tokens are pooled, where a text is cut and which prompt precedes a
-question. No code of a model is run, and its weights are read as safetensors only.
-"""
+"""Sentence-transformers models as embedders, with an optional LoRA adapter; needs torch. No code of
+a model is run, and its weights are read as safetensors only."""
 
 import hashlib
 from collections import ChainMap
@@ -66,8 +63,7 @@ class OpenedModel:
 def open_sentence_model(
     model: str, *, threads: int | None = None, exact: bool = False
 ) -> OpenedModel:
-    """The model in a folder or of a hub id at a commit. `exact`: in float32, whatever precision its
-    files have: an adapter's steps are smaller than bfloat16 tells apart. Raises BadEmbedder."""
+    """The model in a folder or at a hub's commit. exact: in float32. Raises BadEmbedder."""
     folder, prompts = _find_model(model)
     try:
         import torch
@@ -98,10 +94,8 @@ def open_sentence_model(
 
 
 def make_sentence_base_name(base: str) -> str:
-    """What names a base in jobs and cards: `sentence-transformers:<folder or hub id>@<16 hex>`.
-
-    Raises BadEmbedder where it is not there, is another by now, or has no transformer to adapt.
-    """
+    """`sentence-transformers:<folder or hub id>@<16 hex>`. Raises BadEmbedder without a
+    transformer."""
     where, expected = split_reference(base.removeprefix(SENTENCE))
     folder, _ = _find_model(where)
     first = list_modules(folder)[0].kind
@@ -168,8 +162,7 @@ def _digest_files(files: tuple[tuple[str, Path], ...], _: tuple[tuple[int, int],
 
 
 def _find_model(model: str) -> tuple[Path, Prompts]:
-    """Where the model's files are, and its prompts. Raises BadEmbedder for one that does not say
-    how it pools, or whose weights are pickles."""
+    """Where the model's files are, and its prompts. Raises BadEmbedder."""
     try:
         folder = fetch_model(model, _FILES)
         require_safetensors(folder, list_modules(folder))
@@ -181,8 +174,7 @@ def _find_model(model: str) -> tuple[Path, Prompts]:
 
 
 def _require_weights(model: str, folder: Path, modules: Any) -> None:
-    """Raises BadEmbedder where a transformer's file lacks weights that vectors need: the library
-    leaves them random."""
+    """Raises BadEmbedder where a file lacks weights: the library leaves them random."""
     for module_files, module in zip(list_modules(folder), modules, strict=False):
         inner = getattr(module, "auto_model", None)
         if inner is None or _hold_all_weights(module_files.folder, inner):
@@ -219,8 +211,7 @@ def _hold_all_weights(folder: Path, inner: Any) -> bool:
 
 
 def merge_adapter(model: Any, adapter: Path | None) -> str | None:
-    """Adds the adapter's matrices to those of the model's transformer, in place; returns the
-    SHA-256 of its files, None without one. Raises BadAdapter."""
+    """Merges an adapter in place; returns the SHA-256 of its files. Raises BadAdapter."""
     if adapter is None:
         return None
     import torch
@@ -242,13 +233,9 @@ _CHUNK = 512  # texts between two reports of progress
 
 
 class SentenceEncoder:
-    """Unit vectors by the model in a folder or of a hub id at a commit (`name@commit`). Code that a
-    model brings is not run, and its weights are read as safetensors alone.
-
-    `adapter`: a LoRA adapter of its transformer, merged into the weights, which are then float32.
-    Its id holds a digest of the weights, so a folder that was trained further is another embedder.
-    `prompts` stand in place of the model's own. Raises BadEmbedder, BadAdapter.
-    """
+    """Unit vectors by the model in a folder or at a hub's commit (`name@commit`). adapter: LoRA,
+    merged into float32 weights; prompts: in place of the model's own. Its id holds a digest of the
+    weights. Raises BadEmbedder, BadAdapter."""
 
     def __init__(
         self,
@@ -279,8 +266,7 @@ class SentenceEncoder:
         self._lock = Lock()  # its tokenizer changes its own settings with every call
 
     def saved(self) -> EncoderFiles:
-        """Where the model lies, whose weights are not copied, and its adapter, which is. Raises
-        BadAdapter where that is another by now."""
+        """Where the model lies, and its adapter. Raises BadAdapter where that changed."""
         facts: dict[str, Any] = {"kind": "sentence-transformers", "model": self.source}
         if self._prompts.given:
             facts["prompts"] = self._prompts.as_dict()
@@ -292,8 +278,7 @@ class SentenceEncoder:
         return EncoderFiles(facts, files)
 
     def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
-        """Unit vectors [len(texts), dim] of tools' texts; one that is given twice is computed
-        once."""
+        """Unit vectors [len(texts), dim] of tools' texts, each computed once."""
         return self._encode_texts(self._model.encode_document, texts, on_done)
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
@@ -301,8 +286,7 @@ class SentenceEncoder:
         return self._encode_texts(self._model.encode_query, texts, None)
 
     def measure_reading(self, texts: Sequence[str]) -> np.ndarray:
-        """How much of each text its tokenizer knows, float32 [len(texts)], 0..1; 1 where it has no
-        tokenizer of the `tokenizers` library."""
+        """How much of each text its tokenizer knows, float32 [len(texts)], 0..1."""
         if self._reading is None:
             return np.ones(len(texts), np.float32)
         with self._lock:
@@ -337,8 +321,7 @@ class SentenceEncoder:
 def reopen_sentence(
     card: dict[str, Any], threads: int | None, adapter: Path | None = None
 ) -> SentenceEncoder:
-    """The model that a saved encoder names, where the user's own settings name it too: somebody
-    else may have written the file, and a model's folder can hold code. Raises BadEmbedder."""
+    """The model of a saved encoder, if the user's settings name it. Raises BadEmbedder."""
     model = card["model"]
     own_model = find_trusted_model(model)
     if own_model is None:

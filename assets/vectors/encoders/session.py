@@ -40,11 +40,8 @@ _IN_NO_VOCABULARY = "\U0010fffd"  # private use: what a tokenizer makes of it is
 
 
 class TextTokenizer:
-    """A tokenizer read from the bytes of a `tokenizer.json`; safe to use from several threads.
-
-    both_ends: of a text that has more than `max_tokens` its first and its last half of them count,
-    as of a request: what is asked stands last in a conversation, first in a letter.
-    """
+    """A tokenizer of a `tokenizer.json`, for several threads. both_ends: of a longer text than
+    `max_tokens` its first and its last half count."""
 
     def __init__(self, tokenizer: bytes, max_tokens: int, *, both_ends: bool = False) -> None:
         from tokenizers import Tokenizer
@@ -174,10 +171,8 @@ def _list_letters(piece: str) -> list[str]:
 
 
 def _find_tail(pieces: Sequence[tuple[int | None, tuple[int, int]]], most: int) -> int:
-    """Where the last words begin that have at most so many pieces together: an end of a word is
-    more pieces by itself than in it. Of a word that is longer its last pieces.
-
-    pieces: (which word it is of, where it stands) of a text of more than `most`."""
+    """Where the last words begin that have at most so many pieces. pieces: (word, where it
+    stands)."""
     begins = range(len(pieces) - most, len(pieces))
     whole = (at for at in begins if pieces[at][0] != pieces[at - 1][0])
     return pieces[next(whole, -most)][1][0]
@@ -225,8 +220,7 @@ class OnnxEncoder(ABC):
         dim: int | None = None,
         both_ends: bool = False,
     ) -> None:
-        """model: the ONNX file, or with `dim` (of its vectors) a function that builds it when the
-        first text is embedded. both_ends: of long texts, as for `TextTokenizer`."""
+        """model: the ONNX file, or with `dim` a function that builds it at the first text."""
         self.id, self.max_tokens = name, max_tokens
         self.tokenizer = tokenizer
         self._tokens = TextTokenizer(tokenizer, max_tokens, both_ends=both_ends)
@@ -307,8 +301,7 @@ def _open_session(model: bytes, within: int) -> Any:
 
 
 def _split_batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Places of texts, those of equal length together, at most `_TOKENS` of them a batch and the
-    longest first, so that no thread is left alone with a long one at the end."""
+    """Places of texts of equal length, at most `_TOKENS` a batch, the longest first."""
     by_length: Mapping[int, list[int]] = defaultdict(list)
     for place, length in enumerate(lengths):
         by_length[length].append(place)

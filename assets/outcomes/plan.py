@@ -216,7 +216,6 @@ def _plan_jobs(warehouse: Warehouse, name: str, executor: ExecutionSetup) -> lis
 
 
 def _digest_plan(job: ExecutionJob, executor: ExecutionSetup) -> str:
-    """Digest of everything that decides a row."""
     call, settings = job.wanted.call, executor.settings
     return digest(
         [

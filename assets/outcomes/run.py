@@ -121,7 +121,6 @@ class ExecutionRun:
             self._note_problem(error, due)
 
     def _is_over(self, jobs: Sequence[ExecutionJob]) -> bool:
-        """Whether the run's limits leave these for the next one."""
         over = self.begun >= self.settings.calls or time.monotonic() > self.until
         if over:
             self.left += [job.id for job in jobs]
@@ -242,7 +241,6 @@ def make_execution_key(
 
 
 def _may_remember(call: ToolCall) -> bool:
-    """Whether a server may hold in memory what a call of a tool did."""
     return not call.only_reads and read_purpose(call.contract).family not in _READS
 
 

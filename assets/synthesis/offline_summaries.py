@@ -95,7 +95,6 @@ def _split_verb(verb: str, phrase: str) -> tuple[str, str]:
 
 
 def _find_object(phrase: str) -> str:
-    """The things that a tool is about, without articles and what follows them."""
     words = re.sub(r"[^\w\s'/-]+", " ", phrase).split()
     start = next(
         (at for at, word in enumerate(words[:-1]) if word.lower() not in _HEAD), len(words) - 1
@@ -135,7 +134,6 @@ def _choose_spread(things: Sequence[str], most: int) -> list[str]:
 
 
 def _find_domain_words(contracts: Sequence[JsonObject], text: str) -> list[str]:
-    """Words that several tools use and that were not said yet."""
     said_words = {stem_plural(word) for word in split_identifier(text)}
     counted: Counter[str] = Counter()
     for contract in contracts:
@@ -149,7 +147,6 @@ def _find_domain_words(contracts: Sequence[JsonObject], text: str) -> list[str]:
 
 
 def _walk_words(contract: Contract) -> Iterator[str]:
-    """Words of the name, the parameters and the first sentence."""
     first = re.split(r"[.!?\n]", str(contract.get("description") or ""), maxsplit=1)[0][:300]
     texts = [contract["name"], first, *(name for name, _ in iterate_parameters(contract))]
     for text in texts:

@@ -51,7 +51,6 @@ _FATES = ("accept", "unsure", "reject", "twin", "failed", PENDING)
 
 
 def _name_outcome(row: Row) -> str:
-    """The outcome of a pair before the judge."""
     if row["status"] != "ok":
         return PENDING if row["status"] == PENDING else "failed"
     return "twin" if row["twin_of"] else str(row["verdict"])

@@ -143,7 +143,6 @@ def make_failed_row(server: SummaryRequest, hint: str) -> dict[str, Any]:
 
 
 def _describe_tool(contract: Contract) -> str:
-    """One tool as a prompt shows it."""
     about = " ".join(str(contract.get("description") or contract.get("title") or "").split())
     takes = ", ".join(name for name, _ in iterate_parameters(contract))
     line = f"- {contract['name']}({takes[:120]}): {about}"
@@ -151,7 +150,6 @@ def _describe_tool(contract: Contract) -> str:
 
 
 def _make_plain(text: str) -> str:
-    """A model's answer as one paragraph of visible characters."""
     text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return text[:_LONGEST_SUMMARY]
 

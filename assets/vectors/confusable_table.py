@@ -54,8 +54,6 @@ def build_clusters(
 
 
 class _ClusterLinkage:
-    """Clusters while they grow."""
-
     def __init__(self, matrix: np.ndarray, names: Sequence[str], mute: np.ndarray) -> None:
         self._matrix, self._names, self._mute = matrix, np.asarray(names), mute
         self._of = list(range(len(names)))

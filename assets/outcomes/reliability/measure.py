@@ -147,7 +147,6 @@ _NO_CALLS: Record = {
 
 
 def _summarise_calls(frame: pl.DataFrame) -> dict[ToolVersion, Record]:
-    """Version -> how many calls, how they failed and how long they took."""
     counted = frame.filter(pl.col("weight") > 0)
     timed = pl.col("seconds").filter(pl.col("success") & pl.col("seconds").is_not_null())
     totals = counted.group_by(_KEYS).agg(
@@ -224,7 +223,6 @@ def list_versions(contracts: Iterable[Row], changes: Iterable[Row]) -> pl.DataFr
 
 
 def _read_day(day: str | None) -> float:
-    """Epoch seconds at which a UTC date begins; 0 for none."""
     try:
         read = date.fromisoformat(day) if day else None
     except ValueError:

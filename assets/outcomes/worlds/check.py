@@ -114,7 +114,6 @@ async def _prove_task(
 async def _run_afresh(
     opened: OpenWorld, calls: Sequence[TaskCall], session: WorldSession, fit: ServerFit
 ) -> list[CallResult]:
-    """The results of calls in the first state."""
     if fit.restart:
         await session.restart()
     opened.reset()
@@ -144,7 +143,6 @@ def _describe_world(entry: KnownWorld) -> dict[str, Any]:
 
 
 def _list_tasked(world: WorldSpec) -> set[tuple[str, str]]:
-    """(server, tool) of all that some task calls."""
     return {
         (fit.id, call.tool)
         for fit in world.servers

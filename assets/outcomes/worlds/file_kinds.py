@@ -119,7 +119,6 @@ def read_graph(tree: Tree) -> Facts:
 
 
 def _read_line(line: str, number: int) -> tuple[str, Any]:
-    """The fact of one line: its key and value."""
     entry = read_json(line)
     if not isinstance(entry, dict):
         return f"line/{number}", line

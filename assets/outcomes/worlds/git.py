@@ -141,7 +141,6 @@ def list_commit_files(read: MeteredReader, name: str) -> dict[str, str]:
 
 
 def _split_tree(data: bytes) -> Iterator[tuple[str, str, str]]:
-    """(mode, name, id) of the entries of a tree object."""
     at = 0
     while at < len(data):
         end = data.find(b"\0", at)
@@ -269,7 +268,6 @@ def _describe_tip(read: MeteredReader, name: str, commit: str) -> Facts:
 
 
 def _count_commits(read: MeteredReader, commit: str) -> int:
-    """How many commits are reachable, this one too."""
     visited, left = set[str](), [commit]
     while left and len(visited) < 10_000:
         current = left.pop()

@@ -192,7 +192,6 @@ def _group_files(figures: ExportFigures) -> dict[str, list[tuple[str, str]]]:
 
 
 def _list_sides(figures: ExportFigures) -> Markdown:
-    """How many servers and pairs each side of the split has."""
     servers = {split: len(names) for split, names in sorted(figures.servers.items())}
     sides = (
         fill_markdown(

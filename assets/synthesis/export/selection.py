@@ -228,7 +228,6 @@ def _make_pair(
     sides: Mapping[str, set[str]],
     bodies: Mapping[str, Contract],
 ) -> ExportPair:
-    """The pair with the tools of its own side of the split on offer."""
     offered = [name for name in _list_offered(row) if split in sides.get(name, {split})]
     return ExportPair({**row, "offered": json.dumps(offered)}, judgement, split, bodies)
 
@@ -245,7 +244,6 @@ def _read_accepted(tables: Tables, market: str, at: float) -> dict[str, Record]:
 
 
 def _list_shown(row: Record) -> set[str]:
-    """Every contract that the row rests on, or whose text it would carry."""
     digests = [*json.loads(row["contracts"] or "[]"), *_list_offered(row)]
     return {row["contract_digest"], *digests, *(call.contract_digest for call in read_goldens(row))}
 

@@ -116,8 +116,6 @@ def _fill_folder(
 
 
 class _JsonLinesFile:
-    """JSON Lines."""
-
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8", newline="\n")
 

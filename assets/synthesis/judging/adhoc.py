@@ -197,7 +197,6 @@ def _make_verdict(row: CandidatePair, findings: Sequence[PairFinding]) -> dict[s
 
 
 def _make_pair_row(at: int, row: CandidatePair, verdict: str, tools: ToolsFile) -> dict[str, Json]:
-    """The row of PAIRS that the judge reads; `pair_id` is its place."""
     digest = tools.digests[row.tool_id]
     beside = [tools.digests[other] for other in tools.list_server_tools(row.server)][: _BESIDE + 1]
     call = GoldenCall(row.server, row.tool, digest, dict(row.arguments))

@@ -176,7 +176,6 @@ async def _ask_votes(
 
 
 def _make_blank(row: Row, llm: LLM, policy: SynthesisPolicy) -> dict[str, Json]:
-    """The row of a judgement that came to nothing so far."""
     return {
         **{name: row.get(name) for name in ("pair_id", "marketplace", "server_id", "tool")},
         "contract_digest": row["contract_digest"],

@@ -280,7 +280,6 @@ def make_cases(
 
 @lru_cache(maxsize=4)
 def _make_known_cases(seed: int) -> tuple[TrialCase, ...]:
-    """The known-good rows and their mutants: the same for every marketplace of a run."""
     rows, known_contracts = read_known_good()
     cases: list[TrialCase] = []
     for row in rows:

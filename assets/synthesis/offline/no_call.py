@@ -108,7 +108,6 @@ def _make_question(item: FilledSlot, rng: random.Random, either: list[Json]) -> 
 def _make_answer(
     contract: Contract, request: str, values: JsonObject, item: FilledSlot, rng: random.Random
 ) -> str:
-    """The value in a few words, in more when the rules would not find it in those."""
     value, text = item.value, ""
     if isinstance(value, list) and not any(isinstance(v, (dict, list)) for v in value):
         text = join_list([say_value(v, rng, False) for v in value], rng)

@@ -199,7 +199,6 @@ def _say_key(key: str) -> str:
 def _call_beside(
     contracts: Sequence[JsonObject], meta: JsonObject, rng: random.Random
 ) -> dict[str, Json]:
-    """Several tools, one thing each."""
     text, calls = "", []
     for number, contract in enumerate(contracts, 1):
         request = make_request(contract, "direct", rng, meta.get("profile"))
@@ -290,7 +289,6 @@ def _walk_scalars(value: Json, key: str = "") -> Iterator[tuple[str, Json]]:
 
 
 def _add_sentence(text: str, request: str, forms: Sequence[str], rng: random.Random) -> str:
-    """The text and its next part, joined on by a word where that may lose its capital."""
     sentence = end_sentence(request)
     first = sentence.split()[0].strip(",':").lower()
     if not text or (find_base_form(first) is None and first not in _COMMON):

@@ -99,7 +99,6 @@ def _say_inline(item: FilledSlot, noun: str, rng: random.Random, free: bool, com
 
 
 def _restore_values(text: str) -> str:
-    """Undoes the marks that `weave_values` put around values."""
     return text.replace("\0", "").replace("\1", " ")
 
 

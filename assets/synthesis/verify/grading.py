@@ -246,7 +246,6 @@ def _grade_digits(value: str, text: RequestText) -> str:
 
 
 def _holds_known_name(value: str, squeezed: str, text: RequestText) -> bool:
-    """Whether the text has a word that stands for the value."""
     if text.tokens & set(make_names().get(squeezed, ())) or (
         len(squeezed) > 1 and squeezed in text.tokens
     ):

@@ -297,7 +297,6 @@ def find_stated_form(name: str, about: str) -> str | None:
 
 
 def _list_choices(of: JsonObject) -> list[object]:
-    """The values that a schema allows, where it lists them."""
     choices = of.get("enum")
     return choices if isinstance(choices, list) else []
 

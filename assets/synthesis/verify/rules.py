@@ -363,7 +363,6 @@ def _check_no_tool(conversation: PairConversation, own: str, contracts: Contract
 
 
 def _find_work_words(contract: Contract) -> set[str]:
-    """The stems of the words that say what a tool does, out of its name and its purpose."""
     words = [word for word in split_identifier(str(contract.get("name") or "")) if len(word) > 2]
     if len(words) < 2:
         aim = read_purpose(contract)

@@ -124,7 +124,6 @@ def write_world_pairs(
 
 
 def _group_tools(units: Sequence[WritingUnit]) -> dict[str, list[str]]:
-    """Server -> its tools that pairs are written of."""
     tools: dict[str, list[str]] = defaultdict(list)
     for unit in units:
         if unit.task == SINGLE:
@@ -352,6 +351,5 @@ def _fit_rows(rows: Sequence[Record]) -> list[Record]:
 
 
 def _offers_calls(row: Record, offer: ClearOffer) -> bool:
-    """Whether every contract that the row calls is still offered."""
     called = {golden.contract_digest for golden in read_goldens(row)}
     return offer.offers_contract_of(row) and called <= offer.contracts.keys()

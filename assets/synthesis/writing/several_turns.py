@@ -212,7 +212,6 @@ async def _feed_call(
 def _find_unheld(
     arguments: JsonObject, borrowed: Sequence[str], results: Sequence[str]
 ) -> list[str]:
-    """The borrowed arguments that no result states."""
     results_text = RequestText("\n".join(results))
     return [
         name
@@ -243,7 +242,6 @@ async def write_no_tool(writing: RowBuilder) -> None:
 
 
 def _is_stated(item: JsonObject, text: str) -> bool:
-    """Whether a text speaks of all values of a call."""
     return bool(item["arguments"]) and not find_unsaid(item["contract"], text, item["arguments"])
 
 

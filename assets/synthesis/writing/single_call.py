@@ -188,7 +188,6 @@ def _describe_request(
 
 
 async def _evolve_request(writing: RowBuilder, text: str, values: Values) -> tuple[str, Values]:
-    """The request made harder, a step for each direction; what a step lost is stated again."""
     row = writing.unit.own
     draw = row, writing.unit.task, writing.index, writing.policy
     contract = writing.read_contract(row)
@@ -316,7 +315,6 @@ def shuffle_tools(writing: RowBuilder, rows: Sequence[Row]) -> list[Row]:
 
 
 async def _check_choice(writing: RowBuilder, text: str, verification: RulesVerdict) -> None:
-    """Two checkers pick among the tool and its look-alikes."""
     unit, seed = writing.unit, writing.seed
     writing.prompts["choose"] = read_prompt("choose").digest
     writing.shown |= {row["contract_digest"]: row for row in unit.shown}

@@ -39,8 +39,6 @@ def build_onnx_graph(weights: EncoderWeights) -> bytes:
 
 
 class _OnnxGraph:
-    """Nodes and constants, in the order in which they are made."""
-
     def __init__(self) -> None:
         self._nodes: list[Any] = []
         self._constants: list[Any] = []

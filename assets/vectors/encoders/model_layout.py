@@ -230,7 +230,6 @@ def _check_tokens(file: Path, size: int, _: tuple[int, ...]) -> None:
 
 
 def _iterate_shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, list[int]]]:
-    """Name and shape of each matrix of a BERT, as its configuration has it."""
     dim, inner = config["hidden_size"], config["intermediate_size"]
     norm = (("LayerNorm.weight", [dim]), ("LayerNorm.bias", [dim]))
     for kind, count in (("word", "vocab_size"), ("position", "max_position_embeddings"),

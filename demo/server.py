@@ -37,7 +37,11 @@ class Replicas(Mapping[str, str]):
         servers: int | None = None,
         sites: Iterable[str] | None = None,
     ) -> None:
-        self._sites = _choose_sites(sites)
+        names = SITES if sites is None else tuple(sites)
+        unknown = [site for site in names if site not in SITES]
+        if unknown:
+            raise ValueError(f"site {unknown[0]!r} does not exist; there are {', '.join(SITES)}")
+        self._sites = tuple(site for site in SITES if site in names)
         self._fault_sets = self._make_fault_sets(faults or {})
         self._counts: dict[str, Counter[str]] = {site: Counter() for site in self._sites}
         self._held = reserve({site: (ports or {}).get(site, 0) for site in self._sites})
@@ -158,14 +162,6 @@ class _CountingServer:
         if kind != "_stats":
             self.counts[kind] += 1
         await self.app(scope, receive, send)
-
-
-def _choose_sites(sites: Iterable[str] | None) -> tuple[str, ...]:
-    names = SITES if sites is None else tuple(sites)
-    unknown = [site for site in names if site not in SITES]
-    if unknown:
-        raise ValueError(f"site {unknown[0]!r} does not exist; there are {', '.join(SITES)}")
-    return tuple(site for site in SITES if site in names)
 
 
 @contextmanager

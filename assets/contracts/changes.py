@@ -89,7 +89,22 @@ def collect_history(tables: Tables, server_id: str) -> dict[str, Any]:
 
     Oldest first; names are escaped. Raises UnknownServer.
     """
-    contracts = _collect_contracts(tables, server_id)
+    contracts: dict[tuple[str, str], dict[str, Any]] = {}
+    for market in tables.partitions(SNAPSHOTS.name):
+        now = tables.head(SNAPSHOTS.name, market)
+        for head in tables.history(SNAPSHOTS.name, market):
+            rows = tables.read(SNAPSHOTS, market, as_of=head.at)
+            for row in rows.filter(pl.col("server_id") == server_id).to_dicts():
+                facts = {c: row[c] for c in ("contract_digest", "first_seen", "last_seen")}
+                entry = contracts.setdefault(
+                    (row["tool"], row["contract_digest"]),
+                    {**facts, "current": False, "marketplaces": []},
+                )
+                entry["first_seen"] = min(entry["first_seen"], row["first_seen"])
+                entry["last_seen"] = max(entry["last_seen"], row["last_seen"] or "")
+                entry["current"] |= now is not None and head.digest == now.digest
+                if market not in entry["marketplaces"]:
+                    entry["marketplaces"].append(market)
     if not contracts:
         raise UnknownServer(
             f"{server_id[:120]}: no contract of this server was ever published; a server is named"
@@ -114,27 +129,6 @@ def collect_history(tables: Tables, server_id: str) -> dict[str, Any]:
             for row in changes.sort("run_date", "tool").to_dicts()
         ],
     }
-
-
-def _collect_contracts(tables: Tables, server_id: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """(tool, digest) -> what is known of that contract, over all publications."""
-    entries: dict[tuple[str, str], dict[str, Any]] = {}
-    for market in tables.partitions(SNAPSHOTS.name):
-        now = tables.head(SNAPSHOTS.name, market)
-        for head in tables.history(SNAPSHOTS.name, market):
-            rows = tables.read(SNAPSHOTS, market, as_of=head.at)
-            for row in rows.filter(pl.col("server_id") == server_id).to_dicts():
-                facts = {c: row[c] for c in ("contract_digest", "first_seen", "last_seen")}
-                entry = entries.setdefault(
-                    (row["tool"], row["contract_digest"]),
-                    {**facts, "current": False, "marketplaces": []},
-                )
-                entry["first_seen"] = min(entry["first_seen"], row["first_seen"])
-                entry["last_seen"] = max(entry["last_seen"], row["last_seen"] or "")
-                entry["current"] |= now is not None and head.digest == now.digest
-                if market not in entry["marketplaces"]:
-                    entry["marketplaces"].append(market)
-    return entries
 
 
 READ_RULE = "snapshots_read"  # the rule whose verdict keeps up to which publications were read

@@ -273,7 +273,11 @@ def listed_contracts(
     ran = warehouse.tables.read(DEPLOYMENTS).filter(status="ok")["server_id"]
     launched = {*ran, *warehouse.tables.read(SNAPSHOTS)["server_id"]}
     decided = read_decisions(warehouse.home)
-    aliases = _read_aliases(warehouse)
+    aliases: Aliases = defaultdict(lambda: (frozenset(), frozenset()))
+    for row in warehouse.tables.read(CATALOGUE).filter(pl.col("gone").is_null()).to_dicts():
+        names = frozenset(read_listing_ids(row))
+        for name in names:
+            aliases[name] = (names, frozenset(row["server_ids"] or ()))
     listings = _iterate_shown(warehouse, aliases)
     result = build_listed(listings, launched, decided, previous, clock.time())
     slipped = [row for row in result.rows if row["server_id"] in launched]
@@ -289,16 +293,6 @@ def listed_contracts(
             "unread": result.unread,
         },
     )
-
-
-def _read_aliases(warehouse: Warehouse) -> Aliases:
-    """Listing id -> (the listings of its server, their server ids)."""
-    aliases: Aliases = defaultdict(lambda: (frozenset(), frozenset()))
-    for row in warehouse.tables.read(CATALOGUE).filter(pl.col("gone").is_null()).to_dicts():
-        names = frozenset(read_listing_ids(row))
-        for name in names:
-            aliases[name] = (names, frozenset(row["server_ids"] or ()))
-    return aliases
 
 
 def _iterate_shown(warehouse: Warehouse, aliases: Aliases) -> Iterator[ShownListing]:

@@ -90,7 +90,22 @@ def _build_listing(
     listing: ShownListing, decided: DecisionIndex, before: Mapping[str, Row], now: float
 ) -> ListedContracts:
     contracts, problems = index_contracts(map(_fill_schema, listing.tools))
-    scanned = _scan_contracts(contracts, decided, before)
+    digests = {name: DIGEST_PREFIX + digest(body) for name, body in contracts.items()}
+    key = digest([digest_rules(), sorted(digests.values())])
+    last = [before[name] for name in contracts if name in before]
+    if len(last) == len(contracts) and all(row["scan_key"] == key for row in last):
+        rules = {row["tool"]: set(json.loads(row["rules"])) for row in last}
+    else:
+        each = zip(contracts, scan_each(list(contracts.values())), strict=True)
+        rules = {name: {f.rule for f in findings if f.severity == HIGH} for name, findings in each}
+    scanned = {
+        name: {
+            "standing": UNVERIFIED if decided.is_clear(body_digest, rules[name]) else HELD,
+            "rules": json.dumps(sorted(rules[name])),
+            "scan_key": key,
+        }
+        for name, body_digest in digests.items()
+    }
     out = ListedContracts(malformed=len(problems))
     for name, contract in contracts.items():
         text, last = canonical_json(contract), before.get(name)
@@ -117,29 +132,6 @@ def _fill_schema(tool: JsonObject) -> Contract:
     schema = tool.get("inputSchema")
     stated = isinstance(schema, Mapping) and bool(schema.keys() - {"type", "$schema"})
     return {**tool, "inputSchema": schema if stated else {"type": "object"}}
-
-
-def _scan_contracts(
-    contracts: Mapping[str, Contract], decided: DecisionIndex, before: Mapping[str, Row]
-) -> dict[str, dict[str, Any]]:
-    """Tool -> {standing, rules, scan_key} of each contract of one listing. The list is scanned
-    again where one of its contracts or the rules changed."""
-    digests = {name: DIGEST_PREFIX + digest(body) for name, body in contracts.items()}
-    key = digest([digest_rules(), sorted(digests.values())])
-    last = [before[name] for name in contracts if name in before]
-    if len(last) == len(contracts) and all(row["scan_key"] == key for row in last):
-        rules = {row["tool"]: set(json.loads(row["rules"])) for row in last}
-    else:
-        each = zip(contracts, scan_each(list(contracts.values())), strict=True)
-        rules = {name: {f.rule for f in findings if f.severity == HIGH} for name, findings in each}
-    return {
-        name: {
-            "standing": UNVERIFIED if decided.is_clear(body_digest, rules[name]) else HELD,
-            "rules": json.dumps(sorted(rules[name])),
-            "scan_key": key,
-        }
-        for name, body_digest in digests.items()
-    }
 
 
 def read_unverified(warehouse: Warehouse) -> list[dict[str, Any]]:

@@ -378,29 +378,24 @@ def _find_schema_flaws(schema: Schema, arguments: Any) -> Iterator[Flaw]:
     dialect, _ = find_dialect(schema)
     validator = dialect(schema, registry=SEALED, format_checker=FORMATS)
     for error in validator.iter_errors(arguments):
-        yield from _collect_flaws(error)
-
-
-def _collect_flaws(error: exceptions.ValidationError) -> Iterator[Flaw]:
-    at = tuple(error.absolute_path)
-    if error.validator in ("additionalProperties", "unevaluatedProperties"):
-        for name in _find_extra_names(error):
-            yield Flaw("unknown_argument", f"{name!r} is not declared", (*at, name))
-    elif error.validator == "required":
-        for name in cast(list[str], error.validator_value):
-            if name not in cast(dict[str, Any], error.instance) and repr(name) in error.message:
-                yield Flaw("missing_required", f"{name!r} is required", (*at, name))
-    elif error.validator in ("anyOf", "oneOf") and error.context:
-        best = exceptions.best_match(error.context)
-        kind = _KINDS.get(str(best.validator), "constraint") if best else "constraint"
-        yield Flaw(kind, f"fits no alternative: {error.message}"[:200], at)
-    else:
-        yield Flaw(_KINDS.get(str(error.validator), "constraint"), error.message[:200], at)
-
-
-def _find_extra_names(error: exceptions.ValidationError) -> list[str]:
-    declared = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
-    return [name for name in cast(dict[str, Any], error.instance) if name not in declared]
+        at = tuple(error.absolute_path)
+        if error.validator in ("additionalProperties", "unevaluatedProperties"):
+            declared = (
+                error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
+            )
+            for name in cast(dict[str, Any], error.instance):
+                if name not in declared:
+                    yield Flaw("unknown_argument", f"{name!r} is not declared", (*at, name))
+        elif error.validator == "required":
+            for name in cast(list[str], error.validator_value):
+                if name not in cast(dict[str, Any], error.instance) and repr(name) in error.message:
+                    yield Flaw("missing_required", f"{name!r} is required", (*at, name))
+        elif error.validator in ("anyOf", "oneOf") and error.context:
+            best = exceptions.best_match(error.context)
+            kind = _KINDS.get(str(best.validator), "constraint") if best else "constraint"
+            yield Flaw(kind, f"fits no alternative: {error.message}"[:200], at)
+        else:
+            yield Flaw(_KINDS.get(str(error.validator), "constraint"), error.message[:200], at)
 
 
 def _find_unknown(

@@ -185,7 +185,21 @@ def write_schema(schema: Any) -> dict[str, Any]:
     """An input schema as Anthropic and OpenAI take it: draft 2020-12, an object at the root, arrays
     with items. What stands in alternatives at the root becomes optional properties."""
     root = _modernise(schema if isinstance(schema, Mapping) else {}, 0)
-    root = _flatten_root(root)
+    try:
+        with limit_steps(_MOST_STEPS):
+            properties, required = _collect_branches(root, root, 0)
+    except TooMuchWork:  # 64 references to itself at each of seven levels, say
+        own = read_mapping(resolve(root, root).get("properties"))
+        properties, required = {name: [part] for name, part in own.items()}, set[str]()
+    plain = {key: value for key, value in root.items() if key not in _REFUSED_ROOT}
+    merged = {name: _join_variants(variants) for name, variants in properties.items()}
+    needed = [name for name in read_list(root.get("required")) if name in required]
+    needed += sorted(required - set(needed))
+    bad = "required" in root and not isinstance(root["required"], list)
+    if not isinstance(root.get("properties", {}), Mapping):
+        merged = {}
+    plain |= {"type": "object", "properties": merged}
+    root = plain if bad or not (needed or "required" in root) else {**plain, "required": needed}
     lost = find_lost_references(root)
     return _drop_references(root, lost, 0) if lost else root
 
@@ -224,7 +238,17 @@ def _modernise(node: Any, depth: int) -> Any:
         exclusive = f"exclusive{bound.capitalize()}"
         if isinstance(out.get(exclusive), bool) and out.pop(exclusive) and bound in out:
             out[exclusive] = out.pop(bound)
-    _lift_required(out)
+    required = out.get("required")
+    names = [name for name in read_list(required) if isinstance(name, str)]
+    for name, part in read_mapping(out.get("properties")).items():
+        if (
+            isinstance(part, dict)
+            and isinstance(part.get("required"), bool)
+            and part.pop("required")
+        ):
+            names.append(name)
+    if isinstance(required, list) or names:
+        out["required"] = list(dict.fromkeys(names))
     if isinstance(out.get("items"), list):
         places, further = out.pop("items"), out.pop("additionalItems", True)
         out |= {"prefixItems": places} if places else {}
@@ -238,42 +262,6 @@ def _modernise(node: Any, depth: int) -> Any:
         choices = {json.dumps(value, sort_keys=True): value for value in out.pop("enum")}
         out |= {"enum": list(choices.values())} if choices else {}
     return out
-
-
-def _lift_required(out: dict[str, Any]) -> None:
-    """Makes `required: true` of properties (draft 3) a list of their object."""
-    required = out.get("required")
-    names = [name for name in read_list(required) if isinstance(name, str)]
-    for name, part in read_mapping(out.get("properties")).items():
-        if (
-            isinstance(part, dict)
-            and isinstance(part.get("required"), bool)
-            and part.pop("required")
-        ):
-            names.append(name)
-    if isinstance(required, list) or names:
-        out["required"] = list(dict.fromkeys(names))
-
-
-def _flatten_root(root: dict[str, Any]) -> dict[str, Any]:
-    """An object without what APIs refuse at the top: properties of the branches there are offered,
-    those that every call needs are required. A call is held against the whole contract all the
-    same."""
-    try:
-        with limit_steps(_MOST_STEPS):
-            properties, required = _collect_branches(root, root, 0)
-    except TooMuchWork:  # 64 references to itself at each of seven levels, say
-        own = read_mapping(resolve(root, root).get("properties"))
-        properties, required = {name: [part] for name, part in own.items()}, set[str]()
-    plain = {key: value for key, value in root.items() if key not in _REFUSED_ROOT}
-    merged = {name: _join_variants(variants) for name, variants in properties.items()}
-    needed = [name for name in read_list(root.get("required")) if name in required]
-    needed += sorted(required - set(needed))
-    bad = "required" in root and not isinstance(root["required"], list)
-    if not isinstance(root.get("properties", {}), Mapping):
-        merged = {}
-    plain |= {"type": "object", "properties": merged}
-    return plain if bad or not (needed or "required" in root) else {**plain, "required": needed}
 
 
 def _collect_branches(node: Any, root: Schema, depth: int) -> tuple[dict[str, list[Any]], set[str]]:

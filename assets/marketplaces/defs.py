@@ -1,6 +1,6 @@
 """Asset definition of `listings`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import dagster as dg
 import polars as pl
@@ -64,34 +64,26 @@ def listings(
         return
     if result.completeness == KEY_MISSING:
         ledger.close_run(name)
-        yield from _skip_partition(context, result)
+        hint = result.problems[0]["hint"]
+        context.log.warning(hint)
+        context.log_event(
+            dg.AssetObservation(
+                "listings",
+                partition=context.partition_key,
+                metadata={"completeness": result.completeness, "hint": hint},
+            )
+        )
+        for name in LISTINGS_AUDIT.checks:
+            yield dg.AssetCheckResult(
+                asset_key="listings",
+                check_name=name,
+                passed=False,
+                severity=dg.AssetCheckSeverity.WARN,
+                description=escape_description(f"{result.completeness}: {hint}"),
+            )
         return
     yield from _publish_listings(context, warehouse, result)
     close_run_after(context, ledger, "listings")
-
-
-def _skip_partition(
-    context: dg.AssetExecutionContext, result: CrawlResult
-) -> Iterator[dg.AssetCheckResult]:
-    """Says why nothing was read, as warnings: the partition makes no output, so what follows it
-    is skipped, and its current version stays."""
-    hint = result.problems[0]["hint"]
-    context.log.warning(hint)
-    context.log_event(
-        dg.AssetObservation(
-            "listings",
-            partition=context.partition_key,
-            metadata={"completeness": result.completeness, "hint": hint},
-        )
-    )
-    for name in LISTINGS_AUDIT.checks:
-        yield dg.AssetCheckResult(
-            asset_key="listings",
-            check_name=name,
-            passed=False,
-            severity=dg.AssetCheckSeverity.WARN,
-            description=escape_description(f"{result.completeness}: {hint}"),
-        )
 
 
 def _publish_listings(

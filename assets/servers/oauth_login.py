@@ -202,16 +202,13 @@ def log_in(
         )
     facts = store.load()
     if facts.get("tokens"):
-        _keep_login(TokenStore(state, server_id), facts)
+        store = TokenStore(state, server_id)
+        try:
+            store.load()
+        except SecretError:
+            store.forget()  # a new login fixes what cannot be read
+        store.save(**facts)
     return {"server_id": server_id, "url": show_url(url), **_describe_login(result, facts)}
-
-
-def _keep_login(store: TokenStore, facts: dict[str, Any]) -> None:
-    try:
-        store.load()
-    except SecretError:
-        store.forget()  # a new login fixes what cannot be read
-    store.save(**facts)
 
 
 def _describe_login(result: ProbeResult, facts: dict[str, Any]) -> dict[str, Any]:

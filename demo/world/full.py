@@ -144,7 +144,8 @@ class FullWorld:
             return RecordList(records[: self.count])
         here, older = [], {}
         for index, record in enumerate(records):
-            when = _make_second_day(index)
+            seconds = crc32(b"%d" % index) % 86_400
+            when = f"{_SECOND_DAY}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}Z"
             if self.is_gone(index):
                 continue
             if self.is_changed(index):
@@ -189,11 +190,6 @@ def _is_chosen(index: int, phase: int) -> bool:
     """Whether `index` is among an evenly spread `_SHARE` of all numbers, whatever their count."""
     steps = round(_SHARE * 10_000)
     return ((index + 1) * steps + phase) // 10_000 > (index * steps + phase) // 10_000
-
-
-def _make_second_day(index: int) -> str:
-    seconds = crc32(b"%d" % index) % 86_400
-    return f"{_SECOND_DAY}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}Z"
 
 
 ReplicaWorld = DemoWorld | FullWorld  # what the replicas serve

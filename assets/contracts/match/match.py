@@ -214,7 +214,9 @@ def match_parallel(
     nobody made and calls too many.
     """
     wants, haves = ([read_call(schemas, call) for call in side] for side in (expected, called))
-    partner = _choose_pairs(wants, haves)
+    pairs = _pair_calls(wants, haves, {}, lambda call: call.key, _pair_in_order)
+    pairs |= _pair_calls(wants, haves, pairs, lambda call: call.name, _count_most_right)
+    partner = pairs | _pair_calls(wants, haves, pairs, lambda call: None, _pair_in_order)
     results = {row: _compare_calls(wants[row], haves[column]) for row, column in partner.items()}
     verdicts = [
         CallVerdict(
@@ -264,16 +266,6 @@ def _compare_parameter(name: str, want: ReadCall, have: ReadCall) -> str:
     if wanted_form == had_form:
         return "match"
     return "wrong_value" if wanted_form[:1] == had_form[:1] else "wrong_type"
-
-
-def _choose_pairs(wants: Sequence[ReadCall], haves: Sequence[ReadCall]) -> dict[int, int]:
-    """Expected -> called positions: calls that match, then calls of one tool, then what is left.
-
-    Matching is an equivalence, so taking any equal call leaves as many for the others.
-    """
-    pairs = _pair_calls(wants, haves, {}, lambda call: call.key, _pair_in_order)
-    pairs |= _pair_calls(wants, haves, pairs, lambda call: call.name, _count_most_right)
-    return pairs | _pair_calls(wants, haves, pairs, lambda call: None, _pair_in_order)
 
 
 def _pair_calls(

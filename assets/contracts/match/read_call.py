@@ -237,7 +237,16 @@ def normalise_value(value: Any, schema: Any, root: Schema, name: str, depth: int
     """The normal form of a value; its first letter is its type (n, b, z, s, o, a)."""
     spend_steps()
     if isinstance(value, str) and depth <= _MAX_DEPTH:
-        return _normalise_text(value, collect_parts(schema, root, value), name)
+        schemas = collect_parts(schema, root, value)
+        exact = _is_exact_name(name)
+        for part in schemas:
+            if part.get("format") == "date-time":
+                instant = _parse_instant(value)
+                return f"st{instant}" if instant else f"s={_quote_text(value)}"
+            exact = exact or not _EXACT_KEYWORDS.isdisjoint(part)
+        if exact or _LOOKS_EXACT.search(value.strip()):
+            return f"s={_quote_text(value)}"
+        return f"s~{_quote_text(_fold_text(value))}"
     if value is None or isinstance(value, bool | int | float):
         return _format_scalar(value)
     if depth > _MAX_DEPTH or not isinstance(value, dict | list | Mapping | tuple):
@@ -252,19 +261,14 @@ def normalise_value(value: Any, schema: Any, root: Schema, name: str, depth: int
             for i, item in enumerate(value)
         ]
         return "a[" + ",".join(sorted(forms) if unordered else forms) + "]"
-    properties = normalise_object(value, schemas, root, depth)
+    properties = ((format_key(key), item) for key, item in value.items())
+    properties = {
+        name: normalise_property(item, name, schemas, root, depth) for name, item in properties
+    }
     members = [
         f"{_quote_text(key)}:{form}" for key, (form, usual) in properties.items() if not usual
     ]
     return "o{" + ",".join(sorted(members)) + "}"
-
-
-def normalise_object(
-    value: Mapping[Any, Any], schemas: Parts, root: Schema, depth: int
-) -> dict[str, tuple[str, bool]]:
-    """Name -> `property_form` of everything an object gives."""
-    properties = ((format_key(key), item) for key, item in value.items())
-    return {name: normalise_property(item, name, schemas, root, depth) for name, item in properties}
 
 
 def normalise_property(
@@ -317,18 +321,6 @@ def _format_scalar(value: Any) -> str:
         value = int(value)
     # Decimal digits of an integer are refused beyond 4,300; hexadecimal ones never are.
     return f"n{value:x}." if isinstance(value, int) else f"?{type(value).__name__}:{value!r}"
-
-
-def _normalise_text(value: str, schemas: Parts, name: str) -> str:
-    exact = _is_exact_name(name)
-    for part in schemas:
-        if part.get("format") == "date-time":
-            instant = _parse_instant(value)
-            return f"st{instant}" if instant else f"s={_quote_text(value)}"
-        exact = exact or not _EXACT_KEYWORDS.isdisjoint(part)
-    if exact or _LOOKS_EXACT.search(value.strip()):
-        return f"s={_quote_text(value)}"
-    return f"s~{_quote_text(_fold_text(value))}"
 
 
 @lru_cache(4096)

@@ -229,7 +229,24 @@ def propose_values(
     if choices:
         yield from ((choice, False) for choice in _propose_choices(value, choices))
     if isinstance(value, str):
-        yield from _parse_text_value(value, types)
+        word = value.strip()
+        if "integer" in types and _WHOLE.fullmatch(word):
+            yield int(word.partition(".")[0]), False
+        if "number" in types and _NUMBER.fullmatch(word) and math.isfinite(float(word)):
+            whole = _WHOLE.fullmatch(word) and "." not in word
+            yield (int(word) if whole else float(word)), False
+        if "boolean" in types and word.lower() in (*_TRUE, *_FALSE):
+            yield word.lower() in _TRUE, False
+        if "null" in types and word.lower() in ("null", "none"):
+            yield None, False
+        if types & {"array", "object"}:
+            parsed = read_structure(word)
+            if (isinstance(parsed, list) and "array" in types) or (
+                isinstance(parsed, dict) and "object" in types
+            ):
+                yield parsed, True
+            elif parsed == [] and "object" in types:
+                yield {}, True
         yield from ((piece, False) for piece in _propose_written(value, types, schema, root, name))
     elif isinstance(value, bool):
         if "string" in types:
@@ -344,27 +361,6 @@ def _is_balanced(text: str) -> bool:
 def says_nothing(value: Any) -> bool:
     """Whether a value says that there is none: null, an empty text, a word for it."""
     return value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING)
-
-
-def _parse_text_value(text: str, types: set[str]) -> Iterator[tuple[Any, bool]]:
-    word = text.strip()
-    if "integer" in types and _WHOLE.fullmatch(word):
-        yield int(word.partition(".")[0]), False
-    if "number" in types and _NUMBER.fullmatch(word) and math.isfinite(float(word)):
-        whole = _WHOLE.fullmatch(word) and "." not in word
-        yield (int(word) if whole else float(word)), False
-    if "boolean" in types and word.lower() in (*_TRUE, *_FALSE):
-        yield word.lower() in _TRUE, False
-    if "null" in types and word.lower() in ("null", "none"):
-        yield None, False
-    if types & {"array", "object"}:
-        parsed = read_structure(word)
-        if (isinstance(parsed, list) and "array" in types) or (
-            isinstance(parsed, dict) and "object" in types
-        ):
-            yield parsed, True
-        elif parsed == [] and "object" in types:
-            yield {}, True
 
 
 def _propose_written(

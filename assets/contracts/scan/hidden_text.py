@@ -53,10 +53,22 @@ def find_hidden(text: str, role: str) -> Iterator[RuleHit]:
         if not text[: match.start()].endswith(_FLAG) or len(match[0]) > 8:
             yield build_hit("hidden_tags", *match.span())
             break
-    yield from _find_directions(text)
+    natural = _RIGHT_TO_LEFT.search(text)
+    yield from keep_gravest(
+        build_hit(
+            "bidi_override", *match.span(), LOW if natural and match[0] in "\u202a\u202b" else ""
+        )
+        for match in _OVERRIDE.finditer(text)
+    )
+    match = _ISOLATE.search(text)
+    if match and not natural:
+        yield build_hit("bidi_override", *match.span(), MEDIUM)
     yield from keep_gravest(_find_zero_width(text))
     yield from keep_gravest(_find_selectors(text))
-    yield from _find_letters(text, role)
+    for match in _WORD.finditer(text):
+        if is_disguised(match[0], wholly=role == "name"):
+            yield build_hit("lookalike_letters", *match.span(), HIGH if role == "name" else "")
+            break
 
 
 def decode_tags(text: str) -> str:
@@ -83,19 +95,6 @@ def _find_written(text: str) -> Iterator[RuleHit]:
         yield build_hit("terminal_escape", *match.span(), LOW, why)
 
 
-def _find_directions(text: str) -> Iterator[RuleHit]:
-    natural = _RIGHT_TO_LEFT.search(text)
-    yield from keep_gravest(
-        build_hit(
-            "bidi_override", *match.span(), LOW if natural and match[0] in "\u202a\u202b" else ""
-        )
-        for match in _OVERRIDE.finditer(text)
-    )
-    match = _ISOLATE.search(text)
-    if match and not natural:
-        yield build_hit("bidi_override", *match.span(), MEDIUM)
-
-
 def _find_zero_width(text: str) -> Iterator[RuleHit]:
     needed = {match.start() for match in _JOINED.finditer(text)}
     for match in _ZERO_RUN.finditer(text):
@@ -114,13 +113,6 @@ def _find_selectors(text: str) -> Iterator[RuleHit]:
         if end - start == 1 and _HAN.match(text[start - 1 : start]):
             continue
         yield build_hit("variation_selectors", start, end, "" if end - start > 2 else MEDIUM)
-
-
-def _find_letters(text: str, role: str) -> Iterator[RuleHit]:
-    for match in _WORD.finditer(text):
-        if is_disguised(match[0], wholly=role == "name"):
-            yield build_hit("lookalike_letters", *match.span(), HIGH if role == "name" else "")
-            break
 
 
 _BUDGET = 196_608  # characters decoded of one text, whatever stands within what was decoded
@@ -273,13 +265,6 @@ def find_marks(text: str) -> Iterator[RuleHit]:
         match = pattern.search(text)
         if match:
             yield build_hit(rule, *match.span())
-    yield from _find_comments(text)
-    match = _PADDING.search(text)
-    if match and text[match.end() :].strip():
-        yield build_hit("out_of_view", *match.span())
-
-
-def _find_comments(text: str) -> Iterator[RuleHit]:
     for opening, closing in (("<!--", "-->"), ("[//]: #", "\n"), ("[comment]: #", "\n")):
         start = text.find(opening)
         if start >= 0:
@@ -287,3 +272,6 @@ def _find_comments(text: str) -> Iterator[RuleHit]:
             end = len(text) if end < 0 else end + len(closing)
             if _COMMENT_TEXT.search(text[start : min(end, start + 4_000)]):
                 yield build_hit("hidden_comment", start, end)
+    match = _PADDING.search(text)
+    if match and text[match.end() :].strip():
+        yield build_hit("out_of_view", *match.span())

@@ -87,7 +87,11 @@ def split_words(text: str, *, name: bool = False) -> WordList:
     """The words of a text. `name`: an identifier, whose camelCase parts are words too."""
     visible, offsets = find_seen(text)
     spans: list[tuple[str, int, int]] = []
-    joined = _join_letters(visible)
+    joined: dict[int, tuple[str, int]] = {}
+    for run in _SPACED.finditer(visible):
+        word = run[0][0::2]
+        if word.isalpha():
+            joined[run.start()] = (word, run.end())
     for token in _TOKEN.finditer(visible):
         start, end = token.span()
         if start in joined:
@@ -146,16 +150,6 @@ def list_readings(word: str) -> tuple[str, ...]:
     if not word.isalpha() and not word.isdigit():
         out.append(word.translate(_LEET))
     return tuple(dict.fromkeys(out))
-
-
-def _join_letters(text: str) -> dict[int, tuple[str, int]]:
-    """Letters spaced apart, by where they start: (the word they make, where it ends)."""
-    out: dict[int, tuple[str, int]] = {}
-    for run in _SPACED.finditer(text):
-        word = run[0][0::2]
-        if word.isalpha():
-            out[run.start()] = (word, run.end())
-    return out
 
 
 def _measure_distance(between: str) -> int:

@@ -146,7 +146,14 @@ def judge_parameter(text: ToolText, about: Sequence[str], within: IdeaSpans) -> 
     if not text.parameter or not text.field.startswith(("/inputSchema", "/parameters")):
         return
     if text.role == "name":
-        yield from _judge_name(text, about)
+        spelled, end = " ".join(split_words(text.text, name=True).words), len(text.text)
+        talk = RULES["conversation_parameter"]
+        if spelled in talk.names and talk.subject.isdisjoint(about):
+            yield build_hit(talk.id, 0, end)
+        for rule in ("private_key_parameter", "credential_parameter"):
+            if any(f" {name} " in f" {spelled} " for name in RULES[rule].names):
+                yield build_hit(rule, 0, end)
+                break
         yield from judge_text(_NAMES_FILE, text.text, within)
     elif text.role == "prose":
         own_words = split_words(text.parameter, name=True).words
@@ -158,17 +165,6 @@ def judge_parameter(text: ToolText, about: Sequence[str], within: IdeaSpans) -> 
                 if hit:
                     yield hit
                     break
-
-
-def _judge_name(text: ToolText, about: Sequence[str]) -> Iterator[RuleHit]:
-    spelled, end = " ".join(split_words(text.text, name=True).words), len(text.text)
-    talk = RULES["conversation_parameter"]
-    if spelled in talk.names and talk.subject.isdisjoint(about):
-        yield build_hit(talk.id, 0, end)
-    for rule in ("private_key_parameter", "credential_parameter"):
-        if any(f" {name} " in f" {spelled} " for name in RULES[rule].names):
-            yield build_hit(rule, 0, end)
-            break
 
 
 _URL = compile_pattern(r"(?i)\b(?:https?|ftp|wss?)://[^\s<>\"'`|\\^]+")

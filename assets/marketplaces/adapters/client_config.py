@@ -144,7 +144,9 @@ def _make_plain(value: Any) -> Any:
 def read_servers(value: Any) -> list[ConfiguredServer] | None:
     """The servers of a file's value; None where it has no form that a client writes. Raises
     ValueError where it is a client's file that names none by its nature."""
-    value = _wrap_bare(value)
+    pairs = _list_pairs(value) or []
+    bare = pairs and all({"command", "url"} & set(as_object(entry)) for _, entry in pairs)
+    value = {"mcpServers": value} if bare else value
     root = as_object(value)
     groups = list(_iter_groups(root, ""))
     for path, project in as_object(root.get("projects")).items():  # Claude Code's ~/.claude.json
@@ -168,13 +170,6 @@ def read_servers(value: Any) -> list[ConfiguredServer] | None:
 def describe_forms() -> str:
     """What is missing in a file that names no servers."""
     return f"no `mcpServers`, and none of {_FORMS}"
-
-
-def _wrap_bare(value: Any) -> Any:
-    """Servers at the root of a file, by name or as a list, as `mcpServers`."""
-    pairs = _list_pairs(value) or []
-    bare = pairs and all({"command", "url"} & set(as_object(entry)) for _, entry in pairs)
-    return {"mcpServers": value} if bare else value
 
 
 def _iter_groups(root: Mapping[str, Any], project: str) -> Iterator[list[ConfiguredServer]]:
@@ -278,12 +273,6 @@ def normalise_entry(entry: Any, defaults: Mapping[str, str] | None = None) -> An
     cwd = next((out[name] for name in ("workingDirectory", "working_dir") if name in out), None)
     if cwd is not None:
         out.setdefault("cwd", cwd)
-    _add_named_variables(out)
-    return _replace_texts(out, lambda text: _write_places(text, defaults or {}))
-
-
-def _add_named_variables(out: dict[str, Any]) -> None:
-    """Variables and headers that an entry takes from its client's environment, by name."""
     named = [*_read_list(out.get("env_keys")), *_read_list(out.get("env_vars"))]
     names = [str(as_object(each).get("name", each)) for each in named]
     for name in ("environment", "envs"):
@@ -299,6 +288,7 @@ def _add_named_variables(out: dict[str, Any]) -> None:
         headers["Authorization"] = f"Bearer ${{{token}}}"
     if headers:
         out["headers"] = headers
+    return _replace_texts(out, lambda text: _write_places(text, defaults or {}))
 
 
 # `${X:-default}`, `${env:X}`, `${input:x}`, `{env:X}`, `{file:x}`, `${{ secrets.X }}`, `$env:X`

@@ -119,15 +119,11 @@ def _read_remote(connection: Mapping[str, Any], kind: str) -> Facts:
             continue
         env.append(variable)
         if (name := read_string(travels.get("query"))) and (variable.required or variable.default):
-            url = _add_query(url, name, variable)
+            value = _quote_text(variable.default) if variable.default else f"{{{variable.name}}}"
+            url = f"{url}{'&' if '?' in url else '?'}{_quote_text(name)}={value}"
     facts = read_remote_facts(url, kind, tuple(headers))
     flags = find_account_flags((*env, *headers))
     return add_flags(facts, flags) | {"env": tuple(env)}
-
-
-def _add_query(url: str, name: str, variable: EnvVar) -> str:
-    value = _quote_text(variable.default) if variable.default else f"{{{variable.name}}}"
-    return f"{url}{'&' if '?' in url else '?'}{_quote_text(name)}={value}"
 
 
 def _quote_text(text: str) -> str:

@@ -268,7 +268,10 @@ def crawl(
             fetcher.headers = await adapter.headers(fetcher.post_form)
             await flow.read()
         except BaseExceptionGroup as group:
-            raise _find_first_error(group) from group
+            error: BaseException = group.subgroup(CrawlError) or group
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            raise error from group
         finally:
             await browser.close()
             await fetcher.close()
@@ -289,11 +292,3 @@ def _make_skipped(marketplace: str, missing: list[str]) -> CrawlResult:
     hint = f"{marketplace} wants {names}: set {variables}; nothing was asked for, nothing is gone"
     rows = [make_problem("", "", "key_missing", hint)]
     return CrawlResult(marketplace, frame, KEY_MISSING, 0, 0, [], rows)
-
-
-def _find_first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error a person should read: the crawl's own before what it set off."""
-    error: BaseException = group.subgroup(CrawlError) or group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

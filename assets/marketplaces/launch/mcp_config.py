@@ -41,7 +41,9 @@ def read_launch_facts(entry: Any) -> dict[str, Any]:
     if not isinstance(entry, Mapping):
         kind = type(entry).__name__
         return make_unrunnable(f"malformed: the entry is {kind}, not an object")
-    transports = _read_transport(entry)
+    inner = entry.get("transport")
+    both = [*entry.items(), *(inner.items() if isinstance(inner, Mapping) else ())]
+    transports = {_normalise_name(key): value for key, value in both if isinstance(value, str)}
     env = tuple(read_variables(_find_member(entry, _ENVS), EnvVar))
     flags = find_value_flags(_find_member(entry, _ENVS))
     url, command = _find_member(entry, _URLS), entry.get("command")
@@ -75,7 +77,11 @@ def read_stdio_facts(
 ) -> dict[str, Any]:
     """Launch fields of a command line and its variables."""
     launch = parse_command(command, args)
-    env = _add_word_variables(env, launch.env)
+    names = {item.name for item in env}
+    texts = {name: text for name, text in launch.env if name and name not in names}
+    more = read_variables(texts, EnvVar)
+    added = [item if item.default else item.model_copy(update={"required": True}) for item in more]
+    env = tuple(sorted((*env, *added), key=lambda item: item.name)) if added else env
     if launch.url:
         headers = tuple(read_variables(dict(launch.headers), HeaderVar))
         facts = read_remote_facts(launch.url, launch.transport, headers) | {"env": env}
@@ -150,17 +156,6 @@ def add_flags(facts: dict[str, Any], flags: Iterable[str]) -> dict[str, Any]:
     return facts | {"flags": {*facts["flags"], *flags}}
 
 
-def _add_word_variables(
-    env: tuple[EnvVar, ...], stated: tuple[tuple[str, str], ...]
-) -> tuple[EnvVar, ...]:
-    """The variables and those that the command line names: `-e NAME` asks for a value."""
-    names = {item.name for item in env}
-    texts = {name: text for name, text in stated if name and name not in names}
-    more = read_variables(texts, EnvVar)
-    added = [item if item.default else item.model_copy(update={"required": True}) for item in more]
-    return tuple(sorted((*env, *added), key=lambda item: item.name)) if added else env
-
-
 def _find_query_flags(url: str) -> set[str]:
     """{"needs_account"} where the query leaves a secret to the user: `?apiKey=<your key>`."""
     query = url.partition("?")[2].partition("#")[0]
@@ -176,12 +171,6 @@ def _find_member(entry: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     if isinstance(transport, Mapping):  # {"transport": {"type": …, "url": …}}
         plain = {_normalise_name(key): value for key, value in transport.items() if value} | plain
     return next((plain[name] for name in names if name in plain), None)
-
-
-def _read_transport(entry: Mapping[str, Any]) -> dict[str, str]:
-    inner = entry.get("transport")
-    both = [*entry.items(), *(inner.items() if isinstance(inner, Mapping) else ())]
-    return {_normalise_name(key): value for key, value in both if isinstance(value, str)}
 
 
 def _read_transport_name(kind: str) -> str | None:

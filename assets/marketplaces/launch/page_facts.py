@@ -200,7 +200,7 @@ def find_configs(page: CodeBlockParser) -> Iterator[PageLaunchFacts]:
 
 def find_config_in(text: str) -> dict[str, Any] | None:
     """The members of the first readable `mcpServers` object in a text, plain or inside a string."""
-    for candidate in (text, _unescape_string(text)):
+    for candidate in (text, text.replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")):
         for match in islice(_CONFIG.finditer(candidate), _TRIED):
             servers = _read_json_at(candidate, match.end())
             if isinstance(servers, dict) and servers:
@@ -216,11 +216,6 @@ def _read_json_at(text: str, at: int) -> Any:
             return read_literal(text, at)[0]
         except NotALiteral:
             return None
-
-
-def _unescape_string(text: str) -> str:
-    """A script's string literal as the text it stands for, roughly: one level of backslashes."""
-    return text.replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
 
 
 def _find_host(url: str) -> str:

@@ -100,20 +100,6 @@ def parse_pypi_spec(spec: str) -> tuple[str, str | None] | None:
 _REQUIREMENT = compile_pattern(r"[A-Za-z0-9](?:[^\[,]|\[[^\]]*\]|,\s*[=<>!~])*|[^\s,][^,]*")
 
 
-def read_requirements(texts: Iterable[str]) -> tuple[tuple[str, ...], bool]:
-    """(requirements of PyPI packages, whether all of them are such) of `--with a,b --with c`."""
-    requirements: list[str] = []
-    complete = True
-    for text in _REQUIREMENT.findall(",".join(texts)):
-        try:
-            requirement = Requirement(text.strip(" ,"))
-            complete &= requirement.url is None
-            requirements += [str(requirement)] if requirement.url is None else []
-        except InvalidRequirement:
-            complete &= not text.strip(" ,")
-    return tuple(dict.fromkeys(requirements)), complete
-
-
 def parse_image(image: str) -> PackageRef | None:
     """The package of a container image `name[:tag][@sha256:…]`; None where it is no image name."""
     base, tag, digest = split_image(image)
@@ -212,14 +198,22 @@ def read_uvx(launch: ParsedCommand, words: list[str], naming: set[str]) -> Parse
     besides = [*more, *besides]
     if extras := re.search(r"\[[^\]]{1,200}\]", spec):
         besides.insert(0, f"{spec[: extras.start()].strip()}{extras[0]}")
-    requirements, complete = read_requirements(besides)
+    requirements: list[str] = []
+    complete = True
+    for text in _REQUIREMENT.findall(",".join(besides)):
+        try:
+            requirement = Requirement(text.strip(" ,"))
+            complete &= requirement.url is None
+            requirements += [str(requirement)] if requirement.url is None else []
+        except InvalidRequirement:
+            complete &= not text.strip(" ,")
     asked = next((value for option, value in options if option in ("--python", "-p")), "")
     python = re.fullmatch(r"(?:c?python-?@?)?(3\.\d{1,2})(?:\.\d+)?", asked)
     left_out = bool(asked and not python) or any(option in _UV_LEFT_OUT for option, _ in options)
     launch = change_launch(
         launch,
         {LEFT_OUT} if left_out or not complete else (),
-        requirements=requirements,
+        requirements=tuple(dict.fromkeys(requirements)),
         python=python[1] if python else None,
     )
     if pypi_spec is None:
@@ -228,18 +222,6 @@ def read_uvx(launch: ParsedCommand, words: list[str], naming: set[str]) -> Parse
         return read_bridge(launch, own_args, pypi_spec[0])
     package = PackageRef(type="pypi", identifier=pypi_spec[0], version=pypi_spec[1])
     return _make_packaged(launch, package, spec, entry, own_args, set())
-
-
-def read_dnx(launch: ParsedCommand, words: list[str]) -> ParsedCommand:
-    _, tail = split_options(words, {"--version", "--source"})
-    if not tail:
-        return change_launch(launch, reason="dnx names no package")
-    spec, own_args = tail[0], tuple(tail[1:])
-    name, _, version = spec.partition("@")
-    version = version or dict(pairwise(words)).get("--version", "")
-    package = PackageRef(type="nuget", identifier=name, version=version or None)
-    packaged = _make_packaged(launch, package, spec, None, own_args, set())
-    return change_launch(packaged, reason="no way to run a package of type 'nuget'")
 
 
 def read_bridge(launch: ParsedCommand, own_args: tuple[str, ...], name: str) -> ParsedCommand:
@@ -350,7 +332,15 @@ def parse_command(command: str | None, args: tuple[str, ...] = ()) -> ParsedComm
         at = next(at for at, word in enumerate(words) if word.startswith("npm:"))
         return read_npx(launch, [words[at].removeprefix("npm:").lstrip("/"), *words[at + 1 :]])
     if runner == "dnx":
-        return read_dnx(launch, words)
+        _, tail = split_options(words, {"--version", "--source"})
+        if not tail:
+            return change_launch(launch, reason="dnx names no package")
+        spec, own_args = tail[0], tuple(tail[1:])
+        name, _, version = spec.partition("@")
+        version = version or dict(pairwise(words)).get("--version", "")
+        package = PackageRef(type="nuget", identifier=name, version=version or None)
+        packaged = _make_packaged(launch, package, spec, None, own_args, set())
+        return change_launch(packaged, reason="no way to run a package of type 'nuget'")
     if runner == "uv run" and find_authors_path(launch.args) is None and "--with" in words:
         return read_uvx(launch, words, {"--with"})
     name = find_program(line.words[0])

@@ -157,7 +157,12 @@ def read_package_facts(package: dict[str, Any]) -> Facts:
     if len(identifier) > _LONGEST:
         raise ValueError(f"an identifier of {len(identifier):,} characters")
     env = _read_inputs(package, "environmentVariables", EnvVar)
-    runtime = _read_runtime_arguments(package.get("runtimeArguments"))
+    arguments = package.get("runtimeArguments")
+    items = [
+        {"type": "named", "name": item.get("name")} if _is_switched_on(item) else item
+        for item in require_objects(arguments, "runtimeArguments")
+    ]
+    runtime = read_arguments(items, "runtimeArguments")
     arguments = read_arguments(package.get("packageArguments"), "packageArguments")
     address = read_string(package.get("downloadUrl"))  # of a bundle, in July 2025
     if kind == "mcpb" and "://" not in identifier and "://" in address:
@@ -203,15 +208,6 @@ def _read_inputs(holder: dict[str, Any], key: str, kind: Any) -> tuple[Any, ...]
         declared = read_declared(item, kind)
         inputs.setdefault(declared.name, declared)
     return tuple(inputs.values())
-
-
-def _read_runtime_arguments(arguments: Any) -> PackageArguments:
-    """A runner's arguments, where `--rm` with the value `true` is the option alone."""
-    items = [
-        {"type": "named", "name": item.get("name")} if _is_switched_on(item) else item
-        for item in require_objects(arguments, "runtimeArguments")
-    ]
-    return read_arguments(items, "runtimeArguments")
 
 
 def _is_switched_on(item: dict[str, Any]) -> bool:
@@ -297,24 +293,19 @@ def _read_served_facts(package: dict[str, Any]) -> Facts:
         raise ValueError(f"transport type {read_string(transport.get('type'))[:40]!r}")
     if kind == "stdio":
         return {"transport": "stdio", "flags": set()}
-    variables = _map_inputs(package) | as_object(transport.get("variables"))
-    filled = fill(read_string(transport.get("url")).strip(), variables)
-    headers = _read_inputs(transport, "headers", HeaderVar)
-    flags = find_account_flags(headers)
-    if filled.open or find_placeholder(filled.text) or MARK in filled.text:
-        flags |= {"placeholder"}
-    return {"transport": kind, "url": filled.text or None, "headers": headers, "flags": flags}
-
-
-def _map_inputs(package: dict[str, Any]) -> dict[str, Any]:
-    """Inputs of a package by the names its URL may use: hint, option or variable."""
     result: dict[str, Any] = {}
     for key in ("runtimeArguments", "packageArguments", "environmentVariables"):
         for item in require_objects(package.get(key), key):
             for name in (read_string(item.get("valueHint")), read_string(item.get("name"))):
                 result |= {label: item for label in (name, name.lstrip("-")) if label}
             result |= as_object(item.get("variables"))
-    return result
+    variables = result | as_object(transport.get("variables"))
+    filled = fill(read_string(transport.get("url")).strip(), variables)
+    headers = _read_inputs(transport, "headers", HeaderVar)
+    flags = find_account_flags(headers)
+    if filled.open or find_placeholder(filled.text) or MARK in filled.text:
+        flags |= {"placeholder"}
+    return {"transport": kind, "url": filled.text or None, "headers": headers, "flags": flags}
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,25 @@ class CallLog:
 
     def record(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Appends one line and returns it. Raises BadOutcome for a field that is not known."""
-        return self.append({"id": uuid.uuid4().hex, **_bound_facts(facts)})
+        line: dict[str, Any] = {}
+        for field, value in facts.items():
+            if field not in _TEXTS and field not in _NUMBERS and field not in _LISTS:
+                fields = [*_TEXTS, *_NUMBERS, *_LISTS]
+                raise BadOutcome(f"outcome field {field!r}: expected one of {fields}")
+            if value is None:
+                continue
+            if field in _TEXTS:
+                line[field] = str(value)[: _TEXTS[field]]
+            elif field in _LISTS:
+                line[field] = [str(item)[: _TEXTS["tool_id"]] for item in value][: _LISTS[field]]
+            else:
+                decimals = _NUMBERS[field]
+                line[field] = round(float(value), decimals) if decimals else int(value)
+        if line.get("status") not in STATUSES:
+            raise BadOutcome(f"outcome status {line.get('status')!r}: expected one of {STATUSES}")
+        if line.get("reported") not in (None, *REPORTS):
+            raise BadOutcome(f"outcome reported {line['reported']!r}: expected one of {REPORTS}")
+        return self.append({"id": uuid.uuid4().hex, **line})
 
     def append(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Appends a line that the caller bounded and redacted, and returns it."""
@@ -142,28 +160,6 @@ def clean_words(query: str) -> str:
 def pack_vector(vector: "np.ndarray") -> str:
     """A vector as it is kept: float16 in base64."""
     return base64.b64encode(vector.astype("<f2").tobytes()).decode()
-
-
-def _bound_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    line: dict[str, Any] = {}
-    for field, value in facts.items():
-        if field not in _TEXTS and field not in _NUMBERS and field not in _LISTS:
-            fields = [*_TEXTS, *_NUMBERS, *_LISTS]
-            raise BadOutcome(f"outcome field {field!r}: expected one of {fields}")
-        if value is None:
-            continue
-        if field in _TEXTS:
-            line[field] = str(value)[: _TEXTS[field]]
-        elif field in _LISTS:
-            line[field] = [str(item)[: _TEXTS["tool_id"]] for item in value][: _LISTS[field]]
-        else:
-            decimals = _NUMBERS[field]
-            line[field] = round(float(value), decimals) if decimals else int(value)
-    if line.get("status") not in STATUSES:
-        raise BadOutcome(f"outcome status {line.get('status')!r}: expected one of {STATUSES}")
-    if line.get("reported") not in (None, *REPORTS):
-        raise BadOutcome(f"outcome reported {line['reported']!r}: expected one of {REPORTS}")
-    return line
 
 
 def parse_line(text: str) -> dict[str, Any] | None:

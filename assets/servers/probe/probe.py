@@ -231,7 +231,12 @@ def probe_again(
         if tool in by_name and tool not in itself:
             differences.append(BehaviourDifference(tool, change, "client name"))
         elif tool not in itself:
-            change = _classify_dated(tool, change, first, other)
+            texts = [
+                [_DATE.sub("#", json.dumps(entry, sort_keys=True)) for entry in result.tools
+                 if str(entry.get("name"))[:200] == tool]
+                for result in (first, other)
+            ]  # fmt: skip
+            change = "dated" if change == "changed" and texts[0] == texts[1] else change
             differences.append(BehaviourDifference(tool, change, "date"))
     return sorted(differences, key=lambda difference: (difference.tool, difference.varied))
 
@@ -285,16 +290,6 @@ def _mount_clock() -> tuple[SandboxMount, ...]:
             whole = path.parent if path.name == "__init__.py" else path
             mounts.append(SandboxMount(whole, f"{_CLOCK}/{whole.name}"))
     return tuple(mounts)
-
-
-def _classify_dated(tool: str, change: str, first: ProbeResult, other: ProbeResult) -> str:
-    """`dated` for a tool that says the same but for the date in it."""
-    texts = [
-        [_DATE.sub("#", json.dumps(entry, sort_keys=True)) for entry in result.tools
-         if str(entry.get("name"))[:200] == tool]
-        for result in (first, other)
-    ]  # fmt: skip
-    return "dated" if change == "changed" and texts[0] == texts[1] else change
 
 
 def _compare_listings(result: ProbeResult) -> dict[str, str]:

@@ -92,26 +92,21 @@ def make_call_request(
     params: dict[str, Any] = {"name": tool, "arguments": dict(arguments)}
     headers = {MCP_PROTOCOL_VERSION_HEADER: session.protocol_version}
     if is_stateless(session):
-        params["_meta"] = _make_envelope(session, client)
+        from mcp_types import (
+            CLIENT_CAPABILITIES_META_KEY,
+            CLIENT_INFO_META_KEY,
+            PROTOCOL_VERSION_META_KEY,
+        )
+
+        params["_meta"] = {
+            PROTOCOL_VERSION_META_KEY: session.protocol_version,
+            CLIENT_CAPABILITIES_META_KEY: {},
+            CLIENT_INFO_META_KEY: dict(client),
+        }
         headers |= {MCP_METHOD_HEADER: "tools/call", MCP_NAME_HEADER: encode_header_value(tool)}
         if find_invalid_x_mcp_header(schema) is None:
             headers |= mcp_param_headers(x_mcp_header_map(schema), arguments)
     return params, {"headers": headers}
-
-
-def _make_envelope(session: Any, client: Mapping[str, str]) -> dict[str, Any]:
-    """What every request says since 2026-07-28. We offer nothing that a server could ask for."""
-    from mcp_types import (
-        CLIENT_CAPABILITIES_META_KEY,
-        CLIENT_INFO_META_KEY,
-        PROTOCOL_VERSION_META_KEY,
-    )
-
-    return {
-        PROTOCOL_VERSION_META_KEY: session.protocol_version,
-        CLIENT_CAPABILITIES_META_KEY: {},
-        CLIENT_INFO_META_KEY: dict(client),
-    }
 
 
 def needs_task(tool: Mapping[str, Any], server: Mapping[str, Any]) -> bool:

@@ -168,7 +168,17 @@ class MessageFilter:
         if isinstance(result, dict) and not error:  # some write `false` or `{}` beside it
             return {**framed, "result": result}
         if error is not None:
-            error = _read_error(error)
+            fields = error if isinstance(error, dict) else {"message": error}
+            code, message = fields.get("code"), fields.get("message", "an error without a message")
+            if isinstance(code, float) and code.is_integer():
+                code = int(code)
+            if not isinstance(code, int) or isinstance(code, bool):
+                code = _INTERNAL
+            text = message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
+            readable = {"code": code, "message": text}
+            error = (
+                {**readable, "data": fields["data"]} if fields.get("data") is not None else readable
+            )
             transcript.note_error(error)
             return {**framed, "error": error}
         detail = f"the result is {type(result).__name__}, expected an object"
@@ -242,19 +252,6 @@ _CACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
-
-
-def _read_error(error: Any) -> dict[str, Any]:
-    """An error with a number and a text, whatever the server wrote: Node's codes are texts."""
-    fields = error if isinstance(error, dict) else {"message": error}
-    code, message = fields.get("code"), fields.get("message", "an error without a message")
-    if isinstance(code, float) and code.is_integer():
-        code = int(code)
-    if not isinstance(code, int) or isinstance(code, bool):
-        code = _INTERNAL
-    text = message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
-    readable = {"code": code, "message": text}
-    return {**readable, "data": fields["data"]} if fields.get("data") is not None else readable
 
 
 def _spell_id(value: Any) -> str:

@@ -88,7 +88,18 @@ def _install_npm(
     if recipe.integrity and installed != recipe.integrity:
         raise PackageError("integrity", f"npm installed {installed}, pinned {recipe.integrity}")
     package = _read_json(staging, f"node_modules/{recipe.name}/package.json")
-    program = _find_npm_program(recipe, package)
+    bins = package.get("bin")
+    unscoped = recipe.name.rpartition("/")[2]
+    if isinstance(bins, str):
+        bins = {unscoped: bins}
+    if not isinstance(bins, dict) or not bins:
+        raise PackageError("no_recipe", f"{recipe.name} declares no program (`bin`)")
+    ours = [name for name in bins if "mcp" in name.lower()]
+    candidates = [recipe.entry or "", unscoped, *(bins if len(bins) == 1 else ours)]
+    name: str = next((n for n in candidates if n in bins), next(iter(bins)))
+    program = os.path.normpath(str(bins[name]))
+    if program.startswith(("..", "/")):
+        raise PackageError("build_failed", f"the program {program!r} lies outside its package")
     locked = digest({path: about.get("integrity") for path, about in sorted(lock.items())})
     script = f"{SERVER}/node_modules/{recipe.name}/{program}"
     return {"argv": [str(node), script], "env": {}, "placeholders": [], "locked": locked}
@@ -99,23 +110,6 @@ def _find_node_headers(node: Path) -> dict[str, str]:
     prefix = node.parent.parent
     has_headers = (prefix / "include" / "node" / "node.h").exists()
     return {"npm_config_nodedir": str(prefix)} if has_headers else {}
-
-
-def _find_npm_program(recipe: LaunchRecipe, package: dict[str, Any]) -> str:
-    """The path of the bin to start: the one named by the listing, else the one npx would take."""
-    bins = package.get("bin")
-    unscoped = recipe.name.rpartition("/")[2]
-    if isinstance(bins, str):
-        bins = {unscoped: bins}
-    if not isinstance(bins, dict) or not bins:
-        raise PackageError("no_recipe", f"{recipe.name} declares no program (`bin`)")
-    ours = [name for name in bins if "mcp" in name.lower()]
-    candidates = [recipe.entry or "", unscoped, *(bins if len(bins) == 1 else ours)]
-    name: str = next((n for n in candidates if n in bins), next(iter(bins)))
-    path = os.path.normpath(str(bins[name]))
-    if path.startswith(("..", "/")):
-        raise PackageError("build_failed", f"the program {path!r} lies outside its package")
-    return path
 
 
 def _install_pypi(

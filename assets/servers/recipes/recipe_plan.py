@@ -349,17 +349,6 @@ def plan_recipe(
         resolved = resolve(package)
     except PackageError as error:
         return UnlaunchableServer(identity, error.kind, str(error))
-    return _fill_recipe(listing, package, identity, resolved, placeholders)
-
-
-def _fill_recipe(
-    listing: Listing,
-    package: PackageRef,
-    identity: str,
-    resolved: ResolvedVersion,
-    placeholders: bool,
-) -> LaunchRecipe:
-    """The recipe of a package's resolved version, with what its launch needs filled in."""
     about = {"context": describe_provider(listing), "placeholders": placeholders}
     launch = read_launch(listing)
     words = launch.own_args

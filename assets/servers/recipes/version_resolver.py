@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -255,7 +255,10 @@ class VersionResolver:
         message = " ".join(finished.stderr.split())
         python = None
         if finished.code != 0 and compile_pattern(_OTHER_PYTHON).search(message):
-            for python in _order_nearest(self._toolchain.pythons):
+            versions = sorted(self._toolchain.pythons, key=lambda minor: int(minor.split(".")[1]))
+            usual = sys.version_info.minor
+            newer = [minor for minor in versions if int(minor.split(".")[1]) > usual]
+            for python in [*newer, *reversed([minor for minor in versions if minor not in newer])]:
                 finished = self._compile_requirement(spec, python, "--generate-hashes")
                 if finished.code == 0:
                     break
@@ -323,11 +326,3 @@ def _resolve_once(
         return EffectOutcome(json.dumps(asdict(ask(package))).encode())
     except ToolMissing as error:
         raise PackageError("needs_software", str(error)) from error
-
-
-def _order_nearest(pythons: Iterable[str]) -> list[str]:
-    """Newer ones first, the nearest of them first; then the older ones."""
-    versions = sorted(pythons, key=lambda minor: int(minor.split(".")[1]))
-    usual = sys.version_info.minor
-    newer = [minor for minor in versions if int(minor.split(".")[1]) > usual]
-    return [*newer, *reversed([minor for minor in versions if minor not in newer])]

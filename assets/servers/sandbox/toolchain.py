@@ -229,21 +229,6 @@ def _read_fetch_settings(npm: Path | None) -> tuple[dict[str, str], list[Path]]:
         for spelling in (name, name.lower()):
             if os.environ.get(spelling):
                 env[spelling] = _drop_credentials(os.environ[spelling])
-    env.update(_read_python_settings())
-    if npm:
-        env.update(_read_npm_settings(npm))
-    paths = [Path(v) for k, v in env.items() if v.startswith("/") and "INDEX" not in k]
-    for value in env.values():
-        for word in re.split(r"[\s,]+", value):
-            if word.startswith("file:///"):
-                # An index names its files relative to itself: `../../files/…` must be there too.
-                index = Path(urlsplit(word).path)
-                paths.append(index if is_private_folder(index.parent) else index.parent)
-    return env, paths
-
-
-def _read_python_settings() -> dict[str, str]:
-    """pip's and uv's index settings in uv's words (uv does not read pip's)."""
     settings = {k: _drop_credentials(os.environ[k]) for k in _UV_SETTINGS if os.environ.get(k)}
     pip = _read_pip_settings()
     names = {
@@ -260,7 +245,17 @@ def _read_python_settings() -> dict[str, str]:
         settings.setdefault("SSL_CERT_FILE", pip["cert"])
     if settings.get("UV_INDEX"):
         settings["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # pip's rule: the best of all indexes
-    return settings
+    env.update(settings)
+    if npm:
+        env.update(_read_npm_settings(npm))
+    paths = [Path(v) for k, v in env.items() if v.startswith("/") and "INDEX" not in k]
+    for value in env.values():
+        for word in re.split(r"[\s,]+", value):
+            if word.startswith("file:///"):
+                # An index names its files relative to itself: `../../files/…` must be there too.
+                index = Path(urlsplit(word).path)
+                paths.append(index if is_private_folder(index.parent) else index.parent)
+    return env, paths
 
 
 def _read_pip_settings() -> dict[str, str]:

@@ -22,6 +22,11 @@ from warehouse.sanitize.redact import redact_json
 POLICY = CrawlPolicy(base_url="https://market.example")
 
 
+def read_inputs(items: Any) -> dict[str, tuple[bool, bool, str | None]]:
+    """Name -> (required, secret, default) of variables or headers."""
+    return {item.name: (item.required, item.secret, item.default) for item in items}
+
+
 def read(adapter: MarketplaceAdapter, record: Any, native_id: str = "acme/quill") -> list[Listing]:
     """The listings of one record."""
     raw = redact_json(record)
@@ -44,12 +49,9 @@ class Answers:
             raise CrawlError("http_status", url, "status 404", "200", "look at the URL", status=404)
         if isinstance(answer, CrawlError):
             raise answer
-        page = (
-            answer if isinstance(answer, FetchedPage) else FetchedPage(url, "application/json", b"")
-        )
-        if page is not answer:
-            page = FetchedPage(url, "application/json", json.dumps(answer).encode())
-        return redact_json(check(page))
+        if not isinstance(answer, FetchedPage):
+            answer = FetchedPage(url, "application/json", json.dumps(answer).encode())
+        return redact_json(check(answer))
 
     def listed(self, adapter: MarketplaceAdapter) -> list[RecordPage]:
         """Every page of the adapter's list."""

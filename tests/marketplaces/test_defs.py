@@ -49,10 +49,8 @@ def test_only_a_complete_pass_takes_a_listing_away():
 
 
 def test_a_record_that_could_not_be_read_in_this_run_is_not_gone():
-    assert names(merge_listings(frame("a", "b", "c"), result("c", unread=("a",)))) == [
-        "old a",
-        "new c",
-    ]
+    after = merge_listings(frame("a", "b", "c"), result("c", unread=("a",)))
+    assert names(after) == ["old a", "new c"]
 
 
 def test_a_server_that_left_a_config_of_several_goes_even_in_a_pass_that_is_not_complete():
@@ -65,9 +63,8 @@ def test_a_server_that_left_a_config_of_several_goes_even_in_a_pass_that_is_not_
 def test_merging_the_same_result_twice_changes_nothing(before, seen):
     for ending in ("complete", "capped"):
         once = merge_listings(frame(*before), result(*seen, completeness=ending))
-        assert LISTINGS.digest(
-            merge_listings(once, result(*seen, completeness=ending))
-        ) == LISTINGS.digest(once)
+        again = merge_listings(once, result(*seen, completeness=ending))
+        assert LISTINGS.digest(again) == LISTINGS.digest(once)
 
 
 class Registry:
@@ -87,12 +84,8 @@ class Registry:
         return self.page([self.record(name) for name in half], "next" if first else None)
 
     def record(self, name: str) -> dict[str, Any]:
-        package = {
-            "registryType": "npm",
-            "identifier": name.replace("/", "-"),
-            "version": self.versions[name],
-            "transport": {"type": "stdio"},
-        }
+        package = {"registryType": "npm", "identifier": name.replace("/", "-")}
+        package |= {"version": self.versions[name], "transport": {"type": "stdio"}}
         official = {"status": "active", "updatedAt": "2026-11-01T00:00:00Z", "isLatest": True}
         server = {"name": name, "description": "x", "version": "1", "packages": [package]}
         meta = {"io.modelcontextprotocol.registry/official": official}
@@ -150,16 +143,18 @@ def test_an_unchanged_list_is_the_same_version_and_a_changed_one_is_followed(run
     assert runs.args() == {"a/two": "a-two@2.0.0", "a/three": "a-three@1.0.0"}
 
 
+def find_failed_check(result: dg.ExecuteInProcessResult) -> Any:
+    [check] = [each for each in result.get_asset_check_evaluations() if not each.passed]
+    return check
+
+
 def test_an_empty_list_is_an_error(runs, served):
     registry, _ = served
     assert runs.run().success
     registry.versions.clear()
     result = runs.run()
     assert not result.success
-    [check] = [
-        evaluation for evaluation in result.get_asset_check_evaluations() if not evaluation.passed
-    ]
-    assert "empty" in (check.description or "")
+    assert "empty" in find_failed_check(result).description
     assert len(runs.args()) == 3
 
 
@@ -168,9 +163,7 @@ def test_a_list_that_breaks_leaves_yesterdays_and_the_next_run_sees_the_world_an
     registry.broken = Answer('{"servers": [', content_type="application/json")
     result = runs.run()
     assert not result.success
-    [check] = [
-        evaluation for evaluation in result.get_asset_check_evaluations() if not evaluation.passed
-    ]
+    check = find_failed_check(result)
     assert check.check_name == "crawl"
     assert "truncated" in (check.description or "")
     registry.broken = None

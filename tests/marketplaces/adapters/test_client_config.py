@@ -6,6 +6,7 @@ import pytest
 
 from assets.marketplaces.adapters.client_config import normalise_entry, parse_config
 from tests.marketplaces.adapters.test_private import crawl, write
+from tests.marketplaces.answers import read_inputs
 
 STDIO = {"command": "npx", "args": ["-y", "mast-mcp@1.2.0"]}
 OFF = "the file says that it is disabled"
@@ -141,9 +142,7 @@ def test_places_of_every_client_have_their_defaults_or_ask(
 ):
     _, listings = crawl(write(tmp_path / name, content))
     listing = next(each for each in listings if each.native_id.endswith(f"#{server}"))
-    found = {each.name: (each.required, each.secret, each.default)
-             for each in (*listing.env, *listing.headers)}  # fmt: skip
-    assert found == variables
+    assert read_inputs((*listing.env, *listing.headers)) == variables
 
 
 @pytest.mark.parametrize(
@@ -182,8 +181,7 @@ def test_extensions_of_claude_desktop_run_in_their_folders_unless_they_are_off(t
     assert (on.runnable, on.args) == (True, (f"{folder}/server/main.js", "/srv/notes"))
     assert on.launch is not None
     assert on.launch.directory == str(folder)
-    values = {each.name: (each.required, each.secret, each.default) for each in on.env}
-    assert values == {"K": SECRET, "L": (False, False, "3")}
+    assert read_inputs(on.env) == {"K": SECRET, "L": (False, False, "3")}
     assert (off.runnable, off.reason) == (False, OFF)
     rows = [row for page in crawl(settings / "a.notes.json")[0] for row in page.problems]
     assert "extensions-installations.json" in rows[0]["hint"]

@@ -72,10 +72,7 @@ def test_an_item_of_the_list_is_thin_and_its_numbers_may_be_texts():
 
 def test_several_servers_of_one_config_are_several_listings():
     both = {"mcpServers": config("a")["mcpServers"] | config("b")["mcpServers"]}
-    assert [one.native_id for one in read(ADAPTER, detail([both]))] == [
-        "acme/quill#a",
-        "acme/quill#b",
-    ]
+    assert [each.native_id[-2:] for each in read(ADAPTER, detail([both]))] == ["#a", "#b"]
 
 
 def test_the_list_ends_at_its_total():

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from assets.marketplaces.adapters.docker import DockerAdapter
+from assets.marketplaces.listing import PackageRef
 from assets.marketplaces.policy import CrawlError, RecordRef
-from tests.marketplaces.answers import POLICY, Answers, read
+from tests.marketplaces.answers import POLICY, Answers, read, read_inputs
 
 ADAPTER = DockerAdapter(POLICY)
 DIGEST = "sha256:" + "ab" * 32
@@ -27,15 +28,9 @@ ENTRY: dict[str, Any] = {
         {"name": "SITE", "value": "{{quill.site}}"},
         {"name": "REGION", "value": "{{quill.region}}"},
     ],
-    "config": [
-        {
-            "name": "quill",
-            "type": "object",
-            "properties": {"site": {"type": "string"}, "region": {"type": "string"}},
-            "required": ["site"],
-        }
-    ],
-}
+    "config": [{"name": "quill", "type": "object", "required": ["site"],
+                "properties": {"site": {"type": "string"}, "region": {"type": "string"}}}],
+}  # fmt: skip
 
 
 def one(entry: dict[str, Any]) -> Any:
@@ -43,52 +38,38 @@ def one(entry: dict[str, Any]) -> Any:
     return found
 
 
-def env_of(found: Any) -> dict[str, tuple[bool, bool, str | None]]:
-    return {item.name: (item.required, item.secret, item.default) for item in found.env}
-
-
 def test_an_image_is_run_with_its_variables_passed_on_by_name():
     found = one(ENTRY)
-    assert (found.native_id, found.name, found.repository) == (
-        "quill",
-        "Quill",
-        "https://github.com/acme/quill",
-    )
-    named = [word for name in sorted(env_of(found)) for word in ("-e", name)]
-    assert (found.command, list(found.args)) == (
-        "docker",
-        ["run", "-i", "--rm", *named, f"mcp/quill@{DIGEST}"],
-    )
-    assert found.package.model_dump() == {
-        "type": "oci",
-        "identifier": "mcp/quill",
-        "version": None,
-        "digest": DIGEST,
-    }
-    assert env_of(found) == {
+    assert (found.native_id, found.name) == ("quill", "Quill")
+    assert found.repository == "https://github.com/acme/quill"
+    env = {
         "MODE": (False, False, "fast"),
         "QUILL_TOKEN": (True, True, None),
         "REGION": (False, False, None),
         "SITE": (True, False, None),
         "SPARE_KEY": (False, True, None),
     }
+    assert read_inputs(found.env) == env
+    named = [word for name in env for word in ("-e", name)]
+    image = f"mcp/quill@{DIGEST}"
+    assert (found.command, *found.args) == ("docker", "run", "-i", "--rm", *named, image)
+    assert found.package == PackageRef(type="oci", identifier="mcp/quill", digest=DIGEST)
     assert found.flags == ("needs_account", "placeholder")
 
 
-@pytest.mark.parametrize(
-    "remote", [{"transport_type": "sse"}, {"transport_type": "streamable-http"}]
-)
-def test_a_remote_keeps_its_transport_and_the_names_of_its_headers(remote):
-    remote |= {
+@pytest.mark.parametrize("transport", ["sse", "streamable-http"])
+def test_a_remote_keeps_its_transport_and_the_names_of_its_headers(transport):
+    remote = {
+        "transport_type": transport,
         "url": "https://mcp.quill.example/x",
         "headers": {"Authorization": "Bearer ${QUILL_TOKEN}", "Accept": "text/plain"},
     }
     found = one({"type": "remote", "remote": remote, "secrets": ENTRY["secrets"][:1]})
-    assert (found.transport, found.url) == (remote["transport_type"], remote["url"])
-    headers = {
-        header.name: (header.required, header.secret, header.default) for header in found.headers
+    assert (found.transport, found.url) == (transport, remote["url"])
+    assert read_inputs(found.headers) == {
+        "Accept": (False, False, "text/plain"),
+        "Authorization": (True, True, None),
     }
-    assert headers == {"Authorization": (True, True, None), "Accept": (False, False, "text/plain")}
     assert "needs_account" in found.flags
 
 
@@ -96,7 +77,7 @@ def test_oauth_needs_an_account():
     provider = {"provider": "quill", "secret": "quill.token", "env": "QUILL_TOKEN"}
     found = one({"remote": {"url": "https://q.example/mcp"}, "oauth": {"providers": [provider]}})
     assert found.flags == ("needs_account",)
-    assert env_of(found) == {"QUILL_TOKEN": (True, True, None)}
+    assert read_inputs(found.env) == {"QUILL_TOKEN": (True, True, None)}
 
 
 @pytest.mark.parametrize(
@@ -156,8 +137,7 @@ def test_a_parameter_gives_its_variable_the_default_it_states(name):
         "required": ["host"],
     }
     listing = ADAPTER.parse(parameters_of(name, stated), RecordRef(name, "x"))[0]
-    env = {item.name: (item.required, item.secret, item.default) for item in listing.env}
-    assert env == {
+    assert read_inputs(listing.env) == {
         "WRITE": (False, False, "false"),
         "DEEP": (False, False, "5"),  # the object it stands in is not required
         "SITE": (True, False, None),  # a part of a value
@@ -166,18 +146,9 @@ def test_a_parameter_gives_its_variable_the_default_it_states(name):
     assert "must-not-stay" not in listing.model_dump_json()
 
 
-@pytest.mark.parametrize(
-    ("entry", "repository", "folder"),
-    [
-        (
-            {"source": "https://github.com/acme/many/tree/abc/src/quill",
-             "upstream": "https://github.com/acme/many"},
-            "https://github.com/acme/many",
-            "src/quill",
-        ),
-        ({"source": "https://github.com/acme/many/tree/abc"}, "https://github.com/acme/many", None),
-    ],
-)  # fmt: skip
-def test_the_folder_of_a_repository_is_kept(entry, repository, folder):
-    listing = ADAPTER.parse({"name": "q", "image": "mcp/q", **entry}, RecordRef("q", "x"))[0]
-    assert (listing.repository, listing.subfolder) == (repository, folder)
+@pytest.mark.parametrize(("path", "folder"), [("/src/quill", "src/quill"), ("", None)])
+def test_the_folder_of_a_repository_is_kept(path, folder):
+    url = "https://github.com/acme/many"
+    entry = {"name": "q", "image": "mcp/q", "source": f"{url}/tree/abc{path}", "upstream": url}
+    listing = ADAPTER.parse(entry, RecordRef("q", "x"))[0]
+    assert (listing.repository, listing.subfolder) == (url, folder)

@@ -75,16 +75,10 @@ def test_the_rendered_page_is_read_only_where_the_source_holds_no_config():
 
 
 def test_secrets_of_a_page_never_reach_a_listing():
+    args = ["-y", "quill", "--api-key", "q1w2e3r4t5y6u7i8o9", "--header"]
     entry = {
         "command": "npx",
-        "args": [
-            "-y",
-            "quill",
-            "--api-key",
-            "q1w2e3r4t5y6u7i8o9",
-            "--header",
-            "X: Bearer zxcvbnm123",
-        ],
+        "args": [*args, "X: Bearer zxcvbnm123"],
         "env": {"QUILL_TOKEN": "p0o9i8u7y6t5r4", "DB": "postgres://me:hunter2hunter@db.example/x"},
     }
     text = str(read(page({"mcpServers": {"quill": entry}})))
@@ -96,8 +90,7 @@ def test_the_list_is_every_child_sitemap_of_servers():
     child = f"{BASE}/sitemap.xml?section=servers&page="
     index = sitemap(
         f"{BASE}/sitemap.xml?section=static",
-        f"{child}2".replace("&", "&amp;"),
-        f"{child}1".replace("&", "&amp;"),
+        *(f"{child}{number}".replace("&", "&amp;") for number in (2, 1)),
         index=True,
     )
     answers = Answers(
@@ -118,6 +111,5 @@ def test_the_list_is_every_child_sitemap_of_servers():
 
 def test_an_index_without_sitemaps_of_servers_is_a_changed_layout():
     index = sitemap(f"{BASE}/sitemap.xml?section=static", index=True)
-    with pytest.raises(CrawlError) as caught:
+    with pytest.raises(CrawlError, match=r"\(layout_changed\)"):
         Answers({f"{BASE}/sitemap.xml": index}).listed(ADAPTER)
-    assert caught.value.kind == "layout_changed"

@@ -8,7 +8,7 @@ import pytest
 
 from assets.marketplaces.adapters.pipedream import PipedreamAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
-from tests.marketplaces.answers import POLICY, Answers, read
+from tests.marketplaces.answers import POLICY, Answers, read, read_inputs
 
 ADAPTER = PipedreamAdapter(POLICY)
 APPS = f"{POLICY.base_url}/v1/connect/apps?limit=100"
@@ -23,19 +23,15 @@ def apps(*slugs: str, cursor: str | None = None, total: int = 1) -> dict[str, An
 def test_an_app_is_a_remote_server_whose_headers_the_user_fills_in():
     (found,) = read(ADAPTER, APP, "quill")
     assert (found.native_id, found.name, found.description) == ("quill", "Quill", "Writes.")
-    assert (found.transport, found.url) == (
-        "streamable-http",
-        "https://remote.mcp.pipedream.net/v3",
-    )
-    assert [
-        (header.name, header.required, header.secret, header.default) for header in found.headers
-    ] == [
-        ("Authorization", True, True, None),
-        ("x-pd-app-slug", True, False, "quill"),
-        ("x-pd-environment", True, False, None),
-        ("x-pd-external-user-id", True, False, None),
-        ("x-pd-project-id", True, False, None),
-    ]
+    assert found.transport == "streamable-http"
+    assert found.url == "https://remote.mcp.pipedream.net/v3"
+    assert read_inputs(found.headers) == {
+        "Authorization": (True, True, None),
+        "x-pd-app-slug": (True, False, "quill"),
+        "x-pd-environment": (True, False, None),
+        "x-pd-external-user-id": (True, False, None),
+        "x-pd-project-id": (True, False, None),
+    }
     assert found.flags == ("hosted_gateway", "needs_account")
 
 
@@ -46,14 +42,14 @@ def test_the_list_follows_its_cursor_to_the_end():
     assert (one.ended, two.ended) == (False, True)
 
 
-def test_an_empty_page_behind_a_cursor_is_the_end():
-    pages = {APPS: apps("a", cursor="x"), f"{APPS}&after=x": apps(cursor="x")}
-    assert Answers(pages).listed(ADAPTER)[-1].ended
-
-
-def test_a_list_that_ends_before_its_total_is_truncated():
-    (page,) = Answers({APPS: apps("a", total=9)}).listed(ADAPTER)
-    assert (page.ended, page.truncated) == (False, True)
+@pytest.mark.parametrize(("total", "ended"), [(1, True), (9, False)])
+def test_an_empty_page_behind_a_cursor_is_the_end_of_a_list_of_that_total(total, ended):
+    pages = {
+        APPS: apps("a", cursor="x", total=total),
+        f"{APPS}&after=x": apps(cursor="x", total=total),
+    }
+    last = Answers(pages).listed(ADAPTER)[-1]
+    assert (last.ended, last.truncated) == (ended, not ended)
 
 
 def test_an_app_without_a_slug_is_a_row():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from assets.marketplaces.adapters.private import PrivateAdapter, is_endpoint_approved
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import CrawlPolicy, RecordPage
+from tests.marketplaces.answers import read_inputs
 
 CONFIG = {"mcpServers": {"quill": {"command": "npx", "args": ["-y", "quill@1.0.0"]}}}
 VS_CODE = """{ // what VS Code writes
@@ -68,15 +69,14 @@ def test_a_file_gives_its_servers_by_its_name_and_not_its_place(tmp_path):
 
 def test_a_file_with_comments_inputs_and_secrets_keeps_no_secret(tmp_path):
     _, (near, far) = crawl(write(tmp_path / "mcp.json", VS_CODE))
-    env = {item.name: (item.required, item.secret, item.default) for item in near.env}
-    assert env == {
+    assert read_inputs(near.env) == {
         "MODE": (False, False, "fast"),
         "PLAIN": (True, True, None),
         "QUILL_TOKEN": (True, True, None),
         "SITE": (True, False, None),
         "WHO": (True, True, None),
     }
-    assert [(header.name, header.secret) for header in far.headers] == [("X-Who", True)]
+    assert read_inputs(far.headers) == {"X-Who": (True, True, None)}
     assert (far.transport, far.url) == ("streamable-http", "https://quill.example/mcp")
     assert "hunter2" not in str(near)
 
@@ -117,8 +117,7 @@ def test_a_file_that_cannot_be_read_is_a_row_and_the_others_are_kept(content, hi
     assert "fix the file" in row["hint"]
     assert "hunter2" not in row["hint"]
     assert str(tmp_path) not in str(row)
-    # What the bad file named is not gone.
-    assert not any(page.ended for page in pages)
+    assert not any(page.ended for page in pages)  # what the bad file named is not gone
 
 
 def test_files_of_one_name_keep_their_servers_apart(tmp_path):

@@ -14,12 +14,8 @@ ADAPTER = PulseMcpAdapter(POLICY)
 
 
 def record(name: str, *, version: dict[str, Any] | None = None, **server: Any) -> dict[str, Any]:
-    meta = {
-        "source": "x",
-        "status": "active",
-        "isLatest": True,
-        "updatedAt": "2026-11-01T00:00:00Z",
-    }
+    meta = {"source": "x", "status": "active", "isLatest": True}
+    meta["updatedAt"] = "2026-11-01T00:00:00Z"
     return {
         "server": {"name": name, "version": "1.0.0", **server},
         "_meta": {

@@ -7,7 +7,7 @@ import pytest
 
 from assets.marketplaces.adapters.smithery import SmitheryAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage, RecordRef
-from tests.marketplaces.answers import Answers, read
+from tests.marketplaces.answers import Answers, read, read_inputs
 
 API = "https://api.market.example"
 SITE = "https://market.example"
@@ -68,13 +68,8 @@ def test_the_list_is_read_to_its_last_page():
 
 
 def test_a_list_that_shows_less_than_it_counts_is_truncated():
-    answers = Answers(
-        {
-            listed(1): items("a", total=9000, pages=90),
-            listed(2): items("b", total=9000, pages=90),
-            listed(3): items(total=9000, pages=90),
-        }
-    )
+    pages = [items(*names, total=9000, pages=90) for names in ("a", "b", "")]
+    answers = Answers({listed(number): page for number, page in enumerate(pages, 1)})
     last = answers.listed(ALONE)[-1]
     assert (last.ended, last.truncated) == (False, True)
     assert [row["error_kind"] for row in last.problems] == ["result_cap"]
@@ -95,17 +90,18 @@ def test_the_sitemap_adds_what_the_list_does_not_show():
     assert (pages[-1].ended, pages[-1].truncated) == (True, False)
 
 
+SITEMAP_ONLY = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
+
+
 def test_one_date_on_all_of_many_pages_says_nothing():
     many = sitemap(SHARD, *(f"{SITE}/servers/ann/n{at}" for at in range(60)))
-    smithery_adapter = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
-    pages = Answers(MAPPED | {SHARD: many}).listed(smithery_adapter)
+    pages = Answers(MAPPED | {SHARD: many}).listed(SITEMAP_ONLY)
     assert {ref.revision for page in pages for ref in page.refs} == {"listed"}
 
 
 def test_a_server_may_be_called_like_a_tab():
     shard = sitemap(SHARD, f"{SITE}/servers/ann/tools", f"{SITE}/servers/exa", f"{SITE}/docs/a")
-    smithery_adapter = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
-    assert names(smithery_adapter, Answers(MAPPED | {SHARD: shard})) == ["ann/tools", "exa"]
+    assert names(SITEMAP_ONLY, Answers(MAPPED | {SHARD: shard})) == ["ann/tools", "exa"]
 
 
 def test_a_page_that_repeats_ends_the_list():
@@ -127,10 +123,9 @@ def test_a_sitemap_that_cannot_be_read_leaves_the_list_truncated():
 
 
 def test_the_scope_chooses_between_list_and_sitemap():
-    smithery_adapter = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
-    assert names(smithery_adapter, Answers(MAPPED)) == ["ann/notes", "@ann/files", "exa"]
+    assert names(SITEMAP_ONLY, Answers(MAPPED)) == ["ann/notes", "@ann/files", "exa"]
     with pytest.raises(CrawlError):
-        Answers({}).listed(smithery_adapter)
+        Answers({}).listed(SITEMAP_ONLY)
     other = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("api",)))
     answers = Answers({listed(1): items("a", total=1, pages=1)})
     assert names(other, answers) == ["a"]
@@ -194,15 +189,13 @@ def test_settings_become_headers_query_and_variables():
     listing = read(ADAPTER, detail(OUTSIDE | {"configSchema": SCHEMA}))[0]
     assert listing.url == "https://notes.example/mcp?r={region}&limit=5"
     assert listing.transport == "streamable-http"
-    assert [(header.name, header.required, header.secret) for header in listing.headers] == [
-        ("X-Api-Key", True, True)
-    ]
-    assert [(item.name, item.required, item.secret, item.default) for item in listing.env] == [
-        ("region", True, False, None),
-        ("limit", False, False, "5"),
-        ("debug", False, False, "false"),
-        ("pin", False, True, None),
-    ]
+    assert read_inputs(listing.headers) == {"X-Api-Key": (True, True, None)}
+    assert read_inputs(listing.env) == {
+        "region": (True, False, None),
+        "limit": (False, False, "5"),
+        "debug": (False, False, "false"),
+        "pin": (False, True, None),
+    }
     assert listing.flags == ("needs_account", "placeholder")
     assert "s3cret" not in listing.model_dump_json()
 
@@ -222,10 +215,7 @@ def test_the_first_connection_that_needs_no_account_is_taken(connections, eviden
     listing = read(ADAPTER, detail(*connections))[0]
     assert listing.evidence == evidence
     assert listing.runnable
-
-
-def test_a_hosted_endpoint_is_flagged():
-    assert "hosted_gateway" in read(ADAPTER, detail(HOSTED))[0].flags
+    assert ("hosted_gateway" in listing.flags) is (connections[int(evidence[12:-1])] is HOSTED)
 
 
 def test_a_bundle_has_no_command_and_no_digest():
@@ -255,12 +245,8 @@ def test_what_cannot_be_launched_says_why(connections, reason):
 
 
 def test_a_command_line_that_is_data_is_read():
-    connection = {
-        "type": "stdio",
-        "command": "npx",
-        "args": ["-y", "@ann/notes@1.0.0"],
-        "env": {"A": "b"},
-    }
+    command = {"command": "npx", "args": ["-y", "@ann/notes@1.0.0"], "env": {"A": "b"}}
+    connection = {"type": "stdio", **command}
     listing = read(ADAPTER, detail(connection))[0]
     assert listing.args == ("-y", "@ann/notes@1.0.0")
     assert listing.runnable
@@ -287,6 +273,4 @@ def test_the_hosted_server_asks_for_what_its_bundle_asks_for():
     bundle = {"type": "stdio", "configSchema": schema}
     (listing,) = read(ADAPTER, detail(bundle, deploymentUrl="https://server.smithery.ai/a/b"))
     assert listing.url == "https://server.smithery.ai/a/b"
-    assert [(item.name, item.required, item.secret) for item in listing.env] == [
-        ("acmeToken", True, True)
-    ]
+    assert read_inputs(listing.env) == {"acmeToken": (True, True, None)}

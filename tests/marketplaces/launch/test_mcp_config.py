@@ -6,18 +6,13 @@ from hypothesis import strategies as st
 
 from assets.marketplaces.launch.mcp_config import read_launch_facts
 from assets.marketplaces.listing import Listing
+from tests.marketplaces.answers import read_inputs
 
 
 def test_secrets_and_unfilled_values_become_required_variables_without_a_value():
-    facts = read_launch_facts(
-        {
-            "command": "npx",
-            "args": ["-y", "a@1.0.0"],
-            "env": {"A_TOKEN": "abc123", "B_URL": "<YOUR_URL>", "MODE": "fast"},
-        }
-    )
-    env = {fact.name: (fact.required, fact.secret, fact.default) for fact in facts["env"]}
-    assert env == {
+    env = {"A_TOKEN": "abc123", "B_URL": "<YOUR_URL>", "MODE": "fast"}
+    facts = read_launch_facts({"command": "npx", "args": ["-y", "a@1.0.0"], "env": env})
+    assert read_inputs(facts["env"]) == {
         "A_TOKEN": (True, True, None),
         "B_URL": (True, False, None),
         "MODE": (False, False, "fast"),
@@ -27,13 +22,10 @@ def test_secrets_and_unfilled_values_become_required_variables_without_a_value()
 
 
 def test_a_remote_entry_keeps_header_names_and_drops_their_values():
-    facts = read_launch_facts(
-        {"url": "https://api.mcphub.com/mcp/x", "headers": {"Authorization": "Bearer abcdefghijkl"}}
-    )
+    secret = {"Authorization": "Bearer abcdefghijkl"}
+    facts = read_launch_facts({"url": "https://api.mcphub.com/mcp/x", "headers": secret})
     assert facts["transport"] == "streamable-http"
-    assert [(fact.name, fact.secret, fact.default) for fact in facts["headers"]] == [
-        ("Authorization", True, None)
-    ]
+    assert read_inputs(facts["headers"]) == {"Authorization": (True, True, None)}
     assert facts["flags"] == {"hosted_gateway", "needs_account"}
 
 
@@ -72,17 +64,15 @@ def test_every_spelling_of_a_transport_is_known(entry, transport):
 
 
 def test_an_entry_that_says_stdio_is_not_taken_for_a_remote():
-    facts = read_launch_facts(
-        {"type": "stdio", "command": "npx", "args": ["a"], "url": "https://a.example"}
-    )
+    stdio = {"type": "stdio", "command": "npx", "args": ["a"], "url": "https://a.example"}
+    facts = read_launch_facts(stdio)
     assert (facts["transport"], facts["command"]) == ("stdio", "npx")
 
 
 def test_values_that_are_no_texts_stand_as_json_has_them():
     env = {"PORT": 8080, "DEBUG": True, "NONE": None, "LIST": [1], "AUTH_ENABLED": "true"}
-    facts = read_launch_facts(
-        {"command": "npx", "args": ["a", 1, True], "env": env, "autoApprove": []}
-    )
+    entry = {"command": "npx", "args": ["a", 1, True], "env": env, "autoApprove": []}
+    facts = read_launch_facts(entry)
     assert {fact.name: fact.default for fact in facts["env"]} == {
         "AUTH_ENABLED": "true",
         "DEBUG": "true",
@@ -111,37 +101,23 @@ def test_a_secret_argument_is_a_place_to_fill_in(args, kept):
 
 
 def test_a_container_asks_for_the_variables_it_passes_on():
-    args = [
-        "run",
-        "-i",
-        "--rm",
-        "-e",
-        "A_TOKEN",
-        "-e",
-        "MODE=fast",
-        "--env=B_KEY=q1w2e3r4",
-        "a/b:1.0",
-    ]
+    passed = ["-e", "A_TOKEN", "-e", "MODE=fast", "--env=B_KEY=q1w2e3r4"]
+    args = ["run", "-i", "--rm", *passed, "a/b:1.0"]
     facts = read_launch_facts({"command": "docker", "args": args, "env": {"A_TOKEN": "<A_TOKEN>"}})
     assert facts["args"][-2:] == ("--env=B_KEY", "a/b:1.0")
-    assert [(fact.name, fact.required, fact.secret, fact.default) for fact in facts["env"]] == [
-        ("A_TOKEN", True, True, None),
-        ("B_KEY", True, True, None),
-        ("MODE", False, False, "fast"),
-    ]
+    assert read_inputs(facts["env"]) == {
+        "A_TOKEN": (True, True, None),
+        "B_KEY": (True, True, None),
+        "MODE": (False, False, "fast"),
+    }
 
 
 def test_a_bridge_keeps_the_names_of_its_headers():
-    args = [
-        "-y",
-        "mcp-remote",
-        "https://a.example/mcp",
-        "--header",
-        "Authorization: Bearer ${AUTH}",
-    ]
+    bridge = ["-y", "mcp-remote", "https://a.example/mcp", "--header"]
+    args = [*bridge, "Authorization: Bearer ${AUTH}"]
     facts = read_launch_facts({"command": "npx", "args": args, "env": {"AUTH": "q1w2e3r4"}})
     assert (facts["url"], facts["transport"]) == ("https://a.example/mcp", "streamable-http")
-    assert [(fact.name, fact.secret) for fact in facts["headers"]] == [("Authorization", True)]
+    assert read_inputs(facts["headers"]) == {"Authorization": (True, True, None)}
     assert "needs_account" in facts["flags"]
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from assets.marketplaces.listing import Listing, PackageRef
 from assets.marketplaces.server_json.document import make_server_listing
+from tests.marketplaces.answers import read_inputs
 from tests.support.examples import examples
 from tests.support.paths import SHARED
 
@@ -359,9 +360,7 @@ def test_a_local_package_may_answer_over_http():
         },
     )
     assert (listing.transport, listing.url) == ("streamable-http", "http://localhost:8080/{ROOT}")
-    assert [(header.name, header.required, header.secret) for header in listing.headers] == [
-        ("X-Key", True, True)
-    ]
+    assert read_inputs(listing.headers) == {"X-Key": (True, True, None)}
     assert listing.flags == ("needs_account", "placeholder")
 
 
@@ -427,9 +426,8 @@ def test_an_author_keeps_the_names_of_snake_case_variables():
     described = {"registry_type": "npm", "identifier": "b", "package_arguments": [
         {"type": "positional", "value": "{my_dir}", "is_required": True,
          "variables": {"my_dir": {"is_required": True, "format": "filepath"}}}]}  # fmt: skip
-    listing = make_server_listing(
-        {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [described]}, "r"
-    )
+    record = {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [described]}
+    listing = make_server_listing(record, "r")
     assert listing.args[-1] == "{my_dir:filepath}"
 
 
@@ -523,8 +521,10 @@ def test_a_container_variable_is_as_required_as_it_is_declared(required):
             {"type": "named", "name": "-e", "value": "PORT=8085"},
         ],
     )  # fmt: skip
-    env = {item.name: (item.required, item.secret, item.default) for item in listing.env}
-    assert env == {"A_TOKEN": (bool(required), True, None), "PORT": (False, False, "8085")}
+    assert read_inputs(listing.env) == {
+        "A_TOKEN": (bool(required), True, None),
+        "PORT": (False, False, "8085"),
+    }
     assert listing.flags == (("needs_account",) if required else ())
     assert listing.args[-5:] == ("-e", "A_TOKEN", "-e", "PORT=8085", "ghcr.io/a/b:1.0.0")
 
@@ -552,9 +552,7 @@ def test_a_switch_of_the_runner_takes_no_value():
         ],
     )  # fmt: skip
     assert listing.args == ("run", "-i", "--rm", "-e", "A_TOKEN", "ghcr.io/a/b:1.0.0")
-    assert [(item.name, item.required, item.secret) for item in listing.env] == [
-        ("A_TOKEN", True, True)
-    ]
+    assert read_inputs(listing.env) == {"A_TOKEN": (True, True, None)}
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,7 @@ def _build_member(
 # second (of MiniLM) tools have nothing in common, and choosing among them proves nothing.
 TWIN, ALIKE = 0.97, 0.3
 _MOST = 8
+_BLOCK = 256  # rows whose products are computed together
 
 
 class NearTools:
@@ -165,14 +166,26 @@ class NearTools:
     def __init__(self, rows: Sequence[Row], matrix: np.ndarray) -> None:
         self._rows, self._matrix = list(rows), matrix
         self._place = {(row["server_id"], row["tool"]): at for at, row in enumerate(rows)}
+        self._nearest: dict[int, list[int]] = {}
 
     def __call__(self, row: Row) -> list[Row]:
         place = self._place[row["server_id"], row["tool"]]
+        if place not in self._nearest:
+            self._nearest |= self._rank_block(place - place % _BLOCK)
+        return [self._rows[at] for at in self._nearest[place]]
+
+    def _rank_block(self, start: int) -> dict[int, list[int]]:
+        """Place -> the places nearest to it, of the rows from `start` on."""
         # Rounded, because the last bits of a product depend on the machine and on its neighbours.
-        alike = np.round(self._matrix @ self._matrix[place], 4)
-        fits = np.flatnonzero((alike >= ALIKE) & (alike < TWIN)).tolist()
-        ranked = sorted(fits, key=lambda at: (-alike[at], self._name(at)))
-        return [self._rows[at] for at in ranked if at != place][:_MOST]
+        products = np.round(self._matrix[start : start + _BLOCK] @ self._matrix.T, 4)
+        return {start + at: self._rank(start + at, alike) for at, alike in enumerate(products)}
+
+    def _rank(self, place: int, alike: np.ndarray) -> list[int]:
+        fits = np.flatnonzero((alike >= ALIKE) & (alike < TWIN))
+        fits = fits[fits != place]
+        if len(fits) > _MOST:  # only these need an order; what equals the last of them among them
+            fits = fits[alike[fits] >= np.partition(alike[fits], -_MOST)[-_MOST]]
+        return sorted(fits.tolist(), key=lambda at: (-alike[at], self._name(at)))[:_MOST]
 
     def _name(self, at: int) -> tuple[str, str]:
         return self._rows[at]["server_id"], self._rows[at]["tool"]

@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from assets.contracts.canonical import tool_text
 from extensions.bench.benchmark_items import BenchmarkPlan, BenchmarkSet
 from extensions.bench.contamination import Embed, check_against_training
@@ -134,6 +136,34 @@ def summarise_model(
     return facts
 
 
+def measure_alignment(
+    rows: Sequence[Row], items: Sequence[CallerItem], embed: Embed
+) -> dict[str, dict[str, float | int]]:
+    """Cosine to the text of the right tool: of the user's words (`query`), of what the model asked
+    for (`request`), and the paired difference over the items where it asked (MCP-Zero, equations 4
+    to 6)."""
+    right = {
+        item.item_id: next(tool_text(tool) for tool in item.tools if tool["name"] == call["name"])
+        for item in items
+        for call in item.expected[:1]
+    }
+    wanted = [row for row in rows if row["item_id"] in right]
+    texts = [
+        text
+        for row in wanted
+        for text in (right[row["item_id"]], row["request"], row.get("asked_for") or row["request"])
+    ]
+    vectors = embed(texts).reshape(len(wanted), 3, -1) if wanted else np.empty((0, 3, 1))
+    scored = [
+        {**row, "query": float(of[0] @ of[1]), "requested": float(of[0] @ of[2])}
+        for row, of in zip(wanted, vectors, strict=True)
+    ]
+    asked = [row for row in scored if row.get("asked_for")]
+    figures = {"query": _measure(scored, "query"), "request": _measure(asked, "requested")}
+    gains = [{**row, "gain": row["requested"] - row["query"]} for row in asked]
+    return {**figures, "difference": _measure(gains, "gain")}
+
+
 def _measure(rows: Sequence[Row], name: str) -> dict[str, float | int]:
     """Whole groups are drawn."""
     return bootstrap_mean(
@@ -204,6 +234,18 @@ def render_card(card: Mapping[str, Any]) -> Iterator[Markdown]:
         ]
         yield from format_table(["category", "model", "n", measures[0]], cells)
     yield empty
+    for model in models:
+        aligned = model.get("alignment", {})
+        if aligned and aligned["request"]["n"]:
+            yield fill_markdown(
+                "Cosine to the right tool, {}: of the user's words {}, of its request {}"
+                " (n = {}; {} where it asked).",
+                model["model"],
+                format_interval(aligned["query"]),
+                format_interval(aligned["request"]),
+                aligned["request"]["n"],
+                format_interval(aligned["difference"], signed=True),
+            )
     for model in models:
         if model["errors"]:
             counts = format_counts(model["errors"])

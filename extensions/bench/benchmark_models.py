@@ -61,7 +61,7 @@ STAGE = "bench"
 _OPEN = 4  # routers that are open at once: neighbouring items share one
 _HITS = 5
 _WEIGHTS = (".safetensors", ".bin", ".json", ".model", ".jinja")
-_FORM = 1  # of kept answers: raise it where the same question would be answered otherwise
+_FORM = 2  # of kept answers: raise it where the same question would be answered otherwise
 _DONE = ("planned", "answered", "empty", "turn_limit")
 
 
@@ -196,7 +196,7 @@ OpenSpeaker = Callable[[], AbstractAsyncContextManager[AgentModel]]
 
 class ActivePredictor:
     """A model that is shown no tool and asks for them. `facts["first"]` is the router's first hit
-    for its first request."""
+    for its first request, `facts["asked_for"]` what that request says the tool should do."""
 
     def __init__(
         self, label: str, kind: PredictorKind, open_speaker: OpenSpeaker, pools: RouterPools
@@ -238,7 +238,9 @@ def _describe_run(run: AgentRun, names: Mapping[str, str]) -> PredictionAnswer:
         return make_failed_answer(run.ended, **spent)
     answers = [answer for searched in run.rounds for answer in searched.answers]
     hits = answers[0].hits if answers else ()
+    first = next((query for searched in run.rounds for query in searched.asked), None)
     facts = {
+        "asked_for": (first.tool or first.server or first.query) if first else None,
         "first": names.get(hits[0].tool_id, "") if hits else "",
         "tool_tokens": run.tool_tokens,
         "turns": run.turns,

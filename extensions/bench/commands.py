@@ -132,6 +132,7 @@ def _measure_models(
     from extensions.bench.benchmark_card import (
         describe_benchmark,
         find_repeated,
+        measure_alignment,
         summarise_model,
         write_card,
     )
@@ -159,7 +160,8 @@ def _measure_models(
         first = [row for row in every if reports and row["model"] == reports[0]["model"]]
         summary = summarise_model(run.rows, held.measures, clean, first)
         facts = {"model": model.label, "identity": model.identity, "log": run.log.name}
-        reports.append({**facts, **summary})
+        aligned = measure_alignment(run.rows, items, embed)
+        reports.append({**facts, **summary, "alignment": aligned})
         every += run.rows
     card |= {"contamination": contamination, "models": reports}
     write_card(out, card, every)

@@ -144,6 +144,24 @@ def test_the_order_of_the_rows_decides_nothing(n, seed):
             assert ALIKE - 1e-3 < cosine < TWIN + 1e-3
 
 
+def test_of_many_like_tools_the_nearest_come_in_order_in_every_block():
+    rng = np.random.default_rng(3)
+    matrix = rng.standard_normal((600, 8)).astype(np.float32)
+    matrix = np.round(matrix / np.linalg.norm(matrix, axis=1, keepdims=True), 2)
+    rows = [{"server_id": f"s{at % 7}", "tool": f"t{at}"} for at in range(len(matrix))]
+    near = NearTools(rows, matrix)
+    products = np.round(matrix @ matrix.T, 4)
+    for at in (0, 255, 256, 599, 1):
+        fits = [
+            (-products[at, other], rows[other]["server_id"], rows[other]["tool"])
+            for other in range(len(rows))
+            if other != at and ALIKE <= products[at, other] < TWIN
+        ]
+        assert [(row["server_id"], row["tool"]) for row in near(rows[at])] == [
+            (server, tool) for _, server, tool in sorted(fits)[:8]
+        ]
+
+
 def test_instructions_are_kept_apart_from_tools(embedder, store):
     embed_texts(["find my file"], embedder, store, table=INSTRUCTIONS)
     assert (store.count(TEXTS), store.count(INSTRUCTIONS)) == (0, 1)

@@ -57,13 +57,15 @@ class EffectPending(RuntimeError):
 
 @dataclass(frozen=True)
 class EffectOutcome:
-    """What an effect returned, and what it cost."""
+    """What an effect returned, and what it cost. repeatable: whether this machine would return the
+    same again, so that nothing waits for the disk to keep it."""
 
     data: bytes
     model: str = ""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     usd: float = 0.0
+    repeatable: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,8 @@ class AttemptLog:
     def finish(self, attempt: EffectAttempt, outcome: EffectOutcome) -> bytes:
         """Keeps what an effect returned: the blob, then its record."""
         try:
-            answer = _make_answer(attempt, outcome, self._blobs.put(outcome.data))
+            blob = self._blobs.put(outcome.data, durable=not outcome.repeatable)
+            answer = _make_answer(attempt, outcome, blob)
             try:
                 with self._database.transaction(durable=_is_paid(attempt, outcome)) as db:
                     _write_answer(db, answer)

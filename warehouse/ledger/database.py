@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -152,7 +153,7 @@ class SqliteStore:
         return make_unavailable(self._path, error)
 
     def identify(self) -> tuple[int, str]:
-        return os.getpid(), identify_process() or ""
+        return _identify_self(os.getpid())
 
     def is_alive(self, pid: int, process: str, since: float) -> bool:
         return identify_process(pid) == process  # a pid is reused
@@ -171,6 +172,11 @@ class SqliteStore:
 
     def close(self) -> None:
         self._db.close()
+
+
+@cache
+def _identify_self(pid: int) -> tuple[int, str]:
+    return pid, identify_process(pid) or ""
 
 
 class LedgerDatabase:

@@ -9,7 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -315,7 +315,8 @@ class PaidCalls:
         async def carry_out() -> EffectOutcome:
             nonlocal sent
             sent = True
-            return make_outcome(await answer(tries), question.role)
+            outcome = make_outcome(await answer(tries), question.role)
+            return replace(outcome, repeatable=question.role.model == OFFLINE)
 
         try:
             data = await self._ledger.once_async(

@@ -39,10 +39,11 @@ class Blobs:
             return False
         return True
 
-    def put(self, data: bytes) -> str:
+    def put(self, data: bytes, *, durable: bool = True) -> str:
         """Stores raw bytes, synced, and returns their SHA-256; the same bytes again cost a read.
 
-        A file of that name with other bytes is replaced. Raises ValueError beyond `max_bytes`.
+        A file of that name with other bytes is replaced. Not durable: a power cut may lose them,
+        and `get` then says so. Raises ValueError beyond `max_bytes`.
         """
         if len(data) > self.max_bytes:
             raise ValueError(f"{len(data):,} bytes, a blob holds at most {self.max_bytes:,}")
@@ -54,7 +55,7 @@ class Blobs:
             else:
                 # The sync (1 ms here) is what a power cut turns into an empty file otherwise.
                 frame = zstandard.ZstdCompressor(level=3).compress(data)
-                write_atomically(self.path(sha), frame)
+                write_atomically(self.path(sha), frame, durable=durable)
         return sha
 
     def list_files(self) -> Iterator[Path]:

@@ -31,9 +31,10 @@ def _read_toml(path: Path) -> Any:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
+def write_atomically(path: Path, data: bytes, mode: int = 0o666, *, durable: bool = True) -> None:
     """Writes `data` to `path` so that a reader, a kill or a power cut never sees half of it. mode:
-    of the file, less the umask.
+    of the file, less the umask. Not durable: it does not wait for the disk, and a power cut may
+    leave the file empty.
 
     Raises OSError naming the path (disk full, read-only file system), with nothing left behind.
     """
@@ -42,8 +43,11 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
         with _open_for_writing(beside, mode) as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         beside.replace(path)
+        if not durable:
+            return
         # Makes a rename outlast a power cut: the name is the folder's content, not the file's.
         handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

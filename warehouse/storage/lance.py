@@ -62,12 +62,17 @@ class LanceStore:
             if opened is None:
                 self._create(part, _make_arrow([*unique.values()], dim))
                 return len(unique)
-            stored = self._read_keys(opened, part)
+            # Reading all keys made a table of many small writes quadratic.
+            read = self._read(part, set(unique), "key")
+            stored = [key for [keys] in read for key in keys.to_pylist()]
+            if len(stored) > len(set(stored)):
+                self._read_keys(opened, part)
             new = [row for key, row in unique.items() if key not in stored]
             if not new:
                 return 0
+            before = opened.count_rows()
             opened.add(_make_arrow(new, dim))
-            if opened.count_rows() != len(stored) + len(new):  # somebody wrote without the lock
+            if opened.count_rows() != before + len(new):  # somebody wrote without the lock
                 self._read_keys(opened, part)
             return len(new)
 

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assets.contracts.canonical import tool_text
 from extensions.bench.api_bank import read_first_calls, read_turns
+from extensions.bench.benchmark_card import measure_alignment
 from extensions.bench.benchmark_items import (
     BenchmarkPlan,
     BenchmarkSet,
@@ -130,6 +132,28 @@ def test_a_router_and_a_model_that_asks_it_find_a_needle_for_fewer_tokens(tmp_pa
     assert [asked["first_ok"] for asked, _ in verdicts] == [hit["tool_ok"] for _, hit in verdicts]
     assert sum(hit["tool_ok"] for _, hit in verdicts) > len(items) / 2
     assert all(hit["among_5"] for _, hit in verdicts)
+
+
+def test_words_nearer_to_the_tool_than_the_users_have_a_gain_of_that_much(tmp_path):
+    pools, embedder = RouterPools(tmp_path, WordEmbedder()), WordEmbedder()
+    active = ActivePredictor("active:m", "endpoint", lambda: nullcontext(Knows()), pools)
+    item = needles(sizes=1, positions=1)[0]
+    (answer,) = active.predict([ask(item)])
+    text = tool_text(item.tools[0])
+    row = {"item_id": item.item_id, "group": "g", "request": item.instruction}
+    assert answer.facts["asked_for"] == item.instruction, "it asks in the user's words"
+    copied = {**row, "asked_for": text}
+    silent = {**row, "asked_for": None}
+    measured = measure_alignment([copied, silent], [item], embedder.embed)
+    query = float(embedder.embed([text])[0] @ embedder.embed([item.instruction])[0])
+    assert (
+        measured["query"] | {"value": pytest.approx(query, abs=1e-3), "n": 2} == measured["query"]
+    )
+    assert measured["request"]["value"] == pytest.approx(1, abs=1e-3)
+    assert measured["difference"]["value"] == pytest.approx(1 - query, abs=1e-3)
+    assert measured["request"]["n"] == measured["difference"]["n"] == 1
+    assert measure_alignment([silent], [item], embedder.embed)["request"]["n"] == 0
+    assert measure_alignment([], [], embedder.embed)["query"]["n"] == 0
 
 
 def test_rules_ask_where_there_is_no_model(tmp_path):

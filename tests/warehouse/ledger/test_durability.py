@@ -18,6 +18,7 @@ from warehouse.ledger.database import LedgerUnavailable
 from warehouse.ledger.inspection import find_oldest_attempt, list_effect_blobs, measure_health
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
+from warehouse.storage.digest import sha256
 
 
 class Silence(Exception):
@@ -190,6 +191,20 @@ def test_what_costs_money_waits_for_the_disk(tmp_path):
 
     assert ledger.once("llm", "paid", read_setting, reserve_usd=0.1) == b"2"  # FULL
     assert ledger.once("page", "free", read_setting) == b"1"  # NORMAL
+
+
+def test_only_what_can_be_made_again_does_not_wait_for_the_disk_and_is_made_again(
+    tmp_path, monkeypatch
+):
+    ledger, synced = open_ledger(tmp_path), list[int]()
+    monkeypatch.setattr(os, "fsync", synced.append)
+    ledger.once("llm", "offline", lambda: EffectOutcome(b"rules", repeatable=True))
+    assert synced == []
+    ledger.once("page", "free", lambda: EffectOutcome(b"a page of that day"))
+    assert len(synced) == 2
+    ledger.blobs.path(sha256(b"rules")).write_bytes(b"")  # what a power cut may leave
+    assert ledger.once("llm", "offline", lambda: EffectOutcome(b"rules")) == b"rules"
+    assert ledger.blobs.get(sha256(b"rules")) == b"rules"
 
 
 HOLDER = """

@@ -81,8 +81,11 @@ def test_a_blob_and_its_name_are_synced(tmp_path, monkeypatch):
     monkeypatch.setattr(
         os, "fsync", lambda handle: synced.append(stat.S_ISDIR(os.fstat(handle)[0]))
     )
-    Blobs(tmp_path).put(b"paid for")
+    blobs = Blobs(tmp_path)
+    blobs.put(b"paid for")
     assert synced == [False, True], "the bytes first, then the folder that names them"
+    assert blobs.get(blobs.put(b"made again for nothing", durable=False))
+    assert len(synced) == 2
 
 
 def test_a_blob_with_another_ones_bytes_is_corrupt(tmp_path):

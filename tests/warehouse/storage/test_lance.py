@@ -147,7 +147,7 @@ def test_a_repeated_key_is_reported(store, monkeypatch):
     table = lancedb.connect(store.root).open_table(lance.TEXTS)
     table.add(table.to_arrow())  # what two writers without the lock would leave
     with pytest.raises(DuplicateKeys, match="repeat a key"):
-        store.insert(rows(["b"]))
+        store.insert(rows(["a", "b"]))
 
 
 INSERT = """

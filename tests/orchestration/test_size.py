@@ -12,12 +12,12 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (8_261, 51),
+    "warehouse": (8_281, 51),
     "assets/marketplaces": (6_143, 38),
     "assets/servers": (11_768, 53),
     "assets/contracts": (8_719, 35),
     "assets/catalogue": (703, 5),
-    "assets/vectors": (3_696, 21),
+    "assets/vectors": (3_709, 21),
     "assets/synthesis": (10_441, 55),
     "assets/outcomes": (7_916, 46),
     "training": (12_609, 81),
@@ -25,7 +25,7 @@ BUDGET = {
     "orchestration": (6_463, 37),
     "demo": (2_532, 21),
     "extensions/batch": (1_124, 6),
-    "extensions/bench": (4_790, 22),
+    "extensions/bench": (4_836, 22),
     "extensions/contract_ci": (460, 4),
     "extensions/environments": (1_286, 12),
     "extensions/proxy": (3_647, 15),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (911, 6),
     "extensions/sidecar": (2_355, 13),
     "extensions/upkeep": (1_997, 10),
-    "tests": (82_824, 485),
+    "tests": (82_884, 485),
     "benchmarks": (6_415, 38),
 }
 

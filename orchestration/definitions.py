@@ -133,7 +133,15 @@ TAUGHT_BY_CALLS = [
     if role.learns_from_calls
     for step in ("adapter", *_MEASURING)
 ]
-SERVED = ("spend", *TAUGHT_BY_CALLS, "outcomes_report", "release", "router_index", "report")
+SERVED = (
+    "spend",
+    *TAUGHT_BY_CALLS,
+    "outcomes_report",
+    "release",
+    "router_index",
+    "report",
+    "curriculum",
+)
 FOLLOWS_NEW_DATA = {*FAN_IN, *MEASURED, *SERVED}
 AFTER_TRAINING = FOLLOWS_NEW_DATA - {*FAN_IN, "spend"}  # what an adapter leads to
 

@@ -225,6 +225,7 @@ def make_trainer(settings: Settings) -> "TrainerPolicy":
         drift=_choose_cool_down(settings),
         releases=chosen.releases,
         promotion=chosen.promotion,
+        curriculum=chosen.curriculum,
         unverified=settings.serve.unverified,
         search_from=settings.serve.search_from,
     )

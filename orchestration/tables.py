@@ -15,7 +15,7 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.judging.trials import JUDGE_TRIALS
 from assets.synthesis.pair_report import SPEND
 from assets.synthesis.summaries import SUMMARIES
-from assets.synthesis.tables import EXPLORATIONS, JUDGEMENTS, PAIRS
+from assets.synthesis.tables import CURRICULUM, EXPLORATIONS, JUDGEMENTS, PAIRS
 from assets.vectors.confusable_table import CONFUSABLES
 from assets.vectors.index import VECTORS
 from training.adapter_table import make_adapter_table
@@ -34,7 +34,7 @@ _ALL = (
     *(CATALOGUE, VECTORS, CONFUSABLES, SUMMARIES),
     *(PAIRS, JUDGEMENTS, JUDGE_TRIALS, SPEND, EXPLORATIONS, EXECUTIONS, RELIABILITY),
     *(TRAJECTORIES, TRACES),
-    *(TRAINING_SET, DRIFT, *ADAPTERS, RETRIEVER_EVALUATION, CALLER_EVALUATION),
+    *(CURRICULUM, TRAINING_SET, DRIFT, *ADAPTERS, RETRIEVER_EVALUATION, CALLER_EVALUATION),
     *load_extensions(TABLES_GROUP).values(),
 )
 TABLES: dict[str, TableSpec] = {table.name: table for table in _ALL}

@@ -16,7 +16,7 @@ from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.role import BASE, CALLER, RETRIEVER, UnknownRole, find_role, list_trained_roles
 from training.runtime.model_store import select_recipe
 from training.sets.split import SetPolicy
-from training.settings import PromotionPolicy, RetentionPolicy, RetrainPolicy
+from training.settings import CurriculumPolicy, PromotionPolicy, RetentionPolicy, RetrainPolicy
 from warehouse.store import Warehouse
 
 
@@ -39,6 +39,7 @@ class TrainerPolicy:
     drift: RetrainPolicy = field(default_factory=RetrainPolicy)
     releases: RetentionPolicy = field(default_factory=RetentionPolicy)
     promotion: PromotionPolicy = field(default_factory=PromotionPolicy)
+    curriculum: CurriculumPolicy = field(default_factory=CurriculumPolicy)
     unverified: bool = False
     search_from: int = SEARCH_FROM
 

@@ -31,6 +31,17 @@ class RetentionPolicy:
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class CurriculumPolicy:
+    """How much more an evaluation has explored and written."""
+
+    tools: Annotated[int, Field(ge=0, le=1000, description="an evaluation, one task of each")] = 12
+    turns: Annotated[
+        float, Field(gt=0, le=1, description="of them, in turn and whatever their errors")
+    ] = 0.34
+    most: Annotated[int, Field(ge=1, le=7, description="tasks of a tool in all")] = 3
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class RetrainPolicy:
     """When drift is enough, and when not to try."""
 

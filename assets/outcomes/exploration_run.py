@@ -40,7 +40,7 @@ from assets.outcomes.worlds.tree import WorldFailed
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import digest_conditions
 from assets.servers.recipes.placeholders import DATA
-from assets.synthesis.tables import EXPLORATIONS, dump_text, read_contract
+from assets.synthesis.tables import EXPLORATIONS, dump_text, read_contract, read_grants
 from warehouse.item_failure import describe_failure, try_item
 from warehouse.json_types import Json, Record
 from warehouse.ledger.attempts import EffectOutcome
@@ -63,12 +63,18 @@ _MOST_TEXT = 4000  # characters of an answer that is kept whole, or not at all
 @dataclass(frozen=True)
 class ExplorationJob:
     """A server that is due, with its tools that may be called there. decides: digest of all that
-    decides what comes of it."""
+    decides what comes of it, but for `more`: tool -> useful calls that it is granted beyond."""
 
     server: LaunchableServer
     tools: tuple[ToolCall, ...]
     world: WorldSpec
     decides: str
+    more: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> str:
+        """Digest of all that decides its rows."""
+        return digest([self.decides, dict(self.more)]) if self.more else self.decides
 
 
 @dataclass(frozen=True)
@@ -101,9 +107,10 @@ def explore_servers(
     jobs = [job for job in jobs if only in (None, job.server.server_id)]
     due = plan_keys(
         {key: plan for key, plan in previous.items() if only in (None, key)},
-        {job.server.server_id: job.decides for job in jobs},
+        {job.server.server_id: job.plan for job in jobs},
     )
     wanted = [job for job in jobs if job.server.server_id in set(due.due)]
+    wanted.sort(key=lambda job: -sum(job.more.values()))  # what models fail goes first
     explored = asyncio.run(_explore_all(warehouse, name, executor, wanted, progress))
     # A server that is not launched tonight keeps what it taught about contracts that still stand.
     planned = {job.server.server_id for job in jobs}
@@ -121,7 +128,7 @@ def explore_servers(
             problems[job.server.server_id] = found
             rows += [row for row in last if row["server_id"] == job.server.server_id]
             continue
-        shared = {"marketplace": name, "plan_digest": job.decides, "explored_at": time.time()}
+        shared = {"marketplace": name, "plan_digest": job.plan, "explored_at": time.time()}
         rows += [dict.fromkeys(EXPLORATIONS.columns) | row | shared for row in found]
     return ExplorationResult(keep_other_servers(last, rows, only), due, problems)
 
@@ -146,7 +153,7 @@ def plan_explorations(
         tool = ToolCall(row["server_id"], row["tool"], contract, row["contract_digest"], {})
         if may_run(tool, server, executor.settings):
             tools[row["server_id"]].append(tool)
-    jobs = []
+    jobs, grants = [], read_grants(warehouse.tables)
     for server_id in sorted(tools):
         server, calls = servers[server_id], sorted(tools[server_id], key=lambda call: call.tool)
         world = choose_world(server_id, executor.worlds, [call.tool for call in calls])
@@ -161,7 +168,9 @@ def plan_explorations(
                 "budget": [executor.settings.explore, executor.settings.explore_calls],
             }
         )
-        jobs.append(ExplorationJob(server, tuple(calls), world, decides))
+        tasks = {call.tool: len(grants.get((server_id, call.tool), ())) for call in calls}
+        more = {tool: count for tool, count in tasks.items() if count}
+        jobs.append(ExplorationJob(server, tuple(calls), world, decides, more))
     return jobs
 
 
@@ -177,16 +186,21 @@ async def _explore_all(
     explored: dict[str, list[Record] | str] = {}
     shown = progress or SilentProgress()
 
-    async def explore(job: ExplorationJob) -> None:
+    async def call(job: ExplorationJob, plan: str, before: Sequence[Record]) -> list[Record]:
         async def make() -> EffectOutcome:
-            rows = await _explore_server(job, executor, name)
+            rows = await _explore_server(job, executor, name, before)
             return EffectOutcome(json.dumps(rows, sort_keys=True).encode())
 
+        key = digest([job.server.server_id, plan])
+        return json.loads(await warehouse.ledger.once_async("explore", key, make, partition=name))
+
+    async def explore(job: ExplorationJob) -> None:
         async with places:
-            key = digest([job.server.server_id, job.decides])
             try:
-                data = await warehouse.ledger.once_async("explore", key, make, partition=name)
-                explored[job.server.server_id] = json.loads(data)
+                rows = await call(job, job.decides, ())
+                # What is granted beyond is an effect of its own: nothing before it is redone.
+                more = await call(job, job.plan, rows) if job.more and rows else []
+                explored[job.server.server_id] = rows + more
             except Exception as error:  # a full disk and the ledger's own errors are raised
                 known = isinstance(error, WorldFailed)
                 reason = str(error) if known else describe_failure(error)
@@ -198,9 +212,10 @@ async def _explore_all(
 
 
 async def _explore_server(
-    job: ExplorationJob, executor: ExecutionSetup, marketplace: str
+    job: ExplorationJob, executor: ExecutionSetup, marketplace: str, before: Sequence[Record]
 ) -> list[Record]:
-    """The calls that were made, in order. Raises WorldFailed, RecipeError."""
+    """The calls that were made, in order; beyond those of `before`, where there are any, what the
+    job's tools are granted. Raises WorldFailed, RecipeError."""
     settings, server = executor.settings, job.server
     facts = (server.server_id, server.recipe, job.world, settings.seed, executor.policy)
     folder = f"explore-{marketplace}-{digest([server.server_id, job.decides])[:16]}"
@@ -208,6 +223,8 @@ async def _explore_server(
         walk = ServerWalk(job, place, settings.timeout_s)
         tree = make_first_tree(job.world, settings.seed)
         walk.pool.add_world(tree, place.world.read_first_facts(), DATA)
+        if before:
+            return await walk.walk_more(before, settings.explore_calls)
         await walk.walk(settings.explore, settings.explore_calls)
         return walk.rows
 
@@ -294,21 +311,44 @@ class ServerWalk:
         for tool in [*reading, *reading]:
             await self._try_tool(tool, useful, most, self._call_reading)
         await self._misspell(reading, most, self._call_reading)
-        changed = await self._place.read_state() != self._place.world.read_first_facts()
-        if changed:
-            # One of them writes: nobody knows which, and the others have read what it wrote.
-            await self._place.put_back(fresh=True)
+        changed = await self._put_back_changed()
         for tool in writing:
             await self._try_tool(tool, useful, most, self._call_writing)
         await self._misspell(writing, most, self._call_writing)
         if not changed:
             await self._confirm_answers()
 
-    async def _try_tool(self, tool: ToolCall, useful: int, most: int, make: MakeCall) -> None:
-        left = useful - self._useful[tool.tool]
-        for proposed in propose_calls(tool.contract, self.pool, left, self._rng):
+    async def walk_more(self, before: Sequence[Record], most: int) -> list[Record]:
+        """The rows of calls beyond those made before, of the tools that are granted more. All that
+        read are called once for their values."""
+        for tool in filter(lambda tool: seems_to_read(tool.contract), self._job.tools):
+            await self._try_tool(tool, 1, most, self._call_reading)
+        await self._put_back_changed()
+        self._tried = {dump_text([row["tool"], json.loads(row["arguments"])]) for row in before}
+        first = len(self._calls)
+        for tool in self._job.tools:
+            if more := self._job.more.get(tool.tool):
+                tried = sum(row["tool"] == tool.tool for row in before)
+                useful = self._useful[tool.tool] + more
+                limit = len(self._calls) + most
+                await self._try_tool(tool, useful, limit, self._call_writing, tried + more)
+        return [call.row for call in self._calls[first:]]
+
+    async def _put_back_changed(self) -> bool:
+        changed = await self._place.read_state() != self._place.world.read_first_facts()
+        if changed:
+            # One of them writes: nobody knows which, and the others have read what it wrote.
+            await self._place.put_back(fresh=True)
+        return changed
+
+    async def _try_tool(
+        self, tool: ToolCall, useful: int, most: int, make: MakeCall, proposals: int = 0
+    ) -> None:
+        proposals = proposals or useful - self._useful[tool.tool]
+        for proposed in propose_calls(tool.contract, self.pool, proposals, self._rng):
             hopeless = self._failed[tool.tool] >= _MOST_FAILURES and not self._useful[tool.tool]
-            if len(self._calls) >= most or hopeless or self._is_over():
+            enough = self._useful[tool.tool] >= useful
+            if len(self._calls) >= most or hopeless or enough or self._is_over():
                 return
             if proposed.key not in self._tried:
                 await self._make(tool, proposed, make)

@@ -10,6 +10,7 @@ from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Json, JsonObject, Row
 from warehouse.llm.roles import PENDING
 from warehouse.storage.digest import canonical_json, digest
+from warehouse.storage.tables import Tables
 
 # What a row asks of a model. The first two are one call to one tool; training reads those.
 SINGLE, LOOKALIKE = "single", "lookalike"
@@ -26,6 +27,8 @@ PAIRS = read_table_spec(__file__, "pairs")
 JUDGEMENTS = read_table_spec(__file__, "judgements")
 # `assets/outcomes` fills it; pairs are written from its useful calls.
 EXPLORATIONS = read_table_spec(__file__, "explorations")
+# `training` fills it from evaluations; what it grants is explored and written the next night.
+CURRICULUM = read_table_spec(__file__, "curriculum")
 
 # Failures of the endpoint, the budget or a world pass, and so does the wait for a batch; a bad
 # answer is kept and would come back.
@@ -34,6 +37,14 @@ PASSING = {
     *("endpoint_down", "timeout", "rate_limited", "server_error", "auth", "budget"),
     "world_failed",
 }
+
+
+def read_grants(tables: Tables) -> dict[tuple[str, str], set[str]]:
+    """(server, tool) -> the tasks that it is granted by what models got wrong the night before."""
+    grants: dict[tuple[str, str], set[str]] = {}
+    for row in tables.read(CURRICULUM).select("server_id", "tool", "task").iter_rows():
+        grants.setdefault(row[:2], set()).add(row[2])
+    return grants
 
 
 @dataclass(frozen=True)

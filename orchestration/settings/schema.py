@@ -35,6 +35,7 @@ from serving.meta.policy import AddressSettings, LogSettings, MetaSettings
 from training.caller.settings import CallerOptions
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.settings import (
+    CurriculumPolicy,
     EvaluationOptions,
     PromotionPolicy,
     RetentionPolicy,
@@ -396,6 +397,7 @@ class TrainingSection(BaseModel):
     drift: RetrainPolicy = RetrainPolicy()
     releases: RetentionPolicy = RetentionPolicy()
     promotion: PromotionPolicy = PromotionPolicy()
+    curriculum: CurriculumPolicy = CurriculumPolicy()
 
     @field_validator("promotion")
     @classmethod

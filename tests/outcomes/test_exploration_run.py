@@ -13,7 +13,7 @@ from assets.outcomes.plan import ExecutionSetup
 from assets.outcomes.policy import ExecutionPolicy
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy
-from assets.synthesis.tables import EXPLORATIONS
+from assets.synthesis.tables import CURRICULUM, EXPLORATIONS, SINGLE
 from assets.synthesis.writing.explored_calls import read_explored
 from tests.outcomes.running import READS, TOOLS
 from tests.outcomes.test_defs import MARKET, Market, make_clear, make_deployment
@@ -90,6 +90,36 @@ def test_what_a_list_names_is_passed_on_and_a_second_run_calls_nothing(bench):
     again = market.explore()
     assert (again["unchanged"], again["version_moved"]) == (1, False)
     assert {row["exploration_id"] for row in market.read()} == ids
+
+
+SHEETS = [{"name": name} for name in ("Staff", "Sales", "Stock", "Sites", "Shifts")]
+MANY = SOURCE.replace('[{"name": "Staff"}, {"name": "Sales"}]', json.dumps(SHEETS)).replace(
+    '("Staff", "Sales")', str(tuple(sheet["name"] for sheet in SHEETS))
+)
+
+
+def test_a_tool_that_models_fail_is_called_more_and_no_call_is_made_again(bench):
+    market = Explored(bench, MANY)
+    market.explore()
+    before = market.read()
+
+    def count_useful(rows: list[dict[str, Any]]) -> int:
+        return sum(row["tool"] == "read_sheet" and row["outcome"] == "useful" for row in rows)
+
+    assert count_useful(before) == 3
+    grant = {"server_id": before[0]["server_id"], "tool": "read_sheet", "task": SINGLE}
+    market.publish(CURRICULUM, [dict.fromkeys(CURRICULUM.columns) | grant])
+    market.explore()
+    after = {row["exploration_id"]: row for row in market.read()}
+    own = ("plan_digest", "explored_at")
+    for row in before:
+        later = after.pop(row["exploration_id"])
+        assert {k: v for k, v in row.items() if k not in own} == {
+            k: v for k, v in later.items() if k not in own
+        }
+        assert later["seconds"] == row["seconds"]  # read from the ledger, not measured again
+    assert count_useful(list(after.values())) == len(after) == 1
+    assert market.explore()["unchanged"] == 1
 
 
 def test_without_exploring_nothing_is_called_and_a_user_may_turn_it_off(bench):

@@ -1,4 +1,4 @@
-"""Asset definition of `report`: what was measured, with plots."""
+"""Asset definitions of `report`: what was measured, with plots; and of `curriculum`."""
 
 import json
 import time
@@ -6,10 +6,14 @@ from dataclasses import asdict
 
 import dagster as dg
 
+from assets.synthesis.tables import CURRICULUM
 from training.adapter_table import read_last_card, read_last_summary, set_name
+from training.curriculum import make_curriculum
 from training.drift.drift import DRIFT, sort_signals
+from training.policies import TrainerPolicy
 from training.releases.champion import read_champion
 from training.releases.release import read_current_release
+from training.reporting.curriculum_plot import render_curriculum
 from training.reporting.report import (
     compare_with_champion,
     inline_plots,
@@ -22,13 +26,16 @@ from warehouse.audit import AuditVerdict
 from warehouse.publish import (
     AssetAudit,
     Published,
+    audit_table,
     describe_asset,
     make_markdown_metadata,
+    publish,
     publish_digest,
 )
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
+CURRICULUM_AUDIT = audit_table(CURRICULUM)
 REPORT_AUDIT = AssetAudit("report", rules={"written": "The report is on disk."})
 # Whose words stand in it: another word in one of them makes it due.
 SOURCES = (
@@ -72,4 +79,28 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
     text = make_markdown_metadata(inline_plots(path))
     yield from publish_digest(
         REPORT_AUDIT, name, [verdict], path=dg.MetadataValue.path(str(path)), report=text
+    )
+
+
+@dg.asset(
+    **describe_asset(CURRICULUM_AUDIT, "training/curriculum.py", "training/reporting"),
+    deps=["caller_evaluation", "retriever_evaluation", "caller_champion", "retriever_champion"],
+    group_name="training",
+    description="What the next run explores and writes more of, by what the models got wrong.",
+)
+def curriculum(
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    trainer: dg.ResourceParam[TrainerPolicy],
+) -> Published:
+    rows, tally = make_curriculum(warehouse, trainer.curriculum, trainer.split)
+    yield from publish(
+        context,
+        warehouse,
+        CURRICULUM_AUDIT,
+        CURRICULUM.frame(rows),
+        metadata={
+            "granted_tools": len({(row["server_id"], row["tool"]) for row in rows}),
+            "errors": make_markdown_metadata(render_curriculum(warehouse, rows, tally)),
+        },
     )

@@ -74,7 +74,7 @@ def _plan_bars(name: str, summary: Json, groups: Bars, title: str) -> dict[str, 
 
 
 def _draw_bars(groups: Bars, names: tuple[str, str], title: str, path: File) -> None:
-    figure, axes = _make_canvas()
+    figure, axes = make_canvas()
     width = 0.38
     for at, (name, colour) in enumerate(zip(names, (_BEFORE, _AFTER), strict=True)):
         bars = [figures[at] for figures in groups.values()]
@@ -98,12 +98,12 @@ def _draw_bars(groups: Bars, names: tuple[str, str], title: str, path: File) -> 
     axes.set_ylim(0, 1.08)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
     axes.tick_params(axis="x", length=0)
-    _save_figure(figure, [axes], title, path)
+    save_figure(figure, [axes], title, path)
 
 
 def _draw_losses(losses: Mapping[str, Sequence[float]], path: File) -> None:
     """Each model on axes of its own: their losses are not of one scale."""
-    figure, panels = _make_canvas(len(losses))
+    figure, panels = make_canvas(len(losses))
     listed = list(panels) if len(losses) > 1 else [panels]
     for axes, (name, values) in zip(listed, losses.items(), strict=True):
         axes.plot(range(1, len(values) + 1), values, color=_BEFORE, linewidth=0.9)
@@ -111,7 +111,7 @@ def _draw_losses(losses: Mapping[str, Sequence[float]], path: File) -> None:
         axes.set_title(name, fontsize=9)
         axes.set_xlabel("step", fontsize=8)
     listed[0].set_ylabel("loss", fontsize=8)
-    _save_figure(figure, listed, "Training loss", path)
+    save_figure(figure, listed, "Training loss", path)
 
 
 def _smooth_losses(values: Sequence[float]) -> tuple[list[int], list[float]]:
@@ -125,16 +125,16 @@ def _smooth_losses(values: Sequence[float]) -> tuple[list[int], list[float]]:
     return list(range(1, len(values) + 1)), means
 
 
-def _make_canvas(panels: int = 1) -> tuple[Any, Any]:
+def make_canvas(panels: int = 1, size: tuple[float, float] = (6, 3.4)) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6, 3.4), layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(1, panels)
 
 
-def _save_figure(figure: Any, panels: Sequence[Any], title: str, path: File) -> None:
+def save_figure(figure: Any, panels: Sequence[Any], title: str, path: File) -> None:
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_color("#b6bcc4")
@@ -145,6 +145,6 @@ def _save_figure(figure: Any, panels: Sequence[Any], title: str, path: File) -> 
     figure.suptitle(title, fontsize=10, x=0.01, ha="left", color=_INK)
     if handles:
         figure.legend(
-            handles, names, loc="outside lower center", ncols=2, frameon=False, fontsize=8
+            handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=8
         )
     figure.savefig(path, dpi=140)

@@ -33,6 +33,7 @@ from assets.synthesis.tables import (
     make_unit_key,
     make_user_message,
     read_goldens,
+    read_grants,
 )
 from assets.synthesis.verify.filters import filter_rows
 from assets.synthesis.writing.explored_calls import add_explored, read_explored
@@ -276,7 +277,10 @@ def plan_pairs(
     offer = read_offer(warehouse, name)
     near = find_near_rows(offer.usable, embedder, LanceStore(warehouse.home / "lance"))
     explored = read_explored(warehouse.tables, name)
-    units = make_units(offer.usable, near, policy, explored.list_joined())
+    grants = read_grants(warehouse.tables)
+    units = make_units(offer.usable, near, policy, explored.list_joined(), grants)
+    # What models fail goes first, in case that the budget ends.
+    units.sort(key=lambda unit: (unit.own["server_id"], unit.own["tool"]) not in grants)
     units = [unit for unit in units if only in (None, unit.own["server_id"])]
     units = add_explored(units, explored, offer.usable)
     units = add_worlds(units, worlds, policy)

@@ -304,19 +304,27 @@ class WritingUnit:
 
 
 def make_units(
-    rows: Sequence[Row], near: Near, policy: SynthesisPolicy, joined: Collection[Key] = ()
+    rows: Sequence[Row],
+    near: Near,
+    policy: SynthesisPolicy,
+    joined: Collection[Key] = (),
+    grants: Mapping[Key, Collection[str]] | None = None,
 ) -> list[WritingUnit]:
     """All units of one marketplace's clear, usable snapshot rows, in the rows' order.
 
     joined: (server, tool) of those whose calls were seen to take values of other tools' answers:
-    each has a sequence, unless the share of sequences is 0.
+    each has a sequence. grants: tasks of tools whatever the shares. A share of 0 allows neither.
     `near` names the tools most like one; what it names outside `rows` is left out, so that no
     quarantined text comes back through it.
     """
     book = PartnerBook(rows)
+    chosen = {
+        key: {*(grants or {}).get(key, ()), *([SEQUENTIAL] if key in joined else [])}
+        for key in map(_make_key, rows)
+    }
     planned = (
         try_item(
-            partial(_make_unit, task, row, book, near, policy, joined),
+            partial(_make_unit, task, row, book, near, policy, task in chosen[_make_key(row)]),
             lambda hint, task=task, row=row: WritingUnit(task, (row,), problem=hint),
         )
         for row in rows
@@ -336,12 +344,13 @@ def _make_unit(
     book: PartnerBook,
     near: Near,
     policy: SynthesisPolicy,
-    joined: Collection[Key],
+    chosen: bool,
 ) -> WritingUnit | None:
-    if task == SEQUENTIAL and policy.tasks.sequential and _make_key(row) in joined:
-        return WritingUnit(task, (row,))
-    if task != SINGLE and not draws_task(row, task, getattr(policy.tasks, task)):
+    share = 1.0 if task == SINGLE else getattr(policy.tasks, task)
+    if not share or not (chosen or draws_task(row, task, share)):
         return None
+    if task == SEQUENTIAL and chosen:
+        return WritingUnit(task, (row,))
     if not book.is_readable(row):
         # One unit stands for it, whose rows say that its contract cannot be read.
         return WritingUnit(task, (row,)) if task == SINGLE else None

@@ -21,7 +21,7 @@ from assets.synthesis.defs import pairs
 from assets.synthesis.judging.judge import make_offline_provider
 from assets.synthesis.policy import SynthesisPolicy, TaskShares
 from assets.synthesis.prompts import PromptFile, read_prompt
-from assets.synthesis.tables import LOOKALIKE, NO_TOOL, SEQUENTIAL, SINGLE, TASKS
+from assets.synthesis.tables import LOOKALIKE, NO_TOOL, RECOVERY, SEQUENTIAL, SINGLE, TASKS
 from assets.synthesis.verify.model_text import (
     RUN,
     collect_runs,
@@ -43,6 +43,7 @@ from assets.synthesis.writing.units import (
     draws_task,
     hash_fraction,
     list_steps,
+    make_units,
     plan_units,
 )
 from assets.synthesis.writing.writer import PairWriter
@@ -244,6 +245,20 @@ def test_tools_stand_in_sequence_only_where_one_speaks_of_what_the_other_takes()
     ]  # fmt: skip
     unrelated = [tool(0, "list", "file"), tool(0, "delete", "song")]
     assert not [u for u in planned(unrelated, ALL_TASKS) if u.task == SEQUENTIAL]
+
+
+def test_a_granted_task_is_written_whatever_its_share_and_moves_no_other_unit():
+    rows = snapshot_rows(ALL)
+    few = dataclasses.replace(ALL_TASKS, tasks=TaskShares(recovery=1e-9))
+    before = [unit.key for unit in planned(rows, few, others(rows))]
+    key = rows[0]["server_id"], rows[0]["tool"]
+    grants = {key: {RECOVERY}}
+    after = [unit.key for unit in make_units(rows, others(rows), few, (), grants)]
+    assert set(after) - set(before) == {f"{'/'.join(key)}#{RECOVERY}"}
+    assert set(before) <= set(after)
+    off = dataclasses.replace(few, tasks=TaskShares(recovery=0.0))
+    unwanted = make_units(rows, others(rows), off, (), grants)
+    assert RECOVERY not in {unit.task for unit in unwanted}
 
 
 Json = Any

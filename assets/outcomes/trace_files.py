@@ -3,19 +3,20 @@
     Claude Code     ~/.claude/projects/*/*.jsonl      one message a line
     Codex           ~/.codex/sessions/**/*.jsonl      one item a line, in an envelope since 2025
     OpenTelemetry   OTLP as JSON, one document or one a line: spans with `gen_ai.*` attributes
-    Toolmill        what `serve` keeps under the names of tokens with `traces = true`
+    Toolmill        what `serve` and `proxy` keep under the names of tokens with `traces = true`
 
 Nothing here is trusted: a file is capped, and what has another shape than expected is passed over.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from assets.servers.calls.log import TRACE_FORMAT
 from warehouse.errors import UnusableInput
 from warehouse.json_types import JsonObject
 from warehouse.storage.untrusted_files import UnreadableFile, read_file
@@ -27,7 +28,6 @@ _EXPECTED = (
     " or a file of `toolmill serve` (traces/*.jsonl)"
 )
 _CODEX = ("session_meta", "response_item", "function_call", "function_call_output")
-TOOLMILL = "toolmill-trace-1"  # the format of lines that `serve` keeps
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _find_format(lines: Iterable[JsonObject]) -> str | None:
     for line in lines:
         if "resourceSpans" in line:
             return "opentelemetry"
-        if line.get("format") == TOOLMILL:
+        if line.get("format") == TRACE_FORMAT:
             return "toolmill"
         if line.get("type") in _CODEX:
             return "codex"
@@ -113,7 +113,7 @@ def _find_format(lines: Iterable[JsonObject]) -> str | None:
     return None
 
 
-def _read_claude_code(lines: list[JsonObject], stem: str) -> list[TraceSession]:
+def _read_claude_code(lines: Sequence[JsonObject], stem: str) -> list[TraceSession]:
     events: dict[str, list[TraceEvent]] = {}
     for line in lines:
         message = line.get("message")
@@ -159,6 +159,43 @@ def _read_codex(lines: list[JsonObject], stem: str) -> list[TraceSession]:
             text = _read_text(about["content"] if "content" in about else item.get("output"))
             events.append(_make_result(item.get("call_id"), text, failed, at))
     return [TraceSession(session, "codex", tuple(events))]
+
+
+def read_request(body: JsonObject) -> TraceSession:
+    """The conversation that a request to a model brings along: Chat Completions, Responses or
+    Anthropic's Messages."""
+    if items := _list_objects(body.get("input")):
+        [session] = _read_codex([{"type": "response_item", "payload": item} for item in items], "")
+    else:
+        lines = [{"message": _convert_chat(item)} for item in _list_objects(body.get("messages"))]
+        session = next(iter(_read_claude_code(lines, "")), TraceSession("", "", ()))
+    tools = (tool.get("function", tool) for tool in _list_objects(body.get("tools")))
+    definitions = {
+        str(tool.get("name")): {
+            "description": tool.get("description"),
+            "inputSchema": tool.get("parameters") or tool.get("input_schema"),
+        }
+        for tool in tools
+        if isinstance(tool, dict)
+    }
+    return replace(session, definitions=definitions)
+
+
+def _convert_chat(message: JsonObject) -> JsonObject:
+    """A message of Chat Completions in the blocks of Messages, whose own stay as they are."""
+    if message.get("role") == "tool":
+        call = {"type": "tool_result", "tool_use_id": message.get("tool_call_id")}
+        return {"role": USER, "content": [{**call, "content": message.get("content")}]}
+    calls = [
+        {"type": "tool_use", "id": call.get("id"), **_rename_arguments(call.get("function"))}
+        for call in _list_objects(message.get("tool_calls"))
+    ]
+    return {"role": message.get("role"), "content": calls} if calls else message
+
+
+def _rename_arguments(function: Any) -> JsonObject:
+    about = function if isinstance(function, dict) else {}
+    return {"name": about.get("name"), "input": about.get("arguments")}
 
 
 def _read_opentelemetry(lines: list[JsonObject], stem: str) -> list[TraceSession]:
@@ -214,11 +251,13 @@ def _read_trace(name: str, spans: list[tuple[JsonObject, dict[str, Any]]]) -> Tr
 def _read_toolmill(lines: list[JsonObject], stem: str) -> list[TraceSession]:
     """A session a token and day: each line is a request in words, a call and its result."""
     events: dict[str, list[TraceEvent]] = {}
-    digests: dict[str, str] = {}
+    digests, asked = dict[str, str](), dict[str, str]()
     for number, line in enumerate(lines):
         session = events.setdefault(str(line.get("token")), [])
         at, call, name = _read_time(line.get("at")), str(number), str(line.get("tool_id"))
-        if query := _read_text(line.get("words")):
+        query = _read_text(line.get("words"))
+        if query and query != asked.get(str(line.get("token"))):  # else it belongs to the last
+            asked[str(line.get("token"))] = query
             session.append(TraceEvent(USER, query, at=at))
         session.append(_make_call(call, name, line.get("arguments"), at))
         text, failed = _read_text(line.get("text")), line.get("status") != "ok"

@@ -167,12 +167,12 @@ def _list_turns(
                 yield request, calls
             request, calls = event.text.strip(), []
         elif event.kind == CALL and event.call in results:
-            call = _unwrap(event)
+            call = unwrap_call(event)
             row, why = contracts.find(session, call)
             calls.append(TracedCall(call.arguments, results[event.call], row, why))
 
 
-def _unwrap(call: TraceEvent) -> TraceEvent:
+def unwrap_call(call: TraceEvent) -> TraceEvent:
     """The tool's own call, of one through the meta-server."""
     inner, tool_id = call.arguments.get("arguments"), call.arguments.get("tool_id")
     if call.name.endswith("call_tool") and isinstance(tool_id, str):

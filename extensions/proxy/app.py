@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -45,6 +45,9 @@ from serving.meta.policy import HttpSettings
 from warehouse.json_types import JsonObject
 from warehouse.network.egress import is_loopback
 
+if TYPE_CHECKING:
+    from extensions.proxy.traces import TraceKeeper
+
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 logger = logging.getLogger(__name__)
 JUDGED = {
@@ -59,12 +62,13 @@ class ProxyParts:
     """chooser: picks tools where `tools` is "auto". local: a model that runs here; without an
     upstream it answers everything, beside one it writes the first call of a conversation. reviser:
     rewrites calls that the ladder leaves. search: answers the searches for tools that models
-    make."""
+    make. traces: keeps the calls of requests."""
 
     chooser: ToolChooser | None = None
     local: LocalUpstream | None = None
     reviser: CallReviser | None = None
     search: ToolSearch | None = None
+    traces: "TraceKeeper | None" = None
 
 
 @dataclass(frozen=True)
@@ -308,7 +312,9 @@ class ProxyApp:
 
         self._settings, self._listening = settings, listening
         self.metrics = ProxyMetrics()
-        self._answering = RequestAnswering(settings, self.metrics, parts or ProxyParts())
+        parts = parts or ProxyParts()
+        self._answering = RequestAnswering(settings, self.metrics, parts)
+        self._traces = parts.traces
         self._tracer = trace.get_tracer("toolmill.proxy")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -380,7 +386,10 @@ class ProxyApp:
             async with anyio.create_task_group() as group:
                 group.cancel_scope.deadline = ends
                 group.start_soon(_watch_client, request, group.cancel_scope)
-                await self._answering.answer_request(request, body, exchange, own=own)
+                try:
+                    await self._answering.answer_request(request, body, exchange, own=own)
+                finally:
+                    await self._keep_trace(request, body)
                 group.cancel_scope.cancel()
             if anyio.current_time() >= ends and not exchange.started:
                 found = f"the request took more than {self._settings.total_s:g} s"
@@ -390,6 +399,11 @@ class ProxyApp:
         except RequestRefused as error:
             self.metrics.count("refused", f'reason="{error.code}"')
             await exchange.send_error(error)
+
+    async def _keep_trace(self, request: Request, body: bytes) -> None:
+        if self._traces is not None and request.scope["path"] in JUDGED:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._traces.keep_request, body)
 
     async def _read_body(self, request: Request) -> bytes:
         most, body = self._listening.max_body, b""

@@ -13,6 +13,7 @@ from orchestration.cli.terminal import fail, log_to_terminal, print_line
 if TYPE_CHECKING:
     from extensions.proxy.calls import CallReviser
     from extensions.proxy.local_upstream import LocalUpstream
+    from extensions.proxy.traces import TraceKeeper
     from extensions.proxy.upstream import ProxySettings
     from serving.router import ServedRouter
 
@@ -60,6 +61,9 @@ def proxy(
     tool_search: Annotated[
         bool, typer.Option("--tool-search", help="answer the searches for tools that models make")
     ] = False,
+    traces: Annotated[
+        bool, typer.Option("--traces", help="keep calls of known tools in the home, redacted")
+    ] = False,
     revise: Annotated[
         str, typer.Option(help="rewrites calls that are left: a model of the upstream, local:NAME")
     ] = "",
@@ -83,6 +87,7 @@ def proxy(
         local=_open_local(model) if local or first_call else None,
         reviser=_open_reviser(revise, settings) if revise else None,
         search=ToolSearch(served, candidates) if tool_search else None,
+        traces=_open_traces() if traces else None,
     )
     log_to_terminal()
     # It logs the address of each request, query included.
@@ -144,6 +149,16 @@ def _open_reviser(name: str, settings: "ProxySettings") -> "CallReviser":
 
     name = name.removeprefix(LOCAL)
     return CallReviser(name, guard_model(load_reviser(load_settings(), name)))
+
+
+def _open_traces() -> "TraceKeeper":
+    from extensions.proxy.traces import TraceKeeper
+    from orchestration.cli.serving import open_call_log
+    from orchestration.factories import open_made_warehouse
+    from orchestration.settings.load import load_settings
+
+    settings = load_settings()
+    return TraceKeeper(open_made_warehouse(settings), open_call_log(settings, settings.home_path()))
 
 
 def _open_served(place: Path) -> "ServedRouter":

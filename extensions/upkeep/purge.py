@@ -20,6 +20,7 @@ import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.canonical import tool_text
+from assets.servers.calls.log import CallLog, parse_line
 from assets.vectors.index import build_server_text
 from assets.vectors.texts import build_server_views, split_id
 from extensions.upkeep.garbage import GarbageItem, is_finished, measure_size, remove_path
@@ -34,7 +35,7 @@ from warehouse.ledger.database import find_url
 from warehouse.ledger.inspection import list_effect_blobs
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
-from warehouse.storage.files import hold_lock, write_atomically
+from warehouse.storage.files import hold_lock, rewrite_lines, write_atomically
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import Tables, TableSpec, find_schema_version, write_mark
 from warehouse.storage.takedowns import Takedowns, find_active, find_taken, read_takedowns
@@ -192,10 +193,26 @@ def list_taken(home: Path, state: Path, now: float, oldest: float | None) -> Ite
     yield from _list_pools(home, takedowns)
     yield from _list_jobs(home, takedowns)
     yield from _list_indexes(home)
+    for place in (home, *sorted((state / "served").glob("*"))):
+        yield from _list_trace_lines(CallLog(place).traces, takedowns)
     for version in found.versions:
         remove = partial(rewrite_version, TABLES.get(version.table), version.path, takedowns)
         name = str(version.path.relative_to(home))
         yield GarbageItem(KIND, f"{name}: {len(version.taken)} rows", 0, remove)
+
+
+def _list_trace_lines(traces: CallLog, taken: Takedowns) -> Iterator[GarbageItem]:
+    """Calls of taken tools that were kept for those who opted in."""
+
+    def stays(text: str) -> bool:
+        line = parse_line(text) or {}
+        return not taken.is_reached(*str(line.get("tool_id")).partition("::")[::2])
+
+    for path in traces.list_files():
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        if count := sum(not stays(line) for line in lines):
+            remove = partial(_call, rewrite_lines, path, stays)
+            yield GarbageItem(KIND, f"traces/{path.name}: {count} calls", 0, remove)
 
 
 def _look(home: Path, taken: Takedowns) -> _TakenTraces:

@@ -386,9 +386,17 @@ def list_traces() -> None:
 def forget_traces(
     user: Annotated[str | None, typer.Option(help="as in `traces import`; default: you")] = None,
 ) -> None:
-    """Remove all rows of a user's traces; `gc` deletes older versions."""
+    """Remove all rows of a user's traces, and what was kept under a token of that name; `gc`
+    deletes older versions."""
     from assets.outcomes.trace_pairs import forget_user
+    from assets.servers.calls.log import DeletionSubject, remove_lines
+    from orchestration.cli.serving import open_call_log
     from orchestration.factories import open_made_warehouse
 
-    warehouse = open_made_warehouse(load_settings())
-    print_json({"removed": forget_user(warehouse, user, "traces forget")})
+    settings = load_settings()
+    removed = forget_user(open_made_warehouse(settings), user, "traces forget")
+    lines = {"deleted": 0}
+    if user:
+        log = open_call_log(settings, settings.home_path())
+        lines = remove_lines(log.traces, DeletionSubject(token=user))
+    print_json({"removed": removed, "lines": lines["deleted"]})

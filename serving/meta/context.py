@@ -16,7 +16,6 @@ import anyio
 import anyio.to_thread
 
 from assets.outcomes.policy import ReliabilityPolicy
-from assets.outcomes.trace_files import TOOLMILL
 from assets.servers.calls.log import CallLog
 from serving.index.model import IndexedTool
 from serving.meta.access_control import RequestLimits
@@ -25,7 +24,6 @@ from serving.ranking.overlays import ToolEligibility
 from serving.router import Router, ServedRouter
 from warehouse.bounded_dict import BoundedDict
 from warehouse.extensions import LEARNERS, load_extensions
-from warehouse.sanitize.redact import redact, redact_json
 from warehouse.sanitize.untrusted_text import drop_surrogates
 
 logger = logging.getLogger(__name__)
@@ -36,7 +34,6 @@ _REMEMBERED = {
 }
 T = TypeVar("T")
 _THREADS = 4  # requests that search at a time; more of them only wait for the cores
-_LONGEST_TRACE = 64_000  # characters of one kept call
 _TURNS = 2  # of them of one token
 
 
@@ -180,13 +177,12 @@ class MetaContext:
         read like orders. facts: tool_id, contract_digest, arguments, status."""
         texts = [block["text"] for block in result.content if isinstance(block.get("text"), str)]
         whole = "\n".join(texts) or json.dumps(result.structured or {})
-        line = redact_json(facts) | {"text": redact(whole), "token": token.name}
-        line |= {"format": TOOLMILL, "words": self.asked.get((token.name, facts["tool_id"]), "")}
-        if result.alarming or result.unread or len(json.dumps(line)) > _LONGEST_TRACE:
+        words = self.asked.get((token.name, facts["tool_id"]), "")
+        if result.alarming or result.unread:
             return
         try:
             with anyio.CancelScope(shield=True):
-                await self.work(self.outcomes.traces.append, line)
+                await self.work(self.outcomes.keep_trace, token.name, words, facts, whole)
         except OSError as error:
             logger.error("a trace could not be written: %s", error)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warehouse.errors import UnusableInput
-from warehouse.sanitize.redact import redact
+from warehouse.sanitize.redact import redact, redact_json
 from warehouse.storage.files import append_line, remove_unfinished, rewrite_lines
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ STATUSES = (
 )
 REPORTS = ("worked", "wrong_tool", "failed")
 MOST_WORDS = 4000  # characters that are kept of a query
+TRACE_FORMAT = "toolmill-trace-1"  # of the lines of `traces`
+_LONGEST_TRACE = 64_000  # characters of one
 _TEXTS = {  # the longest text of each field that holds one
     "token": 100,
     "index": 100,
@@ -108,6 +110,14 @@ class CallLog:
         if line.get("reported") not in (None, *REPORTS):
             raise BadOutcome(f"outcome reported {line['reported']!r}: expected one of {REPORTS}")
         return self.append({"id": uuid.uuid4().hex, **line})
+
+    def keep_trace(self, token: str, words: str, facts: Mapping[str, Any], text: str) -> None:
+        """Appends a whole call, redacted, to the traces, unless it is too long. words: what it was
+        made for. facts: tool_id, contract_digest, arguments, status."""
+        line = redact_json(facts) | {"text": redact(text), "words": clean_words(words)}
+        line |= {"token": token, "format": TRACE_FORMAT}
+        if len(json.dumps(line)) <= _LONGEST_TRACE:
+            self.traces.append(line)
 
     def append(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Appends a line that the caller bounded and redacted, and returns it."""

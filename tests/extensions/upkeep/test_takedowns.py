@@ -16,6 +16,7 @@ from assets.contracts.quarantined_tools import CLEAR, read_clear, select_columns
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
+from assets.servers.calls.log import CallLog
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, plan_jobs
 from assets.servers.deploy.policy import DeployPolicy
 from assets.synthesis.tables import PAIRS
@@ -344,3 +345,12 @@ def test_a_version_that_cannot_be_read_is_named_and_keeps_nothing_else(lived):
     found = find_garbage(make_place(lived))
     assert "cannot be read" in found.skipped[KIND]
     assert "tables" not in found.skipped
+
+
+def test_kept_calls_of_what_was_taken_down_go_with_it(lived):
+    log = CallLog(lived.home)
+    for tool_id in ("npm:files::read_file", "npm:clock::now"):
+        log.keep_trace("ann", "words", {"tool_id": tool_id, "arguments": {}, "status": "ok"}, "t")
+    take_down(lived, "npm:files", "ann", "its owner asked")
+    collect(lived)
+    assert [line["tool_id"] for line in log.traces.read()] == ["npm:clock::now"]

@@ -55,8 +55,7 @@ def make_failure_message(run: dg.DagsterRun, error: str) -> dict[str, str]:
 
 
 def make_silence_message(last: float | None) -> dict[str, str]:
-    """What a webhook is told where no nightly run began for 26 hours. last: when the last one
-    did (epoch seconds)."""
+    """What a webhook gets after 26 hours without a nightly run. last: its epoch seconds."""
     day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(last)) if last else "never"
     return _make_message(
         f"toolmill: no nightly run began for {_SILENT_HOURS} hours; the last one: {day}. Look"

@@ -15,11 +15,8 @@ _NAMES_A_HOME = ("TOOLMILL_HOME", "TOOLMILL_STATE", CONFIG)
 
 
 def load_definitions() -> dg.Definitions:
-    """All definitions; every asset's page shows the home in use.
-
-    Raises SettingsError where a `.env` hides the home that the shell names, HomeUnavailable where
-    another version made it.
-    """
+    """All definitions; every asset's page shows the home in use. Raises SettingsError where a
+    `.env` hides the home that the shell names, HomeUnavailable where another version made it."""
     if WORKDIR in os.environ:
         os.chdir(os.environ[WORKDIR])
     else:

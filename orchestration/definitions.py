@@ -29,12 +29,9 @@ _Condition = dg.AutomationCondition
 
 
 def on_new_data() -> dg.AutomationCondition:
-    """Due when any upstream partition has a *new data version*, once everything upstream is quiet.
-
-    What was made from the current versions by whatever run is not asked for again; a failure is
-    asked for once more. It does not wait for every marketplace to exist: `~any_deps_missing()` on
-    a fan-in would deadlock it until each one has run once.
-    """
+    """Due when any upstream partition has a *new data version* and everything upstream is quiet; a
+    failure is asked for once more. It does not wait for every marketplace: `~any_deps_missing()` on
+    a fan-in would deadlock it until each one has run."""
     changed = _Condition.any_deps_match(_Condition.data_version_changed())
     changed = changed | _Condition.code_version_changed()
     failed = _Condition.execution_failed().newly_true()
@@ -63,8 +60,6 @@ class _AssetCondition(dg.AutomationCondition):
 
 
 class InputsChanged(_AssetCondition):
-    """Whether the inputs or the code are others than those that its last version records."""
-
     async def is_met(self, context: dg.AutomationContext) -> bool:
         view = context.asset_graph_view
         resolver = CachingStaleStatusResolver(view.instance, view.asset_graph, view)
@@ -72,11 +67,8 @@ class InputsChanged(_AssetCondition):
 
 
 class UpstreamSettled(_AssetCondition):
-    """Whether no ancestor, however far, is being made or can still come to be due by this tick.
-
-    An ancestor that this tick asks for goes into the same run, before this asset; one that only
-    follows from what this tick asks for is decided on at a later tick.
-    """
+    """Whether no ancestor is being made or due in this tick. One that this tick asks for joins the
+    same run, before this asset; what follows from it is decided at a later tick."""
 
     async def is_met(self, context: dg.AutomationContext) -> bool:
         view, graph = context.asset_graph_view, context.asset_graph
@@ -152,8 +144,7 @@ def build_defs(
     loggers: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
-    """The real code location; `resources` replaces single ones (fakes in tests), `metadata` is
-    shown on the page of every asset."""
+    """The code location; `resources` replaces some (test fakes), `metadata` is on every page."""
     extensions = load_extensions(DEFINITIONS).values()
     loaded = dg.load_assets_from_modules([*PACKAGES, *extensions])
     assets = [asset for asset in loaded if isinstance(asset, dg.AssetsDefinition)]
@@ -181,7 +172,6 @@ def build_defs(
 
 
 def define_jobs() -> list[Any]:
-    """What runs together: one nightly run per marketplace, then the fan-ins, training, serving."""
     return [
         dg.define_asset_job(
             "nightly",

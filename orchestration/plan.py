@@ -75,7 +75,6 @@ class RunPlan:
     exceeded: str | None
 
     def describe(self) -> list[str]:
-        """The lines that `toolmill run` prints, with `--plan` too."""
         if not any(due["listings"] for due in self.due.values()):
             return ["plan: nothing is listed yet, so nothing can be foreseen"]
         calls, usd, minutes = (self.totals[name] for name in ("calls", "usd", "minutes"))
@@ -89,8 +88,7 @@ class RunPlan:
 
 
 def make_plan(settings: Settings, only: Sequence[str] | None = None) -> RunPlan:
-    """The plan of a run over these marketplaces (default: all that are enabled). Raises
-    HomeUnavailable before the first run."""
+    """The plan of a run (default: all enabled marketplaces). Raises HomeUnavailable before one."""
     warehouse, calls = open_made_warehouse(settings), Counter[str]()
     names = only or list_enabled(settings)
     count = _DueCount(warehouse, settings, calls)
@@ -133,8 +131,7 @@ def describe_run(settings: Settings, only: Sequence[str] | None = None) -> str:
 
 
 class _DueCount:
-    """Counts what is due, marketplace by marketplace, and adds the effects to `calls`. A request is
-    paid once for all marketplaces."""
+    """Counts what is due per marketplace and adds the effects to `calls`, each request once."""
 
     def __init__(self, warehouse: Warehouse, settings: Settings, calls: Counter[str]) -> None:
         self._warehouse, self._settings, self._calls = warehouse, settings, calls
@@ -142,7 +139,6 @@ class _DueCount:
         self._units, self._pairs = set[str](), set[str]()  # counted already
 
     def count_marketplace(self, name: str) -> dict[str, int]:
-        """Kind -> keys due in one marketplace."""
         warehouse, tables, now = self._warehouse, self._warehouse.tables, time.time()
         crawled = warehouse.ledger.count_last_run(name, ("page", "render"))
         self._calls.update({stage: crawled.get(stage, 0) for stage in _CRAWLED})
@@ -199,7 +195,6 @@ class _DueCount:
         return {"units to write": len(due), "pairs to judge": judged}
 
     def count_summaries(self) -> int:
-        """Servers that a model sums up."""
         clear = read_clear(self._warehouse)
         try:
             llm = self._writer.make_llm(self._warehouse, "_")
@@ -211,7 +206,6 @@ class _DueCount:
         return count_due_summaries(public, about, llm, previous)
 
     def sum_effects(self) -> Counter[str]:
-        """Stage -> effects of this home, by models and by rules."""
         sums = Counter[str]()
         for row in self._warehouse.ledger.costs():
             sums[row["stage"]] += row["effects"] if row["status"] == "done" else 0

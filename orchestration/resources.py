@@ -50,18 +50,13 @@ class NoSuchPlace(ValueError):
 
 
 class TrainingScripts:
-    """The resource `pipes`: starts training scripts at one place."""
-
     def __init__(self, place: TrainingPlace | None = None, client: Any = None) -> None:
         self.place = place or TrainingPlace()
         self._client = client or open_client(self.place)
 
     def launch(self, context: Any, script: str, job: Path) -> dict[str, Any]:
-        """Runs the module `script` on `job` to its end, its loss lines in the run's log; returns
-        the last message it sent: the model's card.
-
-        Raises DagsterPipesExecutionError when it fails or dies, with the code and a hint.
-        """
+        """Runs the module `script` on `job`, loss lines in the run's log; returns its last message,
+        the card. Raises DagsterPipesExecutionError with the code and a hint."""
         try:
             ran = self._client.run(context=context, **build_invocation(self.place, script, job))
         except (DagsterExecutionInterruptedError, NoSuchPlace):
@@ -99,7 +94,6 @@ def open_client(place: TrainingPlace) -> Any:
 
 
 def build_invocation(place: TrainingPlace, script: str, job: Path) -> dict[str, Any]:
-    """What the place's client is given beside the context."""
     if place.runs_on == SUBPROCESS:
         command = _end_with_parent(
             place, _build_command(sys.executable, place.processes, script, job)
@@ -117,7 +111,12 @@ def build_invocation(place: TrainingPlace, script: str, job: Path) -> dict[str, 
     invocation: dict[str, Any] = {"command": command, "env": dict(QUIET)}
     if place.namespace:
         invocation["namespace"] = place.namespace
-    return {**invocation, "image": place.image, "base_pod_spec": _build_pod(place)}
+    spec = dict(place.pod)
+    containers = [dict(each) for each in spec.get("containers", [{}])]
+    if place.gpus:
+        limits = {**containers[0].get("resources", {}).get("limits", {}), _GPU: str(place.gpus)}
+        containers[0]["resources"] = {**containers[0].get("resources", {}), "limits": limits}
+    return {**invocation, "image": place.image, "base_pod_spec": {**spec, "containers": containers}}
 
 
 def _build_command(python: str, processes: int, script: str, job: Path) -> list[str]:
@@ -129,15 +128,6 @@ def _end_with_parent(place: TrainingPlace, command: list[str]) -> list[str]:
     """A script alone ends with its run; the launcher of several needs to be told to."""
     wrap = shutil.which("setpriv") if place.processes > 1 else None
     return [wrap, "--pdeathsig", "KILL", *command] if wrap else command
-
-
-def _build_pod(place: TrainingPlace) -> dict[str, Any]:
-    spec = dict(place.pod)
-    containers = [dict(each) for each in spec.get("containers", [{}])]
-    if place.gpus:
-        limits = {**containers[0].get("resources", {}).get("limits", {}), _GPU: str(place.gpus)}
-        containers[0]["resources"] = {**containers[0].get("resources", {}), "limits": limits}
-    return {**spec, "containers": containers}
 
 
 def _explain_lack(package: str, install: str, error: ImportError) -> NoSuchPlace:
@@ -166,8 +156,7 @@ def build_default_resources() -> Mapping[str, Any]:
 
 
 def _make_warehouse(context: dg.InitResourceContext) -> Warehouse:
-    """The stores of one run. The run is tagged with its home where the Dagster instance is shared
-    with other homes."""
+    """The stores of one run, tagged with its home where other homes share the Dagster instance."""
     settings = _load_for(context)
     instance, run = context.instance, context.run_id
     if instance and run and not _is_own(instance, settings):
@@ -180,8 +169,7 @@ def _is_own(instance: dg.DagsterInstance, settings: Settings) -> bool:
 
 
 def _make_writer(settings: Settings) -> PairWriter:
-    """Who writes pairs, and the worlds whose tasks are pairs too: commands that judge or read need
-    none."""
+    """Who writes pairs, and worlds whose tasks are pairs; commands that judge or read need none."""
     return replace(make_writer(settings), worlds=make_world_tasks(settings))
 
 

@@ -45,7 +45,6 @@ def retrain_on_drift(context: dg.SensorEvaluationContext) -> dg.SensorResult | d
 
 
 def find_training_request(instance: dg.DagsterInstance) -> dg.RunRequest | dg.SkipReason:
-    """The training that is due now, or why none is."""
     settings = load_settings()
     warehouse = open_warehouse(settings)
     head = warehouse.tables.head("training_set")
@@ -67,7 +66,6 @@ def find_training_request(instance: dg.DagsterInstance) -> dg.RunRequest | dg.Sk
 
 
 def make_training_tags(training_set: str, trainer: "TrainerPolicy") -> dict[str, str]:
-    """What a training is of: its set, and the settings that it trains by."""
     recipe = digest(trainer.list_recipes())[:8]
     return {"toolmill/training_set": training_set, "toolmill/recipe": recipe}
 
@@ -87,9 +85,7 @@ def count_failed_trainings(instance: dg.DagsterInstance, tags: dict[str, str], d
 
 def is_training_due(instance: dg.DagsterInstance) -> bool:
     """Whether `retrain_on_drift` is on and its next tick asks for a training, or one is starting.
-
-    One that a person cancelled is not asked for again, so nothing waits for it.
-    """
+    One that a person cancelled is not asked for again, so nothing waits for it."""
     sensors = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
     if not any(sensor.name == retrain_on_drift.name and sensor.is_running for sensor in sensors):
         return False

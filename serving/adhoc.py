@@ -33,12 +33,9 @@ _BATCH = 64  # queries that share one pass of the encoder
 
 
 def read_source(path: Path) -> tuple[IndexSource, list[str]]:
-    """The source of an index, and why tools were left out. A server a line: qualified_name (or
-    server_id, or name), tools, and optionally display_name, overview or description, tags. The
-    tools of a server with `"unverified": true` carry that mark.
-
-    Raises UnusableInput.
-    """
+    """An index's source, and why tools were left out. A server a line: qualified_name (or
+    server_id, name), tools; optional display_name, overview or description, tags, "unverified":
+    true. Raises UnusableInput."""
     from assets.synthesis.judging.adhoc import ToolsFile, get_server_name, read_lines
     from assets.synthesis.offline_summaries import make_readable, write_summary
 
@@ -112,11 +109,9 @@ def index_command(
     progress: Progress | None = None,
     search_from: int = SEARCH_FROM,
 ) -> dict[str, Any]:
-    """Indexes every usable tool of a JSON Lines file of servers and points `out` at the index.
-
-    Returns {version, out, tools, servers, skipped, embedder, embedded, known, seconds}.
-    Raises UnusableInput.
-    """
+    """Indexes the usable tools of a JSON Lines file and points `out` at the index. Returns
+    {version, out, tools, servers, skipped, embedder, embedded, known, seconds}. Raises
+    UnusableInput."""
     import zstandard
 
     from serving.index.build import move_pointer
@@ -169,8 +164,6 @@ def _build_into(
 
 
 class VectorCache:
-    """Embeds texts through the vector store beside the index."""
-
     def __init__(self, place: Path, encoder: Embedder, progress: Progress) -> None:
         from warehouse.storage.lance import LanceStore
 
@@ -191,11 +184,8 @@ class VectorCache:
 def open_routed(
     place: Path, encoder: Embedder | None = None, progress: Progress | None = None
 ) -> Router:
-    """The router of the served index, or of the same tools embedded by another encoder. An exported
-    release is checked first, as `serve --place` does.
-
-    Raises IndexMissing, IndexBroken, BadExport.
-    """
+    """The router of the served index, or of its tools embedded by another encoder; an exported
+    release is checked first. Raises IndexMissing, IndexBroken, BadExport."""
     if encoder is None:
         check_place(place)
         return open_router(place)
@@ -223,9 +213,8 @@ def search_command(router: Router, ask: ToolQuery) -> dict[str, Any]:
 def search_many(
     router: Router, rows: Iterable[Mapping[str, str]], ask: ToolQuery
 ) -> Iterator[dict[str, Any]]:
-    """One answer per row {query, server, tool: any of them}, in order; `ms` is a row's share of its
-    batch. A row that cannot be answered gives an answer without hits, with `error`. Raises BadQuery
-    if the question itself is wrong, as by its k."""
+    """One answer per row {query, server, tool: any of them}, in order, `error` for a bad row; `ms`
+    is a row's share of its batch. Raises BadQuery for a wrong k or the like."""
     check_ask(replace(ask, query="any"))
     asks = [replace(ask, **row) for row in rows]
     for batch in (asks[start : start + _BATCH] for start in range(0, len(asks), _BATCH)):

@@ -72,9 +72,8 @@ class AgentModel(Protocol):
 
 @dataclass(frozen=True)
 class AgentLimits:
-    """turns: of the model. k: tools shown for a request. rounds, tokens: of asking for tools, and
-    of all lines that show them. calls: of one turn. Beyond `offered` tools the oldest are no longer
-    among the functions."""
+    """turns: of the model. k: tools a request. rounds, tokens: of asking for tools and showing
+    them. calls: a turn. Beyond `offered` tools the oldest leave the functions."""
 
     turns: int = 12
     k: int = 5
@@ -86,9 +85,8 @@ class AgentLimits:
 
 @dataclass(frozen=True)
 class AgentCall:
-    """One call that the model made. status: planned, or its outcome (`call_tool`'s own);
-    tool_id is None for a name that was never shown. shown: what the model was told; of a planned
-    call, how it does not fit its contract."""
+    """A model's call. status: planned, or `call_tool`'s; tool_id: None for a name never shown.
+    shown: what the model was told; of a planned call, how it breaks its contract."""
 
     name: str
     tool_id: str | None
@@ -99,10 +97,9 @@ class AgentCall:
 
 @dataclass
 class AgentRun:
-    """One task. ended: planned (calls were made, and none runs here), answered, empty (neither
-    words nor calls), turn_limit, budget, or the endpoint's error kind; error: why, of the last two.
-    Tokens and dollars are the endpoint's count, `tool_tokens` our estimate of what showing tools
-    put into the prompt, once."""
+    """One task. ended: planned, answered, empty (neither words nor calls), turn_limit, budget, or
+    the endpoint's error kind; error: why, of the last two. Tokens and dollars are the endpoint's
+    count, `tool_tokens` our estimate of showing tools."""
 
     rounds: list[SearchRound] = field(default_factory=list)
     calls: list[AgentCall] = field(default_factory=list)
@@ -117,18 +114,14 @@ class AgentRun:
 
     @property
     def is_done(self) -> bool:
-        """Whether the model itself ended it, by calls that are not run or by an answer."""
         return self.ended in (PLANNED, ANSWERED)
 
     @property
     def chosen(self) -> list[str]:
-        """The tools that were called, in order, each once."""
         return list(dict.fromkeys(call.tool_id for call in self.calls if call.tool_id))
 
 
 class UnattendedClient(ConsentClient):
-    """Nobody who could be asked: the policy's `consent` decides."""
-
     def __init__(self) -> None:
         super().__init__(None, None, None)  # type: ignore[arg-type]
 
@@ -171,11 +164,9 @@ async def run_agent(
     strategy: str = "ours",
     allowed: tuple[str, ...] | None = None,
 ) -> AgentRun:
-    """Does a task, a text or the messages of a conversation; whatever happens is an outcome.
-
-    run: None plans only: the first turn with calls ends it. read_calls: for endpoints that hand
-    their model's calls on as text. example: the prompt with one worked example. Raises BadQuery.
-    """
+    """Does a task, a text or a conversation's messages; every failure is an outcome. run: None only
+    plans, to the first turn with calls. read_calls: for models whose calls come as text. example: a
+    worked one in the prompt. Raises BadQuery."""
     limits = limits or AgentLimits()
     session = DiscoverySession(
         router,
@@ -245,7 +236,6 @@ class _AgentConversation:
         return [(name, arguments) for name, arguments in resolved if name in self._offered]
 
     def _search(self, text: str, usable: bool) -> None:
-        """One round of asking: what the router found is put into the conversation."""
         stopped = self._session.stop
         step = self._session.ask(text)
         lines = [step.text] if step.text else []
@@ -318,7 +308,6 @@ class _AgentConversation:
 
 
 def describe_run(made: AgentRun) -> dict[str, Any]:
-    """The run as plain JSON, with what was asked and found in every round."""
     facts = ("ended", "error", "chosen", "answer", "turns", "tool_tokens", "prompt_tokens")
     fields = {name: getattr(made, name) for name in (*facts, "completion_tokens", "usd")}
     calls = [
@@ -329,8 +318,7 @@ def describe_run(made: AgentRun) -> dict[str, Any]:
 
 
 def write_lines(facts: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each request, tool and call, and for how it ended; long texts by their
-    beginning."""
+    """A line for each request, tool and call, and for the end; long texts are cut."""
     for fact in facts["rounds"]:
         for query in fact["asked"]:
             texts = {name: shorten_text(text, _LONGEST) for name, text in query.items()}
@@ -371,7 +359,6 @@ class OfflineSpeaker:
     async def say(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
     ) -> ChatTurn:
-        """The next turn, by what the last message is."""
         last = messages[-1]
         requests = [at for at, message in enumerate(messages) if _has_asked(message)]
         request = _find_request(messages[: requests[0]] if requests else messages)

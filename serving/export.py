@@ -34,7 +34,6 @@ from warehouse.storage.untrusted_files import UnreadableFile, list_files, open_f
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-        Ed25519PrivateKey,
         Ed25519PublicKey,
     )
 
@@ -63,10 +62,8 @@ class NoExport(BadExport, UnusableInput):
 
 def export_release(home: Path, out: Path, add_files: AddFiles | None = None) -> dict[str, Any]:
     """Copies what `home` serves to a new or empty folder; returns its manifest. add_files: writes
-    more of the release's models into the folder, and returns what the manifest tells of it.
-
-    Raises UnusableInput, BadExport, IndexMissing, IndexBroken, EncoderMissing.
-    """
+    more models and returns manifest entries. Raises UnusableInput, BadExport, IndexMissing,
+    IndexBroken, EncoderMissing."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UnusableInput(f"{out}: it is there and not empty; give a new or an empty folder")
     version = read_served_version(home)
@@ -106,9 +103,8 @@ def export_release(home: Path, out: Path, add_files: AddFiles | None = None) -> 
 
 
 def check_export(folder: Path) -> dict[str, Any]:
-    """The manifest of an exported release, all its files held against it. Raises NoExport, and
-    BadExport for a file that is other, missing, or not in it: what it does not name would be read
-    all the same."""
+    """The manifest of an export whose files all match it. Raises NoExport, and BadExport for a file
+    that differs, is missing, or is not named: it would be read all the same."""
     manifest, expected = _parse_manifest(folder)
     actual = _digest_files(folder)
     wrong = sorted(name for name in {*expected, *actual} if actual.get(name) != expected.get(name))
@@ -121,7 +117,6 @@ def check_export(folder: Path) -> dict[str, Any]:
 
 
 def read_manifest(folder: Path) -> bytes:
-    """The bytes of a folder's manifest. Raises BadExport, NoExport."""
     try:
         return read_file(folder.resolve(), MANIFEST, _MOST)
     except UnreadableFile as error:
@@ -133,14 +128,12 @@ def read_manifest(folder: Path) -> bytes:
 
 
 def open_served(place: Path, trusted: Sequence[Path] | None = None) -> ServedRouter:
-    """What a place serves that may be from elsewhere; it is checked whenever anything of it is
-    loaded."""
+    """What a place serves, perhaps from elsewhere; it is checked at every load."""
     return ServedRouter(place, check=partial(check_place, place, trusted))
 
 
 def check_place(place: Path, trusted: Sequence[Path] | None = None) -> None:
-    """Holds an exported release against its manifest; with trusted keys, nothing else passes.
-    Raises BadExport."""
+    """Checks an export against its manifest and, if given, trusted keys. Raises BadExport."""
     if trusted:
         verify_export(place, trusted)
     elif (place / MANIFEST).exists():
@@ -156,7 +149,6 @@ def find_log_place(place: Path, state: Path) -> Path:
 
 
 def _parse_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """(all of it, its files)."""
     content = read_manifest(folder)
     try:
         manifest = json.loads(content)
@@ -184,9 +176,8 @@ def _copy_cards(home: Path, models: dict[str, str], to: Path) -> None:
 
 
 def _digest_files(folder: Path) -> dict[str, str]:
-    """Digests by relative path of all but manifest, signature and outcomes. Raises BadExport for a
-    link or a device, outcomes included: what it leads to is not of the folder, and would be written
-    to."""
+    """Digests by path of all but manifest, signature and outcomes. Raises BadExport for a link or
+    device, outcomes too: what it leads to would be written to."""
     digests, root = {}, folder.resolve()
     try:
         for path in list_files(root):
@@ -202,7 +193,13 @@ def sign_export(folder: Path, key: Path) -> dict[str, Any]:
     """Checks and signs an exported release; returns its manifest. Raises BadExport, and
     UnusableInput for a key that cannot be read."""
     manifest = check_export(folder)
-    private = _read_private(key)
+    serialization, ed25519 = _load_library()
+    try:
+        private = serialization.load_pem_private_key(key.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError) as error:
+        raise _make_key_error(key, error, "private") from None
+    if not isinstance(private, ed25519.Ed25519PrivateKey):
+        raise _make_key_error(key, TypeError(type(private).__name__), "private")
     signature = base64.b64encode(private.sign(_ABOUT + read_manifest(folder))).decode()
     text = json.dumps({"algorithm": _ALGORITHM, "signature": signature}, indent=1)
     write_atomically(folder / SIGNATURE, text.encode())
@@ -246,17 +243,6 @@ def _read_signature(folder: Path) -> bytes:
     except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
         reason = describe_unreadable(error)
         raise BadExport(f"{path}: {reason}; expected what `release verify --sign` writes") from None
-
-
-def _read_private(path: Path) -> "Ed25519PrivateKey":
-    serialization, ed25519 = _load_library()
-    try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError, TypeError) as error:
-        raise _make_key_error(path, error, "private") from None
-    if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise _make_key_error(path, TypeError(type(key).__name__), "private")
-    return key
 
 
 def _read_public(path: Path) -> "Ed25519PublicKey":

@@ -96,11 +96,9 @@ class Router:
         return Router(self.index, self.encoder, blocked, overlay, self.ranker)
 
     def tell_reliability(self, place: int) -> ToolReliability | None:
-        """How often the tool at a place works; None where nothing is known."""
         return None if self.overlay is None else self.overlay.tell(place)
 
     def may_answer(self, place: int) -> bool:
-        """Whether the tool at a place may be answered at all."""
         return self._eligible.may_answer(place)
 
     def find(self, ask: ToolQuery | None = None, **parts: Any) -> QueryAnswer:
@@ -158,9 +156,8 @@ class Router:
         ]
 
     def score_tools(self, words: Sequence[str]) -> list[np.ndarray]:
-        """The fused score of every tool for these words, float32 [tools]; minus infinity for those
-        that may not be answered, and in a large index for those that were no candidates. Raises
-        BadQuery."""
+        """Fused score of every tool for these words, float32 [tools]; minus infinity for barred
+        ones and, in a large index, for all but the candidates. Raises BadQuery."""
         rows = []
         for signals in self._read_words(words, None):
             ranking = self._rank_fused(signals, len(self.index.tools))
@@ -265,12 +262,9 @@ def open_router(place: Path, version: str | None = None) -> Router:
 
 
 class ServedRouter:
-    """The router of whatever version is served now. A new one is loaded while the old one answers;
-    one that cannot be loaded is logged once, and the old one stays.
-
-    `opened`: how a version (None: the served one) of the place becomes a router. `check` raises
-    where nothing of the place may be loaded, its blocked tools included.
-    """
+    """The router of the version served now. The old one answers while a new one loads, and stays if
+    that fails (logged once). `opened`: from version (None: served) to router. `check` raises where
+    nothing of the place may be loaded."""
 
     def __init__(
         self,
@@ -289,8 +283,7 @@ class ServedRouter:
         self._listeners: list[Callable[[str], None]] = []
 
     def current(self) -> Router:
-        """The router to ask now. Raises IndexMissing or IndexBroken with the fix while there is
-        none at all."""
+        """The router to ask now. Raises IndexMissing or IndexBroken if there is none at all."""
         router = self._router
         if router is None:
             with self._lock:
@@ -314,8 +307,7 @@ class ServedRouter:
         self._listeners.append(callback)
 
     def settle(self, timeout: float | None = None) -> Router:
-        """Waits until what is published now is loaded, or has failed to; for tests. The router that
-        then answers."""
+        """For tests: waits until what is published is loaded or refused; the router then."""
         self.current()
         if self._loading is not None:
             self._loading.join(timeout)

@@ -43,7 +43,6 @@ def show_prose(text: str, most: int) -> str:
 
 
 def show_line(text: str, most: int) -> str:
-    """A text as one line."""
     return show_prose(" ".join(drop_unseen(text[: 4 * most]).split()), most)
 
 
@@ -54,11 +53,8 @@ def mark_text(text: str, of: str) -> str:
 
 
 class BoundedText:
-    """Copies JSON values within bounds; `cut` says whether anything was left out.
-
-    literal: texts are names and values, escaped; else they are prose, cleaned. quoted: prose
-    among values stands between marks. members: of one object or list.
-    """
+    """Copies JSON values within bounds; `cut`: whether anything was left out. literal: texts are
+    escaped names and values, else cleaned prose. quoted: prose between marks."""
 
     def __init__(
         self,
@@ -75,7 +71,12 @@ class BoundedText:
     def __call__(self, value: Any, depth: int = 0, key: str = "") -> Any:
         """The value without what shows nothing, deep parts and surplus members as "…"."""
         if isinstance(value, str):
-            return self._bound_text(value, key)
+            most = max(0, min(self._longest, self._left))
+            self.cut = self.cut or len(value) > most
+            self._left -= min(len(value), most) + 2
+            if self._literal and key not in _PROSE:
+                return escape_exact(value, most, keep="\n\t")
+            return quote_text(show_text(value, most)) if self._quoted else show_text(value, most)
         if value is None or isinstance(value, bool | int | float):
             self._left -= 8
             return value if not isinstance(value, int) or abs(value) < 10**30 else "…"
@@ -85,16 +86,15 @@ class BoundedText:
         if isinstance(value, Mapping):
             return self._bound_object(value, depth)
         if isinstance(value, list | tuple):
-            return self._bound_list(value, depth)
+            results: list[Any] = []
+            for at, part in enumerate(value):
+                if at >= self._members or self._left <= 0:
+                    self.cut = True
+                    results.append(f"… {len(value) - at} more")
+                    break
+                results.append(self(part, depth + 1))
+            return results
         return "…"
-
-    def _bound_text(self, value: str, key: str) -> str:
-        most = max(0, min(self._longest, self._left))
-        self.cut = self.cut or len(value) > most
-        self._left -= min(len(value), most) + 2
-        if self._literal and key not in _PROSE:
-            return escape_exact(value, most, keep="\n\t")
-        return quote_text(show_text(value, most)) if self._quoted else show_text(value, most)
 
     def _bound_object(self, value: Mapping[str, Any], depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -107,16 +107,6 @@ class BoundedText:
             result[written] = self(part, depth + 1, str(name))
         return result
 
-    def _bound_list(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
-        results: list[Any] = []
-        for at, part in enumerate(value):
-            if at >= self._members or self._left <= 0:
-                self.cut = True
-                results.append(f"… {len(value) - at} more")
-                break
-            results.append(self(part, depth + 1))
-        return results
-
 
 def bound_value(value: Any, budget: int) -> tuple[Any, bool]:
     """(copy within the budget of characters, whether something was left out)."""
@@ -126,7 +116,6 @@ def bound_value(value: Any, budget: int) -> tuple[Any, bool]:
 
 
 def dump_json(value: Any) -> str:
-    """Compact JSON for people and models."""
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
 
 
@@ -161,10 +150,8 @@ def _name_type(schema: Any) -> str:
 def limit_result(
     content: Iterable[Any], structured: Any, of: str, most: int
 ) -> tuple[list[dict[str, Any]], str, Any, bool]:
-    """(blocks to show, their text, structured content, whether something was left out).
-
-    All text together has at most `most` characters, and structured content as many.
-    """
+    """(blocks to show, their text, structured content, whether something was left out). All text
+    together has at most `most` characters, and structured content as many."""
     texts, media, cut = _split_content(content, most)
     copy = BoundedText(most, longest=most, literal=False)
     data = copy(structured) if structured is not None else None

@@ -25,12 +25,10 @@ _LOW = 0.3
 
 
 def make_adapter_table(role: str) -> TableSpec:
-    """The one-row table of a role's last trained adapter."""
     return read_table_spec(__file__, "adapter", f"{role}_adapter")
 
 
 def make_adapter_row(card: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a model's card."""
     facts = {**card, "model": card["name"]}
     return {name: facts[name] for name in make_adapter_table(card["role"]).columns}
 
@@ -87,8 +85,7 @@ class NotTrained(LookupError):
 def set_rows(
     warehouse: Warehouse, split: str, tasks: Collection[str] | None = ONE_CALL
 ) -> list[Row]:
-    """Rows of the current training set in one split, of `tasks` (None: all); of one call to one
-    tool unless told otherwise."""
+    """The current set's rows of a split, of `tasks` (None: all); by default of one call."""
     rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == split)
     if tasks is not None:
         rows = rows.filter(pl.col("task").is_in(list(tasks)))
@@ -110,7 +107,6 @@ def read_last_adapter(warehouse: Warehouse, role: str) -> Row:
 
 
 def read_last_card(warehouse: Warehouse, role: str) -> Row | None:
-    """The card of the role's last adapter, or None."""
     rows = warehouse.tables.read(make_adapter_table(role)).to_dicts()
     return read_model_card(warehouse.home, rows[0]["model"]) if rows else None
 

@@ -130,8 +130,6 @@ _CANNOT_EVALUATE = (NothingToEvaluate, CannotPredict, BadOffer, BadAdapter, BadE
 
 
 class TrainingScripts(Protocol):
-    """Where training scripts run; `orchestration/resources.py` has one for each place."""
-
     def launch(self, context: Any, script: str, job: Any) -> dict[str, Any]: ...
 
 

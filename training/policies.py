@@ -22,10 +22,9 @@ from warehouse.store import Warehouse
 
 @dataclass(frozen=True)
 class TrainerPolicy:
-    """retriever_base, caller_base: as their trainings take them. options: the settings blocks of
-    extensions under `[training]`, by name.
-    unverified: whether the served index shows tools that nobody launched; nothing is trained on
-    them; search_from: tools from which it is searched through LanceDB."""
+    """retriever_base, caller_base: as trained. options: extensions' blocks of `[training]`.
+    unverified: whether the index shows, untrained on, tools nobody launched; search_from: for
+    LanceDB."""
 
     split: SetPolicy = field(default_factory=SetPolicy)
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
@@ -44,7 +43,6 @@ class TrainerPolicy:
     search_from: int = SEARCH_FROM
 
     def get_role_settings(self, role: str) -> tuple[str, Any]:
-        """(base, hyper-parameters) of a role that learns from the training set."""
         if role == RETRIEVER:
             return self.retriever_base, self.retriever
         if role == CALLER:
@@ -70,7 +68,6 @@ class TrainerPolicy:
     def open_sources(
         self, warehouse: Warehouse, trained_on: str, embedder: Callable[[], Embedder]
     ) -> DriftSources:
-        """What the signals of drift since a training set are measured of."""
         prompts = self.retriever.prompts or Prompts()
         return DriftSources(warehouse, trained_on, embedder, self.retriever.start, prompts)
 

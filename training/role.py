@@ -56,8 +56,7 @@ def get_retriever_base_name(base: str) -> str:
 
 
 def is_same_base(then: str, now: str) -> bool:
-    """Whether two names are of one base: the same files where both know them, wherever they lie,
-    else the same place."""
+    """Whether two names are of one base: by files where both know them, else by place."""
     (place, files), (other, known) = split_reference(then), split_reference(now)
     kind, other_kind = place.startswith(SENTENCE), other.startswith(SENTENCE)
     if files and known:
@@ -102,7 +101,6 @@ class ModelRole:
 
 
 def _score_call(row: Json) -> float | None:
-    """Of a request for a tool as it was written (`evaluation/caller_table.py`)."""
     plain = row["tool"] and row["perturbation"] == "none" and not row["phantom"]
     return float(row["ast_ok"]) if plain and not row["failed"] else None
 
@@ -127,7 +125,6 @@ def list_roles() -> dict[str, ModelRole]:
 
 
 def find_role(name: str) -> ModelRole:
-    """Raises UnknownRole."""
     role = list_roles().get(name)
     if role is None:
         raise UnknownRole(f"no role is named {name!r}; known: {', '.join(list_roles())}")
@@ -135,17 +132,14 @@ def find_role(name: str) -> ModelRole:
 
 
 def list_trained_roles() -> list[str]:
-    """The roles that a training set teaches."""
     return [role.name for role in list_roles().values() if not role.learns_from_calls]
 
 
 def list_role_assets(role: str) -> list[str]:
-    """The names of the role's assets."""
     return [f"{role}_{step}" for step in ("adapter", "evaluation", "champion")]
 
 
 def get_untrained_model(role: str) -> str:
-    """The model that serves a role until one is promoted; "base" for an unknown role."""
     if role == CALLER and find_general_flaw() is None:
         return GENERAL
     role_entry = list_roles().get(role)

@@ -24,10 +24,8 @@ ModelCard = dict[str, Any]
 
 @dataclass(frozen=True)
 class RoleStep:
-    """The stores and settings of one run of a step.
-
-    resources: those that the step's `StepSpec` names. launch: runs a training script on a job file.
-    """
+    """The stores and settings of one run of a step. resources: those that the step's `StepSpec`
+    names. launch: runs a training script on a job file."""
 
     role: str
     warehouse: Warehouse
@@ -63,10 +61,8 @@ class StepSpec:
 
 @dataclass(frozen=True)
 class RoleAssets:
-    """A row of data from which `training/defs.py` builds the three assets of a role.
-
-    train: the card of the model that was trained, or why none could be.
-    """
+    """A row of data from which `training/defs.py` builds the three assets of a role. train: the
+    card of the model that was trained, or why none could be."""
 
     role: str
     adapter: StepSpec
@@ -88,9 +84,8 @@ def train_by_script(
     data: str = "",
     start: str = "",
 ) -> ModelCard:
-    """The card of a model that `<package>.script` trained. It trains once per (role, base, set,
-    settings): the ledger knows. data: the digest of rows that are others than those of the set.
-    start: the adapter that goes on learning."""
+    """The card of what `<package>.script` trained, once per (role, base, set, settings) by the
+    ledger. data: digest of rows beyond the set's. start: adapter that goes on learning."""
     home, ledger = step.warehouse.home, step.warehouse.ledger
     of_set = set_name(step.warehouse)
     name, job = write_job(home, step.role, base, of_set, settings, rows, pool, data, start)

@@ -8,15 +8,11 @@ from pydantic.dataclasses import dataclass
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class EvaluationOptions:
-    """What a user sets of the callers' evaluation."""
-
     items: Annotated[int, Field(ge=1, description="of each split, that a run asks callers")] = 8
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class PromotionPolicy:
-    """Which roles a person decides on."""
-
     by_hand: Annotated[
         tuple[str, ...],
         Field(description="roles whose candidates wait for `toolmill champion --approve`"),
@@ -25,8 +21,6 @@ class PromotionPolicy:
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class RetentionPolicy:
-    """How many served releases stay."""
-
     keep: Annotated[int, Field(ge=1, description="releases that a rollback can go back to")] = 5
 
 
@@ -69,8 +63,7 @@ class RetrainPolicy:
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class SplitSettings:
-    """What is never trained on, as a user can set it. The side of a server is frozen and no
-    setting moves it."""
+    """What is never trained on. The side of a server is frozen; no setting moves it."""
 
     unseen_tools: Annotated[float, Field(ge=0, le=0.5, description="of a train server's tools")] = (
         0.1

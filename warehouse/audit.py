@@ -19,8 +19,7 @@ _SHORT = {
 
 @dataclass(frozen=True)
 class ColumnExpectation:
-    """One Great Expectations expectation: its snake_case type and its arguments. optional: whether
-    a null passes; of itself Great Expectations looks at no null but where it is asked for them."""
+    """A Great Expectations expectation. optional: a null passes; it sees them only on request."""
 
     type: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -33,7 +32,6 @@ class ColumnExpectation:
 
     @property
     def text(self) -> str:
-        """What is expected of the columns, in words."""
         arguments, beside = self.arguments, " or null" if self.optional else ""
         if "value_set" in arguments:
             return f"one of {arguments['value_set']}{beside}"
@@ -53,8 +51,7 @@ class ColumnExpectation:
 
 @dataclass(frozen=True)
 class AuditVerdict:
-    """One rule's outcome. `observed` and `expected` are texts a reader can act on. warns: a failure
-    is reported and refuses nothing."""
+    """A rule's outcome; `observed` and `expected` are for readers. warns: refuses nothing."""
 
     rule: str
     passed: bool
@@ -70,8 +67,6 @@ class AuditVerdict:
 
 @dataclass(frozen=True)
 class TableAudit:
-    """The verdicts over one staged table."""
-
     verdicts: list[AuditVerdict]
 
     @property
@@ -91,7 +86,6 @@ class TableAudit:
 
 
 def expect_unique(*columns: str) -> ColumnExpectation:
-    """The columns together name a row at most once."""
     if len(columns) == 1:
         return ColumnExpectation("expect_column_values_to_be_unique", {"column": columns[0]})
     return ColumnExpectation("expect_compound_columns_to_be_unique", {"column_list": list(columns)})
@@ -122,15 +116,10 @@ def _read_expectation(column: str, value: Any, optional: bool) -> ColumnExpectat
 def check_fall(
     rule: str, worked: Set[str], works: Mapping[str, bool], *, proven: bool, floor: float, few: int
 ) -> AuditVerdict:
-    """Whether servers that worked in the current version still do.
-
-    What fails for the first time says nothing about the others: anybody may list broken servers. So
-    a table is refused only if fewer than `floor` of the servers that worked before work now, and
-    nothing that was tried in this run works (`proven`: one server that does shows that the fault is
-    not ours). Any other low rate warns, unless `few` servers or fewer were tried.
-
-    worked: the servers that worked in the current version. works: whether each server works now.
-    """
+    """Whether servers that worked in the current version still do. A table is refused only if fewer
+    than `floor` of them work and nothing tried in this run does (`proven`: one that does shows that
+    the fault is not ours); otherwise a low rate warns, but for `few` servers or fewer. works:
+    whether each works now."""
     before = [works[server] for server in worked if server in works]
     fell = len(before) > 1 and sum(before) < floor * len(before)
     low = len(works) > few and sum(works.values()) < floor * len(works)
@@ -147,11 +136,9 @@ def audit(
     expectations: Sequence[ColumnExpectation],
     rules: Sequence[AuditVerdict] = (),
 ) -> TableAudit:
-    """Runs the expectations over the frame and joins the verdicts of plain rules.
-
-    Only the audited columns are handed to pandas: Great Expectations 1.24 has no polars engine.
-    An empty frame passes every column expectation, so a floor on rows must be a rule of its own.
-    """
+    """Runs expectations over the frame and adds plain rules' verdicts. Only audited columns go to
+    pandas: Great Expectations 1.24 has no polars. An empty frame passes, so row floors are
+    rules."""
     verdicts = list(rules)
     if expectations and len(frame):
         results = _run_great_expectations(frame, expectations)
@@ -197,11 +184,8 @@ def _run_great_expectations(
 
 @cache
 def _open_table() -> Any:
-    """The batch definition that every audited table is handed to.
-
-    One context a process and one suite a table: five expectations took 78 ms with a context and a
-    run of their own each, and take 42.
-    """
+    """The batch definition for every table: one context a process and one suite a table, 42 ms for
+    five expectations instead of 78."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     # 4-5 s and 250 MB: only when a table is really audited.
     import great_expectations as gx

@@ -7,8 +7,6 @@ _MOST = 10_000
 
 
 class BoundedDict(OrderedDict[Any, Any]):
-    """A dictionary that forgets the oldest of too many entries."""
-
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(key, value)
         self.move_to_end(key)

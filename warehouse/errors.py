@@ -2,8 +2,7 @@
 
 
 class UnusableInput(ValueError):
-    """A file, name, option or setting that a user gave cannot be used; commands exit 2 on it, not
-    1."""
+    """A user's file, name, option or setting cannot be used; commands exit 2, not 1."""
 
 
 def describe_unreadable(error: Exception) -> str:

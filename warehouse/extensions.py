@@ -74,7 +74,6 @@ def load_extensions(group: str) -> dict[str, Any]:
 
 
 def load_hook(name: str) -> Any:
-    """The function that is registered under a name. Raises ExtensionMissing."""
     for point in entry_points(group=HOOKS, name=name):
         return point.load()
     raise ExtensionMissing(

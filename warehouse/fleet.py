@@ -48,11 +48,8 @@ class Fleet(Protocol):
 
 @dataclass(frozen=True)
 class LocalFleet:
-    """This process: the thread that asks does the work itself.
-
-    A thread cannot be ended from outside: a piece's own limits end it (the sandbox's wall clock,
-    the client's time-out).
-    """
+    """This process: the thread that asks does the work itself. A thread cannot be ended from
+    outside: a piece's own limits end it (the sandbox's wall clock, the client's time-out)."""
 
     def call(self, fn: Callable[..., bytes], *args: Any) -> bytes:
         return fn(*args)
@@ -69,8 +66,7 @@ def map_side_by_side(
     concurrency: int,
     on_done: Callable[[Future[Out]], object] = lambda _: None,
 ) -> list[Out]:
-    """What `fn` makes of each item, in their order. Raises the first item's error, when all have
-    ended."""
+    """`fn` of each item, in order. Raises the first item's error, when all have ended."""
     with ThreadPoolExecutor(max_workers=max(1, concurrency)) as pool:
         futures = [pool.submit(fn, item) for item in items]
         try:

@@ -54,8 +54,7 @@ def require_folder(home: Path) -> None:
 
 
 def require_home(home: Path) -> Path:
-    """A home in which something was made. Raises HomeUnusable where nothing was yet, or by another
-    version; writes nothing."""
+    """A home that this version made something in, else HomeUnusable; writes nothing."""
     check_home(home)
     if not (home / MARKER).exists():
         raise HomeUnusable(
@@ -77,7 +76,6 @@ def claim_home(home: Path) -> None:
 
 
 def describe_unwritable(folder: Path, error: OSError) -> HomeUnavailable:
-    """The error of a folder in which nothing can be written."""
     return HomeUnavailable(
         f"{folder}: {error.strerror or error}; Toolmill keeps all it makes there."
         " Make it writable, free some space, or set TOOLMILL_HOME to another folder"
@@ -85,7 +83,6 @@ def describe_unwritable(folder: Path, error: OSError) -> HomeUnavailable:
 
 
 def _describe_unmarked(home: Path, problem: str) -> HomeUnusable:
-    """The error of a home whose marker was lost or damaged; all else may be good."""
     return HomeUnusable(
         f'{home}: {problem}; if this version made it, put {{"layout": {LAYOUT}}} into'
         f" {home / MARKER}, or restore a backup; else use the version that made it, or set"
@@ -94,7 +91,6 @@ def _describe_unmarked(home: Path, problem: str) -> HomeUnusable:
 
 
 def _describe_other_version(home: Path, layout: int) -> HomeUnusable:
-    """The error of a home that is good, for another version."""
     origin = f"{home}: made by {{}} version (layout {layout}, expected {LAYOUT}); "
     if layout > LAYOUT:
         fix = "install that version of toolmill, or set TOOLMILL_HOME to another folder"
@@ -116,6 +112,5 @@ def find_instance_folder(state: Path) -> Path | None:
 
 
 def is_own_instance(folder: Path, state: Path) -> bool:
-    """Whether an instance is the one in a state: another, and a Postgres, may hold the runs of
-    other projects."""
+    """Whether an instance is the state's; others, and a Postgres, may hold other homes' runs."""
     return POSTGRES not in os.environ and folder.resolve() == (state / "dagster").resolve()

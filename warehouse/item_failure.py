@@ -34,12 +34,9 @@ def try_item(
 
 
 def describe_failure(error: Exception, through: Through = ()) -> str:
-    """`ValueError at assets/…/names.py:36 find_port, trace 0123456789ab`.
-
-    The digest is of the places in the trace: one fault has one digest, whatever item met it. The
-    error's own words are left out, because they may quote a third party or a secret. Raises the
-    error itself where it concerns the run: a full disk, the ledger, any type of `through`.
-    """
+    """`ValueError at assets/…/names.py:36 find_port, trace 0123456789ab`. One fault has one trace
+    digest; its words may quote secrets. Raises errors that concern the run: a full disk, the
+    ledger, `through`."""
     if isinstance(error, (*_OF_THE_RUN, *through)):
         raise error
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:

@@ -1,5 +1,4 @@
-"""What signatures call the values of JSON and the rows of tables; of mappings only `Record` may
-be changed."""
+"""Types of JSON values and table rows for signatures; of mappings only `Record` may change."""
 
 from collections.abc import Mapping
 from typing import Any

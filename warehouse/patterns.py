@@ -165,9 +165,8 @@ class Pattern:
 
 @lru_cache(maxsize=4_096)
 def compile_pattern(pattern: str, *, unless_after: str = "", unless_before: str = "") -> Pattern:
-    r"""The pattern; flags are written in it, as `(?i)`. unless_after, unless_before: characters as
-    within brackets, none of which may be right before or behind a match (`\w`; `^\s`: all others).
-    """
+    """The pattern, with its flags as `(?i)`. unless_after, unless_before: characters, as in
+    brackets, that may not be next to a match (`\\w`; `^\\s`: all but blanks)."""
     return Pattern(pattern, unless_after, unless_before)
 
 

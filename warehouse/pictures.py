@@ -17,10 +17,8 @@ _ALWAYS = ("warehouse/pictures.py", "warehouse/sanitize", "warehouse/statistics.
 
 
 class PictureStore:
-    """The latest picture of each name under `<home>/cache/pictures`.
-
-    sources: files and folders of the repository whose code draws; any change there redraws.
-    """
+    """The latest picture of each name under `<home>/cache/pictures`. sources: files and folders of
+    the repository whose code draws; any change there redraws."""
 
     def __init__(self, home: Path, *sources: str) -> None:
         self._folder = home / "cache" / "pictures"

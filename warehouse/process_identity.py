@@ -13,12 +13,9 @@ _PROC = Path("/proc")
 
 
 def identify_process(pid: int | None = None) -> str | None:
-    """What tells a living process (default: this one) from every other that has its pid, before or
-    after a restart of the machine; None for one that is gone or only waits to be reaped.
-
-    On Linux "<boot id>:<clock ticks from boot to its start>". Not its start in wall time: that is
-    computed from the clock, so a step of one hour moved it, and a live payment passed for dead.
-    """
+    """What tells a process (default: this one) from all others of its pid, also after a reboot;
+    None if it is gone or a zombie. On Linux "<boot id>:<clock ticks from boot to its start>": wall
+    time moves with the clock, and a live payment passed for dead."""
     number = os.getpid() if pid is None else pid
     if not (_PROC / "self" / "stat").exists():
         return _identify_elsewhere(number)
@@ -32,8 +29,7 @@ def identify_process(pid: int | None = None) -> str | None:
 
 
 def describe_owner() -> str:
-    """This process as the owner of what outlives it (a container, a control group), in words
-    without spaces: "<pid>@<identity>@<where its pid counts>"."""
+    """This process as an owner of containers and groups: "<pid>@<identity>@<pid namespace>"."""
     return f"{os.getpid()}@{identify_process()}@{_describe_place()}"
 
 

@@ -97,8 +97,7 @@ def audit_table(
     values: Mapping[str, Any] | None = None,
     rules: Mapping[str, str] | None = None,
 ) -> AssetAudit:
-    """The audit of the asset that is one table: what its spec expects, and what is given besides,
-    `values` as in `tables.toml`."""
+    """The audit of a one-table asset: its spec's and given rules, `values` as in `tables.toml`."""
     expectations = (*table.expectations, *read_expectations(values or {}))
     return AssetAudit(table.name, expectations, {**table.rules, **(rules or {})}, table)
 
@@ -109,12 +108,8 @@ def describe_asset(
     kinds: frozenset[str] | set[str] | None = None,
     partitions: dg.PartitionsDefinition | None = None,
 ) -> dict[str, Any]:
-    """What `dg.asset` is given for an asset that publishes here: name, checks, schema, kinds,
-    partitions.
-
-    `sources` are the folders (or files) whose code makes it: their digest is its code version, so
-    that a change of that code, and of no other, makes it due again.
-    """
+    """What `dg.asset` is given for a published asset: name, checks, schema, kinds, partitions.
+    `sources`: folders or files whose digest is its code version."""
     metadata: dict[str, Any] = {}
     if checked.table:
         metadata["dagster/column_schema"] = _build_column_schema(checked.table)
@@ -153,12 +148,8 @@ def publish(
     plan: RowPlan | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Published:
-    """Stages `frame`, audits it, and only then moves the partition's pointer.
-
-    Unchanged rows yield the same data version again, so nothing downstream is due. plan: what was
-    due, where that is more than which rows differ from the last version. metadata: Markdown in it
-    is shown as such.
-    """
+    """Stages `frame`, audits it, then moves the partition's pointer; unchanged rows yield the same
+    data version. plan: what was due, if more than changed rows. metadata: Markdown is shown."""
     spec = checked.table
     if spec is None:
         raise ValueError(f"{checked.asset} has no table; publish_digest publishes it")
@@ -167,7 +158,21 @@ def publish(
     before = warehouse.tables.head(spec.name, partition)
     last = _read_last(warehouse, spec, partition)
     changes = _count_plan(plan) or ({} if last is None else spec.count_changes(last, frame))
-    verdicts = _audit_version(checked, staged, frame, rules, before, last)
+    # What the same values passed before is not validated again: to import Great Expectations
+    # takes 4 s.
+    unchanged: list[AuditVerdict] = []
+    if before is not None and last is not None:
+        passed = {(row["rule"], row["expected"]): AuditVerdict(**row) for row in before.audit}
+        volatile = set(staged.spec.volatile)
+        for expect in checked.expectations:
+            verdict = passed.get((expect.rule, expect.text))
+            if verdict is None or not verdict.passed or volatile & set(expect.columns):
+                continue
+            if before.digest == staged.digest or _hold_same(frame, last, expect.columns):
+                unchanged.append(verdict)
+    rules_held = {verdict.rule for verdict in unchanged}
+    due = [expect for expect in checked.expectations if expect.rule not in rules_held]
+    verdicts = TableAudit([*audit(frame, due, rules).verdicts, *unchanged])
     results = list(checked.build_results(verdicts, before))
     if not verdicts.passed:
         yield from results
@@ -209,10 +214,8 @@ def escape_description(text: str) -> str:
 def publish_digest(
     checked: AssetAudit, digest: str, rules: Sequence[AuditVerdict], **metadata: Any
 ) -> Published:
-    """Publishes something that is not a table (a model, a release) under its content's name.
-
-    The caller moves the pointer itself, before the last item is drawn and only if the audit passed.
-    """
+    """Publishes something that is not a table (a model, a release) under its content's name. The
+    caller moves the pointer itself, before the last item is drawn and only if the audit passed."""
     verdicts = TableAudit(list(rules))
     results = list(checked.build_results(verdicts, None))
     if not verdicts.passed:
@@ -250,31 +253,6 @@ def skip_version(
     yield from checked.build_results(TableAudit([]), warehouse.tables.head(checked.asset))
 
 
-def _audit_version(
-    checked: AssetAudit,
-    staged: StagedVersion,
-    frame: pl.DataFrame,
-    rules: Sequence[AuditVerdict],
-    before: TableHead | None,
-    last: pl.DataFrame | None,
-) -> TableAudit:
-    """The verdicts on a staged version; what the same values passed before is not validated again:
-    Great Expectations alone takes 4 s to import. last: the rows of `before`."""
-    unchanged: list[AuditVerdict] = []
-    if before is not None and last is not None:
-        passed = {(row["rule"], row["expected"]): AuditVerdict(**row) for row in before.audit}
-        volatile = set(staged.spec.volatile)
-        for expect in checked.expectations:
-            verdict = passed.get((expect.rule, expect.text))
-            if verdict is None or not verdict.passed or volatile & set(expect.columns):
-                continue
-            if before.digest == staged.digest or _hold_same(frame, last, expect.columns):
-                unchanged.append(verdict)
-    rules_held = {verdict.rule for verdict in unchanged}
-    due = [expect for expect in checked.expectations if expect.rule not in rules_held]
-    return TableAudit([*audit(frame, due, rules).verdicts, *unchanged])
-
-
 def _hold_same(frame: pl.DataFrame, last: pl.DataFrame, columns: Sequence[str]) -> bool:
     """Whether these columns hold the same rows in both frames, in any order."""
     both = [each.select(columns).sort(columns) for each in (frame, last)]
@@ -297,8 +275,7 @@ def _build_column_schema(spec: TableSpec) -> dg.TableSchema:
 
 
 def _describe_column(spec: TableSpec, name: str) -> str | None:
-    """What the spec says of a column, as Markdown that shows `<` as it is; None where it says
-    nothing."""
+    """The spec's words on a column, as Markdown that shows `<` as it is; None without any."""
     volatile = "volatile: takes no part in the version" if name in spec.volatile else None
     text = "; ".join(filter(None, (spec.described.get(name), volatile)))
     return text.replace("<", r"\<") or None

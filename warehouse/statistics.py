@@ -6,10 +6,8 @@ _Z = 1.959964  # 95%
 
 
 def wilson_interval(hits: float, n: float) -> tuple[float, float]:
-    """95% Wilson score interval of `hits` of `n`; (0, 1) when nothing was counted.
-
-    Wilson (1927); it stays inside [0, 1] and is honest at 0 and n, where the normal one is not.
-    """
+    """95% Wilson score interval of `hits` of `n`; (0, 1) when nothing was counted. Wilson (1927);
+    it stays inside [0, 1] and is honest at 0 and n, where the normal one is not."""
     if n == 0:
         return 0.0, 1.0
     share, half = hits / n, _Z * _Z / (2 * n)

@@ -53,8 +53,7 @@ class Warehouse:
         return CrawlMemo(self.state / "memo.db")
 
     def check_writable(self) -> None:
-        """Raises HomeUnavailable naming the folder when nothing can be written there, or when it
-        was made by another version."""
+        """Raises HomeUnavailable if the folder is not writable, or is another version's."""
         claim_home(self.home)
         for folder in (self.home, self.state):
             probe = folder / ".writable"

@@ -27,8 +27,7 @@ def read_text(path: Path, most: int = MOST) -> str:
 
 
 def parse_json(text: str, where: object, **decoding: Any) -> Any:
-    """The JSON value of a text that stands at `where`; decoding: of `json.loads`. Raises
-    UnusableInput."""
+    """JSON of a text at `where`; decoding: for `json.loads`. Raises UnusableInput."""
     if not text.strip():
         raise UnusableInput(f"{where}: empty; give one JSON value")
     try:
@@ -52,7 +51,6 @@ def read_json_lines(path: Path, **decoding: Any) -> Iterator[tuple[int, dict[str
 
 
 def require_object(row: Any, where: object) -> dict[str, Any]:
-    """The row as it is. Raises UnusableInput where it is no JSON object."""
     if isinstance(row, dict):
         return row
     raise UnusableInput(f"{where}: {type(row).__name__}, expected a JSON object")

@@ -43,8 +43,7 @@ _FAILURE = re.compile(r"batch (\w+): ")
 
 @dataclass(frozen=True)
 class RequestResult:
-    """What a batch says of one request: its completion, or why there is none. refused: the optional
-    parameter that the endpoint complains of."""
+    """A request's completion, or its failure. refused: optional parameter that was refused."""
 
     key: str
     completion: ModelCompletion | None
@@ -54,7 +53,6 @@ class RequestResult:
 
     @property
     def error(self) -> str:
-        """As the ledger keeps it."""
         return describe_failure(self.kind, self.message)
 
 
@@ -64,8 +62,7 @@ def describe_failure(kind: str, message: str) -> str:
 
 
 def list_kinds(failures: Collection[str]) -> list[str]:
-    """The kinds of these failures; without those that say nothing about the request: a batch that
-    was cancelled, or never sent."""
+    """Kinds of these failures; a cancelled or unsent batch says nothing about the request."""
     kinds = [match[1] for failure in failures if (match := _FAILURE.match(failure))]
     return [kind for kind in kinds if kind != CANCELLED]
 
@@ -177,7 +174,6 @@ class BatchEndpoint:
         self._clients: dict[int, Any] = {}  # by the bytes that an answer may have
 
     def upload(self, name: str, data: bytes) -> str:
-        """The id of a new file of requests."""
         file = (f"{name}.jsonl", data, "application/jsonl")
         body = self._call(
             lambda client: client.files.with_raw_response.create(file=file, purpose="batch")
@@ -185,7 +181,6 @@ class BatchEndpoint:
         return _read_id(body)
 
     def create(self, batch: BatchRecord) -> BatchStatus:
-        """A new batch of an uploaded file, marked with our name."""
         return self._call_batch(
             lambda batches: batches.create(
                 input_file_id=batch.file_id,
@@ -196,8 +191,7 @@ class BatchEndpoint:
         )
 
     def find(self, name: str, since: float) -> list[BatchStatus]:
-        """The batches with our name, oldest first, among those created after `since`, less a day
-        for its clock."""
+        """Batches of this name, oldest first, created after `since` less a day for their clock."""
         statuses, after = [], None
         for _ in range(_MOST_PAGES):
             page = self._list_page(after)
@@ -312,7 +306,6 @@ def _read_id(body: Any) -> str:
 
 
 def _read_status(body: Any) -> BatchStatus:
-    """Raises ValueError for what describes no batch."""
     if not isinstance(body, dict) or not isinstance(body.get("status"), str):
         raise ValueError(f"a batch without a status: {str(body)[:100]}")
     counts, marks = body.get("request_counts"), body.get("metadata")

@@ -70,11 +70,8 @@ def note_polls(
 def request_runs(
     batches: Iterable[BatchRecord], cursor: PollCursor, now: float
 ) -> list[dg.RunRequest]:
-    """One run for each part of a marketplace of which batches were answered since the last tick.
-
-    A batch without any answer asks for none: its requests go again with the next run that is due
-    anyway, not at once and for ever.
-    """
+    """One run for each part of a marketplace with batches answered since the last tick. A batch
+    without any answer asks for none: its requests go again with the next due run."""
     recent = [batch for batch in batches if batch.opened_at > now - _REMEMBERED_S]
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for one in recent:
@@ -95,7 +92,6 @@ def request_runs(
 
 
 def build_sensors(jobs: Iterable[Any]) -> list[dg.SensorDefinition]:
-    """The sensor `harvest_batches` over the code location's jobs."""
     served = {job for job, _ in _SERVES.values()}
 
     @dg.sensor(
@@ -111,7 +107,6 @@ def build_sensors(jobs: Iterable[Any]) -> list[dg.SensorDefinition]:
 
 
 def run_tick(text: str | None) -> dg.SensorResult:
-    """One tick: each due batch advances a step, and answered batches ask for their runs."""
     settings = load_settings()
     ledger = open_warehouse(settings).ledger
     cursor, now = read_cursor(text), time.time()

@@ -36,8 +36,6 @@ _PASSING = ("token_limit_exceeded", "rate_limit_exceeded", "quota")
 
 @dataclass
 class _ResultTally:
-    """What the files of one batch held."""
-
     seen: set[str] = field(default_factory=set)
     answered: int = 0
     unreadable: int = 0
@@ -50,11 +48,8 @@ class _ResultTally:
 def advance_batch(
     ledger: Ledger, name: str, role: Role, endpoint: BatchEndpoint, settle_s: float = SETTLE_S
 ) -> BatchRecord | None:
-    """One step of a batch: sent where it was not, polled, harvested where it has ended.
-
-    The batch afterwards; None where another process is at it. Nothing is raised for its endpoint:
-    `problem` says what kept it back.
-    """
+    """A batch after one step (sent, polled or harvested); None where another process is at it.
+    Nothing is raised for its endpoint: `problem` says what kept it back."""
     with ledger.batches.hold(name) as batch:
         if batch is None or batch.state not in (READY, SENT):
             return batch
@@ -78,16 +73,16 @@ def advance_batch(
 def cancel_batch(
     ledger: Ledger, name: str, endpoint: BatchEndpoint, *, give_up: bool = False
 ) -> BatchRecord | None:
-    """Asks the provider to end a batch; what it answered until then is harvested as ever.
-
-    give_up: waits for nothing; what is under way becomes unknown and keeps its reservation, for the
-    provider may have been paid for it. None where another process is at it. Raises LLMError.
-    """
+    """Asks the provider to end a batch, whose answers so far are harvested. give_up: waits for none
+    and keeps reservations as unknown. None where another process is at it. Raises LLMError."""
     with ledger.batches.hold(name) as batch:
         if batch is None or batch.state not in (READY, SENT):
             return batch
         if give_up:
-            return _release_unanswered(ledger, batch)
+            waiting = ledger.batches.list_waiting(batch.name).values()
+            error = describe_failure(CANCELLED, "given up while it was under way")
+            ledger.batches.end([(attempt, error) for attempt in waiting], "unknown")
+            return _end_batch(ledger, batch, GIVEN_UP)
         if batch.state == READY:
             matches = endpoint.find(name, batch.opened_at) if batch.tried_at else []
             if not matches and batch.tried_at:
@@ -102,13 +97,6 @@ def cancel_batch(
             )
         status = endpoint.cancel(batch.batch_id)
         return ledger.batches.update(batch, status=status.status)
-
-
-def _release_unanswered(ledger: Ledger, batch: BatchRecord) -> BatchRecord:
-    waiting = ledger.batches.list_waiting(batch.name).values()
-    error = describe_failure(CANCELLED, "given up while it was under way")
-    ledger.batches.end([(attempt, error) for attempt in waiting], "unknown")
-    return _end_batch(ledger, batch, GIVEN_UP)
 
 
 def _collect_results(
@@ -136,14 +124,22 @@ def _collect_results(
     kind = {"expired": "timeout", "cancelled": CANCELLED}.get(status.status, "server_error")
     error = describe_failure(kind, f"the batch {status.status} without a result for it")
     ledger.batches.end([(attempt, error) for attempt in waiting], "unknown" if lost else "failed")
-    return _end_batch(ledger, batch, HARVESTED, _describe_end(tally, len(waiting), lost))
+    # One line about what was not as it should be; "" where all was
+    missing = len(waiting)
+    problems = [
+        f"{missing} without a result, {'perhaps paid' if lost else 'due again'}" if missing else "",
+        f"{tally.ignored} results under other ids, or twice" if tally.ignored else "",
+        f"{tally.unreadable} results that cannot be read" if tally.unreadable else "",
+        f"refused: {', '.join(sorted(tally.refused))}" if tally.refused else "",
+        tally.broken,
+    ]
+    return _end_batch(ledger, batch, HARVESTED, "; ".join(filter(None, problems)))
 
 
 def _keep_results(
     ledger: Ledger, batch: BatchRecord, limits: Mapping[str, int], results: Iterable[RequestResult]
 ) -> None:
-    """Keeps what one file says, answers in transactions of many; what came before a break of the
-    file is kept."""
+    """Keeps a file's results, answers in transactions of many; also those before it broke off."""
     waiting = ledger.batches.list_waiting(batch.name)
     ended: dict[str, list[tuple[EffectAttempt, str]]] = {"failed": [], "unknown": []}
 
@@ -223,18 +219,6 @@ def _end_batch(ledger: Ledger, batch: BatchRecord, state: str, problem: str = ""
     return ledger.batches.update(batch, state=state, problem=problem, **totals)
 
 
-def _describe_end(tally: _ResultTally, missing: int, lost: bool) -> str:
-    """One line about what was not as it should be; "" where all was."""
-    problems = [
-        f"{missing} without a result, {'perhaps paid' if lost else 'due again'}" if missing else "",
-        f"{tally.ignored} results under other ids, or twice" if tally.ignored else "",
-        f"{tally.unreadable} results that cannot be read" if tally.unreadable else "",
-        f"refused: {', '.join(sorted(tally.refused))}" if tally.refused else "",
-        tally.broken,
-    ]
-    return "; ".join(filter(None, problems))
-
-
 def _find_delay(batch: BatchRecord, status: BatchStatus) -> str:
     late = time.time() - find_window_end(batch)
     if late < _OVERDUE_S:
@@ -255,15 +239,13 @@ def _describe_loss(batch: BatchRecord, error: LLMError) -> str:
 
 
 def list_open(ledger: Ledger) -> list[BatchRecord]:
-    """Batches that wait to be sent or to be answered, oldest first."""
     return ledger.batches.find(READY, SENT)
 
 
 def advance_open(
     ledger: Ledger, roles: Mapping[str, Role], only: Collection[str] | None = None
 ) -> list[BatchRecord]:
-    """The open batches (of these names) after a step each: sent, polled or harvested. One that
-    another process is at is left out."""
+    """The open batches (of these names) after a step; those at other processes are left out."""
     endpoints: dict[str, BatchEndpoint] = {}
     advanced = []
     try:

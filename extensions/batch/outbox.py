@@ -28,11 +28,8 @@ SETTLE_S = 300.0
 def send_batch(
     ledger: Ledger, batch: BatchRecord, endpoint: BatchEndpoint, settle_s: float = SETTLE_S
 ) -> BatchRecord:
-    """The batch after a try to send it; `problem` says what kept it back, and the next try goes on.
-
-    The caller holds it (`Batches.hold`). Nothing is sent twice: before a second try the provider is
-    asked for a batch of this name.
-    """
+    """The batch after a try to send it, held by the caller (`Batches.hold`); `problem` says what
+    kept it back. Before a second try the provider is asked for it, so nothing is sent twice."""
     try:
         if batch.tried_at:
             matches = endpoint.find(batch.name, batch.opened_at)
@@ -60,7 +57,6 @@ def send_batch(
 
 
 def note_sent(ledger: Ledger, batch: BatchRecord, status: BatchStatus) -> BatchRecord:
-    """The batch, known to be at its provider."""
     facts = {"batch_id": status.id, "status": status.status, "sent_at": time.time()}
     return ledger.batches.update(batch, state=SENT, problem="", **facts)
 
@@ -77,8 +73,6 @@ _SECONDS = {"h": 3600.0, "d": 86_400.0}
 
 @dataclass
 class _OpenBatch:
-    """A batch that is not sent yet, and the lines of its file."""
-
     batch: BatchRecord
     lines: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -105,12 +99,9 @@ class BatchOutbox:
         self._dropped: dict[str, list[str]] = {}
 
     def queue(self, prepared: PreparedRequest) -> None:
-        """Puts a request into a batch, and raises Pending. Returns where it is to be asked for
-        directly: it is known by now, or was refused as part of a batch.
-
-        Raises BudgetExceeded where it does not fit, and LLMError once `attempts` batches gave it no
-        answer.
-        """
+        """Puts a request into a batch and raises Pending, or returns if it must be asked directly:
+        known by now, or refused in a batch. Raises BudgetExceeded, or LLMError after `attempts`
+        batches."""
         role = prepared.request.role
         self._roles[role.name] = role
         if not _is_batched(role, list_kinds(self._ledger.batches.list_failures(prepared.key))):
@@ -136,7 +127,6 @@ class BatchOutbox:
         return [self._send(batch, self._roles[batch.role]) for batch in unsent]
 
     def drop(self) -> None:
-        """Lets go of what was gathered: the next run gathers it again."""
         for open_batch in [*self._full, *self._open.values()]:
             self._ledger.batches.drop(open_batch.batch, "the run ended before it was sent")
         self._full, self._open = [], {}
@@ -146,7 +136,14 @@ class BatchOutbox:
         # Looked at before a batch is opened for it: a run that only waits opens none.
         if holder := self._ledger.batches.find_holder(prepared.key):
             raise EffectPending(holder)
-        gathered = self._find_room(role, len(line))
+        gathered = self._open.get(role.name)
+        if gathered and (
+            len(gathered.lines) >= _MOST_REQUESTS or gathered.size + len(line) > _MOST_BYTES
+        ):
+            self._full.append(self._open.pop(role.name))
+            gathered = None
+        if gathered is None:
+            gathered = self._open[role.name] = _OpenBatch(self._open_batch(role))
         stage = f"llm:{role.name}"
         reserve = prepared.most_usd * role.batch_price
         answer = self._ledger.batches.claim(
@@ -156,17 +153,6 @@ class BatchOutbox:
             gathered.lines.append(line)
             gathered.size += len(line)
             self._raise_pending(role, gathered.batch.name)
-
-    def _find_room(self, role: Role, size: int) -> _OpenBatch:
-        open_batch = self._open.get(role.name)
-        if open_batch and (
-            len(open_batch.lines) >= _MOST_REQUESTS or open_batch.size + size > _MOST_BYTES
-        ):
-            self._full.append(self._open.pop(role.name))
-            open_batch = None
-        if open_batch is None:
-            open_batch = self._open[role.name] = _OpenBatch(self._open_batch(role))
-        return open_batch
 
     def _open_batch(self, role: Role) -> BatchRecord:
         return self._ledger.batches.open(
@@ -229,7 +215,6 @@ def find_window_end(batch: BatchRecord) -> float:
 
 
 def parse_window(window: str) -> float:
-    """Seconds of "24h" or "7d"."""
     return int(window[:-1]) * _SECONDS[window[-1]]
 
 
@@ -238,8 +223,7 @@ _OF_THE_FILE = (REJECTED, INVALID)  # so many requests share them that none is a
 
 
 def _is_batched(role: Role, failures: list[str]) -> bool:
-    """Whether a request with these failures behind it goes by batch again, or directly. Raises
-    LLMError where neither is left."""
+    """Whether a request that failed so goes by batch again. Raises LLMError if it may not go."""
     if not failures:
         return True
     last, spent = failures[-1], len(failures) >= role.attempts

@@ -37,9 +37,8 @@ class LookAlike:
 def find_lookalikes(
     server_id: str, contracts: Mapping[str, Contract], router: Router, base: Embedder
 ) -> list[LookAlike]:
-    """Tools of the router's index, of other servers, that are look-alikes of these contracts as the
-    asset `confusables` judges it (not twins: their text is the same). `base` is MiniLM, on whose
-    scale likeness is read."""
+    """Tools of other servers in the router's index that `confusables` would call look-alikes of
+    these contracts, without twins. `base` is MiniLM, on whose scale likeness is read."""
     rows = [make_row(server_id, contract) for contract in contracts.values()]
     others: dict[str, dict[str, Any]] = {}
     for contract in contracts.values():
@@ -62,8 +61,7 @@ def find_lookalikes(
 
 
 def find_neighbours(text: str, router: Router, server_id: str) -> dict[str, dict[str, Any]]:
-    """Tool id -> snapshot row of the tools that a search for a text shows, the server's own left
-    out."""
+    """Tool id -> snapshot row of the tools that a search shows, without the server's own."""
     try:
         hits = router.find(ToolQuery(text, k=_NEAREST)).hits
     except BadQuery:
@@ -87,7 +85,6 @@ def make_row(server_id: str, contract: Contract) -> dict[str, Any]:
 
 
 def list_new(before: Iterable[LookAlike], after: Iterable[LookAlike]) -> list[LookAlike]:
-    """Those of `after` whose pair was none before."""
     known_pairs = {(lookalike.tool, lookalike.other) for lookalike in before}
     return [
         lookalike for lookalike in after if (lookalike.tool, lookalike.other) not in known_pairs
@@ -189,7 +186,6 @@ def add_lookalikes(
     lists: tuple[Sequence[JsonObject], Sequence[JsonObject]],
     router: Router,
 ) -> None:
-    """Adds `lookalikes`: those that were none before."""
     from assets.vectors.encoders.minilm import MiniLM
 
     base = MiniLM()
@@ -199,13 +195,11 @@ def add_lookalikes(
 
 
 def list_failing(fail_on: str) -> tuple[str, ...]:
-    """The classes of change that a check fails on: `breaking` (and what is worse), `suspicious`,
-    `never`."""
+    """Classes of change that a check fails on: `breaking` and worse, `suspicious`, or `never`."""
     return {"never": (), "breaking": ALARMING, "suspicious": ALARMING[1:]}[fail_on]
 
 
 def is_alarming(report: Mapping[str, Any], fail_on: str) -> bool:
-    """Whether the check fails: on a change that `list_failing` names, or a high finding."""
     failing = list_failing(fail_on)
     changed = any(entry["class"] in failing for entry in report["changes"])
     return changed or any(entry["severity"] == HIGH for entry in report["findings"] if failing)

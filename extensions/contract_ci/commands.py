@@ -16,8 +16,7 @@ _WITHOUT_SECRETS = frozenset(  # how a server fails that is not given its own
 
 
 class NoTools(UnusableInput):
-    """The server in the folder or saved list `place` listed no tools; kind: of the taxonomy of
-    failures."""
+    """The server in the folder or list `place` has no tools; kind: of the taxonomy of failures."""
 
     def __init__(self, place: Path, kind: str, why: str) -> None:
         super().__init__(f"{place}: the server gave no tools: {kind}: {why}")

@@ -22,7 +22,6 @@ _MOST = 50  # rows of one table
 
 
 def write_page(report: Mapping[str, Any]) -> Markdown:
-    """What `check.py` found, the worst first."""
     changes = report["changes"]
     counts = ", ".join(
         f"{sum(change['class'] == cls for change in changes)} {cls}"

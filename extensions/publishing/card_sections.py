@@ -31,8 +31,6 @@ _LICENCES = {"qwen/": "apache-2.0", "meta-llama/llama-3.1": "llama3.1",
 
 @dataclass(frozen=True)
 class CardFacts:
-    """All that a card is written from."""
-
     model: Json
     manifest: Json = field(default_factory=dict)
     learnt: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)  # over the train split
@@ -63,7 +61,6 @@ def get_base_and_licence(model: Json) -> tuple[str | None, str | None]:
 
 
 def choose_licence(facts: CardFacts, base: str | None) -> str:
-    """The one licence of base and data, or "other"."""
     from assets.synthesis.export.selection import normalise_licence
 
     counts = facts.learnt.get("license") or facts.manifest.get("licences") or {}
@@ -131,7 +128,12 @@ def render_training(facts: CardFacts) -> Markdown:
     lines = [
         Markdown("## Training"),
         "",
-        _describe_fit(model)
+        fill_markdown(
+            "Fitted at once over vectors of retriever {}: {} outcomes (what was passed over for a"
+            " request counts a quarter), log loss {} before and {} after, {} s.",
+            quote_text(shorten_model(str(model.get("base")))),
+            *(model.get(name, "-") for name in ("pairs", "loss_first", "loss_last", "seconds")),
+        )
         if model.get("role") == "reranker"
         else fill_markdown(
             "LoRA of {} (licence of the base: {}): {} pairs, {} steps, loss {} to {}, {} s on {}.",
@@ -152,15 +154,6 @@ def render_training(facts: CardFacts) -> Markdown:
         ),
     ]
     return join_markdown("\n", lines)
-
-
-def _describe_fit(model: Json) -> Markdown:
-    return fill_markdown(
-        "Fitted at once over vectors of retriever {}: {} outcomes (what was passed over for a"
-        " request counts a quarter), log loss {} before and {} after, {} s.",
-        quote_text(shorten_model(str(model.get("base")))),
-        *(model.get(name, "-") for name in ("pairs", "loss_first", "loss_last", "seconds")),
-    )
 
 
 def _render_calls(facts: CardFacts) -> Markdown:
@@ -246,7 +239,6 @@ def _count_pairs(facts: CardFacts, column: str, in_manifest: str) -> Markdown:
 
 
 def _render_reranked(summary: Json) -> Markdown:
-    """AUC over held-out calls, and Recall@1 over held-out requests."""
     rows = [
         (
             name,

@@ -43,8 +43,7 @@ vectors = model.encode(["which hour is it in Paris?"])"""
 
 
 def rewrite_card(text: str, snippet: str, changes: Mapping[str, Any]) -> str:
-    """A model's card for the hub. changes: keys of its front matter, None takes one out. A card
-    without front matter gets one."""
+    """A card for the hub. changes: keys of its front matter, added if absent; None removes."""
     import yaml
 
     match = _FRONT.match(text)
@@ -77,7 +76,6 @@ class RepositoryUpload:
     folder: Path
 
     def list_files(self) -> list[tuple[str, int]]:
-        """(path, bytes) of each file."""
         paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
         return [(str(path.relative_to(self.folder)), path.stat().st_size) for path in paths]
 
@@ -94,12 +92,9 @@ def read_manifest(content: bytes) -> set[str]:
 def write_uploads(
     home: Path, name: str, models: Mapping[str, str], to: Path, pairs: Path | None = None
 ) -> list[RepositoryUpload]:
-    """Writes every repository of a push under `to`. name: ORG/NAME, what the repositories' names
-    begin with. models: role -> model. pairs: an export of pairs, in the format hf.
-
-    An adapter is pushed where its base is on the hub; a language model also merged. Raises
-    CannotPush, NoPairs, NoWeights, TrainingFailed.
-    """
+    """Writes the repositories of a push under `to`. name: ORG/NAME, their names' beginning. models:
+    role -> model, an adapter if its base is on the hub, a language model merged too. pairs: an
+    export in the format hf. Raises CannotPush, NoPairs, NoWeights, TrainingFailed."""
     uploads = [] if pairs is None else [_write_pairs(name, pairs, to)]
     datasets = [upload.repo for upload in uploads]
     for role, model in sorted(models.items()):
@@ -145,7 +140,15 @@ def _write_model(
     if base is not None:
         repo, folder = f"{name}-{role}", to / role
         revision = str(card.get("base") or "").partition("@")[2]
-        _copy_adapter(get_model_folder(home, str(card["name"])), folder, base, revision)
+        source = get_model_folder(home, str(card["name"]))
+        folder.mkdir(parents=True)
+        for file in _ADAPTER_FILES:
+            if not (source / file).is_file():
+                raise CannotPush(f"models/{source.name[:12]}: {file} is missing; train it again")
+            shutil.copyfile(source / file, folder / file)
+        config = json.loads((folder / _ADAPTER_FILES[0]).read_bytes())
+        config |= {"base_model_name_or_path": base, "revision": revision or None}
+        (folder / _ADAPTER_FILES[0]).write_text(json.dumps(config, indent=2, sort_keys=True))
         template = ADAPTER if role in LANGUAGE_ROLES else ENCODER
         pinned = f', revision="{revision}"' if revision else ""
         snippet = template.format(base=base, repo=repo, revision=pinned)
@@ -162,18 +165,6 @@ def _write_model(
         more = {**card_changes, "base_model": base, "library_name": "transformers"}
         _write_card(home, card, folder, MERGED.format(repo=repo), more)
         yield RepositoryUpload(repo, "model", folder)
-
-
-def _copy_adapter(source: Path, folder: Path, base: str, revision: str) -> None:
-    """The adapter with the base's name on the hub: it may name a folder of this machine."""
-    folder.mkdir(parents=True)
-    for file in _ADAPTER_FILES:
-        if not (source / file).is_file():
-            raise CannotPush(f"models/{source.name[:12]}: {file} is missing; train it again")
-        shutil.copyfile(source / file, folder / file)
-    config = json.loads((folder / _ADAPTER_FILES[0]).read_bytes())
-    config |= {"base_model_name_or_path": base, "revision": revision or None}
-    (folder / _ADAPTER_FILES[0]).write_text(json.dumps(config, indent=2, sort_keys=True))
 
 
 def _write_card(
@@ -194,8 +185,7 @@ def send_uploads(
     *,
     private: bool = True,
 ) -> list[dict[str, Any]]:
-    """Makes each repository where it is missing and commits what differs; returns {repo, commit,
-    changed}. Files whose content the hub has are not sent. Raises PushFailed, without the token."""
+    """Makes repositories, commits changes; {repo, commit, changed} each. Raises PushFailed."""
     from huggingface_hub import HfApi
 
     api, results = HfApi(endpoint=endpoint, token=token), list[dict[str, Any]]()
@@ -215,7 +205,7 @@ def send_uploads(
 
 def _send_upload(api: Any, upload: RepositoryUpload, private: bool) -> dict[str, Any]:
     api.create_repo(upload.repo, repo_type=upload.kind, private=private, exist_ok=True)
-    before = _find_commit(api, upload)
+    before = api.repo_info(upload.repo, repo_type=upload.kind).sha
     remote = set(api.list_repo_files(upload.repo, repo_type=upload.kind))
     ours = _find_pushed(api, upload) & remote if MANIFEST in remote else set[str]()
     new = {name for name, _ in upload.list_files()}
@@ -231,12 +221,7 @@ def _send_upload(api: Any, upload: RepositoryUpload, private: bool) -> dict[str,
     return {**done, "kept": foreign} if foreign else done
 
 
-def _find_commit(api: Any, upload: RepositoryUpload) -> str | None:
-    return api.repo_info(upload.repo, repo_type=upload.kind).sha
-
-
 def _find_pushed(api: Any, upload: RepositoryUpload) -> set[str]:
-    """The files that the push before wrote, as its manifest in the repository says."""
     with tempfile.TemporaryDirectory(prefix="toolmill-manifest-") as folder:
         path = api.hf_hub_download(upload.repo, MANIFEST, repo_type=upload.kind, cache_dir=folder)
         return read_manifest(Path(path).read_bytes())

@@ -65,11 +65,8 @@ _WHAT = {
 def write_card(
     home: Path, name: str, *, summary: Json | None = None, gates: Iterable[Json] = ()
 ) -> Path | None:
-    """Writes the model's card and returns its path; None for a model that was never finished.
-
-    With a `summary` the card tells that evaluation from now on; without, the last one that it was
-    given. The same card again is no write. Raises OSError naming the file.
-    """
+    """Writes the model's card and returns its path; None for an unfinished model. A `summary`
+    replaces the evaluation that it tells. Raises OSError naming the file."""
     about = read_model_card(home, name)
     if about is None:
         return None
@@ -92,7 +89,6 @@ def write_card(
 
 
 def render_card(facts: CardFacts) -> Markdown:
-    """The whole card."""
     role = str(facts.model.get("role"))
     sections = [
         _render_front_matter(facts),

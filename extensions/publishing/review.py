@@ -111,7 +111,6 @@ class PairReview:
         self.labels[entry["pair_id"]] = entry
 
     def find_first_open(self) -> int:
-        """The place of the first row without a label; the number of rows when all have one."""
         places = (n for n, row in enumerate(self.rows) if row["pair_id"] not in self.labels)
         return next(places, len(self.rows))
 
@@ -184,8 +183,7 @@ def _measure_agreement(decided: Sequence[tuple[Row, Row, bool]]) -> dict[str, Js
 
 
 def _find_verdict(row: Row, judged: Row | None) -> bool | None:
-    """Whether a row was accepted; None where nobody decided on its quality: a repetition, or a
-    judge without an answer."""
+    """Whether a row was accepted; None for a repetition, or a judge without an answer."""
     if row["verdict"] == "reject":
         return False
     if not reaches_judge(row) or judged is None or judged["status"] != "ok":

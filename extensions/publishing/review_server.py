@@ -26,8 +26,6 @@ _PAGE = Path(__file__).parent
 
 @dataclass
 class ReviewSite:
-    """One review on one port, and what ends it."""
-
     review: PairReview
     contracts: Mapping[str, Contract]
     report: Callable[[], Json]
@@ -135,7 +133,6 @@ _HEADERS = {
 
 
 async def _read_body(request: Request) -> dict[str, Json]:
-    """The JSON object of a request. Raises ReviewError."""
     data = b""
     async for chunk in request.stream():
         data += chunk

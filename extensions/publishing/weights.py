@@ -29,8 +29,7 @@ _REPLACED = (
 
 
 def write_gguf(merged: Path, target: Path, name: str) -> None:
-    """merged: folder with model.safetensors and chat_template.jinja. Raises TrainingFailed where
-    the package is absent, OSError."""
+    """merged: has model.safetensors and chat_template.jinja. Raises TrainingFailed, OSError."""
     import gguf
     from safetensors.numpy import load_file
 
@@ -65,9 +64,8 @@ def write_gguf(merged: Path, target: Path, name: str) -> None:
 
 
 def interleave_heads(weights: np.ndarray, heads: int) -> np.ndarray:
-    """Rows of a query or key projection [heads * width, states] from transformers' order, where a
-    head has all first coordinates of its rotated pairs before all second ones, to GGUF's, where the
-    two of a pair are neighbours."""
+    """Rows of a query or key projection [heads * width, states] from transformers' order (all first
+    coordinates of a head's rotated pairs, then the second) to GGUF's (pairs adjacent)."""
     rows, states = weights.shape
     return (
         weights.reshape(heads, 2, rows // heads // 2, states).swapaxes(1, 2).reshape(rows, states)
@@ -92,9 +90,8 @@ class NoWeights(ValueError):
 
 
 def write_release_weights(home: Path, folder: Path, models: Mapping[str, str]) -> dict[str, Any]:
-    """Writes `weights/<role>/` into an export for each language model of a release, trained or
-    shipped. Returns the manifest's entry, {"weights": {role: {…}}}. Raises NoWeights,
-    TrainingFailed."""
+    """Writes `weights/<role>/` into an export for each language model of a release, and returns
+    {"weights": {role: {…}}} for its manifest. Raises NoWeights, TrainingFailed."""
     trained = {
         role: models[role]
         for role in LANGUAGE_ROLES
@@ -135,11 +132,8 @@ def write_model_weights(home: Path, name: str, folder: Path) -> dict[str, Any]:
 
 
 def write_merged_model(home: Path, name: str, folder: Path) -> dict[str, Any]:
-    """Writes model.safetensors (in the base's dtype), tokenizer, chat template and generation
-    config. Returns the model's card. `name`: of a finished adapter under `<home>/models`.
-
-    Raises TrainingFailed for a model that is absent or has another base.
-    """
+    """Writes model.safetensors (in the base's dtype), tokenizer, template and generation config of
+    an adapter `name` under `<home>/models`; returns its card. Raises TrainingFailed."""
     adapted, tokenizer, card = load_caller(home, name)
     # Merged in float32, as it was loaded, and rounded once.
     merged = adapted.merge_and_unload().to(_read_base_dtype(find_card_base(home, card)))
@@ -169,7 +163,11 @@ def write_recipes(folder: Path, tokenizer: Any, facts: Mapping[str, Any]) -> dic
     """Writes SERVE.md and Modelfile. facts: {name, model, role, base, context, precision}. Returns
     {vllm_parser, ollama_tools}: None and False where an engine does not read the model's calls."""
     form = find_call_form(tokenizer)
-    begin = _find_turn_begin(tokenizer)
+    tool = {"name": "zq_probe_tool", "inputSchema": {"type": "object", "properties": {}}}
+    prompt, _ = render_conversation(tokenizer, [render_tool_schema(tool)], _PROBE)
+    after = prompt.rpartition(_PROBE)[2]
+    at = after.rfind("<|im_start|>")
+    begin = after[at:] if at >= 0 else after
     parser = _choose_vllm_parser(form, tokenizer)
     reads_tools = parser == "hermes" and "<|im_start|>" in begin
     modelfile = _format_modelfile(facts, begin if reads_tools else None, tokenizer.eos_token)
@@ -222,15 +220,6 @@ def _format_modelfile(facts: Mapping[str, Any], begin: str | None, end: str | No
     if end:
         lines.append(f'PARAMETER stop "{end}"')
     return "\n".join([*lines, ""])
-
-
-def _find_turn_begin(tokenizer: Any) -> str:
-    """How a prompt ends, where the model begins to write, an empty thought included."""
-    tool = {"name": "zq_probe_tool", "inputSchema": {"type": "object", "properties": {}}}
-    prompt, _ = render_conversation(tokenizer, [render_tool_schema(tool)], _PROBE)
-    after = prompt.rpartition(_PROBE)[2]
-    at = after.rfind("<|im_start|>")
-    return after[at:] if at >= 0 else after
 
 
 def _describe_vllm(facts: Mapping[str, Any], parser: str | None, begin: str) -> str:

@@ -48,8 +48,7 @@ def read_calls(warehouse: Warehouse, policy: ReliabilityPolicy) -> pl.DataFrame:
 
 
 def add_words(frame: pl.DataFrame, tables: Tables) -> pl.DataFrame:
-    """Rows of OBSERVED that have words: those of an executed call are the request's that it was
-    written for."""
+    """Rows of OBSERVED that have words: executed calls have those of their request."""
     executed = tables.read(EXECUTIONS).select(call_id="execution_id", pair_id="pair_ids")
     ids = pl.col("pair_id").str.json_decode(pl.List(pl.String))
     first = executed.with_columns(ids.list.first()).unique("call_id")
@@ -79,8 +78,7 @@ def split_calls(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def make_examples(frame: pl.DataFrame, pool: ToolPool, ask: Ask) -> list[OutcomeExample]:
-    """The examples of rows of OBSERVED with words, in the order of time; those of tools that the
-    pool does not hold are left out."""
+    """Examples of rows of OBSERVED with words, by time; tools outside the pool are left out."""
     rows = [row for row in frame.sort("at", "call_id").to_dicts() if row["tool_id"] in pool.places]
     questions = ask([row["query"] for row in rows])
     return [_make_example(row, questions[row["query"]], pool) for row in rows]
@@ -99,8 +97,7 @@ def _make_example(
 
 
 def add_passed_over(examples: Sequence[OutcomeExample], pool: ToolPool) -> list[OutcomeExample]:
-    """The examples, and for each request that was answered a few tools near it that were not called
-    for it, nor any of the same contract."""
+    """The examples, and a few tools near each answered request that were not called for it."""
     by_words: dict[str, list[OutcomeExample]] = {}
     for example in examples:
         by_words.setdefault(example.question.text, []).append(example)
@@ -176,8 +173,6 @@ def open_order(
     embed: Callable[[Sequence[str]], np.ndarray],
     encoder: Embedder,
 ) -> Router:
-    """The router of a source, its index in `place`. Raises ValueError for a source without
-    tools."""
     version = build_index(place, source, embed, embedder=encoder.id)
     return Router(load_index(place, version), encoder)
 

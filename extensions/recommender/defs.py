@@ -20,7 +20,6 @@ from extensions.recommender.call_history import (
 )
 from extensions.recommender.evaluation import (
     RERANKER_EVALUATION,
-    Requests,
     evaluate_reranker,
     summarise_reranker,
 )
@@ -173,7 +172,6 @@ reranker_champion = build_champion(
 def _open_retriever(
     warehouse: Warehouse, trainer: TrainerPolicy, embedder: Embedder
 ) -> tuple[str, Embedder]:
-    """(retriever in service, its encoder)."""
     retriever = find_model_in_service(warehouse.home, "retriever").model
     kept = trainer.retriever
     return retriever, open_in_service(warehouse.home, retriever, kept.start, kept.prompts, embedder)
@@ -186,7 +184,6 @@ def _measure_models(
     held_out: pl.DataFrame,
     requests: Sequence[Row],
 ) -> list[dict[str, Any]]:
-    """Rows of the last model, of the one in service and of none."""
     home, pool = warehouse.home, served.pool
     names = [last["model"], find_model_in_service(home, ROLE).model]
     models = {
@@ -194,22 +191,18 @@ def _measure_models(
         for name in dict.fromkeys([*names, UNTRAINED_ORDER])
         for card in (read_model_card(home, name),)
     }
+    # The first of these rows whose tool is served, with its place
+    places = served.pool.places
+    rows = [row for row in requests if str(ToolId.of_row(row)) in places][:_REQUESTS]
+    questions = served.ask([row["instruction"] for row in rows], lifted=True)
     return evaluate_reranker(
         models,
         make_examples(held_out, pool, served.ask),
-        _place_requests(requests, served),
+        [(questions[row["instruction"]], places[str(ToolId.of_row(row))]) for row in rows],
         pool,
         served.score,
         last["training_set"],
     )
-
-
-def _place_requests(requests: Sequence[Row], served: ServedOrder) -> Requests:
-    """The first of these rows whose tool is served, with its place."""
-    places = served.pool.places
-    rows = [row for row in requests if str(ToolId.of_row(row)) in places][:_REQUESTS]
-    questions = served.ask([row["instruction"] for row in rows], lifted=True)
-    return [(questions[row["instruction"]], places[str(ToolId.of_row(row))]) for row in rows]
 
 
 @dg.asset(

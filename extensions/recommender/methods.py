@@ -13,8 +13,6 @@ from serving.ranking.strategies import RerankQuestion
 
 
 class SuccessPrior(RerankMethod):
-    """A tool's smoothed success rate times its similarity."""
-
     def fit(self, examples: Sequence[OutcomeExample], pool: ToolPool) -> None:
         self.vectors = pool.vectors
         self.calls, self.wins = np.zeros(len(pool)), np.zeros(len(pool))
@@ -31,8 +29,6 @@ class SuccessPrior(RerankMethod):
 
 
 class BayesianMethod(RerankMethod):
-    """The served model (`reranker.py`)."""
-
     def __init__(self, settings: FitSettings | None = None) -> None:
         self._settings = settings or FitSettings()
 

@@ -31,8 +31,7 @@ _LATEST = 1e12  # epoch seconds, about the year 33,000
 
 @dataclass(frozen=True)
 class LogLesson:
-    """That a tool under a contract did, or did not do, what some words asked for. source:
-    `token:NAME`; client: as it names itself."""
+    """A tool did, or did not do, what words asked for. source: `token:NAME`; client: its name."""
 
     at: float
     source: str
@@ -45,10 +44,8 @@ class LogLesson:
 
 
 class LessonLog:
-    """The lessons of a log in the order of its lines, and why other lines are none.
-
-    `kept` holds the newest of them, `dropped` counts those before.
-    """
+    """The lessons of a log in the order of its lines, and why other lines are none. `kept` holds
+    the newest of them, `dropped` counts those before."""
 
     def __init__(self, policy: ReliabilityPolicy, since: float) -> None:
         """since: epoch seconds up to which the reranker was fitted to the log already."""
@@ -75,7 +72,9 @@ class LessonLog:
             return
         source = TOKEN + token
         if status == "searched":
-            self._note_search(source, line)
+            words, search = line.get("words"), line.get("search_id")
+            if isinstance(words, str) and words.strip() and isinstance(search, str):
+                self._searches[source, search] = words[:MOST_WORDS]
             return
         if not isinstance(line.get("tool_id"), str):
             return
@@ -84,26 +83,18 @@ class LessonLog:
         elif at > now + _AHEAD:
             self.left_out["from the future"] += 1
         elif at > self._since:
-            self._add_outcome(source, status, line)
-
-    def _note_search(self, source: str, line: Mapping[str, Any]) -> None:
-        words, search = line.get("words"), line.get("search_id")
-        if isinstance(words, str) and words.strip() and isinstance(search, str):
-            self._searches[source, search] = words[:MOST_WORDS]
-
-    def _add_outcome(self, source: str, status: str, line: Mapping[str, Any]) -> None:
-        call = line.get("call_id")
-        call = call if isinstance(call, str) and call else None
-        if status == "reported":
-            self._add_report(source, call, line)
-        elif call is not None and (source, call) in self._ends:
-            self.left_out["told of twice"] += 1
-        elif call is not None:
-            worked = status == "ok"
-            failed = status in ("tool_error", "failed") and line.get("blame") in BLAMED
-            number = self._add_lesson(source, line, worked) if worked or failed else None
-            # Of a call that failed a report changes nothing, for that was seen here.
-            self._ends[source, call] = number if worked else None
+            call = line.get("call_id")
+            call = call if isinstance(call, str) and call else None
+            if status == "reported":
+                self._add_report(source, call, line)
+            elif call is not None and (source, call) in self._ends:
+                self.left_out["told of twice"] += 1
+            elif call is not None:
+                worked = status == "ok"
+                failed = status in ("tool_error", "failed") and line.get("blame") in BLAMED
+                number = self._add_lesson(source, line, worked) if worked or failed else None
+                # Of a call that failed a report changes nothing, for that was seen here.
+                self._ends[source, call] = number if worked else None
 
     def _add_report(self, source: str, call: str | None, line: Mapping[str, Any]) -> None:
         verdict = line.get("reported")
@@ -179,8 +170,6 @@ _CHUNK = 1 << 20  # bytes that one reading takes of a file; a line has at most s
 
 
 class LogFollower:
-    """The lines of a log from one day on, each read once."""
-
     def __init__(self, outcomes: CallLog, since: float) -> None:
         """since: epoch seconds; files of the days before are not opened."""
         self._outcomes = outcomes
@@ -247,7 +236,6 @@ class OnlineLearner:
 
     @property
     def learnt(self) -> int | None:
-        """Lessons that the served reranker has learnt since it was fitted; None without one."""
         held = self._pass
         return None if held is None else held.published
 
@@ -291,8 +279,6 @@ class OnlineLearner:
 
 
 class _LogPass:
-    """One reading of the log, from the released weights on."""
-
     def __init__(self, router: "Router", outcomes: CallLog, policy: ReliabilityPolicy) -> None:
         assert isinstance(router.ranker, BayesianReranker)
         self.ranker, self._router = router.ranker, router
@@ -323,7 +309,6 @@ class _LogPass:
         return False
 
     def _learn_kept(self, until: float) -> bool:
-        """Whether all kept lessons are learnt."""
         kept = self._lessons.kept
         if self._lessons.dropped != self._dropped:
             self._dropped = self._lessons.dropped
@@ -362,7 +347,6 @@ class _LogPass:
             self._changed, self.published = False, self._done
 
     def _go_back(self, place: int) -> None:
-        """To the last kept state before the lesson at a place was learnt."""
         if place >= self._done:
             return
         at = max((checkpoint for checkpoint in self._checkpoints if checkpoint <= place), default=0)
@@ -372,8 +356,7 @@ class _LogPass:
 
 
 def _read_since(weights: RerankerWeights) -> float:
-    """Until when the log was read for a fit. Where the file does not say, until now: nothing may be
-    learnt twice."""
+    """Time until which a fit read the log; now if unknown, so that nothing is learnt twice."""
     found = weights.facts.get("until")
     if isinstance(found, int | float) and math.isfinite(found):
         return float(found)

@@ -13,7 +13,7 @@ import polars as pl
 from assets.contracts.changes import CHANGES
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.policy import WRONG_TOOL, ReliabilityPolicy
-from assets.outcomes.reliability.estimate import CARRIED, ToolVersion, read_changes
+from assets.outcomes.reliability.estimate import CARRIED, read_changes
 from assets.outcomes.reliability.measure import read_listed, read_weighed
 from assets.outcomes.reliability.table import RELIABILITY
 from assets.vectors.confusable_table import CONFUSABLES
@@ -40,7 +40,6 @@ def measure_rate(worked: float, n: float) -> dict[str, float]:
 
 
 def drop_wrong_tool(calls: pl.DataFrame) -> pl.DataFrame:
-    """Without the calls that say nothing of whether their tool works."""
     return calls.filter(pl.col("kind").fill_null("") != WRONG_TOOL)
 
 
@@ -57,12 +56,10 @@ def format_rate(figure: Json | None) -> Markdown:
 
 
 def tell_empty(because: str) -> Markdown:
-    """What a part says whose input is empty."""
     return fill_markdown("Nothing to show yet because {}.", because)
 
 
 def sum_rates(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """The rate of rows {worked, n} together."""
     return measure_rate(sum(row["worked"] for row in rows), sum(row["n"] for row in rows))
 
 
@@ -70,9 +67,8 @@ _SHOWN = 12
 
 
 def compare_alike(confusables: Iterable[Row], rates: Mapping[str, Json]) -> Json:
-    """{pairs, called: of which both tools were called, apart: of which the intervals do not meet,
-    shown: [{better, worse, apart, tells_apart}]}, a tool as {tool_id, rate}; those told apart
-    first, then by difference. rates: tool id -> {value, low, high, n} of the tools called."""
+    """{pairs, called: both tools, apart: intervals that do not meet, shown: [{better, worse, apart,
+    tells_apart}]}, tools as {tool_id, rate}. rates: tool id -> {value, low, high, n}."""
     pairs, cases = 0, []
     for row in confusables:
         pairs += 1
@@ -94,7 +90,6 @@ def compare_alike(confusables: Iterable[Row], rates: Mapping[str, Json]) -> Json
 
 
 def render_alike(facts: Json) -> Markdown:
-    """The part of the page: the pairs as a table."""
     if not facts["pairs"]:
         return tell_empty("no two tools look alike (asset confusables)")
     if not facts["called"]:
@@ -131,11 +126,11 @@ _VERDICTS = {1: "better", 0: "no difference known", -1: "worse"}
 
 
 def compare_changes(calls: pl.DataFrame, changes: Iterable[Row]) -> Json:
-    """{changed: contracts that replaced another, called: after their change, classes: class ->
-    {changed, compared, before, after}, shown: [{tool_id, cls, before, after, verdict}]}: the
-    largest differences first, those beyond doubt before others. calls: rows of OBSERVED that count;
-    changes: rows of CHANGES."""
-    rates = _measure_versions(calls)
+    """{changed, called: after the change, classes: class -> {changed, compared, before, after},
+    shown: [{tool_id, cls, before, after, verdict}], beyond doubt and largest first}. calls: rows of
+    OBSERVED that count; changes: rows of CHANGES."""
+    sums = drop_wrong_tool(calls).group_by("tool_id", "contract_digest").agg(**SUMS)
+    rates = {(tool_id, digest): (worked, n) for tool_id, digest, worked, n in sums.iter_rows()}
     cases, totals = [], defaultdict(list)
     called = 0
     for now, change in sorted(read_changes(changes).items()):
@@ -158,7 +153,6 @@ def compare_changes(calls: pl.DataFrame, changes: Iterable[Row]) -> Json:
 
 
 def render_changes(facts: Json) -> Markdown:
-    """The part of the page: a table of classes, and one of tools."""
     if not facts["changed"]:
         return tell_empty("no contract has changed (asset contract_changes)")
     lead = fill_markdown(
@@ -186,11 +180,6 @@ def render_changes(facts: Json) -> Markdown:
         ],
     )  # fmt: skip
     return join_markdown("\n\n", [lead, classes, tools])
-
-
-def _measure_versions(calls: pl.DataFrame) -> dict[ToolVersion, Seen]:
-    sums = drop_wrong_tool(calls).group_by("tool_id", "contract_digest").agg(**SUMS)
-    return {(tool_id, digest): (worked, n) for tool_id, digest, worked, n in sums.iter_rows()}
 
 
 def _sum_class(pairs: list[tuple[Seen | None, Seen | None]]) -> dict[str, object]:
@@ -228,7 +217,6 @@ def measure_days(calls: pl.DataFrame, categories: Mapping[str, str]) -> Json:
 
 
 def render_days(facts: Json) -> Markdown:
-    """The part of the page: the table of categories."""
     if not facts["days"]:
         return tell_empty(
             "no call was executed, and none of a client's is in the log of calls"
@@ -264,9 +252,8 @@ def _round_sums(row: Json) -> dict[str, float]:
 
 
 def measure_models(evaluation: Iterable[Row], in_service: str) -> list[dict[str, object]]:
-    """Of each fitted model {model, in_service, n, worked, brier, constant: Brier score of telling
-    the mean each time, log_loss, calibration_error}. evaluation: rows of RERANKER_EVALUATION. The
-    retriever's order tells no probability, and is left out."""
+    """Of each fitted model {model, in_service, n, worked, brier, constant: Brier of the mean,
+    log_loss, calibration_error}. evaluation: rows of RERANKER_EVALUATION."""
     calls: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for row in evaluation:
         if row["kind"] == CALL and row["model"] != UNTRAINED_ORDER:
@@ -278,7 +265,6 @@ def measure_models(evaluation: Iterable[Row], in_service: str) -> list[dict[str,
 
 
 def render_calibration(models: list[dict[str, object]]) -> Markdown:
-    """The part of the page: one line a model."""
     if not models:
         return tell_empty("no reranker was fitted (asset reranker_adapter says what it lacks)")
     lead = Markdown(
@@ -347,7 +333,6 @@ _PARTS: Mapping[str, tuple[Markdown, Callable[[Any], Markdown]]] = {
 
 
 def render_outcomes(facts: Mapping[str, Any]) -> Markdown:
-    """The page. facts: those of `gather_outcome_facts`."""
     parts = [Markdown("# Outcomes")]
     for name, (title, render) in _PARTS.items():
         parts += [fill_markdown("## {}", title), render(facts[name])]
@@ -355,7 +340,6 @@ def render_outcomes(facts: Mapping[str, Any]) -> Markdown:
 
 
 def write_outcomes(home: Path, page: Markdown) -> Path:
-    """Writes the page in place of the last one; returns its path."""
     path = home / "reports" / "outcomes" / "report.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_changed(path, page.encode() + b"\n")

@@ -21,9 +21,8 @@ _ALONE = 250_000  # multiplications up to which OpenBLAS takes one thread
 
 @dataclass(frozen=True)
 class PosteriorBlock:
-    """What is known of one server, tool or client and tool: mean [dims], covariance [dims, dims],
-    the outcomes that it saw, and how far the last of them went against what was expected: their sum
-    and its variance."""
+    """Of a server, tool or client: mean [dims], covariance [dims, dims], number of outcomes, and
+    the sum and variance of how far the last ones went against what was expected."""
 
     mean: np.ndarray
     covariance: np.ndarray
@@ -42,8 +41,6 @@ class BlockLevel:
 
 @dataclass(frozen=True)
 class SharedPosterior:
-    """The shared block: mean [dims], covariance [dims, dims]."""
-
     mean: np.ndarray
     covariance: np.ndarray
 

@@ -67,8 +67,7 @@ class _FitState:
 def fit_posterior(
     rows: OutcomeRows, prior: WeightPrior, learn: bool = True, sweeps: int = _SWEEPS
 ) -> tuple[SharedPosterior, dict[str, BlockLevel]]:
-    """(shared block, levels) after all rows. learn: whether the prior's variances are learnt too,
-    or taken as given; sweeps: at most."""
+    """(shared block, levels) after all rows. learn: whether to fit the prior's variances too."""
     dims = len(prior.mean)
     widths = rows.widths
     state = _FitState(
@@ -86,7 +85,19 @@ def fit_posterior(
     base = rows.shared @ state.shared
     for sweep in range(sweeps):
         before = base + sum(parts.values())
-        base = _advance_shared(rows, prior, state, np.sum(list(parts.values()), 0))
+        offset = np.sum(list(parts.values()), 0)
+        precision = 1 / _fill_variances(prior, state.variances)
+        for last in (False, True):
+            p = compute_probability(rows.shared @ state.shared + offset)
+            curve = rows.weight * np.maximum(p * (1 - p), 1e-4)
+            slope = rows.shared.T @ (rows.weight * (rows.success - p))
+            slope -= precision * (state.shared - prior.mean)
+            bend = (rows.shared * curve[:, None]).T @ rows.shared + np.diag(precision)
+            if last:
+                state.covariance = np.linalg.inv(bend)
+            step = state.covariance @ slope if last else np.linalg.solve(bend, slope)
+            state.shared = state.shared + step
+        base = rows.shared @ state.shared
         for name in rows.names:
             others = base + sum(part for other, part in parts.items() if other != name)
             parts[name] = _advance_level(rows, state, name, others, parts[name])
@@ -103,24 +114,6 @@ def _fill_variances(prior: WeightPrior, variances: Mapping[str, float]) -> np.nd
     for name, where in prior.groups.items():
         out[where] = variances[name]
     return out
-
-
-def _advance_shared(
-    rows: OutcomeRows, prior: WeightPrior, state: _FitState, offset: np.ndarray
-) -> np.ndarray:
-    """Two Newton steps of the shared block; its part of each row's log odds."""
-    precision = 1 / _fill_variances(prior, state.variances)
-    for last in (False, True):
-        p = compute_probability(rows.shared @ state.shared + offset)
-        curve = rows.weight * np.maximum(p * (1 - p), 1e-4)
-        slope = rows.shared.T @ (rows.weight * (rows.success - p))
-        slope -= precision * (state.shared - prior.mean)
-        bend = (rows.shared * curve[:, None]).T @ rows.shared + np.diag(precision)
-        if last:
-            state.covariance = np.linalg.inv(bend)
-        step = state.covariance @ slope if last else np.linalg.solve(bend, slope)
-        state.shared = state.shared + step
-    return rows.shared @ state.shared
 
 
 def _advance_level(
@@ -212,11 +205,8 @@ _FEWEST = 5  # outcomes on either side
 def relax_changed(
     rows: OutcomeRows, shared: SharedPosterior, levels: Mapping[str, BlockLevel]
 ) -> OutcomeRows:
-    """The rows with little weight on what changed tools did before; the same rows where none did.
-
-    Outcomes of a tool in the order of time go with what the fit expects of them, unless they were
-    better first and worse then, or the other way (CUSUM with the likeliest split).
-    """
+    """The rows with little weight on what changed tools did before. A tool changed if its outcomes,
+    in time, were better first and worse then, or the reverse (CUSUM, likeliest split)."""
     expected = compute_probability(_sum_parts(rows, shared, levels))
     gap = rows.weight * (rows.success - expected)
     spread = rows.weight**2 * np.maximum(expected * (1 - expected), 1e-3)
@@ -245,7 +235,6 @@ def find_split(gap: np.ndarray, spread: np.ndarray) -> int:
 def _sum_parts(
     rows: OutcomeRows, shared: SharedPosterior, levels: Mapping[str, BlockLevel]
 ) -> np.ndarray:
-    """Log odds of each row."""
     out = rows.shared @ shared.mean
     for name, level in levels.items():
         held = rows.keys[name] >= 0

@@ -46,8 +46,7 @@ def add_outcome(
 def measure_memory(
     memory: Mapping[str, ToolMemory], tool_ids: list[str], vectors: np.ndarray, question: np.ndarray
 ) -> np.ndarray:
-    """MEMORY_FEATURES of each tool for a question, [tools, features]; 0 for tools never tried.
-    vectors: the tools' own, [tools, dim]."""
+    """MEMORY_FEATURES, [tools, features], 0 for tools never tried. vectors: [tools, dim]."""
     out = np.zeros((len(tool_ids), len(MEMORY_FEATURES)))
     for row, name in enumerate(tool_ids):
         if (held := memory.get(name)) is None:
@@ -87,11 +86,9 @@ class VectorProjection:
     tool_mean: np.ndarray
 
     def project_query(self, vector: np.ndarray) -> np.ndarray:
-        """float32 [dims]."""
         return compute_products(self.basis.T, vector - self.query_mean)
 
     def project_tools(self, vectors: np.ndarray) -> np.ndarray:
-        """float32 [n, dims]."""
         return (vectors - self.tool_mean) @ self.basis
 
 
@@ -194,8 +191,6 @@ class RequestSpace:
 
 @dataclass(frozen=True)
 class ToolFamilies:
-    """The tool that each family is called by, and its vector, float32 [families, dim]."""
-
     names: tuple[str, ...]
     vectors: np.ndarray
 
@@ -224,8 +219,7 @@ _MOST = 4_000  # tools with the most outcomes that families are made of
 def fit_request_space(
     examples: Sequence[OutcomeExample], pool: ToolPool, dims: int
 ) -> RequestSpace:
-    """The space that these outcomes' requests are best told apart in by what does them; without
-    any, the directions that tools differ in."""
+    """Directions that tell best what does a request; without outcomes, those of tools."""
     vectors = np.array([example.question.vector for example in examples], float)
     vectors = vectors.reshape(len(examples), pool.vectors.shape[1])
     tools = pool.vectors.astype(float)
@@ -243,8 +237,7 @@ def fit_request_space(
 
 
 def choose_families(examples: Sequence[OutcomeExample], pool: ToolPool) -> ToolFamilies:
-    """Tools with outcomes, those with the most first; one that is near an earlier one is of its
-    family."""
+    """Tools with most outcomes first; a tool near an earlier one belongs to its family."""
     count = Counter(example.place for example in examples)
     places = sorted(count, key=lambda place: (-count[place], place))[:_MOST]
     held = np.zeros((len(places), pool.vectors.shape[1]), np.float32)
@@ -278,6 +271,5 @@ def _normalise_within(vectors: np.ndarray, examples: Sequence[OutcomeExample]) -
 
 
 def _shorten(rows: np.ndarray, scaled: np.ndarray) -> np.ndarray:
-    """Unit rows after the change of scale."""
     found = rows @ scaled
     return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)

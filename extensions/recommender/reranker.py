@@ -76,7 +76,6 @@ class RerankScores:
 
 
 def count_shared(shape: FeatureShape) -> int:
-    """How many features the shared block reads."""
     return len(SHARED_FEATURES) + shape.query + shape.tool + shape.cross**2
 
 
@@ -99,7 +98,6 @@ class BayesianReranker:
 
     @property
     def weights(self) -> RerankerWeights:
-        """What is believed now; a value that no later update changes."""
         return _copy_weights(self._weights)
 
     def adopt(self, weights: RerankerWeights) -> None:
@@ -123,7 +121,6 @@ class BayesianReranker:
         return RerankScores(p, p * (1 - p) * np.sqrt(belief.variance), belief)
 
     def predict_success(self, question: RerankQuestion) -> np.ndarray:
-        """P(success) of each candidate of the question."""
         return self.score(question).p
 
     def measure(
@@ -219,7 +216,6 @@ class BayesianReranker:
 
 
 def _find_block(level: BlockLevel, key: str) -> PosteriorBlock:
-    """The block of a key, as it begins where there is none."""
     return level.blocks.get(key) or PosteriorBlock(
         np.zeros(len(level.variance)), np.diag(level.variance)
     )

@@ -58,7 +58,6 @@ class OldReranker(BadReranker):
 
 
 def write_reranker(weights: RerankerWeights, path: Path) -> None:
-    """Writes the weights to one file (NumPy's .npz), replacing it at once."""
     arrays: dict[str, np.ndarray] = {
         "basis": weights.projection.basis,
         "query_mean": weights.projection.query_mean,
@@ -83,8 +82,24 @@ def write_reranker(weights: RerankerWeights, path: Path) -> None:
         "levels": {name: list(level.blocks) for name, level in weights.levels.items()},
     }
     for name, level in weights.levels.items():
-        arrays |= _pack_level(name, level)
-    arrays |= _pack_memory(weights.memory, weights.projection.basis.shape[0])
+        width, blocks = len(level.variance), list(level.blocks.values())
+        state = [[block.n, block.surprise, block.surprise_variance] for block in blocks]
+        means = np.array([block.mean for block in blocks], np.float32)
+        covariances = np.array([block.covariance for block in blocks], np.float32)
+        arrays |= {
+            f"{name}-variance": level.variance,
+            f"{name}-means": means.reshape(len(blocks), width),
+            f"{name}-covariances": covariances.reshape(len(blocks), width, width),
+            f"{name}-state": np.array(state, float).reshape(len(blocks), 3),
+        }
+    dim = weights.projection.basis.shape[0]
+    held = list(weights.memory.values())
+    counts = np.array([[item.wins, item.losses] for item in held], float)
+    arrays |= {
+        "memory-won": np.array([item.won for item in held], np.float32).reshape(len(held), dim),
+        "memory-lost": np.array([item.lost for item in held], np.float32).reshape(len(held), dim),
+        "memory-counts": counts.reshape(len(held), 2),
+    }
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     bytes_i_o = io.BytesIO()
     named: dict[str, Any] = {name: np.ascontiguousarray(one) for name, one in arrays.items()}
@@ -136,6 +151,9 @@ def _read_weights(path: Path) -> RerankerWeights:
         name: _read_level(path, name, keys, count_local(shape, name))
         for name, keys in about["levels"].items()
     }
+    value = about["hardness"]
+    if not isinstance(value, int | float) or not 0 <= value < 1e12:
+        raise ValueError(f"{value!r:.20} is no number of 0 or more")
     return RerankerWeights(
         shape,
         VectorProjection(held["basis"], held["query_mean"], held["tool_mean"]),
@@ -145,7 +163,7 @@ def _read_weights(path: Path) -> RerankerWeights:
         held["scale"],
         SharedPosterior(held["mean"], held["covariance"]),
         levels,
-        _read_number(about["hardness"]),
+        float(value),
         str(about["embedder"]),
         _read_memory(path, about["memory"], held["basis"].shape[0]),
         dict(about["facts"]),
@@ -168,19 +186,6 @@ def _check_shapes(held: Mapping[str, np.ndarray], shape: FeatureShape, families:
         raise ValueError("scale holds what is not above 0")
 
 
-def _pack_level(name: str, level: BlockLevel) -> dict[str, np.ndarray]:
-    width, blocks = len(level.variance), list(level.blocks.values())
-    state = [[block.n, block.surprise, block.surprise_variance] for block in blocks]
-    means = np.array([block.mean for block in blocks], np.float32)
-    covariances = np.array([block.covariance for block in blocks], np.float32)
-    return {
-        f"{name}-variance": level.variance,
-        f"{name}-means": means.reshape(len(blocks), width),
-        f"{name}-covariances": covariances.reshape(len(blocks), width, width),
-        f"{name}-state": np.array(state, float).reshape(len(blocks), 3),
-    }
-
-
 def _read_level(path: Path, name: str, keys: list[str], width: int) -> BlockLevel:
     parts = ("variance", "means", "covariances", "state")
     arrays = read_arrays(path, [f"{name}-{part}" for part in parts])
@@ -194,16 +199,6 @@ def _read_level(path: Path, name: str, keys: list[str], width: int) -> BlockLeve
         for row, key in enumerate(keys)
     }
     return BlockLevel(variance, blocks)
-
-
-def _pack_memory(memory: Mapping[str, ToolMemory], dim: int) -> dict[str, np.ndarray]:
-    held = list(memory.values())
-    counts = np.array([[item.wins, item.losses] for item in held], float)
-    return {
-        "memory-won": np.array([item.won for item in held], np.float32).reshape(len(held), dim),
-        "memory-lost": np.array([item.lost for item in held], np.float32).reshape(len(held), dim),
-        "memory-counts": counts.reshape(len(held), 2),
-    }
 
 
 def _read_memory(path: Path, names: list[str], dim: int) -> dict[str, ToolMemory]:
@@ -224,12 +219,6 @@ def _read_count(value: Any) -> int:
     return value
 
 
-def _read_number(value: Any) -> float:
-    if not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise ValueError(f"{value!r:.20} is no number of 0 or more")
-    return float(value)
-
-
 def open_ranker(index: RouterIndex) -> BayesianReranker | None:
     """The reranker in an index's folder over its tools; None if it was deleted or an earlier
     version of this program wrote it. Raises IndexBroken."""
@@ -244,7 +233,6 @@ def open_ranker(index: RouterIndex) -> BayesianReranker | None:
 
 
 def open_pool(index: RouterIndex) -> ToolPool:
-    """The index's tools as a reranker reads them. Raises IndexBroken."""
     facts = [
         ToolFacts(tool.tool_id, tool.server_id, index.contract(place), tool.contract_digest)
         for place, tool in enumerate(index.tools)

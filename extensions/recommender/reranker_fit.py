@@ -44,9 +44,8 @@ _BY_KIND = (FAMILY, TOOL)  # levels that differ by kind of request
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How a reranker is fitted. `levels`: the variances of each level's intercept and slopes;
-    `choose`: whether the slopes of tools and families are chosen by the log where it is long
-    enough."""
+    """How a reranker is fitted. `levels`: variances of each level's intercept and slopes; `choose`:
+    whether a long log chooses the slopes of tools and families."""
 
     shape: FeatureShape = field(default_factory=FeatureShape)
     learn: bool = True
@@ -69,8 +68,7 @@ class FitSettings:
 
 
 def replace_slopes(settings: FitSettings, variance: float) -> FitSettings:
-    """The settings with another variance of how much tools and families differ by kind of
-    request."""
+    """The settings with another variance between tools and families by kind of request."""
     other = {name: (settings.levels[name][0], variance) for name in _BY_KIND}
     return replace(settings, levels=settings.levels | other)
 
@@ -104,7 +102,6 @@ def start_weights(
 
 
 def start_levels(settings: FitSettings) -> dict[str, BlockLevel]:
-    """The levels that are served, without a block."""
     sizes = {name: count_local(settings.shape, name) - 1 for name in LEVELS}
     return {
         name: BlockLevel(np.array([own[0], *[own[1]] * sizes[name]]))
@@ -114,7 +111,6 @@ def start_levels(settings: FitSettings) -> dict[str, BlockLevel]:
 
 
 def _list_scales() -> tuple[np.ndarray, np.ndarray]:
-    """Centre and scale of the HAND features before any outcome was seen."""
     known = {
         "cosine": (0.4, 0.2), "standing among candidates": (1.0, 1.5),
         "behind the best": (-0.15, 0.15), "rank by cosine": (1.5, 1.3),
@@ -134,7 +130,6 @@ def _list_scales() -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_prior(settings: FitSettings) -> WeightPrior:
-    """What is expected of the weights before outcomes."""
     shape, start, groups = settings.shape, 0, {}
     sizes = {
         "constant": 1, "pair": len(PAIR_FEATURES), "tool": len(TOOL_FEATURES),
@@ -216,8 +211,7 @@ def choose_variance(
 
 
 def measure_loss(ranker: BayesianReranker, done: Sequence[OutcomeExample]) -> float:
-    """The mean surprise that of a request's first candidates it was this one that did it, where
-    each is as likely as its odds of success."""
+    """Mean surprise at which of a request's first candidates did it, by their odds of success."""
     losses = []
     for item in done:
         near = item.question.candidates[:_CANDIDATES]

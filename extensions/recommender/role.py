@@ -137,14 +137,12 @@ def measure_loss(
 
 
 def score_examples(ranker: BayesianReranker, examples: Sequence[OutcomeExample]) -> np.ndarray:
-    """P(success) of each example's tool for its question, float [examples]."""
     return np.array(
         [ranker.score(example.question, np.array([example.place])).p[0] for example in examples]
     )
 
 
 def load_reranker(home: Path, card: Mapping[str, Any], pool: ToolPool) -> BayesianReranker:
-    """The model of a card over a pool. Raises BadReranker."""
     return BayesianReranker(
         read_reranker(get_model_folder(home, card["name"]) / RERANKER_FILE), pool
     )

@@ -47,12 +47,10 @@ class ToolPool:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Where each tool id is."""
         return {tool.tool_id: place for place, tool in enumerate(self.tools)}
 
     @cached_property
     def words(self) -> "ToolWords":
-        """The words of every tool."""
         return ToolWords.of(self.tools)
 
     @cached_property
@@ -109,24 +107,18 @@ def _measure_tool(tool: ToolFacts) -> list[float]:
     documented = sum(
         isinstance(schema, Mapping) and bool(schema.get("description")) for _, schema in parameters
     )
+    kept = [char for char in name.lower() if char.isalnum()]
+    runs = "".join(char if char.isalpha() else " " for char in name.lower()).split()
+    dumb = sum(len(run) for run in runs if not set(run) & set("aeiouy"))
     return [
         math.log1p(len(about)),
         float(len(words)),
-        _measure_opacity(name),
+        (dumb + sum(char.isdigit() for char in kept)) / max(len(kept), 1),
         sum(word in described for word in words) / max(len(words), 1),
         math.log1p(len(parameters)),
         math.log1p(len(required) if isinstance(required, list) else 0),
         documented / max(len(parameters), 1),
     ]
-
-
-def _measure_opacity(name: str) -> float:
-    """The share of a name's letters and digits that are in runs without a vowel, or digits: ids
-    such as `t_9f3bq` say nothing of what a tool does."""
-    kept = [char for char in name.lower() if char.isalnum()]
-    runs = "".join(char if char.isalpha() else " " for char in name.lower()).split()
-    dumb = sum(len(run) for run in runs if not set(run) & set("aeiouy"))
-    return (dumb + sum(char.isdigit() for char in kept)) / max(len(kept), 1)
 
 
 def _read_name(tool: ToolFacts) -> str:

@@ -51,12 +51,10 @@ class CallTally:
         self.wins[example.place, category] += sign * example.weight * example.success
 
     def find_category(self, question: RerankQuestion) -> int:
-        """The cluster of a request."""
         return int(np.argmax(self._centres @ question.vector))
 
     def measure(self, question: RerankQuestion, places: np.ndarray) -> np.ndarray:
-        """[places, WIDE]: success rate, usage, both for this category, similarity, the retriever's
-        rank."""
+        """[places, WIDE]: success rate, usage, both in this category, similarity, rank."""
         category = self.find_category(question)
         calls, wins = self.calls[places].sum(1), self.wins[places].sum(1)
         here, won = self.calls[places, category], self.wins[places, category]
@@ -153,8 +151,7 @@ class _TrainingData:
         self.success = np.array([example.success for example in examples], bool)
 
     def pair_judged(self) -> np.ndarray:
-        """[pairs, 2] rows: a success above a failure, of one task if it has both, otherwise of one
-        category of requests."""
+        """[pairs, 2] rows: a success above a failure, of one task or else one category."""
         groups: dict[Any, list[int]] = defaultdict(list)
         for row, example in enumerate(self.examples):
             groups["task", example.task or example.question.text].append(row)

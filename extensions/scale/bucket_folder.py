@@ -110,13 +110,9 @@ class FolderTransfer:
 
 
 def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> FolderTransfer:
-    """Sends the files of a folder that the bucket lacks, then makes them current; the same folder
-    again moves nothing. A kill before the end changes nothing that anybody reads. What cannot be
-    read is left out, and named in the version's list.
-
-    Raises UnusableInput for a folder with links or devices, PointerMoved where somebody published
-    meanwhile, BucketUnavailable.
-    """
+    """Sends a folder's files that the bucket lacks, then makes them current; a kill before changes
+    nothing. Unreadable files are left out and named. Raises UnusableInput for links or devices,
+    PointerMoved if somebody published meanwhile, BucketUnavailable."""
     before = read_current(bucket, memory)
     root = folder.resolve()
     try:
@@ -147,11 +143,8 @@ def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> FolderTransfer
 def fetch_folder(
     bucket: Bucket, out: Path, memory: Path, version: str | None = None
 ) -> FolderTransfer:
-    """Makes a new folder of the current version, or of `version`; each file is held against its
-    digest, and the folder is there whole or not at all.
-
-    Raises UnusableInput, StaleRead, BucketUnavailable.
-    """
+    """Makes a new folder of the current version, or `version`, whole or not at all, each file
+    checked against its digest. Raises UnusableInput, StaleRead, BucketUnavailable."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UnusableInput(f"{out}: it is there and not empty; give a new or an empty folder")
     current = read_current(bucket, memory)
@@ -227,8 +220,7 @@ def _read_version(bucket: Bucket, version: str) -> Files:
 
 
 def fetch_object(bucket: Bucket, key: str, sha: str, size: int, to: Path) -> None:
-    """Writes a new file of an object that is named by its content. Raises BucketUnavailable where
-    it holds other bytes."""
+    """Writes an object to a new file. Raises BucketUnavailable if it differs from its digest."""
     digest, left = hashlib.sha256(), size
     with to.open("xb") as file:
         for chunk in bucket.iter_chunks(key):

@@ -60,7 +60,6 @@ class Bucket:
             return data, response.meta["e_tag"] or ""
 
     def iter_chunks(self, key: str) -> Iterator[bytes]:
-        """The bytes of an object, piece by piece."""
         import obstore
 
         with self._explained(key):
@@ -68,7 +67,6 @@ class Bucket:
                 yield bytes(chunk)
 
     def list_objects(self, prefix: str) -> dict[str, int]:
-        """Key -> bytes of the objects below a prefix."""
         import obstore
 
         with self._explained(prefix):
@@ -86,8 +84,7 @@ class Bucket:
             obstore.put(self._store, key, file)
 
     def swap(self, key: str, data: bytes, tag: str | None) -> str:
-        """Writes an object if it is still the one of that entity tag (None: absent); its new tag.
-        Raises PointerMoved."""
+        """Writes an object if its tag is still this one (None: absent). Raises PointerMoved."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -125,8 +122,7 @@ class Bucket:
 
 
 def _explain_error(error: Exception) -> str:
-    """One line of what the store did and what to do; obstore's own words only where neither is
-    known."""
+    """What the store did and what to do, in one line; obstore's words only for other errors."""
     words = " ".join(str(error).split()).partition("<?xml")[0]
     url = urlsplit(_find_endpoint() or "")
     place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}" if url.netloc else "AWS"
@@ -149,8 +145,7 @@ def _find_endpoint() -> str | None:
 
 
 def _check_endpoint(endpoint: str) -> str:
-    """Its scheme. Raises UnusableInput for what is no address, and for plain http elsewhere than on
-    loopback."""
+    """Its scheme. Raises UnusableInput for no address, or plain http beyond loopback."""
     try:
         url = urlsplit(endpoint)
         sound = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -207,7 +202,6 @@ def open_bucket(url: str) -> Bucket:
 
 
 def parse_object(data: bytes, where: str) -> dict[str, Any]:
-    """A JSON object that a bucket holds. Raises BucketUnavailable."""
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):

@@ -217,7 +217,6 @@ class PostgresStore:
         return self._send()
 
     def _send(self) -> Cursor:
-        """All that is queued, in one message; the rows of the last."""
         queued, self._queue = self._queue, []
         cursor = self._db.cursor()  # type: ignore[union-attr]
         if len(queued) == 1:
@@ -267,8 +266,6 @@ def _hash(name: str) -> int:
 
 
 class _QueuedCursor:
-    """Of a statement that may not have been sent yet."""
-
     @property
     def description(self) -> Any:
         raise TypeError("rows of a statement that writes are asked for by RETURNING")

@@ -89,8 +89,7 @@ def _check_answers(address: str) -> None:
 
 
 def _check_plain(fn: Callable[..., bytes], args: tuple[Any, ...]) -> None:
-    """Raises TypeError for what another process could not be given: Ray's own pickle would take a
-    closure with all it holds along."""
+    """Raises TypeError for anything but plain data: Ray's pickle would take a whole closure."""
     try:
         pickle.dumps((fn, args))
     except Exception as error:

@@ -39,8 +39,6 @@ Called = Mapping[str, Any] | None  # {name, arguments}; None: asked
 
 
 class RevisingModel(Protocol):
-    """A model of `extensions.sidecar.predictor`."""
-
     def revise_requests(self, requests: Sequence[RevisionRequest]) -> list[ProposedCall | None]: ...
 
 
@@ -67,7 +65,6 @@ def evaluate_sidecars(
 
 
 def judge_call(row: RevisionRow, called: Called) -> dict[str, Any]:
-    """What an answer to a row is worth, beside what the row is."""
     right = row.right[0] if row.right else None
     schemas = {str(contract["name"]): contract for contract in row.contracts}
     draft = _take_draft(row)
@@ -178,9 +175,8 @@ def summarise_sidecar(
     rows: Sequence[Row], candidate: str, incumbent: str = LADDER
 ) -> dict[str, Any]:
     """{candidate, incumbent, n, tools, servers, drawn_over, arms: {arm: {measure: figure}}, gain,
-    kept, MEASURE: {candidate, incumbent}}: of servers never trained on; figures {value, low, high,
-    n}, drawn over servers. `gain`: of what is right; `kept`: of calls that were right before.
-    Raises NothingToEvaluate."""
+    kept, MEASURE: {candidate, incumbent}} on servers never trained on; figures {value, low, high,
+    n}. `gain`: of what is right; `kept`: of calls right before. Raises NothingToEvaluate."""
     unseen = [row for row in rows if row["split"] == UNSEEN_SERVER]
     arms: dict[str, list[Row]] = {}
     for row in sorted(unseen, key=lambda row: row["item_id"]):
@@ -219,14 +215,12 @@ def _measure_arm(rows: Sequence[Row]) -> Figures:
 
 
 def _measure_gain(new: Sequence[Row], old: Sequence[Row], is_counted: Test) -> Figures:
-    """The paired difference of what is right."""
     pairs = [pair for pair in zip(new, old, strict=True) if is_counted(pair[0])]
     better, worse = ([float(pair[side]["right"]) for pair in pairs] for side in (0, 1))
     return bootstrap_difference(better, worse, [row["server_id"] for row, _ in pairs]).as_dict()
 
 
 def render_arms_table(summary: Figures) -> Markdown:
-    """Every arm and measure, each figure with its interval and n."""
     rows = [
         (
             quote_text(shorten_model(arm.removesuffix(ALONE)) + ALONE * arm.endswith(ALONE)),

@@ -50,8 +50,7 @@ class GoodCall:
 
 @dataclass(frozen=True)
 class FlawedDraft:
-    """arguments: as sent, text or object. meant: the arguments of every call that was meant, in
-    order. move: what history knows of it."""
+    """arguments: text or object. meant: those of each call meant, in order. move: its rename."""
 
     kind: str
     name: str
@@ -65,18 +64,15 @@ Make = Callable[[GoodCall, Random], Any]
 
 
 def choose_name(call: GoodCall, draw: Random, test: Callable[[str, Any], bool]) -> str | None:
-    """One of the arguments that pass a test of (name, value)."""
     names = [name for name, value in call.arguments.items() if test(name, value)]
     return draw.choice(names) if names else None
 
 
 def make_word(draw: Random, words: int) -> str:
-    """A name that says nothing."""
     return "_".join(draw.sample(WORDS, words))
 
 
 def drop_letter(word: str, at: float) -> str:
-    """A word without the letter at a share of its length."""
     place = 1 + int(at * (len(word) - 2))
     return word[:place] + word[place + 1 :] if place < len(word) else word[:-1]
 
@@ -184,7 +180,6 @@ def _cut_text(call: GoodCall, draw: Random) -> str:
 
 
 def _repeat_call(call: GoodCall, _: Random) -> FlawedDraft | None:
-    """Two real calls of one tool, one after the other."""
     if call.sibling is None:
         return None
     both = (call.arguments, call.sibling)
@@ -341,7 +336,6 @@ def _write_placeholder(call: GoodCall, draw: Random) -> Any:
 
 
 def _drop_several(call: GoodCall, _: Random) -> Any:
-    """Without any of the required values, where there are several."""
     names = {name for name in call.arguments if is_required(call.root, (name,))}
     if len(names) < 2:
         return None
@@ -373,14 +367,12 @@ def _change_number(call: GoodCall, draw: Random) -> Any:
 
 
 def _take_sibling_value(call: GoodCall, draw: Random) -> Any:
-    """A value that another call of the same tool was given."""
     other = call.sibling or {}
     name = choose_name(call, draw, lambda one, value: one in other and other[one] != value)
     return None if name is None else _change_value(call, name, other[name])
 
 
 def _reorder_values(call: GoodCall, draw: Random) -> Any:
-    """Two texts, each under the other's name."""
     free = [
         name
         for name, value in call.arguments.items()
@@ -394,7 +386,6 @@ def _reorder_values(call: GoodCall, draw: Random) -> Any:
 
 
 def _call_neighbour(call: GoodCall, draw: Random) -> FlawedDraft | None:
-    """The same arguments to another tool of the server."""
     if not call.beside:
         return None
     name, made = draw.choice(call.beside), dict(call.arguments)

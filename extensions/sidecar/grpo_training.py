@@ -41,8 +41,7 @@ _POINTS = 100  # of the curve on the card
 
 @dataclass(frozen=True)
 class GrpoCourse:
-    """Where and how a training runs. root: of its checkpoints. context: most tokens of a prompt
-    with its completion."""
+    """A training's course. root: of its checkpoints. context: tokens of prompt and completion."""
 
     settings: GrpoSettings
     device: str  # cpu | cuda
@@ -73,9 +72,8 @@ class RolloutBatch:
 def prepare_prompts(
     tokenizer: Any, rows: Sequence[RevisionRow], limit: int
 ) -> tuple[RolloutBatch, Mapping[str, int]]:
-    """(rows with their prompts as SFT and serving write them, counts). A row that `limit` tokens do
-    not hold loses what a lesson of it loses; one whose right tool alone is too long is left out and
-    counted. Raises BadTemplate."""
+    """(rows with prompts as SFT and serving write them, counts). A row longer than `limit` loses
+    what a lesson loses; one whose right tool is too long is left out. Raises BadTemplate."""
     fit: list[tuple[RevisionRow, str]] = []
     for row in rows:
         right = {str(call["name"]) for call in row.right}
@@ -109,28 +107,12 @@ def summarise_scores(scores: Sequence[RevisionScore]) -> dict[str, Any]:
 def build_trainer(
     model: Any, rollouts: RolloutBatch, course: GrpoCourse, plan: str, report: Report
 ) -> Any:
-    """The trainer of a PEFT model, which it trains in place."""
     from datasets import Dataset
     from transformers import PrinterCallback
 
     def score_revisions(completions: Sequence[str], row: Sequence[int], **_: Any) -> list[float]:
         return rollouts.take_rewards(row, completions)
 
-    trainer = _make_trainer_class(rollouts, course, plan)(
-        model=model,
-        reward_funcs=[score_revisions],
-        args=_build_arguments(course),
-        train_dataset=Dataset.from_list(
-            [{"prompt": text, "row": at} for at, text in enumerate(rollouts.prompts)]
-        ),
-        processing_class=rollouts.tokenizer,
-        callbacks=[_make_live_lines(rollouts, course, report)],
-    )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
-
-
-def _make_live_lines(rollouts: RolloutBatch, course: GrpoCourse, report: Report) -> Any:
     from transformers import TrainerCallback
 
     class ProgressCallback(TrainerCallback):
@@ -141,7 +123,18 @@ def _make_live_lines(rollouts: RolloutBatch, course: GrpoCourse, report: Report)
                 progress = {"step": state.global_step, "steps": course.settings.steps}
                 report({**progress, "loss": round(logs["loss"], 4), **figures})
 
-    return ProgressCallback()
+    trainer = _make_trainer_class(rollouts, course, plan)(
+        model=model,
+        reward_funcs=[score_revisions],
+        args=_build_arguments(course),
+        train_dataset=Dataset.from_list(
+            [{"prompt": text, "row": at} for at, text in enumerate(rollouts.prompts)]
+        ),
+        processing_class=rollouts.tokenizer,
+        callbacks=[ProgressCallback()],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 def _make_trainer_class(rollouts: RolloutBatch, course: GrpoCourse, plan: str) -> Any:
@@ -219,12 +212,9 @@ def run_grpo(
     report: Report,
     tell: Tell,
 ) -> tuple[list[float], dict[str, Any]]:
-    """Trains a PEFT model in place on training rows; returns (the loss of every update, figures
-    for the card). Goes on from the newest checkpoint that holds, with the curve from there on.
-
-    Raises TrainingFailed: too few rows that fit, several processes, a loss that is not a number,
-    too little memory, a full disk. Raises BadTemplate.
-    """
+    """Trains a PEFT model in place; returns (loss of every update, figures for the card), from the
+    newest good checkpoint on. Raises TrainingFailed (too few rows, several processes, a loss that
+    is no number, memory, disk), BadTemplate."""
     chosen = course.settings
     rollouts, counts = prepare_prompts(tokenizer, rows, course.context - chosen.max_new)
     _check_course(course, counts)

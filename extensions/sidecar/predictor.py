@@ -35,14 +35,12 @@ class LocalReviser:
         self.label = self._predictor.label
 
     def load(self) -> None:
-        """Loads it now. Raises CannotPredict."""
         self._predictor.load()
 
     def __call__(self, request: RevisionRequest) -> ProposedCall | None:
         return self.revise_requests([request])[0]
 
     def revise_requests(self, requests: Sequence[RevisionRequest]) -> list[ProposedCall | None]:
-        """The revision of each; None where a prompt does not fit or the model says nothing."""
         tokenizer, context = self._predictor.tokenizer, self._predictor.context
         fitted = [fit_request(tokenizer, rank_candidates(request), context) for request in requests]
         fits = [item for item in fitted if item is not None]

@@ -1,7 +1,7 @@
 """A revision as text: the same prompt where it is learned, rolled out and served."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,14 +57,12 @@ class RevisionRow:
 
 
 def assign_row_id(row: RevisionRow) -> RevisionRow:
-    """The row under its own digest."""
     facts = {name: value for name, value in vars(row).items() if name not in _UNNAMED}
     return replace(row, row_id=digest(facts))
 
 
 def read_row(facts: Mapping[str, Any]) -> RevisionRow:
-    """The row whose `vars` were written as JSON. Raises ValueError naming a field that is not there
-    or not known."""
+    """The row whose `vars` were written as JSON. Raises ValueError naming a wrong field."""
     try:
         return RevisionRow(**{**facts, **{name: tuple(facts[name]) for name in _LISTS}})
     except (TypeError, KeyError) as error:
@@ -77,13 +75,11 @@ _LONGEST_FIXED = 10_000  # characters of broken JSON that json-repair is given: 
 
 
 def render_revision_prompt(tokenizer: Any, request: RevisionRequest) -> str:
-    """What the sidecar is asked with. Raises BadTemplate."""
     return render_prompt_text(tokenizer, make_revision_messages(request), _list_tools(request))
 
 
 def render_revision_answer(tokenizer: Any, row: RevisionRow) -> str:
-    """What the sidecar must write: the right call in the template's own form, or the question.
-    Raises BadTemplate."""
+    """The right call in the template's form, or the question. Raises BadTemplate."""
     request = make_revision_request(row)
     revision_messages = make_revision_messages(request)
     return render_answer(
@@ -92,7 +88,6 @@ def render_revision_answer(tokenizer: Any, row: RevisionRow) -> str:
 
 
 def make_revision_request(row: RevisionRow) -> RevisionRequest:
-    """The request that a row is the answer to."""
     return RevisionRequest(
         row.conversation,
         [
@@ -114,21 +109,16 @@ def read_revision(text: str, contracts: Iterable[Mapping[str, Any]]) -> Proposed
         call = next((call for call in read.calls if call["name"] in known), read.calls[0])
         return ProposedCall(call["name"], _read_arguments(call["arguments"]))
     if read.kind == "invalid_json":
-        return _fix_call(text, known)
+        body = _CLOSED.sub("", text[text.find("{") :]) if len(text) <= _LONGEST_FIXED else ""
+        parsed = parse_arguments(body)
+        if parsed.cut is not None or len(parsed.values) != 1:
+            return None
+        drafts = read_drafts(parsed.values[0])
+        draft = next((draft for draft in drafts if draft.name in known), None)
+        return ProposedCall(draft.name, _read_arguments(draft.arguments)) if draft else None
     if read.kind != "prose" or not _is_question(text):
         return None
     return ProposedCall("", {}, " ".join(text.split())[:_LONGEST_QUESTION])
-
-
-def _fix_call(text: str, known: Collection[str]) -> ProposedCall | None:
-    """A call in broken JSON, to one of the tools; None where a value broke off: it may go on."""
-    body = _CLOSED.sub("", text[text.find("{") :]) if len(text) <= _LONGEST_FIXED else ""
-    parsed = parse_arguments(body)
-    if parsed.cut is not None or len(parsed.values) != 1:
-        return None
-    drafts = read_drafts(parsed.values[0])
-    draft = next((draft for draft in drafts if draft.name in known), None)
-    return ProposedCall(draft.name, _read_arguments(draft.arguments)) if draft else None
 
 
 def _list_tools(request: RevisionRequest) -> list[dict[str, Any]]:
@@ -151,17 +141,14 @@ def _is_question(text: str) -> bool:
 
 @dataclass(frozen=True)
 class FittedRequest:
-    """A request that fits, its prompt, and its length in tokens."""
-
     request: RevisionRequest
     prompt: str
     tokens: int
 
 
 def rank_candidates(request: RevisionRequest) -> RevisionRequest:
-    """The candidates, likeliest first: those of the draft's very name, then by the words that they
-    share with the draft and with what the user said (BM25), the newest message once more; ties in
-    the order given."""
+    """Candidates, likeliest first: of the draft's name, then by words shared with the draft and the
+    user (BM25), the newest message counted twice; ties in the order given."""
     if len(request.candidates) < 2:
         return request
     drafted = request.arguments if isinstance(request.arguments, dict) else {}
@@ -179,27 +166,9 @@ def rank_candidates(request: RevisionRequest) -> RevisionRequest:
 def fit_request(
     tokenizer: Any, request: RevisionRequest, limit: int, keep: Collection[str] = ()
 ) -> FittedRequest | None:
-    """The request with as much as `limit` tokens of prompt hold, None where the least does not fit.
-
-    What is too much goes whole: the unlikeliest candidates first, then the oldest turns. One
-    candidate, the tools named in `keep` and the newest turn stay. Raises BadTemplate.
-    """
-    return find_first_fitting(
-        _list_steps(request, keep), _make_fitter(tokenizer, request, keep), limit
-    )
-
-
-def _list_steps(request: RevisionRequest, keep: Collection[str]) -> list[tuple[int, int]]:
-    """(candidates that go, turns that go), each step shorter than the one before."""
-    free = sum(candidate.name not in keep for candidate in request.candidates)
-    free -= free == len(request.candidates) > 0
-    steps = [(gone, 0) for gone in range(free + 1)]
-    return steps + [(free, turns) for turns in range(1, len(request.conversation))]
-
-
-def _make_fitter(
-    tokenizer: Any, request: RevisionRequest, keep: Collection[str]
-) -> Callable[[tuple[int, int]], FittedRequest]:
+    """The request with as much as a prompt of `limit` tokens holds; None if too little. Unlikely
+    candidates go first, then old turns; `keep`, one candidate and the newest turn stay. Raises
+    BadTemplate."""
     free = [at for at, tool in enumerate(request.candidates) if tool.name not in keep]
 
     def make_fitted(step: tuple[int, int]) -> FittedRequest:
@@ -210,7 +179,15 @@ def _make_fitter(
         prompt = render_revision_prompt(tokenizer, shortened)
         return FittedRequest(shortened, prompt, count_tokens(tokenizer, prompt))
 
-    return make_fitted
+    return find_first_fitting(_list_steps(request, keep), make_fitted, limit)
+
+
+def _list_steps(request: RevisionRequest, keep: Collection[str]) -> list[tuple[int, int]]:
+    """(candidates that go, turns that go), each step shorter than the one before."""
+    free = sum(candidate.name not in keep for candidate in request.candidates)
+    free -= free == len(request.candidates) > 0
+    steps = [(gone, 0) for gone in range(free + 1)]
+    return steps + [(free, turns) for turns in range(1, len(request.conversation))]
 
 
 def count_tokens(tokenizer: Any, text: str) -> int:

@@ -42,8 +42,6 @@ Messages = tuple[Mapping[str, Any], ...]
 
 @dataclass(frozen=True)
 class RefusedCall:
-    """A call that a server refused. error: in the server's words."""
-
     name: str
     arguments: Any
     error: str
@@ -131,8 +129,7 @@ Call = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class LadderOutcome:
-    """report: of the ladder alone. request: as it asks a model; where it does not, of the draft as
-    it was sent. asks: whether it does."""
+    """report: of the ladder alone. request: what a model is asked. asks: whether it is."""
 
     report: RepairReport
     request: RevisionRequest
@@ -162,15 +159,13 @@ def try_ladder(
 def make_draft_request(
     name: str, arguments: Any, tools: RepairToolset, conversation: Sequence[Mapping[str, Any]]
 ) -> RevisionRequest:
-    """What a model is asked where there is no ladder before it."""
     meant = tools.by_name.get(name, [])
     problems = find_problems(meant[0].contract, arguments) if len(meant) == 1 else []
     return RevisionRequest(conversation, tools.candidates, name, arguments, problems)
 
 
 def judge_report(report: RepairReport, right: Sequence[Call], schema: Mapping[str, Any]) -> str:
-    """RIGHT, WRONG, or LEFT: abstained. Where asking is right, to abstain is right. schema: of the
-    right call's tool."""
+    """RIGHT, WRONG, or LEFT: abstained, which is right where asking is. schema: of the tool."""
     if report.outcome == ABSTAINED:
         return LEFT if right else RIGHT
     called = {"name": report.name, "arguments": report.arguments}
@@ -178,7 +173,6 @@ def judge_report(report: RepairReport, right: Sequence[Call], schema: Mapping[st
 
 
 def is_right(called: Call, right: Call, schema: Mapping[str, Any]) -> bool:
-    """Whether a call is the one that was meant, by `match_call`."""
     return match_call(schema, right, called).match
 
 
@@ -253,9 +247,8 @@ def make_row(draft: DraftedCall, known: KnownContracts, history: ContractHistory
 
 
 def choose_rows(rows: Sequence[RevisionRow], most: int) -> list[RevisionRow]:
-    """At most `most` rows, in an order that says nothing: as many of each sort as _SHARES has,
-    what one lacks from the others. Sorts: what the ladder does not get right, what it does, calls
-    that were right before, questions."""
+    """At most `most` rows in random order, of each sort its share of _SHARES, gaps filled from
+    others. Sorts: what the ladder gets wrong, right, calls right before, questions."""
     sorts: dict[str, list[RevisionRow]] = {name: [] for name in _SHARES}
     for row in sorted(rows, key=lambda row: row.row_id):
         sorts[_sort_row(row)].append(row)
@@ -291,11 +284,14 @@ def _list_drafts(call: PlacedCall, known: KnownContracts, draw: Random) -> Itera
         yield DraftedCall(call, item.name, item.arguments, item.kind, "corrupted")
     for move in known.moves:
         if (move.server_id, move.tool) == (good.server, good.name):
-            yield _write_as_before(call, move)
+            # The call under the names of before a change of its contract
+            old = {new: was for was, new in move.renamed.items()}
+            arguments = {old.get(name, name): value for name, value in call.good.arguments.items()}
+            kind = "parameter renamed since" if move.was == move.tool else "tool renamed since"
+            yield DraftedCall(call, move.was, arguments, kind, "drift")
 
 
 def _damage_call(call: PlacedCall, kinds: Collection[str], draw: Random) -> Iterator[FlawedDraft]:
-    """Some drafts of different kinds, the more frequent kinds more often."""
     left = {kind: WEIGHTS[kind] for kind in WEIGHTS if kind in kinds}
     made = 0
     for _ in range(_TRIES):
@@ -310,11 +306,3 @@ def _damage_call(call: PlacedCall, kinds: Collection[str], draw: Random) -> Iter
         ):
             made += 1
             yield flawed
-
-
-def _write_as_before(call: PlacedCall, move: ContractMove) -> DraftedCall:
-    """The call under the names of before a change of its contract."""
-    old = {new: was for was, new in move.renamed.items()}
-    arguments = {old.get(name, name): value for name, value in call.good.arguments.items()}
-    kind = "parameter renamed since" if move.was == move.tool else "tool renamed since"
-    return DraftedCall(call, move.was, arguments, kind, "drift")

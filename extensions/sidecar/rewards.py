@@ -88,8 +88,7 @@ ASKED_IN_VAIN, CALLED_IN_VAIN = 0.2, 0.05  # a question for a call; a call, stop
 
 @dataclass(frozen=True)
 class RevisionScore:
-    """total: 0 to 1. verdict: one of those above. parts: those that could be measured, by name;
-    `asked` where asking is right."""
+    """total: 0 to 1. verdict: one of the above. parts: measured parts by name (`asked`, …)."""
 
     total: float
     verdict: str
@@ -105,7 +104,11 @@ def score_revision(row: RevisionRow, completion: str) -> RevisionScore:
         return RevisionScore(0.0, UNREAD, {"parsed": 0.0})
     call = {"name": read.name, "arguments": read.arguments}
     if not row.right:
-        return _score_unwanted(row, call)
+        contract = _find_contract(row, call["name"])
+        if contract is not None and not validate_call(contract, call["arguments"]):
+            return RevisionScore(0.0, HARMFUL, {"asked": 0.0})
+        verdict = COPIED if _is_same(call, read_draft(row)) else WRONG
+        return RevisionScore(CALLED_IN_VAIN, verdict, {"asked": 0.0})
     scored = [_ScoredCall(row, wanted, call, read) for wanted in row.right]
     best = max(scored, key=lambda item: (item.is_right, item.match.value_f1))
     return best.weigh()
@@ -121,18 +124,7 @@ def _score_question(row: RevisionRow, question: str) -> RevisionScore:
     return RevisionScore(round(total, 6), RIGHT, {"asked": round(total, 6)})
 
 
-def _score_unwanted(row: RevisionRow, call: Mapping[str, Any]) -> RevisionScore:
-    """A call where asking is right."""
-    contract = _find_contract(row, call["name"])
-    if contract is not None and not validate_call(contract, call["arguments"]):
-        return RevisionScore(0.0, HARMFUL, {"asked": 0.0})
-    verdict = COPIED if _is_same(call, read_draft(row)) else WRONG
-    return RevisionScore(CALLED_IN_VAIN, verdict, {"asked": 0.0})
-
-
 class _ScoredCall:
-    """One call, held against one right call of its row."""
-
     def __init__(
         self, row: RevisionRow, wanted: Mapping[str, Any], call: Mapping[str, Any], read: ReadAnswer
     ) -> None:
@@ -149,16 +141,8 @@ class _ScoredCall:
         self.is_copy = not self.is_right and _is_same(call, self.draft)
 
     def weigh(self) -> RevisionScore:
-        parts = self._measure_parts()
-        mean = sum(WEIGHTS[name] * part for name, part in parts.items())
-        mean /= sum(WEIGHTS[name] for name in parts)
-        verdict = self._decide_verdict(parts)
-        rounded = {name: round(part, 6) for name, part in parts.items()}
-        return RevisionScore(round(mean * WORTH[verdict], 6), verdict, rounded)
-
-    def _measure_parts(self) -> dict[str, float]:
         match, offered = self.match, self.contract is not None
-        result = {
+        parts = {
             "parsed": 1.0 if self.read.strict else FIXED,
             "tool": 1.0 if match.tool or self.is_right else 0.5 * offered,
             "schema": self._measure_schema(),
@@ -166,8 +150,12 @@ class _ScoredCall:
             "grounded": self._measure_grounded(),
         }
         if (unchanged := self._measure_unchanged()) is not None:
-            result["kept"] = unchanged
-        return result
+            parts["kept"] = unchanged
+        mean = sum(WEIGHTS[name] * part for name, part in parts.items())
+        mean /= sum(WEIGHTS[name] for name in parts)
+        verdict = self._decide_verdict(parts)
+        rounded = {name: round(part, 6) for name, part in parts.items()}
+        return RevisionScore(round(mean * WORTH[verdict], 6), verdict, rounded)
 
     def _decide_verdict(self, parts: Mapping[str, float]) -> str:
         if self.is_right:
@@ -183,8 +171,7 @@ class _ScoredCall:
         return 0.0 if self.flaws is None else 1 / (1 + self.flaws)
 
     def _measure_grounded(self) -> float:
-        """The share of the required arguments that are given and not invented; a right value is
-        not."""
+        """Share of the required arguments that are given and not invented."""
         arguments = self.call["arguments"]
         if self.is_right:
             return 1.0
@@ -228,7 +215,6 @@ def _find_contract(row: RevisionRow, name: Any) -> Mapping[str, Any] | None:
 
 
 def _is_same(call: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """The same name and arguments to the letter, the order of members aside."""
     try:
         return _write_sorted(call) == _write_sorted(other)
     except (ValueError, TypeError, RecursionError):

@@ -1,5 +1,4 @@
-"""Trains a sidecar as a process of its own: `python -m extensions.sidecar.script JOB.json`; see
-`training.caller.script`."""
+"""Trains a sidecar: `python -m extensions.sidecar.script JOB.json`, as `training.caller.script`."""
 
 import sys
 

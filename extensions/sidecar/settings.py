@@ -57,7 +57,6 @@ class GrpoOptions:
     max_new: Annotated[Whole | None, Field(description="most tokens of a completion")] = None
 
     def resolve(self, profile: GrpoSettings) -> GrpoSettings:
-        """The profile with what is set. Raises ValueError."""
         chosen = {name: value for name, value in asdict(self).items() if value is not None}
         return replace(profile, **chosen)
 
@@ -89,7 +88,6 @@ class SidecarOptions(CallerOptions):
     ] = None
 
     def count_items(self) -> int:
-        """How many drafts a run measures: few where a first run is to be short."""
         return self.items or (24 if get_sidecar_profile(self.base).profile == SMOLLM2 else 400)
 
     def resolve(self, **common: Any) -> SidecarSettings:
@@ -113,7 +111,6 @@ GRPO = {MCP_FLOW: GrpoSettings(), SMOLLM2: SMALL_GRPO}
 
 
 def get_sidecar_profile(base: str, profile: str | None = None) -> SidecarSettings:
-    """The profile that a base is trained with unless another is asked for."""
     return PROFILES[profile or (SMOLLM2 if is_smollm2(base) else MCP_FLOW)]
 
 

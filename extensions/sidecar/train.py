@@ -27,9 +27,8 @@ from training.runtime.model_store import TrainingFailed, TrainingJob
 def make_revision_lessons(
     rows: Sequence[RevisionRow], tokenizer: Any, context: int, tokens: int | None = None
 ) -> tuple[list[TrainingLesson], dict[str, Any]]:
-    """(lessons, counts). A row that `context` tokens do not hold loses candidates, then its oldest
-    turns; one whose right tool alone is too long is left out and counted. tokens: how many to learn
-    at most. Raises TrainingFailed."""
+    """(lessons, counts) of at most `tokens`. A row longer than `context` loses candidates, then old
+    turns; one whose right tool is too long is left out. Raises TrainingFailed."""
     lessons: list[TrainingLesson] = []
     counts = {"rows": len(rows), "too_long": 0, "dropped_distractors": 0, "shortened_prompts": 0}
     drafts = {
@@ -66,8 +65,7 @@ def make_revision_lessons(
 
 
 def train_sidecar(job: TrainingJob, report: Report) -> dict[str, Any]:
-    """Trains and saves `<home>/models/<name>`; returns its card. As `train_caller`, on rows that
-    `read_row` reads. Raises TrainingFailed."""
+    """Trains `<home>/models/<name>` on rows for `read_row`; its card. Raises TrainingFailed."""
     settings = read_settings(job.settings)
     try:
         rows = [read_row(row) for row in job.rows]

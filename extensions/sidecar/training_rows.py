@@ -30,7 +30,6 @@ def read_revision_rows(
 
 
 def read_known(warehouse: Warehouse) -> KnownContracts:
-    """What the warehouse knows beside the calls: moves of contracts, tasks of worlds."""
     servers = {row["server_id"] for row in read_clear(warehouse)}
     pairs = warehouse.tables.read(PAIRS).drop_nulls("world_task").to_dicts()
     origins = {str(row["pair_id"]): read_origin(row) for row in pairs}

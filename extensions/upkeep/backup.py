@@ -32,12 +32,9 @@ _READINGS = 20  # a run moves a pointer every few seconds, and reading all takes
 
 
 def export_backup(home: Path, state: Path, folder: Path, version: str) -> dict[str, Any]:
-    """Writes pointers and ledger into `folder`, in place of an earlier export there.
-
-    What cannot be read is left out, and named in the export. Raises UnusableInput for a folder
-    of other things, PointerBroken where a table's pointer names nothing whole, OSError. The earlier
-    export stays in each of these cases.
-    """
+    """Writes pointers and ledger into `folder`, replacing an earlier export; what cannot be read is
+    named in it. Raises UnusableInput for a folder of other things, PointerBroken, OSError, each
+    leaving the earlier export."""
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise UnusableInput(f"{folder}: a file, expected a folder; name another place")

@@ -56,7 +56,6 @@ _Check = Callable[[InspectedHome], CheckOutcome]
 
 
 def declare_check(name: str, claim: str) -> Callable[[_Check], _Check]:
-    """Decorator: adds a check."""
 
     def add(look: _Check) -> _Check:
         CHECKS.append(HomeCheck(name, claim, look))
@@ -378,7 +377,6 @@ def check_instance(home: InspectedHome) -> CheckOutcome:
 
 
 def list_dead_runs(instance: Any, now: float) -> Iterator[CheckFinding]:
-    """Runs that are under way by the word of an instance of Dagster, and without a process."""
     import dagster as dg
 
     from orchestration.runs.instance import PROCESS_TAG, UNFINISHED, find_run_process

@@ -84,7 +84,6 @@ def collect_last_runs(instance: dg.DagsterInstance) -> set[str]:
 
 
 def _measure_events(instance: dg.DagsterInstance, run_id: str) -> int:
-    """Bytes of the file that holds a run's events, where each run has one."""
     path = _find_file(instance, run_id)
     return path.stat().st_size if path and path.exists() else 0
 
@@ -97,7 +96,6 @@ def _find_file(instance: dg.DagsterInstance, run_id: str) -> Path | None:
 
 
 def _remove_run(instance: dg.DagsterInstance, run_id: str) -> bool:
-    """Deletes a run with its events; of a SQLite storage the file that is empty then, too."""
     instance.delete_run(run_id)
     if (path := _find_file(instance, run_id)) is not None:
         for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
@@ -145,8 +143,7 @@ class ReferencesUnknown(RuntimeError):
 
 @dataclass(frozen=True)
 class GarbageScope:
-    """A home and what its settings say of it. now: epoch seconds. own_instance: whether Dagster's
-    instance is this home's alone."""
+    """A home and its settings. now: epoch seconds. own_instance: only this home's Dagster."""
 
     home: Path
     state: Path
@@ -173,9 +170,8 @@ class GarbageReport:
 
 
 def find_garbage(scope: GarbageScope) -> GarbageReport:
-    """All that may go: older than the grace period and than every run that goes on, or taken down.
-    It only looks. What is used again before it is removed stays. Where it cannot be told since when
-    a run goes on, nothing may go: `skipped` says why, as of `all`."""
+    """All that may go: older than the grace period and every run under way, or taken down; nothing
+    where a run's start is unknown (`skipped` says why, as of `all`). It only looks."""
     before = scope.now - scope.keep.grace_days * DAY
     try:
         began = find_oldest_start(scope.state, scope.instance)
@@ -304,8 +300,7 @@ def _list_blobs(scope: GarbageScope, before: float) -> Iterator[GarbageItem]:
 
 
 def collect_references(versions: Iterable[Path], state: Path) -> set[str]:
-    """Every SHA-256 that a version's texts, the ledger or the memo name. Raises
-    ReferencesUnknown."""
+    """Every SHA-256 in a version's texts, the ledger or the memo. Raises ReferencesUnknown."""
     try:
         references = set().union(*map(_read_names, versions), _read_memo_names(state / "memo.db"))
         path, url = state / "ledger.db", find_url()
@@ -320,7 +315,6 @@ def collect_references(versions: Iterable[Path], state: Path) -> set[str]:
 
 
 def _read_names(version: Path) -> set[str]:
-    """What any text of a version names: which columns name blobs is not known here."""
     frame = pl.read_parquet(version)
     texts = [name for name, kind in frame.schema.items() if kind == pl.String]
     return set().union(

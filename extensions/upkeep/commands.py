@@ -16,7 +16,7 @@ from orchestration.settings.load import load_settings
 from orchestration.settings.sections import derive_policy, get_section
 
 if TYPE_CHECKING:
-    from extensions.upkeep.collect import GarbageReport, GarbageScope
+    from extensions.upkeep.collect import GarbageScope
     from orchestration.settings.model import Settings
 
 app = typer.Typer(rich_help_panel="Upkeep")
@@ -67,7 +67,6 @@ def doctor(
 
 
 def _repair(home: Path, state: Path) -> None:
-    """Prints what was repaired, and lost, as JSON on stderr."""
     from orchestration.runs.processes import silence_warnings
 
     silence_warnings()
@@ -115,7 +114,20 @@ def collect(
     with ExitStack() as stack:
         garbage = find_garbage(_open_scope(settings, stack))
         removed = remove_garbage(garbage) if yes else []
-    report = _describe_collection(garbage, removed, yes)
+    from extensions.upkeep.garbage import count_garbage
+
+    kinds, gone = count_garbage(garbage.garbage), count_garbage(removed)
+    if yes:
+        for kind, counts in kinds.items():
+            counts["removed"] = gone.get(kind, {}).get("count", 0)
+    report = {
+        "removed": yes,
+        "written_before": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(garbage.before)),
+        "kinds": kinds,
+        "bytes": sum(counts["bytes"] for counts in kinds.values()),
+        "skipped": garbage.skipped,
+        "failed": garbage.failed,
+    }
     print_json(report) if as_json else _print_collection(report)
     if garbage.skipped or garbage.failed:
         sys.exit(1)
@@ -149,23 +161,6 @@ def _open_scope(settings: "Settings", stack: ExitStack) -> "GarbageScope":
         find_toolchain,
         folder is not None and is_own_instance(folder, settings.state_path()),
     )
-
-
-def _describe_collection(found: "GarbageReport", removed: list[Any], yes: bool) -> dict[str, Any]:
-    from extensions.upkeep.garbage import count_garbage
-
-    kinds, gone = count_garbage(found.garbage), count_garbage(removed)
-    if yes:
-        for kind, counts in kinds.items():
-            counts["removed"] = gone.get(kind, {}).get("count", 0)
-    return {
-        "removed": yes,
-        "written_before": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.before)),
-        "kinds": kinds,
-        "bytes": sum(counts["bytes"] for counts in kinds.values()),
-        "skipped": found.skipped,
-        "failed": found.failed,
-    }
 
 
 def _print_collection(report: dict[str, Any]) -> None:

@@ -45,7 +45,6 @@ class GarbageItem:
 
 
 def count_garbage(items: Iterable[GarbageItem]) -> dict[str, dict[str, Any]]:
-    """Kind -> {count, bytes}."""
     kinds: dict[str, dict[str, Any]] = defaultdict(lambda: {"count": 0, "bytes": 0})
     for item in items:
         kinds[item.kind]["count"] += 1
@@ -54,15 +53,13 @@ def count_garbage(items: Iterable[GarbageItem]) -> dict[str, dict[str, Any]]:
 
 
 def measure_size(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
     if path.is_symlink() or not path.is_dir():
         return path.lstat().st_size
     return measure_tree(path, unread={})
 
 
 def remove_path(path: Path) -> bool:
-    """Removes a file or a folder. A folder is renamed first, so that a kill leaves nothing
-    half there."""
+    """Removes a file, or a folder, which is renamed first so that a kill leaves no half."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return True
@@ -76,14 +73,12 @@ def remove_path(path: Path) -> bool:
 
 
 def make_path_item(kind: str, path: Path) -> GarbageItem:
-    """A file or folder, named with the folder that it is in."""
     name = f"{path.parent.name}/{path.name}"
     return GarbageItem(kind, name, measure_size(path), partial(remove_path, path))
 
 
 def list_leftovers(home: Path, before: float) -> Iterator[Path]:
-    """Files beside those they were to become and folders on their way out, that nobody has written
-    to since `before` (epoch seconds)."""
+    """Unfinished files and folders that nobody has written to since `before` (epoch seconds)."""
     for name in _FOLDERS:
         for path in (home / name).rglob(".*"):
             try:
@@ -96,9 +91,8 @@ def list_leftovers(home: Path, before: float) -> Iterator[Path]:
 def list_unused_artifacts(
     home: Path, tables: Tables, toolchain: HostToolchain, before: float
 ) -> Iterator[GarbageItem]:
-    """Installed packages that neither a current deployment nor an index on disk launches. Where a
-    runtime is not on this host, nobody knows which of its packages are used, so those stay. Raises
-    ValueError where a recipe cannot be read."""
+    """Installed packages that no current deployment and no index on disk launches; those of a
+    runtime that is not on this host stay. Raises ValueError for an unreadable recipe."""
     used, missing = set(), set[str]()  # names of artifacts; programs that are not on PATH
     for facts in _iterate_recipes(home, tables):
         recipe = load_recipe(facts)
@@ -126,7 +120,6 @@ def _iterate_recipes(home: Path, tables: Tables) -> Iterator[dict]:
 
 
 def _is_run_by(folder: Path, programs: set[str]) -> bool:
-    """Whether an installed package is run by one of these programs, or may be."""
     if not programs:
         return False
     try:
@@ -137,7 +130,6 @@ def _is_run_by(folder: Path, programs: set[str]) -> bool:
 
 
 def is_finished(home: Path, path: Path) -> bool:
-    """Whether the model of a job or of a folder of checkpoints is there."""
     return (home / "models" / path.name.removesuffix(".json") / CARD).exists()
 
 

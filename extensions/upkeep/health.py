@@ -1,5 +1,4 @@
-"""The frame of `toolmill doctor`: a check is a claim about a home, and a function that looks for
-what speaks against it."""
+"""The frame of `toolmill doctor`: claims about a home, each with a search for counter-examples."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -18,11 +17,8 @@ BROKEN, NOTICE = "broken", "notice"
 
 @dataclass(frozen=True)
 class CheckFinding:
-    """One thing for which a claim does not hold.
-
-    thing: by its name in the home. problem: what was found and what was expected. fix: the command,
-    or what to do. level: `broken`, or `notice` for what works and is worth knowing.
-    """
+    """One thing for which a claim does not hold, by its name in the home. problem: found and
+    expected. fix: a command, or what to do. level: `broken`, or `notice` for what works."""
 
     thing: str
     problem: str
@@ -49,7 +45,6 @@ class InspectedHome:
         return Blobs(self.home / "blobs")
 
     def choose_sample(self, items: Iterable[str]) -> list[str]:
-        """All items, or a new random sample of them."""
         distinct = sorted(set(items))
         if self.everything or len(distinct) <= self.sample:
             return distinct
@@ -58,8 +53,6 @@ class InspectedHome:
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """n: things that were checked."""
-
     n: int
     findings: list[CheckFinding] = field(default_factory=list)
 

@@ -45,8 +45,7 @@ _SHA = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class SplitVersion:
-    """A version's file with the rows of it that are taken down and those that stay, the volatile
-    columns beside them."""
+    """A version's rows, split into taken down and staying, with their volatile columns."""
 
     path: Path
     taken: pl.DataFrame
@@ -58,9 +57,8 @@ class SplitVersion:
 
 
 def iterate_versions(tables: Tables, taken: Takedowns) -> Iterator[SplitVersion]:
-    """Every version of every table, also those that nothing reads any more."""
     for path in sorted(tables.root.glob("*/*/*.parquet")):
-        if not _is_volatile(path):
+        if not path.name.endswith(".volatile.parquet"):
             yield _split_version(path, taken)
 
 
@@ -87,7 +85,6 @@ def rewrite_version(spec: TableSpec | None, path: Path, taken: Takedowns) -> boo
 
 
 def collect_blob_names(frame: pl.DataFrame) -> set[str]:
-    """What the columns that name blobs name."""
     columns = [name for name in frame.columns if name.endswith("_blob")]
     named = {sha for name in columns for sha in frame[name].drop_nulls().to_list()}
     return {sha for sha in named if _SHA.fullmatch(sha)}
@@ -109,10 +106,6 @@ def _split_version(path: Path, taken: Takedowns) -> SplitVersion:
         frame = frame.join(volatile, on=key, how="left", nulls_equal=True)
     hit = find_taken(taken, frame)
     return SplitVersion(path, frame.filter(hit), frame.filter(~hit))
-
-
-def _is_volatile(path: Path) -> bool:
-    return path.name.endswith(".volatile.parquet")
 
 
 def _write(path: Path, frame: pl.DataFrame) -> None:
@@ -181,9 +174,8 @@ class _TakenTraces:
 
 
 def list_taken(home: Path, state: Path, now: float, oldest: float | None) -> Iterator[GarbageItem]:
-    """All of it, whatever its age, in the order in which it goes; nothing where nothing is taken
-    down. now: epoch seconds; oldest: when the oldest run began that goes on, which may still read
-    older versions of vectors."""
+    """All that is taken down, in the order in which it goes. now: epoch seconds; oldest: start of
+    the oldest run under way, which may still read older versions of vectors."""
     takedowns = read_takedowns(home)
     if not takedowns:
         return
@@ -299,8 +291,7 @@ def _rewrite_pool(path: Path, gone: Collection[str]) -> bool:
 
 
 def _list_indexes(home: Path) -> Iterator[GarbageItem]:
-    """Versions of the router's index that are not served; the served one goes when a run has built
-    another."""
+    """Versions of the router's index that are not served; the served one outlives the next run."""
     stay = {read_served(home).get("version"), get_pinned_version(home)}
     for path in sorted((home / "router").glob("*/index.json")):
         folder = path.parent

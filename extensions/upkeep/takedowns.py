@@ -48,8 +48,7 @@ def find_tool(warehouse: Warehouse, name: str) -> list[tuple[str, str]]:
 
 
 def _find_aliases(warehouse: Warehouse, name: str) -> tuple[set[str], set[str]]:
-    """(server ids, listing ids) of the catalogue's rows that have a server or a listing of this
-    name."""
+    """(server ids, listing ids) of catalogue rows with a server or listing of this name."""
     servers, listings = set[str](), set[str]()
     for row in warehouse.tables.read(CATALOGUE).to_dicts():
         listed = set(read_listing_ids(row))
@@ -80,7 +79,6 @@ def collect_server_reach(warehouse: Warehouse, name: str) -> Reach | None:
 
 
 def find_listings(warehouse: Warehouse, servers: Iterable[str]) -> set[str]:
-    """The listings that launch one of these servers, or did."""
     wanted = set(servers)
     rows = warehouse.tables.read(DEPLOYMENTS).filter(pl.col("server_id").is_in(list(wanted)))
     listings = read_rows(warehouse.tables.read(LISTINGS).to_dicts())
@@ -102,7 +100,6 @@ def collect_tool_reach(warehouse: Warehouse, tools: list[tuple[str, str]]) -> Re
 
 
 def _find_digests(warehouse: Warehouse, servers: Iterable[str]) -> set[str]:
-    """The contracts that these servers list or listed, and no other one."""
     wanted, own, others = set(servers), set[str](), set[str]()
     for frame in _iterate_snapshots(warehouse):
         for server, digest in frame.select("server_id", "contract_digest").unique().rows():
@@ -111,7 +108,6 @@ def _find_digests(warehouse: Warehouse, servers: Iterable[str]) -> set[str]:
 
 
 def _iterate_snapshots(warehouse: Warehouse) -> Iterator[pl.DataFrame]:
-    """Every version of the snapshots that can be read."""
     tables = warehouse.tables
     for market in tables.partitions(SNAPSHOTS.name):
         moments = {head.digest: head.at for head in tables.history(SNAPSHOTS.name, market)}
@@ -124,8 +120,7 @@ class BadTakedown(UnusableInput):
 
 
 def take_down(warehouse: Warehouse, name: str, by: str, why: str) -> dict[str, Any]:
-    """Takes down a server or one tool (`server::tool`); the same again reaches what came since.
-    Raises BadTakedown, TakedownError."""
+    """Takes down a server or tool (`server::tool`). Raises BadTakedown, TakedownError."""
     for item in find_active(warehouse.home).values():
         reach = json.loads(item.reach)
         if name in (item.name, *reach.get("servers", ()), *reach.get("listings", ())):
@@ -158,8 +153,7 @@ def lift_takedown(warehouse: Warehouse, name: str, by: str, why: str) -> dict[st
 
 
 def describe_tombstone(one: Tombstone, blocked: int | None = None) -> dict[str, Any]:
-    """{name, kind, verdict, by, at, why, servers, reach: counts, blocked in what is served}; no
-    fingerprint."""
+    """{name, kind, verdict, by, at, why, servers, reach: counts, blocked}; no fingerprint."""
     reach = json.loads(one.reach)
     counts = {part: len(of) for part, of in reach.items() if isinstance(of, list)}
     shown = {name: getattr(one, name) for name in ("name", "kind", "verdict", "by", "at", "why")}

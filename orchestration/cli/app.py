@@ -47,8 +47,7 @@ _INTERRUPTED = "interrupted; run again to go on where it stopped"
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Errors that our own code and the parser raise as one line on stderr; others stay a
-    traceback."""
+    """Shows errors of our own code and the parser as one line on stderr, others as tracebacks."""
     try:
         yield
     except BrokenPipeError:
@@ -93,8 +92,6 @@ def _is_interrupt(error: BaseException) -> bool:
 
 
 class OneLineErrors(TyperGroup):
-    """Commands that end in one line of error."""
-
     def make_context(self, *args: Any, **more: Any) -> Any:
         with one_line_errors():
             return super().make_context(*args, **more)
@@ -146,7 +143,6 @@ for _extension in load_extensions(COMMANDS).values():
 
 
 def main() -> None:
-    """Entry point."""
     app()
 
 

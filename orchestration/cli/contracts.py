@@ -103,7 +103,6 @@ def scan(
 
 
 def _read_tools(path: Path) -> list[Any]:
-    """The tools of a file; ends the command in one line where it holds none."""
     value = parse_json(read_text(path, FILE_CAP), path)
     result = _unwrap_tools(value)
     if result is None:

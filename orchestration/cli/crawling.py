@@ -61,7 +61,6 @@ def crawl(
 def _crawl_once(
     chosen: Settings, marketplace: str, adapter: "MarketplaceAdapter"
 ) -> dict[str, Any]:
-    """The report of one crawl, under a run of its own in the ledger."""
     from assets.marketplaces.crawl import adhoc
     from assets.marketplaces.crawl.crawl import crawl as crawl_once
     from assets.marketplaces.policy import CrawlError
@@ -125,7 +124,6 @@ def demo_marketplaces(
 
 
 def change_demo(chosen: Settings, day: int | None, scale: str | None) -> Settings:
-    """The settings with another day or scale of the demo. Raises SettingsError."""
     changes = {name: value for name, value in (("day", day), ("scale", scale)) if value is not None}
     if not changes:
         return chosen
@@ -156,7 +154,6 @@ def open_replicas(chosen: Settings) -> Any:
 
 
 def require_marketplaces(names: Iterable[str]) -> None:
-    """Ends the command on the first name that no adapter has."""
     from assets.marketplaces.installed import list_installed
 
     unknown = sorted(set(names) - set(list_installed()))

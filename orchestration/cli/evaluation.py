@@ -156,8 +156,7 @@ def _load_predictor(
 
 
 def load_caller(settings: Settings, name: str, max_new: int | None = None) -> "Predictor":
-    """The baseline, or a trained caller by its name or folder, after `constrained:` one that can
-    only write calls that fit."""
+    """The baseline, or a trained caller by name or folder; `constrained:` writes fitting calls."""
     from training.evaluation.adapter_predictor import CONSTRAINED, AdapterPredictor, resolve_model
     from training.evaluation.baselines import BaselinePredictor
 
@@ -175,14 +174,12 @@ def load_caller(settings: Settings, name: str, max_new: int | None = None) -> "P
 
 
 def list_roles(settings: Settings) -> dict[str, "Role"]:
-    """The model roles of the settings by name."""
     from orchestration.factories import make_writer
 
     return {role.name: role for role in make_writer(settings).roles}
 
 
 def choose_role(settings: Settings, name: str) -> "Role":
-    """A role of the settings, or any model's name at the settings' endpoint."""
     from warehouse.llm.roles import OFFLINE, Role
 
     if not name:

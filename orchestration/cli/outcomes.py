@@ -145,7 +145,6 @@ def _play_worlds(
 
 
 def list_known_worlds(settings: Settings, name: str | None) -> list[Any]:
-    """Every world with what keeps it from being used, or the one of a name."""
     from assets.outcomes.worlds.catalogue import find_world, list_worlds
 
     result = list_worlds(settings.worlds.paths)
@@ -158,8 +157,6 @@ def list_known_worlds(settings: Settings, name: str | None) -> list[Any]:
 def choose_worlds(
     settings: Settings, name: str | None, servers: list[str] | None
 ) -> list["WorldSpec"]:
-    """The worlds that can be used, or the one of a name. Ends the command for a server that suits
-    none of them."""
     from assets.outcomes.worlds.catalogue import find_world, list_worlds
 
     if name:
@@ -295,7 +292,6 @@ def _check_recording(recording: "ReplayRecording") -> dict[str, Any]:
 
 
 def _list_tasks(recording: "ReplayRecording") -> list[dict[str, Any]]:
-    """{task, request, calls} of each, its own calls as --call takes them."""
     return [
         {
             "task": name,

@@ -55,8 +55,7 @@ def judge(
 
 @contextmanager
 def _open_judge(settings: Settings) -> Iterator["LLM"]:
-    """The judge's client: over the ledger when a model is paid, else over one that is thrown away,
-    for rules cost nothing and need no home."""
+    """The judge's client: over the ledger where a model is paid; rules need no home."""
     from orchestration.factories import make_writer, open_warehouse
     from warehouse.store import Warehouse
 
@@ -137,7 +136,6 @@ def _make_choice(
     proved: bool,
     valid: bool,
 ) -> "ExportChoice":
-    """What is exported. wanted: tasks."""
     from assets.catalogue.catalogue import read_same_servers
     from assets.contracts.quarantined_tools import open_firewall
     from assets.outcomes.table import PROVED, read_tried

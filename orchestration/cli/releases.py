@@ -112,7 +112,6 @@ def list_releases(
 
 
 def _print_release(home: Path, release: str) -> None:
-    """Models with their cards, contracts, training set, index versions on disk."""
     from training.releases.release import find_release, read_served
     from training.runtime.model_store import README, get_model_folder
 

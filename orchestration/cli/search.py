@@ -130,7 +130,6 @@ def search(
 
 
 def _open_encoder(retriever: Path | None, spec: str | None) -> "Embedder":
-    """The encoder that the options name, else that of the settings."""
     from assets.vectors.encoders.choose import open_embedder
     from orchestration.factories import make_index_embedder
 
@@ -222,7 +221,6 @@ def agent(
 
 
 def resolve_role(settings: Settings, name: str) -> "Role | None":
-    """Whose model converses; None where rules take its place."""
     from warehouse.llm.roles import OFFLINE
 
     roles = list_roles(settings)
@@ -232,7 +230,6 @@ def resolve_role(settings: Settings, name: str) -> "Role | None":
 
 
 def open_chat(settings: Settings, role: "Role") -> "ChatClient":
-    """The role's conversations, paid through the home's ledger."""
     from orchestration.factories import open_warehouse
     from warehouse.llm.chat import ChatClient
 
@@ -240,7 +237,6 @@ def open_chat(settings: Settings, role: "Role") -> "ChatClient":
 
 
 def read_calls(text: str) -> list[tuple[str, Any]]:
-    """The calls in a model's text."""
     from training.prompts.call_text import parse_calls
 
     return [(str(call["name"]), call["arguments"]) for call in parse_calls(text).calls]
@@ -254,8 +250,7 @@ async def _run_task(
     limits: "AgentLimits",
     outcomes: "CallLog | None",
 ) -> "AgentRun":
-    """outcomes: where those of its calls are kept, beside the index as `serve` keeps them; None
-    where it only plans."""
+    """outcomes: where its calls are kept, beside the index; None where it only plans."""
     from serving.agent_loop import OfflineSpeaker, make_runner, run_agent
     from serving.meta.context import MetaContext
     from serving.meta.policy import MetaPolicy

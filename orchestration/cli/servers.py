@@ -62,8 +62,7 @@ def probe(
 def run_probe(
     words: list[str], directory: Path | None, env: list[str] | None, network: str, *, once: bool
 ) -> dict[str, Any]:
-    """The report on a target with its arguments, or on the command `words` in a folder. Raises
-    ValueError where nothing is named."""
+    """The report on a target, or on the command `words` in a folder. Raises ValueError."""
     from assets.servers.adhoc import check_target, describe_refusal, probe_target
     from assets.servers.deploy.policy import with_network
     from assets.servers.sandbox.process import SandboxUnavailable
@@ -183,7 +182,6 @@ def trust(
 
 
 def _ask() -> None:
-    """Ends the command unless the user agrees."""
     try:
         agreed = typer.confirm("Trust it?", err=True)
     except typer.Abort:  # no terminal, or Ctrl-C
@@ -274,8 +272,7 @@ def _list_servers(chosen: Settings) -> list[str]:
 def _decide_block(
     server: str, change: "GrantChange", chosen: Settings, block: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the server's block is to hold. Raises GrantRefused for what this kind of server cannot
-    be given, or what the disk does not hold."""
+    """The server's new block. Raises GrantRefused for what it, or this disk, cannot give."""
     from assets.servers.deploy.grants import ServerGrant, find_grant_problem, mount_folders
     from orchestration.settings.deploy_policy import list_own_paths, make_grant
     from orchestration.settings.server_changes import GrantRefused, change_block
@@ -318,7 +315,6 @@ def _print_grant(server: str, chosen: Settings, as_json: bool) -> None:
 
 
 def describe_grant(server: str, grant: "ServerGrant", network: str) -> list[str]:
-    """What a grant means, in plain words."""
     lines = [_describe_folder(mount) for mount in grant.folders]
     if network == "full":
         lines.append("reach every host, services of this machine and its private networks included")

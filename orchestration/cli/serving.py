@@ -102,7 +102,6 @@ def serve(
 
 
 def open_call_log(settings: Settings, place: Path) -> "CallLog":
-    """The log of calls of what a place serves."""
     from assets.servers.calls.log import CallLog
     from serving.export import find_log_place
 
@@ -130,8 +129,7 @@ def _make_http(
 
 
 def make_caller(settings: Settings, router: "ServedRouter", tokens: int) -> "ToolCaller":
-    """Who runs tools, by the recipes of whatever index is served at that moment; each token is sure
-    of its share of the places."""
+    """Runs tools by the recipes of the index then served; each token has its share of places."""
     from assets.servers.calls.caller import CallLimits, ToolCaller
     from orchestration.settings.deploy_policy import make_deploy_policy
 

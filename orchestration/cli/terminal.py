@@ -30,7 +30,6 @@ def print_line(text: str, *, err: bool = False) -> None:
 
 
 def print_page(text: str, *, err: bool = False) -> None:
-    """Lines that our code wrote."""
     typer.echo(escape_lines(text), err=err)
 
 
@@ -46,40 +45,33 @@ def print_markdown(text: str) -> None:
 
 
 def print_json(obj: Any) -> None:
-    """One JSON value on one line of stdout."""
     typer.echo(escape_json(json.dumps(obj, ensure_ascii=False, default=str)))
 
 
 def report_lines() -> Any:
-    """Progress as lines on stderr."""
     from warehouse.progress import ProgressLines
 
     return ProgressLines(lambda line: print_line(line, err=True))
 
 
 def require_texts(**options: str) -> None:
-    """Ends the command on the first option that is empty."""
     for name, text in options.items():
         if not text.strip():
             fail(f"--{name} is empty, expected a text", 2)
 
 
 def require_known(option: str, given: Iterable[str] | None, known: Collection[str]) -> None:
-    """Ends the command on the first word that is none of the known ones."""
     for word in given or ():
         if word not in known:
             fail(f"{option} {word[:40]!r} does not exist; known: {', '.join(known)}", 2)
 
 
 class EscapedLines(logging.Formatter):
-    """A log for a terminal."""
-
     def format(self, record: logging.LogRecord) -> str:
         return escape_lines(super().format(record))
 
 
 def log_to_terminal() -> None:
-    """What a server logs, on stderr, escaped."""
     handler = logging.StreamHandler()
     handler.setFormatter(EscapedLines("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

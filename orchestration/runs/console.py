@@ -35,8 +35,6 @@ _PLAIN_EVERY_S = 20.0
 
 @dataclass(frozen=True)
 class ConsoleLine:
-    """One thing to show about one stage."""
-
     kind: str
     stage: str
     text: str
@@ -93,30 +91,24 @@ class RunView:
 
     @contextmanager
     def open(self) -> Iterator["RunView"]:
-        """The view while a run goes on."""
         with self._live:
             yield self
 
     def show(self, line: ConsoleLine) -> None:
-        """Shows a line: at once, or in the live block while its stage is at work."""
         if self._console.is_terminal:
-            self._show_live(line)
+            if line.kind == START:
+                self._tasks[line.stage] = self._live.add_task(line.stage, total=None, text="")
+            elif line.kind in (PROGRESS, NOTE):
+                if (task := self._tasks.get(line.stage)) is not None:
+                    self._live.update(task, text=escape_text(line.text[:100]))
+            else:
+                if line.kind in (MADE, FAILED) and line.stage in self._tasks:
+                    self._live.remove_task(self._tasks.pop(line.stage))
+                self._print(line)
         elif line.kind != START and not (line.kind == PROGRESS and self._is_early(line.stage)):
             self._print(line)
 
-    def _show_live(self, line: ConsoleLine) -> None:
-        if line.kind == START:
-            self._tasks[line.stage] = self._live.add_task(line.stage, total=None, text="")
-        elif line.kind in (PROGRESS, NOTE):
-            if (task := self._tasks.get(line.stage)) is not None:
-                self._live.update(task, text=escape_text(line.text[:100]))
-        else:
-            if line.kind in (MADE, FAILED) and line.stage in self._tasks:
-                self._live.remove_task(self._tasks.pop(line.stage))
-            self._print(line)
-
     def _is_early(self, stage: str) -> bool:
-        """Whether the stage has said how far it is a moment ago."""
         now = self._clock()
         early = now - self._shown_at.setdefault(stage, now) < _PLAIN_EVERY_S
         if not early:
@@ -130,8 +122,6 @@ class RunView:
 
 
 class _LineHandler(logging.Handler):
-    """Hands what a run logs to the place that shows it."""
-
     def __init__(self) -> None:
         super().__init__()
         self.show: Callable[[ConsoleLine], None] = RunView().show
@@ -146,18 +136,15 @@ _HANDLER = _LineHandler()
 
 
 def send_lines(show: Callable[[ConsoleLine], None]) -> None:
-    """Chooses where the lines of this process's runs go."""
     _HANDLER.show = show
 
 
 def name_partition(partition: str | None) -> None:
-    """Names the partition of the run that begins, for its lines."""
     _HANDLER.partition = partition
 
 
 @dg.logger
 def terminal(_: dg.InitLoggerContext) -> logging.Logger:
-    """Short lines on stderr."""
     logger = logging.getLogger("toolmill.terminal")
     logger.setLevel(logging.DEBUG)
     logger.propagate = False

@@ -52,8 +52,7 @@ _ENGINES_MOST = 16  # the index, the runs, the schedules, and the last runs' own
 
 
 def open_instance() -> dg.DagsterInstance:
-    """The instance of DAGSTER_HOME, to be closed by the caller. Raises UnusableInput where its
-    Postgres does not answer."""
+    """The instance of DAGSTER_HOME. Raises UnusableInput if its Postgres does not answer."""
     relax_sqlite()
     ref = InstanceRef.from_dir(os.environ["DAGSTER_HOME"], overrides=_OVERRIDES)
     try:
@@ -66,8 +65,7 @@ def open_instance() -> dg.DagsterInstance:
 
 
 def silence_retries() -> None:
-    """dagster-postgres logs each of its tries on the root logger, in words that may hold the
-    password; the one that counts is raised."""
+    """dagster-postgres logs each try, perhaps with the password; the last one is raised."""
     logging.getLogger().addFilter(_is_no_retry)
 
 
@@ -176,7 +174,6 @@ def place_runs(instance: dg.DagsterInstance) -> None:
 
 
 def size_pools(instance: dg.DagsterInstance) -> None:
-    """Gives the instance's pools their slots."""
     storage = instance.event_log_storage
     have = {info.name: info.limit for info in storage.get_pool_limits()}
     for pool, slots in {**SLOTS, "gpu": count_gpu_slots(CORES)}.items():
@@ -193,9 +190,7 @@ def count_gpu_slots(cores: int) -> int:
 
 def relax_sqlite() -> None:
     """Lets SQLite flush at checkpoints only, which leaves its files whole when the machine dies.
-
-    What is lost then is the end of Dagster's log; tables and ledger are not in it.
-    """
+    What is lost then is the end of Dagster's log; tables and ledger are not in it."""
     from dagster._core.storage.event_log.sqlite import sqlite_event_log
     from dagster._core.storage.runs.sqlite import sqlite_run_storage
     from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
@@ -209,7 +204,6 @@ def relax_sqlite() -> None:
 
 
 def _open_engine(url: str, **options: Any) -> Any:
-    """The engine of a database, with a connection that is kept; another where its file is."""
     from sqlalchemy import Engine
     from sqlalchemy.engine import make_url
 
@@ -237,7 +231,6 @@ def _make_engine(url: str, **options: Any) -> Any:
 
 
 def _find_file(path: str | None) -> int | None:
-    """Which file lies there; None where there is none yet."""
     try:
         return os.stat(path).st_ino if path else None
     except OSError:
@@ -270,8 +263,7 @@ def make_process_tags() -> dict[str, str]:
 
 
 def clear_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Fails runs of this host whose process is dead, frees their pool slots, and returns their
-    ids."""
+    """Fails this host's runs without a process and frees their pool slots; returns their ids."""
     cleared = []
     for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
         if find_run_process(run) is not False:
@@ -284,8 +276,7 @@ def clear_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def find_run_process(run: dg.DagsterRun) -> bool | None:
-    """Whether the process that carries a run out lives; None where this host cannot tell: the
-    daemon started it, or another host."""
+    """Whether a run's process lives; None if this host cannot tell (the daemon's, another's)."""
     if PROCESS_TAG not in run.tags:
         return None
     pid, identity, host = (*run.tags[PROCESS_TAG].split("@", 2), "", "")[:3]

@@ -1,5 +1,4 @@
-"""One ad hoc run: of everything (marketplaces, fan-ins, training when drift asks, serving), or of
-one server."""
+"""Ad hoc runs: of everything (marketplaces, fan-ins, training on drift, serving), or one server."""
 
 import difflib
 import fcntl
@@ -55,7 +54,6 @@ class RunResult:
     seconds: float = 0.0
 
     def add(self, outcome: TaskOutcome) -> bool:
-        """Notes a run's outcome and returns whether it succeeded; Ctrl-C in it ends everything."""
         self.runs.append(outcome.as_row())
         self.seconds = round(time.monotonic() - self.started, 1)
         if outcome.interrupted:
@@ -63,7 +61,6 @@ class RunResult:
         return outcome.success
 
     def add_all(self, outcomes: Iterable[TaskOutcome]) -> bool:
-        """Notes them all and returns whether all succeeded."""
         succeeded = [self.add(outcome) for outcome in outcomes]
         return all(succeeded)
 
@@ -94,11 +91,8 @@ def hold_run_lock(state: Path) -> Iterator[None]:
 
 
 def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
-    """Runs everything once over the named marketplaces (default: all that are enabled).
-
-    A marketplace that fails keeps its last data current and does not hold back the others.
-    Raises AnotherRun, HomeUnavailable, LedgerUnavailable before anything starts.
-    """
+    """Runs everything over the named marketplaces (default: all enabled); one that fails keeps its
+    last data and holds back no other. Raises AnotherRun, HomeUnavailable, LedgerUnavailable."""
     warehouse = open_warehouse(settings)
     warehouse.check_writable()
     names = only or list_enabled(settings)
@@ -136,7 +130,6 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
 
 
 def list_trainings(settings: Settings, roles: list[str]) -> list[RunTask]:
-    """One task a role where the processors train here; a GPU or another place takes one job."""
     from training.runtime.device import pick_device
 
     chosen, place = settings.training.device, settings.training.place
@@ -154,10 +147,8 @@ class UnknownServer(UnusableInput):
 
 
 def run_one_server(settings: Settings, server_id: str, only: list[str] | None = None) -> RunResult:
-    """Runs one server again in each marketplace (`only`: in these) that lists it.
-
-    Raises UnknownServer, AnotherRun, HomeUnavailable, LedgerUnavailable before anything starts.
-    """
+    """Runs one server again in each marketplace (`only`: in these) that lists it. Raises
+    UnknownServer, AnotherRun, HomeUnavailable, LedgerUnavailable before anything starts."""
     warehouse = open_warehouse(settings)
     warehouse.check_writable()
     names = find_marketplaces(warehouse, server_id, only)
@@ -198,7 +189,6 @@ def _describe_unknown(server_id: str, server_ids: set[str], only: list[str] | No
 
 
 def summarise_server(settings: Settings, server_id: str, result: RunResult) -> dict[str, Any]:
-    """What is current of the server, per marketplace that was run."""
     tables = open_warehouse(settings).tables
     out = []
     for run in result.runs:

@@ -24,11 +24,8 @@ class _StopSignal(BaseException):
 def run_until_signalled(
     command: Sequence[str], *, cwd: Path, env: Mapping[str, str], patience_s: float = 20.0
 ) -> int:
-    """Runs a command in a session of its own; returns its exit status, 0 where a signal ended it.
-
-    SIGINT, SIGTERM and SIGHUP interrupt it; a second one, or `patience_s` without an end, kills
-    it. Nothing that it started is left either way.
-    """
+    """Runs a command in its own session; returns its exit status, 0 after a signal. SIGINT, SIGTERM
+    and SIGHUP interrupt it; a second one, or `patience_s`, kills all that it started."""
     process = None
     try:
         with _raise_on_signals():
@@ -68,7 +65,6 @@ def interrupt_tree(pid: int, patience_s: float) -> None:
 
 
 def kill_tree(pid: int) -> None:
-    """Kills a session leader, its session and their descendants, until none is left."""
     while tree := find_tree(pid):
         for process in tree:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -77,7 +73,6 @@ def kill_tree(pid: int) -> None:
 
 
 def find_tree(pid: int) -> list[psutil.Process]:
-    """What runs in the session that `pid` leads (also what was orphaned there), and below it."""
     processes: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
@@ -91,10 +86,8 @@ CORES = max(1, len(os.sched_getaffinity(0)))
 
 
 def warm_up() -> None:
-    """Starts it, so that it imports what workers need while the caller imports the same.
-
-    Workers are not forked from the caller: a copy would hold the locks of threads it has not.
-    """
+    """Starts it, so that it imports what workers need while the caller imports the same. Workers
+    are not forked from the caller: a copy would hold the locks of threads it has not."""
     silence_warnings()
     if CORES > 1:
         # Pandas and the rest are most of LanceDB's import; LanceDB starts threads, so no fork of it
@@ -113,11 +106,8 @@ def warm_up() -> None:
 
 
 def silence_warnings() -> None:
-    """Keeps warnings out of this process and what it starts, unless the user chose some.
-
-    They are libraries' words to programmers; the resource tracker's tell of semaphores that
-    killed workers held, and that it has removed.
-    """
+    """Hides library warnings here and in children unless the user chose some; the resource
+    tracker's tell of semaphores of killed workers, which it removed."""
     if not sys.warnoptions and "PYTHONWARNINGS" not in os.environ:
         os.environ["PYTHONWARNINGS"] = "ignore"
         warnings.simplefilter("ignore")

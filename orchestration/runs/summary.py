@@ -28,10 +28,17 @@ from warehouse.store import Warehouse
 
 
 def summarise_run(settings: Settings, result: RunResult) -> str:
-    """A page of plain text: counts, failures with their hints, models, cost, next steps."""
     warehouse = open_warehouse(settings)
+    lines = ["Runs"]
+    for run in result.runs:
+        name = " ".join(filter(None, (run["job"], run["partition"], run["role"])))
+        state = "ok" if run["success"] else "FAILED (the last data stays current; see above)"
+        lines.append(f"  {name:<20} {run['seconds']:>6.1f} s  {state}")
+    lines.append(f"  {'total':<20} {result.seconds:>6.1f} s  side by side on {CORES} cores")
+    if result.cleared:
+        lines.append(f"  {result.cleared} runs of killed processes were failed first")
     sections = [
-        _describe_runs(result),
+        "\n".join(lines),
         _describe_skipped(settings),
         _describe_made(warehouse),
         _describe_failed_servers(warehouse),
@@ -42,20 +49,7 @@ def summarise_run(settings: Settings, result: RunResult) -> str:
     return "\n" + "\n\n".join(part for part in sections if part)
 
 
-def _describe_runs(result: RunResult) -> str:
-    lines = ["Runs"]
-    for run in result.runs:
-        name = " ".join(filter(None, (run["job"], run["partition"], run["role"])))
-        state = "ok" if run["success"] else "FAILED (the last data stays current; see above)"
-        lines.append(f"  {name:<20} {run['seconds']:>6.1f} s  {state}")
-    lines.append(f"  {'total':<20} {result.seconds:>6.1f} s  side by side on {CORES} cores")
-    if result.cleared:
-        lines.append(f"  {result.cleared} runs of killed processes were failed first")
-    return "\n".join(lines)
-
-
 def _describe_skipped(settings: Settings) -> str:
-    """Marketplaces that were not read for want of a setting, and which."""
     lines = []
     for name in list_enabled(settings):
         missing = load_adapter(name, make_crawl_policy(settings, name)).missing()
@@ -130,7 +124,6 @@ def _describe_failed_servers(warehouse: Warehouse) -> str:
 
 
 def _describe_models(warehouse: Warehouse, result: RunResult) -> str:
-    """Who is champion of each role and what the last candidate came to."""
     lines = ["Models", f"  trained in this run: {'yes' if result.retrained else 'no'}"]
     lines += [f"    {reason}" for reason in result.reasons]
     for role in list_roles():

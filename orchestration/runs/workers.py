@@ -46,7 +46,6 @@ class RunTask:
     tags: tuple[tuple[str, str], ...] = ()
 
     def list_assets(self) -> list[dg.AssetKey] | None:
-        """The assets to run; None: all that the job has."""
         if self.names:
             return [dg.AssetKey(name) for name in self.names]
         return list(map(dg.AssetKey, list_role_assets(self.role))) if self.role else None
@@ -54,8 +53,6 @@ class RunTask:
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """What one run of a job came to."""
-
     task: RunTask
     run_id: str
     success: bool
@@ -80,10 +77,8 @@ class WorkerDied(RuntimeError):
 
 
 class WorkerPool:
-    """Runs tasks side by side; on one core one after another, in this process.
-
-    Effects that two of them ask for are carried out once: the ledger lets the second one wait.
-    """
+    """Runs tasks side by side; on one core one after another, in this process. Effects that two of
+    them ask for are carried out once: the ledger lets the second one wait."""
 
     def __init__(self, instance: dg.DagsterInstance, show: Callable[[ConsoleLine], None]) -> None:
         self._instance, self._show = instance, show
@@ -104,10 +99,7 @@ class WorkerPool:
             self._pool.shutdown(cancel_futures=True)
 
     def run(self, *tasks: RunTask) -> Iterable[TaskOutcome]:
-        """The outcomes in the order of the tasks.
-
-        Raises WorkerDied; KeyboardInterrupt after the workers have ended their steps.
-        """
+        """Outcomes in the order of the tasks. Raises WorkerDied; KeyboardInterrupt at the end."""
         if self._pool is None:
             runner = self._runner = self._runner or TaskRunner(self._instance)
             return (runner.execute(task) for task in tasks)
@@ -150,7 +142,6 @@ def _interrupt(futures: Sequence[Future[TaskOutcome]]) -> None:
 
 @contextmanager
 def _drain(lines: Any, show: Callable[[ConsoleLine], None]) -> Iterator[None]:
-    """Shows what the workers say until they have ended."""
 
     def read() -> None:
         while (line := lines.get()) is not None:
@@ -214,8 +205,7 @@ _QUIET = {"loggers": {"console": {"config": {}}}}
 
 
 class TaskRunner:
-    """The code location and the instance its runs are recorded in. resources: instead of those
-    that the settings make."""
+    """Code location and instance of its runs. resources: in place of those of the settings."""
 
     def __init__(
         self, instance: dg.DagsterInstance, resources: Mapping[str, Any] | None = None

@@ -17,18 +17,20 @@ from warehouse.storage.files import hold_lock, write_atomically
 
 
 def make_deploy_policy(settings: Settings) -> DeployPolicy:
-    """How one server is run: in a run to list its tools, and when one of them is called."""
     limits = settings.sandbox
     sandbox = derive_policy(SandboxPolicy, limits, allow_loopback=settings.source == "demo")
     secrets = collect_secrets(settings)
     state = settings.state_path()
+    # The demo's own remote server is on this host; a live marketplace's never is
     return DeployPolicy(
         home=settings.home_path(),
         sandbox=sandbox,
         conversation=ProbePolicy(
             start_s=limits.start_s, idle_s=limits.start_s / 3, list_s=limits.start_s
         ),
-        remote=_make_remote(settings),
+        remote=None
+        if settings.sandbox.remote == "never"
+        else RemotePolicy(allow_loopback=settings.source == "demo"),
         secrets=secrets,
         accounts=OAuthAccounts(state),
         grants={name: make_grant(section) for name, section in settings.servers.items()},
@@ -49,20 +51,12 @@ def list_own_paths(settings: Settings) -> tuple[Path, ...]:
 
 
 def make_grant(server: ServerSection) -> ServerGrant:
-    """What the user grants one server beyond its sandbox."""
     return ServerGrant(
         network=server.network,
         folders=mount_folders(server.folders),
         hosts=server.hosts,
         personal=True,
     )
-
-
-def _make_remote(settings: Settings) -> RemotePolicy | None:
-    """The demo's own remote server is on this host; a live marketplace's never is."""
-    if settings.sandbox.remote == "never":
-        return None
-    return RemotePolicy(allow_loopback=settings.source == "demo")
 
 
 def collect_secrets(settings: Settings) -> SecretSources:

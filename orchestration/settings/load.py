@@ -28,7 +28,15 @@ class SettingsError(UnusableInput):
 
 def load_settings() -> Settings:
     """The settings in force. Raises SettingsError that names each unusable setting and the fix."""
-    _refuse_unknown_variables(os.environ)
+    variables = set(list_known_names().values()) | _INTERNAL
+    unknown = sorted(
+        name
+        for name in os.environ
+        if name.upper().startswith(PREFIX) and name.upper() not in variables
+    )
+    if unknown:
+        names = sorted(variables)
+        raise SettingsError("\n".join(_explain_unknown(name, names) for name in unknown))
     _require_named_file(os.environ)
     wrong: list[str] = []
     try:
@@ -48,10 +56,8 @@ def load_settings() -> Settings:
 
 
 def explain_errors(error: ValidationError, names: Mapping[str, str] | None = None) -> list[str]:
-    """One line a wrong value; `names` calls settings by options instead of variables.
-
-    A value is shown only where it is that setting's alone, and no secret.
-    """
+    """One line a wrong value; `names` calls settings by options instead of variables. A value is
+    shown only where it is that setting's alone, and no secret."""
     return [
         _explain_error(item["loc"], item["msg"], item.get("input"), names or {})
         for item in error.errors(include_url=False)
@@ -60,7 +66,6 @@ def explain_errors(error: ValidationError, names: Mapping[str, str] | None = Non
 
 @lru_cache
 def list_known_names() -> dict[str, str]:
-    """Every setting's dotted name -> the environment variable that sets it."""
     extra = {
         f"marketplaces.{name}": PREFIX + f"marketplaces.{name}".replace(".", "__").upper()
         for name in list_extra_names()
@@ -71,7 +76,6 @@ def list_known_names() -> dict[str, str]:
 
 @lru_cache
 def list_secret_names() -> frozenset[str]:
-    """The dotted names of settings whose value is never shown."""
     extra = (f"marketplaces.{name}" for name, field in list_extra_names().items() if field in KEYS)
     ours = (name for name, field in _walk_fields(Settings, ()) if "Secret" in str(field.annotation))
     return frozenset((*ours, *extra))
@@ -89,18 +93,6 @@ def _find_variable(name: str, field: FieldInfo) -> str:
     alias = field.validation_alias
     alias_name = str(alias.choices[0]) if isinstance(alias, AliasChoices) else None
     return alias_name or PREFIX + name.replace(".", "__").upper()
-
-
-def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
-    variables = set(list_known_names().values()) | _INTERNAL
-    unknown = sorted(
-        name
-        for name in environment
-        if name.upper().startswith(PREFIX) and name.upper() not in variables
-    )
-    if unknown:
-        names = sorted(variables)
-        raise SettingsError("\n".join(_explain_unknown(name, names) for name in unknown))
 
 
 def _require_named_file(environment: Mapping[str, str]) -> None:
@@ -132,7 +124,6 @@ def _is_number(field: FieldInfo) -> bool:
 
 
 def _walk_values(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of all that stands in the file."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _walk_values(value, (*path, name))
@@ -152,7 +143,6 @@ def _explain_source(message: str) -> str:
 
 
 def _list_sequences() -> list[str]:
-    """The environment variables of settings that hold a list."""
     ours = _walk_fields(Settings, ())
     return [_find_variable(name, field) for name, field in ours if _is_sequence(field)]
 

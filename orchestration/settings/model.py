@@ -60,13 +60,10 @@ class DemoSection(BaseModel):
     day: Literal[1, 2] = 1
 
     def ports(self) -> dict[str, int]:
-        """Site -> port."""
         return list_ports(self.base_port)
 
 
 class AlertsSection(BaseModel):
-    """Where runs that failed, and runs that never began, are told of."""
-
     model_config = ConfigDict(extra="forbid")
 
     webhook: SecretStr | None = Field(
@@ -180,15 +177,12 @@ class Settings(BaseSettings):
         return home
 
     def state_path(self) -> Path:
-        """The folder of the ledger and of Dagster's runs."""
         return (self.state or self.home / "state").resolve()
 
     def public(self) -> dict[str, Any]:
-        """All settings as JSON values; secrets show only whether they are set."""
         return self.model_dump(mode="json")
 
     def changed(self) -> dict[str, Any]:
-        """The settings that differ from their defaults, as JSON values."""
         return _keep_changed(self.public(), type(self).model_construct().public())
 
 

@@ -52,8 +52,6 @@ _LEAST = {"memory_mb": 64, "processes": 4, "wall_s": 0.1, **dict.fromkeys(("file
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class SandboxSection(SandboxSettings):
-    """How third-party servers are run, and the limits of one server's run."""
-
     concurrency: int = Field(default=3, ge=1)
     twice: bool = Field(
         default=True, description="ask each server again under another name and date"
@@ -86,8 +84,6 @@ class SandboxSection(SandboxSettings):
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class ServerSection(ServerSecrets):
-    """What one server is given: where its secrets are, its account, its network."""
-
     network: Literal["none", "full"] | None = None
     folders: tuple[str, ...] = Field(
         default=(), description="of this host that it may read, or write with :rw behind the path"
@@ -155,7 +151,6 @@ class MarketplaceSection(CrawlSettings):
         return rate
 
     def keys(self) -> dict[str, str]:
-        """The keys that are set, in clear."""
         values = {name: getattr(self, name) for name in KEYS}
         return {name: key.get_secret_value() for name, key in values.items() if key}
 
@@ -192,8 +187,6 @@ def _add_fields(fields_of: Mapping[str, Any]) -> Callable[[type[Section]], type[
     {name: (MarketplaceSection, MarketplaceSection(**given)) for name, given in _DEFAULTS.items()}
 )
 class MarketplacesSection(BaseModel):
-    """The marketplaces, one partition each."""
-
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, MarketplaceSection] = Field(init=False)
 
@@ -223,8 +216,6 @@ def list_extra_names() -> dict[str, Any]:
 
 
 class EmbedderSettings(BaseModel):
-    """What turns texts into vectors, in the nightly assets and in `toolmill index`."""
-
     model_config = ConfigDict(extra="forbid")
 
     model: str = Field(
@@ -306,8 +297,6 @@ SUBPROCESS, RAY, KUBERNETES = "subprocess", "ray", "kubernetes"
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class TrainingPlace:
-    """Where training scripts run, and with what."""
-
     runs_on: Literal["subprocess", "ray", "kubernetes"] = SUBPROCESS
     processes: Annotated[int, Field(ge=1, description="that train one model together")] = 1
     gpus: Annotated[int, Field(ge=0, description="that a Ray job or a pod asks for")] = 0
@@ -323,8 +312,6 @@ class TrainingPlace:
 
 
 class WorldsSection(BaseModel):
-    """Where the user's own worlds are described."""
-
     model_config = ConfigDict(extra="forbid")
 
     paths: tuple[Path, ...] = Field(
@@ -337,16 +324,12 @@ _FORBID = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, config=_FORBID)
 class HttpSection(AddressSettings):
-    """Where HTTP is served, and to whom."""
-
     tokens: Path | None = Field(default=None, description="TOML or JSON file of who may ask")
     token: SecretStr | None = Field(default=None, description="one token that may ask for all")
 
 
 @dataclass(frozen=True, config=_FORBID)
 class CallsSection(MetaSettings):
-    """Whether tools may be called, and which without asking."""
-
     enabled: bool = True
 
 
@@ -361,8 +344,6 @@ class LogSection(LogSettings):
 
 
 class ServeSection(BaseModel):
-    """The meta-server: where it listens, who may ask, and what it runs."""
-
     model_config = _FORBID
 
     http: HttpSection = HttpSection()
@@ -382,8 +363,7 @@ class ServeSection(BaseModel):
 
 @add_sections("training.")
 class TrainingSection(BaseModel):
-    """The models that are trained, on what, where and for how long; each block is declared by the
-    package whose policy it is."""
+    """What is trained, where and how long; each block is declared by the package that reads it."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -31,7 +31,6 @@ def add_sections(prefix: str = "") -> Callable[[type[Model]], type[Model]]:
 
 
 def get_section(settings: BaseModel, name: str) -> Any:
-    """The section of an extension by its dotted name."""
     section: Any = settings
     for part in name.split("."):
         section = getattr(section, part)
@@ -42,8 +41,7 @@ Policy = TypeVar("Policy")
 
 
 def derive_policy(kind: type[Policy], section: Any, **worked_out: Any) -> Policy:
-    """A policy of the fields that it shares with the settings given, and of what is worked out
-    from others; the rest keeps its defaults."""
+    """A policy from the settings' fields of the same names and derived ones, else its defaults."""
     # `given` is a dataclass or a pydantic model; what both declare has one meaning.
     declared = getattr(type(section), "model_fields", None) or {
         item.name for item in fields(section)

@@ -1,5 +1,4 @@
-"""Changes of one server's block in `toolmill.toml`: what it is granted, and writing that; all else
-in the file stays as it is."""
+"""Changes one server's block in `toolmill.toml`, what it is granted; all else stays as it is."""
 
 import fcntl
 import os
@@ -89,11 +88,9 @@ def _require_granted(missing: Sequence[str]) -> None:
 
 
 def write_server_settings(server_id: str, changes: Mapping[str, Any]) -> Path:
-    """Sets names of `[servers."<server id>"]`, or removes those whose value is None; comments and
-    order stay. Returns the file that was written, which is made where there is none.
-
-    Raises SettingsError, with the file as it was, where it is no TOML or would hold no settings.
-    """
+    """Sets names of `[servers."<server id>"]`, or removes those that are None, keeping comments and
+    order; returns the file. Raises SettingsError, the file untouched, for broken TOML or
+    settings."""
     return change_server_settings(server_id, lambda _: changes)
 
 
@@ -139,8 +136,7 @@ def _make_unreadable(path: Path, error: ValueError) -> SettingsError:
 
 
 def _change_text(text: str, server_id: str, changes: Mapping[str, Any]) -> str:
-    """Raises ValueError where `servers` is no table of tables, or the text would change elsewhere
-    too."""
+    """Raises ValueError if `servers` is no table of tables, or other text would change too."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -168,14 +164,12 @@ def _change_text(text: str, server_id: str, changes: Mapping[str, Any]) -> str:
 
 
 def _drop_server(settings: dict[str, Any], server_id: str) -> dict[str, Any]:
-    """The settings without one server's, and without `servers` where that is all of them."""
     others = {key: value for key, value in settings.get("servers", {}).items() if key != server_id}
     remaining = {name: value for name, value in settings.items() if name != "servers"}
     return {**remaining, "servers": others} if others else remaining
 
 
 def _check_servers(path: Path, text: str) -> None:
-    """Raises SettingsError where a server's settings are none."""
     from pydantic import TypeAdapter, ValidationError
 
     from orchestration.settings.load import explain_errors

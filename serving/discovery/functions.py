@@ -45,8 +45,6 @@ APIS = (ANTHROPIC, OPENAI, OPENAI_STRICT, GEMINI)
 
 @dataclass(frozen=True)
 class OfferedFunction:
-    """A tool that a model may call: its id, its name on the wire, and the OpenAI function."""
-
     tool_id: str
     wire: str
     function: dict[str, Any]
@@ -160,10 +158,9 @@ def _write_arguments(arguments: Any) -> str:
 def write_native_answer(
     api: str, router: Router, hits: Sequence[ToolHit], call_id: str
 ) -> dict[str, Any]:
-    """What a client sends back for a search. call_id: of the model's call (`id` of Anthropic's
-    `tool_use`). {"item": …, "tools": …, "tool_ids": …, "left_out": …}: the item for the
-    conversation, the definitions that the next request must declare ([] where the item holds them),
-    name -> tool id for `call_tool`, and tool id -> why the API would refuse the whole request."""
+    """A client's answer to a search, {"item", "tools", "tool_ids", "left_out"}: the conversation's
+    item, definitions for the next request ([] if in the item), name -> tool id, and tool id -> why
+    the API would refuse. call_id: of the call (Anthropic's `id`)."""
     index = router.index
     places = ((hit.tool_id, index.place_of(hit.tool_id)) for hit in keep_callable(hits))
     contracts = [(name, index.contract(at)) for name, at in places if at is not None]
@@ -213,7 +210,6 @@ def _list_gemini_refused(functions: Iterable[OfferedFunction]) -> dict[str, str]
 
 
 def _write_gemini_tool(offered: OfferedFunction) -> dict[str, Any]:
-    """One of `functionDeclarations`."""
     function = offered.function["function"]
     parameters = write_gemini_schema(function["parameters"])
     fields = {"name": offered.wire, "description": function["description"]}
@@ -221,7 +217,6 @@ def _write_gemini_tool(offered: OfferedFunction) -> dict[str, Any]:
 
 
 def write_anthropic_tool(offered: OfferedFunction) -> dict[str, Any]:
-    """A deferred tool as a request of Anthropic's declares it."""
     function = offered.function["function"]
     fields = {"name": offered.wire, "description": function["description"]}
     return {**fields, "input_schema": function["parameters"], "defer_loading": True}

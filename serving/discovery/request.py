@@ -72,19 +72,14 @@ _QUOTES = "`'\"”’»"
 
 
 class RequestFields(NamedTuple):
-    """One thing that was asked for, and what had to be supposed to read it."""
-
     server: str | None
     tool: str | None
     problems: tuple[str, ...]
 
 
 def parse_fields(body: str) -> list[RequestFields]:
-    """What a block asks for, in order; one Field without server and tool where it asks nothing.
-
-    A block may hold several requests: a server and tool that follow a complete pair are the next
-    one, and a second tool alone is one more of the same server.
-    """
+    """What a block asks for, in order; one Field without server and tool for nothing. A server and
+    tool after a complete pair, or a tool alone, are one more request."""
     problems: list[str] = []
     if len(body) > LONGEST_BODY:
         problems.append(f"the block has {len(body):,} characters; the first {LONGEST_BODY:,} count")
@@ -129,7 +124,6 @@ def _normalise_label(label: str) -> str:
 
 
 def _pair_fields(labelled: Sequence[tuple[str, str]]) -> list[RequestFields]:
-    """Label and value pairs as requests."""
     pairs: list[dict[str, str]] = [{}]
     notes: list[list[str]] = [[]]
     for name, written in labelled:
@@ -229,16 +223,12 @@ class ToolRequest:
 
     @property
     def usable(self) -> bool:
-        """Whether there is anything to search for."""
         return bool(self.server or self.tool)
 
 
 def parse(text: str) -> list[ToolRequest]:
-    """The requests in a model's text, in order, each once; [] where there is no block.
-
-    Never raises. At most MOST requests; the last one says so when there were more. What stands
-    between `<think>` and `</think>` is no request.
-    """
+    """The requests in a model's text, in order, each once, at most MOST; the last says so if there
+    were more. Thoughts (`<think>`) hold none. Never raises."""
     if not isinstance(text, str):
         return []
     requests: dict[tuple[str | None, ...], ToolRequest] = {}
@@ -255,7 +245,6 @@ def parse(text: str) -> list[ToolRequest]:
 
 
 def write_block(server: str | None, tool: str | None) -> str:
-    """The block that asks for this, as the prompt shows it."""
     lines = [f"server: {server}"] * bool(server) + [f"tool: {tool}"] * bool(tool)
     return "\n".join(["<tool_assistant>", *lines, "</tool_assistant>"])
 
@@ -282,7 +271,6 @@ def _iter_requests(text: str) -> Iterator[ToolRequest]:
 
 
 def _iter_blocks(text: str) -> Iterator[tuple[str, str, str | None]]:
-    """(raw, body, problem) of each block."""
     at, looked = 0, 0
     while looked < _LOOKED_AT and (start := _OPEN.search(text, at)):
         looked += 1
@@ -332,13 +320,11 @@ def _find_end(text: str, inner: int) -> tuple[int, int, str | None]:
 
 
 def _find_tag_end(text: str, tag: re.Match[str]) -> int:
-    """Where an opening tag ends."""
     match = _REST.match(text, tag.end())
     return match.end() if match else tag.end()
 
 
 def _find_paragraph_end(text: str, inner: int, most: int) -> int | None:
-    """The end of the first paragraph that says something."""
     match = _WORD_CHARACTER.search(text, inner, most)
     gap = _PARAGRAPH.search(text, match.end(), most) if match else None
     return gap.start() if gap else None

@@ -35,9 +35,8 @@ class SessionStop:
 
 @dataclass(frozen=True)
 class SearchRound:
-    """One step. `text` is what a host puts into the prompt, `tokens` its estimated cost. `gone` and
-    `changed` are tools shown before that the index no longer holds, or holds with another
-    contract."""
+    """`text` is for the prompt, at `tokens` estimated. `gone`, `changed`: tools shown before that
+    the index no longer holds, or with another contract."""
 
     text: str
     hits: tuple[ToolHit, ...]
@@ -75,8 +74,7 @@ class DiscoverySession:
         self.stop: SessionStop | None = None
 
     def ask(self, text: str) -> SearchRound:
-        """One round: every block in a model's text, or the text itself as a request in words.
-        Raises BadQuery."""
+        """One round: a model's blocks, or its whole text as a request. Raises BadQuery."""
         if self.stop is not None:
             return SearchRound("", (), 0, stop=self.stop)
         blocks = parse(text)
@@ -85,8 +83,7 @@ class DiscoverySession:
         return self._run_round(asks if blocks else [replace(self._query, query=text)], problems)
 
     def exclude(self, *tool_ids: str) -> None:
-        """Never shows these again in this session (they failed, or were refused). Twins of them
-        may be shown instead."""
+        """Never shows these again in this session (failed or refused); twins may stand in."""
         self._excluded.update(tool_ids)
 
     def _run_round(self, asks: Sequence[ToolQuery], problems: Sequence[str]) -> SearchRound:
@@ -197,17 +194,12 @@ def write_notes(problems: Sequence[str], gone: Sequence[str], changed: Sequence[
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text has in any provider's tokenizer: a quarter of its UTF-8 bytes,
-    rounded up.
-
-    Measured against the o200k and cl100k vocabularies on 1,500 real tools: 1.01 and 0.99 of the
-    true count over all lines of `render` (90% of single lines within 0.78 to 1.21), and 1.13 over
-    whole contracts in JSON, which it counts too high.
-    """
+    """About how many tokens a text has: a quarter of its UTF-8 bytes, rounded up. On 1,500 real
+    tools 1.01 (o200k) and 0.99 (cl100k) of the lines of `render`, 90% within 0.78 to 1.21, and 1.13
+    of whole contracts in JSON."""
     return -(-len(text.encode("utf-8", "replace")) // 4)
 
 
 def make_one_line(text: str) -> str:
-    """Third-party text as one line of visible characters, so that it cannot look like lines of
-    the prompt around it."""
+    """Third-party text as one visible line, which cannot look like lines of the prompt."""
     return " ".join(drop_unseen(text).split())

@@ -89,15 +89,10 @@ def build_index(
     progress: ReportStep | None = None,
     search_from: int = SEARCH_FROM,
 ) -> str:
-    """Writes `<place>/router/<version>/` and returns the version. A version that exists is kept,
-    one that cannot be read is written again.
-
-    `embed` is called once a view with all its texts and returns unit rows by `embedder`; `adapter`
-    is the digest of the model that the embedder merges, None for the base model; `reranker` is the
-    file of a trained one, in a folder with the model's name; `search_from` tools and more are
-    searched through LanceDB. The same source in any order makes the same version. Raises ValueError
-    for a source without tools.
-    """
+    """Writes `<place>/router/<version>/` unless whole already, and returns the version, which the
+    source in any order names. `embed` gives a view's texts unit rows by `embedder`; `adapter`:
+    digest of its model, None for the base; `reranker`: its file, in a folder of the model's name;
+    from `search_from` tools on LanceDB searches. Raises ValueError for a source without tools."""
     content = order_content(source)
     if not content.tools:
         raise ValueError("router index: 0 tools given, expected at least one clear contract")
@@ -196,13 +191,9 @@ def compute_version(
 def find_twin_places(
     tools: Sequence[IndexedTool], contracts: Sequence[Mapping[str, Any]]
 ) -> np.ndarray:
-    """For each tool the place of the first one with the same text, int32 [tools]; its own if it is
-    the first.
-
-    Twins have equal contracts, or one name except case and separators, one description (not an
-    empty one) and parameters of the same names: text that differs in meaning is never collapsed. An
-    unverified tool is not a twin of one that was launched.
-    """
+    """The place of each tool's first twin (or itself), int32 [tools]. Twins have equal contracts,
+    or one name but for case and separators, one non-empty description and the same parameter names.
+    An unverified tool is no twin of a launched one."""
     first: dict[Any, int] = {}
     twins = np.arange(len(tools), dtype=np.int32)
     for place, (tool, contract) in enumerate(zip(tools, contracts, strict=True)):
@@ -227,7 +218,6 @@ def _write_version(
     reranker: Path | None,
     progress: ReportStep,
 ) -> None:
-    """Writes `<place>/router/<version>/`; the folder appears whole or not at all."""
     target = place / "router" / facts["version"]
     beside = place / "router" / f".{facts['version']}.{uuid.uuid4().hex[:8]}"
     beside.mkdir(parents=True)
@@ -343,8 +333,7 @@ def _write_fields(folder: Path, content: IndexContent) -> dict[str, Any]:
 
 
 def _find_search_base(place: Path, embedder: str, progress: ReportStep) -> Path | None:
-    """The search tables of the served version, if the same encoder made them and they are whole;
-    the next version's start from them."""
+    """The served version's search tables, the next one's start, if whole and of this encoder."""
     try:
         index = load_index(place, read_served_version(place))
     except IndexMissing:
@@ -396,13 +385,9 @@ def make_router_index(
     reranker: Path | None = None,
     search_from: int = SEARCH_FROM,
 ) -> str:
-    """Builds the index of a release and has it served by `serve(home, version)`, which may say that
-    another stays; returns the version that is served.
-
-    `retriever` is "base" or the digest of an adapter under `<home>/models`; `encoder` is it opened,
-    needed where its base is not MiniLM; `reranker` the file of a trained one. Only texts whose
-    vector the store lacks are embedded.
-    """
+    """Builds a release's index and returns the version that `serve(home, version)` then serves.
+    `retriever`: "base" or an adapter's digest, `encoder` it opened (if not MiniLM); `reranker`: a
+    trained one's file. Only texts new to the store are embedded."""
     adapter = None if retriever == "base" else retriever
     encoder = encoder or MiniLM(home / "models" / adapter if adapter else None)
     save_encoder(encoder, home)
@@ -425,8 +410,7 @@ def make_router_index(
 def embed_views(
     texts: Sequence[str], encoder: Embedder, store: LanceStore, progress: Progress
 ) -> np.ndarray:
-    """Vectors of a view's texts, float32 [len(texts), dim]; those that `contract_vectors` bought
-    already are read from there."""
+    """float32 [len(texts), dim]; vectors that `contract_vectors` has are read from there."""
     keys = {text: make_vector_key(digest_text(text), encoder.id) for text in dict.fromkeys(texts)}
     stored = store.find_vectors(keys.values(), TEXTS)
     vector_of = {text: stored[key] for text, key in keys.items() if key in stored}
@@ -443,6 +427,5 @@ def embed_views(
 
 
 def view_table(index: RouterIndex) -> Markdown:
-    """The views of an index as a Markdown table."""
     rows = [(name, view.level, len(view.vectors)) for name, view in index.views.items()]
     return make_markdown_table(["view", "of each", "vectors"], rows)

@@ -50,8 +50,7 @@ _HEADER = 65_600  # bytes that the longest header of an array's file has
 
 
 def read_array(path: Path) -> np.ndarray:
-    """The array of a .npy file, read only. Raises ValueError where its header asks for more than
-    the file holds, OSError."""
+    """A read-only .npy array. Raises OSError, ValueError for a header beyond the file."""
     return _parse_array(path.read_bytes(), path.name)
 
 
@@ -123,14 +122,12 @@ def check_vectors(vectors: np.ndarray, rows: int, name: str) -> np.ndarray:
 
 
 def check_finite(values: np.ndarray, name: str) -> np.ndarray:
-    """Numbers all. Raises ValueError."""
     if values.dtype.kind != "f" or not np.isfinite(values).all():
         raise ValueError(f"{name}: holds what is no finite number")
     return values
 
 
 def check_texts(row: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raises ValueError for a field of these that is no text."""
     for name in names:
         if not isinstance(row[name], str):
             raise ValueError(f"{name} is {row[name]!r:.60}, expected a text")
@@ -147,7 +144,6 @@ REBUILD = (
 
 
 def read_served_version(place: Path) -> str:
-    """The version that HEAD names. Raises IndexMissing or IndexBroken with the fix."""
     path = place / "router" / "HEAD.json"
     try:
         head = read_pointer(path, REBUILD)
@@ -170,10 +166,8 @@ def read_served_version(place: Path) -> str:
 
 
 def load_index(place: Path, version: str) -> RouterIndex:
-    """Reads one version. Raises IndexMissing or IndexBroken naming what is wrong and the fix.
-
-    Views that a query looks at for some hundred tools are mapped, not read.
-    """
+    """Reads one version. Raises IndexMissing or IndexBroken naming what is wrong and the fix. Views
+    that a query looks at for some hundred tools are mapped, not read."""
     folder = place / "router" / version
     if not folder.is_dir():
         raise IndexMissing(f"no router index {version[:12]} under {place}/router; {REBUILD}")
@@ -257,8 +251,7 @@ def _read_tool(row: dict[str, Any]) -> IndexedTool:
 def _read_views(
     folder: Path, facts: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int], large: bool
 ) -> tuple[np.ndarray | None, dict[str, VectorView]]:
-    """The block, and the views; those of the block are slices of it. All are mapped in a large
-    index, which has none."""
+    """The block, and the views (its slices); a large index has all mapped and no block."""
     vectors = {}
     for name, of_view in facts.items():
         mapped = np.load(folder / f"view-{name}.npy", mmap_mode="r")

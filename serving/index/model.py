@@ -75,8 +75,6 @@ class IndexedTool:
 
 @dataclass(frozen=True)
 class IndexedServer:
-    """One server of the index."""
-
     server_id: str
     name: str
     description: str
@@ -95,11 +93,8 @@ class VectorView:
 
 @dataclass(frozen=True)
 class IndexSource:
-    """What an index is built from; only `rows` is needed.
-
-    `rows` are snapshot rows: server_id, tool, contract_digest, contract (JSON), marketplace, and
-    optionally flags. `moves`: how tools and parameters were renamed.
-    """
+    """What an index is built from: snapshot `rows` (server_id, tool, contract_digest, contract as
+    JSON, marketplace, optionally flags), and optionally renames in `moves` and more."""
 
     rows: Sequence[Mapping[str, Any]]
     servers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -110,8 +105,6 @@ class IndexSource:
 
 @dataclass(frozen=True)
 class VectorMoments:
-    """Mean [dim] and covariance [dim, dim] of the vectors of one view."""
-
     mean: np.ndarray
     covariance: np.ndarray
 
@@ -123,7 +116,6 @@ class VectorMoments:
         return cls(mean.astype(np.float32), covariance.astype(np.float32))
 
     def measure_along(self, vector: np.ndarray) -> tuple[float, float]:
-        """Mean and standard deviation of all products with `vector`."""
         spread = float(vector @ compute_products(self.covariance, vector))
         return float(self.mean @ vector), max(spread, 0.0) ** 0.5
 
@@ -208,12 +200,10 @@ class RouterIndex:
 
     @property
     def dim(self) -> int:
-        """Numbers of a vector."""
         return self.views[FULL].vectors.shape[1]
 
     @cached_property
     def moments(self) -> dict[str, VectorMoments]:
-        """Mean and covariance of each view of the block."""
         return {name: VectorMoments.of(self.views[name].vectors) for name in BLOCK}
 
     @cached_property
@@ -225,7 +215,6 @@ class RouterIndex:
 
     @cached_property
     def fusion(self) -> FusionWeights:
-        """The weights that order this index."""
         return load_built_in(trained=MERGED in self.embedder)
 
     @cached_property
@@ -247,7 +236,6 @@ class RouterIndex:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Place of each tool id."""
         return {tool.tool_id: place for place, tool in enumerate(self.tools)}
 
     @cached_property
@@ -266,7 +254,6 @@ class RouterIndex:
 
     @cached_property
     def server_places(self) -> dict[str, int]:
-        """Place of each server id."""
         return {server.server_id: place for place, server in enumerate(self.servers)}
 
     def place_of(self, tool_id: str) -> int | None:
@@ -288,20 +275,14 @@ class RouterIndex:
 
 
 def compute_products(rows: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """The product of each row with `vector`, float32 [rows], on the caller's thread alone.
-
-    The threads of BLAS (`rows @ vector`) spin for 27 ms after each product and take the cores from
-    the encoder of the next query: 1.4 times its median time beside other work.
-    """
+    """`vector` times each row, float32 [rows], on the caller's thread: BLAS threads (`rows @
+    vector`) spin for 27 ms more, which slows the next query's encoder 1.4 times."""
     return np.einsum("ij,j->i", rows, vector)
 
 
 def list_nearly_best(scores: np.ndarray, most: int) -> np.ndarray:
-    """Places of the `most` best scores and of a few more, in rising order.
-
-    The `most`-th of the best scores of groups is a bound that at least `most` scores reach. A
-    partition of all 100,000 took ten times as long.
-    """
+    """Places of the `most` best scores and a few more, rising: groups' best scores bound them from
+    below. Partitioning all 100,000 took ten times as long."""
     groups = most * _GROUPS
     size = len(scores) // groups
     if size < 2:

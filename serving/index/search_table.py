@@ -42,7 +42,6 @@ class SearchTables:
         self._probes = probes
 
     def count_rows(self) -> tuple[int, int]:
-        """Rows of the tables of tools and of servers."""
         return self._tools.count_rows(), self._servers.count_rows()
 
     def find_near_tools(self, vector: np.ndarray, most: int) -> list[str]:
@@ -82,12 +81,9 @@ def write_table(
     words: Mapping[str, Sequence[str]],
     base: Path | None = None,
 ) -> int:
-    """Writes one table with its indexes; returns how many rows were written for it.
-
-    vectors: unit rows, float32 [keys, dim]; words: terms separated by blanks, by field, one text a
-    key. With the folder of a `base`, which the same encoder made, rows that it holds stay. Keys
-    differ.
-    """
+    """Writes a table with its indexes; returns how many rows were written. vectors: unit rows,
+    float32 [keys, dim]; words: terms by field, blank-separated, a text a key. Rows that `base`, of
+    the same encoder, has stay."""
     import lancedb
 
     digests = [_digest_row(vectors[at], words, at) for at in range(len(keys))]

@@ -87,7 +87,6 @@ def find_owner(sent: str, tokens: Sequence[ClientToken]) -> ClientToken | None:
 
 
 def find_token(name: str, tokens: Iterable[ClientToken]) -> ClientToken | None:
-    """The token of that name."""
     return next((token for token in tokens if token.name == name), None)
 
 
@@ -132,10 +131,7 @@ class RequestLimits:
         self._running: dict[str, int] = {}
 
     def count(self, token: ClientToken) -> None:
-        """Counts one request. Raises TooMany beyond the requests a minute.
-
-        A refused request is not counted: who keeps asking is served again after the same wait.
-        """
+        """Counts a request; refused ones do not count. Raises TooMany beyond requests a minute."""
         if token.requests_per_minute is None:
             return
         now = self._clock()

@@ -40,8 +40,6 @@ _ALLOW = (
 
 @dataclass
 class CallAttempt:
-    """One request to call a tool, and what its outcome will say."""
-
     call_id: str
     tool_id: str
     token: str
@@ -49,11 +47,9 @@ class CallAttempt:
     facts: dict[str, Any] = field(default_factory=lambda: {"status": "cancelled"})
 
     def note_end(self, status: str, **facts: Any) -> None:
-        """How it ended; the last word counts."""
         self.facts.update({"status": status, **facts})
 
     def make_outcome(self) -> dict[str, Any]:
-        """As it is recorded."""
         ids = {"call_id": self.call_id, "tool_id": self.tool_id, "token": self.token}
         return {**ids, "index": self.index, **self.facts}
 
@@ -102,14 +98,12 @@ def answer_invalid(
 
 
 def answer_refused(attempt: CallAttempt, kind: str, why: str, fix: str) -> ToolReply:
-    """A call that the policy does not let run."""
     attempt.note_end("refused", error_kind=kind, blame="us")
     message = f"not run: {why}; to allow it: {fix}" if kind == "no_consent" else f"{why}; {fix}"
     return answer_error(attempt, {"kind": kind, "message": message}, message, reason=message)
 
 
 def answer_blocked(attempt: CallAttempt, result: Any) -> ToolReply:
-    """A result that the policy does not hand on."""
     attempt.note_end("failed", error_kind="result_blocked", blame=result.blame or "tool")
     why = "; ".join(_write_warnings(result))
     fix = 'the call was made; whoever runs this server can set serve.calls.results to "mark"'
@@ -138,7 +132,6 @@ def answer_error(
 
 
 def make_answer(attempt: CallAttempt, fields: Mapping[str, Any], text: str) -> ToolReply:
-    """What every answer says, and `fields`."""
     facts = attempt.facts
     shared: dict[str, Any] = {
         "index": attempt.index,
@@ -203,8 +196,6 @@ def _describe_steps(steps: tuple[str, ...]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CheckedCall:
-    """A call whose arguments fit the contract."""
-
     tool: IndexedTool
     contract: dict[str, Any]
     arguments: dict[str, Any]

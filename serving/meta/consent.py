@@ -61,7 +61,6 @@ def explain_consent(tool: IndexedTool, policy: MetaPolicy) -> str | None:
 
 
 def list_findings(flags: Sequence[str]) -> list[str]:
-    """The flags that warn of a tool's text."""
     return [escape_exact(flag, 60) for flag in flags if flag not in LISTING_FACTS]
 
 
@@ -89,7 +88,6 @@ class ConsentClient:
 
     @property
     def can_ask(self) -> bool:
-        """Whether the client's user can be shown a form."""
         capabilities = self._ctx.session.client_capabilities
         offered = capabilities.elicitation if capabilities else None
         if offered is None or (offered.form is None and offered.url is not None):
@@ -97,10 +95,7 @@ class ConsentClient:
         return self._modern or self._ctx.session.can_send_request
 
     async def ask(self, message: str, of: str, timeout_s: float) -> str:
-        """accept, decline or cancel. `of` names what is asked for: an answer counts only for it.
-
-        Raises Pending where the answer comes with the next request.
-        """
+        """accept, decline or cancel, for `of` alone. Raises Pending if the answer comes later."""
         if self._modern:
             return self._read_answer(message, of)
         try:
@@ -111,16 +106,18 @@ class ConsentClient:
         except TimeoutError:
             return CANCEL
         except Exception as error:
-            if _is_protocol_error(error):
+            from mcp.shared.exceptions import MCPError
+            from pydantic import ValidationError
+
+            if isinstance(error, MCPError | ValidationError):
                 return CANCEL  # the client cannot after all
             raise
         return _read_verdict(answer)
 
     @asynccontextmanager
     async def follow_progress(self) -> AsyncIterator[TellProgress | None]:
-        """Tells the client how far its call is: what the yielded function is called with, and until
-        its first call that the server is still starting. What is told rises always, as the protocol
-        wants it. Yields None where the client did not ask for that."""
+        """Yields what tells the client its call's progress, rising as the protocol wants, and until
+        its first call that the server is starting; None if the client asked for none."""
         meta = self._params.meta if self._params is not None else None
         if not meta or meta.get("progress_token", meta.get("progressToken")) is None:
             yield None
@@ -191,10 +188,3 @@ def _read_verdict(answer: Any) -> str:
         return DECLINE if action == DECLINE else CANCEL
     content = getattr(answer, "content", None) or {}
     return ACCEPT if content.get("run", True) is True else DECLINE
-
-
-def _is_protocol_error(error: Exception) -> bool:
-    from mcp.shared.exceptions import MCPError
-    from pydantic import ValidationError
-
-    return isinstance(error, MCPError | ValidationError)

@@ -45,23 +45,19 @@ class OutcomeLearner(Protocol):
         """Outcomes learned since the reranker was fitted; None without a reranker."""
         ...
 
-    def step(self) -> bool:
-        """Reads and learns for a moment; whether nothing is left to do for now."""
-        ...
+    def step(self) -> bool: ...
 
 
 def open_learner(
     served: ServedRouter, outcomes: CallLog, policy: ReliabilityPolicy | None
 ) -> OutcomeLearner | None:
-    """The learner of an installed extension; None without one, or where learning is switched
-    off."""
+    """The learner of an installed extension; None without one, or with learning off."""
     learners = load_extensions(LEARNERS).values() if policy is not None else ()
     return next((make(served, outcomes, policy) for make in learners), None)
 
 
 async def follow_log(learner: OutcomeLearner, poll_s: float) -> None:
-    """Runs the learner until it is cancelled, in a thread of its own: no request waits for it, and
-    it rests for as long as it worked."""
+    """Runs the learner in its own thread until cancelled; it rests as long as it worked."""
     thread = anyio.CapacityLimiter(1)
     while True:
         began = anyio.current_time()
@@ -99,7 +95,6 @@ class ToolReply:
     is_error: bool = False
 
     def as_result(self) -> dict[str, Any]:
-        """As `tools/call` returns it."""
         head = [{"type": "text", "text": self.text}] if self.text else []
         result = {"content": [*head, *self.blocks], "structuredContent": self.structured}
         return {**result, "isError": self.is_error}
@@ -138,18 +133,14 @@ class MetaContext:
         return await anyio.to_thread.run_sync(partial(fn, *args, **options), limiter=self._threads)
 
     async def work_for(self, token: ClientToken, fn: Callable[..., T], *args: Any) -> T:
-        """`work` in the token's turn: however much one asks, the others' next request is not behind
-        all of it."""
+        """`work` in the token's turn: one that asks much does not delay the others."""
         if token.name not in self._turns:
             self._turns[token.name] = anyio.CapacityLimiter(_TURNS)
         async with self._turns[token.name]:
             return await self.work(fn, *args)
 
     async def router(self) -> Router:
-        """The router of the index served now. One answer asks once: its parts are of one index.
-
-        Raises IndexMissing or IndexBroken with the fix.
-        """
+        """The served index's router, asked once an answer. Raises IndexMissing, IndexBroken."""
         if self._loaded:  # from then on it looks at two files, and loads beside us
             return self.served.current()
         router = await self.work(self.served.current)
@@ -206,7 +197,6 @@ def _seen(router: Router, allow: tuple[str, ...] | None) -> VisibleTools:
 
 
 def shorten_version(version: str | None) -> str:
-    """A version as people and models are shown it."""
     return version[:12] if version else "none"
 
 

@@ -18,10 +18,7 @@ _NEVER_RAN = "never: a marketplace lists it, and nobody has launched its server"
 
 
 class NotHere(LookupError):
-    """A tool that this token cannot use: it is not in the index, held back, or not on its list.
-
-    Which of them is not told: a list of what others may use is nobody's business.
-    """
+    """A tool that this token cannot use: absent, held back or not allowed, and never which."""
 
     def __init__(self, tool_id: str, token: ClientToken, version: str) -> None:
         problem = f"index {shorten_version(version)} has none that token {token.name!r} may use"
@@ -62,7 +59,19 @@ async def describe_tool(
         "consent": _describe_consent(desk, token, tool),
         **({"cut": True} if copy.cut else {}),
     }
-    return ToolReply(facts, text=_write_text(facts, quote_name(tool.tool_id, 400)))
+    name = quote_name(tool.tool_id, 400)
+    consent, findings = facts["consent"], list_findings(facts["flags"])
+    needed = f"needed ({consent['why']})" if consent["needed"] else f"not needed ({consent['why']})"
+    lines = [
+        f"{name} in index {shorten_version(facts['index'])}",
+        f"runs: {facts['runs']}",
+        f"consent: {needed}" if facts["callable"] else "calls: not possible here",
+        *([f"flagged: {', '.join(findings)}"] if findings else []),
+        *(LISTING_FACTS[flag] for flag in facts["flags"] if flag in LISTING_FACTS),
+        *(["parts of the contract were left out: it is too large"] if facts.get("cut") else []),
+        mark_text(dump_json(facts["contract"]), name),
+    ]
+    return ToolReply(facts, text="\n".join(lines))
 
 
 def explain_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
@@ -84,18 +93,3 @@ def _describe_consent(desk: MetaContext, token: ClientToken, tool: IndexedTool) 
     if why is None:
         return {"needed": False, "why": "it says that it only reads"}
     return {"needed": True, "why": why, "without_elicitation": desk.policy.consent_of(token)}
-
-
-def _write_text(facts: Mapping[str, Any], name: str) -> str:
-    consent, findings = facts["consent"], list_findings(facts["flags"])
-    needed = f"needed ({consent['why']})" if consent["needed"] else f"not needed ({consent['why']})"
-    lines = [
-        f"{name} in index {shorten_version(facts['index'])}",
-        f"runs: {facts['runs']}",
-        f"consent: {needed}" if facts["callable"] else "calls: not possible here",
-        *([f"flagged: {', '.join(findings)}"] if findings else []),
-        *(LISTING_FACTS[flag] for flag in facts["flags"] if flag in LISTING_FACTS),
-        *(["parts of the contract were left out: it is too large"] if facts.get("cut") else []),
-        mark_text(dump_json(facts["contract"]), name),
-    ]
-    return "\n".join(lines)

@@ -56,13 +56,11 @@ class SearchQuestion:
 
     @property
     def asked(self) -> str:
-        """The question as the answer repeats it."""
         texts = {name: getattr(self.ask, name, None) for name in ("query", "server", "tool")}
         return "; ".join(f"{name}: {show_line(text, 120)}" for name, text in texts.items() if text)
 
     @property
     def words(self) -> str:
-        """The words of the question."""
         ask = self.ask
         return (ask.query or f"{ask.server or ''}\n{ask.tool or ''}") if ask else ""
 
@@ -70,12 +68,9 @@ class SearchQuestion:
 async def find_tools(
     desk: MetaContext, token: ClientToken, sent: Mapping[str, Any], client: str | None = None
 ) -> ToolReply:
-    """The answer. Raises BadField, BadQuery, IndexMissing or IndexBroken. client: its name and
-    version, as it says.
-
-    MCP-Zero's active loop through one tool: `requests` in the model's words, `shown` the tools of
-    earlier rounds, `max_tokens` the cost that is left, `stop` that no other round helps.
-    """
+    """The answer to requests in the model's words. `shown`: tools of earlier rounds, `max_tokens`:
+    what is left, `stop`: that no round helps; client: name and version. Raises BadField, BadQuery,
+    IndexMissing or IndexBroken."""
     fields = ArgumentFields(sent, INPUTS[FIND]["properties"])
     questions = read_questions(fields, token, keep_client(token, client).get("client"))
     shown_before = [read_name(tool_id) for tool_id in fields.texts("shown", MAX_EXCLUDE)]
@@ -115,8 +110,7 @@ async def find_tools(
 def read_questions(
     fields: ArgumentFields, token: ClientToken, client: str | None = None
 ) -> list[SearchQuestion]:
-    """The questions, in one of four forms. client: its name, if it is kept. Raises BadField for
-    none or several forms."""
+    """The questions, in one of four forms. client: its name, if kept. Raises BadField."""
     base = ToolQuery(
         k=fields.number("k", 5, 1, MAX_K),
         exclude=frozenset(map(read_name, fields.texts("exclude", MAX_EXCLUDE))),
@@ -153,7 +147,6 @@ def read_questions(
 
 
 def _read_words(fields: ArgumentFields) -> dict[str, str]:
-    """The words of a question, without fields that are left out."""
     texts = {name: fields.text(name, MAX_QUERY) for name in REQUEST}
     return {name: text for name, text in texts.items() if text}
 
@@ -199,8 +192,7 @@ async def _note_search(
     tool_ids: Sequence[str],
     client: str | None,
 ) -> None:
-    """Keeps which tools a question found, so that a call of one can name it; in the log too if the
-    token opted in."""
+    """Keeps what a question found, so that a call can name it; opted-in tokens in the log too."""
     facts: dict[str, Any] = {"query": query_digest(question.words)}
     if token.remember != "digest":
         facts |= {"search_id": uuid.uuid4().hex}
@@ -227,11 +219,8 @@ def _read_query(token: ClientToken, router: Router, question: SearchQuestion) ->
 def fit_answer(
     version: str, rows: AnswerRows, gone: Sequence[str], most: int
 ) -> tuple[list[dict[str, Any]], list[str], str]:
-    """(the rows that are answered, ids named as gone, the text of at most `most` tokens).
-
-    Hits are left out first. If the requests alone are too long, they are shortened, their problems
-    and the names of what is gone are left out, and then the last requests.
-    """
+    """(rows, ids named as gone, text of at most `most` tokens). Hits go first; then requests are
+    cut, problems and gone names left out, and last requests dropped."""
     fitting, text = fit_rows(rows, most, lambda part: _write_text(version, part, gone))
     if estimate_tokens(text) <= most:
         ends = list(accumulate(map(estimate_tokens, gone)))
@@ -262,11 +251,8 @@ def fit_answer(
 def fit_rows(
     rows: AnswerRows, most: int, write: Callable[[AnswerRows], str]
 ) -> tuple[list[dict[str, Any]], str]:
-    """(the rows with as many hits as an answer of `most` tokens holds, its text).
-
-    First hits go before second ones, so that no request takes the others' room; `left_out` counts
-    those that did not fit. Longer than `most` only if the rows without hits are.
-    """
+    """(rows with as many hits as `most` tokens hold, text): first hits of all before second ones.
+    `left_out` counts others; rows without hits may still be longer."""
     order = sorted(
         (at, row) for row, answer in enumerate(rows) for at in range(len(answer["hits"]))
     )

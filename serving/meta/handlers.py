@@ -47,8 +47,7 @@ _KEPT = ("index", "tool_id", "contract_digest", "call_id", *_OF_SEARCH)
 async def report_outcome(
     desk: MetaContext, token: ClientToken, sent: Mapping[str, Any], client: str | None = None
 ) -> ToolReply:
-    """The receipt. Raises BadField, NotHere, IndexMissing or IndexBroken. client: as it names
-    itself."""
+    """The receipt. client: as it names itself. Raises BadField, NotHere, IndexMissing or Broken."""
     fields = ArgumentFields(sent, INPUTS[REPORT]["properties"])
     outcome = fields.choice("outcome", REPORTS)
     call_id, tool_id = fields.text("call_id", 64), fields.text("tool_id", MAX_ID)
@@ -114,8 +113,6 @@ _INTERNAL = "a fault of toolmill: see its log"
 
 
 class RequestHandlers:
-    """The handlers of the protocol's requests."""
-
     def __init__(self, desk: MetaContext, tokens: Sequence[ClientToken]) -> None:
         self._desk, self._tokens = desk, tokens
         self._listed: WeakKeyDictionary[Router, dict[Any, ToolListing]] = WeakKeyDictionary()
@@ -139,7 +136,6 @@ class RequestHandlers:
             raise make_error(INTERNAL_ERROR, _INTERNAL) from None
 
     async def list_tools(self, ctx: Any, _: Any) -> Any:
-        """tools/list, described by what this token can find."""
         token, listing = self._find_token(ctx), ToolListing()
         try:
             listing = await self._describe_index(token)
@@ -198,7 +194,6 @@ class RequestHandlers:
         return pinned[name]
 
     async def list_resources(self, _: Any, __: Any) -> Any:
-        """resources/list."""
         return {**_COMPLETE, "resources": RESOURCES}
 
     async def list_templates(self, _: Any, __: Any) -> Any:
@@ -206,7 +201,6 @@ class RequestHandlers:
         return {**_COMPLETE, "resourceTemplates": []}
 
     async def read_resource(self, ctx: Any, params: Any) -> Any:
-        """resources/read."""
         uri = str(params.uri)
         if uri != INDEX_URI:
             message = (
@@ -223,12 +217,10 @@ class RequestHandlers:
         }
 
     async def list_prompts(self, _: Any, __: Any) -> Any:
-        """prompts/list."""
         rows = [{"name": name, "description": about} for name, about in PROMPTS.items()]
         return {**_COMPLETE, "prompts": rows}
 
     async def get_prompt(self, _: Any, params: Any) -> Any:
-        """prompts/get."""
         if params.name not in PROMPTS:
             message = f"name is {params.name[:60]!r}; expected one of {', '.join(PROMPTS)}"
             raise make_error(INVALID_PARAMS, message)
@@ -249,15 +241,13 @@ class RequestHandlers:
 
 
 def make_error(code: int, message: str, **data: Any) -> Exception:
-    """An error of the protocol, to be raised."""
     from mcp.shared.exceptions import MCPError
 
     return MCPError(code=code, message=message, data=data or None)
 
 
 async def describe_index(desk: MetaContext, token: ClientToken) -> dict[str, Any]:
-    """Version and size of the index, as far as the token sees it. Raises IndexMissing or
-    IndexBroken."""
+    """The index's version and size as this token sees it. Raises IndexMissing, IndexBroken."""
     router = await desk.router()
     index, visible = router.index, await desk.seen(router, token)
     content: dict[str, Any] = {

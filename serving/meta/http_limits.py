@@ -28,8 +28,7 @@ _SESSION = b"mcp-session-id"
 
 
 def make_protocol(settings: HttpSettings) -> type[HttpToolsProtocol]:
-    """uvicorn's protocol under these limits: httptools', which costs a third of the processor time
-    of h11's."""
+    """uvicorn's httptools protocol under these limits: a third of h11's processor time."""
 
     class LimitedConnection(BoundedConnection):
         limits = settings
@@ -42,13 +41,9 @@ class PipelineFull(Exception):
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """A connection that is closed when a whole header or body does not come in time, when nothing
-    of an answer is taken for `write_s`, and when it asks for a third thing before the first is
-    answered.
-
-    Where there are too many, the one that has longest not read its answer makes room, then the one
-    that has waited longest for a header: silence keeps nobody out.
-    """
+    """A connection closed when a header or body is late, nothing is read for `write_s`, or a third
+    request comes before the first answer. Beyond the limit, the one that has longest not read its
+    answer makes room, then the one longest without a header."""
 
     limits: HttpSettings
     _state = ""
@@ -172,7 +167,6 @@ class BoundedConnection(HttpToolsProtocol):
         return _SENDING if self.cycle.more_body else _ANSWERED
 
     def _is_open(self) -> bool:
-        """Whether a request is being read or answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _stop_clock(self) -> None:
@@ -201,10 +195,8 @@ def close_unauthorised(app: Any) -> Any:
 
 
 class RequestAdmission:
-    """An ASGI application around the SDK's; everything by token, for one event loop.
-
-    manager: the SDK's, whose sessions name their owners.
-    """
+    """An ASGI application around the SDK's; everything by token, for one event loop. manager: the
+    SDK's, whose sessions name their owners."""
 
     def __init__(self, inner: Any, manager: Any, settings: HttpSettings) -> None:
         self._inner, self._manager, self._settings = inner, manager, settings
@@ -221,7 +213,8 @@ class RequestAdmission:
             pass
 
     async def _count(self, scope: Any, receive: Any, send: Any) -> None:
-        token = self._find_sender(scope)
+        access = getattr(scope.get("user"), "access_token", None)
+        token = self._tokens.get(access.client_id) if access is not None else None
         if token is None:  # no tokens: whoever reaches loopback is the one user
             return await self._inner(scope, receive, send)
         name = token.name
@@ -235,7 +228,10 @@ class RequestAdmission:
 
     async def _admit(self, token: ClientToken, scope: Any, receive: Any, send: Any) -> None:
         try:
-            self._check_open(token)
+            most = self._settings.open_requests
+            if self._open[token.name] > most:
+                problem = f"token {token.name!r} has {most} requests open, allowed are no more"
+                raise TooMany(f"{problem}; come again when one has ended", 1.0)
             self._limits.count(token)
             self._check_sessions(token, scope)
         except TooMany as error:
@@ -247,13 +243,6 @@ class RequestAdmission:
             await self._inner(scope, receive, send)
         finally:
             self._opening[token.name] -= opens
-
-    def _check_open(self, token: ClientToken) -> None:
-        """Raises TooMany where the token has too many requests open."""
-        most = self._settings.open_requests
-        if self._open[token.name] > most:
-            problem = f"token {token.name!r} has {most} requests open, allowed are no more"
-            raise TooMany(f"{problem}; come again when one has ended", 1.0)
 
     def _check_sessions(self, token: ClientToken, scope: Any) -> None:
         """Raises TooMany where the request would open a session too many."""
@@ -270,13 +259,8 @@ class RequestAdmission:
                 60.0,
             )
 
-    def _find_sender(self, scope: Any) -> ClientToken | None:
-        access = getattr(scope.get("user"), "access_token", None)
-        return self._tokens.get(access.client_id) if access is not None else None
-
 
 def guard_manager(manager: Any, settings: HttpSettings) -> None:
-    """Puts the limits before a session manager."""
     manager.asgi_app = RequestAdmission(manager.asgi_app, manager, settings)
 
 
@@ -289,8 +273,7 @@ def _bound_overhead(token: ClientToken) -> ClientToken:
 
 
 def _is_opening(scope: Any) -> bool:
-    """Whether a request could open one: it is in none, and of a protocol that has sessions (none
-    since 2026-07-28)."""
+    """Whether a request may open a session: it has none, and a protocol before 2026-07-28."""
     from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
     from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 

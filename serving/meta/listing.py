@@ -120,8 +120,7 @@ def select_pinned(router: Router, visible: VisibleTools, patterns: tuple[str, ..
 
 
 def _drop_refused(router: Router, places: list[int]) -> list[int]:
-    """Without tools whose parameters no model's API takes: a client that hands the list on would
-    have no tool at all."""
+    """Drops tools whose parameters no API takes: a client would lose its whole list."""
 
     place_of = {router.index.tools[at].tool_id: at for at in places}
     refused = list_refused((name, router.index.contract(at)) for name, at in place_of.items())

@@ -23,14 +23,10 @@ class TokenError(UnusableInput):
 
 @dataclass(frozen=True)
 class ClientToken:
-    """One who may ask. `sha256` is the digest of the secret, which is kept nowhere.
-
-    `allow` are globs over tool ids (`<server_id>::<tool>`): None allows all, () nothing. `calls`:
-    whether tools may be called at all; `concurrent`: how many at a time, those that wait for
-    consent included. `consent` overrides the policy's. A limit of None is none. `remember`: what
-    the log keeps of its queries: a digest, or, with what each search showed, text or vector.
-    `traces`: whether its calls are kept whole, redacted, with what they were looked for.
-    """
+    """`sha256` is the secret's digest. `allow`: globs over tool ids, None: all, (): none. `calls`:
+    whether to call at all; `concurrent`: at a time, consent waits included. `consent` overrides the
+    policy's. Limits may be None. `remember`: queries as digest, or with results as text or vector.
+    `traces`: whole calls, redacted."""
 
     name: str
     sha256: str = ""
@@ -72,15 +68,10 @@ LOCAL = ClientToken("local", requests_per_minute=None)  # who started the server
 
 @dataclass(frozen=True)
 class MetaSettings:
-    """What a user can set of calling tools.
-
-    consent: what happens to a tool that is not read-only when the client cannot ask its user:
-    `ask` refuses and says how to allow it, `never` refuses, `always` runs it. trust_read_only:
-    whether a server's word that a tool only reads is enough to run it unasked (a flagged tool is
-    always asked for). results: what happens to a result whose text looks like orders to a model:
-    `mark` hands it on and says so, `block` does not hand it on, nor what is too long to be read.
-    pinned: tools that clients see beside ours, by id or glob over ids.
-    """
+    """consent: for tools that are not read-only if the client cannot ask: `ask` refuses and says
+    how to allow, `never`, `always`. trust_read_only: whether a server's word lets a tool run
+    unasked (never a flagged one). results: text like orders is handed on with a `mark`, or
+    `block`ed with what is too long. pinned: tools listed beside ours, by id or glob."""
 
     consent: Consent = "ask"
     trust_read_only: bool = True
@@ -93,10 +84,8 @@ class MetaSettings:
 
 @dataclass(frozen=True)
 class LogSettings:
-    """What a user can set of the log of calls. remember, traces: as in Token, of who needs no token
-    and of the one of `serve.http.token`; entries of a tokens file say it themselves. learn: whether
-    a served reranker learns at once from what the log keeps in words. days: how long lines are
-    kept, 0 until they are deleted."""
+    """The log of calls. remember, traces: as in Token, where no tokens file says it. learn: whether
+    a served reranker learns at once from logged words. days: to keep lines, 0: until deleted."""
 
     remember: Remember = "digest"
     traces: bool = False
@@ -125,7 +114,6 @@ class MetaPolicy(MetaSettings):
             raise TokenError(f"results is {self.results!r}, expected 'mark' or 'block'")
 
     def consent_of(self, token: ClientToken) -> Consent:
-        """What holds for this token."""
         return token.consent or self.consent
 
 
@@ -142,10 +130,9 @@ class AddressSettings:
 
 @dataclass(frozen=True)
 class HttpSettings(AddressSettings):
-    """Where HTTP is served and to whom. tokens: () serves whoever reaches it, which only loopback
-    may. header_s, body_s: for the whole of it; write_s: until a client takes some of its
-    answer. token_sessions, open_requests (a session's stream
-    included): of one token, a small part of all, so that none takes the place of the others."""
+    """tokens: () serves whoever reaches it, on loopback only. header_s, body_s: for the whole of
+    it; write_s: until some of an answer is read. token_sessions, open_requests (streams too): of
+    one token, a small part of all."""
 
     path: str = "/mcp"
     tokens: tuple[ClientToken, ...] = ()
@@ -173,7 +160,6 @@ class HttpSettings(AddressSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

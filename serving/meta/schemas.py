@@ -126,8 +126,6 @@ class BadField(ValueError):
 
 
 class ArgumentFields:
-    """The arguments of one request to one of our tools."""
-
     def __init__(self, given: Mapping[str, Any], known: Mapping[str, Any], at: str = "") -> None:
         for name in given:
             if name not in known:
@@ -158,14 +156,12 @@ class ArgumentFields:
         return value.strip() or None
 
     def needed(self, name: str, most: int = MAX_ID) -> str:
-        """A text that must be there."""
         value = self.text(name, most)
         if value is None:
             raise BadField(name, "missing or blank", "a text")
         return value
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number within its bounds."""
         value = self._read(name, (int, float))
         if value is None:
             return default
@@ -179,14 +175,12 @@ class ArgumentFields:
         return value
 
     def flag(self, name: str) -> bool:
-        """Yes or no; no where it is left out."""
         value = self._read(name, bool)
         if value is not None and not isinstance(value, bool):
             raise BadField(name, _name_kind(value), "true or false")
         return bool(value)
 
     def texts(self, name: str, most: int, longest: int = MAX_ID) -> tuple[str, ...]:
-        """A list of texts."""
         value = self._read(name, list)
         if value is None:
             return ()

@@ -40,8 +40,6 @@ INSTRUCTIONS = (
 
 
 class IndexChanges:
-    """The clients of one server."""
-
     def __init__(self) -> None:
         from mcp.server.subscriptions import InMemorySubscriptionBus
 
@@ -66,8 +64,7 @@ class IndexChanges:
 
 
 async def watch_versions(desk: MetaContext, changes: IndexChanges) -> None:
-    """Announces each new version until it is cancelled. It also makes the router look: without a
-    query nobody else would."""
+    """Announces each new version until cancelled, and has the router look without a query."""
     loop, wake = asyncio.get_running_loop(), asyncio.Event()
 
     def swapped(_: str) -> None:

@@ -38,10 +38,7 @@ async def serve_app(
     name: str,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serves an application until SIGINT or SIGTERM. `ready` gets the address once it is bound.
-
-    Raises CannotServe when the address is taken or not ours.
-    """
+    """Serves until SIGINT or SIGTERM; `ready` gets the bound address. Raises CannotServe."""
     listening = _bind_socket(settings)
     address = f"http://{_show_host(settings.host)}:{listening.getsockname()[1]}{settings.path}"
     who = f"{len(settings.tokens)} tokens" if settings.tokens else "no tokens: loopback only"
@@ -55,7 +52,6 @@ async def serve_app(
 
 
 def make_config(app: "Starlette | ASGIApp", settings: HttpSettings) -> "uvicorn.Config":
-    """How uvicorn serves the application."""
     import uvicorn
 
     from serving.meta.http_limits import close_unauthorised, make_protocol
@@ -134,7 +130,6 @@ def run_stdio(
 
 
 async def close_after(caller: Any) -> None:
-    """Ends whatever the caller keeps running."""
     close = getattr(caller, "close", None)
     if close is not None:
         with anyio.CancelScope(shield=True), anyio.move_on_after(10):
@@ -156,7 +151,6 @@ class TokenVerifier:
 
 
 def make_http_app(server: "Server[Any]", settings: HttpSettings) -> "Starlette":
-    """The web application of a server that was made with the same tokens."""
     from mcp.server.auth.settings import AuthSettings
 
     from serving.meta.http_limits import guard_manager
@@ -190,10 +184,7 @@ def run_http(
     *,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serves until it is told to end (SIGINT, SIGTERM). `ready` gets the address once it is bound.
-
-    Raises CannotServe when the address is taken or not ours.
-    """
+    """Serves until SIGINT or SIGTERM; `ready` gets the bound address. Raises CannotServe."""
 
     async def serve() -> None:
         server = make_server(router, caller, policy, outcomes, tokens=settings.tokens)
@@ -206,9 +197,8 @@ def run_http(
 
 
 def _make_security(settings: HttpSettings) -> Any:
-    """Which `Host` and `Origin` headers are accepted: a page in a browser must not reach us by a
-    name that it made point here. Beyond loopback without named hosts the tokens are the guard: such
-    a page has none."""
+    """Accepted `Host` and `Origin` headers: no web page may reach us by a name it points here.
+    Beyond loopback without named hosts the tokens guard; a page has none."""
     from mcp.server.transport_security import TransportSecuritySettings
 
     if is_loopback(settings.host):

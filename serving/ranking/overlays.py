@@ -30,8 +30,6 @@ _FIX = "`toolmill run` writes it again; or delete it: nothing is known then"
 
 @dataclass(frozen=True)
 class BlockedTools:
-    """Contract digests and tool ids that are never answered."""
-
     digests: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
 
@@ -56,9 +54,8 @@ def read_blocked(place: Path) -> BlockedTools:
 def write_blocklist(
     place: Path, digests: Iterable[str], tools: Iterable[str] = (), version: str | None = None
 ) -> int:
-    """Blocks these contracts of a place, and the tools of `version` (by default of the served one)
-    that are taken down; a running router reads it at its next query. Returns how many there are.
-    Raises TakedownError, IndexBroken."""
+    """Blocks these contracts and taken-down tools of `version` (default: the served one) from a
+    running router's next query; returns the count. Raises TakedownError, IndexBroken."""
     taken_down = find_taken_tools(place, version)
     content = {"digests": sorted(set(digests)), "tools": sorted({*tools, *taken_down})}
     path = place / "router" / BLOCKED
@@ -97,7 +94,6 @@ class ToolEligibility:
         )
 
     def may_answer(self, place: int) -> bool:
-        """Whether the tool at a place is not blocked."""
         return bool(self._open[place])
 
     def mask(self, allowed: tuple[str, ...] | None, exclude: Iterable[str]) -> np.ndarray | None:
@@ -150,7 +146,6 @@ class ReliabilityOverlay:
     overall: float
 
     def tell(self, place: int) -> ToolReliability | None:
-        """What is known of the tool at a place."""
         if math.isnan(self.mean[place]):
             return None
         shares = (round(float(part[place]), 4) for part in (self.mean, self.low, self.high))
@@ -158,14 +153,12 @@ class ReliabilityOverlay:
 
     @cached_property
     def lift(self) -> np.ndarray:
-        """How much more often each tool works than tools do on average, float32 [tools]; 0 if
-        nothing is known."""
+        """Each tool's rate of success above the mean, float32 [tools]; 0 if nothing is known."""
         return np.nan_to_num(self.mean - np.float32(self.overall), nan=0.0).astype(np.float32)
 
 
 def read_overlay(place: Path, index: RouterIndex) -> ReliabilityOverlay | None:
-    """The overlay of a place by the places of an index, None without the file. Raises
-    OverlayBroken."""
+    """The overlay by the places of an index, None without the file. Raises OverlayBroken."""
     path = place / "router" / OVERLAY
     try:
         content = json.loads(path.read_bytes())

@@ -18,13 +18,9 @@ class BadQuery(UnusableInput):
 
 @dataclass(frozen=True)
 class ToolQuery:
-    """One question: a user's `query`, or a model's words for the `server` and `tool` it wants.
-
-    `k` bounds the hits. `exclude` are tool ids; `allowed` are globs over tool ids (None: all, ():
-    nothing). `context` says what the conversation was about and weighs lightly. `client` is who
-    asks (`write_client_key`), for a reranker that knows what works for whom. Texts are read to
-    4,000 characters.
-    """
+    """A user's `query`, or a model's `server` and `tool` words, read to 4,000 characters; `k` hits.
+    `exclude`: tool ids; `allowed`: globs (None: all, (): none). `context` weighs lightly. `client`
+    (`write_client_key`): for a reranker."""
 
     query: str | None = None
     server: str | None = None
@@ -89,7 +85,11 @@ def check_ask(ask: ToolQuery) -> tuple[ToolQuery, tuple[str, ...]]:
     if isinstance(ask.allowed, str) or isinstance(ask.exclude, str):
         raise BadQuery("allowed and exclude are lists of tool ids, found one text")
     written = {name: getattr(ask, name) for name in ("query", "server", "tool", "context")}
-    texts = {name: _tidy_text(text) for name, text in written.items()}
+    # One line of at most 4,000 characters; a lone half of a surrogate pair reads as `?`
+    texts = {
+        name: (None if text is None else " ".join(drop_surrogates(text[:MAX_TEXT]).split()) or None)
+        for name, text in written.items()
+    }
     if not (texts["query"] or texts["server"] or texts["tool"]):
         raise BadQuery("the query is empty; expected what the tool should do, in words")
     notes = [
@@ -98,10 +98,3 @@ def check_ask(ask: ToolQuery) -> tuple[ToolQuery, tuple[str, ...]]:
         if text and len(text) > MAX_TEXT
     ]
     return replace(ask, **texts), tuple(notes)
-
-
-def _tidy_text(text: str | None) -> str | None:
-    """One line of at most 4,000 characters; a lone half of a surrogate pair reads as `?`."""
-    if text is None:
-        return None
-    return " ".join(drop_surrogates(text[:MAX_TEXT]).split()) or None

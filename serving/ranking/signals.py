@@ -52,11 +52,9 @@ class QueryPool:
     owners: np.ndarray
 
     def find_places(self, rows: np.ndarray) -> np.ndarray:
-        """The index's places of tools of the pool."""
         return rows if self.tools is None else self.tools[rows]
 
     def cut_mask(self, mask: np.ndarray | None) -> np.ndarray | None:
-        """A mask over the index, for the pool."""
         return mask if mask is None or self.tools is None else mask[self.tools]
 
 
@@ -119,7 +117,6 @@ class QuerySignals:
 
     @cached_property
     def _block(self) -> dict[str, np.ndarray]:
-        """Products of the tool's vector with all views of the block."""
         if self.index.block is None:
             return {name: self._multiply(name, self.tool) for name in BLOCK}
         product, products, end = compute_products(self.index.block, self.tool), {}, 0
@@ -129,7 +126,6 @@ class QuerySignals:
         return products
 
     def _multiply(self, name: str, vector: np.ndarray) -> np.ndarray:
-        """Products of a vector with the pool's rows of a view."""
         places = self.pool.servers if name in SERVER_VIEWS else self.pool.tools
         return compute_products(_take(self.index.views[name].vectors, places), vector)
 
@@ -148,9 +144,8 @@ class QuerySignals:
         return cosines
 
     def standing(self, name: str) -> tuple[float, float]:
-        """Mean of the query's cosines to all rows of a view of the block, and their spread,
-        corrected for the size of the pool: the best of 70 rows lies three spreads above the mean,
-        that of 12,600 more than four, while the best word score is always the whole of itself."""
+        """Mean and spread of the query's cosines to a view's rows, corrected for the pool's size:
+        the best of 70 rows lies three spreads above the mean, of 12,600 more than four."""
         vector = self.server if name in SERVER_VIEWS else self.tool
         mean, spread = self.index.moments[name].measure_along(vector)
         rows, fitted = len(self.index.views[name].vectors), FITTED_ROWS[name]
@@ -163,9 +158,8 @@ class QuerySignals:
         return compute_products(self.index.views[name].vectors[places], vector)
 
     def trust(self, name: str) -> np.float32:
-        """What a cosine to a view counts, 0..1: nothing if the encoder reads less than a quarter of
-        the question, all if it reads three quarters. The vector of an unread text says little more
-        than which script it is in."""
+        """What a view's cosine counts, 0..1: nothing if the encoder reads under a quarter of the
+        question, all from three quarters. An unread text's vector only tells its script."""
         share = self.reading[name in SERVER_VIEWS]
         return np.float32(min(max((share - UNREAD) / (READ - UNREAD), 0.0), 1.0))
 
@@ -195,9 +189,8 @@ class QuerySignals:
 
     @cached_property
     def words(self) -> np.ndarray:
-        """BM25 of each tool as a share of the pool's best, float32 [tools]. A tool's text is read
-        with its server's, but alone if the server has no description: its document would be the
-        tool's text again."""
+        """BM25 by tool as a share of the pool's best, float32 [tools], with its server's text, or
+        alone if the server has no description."""
         return self._words[0]
 
     def cover(self, rows: np.ndarray) -> np.ndarray:
@@ -252,7 +245,6 @@ def _split_terms(text: str) -> tuple[str, ...]:
 
 
 def normalise_vector(vector: np.ndarray) -> np.ndarray:
-    """The vector at length one."""
     return (vector / max(float(np.linalg.norm(vector)), 1e-9)).astype(np.float32)
 
 
@@ -269,8 +261,7 @@ class QueryCandidates:
 def choose_candidates(
     signals: QuerySignals, mask: np.ndarray | None, most: int = CANDIDATES
 ) -> QueryCandidates:
-    """The `most` best tools of the pool by a rough score, in the order of their places, with their
-    features. mask: over the pool."""
+    """The pool's `most` best tools by a rough score, by place, with features. mask: over it."""
     index, words, trust = signals.index, signals.words, signals.trust(FULL)
     mean, spread = signals.standing(FULL)
     rough = signals.rough_cosines[FULL] * (trust / np.float32(spread)) + words * np.float32(4)

@@ -37,13 +37,11 @@ def _make_ranking(
 
 
 def rank_dense(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
-    """Cosine of the question to the tool's full text."""
     rows = find_top(signals.dense, mask, most)
     return _make_ranking(signals, rows, signals.dense[rows], {"full": signals.dense[rows]})
 
 
 def rank_bm25(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
-    """BM25 over the tool's whole text."""
     rows = find_top(signals.lexical, mask, most)
     return _make_ranking(signals, rows, signals.lexical[rows], {"words": signals.lexical[rows]})
 
@@ -80,8 +78,7 @@ def rank_mcp_zero(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
 
 
 def rank_fused(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
-    """All views and fields fused by fitted weights over the candidates; beyond them the rough
-    order."""
+    """Fuses all views and fields of the candidates by fitted weights; then the rough order."""
     index = signals.index
     fusion = index.fusion
     candidates = choose_candidates(signals, mask)
@@ -143,8 +140,6 @@ class RerankQuestion:
 
 
 class Reranker(Protocol):
-    """A trained model of which tool will succeed."""
-
     def predict_success(self, question: RerankQuestion) -> np.ndarray:
         """P(success) of each candidate, float [candidates]."""
         ...

@@ -162,7 +162,6 @@ class _MarkReader:
         return self._marks[end].end if end is not None else len(self._text) if harmony else None
 
     def _find(self, place: int, *kinds: str) -> int | None:
-        """The place of the next mark of these kinds."""
         if place > max(self._last.get(kind, -1) for kind in kinds):
             return None
         return next(at for at in range(place, len(self._marks)) if self._marks[at].kind in kinds)
@@ -187,7 +186,6 @@ class _MarkReader:
 
     @cached_property
     def _has_prose(self) -> bool:
-        """Whether words stand outside of thoughts and fences."""
         return any(piece.strip() for piece in drop_thinking(self._text).split("```")[::2])
 
     def _read_arguments(self, place: int, begin: int) -> tuple[Any, int]:
@@ -297,8 +295,7 @@ class _MarkReader:
         return end
 
     def _read_body(self, place: int, mark: _Mark) -> int | None:
-        """What stands behind a mark that says no more than that calls come: JSON, a name before
-        JSON, pairs of GLM, Python."""
+        """What follows a mark of calls: JSON, a name before JSON, GLM's pairs, Python."""
         text, end = self._text, None
         named = _NAMED.match(text[mark.end : mark.end + _LONGEST_NAMED])
         if named and text.startswith(("{", "<arg_key>"), mark.end + named.end() - 1):
@@ -372,7 +369,6 @@ def read_written_arguments(text: str) -> dict[str, Any] | None:
 
 
 def _read_elements(text: str) -> dict[str, str]:
-    """tag -> text of the elements that stand in a text, those within others left out."""
     elements: dict[str, str] = {}
     at = 0
     for tag in _TAG.finditer(text):
@@ -396,7 +392,6 @@ def _skip_spaces(text: str, at: int) -> int:
 
 
 def _read_json_value(text: str) -> Any:
-    """A value of JSON, else the text itself."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

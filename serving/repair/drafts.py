@@ -143,8 +143,7 @@ def _read_call(folded: Mapping[str, Any], value: Mapping[str, Any]) -> DraftCall
 
 
 def _split_parallel(draft: DraftCall) -> list[DraftCall]:
-    """The calls within one of `multi_tool_use.parallel`, which models of OpenAI write, or within
-    one without a name."""
+    """The calls within OpenAI's `multi_tool_use.parallel`, or within one without a name."""
     given, name = draft.arguments, _fold_key(draft.name).rpartition(".")[2]
     if draft.fault or not (name == "" or name.startswith("parallel")):
         return [draft]

@@ -63,8 +63,7 @@ _NUMBER_PATTERN = r"([+-]?\d{1,15}(?:\.\d{1,10})?)(?![\w]|[.,:/-]\d)"
 
 
 class ConversationEvidence:
-    """What a conversation says, read once. messages: {role, content}, content a text or a list of
-    parts with `text`."""
+    """A conversation, read once. messages: {role, content}, text or parts with `text`."""
 
     def __init__(self, messages: Sequence[Mapping[str, Any]] | str) -> None:
         spoken = [("user", messages)] if isinstance(messages, str) else list(_read_spoken(messages))
@@ -221,8 +220,7 @@ def space_words(folded: str) -> str:
 
 
 def _read_spoken(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """(role, text) of each message. What an earlier call was given is no evidence: the same model
-    wrote it."""
+    """(role, text) of each message; not earlier arguments, which the same model wrote."""
     for message in messages:
         if not isinstance(message, Mapping):
             continue

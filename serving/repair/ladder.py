@@ -70,12 +70,9 @@ def repair_draft(
     history: ContractHistory | None = None,
     revise: ReviseCall | None = None,
 ) -> RepairReport:
-    """Climbs the ladder with one draft call.
-
-    draft: any shape that `read_drafts` takes, holding one call. tools: of the request, in any
-    vendor's shape; `read_toolset` of them serves many drafts. conversation: messages {role,
-    content}, or what the user said. Never raises.
-    """
+    """Climbs the ladder with one draft of one call. draft: as `read_drafts` takes. tools: in any
+    vendor's shape, or `read_toolset` of them. conversation: messages {role, content}, or the user's
+    words. Never raises."""
     drafts = read_drafts(draft)
     if len(drafts) != 1:
         count = len(drafts)
@@ -114,8 +111,7 @@ def repair_drafts(
     history: ContractHistory | None = None,
     revise: ReviseCall | None = None,
 ) -> list[RepairReport]:
-    """Each call of a draft by itself, two that were written into one included; one abstained report
-    where it holds none. Never raises."""
+    """A report for each call of a draft, one that abstains for none. Never raises."""
     toolset, reports = read_toolset(tools), []
     options: dict[str, Any] = {"conversation": conversation, "history": history, "revise": revise}
     for item in read_drafts(draft):
@@ -181,7 +177,6 @@ def read_draft_file(path: Path) -> Any:
 
 
 def read_tool_file(path: Path) -> RepairToolset:
-    """The tools of a file, each with a name."""
     value = parse_json(read_text(path, _MOST), path)
     if isinstance(value, dict) and isinstance(value.get("result"), dict):
         value = value["result"]
@@ -197,7 +192,6 @@ def read_tool_file(path: Path) -> RepairToolset:
 
 
 def read_conversation_file(path: Path) -> list[Mapping[str, Any]]:
-    """Messages of a request, in any vendor's shape."""
     value = parse_json(read_text(path, _MOST), path)
     if isinstance(value, dict):
         value = value.get("messages", value.get("input"))

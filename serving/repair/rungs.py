@@ -65,10 +65,9 @@ class AbstainReason:
 
 @dataclass(frozen=True)
 class RepairReport:
-    """outcome: valid (the draft, byte for byte), repaired, or abstained (`name`, `arguments` and
-    `text` are then the draft's own, and `reason` says why). text: the arguments as JSON text; of
-    a valid draft whose arguments came as text, that text itself. problems: what is still wrong, as
-    `find_problems` lists it."""
+    """outcome: valid (byte for byte), repaired, or abstained (the draft's own `name`, `arguments`,
+    `text`, and a `reason`). text: arguments as JSON. problems: what is still wrong, of
+    `find_problems`."""
 
     outcome: str
     name: str
@@ -100,7 +99,6 @@ class RepairReport:
 
 
 def write_arguments(value: Any) -> str:
-    """Arguments as JSON text; what JSON cannot hold is written as text."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
@@ -113,8 +111,6 @@ _UNKNOWN = "it knows none of the names"
 
 @dataclass(frozen=True)
 class RungStep:
-    """What one rung did; see RungReport."""
-
     outcome: str
     what: list[str] = field(default_factory=list)
     why: str = ""
@@ -158,13 +154,11 @@ class RepairState:
         return any(rung.what for rung in self.rungs)
 
     def stop(self, kind: str, question: str, path: str = "$") -> RungStep:
-        """Ends the ladder here."""
         self.reason = AbstainReason(kind, question, path)
         return RungStep.fail(question)
 
     def choose(self, found: Sequence[ToolCandidate]) -> ToolCandidate | None:
-        """Of several tools of one name the one that takes the arguments as they are, else the one
-        whose server the conversation names."""
+        """Of tools of one name, one that takes the arguments, else one whose server is named."""
         if len(found) <= 1:
             return found[0] if found else None
         fit = [item for item in found if not validate_call(item.contract, self.arguments)]
@@ -250,7 +244,6 @@ def _find_last(value: Any) -> tuple[Any, Any]:
 
 
 def parse_draft(state: RepairState) -> RungStep:
-    """Arguments as text become a JSON value."""
     given, steps = state.draft.arguments, []
     if state.draft.fault:
         return state.stop("unreadable", f"the call cannot be read: {state.draft.fault}")
@@ -274,7 +267,6 @@ def parse_draft(state: RepairState) -> RungStep:
 
 
 def find_tool(state: RepairState) -> RungStep:
-    """The one tool that the draft's name means."""
     name = state.draft.name
     found, how = state.toolset.find_named(name)
     if how == "the nearest by spelling" and state.history and state.history.find_successors(name):
@@ -291,7 +283,6 @@ def find_tool(state: RepairState) -> RungStep:
 
 
 def validate_draft(state: RepairState) -> RungStep:
-    """What is wrong with the arguments, if anything."""
     if state.candidate is None:
         return RungStep.skip("no tool to validate against")
     state.flaws = validate_call(state.candidate.contract, state.arguments)

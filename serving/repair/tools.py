@@ -31,8 +31,6 @@ class ToolCandidate:
 
 @dataclass(frozen=True)
 class RepairToolset:
-    """The candidates of one request, in their order."""
-
     candidates: tuple[ToolCandidate, ...]
 
     @cached_property
@@ -104,7 +102,6 @@ def read_toolset(tools: "RepairToolset | Iterable[Any]") -> RepairToolset:
 
 
 def read_tool(tool: Any) -> ToolCandidate | None:
-    """One tool; None for what is none."""
     if isinstance(tool, ToolCandidate):
         return tool
     if not isinstance(tool, Mapping):
@@ -136,8 +133,7 @@ def _is_ending(name: str, other: str) -> bool:
 
 
 def _strip_marks(name: str) -> str:
-    """A name without the marks that models write around it: `functions.x:0`, quotes, `x()`,
-    tokens of a template."""
+    """A name without the marks of models: `functions.x:0`, quotes, `x()`, template tokens."""
     bare = name.strip(" \t\n`'\"*<>[]{}:,.")
     bare = bare.removesuffix("()")
     head, colon, number = bare.rpartition(":")
@@ -172,10 +168,8 @@ class ProposedCall:
 
 
 class ReviseCall(Protocol):
-    """Rewrites a draft; None leaves it. What it returns is checked like any draft: a call that
-    does not fit, whose required values neither conversation, draft nor contract holds, that
-    confirms what the draft does not or lacks what guards it, is refused. An exception counts as
-    None."""
+    """Rewrites a draft; None, or an exception, leaves it. The result is refused if it does not fit,
+    invents required values, confirms more, or lacks a guard of the draft."""
 
     def __call__(self, request: RevisionRequest) -> ProposedCall | None: ...
 
@@ -194,7 +188,6 @@ def make_revision_messages(request: RevisionRequest) -> list[dict[str, str]]:
 
 
 def write_problem(problem: Problem) -> str:
-    """A validator's problem in words; what is words already stays."""
     if "message" in problem:
         return str(problem["message"])
     return (
@@ -223,7 +216,6 @@ def _write_message(message: Mapping[str, Any]) -> str:
 
 
 def _read_content(content: Any) -> str:
-    """The text of a message's content; of parts those that are text."""
     if isinstance(content, Sequence) and not isinstance(content, str):
         parts = [item.get("text") for item in content if isinstance(item, Mapping)]
         return "\n".join(part for part in parts if isinstance(part, str))

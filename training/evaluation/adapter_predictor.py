@@ -45,15 +45,11 @@ _UNASKED = PredictionAnswer([], "no_call")
 
 
 class AdapterPredictor:
-    """`model`: a name under `<home>/models`, or a folder. Loads at the first question.
-
-    `max_new`: tokens an answer may have; None: 96 over SmolLM2, 512 otherwise. `constrained`:
-    only calls that fit the tools it is shown can be written (`training.caller.generation`), which
-    over SmolLM2 always holds. A caller with a `shortlist` is shown so many of the tools that it is
-    offered, the nearest to the request by the shipped retriever, and makes no first call where that
-    is far from every tool. On a CPU one over SmolLM2 answers from a copy in eight bits
-    (`training.caller.fast_generation`).
-    """
+    """`model`: a name under `<home>/models`, or a folder, loaded at the first question. `max_new`:
+    tokens of an answer, None: 96 over SmolLM2, else 512. `constrained` (always over SmolLM2): only
+    fitting calls (`training.caller.generation`). With a `shortlist` it sees so many of the tools,
+    nearest by the shipped retriever, and makes no first call far from all. On a CPU SmolLM2 answers
+    from an eight-bit copy."""
 
     kind: PredictorKind = "adapter"
 
@@ -78,8 +74,7 @@ class AdapterPredictor:
         self.quarantined: dict[str, str] = {}  # tool -> why less than its schema held it
 
     def load(self) -> None:
-        """Loads it now. Raises CannotPredict, one line: what is missing or does not fit, and the
-        fix."""
+        """Loads it now. Raises CannotPredict naming what does not fit, and the fix."""
         self._open()
 
     def _open(self) -> LoadedModel:
@@ -135,9 +130,8 @@ class AdapterPredictor:
         *,
         must_call: bool = False,
     ) -> PredictionAnswer:
-        """One answer of at most so many tokens (None: as it was loaded), that ends early once
-        `is_over()` is true. must_call: by the grammar it is one call of a tool that is shown.
-        Raises CannotPredict."""
+        """One answer of so many tokens (None: as loaded), ended once `is_over()`. must_call: held
+        by grammar to one call of a tool shown. Raises CannotPredict."""
         loaded = self._open()
         request = self._shorten(request, loaded)
         prompt = self._prepare_prompt(loaded, request, must_call=must_call)
@@ -170,12 +164,10 @@ class AdapterPredictor:
 
     @property
     def tokenizer(self) -> Any:
-        """The model's own. Raises CannotPredict."""
         return self._open().tokenizer
 
     @property
     def context(self) -> int:
-        """Most tokens of a prompt. Raises CannotPredict."""
         return self._open().context
 
     def answer_prompts(
@@ -220,9 +212,8 @@ class AdapterPredictor:
     def _complete(
         self, loaded: LoadedModel, request: PredictionRequest, answer: PredictionAnswer
     ) -> PredictionAnswer:
-        """A call of a small model that goes on without end (it repeats an item of a list, say) is
-        made of what was whole: 3% of its calls. What the request does not say is taken out; a
-        conversation says it in other turns."""
+        """A small model's endless call (3%) is cut to what was whole; what the request does not say
+        is taken out, unless a conversation says it in other turns."""
         if not loaded.is_small:
             return answer
         calls, text = answer.calls, request.request_text
@@ -322,6 +313,5 @@ def _list_shown(request: PredictionRequest, prompt: RenderedPrompt) -> list[Cont
 
 
 def _read_contract(tool: Mapping[str, Any]) -> Contract:
-    """An OpenAI function as a contract."""
     function = tool["function"]
     return {"name": function["name"], "inputSchema": function.get("parameters")}

@@ -45,10 +45,8 @@ def make_baseline_call(contracts: Sequence[Mapping[str, Any]], instruction: str)
 
 
 def copy_slots(contract: Mapping[str, Any], instruction: str) -> dict[str, Any]:
-    """A value from the text for each required parameter; what finds none is left out.
-
-    Every span is used once, in order of appearance, by the first parameter whose type it fits.
-    """
+    """A value from the text for each required parameter; what finds none is left out. Every span is
+    used once, in order of appearance, by the first parameter whose type it fits."""
     required = get_required(contract)
     spans = _find_spans(instruction)
     out: dict[str, Any] = {}
@@ -63,9 +61,8 @@ def copy_slots(contract: Mapping[str, Any], instruction: str) -> dict[str, Any]:
 def complete_cut_call(
     text: str, contracts: Sequence[Mapping[str, Any]], instruction: str
 ) -> dict[str, Any] | None:
-    """{name, arguments} of a call that ended at the limit of an answer: arguments that were whole,
-    and the required ones that it had not reached as `copy_slots` fills them. None where its name is
-    not of a tool shown, or not written."""
+    """{name, arguments} of a call cut at its limit: whole arguments, and missing required ones as
+    `copy_slots` fills them. None where its name is not of a tool shown."""
     try:
         begun = from_json(text[max(text.find("{"), 0) :], allow_partial="trailing-strings")
     except ValueError:
@@ -83,12 +80,9 @@ def complete_cut_call(
 def ground_call(
     call: Mapping[str, Any], contracts: Sequence[Mapping[str, Any]], instruction: str
 ) -> dict[str, Any]:
-    """The call with what its request says, as the rules of pairs read it: an optional value that is
-    not stated goes, or that repeats an earlier or a required argument, and a short required one
-    that is not there at all becomes a copy of what is. A flag that is not denied stays. Of the
-    shipped caller's calls this puts right 5.5 in a hundred (n = 366, 122 servers; the rules were
-    written on their texts).
-    """
+    """The call with what its request says, by the rules of pairs: optional values unstated or
+    repeated go, a short required one that is not there becomes a copy of what is; a flag not denied
+    stays. It fixes 5.5 of 100 shipped calls (n = 366, 122 servers; rules written on these)."""
     contract = next((tool for tool in contracts if tool["name"] == call.get("name")), None)
     written = call.get("arguments")
     if contract is None or not isinstance(written, Mapping):
@@ -204,8 +198,6 @@ def _parse_number(text: str | None, kind: str) -> int | float | None:
 
 
 class BaselinePredictor:
-    """What every caller is set beside."""
-
     label = BASELINE
     kind: PredictorKind = "baseline"
 

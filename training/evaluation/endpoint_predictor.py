@@ -87,7 +87,6 @@ class EndpointPredictor:
     def answer_messages(
         self, messages: Sequence[dict[str, Any]], contracts: Sequence[Contract]
     ) -> PredictionAnswer:
-        """One answer to a conversation of texts."""
 
         async def ask() -> PredictionAnswer:
             chat = self._open_chat()

@@ -109,8 +109,7 @@ def load_model(
 
 
 def find_or_build_copy(home: Path, model: str | Path) -> Path | None:
-    """The fast copy of SmolLM2 or of an adapter of it, built where there is none yet; None of other
-    models and where it cannot be built."""
+    """The fast copy of SmolLM2 or its adapter, built if absent; None if it cannot be."""
     card, files = _read_card_of(home, model), list[str]()
     if model != SMOLLM2:
         folder = model if isinstance(model, Path) else find_caller_folder(home, model)
@@ -153,7 +152,6 @@ def _describe(
 def _load_with_torch(
     home: Path, model: str | Path, device: str
 ) -> tuple[Any, Any, Mapping[str, Any]]:
-    """(model, tokenizer, card)."""
     if model == SMOLLM2:
         return *load_base(str(write_smollm2_base(home)), device), _read_card_of(home, model)
     if isinstance(model, str):
@@ -172,8 +170,7 @@ def _load_with_torch(
 
 
 def _read_card_of(home: Path, model: str | Path) -> Mapping[str, Any]:
-    """The card of a name or of a folder; empty where there is none. SmolLM2 untuned has the base
-    alone."""
+    """The card of a name or folder; {} where there is none. SmolLM2 untuned has the base alone."""
     if model == SMOLLM2:
         return {"base": name_smollm2_base()}
     if isinstance(model, str):
@@ -187,8 +184,6 @@ def _read_card_of(home: Path, model: str | Path) -> Mapping[str, Any]:
 
 
 class FastGeneration:
-    """By a fast copy, a prompt at a time."""
-
     def __init__(self, model: FastModel, tokenizer: Any) -> None:
         self._model, self._tokenizer = model, tokenizer
 

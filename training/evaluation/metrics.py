@@ -12,8 +12,6 @@ RESAMPLES = 4000
 
 @dataclass(frozen=True)
 class MetricFigure:
-    """A mean over n items with its 95% interval."""
-
     value: float
     low: float
     high: float
@@ -39,11 +37,8 @@ def measure_share(hits: int, n: int) -> MetricFigure:
 def bootstrap_mean(
     values: Sequence[float], groups: Sequence[str], *, seed: int = 0
 ) -> MetricFigure:
-    """The mean of `values` with a percentile interval, resampling whole `groups`.
-
-    Items of one group (the pairs of one tool) are not independent, so a group is drawn whole.
-    Pass differences per item for a paired comparison.
-    """
+    """The mean of `values` with a percentile interval over whole `groups`: pairs of one tool are
+    not independent. Pass differences per item for a paired comparison."""
     if len(values) != len(groups):
         raise ValueError(f"{len(values)} values but {len(groups)} groups")
     if not values:
@@ -64,7 +59,6 @@ def bootstrap_mean(
 def bootstrap_difference(
     better: Sequence[float], worse: Sequence[float], groups: Sequence[str]
 ) -> MetricFigure:
-    """The mean of `better - worse` per item, by `bootstrap_mean`."""
     return bootstrap_mean([a - b for a, b in zip(better, worse, strict=True)], groups)
 
 

@@ -6,7 +6,7 @@ same tool under another name). Both are asked with tools that are listed now.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,15 +35,15 @@ def find_dead_requests(
     pool: Mapping[str, Mapping[str, Any]],
     policy: SetPolicy | None = None,
 ) -> list[DeadRequest]:
-    """The rows of earlier training sets (`once`) whose tool is not `listed` now.
-
-    `changes`: rows of CHANGES; `listed`: (server_id, tool) of every current contract, quarantined
-    ones too; `pool`: the tools that can be offered. A renamed tool whose new contract cannot be
-    offered, or takes the old arguments no more, is no request of any kind.
-    """
+    """Rows of earlier training sets (`once`) whose tool is not `listed` now. `changes`: rows of
+    CHANGES; `listed`: (server_id, tool) of all current contracts; `pool`: tools to offer. A renamed
+    tool that cannot be offered or take the old arguments is left out."""
     policy = policy or SetPolicy()
     now = set(listed_tools)
-    renames = _collect_renames(changes)
+    renames: dict[tuple[str, str], str] = {}
+    for change in sorted(changes, key=lambda change: str(change["run_date"])):
+        if change.get("renamed_from") and change["to_digest"]:
+            renames[(change["server_id"], change["renamed_from"])] = change["tool"]
     offered: dict[str, list[str]] = {}
     digests: dict[tuple[str, str], str] = {}
     for name, entry in sorted(pool.items()):
@@ -59,7 +59,13 @@ def find_dead_requests(
         place = choose_tool_place(*key, policy)
         successor = _find_successor(key, renames, now)
         if successor is None:
-            dead_row = _make_removed_row(row, offered.get(key[0], []), place)
+            # No call is right; what its server lists now is offered first
+            dead_row = {
+                **_copy_request_columns(row, place),
+                "calls": "[]",
+                "arguments": None,
+                "offered": list(offered.get(key[0], [])),
+            }
             dead[row["pair_id"]] = DeadRequest(dead_row, GONE, key[1])
         elif (key[0], successor) in digests:
             name = digests[(key[0], successor)]
@@ -67,15 +73,6 @@ def find_dead_requests(
             if dead_row is not None:
                 dead[row["pair_id"]] = DeadRequest(dead_row, RENAMED, key[1])
     return list(dead.values())
-
-
-def _collect_renames(changes: Iterable[Row]) -> dict[tuple[str, str], str]:
-    """(server, old name) -> new name, as the last run says."""
-    renames: dict[tuple[str, str], str] = {}
-    for change in sorted(changes, key=lambda change: str(change["run_date"])):
-        if change.get("renamed_from") and change["to_digest"]:
-            renames[(change["server_id"], change["renamed_from"])] = change["tool"]
-    return renames
 
 
 def _find_successor(
@@ -90,16 +87,6 @@ def _find_successor(
         if (server, name) in now:
             return name
     return None
-
-
-def _make_removed_row(row: Row, neighbours: Sequence[str], split: str) -> dict[str, Any]:
-    """No call is right; what its server lists now is offered first."""
-    return {
-        **_copy_request_columns(row, split),
-        "calls": "[]",
-        "arguments": None,
-        "offered": list(neighbours),
-    }
 
 
 def _make_renamed_row(

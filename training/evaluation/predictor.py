@@ -21,10 +21,8 @@ class UnusableModel(CannotPredict, UnusableInput):
 
 @dataclass(frozen=True)
 class PredictionRequest:
-    """One request with the tools it is offered. `keep`: tools that stay where a short context holds
-    not all (the right ones, as in training: `shown` says how many are left). `before`: the
-    conversation that is to be gone on with, its first request included; () where the request stands
-    alone."""
+    """A request with its tools. `keep`: tools that stay in a short context (the right ones, as in
+    training). `before`: the conversation to go on with, its first request included, () for none."""
 
     item_id: str
     instruction: str
@@ -41,10 +39,9 @@ class PredictionRequest:
 
 @dataclass(frozen=True)
 class PredictionAnswer:
-    """What came back. `kind` as in `answers.Parsed`; `shown` counts the tools that fitted into the
-    prompt (None: all), `seconds` is None where the answer came out of the ledger; `error` names why
-    no answer came at all, which is no fault of the model. `cut`: it ended at its limit. `facts`:
-    what else a benchmark's row says of it."""
+    """`kind` as in `answers.Parsed`; `shown`: tools that fitted (None: all); `seconds`: None out of
+    the ledger; `error`: why no answer came, no fault of the model; `cut`: ended at its limit;
+    `facts`: for a benchmark's row."""
 
     calls: list[dict[str, Any]]
     kind: str
@@ -74,11 +71,9 @@ class Predictor(Protocol):
 
 
 def parse_answer(text: str, **spent: Any) -> PredictionAnswer:
-    """What a model's text says, with what it cost."""
     read = parse_calls(text)
     return PredictionAnswer(read.calls, read.kind, text, **spent)
 
 
 def make_failed_answer(error: str, **spent: Any) -> PredictionAnswer:
-    """No answer, and why (an error kind)."""
     return PredictionAnswer([], "no_call", error=error, **spent)

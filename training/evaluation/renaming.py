@@ -78,8 +78,7 @@ def hash_to_number(text: str) -> int:
 
 @dataclass(frozen=True)
 class ChangedTools:
-    """The tools and the golden calls after a change; `changed` are the new names of the tools that
-    really differ."""
+    """Tools and golden calls after a change; `changed`: new names of those that differ."""
 
     tools: list[dict[str, Any]]
     expected: list[dict[str, Any]]
@@ -89,8 +88,7 @@ class ChangedTools:
 def rename_tools(
     tools: Sequence[Contract], expected: Sequence[Call], names: Mapping[str, str]
 ) -> ChangedTools:
-    """The tools and golden calls with new names; names that look like identifiers are replaced in
-    descriptions too."""
+    """Renames tools and golden calls; identifiers are replaced in descriptions too."""
     moved = {old: new for old, new in names.items() if old != new and IDENTIFIER.search(old)}
     replace_names = make_name_replacer(moved)
     renamed = []

@@ -52,12 +52,9 @@ class NothingToEvaluate(ValueError):
 def load_retriever(
     home: Path, name: str, start: str = NONE, prompts: Prompts | None = None
 ) -> Embedder:
-    """The encoder of a retriever: `base`, what trainings begin with (`start`: MiniLM, or the
-    adapter that ships), `base@<another>` without any, or the adapter `<home>/models/<name>`.
-
-    An adapter reads texts after the prompts that it learned with, a base after `prompts`. Raises
-    BadAdapter where the adapter was trained on another base than lies here, BadEmbedder.
-    """
+    """A retriever's encoder: `base` (`start`: MiniLM, or the shipped adapter), `base@<another>`, or
+    `<home>/models/<name>`. An adapter reads texts after its training's prompts, a base after
+    `prompts`. Raises BadAdapter for another base's adapter, BadEmbedder."""
     if name == BASE_LABEL:
         return add_prompts(MiniLM() if start == NONE else open_general(), prompts or Prompts())
     if name.startswith(f"{BASE_LABEL}@"):
@@ -102,10 +99,8 @@ def make_encoder(
     untrained: Embedder | None = None,
     prompts: Prompts | None = None,
 ) -> Encode:
-    """`embed(texts, is_query)` of a retriever: tool texts come through the vector store, so that
-    what an evaluation embeds the router's index need not embed again. `untrained`: what `base` is
-    where trainings start from nothing, the embedder in use; MiniLM after `prompts` where it is not
-    given."""
+    """`embed(texts, is_query)` of a retriever; tool texts go through the vector store, shared with
+    the router's index. `untrained`: what `base` is where trainings start from nothing."""
     as_it_is = untrained if name == BASE_LABEL and start == NONE else None
     embedder = as_it_is or load_retriever(home, name, start, prompts)
 
@@ -130,12 +125,8 @@ def evaluate_retriever(
     models: Mapping[str, Encode],
     training_set: str,
 ) -> list[dict[str, Any]]:
-    """Rows of RETRIEVER_EVALUATION: every test pair with one right tool, ranked by every model.
-
-    `models` maps a label to `embed(texts, is_query)` (`make_encoder`). The pool is all tool texts,
-    train servers' included: a router does not know which servers were trained on.
-    Raises NothingToEvaluate.
-    """
+    """Rows of RETRIEVER_EVALUATION: each test pair with one right tool, ranked by every model among
+    all tool texts. `models`: label -> `embed(texts, is_query)`. Raises NothingToEvaluate."""
     rows = select_testable_rows(test_rows)
     pool = sorted({*pool_texts, *(row["positive"] for row in rows)})
     if not rows or len(pool) < 2:
@@ -148,7 +139,10 @@ def evaluate_retriever(
     out: list[dict[str, Any]] = []
     for label, embed in models.items():
         queries = embed([row["instruction"] for row in rows], True)
-        ranks = _rank_gold_texts(queries, embed(pool, False), gold)
+        # The place of each query's gold text among all; vectors that are no numbers rank it last
+        scores = queries @ embed(pool, False).T
+        right = scores[np.arange(len(gold)), gold]
+        ranks = scores.shape[1] - (scores < right[:, None]).sum(axis=1)
         out += [
             _make_evaluation_row(label, row, int(rank), len(pool), training_set)
             for row, rank in zip(rows, ranks, strict=True)
@@ -159,13 +153,10 @@ def evaluate_retriever(
 def summarise_recall(
     rows: Sequence[Row], candidate: str, incumbent: str = BASE_LABEL
 ) -> dict[str, Any]:
-    """Recall@1, @5, @10, NDCG@10 and MRR of both models with intervals, and the candidate's paired
-    gain; on unseen servers, which is what decides, and under "splits" on every split there is.
-
-    Items are resampled by tool. Keys: candidate, incumbent, split, n, servers, tools, pool, chance
-    (Recall@1 of a blind choice); per measure {candidate, incumbent}, and gain_at_1/5/10,
-    gain_ndcg_at_10, gain_mrr; each figure {value, low, high, n}.
-    """
+    """Both models and the candidate's paired gain on unseen servers, and on each of "splits", drawn
+    over tools: {candidate, incumbent, split, n, servers, tools, pool, chance}, per measure
+    {candidate, incumbent}, gain_at_1/5/10, gain_ndcg_at_10, gain_mrr; figures {value, low, high,
+    n}."""
     ours = {row["pair_id"]: row for row in rows if row["model"] == candidate}
     theirs = {row["pair_id"]: row for row in rows if row["model"] == incumbent}
     splits = sorted({row["split"] for row in ours.values()})
@@ -206,13 +197,6 @@ def _compare_ranks(
         }
         out[f"gain_{name.removeprefix('recall_')}"] = bootstrap_difference(a, b, groups).as_dict()
     return out
-
-
-def _rank_gold_texts(queries: np.ndarray, texts: np.ndarray, gold: np.ndarray) -> np.ndarray:
-    """The place of each query's gold text among all; vectors that are no numbers rank it last."""
-    scores = queries @ texts.T
-    right = scores[np.arange(len(gold)), gold]
-    return scores.shape[1] - (scores < right[:, None]).sum(axis=1)
 
 
 def _make_evaluation_row(

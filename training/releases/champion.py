@@ -37,10 +37,7 @@ CHAMPIONS, RELEASES, SERVED, DECISIONS = (
 
 
 def read_current_pointer(home: Path, name: str, fix: str) -> Json | None:
-    """The JSON object in `<home>/<name>`, as the move under way has it; None where there is none.
-
-    Raises PointerBroken.
-    """
+    """The JSON object in `<home>/<name>`, mid-move too; None if absent. Raises PointerBroken."""
     coming = read_pending_move(home).get("files", {}).get(name)
     return coming if coming is not None else read_pointer(home / name, fix)
 
@@ -63,8 +60,7 @@ def hold_pointer_lock(home: Path) -> Iterator[None]:
 def move_pointers(
     home: Path, *, files: Mapping[str, Json], lines: Mapping[str, Sequence[Json]]
 ) -> None:
-    """Moves several pointers as one, under the lock. `files`: path under home -> its new content,
-    in the order of writing; `lines`: history -> lines to add."""
+    """Moves several pointers as one, under the lock, in the order of `files`: path -> content."""
     body = {"files": dict(files), "lines": {name: list(part) for name, part in lines.items()}}
     write_pointer(home / MOVING, body)
     finish_move(home)
@@ -83,7 +79,6 @@ def finish_move(home: Path) -> None:
 
 
 def read_pending_move(home: Path) -> Json:
-    """The move under way; empty when there is none."""
     fix = "delete it and say again what to serve: `toolmill release rollback --to ID`"
     return read_pointer(home / MOVING, fix) or {}
 
@@ -94,8 +89,6 @@ WAITING, REFUSED = "waiting", "refused"  # for a person; by a person
 
 @dataclass(frozen=True)
 class RoleChampion:
-    """The pointer of one role. `training_set` is what its model learnt from (None: untrained)."""
-
     role: str
     model: str
     training_set: str | None = None
@@ -128,8 +121,7 @@ def read_champion(home: Path, role: str) -> RoleChampion:
 
 
 def restore_pointer(home: Path, role: str) -> RoleChampion:
-    """Writes a champion's lost or broken pointer again from the history; a whole one is left as it
-    is. Raises PointerBroken where the history knows none."""
+    """Writes a champion's broken pointer again from the history. Raises PointerBroken."""
     with hold_pointer_lock(home):
         try:
             if read_pointer(home / get_pointer_path(role), "") is not None:
@@ -162,8 +154,7 @@ def read_last_attempt_time(home: Path, role: str) -> float | None:
 
 
 def list_attempts(home: Path, role: str, before: str | None = None) -> list[Json]:
-    """The history's lines of candidates of a role, oldest first; of those considered earlier than
-    the candidate `before` was first."""
+    """The history's candidates of a role, oldest first; those before `before` first came."""
     lines = [line for line in _read_role_history(home, role) if line.get("attempt")]
     models = [line["attempt"].get("model") for line in lines]
     return lines[: models.index(before)] if before in models else lines
@@ -208,7 +199,6 @@ def _read_role_history(home: Path, role: str) -> list[dict[str, Any]]:
 
 
 def list_promoted(home: Path, role: str) -> list[RoleChampion]:
-    """The champions of a role in the order they became it."""
     return [
         _parse_champion(home, role, line["champion"])
         for line in _read_role_history(home, role)
@@ -229,7 +219,6 @@ LIFT = "`toolmill release rollback --undo` lifts that"
 
 
 def list_standing_rollbacks(home: Path) -> list[Json]:
-    """Rollbacks that nobody lifted, oldest first."""
     lines = read_current_history(home, DECISIONS)
     lifted = {line.get("of") for line in lines if line.get("decision") == "undo"}
     rollbacks = [line for line in lines if line.get("decision") == "rollback"]

@@ -59,8 +59,7 @@ def _explain_missing_caller(role: str, model: str) -> str | None:
 
 
 def find_release_models(home: Path) -> dict[str, InService]:
-    """What can serve each role together: a model that does not fit the others gives way to the
-    untrained one. Raises PointerBroken."""
+    """What serves together: a misfit gives way to the untrained model. Raises PointerBroken."""
     result = {name: find_model_in_service(home, name) for name in list_roles()}
     models = {name: serving.model for name, serving in result.items()}
     for name, role in list_roles().items():
@@ -137,7 +136,6 @@ def find_index_flaw(home: Path, version: str) -> str | None:
 
 
 def read_index_meta(home: Path, version: str) -> Json:
-    """The index.json of a version; empty where it cannot be read."""
     try:
         body = json.loads((home / "router" / version / "index.json").read_bytes())
     except (OSError, ValueError):

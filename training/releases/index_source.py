@@ -75,8 +75,7 @@ def map_findings(findings: Iterable[Row]) -> dict[Contract, set[str]]:
 
 
 def list_held_contracts(warehouse: Warehouse, version: str) -> list[str]:
-    """Contract digests in an index version that are held by what is known today: an old one may
-    hold a contract that was found out since."""
+    """Digests in an index version that are held today: an old one may hold later findings."""
     index = load_index(warehouse.home, version)
     rows = [
         {
@@ -91,8 +90,7 @@ def list_held_contracts(warehouse: Warehouse, version: str) -> list[str]:
 
 
 def make_hold(warehouse: Warehouse) -> Callable[[str], None]:
-    """Blocks what is held or taken down today in an index of another day, before that index is
-    served."""
+    """Blocks what is held or taken down today in an older index, before it is served."""
     from serving.ranking.overlays import read_blocked, write_blocklist
 
     def hold(version: str) -> None:
@@ -158,9 +156,8 @@ def map_server_recipes(deployments: Iterable[Row]) -> dict[str, dict[str, Any]]:
 
 
 def collect_moves(tables: Tables, servers: Collection[str]) -> list[ContractMove]:
-    """The moves of these servers' tools, oldest first. A rename counts where the changes say so, a
-    parameter's where its contracts leave no doubt; a contract that nothing published holds any
-    more counts for neither."""
+    """These servers' moves, oldest first: renames that the changes state, and parameters' where
+    contracts that something published still holds leave no doubt."""
     changes = tables.read(CHANGES).filter(
         pl.col("server_id").is_in(list(servers))
         & (pl.col("from_digest") != "")

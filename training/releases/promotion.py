@@ -56,13 +56,9 @@ def consider_candidate(
     *,
     by_hand: bool = False,
 ) -> PromotionOutcome:
-    """Promotes the candidate or keeps the champion; either way the pointer records the attempt.
-    `by_hand`: one that passed every gate waits until a person approves it.
-
-    `evidence` is the summary that the gates are of. The same candidate on the same evidence again
-    changes nothing. Under a lock: of two candidates measured against one champion, the second to
-    come is told that another serves now. Raises PointerBroken, OSError.
-    """
+    """Promotes the candidate or keeps the champion, and records the attempt. `by_hand`: one that
+    passed every gate waits for approval. `evidence`: the gates' summary; the same again changes
+    nothing. Two measured against one champion cannot both win. Raises PointerBroken, OSError."""
     with hold_pointer_lock(home):
         before = read_champion(home, role)
         if before.model == candidate:
@@ -103,9 +99,7 @@ def consider_candidate(
 
 def approve_candidate(home: Path, role: str, *, by: str, why: str) -> RoleChampion:
     """Promotes the candidate that waits, or that was refused; what must hold today is asked again.
-
-    Raises PromotionError where none waits or it cannot serve now, PointerBroken, OSError.
-    """
+    Raises PromotionError where none waits or it cannot serve now, PointerBroken, OSError."""
     with hold_pointer_lock(home):
         before, attempt = _read_decidable(home, role, by, why)
         name, evidence = attempt["model"], attempt["evidence"]
@@ -167,8 +161,7 @@ def _record_change(
     decision: str | None = None,
     **about: str,
 ) -> None:
-    """Pointer, history and decision as one: a champion that nobody knows of could not be put
-    back."""
+    """Pointer, history and decision as one: an unrecorded champion could not be put back."""
     at = time.time()
     line = make_history_line(before, after, kind, why, at) | about
     lines = {CHAMPIONS: [line]}

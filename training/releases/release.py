@@ -48,12 +48,9 @@ class UnknownRelease(ReleaseError, UnusableInput):
 
 
 def make_release(home: Path, models: Mapping[str, str], contracts: str, training_set: str) -> str:
-    """Names one consistent set and points HEAD at it; returns the digest of the current release.
-
-    `models` maps roles to model names, `contracts` is the digest of the contracts it serves. The
-    same set again is the same release and leaves HEAD alone; one that was rolled back is not made
-    again, and HEAD stays (`find_release_refusal` says why).
-    """
+    """Names a consistent set and points HEAD at it; returns the current release's digest. `models`:
+    role -> name, `contracts`: digest of those it serves. The same set again, or one that was rolled
+    back (`find_release_refusal`), leaves HEAD alone."""
     facts = {"models": dict(models), "contracts": contracts, "training_set": training_set}
     name = digest(facts)
     with hold_pointer_lock(home):
@@ -84,7 +81,6 @@ def read_current_release(home: Path) -> Json:
 
 
 def read_release(home: Path, name: str) -> Json:
-    """The facts of a release. Raises ReleaseError, PointerBroken."""
     body = read_pointer(home / "releases" / f"{name}.json", _FIX)
     if body is None:
         raise ReleaseError(f"{home}/releases/{name}.json: there is no such file; {_FIX}")
@@ -103,11 +99,9 @@ def get_pinned_version(home: Path) -> str | None:
 
 
 def serve_version(home: Path, version: str) -> str:
-    """Serves an index version of the current release; returns the version that is served now.
-
-    Where the release moved while the index was built (a rollback), or a rollback holds a version,
-    nothing moves. Raises ReleaseError for a version that does not fit its release, IndexBroken.
-    """
+    """Serves an index version of the current release; returns the served version. Nothing moves if
+    the release moved meanwhile or a rollback holds one. Raises ReleaseError for a version of
+    another release, IndexBroken."""
     with hold_pointer_lock(home):
         now, release = read_served(home), read_current_release(home)
         overtaken = read_index_meta(home, version).get("release") != release.get("release")

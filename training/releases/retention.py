@@ -37,14 +37,11 @@ _GOING = ".going-"
 
 @dataclass
 class PrunedModels:
-    """What was removed, by name."""
-
     versions: list[str] = field(default_factory=list)
     encoders: list[str] = field(default_factory=list)
     models: list[str] = field(default_factory=list)
 
     def list_folders(self, home: Path) -> list[Path]:
-        """The folders of all that goes."""
         return [
             *(home / "router" / name for name in self.versions),
             *(home / "encoders" / name for name in self.encoders),
@@ -59,18 +56,18 @@ def prune_releases(
     *,
     before: float | None = None,
 ) -> PrunedModels:
-    """Removes what only older releases need; `protect` names models that stay, and so does what was
-    written since `before` (epoch seconds).
-
-    A kill leaves nothing half there: a folder is renamed out of sight first, and the next call
-    removes what was left.
-    """
+    """Removes what only older releases need, but not models in `protect` or what was written since
+    `before` (epoch seconds). Folders are renamed first: the next call removes what a kill
+    leaves."""
     with hold_pointer_lock(home):
         for left in [*home.glob(f"*/{_GOING}*")]:
             shutil.rmtree(left, ignore_errors=True)
         result = plan_pruning(home, policy, protect, before=before)
         for folder in result.list_folders(home):
-            _remove_folder(folder)
+            if folder.is_dir():
+                aside = folder.with_name(f"{_GOING}{uuid.uuid4().hex[:8]}")
+                folder.rename(aside)
+                shutil.rmtree(aside, ignore_errors=True)
         for name in result.models:
             (home / "jobs" / f"{name}.json").unlink(missing_ok=True)
         return result
@@ -83,7 +80,6 @@ def plan_pruning(
     *,
     before: float | None = None,
 ) -> PrunedModels:
-    """What `prune_releases` would remove now."""
     releases = list_releases(home)
     kept_releases = _list_kept_releases(home, (policy or RetentionPolicy()).keep)
     prunable_versions = _list_prunable_versions(home, releases, kept_releases)
@@ -92,8 +88,30 @@ def plan_pruning(
     kept_releases |= {
         str(read_index_meta(home, name).get("release")) for name in {*prunable_versions} - {*going}
     }
-    encoders = _list_prunable_encoders(home, going)
-    models = _list_prunable_models(home, releases, kept_releases, set(protect))
+    # Encoders that only versions which go were made with
+    leave = {read_index_meta(home, name).get("embedder") for name in going}
+    staying = {
+        read_index_meta(home, path.parent.name).get("embedder")
+        for path in (home / "router").glob("*/index.json")
+        if path.parent.name not in going
+    }
+    base = {find_encoder_folder(home, str(name)) for name in staying}
+    found = {find_encoder_folder(home, str(name)) for name in leave if name} - base
+    encoders = sorted(folder for folder in found if folder.is_dir())
+    stay = set(protect)
+    for body in releases:
+        if body["release"] in kept_releases:
+            stay |= set(body["models"].values())
+    for role in list_roles():
+        stay |= {read_champion(home, role).model, find_model_in_service(home, role).model}
+    tried = {line.get("model") for line in read_current_history(home, CHAMPIONS)}
+    tried |= {name for body in releases for name in body["models"].values()}
+    names = (
+        {str(name) for name in tried if name}
+        - {role.untrained for role in list_roles().values()}
+        - stay
+    )
+    models = sorted(name for name in names if read_model_card(home, name) is not None)
     return PrunedModels(
         going,
         [folder.name for folder in encoders if _is_older(folder, before)],
@@ -114,8 +132,7 @@ def _list_kept_releases(home: Path, keep: int) -> set[str]:
 
 
 def _list_prunable_versions(home: Path, made: list[dict[str, Any]], kept: set[str]) -> list[str]:
-    """Of a kept release the version it served last stays, and any that was never served: it may be
-    about to be."""
+    """All but a kept release's last served version and those never served, which may yet be."""
     was = {line.get("version") for line in read_current_history(home, SERVED)}
     stay = {read_served(home).get("version"), get_pinned_version(home)}
     going: list[str] = []
@@ -125,43 +142,3 @@ def _list_prunable_versions(home: Path, made: list[dict[str, Any]], kept: set[st
             stay |= {name for name in versions if name not in was} | set(versions[:1])
         going += versions
     return sorted(name for name in going if name not in stay)
-
-
-def _list_prunable_encoders(home: Path, going: list[str]) -> list[Path]:
-    """Encoders that only versions which go were made with."""
-    leave = {read_index_meta(home, name).get("embedder") for name in going}
-    staying = {
-        read_index_meta(home, path.parent.name).get("embedder")
-        for path in (home / "router").glob("*/index.json")
-        if path.parent.name not in going
-    }
-    base = {find_encoder_folder(home, str(name)) for name in staying}
-    found = {find_encoder_folder(home, str(name)) for name in leave if name} - base
-    return sorted(folder for folder in found if folder.is_dir())
-
-
-def _list_prunable_models(
-    home: Path, made: list[dict[str, Any]], kept: set[str], protect: set[str]
-) -> list[str]:
-    """Candidates and models of past releases that nothing kept needs."""
-    stay = set(protect)
-    for body in made:
-        if body["release"] in kept:
-            stay |= set(body["models"].values())
-    for role in list_roles():
-        stay |= {read_champion(home, role).model, find_model_in_service(home, role).model}
-    tried = {line.get("model") for line in read_current_history(home, CHAMPIONS)}
-    tried |= {name for body in made for name in body["models"].values()}
-    names = (
-        {str(name) for name in tried if name}
-        - {role.untrained for role in list_roles().values()}
-        - stay
-    )
-    return sorted(name for name in names if read_model_card(home, name) is not None)
-
-
-def _remove_folder(folder: Path) -> None:
-    if folder.is_dir():
-        aside = folder.with_name(f"{_GOING}{uuid.uuid4().hex[:8]}")
-        folder.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)

@@ -51,8 +51,6 @@ Before = Callable[[str], None]  # told the version that is about to be served
 
 @dataclass(frozen=True)
 class RollbackOutcome:
-    """What a rollback or its undoing did."""
-
     release: str  # served now
     version: str
     left: str  # the release that was served before
@@ -74,7 +72,10 @@ def roll_back_release(
         target = find_release(home, to) if to else _find_previous_release(home, line)
         name = target["release"]
         if name == left["release"] == read_current_release(home).get("release"):
-            return _make_unmoved_result(home, target, left)
+            outcome = "it is served already: nothing moved"
+            return RollbackOutcome(
+                left["release"], left["version"], left["release"], target["models"], {}, outcome
+            )
         version = _check_target_release(home, target)
         if before is not None:
             before(version)
@@ -138,8 +139,7 @@ def _find_previous_release(home: Path, line: list[str]) -> Json:
 
 
 def _check_target_release(home: Path, target: Json) -> str:
-    """The index version to serve. Raises ReleaseError where anything of the release is missing or
-    does not open."""
+    """The index version to serve. Raises ReleaseError if it is missing or does not open."""
     flaws, versions = list(target["missing"]), list_release_versions(home, target["release"])
     if not flaws and (flaw := find_index_flaw(home, versions[0])):
         flaws.append(flaw)
@@ -175,7 +175,13 @@ def _move_to_release(
         was = read_champion(home, role)
         if was.model == model:
             continue
-        now = _promote_again(home, was, model, outcome)
+        tried = dict(was.last_candidate)
+        if tried.get("model") == was.model:
+            tried |= {"promoted": False, "why": outcome}
+        elif tried.get("model") == model:
+            tried |= {"promoted": True, "why": outcome}
+        promotion = find_promotion(home, was.role, model)
+        now = RoleChampion(**{**asdict(promotion), "last_candidate": tried, "since": time.time()})
         files[get_pointer_path(role)] = asdict(now)
         promoted.append(make_history_line(was, now, by, outcome, at))
     made = [{"release": name, "at": at, "by": by}]
@@ -185,22 +191,3 @@ def _move_to_release(
         lines={DECISIONS: [decision], SERVED: lines, RELEASES: made, CHAMPIONS: promoted},
     )
     return RollbackOutcome(name, version, left, target["models"], out, outcome)
-
-
-def _promote_again(home: Path, was: RoleChampion, model: str, reason: str) -> RoleChampion:
-    """The champion as it was when its model was promoted; what was tried last stays known, so that
-    drift does not take the last training for one that never was."""
-    tried = dict(was.last_candidate)
-    if tried.get("model") == was.model:
-        tried |= {"promoted": False, "why": reason}
-    elif tried.get("model") == model:
-        tried |= {"promoted": True, "why": reason}
-    promotion = find_promotion(home, was.role, model)
-    return RoleChampion(**{**asdict(promotion), "last_candidate": tried, "since": time.time()})
-
-
-def _make_unmoved_result(home: Path, target: Json, left: Json) -> RollbackOutcome:
-    outcome = "it is served already: nothing moved"
-    return RollbackOutcome(
-        left["release"], left["version"], left["release"], target["models"], {}, outcome
-    )

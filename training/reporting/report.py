@@ -53,7 +53,6 @@ _RECALL = (
 
 
 def describe_training(card: Json) -> Markdown:
-    """One sentence of how a model was trained."""
     return fill_markdown(
         "{short} on {c[pairs]} pairs: loss {c[loss_first]} to {c[loss_last]} in {c[steps]} steps,"
         " {c[seconds]} s on {c[device]} ({c[tokens_per_s]} tokens/s, {c[step_ms]} ms a step, peak"
@@ -205,12 +204,9 @@ _PLACE = re.compile(r"(?m)^!\[([\w ]*)\]\((\w+)\.png\)(?:\n|$)")  # a line of it
 
 
 def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
-    """Writes `<home>/reports/<run>/report.md` with its plots; returns the Markdown's path.
-
-    facts: manifest; retriever, caller: summaries beside the untrained models; caller_champion: one
-    beside the champion; retriever_card, caller_card: of the trained models; champions, release,
-    drift; ablations: Markdown. What is None or absent was not done, and the report says so.
-    """
+    """Writes `<home>/reports/<run>/report.md` with its plots; returns its path. facts: manifest;
+    retriever, caller: summaries; caller_champion: one beside the champion; *_card: of trained
+    models; champions, release, drift; ablations: Markdown. None: not done, and said so."""
     folder = home / "reports" / run
     folder.mkdir(parents=True, exist_ok=True)
     drawn = choose_plots(facts)
@@ -219,7 +215,9 @@ def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
         write_changed(folder / f"{name}.png", draw_plot(pictures, f"report-{name}", draw))
     text = join_markdown("\n\n", filter(None, _render_report_parts(run, facts)))
     path = folder / "report.md"
-    write_changed(path, _drop_missing_plots(text, drawn).encode() + b"\n")
+    # The text without places for plots that show nothing
+    filled = _PLACE.sub(lambda place: place[0] if place[2] in drawn else "", text)
+    write_changed(path, re.sub(r"\n{3,}", "\n\n", filled).strip().encode() + b"\n")
     left_out = ("manifest", "retriever_card", "caller_card")
     figures = {name: fact for name, fact in facts.items() if name not in left_out}
     write_changed(folder / "figures.json", json.dumps(figures, indent=1).encode())
@@ -262,7 +260,6 @@ def _render_ablation_part(ablations: Markdown | None) -> Markdown:
 
 
 def render_ablations(warehouse: Warehouse) -> Markdown | None:
-    """The ablations as the extension that runs them renders them; None where none were run."""
     render = load_extensions(REPORTS).get("ablations")
     return render(warehouse) if render else None
 
@@ -283,9 +280,3 @@ def compare_with_champion(
         return summarise_calls(rows, candidate, others[0])
     except NothingToEvaluate:
         return None
-
-
-def _drop_missing_plots(text: Markdown, drawn: Mapping[str, Any]) -> str:
-    """The text without places for plots that show nothing."""
-    filled = _PLACE.sub(lambda place: place[0] if place[2] in drawn else "", text)
-    return re.sub(r"\n{3,}", "\n\n", filled).strip()

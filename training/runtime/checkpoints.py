@@ -31,7 +31,6 @@ _FULL = (
 
 
 def get_checkpoint_root(home: Path, name: str) -> Path:
-    """Where the checkpoints of the model `name` lie while it is trained."""
     return home / "checkpoints" / name
 
 
@@ -44,11 +43,9 @@ def save_checkpoint(
     main: bool = True,
     wait: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Calls `fill(folder)`, seals what it wrote and renames it into place; prunes older ones.
-
-    Of several processes all call it: one is `main`, and `wait` returns when all have come so far.
-    Raises TrainingFailed when the disk is full; what was there before stays.
-    """
+    """Calls `fill(folder)`, seals the result, renames it into place and prunes. All processes call
+    it: one is `main`, `wait` returns when all came. Raises TrainingFailed on a full disk, older
+    ones whole."""
     target = root / f"step-{step:08d}"
     beside = root / f".{target.name}"
     try:
@@ -120,7 +117,6 @@ def prune_checkpoints(root: Path) -> None:
 
 
 def remove_checkpoints(root: Path) -> None:
-    """Removes all checkpoints of a training that is finished."""
     shutil.rmtree(root, ignore_errors=True)
 
 

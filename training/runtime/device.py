@@ -36,7 +36,6 @@ def count_processes() -> int:
 
 
 def is_main() -> bool:
-    """Whether this process is the one that tells and saves."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
@@ -44,9 +43,8 @@ _NARROW = 256  # states; a processor multiplies narrower ones no faster in bfloa
 
 
 def pick_frozen_type(device: str, width: int) -> Any:
-    """The type of weights that are not trained: bfloat16 where the device multiplies it itself (on
-    two such cores 173 tokens/s against 34), float32 on other processors. width: of the model's
-    states."""
+    """The type of frozen weights: bfloat16 where the device multiplies it (173 tokens/s against 34
+    on two such cores), else float32. width: of the model's states."""
     import torch
 
     fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
@@ -71,7 +69,6 @@ def seed_everything(seed: int, threads: int | None) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that there was not enough memory, on the GPU or beside it."""
     import torch
 
     if isinstance(error, MemoryError | torch.OutOfMemoryError):

@@ -60,11 +60,9 @@ class TrainingJob:
 def make_model_name(
     role: str, base: str, training_set: str, settings: Mapping[str, Any], data: str = ""
 ) -> str:
-    """The digest that names an adapter: role, base, training set, hyper-parameters, and `data`, the
-    digest of what was made of the set where that is more than its rows.
-
-    Where and how a run happens (`MEANS`) is left out: it changes no more than rounding.
-    """
+    """The digest of an adapter's role, base, set, hyper-parameters and `data` (digest of rows
+    beyond the set's), not of where and how it runs (`MEANS`): that changes no more than
+    rounding."""
     recipe = select_recipe(settings)
     identity = {"role": role, "base": base, "set": training_set, "settings": recipe}
     return digest({**identity, "data": data} if data else identity)
@@ -81,7 +79,6 @@ def get_model_folder(home: Path, name: str) -> Path:
 
 
 def read_model_card(home: Path, name: str) -> dict[str, Any] | None:
-    """The model's card, or None when it was never finished."""
     return read_card(get_model_folder(home, name))
 
 
@@ -113,7 +110,6 @@ def write_job(
 
 
 def read_job(path: Path) -> TrainingJob:
-    """Raises TrainingFailed naming the file when it is no job."""
     try:
         body = json.loads(path.read_bytes())
         return TrainingJob(**{**body, "home": Path(body["home"])})
@@ -124,10 +120,8 @@ def read_job(path: Path) -> TrainingJob:
 def save_model(
     home: Path, name: str, card: Mapping[str, Any], fill: Callable[[Path], None]
 ) -> Path:
-    """Calls `fill(folder)`, adds the card, and renames the folder into place in one step.
-
-    A kill leaves only a dot-folder that nobody reads; a model that is there already stays.
-    """
+    """Calls `fill(folder)`, adds the card, and renames the folder into place in one step. A kill
+    leaves only a dot-folder that nobody reads; a model that is there already stays."""
     target = get_model_folder(home, name)
     if (target / CARD).exists():
         return target

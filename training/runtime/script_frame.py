@@ -64,9 +64,11 @@ def run_script(role: str, train: Train, argv: list[str] | None = None) -> int:
             card = train(read_job(Path(arguments[0])), LossLines(write, role))
         except TrainingFailed as error:
             message = str(error)
-            _report_failure(
-                message if message.startswith(f"{role}: ") else f"{role}: {message}", write
-            )
+            line = message if message.startswith(f"{role}: ") else f"{role}: {message}"
+            if is_main():
+                write(line)
+            else:
+                _write_stderr(f"process {os.environ['RANK']}: {line}")
             return 1
         send({**card, "losses": thin_losses(card.get("losses", []))})
     if _PIPES in os.environ or not is_main():
@@ -83,18 +85,12 @@ def thin_losses(losses: Sequence[float], most: int = _POINTS) -> list[float]:
     return [losses[round(at * (len(losses) - 1) / (most - 1))] for at in range(most)]
 
 
-def _report_failure(line: str, write: Callable[[str], None]) -> None:
-    if is_main():
-        write(line)
-    else:
-        _write_stderr(f"process {os.environ['RANK']}: {line}")
-
-
 @contextmanager
 def _open_channel() -> Iterator[Channel]:
     """(write a log line, send the card): through Pipes when Dagster started this process."""
-    if _PIPES in os.environ:
-        _end_with_parent()
+    if _PIPES in os.environ and sys.platform == "linux":
+        # A killed run must not leave its training behind to take the next one's processors.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if _PIPES not in os.environ or not is_main():
         yield (_write_stderr if is_main() else lambda _: None), lambda _: None
         return
@@ -102,12 +98,6 @@ def _open_channel() -> Iterator[Channel]:
 
     with open_dagster_pipes() as pipes:
         yield pipes.log.info, pipes.report_custom_message
-
-
-def _end_with_parent() -> None:
-    """A killed run must not leave its training behind to take the next one's processors."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _write_stderr(line: str) -> None:

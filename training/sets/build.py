@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -46,7 +45,6 @@ class BuiltSet:
     held: frozenset[str]  # contract digests that are kept out
 
     def get_figures(self) -> dict[str, Any]:
-        """What the run page shows: rows a split, what was left out, what leaked."""
         counted = dict(self.frame.group_by("split").len().sort("split").iter_rows())
         leaks = {why: len(found) for why, found in self.made.leaks.items()}
         empty = [split for split in (SEEN_TOOL, UNSEEN_TOOL) if split not in counted]
@@ -121,12 +119,8 @@ def find_too_few_servers(warehouse: Warehouse) -> str | None:
 
 
 def save_built_set(warehouse: Warehouse, built: BuiltSet, embedder: Embedder) -> None:
-    """Keeps manifest and pool of a set without flaws, before the pointer moves: a set without them
-    can neither be compared with nor prompted from.
-
-    A set that is made again keeps both, so that its items stay as they were; only what is held
-    since leaves the pool.
-    """
+    """Keeps manifest and pool of a flawless set before the pointer moves, for comparison and
+    prompts. A set made again keeps both, less what is held since."""
     home = warehouse.home
     if load_manifest(home, built.name) is None or not get_pool_path(home, built.name).exists():
         tag = make_vector_tag(built.name)
@@ -135,15 +129,6 @@ def save_built_set(warehouse: Warehouse, built: BuiltSet, embedder: Embedder) ->
         facts = {"embedder": embedder.id, "lance_version": version, "lance_tag": tag}
         save_manifest(home, make_set_manifest(built.made, built.name, **facts))
         return
-    _remove_held_contracts(home, built)
-
-
-def make_vector_tag(training_set: str) -> str:
-    """The name that keeps the vectors which a set was made of."""
-    return f"{VECTOR_TAG}{training_set[:16]}"
-
-
-def _remove_held_contracts(home: Path, built: BuiltSet) -> None:
     try:
         pool: Mapping[str, Any] = load_pool(home, built.name)
     except BadOffer:
@@ -151,3 +136,7 @@ def _remove_held_contracts(home: Path, built: BuiltSet) -> None:
     left = {name: entry for name, entry in pool.items() if name not in built.held}
     if not pool or len(left) < len(pool):
         save_pool(home, built.name, left or built.made.pool)
+
+
+def make_vector_tag(training_set: str) -> str:
+    return f"{VECTOR_TAG}{training_set[:16]}"

@@ -30,11 +30,8 @@ class BadOffer(ValueError):
 
 
 class ToolPool(Mapping[str, Contract]):
-    """Contracts by digest, with what candidates are drawn by. Make it once for many rows.
-
-    `entries` are those of `load_pool`, or bare contracts (then no server and no twin is known but
-    by its text).
-    """
+    """Contracts by digest, with what candidates are drawn by; make it once. `entries`: of
+    `load_pool`, or bare contracts, without server and known twins."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self._contracts = {name: _get_entry_contract(entries[name]) for name in sorted(entries)}
@@ -71,7 +68,6 @@ class ToolPool(Mapping[str, Contract]):
         return self._ranked[name]
 
     def find_mentioned(self, text: str) -> set[str]:
-        """The contracts that share a telling word with a text."""
         return self._near.find_sharing(split_index_words(text), most=_TELLING)
 
     @cached_property
@@ -99,8 +95,7 @@ class ToolPool(Mapping[str, Contract]):
 
 
 def select_split_pool(pool: Mapping[str, Entry], split: str) -> ToolPool:
-    """The contracts that a prompt of this split may show: a train prompt those of train tools
-    alone, a test prompt all."""
+    """Contracts that a split's prompts may show: for train those of train tools, else all."""
     if split != TRAIN:
         return ToolPool(pool)
     return ToolPool({name: entry for name, entry in pool.items() if entry["split"] == TRAIN})
@@ -111,7 +106,6 @@ def get_pool_path(home: Path, training_set: str) -> Path:
 
 
 def save_pool(home: Path, training_set: str, pool: Mapping[str, Entry]) -> Path:
-    """Keeps a training set's pool beside its manifest."""
     path = get_pool_path(home, training_set)
     body = {name: pool[name] for name in sorted(pool)}
     write_atomically(path, json.dumps(body, ensure_ascii=False).encode())
@@ -152,15 +146,10 @@ def draw_candidates(
     seed: int = 0,
     gold: bool = True,
 ) -> list[Contract]:
-    """`n` tools with names of their own, in an order of their own; fewer where the pool is smaller.
-
-    The row's right tools are among them (all of a parallel row's, should they be more than `n`);
-    with `gold=False` none of them is, nor a twin of one: no call is right. A row of which no call
-    is right anyway shows the tools it was `offered`, then tools that share no telling word with the
-    request. `distractors`: "random"; "hard": those it is confused with, then neighbours of the same
-    server, then the nearest in words; "mixed": half of each, the odd one hard.
-    Raises BadOffer.
-    """
+    """`n` tools of distinct names in random order, or all of a smaller pool: a row's right tools,
+    or with `gold=False` neither they nor twins. A row without a right call shows what it was
+    `offered`, then tools unlike the request. `distractors`: "random"; "hard": confused tools, then
+    neighbours, then near words; "mixed": half of each. Raises BadOffer."""
     if distractors not in DISTRACTORS:
         raise BadOffer(f"distractors {distractors!r}: expected one of {', '.join(DISTRACTORS)}")
     tools = pool if isinstance(pool, ToolPool) else ToolPool(pool)
@@ -171,7 +160,8 @@ def draw_candidates(
             f"pair {row.get('pair_id')}: the pool of {len(tools)} contracts lacks {lacking};"
             " expected the pool of the same training set and a split that may show it"
         )
-    rng = _make_random(row, seed, distractors)
+    seed_text = f"{row['pair_id']}|{distractors}|{seed}".encode()
+    rng = random.Random(int.from_bytes(hashlib.sha256(seed_text).digest()[:8]))
     chosen = _ChosenTools(tools, n, out={twin for name in right for twin in tools.get_twins(name)})
     if gold:
         chosen.keep_names(right)
@@ -187,8 +177,7 @@ def draw_candidates(
 
 
 def list_right_tools(row: Mapping[str, Any]) -> list[str]:
-    """Contract digests of the right calls, each once, in order, or of the tool that is asked about;
-    [] where no call is right."""
+    """Digests of the right calls in order, or of the tool asked about; [] for no call."""
     calls = row.get("calls")
     if calls is None:  # a row that says no more than its own tool
         return [row["contract_digest"]] if row.get("arguments") is not None else []
@@ -210,7 +199,6 @@ class _ChosenTools:
             self._taken.add(self.pool[name]["name"])
 
     def add(self, names: Iterable[str], most: int) -> None:
-        """Takes names in their order until there are `most`."""
         for name in names:
             if len(self.names) >= min(most, self.n):
                 return
@@ -240,11 +228,6 @@ def _draw_lazily(names: Sequence[str], rng: random.Random) -> Iterator[str]:
         moved[at] = moved.get(last, last)
 
 
-def _make_random(row: Mapping[str, Any], seed: int, distractors: str) -> random.Random:
-    seed_text = f"{row['pair_id']}|{distractors}|{seed}".encode()
-    return random.Random(int.from_bytes(hashlib.sha256(seed_text).digest()[:8]))
-
-
 Entries = Mapping[str, dict[str, Any]]
 
 
@@ -256,13 +239,9 @@ def add_negatives(
     hard: Mapping[str, Sequence[str]],
     marked: Collection[tuple[str, str]] = (),
 ) -> None:
-    """Gives each row with a call the contracts that it is confused with, then the nearest, among
-    those that its split may show; and each right tool in `pool` its `twins`. Neither these nor what
-    else the row calls are its negatives.
-
-    `hard`: contract digest -> digests of what is taken for it, the worst first. One negative stands
-    for all contracts of its text.
-    """
+    """Gives each row with a call up to so many contracts that it is confused with, then the nearest
+    that its split may show, and each right tool in `pool` its `twins`, which are never negatives.
+    `hard`: contract digest -> what is taken for it, worst first. One stands for all of its text."""
     texts = {name: tool_text(entry["contract"]) for name, entry in pool.items()}
     named: dict[str, list[str]] = defaultdict(list)
     for name, text in texts.items():
@@ -296,8 +275,7 @@ def add_negatives(
 
 
 class _NearTools:
-    """For each text of `rows` its `twins` (digests of any side) and `others` (digests that may be
-    shown, the nearest first)."""
+    """For each text of `rows` its `twins` and the `others` that may be shown, nearest first."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ training_sets/<name>.json
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,6 @@ def build_manifest(
 
 
 def save_manifest(home: Path, content: Mapping[str, Any]) -> Path:
-    """Keeps a manifest under `<home>/training_sets/`, named by its training set."""
     path = home / "training_sets" / f"{content['training_set']}.json"
     write_atomically(path, json.dumps(content, indent=1, ensure_ascii=False).encode())
     return path
@@ -97,12 +96,9 @@ def set_flaws(
     policy: SetPolicy | None = None,
     same: Mapping[str, Collection[str]] | None = None,
 ) -> list[str]:
-    """Every flaw as a sentence, [] for a set that may be published.
-
-    An empty split, a single class, a server or tool on both sides, the same or a nearly equal
-    request or tool on both sides, a contract that the pool lacks or its split may not show.
-    Without `embed` nearly equal is equal in words. `same`: server -> all ids of that server.
-    """
+    """Every flaw as a sentence: an empty split or single class; a server or tool, or an equal or
+    near request or tool, on both sides; a contract not in the pool or the split. Without `embed`
+    near is equal in words. `same`: server -> all its ids."""
     policy = policy or SetPolicy()
     flaws = [
         *_find_empty_splits(rows),
@@ -195,7 +191,7 @@ def _find_request_leaks(
 ) -> Iterator[str]:
     tested = {row["instruction"]: row for row in rows if row["split"] != TRAIN}
     learnt = {row["instruction"]: row for row in rows if row["split"] == TRAIN}
-    worded = _index_texts_by(tested, normalise_request)
+    worded = {normalise_request(text): text for text in tested}
     for text, row in learnt.items():
         if (request := normalise_request(text)) in worded:
             yield (
@@ -221,7 +217,3 @@ def _describe_both_pairs(one: Row, other: Row) -> str:
 
 def _list_called_contracts(row: Row) -> list[str]:
     return [call["contract_digest"] for call in read_json_list(row["calls"])]
-
-
-def _index_texts_by(texts: Iterable[str], key: Callable[[str], str]) -> dict[str, str]:
-    return {key(text): text for text in texts}

@@ -95,8 +95,7 @@ Cosine = Annotated[float, Field(gt=0, le=1)]
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class SetPolicy(SplitSettings):
-    """How a training set is made. Shares are of servers, of tools of train servers, and of pairs of
-    trained tools."""
+    """How a set is made. Shares are of servers, tools of train servers, pairs of train tools."""
 
     test_share: Annotated[float, Field(ge=0, le=1)] = 0.3
     negatives: Annotated[int, Field(ge=0)] = 12
@@ -131,8 +130,7 @@ def split_of_same(server_ids: Iterable[str], *, test_share: float = TEST_SHARE) 
 def choose_tool_place(
     server_id: str, tool: str, policy: SetPolicy, same: Iterable[str] = ()
 ) -> str:
-    """The place of a contract: TRAIN, UNSEEN_TOOL or UNSEEN_SERVER. `same`: the other ids of the
-    server."""
+    """A contract's place: TRAIN, UNSEEN_TOOL or UNSEEN_SERVER. `same`: other ids of its server."""
     if split_of_same((server_id, *same), test_share=policy.test_share) == TEST:
         return UNSEEN_SERVER
     name = "".join(char for char in tool.casefold() if char.isalnum()) or tool
@@ -174,8 +172,7 @@ def assign_places(
     marked: Collection[tuple[str, str]] = (),
     same: Mapping[str, Collection[str]] | None = None,
 ) -> dict[Key, SplitPlace]:
-    """The place of every clear contract. `marked`: pairs of digests that are one tool. `same`:
-    server -> all ids of that server."""
+    """The place of every clear contract. `marked`: digests of one tool. `same`: server's ids."""
     made = {}
     for key, row in sorted(clear.items()):
         contract = read_contract(row)

@@ -122,7 +122,6 @@ def place_pairs(
 
 
 def collect_trained_tools(placed: Iterable[PlacedRow]) -> set[tuple[str, str]]:
-    """(server, tool) of every call that is learnt."""
     return {tool for item in placed if item.split == TRAIN for tool in item.tools}
 
 
@@ -167,7 +166,14 @@ def _list_gold_keys(pair: Row) -> list[Key]:
 def _place_pair(pair: Row, places: Mapping[Key, SplitPlace], tally: SplitTally) -> PlacedRow | None:
     """The pair at the place of the tools that it calls; None, and counted, where that is none."""
     own = places[pair["server_id"], pair["tool"], pair["contract_digest"]]
-    calls = _make_calls(pair)
+    if pair.get("calls") is not None:
+        named = ("tool", "contract_digest", "arguments")
+        goldens = [[getattr(golden, name) for name in named] for golden in read_goldens(pair)]
+    else:
+        held = pair["arguments"]
+        held = json.loads(held) if isinstance(held, str) else held
+        goldens = [] if held is None else [[pair["tool"], pair["contract_digest"], held]]
+    calls = [{"name": n, "contract_digest": d, "arguments": a} for n, d, a in goldens]
     talks = pair.get("task") in CONVERSATIONS
     keys = dict.fromkeys(_list_gold_keys(pair) or [own.key]) if calls or talks else ()
     golds = tuple(places[key] for key in keys)
@@ -192,17 +198,6 @@ def _place_pair(pair: Row, places: Mapping[Key, SplitPlace], tally: SplitTally) 
     return None
 
 
-def _make_calls(pair: Row) -> list[dict[str, Any]]:
-    if pair.get("calls") is not None:
-        named = ("tool", "contract_digest", "arguments")
-        goldens = [[getattr(golden, name) for name in named] for golden in read_goldens(pair)]
-    else:
-        held = pair["arguments"]
-        held = json.loads(held) if isinstance(held, str) else held
-        goldens = [] if held is None else [[pair["tool"], pair["contract_digest"], held]]
-    return [{"name": n, "contract_digest": d, "arguments": a} for n, d, a in goldens]
-
-
 def _hold_out_pairs(placed: Sequence[PlacedRow], policy: SetPolicy) -> None:
     """Holds pairs of trained tools out by their hash; a tool keeps one call to learn from."""
     single: dict[tuple[str, str], list[PlacedRow]] = defaultdict(list)
@@ -223,11 +218,8 @@ LEAK_REQUEST = "leak_instruction"
 def remove_leaks(
     placed: Sequence[PlacedRow], embed: Embed, policy: SetPolicy, tally: SplitTally
 ) -> list[PlacedRow]:
-    """`placed` without the train copies of requests that are tested on, and without held-out pairs
-    of tools that then nothing is learnt of.
-
-    Between train and seen_tool a tool's last training pair stays, and the held-out copy goes.
-    """
+    """`placed` without train copies of tested requests, or held-out pairs of tools then not learnt;
+    a tool's last training pair stays, and the held-out copy goes."""
     tested = [item for item in placed if item.split not in (TRAIN, SEEN_TOOL)]
     remaining = _remove_train_copies(placed, _group_by_request(tested), embed, policy, tally)
     remaining = _remove_seen_requests(remaining, embed, policy, tally)
@@ -327,14 +319,10 @@ def build_training_set(
     twins: Collection[tuple[str, str]] = (),
     same: Mapping[str, Collection[str]] | None = None,
 ) -> TrainingSet:
-    """The set made of accepted `pairs` and the current snapshot rows.
-
-    `embed` and `embed_requests` return unit vectors of texts by the *base* embedder. `held`: what
-    the firewall keeps out, as (server, tool, contract digest): nothing of it is embedded or shown.
-    `hard`: contract digest -> digests of the tools that are taken for it, the worst first. `twins`:
-    pairs of digests that are known to be one tool. `same`: server -> all ids of that server, which
-    stand on one side.
-    """
+    """The set of accepted `pairs` and current snapshot rows. `embed`, `embed_requests`: unit
+    vectors by the *base*. `held`: (server, tool, digest) of what is kept out everywhere. `hard`:
+    digest -> digests taken for it, worst first. `twins`: pairs of digests of one tool. `same`:
+    server -> all its ids, on one side."""
     policy, tally = policy or SetPolicy(), SplitTally()
     embed = make_cached_embed(embed)
     current = {(row["server_id"], row["tool"], row["contract_digest"]): row for row in contracts}
@@ -377,8 +365,7 @@ def make_set_manifest(
 def _make_rows(
     placed: Iterable[PlacedRow], pool: Mapping[str, Mapping[str, Any]], tally: SplitTally
 ) -> list[dict[str, Any]]:
-    """Rows without negatives. One that was to choose among tools, none of which its split may show,
-    is left out."""
+    """Rows without negatives; a choice among tools that its split may not show is left out."""
     rows = []
     for item in placed:
         offered = json.loads(item.pair.get("offered") or "[]")

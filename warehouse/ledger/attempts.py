@@ -51,8 +51,7 @@ class BudgetExceeded(RuntimeError):
 
 
 class EffectPending(RuntimeError):
-    """The effect is under way at a provider, as part of the open batch of this name ("": another
-    process carries it out right now)."""
+    """The effect is under way in the open batch of this name ("": in another process)."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,6 @@ class EffectOutcome:
 
 @dataclass(frozen=True)
 class EffectAttempt:
-    """One try at an effect."""
-
     id: int
     key: str
     stage: str
@@ -167,8 +164,7 @@ class AttemptLog:
         return attempt
 
     def drop_abandoned(self, db: Connection, name: str) -> bool:
-        """Drops a batch that nobody will send; its requests are then due again. Returns whether it
-        was one."""
+        """Drops a batch that nobody will send, making its requests due; whether it was one."""
         batch = read_batch(db, name)
         if not is_abandoned(batch, self._database.store.is_alive):
             return False
@@ -207,7 +203,6 @@ class AttemptLog:
             _IN_THIS_PROCESS.discard((str(self._database.path), attempt.id))
 
     def finish(self, attempt: EffectAttempt, outcome: EffectOutcome) -> bytes:
-        """Keeps what an effect returned: the blob, then its record."""
         try:
             blob = self._blobs.put(outcome.data, durable=not outcome.repeatable)
             answer = _make_answer(attempt, outcome, blob)
@@ -227,7 +222,6 @@ class AttemptLog:
         return self._database.path.parent / UNRECORDED / f"{sha256(key.encode())}.json"
 
     def _record_late(self, key: str) -> None:
-        """Records the answer to an effect that the database could not take when it came."""
         file = self._find_unrecorded(key)
         if file.exists():
             answer = json.loads(file.read_bytes())
@@ -305,7 +299,6 @@ def sum_spent(db: Connection, scope: str) -> float:
 
 
 def _make_answer(attempt: EffectAttempt, outcome: EffectOutcome, blob: str) -> dict[str, Any]:
-    """A received answer as it is recorded."""
     return {
         "id": attempt.id, "key": attempt.key, "stage": attempt.stage, "scope": attempt.scope,
         "finished_at": time.time(), "blob": blob, "model": outcome.model,
@@ -315,7 +308,6 @@ def _make_answer(attempt: EffectAttempt, outcome: EffectOutcome, blob: str) -> d
 
 
 def _write_answer(db: Connection, answer: dict[str, Any]) -> None:
-    """Records an answer to an attempt that is not done."""
     names = ("finished_at", "model", "prompt_tokens", "completion_tokens", "usd", "id", "key")
     db.execute(
         "UPDATE attempts SET status = 'done', finished_at = ?, model = ?, prompt_tokens = ?,"

@@ -18,12 +18,9 @@ _Dollars = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1e12)]
 
 
 class BatchRecord(BaseModel, strict=True):
-    """A file of requests for a provider's Batch API, and how far it is. Times are epoch seconds,
-    prices are US dollars per million tokens, batch discount included.
-
-    state: gathering (by the process `pid`), ready (to be sent; it may have been), sent, and at the
-    end harvested, dropped (never sent) or given_up.
-    """
+    """A file of requests for a Batch API. Times are epoch seconds, prices discounted US dollars per
+    million tokens. state: gathering (by process `pid`), ready (perhaps sent), sent, then harvested,
+    dropped (never sent) or given_up."""
 
     name: str  # in the provider's metadata: by it a batch is found again
     state: str
@@ -58,7 +55,6 @@ class BatchRecord(BaseModel, strict=True):
 
 
 def write_batch(db: Connection, batch: BatchRecord) -> None:
-    """Inserts or replaces a batch."""
     db.execute(
         "INSERT INTO batches VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE"
         " SET state = excluded.state, body = excluded.body",
@@ -67,13 +63,11 @@ def write_batch(db: Connection, batch: BatchRecord) -> None:
 
 
 def read_batch(db: Connection, name: str) -> BatchRecord | None:
-    """The batch of that name, if there is one."""
     row = db.execute("SELECT body FROM batches WHERE name = ?", (name,)).fetchone()
     return BatchRecord.model_validate_json(row[0]) if row else None
 
 
 def list_batches(db: Connection) -> list[BatchRecord]:
-    """All of them, in the order in which they were opened."""
     rows = db.execute("SELECT body FROM batches").fetchall()
     batches = [BatchRecord.model_validate_json(body) for (body,) in rows]
     return sorted(batches, key=lambda batch: (batch.opened_at, batch.name))
@@ -87,8 +81,7 @@ def is_abandoned(batch: BatchRecord | None, is_alive: Callable[[int, str, float]
 
 
 def release_attempts(db: Connection, name: str, error: str) -> int:
-    """Ends the attempts of a batch that are under way as failed, so that they are due again;
-    returns how many."""
+    """Fails a batch's attempts under way, so that they are due again; returns how many."""
     rows = db.execute(
         "UPDATE attempts SET status = 'failed', finished_at = ?, error = ?"
         " WHERE batch = ? AND status = 'started' RETURNING id",

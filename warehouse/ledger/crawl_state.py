@@ -33,7 +33,6 @@ class CrawlMemo:
         return json.loads(row[0]) if row else None
 
     def put(self, scope: str, key: str, value: Any) -> None:
-        """Keeps a JSON value in place of the one before."""
         with self._lock:
             self._db.execute(
                 "INSERT OR REPLACE INTO memo VALUES (?, ?, ?, ?)",

@@ -27,14 +27,10 @@ Values = Sequence[Any]
 
 
 class LedgerUnavailable(RuntimeError):
-    """The ledger's database cannot be opened, read or written."""
-
     maybe_paid = True  # the answer that could not be recorded was received
 
 
 class Cursor(Protocol):
-    """The rows of one statement."""
-
     @property
     def description(self) -> Any: ...
     def fetchone(self) -> Any: ...
@@ -66,9 +62,7 @@ class LedgerStore(Protocol):
     def commit(self) -> None: ...
     def rollback(self) -> None: ...
 
-    def select(self, sql: str, values: Values) -> list[tuple]:
-        """Rows without a transaction."""
-        ...
+    def select(self, sql: str, values: Values) -> list[tuple]: ...
 
     def explain(self, error: Exception) -> LedgerUnavailable: ...
 
@@ -77,8 +71,7 @@ class LedgerStore(Protocol):
         ...
 
     def is_alive(self, pid: int, process: str, since: float) -> bool:
-        """Whether the process that `identify` returned may still carry out what it began at
-        `since` (epoch seconds)."""
+        """Whether the process that `identify` returned may still do what it began at `since`."""
         ...
 
     def try_lock(self, name: str) -> bool:
@@ -180,8 +173,6 @@ def _identify_self(pid: int) -> tuple[int, str]:
 
 
 class LedgerDatabase:
-    """One connection for many threads. Raises LedgerUnavailable."""
-
     def __init__(self, path: Path, *, patience_s: float, url: str | None = None) -> None:
         self.path = path
         self._lock = threading.RLock()
@@ -220,12 +211,10 @@ class LedgerDatabase:
                 raise self.store.explain(error) from error
 
     def find_blob(self, key: str) -> str | None:
-        """The blob of an effect that is done."""
         rows = self.select("SELECT blob FROM effects WHERE key = ?", key)
         return rows[0][0] if rows else None
 
     def select(self, sql: str, *values: str | float | None) -> list[tuple]:
-        """Rows without a transaction."""
         with self._lock:
             try:
                 return self.store.select(sql, values)

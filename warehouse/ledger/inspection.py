@@ -62,8 +62,7 @@ def list_effect_blobs(path: Path, url: str | None = None) -> set[str]:
 
 
 def find_oldest_attempt(path: Path, url: str | None) -> float | None:
-    """When the oldest effect that is under way began (epoch seconds), in any process. Raises
-    LedgerUnavailable."""
+    """When the oldest effect under way began (epoch seconds). Raises LedgerUnavailable."""
     rows = _select(path, url, "SELECT MIN(started_at) FROM attempts WHERE status = 'started'")
     return rows[0][0] if rows else None
 

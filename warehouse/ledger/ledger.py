@@ -55,7 +55,6 @@ class Batches:
         return batch
 
     def save(self, batch: BatchRecord) -> None:
-        """Inserts or replaces a batch."""
         with self._database.transaction() as db:
             write_batch(db, batch)
 
@@ -71,8 +70,7 @@ class Batches:
             return read_batch(db, name)
 
     def find(self, *states: str) -> list[BatchRecord]:
-        """Batches in one of these states (default: all), oldest first. What a killed process was
-        gathering is put away before."""
+        """Batches in these states (default: all), oldest first, after those of killed processes."""
         with self._database.transaction() as db:
             batches = list_batches(db)
             for batch in batches:
@@ -93,8 +91,7 @@ class Batches:
         return None if isinstance(claim, EffectAttempt) else claim
 
     def find_holder(self, key: str) -> str | None:
-        """The batch that an effect is under way in, as far as a look without a lock tells; one that
-        nobody will send is none."""
+        """The batch that an effect is under way in, by a look without a lock, if it may be sent."""
         rows = self._database.select(
             "SELECT batch FROM attempts WHERE key = ? AND status = 'started' AND batch <> ''", key
         )
@@ -144,7 +141,6 @@ class Batches:
         return {**counts, "usd": round(totals.get("done", (0, 0.0))[1], 9)}
 
     def list_failures(self, key: str) -> list[str]:
-        """Why batches gave no answer to a request, oldest first."""
         rows = self._database.select(
             "SELECT error FROM attempts WHERE key = ? AND status IN ('failed', 'unknown')"
             " AND batch <> '' ORDER BY id",
@@ -154,8 +150,7 @@ class Batches:
 
     @contextmanager
     def hold(self, name: str) -> Iterator[BatchRecord | None]:
-        """The batch as it is now, while no other process sends or harvests it; None where another
-        does. The lock ends with its process."""
+        """The batch while this process alone sends or harvests it; None if another does."""
         path = self._database.path.with_name(f"batch-{name}.lock")
         with path.open("ab") as file:
             try:
@@ -214,12 +209,9 @@ class Ledger:
         reserve_usd: float = 0.0,
         scope: str = "usd",
     ) -> bytes:
-        """The bytes of the effect `key`, carried out now unless it was carried out before.
-
-        `reserve_usd` is the most the effect may cost; it is held against the budget of `scope`
-        until the real cost is known. Raises BudgetExceeded before `fn` is called, and whatever
-        `fn` raises after recording the attempt as failed.
-        """
+        """The bytes of effect `key`, carried out only once. `reserve_usd`, its highest cost, is
+        held against the budget of `scope` until then. Raises BudgetExceeded before `fn` is called,
+        and `fn`'s errors after recording the attempt as failed."""
         deadline = time.monotonic() + _WAIT_LIMIT_S
         while not isinstance(
             claim := self._attempts.claim(stage, key, partition, reserve_usd, scope), EffectAttempt
@@ -241,7 +233,6 @@ class Ledger:
         reserve_usd: float = 0.0,
         scope: str = "usd",
     ) -> bytes:
-        """`once` for an awaitable effect."""
         deadline = time.monotonic() + _WAIT_LIMIT_S
         while not isinstance(
             claim := self._attempts.claim(stage, key, partition, reserve_usd, scope), EffectAttempt
@@ -258,14 +249,12 @@ class Ledger:
         return self._attempts.read_blob(self._database.find_blob(key))
 
     def forget(self, key: str) -> None:
-        """Makes an effect due again whose product (a model's folder) was lost; what it cost
-        stays counted."""
+        """Makes an effect whose product (a model's folder) was lost due again, its cost kept."""
         with self._database.transaction() as db:
             db.execute("DELETE FROM effects WHERE key = ?", (key,))
 
     def forget_answers(self, blobs: Collection[str]) -> int:
-        """Makes every effect due again whose answer is one of these blobs; what they cost stays
-        counted. Returns how many there were."""
+        """Makes effects with these blobs due again, costs kept; returns how many there were."""
         names = sorted(blobs)
         marks = ", ".join("?" * len(names))
         rows = self._database.select(f"SELECT key FROM effects WHERE blob IN ({marks})", *names)
@@ -326,8 +315,7 @@ class Ledger:
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def count_last_run(self, partition: str, stages: Sequence[str]) -> dict[str, int]:
-        """Attempts by stage of the last run (of Dagster) that made any of `stages` in a
-        partition; {} where none did."""
+        """Attempts by stage of a partition's last Dagster run with any of `stages`, or {}."""
         marks = ", ".join("?" * len(stages))
         rows = self._database.select(
             "SELECT stage, COUNT(*) FROM attempts WHERE run_id = (SELECT run_id FROM attempts"
@@ -338,12 +326,9 @@ class Ledger:
         return dict(rows)
 
     def open_run(self, scope: str) -> str:
-        """The run date of `scope`'s open run, or of a new one: what keys effects on the moving
-        world. UTC date and number, "2026-01-31.4".
-
-        A run that was killed is left open, so its successor reads what was already fetched; after
-        one that finished and was closed, the next looks at the world anew.
-        """
+        """The UTC date and number, "2026-01-31.4", of `scope`'s open run or a new one: the key of
+        effects on the moving world. A killed run stays open, so its successor reads what was
+        fetched."""
         with self._database.transaction() as db:
             row = db.execute(
                 "SELECT number, id, closed_at, opened_at FROM runs WHERE scope = ?"

@@ -72,8 +72,7 @@ class ChatClient:
     async def say(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], *, seed: int = 0
     ) -> ChatTurn:
-        """The assistant's next turn. tools: OpenAI functions. Raises LLMError or BudgetExceeded;
-        both leave everything resumable."""
+        """The next turn. tools: OpenAI functions. Raises LLMError, BudgetExceeded, resumable."""
         role = self.role
         body: dict[str, Any] = {"messages": [dict(message) for message in messages], "seed": seed}
         body |= {"temperature": role.temperature, "max_tokens": role.max_tokens}
@@ -106,13 +105,9 @@ class ChatClient:
 
 
 def write_wire_name(name: str) -> str:
-    """A tool's name, or its id, as endpoints take it: [a-zA-Z0-9_-], at most 64. One that is made
-    up begins with a letter or _, as Gemini wants it.
-
-    It depends on `name` alone, so that it means the same tool beside whatever others, today and
-    after the next index: a name that is sound stays, and any other ends with 64 bits of its
-    digest. A sound one that ends so too counts as any other, so that none can be another's.
-    """
+    """A tool's name or id as endpoints take it: [a-zA-Z0-9_-], at most 64, first a letter or _
+    (Gemini). It depends on `name` alone: a sound name stays unless it could be mistaken for
+    another, which end with 64 bits of their digest."""
     if _SOUND.fullmatch(name) and not _DIGESTED.search(name):
         return name
     end = f"_{sha256(name.encode('utf-8', 'surrogatepass'))[:_DIGITS]}"

@@ -45,8 +45,6 @@ ENLARGE = 4
 
 
 class RequestOutbox(Protocol):
-    """The requests of one run that go by batch."""
-
     def queue(self, prepared: PreparedRequest) -> None:
         """Puts a request into a batch and raises Pending. Returns for one to send directly."""
         ...
@@ -55,9 +53,7 @@ class RequestOutbox(Protocol):
         """Sends the batches; returns them, each with what kept it back."""
         ...
 
-    def drop(self) -> None:
-        """Releases the requests unsent."""
-        ...
+    def drop(self) -> None: ...
 
 
 class LLM:
@@ -112,8 +108,7 @@ class LLM:
         return {**role.identity(), "version": self.provider(role).version()}
 
     def figures(self) -> dict[str, int | float]:
-        """What `Progress.update` is told beside done and total: asked, cached, failed, usd; and
-        pending, where requests wait for a batch."""
+        """For `Progress.update`: asked, cached, failed, usd; pending, if requests wait so."""
         counts = {name: self.counts[name] for name in ("asked", "cached", "failed")}
         waiting = {"pending": self.counts["pending"]} if self.counts["pending"] else {}
         return {**counts, **waiting, "usd": round(self.usd, 4)}
@@ -127,13 +122,9 @@ class LLM:
         seed: int = 0,
         meta: Mapping[str, Any] | None = None,
     ) -> ModelReply[Value]:
-        """Asks `role` and returns its answer as a `schema` value.
-
-        A truncated answer is asked for once more with a larger limit, an empty or malformed one
-        once more with the complaint; each of these answers is paid, kept, and part of the receipt.
-        Raises LLMError (kinds above; Pending where a batch has the request) or BudgetExceeded; all
-        leave everything resumable.
-        """
+        """Asks `role`; its answer as a `schema` value. A truncated answer is asked for again with
+        more room, an empty or malformed one with the complaint; each is paid and kept. Raises
+        LLMError (Pending in a batch) or BudgetExceeded, all resumable."""
         try:
             who = self.role(role)
             request = ModelRequest(who, messages, schema, seed, meta or {}, who.max_tokens)
@@ -189,8 +180,7 @@ class LLM:
     async def _pay_answer(
         self, prepared: PreparedRequest, *, follow_up: bool = False
     ) -> PaidAnswer:
-        """The answer to one question: out of the ledger without waiting for anything, or sent.
-        Raises Pending where it goes by batch."""
+        """One answer: from the ledger at once, or sent. Raises Pending if it goes by batch."""
         request = prepared.request
         provider = self.provider(request.role)
         if self._goes_by_batch(request.role, follow_up) and self._calls.find(prepared.key) is None:
@@ -274,13 +264,9 @@ def run_batch(
     stage: str,
     progress: Progress | None = None,
 ) -> list[Result]:
-    """What `work` makes of each record, in their order; `stage` names it in the progress.
-
-    Where `work` raises what nobody foresaw, the result is what `fail` makes of the record and a
-    hint. The first error of the run (LLMError, BudgetExceeded, the ledger's, a full disk) stops all
-    others and is raised as it is. The client is closed in any case. What goes through the Batch API
-    is sent at the end; `work` met Pending for it.
-    """
+    """`work` of each record, in order; `stage` names it in the progress. Unforeseen errors become
+    `fail` of the record and a hint; LLMError, BudgetExceeded, the ledger's and a full disk stop all
+    others and are raised. The client is closed, and Batch API requests sent, at the end."""
 
     async def work_or_fail(record: Record) -> Result:
         try:

@@ -1,5 +1,4 @@
-"""Providers by protocol: any OpenAI-compatible endpoint, through the `openai` SDK, and those that
-installed packages register."""
+"""Providers by protocol: OpenAI-compatible endpoints (`openai` SDK) and those of packages."""
 
 import asyncio
 import importlib
@@ -78,7 +77,11 @@ class OpenAIEndpoint:
                 if dropped := _find_rejected(error, refused):
                     refused.add(dropped)
                     continue
-                cause = _find_refused(error) or error
+                from warehouse.network.http import BodyRefused
+
+                cause = (
+                    error.__cause__ if isinstance(error.__cause__, BodyRefused) else None
+                ) or error
                 kind, passing = classify_error(cause)
                 if kind is None:
                     raise
@@ -123,12 +126,14 @@ class OpenAIEndpoint:
         expected = f"an answer of {role.model!r}"
         if not passing:
             return LLMError(kind, problem, expected, hints[kind])
+        # Seconds that a `Retry-After` asks to wait (a number or a date); 0 when it says nothing
+        headers = getattr(getattr(error, "response", None), "headers", None) or {}
         return NoAnswer(
             kind,
             problem,
             expected,
             hints[kind],
-            retry_after_s=_read_retry_after(error),
+            retry_after_s=parse_retry_after(headers.get("retry-after", "")) or 0.0,
             backoff_s=self._backoff_s,
             maybe_paid=_may_be_paid(error),
         )
@@ -240,13 +245,6 @@ def classify_error(error: Exception) -> tuple[str | None, bool]:
     return None, False
 
 
-def _find_refused(error: Exception) -> Exception | None:
-    """The body that was too large, which the SDK tells as a lost connection."""
-    from warehouse.network.http import BodyRefused
-
-    return error.__cause__ if isinstance(error.__cause__, BodyRefused) else None
-
-
 def _may_be_paid(error: Exception) -> bool:
     """Whether the endpoint may have answered, and billed, what never arrived: anything but a
     status that says no, and a connection that was never made."""
@@ -258,12 +256,6 @@ def _may_be_paid(error: Exception) -> bool:
             return False
         cause = cause.__cause__
     return True
-
-
-def _read_retry_after(error: Exception) -> float:
-    """Seconds that a `Retry-After` asks to wait (a number or a date); 0 when it says nothing."""
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    return parse_retry_after(headers.get("retry-after", "")) or 0.0
 
 
 GROUP = "toolmill.providers"
@@ -304,8 +296,7 @@ def open_provider(protocol: str) -> Provider:
 
 
 class _PackageProvider:
-    """Another package's provider, whose faults are told by where they are: its words may hold a
-    key."""
+    """Another package's provider; its faults are told by place, as its words may hold a key."""
 
     def __init__(self, point: EntryPoint, provider: Any) -> None:
         self._point, self._made = point, provider
@@ -335,8 +326,7 @@ class _PackageProvider:
 
 
 def _describe_place(error: BaseException) -> str:
-    """`ModuleNotFoundError of 'acme' at provider.py:12 answer`, as far as they are known. Names
-    alone: a message may hold a key."""
+    """`ModuleNotFoundError of 'acme' at provider.py:12 answer`; no message, it may hold a key."""
     place = type(error).__name__
     if isinstance(error, ImportError | AttributeError) and error.name:
         place += f" of {error.name!r:.80}"

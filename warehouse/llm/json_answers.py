@@ -29,8 +29,7 @@ _FENCE = compile_pattern(r"(?s)```(?:json|python|tool_code)?(.*?)(?:```|$)")
 
 @dataclass(frozen=True)
 class JsonFound:
-    """One JSON object or list of a text. `in_broken`: an object before it broke off, so that it may
-    be a part of that one."""
+    """A JSON object or list. `in_broken`: an object broke off before it; maybe a part of that."""
 
     value: Any
     in_broken: bool
@@ -64,8 +63,7 @@ def read_json(text: str) -> tuple[Any, int]:
 
 
 def find_fenced(text: str) -> list[str]:
-    """What stands in the code fences of a text, of the languages that a model writes calls in; the
-    last one may be open."""
+    """Contents of code fences in languages that calls are written in; the last may be open."""
     return [inner for fenced in _FENCE.findall(text) if (inner := fenced.strip())]
 
 
@@ -76,11 +74,8 @@ def strip_fence(text: str) -> str | None:
 
 
 def repair_json(text: str) -> list[Any]:
-    """The values that json-repair makes of a broken text, within REPAIR_S; [] where it cannot.
-
-    Nor of one where it would make the text "NaN" of a number that JSON does not have, or keep the
-    last of two objects of one shape that follow each other.
-    """
+    """What json-repair makes of a broken text within REPAIR_S; [] if it cannot, would make "NaN" of
+    a number beyond JSON, or keep the last of two objects of one shape."""
     import json_repair
 
     if _CONSTANT.search(text) or _TWO.search(text):
@@ -148,8 +143,7 @@ class BadAnswer(ValueError):
 
 
 def parse_answer(text: str, finish: str, schema: type[Value]) -> Value:
-    """The value in a model's answer. Raises BadAnswer: truncated, refused, empty, non_json,
-    wrong_shape."""
+    """An answer's value. Raises BadAnswer: truncated, refused, empty, non_json, wrong_shape."""
     if finish in ("refusal", "content_filter"):
         raise BadAnswer("refused", f"the model refused: {_quote_beginning(text)}", ask_again=False)
     if not text.strip():

@@ -34,11 +34,8 @@ _ROUND, _TOO_MANY = 16, 0.25
 
 
 class TokenBucket:
-    """A token bucket, kept as the time at which all that was taken will have flowed back.
-
-    Not bound to an event loop: a role's rate goes on from one loop to the next. An amount larger
-    than the bucket passes when the bucket is full, and those after it wait for it.
-    """
+    """A token bucket kept as the time when all will have flowed back, so not bound to an event
+    loop. A larger amount passes when it is full; later ones wait."""
 
     def __init__(
         self,
@@ -67,11 +64,8 @@ class TokenBucket:
 
 
 class RoleSlots:
-    """At most `most` requests of one role under way, fewer while its endpoint says it is too much.
-
-    Additive increase, multiplicative decrease: halved when more than a quarter of the last answers
-    were 429, 5xx or time-outs, grown again by one slot a round of good answers. One loop's own.
-    """
+    """At most `most` requests of a role under way, by one loop. Additive increase, multiplicative
+    decrease: halved when over a quarter of the last answers were 429, 5xx or time-outs."""
 
     def __init__(self, most: int) -> None:
         self.limit = float(most)
@@ -155,11 +149,9 @@ class RequestDispatcher:
         most_tokens: int,
         one_try: Callable[[int], Awaitable[tuple[T, int | None]]],
     ) -> T:
-        """What `one_try(tries before)` returns: (a value, tokens used or None if nothing was sent).
-
-        Raises LLMError after the role's `attempts`, at once where the endpoint wants to be left
-        alone for longer than LONGEST_WAIT_S, and without a try where the role has given up.
-        """
+        """What `one_try(tries before)` returns: (value, tokens used, None if unsent). Raises
+        LLMError after `attempts`, or at once if the endpoint asks for more than LONGEST_WAIT_S or
+        the role gave up."""
         attempt = 0
         while True:
             try:
@@ -294,11 +286,8 @@ class PaidCalls:
     async def ask(
         self, question: PaidQuestion, answer: Callable[[int], Awaitable[Facts]]
     ) -> PaidAnswer:
-        """The answer to a question: the kept one, or what `answer(tries before)` returns.
-
-        Facts hold model, prompt_tokens and completion_tokens. Raises LLMError or BudgetExceeded;
-        both leave everything resumable.
-        """
+        """The kept answer, or what `answer(tries before)` returns; facts: model, prompt_tokens,
+        completion_tokens. Raises LLMError or BudgetExceeded, both resumable."""
         paid = self.find(question.key)
         return paid or await self._sending.send(
             question.role,

@@ -1,5 +1,4 @@
-"""Roles, requests and replies of language models as plain data; the key and the highest price of a
-request."""
+"""Roles, requests and replies of language models; the key and highest price of a request."""
 
 import json
 import random
@@ -26,8 +25,7 @@ OPENAI = "openai"
 
 @pydantic_dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class RoleSettings:
-    """Who answers for one role: `offline` (rules and grammar, no model) or a model's name, as a
-    user can set it. Times in seconds."""
+    """Who answers for a role: `offline` (rules, no model) or a model's name. Times in seconds."""
 
     model: str = OFFLINE
     protocol: Annotated[
@@ -83,8 +81,7 @@ class Role(RoleSettings):
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """One question. `meta` holds the facts the messages were rendered from: the offline provider
-    reads them, an endpoint never sees them."""
+    """One question. `meta`: facts behind the messages, for offline providers, never endpoints."""
 
     role: Role
     messages: Sequence[Message]
@@ -108,8 +105,7 @@ class ModelCompletion:
 
 
 class Provider(Protocol):
-    """Answers requests, one try each. Raises LLMError when no answer came, NoAnswer when
-    another try may bring one."""
+    """Answers requests, one try each. Raises LLMError, or NoAnswer if another try may help."""
 
     def version(self) -> str:
         """Mixed into the key: answers of another version are other answers ("" for an endpoint)."""
@@ -132,13 +128,10 @@ class ModelReply(Generic[Value]):
 
 
 class LLMError(RuntimeError):
-    """No usable answer. `kind` is what a row's `error_kind` says, `hint` how to fix it.
-
-    Kinds: endpoint_down, timeout, rate_limited, server_error, auth, bad_request (no answer came);
-    pending (an open batch has the request);
-    truncated, empty, refused, non_json, wrong_shape (an answer came and is kept in the ledger);
-    provider_failed (a package's own provider); unknown_role, no_provider (settings).
-    """
+    """No usable answer; `kind` is a row's `error_kind`, `hint` the fix. No answer: endpoint_down,
+    timeout, rate_limited, server_error, auth, bad_request. pending: in an open batch. Kept in the
+    ledger: truncated, empty, refused, non_json, wrong_shape. Else provider_failed, unknown_role,
+    no_provider."""
 
     def __init__(self, kind: str, found: str, expected: str, hint: str) -> None:
         super().__init__(f"{kind}: found {found}; expected {expected}; {hint}")
@@ -149,8 +142,7 @@ PENDING = "pending"
 
 
 class AnswerPending(LLMError):
-    """The request lies in a batch, or will with the next. retry_at: epoch seconds, when its window
-    ends; 0 where nobody knows."""
+    """The request is, or will be, in a batch. retry_at: when its window ends, 0 if unknown."""
 
     def __init__(self, found: str, hint: str, retry_at: float = 0.0) -> None:
         super().__init__(PENDING, found, "an answer of the Batch API", hint)
@@ -185,8 +177,7 @@ class NoAnswer(LLMError):
         self.retry_after_s, self.backoff_s, self.maybe_paid = retry_after_s, backoff_s, maybe_paid
 
     def wait_s(self, attempt: int) -> float:
-        """How long to wait after that many tries: doubled each time, with jitter, never less than
-        the endpoint told."""
+        """Seconds to wait after that many tries: doubling, jittered, at least the endpoint's."""
         grown = self.backoff_s * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
         return max(self.retry_after_s * random.uniform(1.0, 1.1), min(grown, 30.0))
 
@@ -217,9 +208,10 @@ class PreparedRequest:
 
 
 def prepare_request(request: ModelRequest, version: str, variant: str = "") -> PreparedRequest:
-    """The question of a request; `version` is its provider's, `variant` tells a wider or second
-    attempt from the first."""
-    prompt_tokens = _estimate_prompt_tokens(request)
+    """A request's question; `version`: its provider's; `variant`: of a wider or second try."""
+    # Never fewer than are billed: a byte-level tokenizer makes at most one token a byte.
+    total = sum(len(str(message.get("content", "")).encode()) + 16 for message in request.messages)
+    prompt_tokens = total + _measure_schema(request.schema)
     return PreparedRequest(
         request,
         make_request_key(request, version, variant),
@@ -230,11 +222,8 @@ def prepare_request(request: ModelRequest, version: str, variant: str = "") -> P
 
 
 def make_request_key(request: ModelRequest, version: str, variant: str = "") -> str:
-    """The ledger key: only what can change the answer. Not the limit, the time-out or the host.
-
-    `variant` tells the wider or second attempt from the first. `meta` counts only where the
-    provider reads it (it has a version); an endpoint sees nothing but the messages.
-    """
+    """The ledger key: what can change the answer, not limit, time-out or host. `variant`: of a
+    wider or second attempt. `meta` counts only where a provider with a version reads it."""
     return digest(
         {
             **request.role.identity(),
@@ -249,8 +238,7 @@ def make_request_key(request: ModelRequest, version: str, variant: str = "") -> 
 
 
 def _digest_message(message: Message) -> dict[str, str]:
-    """A message with its text's digest in the text's place: canonical JSON of 8,000 characters
-    took longer than all else in a key."""
+    """A message with its text's digest: 8,000 characters of canonical JSON were slow."""
     content = str(message.get("content", "")).encode("utf-8", "surrogatepass")
     return {**message, "content": sha256(content)}
 
@@ -274,14 +262,6 @@ class TokenPrices(Protocol):
 def compute_price(priced: TokenPrices, prompt_tokens: int, completion_tokens: int) -> float:
     """US dollars for so many tokens at the prices of a role or a batch."""
     return (prompt_tokens * priced.usd_in + completion_tokens * priced.usd_out) / 1_000_000
-
-
-def _estimate_prompt_tokens(request: ModelRequest) -> int:
-    """Never fewer prompt tokens than are billed: a byte-level tokenizer makes at most one a byte,
-    and an endpoint may bill the schema. Too much reserved stops a little early, too little
-    overspends."""
-    total = sum(len(str(message.get("content", "")).encode()) + 16 for message in request.messages)
-    return total + _measure_schema(request.schema)
 
 
 @cache

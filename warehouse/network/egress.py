@@ -49,10 +49,7 @@ class _EgressGuard:
 
 
 class EgressConnector(_EgressGuard, httpcore2.AsyncNetworkBackend):
-    """Opens connections to judged addresses only.
-
-    count: is given the number of bytes that each read brought, headers and chunk sizes as well.
-    """
+    """Connects to judged addresses only. count: gets the bytes of each read, headers included."""
 
     def __init__(
         self,
@@ -94,8 +91,7 @@ class EgressConnector(_EgressGuard, httpcore2.AsyncNetworkBackend):
         return _CountingStream(stream, self.count) if self.count else stream
 
     async def _dial(self, addresses: list[str], port: int, *more: Any) -> Any:
-        """A connection to the first address that takes one: a name's IPv6 address is of no use to
-        a machine without IPv6."""
+        """Connects to the first address that answers: IPv6 is not everywhere."""
         last: Exception | None = None
         for address in addresses:
             try:
@@ -168,8 +164,7 @@ class _CountingStream(httpcore2.AsyncNetworkStream):
 
 
 async def look_up(host: str, port: int) -> list[str]:
-    """Every address of a name. A look-up that hangs is left behind: `loop.getaddrinfo` would hold
-    up the end of the event loop."""
+    """A name's addresses. A hung look-up is left behind, unlike `loop.getaddrinfo`'s."""
     if is_address(host):
         return [host]
     addresses = await anyio.to_thread.run_sync(

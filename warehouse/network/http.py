@@ -70,8 +70,7 @@ class BodyReader:
 
 
 def bound_response(response: httpx2.Response, most: int) -> httpx2.Response:
-    """The response of a transport with its body decoded within `most` bytes; reading raises
-    BodyTooLarge."""
+    """A response whose decoded body raises BodyTooLarge when read beyond `most` bytes."""
     reader = BodyReader(response.headers.get("content-encoding", ""), most)
     dropped = ("content-encoding", "content-length")
     headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in dropped]
@@ -116,10 +115,8 @@ def make_tls_context() -> ssl.SSLContext:
 
 
 class AsyncTransport(httpx2.AsyncBaseTransport):
-    """Sends each request over a guarded connector, or through the environment's proxy.
-
-    most_bytes: of the body of an answer, decoded; reading more raises BodyTooLarge.
-    """
+    """Sends each request over a guarded connector, or through the environment's proxy. most_bytes:
+    of the body of an answer, decoded; reading more raises BodyTooLarge."""
 
     def __init__(
         self,
@@ -161,10 +158,7 @@ class AsyncTransport(httpx2.AsyncBaseTransport):
 
 
 class HttpTransport(httpx2.BaseTransport):
-    """AsyncTransport for clients of one thread at a time.
-
-    proxy: of the operator's configuration, in the place of the environment's.
-    """
+    """AsyncTransport for one thread at a time. proxy: instead of the environment's."""
 
     def __init__(
         self,
@@ -211,11 +205,8 @@ def open_client(
     most_bytes: int | None = None,
     **options: Any,
 ) -> httpx2.Client:
-    """A guarded client; every redirect that it follows is judged like the first address.
-
-    trusted: hosts that the operator named, at whatever address they are. most_bytes: of an
-    answer's body, decoded. options: httpx2.Client's.
-    """
+    """A guarded client, redirects judged too. trusted: hosts that the operator named. most_bytes:
+    of a body, decoded. options: httpx2.Client's."""
     connector = SyncConnector(allow_loopback=allow_loopback, trusted=trusted)
     transport = HttpTransport(connector, tls=tls, proxy=proxy, most_bytes=most_bytes)
     return httpx2.Client(transport=transport, **options)
@@ -241,10 +232,8 @@ _SECONDS = re.compile(r"[0-9]{1,300}(\.[0-9]{1,9})?")  # model endpoints send fr
 
 
 def parse_retry_after(value: str, now: datetime | None = None) -> float | None:
-    """Seconds to wait, given as such or as a date (RFC 9110, 10.2.3), at most thirty days.
-
-    None where the header says nothing usable.
-    """
+    """Seconds to wait, given as such or as a date (RFC 9110, 10.2.3), at most thirty days. None
+    where the header says nothing usable."""
     value = value.strip()
     if _SECONDS.fullmatch(value):
         return min(float(value), LONGEST_S)

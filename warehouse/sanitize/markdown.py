@@ -44,13 +44,9 @@ def mark_markdown(text: str) -> Markdown:
 
 
 def escape_markdown(value: object, cap: int = _PROSE) -> Markdown:
-    """A value as Markdown that shows it: Markdown and numbers as they are, any other text cut to
-    `cap` characters.
-
-    An ASCII sign that could mean something becomes a numeric entity: no tag, link, image or table
-    cell can be written with what is left. The UI makes links of bare addresses after it has read
-    the entities, so an invisible joiner stands before the signs that make an address.
-    """
+    """A value as Markdown that shows it: Markdown and numbers as they are, text cut to `cap`
+    characters. ASCII signs become numeric entities: no tag, link, image or cell is left. An
+    invisible joiner breaks bare addresses, which the UI links after reading entities."""
     if isinstance(value, Markdown):
         return value
     if isinstance(value, Number):
@@ -59,11 +55,8 @@ def escape_markdown(value: object, cap: int = _PROSE) -> Markdown:
 
 
 def quote_text(text: object, cap: int = _NAME) -> Markdown:
-    """A text of others as a code span, in which Markdown, HTML and links mean nothing.
-
-    Line breaks, control and invisible characters go, a backtick and a bar become look-alikes, so
-    that neither the span nor a table's cell can be left.
-    """
+    """Third-party text as an inert code span: line breaks, control and invisible characters go,
+    backticks and bars become look-alikes, so that no span or cell can be left."""
     printable = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in str(text))
     code = " ".join(printable.split()).replace("`", "ˋ").replace("|", "¦")
     return mark_markdown(f"`{code[: cap - 1]}…`" if len(code) > cap else f"`{code or '-'}`")

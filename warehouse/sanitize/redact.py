@@ -299,11 +299,9 @@ def _cut_spans(text: str, spans: list[Span]) -> str:
 
 
 def redact_json(value: Any) -> Any:
-    """A copy of a JSON value: texts redacted, and values of inputs marked secret blanked.
-
-    A text is blanked where a sibling `isSecret` / `is_secret` marks its `value` or `default`, a
-    sibling `name` names a secret, its own key does, or the option before it in a list does.
-    """
+    """A copy with texts redacted. One is blanked if a sibling `isSecret` / `is_secret` marks its
+    `value` or `default`, or a sibling `name`, its key, or the list's option before it names a
+    secret."""
     if isinstance(value, str):
         return redact(value)
     texts = list(_collect_texts(value))

@@ -32,7 +32,6 @@ class Scrubber:
         return self._pattern is not None
 
     def __call__(self, value: Any) -> Any:
-        """A JSON value without the secrets: texts, keys and numbers."""
         return rebuild(value, self._scrub_shallow)
 
     def _scrub_shallow(self, value: Any, _under: str) -> Any:
@@ -54,8 +53,7 @@ class Scrubber:
         return list(value) if isinstance(value, list | tuple) else self.scrub_text(str(value))
 
     def scrub_text(self, text: str) -> str:
-        """A text without the secrets; one that hides a secret behind unseen characters loses
-        those."""
+        """A text without the secrets and, where one hides, without unseen characters."""
         clean = self._scrub_seen(text)
         bare = drop_unseen(clean)
         scrubbed = clean if bare == clean else self._scrub_seen(bare)
@@ -78,8 +76,7 @@ class Scrubber:
 
 
 def _split_secrets(secrets: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """(value, name) of each secret and of the secrets within it: the token behind `Bearer`, the
-    password of Basic."""
+    """(value, name) of secrets and those within: the token of `Bearer`, Basic's password."""
     for name, value in secrets.items():
         scheme, _, token = value.partition(" ")
         whole = [value, value.strip()]
@@ -107,17 +104,12 @@ def _decode_basic(token: str) -> list[str]:
 
 
 def _make_forms(value: str) -> Iterator[str]:
-    runs = ["", *_split_runs(value)]
+    # A run of backslashes is one piece: its length depends on how often it was escaped.
+    runs = ["", *re.findall(r"\\+|.", value, re.DOTALL)]
     yield "".join(_match_character(text, before) for before, text in pairwise(runs))
     data = value.encode("utf-8", "surrogatepass")
     yield from _match_base64(data)
     yield "".join(_match_hex(byte) for byte in data)
-
-
-def _split_runs(value: str) -> list[str]:
-    """The characters, a run of backslashes as one: how many stand for it depends on how often it
-    was escaped."""
-    return re.findall(r"\\+|.", value, re.DOTALL)
 
 
 def _match_character(text: str, before: str) -> str:
@@ -224,9 +216,7 @@ _QUERY = re.compile(r"([?&]([\w\-.]{1,100})=)" + re.escape(MARK))
 
 def find_placeholder(text: str) -> tuple[str, str] | None:
     """(name, format) where a text is, or holds in braces, a place the user must fill in, else None.
-
-    Formats: string, number, boolean, filepath.
-    """
+    Formats: string, number, boolean, filepath."""
     match = _PLACE.fullmatch(text) or _BRACED.search(text)
     if not match:
         return None
@@ -238,8 +228,7 @@ def find_placeholder(text: str) -> tuple[str, str] | None:
 
 
 def is_unfilled(text: str) -> bool:
-    """Whether a text holds a place for its user to fill in, anywhere. What was redacted was filled
-    in by its author, so it is none."""
+    """Whether a text has a place to fill in. What was redacted was filled in by its author."""
     text = text.replace(MARK, "").strip()
     return bool(text) and (find_placeholder(text) is not None or bool(_UNFILLED.search(text)))
 

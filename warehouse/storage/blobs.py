@@ -59,7 +59,6 @@ class Blobs:
         return sha
 
     def list_files(self) -> Iterator[Path]:
-        """The file of every blob."""
         for folder in self.root.glob("??/??"):
             yield from (path for path in sorted(folder.iterdir()) if is_sha256(path.name))
 

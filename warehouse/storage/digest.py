@@ -33,13 +33,11 @@ class Sha256(str):
 
 
 def is_sha256(text: str) -> bool:
-    """Whether a name is one of `Sha256`."""
     return _HEX.fullmatch(text) is not None
 
 
 def read_sha256(text: str | None) -> Sha256 | None:
-    """The SHA-256 that a third party states, as HEX or `sha256:HEX` in either case; None where the
-    text is none."""
+    """A third party's SHA-256, HEX or `sha256:HEX` in either case; None where it is none."""
     try:
         return Sha256((text or "").strip().lower().removeprefix("sha256:"))
     except ValueError:
@@ -47,12 +45,8 @@ def read_sha256(text: str | None) -> Sha256 | None:
 
 
 def canonical_json(obj: Any) -> bytes:
-    """The RFC 8785 (JCS) form of a JSON value, as UTF-8 bytes.
-
-    Raises ValueError that names the path of the first value that has no canonical form
-    (NaN, an infinity, an integer beyond 2**53 - 1, a lone surrogate, a non-string key, or a
-    Python object that is not JSON).
-    """
+    """The RFC 8785 (JCS) form of a JSON value. Raises ValueError naming the path of a NaN,
+    infinity, integer beyond 2**53 - 1, lone surrogate, non-string key or non-JSON object."""
     try:
         return _ENCODER.encode(_make_plain(obj)).encode()
     except (_NotPlain, UnicodeEncodeError, RecursionError):
@@ -93,16 +87,12 @@ def digest(obj: Any) -> str:
 
 
 def sha256(data: bytes) -> str:
-    """SHA-256 of raw bytes, 64 lower-case hex digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def digest_sources(root: Path, *names: str) -> str:
-    """Digest of source files under `root`, 12 hex digits; a folder counts with all that is in it.
-
-    It stands in keys of what code made, so that no changed rule passes for the old one because
-    somebody forgot to raise a number.
-    """
+    """Digest of sources under `root`, 12 hex digits, folders in whole, for keys: no changed rule
+    passes for the old one because nobody raised a number."""
     paths = [root / name for name in names]
     files = [
         file

@@ -59,8 +59,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o666, *, durable: boo
 
 
 def write_changed(path: Path, data: bytes) -> bool:
-    """`write_atomically` where the file holds something else, or is none; whether it wrote. A write
-    waits for the disk twice."""
+    """`write_atomically` if the content differs (a write waits for the disk); whether it wrote."""
     with suppress(OSError):
         if path.read_bytes() == data:
             return False
@@ -69,8 +68,7 @@ def write_changed(path: Path, data: bytes) -> bool:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Removes what killed `write_atomically`s of a path left beside it. For who keeps others from
-    writing it meanwhile."""
+    """Removes leftovers of killed `write_atomically`s; the caller keeps writers out."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
         left.unlink(missing_ok=True)
 
@@ -87,11 +85,8 @@ def _open_for_writing(path: Path, mode: int) -> BinaryIO:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Appends one line, whole or not at all, on a line of its own whatever was torn before it.
-
-    Processes that append at once wait for each other, and for `rewrite_lines`. Raises OSError (disk
-    full) with the file as it was.
-    """
+    """Appends one line, whole or not at all, even after a torn one; appenders and `rewrite_lines`
+    wait for each other. Raises OSError with the file as it was."""
     handle = _open_locked(path)
     try:
         size = os.fstat(handle).st_size
@@ -107,9 +102,8 @@ def append_line(path: Path, line: str) -> None:
 
 
 def rewrite_lines(path: Path, keep: Callable[[str], bool]) -> int:
-    """Takes the lines out of a file that `keep` is not true of, whole or not at all; a file without
-    any is removed. Returns how many went. Nothing that is appended meanwhile is lost. Raises
-    OSError with the file as it was."""
+    """Keeps only lines that `keep` is true of, removing an empty file, and loses none appended
+    meanwhile. Returns how many went. Raises OSError, the file as it was."""
     handle = _open_locked(path)
     try:
         remove_unfinished(path)
@@ -153,8 +147,7 @@ def write_all(handle: int, data: bytes) -> None:
 
 
 def keep_file_young(path: Path) -> None:
-    """Makes a file that is used again as young as one that is written now; of those of the last
-    hour nothing is changed."""
+    """Makes a reused file as young as one written now, unless it is of the last hour."""
     if abs(time.time() - path.stat().st_mtime) > _YOUNG_S:
         os.utime(path)
 
@@ -282,10 +275,8 @@ class DecisionFile(Generic[Decided]):
             append_line(path, json.dumps(_read_texts(decision), ensure_ascii=True, sort_keys=True))
 
     def read(self, home: Path) -> list[Decided]:
-        """All decisions, oldest first; [] before the first.
-
-        Raises `error` on a line that is none: a record that was tampered with decides nothing.
-        """
+        """All decisions, oldest first; [] before the first. Raises `error` on a line that is none:
+        a record that was tampered with decides nothing."""
         path = home / self.place
         if not path.exists():
             return []

@@ -24,23 +24,18 @@ class DuplicateKeys(RuntimeError):
 
 
 def make_vector_key(text_digest: str, embedder: str) -> str:
-    """The key of one vector: what was embedded, and by which model."""
     return f"{embedder}|{text_digest}"
 
 
 class LanceStore:
-    """Tables of (key, text_digest, embedder, kind, text, vector) under one folder.
-
-    Rows are immutable: the same key always means the same text and model, so an insert of a
-    known key does nothing. A table's vectors are of one length, the first embedder's; those of
-    another length stand in `<table>_<length>` beside it, and are read and written through it.
-    """
+    """Tables of (key, text_digest, embedder, kind, text, vector) under one folder. Rows are
+    immutable, so inserting a known key does nothing. Vectors of another length than the first
+    embedder's stand in `<table>_<length>` and are read and written through the table."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def find_missing(self, keys: Iterable[str], table: str = TEXTS) -> set[str]:
-        """Those of `keys` that the table lacks."""
         missing = set(keys)
         for part in self._list_parts(table) if missing else []:
             stored = [keys.to_pylist() for [keys] in self._read(part, missing, "key")]
@@ -48,11 +43,8 @@ class LanceStore:
         return missing
 
     def insert(self, rows: Sequence[Mapping[str, Any]], table: str = TEXTS) -> int:
-        """Adds the rows whose key is new; returns how many were.
-
-        `rows`: key, text_digest, embedder, kind, text, vector (float32, one length per call).
-        Raises DuplicateKeys if the table then holds a key twice.
-        """
+        """Adds the rows whose key is new; returns how many. `rows`: key, text_digest, embedder,
+        kind, text, vector (float32, one length per call). Raises DuplicateKeys."""
         if not rows:
             return 0
         unique = {row["key"]: dict(row) for row in rows}
@@ -77,10 +69,7 @@ class LanceStore:
             return len(new)
 
     def vectors(self, keys: Sequence[str], table: str = TEXTS) -> np.ndarray:
-        """Vectors in the order of `keys`, float32 [len(keys), dim].
-
-        Raises KeyError naming the first key that is not stored.
-        """
+        """float32 [len(keys), dim], in their order. Raises KeyError naming a missing key."""
         by_key = self.find_vectors(keys, table)
         absent = next((key for key in keys if key not in by_key), None)
         if absent is not None:
@@ -106,13 +95,9 @@ class LanceStore:
     def compact(
         self, table: str = TEXTS, older_than: timedelta = timedelta(days=7), *, pieces: int = 1
     ) -> None:
-        """Joins the small files of many writes, and drops versions that are as old. A joined table
-        is written whole: one of at most `pieces` files and a few versions each is left as it is.
-
-        Rows are only ever added (but for a take-down), so that the present version holds all that a
-        tagged one may: tags move there. A version that is old and has a tag ends the clean-up in an
-        error, and what lies between it and the present would never go.
-        """
+        """Joins the small files of many writes, of a table with more than `pieces` files or many
+        versions, and drops old versions. Tags move to the present version, which holds all that
+        they may: an old tagged version would end every clean-up in an error."""
         with hold_lock(self.root / f".{table}.lock"):
             for part in self._list_parts(table):
                 opened = self._open(part)
@@ -171,7 +156,6 @@ class LanceStore:
         return [name for name in names if name not in beside]
 
     def list_tags(self, table: str = TEXTS) -> list[str]:
-        """The names that keep versions of a table."""
         opened = self._open(table)
         return sorted(opened.tags.list()) if opened is not None else []
 

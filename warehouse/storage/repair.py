@@ -14,8 +14,6 @@ from warehouse.storage.tables import Tables
 
 @dataclass
 class HomeRepairs:
-    """What was found, and repaired unless it was only a look."""
-
     torn_lines: int = 0
     pointers: int = 0  # of tables: unreadable or lost, put back to the last whole version
     lost: list[str] = field(default_factory=list)  # pointers without a whole version
@@ -30,11 +28,9 @@ class HomeRepairs:
 
 
 def repair_home(home: Path, *, dry: bool = False) -> HomeRepairs:
-    """Takes lines that are no JSON object out of the `.jsonl` files of a home, and moves a table's
-    unreadable or lost pointer to the last version of its history; old files stay as `*.before-…`.
-
-    `dry` only looks. Call it while nothing writes there (the run lock held).
-    """
+    """Takes torn lines out of a home's `.jsonl` files and puts unreadable or lost pointers of
+    tables back to their last version; old files stay as `*.before-…`. `dry` only looks. Hold the
+    run lock."""
     repairs = HomeRepairs()
     for path in list_line_files(home):
         if torn := split_lines(path)[1]:

@@ -46,14 +46,9 @@ class VersionGone(ValueError):
 
 @dataclass(frozen=True)
 class TableSpec:
-    """What a table is: its key, its columns with their types, and which columns are volatile.
-
-    Volatile columns (seconds, last_seen …) are stored beside the version and take no part in its
-    digest, so that a run which saw the same facts publishes no new version. A column is given as
-    its type, or as (type, what it holds): then `columns` has the type, `described` the words, which
-    the UI shows and no digest covers. expectations, rules: what must hold before a version becomes
-    current, by Great Expectations and by the asset's own code.
-    """
+    """A table's key, columns with types, and volatile ones (seconds, last_seen …), which are stored
+    beside a version and make none. A column is its type, or (type, what it holds): `described`, for
+    the UI. expectations, rules: what must hold before a version becomes current."""
 
     name: str
     key: tuple[str, ...]
@@ -78,10 +73,8 @@ class TableSpec:
             )
 
     def frame(self, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-        """Rows as a typed frame, sorted by key; columns a row lacks are null.
-
-        Raises ValueError that names the table and the column or key at fault.
-        """
+        """Rows as a typed frame, sorted by key; columns a row lacks are null. Raises ValueError
+        that names the table and the column or key at fault."""
         records = [dict(row) for row in rows]
         unknown = {name for row in records for name in row} - set(self.columns)
         if unknown:
@@ -116,8 +109,7 @@ class TableSpec:
             )
 
     def count_changes(self, old: pl.DataFrame, new: pl.DataFrame) -> dict[str, int]:
-        """How many keys are `new`, `stale` (a column that is not volatile differs), `gone` and
-        `unchanged`."""
+        """Counts of `new`, `stale` (a non-volatile column differs), `gone`, `unchanged` keys."""
         keys, stable = list(self.key), [n for n in self.columns if n not in self.volatile]
         fresh = new.join(old, on=keys, how="anti").height
         gone = old.join(new, on=keys, how="anti").height
@@ -133,8 +125,6 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class TableHead:
-    """The current version of one partition of a table."""
-
     digest: str
     rows: int
     run_id: str
@@ -154,8 +144,6 @@ class StagedVersion:
 
 
 class Tables:
-    """All tables under one root folder."""
-
     def __init__(self, root: Path) -> None:
         self.root = root
 
@@ -183,11 +171,8 @@ class Tables:
         return StagedVersion(spec, partition or WHOLE, name, len(frame), volatile)
 
     def promote(self, staged: StagedVersion, run_id: str, audit: list[dict[str, Any]]) -> TableHead:
-        """Moves the pointer of the partition to a staged version: the last act of publication.
-
-        The same version again leaves the pointer as it is and returns it; its volatile columns are
-        the staged ones from here on.
-        """
+        """Moves the partition's pointer to a staged version: the last act of publication. The same
+        version again takes over only the staged volatile columns."""
         folder = self.folder(staged.spec.name, staged.partition)
         with hold_lock(folder / ".lock"):
             current = self.head(staged.spec.name, staged.partition)
@@ -207,10 +192,8 @@ class Tables:
     def head(
         self, name: str, partition: str | None = None, as_of: float | None = None
     ) -> TableHead | None:
-        """The current version, or the one current at `as_of` (epoch seconds), or None.
-
-        Raises PointerBroken; VersionGone for one that retention has taken away.
-        """
+        """The current version, or the one current at `as_of` (epoch seconds), or None. Raises
+        PointerBroken; VersionGone for one that retention has taken away."""
         if as_of is None:
             path = self.folder(name, partition) / "HEAD.json"
             body = read_pointer(path, _FIX)
@@ -271,10 +254,8 @@ class Tables:
     def read(
         self, spec: TableSpec, partition: str | None = None, as_of: float | None = None
     ) -> pl.DataFrame:
-        """The current rows of one partition, or of all partitions when `partition` is None.
-
-        A table that was never published reads as an empty frame with its columns.
-        """
+        """The current rows of one partition, or of all partitions when `partition` is None. A table
+        that was never published reads as an empty frame with its columns."""
         names = [partition] if partition else self.partitions(spec.name)
         frames = [self._read_one(spec, name, as_of) for name in names]
         return pl.concat([spec.frame([]), *frames])
@@ -318,11 +299,8 @@ class RowPlan:
 def plan_keys(
     previous: Mapping[str, str], wanted: Mapping[str, str], retry: Collection[str] = ()
 ) -> RowPlan:
-    """Compares what was made (key -> provenance digest) with what is wanted now.
-
-    `retry` names keys that are due again although their digest is the same (a failed row past its
-    `retry_at`); they count as stale.
-    """
+    """Compares what was made (key -> provenance digest) with what is wanted. `retry`: keys due
+    again with the same digest (failed rows past `retry_at`), as stale."""
     again = set(retry)
     both = wanted.keys() & previous.keys()
     stale = {key for key in both if wanted[key] != previous[key] or key in again}
@@ -378,12 +356,8 @@ def _encode_parquet(frame: pl.DataFrame) -> bytes:
 
 
 def find_schema_version(spec: TableSpec, version: Path) -> int | None:
-    """The schema version under which the rows of a version's file have the digest that names it, or
-    that its mark has; None where they have another one. An older version of ours has the columns
-    that its spec had.
-
-    Raises OSError, PolarsError for a file that cannot be read.
-    """
+    """The schema version, of ours or an older one with its columns, under which a version's rows
+    have the digest of its name or mark; None for another. Raises OSError, PolarsError."""
     frame = pl.read_parquet(version)
     if not set(spec.key) <= set(frame.columns):
         return None

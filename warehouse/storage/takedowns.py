@@ -27,12 +27,9 @@ class TakedownError(ValueError):
 
 @dataclass(frozen=True)
 class Tombstone:
-    """One decision. name: the server's or tool's id; at: UTC, ISO 8601.
-
-    reach: JSON object of what the name stands for. servers, listings, tools ([server, tool]):
-    their rows go. shown (digests of contracts that no other server lists): rows whose call or
-    prompt names one go.
-    """
+    """One decision. name: the server's or tool's id; at: UTC, ISO 8601. reach: JSON object:
+    servers, listings, tools ([server, tool]) whose rows go, and shown (contracts that no other
+    server lists), whose calls and prompts go."""
 
     name: str
     kind: str
@@ -83,7 +80,6 @@ class Takedowns:
 
 
 def record_tombstone(home: Path, tombstone: Tombstone) -> None:
-    """Appends one tombstone; nothing is ever rewritten. Raises TakedownError on a bad one."""
     _FILE.record(home, tombstone)
 
 
@@ -94,7 +90,6 @@ def read_tombstones(home: Path) -> list[Tombstone]:
 
 
 def find_active(home: Path) -> dict[str, Tombstone]:
-    """Name -> the tombstone that holds now."""
     last = {tombstone.name: tombstone for tombstone in read_tombstones(home)}
     return {name: one for name, one in last.items() if one.verdict == TAKEN}
 

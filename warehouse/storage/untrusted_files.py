@@ -115,8 +115,6 @@ def _walk_folders(
 
 @dataclass
 class _ReadBudget:
-    """What one walk may still cost."""
-
     folders: int = field(default_factory=lambda: _MOST_FOLDERS)
     names: int = field(default_factory=lambda: _MOST_NAMES)
 

@@ -1,7 +1,5 @@
-"""Alerts: a run that failed, and a day without one, told to the one address the user names.
-
-The sensors are off until they are turned on under Automation, and do nothing without a webhook.
-"""
+"""Alerts of a failed run, and a day without one, by sensors that are off until they are turned
+on."""
 
 import time
 from collections.abc import Mapping

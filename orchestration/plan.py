@@ -1,10 +1,5 @@
-"""What a run would do and cost: the keys that are due, times what such keys have cost so far.
-
-Nothing is sent. Listings are taken as they were last seen. Pairs, judgements and summaries are
-planned as the run itself plans them, so another model, prompt or setting counts. Calls, seconds,
-tokens and dollars of a key are means of this home's ledger (`toolmill spend`), or defaults before
-the first run.
-"""
+"""What a run would do and cost: the keys that are due, as the run itself plans them over the last
+listings, times the means of this home's ledger (`toolmill spend`) or defaults."""
 
 import time
 from collections import Counter, defaultdict

@@ -1,7 +1,4 @@
-"""When runs start: the nightly schedule, and retraining on drift.
-
-The sensor is thin over a pure decision in `training`.
-"""
+"""When runs start: the nightly schedule, and retraining on drift, a pure decision of `training`."""
 
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING

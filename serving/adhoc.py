@@ -109,9 +109,8 @@ def index_command(
     progress: Progress | None = None,
     search_from: int = SEARCH_FROM,
 ) -> dict[str, Any]:
-    """Indexes the usable tools of a JSON Lines file and points `out` at the index. Returns
-    {version, out, tools, servers, skipped, embedder, embedded, known, seconds}. Raises
-    UnusableInput."""
+    """Indexes a JSON Lines file's tools and points `out` there. Returns {version, out, tools,
+    servers, skipped, embedder, embedded, known, seconds}. Raises UnusableInput."""
     import zstandard
 
     from serving.index.build import move_pointer

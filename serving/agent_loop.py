@@ -62,8 +62,7 @@ Fill = Callable[[Mapping[str, Any], str], dict[str, Any]]
 
 
 class AgentModel(Protocol):
-    """Who takes part in a conversation: a model behind an endpoint
-    (`warehouse.llm.chat.ChatClient`), a local one, or rules."""
+    """An endpoint's model (`warehouse.llm.chat.ChatClient`), a local one, or rules."""
 
     async def say(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
@@ -349,9 +348,8 @@ def _describe_round(step: SearchRound) -> dict[str, Any]:
 
 
 class OfflineSpeaker:
-    """Asks once for a tool in the words of the last user message before it, calls the first
-    function shown, and ends. Given functions from the start, it calls the one with the best BM25.
-    fill: (contract, request) -> arguments."""
+    """Asks once in the last user message's words and calls the first function shown; given
+    functions from the start, the best by BM25. fill: (contract, request) -> arguments."""
 
     def __init__(self, fill: Fill | None = None) -> None:
         self._fill = fill or (lambda _contract, _request: {})

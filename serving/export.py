@@ -61,9 +61,8 @@ class NoExport(BadExport, UnusableInput):
 
 
 def export_release(home: Path, out: Path, add_files: AddFiles | None = None) -> dict[str, Any]:
-    """Copies what `home` serves to a new or empty folder; returns its manifest. add_files: writes
-    more models and returns manifest entries. Raises UnusableInput, BadExport, IndexMissing,
-    IndexBroken, EncoderMissing."""
+    """Copies what `home` serves to a new folder; returns its manifest. add_files: writes models,
+    returns entries. Raises UnusableInput, BadExport, IndexMissing, IndexBroken, EncoderMissing."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UnusableInput(f"{out}: it is there and not empty; give a new or an empty folder")
     version = read_served_version(home)
@@ -190,8 +189,7 @@ def _digest_files(folder: Path) -> dict[str, str]:
 
 
 def sign_export(folder: Path, key: Path) -> dict[str, Any]:
-    """Checks and signs an exported release; returns its manifest. Raises BadExport, and
-    UnusableInput for a key that cannot be read."""
+    """Checks and signs an export; its manifest. Raises BadExport, UnusableInput for a bad key."""
     manifest = check_export(folder)
     serialization, ed25519 = _load_library()
     try:

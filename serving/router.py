@@ -244,8 +244,7 @@ def _choose_best_view(scores: Mapping[str, float]) -> str:
 
 
 def open_router(place: Path, version: str | None = None) -> Router:
-    """Loads a version (the served one by default) with its encoder and the quarantine's decisions.
-    Raises IndexMissing or IndexBroken with the fix."""
+    """Loads a version (default: served) with its encoder. Raises IndexMissing or IndexBroken."""
     from assets.vectors.encoders.minilm import MiniLM
     from assets.vectors.encoders.saved import open_encoder
 

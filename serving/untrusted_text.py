@@ -1,10 +1,6 @@
-"""Third-party text and tool results, handed to a model as data: bounded, visible, marked.
-
-Names, keys and allowed values are escaped; prose loses its invisible characters, since emoji are
-full of them. Of results only text, images and sounds are passed on as such. Links and embedded
-resources become text: a host that resolved them would ask *this* server for them, or fetch a
-third-party address. Annotations and `_meta` are dropped: they steer what a host shows to whom.
-"""
+"""Third-party text and results as data for a model: bounded, visible, marked. Names and values are
+escaped, prose loses invisible characters. Links and resources become text, as a host would ask
+*this* server or fetch them; annotations and `_meta`, which steer a host, are dropped."""
 
 import json
 import re

@@ -1,8 +1,5 @@
-"""Asset definitions of the training set, of drift, and of every role.
-
-`build_role_assets` makes the adapter, the evaluation and the champion of a role from one row of
-data; extensions call it in their own `defs.py`.
-"""
+"""Assets of the training set, of drift, and (`build_role_assets`, for extensions too) of every
+role."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol

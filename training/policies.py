@@ -22,9 +22,8 @@ from warehouse.store import Warehouse
 
 @dataclass(frozen=True)
 class TrainerPolicy:
-    """retriever_base, caller_base: as trained. options: extensions' blocks of `[training]`.
-    unverified: whether the index shows, untrained on, tools nobody launched; search_from: for
-    LanceDB."""
+    """options: extensions' blocks of `[training]`. unverified: whether the index shows tools that
+    nobody launched; search_from: tools from which LanceDB searches it."""
 
     split: SetPolicy = field(default_factory=SetPolicy)
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
@@ -74,8 +73,7 @@ class TrainerPolicy:
     def decide(
         self, warehouse: Warehouse, evidence: TrainingEvidence, embedder: Callable[[], Embedder]
     ) -> dict[str, Decision]:
-        """Role -> whether it trains now. Drift is measured only for a role that it decides on, and
-        read where the same was measured before."""
+        """Role -> whether it trains now. Drift is measured for it, or read if it was before."""
 
         def measure(trained_on: str) -> list[DriftSignal]:
             return measure_drift(self.open_sources(warehouse, trained_on, embedder), self.drift)

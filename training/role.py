@@ -1,9 +1,6 @@
-"""Roles: the kinds of model that are trained, measured, promoted and released.
-
-A role is a `ModelRole` under the entry-point group `toolmill.roles`; the core registers the
-retriever and the caller here. Its three assets (`<role>_adapter`, `<role>_evaluation`,
-`<role>_champion`) are built by `training/defs.py`.
-"""
+"""Roles: kinds of model that are trained, measured, promoted and released, each a `ModelRole` under
+`toolmill.roles` with three assets (`training/defs.py`); retriever and caller are registered
+here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

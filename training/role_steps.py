@@ -24,8 +24,7 @@ ModelCard = dict[str, Any]
 
 @dataclass(frozen=True)
 class RoleStep:
-    """The stores and settings of one run of a step. resources: those that the step's `StepSpec`
-    names. launch: runs a training script on a job file."""
+    """Stores and settings of a step's run. resources: the `StepSpec`'s. launch: of a job file."""
 
     role: str
     warehouse: Warehouse

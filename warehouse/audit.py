@@ -136,9 +136,8 @@ def audit(
     expectations: Sequence[ColumnExpectation],
     rules: Sequence[AuditVerdict] = (),
 ) -> TableAudit:
-    """Runs expectations over the frame and adds plain rules' verdicts. Only audited columns go to
-    pandas: Great Expectations 1.24 has no polars. An empty frame passes, so row floors are
-    rules."""
+    """Runs expectations over the frame and adds rules' verdicts. Great Expectations 1.24 has no
+    polars, so audited columns go to pandas. An empty frame passes: row floors are rules."""
     verdicts = list(rules)
     if expectations and len(frame):
         results = _run_great_expectations(frame, expectations)

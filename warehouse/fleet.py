@@ -1,9 +1,6 @@
-"""One piece of work, run here or on another machine.
-
-A piece is a function of an importable module and plain data: no open file, no ledger, no secret.
-What it returns is plain data too. The ledger stays with the process that asks, so that a piece that
-is run twice (a worker was killed in the middle of it) is still one effect.
-"""
+"""One piece of work, run here or elsewhere: a function of an importable module, and plain data in
+and out, no ledger, no secret. The asking process has the ledger, so a piece run twice is one
+effect."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait

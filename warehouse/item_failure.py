@@ -25,8 +25,7 @@ Through = tuple[type[Exception], ...]
 def try_item(
     make: Callable[[], Made], fail: Callable[[str], Made], *, through: Through = ()
 ) -> Made:
-    """What `make` makes of one item or, where it raises what nobody foresaw, what `fail` makes of
-    a one-line hint. Raises what `describe_failure` raises."""
+    """`make` of an item or, for unforeseen errors, `fail` of a hint (`describe_failure`)."""
     try:
         return make()
     except Exception as error:

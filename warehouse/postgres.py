@@ -21,9 +21,8 @@ def open_connection(
     prepare: Callable[[Any], None] = lambda _: None,
     timeout_s: int = 10,
 ) -> Any:
-    """A psycopg2 connection in autocommit mode that `prepare` was called with, tried again after
-    each pause. timeout_s: of one try. Raises PostgresUnreachable, and psycopg2.ProgrammingError of
-    `prepare`."""
+    """A psycopg2 connection in autocommit mode after `prepare`, tried again after each pause.
+    timeout_s: of one try. Raises PostgresUnreachable, psycopg2.ProgrammingError."""
     driver: Any = import_module("psycopg2")
     for pause in (*pauses, None):
         try:

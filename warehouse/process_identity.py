@@ -1,8 +1,5 @@
-"""Which process a number means: pids are reused, and wall clocks step while a process lives.
-
-The sandbox reads this on plain system Python: the standard library alone, but where there is no
-/proc.
-"""
+"""Which process a number means, though pids are reused and wall clocks step. The sandbox reads this
+on plain system Python, with the standard library alone where there is /proc."""
 
 import os
 import platform

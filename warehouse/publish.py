@@ -1,8 +1,5 @@
-"""Write, audit, publish: the one entry point through which a table becomes current in Dagster.
-
-A bad run leaves the last version current: `Failure` is raised after the check results and before
-the pointer moves, and retries are off, since the same rows would fail again.
-"""
+"""Write, audit, publish: how a table becomes current in Dagster. A bad run leaves the last version:
+`Failure` comes before the pointer moves, without retries, as the rows would fail again."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,11 +28,8 @@ Published = Iterator[dg.AssetCheckResult | dg.MaterializeResult]
 
 @dataclass(frozen=True)
 class AssetAudit:
-    """What must hold before an asset becomes current: one blocking check each.
-
-    `rules` name the verdicts that the asset's own code gives, refusals (`refuse`) included, each
-    with what it asks for.
-    """
+    """What must hold before an asset becomes current: one blocking check each. `rules`: verdicts of
+    the asset's own code, refusals (`refuse`) too, with what each asks for."""
 
     asset: str
     expectations: Sequence[ColumnExpectation] = ()

@@ -1,4 +1,1 @@
-"""Model requests by a provider's batch API at half price.
-
-May import the core, and no other extension.
-"""
+"""Model requests by a provider's batch API at half price. May import the core alone."""

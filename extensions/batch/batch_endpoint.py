@@ -1,7 +1,5 @@
-"""The Batch API of one endpoint, through the `openai` SDK: files up, batches, files down.
-
-A line of a file is one request on the way out and one result on the way back.
-"""
+"""The Batch API of one endpoint, through the `openai` SDK; a file's line is a request or a
+result."""
 
 import json
 import os
@@ -87,8 +85,7 @@ def read_limits(file: bytes) -> dict[str, int]:
 
 
 def split_lines(chunks: Iterator[bytes]) -> Iterator[bytes | None]:
-    """The lines of a file that comes in parts, empty ones left out; None in the place of one that
-    is longer than LONGEST, which is never held as a whole."""
+    """Lines of a file in parts, without empty ones; None for one longer than LONGEST."""
     pieces, size, skipping = list[bytes](), 0, False
     for part in chunks:
         *ends, tail = part.split(b"\n")

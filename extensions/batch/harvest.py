@@ -196,8 +196,7 @@ def _read_own_limits(ledger: Ledger, batch: BatchRecord) -> dict[str, int]:
 
 
 def _end_invalid(ledger: Ledger, batch: BatchRecord, status: BatchStatus) -> BatchRecord:
-    """The provider refused the file: nothing was answered, so nothing was paid. A line that it
-    names is at fault alone; the others go again."""
+    """A refused file is not paid. A line that it names is at fault alone; others go again."""
     first = "; ".join(f"{code}: {message}" for code, message, _ in status.errors[:3]) or "no reason"
     passing = any(word in first for word in _PASSING)
     line_errors = {line: f"{code}: {message}" for code, message, line in status.errors if line}

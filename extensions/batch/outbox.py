@@ -99,9 +99,8 @@ class BatchOutbox:
         self._dropped: dict[str, list[str]] = {}
 
     def queue(self, prepared: PreparedRequest) -> None:
-        """Puts a request into a batch and raises Pending, or returns if it must be asked directly:
-        known by now, or refused in a batch. Raises BudgetExceeded, or LLMError after `attempts`
-        batches."""
+        """Puts a request into a batch and raises Pending, or returns if it is to be asked directly.
+        Raises BudgetExceeded, or LLMError after `attempts` batches."""
         role = prepared.request.role
         self._roles[role.name] = role
         if not _is_batched(role, list_kinds(self._ledger.batches.list_failures(prepared.key))):

@@ -1,4 +1,2 @@
-"""Check of a server's pull request: broken calls, poisoned text, look-alikes.
-
-May import the core, and no other extension.
-"""
+"""Check of a server's pull request: broken calls, poisoned text, look-alikes. May import the core
+alone."""

@@ -105,9 +105,8 @@ class BrokenCall:
 
 
 def find_broken_call(old: Contract, new: Contract) -> BrokenCall | None:
-    """The first of the calls tried that was right by the old contract and is wrong by the new one:
-    what is required, and each parameter beside it with its choices, its limits and drawn values.
-    The same contracts give the same call. None where none of them is one."""
+    """The first of the calls tried that was right by the old contract and is wrong by the new one,
+    or None: required values, then each other one with its choices, limits and drawn values."""
     with suppress(TooMuchWork, RecursionError), limit_steps(_STEPS):
         for arguments in _draw_calls(old):
             if not validate_call(old, arguments) and (flaws := validate_call(new, arguments)):

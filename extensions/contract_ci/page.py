@@ -1,7 +1,5 @@
-"""Pages and annotations of a contract check, in which no text of a server acts.
-
-Source of the annotations: GitHub Docs, "Workflow commands for GitHub Actions".
-"""
+"""Inert pages and annotations of a contract check (GitHub Docs, "Workflow commands for GitHub
+Actions")."""
 
 import json
 from collections.abc import Iterator, Mapping

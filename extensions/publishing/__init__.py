@@ -1,4 +1,2 @@
-"""Review of samples, model and dataset cards, exported weights, push to a hub.
-
-May import the core, and no other extension.
-"""
+"""Review of samples, model and dataset cards, exported weights, push to a hub. May import the core
+alone."""

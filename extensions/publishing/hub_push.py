@@ -1,8 +1,5 @@
-"""Pushes to the Hugging Face hub: repositories laid out as folders with their cards, then uploaded.
-
-A pushed card is the model's own, with datasets and base that are on the hub and a loading section
-that needs no package of ours. The hub's client sends no file that is there already. Files that
-somebody else put into a repository stay."""
+"""Pushes to the Hugging Face hub: repositories laid out as folders, with the models' own cards,
+whose datasets and base are on the hub. Files that somebody else put into a repository stay."""
 
 import glob
 import json

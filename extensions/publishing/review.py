@@ -1,7 +1,5 @@
-"""Review by a person: a random sample of pairs, labels that survive a kill, and the report.
-
-A reviewer is blind: what is shown holds no verdict, flaw or score.
-"""
+"""Blind review by a person: a random sample of pairs, labels that survive a kill, and the
+report."""
 
 import json
 import random

@@ -1,9 +1,5 @@
-"""The page on which a person labels a sample, served on loopback to that person alone.
-
-The address holds a token; a page of another site can neither guess it nor, by Host and Origin,
-speak in this one's name. Third-party text travels as JSON and is set as text, never as markup, and
-the policy of the page allows no script but its own.
-"""
+"""The page on which a person labels a sample, on loopback. Its address holds a token, so no other
+site can speak for that person; third-party text is set as text, and no other script runs."""
 
 import json
 import secrets

@@ -206,8 +206,7 @@ def _choose_vllm_parser(form: CallForm, tokenizer: Any) -> str | None:
 
 
 def _format_modelfile(facts: Mapping[str, Any], begin: str | None, end: str | None) -> str:
-    """begin: start of the model's turn in a ChatML prompt, None where Ollama's language cannot
-    express the template. end: the token that ends a turn."""
+    """begin: of the model's turn in ChatML, None if Ollama cannot express it. end: of a turn."""
     lines = ["FROM ./model.gguf"]
     if begin is None:
         lines.insert(0, "# Ollama cannot write this model's prompts: send them raw (SERVE.md).")

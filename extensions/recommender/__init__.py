@@ -1,4 +1,2 @@
-"""Role of the reranker, learnt from calls that ran, and the reports of their outcomes.
-
-May import the core, and no other extension.
-"""
+"""Role of the reranker, learnt from calls that ran, and reports of outcomes. May import the core
+alone."""

@@ -63,8 +63,7 @@ def add_words(frame: pl.DataFrame, tables: Tables) -> pl.DataFrame:
 
 
 def digest_history(frame: pl.DataFrame, order: str) -> str:
-    """The digest of what is learnt from: the calls, of their words the digests alone, and the order
-    that they are held against (`ServedOrder.version`)."""
+    """Digest of what is learnt from: the calls, by digests of their words, and their order."""
     columns = ["at", "query_key", "tool_id", "contract_digest", "success", "weight"]
     return digest([[*map(list, frame.select(columns).sort(columns).rows())], order])
 
@@ -121,8 +120,7 @@ def add_passed_over(examples: Sequence[OutcomeExample], pool: ToolPool) -> list[
 
 
 class ServedOrder:
-    """A router without a reranker. pool: its tools, in the places of its index; version: names all
-    that its order comes from but outcomes."""
+    """A router without a reranker. pool: its tools; version: all of its order but outcomes."""
 
     def __init__(self, router: Router) -> None:
         self._router, self.pool = router, open_pool(router.index)
@@ -145,9 +143,8 @@ class ServedOrder:
 def open_served_order(
     warehouse: Warehouse, encoder: Embedder, asked: Collection[str]
 ) -> Iterator[ServedOrder]:
-    """The order of the current tables with a retriever's encoder. asked: words that are put to it:
-    an index that held them as requests of a tool would have been told the answer. Listed contracts
-    are no candidates here, whatever the setting: nothing learns from what no launch confirmed."""
+    """The order of the current tables with a retriever's encoder. asked: words that no index may
+    hold as requests. Listed contracts are no candidates: nothing is learnt without a launch."""
     home = warehouse.home
     source, _ = build_published_source(warehouse, unverified=False)
     store = LanceStore(home / "lance")

@@ -53,9 +53,8 @@ def evaluate_reranker(
 def summarise_reranker(
     rows: Sequence[Row], candidate: str, incumbent: str = UNTRAINED_ORDER
 ) -> dict[str, Any]:
-    """{candidate, incumbent, n, tools, servers, auc, recall_at_1: {candidate, incumbent}, gain,
-    requests}: figures {value, low, high, n}, drawn over tools. `gain` is of the AUC, `requests` of
-    Recall@1. Raises NothingToEvaluate without calls of either end."""
+    """{candidate, incumbent, n, tools, servers, auc, recall_at_1: {candidate, incumbent}, gain (of
+    AUC), requests}: figures {value, low, high, n}, over tools. Raises NothingToEvaluate."""
     pairs = [
         {row["item_id"]: row for row in rows if row["model"] == name}
         for name in (candidate, incumbent)

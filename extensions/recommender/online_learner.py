@@ -150,8 +150,7 @@ class LessonLog:
     def _limit(
         self, source: str, tool: str, span: float | None, weight: float, most: float
     ) -> float:
-        """What of an outcome's weight a source may still spend in a span, on the tool and on all.
-        most: on the tool."""
+        """What a source may still spend in a span on the tool (at most `most`) and on all."""
         own, whole, spent = (source, span, tool), (source, span), self._spent
         room = most - spent.get(own, 0.0), most * _ALL_TOOLS - spent.get(whole, 0.0)
         result = max(0.0, min(weight, 1.0, *room))
@@ -177,8 +176,7 @@ class LogFollower:
         self._read: dict[str, tuple[int, int]] = {}  # day -> (inode, bytes that were read)
 
     def read_lines(self) -> list[dict[str, Any]]:
-        """The next lines, of at most a megabyte; [] when all is read. One that is no line of the
-        log is passed over. Raises LogRewritten."""
+        """The next lines, up to a megabyte, or []; others are passed over. Raises LogRewritten."""
         files = [path for path in self._outcomes.list_files() if path.stem >= self._first]
         if self._read.keys() - {path.stem for path in files}:
             raise LogRewritten

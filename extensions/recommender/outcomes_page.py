@@ -126,9 +126,8 @@ _VERDICTS = {1: "better", 0: "no difference known", -1: "worse"}
 
 
 def compare_changes(calls: pl.DataFrame, changes: Iterable[Row]) -> Json:
-    """{changed, called: after the change, classes: class -> {changed, compared, before, after},
-    shown: [{tool_id, cls, before, after, verdict}], beyond doubt and largest first}. calls: rows of
-    OBSERVED that count; changes: rows of CHANGES."""
+    """{changed, called, classes: class -> {changed, compared, before, after}, shown: [{tool_id,
+    cls, before, after, verdict}]}. calls: rows of OBSERVED that count; changes: of CHANGES."""
     sums = drop_wrong_tool(calls).group_by("tool_id", "contract_digest").agg(**SUMS)
     rates = {(tool_id, digest): (worked, n) for tool_id, digest, worked, n in sums.iter_rows()}
     cases, totals = [], defaultdict(list)

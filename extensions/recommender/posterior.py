@@ -1,9 +1,5 @@
-"""What outcomes taught: a Gaussian over the weights of a logistic model, in independent blocks.
-
-One block is shared by all tools, so that what it learns holds for a tool never seen; further ones
-are of one server, one tool or one client's use of a tool, and start at what the shared block
-expects.
-"""
+"""A Gaussian over the weights of a logistic model, in independent blocks: one shared by all tools,
+and those of a server, a tool or a client's use of a tool, which start at what it expects."""
 
 import math
 from collections.abc import Mapping

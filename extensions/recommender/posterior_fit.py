@@ -1,8 +1,5 @@
-"""Fits the posterior of `extensions/recommender/posterior.py` to many outcomes at once.
-
-Each block in turn takes a Newton step while the others stand still, which ends at the mode of all
-together (the loss is convex); how far weights of a kind may go is learnt with them (EM).
-"""
+"""Fits the posterior (`extensions/recommender/posterior.py`) to many outcomes: Newton steps of each
+block in turn, to the mode of all (the loss is convex), and the variances by EM."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -78,8 +78,7 @@ _TEXT = 4_000  # characters of a question that are read
 
 @dataclass(frozen=True)
 class VectorProjection:
-    """Questions and tools in fewer dimensions, each about its own mean; rows have a mean square
-    norm of 1. `basis` is float32 [dim, dims]."""
+    """Questions and tools about their means, mean square norm 1. `basis`: float32 [dim, dims]."""
 
     basis: np.ndarray
     query_mean: np.ndarray
@@ -104,8 +103,7 @@ class FeatureShape:
 
 
 def fit_projection(tools: np.ndarray, queries: np.ndarray, dims: int) -> VectorProjection:
-    """The directions in which the vectors of tools and questions vary most; fewer than `dims` where
-    there are fewer vectors: the others read as nothing."""
+    """Directions in which tools and questions vary most; with few vectors, fewer than `dims`."""
     dim = tools.shape[1]
     tool_mean = tools.mean(0) if len(tools) else np.zeros(dim, np.float32)
     query_mean = queries.mean(0) if len(queries) else tool_mean

@@ -1,8 +1,5 @@
-"""The reranker: P(success) of each candidate of a question, how sure it is, and learning online.
-
-A question never waits for an update: it reads the posterior that is there when it begins, whose
-parts are replaced as wholes and never written into. Updates wait for each other only.
-"""
+"""The reranker: P(success) of each candidate, how sure it is, and learning online. A question waits
+for no update: parts of the posterior are replaced as wholes."""
 
 import math
 from collections.abc import Mapping
@@ -47,10 +44,8 @@ _KEPT_ON_CHANGE = 0.5
 
 @dataclass(frozen=True)
 class RerankerWeights:
-    """Everything that was fitted. `centre` and `scale` are of READ features;
-    `memory` is what each tool did, by its id; `hardness` is
-    the variance of log odds between requests that no feature tells; `embedder` the id of what made
-    the vectors."""
+    """Everything that was fitted. `centre`, `scale`: of READ features; `memory`: what each tool
+    did; `hardness`: variance of log odds between requests; `embedder`: what made the vectors."""
 
     shape: FeatureShape
     projection: VectorProjection
@@ -101,8 +96,7 @@ class BayesianReranker:
         return _copy_weights(self._weights)
 
     def adopt(self, weights: RerankerWeights) -> None:
-        """Believes these weights from the next question on, in place of its own; they read the
-        same features. A question under way keeps those that it began with."""
+        """Believes these weights, of the same features, from the next question on."""
         with self._lock:
             self._weights = _copy_weights(weights)
 

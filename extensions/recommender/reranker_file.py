@@ -122,8 +122,7 @@ def read_reranker(path: Path) -> RerankerWeights:
 
 
 def open_reranker(path: Path, pool: ToolPool, embedder: str) -> BayesianReranker:
-    """The reranker of a file over a pool whose vectors `embedder` made. Raises BadReranker, also
-    where other vectors taught it; FileNotFoundError."""
+    """A file's reranker over a pool by `embedder`. Raises BadReranker, FileNotFoundError."""
     weights = read_reranker(path)
     dim, made = weights.projection.basis.shape[0], pool.vectors.shape[1]
     if weights.embedder != embedder or dim != made:
@@ -220,8 +219,7 @@ def _read_count(value: Any) -> int:
 
 
 def open_ranker(index: RouterIndex) -> BayesianReranker | None:
-    """The reranker in an index's folder over its tools; None if it was deleted or an earlier
-    version of this program wrote it. Raises IndexBroken."""
+    """An index's reranker; None if deleted or of an earlier version. Raises IndexBroken."""
     assert index.folder is not None
     try:
         return open_reranker(index.folder / RERANKER_FILE, open_pool(index), index.embedder)

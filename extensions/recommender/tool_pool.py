@@ -31,8 +31,7 @@ class ToolFacts:
 
 
 class ToolPool:
-    """Tools by place and their unit vectors, float32 [tools, dim]. Raises ValueError for vectors of
-    another number, or that are no finite numbers."""
+    """Tools by place and their unit vectors, float32 [tools, dim]. Raises ValueError."""
 
     def __init__(self, tools: Sequence[ToolFacts], vectors: np.ndarray) -> None:
         if vectors.ndim != 2 or len(vectors) != len(tools):

@@ -1,9 +1,6 @@
-"""ToolFlix's reranker as its write-up describes it: two heads, trained in three phases.
-
-Its code for two heads is not released: layer sizes, epochs and rates are ours, with about 68,000
-parameters at 163 endpoints of 384 dimensions as published. Both networks start from the leading
-directions of the descriptions, and stop by a seventh of the tasks.
-"""
+"""ToolFlix's reranker by its write-up: two heads in three phases. Its code is not released: layer
+sizes, epochs and rates are ours, with about 68,000 parameters at 163 endpoints of 384 dimensions.
+Both networks start from the descriptions' leading directions."""
 
 import copy
 import zlib
@@ -180,8 +177,7 @@ class _TrainingData:
 
 class ToolFlix(RerankMethod):
     """Two heads: alpha x relevance + (1 - alpha) x quality, alpha falling with the feedback. wide:
-    whether quality reads the wide features; without them it knows an endpoint by its vector
-    alone."""
+    whether quality reads the wide features, or an endpoint's vector alone."""
 
     def __init__(self, seed: int = 0, *, wide: bool = True) -> None:
         self._seed, self._wide = seed, wide

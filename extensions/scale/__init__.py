@@ -1,4 +1,2 @@
-"""More than one machine: the ledger in Postgres, launches on Ray, folders published to a bucket.
-
-May import the core, and no other extension.
-"""
+"""Several machines: ledger in Postgres, launches on Ray, folders in a bucket. May import the core
+alone."""

@@ -110,9 +110,8 @@ class FolderTransfer:
 
 
 def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> FolderTransfer:
-    """Sends a folder's files that the bucket lacks, then makes them current; a kill before changes
-    nothing. Unreadable files are left out and named. Raises UnusableInput for links or devices,
-    PointerMoved if somebody published meanwhile, BucketUnavailable."""
+    """Sends files that the bucket lacks, then makes the folder current; unreadable files are left
+    out and named. Raises UnusableInput (links, devices), PointerMoved, BucketUnavailable."""
     before = read_current(bucket, memory)
     root = folder.resolve()
     try:

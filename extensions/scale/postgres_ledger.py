@@ -1,10 +1,6 @@
-"""The ledger in Postgres: many machines write it, one transaction at a time as in SQLite.
-
-Tables lie in a schema of their own, since Dagster's storage in the same database has a `runs` too.
-Session locks tell which processes live: the server frees those of a process that is gone. A
-statement that returns nothing waits for the next one that does, because under the writers' lock
-each round trip to the server holds all writers up.
-"""
+"""The ledger in Postgres, in a schema of its own, as Dagster has a `runs` too. Session locks tell
+which processes live. A statement without rows goes with the next one: under the writers' lock each
+round trip to the server holds all writers up."""
 
 import os
 import re

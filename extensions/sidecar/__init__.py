@@ -1,4 +1,2 @@
-"""Role of a small model that revises calls which the repair ladder leaves.
-
-May import the core, and no other extension.
-"""
+"""Role of a small model that revises calls which the repair ladder leaves. May import the core
+alone."""

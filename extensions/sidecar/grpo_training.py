@@ -1,8 +1,5 @@
-"""TRL's GRPOTrainer over the sidecar's rows: the served prompt, rule rewards, sealed checkpoints.
-
-Three of its ways are left: it tokenises no prompt itself (`tokenise_prompt`); it is given no tools,
-so that no tool mask can be longer than a completion; and it writes no card.
-"""
+"""TRL's GRPOTrainer over the sidecar's rows, with the served prompt (`tokenise_prompt`), rule
+rewards, sealed checkpoints, and no tools, so that no tool mask is longer than a completion."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 
 class LocalReviser:
-    """A model on this machine: a sidecar's name under `<home>/models`, or a folder with an adapter
-    or a whole model. It is asked with the prompt that it was trained on, as much of which its
-    context holds. Loads at the first request; raises CannotPredict, in the ladder a draft that
-    stays. `constrained`: only calls that fit the candidates can be written."""
+    """A sidecar under `<home>/models`, or a folder with an adapter or model, loaded at the first
+    request and asked with its training's prompt, as far as its context holds. Raises CannotPredict.
+    `constrained`: only calls that fit the candidates."""
 
     def __init__(
         self,

@@ -166,9 +166,8 @@ def rank_candidates(request: RevisionRequest) -> RevisionRequest:
 def fit_request(
     tokenizer: Any, request: RevisionRequest, limit: int, keep: Collection[str] = ()
 ) -> FittedRequest | None:
-    """The request with as much as a prompt of `limit` tokens holds; None if too little. Unlikely
-    candidates go first, then old turns; `keep`, one candidate and the newest turn stay. Raises
-    BadTemplate."""
+    """The request with what a prompt of `limit` tokens holds, or None: unlikely candidates go, then
+    old turns; `keep`, one candidate and the newest turn stay. Raises BadTemplate."""
     free = [at for at, tool in enumerate(request.candidates) if tool.name not in keep]
 
     def make_fitted(step: tuple[int, int]) -> FittedRequest:

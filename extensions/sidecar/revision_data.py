@@ -49,9 +49,8 @@ class RefusedCall:
 
 @dataclass(frozen=True)
 class PlacedCall:
-    """A call in its place. conversation: before it, and before the refused call where there was
-    one. tools: on offer, its own among them. question: what is asked in its place; then the call
-    holds what the conversation has of it so far."""
+    """A call in its place. conversation: before it and a refused call. tools: on offer, its own
+    among them. question: asked in its place; the call then holds what is said so far."""
 
     row: Row
     good: GoodCall
@@ -186,8 +185,7 @@ _SHARES = {LEFT: 0.55, RIGHT: 0.2, UNTOUCHED: 0.15, TO_ASK: 0.1}
 
 @dataclass(frozen=True)
 class KnownContracts:
-    """What is known beside the calls. worlds: pair -> the task of a world that it is. kinds: of
-    flaws that are made."""
+    """worlds: pair -> the task of a world that it is. kinds: of flaws that are made."""
 
     moves: Sequence[ContractMove] = ()
     worlds: Mapping[str, str] = field(default_factory=dict)

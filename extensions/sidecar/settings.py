@@ -19,8 +19,7 @@ Group = Annotated[int, Field(ge=2)]
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class GrpoSettings:
-    """One update of the weights takes `prompts * group` completions, `pass_rows` at a time. Raises
-    ValueError where they do not come out even."""
+    """An update takes `prompts * group` completions, `pass_rows` each, evenly, or ValueError."""
 
     steps: Whole = 200  # updates of the weights
     group: Group = 8  # completions of one prompt, which are compared

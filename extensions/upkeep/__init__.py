@@ -1,4 +1,2 @@
-"""Maintenance of a home: health checks, garbage collection, take-downs, backup.
-
-May import the core, and no other extension.
-"""
+"""Maintenance of a home: checks, garbage collection, take-downs, backup. May import the core
+alone."""

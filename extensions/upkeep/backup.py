@@ -32,9 +32,8 @@ _READINGS = 20  # a run moves a pointer every few seconds, and reading all takes
 
 
 def export_backup(home: Path, state: Path, folder: Path, version: str) -> dict[str, Any]:
-    """Writes pointers and ledger into `folder`, replacing an earlier export; what cannot be read is
-    named in it. Raises UnusableInput for a folder of other things, PointerBroken, OSError, each
-    leaving the earlier export."""
+    """Writes pointers and ledger into `folder` in place of an earlier export, which stays if it
+    fails. Raises UnusableInput for a folder of other things, PointerBroken, OSError."""
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise UnusableInput(f"{folder}: a file, expected a folder; name another place")
@@ -67,8 +66,7 @@ def export_backup(home: Path, state: Path, folder: Path, version: str) -> dict[s
 
 
 def _read_pointers(home: Path) -> tuple[dict[str, bytes], dict[str, str]]:
-    """(path below the home -> content of every pointer, path -> why it is left out), as of one
-    moment: read until two readings agree."""
+    """(path -> content, path -> why left out) of pointers, read until two readings agree."""
     before: dict[str, bytes] = {}
     left_out: dict[str, str] = {}
     for _ in range(_READINGS):

@@ -48,8 +48,7 @@ SET_TAG = "toolmill/training_set"  # of trainings: `retrain_on_drift` counts tho
 def list_old_runs(
     instance: dg.DagsterInstance, before: float, training_set: str | None
 ) -> Iterator[GarbageItem]:
-    """Runs that ended before `before` (epoch seconds), and hold the last word on no asset.
-    training_set: the current one, whose trainings stay."""
+    """Runs ended before `before`, no asset's last word, no training of `training_set`."""
     stay = collect_last_runs(instance)
     for record in instance.get_run_records(dg.RunsFilter(statuses=_ENDED)):
         run = record.dagster_run
@@ -255,8 +254,7 @@ def list_kept_versions(
     moments: Mapping[str, Collection[float]] | None = None,
 ) -> _KeptVersions:
     """whole: tables whose versions all stay. moments: table -> times (epoch seconds) as of which it
-    is still read. Raises PointerBroken: with a pointer or a history that cannot be read nobody
-    knows what must stay."""
+    is read. Raises PointerBroken for an unreadable pointer or history."""
     result = {}
     for folder in sorted(path for path in tables.root.glob("*/*") if path.is_dir()):
         name, partition, history = folder.parent.name, folder.name, folder / "HEADS.jsonl"

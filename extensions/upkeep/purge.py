@@ -1,8 +1,5 @@
-"""What versions of tables still hold of what was taken down, and rewriting them without it.
-
-A version keeps its name, by which histories, models and releases know it: `<digest>.taken.json`
-beside it says which digest its rows have now (`warehouse/storage/tables.py`).
-"""
+"""Rewriting versions of tables without what was taken down. A version keeps its name;
+`<digest>.taken.json` beside it says which digest its rows have (`warehouse/storage/tables.py`)."""
 
 import calendar
 import io
@@ -165,8 +162,7 @@ KIND = "taken"
 
 @dataclass
 class _TakenTraces:
-    """What the rows of all versions say. versions: those that hold taken rows. blobs, texts: what
-    such rows name, and no row that stays."""
+    """versions: with taken rows. blobs, texts: that these rows name, and no row that stays."""
 
     versions: list[SplitVersion] = field(default_factory=list)
     blobs: set[str] = field(default_factory=set)

@@ -79,8 +79,7 @@ def one_line_errors() -> Iterator[None]:
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Whether Ctrl-C ended what ran, whatever went wrong while it was put away: tasks of a group
-    wrap it, and what they close meets cancellation."""
+    """Whether Ctrl-C ended what ran, wrapped by a group or followed by cancellation."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, KeyboardInterrupt):

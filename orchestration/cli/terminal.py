@@ -1,8 +1,5 @@
-"""Terminal: JSON on stdout, one line of error on stderr, and the exit code.
-
-What a third party wrote can be in any of it: nothing is printed that moves the cursor, hides, or
-reorders what stands there.
-"""
+"""JSON on stdout, one line of error on stderr, and the exit code; no third-party text moves the
+cursor, hides or reorders what stands there."""
 
 import json
 import logging

@@ -1,9 +1,5 @@
-"""The Dagster instance of `toolmill run`: its pools sized, its SQLite files not flushed per event.
-
-Dagster opens and closes a connection for each event and each question, and each close of the last
-connection writes the whole log back: two flushes an event. It also makes an engine for each, which
-compiles every statement again. So engine and connection of a database are kept.
-"""
+"""The Dagster instance of `toolmill run`. Dagster opens a connection and an engine for each event,
+and each close of the last connection flushes twice: so engine and connection are kept."""
 
 import logging
 import os
@@ -97,9 +93,8 @@ def explain_gone_postgres() -> Iterator[None]:
 
 
 def make_config() -> bytes:
-    """The configuration of our instance: runs and events in SQLite files beside it, or in the
-    Postgres that DAGSTER_POSTGRES_URL names, whose driver this process and its children are told.
-    Raises UnusableInput."""
+    """The configuration of our instance: SQLite files beside it, or DAGSTER_POSTGRES_URL, whose
+    driver this process and its children are told. Raises UnusableInput."""
     config = (ROOT / "dagster.yaml").read_bytes()
     if not os.environ.get(POSTGRES):
         return config
@@ -119,8 +114,7 @@ def write_driver() -> None:
 
 
 def check_postgres() -> None:
-    """Raises UnusableInput where the Postgres of DAGSTER_POSTGRES_URL does not answer: Dagster
-    itself tries for many seconds, which is for a run that goes on."""
+    """Raises UnusableInput if Postgres does not answer; Dagster itself tries for many seconds."""
     if url := os.environ.get(POSTGRES):
         from warehouse.postgres import PostgresUnreachable, open_connection
 
@@ -156,8 +150,7 @@ def _describe_gone(reason: str) -> UnusableInput:
 
 
 def place_runs(instance: dg.DagsterInstance) -> None:
-    """Gives runs made in this process the origin that `toolmill dev` gives its own: without one,
-    the UI's home page and its pages of jobs leave them out."""
+    """Gives runs of this process the origin of `toolmill dev`: the UI leaves others out."""
     from dagster._core.definitions.definitions_class import SINGLETON_REPOSITORY_NAME
     from dagster._core.remote_origin import RemoteJobOrigin, RemoteRepositoryOrigin
     from dagster._core.workspace.load import location_origins_from_yaml_paths
@@ -182,9 +175,8 @@ def size_pools(instance: dg.DagsterInstance) -> None:
 
 
 def count_gpu_slots(cores: int) -> int:
-    """How many trainings and evaluations run at once: one where there is a GPU, as it takes all of
-    it; else both roles, each on its share of the cores. In turns, each on its share all the same,
-    both took 206 s of a first run on two cores; side by side they take 124."""
+    """How many trainings run at once: one on a GPU; else both roles, each on its share of the cores
+    (two cores: 124 s side by side, 206 in turns)."""
     return 1 if any(path.exists() for path in _GPU_FILES) else min(2, cores)
 
 
@@ -257,8 +249,7 @@ UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
 
 
 def make_process_tags() -> dict[str, str]:
-    """The tag that says which process carries a run out, as "pid@start@host": a pid is reused, and
-    several hosts may keep their runs in one Postgres."""
+    """A run's process as "pid@start@host": pids are reused, and hosts may share one Postgres."""
     return {PROCESS_TAG: f"{os.getpid()}@{identify_process()}@{platform.node()}"}
 
 

@@ -1,8 +1,5 @@
-"""Processes that run tasks: one a core, started once, warm for every job of a run.
-
-A process imports for seconds what a job needs (LanceDB and Great Expectations alone take five of
-processor time), so that the fan-ins run where the marketplaces ran.
-"""
+"""Processes that run tasks: one a core, warm for every job of a run, since imports cost seconds
+(LanceDB and Great Expectations alone five of processor time)."""
 
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
-"""Settings: one `toolmill.toml`, overridden by `TOOLMILL_*`, printed without secrets.
-
-Nested names are joined by two underscores: `TOOLMILL_ROLES__GENERATOR__MODEL=gpt-5-mini`.
-"""
+"""Settings: `toolmill.toml`, overridden by variables
+(`TOOLMILL_ROLES__GENERATOR__MODEL=gpt-5-mini`), printed without secrets."""
 
 import os
 from pathlib import Path

@@ -1,8 +1,5 @@
-"""The sections of `toolmill.toml` that the core declares, other than those of a package's policy.
-
-A package's own marketplace adapter is set under the name of its entry point:
-`TOOLMILL_MARKETPLACES__ACME__BASE_URL`.
-"""
+"""The core's sections of `toolmill.toml`, but for packages' policies. A package's marketplace goes
+by its entry point: `TOOLMILL_MARKETPLACES__ACME__BASE_URL`."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -39,8 +39,7 @@ class GrantChange:
 
 
 def change_block(block: Mapping[str, Any], change: GrantChange) -> dict[str, Any]:
-    """What the block of one server holds after a change: name -> value, None for what is left out.
-    Raises GrantRefused."""
+    """One server's block after a change: name -> value, None if left out. Raises GrantRefused."""
     folders = _read_folders(block.get("folders", ()), Path("/"))
     hosts = _read_hosts(block.get("hosts", ()))
     change_folders = _read_folders(change.folders, change.here)
@@ -88,9 +87,8 @@ def _require_granted(missing: Sequence[str]) -> None:
 
 
 def write_server_settings(server_id: str, changes: Mapping[str, Any]) -> Path:
-    """Sets names of `[servers."<server id>"]`, or removes those that are None, keeping comments and
-    order; returns the file. Raises SettingsError, the file untouched, for broken TOML or
-    settings."""
+    """Sets names of `[servers."<server id>"]`, or removes None ones, keeping comments and order;
+    returns the file. Raises SettingsError for broken TOML or settings, the file untouched."""
     return change_server_settings(server_id, lambda _: changes)
 
 

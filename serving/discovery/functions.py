@@ -94,8 +94,7 @@ def _write_offered(tool_id: str, contract: Mapping[str, Any]) -> OfferedFunction
 
 
 def bound_parameters(contract: Mapping[str, Any], quoted: bool = False) -> dict[str, Any]:
-    """The input schema as APIs take it, its prose between marks if `quoted`. Of one too large the
-    descriptions are shortened, the longest first."""
+    """The input schema for APIs, prose in marks if `quoted`, long descriptions shortened first."""
     return _write_parameters(contract, quoted)[0]
 
 
@@ -132,8 +131,7 @@ def read_arguments(arguments: Any) -> Any:
 def write_call_turn(
     text: str, begun: int, calls: Sequence[tuple[str, Any, str]]
 ) -> list[dict[str, Any]]:
-    """The messages of a turn with calls, (name on the wire, arguments, what was shown of the
-    result) each. begun: calls of the turns before."""
+    """The messages of a turn's (name, arguments, result shown). begun: calls of turns before."""
     tool_calls = [
         {
             "id": f"call_{begun + at}",

@@ -162,8 +162,7 @@ class DiscoverySession:
 def list_barred(
     index: RouterIndex, shown: Collection[str], excluded: Collection[str] = ()
 ) -> frozenset[str]:
-    """The tool ids that may not be shown: the excluded ones, and those shown before with their
-    twins; a twin of an excluded tool may stand in for it."""
+    """Ids not to show: excluded ones, and shown ones with twins (unless excluded itself)."""
     places = [index.place_of(name) for name in shown if name not in excluded]
     groups = index.twins[[place for place in places if place is not None]]
     twins = np.flatnonzero(np.isin(index.twins, groups)).tolist() if len(groups) else []
@@ -194,9 +193,8 @@ def write_notes(problems: Sequence[str], gone: Sequence[str], changed: Sequence[
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text has: a quarter of its UTF-8 bytes, rounded up. On 1,500 real
-    tools 1.01 (o200k) and 0.99 (cl100k) of the lines of `render`, 90% within 0.78 to 1.21, and 1.13
-    of whole contracts in JSON."""
+    """About a text's tokens: a quarter of its UTF-8 bytes, rounded up. On 1,500 real tools 1.01
+    (o200k) and 0.99 (cl100k) of the lines of `render`, and 1.13 of contracts in JSON."""
     return -(-len(text.encode("utf-8", "replace")) // 4)
 
 

@@ -66,8 +66,7 @@ _MOST_REQUESTS = 8  # requests of one contract that become vectors
 
 @dataclass(frozen=True)
 class IndexContent:
-    """A source in its one order. `asked` holds (place of the tool, request), `moves` the file of
-    contract history, empty if nothing was renamed."""
+    """A source in its one order. `asked`: (place, request); `moves`: history file, or empty."""
 
     tools: list[IndexedTool]
     contracts: list[dict[str, Any]]

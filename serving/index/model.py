@@ -1,10 +1,6 @@
-"""A loaded router index: plain data, fitted weights, and the products that a query needs.
-
-The product with all 12,600 vectors is most of what a query costs besides its embedding. A third of
-the dimensions find the same candidates (`VectorSketch`), and the mean and spread of all cosines
-follow from the vectors' mean and covariance (`VectorMoments`). A large index is not read whole:
-LanceDB finds its candidates (`search_table.py`), and its arrays are mapped.
-"""
+"""A loaded router index: plain data, fitted weights, and products. The product with 12,600 vectors
+is most of a query's cost: a third of the dimensions find the same candidates (`VectorSketch`), and
+all cosines' mean and spread follow from `VectorMoments`. LanceDB searches a large index."""
 
 import json
 import math
@@ -147,8 +143,7 @@ class VectorSketch:
 
 @dataclass(frozen=True)
 class FusionWeights:
-    """A linear score over named features, and a logistic one over named evidence. Below
-    `threshold` the pool is said to hold no suitable tool."""
+    """Linear score of features, logistic of evidence: below `threshold` no tool is suitable."""
 
     weights: dict[str, float]
     evidence: dict[str, float]
@@ -172,14 +167,11 @@ class FusionWeights:
 
 @dataclass(frozen=True)
 class RouterIndex:
-    """A loaded version: everything a query needs except the encoder.
-
-    `block` is float32 [rows of BLOCK's views, dim]; those views are slices of it. A large index has
-    `search` instead, and its views are mapped. `twins` is int32 [tools], the place of the first
-    tool with the same text; `recipes` are by server id; `contracts`
-    stays open, so that a folder removed during a query still answers; `contract_starts` is int64
-    [tools + 1], byte offsets in contracts.jsonl; `reranker` names the model in reranker.npz.
-    """
+    """A loaded version. `block`: float32 [rows of BLOCK's views, dim], which are slices of it; a
+    large index has `search` and mapped views instead. `twins`: int32 [tools], first tool with the
+    same text; `recipes` by server id; `contracts` stays open, so that a removed folder still
+    answers; `contract_starts`: int64 [tools + 1], byte offsets; `reranker`: model of
+    reranker.npz."""
 
     version: str
     release: str

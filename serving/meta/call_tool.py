@@ -1,8 +1,5 @@
-"""call_tool: one call of one tool, from its id to its result.
-
-Nothing is launched before every check has passed. Whatever happens, one outcome is recorded, also
-when the client hangs up in the middle.
-"""
+"""call_tool: one call of one tool. Nothing is launched before every check has passed, and one
+outcome is recorded whatever happens, also when the client hangs up."""
 
 import uuid
 from collections.abc import Mapping

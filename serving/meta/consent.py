@@ -1,9 +1,6 @@
-"""Consent: who is asked before a third-party tool runs, and what was answered.
-
-Up to 2025-11-25 the server asks in the middle of the call. From 2026-07-28 on it ends the request
-with a question, and the client sends the request again with the answer and a sealed state. Such a
-state is good once: a client that sent it twice would run a tool twice on one consent.
-"""
+"""Consent to run a third-party tool. Up to 2025-11-25 the server asks in mid call; from 2026-07-28
+on the client sends the request again with the answer and a sealed state, good once: a tool would
+run twice on one consent."""
 
 import asyncio
 import json

@@ -1,8 +1,5 @@
-"""What every tool of the meta-server works with: router, caller, policy, log, and limits.
-
-An extension may teach the served reranker from the log of calls. Its entry point under
-`toolmill.learners` names a function `(ServedRouter, CallLog, ReliabilityPolicy) -> OutcomeLearner`.
-"""
+"""What the meta-server's tools work with. An entry point of `toolmill.learners` is a function
+`(ServedRouter, CallLog, ReliabilityPolicy) -> OutcomeLearner`."""
 
 import json
 import logging

@@ -1,9 +1,5 @@
-"""Limits of the HTTP server: its connections, and what each token may hold of it.
-
-A client has a bounded time to say what it wants, and to take what it is sent. What a token sends is
-counted before its request is read, whatever it is: `limit_requests` counts questions, and opening a
-session, a ping or a body that is not JSON is none.
-"""
+"""Limits of the HTTP server: bounded times to send and to read, and what each token may hold. All
+that a token sends is counted before it is read; `limit_requests` counts questions alone."""
 
 import asyncio
 import fcntl
@@ -195,8 +191,7 @@ def close_unauthorised(app: Any) -> Any:
 
 
 class RequestAdmission:
-    """An ASGI application around the SDK's; everything by token, for one event loop. manager: the
-    SDK's, whose sessions name their owners."""
+    """An ASGI application around the SDK's, by token. manager: sessions with their owners."""
 
     def __init__(self, inner: Any, manager: Any, settings: HttpSettings) -> None:
         self._inner, self._manager, self._settings = inner, manager, settings

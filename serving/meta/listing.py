@@ -1,9 +1,6 @@
-"""What `tools/list` shows: our four tools, described by the index in use, and pinned tools.
-
-A model does not call a tool that only says "find tools" (toolhive, issue 4357): it must read what
-can be found. Every session reads this list, so no third-party words describe the index: categories
-are a closed list.
-"""
+"""What `tools/list` shows: our four tools with what can be found (a model does not call a mere
+"find tools": toolhive, issue 4357) in categories of ours, not third-party words, and pinned
+tools."""
 
 import logging
 from collections import Counter
@@ -139,8 +136,7 @@ def find_unused_pins(index: RouterIndex, patterns: Sequence[str]) -> list[str]:
 
 
 def list_tools(listing: ToolListing, calls: bool, notice: str) -> list[dict[str, Any]]:
-    """The tools as `tools/list` has them. calls: whether tools may be called at all. kept: what is
-    remembered of what this client asks."""
+    """The tools as `tools/list` has them. calls: whether allowed. kept: what is remembered."""
     tools = listing.tools
     count = "no tools yet (no index)" if tools is None else _describe_count(tools, "tool")
     facts = {"tools": count, "servers": _describe_count(listing.servers, "server")}

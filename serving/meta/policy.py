@@ -130,9 +130,8 @@ class AddressSettings:
 
 @dataclass(frozen=True)
 class HttpSettings(AddressSettings):
-    """tokens: () serves whoever reaches it, on loopback only. header_s, body_s: for the whole of
-    it; write_s: until some of an answer is read. token_sessions, open_requests (streams too): of
-    one token, a small part of all."""
+    """tokens: () serves loopback alone. header_s, body_s: for the whole of it; write_s: until some
+    of an answer is read. token_sessions, open_requests (streams too): of one token."""
 
     path: str = "/mcp"
     tokens: tuple[ClientToken, ...] = ()

@@ -1,8 +1,5 @@
-"""What the four tools take and answer: their JSON schemas, and reading arguments field by field.
-
-A model reads names, descriptions and input schemas in every session, so they are short: 3,100
-characters of JSON for all four.
-"""
+"""The four tools' JSON schemas, short because a model reads them in every session (3,100
+characters), and reading arguments field by field."""
 
 import json
 from collections.abc import Mapping

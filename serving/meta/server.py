@@ -1,10 +1,6 @@
-"""The MCP server: our tools, resources and prompts behind the protocol.
-
-It uses the SDK's low-level server: the higher one validates arguments itself, and its messages name
-Python types instead of the fix. Clients are told when another index is served: up to 2025-11-25 in
-every session, from 2026-07-28 on in the streams that they opened with `subscriptions/listen`. Both
-may be lost, so clients ask again anyway.
-"""
+"""The MCP server over the SDK's low-level one: the higher one's messages name Python types instead
+of the fix. A new index is announced in sessions (to 2025-11-25) or in streams of
+`subscriptions/listen`; both may be lost."""
 
 import asyncio
 import logging
@@ -106,8 +102,7 @@ def make_server(
     *,
     tokens: Sequence[ClientToken] = (),
 ) -> "Server[Any]":
-    """The server. caller: None switches calls off. tokens: whose requests come over HTTP; () when
-    all requests are `policy.local`'s."""
+    """The server. caller: None: no calls. tokens: over HTTP; (): all are `policy.local`'s."""
     from mcp.server.lowlevel.server import NotificationOptions, Server
     from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
     from mcp.server.subscriptions import ListenHandler

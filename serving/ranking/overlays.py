@@ -35,8 +35,7 @@ class BlockedTools:
 
 
 def read_blocked(place: Path) -> BlockedTools:
-    """The blocked tools of a place; nothing without the file. Raises IndexBroken: a file that
-    cannot be read must not count as nothing blocked."""
+    """A place's blocked tools; nothing without the file. Raises IndexBroken if unreadable."""
     path = place / "router" / BLOCKED
     try:
         content = json.loads(path.read_bytes())

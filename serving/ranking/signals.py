@@ -1,10 +1,6 @@
-"""What one query says about the pool: cosines and word scores, and the features of candidates.
-
-Features mean the same by any encoder: cosines are standard deviations above the pool's mean, word
-scores are shares of the pool's best, so weights fitted with one encoder hold for another. The first
-product and one BM25 choose some hundred candidates; the other views are read for those only. Of a
-large index LanceDB finds the pool, some thousand tools, and all else is computed of those alone.
-"""
+"""What one query says about the pool. Cosines are standard deviations above its mean and word
+scores shares of its best, so weights hold for any encoder. One product and one BM25 choose some
+hundred candidates, for which the other views are read; of a large index LanceDB finds the pool."""
 
 import math
 from dataclasses import dataclass
@@ -35,8 +31,7 @@ UNREAD_WORDS = "unread joint words"
 
 
 def read_ask_texts(ask: ToolQuery) -> tuple[str, str]:
-    """The words for the tool and those for its server. A user's words count for both; a model that
-    names only one side says nothing of the other."""
+    """Words for the tool and for its server: a user's are both, a model's only what it names."""
     tool = "\n".join(text for text in (ask.tool, ask.query) if text)
     server = "\n".join(text for text in (ask.server, ask.query) if text)
     return tool or server, server or tool
@@ -96,9 +91,8 @@ def _take(values: np.ndarray, places: np.ndarray | None) -> np.ndarray:
 
 
 class QuerySignals:
-    """The signals of one query over its pool, each computed when it is first read. `tool` and
-    `server` are unit vectors of the two texts, `reading` the share of each that the encoder reads,
-    0..1; `pool` is the whole index by default."""
+    """The signals of a query over its pool (default: the whole index), computed when read. `tool`,
+    `server`: unit vectors of the texts; `reading`: share of each that the encoder reads, 0..1."""
 
     def __init__(
         self,
@@ -250,8 +244,7 @@ def normalise_vector(vector: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class QueryCandidates:
-    """Places of the candidates and their features, each [candidates]; `rough`, float32 [tools of
-    the pool], orders the pool."""
+    """Candidates' places and features, [candidates]; `rough`, float32 [pool], orders the pool."""
 
     places: np.ndarray
     features: dict[str, np.ndarray]

@@ -111,8 +111,7 @@ BY_NAME: dict[str, Callable[[QuerySignals, Mask, int], ToolRanking]] = {
 
 
 def find_top(scores: np.ndarray, mask: Mask, most: int) -> np.ndarray:
-    """Places of the `most` best scores where `mask` holds, best first; equal scores by place, so
-    that an answer is the same on every machine."""
+    """Places of the `most` best scores where `mask` holds, best first, ties by place."""
     places = np.arange(len(scores)) if mask is None else np.flatnonzero(mask)
     eligible = scores if mask is None else scores[places]
     if most < len(places):

@@ -1,10 +1,7 @@
-"""The calls in a model's text, in the forms of the chat templates of open models.
-
-A text is cut into marks by one table, `_MARKS`; what stands behind a mark says how it is read. What
-only shows a form is no call: in inline code, in a fence beside prose, without a body. A call that
-is begun and cannot be read is one too, with its fault: the calls of a text never become fewer.
-Forms: vLLM's `tool_parsers` and llama.cpp's `common_chat` (read 2026-11).
-"""
+"""The calls in a model's text, in forms of open models' chat templates (vLLM's `tool_parsers`,
+llama.cpp's `common_chat`, read 2026-11), cut into marks by `_MARKS`. What only shows a form (in
+code, beside prose) is no call; a call begun and unreadable is one with its fault, so that none is
+lost."""
 
 import ast
 import json
@@ -30,8 +27,7 @@ _MOST_ELEMENTS = 100  # arguments of a call written as elements
 
 @dataclass(frozen=True)
 class DraftCall:
-    """One call as it was written. name: "" where none was given. arguments: text, or a JSON value.
-    fault: why the call as a whole cannot be read."""
+    """A call as written. name: "" for none. arguments: text or JSON. fault: why unreadable."""
 
     name: str
     arguments: Any
@@ -111,8 +107,7 @@ def _make_mark(match: Match) -> _Mark:
 
 
 def read_marked_calls(text: str) -> tuple[list[Any], str]:
-    """(the calls that marks of chat templates announce, each a DraftCall or the JSON that stands
-    there; the text without the model's thoughts)."""
+    """(calls that marks announce, each a DraftCall or JSON; the text without thoughts)."""
     return _MarkReader(text).read()
 
 

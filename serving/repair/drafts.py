@@ -1,8 +1,5 @@
-"""A draft call in any shape that vendors, frameworks and models write: which tool, which arguments.
-
-Shapes: OpenAI (Chat, legacy `function_call`, Responses), Anthropic, Gemini, Bedrock, Cohere, MCP,
-LangChain, Vercel AI, LlamaIndex. Keys are compared without case and separators.
-"""
+"""A draft call in any shape: OpenAI (Chat, `function_call`, Responses), Anthropic, Gemini, Bedrock,
+Cohere, MCP, LangChain, Vercel AI, LlamaIndex. Keys match without case and separators."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -42,9 +39,8 @@ _UNREAD = "it is no call that can be read: send it again as {name, arguments}"
 
 
 def read_drafts(value: Any) -> list[DraftCall]:
-    """Every call in a draft: in any vendor's shape, `{name, arguments}`, a list of these, or text
-    that holds them as JSON, in a form of `serving.repair.dialects` or as `name(parameter=value)`.
-    [] where no call is in it. Never raises."""
+    """Every call in a draft: of any vendor, `{name, arguments}`, lists, or text with JSON, a form
+    of `serving.repair.dialects` or `name(parameter=value)`; else []. Never raises."""
     try:
         return [draft for item in _iterate_drafts(value, 0) for draft in _split_parallel(item)][
             :_MOST

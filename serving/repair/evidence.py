@@ -1,11 +1,7 @@
-"""What the conversation says: whether it holds a value, and the value that it states.
-
-Values are compared as written, except for case and separators. A required value that the draft
-lacks is filled in only if the user names it for this parameter, or if it is the only one of its
-kind, no other argument has it, and the user rules nothing out that has it. Anything less is a
-question to the user, never a guess; so is a secret, which a tool could ask for to get it, and a
-confirmation, which only the model can give.
-"""
+"""What the conversation says. A required value is filled in only if the user names it for its
+parameter, or if it is the only one of its kind, unused and not ruled out. Anything less is asked
+for, and so are secrets, which a tool could ask for, and confirmations, which only the model can
+give."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -110,8 +106,7 @@ class ConversationEvidence:
         return len(leaves) <= _LEAVES and any(map(_is_telling, leaves)) and self.holds(value)
 
     def holds(self, value: Any) -> bool:
-        """Whether it is said: a number by its value, a text word by word, of a list or object all
-        that is in it. null and switches need no words."""
+        """Whether it is said: numbers by value, texts by word, all members; null needs no words."""
         if value is None or isinstance(value, bool):
             return True
         if isinstance(value, int | float):
@@ -237,9 +232,8 @@ def _read_spoken(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, s
 def find_stated_value(
     name: str, schema: Any, root: Schema, user: str, used: Sequence[Any], tool: str = ""
 ) -> tuple[Any, str] | None:
-    """(the value of a parameter, why) that contract or user leave no doubt about, else None.
-    user: what is said last: a value of an earlier turn may be of an earlier call. used: the values
-    of the other arguments. tool: its name and description."""
+    """(a parameter's value, why) that contract or user leave no doubt about, else None. user: what
+    is said last, as earlier values may be of earlier calls. used: other arguments' values."""
     if is_confirming(name) or _is_secret(name, schema, root, tool):
         return None
     choices = find_choices(schema, root)

@@ -70,9 +70,8 @@ def repair_draft(
     history: ContractHistory | None = None,
     revise: ReviseCall | None = None,
 ) -> RepairReport:
-    """Climbs the ladder with one draft of one call. draft: as `read_drafts` takes. tools: in any
-    vendor's shape, or `read_toolset` of them. conversation: messages {role, content}, or the user's
-    words. Never raises."""
+    """Climbs the ladder with one draft call. draft: for `read_drafts`. tools: of any vendor, or
+    their `read_toolset`. conversation: messages {role, content}, or words. Never raises."""
     drafts = read_drafts(draft)
     if len(drafts) != 1:
         count = len(drafts)

@@ -65,9 +65,8 @@ class AbstainReason:
 
 @dataclass(frozen=True)
 class RepairReport:
-    """outcome: valid (byte for byte), repaired, or abstained (the draft's own `name`, `arguments`,
-    `text`, and a `reason`). text: arguments as JSON. problems: what is still wrong, of
-    `find_problems`."""
+    """outcome: valid (byte for byte), repaired, or abstained (the draft's own values, and a
+    `reason`). text: arguments as JSON. problems: what is still wrong (`find_problems`)."""
 
     outcome: str
     name: str

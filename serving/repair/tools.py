@@ -21,8 +21,7 @@ _NEAREST = 3  # names that an answer about an unknown one lists
 
 @dataclass(frozen=True)
 class ToolCandidate:
-    """A tool that may be called. contract: {name, description, inputSchema}. server: whose it is,
-    None where its list does not say."""
+    """contract: {name, description, inputSchema}. server: whose it is, if its list says so."""
 
     name: str
     contract: Mapping[str, Any]
@@ -178,8 +177,7 @@ _FOLDER = Path(__file__).parent / "prompts"
 
 
 def make_revision_messages(request: RevisionRequest) -> list[dict[str, str]]:
-    """The chat messages of a request. What others wrote stands in JSON lines: no text can end its
-    own line and speak as the instruction."""
+    """A request's chat messages; others' words stand in JSON lines, which no text can end."""
     return read_prompt("revise", _FOLDER).make_messages(
         conversation="\n".join(map(_write_message, request.conversation)) or "none",
         draft=_write_json({"name": request.name, "arguments": request.arguments}),

@@ -54,18 +54,15 @@ def find_command(words: list[str]) -> tuple[Any, list[str]]:
     return (None if len(rest) == len(words) else command), rest
 
 
-def list_commands(line: str) -> list[list[str]]:
-    """Words of each command line of `toolmill` in a line of a page, comments left out."""
-    spans = [span for span in re.findall(r"`([^`]+)`", line) if span.startswith("toolmill ")]
-    plain = re.match(r"(?: {4,})?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?toolmill [a-z]", line)
-    result = [*spans, line[line.index("toolmill ") :]] if plain else spans
-    return [item.split("#")[0].split("|")[0].split()[1:] for item in result]
-
-
 def test_commands_and_options_are_the_ones_there_are():
     wrong, count = [], 0
     for place, line in list_lines():
-        for words in filter(None, list_commands(line)):
+        spans = [span for span in re.findall(r"`([^`]+)`", line) if span.startswith("toolmill ")]
+        plain = re.match(r"(?: {4,})?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?toolmill [a-z]", line)
+        result = [*spans, line[line.index("toolmill ") :]] if plain else spans
+        for words in filter(
+            None, [item.split("#")[0].split("|")[0].split()[1:] for item in result]
+        ):
             if not re.fullmatch(r"[a-z][a-z-]+", words[0]):
                 continue
             count += 1

@@ -111,17 +111,11 @@ class Daemon:
         self.queue.append((definition, run))
 
     def tick(self) -> None:
-        self.tick_conditions()
-        self.tick_sensor()
-
-    def tick_conditions(self) -> None:
         result = dg.evaluate_automation_conditions(self.defs, self.instance, cursor=self.cursor)
         self.cursor = result.cursor
         names = {item.key for item in result.results if item.true_subset.size}
         if names:
             self.add_run("__ASSET_JOB", names=names)
-
-    def tick_sensor(self) -> None:
         if not self.sensor_on:
             return
         asked = retrain_on_drift(dg.build_sensor_context(instance=self.instance))

@@ -1,6 +1,4 @@
-"""A local model: a trained caller by its name, `smollm2` untuned, an adapter's folder, or a folder
-with a whole model.
-"""
+"""A local model: a trained caller's name, `smollm2` untuned, or a folder of an adapter or model."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -150,8 +148,7 @@ class AdapterPredictor:
     def converse(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
     ) -> PredictionAnswer:
-        """One answer to a conversation; tools: OpenAI functions. What does not fit the context is
-        an answer that failed. Raises CannotPredict."""
+        """One answer, failed if too long; tools: OpenAI functions. Raises CannotPredict."""
         try:
             prompt = render_prompt_text(self.tokenizer, [*map(dict, messages)], tools)
         except BadTemplate as error:
@@ -293,8 +290,7 @@ def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
 
 
 def _is_of_role(path: Path, role: str, *, required: bool) -> bool:
-    """Whether a card is of a model of this role; one that cannot be read is of none. Raises
-    UnusableModel where that one is `required`."""
+    """Whether a card is of this role; unreadable ones are not, or raise if `required`."""
     try:
         card = read_card(path.parent)
     except ValueError as error:

@@ -1,8 +1,5 @@
-"""A model behind an OpenAI-compatible endpoint, asked to call tools.
-
-Every answer is in the ledger under its whole question: an evaluation that was killed, or is asked
-for twice, pays for nothing again. A request without an answer is an `error`, not a wrong answer.
-"""
+"""A model behind an OpenAI-compatible endpoint, asked to call tools, each answer paid once by the
+ledger. A request without an answer is an `error`, not a wrong answer."""
 
 import asyncio
 import json

@@ -1,9 +1,5 @@
-"""Requests whose tool is no longer there: does a caller still call it from memory?
-
-A *phantom call* names a tool that is not offered. Two kinds of request provoke one: the tool is
-`gone` (its server lists it no more, or is gone itself), or it was `renamed` (its server lists the
-same tool under another name). Both are asked with tools that are listed now.
-"""
+"""Does a caller call tools that are no longer there (*phantom calls*)? Asked with tools listed now,
+of which a request's own is `gone`, or was `renamed` by its server."""
 
 import json
 from collections.abc import Iterable, Mapping

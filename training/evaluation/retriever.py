@@ -77,8 +77,7 @@ def load_retriever(
 def open_in_service(
     home: Path, name: str, start: str, prompts: Prompts, embedder: Embedder
 ) -> Embedder:
-    """The encoder of the retriever that serves: untrained it is what ships (`start`), else the
-    embedder in use. Raises BadAdapter, BadEmbedder."""
+    """The serving encoder; untrained, `start` or the embedder. Raises BadAdapter, BadEmbedder."""
     if name != BASE_LABEL:
         return load_retriever(home, name)
     return get_plain(embedder) if start == NONE else load_retriever(home, name, start, prompts)

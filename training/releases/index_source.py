@@ -1,8 +1,5 @@
-"""What a run knows of every served tool, as the source of an index.
-
-Listed contracts, which nobody launched, enter by a setting, after all that was launched, without a
-recipe, a request or a summary, and with their mark: no other part of training reads them.
-"""
+"""What a run knows of every served tool, as the source of an index. Listed contracts enter by a
+setting, last, marked, and without recipe, request or summary: training reads none of them."""
 
 import json
 from collections import defaultdict

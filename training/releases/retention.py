@@ -1,9 +1,5 @@
-"""How many past releases stay on disk, so that going back to one is possible.
-
-Kept are the last `keep` releases that were served, each with the index version it served last. What
-is served, what HEAD names, every champion and what the caller protects never goes, nor does
-anything that no release or candidate of ours names.
-"""
+"""How many past releases stay: the last `keep` served ones, each with its last index version; and
+what is served, at HEAD, champion or protected, or named by no release or candidate of ours."""
 
 import shutil
 import uuid
@@ -57,8 +53,7 @@ def prune_releases(
     before: float | None = None,
 ) -> PrunedModels:
     """Removes what only older releases need, but not models in `protect` or what was written since
-    `before` (epoch seconds). Folders are renamed first: the next call removes what a kill
-    leaves."""
+    `before` (epoch seconds). The next call removes what a kill leaves."""
     with hold_pointer_lock(home):
         for left in [*home.glob(f"*/{_GOING}*")]:
             shutil.rmtree(left, ignore_errors=True)

@@ -1,8 +1,5 @@
-"""Going back to a release that was served before, and lifting that decision again.
-
-A model that was rolled back is not promoted again, and its release not made again, until the
-decision is lifted. What is learnt or crawled later has another name and is considered as ever.
-"""
+"""Going back to an earlier release, and lifting that: until then a model that was rolled back is
+not promoted, nor its release made, again. What is learnt or crawled later has another name."""
 
 import time
 import uuid
@@ -62,11 +59,9 @@ class RollbackOutcome:
 def roll_back_release(
     home: Path, to: str | None = None, before: Before | None = None
 ) -> RollbackOutcome:
-    """Serves the release before the served one, or the one named: champions, release and router
-    move together or not at all. `before(version)` is called when all is checked, nothing moved yet.
-
-    Raises ReleaseError naming what is missing and which releases are possible, PointerBroken.
-    """
+    """Serves the release before, or the one named: champions, release and router move together or
+    not at all, after `before(version)`. Raises ReleaseError naming what is possible,
+    PointerBroken."""
     with hold_pointer_lock(home):
         left, line = _require_served_release(home), list_lineage(home)
         target = find_release(home, to) if to else _find_previous_release(home, line)
@@ -96,11 +91,8 @@ def roll_back_release(
 
 
 def undo_rollback(home: Path, before: Before | None = None) -> RollbackOutcome:
-    """Lifts the last rollback that stands. Where nothing newer was made since, the release that was
-    left is served again; else what it kept out is considered again from the next run on.
-
-    Raises ReleaseError where no rollback stands, or the release cannot be served any more.
-    """
+    """Lifts the last rollback: its release is served again, or, where something newer was made,
+    considered again. Raises ReleaseError where none stands or it cannot be served."""
     with hold_pointer_lock(home):
         decisions = list_standing_rollbacks(home)
         if not decisions:

@@ -29,8 +29,7 @@ def draw_plot(pictures: PictureStore, name: str, draw: Draw) -> bytes:
 
 
 def choose_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
-    """Name of a plot -> how to draw it into a file; only plots that show something. `facts`: those
-    of `write_report`."""
+    """Plot -> how to draw it into a file, if it shows something. `facts`: of `write_report`."""
     retriever, caller = facts.get("retriever"), facts.get("caller")
     cards = {"retriever": facts.get("retriever_card"), "caller (LoRA)": facts.get("caller_card")}
     result: dict[str, Draw] = {}
@@ -114,7 +113,7 @@ def _draw_losses(losses: Mapping[str, Sequence[float]], path: File) -> None:
             near = min(half, at, len(values) - 1 - at)
             part = values[at - near : at + near + 1]
             means.append(sum(part) / len(part))
-        axes.plot(*list(range(1, len(values) + 1)), means, color=_AFTER, linewidth=1.8)
+        axes.plot(range(1, len(values) + 1), means, color=_AFTER, linewidth=1.8)
         axes.set_title(name, fontsize=9)
         axes.set_xlabel("step", fontsize=8)
     listed[0].set_ylabel("loss", fontsize=8)

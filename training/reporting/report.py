@@ -95,8 +95,7 @@ def render_retriever_part(card: Json | None, summary: Json | None, manifest: Jso
 def render_caller_part(
     card: Json | None, summary: Json | None, champion: Json | None = None
 ) -> Markdown:
-    """summary: candidate beside the baseline; champion: the candidate beside the champion that it
-    would replace, where that is a third model."""
+    """summary: beside the baseline; champion: beside the champion, where that is a third model."""
     lines = [Markdown("## Caller (LoRA of a causal model)")]
     lines.append(describe_training(card) if card else _NOT_TRAINED)
     if not summary:

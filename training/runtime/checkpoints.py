@@ -44,8 +44,7 @@ def save_checkpoint(
     wait: Callable[[], None] = lambda: None,
 ) -> Path:
     """Calls `fill(folder)`, seals the result, renames it into place and prunes. All processes call
-    it: one is `main`, `wait` returns when all came. Raises TrainingFailed on a full disk, older
-    ones whole."""
+    it (one is `main`) and `wait`. Raises TrainingFailed on a full disk; older ones stay."""
     target = root / f"step-{step:08d}"
     beside = root / f".{target.name}"
     try:
@@ -164,9 +163,8 @@ def save_trainer_state(
     plan: str,
     fail: Callable[[int, float], TrainingFailed],
 ) -> None:
-    """A sealed checkpoint as the Trainer writes it; all processes write their part of it. The
-    trainer writes into its attribute `beside` while it is set. fail: what is raised for weights
-    that are no numbers, of the step and the loss."""
+    """A sealed checkpoint as the Trainer writes it (into its attribute `beside`), each process its
+    part. fail: raised for weights that are no numbers, of the step and the loss."""
     import torch
 
     weights = (weight for weight in model.parameters() if weight.requires_grad)

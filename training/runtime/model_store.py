@@ -60,9 +60,8 @@ class TrainingJob:
 def make_model_name(
     role: str, base: str, training_set: str, settings: Mapping[str, Any], data: str = ""
 ) -> str:
-    """The digest of an adapter's role, base, set, hyper-parameters and `data` (digest of rows
-    beyond the set's), not of where and how it runs (`MEANS`): that changes no more than
-    rounding."""
+    """The digest of an adapter's role, base, set, hyper-parameters and `data`, not of where and how
+    it runs (`MEANS`): that changes no more than rounding."""
     recipe = select_recipe(settings)
     identity = {"role": role, "base": base, "set": training_set, "settings": recipe}
     return digest({**identity, "data": data} if data else identity)
@@ -162,8 +161,7 @@ Settings = TypeVar("Settings")
 
 
 def read_hyper_parameters(role: str, kind: type[Settings], values: Mapping[str, Any]) -> Settings:
-    """An instance of `kind`, a Pydantic dataclass. Raises TrainingFailed naming the first value
-    that cannot be used and what is expected of it."""
+    """A Pydantic dataclass `kind`. Raises TrainingFailed naming the first bad value."""
     try:
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:

@@ -1,8 +1,5 @@
-"""The frame of a training script: read the job, train, tell Dagster (or the terminal), exit.
-
-Of several processes (`accelerate launch`, torchrun) the first alone tells; the others say only why
-they failed.
-"""
+"""A training script: read the job, train, tell Dagster or the terminal, exit. Of several processes
+the first alone tells; others only why they failed."""
 
 import ctypes
 import json

@@ -96,9 +96,8 @@ def set_flaws(
     policy: SetPolicy | None = None,
     same: Mapping[str, Collection[str]] | None = None,
 ) -> list[str]:
-    """Every flaw as a sentence: an empty split or single class; a server or tool, or an equal or
-    near request or tool, on both sides; a contract not in the pool or the split. Without `embed`
-    near is equal in words. `same`: server -> all its ids."""
+    """Every flaw as a sentence: an empty split, a single class, equal or near servers, tools or
+    requests on both sides, a contract out of place. Without `embed` near is equal in words."""
     policy = policy or SetPolicy()
     flaws = [
         *_find_empty_splits(rows),

@@ -191,8 +191,7 @@ def assign_places(
 
 
 def build_pool(places: Mapping[Key, SplitPlace]) -> dict[str, dict[str, Any]]:
-    """Contract digest -> {server_id, tool, contract, split}, for candidates. One of several
-    servers stands where it is tested on, if it is anywhere."""
+    """Contract digest -> {server_id, tool, contract, split}, of several the tested one."""
     pool: dict[str, dict[str, Any]] = {}
     for key, place in sorted(places.items(), key=lambda item: (item[1].split == TRAIN, item[0])):
         entry = {"server_id": key[0], "tool": key[1], "contract": place.contract}

@@ -1,8 +1,5 @@
-"""The training set: accepted pairs, each in its split, with hard negatives and the pool of tools.
-
-contracts -> places (split, leaks of tools) -> pairs at their places -> without leaks of
-requests -> rows with negatives, and the pool that prompts are drawn from
-"""
+"""The training set: contracts -> places (split, leaks of tools) -> pairs at their places -> without
+leaks of requests -> rows with negatives, and the pool that prompts are drawn from."""
 
 import json
 from collections import Counter, defaultdict
@@ -141,8 +138,7 @@ def _find_unusable_reason(
 
 
 def _find_conversation_flaw(pair: Row) -> str | None:
-    """Why a conversation cannot be learnt from: what the model says in it must be exactly the right
-    calls, in order, and questions."""
+    """Why a conversation is not learnt: the model must say the right calls and questions alone."""
     try:
         goldens = read_goldens(pair)
         turns = list_turns({"messages": make_messages(pair, goldens)})

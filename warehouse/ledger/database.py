@@ -1,8 +1,5 @@
-"""The ledger's database: a SQLite file by default, or an engine that an extension provides.
-
-SQLite runs in WAL mode. A transaction that records money waits for the disk
-(`synchronous=FULL`, 5 ms); one that records a free effect does not.
-"""
+"""The ledger's database: SQLite in WAL mode, or an extension's engine. A transaction that records
+money waits for the disk (`synchronous=FULL`, 5 ms), one of a free effect does not."""
 
 import os
 import sqlite3
@@ -47,8 +44,7 @@ class Connection(Protocol):
 
 
 class LedgerStore(Protocol):
-    """One connection to a database engine. Its `errors` are the engine's; the caller turns them
-    into LedgerUnavailable by `explain`."""
+    """A connection to an engine, whose `errors` `explain` turns into LedgerUnavailable."""
 
     errors: type[Exception]
 
@@ -92,8 +88,7 @@ class LedgerStore(Protocol):
 
 
 def find_url() -> str | None:
-    """The database that TOOLMILL_LEDGER_URL names; None for the SQLite file in the state. Read from
-    the environment only: it holds a password."""
+    """TOOLMILL_LEDGER_URL, from the environment only (a password); None for SQLite's file."""
     return os.environ.get(URL) or None
 
 
@@ -188,8 +183,7 @@ class LedgerDatabase:
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[Connection]:
-        """A write transaction, one at a time over all processes: all of the block, or nothing.
-        durable: whether its commit waits for the disk."""
+        """One write transaction over all processes, all or nothing. durable: waits for the disk."""
         with self.transaction_after("", durable=durable) as (db, _):
             yield db
 

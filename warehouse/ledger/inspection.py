@@ -16,9 +16,8 @@ _PATIENCE_S = 5.0
 
 @dataclass(frozen=True)
 class LedgerHealth:
-    """effects: answers that are recorded. blobs_missing: those whose answer is lost, so that it is
-    paid for again when it is wanted. unknown: attempts that may have been paid unseen; losses:
-    what they were lost by."""
+    """effects: recorded answers. blobs_missing: lost answers, to be paid again if wanted. unknown:
+    attempts that may have been paid unseen; losses: what they were lost by."""
 
     effects: int
     blobs_missing: int

@@ -1,9 +1,6 @@
-"""The ledger of effects: started before they are sent, read instead of redone, paid for once.
-
-An effect is named by a digest of everything that can change its result. Nobody pays twice for a
-received answer: its blob is written first, then `done`. A killed process leaves `started` attempts;
-the next one marks them `unknown` and repeats them.
-"""
+"""The ledger of effects, each named by a digest of what can change its result, and paid for once:
+its blob is written first, then `done`. `started` attempts of a killed process become `unknown`, and
+are repeated."""
 
 import asyncio
 import fcntl
@@ -289,8 +286,7 @@ class Ledger:
         return {(stage, status): count for stage, status, count in rows}
 
     def list_unknown(self) -> list[EffectAttempt]:
-        """Attempts that were sent, perhaps, and answered, unseen: they timed out, lost their
-        connection, or were under way when their process died."""
+        """Attempts maybe sent and answered: timed out, cut off, or of a process that died."""
         with self._database.transaction() as db:
             self._attempts.end_dead(db, None)
             rows = db.execute(
@@ -327,8 +323,7 @@ class Ledger:
 
     def open_run(self, scope: str) -> str:
         """The UTC date and number, "2026-01-31.4", of `scope`'s open run or a new one: the key of
-        effects on the moving world. A killed run stays open, so its successor reads what was
-        fetched."""
+        effects on the moving world. A killed run stays open for its successor."""
         with self._database.transaction() as db:
             row = db.execute(
                 "SELECT number, id, closed_at, opened_at FROM runs WHERE scope = ?"

@@ -105,9 +105,8 @@ class ChatClient:
 
 
 def write_wire_name(name: str) -> str:
-    """A tool's name or id as endpoints take it: [a-zA-Z0-9_-], at most 64, first a letter or _
-    (Gemini). It depends on `name` alone: a sound name stays unless it could be mistaken for
-    another, which end with 64 bits of their digest."""
+    """A name or id as endpoints take it: [a-zA-Z0-9_-], at most 64, first a letter or _ (Gemini),
+    by `name` alone: sound ones stay, all others end with 64 bits of their digest."""
     if _SOUND.fullmatch(name) and not _DIGESTED.search(name):
         return name
     end = f"_{sha256(name.encode('utf-8', 'surrogatepass'))[:_DIGITS]}"

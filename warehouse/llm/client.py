@@ -70,8 +70,7 @@ class LLM:
         scope: str = "usd",
         batches: bool = False,
     ) -> None:
-        """batches: whether requests of roles that are set so wait for a batch of `run_batch`;
-        otherwise every request is answered while its caller waits."""
+        """batches: whether roles set so wait for a batch of `run_batch`, or callers for answers."""
         self.roles = {role.name: role for role in roles}
         # asked, cached, pending, failed (of this object's life)
         self.counts: Counter[str] = Counter()
@@ -122,9 +121,8 @@ class LLM:
         seed: int = 0,
         meta: Mapping[str, Any] | None = None,
     ) -> ModelReply[Value]:
-        """Asks `role`; its answer as a `schema` value. A truncated answer is asked for again with
-        more room, an empty or malformed one with the complaint; each is paid and kept. Raises
-        LLMError (Pending in a batch) or BudgetExceeded, all resumable."""
+        """Asks `role`; a `schema` value. Truncated, empty or malformed answers are asked for once
+        more, each paid and kept. Raises LLMError (Pending in a batch), BudgetExceeded."""
         try:
             who = self.role(role)
             request = ModelRequest(who, messages, schema, seed, meta or {}, who.max_tokens)

@@ -246,8 +246,7 @@ def classify_error(error: Exception) -> tuple[str | None, bool]:
 
 
 def _may_be_paid(error: Exception) -> bool:
-    """Whether the endpoint may have answered, and billed, what never arrived: anything but a
-    status that says no, and a connection that was never made."""
+    """Whether an answer may have been billed unseen: no refusing status, no failed connection."""
     if getattr(error, "status_code", None) is not None:
         return False
     cause: BaseException | None = error
@@ -270,8 +269,7 @@ def load_protocols() -> dict[str, EntryPoint]:
 
 
 def open_provider(protocol: str) -> Provider:
-    """A new provider that speaks `protocol`. Raises LLMError `no_provider` where none is installed
-    under that name, or what is installed cannot be made."""
+    """A new provider of `protocol`. Raises LLMError `no_provider` if absent or broken."""
     if protocol == OPENAI:
         return OpenAIEndpoint()
     protocols = load_protocols()

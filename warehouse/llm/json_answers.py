@@ -112,8 +112,7 @@ class _TooLong(Exception):
 
 @contextmanager
 def _limit_time(seconds: float) -> Iterator[None]:
-    """Ends pure Python code that takes longer, at its next call of a function: a thread could not
-    be ended, and a process costs more than the answer."""
+    """Ends slow pure Python at its next call; a thread cannot be ended, a process costs more."""
     deadline, before = time.perf_counter() + seconds, sys.getprofile()
 
     def look(_frame: Any, _event: str, _arg: Any) -> None:

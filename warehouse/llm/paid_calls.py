@@ -150,8 +150,7 @@ class RequestDispatcher:
         one_try: Callable[[int], Awaitable[tuple[T, int | None]]],
     ) -> T:
         """What `one_try(tries before)` returns: (value, tokens used, None if unsent). Raises
-        LLMError after `attempts`, or at once if the endpoint asks for more than LONGEST_WAIT_S or
-        the role gave up."""
+        LLMError after `attempts`, a wait over LONGEST_WAIT_S, or the role's giving up."""
         attempt = 0
         while True:
             try:

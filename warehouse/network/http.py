@@ -1,8 +1,5 @@
-"""The HTTP clients of every package: httpx2 over the egress guard, or the environment's proxy.
-
-Behind a proxy the proxy resolves names: there only literal addresses can be judged, and the proxy's
-own rules hold.
-"""
+"""HTTP clients: httpx2 over the egress guard, or through the environment's proxy, which resolves
+names, so that there only literal addresses are judged."""
 
 import re
 import ssl
@@ -32,9 +29,8 @@ class BodyTooLarge(BodyRefused):
 
 
 class BodyReader:
-    """Decodes one body part by part, never holding more than `most` bytes of it. An encoding that
-    was not asked for is refused: of two in one header the library would decode the second without
-    a bound."""
+    """Decodes a body part by part, never over `most` bytes. Encodings that were not asked for are
+    refused: of two in one header the library decodes the second without a bound."""
 
     def __init__(self, encoding: str, most: int) -> None:
         self._named = encoding.strip().lower() or "identity"
@@ -205,8 +201,7 @@ def open_client(
     most_bytes: int | None = None,
     **options: Any,
 ) -> httpx2.Client:
-    """A guarded client, redirects judged too. trusted: hosts that the operator named. most_bytes:
-    of a body, decoded. options: httpx2.Client's."""
+    """A guarded client. trusted: the operator's hosts. most_bytes: decoded. options: httpx2's."""
     connector = SyncConnector(allow_loopback=allow_loopback, trusted=trusted)
     transport = HttpTransport(connector, tls=tls, proxy=proxy, most_bytes=most_bytes)
     return httpx2.Client(transport=transport, **options)
@@ -232,8 +227,7 @@ _SECONDS = re.compile(r"[0-9]{1,300}(\.[0-9]{1,9})?")  # model endpoints send fr
 
 
 def parse_retry_after(value: str, now: datetime | None = None) -> float | None:
-    """Seconds to wait, given as such or as a date (RFC 9110, 10.2.3), at most thirty days. None
-    where the header says nothing usable."""
+    """Seconds to wait, given so or as a date (RFC 9110, 10.2.3), up to thirty days, or None."""
     value = value.strip()
     if _SECONDS.fullmatch(value):
         return min(float(value), LONGEST_S)

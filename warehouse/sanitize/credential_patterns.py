@@ -1,8 +1,5 @@
-"""Credentials: secrets that show by their own form, whatever name stands beside them.
-
-Every pattern is linear: runs are possessive or bounded. The prefixes are looked for only in runs of
-16 characters and more, which are some 5% of a page.
-"""
+"""Credentials that show by their form. Every pattern is linear (possessive or bounded runs);
+prefixes are looked for in runs of 16 characters and more, some 5% of a page."""
 
 import hashlib
 import json

@@ -1,9 +1,5 @@
-"""Markdown of ours with texts of others in it: Dagster's pages, cards, reports.
-
-`Markdown` is what our code wrote. Everything else that comes into a page is escaped, so that no
-image, link, tag or further cell can be made of it; the type checker refuses a template that is no
-literal.
-"""
+"""`Markdown` is what our code wrote, as the type checker makes sure; all else on Dagster's pages,
+cards and reports is escaped: no image, link, tag or further cell."""
 
 import base64
 import io

@@ -113,9 +113,8 @@ def _make_forms(value: str) -> Iterator[str]:
 
 
 def _match_character(text: str, before: str) -> str:
-    """Matches one character, or a run of backslashes, in any encoding. Quantifiers are possessive
-    and bounded (three escapes of a quote take seven backslashes): third parties choose the text
-    that is searched."""
+    """Matches a character, or a run of backslashes, in any encoding, by possessive and bounded
+    quantifiers (three escapes of a quote take seven backslashes): the text is third-party."""
     count, first = len(text), not before
     if text[0] == "\\":
         many = f"{{{count}}}" if first else f"{{{count},{8 * count}}}+"
@@ -215,8 +214,7 @@ _QUERY = re.compile(r"([?&]([\w\-.]{1,100})=)" + re.escape(MARK))
 
 
 def find_placeholder(text: str) -> tuple[str, str] | None:
-    """(name, format) where a text is, or holds in braces, a place the user must fill in, else None.
-    Formats: string, number, boolean, filepath."""
+    """(name, string | number | boolean | filepath) of a place to fill in, maybe in braces."""
     match = _PLACE.fullmatch(text) or _BRACED.search(text)
     if not match:
         return None

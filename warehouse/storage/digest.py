@@ -104,8 +104,7 @@ def digest_sources(root: Path, *names: str) -> str:
 
 
 def _find_offender(obj: Any) -> tuple[str, str]:
-    """JSON path and description of the first value without a canonical form; iterative, because
-    the nesting itself may be the offence."""
+    """JSON path and description of what has no canonical form; iterative, as it may be nesting."""
     stack: list[tuple[str, Any, int]] = [("$", obj, 0)]
     while stack:
         path, value, depth = stack.pop()

@@ -74,8 +74,7 @@ def remove_unfinished(path: Path) -> None:
 
 
 def _open_for_writing(path: Path, mode: int) -> BinaryIO:
-    """`path` open for writing; its folder is made only when it is missing (a tenth of the cost of
-    a small file, when thousands are written)."""
+    """`path` open for writing; its folder is made only when missing (a tenth of the cost)."""
     opener = partial(os.open, mode=mode)
     try:
         return open(path, "wb", opener=opener)
@@ -121,8 +120,7 @@ def rewrite_lines(path: Path, keep: Callable[[str], bool]) -> int:
 
 
 def _open_locked(path: Path) -> int:
-    """The file that a path names, made where there is none, locked until it is closed: another one
-    may have taken its name while the lock was waited for."""
+    """The file at a path, locked; reopened if another one took its name meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
@@ -139,8 +137,7 @@ def _open_locked(path: Path) -> int:
 
 
 def write_all(handle: int, data: bytes) -> None:
-    """`os.write` until all is written: on a disk that fills up the kernel takes a part, and says
-    so only at the next call. Raises OSError."""
+    """`os.write` until all is written: a disk that fills up takes a part. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]
@@ -154,8 +151,7 @@ def keep_file_young(path: Path) -> None:
 
 @contextmanager
 def hold_lock(path: Path, *, shared: bool = False) -> Iterator[None]:
-    """Holds a lock on `path` (a lock file) across processes, alone or with others that share it;
-    the kernel frees it when the holder dies."""
+    """Holds a lock on `path` across processes, alone or shared, until the holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
@@ -243,8 +239,7 @@ def read_history(path: Path) -> list[Json]:
 
 
 def add_history(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Adds lines that are not there yet. The file is written whole: half a line of a full disk
-    would take the next one with it."""
+    """Adds new lines, writing the file whole: half a line would take the next one with it."""
     entries = read_history(path)
     new = [line for line in lines if line not in entries]
     if new:

@@ -1,8 +1,6 @@
-"""The vector store: LanceDB tables of embedded texts, keyed by content, shared by all partitions.
-
-Measured here on LanceDB 0.40: six concurrent `merge_insert`s of the same keys left every row six
-times with no error. So the key is declared, writers hold a file lock, and each write is checked.
-"""
+"""LanceDB tables of embedded texts, keyed by content, shared by all partitions. Six concurrent
+`merge_insert`s of the same keys left each row six times (LanceDB 0.40): so the key is declared,
+writers hold a file lock, and each write is checked."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

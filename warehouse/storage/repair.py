@@ -28,9 +28,8 @@ class HomeRepairs:
 
 
 def repair_home(home: Path, *, dry: bool = False) -> HomeRepairs:
-    """Takes torn lines out of a home's `.jsonl` files and puts unreadable or lost pointers of
-    tables back to their last version; old files stay as `*.before-…`. `dry` only looks. Hold the
-    run lock."""
+    """Takes torn lines out of `.jsonl` files and puts unreadable or lost pointers of tables back;
+    old files stay as `*.before-…`. `dry` only looks. Hold the run lock."""
     repairs = HomeRepairs()
     for path in list_line_files(home):
         if torn := split_lines(path)[1]:

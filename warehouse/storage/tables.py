@@ -73,8 +73,7 @@ class TableSpec:
             )
 
     def frame(self, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-        """Rows as a typed frame, sorted by key; columns a row lacks are null. Raises ValueError
-        that names the table and the column or key at fault."""
+        """Rows as a typed frame by key, absent columns null. Raises ValueError naming the fault."""
         records = [dict(row) for row in rows]
         unknown = {name for row in records for name in row} - set(self.columns)
         if unknown:
@@ -192,8 +191,7 @@ class Tables:
     def head(
         self, name: str, partition: str | None = None, as_of: float | None = None
     ) -> TableHead | None:
-        """The current version, or the one current at `as_of` (epoch seconds), or None. Raises
-        PointerBroken; VersionGone for one that retention has taken away."""
+        """The version current now or at `as_of`, or None. Raises PointerBroken, VersionGone."""
         if as_of is None:
             path = self.folder(name, partition) / "HEAD.json"
             body = read_pointer(path, _FIX)

@@ -1,8 +1,5 @@
-"""Reading below a folder that somebody else filled: an artefact, a bundle, a release, a checkout.
-
-Each part of a path is opened below the one before it. A link is not followed, so nothing else is
-read; a pipe or a device is not waited for.
-"""
+"""Reading below an untrusted folder (artefact, bundle, release, checkout): each part of a path is
+opened below the one before, no link is followed, no pipe or device waited for."""
 
 import errno
 import os
@@ -64,10 +61,9 @@ def list_files(
     skip: Collection[str] = (),
     unread: dict[str, str] | None = None,
 ) -> Iterator[Path]:
-    """What is no folder at and below one, as paths below `root`: the names of each folder in order,
-    then its folders, but for those named in `skip`. A link is listed. Raises UnreadableFile, for a
-    tree that is too deep or too large too; a folder below is noted in `unread` instead, with the
-    reason, where that is given."""
+    """Paths below `root` of all but folders, links included: each folder's names in order, then its
+    folders, but for `skip`. Raises UnreadableFile, also for a tree too deep or large; a folder
+    below is noted in `unread` instead, if given."""
     for here, _, names in _walk_folders(root, relative, skip, unread):
         yield from (here / name for name in names)
 
@@ -156,8 +152,7 @@ def clear_folder(folder: Path) -> None:
 
 
 def _remove_entry(name: str, top: int, fresh: Iterator[int]) -> None:
-    """Removes one entry of the top folder. What a folder holds in folders is moved to the top
-    first: no depth is too deep to be removed."""
+    """Removes an entry of the top folder; nested folders move to the top first, at any depth."""
     if _try_unlink(name, top):
         return
     with hold_folder(_open_locked(name, top)) as below:
@@ -208,8 +203,7 @@ def hold_folder(handle: int) -> Iterator[int]:
 
 
 def match_paths(root: Path, pattern: str) -> list[Path]:
-    """The paths below `root` that a pattern like `lib/*/x` names, in order; a link leads nowhere,
-    and neither does what cannot be read."""
+    """Paths below `root` of a pattern like `lib/*/x`, in order; links lead nowhere."""
     paths = [Path()]
     for part in PurePath(pattern).parts:
         paths = [

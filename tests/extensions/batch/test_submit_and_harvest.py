@@ -33,7 +33,6 @@ from tests.support.batch_endpoint import BatchServer, batch_endpoint
 from tests.support.openai_endpoint import Say
 from tests.warehouse.llm.test_client import GOOD, ask
 from warehouse.ledger.batch_records import BatchRecord
-from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, AnswerPending, Role
 from warehouse.llm.roles import ModelRequest, PreparedRequest, prepare_request
 
@@ -226,7 +225,11 @@ class World:
                 with pytest.raises(AnswerPending):
                     outbox.queue(prepared)
         if gathered < KEYS:
-            bury_gatherer(ledger)
+            # What is being gathered belongs to a process that is no more
+            for batch in ledger.batches.find("gathering"):
+                ledger.batches.save(
+                    batch.model_copy(update={"pid": os.getpid(), "process": "gone"})
+                )
         else:
             outbox.submit()
         ledger.close()
@@ -257,12 +260,6 @@ class World:
         assert max(self.server.answered.values(), default=1) == 1, "a request was answered twice"
         assert {one.key for one in answered} <= set(self.server.answered)
         ledger.close()
-
-
-def bury_gatherer(ledger: Ledger) -> None:
-    """What is being gathered belongs to a process that is no more."""
-    for batch in ledger.batches.find("gathering"):
-        ledger.batches.save(batch.model_copy(update={"pid": os.getpid(), "process": "gone"}))
 
 
 STEPS = st.lists(

@@ -135,13 +135,11 @@ def test_true_probabilities_have_little_calibration_error_and_false_ones_much():
     assert measure_calibration(1 - p, success)["calibration_error"] > 0.3
 
 
-def read_feature(pool: ToolPool, name: str) -> list[float]:
-    return pool.features[:, TOOL_FEATURES.index(name)].tolist()
-
-
 def test_an_id_for_a_name_is_told_from_words():
     facts = [ToolFacts("s::x", "s", {"name": name}) for name in ("ep_9f3b2c41", "search_files")]
-    opaque, plain = read_feature(ToolPool(facts, np.eye(2)), "opaque name")
+    opaque, plain = (
+        ToolPool(facts, np.eye(2)).features[:, TOOL_FEATURES.index("opaque name")].tolist()
+    )
     assert opaque > 0.5 > 0.1 > plain
 
 

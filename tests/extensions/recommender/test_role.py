@@ -306,8 +306,15 @@ SERVING = [release, router_index]
 QUERY = "tell the file of a bad city"
 
 
-def publish_contracts(warehouse: Warehouse) -> None:
-    """The tools that a run has seen, and held-out requests for those that work."""
+def find_first(router: Router) -> str:
+    return router.find(ToolQuery(QUERY, k=5)).hits[0].tool_id
+
+
+@pytest.mark.slow  # it trains; six assets, an export and two rollbacks take some ten seconds
+def test_a_promoted_reranker_is_served_exported_and_rolled_back(tmp_path):
+    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
+    home, embedder = warehouse.home, MiniLM(threads=1)
+    claim_home(home)
     tables = warehouse.tables
     tables.promote(tables.stage(CLEAR, CLEAR.frame(ROWS), "registry"), "run", [])
     rows = [
@@ -318,18 +325,6 @@ def publish_contracts(warehouse: Warehouse) -> None:
         for at, words in enumerate(("tell me", "show", "what is"))
     ]
     tables.promote(tables.stage(TRAINING_SET, TRAINING_SET.frame(rows), None), "run", [])
-
-
-def find_first(router: Router) -> str:
-    return router.find(ToolQuery(QUERY, k=5)).hits[0].tool_id
-
-
-@pytest.mark.slow  # it trains; six assets, an export and two rollbacks take some ten seconds
-def test_a_promoted_reranker_is_served_exported_and_rolled_back(tmp_path):
-    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
-    home, embedder = warehouse.home, MiniLM(threads=1)
-    claim_home(home)
-    publish_contracts(warehouse)
     before = materialize(warehouse, SERVING, embedder)
     assert before["router_index"]["reranker"] == "retriever-order"
     running = ServedRouter(home)

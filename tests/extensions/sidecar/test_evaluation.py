@@ -44,26 +44,21 @@ def drafted(test_rows: list[dict], pool: dict[str, Any]) -> list[RevisionRow]:
     return build_rows(place(test_rows, pool, len(test_rows)), KnownContracts())
 
 
-def know_answers(rows: list[RevisionRow]) -> ScriptedReviser:
-    """Answers each draft with its right call."""
+def evaluate(rows: list[RevisionRow], model: ScriptedReviser) -> dict[str, Any]:
+    return summarise_sidecar(evaluate_sidecars(rows, {"m": model}, "set-1", ContractHistory()), "m")
+
+
+def test_a_sidecar_that_knows_gains_what_the_ladder_leaves(drafted):
     right = {
         json.dumps([dict(row.conversation[-1]), row.draft_name, row.draft_arguments]): row.right[0]
-        for row in rows
+        for row in drafted
     }
 
     def answer(request: RevisionRequest) -> ProposedCall:
         asked = [dict(request.conversation[-1]), request.name, request.arguments]
         return ProposedCall(**right[json.dumps(asked)])
 
-    return ScriptedReviser(answer)
-
-
-def evaluate(rows: list[RevisionRow], model: ScriptedReviser) -> dict[str, Any]:
-    return summarise_sidecar(evaluate_sidecars(rows, {"m": model}, "set-1", ContractHistory()), "m")
-
-
-def test_a_sidecar_that_knows_gains_what_the_ladder_leaves(drafted):
-    model = know_answers(drafted)
+    model = ScriptedReviser(answer)
     made = evaluate(drafted, model)
     assert made["arms"]["m" + ALONE]["right"]["value"] == 1
     assert made["arms"][DRAFT]["copied"]["value"] == 1

@@ -134,21 +134,13 @@ def test_a_pointer_of_another_shape_names_its_file(tmp_path):
         root.head("things")
 
 
-def tear(path: Path) -> None:
-    path.write_bytes(path.read_bytes() + TORN + b"\n\xff\n")
-
-
-def break_pointer(root: Tables, data: bytes | None) -> None:
-    path = root.folder("things") / "HEAD.json"
-    path.unlink() if data is None else path.write_bytes(data)
-
-
 @pytest.mark.parametrize("data", [b"", b"{", b'{"digest": "gone"}', None])
 def test_repair_puts_a_broken_or_lost_pointer_back_to_the_last_whole_version(tmp_path, data):
     root = Tables(tmp_path / "tables")
     publish(root, 1)
     last = publish(root, 2)
-    break_pointer(root, data)
+    path = root.folder("things") / "HEAD.json"
+    path.unlink() if data is None else path.write_bytes(data)
     assert repair_home(tmp_path, dry=True).pointers == 1
     result = repair_home(tmp_path)
     head = root.head("things")
@@ -160,7 +152,7 @@ def test_repair_takes_torn_lines_out_and_keeps_the_old_file(tmp_path):
     path = tmp_path / "quarantine" / "decisions.jsonl"
     for number in range(3):
         append_line(path, json.dumps({"n": number}))
-    tear(path)
+    path.write_bytes(path.read_bytes() + TORN + b"\n\xff\n")
     before = path.read_bytes()
     assert repair_home(tmp_path, dry=True).torn_lines == 2
     assert path.read_bytes() == before, "a look changes nothing"

@@ -120,17 +120,6 @@ def _draw_losses(losses: Mapping[str, Sequence[float]], path: File) -> None:
     save_figure(figure, listed, "Training loss", path)
 
 
-def _smooth_losses(values: Sequence[float]) -> tuple[list[int], list[float]]:
-    """A mean over a tenth of the steps around each; fewer at both ends, so that it lags nowhere."""
-    half = len(values) // 20
-    means = []
-    for at in range(len(values)):
-        near = min(half, at, len(values) - 1 - at)
-        part = values[at - near : at + near + 1]
-        means.append(sum(part) / len(part))
-    return list(range(1, len(values) + 1)), means
-
-
 def make_canvas(panels: int = 1, size: tuple[float, float] = (6, 3.4)) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

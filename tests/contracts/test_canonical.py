@@ -146,14 +146,13 @@ blanks = st.sampled_from([" ", "  ", "\t", "\n", "\n\n", "\r\n", "\n    ", "a", 
 @given(st.lists(blanks, max_size=12))
 def test_cleaned_text_is_clean_and_keeps_every_word(pieces):
     text = "x" + "".join(pieces) + "y"
-    once = canonicalize_contract({"name": "t", "description": text, "inputSchema": {}})[
-        "description"
-    ]
-    again = canonicalize_contract({"name": "t", "description": once, "inputSchema": {}})[
-        "description"
-    ]
-    assert once == again
-    assert once.split() == text.split()
+
+    def clean(words):
+        tool = {"name": "t", "description": words, "inputSchema": {}}
+        return canonicalize_contract(tool)["description"]
+
+    assert clean(clean(text)) == clean(text)
+    assert clean(text).split() == text.split()
 
 
 @given(st.integers(0, 2**32))

@@ -2,7 +2,6 @@
 
 import socket
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,16 +13,8 @@ from assets.contracts.defs import contract_changes, snapshots
 from assets.contracts.snapshot import SNAPSHOTS, build_snapshot
 from assets.contracts.tool_diff import compare_tools
 from assets.contracts.validate import find_schema_problem, validate_call
-from tests.contracts.pipeline import MARKET, Pipeline, honest_servers, poison_tool
+from tests.contracts.pipeline import MARKET, honest_servers, poisoned_servers
 from warehouse.storage.blobs import Blobs
-from warehouse.store import Warehouse
-
-
-@pytest.fixture
-def pipeline(warehouse: Warehouse) -> Iterator[Pipeline]:
-    built = Pipeline(warehouse)
-    yield built
-    warehouse.ledger.close()
 
 
 def test_a_change_says_why_and_a_change_of_an_older_table_says_nothing(pipeline):
@@ -35,9 +26,7 @@ def test_a_change_says_why_and_a_change_of_an_older_table_says_nothing(pipeline)
     tables.promote(tables.stage(older, older.frame([row])), "before", [])
     pipeline.deploy(honest_servers())
     pipeline.run([snapshots], MARKET)
-    servers = honest_servers()
-    servers["npm:photo"][0] = poison_tool(servers["npm:photo"][0])
-    pipeline.deploy(servers)
+    pipeline.deploy(poisoned_servers())
     pipeline.run([snapshots], MARKET)
     pipeline.run([contract_changes])
     why = {row["tool"]: (row["cls"], row["why"]) for row in pipeline.read_rows(CHANGES)}
@@ -127,17 +116,12 @@ def test_no_reference_of_a_schema_is_ever_fetched(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(urllib.request, "urlopen", refuse)
     for url in ("https://schemas.example/a.json", "file:///etc/hosts", "//schemas.example/a"):
-        schema = {
-            "$schema": url,
-            "$id": url,
-            "type": "object",
-            "properties": {"a": {"$ref": url}, "b": {"$dynamicRef": f"{url}#x"}},
-            "allOf": [{"$ref": f"{url}#/a"}],
-        }
+        about = {"$schema": url, "$id": url, "type": "object", "allOf": [{"$ref": f"{url}#/a"}]}
+        b = {"$dynamicRef": f"{url}#x"}
+        schema = {**about, "properties": {"a": {"$ref": url}, "b": b}}
         find_schema_problem(schema)
         assert validate_call({"inputSchema": schema}, {"a": 1, "b": 2})
         other = {**schema, "properties": {"a": {"$ref": url, "enum": [1]}, "b": {"enum": [1]}}}
-        assert compare_tools(
-            [{"name": "t", "inputSchema": schema}], [{"name": "t", "inputSchema": other}]
-        )
+        old, new = ([{"name": "t", "inputSchema": each}] for each in (schema, other))
+        assert compare_tools(old, new)
     assert request == []

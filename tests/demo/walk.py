@@ -26,21 +26,27 @@ def client(site: str, url: str) -> httpx2.Client:
     return httpx2.Client(base_url=url, headers=HEADERS.get(site), timeout=30)
 
 
+def _follow(http: httpx2.Client, path: str, key: str, **query: str) -> Iterator[dict[str, Any]]:
+    """The records of each page, as long as one names the next."""
+    more: dict[str, str] = {}
+    while True:
+        body = http.get(path, params=query | more).json()
+        yield from body[key]
+        page = body.get("metadata") or body.get("page_info") or body.get("pageInfo") or {}
+        cursor = page.get("nextCursor") or page.get("end_cursor") or page.get("endCursor")
+        if not cursor or not body[key]:
+            return
+        more = {"cursor" if "metadata" in body else "after": cursor}
+
+
 def envelope(http: httpx2.Client, **query: str) -> Iterator[dict[str, Any]]:
     """Records of the registry and of PulseMCP."""
-    cursor = None
-    while True:
-        more = {"cursor": cursor} if cursor else {}
-        body = http.get("/v0.1/servers", params={"limit": "100", **query, **more}).json()
-        yield from body["servers"]
-        cursor = body["metadata"].get("nextCursor")
-        if not cursor:
-            return
+    return _follow(http, "/v0.1/servers", "servers", limit="100", **query)
 
 
 def _envelope(http: httpx2.Client) -> list[str]:
-    found = [item["server"]["name"] for item in envelope(http, version="latest")]
-    return [name.rpartition("/")[2] for name in found]
+    names = [item["server"]["name"] for item in envelope(http, version="latest")]
+    return [name.rpartition("/")[2] for name in names]
 
 
 def locations(http: httpx2.Client, path: str) -> list[str]:
@@ -53,30 +59,12 @@ def _sitemaps(http: httpx2.Client, index: str, page: str) -> list[str]:
     return [loc.rpartition("/")[2] for loc in found if re.search(page, loc)]
 
 
-def _smithery(http: httpx2.Client) -> list[str]:
-    return _sitemaps(http, "/sitemap_index.xml", "/servers/")
-
-
-def _mcpso(http: httpx2.Client) -> list[str]:
-    return _sitemaps(http, "/sitemap.xml", "/servers/")
-
-
-def _mcphub(http: httpx2.Client) -> list[str]:
-    return _sitemaps(http, "/sitemap.xml", "/mcp-servers/.")
-
-
 def _glama(http: httpx2.Client) -> list[str]:
-    results: list[str] = []
-    for scope in ("servers", "connectors"):
-        after = None
-        while True:
-            query = {"first": "100"} | ({"after": after} if after else {})
-            body = http.get(f"/api/mcp/v1/{scope}", params=query).json()
-            results += [item["slug"] for item in body[scope]]
-            after = body["pageInfo"]["endCursor"]
-            if not body["pageInfo"]["hasNextPage"]:
-                break
-    return results
+    return [
+        item["slug"]
+        for scope in ("servers", "connectors")
+        for item in _follow(http, f"/api/mcp/v1/{scope}", scope, first="100")
+    ]
 
 
 def _deepnlp(http: httpx2.Client) -> list[str]:
@@ -90,31 +78,18 @@ def _deepnlp(http: httpx2.Client) -> list[str]:
         number += 1
 
 
-def _pipedream(http: httpx2.Client) -> list[str]:
-    found, after = [], None
-    while True:
-        query = {"limit": "100"} | ({"after": after} if after else {})
-        body = http.get("/v1/connect/apps", params=query).json()
-        if not body["data"]:
-            return found
-        found += [item["name_slug"] for item in body["data"]]
-        after = body["page_info"]["end_cursor"]
-
-
-def _docker(http: httpx2.Client) -> list[str]:
-    return list(http.get("/mcp/catalog/v3/catalog.json").json()["registry"])
-
-
 WALKS: Mapping[str, Callable[[httpx2.Client], list[str]]] = {
     "registry": _envelope,
     "pulsemcp": _envelope,
-    "smithery": _smithery,
-    "mcpso": _mcpso,
-    "mcphub": _mcphub,
+    "smithery": lambda http: _sitemaps(http, "/sitemap_index.xml", "/servers/"),
+    "mcpso": lambda http: _sitemaps(http, "/sitemap.xml", "/servers/"),
+    "mcphub": lambda http: _sitemaps(http, "/sitemap.xml", "/mcp-servers/."),
     "glama": _glama,
     "deepnlp": _deepnlp,
-    "pipedream": _pipedream,
-    "docker": _docker,
+    "pipedream": lambda http: [
+        item["name_slug"] for item in _follow(http, "/v1/connect/apps", "data", limit="100")
+    ],
+    "docker": lambda http: list(http.get("/mcp/catalog/v3/catalog.json").json()["registry"]),
 }
 
 # One address of each site at which its list begins.

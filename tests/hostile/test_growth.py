@@ -37,11 +37,6 @@ _TOOL = {
 _RECIPE = LaunchRecipe(server_id="pypi:x", ecosystem="pypi", name="x", released="2026-01-01")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path
-
-
 def _read_title(folder: Path, text: str) -> Any:
     about = {"type": "string", "required": True, "title": text, "description": text}
     manifest = {
@@ -80,94 +75,71 @@ def _index_tools(_: Path, text: str) -> Any:
 
 
 Parser = Callable[[Path, str], Any]
-PARSERS: dict[str, tuple[Parser, list[tuple[str, str, str]]]] = {
-    "title in a manifest": (
-        _read_title,
-        [("", "_", ""), ("", "encrypt", ""), ("", "defaults ", "")],
-    ),
-    "address of a listing": (
-        lambda _, text: fill_address(text),
-        [("https://", "{", ""), ("", "<a", "")],
-    ),
+# A text repeats its piece, behind a beginning and before an end where a row has three texts.
+PARSERS: dict[str, tuple[Parser, tuple[str | tuple[str, str, str], ...]]] = {
+    "title in a manifest": (_read_title, ("_", "encrypt", "defaults ")),
+    "address of a listing": (lambda _, text: fill_address(text), (("https://", "{", ""), "<a")),
     "argument of a listing": (
         lambda _, text: fill_arguments((text, f"a://{text}", f"--{text}={text}")),
-        [("", "{", ""), ("", "your-", ""), ("--", "a", "")],
+        ("{", "your-", ("--", "a", "")),
     ),
     "name of a variable": (
         lambda _, text: make_value(text, text, context=text),
-        [("", "_", ""), ("", "aA", ""), ("default", ":", ""), ("", "encrypt_", "")],
+        ("_", "aA", ("default", ":", ""), "encrypt_"),
     ),
     "standard error": (
         _read_last_words,
-        [
-            ("", "_", ""),
-            ("", "A_", ""),
-            ("", "enoent ", ""),
-            ("", "\n", "x"),
-            ("missing option", "\n -a", ""),
-        ],
+        ("_", "A_", "enoent ", ("", "\n", "x"), ("missing option", "\n -a", "")),
     ),
     "error of a call": (
         lambda _, text: find_fault(text, arguments={text: text, "a": [text] * 20}),
-        [("", "_", ""), ("error ", "a ", ""), ("tool ", "a", ""), ("", "invalid\n", "")],
+        ("_", ("error ", "a ", ""), ("tool ", "a", ""), "invalid\n"),
     ),
     "description of a tool": (
         _read_contract,
-        [("", "(", ""), ("use ", "a ", ""), ("", "\n", "x"), ("e.g. ", ", ", ""), ("", "**", "")],
+        ("(", ("use ", "a ", ""), ("", "\n", "x"), ("e.g. ", ", ", ""), "**"),
     ),
     "request of a model": (
         _verify_request,
-        [("", "1", ""), ("", "a ", ""), ("call ", " ", "x"), ("", "1,", ""), ("", "march ", "")],
+        ("1", "a ", ("call ", " ", "x"), "1,", "march "),
     ),
     "any text": (
         lambda _, text: redact(text),
-        [("", "\\", ""), ("key=", "a", ""), ("", "sk-", ""), ("", "key ", ""), ("", "\u200b", "")],
+        ("\\", ("key=", "a", ""), "sk-", "key ", "\u200b"),
     ),
-    "names of tools": (_index_tools, [("", "a", ""), ("", "aA", ""), ("", "é_", "")]),
+    "names of tools": (_index_tools, ("a", "aA", "é_")),
     "arguments of a model": (
         lambda _, text: parse_arguments(text),
-        [
-            ('{"a": "', '\\"', ""),
-            ("", '\\"', ""),
-            ('{"a": ', "/*//\n", ""),
-            ("{", '"a":', ""),
-            ("{", ",", ""),
-            ("{'a': ", "/*", ""),
-            ("", "[", ""),
-        ],
+        (
+            *(('{"a": "', '\\"', ""), '\\"', ('{"a": ', "/*//\n", ""), ("{", '"a":', "")),
+            *(("{", ",", ""), ("{'a': ", "/*", ""), "["),
+        ),
     ),
     "values of a model": (
         lambda _, text: repair_drafts({"name": "f", "arguments": {"b": text, "o": text}}, [_TOOL]),
-        [
-            ("", "a, ", ""),
-            ("", "<i>a</i>", ""),
-            ("", "'a', ", ""),
-            ("[", "1,", ""),
-            ("", "- a\n", ""),
-        ],
+        ("a, ", "<i>a</i>", "'a', ", ("[", "1,", ""), "- a\n"),
     ),
     "answer of a model": (
         lambda _, text: read_drafts(text),
-        [
-            *((("", piece, "")) for piece in ("<tool_call>", "```", '{"', "{", '<tool_call>{"a":')),
-            *((("", piece, "")) for piece in ("<function=f>", "<parameter=a>\n", "</parameter>x")),
-            *((("", piece, "")) for piece in ("<think>", "<invoke>", "to=f<|message|>{", ">>>f\n")),
-            ("", "<|tools_prefix|>[{", ""),
-            ("", "<tool_call>f<arg_key>a</arg_key><arg_value>", ""),
-            ("", "call:f{a:<escape>", ""),
-            ("f(", "a=", ""),
-            ("f(", "a+", "a)"),
-            ("f", ".a", "()"),
-        ],
+        (
+            *("<tool_call>", "```", '{"', "{", '<tool_call>{"a":', "<function=f>"),
+            *("<parameter=a>\n", "</parameter>x", "<think>", "<invoke>", "to=f<|message|>{"),
+            *(">>>f\n", "<|tools_prefix|>[{", "<tool_call>f<arg_key>a</arg_key><arg_value>"),
+            *("call:f{a:<escape>", ("f(", "a=", ""), ("f(", "a+", "a)"), ("f", ".a", "()")),
+        ),
     ),
 }
-_ROWS = [(name, pump) for name, (_, pumps) in PARSERS.items() for pump in pumps]
+_ROWS = [
+    (name, ("", pump, "") if isinstance(pump, str) else pump)
+    for name, (_, pumps) in PARSERS.items()
+    for pump in pumps
+]
 
 
 @pytest.mark.parametrize(("name", "pump"), _ROWS, ids=lambda value: repr(value))
-def test_a_parser_takes_time_in_proportion(name, pump, folder):
+def test_a_parser_takes_time_in_proportion(name, pump, tmp_path):
     parse = PARSERS[name][0]
-    assert measure_growth(lambda text: parse(folder, text), pump) <= MOST
+    assert measure_growth(lambda text: parse(tmp_path, text), pump) <= MOST
 
 
 # Modules whose texts are cut before they are matched, and to how many characters.
@@ -225,10 +197,7 @@ def test_every_pattern_takes_time_in_proportion(capsys):
         engine = "re" if isinstance(item.pattern, re.Pattern) else "re2"
         ratio, pumps = measure_pattern(module, item)
         rows.setdefault(engine, []).append((ratio, pumps, f"{module} {item.place}"))
-    lines = [
-        "| engine | patterns | pumped texts | worst ratio | of |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    lines = ["| engine | patterns | pumped texts | worst ratio | of |", "|" + " --- |" * 5]
     for engine, measured in sorted(rows.items()):
         ratio, _, place = max(measured)
         pumps = sum(count for _, count, _ in measured)

@@ -11,12 +11,7 @@ from assets.contracts.canonical import ContractError, contract_digest, index_con
 from assets.contracts.validate import find_schema_problem, validate_call
 from assets.servers.deploy.deploy import DeploymentResult
 from tests.support.paths import ROOT
-from tests.support.untrusted_server import probe_source, require_sandbox, tool_names
-
-
-@pytest.fixture(autouse=True)
-def sandbox():
-    require_sandbox()
+from tests.support.untrusted_server import probe_source, tool_names
 
 
 def listed(tmp_path, schema):
@@ -89,23 +84,16 @@ HEAVY = {
 def checked(tmp_path_factory):
     """{tool: (has a bad schema, number of flaws)} of one server that lists them all, each checked
     in another process; one that hangs is killed after three minutes, what follows is missing."""
-    require_sandbox()
     schemas = {name: {"type": "object", **schema} for name, schema in HEAVY.items()}
     listed = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]
     source = f"serve(json.loads({json.dumps(listed)!r}))"
     result = probe_source(tmp_path_factory.mktemp("heavy"), source)
     assert tool_names(result) == list(HEAVY), result.hint
-    with subprocess.Popen(
-        [sys.executable, "-c", CALLS, str(ROOT)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            out, _ = process.communicate(json.dumps(result.tools), timeout=180)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, _ = process.communicate()
+    argv, tools = [sys.executable, "-c", CALLS, str(ROOT)], json.dumps(result.tools).encode()
+    try:
+        out = subprocess.run(argv, input=tools, stdout=subprocess.PIPE, timeout=180).stdout
+    except subprocess.TimeoutExpired as error:
+        out = error.stdout or b""
     lines = [json.loads(line) for line in out.splitlines()]
     return {name: (bad, flaws) for name, bad, flaws in lines}
 

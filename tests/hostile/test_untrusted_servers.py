@@ -94,7 +94,6 @@ def outcome(result):
 
 
 def test_eight_good_servers_beside_eight_hostile_ones_give_what_they_give_alone(tmp_path):
-    require_sandbox()
     # The clocks are long here: sixteen servers share what cores there are.
     patient = replace(CONVERSATION, start_s=30.0, idle_s=5.0, list_s=20.0)
     policy = replace(POLICY, wall_s=60.0)
@@ -126,15 +125,14 @@ def test_descriptors_run_out_inside_only(tmp_path):
 
 
 def test_no_process_outlives_its_server(tmp_path):
-    source = (
-        "for _ in range(5):\n"
-        "    if os.fork() == 0:\n"
-        "        os.setsid()\n"
-        "        if os.fork() == 0:\n"
-        "            while True: time.sleep(31.4)\n"
-        "        os._exit(0)\n"
-        "serve([tool('a')])"
-    )
+    source = """
+for _ in range(5):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while True: time.sleep(31.4)
+        os._exit(0)
+serve([tool('a')])"""
     before = set(psutil.pids())
     assert tool_names(probe_source(tmp_path, source)) == ["a"]
     assert no_process_is_left()

@@ -1,11 +1,11 @@
 """A scripted HTTP site on loopback, for answers the replicas are too well-behaved to give."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.support.http_server import QuietHandler, serve_http
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class Site:
 
 @contextmanager
 def site(script: Script) -> Iterator[Site]:
-    paths: list[str] = []
-    headers: list[dict[str, str]] = []
-    times: list[float] = []
+    here = Site("", [], [], [])
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
+        protocol_version = "HTTP/1.0"
+
         def do_GET(self) -> None:
-            paths.append(self.path)
-            headers.append(dict(self.headers))
-            times.append(time.monotonic())
-            answer = script(self.path, paths.count(self.path))
+            here.paths.append(self.path)
+            here.headers.append(dict(self.headers))
+            here.times.append(time.monotonic())
+            answer = script(self.path, here.paths.count(self.path))
             body = answer.body.encode() if isinstance(answer.body, str) else answer.body
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
@@ -48,15 +48,5 @@ def site(script: Script) -> Iterator[Site]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield Site(f"http://127.0.0.1:{server.server_address[1]}", paths, headers, times)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serve_http(Handler) as here.url:
+        yield here

@@ -2,15 +2,14 @@
 
 import io
 import json
-import threading
 import zipfile
 from collections.abc import Iterator
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from assets.marketplaces.listing import EnvVar, Listing, PackageRef
+from tests.marketplaces.site import Answer, site
 from tests.support.untrusted_server import PREAMBLE
 
 
@@ -39,22 +38,12 @@ class BundleHost:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.requests: list[str] = []
-        host = self
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                host.requests.append(self.path)
-                body = host.files.get(self.path)
-                self.send_response(200 if body is not None else 404)
-                self.send_header("Content-Length", str(len(body or b"")))
-                self.end_headers()
-                self.wfile.write(body or b"")
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+    def answer(self, path: str, _: int) -> Answer:
+        self.requests.append(path)
+        body = self.files.get(path)
+        return Answer(body or b"", status=404 if body is None else 200)
 
     def listing(self, name: str, source: str | None, *, pinned: bool = True, **facts) -> Listing:
         """The listing of a bundle now served here; without source nothing is served."""
@@ -70,11 +59,9 @@ class BundleHost:
 @pytest.fixture
 def host() -> Iterator[BundleHost]:
     served = BundleHost()
-    thread = threading.Thread(target=served.server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield served
-    served.server.shutdown()
-    served.server.server_close()
+    with site(served.answer) as here:
+        served.url = here.url
+        yield served
 
 
 def npm(name: str, version: str | None = "1.0.0", **facts) -> Listing:

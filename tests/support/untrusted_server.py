@@ -17,16 +17,8 @@ from assets.servers.sandbox.process import SandboxUnavailable, preflight
 from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 
-POLICY = SandboxPolicy(
-    memory_mb=192,
-    processes=48,
-    wall_s=20.0,
-    stdout_mb=8,
-    message_mb=4,
-    tmp_mb=16,
-    file_mb=8,
-    allow_loopback=True,
-)
+_SMALL_MB = {"memory_mb": 192, "stdout_mb": 8, "message_mb": 4, "tmp_mb": 16, "file_mb": 8}
+POLICY = SandboxPolicy(processes=48, wall_s=20.0, allow_loopback=True, **_SMALL_MB)
 CONVERSATION = ProbePolicy(
     start_s=4.0, idle_s=0.7, list_s=1.5, extras_s=1.0, max_pages=20, max_tools=1000
 )
@@ -94,6 +86,7 @@ def write_launch(folder: Path, source: str, **env: str) -> SandboxLaunch:
 
 def install_source(folder: Path, patch: pytest.MonkeyPatch, source: str = "") -> Path:
     """Makes `deploy` find a server of this source instead of fetching one; returns its folder."""
+    require_sandbox()
     tree = folder / "tree"
     tree.mkdir()
     (tree / "main.py").write_text(PREAMBLE + source)
@@ -113,6 +106,7 @@ def probe_source(
     **limits: object,
 ) -> ProbeResult:
     """Probes an untrusted server; `limits` override fields of SandboxPolicy."""
+    require_sandbox()
     policy = replace(POLICY, **limits)  # type: ignore[arg-type]
     return probe(
         write_launch(folder, source), policy, replace(CONVERSATION, list_s=list_s, start_s=start_s)

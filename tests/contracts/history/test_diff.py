@@ -119,9 +119,8 @@ def test_ten_thousand_renamed_tools_do_not_take_for_ever():
 
 
 def test_true_is_not_one():
-    (change,) = compare_tools(
-        [_schema({"limit": {"default": 1}})], [_schema({"limit": {"default": True}})]
-    )
+    one, true = (_schema({"limit": {"default": default}}) for default in (1, True))
+    (change,) = compare_tools([one], [true])
     assert change.fields == ("inputSchema.properties.limit.default",)
 
 
@@ -144,12 +143,8 @@ def test_an_unrelated_tool_is_no_rename():
 
 def test_a_changed_definition_behind_a_reference_is_seen():
     def tool(kind):
-        schema = {
-            "type": "object",
-            "properties": {"a": {"$ref": "#/$defs/a"}},
-            "$defs": {"a": {"type": kind}},
-        }
-        return {"name": "t", "inputSchema": schema}
+        schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}}
+        return {"name": "t", "inputSchema": {**schema, "$defs": {"a": {"type": kind}}}}
 
     (change,) = compare_tools([tool("string")], [tool("integer")])
     assert change.cls == "breaking"

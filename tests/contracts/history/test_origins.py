@@ -114,11 +114,8 @@ def test_what_is_published_after_the_clock_was_put_back_is_folded(warehouse, mon
     assert fold(tables) == ["c1:B", "c1:C", "c1:D"]
     assert fold(tables) == ["c1:B", "c1:C", "c1:D"], "once"
     [origin] = fold_origins(tables, "a").state.values()
-    assert [origin[name] for name in ("first_digest", "before_digest", "contract_digest")] == [
-        "c1:A",
-        "c1:B",
-        "c1:C",
-    ]
+    names = ("first_digest", "before_digest", "contract_digest")
+    assert [origin[name] for name in names] == ["c1:A", "c1:B", "c1:C"]
 
 
 def test_changes_of_before_the_mark_go_on_from_when_they_were_published(warehouse):
@@ -156,87 +153,66 @@ DAY = 86_400.0
 TOOL = {"name": "a", "description": "Does a.", "inputSchema": {"type": "object"}}
 
 
-@pytest.fixture
-def blobs(tmp_path):
-    return Blobs(tmp_path)
-
-
-def _deployment(blobs, tools, server="npm:x", at=0.0, status="ok"):
-    return {
-        "server_id": server,
-        "marketplace": "registry",
-        "status": status,
-        "recipe_digest": "r" * 64,
-        "probed_at": at,
-        "tools_blob": blobs.put(json.dumps(tools).encode()) if status == "ok" else None,
-    }
-
-
 def _digest(rows):
     return SNAPSHOTS.digest(SNAPSHOTS.frame(rows))
 
 
-def test_the_first_run_knows_each_tool_once(blobs):
-    (row,) = build_snapshot(
-        [], [_deployment(blobs, [TOOL, {**TOOL, "description": "Twin."}])], blobs, 0.0
-    )
+@pytest.fixture
+def build(tmp_path):
+    """Snapshots of one server's launch, and the blobs they are read from."""
+    blobs = Blobs(tmp_path)
+
+    def run(before, tools, at=0.0, status="ok"):
+        blob = blobs.put(json.dumps(tools).encode()) if status == "ok" else None
+        launch = {"server_id": "npm:x", "marketplace": "registry", "status": status,
+                  "recipe_digest": "r" * 64, "probed_at": at, "tools_blob": blob}  # fmt: skip
+        return build_snapshot(before, [launch], blobs, at), list_malformed([launch], blobs)
+
+    return run
+
+
+def test_the_first_run_knows_each_tool_once(build):
+    [row], _ = build([], [TOOL, {**TOOL, "description": "Twin."}])
     assert (row["tool"], row["first_seen"], row["last_seen"]) == ("a", "1970-01-01", "1970-01-01")
     assert json.loads(row["contract"])["description"] == "Does a."
 
 
-def test_a_run_that_saw_the_same_is_the_same_version(blobs):
-    first = build_snapshot([], [_deployment(blobs, [TOOL])], blobs, 0.0)
-    second = build_snapshot(first, [_deployment(blobs, [TOOL], at=5 * DAY)], blobs, 5 * DAY)
+def test_the_same_is_the_same_version_and_a_failure_and_a_loss_are_told_apart(build, tmp_path):
+    first, _ = build([], [TOOL])
+    second, _ = build(first, [TOOL], at=5 * DAY)
     assert _digest(first) == _digest(second)
     assert second[0]["last_seen"] == "1970-01-06"
+    [changed], _ = build(first, [{**TOOL, "description": "Does more."}], at=DAY)
+    assert changed["first_seen"] == "1970-01-02"
+    assert build(first, [], at=DAY, status="failed")[0] == first
+    assert build_snapshot(first, [], Blobs(tmp_path), DAY) == []  # its listing is gone
 
 
-def test_a_changed_contract_starts_its_own_history(blobs):
-    first = build_snapshot([], [_deployment(blobs, [TOOL])], blobs, 0.0)
-    new = {**TOOL, "description": "Does more."}
-    (row,) = build_snapshot(first, [_deployment(blobs, [new], at=DAY)], blobs, DAY)
-    assert row["first_seen"] == "1970-01-02"
-
-
-def test_a_server_that_fails_keeps_its_last_good_contracts(blobs):
-    first = build_snapshot([], [_deployment(blobs, [TOOL])], blobs, 0.0)
-    assert build_snapshot(first, [_deployment(blobs, [], status="failed")], blobs, DAY) == first
-
-
-def test_a_server_whose_listing_is_gone_is_dropped(blobs):
-    first = build_snapshot([], [_deployment(blobs, [TOOL])], blobs, 0.0)
-    assert build_snapshot(first, [], blobs, DAY) == []
-
-
-def test_one_bad_tool_does_not_lose_the_list(blobs):
+def test_one_bad_tool_does_not_lose_the_list(build):
     bad = {"name": "b", "inputSchema": {"type": "object", "properties": {"x": {"type": "any"}}}}
     tools = [{"name": 7}, TOOL, {"name": "c", "inputSchema": 7}, bad, TOOL, "noise"]
-    deployments = [_deployment(blobs, tools)]
-    rows = build_snapshot([], deployments, blobs, 0.0)
-    assert [(row["tool"], row["schema_problem"] is None) for row in rows] == [
-        ("a", True),
-        ("b", False),
-    ]
-    problems = [row["problem"] for row in list_malformed(deployments, blobs)]
+    rows, malformed = build([], tools)
+    sound = {row["tool"]: row["schema_problem"] is None for row in rows}
+    assert sound == {"a": True, "b": False}
+    problems = [row["problem"] for row in malformed]
     assert len(problems) == 4
     assert "expected an object" in problems[1]
 
 
-def test_changes_are_added_to_the_history_once(blobs):
-    old = build_snapshot([], [_deployment(blobs, [TOOL])], blobs, 0.0)
+def test_changes_are_added_to_the_history_once(build):
+    old, _ = build([], [TOOL])
     new = {**TOOL, "inputSchema": {"type": "object", "required": ["x"]}}
-    after = build_snapshot(old, [_deployment(blobs, [new], at=DAY)], blobs, DAY)
+    after, _ = build(old, [new], at=DAY)
     rows = add_changes([], old, after, DAY)
-    assert [(row["tool"], row["cls"], row["run_date"]) for row in rows] == [
-        ("a", "breaking", "1970-01-02")
-    ]
-    assert rows[0]["from_digest"] == old[0]["contract_digest"]
+    [row] = rows
+    assert (row["tool"], row["cls"], row["run_date"]) == ("a", "breaking", "1970-01-02")
+    assert row["from_digest"] == old[0]["contract_digest"]
     assert add_changes(rows, old, after, DAY) == rows
     CHANGES.frame(rows)
 
 
-def test_a_new_server_is_no_change_and_a_lost_one_breaks_its_tools(blobs):
-    rows = build_snapshot([], [_deployment(blobs, [TOOL])], blobs, 0.0)
+def test_a_new_server_is_no_change_and_a_lost_one_breaks_its_tools(build):
+    rows, _ = build([], [TOOL])
     assert add_changes([], [], rows, 0.0) == []
     assert [row["fields"] for row in add_changes([], rows, [], 0.0)] == ['["removed"]']
 
@@ -268,18 +244,9 @@ def test_a_renamed_tool_is_told_with_its_class_fields_and_origin(saved):
     old, new = saved("old.json", {"tools": [A, B]}), saved("new.json", [{**A, "name": "find"}, B])
     code, out, _ = run(old, new)
     assert code == 1
-    assert json.loads(out) == {
-        "changes": [
-            {
-                "tool": "find",
-                "class": "breaking",
-                "fields": ["name"],
-                "renamed_from": "search",
-                "why": "name: calls of the old name find no tool",
-            }
-        ],
-        "same": 1,
-    }
+    change = {"tool": "find", "class": "breaking", "fields": ["name"], "renamed_from": "search"}
+    change["why"] = "name: calls of the old name find no tool"
+    assert json.loads(out) == {"changes": [change], "same": 1}
 
 
 @pytest.mark.parametrize(
@@ -320,10 +287,8 @@ def test_a_tool_without_a_contract_is_left_out_and_named(saved):
     old, new = saved("old.json", [A, A]), saved("new.json", [A, {"name": "odd"}])
     report = diff_files(old, new)
     assert report.answer == {"changes": [], "same": 1}
-    assert [line.split(": left out: ")[0].rsplit(", ")[-1] for line in report.left_out] == [
-        "entry 1",
-        "entry 1",
-    ]
+    named = [line.split(": left out: ")[0].rsplit(", ")[-1] for line in report.left_out]
+    assert named == ["entry 1", "entry 1"]
     code, out, err = run(old, new)
     assert (code, json.loads(out)["same"]) == (0, 1)
     assert "no inputSchema" in err

@@ -43,15 +43,8 @@ READS_LISTED = {
 
 def test_no_other_module_reads_listed_contracts():
     result = set()
-    for folder in (
-        "assets",
-        "serving",
-        "training",
-        "orchestration",
-        "warehouse",
-        "extensions",
-        "demo",
-    ):
+    core = ("assets", "serving", "training", "orchestration", "warehouse", "extensions", "demo")
+    for folder in core:
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
             for node in ast.walk(ast.parse(text)) if "contracts.listed" in text else ():

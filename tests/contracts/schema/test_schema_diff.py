@@ -70,9 +70,8 @@ def test_no_right_call_turns_wrong_over_many_made_up_versions():
         rng = Random(seed)
         old = whole(rng)
         observed[check_calls(old, next_version(old, rng), rng, 15)] += 1
-    assert (
-        min(observed["kept"], observed["breaking"]) > count / 6
-    )  # neither answer is given by habit
+    # Neither answer is given by habit.
+    assert min(observed["kept"], observed["breaking"]) > count / 6
 
 
 def test_no_new_result_surprises_an_old_reader_where_the_diff_says_compatible():
@@ -173,14 +172,12 @@ def test_each_keyword_in_both_directions(old, new, field, there, back):
         (inside(INT), inside({"type": "number"}), "breaking"),
         (inside(TEXT), {"type": "object", "properties": {}}, "breaking"),
         (inside(TEXT), {"type": "object", "properties": {"a": TEXT, "b": INT}}, "compatible"),
-        (
-            inside(TEXT, additionalProperties=False),
-            {**inside(TEXT, additionalProperties=False), "properties": {"a": TEXT, "b": INT}},
-            "breaking",
-        ),
+        (inside(TEXT, additionalProperties=False),
+         {**inside(TEXT, additionalProperties=False), "properties": {"a": TEXT, "b": INT}},
+         "breaking"),
         (inside(TEXT), inside({**TEXT, "description": "other"}), "wording"),
     ],
-)
+)  # fmt: skip
 def test_results_are_judged_from_the_reader_s_side(old, new, cls):
     assert worst(old, new, results=True) == cls
 
@@ -233,9 +230,8 @@ def test_schemas_with_anything_anywhere_are_compared_without_a_crash(seed):
     old, new = ({"type": "object", "properties": spoiled(whole(rng))} for _ in range(2))
     for results in (False, True):
         assert compare(old, new, "s", results=results) or equals_json(old, new)
-        changes = compare_tools(
-            [{"name": "t", "inputSchema": old}], [{"name": "t", "inputSchema": new}]
-        )
+        before, after = ([{"name": "t", "inputSchema": schema}] for schema in (old, new))
+        changes = compare_tools(before, after)
         assert changes or equals_json(old, new)  # both may be spoiled into the same
 
 

@@ -95,10 +95,7 @@ Schema = dict[str, Any]
 
 def doubling(levels: int, leaf: Schema) -> Schema:
     """A schema of a few lines that doubles at every level."""
-    pieces = {
-        f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]}
-        for i in range(levels)
-    }
+    pieces = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(levels)}
     values = {"enum": [1, 2], "$ref": "#/$defs/d0"}
     return {"type": "object", "properties": {"a": values}, "$defs": {**pieces, f"d{levels}": leaf}}
 
@@ -173,10 +170,8 @@ def test_one_entangled_tool_leaves_the_others_their_comparison():
 
 def test_a_list_of_entangled_tools_shares_one_budget(monkeypatch):
     used = []
-    monkeypatch.setattr(
-        "assets.contracts.tool_diff.StepLimit",
-        lambda left: used.append(StepLimit(left // 10)) or used[-1],
-    )
+    limit = "assets.contracts.tool_diff.StepLimit"
+    monkeypatch.setattr(limit, lambda left: used.append(StepLimit(left // 10)) or used[-1])
     old, new = (
         [tool(doubling(40, {"maximum": most}), f"t{i}") for i in range(30)] for most in (3, 2)
     )

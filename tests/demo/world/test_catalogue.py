@@ -36,19 +36,12 @@ def test_the_standard_world_lists_the_real_packages_on_both_marketplaces():
     real = {
         s.identifier for d in (1, 2) for s in make_world(d).servers if s.kind in ("npm", "pypi")
     }
+    scoped = ("everything", "filesystem", "memory", "sequential-thinking")
     assert real >= {
-        "@modelcontextprotocol/server-everything",
-        "@modelcontextprotocol/server-filesystem",
-        "@modelcontextprotocol/server-memory",
-        "@modelcontextprotocol/server-sequential-thinking",
-        "@playwright/mcp",
-        "@notionhq/notion-mcp-server",
-        "mcp-server-time",
-        "mcp-server-fetch",
-        "mcp-server-git",
-        "arxiv-mcp-server",
-        "excel-mcp-server",
-        "mcp-atlassian",
+        *(f"@modelcontextprotocol/server-{name}" for name in scoped),
+        *("@playwright/mcp", "@notionhq/notion-mcp-server", "mcp-atlassian"),
+        *("mcp-server-time", "mcp-server-fetch", "mcp-server-git"),
+        *("arxiv-mcp-server", "excel-mcp-server"),
     }
     assert "mongodb-mcp-server" not in real
     assert "mongodb-mcp-server" in {s.identifier for s in make_world(1, "large").servers}

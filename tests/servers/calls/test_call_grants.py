@@ -20,7 +20,7 @@ from assets.servers.secrets import SecretSources, ServerSecrets
 from demo.world.catalogue import pack
 from tests.marketplaces.site import Answer, site
 from tests.servers.conftest import BundleHost, host, npm, pypi
-from tests.serving.calling import PATIENT, Bench, read_text
+from tests.serving.calling import PATIENT, read_text
 from tests.support.untrusted_server import POLICY, require_sandbox
 
 WRITE = """
@@ -33,11 +33,6 @@ def do(m, x):
         say(m, error, isError=True)
 calls(do)
 """
-
-
-@pytest.fixture
-def bench(tmp_path, monkeypatch):
-    return Bench(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -86,11 +81,8 @@ async def test_a_host_that_a_call_was_refused_is_named_with_the_command_that_gra
             refused = [await running.call(1) for _ in range(2)]
         assert (read_text(fine), fine.refused) == ("granted", ())
         for one in refused:
-            assert (one.status, one.error_kind, one.blame) == (
-                "tool_error",
-                "needs_network",
-                "policy",
-            )
+            assert (one.status, one.error_kind) == ("tool_error", "needs_network")
+            assert one.blame == "policy"
             assert one.refused == (f"localhost:{far}",)
             assert f"`toolmill grant npm:x --host localhost:{far}`" in str(one.hint)
         assert (here.paths, other.paths) == (["/"], [])
@@ -102,16 +94,14 @@ async def test_a_secret_that_a_server_asks_for_as_a_host_is_in_no_answer(bench, 
     granted = {"npm:x": ServerGrant(hosts=("localhost:9",), personal=True)}
     policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=granted, secrets=secrets)
     source = "URLS = ['http://' + os.environ['KEY'] + '.example.com/']\n" + FETCH
-    async with bench.launch(source, policy=policy) as running:
-        result = await running.call(0)
+    result = await bench.call(source, 0, policy=policy)
     assert result.refused == ("[secret KEY].example.com:80",)
     assert "hunter2" not in str(result)
 
 
 async def test_a_host_is_named_where_the_server_has_no_network_at_all(bench):
     source = "calls(lambda m, x: say(m, 'getaddrinfo ENOTFOUND api.example.com', isError=True))"
-    async with bench.launch(source) as running:
-        result = await running.call()
+    result = await bench.call(source)
     assert (result.error_kind, result.refused) == ("needs_network", ())
     assert "`toolmill grant npm:x --host api.example.com`" in str(result.hint)
 

@@ -16,15 +16,10 @@ from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import dump_recipe
 from assets.servers.sandbox.process import SandboxUnavailable
 from assets.servers.secrets import SecretSources, ServerSecrets
-from tests.serving.calling import CONTRACT, LIMITS, Bench, read_text
+from tests.serving.calling import CONTRACT, LIMITS, read_text
 from tests.support.untrusted_server import CONVERSATION, POLICY
 
 ECHO = "calls(lambda m, x: say(m, [os.getpid(), x]))"
-
-
-@pytest.fixture
-def bench(tmp_path, monkeypatch):
-    return Bench(tmp_path, monkeypatch)
 
 
 def left_running(word):
@@ -88,8 +83,7 @@ def do(m, x):
 calls(do)
 """
     told = []
-    async with bench.launch(source) as running:
-        result = await running.call(7, on_progress=lambda *numbers: told.append(numbers))
+    result = await bench.call(source, 7, on_progress=lambda *numbers: told.append(numbers))
     assert result.status == "ok"
     assert told[0] == (0.0, None)
     # Two cores at work may join some of them.
@@ -115,8 +109,7 @@ calls(lambda m, x: say(m, x, structuredContent={{"n": x if x < 9 else "many", "m
 
 async def test_an_output_schema_without_structured_content_is_told(bench):
     source = "calls(lambda m, x: say(m, x), [tool('do', inputSchema=SCHEMA, outputSchema=SCHEMA)])"
-    async with bench.launch(source) as running:
-        found = await running.call(contract={**CONTRACT, "outputSchema": CONTRACT["inputSchema"]})
+    found = await bench.call(source, contract={**CONTRACT, "outputSchema": CONTRACT["inputSchema"]})
     assert found.status == "ok"
     assert found.problems[0]["found"] == "nothing"
 
@@ -143,8 +136,7 @@ async def test_arguments_that_cannot_be_sent_are_refused(bench, arguments):
 
 
 async def test_a_tool_that_says_it_failed(bench):
-    async with bench.launch("calls(lambda m, x: say(m, 'disk on fire', isError=True))") as running:
-        found = await running.call()
+    found = await bench.call("calls(lambda m, x: say(m, 'disk on fire', isError=True))")
     assert (found.status, found.error_kind, found.blame) == ("tool_error", "tool_error", "tool")
     assert read_text(found) == "disk on fire"
     assert found.hint.startswith("disk on fire: ")
@@ -159,8 +151,7 @@ async def test_a_tool_that_says_it_failed(bench):
     ],
 )
 async def test_an_error_is_blamed_by_its_words(bench, words, kind, blame):
-    async with bench.launch(f"calls(lambda m, x: say(m, {words!r}, isError=True))") as running:
-        found = await running.call()
+    found = await bench.call(f"calls(lambda m, x: say(m, {words!r}, isError=True))")
     assert (found.status, found.error_kind, found.blame) == ("tool_error", kind, blame)
 
 
@@ -191,8 +182,7 @@ async def test_a_contract_that_changed_since_it_was_indexed_is_not_called(bench)
     source = (
         "calls(lambda m, x: say(m, 'called'), [tool('do', description='new', inputSchema=SCHEMA)])"
     )
-    async with bench.launch(source) as running:
-        found = await running.call()
+    found = await bench.call(source)
     assert (found.status, found.error_kind, found.blame) == ("failed", "contract_changed", "server")
     assert "build the index" in found.hint
 
@@ -218,8 +208,7 @@ calls(do, lambda: [tool('do', inputSchema=SCHEMA, description='poison')] if stat
 
 
 async def test_a_tool_that_is_gone_is_told(bench):
-    async with bench.launch("calls(lambda m, x: say(m, x), [tool('rest')])") as running:
-        found = await running.call()
+    found = await bench.call("calls(lambda m, x: say(m, x), [tool('rest')])")
     assert (found.error_kind, found.blame) == ("tool_gone", "server")
 
 
@@ -233,8 +222,7 @@ welcome = answer_first
 long = tool("do", inputSchema=SCHEMA, execution={"taskSupport": "required"})
 calls(lambda m, x: os._exit(3), [long])
 """
-    async with bench.launch(source) as running:
-        found = await running.call()
+    found = await bench.call(source)
     assert (found.status, found.error_kind, found.blame) == ("failed", "needs_task", "us")
     assert "'do' says `taskSupport: required`" in str(found.hint)
 
@@ -269,11 +257,8 @@ async def test_a_made_up_secret_is_never_sent(bench):
     async with bench.launch(ECHO, recipe=made) as running:
         found = await running.call()
         assert running.caller._pool.running == 0
-    assert (found.status, found.error_kind, found.blame) == (
-        "failed",
-        "needs_secret",
-        "credentials",
-    )
+    assert (found.status, found.error_kind) == ("failed", "needs_secret")
+    assert found.blame == "credentials"
     assert '[servers."npm:x".env] NOTION_TOKEN = "env:NOTION_TOKEN"' in found.hint
 
 
@@ -382,8 +367,7 @@ async def test_no_sandbox_is_an_outcome_and_its_fix_is_told(bench, monkeypatch):
         raise SandboxUnavailable("bwrap", "not installed", "apt-get install bubblewrap")
 
     monkeypatch.setattr(connection, "preflight", none)
-    async with bench.launch(ECHO) as running:
-        found = await running.call()
+    found = await bench.call(ECHO)
     assert (found.status, found.error_kind, found.blame) == ("failed", "policy_denied", "policy")
     assert "apt-get install bubblewrap" in found.hint
 
@@ -421,8 +405,7 @@ def do(m, x):
     say(m, json.dumps([os.getuid(), reached, os.listdir('/home'), os.environ.get('HOME')]))
 calls(do)
 """
-    async with bench.launch(source) as running:
-        uid, refused, homes, home = json.loads(read_text(await running.call()))
+    uid, refused, homes, home = json.loads(read_text(await bench.call(source)))
     assert (homes, home) == (["user"], "/home/user")
     assert refused == errno.ECONNREFUSED  # its own loopback, where nothing listens
     assert uid != 0

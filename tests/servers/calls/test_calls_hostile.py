@@ -10,7 +10,7 @@ import pytest
 
 from assets.servers.calls import connection
 from assets.servers.probe import json_message
-from tests.serving.calling import LIMITS, Bench, read_text
+from tests.serving.calling import LIMITS, read_text
 
 GOOD = "say(m, 'fine')"
 
@@ -58,11 +58,6 @@ CASES = {
 
 
 MEMORY_MB = {"answers 50 MB": 512}
-
-
-@pytest.fixture
-def bench(tmp_path, monkeypatch):
-    return Bench(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -166,8 +161,7 @@ async def test_a_call_that_may_have_been_carried_out_is_not_repeated(bench, monk
     source = "def do(m, x):\n    print('working', file=sys.stderr)\n    os._exit(3)\ncalls(do)\n"
     launched, start = [], connection.start
     monkeypatch.setattr(connection, "start", lambda *how: launched.append(1) or start(*how))
-    async with bench.launch(source) as running:
-        found = await running.call()
+    found = await bench.call(source)
     assert (found.error_kind, len(launched)) == ("crashed", 1)
     assert "whether it did its work is not known" in found.hint
 
@@ -185,8 +179,7 @@ STARTS = {
 
 @pytest.mark.parametrize("source", STARTS)
 async def test_a_server_that_does_not_start_is_told_as_the_probe_tells_it(bench, source):
-    async with bench.launch(source) as running:
-        found = await running.call()
+    found = await bench.call(source)
     assert (found.status, found.error_kind) == ("failed", STARTS[source]), found
 
 
@@ -239,8 +232,7 @@ blocks = [{'type': 'text', 'text': 'kept \\ud800'}, {'type': 'text', 'text': 7},
     {'type': 'audio', 'data': 'aGk=', 'mimeType': 'audio/wav'}]
 calls(lambda m, x: answer(m['id'], {'content': blocks}))
 """
-    async with bench.launch(source) as running:
-        found = await running.call()
+    found = await bench.call(source)
     assert found.status == "ok"
     kinds = [one["type"] for one in found.content]
     assert kinds == ["text"] * 6 + ["image", "resource", "resource", "resource_link", "audio"]
@@ -259,8 +251,7 @@ def do(m, x):
 calls(do)
 """
     limits = replace(LIMITS, text_kb=100, media_mb=1, blocks=20)
-    async with bench.launch(source, limits=limits) as running:
-        found = await running.call()
+    found = await bench.call(source, limits=limits)
     text, image, *rest = [one["text"] for one in found.content]
     assert len(text.encode()) < 100 * 1024 + 200
     assert "cut here by toolmill: 497,600 of 600,000 bytes left out" in text
@@ -303,7 +294,8 @@ async def test_a_large_message_is_parsed_by_another_thread(bench, monkeypatch):
         return parse(text)
 
     monkeypatch.setattr(json_message, "parse_message", parse_here)
-    async with bench.launch("calls(lambda m, x: say(m, 'x' * x))") as running:
-        assert len(read_text(await running.call(100_000))) == 100_000
+    assert (
+        len(read_text(await bench.call("calls(lambda m, x: say(m, 'x' * x))", 100_000))) == 100_000
+    )
     assert {large for large, _ in threads} == {True, False}
     assert not [threads for large, on_loop in threads if large and on_loop]

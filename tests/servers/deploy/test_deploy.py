@@ -40,7 +40,6 @@ RECIPE = LaunchRecipe(
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """Makes `deploy` find a server of this source instead of fetching one."""
-    require_sandbox()
 
     def install(source: str) -> DeployPolicy:
         install_source(tmp_path, monkeypatch, source)

@@ -34,11 +34,11 @@ from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount
 from assets.servers.secrets import LaunchSecrets, SecretSources, ServerSecrets
 from tests.servers.conftest import npm
+from tests.support.errors import raises_kind
 from tests.support.untrusted_server import (
     CONVERSATION,
     POLICY,
     install_source,
-    require_sandbox,
     tool_names,
 )
 
@@ -83,7 +83,6 @@ def notes(tmp_path):
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """A policy under which `deploy` finds a server that looks into its folder."""
-    require_sandbox()
     install_source(tmp_path, monkeypatch, LOOK)
     return DeployPolicy(tmp_path / "home", POLICY, CONVERSATION, twice=False)
 
@@ -172,9 +171,8 @@ def test_a_folder_in_what_another_server_may_write_is_not_granted(tmp_path, note
 def test_a_folder_behind_a_link_is_no_grant_at_the_launch(tmp_path, notes):
     (tmp_path / "link").symlink_to(notes)
     policy = DeployPolicy(tmp_path, grants=grant(f"{tmp_path / 'link'}"))
-    with pytest.raises(PackageError, match="behind a link") as refused:
+    with raises_kind(PackageError, "bad_grant", "behind a link"):
         apply_grant(SandboxLaunch(("true",)), NAME, policy)
-    assert refused.value.kind == "bad_grant"
 
 
 def test_a_server_reads_what_it_was_granted_and_writes_only_where_it_may(installed, notes):
@@ -188,10 +186,8 @@ def test_a_server_reads_what_it_was_granted_and_writes_only_where_it_may(install
     assert results[True] == ["notes.txt", "mine", "wrote_new.txt"]
     assert (notes / "new.txt").read_text() == "by the server"
     assert (notes / "new.txt").stat().st_uid == notes.stat().st_uid
-    assert [oct(path.stat().st_mode & 0o777) for path in (notes, notes / "notes.txt")] == [
-        "0o700",
-        "0o600",
-    ]
+    modes = [path.stat().st_mode & 0o777 for path in (notes, notes / "notes.txt")]
+    assert modes == [0o700, 0o600]
 
 
 def test_without_a_grant_the_path_is_empty_and_said_to_be_made_up(installed):
@@ -204,9 +200,8 @@ def test_no_server_runs_as_root_to_write_a_folder_of_root(installed, notes):
     os.chown(notes, 0, 0)
     result = deploy(RECIPE, replace(installed, grants=grant(f"{notes}:rw"))).probe
     assert result.error_kind == "bad_grant"
-    assert "never runs as root: give the folder to a user (chown -R USER FOLDER)" in str(
-        result.hint
-    )
+    fix = "never runs as root: give the folder to a user (chown -R USER FOLDER)"
+    assert fix in str(result.hint)
     assert list(notes.iterdir()) == [notes / "notes.txt"]
 
 
@@ -251,10 +246,8 @@ def test_a_folder_that_is_swapped_for_a_link_while_it_is_given_away_changes_no_o
 def test_a_folder_that_is_gone_is_one_row_that_is_due_at_once(installed, notes):
     gone = replace(installed, grants=grant(f"{notes}/none"))
     result = deploy(RECIPE, gone).probe
-    assert (result.error_kind, f"folder {notes}/none: no such folder" in str(result.hint)) == (
-        "bad_grant",
-        True,
-    )
+    assert result.error_kind == "bad_grant"
+    assert f"folder {notes}/none: no such folder" in str(result.hint)
     with pytest.raises(CallFailed, match="no such folder") as refused:
         plan_launch(NAME, dump_recipe(RECIPE), gone)
     assert (refused.value.kind, refused.value.sent) == ("bad_grant", False)
@@ -286,10 +279,8 @@ def test_a_server_in_a_folder_of_toolmills_keeps_its_hosts_and_gets_no_folder_of
         replace(own, personal=True)
     )
     assert made == ServerGrant(folders=(SandboxMount(notes, DATA),), hosts=("a.example",))
-    assert [one.has_network for one in (made, own, ServerGrant("full"), ServerGrant())] == [
-        *(True, True, True),
-        False,
-    ]
+    granted = [grant.has_network for grant in (made, own, ServerGrant("full"), ServerGrant())]
+    assert granted == [True, True, True, False]
     assert not made.reaches_own
 
 
@@ -372,17 +363,25 @@ def test_what_redirects_a_secret_is_refused_always(policy, name, grant):
     result = deploy(recipe, policy).probe
     assert (result.error_kind, name in str(result.hint)) == ("policy_denied", True)
     assert f'[servers."{GITHUB}".env] {name} = "env:{name}"' in str(result.hint)
-    with pytest.raises(CallFailed) as refused:
+    with raises_kind(CallFailed, "policy_denied"):
         plan_launch(GITHUB, dump_recipe(recipe), policy)
-    assert refused.value.kind == "policy_denied"
 
 
 @pytest.mark.parametrize(
     "name",
     [
         *("LOG_LEVEL", "MCP_MODE", "TEAM_ID", "WORKSPACE", "GITHUB_TOOLSETS", "NODE_ENV"),
-        *("PIPELINE", "LANG", "TZ", "DEBUG", "PORT", "GITHUB_TOKEN", "SOURCE", "SRC"),
-        "MAX_RESULTS",
+        *(
+            "PIPELINE",
+            "LANG",
+            "TZ",
+            "DEBUG",
+            "PORT",
+            "GITHUB_TOKEN",
+            "SOURCE",
+            "SRC",
+            "MAX_RESULTS",
+        ),
     ],
 )
 def test_an_ordinary_variable_redirects_nothing(name):
@@ -404,9 +403,8 @@ def test_what_a_listing_chose_asks_once_and_a_changed_recipe_asks_again(policy, 
     line = f'[servers."{GITHUB}"] confirmed = ["{digest_confirmed(recipe)}"]'
     assert line in str(result.hint)
     assert all(word in str(result.hint) for word in recipe.args)
-    with pytest.raises(CallFailed) as refused:
+    with raises_kind(CallFailed, "needs_confirmation"):
         plan_launch(GITHUB, dump_recipe(recipe), policy)
-    assert refused.value.kind == "needs_confirmation"
     agreed = replace(policy, confirmed={GITHUB: (digest_confirmed(recipe),)})
     assert deploy(recipe, agreed).probe.error_kind == "crashed"
     assert digest_conditions(GITHUB, agreed) != digest_conditions(GITHUB, policy)  # so it is due
@@ -435,9 +433,8 @@ def test_what_the_user_gave_is_no_choice_of_the_listing(policy):
 def test_headers_of_a_listing_beside_an_account_are_asked_for(policy):
     about = {"server_id": "remote:https://x", "ecosystem": "remote", "name": "https://x"}
     recipe = LaunchRecipe(**about, headers=(("X-Tenant", "evil"),))
-    found = find_unconfirmed(
-        recipe, LaunchSecrets(headers={"Authorization": "Bearer real"}), policy
-    )
+    real = LaunchSecrets(headers={"Authorization": "Bearer real"})
+    found = find_unconfirmed(recipe, real, policy)
     assert found
     assert (found.kind, '"X-Tenant": "evil"' in found.detail) == ("needs_confirmation", True)
     assert find_unconfirmed(recipe, LaunchSecrets(headers={"x-tenant": "mine"}), policy) is None
@@ -447,10 +444,8 @@ def test_headers_of_a_listing_beside_an_account_are_asked_for(policy):
 def test_an_address_with_more_than_its_server_id_is_asked_for(policy, more):
     about = {"server_id": "remote:https://x/mcp", "ecosystem": "remote", "name": "https://x/mcp"}
     url = "https://evil:pw@x/mcp" if more == "@" else f"https://x/mcp{more}"
-    recipe, real = (
-        LaunchRecipe(**about, url=url),
-        LaunchSecrets(headers={"Authorization": "Bearer real"}),
-    )
+    recipe = LaunchRecipe(**about, url=url)
+    real = LaunchSecrets(headers={"Authorization": "Bearer real"})
     found = find_unconfirmed(recipe, real, policy)
     assert found
     assert (found.kind, f'address "{url}"' in found.detail) == ("needs_confirmation", True)
@@ -487,6 +482,5 @@ def test_a_folder_that_changes_while_it_is_looked_at_is_one_clear_refusal(
     refused = find_refusal(RECIPE, policy)
     assert refused
     assert (refused.kind, str(notes) in refused.detail) == ("bad_grant", True)
-    with pytest.raises(PackageError, match="Invalid argument") as failed:
+    with raises_kind(PackageError, "bad_grant", "Invalid argument"):
         apply_grant(SandboxLaunch(("true",)), NAME, policy)
-    assert failed.value.kind == "bad_grant"

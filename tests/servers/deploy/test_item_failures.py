@@ -28,19 +28,11 @@ from warehouse.store import Warehouse
 ODD = ("", "\0", "{port}", "\ud800", "x" * 300, "\u202e", "-", "../..", "%s", "${HOME}", "é\n")
 texts = st.sampled_from(ODD) | st.text(max_size=4)
 words = st.lists(texts, max_size=3).map(tuple)
-addresses = (
-    st.sampled_from(
-        (
-            *("http://localhost:{port}/mcp", "https://h.example:{port}/mcp", "http://[::1/mcp"),
-            *(
-                "http://h.example:99999/",
-                "http://user:pw@h.example:x/",
-                "https://[",
-                "http://\ud800",
-            ),
-        )
+addresses = texts | st.sampled_from(
+    (
+        *("http://localhost:{port}/mcp", "https://h.example:{port}/mcp", "http://[::1/mcp"),
+        *("http://h.example:99999/", "http://user:pw@h.example:x/", "https://[", "http://\ud800"),
     )
-    | texts
 )
 inputs = {"name": texts, "required": st.booleans(), "default": st.none() | texts}
 packages = st.builds(
@@ -138,20 +130,16 @@ def test_a_template_in_a_port_fails_nothing_but_its_own_launch(stores, host):
     )  # fmt: skip
     policy = {"remote": RemotePolicy(allow_loopback=True)}
     made = run(stores, [template], policy=policy)
-    assert [(row["server_id"], row["status"]) for row in made.rows] == [
-        ("remote:http://localhost/mcp", "failed")
-    ]
+    assert made.rows[0]["server_id"] == "remote:http://localhost/mcp"
+    assert [row["status"] for row in made.rows] == ["failed"]
 
 
-def pack(manifest: object, **more: bytes) -> bytes:
+def pack(manifest: object) -> bytes:
+    text = manifest if isinstance(manifest, str) else json.dumps(manifest)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(
-            "manifest.json", manifest if isinstance(manifest, str) else json.dumps(manifest)
-        )
+        archive.writestr("manifest.json", text)
         archive.writestr("main.py", "")
-        for name, data in more.items():
-            archive.writestr(name, data)
     return buffer.getvalue()
 
 
@@ -199,12 +187,8 @@ def test_any_bundle_has_a_row(stores, host):
         row = kinds[f"{name}.mcpb"]
         assert (row["error_kind"], message in row["hint"]) == (kind, True), row["hint"]
     assert "internal" not in set(frame["error_kind"])
-    expectations = [
-        expectation
-        for expectation in DEPLOYMENTS_AUDIT.expectations
-        if expectation.columns == ["error_kind"]
-    ]
-    assert audit(frame, expectations).passed
+    rules = [rule for rule in DEPLOYMENTS_AUDIT.expectations if rule.columns == ["error_kind"]]
+    assert audit(frame, rules).passed
 
 
 def test_an_unforeseen_error_is_a_row_that_waits_and_counts(stores, host, monkeypatch):

@@ -23,6 +23,7 @@ from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.serving.calling import CONTRACT, LIMITS, PATIENT, read_text
+from tests.support.errors import raises_kind
 from tests.support.local_servers import ECHO, NODE, list_server, write_server
 from tests.support.untrusted_server import POLICY, require_sandbox
 from warehouse.store import Warehouse
@@ -235,9 +236,8 @@ def test_a_folder_that_holds_toolmills_own_files_is_not_shown(deploy, policy, fo
 
 def test_an_index_cannot_name_a_home_folder(policy, folder):
     made = {**dump_recipe(plan(list_server(folder))), "directory": str(Path.home())}
-    with pytest.raises(CallFailed, match="home folder") as caught:
+    with raises_kind(CallFailed, "policy_denied", "home folder"):
         plan_launch(NAME, made, policy)
-    assert caught.value.kind == "policy_denied"
 
 
 def test_a_granted_folder_is_what_an_argument_outside_names(deploy, policy, tmp_path, warehouse):
@@ -311,9 +311,8 @@ def test_a_folder_that_is_closed_to_others_says_how_to_open_it(folder):
 def test_a_program_that_is_not_there_is_named_with_the_fix(folder, words, message):
     (folder / "plain.txt").write_text("")
     recipe = plan(list_server(folder, *words))
-    with pytest.raises(PackageError, match=message) as caught:
+    with raises_kind(PackageError, "needs_software", message):
         make_local_launch(recipe, find_toolchain())
-    assert caught.value.kind == "needs_software"
 
 
 def test_an_environment_in_the_folder_is_really_used(deploy, policy, tmp_path, warehouse):
@@ -351,6 +350,5 @@ def test_an_environment_that_leads_elsewhere_shows_nothing_of_it(folder, tmp_pat
     python = folder / ".venv" / "bin" / "python"
     python.unlink()
     python.symlink_to(link.replace("BESIDE", str(beside)))
-    with pytest.raises(PackageError, match="not a Python: recreate the environment") as caught:
+    with raises_kind(PackageError, "needs_software", "not a Python: recreate the environment"):
         make_local_launch(plan(list_server(folder, "own-mcp")), find_toolchain())
-    assert caught.value.kind == "needs_software"

@@ -60,8 +60,7 @@ def test_a_run_over_good_and_bad_servers(deploy, host, warehouse):
     run = deploy(listings)
     kinds = {row["server_id"].rpartition("/")[2]: row["error_kind"] for row in run.rows}
     assert kinds == {
-        "good.mcpb": None,
-        "twin.mcpb": None,
+        **dict.fromkeys(("good.mcpb", "twin.mcpb")),
         "hangs.mcpb": "timeout_start",
         "keyed.mcpb": "needs_secret",
         "gone.mcpb": "not_found",
@@ -84,9 +83,7 @@ def test_unchanged_listings_costs_nothing(deploy, host, warehouse):
 
 
 def test_only_what_changed_is_launched_again(deploy, host, warehouse):
-    first = deploy(
-        [host.listing("a", GOOD), host.listing("b", GOOD), host.listing("c", GOOD + "#")]
-    )
+    first = deploy([host.listing(name, GOOD + "#" * (name == "c")) for name in "abc"])
     assert _deploys(warehouse) == 3
     listings = [host.listing("a", GOOD), host.listing("b", "serve([tool('z')])"),
                 host.listing("d", GOOD + "##")]  # fmt: skip
@@ -114,36 +111,26 @@ def test_a_run_that_was_killed_repeats_no_launch(deploy, host, warehouse):
     assert _deploys(warehouse) == 2
 
 
-def test_the_same_recipe_on_two_marketplaces_is_launched_once(deploy, host, warehouse):
+def test_one_recipe_of_two_marketplaces_is_launched_once_and_an_edit_launches_nothing(
+    deploy, host, warehouse
+):
     listing = host.listing("a", GOOD)
-    deploy([listing])
+    first = deploy([listing, listing.model_copy(update={"native_id": "z"})])
+    assert [row["listing_id"] for row in first.rows] == ["registry:a"]
     other = deploy([listing.model_copy(update={"marketplace": "mcpso"})])
     assert other.rows[0]["n_tools"] == 2
+    edited = listing.model_copy(update={"description": "New words.", "updated_at": "2026-01-01"})
+    assert deploy([edited], first.rows, run_date="n2").done == []
     assert _deploys(warehouse) == 1
 
 
-def test_two_listings_of_one_server_are_one_row(deploy, host):
-    listing = host.listing("a", GOOD)
-    run = deploy([listing, listing.model_copy(update={"native_id": "z"})])
-    assert [row["listing_id"] for row in run.rows] == ["registry:a"]
-
-
-def test_an_edited_description_launches_nothing(deploy, host):
-    listing = host.listing("a", GOOD)
-    first = deploy([listing])
-    edited = listing.model_copy(update={"description": "New words.", "updated_at": "2026-01-01"})
-    assert deploy([edited], first.rows, run_date="n2").done == []
-
-
 def test_a_bundle_host_on_another_port_changes_nothing(deploy, host):
-    listings = [host.listing("a", GOOD), host.listing("keyed", "sys.exit('API key required')")]
-    first = deploy(listings)
-    moved = []
-    for listing in listings:
-        url = listing.package.identifier.replace(host.url, ELSEWHERE)
-        package = listing.package.model_copy(update={"identifier": url})
-        moved.append(listing.model_copy(update={"package": package}))
-    second = deploy(moved, first.rows, now=1.0, run_date="n2")
+    def listings():
+        return [host.listing("a", GOOD), host.listing("keyed", "sys.exit('API key required')")]
+
+    first = deploy(listings())
+    host.url = ELSEWHERE
+    second = deploy(listings(), first.rows, now=1.0, run_date="n2")
     assert (second.done, second.rows) == ([], first.rows)
 
 
@@ -240,11 +227,8 @@ def test_a_remote_server_is_asked_in_every_run(deploy, warehouse):
 def test_workers_of_a_cluster_find_what_this_process_finds(deploy, host, warehouse):
     ray = pytest.importorskip("ray", reason="uv pip install 'toolmill[ray]'")
     settings = FleetSettings(runs_on="ray", address="local", memory_mb=64, timeout_s=300.0)
-    listings = [
-        host.listing("good", GOOD),
-        host.listing("keyed", "sys.exit('API key required')"),
-        host.listing("gone", None),
-    ]
+    listings = [host.listing("good", GOOD), host.listing("gone", None)]
+    listings.append(host.listing("keyed", "sys.exit('API key required')"))
     here = deploy(listings)
     try:  # not asked twice: another condition, so that the ledger knows no answer
         there = deploy(listings, policy={"twice": False}, fleet=RayFleet(settings))

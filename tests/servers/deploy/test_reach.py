@@ -45,7 +45,6 @@ def connect(port):
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """The result of a server with this source and grant."""
-    require_sandbox()
     tree = install_source(tmp_path, monkeypatch)
 
     def launch(source: str, *hosts: str, **limits: int):
@@ -140,13 +139,10 @@ def test_hosts_narrow_a_network_that_all_servers_have(tmp_path):
     assert wide.sandbox_of(NAME).network == "full"
     narrow = replace(wide, grants={NAME: ServerGrant(hosts=("api.example.com",))})
     assert narrow.sandbox_of(NAME).network == "none"
+    granted = [(), ("a.example", "b.example"), ("b.example", "a.example")]
     digests = {
-        digest_conditions(NAME, replace(wide, grants={NAME: one}))
-        for one in (
-            ServerGrant(),
-            ServerGrant(hosts=("a.example", "b.example")),
-            ServerGrant(hosts=("b.example", "a.example")),
-        )
+        digest_conditions(NAME, replace(wide, grants={NAME: ServerGrant(hosts=hosts)}))
+        for hosts in granted
     }
     assert len(digests) == 2
 
@@ -155,7 +151,5 @@ def test_an_image_is_held_to_no_hosts_and_says_so(tmp_path):
     image = RECIPE.model_copy(update={"server_id": "oci:x", "ecosystem": "oci"})
     policy = DeployPolicy(tmp_path, grants={"oci:x": ServerGrant(hosts=("api.example.com",))})
     result = deploy(image, policy).probe
-    assert (result.error_kind, "an image is held to no hosts" in str(result.hint)) == (
-        "bad_grant",
-        True,
-    )
+    assert result.error_kind == "bad_grant"
+    assert "an image is held to no hosts" in str(result.hint)

@@ -9,7 +9,7 @@ import pytest
 
 from assets.servers.probe.failure_kinds import KINDS
 from assets.servers.probe.remote_outcome import classify_exception, show_url
-from tests.servers.probe.test_remote_probe import ask
+from tests.servers.probe.test_remote_probe import ask, ask_script
 from tests.support.http_mcp import (
     Call,
     make_good_script,
@@ -30,8 +30,7 @@ STATUSES = {
 @pytest.mark.parametrize("transport", ["http", "sse", "auto"])
 @pytest.mark.parametrize("status", STATUSES)
 def test_a_status_has_its_kind_whatever_the_transport(status, transport):
-    with serve_script(lambda call: call.say("no", status=status)) as here:
-        found = ask(here.url, transport)
+    found = ask_script(lambda call: call.say("no", status=status), transport)
     assert found.error_kind == STATUSES[status]
     assert f"answered {status}" in str(found.hint)
     assert found.error_kind in KINDS
@@ -45,8 +44,7 @@ def test_a_refused_message_of_an_sse_server_has_its_kind_too(status):
     def refusing(call: Call) -> None:
         behind(call) if call.method == "GET" else call.say("no", status=status)
 
-    with serve_script(refusing) as here:
-        found = ask(here.url, "sse")
+    found = ask_script(refusing, "sse")
     assert found.error_kind == STATUSES[status]
     assert f"answered {status} to POST" in str(found.hint)
 
@@ -83,8 +81,7 @@ def test_the_command_in_a_hint_cannot_be_broken_out_of():
     [("120", 120.0), ("0", 0.0), ("99999999999999999999", 30 * 86_400.0), ("soon", None)],
 )
 def test_a_busy_server_says_when_to_come_back(value, seconds):
-    with serve_script(lambda call: call.say(status=429, Retry_After=value)) as here:
-        found = ask(here.url)
+    found = ask_script(lambda call: call.say(status=429, Retry_After=value))
     assert (found.error_kind, found.retry_after) == ("remote_down", seconds)
 
 
@@ -106,8 +103,7 @@ WORDS = {
 
 @pytest.mark.parametrize("words", WORDS)
 def test_the_words_of_a_400_count(words):
-    with serve_script(lambda call: call.say(words, status=400)) as here:
-        assert ask(here.url).error_kind == WORDS[words]
+    assert ask_script(lambda call: call.say(words, status=400)).error_kind == WORDS[words]
 
 
 ERRORS = {
@@ -127,8 +123,7 @@ def test_an_error_answer_has_its_kind(words, status):
         call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, status=status)
 
     kind = "protocol_error" if (kind, status) == ("no_tools", 400) else kind
-    with serve_script(make_good_script(tools_list=fail)) as here:
-        assert ask(here.url).error_kind == kind
+    assert ask_script(make_good_script(tools_list=fail)).error_kind == kind
 
 
 @pytest.mark.parametrize(
@@ -141,16 +136,14 @@ def test_an_error_answer_has_its_kind(words, status):
     ],
 )
 def test_what_is_no_mcp_is_named(content_type, named):
-    with serve_script(lambda call: call.say("<html>", Content_Type=content_type)) as here:
-        found = ask(here.url, "http")
+    found = ask_script(lambda call: call.say("<html>", Content_Type=content_type), "http")
     assert found.error_kind == "protocol_error"
     assert named in str(found.hint)
     assert "instead of MCP" in str(found.hint)
 
 
 def test_an_answer_without_a_content_type_is_no_mcp():
-    with serve_script(lambda call: call.say("")) as here:
-        assert "no content type" in str(ask(here.url, "http").hint)
+    assert "no content type" in str(ask_script(lambda call: call.say(""), "http").hint)
 
 
 def test_a_web_page_behind_both_transports_is_a_protocol_error():
@@ -160,14 +153,8 @@ def test_a_web_page_behind_both_transports_is_a_protocol_error():
         else:
             call.say("<html>", Content_Type="text/html")
 
-    with serve_script(site) as here:
-        found = ask(here.url)
+    found = ask_script(site)
     assert (found.error_kind, "a web page" in str(found.hint)) == ("protocol_error", True)
-
-
-def test_a_server_without_tools_and_one_that_announces_none():
-    with serve_script(make_good_script([])) as here:
-        assert ask(here.url).error_kind == "no_tools"
 
 
 def test_a_session_that_ends_again_and_again_is_down():
@@ -184,8 +171,7 @@ def test_a_session_that_ends_again_and_again_is_down():
 
 def test_no_hint_speaks_of_standard_output():
     """The taxonomy's own advice on protocol errors is about local servers."""
-    with serve_script(make_good_script(tools_list=lambda call: call.answer({"tools": 7}))) as here:
-        found = ask(here.url)
+    found = ask_script(make_good_script(tools_list=lambda call: call.answer({"tools": 7})))
     assert found.error_kind == "protocol_error"
     assert "standard output" not in str(found.hint)
     assert "`tools` is int" in str(found.hint)
@@ -212,23 +198,23 @@ def test_a_name_without_an_address_is_down():
     assert "Name or service not known" in str(found.hint)
 
 
-def test_a_connection_that_is_dropped_is_down():
-    with serve_script(lambda call: None) as here:
-        assert ask(here.url).error_kind == "remote_down"
+def cut(call: Call) -> None:
+    call.head(200, Content_Type="application/json", Content_Length="1000")
+    call.write(b'{"jsonrpc": ')
 
 
-def test_a_body_that_breaks_off_is_down():
-    def cut(call: Call) -> None:
-        call.head(200, Content_Type="application/json", Content_Length="1000")
-        call.write(b'{"jsonrpc": ')
+SCRIPTS = {
+    "drops the connection": (lambda call: None, "remote_down"),
+    "breaks off its body": (make_good_script(tools_list=cut), "remote_down"),
+    "speaks no HTTP": (lambda call: call.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "protocol_error"),
+    "has no tools": (make_good_script([]), "no_tools"),
+}
 
-    with serve_script(make_good_script(tools_list=cut)) as here:
-        assert ask(here.url).error_kind == "remote_down"
 
-
-def test_what_speaks_no_http_is_a_protocol_error():
-    with serve_script(lambda call: call.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")) as here:
-        assert ask(here.url).error_kind == "protocol_error"
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_a_connection_comes_to_has_its_kind(name):
+    script, kind = SCRIPTS[name]
+    assert ask_script(script).error_kind == kind
 
 
 @pytest.fixture(scope="module")

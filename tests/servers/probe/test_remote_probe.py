@@ -29,6 +29,12 @@ def ask(url, transport="auto", limits=LIMITS, policy=POLICY, **more):
     return probe_remote(url, transport=transport, limits=limits, policy=policy, **more)
 
 
+def ask_script(script, *args, **more):
+    """What a probe finds at a server of this script."""
+    with serve_script(script) as here:
+        return ask(here.url, *args, **more)
+
+
 def names(result):
     return [tool["name"] for tool in result.tools]
 
@@ -138,8 +144,7 @@ def test_a_server_that_insists_on_session_and_version_is_listed():
         else:
             make_good_script()(call)
 
-    with serve_script(insisting) as here:
-        assert names(ask(here.url)) == ["a", "b"]
+    assert names(ask_script(insisting)) == ["a", "b"]
 
 
 # --- how it answers
@@ -147,8 +152,7 @@ def test_a_server_that_insists_on_session_and_version_is_listed():
 
 def test_a_list_with_one_bad_schema_is_kept_raw_and_whole():
     odd = [make_tool("a"), {"name": 7, "inputSchema": "nonsense", "extra": {"x": None}}, "no tool"]
-    with serve_script(make_good_script(odd)) as here:
-        found = ask(here.url)
+    found = ask_script(make_good_script(odd))
     assert found.tools == odd[:2]  # what is no object is no tool
 
 
@@ -159,8 +163,7 @@ def test_all_pages_are_read():
         name, more = pages[cursor]
         call.answer({"tools": [make_tool(name)], **({"nextCursor": more} if more else {})})
 
-    with serve_script(make_good_script(tools_list=page)) as here:
-        found = ask(here.url)
+    found = ask_script(make_good_script(tools_list=page))
     assert (names(found), found.pages) == (["a", "b", "c"], 3)
 
 
@@ -172,8 +175,7 @@ def test_an_answer_that_comes_in_the_middle_of_an_event_stream_is_taken():
         call.event(make_reply(call.message, {"tools": [make_tool("a")]}), event_id="7")
         call.for_ever()  # the stream stays open after the answer
 
-    with serve_script(make_good_script(tools_list=stream)) as here:
-        found = ask(here.url)
+    found = ask_script(make_good_script(tools_list=stream))
     assert (found.status, names(found)) == ("ok", ["a"])
 
 
@@ -201,8 +203,7 @@ def test_a_message_in_a_list_of_one_and_a_list_of_many_are_read():
         note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
         call.json([note, make_reply(call.message, {"tools": [make_tool("a")]})])
 
-    with serve_script(make_good_script(tools_list=batch)) as here:
-        assert names(ask(here.url)) == ["a"]
+    assert names(ask_script(make_good_script(tools_list=batch))) == ["a"]
 
 
 def test_requests_of_the_server_are_declined_and_the_tools_listed():
@@ -289,8 +290,7 @@ def test_auto_tries_sse_where_the_post_is_refused(status):
             behind(call)
 
     behind = make_sse_script()
-    with serve_script(older) as here:
-        found = ask(here.url)
+    found = ask_script(older)
     assert (found.status, names(found)) == ("ok", ["a", "b"]), found.hint
 
 
@@ -313,8 +313,7 @@ def test_a_named_transport_is_not_left():
 def test_a_large_list_comes_over_sse_too():
     """The SDK's client takes no event of more than 1 MiB."""
     many = [make_tool(f"t{n}", description="x" * 4000) for n in range(600)]
-    with serve_script(make_sse_script(many)) as here:
-        assert len(ask(here.url, "sse").tools) == 600
+    assert len(ask_script(make_sse_script(many), "sse").tools) == 600
 
 
 # --- what stays out of logs and results
@@ -344,8 +343,7 @@ def test_what_is_secret_comes_back_in_no_result_and_no_log(caplog):
 
 
 def test_other_uses_of_the_sdk_in_this_process_still_log(caplog):
-    with serve_script(make_good_script()) as here:
-        ask(here.url)
+    ask_script(make_good_script())
     logging.getLogger("mcp.client.sse").warning("somebody else")
     assert "somebody else" in caplog.text
 

@@ -22,7 +22,7 @@ from tests.serving.calling import CONTRACT, Bench, open_remote, read_text
 from tests.support import stateless_mcp
 from tests.support.http_mcp import Call, make_good_script, make_tool, serve_script, served
 from tests.support.stateless_mcp import VERSION, reply_stateless
-from tests.support.untrusted_server import probe_source, require_sandbox, tool_names
+from tests.support.untrusted_server import probe_source, tool_names
 
 SOURCE = inspect.getsource(stateless_mcp)
 AS_TASKS = {"capabilities": {"tasks": {"requests": {"tools": {"call": {}}}}}}
@@ -48,8 +48,7 @@ def stateless(**more):
         if made is None:
             return call.say(status=202)
         if "result" in made and sent != (VERSION, call.asks):
-            error = {"code": -32020, "message": "header mismatch"}
-            made = {"jsonrpc": "2.0", "id": made["id"], "error": error}
+            return refuse(call, -32020, STATUS[-32020], "header mismatch")
         status = STATUS.get(made.get("error", {}).get("code"), 200)
         return call.json(made, status)
 
@@ -60,7 +59,6 @@ def stateless(**more):
 
 
 def test_a_server_without_a_handshake_is_listed_over_standard_streams(tmp_path):
-    require_sandbox()
     found = probe_source(tmp_path, f"{SOURCE}\nserve_stateless({TOOLS!r})")
     assert (found.status, tool_names(found)) == ("ok", ["a", "b", "c"]), found.hint
     assert (found.protocol, found.server_info["name"]) == (VERSION, "modern")
@@ -97,8 +95,7 @@ async def test_the_sdks_server_takes_our_call_with_its_headers():
 def _without_handshake(url):
     def script(call: Call) -> None:
         if call.asks == "initialize":
-            error = {"code": -32601, "message": "Method not found"}
-            return call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, 404)
+            return refuse(call, -32601, 404)
         kept = {k: v for k, v in call.headers.items() if k not in ("host", "content-length")}
         asked = urllib.request.Request(url, call.body or None, kept, method=call.method)
         try:
@@ -112,6 +109,12 @@ def _without_handshake(url):
 
 def answer_call(name, params):
     return {"content": [{"type": "text", "text": f"{name} {params['arguments']['x']}"}]}
+
+
+def refuse(call: Call, code: int, status: int, message: str = "refused", **more):
+    """Answers a request with an error."""
+    error = {"code": code, "message": message, **more}
+    call.json({"jsonrpc": "2.0", "id": call.message.get("id"), "error": error}, status)
 
 
 async def test_a_tool_of_such_a_server_is_called_over_standard_streams(tmp_path, monkeypatch):
@@ -202,12 +205,13 @@ def test_a_bare_refusal_is_no_word_of_another_revision(status):
 
 # --- hostile ones
 
-NEITHER = """
+SILENT = """
 while True:
     m = read()
-    if "id" in m:
+    if m["method"] == "initialize":
         send({"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32601, "message": "no such"}})
 """
+NEITHER = SILENT.replace('m["method"] == "initialize"', '"id" in m')
 LOOP = """
 asked = 0
 while True:
@@ -218,20 +222,7 @@ while True:
           "data": {"supported": ["2026-07-28"], "requested": "x"}}})
 """
 FOREIGN = f"{SOURCE}\nserve_stateless([], versions=('2099-01-01',))"
-GARBAGE = """
-while True:
-    m = read()
-    if m["method"] == "initialize":
-        send({"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32601, "message": "no such"}})
-    else:
-        answer(m["id"], %s)
-"""
-SILENT = """
-while True:
-    m = read()
-    if m["method"] == "initialize":
-        send({"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32601, "message": "no such"}})
-"""
+GARBAGE = f"{SILENT}    else: answer(m['id'], %s)\n"
 
 
 @pytest.mark.parametrize(
@@ -250,7 +241,6 @@ while True:
     ids=["neither", "loop", "foreign", "empty", "garbage", "many", "silent", "odd", "unasked"],
 )
 def test_a_server_that_agrees_on_nothing_is_classified(tmp_path, source, kind, words):
-    require_sandbox()
     found = probe_source(tmp_path, source)
     assert (found.status, found.error_kind) == ("failed", kind or "protocol_error")
     assert words in (found.hint or "")
@@ -259,9 +249,7 @@ def test_a_server_that_agrees_on_nothing_is_classified(tmp_path, source, kind, w
 
 def test_a_loop_of_versions_ends_after_three_requests():
     def loops(call: Call) -> None:
-        data = {"supported": [VERSION], "requested": "x"}
-        error = {"code": -32022, "message": "another", "data": data}
-        call.json({"jsonrpc": "2.0", "id": call.message.get("id"), "error": error}, 400)
+        refuse(call, -32022, 400, "another", data={"supported": [VERSION], "requested": "x"})
 
     with serve_script(loops) as here:
         found = ask(here.url, "http")
@@ -343,11 +331,8 @@ def test_a_result_that_is_no_object_ends_its_call_and_is_no_error_of_the_server(
 @pytest.mark.parametrize("error", [None, False, {}, ""])
 def test_an_error_of_nothing_beside_a_result_is_none(error):
     result = {"result": {"content": []}}
-    assert take("tools/call", {**result, "error": error})[1] == {
-        "jsonrpc": "2.0",
-        "id": 2,
-        **result,
-    }
+    taken = take("tools/call", {**result, "error": error})[1]
+    assert taken == {"jsonrpc": "2.0", "id": 2, **result}
 
 
 # --- what servers really send
@@ -389,7 +374,6 @@ BOTH = '{"tools": [tool("a"), tool("b")]}'
     ],
 )  # fmt: skip
 def test_answers_of_odd_form_are_read_and_named(tmp_path, source, fault):
-    require_sandbox()
     found = probe_source(tmp_path, f"{PLAIN}\n{source}")
     assert (found.status, tool_names(found)) == ("ok", ["a", "b"]), found.hint
     assert [str(fault) in each for each in found.faults] == ([True] if fault else [])
@@ -404,7 +388,6 @@ def test_an_answer_without_an_id_is_that_of_the_only_request():
 
 
 def test_a_server_that_ignores_the_handshake_is_asked_without_one(tmp_path):
-    require_sandbox()
     silent = SOURCE.replace('if method in ("initialize", "ping"):', 'if method == "initialize":\n'
                             "        return None\n    if method == 'ping':")  # fmt: skip
     found = probe_source(tmp_path, f"{silent}\nserve_stateless({TOOLS!r})")
@@ -413,7 +396,6 @@ def test_a_server_that_ignores_the_handshake_is_asked_without_one(tmp_path):
 
 
 def test_an_empty_cursor_leads_to_a_page_since_the_newer_revision(tmp_path):
-    require_sandbox()
     changed = SOURCE.replace('if params.get("cursor")', 'if "cursor" in params')
     changed = changed.replace('"nextCursor": "2"', '"nextCursor": ""')
     found = probe_source(tmp_path, f"{changed}\nserve_stateless({TOOLS!r})")
@@ -442,7 +424,6 @@ def test_an_empty_cursor_leads_to_a_page_since_the_newer_revision(tmp_path):
     ],
 )  # fmt: skip
 def test_a_hint_names_what_is_wrong_and_no_more(tmp_path, source, hint):
-    require_sandbox()
     found = probe_source(tmp_path, f"{PLAIN}\n{source}")
     assert hint in str(found.hint)
     assert "does not speak MCP" not in str(found.hint)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.package_files import read_command, read_licence
 from assets.servers.recipes.recipe import LaunchRecipe
+from tests.support.errors import raises_kind
 from tests.support.examples import examples
 
 
@@ -20,21 +21,17 @@ def _command(tmp_path, **manifest):
 
 
 def test_the_manifest_says_how_to_start(tmp_path):
-    found = _command(
-        tmp_path,
-        server={
-            "mcp_config": {
-                "command": "node",
-                "args": ["${__dirname}/s.js", "--dir=${user_config.dir}"],
-                "env": {"KEY": "${user_config.api_key}", "N": "${user_config.n}"},
-            }
-        },
-        user_config={
-            "api_key": {"type": "string", "sensitive": True, "required": True},
-            "dir": {"type": "directory", "required": True},
-            "n": {"type": "number", "default": 3},
-        },
-    )
+    config = {
+        "command": "node",
+        "args": ["${__dirname}/s.js", "--dir=${user_config.dir}"],
+        "env": {"KEY": "${user_config.api_key}", "N": "${user_config.n}"},
+    }
+    asked = {
+        "api_key": {"type": "string", "sensitive": True, "required": True},
+        "dir": {"type": "directory", "required": True},
+        "n": {"type": "number", "default": 3},
+    }
+    found = _command(tmp_path, server={"mcp_config": config}, user_config=asked)
     assert found["argv"] == ["/node", "/srv/server/s.js", "--dir=/home/user/data"]
     assert found["env"]["KEY"].startswith("placeholder")
     assert found["env"]["N"] == "3"
@@ -92,9 +89,8 @@ def test_a_manifest_is_read_from_the_bundle_itself_and_no_pipe_waited_for(tmp_pa
 )
 def test_a_field_of_the_wrong_type_is_named(tmp_path, manifest, named):
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(PackageError) as refused:
+    with raises_kind(PackageError, "no_recipe") as refused:
         read_command(tmp_path, "/py", None)
-    assert refused.value.kind == "no_recipe"
     assert f"manifest.json: {named}" in str(refused.value)
 
 

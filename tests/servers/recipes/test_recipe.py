@@ -27,6 +27,7 @@ from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.servers.conftest import npm, pypi
 from tests.servers.deploy.test_deploy import RECIPE, installed
+from tests.support.errors import raises_kind
 
 
 def _resolve(package):
@@ -44,14 +45,10 @@ def _plan(listing) -> LaunchRecipe:
     [
         (npm("@Scope/pkg"), "npm:@Scope/pkg"),
         (pypi("My_Server.x"), "pypi:my-server-x"),
-        (
-            npm("x", package=PackageRef(type="mcpb", identifier="https://A.org/b.mcpb?token=1#x")),
-            "mcpb:https://a.org/b.mcpb",
-        ),
-        (
-            npm("x", package=PackageRef(type="mcpb", identifier="http://127.0.0.1:4711/b.mcpb")),
-            "mcpb:http://127.0.0.1/b.mcpb",
-        ),
+        (npm("x", package=PackageRef(type="mcpb", identifier="https://A.org/b.mcpb?token=1#x")),
+         "mcpb:https://a.org/b.mcpb"),
+        (npm("x", package=PackageRef(type="mcpb", identifier="http://127.0.0.1:4711/b.mcpb")),
+         "mcpb:http://127.0.0.1/b.mcpb"),
         (npm("x", package=None, url="https://u:p@mcp.example.com/sse/?key=1"),
          "remote:https://mcp.example.com/sse"),
         (npm("x", package=PackageRef(type="oci", identifier="docker.io/x:1@sha256:ab")),
@@ -66,22 +63,20 @@ def test_the_identity_of_a_server(listing, identity):
     assert identify_server(listing) == identity
 
 
-def test_two_marketplaces_that_list_the_same_give_one_recipe():
-    one, two = npm("pkg"), npm("pkg", marketplace="mcpso", native_id="z", description="Other.")
-    assert _plan(one).digest == _plan(two).digest
+PACKAGE = PackageRef(type="npm", identifier="pkg", version="1.0.1")
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "same"),
     [
-        {"package": PackageRef(type="npm", identifier="pkg", version="1.0.1")},
-        {"args": ("--read-only",)},
-        {"env": [{"name": "KEY", "required": True}]},
+        ({"marketplace": "mcpso", "native_id": "z", "description": "Other."}, True),
+        ({"package": PACKAGE}, False),
+        ({"args": ("--read-only",)}, False),
+        ({"env": [{"name": "KEY", "required": True}]}, False),
     ],
 )
-def test_what_changes_the_launch_changes_the_digest(change):
-    listing = npm("pkg", **change) if "env" in change else npm("pkg").model_copy(update=change)
-    assert _plan(listing).digest != _plan(npm("pkg")).digest
+def test_what_changes_the_launch_changes_the_digest(change, same):
+    assert (_plan(npm("pkg", **change)).digest == _plan(npm("pkg")).digest) is same
 
 
 def test_a_bundle_pinned_by_its_hash_is_the_same_from_anywhere():
@@ -148,12 +143,8 @@ def test_servers_behind_one_gateway_are_told_apart_by_the_header_that_names_them
 
 
 def test_facts_that_came_later_change_no_older_digest():
-    plain = npm(
-        "pkg",
-        command="npx",
-        args=("-y", "pkg@1.0.0", "--fast"),
-        env=[{"name": "LOG_LEVEL", "default": "info"}],
-    )
+    env = [{"name": "LOG_LEVEL", "default": "info"}]
+    plain = npm("pkg", command="npx", args=("-y", "pkg@1.0.0", "--fast"), env=env)
     first = "feea2b22517b6c587418e5ff6cd60431eb1dffbdd448c4fc6398ac0416380ae0"
     assert _plan(plain).digest == first  # as the first version of recipes gave it
     released = _plan(plain).model_copy(update={"released": "2025-05-01T00:00:00Z"})
@@ -344,7 +335,6 @@ def test_a_call_carries_no_secret_to_another_address(tmp_path, monkeypatch):
     given = {name: ServerSecrets(headers={"Authorization": "Bearer env:ABSENT"})}
     policy = DeployPolicy(tmp_path, secrets=SecretSources(given, bytes(16)))
     facts = {"server_id": name, "ecosystem": "remote", "name": REMOTE}
-    with pytest.raises(CallFailed) as found:
+    with raises_kind(CallFailed, "no_recipe") as found:
         plan_launch(name, {**facts, "url": "https://evil.example/mcp"}, policy)
-    assert found.value.kind == "no_recipe"
     assert "evil.example" in found.value.hint

@@ -31,10 +31,8 @@ def guess(
 @pytest.mark.parametrize(
     ("stderr", "args"),
     [
-        (
-            "x: error: the following arguments are required: --host, --port, --password",
-            ("--host", "localhost", "--port", "8080", "--password", "placeholder-Passw0rd!"),
-        ),
+        ("x: error: the following arguments are required: --host, --port, --password",
+         ("--host", "localhost", "--port", "8080", "--password", "placeholder-Passw0rd!")),
         ("Error: Missing option '--fibery-host'.", ("--fibery-host", "localhost")),
         ("Missing required argument: region", ("--region", "us-east-1")),
         ("error: required option '--region <name>' not specified", ("--region", "us-east-1")),

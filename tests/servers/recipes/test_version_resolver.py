@@ -2,10 +2,8 @@
 
 import json
 import subprocess
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,8 @@ from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.recipes.version_resolver import NpmRegistry, VersionResolver
 from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
 from tests.marketplaces.adapters.test_mcpso import page, read
+from tests.marketplaces.site import Answer, site
+from tests.support.errors import raises_kind
 from tests.support.untrusted_server import POLICY
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
@@ -32,23 +32,13 @@ LOCK = '[[packages]]\nname = "x"\nsdist = { url = "u", upload-time = 2025-05-01T
 def registry() -> Iterator[tuple[str, dict[str, object]]]:
     answers: dict[str, object] = {}
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            found = answers.get(self.path)
-            body = found if isinstance(found, bytes) else json.dumps(found).encode()
-            self.send_response(404 if found is None else 200)
-            self.end_headers()
-            self.wfile.write(b"{}" if found is None else body)
+    def answer(path: str, _: int) -> Answer:
+        found = answers.get(path)
+        body = found if isinstance(found, bytes) else json.dumps(found).encode()
+        return Answer(status=404) if found is None else Answer(body)
 
-        def log_message(self, *_: object) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", answers
-    server.shutdown()
-    server.server_close()
+    with site(answer) as here:
+        yield here.url, answers
 
 
 @pytest.fixture
@@ -104,24 +94,21 @@ def test_a_range_is_the_version_that_npm_takes(tmp_path, resolver, registry, bou
 def test_what_a_registry_may_answer_else(resolver, registry, answer, kind):
     if answer is not None:
         registry[1]["/x/latest"] = answer
-    with pytest.raises(PackageError) as error:
+    with raises_kind(PackageError, kind):
         resolver(PackageRef(type="npm", identifier="x"))
-    assert error.value.kind == kind
 
 
 def test_a_host_without_node_is_told_so_and_nothing_is_recorded(tmp_path):
     toolchain = HostToolchain(tmp_path / "python3.11", "3.11.7", tmp_path / "uv")
     ledger = Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
-    with pytest.raises(PackageError, match=r"Node\.js 20") as error:
+    with raises_kind(PackageError, "needs_software", r"Node\.js 20"):
         VersionResolver(tmp_path, toolchain, ledger, "n1")(PackageRef(type="npm", identifier="x"))
-    assert error.value.kind == "needs_software"
     assert ledger.counts().get(("resolve", "done"), 0) == 0
 
 
 def test_a_registry_out_of_reach_is_no_absence(tmp_path):
-    with pytest.raises(PackageError) as error:
+    with raises_kind(PackageError, "fetch_failed"):
         NpmRegistry({}, "http://127.0.0.1:1").release("x", "latest")
-    assert error.value.kind == "fetch_failed"
 
 
 @pytest.fixture
@@ -166,9 +153,8 @@ def test_the_nearest_python_that_will_do_is_taken(resolver, uv):
 )
 def test_what_uv_says_names_the_kind(resolver, uv, stderr, kind):
     uv[1].append(("compile", (1, "", stderr)))
-    with pytest.raises(PackageError) as error:
+    with raises_kind(PackageError, kind):
         resolver(PackageRef(type="pypi", identifier="x", version="0.1.0"))
-    assert error.value.kind == kind
 
 
 def test_a_python_version_that_was_never_published_gives_way(resolver, monkeypatch):
@@ -220,9 +206,8 @@ def test_a_tag_is_resolved_by_the_engine_or_says_why_not(monkeypatch, code, out,
     def run(argv):
         return subprocess.CompletedProcess(argv, code, out, stderr)
 
-    with pytest.raises(PackageError) as error:
+    with raises_kind(PackageError, kind):
         version_resolver.resolve_image_digest("docker.io/library/x:1", run)
-    assert error.value.kind == kind
 
 
 def test_the_digest_that_the_engine_names_is_the_pin(monkeypatch):
@@ -236,9 +221,8 @@ def test_the_digest_that_the_engine_names_is_the_pin(monkeypatch):
 
 def test_without_an_engine_a_tag_says_what_to_install(monkeypatch):
     monkeypatch.setattr(version_resolver.shutil, "which", lambda _: None)
-    with pytest.raises(PackageError, match="install one") as error:
+    with raises_kind(PackageError, "needs_software", "install one"):
         version_resolver.resolve_image_digest("docker.io/library/x:1")
-    assert error.value.kind == "needs_software"
 
 
 OUTSIDE = "../../state/ledger.db"
@@ -270,8 +254,7 @@ def test_a_recipe_names_no_file_of_the_user(tmp_path, ledger_file, host):
     recipe = LaunchRecipe(
         server_id="mcpb:x", ecosystem="mcpb", name=url, url=url, integrity=f"sha256:{OUTSIDE}"
     )
-    with pytest.raises(PackageError, match="no digest of a bundle") as refused:
+    with raises_kind(PackageError, "integrity", "no digest of a bundle"):
         ensure_artifact(recipe, home=tmp_path, toolchain=find_toolchain(), policy=POLICY)
-    assert refused.value.kind == "integrity"
     assert ledger_file.read_bytes() == b"paid"
     assert host.requests == []

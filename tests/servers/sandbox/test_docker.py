@@ -69,16 +69,19 @@ def test_mounts_are_read_only_unless_said():
     assert ("--mount", "type=bind,src=/b,dst=/w") in shown
 
 
+def read_image_command(words=(), env=None, policy=SandboxPolicy(), **more):
+    """(the command for an image, the text of its env file)."""
+    command = ContainerEngine().image_command(IMAGE, words, env or {}, policy, **more)
+    text = os.read(command.files[0], 1 << 20).decode()
+    for descriptor in command.files:
+        os.close(descriptor)
+    return command, text
+
+
 def test_values_show_in_no_command_line():
-    launched = {"KEY": "hunter2", "PATH": "/a:/b"}
-    command = ContainerEngine().image_command(IMAGE, [], launched, SandboxPolicy())
-    try:
-        assert "hunter2" not in " ".join(command.argv)
-        lines = os.read(command.files[0], 1 << 16).decode().splitlines()
-        assert {"KEY=hunter2", "PATH=/a:/b", f"HOME={HOME}"} <= set(lines)
-    finally:
-        for descriptor in command.files:
-            os.close(descriptor)
+    command, text = read_image_command(env={"KEY": "hunter2", "PATH": "/a:/b"})
+    assert "hunter2" not in " ".join(command.argv)
+    assert {"KEY=hunter2", "PATH=/a:/b", f"HOME={HOME}"} <= set(text.splitlines())
 
 
 NAMES = st.one_of(
@@ -98,10 +101,7 @@ def test_no_environment_of_a_listing_reaches_the_client_on_the_host(env):
         with pytest.raises(LaunchRefused, match="variable"):
             ContainerEngine().image_command(IMAGE, [], env, SandboxPolicy())
         return
-    command = ContainerEngine().image_command(IMAGE, [], env, SandboxPolicy())
-    text = os.read(command.files[0], 1 << 20).decode()
-    for descriptor in command.files:
-        os.close(descriptor)
+    command, text = read_image_command(env=env)
     expected = {"HOME": HOME, "TMPDIR": "/tmp", **env}
     assert dict(line.split("=", 1) for line in text.split("\n")[:-1]) == expected
     assert command.env == docker._read_client_settings()
@@ -120,11 +120,7 @@ def test_a_folder_cannot_add_options_to_its_mount():
 
 
 def test_an_image_is_launched_pinned_and_under_the_same_limits():
-    engine = ContainerEngine()
-    command = engine.image_command(IMAGE, ["--stdio"], {"TOKEN": "x"}, SandboxPolicy())
-    text = os.read(command.files[0], 1 << 16).decode()
-    for descriptor in command.files:
-        os.close(descriptor)
+    command, text = read_image_command(["--stdio"], {"TOKEN": "x"})
     assert list(command.argv[-2:]) == [IMAGE, "--stdio"]
     assert "--workdir" not in command.argv  # the image's own
     assert not any("/usr" in word for word in command.argv)  # no host folder
@@ -136,9 +132,7 @@ def test_an_image_is_launched_pinned_and_under_the_same_limits():
 def test_an_image_is_shown_what_it_is_granted_and_runs_as_its_owner():
     user, folder = os.getuid() or 4242, SandboxMount(Path("/srv/notes"), f"{HOME}/data")
     seen = SandboxLaunch((), mounts=(folder,), uid=user)
-    command = ContainerEngine().image_command(IMAGE, [], {}, SandboxPolicy(), granted=seen)
-    for descriptor in command.files:
-        os.close(descriptor)
+    command, _ = read_image_command(granted=seen)
     mounts = [word for word in command.argv if word.startswith("type=bind")]
     assert mounts == [f"type=bind,src=/srv/notes,dst={HOME}/data,readonly"]
     assert f"{user}:{user}" in command.argv

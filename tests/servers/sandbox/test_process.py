@@ -209,11 +209,8 @@ def test_an_ordinary_user_has_the_same_sandbox():
         become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         done = subprocess.run(
             [*become, "/usr/bin/python3", "-c", AS_NOBODY],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=folder,
-        )
+            capture_output=True, text=True, timeout=60, cwd=folder,
+        )  # fmt: skip
     if "SandboxUnavailable" in done.stderr:
         pytest.skip("this kernel refuses user namespaces to ordinary users")
     assert done.stdout.split() == ["65534", "tmp", "1"], done.stderr

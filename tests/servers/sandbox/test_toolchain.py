@@ -122,12 +122,10 @@ def local(monkeypatch, tmp_path):
 
 def test_a_node_in_the_local_folder_shows_itself_and_npm_alone(local):
     found = find_toolchain()
-    assert (found.node, found.npm) == (
-        local / "bin/node",
-        local / "lib/node_modules/npm/bin/npm-cli.js",
-    )
+    npm = local / "lib/node_modules/npm"
+    assert (found.node, found.npm) == (local / "bin/node", npm / "bin/npm-cli.js")
     ours = {path for path in found.binds if path.is_relative_to(local)}
-    assert ours == {local / "bin/node", local / "lib/node_modules/npm"}
+    assert ours == {local / "bin/node", npm}
 
 
 def test_such_a_node_runs_inside_and_sees_no_neighbour(local):

@@ -1,0 +1,12 @@
+"""Errors that tests expect, by their kind."""
+
+from typing import Any
+
+import pytest
+
+
+def raises_kind(error: type[BaseException], kind: str, match: str | None = None) -> Any:
+    """Expects an error of this kind."""
+    return pytest.raises(
+        error, match=match, check=lambda raised: getattr(raised, "kind", None) == kind
+    )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 
-def raises_kind(error: type[BaseException], kind: str, match: str | None = None) -> Any:
+def expect_kind(error: type[BaseException], kind: str, match: str | None = None) -> Any:
     """Expects an error of this kind."""
     return pytest.raises(
         error, match=match, check=lambda raised: getattr(raised, "kind", None) == kind

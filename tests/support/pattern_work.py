@@ -260,7 +260,7 @@ def _read_call(call: Any) -> SourcePattern | None:
     return SourcePattern(place, re.compile(text, flags), _name_method({call.func.attr}))
 
 
-_PIECES = (*'aA _0\n-./\u00e9\u4e2d({"\\', "aA", "a ")
+_PIECES = (*"aA _0\n-./\u00e9\u4e2d", "aA", "a ", *'({"\\')
 
 
 def make_pumps(pattern: str) -> list[tuple[str, str, str]]:

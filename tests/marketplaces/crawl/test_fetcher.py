@@ -9,7 +9,7 @@ import pytest
 from assets.marketplaces.crawl.fetcher import FetchResult, PageFetcher
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage
 from tests.marketplaces.site import Answer, site
-from tests.support.errors import raises_kind
+from tests.support.errors import expect_kind
 
 
 def policy(url: str, **changes: object) -> CrawlPolicy:
@@ -149,7 +149,7 @@ def test_a_passing_failure_is_tried_again_and_a_lasting_one_is_told():
 def test_a_storm_of_refusals_ends_soon_and_keeps_what_was_read():
     with site(lambda *_: Answer(status=429, headers={"Retry-After": "0"})) as here:
         fetching = Fetching(policy(here.url))
-        with raises_kind(CrawlError, "rate_limited") as caught:
+        with expect_kind(CrawlError, "rate_limited") as caught:
             fetching.get(*(f"{here.url}/{number}" for number in range(40)))
         assert caught.value.passing
         assert len(here.paths) < 40 * 4

@@ -34,7 +34,7 @@ from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount
 from assets.servers.secrets import LaunchSecrets, SecretSources, ServerSecrets
 from tests.servers.conftest import npm
-from tests.support.errors import raises_kind
+from tests.support.errors import expect_kind
 from tests.support.untrusted_server import (
     CONVERSATION,
     POLICY,
@@ -171,7 +171,7 @@ def test_a_folder_in_what_another_server_may_write_is_not_granted(tmp_path, note
 def test_a_folder_behind_a_link_is_no_grant_at_the_launch(tmp_path, notes):
     (tmp_path / "link").symlink_to(notes)
     policy = DeployPolicy(tmp_path, grants=grant(f"{tmp_path / 'link'}"))
-    with raises_kind(PackageError, "bad_grant", "behind a link"):
+    with expect_kind(PackageError, "bad_grant", "behind a link"):
         apply_grant(SandboxLaunch(("true",)), NAME, policy)
 
 
@@ -363,7 +363,7 @@ def test_what_redirects_a_secret_is_refused_always(policy, name, grant):
     result = deploy(recipe, policy).probe
     assert (result.error_kind, name in str(result.hint)) == ("policy_denied", True)
     assert f'[servers."{GITHUB}".env] {name} = "env:{name}"' in str(result.hint)
-    with raises_kind(CallFailed, "policy_denied"):
+    with expect_kind(CallFailed, "policy_denied"):
         plan_launch(GITHUB, dump_recipe(recipe), policy)
 
 
@@ -403,7 +403,7 @@ def test_what_a_listing_chose_asks_once_and_a_changed_recipe_asks_again(policy, 
     line = f'[servers."{GITHUB}"] confirmed = ["{digest_confirmed(recipe)}"]'
     assert line in str(result.hint)
     assert all(word in str(result.hint) for word in recipe.args)
-    with raises_kind(CallFailed, "needs_confirmation"):
+    with expect_kind(CallFailed, "needs_confirmation"):
         plan_launch(GITHUB, dump_recipe(recipe), policy)
     agreed = replace(policy, confirmed={GITHUB: (digest_confirmed(recipe),)})
     assert deploy(recipe, agreed).probe.error_kind == "crashed"
@@ -482,5 +482,5 @@ def test_a_folder_that_changes_while_it_is_looked_at_is_one_clear_refusal(
     refused = find_refusal(RECIPE, policy)
     assert refused
     assert (refused.kind, str(notes) in refused.detail) == ("bad_grant", True)
-    with raises_kind(PackageError, "bad_grant", "Invalid argument"):
+    with expect_kind(PackageError, "bad_grant", "Invalid argument"):
         apply_grant(SandboxLaunch(("true",)), NAME, policy)

@@ -23,7 +23,7 @@ from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.serving.calling import CONTRACT, LIMITS, PATIENT, read_text
-from tests.support.errors import raises_kind
+from tests.support.errors import expect_kind
 from tests.support.local_servers import ECHO, NODE, list_server, write_server
 from tests.support.untrusted_server import POLICY, require_sandbox
 from warehouse.store import Warehouse
@@ -236,7 +236,7 @@ def test_a_folder_that_holds_toolmills_own_files_is_not_shown(deploy, policy, fo
 
 def test_an_index_cannot_name_a_home_folder(policy, folder):
     made = {**dump_recipe(plan(list_server(folder))), "directory": str(Path.home())}
-    with raises_kind(CallFailed, "policy_denied", "home folder"):
+    with expect_kind(CallFailed, "policy_denied", "home folder"):
         plan_launch(NAME, made, policy)
 
 
@@ -311,7 +311,7 @@ def test_a_folder_that_is_closed_to_others_says_how_to_open_it(folder):
 def test_a_program_that_is_not_there_is_named_with_the_fix(folder, words, message):
     (folder / "plain.txt").write_text("")
     recipe = plan(list_server(folder, *words))
-    with raises_kind(PackageError, "needs_software", message):
+    with expect_kind(PackageError, "needs_software", message):
         make_local_launch(recipe, find_toolchain())
 
 
@@ -350,5 +350,5 @@ def test_an_environment_that_leads_elsewhere_shows_nothing_of_it(folder, tmp_pat
     python = folder / ".venv" / "bin" / "python"
     python.unlink()
     python.symlink_to(link.replace("BESIDE", str(beside)))
-    with raises_kind(PackageError, "needs_software", "not a Python: recreate the environment"):
+    with expect_kind(PackageError, "needs_software", "not a Python: recreate the environment"):
         make_local_launch(plan(list_server(folder, "own-mcp")), find_toolchain())

@@ -9,7 +9,7 @@ import pytest
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.fetch_phase import download
 from tests.marketplaces.site import Answer, site
-from tests.support.errors import raises_kind
+from tests.support.errors import expect_kind
 from warehouse.network.egress import EgressConnector
 
 
@@ -54,19 +54,19 @@ def test_a_download_is_kept_by_its_hash_and_not_repeated(tmp_path, host):
 )
 def test_a_download_that_fails_has_its_kind_and_leaves_nothing(tmp_path, host, path, limits, kind):
     host.files |= {"/a": b"data", "/big": b"x" * (2 << 20)}
-    with raises_kind(PackageError, kind):
+    with expect_kind(PackageError, kind):
         download(host.url + path, tmp_path, allow_loopback=True, **limits)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_host_that_is_down_is_a_failed_fetch(tmp_path):
-    with raises_kind(PackageError, "fetch_failed"):
+    with expect_kind(PackageError, "fetch_failed"):
         download("http://127.0.0.1:9/x", tmp_path, allow_loopback=True)
 
 
 def test_a_bundle_at_a_private_address_is_not_asked_for(tmp_path, host):
     for url in (f"{host.url}/a", host.url.replace("127.0.0.1", "localhost"), "http://10.0.0.1/a"):
-        with raises_kind(PackageError, "fetch_failed", "not a public address"):
+        with expect_kind(PackageError, "fetch_failed", "not a public address"):
             download(url, tmp_path)
     assert host.requests == []
 
@@ -120,6 +120,6 @@ def test_a_redirect_is_judged_like_the_first_address(tmp_path, monkeypatch):
 def test_one_deadline_holds_over_headers_and_body(tmp_path):
     """A byte a second held it past 75 s: each read was in time."""
     for sent in (b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n"):
-        with _drip(sent) as url, raises_kind(PackageError, "fetch_failed", "not done in"):
+        with _drip(sent) as url, expect_kind(PackageError, "fetch_failed", "not done in"):
             download(url, tmp_path, allow_loopback=True, deadline_s=0.3)
     assert list(tmp_path.iterdir()) == []

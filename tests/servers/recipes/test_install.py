@@ -20,7 +20,7 @@ from assets.servers.recipes.install import _digest_installed, ensure_artifact, l
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
-from tests.support.errors import raises_kind
+from tests.support.errors import expect_kind
 from tests.support.untrusted_server import require_sandbox
 
 
@@ -147,7 +147,7 @@ def test_a_source_release_is_not_built(registry):
         "built-1.0.0/backend.py": BACKEND,
         "built-1.0.0/PKG-INFO": METADATA,
     }
-    with raises_kind(PackageError, "build_failed"):
+    with expect_kind(PackageError, "build_failed"):
         fetch(registry, registry.pypi("built", "built-1.0.0.tar.gz", tarball(files)))
     assert not (registry.home / "artifacts").exists()
 
@@ -168,7 +168,7 @@ def test_a_dependency_from_git_is_refused(registry):
     files = {"package/main.js": "console.log('up')"}
     evil = {"evil": f"git+{registry.url}/evil.git"}
     recipe = registry.npm("built", {}, files, dependencies=evil)
-    with raises_kind(PackageError, "build_failed"):
+    with expect_kind(PackageError, "build_failed"):
         fetch(registry, recipe)
     assert not [path for path in registry.requests if "git" in path]
 
@@ -197,7 +197,7 @@ def test_another_file_than_the_pinned_one_is_refused(registry):
     name = "built-1.0.0-py3-none-any.whl"
     pinned = registry.pypi("built", name, wheel())
     registry.pypi("built", name, wheel("def main(): evil()\n"))
-    with raises_kind(PackageError, "integrity"):
+    with expect_kind(PackageError, "integrity"):
         fetch(registry, pinned)
 
 

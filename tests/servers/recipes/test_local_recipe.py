@@ -15,7 +15,7 @@ from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe, UnlaunchableServer
 from assets.servers.recipes.recipe_plan import digest_folder, find_script, plan_recipe
 from assets.servers.secrets import LaunchSecrets
-from tests.support.errors import raises_kind
+from tests.support.errors import expect_kind
 
 NAME = "private:mcp.json#notes"
 
@@ -116,7 +116,7 @@ def test_a_tree_without_end_costs_no_more_than_its_bounds(folder):
     for _ in range(80):
         deep = deep / "d"
         deep.mkdir()
-    with raises_kind(PackageError, "oversize", "more than 64 folders"):
+    with expect_kind(PackageError, "oversize", "more than 64 folders"):
         digest_folder(str(folder))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.package_files import read_command, read_licence
 from assets.servers.recipes.recipe import LaunchRecipe
-from tests.support.errors import raises_kind
+from tests.support.errors import expect_kind
 from tests.support.examples import examples
 
 
@@ -89,7 +89,7 @@ def test_a_manifest_is_read_from_the_bundle_itself_and_no_pipe_waited_for(tmp_pa
 )
 def test_a_field_of_the_wrong_type_is_named(tmp_path, manifest, named):
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    with raises_kind(PackageError, "no_recipe") as refused:
+    with expect_kind(PackageError, "no_recipe") as refused:
         read_command(tmp_path, "/py", None)
     assert f"manifest.json: {named}" in str(refused.value)
 

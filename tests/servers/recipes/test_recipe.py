@@ -27,7 +27,7 @@ from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.servers.conftest import npm, pypi
 from tests.servers.deploy.test_deploy import RECIPE, installed
-from tests.support.errors import raises_kind
+from tests.support.errors import expect_kind
 
 
 def _resolve(package):
@@ -335,6 +335,6 @@ def test_a_call_carries_no_secret_to_another_address(tmp_path, monkeypatch):
     given = {name: ServerSecrets(headers={"Authorization": "Bearer env:ABSENT"})}
     policy = DeployPolicy(tmp_path, secrets=SecretSources(given, bytes(16)))
     facts = {"server_id": name, "ecosystem": "remote", "name": REMOTE}
-    with raises_kind(CallFailed, "no_recipe") as found:
+    with expect_kind(CallFailed, "no_recipe") as found:
         plan_launch(name, {**facts, "url": "https://evil.example/mcp"}, policy)
     assert "evil.example" in found.value.hint

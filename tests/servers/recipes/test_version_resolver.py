@@ -19,7 +19,7 @@ from assets.servers.recipes.version_resolver import NpmRegistry, VersionResolver
 from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
 from tests.marketplaces.adapters.test_mcpso import page, read
 from tests.marketplaces.site import Answer, site
-from tests.support.errors import raises_kind
+from tests.support.errors import expect_kind
 from tests.support.untrusted_server import POLICY
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
@@ -94,20 +94,20 @@ def test_a_range_is_the_version_that_npm_takes(tmp_path, resolver, registry, bou
 def test_what_a_registry_may_answer_else(resolver, registry, answer, kind):
     if answer is not None:
         registry[1]["/x/latest"] = answer
-    with raises_kind(PackageError, kind):
+    with expect_kind(PackageError, kind):
         resolver(PackageRef(type="npm", identifier="x"))
 
 
 def test_a_host_without_node_is_told_so_and_nothing_is_recorded(tmp_path):
     toolchain = HostToolchain(tmp_path / "python3.11", "3.11.7", tmp_path / "uv")
     ledger = Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
-    with raises_kind(PackageError, "needs_software", r"Node\.js 20"):
+    with expect_kind(PackageError, "needs_software", r"Node\.js 20"):
         VersionResolver(tmp_path, toolchain, ledger, "n1")(PackageRef(type="npm", identifier="x"))
     assert ledger.counts().get(("resolve", "done"), 0) == 0
 
 
 def test_a_registry_out_of_reach_is_no_absence(tmp_path):
-    with raises_kind(PackageError, "fetch_failed"):
+    with expect_kind(PackageError, "fetch_failed"):
         NpmRegistry({}, "http://127.0.0.1:1").release("x", "latest")
 
 
@@ -153,7 +153,7 @@ def test_the_nearest_python_that_will_do_is_taken(resolver, uv):
 )
 def test_what_uv_says_names_the_kind(resolver, uv, stderr, kind):
     uv[1].append(("compile", (1, "", stderr)))
-    with raises_kind(PackageError, kind):
+    with expect_kind(PackageError, kind):
         resolver(PackageRef(type="pypi", identifier="x", version="0.1.0"))
 
 
@@ -206,7 +206,7 @@ def test_a_tag_is_resolved_by_the_engine_or_says_why_not(monkeypatch, code, out,
     def run(argv):
         return subprocess.CompletedProcess(argv, code, out, stderr)
 
-    with raises_kind(PackageError, kind):
+    with expect_kind(PackageError, kind):
         version_resolver.resolve_image_digest("docker.io/library/x:1", run)
 
 
@@ -221,7 +221,7 @@ def test_the_digest_that_the_engine_names_is_the_pin(monkeypatch):
 
 def test_without_an_engine_a_tag_says_what_to_install(monkeypatch):
     monkeypatch.setattr(version_resolver.shutil, "which", lambda _: None)
-    with raises_kind(PackageError, "needs_software", "install one"):
+    with expect_kind(PackageError, "needs_software", "install one"):
         version_resolver.resolve_image_digest("docker.io/library/x:1")
 
 
@@ -254,7 +254,7 @@ def test_a_recipe_names_no_file_of_the_user(tmp_path, ledger_file, host):
     recipe = LaunchRecipe(
         server_id="mcpb:x", ecosystem="mcpb", name=url, url=url, integrity=f"sha256:{OUTSIDE}"
     )
-    with raises_kind(PackageError, "integrity", "no digest of a bundle"):
+    with expect_kind(PackageError, "integrity", "no digest of a bundle"):
         ensure_artifact(recipe, home=tmp_path, toolchain=find_toolchain(), policy=POLICY)
     assert ledger_file.read_bytes() == b"paid"
     assert host.requests == []

@@ -17,7 +17,7 @@ from assets.servers.sandbox.contained_browser import BROWSER_POLICY, open_browse
 from assets.servers.sandbox.gateway import make_dialler
 from assets.servers.sandbox.spec import SandboxUnavailable
 from tests.marketplaces.site import Answer, Script, site
-from tests.support.errors import raises_kind
+from tests.support.errors import expect_kind
 from warehouse.network.egress import EgressConnector, PrivateAddress
 
 needs_chromium = pytest.mark.skipif(
@@ -158,7 +158,7 @@ def test_without_a_sandbox_no_page_is_opened(monkeypatch):
     monkeypatch.setattr(BubblewrapBackend, "preflight", refuse)
 
     async def read(browser: PageBrowser) -> None:
-        with raises_kind(CrawlError, "no_browser", "install it"):
+        with expect_kind(CrawlError, "no_browser", "install it"):
             await browser.render_html(f"{here.url}/servers/a", "pre")
 
     with site(lambda *_: Answer("")) as here:

@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (886, 6),
     "extensions/sidecar": (2_262, 13),
     "extensions/upkeep": (1_955, 10),
-    "tests": (83_321, 487),
+    "tests": (82_812, 490),
     "benchmarks": (6_415, 38),
 }
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -181,9 +181,13 @@ _BROKE = (  # while the call was made; every other failure kept it from being se
 _NOTHING = re.compile(
     r"\W*(?:none|null|undefined|n/?a|nothing(?: found)?|empty"
     r"|no (?:\w+ ){0,4}(?:found|available|yet)(?: (?:in|for|with|at) [^\n\d.:]{1,60})?"
-    r"|0 (?:results?|matches|items|rows))\W*",
+    r"|(?:found )?(?:0|zero) (?:\w+ )?(?:results?|matches|items|rows|files|entries|records)"
+    r"|no (?:results?|matches|items|rows|entries|records))\W*",
     re.IGNORECASE,
 )
+_WENT_WELL = (("success", True), ("ok", True), ("status", "ok"), ("status", "success"))
+# Lists that are empty where all is well.
+_PROBLEMS = {"errors", "warnings", "problems", "issues"}
 _ALIKE = 40  # characters from which one text for two inputs is no coincidence
 _OFTEN = 3  # inputs from which a short one is none either
 
@@ -222,7 +226,7 @@ def classify_outcome(
         fault = failure.find_fault(arguments, **launch)
         evidence = fault.evidence or failure.words
         return CallOutcome(TOOL_ERROR, find_kind(fault.kind).blame, f"without isError: {evidence}")
-    if is_empty(result):
+    if is_empty(result, arguments):
         return CallOutcome(EMPTY, None, f"it answered {text.strip()[:60]!r}")
     return CallOutcome(USEFUL)
 
@@ -241,13 +245,14 @@ def read_text(result: CallResult) -> str:
     return "\n".join(item["text"] for item in blocks if isinstance(item.get("text"), str))
 
 
-def is_empty(result: CallResult) -> bool:
+def is_empty(result: CallResult, arguments: Any = None) -> bool:
     """Whether an answer says nothing: no content, JSON without a value in it, or a word for it."""
-    if any(map(holds_media, result.content)) or _holds_value(result.structured):
+    echoes = set(_iter_texts(arguments))
+    if any(map(holds_media, result.content)) or _holds_value(result.structured, echoes):
         return False
     text = read_text(result).strip()
     try:
-        return not _holds_value(json.loads(text)) if text else True
+        return not _holds_value(json.loads(text), echoes) if text else True
     except (ValueError, RecursionError):
         return bool(_NOTHING.fullmatch(text))
 
@@ -294,14 +299,25 @@ def find_canned(calls: Iterable[tuple[str, str, int]]) -> set[str]:
     }
 
 
-def _holds_value(value: Any) -> bool:
-    stack = [value]
+def _holds_value(value: Any, echoes: Collection[str]) -> bool:
+    """Whether any leaf of a JSON value says something. Zero and false do, but for a zero beside an
+    empty list and both beside words for nothing; there an echo of an argument says nothing, nor
+    does that the call went well."""
+    words = lists = count = denial = False
+    stack = [("", value)]
     while stack:
-        item = stack.pop()
+        name, item = stack.pop()
         if isinstance(item, Mapping):
-            stack += item.values()
+            stack += item.items()
         elif isinstance(item, list):
-            stack += item
+            lists |= not item and str(name).lower() not in _PROBLEMS
+            stack += [(name, member) for member in item]
+        elif isinstance(item, str) and len(item) <= _READ and _NOTHING.fullmatch(item):
+            words = True
+        elif item is False and name not in _FAILED_FLAGS:
+            denial = True
+        elif item in (0, *echoes) or (name, item) in _WENT_WELL:
+            count = True
         elif item is not None and item != "":
             return True
-    return False
+    return (count and not (words or lists)) or (denial and not words)

@@ -8,9 +8,9 @@ from assets.contracts.canonical import tool_text
 from assets.contracts.quarantined_tools import read_clear
 from assets.vectors.index import read_contract
 from assets.vectors.scale import get_plain
-from training.adapter_table import read_last_adapter, set_name, set_rows
+from training.adapter_table import NotTrained, read_last_adapter, set_name, set_rows
 from training.caller.train import resolve_base
-from training.caller_update import plan_update, read_usable_card
+from training.caller_update import is_first_set, plan_update, read_usable_card
 from training.evaluation.caller_run import evaluate_candidate
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
@@ -23,6 +23,7 @@ from training.evaluation.retriever import (
     summarise_recall,
 )
 from training.releases.in_service import find_model_in_service
+from training.retriever.settings import NONE
 from training.retriever.train import resolve_retriever_base
 from training.role import BASELINE, CALLER, RETRIEVER
 from training.role_steps import (
@@ -43,8 +44,10 @@ from warehouse.storage.lance import LanceStore
 _ADAPTER_KINDS = frozenset({"pytorch", "huggingface"})
 
 
-def _train_retriever(step: RoleStep) -> ModelCard:
+def _train_retriever(step: RoleStep) -> ModelCard | str:
     warehouse, trainer = step.warehouse, step.trainer
+    if trainer.retriever.start != NONE and is_first_set(warehouse):
+        return "the shipped retriever goes on serving: no contract of a first set is new"
     base = resolve_retriever_base(trainer.retriever_base)
     rows, pool = set_rows(warehouse, TRAIN), load_pool(warehouse.home, set_name(warehouse))
     settings = asdict(trainer.retriever)
@@ -53,11 +56,16 @@ def _train_retriever(step: RoleStep) -> ModelCard:
 
 def _evaluate_retriever(step: RoleStep) -> RoleMeasurement:
     warehouse, home = step.warehouse, step.warehouse.home
-    candidate = read_last_adapter(warehouse, RETRIEVER)["model"]
+    serving = find_model_in_service(home, RETRIEVER).model
+    try:
+        candidate = read_last_adapter(warehouse, RETRIEVER)["model"]
+        start, prompts = read_beginning(home, candidate)
+    except NotTrained:
+        candidate = serving
+        start, prompts = step.trainer.retriever.start, step.trainer.retriever.prompts
     store = LanceStore(home / "lance")
-    start, prompts = read_beginning(home, candidate)
     base = get_plain(step.resources.embedder)
-    labels = dict.fromkeys([BASE_LABEL, find_model_in_service(home, RETRIEVER).model, candidate])
+    labels = dict.fromkeys([BASE_LABEL, serving, candidate])
     rows = evaluate_retriever(
         warehouse.tables.read(TRAINING_SET).filter(pl.col("split") != TRAIN).to_dicts(),
         [tool_text(read_contract(row)) for row in read_clear(warehouse)],

@@ -44,10 +44,9 @@ class AnotherRun(RuntimeError):
 
 @dataclass
 class RunResult:
-    """What a run did: seconds and success per job, and why it trained or did not."""
+    """What a run did: seconds and success per job, and why it was to train or not."""
 
     runs: list[dict[str, Any]] = field(default_factory=list)
-    retrained: bool = False
     reasons: list[str] = field(default_factory=list)
     cleared: int = 0
     started: float = field(default_factory=time.monotonic)
@@ -124,7 +123,7 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
                     replace(task, tags=tuple(tags.items()))
                     for task in list_trainings(settings, roles)
                 ]
-                result.retrained = result.add_all(workers.run(*tasks))
+                result.add_all(workers.run(*tasks))
             result.add_all(workers.run(RunTask("serve")))
         return result
 

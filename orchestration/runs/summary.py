@@ -124,7 +124,9 @@ def _describe_failed_servers(warehouse: Warehouse) -> str:
 
 
 def _describe_models(warehouse: Warehouse, result: RunResult) -> str:
-    lines = ["Models", f"  trained in this run: {'yes' if result.retrained else 'no'}"]
+    stages = {stage.partition(":") for stage, _ in _count_effects(warehouse, result)}
+    trained = sorted(role for kind, _, role in stages if kind == "train")
+    lines = ["Models", f"  trained in this run: {', '.join(trained) or 'none'}"]
     lines += [f"    {reason}" for reason in result.reasons]
     for role in list_roles():
         standing = find_model_in_service(warehouse.home, role)
@@ -139,10 +141,16 @@ def _describe_models(warehouse: Warehouse, result: RunResult) -> str:
     return "\n".join([*lines, f"  release    {release}"])
 
 
-def _describe_effects(warehouse: Warehouse, result: RunResult) -> str:
+def _count_effects(warehouse: Warehouse, result: RunResult) -> Counter[tuple[str, str]]:
+    """(stage, status) -> effects of all its runs."""
     counts: Counter[tuple[str, str]] = Counter()
     for run in result.runs:
         counts.update(warehouse.ledger.counts(run_id=run["run_id"]))
+    return counts
+
+
+def _describe_effects(warehouse: Warehouse, result: RunResult) -> str:
+    counts = _count_effects(warehouse, result)
     lines = [f"Effects of this run (spent in all: {warehouse.ledger.spent():.4f} USD)"]
     lines += [
         f"  {stage:<14} {status:<8} {count:>6}" for (stage, status), count in sorted(counts.items())

@@ -57,11 +57,9 @@ WHOLE = Course(
         ("deploy", 3),
         ("llm:generator", 4),
         ("llm:judge", 40),
-        ("train:retriever", 1),
-        ("train:caller", 1),
     )
 )
-# Eight more marketplaces and two trainings were 230 of 270 seconds. A point costs some 20: a launch
+# Eight more marketplaces and the roles were 230 of 270 seconds. A point costs some 20: a launch
 # leaves work under way that nobody knows the end of, offline judging none.
 SHORT = Course(
     (("deploy", 3),),

@@ -13,7 +13,7 @@ from orchestration.factories import make_trainer
 from orchestration.sensors import ROLES, decide_on_drift, retrain_on_drift
 from orchestration.settings.load import load_settings
 from training.adapter_table import make_adapter_table
-from training.drift.decide import RetrainDecision, SkipDecision
+from training.drift.decide import NOTHING_TRAINED, RetrainDecision, SkipDecision
 from training.drift.evidence import measure_new_tools
 from training.releases.promotion import consider_candidate
 from training.role import find_role, list_trained_roles
@@ -113,7 +113,7 @@ def test_a_role_whose_candidate_lost_waits_and_the_others_train(home, instance):
 def test_a_shipped_model_without_lessons_waits_for_new_contracts(home, instance):
     first = publish(home, {"a": "1", "b": "1", "c": "1"})
     trained(home, first, "retriever", "sidecar")
-    assert decide_all(home)["caller"] == RetrainDecision(["nothing was trained yet"])
+    assert decide_all(home)["caller"] == RetrainDecision([NOTHING_TRAINED])
     spec = make_adapter_table("caller")  # asked, and the shipped caller had nothing to learn
     tables = Warehouse(home=home, state=home / "state").tables
     tables.promote(tables.stage(spec, spec.frame([])), "run", [])

@@ -36,7 +36,11 @@ def sort_signals(rows: Sequence[Row]) -> list[Row]:
     return sorted(known_rows, key=lambda row: SIGNALS.index(row["signal"]))
 
 
-_TITLES = {"contracts": "Contracts that moved", "retriever_decay": "Retriever's frozen items lost"}
+_TITLES = {
+    "contracts": "Contracts that moved",
+    "retriever_decay": "Retriever's frozen items lost",
+    "new_tools": "Right tool first: others less new contracts",
+}
 
 
 def render_drift_table(rows: Sequence[Json]) -> Markdown:

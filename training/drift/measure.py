@@ -15,11 +15,13 @@ from assets.contracts.quarantined_tools import CLEAR, HELD, read_clear
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.observations import read_log_lines
 from assets.servers.calls.log import STATUSES, CallLog
+from assets.synthesis.tables import ONE_CALL
 from assets.vectors.encoders.embedder import Embedder, Prompts
 from assets.vectors.index import digest_text, read_contract
 from training.drift.evidence import read_set_contracts
 from training.drift.signals import (
     CONTRACTS,
+    NEW_TOOLS,
     RETRIEVER_DECAY,
     DriftSignal,
     count_moves,
@@ -27,6 +29,7 @@ from training.drift.signals import (
     judge_signal,
     make_contract_signal,
     make_unmeasured,
+    measure_new_tool_gap,
     measure_retriever_decay,
 )
 from training.evaluation.retriever import (
@@ -45,8 +48,9 @@ from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore, make_vector_key
 from warehouse.store import Warehouse
 
-_VERSION = 3  # of what the memo holds
+_VERSION = 4  # of what the memo holds
 _MOST_TEXTS = 2000  # that a champion has no vectors of yet: some 20 s on one core
+_MOST_ITEMS = 200  # requests of new contracts, and as many of others
 _NOTHING = "nothing was trained yet"
 _TABLES = (CLEAR, HELD, CHANGES, TRAINING_SET, RETRIEVER_EVALUATION)
 # Statuses of lines of the log that no call was sent for.
@@ -82,6 +86,30 @@ class DriftSources:
         """Tool id -> contract digest, when the set was made."""
         return read_set_contracts(self.warehouse.home, self.trained_on)
 
+    @cached_property
+    def retriever(self) -> str:
+        """The one in service."""
+        return find_model_in_service(self.warehouse.home, RETRIEVER).model
+
+    @cached_property
+    def pool(self) -> list[str]:
+        """Texts of all tools now."""
+        return sorted({tool_text(read_contract(row)) for row in self.clear})
+
+    def rank(self, items: Sequence[Row]) -> Mapping[str, int]:
+        """Pair -> the rank of its `positive` among all tools, by the retriever in service."""
+        home = self.warehouse.home
+        encode = make_encoder(
+            home,
+            self.retriever,
+            LanceStore(home / "lance"),
+            self.start,
+            self.embedder(),
+            self.prompts,
+        )
+        ranked = evaluate_retriever(items, self.pool, {self.retriever: encode}, "")
+        return {row["pair_id"]: row["rank"] for row in ranked}
+
     def read_set(self, name: str) -> Sequence[Row]:
         """The rows of a training set that was published once; [] of any other."""
         tables = self.warehouse.tables
@@ -104,6 +132,7 @@ def measure_drift(sources: DriftSources, policy: RetrainPolicy) -> list[DriftSig
     signals: list[tuple[str, float, Measure]] = [
         (CONTRACTS, policy.min_share, _measure_contracts),
         (RETRIEVER_DECAY, policy.min_decay, _measure_retriever),
+        (NEW_TOOLS, policy.min_decay, _measure_new_tools),
     ]
     judged = [judge_signal(_measure_one(sources, *signal), policy.alpha) for signal in signals]
     memo.put("drift", place, {"key": key, "signals": [asdict(signal) for signal in judged]})
@@ -132,7 +161,7 @@ def _list_inputs(sources: DriftSources, policy: RetrainPolicy) -> dict[str, Any]
         "version": _VERSION,
         "heads": heads,
         "log": [(path.name, path.stat().st_size) for path in CallLog(home).list_files()],
-        "retriever": find_model_in_service(home, RETRIEVER).model,
+        "retriever": sources.retriever,
         "trained_on": sources.trained_on,
         "policy": asdict(policy),
     }
@@ -151,34 +180,50 @@ def _measure_contracts(sources: DriftSources, threshold: float) -> DriftSignal:
 
 def _measure_retriever(sources: DriftSources, threshold: float) -> DriftSignal:
     """Whether the retriever in service still finds what it found when it was last measured."""
-    home = sources.warehouse.home
-    model = find_model_in_service(home, RETRIEVER).model
-    frozen = _read_frozen_items(sources, model)
+    frozen = _read_frozen_items(sources)
+    if frozen and (due := _count_missing_vectors(sources)) > _MOST_TEXTS:
+        why = f"{due:,} texts have no vector by this retriever yet: the next index makes them"
+        return make_unmeasured(RETRIEVER_DECAY, threshold, why)
     texts = {
         (row["server_id"], row["tool"]): tool_text(read_contract(row)) for row in sources.clear
     }
-    store, pool = LanceStore(home / "lance"), sorted(set(texts.values()))
-    if frozen:
-        encoder = open_in_service(home, model, sources.start, sources.prompts, sources.embedder())
-        keys = (make_vector_key(digest_text(text), encoder.id) for text in pool)
-        if (due := len(store.find_missing(keys))) > _MOST_TEXTS:
-            why = f"{due:,} texts have no vector by {model[:12]} yet: the next index makes them"
-            return make_unmeasured(RETRIEVER_DECAY, threshold, why)
-
-    def rank(items: Sequence[Row]) -> Mapping[str, int]:
-        encode = make_encoder(
-            home, model, store, sources.start, sources.embedder(), sources.prompts
-        )
-        ranked = evaluate_retriever(items, pool, {model: encode}, "")
-        return {row["pair_id"]: row["rank"] for row in ranked}
-
-    return measure_retriever_decay(frozen, rank, texts, threshold)
+    return measure_retriever_decay(frozen, sources.rank, texts, threshold)
 
 
-def _read_frozen_items(sources: DriftSources, model: str) -> list[Row]:
+def _measure_new_tools(sources: DriftSources, threshold: float) -> DriftSignal:
+    """Whether the retriever in service finds new and changed contracts as well as the others."""
+    new, old = [], []
+    known = set(sources.then.values())
+    requests = sources.warehouse.tables.read(TRAINING_SET).to_dicts() if known else []
+    for row in sorted(requests, key=lambda row: digest([row["pair_id"]])):
+        if row["task"] in ONE_CALL:
+            (old if row["contract_digest"] in known else new).append({**row, "split": NEW_TOOLS})
+    if not new or not old or _count_missing_vectors(sources) > _MOST_TEXTS:
+        return measure_new_tool_gap([], [], threshold)
+    ranks = sources.rank([*new[:_MOST_ITEMS], *old[:_MOST_ITEMS]])
+    new_ranks, old_ranks = (
+        [ranks[row["pair_id"]] for row in rows[:_MOST_ITEMS]] for rows in (new, old)
+    )
+    return measure_new_tool_gap(new_ranks, old_ranks, threshold)
+
+
+def _count_missing_vectors(sources: DriftSources) -> int:
+    """Texts of tools of which the retriever in service has made no vector yet."""
+    encoder = open_in_service(
+        sources.warehouse.home,
+        sources.retriever,
+        sources.start,
+        sources.prompts,
+        sources.embedder(),
+    )
+    keys = (make_vector_key(digest_text(text), encoder.id) for text in sources.pool)
+    return len(LanceStore(sources.warehouse.home / "lance").find_missing(keys))
+
+
+def _read_frozen_items(sources: DriftSources) -> list[Row]:
     """Rows of the model's last evaluation, each with the words of its request."""
     measured = sources.warehouse.tables.read(RETRIEVER_EVALUATION).to_dicts()
-    rows = [row for row in measured if row["model"] == model]
+    rows = [row for row in measured if row["model"] == sources.retriever]
     requests = {
         row["pair_id"]: row
         for name in {row["training_set"] for row in rows}

@@ -11,16 +11,17 @@ from assets.contracts.tool_diff import CLASSES
 from assets.contracts.tool_id import ToolId
 from training.role import RETRIEVER
 from warehouse.json_types import Row
-from warehouse.statistics import wilson_interval
+from warehouse.statistics import difference_interval, wilson_interval
 from warehouse.storage.digest import sha256
 
 _Z = 1.959964  # 95%
 SHOWN = 5  # results of `find_tools`
 
 # In the order in which they are shown.
-CONTRACTS, RETRIEVER_DECAY = "contracts", "retriever_decay"
-SIGNALS = (CONTRACTS, RETRIEVER_DECAY)
-ROLE_SIGNALS = {RETRIEVER_DECAY: RETRIEVER}  # the others count for all
+CONTRACTS, RETRIEVER_DECAY, NEW_TOOLS = "contracts", "retriever_decay", "new_tools"
+SIGNALS = (CONTRACTS, RETRIEVER_DECAY, NEW_TOOLS)
+# A role with signals of its own decides on them once they are measured; the others count for all.
+ROLE_SIGNALS = {RETRIEVER_DECAY: RETRIEVER, NEW_TOOLS: RETRIEVER}
 
 
 @dataclass(frozen=True)
@@ -189,3 +190,20 @@ def measure_retriever_decay(
     )
     low, high = max(-1.0, value - spread), min(1.0, value + spread)
     return DriftSignal(RETRIEVER_DECAY, value, n, threshold, why, low, high, p)
+
+
+def measure_new_tool_gap(new: Sequence[int], old: Sequence[int], threshold: float) -> DriftSignal:
+    """How much less often the right tool is first for requests of new and changed contracts than
+    for others; p by Fisher's exact test, one-sided. new, old: the ranks of the right tools."""
+    if not new or not old:
+        return make_unmeasured(NEW_TOOLS, threshold, "no requests of new contracts and of others")
+    n, hits, all_hits = len(new), new.count(1), new.count(1) + old.count(1)
+    total, least = n + len(old), max(0, all_hits - len(old))
+    p = sum(comb(n, k) * comb(len(old), all_hits - k) for k in range(least, hits + 1))
+    low, high = difference_interval(all_hits - hits, len(old), hits, n)
+    why = (
+        f"the right tool is first for {hits} of {n} requests of new and changed contracts and for"
+        f" {all_hits - hits} of {len(old)} others"
+    )
+    value = (all_hits - hits) / len(old) - hits / n
+    return DriftSignal(NEW_TOOLS, value, n, threshold, why, low, high, p / comb(total, all_hits))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.drift.decide import (
+    NOTHING_TRAINED,
     UNMEASURED_GAIN,
     Decision,
     HomeFacts,
@@ -29,6 +30,7 @@ from training.drift.signals import (
     count_moves,
     judge_signal,
     make_contract_signal,
+    measure_new_tool_gap,
     measure_retriever_decay,
 )
 from training.role import CALLER, RETRIEVER
@@ -96,12 +98,42 @@ def test_what_cannot_be_learnt_is_not_trained(home, role, why):
 
 def test_the_first_training_and_changed_settings_need_no_drift():
     first = decide([], role=RoleEvidence(CALLER))
-    assert first == RetrainDecision(["nothing was trained yet"])
+    assert first == RetrainDecision([NOTHING_TRAINED])
     changed = replace(ROLE, trained_on="new", trained_at=NOW, changed_settings=("caller.rank",))
     policy = RetrainPolicy(cool_down_h=20)
     made = decide([], role=changed, policy=policy)
     assert made == RetrainDecision(["settings changed since the last training: caller.rank"])
     assert trains(home=replace(HOME, failed_attempts=2))
+
+
+def test_the_retriever_trains_only_where_its_own_signals_fire():
+    quiet = judge_signal(measure_new_tool_gap([1] * 30 + [2] * 20, [1] * 60 + [2] * 40, 0.02), 0.05)
+    made = decide([*measure_moves(), quiet])
+    assert isinstance(made, SkipDecision)
+    assert (
+        "first for 30 of 50 requests of new and changed contracts and for 60 of 100" in made.why[0]
+    )
+    assert trains([*measure_moves(), quiet], role=replace(ROLE, role=CALLER))
+    gap = judge_signal(measure_new_tool_gap([1] * 15 + [2] * 35, [1] * 60 + [2] * 40, 0.02), 0.05)
+    assert gap.value == pytest.approx(0.3)
+    assert trains([*measure_moves(), gap])
+    assert trains([*measure_moves(), measure_new_tool_gap([], [1], 0.02)])  # not measured
+
+
+def test_a_retriever_that_finds_new_tools_as_well_as_others_seldom_trains():
+    rng = np.random.default_rng(0)
+    fired = worse = 0
+    for _ in range(400):
+        old = [*(1 + (rng.random(100) > 0.5).astype(int))]
+        for share in (0.5, 0.2):
+            new = [*(1 + (rng.random(40) > share).astype(int))]
+            signal = judge_signal(measure_new_tool_gap(new, old, 0.02), 0.05)
+            fired, worse = (
+                fired + (signal.fired and share == 0.5),
+                worse + (signal.fired and share < 0.5),
+            )
+    assert fired / 400 <= 0.05
+    assert worse / 400 >= 0.9
 
 
 def test_a_cool_down_holds_drift_back_until_it_ends():

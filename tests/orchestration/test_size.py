@@ -20,9 +20,9 @@ BUDGET = {
     "assets/vectors": (3_709, 21),
     "assets/synthesis": (10_465, 55),
     "assets/outcomes": (8_011, 46),
-    "training": (12_675, 83),
+    "training": (12_757, 83),
     "serving": (9_074, 41),
-    "orchestration": (6_267, 37),
+    "orchestration": (6_274, 37),
     "demo": (2_532, 21),
     "extensions/batch": (1_070, 6),
     "extensions/bench": (4_836, 22),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (886, 6),
     "extensions/sidecar": (2_262, 13),
     "extensions/upkeep": (1_955, 10),
-    "tests": (82_852, 490),
+    "tests": (82_882, 490),
     "benchmarks": (6_415, 38),
 }
 

@@ -94,7 +94,9 @@ def run_night(
     instance: Any, url: str, home: Path, tools: list[list[dict[str, Any]]]
 ) -> dict[str, Any]:
     """Seconds and processor seconds a stage, and what the night left."""
-    policy = CrawlPolicy(base_url=url, requests_per_second=0, allow_loopback=True, concurrency=8)
+    policy = CrawlPolicy(
+        base_url=url, site_url=url, requests_per_second=0, allow_loopback=True, concurrency=8
+    )
     defs = build_defs(resources={"crawlers": {SITE: policy}})
     warehouse, stages, tokens = open_warehouse(load_settings()), dict[str, Any](), count_tokens()
 

@@ -120,6 +120,9 @@ class Tasks:
             raise UnknownTask(
                 f"no task {str(task_id)[:60]!r}; tasks.jsonl lists all {len(self.rows)}: {known} …"
             )
+        for name, number in (("seed", seed), ("index", index)):
+            if number is not None and type(number) is not int:
+                raise UnknownTask(f"{name}={str(number)[:60]!r}: expected a whole number")
         rows = self.select(split)
         if index is not None:
             if not 0 <= index < len(rows):

@@ -158,6 +158,9 @@ def test_bad_input_is_told_of_and_ends_nothing(package):
         episode.reset(split="nights")
     with pytest.raises(package.UnknownTask, match="no task 9 in train"):
         episode.reset(split="train", index=9)
+    for which in ({"index": "1"}, {"index": True}, {"seed": "7"}, {"seed": [7]}):
+        with pytest.raises(package.UnknownTask, match=r"=.*: expected a whole number"):
+            episode.reset(**which)
     with pytest.raises(ValueError, match="expected replay or live"):
         package.Episode("lively")
     episode.reset(PAIR)

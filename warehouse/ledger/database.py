@@ -118,12 +118,15 @@ class SqliteStore:
             path, timeout=patience_s, isolation_level=None, check_same_thread=False
         )
         self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
+        self._durable = True
         self._db.executescript(SCHEMA.read_text())
 
     def begin(
         self, durable: bool, columns: str = "", values: Values = ()
     ) -> tuple[sqlite3.Connection, Values]:
-        self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        if durable != self._durable:  # the statement is an eighth of a free effect's cost
+            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._durable = durable
         self._db.execute("BEGIN IMMEDIATE")
         return self._db, self._db.execute(f"SELECT {columns}", values).fetchone() if columns else ()
 

@@ -28,6 +28,7 @@ from assets.servers.probe.remote_outcome import RemoteFailure, show_text, write_
 PATH = "/callback"
 _MOST = 16_384  # bytes of a request
 _REQUEST_S = 5.0
+_BASIC, _POST = "client_secret_basic", "client_secret_post"
 _PAGE = "<!doctype html><meta charset=utf-8><title>toolmill</title><p>{}</p>"
 
 
@@ -232,6 +233,12 @@ class LoginProvider(_StoredTokensProvider):
     async def _perform_authorization(self) -> httpx2.Request:
         if self.scope:  # the SDK asks for what the server names
             self.context.client_metadata.scope = self.scope
+        if self.chosen is not None and self.chosen.client_secret:
+            # RFC 8414: where the authorization server names no way, it takes Basic alone.
+            facts = self.context.oauth_metadata
+            ways = facts and (facts.token_endpoint_auth_methods_supported or [_BASIC])
+            if ways and _BASIC in ways and _POST not in ways:
+                self.chosen.token_endpoint_auth_method = _BASIC
         return await super()._perform_authorization()
 
     async def _handle_token_response(self, response: httpx2.Response) -> None:
@@ -255,7 +262,7 @@ def make_login(
     scope: str | None,
 ) -> LoginProvider:
     """A client that is registered manually (client_id), or by itself at the server's request."""
-    method = "client_secret_post" if client_secret else "none"
+    method = _POST if client_secret else "none"
     uris = [AnyUrl(redirect_uri)]
     metadata = OAuthClientMetadata(
         redirect_uris=uris, client_name=CLIENT_NAME, scope=scope, token_endpoint_auth_method=method

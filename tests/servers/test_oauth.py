@@ -87,6 +87,21 @@ def test_a_scope_and_a_client_of_ones_own_are_used(tmp_path, monkeypatch):
         assert server.grants[-1]["client_secret"] == "own-secret-1"
 
 
+@pytest.mark.parametrize("ways", [["client_secret_basic"], None])
+def test_a_secret_is_shown_the_way_that_the_authority_takes(tmp_path, monkeypatch, ways):
+    monkeypatch.setenv("ACME_SECRET", "own-secret-1")
+    with authority() as (server, resource, _):
+        server.metadata = {"token_endpoint_auth_methods_supported": ways}
+        server.clients["mine"] = {"redirect_uris": _Any(), "client_secret": "own-secret-1"}
+        choice = OAuthChoice(client_id="mine", client_secret="env:ACME_SECRET")
+        assert logged_in(resource.url, tmp_path, choice=choice)["status"] == "ok"
+        ends_now(tmp_path)
+        assert ask_unattended(resource.url, tmp_path).status == "ok"
+        for grant in server.grants:
+            assert grant["basic_secret"] == "own-secret-1"
+            assert "client_secret" not in grant
+
+
 class _Any:
     def __contains__(self, _: object) -> bool:
         return True

@@ -93,6 +93,10 @@ class Authority:
 
     def _token(self, call: Call) -> None:
         asked = {name: values[0] for name, values in parse_qs(call.body.decode()).items()}
+        kind, _, given = call.headers.get("authorization", "").partition(" ")
+        if kind == "Basic":
+            name, _, secret = base64.b64decode(given).decode().partition(":")
+            asked |= {"client_id": name, "basic_secret": secret}
         self.grants.append(asked)
         problem = getattr(self, f"_{asked['grant_type']}")(asked, call)
         if problem:
@@ -116,7 +120,8 @@ class Authority:
         if (begun["code_challenge"], begun["code_challenge_method"]) != (challenge, "S256"):
             return "invalid_grant"
         secret = self.clients[begun["client_id"]].get("client_secret")
-        return None if secret is None or asked.get("client_secret") == secret else "invalid_client"
+        given = asked.get("client_secret") or asked.get("basic_secret")
+        return None if secret is None or given == secret else "invalid_client"
 
     def _refresh_token(self, asked: dict[str, str], _: Call) -> str | None:
         if self.refuses_refresh or asked["refresh_token"] not in self.refresh:

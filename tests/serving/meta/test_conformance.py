@@ -1,12 +1,16 @@
-"""The protocol's own conformance suite, run against `serve --http`."""
+"""The protocol's own conformance suite, run against `serve --http`, `login`, `probe` and calls."""
 
 import json
 import shutil
+import sys
+from collections.abc import Mapping
+from typing import Any
 
 import anyio
 import pytest
 
 from tests.serving.meta_server import over_http
+from tests.support.paths import ROOT
 
 SUITE, NODE = "@modelcontextprotocol/conformance@0.2.0-alpha.12", "node@22"
 _FIXTURES = "asks for a tool, prompt or resource of the suite's example server"
@@ -65,6 +69,41 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(modules / "node" / "bin" / "node"), str(modules / package / "dist" / "index.js")]
 
 
+# The same of client scenarios: of `login`, `probe` and calls (tests/servers/conformance_client.py).
+_NOBODY = "asks the user in the middle of a call: nobody is there"
+_OLDER = "wants 2026-07-28 alone: `initialize` comes first, `server/discover` after it"
+CLIENT_NOT_OURS = {
+    "client-elicitation-sep1034-general": _NOBODY,
+    **dict.fromkeys(
+        [
+            *(
+                f"client-elicitation-sep1034-{kind}-default"
+                for kind in ("string", "integer", "number", "enum", "boolean")
+            ),
+            *("sep-2322-client-request-state-echoed", "sep-2322-client-jsonrpc-id-different"),
+            "sep-2322-client-no-state-omitted",
+        ],
+        _NOBODY,
+    ),
+    **dict.fromkeys(
+        [
+            *("sep-2575-http-client-sends-version-header", "sep-2575-client-populates-meta"),
+            "sep-2243-client-includes-standard-headers",
+        ],
+        _OLDER,
+    ),
+    **dict.fromkeys(
+        [
+            *("sep-2243-x-mcp-header-not-empty", "sep-2243-x-mcp-header-primitive-only"),
+            *("sep-2243-x-mcp-header-unique", "sep-2243-x-mcp-header-charset"),
+        ],
+        "wants the tool left out: `probe` reports it, and it is called without these headers",
+    ),
+    "sep-2243-client-omit-null": "sends null where the tool's own schema takes none",
+    "scope-step-up-escalation": "wants more rights in the middle of a call: `login --scope` asks",
+}
+
+
 @pytest.mark.slow
 @pytest.mark.registry
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
@@ -77,10 +116,32 @@ async def test_what_applies_of_the_protocols_own_suite_passes(meta, suite, tmp_p
     files = [*(tmp_path / "out").rglob("checks.json")]
     checks = [check for path in files for check in json.loads(path.read_text())]
     assert len(checks) > 60, result.stderr.decode()[-2_000:]
+    require_only_foreseen(checks, NOT_OURS)
+
+
+@pytest.mark.slow
+@pytest.mark.registry
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_what_applies_of_it_passes_for_what_we_call(suite, tmp_path, version):
+    listing = [*suite, "list", "--client", "--spec-version", version]
+    listed = (await anyio.run_process(listing)).stdout.decode()
+    names = [line.split()[1] for line in listed.splitlines() if line.startswith("  - ")]
+    program = f"{sys.executable} -m tests.servers.conformance_client"
+    for name in names:
+        options = ["--command", program, "--scenario", name, "--spec-version", version]
+        places = ["--timeout", "60000", "--output-dir", str(tmp_path / "out")]
+        await anyio.run_process([*suite, "client", *options, *places], check=False, cwd=ROOT)
+    files = [*(tmp_path / "out").rglob("checks.json")]
+    checks = [check for path in files for check in json.loads(path.read_text())]
+    assert (len(files), len(checks) > 60) == (len(names), True)
+    require_only_foreseen(checks, CLIENT_NOT_OURS)
+
+
+def require_only_foreseen(checks: list[dict[str, Any]], not_ours: Mapping[str, str]) -> None:
     failed = {
         item["id"]: item.get("errorMessage") for item in checks if item["status"] == "FAILURE"
     }
-    unforeseen = [f"{name}: {why}" for name, why in failed.items() if name not in NOT_OURS]
+    unforeseen = [f"{name}: {why}" for name, why in failed.items() if name not in not_ours]
     assert unforeseen == []
     passed = {item["id"] for item in checks if item["status"] == "SUCCESS"}
-    assert passed & set(NOT_OURS) - set(failed) == set()
+    assert passed & set(not_ours) - set(failed) == set()

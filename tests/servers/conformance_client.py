@@ -1,0 +1,85 @@
+"""The client that the protocol's conformance suite runs: our login, probe and calls of its server.
+
+python -m tests.servers.conformance_client URL
+"""
+
+import json
+import os
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.oauth_login import OAuthAccounts, OAuthChoice, log_in
+from assets.servers.probe.remote_probe import probe_remote
+from assets.servers.probe.remote_transport import RemotePolicy
+from tests.serving.calling import PATIENT, open_remote
+
+VALUES = {"integer": 5, "number": 5, "string": "text", "boolean": True, "object": {}, "array": []}
+
+
+def main(url: str, scenario: str, facts: dict[str, Any]) -> None:
+    home = Path(tempfile.mkdtemp())
+    accounts, server = OAuthAccounts(home), f"remote:{url}"
+    if scenario.startswith("auth/"):
+        print(log_in(url, server, home, show=consent, timeout_s=8, choice=choose_client(facts)))
+    limits, policy = PATIENT, RemotePolicy(allow_loopback=True, wall_s=20)
+    auth = accounts.auth(server, url)
+    probed = probe_remote(url, transport="auto", limits=limits, policy=policy, auth=auth)
+    print(probed.status, probed.error_kind, probed.hint, [tool["name"] for tool in probed.tools])
+    tools = {tool["name"]: tool for tool in probed.tools}
+    calls = facts.get("toolCalls") or [
+        {"name": name, "arguments": fill_in(tool, probed.tools[0]["inputSchema"])}
+        for name, tool in tools.items()
+    ]
+    anyio.run(call_all, url, DeployPolicy(home, accounts=accounts), tools, calls)
+
+
+def choose_client(facts: dict[str, Any]) -> OAuthChoice:
+    """A client that the scenario has registered."""
+    os.environ["CLIENT_SECRET"] = str(facts.get("client_secret", ""))
+    secret = "env:CLIENT_SECRET" if facts.get("client_secret") else None
+    return OAuthChoice(client_id=facts.get("client_id"), client_secret=secret)
+
+
+def consent(url: str) -> None:
+    """A person who consents at once: their browser follows the address to the callback."""
+    threading.Thread(
+        target=lambda: httpx2.get(url, follow_redirects=True, timeout=20), daemon=True
+    ).start()
+
+
+def fill_in(tool: dict[str, Any], first_schema: dict[str, Any]) -> dict[str, Any]:
+    """first_schema: for a tool that asks what was read of it."""
+    schema = tool["inputSchema"]
+    values = {"schema": first_schema}
+    return {
+        name: values.get(name, VALUES.get(schema["properties"][name].get("type", "object"), {}))
+        for name in schema.get("required", ())
+    }
+
+
+async def call_all(
+    url: str, policy: DeployPolicy, tools: dict[str, Any], calls: list[dict[str, Any]]
+) -> None:
+    async with open_remote(url, policy=policy) as server:
+        for call in calls:
+            contract = tools.get(call["name"])
+            if contract is not None:
+                result = await server.caller.call(
+                    server.server_id, call["name"], contract, call["arguments"], timeout_s=10
+                )
+                print(call["name"], result.status, result.error_kind, result.hint)
+
+
+if __name__ == "__main__":
+    main(
+        sys.argv[-1],
+        os.environ.get("MCP_CONFORMANCE_SCENARIO", ""),
+        json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}")),
+    )

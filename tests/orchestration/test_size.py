@@ -12,9 +12,9 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_918, 51),
+    "warehouse": (7_921, 51),
     "assets/marketplaces": (6_143, 38),
-    "assets/servers": (11_778, 53),
+    "assets/servers": (11_785, 53),
     "assets/contracts": (8_719, 35),
     "assets/catalogue": (703, 5),
     "assets/vectors": (3_709, 21),
@@ -27,15 +27,15 @@ BUDGET = {
     "extensions/batch": (1_070, 6),
     "extensions/bench": (4_836, 22),
     "extensions/contract_ci": (447, 4),
-    "extensions/environments": (1_286, 12),
+    "extensions/environments": (1_289, 12),
     "extensions/proxy": (3_750, 16),
     "extensions/publishing": (1_428, 8),
     "extensions/recommender": (3_307, 17),
     "extensions/scale": (886, 6),
     "extensions/sidecar": (2_262, 13),
     "extensions/upkeep": (1_955, 10),
-    "tests": (82_882, 490),
-    "benchmarks": (6_415, 38),
+    "tests": (83_051, 491),
+    "benchmarks": (6_419, 38),
 }
 
 

@@ -41,7 +41,7 @@ from assets.vectors.lexicon import split_identifier
 from warehouse.errors import UnusableInput
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Record, Row
-from warehouse.sanitize.redact import MARK, redact, redact_json
+from warehouse.sanitize.redact import MARK, redact_prose
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import Tables
 from warehouse.store import Warehouse
@@ -189,10 +189,10 @@ def _make_row(
         left_out["its texts are too long"] += 1
         return
     texts = [request, objection, json.dumps(arguments, ensure_ascii=False)]
-    if any(redact(text) != text or MARK in text for text in texts):
+    if any(redact_prose(text) != text or MARK in text for text in texts):
         left_out["a secret stands in it"] += 1
         return
-    if redact_json(arguments) != arguments or any(find_order(text) for text in texts if text):
+    if redact_prose(arguments) != arguments or any(find_order(text) for text in texts if text):
         left_out["it reads like an order to a model"] += 1
         return
     messages: list[JsonObject] = [make_user_message(request)]

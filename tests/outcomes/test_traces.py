@@ -4,10 +4,12 @@ import json
 import os
 import random
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,14 +18,19 @@ from assets.contracts.canonical import contract_digest
 from assets.contracts.quarantined_tools import CLEAR
 from assets.outcomes.trace_files import read_traces
 from assets.outcomes.trace_pairs import TRACES, forget_user, import_traces, list_traced
+from assets.servers.calls.log import CallLog
 from assets.synthesis.export.examples import make_messages
-from assets.synthesis.export.selection import permits_commercial_use
+from assets.synthesis.export.formats import FORMATS
+from assets.synthesis.export.selection import ExportChoice, ExportError, permits_commercial_use
+from assets.synthesis.export.write import export as write_export
 from assets.synthesis.tables import RECOVERY, SINGLE, read_goldens
 from tests.warehouse.sanitize.test_redact import FORMS
 from warehouse.errors import UnusableInput
+from warehouse.sanitize.redact import redact_prose
 from warehouse.storage.takedowns import TAKEN, TOOL, Tombstone, record_tombstone
 from warehouse.store import Warehouse
 
+PLANTED = int(os.environ.get("PLANTED_SECRETS", "60"))
 CLOSE = {
     "name": "close_ticket",
     "description": "Close a ticket for good.",
@@ -257,29 +264,84 @@ def make_secrets(count: int) -> list[str]:
     return secrets
 
 
-def test_no_planted_secret_is_found_in_any_file(home, tmp_path):
-    secrets = make_secrets(500)
-    paths, places = [], tmp_path / "traces"
-    places.mkdir()
-    for number, secret in enumerate(secrets):
-        spot = number % 4
-        arguments = {"ticket_id": secret} if spot == 1 else RIGHT
-        calls: Calls = [("close_ticket", arguments, f"done {secret}" if spot == 2 else "ok", False)]
-        if spot == 3:
-            calls = [("close_ticket", WRONG, f"{OBJECTION}: {secret}", True), *USEFUL]
-        ask = f"{ASK} {secret}" if spot < 2 else ASK
-        name = places / f"{number}.jsonl"
-        paths.append(write_claude(name, calls, f"{ask} ({number})", f"s-{number}"))
-    figures = import_traces(home, paths, None, "test")
-    assert figures["sessions"] == 500
-    assert figures[SINGLE] >= 100  # those whose answer alone held it
-    stored = [path.read_bytes() for path in home.home.rglob("*") if path.is_file()]
-    stored += [path.read_bytes() for path in home.state.rglob("*") if path.is_file()]
-    stored.append(json.dumps([vars(item) for item in list_traced(home.tables)]).encode())
-    stored.append(json.dumps(read(home)).encode())
-    stored.append(json.dumps(figures).encode())
-    found = [secret for secret in secrets if any(secret.encode() in data for data in stored)]
-    assert found == []
+def plant_secret(secret: str, number: int) -> tuple[Calls, str]:
+    """A turn with a secret in its request, an argument, the answer or an objection."""
+    spot, ask = number % 6, f"{ASK} ({number})"
+    if spot == 0:
+        return USEFUL, f"{ask} {secret}"
+    if spot == 1:
+        return USEFUL, f"{ask} by https://ann:{secret}@desk.example/?token={secret}"
+    if spot == 2:
+        return [("close_ticket", {"ticket_id": secret}, "closed", False)], ask
+    if spot == 3:
+        return [("close_ticket", {**RIGHT, "by": [{"env": {"KEY": secret}}]}, "ok", False)], ask
+    if spot == 4:
+        return [("close_ticket", RIGHT, f"closed {number} with {secret}", False)], ask
+    return [("close_ticket", WRONG, f"{OBJECTION}: {secret}", True), *USEFUL], ask
+
+
+SPOKEN = ["my password is {}", "use the token {} for it", "the API key, from ann, is now {}."]
+
+
+@pytest.mark.parametrize("said", SPOKEN)
+def test_a_secret_of_no_known_form_that_is_named_in_a_sentence_is_not_kept(home, tmp_path, said):
+    secret = "qT7" + "wer8Tyu9" * 2
+    words = said.format(secret)
+    log = CallLog(home.home)
+    facts = {"tool_id": "npm:help-desk::close_ticket", "arguments": {"note": words}}
+    log.keep_trace("ann", words, facts, words)
+    assert secret not in log.traces.list_files()[0].read_text()
+    path = write_claude(tmp_path / "t.jsonl", USEFUL, f"{ASK}, {words}")
+    figures = import_traces(home, [path], None, "test")
+    assert figures["left_out"] == {"a secret stands in it": 1}
+    assert redact_prose(ASK) == ASK
+
+
+def find_leaks(home: Warehouse, secrets: list[str], *more: str) -> list[str]:
+    """The secrets that any row, blob, file or export of a home holds, or another text."""
+    choice = ExportChoice(
+        time.time(), lambda _: "train", lambda _: (), more=list_traced(home.tables)
+    )
+    for name in FORMATS:
+        with suppress(ExportError):  # no recovery is left that a preference could be made of
+            write_export(home.tables, home.home / "exports" / name, name, choice, "today")
+    assert len(list((home.home / "exports").iterdir())) >= len(FORMATS) - 1
+    files = [path for at in (home.home, home.state) for path in at.rglob("*") if path.is_file()]
+    texts = [*more, json.dumps([vars(item) for item in list_traced(home.tables)])]
+    for path in files:
+        if path.suffix == ".parquet":
+            texts.append(json.dumps(pl.read_parquet(path).to_dicts(), ensure_ascii=False))
+        elif path.is_relative_to(home.home / "blobs"):
+            texts.append(home.blobs.get(path.name).decode("utf-8", "replace"))
+        texts.append(path.read_bytes().decode("utf-8", "replace"))
+    return [secret for secret in secrets if any(secret in text for text in texts)]
+
+
+def write_own(path: Path, calls: Calls, ask: str) -> Path:
+    """A turn in the log of a meta-server; one file for all."""
+    log = CallLog(path.parent)
+    for _, arguments, text, failed in calls:
+        named = {"tool_id": "npm:help-desk::close_ticket", "arguments": arguments}
+        facts = {
+            "contract_digest": contract_digest(CLOSE),
+            "status": "tool_error" if failed else "ok",
+        }
+        log.keep_trace("ann", ask, named | facts, text)
+    return log.traces.list_files()[0]
+
+
+@pytest.mark.parametrize("write_trace", [*WRITERS, write_own])
+def test_no_planted_secret_is_found_anywhere(home, tmp_path, write_trace, caplog):
+    secrets = make_secrets(PLANTED)
+    (tmp_path / "traces").mkdir()
+    paths = [
+        write_trace(tmp_path / "traces" / f"{number}.jsonl", *plant_secret(secret, number))
+        for number, secret in enumerate(secrets)
+    ]
+    figures = import_traces(home, sorted(set(paths)), None, "test")
+    assert figures[SINGLE] >= PLANTED // 6  # those whose answer alone held it
+    kept = [path.read_text() for path in set(paths) if write_trace is write_own]
+    assert find_leaks(home, secrets, caplog.text, json.dumps(figures), *kept) == []
 
 
 lines = st.recursive(

@@ -214,6 +214,7 @@ __all__ = [
     "redact",
     "redact_issued_keys",
     "redact_json",
+    "redact_prose",
 ]
 
 REDACT_VERSION = 4  # part of every page's key: a page stored by an older redaction is read again
@@ -236,6 +237,31 @@ def redact(text: str) -> str:
             break
         text = cleaned
     return text
+
+
+_SPOKEN = re.compile(
+    r"\b(?:pass(?:word|phrase|code|wd)|pwd|secret|token|credentials?|login|pin"
+    r"|(?:api|access|secret|private|license)[ _-]?key)\b",
+    re.IGNORECASE,
+)
+_SPOKEN_WORD = re.compile(r"[^\s\"'`<>(),;\[\]]{6,256}")
+_SPOKEN_REACH = 120  # characters after the name
+
+
+def redact_prose(value: Any) -> Any:
+    """`redact_json` of what people and agents say: of words soon after the name of a secret, those
+    that look generated go too ("my password is …"). For a document it would take out too much."""
+    return _map_texts(redact_json(value), _cut_spoken)
+
+
+def _cut_spoken(text: str) -> str:
+    spans = [
+        word.span()
+        for name in _SPOKEN.finditer(text)
+        for word in _SPOKEN_WORD.finditer(text, name.end(), name.end() + _SPOKEN_REACH)
+        if is_credible(word[0], _SHORTEST)
+    ]
+    return _cut_spans(text, spans)
 
 
 def _find_secrets(text: str) -> Iterator[Span]:
@@ -261,12 +287,15 @@ _NARROW = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}
 def redact_issued_keys(value: Any) -> Any:
     """A copy of a JSON value without keys that are one for certain (`find_issued_keys`): what is
     only named a token or password stays, since a caller may have asked a tool for it."""
+    return _map_texts(value, _cut_issued_keys)
 
+
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
     def copy(item: Any, _under: str) -> Any:
         if isinstance(item, str):
-            return _cut_issued_keys(item)
+            return change(item)
         if isinstance(item, dict):
-            return {_cut_issued_keys(key): member for key, member in item.items()}
+            return {change(key): member for key, member in item.items()}
         return list(item) if isinstance(item, list) else item
 
     return rebuild(value, copy)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warehouse.errors import UnusableInput
-from warehouse.sanitize.redact import redact, redact_json
+from warehouse.sanitize.redact import redact, redact_prose
 from warehouse.storage.files import append_line, remove_unfinished, rewrite_lines
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class CallLog:
     def keep_trace(self, token: str, words: str, facts: Mapping[str, Any], text: str) -> None:
         """Appends a whole call, redacted, to the traces, unless it is too long. words: what it was
         made for. facts: tool_id, contract_digest, arguments, status."""
-        line = redact_json(facts) | {"text": redact(text), "words": clean_words(words)}
+        line = redact_prose({**facts, "text": text, "words": words[:MOST_WORDS]})
         line |= {"token": token, "format": TRACE_FORMAT}
         if len(json.dumps(line)) <= _LONGEST_TRACE:
             self.traces.append(line)

@@ -20,11 +20,14 @@ from tests.outcomes.test_traces import (
     ASK,
     CLOSE,
     OBJECTION,
+    PLANTED,
     REPAIRED,
     RIGHT,
     USEFUL,
     Calls,
+    find_leaks,
     make_secrets,
+    plant_secret,
     publish,
 )
 from warehouse.store import Warehouse
@@ -189,19 +192,10 @@ def test_what_is_forgotten_leaves_no_row_and_no_line(home, running, monkeypatch)
 
 
 @pytest.mark.parametrize("make", APIS)
-def test_no_planted_secret_is_found_in_any_file(home, running, make):
-    secrets = make_secrets(60)
+def test_no_planted_secret_is_found_anywhere(home, running, make, caplog):
+    secrets = make_secrets(PLANTED)
     for number, secret in enumerate(secrets):
-        spot = number % 4
-        arguments = {"ticket_id": secret} if spot == 1 else RIGHT
-        text = f"done {secret} {number}" if spot == 2 else f"closed {number}"
-        calls: Calls = [("close_ticket", arguments, text, False)]
-        if spot == 3:
-            calls = [("close_ticket", RIGHT, f"{OBJECTION}: {secret}", True), *USEFUL]
-        send(running, make(calls, f"{ASK} {secret} ({number})" if spot < 2 else f"{ASK} {number}"))
-    assert len(read_lines(home)) >= 60
-    assert import_lines(home)[SINGLE]
-    folders = (home.home, home.state)
-    stored = [path.read_bytes() for at in folders for path in at.rglob("*") if path.is_file()]
-    stored.append(json.dumps([vars(item) for item in list_traced(home.tables)]).encode())
-    assert [s for s in secrets if any(s.encode() in data for data in stored)] == []
+        send(running, make(*plant_secret(secret, number)))
+    assert len(read_lines(home)) >= PLANTED
+    assert import_lines(home)[SINGLE] >= PLANTED // 6
+    assert find_leaks(home, secrets, caplog.text) == []

@@ -325,7 +325,8 @@ class _DisjointSets:
         results = []
         for positions in members.values():
             own_keys = sorted(
-                (_rank_key(level, key), level, key)
+                # A gateway's address names a server less well than a repository.
+                (2.5 if level == "url" and is_gateway(key) else LEVELS.index(level), level, key)
                 for level in LEVELS
                 for key in {self.keys[position].at(level) for position in positions}
                 if key and len(holders[level, key]) == 1
@@ -338,11 +339,6 @@ class _DisjointSets:
             )
             results.append(ServerGroup(listed_members, identity))
         return results
-
-
-def _rank_key(level: str, key: str) -> float:
-    """How well a key names a server for good; a gateway's address less than a repository."""
-    return 2.5 if level == "url" and is_gateway(key) else LEVELS.index(level)
 
 
 def _find_root(root: list[int], position: int) -> int:

@@ -8,7 +8,7 @@ from assets.contracts.quarantined_tools import read_contracts
 from assets.contracts.repair.problems import find_problems
 from assets.contracts.tool_id import BadToolId, ToolId
 from assets.outcomes.environment import PLAIN, choose_world, open_server
-from assets.outcomes.execution import CallExecution, ToolCall, execute_call
+from assets.outcomes.execution import CallExecution, ToolCall, watch_call
 from assets.outcomes.plan import ExecutionSetup
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.select import LaunchableServer, list_launchable, may_run
@@ -114,7 +114,7 @@ async def execute_tool(
         executor.policy,
         f"ad-hoc-{os.getpid()}",
     ) as place:
-        done = await execute_call(
+        done = await watch_call(
             place.caller,
             call,
             place.world,
@@ -122,7 +122,7 @@ async def execute_tool(
             owner=place.owner,
             repeat=call.only_reads,
         )
-    return describe_execution(call, world, done)
+    return describe_execution(call, world, done.execution)
 
 
 def describe_execution(call: ToolCall, world: WorldSpec, done: CallExecution) -> dict[str, Any]:

@@ -140,20 +140,6 @@ def is_read_only(contract: Mapping[str, Any]) -> bool:
     return hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
 
 
-async def execute_call(
-    caller: "ToolCaller",
-    call: ToolCall,
-    world: "OpenWorld",
-    *,
-    timeout_s: float = 10.0,
-    owner: str = "",
-    repeat: bool = False,
-) -> CallExecution:
-    """Makes one call between two looks at the world. repeat: a call that changed nothing twice."""
-    options: dict[str, Any] = {"timeout_s": timeout_s, "owner": owner, "repeat": repeat}
-    return (await watch_call(caller, call, world, **options)).execution
-
-
 async def call_unwatched(
     caller: "ToolCaller", call: ToolCall, state: str, *, timeout_s: float = 10.0, owner: str = ""
 ) -> CallExecution:
@@ -172,7 +158,8 @@ async def watch_call(
     owner: str = "",
     repeat: bool = False,
 ) -> WatchedCall:
-    """`execute_call` with the states it read. before: the facts, where they were read just now."""
+    """Makes one call between two looks at the world. before: the facts, where they were read just
+    now; repeat: a call that changed nothing is made twice. Raises what the world raises."""
     # Each state is read once: of a database a reading takes longer than most calls.
     if before is None:
         before = await asyncio.to_thread(world.read_facts)

@@ -216,28 +216,22 @@ class ExecutionRun:
         return await prove_task(job.wanted.call, task, first, watched, run_perturbed)
 
     def _key(self, job: ExecutionJob) -> str:
-        return make_execution_key(job, self.policy, self.settings, self.run_date)
-
-
-def make_execution_key(
-    job: ExecutionJob, policy: DeployPolicy, settings: ExecutionPolicy, run_date: str
-) -> str:
-    """Names the effect by all that can change it; on a moving world by the run's date too."""
-    call, server = job.wanted.call, job.server
-    return digest(
-        {
-            "effect": "execute",
-            "version": EXECUTION_VERSION,
-            "server": server.server_id,
-            "recipe": server.recipe_digest,
-            "conditions": digest_conditions(server.server_id, policy),
-            "contract": call.contract_digest,
-            "arguments": dict(call.arguments),
-            "world": job.world_digest,
-            "proves": settings.prove,
-            "run_date": run_date if server.moving or job.again else None,
-        }
-    )
+        """Names the effect by all that can change it; on a moving world by the run's date too."""
+        call, server = job.wanted.call, job.server
+        return digest(
+            {
+                "effect": "execute",
+                "version": EXECUTION_VERSION,
+                "server": server.server_id,
+                "recipe": server.recipe_digest,
+                "conditions": digest_conditions(server.server_id, self.policy),
+                "contract": call.contract_digest,
+                "arguments": dict(call.arguments),
+                "world": job.world_digest,
+                "proves": self.settings.prove,
+                "run_date": self.run_date if server.moving or job.again else None,
+            }
+        )
 
 
 def _may_remember(call: ToolCall) -> bool:

@@ -86,17 +86,15 @@ def _find_near(matrix: np.ndarray, mute: np.ndarray) -> Iterator[tuple[tuple[int
     n = len(matrix)
     least = np.where(mute, TWIN, ALIKE).astype(np.float32)
     for top in range(0, n, _ROWS):
-        rows, columns, values = [], [], []
+        blocks = []
         for left in range(top, n, _COLUMNS):
             alike = matrix[top : top + _ROWS] @ matrix[left : left + _COLUMNS].T
             i, j = np.nonzero(alike >= ALIKE - _ROUNDING)
             value = np.round(alike[i, j], 4)
             i, j = i + top, j + left
             fits = (i < j) & (value >= np.maximum(least[i], least[j]))
-            rows.append(i[fits])
-            columns.append(j[fits])
-            values.append(value[fits])
-        yield from _find_nearest(*(np.concatenate(part) for part in (rows, columns, values)))
+            blocks.append((i[fits], j[fits], value[fits]))
+        yield from _find_nearest(*map(np.concatenate, zip(*blocks, strict=True)))
 
 
 def _find_nearest(

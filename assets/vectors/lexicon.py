@@ -70,7 +70,6 @@ def find_base_form(word: str) -> str | None:
 
 
 @cache
-@cache
 def find_topic(text: str) -> str:
     """The field of work a text speaks of (code, files, web …), or `general`."""
     words = re.findall(r"[a-z]+", text.lower())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.outcomes.environment import PLAIN, ServerInWorld, open_server
-from assets.outcomes.execution import ToolCall, execute_call
+from assets.outcomes.execution import ToolCall, watch_call
 from assets.outcomes.plan import ExecutionSetup
 from assets.outcomes.recording import read_recording
 from assets.outcomes.worlds.tree import WorldFailed, WorldFileError
@@ -100,13 +100,14 @@ class LiveTasks:
             return {"error": f"{server} is not one of the task's servers: it is not launched"}
         contract = entry["contract"]
         call = ToolCall(entry["server_id"], contract["name"], contract, contract_digest, arguments)
-        done = await execute_call(
+        watched = await watch_call(
             opened.caller,
             call,
             opened.world,
             timeout_s=self._executor.settings.timeout_s,
             owner=opened.owner,
         )
+        done = watched.execution
         text = done.text or (json.dumps(done.structured) if done.structured is not None else "")
         return {"text": text or done.hint or "", "outcome": done.outcome, "after": done.after}
 

@@ -165,7 +165,16 @@ def read_logged(place: Path, claims: float = 0.25) -> ObservedCalls:
         "reports of calls that failed": of_failed,
         "not the tool's fault": calls.height - telling.height,
     }
-    return ObservedCalls(_add_words(rows, lines), left_out)
+    searched = lines.filter((pl.col("status") == "searched") & pl.col("words").is_not_null())
+    searches = _keep_last(
+        searched.filter(pl.col("search_id").is_not_null()), ["token", "search_id"]
+    )
+    query_words = searches.select(
+        "search_id", source=pl.lit(TOKEN) + pl.col("token"), asked="words"
+    )
+    joined = rows.join(query_words, on=["source", "search_id"], how="left", maintain_order="left")
+    with_words = joined.with_columns(query=pl.coalesce("asked", "query"))
+    return ObservedCalls(with_words.select(list(OBSERVED)), left_out)
 
 
 def _keep_last(lines: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
@@ -200,19 +209,6 @@ def _make_observations(lines: pl.DataFrame, weight: float, *, claimed: bool) -> 
         search_id=pl.col("search_id").fill_null(""),
         claimed=pl.lit(claimed),
     ).select(list(OBSERVED))
-
-
-def _add_words(rows: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:
-    """The words of the search that a call answers, where they are kept."""
-    searched = lines.filter((pl.col("status") == "searched") & pl.col("words").is_not_null())
-    searches = _keep_last(
-        searched.filter(pl.col("search_id").is_not_null()), ["token", "search_id"]
-    )
-    query_words = searches.select(
-        "search_id", source=pl.lit(TOKEN) + pl.col("token"), asked="words"
-    )
-    joined = rows.join(query_words, on=["source", "search_id"], how="left", maintain_order="left")
-    return joined.with_columns(query=pl.coalesce("asked", "query")).select(list(OBSERVED))
 
 
 def weigh_observations(

@@ -2,9 +2,7 @@
 sandbox."""
 
 import io
-import struct
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from random import Random
 from xml.sax.saxutils import escape, quoteattr
@@ -17,8 +15,6 @@ from assets.outcomes.worlds.tree import Tree
 
 Cell = int | float | str | bool | None
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a ZIP can hold: the same bytes every time
-_MOST_PART, _MOST_CELLS = 16 << 20, 50_000
-_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error)
 _MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
 _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"

@@ -134,28 +134,24 @@ def _write_sharegpt(example: TrainingExample) -> Iterator[Line]:
     if holds_wrong_call(example):
         ends = [turn for turn, message in enumerate(messages, 1) if _is_learnt(message)]
     for end in ends:
-        yield _write_sharegpt_line(example, messages[:end])
-
-
-def _write_sharegpt_line(example: TrainingExample, messages: list[Line]) -> Line:
-    turns: list[Line] = []
-    together: dict[int, list[str]] = {}
-    for message in messages:
-        turn = _write_sharegpt_turn(message)
-        if turns and turn["from"] == turns[-1]["from"] == "observation":
-            together.setdefault(len(turns) - 1, [turns[-1]["value"]]).append(turn["value"])
-        else:
-            turns.append(turn)
-    for place, results in together.items():  # of calls made at once: a JSON list
-        turns[place]["value"] = json.dumps(results, ensure_ascii=False)
-    system = turns.pop(0)["value"] if turns[0]["from"] == "system" else ""
-    questions, answers = turns[::2], turns[1::2]
-    if {turn["from"] for turn in questions} - {"human", "observation"} or len(turns) % 2:
-        raise UnusableExample("sharegpt wants turns that alternate")
-    if {turn["from"] for turn in answers} - {"gpt", "function_call"}:
-        raise UnusableExample("sharegpt wants turns that alternate")
-    tools = json.dumps([tool["function"] for tool in example.tools], ensure_ascii=False)
-    return {"conversations": turns, "system": system, "tools": tools, **example.about}
+        turns: list[Line] = []
+        together: dict[int, list[str]] = {}
+        for message in messages[:end]:
+            turn = _write_sharegpt_turn(message)
+            if turns and turn["from"] == turns[-1]["from"] == "observation":
+                together.setdefault(len(turns) - 1, [turns[-1]["value"]]).append(turn["value"])
+            else:
+                turns.append(turn)
+        for place, results in together.items():  # of calls made at once: a JSON list
+            turns[place]["value"] = json.dumps(results, ensure_ascii=False)
+        system = turns.pop(0)["value"] if turns[0]["from"] == "system" else ""
+        questions, answers = turns[::2], turns[1::2]
+        if {turn["from"] for turn in questions} - {"human", "observation"} or len(turns) % 2:
+            raise UnusableExample("sharegpt wants turns that alternate")
+        if {turn["from"] for turn in answers} - {"gpt", "function_call"}:
+            raise UnusableExample("sharegpt wants turns that alternate")
+        tools = json.dumps([tool["function"] for tool in example.tools], ensure_ascii=False)
+        yield {"conversations": turns, "system": system, "tools": tools, **example.about}
 
 
 def _write_sharegpt_turn(message: Line) -> Line:

@@ -45,7 +45,12 @@ def filter_rows(
     left = _try_each(
         (request.row, partial(_judge_echo, request, vectors, above)) for request in read
     )
-    for alike in _group_alike(request for request in left if request.row["verdict"] != "reject"):
+    groups: dict[str, list[_PairRequest]] = {}
+    for request in left:
+        if request.row["verdict"] != "reject" and request.text.strip():
+            task = request.row["task"]
+            groups.setdefault(_LIKE.get(task) or task, []).append(request)
+    for alike in groups.values():  # one call, several calls, or the same other task
         alike.sort(key=lambda request: request.key)
         texts = [request.text for request in alike]
         twins = find_twins(texts, np.stack([vectors[text] for text in texts]), policy.twins_above)
@@ -150,16 +155,6 @@ def _compute_cosine(
         return None
     cosines = [float(vectors[text] @ vectors[d]) for d in descriptions if d in vectors]
     return round(max(cosines), 4) if cosines else None  # the last bits change with the batch
-
-
-def _group_alike(rows: Iterable[_PairRequest]) -> list[list[_PairRequest]]:
-    """Rows that could stand for each other: one call, several calls, or the same other task."""
-    groups: dict[str, list[_PairRequest]] = {}
-    for row in rows:
-        if row.text.strip():
-            task = row.row["task"]
-            groups.setdefault(_LIKE.get(task) or task, []).append(row)
-    return list(groups.values())
 
 
 _LIKE = {**dict.fromkeys(ONE_CALL, "one"), **dict.fromkeys((PARALLEL, SEQUENTIAL), "several")}

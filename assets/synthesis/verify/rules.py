@@ -319,23 +319,20 @@ def _check_several(conversation: PairConversation, digest: str, contracts: Contr
         yield from find_ungrounded(contract, RequestText(conversation.text), stated_arguments)
         yield from find_echo(contract, conversation.text, golden.arguments)
         if golden.borrowed:
-            yield from _check_borrowed(conversation, number, golden)
+            results = RequestText("\n".join(conversation.results[:number]))
+            for name in golden.borrowed:
+                if name not in golden.arguments:
+                    yield PairFinding("not_borrowed", name, "borrowed, but not among the arguments")
+                elif number == 0:
+                    yield PairFinding(
+                        "not_borrowed", name, "the first call has nothing to borrow from"
+                    )
+                elif (how := find_worst_grade(name, golden.arguments[name], results)) != STATED:
+                    reason = f"not in an earlier result ({how})"
+                    yield PairFinding("not_borrowed", name, reason, certain=how == ABSENT)
     right = [(golden.tool, golden.arguments) for golden in conversation.calls]
     if conversation.made and conversation.made[-len(right) :] != right:
         yield PairFinding("messages_differ", "messages", "its calls are not those of `calls`")
-
-
-def _check_borrowed(conversation: PairConversation, number: int, golden: GoldenCall) -> Findings:
-    """What a call takes from earlier results must stand in them."""
-    results = RequestText("\n".join(conversation.results[:number]))
-    for name in golden.borrowed:
-        if name not in golden.arguments:
-            yield PairFinding("not_borrowed", name, "borrowed, but not among the arguments")
-        elif number == 0:
-            yield PairFinding("not_borrowed", name, "the first call has nothing to borrow from")
-        elif (how := find_worst_grade(name, golden.arguments[name], results)) != STATED:
-            reason = f"not in an earlier result ({how})"
-            yield PairFinding("not_borrowed", name, reason, certain=how == ABSENT)
 
 
 def _check_at_least(

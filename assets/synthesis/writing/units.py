@@ -63,10 +63,15 @@ def make_link(contract: Contract) -> ToolLink:
     takes = tuple(
         frozenset(split_identifier(taker)) - _EMPTY for taker in list_takers(contract)[:_MOST]
     )
+    about = f"{contract.get('name') or ''} {str(contract.get('description') or '')[:600]}"
+    output = contract.get("outputSchema")
+    fields = output.get("properties") if isinstance(output, Mapping) else None
+    names = " ".join(str(name) for name in list(fields)[:60]) if isinstance(fields, Mapping) else ""
+    words = {word for part in f"{about} {names}".split() for word in split_identifier(part)}
     return ToolLink(
         name,
         takes,
-        frozenset(_collect_made_words(contract)),
+        frozenset((words | {word.removesuffix("s") for word in words}) - _EMPTY),
         bool(_FINDS & set(split_identifier(name)[:2])),
     )
 
@@ -106,15 +111,6 @@ def _count_overlap(parameter_words: frozenset[str], result_words: frozenset[str]
     shared = parameter_words & result_words
     loose = len(shared & _LOOSE)
     return (len(shared) - 0.5 * loose) / max(1, len(parameter_words))
-
-
-def _collect_made_words(contract: Contract) -> set[str]:
-    about = f"{contract.get('name') or ''} {str(contract.get('description') or '')[:600]}"
-    output = contract.get("outputSchema")
-    fields = output.get("properties") if isinstance(output, Mapping) else None
-    names = " ".join(str(name) for name in list(fields)[:60]) if isinstance(fields, Mapping) else ""
-    words = {word for part in f"{about} {names}".split() for word in split_identifier(part)}
-    return (words | {word.removesuffix("s") for word in words}) - _EMPTY
 
 
 Key = tuple[str, str]  # server_id, tool

@@ -64,7 +64,13 @@ def save_encoder(embedder: Embedder, place: Path) -> Path:
             )
         beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
         try:
-            _write_encoder(embedder, beside)
+            saved = embedder.saved()
+            for name, data in saved.files.items():
+                write_atomically(beside / name, data)
+            file_facts = {n: {"bytes": len(d), "sha256": sha256(d)} for n, d in saved.files.items()}
+            card = {"format": FORMAT, "id": embedder.id, "dim": embedder.dim, **saved.facts}
+            text = json.dumps({**card, "files": file_facts}, indent=1, sort_keys=True)
+            write_atomically(beside / _CARD, text.encode())
             shutil.rmtree(folder, ignore_errors=True)  # what was there is not whole
             beside.rename(folder)
         finally:
@@ -80,9 +86,11 @@ def open_encoder(
     EncoderBroken."""
     folder = find_encoder_folder(place, embedder_id)
     if not folder.is_dir():
+        names = sorted(path.parent.name for path in place.glob(f"encoders/*/{_CARD}"))
+        found = ", ".join(names[:5]) or "none"
         raise EncoderMissing(
-            f"{folder}: no encoder {embedder_id!r} (found: {_describe_found(place)}), which the"
-            f" index was made with; {_FIX}"
+            f"{folder}: no encoder {embedder_id!r} (found: {found}), which the index was made with;"
+            f" {_FIX}"
         )
     flaw = _find_flaw(folder, embedder_id)
     if flaw:
@@ -153,16 +161,6 @@ def _open_inner(
     return reopen_endpoint(card)
 
 
-def _write_encoder(embedder: SavableEmbedder, folder: Path) -> None:
-    saved = embedder.saved()
-    for name, data in saved.files.items():
-        write_atomically(folder / name, data)
-    file_facts = {n: {"bytes": len(d), "sha256": sha256(d)} for n, d in saved.files.items()}
-    card = {"format": FORMAT, "id": embedder.id, "dim": embedder.dim, **saved.facts}
-    text = json.dumps({**card, "files": file_facts}, indent=1, sort_keys=True)
-    write_atomically(folder / _CARD, text.encode())
-
-
 def _read_card(folder: Path) -> dict[str, Any]:
     return json.loads((folder / _CARD).read_bytes())
 
@@ -205,7 +203,10 @@ def _find_odd_fact(card: dict[str, Any]) -> str | None:
 
 
 def _find_odd_file(folder: Path, card: dict[str, Any]) -> str | None:
-    for name in _list_needed_files(card):
+    # An adapter beside a model that lies elsewhere is needed too.
+    adapted = card["kind"] == "sentence-transformers" and card["files"]
+    needed = ADAPTER_FILES if adapted else ()
+    for name in (MODEL, TOKENIZER) if card["kind"] == "onnx" else needed:
         path, facts = folder / name, card["files"].get(name)
         if not isinstance(facts, dict):
             return f"{_CARD} does not list {name}"
@@ -216,15 +217,3 @@ def _find_odd_file(folder: Path, card: dict[str, Any]) -> str | None:
         if sha256(path.read_bytes()) != facts.get("sha256"):
             return f"{name} is not the file that was written (another SHA-256)"
     return None
-
-
-def _list_needed_files(card: dict[str, Any]) -> tuple[str, ...]:
-    """Files that an encoder is opened from: an adapter beside a model that lies elsewhere, too."""
-    if card["kind"] == "onnx":
-        return (MODEL, TOKENIZER)
-    return ADAPTER_FILES if card["kind"] == "sentence-transformers" and card["files"] else ()
-
-
-def _describe_found(place: Path) -> str:
-    names = sorted(path.parent.name for path in place.glob(f"encoders/*/{_CARD}"))
-    return ", ".join(names[:5]) or "none"

@@ -10,9 +10,9 @@ import pytest
 from assets.catalogue.defs import render_tables
 from assets.contracts import defs
 from assets.synthesis import pair_report
-from assets.synthesis.export.card import ExportFigures, write_card
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.selection import ExportChoice
+from assets.synthesis.export.write import ExportFigures, write_card
 from extensions.bench.ablation_table import render_ablation_table
 from extensions.publishing.card_sections import CardFacts
 from extensions.publishing.model_card import render_card

@@ -143,8 +143,8 @@ def test_imports_go_one_way_inside_every_folder(package):
 # Who reads snapshots although everything downstream is made of clear contracts.
 READS_SNAPSHOTS = {
     "assets/catalogue/defs.py",  # counts the tools that a server lists, held or not
-    "assets/synthesis/export/card.py",  # names the versions an export of a past day was made from
     "assets/synthesis/export/selection.py",  # contracts as of a past day; what is held is asked now
+    "assets/synthesis/export/write.py",  # names the versions an export of a past day was made from
     "assets/synthesis/old_contracts.py",  # contracts that are no longer listed
     "extensions/upkeep/takedowns.py",  # what a take-down reaches was listed once, held or not
     "orchestration/tables.py",  # names every table that a home may hold

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from assets.outcomes.worlds.databases import SQLITE_KIND
-from assets.outcomes.worlds.file_kinds import FOLDER_KIND, MEMORY_KIND
+from assets.outcomes.worlds.file_kinds import FOLDER_KIND, MEMORY_KIND, SQLITE_KIND
 from assets.outcomes.worlds.git import GIT_KIND
 from assets.outcomes.worlds.kind import WorldKind
 from assets.outcomes.worlds.site import SITE_KIND

@@ -1,16 +1,19 @@
-"""The kinds `folder` (plain files, as an office or a vault of notes has them) and `memory`."""
+"""The kinds `folder` (an office's or a vault's plain files), `memory` and `sqlite`."""
 
 import csv
 import io
 import json
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from random import Random
 from typing import Any
 
 from assets.outcomes.worlds.changes import Facts
+from assets.outcomes.worlds.contained_reading import describe_unreadable, read_contained
 from assets.outcomes.worlds.file_reader import add_fact
 from assets.outcomes.worlds.kind import WorldKind, read_file_facts, read_json
-from assets.outcomes.worlds.template import draw_words, load_words
+from assets.outcomes.worlds.template import draw_shop, draw_words, load_words
 from assets.outcomes.worlds.tree import Node, Tree, WorldFailed
 
 _FOLDERS = ("reports", "notes", "letters", "archive", "inbox")
@@ -133,3 +136,41 @@ def _read_line(line: str, number: int) -> tuple[str, Any]:
 
 
 MEMORY_KIND = WorldKind("memory", {"team": generate_team}, read_graph)
+
+
+DATABASE_FILE = "shop.db"
+_SUFFIXES = ("", "-wal", "-journal")
+_FILES = (*(f"{DATABASE_FILE}{suffix}" for suffix in _SUFFIXES), f"{DATABASE_FILE}-shm")
+
+
+def generate_shop_database(rng: Random, size: int) -> Tree:
+    """Customers, products and orders of a shop."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        for table in draw_shop(rng, size):
+            columns = [f"{name} {kind} NOT NULL" for name, kind in table.columns]
+            columns[0] = columns[0].replace("NOT NULL", "PRIMARY KEY")
+            database.execute(f"CREATE TABLE {table.name} ({', '.join(columns)})")
+            places = ", ".join("?" * len(columns))
+            database.executemany(f"INSERT INTO {table.name} VALUES ({places})", table.rows)
+        database.commit()
+        return {DATABASE_FILE: database.serialize()}
+
+
+def read_database(tree: Tree) -> Facts:
+    """`TABLE/KEY` -> the row, by its primary key or its row id; `schema/NAME` -> the statement that
+    made it. The layout of pages, free space and the journal's form are left out; other files are
+    as they are, and so is a database that cannot be read."""
+    node = tree.get(DATABASE_FILE)
+    if not isinstance(node, bytes):
+        return read_file_facts(tree)
+    facts = read_file_facts({path: each for path, each in tree.items() if path not in _FILES})
+    files = {suffix: tree.get(f"{DATABASE_FILE}{suffix}") for suffix in _SUFFIXES}
+    (answer,) = read_contained("sqlite", [files])
+    if "facts" in answer:
+        facts |= answer["facts"]
+    else:
+        facts[DATABASE_FILE] = describe_unreadable(node, answer["why"])
+    return dict(sorted(facts.items()))
+
+
+SQLITE_KIND = WorldKind("sqlite", {"shop": generate_shop_database}, read_database)

@@ -130,7 +130,7 @@ def test_no_page_is_made_around_the_escaping():
         assert given["description"].startswith("escape_description("), file
     trusting = {file for file, _ in find_calls("mark_markdown")}
     assert trusting == {
-        "assets/synthesis/export/card.py",  # front matter of its own words; the template's text
+        "assets/synthesis/export/write.py",  # front matter of its own words; the template's text
         "training/figures.py",  # lines of a table
         "extensions/publishing/model_card.py",  # front matter, as YAML writes it
         "training/reporting/report.py",  # a report from its file, with its plots

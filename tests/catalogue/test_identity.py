@@ -227,17 +227,11 @@ def test_weak_joins_do_not_chain_two_packages_together():
     one = listing("a", npm="alpha", name="Alpha one", repository="https://github.com/x/one")
     two = listing("b", npm="beta", name="Beta two", repository="https://github.com/x/two")
     bridge = listing("c", "glama", url="https://mcp.example.com", name="Bridge")
-    left = listing(
-        "d", "mcpso", url="https://mcp.example.com", repository="https://github.com/x/one", name="L"
-    )
-    right = listing(
-        "e",
-        "deepnlp",
-        url="https://mcp.example.com",
-        repository="https://github.com/x/two",
-        name="R",
-    )
-    found = groups(one, two, bridge, left, right)
+    sides = [
+        listing(of, market, url="https://mcp.example.com", repository=other.repository, name=of)
+        for of, market, other in (("d", "mcpso", one), ("e", "deepnlp", two))
+    ]
+    found = groups(one, two, bridge, *sides)
     assert not any({"registry:a", "registry:b"} <= group for group in found)
     assert frozenset({"glama:c", "mcpso:d", "deepnlp:e"}) in found
 
@@ -282,21 +276,18 @@ def test_the_order_of_listings_changes_nothing(listings, random):
 
 @given(LISTINGS)
 @examples(200)
-def test_every_listing_is_in_one_component_with_an_id_of_its_own(listings):
+def test_every_listing_is_in_one_component_of_one_package_with_an_id_of_its_own(listings):
     found = group_listings(listings)
     members = [m.listing.listing_id for item in found for m in item.members]
     assert sorted(members) == sorted(item.listing_id for item in listings)
     assert len({item.catalogue_id for item in found}) == len(found)
     for one in found:
         assert all((m.joined_by is None) == (len(one.members) == 1) for m in one.members)
-
-
-@given(LISTINGS)
-@examples(200)
-def test_each_component_alone_is_found_again(listings):
-    for item in group_listings(listings):
-        ids = frozenset(m.listing.listing_id for m in item.members)
-        assert groups(*(m.listing for m in item.members)) == {ids}
+        packages = {m.keys.package for m in one.members if m.keys.package}
+        assert len({name.partition(":")[0] for name in packages}) == len(packages)
+        # Alone it is found again.
+        ids = frozenset(m.listing.listing_id for m in one.members)
+        assert groups(*(m.listing for m in one.members)) == {ids}
 
 
 @given(LISTINGS, LISTINGS)
@@ -309,14 +300,6 @@ def test_more_listings_never_part_what_a_package_joined(few, more):
         for other in few:
             if (key := make_package_key(one.package)) and key == make_package_key(other.package):
                 assert place[one.listing_id] == place[other.listing_id]
-
-
-@given(LISTINGS)
-@examples(200)
-def test_no_component_holds_two_packages_of_one_ecosystem(listings):
-    for item in group_listings(listings):
-        packages = {m.keys.package for m in item.members if m.keys.package}
-        assert len({name.partition(":")[0] for name in packages}) == len(packages)
 
 
 @pytest.mark.shared

@@ -5,17 +5,11 @@ from typing import Any
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.recording import ReplayRecording, record_trajectories
 from assets.outcomes.trajectory import TaskTrajectory, TrajectoryStep, WorldStretch
+from tests.synthesis.contracts import TEXT, make_tool
 
 SERVER = "npm:files"
-PATH = {"path": {"type": "string"}, "content": {"type": "string"}}
-CONTRACTS = {
-    name: {
-        "name": name,
-        "description": f"Does {name}",
-        "inputSchema": {"type": "object", "properties": PATH, "required": ["path"]},
-    }
-    for name in ("read", "write")
-}
+PATH = {"path": TEXT, "content": TEXT}
+CONTRACTS = {name: make_tool(name, f"Does {name}", PATH, "path") for name in ("read", "write")}
 READ = {"name": "read", "arguments": {"path": "/a"}}
 WRITE = {"name": "write", "arguments": {"path": "/b", "content": "x"}}
 

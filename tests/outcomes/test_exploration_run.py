@@ -4,22 +4,16 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import dagster as dg
 import pytest
 
 from assets.contracts.quarantined_tools import CLEAR
 from assets.outcomes.defs import explorations
-from assets.outcomes.plan import ExecutionSetup
-from assets.outcomes.policy import ExecutionPolicy
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.servers.deploy.policy import DeployPolicy
 from assets.synthesis.tables import CURRICULUM, EXPLORATIONS, SINGLE
 from assets.synthesis.writing.explored_calls import read_explored
-from tests.outcomes.running import READS, TOOLS
+from tests.outcomes.running import READS
 from tests.outcomes.test_defs import MARKET, Market, make_clear, make_deployment
-from tests.serving.calling import PATIENT, Bench
-from tests.support.untrusted_server import POLICY
-from warehouse.store import Warehouse
+from tests.serving.calling import Bench
 
 TEXT = {"type": "object", "properties": {"sheet": {"type": "string"}}, "required": ["sheet"]}
 LIST = {"name": "list_sheets", "inputSchema": {"type": "object"}, "annotations": READS}
@@ -45,24 +39,10 @@ class Explored(Market):
     """A marketplace of one server, which nothing was written about yet."""
 
     def __init__(self, bench: Bench, source: str = SOURCE) -> None:
-        self.warehouse = Warehouse(home=bench.folder / "home", state=bench.folder / "state")
-        policy = DeployPolicy(bench.folder, POLICY, PATIENT)
-        self.executor = ExecutionSetup(policy, ExecutionPolicy())
-        tools = [LIST, READ, DROP]
-        self.recipe = bench.recipe(TOOLS.format(tools=tools) + source)
-        self.publish(DEPLOYMENTS, [make_deployment(self.recipe)])
-        self.publish(CLEAR, [make_clear(tool) for tool in tools])
+        super().__init__(bench, source, (LIST, READ, DROP))
 
     def explore(self, **settings: Any) -> dict[str, Any]:
-        chosen: ExecutionSetup = replace(
-            self.executor, settings=replace(self.executor.settings, **settings)
-        )
-        inputs = {"warehouse": self.warehouse, "executor": chosen}
-        stored = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in inputs.items()}
-        assets: list[Any] = [explorations]
-        result = dg.materialize(assets, resources=stored, partition_key=MARKET)
-        [event] = result.get_asset_materialization_events()
-        return {k: v.value for k, v in event.materialization.metadata.items()}
+        return self.run(explorations, **settings)
 
     def read(self) -> list[dict[str, Any]]:
         return self.warehouse.tables.read(EXPLORATIONS, MARKET).to_dicts()
@@ -122,12 +102,6 @@ def test_a_tool_that_models_fail_is_called_more_and_no_call_is_made_again(bench)
     assert market.explore()["unchanged"] == 1
 
 
-def test_without_exploring_nothing_is_called_and_a_user_may_turn_it_off(bench):
-    market = Explored(bench)
-    market.explore(explore=0)
-    assert market.read() == []
-
-
 HANGS = SOURCE.replace('say(m, json.dumps({"sheets"', 'time.sleep(60); say(m, json.dumps({"sheets"')
 HUGE = SOURCE.replace('"Staff"}', '"S" * 3_000_000}')
 HOSTILE = SOURCE.replace(
@@ -176,14 +150,11 @@ def test_a_server_that_cannot_be_launched_is_named_and_due_again(bench):
     assert market.read()
 
 
-def test_where_executions_are_off_nothing_is_called(bench):
+def test_nothing_is_called_where_it_is_off_or_of_a_server_with_the_network(bench):
     market = Explored(bench)
-    market.explore(enabled=False)
-    assert market.read() == []
-
-
-def test_a_server_with_the_network_is_not_explored(bench):
-    market = Explored(bench)
+    for off in ({"explore": 0}, {"enabled": False}):
+        market.explore(**off)
+        assert market.read() == []
     policy = market.executor.policy
     networked = replace(policy, sandbox=replace(policy.sandbox, network="full"))
     market.executor = replace(market.executor, policy=networked)

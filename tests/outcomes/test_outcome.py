@@ -78,12 +78,6 @@ def test_an_answer_is_judged_by_what_it_says(spoken):
     assert classify_outcome(text(spoken)).kind == SAID[spoken]
 
 
-def test_a_failure_that_is_told_without_is_error_is_laid_to_whoever_it_names():
-    result = classify_outcome(text("Error: no such file lamp.txt"), {"path": "a/lamp.txt"})
-    assert (result.kind, result.blame) == ("tool_error", "caller")
-    assert classify_outcome(text("Error: the lamp is out"), {"a": 1}).blame == "tool"
-
-
 def test_structured_content_media_and_links_are_something():
     assert not is_empty(CallResult("ok", [], {"n": 0}))
     assert is_empty(CallResult("ok", [], {"n": None, "rows": []}))
@@ -140,26 +134,29 @@ def test_an_answer_that_gives_orders_is_refused_and_laid_to_who_said_it():
     assert classify_outcome(observed, offline=False).blame == "upstream"  # a page it handed on
 
 
-def test_what_was_cut_or_not_read_is_truncated_and_the_limit_is_ours():
-    for result in (text("x" * 99, cut=True), text("x" * 99, unread=True)):
-        actual = classify_outcome(result)
-        assert (actual.kind, actual.blame) == ("truncated", "policy")
+PROBLEM_FOUND = {"path": "structuredContent.n", "found": "nothing"}
 
 
-def test_content_against_the_tools_own_schema_is_its_own_fault():
-    problem = {"path": "structuredContent.n", "found": "nothing"}
-    result = classify_outcome(text("1", problems=[problem]))
-    assert (result.kind, result.blame) == ("protocol_error", "tool")
+@pytest.mark.parametrize(
+    ("result", "arguments", "outcome"),
+    [
+        (text("x" * 99, cut=True), None, ("truncated", "policy")),
+        (text("x" * 99, unread=True), None, ("truncated", "policy")),
+        (text("1", problems=[PROBLEM_FOUND]), None, ("protocol_error", "tool")),
+        (text("Error: no such file lamp.txt"), {"path": "a/lamp.txt"}, ("tool_error", "caller")),
+        (text("Error: the lamp is out"), {"a": 1}, ("tool_error", "tool")),
+    ],
+)
+def test_what_falls_short_is_laid_to_whose_fault_it_is(result, arguments, outcome):
+    actual = classify_outcome(result, arguments)
+    assert (actual.kind, actual.blame) == outcome
 
 
-def test_one_long_answer_to_inputs_that_differ_is_canned():
+def test_one_long_answer_to_inputs_that_differ_is_canned_and_a_short_one_given_often():
     long = [('{"a":1}', "d1", 80), ('{"a":2}', "d1", 80)]
     assert find_canned(long) == {"d1"}
     assert find_canned([*long, ('{"a":3}', "d2", 80)]) == set()  # it does read its input
     assert find_canned([*long[:1], *long[:1]]) == set()  # one input, asked twice
-
-
-def test_a_short_answer_is_canned_only_when_it_is_given_often():
     request = [(f'{{"a":{n}}}', "yes", 3) for n in range(3)]
     assert find_canned(request[:2]) == set()  # two valid inputs are both "valid"
     assert find_canned(request) == {"yes"}
@@ -187,11 +184,13 @@ def test_any_answer_has_one_outcome(spoken, structured):
 
 
 URL = {"url": "https://shop.example/api/things/9"}
+
+
+def classify(words: str, arguments=URL):
+    return classify_outcome(text(words), arguments)
+
+
 PROBLEM = {"type": "about:blank", "title": "Conflict", "status": 409, "detail": "edited meanwhile"}
-
-
-def classify(text: str, arguments=URL):
-    return classify_outcome(CallResult("ok", [{"type": "text", "text": text}]), arguments)
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,10 @@ from assets.outcomes.replay_environment import (
     score_calls,
 )
 from assets.outcomes.worlds.spec import SeedGenerator, ServerFit, WorldSpec
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from tests.orchestration.cli.test_app import toolmill
 from tests.outcomes.recorded import CONTRACTS, READ, WRITE, find_task, recording, row, rows, step
-from tests.outcomes.test_defs import LOOK, MARKET, NOTE, Market
+from tests.outcomes.test_defs import LOOK, MARKET, NOTE, Market, make_deployment
 from tests.serving.calling import Bench
 from tests.support.examples import examples
 from warehouse.storage.digest import sha256
@@ -68,6 +69,12 @@ def test_what_was_written_is_read_and_the_same_recording_is_the_same_bytes(tmp_p
     write_recording(tmp_path / "two", record_trajectories(list(reversed(rows()))))
     assert read_recording(tmp_path / "one") == built
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    group = json.loads(rows()[0]["contracts"])[0]["contract_digest"]
+    assert select_clear(rows(), lambda listing: {group}) == []
+    assert select_clear(rows(), lambda listing: set()) == rows()
+    moved = record_trajectories([*rows(), *rows("second"), *rows("second")])
+    [read] = [item for item in moved.answers.values() if item.text in ("first", "second")]
+    assert read.text == "second"  # the commonest
 
 
 def reseal(data: bytes) -> bytes:
@@ -105,7 +112,12 @@ def test_a_damaged_file_is_one_line_that_names_it(tmp_path, damage, output):
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_not_there_or_too_long_is_named(tmp_path, monkeypatch):
+def test_a_file_that_is_not_there_no_plain_one_or_too_long_is_named(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for name in ("pipe", "link", "."):
+        with pytest.raises(ReplayDamaged, match="no plain file; name a replay file"):
+            read_recording(tmp_path / name)
     with pytest.raises(ReplayDamaged, match="name a replay file"):
         read_recording(tmp_path / "none")
     path = tmp_path / "x.jsonl"
@@ -113,30 +125,6 @@ def test_a_file_that_is_not_there_or_too_long_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("assets.outcomes.recording.MOST_BYTES", 10)
     with pytest.raises(ReplayDamaged, match="expected at most 10"):
         read_recording(path)
-
-
-def test_a_pipe_is_not_waited_for_and_a_device_not_read(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to("/dev/zero")
-    for name in ("pipe", "link", "."):
-        with pytest.raises(ReplayDamaged, match="no plain file; name a replay file"):
-            read_recording(tmp_path / name)
-
-
-def test_a_tool_of_a_server_without_a_state_is_a_miss():
-    """A file from elsewhere may offer one."""
-    built = recording()
-    task = next(iter(built.tasks.values()))
-    world = ReplayEnvironment(built)
-    built.tasks[task.id] = replace(task, states={})
-    world.reset(task.id)
-    assert world.step("read", READ["arguments"]).missed
-
-
-def test_what_rests_on_a_held_contract_is_not_recorded():
-    group = json.loads(rows()[0]["contracts"])[0]["contract_digest"]
-    assert select_clear(rows(), lambda listing: {group}) == []
-    assert select_clear(rows(), lambda listing: set()) == rows()
 
 
 MADE = recording()
@@ -155,9 +143,6 @@ def test_the_tasks_own_calls_are_worth_one_and_no_call_nothing():
         nothing = score(request)
         assert (nothing.reward, nothing.end, nothing.known) == (0.0, False, True)
     assert {task.request for task in MADE.tasks.values()} == {BOTH, ALONE}
-
-
-def test_what_is_done_the_other_way_round_or_by_half_is_worth_less():
     half = score(BOTH, READ)
     assert half.reward == VALID + CALLS_USEFUL
     assert not half.end
@@ -216,12 +201,13 @@ def test_a_call_by_a_changed_contract_is_a_miss():
     with pytest.raises(ReplayMiss) as missed:
         MADE.answer("c1:newer", {}, "s1")
     assert missed.value.kind == "unknown_contract"
-
-
-def test_the_commonest_answer_is_replayed():
-    moved = record_trajectories([*rows(), *rows("second"), *rows("second")])
-    [read] = [item for item in moved.answers.values() if item.text in ("first", "second")]
-    assert read.text == "second"
+    # A file from elsewhere may offer a tool of a server without a state.
+    built = recording()
+    task = next(iter(built.tasks.values()))
+    built.tasks[task.id] = replace(task, states={})
+    world = ReplayEnvironment(built)
+    world.reset(task.id)
+    assert world.step("read", READ["arguments"]).missed
 
 
 def test_a_rollout_ends_and_the_next_begins_anew():
@@ -230,6 +216,8 @@ def test_a_rollout_ends_and_the_next_begins_anew():
         environment.step("read", {})
     with pytest.raises(KeyError, match="no task 'other' is recorded"):
         environment.reset("other")
+    with pytest.raises(KeyError, match="known: none"):
+        ReplayEnvironment(ReplayRecording()).reset("t1:x")
     environment.reset(find_task(MADE, BOTH))
     for _ in range(MOST_CALLS + 5):
         last = environment.step("read", READ["arguments"])
@@ -271,12 +259,6 @@ def test_whatever_is_called_the_score_is_between_0_and_1_and_the_same_again(call
         )
 
 
-def test_an_empty_recording_knows_nothing():
-    empty = ReplayRecording()
-    with pytest.raises(KeyError, match="known: none"):
-        ReplayEnvironment(empty).reset("t1:x")
-
-
 NAMED = "npm:x::write_note"
 BUDGET = '{"name": "budget"}'
 
@@ -286,20 +268,19 @@ def market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Market:
     return Market(Bench(tmp_path, monkeypatch))
 
 
-def test_a_call_is_made_and_told_with_what_it_changed(market):
-    call, server = find_call(market.warehouse, NAMED, BUDGET, market.executor)
-    world = pick_world(call, market.executor, None)
-    result = asyncio.run(execute_tool(call, server, world, market.executor))
+def execute(market: Market, name: str, world: str | None = None) -> dict[str, Any]:
+    call, server = find_call(market.warehouse, name, BUDGET, market.executor)
+    chosen = pick_world(call, market.executor, world)
+    return asyncio.run(execute_tool(call, server, chosen, market.executor))
+
+
+def test_a_call_is_made_and_told_with_what_it_changed_or_whose_fault_it_was(market):
+    result = execute(market, NAMED)
     assert (result["outcome"], result["blame"], result["world"]) == ("useful", None, "plain-folder")
     assert (result["changed"], result["text"]) == (["budget.txt"], "written")
     assert market.warehouse.ledger.counts() == {}
     assert list((market.executor.policy.home / "cache" / "worlds").iterdir()) == []
-
-
-def test_a_failure_names_whose_it_is_and_why(market):
-    call, server = find_call(market.warehouse, "npm:x::find_note", BUDGET, market.executor)
-    world = pick_world(call, market.executor, "plain-folder")
-    result = asyncio.run(execute_tool(call, server, world, market.executor))
+    result = execute(market, "npm:x::find_note", "plain-folder")
     assert (result["outcome"], result["blame"]) == ("tool_error", "caller")
     assert result["evidence"].startswith("budget not found")
 
@@ -327,26 +308,17 @@ def test_a_tool_in_quarantine_and_a_server_that_did_not_start_are_not_called(mar
     market.publish(HELD, [{**stored, "marketplace": MARKET}])
     with pytest.raises(CannotExecute, match="npm:x::drop is held"):
         find_call(market.warehouse, "npm:x::drop", "{}", market.executor)
-    from assets.servers.deploy.deployment_table import DEPLOYMENTS
-
+    # What changes something is not called where no world is ours.
+    market.publish(DEPLOYMENTS, [{**make_deployment(market.recipe), "ecosystem": "remote"}])
+    with pytest.raises(CannotExecute, match="write_note may change something, and its server is"):
+        find_call(market.warehouse, NAMED, BUDGET, market.executor)
+    assert find_call(market.warehouse, "npm:x::find_note", BUDGET, market.executor)
     market.publish(DEPLOYMENTS, [])
     with pytest.raises(CannotExecute, match="npm:x did not start in its last run"):
         find_call(market.warehouse, NAMED, BUDGET, market.executor)
 
 
-def test_what_changes_something_is_not_called_where_no_world_is_ours(market):
-    from assets.servers.deploy.deployment_table import DEPLOYMENTS
-    from tests.outcomes.test_defs import make_deployment
-
-    market.publish(DEPLOYMENTS, [{**make_deployment(market.recipe), "ecosystem": "remote"}])
-    with pytest.raises(CannotExecute, match="write_note may change something, and its server is"):
-        find_call(market.warehouse, NAMED, BUDGET, market.executor)
-    assert find_call(market.warehouse, "npm:x::find_note", BUDGET, market.executor)
-
-
 def test_the_world_that_suits_a_server_is_taken_and_another_can_be_named(market):
-    from dataclasses import replace
-
     fit = ServerFit(id="npm:x", tools=("write_note",))
     office = {"kind": "folder", "about": "notes", "generator": SeedGenerator(name="office")}
     worlds = (WorldSpec(name="mine", servers=(fit,), **office),)

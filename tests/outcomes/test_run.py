@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from assets.outcomes.environment import PLAIN
+from assets.outcomes.run import ExecutionJob
 from assets.outcomes.worlds.kind import read_file_facts
 from assets.outcomes.worlds.session import OpenWorld, make_first_tree
 from assets.outcomes.worlds.tree import digest_tree, read_tree
@@ -32,10 +33,19 @@ def executing(tmp_path, monkeypatch) -> Executing:
     return open_executing(tmp_path, monkeypatch)
 
 
-def run_one(executing: Executing, source: str, contract=CONTRACT, x=1, **settings):
-    server = executing.make_server(source, [contract])
-    [row] = executing.run([executing.make_job(server, contract, {"x": x})], **settings)
+def run_one(executing: Executing, source: str, contract=CONTRACT, **settings):
+    [row] = run_many(executing, source, contract, 1, **settings)
     return row
+
+
+def make_jobs(executing: Executing, source: str, contract=CONTRACT, count=2) -> list[ExecutionJob]:
+    """Calls of one server with x = 1, 2, …"""
+    server = executing.make_server(source, [contract])
+    return [executing.make_job(server, contract, {"x": x}) for x in range(1, count + 1)]
+
+
+def run_many(executing: Executing, source: str, contract=CONTRACT, count=3, **settings):
+    return executing.run(make_jobs(executing, source, contract, count), **settings)
 
 
 def digest_of_plain(more: dict[str, str], seed: int) -> str:
@@ -50,23 +60,31 @@ def left_running(word: str) -> list[str]:
 
 
 def test_a_useful_call_is_kept_with_what_it_changed(executing):
-    row = run_one(executing, NOTE, x=41)
+    row = run_one(executing, NOTE)
     assert (row["outcome"], row["blame"], row["status"]) == ("useful", None, "ok")
-    assert row["changed"] == '["note-41.txt"]'
+    assert row["changed"] == '["note-1.txt"]'
     assert (row["only_reads"], row["breaks_hint"]) == (False, False)
-    assert executing.read_kept(row)["text"] == "wrote /home/user/data/note-41.txt"
+    assert executing.read_kept(row)["text"] == "wrote /home/user/data/note-1.txt"
     assert row["call_key"].startswith("x1:")
 
 
+def test_a_tool_that_changes_state_under_a_read_only_hint_is_told(executing):
+    row = run_one(executing, NOTE, READER)
+    assert (row["only_reads"], row["breaks_hint"]) == (True, True)
+    assert row["changed"] == '["note-1.txt"]'
+
+
 def test_the_same_calls_again_start_no_server_and_are_the_same_rows(executing, monkeypatch):
-    server = executing.make_server(NOTE, [CONTRACT])
-    jobs = [executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2)]
+    jobs = make_jobs(executing, NOTE)
     before = executing.run(jobs)
     counted = executing.count_attempts()
     monkeypatch.setattr("assets.outcomes.run.open_server", None)
     again = executing.run(jobs)
     assert again == before
     assert executing.count_attempts() == counted == {("execute", "done"): 2}
+    monkeypatch.undo()
+    executing.run([replace(jobs[0], again=True)])  # the last one failed in passing
+    assert executing.count_attempts() == {("execute", "done"): 3}
 
 
 def test_each_call_finds_the_world_in_its_first_state(executing):
@@ -77,8 +95,7 @@ def do(m, x):
     say(m, json.dumps([x, notes]))
 calls(do, TOOLS)
 """
-    server = executing.make_server(source, [CONTRACT])
-    rows = executing.run([executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2, 3)])
+    rows = run_many(executing, source)
     output = sorted(executing.read_kept(row)["text"] for row in rows)
     assert output == ["[1, []]", "[2, []]", "[3, []]"]
     assert len({executing.read_kept(row)["before"] for row in rows}) == 1
@@ -87,16 +104,8 @@ calls(do, TOOLS)
 def test_state_that_a_server_keeps_in_memory_is_not_there_for_the_next_call(executing):
     source = "held = []\ndef do(m, x):\n    held.append(x)\n    say(m, held)\ncalls(do, TOOLS)"
     contract = make_contract("add_item", description="Adds an item to the list.")
-    server = executing.make_server(source, [contract])
-    rows = executing.run([executing.make_job(server, contract, {"x": x}) for x in (1, 2)])
+    rows = run_many(executing, source, contract, count=2)
     assert sorted(executing.read_kept(row)["text"] for row in rows) == ["[1]", "[2]"]
-
-
-def test_a_tool_that_changes_state_under_a_read_only_hint_is_told(executing):
-    row = run_one(executing, NOTE, READER)
-    assert row["breaks_hint"] is True
-    assert row["changed"] == '["note-1.txt"]'
-    assert row["only_reads"] is True
 
 
 def test_a_tool_that_writes_outside_of_its_world_is_stopped_by_the_sandbox(executing, tmp_path):
@@ -179,8 +188,7 @@ def test_an_answer_that_gives_orders_is_kept_by_nobody(executing):
 def test_a_secret_in_an_answer_is_in_nothing_that_is_kept(executing):
     key = "ghp_" + "a1B2c3D4e5F6" * 3
     source = f"calls(lambda m, x: say(m, 'password: hunter2hunter2 {key}', isError=x > 1), TOOLS)"
-    server = executing.make_server(source, [CONTRACT])
-    rows = executing.run([executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2)])
+    rows = run_many(executing, source, count=2)
     stored = str([executing.read_kept(row) for row in rows]) + str(rows)
     assert "hunter2" not in stored
     assert key not in stored
@@ -213,8 +221,7 @@ def do(m, x):
     if x == 1: time.sleep(0.6)  # the next call waits until it was written
 calls(do, TOOLS)
 """
-    server = executing.make_server(source, [CONTRACT])
-    rows = executing.run([executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2, 3)])
+    rows = run_many(executing, source)
     output = {row["arguments"]: executing.read_kept(row)["text"] for row in rows}
     assert output['{"x":2}'] == "[2, false]"
     assert output['{"x":3}'] == "[3, false]"
@@ -233,8 +240,7 @@ def do(m, x):
         say(m, x)
 calls(do, TOOLS)
 """
-    server = executing.make_server(source, [READER])
-    jobs = [executing.make_job(server, READER, {"x": x}) for x in (1, 2)]
+    jobs = make_jobs(executing, source, READER)
     late = executing.run([replace(jobs[0], id="e1:0"), replace(jobs[1], id="e1:1")], timeout_s=0.4)
     assert [row["outcome"] for row in late] == ["timeout"] * 2
     assert [row["changed"] for row in late] == ["[]"] * 2
@@ -249,8 +255,7 @@ def do(m, x):
     say(m, "kept")
 calls(do, TOOLS)
 """
-    server = executing.make_server(source, [CONTRACT])
-    rows = executing.run([executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2, 3)])
+    rows = run_many(executing, source)
     ends = {executing.read_kept(row)["after"] for row in rows}
     seed = executing.settings.seed
     assert ends == {digest_of_plain({"held.json": f"[{x}]"}, seed) for x in (1, 2, 3)}
@@ -263,8 +268,7 @@ def do(m, x):
     say(m, x)
 calls(do, TOOLS)
 """
-    server = executing.make_server(source, [CONTRACT])
-    jobs = [executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2)]
+    jobs = make_jobs(executing, source)
     result = executing.run([replace(job, id=f"e1:{n}") for n, job in enumerate(jobs)])
     assert [row["outcome"] for row in result] == [None, "useful"]
     assert "more than 60 folders" in result[0]["hint"]
@@ -278,14 +282,12 @@ def test_a_tool_that_answers_one_call_in_two_ways_is_told(executing, answer, dif
 
 def test_one_long_answer_whatever_is_asked_is_canned(executing):
     source = "calls(lambda m, x: say(m, 'Thank you for asking; we look into it. ' * 3), TOOLS)"
-    server = executing.make_server(source, [READER])
-    rows = executing.run([executing.make_job(server, READER, {"x": x}) for x in (1, 2)])
+    rows = run_many(executing, source, READER, 2)
     assert [(row["outcome"], row["blame"]) for row in rows] == [("canned", "tool")] * 2
 
 
 def test_what_the_limits_leave_is_named_and_done_by_the_next_run(executing):
-    server = executing.make_server(NOTE, [CONTRACT])
-    jobs = [executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2, 3)]
+    jobs = make_jobs(executing, NOTE, count=3)
     assert len(executing.run(jobs, calls=1)) == 1
     assert executing.last is not None
     assert len(executing.last.left) == 2
@@ -316,14 +318,6 @@ def test_a_world_that_cannot_be_opened_is_the_row_of_its_calls(executing, monkey
     assert row["hint"] == "no place for it"
 
 
-def test_another_conversation_asks_again_only_where_the_last_failed_in_passing(executing):
-    server = executing.make_server(NOTE, [CONTRACT])
-    job = executing.make_job(server, CONTRACT, {"x": 1})
-    executing.run([job])
-    executing.run([replace(job, again=True)])
-    assert executing.count_attempts() == {("execute", "done"): 2}
-
-
 def test_each_state_of_the_world_is_read_once(executing, monkeypatch):
     reads, read = [], OpenWorld.read_facts
 
@@ -332,8 +326,7 @@ def test_each_state_of_the_world_is_read_once(executing, monkeypatch):
         return read(self)
 
     monkeypatch.setattr(OpenWorld, "read_facts", count_reading)
-    server = executing.make_server(NOTE, [CONTRACT])
-    jobs = [executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2)]
+    jobs = make_jobs(executing, NOTE)
     rows = executing.run(jobs)
     assert [row["changed"] for row in rows] == ['["note-1.txt"]', '["note-2.txt"]']
     # The first state when the world was opened; then each call's before and after.

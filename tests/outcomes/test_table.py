@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import contract_digest
-from assets.outcomes.defs import EXECUTIONS_AUDIT
+from assets.outcomes.defs import EXECUTIONS_AUDIT, report_executions
 from assets.outcomes.environment import PLAIN
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.plan import make_execution_row
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.report import report_executions
 from assets.outcomes.run import ExecutionJob, JobResult
 from assets.outcomes.select import LaunchableServer, WantedCall, list_launchable, select_calls
 from assets.outcomes.table import (
@@ -52,24 +51,28 @@ def test_a_pair_is_what_all_of_its_calls_are():
     assert tried(row("a", proof="proved"), row("a")).proof == "unproved"
 
 
-def test_the_fault_of_others_makes_no_pair_invalid():
-    for blame, invalid in (("caller", True), ("tool", True), ("server", True), ("policy", False),
-                           ("credentials", False), ("upstream", False), ("us", False)):  # fmt: skip
-        assert tried(row("a", "tool_error", blame=blame)).invalid is invalid
-    assert not tried(row("a", "empty")).invalid
-
-
-def test_a_call_that_was_not_sent_is_no_execution():
-    assert group_by_pair([row("a", "refused", status="failed", blame="credentials")]) == {}
-    assert group_by_pair([{**row("a"), "outcome": None, "status": "failed"}]) == {}
-    assert tried(row("a", "refused", status="ok", blame="tool")).invalid  # it gave orders
-
-
-def test_what_kept_a_call_from_being_sent_in_passing_is_no_execution():
-    for kind in ("timeout_start", "remote_down", "internal"):
-        passing = row("a", "timeout", status="failed", blame="server", error_kind=kind)
-        assert group_by_pair([passing]) == {}
-    assert tried(row("a", "timeout", blame="tool", error_kind="timeout_call")).invalid
+@pytest.mark.parametrize(
+    ("outcome", "facts", "invalid"),
+    [
+        *(("tool_error", {"blame": blame}, True) for blame in ("caller", "tool", "server")),
+        *(("tool_error", {"blame": blame}, False) for blame in ("policy", "credentials")),
+        *(("tool_error", {"blame": blame}, False) for blame in ("upstream", "us")),
+        ("empty", {}, False),
+        ("refused", {"status": "ok", "blame": "tool"}, True),  # it gave orders
+        ("timeout", {"blame": "tool", "error_kind": "timeout_call"}, True),
+        # A call that was not sent, in passing or for good, and what a look-alike did, say nothing.
+        ("refused", {"status": "failed", "blame": "credentials"}, None),
+        (None, {"status": "failed"}, None),
+        *(
+            ("timeout", {"status": "failed", "blame": "server", "error_kind": kind}, None)
+            for kind in ("timeout_start", "remote_down", "internal")
+        ),
+        ("tool_error", {"blame": "tool", "twin_of": "npm:b::do"}, None),
+    ],
+)
+def test_a_pair_is_invalid_by_its_own_callers_tools_and_servers_faults(outcome, facts, invalid):
+    pairs = group_by_pair([row("a", outcome, **facts)])
+    assert [item.invalid for item in pairs.values()] == ([] if invalid is None else [invalid])
 
 
 def test_a_call_of_two_marketplaces_counts_for_the_pairs_of_both(tmp_path):
@@ -77,14 +80,8 @@ def test_a_call_of_two_marketplaces_counts_for_the_pairs_of_both(tmp_path):
     for market, pair in (("one", "a"), ("two", "b")):
         built = row(pair, proof="proved", execution_id="e1:0", marketplace=market)
         tables.promote(tables.stage(EXECUTIONS, EXECUTIONS.frame([built]), market), "run", [])
-    assert {name: item.proof for name, item in read_tried(tables).items()} == {
-        "a": "proved",
-        "b": "proved",
-    }
-
-
-def test_what_a_look_alike_did_says_nothing_of_the_pair():
-    assert group_by_pair([row("a", "tool_error", blame="tool", twin_of="npm:b::do")]) == {}
+    proofs = {name: item.proof for name, item in read_tried(tables).items()}
+    assert proofs == {"a": "proved", "b": "proved"}
 
 
 @pytest.mark.parametrize(
@@ -148,9 +145,7 @@ def test_a_call_of_an_older_contract_or_of_a_server_that_does_not_run_is_left_ou
     assert chosen([pair(older, "a")], [clear_row(LOOK)]) == []
     assert chosen([pair(LOOK, "a")], [clear_row(LOOK)], servers("npm:b")) == []
     assert chosen([pair(LOOK, "a")], []) == []  # held, or gone
-
-
-def test_a_value_that_comes_out_of_another_call_is_not_made_up():
+    # Nor is a value made up that comes out of another call.
     assert chosen([pair(LOOK, "a", borrowed=("q",))], [clear_row(LOOK)]) == []
 
 
@@ -215,11 +210,8 @@ def test_a_call_that_fitted_is_judged_anew_by_another_contract():
         assert result == (["look a"] if fits else [])
 
 
-def executed(
-    server: str = "npm:a", tool: str = "look", outcome: str | None = "useful", **facts: Any
-) -> dict[str, Any]:
-    names = {"server_id": server, "tool": tool, "outcome": outcome, "status": "ok"}
-    return {**dict.fromkeys(EXECUTIONS.columns), "pair_ids": "[]", **names, **facts}
+def executed(server: str = "npm:a", **facts: Any) -> Row:
+    return row("a", **{"server_id": server, "tool": "look", "status": "ok", **facts})
 
 
 def test_shares_are_of_servers_or_of_the_tools_of_the_only_one_the_lowest_first():

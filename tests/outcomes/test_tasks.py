@@ -44,12 +44,9 @@ def test_each_tool_has_tasks_that_one_call_carries_out_the_same_every_time(tmp_p
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_a_server_that_no_world_suits_has_none(tmp_path):
-    assert make_tasks(tmp_path).digest_tasks("npm:others", TOOLS) == {}
-
-
 def test_two_servers_of_the_same_tools_begin_with_tasks_of_their_own(tmp_path):
     tasks = make_tasks(tmp_path, SMALL.replace("[[tasks]]", TWIN, 1))
+    assert tasks.digest_tasks("npm:others", TOOLS) == {}
     assert tasks.draw_tasks(SERVER, TOOLS)[0] != tasks.draw_tasks("npm:twin", TOOLS)[0]
 
 

@@ -4,95 +4,82 @@ from typing import Any
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 
-CITY_TIME = {
-    "name": "get_current_time",
-    "description": "Get current time in a specific timezone",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "timezone": {
-                "type": "string",
-                "description": "IANA timezone name (e.g., 'America/New_York', 'Europe/London').",
-            }
-        },
-        "required": ["timezone"],
+
+def make_tool(
+    name: str, description: str, properties: dict[str, Any], *required: str, **more: Any
+) -> dict[str, Any]:
+    """A tool as its server lists it. more: of its schema."""
+    schema = {"type": "object", "properties": properties, **more}
+    schema |= {"required": list(required)} if required else {}
+    return {"name": name, "description": description, "inputSchema": schema}
+
+
+TEXT = {"type": "string"}
+CITY_TIME = make_tool(
+    "get_current_time",
+    "Get current time in a specific timezone",
+    {
+        "timezone": {
+            "type": "string",
+            "description": "IANA timezone name (e.g., 'America/New_York', 'Europe/London').",
+        }
     },
-}
-READ_FILE = {
-    "name": "read_text_file",
-    "description": "Read the complete contents of a file from the file system as text. Handles "
-    "various text encodings.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "path": {"type": "string"},
-            "head": {"type": "number", "description": "only the first N lines"},
-            "numbered": {"type": "boolean", "default": False},
-        },
-        "required": ["path"],
+    "timezone",
+)
+READ_FILE = make_tool(
+    "read_text_file",
+    "Read the complete contents of a file from the file system as text. Handles various text"
+    " encodings.",
+    {
+        "path": TEXT,
+        "head": {"type": "number", "description": "only the first N lines"},
+        "numbered": {"type": "boolean", "default": False},
     },
-}
-CREATE_ISSUE = {
-    "name": "jira_create_issue",
-    "description": "Create a new Jira issue in a project.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "project_key": {"type": "string", "pattern": "^[A-Z][A-Z0-9_]+$"},
-            "title": {"type": "string"},
-            "priority": {"type": "string", "enum": ["low", "medium", "high"]},
-            "due_date": {"type": "string", "format": "date"},
-            "estimate": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]},
-        },
-        "required": ["project_key", "title", "priority"],
-        "additionalProperties": False,
+    "path",
+)
+CREATE_ISSUE = make_tool(
+    "jira_create_issue",
+    "Create a new Jira issue in a project.",
+    {
+        "project_key": {"type": "string", "pattern": "^[A-Z][A-Z0-9_]+$"},
+        "title": TEXT,
+        "priority": {"type": "string", "enum": ["low", "medium", "high"]},
+        "due_date": {"type": "string", "format": "date"},
+        "estimate": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]},
     },
-}
-ADD_RELATIONS = {
-    "name": "create_relations",
-    "description": "Create multiple new relations between entities in the knowledge graph",
-    "inputSchema": {
-        "type": "object",
-        "$defs": {
-            "Relation": {
-                "type": "object",
-                "properties": {"from": {"type": "string"}, "to": {"type": "string"}},
-                "required": ["from", "to"],
-            }
-        },
-        "properties": {
-            "relations": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Relation"}}
-        },
-        "required": ["relations"],
+    *("project_key", "title", "priority"),
+    additionalProperties=False,
+)
+_RELATION = make_tool("", "", {"from": TEXT, "to": TEXT}, "from", "to")["inputSchema"]
+ADD_RELATIONS = make_tool(
+    "create_relations",
+    "Create multiple new relations between entities in the knowledge graph",
+    {"relations": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Relation"}}},
+    "relations",
+    **{"$defs": {"Relation": _RELATION}},
+)
+_CURRENCY = {"type": "string", "minLength": 3, "maxLength": 3}
+CONVERT = make_tool(
+    "convert_amount",
+    "Convert an amount of money from one currency to another.",
+    {
+        "amount": {"type": "number", "exclusiveMinimum": 0},
+        "source_currency": _CURRENCY,
+        "target_currency": _CURRENCY,
     },
-}
-CONVERT = {
-    "name": "convert_amount",
-    "description": "Convert an amount of money from one currency to another.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "amount": {"type": "number", "exclusiveMinimum": 0},
-            "source_currency": {"type": "string", "minLength": 3, "maxLength": 3},
-            "target_currency": {"type": "string", "minLength": 3, "maxLength": 3},
-        },
-        "required": ["amount", "source_currency", "target_currency"],
-    },
-}
+    *("amount", "source_currency", "target_currency"),
+)
 PING = {"name": "ping", "description": "", "inputSchema": {"type": "object"}}
-ODD = {
-    "name": "高德天气",
-    "description": "根据城市名称查询天气",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "city": {"type": "string"},
-            "options": {"type": "object", "additionalProperties": {"type": "number"}},
-            "ids": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
-        },
-        "required": ["city", "options", "ids"],
+ODD = make_tool(
+    "高德天气",
+    "根据城市名称查询天气",
+    {
+        "city": TEXT,
+        "options": {"type": "object", "additionalProperties": {"type": "number"}},
+        "ids": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
     },
-}
+    *("city", "options", "ids"),
+)
 ALL = [CITY_TIME, READ_FILE, CREATE_ISSUE, ADD_RELATIONS, CONVERT, PING, ODD]
 
 

@@ -8,6 +8,7 @@ from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.judging.mutants import GOOD, make_cases
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, dump_text, make_pair_id
+from tests.synthesis.contracts import make_tool
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
@@ -19,18 +20,12 @@ TEST_SERVERS = ("npm:note",)
 
 def tool(server: str, verb: str) -> Tool:
     thing = server.split(":")[1]
-    return {
-        "name": f"{verb}.{thing}",
-        "description": f"{verb.capitalize()} a {thing} by its title",
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "title": {"type": "string", "enum": ["A", 1]},
-                f"{thing}_only": {"type": ["object", "null"], "properties": {"deep": {}}},
-            },
-            "required": ["title"],
-        },
+    properties = {
+        "title": {"type": "string", "enum": ["A", 1]},
+        f"{thing}_only": {"type": ["object", "null"], "properties": {"deep": {}}},
     }
+    about = f"{verb.capitalize()} a {thing} by its title"
+    return make_tool(f"{verb}.{thing}", about, properties, "title")
 
 
 def snapshot(server: str, verb: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from assets.synthesis.judging.judge import make_offline_provider
@@ -11,10 +12,11 @@ from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.offline.requests import answer_several, evolve_request, revise_request
 from assets.synthesis.policy import SynthesisPolicy, TaskShares
 from assets.synthesis.prompts import read_prompt
-from assets.synthesis.tables import TASKS
+from assets.synthesis.tables import PAIRS, SINGLE, TASKS
+from assets.synthesis.writing.plan import compose_rows
 from assets.synthesis.writing.units import WritingUnit, make_units
-from tests.support.openai_endpoint import Say
-from tests.synthesis.contracts import ALL
+from tests.support.openai_endpoint import Say, openai_endpoint
+from tests.synthesis.contracts import ALL, TEXT, make_tool
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Role
 from warehouse.llm.endpoint import OpenAIEndpoint
@@ -31,27 +33,22 @@ NAMES = (
 NO_TASKS: dict[str, float] = dict.fromkeys(map(str, TASKS[1:]), 0.0)
 EVERY_TASK: dict[str, float] = dict.fromkeys(map(str, TASKS[1:]), 1.0)
 _ID = {"type": "string", "description": "as the search returns it"}
-FIND_TICKET = {
-    "name": "search_tickets",
-    "description": "Search the tickets of a help desk by a word in their subject.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"word": {"type": "string"}},
-        "required": ["word"],
-    },
-}
-CLOSE_TICKET = {
-    "name": "close_ticket",
-    "description": "Close a ticket for good.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"ticket_id": _ID, "note": {"type": "string"}},
-        "required": ["ticket_id"],
-        "additionalProperties": False,
-    },
-}
+FIND_TICKET = make_tool(
+    "search_tickets",
+    "Search the tickets of a help desk by a word in their subject.",
+    {"word": TEXT},
+    "word",
+)
+CLOSE_TICKET = make_tool(
+    "close_ticket",
+    "Close a ticket for good.",
+    {"ticket_id": _ID, "note": TEXT},
+    "ticket_id",
+    additionalProperties=False,
+)
 MARKET = [*ALL, FIND_TICKET, CLOSE_TICKET]  # a tool for every task
 SINGLES = SynthesisPolicy(tasks=TaskShares(**NO_TASKS), checks=False, evolve_share=0.0)
+ONE = replace(SINGLES, pairs_per_tool=1)
 ALL_TASKS = SynthesisPolicy(tasks=TaskShares(**EVERY_TASK))
 
 
@@ -90,6 +87,24 @@ def planned(
 
 def only(answer: Sequence[WritingUnit], task: str) -> list[WritingUnit]:
     return [unit for unit in answer if unit.task == task]
+
+
+def write_one(
+    ledger: Ledger,
+    rows: Sequence[Row],
+    policy: SynthesisPolicy = ONE,
+    task: str = SINGLE,
+    *,
+    model: Mapping[str, Any] = {},
+    **answers: Any,
+) -> tuple[dict[str, Json], list[str]]:
+    """The first row of a task through a scripted endpoint, and the prompts that were asked."""
+    units = only(planned(rows, policy, others(rows)), task)[:1]
+    with openai_endpoint(scripted(**answers)) as endpoint:
+        [row] = compose_rows(units, model_llm(ledger, endpoint.url, **model), policy)
+        asked = [asked_of(body) for body in endpoint.requests]
+    PAIRS.frame([row])
+    return row, asked
 
 
 def asked_of(body: Mapping[str, Json]) -> str:

@@ -65,11 +65,14 @@ def test_a_first_run_writes_every_task_with_a_whole_receipt(pipeline):
         assert row["provider"] == "offline"
         assert json.loads(row["prompts"])
         assert json.loads(row["messages"])[0]["content"] == row["instruction"]
-
-
-def test_an_unchanged_world_asks_nobody_and_moves_nothing(pipeline):
+    rows = pipeline.read_rows(JUDGE_TRIALS)
+    assert {row["stage"] for row in rows} == {"rules", "judge", "rules+judge"}
+    [both] = [row for row in rows if (row["stage"], row["kind"]) == ("rules+judge", ALL)]
+    assert both["n"] >= 100
+    assert both["low"] < both["rate"] < both["high"]
+    assert {row["judge"] for row in rows} == {"offline:rules"}
     before, request = version(pipeline), paid(pipeline)
-    pipeline.run_nightly()
+    pipeline.run_nightly()  # an unchanged world asks nobody
     assert (version(pipeline), paid(pipeline)) == (before, request)
 
 
@@ -89,15 +92,6 @@ def test_holding_a_tool_takes_its_rows_and_releasing_it_brings_them_back_unpaid(
     pipeline.run_nightly()
     assert version(pipeline) == before
     assert paid(pipeline) == request
-
-
-def test_the_trial_of_the_judge_is_published_with_its_verdicts(pipeline):
-    rows = pipeline.read_rows(JUDGE_TRIALS)
-    assert {row["stage"] for row in rows} == {"rules", "judge", "rules+judge"}
-    [both] = [row for row in rows if (row["stage"], row["kind"]) == ("rules+judge", ALL)]
-    assert both["n"] >= 100
-    assert both["low"] < both["rate"] < both["high"]
-    assert {row["judge"] for row in rows} == {"offline:rules"}
 
 
 Rows = dict[str, dict[str, Any]]

@@ -106,15 +106,14 @@ def test_a_stage_is_its_role_with_calls_tokens_and_dollars_per_accepted_pair():
     ]
     rows = by_key(make_spend_rows(costs, {"registry": 2}))
     answer = rows["registry", "generator", "m"]
-    assert (answer["calls"], answer["failed"], answer["unknown"], answer["tokens"]) == (
-        4,
-        2,
-        1,
-        400,
-    )
+    counts = [answer[name] for name in ("calls", "failed", "unknown", "tokens")]
+    assert counts == [4, 2, 1, 400]
     assert (answer["usd_per_accepted_pair"], answer["tokens_per_accepted_pair"]) == (0.1, 200.0)
     assert rows["registry", "judge", "m"]["usd_per_accepted_pair"] == 0.05
     assert rows["registry", TOTAL, ""]["usd"] == 0.3
+    rows = by_key(make_spend_rows([cost(usd=1.0)], {}))
+    assert rows["registry", TOTAL, ""]["usd_per_accepted_pair"] is None
+    assert by_key(make_spend_rows([], {}))[ALL, TOTAL, ""]["usd"] == 0.0
 
 
 def test_what_no_marketplace_paid_alone_is_shared_by_accepted_pairs():
@@ -124,12 +123,6 @@ def test_what_no_marketplace_paid_alone_is_shared_by_accepted_pairs():
     assert rows["registry", TOTAL, ""]["usd_per_accepted_pair"] == round(1.6 / 6, 9)
     assert rows["glama", TOTAL, ""]["usd_per_accepted_pair"] == 0.1  # it reuses what others paid
     assert rows[ALL, TOTAL, ""]["usd_per_accepted_pair"] == 0.36  # of 5 different pairs
-
-
-def test_without_accepted_pairs_there_is_no_cost_per_pair():
-    rows = by_key(make_spend_rows([cost(usd=1.0)], {}))
-    assert rows["registry", TOTAL, ""]["usd_per_accepted_pair"] is None
-    assert by_key(make_spend_rows([], {}))[ALL, TOTAL, ""]["usd"] == 0.0
 
 
 names = st.sampled_from(["registry", "glama", "_"])

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from tests.vectors.conftest import snapshot
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, LLMError, Role
 from warehouse.llm.endpoint import OpenAIEndpoint
-from warehouse.storage.blobs import Blobs
 
 Json = Any
 TEXT = "Jira tracks the issues of a team, also called tickets. Issues can be searched and created."
@@ -36,11 +34,6 @@ LISTED = [*JIRA, *CLOCK]
 
 def say_summary(text: str = TEXT) -> Say:
     return Say(json.dumps({"summary": text}))
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "state" / "ledger.db", Blobs(tmp_path / "blobs"))
 
 
 @contextmanager
@@ -109,9 +102,7 @@ def test_another_model_or_going_offline_makes_all_anew(ledger):
     with a_model(ledger, lambda _body, _number: say_summary(), model="m-2") as (client, requests):
         assert make_summaries(CLOCK, {}, client(), rows)[1].stale == ["pypi:clock"]
         assert len(requests) == 1
-
-
-def test_an_offline_generator_is_read_from_the_contracts(ledger):
+    # A generator that is offline reads the contracts.
     rows, _ = make_summaries(CLOCK, {}, LLM([Role("generator")], ledger))
     assert rows == make_summaries(CLOCK, {}, None)[0]
 
@@ -179,9 +170,7 @@ def test_a_spent_budget_is_a_row_and_not_the_end(ledger):
     assert ({row["error_kind"] for row in rows}, requests) == ({"budget"}, [])
     (flaw,) = find_summary_flaws(rows)
     assert "2 of 2 servers have no summary" in flaw
-
-
-def test_a_fault_of_the_settings_is_raised(ledger):
+    # A fault of the settings is the end.
     with pytest.raises(LLMError, match="unknown_role"):
         make_summaries(CLOCK, {}, LLM([Role("judge")], ledger))
 

@@ -10,6 +10,7 @@ import pytest
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.vectors.lexical import split_words
+from tests.synthesis.contracts import TEXT, make_tool
 from warehouse.storage.digest import sha256
 from warehouse.storage.lance import LanceStore
 
@@ -35,11 +36,7 @@ class WordEmbedder:
 
 
 def snapshot(server: str, tool: str, about: str, market: str = "registry") -> dict[str, Any]:
-    raw = {
-        "name": tool,
-        "description": about,
-        "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}},
-    }
+    raw = make_tool(tool, about, {"path": TEXT})
     return {
         "marketplace": market,
         "server_id": server,

@@ -89,20 +89,15 @@ def torch_vectors(texts: list[str], model: object = None) -> np.ndarray:
     return pooled.numpy()
 
 
-def test_vectors_equal_those_of_the_torch_model(encoder):
-    assert np.abs(encoder.embed(TEXTS) - torch_vectors(TEXTS)).max() < 1e-5
-
-
-def test_the_id_is_the_one_that_vectors_are_stored_under(encoder):
+def test_vectors_are_those_of_the_torch_model_and_do_not_depend_on_the_batch(encoder):
     assert (encoder.id, encoder.dim) == ("minilm-l6-v2/128", 384)
-
-
-def test_vectors_are_unit_and_do_not_depend_on_the_batch(encoder):
     together = encoder.embed(TEXTS)
+    assert np.abs(together - torch_vectors(TEXTS)).max() < 1e-5
     assert np.allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-5)
     alone = np.concatenate([encoder.embed([text]) for text in TEXTS])
     assert np.abs(together - alone).max() < 1e-6
     assert encoder.embed([]).shape == (0, 384)
+    assert (encoder.embed(["a \ud800 b"]) == encoder.embed(["a ? b"])).all()
 
 
 def test_padding_changes_no_vector(encoder):
@@ -135,12 +130,6 @@ def test_no_graph_is_built_until_a_text_is_embedded(encoder, monkeypatch):
     assert built == [encoder.id]
 
 
-def test_progress_reaches_the_total(encoder):
-    seen: list[tuple[int, int]] = []
-    encoder.embed(["a", "b c", "d e f"], on_done=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (3, 3)
-
-
 def test_a_text_given_twice_is_computed_once(encoder):
     seen: list[tuple[int, int]] = []
     texts = ["one text", "another one", "one text"]
@@ -148,10 +137,6 @@ def test_a_text_given_twice_is_computed_once(encoder):
     assert seen[-1] == (2, 2)
     assert (vectors[0] == vectors[2]).all()
     assert np.abs(vectors[1] - encoder.embed(["another one"])[0]).max() < 1e-6
-
-
-def test_half_of_a_surrogate_pair_is_embedded_as_a_replacement(encoder):
-    assert (encoder.embed(["a \ud800 b"]) == encoder.embed(["a ? b"])).all()
 
 
 def test_many_threads_get_the_vectors_that_one_gets():
@@ -184,20 +169,18 @@ def test_a_merged_adapter_gives_the_vectors_of_peft(config, tmp_path):
     assert np.abs(ours - torch_vectors(TEXTS[:4], theirs)).max() < 1e-5
 
 
-def test_an_adapter_changes_the_vectors_and_the_id(encoder, tmp_path):
+def test_an_adapter_changes_the_vectors_and_the_id_or_is_refused(encoder, tmp_path):
     adapted = MiniLM(adapter(tmp_path / "a"), threads=1)
     assert adapted.id.startswith(f"{encoder.id}+")
     assert np.abs(adapted.embed(["hello there"]) - encoder.embed(["hello there"])).max() > 1e-3
-
-
-def test_a_folder_without_an_adapter_is_refused(tmp_path):
     with pytest.raises(BadAdapter, match="no LoRA adapter"):
         MiniLM(tmp_path)
-
-
-def test_an_adapter_of_another_base_is_refused(tmp_path):
     with pytest.raises(BadAdapter, match="another base model"):
-        MiniLM(adapter(tmp_path / "a", (768, 768)))
+        MiniLM(adapter(tmp_path / "wide", (768, 768)))
+    file = tmp_path / "a" / "adapter_model.safetensors"
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(BadAdapter, match="not readable as a LoRA adapter"):
+        MiniLM(tmp_path / "a")
 
 
 @pytest.mark.parametrize(
@@ -231,14 +214,6 @@ def test_an_adapter_with_more_or_less_than_pairs_is_refused(change, tmp_path):
         MiniLM(folder)
 
 
-def test_a_truncated_adapter_is_refused(tmp_path):
-    folder = adapter(tmp_path / "a")
-    file = folder / "adapter_model.safetensors"
-    file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(BadAdapter, match="not readable as a LoRA adapter"):
-        MiniLM(folder)
-
-
 DIGEST, OTHER = "0123456789abcdef", "fedcba9876543210"
 
 
@@ -269,15 +244,11 @@ def sentence() -> SentenceEncoder:
     return embedder
 
 
-def test_minilm_is_the_default_encoder():
-    embedder = open_embedder("minilm", threads=1)
-    assert isinstance(embedder, MiniLM)
-    assert embedder.id == "minilm-l6-v2/128"
-
-
-def test_the_shipped_retriever_is_opened_by_name():
-    made, base = open_embedder("general", threads=1), MiniLM(threads=1)
+def test_minilm_and_the_shipped_retriever_are_opened_by_name():
+    made, base = (open_embedder(name, threads=1) for name in ("general", "minilm"))
     assert isinstance(made, MiniLM)
+    assert isinstance(base, MiniLM)
+    assert base.id == "minilm-l6-v2/128"
     assert made.id.startswith(f"{base.id}+")
     assert np.abs(made.embed(TEXTS) - base.embed(TEXTS)).max() > 1e-2
 
@@ -286,6 +257,12 @@ def test_the_shipped_retriever_is_opened_by_name():
 def test_an_unknown_embedder_names_those_there_are(spec):
     with pytest.raises(BadEmbedder, match=r"expected one of general, .*minilm, .*openai:<model>"):
         open_embedder(spec)
+
+
+def test_a_model_that_is_not_there_is_one_clear_line(tmp_path):
+    with pytest.raises(BadEmbedder, match=r"no such folder; expected a folder") as refused:
+        open_embedder(f"sentence-transformers:{tmp_path / 'nothing'}")
+    assert "\n" not in str(refused.value)
 
 
 def test_a_sentence_transformers_model_embeds_a_whole_index(sentence):
@@ -310,9 +287,7 @@ def test_an_encoder_says_how_much_it_reads_however_it_is_run(sentence, tmp_path)
     for encoder in (embedder, prompted, stored, sentence):
         assert measure_reading(encoder, READ).tolist() == [1, 0, 0.5, 1]
         assert measure_reading(encoder, []).shape == (0,)
-
-
-def test_an_endpoint_is_taken_to_read_all():
+    # An endpoint is taken to read all.
     endpoint_encoder = EndpointEncoder("m", base_url="http://127.0.0.1:1/v1", api_key="k", dim=8)
     for encoder in (endpoint_encoder, add_prompts(endpoint_encoder, Prompts("query: "))):
         assert measure_reading(encoder, READ).tolist() == [1, 1, 1, 1]
@@ -351,12 +326,6 @@ def test_it_is_saved_as_the_place_of_its_weights_which_the_user_names_again(
         open_encoder(tmp_path, "sentence-transformers:model/256@0")
 
 
-def test_a_model_that_is_not_there_is_one_clear_line(tmp_path):
-    with pytest.raises(BadEmbedder, match=r"no such folder; expected a folder") as refused:
-        open_embedder(f"sentence-transformers:{tmp_path / 'nothing'}")
-    assert "\n" not in str(refused.value)
-
-
 class Narrow:
     """MiniLM with all cosines pressed into the upper part of the scale, as E5's are."""
 
@@ -370,21 +339,13 @@ class Narrow:
         return np.concatenate([rows, last], 1)
 
 
-@pytest.fixture(scope="module")
-def model() -> MiniLM:
-    return MiniLM(threads=1)
-
-
-def test_unrelated_is_where_minilm_has_it(model):
-    assert measure_unrelated(model.embed(REFERENCE)) == pytest.approx(UNRELATED, abs=0.002)
-
-
 @pytest.mark.parametrize("floor", [0.0, 0.5, 0.8])
-def test_cosines_of_a_narrow_encoder_come_back_to_minilms(model, floor):
-    narrow = Narrow(model, floor)
+def test_cosines_of_a_narrow_encoder_come_back_to_minilms(encoder, floor):
+    assert measure_unrelated(encoder.embed(REFERENCE)) == pytest.approx(UNRELATED, abs=0.002)
+    narrow = Narrow(encoder, floor)
     scaled_embedder = ScaledEmbedder(narrow)
     texts = [*TEXTS, *REFERENCE, TEXTS[0].upper(), f"{TEXTS[0]} now"]
-    plain, found = model.embed(texts), scaled_embedder.embed(texts)
+    plain, found = encoder.embed(texts), scaled_embedder.embed(texts)
     assert found.shape == (len(texts), scaled_embedder.dim)
     assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5
     before, after = plain @ plain.T, found @ found.T
@@ -393,12 +354,6 @@ def test_cosines_of_a_narrow_encoder_come_back_to_minilms(model, floor):
         assert ((before >= bound) == (after >= bound)).mean() > 0.98
     assert scaled_embedder.id != narrow.id
     assert get_plain(scaled_embedder) is narrow
-    assert get_plain(model) is model
-
-
-def test_questions_are_read_as_the_inner_encoder_reads_them(model):
-    scaled_embedder = ScaledEmbedder(Narrow(model, 0.5))
-    assert (
-        np.abs(embed_queries(scaled_embedder, TEXTS[:2]) - scaled_embedder.embed(TEXTS[:2])).max()
-        < 1e-6
-    )
+    assert get_plain(encoder) is encoder
+    asked = embed_queries(scaled_embedder, TEXTS[:2])
+    assert np.abs(asked - scaled_embedder.embed(TEXTS[:2])).max() < 1e-6

@@ -134,12 +134,18 @@ def test_a_packed_answer_is_unpacked():
     assert np.abs(found - expected(["a text"])).max() < 1e-6
 
 
-def test_an_answer_that_drips_is_not_waited_for():
+def test_what_drips_does_not_listen_or_changes_its_dimension_is_found_out(unused_tcp_port):
     with (
         embeddings_endpoint([Say(drip_s=0.05)]) as endpoint,
         pytest.raises(EmbeddingFailed, match=r"no whole answer within 0.1 s"),
     ):
         opened(endpoint.url, dim=8, timeout_s=0.1).embed(["a text"])
+    with pytest.raises(EmbeddingFailed, match="start the endpoint, or correct base_url"):
+        opened(f"http://127.0.0.1:{unused_tcp_port}/v1")
+    with embeddings_endpoint(lambda body, n: Say(vectors(body, 8 if n == 1 else 6))) as endpoint:
+        made = opened(endpoint.url)
+        with pytest.raises(EmbeddingFailed, match="6 numbers, expected 8"):
+            made.embed(["a"])
 
 
 def test_after_a_failure_nothing_more_is_asked():
@@ -149,11 +155,6 @@ def test_after_a_failure_nothing_more_is_asked():
     ):
         opened(endpoint.url, dim=8).embed([str(number) for number in range(64 * 40)])
     assert len(endpoint.asked) < 40
-
-
-def test_nothing_listens(unused_tcp_port):
-    with pytest.raises(EmbeddingFailed, match="start the endpoint, or correct base_url"):
-        opened(f"http://127.0.0.1:{unused_tcp_port}/v1")
 
 
 @pytest.mark.parametrize(
@@ -196,10 +197,13 @@ def test_a_saved_endpoint_is_opened_again_without_its_key_in_the_file(
         assert (again.id, again.dim) == (embedder.id, embedder.dim)
         assert (again.embed(["x"]) == embedder.embed(["x"])).all()
         assert endpoint.asked[-1][1]["authorization"] == f"Bearer {KEY}"
-    assert [path.name for path in folder.iterdir()] == ["encoder.json"]
-    card = (folder / "encoder.json").read_text()
-    assert KEY not in card
-    assert "API_KEY" not in card
+        assert [path.name for path in folder.iterdir()] == ["encoder.json"]
+        card = (folder / "encoder.json").read_text()
+        assert KEY not in card
+        assert "API_KEY" not in card
+        (folder / "encoder.json").write_text(card.replace('"model": "small"', '"model": "large"'))
+        with pytest.raises(EncoderBroken, match="opens as 'openai:large/8"):
+            open_encoder(tmp_path, embedder.id)
 
 
 @pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "EMBEDDER_API_KEY"])
@@ -223,23 +227,3 @@ def test_a_third_party_card_chooses_neither_address_nor_key(variable, named, tmp
         card.write_text(card.read_text().replace(variable, "UNRELATED_API_KEY"))
         open_encoder(tmp_path, embedder.id).embed(["x"])
         assert "authorization" not in endpoint.asked[-1][1]
-
-
-def test_a_card_of_another_model_is_refused(tmp_path, monkeypatch):
-    with embeddings_endpoint() as endpoint:
-        monkeypatch.setenv("EMBEDDER_BASE_URL", endpoint.url)
-        embedder = open_embedder(f"openai:small@{endpoint.url}")
-        card = save_encoder(embedder, tmp_path) / "encoder.json"
-        card.write_text(card.read_text().replace('"model": "small"', '"model": "large"'))
-        with pytest.raises(EncoderBroken, match="opens as 'openai:large/8"):
-            open_encoder(tmp_path, embedder.id)
-
-
-def test_a_model_that_changes_its_dimension_is_found_out():
-    def script(body: dict[str, Any], number: int) -> Say:
-        return Say(vectors(body, 8 if number == 1 else 6))
-
-    with embeddings_endpoint(script) as endpoint:
-        made = opened(endpoint.url)
-        with pytest.raises(EmbeddingFailed, match="6 numbers, expected 8"):
-            made.embed(["a"])

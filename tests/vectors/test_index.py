@@ -35,18 +35,20 @@ from warehouse.storage.lance import TEXTS, make_vector_key
 from warehouse.store import Warehouse
 
 
-def test_each_tool_and_each_server_has_one_text(listed):
-    members = build_texts(listed)
-    assert sum(member["kind"] == "tool" for member in members) == 4
-    assert sum(member["kind"] == "server" for member in members) == 3
-    assert {member["tool"] for member in members if member["kind"] == "server"} == {""}
-
-
 def test_a_text_held_by_two_marketplaces_is_embedded_once(listed, embedder, store):
     rows = embed_contracts(listed, embedder, store)
     assert len(embedder.embedded) == len(set(embedder.embedded)) == 5
     assert len(VECTORS.frame(rows)) == 7
     assert find_norm_flaws(rows, store) == []
+    lost = [{**rows[0], "embedder": "gone"}]
+    key = make_vector_key(rows[0]["text_digest"], "gone")
+    assert find_norm_flaws(lost, store) == [f"{key}: no vector"]
+    members = build_texts(listed)
+    assert [member["kind"] for member in members] == ["tool"] * 4 + ["server"] * 3
+    assert {member["tool"] for member in members if member["kind"] == "server"} == {""}
+    tools = [{"name": "b_tool"}, {"name": "aTool"}]
+    assert build_server_text("npm:@x/y", tools) == build_server_text("npm:@x/y", tools[::-1])
+    assert "a tool, b tool" in build_server_text("npm:@x/y", tools)
 
 
 def test_a_second_run_embeds_only_what_is_new(listed, embedder, store):
@@ -57,10 +59,6 @@ def test_a_second_run_embeds_only_what_is_new(listed, embedder, store):
     changed = [*listed[1:], snapshot("npm:files", "read_file", "Read a file or a folder")]
     embed_contracts(changed, embedder, store)
     assert len(embedder.embedded) == 1
-
-
-def test_another_embedder_embeds_everything_again(listed, embedder, store):
-    embed_contracts(listed, embedder, store)
     other = WordEmbedder("other")
     embed_contracts(listed, other, store)
     assert len(other.embedded) == 5
@@ -86,26 +84,17 @@ def test_a_killed_embedding_resumes_with_what_is_left(embedder, store):
     assert len(embedder.embedded) == 301
 
 
-def test_a_member_without_a_vector_is_a_flaw(listed, embedder, store):
-    rows = embed_contracts(listed, embedder, store)
-    lost = [{**rows[0], "embedder": "gone"}]
-    assert find_norm_flaws(lost, store) == [
-        f"{make_vector_key(rows[0]['text_digest'], 'gone')}: no vector"
-    ]
-
-
 def test_texts_come_through_the_store_in_order(embedder, store):
     found = embed_texts(["b c", "a", "b c"], embedder, store)
     assert (found == embedder.embed(["b c", "a", "b c"])).all()
     embedder.embedded.clear()
     embed_texts(["a"], embedder, store)
     assert embedder.embedded == []
-
-
-def test_a_server_text_ignores_the_order_of_its_tools(listed):
-    tools = [{"name": "b_tool"}, {"name": "aTool"}]
-    assert build_server_text("npm:@x/y", tools) == build_server_text("npm:@x/y", tools[::-1])
-    assert "a tool, b tool" in build_server_text("npm:@x/y", tools)
+    before = store.count(TEXTS)
+    for _ in range(2):
+        embed_texts(["find my file"], embedder, store, table=INSTRUCTIONS)
+    assert (store.count(TEXTS), store.count(INSTRUCTIONS)) == (before, 1)
+    assert len(embedder.embedded) == 1
 
 
 def test_neighbours_come_by_likeness_without_twins_and_unlike_tools(embedder, store):
@@ -119,12 +108,8 @@ def test_neighbours_come_by_likeness_without_twins_and_unlike_tools(embedder, st
     assert [row["tool"] for row in near(rows[0])] == ["write_file"]
     assert {row["server_id"] for row in near(rows[2])} == {"npm:a", "npm:b"}
     assert near(rows[3]) == []
-
-
-def test_no_rows_have_no_neighbours(embedder, store):
-    near = find_near_rows([], embedder, store)
     with pytest.raises(KeyError):
-        near(snapshot("npm:a", "read_file", "Read a file from the disk"))
+        find_near_rows([], embedder, store)(rows[0])
 
 
 @given(st.integers(2, 12), st.integers(0, 99))
@@ -162,13 +147,6 @@ def test_of_many_like_tools_the_nearest_come_in_order_in_every_block():
         ]
 
 
-def test_instructions_are_kept_apart_from_tools(embedder, store):
-    embed_texts(["find my file"], embedder, store, table=INSTRUCTIONS)
-    assert (store.count(TEXTS), store.count(INSTRUCTIONS)) == (0, 1)
-    embed_texts(["find my file"], embedder, store, table=INSTRUCTIONS)
-    assert len(embedder.embedded) == 1
-
-
 def test_identifiers_are_split_into_words():
     assert split_words("getUserByID, list-commits read_files") == [
         "get", "user", "id", "list", "commit", "read", "file",
@@ -181,9 +159,6 @@ def test_the_document_with_the_rare_word_wins():
     index = BM25.build(["read a file", "read a database", "send an email"])
     assert int(np.argmax(index.score("read my database"))) == 1
     assert index.find_shared("read my database", np.array([1])) == [["database", "read"]]
-
-
-def test_unknown_words_and_empty_pools_score_zero():
     assert BM25.build(["a b"]).score("zebra").tolist() == [0.0]
     assert BM25.build([]).score("zebra").shape == (0,)
 
@@ -278,13 +253,7 @@ def summarise(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
     return pipeline.run([server_summaries, confusables])
 
 
-def heads(pipeline: Pipeline) -> list[str]:
-    tables = pipeline.warehouse.tables
-    found = [tables.head(spec.name) for spec in (SUMMARIES, CONFUSABLES)]
-    return [head.digest for head in found if head]
-
-
-def test_every_server_is_summed_up_and_copies_are_twins(pipeline):
+def test_every_server_is_summed_up_copies_are_twins_and_poison_is_left_out(pipeline):
     servers = with_copies()
     pipeline.deploy(servers)
     metadata = summarise(pipeline)
@@ -297,24 +266,14 @@ def test_every_server_is_summed_up_and_copies_are_twins(pipeline):
     assert {row["other_server_id"] for row in rows if row["kind"] == "twin"} == {f"{name}-copy"}
     assert copied == {tool["name"] for tool in servers[name][1:]}
     assert metadata["confusables"]["with_a_twin"] == 2 * len(copied)
-
-
-def test_a_poisoned_tool_is_in_neither_table(pipeline):
-    servers = with_copies()
-    pipeline.deploy(servers)
+    # The poisoned tool is in neither table.
+    assert POISON.strip() not in json.dumps([list(summaries.values()), rows])
+    held = servers[f"{name}-copy"][0]["name"]
+    assert not [row for row in rows if row["other_server_id"].endswith("-copy")
+                and row["other_tool"] == held]  # fmt: skip
+    # The same world again makes no new version.
+    tables = pipeline.warehouse.tables
+    before = [tables.head(spec.name) for spec in (SUMMARIES, CONFUSABLES)]
+    assert all(before)
     summarise(pipeline)
-    assert POISON.strip() not in json.dumps(
-        [pipeline.read_rows(SUMMARIES), pipeline.read_rows(CONFUSABLES)]
-    )
-    held = servers[f"{next(iter(servers))}-copy"][0]["name"]
-    for row in pipeline.read_rows(CONFUSABLES):
-        assert not (row["other_server_id"].endswith("-copy") and row["other_tool"] == held)
-
-
-def test_the_same_world_again_makes_no_new_version(pipeline):
-    pipeline.deploy(with_copies())
-    summarise(pipeline)
-    before = heads(pipeline)
-    summarise(pipeline)
-    assert heads(pipeline) == before
-    assert len(before) == 2
+    assert [tables.head(spec.name) for spec in (SUMMARIES, CONFUSABLES)] == before

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -12,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.outcomes.policy import ReliabilityPolicy
-from assets.outcomes.reliability.defs import check_current, check_intervals, reliability
+from assets.outcomes.reliability.defs import (
+    check_current,
+    check_intervals,
+    reliability,
+    tabulate_categories,
+)
 from assets.outcomes.reliability.estimate import (
     CARRIED,
     MOST_CARRIED,
@@ -27,11 +31,13 @@ from assets.outcomes.reliability.estimate import (
 )
 from assets.outcomes.reliability.measure import (
     ListedTool,
+    ReliabilityRefresh,
     ToolKnowledge,
+    list_versions,
+    measure_home,
     measure_tools,
     sum_evidence,
 )
-from assets.outcomes.reliability.report import tabulate_categories
 from assets.outcomes.reliability.table import RELIABILITY
 from tests.outcomes.reliability.observing import (
     DAY,
@@ -86,6 +92,18 @@ def test_an_empty_history_is_the_prior_alone():
     assert (row["n"], row["calls"], row["mean"]) == (0, 0, row["prior"])
     assert row["low"] < row["mean"] < row["high"]
     assert (row["failures"], row["p50_s"], row["last_at"]) == ("{}", None, None)
+    assert len(measure([observe(tool_id="nothing")])) == 2  # an id that names no tool
+    assert isinstance(RELIABILITY.frame(measure([])), pl.DataFrame)
+
+
+def test_calls_count_by_their_age_kind_and_seconds():
+    frame = make_frame([observe(at=NOW - 30 * DAY), observe(False)])
+    assert sum_evidence(frame, POLICY, NOW) == {(TOOL, DIGEST): CallEvidence(0.5, 1.0)}
+    row = find_row(measure([observe(), observe(False, kind="wrong_tool")]))
+    assert (row["calls"], row["failed"]) == (1, 0)  # that it was the wrong tool says nothing
+    timed = [observe(seconds=float(i)) for i in range(1, 102)]
+    row = find_row(measure([*timed, observe(False, seconds=900.0)]))
+    assert (row["p50_s"], row["p95_s"]) == (51.0, 96.0)
 
 
 @pytest.mark.parametrize("success", [True, False])
@@ -97,11 +115,6 @@ def test_a_tool_that_always_or_never_worked_keeps_an_interval(success):
     assert json.loads(row["failures"]) == ({} if success else {"crashed": 50})
 
 
-def test_old_calls_count_less():
-    frame = make_frame([observe(at=NOW - 30 * DAY), observe(False)])
-    assert sum_evidence(frame, POLICY, NOW) == {(TOOL, DIGEST): CallEvidence(0.5, 1.0)}
-
-
 @settings(max_examples=25)
 @given(st.floats(0, 4000), st.floats(0, 4000), st.floats(0.1, 3650))
 def test_an_older_call_never_counts_more(item, other, half_life):
@@ -109,11 +122,6 @@ def test_an_older_call_never_counts_more(item, other, half_life):
     frame = make_frame([observe(at=old), observe(False, at=new)])
     result = sum_evidence(frame, ReliabilityPolicy(half_life_days=half_life), NOW)[TOOL, DIGEST]
     assert 0 <= result.worked <= result.failed <= 1
-
-
-def test_that_a_tool_was_the_wrong_one_says_nothing_of_its_working():
-    row = find_row(measure([observe(), observe(False, kind="wrong_tool")]))
-    assert (row["calls"], row["failed"]) == (1, 0)
 
 
 def test_a_flood_of_false_failures_is_bounded_by_what_others_saw():
@@ -145,17 +153,6 @@ def test_a_new_contract_starts_from_a_prior_shrunk_by_the_class_of_the_change(cl
     assert old["mean"] < new["mean"]
     assert new["mean"] < 0.2 if cls == "wording" else new["mean"] > 0.3
     assert new["carried"] == (20 if cls == "wording" else 4)
-
-
-def test_latency_is_of_calls_that_worked():
-    timed = [observe(seconds=float(i)) for i in range(1, 102)]
-    row = find_row(measure([*timed, observe(False, seconds=900.0)]))
-    assert (row["p50_s"], row["p95_s"]) == (51.0, 96.0)
-
-
-def test_an_id_that_names_no_tool_is_passed_over():
-    assert len(measure([observe(tool_id="nothing")])) == 2
-    assert isinstance(RELIABILITY.frame(measure([])), pl.DataFrame)
 
 
 counts = st.floats(0, 1e6)
@@ -201,22 +198,17 @@ def test_sources_that_are_few_calls_count_whole(stored):
     assert abs(unite_sources(stored, most).n - (most - 1)) <= 1e-6 * most
 
 
-def test_nothing_seen_is_a_half_for_all():
-    priors, overall = build_priors({"a::x": "a", "b::y": "b"}, {})
-    assert overall == 0.5
-    assert [item.mean for item in priors.values()] == pytest.approx([0.5, 0.5])
-    assert build_priors({}, {}) == ({}, 0.5)
-
-
 def test_a_new_tool_is_expected_to_work_as_its_server_does():
     servers = {f"{server}::{tool}": server for server in ("good", "bad") for tool in ("x", "new")}
     observed = {"good::x": CallEvidence(20, 0), "bad::x": CallEvidence(0, 20)}
     priors, overall = build_priors(servers, observed)
     assert priors["good::new"].mean == pytest.approx((20 + 5 * overall) / 25)
     assert priors["bad::new"].mean < 0.2
-
-
-def test_a_tools_own_calls_are_no_part_of_its_prior_but_through_all_tools():
+    priors, overall = build_priors({"a::x": "a", "b::y": "b"}, {})
+    assert overall == 0.5
+    assert [item.mean for item in priors.values()] == pytest.approx([0.5, 0.5])
+    assert build_priors({}, {}) == ({}, 0.5)
+    # A tool's own calls are no part of its prior but through all tools.
     servers = {"a::x": "a", **{f"s{i}::y": f"s{i}" for i in range(40)}}
     observed = {tool: CallEvidence(10, 0) for tool in servers}
     alone, _ = build_priors(servers, {**observed, "a::x": CallEvidence(0, 20)})
@@ -236,6 +228,9 @@ def test_the_graver_the_change_the_less_is_carried(cls):
     carried = carry_evidence(B, {A: CallEvidence(8, 2)}, {B: VersionChange(A, cls)})
     assert carried.n == pytest.approx(10 * CARRIED[cls])
     assert sorted(CARRIED.values(), reverse=True) == list(CARRIED.values())
+    carried = carry_evidence(B, {A: CallEvidence(9e5, 1e5)}, {B: VersionChange(A, "wording")})
+    assert carried.n == pytest.approx(MOST_CARRIED)  # however much was seen
+    assert carried.worked == pytest.approx(0.9 * MOST_CARRIED)
 
 
 def test_a_chain_of_changes_multiplies_and_a_contract_that_came_back_ends_it():
@@ -246,12 +241,6 @@ def test_a_chain_of_changes_multiplies_and_a_contract_that_came_back_ends_it():
         A: VersionChange(C, "wording"),
     }
     assert carry_evidence(C, observed, changes) == CallEvidence(5, 2.5)
-
-
-def test_however_much_was_seen_little_is_believed_of_a_new_version():
-    carried = carry_evidence(B, {A: CallEvidence(9e5, 1e5)}, {B: VersionChange(A, "wording")})
-    assert carried.n == pytest.approx(MOST_CARRIED)
-    assert carried.worked == pytest.approx(0.9 * MOST_CARRIED)
 
 
 def test_changes_are_read_by_date_and_over_renames():
@@ -266,11 +255,6 @@ def test_changes_are_read_by_date_and_over_renames():
         C: VersionChange(B, "breaking"),
         B: VersionChange(("npm:x::old", "c1:a"), "compatible"),
     }
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Warehouse:
-    return Warehouse(home=tmp_path, state=tmp_path / "state")
 
 
 def materialize(warehouse: Warehouse) -> dict[str, Any]:
@@ -289,6 +273,7 @@ def test_calls_of_a_category_are_counted_together():
 
 
 def test_it_publishes_versions_and_the_overlay(warehouse):
+    assert materialize(warehouse)["least_reliable"] == "none"
     fill_home(warehouse)
     visible = materialize(warehouse)
     assert (visible["dagster/row_count"], visible["tools"], visible["called"]) == (3, 2, 1)
@@ -298,15 +283,35 @@ def test_it_publishes_versions_and_the_overlay(warehouse):
     version = warehouse.tables.head(RELIABILITY.name)
     assert materialize(warehouse)["version_moved"] is False
     assert warehouse.tables.head(RELIABILITY.name) == version
-
-
-def test_a_first_run_without_any_call_is_an_empty_table(warehouse):
-    assert materialize(warehouse)["least_reliable"] == "none"
-
-
-def test_the_audit_sees_what_cannot_be():
     row = {"server_id": "s", "tool": "t", "current": True, "low": 0.2, "mean": 0.5, "high": 0.9}
     assert check_intervals([row]).passed
     assert not check_intervals([row, {**row, "mean": 0.1}]).passed
     assert check_current([row, {**row, "current": False}]).passed
     assert not check_current([row, row]).passed
+
+
+def by_version(result: ReliabilityRefresh) -> dict[tuple[str, str], dict]:
+    return {(row["tool"], row["contract_digest"][3]): row for row in result.measured.rows}
+
+
+def test_executions_and_the_log_are_weighed_together(warehouse):
+    fill_home(warehouse)
+    result = measure_home(warehouse, POLICY)
+    rows = by_version(result)
+    assert result.sources == {"execution": 3, "token:ci": 4}
+    old, new = rows["read_file", "a"], rows["read_file", "b"]
+    assert (old["calls"], old["failed"], old["current"]) == (3, 1, False)
+    assert (new["calls"], new["carried"], new["changed"]) == (0, 1.5, "compatible")
+    called = rows["write_file", "c"]
+    assert (called["calls"], called["failed"], called["p50_s"]) == (4, 1, 0.25)
+    assert json.loads(called["failures"]) == {"reported_failed": 1}
+
+
+def test_versions_are_known_from_when_they_were_first_seen():
+    row = {"server_id": "s", "tool": "t", "contract_digest": "c1:b", "first_seen": "2026-01-02"}
+    change = {"server_id": "s", "tool": "t", "from_digest": "c1:a", "to_digest": "c1:b"}
+    later = {**change, "run_date": "2026-01-03", "renamed_from": None}
+    versions = list_versions([row, {**row, "tool": "u", "first_seen": "soon"}], [later])
+    group = versions.filter(pl.col("tool_id") == "s::t").select("contract_digest", "first_at")
+    assert dict(group.iter_rows()) == {"c1:b": 1767312000.0, "c1:a": 0.0}
+    assert versions.filter(pl.col("tool_id") == "s::u")["first_at"].to_list() == [0.0]

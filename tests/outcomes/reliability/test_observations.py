@@ -56,11 +56,7 @@ def test_values_of_another_kind_are_none(tmp_path):
     [row] = read_log_lines(tmp_path).to_dicts()
     assert (row["rank"], row["client"], row["words"]) == (None, None, "?")
     assert row["seconds"] == 1e300
-
-
-def test_a_line_that_is_being_written_is_left_for_the_next_time(tmp_path):
-    write_log(tmp_path, [call("1")])
-    path = tmp_path / "outcomes" / "2026-03-01.jsonl"
+    path = tmp_path / "outcomes" / "2026-03-01.jsonl"  # a line that is being written
     path.write_text(path.read_text() + json.dumps(call("2")))
     assert read_log_lines(tmp_path)["call_id"].to_list() == ["1"]
 
@@ -112,20 +108,17 @@ def test_a_report_says_of_an_answered_call_whether_it_worked(tmp_path, lines, su
     assert observed[0].weight == 1
 
 
-def test_a_report_of_a_call_that_was_the_callers_fault_says_nothing_of_the_tool(tmp_path):
-    lines: list[dict[str, Any] | str] = [call("1", "tool_error", blame="caller")]
-    assert read(tmp_path, [*lines, report("1", "failed")]) == []
-    logged = read_logged(tmp_path)
-    assert logged.left_out["reports of calls that failed"] == 1
-    assert logged.left_out["not the tool's fault"] == 1
-
-
 def test_contradicting_and_repeated_reports_are_told(tmp_path):
     lines: list[dict[str, Any] | str] = [call("1"), call("2")]
     spoken = [report("1", "worked"), report("1", "failed", at=NOW), *[report("2", "worked")] * 3]
     read(tmp_path, [*lines, *spoken])
     left_out = read_logged(tmp_path).left_out
     assert (left_out["contradicting reports"], left_out["repeated reports"]) == (1, 2)
+    # A report of a call that was the caller's fault says nothing of the tool.
+    theirs = [call("1", "tool_error", blame="caller"), report("1", "failed")]
+    assert read(tmp_path, [*theirs]) == []
+    left_out = read_logged(tmp_path).left_out
+    assert (left_out["reports of calls that failed"], left_out["not the tool's fault"]) == (1, 1)
 
 
 def test_a_report_without_a_call_is_a_claim_that_counts_little_and_once(tmp_path):
@@ -149,16 +142,13 @@ def test_a_call_knows_the_words_of_its_search_where_they_are_kept(tmp_path):
 
 
 def test_lines_as_the_server_writes_them_are_read(tmp_path):
+    assert read_logged(tmp_path).frame.height == 0
     outcomes = CallLog(tmp_path)
     facts = {"token": "ci", "tool_id": TOOL, "contract_digest": "c1:x", "call_id": "9"}
     line = outcomes.record({**facts, "status": "ok", "seconds": 0.5, "client": "cli 1.0"})
     [observed] = list_observations(read_logged(tmp_path).frame)
     assert (observed.at, observed.seconds, observed.client) == (line["at"], 0.5, "cli 1.0")
     assert (observed.source, observed.call_id) == ("token:ci", "9")
-
-
-def test_no_log_is_no_observation(tmp_path):
-    assert read_logged(tmp_path).frame.height == 0
 
 
 FIRST = NOW - 10 * DAY
@@ -183,13 +173,12 @@ def test_what_cannot_be_placed_counts_nothing_and_is_told(strange, why):
     result = weigh([observe(), observe(success=False, **strange)])
     assert [observation.success for observation in list_observations(result.frame)] == [True]
     assert result.left_out[why] == 1
-
-
-def test_a_call_from_before_its_contract_counts_as_made_when_that_was_first_seen():
-    result = weigh([observe(at=0.0), observe()])
-    assert result.frame["at"].min() == FIRST
+    result = weigh([observe(at=0.0), observe()])  # one from before its contract was seen
+    assert (result.frame["at"].min(), result.frame.height) == (FIRST, 2)
     assert result.left_out["from before their contract"] == 1
-    assert result.frame.height == 2
+    result = weigh([])
+    assert result.frame.height == 0
+    assert not any(result.left_out.values())
 
 
 def test_a_call_told_of_twice_counts_once_and_the_last_word_stands():
@@ -239,9 +228,3 @@ def test_a_source_counts_by_its_weight_and_one_without_weight_not_at_all():
     counted = dict(result.frame.select("source", "weight").iter_rows())
     assert counted == {"token:a": 0.5, "execution": 1.0}
     assert result.left_out["of sources without weight"] == 1
-
-
-def test_no_observation_at_all_is_none():
-    result = weigh([])
-    assert result.frame.height == 0
-    assert not any(result.left_out.values())

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from assets.outcomes.worlds import contained_reading, databases, file_kinds
+from assets.outcomes.worlds import contained_reading, file_kinds
 from assets.outcomes.worlds.tree import WorldFailed, read_tree, write_tree
 from warehouse.storage.digest import digest
 
@@ -31,16 +31,21 @@ def test_a_graph_is_the_same_in_any_order_and_with_what_a_server_adds():
 def test_a_line_that_is_no_part_of_a_graph_is_a_fact(text):
     facts = file_kinds.read_graph({file_kinds.MEMORY_FILE: text.encode("latin-1")})
     assert len(facts) == 1
+    for stored in ("NaN", "1e999", str(2**60), '"\\ud800"'):  # without a canonical form
+        line = f'{{"type": "entity", "name": "x", "observations": [{stored}]}}'
+        facts = file_kinds.read_graph({file_kinds.MEMORY_FILE: line.encode()})
+        assert facts == {"line/1": line}
+        assert digest(facts)
 
 
 def make_database(tmp_path, *, changes=(), mode="delete"):
-    write_tree(tmp_path, databases.generate_shop_database(Random("x"), 8))
-    with closing(sqlite3.connect(tmp_path / databases.DATABASE_FILE)) as database:
+    write_tree(tmp_path, file_kinds.generate_shop_database(Random("x"), 8))
+    with closing(sqlite3.connect(tmp_path / file_kinds.DATABASE_FILE)) as database:
         database.execute(f"PRAGMA journal_mode = {mode}")
         for sql in changes:
             database.execute(sql)
             database.commit()
-        return databases.read_database(read_tree(tmp_path))  # a log beside it is there still
+        return file_kinds.read_database(read_tree(tmp_path))  # a log beside it is there still
 
 
 def test_a_database_is_read_by_its_rows_whatever_its_pages_are(tmp_path):
@@ -51,21 +56,17 @@ def test_a_database_is_read_by_its_rows_whatever_its_pages_are(tmp_path):
     assert "CREATE TABLE orders" in plain["schema/orders"]
     churn = ["INSERT INTO customers VALUES (99, 'x', 'y')", "DELETE FROM customers WHERE id = 99"]
     assert make_database(tmp_path / "b", changes=[*churn, "VACUUM"], mode="wal") == plain
-
-
-def test_rows_whose_keys_read_alike_are_all_counted(tmp_path):
-    built = "CREATE TABLE k (a TEXT, b TEXT, PRIMARY KEY (a, b))"
-    rows = [
-        f"INSERT INTO k VALUES {item}" for item in ("('x/y', 'z')", "('x', 'y/z')", "(NULL, 1)")
-    ]
-    facts = make_database(tmp_path, changes=[built, *rows, rows[-1]])
-    assert len([key for key in facts if key.startswith("k/")]) == 4
-
-
-def test_what_is_only_in_the_write_ahead_log_counts(tmp_path):
-    after = make_database(tmp_path, changes=["DELETE FROM orders WHERE id = 1"], mode="wal")
+    (tmp_path / "c").mkdir()
+    keys = ("('x/y', 'z')", "('x', 'y/z')", "(NULL, 1)", "(NULL, 1)")  # they read alike
+    changes = ["DELETE FROM orders WHERE id = 1", "CREATE TABLE sqliteXhidden (a)"]
+    changes += ["INSERT INTO sqliteXhidden VALUES ('x')"]
+    changes += ["CREATE TABLE k (a TEXT, b TEXT, PRIMARY KEY (a, b))"]
+    changes += [f"INSERT INTO k VALUES {key}" for key in keys]
+    after = make_database(tmp_path / "c", changes=changes, mode="wal")  # in its log alone
     assert "orders/1" not in after
     assert "orders/2" in after
+    assert after["sqliteXhidden/1"] == {"a": "x"}
+    assert len([key for key in after if key.startswith("k/")]) == 4
 
 
 HOSTILE = {
@@ -85,19 +86,11 @@ def test_what_a_server_puts_into_a_database_is_read_and_never_run(tmp_path, sql)
 
 @pytest.mark.parametrize("size", [0, 50, 100])
 def test_a_damaged_database_is_a_state_with_a_digest(size):
-    tree = databases.generate_shop_database(Random("x"), 8)
-    whole = tree[databases.DATABASE_FILE]
+    tree = file_kinds.generate_shop_database(Random("x"), 8)
+    whole = tree[file_kinds.DATABASE_FILE]
     damaged = whole[:size] + b"\xff" * size
-    facts = databases.read_database({**tree, databases.DATABASE_FILE: damaged})
-    assert facts != databases.read_database(tree)
-
-
-@pytest.mark.parametrize("stored", ["NaN", "1e999", str(2**60), '"\\ud800"'])
-def test_a_line_without_a_canonical_form_is_a_fact_of_its_text(stored):
-    line = f'{{"type": "entity", "name": "x", "observations": [{stored}]}}'
-    facts = file_kinds.read_graph({file_kinds.MEMORY_FILE: line.encode()})
-    assert facts == {"line/1": line}
-    assert digest(facts)
+    facts = file_kinds.read_database({**tree, file_kinds.DATABASE_FILE: damaged})
+    assert facts != file_kinds.read_database(tree)
 
 
 def test_very_many_lines_alike_are_told_at_once():
@@ -134,14 +127,8 @@ LARGE = {
 @pytest.mark.parametrize(("sql", "why"), LARGE.values(), ids=LARGE)
 def test_a_database_that_would_fill_the_memory_is_one_clear_error(tmp_path, sql, why):
     facts = make_database(tmp_path, changes=sql)
-    assert why in facts[databases.DATABASE_FILE]["why"]
+    assert why in facts[file_kinds.DATABASE_FILE]["why"]
     assert not [key for key in facts if key.startswith("orders/")]
-
-
-def test_a_table_whose_name_only_looks_like_sqlites_own_is_read(tmp_path):
-    sql = ["CREATE TABLE sqliteXhidden (a)", "INSERT INTO sqliteXhidden VALUES ('x')"]
-    facts = make_database(tmp_path, changes=sql)
-    assert facts["sqliteXhidden/1"] == {"a": "x"}
 
 
 def test_reading_what_a_server_wrote_takes_less_than_200_mb_in_all(tmp_path):
@@ -150,27 +137,27 @@ def test_reading_what_a_server_wrote_takes_less_than_200_mb_in_all(tmp_path):
     tried = """
 import resource, sys
 from pathlib import Path
-from assets.outcomes.worlds import databases
+from assets.outcomes.worlds import file_kinds
 data = Path(sys.argv[1]).read_bytes()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-facts = databases.read_database({databases.DATABASE_FILE: data})
+facts = file_kinds.read_database({file_kinds.DATABASE_FILE: data})
 after, below = (resource.getrusage(who).ru_maxrss
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-print(facts[databases.DATABASE_FILE]["is"], (after - before) // 1024 + below // 1024)
+print(facts[file_kinds.DATABASE_FILE]["is"], (after - before) // 1024 + below // 1024)
 """
-    argv = [sys.executable, "-c", tried, str(tmp_path / databases.DATABASE_FILE)]
+    argv = [sys.executable, "-c", tried, str(tmp_path / file_kinds.DATABASE_FILE)]
     state, megabytes = subprocess.run(argv, capture_output=True, text=True).stdout.split()
     assert state == "unreadable"
     assert int(megabytes) < 200
 
 
 def test_a_reading_that_was_ended_is_tried_again(monkeypatch):
-    tree = databases.generate_shop_database(Random("again"), 8)
+    tree = file_kinds.generate_shop_database(Random("again"), 8)
     run = contained_reading._run
     monkeypatch.setattr(contained_reading, "_run", lambda launch: b'{"fac')
-    assert "takes more than" in databases.read_database(tree)[databases.DATABASE_FILE]["why"]
+    assert "takes more than" in file_kinds.read_database(tree)[file_kinds.DATABASE_FILE]["why"]
     monkeypatch.setattr(contained_reading, "_run", run)
-    facts = databases.read_database(tree)
+    facts = file_kinds.read_database(tree)
     monkeypatch.setattr(contained_reading, "_run", lambda launch: pytest.fail("it was read twice"))
-    assert databases.read_database(tree) == facts
+    assert file_kinds.read_database(tree) == facts
     assert "orders/1" in facts

@@ -27,21 +27,13 @@ from tests.outcomes.worlds.files import SMALL, write_world
 from tests.serving.calling import PATIENT
 from tests.support.local_servers import write_file, write_server
 from tests.support.untrusted_server import POLICY, require_sandbox
+from tests.synthesis.contracts import TEXT, make_tool
 from warehouse.progress import SilentProgress
 from warehouse.store import Warehouse
 
 OWN = "private:mcp.json#own"
-TEXT = {"type": "string"}
 CONTRACTS = {
-    name: {
-        "name": name,
-        "description": f"Does {name}.",
-        "inputSchema": {
-            "type": "object",
-            "properties": dict.fromkeys(properties, TEXT),
-            "required": list(properties),
-        },
-    }
+    name: make_tool(name, f"Does {name}.", dict.fromkeys(properties, TEXT), *properties)
     for name, properties in {"write_file": ("path", "content"), "read_file": ("path",)}.items()
 }
 # It works in the folder that it is told of by its argument, and in no other.
@@ -126,28 +118,20 @@ def test_its_trajectories_are_kept_with_its_own_words_on_a_wrong_argument(world,
     assert any("ENOENT" in item.steps[0].answer for item in collection.made)
 
 
-def test_one_that_is_not_trusted_is_not_launched_and_the_fix_is_told(world, policy, warehouse):
+def test_one_that_is_not_trusted_as_it_is_is_not_launched_and_the_fix_is_told(
+    world, policy, warehouse
+):
     row = check(world, policy, warehouse)
     assert (row["status"], row["tasks"]) == ("unavailable", [])
     assert "not trusted yet" in row["why"]
     assert f"toolmill trust '{OWN}'" in row["why"]
-
-
-def test_another_command_than_was_trusted_asks_again(world, policy, warehouse):
     trusting = trust(policy)
+    # With a network the arguments of a world file are not trusted by themselves.
+    networked = check(world, replace(trusting, sandbox=replace(POLICY, network="full")), warehouse)
     list_server(policy.listed[0].parent / "own", "server.py", "/elsewhere")
-    row = check(world, trusting, warehouse)
-    assert row["status"] == "unavailable"
-    assert "is another one than you trusted" in row["why"]
-
-
-def test_with_a_network_the_arguments_of_a_world_file_are_not_trusted_by_themselves(
-    policy, world, warehouse
-):
-    networked = replace(trust(policy), sandbox=replace(POLICY, network="full"))
-    row = check(world, networked, warehouse)
-    assert row["status"] == "unavailable"
-    assert "is another one than you trusted" in row["why"]
+    for row in (networked, check(world, trusting, warehouse)):
+        assert row["status"] == "unavailable"
+        assert "is another one than you trusted" in row["why"]
 
 
 def test_a_name_that_no_file_has_and_a_server_of_another_kind_are_told(policy, world, warehouse):

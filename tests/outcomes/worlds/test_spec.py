@@ -12,12 +12,6 @@ from assets.outcomes.worlds.tree import WorldFileError
 from tests.outcomes.worlds.files import SMALL, write_world
 
 
-def test_a_world_file_is_read(tmp_path):
-    world = load_world(write_world(tmp_path))
-    assert (world.name, [task.name for task in world.tasks]) == ("small", ["write", "read"])
-    assert world.read_files() == {"a.txt": b"first\n", "sub/b.txt": b"second\n"}
-
-
 def test_a_world_file_that_was_edited_is_read_anew(tmp_path):
     path = write_world(tmp_path)
     stamp = path.stat()
@@ -25,6 +19,8 @@ def test_a_world_file_that_was_edited_is_read_anew(tmp_path):
     path.write_text(SMALL.replace('name = "small"', 'name = "other"', 1))  # as long as it was
     os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     assert (first.name, load_world(path).name) == ("small", "other")
+    assert [task.name for task in first.tasks] == ["write", "read"]
+    assert first.read_files() == {"a.txt": b"first\n", "sub/b.txt": b"second\n"}
 
 
 WRONG = [
@@ -125,9 +121,6 @@ def test_a_name_that_no_world_has_and_a_folder_that_is_not_there_are_told(tmp_pa
         find_world("nowhere")
     with pytest.raises(WorldFileError, match=r"worlds\.paths: .*missing"):
         list_worlds([tmp_path / "missing"])
-
-
-def test_every_shipped_world_can_be_read():
     worlds = list_worlds()
     assert [item.problem for item in worlds] == [None] * len(worlds)
     assert all(item.world and item.world.name == item.path.stem for item in worlds)
@@ -163,7 +156,7 @@ def test_a_change_touches_its_key_and_no_other(change, key, after):
     }
 
 
-def test_a_branch_is_copied_with_its_files_and_a_sheet_moves_with_its_cells():
+def test_what_lies_below_is_copied_moved_and_removed_along():
     facts = {"branch/a": 1, "branch/a:x": 2, "branch/ab": 3, "S": 4, "S!A1": 5}
     copied = apply_changes(facts, [{"copy": "branch/a", "to": "branch/c"}])
     assert copied == {**facts, "branch/c": 1, "branch/c:x": 2}
@@ -171,9 +164,6 @@ def test_a_branch_is_copied_with_its_files_and_a_sheet_moves_with_its_cells():
     assert (moved["T"], moved["T!A1"], "S!A1" in moved) == (4, 5, False)
     with pytest.raises(ChangeImpossible):
         apply_changes(facts, [{"copy": "S", "to": "branch/a"}])
-
-
-def test_a_folder_moves_and_goes_with_all_that_is_in_it():
     moved = apply_changes(FACTS, [{"move": "sub", "to": "top"}])
     assert sorted(moved) == ["a.txt", "subtle", "top", "top/b"]
     assert sorted(apply_changes(FACTS, [{"remove": "sub/"}])) == ["a.txt", "subtle"]

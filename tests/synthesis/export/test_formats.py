@@ -88,31 +88,6 @@ def test_datasets_reads_lines_of_one_turn_to_learn_apart(warehouse, tmp_path):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
-def test_the_card_says_which_datasets_reads_it(warehouse, tmp_path, name):
-    """Features of type json are read by 4.8 and newer; LLaMA-Factory pins 4.0 at most."""
-    published(warehouse)
-    card = (made(warehouse, tmp_path / "out", name) / "README.md").read_text()
-    front, text = card.split("---\n", 2)[1:]
-    assert ("list: json" in front) == (name != "sharegpt")
-    assert f"`datasets` {'4.0' if name == 'sharegpt' else '4.8'} or newer" in text
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("hf", "TRL, Unsloth and LLaMA-Factory do not read it"),
-        ("messages", "Axolotl with `message_field_training: weight`"),
-        ("openai", "OpenAI's fine-tuning honours it"),
-        ("trl", "stands in a prompt"),
-        ("sharegpt", "mask_history"),
-    ],
-)
-def test_the_card_says_how_trainers_treat_a_wrong_call(warehouse, tmp_path, name, words):
-    published(warehouse)
-    assert words in (made(warehouse, tmp_path / "out", name) / "README.md").read_text()
-
-
 def test_openai_gets_descriptions_and_schemas_that_its_api_takes():
     tuple_item = {"type": "array", "items": [{"type": "number"}]}
     parameters = {"type": "object", "properties": {"at": tuple_item, "all": {"type": "array"}}}
@@ -126,12 +101,6 @@ def test_openai_gets_descriptions_and_schemas_that_its_api_takes():
         "at": {"type": "array", "prefixItems": [number], "items": {}},
         "all": {"type": "array", "items": {}},
     }
-
-
-def test_hf_streams(warehouse, tmp_path):
-    published(warehouse)
-    rows = load(made(warehouse, tmp_path / "out", "hf"), streaming=True, split=TRAIN)
-    assert next(iter(rows))["tools"][0]["type"] == "function"
 
 
 @pytest.mark.parametrize("template", ["qwen3", "qwen2_5", "llama3_1"])
@@ -223,12 +192,8 @@ def answer(value: Any, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": [call], **more}
 
 
-def prefer(warehouse: Warehouse, folder: Path, **options: Any) -> dict[str, list[dict[str, Any]]]:
-    choice = ExportChoice(
-        **{"as_of": 4e9, "split_of": split_of, "held": lambda rows: set(), **options}
-    )
-    export(warehouse.tables, folder, "dpo", choice, "2026-01-02")
-    files = (folder / "data").glob("*.jsonl")
+def prefer(warehouse: Warehouse, folder: Path) -> dict[str, list[dict[str, Any]]]:
+    files = (made(warehouse, folder, "dpo") / "data").glob("*.jsonl")
     return {file.stem: [json.loads(line) for line in file.open()] for file in files}
 
 

@@ -87,18 +87,16 @@ def alike(texts: Any) -> np.ndarray:
 
 
 def test_a_request_as_near_to_the_description_as_can_be_is_refused(tools):
-    candidate_pair = CandidatePair(
-        "@a/time::get_current_time", "Is it late in Tokyo?", {"timezone": "Asia/Tokyo"}
+    timezone = {"timezone": "Asia/Tokyo"}
+    candidate = CandidatePair("@a/time::get_current_time", "Is it late in Tokyo?", timezone)
+    lenient = SynthesisPolicy(copies_above=1.0)
+    unlike, result, permitted = (
+        verify_rows([candidate], read_tools(tools), embed, policy)[0]
+        for embed, policy in ((bag_of_words, POLICY), (alike, POLICY), (alike, lenient))
     )
-    assert (
-        verify_rows([candidate_pair], read_tools(tools), bag_of_words, POLICY)[0]["verdict"]
-        == "accept"
-    )
-    (result,) = verify_rows([candidate_pair], read_tools(tools), alike, POLICY)
+    assert (unlike["verdict"], permitted["verdict"]) == ("accept", "accept")
     assert (result["verdict"], result["flaws"]) == ("reject", ["copies_description"])
     assert "cosine" in result["reasons"][0]
-    policy = SynthesisPolicy(copies_above=1.0)
-    assert verify_rows([candidate_pair], read_tools(tools), alike, policy)[0]["verdict"] == "accept"
 
 
 def test_rules_come_first_and_the_offline_judge_says_what_it_is(tools, pairs, offline):
@@ -152,9 +150,6 @@ def test_a_file_that_is_not_there_no_text_or_a_folder_is_named(tmp_path):
         (tmp_path / "bin").write_bytes(b'{"tool_id": "\xff"}')
         with pytest.raises(UnusableInput, match="not UTF-8 at byte 13"):
             read(tmp_path / "bin")
-
-
-def test_a_servers_file_without_tools_is_said(tmp_path):
     with pytest.raises(UnusableInput, match="no tools found"):
         read_tools(write(tmp_path / "s.jsonl", [{"qualified_name": "a", "tools": []}]))
 

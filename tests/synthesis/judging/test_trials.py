@@ -38,6 +38,7 @@ from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_goldens
 from assets.synthesis.verify.rules import verify_row
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.judging.test_judge import a_model, opinion
+from warehouse.ledger.ledger import Ledger
 from warehouse.statistics import wilson_interval
 
 
@@ -114,6 +115,10 @@ def test_a_trial_holds_all_ten_flaws_of_every_kind_of_row():
     assert all(case.row["contract_digest"] in contracts for case in result)
     again, _ = make_cases(reversed(written), CONTRACTS, seed=3, good=5)
     assert result == again
+    refused = [{**row, "verdict": "unsure"} for row in ROWS]
+    refused += [{**row, "status": "failed"} for row in ROWS]
+    result, _ = make_cases(refused, CONTRACTS, seed=3, good=5)
+    assert OF_THE_RUN not in {case.kind for case in result}
 
 
 def test_of_a_trial_only_what_changed_is_asked_anew():
@@ -137,13 +142,6 @@ def test_of_a_trial_only_what_changed_is_asked_anew():
     assert kinds.total() < 8
 
 
-def test_rows_that_the_rules_did_not_accept_are_not_taken_for_good():
-    refused = [{**row, "verdict": "unsure"} for row in ROWS]
-    failed = [{**row, "status": "failed"} for row in ROWS]
-    result, _ = make_cases([*refused, *failed], CONTRACTS, seed=3, good=5)
-    assert OF_THE_RUN not in {case.kind for case in result}
-
-
 def test_rules_and_rubric_catch_mechanical_flaws_and_spare_good_rows(offline):
     report = try_judge([], {}, offline, POLICY)
     assert report.judge == "offline:rules"
@@ -161,10 +159,6 @@ def test_rules_and_rubric_catch_mechanical_flaws_and_spare_good_rows(offline):
     assert report.get_rate(GOOD).rate <= 0.1
     assert report.get_rate(ALL).low > 0.7
     assert all(verdict.passed for verdict in audit_trial(report))
-
-
-def test_the_same_seed_gives_the_same_report_and_its_rows_fit_the_table(offline):
-    report = try_judge([], {}, offline, POLICY)
     assert try_judge([], {}, offline, POLICY) == report
     rows = make_trial_rows(report, "registry")
     assert (
@@ -173,9 +167,13 @@ def test_the_same_seed_gives_the_same_report_and_its_rows_fit_the_table(offline)
     assert len({tuple(row[name] for name in JUDGE_TRIALS.key) for row in rows}) == len(rows)
 
 
+def try_model(ledger: Ledger, answer: Say) -> MutationReport:
+    with openai_endpoint(lambda *_: answer) as served:
+        return try_judge([], {}, a_model(served.url, ledger), POLICY)
+
+
 def test_a_judge_that_accepts_everything_is_found_out(ledger):
-    with openai_endpoint(lambda *_: Say(opinion(9))) as served:
-        report = try_judge([], {}, a_model(served.url, ledger), POLICY)
+    report = try_model(ledger, Say(opinion(9)))
     assert report.judge == "model:m"
     assert (
         report.get_rate("unrealistic").refused == report.get_rate("unrealistic", RULES).refused == 0
@@ -190,32 +188,24 @@ def test_a_judge_that_accepts_everything_is_found_out(ledger):
     assert "unrealistic 0 of 24" in failed["judge_adds_to_the_rules"].observed
 
 
-def test_a_judge_that_sees_one_kind_of_flaw_alone_is_told_which_it_misses(ledger):
+def test_a_judge_that_sees_one_kind_of_flaw_alone_is_told_which_it_misses():
     report = _report(0, 100, 0, 24, missing_required_value=(23, 23), wrong_tool=(0, 24))
     (failed,) = [v for v in audit_trial(report) if not v.passed and "catches" in v.rule]
     assert "wrong_tool 0 of 24 refused [0.00, 0.14] BELOW" in failed.observed
     assert "missing_required_value 23 of 23 refused [0.86, 1.00];" in failed.observed
 
 
-def test_a_judge_that_refuses_at_random_adds_nothing():
-    failed = {v.rule for v in audit_trial(_report(25, 100, 6, 24)) if not v.passed}
-    assert failed == {"judge_adds_to_the_rules"}
-
-
 def test_a_judge_that_refuses_everything_stops_the_partition(ledger):
-    with openai_endpoint(lambda *_: Say(opinion(2))) as served:
-        report = try_judge([], {}, a_model(served.url, ledger), POLICY)
+    report = try_model(ledger, Say(opinion(2)))
     failed = {verdict.rule for verdict in audit_trial(report) if not verdict.passed}
     assert failed == {"judge_adds_to_the_rules", "judge_false_alarms"}
 
 
 def test_a_judge_that_does_not_answer_has_not_been_judged(ledger):
-    with openai_endpoint(lambda *_: Say("no", status=400)) as served:
-        report = try_judge([], {}, a_model(served.url, ledger), POLICY)
+    report = try_model(ledger, Say("no", status=400))
     assert report.get_rate(GOOD).n == 0
     assert report.get_rate(GOOD).unanswered == len(ROWS)
     failed = {v.rule: v.observed for v in audit_trial(report) if not v.passed}
-    assert "judge_was_judged" in failed
     assert "bad_request" in failed["judge_was_judged"]
 
 
@@ -232,6 +222,7 @@ def _report(
 @pytest.mark.parametrize(
     ("report", "failed"),
     [
+        (_report(25, 100, 6, 24), {"judge_adds_to_the_rules"}),  # it refuses at random
         (_report(90, 100, 1, 24), set()),
         (_report(90, 100, 1, 24, wrong_tool=(9, 24)), set()),  # .38: its interval reaches .5
         (_report(90, 100, 1, 24, wrong_tool=(5, 24)), {"judge_catches_mutants"}),

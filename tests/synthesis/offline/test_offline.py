@@ -35,7 +35,15 @@ from assets.synthesis.role_schemas import (
 from assets.synthesis.verify.pair_checks import find_parroting
 from assets.synthesis.verify.rules import verify
 from tests.support.examples import examples
-from tests.synthesis.contracts import ALL, CITY_TIME, CONVERT, CREATE_ISSUE, READ_FILE
+from tests.synthesis.contracts import (
+    ALL,
+    CITY_TIME,
+    CONVERT,
+    CREATE_ISSUE,
+    READ_FILE,
+    TEXT,
+    make_tool,
+)
 from warehouse.llm.client import LLMError, ModelRequest, Role
 
 CONTRACTS = [canonicalize_contract(tool) for tool in ALL]
@@ -80,28 +88,29 @@ def test_the_same_seed_makes_the_same_requests_and_another_seed_others():
     assert first != answer_requests({"contract": of, "count": 3}, 8)
 
 
-_MADE_ELSEWHERE = """
+_VALUES_ELSEWHERE = """
 import random
-import re
 from assets.synthesis.offline.invented_values import invent_value
 sorts = "person company city address username email ip timezone currency language job isbn iban"
 rng = random.Random(5)
 print([invent_value(sort, rng) for sort in sorts.split() for _ in range(25)])
 """
+_WORLDS_ELSEWHERE = """
+import json, random
+from assets.synthesis.writing.profiles import _DRAWN, make_environment
+print(json.dumps([make_environment(code, random.Random(5)) for code in _DRAWN["locales"]]))
+"""
 
 
-def test_values_do_not_depend_on_the_process_that_draws_them():
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", _MADE_ELSEWHERE],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+@pytest.mark.parametrize("program", [_VALUES_ELSEWHERE, _WORLDS_ELSEWHERE])
+def test_draws_do_not_depend_on_the_process_that_makes_them(program):
+    first, second = (
+        subprocess.check_output(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}
+        )
         for seed in ("1", "2")
-    ]
-    assert runs[0] == runs[1]
+    )
+    assert first == second != b""
 
 
 def test_requests_of_one_tool_differ_in_words_and_values():
@@ -174,8 +183,7 @@ _SCALARS = st.one_of(
     seed=st.integers(0, 99),
 )
 def test_any_contract_gets_valid_calls_and_text(properties, name, description, seed):
-    schema = {"type": "object", "properties": properties, "required": list(properties)}
-    of = canonicalize_contract({"name": name, "description": description, "inputSchema": schema})
+    of = canonicalize_contract(make_tool(name, description, properties, *properties))
     for request in answer_requests({"contract": of, "count": 3}, seed)["requests"]:
         assert request["instruction"].strip()
         assert validate_call(of, request["values"]) == []
@@ -190,15 +198,8 @@ def test_any_contract_gets_valid_calls_and_text(properties, name, description, s
     ],
 )
 def test_a_value_has_the_form_that_its_description_states(name, description, form):
-    of = {
-        "name": "look_up",
-        "description": "Look something up.",
-        "inputSchema": {
-            "type": "object",
-            "properties": {name: {"type": "string", "description": description}},
-            "required": [name],
-        },
-    }
+    properties = {name: {"type": "string", "description": description}}
+    of = make_tool("look_up", "Look something up.", properties, name)
     for seed in range(3):
         for request in answer_requests({"contract": of, "count": 6}, seed)["requests"]:
             assert re.fullmatch(form, request["values"][name]), request
@@ -255,17 +256,9 @@ def test_a_checker_picks_what_the_words_speak_of_and_else_none(role, instruction
 
 
 def test_an_actor_keeps_to_the_output_schema_and_repeats_what_was_asked():
-    of = {
-        **TIME,
-        "outputSchema": {
-            "type": "object",
-            "properties": {
-                "timezone": {"type": "string"},
-                "hour": {"type": "integer", "minimum": 0, "maximum": 23},
-            },
-            "required": ["timezone", "hour"],
-        },
-    }
+    hour = {"type": "integer", "minimum": 0, "maximum": 23}
+    output = make_tool("", "", {"timezone": TEXT, "hour": hour}, "timezone", "hour")
+    of = {**TIME, "outputSchema": output["inputSchema"]}
     for zone in ("Europe/Oslo", "Asia/Tokyo"):
         made = ask("actor", ToolReply, {"contract": of, "arguments": {"timezone": zone}})
         answer = json.loads(made.content)
@@ -303,18 +296,7 @@ _TOOL = st.fixed_dictionaries(
 @settings(max_examples=40, deadline=None)
 @given(tools=st.lists(_TOOL, min_size=1, max_size=3), seed=st.integers(0, 9), text=st.text())
 def test_no_odd_contract_leaves_a_role_without_an_answer(tools, seed, text):
-    offered = [
-        {
-            "name": t["name"],
-            "description": t["description"],
-            "inputSchema": {
-                "type": "object",
-                "properties": t["properties"],
-                "required": list(t["properties"]),
-            },
-        }
-        for t in tools
-    ]
+    offered = [make_tool(*t.values(), *t["properties"]) for t in tools]
     of = offered[0]
     answer = ask(
         "generator", RequestDrafts, {"contract": of, "count": 2, "rivals": offered[1:]}, seed
@@ -381,24 +363,10 @@ def test_the_same_tool_twice_is_asked_for_two_things():
     assert all(step.arguments["path"] in answer.instruction for step in answer.calls)
 
 
-FIND_NOTES = {
-    "name": "find_notes",
-    "description": "Finds notes that mention a word",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"word": {"type": "string"}},
-        "required": ["word"],
-    },
-}
-PIN_NOTE = {
-    "name": "pin_note",
-    "description": "Pins one note to the board",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"note_id": {"type": "string"}, "board": {"type": "string"}},
-        "required": ["note_id", "board"],
-    },
-}
+FIND_NOTES = make_tool("find_notes", "Finds notes that mention a word", {"word": TEXT}, "word")
+PIN_NOTE = make_tool(
+    "pin_note", "Pins one note to the board", {"note_id": TEXT, "board": TEXT}, "note_id", "board"
+)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -64,7 +64,7 @@ def test_other_flaws_stay_and_decide_too():
         assert json.loads(result[0]["flaws"]) == [flaw]
 
 
-def test_a_copy_points_to_the_first_in_order_inside_and_across_tools():
+def test_a_copy_points_to_the_first_in_order_that_is_not_rejected():
     rows = [
         row(3, "read the log of today", "file"),
         row(0, "how late is it in Oslo now"),
@@ -77,9 +77,6 @@ def test_a_copy_points_to_the_first_in_order_inside_and_across_tools():
     assert result == {
         "p1:0": "p1:2", "p1:1": "p1:2", "p1:2": None, "p1:3": None, "p1:4": None,
     }  # fmt: skip
-
-
-def test_nothing_stands_for_a_rejected_row():
     flaw = {"kind": "wrong_type", "path": "x", "reason": "no", "certain": True}
     rows = [row(0, "how late is it", flaws=json.dumps([flaw])), row(1, "how late is it")]
     first, second = filter_rows(rows, CONTRACTS, embed, POLICY)
@@ -87,16 +84,13 @@ def test_nothing_stands_for_a_rejected_row():
     assert (second["verdict"], second["twin_of"]) == ("accept", None)
 
 
-def test_failed_rows_pass_through_untouched():
-    failed = row(0, "", status="failed", verdict=None, flaws=None, instruction=None)
-    assert filter_rows([failed], CONTRACTS, embed, POLICY) == [failed]
-
-
-def test_odd_rows_have_no_cosine_and_stop_nothing():
+def test_odd_and_failed_rows_have_no_cosine_and_stop_nothing():
     rows = [row(0, "", "mute"), row(1, "hello there", "mute"), row(2, "x", calls="{")]
     result = filter_rows([*rows, row(3, "y", contract_digest="gone")], CONTRACTS, embed, POLICY)
     assert [r["cosine"] for r in result][:2] == [None, None]
     assert result[3]["cosine"] is None
+    failed = row(0, "", status="failed", verdict=None, flaws=None, instruction=None)
+    assert filter_rows([failed], CONTRACTS, embed, POLICY) == [failed]
 
 
 WORDS = ["get", "the", "current", "time", "of", "a", "city", "read", "file", "now"]

@@ -92,23 +92,15 @@ def test_a_value_that_is_not_in_the_text_is_left_to_the_judge(kind, text, argume
     assert found.kinds == [kind]
 
 
-def test_the_description_handed_back_is_rejected():
-    text = "Please read the complete contents of the file /a/b.txt from the file system as text."
-    found = verify(canonicalize_contract(READ_FILE), text, {"path": "/a/b.txt"})
-    assert found.kinds == ["copies_description"]
-
-
-def test_an_ordinary_word_that_is_also_a_tool_is_not_its_name():
+def test_names_descriptions_and_arguments_that_are_no_object_are_told():
     text = "Ping the server again, will you?"
     assert verify(canonicalize_contract(PING), text, {}).verdict == "accept"
     assert verify(canonicalize_contract(PING), "Use the ping tool.", {}).kinds == ["names_the_tool"]
-
-
-@pytest.mark.parametrize("arguments", [None, [], "x", 3])
-def test_arguments_that_are_no_object_are_a_finding_not_an_error(arguments):
-    assert verify(canonicalize_contract(PING), "Are you still there?", arguments).kinds == [
-        "wrong_type"
-    ]
+    for arguments in (None, [], "x", 3):
+        assert verify(canonicalize_contract(PING), text, arguments).kinds == ["wrong_type"]
+    text = "Please read the complete contents of the file /a/b.txt from the file system as text."
+    found = verify(canonicalize_contract(READ_FILE), text, {"path": "/a/b.txt"})
+    assert found.kinds == ["copies_description"]
 
 
 @pytest.mark.parametrize(
@@ -122,13 +114,6 @@ def test_arguments_that_are_no_object_are_a_finding_not_an_error(arguments):
 )  # fmt: skip
 def test_numbers_are_read_in_digits_and_words(text, number):
     assert number in TextNumbers(text.casefold())
-
-
-def test_a_sign_is_part_of_a_number():
-    schema, text = {"type": "number"}, RequestText("near latitude -33.87, longitude 151.21")
-    assert grade_value(-33.87, schema, "latitude", text) == STATED
-    assert grade_value(33.87, schema, "latitude", text) == ABSENT
-    assert grade_value(-93.27, schema, "lon", RequestText("44.98 N, 93.27 W")) == STATED
 
 
 @pytest.mark.parametrize(
@@ -153,10 +138,18 @@ def test_values_are_found_in_other_spellings(value, name, text, expected):
     assert grade_value(value, {}, name, RequestText(text)) == expected
 
 
-def test_another_choice_in_the_text_is_the_one_that_was_meant():
-    schema = {"enum": ["yearly", "quarterly"]}
-    assert grade_value("yearly", schema, "freq", RequestText("the quarterly cash flow")) == ABSENT
-    assert grade_value("yearly", schema, "freq", RequestText("the cash flow")) == LIKELY
+@pytest.mark.parametrize(
+    ("value", "schema", "name", "text", "expected"),
+    [
+        (-33.87, {"type": "number"}, "latitude", "near latitude -33.87, longitude 151.21", STATED),
+        (33.87, {"type": "number"}, "latitude", "near latitude -33.87, longitude 151.21", ABSENT),
+        (-93.27, {"type": "number"}, "lon", "44.98 N, 93.27 W", STATED),
+        ("yearly", {"enum": ["yearly", "quarterly"]}, "freq", "the quarterly cash flow", ABSENT),
+        ("yearly", {"enum": ["yearly", "quarterly"]}, "freq", "the cash flow", LIKELY),
+    ],
+)
+def test_a_sign_and_another_choice_decide(value, schema, name, text, expected):
+    assert grade_value(value, schema, name, RequestText(text)) == expected
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tests.synthesis.contracts import CITY_TIME, CONVERT, PING, READ_FILE, snaps
 from tests.synthesis.scripted import (
     ALL_TASKS,
     MARKET,
+    ONE,
     SINGLES,
     asked_of,
     data_of,
@@ -27,6 +28,7 @@ from tests.synthesis.scripted import (
     others,
     planned,
     scripted,
+    write_one,
 )
 from tests.synthesis.writing.test_plan import edit
 from warehouse.llm.client import LLM, LLMError, Role
@@ -82,13 +84,10 @@ def test_the_second_run_asks_nobody_and_makes_the_same_rows(ledger, offline):
     assert {row["task"] for row in first} == set(TASKS)
 
 
-def test_a_pair_keeps_its_id_on_another_marketplace(offline):
+def test_ids_and_digests_are_the_same_on_another_marketplace(offline):
     here = compose_rows(planned(ROWS[:1]), offline, SINGLES)
     there = compose_rows(planned([{**ROWS[0], "marketplace": "mcpso"}]), offline, SINGLES)
     assert [row["pair_id"] for row in here] == [row["pair_id"] for row in there]
-
-
-def test_every_row_carries_the_digest_of_its_unit(offline):
     answer = planned(ROWS, ALL_TASKS, others(ROWS))
     want = plan_units(answer, offline, ALL_TASKS)
     rows = compose_rows(answer, offline, ALL_TASKS)
@@ -154,6 +153,7 @@ def test_too_few_requests_and_a_bad_call_are_rows_of_their_own(ledger):
     script = scripted(generate=times("Oslo"), call=lambda *_: "no idea")
     with openai_endpoint(script) as endpoint:
         rows = compose_rows(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
+        assert json.loads(data_of(endpoint.requests[0])["tool"]) == CLOCK[0]["contract"]
     assert [(r["failed_step"], r["error_kind"]) for r in rows] == [
         ("call", "non_json"), ("generate", "too_few"),
     ]  # fmt: skip
@@ -206,10 +206,7 @@ def test_a_request_that_lacks_a_required_value_goes_to_the_reviser(ledger):
         return {"instruction": "What time is it in Oslo?", "values": {"timezone": "Europe/Oslo"}}
 
     vague = {"requests": [{"instruction": "How late is it over there?"}]}
-    script = scripted(generate=lambda *_: vague, revise=revise, call=town_of)
-    policy = replace(SINGLES, pairs_per_tool=1)
-    with openai_endpoint(script) as endpoint:
-        [row] = compose_rows(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
+    row, _ = write_one(ledger, CLOCK, generate=lambda *_: vague, revise=revise, call=town_of)
     assert (row["status"], row["verdict"]) == ("ok", "accept")
     assert row["instruction"] == "What time is it in Oslo?"
     assert [item["absent parameters"] for item in prompts] == ["timezone"]
@@ -217,35 +214,29 @@ def test_a_request_that_lacks_a_required_value_goes_to_the_reviser(ledger):
     assert [step["step"] for step in json.loads(row["steps"])] == ["generate", "revise", "call"]
 
 
+def test_a_value_nobody_tells_is_left_to_the_caller_and_the_rules(ledger):
+    """The generator and the reviser keep their values to themselves; the text holds it."""
+    answer = {"instruction": "What time is it in Oslo?"}
+    answers = {"generate": lambda *_: {"requests": [answer]}, "revise": lambda *_: answer}
+    row, _ = write_one(ledger, CLOCK, **answers, call=town_of)
+    assert (row["status"], row["verdict"]) == ("ok", "accept")
+
+
 def test_a_reviser_that_leaves_the_value_out_fails_the_row_and_nobody_is_asked_on(ledger):
     same = {"instruction": "How late is it over there?", "values": {"timezone": "Europe/Oslo"}}
-    script = scripted(generate=lambda *_: {"requests": [same]}, revise=lambda *_: same)
-    policy = replace(SINGLES, pairs_per_tool=1)
-    with openai_endpoint(script) as endpoint:
-        [row] = compose_rows(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
-        assert [asked_of(body) for body in endpoint.requests] == ["generate", "revise"]
+    answers = {"generate": lambda *_: {"requests": [same]}, "revise": lambda *_: same}
+    row, asked = write_one(ledger, CLOCK, **answers)
+    assert asked == ["generate", "revise"]
     assert (row["status"], row["failed_step"], row["error_kind"]) == (
         "failed", "revise", "not_stated",
     )  # fmt: skip
     assert "timezone" in row["hint"]
 
 
-def test_a_value_nobody_tells_is_left_to_the_caller_and_the_rules(ledger):
-    """The generator and the reviser keep their values to themselves; the text holds it."""
-    answer = {"instruction": "What time is it in Oslo?"}
-    script = scripted(
-        generate=lambda *_: {"requests": [answer]}, revise=lambda *_: answer, call=town_of
-    )
-    policy = replace(SINGLES, pairs_per_tool=1)
-    with openai_endpoint(script) as endpoint:
-        [row] = compose_rows(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
-    assert (row["status"], row["verdict"]) == ("ok", "accept")
-
-
 # ------------------------------------------------------------------ evolution
 
 
-EVOLVED = replace(SINGLES, pairs_per_tool=1, evolve_share=1.0, evolve_depth=3)
+EVOLVED = replace(ONE, evolve_share=1.0, evolve_depth=3)
 
 
 def test_each_step_of_evolution_takes_another_direction(ledger):
@@ -256,9 +247,7 @@ def test_each_step_of_evolution_takes_another_direction(ledger):
         text = f"I have a call at {len(request)}. {data['request']}"
         return {"instruction": text, "values": json.loads(data["values"])}
 
-    script = scripted(generate=times("Oslo"), evolve=evolve, call=town_of)
-    with openai_endpoint(script) as endpoint:
-        [row] = compose_rows(planned(CLOCK, EVOLVED), model_llm(ledger, endpoint.url), EVOLVED)
+    row, _ = write_one(ledger, CLOCK, EVOLVED, generate=times("Oslo"), evolve=evolve, call=town_of)
     assert len(set(request)) == 3
     assert row["instruction"].count("I have a call") == 3
     assert row["verdict"] == "accept"
@@ -272,10 +261,8 @@ def test_a_value_that_evolution_lost_is_stated_again(ledger):
     def revise(_: Any, data: dict[str, str]) -> Any:
         return {"instruction": f"{data['request']} She moved to Oslo"}
 
-    script = scripted(generate=times("Oslo"), evolve=evolve, revise=revise, call=town_of)
-    once = replace(EVOLVED, evolve_depth=1)
-    with openai_endpoint(script) as endpoint:
-        [row] = compose_rows(planned(CLOCK, once), model_llm(ledger, endpoint.url), once)
+    answers = {"generate": times("Oslo"), "evolve": evolve, "revise": revise, "call": town_of}
+    row, _ = write_one(ledger, CLOCK, replace(EVOLVED, evolve_depth=1), **answers)
     steps = [step["step"] for step in json.loads(row["steps"])]
     assert steps == ["generate", "evolve", "revise", "call"]
     assert row["instruction"].endswith("She moved to Oslo")
@@ -293,7 +280,7 @@ def test_the_share_of_requests_that_evolve_is_kept():
 
 
 BESIDE = snapshot_rows([CITY_TIME, CONVERT, PING])
-CHECKED = replace(SINGLES, checks=True, pairs_per_tool=1)
+CHECKED = replace(ONE, checks=True)
 
 
 @pytest.mark.parametrize(
@@ -307,10 +294,8 @@ def test_two_models_that_both_pick_another_tool_reject(ledger, right, second, ve
         number = next(name.split()[1] for name, text in data.items() if f'"{base}"' in text)
         return {"reason": "it tells the time", "tool": int(number)}
 
-    script = scripted(generate=times("Oslo"), call=town_of, choose=choose)
-    with openai_endpoint(script) as endpoint:
-        answer = planned(BESIDE, CHECKED, others(BESIDE))[:1]
-        [row] = compose_rows(answer, model_llm(ledger, endpoint.url, second=second), CHECKED)
+    answers = {"generate": times("Oslo"), "call": town_of, "choose": choose}
+    row, _ = write_one(ledger, BESIDE, CHECKED, model={"second": second}, **answers)
     assert (row["status"], row["verdict"]) == ("ok", verdict)
     assert ("picked_another_tool" in row["flaws"]) is not right
     checks = json.loads(row["checks"])
@@ -321,24 +306,23 @@ def test_two_models_that_both_pick_another_tool_reject(ledger, right, second, ve
     assert Counter(s["role"] for s in json.loads(row["steps"]))["checker_b"] == 1
 
 
-def test_checkers_that_give_no_answer_fail_the_row(ledger):
-    script = scripted(generate=times("Oslo"), call=town_of, choose=lambda *_: "Hm.")
-    with openai_endpoint(script) as endpoint:
-        answer = planned(BESIDE, CHECKED, others(BESIDE))[:1]
-        [row] = compose_rows(answer, model_llm(ledger, endpoint.url), CHECKED)
-    assert (row["status"], row["failed_step"], row["error_kind"]) == (
-        "failed", "invocation_check", "non_json",
-    )  # fmt: skip
-
-
-def test_what_the_rules_reject_costs_no_checker(ledger):
-    script = scripted(generate=times("Oslo"), call=lambda *_: {"arguments": {}})
-    with openai_endpoint(script) as endpoint:
-        answer = planned(BESIDE, CHECKED, others(BESIDE))[:1]
-        [row] = compose_rows(answer, model_llm(ledger, endpoint.url), CHECKED)
-        assert "choose" not in {asked_of(body) for body in endpoint.requests}
-    assert row["verdict"] == "reject"
-    assert json.loads(row["contracts"]) == [row["contract_digest"]]
+@pytest.mark.parametrize(
+    ("answers", "outcome"),
+    [
+        ({"choose": lambda *_: "Hm."}, ("failed", "invocation_check", "non_json", None)),
+        # What the rules reject costs no checker.
+        ({"call": lambda *_: {"arguments": {}}}, ("ok", None, None, "reject")),
+    ],
+)
+def test_checkers_that_give_no_answer_or_are_not_asked(ledger, answers, outcome):
+    scripts = {"generate": times("Oslo"), "call": town_of, **answers}
+    row, asked = write_one(ledger, BESIDE, CHECKED, **scripts)
+    names = ("status", "failed_step", "error_kind")
+    assert tuple(row[name] for name in names) == outcome[:3]
+    if outcome[3]:
+        assert row["verdict"] == outcome[3]
+        assert "choose" not in asked
+        assert json.loads(row["contracts"]) == [row["contract_digest"]]
 
 
 def test_a_look_alike_is_written_beside_its_rivals_and_offered_among_them(ledger):
@@ -349,9 +333,7 @@ def test_a_look_alike_is_written_beside_its_rivals_and_offered_among_them(ledger
         return times("Oslo")()
 
     policy = replace(ALL_TASKS, evolve_share=0.0)
-    answer = only(planned(BESIDE, policy, others(BESIDE)), LOOKALIKE)[:1]
-    with openai_endpoint(scripted(generate=generate, call=town_of)) as endpoint:
-        [row] = compose_rows(answer, model_llm(ledger, endpoint.url), policy)
+    row, _ = write_one(ledger, BESIDE, policy, LOOKALIKE, generate=generate, call=town_of)
     assert PING["name"] in offered[0]
     assert CONVERT["name"] in offered[0]
     assert set(json.loads(row["offered"])) == {item["contract_digest"] for item in BESIDE}
@@ -403,10 +385,3 @@ def test_profiles_and_worlds_are_stable_and_varied(offline):
     assert {json.loads(row["profile"])["language"] for row in composed} == {"en", "de", "tr"}
     same = [dump_text(json.loads(row["profile"]) | {"language": "en"}) for row in composed]
     assert same == [row["profile"] for row in first], "another language moves nothing else"
-
-
-def test_the_data_of_a_prompt_is_what_its_markers_hold(ledger):
-    with openai_endpoint(scripted(generate=times("Oslo", "Rome"), call=town_of)) as endpoint:
-        compose_rows(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
-        data = data_of(endpoint.requests[0])
-    assert json.loads(data["tool"]) == CLOCK[0]["contract"]

@@ -26,12 +26,11 @@ from tests.synthesis.scripted import (
     CLOSE_TICKET,
     FIND_TICKET,
     MARKET,
-    asked_of,
     model_llm,
-    only,
     others,
     planned,
     scripted,
+    write_one,
 )
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM
@@ -45,13 +44,7 @@ CLOCK = snapshot_rows([CITY_TIME])
 
 
 def write(ledger: Ledger, rows: list[Json], task: str, **answers: Any) -> tuple[Json, list[str]]:
-    """The first row of a task through a scripted endpoint, and the prompts that were asked."""
-    answer = only(planned(rows, POLICY, others(rows)), task)[:1]
-    with openai_endpoint(scripted(**answers)) as endpoint:
-        [row] = compose_rows(answer, model_llm(ledger, endpoint.url), POLICY)
-        request = [asked_of(body) for body in endpoint.requests]
-    PAIRS.frame([row])
-    return row, request
+    return write_one(ledger, rows, POLICY, task, **answers)
 
 
 def list_turns(row: Json) -> list[tuple[str, Json]]:
@@ -252,22 +245,28 @@ def test_no_tool_is_an_answer_without_a_call_among_the_tools_at_hand(ledger):
     assert row["verdict"] != "reject"
 
 
-def test_no_tool_that_names_a_tool_is_rejected(ledger):
-    row, _ = write(
-        ledger,
-        CLOCK,
-        NO_TOOL,
-        no_tool=lambda *_: {"instruction": "Call get_current_time for me.", "reply": "No."},
-    )
-    assert (row["status"], row["verdict"]) == ("ok", "reject")
-
-
 FORGOT = {
     "instruction": "How late is it at my sister's?",
     "question": "Where does your sister live?",
     "answer": "In Oslo.",
     "values": OSLO,
 }
+STATED = {**FORGOT, "instruction": "How late is it in Oslo, at my sister's?"}
+NAMED = {"instruction": "Call get_current_time for me.", "reply": "No."}
+
+
+@pytest.mark.parametrize(
+    ("task", "answers"),
+    [
+        (NO_TOOL, {"no_tool": lambda *_: NAMED}),
+        (CLARIFY, {"missing": lambda *_: STATED, "call": lambda *_: {"arguments": OSLO}}),
+        (MISSING, {"missing": lambda *_: {**FORGOT, "question": "Done."}}),
+    ],
+    ids=["names a tool", "nothing was missing", "asks nothing"],
+)
+def test_a_conversation_that_is_not_its_task_is_rejected(ledger, task, answers):
+    row, _ = write(ledger, CLOCK, task, **answers)
+    assert (row["status"], row["verdict"]) == ("ok", "reject")
 
 
 def test_a_missing_value_is_asked_for(ledger):
@@ -282,19 +281,6 @@ def test_a_clarification_goes_on_to_the_answer_and_the_call(ledger):
     )
     assert list_turns(row)[2:] == [("user", "In Oslo."), ("assistant", [(CITY_TIME["name"], OSLO)])]
     assert (row["verdict"], request) == ("accept", ["missing", "call"])
-
-
-def test_a_clarification_where_nothing_was_missing_is_rejected(ledger):
-    answer = {**FORGOT, "instruction": "How late is it in Oslo, at my sister's?"}
-    row, _ = write(
-        ledger, CLOCK, CLARIFY, missing=lambda *_: answer, call=lambda *_: {"arguments": OSLO}
-    )
-    assert (row["status"], row["verdict"]) == ("ok", "reject")
-
-
-def test_a_question_that_asks_nothing_is_rejected(ledger):
-    row, _ = write(ledger, CLOCK, MISSING, missing=lambda *_: {**FORGOT, "question": "Done."})
-    assert row["verdict"] == "reject"
 
 
 # ------------------------------------------------------------------ recovery

@@ -111,12 +111,9 @@ def test_what_was_shown_picked_and_paid_is_kept(check):
     assert json.loads(json.dumps(vars(checked)))["verdict"] == "right"
 
 
-def test_one_model_asked_twice_is_said_to_be_one_opinion(check):
-    assert not check(OTHER, OTHER)[0].independent
-    assert check(OTHER, OTHER, model_b="another")[0].independent
-
-
 def test_one_opinion_rejects_nothing(check):
+    assert check(OTHER, OTHER, model_b="another")[0].independent
+    assert not check(OTHER, OTHER)[0].independent
     wrong, none = check(OTHER, OTHER)[0], check(None, None, seed=2)[0]
     assert [finding.certain for finding in wrong.findings] == [False]
     assert none.verdict == "none"
@@ -165,9 +162,6 @@ def test_no_contract_can_forge_a_marker():
     ]  # fmt: skip
     assert "$tools" in text
     assert "$mark" in text
-
-
-def test_a_tool_of_a_megabyte_is_cut():
     huge = {**CITY_TIME, "description": "x" * 1_000_000}
     assert len(make_choice_messages([huge] * 5, TEXT)[1]["content"]) < 50_000
 

@@ -23,6 +23,7 @@ from assets.vectors.confusable_table import (
 from assets.vectors.defs import compute_figures, render_markdown
 from assets.vectors.distinguish import ComparedTool, tell_apart
 from tests.support.examples import examples
+from tests.synthesis.contracts import make_tool
 from tests.vectors.conftest import WordEmbedder
 
 Json = Any
@@ -30,10 +31,7 @@ Json = Any
 
 def tool(name: str, about: str = "", required: tuple[str, ...] = (), **extra: Json) -> Json:
     properties = {item: {"type": "string"} for item in required} | extra.pop("properties", {})
-    schema = {"type": "object", "properties": properties, "required": list(required)}
-    return canonicalize_contract(
-        {"name": name, "description": about, "inputSchema": schema, **extra}
-    )
+    return canonicalize_contract({**make_tool(name, about, properties, *required), **extra})
 
 
 def row(server: str, made: Json, market: str = "registry") -> Json:
@@ -83,14 +81,13 @@ def test_twins_and_confusables_are_told_apart_and_from_unlike_tools():
     assert "npm:y/linear-mcp::createIssue is for linear and requires teamId" in issue["tells_apart"]
 
 
-def test_a_tool_on_several_marketplaces_is_one_and_no_twin_of_itself():
+def test_one_tool_of_two_marketplaces_or_tools_of_one_server_are_no_pair():
     assert found_in([row("npm:a", READ), row("npm:a", READ, "glama")]) == []
-
-
-def test_tools_of_one_server_are_no_pair():
-    assert (
-        found_in([row("npm:a", READ), row("npm:a", tool("read_files", READ["description"]))]) == []
-    )
+    beside = tool("read_files", READ["description"])
+    assert found_in([row("npm:a", READ), row("npm:a", beside)]) == []
+    with pytest.raises(ValueError, match="1 rows but 0 vectors"):
+        find_confusables([row("npm:a", READ)], np.zeros((0, 4), np.float32))
+    assert find_confusables([], np.zeros((0, 4), np.float32)) == []
 
 
 def test_many_copies_make_one_row_each_and_one_cluster():
@@ -126,19 +123,20 @@ def test_a_chain_of_likeness_does_not_become_one_cluster():
         assert alike.min() >= ALIKE
 
 
+def draw_matrix(seed: int, *size: int) -> np.ndarray:
+    matrix = np.random.default_rng(seed).normal(size=size).astype(np.float32)
+    return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
+
+
 def test_one_name_of_many_words_makes_clusters_of_bounded_size():
-    rng = np.random.default_rng(3)
-    matrix = rng.normal(size=(90, 16)).astype(np.float32)
-    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    matrix = draw_matrix(3, 90, 16)
     clusters = build_clusters(matrix, ["search"] * 90)
     assert max(map(len, clusters)) == CAP
     assert len({place for places in clusters for place in places}) >= 80
 
 
 def test_blocks_give_what_one_product_gives(monkeypatch):
-    rng = np.random.default_rng(5)
-    matrix = rng.normal(size=(300, 6)).astype(np.float32)
-    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    matrix = draw_matrix(5, 300, 6)
     names = [f"n{i % 120}" for i in range(300)]
     whole = build_clusters(matrix, names)
     monkeypatch.setattr("assets.vectors.confusable_table._ROWS", 7)
@@ -152,12 +150,6 @@ def test_the_order_of_the_rows_decides_nothing(seed):
     rows = [*LISTED, *(row(f"npm:m{i}", READ, "glama") for i in range(4))]
     random.Random(seed).shuffle(rows)
     assert found_in(rows) == found_in(sorted(rows, key=lambda item: item["server_id"]))
-
-
-def test_vectors_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="1 rows but 0 vectors"):
-        find_confusables([row("npm:a", READ)], np.zeros((0, 4), np.float32))
-    assert find_confusables([], np.zeros((0, 4), np.float32)) == []
 
 
 @pytest.mark.parametrize(

@@ -88,19 +88,12 @@ def test_prompts_of_the_model_stand_before_its_texts(prompts, query, document, t
     assert np.abs(own.embed(["a"]) - other.embed([f"{document}a"])).max() < 1e-6
 
 
-def drop_tensor(file: Path, name: str) -> None:
+def edit_tensors(file: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
     from safetensors.torch import load_file, save_file
 
     held = load_file(str(file))
-    del held[name]
+    edit(held)
     save_file(held, str(file), {"format": "pt"})
-
-
-def round_tensor(file: Path, name: str) -> None:
-    from safetensors.torch import load_file, save_file
-
-    held = load_file(str(file))
-    save_file({**held, name: held[name].int()}, str(file), {"format": "pt"})
 
 
 def add_token(folder: Path) -> None:
@@ -144,10 +137,12 @@ ODD: list[tuple[Callable[[Path], Any], str]] = [
     (lambda at: change(at / "config.json", num_hidden_layers="many"), "no size"),
     (lambda at: change(at / "config.json", layer_norm_eps=None), "layer_norm_eps is 'None'"),
     (lambda at: change(at / "config.json", intermediate_size=65), r"expected \[65, 32\]"),
-    (lambda at: drop_tensor(at / "model.safetensors", "embeddings.LayerNorm.bias"),
+    (lambda at: edit_tensors(at / "model.safetensors",
+                             lambda held: held.pop("embeddings.LayerNorm.bias")),
      "embeddings.LayerNorm.bias is missing"),
     (lambda at: (at / "model.safetensors").write_bytes(b"\0" * 99), "not readable as safetensors"),
-    (lambda at: round_tensor(at / "model.safetensors", "embeddings.word_embeddings.weight"),
+    (lambda at: edit_tensors(at / "model.safetensors", lambda held: held.update({
+        name: held[name].int() for name in ["embeddings.word_embeddings.weight"]})),
      "word_embeddings.weight holds I32"),
     (add_token, "token '<far>' is"),
     (begin_with_unknown_token, "puts token 1000000 around a text"),
@@ -207,11 +202,8 @@ def test_its_recipe_is_the_one_in_the_code_and_its_card_tells_its_facts():
     for name, one in facts["sets"].items():
         assert (one["source"], one["licence"]) == SOURCES[name]
         assert one["licence"].split(";")[0] in ("MIT", "Apache-2.0", "CC-BY-4.0")
-
-
-def test_sets_that_judge_are_not_learnt_from():
-    held = "bfcl livemcpbench mcp-atlas composio sgd metatool api-bank"
-    assert not set(Recipe().sets) & set(held.split())
+    judging = "bfcl livemcpbench mcp-atlas composio sgd metatool api-bank"
+    assert not set(Recipe().sets) & set(judging.split())
 
 
 def test_it_opens_without_a_network(monkeypatch):
@@ -242,14 +234,11 @@ def test_a_damaged_one_is_named_with_the_fix(tmp_path, harm):
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-def test_a_hub_id_at_a_commit_is_a_name_and_a_revision():
-    assert split_hub_id(f"Qwen/Qwen3-0.6B@{COMMIT}") == ("Qwen/Qwen3-0.6B", COMMIT)
-    assert split_hub_id(f"gpt2@{COMMIT}") == ("gpt2", COMMIT)
-
-
 def test_a_folder_needs_no_revision(tmp_path):
     assert split_hub_id(str(tmp_path)) == (str(tmp_path), None)
     assert resolve_base(str(tmp_path)) == str(tmp_path)
+    assert split_hub_id(f"Qwen/Qwen3-0.6B@{COMMIT}") == ("Qwen/Qwen3-0.6B", COMMIT)
+    assert split_hub_id(f"gpt2@{COMMIT}") == ("gpt2", COMMIT)
 
 
 @pytest.mark.parametrize(

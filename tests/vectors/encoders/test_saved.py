@@ -51,24 +51,23 @@ def _linked(source: str, target: str) -> None:
     (os.link if source.endswith(".onnx") else shutil.copy)(source, target)
 
 
-def test_a_saved_encoder_gives_the_same_vectors(encoder, saved):
+def test_a_saved_encoder_gives_the_same_vectors_and_the_same_files(encoder, saved, tmp_path):
     again = open_encoder(saved, encoder.id, threads=1)
     assert (again.id, again.dim) == (encoder.id, encoder.dim)
     assert (again.embed(TEXTS) == encoder.embed(TEXTS)).all()
-
-
-def test_the_folder_holds_what_the_card_says(encoder, saved):
     folder = find_encoder_folder(saved, encoder.id)
     card = json.loads((folder / "encoder.json").read_text())
     assert (card["id"], card["dim"], card["max_tokens"]) == (encoder.id, 384, 128)
     assert {p.name for p in folder.iterdir()} == {"encoder.onnx", "tokenizer.json", "encoder.json"}
     assert {p.name for p in folder.parent.iterdir()} == {folder.name, ".lock"}
-
-
-def test_what_is_whole_is_not_written_again(encoder, place):
-    before = {p: p.stat().st_mtime_ns for p in find_encoder_folder(place, encoder.id).iterdir()}
-    save_encoder(encoder, place)
+    elsewhere = save_encoder(again, tmp_path)
+    for path in folder.iterdir():
+        assert (elsewhere / path.name).read_bytes() == path.read_bytes()
+    before = {p: p.stat().st_mtime_ns for p in elsewhere.iterdir()}
+    save_encoder(encoder, tmp_path)  # what is whole is not written again
     assert before == {p: p.stat().st_mtime_ns for p in before}
+    with pytest.raises(BadEmbedder, match="a WordEmbedder cannot be saved"):
+        save_encoder(WordEmbedder(), tmp_path)
 
 
 def test_an_adapted_encoder_lies_beside_the_base(saved, tmp_path):
@@ -77,14 +76,6 @@ def test_an_adapted_encoder_lies_beside_the_base(saved, tmp_path):
     again = open_encoder(tmp_path, mini_l_m.id, threads=1)
     assert (again.embed(TEXTS[:4]) == mini_l_m.embed(TEXTS[:4])).all()
     assert find_encoder_folder(saved, mini_l_m.id) != find_encoder_folder(saved, "minilm-l6-v2/128")
-
-
-def test_a_saved_encoder_can_be_saved_elsewhere(saved, tmp_path):
-    opened = open_encoder(saved, "minilm-l6-v2/128", threads=1)
-    folder = save_encoder(opened, tmp_path)
-    first = find_encoder_folder(saved, opened.id)
-    for path in first.iterdir():
-        assert (folder / path.name).read_bytes() == path.read_bytes()
 
 
 def test_opening_needs_onnxruntime_tokenizers_and_numpy_alone(saved, encoder):
@@ -98,21 +89,16 @@ class Absent:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
 from pathlib import Path
+before = set(sys.modules)
 from assets.vectors.encoders.saved import open_encoder
+heavy = {{"onnxruntime", "tokenizers"}} & (set(sys.modules) - before)
+assert not heavy, heavy  # importing the face imports nothing heavy
 opened = open_encoder(Path({str(saved)!r}), "minilm-l6-v2/128", threads=1)
 print(opened.embed(["hello"])[0][:4].tolist())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert np.allclose(json.loads(done.stdout), encoder.embed(["hello"])[0][:4], atol=1e-7)
-
-
-def test_importing_the_face_imports_nothing_heavy():
-    heavy = ("onnx", "onnxruntime", "torch", "tokenizers", "safetensors", "httpx2", "openai")
-    loaded = f"sorted(set({heavy!r}) & set(sys.modules))"
-    code = f"import sys, assets.vectors.encoders.saved; print({loaded})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_a_missing_encoder_names_what_is_there_and_the_mend(saved):
@@ -197,11 +183,6 @@ def test_a_kill_while_saving_leaves_nothing_half(encoder, tmp_path, monkeypatch)
         save_encoder(encoder, tmp_path)
     with pytest.raises(EncoderMissing, match="found: none"):
         open_encoder(tmp_path, encoder.id)
-
-
-def test_an_embedder_that_cannot_be_saved_says_so(tmp_path):
-    with pytest.raises(BadEmbedder, match="a WordEmbedder cannot be saved"):
-        save_encoder(WordEmbedder(), tmp_path)
 
 
 def test_an_adapter_that_changed_is_not_saved_under_the_old_id(tmp_path):

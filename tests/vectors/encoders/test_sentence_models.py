@@ -328,32 +328,34 @@ def test_minilm_reads_latin_letters_alone(text, low, high):
     assert low <= KNOWN.measure_reading([text])[0] <= high
 
 
-def test_whole_words_of_another_script_are_read():
-    tokenizer_coverage = TokenizerCoverage(
-        make_unigram(["\u2581", "\u2581the", "天气", "今天", "включи", "l", "i", "g"])
-    )
-    assert tokenizer_coverage.measure(["天气今天", "the включи"]).tolist() == [1, 1]
-    # What is spelt out or unknown is not, however many letters the unknown piece has.
-    assert tokenizer_coverage.measure(["lig", "дождь", "天气дождь"]).tolist() == pytest.approx(
-        [0, 0, 2 / 7]
-    )
+ODD_HAN = chr(0x9FA5)  # of the script, and in no vocabulary here
+LETTERS, MERGES = {"t": 0, "h": 1, "e": 2, "th": 3, "the": 4}, [("t", "h"), ("th", "e")]
 
 
-@pytest.mark.parametrize(("count", "share"), [(1_200, 1.0), (999, 0.0)])
-def test_a_letter_is_a_word_where_a_vocabulary_has_a_thousand_of_its_script(count, share):
-    tokenizer_coverage = TokenizerCoverage(make_wordpiece(HAN[:count]))
-    assert tokenizer_coverage.measure([HAN[3] + HAN[7]])[0] == share
-    assert (
-        tokenizer_coverage.measure([chr(0x9FA5)])[0] == 0
-    )  # of the script, and not in the vocabulary
-    assert tokenizer_coverage.measure([f"read the file {chr(0x9FA5)}"])[0] == pytest.approx(11 / 12)
-
-
-def test_bytes_of_a_letter_are_no_reading_of_it():
-    tokenizer_coverage = TokenizerCoverage(make_byte_level([("l", "i"), ("li", "t")]))
-    assert tokenizer_coverage.measure(["lit", "天气", "lit 天"]).tolist() == pytest.approx(
-        [1, 0, 3 / 4]
-    )
+@pytest.mark.parametrize(
+    ("tokenizer", "shares"),
+    [
+        (  # Whole words of another script; not what is spelt out or unknown, however long it is.
+            make_unigram(["\u2581", "\u2581the", "天气", "今天", "включи", "l", "i", "g"]),
+            {"天气今天": 1, "the включи": 1, "lig": 0, "дождь": 0, "天气дождь": 2 / 7},
+        ),
+        *(  # A letter is a word where a vocabulary has a thousand of its script.
+            (
+                make_wordpiece(HAN[:count]),
+                {HAN[3] + HAN[7]: share, ODD_HAN: 0, f"read the file {ODD_HAN}": 11 / 12},
+            )
+            for count, share in ((1_200, 1), (999, 0))
+        ),
+        # Bytes of a letter are no reading of it.
+        (make_byte_level([("l", "i"), ("li", "t")]), {"lit": 1, "天气": 0, "lit 天": 3 / 4}),
+        # One without an unknown token is taken as it is.
+        (Tokenizer(models.BPE(LETTERS, MERGES)), {"the": 1, "thet": 0.75, "t": 0}),
+    ],
+    ids=["unigram", "wordpiece", "few letters", "bytes", "no unknown token"],
+)
+def test_a_tokenizer_reads_the_letters_of_its_words(tokenizer, shares):
+    found = TokenizerCoverage(tokenizer).measure(list(shares))
+    assert found.tolist() == pytest.approx(list(shares.values()))
 
 
 @given(st.lists(PIECES, max_size=30).map("".join), st.text("дж天ば", min_size=1, max_size=20))
@@ -365,12 +367,3 @@ def test_letters_that_are_not_read_never_raise_the_share(text, odd):
 def test_no_more_is_measured_than_is_encoded():
     cut = TextTokenizer(FILE, 8)
     assert cut.measure_reading([f"turn on the light now and here again {'天' * 500}"])[0] == 1
-
-
-def test_a_tokenizer_without_an_unknown_token_is_taken_as_it_is():
-    tokenizer_coverage = TokenizerCoverage(
-        Tokenizer(
-            models.BPE({"t": 0, "h": 1, "e": 2, "th": 3, "the": 4}, [("t", "h"), ("th", "e")])
-        )
-    )
-    assert tokenizer_coverage.measure(["the", "thet", "t"]).tolist() == [1, 0.75, 0]

@@ -15,15 +15,12 @@ _LOOKUP = {name: frozenset(words.split()) for name, words in _WORDS.items()}
 
 def find_category(text: str, names: str = "") -> str:
     """The category of a text. `names`, of the server anywhere, count twice; its publisher not."""
-    text, names = _OWNER.sub(" ", text), _OWNER.sub(" ", names)
-    words = re.findall(r"[a-z0-9]+", _split_words(text).lower())
-    words += re.findall(r"[a-z0-9]+", _split_words(names).lower()) * 2
+    words = []
+    for each, weight in ((text, 1), (names, 2)):
+        spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", _OWNER.sub(" ", each))
+        words += re.findall(r"[a-z0-9]+", spaced.lower()) * weight
     scores = {
         name: sum(word in vocabulary for word in words) for name, vocabulary in _LOOKUP.items()
     }
     best = max(scores, key=lambda name: scores[name])
     return best if scores[best] else "other"
-
-
-def _split_words(text: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)

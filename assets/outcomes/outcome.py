@@ -88,7 +88,8 @@ def _find_status_member(answer: Mapping[str, Any]) -> StatedFailure | None:
     """The failure of an HTTP response or of a framework's error: all of an answer, or a member."""
     inner = [item for item in list(answer.values())[:_INNER] if isinstance(item, Mapping)]
     for candidate in (answer, *inner):
-        members = {_squeeze_name(name): value for name, value in list(candidate.items())[:200]}
+        items = list(candidate.items())[:200]
+        members = {re.sub(r"[^a-z]", "", str(name).lower()): value for name, value in items}
         for name in _HOLDERS:
             status = _parse_status(members.get(name))
             if status and (_SHOWS & members.keys() or _has_phrase(members, status)):
@@ -140,10 +141,6 @@ def _tell_status(number: str, words_after: str, text: str) -> StatedFailure | No
     if phrase and not (expected_phrase and phrase.startswith(expected_phrase)):
         return None
     return StatedFailure(text.strip()[:_READ], status)
-
-
-def _squeeze_name(name: Any) -> str:
-    return re.sub(r"[^a-z]", "", str(name).lower())
 
 
 def _is_address(text: str) -> bool:

@@ -105,7 +105,10 @@ def write_recording(path: Path, recording: ReplayRecording) -> dict[str, Any]:
             {"key": key, "answer": vars(recording.answers[key])}
             for key in sorted(recording.answers)
         ),
-        *({"task": _dump_task(recording.tasks[name])} for name in sorted(recording.tasks)),
+        *(
+            {"task": {**vars(task), "calls": [vars(call) for call in task.calls]}}
+            for _, task in sorted(recording.tasks.items())
+        ),
     ]
     body = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines).encode()
     head = {"format": FORMAT, "version": VERSION, "lines": len(lines), "sha256": sha256(body)}
@@ -150,10 +153,6 @@ def _parse_head(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return head if isinstance(head, dict) and head.get("format") == FORMAT else None
-
-
-def _dump_task(task: ReplayTask) -> dict[str, Any]:
-    return {**vars(task), "calls": [vars(call) for call in task.calls]}
 
 
 def record_home(warehouse: Warehouse) -> ReplayRecording | None:

@@ -11,7 +11,6 @@ from assets.outcomes.environment import ServerInWorld, digest_task, digest_world
 from assets.outcomes.execution import (
     EXECUTION_VERSION,
     CallExecution,
-    ToolCall,
     WatchedCall,
     watch_call,
 )
@@ -190,7 +189,10 @@ class ExecutionRun:
             await place.put_back(fresh=unanswered)
         # What a world file says of its server saves a launch, of 1 to 7 s.
         elif unanswered or (
-            place.restart and done.status == "ok" and _may_remember(job.wanted.call)
+            place.restart
+            and done.status == "ok"
+            and not job.wanted.call.only_reads
+            and read_purpose(job.wanted.call.contract).family not in _READS
         ):
             await place.put_back(fresh=True)
 
@@ -232,10 +234,6 @@ class ExecutionRun:
                 "run_date": self.run_date if server.moving or job.again else None,
             }
         )
-
-
-def _may_remember(call: ToolCall) -> bool:
-    return not call.only_reads and read_purpose(call.contract).family not in _READS
 
 
 def _rank_job(job: ExecutionJob) -> tuple[bool, str, str]:

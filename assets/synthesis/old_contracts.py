@@ -58,9 +58,9 @@ def find_renamed_parameters(old: JsonObject, new: JsonObject) -> dict[str, str]:
 
 
 def _is_renamed(old_name: str, old: Json, new_name: str, new: Json) -> bool:
-    kinds = _list_schema_kinds(new)
+    kinds = list_kinds(resolve(new, {}))
     before, after = split_identifier(old_name), split_identifier(new_name)
-    if not _list_schema_kinds(old) <= kinds:
+    if not list_kinds(resolve(old, {})) <= kinds:
         return False
     if "".join(before) == "".join(after):
         return True
@@ -68,10 +68,6 @@ def _is_renamed(old_name: str, old: Json, new_name: str, new: Json) -> bool:
         return False
     description = _fold_description(old)
     return len(description.split()) >= 2 and description == _fold_description(new)
-
-
-def _list_schema_kinds(schema: Json) -> frozenset[str]:
-    return list_kinds(resolve(schema, {}))
 
 
 def _fold_description(schema: Json) -> str:

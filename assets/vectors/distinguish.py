@@ -14,7 +14,7 @@ from assets.vectors.lexicon import (
     join_words,
     stem_plural,
 )
-from warehouse.json_types import Contract, Json, JsonObject
+from warehouse.json_types import Contract, JsonObject
 from warehouse.sanitize.untrusted_text import shorten_text
 from warehouse.storage.files import read_data
 
@@ -166,7 +166,10 @@ def _tell_by_limits(side: ComparedTool, other: ComparedTool) -> str:
     """Of the first shared parameter that may hold other values."""
     for name in sorted(side.taken.keys() & other.taken.keys()):
         (own_name, own_schema), (_name, another) = side.taken[name], other.taken[name]
-        mine, theirs = (_list_values(schema.get("enum")) for schema in (own_schema, another))
+        mine, theirs = (
+            [join_lines(str(value), 30) for value in enum[:50]] if isinstance(enum, list) else []
+            for enum in (own_schema.get("enum"), another.get("enum"))
+        )
         if mine and theirs and set(mine) != set(theirs):
             only = [value for value in mine if value not in theirs]
             return f"lets {own_name} be {_format_list(only[:_MOST])}" if only else ""
@@ -186,10 +189,6 @@ _FINDERS = {
     "limits": _tell_by_limits,
     "takes": _tell_by_parameters,
 }
-
-
-def _list_values(enum: Json) -> list[str]:
-    return [join_lines(str(value), 30) for value in enum[:50]] if isinstance(enum, list) else []
 
 
 def _format_list(names: Sequence[str]) -> str:

@@ -13,8 +13,7 @@ import polars as pl
 from assets.contracts.changes import CHANGES
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.policy import WRONG_TOOL, ReliabilityPolicy
-from assets.outcomes.reliability.estimate import CARRIED, read_changes
-from assets.outcomes.reliability.measure import read_listed, read_weighed
+from assets.outcomes.reliability.measure import CARRIED, read_changes, read_listed, read_weighed
 from assets.outcomes.reliability.table import RELIABILITY
 from assets.vectors.confusable_table import CONFUSABLES
 from extensions.recommender.evaluation import CALL, RERANKER_EVALUATION

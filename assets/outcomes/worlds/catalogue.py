@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from assets.outcomes.worlds.file_kinds import FOLDER_KIND, MEMORY_KIND, SQLITE_KIND
+from assets.outcomes.worlds.file_kinds import FOLDER_KIND, MEMORY_KIND, SQLITE_KIND, WORKBOOK_KIND
 from assets.outcomes.worlds.git import GIT_KIND
 from assets.outcomes.worlds.kind import WorldKind
 from assets.outcomes.worlds.site import SITE_KIND
 from assets.outcomes.worlds.spec import WorldSpec, load_world
 from assets.outcomes.worlds.tree import WorldFileError
-from assets.outcomes.worlds.workbook import WORKBOOK_KIND
 
 KINDS: Mapping[str, WorldKind] = {
     kind.name: kind

@@ -91,7 +91,11 @@ def _update(facts: Facts, key: str, members: Mapping[str, Any]) -> None:
 
 
 def _add_number(facts: Facts, key: str, by: float, of: str | None = None) -> None:
-    _replace_part(facts, key, of, lambda number: _round(number + by))
+    def add(number: float) -> float:
+        total = number + by  # without the last bits of the binary fractions of prices
+        return total if isinstance(total, int) else round(total, 6)
+
+    _replace_part(facts, key, of, add)
 
 
 def _append(facts: Facts, key: str, items: Any, of: str | None = None) -> None:
@@ -119,11 +123,6 @@ def _replace(facts: Facts, key: str, old: str, new: str, of: str | None = None) 
 def _replace_part(facts: Facts, key: str, of: str | None, make: Callable[[Any], Any]) -> None:
     value = facts[key]
     facts[key] = make(value) if of is None else {**value, of: make(value[of])}
-
-
-def _round(number: float) -> float:
-    """Sums of prices, without the last bits of their binary fractions."""
-    return number if isinstance(number, int) else round(number, 6)
 
 
 _OPERATIONS: dict[str, Callable[..., None]] = {

@@ -100,7 +100,11 @@ class SiteItems:
             if (item := items.get(names[1])) is None:
                 raise SiteRefusal(404, f"no {names[1][:80]!r} in {names[0]}")
             return _show_json(item) if as_json else SiteReply(200, _write_item(names[0], item))
-        matching = [item for item in items.values() if _fits(item, query)]
+        matching = [  # a query's members that an item has not are left out
+            item
+            for item in items.values()
+            if all(str(item[name]) == value for name, value in query if name in item)
+        ]
         return _show_json(matching) if as_json else SiteReply(200, _write_list(names[0], matching))
 
     def _find_page(self, names: list[str]) -> str | None:
@@ -225,11 +229,6 @@ def _add_item(items: dict[str, Item], fields: Item) -> Item:
     return item
 
 
-def _fits(item: Item, query: list[tuple[str, str]]) -> bool:
-    """Whether an item has the members that a query asks for; others of it are left out."""
-    return all(str(item[name]) == value for name, value in query if name in item)
-
-
 def _dump(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
@@ -248,7 +247,10 @@ def write_page(title: str, paragraphs: list[str]) -> bytes:
 
 def _write_item(name: str, item: Item) -> bytes:
     title = str(item.get("name") or item.get("title") or f"{name} {item['id']}")
-    paragraphs = [f"{escape(key)}: {escape(_show_value(value))}" for key, value in item.items()]
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in item.items()
+    }
+    paragraphs = [f"{escape(key)}: {escape(text)}" for key, text in texts.items()]
     return write_page(title, [*paragraphs, f'<a href="/{escape(name)}">all {escape(name)}</a>'])
 
 
@@ -259,10 +261,6 @@ def _write_list(name: str, items: list[Item]) -> bytes:
         for item in items
     ]
     return write_page(name, links or ["There is nothing here yet."])
-
-
-def _show_value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 HOST = "site.example"  # a name that no resolver knows (RFC 2606)

@@ -188,7 +188,8 @@ class RefusedRows:
             except (UnusableExample, ValueError, TypeError, KeyError):
                 continue
             same = messages[:-1] == example.messages[:-1]
-            if same and _list_names(messages[-1]) <= names and messages[-1] not in answers:
+            called = {str(call["name"]) for call in _list_calls(messages[-1])}
+            if same and called <= names and messages[-1] not in answers:
                 answers.append(messages[-1])
         return answers
 
@@ -235,10 +236,6 @@ def _list_calls(message: Message) -> list[dict[str, Json]]:
     return [
         {"name": function["name"], "arguments": function["arguments"]} for function in functions
     ]
-
-
-def _list_names(message: Message) -> set[str]:
-    return {str(call["name"]) for call in _list_calls(message)}
 
 
 def _strip_message(message: Message) -> Message:

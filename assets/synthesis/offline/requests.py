@@ -185,15 +185,15 @@ def _word_steps(
         text = _add_sentence(text, request["instruction"], forms, rng)
         for slot in read_slots(contract):
             if slot.name in borrowed:
-                label = FilledSlot(slot, step["arguments"][slot.name]).label
+                label, key = (
+                    FilledSlot(slot, step["arguments"][slot.name]).label,
+                    borrowed[slot.name],
+                )
+                spoken = _LABELS.get(key, " ".join(split_identifier(key)) or key)
                 taken = rng.choice(_WORDS["taken"]).replace("{l}", label)
-                text = f"{text} {taken.replace('{w}', _say_key(borrowed[slot.name]))}"
+                text = f"{text} {taken.replace('{w}', spoken)}"
     calls = [{**step, "borrowed": [*step["borrowed"]]} for step in steps]
     return {"instruction": text, "calls": calls}
-
-
-def _say_key(key: str) -> str:
-    return _LABELS.get(key, " ".join(split_identifier(key)) or key)
 
 
 def _call_beside(

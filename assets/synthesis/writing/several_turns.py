@@ -235,14 +235,13 @@ async def write_no_tool(writing: RowBuilder) -> None:
     )
     writing.set_writer(reply)
     text = writing.set_request("no_tool", reply.value.instruction)
-    if not any(_is_stated(item, text) for item in elsewhere):
+    if not any(
+        item["arguments"] and not find_unsaid(item["contract"], text, item["arguments"])
+        for item in elsewhere
+    ):
         writing.columns["basis"] = CONTRACT
     answer = writing.check_text("no_tool", reply.value.reply)
     writing.set_conversation([make_user_message(text), make_assistant_message(answer)], [], offered)
-
-
-def _is_stated(item: JsonObject, text: str) -> bool:
-    return bool(item["arguments"]) and not find_unsaid(item["contract"], text, item["arguments"])
 
 
 async def write_vague(writing: RowBuilder) -> None:

@@ -166,7 +166,8 @@ class EndpointEncoder:
     ) -> None:
         self.model = model
         self.base_url = _check_url(base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI)
-        variable = _choose_variable(self.base_url)
+        other = OPENAI_KEY if self.base_url == OPENAI else OTHER_KEY
+        variable = _read_own_keys().get(self.base_url, other)
         key = (api_key or os.environ.get(variable, "")).strip()
         if not key and self.base_url == OPENAI:
             raise BadEmbedder(f"openai:{model}: no key; set {variable}")
@@ -249,10 +250,6 @@ def _read_own_keys() -> dict[str, str]:
     keys = {(os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/"): OPENAI_KEY}
     embedder_url = (os.environ.get("EMBEDDER_BASE_URL") or "").rstrip("/")
     return {**keys, embedder_url: OTHER_KEY} if embedder_url else keys
-
-
-def _choose_variable(base_url: str) -> str:
-    return _read_own_keys().get(base_url, OPENAI_KEY if base_url == OPENAI else OTHER_KEY)
 
 
 def _check_url(base_url: str) -> str:

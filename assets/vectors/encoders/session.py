@@ -150,9 +150,8 @@ class TokenizerCoverage:
         """Letters that are pieces of their own, of scripts with at least `_SIGNS` of them."""
         size = self._tokenizer.get_vocab_size()
         pieces = self._tokenizer.decode_batch([[at] for at in range(size)])
-        letters = {
-            letters_found[0] for piece in pieces if len(letters_found := _list_letters(piece)) == 1
-        }
+        by_piece = ([char for char in piece if char.isalpha()] for piece in pieces)
+        letters = {found[0] for found in by_piece if len(found) == 1}
         by_script: dict[str, set[str]] = defaultdict(set)
         for letter in letters:
             by_script[unicodedata.name(letter, "").partition(" ")[0]].add(letter)
@@ -164,10 +163,6 @@ def _find_unknown(tokenizer: "Tokenizer") -> set[int]:
         return {piece.id for piece in tokenizer.model.tokenize(_IN_NO_VOCABULARY)}
     except Exception:  # a plain one, of the Rust library: a Unigram without an unknown piece
         return set()
-
-
-def _list_letters(piece: str) -> list[str]:
-    return [char for char in piece if char.isalpha()]
 
 
 def _find_tail(pieces: Sequence[tuple[int | None, tuple[int, int]]], most: int) -> int:
@@ -263,7 +258,8 @@ class OnnxEncoder(ABC):
         done = 0
 
         def run(batch: list[int]) -> np.ndarray:
-            return self._run_batch(np.stack([ids[place] for place in batch]))
+            rows = np.stack([ids[place] for place in batch])
+            return self.open().run([VECTORS], {IDS: rows, MASK: np.ones_like(rows)})[0]
 
         for batch, vectors in zip(batches, self._embed_parallel(run, batches), strict=True):
             out[batch] = vectors
@@ -278,9 +274,6 @@ class OnnxEncoder(ABC):
             return
         with ThreadPoolExecutor(min(self._threads, len(batches))) as pool:
             yield from pool.map(run, batches)
-
-    def _run_batch(self, ids: np.ndarray) -> np.ndarray:
-        return self.open().run([VECTORS], {IDS: ids, MASK: np.ones_like(ids)})[0]
 
 
 def count_cores() -> int:

@@ -202,7 +202,7 @@ def test_the_run_after_a_kill_makes_every_table_and_pays_for_nothing_twice(kille
 
 # A run that nobody disturbs is 26 core-seconds. By default what is written and trained after a kill
 # is compared with an undisturbed course where it is made (`synthesis/writing`, `training/caller`),
-# and every call is counted (`outcomes/test_kill.py`).
+# and every call is counted (`outcomes/test_run.py`).
 @pytest.mark.slow
 def test_a_run_killed_at_stage_after_stage_ends_with_the_same_tables(calm, killed, course):
     assert read_versions(killed, course.tables) == read_versions(calm, course.tables)

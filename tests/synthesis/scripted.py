@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from assets.synthesis.judging.judge import make_offline_provider
-from assets.synthesis.offline.no_call import answer_aside, answer_vague
-from assets.synthesis.offline.provider import answer_requests
+from assets.synthesis.offline.provider import answer_aside, answer_requests, answer_vague
 from assets.synthesis.offline.requests import answer_several, evolve_request, revise_request
 from assets.synthesis.policy import SynthesisPolicy, TaskShares
 from assets.synthesis.prompts import read_prompt
@@ -147,12 +146,13 @@ def scripted(
     return script
 
 
-def _generate(body: Mapping[str, Json], data: dict[str, str]) -> Json:
+def _generated(body: Mapping[str, Json], data: dict[str, str]) -> Json:
     orders = re.findall(r"^\d+\. kind: (\w+)", body["messages"][1]["content"], re.MULTILINE)
-    contract = json.loads(data["tool"])
-    return answer_requests(
-        {"contract": contract, "count": len(orders), "kinds": orders}, body["seed"]
-    )
+    meta = {"contract": json.loads(data["tool"]), "count": len(orders), "kinds": orders}
+    result = answer_requests(meta, body["seed"])
+    for item in result["requests"]:
+        VALUES[_squeeze(item["instruction"])] = item["values"]
+    return result
 
 
 def _called(_: Mapping[str, Json], data: dict[str, str]) -> Json:
@@ -171,16 +171,13 @@ def _evolved(_: Mapping[str, Json], data: dict[str, str]) -> Json:
 
 
 def _revised(_: Mapping[str, Json], data: dict[str, str]) -> Json:
-    values = json.loads(data["values that were meant"])
-    result = revise_request(
-        {
-            "contract": json.loads(data["tool"]),
-            "instruction": data["request"],
-            "values": values,
-            "absent": data["absent parameters"].split(", "),
-        },
-        0,
-    )
+    meta = {
+        "contract": json.loads(data["tool"]),
+        "instruction": data["request"],
+        "values": json.loads(data["values that were meant"]),
+        "absent": data["absent parameters"].split(", "),
+    }
+    result = revise_request(meta, 0)
     VALUES[_squeeze(result["instruction"])] = result["values"]
     return result
 
@@ -203,13 +200,6 @@ def _missing(body: Mapping[str, Json], data: dict[str, str]) -> Json:
 def _acted(_: Mapping[str, Json], data: dict[str, str]) -> Json:
     holds = json.loads(data["values that the result must hold"])
     return {"content": json.dumps({"status": "ok", **holds})}
-
-
-def _generated(body: Mapping[str, Json], data: dict[str, str]) -> Json:
-    result = _generate(body, data)
-    for item in result["requests"]:
-        VALUES[_squeeze(item["instruction"])] = item["values"]
-    return result
 
 
 def _squeeze(text: str) -> str:

@@ -42,6 +42,10 @@ def break_one(function: Any, is_it: Any) -> Any:
     return broken
 
 
+def embed(texts: Sequence[str]) -> np.ndarray:
+    return np.eye(len(texts), 8, dtype=np.float32)
+
+
 def check(hint: str) -> None:
     assert hint.startswith(TRACE)
     assert ", trace " in hint
@@ -169,9 +173,6 @@ def test_a_row_that_the_filters_fail_for_is_that_row(monkeypatch):
     rows = PAIRS.frame([{"index": 1, **{k: v for k, v in row.items() if k in PAIRS.columns}}
                         for row in rows]).to_dicts()  # fmt: skip
 
-    def embed(texts: Sequence[str]) -> np.ndarray:
-        return np.eye(len(texts), 8, dtype=np.float32)
-
     alone = filters.filter_rows(rows[1:], CONTRACTS, embed, POLICY)
     judge = break_one(filters.dump_text, lambda flaws: flaws == [])
     monkeypatch.setattr(filters, "dump_text", judge)
@@ -234,15 +235,10 @@ def test_any_row_passes_the_filters_or_fails_alone(columns):
     good = {**row, "pair_id": "p1:good", "server_id": "a", "index": 0, "flaws": "[]",
             "instruction": "a b", "calls": "[]", "messages": "[]", "offered": "[]"}  # fmt: skip
 
-    def embed(texts: Sequence[str]) -> np.ndarray:
-        return np.eye(len(texts), 8, dtype=np.float32)
-
-    rows_kept, odd = filters.filter_rows([good, row], {}, embed, POLICY)
-    assert (rows_kept["status"], rows_kept["twin_of"]) == ("ok", None)
+    kept, odd = filters.filter_rows([good, row], {}, embed, POLICY)
+    assert (kept["status"], kept["twin_of"]) == ("ok", None)
     assert (odd["status"], odd.get("error_kind")) in (("ok", None), ("failed", "internal"))
-    PAIRS.frame(
-        [{name: row[name] for name in row if name in PAIRS.columns} for row in (rows_kept, odd)]
-    )
+    PAIRS.frame([{name: row[name] for name in row if name in PAIRS.columns} for row in (kept, odd)])
 
 
 @pytest.mark.parametrize("stage", ["judge", "pairs"])

@@ -17,26 +17,24 @@ from assets.outcomes.reliability.defs import (
     reliability,
     tabulate_categories,
 )
-from assets.outcomes.reliability.estimate import (
+from assets.outcomes.reliability.measure import (
     CARRIED,
     MOST_CARRIED,
     CallEvidence,
+    ListedTool,
     RatePrior,
+    ReliabilityRefresh,
+    ToolKnowledge,
     VersionChange,
     build_priors,
     carry_evidence,
     estimate_rate,
-    read_changes,
-    unite_sources,
-)
-from assets.outcomes.reliability.measure import (
-    ListedTool,
-    ReliabilityRefresh,
-    ToolKnowledge,
     list_versions,
     measure_home,
     measure_tools,
+    read_changes,
     sum_evidence,
+    unite_sources,
 )
 from assets.outcomes.reliability.table import RELIABILITY
 from tests.outcomes.reliability.observing import (

@@ -9,6 +9,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from assets.outcomes.worlds.catalogue import find_world
 from assets.outcomes.worlds.session import open_world
@@ -20,6 +22,7 @@ from assets.servers.deploy.policy import DeployPolicy
 from tests.outcomes.running import make_contract, open_executing
 from tests.serving.calling import PATIENT, Bench, read_text
 from tests.support.untrusted_server import POLICY
+from warehouse.storage.digest import canonical_json
 
 WORLD = find_world("web-shop")
 
@@ -154,3 +157,117 @@ def test_executed_calls_change_their_site_and_reads_leave_no_trace(tmp_path, mon
     rows = executing.run([replace(job, world=WORLD) for job in jobs])
     output = {row["arguments"]: (row["outcome"], row["changed"]) for row in rows}
     assert output == {'{"x":1}': ("useful", '["cart/1"]'), '{"x":2}': ("useful", "[]")}
+
+
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+LAMP = {"id": 3, "name": "Lamp <b>", "price": 12.5}
+
+
+def make_site() -> SiteItems:
+    pages = {"index.html": b"<h1>Hello</h1>", "robots.txt": b"User-agent: *\n"}
+    return SiteItems(pages, {"products": {"3": dict(LAMP)}, "cart": {}})
+
+
+def send(
+    site: SiteItems, method: str, path: str, body: object = None, kind: str = JSON, query: str = ""
+):
+    sent = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    reply = site.answer(method, path, query, sent, kind)
+    return reply.status, json.loads(reply.body) if reply.kind == JSON else reply.body.decode()
+
+
+@pytest.mark.parametrize("path", ["/", "/index", "/index.html"])
+def test_a_page_is_found_with_and_without_its_ending(path):
+    assert send(make_site(), "GET", path) == (200, "<h1>Hello</h1>")
+
+
+def test_items_are_pages_and_json():
+    site = make_site()
+    assert send(site, "GET", "/api/products/3") == (200, LAMP)
+    assert send(site, "GET", "/api/products", query="price=12.5&page=2") == (200, [LAMP])
+    assert send(site, "GET", "/api/products", query="price=13") == (200, [])
+    status, page = send(site, "GET", "/products/3")
+    assert (status, "price: 12.5" in page, "Lamp &lt;b&gt;" in page) == (200, True, True)
+    assert '<a href="/products/3">' in send(site, "GET", "/products")[1]
+
+
+def test_items_are_added_changed_and_removed_and_a_reset_forgets_it():
+    site = make_site()
+    first = site.copy_items()
+    assert send(site, "POST", "/api/cart", {"product_id": 3}) == (201, {"id": 1, "product_id": 3})
+    form = b"product_id=4&note=a+gift"
+    assert send(site, "POST", "/cart", form, FORM)[1] == {
+        "id": 2,
+        "product_id": 4,
+        "note": "a gift",
+    }
+    assert send(site, "PATCH", "/api/products/3", {"price": 9})[1] == {**LAMP, "price": 9}
+    lamp = {"name": "Lamp", "id": 8}
+    assert send(site, "PUT", "/api/products/3", lamp)[1] == {"name": "Lamp", "id": 3}
+    assert send(site, "DELETE", "/api/cart/1")[0] == 200
+    assert list(site.copy_items()["cart"]) == ["2"]
+    site.reset()
+    assert site.copy_items() == first
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/nowhere", None, 404),
+        ("GET", "/api/robots.txt", None, 404),
+        ("GET", "/api/products/9", None, 404),
+        ("GET", "/../../etc/passwd", None, 404),
+        ("POST", "/", {}, 405),
+        ("POST", "/api/nothing", {}, 404),
+        ("POST", "/api/products/3", {}, 405),
+        ("DELETE", "/api/products", None, 405),
+        ("POST", "/api/cart", [1], 400),
+        ("POST", "/api/cart", b"{", 400),
+        ("POST", "/api/cart", {"a": {"b": 1}}, 400),
+        ("POST", "/api/cart", {"a": "x" * 5000}, 400),
+        ("POST", "/api/cart", b'{"a": 1e999}', 400),
+        ("POST", "/api/cart", b'{"a": 9007199254740993}', 400),
+        ("POST", "/api/cart", b'{"a": "\\ud800"}', 400),
+        ("POST", "/api/cart", {"id": "a/b"}, 400),
+        ("POST", "/api/cart", {str(n): n for n in range(21)}, 400),
+        ("POST", "/api/cart", b"[" * 60_000, 400),
+        ("POST", "/api/cart", b"x" * 70_000, 413),
+        ("POST", "/api/products", {"id": 3}, 409),
+    ],
+)
+def test_what_is_refused_changes_nothing(method, path, body, status):
+    site = make_site()
+    first = site.copy_items()
+    assert send(site, method, path, body)[0] == status
+    assert site.copy_items() == first
+
+
+def test_a_collection_does_not_grow_without_end():
+    site = make_site()
+    statuses = {send(site, "POST", "/api/cart", {"n": n})[0] for n in range(501)}
+    assert (statuses, len(site.copy_items()["cart"])) == ({201, 409}, 500)
+    statuses = [
+        send(site, "PATCH", "/api/products/3", {f"{at}-{n}": "x" * 3000 for n in range(10)})[0]
+        for at in range(9)
+    ]
+    assert statuses[0] == 200
+    assert set(statuses[2:]) == {409}
+    assert len(site.copy_items()["products"]["3"]) < 25
+    site = make_site()  # the largest id is not counted on from
+    assert send(site, "POST", "/api/cart", {"id": 2**53 - 1})[0] == 201
+    assert send(site, "POST", "/api/cart", {"note": "next"}) == (201, {"id": 1, "note": "next"})
+    canonical_json(site.copy_items())
+
+
+@given(
+    method=st.sampled_from(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]),
+    path=st.text(alphabet="/apicrt.%3\x00é", max_size=20),
+    query=st.text(max_size=20),
+    body=st.binary(max_size=40)
+    | st.sampled_from([b"{}", b'{"a":NaN}', b'{"id":null}', b"a=%ED%A0%80&b=1"]),
+    kind=st.sampled_from([JSON, FORM, ""]),
+)
+def test_whatever_is_sent_is_answered(method, path, query, body, kind):
+    site = make_site()
+    assert 200 <= site.answer(method, path, query, body, kind).status < 500
+    canonical_json(site.copy_items())

@@ -23,6 +23,7 @@ from tests.support.paths import ROOT
 from tests.support.python_process import run_python
 from tests.synthesis.contracts import CITY_TIME, READ_FILE
 from tests.synthesis.judging.test_judge import a_model, opinion
+from tests.vectors.conftest import WordEmbedder
 from warehouse.errors import UnusableInput
 
 Json = Any
@@ -40,13 +41,9 @@ ROWS = [
 ]  # fmt: skip
 
 
-def bag_of_words(texts: Any) -> np.ndarray:
-    """Unit vectors that are equal where the texts are."""
-    result = np.zeros((len(texts), 512), np.float32)
-    for place, text in enumerate(texts):
-        for word in text.lower().split():
-            result[place, sum(word.encode()) % 512] += 1
-    return result / np.maximum(np.linalg.norm(result, axis=1, keepdims=True), 1e-9)
+WORDS = WordEmbedder()
+WORDS.dim = 512
+bag_of_words = WORDS.embed
 
 
 def write(path: Path, rows: list) -> Path:

@@ -1,7 +1,6 @@
 """Filters over a partition: echoes are rejected, near-copies point to the row that stays."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.verify import filters as module
 from assets.synthesis.verify.filters import compute_cosines, filter_rows, find_twins
 from tests.support.examples import examples
+from tests.vectors.conftest import WordEmbedder
 
 Json = Any
 POLICY = SynthesisPolicy(copies_above=0.8, twins_above=0.9)
@@ -23,13 +23,7 @@ CONTRACTS = {
 }
 
 
-def embed(texts: Sequence[str]) -> np.ndarray:
-    """Unit vectors of counted words: equal bags of words have cosine 1."""
-    vectors = np.zeros((len(texts), 64), dtype=np.float32)
-    for place, text in enumerate(texts):
-        for word in text.lower().split():
-            vectors[place, sum(map(ord, word)) % 64] += 1
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+embed = WordEmbedder().embed  # equal bags of words have cosine 1
 
 
 def row(number: int, text: str, base: str = "time", **more: Json) -> dict[str, Json]:
@@ -94,11 +88,7 @@ def test_odd_and_failed_rows_have_no_cosine_and_stop_nothing():
 
 
 WORDS = ["get", "the", "current", "time", "of", "a", "city", "read", "file", "now"]
-TEXTS = st.lists(
-    st.lists(st.sampled_from(WORDS), min_size=1)
-    .map(" ".join),
-    max_size=12,
-)  # fmt: skip
+TEXTS = st.lists(st.lists(st.sampled_from(WORDS), min_size=1).map(" ".join), max_size=12)
 
 
 @examples(60)

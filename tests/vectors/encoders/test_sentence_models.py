@@ -18,7 +18,7 @@ from assets.vectors.encoders.saved import EncoderBroken, open_encoder, save_enco
 from assets.vectors.encoders.session import TextTokenizer, TokenizerCoverage
 from assets.vectors.encoders.weights import find_base_path
 from tests.vectors.embeddings_endpoint import embeddings_endpoint
-from tests.vectors.encoders.test_bases import drop_tensor
+from tests.vectors.encoders.test_bases import edit_tensors
 from tests.vectors.small_models import (
     INSTRUCTION,
     add_dense,
@@ -144,15 +144,15 @@ def test_a_layer_whose_weights_are_a_pickle_is_refused_unread(tmp_path, monkeypa
 )
 def test_weights_that_a_file_lacks_are_not_made_up(lost, tmp_path):
     folder = make_bert(tmp_path / "model")
-    drop_tensor(folder / "model.safetensors", lost)
+    edit_tensors(folder / "model.safetensors", lambda held: held.pop(lost))
     with pytest.raises(BadEmbedder, match=rf"weights have no {lost} \(1 missing\)"):
         open_sentence(folder)
 
 
 def test_a_model_without_the_pooler_that_it_does_not_use_keeps_its_id(tmp_path):
     folder = make_bert(tmp_path / "model")
-    for end in ("weight", "bias"):
-        drop_tensor(folder / "model.safetensors", f"pooler.dense.{end}")
+    pooler = [f"pooler.dense.{end}" for end in ("weight", "bias")]
+    edit_tensors(folder / "model.safetensors", lambda held: [held.pop(name) for name in pooler])
     assert open_sentence(folder).id == open_sentence(folder).id
 
 

@@ -35,7 +35,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from warehouse.json_types import Contract, JsonObject
+from warehouse.json_types import Contract
 from warehouse.storage.digest import digest
 
 # Keywords whose value is a schema, a list of schemas, or a mapping from names to schemas. Only
@@ -322,17 +322,15 @@ def _canonicalize_field(field: str, value: Any) -> Any:
             value = {key: part for key, part in value.items() if key != "$id"}
         return normalise_schema(value, 0)
     if field == "annotations":
-        return _canonicalize_annotations(value) if isinstance(value, Mapping) else None
+        if not isinstance(value, Mapping):
+            return None
+        hints = normalise_value({key: hint for key, hint in value.items() if hint is not None}, 0)
+        if isinstance(hints.get("title"), str):
+            hints["title"] = normalise_prose(hints["title"])
+        return {key: hint for key, hint in hints.items() if hint != ""} or None
     if not isinstance(value, str):
         return None
     return (normalise_string(value) if field == "name" else normalise_prose(value)) or None
-
-
-def _canonicalize_annotations(value: JsonObject) -> dict[str, Any] | None:
-    hints = normalise_value({key: hint for key, hint in value.items() if hint is not None}, 0)
-    if isinstance(hints.get("title"), str):
-        hints["title"] = normalise_prose(hints["title"])
-    return {key: hint for key, hint in hints.items() if hint != ""} or None
 
 
 def _split_words(name: str) -> list[str]:

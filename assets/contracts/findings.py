@@ -188,7 +188,12 @@ def scan_snapshot(
             by_results = (results or {}).get((server, row["tool"], row["contract_digest"]), ())
             out += (_build_row(owner, row, row["tool"], finding) for finding in by_results)
     previous_rows = (row for rows in before.values() for row in rows)
-    return ScanResult(_date_findings(out, previous_rows, run_date), scan_rows, read)
+    key = itemgetter(*FINDINGS.key)
+    dates = {key(row): row["first_seen"] for row in previous_rows}
+    dated: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in out:
+        dated.setdefault(key(row), {**row, "first_seen": dates.get(key(row)) or run_date})
+    return ScanResult(list(dated.values()), scan_rows, read)
 
 
 def read_findings(row: Row) -> list[ScanFinding]:
@@ -319,18 +324,6 @@ def _build_row(owner: Row, row: Row | None, tool: str, finding: ScanFinding) -> 
         "excerpt": finding.excerpt,
         "why": finding.why,
     }
-
-
-def _date_findings(
-    rows: Iterable[dict[str, Any]], previous: Iterable[Row], run_date: str
-) -> list[dict[str, Any]]:
-    """Each finding once, with the date on which it was first found."""
-    key = itemgetter(*FINDINGS.key)
-    dates = {key(row): row["first_seen"] for row in previous}
-    out: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in rows:
-        out.setdefault(key(row), {**row, "first_seen": dates.get(key(row)) or run_date})
-    return list(out.values())
 
 
 def limit_findings(findings: Iterable[ScanFinding]) -> list[ScanFinding]:

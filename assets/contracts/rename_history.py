@@ -75,7 +75,15 @@ class ContractHistory:
         two servers moved one name to different ones, and the server is not known, neither
         counts."""
         targets_by_name: dict[str, set[str]] = {}
-        for move in self._list_moves(tool, server):
+        names, todo = {tool}, [tool]
+        while todo and len(names) < _LONGEST_CHAIN:
+            for move in self._by_name.get(todo.pop(), ()):
+                if server in (None, move.server_id) and move.was not in names:
+                    names.add(move.was)
+                    todo.append(move.was)
+        for move in self.moves:
+            if move.tool not in names or server not in (None, move.server_id):
+                continue
             for old, new in move.renamed.items():
                 for targets in targets_by_name.values():
                     if old in targets:  # renamed again
@@ -83,15 +91,6 @@ class ContractHistory:
                         targets.add(new)
                 targets_by_name.setdefault(old, set()).add(new)
         return {old: next(iter(new)) for old, new in targets_by_name.items() if len(new) == 1}
-
-    def _list_moves(self, tool: str, server: str | None) -> list[ContractMove]:
-        names, todo = {tool}, [tool]
-        while todo and len(names) < _LONGEST_CHAIN:
-            for move in self._by_name.get(todo.pop(), ()):
-                if server in (None, move.server_id) and move.was not in names:
-                    names.add(move.was)
-                    todo.append(move.was)
-        return [m for m in self.moves if m.tool in names and server in (None, m.server_id)]
 
 
 def write_history(moves: Iterable[ContractMove]) -> bytes:

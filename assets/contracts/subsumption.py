@@ -155,25 +155,22 @@ class AcceptanceProof:
             return scope is None
         self._open.add(pair)
         try:
-            return self._accepts_parts(
-                was, now, scope or self.declare_scope(was, now, top), scope, depth + 1
-            )
+            names = scope or self.declare_scope(was, now, top)
+            d = depth + 1
+            values = list_finite_values(was)
+            if values is not None:
+                right = [value for value in values if self._fits_value(value, was, old=True)]
+                return all(self._fits_value(value, now, old=False) for value in right)
+            if scope is None and not self._is_declared(was, names):
+                return False
+            if all(
+                self._accepts_keyword(key, was, now, names, d) for key in now.keys() & ASSERTING
+            ):
+                return True
+            branches = list(iterate_alternatives(was))
+            return bool(branches) and all(self.accepts(p, now, names, depth=d) for p in branches)
         finally:
             self._open.discard(pair)
-
-    def _accepts_parts(
-        self, was: Schema, now: Schema, names: NameScope, part: NameScope | None, d: int
-    ) -> bool:
-        values = list_finite_values(was)
-        if values is not None:
-            right = [value for value in values if self._fits_value(value, was, old=True)]
-            return all(self._fits_value(value, now, old=False) for value in right)
-        if part is None and not self._is_declared(was, names):
-            return False
-        if all(self._accepts_keyword(key, was, now, names, d) for key in now.keys() & ASSERTING):
-            return True
-        branches = list(iterate_alternatives(was))
-        return bool(branches) and all(self.accepts(p, now, names, depth=d) for p in branches)
 
     def declare_scope(self, was: Any, now: Any, top: bool = False) -> NameScope:
         """The names that two versions of one object declare."""
@@ -202,7 +199,15 @@ class AcceptanceProof:
             case "properties":
                 return all(self.takes(name, was, now, names, d) for name in read_mapping(now[key]))
             case "additionalProperties":
-                return self._keeps_open(was, now, d)
+                # Refuses neither names that were declared before and are no more, nor those nobody
+                # declared.
+                spare, declared = now["additionalProperties"], read_mapping(now.get("properties"))
+                if spare is not True and not self._is_unchanged("patternProperties", was, now):
+                    return False
+                gone = [part for name, part in read_mapping(was.get("properties")).items()
+                        if name not in declared]  # fmt: skip
+                return all(self.accepts(part, spare, depth=d)
+                           for part in (was.get("additionalProperties", True), *gone))  # fmt: skip
             case "unevaluatedProperties" | "unevaluatedItems":
                 return now[key] is True
             case "uniqueItems":
@@ -225,17 +230,6 @@ class AcceptanceProof:
                 return True  # nobody could give it
             source = True if "patternProperties" in was else was.get("additionalProperties", True)
         return source is False or self.accepts(source, now["properties"][name], depth=depth)
-
-    def _keeps_open(self, was: Schema, now: Schema, d: int) -> bool:
-        """Whether `additionalProperties` refuses nothing: neither names that were declared before
-        and are no more, nor those nobody declared."""
-        spare, declared = now["additionalProperties"], read_mapping(now.get("properties"))
-        if spare is not True and not self._is_unchanged("patternProperties", was, now):
-            return False
-        gone = [part for name, part in read_mapping(was.get("properties")).items()
-                if name not in declared]  # fmt: skip
-        return all(self.accepts(part, spare, depth=d)
-                   for part in (was.get("additionalProperties", True), *gone))  # fmt: skip
 
     def _is_unchanged(self, key: str, was: Schema, now: Schema) -> bool:
         """Whether a keyword, with those that mean something only beside it, is as it was."""

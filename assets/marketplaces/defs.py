@@ -82,13 +82,6 @@ def listings(
                 description=escape_description(f"{result.completeness}: {hint}"),
             )
         return
-    yield from _publish_listings(context, warehouse, result)
-    close_run_after(context, ledger, "listings")
-
-
-def _publish_listings(
-    context: dg.AssetExecutionContext, warehouse: Warehouse, result: CrawlResult
-) -> Published:
     previous = warehouse.tables.read(LISTINGS, result.marketplace)
     frame = merge_listings(previous, result)
     yield from publish(
@@ -107,6 +100,7 @@ def _publish_listings(
             "problems": dg.MetadataValue.json(result.problems),
         },
     )
+    close_run_after(context, ledger, "listings")
 
 
 def _check_reasons(frame: pl.DataFrame) -> AuditVerdict:

@@ -77,7 +77,10 @@ class LoginCallback:
         async with stream:
             try:
                 with anyio.fail_after(_REQUEST_S):
-                    status, text = self._judge_request(await _request_line(stream))
+                    data = b""
+                    while b"\r\n\r\n" not in data and len(data) < _MOST:
+                        data += await stream.receive(4096)
+                    status, text = self._judge_request(data.partition(b"\r\n")[0].decode("latin-1"))
                     page = _PAGE.format(text).encode()
                     head = f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nConnection: close\r\n"
                     await stream.send(f"{head}Content-Length: {len(page)}\r\n\r\n".encode() + page)
@@ -101,13 +104,6 @@ class LoginCallback:
         self._found = query
         outcome = "Logged in" if "code" in query else "Refused"
         return "200 OK", f"{outcome}. You may close this page and go back to the terminal."
-
-
-async def _request_line(stream: anyio.abc.SocketStream) -> str:
-    data = b""
-    while b"\r\n\r\n" not in data and len(data) < _MOST:
-        data += await stream.receive(4096)
-    return data.partition(b"\r\n")[0].decode("latin-1")
 
 
 CLIENT_NAME = "toolmill"

@@ -122,7 +122,10 @@ def read_source(server_id: str, source: str) -> str:
     read = _from_environment if match["kind"] == "env" else _from_file
     label = f"{match['kind']}:{match['place']}"
     value = read(server_id, match["place"], label)
-    _check_length(server_id, label, value)
+    if len(value) < SHORTEST:
+        fix = "such a value stands in texts by chance and cannot be kept out of them; use a longer"
+        fix += " secret, or set what is no secret as a plain variable"
+        raise SecretError(server_id, label, f"shorter than {SHORTEST} characters", fix)
     return f"{match['scheme']} {value}" if match["scheme"] else value
 
 
@@ -157,13 +160,6 @@ def _from_file(server_id: str, place: str, label: str) -> str:
     if not value:
         raise SecretError(server_id, label, "the file is empty", "put the secret in it")
     return value
-
-
-def _check_length(server_id: str, source: str, value: str) -> None:
-    if len(value) < SHORTEST:
-        fix = "such a value stands in texts by chance and cannot be kept out of them; use a longer"
-        fix += " secret, or set what is no secret as a plain variable"
-        raise SecretError(server_id, source, f"shorter than {SHORTEST} characters", fix)
 
 
 def _check_header(server_id: str, name: str, value: str) -> None:

@@ -32,17 +32,14 @@ class ReplicaReply:
         """The HTTP response: 304 without a body where the client holds this already."""
         headers = dict(self.headers)
         if self.validators and validators and self.status == 200:
-            headers |= self._make_validators()
+            result = {"etag": f'"{sha256(self.body).hexdigest()[:32]}"'}
+            if self.edited:
+                when = datetime.fromisoformat(self.edited)
+                result["last-modified"] = format_datetime(when, usegmt=True)
+            headers |= result
             if _is_held(request, headers):
                 return Response(status_code=304, headers=headers)
         return Response(self.body, self.status, headers, media_type=self.media_type)
-
-    def _make_validators(self) -> dict[str, str]:
-        result = {"etag": f'"{sha256(self.body).hexdigest()[:32]}"'}
-        if self.edited:
-            when = datetime.fromisoformat(self.edited)
-            result["last-modified"] = format_datetime(when, usegmt=True)
-        return result
 
 
 def reply_json(value: Any, status: int = 200, **facts: Any) -> ReplicaReply:

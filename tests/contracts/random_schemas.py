@@ -197,9 +197,24 @@ def value_for(schema: Any, root: dict[str, Any], rng: Random, depth: int = 0) ->
     kind = schema.get("type")
     kind = rng.choice(kind) if isinstance(kind, list) else kind
     if kind == "object":
-        return _object_for(schema, root, rng, depth)
+        properties = schema.get("properties") or {}
+        required = schema.get("required") or ()
+        out = {
+            name: value_for(about, root, rng, depth + 1)
+            for name, about in properties.items()
+            if name in required or rng.random() < 0.5
+        }
+        spare = schema.get("additionalProperties")
+        if rng.random() < 0.25:
+            out.setdefault(rng.choice((*NAMES, "extra")), value_for(spare, root, rng, depth + 1))
+        return out
     if kind == "array":
-        return _array_for(schema, root, rng, depth)
+        places = schema.get("prefixItems") or []
+        count = rng.choice((0, 1, 2, 3, schema.get("minItems", 0), schema.get("maxItems", 2)))
+        return [
+            value_for(places[i] if i < len(places) else schema.get("items"), root, rng, depth + 1)
+            for i in range(count)
+        ]
     if kind in ("integer", "number"):
         edges = [v for k, v in schema.items() if isinstance(v, int | float) and k != "default"]
         base = rng.choice([*edges, 0, 1, 4, 20])
@@ -209,26 +224,3 @@ def value_for(schema: Any, root: dict[str, Any], rng: Random, depth: int = 0) ->
     if kind == "boolean":
         return rng.choice((True, False))
     return None if kind == "null" else rng.choice(SCALARS)
-
-
-def _object_for(schema: dict[str, Any], root: dict[str, Any], rng: Random, depth: int) -> Any:
-    properties = schema.get("properties") or {}
-    required = schema.get("required") or ()
-    out = {
-        name: value_for(about, root, rng, depth + 1)
-        for name, about in properties.items()
-        if name in required or rng.random() < 0.5
-    }
-    spare = schema.get("additionalProperties")
-    if rng.random() < 0.25:
-        out.setdefault(rng.choice((*NAMES, "extra")), value_for(spare, root, rng, depth + 1))
-    return out
-
-
-def _array_for(schema: dict[str, Any], root: dict[str, Any], rng: Random, depth: int) -> list[Any]:
-    places = schema.get("prefixItems") or []
-    count = rng.choice((0, 1, 2, 3, schema.get("minItems", 0), schema.get("maxItems", 2)))
-    return [
-        value_for(places[i] if i < len(places) else schema.get("items"), root, rng, depth + 1)
-        for i in range(count)
-    ]

@@ -15,7 +15,6 @@ from assets.marketplaces.normalise import clean
 from assets.servers.defs import deployments
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy, MarketplaceLauncher
-from tests.servers.conftest import BundleHost
 from tests.servers.conftest import host as host
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox
 from warehouse.store import Warehouse
@@ -50,26 +49,6 @@ FACTS: tuple[dict[str, Any], ...] = (
 )
 
 
-def list_hostile(host: BundleHost, count: int) -> list[Listing]:
-    """Bundles that misbehave, bundles whose manifests do, and listings that do, in turns."""
-    result = []
-    for n in range(count):
-        name, place = f"bad{n}", n // 3
-        if n % 3 == 0:
-            source = f"NUMBER = {n}\n{SOURCES[place % len(SOURCES)]}"
-            result.append(host.listing(name, source))
-        elif n % 3 == 1:
-            about = {"type": "string", "required": True, "title": TITLES[place % len(TITLES)]}
-            manifest = {"user_config": {f"key_{n}": about}}
-            result.append(host.listing(name, GOOD, **manifest))
-        else:
-            facts = dict(FACTS[place % len(FACTS)])
-            if "url" in facts:  # a server of its own
-                facts["url"] = facts["url"].replace("://", f"://x{n}.example/")
-            result.append(host.listing(name, GOOD + f" # {n}").model_copy(update=facts))
-    return result
-
-
 def run_night(warehouse: Warehouse, listings: list[Listing]) -> float:
     """Seconds of a night from the normal form of the listings to the contracts that are clear."""
     started = time.monotonic()
@@ -92,7 +71,21 @@ def run_night(warehouse: Warehouse, listings: list[Listing]) -> float:
 def test_hostile_listings_freeze_no_night_and_change_no_other_server(tmp_path, host, capsys):
     require_sandbox()
     honest = [host.listing(f"good{n}", f"{GOOD} # {n}") for n in range(HONEST + ALL)]
-    good, hostile = honest[:HONEST], list_hostile(host, ALL)
+    good, hostile = honest[:HONEST], []
+    for n in range(ALL):
+        name, place = f"bad{n}", n // 3
+        if n % 3 == 0:
+            source = f"NUMBER = {n}\n{SOURCES[place % len(SOURCES)]}"
+            hostile.append(host.listing(name, source))
+        elif n % 3 == 1:
+            about = {"type": "string", "required": True, "title": TITLES[place % len(TITLES)]}
+            manifest = {"user_config": {f"key_{n}": about}}
+            hostile.append(host.listing(name, GOOD, **manifest))
+        else:
+            facts = dict(FACTS[place % len(FACTS)])
+            if "url" in facts:  # a server of its own
+                facts["url"] = facts["url"].replace("://", f"://x{n}.example/")
+            hostile.append(host.listing(name, GOOD + f" # {n}").model_copy(update=facts))
     nights = {"warm": good[:1], "honest": honest, "hostile": [*good, *hostile]}
     seconds, rows, clear = {}, {}, {}
     for name, listings in nights.items():

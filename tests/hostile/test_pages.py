@@ -113,11 +113,8 @@ def test_a_page_shows_what_a_third_party_wrote_as_text(write, tmp_path):
     images = {str(token.attrs["src"])[:22] for token in tokens if token.type == "image"}
     assert images <= {"data:image/png;base64,"}
     assert not {"link_open", "html_inline", "html_block"} & {token.type for token in tokens}
-    for table in split_tables([token.type for token in tokens]):
+    kinds = [token.type for token in tokens]
+    starts = [at for at, kind in enumerate(kinds) if kind == "table_open"]
+    for table in [kinds[at : kinds.index("table_close", at)] for at in starts]:
         assert table.count("td_open") % table.count("th_open") == 0
         assert table.count("td_open") // table.count("th_open") == table.count("tr_open") - 1
-
-
-def split_tables(kinds: list[str]) -> list[list[str]]:
-    starts = [at for at, kind in enumerate(kinds) if kind == "table_open"]
-    return [kinds[at : kinds.index("table_close", at)] for at in starts]

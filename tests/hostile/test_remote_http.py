@@ -14,6 +14,7 @@ from tests.support.http_mcp import (
     make_welcome,
     serve_script,
 )
+from tests.support.network import guard_loopback
 
 # --- redirects
 
@@ -53,24 +54,7 @@ def test_a_redirect_to_what_is_no_web_address_is_denied(location):
 
 
 def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
-    from tests.support.network import NoNetwork
-    from warehouse.network.egress import EgressConnector, look_up
-
-    class Loopback(NoNetwork):
-        """Lets loopback through, where the test's own server is, and notes what else was asked."""
-
-        async def connect_tcp(self, host: str, port: int, *more: object, **named: object):
-            import httpcore2
-
-            if host == "127.0.0.1":
-                return await httpcore2.AnyIOBackend().connect_tcp(host, port)
-            return await super().connect_tcp(host, port, *more, **named)
-
-    async def answers(host: str, port: int) -> list[str]:
-        return ["10.9.8.7"] if host == "metadata.example" else await look_up(host, port)
-
-    inner = Loopback()
-    connector = EgressConnector(resolve=answers, inner=inner, allow_loopback=True)
+    connector, inner = guard_loopback("10.9.8.7")
     target = "http://metadata.example/latest"
     found, here = probe_script(
         lambda call: call.say(status=307, Location=target), connector=connector

@@ -15,9 +15,8 @@ from assets.servers.oauth_login import OAuthAccounts, OAuthChoice, TokenStore, l
 from assets.servers.secrets import SecretError
 from tests.servers.probe.test_remote_probe import ask
 from tests.support.http_mcp import make_good_script, serve_script
-from tests.support.network import NoNetwork
+from tests.support.network import guard_loopback
 from tests.support.oauth_authority import authority
-from warehouse.network.egress import EgressConnector, look_up
 
 SERVER = "remote:https://acme.example/mcp"
 
@@ -325,20 +324,8 @@ def test_credentials_that_moved_to_another_authority_are_not_shown_to_it(tmp_pat
 
 @pytest.mark.parametrize("where", ["resource_metadata", "issuer", "token", "register"])
 def test_metadata_that_points_at_a_private_address_is_refused(tmp_path, where):
-    class Loopback(NoNetwork):
-        async def connect_tcp(self, host: str, port: int, *more: object, **named: object):
-            import httpcore2
-
-            if host == "127.0.0.1":
-                return await httpcore2.AnyIOBackend().connect_tcp(host, port)
-            return await super().connect_tcp(host, port, *more, **named)
-
-    async def answers(host: str, port: int) -> list[str]:
-        return ["169.254.169.254"] if host.endswith(".example") else await look_up(host, port)
-
     private = "http://metadata.example"
-    inner = Loopback()
-    connector = EgressConnector(resolve=answers, inner=inner, allow_loopback=True)
+    connector, inner = guard_loopback("169.254.169.254")
     with authority() as (server, resource, _):
         if where == "resource_metadata":
             server.challenge = f'Bearer resource_metadata="{private}/latest"'

@@ -41,7 +41,27 @@ class EventLog:
         Path(storage.path_for_shard(_ID)).replace(self._shard)
         self._runs = Path(folder) / "history" / "runs.db"
         self._storage = storage
-        self._kinds = _make_templates()
+        result = {}
+        for market in (_MARKET, None):
+            key = dg.AssetKey(_ASSET)
+            materialization = dg.AssetMaterialization(key, partition=market, metadata={"rows": 1})
+            data: dict[DagsterEventType, Any] = {
+                DagsterEventType.ASSET_MATERIALIZATION: StepMaterializationData(materialization),
+                DagsterEventType.ASSET_MATERIALIZATION_PLANNED: AssetMaterializationPlannedData(
+                    key, partition=market
+                ),
+                DagsterEventType.STEP_START: None,
+            }
+            for kind, what in data.items():
+                event = DagsterEvent(
+                    kind.value, "nightly", event_specific_data=what, step_key="step"
+                )
+                entry = EventLogEntry(
+                    error_info=None, level=10, user_message="", run_id=_ID, timestamp=_AT,
+                    step_key="step", job_name="nightly", dagster_event=event,
+                )  # fmt: skip
+                result[kind, market is not None] = serialize_value(entry)
+        self._kinds = result
         self.runs: list[tuple[str, float]] = []
         self.events = 0
         self.last_set = ""  # the training set of the last training
@@ -129,29 +149,6 @@ def _insert_events(database: sqlite3.Connection, rows: Sequence[Any]) -> None:
         " partition) VALUES (?, ?, ?, ?, ?, ?, ?)",
         rows,
     )
-
-
-def _make_templates() -> dict[tuple[DagsterEventType, bool], str]:
-    """(kind, whether of a partition) -> an event as Dagster keeps it."""
-    result = {}
-    for market in (_MARKET, None):
-        key = dg.AssetKey(_ASSET)
-        materialization = dg.AssetMaterialization(key, partition=market, metadata={"rows": 1})
-        data: dict[DagsterEventType, Any] = {
-            DagsterEventType.ASSET_MATERIALIZATION: StepMaterializationData(materialization),
-            DagsterEventType.ASSET_MATERIALIZATION_PLANNED: AssetMaterializationPlannedData(
-                key, partition=market
-            ),
-            DagsterEventType.STEP_START: None,
-        }
-        for kind, what in data.items():
-            event = DagsterEvent(kind.value, "nightly", event_specific_data=what, step_key="step")
-            entry = EventLogEntry(
-                error_info=None, level=10, user_message="", run_id=_ID, timestamp=_AT,
-                step_key="step", job_name="nightly", dagster_event=event,
-            )  # fmt: skip
-            result[kind, market is not None] = serialize_value(entry)
-    return result
 
 
 def _format_time(at: float) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpcore2
 
-from warehouse.network.egress import EgressConnector
+from warehouse.network.egress import EgressConnector, look_up
 
 PRIVATE = [
     *("10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "0.0.0.0", "127.0.0.1"),
@@ -33,6 +33,15 @@ class NoNetwork(httpcore2.AsyncNetworkBackend):
         await asyncio.sleep(seconds)
 
 
+class OnlyLoopback(NoNetwork):
+    """Lets loopback through, where a test's own server is, and notes what else was asked."""
+
+    async def connect_tcp(self, host: str, port: int, *more: Any, **named: Any) -> Any:
+        if host == "127.0.0.1":
+            return await httpcore2.AnyIOBackend().connect_tcp(host, port)
+        return await super().connect_tcp(host, port, *more, **named)
+
+
 class NoSyncNetwork(httpcore2.NetworkBackend):
     """NoNetwork for clients that block."""
 
@@ -48,7 +57,17 @@ def connector(inner: NoNetwork, *answers: list[str], **more: Any) -> EgressConne
     """A connector whose look-ups find these addresses, the last of them again and again."""
     found = list(answers)
 
-    async def look_up(host: str, port: int) -> list[str]:
+    async def answers(host: str, port: int) -> list[str]:
         return found.pop(0) if len(found) > 1 else found[0]
 
-    return EgressConnector(resolve=look_up, inner=inner, **more)
+    return EgressConnector(resolve=answers, inner=inner, **more)
+
+
+def guard_loopback(address: str) -> tuple[EgressConnector, OnlyLoopback]:
+    """A connector to this host, for which every name under `.example` has this address."""
+
+    async def answers(host: str, port: int) -> list[str]:
+        return [address] if host.endswith(".example") else await look_up(host, port)
+
+    inner = OnlyLoopback()
+    return EgressConnector(resolve=answers, inner=inner, allow_loopback=True), inner

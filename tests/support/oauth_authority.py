@@ -51,7 +51,9 @@ class Authority:
         if path == "/.well-known/oauth-authorization-server":
             call.json({**self._facts(), **self.metadata})
         elif path == "/register":
-            self._register(call)
+            client = {**call.message, "client_id": f"client-{len(self.clients)}"}
+            self.clients[client["client_id"]] = client
+            call.json(client, status=201)
         elif path == "/authorize":
             self._authorize(call)
         elif path == "/token":
@@ -71,11 +73,6 @@ class Authority:
             "token_endpoint_auth_methods_supported": ["none", "client_secret_post"],
             "scopes_supported": ["tools"],
         }
-
-    def _register(self, call: Call) -> None:
-        client = {**call.message, "client_id": f"client-{len(self.clients)}"}
-        self.clients[client["client_id"]] = client
-        call.json(client, status=201)
 
     def _authorize(self, call: Call) -> None:
         asked = {name: values[0] for name, values in parse_qs(urlsplit(call.path).query).items()}

@@ -51,10 +51,7 @@ def find_growth(pattern: str, flags: int, *, anchored: bool) -> str | None:
 def _begins_at_start(tree: Any, flags: int) -> bool:
     if not len(tree) or tree[0][0] is not code.AT:
         return False
-    return _is_start(tree[0][1], flags)
-
-
-def _is_start(at: Any, flags: int) -> bool:
+    at = tree[0][1]
     return at is code.AT_BEGINNING_STRING or (at is code.AT_BEGINNING and not flags & re.MULTILINE)
 
 

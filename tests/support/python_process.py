@@ -96,21 +96,17 @@ def find_python() -> str:
     return f"{place}.sh" if place else sys.executable
 
 
-def _write_executable(place: Path) -> None:
-    stub = Path(__file__).with_name("python_stub.py")
-    words = shlex.join([sys.executable, "-S", "-E", str(stub), str(place)])
-    path = place.with_suffix(".sh")
-    path.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
-    path.chmod(0o755)
-
-
 def start_server(folder: Path) -> int:
     """Its pid; it ends with this process. To be called before this process has threads."""
     place = folder / "python"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(str(place))
     listener.listen(64)
-    _write_executable(place)
+    stub = Path(__file__).with_name("python_stub.py")
+    words = shlex.join([sys.executable, "-S", "-E", str(stub), str(place)])
+    path = place.with_suffix(".sh")
+    path.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    path.chmod(0o755)
     sys.stdout.flush()
     sys.stderr.flush()
     gc.freeze()  # looking through it for garbage, a process would copy all of it
@@ -134,28 +130,25 @@ def _serve(listener: socket.socket) -> list[str]:
             request, files, _, _ = socket.recv_fds(connection, _MOST_BYTES, 3)
             pid = os.fork()
             if pid == 0:
-                return _become(json.loads(request), files, connection)
+                how = json.loads(request)
+                if how["session"]:
+                    os.setsid()
+                for number, fd in enumerate(files):
+                    os.dup2(fd, number)
+                    os.close(fd)
+                os.chdir(how["cwd"])
+                os.environ.clear()
+                os.environ.update(how["env"])
+                os.environ.pop(PLACE, None)
+                connection.send(str(os.getpid()).encode())
+                connection.close()
+                gc.enable()
+                return how["arguments"]
             for fd in files:
                 os.close(fd)
             connection.send(str(os.waitpid(pid, 0)[1]).encode())
             os._exit(0)
         connection.close()
-
-
-def _become(how: dict[str, Any], files: list[int], connection: socket.socket) -> list[str]:
-    if how["session"]:
-        os.setsid()
-    for number, fd in enumerate(files):
-        os.dup2(fd, number)
-        os.close(fd)
-    os.chdir(how["cwd"])
-    os.environ.clear()
-    os.environ.update(how["env"])
-    os.environ.pop(PLACE, None)
-    connection.send(str(os.getpid()).encode())
-    connection.close()
-    gc.enable()
-    return how["arguments"]
 
 
 def _run_program(arguments: list[str]) -> int:

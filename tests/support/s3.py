@@ -36,10 +36,7 @@ class Faulty:
 def open_s3(bucket: str) -> Iterator[tuple[Faulty, dict[str, str]]]:
     """The server with one empty bucket, and the variables by which it is found."""
     import boto3  # pyright: ignore[reportMissingImports]
-    from moto.server import (  # pyright: ignore[reportMissingImports]
-        DomainDispatcherApplication,
-        create_backend_app,
-    )
+    from moto.server import DomainDispatcherApplication, create_backend_app  # pyright: ignore[reportMissingImports]
     from werkzeug.serving import make_server  # pyright: ignore[reportMissingImports]
 
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request

@@ -71,20 +71,6 @@ def save_small_caller(folder: Path) -> Path:
             pad_token_id=tokenizer.pad_token_id,
         )
     )
-    lessons = _make_lessons(tokenizer)
-    optimizer = torch.optim.AdamW(model.parameters(), 4e-3)
-    for step in range(_STEPS):
-        rows = [lessons[(step * _ROWS + at) % len(lessons)] for at in range(_ROWS)]
-        model(**pad_batch(rows, tokenizer.pad_token_id)).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    torch.set_num_threads(threads)
-    model.save_pretrained(str(folder))
-    tokenizer.save_pretrained(str(folder))
-    return folder
-
-
-def _make_lessons(tokenizer: Any) -> list[Any]:
     lessons = []
     for count, title in enumerate(_TITLES, 2):
         for at, thing in enumerate(THINGS):
@@ -95,4 +81,13 @@ def _make_lessons(tokenizer: Any) -> list[Any]:
             lessons += make_row_lessons(
                 tokenizer, [render_conversation(tokenizer, tools, request, [call])]
             )
-    return lessons
+    optimizer = torch.optim.AdamW(model.parameters(), 4e-3)
+    for step in range(_STEPS):
+        rows = [lessons[(step * _ROWS + at) % len(lessons)] for at in range(_ROWS)]
+        model(**pad_batch(rows, tokenizer.pad_token_id)).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch.set_num_threads(threads)
+    model.save_pretrained(str(folder))
+    tokenizer.save_pretrained(str(folder))
+    return folder

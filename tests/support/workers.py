@@ -66,15 +66,6 @@ class ForkedIO(gateway_base.Popen2IO):
         os.kill(self.pid, signal.SIGKILL)
 
 
-def import_once() -> None:
-    for name in LIBRARIES:
-        importlib.import_module(name)
-    for package in PACKAGES:
-        for module in pkgutil.walk_packages([package], f"{package}."):
-            if not module.name.endswith("__main__") and not module.name.startswith(EXPORTED):
-                importlib.import_module(module.name)
-
-
 def import_tests() -> None:
     """As a worker would, asserts rewritten; one that fails or is skipped is left for it to tell."""
     config = _prepareconfig(["tests"])
@@ -82,13 +73,6 @@ def import_tests() -> None:
         with suppress(Exception, pytest.skip.Exception):
             importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     config._ensure_unconfigure()
-
-
-def serve_worker() -> None:
-    """What `python -c` does with execnet's bootstrap line: runs it as the main module."""
-    main = sys.modules["__main__"] = types.ModuleType("__main__")
-    sys.argv = ["-c"]
-    exec(eval(sys.stdin.readline()), main.__dict__)
 
 
 def fork_workers(count: int) -> list[ForkedIO]:
@@ -105,7 +89,9 @@ def fork_workers(count: int) -> list[ForkedIO]:
             for old, new in ((stdin[0], 0), (stdout[1], 1)):
                 os.dup2(old, new)
                 os.close(old)
-            serve_worker()
+            main = sys.modules["__main__"] = types.ModuleType("__main__")
+            sys.argv = ["-c"]
+            exec(eval(sys.stdin.readline()), main.__dict__)
             end_process(0)
         os.close(stdin[0])
         os.close(stdout[1])
@@ -122,7 +108,12 @@ def main(arguments: list[str]) -> int:
         subprocess.Popen([sys.executable, "-m", "tests.support.precompile"]) as compiling,
     ):
         warnings.simplefilter("ignore")
-        import_once()
+        for name in LIBRARIES:
+            importlib.import_module(name)
+        for package in PACKAGES:
+            for module in pkgutil.walk_packages([package], f"{package}."):
+                if not module.name.endswith("__main__") and not module.name.startswith(EXPORTED):
+                    importlib.import_module(module.name)
         import_tests()
     if compiling.returncode:
         return compiling.returncode

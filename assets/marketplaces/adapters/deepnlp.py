@@ -128,19 +128,17 @@ def _choose_config(configs: Any) -> tuple[int, dict[str, Any] | None]:
     """(position, members of `mcpServers`) of the first config, or of a later one that alone can be
     run."""
     configs = configs if isinstance(configs, list) else [configs]
-    readings = [(at, _read_config(config)) for at, config in enumerate(configs)]
-    offers = [(at, servers) for at, servers in readings if servers]
+    readings = (
+        find_config_in(config)
+        if isinstance(config, str)
+        else as_object(as_object(config).get("mcpServers"))
+        for config in configs
+    )
+    offers = [(at, servers) for at, servers in enumerate(readings) if servers]
     for at, servers in offers:
         if any(read_launch_facts(entry)["runnable"] for entry in servers.values()):
             return at, servers
     return offers[0] if offers else (0, None)
-
-
-def _read_config(config: Any) -> dict[str, Any] | None:
-    """The members of `mcpServers` of a config, which may be a text."""
-    if isinstance(config, str):
-        return find_config_in(config)
-    return as_object(as_object(config).get("mcpServers")) or None
 
 
 def _make_identity(item: Mapping[str, Any], ref: RecordRef) -> dict[str, Any]:

@@ -23,12 +23,7 @@ from assets.marketplaces.launch.mcp_config import (
 from assets.marketplaces.launch.page_facts import CodeBlockParser, find_config, find_configs
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.payload import FIX
-from assets.marketplaces.policy import (
-    CrawlError,
-    FetchPage,
-    RecordPage,
-    RecordRef,
-)
+from assets.marketplaces.policy import CrawlError, FetchPage, RecordPage, RecordRef
 
 SITE = "mcp.so"
 

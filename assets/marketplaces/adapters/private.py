@@ -224,7 +224,12 @@ class PrivateAdapter(MarketplaceAdapter):
             try:
                 value = load(path, named=named)
                 if path.name == _INSTALLED:
-                    _add_extension_settings(value, path.parent)
+                    # Claude Desktop keeps beside its list which are on, and their values.
+                    folder = path.parent / _EXTENSION_SETTINGS
+                    for key, installed in as_object(as_object(value).get("extensions")).items():
+                        with suppress(OSError, ValueError):
+                            settings = load(folder / f"{Path(key).name}.json", named=False)
+                            as_object(installed).update({"isEnabled": True} | as_object(settings))
                 refs = _list_records(value, name, must=named, base=_find_base(path))
             except (OSError, ValueError) as error:
                 failed = True
@@ -249,7 +254,22 @@ class PrivateAdapter(MarketplaceAdapter):
         entry, key = raw.get("entry"), read_text(raw.get("key")) or ref.native_id
         local = "directory" in raw
         facts = read_local_facts(entry, raw["directory"]) if local else read_launch_facts(entry)
-        facts = _mark_secrets(facts, entry)
+        # A secret is what takes a secret input or holds what looks like a key, whatever its name.
+        flags: set[str] = set()
+        changed: dict[str, Any] = {}
+        for member in ("env", "headers"):
+            values = {str(k): str(v) for k, v in as_object(as_object(entry).get(member)).items()}
+            variables = []
+            for variable in facts.get(member, ()):
+                asks = SECRET in values.get(variable.name, "")
+                if asks or _RANDOM.fullmatch(variable.default or ""):
+                    variable = variable.model_copy(
+                        update={"required": True, "secret": True, "default": None}
+                    )
+                    flags.add("needs_account")
+                variables.append(variable)
+            changed[member] = tuple(variables)
+        facts = add_flags(facts | changed, flags)
         if raw.get("refusal"):
             facts = {**facts, "runnable": False, "reason": raw["refusal"]}
         evidence = f"{read_text(raw.get('member')) or 'mcpServers'}.{key}"
@@ -316,34 +336,6 @@ def _list_records(
         native_id = f"{name}#{redact(server.key).replace(MARK, 'redacted').strip() or 'unnamed'}"
         refs.append(RecordRef(native_id, f"{NAME}:{name}", None, raw))
     return refs
-
-
-def _add_extension_settings(value: Any, folder: Path) -> None:
-    """What Claude Desktop keeps beside its list of extensions: which are on, and their values."""
-    for name, installed in as_object(as_object(value).get("extensions")).items():
-        with suppress(OSError, ValueError):
-            settings = load(folder / _EXTENSION_SETTINGS / f"{Path(name).name}.json", named=False)
-            as_object(installed).update({"isEnabled": True} | as_object(settings))
-
-
-def _mark_secrets(facts: dict[str, Any], entry: Any) -> dict[str, Any]:
-    """The facts with every variable and header as a secret that takes a secret input or holds what
-    looks like a key, whatever its name."""
-    flags: set[str] = set()
-    changed: dict[str, Any] = {}
-    for member in ("env", "headers"):
-        values = {str(k): str(v) for k, v in as_object(as_object(entry).get(member)).items()}
-        variables = []
-        for variable in facts.get(member, ()):
-            asks = SECRET in values.get(variable.name, "")
-            if asks or _RANDOM.fullmatch(variable.default or ""):
-                variable = variable.model_copy(
-                    update={"required": True, "secret": True, "default": None}
-                )
-                flags.add("needs_account")
-            variables.append(variable)
-        changed[member] = tuple(variables)
-    return add_flags(facts | changed, flags)
 
 
 def _is_covered(approved: str, endpoint: str) -> bool:

@@ -79,30 +79,27 @@ def _read(connection: Any) -> Facts:
         if _is_http(connection) or kind == "sse":
             return _read_remote(connection, kind)
         if kind == "stdio":
-            return _read_stdio(connection)
+            env = tuple(
+                variable for variable, _ in read_schema_inputs(connection.get("configSchema"))
+            )
+            bundle = read_string(connection.get("bundleUrl")).strip()
+            if bundle.startswith(("http://", "https://")):
+                return read_bundle_facts(redact(bundle), None, None, env) | {"reason": None}
+            script = connection.get("stdioFunction")
+            stated = script if isinstance(script, Mapping) else connection
+            if stated.get("command"):
+                facts = read_launch_facts(stated)
+                names = {variable.name for variable in facts.get("env", ())}
+                both = (*facts.get("env", ()), *(item for item in env if item.name not in names))
+                return add_flags(facts, find_account_flags(both)) | {"env": both}
+            flags = find_account_flags(env)
+            reason = _SCRIPT if isinstance(script, str) else "bundleUrl is not an http(s) URL"
+            if not bundle and not script:
+                reason = "the stdio connection names no bundle"
+            return make_unrunnable(reason) | {"transport": "stdio", "env": env, "flags": flags}
     except (ValueError, TypeError, AttributeError) as error:
         return make_malformed(error)
     return make_unrunnable(f"malformed: a connection of type {kind[:40]!r}")
-
-
-def _read_stdio(connection: Mapping[str, Any]) -> Facts:
-    """A bundle, else a command line that is stated as data."""
-    env = tuple(variable for variable, _ in read_schema_inputs(connection.get("configSchema")))
-    bundle = read_string(connection.get("bundleUrl")).strip()
-    if bundle.startswith(("http://", "https://")):
-        return read_bundle_facts(redact(bundle), None, None, env) | {"reason": None}
-    script = connection.get("stdioFunction")
-    stated = script if isinstance(script, Mapping) else connection
-    if stated.get("command"):
-        facts = read_launch_facts(stated)
-        names = {variable.name for variable in facts.get("env", ())}
-        both = (*facts.get("env", ()), *(item for item in env if item.name not in names))
-        return add_flags(facts, find_account_flags(both)) | {"env": both}
-    flags = find_account_flags(env)
-    reason = _SCRIPT if isinstance(script, str) else "bundleUrl is not an http(s) URL"
-    if not bundle and not script:
-        reason = "the stdio connection names no bundle"
-    return make_unrunnable(reason) | {"transport": "stdio", "env": env, "flags": flags}
 
 
 def _read_remote(connection: Mapping[str, Any], kind: str) -> Facts:
@@ -208,7 +205,11 @@ class SmitheryAdapter(MarketplaceAdapter):
         problems: list[dict[str, Any]] = []
         if "sitemap" in scope and self.policy.site_url:
             try:
-                mapped = await self._read_sitemap(get)
+                index = f"{str(self.policy.site_url).rstrip('/')}/sitemap_index.xml"
+                locations = await get(index, parse_locations)
+                mapped = find_server_pages(locations)
+                for shard in dict.fromkeys(loc for loc, _ in locations if is_shard(loc)):
+                    mapped |= find_server_pages(await get(shard, parse_locations))
             except CrawlError as error:
                 if "api" not in scope:
                     raise
@@ -258,15 +259,6 @@ class SmitheryAdapter(MarketplaceAdapter):
             if last or repeats or not body["servers"]:
                 return
             number += 1
-
-    async def _read_sitemap(self, get: FetchPage) -> dict[str, Location]:
-        """Servers of the sitemap: key -> (name, lastmod)."""
-        index = f"{str(self.policy.site_url).rstrip('/')}/sitemap_index.xml"
-        locations = await get(index, parse_locations)
-        server_pages = find_server_pages(locations)
-        for shard in dict.fromkeys(loc for loc, _ in locations if is_shard(loc)):
-            server_pages |= find_server_pages(await get(shard, parse_locations))
-        return server_pages
 
     def _make_ref(self, name: str, revision: str | None) -> RecordRef:
         """Weak: neither a digest of the list nor a sitemap's date shows every change."""

@@ -146,7 +146,17 @@ class PageBrowser:
                 status = response.status if response else None
                 problem = f"status {status}" if status else "no answer"
                 raise CrawlError("http_status", url, problem, "200", "try later", status=status)
-            return await self._read_document(page, url, ready)
+            from playwright.async_api import TimeoutError
+
+            try:
+                await page.wait_for_selector(ready, state="attached", timeout=_READY_MS)
+                complete = True
+            except TimeoutError:
+                complete = False  # the adapter says what is missing
+            html = await page.content()
+            if len(html) > (cap := self.policy.max_body_bytes):
+                raise make_too_large(url, f"{len(html):,} characters of rendered HTML", cap)
+            return html, complete
         except Error as error:
             if page_requests is not None:
                 page_requests.check(url)
@@ -166,19 +176,6 @@ class PageBrowser:
             return CrawlError("too_large", url, problem, "a page within it", "nothing: it is a row")
         first = str(error).splitlines()[0]
         return CrawlError("unreachable", url, f"the browser's {first!r}", "a page", "try later")
-
-    async def _read_document(self, page: Any, url: str, ready: str) -> tuple[str, bool]:
-        from playwright.async_api import TimeoutError
-
-        try:
-            await page.wait_for_selector(ready, state="attached", timeout=_READY_MS)
-            complete = True
-        except TimeoutError:
-            complete = False  # the adapter says what is missing
-        html = await page.content()
-        if len(html) > (cap := self.policy.max_body_bytes):
-            raise make_too_large(url, f"{len(html):,} characters of rendered HTML", cap)
-        return html, complete
 
     async def _start(self, url: str) -> None:
         if self._browser is not None:

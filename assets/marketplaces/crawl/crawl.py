@@ -18,7 +18,6 @@ from assets.marketplaces.policy import (
     CrawlError,
     CrawlPolicy,
     MarketplaceAdapter,
-    RecordPage,
     RecordRef,
     UnknownMarketplace,
 )
@@ -122,7 +121,15 @@ class CrawlPipeline:
             number = 0
             async for page in self.adapter.refs(self.pages.get):
                 number += 1
-                await self._admit_all(page)
+                self.problems += page.problems
+                self.truncated |= page.truncated
+                self.ended = page.ended
+                for ref in page.refs:
+                    if ref.native_id in self.admitted:
+                        self.duplicates.add(ref.native_id)  # the first of equal ids is kept
+                    else:
+                        self.admitted.add(ref.native_id)
+                        await self._queue_record(len(self.admitted), ref)
                 self.progress.update(
                     f"{self.adapter.name}: list", number, number, records=len(self.admitted)
                 )
@@ -131,17 +138,6 @@ class CrawlPipeline:
                     break
             for _ in range(self.policy.concurrency):
                 await self._due.put(None)
-
-    async def _admit_all(self, page: RecordPage) -> None:
-        self.problems += page.problems
-        self.truncated |= page.truncated
-        self.ended = page.ended
-        for ref in page.refs:
-            if ref.native_id in self.admitted:
-                self.duplicates.add(ref.native_id)  # the first of equal ids is kept
-            else:
-                self.admitted.add(ref.native_id)
-                await self._queue_record(len(self.admitted), ref)
 
     async def _queue_record(self, number: int, ref: RecordRef) -> None:
         if ref.raw is not None:
@@ -211,21 +207,17 @@ class CrawlPipeline:
 
     def make_result(self, requests: int) -> CrawlResult:
         frame, twice = self.rows.make_frame()
+        whole = self.ended and not self.truncated
         return CrawlResult(
             marketplace=self.adapter.name,
             frame=frame,
-            completeness=self._judge_completeness(),
+            completeness="capped" if self.capped else "complete" if whole else "truncated",
             requests=requests,
             pages=self.pages.used,
             duplicates=sorted(self.duplicates | twice),
             problems=sorted(self.problems, key=lambda row: (row["native_id"], row["url"])),
             hit_rate=self.hit_rate,
         )
-
-    def _judge_completeness(self) -> Completeness:
-        if self.capped:
-            return "capped"
-        return "complete" if self.ended and not self.truncated else "truncated"
 
 
 KEY_MISSING: Completeness = "skipped: key missing"
@@ -257,7 +249,16 @@ def crawl(
     `memo` is what earlier crawls remember, by default the one beside the ledger.
     """
     if missing := adapter.missing():
-        return _make_skipped(adapter.name, missing)
+        names = " and ".join(missing)
+        variables = " and ".join(
+            f"TOOLMILL_MARKETPLACES__{adapter.name}__{name}".upper() for name in missing
+        )
+        hint = (
+            f"{adapter.name} wants {names}: set {variables}; nothing was asked for, nothing is gone"
+        )
+        rows = [make_problem("", "", "key_missing", hint)]
+        frame, _ = ListingBuffer().make_frame()
+        return CrawlResult(adapter.name, frame, KEY_MISSING, 0, 0, [], rows)
     memory = memo or CrawlMemo(ledger.path.with_name("memo.db"))
 
     async def run() -> CrawlResult:
@@ -280,15 +281,3 @@ def crawl(
         return flow.make_result(fetcher.requests + browser.requests)
 
     return asyncio.run(run())
-
-
-def _make_skipped(marketplace: str, missing: list[str]) -> CrawlResult:
-    frame, _ = ListingBuffer().make_frame()
-    names = " and ".join(missing)
-    names_of_variables = (
-        f"TOOLMILL_MARKETPLACES__{marketplace}__{name}".upper() for name in missing
-    )
-    variables = " and ".join(names_of_variables)
-    hint = f"{marketplace} wants {names}: set {variables}; nothing was asked for, nothing is gone"
-    rows = [make_problem("", "", "key_missing", hint)]
-    return CrawlResult(marketplace, frame, KEY_MISSING, 0, 0, [], rows)

@@ -221,18 +221,14 @@ class PageSource:
             return {"run_date": self.run_date}
         if not ref.weak or self.adapter.policy.refresh_days <= 0:
             return {"revision": ref.revision}
-        return {"revision": ref.revision, "first": self._find_first_seen(url, ref.revision)}
-
-    def _find_first_seen(self, url: str, revision: str) -> str:
-        """The run date at which this weak revision was first read, or read again when that is more
-        than `refresh_days` ago: the record may have changed where its list does not show it."""
-        memory = digest({"url": url, "revision": revision})
+        # The record may have changed where its list does not show it: read it again at times.
+        memory = digest({"url": url, "revision": ref.revision})
         first = self.memo.get("first", memory)
         limit_s = self.adapter.policy.refresh_days * _DAY_S
         if first is None or time.time() - first["at"] > limit_s:
             first = {"run_date": self.run_date, "at": time.time()}
             self.memo.put("first", memory, first)
-        return first["run_date"]
+        return {"revision": ref.revision, "first": first["run_date"]}
 
     async def _check_robots(self, url: str) -> None:
         if self.adapter.robots:

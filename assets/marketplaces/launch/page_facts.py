@@ -143,7 +143,11 @@ class CodeBlockParser:
             name = tag.attributes.get("id", "") if "S:" in tag.source else ""
             self._divs.append(name if _STREAMED.fullmatch(name) else "")
         elif tag.name == "a":
-            self._add_link(tag.attributes)
+            href = tag.attributes.get("href", "").strip()
+            if href:
+                self.links.append(href)
+            if re.search(r"\.mcpb(?:[?#]|$)", href):
+                self.bundles.append((href, read_sha256(tag.attributes.get("data-sha256"))))
         elif tag.name == "meta":
             attributes = tag.attributes
             self.meta.setdefault(
@@ -155,13 +159,6 @@ class CodeBlockParser:
             and (attributes := tag.attributes).get("rel", "").lower() == "canonical"
         ):
             self.canonical = self.canonical or attributes.get("href", "")
-
-    def _add_link(self, attributes: dict[str, str]) -> None:
-        href = attributes.get("href", "").strip()
-        if href:
-            self.links.append(href)
-        if re.search(r"\.mcpb(?:[?#]|$)", href):
-            self.bundles.append((href, read_sha256(attributes.get("data-sha256"))))
 
     def _end_tag(self, name: str) -> None:
         if name == "div" and self._divs:

@@ -346,7 +346,18 @@ def parse_command(command: str | None, args: tuple[str, ...] = ()) -> ParsedComm
     name = find_program(line.words[0])
     if name in BRIDGES and any("://" in word for word in words) and "--stdio" not in words:
         return read_bridge(launch, tuple(words), name)
-    return _make_unpackaged(launch, line.words[0])
+    first = line.words[0]
+    words = (first, *launch.args)
+    authors = find_authors_path(words)
+    module = next((b for a, b in pairwise(words) if a == "-m"), None)
+    if authors is not None:
+        what = f"{authors[:120]!r} is a path of the author's machine"
+    elif module is not None:
+        what = f"the module {module[:80]!r} names no package"
+    else:
+        what = "it names no package"
+    reason = f"{find_program(first)[:80]!r} is not a package runner: {what}"
+    return change_launch(make_unnamed(launch, reason), local=True)
 
 
 def read_launch(listing: Listing) -> LaunchFacts:
@@ -380,17 +391,3 @@ def _find_runner(line: ShellLine) -> tuple[str, list[str], ParsedCommand]:
             if names[0] == name:
                 return runner, words[at:], launch
     return "", words, launch
-
-
-def _make_unpackaged(launch: ParsedCommand, first: str) -> ParsedCommand:
-    words = (first, *launch.args)
-    authors = find_authors_path(words)
-    module = next((b for a, b in pairwise(words) if a == "-m"), None)
-    if authors is not None:
-        what = f"{authors[:120]!r} is a path of the author's machine"
-    elif module is not None:
-        what = f"the module {module[:80]!r} names no package"
-    else:
-        what = "it names no package"
-    reason = f"{find_program(first)[:80]!r} is not a package runner: {what}"
-    return change_launch(make_unnamed(launch, reason), local=True)

@@ -97,7 +97,8 @@ def find_fault(
     # An answer with a status came from somewhere: the network was there.
     missing = _PHRASES["missing"].search(head)
     if (network := _PHRASES["network"].search(head)) and not (missing or _STATUS.search(head)):
-        ours = offline and not _holds_host(head, arguments, reached)
+        texts = [head, *_iter_words(arguments)] if reached else []
+        ours = offline and not any(host in word.casefold() for host in reached for word in texts)
         return CallFault("needs_network" if ours else "upstream_error", _quote_line(head, network))
     if code == INVALID_PARAMS:
         return CallFault("invalid_arguments")
@@ -134,12 +135,6 @@ def _find_named_argument(text: str, arguments: Any) -> str:
         if rejected and (whole or any(_holds_word(folded, word) for word in words)):
             return line.strip()[:_EVIDENCE]
     return ""
-
-
-def _holds_host(text: str, arguments: Any, hosts: Collection[str]) -> bool:
-    """Whether an error or the call's arguments name one of these hosts."""
-    texts = [text, *_iter_words(arguments)] if hosts else []
-    return any(host in word.casefold() for host in hosts for word in texts)
 
 
 def _holds_word(line: str, word: str) -> bool:

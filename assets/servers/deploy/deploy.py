@@ -193,8 +193,26 @@ class RecipeLauncher:
         if self.recipe.ecosystem == "remote":
             return self._run_remote()
         if self.recipe.is_image:
-            return self._run_image()
-        return self._run_local() if self.recipe.ecosystem == "private" else self._run_package()
+            # Its clock cannot be moved: its differential probe changes the name and the number of
+            # calls. It has no certificate: the preflight did not run in this image's own root.
+            recipe, sandbox = self.recipe, self.sandbox
+            command = fetch_image(recipe, self.given, self.policy, sandbox)
+
+            def ask(limits: ProbePolicy, _: bool) -> ProbeResult:
+                return explain_network(probe(command(), sandbox, limits), recipe.server_id, ())
+
+            passed = {f"env:{name}" for name, _ in recipe.env}
+            made_up = [n for n in recipe.placeholders if not n.startswith("env:") or n in passed]
+            return self._ask_twice(ask, made_up)
+        if self.recipe.ecosystem != "private":
+            return self._run_package()
+        # A command in a folder of this host. Nothing is guessed: its owner wrote it.
+        recipe = self.recipe
+        launch = make_local_launch(recipe, self.toolchain, self.given)
+        launch = apply_grant(launch, recipe.server_id, self.policy)
+        spare = {f"env:{name}" for name, _ in recipe.spare_env}  # they were not passed
+        result = self._ask_twice(self._make_ask(launch), {*recipe.placeholders} - spare)
+        return replace(result, certificate=certify(self.sandbox, self.toolchain))
 
     def _run_remote(self) -> DeploymentResult:
         recipe, policy, url = self.recipe, self.policy, str(self.recipe.url)
@@ -214,28 +232,6 @@ class RecipeLauncher:
             )
 
         return self._ask_twice(ask, recipe.placeholders)
-
-    def _run_image(self) -> DeploymentResult:
-        """Its clock cannot be moved: its differential probe changes the name and the number of
-        calls. It has no certificate, because the preflight did not run in this image's own root."""
-        recipe, sandbox = self.recipe, self.sandbox
-        command = fetch_image(recipe, self.given, self.policy, sandbox)
-
-        def ask(limits: ProbePolicy, _: bool) -> ProbeResult:
-            return explain_network(probe(command(), sandbox, limits), recipe.server_id, ())
-
-        passed = {f"env:{name}" for name, _ in recipe.env}
-        made_up = [n for n in recipe.placeholders if not n.startswith("env:") or n in passed]
-        return self._ask_twice(ask, made_up)
-
-    def _run_local(self) -> DeploymentResult:
-        """A command in a folder of this host. Nothing is guessed: its owner wrote it."""
-        recipe = self.recipe
-        launch = make_local_launch(recipe, self.toolchain, self.given)
-        launch = apply_grant(launch, recipe.server_id, self.policy)
-        spare = {f"env:{name}" for name, _ in recipe.spare_env}  # they were not passed
-        result = self._ask_twice(self._make_ask(launch), {*recipe.placeholders} - spare)
-        return replace(result, certificate=certify(self.sandbox, self.toolchain))
 
     def _run_package(self) -> DeploymentResult:
         tried = self._try_launch(self.recipe, self._fetch(self.recipe))

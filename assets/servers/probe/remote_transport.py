@@ -340,7 +340,27 @@ class RemoteClient(httpx2.AsyncClient):
             self._listener.note_request(message)
             response = await super().send(request, **more)
             asks = "method" in message and "id" in message
-            return await self._filter_answer(request, response, asks)
+            content_type = response.headers.get(_TYPE, "").partition(";")[0].strip().lower()
+            events, good = content_type == "text/event-stream", response.is_success
+            if request.method == "GET":
+                if good and events:
+                    return self._filter_response(response, events=True)
+                if self._sse:
+                    await self._note_refusal(request, response)
+                return await _make_empty_response(response)
+            if not good:
+                return await self._note_refusal(request, response)
+            self._watch.refusal = None
+            if not asks or self._sse:
+                return await _make_empty_response(response)
+            session_id = response.headers.get(_SESSION)
+            if session_id is not None and not _ID.fullmatch(session_id):
+                fix = "the server has to fix it"
+                raise TransportRefusal("protocol_error", "its session id is no visible ASCII", fix)
+            if not events and content_type != "application/json":
+                self._watch.refusal = RefusedAnswer(request.method, response)
+                return await _make_empty_response(response)
+            return self._filter_response(response, events=events)
         except Exception as error:
             failure = classify_exception(error, self._watch.url)
             optional = request.method == "GET" and not self._sse
@@ -352,31 +372,6 @@ class RemoteClient(httpx2.AsyncClient):
         finally:
             if sent := request.headers.get("authorization"):
                 self.tokens.add(sent.rpartition(" ")[2])
-
-    async def _filter_answer(
-        self, request: httpx2.Request, response: httpx2.Response, asks: bool
-    ) -> httpx2.Response:
-        content_type = response.headers.get(_TYPE, "").partition(";")[0].strip().lower()
-        events, good = content_type == "text/event-stream", response.is_success
-        if request.method == "GET":
-            if good and events:
-                return self._filter_response(response, events=True)
-            if self._sse:
-                await self._note_refusal(request, response)
-            return await _make_empty_response(response)
-        if not good:
-            return await self._note_refusal(request, response)
-        self._watch.refusal = None
-        if not asks or self._sse:
-            return await _make_empty_response(response)
-        session_id = response.headers.get(_SESSION)
-        if session_id is not None and not _ID.fullmatch(session_id):
-            fix = "the server has to fix it"
-            raise TransportRefusal("protocol_error", "its session id is no visible ASCII", fix)
-        if not events and content_type != "application/json":
-            self._watch.refusal = RefusedAnswer(request.method, response)
-            return await _make_empty_response(response)
-        return self._filter_response(response, events=events)
 
     async def _note_refusal(
         self, request: httpx2.Request, response: httpx2.Response

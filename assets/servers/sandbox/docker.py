@@ -15,7 +15,6 @@ from assets.servers.sandbox.spec import (
     BackendCommand,
     LaunchRefused,
     SandboxLaunch,
-    SandboxMount,
     SandboxPolicy,
     SandboxUnavailable,
     make_memory_file,
@@ -90,7 +89,13 @@ class ContainerEngine:
         for path, mode in (("/tmp", "1777"), (HOME, "0777")):
             words += ["--tmpfs", f"{path}:rw,exec,nosuid,nodev,size={sizes[path]},mode={mode}"]
         for mount in launch.mounts:
-            words += ["--mount", _describe_mount(mount)]
+            for path in (str(mount.host), mount.inside):
+                if re.search(r'[,"\n\r\0]', path):
+                    raise LaunchRefused(
+                        f"folder {path!r}: a container engine takes no comma or quote in it"
+                    )
+            kind = "" if mount.writable else ",readonly"
+            words += ["--mount", f"type=bind,src={mount.host},dst={mount.inside}{kind}"]
         return words
 
     def _build_command(self, words: Sequence[str], env: Mapping[str, str]) -> BackendCommand:
@@ -169,17 +174,6 @@ def write_env_file(env: Mapping[str, str]) -> bytes:
                 " engine cannot hold; give it on one line"
             )
     return "".join(f"{key}={value}\n" for key, value in env.items()).encode("utf-8", "replace")
-
-
-def _describe_mount(mount: SandboxMount) -> str:
-    """The value of `--mount`, whose parts are parted by commas. Raises LaunchRefused."""
-    for path in (str(mount.host), mount.inside):
-        if re.search(r'[,"\n\r\0]', path):
-            raise LaunchRefused(
-                f"folder {path!r}: a container engine takes no comma or quote in it"
-            )
-    kind = "" if mount.writable else ",readonly"
-    return f"type=bind,src={mount.host},dst={mount.inside}{kind}"
 
 
 def _read_client_settings() -> dict[str, str]:

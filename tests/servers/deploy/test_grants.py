@@ -35,12 +35,7 @@ from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount
 from assets.servers.secrets import LaunchSecrets, SecretSources, ServerSecrets
 from tests.servers.conftest import npm
 from tests.support.errors import expect_kind
-from tests.support.untrusted_server import (
-    CONVERSATION,
-    POLICY,
-    install_source,
-    tool_names,
-)
+from tests.support.untrusted_server import CONVERSATION, POLICY, install_source, tool_names
 
 NAME = "npm:x"
 RECIPE = LaunchRecipe(

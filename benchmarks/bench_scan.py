@@ -1,14 +1,16 @@
-"""Scan: how often each rule fires on tools of real servers, and how many tools a second it reads.
+"""Scan: how often each rule fires on tools and answers of real servers, and how fast it reads.
 
     python -m benchmarks.bench_scan
 
-Reads the lists of `smithery/servers.jsonl`, `real-servers/`, `docker-catalogue/` and `mcp-tools/`,
-each server's tools as one list beside the names of all other tools of its source, as a nightly run
-does, and prints one JSON object. Every tool with a high finding is named, to be read by a person
-(docs/benchmarks.md holds what was read). One process, one thread.
+Tools: `smithery/servers.jsonl`, `real-servers/`, `docker-catalogue/` and `mcp-tools/`, each
+server's as one list beside the names of all other tools of its source, as a nightly run does.
+Answers, each as a call's result: `api-bank/`, the sample pages of `marketplaces/`, and what a file
+or fetch server would hand on of the packages installed here. All with a high finding are named, to
+be read by a person (docs/benchmarks.md holds what was read). One process, one thread.
 """
 
 import json
+import sysconfig
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,15 +18,26 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.scan import HIGH, RULES, scan_list
+from assets.servers.calls.content import check_result
+from assets.servers.calls.result import CallResult
 from benchmarks.shared_data import SHARED, require_paths
 from warehouse.statistics import wilson_interval
 
 Lists = Iterator[tuple[str, str, list[Any]]]
+_LONGEST = 262_144  # characters of one text block, as calls hand them on
 
 
 def main() -> None:
     require_paths(SHARED)
-    print(json.dumps(measure_rules(SHARED), indent=1))
+    packages = Path(sysconfig.get_paths()["purelib"])
+    sources = {
+        "api-bank": read_api_answers(SHARED),
+        "pages": read_files((SHARED / "marketplaces").rglob("*")),
+        "package texts": read_files(packages.glob("*.dist-info/METADATA")),
+        "python files": read_files(sorted(packages.rglob("*.py"))[::20]),
+    }
+    answers = {name: measure_alarms(texts) for name, texts in sources.items()}
+    print(json.dumps({"tools": measure_rules(SHARED), "answers": answers}, indent=1))
 
 
 def measure_rules(data: Path) -> dict[str, Any]:
@@ -79,6 +92,52 @@ def _rename_fields(tool: dict[str, Any]) -> dict[str, Any]:
         "description": tool.get("description"),
         "inputSchema": tool.get("input_schema"),
     }
+
+
+def measure_alarms(texts: Iterator[tuple[str, str]]) -> dict[str, Any]:
+    """Alarms and changes over (where, text) of honest results of one text each."""
+    count = size = 0
+    high: list[str] = []
+    changed: list[str] = []
+    seconds = 0.0
+    for where, text in texts:
+        content = [{"type": "text", "text": text[:_LONGEST]}]
+        began = time.perf_counter()
+        made, _ = check_result(CallResult("ok", content), "read", {}, own_words=True)
+        seconds += time.perf_counter() - began
+        count, size = count + 1, size + len(content[0]["text"])
+        high += [f"{where} {rule}" for rule in made.alarming]
+        changed += [where] if made.content != content else []
+    flagged = len({line.rsplit(" ", 1)[0] for line in high})
+    return {
+        "results": count,
+        "characters": size,
+        "characters_per_second": round(size / seconds) if seconds else 0,
+        "high": flagged,
+        "high_interval": wilson_interval(flagged, count),
+        "changed": changed,
+        "alarms": high,
+    }
+
+
+def read_api_answers(data: Path) -> Iterator[tuple[str, str]]:
+    """(file and line, answer) of every API answer of API-Bank's dialogues."""
+    for path in sorted((data / "api-bank" / "lv1-lv2-samples").rglob("*.jsonl")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            turn = json.loads(line)
+            if turn["role"] == "API":
+                yield f"{path.name}:{number}", json.dumps(turn["result"], ensure_ascii=False)
+
+
+def read_files(paths: Any) -> Iterator[tuple[str, str]]:
+    """(name, text) of each file that is text."""
+    for path in sorted(paths):
+        if path.is_file():
+            try:
+                text = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue
+            yield f"{path.parent.name}/{path.name}", text
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from assets.contracts.result_findings import ResultFindings, read_result_finding
 from assets.servers.calls import content
 from assets.servers.calls.content import check_result, shape_result
 from assets.servers.calls.result import CallFailed, CallLimits, CallResult
-from benchmarks.bench_results import measure_alarms, read_api_answers
+from benchmarks.bench_scan import measure_alarms, read_api_answers
 from tests.contracts.strategies import values
 from tests.serving.calling import CONTRACT, read_text
 from tests.support.paths import SHARED

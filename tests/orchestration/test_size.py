@@ -35,7 +35,7 @@ BUDGET = {
     "extensions/sidecar": (2_262, 13),
     "extensions/upkeep": (1_955, 10),
     "tests": (82_167, 485),
-    "benchmarks": (6_419, 38),
+    "benchmarks": (6_393, 37),
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 import polars as pl
+from dagster._core.definitions.metadata.metadata_set import TableMetadataSet
 
 from warehouse.audit import AuditVerdict, ColumnExpectation, TableAudit, audit, read_expectations
 from warehouse.sanitize.markdown import Markdown, escape_markdown, make_markdown_table, quote_text
@@ -175,6 +176,7 @@ def publish(
     figures: dict[str, Any] = {
         **_count_rows(warehouse, staged, partition),
         "version_moved": before is None or before.digest != head.digest,
+        "dagster/column_lineage": _trace_columns(context, spec),
         **changes,
         **(metadata or {}),
     }
@@ -265,6 +267,35 @@ def _build_column_schema(spec: TableSpec) -> dg.TableSchema:
             for name, kind in spec.columns.items()
         ],
         constraints=dg.TableConstraints(other=[f"key: {', '.join(spec.key)}"]),
+    )
+
+
+_KEYS = ("_id", "_digest", "tool", "marketplace")  # endings of columns that stages hand on as is
+
+
+def _trace_columns(context: dg.AssetExecutionContext, spec: TableSpec) -> dg.TableColumnLineage:
+    """For each identity and digest, the same column of the assets that this one is made of: what
+    joins their rows. Other columns of one name (`status`) say different things."""
+    graph = context.job_def.asset_layer.asset_graph
+    asset = context.assets_def.get_asset_spec(dg.AssetKey(spec.name))
+    columns_of: dict[dg.AssetKey, set[str]] = {}
+    for dep in asset.deps:
+        metadata = graph.get(dep.asset_key).metadata if graph.has(dep.asset_key) else {}
+        schema = TableMetadataSet.extract(metadata).column_schema
+        columns_of[dep.asset_key] = {column.name for column in schema.columns} if schema else set()
+    return dg.TableColumnLineage(
+        {
+            name: deps
+            for name in spec.columns
+            if name.endswith(_KEYS)
+            and (
+                deps := [
+                    dg.TableColumnDep(asset_key=key, column_name=name)
+                    for key, columns in columns_of.items()
+                    if name in columns
+                ]
+            )
+        }
     )
 
 

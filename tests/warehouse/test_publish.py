@@ -317,3 +317,28 @@ def test_a_home_that_cannot_be_written_is_named_with_the_mend(tmp_path):
     blocked = Warehouse(home=tmp_path / "file" / "home", state=tmp_path / "state")
     with pytest.raises(HomeUnavailable, match=r"is a file; set TOOLMILL_HOME"):
         blocked.check_writable()
+
+
+def test_the_lineage_of_identities_leads_to_the_assets_above(warehouse):
+    columns = {"server_id": pl.String, "status": pl.String, "text_digest": pl.String}
+    above = audit_table(TableSpec("above", ("server_id",), columns))
+    below = audit_table(TableSpec("below", ("server_id",), {**columns, "pair_id": pl.String}))
+
+    def build(audit: Any, *deps: Any) -> Any:
+        @dg.asset(**describe_asset(audit, "warehouse/storage"), deps=deps)
+        def asset(context: dg.AssetExecutionContext) -> Published:
+            yield from publish(context, warehouse, audit, audit.table.frame([]))
+
+        return asset
+
+    first = build(above)
+    events = dg.materialize([first, build(below, first)]).get_asset_materialization_events()
+    lineage_of = {
+        event.asset_key.to_user_string(): event.materialization.metadata["dagster/column_lineage"]
+        for event in events
+    }
+    assert lineage_of["above"].value.deps_by_column == {}
+    assert lineage_of["below"].value.deps_by_column == {
+        name: [dg.TableColumnDep(asset_key=dg.AssetKey("above"), column_name=name)]
+        for name in ("server_id", "text_digest")
+    }

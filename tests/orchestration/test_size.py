@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_950, 51),
+    "warehouse": (7_981, 51),
     "assets/marketplaces": (6_085, 38),
     "assets/servers": (11_757, 53),
     "assets/contracts": (8_703, 35),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (886, 6),
     "extensions/sidecar": (2_262, 13),
     "extensions/upkeep": (1_955, 10),
-    "tests": (82_167, 485),
+    "tests": (82_192, 485),
     "benchmarks": (6_393, 37),
 }
 

@@ -8,11 +8,13 @@ measured. A grant is never taken back, so that the same errors ask for nothing a
 """
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
+
+import polars as pl
 
 from assets.contracts.quarantined_tools import read_clear
 from assets.synthesis.contract_reading import read_slots
@@ -51,18 +53,6 @@ _OF_SINGLE = (LOOKALIKE, RECOVERY)  # one call too: what is wrong with a single 
 Tool = tuple[str, str]  # server, tool
 
 
-@dataclass(frozen=True)
-class ScoredItem:
-    """A request that a model in service answered. tool: the right one, None where none is right.
-    kinds: of the tool's arguments; faulty: those that were wrong."""
-
-    tool: Tool | None
-    task: str
-    wrong: bool
-    kinds: frozenset[str] = frozenset()
-    faulty: frozenset[str] = frozenset()
-
-
 @dataclass
 class ErrorTally:
     """Items and errors under a name: a tool, a task, (tool, task), or the kind of an argument."""
@@ -70,11 +60,19 @@ class ErrorTally:
     items: Counter[Any] = field(default_factory=Counter)
     errors: Counter[Any] = field(default_factory=Counter)
 
-    def add(self, item: ScoredItem) -> None:
-        names: list[Any] = [item.task, *([item.tool, (item.tool, item.task)] if item.tool else [])]
-        self.items.update([*names, *((KINDS, kind) for kind in item.kinds)])
-        self.errors.update(names if item.wrong else [])
-        self.errors.update((KINDS, kind) for kind in item.faulty)
+    def add(
+        self,
+        tool: Tool | None,
+        task: str,
+        wrong: bool,
+        kinds: Iterable[str] = (),
+        faulty: Iterable[str] = (),
+    ) -> None:
+        """Counts a request. tool: the right one, None where none is right. kinds: of its arguments;
+        faulty: those that were wrong."""
+        names: list[Any] = [task, *([tool, (tool, task)] if tool else [])]
+        self.items.update([*names, *((KINDS, kind) for kind in kinds)])
+        self.errors.update([*(names if wrong else ()), *((KINDS, kind) for kind in faulty)])
 
     def find_least(self, name: Any) -> float:
         """The lower bound of a share of errors: few items say little."""
@@ -100,13 +98,10 @@ class CurriculumTool:
 
         def rank(task: str) -> tuple[float, float, int]:
             names = (task, SINGLE) if task in _OF_SINGLE else (task,)
-            own, every = (
-                max(tally.find_least(key) for key in keys)
-                for keys in ([(self.key, name) for name in names], names)
-            )
-            return -own, -every, _GRANTED.index(task)
+            own = max(tally.find_least((self.key, name)) for name in names)
+            return -own, -max(map(tally.find_least, names)), _GRANTED.index(task)
 
-        # The requests of a single call are there already, and are written again.
+        # Requests of single calls are there already: a grant of them writes them again.
         return min((task for task in self.tasks if task != SINGLE), key=rank, default=SINGLE)
 
 
@@ -126,18 +121,15 @@ def choose_grants(
     turns = ceil(policy.tools * policy.turns)
 
     def rank(tool: CurriculumTool) -> tuple[float, float]:
-        kind = tool.find_worst_kind(tally)
-        own = tally.find_least(tool.key)
-        return (-own, 0.0) if own or kind is None else (0.0, -tally.find_least((KINDS, kind)))
+        if own := tally.find_least(tool.key):
+            return -own, 0.0
+        return 0.0, -tally.find_least((KINDS, tool.find_worst_kind(tally)))
 
-    failing = sorted(
-        (tool for tool in waiting[turns:] if tool.learnt and any(rank(tool))), key=rank
-    )
-    failing = failing[: policy.tools - turns]
-    keys = {tool.key for tool in failing}
-    others = [tool for tool in waiting if tool.key not in keys]
-    chosen = [(tool, ERRORS if tally.errors[tool.key] else KINDS) for tool in failing]
-    chosen += [(tool, TURN) for tool in others[: policy.tools - len(failing)]]
+    failing = [tool for tool in waiting[turns:] if tool.learnt and any(rank(tool))]
+    failing = sorted(failing, key=rank)[: policy.tools - turns]
+    others = [tool for tool in waiting if tool not in failing][: policy.tools - len(failing)]
+    whys = [ERRORS if tally.errors[tool.key] else KINDS for tool in failing] + [TURN] * len(others)
+    chosen = zip([*failing, *others], whys, strict=True)
     return [(tool, tool.choose_task(tally), why) for tool, why in chosen]
 
 
@@ -146,22 +138,19 @@ def make_curriculum(
 ) -> tuple[list[Record], ErrorTally]:
     """The rows of CURRICULUM, and the errors that tonight's grants follow. What an evaluation gave
     out already stays as it is; before the first one nothing is granted."""
-    tables, tally = warehouse.tables, ErrorTally()
-    rows = tables.read(CURRICULUM).to_dicts()
-    contracts = read_tool_slots(warehouse)
-    for item in read_items(warehouse, contracts):
-        tally.add(item)
+    tables, slots = warehouse.tables, read_tool_slots(warehouse)
+    rows, tally = tables.read(CURRICULUM).to_dicts(), read_errors(warehouse, slots)
     heads = [tables.head(spec.name) for spec in (CALLER_EVALUATION, RETRIEVER_EVALUATION)]
     evaluation = digest([head.digest if head else None for head in heads])[:40]
     if not tally.items or any(row["evaluation"] == evaluation for row in rows):
         return rows, tally
     before = Counter((row["server_id"], row["tool"]) for row in rows)
-    tools = _list_tools(warehouse, contracts, rows, split)
+    tools = _list_tools(warehouse, slots, rows, split)
     for tool, task, why in choose_grants(tools, tally, before, policy):
-        counts = {"n": tally.items[tool.key], "errors": tally.errors[tool.key]}
-        names = {"server_id": tool.key[0], "tool": tool.key[1], "task": task, "reason": why}
-        kind = tool.find_worst_kind(tally)
-        rows.append({**names, **counts, "kind": kind, "evaluation": evaluation})
+        (server, name), kind = tool.key, tool.find_worst_kind(tally)
+        row = {"server_id": server, "tool": name, "task": task, "reason": why, "kind": kind}
+        row |= {"n": tally.items[tool.key], "errors": tally.errors[tool.key]}
+        rows.append({**row, "evaluation": evaluation})
     return rows, tally
 
 
@@ -182,55 +171,47 @@ def read_tool_slots(warehouse: Warehouse) -> Slots:
 def _list_tools(
     warehouse: Warehouse, contracts: Slots, granted: Sequence[Row], split: SetPolicy
 ) -> list[CurriculumTool]:
-    written = warehouse.tables.read(PAIRS).select("server_id", "tool", "task").unique().rows()
-    closed: dict[Tool, set[str]] = defaultdict(set)
-    for server, name, task in written:
-        closed[server, name] |= {task} - {SINGLE}  # whose requests a grant writes again
-    for row in granted:
-        closed[row["server_id"], row["tool"]].add(row["task"])
+    names = ("server_id", "tool", "task")
+    written = warehouse.tables.read(PAIRS).select(names).filter(pl.col("task") != SINGLE)
+    closed = {*written.iter_rows(), *(tuple(row[name] for name in names) for row in granted)}
     tools = []
     for key, slots in contracts.items():
         asks = {MISSING, CLARIFY} if not any(needed for _, needed in slots.values()) else set()
         unfit = asks if slots else {*_GRANTED} - {NO_TOOL, LOOKALIKE}
-        tasks = tuple(task for task in _GRANTED if task not in closed[key] | unfit)
+        tasks = tuple(t for t in _GRANTED if t not in unfit and (*key, t) not in closed)
         learnt = choose_tool_place(*key, split) == TRAIN
         tools.append(CurriculumTool(key, frozenset(k for k, _ in slots.values()), tasks, learnt))
     return tools
 
 
-def read_items(warehouse: Warehouse, contracts: Slots) -> list[ScoredItem]:
-    """What the models in service answered when they were last measured, as it was asked."""
-    home, tables = warehouse.home, warehouse.tables
+def read_errors(warehouse: Warehouse, slots: Slots) -> ErrorTally:
+    """What the models in service got wrong when they were last measured, as it was asked."""
+    tally, tables, home = ErrorTally(), warehouse.tables, warehouse.home
     caller, retriever = (find_model_in_service(home, role).model for role in (CALLER, RETRIEVER))
-    items = []
-    for row in tables.read(CALLER_EVALUATION).to_dicts():
-        plain = row["perturbation"] == UNPERTURBED and not row["phantom"]
-        if row["model"] == caller and plain and not row["failed"]:
-            tool = (row["server_id"], row["tool"]) if row["tool"] else None
-            slots = contracts.get(tool, {}) if tool else {}
-            kinds = frozenset(kind for kind, _ in slots.values())
-            faulty = frozenset(slots[name][0] for name in _find_wrong(row) if name in slots)
-            task = _TASK_OF.get(row["task"], str(row["task"]))
-            wrong = not row["ast_ok"]
-            items.append(ScoredItem(tool, task, wrong, kinds, faulty if wrong else frozenset()))
-    for row in tables.read(RETRIEVER_EVALUATION).to_dicts():
-        if row["model"] == retriever:
-            key = row["server_id"], row["tool"]
-            items.append(ScoredItem(key, LOOKALIKE, row["rank"] > SHOWN))
-    return items
+    plain = (pl.col("perturbation") == UNPERTURBED) & (pl.col("phantom") == "") & ~pl.col("failed")
+    asked = tables.read(CALLER_EVALUATION).filter((pl.col("model") == caller) & plain)
+    for row in asked.iter_rows(named=True):
+        key, right = (row["server_id"], row["tool"]), row["ast_ok"]
+        kinds = {name: kind for name, (kind, _) in slots.get(key, {}).items()}
+        faulty = {kinds[name] for name in _find_wrong(row) if name in kinds and not right}
+        task = _TASK_OF.get(row["task"], str(row["task"]))
+        tally.add(key if row["tool"] else None, task, not right, {*kinds.values()}, faulty)
+    ranked = tables.read(RETRIEVER_EVALUATION).filter(pl.col("model") == retriever)
+    for server, tool, rank in ranked.select("server_id", "tool", "rank").iter_rows():
+        tally.add((server, tool), LOOKALIKE, rank > SHOWN)
+    return tally
 
 
 def _find_wrong(row: Row) -> set[str]:
     """The arguments of calls to the right tool that are lacking, too many or of another value."""
-    called = [call for call in json.loads(row["called"] or "[]") if call["name"] == row["tool"]]
-    wrong: set[str] = set()
-    for expected in json.loads(row["expected"] or "[]"):
-        if expected["name"] == row["tool"] and called:
-            right, actual = expected["arguments"], called.pop(0)["arguments"]
-            names = {*right, *(actual if isinstance(actual, dict) else {})}
-            wrong |= {name for name in names if _get(right, name) != _get(actual, name)}
-    return wrong
-
-
-def _get(arguments: Any, name: str) -> Any:
-    return arguments.get(name) if isinstance(arguments, dict) else None
+    calls = [
+        [call["arguments"] for call in json.loads(row[name] or "[]") if call["name"] == row["tool"]]
+        for name in ("expected", "called")
+    ]
+    return {
+        name
+        for right, actual in zip(*calls, strict=False)
+        if isinstance(actual, dict)
+        for name in {*right, *actual}
+        if right.get(name) != actual.get(name)
+    }

@@ -169,14 +169,11 @@ def read_request(body: JsonObject) -> TraceSession:
     else:
         lines = [{"message": _convert_chat(item)} for item in _list_objects(body.get("messages"))]
         session = next(iter(_read_claude_code(lines, "")), TraceSession("", "", ()))
-    tools = (tool.get("function", tool) for tool in _list_objects(body.get("tools")))
+    tools = _list_objects([t.get("function", t) for t in _list_objects(body.get("tools"))])
+    schemas = [tool.get("parameters") or tool.get("input_schema") for tool in tools]
     definitions = {
-        str(tool.get("name")): {
-            "description": tool.get("description"),
-            "inputSchema": tool.get("parameters") or tool.get("input_schema"),
-        }
-        for tool in tools
-        if isinstance(tool, dict)
+        str(tool.get("name")): {"description": tool.get("description"), "inputSchema": schema}
+        for tool, schema in zip(tools, schemas, strict=True)
     }
     return replace(session, definitions=definitions)
 
@@ -186,16 +183,12 @@ def _convert_chat(message: JsonObject) -> JsonObject:
     if message.get("role") == "tool":
         call = {"type": "tool_result", "tool_use_id": message.get("tool_call_id")}
         return {"role": USER, "content": [{**call, "content": message.get("content")}]}
-    calls = [
-        {"type": "tool_use", "id": call.get("id"), **_rename_arguments(call.get("function"))}
-        for call in _list_objects(message.get("tool_calls"))
-    ]
+    calls = []
+    for call in _list_objects(message.get("tool_calls")):
+        function = next(iter(_list_objects([call.get("function")])), {})
+        named = {"name": function.get("name"), "input": function.get("arguments")}
+        calls.append({"type": "tool_use", "id": call.get("id"), **named})
     return {"role": message.get("role"), "content": calls} if calls else message
-
-
-def _rename_arguments(function: Any) -> JsonObject:
-    about = function if isinstance(function, dict) else {}
-    return {"name": about.get("name"), "input": about.get("arguments")}
 
 
 def _read_opentelemetry(lines: list[JsonObject], stem: str) -> list[TraceSession]:

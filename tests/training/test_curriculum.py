@@ -27,7 +27,6 @@ from training.curriculum import (
     TURN,
     CurriculumTool,
     ErrorTally,
-    ScoredItem,
     choose_grants,
     make_curriculum,
 )
@@ -62,7 +61,7 @@ def tally_night(night: Night) -> ErrorTally:
         for number in range(ITEMS if tool.key in night else 0):
             wrong = number < night[tool.key]
             faulty = tool.kinds if wrong else frozenset()
-            tally.add(ScoredItem(tool.key, SINGLE, wrong, tool.kinds, faulty))
+            tally.add(tool.key, SINGLE, wrong, tool.kinds, faulty)
     return tally
 
 

@@ -19,8 +19,8 @@ BUDGET = {
     "assets/catalogue": (696, 5),
     "assets/vectors": (3_654, 21),
     "assets/synthesis": (10_434, 53),
-    "assets/outcomes": (7_924, 41),
-    "training": (12_757, 83),
+    "assets/outcomes": (7_917, 41),
+    "training": (12_731, 83),
     "serving": (9_074, 41),
     "orchestration": (6_274, 37),
     "demo": (2_529, 21),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (886, 6),
     "extensions/sidecar": (2_262, 13),
     "extensions/upkeep": (1_955, 10),
-    "tests": (82_192, 485),
+    "tests": (82_191, 485),
     "benchmarks": (6_393, 37),
 }
 

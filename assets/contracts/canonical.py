@@ -105,17 +105,12 @@ def _normalise_keyword(key: str, value: Any, depth: int) -> Any:
         return kinds if len(kinds) > 1 else kinds[0]
     if key in ("dependentRequired", "dependencies") and isinstance(value, Mapping):
         return {
-            normalise_string(str(k)): _normalise_dependency(v, depth + 2) for k, v in value.items()
+            normalise_string(str(k)): sorted({normalise_string(name) for name in v})
+            if _are_all_strings(v)
+            else normalise_schema(v, depth + 2)
+            for k, v in value.items()
         }
     return normalise_value(value, depth + 1)
-
-
-def _normalise_dependency(value: Any, depth: int) -> Any:
-    return (
-        sorted({normalise_string(v) for v in value})
-        if _are_all_strings(value)
-        else normalise_schema(value, depth)
-    )
 
 
 def normalise_value(value: Any, depth: int) -> Any:

@@ -144,7 +144,27 @@ class _SchemaWalk:
         was, now = self._turn_sides(old, new)
         scope = self.proof.declare_scope(was, now, top)
         yield from _compare_texts(old, new, path)
-        yield from self._compare_properties(old, new, path, depth, scope)
+        before, after = _read_properties(old), _read_properties(new)
+        needed, needs = (
+            {name for name in read_list(side.get("required")) if isinstance(name, str)}
+            for side in (old, new)
+        )
+        for name in sorted(before.keys() | after.keys() | needed | needs):
+            where = f"{path}.properties{format_step(name)}"
+            if name in before and name in after:
+                yield from self.compare_nodes(before[name], after[name], where, depth + 1)
+            elif name in before:
+                yield self._classify_gone(name, old, new, where, scope)
+            elif name in after:
+                yield self._classify_added(name, old, new, where, scope, name in needs)
+                continue
+            if name in needs and name not in needed:
+                cls = "compatible" if self.results else "breaking"
+                yield SchemaChange(f"{where}.required", cls, "it is required now")
+            elif name in needed and name not in needs and name in after:
+                cls = "breaking" if self.results else "compatible"
+                yield SchemaChange(f"{where}.required", cls, "it is optional now")
+        yield from self._compare_spare(old, new, path, depth)
         done: set[str] = set()
         for key in sorted((old.keys() | new.keys()) - _ELSEWHERE - _WORDING - {"default"}):
             if key in done or _is_same_at(key, old, new):
@@ -209,31 +229,6 @@ class _SchemaWalk:
         if len(gone) == len(come) and len(before) == len(after):
             for part, (place, other) in zip(gone, come, strict=True):
                 yield from self.compare_nodes(part, other, f"{path}.{key}[{place}]", depth + 1)
-
-    def _compare_properties(
-        self, old: Schema, new: Schema, path: str, depth: int, scope: NameScope
-    ) -> Iterator[SchemaChange]:
-        before, after = _read_properties(old), _read_properties(new)
-        needed, needs = (
-            {name for name in read_list(side.get("required")) if isinstance(name, str)}
-            for side in (old, new)
-        )
-        for name in sorted(before.keys() | after.keys() | needed | needs):
-            where = f"{path}.properties{format_step(name)}"
-            if name in before and name in after:
-                yield from self.compare_nodes(before[name], after[name], where, depth + 1)
-            elif name in before:
-                yield self._classify_gone(name, old, new, where, scope)
-            elif name in after:
-                yield self._classify_added(name, old, new, where, scope, name in needs)
-                continue
-            if name in needs and name not in needed:
-                cls = "compatible" if self.results else "breaking"
-                yield SchemaChange(f"{where}.required", cls, "it is required now")
-            elif name in needed and name not in needs and name in after:
-                cls = "breaking" if self.results else "compatible"
-                yield SchemaChange(f"{where}.required", cls, "it is optional now")
-        yield from self._compare_spare(old, new, path, depth)
 
     def _classify_gone(
         self, name: str, old: Schema, new: Schema, where: str, scope: NameScope

@@ -274,9 +274,8 @@ def _collect_branches(node: Any, root: Schema, depth: int) -> tuple[dict[str, li
     required = set(filter(_is_text, read_list(schema.get("required"))))
     if depth > _MOST_NESTED:
         return properties, required
-    for key in (
-        ("allOf", "anyOf", "oneOf", "then", "else") if depth or _has_branches(schema) else ()
-    ):
+    is_open = depth or any(key in schema for key in _REFUSED_ROOT)
+    for key in ("allOf", "anyOf", "oneOf", "then", "else") if is_open else ():
         value = schema.get(key)
         parts = read_list(value) if key.endswith("Of") else [value] if key in schema else []
         branches = [_collect_branches(part, root, depth + 1) for part in parts[:_MOST_BRANCHES]]
@@ -289,10 +288,6 @@ def _collect_branches(node: Any, root: Schema, depth: int) -> tuple[dict[str, li
         if needs and key.endswith("Of"):
             required |= set.union(*needs) if key == "allOf" else set.intersection(*needs)
     return properties, required
-
-
-def _has_branches(root: Schema) -> bool:
-    return any(key in root for key in _REFUSED_ROOT)
 
 
 def _is_text(value: Any) -> bool:

@@ -143,7 +143,12 @@ class FaultSet:
             return ReplicaReply(b"", status=302, headers={"location": PRIVATE})
         if self.is_on("redirect_away"):
             return ReplicaReply(b"", status=302, headers={"location": AWAY + request.url.path})
-        return make_interstitial() if self.is_on("html") else None
+        if self.is_on("html"):  # what a protective proxy says in place of the data
+            return reply_html(
+                "<!doctype html><html><head><title>Just a moment...</title></head>"
+                "<body><p>Checking your browser.</p></body></html>"
+            )
+        return None
 
     def pack_body(self, body: bytes) -> bytes | None:
         """The body as a compressed one that does harm, if a fault wants it."""
@@ -169,14 +174,6 @@ class FaultSet:
             return True
         self._tokens -= 1
         return False
-
-
-def make_interstitial() -> ReplicaReply:
-    """What a protective proxy says in place of the data, with status 200."""
-    return reply_html(
-        "<!doctype html><html><head><title>Just a moment...</title></head>"
-        "<body><p>Checking your browser.</p></body></html>"
-    )
 
 
 def make_robots(text: str | None, fault_set: FaultSet) -> str | None:

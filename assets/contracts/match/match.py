@@ -112,11 +112,6 @@ def find_kind(verdicts: Mapping[str, str]) -> str | None:
     return _KIND_OF.get(worst, worst) if worst else None
 
 
-def pick_gravest(kinds: Iterable[str | None]) -> str | None:
-    """The gravest of some error kinds; None where there is none."""
-    return min((kind for kind in kinds if kind), key=_GRAVITY.__getitem__, default=None)
-
-
 def compute_f1(counts: tuple[int, int, int]) -> float:
     """F1 of (right, missing, extra); 1 where there was nothing to get right or wrong."""
     right, missing, extra = counts
@@ -233,7 +228,8 @@ def match_parallel(
         if column not in called_columns
     ]
     kinds = [verdict.error_kind for verdict in verdicts]
-    kind = "no_call" if wants and not haves else pick_gravest(kinds)
+    gravest = min(filter(None, kinds), key=_GRAVITY.__getitem__, default=None)
+    kind = "no_call" if wants and not haves else gravest
     tool = Counter(read.name for read in wants) == Counter(read.name for read in haves)
     names, values = _sum_counts(verdicts, wants, haves)
     return ParallelResult(kind is None, kind, verdicts, tool, compute_f1(names), compute_f1(values))

@@ -159,27 +159,6 @@ def _equals_value(a: Any, b: Any) -> bool:
     return equals_json(a, b)
 
 
-def find_property(schemas: Parts, name: str) -> Any:
-    """The schema of one named property: declared, else by pattern, else of all others; several
-    parts that declare it hold together."""
-    declared = []
-    for part in schemas:
-        properties = part.get("properties")
-        if isinstance(properties, Mapping) and name in properties:
-            declared.append(properties[name])
-            continue
-        patterns = read_mapping(part.get("patternProperties"))
-        fitting = [
-            candidate for pattern, candidate in patterns.items() if matches_pattern(pattern, name)
-        ]
-        other = part.get("additionalProperties", part.get("unevaluatedProperties"))
-        if fitting:
-            declared.extend(fitting)
-        elif isinstance(other, Mapping):
-            declared.append(other)
-    return declared[0] if len(declared) == 1 else {"allOf": declared} if declared else {}
-
-
 def find_items(schemas: Parts) -> tuple[list[Any], Any, bool]:
     """(schemas by place, schema of the rest, whether the order means nothing) of an array.
 
@@ -275,7 +254,23 @@ def normalise_property(
     value: Any, name: str, schemas: Parts, root: Schema, depth: int = 0
 ) -> tuple[str, bool]:
     """(Normal form, whether it says no more than the schema's default)."""
-    about = find_property(schemas, name)
+    # Declared, else by pattern, else of all others; several parts that declare it hold together.
+    declared = []
+    for part in schemas:
+        properties = part.get("properties")
+        if isinstance(properties, Mapping) and name in properties:
+            declared.append(properties[name])
+            continue
+        patterns = read_mapping(part.get("patternProperties"))
+        fitting = [
+            candidate for pattern, candidate in patterns.items() if matches_pattern(pattern, name)
+        ]
+        other = part.get("additionalProperties", part.get("unevaluatedProperties"))
+        if fitting:
+            declared.extend(fitting)
+        elif isinstance(other, Mapping):
+            declared.append(other)
+    about = declared[0] if len(declared) == 1 else {"allOf": declared} if declared else {}
     form = normalise_value(value, about, root, name, depth + 1)
     has_default, default = find_default(about, root)
     return form, has_default and normalise_value(default, about, root, name, depth + 1) == form

@@ -69,11 +69,12 @@ def find_nearest(name: str, among: Iterable[str]) -> str | None:
     folded = fold_name(name)
     if not 4 <= len(folded) <= _LONGEST:
         return None
-    allowed = _count_allowed(folded)
+    allowed = 1 if len(folded) < 8 else 2
+    numbers = re.findall(r"\d+", name)
     ranked = sorted(
         (count_slips(folded, fold_name(candidate), allowed), candidate)
         for candidate in list(among)[:_MOST]
-        if _list_numbers(candidate) == _list_numbers(name)
+        if re.findall(r"\d+", candidate) == numbers
         and abs(len(fold_name(candidate)) - len(folded)) <= allowed
     )
     if not ranked or ranked[0][0] > allowed or not is_misspelt(name, ranked[0][1]):
@@ -103,12 +104,8 @@ def _is_word_misspelt(a: str, b: str) -> bool:
     letters, others = (Counter(word.replace("z", "s")) for word in (a, b))
     if letters - others and others - letters:
         return False
-    allowed = _count_allowed(longest)
+    allowed = 1 if len(longest) < 8 else 2
     return count_slips(a, b, allowed) <= allowed
-
-
-def _count_allowed(word: str) -> int:
-    return 1 if len(word) < 8 else 2
 
 
 def count_slips(a: str, b: str, most: int) -> int:
@@ -140,10 +137,6 @@ def is_reminiscent(a: str, b: str) -> bool:
         or b.endswith(a)
         or count_slips(a[:_LONGEST], b[:_LONGEST], allowed) <= allowed
     )
-
-
-def _list_numbers(name: str) -> list[str]:
-    return re.findall(r"\d+", name)
 
 
 def _split_words(name: str) -> list[str]:

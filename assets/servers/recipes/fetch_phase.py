@@ -167,7 +167,25 @@ def run_tool(
 
     It has a network of its own that leads to the registries of this host alone; backend `none` has
     the host's. No package's own script runs, and none is prepared from git."""
-    settings = {**_make_settings(toolchain.fetch_env), **(env or {})}
+    # No file of a package's folder overrides it: `.npmrc` of a dependency from git once named the
+    # program that npm ran as git.
+    settings = {
+        **toolchain.fetch_env,
+        "UV_CACHE_DIR": f"{FETCH}/caches/uv",
+        "UV_NO_PROGRESS": "1",
+        "UV_NO_CONFIG": "1",
+        "UV_PYTHON_DOWNLOADS": "never",
+        "npm_config_cache": f"{FETCH}/caches/npm",
+        "npm_config_update_notifier": "false",
+        "npm_config_userconfig": "/dev/null",
+        "npm_config_globalconfig": "/dev/null/none",
+        "npm_config_ignore_scripts": "true",
+        "npm_config_allow_git": "none",
+        "npm_config_git": "/bin/false",
+        "npm_config_script_shell": "/bin/sh",
+        "NO_COLOR": "1",
+        **(env or {}),
+    }
     visible = [SandboxMount(staging.opened, FETCH, writable=True), *mounts]
     visible += [SandboxMount.same(path) for path in (*toolchain.binds, *toolchain.fetch_binds)]
     with ExitStack() as stack:
@@ -188,27 +206,6 @@ def run_tool(
 def _open_gateway(env: Mapping[str, str], policy: SandboxPolicy) -> AbstractContextManager[Path]:
     gateway = EgressGateway(list_registries(env, policy.fetch_hosts), env)
     return open_gateway(gateway, FETCH_UID if os.geteuid() == 0 else None)
-
-
-def _make_settings(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of npm and uv. No file of a package's folder overrides it: `.npmrc` of a
-    dependency from git once named the program that npm ran as git."""
-    return {
-        **env,
-        "UV_CACHE_DIR": f"{FETCH}/caches/uv",
-        "UV_NO_PROGRESS": "1",
-        "UV_NO_CONFIG": "1",
-        "UV_PYTHON_DOWNLOADS": "never",
-        "npm_config_cache": f"{FETCH}/caches/npm",
-        "npm_config_update_notifier": "false",
-        "npm_config_userconfig": "/dev/null",
-        "npm_config_globalconfig": "/dev/null/none",
-        "npm_config_ignore_scripts": "true",
-        "npm_config_allow_git": "none",
-        "npm_config_git": "/bin/false",
-        "npm_config_script_shell": "/bin/sh",
-        "NO_COLOR": "1",
-    }
 
 
 def fetch_policy(policy: SandboxPolicy | None) -> SandboxPolicy:

@@ -27,7 +27,19 @@ def extract_bundle(bundle: Path, folder: Path) -> None:
             entries = archive.infolist()
             left, created = MAX_UNPACKED_MB << 20, {PurePosixPath(".")}
             for entry in entries:
-                path = _check_entry(entry)
+                name, mode = entry.filename[:80], entry.external_attr >> 16
+                path = PurePosixPath(entry.filename.replace("\\", "/"))
+                if path.is_absolute() or ".." in path.parts or ":" in entry.filename:
+                    raise BundleRefused(f"the entry {name!r} points out of the bundle")
+                if stat.S_ISLNK(mode):
+                    raise BundleRefused(f"the entry {name!r} is a link")
+                if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                    raise BundleRefused(f"the entry {name!r} is neither a file nor a folder")
+                if entry.compress_type not in _METHODS:
+                    raise BundleRefused(
+                        f"the entry {name!r} is packed by another method than deflate:"
+                        " pack it again"
+                    )
                 created |= {path, *path.parents}
                 if max(len(created), len(entries)) > MAX_ENTRIES:
                     raise BundleRefused(f"more than {MAX_ENTRIES} files and folders")
@@ -41,23 +53,6 @@ def extract_bundle(bundle: Path, folder: Path) -> None:
         raise
     except Exception as error:  # whatever the bytes provoke is a fact about the bundle
         raise BundleRefused(f"no readable zip: {error or type(error).__name__}") from error
-
-
-def _check_entry(entry: zipfile.ZipInfo) -> PurePosixPath:
-    """Where the entry goes, below the folder."""
-    name, mode = entry.filename[:80], entry.external_attr >> 16
-    path = PurePosixPath(entry.filename.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or ":" in entry.filename:
-        raise BundleRefused(f"the entry {name!r} points out of the bundle")
-    if stat.S_ISLNK(mode):
-        raise BundleRefused(f"the entry {name!r} is a link")
-    if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise BundleRefused(f"the entry {name!r} is neither a file nor a folder")
-    if entry.compress_type not in _METHODS:
-        raise BundleRefused(
-            f"the entry {name!r} is packed by another method than deflate: pack it again"
-        )
-    return path
 
 
 def _write_file(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, left: int) -> int:

@@ -16,7 +16,7 @@ from assets.contracts.findings import FINDINGS
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.outcomes.table import EXECUTIONS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.tables import JUDGEMENTS, PAIRS, make_unit_key
+from assets.synthesis.tables import CURRICULUM, JUDGEMENTS, PAIRS, make_unit_key
 from assets.vectors.index import VECTORS
 from demo.server import Replicas, replicas
 from orchestration.plan import make_plan
@@ -24,7 +24,13 @@ from orchestration.settings.load import load_settings
 from serving.export import export_release, find_log_place
 from tests.e2e.runs import MARKETS, Runs, list_failed_checks, skip_without_sandbox
 from tests.e2e.served import call_json, serving
+from training.curriculum import make_curriculum
+from training.evaluation.caller_table import CALLER_EVALUATION
+from training.releases.in_service import find_model_in_service
+from training.role import CALLER
+from training.sets.split import SetPolicy
 from training.sets.training_set import TRAINING_SET
+from training.settings import CurriculumPolicy
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
@@ -160,6 +166,44 @@ def test_one_server_runs_anew_through_all_stages_and_no_other_row_moves(runs):
     assert after["deployments"]["probed_at"][0] > own["deployments"]["probed_at"][0]
     assert after["pairs"].equals(own["pairs"])
     assert min(after["executions"]["executed_at"]) > max(own["executions"]["executed_at"])
+
+
+@pytest.mark.slow
+def test_the_night_after_an_evaluation_makes_what_it_granted_and_redoes_nothing(runs):
+    runs.nightly()  # the second run executes calls that look-alikes decide on
+    tables = runs.warehouse.tables
+    model = find_model_in_service(runs.home, CALLER).model
+    shared = {"model": model, "phantom": "", "perturbation": "none", "failed": False}
+    wrong = {**shared, "ast_ok": False, "called": "[]", "expected": "[]", "task": "single"}
+    rows = [
+        {**wrong, "item_id": row["pair_id"], "server_id": row["server_id"], "tool": row["tool"]}
+        for row in tables.read(PAIRS).filter(task="single", status="ok").to_dicts()
+    ]
+    staged = tables.stage(CALLER_EVALUATION, CALLER_EVALUATION.frame(rows).unique("item_id"))
+    tables.promote(staged, "test", [])
+    granted, _ = make_curriculum(runs.warehouse, CurriculumPolicy(tools=4), SetPolicy())
+    tables.promote(tables.stage(CURRICULUM, CURRICULUM.frame(granted)), "test", [])
+    assert len(granted) == 4
+    before = tables.read(PAIRS).to_dicts()
+    counts = runs.nightly()
+    assert 0 < counts["explore", "done"] <= 4 * len(MARKETS)
+    after = tables.read(PAIRS).to_dicts()
+    added = {make_unit_key(row) for row in after} - {make_unit_key(row) for row in before}
+    assert added
+    assert added <= {f"{row['server_id']}/{row['tool']}#{row['task']}" for row in granted}
+    tools = {(row["server_id"], row["tool"]) for row in granted}
+
+    def keep_others(rows: list[dict]) -> dict[tuple[str, str], tuple[str, str]]:
+        """Of tools without a grant: a call of several tools may take one of theirs."""
+        return {
+            (row["marketplace"], row["pair_id"]): (row["plan_digest"], row["calls"])
+            for row in rows
+            if (row["server_id"], row["tool"]) not in tools
+            and row["task"] not in ("parallel", "sequential", "no_tool")
+        }
+
+    assert keep_others(after) == keep_others(before)
+    assert {stage for stage, _ in runs.nightly()} <= {*FREE, "execute"}
 
 
 @pytest.mark.slow

@@ -100,7 +100,10 @@ CLIENT_NOT_OURS = {
         "wants the tool left out: `probe` reports it, and it is called without these headers",
     ),
     "sep-2243-client-omit-null": "sends null where the tool's own schema takes none",
-    "scope-step-up-escalation": "wants more rights in the middle of a call: `login --scope` asks",
+    **dict.fromkeys(
+        ["scope-step-up-escalation", "sep-2350-scope-union-on-reauth"],
+        "wants more rights in the middle of a call: `login --scope` asks",
+    ),
 }
 
 

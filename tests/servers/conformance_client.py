@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,9 @@ def main(url: str, scenario: str, facts: dict[str, Any]) -> None:
     home = Path(tempfile.mkdtemp())
     accounts, server = OAuthAccounts(home), f"remote:{url}"
     if scenario.startswith("auth/"):
-        print(log_in(url, server, home, show=consent, timeout_s=8, choice=choose_client(facts)))
-    limits, policy = PATIENT, RemotePolicy(allow_loopback=True, wall_s=20)
+        print(log_in(url, server, home, show=consent, timeout_s=20, choice=choose_client(facts)))
+    limits = replace(PATIENT, start_s=30.0, list_s=15.0)
+    policy = RemotePolicy(allow_loopback=True, wall_s=50)
     auth = accounts.auth(server, url)
     probed = probe_remote(url, transport="auto", limits=limits, policy=policy, auth=auth)
     print(probed.status, probed.error_kind, probed.hint, [tool["name"] for tool in probed.tools])

@@ -99,6 +99,7 @@ CLIENT_NOT_OURS = {
         ],
         "wants the tool left out: `probe` reports it, and it is called without these headers",
     ),
+    "sep-2352-reregister-on-as-change": "wants a login at another authority without a person",
     "sep-2243-client-omit-null": "sends null where the tool's own schema takes none",
     **dict.fromkeys(
         ["scope-step-up-escalation", "sep-2350-scope-union-on-reauth"],

@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (886, 6),
     "extensions/sidecar": (2_262, 13),
     "extensions/upkeep": (1_955, 10),
-    "tests": (82_235, 485),
+    "tests": (82_241, 485),
     "benchmarks": (6_393, 37),
 }
 

@@ -9,7 +9,7 @@ import dagster as dg
 
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.exploration import INVENTED, count_edges
-from assets.outcomes.exploration_run import explore_servers, list_proposed
+from assets.outcomes.exploration_run import explore_servers
 from assets.outcomes.outcome import OUTCOMES, USEFUL
 from assets.outcomes.plan import ExecutionSetup, execute_pairs
 from assets.outcomes.table import EXECUTIONS, PROOFS, has_run
@@ -146,7 +146,8 @@ def explorations(
         for row in rows.select("exploration_id", "arguments", "text").to_dicts()
         if any(row[name] and row[name] != redact(row[name]) for name in ("arguments", "text"))
     ]
-    useful = list_proposed(result.rows)
+    done = [row for row in result.rows if row["outcome"] == USEFUL]
+    useful = [(row["tool"], json.loads(row["sources"])) for row in done]
     edges = count_edges(useful)
     yield from publish(
         context,
@@ -157,7 +158,7 @@ def explorations(
         plan=result.due,
         metadata={
             "useful": len(useful),
-            "useful_with_real_values": sum(INVENTED not in c.sources.values() for c in useful),
+            "useful_with_real_values": sum(INVENTED not in of.values() for _, of in useful),
             "not_explored": len(result.problems),
             "edges": len(edges),
             "commonest_edges": "; ".join(list(edges)[:5]) or "none",

@@ -7,7 +7,8 @@ the server is shown, and from earlier answers; an answer's values then fill the 
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -385,12 +386,13 @@ def misspell_call(contract: Contract, call: ProposedCall) -> ProposedCall | None
     return None
 
 
-def count_edges(calls: Sequence[ProposedCall]) -> dict[str, int]:
-    """How often a value of one tool's answer filled a parameter of another: `from -> to.name`."""
-    counts: dict[str, int] = {}
-    for call in calls:
-        for name, source in call.sources.items():
-            if source not in (WORLD, SCHEMA, INVENTED):
-                edge = f"{source} -> {call.tool}.{name}"
-                counts[edge] = counts.get(edge, 0) + 1
-    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+def count_edges(calls: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, int]:
+    """How often a value of one tool's answer filled a parameter of another: `from -> to.name`.
+    calls: (tool, sources)."""
+    edges = (
+        f"{source} -> {tool}.{name}"
+        for tool, sources in calls
+        for name, source in sources.items()
+        if source not in (WORLD, SCHEMA, INVENTED)
+    )
+    return dict(sorted(Counter(edges).items(), key=lambda pair: (-pair[1], pair[0])))

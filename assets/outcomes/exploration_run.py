@@ -42,7 +42,7 @@ from assets.servers.deploy.policy import digest_conditions
 from assets.servers.recipes.placeholders import DATA
 from assets.synthesis.tables import EXPLORATIONS, dump_text, read_contract, read_grants
 from warehouse.item_failure import describe_failure, try_item
-from warehouse.json_types import Json, Record
+from warehouse.json_types import Record
 from warehouse.ledger.attempts import EffectOutcome
 from warehouse.progress import Progress, SilentProgress
 from warehouse.sanitize.redact import redact
@@ -445,16 +445,3 @@ def _is_objection(done: CallExecution) -> bool:
     return (
         done.outcome == TOOL_ERROR and not done.changes_state and 0 < len(done.text) <= _MOST_TEXT
     )
-
-
-def list_proposed(rows: Sequence[Mapping[str, Any]]) -> list[ProposedCall]:
-    """The useful calls of rows of EXPLORATIONS."""
-
-    def read(text: str) -> dict[str, Json]:
-        return json.loads(text)
-
-    return [
-        ProposedCall(row["tool"], read(row["arguments"]), json.loads(row["sources"]))
-        for row in rows
-        if row["outcome"] == USEFUL
-    ]

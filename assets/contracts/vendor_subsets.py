@@ -62,7 +62,17 @@ def _write_strict(node: Any, root: Schema, level: int, count: dict[str, int]) ->
     if "anyOf" in node:
         out["anyOf"] = [_write_strict(part, root, level, count) for part in node["anyOf"]]
     if "object" in list_types(node):
-        out |= _write_strict_object(node, root, level, count)
+        properties, required = read_mapping(node.get("properties")), read_list(node.get("required"))
+        free = not properties and level > 1  # a nested object that lists nothing takes anything
+        if node.get("additionalProperties", free) or "patternProperties" in node:
+            raise _OutsideSubset
+        count["properties"] += len(properties)
+        count["characters"] += sum(map(len, properties))
+        members = {
+            key: _write_strict(part, root, level + 1, count) for key, part in properties.items()
+        }
+        members |= {key: _allow_null(part) for key, part in members.items() if key not in required}
+        out |= {"properties": members, "required": list(members), "additionalProperties": False}
     if "array" in list_types(node):
         out["items"] = _write_strict(node.get("items"), root, level + 1, count)
     for key in _DEFINITIONS if level == 1 else ():
@@ -71,20 +81,6 @@ def _write_strict(node: Any, root: Schema, level: int, count: dict[str, int]) ->
     if not out.keys() & {"type", "anyOf"}:
         raise _OutsideSubset
     return {key: value for key, value in out.items() if value or key not in _DEFINITIONS}
-
-
-def _write_strict_object(
-    node: Schema, root: Schema, level: int, count: dict[str, int]
-) -> dict[str, Any]:
-    properties, required = read_mapping(node.get("properties")), read_list(node.get("required"))
-    free = not properties and level > 1  # a nested object that lists nothing takes anything
-    if node.get("additionalProperties", free) or "patternProperties" in node:
-        raise _OutsideSubset
-    count["properties"] += len(properties)
-    count["characters"] += sum(map(len, properties))
-    out = {name: _write_strict(part, root, level + 1, count) for name, part in properties.items()}
-    out |= {name: _allow_null(part) for name, part in out.items() if name not in required}
-    return {"properties": out, "required": list(out), "additionalProperties": False}
 
 
 def _allow_null(schema: dict[str, Any]) -> dict[str, Any]:

@@ -113,8 +113,10 @@ def propose_dates(value: str, schema: Any, root: Schema) -> Iterator[str]:
     formats = {branch.get("format") for branch in iterate_branches(schema, root)}
     patterns = any("pattern" in branch for branch in iterate_branches(schema, root))
     if "time" in formats:
-        if (clock := _parse_clock(value)) is not None:
-            yield clock
+        if _CLOCK.search(value) and not _YEAR.search(value):  # `3pm`, `15:30`
+            moment = _read_moment(value, datetime(2001, 1, 1), False)
+            if moment:
+                yield moment.timetz().isoformat()
         return
     moment = parse_moment(value) if formats & {"date", "date-time"} or patterns else None
     if moment is None:
@@ -160,14 +162,6 @@ def parse_moment(text: str) -> datetime | None:
         if len(days) == 1 and len({reading.timetz() for reading in readings}) == 1
         else None
     )
-
-
-def _parse_clock(text: str) -> str | None:
-    """`3pm`, `15:30`: a time of day, with its seconds."""
-    if not _CLOCK.search(text) or _YEAR.search(text):
-        return None
-    moment = _read_moment(text, datetime(2001, 1, 1), False)
-    return moment.timetz().isoformat() if moment else None
 
 
 def _read_moment(text: str, default: datetime, day_first: bool) -> datetime | None:

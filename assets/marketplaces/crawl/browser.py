@@ -131,6 +131,7 @@ class PageBrowser:
 
     async def _render_html(self, url: str, ready: str) -> tuple[str, bool]:
         from playwright.async_api import Error
+        from playwright.async_api import TimeoutError as NotReady
 
         context = page_requests = None
         try:
@@ -146,12 +147,10 @@ class PageBrowser:
                 status = response.status if response else None
                 problem = f"status {status}" if status else "no answer"
                 raise CrawlError("http_status", url, problem, "200", "try later", status=status)
-            from playwright.async_api import TimeoutError
-
             try:
                 await page.wait_for_selector(ready, state="attached", timeout=_READY_MS)
                 complete = True
-            except TimeoutError:
+            except NotReady:
                 complete = False  # the adapter says what is missing
             html = await page.content()
             if len(html) > (cap := self.policy.max_body_bytes):
@@ -193,7 +192,16 @@ class PageBrowser:
         from playwright.async_api import Error, async_playwright
 
         rules = await self._make_resolver_rules(url)
-        self.contained = self._contain(url, self.policy.chromium)
+        self.contained = None  # where the user chose no sandbox; else held until the browser ends
+        if self.policy.contain is not None:
+            hosts = frozenset(map(_read_host, self.policy.sites))
+            allow = self.policy.allow_loopback
+            opened = self.policy.contain(self.policy.chromium, hosts, allow_loopback=allow)
+            try:
+                self.contained = self._held.enter_context(opened)
+            except (RuntimeError, ValueError) as error:  # none here, or not for a Chromium there
+                expected = "a browser in the sandbox"
+                raise CrawlError("no_browser", url, str(error), expected, "see above") from error
         more = self.contained.args if self.contained else (f"--host-resolver-rules={rules}",)
         program = self.contained.program if self.contained else self.policy.chromium
         self._playwright = self._playwright or await async_playwright().start()
@@ -213,18 +221,6 @@ class PageBrowser:
                 "a Chromium that starts",
                 "reinstall it or set TOOLMILL_CHROMIUM",
             ) from error
-
-    def _contain(self, url: str, chromium: str) -> BrowserSandbox | None:
-        """The browser's sandbox, held until the browser ends; None where the user chose none."""
-        if self.policy.contain is None:
-            return None
-        hosts = frozenset(map(_read_host, self.policy.sites))
-        opened = self.policy.contain(chromium, hosts, allow_loopback=self.policy.allow_loopback)
-        try:
-            return self._held.enter_context(opened)
-        except (RuntimeError, ValueError) as error:  # no sandbox here, or not for a Chromium there
-            expected = "a browser in the sandbox"
-            raise CrawlError("no_browser", url, str(error), expected, "see above") from error
 
     async def _make_resolver_rules(self, url: str) -> str:
         """Pins the marketplace's names to the addresses that were judged; no other resolves."""

@@ -60,7 +60,11 @@ def read_literal(text: str, start: int = 0) -> tuple[Any, int]:
         pieces.append(f"{_write_json(str(kind), word)} ")
         places.append(place)
         if not open_:
-            return _load_pieces(text, pieces, places), at
+            try:
+                return json.loads("".join(pieces)), at
+            except json.JSONDecodeError as error:
+                number = bisect_right(list(accumulate(map(len, pieces))), error.pos)
+                raise _make_error(text, places[min(number, len(places) - 1)]) from None
     raise _make_error(text, at)
 
 
@@ -109,14 +113,6 @@ def _unescape(match: re.Match[str]) -> str:
     if digits := match[1] or match[2] or match[3]:
         return chr(int(digits, 16)) if int(digits, 16) <= 0x10FFFF else "\ufffd"
     return _ESCAPES.get(match[4], match[4])
-
-
-def _load_pieces(text: str, pieces: list[str], places: list[int]) -> Any:
-    try:
-        return json.loads("".join(pieces))
-    except json.JSONDecodeError as error:
-        at = bisect_right(list(accumulate(map(len, pieces))), error.pos)
-        raise _make_error(text, places[min(at, len(places) - 1)]) from None
 
 
 def _make_error(text: str, at: int) -> NotALiteral:

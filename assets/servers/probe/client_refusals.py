@@ -25,27 +25,20 @@ def find_client_refusals(
 ) -> list[ScanFinding]:
     """A finding for every member of a raw list that a client refuses, and for every fault of the
     answers. protocol: the revision that is spoken."""
+    from mcp.shared.inbound import find_invalid_x_mcp_header
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+    is_modern = protocol in MODERN_PROTOCOL_VERSIONS
     findings = [_make_finding("", "", fault, "it breaks the protocol") for fault in faults]
     for tool in tools:
         name = str(tool.get("name"))
         problems = _find_typescript_problems(tool)
         findings += (_make_finding(name, field, what, _TYPESCRIPT) for field, what in problems)
-        if problem := _find_header_problem(tool, protocol):
-            findings.append(
-                _make_finding(name, "/inputSchema", problem, "clients leave the tool out")
-            )
+        # Its arguments are to be repeated as headers.
+        if is_modern and (problem := find_invalid_x_mcp_header(tool.get("inputSchema"))):
+            what = f"its x-mcp-header is invalid, {problem}"
+            findings.append(_make_finding(name, "/inputSchema", what, "clients leave the tool out"))
     return findings[:_CAP]
-
-
-def _find_header_problem(tool: Any, protocol: str | None) -> str | None:
-    """Why arguments of a tool cannot be repeated as headers, which 2026-07-28 introduced."""
-    from mcp.shared.inbound import find_invalid_x_mcp_header
-    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
-    if protocol not in MODERN_PROTOCOL_VERSIONS:
-        return None
-    problem = find_invalid_x_mcp_header(tool.get("inputSchema"))
-    return f"its x-mcp-header is invalid, {problem}" if problem else None
 
 
 def _find_typescript_problems(tool: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

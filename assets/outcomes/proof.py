@@ -2,7 +2,7 @@
 call can only be refuted, by its own failure."""
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -117,7 +117,9 @@ async def prove_task(
         return failed
     if not task.check(watched.after, [watched.execution.text]):
         return CallProof(REFUTED, f"{task.name}: the end state or answer is not the one asked for")
-    wrong = list(islice(_list_wrong(call, task, first), MOST))
+    others = (other.arguments for [other] in perturb_task(task, first, task.seed, DATA))
+    fitting = (arguments for arguments in others if not find_problems(call.contract, arguments))
+    wrong = list(islice(fitting, MOST))
     for arguments in wrong:
         other = await run_perturbed(arguments)
         if not is_answered(other.execution):
@@ -157,10 +159,3 @@ def _make_world_task(task: Task) -> WorldTask:
     [call] = task.calls
     origin = TaskOrigin(task.world, task.seed, task.name, task.id)
     return WorldTask(origin, call.tool, task.request, call.arguments)
-
-
-def _list_wrong(call: ToolCall, task: Task, first: Facts) -> Iterator[Facts]:
-    """The call with one value of it changed, where its contract lets that through."""
-    for [other] in perturb_task(task, first, task.seed, DATA):
-        if not find_problems(call.contract, other.arguments):
-            yield other.arguments

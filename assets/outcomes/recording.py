@@ -126,8 +126,11 @@ def read_recording(path: Path) -> ReplayRecording:
         problem = f"{error.strerror or error}{more}; name a replay file"
         raise ReplayDamaged(f"{path}: {problem}") from None
     first, _, body = data.partition(b"\n")
-    head = _parse_head(first)
-    if head is None:
+    try:
+        head = json.loads(first)
+    except (ValueError, RecursionError):
+        head = None
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise ReplayDamaged(f"{path}: no replay file; `toolmill replay FILE --write` makes one")
     if head.get("version") != VERSION:
         problem = f"version {head.get('version')!r:.20}, expected {VERSION}"
@@ -145,14 +148,6 @@ def read_recording(path: Path) -> ReplayRecording:
             problem = f"line {number} holds no contract, answer or task ({type(error).__name__})"
             raise ReplayDamaged(f"{path}: {problem}; record it again") from None
     return replay_recording
-
-
-def _parse_head(line: bytes) -> dict[str, Any] | None:
-    try:
-        head = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return head if isinstance(head, dict) and head.get("format") == FORMAT else None
 
 
 def record_home(warehouse: Warehouse) -> ReplayRecording | None:

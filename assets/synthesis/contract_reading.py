@@ -55,7 +55,9 @@ def read_purpose(contract: Contract) -> ToolPurpose:
     text = str(contract.get("description") or "").strip()[:LONGEST]
     sentence = " ".join(_SENTENCE.split(text, maxsplit=1)[0].split())[:400].rstrip(".!: ")
     by_name = _read_purpose_from_name(contract)
-    if not _is_latin(sentence) or len(sentence.split()) < 2:
+    letters = [char for char in sentence if char.isalpha()]
+    is_latin = sum(char.isascii() for char in letters) > 0.8 * len(letters)
+    if not is_latin or len(sentence.split()) < 2:
         return by_name
     for _ in range(3):
         sentence = _PREFIX.sub("", sentence, count=1)
@@ -127,11 +129,6 @@ _JOINTS = {"and", "or", "with", "using", "for", "based", "by", "that", "in", "fr
 _DANGLING = {
     *_JOINTS, "of", "a", "an", "the", "to", "on", "at", "its", "their", "into", "as", "if", "when",
 }  # fmt: skip
-
-
-def _is_latin(text: str) -> bool:
-    letters = [char for char in text if char.isalpha()]
-    return bool(letters) and sum(char.isascii() for char in letters) > 0.8 * len(letters)
 
 
 @dataclass(frozen=True)

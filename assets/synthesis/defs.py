@@ -21,7 +21,6 @@ from assets.synthesis.writing.writer import PairWriter
 from assets.vectors.encoders.embedder import Embedder
 from warehouse.audit import AuditVerdict
 from warehouse.json_types import Record
-from warehouse.llm.client import LLM
 from warehouse.llm.roles import PENDING
 from warehouse.progress import ProgressLines
 from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
@@ -181,7 +180,10 @@ def server_summaries(
         ("_", public),
         (PRIVATE, {row["server_id"] for row in clear} - public),
     ):
-        llm = _open_llm(writer, warehouse, name)
+        try:
+            llm = writer.make_llm(warehouse, name, batches=True)
+        except NotApproved:
+            llm = None  # private tools may not leave for it: they are summed up offline
         summaries, _ = make_summaries(
             [row for row in clear if row["server_id"] in server_ids],
             about,
@@ -225,11 +227,3 @@ def _check_written(rows: Sequence[Record]) -> AuditVerdict:
 def _check_current(rows: Sequence[Record], offer: ClearOffer) -> AuditVerdict:
     stale = [row["pair_id"] for row in rows if not offer.offers_contract_of(row)]
     return AuditVerdict("contracts_current", not stale, f"{len(stale)} pairs of other contracts")
-
-
-def _open_llm(writer: PairWriter, warehouse: Warehouse, partition: str) -> LLM | None:
-    """The client; None where private tools may not leave for it: they are summed up offline."""
-    try:
-        return writer.make_llm(warehouse, partition, batches=True)
-    except NotApproved:
-        return None

@@ -81,17 +81,13 @@ def _group_objects(contracts: Sequence[JsonObject]) -> dict[str, dict[str, Count
     for contract in contracts:
         does = read_purpose(contract)
         family = does.family if does.family in _ORDER else "run"
-        verb, phrase = _split_verb(does.verb, does.rest)
+        verb, phrase = does.verb, does.rest
+        # `get` + "tell the time" -> `tell` + "the time": for a verb that the lexicon lacks.
+        head, _, tail = phrase.partition(" ")
+        if tail.lower().startswith(("the ", "a ", "an ", "all ", "your ")) and head.isalpha():
+            verb, phrase = head.lower(), tail
         groups[family][_find_object(phrase)][verb] += 1
     return groups
-
-
-def _split_verb(verb: str, phrase: str) -> tuple[str, str]:
-    """`get` + "tell the time" -> `tell` + "the time": for a verb that the lexicon lacks."""
-    head, _, tail = phrase.partition(" ")
-    if tail.lower().startswith(("the ", "a ", "an ", "all ", "your ")) and head.isalpha():
-        return head.lower(), tail
-    return verb, phrase
 
 
 def _find_object(phrase: str) -> str:

@@ -113,7 +113,8 @@ async def _ask_one(llm: LLM, server: SummaryRequest) -> dict[str, Any]:
         "completion_tokens": reply.completion_tokens,
         "usd": reply.usd,
     }
-    text = _make_plain(reply.value.summary)
+    printable = "".join(char if char.isprintable() else " " for char in reply.value.summary)
+    text = " ".join(printable.split())[:_LONGEST_SUMMARY]
     if (order := find_order(text)) is not None:
         hint = f"{order}; the answer is kept in the ledger; look at the tools' texts"
         return {**row, "status": "failed", "error_kind": "suspicious", "hint": hint[:300]}
@@ -147,11 +148,6 @@ def _describe_tool(contract: Contract) -> str:
     takes = ", ".join(name for name, _ in iterate_parameters(contract))
     line = f"- {contract['name']}({takes[:120]}): {about}"
     return " ".join(line.split())[:_LONGEST_TOOL]
-
-
-def _make_plain(text: str) -> str:
-    text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return text[:_LONGEST_SUMMARY]
 
 
 _LONGEST_DESCRIPTION = 2_000  # characters

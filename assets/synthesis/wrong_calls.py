@@ -39,14 +39,11 @@ def make_wrong_call(
         for arguments in _WRONG[kind](right, rng):
             flaws = validate_call(contract, arguments)
             if any(flaw.kind == kind for flaw in flaws):
-                return WrongCall(kind, arguments, _make_error(contract, flaws, rng))
+                said = "; ".join(_describe_flaw(flaw) for flaw in flaws[:_MOST_FLAWS])
+                text = json.dumps(said, ensure_ascii=False)
+                error = rng.choice(_FORMS).format(n=contract.get("name"), m=said, j=text)
+                return WrongCall(kind, arguments, error)
     return None
-
-
-def _make_error(contract: Contract, flaws: list[Flaw], rng: random.Random) -> str:
-    message = "; ".join(_describe_flaw(flaw) for flaw in flaws[:_MOST_FLAWS])
-    form = rng.choice(_FORMS)
-    return form.format(n=contract.get("name"), m=message, j=json.dumps(message, ensure_ascii=False))
 
 
 def _describe_flaw(flaw: Flaw) -> str:

@@ -129,6 +129,14 @@ def _describe_world(entry: KnownWorld) -> dict[str, Any]:
             "why": entry.problem,
         }
     world, tasks = entry.world, entry.world.tasks
+    with_tasks = {
+        (fit.id, call.tool)
+        for fit in world.servers
+        for task in tasks
+        if not task.servers or fit.id in task.servers
+        for call in task.calls
+        if {call.tool for call in task.calls} <= set(fit.tools)
+    }
     return {
         "name": world.name,
         "kind": world.kind,
@@ -136,18 +144,7 @@ def _describe_world(entry: KnownWorld) -> dict[str, Any]:
         "file": str(entry.path),
         "servers": [fit.id for fit in world.servers],
         "tools": sum(len(fit.tools) for fit in world.servers),
-        "tools_with_tasks": len(_list_tasked(world)),
+        "tools_with_tasks": len(with_tasks),
         "tasks": [task.name for task in tasks],
         "why": entry.problem or find_missing(world),
-    }
-
-
-def _list_tasked(world: WorldSpec) -> set[tuple[str, str]]:
-    return {
-        (fit.id, call.tool)
-        for fit in world.servers
-        for task in world.tasks
-        if not task.servers or fit.id in task.servers
-        for call in task.calls
-        if {call.tool for call in task.calls} <= set(fit.tools)
     }

@@ -34,8 +34,11 @@ def generate_office(rng: Random, size: int) -> Tree:
         path = f"{folder}/{topic}-{rng.choice(words['things'])}{f'-{place}' if place > 1 else ''}"
         if number % 4 == 3:
             tree[f"{path}.csv"] = _write_table(rng)
-        else:
-            tree[f"{path}.md"] = _write_text(rng, topic, person)
+            continue
+        lines = [f"# {topic.title()}", "", f"Owner: {person}"]
+        lines += [f"Amount: {rng.randint(100, 9900)}", ""]
+        lines += [f"- {draw_words('sentence', rng)}" for _ in range(rng.randint(2, 5))]
+        tree[f"{path}.md"] = ("\n".join(lines) + "\n").encode()
     tree["README.md"] = b"# Shared folder\n\nReports, notes and letters of the team.\n"
     return tree
 
@@ -53,12 +56,6 @@ def generate_vault(rng: Random, size: int) -> Tree:
         lines += ["", f"#{rng.choice(words['topics'])} #{rng.choice(words['colours'])}", ""]
         tree[f"{folder}/{name}.md"] = "\n".join(lines).encode()
     return tree
-
-
-def _write_text(rng: Random, topic: str, person: str) -> bytes:
-    lines = [f"# {topic.title()}", "", f"Owner: {person}", f"Amount: {rng.randint(100, 9900)}", ""]
-    lines += [f"- {draw_words('sentence', rng)}" for _ in range(rng.randint(2, 5))]
-    return ("\n".join(lines) + "\n").encode()
 
 
 def _write_table(rng: Random) -> bytes:

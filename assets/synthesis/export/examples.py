@@ -207,7 +207,8 @@ def _list_preferences(example: TrainingExample) -> Iterator[PreferencePair]:
     for at, wrong in enumerate(messages):
         if wrong["role"] != "assistant" or wrong.get("weight") != 0:
             continue
-        right = next((message for message in messages[at + 1 :] if _is_right_call(message)), None)
+        calls = (m for m in messages[at + 1 :] if m["role"] == "assistant" and m.get("tool_calls"))
+        right = next((message for message in calls if message.get("weight") != 0), None)
         if right is not None and _is_other(right, wrong, tools):
             yield PreferencePair(messages[:at], right, wrong, tools, DRAFT, about)
     if any(message.get("weight") == 0 for message in messages):
@@ -215,11 +216,6 @@ def _list_preferences(example: TrainingExample) -> Iterator[PreferencePair]:
     for wrong in example.refused:
         if _is_other(messages[-1], wrong, tools):
             yield PreferencePair(messages[:-1], messages[-1], wrong, tools, JUDGEMENT, about)
-
-
-def _is_right_call(message: Message) -> bool:
-    calls = message["role"] == "assistant" and bool(message.get("tool_calls"))
-    return calls and message.get("weight") != 0
 
 
 def _is_other(answer: Message, other: Message, tools: Sequence[Mapping[str, Json]]) -> bool:

@@ -121,7 +121,9 @@ def audit_rejections(pairs: Iterable[JsonObject], judgements: Iterable[JsonObjec
     for row in whole:
         verdict = judged.get(row["pair_id"])
         if row["verdict"] == "reject":
-            flaws.update(_list_certain_flaws(row))
+            held = json.loads(row.get("flaws") or "[]")
+            certain = {flaw["kind"] for flaw in held if flaw.get("certain", True)}
+            flaws.update(certain or {"no flaw stated"})
         elif row.get("twin_of") is not None:
             flaws["repeats another"] += 1
         elif verdict is None or verdict["status"] != "ok":
@@ -129,7 +131,10 @@ def audit_rejections(pairs: Iterable[JsonObject], judgements: Iterable[JsonObjec
         elif verdict["verdict"] == "accept":
             accepted += 1
         else:
-            criteria.update(_list_low_criteria(verdict))
+            scores, bar = json.loads(verdict.get("scores") or "{}"), verdict.get("threshold") or 6.0
+            low = [name for name, score in scores.items() if score < bar]
+            lowest = sorted(scores, key=lambda name, scores=scores: scores[name])[:1]
+            criteria.update(low or lowest or ["no scores"])
     refused = len(whole) - accepted
     rate = refused / len(whole) if whole else 0.0
     by_filter, by_judge = (
@@ -140,16 +145,3 @@ def audit_rejections(pairs: Iterable[JsonObject], judgements: Iterable[JsonObjec
     observed = f"{refused:,} of {len(whole):,} rejected ({rate:.0%})" + (f": {why}" if why else "")
     bar = f"at most {REJECTED_CEILING:.0%} of the written rows rejected"
     return AuditVerdict("accept_rate", rate <= REJECTED_CEILING, observed, bar)
-
-
-def _list_certain_flaws(row: JsonObject) -> set[str]:
-    flaws = json.loads(row.get("flaws") or "[]")
-    certain = {flaw["kind"] for flaw in flaws if flaw.get("certain", True)}
-    return certain or {"no flaw stated"}
-
-
-def _list_low_criteria(verdict: JsonObject) -> list[str]:
-    scores = json.loads(verdict.get("scores") or "{}")
-    bar = verdict.get("threshold") or 6.0
-    low = [name for name, score in scores.items() if score < bar]
-    return low or sorted(scores, key=lambda name: scores[name])[:1] or ["no scores"]

@@ -167,7 +167,12 @@ def answer_several(meta: JsonObject, seed: int) -> Json:
     elif len({digest(contract) for contract in contracts}) == 1:
         draft = _call_twice(contracts[0], meta, rng)
     else:
-        draft = _call_beside(contracts, meta, rng)
+        text, calls = "", []
+        for number, contract in enumerate(contracts, 1):
+            request = make_request(contract, "direct", rng, meta.get("profile"))
+            text = _add_sentence(text, request["instruction"], _WORDS["also"], rng)
+            calls.append({"tool": number, "arguments": request["values"]})
+        draft = {"instruction": text, "calls": calls}
     return {**draft, "language": LANGUAGE}
 
 
@@ -193,17 +198,6 @@ def _word_steps(
                 taken = rng.choice(_WORDS["taken"]).replace("{l}", label)
                 text = f"{text} {taken.replace('{w}', spoken)}"
     calls = [{**step, "borrowed": [*step["borrowed"]]} for step in steps]
-    return {"instruction": text, "calls": calls}
-
-
-def _call_beside(
-    contracts: Sequence[JsonObject], meta: JsonObject, rng: random.Random
-) -> dict[str, Json]:
-    text, calls = "", []
-    for number, contract in enumerate(contracts, 1):
-        request = make_request(contract, "direct", rng, meta.get("profile"))
-        text = _add_sentence(text, request["instruction"], _WORDS["also"], rng)
-        calls.append({"tool": number, "arguments": request["values"]})
     return {"instruction": text, "calls": calls}
 
 

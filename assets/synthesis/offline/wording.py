@@ -102,7 +102,10 @@ def make_clause(filled: FilledSlot, rng: random.Random, free: bool) -> str:
     if sort == "parts":
         return f"{label}: {spell_out(value)}"
     if sort == "switch":
-        return _say_switch(label, bool(value), rng)
+        bare = re.sub(r"^(?:is|include|enable|use|should|with|show|allow|return|has)\s+", "", label)
+        off = [f"without {bare}", f"no {bare}", f"with {label} off", f"leave {bare} out"]
+        on = [f"with {bare}", f"with {label} on", f"{bare} included", f"yes to {label}"]
+        return rng.choice(on if value else off)
     words, text = set(filled.slot.words), say_value(value, rng, free)
     forms = next(
         rule["say"]
@@ -113,15 +116,6 @@ def make_clause(filled: FilledSlot, rng: random.Random, free: bool) -> str:
     )
     form = rng.choice(forms).replace("{l}", label)
     return form.replace("{q}", quote_text(text, rng)).replace("{v}", text)
-
-
-def _say_switch(label: str, on: bool, rng: random.Random) -> str:
-    bare = re.sub(r"^(?:is|include|enable|use|should|with|show|allow|return|has)\s+", "", label)
-    if on:
-        forms = [f"with {bare}", f"with {label} on", f"{bare} included", f"yes to {label}"]
-    else:
-        forms = [f"without {bare}", f"no {bare}", f"with {label} off", f"leave {bare} out"]
-    return rng.choice(forms)
 
 
 def spell_out(value: Json) -> str:

@@ -86,10 +86,14 @@ def _try_each(
 
 def _read_request(row: dict[str, Json], contracts: Mapping[str, Row]) -> _PairRequest:
     key = row["server_id"], row["tool"], row["task"], int(row["index"]), row["pair_id"]
-    text, about = _join_user_text(row), _list_descriptions(row, contracts)
-    return _PairRequest(
-        row, drop_surrogates(text), [drop_surrogates(description) for description in about], key
-    )
+    try:
+        conversation = read_conversation(row)
+        text, digests = conversation.text, {call.contract_digest for call in conversation.calls}
+    except UnreadableColumn:  # its first message alone
+        text, digests = str(row.get("instruction") or ""), set[str]()
+    called = sorted((digests or {row["contract_digest"]}) & contracts.keys())
+    about = [drop_surrogates(str(contracts[at].get("description") or "")) for at in called]
+    return _PairRequest(row, drop_surrogates(text), about, key)
 
 
 def compute_cosines(
@@ -124,23 +128,6 @@ def _judge_echo(
     verdict = decide(PairFinding(**flaw) for flaw in findings).verdict
     row.update(cosine=cosine, flaws=dump_text(findings), verdict=verdict, twin_of=None)
     return request
-
-
-def _join_user_text(row: Row) -> str:
-    """All that the user says in a row; the first message alone when the rest cannot be read."""
-    try:
-        return read_conversation(row).text
-    except UnreadableColumn:
-        return str(row.get("instruction") or "")
-
-
-def _list_descriptions(row: Row, contracts: Mapping[str, Row]) -> list[str]:
-    try:
-        digests = {golden.contract_digest for golden in read_conversation(row).calls}
-    except UnreadableColumn:
-        digests = set[str]()
-    called = sorted((digests or {row["contract_digest"]}) & contracts.keys())
-    return [str(contracts[digest].get("description") or "") for digest in called]
 
 
 def _embed_distinct(texts: Iterable[str], embed: Embed) -> dict[str, np.ndarray]:

@@ -156,17 +156,13 @@ def grade_string(value: str, schema: Schema, name: str, text: RequestText) -> st
         return STATED if all(float(part) in text.numbers for part in figures) else ABSENT
     if value.lower() in ("true", "false"):
         return grade_switch(name, text)
-    if (step := grade_step(_strip_iso_step(squeezed), text.folded, text.numbers)) is not None:
+    iso = re.fullmatch(r"pt?(\d{1,4}[smhdwy])", squeezed)  # PT15M and P7D are 15m and 7d
+    spelling = iso[1] if iso else squeezed
+    if (step := grade_step(spelling, text.folded, text.numbers)) is not None:
         return ABSENT if other and step != STATED else step
     if not other and _holds_known_name(value, squeezed, text):
         return STATED
     return grade_words(value, squeezed, schema, name, text, other)
-
-
-def _strip_iso_step(squeezed: str) -> str:
-    """PT15M and P7D are steps as 15m and 7d are."""
-    iso = re.fullmatch(r"pt?(\d{1,4}[smhdwy])", squeezed)
-    return iso.group(1) if iso else squeezed
 
 
 def _names_another_choice(squeezed: str, schema: Schema, text: RequestText) -> bool:

@@ -32,7 +32,7 @@ from assets.synthesis.tables import (
 )
 from assets.synthesis.verify.pair_checks import PairFinding
 from assets.synthesis.verify.request_text import RequestText
-from assets.synthesis.verify.rules import RulesVerdict, decide, find_ungrounded, find_worst_grade
+from assets.synthesis.verify.rules import decide, find_ungrounded, find_worst_grade
 from assets.synthesis.verify.words import ABSENT
 from assets.synthesis.writing.profiles import (
     DIRECTIONS,
@@ -281,7 +281,17 @@ async def _write_row(
         writing.set_conversation(messages, [make_golden(unit.own, arguments)], offered)
         verification = writing.verify_row()
         if verification.verdict != "reject" and writing.policy.checks and unit.rivals:
-            await _check_choice(writing, text, verification)
+            writing.prompts["choose"] = read_prompt("choose").digest
+            writing.shown |= {row["contract_digest"]: row for row in unit.shown}
+            try:
+                checked, receipts = await check_invocation(
+                    writing.llm, text, unit.own, unit.rivals, seed=writing.seed
+                )
+            except (LLMError, BudgetExceeded, ValueError) as error:
+                raise make_step_failure(STEP, error) from error
+            writing.steps += receipts
+            writing.columns["checks"] = dump_text(vars(checked))
+            writing.set_verdict(decide([*verification.findings, *checked.findings]))
     except StepFailed as failure:
         return writing.make_row(failure)
     return writing.make_row()
@@ -312,18 +322,3 @@ def shuffle_tools(writing: RowBuilder, rows: Sequence[Row]) -> list[Row]:
     """Tools in an order of the row's own: the right one has no place that gives it away."""
     draw = writing.unit.own, writing.unit.task, writing.index, writing.policy
     return make_rng(*draw, "offered").sample(list(rows), len(rows))
-
-
-async def _check_choice(writing: RowBuilder, text: str, verification: RulesVerdict) -> None:
-    unit, seed = writing.unit, writing.seed
-    writing.prompts["choose"] = read_prompt("choose").digest
-    writing.shown |= {row["contract_digest"]: row for row in unit.shown}
-    try:
-        checked, receipts = await check_invocation(
-            writing.llm, text, unit.own, unit.rivals, seed=seed
-        )
-    except (LLMError, BudgetExceeded, ValueError) as error:
-        raise make_step_failure(STEP, error) from error
-    writing.steps += receipts
-    writing.columns["checks"] = dump_text(vars(checked))
-    writing.set_verdict(decide([*verification.findings, *checked.findings]))

@@ -106,9 +106,12 @@ class EmbeddingsClient:
             hint = "start the endpoint, or correct base_url"
             raise _FailedRequest(f"{type(error).__name__} ({error})", hint, True) from None
         if answer.status_code != 200:
-            retry_after = answer.headers.get("retry-after", "")
-            message = content[:400].decode(errors="replace")
-            raise _build_refusal(answer.status_code, message, retry_after)
+            status, message = answer.status_code, content[:400].decode(errors="replace")
+            kind, passing = classify_status(status, message)
+            hint = _LOST if status in (404, 405) else _HINTS[kind, passing]
+            problem = f"status {status}" if kind == "auth" else f"status {status} ({message})"
+            wait = parse_retry_after(answer.headers.get("retry-after", "")) or 0.0
+            raise _FailedRequest(problem, hint, passing, wait)
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
@@ -133,13 +136,6 @@ class EmbeddingsClient:
         """One line of what was said, without the key that some endpoints repeat."""
         line = " ".join(text.split())
         return (line.replace(self._key, "***") if self._key else line)[:300]
-
-
-def _build_refusal(status: int, message: str, retry_after: str) -> _FailedRequest:
-    kind, passing = classify_status(status, message)
-    hint = _LOST if status in (404, 405) else _HINTS[kind, passing]
-    problem = f"status {status}" if kind == "auth" else f"status {status} ({message})"
-    return _FailedRequest(problem, hint, passing, parse_retry_after(retry_after) or 0.0)
 
 
 OPENAI = "https://api.openai.com/v1"

@@ -115,19 +115,14 @@ def _check_base(model: Path) -> EncoderBase:
     config = check_config(folder / BASE_CONFIG)
     check_weights(folder / BASE_WEIGHTS, config)
     check_tokenizer(folder / BASE_TOKENIZER, config["vocab_size"])
-    _check_case(folder)
-    return EncoderBase(folder, read_model_prompts(model))
-
-
-def _check_case(folder: Path) -> None:
-    """Raises BadEmbedder for a model that is lower-cased before its tokenizer reads."""
     path = folder / "sentence_bert_config.json"
-    config = read_model_json(path) if path.is_file() else {}
-    if isinstance(config, dict) and config.get("do_lower_case"):
+    settings = read_model_json(path) if path.is_file() else {}
+    if isinstance(settings, dict) and settings.get("do_lower_case"):
         tokenizer = read_model_json(folder / BASE_TOKENIZER)
         normalizer = tokenizer.get("normalizer") if isinstance(tokenizer, dict) else None
         if not isinstance(normalizer, dict) or normalizer.get("lowercase") is not True:
             raise BadEmbedder(f"{path}: do_lower_case, which its tokenizer does not do")
+    return EncoderBase(folder, read_model_prompts(model))
 
 
 MOST_TOKENS = 128  # where a text is cut

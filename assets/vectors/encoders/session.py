@@ -89,7 +89,9 @@ class TextTokenizer:
         most = len(first.ids) - sum(first.special_tokens_mask)
         half = most // 2
         head = whole[: pieces[most - half - 1][1][1]]
-        return f"{head} {whole[_find_tail(pieces, half) :]}"
+        begins = range(len(pieces) - half, len(pieces))  # of the last words, as far as they fit
+        words = (at for at in begins if pieces[at][0] != pieces[at - 1][0])
+        return f"{head} {whole[pieces[next(words, -half)][1][0] :]}"
 
     def _encode_ids(self, texts: Sequence[str]) -> list[np.ndarray]:
         whole = [drop_surrogates(text) for text in texts]
@@ -163,14 +165,6 @@ def _find_unknown(tokenizer: "Tokenizer") -> set[int]:
         return {piece.id for piece in tokenizer.model.tokenize(_IN_NO_VOCABULARY)}
     except Exception:  # a plain one, of the Rust library: a Unigram without an unknown piece
         return set()
-
-
-def _find_tail(pieces: Sequence[tuple[int | None, tuple[int, int]]], most: int) -> int:
-    """Where the last words begin that have at most so many pieces. pieces: (word, where it
-    stands)."""
-    begins = range(len(pieces) - most, len(pieces))
-    whole = (at for at in begins if pieces[at][0] != pieces[at - 1][0])
-    return pieces[next(whole, -most)][1][0]
 
 
 def _cut_text(text: str, length: int) -> str:

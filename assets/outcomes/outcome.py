@@ -204,7 +204,10 @@ def classify_outcome(
     """The outcome of one call by its own result. offline, local: as in `find_fault`."""
     hint = " ".join((result.hint or "").split())[:300]
     if result.status in ("failed", "invalid_arguments"):
-        return CallOutcome(_classify_failure(str(result.error_kind)), result.blame, hint)
+        error = str(result.error_kind)
+        kind = TIMEOUT if error in _TIMEOUTS else PROTOCOL_ERROR if error in _BROKE else REFUSED
+        kind = TRUNCATED if error == "oversize" else kind
+        return CallOutcome(kind, result.blame, hint)
     if result.status == "tool_error":
         return CallOutcome(TOOL_ERROR, result.blame, hint)
     if result.alarming:
@@ -226,14 +229,6 @@ def classify_outcome(
     if is_empty(result, arguments):
         return CallOutcome(EMPTY, None, f"it answered {text.strip()[:60]!r}")
     return CallOutcome(USEFUL)
-
-
-def _classify_failure(kind: str) -> str:
-    if kind in _TIMEOUTS:
-        return TIMEOUT
-    if kind == "oversize":
-        return TRUNCATED
-    return PROTOCOL_ERROR if kind in _BROKE else REFUSED
 
 
 def read_text(result: CallResult) -> str:

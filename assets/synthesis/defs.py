@@ -12,7 +12,6 @@ from assets.partitions import close_run_after, marketplaces, read_one_server
 from assets.synthesis import pair_report
 from assets.synthesis.judging.plan import judge_pairs
 from assets.synthesis.judging.trials import JUDGE_TRIALS
-from assets.synthesis.offer import ClearOffer
 from assets.synthesis.pair_report import SPEND, audit_cost, count_accepted_pairs, make_spend_rows
 from assets.synthesis.summaries import SUMMARIES, find_summary_flaws, make_summaries
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
@@ -66,12 +65,17 @@ def pairs(
         writer.worlds,
         only=read_one_server(context),
     )
+    stale = [row["pair_id"] for row in written.rows if not written.offer.offers_contract_of(row)]
+    observed = f"{len(stale)} pairs of other contracts"
     yield from publish(
         context,
         warehouse,
         PAIRS_AUDIT,
         PAIRS.frame(written.rows),
-        rules=[_check_written(written.rows), _check_current(written.rows, written.offer)],
+        rules=[
+            _check_written(written.rows),
+            AuditVerdict("contracts_current", not stale, observed),
+        ],
         plan=written.due,
         metadata={
             **pair_report.report_pairs(written.rows),
@@ -222,8 +226,3 @@ def _check_written(rows: Sequence[Record]) -> AuditVerdict:
         observed += f"; {len(rows) - len(due)} wait for a batch"
     expected = f"at least {WRITTEN_FLOOR:.0%} of the pairs asked for"
     return AuditVerdict("written_floor", enough, observed, expected)
-
-
-def _check_current(rows: Sequence[Record], offer: ClearOffer) -> AuditVerdict:
-    stale = [row["pair_id"] for row in rows if not offer.offers_contract_of(row)]
-    return AuditVerdict("contracts_current", not stale, f"{len(stale)} pairs of other contracts")

@@ -49,12 +49,7 @@ class ClearOffer:
 def read_offer(warehouse: Warehouse, name: str) -> ClearOffer:
     """What may be written about. Raises DecisionError when the record of decisions is broken."""
     clear, held_rows = read_contracts(warehouse, name)
-    stated = _read_licences(warehouse, name)
+    licences = warehouse.tables.read(DEPLOYMENTS, name).select("server_id", "license")
+    stated = {server: licence for server, licence in licences.iter_rows() if licence}
     rows = [{**row, "license": stated.get(row["server_id"])} for row in clear]
     return ClearOffer(rows, frozenset(row["contract_digest"] for row in held_rows))
-
-
-def _read_licences(warehouse: Warehouse, name: str) -> dict[str, str]:
-    """server -> the licence that its package states; what the pairs of its tools carry."""
-    rows = warehouse.tables.read(DEPLOYMENTS, name).select("server_id", "license")
-    return {server: licence for server, licence in rows.iter_rows() if licence}

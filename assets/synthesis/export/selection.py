@@ -152,7 +152,10 @@ def select_pairs(
     """Every pair accepted as of then, once; `left_out` counts why others are not there."""
     pair_ids: set[str] = set()
     for market in tables.partitions(PAIRS.name):
-        judged = _read_accepted(tables, market, choice.as_of)
+        verdicts = tables.read(JUDGEMENTS, market, as_of=choice.as_of)
+        accepted = verdicts.filter(pl.col("verdict") == "accept")
+        columns = accepted.select("pair_id", "judge", "score")
+        judged = {row["pair_id"]: row for row in columns.iter_rows(named=True)}
         refused = (pl.col("verdict") == "reject").fill_null(False)
         whole = (pl.col("status") == "ok") & ~refused & pl.col("twin_of").is_null()
         frame = (
@@ -235,12 +238,6 @@ def _make_pair(
 def ask_firewall(wall: ContractFirewall) -> Held:
     """The firewall's answer."""
     return lambda rows: {row["contract_digest"] for row in wall.split(rows)[1]}
-
-
-def _read_accepted(tables: Tables, market: str, at: float) -> dict[str, Record]:
-    frame = tables.read(JUDGEMENTS, market, as_of=at).filter(pl.col("verdict") == "accept")
-    columns = frame.select("pair_id", "judge", "score")
-    return {row["pair_id"]: row for row in columns.iter_rows(named=True)}
 
 
 def _list_shown(row: Record) -> set[str]:

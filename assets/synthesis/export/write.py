@@ -180,8 +180,13 @@ def _write_front_matter(form: ExportFormat, figures: ExportFigures) -> Markdown:
         f"  - name: {name}\n    {_COLUMN_TYPES.get(kind, f'dtype: {kind}')}"
         for name, kind in form.columns.items()
     ]
+    by_config: dict[str, list[tuple[str, str]]] = {}  # -> (split, file)
+    for name in sorted(figures.files):
+        split = name.removesuffix(LAST_TURN)  # files learnt by their last turn are apart
+        config = "default" if split == name else LAST_TURN.strip("_")
+        by_config.setdefault(config, []).append((split, name))
     configs, infos = [], []
-    for config, names in _group_files(figures).items():
+    for config, names in by_config.items():
         files = [
             f"  - split: {split}\n    path: data/{name}.{form.suffix}" for split, name in names
         ]
@@ -192,16 +197,6 @@ def _write_front_matter(form: ExportFormat, figures: ExportFigures) -> Markdown:
     lines = ["---", f"license: {licence}", "tags:", "- tool-calling", "- mcp", "- synthetic",
              "configs:", *configs, "dataset_info:", *infos, "---", ""]  # fmt: skip
     return mark_markdown("\n".join(lines))  # an SPDX expression; the rest is ours
-
-
-def _group_files(figures: ExportFigures) -> dict[str, list[tuple[str, str]]]:
-    """Config -> (split, file) of each of its files; files learnt by their last turn are apart."""
-    configs: dict[str, list[tuple[str, str]]] = {}
-    for name in sorted(figures.files):
-        split = name.removesuffix(LAST_TURN)
-        config = "default" if split == name else LAST_TURN.strip("_")
-        configs.setdefault(config, []).append((split, name))
-    return configs
 
 
 def _list_sides(figures: ExportFigures) -> Markdown:

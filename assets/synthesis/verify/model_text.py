@@ -83,14 +83,12 @@ def find_other_language(text: str, asked: str) -> str | None:
     expected = _SCRIPTS.get(asked, _LATIN)
     if len(letters) >= 6 and sum(scripts[name] for name in expected) < 0.5 * len(letters):
         return scripts.most_common(1)[0][0].title()
-    return _find_by_words(text, asked) if expected == _LATIN else None
-
-
-def _find_by_words(text: str, expected: str) -> str | None:
+    if expected != _LATIN:
+        return None
     flat = unicodedata.normalize("NFKD", text[:4000].casefold()).replace("ı", "i")
     flat = "".join(char for char in flat if not unicodedata.combining(char))
     tokens = re.findall(r"[\w']+", flat)
     counts = {name: sum(word in words for word in tokens) for name, words in _WORDS.items()}
     best = max(counts, key=lambda name: counts[name])
-    plainly = counts[best] >= _ENOUGH and counts[best] >= 4 * max(1, counts[expected])
-    return best if best != expected and plainly else None
+    plainly = counts[best] >= _ENOUGH and counts[best] >= 4 * max(1, counts[asked])
+    return best if best != asked and plainly else None

@@ -375,7 +375,9 @@ def _make_unit(
 
 def plan_units(units: Sequence[WritingUnit], llm: LLM, policy: SynthesisPolicy) -> dict[str, str]:
     """Unit key -> digest of all that decides its rows: contracts, prompts, roles, rules, policy."""
-    identities = {name: llm.identity(name) for name in _list_roles(units, policy)}
+    steps_of_units = (try_item(partial(list_steps, unit, policy), lambda _: []) for unit in units)
+    roles = sorted({role for steps in steps_of_units for role, _ in steps})
+    identities = {name: llm.identity(name) for name in roles}
     return {
         unit.key: try_item(
             partial(_digest_plan, unit, identities, policy),
@@ -402,11 +404,6 @@ def list_steps(unit: WritingUnit, policy: SynthesisPolicy) -> list[tuple[str, st
 def count_rows(unit: WritingUnit, policy: SynthesisPolicy) -> int:
     """How many rows the unit has."""
     return policy.pairs_per_tool if unit.task == SINGLE else 1
-
-
-def _list_roles(units: Sequence[WritingUnit], policy: SynthesisPolicy) -> list[str]:
-    steps_of_units = (try_item(partial(list_steps, unit, policy), lambda _: []) for unit in units)
-    return sorted({role for steps in steps_of_units for role, _ in steps})
 
 
 def _digest_plan(unit: WritingUnit, identities: JsonObject, policy: SynthesisPolicy) -> str:

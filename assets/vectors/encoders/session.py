@@ -120,7 +120,10 @@ class TokenizerCoverage:
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
         self._tokenizer = tokenizer
-        self._unknown = _find_unknown(tokenizer)
+        try:
+            self._unknown = {piece.id for piece in tokenizer.model.tokenize(_IN_NO_VOCABULARY)}
+        except Exception:  # a plain one, of the Rust library: a Unigram without an unknown piece
+            self._unknown = set[int]()
 
     def measure(self, texts: Sequence[str]) -> np.ndarray:
         """Float32 [len(texts)], 0..1; 1 for a text without a letter."""
@@ -158,13 +161,6 @@ class TokenizerCoverage:
         for letter in letters:
             by_script[unicodedata.name(letter, "").partition(" ")[0]].add(letter)
         return frozenset().union(*(of for of in by_script.values() if len(of) >= _SIGNS))
-
-
-def _find_unknown(tokenizer: "Tokenizer") -> set[int]:
-    try:
-        return {piece.id for piece in tokenizer.model.tokenize(_IN_NO_VOCABULARY)}
-    except Exception:  # a plain one, of the Rust library: a Unigram without an unknown piece
-        return set()
 
 
 def _cut_text(text: str, length: int) -> str:

@@ -28,7 +28,7 @@ class RetentionPolicy:
 class CurriculumPolicy:
     """How much more an evaluation has explored and written."""
 
-    tools: Annotated[int, Field(ge=0, le=1000, description="an evaluation, one task of each")] = 12
+    tools: Annotated[int, Field(ge=0, le=1000, description="an evaluation, one task of each")] = 8
     turns: Annotated[
         float, Field(gt=0, le=1, description="of them, in turn and whatever their errors")
     ] = 0.34

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from orchestration.cli.terminal import AsJson, fail, print_json, print_line, report_lines
+from orchestration.cli.terminal import (
+    AlwaysJson,
+    AsJson,
+    fail,
+    print_json,
+    print_line,
+    report_lines,
+)
 from orchestration.settings.load import SettingsError, explain_errors, load_settings
 from orchestration.settings.model import Settings
 
@@ -56,6 +63,28 @@ def crawl(
     print_json(report) if as_json else _print_listings(report)
     if report["completeness"] in ("failed", "skipped: key missing"):
         fail(report["problems"][0]["hint"], 1)
+
+
+@app.command(hidden=True)
+def parse(
+    marketplace: Annotated[str, typer.Argument(help="private: the config file of an MCP client")],
+    file: Annotated[Path, typer.Argument(help="e.g. ~/.cursor/mcp.json", exists=True)],
+    _: AlwaysJson = True,
+) -> None:
+    """Read the servers of one client's config file, as `crawl private` does; exit 1 without any."""
+    from assets.marketplaces.crawl.crawl import load_adapter
+    from orchestration.factories import make_crawl_policy
+
+    if marketplace != "private":
+        fail(f"{marketplace!r} is read by `toolmill crawl`; `parse` reads files of `private`", 2)
+    chosen = load_settings()
+    policy = replace(make_crawl_policy(chosen, marketplace), paths=(file,))
+    report = _crawl_once(chosen, marketplace, load_adapter(marketplace, policy))
+    print_json(report["listings"])
+    for problem in report["problems"]:
+        print_line(problem["hint"], err=True)
+    if not report["listings"]:
+        fail("no server is listed", 1)
 
 
 def _crawl_once(

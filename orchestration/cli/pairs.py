@@ -53,6 +53,16 @@ def judge(
         fail(f"{len(unjudged)} of {len(verdicts)} rows were not judged: {why}", 1)
 
 
+@app.command(hidden=True)
+def verify(
+    pairs: Annotated[Path, typer.Argument(help="JSON Lines: tool_id, instruction, arguments")],
+    tools: Annotated[Path, typer.Option("--tools", help="JSON Lines of servers with their tools")],
+    _: AlwaysJson = True,
+) -> None:
+    """Check pairs by rules: `judge --rules-only` in one word, for scripts that score the rules."""
+    judge(pairs, tools, rules_only=True)
+
+
 @contextmanager
 def _open_judge(settings: Settings) -> Iterator["LLM"]:
     """The judge's client: over the ledger where a model is paid; rules need no home."""

@@ -170,6 +170,11 @@ def test_the_commands_print_a_line_a_row_and_one_line_of_error(tools, pairs, tmp
     assert [item["tool_id"] for item in printed] == [row["tool_id"] for row in ROWS]
     assert list(printed[0]) == ["tool_id", "verdict", "flaws", "score", "reasons", "judge"]
     assert not (tmp_path / "home").exists()
+    by_rules, verified = (
+        _toolmill(*words, str(pairs), "--tools", str(tools), cwd=tmp_path)
+        for words in (("judge", "--rules-only"), ("verify",))
+    )
+    assert verified.stdout == by_rules.stdout
     pairs.write_text("{oops")
     failed = _toolmill("judge", str(pairs), "--tools", str(tools), "--rules-only", cwd=tmp_path)
     assert (failed.returncode, failed.stdout) == (2, "")

@@ -55,6 +55,23 @@ def test_a_marketplace_without_its_key_is_skipped_and_says_what_to_set(tmp_path)
     assert "TOOLMILL_MARKETPLACES__PULSEMCP__TENANT_ID" in done.stderr
 
 
+def test_the_config_of_a_client_is_read(tmp_path):
+    config = tmp_path / "mcp.json"
+    config.write_text(
+        json.dumps({"mcpServers": {"a": {"command": "npx", "args": ["-y", "boat-mcp@1.0.0"]}}})
+    )
+    done = invoke_toolmill("parse", "private", str(config), home=tmp_path / "home")
+    assert done.returncode == 0, done.stderr
+    [listing] = json.loads(done.stdout)
+    assert (listing["name"], listing["runnable"]) == ("a", True)
+    assert listing["package"]["identifier"] == "boat-mcp"
+    config.write_text("{}")
+    empty = invoke_toolmill("parse", "private", str(config), home=tmp_path / "home")
+    assert (empty.returncode, json.loads(empty.stdout)) == (1, [])
+    assert "mcp.json" in empty.stderr
+    assert invoke_toolmill("parse", "glama", str(config), home=tmp_path).returncode == 2
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))

@@ -45,7 +45,11 @@ def batch(
 
     if (harvest and cancel) or (give_up and not cancel) or (cancel and not names):
         fail("give --harvest, or --cancel with names (and --give-up)", 2)
-    ledger, roles = _open_ledger()
+    from orchestration.factories import make_writer, open_made_warehouse
+
+    settings = load_settings()
+    ledger_roles = {role.name: role for role in make_writer(settings).roles}
+    ledger, roles = open_made_warehouse(settings).ledger, ledger_roles
     if cancel:
         ended = [cancel_open(ledger, roles, name, give_up=give_up) for name in names or ()]
         _print_batches(ended, as_json)
@@ -64,14 +68,6 @@ def batch(
         print_line("`toolmill run` goes on with the answers", err=True)
     if any(item.problem for item in advanced):
         sys.exit(1)
-
-
-def _open_ledger() -> "tuple[Ledger, dict[str, Role]]":
-    from orchestration.factories import make_writer, open_made_warehouse
-
-    settings = load_settings()
-    roles = {role.name: role for role in make_writer(settings).roles}
-    return open_made_warehouse(settings).ledger, roles
 
 
 def _print_batches(batches: "list[BatchRecord]", as_json: bool) -> None:

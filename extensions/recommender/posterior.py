@@ -82,7 +82,11 @@ def expect_odds(
     """Log odds of rows with shared features [rows, shared dims] and the keys of their blocks by
     level; all rows are of one question, of which the blocks read the first of `local` [dims]."""
     mean = features @ shared.mean
-    variance = _measure_variance(features, shared.covariance)
+    variance_rows = max(1, _ALONE // shared.covariance.size)
+    parts = [features[at : at + variance_rows] for at in range(0, len(features), variance_rows)]
+    variance = np.concatenate(
+        [np.zeros(0), *(np.einsum("ij,ij->i", part @ shared.covariance, part) for part in parts)]
+    )
     for name, block_keys in keys.items():
         level = levels[name]
         read = local[: len(level.variance)]
@@ -96,16 +100,6 @@ def expect_odds(
             mean[rows] += np.array([block.mean for block in blocks]) @ read
             variance[rows] += learnt - fresh
     return OddsBelief(mean, np.maximum(variance, _LEAST))
-
-
-def _measure_variance(features: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """The variance of each row's sum, [rows]. A few rows at a time, for which BLAS takes no
-    threads: those wait actively after each product, on the cores that the encoder needs next."""
-    rows = max(1, _ALONE // covariance.size)
-    parts = [features[at : at + rows] for at in range(0, len(features), rows)]
-    return np.concatenate(
-        [np.zeros(0), *(np.einsum("ij,ij->i", part @ covariance, part) for part in parts)]
-    )
 
 
 def match_moments(mean: float, variance: float, success: bool, weight: float) -> tuple:

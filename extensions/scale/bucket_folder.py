@@ -166,14 +166,8 @@ def fetch_folder(
         beside.rename(out)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return _describe(current, version_name, files)
-
-
-def _describe(
-    current: CurrentVersion, version: str, files: Mapping[str, tuple[str, int]]
-) -> FolderTransfer:
-    size = sum(size for _, size in files.values())
-    return FolderTransfer(version, current.number, len(files), len(files), size)
+    describe_size = sum(describe_size for _, describe_size in files.values())
+    return FolderTransfer(version_name, current.number, len(files), len(files), describe_size)
 
 
 def _digest_files(root: Path) -> tuple[Files, dict[str, str]]:

@@ -99,7 +99,13 @@ def score_revision(row: RevisionRow, completion: str) -> RevisionScore:
     """Scores a completion. Deterministic, and bounded for whatever the text is; never raises."""
     read = read_answer(completion, row.contracts)
     if read.question:
-        return _score_question(row, read.question)
+        if row.right:
+            return RevisionScore(ASKED_IN_VAIN, ASKED)
+        asked, question_wanted = set(fold_words(read.question)), set(fold_words(row.question))
+        shared = len(asked & question_wanted)
+        likeness = compute_f1((shared, len(question_wanted) - shared, len(asked) - shared))
+        total = ASKED_RIGHTLY + (1 - ASKED_RIGHTLY) * likeness
+        return RevisionScore(round(total, 6), RIGHT, {"asked": round(total, 6)})
     if read.name is None:
         return RevisionScore(0.0, UNREAD, {"parsed": 0.0})
     call = {"name": read.name, "arguments": read.arguments}
@@ -112,16 +118,6 @@ def score_revision(row: RevisionRow, completion: str) -> RevisionScore:
     scored = [_ScoredCall(row, wanted, call, read) for wanted in row.right]
     best = max(scored, key=lambda item: (item.is_right, item.match.value_f1))
     return best.weigh()
-
-
-def _score_question(row: RevisionRow, question: str) -> RevisionScore:
-    if row.right:
-        return RevisionScore(ASKED_IN_VAIN, ASKED)
-    asked, wanted = set(fold_words(question)), set(fold_words(row.question))
-    shared = len(asked & wanted)
-    likeness = compute_f1((shared, len(wanted) - shared, len(asked) - shared))
-    total = ASKED_RIGHTLY + (1 - ASKED_RIGHTLY) * likeness
-    return RevisionScore(round(total, 6), RIGHT, {"asked": round(total, 6)})
 
 
 class _ScoredCall:

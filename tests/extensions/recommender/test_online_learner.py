@@ -56,9 +56,15 @@ def test_outcomes_change_the_order_that_the_next_search_shows(home):
     assert Learning(home).find_odds()[GOOD] > 0.5, "the released file is as it was"
 
 
-def test_what_fails_for_one_client_says_more_of_it_than_of_another(home):
+@pytest.fixture
+def learning(home: Path) -> Learning:
+    """What the released reranker's learner is at its start."""
     learning = Learning(home)
     learning.settle()
+    return learning
+
+
+def test_what_fails_for_one_client_says_more_of_it_than_of_another(learning):
     for at in range(10):
         log_call(learning.outcomes, "ann", at, GOOD, client="shell 2")
     learning.settle()
@@ -82,23 +88,14 @@ def test_what_a_token_only_claims_moves_a_tool_little(home):
     assert held["released"] - held[1.0] < 0.1
 
 
-def test_a_restart_leads_to_the_same(home):
-    learning = Learning(home)
-    log_turn(learning, count=4)
-    learning.settle()
-    log_turn(learning, count=4, start=4)
-    learning.settle()
+def test_a_restart_leads_to_the_same_and_what_is_deleted_is_unlearnt(home, learning):
+    released = learning.find_odds()
+    for start in (0, 4):
+        log_turn(learning, count=4, start=start)
+        learning.settle()
     restarted = Learning(home)
     restarted.settle()
-    assert restarted.find_odds() == learning.find_odds()
-
-
-def test_what_is_deleted_from_the_log_is_unlearnt(home):
-    learning = Learning(home)
-    learning.settle()
-    released = learning.find_odds()
-    log_turn(learning)
-    learning.settle()
+    assert restarted.find_odds() == learning.find_odds() != released
     remove_lines(learning.outcomes, DeletionSubject("ann"))
     learning.settle()
     assert learning.find_odds() == released
@@ -121,9 +118,7 @@ def test_another_release_learns_what_its_fit_has_not_seen(home):
     assert learning.find_odds()[BAD] <= released[BAD]
 
 
-def test_calls_of_another_contract_or_tool_teach_nothing(home):
-    learning = Learning(home)
-    learning.settle()
+def test_calls_of_another_contract_or_tool_teach_nothing(learning):
     released = learning.find_odds()
     log_call(learning.outcomes, "ann", 1, contract_digest="c1:old")
     log_call(learning.outcomes, "ann", 2, contract_digest=None)
@@ -264,12 +259,9 @@ def test_a_report_of_no_call_is_a_claim_one_of_a_token_tool_query_and_day():
     assert tell(read(report("failed", "never made"))) == [("token:ann", False, POLICY.claims)]
 
 
-def test_one_token_says_nothing_of_anothers_call():
+def test_one_token_says_nothing_of_anothers_call_nor_the_future_or_what_was_learnt_before():
     found = read(call("bo"), report("failed", "c1", "ann"))
     assert tell(found) == [("token:bo", True, 1.0), ("token:ann", False, POLICY.claims)]
-
-
-def test_what_is_from_the_future_or_was_learnt_before_teaches_nothing():
     assert read(call(at=NOW + 1_000)).left_out["from the future"] == 1
     assert read(call(at=NOW + 60)).kept
     assert not read(call(), since=NOW).kept

@@ -40,10 +40,6 @@ def listed(server: str, raw: Row, name: str, asks: str) -> tuple[Row, Row]:
     return {**own, "contract": json.dumps(canonicalize_contract(raw))}, pair
 
 
-def test_the_two_servers_are_on_the_sides_that_these_tests_say():
-    assert (split_of(LEARNT), split_of(TESTED)) == (TRAIN, TEST)
-
-
 def test_a_train_copy_of_a_test_tool_is_left_out():
     snapshots, pairs = make_rows()
     row, pair = listed(LEARNT, raw_tool("find", "note"), "copy", "Anything of another kind.")
@@ -222,7 +218,8 @@ def test_the_side_is_a_function_of_the_server_alone(server):
 
 def test_the_sides_of_servers_are_those_of_every_past_figure():
     servers = ["npm:@playwright/mcp", "pypi:mcp-atlassian", "npm:@notionhq/notion-mcp-server"]
-    assert [split_of(name) for name in servers] == [TRAIN, TRAIN, TEST]
+    sides = [split_of(name) for name in (*servers, LEARNT, TESTED)]
+    assert sides == [TRAIN, TRAIN, TEST, TRAIN, TEST]
 
 
 def test_the_places_of_tools_and_pairs_are_frozen():

@@ -318,30 +318,22 @@ def test_no_stretch_of_time_holds_more_than_the_rate(per_minute, early_s, steps)
             assert used <= allowed * (1 + 1e-6) + 1e-6
 
 
-async def test_what_was_not_used_is_there_for_the_next():
+@pytest.mark.parametrize(
+    ("early_s", "taken", "given_back", "waited"),
+    [(1.0, 30, 28, 1.0), (0.0, 1, -9, 10.0)],
+    ids=["what was not used is there", "what was used beyond it is waited for"],
+)
+async def test_a_reservation_counts_as_what_was_used(early_s, taken, given_back, waited):
     clock = SleepClock()
-    bucket = clock.bucket(60, 1.0)
-    await bucket.take(30)
-    bucket.give_back(28)
+    bucket = clock.bucket(60, early_s)
+    await bucket.take(taken)
+    bucket.give_back(given_back)
     await bucket.take(1)
-    assert clock.now == pytest.approx(1001.0), "two were used, one a second may be early"
-
-
-async def test_what_was_used_beyond_the_reservation_is_waited_for():
-    clock = SleepClock()
-    bucket = clock.bucket(60, 0.0)
-    await bucket.take(1)
-    bucket.give_back(-9)
-    await bucket.take(1)
-    assert clock.now == pytest.approx(1010.0)
-
-
-async def test_no_rate_never_waits():
-    clock = SleepClock()
-    bucket = clock.bucket(0, 1.0)
-    for _ in range(1000):
-        await bucket.take(1e9)
-    assert clock.now == 1000.0
+    assert clock.now == pytest.approx(1000.0 + waited)
+    unlimited = clock.bucket(0, 1.0)
+    await unlimited.take(1e9)
+    await unlimited.take(1e9)
+    assert clock.now == pytest.approx(1000.0 + waited)
 
 
 async def most_at_once(slots: RoleSlots, tasks: int) -> int:

@@ -15,12 +15,14 @@ from warehouse.network.http import BodyReader, BodyTooLarge, bound_response, ope
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-async def test_no_private_address_is_dialled(address):
-    inner = NoNetwork()
+async def test_no_private_address_is_dialled(address, monkeypatch):
+    inner, blocking = NoNetwork(), NoSyncNetwork()
     for addresses in ([address], [PUBLIC, address]):
         with pytest.raises(PrivateAddress, match="not a public address"):
             await connector(inner, addresses).connect_tcp("acme.example", 443, 1.0)
-    assert inner.dialled == []
+        with pytest.raises(PrivateAddress, match="not a public address"):
+            sync_connector(monkeypatch, blocking, addresses).connect_tcp("acme.example", 443, 1.0)
+    assert inner.dialled == blocking.dialled == []
 
 
 async def test_loopback_is_dialled_where_the_policy_says_so_and_nothing_else_private():
@@ -33,14 +35,16 @@ async def test_loopback_is_dialled_where_the_policy_says_so_and_nothing_else_pri
     assert inner.dialled == ["127.0.0.1", "::1"]
 
 
-async def test_what_was_judged_is_dialled_without_a_second_look_up():
-    inner = NoNetwork()
+async def test_what_was_judged_is_dialled_without_a_second_look_up(monkeypatch):
+    inner, blocking = NoNetwork(), NoSyncNetwork()
     rebinding = connector(inner, [PUBLIC], ["169.254.169.254"])
-    with pytest.raises(httpcore2.ConnectError, match="no network"):
-        await rebinding.connect_tcp("rebinding.example", 443, 1.0)
-    with pytest.raises(PrivateAddress):
-        await rebinding.connect_tcp("rebinding.example", 443, 1.0)
-    assert inner.dialled == [PUBLIC]
+    sync_rebinding = sync_connector(monkeypatch, blocking, [PUBLIC], ["169.254.169.254"])
+    for error in (httpcore2.ConnectError, PrivateAddress):
+        with pytest.raises(error):
+            await rebinding.connect_tcp("rebinding.example", 443, 1.0)
+        with pytest.raises(error):
+            sync_rebinding.connect_tcp("rebinding.example", 443, 1.0)
+    assert inner.dialled == blocking.dialled == [PUBLIC]
 
 
 async def test_the_next_address_is_tried_and_no_more_than_four():
@@ -67,6 +71,8 @@ async def test_a_look_up_that_hangs_is_left_behind():
 async def test_no_unix_socket_is_opened():
     with pytest.raises(PrivateAddress):
         await EgressConnector(inner=NoNetwork()).connect_unix_socket("/run/docker.sock")
+    with pytest.raises(PrivateAddress):
+        SyncConnector().connect_unix_socket("/run/docker.sock")
 
 
 async def test_a_host_that_the_operator_named_is_dialled_wherever_it_is():
@@ -95,30 +101,6 @@ def sync_connector(
     result = SyncConnector(**more)
     result._inner = inner  # type: ignore[assignment]
     return result
-
-
-@pytest.mark.parametrize("address", PRIVATE)
-def test_a_blocking_client_dials_no_private_address(address, monkeypatch):
-    inner = NoSyncNetwork()
-    for addresses in ([address], [PUBLIC, address]):
-        with pytest.raises(PrivateAddress, match="not a public address"):
-            sync_connector(monkeypatch, inner, addresses).connect_tcp("acme.example", 443, 1.0)
-    assert inner.dialled == []
-
-
-def test_a_blocking_client_dials_what_was_judged_without_a_second_look_up(monkeypatch):
-    inner = NoSyncNetwork()
-    rebinding = sync_connector(monkeypatch, inner, [PUBLIC], ["169.254.169.254"])
-    with pytest.raises(httpcore2.ConnectError, match="no network"):
-        rebinding.connect_tcp("rebinding.example", 443, 1.0)
-    with pytest.raises(PrivateAddress):
-        rebinding.connect_tcp("rebinding.example", 443, 1.0)
-    assert inner.dialled == [PUBLIC]
-
-
-def test_a_blocking_client_opens_no_unix_socket():
-    with pytest.raises(PrivateAddress):
-        SyncConnector().connect_unix_socket("/run/docker.sock")
 
 
 def test_loopback_needs_an_explicit_allowance_and_a_redirect_is_judged_like_the_first_address():

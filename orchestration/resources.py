@@ -95,9 +95,10 @@ def open_client(place: TrainingPlace) -> Any:
 
 def build_invocation(place: TrainingPlace, script: str, job: Path) -> dict[str, Any]:
     if place.runs_on == SUBPROCESS:
-        command = _end_with_parent(
-            place, _build_command(sys.executable, place.processes, script, job)
-        )
+        command = _build_command(sys.executable, place.processes, script, job)
+        # A script alone ends with its run; the launcher of several needs to be told to.
+        wrap = shutil.which("setpriv") if place.processes > 1 else None
+        command = [wrap, "--pdeathsig", "KILL", *command] if wrap else command
         return {"command": command, "cwd": str(ROOT), "env": QUIET}
     command = _build_command(place.python, place.processes, script, job)
     if place.runs_on == RAY:
@@ -122,12 +123,6 @@ def build_invocation(place: TrainingPlace, script: str, job: Path) -> dict[str, 
 def _build_command(python: str, processes: int, script: str, job: Path) -> list[str]:
     several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     return [python, *(several if processes > 1 else []), "-m", script, str(job)]
-
-
-def _end_with_parent(place: TrainingPlace, command: list[str]) -> list[str]:
-    """A script alone ends with its run; the launcher of several needs to be told to."""
-    wrap = shutil.which("setpriv") if place.processes > 1 else None
-    return [wrap, "--pdeathsig", "KILL", *command] if wrap else command
 
 
 def _explain_lack(package: str, install: str, error: ImportError) -> NoSuchPlace:

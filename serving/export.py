@@ -79,7 +79,12 @@ def export_release(home: Path, out: Path, add_files: AddFiles | None = None) -> 
         head = {"version": version, "release": index.release, "at": time.time()}
         write_pointer(beside / "router" / "HEAD.json", head)
         models = _read_models(home, index.release, index.adapter)
-        _copy_cards(home, models, beside / "cards")
+        to = beside / "cards"
+        for role, model in models.items():
+            card = home / "models" / model / "README.md"
+            if card.is_file():
+                to.mkdir(exist_ok=True)
+                shutil.copyfile(card, to / f"{role}.md")
         more = add_files(home, beside, models) if add_files else {}
         manifest = {
             "release": index.release,
@@ -164,14 +169,6 @@ def _read_models(home: Path, release: str, adapter: str | None) -> dict[str, str
     except (OSError, ValueError, KeyError, TypeError):
         models = {"retriever": adapter or "base"}
     return {str(role): str(name) for role, name in models.items()}
-
-
-def _copy_cards(home: Path, models: dict[str, str], to: Path) -> None:
-    for role, name in models.items():
-        card = home / "models" / name / "README.md"
-        if card.is_file():
-            to.mkdir(exist_ok=True)
-            shutil.copyfile(card, to / f"{role}.md")
 
 
 def _digest_files(folder: Path) -> dict[str, str]:

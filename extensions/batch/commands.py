@@ -11,8 +11,6 @@ from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
     from warehouse.ledger.batch_records import BatchRecord
-    from warehouse.ledger.ledger import Ledger
-    from warehouse.llm.roles import Role
 
 app = typer.Typer(rich_help_panel="Effects")
 _SHOWN = (
@@ -48,8 +46,8 @@ def batch(
     from orchestration.factories import make_writer, open_made_warehouse
 
     settings = load_settings()
-    ledger_roles = {role.name: role for role in make_writer(settings).roles}
-    ledger, roles = open_made_warehouse(settings).ledger, ledger_roles
+    roles = {role.name: role for role in make_writer(settings).roles}
+    ledger = open_made_warehouse(settings).ledger
     if cancel:
         ended = [cancel_open(ledger, roles, name, give_up=give_up) for name in names or ()]
         _print_batches(ended, as_json)

@@ -120,16 +120,7 @@ def open_review(
     path = home / "reviews" / f"{of.name}.jsonl"
     lines = read_history(path)  # a label that a kill or a full disk cut short is due again
     if lines or (path.exists() and path.stat().st_size):
-        head = lines[0] if lines else {}
-        if "pair_ids" not in head:
-            raise ReviewError(
-                f"{path}: its first line is no review; move the file away to start again"
-            )
-        now = {row["pair_id"]: row for row in pairs}
-        review_rows = [now[key] for key in head["pair_ids"] if key in now]
-        labels = {line["pair_id"]: line for line in lines[1:]
-                  if "pair_id" in line and line.get("label") in LABELS}  # fmt: skip
-        return PairReview(path, of, review_rows, labels, len(head["pair_ids"]) - len(review_rows))
+        return _resume_review(path, lines, pairs, of)
     rows = draw_sample(pairs, judgements, of)
     if not rows:
         where = f" of {of.marketplace}" if of.marketplace else ""
@@ -138,6 +129,19 @@ def open_review(
     keys = [row["pair_id"] for row in rows]
     append_line(path, json.dumps({"review": asdict(of), "pair_ids": keys}))
     return PairReview(path, of, rows)
+
+
+def _resume_review(
+    path: Path, lines: list[Json], pairs: Sequence[Row], of: ReviewSample
+) -> PairReview:
+    head = lines[0] if lines else {}
+    if "pair_ids" not in head:
+        raise ReviewError(f"{path}: its first line is no review; move the file away to start again")
+    now = {row["pair_id"]: row for row in pairs}
+    rows = [now[key] for key in head["pair_ids"] if key in now]
+    labels = {line["pair_id"]: line for line in lines[1:]
+              if "pair_id" in line and line.get("label") in LABELS}  # fmt: skip
+    return PairReview(path, of, rows, labels, len(head["pair_ids"]) - len(rows))
 
 
 def report_review(review: PairReview, judgements: Iterable[Row]) -> dict[str, Json]:

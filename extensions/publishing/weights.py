@@ -170,19 +170,7 @@ def write_recipes(folder: Path, tokenizer: Any, facts: Mapping[str, Any]) -> dic
     begin = after[at:] if at >= 0 else after
     parser = _choose_vllm_parser(form, tokenizer)
     reads_tools = parser == "hermes" and "<|im_start|>" in begin
-    modelfile_begin = begin if reads_tools else None
-    lines = ["FROM ./model.gguf"]
-    if modelfile_begin is None:
-        lines.insert(0, "# Ollama cannot write this model's prompts: send them raw (SERVE.md).")
-        lines.append('TEMPLATE """{{ .Prompt }}"""')
-    else:
-        template = Template((_HERE / "ollama.tmpl").read_text(encoding="utf-8").rstrip("\n"))
-        lines.append(f'TEMPLATE """{template.substitute(begin=modelfile_begin)}"""')
-        lines.append(f'SYSTEM """{SYSTEM}"""')
-    lines += ["PARAMETER temperature 0", f"PARAMETER num_ctx {facts['context']}"]
-    if tokenizer.eos_token:
-        lines.append(f'PARAMETER stop "{tokenizer.eos_token}"')
-    modelfile = "\n".join([*lines, ""])
+    modelfile = _format_modelfile(facts, begin if reads_tools else None, tokenizer.eos_token)
     (folder / _MODELFILE).write_text(modelfile, encoding="utf-8")
     page = Template((_HERE / "serve.md").read_text(encoding="utf-8")).substitute(
         name=facts["name"],
@@ -215,6 +203,22 @@ def _choose_vllm_parser(form: CallForm, tokenizer: Any) -> str | None:
         return "hermes"
     bare = form.before.removeprefix(_PYTHON_TAG).startswith('{"name"')
     return "llama3_json" if bare and _PYTHON_TAG in tokenizer.get_vocab() else None
+
+
+def _format_modelfile(facts: Mapping[str, Any], begin: str | None, end: str | None) -> str:
+    """begin: of the model's turn in ChatML, None if Ollama cannot express it. end: of a turn."""
+    lines = ["FROM ./model.gguf"]
+    if begin is None:
+        lines.insert(0, "# Ollama cannot write this model's prompts: send them raw (SERVE.md).")
+        lines.append('TEMPLATE """{{ .Prompt }}"""')
+    else:
+        template = Template((_HERE / "ollama.tmpl").read_text(encoding="utf-8").rstrip("\n"))
+        lines.append(f'TEMPLATE """{template.substitute(begin=begin)}"""')
+        lines.append(f'SYSTEM """{SYSTEM}"""')
+    lines += ["PARAMETER temperature 0", f"PARAMETER num_ctx {facts['context']}"]
+    if end:
+        lines.append(f'PARAMETER stop "{end}"')
+    return "\n".join([*lines, ""])
 
 
 def _describe_vllm(facts: Mapping[str, Any], parser: str | None, begin: str) -> str:

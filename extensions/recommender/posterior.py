@@ -82,8 +82,10 @@ def expect_odds(
     """Log odds of rows with shared features [rows, shared dims] and the keys of their blocks by
     level; all rows are of one question, of which the blocks read the first of `local` [dims]."""
     mean = features @ shared.mean
-    variance_rows = max(1, _ALONE // shared.covariance.size)
-    parts = [features[at : at + variance_rows] for at in range(0, len(features), variance_rows)]
+    # A few rows at a time, for which BLAS takes no threads: those wait actively after each product,
+    # on the cores that the encoder needs next.
+    rows = max(1, _ALONE // shared.covariance.size)
+    parts = [features[at : at + rows] for at in range(0, len(features), rows)]
     variance = np.concatenate(
         [np.zeros(0), *(np.einsum("ij,ij->i", part @ shared.covariance, part) for part in parts)]
     )

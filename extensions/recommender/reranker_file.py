@@ -145,19 +145,7 @@ def _read_weights(path: Path) -> RerankerWeights:
     shape = FeatureShape(**{name: _read_count(size) for name, size in about["shape"].items()})
     held: dict[str, np.ndarray] = dict(zip(_ARRAYS, read_arrays(path, _ARRAYS), strict=True))
     families = tuple(map(str, about["families"]))
-    dims, hand = count_shared(shape), len(SHARED_FEATURES)
-    dim = held["basis"].shape[0]
-    widest = max(shape.query, shape.tool, shape.cross)
-    expected = {
-        "basis": (dim, widest), "query_mean": (dim,), "tool_mean": (dim,), "request_mean": (dim,),
-        "request_basis": (dim, shape.block), "families": (len(families), dim), "centre": (hand,),
-        "scale": (hand,), "mean": (dims,), "covariance": (dims, dims),
-    }  # fmt: skip
-    for shapes_name, wanted in expected.items():
-        if check_finite(held[shapes_name], shapes_name).shape != wanted:
-            raise ValueError(f"{shapes_name} is {held[shapes_name].shape}, expected {wanted}")
-    if (held["scale"] <= 0).any():
-        raise ValueError("scale holds what is not above 0")
+    _check_shapes(held, shape, len(families))
     levels = {
         name: _read_level(path, name, keys, count_local(shape, name))
         for name, keys in about["levels"].items()
@@ -179,6 +167,22 @@ def _read_weights(path: Path) -> RerankerWeights:
         _read_memory(path, about["memory"], held["basis"].shape[0]),
         dict(about["facts"]),
     )
+
+
+def _check_shapes(held: Mapping[str, np.ndarray], shape: FeatureShape, families: int) -> None:
+    dims, hand = count_shared(shape), len(SHARED_FEATURES)
+    dim = held["basis"].shape[0]
+    widest = max(shape.query, shape.tool, shape.cross)
+    expected = {
+        "basis": (dim, widest), "query_mean": (dim,), "tool_mean": (dim,), "request_mean": (dim,),
+        "request_basis": (dim, shape.block), "families": (families, dim), "centre": (hand,),
+        "scale": (hand,), "mean": (dims,), "covariance": (dims, dims),
+    }  # fmt: skip
+    for name, wanted in expected.items():
+        if check_finite(held[name], name).shape != wanted:
+            raise ValueError(f"{name} is {held[name].shape}, expected {wanted}")
+    if (held["scale"] <= 0).any():
+        raise ValueError("scale holds what is not above 0")
 
 
 def _read_level(path: Path, name: str, keys: list[str], width: int) -> BlockLevel:

@@ -166,8 +166,8 @@ def fetch_folder(
         beside.rename(out)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    describe_size = sum(describe_size for _, describe_size in files.values())
-    return FolderTransfer(version_name, current.number, len(files), len(files), describe_size)
+    size = sum(size for _, size in files.values())
+    return FolderTransfer(version_name, current.number, len(files), len(files), size)
 
 
 def _digest_files(root: Path) -> tuple[Files, dict[str, str]]:

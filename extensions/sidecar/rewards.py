@@ -101,9 +101,9 @@ def score_revision(row: RevisionRow, completion: str) -> RevisionScore:
     if read.question:
         if row.right:
             return RevisionScore(ASKED_IN_VAIN, ASKED)
-        asked, question_wanted = set(fold_words(read.question)), set(fold_words(row.question))
-        shared = len(asked & question_wanted)
-        likeness = compute_f1((shared, len(question_wanted) - shared, len(asked) - shared))
+        asked, wanted = set(fold_words(read.question)), set(fold_words(row.question))
+        shared = len(asked & wanted)
+        likeness = compute_f1((shared, len(wanted) - shared, len(asked) - shared))
         total = ASKED_RIGHTLY + (1 - ASKED_RIGHTLY) * likeness
         return RevisionScore(round(total, 6), RIGHT, {"asked": round(total, 6)})
     if read.name is None:

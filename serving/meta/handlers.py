@@ -62,7 +62,19 @@ async def report_outcome(
             raise BadField("call_id", f"unknown ({show_line(call_id, 40)!r})", expected)
         facts = {name: facts[name] for name in _KEPT if facts.get(name)}
     else:
-        facts = await _find_tool_facts(desk, token, router, read_name(tool_id or ""), asked_by)
+        tool_id = read_name(tool_id or "")
+        visible = await desk.tool(router, token, tool_id)
+        if visible is None:
+            raise NotHere(tool_id, token, router.index.version)
+        tool = visible[1]
+        if tool.unverified:
+            raise BadField("tool_id", "of an unverified tool", "one that was launched")
+        facts = {
+            "index": router.index.version,
+            "tool_id": tool.tool_id,
+            "contract_digest": tool.contract_digest,
+            **desk.queries.get((token.name, asked_by.get("client"), tool.tool_id), {}),
+        }
     line_note = show_line(redact(note), MAX_NOTE) if note else None
     line = {"token": token.name, "status": "reported", "reported": outcome, "note": line_note}
     await desk.record({**facts, **line, **asked_by})
@@ -72,23 +84,6 @@ async def report_outcome(
         {"index": version, "recorded": True, "kept": notice},
         f"recorded in index {shorten_version(version)}: {outcome}; {notice}",
     )
-
-
-async def _find_tool_facts(
-    desk: MetaContext, token: ClientToken, router: Router, tool_id: str, asked_by: Mapping[str, str]
-) -> dict[str, Any]:
-    visible = await desk.tool(router, token, tool_id)
-    if visible is None:
-        raise NotHere(tool_id, token, router.index.version)
-    tool = visible[1]
-    if tool.unverified:
-        raise BadField("tool_id", "of an unverified tool", "one that was launched")
-    return {
-        "index": router.index.version,
-        "tool_id": tool.tool_id,
-        "contract_digest": tool.contract_digest,
-        **desk.queries.get((token.name, asked_by.get("client"), tool.tool_id), {}),
-    }
 
 
 logger = logging.getLogger(__name__)

@@ -120,7 +120,13 @@ class AttemptLog:
     ) -> bytes | EffectAttempt | None:
         """The stored bytes, or a new attempt that is ours (with `batch` that batch's, whatever
         process lives), or None: somebody has it. Raises EffectPending where an open batch has."""
-        self._record_late(key)
+        file = self._find_unrecorded(key)
+        if file.exists():
+            answer = json.loads(file.read_bytes())
+            with self._database.transaction() as late_db:
+                if _find_status(late_db, answer["id"], key) in ("started", "failed", "unknown"):
+                    _write_answer(late_db, answer)
+            file.unlink(missing_ok=True)
         if (data := self.read_blob(self._database.find_blob(key))) is not None:
             return data
         columns = f"{_CLAIM}, {self._database.store.write_next_id()}"
@@ -220,15 +226,6 @@ class AttemptLog:
     def _find_unrecorded(self, key: str) -> Path:
         """The file of an answer that the database could not take when it came."""
         return self._database.path.parent / UNRECORDED / f"{sha256(key.encode())}.json"
-
-    def _record_late(self, key: str) -> None:
-        file = self._find_unrecorded(key)
-        if file.exists():
-            answer = json.loads(file.read_bytes())
-            with self._database.transaction() as db:
-                if _find_status(db, answer["id"], key) in ("started", "failed", "unknown"):
-                    _write_answer(db, answer)
-            file.unlink(missing_ok=True)
 
     def finish_all(
         self, outcomes: Sequence[tuple[EffectAttempt, EffectOutcome]]

@@ -174,7 +174,10 @@ class RequestDispatcher:
         attempt: int,
         one_try: Callable[[int], Awaitable[tuple[T, int | None]]],
     ) -> T:
-        place, slots = _find_place(role), self._slots_of(role)
+        by_role = self._slots.setdefault(asyncio.get_running_loop(), {})
+        if role.name not in by_role:
+            by_role[role.name] = RoleSlots(role.concurrency)
+        place, slots = _find_place(role), by_role[role.name]
         requests, tokens = self._requests[place], self._tokens[place]
         async with slots.hold_slot():
             self._check_open(role)
@@ -229,12 +232,6 @@ class RequestDispatcher:
         why = LLMError(error.kind, f"{error.found}, {role.name} stopped", error.expected, hint)
         self._shut[_find_place(role)] = (time.monotonic() + error.retry_after_s, why)
         return why
-
-    def _slots_of(self, role: Role) -> RoleSlots:
-        slots = self._slots.setdefault(asyncio.get_running_loop(), {})
-        if role.name not in slots:
-            slots[role.name] = RoleSlots(role.concurrency)
-        return slots[role.name]
 
 
 def _find_place(role: Role) -> tuple:

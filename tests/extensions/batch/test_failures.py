@@ -148,23 +148,35 @@ def test_a_parameter_that_is_refused_is_left_out_of_the_next_batch(stage):
     assert not stage.server.direct
 
 
-def test_an_expired_batch_keeps_what_it_answered(stage):
+@pytest.mark.parametrize(("status", "share"), [("expired", 0.75), ("cancelled", 0.5)])
+def test_what_was_answered_before_an_expiry_or_a_cancellation_is_kept(stage, status, share):
     stage.run()
-    done = stage.end("expired", share=0.75)
-    assert (done.status, done.answered, done.failed) == ("expired", 3, 1)
-    assert stage.run()["ibis"] == PENDING
-    assert words_of(stage.server)[1:] == [["ibis"]]
+    if status == "cancelled":
+        stage.cancel()
+    done = stage.end(status, share=share)
+    assert (done.status, done.answered, done.failed) == (status, 4 * share, 4 - 4 * share)
+    again = stage.run(attempts=1 if status == "cancelled" else 5)
+    assert again["ibis"] == PENDING, "a cancellation is no failed attempt"
+    assert words_of(stage.server)[1:] == [WORDS[int(4 * share) :]]
 
 
-def test_a_file_that_fails_validation_costs_nothing_and_ends_after_attempts(stage):
-    error = {"code": "model_not_found", "message": "no model m", "line": None}
+@pytest.mark.parametrize("code", ["model_not_found", "token_limit_exceeded"])
+def test_a_refused_file_costs_nothing_and_ends_after_attempts_but_a_full_queue_is_waited_for(
+    stage, code
+):
+    error = {"code": code, "message": "no model m", "line": None}
     for _ in range(3):
-        stage.run()
+        assert set(stage.run().values()) == {PENDING}
         done = stage.end("failed", errors=[error])
-        assert done.problem == "the provider refused the file: model_not_found: no model m"
+        assert done.problem == f"the provider refused the file: {code}: no model m"
         assert stage.ledger.spent() == 0
-    assert stage.run() == dict.fromkeys(WORDS, "bad_request")
-    assert (len(stage.server.batches), len(stage.server.direct)) == (3, 0)
+    if code == "model_not_found":
+        assert stage.run() == dict.fromkeys(WORDS, "bad_request")
+        assert (len(stage.server.batches), len(stage.server.direct)) == (3, 0)
+        return
+    stage.run()
+    stage.end()
+    assert stage.run() == {word: word for word in WORDS}
 
 
 def test_a_line_at_fault_is_told_from_the_others_of_its_file(stage):
@@ -174,16 +186,6 @@ def test_a_line_at_fault_is_told_from_the_others_of_its_file(stage):
     assert found == {**dict.fromkeys(WORDS, PENDING), "crane": "crane"}
     assert words_of(stage.server)[1:] == [["heron", "stork", "ibis"]]
     assert len(stage.server.direct) == 1
-
-
-def test_a_full_queue_at_the_provider_is_waited_for_as_often_as_it_takes(stage):
-    error = {"code": "token_limit_exceeded", "message": "Enqueued token limit", "line": None}
-    for _ in range(4):
-        assert set(stage.run().values()) == {PENDING}
-        stage.end("failed", errors=[error])
-    stage.run()
-    stage.end()
-    assert stage.run() == {word: word for word in WORDS}
 
 
 def cut_output(stage: Stage) -> tuple[str, int]:
@@ -304,14 +306,6 @@ def test_a_batch_that_never_ends_is_one_line_and_can_be_let_go_of(stage):
     assert len(stage.server.batches) == 2
 
 
-def test_what_was_answered_before_a_cancellation_is_kept(stage):
-    stage.run()
-    stage.cancel()
-    done = stage.end("cancelled", share=0.5)
-    assert (done.answered, done.failed) == (2, 2)
-    assert stage.run(attempts=1)["ibis"] == PENDING, "a cancellation is no failed attempt"
-
-
 def test_a_batch_that_was_never_sent_is_cancelled_here(stage):
     stage.server.faults[("POST", "/files")] = [Fault(503)]
     stage.run()
@@ -423,22 +417,17 @@ def test_a_live_gatherer_keeps_what_it_has(stage):
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
-def test_a_lost_input_file_costs_no_answer(stage, damage):
+@pytest.mark.parametrize("state", ["sent", "ready"])
+def test_a_lost_input_file_costs_no_answer_and_is_told_before_it_is_sent(stage, damage, state):
+    if state == "ready":
+        stage.server.faults[("POST", "/files")] = [Fault()]
     stage.run()
-    [batch] = stage.ledger.batches.find("sent")
+    [batch] = stage.ledger.batches.find(state)
     damage(stage.ledger.blobs.path(batch.blob))
-    assert stage.end().answered == 4
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
-def test_a_file_that_is_lost_before_it_is_sent_is_told(stage, damage):
-    stage.server.faults[("POST", "/files")] = [Fault()]
-    stage.run()
-    [batch] = stage.ledger.batches.find("ready")
-    damage(stage.ledger.blobs.path(batch.blob))
-    assert "`toolmill batch --cancel" in stage.harvest().problem
-    stage.cancel()
-    assert stage.run() == dict.fromkeys(WORDS, PENDING)
+    if state == "ready":
+        assert "`toolmill batch --cancel" in stage.harvest().problem
+        stage.cancel()
+        assert stage.run() == dict.fromkeys(WORDS, PENDING)
     assert stage.end().answered == 4
 
 

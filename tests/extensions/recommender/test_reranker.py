@@ -114,18 +114,14 @@ def test_probabilities_stay_probabilities_whatever_comes(seed, place, success, w
     assert ((scores.p > 0) & (scores.p < 1) & (scores.sd > 0) & np.isfinite(scores.sd)).all()
 
 
-def test_a_question_that_is_no_number_scores_finite():
+def test_a_question_that_is_no_number_scores_finite_and_one_without_candidates_nothing():
     question = make_question(POOL, 1)
     broken = replace(question, vector=np.full_like(question.vector, np.nan))
     ranker = BayesianReranker(fit(300), POOL)
     ranker.update(broken, 0, True)
     assert np.isfinite(ranker.score(broken).p).all()
     assert np.isfinite(ranker.score(question).p).all()
-
-
-def test_no_candidates_score_nothing():
-    question = replace(make_question(POOL, 1), candidates=np.zeros(0, int))
-    assert BayesianReranker(fit(300), POOL).score(question).p.shape == (0,)
+    assert ranker.score(replace(question, candidates=np.zeros(0, int))).p.shape == (0,)
 
 
 @pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
@@ -134,22 +130,16 @@ def test_a_weight_beyond_one_outcome_is_refused(weight):
         BayesianReranker(fit(0), POOL).update(make_question(POOL, 1), 0, True, weight)
 
 
-def test_a_client_of_its_own_learns_for_itself():
-    ranker = BayesianReranker(fit(300), POOL)
+def test_a_client_of_its_own_learns_for_itself_and_one_never_seen_is_like_any_other():
+    ranker, place = BayesianReranker(fit(300), POOL), np.array([0])
     for at in range(6):
         ranker.update(make_question(POOL, at, client="alice"), 0, False)
-    place = np.array([0])
-    alice = ranker.score(make_question(POOL, 960, client="alice"), place).p[0]
-    bob = ranker.score(make_question(POOL, 960, client="bob"), place).p[0]
-    assert alice < bob
-
-
-def test_a_client_never_seen_is_like_any_other():
-    ranker = BayesianReranker(fit(300), POOL)
-    ranker.update(make_question(POOL, 1, client="alice"), 0, False)
-    told = [ranker.score(make_question(POOL, 960, client=name)) for name in (None, "bob")]
-    assert (told[0].p == told[1].p).all()
-    assert (told[0].sd == told[1].sd).all()
+    alice, bob, nobody = (
+        ranker.score(make_question(POOL, 960, client=name), place)
+        for name in ("alice", "bob", None)
+    )
+    assert alice.p[0] < bob.p[0]
+    assert (bob.p[0], bob.sd[0]) == (nobody.p[0], nobody.sd[0])
 
 
 def test_outcomes_that_all_go_against_what_was_known_are_believed_sooner():
@@ -283,17 +273,13 @@ def test_outcomes_that_are_all_alike_move_every_tool_and_settle(success):
     assert np.isfinite(p).all()
 
 
-def test_the_order_of_the_file_changes_nothing():
-    assert score_all(fit_reranker(EXAMPLES[::-1], POOL)) == pytest.approx(
-        score_all(fit_reranker(EXAMPLES, POOL)), abs=1e-6
-    )
+NOTHING = [replace(one, weight=0.0, success=not one.success) for one in EXAMPLES]
 
 
-def test_an_outcome_that_counts_nothing_changes_nothing():
-    extra = [replace(one, weight=0.0, success=not one.success) for one in EXAMPLES]
-    assert score_all(fit_reranker([*EXAMPLES, *extra], POOL)) == pytest.approx(
-        score_all(fit_reranker(EXAMPLES, POOL)), abs=1e-9
-    )
+@pytest.mark.parametrize(("rows", "near"), [(EXAMPLES[::-1], 1e-6), ([*EXAMPLES, *NOTHING], 1e-9)])
+def test_the_order_of_the_file_and_outcomes_that_count_nothing_change_nothing(rows, near):
+    whole = score_all(fit_reranker(EXAMPLES, POOL))
+    assert score_all(fit_reranker(rows, POOL)) == pytest.approx(whole, abs=near)
 
 
 def test_a_fit_reads_the_newest_outcomes_of_each_tool():
@@ -359,19 +345,13 @@ def draw_by_tool(count: int) -> list[OutcomeExample]:
     return found
 
 
-def test_the_log_tells_how_much_tools_differ_by_kind_of_request():
+def test_a_long_log_tells_how_much_tools_differ_by_kind_of_request():
     settings = FitSettings()
     assert choose_variance(draw_by_tool(300), POOL, settings) == VARIANCES[0]
     assert choose_variance(draw_by_kind(500), POOL, settings) > VARIANCES[0]
-
-
-def test_a_short_log_tells_nothing_of_it():
-    assert choose_variance(draw_by_kind(40), POOL, FitSettings()) == USUAL
-
-
-def test_a_setting_without_a_choice_keeps_its_variances():
-    settings = replace(FitSettings(), choose=False)
-    assert fit_reranker(draw_examples(POOL, 60), POOL, settings).facts["by_kind"] is None
+    assert choose_variance(draw_by_kind(40), POOL, settings) == USUAL
+    given = replace(settings, choose=False)
+    assert fit_reranker(draw_examples(POOL, 60), POOL, given).facts["by_kind"] is None
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -132,13 +132,18 @@ def test_what_was_right_in_the_draft_is_to_stay():
     assert scores[0].total > scores[1].total
 
 
-def test_more_right_values_are_worth_more():
+def test_more_right_values_and_a_tool_that_is_there_are_worth_more():
     row = make_row("renamed")
     steps: list[dict[str, Any]] = [
         {}, {"room": "Aspen"}, {"room": "Aspen", "guests": 4}, RIGHT["arguments"],
     ]  # fmt: skip
     totals = [score_revision(row, write_call({**RIGHT, "arguments": step})).total for step in steps]
     assert totals == sorted(set(totals))
+    parts = [
+        score_revision(make_row("unreadable"), write_call({**RIGHT, "name": name})).parts["tool"]
+        for name in ("no_such_tool", CANCEL["name"], RIGHT["name"])
+    ]
+    assert parts == [0.0, 0.5, 1.0]
 
 
 def test_an_invented_required_value_does_harm():
@@ -170,15 +175,6 @@ def test_a_call_where_asking_is_right_is_worth_next_to_nothing():
     assert ASKED_RIGHTLY <= other.total < 1.0
 
 
-def test_a_tool_that_is_not_there_earns_less_than_one_that_is():
-    row = make_row("unreadable")
-    totals = [
-        score_revision(row, write_call({**RIGHT, "name": name})).parts["tool"]
-        for name in ("no_such_tool", CANCEL["name"], RIGHT["name"])
-    ]
-    assert totals == [0.0, 0.5, 1.0]
-
-
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("kind", ["wrong_type", "untouched", "ask"])
 def test_whatever_is_written_gets_a_score(kind, name):
@@ -186,11 +182,8 @@ def test_whatever_is_written_gets_a_score(kind, name):
     found = score_revision(row, HOSTILE[name])
     assert 0 <= found.total <= 1
     assert found == score_revision(row, HOSTILE[name])
-
-
-def test_what_is_nested_too_deep_is_not_read():
-    found = score_revision(make_row(), HOSTILE["nested arguments"])
-    assert (found.verdict, found.total) == (UNREAD, 0.0)
+    if name == "nested arguments":
+        assert (found.verdict, found.total) == (UNREAD, 0.0)
 
 
 def test_a_contract_that_no_call_can_be_checked_against_leaves_the_right_call_right():

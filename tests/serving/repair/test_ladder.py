@@ -244,11 +244,8 @@ def test_a_name_that_was_used_before_is_no_statement_of_now():
     assert repair_missing("city", [*said[:2], result]).arguments == {"city": "Rome"}
     said[0]["content"] = "I am ann@x.com"
     assert repair_missing("email", said).outcome == ABSTAINED
-
-
-def test_what_is_ruled_out_beside_what_is_meant_leaves_no_doubt():
-    said = "Send it to ann@x.com. Never send it to boss@x.com!"
-    assert repair_missing("email", said).arguments == {"email": "ann@x.com"}
+    beside = "Send it to ann@x.com. Never send it to boss@x.com!"
+    assert repair_missing("email", beside).arguments == {"email": "ann@x.com"}
 
 
 @pytest.mark.parametrize(
@@ -260,11 +257,8 @@ def test_a_secret_that_the_model_left_out_is_not_put_in(parameter):
     result = repair_missing(parameter, said, about if parameter == "key" else None)
     assert (result.outcome, result.reason.kind) == (ABSTAINED, "missing_value")
     assert repair_missing("key", 'key "a"', name="create_api_client").outcome == ABSTAINED
-
-
-def test_a_key_of_a_store_is_no_secret():
-    result = repair_missing("key", 'get the key "theme"', name="kv_get")
-    assert result.arguments == {"key": "theme"}
+    of_a_store = repair_missing("key", 'get the key "theme"', name="kv_get")
+    assert of_a_store.arguments == {"key": "theme"}
 
 
 @pytest.mark.parametrize(
@@ -366,14 +360,12 @@ def test_what_holds_no_call_is_told(draft):
     json.dumps(result.as_dict())
 
 
-def test_two_calls_in_one_are_repaired_each_by_itself():
-    result = repair_drafts(
-        {"name": "get_weather", "arguments": '{"city": "Rome"}{"city": 5}'}, TOOLS
-    )
-    assert [item.arguments for item in result] == [{"city": "Rome"}, {"city": "5"}]
-
-
-def test_a_valid_call_comes_back_byte_for_byte():
+def test_two_calls_are_repaired_each_by_itself_and_a_valid_one_comes_back_byte_for_byte():
+    both = {"name": "get_weather", "arguments": '{"city": "Rome"}{"city": 5}'}
+    assert [item.arguments for item in repair_drafts(both, TOOLS)] == [
+        {"city": "Rome"},
+        {"city": "5"},
+    ]
     text = '{ "city":"Rome",\t"days" : 2.0, "place": {}}'
     assert climb(text).text == text
     assert climb(text, history=HISTORY, revise=refuse_call).rungs[-1].rung == "validate"
@@ -401,21 +393,15 @@ HISTORY = ContractHistory(
 )
 
 
-def test_history_leads_over_every_rename_to_the_tool_and_parameter_of_now():
+def test_history_leads_to_the_names_of_now_where_the_contract_does_not_deny_it():
     result = climb({"town": "Rome"}, "forecast", history=HISTORY)
-    assert (result.outcome, result.name, result.arguments) == (
-        REPAIRED,
-        "get_weather",
-        {"city": "Rome"},
-    )
+    assert (result.outcome, result.name) == (REPAIRED, "get_weather")
+    assert result.arguments == {"city": "Rome"}
     assert [rung.rung for rung in result.rungs if rung.what] == ["history"]
     assert climb({"town": "Rome"}, "forecast").outcome == ABSTAINED
-
-
-def test_what_history_says_is_not_taken_where_the_contract_denies_it():
     wrong = ContractHistory((ContractMove("npm:sky", "get_weather", "forecast", {"town": "days"}),))
-    result = climb({"town": "Rome"}, "forecast", history=wrong)
-    assert (result.outcome, result.reason.kind) == (ABSTAINED, "missing_value")
+    denied = climb({"town": "Rome"}, "forecast", history=wrong)
+    assert (denied.outcome, denied.reason.kind) == (ABSTAINED, "missing_value")
 
 
 def test_of_one_name_on_two_servers_the_one_that_fits_or_is_named_is_taken():

@@ -105,14 +105,6 @@ def test_figures_against_somebody_else_crown_nobody(tmp_path, against, failed):
     assert read_champion(tmp_path, "retriever").model == "m1"
 
 
-def test_a_candidate_without_its_weights_is_not_promoted(tmp_path):
-    save_empty_model(tmp_path, "m1")
-    (get_model_folder(tmp_path, "m1") / "adapter_model.safetensors").write_bytes(b"half")
-    made = consider_model(tmp_path, "m1")
-    assert not passed_by_gate(made.gates)["model_on_disk"]
-    assert read_champion(tmp_path, "retriever").model == "base"
-
-
 def race(home: str, name: str, gate: "multiprocessing.Barrier") -> None:  # type: ignore[valid-type]
     held = make_summary(Path(home), name)
     gates = check_gates("retriever", held)
@@ -265,39 +257,35 @@ def test_a_candidate_waits_once_and_serves_when_it_is_approved(tmp_path):
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_a_refused_candidate_is_promoted_by_no_later_run(tmp_path, by_hand):
+def test_a_refused_candidate_is_promoted_by_no_later_run_but_may_be_approved(tmp_path, by_hand):
     wait_for_person(tmp_path, "m1")
     refuse_candidate(tmp_path, "retriever", by="ann", why="too slow")
     with pytest.raises(PromotionError, match="refused already"):
         refuse_candidate(tmp_path, "retriever", by="ann", why="too slow")
     held = make_summary(tmp_path, "m1")
+    gates = check_gates("retriever", held)
     for _ in range(2):
-        made = consider_candidate(
-            tmp_path, "retriever", "m1", "set1", check_gates("retriever", held), held,
-            by_hand=by_hand,
-        )  # fmt: skip
+        made = consider_candidate(tmp_path, "retriever", "m1", "set1", gates, held, by_hand=by_hand)
         assert not made.promoted
         assert not made.waiting
         assert "refused by ann" in made.why
         assert "too slow" in made.why
     assert [kind for kind, _ in kinds(tmp_path)] == ["waiting", "refused"]
-    assert consider_model(tmp_path, "m2").promoted  # another one is considered as ever
-
-
-def test_a_refused_candidate_may_be_approved_after_all(tmp_path):
-    wait_for_person(tmp_path, "m1")
-    refuse_candidate(tmp_path, "retriever", by="ann", why="too slow")
     approve_candidate(tmp_path, "retriever", by="bob", why="measured again")
     assert read_champion(tmp_path, "retriever").model == "m1"
     assert map_refused_models(tmp_path, "retriever") == {}
+    assert consider_model(tmp_path, "m2").promoted  # another one is considered as ever
 
 
-def test_an_approval_is_held_against_what_serves_today(tmp_path):
+def test_a_candidate_without_its_weights_is_neither_promoted_nor_approved(tmp_path):
+    save_empty_model(tmp_path, "m2")
+    (get_model_folder(tmp_path, "m2") / "adapter_model.safetensors").write_bytes(b"half")
+    made = consider_model(tmp_path, "m2")
+    assert not passed_by_gate(made.gates)["model_on_disk"]
     wait_for_person(tmp_path, "m1")
     (get_model_folder(tmp_path, "m1") / "adapter_model.safetensors").unlink()
-    with pytest.raises(PromotionError, match=r"cannot be approved.*model_on_disk"):
-        approve_candidate(tmp_path, "retriever", by="ann", why="fine")
-    with pytest.raises(PromotionError, match="the reason is empty"):
-        approve_candidate(tmp_path, "retriever", by="ann", why=" ")
+    for why, told in (("fine", r"cannot be approved.*model_on_disk"), (" ", "the reason is empty")):
+        with pytest.raises(PromotionError, match=told):
+            approve_candidate(tmp_path, "retriever", by="ann", why=why)
     assert read_champion(tmp_path, "retriever").model == "base"
-    assert kinds(tmp_path) == [("waiting", "m1")]
+    assert kinds(tmp_path) == [("kept", "m2"), ("waiting", "m1")]

@@ -107,7 +107,7 @@ def test_an_answer_is_read_whatever_it_is_wrapped_in(ledger, text):
     assert len(endpoint.requests) == 1
 
 
-def test_an_answer_is_paid_once_and_read_from_the_ledger_afterwards(ledger):
+def test_an_answer_is_paid_once_and_read_from_the_ledger_with_its_receipt(ledger):
     with openai_endpoint([Say(GOOD)]) as endpoint:
         (first,) = ask(client(ledger, endpoint.url, usd_in=1.0, usd_out=2.0))
         (second,) = ask(client(ledger, endpoint.url, usd_in=1.0, usd_out=2.0))
@@ -115,6 +115,9 @@ def test_an_answer_is_paid_once_and_read_from_the_ledger_afterwards(ledger):
     assert (first.cached, second.cached) == (False, True)
     assert first.usd == second.usd == pytest.approx((6 * 1.0 + 4 * 2.0) / 1e6)
     assert ledger.spent("usd") == pytest.approx(first.usd)
+    (blob,) = [path for path in ledger.blobs.root.rglob("*") if path.is_file()]
+    stored = json.loads(ledger.blobs.get(blob.name))
+    assert (stored["prompt_tokens"], stored["model"]) == (6, "bird-1")
 
 
 def test_the_key_holds_what_can_change_the_answer_and_nothing_else():
@@ -333,14 +336,25 @@ def test_a_role_does_not_print_its_key():
     assert "sk-secret" not in repr(Role("generator", api_key="sk-secret"))
 
 
-@pytest.mark.parametrize("half", ["\\ud83d", "\\udc00 and more"])
-def test_half_a_surrogate_pair_in_an_answer_is_paid_once(ledger, half):
-    message = f'{{"content": "{{\\"word\\": \\"{half}\\", \\"count\\": 3}}"}}'
-    with openai_endpoint([Say(raw=f'{{"choices": [{{"message": {message}}}]}}')]) as endpoint:
+PARTS = json.dumps([{"type": "text", "text": GOOD[:9]}, {"type": "text", "text": GOOD[9:]}])
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        ('"{\\"word\\": \\"\\ud83d\\", \\"count\\": 3}"', "?"),
+        ('"{\\"word\\": \\"\\udc00 and more\\", \\"count\\": 3}"', "?"),
+        (PARTS, "heron"),
+    ],
+    ids=["half a pair", "the other half", "in parts"],
+)
+def test_an_answer_with_half_a_surrogate_pair_or_in_parts_is_paid_once(ledger, content, word):
+    raw = f'{{"choices": [{{"message": {{"content": {content}}}}}]}}'
+    with openai_endpoint([Say(raw=raw)]) as endpoint:
         (first,) = ask(client(ledger, endpoint.url))
         (second,) = ask(client(ledger, endpoint.url))
     assert first.value == second.value
-    assert first.value.word.startswith("?")
+    assert first.value.word.startswith(word)
     assert len(endpoint.requests) == 1
 
 
@@ -356,19 +370,3 @@ def test_a_response_of_another_shape_is_the_servers_fault(ledger, raw):
     with openai_endpoint([Say(raw=raw)]) as endpoint, pytest.raises(LLMError) as caught:
         ask(client(ledger, endpoint.url))
     assert caught.value.kind == "server_error"
-
-
-def test_an_answer_in_parts_is_put_together(ledger):
-    parts = json.dumps([{"type": "text", "text": GOOD[:9]}, {"type": "text", "text": GOOD[9:]}])
-    with openai_endpoint([Say(raw=f'{{"choices": [{{"message": {{"content": {parts}}}}}]}}')]) as e:
-        (reply,) = ask(client(ledger, e.url))
-    assert reply.value.word == "heron"
-
-
-def test_the_blob_of_an_answer_holds_its_receipt(ledger):
-    with openai_endpoint([Say(GOOD)]) as endpoint:
-        ask(client(ledger, endpoint.url))
-    (blob,) = [path for path in ledger.blobs.root.rglob("*") if path.is_file()]
-    stored = json.loads(ledger.blobs.get(blob.name))
-    assert stored["prompt_tokens"] == 6
-    assert stored["model"] == "bird-1"

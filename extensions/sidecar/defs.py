@@ -1,22 +1,28 @@
 """Asset definitions of the sidecar: its adapter, evaluation and champion."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any
 
+from assets.contracts.quarantined_tools import read_clear
 from assets.contracts.rename_history import ContractHistory
+from assets.synthesis.tables import PAIRS, read_origin
 from extensions.sidecar.evaluation import (
     SIDECAR_EVALUATION,
     evaluate_sidecars,
     render_arms_table,
     summarise_sidecar,
 )
+from extensions.sidecar.flaws import HELD_OUT, WEIGHTS
 from extensions.sidecar.predictor import LocalReviser
+from extensions.sidecar.prompt import RevisionRow
+from extensions.sidecar.revision_data import KnownContracts, build_rows, choose_rows, place_calls
 from extensions.sidecar.settings import LADDER, ROLE, SidecarOptions
-from extensions.sidecar.training_rows import read_known, read_revision_rows
-from training.adapter_table import read_last_card, set_name
+from training.adapter_table import read_last_card, set_name, set_rows
 from training.caller.train import resolve_base
 from training.caller_update import find_start, is_first_set
 from training.defs import build_role_assets
 from training.releases.in_service import find_model_in_service
+from training.releases.index_source import collect_moves
 from training.role_steps import (
     ModelCard,
     RoleAssets,
@@ -25,8 +31,35 @@ from training.role_steps import (
     StepSpec,
     train_by_script,
 )
+from training.sets.pool import load_pool
 from training.sets.split import TRAIN, UNSEEN_SERVER
-from warehouse.storage.digest import digest
+from warehouse.storage.digest import digest, sha256
+from warehouse.store import Warehouse
+
+
+def read_revision_rows(
+    warehouse: Warehouse, split: str, most: int, *, candidates: int
+) -> list[RevisionRow]:
+    """At most `most` rows of one split of the current training set. The train split has no kind of
+    HELD_OUT. Raises BadOffer for a set without its pool."""
+    known = read_known(warehouse)
+    entries = load_pool(warehouse.home, set_name(warehouse))
+    rows = sorted(set_rows(warehouse, split, tasks=None), key=_draw_place)[: most // 2 + 1]
+    calls = place_calls(rows, entries, candidates=candidates)
+    kinds = [kind for kind in WEIGHTS if split != TRAIN or kind not in HELD_OUT]
+    return choose_rows(build_rows(calls, replace(known, kinds=kinds)), most)
+
+
+def read_known(warehouse: Warehouse) -> KnownContracts:
+    servers = {row["server_id"] for row in read_clear(warehouse)}
+    pairs = warehouse.tables.read(PAIRS).drop_nulls("world_task").to_dicts()
+    origins = {str(row["pair_id"]): read_origin(row) for row in pairs}
+    worlds = {name: origin.id for name, origin in origins.items() if origin is not None}
+    return KnownContracts(collect_moves(warehouse.tables, servers), worlds)
+
+
+def _draw_place(row: Any) -> str:
+    return sha256(str(row["pair_id"]).encode())
 
 
 def _train_sidecar(step: RoleStep) -> ModelCard | str:

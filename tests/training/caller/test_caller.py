@@ -30,9 +30,8 @@ from training.caller.smollm2 import GGUF, SMOLLM2, TEMPLATE, name_smollm2_base, 
 from training.caller.tokenise import build_train_pool, make_lessons
 from training.caller.train import resolve_base, train_caller
 from training.caller_update import CallerUpdate, plan_update
-from training.evaluation.adapter_predictor import AdapterPredictor, resolve_model
+from training.evaluation.adapter_predictor import AdapterPredictor, ToolRanking, resolve_model
 from training.evaluation.predictor import PredictionRequest
-from training.evaluation.shortlist import ToolRanking
 from training.prompts.render import NO_CALL
 from training.releases.in_service import find_model_in_service
 from training.retriever.settings import RetrieverSettings

@@ -80,10 +80,22 @@ def index(made: tuple[Path, Path], tmp_path: Path) -> Path:
     return place
 
 
-def test_the_same_file_again_embeds_nothing(made, index):
+def test_the_same_file_again_embeds_nothing_and_one_server_more_its_texts_alone(
+    made, index, tmp_path
+):
     before = read_served_version(index)
     report = json.loads(run("index", made[0], "--out", index)[1])
     assert (report["version"], report["embedded"]) == (before, 0)
+    held = load_index(index, before)
+    clock, mail = held.servers
+    assert (clock.name, mail.name) == ("World clock", "mail")
+    assert "zones of cities" in clock.description
+    assert "time" in clock.description.splitlines()
+    weather = {"name": "weather", "tools": [{"name": "forecast", "description": "Tell the rain"}]}
+    servers = written(tmp_path / "more.jsonl", CLOCK, MAIL, weather)
+    report = json.loads(run("index", servers, "--out", index)[1])
+    assert 0 < report["embedded"] <= len(held.views)
+    assert report["version"] == read_served_version(index) != before
 
 
 def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(made, index, tmp_path):
@@ -94,36 +106,14 @@ def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(made, index, 
     assert json.loads(out)["embedder"] == "minilm-l6-v2/128"
 
 
-def test_one_server_more_embeds_its_texts_alone(index, tmp_path):
-    weather = {"name": "weather", "tools": [{"name": "forecast", "description": "Tell the rain"}]}
-    servers = written(tmp_path / "more.jsonl", CLOCK, MAIL, weather)
-    before = read_served_version(index)
-    report = json.loads(run("index", servers, "--out", index)[1])
-    views = load_index(index, before).views
-    assert 0 < report["embedded"] <= len(views)
-    assert report["version"] == read_served_version(index) != before
-
-
-def test_what_is_known_of_a_server_is_in_the_index(index):
-    held = load_index(index, read_served_version(index))
-    clock, mail = held.servers
-    assert (clock.name, mail.name) == ("World clock", "mail")
-    assert "zones of cities" in clock.description
-    assert "time" in clock.description.splitlines()
-
-
 def test_an_answer_has_hits_with_reasons_and_names_the_index(index):
     code, out, _ = run("search", "--index", index, "which hour is it in Paris?", "--json", "-k", 2)
     answer = json.loads(out)
-    assert code == 0
+    assert (code, len(answer["hits"])) == (0, 2)
     assert answer["hits"][0]["tool_id"] == "@clock/world::get_time"
     assert answer["hits"][0]["why"]["scores"]
-    assert len(answer["hits"]) == 2
     assert answer["index"] == read_served_version(index)
     assert answer["ms"] > 0
-
-
-def test_what_a_model_says_of_server_and_tool_is_a_question(index):
     asked = ("--server", "mailing", "--tool", "sends a letter", "--json")
     answer = json.loads(run("search", "--index", index, *asked)[1])
     assert answer["hits"][0]["tool_id"] == "npm:mail::send_email"
@@ -303,17 +293,13 @@ def test_an_index_that_cannot_be_read_is_made_again(made, index):
 
 
 def test_a_server_without_a_name_and_a_tool_that_stands_twice_are_told(tmp_path):
-    nameless = {"tools": MAIL["tools"]}
-    source, skipped = read_source(written(tmp_path / "s.jsonl", nameless, MAIL, CLOCK, MAIL))
-    assert [row["tool"] for row in source.rows] == ["send_email", "get_time", "list_zones"]
+    nameless, unverified = {"tools": MAIL["tools"]}, {**MAIL, "unverified": True}
+    path = written(tmp_path / "s.jsonl", nameless, MAIL, CLOCK, unverified)
+    source, skipped = read_source(path)
+    marks = {row["tool"]: row.get("flags") for row in source.rows}
+    assert marks == {"send_email": ("unverified",), "get_time": None, "list_zones": None}
+    assert len(source.rows) == 3
     assert skipped == [
-        f"{tmp_path / 's.jsonl'}, line 1: a server without qualified_name, server_id and name",
+        f"{path}, line 1: a server without qualified_name, server_id and name",
         "npm:mail::send_email stands more than once; the last is kept",
     ]
-
-
-def test_a_server_that_says_so_is_unverified_in_every_hit(tmp_path):
-    servers = written(tmp_path / "servers.jsonl", CLOCK, {**MAIL, "unverified": True})
-    source, _ = read_source(servers)
-    marks = {row["tool"]: row.get("flags") for row in source.rows}
-    assert marks == {"get_time": None, "list_zones": None, "send_email": ("unverified",)}

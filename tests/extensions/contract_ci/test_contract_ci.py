@@ -194,26 +194,21 @@ def test_a_base_without_tools_is_told_from_one_that_nothing_starts(home, monkeyp
     assert run(lists, home / "base", "--", "nodee")[0] == 2
 
 
-def test_a_saved_list_is_bounded_as_a_running_server_is(home):
-    few = save(home / "a.json", CITIES)
-    many = save(home / "b.json", *({**CITIES, "name": f"t{n}"} for n in range(2001)))
-    for lists in ((few, many), (many, few)):
-        code, out, err = run(*lists)
-        assert (code, out) == (2, "")
-        assert "b.json: more than 2000 tools: more output, pages or tools than the limits" in err
-
-
-def test_a_saved_list_without_tools_has_the_exit_code_of_a_server_without_any(home):
+def test_a_saved_list_is_bounded_and_told_as_a_running_server_is(home):
     full, empty = save(home / "a.json", CITIES), save(home / "b.json")
     assert run(full, empty)[:2] == (2, "")
     assert run(empty, full)[:2] == (3, "")
     assert "b.json: the server gave no tools: no_tools: the list is empty" in run(empty, full)[2]
-
-
-def test_a_folder_needs_a_command_and_a_missing_list_is_named(home):
-    lists = save(home / "a.json", CITIES)
-    assert "-- COMMAND" in run(lists, home)[2]
-    assert "no.json" in run(lists, home / "no.json")[2]
+    many = save(home / "c.json", *({**CITIES, "name": f"t{n}"} for n in range(2001)))
+    for lists in ((full, many), (many, full)):
+        code, out, err = run(*lists)
+        assert (code, out) == (2, "")
+        assert "c.json: more than 2000 tools: more output, pages or tools than the limits" in err
+    assert "-- COMMAND" in run(full, home)[2]
+    assert "no.json" in run(full, home / "no.json")[2]
+    code, _, err = run(save(home / "base.json", {"name": "get_weather", "inputSchema": "x"}), full)
+    assert code == 2
+    assert "base.json: no tool in it has a usable contract" in err
 
 
 @pytest.fixture(scope="module")
@@ -240,13 +235,6 @@ def test_new_lookalikes_are_named(home, index):
     code, out, err = run(before, after, "--index", index, "--json")
     assert code == 0, err
     assert {one["tool"] for one in json.loads(out)["lookalikes"]} == {"forecasts"}
-
-
-def test_a_base_without_a_usable_tool_passes_no_change(home):
-    base = save(home / "base.json", {"name": "get_weather", "inputSchema": "x"})
-    code, _, err = run(base, save(home / "head.json", WEATHER))
-    assert code == 2
-    assert "base.json: no tool in it has a usable contract" in err
 
 
 def make_change(cls: str, tool: str = "t", **more: Any) -> dict[str, Any]:
@@ -285,15 +273,11 @@ def test_a_call_that_was_right_and_findings_and_look_alikes_are_shown():
     ]
 
 
-def test_no_text_of_a_server_ends_its_line_or_is_decoded():
+def test_no_text_of_a_server_ends_its_line_and_ten_of_a_level_are_shown():
     name = "t\n::add-mask::x\r%0A::error::y"
     (line,) = write_annotations(make_report(make_change("breaking", name)), "breaking")
-    assert "\n" not in line
-    assert "\r" not in line
+    assert not {"\n", "\r"} & set(line)
     assert "%250A::error::y" in line
-
-
-def test_ten_of_a_level_are_shown_and_the_rest_is_counted():
     changes = [make_change("breaking", f"t{n}") for n in range(14)]
     lines = write_annotations(make_report(*changes), "breaking")
     assert len(lines) == 10
@@ -306,7 +290,7 @@ def tool(**properties: object) -> dict:
     return {"name": "t", "inputSchema": schema}
 
 
-def test_a_narrower_limit_choice_or_length_is_shown_by_a_call():
+def test_a_narrower_limit_choice_or_length_is_shown_by_a_call_and_a_wider_one_is_not():
     old = {"type": "integer", "minimum": 1, "maximum": 14}
     for before, after, value in (
         (old, {**old, "maximum": 7}, 14),
@@ -316,9 +300,6 @@ def test_a_narrower_limit_choice_or_length_is_shown_by_a_call():
     ):
         assert (broken := find_broken_call(tool(a=before), tool(a=after)))
         assert (broken.arguments, broken.why[:3]) == ({"a": value}, "a: ")
-
-
-def test_what_only_became_wider_breaks_no_call():
     assert find_broken_call(tool(a={"enum": ["c"]}), tool(a={"enum": ["c", "f"]})) is None
     assert find_broken_call(tool(a_={"enum": 3}), tool(a_={"type": "string"})) is None
 

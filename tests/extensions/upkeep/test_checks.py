@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
@@ -57,18 +58,17 @@ def damage_head(home: Path) -> None:
     (home / "tables/pairs/registry/HEAD.json").write_text("{")
 
 
-def lose_head(home: Path) -> None:
-    (home / "tables/pairs/registry/HEAD.json").unlink()
+def lose(*patterns: str) -> Callable[[Path], None]:
+    def damage(home: Path) -> None:
+        for path in [path for pattern in patterns for path in home.glob(pattern)]:
+            path.unlink()
+
+    return damage
 
 
-def lose_version(home: Path) -> None:
-    for path in (home / "tables/pairs/registry").glob("*.parquet"):
-        path.unlink()
-
-
-def lose_all(home: Path) -> None:
-    lose_head(home)
-    lose_version(home)
+def damage_blob(home: Path) -> None:
+    for path in (home / "blobs").glob("??/??/*"):
+        path.write_bytes(b"other")
 
 
 def swap_version(home: Path) -> None:
@@ -83,28 +83,26 @@ def tear_history(home: Path) -> None:
         file.write('{"digest": "')
 
 
-def damage_blob(home: Path) -> None:
-    for path in (home / "blobs").glob("??/??/*"):
-        path.write_bytes(b"other")
-
-
-def lose_blobs(home: Path) -> None:
-    for path in (home / "blobs").glob("??/??/*"):
-        path.unlink()
+PAIRS_AT = "tables/pairs/registry/"
 
 
 @pytest.mark.parametrize(
     ("name", "damage", "thing", "fix"),
     [
         ("pointers", damage_head, "pairs/registry/HEAD.json", "toolmill doctor --fix"),
-        ("pointers", lose_head, "pairs/registry/HEAD.json", "toolmill doctor --fix"),
-        ("pointers", lose_all, "pairs/registry/HEAD.json", "materialize pairs again"),
-        ("pointers", lose_version, "pairs/registry/", "materialize pairs again"),
+        ("pointers", lose(f"{PAIRS_AT}HEAD.json"), "y/HEAD.json", "toolmill doctor --fix"),
+        (
+            "pointers",
+            lose(f"{PAIRS_AT}HEAD.json", f"{PAIRS_AT}*.parquet"),
+            "y/HEAD.json",
+            "materialize",
+        ),
+        ("pointers", lose(f"{PAIRS_AT}*.parquet"), "pairs/registry/", "materialize pairs again"),
         ("pointers", swap_version, "pairs/registry/", "materialize pairs again"),
         ("histories", tear_history, "pairs/registry/HEADS.jsonl", "toolmill doctor --fix"),
         ("blobs", damage_blob, "blobs/", "toolmill run"),
-        ("references", lose_blobs, "deployments/registry.tools_blob", "restore"),
-        ("ledger", lose_blobs, "blobs", "paid for again"),
+        ("references", lose("blobs/??/??/*"), "deployments/registry.tools_blob", "restore"),
+        ("ledger", lose("blobs/??/??/*"), "blobs", "paid for again"),
     ],
 )
 def test_damage_is_found(at, name, damage, thing, fix):

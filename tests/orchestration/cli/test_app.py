@@ -55,12 +55,7 @@ def test_settings_are_json_without_secrets(tmp_path):
     assert "very-secret" not in done.stdout + done.stderr
 
 
-def test_a_misspelt_setting_is_one_line_and_usage(tmp_path):
-    done = invoke_toolmill("settings", home=tmp_path, TOOLMILL_BUGDET_USD="1")
-    assert done.returncode == 2
-    assert done.stderr.strip() == (
-        "TOOLMILL_BUGDET_USD: no such setting; did you mean TOOLMILL_BUDGET_USD?"
-    )
+KNOWN = "registry, smithery, glama, pulsemcp, mcpso, mcphub, deepnlp, pipedream, docker, private"
 
 
 @pytest.mark.parametrize(
@@ -70,22 +65,22 @@ def test_a_misspelt_setting_is_one_line_and_usage(tmp_path):
         (("serve", "--new-token", "a b"), "token name 'a b': expected 1 to 60"),
         (("worlds", "--play", "--offline"), "--play does not go with --check or --offline"),
         (("worlds", "--play", "--check"), "--play does not go with --check or --offline"),
+        (("run", "-m", "nowhere"), f"unknown marketplace 'nowhere'; known: {KNOWN}"),
+        (("demo-marketplaces", "--fault", "registry=rude"), "registry=rude does not exist"),
+        (("search", "what time is it", "--json"), "make run"),
     ],
 )
 def test_what_could_not_be_used_later_is_refused_at_once(words, told, tmp_path):
     done = invoke_toolmill(*words, home=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.strip().splitlines()
-    assert line.startswith(told)
+    assert told in line
 
 
-def test_an_unknown_marketplace_names_the_known_ones(tmp_path):
-    done = invoke_toolmill("run", "-m", "nowhere", home=tmp_path)
-    assert done.returncode == 2
-    known = (
-        "registry, smithery, glama, pulsemcp, mcpso, mcphub, deepnlp, pipedream, docker, private"
-    )
-    assert done.stderr.startswith(f"unknown marketplace 'nowhere'; known: {known}")
+def test_a_misspelt_setting_is_one_line_and_usage(tmp_path):
+    done = invoke_toolmill("settings", home=tmp_path, TOOLMILL_BUGDET_USD="1")
+    told = "TOOLMILL_BUGDET_USD: no such setting; did you mean TOOLMILL_BUDGET_USD?"
+    assert (done.returncode, done.stderr.strip()) == (2, told)
 
 
 def test_what_is_far_too_long_is_one_line_with_its_beginning(tmp_path, monkeypatch):
@@ -114,19 +109,6 @@ def test_a_usage_error_is_one_line_that_names_the_thing_and_the_help(words, name
     [line] = done.stderr.strip().splitlines()
     assert named in line
     assert "--help` lists" in line
-
-
-def test_an_unknown_fault_of_the_demo_is_usage(tmp_path):
-    done = invoke_toolmill("demo-marketplaces", "--fault", "registry=rude", home=tmp_path)
-    assert done.returncode == 2
-    assert "registry=rude does not exist" in done.stderr
-
-
-def test_search_without_an_index_says_what_to_run(tmp_path):
-    done = invoke_toolmill("search", "what time is it", "--json", home=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "make run" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_two_runs_at_once_do_not_share_a_home(tmp_path):
@@ -249,33 +231,18 @@ def test_probe_answers_in_json_whatever_the_outcome(tmp_path):
 
 
 def test_verify_reads_rows_in_the_corpus_form(tmp_path):
-    tool = {
-        "name": "get_weather",
-        "description": "Weather of a city.",
-        "inputSchema": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
-    }
-    server = {"qualified_name": "w", "tools": [tool]}
-    (tmp_path / "servers.jsonl").write_text(json.dumps(server) + "\n")
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tool = {"name": "get_weather", "description": "Weather of a city.", "inputSchema": schema}
+    servers, pairs = tmp_path / "servers.jsonl", tmp_path / "pairs.jsonl"
+    servers.write_text(json.dumps({"qualified_name": "w", "tools": [tool]}) + "\n")
+    asked = "Will I need an umbrella in Lisbon this evening?"
     rows = [
-        {"tool_id": "w::get_weather", "instruction": text, "arguments": arguments}
-        for text, arguments in (
-            ("Will I need an umbrella in Lisbon this evening?", {"city": "Lisbon"}),
-            ("Will I need an umbrella in Lisbon this evening?", {"town": "Lisbon"}),
-        )
+        {"tool_id": "w::get_weather", "instruction": asked, "arguments": {name: "Lisbon"}}
+        for name in ("city", "town")
     ]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = invoke_toolmill(
-        "judge",
-        str(tmp_path / "pairs.jsonl"),
-        "--tools",
-        str(tmp_path / "servers.jsonl"),
-        "--rules-only",
-        home=tmp_path,
-    )
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("judge", str(pairs), "--tools", str(servers), "--rules-only")
+    done = invoke_toolmill(*words, home=tmp_path)
     verdicts = [json.loads(line)["verdict"] for line in done.stdout.splitlines()]
     assert verdicts == ["accept", "reject"]
 

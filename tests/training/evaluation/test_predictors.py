@@ -326,46 +326,40 @@ def tool(name: str, about: str = "", **properties: dict) -> dict:
     }
 
 
-def test_each_type_takes_the_span_that_fits():
-    reader = tool(
-        "read",
-        path={"type": "string"},
-        lines={"type": "integer"},
-        mode={"enum": ["fast", "slow"]},
-        pattern={"type": "string"},
-    )
-    request = "In fast mode, read 5 lines of /var/log/app.log and find 'boom'."
-    assert copy_slots(reader, request) == {
-        "path": "/var/log/app.log", "lines": 5, "mode": "fast", "pattern": "boom",
-    }  # fmt: skip
+TEXT, INTEGER = {"type": "string"}, {"type": "integer"}
 
 
-def test_a_span_is_used_once():
-    copier = tool("copy", a={"type": "string"}, b={"type": "string"})
-    assert copy_slots(copier, "copy 'x' to 'y'") == {"a": "x", "b": "y"}
-
-
-def test_urls_mails_and_dates_go_to_parameters_of_that_name():
-    mailer = tool(
-        "mail",
-        date={"type": "string"},
-        email={"type": "string"},
-        url={"type": "string", "format": "uri"},
-    )
-    request = "On 2026-03-04 send https://example.com/a to ann@example.com."
-    assert copy_slots(mailer, request) == {
-        "date": "2026-03-04", "email": "ann@example.com", "url": "https://example.com/a",
-    }  # fmt: skip
-
-
-def test_what_is_not_said_is_left_out():
-    assert copy_slots(tool("t", count={"type": "integer"}), "do it") == {}
-    assert copy_slots(tool("t", mode={"enum": ["x", "y"]}), "do it") == {}
-
-
-def test_lists_and_booleans():
-    lister = tool("t", names={"type": "array", "items": {"type": "string"}}, on={"type": "boolean"})
-    assert copy_slots(lister, "add 'ann' without delay") == {"names": ["ann"], "on": False}
+@pytest.mark.parametrize(
+    ("properties", "request_text", "slots"),
+    [
+        (
+            {"path": TEXT, "lines": INTEGER, "mode": {"enum": ["fast", "slow"]}, "pattern": TEXT},
+            "In fast mode, read 5 lines of /var/log/app.log and find 'boom'.",
+            {"path": "/var/log/app.log", "lines": 5, "mode": "fast", "pattern": "boom"},
+        ),
+        ({"a": TEXT, "b": TEXT}, "copy 'x' to 'y'", {"a": "x", "b": "y"}),
+        (
+            {"date": TEXT, "email": TEXT, "url": {"type": "string", "format": "uri"}},
+            "On 2026-03-04 send https://example.com/a to ann@example.com.",
+            {"date": "2026-03-04", "email": "ann@example.com", "url": "https://example.com/a"},
+        ),
+        ({"count": INTEGER}, "do it", {}),
+        ({"mode": {"enum": ["x", "y"]}}, "do it", {}),
+        (
+            {"names": {"type": "array", "items": TEXT}, "on": {"type": "boolean"}},
+            "add 'ann' without delay",
+            {"names": ["ann"], "on": False},
+        ),
+        ({"number": INTEGER}, "Show -12.5 now", {"number": -12}),
+        # An id, which no float holds; and more digits than are read, or than Python reads.
+        ({"number": INTEGER}, "Show 1234567890123456789 now", {"number": 1234567890123456789}),
+        ({"number": INTEGER}, f"Show {'9' * 400} now", {}),
+        ({"number": INTEGER}, f"Show {'9' * 5_000} now", {}),
+    ],
+    ids=range(10),
+)
+def test_each_type_takes_the_span_that_fits_once(properties, request_text, slots):
+    assert copy_slots(tool("t", **properties), request_text) == slots
 
 
 def test_the_best_match_by_words_is_called():
@@ -478,20 +472,6 @@ def test_values_that_python_calls_equal_do_not_take_each_other_out(
     pages["inputSchema"]["required"] = []
     call = {"name": "read", "arguments": arguments}
     assert ground_call(call, [pages], request_text) == {**call, "arguments": grounded}
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("1234567890123456789", 1234567890123456789),  # an id: no float holds it
-        ("9" * 400, None),
-        ("9" * 5_000, None),  # more digits than Python reads
-        ("-12.5", -12),
-    ],
-)
-def test_a_number_is_copied_digit_by_digit(text, number):
-    slots = copy_slots(tool("show", number={"type": "integer"}), f"Show {text} now")
-    assert slots == ({} if number is None else {"number": number})
 
 
 @pytest.mark.parametrize("part", ["1-", "-", "a", "a-", "1", "a--1", "a.a", "1.", "a@", "~/."])

@@ -46,16 +46,6 @@ def test_the_same_key_is_carried_out_once(ledger):
     assert ledger.counts() == {("page", "done"): 1}
 
 
-def test_a_failed_effect_is_recorded_and_tried_again(ledger):
-    def down() -> EffectOutcome:
-        raise ConnectionError("refused")
-
-    with pytest.raises(ConnectionError):
-        ledger.once("page", "k", down)
-    assert ledger.once("page", "k", lambda: EffectOutcome(b"up")) == b"up"
-    assert ledger.counts() == {("page", "failed"): 1, ("page", "done"): 1}
-
-
 def test_threads_that_want_one_key_share_one_effect(ledger):
     calls = []
 
@@ -97,31 +87,23 @@ async def test_tasks_that_want_one_key_share_one_effect(ledger):
 
 
 def test_a_budget_stops_before_the_effect_and_what_is_done_stays(ledger):
-    ledger.set_budget("usd", 0.10)
-    for n in range(2):
-        ledger.once("llm", f"k{n}", lambda: EffectOutcome(b"x", usd=0.04), reserve_usd=0.05)
-    with pytest.raises(BudgetExceeded, match=r"0\.080000 of 0\.100000 USD"):
-        ledger.once("llm", "k2", lambda: pytest.fail("was sent"), reserve_usd=0.05)
-    assert ledger.once("llm", "k0", lambda: pytest.fail("was redone"), reserve_usd=0.05) == b"x"
-    assert ledger.spent() == pytest.approx(0.08)
-
-
-def test_reservations_of_calls_under_way_count(ledger):
-    ledger.set_budget("usd", 0.10)
-
-    def nested() -> EffectOutcome:
-        with pytest.raises(BudgetExceeded):
-            ledger.once("llm", "inner", lambda: pytest.fail("was sent"), reserve_usd=0.06)
-        return EffectOutcome(b"x", usd=0.01)
-
-    ledger.once("llm", "outer", nested, reserve_usd=0.06)
-
-
-def test_a_budget_of_zero_lets_only_free_effects_through(ledger):
     ledger.set_budget("usd", 0.0)
     assert ledger.once("probe", "free", lambda: EffectOutcome(b"x")) == b"x"
     with pytest.raises(BudgetExceeded):
         ledger.once("llm", "paid", lambda: EffectOutcome(b"x"), reserve_usd=1e-6)
+    ledger.set_budget("usd", 0.10)
+
+    def nested() -> EffectOutcome:
+        with pytest.raises(BudgetExceeded):  # reservations of calls under way count
+            ledger.once("llm", "inner", lambda: pytest.fail("was sent"), reserve_usd=0.06)
+        return EffectOutcome(b"x", usd=0.04)
+
+    ledger.once("llm", "k0", nested, reserve_usd=0.06)
+    ledger.once("llm", "k1", lambda: EffectOutcome(b"x", usd=0.04), reserve_usd=0.05)
+    with pytest.raises(BudgetExceeded, match=r"0\.080000 of 0\.100000 USD"):
+        ledger.once("llm", "k2", lambda: pytest.fail("was sent"), reserve_usd=0.05)
+    assert ledger.once("llm", "k0", lambda: pytest.fail("was redone"), reserve_usd=0.05) == b"x"
+    assert ledger.spent() == pytest.approx(0.08)
 
 
 KILLED = """
@@ -139,14 +121,21 @@ ledger.once("llm", "in flight", hang, reserve_usd=0.02)
 """
 
 
-def test_what_a_killed_process_had_sent_is_unknown_and_only_that_is_redone(tmp_path):
-    script = KILLED.format(root=str(Path.cwd()), folder=str(tmp_path))
+def start_process(folder: Path, **replaced: str) -> subprocess.Popen[bytes]:
+    """A process that has sent the effect `in flight`, with changes of its script."""
+    script = KILLED.format(root=str(Path.cwd()), folder=str(folder))
+    for old, new in replaced.items():
+        script = script.replace({"hang": "def hang():", "sleep": "time.sleep(60)"}[old], new)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
     assert process.stdout
     assert process.stdout.readline() == b"sent\n"
+    return process
+
+
+def test_what_a_killed_process_had_sent_is_unknown_and_only_that_is_redone(tmp_path):
+    process = start_process(tmp_path)
     os.kill(process.pid, signal.SIGKILL)
     process.wait(60)
-
     ledger = open_ledger(tmp_path)
     assert [attempt.key for attempt in ledger.list_unknown()] == ["in flight"]
     assert ledger.once("llm", "before", lambda: pytest.fail("paid twice")) == b"kept"
@@ -154,45 +143,21 @@ def test_what_a_killed_process_had_sent_is_unknown_and_only_that_is_redone(tmp_p
     assert ledger.spent() == pytest.approx(0.03)  # the unknown one may have been paid
 
 
-def test_an_effect_of_a_live_process_is_waited_for_not_repeated(tmp_path):
-    script = KILLED.format(root=str(Path.cwd()), folder=str(tmp_path)).replace(
-        "time.sleep(60)", "time.sleep(1); return EffectOutcome(b'theirs')"
+@pytest.mark.parametrize("case", ["live", "clock", "fork"])
+def test_an_effect_of_a_live_process_is_waited_for_not_repeated(tmp_path, monkeypatch, case):
+    """A step of the clock moves `btime` and with it the start of every process in wall time. Of a
+    ledger that was made before a fork the child's own identity is written."""
+    forks = {"hang": "import os\nif os.fork(): os.wait(); sys.exit()\ndef hang():"}
+    process = start_process(
+        tmp_path,
+        sleep="time.sleep(1); return EffectOutcome(b'theirs')",
+        **(forks if case == "fork" else {}),
     )
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
-    assert process.stdout
-    process.stdout.readline()
-    ledger = open_ledger(tmp_path)
-    assert ledger.once("llm", "in flight", lambda: pytest.fail("sent twice")) == b"theirs"
-    process.wait(60)
-
-
-def test_a_step_of_the_clock_pays_nothing_twice(tmp_path, monkeypatch):
-    """A step moves `btime` and with it the start of every process in wall time."""
-    script = KILLED.format(root=str(Path.cwd()), folder=str(tmp_path)).replace(
-        "time.sleep(60)", "time.sleep(1); return EffectOutcome(b'theirs')"
-    )
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
-    assert process.stdout
-    process.stdout.readline()
-    start = psutil.Process.create_time
-    monkeypatch.setattr(psutil.Process, "create_time", lambda self: start(self) + 3600)
+    if case == "clock":
+        start = psutil.Process.create_time
+        monkeypatch.setattr(psutil.Process, "create_time", lambda self: start(self) + 3600)
     ledger = open_ledger(tmp_path)
     assert ledger.list_unknown() == []
-    assert ledger.once("llm", "in flight", lambda: pytest.fail("sent twice")) == b"theirs"
-    process.wait(60)
-
-
-def test_a_ledger_made_before_a_fork_knows_the_child_that_uses_it(tmp_path):
-    """The child's own identity is written, not that of the process that made the object."""
-    script = (
-        KILLED.format(root=str(Path.cwd()), folder=str(tmp_path))
-        .replace("def hang():", "import os\nif os.fork(): os.wait(); sys.exit()\ndef hang():")
-        .replace("time.sleep(60)", "time.sleep(1); return EffectOutcome(b'theirs')")
-    )
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
-    assert process.stdout
-    process.stdout.readline()
-    ledger = open_ledger(tmp_path)
     assert ledger.once("llm", "in flight", lambda: pytest.fail("sent twice")) == b"theirs"
     process.wait(60)
 
@@ -206,14 +171,8 @@ def test_nothing_is_paid_for_that_a_full_disk_could_not_keep(ledger, monkeypatch
     assert ledger.spent() == 0
 
 
-def test_a_lost_or_damaged_blob_counts_as_not_done(ledger):
-    ledger.once("s", "k", lambda: EffectOutcome(b"first"))
-    next(path for path in ledger.blobs.root.rglob("*") if path.is_file()).write_bytes(b"rot")
-    assert ledger.seen("k") is None
-
-
 @pytest.mark.parametrize("damage", [b"", b"rot"])
-def test_a_damaged_blob_is_paid_for_once_more_and_then_heals(ledger, damage):
+def test_a_damaged_blob_counts_as_not_done_is_paid_for_once_more_and_heals(ledger, damage):
     calls = []
 
     def pay() -> EffectOutcome:
@@ -223,6 +182,7 @@ def test_a_damaged_blob_is_paid_for_once_more_and_then_heals(ledger, damage):
     ledger.once("llm", "k", pay, reserve_usd=0.02)
     blob = next(path for path in ledger.blobs.root.rglob("*") if path.is_file())
     blob.write_bytes(damage)
+    assert ledger.seen("k") is None
     for _ in range(4):
         assert ledger.once("llm", "k", pay, reserve_usd=0.02) == b"answer"
     assert len(calls) == 2
@@ -237,24 +197,18 @@ def test_a_run_stays_open_until_it_is_closed(ledger):
     assert ledger.open_run("mcpso").endswith(".1")
 
 
-def test_costs_add_up_per_stage_and_model(ledger):
+def test_costs_add_up_per_stage_and_model_and_the_last_runs_attempts_are_counted(ledger):
+    paid = EffectOutcome(b"x", "m", 10, 5, 0.5)
     for n in range(3):
-        ledger.once(
-            "llm", f"k{n}", lambda: EffectOutcome(b"x", "m", 10, 5, 0.5), partition="registry"
-        )
+        ledger.once("llm", f"k{n}", lambda: paid, partition="registry")
     [row] = ledger.costs()
     assert (row["stage"], row["partition"], row["model"]) == ("llm", "registry", "m")
     assert (row["effects"], row["prompt_tokens"], row["completion_tokens"]) == (3, 30, 15)
     assert row["usd"] == pytest.approx(1.5)
+    assert ledger.count_last_run("registry", ["llm"]) == {"llm": 3}
 
 
-def test_the_attempts_of_the_last_run_are_counted(ledger):
-    for n in range(2):
-        ledger.once("llm", f"k{n}", lambda: EffectOutcome(b"x"))
-    assert ledger.count_last_run("_", ["llm"]) == {"llm": 2}
-
-
-def test_what_an_error_quotes_is_kept_whatever_it_holds(ledger):
+def test_a_failed_effect_is_tried_again_and_what_its_error_quotes_is_kept(ledger):
     def fail() -> EffectOutcome:
         raise ValueError("nul \0, half \ud800, 100% of ? marks")
 
@@ -262,6 +216,7 @@ def test_what_an_error_quotes_is_kept_whatever_it_holds(ledger):
         ledger.once("page", "k", fail)
     assert ledger.counts() == {("page", "failed"): 1}
     assert ledger.once("page", "k", lambda: EffectOutcome(b"x")) == b"x"
+    assert ledger.counts() == {("page", "failed"): 1, ("page", "done"): 1}
     assert ledger.forget_answers([ledger.blobs.put(b"x")]) == 1
     assert ledger.seen("k") is None
 

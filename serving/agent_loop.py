@@ -160,7 +160,6 @@ async def run_agent(
     run: Runner | None = None,
     read_calls: ReadCalls | None = None,
     example: bool = False,
-    strategy: str = "ours",
     allowed: tuple[str, ...] | None = None,
 ) -> AgentRun:
     """Does a task, a text or a conversation's messages; every failure is an outcome. run: None only
@@ -172,7 +171,6 @@ async def run_agent(
         k=limits.k,
         max_rounds=limits.rounds,
         max_tokens=limits.tokens,
-        strategy=strategy,
         allowed=allowed,
     )
     messages = [{"role": "user", "content": task}] if isinstance(task, str) else task

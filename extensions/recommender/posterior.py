@@ -53,12 +53,6 @@ class OddsBelief:
         """The expected probability (MacKay's approximation, within .02 of the integral)."""
         return compute_probability(self.mean / np.sqrt(1 + math.pi / 8 * self.variance))
 
-    @property
-    def deviation(self) -> np.ndarray:
-        """The standard deviation of the probability, to first order."""
-        p = self.probability
-        return p * (1 - p) * np.sqrt(self.variance)
-
 
 def compute_probability(values: np.ndarray) -> np.ndarray:
     """Probabilities of log odds; those beyond 30 read as 30."""

@@ -91,19 +91,17 @@ def train_reranker(
     make_rows: Callable[[], list[OutcomeExample]],
     pool: ToolPool,
     retriever: tuple[str, str],
-    settings: FitSettings | None = None,
 ) -> dict[str, Any]:
     """The card of the model of this history, fitted unless it is there: only then are its rows
     made. retriever: the name of the model whose vectors it reads, and their id."""
-    settings = settings or FitSettings()
-    recipe = asdict(settings)
+    recipe = asdict(FitSettings())
     base, embedder = retriever
     name = make_model_name(ROLE, base, history, {**recipe, "embedder": embedder})
     if (model_card := read_model_card(home, name)) is not None:
         return model_card
     began, rows = time.perf_counter(), make_rows()
-    before = fit_reranker([], pool, settings, embedder)
-    weights = fit_reranker(rows, pool, settings, embedder)
+    before = fit_reranker([], pool, FitSettings(), embedder)
+    weights = fit_reranker(rows, pool, FitSettings(), embedder)
     losses = [measure_loss(item, pool, rows) for item in (before, weights)]
     card = {
         "name": name,

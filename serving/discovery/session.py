@@ -60,11 +60,10 @@ class DiscoverySession:
         max_rounds: int = 8,
         max_tokens: int = 4_000,
         allowed: tuple[str, ...] | None = None,
-        strategy: str = "ours",
     ) -> None:
         self._source = router
         self._router: Router | None = None
-        self._query = ToolQuery(k=k, strategy=strategy, allowed=allowed)
+        self._query = ToolQuery(k=k, allowed=allowed)
         self._max_rounds, self._max_tokens = max_rounds, max_tokens
         self._excluded: set[str] = set()
         self._unsuitable = 0  # rounds in a row without a suitable tool

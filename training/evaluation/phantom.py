@@ -29,12 +29,10 @@ def find_dead_requests(
     changes: Iterable[Row],
     listed_tools: Iterable[tuple[str, str]],
     pool: Mapping[str, Mapping[str, Any]],
-    policy: SetPolicy | None = None,
 ) -> list[DeadRequest]:
     """Rows of earlier training sets (`once`) whose tool is not `listed` now. `changes`: rows of
     CHANGES; `listed`: (server_id, tool) of all current contracts; `pool`: tools to offer. A renamed
     tool that cannot be offered or take the old arguments is left out."""
-    policy = policy or SetPolicy()
     now = set(listed_tools)
     renames: dict[tuple[str, str], str] = {}
     for change in sorted(changes, key=lambda change: str(change["run_date"])):
@@ -52,7 +50,7 @@ def find_dead_requests(
             continue
         if read_messages(row):  # its request is not yet what is to be called
             continue
-        place = choose_tool_place(*key, policy)
+        place = choose_tool_place(*key, SetPolicy())
         successor = _find_successor(key, renames, now)
         if successor is None:
             # No call is right; what its server lists now is offered first

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_981, 51),
+    "warehouse": (7_968, 51),
     "assets/marketplaces": (6_077, 38),
     "assets/servers": (11_742, 53),
     "assets/contracts": (8_662, 35),
@@ -20,21 +20,21 @@ BUDGET = {
     "assets/vectors": (3_635, 21),
     "assets/synthesis": (10_349, 53),
     "assets/outcomes": (7_886, 41),
-    "training": (12_731, 83),
-    "serving": (9_074, 41),
-    "orchestration": (6_313, 37),
+    "training": (12_724, 82),
+    "serving": (9_063, 41),
+    "orchestration": (6_308, 37),
     "demo": (2_526, 21),
-    "extensions/batch": (1_070, 6),
+    "extensions/batch": (1_064, 6),
     "extensions/bench": (4_836, 22),
     "extensions/contract_ci": (447, 4),
     "extensions/environments": (1_290, 12),
     "extensions/proxy": (3_750, 16),
     "extensions/publishing": (1_428, 8),
-    "extensions/recommender": (3_306, 17),
-    "extensions/scale": (886, 6),
-    "extensions/sidecar": (2_262, 13),
+    "extensions/recommender": (3_294, 17),
+    "extensions/scale": (880, 6),
+    "extensions/sidecar": (2_250, 12),
     "extensions/upkeep": (1_955, 10),
-    "tests": (82_265, 485),
+    "tests": (81_921, 485),
     "benchmarks": (6_393, 37),
 }
 

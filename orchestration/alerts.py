@@ -17,8 +17,7 @@ _FAILURE = "dagster._core.definitions.events.Failure: "
 
 def find_reason(event: Any) -> str:
     """Why a step failed, as its own code or the error that began it says."""
-    data = event.step_failure_data
-    failure = data.user_failure_data
+    failure = event.step_failure_data.user_failure_data
     if failure and failure.description:
         return failure.description
     return find_innermost(event)

@@ -168,8 +168,7 @@ class _DueCount:
         except NotApproved:  # nothing private leaves: neither asset is made
             return {"units to write": 0, "pairs to judge": 0}
         policy, embedder = self._writer.policy, make_embedder(self._settings)
-        worlds = self._writer.worlds
-        writing = plan_pairs(self._warehouse, name, policy, llm, embedder, worlds)
+        writing = plan_pairs(self._warehouse, name, policy, llm, embedder, self._writer.worlds)
         due = [u for u in writing.list_due() if u.key not in self._units]
         self._units.update(unit.key for unit in due)
         requests = writing.count_requests(due)

@@ -151,15 +151,9 @@ def _build_into(
 
     save_encoder(encoder, place)
     cache = VectorCache(place, encoder, progress)
-    version = build_index(
-        place,
-        source,
-        cache,
-        embedder=encoder.id,
-        progress=progress.update,
-        search_from=search_from,
-    )
-    return version, {"embedded": cache.embedded, "known": cache.known}
+    return build_index(
+        place, source, cache, embedder=encoder.id, progress=progress.update, search_from=search_from
+    ), {"embedded": cache.embedded, "known": cache.known}
 
 
 class VectorCache:

@@ -29,8 +29,7 @@ _MEDIA_TIMES = 10  # base64 of all images and sounds: so many times the characte
 
 def show_text(text: str, most: int) -> str:
     """A text of several lines without what shows nothing; `…` where it was cut."""
-    kept = normalise_breaks(drop_unseen(text[: 2 * most + 100]))
-    return shorten_text(kept, most)
+    return shorten_text(normalise_breaks(drop_unseen(text[: 2 * most + 100])), most)
 
 
 def show_prose(text: str, most: int) -> str:
@@ -107,8 +106,7 @@ class BoundedText:
 def bound_value(value: Any, budget: int) -> tuple[Any, bool]:
     """(copy within the budget of characters, whether something was left out)."""
     copy = BoundedText(budget)
-    made = copy(value)
-    return made, copy.cut
+    return copy(value), copy.cut
 
 
 def dump_json(value: Any) -> str:

@@ -302,8 +302,7 @@ def _trace_columns(context: dg.AssetExecutionContext, spec: TableSpec) -> dg.Tab
 def _describe_column(spec: TableSpec, name: str) -> str | None:
     """The spec's words on a column, as Markdown that shows `<` as it is; None without any."""
     volatile = "volatile: takes no part in the version" if name in spec.volatile else None
-    text = "; ".join(filter(None, (spec.described.get(name), volatile)))
-    return text.replace("<", r"\<") or None
+    return "; ".join(filter(None, (spec.described.get(name), volatile))).replace("<", r"\<") or None
 
 
 def _build_refusal(

@@ -282,8 +282,7 @@ class BatchEndpoint:
         kind, passing = ("endpoint_down", True) if broken else classify_error(error)
         if kind is None:
             return error
-        status = getattr(error, "status_code", None)
-        kind = "not_found" if status == 404 else kind
+        kind = "not_found" if getattr(error, "status_code", None) == 404 else kind
         place = self._role.base_url or "the SDK's default endpoint"
         problem = f"{type(error).__name__} from {place} ({' '.join(str(error).split())[:200]})"
         expected = "an answer of its Batch API"

@@ -95,8 +95,7 @@ def cancel_batch(
             batch = ledger.batches.update(
                 batch, state=SENT, batch_id=matches[0].id, sent_at=time.time()
             )
-        status = endpoint.cancel(batch.batch_id)
-        return ledger.batches.update(batch, status=status.status)
+        return ledger.batches.update(batch, status=endpoint.cancel(batch.batch_id).status)
 
 
 def _collect_results(
@@ -267,8 +266,7 @@ def cancel_open(
     if batch is None:
         open_names = ", ".join(item.name for item in list_open(ledger)) or "none"
         raise UnusableInput(f"batch {name[:60]!r} is not known; open: {open_names}")
-    role = roles.get(batch.role) or Role(name=batch.role)
-    endpoint = BatchEndpoint(role)
+    endpoint = BatchEndpoint(roles.get(batch.role) or Role(name=batch.role))
     try:
         cancelled = cancel_batch(ledger, name, endpoint, give_up=give_up)
     finally:

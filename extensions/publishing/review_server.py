@@ -85,9 +85,8 @@ class ReviewSite:
 
     async def _serve_state(self, _: Request) -> Response:
         rows, labels = self.review.rows, self.review.labels
-        places = [labels.get(row["pair_id"], {}).get("label") for row in rows]
         state = {
-            "labels": places,
+            "labels": [labels.get(row["pair_id"], {}).get("label") for row in rows],
             "next": self.review.find_first_open(),
             "stage": self.review.of.stage,
         }
@@ -156,10 +155,9 @@ def serve_review(site: ReviewSite, listening: Any) -> None:
     """Serves until the reviewer finishes, or Ctrl-C. `listening`: a bound socket of `site.port`."""
     import uvicorn
 
-    config = uvicorn.Config(
-        site.make_app(), log_level="error", server_header=False, date_header=False
+    server = uvicorn.Server(
+        uvicorn.Config(site.make_app(), log_level="error", server_header=False, date_header=False)
     )
-    server = uvicorn.Server(config)
 
     def finish() -> None:
         server.should_exit = True

@@ -58,8 +58,7 @@ def add_words(frame: pl.DataFrame, tables: Tables) -> pl.DataFrame:
     blank = pl.col("query") == ""
     asked = asked.with_columns(query=pl.when(blank).then("words").otherwise("query")).drop("words")
     worded = pl.col("query").fill_null("").str.strip_chars() != ""
-    counts = (pl.col("weight") > 0) & pl.col("weight", "at").is_finite()
-    return asked.filter(worded, counts)
+    return asked.filter(worded, (pl.col("weight") > 0) & pl.col("weight", "at").is_finite())
 
 
 def digest_history(frame: pl.DataFrame, order: str) -> str:

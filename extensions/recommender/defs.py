@@ -98,8 +98,7 @@ def reranker_adapter(
         )
         return
     retriever, encoder = _open_retriever(warehouse, trainer, embedder)
-    words = set(calls["query"])
-    with open_served_order(warehouse, encoder, words) as served:
+    with open_served_order(warehouse, encoder, set(calls["query"])) as served:
         card = train_reranker(
             warehouse.home,
             digest_history(calls, served.version),

@@ -137,10 +137,9 @@ class LessonLog:
             self.left_out["of a flood"] += 1
             return None
         client = client if isinstance(client, str) and client else None
-        log_lesson = LogLesson(
-            line["at"], source, client, str(tool), str(digest), words, success, weight
+        self.kept.append(
+            LogLesson(line["at"], source, client, str(tool), str(digest), words, success, weight)
         )
-        self.kept.append(log_lesson)
         number = self.dropped + len(self.kept) - 1
         if len(self.kept) > KEPT:
             del self.kept[:_DROPPED]

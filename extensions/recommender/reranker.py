@@ -86,8 +86,7 @@ class BayesianReranker:
         self._weights, self.pool = _copy_weights(weights), pool
         self.released = weights  # what it began with
         self._lock = Lock()
-        tools = weights.projection.project_tools(pool.vectors)
-        self._tools = tools.astype(np.float32)
+        self._tools = weights.projection.project_tools(pool.vectors).astype(np.float32)
         names = [tool.tool_id for tool in pool.tools]
         self._families = weights.families.list_keys(names, pool.vectors)
 
@@ -128,8 +127,7 @@ class BayesianReranker:
     ) -> tuple[np.ndarray, np.ndarray]:
         shape = weights.shape
         names = [self.pool.tools[place].tool_id for place in places.tolist()]
-        own = self.pool.vectors[places]
-        recalled = measure_memory(weights.memory, names, own, question.vector)
+        recalled = measure_memory(weights.memory, names, self.pool.vectors[places], question.vector)
         hand = np.concatenate([measure_contract_features(self.pool, question, places), recalled], 1)
         hand = (hand - weights.centre) / weights.scale
         query = weights.projection.project_query(question.vector)
@@ -230,5 +228,4 @@ def _note_surprise(
     variance = _MEMORY**2 * block.surprise_variance + weight**2 * expected * (1 - expected)
     if block.n < 4 or total * total < _ASTONISHED * max(variance, 0.5):
         return replace(block, surprise=total, surprise_variance=variance)
-    fresh = keep_share(block, level, _KEPT_ON_CHANGE)
-    return replace(fresh, surprise=0.0, surprise_variance=0.0)
+    return replace(keep_share(block, level, _KEPT_ON_CHANGE), surprise=0.0, surprise_variance=0.0)

@@ -79,8 +79,7 @@ def _group_vectors(vectors: list[np.ndarray], dim: int, seed: int) -> np.ndarray
     if not vectors:
         return np.zeros((1, dim))
     rows = np.array(vectors, float)
-    rng = np.random.default_rng(seed)
-    centres = rows[rng.permutation(len(rows))[:CATEGORIES]]
+    centres = rows[np.random.default_rng(seed).permutation(len(rows))[:CATEGORIES]]
     for _ in range(_ROUNDS):
         nearest = np.argmax(rows @ centres.T, 1)
         sums = np.zeros_like(centres)

@@ -71,8 +71,7 @@ def move_current(
         "version": version, "number": number, "previous": before.version if before else "",
         "at": time.time(),
     }  # fmt: skip
-    data = json.dumps(body).encode()
-    tag = bucket.swap(KEY, data, before.tag if before else None)
+    tag = bucket.swap(KEY, json.dumps(body).encode(), before.tag if before else None)
     write_pointer(memory, {"number": number})
     return CurrentVersion(tag=tag, **body)
 

@@ -159,8 +159,7 @@ class PostgresStore:
         return lock.fetchone() is not None or time.time() - since < _GRACE_S
 
     def try_lock(self, name: str) -> bool:
-        row = self._retry("SELECT pg_try_advisory_lock(?, ?)", (_NAMES, _hash(name))).fetchone()
-        return row[0]
+        return self._retry("SELECT pg_try_advisory_lock(?, ?)", (_NAMES, _hash(name))).fetchone()[0]
 
     def unlock(self, name: str) -> None:
         with suppress(self.errors, LedgerUnavailable):

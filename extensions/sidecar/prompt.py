@@ -81,9 +81,8 @@ def render_revision_prompt(tokenizer: Any, request: RevisionRequest) -> str:
 def render_revision_answer(tokenizer: Any, row: RevisionRow) -> str:
     """The right call in the template's form, or the question. Raises BadTemplate."""
     request = make_revision_request(row)
-    revision_messages = make_revision_messages(request)
     return render_answer(
-        tokenizer, revision_messages, row.right, _list_tools(request), row.question
+        tokenizer, make_revision_messages(request), row.right, _list_tools(request), row.question
     )
 
 
@@ -173,8 +172,7 @@ def fit_request(
     def make_fitted(step: tuple[int, int]) -> FittedRequest:
         out = set(free[len(free) - step[0] :])
         tools = [tool for at, tool in enumerate(request.candidates) if at not in out]
-        turns = request.conversation[step[1] :]
-        shortened = replace(request, candidates=tools, conversation=turns)
+        shortened = replace(request, candidates=tools, conversation=request.conversation[step[1] :])
         prompt = render_revision_prompt(tokenizer, shortened)
         return FittedRequest(shortened, prompt, count_tokens(tokenizer, prompt))
 

@@ -255,8 +255,7 @@ def choose_rows(rows: Sequence[RevisionRow], most: int) -> list[RevisionRow]:
         total = min(total, round(len(sorts[LEFT]) / _SHARES[LEFT]))
     taken = [row for name, share in _SHARES.items() for row in sorts[name][: round(share * total)]]
     spare = [row for name, share in _SHARES.items() for row in sorts[name][round(share * total) :]]
-    chosen = [*taken, *spare][:total]
-    return sorted(chosen, key=lambda row: row.row_id)
+    return sorted([*taken, *spare][:total], key=lambda row: row.row_id)
 
 
 def _sort_row(row: RevisionRow) -> str:

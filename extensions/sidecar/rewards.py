@@ -116,8 +116,7 @@ def score_revision(row: RevisionRow, completion: str) -> RevisionScore:
         verdict = COPIED if _is_same(call, read_draft(row)) else WRONG
         return RevisionScore(CALLED_IN_VAIN, verdict, {"asked": 0.0})
     scored = [_ScoredCall(row, wanted, call, read) for wanted in row.right]
-    best = max(scored, key=lambda item: (item.is_right, item.match.value_f1))
-    return best.weigh()
+    return max(scored, key=lambda item: (item.is_right, item.match.value_f1)).weigh()
 
 
 class _ScoredCall:
@@ -132,8 +131,7 @@ class _ScoredCall:
         found = validate_call(self.contract, call["arguments"]) if self.contract else []
         self.unusable = self.contract is None or any(item.kind == "bad_schema" for item in found)
         self.flaws = None if self.contract is None else len(found)
-        exact = _is_same(call, wanted)
-        self.is_right = exact or (self.match.match and not self.flaws)
+        self.is_right = _is_same(call, wanted) or (self.match.match and not self.flaws)
         self.is_copy = not self.is_right and _is_same(call, self.draft)
 
     def weigh(self) -> RevisionScore:
@@ -178,8 +176,7 @@ class _ScoredCall:
         drafted = self.draft["arguments"] if self.draft else None
         before = drafted if isinstance(drafted, Mapping) else {}
         evidence = ConversationEvidence(self.row.conversation)
-        verdicts = self.match.per_parameter
-        right = {name for name, verdict in verdicts.items() if verdict in _MATCHED}
+        right = {name for name, verdict in self.match.per_parameter.items() if verdict in _MATCHED}
         invented = set(list_invented(self.contract, arguments, before, evidence)) - right
         grounded = required.intersection(arguments) - invented
         return len(grounded) / len(required) if required else 1.0

@@ -68,15 +68,13 @@ def rewrite_version(spec: TableSpec | None, path: Path, taken: Takedowns) -> boo
         version = _split_version(path, taken)
         if not len(version.taken):
             return False
-        parquet = pl.read_parquet(path)
-        names = parquet.columns
+        names = pl.read_parquet(path).columns
         schema_version = spec and find_schema_version(spec, path)
         if spec is not None and schema_version is not None:
             write_mark(spec, path, version.kept.select(names), schema_version)
         beside = path.with_name(f"{path.stem}.volatile.parquet")
         if beside.exists():  # first: a row that lost its volatile part alone is still found
-            columns = pl.read_parquet(beside).columns
-            _write(beside, version.kept.select(columns))
+            _write(beside, version.kept.select(pl.read_parquet(beside).columns))
         _write(path, version.kept.select(names))
         return True
 
@@ -228,8 +226,7 @@ def _list_vectors(home: Path, found: _TakenTraces, oldest_s: float) -> Iterator[
     for table in store.list_tables():
         keys = store.find_texts(holds, table)
         if keys or store.has_versions(last + 1, table):
-            older = timedelta(seconds=oldest_s)
-            remove = partial(_call, store.remove_rows, keys, older, table)
+            remove = partial(_call, store.remove_rows, keys, timedelta(seconds=oldest_s), table)
             yield GarbageItem(KIND, f"lance/{table}: {len(keys)} vectors", 0, remove)
 
 

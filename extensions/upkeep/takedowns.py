@@ -43,8 +43,7 @@ def find_tool(warehouse: Warehouse, name: str) -> list[tuple[str, str]]:
     listed = warehouse.tables.read(SNAPSHOTS).select("server_id", "tool").unique().rows()
     if (server, tool) not in listed:
         return []
-    aliases = {server, *_find_aliases(warehouse, server)[0]}
-    return sorted((aliase, tool) for aliase in aliases)
+    return sorted((aliase, tool) for aliase in {server, *_find_aliases(warehouse, server)[0]})
 
 
 def _find_aliases(warehouse: Warehouse, name: str) -> tuple[set[str], set[str]]:
@@ -81,10 +80,9 @@ def collect_server_reach(warehouse: Warehouse, name: str) -> Reach | None:
 def find_listings(warehouse: Warehouse, servers: Iterable[str]) -> set[str]:
     wanted = set(servers)
     rows = warehouse.tables.read(DEPLOYMENTS).filter(pl.col("server_id").is_in(list(wanted)))
-    listings = read_rows(warehouse.tables.read(LISTINGS).to_dicts())
     ours = {
         listing.listing_id
-        for listing in listings
+        for listing in read_rows(warehouse.tables.read(LISTINGS).to_dicts())
         if try_item(partial(identify_server, listing), lambda _: None) in wanted
     }
     return {*rows["listing_id"].drop_nulls(), *ours}

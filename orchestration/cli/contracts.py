@@ -103,8 +103,7 @@ def scan(
 
 
 def _read_tools(path: Path) -> list[Any]:
-    value = parse_json(read_text(path, FILE_CAP), path)
-    result = _unwrap_tools(value)
+    result = _unwrap_tools(parse_json(read_text(path, FILE_CAP), path))
     if result is None:
         fail(f"{path}: no tools found; expected a tools/list result, a list of tools or a tool", 2)
     if len(result) > TOOLS_CAP:

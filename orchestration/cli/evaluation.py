@@ -165,9 +165,8 @@ def load_caller(settings: Settings, name: str, max_new: int | None = None) -> "P
     home = settings.home_path()
     device = settings.training.device
     model = resolve_model(home, name.removeprefix(CONSTRAINED))
-    constrained = name.startswith(CONSTRAINED)
     adapter_predictor = AdapterPredictor(
-        home, model, device=device, max_new=max_new, constrained=constrained
+        home, model, device=device, max_new=max_new, constrained=name.startswith(CONSTRAINED)
     )
     adapter_predictor.load()  # a name that is none is told now, not after the tools were tried
     return adapter_predictor

@@ -55,8 +55,7 @@ def execute(
     if timeout is not None:
         executor = replace(executor, settings=replace(executor.settings, timeout_s=timeout))
     call, server = find_call(open_made_warehouse(settings), tool_id, arguments, executor)
-    chosen = pick_world(call, executor, world)
-    outcome = asyncio.run(execute_tool(call, server, chosen, executor))
+    outcome = asyncio.run(execute_tool(call, server, pick_world(call, executor, world), executor))
     print_json(outcome)
     sys.exit(0 if outcome["outcome"] == "useful" else 1)
 

@@ -380,8 +380,7 @@ def login(
 
     server_id, state = _parse_server_id(url), load_settings().state_path()
     if forget:
-        forgotten = TokenStore(state, server_id).forget()
-        print_json({"server_id": server_id, "forgotten": forgotten})
+        print_json({"server_id": server_id, "forgotten": TokenStore(state, server_id).forget()})
         return
     choice = OAuthChoice(
         client_id=client_id, client_secret=client_secret_from, scope=scope, issuer=issuer

@@ -143,10 +143,9 @@ def open_history(folder: Path) -> Iterator[dg.DagsterInstance]:
 
 def _describe_gone(reason: str) -> UnusableInput:
     # Neither the address nor the error's words: both may hold the password.
-    message = (
+    return UnusableInput(
         f"Dagster's Postgres does not answer ({reason}): start it, or correct or unset {POSTGRES}"
     )
-    return UnusableInput(message)
 
 
 def place_runs(instance: dg.DagsterInstance) -> None:

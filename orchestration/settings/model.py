@@ -144,8 +144,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        file = TomlConfigSettingsSource(settings_cls, config_path())
-        return (init_settings, env_settings, file)
+        return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls, config_path()))
 
     @field_validator("home", "state", "chromium", mode="before")
     @classmethod

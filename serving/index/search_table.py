@@ -93,8 +93,7 @@ def write_table(
     if base is None or len(stale) + len(due) > _RENEWED * len(keys):
         due = list(range(len(keys)))
         batches = _make_batches(keys, digests, vectors, words, due)
-        schema = _make_schema(vectors.shape[1], words)
-        table = connection.create_table(name, batches, schema=schema)
+        table = connection.create_table(name, batches, schema=_make_schema(vectors.shape[1], words))
         _create_indexes(table, len(keys), vectors.shape[1], words)
     else:
         copied = f"{name}.lance"

@@ -59,8 +59,7 @@ async def follow_log(learner: OutcomeLearner, poll_s: float) -> None:
     while True:
         began = anyio.current_time()
         idle = await anyio.to_thread.run_sync(learner.step, limiter=thread)
-        took = anyio.current_time() - began
-        await anyio.sleep(max(poll_s if idle else 0.0, took))
+        await anyio.sleep(max(poll_s if idle else 0.0, anyio.current_time() - began))
 
 
 class ToolCaller(Protocol):

@@ -227,8 +227,7 @@ class RequestHandlers:
         """On whose behalf a request is. Over HTTP with tokens it is the one that was verified."""
         if ctx.request is None or not self._tokens:
             return self._desk.policy.local
-        user = ctx.request.scope.get("user")
-        access = getattr(user, "access_token", None)
+        access = getattr(ctx.request.scope.get("user"), "access_token", None)
         token = find_token(access.client_id, self._tokens) if access is not None else None
         if token is None:
             raise PermissionError("a request without a verified token reached a handler")

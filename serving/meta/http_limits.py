@@ -181,8 +181,7 @@ def close_unauthorised(app: Any) -> Any:
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         async def send_closing(message: Any) -> None:
             if message.get("status") == 401:
-                headers = [*message["headers"], (b"connection", b"close")]
-                message = {**message, "headers": headers}
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await send(message)
 
         await app(scope, receive, send_closing)

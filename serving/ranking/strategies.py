@@ -79,8 +79,7 @@ def rank_mcp_zero(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
 
 def rank_fused(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
     """Fuses all views and fields of the candidates by fitted weights; then the rough order."""
-    index = signals.index
-    fusion = index.fusion
+    fusion = signals.index.fusion
     candidates = choose_candidates(signals, mask)
     suits = fusion.score(candidates.features)
     score = suits

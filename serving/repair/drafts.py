@@ -160,8 +160,7 @@ def _read_text(text: str, depth: int) -> Iterator[DraftCall]:
     marked, rest = read_marked_calls(text)
     if marked:
         for item in marked:
-            drafts = list(_iterate_drafts(item, depth + 1))
-            yield from drafts or [DraftCall("", item)]
+            yield from list(_iterate_drafts(item, depth + 1)) or [DraftCall("", item)]
         return
     for piece in (find_fenced(rest) or [rest])[:_MOST]:
         yield from _read_piece(piece.strip(), depth)

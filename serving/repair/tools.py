@@ -63,8 +63,7 @@ class RepairToolset:
         if (same := find_same_name(bare, self.by_name)) is not None:
             return self.by_name[same], "the same but for case and separators"
         name = bare
-        part = split_name(name)[-1]
-        for ending in dict.fromkeys((part, name)):
+        for ending in dict.fromkeys((split_name(name)[-1], name)):
             if ending in self.by_name:
                 return self.by_name[ending], "without what stands before it"
             for affix in _AFFIXES:

@@ -89,8 +89,7 @@ def test_each_marketplace_and_part_is_asked_for_once():
         ("fan_in", None, ["server_summaries"]),
     ]
     assert request_runs(batches, cursor, 1000.0) == []
-    ended = [*batches[:5], make_batch("f", **done)]
-    [later] = request_runs(ended, cursor, 1000.0)
+    [later] = request_runs([*batches[:5], make_batch("f", **done)], cursor, 1000.0)
     assert later.run_key not in {item.run_key for item in asked}
 
 
@@ -139,8 +138,7 @@ def test_a_tick_sends_polls_harvests_and_asks_for_the_run(place):
     assert first.skip_reason
     assert first.skip_reason.skip_message == "1 batches are open"
     place.server.end()
-    waiting = run_tick(first.cursor)
-    assert not waiting.run_requests, "it is not due yet"
+    assert not run_tick(first.cursor).run_requests, "it is not due yet"
     done = run_tick(write_cursor(PollCursor()))
     [request] = done.run_requests or []
     assert (request.job_name, request.partition_key) == ("nightly", "_")

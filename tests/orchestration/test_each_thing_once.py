@@ -179,15 +179,13 @@ def first_night(tmp_path_factory: pytest.TempPathFactory) -> FirstNight:
     with open_daemon(home) as daemon:
         daemon.tick()
         daemon.turn_sensor_on()
-        result = daemon.run_night(TOOLS)
-        return FirstNight(home, result, daemon.cursor, daemon.keys)
+        return FirstNight(home, daemon.run_night(TOOLS), daemon.cursor, daemon.keys)
 
 
 @pytest.fixture
 def daemon(first_night: FirstNight, tmp_path: Path) -> Iterator[Daemon]:
     """The daemon after the first night, in a copy of its home."""
-    home = shutil.copytree(first_night.home, tmp_path / "home")
-    with open_daemon(home) as made:
+    with open_daemon(shutil.copytree(first_night.home, tmp_path / "home")) as made:
         made.cursor, made.keys, made.sensor_on = first_night.cursor, set(first_night.keys), True
         yield made
 
@@ -247,8 +245,7 @@ def test_nothing_waits_for_a_training_that_nobody_asks_for(daemon):
 @pytest.mark.slow
 def test_what_a_training_that_keeps_failing_held_up_goes_on_without_it(daemon):
     daemon.failing = {"caller_adapter"}
-    result = daemon.run_night({**TOOLS, "a": "2"})
-    counts = count_following(result)
+    counts = count_following(daemon.run_night({**TOOLS, "a": "2"}))
     assert {name: counts[name] for name in ("release", "router_index", "report")} == {
         "release": 1,
         "router_index": 1,

@@ -101,8 +101,7 @@ def test_a_run_announces_what_a_model_that_takes_over_will_be_asked(warehouse, m
     worlds, embedder = make_world_tasks(settings), make_embedder(settings)
     written = write_pairs(warehouse, "registry", writer.policy, llm, embedder, worlds=worlds)
     publish(warehouse, PAIRS, written.rows)
-    judged = judge_pairs(warehouse, "registry", writer.policy, llm)
-    publish(warehouse, JUDGEMENTS, judged.rows)
+    publish(warehouse, JUDGEMENTS, judge_pairs(warehouse, "registry", writer.policy, llm).rows)
     done = make_plan(settings, ["registry"])
     assert done.due["registry"]["units to write"] == 0
     assert done.due["registry"]["pairs to judge"] == 0

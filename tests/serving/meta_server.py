@@ -191,8 +191,7 @@ class MetaServer:
 
     def client(self, mode: str = "auto", *, elicit: Any = None, **more: Any) -> Client:
         """A client in this process."""
-        server = self.server(**more)
-        return Client(server, mode=mode, elicitation_callback=elicit)
+        return Client(self.server(**more), mode=mode, elicitation_callback=elicit)
 
     @property
     def recorded(self) -> list[dict[str, Any]]:
@@ -236,8 +235,7 @@ async def http_client(
 ) -> AsyncIterator[Client]:
     """A client over HTTP with that bearer token."""
     headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-    timeout = httpx2.Timeout(30, read=30)
-    async with httpx2.AsyncClient(headers=headers, timeout=timeout) as http:
+    async with httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=30)) as http:
         transport = streamable_http_client(url, http_client=http)
         async with Client(transport, mode=mode, **more) as client:
             yield client

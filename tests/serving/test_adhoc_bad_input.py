@@ -127,10 +127,9 @@ def test_a_query_of_twenty_thousand_characters_is_read_in_part_and_says_so(tmp_p
 
 
 def test_tools_without_any_description_are_told_by_their_names(tmp_path):
-    named = [["send_email", "read_inbox"], ["get_time", "list_zones"]]
     servers = [
         {"name": f"s{at}", "tools": [{"name": tool, "description": ""} for tool in tools]}
-        for at, tools in enumerate(named)
+        for at, tools in enumerate([["send_email", "read_inbox"], ["get_time", "list_zones"]])
     ]
     index = build(tmp_path, *servers)
     assert search(index, "send an email")["hits"][0]["tool"] == "send_email"
@@ -155,8 +154,7 @@ def index(made: Path, tmp_path: Path) -> Path:
 
 def put_vectors(index: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
     folder = index / "router" / read_served_version(index)
-    vectors = change(np.load(folder / f"view-{name}.npy").copy())
-    np.save(folder / f"view-{name}.npy", vectors)
+    np.save(folder / f"view-{name}.npy", change(np.load(folder / f"view-{name}.npy").copy()))
     tell_sizes(folder)
 
 
@@ -302,7 +300,6 @@ def test_an_adapter_whose_weights_are_no_numbers_is_refused(index, tmp_path):
 
 def test_what_was_refused_is_made_again(index, tmp_path):
     put_vectors(index, "full", put_first(np.nan))
-    servers = written(tmp_path / "s.jsonl", CLOCK, MAIL)
-    assert run("index", servers, "--out", index)[0] == 0
+    assert run("index", written(tmp_path / "s.jsonl", CLOCK, MAIL), "--out", index)[0] == 0
     assert load_index(index, read_served_version(index)).views["full"].vectors.shape == (3, 384)
     assert search(index, "send an email")["hits"][0]["tool"] == "send_email"

@@ -104,10 +104,9 @@ def small_bert(folder: Path, seed: int = 3) -> Path:
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(seed)
-    config = BertConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
-    )
-    BertModel(config).save_pretrained(str(folder))
+    BertModel(
+        BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    ).save_pretrained(str(folder))
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
         shutil.copy(find_base_path() / name, folder / name)
     modules = [

@@ -34,8 +34,7 @@ def test_each_expectation_has_its_verdict_in_the_order_asked():
 
 def test_an_expectation_that_cannot_be_tried_fails_and_moves_no_other():
     expectations = read_expectations({"kind": True, "kind?": {"from": 0, "to": 1}, "name": True})
-    verdicts = audit(ROWS, expectations).verdicts
-    assert [(verdict.rule, verdict.passed) for verdict in verdicts] == [
+    assert [(verdict.rule, verdict.passed) for verdict in audit(ROWS, expectations).verdicts] == [
         ("kind_present", True),
         ("kind_in_range", False),
         ("name_present", False),

@@ -89,13 +89,11 @@ def test_a_home_of_another_version_is_refused_in_one_line(
 
 
 def test_a_lost_marker_that_is_put_back_opens_the_home_again(tmp_path):
-    warehouse = Warehouse(home=tmp_path, state=tmp_path / "state")
-    sha = warehouse.blobs.put(b"good")
+    sha = Warehouse(home=tmp_path, state=tmp_path / "state").blobs.put(b"good")
     (tmp_path / MARKER).unlink()
     with pytest.raises(HomeUnavailable) as caught:
         check_home(tmp_path)
-    put_back = str(caught.value).partition("put ")[2].partition(" into")[0]
-    (tmp_path / MARKER).write_text(put_back)
+    (tmp_path / MARKER).write_text(str(caught.value).partition("put ")[2].partition(" into")[0])
     assert Warehouse(home=tmp_path, state=tmp_path / "state").blobs.get(sha) == b"good"
 
 

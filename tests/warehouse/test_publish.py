@@ -63,10 +63,9 @@ def run(
         reached.append(partition)
 
     reached: list[str] = []
-    result = dg.materialize(
+    return dg.materialize(
         [things, downstream], partition_key=partition, raise_on_error=False, instance=instance
-    )
-    return result, reached
+    ), reached
 
 
 def current(warehouse: Warehouse, partition: str = "a") -> list[str]:

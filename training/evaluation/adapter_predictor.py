@@ -64,8 +64,7 @@ class ToolRanking:
 
     def rank(self, request: str, tools: Sequence[Mapping[str, Any]]) -> list[int]:
         """Places of the tools, the nearest first; of equally near ones the first offered."""
-        scores = self._score(request, tools)
-        return np.argsort(-np.round(scores, 5), kind="stable").tolist()
+        return np.argsort(-np.round(self._score(request, tools), 5), kind="stable").tolist()
 
     def fits_none(self, request: str, tools: Sequence[Mapping[str, Any]]) -> bool:
         """Whether an English request is far from every tool. The retriever reads no other language

@@ -63,8 +63,7 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
     facts = (models, contracts, set_name(warehouse))
     refused = find_release_refusal(home, *facts)
     rules.append(AuditVerdict("not_rolled_back", True, refused or "nobody rolled this set back"))
-    name = make_release(home, *facts)
-    yield from publish_digest(RELEASE_AUDIT, name, rules, **models)
+    yield from publish_digest(RELEASE_AUDIT, make_release(home, *facts), rules, **models)
 
 
 @dg.asset(

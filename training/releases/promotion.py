@@ -163,8 +163,7 @@ def _record_change(
 ) -> None:
     """Pointer, history and decision as one: an unrecorded champion could not be put back."""
     at = time.time()
-    line = make_history_line(before, after, kind, why, at) | about
-    lines = {CHAMPIONS: [line]}
+    lines = {CHAMPIONS: [make_history_line(before, after, kind, why, at) | about]}
     if decision is not None:
         made = {"decision": decision, "id": uuid.uuid4().hex[:12], "at": at, "role": after.role}
         lines[DECISIONS] = [{**made, "model": after.last_candidate["model"], **about}]

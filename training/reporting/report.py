@@ -194,8 +194,7 @@ def _render_leaks(manifest: Json) -> list[object]:
     if not leaks:
         return ["", Markdown("Leaks between splits (twins, near-duplicates): none found.")]
     counts = format_counts({name: leak["found"] for name, leak in leaks.items()})
-    line = fill_markdown("Leaks between splits, found and taken out of training: {}.", counts)
-    return ["", line]
+    return ["", fill_markdown("Leaks between splits, found and taken out of training: {}.", counts)]
 
 
 _DRAWN_BY = ("training/reporting", "training/figures.py", "training/evaluation/caller_markdown.py")

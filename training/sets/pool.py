@@ -213,8 +213,7 @@ def _iterate_hard_distractors(
     row: Mapping[str, Any], pool: ToolPool, right: Sequence[str]
 ) -> Iterator[str]:
     yield from read_json_list(row.get("negatives"))
-    own = right or [row["contract_digest"]]
-    for name in own:
+    for name in right or [row["contract_digest"]]:
         if name in pool:
             yield from pool.rank_others(name)
 

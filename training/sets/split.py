@@ -143,8 +143,7 @@ def compute_pair_draw(pair_id: str) -> float:
 
 
 def _hash_to_share(salt: str, name: str) -> float:
-    head = hashlib.sha256(f"{salt}|{name}".encode()).digest()[:8]
-    return int.from_bytes(head) / 2**64
+    return int.from_bytes(hashlib.sha256(f"{salt}|{name}".encode()).digest()[:8]) / 2**64
 
 
 Key = tuple[str, str, str]  # server, tool, contract digest

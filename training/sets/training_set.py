@@ -262,8 +262,7 @@ def _remove_seen_requests(
         copies = [each for each in copies if each.name not in gone]
         if not copies:
             continue
-        last = any(counts[tool] < 2 for tool in row.tools)
-        if last:
+        if any(counts[tool] < 2 for tool in row.tools):
             for copy in copies:
                 gone.add(copy.name)
                 _record_leak(tally, copy, row)

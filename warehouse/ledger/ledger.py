@@ -69,8 +69,7 @@ class Batches:
     def find(self, *states: str) -> list[BatchRecord]:
         """Batches in these states (default: all), oldest first, after those of killed processes."""
         with self._database.transaction() as db:
-            batches = list_batches(db)
-            for batch in batches:
+            for batch in list_batches(db):
                 if batch.state == GATHERING:
                     self._attempts.drop_abandoned(db, batch.name)
             return [batch for batch in list_batches(db) if not states or batch.state in states]

@@ -284,8 +284,7 @@ class PaidCalls:
     ) -> PaidAnswer:
         """The kept answer, or what `answer(tries before)` returns; facts: model, prompt_tokens,
         completion_tokens. Raises LLMError or BudgetExceeded, both resumable."""
-        paid = self.find(question.key)
-        return paid or await self._sending.send(
+        return self.find(question.key) or await self._sending.send(
             question.role,
             question.most_tokens,
             lambda tries: self._try_call(question, answer, tries),

@@ -232,8 +232,7 @@ def parse_retry_after(value: str, now: datetime | None = None) -> float | None:
     if _SECONDS.fullmatch(value):
         return min(float(value), LONGEST_S)
     try:
-        at = parsedate_to_datetime(value)
-        wait_s = (at - (now or datetime.now(UTC))).total_seconds()
+        wait_s = (parsedate_to_datetime(value) - (now or datetime.now(UTC))).total_seconds()
     except (TypeError, ValueError, OverflowError):
         return None
     return min(max(0.0, wait_s), LONGEST_S)

@@ -82,10 +82,9 @@ def shrink_png(png: bytes) -> bytes:
 
     small = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
-        flat = image.convert("RGB").quantize(
+        image.convert("RGB").quantize(
             _COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
-        )
-        flat.save(small, "PNG")
+        ).save(small, "PNG")
     return min(small.getvalue(), png, key=len)
 
 

@@ -162,8 +162,7 @@ def _match_base64(data: bytes) -> Iterator[str]:
     for before in range(3):
         text = base64.b64encode(bytes(before) + data).decode()
         first, last = -(-8 * before // 6), 8 * (before + len(data)) // 6
-        core = "".join(_match_either64(char) for char in text[first:last])
-        yield edge + core + edge + pad
+        yield edge + "".join(_match_either64(char) for char in text[first:last]) + edge + pad
 
 
 def _match_either64(char: str) -> str:

@@ -374,8 +374,7 @@ def write_mark(spec: TableSpec, version: Path, left: pl.DataFrame, schema_versio
 
 def _digest_held(spec: TableSpec, frame: pl.DataFrame, schema_version: int) -> str:
     types = {name: frame.schema[name] for name in frame.columns}
-    older = replace(spec, columns=types, volatile=(), schema_version=schema_version)
-    return older.digest(frame)
+    return replace(spec, columns=types, volatile=(), schema_version=schema_version).digest(frame)
 
 
 def _read_mark(version: Path) -> str | None:

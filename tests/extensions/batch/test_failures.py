@@ -40,8 +40,7 @@ class Stage:
         self.ledger, self.role = open_ledger(folder), make_role(server.url)
 
     def run(self, **settings: Any) -> dict[str, str]:
-        role = make_role(self.server.url, **settings)
-        return run_stage(self.ledger, role, WORDS)[0]
+        return run_stage(self.ledger, make_role(self.server.url, **settings), WORDS)[0]
 
     def harvest(self, **how: Any) -> BatchRecord:
         [batch] = harvest_all(self.ledger, self.role, **how)
@@ -79,8 +78,7 @@ def test_half_of_the_rows_are_kept_and_the_other_half_goes_again(stage):
     done = stage.end(share=0.5)
     assert (done.state, done.answered, done.failed) == ("harvested", 2, 2)
     assert done.problem == "2 without a result, due again"
-    found = stage.run()
-    assert found == {"heron": "heron", "crane": "crane", "stork": PENDING, "ibis": PENDING}
+    assert stage.run() == {"heron": "heron", "crane": "crane", "stork": PENDING, "ibis": PENDING}
     assert words_of(stage.server)[1:] == [["stork", "ibis"]]
     stage.end()
     assert stage.run() == {word: word for word in WORDS}
@@ -102,8 +100,7 @@ def test_a_result_that_comes_twice_is_paid_once_and_the_first_counts(stage):
     stage.run()
 
     def double(lines: Lines) -> Lines:
-        other = json.loads(json.dumps(lines[0]).replace("heron", "egret"))
-        return [*lines, other]
+        return [*lines, json.loads(json.dumps(lines[0]).replace("heron", "egret"))]
 
     done = stage.end(alter=double)
     assert (done.answered, done.ignored) == (4, 1)
@@ -140,8 +137,7 @@ def test_a_parameter_that_is_refused_is_left_out_of_the_next_batch(stage):
 
     stage.server.script = picky
     stage.run()
-    done = stage.end()
-    assert done.problem == "refused: max_tokens"
+    assert stage.end().problem == "refused: max_tokens"
     assert stage.run() == dict.fromkeys(WORDS, PENDING)
     stage.end()
     assert stage.run() == {word: word for word in WORDS}
@@ -182,8 +178,7 @@ def test_a_refused_file_costs_nothing_and_ends_after_attempts_but_a_full_queue_i
 def test_a_line_at_fault_is_told_from_the_others_of_its_file(stage):
     stage.run()
     stage.end("failed", errors=[{"code": "invalid_json_line", "message": "bad", "line": 2}])
-    found = stage.run()
-    assert found == {**dict.fromkeys(WORDS, PENDING), "crane": "crane"}
+    assert stage.run() == {**dict.fromkeys(WORDS, PENDING), "crane": "crane"}
     assert words_of(stage.server)[1:] == [["heron", "stork", "ibis"]]
     assert len(stage.server.direct) == 1
 

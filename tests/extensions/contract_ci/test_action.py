@@ -241,8 +241,7 @@ def test_a_checkout_without_the_base_is_one_line(action):
 
 
 def test_the_action_gives_secrets_to_no_fork_and_puts_no_expression_into_a_script():
-    given = yaml.safe_load((ACTION / "action.yml").read_text())
-    steps = given["runs"]["steps"]
+    steps = yaml.safe_load((ACTION / "action.yml").read_text())["runs"]["steps"]
     assert not any("${{" in step["run"] for step in steps)
     environment = steps[-1]["env"]
     same = "github.event.pull_request.head.repo.full_name == github.repository && "

@@ -134,8 +134,7 @@ def test_a_tool_that_becomes_unusable_is_breaking_and_says_why(home, schema, why
 def test_what_clients_or_vendors_refuse_is_breaking_until_it_is_the_same(home, schema, why):
     odd = {**CITIES, "inputSchema": {"type": "object", **schema}}
     before, after = save(home / "a.json", CITIES), save(home / "b.json", odd)
-    added = save(home / "c.json", CITIES, {**odd, "name": "new"})
-    for other in (after, added):
+    for other in (after, save(home / "c.json", CITIES, {**odd, "name": "new"})):
         code, out, _ = run(before, other, "--json")
         (change,) = json.loads(out)["changes"]
         assert (code, change["class"]) == (1, "breaking")

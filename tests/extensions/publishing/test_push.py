@@ -46,8 +46,7 @@ def online(monkeypatch: pytest.MonkeyPatch) -> None:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A caller over a base that a hub is said to have; here it lies in a folder."""
     home = tmp_path_factory.mktemp("home")
-    base = save_base(home / "base")
-    save_adapter(home, f"{BASE}@{COMMIT}", str(base))
+    save_adapter(home, f"{BASE}@{COMMIT}", str(save_base(home / "base")))
     return home
 
 
@@ -109,8 +108,7 @@ def test_a_second_push_sends_nothing(staged):
     assert [one["changed"] for one in first] == [True] * 3
     assert [one["changed"] for one in again] == [False] * 3
     assert (sent, hub.puts) == (3, 3)  # pairs, adapter, merged
-    held = hub.repos["model/org/mine-caller"]
-    assert held == {
+    assert hub.repos["model/org/mine-caller"] == {
         name: (staged[1].folder / name).read_bytes() for name, _ in staged[1].list_files()
     }
     assert hub.tokens == {f"Bearer {TOKEN}"}

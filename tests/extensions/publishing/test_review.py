@@ -96,8 +96,7 @@ def test_a_torn_line_between_labels_hides_no_label(tmp_path):
 def test_a_review_goes_on_over_the_rows_it_drew_although_the_pairs_changed(tmp_path):
     first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
     gone = first.rows[0]["pair_id"]
-    left = [row for row in PAIRS if row["pair_id"] != gone]
-    again = open_review(tmp_path, left, JUDGEMENTS, OF)
+    again = open_review(tmp_path, [row for row in PAIRS if row["pair_id"] != gone], JUDGEMENTS, OF)
     assert again.gone == 1
     assert [row["pair_id"] for row in again.rows] == [row["pair_id"] for row in first.rows[1:]]
 
@@ -106,8 +105,7 @@ def test_nothing_to_review_and_a_spoilt_file_are_said(tmp_path):
     with pytest.raises(ReviewError, match="no written pairs"):
         open_review(tmp_path, [], [], OF)
     assert not (tmp_path / "reviews").exists()
-    first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
-    first.path.write_text("[]\n")
+    open_review(tmp_path, PAIRS, JUDGEMENTS, OF).path.write_text("[]\n")
     with pytest.raises(ReviewError, match="no review"):
         open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
 
@@ -155,8 +153,7 @@ def test_a_label_is_on_disk_before_the_answer_and_the_judge_stays_hidden(review)
         answer = client.post("/api/labels", json={"place": 0, "label": "bad", "note": "why"})
         assert answer.json()["labels"][0] == "bad"
         assert json.loads(review.path.read_text().splitlines()[-1])["note"] == "why"
-        found = client.post("/api/finish", json={}).json()
-        assert found["labelled"]["bad"] == 1
+        assert client.post("/api/finish", json={}).json()["labelled"]["bad"] == 1
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,7 @@ from training.prompts.render import render_conversation, render_tool_schema
 
 
 def test_rotated_pairs_become_neighbours_head_by_head():
-    rows = np.arange(12)[:, None] * np.ones((1, 3))
-    laid = interleave_heads(rows, 2)[:, 0].tolist()
+    laid = interleave_heads(np.arange(12)[:, None] * np.ones((1, 3)), 2)[:, 0].tolist()
     assert laid == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
 
 
@@ -123,8 +122,7 @@ FACTS: dict[str, Any] = {
     ],
 )
 def test_recipes_fit_the_form_of_the_calls(tmp_path, template, parser, tools, thinks):
-    tokenizer = make_tokenizer(template=read_template(template))
-    made = write_recipes(tmp_path, tokenizer, FACTS)
+    made = write_recipes(tmp_path, make_tokenizer(template=read_template(template)), FACTS)
     assert made == {"vllm_parser": parser, "ollama_tools": tools}
     served, modelfile = (tmp_path / "SERVE.md").read_text(), (tmp_path / "Modelfile").read_text()
     assert (f"--tool-call-parser {parser}" in served) is (parser is not None)
@@ -177,8 +175,7 @@ def test_ollama_s_template_writes_the_prompt_that_was_trained_with(tmp_path, tem
     tools = [
         render_tool_schema({"name": n, "description": "d", "inputSchema": schema}) for n in "ab"
     ]
-    calls = [{"name": "a", "arguments": {"x": 1}}]
-    examples = [("one", calls), ("none", [])]
+    examples = [("one", [{"name": "a", "arguments": {"x": 1}}]), ("none", [])]
     wanted, _ = render_conversation(tokenizer, tools, "go on", examples=examples)
     system = "Choose one tool and write its call as JSON."
     messages = [

@@ -189,8 +189,7 @@ def test_words_are_counted_as_sets_of_stems(texts, asked):
     ]
     names = [set(stem_words(name)) for name, _ in texts]
     wholes = [name | set(stem_words(about)) for name, (_, about) in zip(names, texts, strict=True)]
-    found = ToolWords.of(tools).count_shared(asked, np.arange(len(tools)))
-    assert found.tolist() == [
+    assert ToolWords.of(tools).count_shared(asked, np.arange(len(tools))).tolist() == [
         [len(asked & whole) for whole in wholes],
         [len(asked & name) for name in names],
         [len(name) for name in names],

@@ -46,12 +46,10 @@ def log_turn(learning: Learning, token: str = "ann", count: int = 15, start: int
 
 def test_outcomes_change_the_order_that_the_next_search_shows(home):
     learning = Learning(home)
-    before = learning.settle().find(ToolQuery(QUERY, k=2)).hits
-    assert before[0].tool_id == GOOD
+    assert learning.settle().find(ToolQuery(QUERY, k=2)).hits[0].tool_id == GOOD
     assert learning.learner.learnt == 0
     log_turn(learning)
-    after = learning.settle().find(ToolQuery(QUERY, k=2)).hits
-    assert after[0].tool_id == BAD
+    assert learning.settle().find(ToolQuery(QUERY, k=2)).hits[0].tool_id == BAD
     assert learning.learner.learnt == 30
     assert Learning(home).find_odds()[GOOD] > 0.5, "the released file is as it was"
 
@@ -109,11 +107,9 @@ def test_another_release_learns_what_its_fit_has_not_seen(home):
     changed = snapshot("npm:bad", "bad_mail", "Tell the mail of a city bad, differently")
     rest = [row for row in ROWS if row["tool"] != "bad_mail"]
     publish_ranked(home, [*rest, changed])
-    router = learning.settle()
-    assert router.index.version != first.index.version
+    assert learning.settle().index.version != first.index.version
     assert learning.learner.learnt == 30  # of them half are of a contract that is gone
-    fresh = Learning(home)
-    released = fresh.find_odds()
+    released = Learning(home).find_odds()
     assert learning.find_odds()[GOOD] < released[GOOD] - 0.2
     assert learning.find_odds()[BAD] <= released[BAD]
 
@@ -254,8 +250,7 @@ def test_a_call_teaches_once_and_the_last_word_on_it_counts(lines, taught):
 def test_a_report_of_no_call_is_a_claim_one_of_a_token_tool_query_and_day():
     claims = [report(said, None) for said in ("worked", "failed", "worked", "failed")]
     assert tell(read(*claims)) == [("token:ann", False, POLICY.claims)]
-    later = report("worked", None, at=NOW - 86_400)
-    assert len(read(*claims, later).kept) == 2
+    assert len(read(*claims, report("worked", None, at=NOW - 86_400)).kept) == 2
     assert tell(read(report("failed", "never made"))) == [("token:ann", False, POLICY.claims)]
 
 
@@ -320,8 +315,7 @@ ODD = st.recursive(
 def test_whatever_a_line_holds_it_costs_no_other(data):
     base = data.draw(st.sampled_from([search(), call(), call(**FAILED), report("failed")]))
     odd = {**base, **data.draw(st.dictionaries(st.sampled_from([*base, "client"]), ODD))}
-    found = read(odd, call("bo", "other"))
-    assert tell(found)[-1] == ("token:bo", True, 1.0)
+    assert tell(read(odd, call("bo", "other")))[-1] == ("token:bo", True, 1.0)
 
 
 LINES = st.lists(
@@ -352,8 +346,7 @@ def test_no_source_says_more_than_its_limit_and_leaving_it_out_leaves_the_others
     for one in found.kept:
         spent[one.source, one.tool_id] += one.weight
     assert all(weight <= per_day + 1e-9 for weight in spent.values())
-    silent = ReliabilityPolicy(per_day=per_day, weights={"token:ann": 0.0})
-    without = read(*lines, policy=silent)
+    without = read(*lines, policy=ReliabilityPolicy(per_day=per_day, weights={"token:ann": 0.0}))
     assert without.kept == [one for one in found.kept if one.source == "token:bo"]
     again = read(*lines, *[line for line in lines if line["status"] != "reported"], policy=policy)
     assert again.kept == found.kept
@@ -391,8 +384,7 @@ def test_days_before_the_first_are_not_opened_and_later_ones_follow(tmp_path):
     for day in ("2026-01-01", "2026-01-02", "2026-01-03"):
         line = json.dumps({"at": 1, "token": day})
         (log.folder / f"{day}.jsonl").write_text(line + "\n")
-    since = datetime(2026, 1, 2, 12, tzinfo=UTC).timestamp()
-    found = read_all(LogFollower(log, since))
+    found = read_all(LogFollower(log, datetime(2026, 1, 2, 12, tzinfo=UTC).timestamp()))
     assert [line["token"] for line in found] == ["2026-01-02", "2026-01-03"]
 
 

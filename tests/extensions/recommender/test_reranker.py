@@ -267,8 +267,7 @@ def score_all(weights, seed: int = 700) -> np.ndarray:
 
 @pytest.mark.parametrize("success", [True, False])
 def test_outcomes_that_are_all_alike_move_every_tool_and_settle(success):
-    alike = [replace(one, success=success) for one in EXAMPLES]
-    p = score_all(fit_reranker(alike, POOL))
+    p = score_all(fit_reranker([replace(one, success=success) for one in EXAMPLES], POOL))
     assert ((p > 0.8) if success else (p < 0.2)).all()
     assert np.isfinite(p).all()
 

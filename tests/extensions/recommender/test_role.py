@@ -106,8 +106,7 @@ def test_a_reranker_of_calls_passes_its_gates_and_is_a_whole_model(tmp_path):
 
 
 def test_weights_that_cannot_be_read_are_told_of(tmp_path):
-    card = train(tmp_path, draw_calls(60), WordEmbedder())
-    folder = get_model_folder(tmp_path, card["name"])
+    folder = get_model_folder(tmp_path, train(tmp_path, draw_calls(60), WordEmbedder())["name"])
     assert find_weights_flaw("reranker", folder) is None
     (folder / "reranker.npz").write_bytes(b"PK no archive")
     assert "reranker" in str(find_weights_flaw("reranker", folder))
@@ -115,8 +114,7 @@ def test_weights_that_cannot_be_read_are_told_of(tmp_path):
 
 def test_calls_that_all_worked_are_no_evaluation(tmp_path):
     served = order_rows(tmp_path, WordEmbedder())
-    calls = make_examples(draw_calls(60), served.pool, served.ask)
-    fine = [call for call in calls if call.success]
+    fine = [call for call in make_examples(draw_calls(60), served.pool, served.ask) if call.success]
     rows = evaluate_reranker({"a": None, "b": None}, fine, [], served.pool, served.score, "set")
     gates, _ = check_evaluation("reranker", rows, "a", "b", summarise_reranker)
     assert {gate.name: gate.passed for gate in gates} == {"same_items": True, "measured": False}
@@ -250,8 +248,7 @@ def test_a_question_has_its_candidates_as_the_router_ranks_them(tmp_path):
     [asked] = served.ask([WORDS]).values()
     pool = served.pool
     names = [pool.tools[place].tool_id for place in asked.candidates.tolist()]
-    hits = served._router.find(ToolQuery(WORDS, k=RERANKED)).hits
-    assert names == [hit.tool_id for hit in hits]
+    assert names == [hit.tool_id for hit in served._router.find(ToolQuery(WORDS, k=RERANKED)).hits]
     assert names[0] == RIGHT
     assert pool.tools[int(np.argmax(pool.vectors @ asked.vector))].tool_id == NEARER
     scores = served.score([WORDS])[WORDS]
@@ -280,8 +277,7 @@ def test_words_that_are_asked_are_in_no_index_that_they_are_put_to(tmp_path):
         tables.promote(tables.stage(spec, spec.frame(held), "registry"), "run", [])
     encoder = WordEmbedder()
     with open_served_order(warehouse, encoder, texts[:1]) as served:
-        views = served._router.index.views
-        assert len(views[ASKED].vectors) == 1
+        assert len(served._router.index.views[ASKED].vectors) == 1
         name = served.version
     with open_served_order(warehouse, encoder, texts) as served:
         assert ASKED not in served._router.index.views
@@ -345,10 +341,8 @@ def test_a_promoted_reranker_is_served_exported_and_rolled_back(tmp_path):
     assert learner.learnt == 0
 
     out = tmp_path / "out"
-    manifest = export_release(home, out)
-    assert manifest["models"]["reranker"] == served
-    card = (out / "cards" / "reranker.md").read_text()
-    assert "AUC, calls that worked" in card
+    assert export_release(home, out)["models"]["reranker"] == served
+    assert "AUC, calls that worked" in (out / "cards" / "reranker.md").read_text()
     assert check_export(out)["files"]
     elsewhere = open_served(out).current()
     assert find_first(elsewhere) == "npm:good::good_file"

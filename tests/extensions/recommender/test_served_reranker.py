@@ -32,8 +32,7 @@ from tests.vectors.conftest import WordEmbedder
 def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     """(place, version with the reranker, version without)."""
     home, embedder = tmp_path_factory.mktemp("home"), WordEmbedder()
-    card = train(home, draw_calls(200), embedder)
-    file = home / "models" / card["name"] / "reranker.npz"
+    file = home / "models" / train(home, draw_calls(200), embedder)["name"] / "reranker.npz"
     versions = [
         build_index(home, IndexSource(ROWS), embedder.embed, embedder="words", reranker=one)
         for one in (file, None)
@@ -191,8 +190,7 @@ async def read_learnt(client: Client) -> int | None:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_calls_that_fail_and_reports_change_the_next_search(home, mode):
-    meta = open_meta(home)
-    async with meta.client(mode) as client:
+    async with open_meta(home).client(mode) as client:
         assert await find_first(client) == GOOD
         calls = []
         for _ in range(12):
@@ -216,8 +214,7 @@ async def test_calls_that_fail_and_reports_change_the_next_search(home, mode):
     ("remember", "learn"), [("digest", True), ("vector", True), ("text", False)]
 )
 async def test_without_opt_in_or_where_it_is_off_nothing_is_learnt(home, remember, learn):
-    meta = open_meta(home, remember, learn)
-    async with meta.client() as client:
+    async with open_meta(home, remember, learn).client() as client:
         for _ in range(3):
             given = {"call_id": await use(client, GOOD), "outcome": "failed"}
             reported = await client.call_tool("report_outcome", given)

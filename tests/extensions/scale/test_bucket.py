@@ -56,8 +56,7 @@ def test_a_folder_comes_back_as_it_was_and_again_moves_nothing(bucket, tmp_path)
     assert (made.number, made.files, made.sent, made.bytes_sent) == (1, 3, 2, 2)
     again = publish_folder(bucket, one, tmp_path / "m.json")
     assert (again.version, again.number, again.sent) == (made.version, 1, 0)
-    fetched = fetch_folder(bucket, tmp_path / "out", tmp_path / "other.json")
-    assert fetched.version == made.version
+    assert fetch_folder(bucket, tmp_path / "out", tmp_path / "other.json").version == made.version
     assert read_folder(tmp_path / "out") == read_folder(one)
 
 
@@ -301,8 +300,7 @@ def test_what_cannot_be_read_is_left_out_and_named(bucket, tmp_path, monkeypatch
     made = publish_folder(bucket, folder, tmp_path / "m.json")
     monkeypatch.undo()
     assert made.left_out["closed"] == made.left_out["shut"] == "Permission denied"
-    reasons = {*made.left_out.values()}
-    assert reasons == {
+    assert {*made.left_out.values()} == {
         *("Permission denied", "its path is too long", "more than 64 folders one in another")
     }
     fetch_folder(bucket, tmp_path / "out", tmp_path / "other.json")

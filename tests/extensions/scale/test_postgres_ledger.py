@@ -213,8 +213,7 @@ def test_a_sqlite_ledger_moves_to_postgres_once_with_all_it_holds(tmp_path, post
     before = open_machine(home, None)
     before.set_budget("usd", 0.05)
     pay(before, "old")
-    in_flight = before._attempts.claim("llm", "flight", "_", 0.005, "usd")
-    assert isinstance(in_flight, EffectAttempt)
+    assert isinstance(before._attempts.claim("llm", "flight", "_", 0.005, "usd"), EffectAttempt)
     run = before.open_run("registry")
     before.close()
     copy = before.path.read_bytes()
@@ -242,8 +241,7 @@ def test_what_another_machine_gathers_or_carries_out_is_left_to_it(
     there = open_machine(tmp_path / "b", postgres_url)
     facts = dict.fromkeys(("stage", "partition", "role", "model", "base_url", "window"), "x")
     batch = there.batches.open("theirs", usd_in=1.0, usd_out=1.0, **facts)
-    held = there._attempts.claim("llm", "flight", "_", 0.02, "usd")
-    assert held is not None
+    assert there._attempts.claim("llm", "flight", "_", 0.02, "usd") is not None
     monkeypatch.undo()
     monkeypatch.setattr(postgres_ledger, "_GRACE_S", 0.0)  # its session alone tells that it lives
     assert [one.name for one in here.batches.find("gathering")] == ["theirs"]

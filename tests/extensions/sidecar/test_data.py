@@ -184,8 +184,7 @@ def test_a_question_is_right_while_a_value_is_missing(train_rows, pool):
 
 
 def test_a_row_whose_tool_may_not_be_shown_here_gives_nothing(train_rows, test_rows, pool):
-    strange = {**test_rows[0], "split": TRAIN}
-    assert len(place([train_rows[0], strange], pool)) == 1
+    assert len(place([train_rows[0], {**test_rows[0], "split": TRAIN}], pool)) == 1
 
 
 TOOL = {

@@ -58,8 +58,7 @@ def test_a_sidecar_that_knows_gains_what_the_ladder_leaves(drafted):
         asked = [dict(request.conversation[-1]), request.name, request.arguments]
         return ProposedCall(**right[json.dumps(asked)])
 
-    model = ScriptedReviser(answer)
-    made = evaluate(drafted, model)
+    made = evaluate(drafted, ScriptedReviser(answer))
     assert made["arms"]["m" + ALONE]["right"]["value"] == 1
     assert made["arms"][DRAFT]["copied"]["value"] == 1
     assert made["arms"]["m"]["harmed"]["value"] == made["arms"][LADDER]["harmed"]["value"] == 0
@@ -113,8 +112,7 @@ def test_what_a_sidecar_makes_up_is_refused_by_the_ladder():
 def test_an_answer_is_judged(called, facts):
     judged = judge_call(make_row(), called)
     assert {name: judged[name] for name in facts} == facts
-    asking = judge_call(make_row(right=(), question="How many?"), called)
-    assert asking["right"] == (called is None)
+    assert judge_call(make_row(right=(), question="How many?"), called)["right"] == (called is None)
 
 
 def test_without_drafts_of_unseen_servers_nothing_is_summed_up():

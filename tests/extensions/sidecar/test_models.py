@@ -61,8 +61,7 @@ def test_rewards_come_after_examples_or_alone(algorithm, small_caller, tmp_path,
     assert len(rewarded["curve"]) == 2
     assert {"corrected", "copied", "harmed"} <= rewarded["before"].keys()
     assert check_adapter_rules(tmp_path, made)[2].passed
-    folder = get_model_folder(tmp_path, made["name"])
-    assert not (folder / "ref").exists()
+    assert not (get_model_folder(tmp_path, made["name"]) / "ref").exists()
 
 
 def test_what_is_not_used_names_no_model():

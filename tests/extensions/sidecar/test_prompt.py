@@ -233,8 +233,7 @@ def test_a_row_that_is_too_long_keeps_its_right_tool(tokenizer):
     lessons, counts = make_revision_lessons([row], tokenizer, 900)
     assert len(lessons[0].ids) <= 900
     assert counts["dropped_distractors"] > 10
-    text = tokenizer.decode(lessons[0].ids)
-    assert "make_note" in text.split("Write the call")[1]
+    assert "make_note" in tokenizer.decode(lessons[0].ids).split("Write the call")[1]
     assert '"count": 1' in tokenizer.decode([lessons[0].ids[at] for at in lessons[0].places])
 
 

@@ -151,8 +151,7 @@ def test_a_setting_that_cannot_be_used_is_a_finding_whose_fix_is_on_the_arrow(
 def test_an_older_schema_is_a_notice(at, monkeypatch):
     from dataclasses import replace
 
-    newer = replace(PAIRS, schema_version=PAIRS.schema_version + 1)
-    monkeypatch.setitem(TABLES, "pairs", newer)
+    monkeypatch.setitem(TABLES, "pairs", replace(PAIRS, schema_version=PAIRS.schema_version + 1))
     expect_finding("pointers", at, "pairs/registry", "toolmill run", NOTICE)
     assert not look("pointers", at).broken
 
@@ -175,16 +174,14 @@ def test_vectors_that_are_doubled_or_missing_are_found(well, at):
 
 def test_an_adapter_that_is_gone_is_found(well, at):
     row = {"model": "m" * 64, "role": "retriever", "pairs": 1, "loss_last": 0.1}
-    staged = well.tables.stage(ADAPTERS[0], ADAPTERS[0].frame([row]))
-    well.tables.promote(staged, "run", [])
+    well.tables.promote(well.tables.stage(ADAPTERS[0], ADAPTERS[0].frame([row])), "run", [])
     expect_finding("models", at, "models/mmmm", "materialize retriever_adapter")
 
 
 def test_a_release_is_held_against_all_that_it_names(at):
     assert not look("release", at).findings
     name, version = serve_release(at.home, "c1")
-    whole = look("release", at).findings
-    assert [one.problem for one in whole if "router/" in one.problem] == []
+    assert [one.problem for one in look("release", at).findings if "router/" in one.problem] == []
     (at.home / "router" / version / "twins.npy").write_bytes(b"")
     expect_finding("release", at, name[:12], "toolmill release rollback")
     problems = " ".join(finding.problem for finding in look("release", at).findings)
@@ -225,8 +222,7 @@ def test_a_run_that_is_started_and_dead_is_found(at, monkeypatch, tmp_path):
     (folder / "dagster.yaml").write_bytes((ROOT / "dagster.yaml").read_bytes())
     monkeypatch.setenv("DAGSTER_HOME", str(folder))
     with dg.DagsterInstance.from_config(str(folder)) as made:
-        alive = {PROCESS_TAG: f"{os.getpid()}@{identify_process()}"}
-        started(made, alive)
+        started(made, {PROCESS_TAG: f"{os.getpid()}@{identify_process()}"})
         assert not look("dagster", at).findings
         dead = started(made, {PROCESS_TAG: a_dead_process()})
         orphan = started(made, {})

@@ -237,8 +237,7 @@ for one in find_garbage(GarbageScope(home, state, keep, RetentionPolicy(), time.
 @pytest.mark.parametrize("left", [0, 1, 5, 11])
 def test_killed_anywhere_it_leaves_a_home_that_is_well(lived, left):
     command = [sys.executable, "-c", _KILLED, str(lived.home), str(lived.state), str(left)]
-    done = subprocess.run(command, cwd=ROOT, timeout=120)
-    assert done.returncode == -9
+    assert subprocess.run(command, cwd=ROOT, timeout=120).returncode == -9
     at = InspectedHome(lived.home, lived.state)
     broken = [c.name for c in CHECKS if c.name != "dagster" if run_check(c, at).broken]
     assert broken == []
@@ -315,8 +314,7 @@ def test_old_runs_go_and_the_last_word_on_an_asset_stays(instance):
     assert list(list_old_runs(instance, later, None)) == []
     left = {run.run_id for run in instance.get_runs()}
     assert left == {runs[-1], alive.run_id, dead.run_id}
-    key = dg.AssetKey("made_often")
-    event = instance.get_latest_materialization_event(key)
+    event = instance.get_latest_materialization_event(dg.AssetKey("made_often"))
     assert event is not None
     assert event.run_id == runs[-1]
     assert list(list_old_runs(instance, time.time() - DAY, None)) == []

@@ -80,8 +80,7 @@ def test_gc_shows_first_and_takes_away_with_yes(well, tmp_path):
 
 
 def test_a_copy_of_the_files_with_an_export_is_a_home_that_is_well(well, tmp_path):
-    made = export_backup(well.home, well.state, tmp_path / "export", "1.0")
-    assert made["ledger"]
+    assert export_backup(well.home, well.state, tmp_path / "export", "1.0")["ledger"]
     copy = tmp_path / "copy"
     shutil.copytree(well.home, copy, ignore=shutil.ignore_patterns("HEAD*", "home.json", "*.db*"))
     shutil.copytree(tmp_path / "export" / "home", copy, dirs_exist_ok=True)

@@ -43,8 +43,7 @@ PUBLICATIONS = st.lists(
 def test_every_moment_of_the_last_days_can_be_read(heads, versions, days):
     kept = choose_versions(heads, GarbageLimits(versions=versions, days=days), NOW)
     since = NOW - days * DAY
-    moments = [since, *(head.at for head in heads if head.at >= since), NOW]
-    for moment in moments:
+    for moment in [since, *(head.at for head in heads if head.at >= since), NOW]:
         current = [head.digest for head in heads if head.at <= moment][-1:]
         assert set(current) <= kept
     last = list(dict.fromkeys(head.digest for head in reversed(heads)))
@@ -52,8 +51,7 @@ def test_every_moment_of_the_last_days_can_be_read(heads, versions, days):
 
 
 def publish(tables: Tables, n: int, *, days_ago: float = 0.0) -> str:
-    staged = tables.stage(NUMBERS, NUMBERS.frame([{"n": n, "s": 0.5}]))
-    head = tables.promote(staged, "run", [])
+    head = tables.promote(tables.stage(NUMBERS, NUMBERS.frame([{"n": n, "s": 0.5}])), "run", [])
     for path in tables.folder("numbers").glob(f"{head.digest}*"):
         make_old(path, TODAY - days_ago * DAY)
     return head.digest
@@ -144,8 +142,7 @@ def age_blobs(warehouse: Warehouse) -> None:
 
 
 def collect_blobs(warehouse: Warehouse) -> set[str]:
-    versions = (warehouse.home / "tables").glob("*/*/*.parquet")
-    named = collect_references(versions, warehouse.state)
+    named = collect_references((warehouse.home / "tables").glob("*/*/*.parquet"), warehouse.state)
     found = list(list_unnamed_blobs(warehouse.blobs, named, LATER))
     return {one.name for one in found if one.remove()}
 
@@ -154,8 +151,7 @@ def test_what_a_table_an_effect_or_a_memo_names_stays(warehouse):
     put = warehouse.blobs.put
     shown, known, lost = put(b"shown"), put(b"known"), put(b"lost")
     rows = [{"n": 1, "text": f'{{"blob": "{shown}"}}'}]
-    staged = warehouse.tables.stage(NAMES, NAMES.frame(rows))
-    warehouse.tables.promote(staged, "run", [])
+    warehouse.tables.promote(warehouse.tables.stage(NAMES, NAMES.frame(rows)), "run", [])
     warehouse.memo.put("validators", "url", {"etag": "x", "blob": known})
     paid = warehouse.ledger.once("llm", "k", lambda: EffectOutcome(b"paid"))
     age_blobs(warehouse)

@@ -113,8 +113,7 @@ def test_a_server_vanishes_from_tables_launches_and_a_running_router(full, embed
     assert full.tables.read(LISTINGS).height == 0
     assert plan_jobs([list_files()], {}, policy) == []
     assert find_broken(full) == []
-    again = take_down(full, list_files().listing_id, "ann", "the same by its listing")
-    assert again == made
+    assert take_down(full, list_files().listing_id, "ann", "the same by its listing") == made
     assert len(read_tombstones(full.home)) == 1
 
 

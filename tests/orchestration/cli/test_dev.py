@@ -82,8 +82,7 @@ def test_a_taken_port_is_one_line_before_anything_starts(tmp_path):
         command = ["-m", "orchestration", "dev", "--port", str(port)]
         done = run_python(*command, env=env, cwd=tmp_path, timeout=60)
     assert done.returncode == 1
-    lines = done.stderr.strip().splitlines()
-    assert lines[-1] == (
+    assert done.stderr.strip().splitlines()[-1] == (
         f"port {port} on 127.0.0.1 is taken (Address already in use); end the other program, or"
         " choose another with --port"
     )

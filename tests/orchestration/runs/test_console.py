@@ -58,8 +58,7 @@ def test_records_are_told_apart_and_book_keeping_is_left_out():
     failed = SimpleNamespace(user_failure_data=SimpleNamespace(description="no rows"), error=None)
     cause = SimpleNamespace(message="TypeError: no model\n", cause=None, cls_name="TypeError")
     outer = SimpleNamespace(message="resource failed", cause=cause, cls_name="Dagster")
-    broken = SimpleNamespace(error=outer)
-    outside = event("PIPELINE_FAILURE", event_specific_data=broken)
+    outside = event("PIPELINE_FAILURE", event_specific_data=SimpleNamespace(error=outer))
     assert read_record(
         record("", step_key=None, job_name="train", dagster_event=outside)
     ) == ConsoleLine(FAILED, "train", "TypeError: no model")
@@ -115,8 +114,7 @@ def test_stages_that_wait_for_a_failed_one_are_named_and_those_after_them_are_no
 
 def test_without_a_terminal_progress_is_rare_and_each_stage_ends_in_a_line():
     # begun; then each progress line asks the time once, and so does each printed line
-    times = [0.0, 1.0, 5.0, 30.0, 30.0, 31.0]
-    plain, console = view(times=times)
+    plain, console = view(times=[0.0, 1.0, 5.0, 30.0, 30.0, 31.0])
     plain.show(ConsoleLine(START, "pairs", ""))
     for done in (1, 2, 3):
         plain.show(ConsoleLine(PROGRESS, "pairs", f"pairs {done}/3"))

@@ -74,8 +74,7 @@ def test_the_connection_of_a_database_is_kept_and_its_log_is_not_flushed(tmp_pat
         with log.index_connection() as connection:
             assert connection.engine is first
             assert connection.connection.dbapi_connection is kept
-        wal = Path(log.path_for_shard("index") + "-wal")
-        assert wal.stat().st_size > 0
+        assert Path(log.path_for_shard("index") + "-wal").stat().st_size > 0
 
 
 def test_a_database_that_another_file_replaced_is_opened_anew(tmp_path):
@@ -205,8 +204,7 @@ def of_test(folder: Path) -> list[psutil.Process]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_whole_tree(tmp_path, number):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TEST_FOLDER": str(tmp_path)}
-    command = [sys.executable, "-c", RUNNER, str(tmp_path), STUBBORN]
-    runner = subprocess.Popen(command, env=env)
+    runner = subprocess.Popen([sys.executable, "-c", RUNNER, str(tmp_path), STUBBORN], env=env)
     try:
         until = time.monotonic() + 30
         while not (tmp_path / "up").exists() and time.monotonic() < until:

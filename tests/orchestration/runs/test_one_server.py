@@ -99,12 +99,11 @@ def test_the_job_refuses_to_run_without_a_server(warehouse):
     held: dict[str, Any] = {
         name: dg.ResourceDefinition.hardcoded_resource(value) for name, value in given.items()
     }
-    defs = dg.Definitions(
+    job = dg.Definitions(
         assets=[deployments],
         jobs=[dg.define_asset_job(ONE_SERVER_JOB, selection=["deployments"])],
         resources=held,
-    )
-    job = defs.resolve_job_def(ONE_SERVER_JOB)
+    ).resolve_job_def(ONE_SERVER_JOB)
     result = job.execute_in_process(partition_key="private", raise_on_error=False)
     [failure] = [event for event in result.all_events if event.is_step_failure]
     assert SERVER_TAG in str(failure.step_failure_data)
@@ -180,32 +179,19 @@ def a_dead_process() -> str:
     return f"{process.pid}@12345.00"
 
 
-def test_a_run_of_a_dead_process_is_failed(instance):
-    run = started(instance, {PROCESS_TAG: a_dead_process()})
-    assert clear_dead_runs(instance) == [run.run_id]
-    assert status(instance, run) == dg.DagsterRunStatus.FAILURE
-    assert clear_dead_runs(instance) == []
-
-
-def test_a_living_process_and_a_run_of_the_daemon_are_left_alone(instance):
-    ours, theirs = started(instance, make_process_tags()), started(instance, {})
-    assert clear_dead_runs(instance) == []
-    assert status(instance, ours) == status(instance, theirs) == dg.DagsterRunStatus.STARTED
-
-
-def test_a_reused_pid_is_another_process(instance):
-    pid = make_process_tags()[PROCESS_TAG].split("@")[0]
-    run = started(instance, {PROCESS_TAG: f"{pid}@12345.00"})
-    assert clear_dead_runs(instance) == [run.run_id]
-
-
-def test_a_run_of_another_host_is_left_alone(instance):
+def test_runs_of_dead_processes_of_this_host_alone_are_failed(instance):
     """Several hosts may keep their runs in one Postgres: a pid there says nothing here."""
-    run = started(instance, {PROCESS_TAG: f"{a_dead_process()}@another-host"})
+    dead, ours = a_dead_process(), make_process_tags()[PROCESS_TAG]
+    reused = f"{ours.split('@')[0]}@12345.00"
+    failed = [started(instance, {PROCESS_TAG: mark}) for mark in (dead, reused)]
+    elsewhere = started(instance, {PROCESS_TAG: f"{dead}@another-host"})
+    left = [elsewhere, started(instance, {PROCESS_TAG: ours}), started(instance, {})]
+    assert sorted(clear_dead_runs(instance)) == sorted(run.run_id for run in failed)
+    assert {status(instance, run) for run in failed} == {dg.DagsterRunStatus.FAILURE}
+    assert {status(instance, run) for run in left} == {dg.DagsterRunStatus.STARTED}
     assert clear_dead_runs(instance) == []
-    assert status(instance, run) == dg.DagsterRunStatus.STARTED
-    assert find_run_process(run) is None
-    assert make_process_tags()[PROCESS_TAG].endswith(f"@{platform.node()}")
+    assert find_run_process(elsewhere) is None
+    assert ours.endswith(f"@{platform.node()}")
 
 
 class FailingTrainings:

@@ -172,8 +172,7 @@ def test_an_error_is_one_short_line_and_shows_no_other_setting(elsewhere, text, 
     [line] = str(caught.value).splitlines()
     assert named in line
     assert len(line) < 400
-    answer = "".join(traceback.format_exception(caught.value))
-    assert SECRET not in answer
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_every_secret_setting_is_hidden_in_errors(elsewhere):

@@ -145,8 +145,7 @@ async def test_calls_written_as_text_count_where_they_can_be_read(router):
 
 async def test_the_last_tools_shown_are_offered_where_there_are_too_many(router):
     model = Script(says(CLOCK), says(MAIL), says("x"))
-    limits = AgentLimits(k=2, offered=2)
-    result = await run_agent("Write to Ada.", model, router, limits=limits)
+    result = await run_agent("Write to Ada.", model, router, limits=AgentLimits(k=2, offered=2))
     last = [write_wire_name(hit.tool_id) for hit in result.rounds[1].hits]
     assert names(model.requests[-1][1]) == last
 

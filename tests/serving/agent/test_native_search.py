@@ -50,8 +50,7 @@ def test_openais_client_gets_the_definitions_as_its_sdk_types_them(router):
         "id_1",
         "client",
     )
-    read = TypeAdapter(ResponseToolSearchOutputItem).validate_python({"id": "x", **item})
-    first = read.tools[0]
+    first = TypeAdapter(ResponseToolSearchOutputItem).validate_python({"id": "x", **item}).tools[0]
     assert (first.type, first.name, first.defer_loading) == ("function", GET_TIME, True)
     assert result["tools"] == []
 

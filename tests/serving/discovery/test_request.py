@@ -159,10 +159,9 @@ def test_one_block_may_hold_several_requests():
 
 
 def test_a_colon_in_a_value_stays_in_it():
-    text = (
+    assert pairs(
         "<tool_assistant>\nserver: C: drive\ntool: run a job: the task: nightly\n</tool_assistant>"
-    )
-    assert pairs(text) == [("C: drive", "run a job: the task: nightly")]
+    ) == [("C: drive", "run a job: the task: nightly")]
 
 
 def test_a_long_field_is_cut_and_says_so():

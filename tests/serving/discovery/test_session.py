@@ -85,8 +85,7 @@ def test_nothing_is_shown_twice(router):
 
 def test_a_twin_of_what_was_shown_is_not_news_but_stands_in_for_what_failed(router):
     session = DiscoverySession(router, k=1)
-    first = session.ask("read one text file from disk")
-    (name,) = ids(first)
+    (name,) = ids(session.ask("read one text file from disk"))
     twin = ({"npm:files::read_file", "npm:copy::read_file"} - {name}).pop()
     assert ids(session.ask("read one text file from disk")) != [twin]
     session.exclude(name)
@@ -105,8 +104,7 @@ def test_an_allow_list_of_the_session_holds(router):
 
 
 def test_a_malformed_block_is_told_and_searches_nothing(router):
-    session = DiscoverySession(router)
-    first = session.ask("<tool_assistant>\n</tool_assistant>")
+    first = DiscoverySession(router).ask("<tool_assistant>\n</tool_assistant>")
     assert first.hits == first.answers == ()
     assert "the block is empty" in first.text
     assert first.tokens > 0
@@ -140,8 +138,7 @@ def test_a_doubtful_answer_is_shown_as_one_and_ends_it_the_second_time(router):
 
 
 def test_it_ends_when_the_tokens_are_spent_and_never_spends_more(router):
-    session = DiscoverySession(router, k=5, max_tokens=30)
-    first = session.ask("email")
+    first = DiscoverySession(router, k=5, max_tokens=30).ask("email")
     assert 0 < len(first.hits) < 5
     assert first.tokens <= 30
     assert first.stop is not None
@@ -177,8 +174,7 @@ def test_a_refused_question_costs_no_round(router):
 def test_a_new_index_tells_what_is_gone_and_shows_what_changed_anew(tmp_path, embedder):
     moving = Moving(router_of(tmp_path, embedder, TOOLS))
     session = DiscoverySession(moving, k=6)  # type: ignore[arg-type]
-    first = session.ask("email")
-    assert {"pypi:mail::send_email", "pypi:clock::get_time"} <= set(ids(first))
+    assert {"pypi:mail::send_email", "pypi:clock::get_time"} <= set(ids(session.ask("email")))
     rows = [row for row in TOOLS if row["tool"] != "get_time" and row["tool"] != "send_email"]
     rows.append(snapshot("pypi:mail", "send_email", "Send an email, or a fax, to somebody"))
     moving.router = router_of(tmp_path, embedder, rows, "r2")

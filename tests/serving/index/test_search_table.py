@@ -256,8 +256,7 @@ def test_half_written_tables_are_refused_and_written_again(tmp_path, build, dama
 
 
 def test_no_tables_can_be_told_from_a_broken_base(tmp_path, build):
-    version = build(make_rows(50))
-    (tmp_path / "router" / version / "twins.npy").write_bytes(b"")
+    (tmp_path / "router" / build(make_rows(50)) / "twins.npy").write_bytes(b"")
     steps: list[str] = []
     other = build(make_rows(51), progress=lambda step, *_: steps.append(step))
     assert any("written whole" in step and "twins.npy" in step for step in steps)

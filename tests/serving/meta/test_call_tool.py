@@ -116,8 +116,7 @@ async def test_a_flagged_tool_is_asked_for_whatever_it_says_of_itself(meta):
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_facts_of_a_listing_are_told_and_ask_nobody(meta, mode):
-    facts = {**ROWS[0], "flags": ["placeholder", "needs_account", "hosted_gateway"]}
-    publish(meta.place, [facts])
+    publish(meta.place, [{**ROWS[0], "flags": ["placeholder", "needs_account", "hosted_gateway"]}])
     async with meta.client(mode) as client:
         result = await client.call_tool("call_tool", READ)
         listed = await client.call_tool("find_tools", {"query": "read a file"})
@@ -150,8 +149,7 @@ async def test_one_consent_runs_one_call_however_often_it_is_sent(meta):
         other = {**WRITE, "arguments": {"path": "/etc/shadow", "text": "x"}}
         with pytest.raises(Exception, match="requestState"):
             await session.call_tool("call_tool", other, **again)
-        forged = {**again, "request_state": None}
-        unasked = await session.call_tool("call_tool", WRITE, **forged)
+        unasked = await session.call_tool("call_tool", WRITE, **{**again, "request_state": None})
     assert first.result_type == "input_required"
     assert ran.structured_content["status"] == "ok"
     assert replayed.result_type == "input_required"

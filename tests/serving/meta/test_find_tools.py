@@ -37,8 +37,7 @@ async def test_a_query_finds_ids_and_one_line_each(meta, mode):
     assert answer["hits"][0]["tool_id"] == "pypi:clock::get_time"
     assert answer["hits"][0]["says"] == "Tell the hour in a city"
     assert len(answer["hits"]) == 2
-    index = result.structured_content["index"]
-    assert index[:12] in read_text(result)
+    assert result.structured_content["index"][:12] in read_text(result)
     assert "pypi:clock::get_time «Tell the hour in a city»" in read_text(result)
     assert len(read_text(result)) < 300
 
@@ -270,8 +269,7 @@ async def test_an_allow_list_holds_in_search_describe_call_and_counts(tmp_path):
 
 
 async def test_no_index_is_told_with_how_to_make_one_and_noticed_once_it_is_there(tmp_path):
-    meta = MetaServer(tmp_path)
-    async with meta.client() as client:
+    async with MetaServer(tmp_path).client() as client:
         before = await client.call_tool("find_tools", {"query": "read one text file"})
         listing = (await client.list_tools()).tools
         publish(tmp_path)
@@ -313,8 +311,7 @@ async def test_that_nothing_suits_is_said_with_the_three_nearest(meta, monkeypat
 
 
 async def test_what_was_shown_and_its_twins_stay_out_but_a_twin_stands_in_for_what_failed(tmp_path):
-    twin = row("npm:copy", "read_file", "Read one text file from disk")
-    publish(tmp_path, [*ROWS, twin])
+    publish(tmp_path, [*ROWS, row("npm:copy", "read_file", "Read one text file from disk")])
     asked = {"query": "read one text file from disk", "k": 50}
 
     async def found(**more: object) -> set[str]:

@@ -37,8 +37,7 @@ async def test_hostile_words_reach_no_description(tmp_path):
     async with MetaServer(tmp_path).client() as client:
         described = (await client.list_tools()).tools[0].description
     assert "files & documents (1)" in described
-    tool = {"name": "find_tools", "description": described, "inputSchema": {}}
-    assert scan_tool(tool) == []
+    assert scan_tool({"name": "find_tools", "description": described, "inputSchema": {}}) == []
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -133,8 +132,7 @@ async def test_what_a_pinned_tool_says_is_quoted_in_its_schema_too(tmp_path):
 
 async def test_a_pinned_tool_that_no_api_takes_is_not_listed_and_told(tmp_path, caplog):
     odd = row("npm:a", "plan", "Plan", {"properties": {"due date": {"type": "string"}}})
-    either = row("npm:a", "read", "Read", {"anyOf": [{"required": ["path"]}]})
-    publish(tmp_path, [odd, either])
+    publish(tmp_path, [odd, row("npm:a", "read", "Read", {"anyOf": [{"required": ["path"]}]})])
     async with MetaServer(tmp_path, MetaPolicy(pinned=("npm:a::*",))).client() as client:
         *_, flat = (await client.list_tools()).tools
     assert flat.name == write_wire_name("npm:a::read")

@@ -114,8 +114,7 @@ async def test_no_outcome_of_it_can_be_reported(meta):
 
 
 def test_a_hit_and_a_prompt_carry_the_mark(meta):
-    router = served(meta.place).current()
-    [hit] = router.find(ToolQuery(query=FIND["query"], k=1)).hits
+    [hit] = served(meta.place).current().find(ToolQuery(query=FIND["query"], k=1)).hits
     assert hit.flags == (UNVERIFIED,)
     assert render([hit]) == f"- {ID} (unverified: cannot be called): Dig for buried treasure"
 
@@ -130,8 +129,7 @@ def test_it_is_no_twin_of_a_tool_that_was_launched(tmp_path):
 
 async def test_it_is_shown_to_a_model_but_is_no_function_of_its_request(tmp_path):
     publish(tmp_path, [*ROWS, NEVER])
-    pinned = MetaServer(tmp_path, MetaPolicy(pinned=("npm:odd::*",)))
-    async with pinned.client() as client:
+    async with MetaServer(tmp_path, MetaPolicy(pinned=("npm:odd::*",))).client() as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
     model = Script(says(write_block("odd", "dig for buried treasure")), says("No."))
     result = await run_agent("Dig it up.", model, served(tmp_path), limits=AgentLimits(k=2))

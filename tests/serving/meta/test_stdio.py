@@ -70,8 +70,7 @@ async def test_a_new_index_is_announced_over_stdio(tmp_path):
 async def test_when_its_client_leaves_the_process_closes_what_it_runs_and_ends(tmp_path):
     publish(tmp_path)
     command = [find_python(), "-m", "tests.serving.meta_process", str(tmp_path), "ask"]
-    root = ROOT
-    async with await anyio.open_process(command, cwd=root, stderr=None) as process:
+    async with await anyio.open_process(command, cwd=ROOT, stderr=None) as process:
         assert process.stdin
         assert process.stdout
         await process.stdin.send(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')

@@ -100,8 +100,7 @@ def test_a_cosine_counts_as_far_as_the_encoder_reads_the_question(make, text, sh
         scores = every[hit.tool_id] | {"unread joint words": hit.why["scores"]["joint words"]}
         for name, value in scores.items():
             part = {"full": share, "server": share, "unread joint words": 1 - share}
-            expected = value * part.get(name, 1)
-            assert hit.why["scores"][name] == pytest.approx(expected, abs=2e-4)
+            assert hit.why["scores"][name] == pytest.approx(value * part.get(name, 1), abs=2e-4)
 
 
 def test_each_side_of_a_question_is_read_by_itself(make):
@@ -132,8 +131,7 @@ def test_a_description_stuffed_with_letters_that_are_not_read_gains_no_rank(
     ranks = []
     for stuffing in ("", f" {odd} "):
         about = f"{stuffing}{text}" if before else f"{text}{stuffing}"
-        evil = snapshot("npm:evil", "best_tool", about)
-        router = read_by(make([*POOL, evil]), LatinReader())
+        router = read_by(make([*POOL, snapshot("npm:evil", "best_tool", about)]), LatinReader())
         result = [hit.tool_id for hit in router.find(ToolQuery(text, k=5)).hits]
         ranks.append(result.index("npm:evil::best_tool"))
     assert ranks[1] >= ranks[0]
@@ -241,8 +239,7 @@ def test_an_encoder_whose_cosines_lie_high_and_close_ranks_the_same(make, tmp_pa
     class Pressed(WordEmbedder):
         def embed(self, texts: Sequence[str], **more: object) -> np.ndarray:
             rows = WordEmbedder().embed(texts) * np.float32((1 - floor) ** 0.5)
-            last = np.full((len(rows), 1), floor**0.5, np.float32)
-            return np.concatenate([rows, last], 1)
+            return np.concatenate([rows, np.full((len(rows), 1), floor**0.5, np.float32)], 1)
 
     embedder, about = Pressed(), {"npm:disk": "Files on a disk"}
     embedder.dim += 1

@@ -124,8 +124,7 @@ def test_an_excluded_tool_leaves_its_twin(router):
 
 def test_what_a_model_wants_of_server_and_tool_is_weighed_apart(router):
     tool_query = ToolQuery(server="a post office", tool="send an email to somebody", k=1)
-    first = router.find(tool_query).hits[0]
-    assert first.tool_id == "pypi:post::send_email"
+    assert router.find(tool_query).hits[0].tool_id == "pypi:post::send_email"
     other = router.find(replace(tool_query, server="the mail server")).hits[0]
     assert other.tool_id == "pypi:mail::send_email"
     assert router.find(ToolQuery(server="clock", k=1)).hits[0].tool_id == "pypi:clock::get_time"

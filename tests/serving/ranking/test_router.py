@@ -73,8 +73,7 @@ def test_a_batch_gives_what_single_queries_give(router):
         ToolQuery("write a file", strategy="rrf"),
         ToolQuery("天气"),
     ]
-    batch = router.find_many(asks)
-    assert [a.hits for a in batch] == [router.find(ask).hits for ask in asks]
+    assert [a.hits for a in router.find_many(asks)] == [router.find(ask).hits for ask in asks]
     assert router.find_many([]) == []
 
 
@@ -137,8 +136,7 @@ def test_a_broken_new_version_keeps_the_old_and_is_told_of_once(tmp_path, caplog
     old = publish(tmp_path, SMALL)
     served = ServedRouter(tmp_path)
     served.current()
-    new = publish(tmp_path, GROWN)
-    (tmp_path / "router" / new / "view-full.npy").write_bytes(b"half")
+    (tmp_path / "router" / publish(tmp_path, GROWN) / "view-full.npy").write_bytes(b"half")
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
             assert served.settle(30).index.version == old

@@ -257,8 +257,7 @@ def test_a_secret_that_the_model_left_out_is_not_put_in(parameter):
     result = repair_missing(parameter, said, about if parameter == "key" else None)
     assert (result.outcome, result.reason.kind) == (ABSTAINED, "missing_value")
     assert repair_missing("key", 'key "a"', name="create_api_client").outcome == ABSTAINED
-    of_a_store = repair_missing("key", 'get the key "theme"', name="kv_get")
-    assert of_a_store.arguments == {"key": "theme"}
+    assert repair_missing("key", 'get the key "theme"', name="kv_get").arguments == {"key": "theme"}
 
 
 @pytest.mark.parametrize(
@@ -374,13 +373,10 @@ def test_two_calls_are_repaired_each_by_itself_and_a_valid_one_comes_back_byte_f
 def test_missing_values_come_from_the_conversation_or_are_asked_for():
     said = "Mail ana@example.com with the subject 'Fees', urgent, 2 copies."
     result = climb({}, "send_mail", conversation=said)
-    expected = {
-        "recipient": "ana@example.com",
-        "subject": "Fees",
-        "priority": "urgent",
-        "copies": 2,
-    }
-    assert (result.outcome, result.arguments) == (REPAIRED, expected)
+    assert (result.outcome, result.arguments) == (
+        REPAIRED,
+        {"recipient": "ana@example.com", "subject": "Fees", "priority": "urgent", "copies": 2},
+    )
     two = climb({}, "send_mail", conversation=said.replace("Mail", "Mail bo@example.com and"))
     assert (two.outcome, two.reason.path) == (ABSTAINED, "$.recipient")
 

@@ -118,8 +118,7 @@ def over_no_base(folder: Path, adapter: Path) -> None:
 def over_another_base(folder: Path, adapter: Path) -> None:
     over_no_base(folder, adapter)
     config = json.loads((folder / "adapter_config.json").read_text())
-    other = make_base(folder / "other", width=64)
-    config["base_model_name_or_path"] = str(other)
+    config["base_model_name_or_path"] = str(make_base(folder / "other", width=64))
     (folder / "adapter_config.json").write_text(json.dumps(config))
 
 
@@ -370,8 +369,7 @@ def test_the_best_match_by_words_is_called():
 @given(st.text(max_size=200))
 def test_any_instruction_is_answered(text):
     every = {kind: {"type": kind} for kind in ("string", "integer", "number", "array", "boolean")}
-    called = make_baseline_call([tool("a", **every), tool("b")], text)
-    assert called["name"] in ("a", "b")
+    assert make_baseline_call([tool("a", **every), tool("b")], text)["name"] in ("a", "b")
 
 
 TIDES = {
@@ -477,8 +475,7 @@ def test_values_that_python_calls_equal_do_not_take_each_other_out(
 @pytest.mark.parametrize("part", ["1-", "-", "a", "a-", "1", "a--1", "a.a", "1.", "a@", "~/."])
 def test_slots_of_a_hostile_request_cost_bounded_work(part):
     """A pattern that starts again at each letter would take minutes here."""
-    slots = copy_slots(tool("show", value={"type": "string"}), part * 20_000)
-    assert set(slots) <= {"value"}
+    assert set(copy_slots(tool("show", value={"type": "string"}), part * 20_000)) <= {"value"}
 
 
 def test_a_list_of_lists_without_end_is_left_out():

@@ -55,8 +55,7 @@ def test_every_role_starts_with_a_model_that_needs_no_training(tmp_path):
 
 
 def test_a_better_candidate_becomes_champion_with_evidence_and_gates(tmp_path):
-    made = consider_model(tmp_path, "m1")
-    assert made.promoted
+    assert consider_model(tmp_path, "m1").promoted
     read = read_champion(tmp_path, "retriever")
     assert (read.model, read.training_set, read.trained) == ("m1", "set1", True)
     assert read.evidence["gain_at_1"] == BETTER
@@ -69,8 +68,7 @@ def test_a_better_candidate_becomes_champion_with_evidence_and_gates(tmp_path):
 
 def test_a_candidate_that_is_not_better_is_recorded_and_stays_out(tmp_path):
     consider_model(tmp_path, "m1")
-    made = consider_model(tmp_path, "m2", UNSURE, "set2")
-    assert not made.promoted
+    assert not consider_model(tmp_path, "m2", UNSURE, "set2").promoted
     known = read_champion(tmp_path, "retriever")
     assert (known.model, known.last_candidate["model"]) == ("m1", "m2")
     assert "gain_at_1: +0.100 [-0.010, +0.200], n=90, needed" in known.last_candidate["why"]
@@ -146,8 +144,7 @@ def test_a_kill_at_any_step_of_a_promotion_leaves_it_done_or_not_done(tmp_path, 
     with pytest.raises(KeyboardInterrupt):
         consider_model(tmp_path, "m2")
     monkeypatch.undo()
-    seen = read_champion(tmp_path, "retriever").model
-    assert seen == ("m1" if step == 1 else "m2")
+    assert read_champion(tmp_path, "retriever").model == ("m1" if step == 1 else "m2")
     consider_model(tmp_path, "m2")  # the next run finishes it, or does it again
     assert read_champion(tmp_path, "retriever").model == "m2"
     assert json.loads((tmp_path / FILE).read_bytes())["model"] == "m2"
@@ -280,8 +277,7 @@ def test_a_refused_candidate_is_promoted_by_no_later_run_but_may_be_approved(tmp
 def test_a_candidate_without_its_weights_is_neither_promoted_nor_approved(tmp_path):
     save_empty_model(tmp_path, "m2")
     (get_model_folder(tmp_path, "m2") / "adapter_model.safetensors").write_bytes(b"half")
-    made = consider_model(tmp_path, "m2")
-    assert not passed_by_gate(made.gates)["model_on_disk"]
+    assert not passed_by_gate(consider_model(tmp_path, "m2").gates)["model_on_disk"]
     wait_for_person(tmp_path, "m1")
     (get_model_folder(tmp_path, "m1") / "adapter_model.safetensors").unlink()
     for why, told in (("fine", r"cannot be approved.*model_on_disk"), (" ", "the reason is empty")):

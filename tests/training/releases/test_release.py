@@ -40,28 +40,21 @@ from warehouse.storage.files import PointerBroken
 MODELS = {"retriever": "m1", "caller": "baseline:bm25+slots"}
 
 
-def test_the_same_set_is_the_same_release(tmp_path):
+def test_the_same_set_is_the_same_release_also_when_it_comes_back(tmp_path):
     assert read_current_release(tmp_path) == {}
     first = make_release(tmp_path, MODELS, "contracts-1", "set1")
-    before = pointers_of(tmp_path)
+    at, before = read_current_release(tmp_path)["at"], pointers_of(tmp_path)
     assert make_release(tmp_path, MODELS, "contracts-1", "set1") == first
     assert pointers_of(tmp_path) == before
-    second = make_release(tmp_path, MODELS, "contracts-2", "set1")
-    assert second != first
+    assert make_release(tmp_path, MODELS, "contracts-2", "set1") != first
     assert read_current_release(tmp_path)["contracts"] == "contracts-2"
+    assert make_release(tmp_path, MODELS, "contracts-1", "set1") == first
+    again = read_current_release(tmp_path)
+    assert (again["release"], again["at"]) == (first, at)
 
 
 def pointers_of(home: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (home / "releases").iterdir()}
-
-
-def test_a_release_that_comes_back_is_the_old_one(tmp_path):
-    first = make_release(tmp_path, MODELS, "c1", "s1")
-    at = read_current_release(tmp_path)["at"]
-    make_release(tmp_path, MODELS, "c2", "s1")
-    assert make_release(tmp_path, MODELS, "c1", "s1") == first
-    assert read_current_release(tmp_path)["release"] == first
-    assert read_current_release(tmp_path)["at"] == at
 
 
 def test_what_is_served_names_its_release_and_a_second_run_moves_nothing(tmp_path):

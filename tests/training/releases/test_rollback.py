@@ -109,8 +109,7 @@ def test_a_release_of_the_same_models_is_not_made_again_on_the_same_contracts(ho
 
 
 def test_rolling_back_over_several_releases_keeps_all_their_models_out(home):
-    oldest = list_lineage(home)[0]
-    moved = roll_back_release(home, oldest[:10])
+    moved = roll_back_release(home, list_lineage(home)[0][:10])
     assert moved.rejected == {"retriever": ["m1", "m2"]}
     assert find_model_in_service(home, "retriever").model == "base"
     shutil.rmtree(get_model_folder(home, "m1"))
@@ -120,8 +119,7 @@ def test_rolling_back_over_several_releases_keeps_all_their_models_out(home):
 
 def test_rolling_back_to_what_is_served_moves_nothing(home):
     before = read_pointers(home)
-    moved = roll_back_release(home, read_served(home)["release"])
-    assert "nothing moved" in moved.summary
+    assert "nothing moved" in roll_back_release(home, read_served(home)["release"]).summary
     assert read_pointers(home) == before
 
 
@@ -225,10 +223,8 @@ def test_a_rollback_cut_short_is_not_begun_or_is_finished_by_the_next(
     monkeypatch.undo()
     monkeypatch.setattr(training.releases.rollback, "find_index_flaw", lambda home, version: None)
     # Whoever reads in between sees all of it or nothing, and serving one release or the other.
-    seen = served_models(home)
-    assert seen == (("m2",) * 3 if step == 1 else ("m1",) * 3)
-    on_disk = read_served_version(home)
-    assert on_disk == (left["version"] if step <= 2 else wanted["versions"][0])
+    assert served_models(home) == (("m2",) * 3 if step == 1 else ("m1",) * 3)
+    assert read_served_version(home) == (left["version"] if step <= 2 else wanted["versions"][0])
     roll_back_release(home, wanted["release"])
     assert served_models(home) == ("m1",) * 3
     assert read_served_version(home) == get_pinned_version(home)

@@ -41,8 +41,7 @@ def test_two_are_kept_and_the_newest_is_gone_on_with(tmp_path):
 @given(at=st.integers(0, 4), byte=st.integers(0, 255))
 @settings(max_examples=30, deadline=None)
 def test_a_changed_byte_anywhere_is_noticed(tmp_path_factory, at, byte):
-    root = tmp_path_factory.mktemp("changed")
-    folder = checkpoints.save_checkpoint(root, 1, wrote("01234"))
+    folder = checkpoints.save_checkpoint(tmp_path_factory.mktemp("changed"), 1, wrote("01234"))
     path = folder / "state" / "weights"
     held = bytearray(path.read_bytes())
     same = held[at] == byte

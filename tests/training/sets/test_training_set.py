@@ -61,8 +61,7 @@ def test_the_nearest_tool_is_the_first_negative(made):
     row = next(
         r for r in made.rows if r["tool"].startswith("find_") and r["split"] == UNSEEN_SERVER
     )
-    first = json.loads(row["negatives"])[0]
-    assert made.pool[first]["server_id"] == row["server_id"]
+    assert made.pool[json.loads(row["negatives"])[0]]["server_id"] == row["server_id"]
 
 
 def test_tools_it_is_confused_with_are_its_first_negatives(made):
@@ -215,8 +214,7 @@ def conversations() -> tuple[list[Row], list[Row]]:
 
 def test_conversations_are_kept_whole_and_their_wrong_calls_marked():
     snapshots, pairs = conversations()
-    policy = SetPolicy(seen_tools=0.0, unseen_tools=0.0)
-    made = build_training_set(pairs, snapshots, embed, policy)
+    made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tools=0.0, unseen_tools=0.0))
     assert made.dropped == {}
     assert set_flaws(made.rows, made.pool, embed=embed) == []
     rows = {row["pair_id"]: row for row in made.rows}

@@ -180,8 +180,7 @@ def test_a_damaged_blob_counts_as_not_done_is_paid_for_once_more_and_heals(ledge
         return EffectOutcome(b"answer", usd=0.01)
 
     ledger.once("llm", "k", pay, reserve_usd=0.02)
-    blob = next(path for path in ledger.blobs.root.rglob("*") if path.is_file())
-    blob.write_bytes(damage)
+    next(path for path in ledger.blobs.root.rglob("*") if path.is_file()).write_bytes(damage)
     assert ledger.seen("k") is None
     for _ in range(4):
         assert ledger.once("llm", "k", pay, reserve_usd=0.02) == b"answer"

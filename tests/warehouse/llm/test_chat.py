@@ -100,8 +100,7 @@ async def test_a_packed_answer_is_unpacked_and_one_beyond_the_bound_is_told(ledg
     pack, headers = gzip.compress, {"content-encoding": "gzip"}
     raw = calling(content="Noon.").raw
     assert isinstance(raw, str)
-    sound = Say(raw=pack(raw.encode()), headers=headers)
-    with openai_endpoint([sound]) as at:
+    with openai_endpoint([Say(raw=pack(raw.encode()), headers=headers)]) as at:
         assert (await converse(at, ledger)).text == "Noon."
     with (
         openai_endpoint([Say(raw=pack(bytes(60 << 20)), headers=headers)]) as at,

@@ -52,8 +52,7 @@ def outcomes(
 def test_a_rate_limit_of_an_hour_stops_the_role_and_says_when_to_come_again(ledger, retry_after):
     hour = Say("come back later", status=429, headers={"retry-after": retry_after})
     with openai_endpoint(lambda _b, number: Say(GOOD) if number <= 2 else hour) as endpoint:
-        llm = client(ledger, endpoint.url, concurrency=1)
-        results = outcomes(llm, 20)
+        results = outcomes(client(ledger, endpoint.url, concurrency=1), 20)
         errors = [result for result in results if isinstance(result, LLMError)]
         assert len(errors) == 18
         assert {error.kind for error in errors} == {"rate_limited"}
@@ -159,8 +158,7 @@ def test_an_endpoint_that_takes_few_at_once_is_asked_for_fewer(ledger):
         return Say("too many", status=429) if full else Say(GOOD)
 
     with openai_endpoint(narrow) as endpoint:
-        llm = client(ledger, endpoint.url, concurrency=24, attempts=50)
-        results = outcomes(llm, 150)
+        results = outcomes(client(ledger, endpoint.url, concurrency=24, attempts=50), 150)
     assert all(isinstance(result, ModelReply) for result in results)
     late = [number for number in refused if number > len(endpoint.requests) / 2]
     assert len(late) < len(refused) / 2, "most refusals came before it learned"

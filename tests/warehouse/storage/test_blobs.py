@@ -168,8 +168,7 @@ def test_nesting_that_would_overflow_the_stack_is_a_value_error():
 
 @given(st.text(max_size=70) | st.text("0123456789abcdefABCDEF/.", min_size=62, max_size=66))
 def test_a_sha256_is_64_lower_case_hex_digits_and_nothing_else(text):
-    good = len(text) == 64 and set(text) <= set("0123456789abcdef")
-    if good:
+    if len(text) == 64 and set(text) <= set("0123456789abcdef"):
         assert Sha256(text) == text
     else:
         with pytest.raises(ValueError, match="64 lower-case hex digits"):

@@ -163,8 +163,7 @@ def test_repair_takes_torn_lines_out_and_keeps_the_old_file(tmp_path):
 
 
 def test_repair_of_a_whole_home_changes_nothing(tmp_path):
-    root = Tables(tmp_path / "tables")
-    publish(root, 1)
+    publish(Tables(tmp_path / "tables"), 1)
 
     def files() -> dict[Path, tuple[bytes, int]]:
         every = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -51,8 +51,7 @@ def test_a_table_never_published_reads_as_no_rows_with_its_columns(tmp_path):
 def test_volatile_figures_are_kept_but_make_no_version(tmp_path):
     tables = Tables(tmp_path)
     first = publish(tables, SPEC.frame([{"id": "a", "value": 1, "seconds": 0.5}]))
-    second = publish(tables, SPEC.frame([{"id": "a", "value": 1, "seconds": 9.0}]))
-    assert first == second
+    assert first == publish(tables, SPEC.frame([{"id": "a", "value": 1, "seconds": 9.0}]))
     assert tables.read(SPEC)["seconds"].to_list() == [9.0]
     assert len((tables.folder("things") / "HEADS.jsonl").read_text().splitlines()) == 1
 
@@ -318,6 +317,5 @@ def test_every_column_that_names_a_server_is_looked_at():
 @pytest.mark.parametrize("rows", [[], ROWS])
 def test_a_table_none_of_whose_columns_could_name_it_has_nothing_taken(rows):
     takedowns = Takedowns(servers=frozenset({"npm:a"}))
-    frame = OF_SERVERS.frame(rows).select("id")
-    hit = find_taken(takedowns, frame)
+    hit = find_taken(takedowns, OF_SERVERS.frame(rows).select("id"))
     assert (hit.dtype, hit.to_list()) == (pl.Boolean, [False] * len(rows))

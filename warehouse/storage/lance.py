@@ -33,6 +33,13 @@ class LanceStore:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    def find_missing(self, keys: Iterable[str], table: str = TEXTS) -> set[str]:
+        missing = set(keys)
+        for part in self._list_parts(table) if missing else []:
+            stored = [keys.to_pylist() for [keys] in self._read(part, missing, "key")]
+            missing = missing.difference(*stored)
+        return missing
+
     def insert(self, rows: Sequence[Mapping[str, Any]], table: str = TEXTS) -> int:
         """Adds the rows whose key is new; returns how many. `rows`: key, text_digest, embedder,
         kind, text, vector (float32, one length per call). Raises DuplicateKeys."""

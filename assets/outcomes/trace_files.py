@@ -9,10 +9,12 @@ Nothing here is trusted: a file is capped, and what has another shape than expec
 """
 
 import json
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,19 @@ class TraceSession:
     definitions: Mapping[str, JsonObject] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
     user: str | None = None  # the token of a trace that Toolmill wrote
+
+
+def find_results(events: Iterable[TraceEvent]) -> dict[int, TraceEvent]:
+    """Place of a call -> its result. Clients may count ids anew each turn: a result is that of the
+    first call of its id that has none yet."""
+    waiting: dict[str, deque[int]] = defaultdict(deque)
+    results = dict[int, TraceEvent]()
+    for at, event in enumerate(events):
+        if event.kind == CALL:
+            waiting[event.call].append(at)
+        elif event.kind == RESULT and waiting[event.call]:
+            results[waiting[event.call].popleft()] = event
+    return results
 
 
 @dataclass(frozen=True)
@@ -145,7 +160,7 @@ def _read_codex(lines: list[JsonObject], stem: str) -> list[TraceSession]:
         item = payload if isinstance(payload, dict) else line
         if line.get("type") == "session_meta":
             session = str(item.get("id") or stem)
-        elif item.get("type") == "message" and item.get("role") in (USER, ASSISTANT):
+        elif item.get("type", "message") == "message" and item.get("role") in (USER, ASSISTANT):
             text = _read_text(item.get("content"))
             if not text.startswith("<"):  # what the client says of its surroundings
                 events.append(TraceEvent(str(item["role"]), text, at=at))
@@ -245,11 +260,17 @@ def _read_toolmill(lines: list[JsonObject], stem: str) -> list[TraceSession]:
     """A session a token and day: each line is a request in words, a call and its result."""
     events: dict[str, list[TraceEvent]] = {}
     digests, asked = dict[str, str](), dict[str, str]()
-    for number, line in enumerate(lines):
+    asking: list[tuple[str, JsonObject]] = []
+    for line in lines:  # one without words belongs to the last
+        token = str(line.get("token"))
+        asked[token] = _read_text(line.get("words")) or asked.get(token, "")
+        asking.append((asked[token], line))
+    asked.clear()
+    # Lines of conversations at a time stand among each other: words alone tell their turns apart.
+    for number, (query, line) in enumerate(sorted(asking, key=itemgetter(0))):
         session = events.setdefault(str(line.get("token")), [])
         at, call, name = _read_time(line.get("at")), str(number), str(line.get("tool_id"))
-        query = _read_text(line.get("words"))
-        if query and query != asked.get(str(line.get("token"))):  # else it belongs to the last
+        if query and query != asked.get(str(line.get("token"))):
             asked[str(line.get("token"))] = query
             session.append(TraceEvent(USER, query, at=at))
         session.append(_make_call(call, name, line.get("arguments"), at))

@@ -20,7 +20,14 @@ from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.quarantined_tools import CLEAR, read_clear
 from assets.contracts.tool_id import BadToolId, ToolId
 from assets.outcomes.outcome import TOOL_ERROR, USEFUL, classify_outcome
-from assets.outcomes.trace_files import CALL, RESULT, USER, TraceEvent, TraceSession, read_traces
+from assets.outcomes.trace_files import (
+    CALL,
+    USER,
+    TraceEvent,
+    TraceSession,
+    find_results,
+    read_traces,
+)
 from assets.servers.calls.result import CallResult
 from assets.synthesis.export.selection import ExtraRow
 from assets.synthesis.tables import (
@@ -159,17 +166,17 @@ def _list_turns(
     session: TraceSession, contracts: ContractHistory
 ) -> Iterator[tuple[str, list[TracedCall]]]:
     """(what the user asked, the calls of its answer that came back), of turns with a call."""
-    results = {event.call: event for event in session.events if event.kind == RESULT}
+    results = find_results(session.events)
     request, calls = "", list[TracedCall]()
-    for event in (*session.events, TraceEvent(USER)):
+    for at, event in enumerate((*session.events, TraceEvent(USER))):
         if event.kind == USER:
             if request and calls:
                 yield request, calls
             request, calls = event.text.strip(), []
-        elif event.kind == CALL and event.call in results:
+        elif event.kind == CALL and at in results:
             call = unwrap_call(event)
             row, why = contracts.find(session, call)
-            calls.append(TracedCall(call.arguments, results[event.call], row, why))
+            calls.append(TracedCall(call.arguments, results[at], row, why))
 
 
 def unwrap_call(call: TraceEvent) -> TraceEvent:

@@ -11,7 +11,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from assets.outcomes.trace_files import CALL, RESULT, USER, TraceEvent, TraceSession, read_request
+from assets.outcomes.trace_files import (
+    CALL,
+    USER,
+    TraceEvent,
+    TraceSession,
+    find_results,
+    read_request,
+)
 from assets.outcomes.trace_pairs import ContractHistory, unwrap_call
 from assets.servers.calls.log import CallLog
 from assets.synthesis.verify.model_text import find_order
@@ -42,14 +49,13 @@ class TraceKeeper:
                 logger.error("a trace could not be kept: %s", type(error).__name__)
 
     def _keep_session(self, session: TraceSession) -> None:
-        results = {event.call: event for event in session.events if event.kind == RESULT}
-        words = ""
-        for event in session.events:
+        results, words = find_results(session.events), ""
+        for at, event in enumerate(session.events):
             if event.kind == USER:
                 words = event.text
-            elif event.kind == CALL and event.call in results:
+            elif event.kind == CALL and at in results:
                 call = replace(unwrap_call(event), at=time.time())
-                self._keep_call(session, call, results[event.call], words)
+                self._keep_call(session, call, results[at], words)
 
     def _keep_call(
         self, session: TraceSession, call: TraceEvent, result: TraceEvent, words: str

@@ -18,7 +18,7 @@ from assets.contracts.canonical import contract_digest
 from assets.contracts.quarantined_tools import CLEAR
 from assets.outcomes.trace_files import read_traces
 from assets.outcomes.trace_pairs import TRACES, forget_user, import_traces, list_traced
-from assets.servers.calls.log import CallLog
+from assets.servers.calls.log import MOST_WORDS, CallLog, clean_words
 from assets.synthesis.export.examples import make_messages
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.selection import ExportChoice, ExportError, permits_commercial_use
@@ -295,6 +295,48 @@ def test_a_secret_of_no_known_form_that_is_named_in_a_sentence_is_not_kept(home,
     figures = import_traces(home, [path], None, "test")
     assert figures["left_out"] == {"a secret stands in it": 1}
     assert redact_prose(ASK) == ASK
+
+
+def test_no_part_of_a_secret_is_kept_where_words_are_cut(tmp_path):
+    secret, log = "ghp_" + "a1B2" * 9, CallLog(tmp_path)
+    for left in range(1, len(secret)):
+        words = "x " * ((MOST_WORDS - left) // 2) + " " * (left % 2) + secret
+        log.keep_trace("ann", words, {"arguments": {}}, "")
+        assert "ghp" not in clean_words(words)
+    assert "a1B" not in log.traces.list_files()[0].read_text()
+
+
+def test_a_secret_that_begins_at_the_end_of_a_names_reach_goes_whole():
+    said = [f"my password{' ' * gap}qT7wer8Tyu9wer8Tyu9" for gap in range(1, 120)]
+    assert [text for text in said if "Tyu9" in redact_prose(text)] == []
+
+
+def test_names_of_secrets_in_large_number_cost_linear_time(tmp_path):
+    words, log = "password token secret pin pin pin " * 2000, CallLog(tmp_path)
+    started = time.process_time()
+    redact_prose(words)
+    spent = time.process_time() - started
+    log.keep_trace("ann", "", {"arguments": {}}, words * 50)  # it is too long, and is not read
+    assert time.process_time() - started < 2 * spent + 0.1
+    assert (spent < 0.3, log.traces.list_files()) == (True, [])
+
+
+def test_lines_of_two_conversations_at_a_time_are_told_apart_by_their_words(home, tmp_path):
+    other = "Ticket T-882 is done as well, please close it"
+    second = ("close_ticket", {"ticket_id": "T-882"}, "closed", False)
+    write_own(tmp_path / "t", REPAIRED[:1], ASK)
+    write_own(tmp_path / "t", [second], other)
+    path = write_own(tmp_path / "t", REPAIRED[1:], ASK)
+    figures = import_traces(home, [path], None, "test")
+    assert (figures[RECOVERY], figures[SINGLE], figures["left_out"]) == (1, 1, {})
+
+
+def test_ids_that_are_counted_anew_each_turn_join_each_call_to_its_own_result(home, tmp_path):
+    path = write_claude(tmp_path / "t.jsonl", REPAIRED[:1], ASK)
+    second = write_claude(tmp_path / "u.jsonl", USEFUL, ASK)  # the same ids
+    path.write_text(path.read_text() + second.read_text())
+    figures = import_traces(home, [path], None, "test")
+    assert (figures["left_out"], figures[SINGLE]) == ({"it failed and was not repaired": 1}, 1)
 
 
 def find_leaks(home: Warehouse, secrets: list[str], *more: str) -> list[str]:

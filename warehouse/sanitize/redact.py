@@ -255,12 +255,16 @@ def redact_prose(value: Any) -> Any:
 
 
 def _cut_spoken(text: str) -> str:
-    spans = [
-        word.span()
-        for name in _SPOKEN.finditer(text)
-        for word in _SPOKEN_WORD.finditer(text, name.end(), name.end() + _SPOKEN_REACH)
-        if is_credible(word[0], _SHORTEST)
-    ]
+    spans: list[Span] = []
+    done = 0
+    for name in _SPOKEN.finditer(text):
+        reach = name.end() + _SPOKEN_REACH
+        for word in _SPOKEN_WORD.finditer(text, max(done, name.end()), reach + 256):
+            if word.start() >= reach:
+                break
+            done = word.end()
+            if is_credible(word[0], _SHORTEST):
+                spans.append(word.span())
     return _cut_spans(text, spans)
 
 

@@ -114,10 +114,12 @@ class CallLog:
     def keep_trace(self, token: str, words: str, facts: Mapping[str, Any], text: str) -> None:
         """Appends a whole call, redacted, to the traces, unless it is too long. words: what it was
         made for. facts: tool_id, contract_digest, arguments, status."""
-        line = redact_prose({**facts, "text": text, "words": words[:MOST_WORDS]})
-        line |= {"token": token, "format": TRACE_FORMAT}
-        if len(json.dumps(line)) <= _LONGEST_TRACE:
-            self.traces.append(line)
+        if len(json.dumps([*facts.values(), text])) > _LONGEST_TRACE:
+            return
+        # Half of a secret has no known form: the words are cut behind the redaction.
+        line = redact_prose({**facts, "text": text, "words": words[:_LONGEST_TRACE]})
+        line |= {"token": token, "format": TRACE_FORMAT, "words": line["words"][:MOST_WORDS]}
+        self.traces.append(line)
 
     def append(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Appends a line that the caller bounded and redacted, and returns it."""
@@ -164,7 +166,7 @@ def query_digest(query: str) -> str:
 
 def clean_words(query: str) -> str:
     """A query as it may be kept: without secrets, and of a length that a line takes."""
-    return redact(query[:MOST_WORDS])
+    return redact(query[:_LONGEST_TRACE])[:MOST_WORDS]
 
 
 def pack_vector(vector: "np.ndarray") -> str:

@@ -57,6 +57,13 @@ def make_responses(calls: Calls, ask: str) -> tuple[str, dict[str, Any]]:
     return "responses", {"model": "m", "input": items, "tools": [tool]}
 
 
+def make_short_responses(calls: Calls, ask: str) -> tuple[str, dict[str, Any]]:
+    """With a message that leaves out its type, as the SDK's examples do."""
+    path, body = make_responses(calls, ask)
+    del body["input"][0]["type"]
+    return path, body
+
+
 def make_messages(calls: Calls, ask: str) -> tuple[str, dict[str, Any]]:
     messages: list[Any] = [{"role": "user", "content": ask}]
     for at, (name, arguments, text, failed) in enumerate(calls):
@@ -68,7 +75,7 @@ def make_messages(calls: Calls, ask: str) -> tuple[str, dict[str, Any]]:
     return "messages", {"model": "m", "max_tokens": 9, "messages": messages, "tools": [tool]}
 
 
-APIS = [make_chat, make_responses, make_messages]
+APIS = [make_chat, make_responses, make_short_responses, make_messages]
 
 
 def send(running: Running, request: tuple[str, dict[str, Any]]) -> None:

@@ -239,7 +239,7 @@ def read_text(result: CallResult) -> str:
 
 def is_empty(result: CallResult, arguments: Any = None) -> bool:
     """Whether an answer says nothing: no content, JSON without a value in it, or a word for it."""
-    echoes = set(_iter_texts(arguments))
+    echoes = {*_iter_texts(arguments)} - {""}
     if any(map(holds_media, result.content)) or _holds_value(result.structured, echoes):
         return False
     text = read_text(result).strip()

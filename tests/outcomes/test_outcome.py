@@ -119,6 +119,10 @@ def test_an_empty_result_is_empty_however_its_structure_says_so(said, empty, tol
     assert (actual == "empty") is empty, actual
 
 
+def test_an_argument_without_words_is_no_echo():
+    assert is_empty(CallResult("ok", [], {"title": ""}), {"note": " "})
+
+
 def test_words_beside_the_same_words_in_structure_are_empty():
     blocks = [{"type": "text", "text": "No matches found"}]
     result = CallResult("ok", blocks, {"content": "No matches found"})

@@ -94,11 +94,11 @@ class CurriculumTool:
         return max(failed, key=lambda kind: tally.find_least((KINDS, kind)), default=None)
 
     def choose_task(self, tally: ErrorTally) -> str:
-        """The open task that the tool fails most, then that all fail most."""
+        """The open task that the tool, if models learn from it, or else all tools fail most."""
 
         def rank(task: str) -> tuple[float, float, int]:
             names = (task, SINGLE) if task in _OF_SINGLE else (task,)
-            own = max(tally.find_least((self.key, name)) for name in names)
+            own = max(tally.find_least((self.key, name)) for name in names) if self.learnt else 0.0
             return -own, -max(map(tally.find_least, names)), _GRANTED.index(task)
 
         # Requests of single calls are there already: a grant of them writes them again.

@@ -112,6 +112,11 @@ def test_tools_that_are_only_tested_on_get_turns_alone():
     policy = CurriculumPolicy(tools=4, turns=0.5)
     chosen = choose_grants(held, tally_night(dict.fromkeys(NAMES, ITEMS)), {}, policy)
     assert [why for _, _, why in chosen] == [TURN] * 4
+    tally = ErrorTally()
+    tally.add(NAMES[0], MISSING, wrong=True)
+    tally.add(NAMES[1], RECOVERY, wrong=True)
+    tally.add(NAMES[1], RECOVERY, wrong=True)
+    assert {tool.choose_task(tally) for tool in held} == {RECOVERY}  # of all, not its own
 
 
 SERVER = next(

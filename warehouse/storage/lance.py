@@ -54,8 +54,9 @@ class LanceStore:
                 return len(unique)
             # Reading all keys made a table of many small writes quadratic.
             read = self._read(part, set(unique), "key")
-            stored = [key for [keys] in read for key in keys.to_pylist()]
-            if len(stored) > len(set(stored)):
+            listed = [key for [keys] in read for key in keys.to_pylist()]
+            stored = set(listed)
+            if len(listed) > len(stored):
                 self._read_keys(opened, part)
             new = [row for key, row in unique.items() if key not in stored]
             if not new:

@@ -12,14 +12,14 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_968, 51),
+    "warehouse": (7_973, 51),
     "assets/marketplaces": (6_077, 38),
-    "assets/servers": (11_742, 53),
+    "assets/servers": (11_744, 53),
     "assets/contracts": (8_662, 35),
     "assets/catalogue": (696, 5),
     "assets/vectors": (3_635, 21),
     "assets/synthesis": (10_349, 53),
-    "assets/outcomes": (7_886, 41),
+    "assets/outcomes": (7_914, 41),
     "training": (12_717, 82),
     "serving": (9_048, 41),
     "orchestration": (6_300, 37),
@@ -28,13 +28,13 @@ BUDGET = {
     "extensions/bench": (4_836, 22),
     "extensions/contract_ci": (447, 4),
     "extensions/environments": (1_290, 12),
-    "extensions/proxy": (3_750, 16),
+    "extensions/proxy": (3_756, 16),
     "extensions/publishing": (1_426, 8),
     "extensions/recommender": (3_287, 17),
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (1_950, 10),
-    "tests": (81_767, 485),
+    "tests": (81_825, 485),
     "benchmarks": (6_393, 37),
 }
 

@@ -186,21 +186,22 @@ async def _explore_all(
     explored: dict[str, list[Record] | str] = {}
     shown = progress or SilentProgress()
 
-    async def call(job: ExplorationJob, plan: str, before: Sequence[Record]) -> list[Record]:
+    async def call(job: ExplorationJob, before: Sequence[Record] = ()) -> list[Record]:
         async def make() -> EffectOutcome:
             rows = await _explore_server(job, executor, name, before)
             return EffectOutcome(json.dumps(rows, sort_keys=True).encode())
 
-        key = digest([job.server.server_id, plan])
+        key = digest([job.server.server_id, job.plan])
         return json.loads(await warehouse.ledger.once_async("explore", key, make, partition=name))
 
     async def explore(job: ExplorationJob) -> None:
         async with places:
             try:
-                rows = await call(job, job.decides, ())
-                # What is granted beyond is an effect of its own: nothing before it is redone.
-                more = await call(job, job.plan, rows) if job.more and rows else []
-                explored[job.server.server_id] = rows + more
+                rows = [*(first := await call(replace(job, more={})))]
+                # What a tool is granted beyond is an effect of its own: nothing else is redone.
+                for tool, count in job.more.items() if first else ():
+                    rows += await call(replace(job, more={tool: count}), first)
+                explored[job.server.server_id] = rows
             except Exception as error:  # a full disk and the ledger's own errors are raised
                 known = isinstance(error, WorldFailed)
                 reason = str(error) if known else describe_failure(error)

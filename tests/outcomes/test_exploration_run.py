@@ -38,8 +38,8 @@ calls(do, TOOLS)
 class Explored(Market):
     """A marketplace of one server, which nothing was written about yet."""
 
-    def __init__(self, bench: Bench, source: str = SOURCE) -> None:
-        super().__init__(bench, source, (LIST, READ, DROP))
+    def __init__(self, bench: Bench, source: str = SOURCE, tools: Any = (LIST, READ, DROP)) -> None:
+        super().__init__(bench, source, tools)
 
     def explore(self, **settings: Any) -> dict[str, Any]:
         return self.run(explorations, **settings)
@@ -100,6 +100,30 @@ def test_a_tool_that_models_fail_is_called_more_and_no_call_is_made_again(bench)
         assert later["seconds"] == row["seconds"]  # read from the ledger, not measured again
     assert count_useful(list(after.values())) == len(after) == 1
     assert market.explore()["unchanged"] == 1
+
+
+def test_a_later_grant_of_another_tool_leaves_what_earlier_ones_taught(bench):
+    mode = {"type": "string", "enum": [f"m{at}" for at in range(40)]}
+    schema = {"type": "object", "properties": {"mode": mode}, "required": ["mode"]}
+    early, late = ({"name": name, "inputSchema": schema} for name in ("add_row", "write_row"))
+    source = """
+def do(m, _):
+    with open(os.path.join(DATA, "calls"), "a") as file:
+        file.write("x")
+    say(m, "row of " + m["params"]["arguments"]["mode"])
+calls(do, TOOLS)
+"""
+    market = Explored(bench, source, (early, late))
+    market.explore()
+    names = {"server_id": market.read()[0]["server_id"], "task": SINGLE}
+    empty, own, nights = dict.fromkeys(CURRICULUM.columns), ("plan_digest", "explored_at"), []
+    for tools in (["write_row"], ["write_row", "add_row"]):
+        market.publish(CURRICULUM, [{**empty, **names, "tool": tool} for tool in tools])
+        market.explore()
+        rows = market.read()
+        nights.append([json.dumps({k: v for k, v in r.items() if k not in own}) for r in rows])
+    assert len(nights[1]) == len(nights[0]) + 1
+    assert set(nights[0]) < set(nights[1])
 
 
 HANGS = SOURCE.replace('say(m, json.dumps({"sheets"', 'time.sleep(60); say(m, json.dumps({"sheets"')

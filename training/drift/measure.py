@@ -52,6 +52,8 @@ _VERSION = 4  # of what the memo holds
 _MOST_TEXTS = 2000  # that a champion has no vectors of yet: some 20 s on one core
 _MOST_ITEMS = 200  # requests of new contracts, and as many of others
 _NOTHING = "nothing was trained yet"
+_LACKING = "texts have no vector by this retriever yet: the next index makes them"
+_PASSES = "; it is measured again"  # ends what passes without another input
 _TABLES = (CLEAR, HELD, CHANGES, TRAINING_SET, RETRIEVER_EVALUATION)
 # Statuses of lines of the log that no call was sent for.
 _NOT_SENT = frozenset({"reported", "searched", "declined", "cancelled", "refused"})
@@ -135,7 +137,8 @@ def measure_drift(sources: DriftSources, policy: RetrainPolicy) -> list[DriftSig
         (NEW_TOOLS, policy.min_decay, _measure_new_tools),
     ]
     judged = [judge_signal(_measure_one(sources, *signal), policy.alpha) for signal in signals]
-    memo.put("drift", place, {"key": key, "signals": [asdict(signal) for signal in judged]})
+    if not any(signal.why.endswith(_PASSES) for signal in judged):
+        memo.put("drift", place, {"key": key, "signals": [asdict(signal) for signal in judged]})
     return judged
 
 
@@ -144,7 +147,7 @@ def _measure_one(
 ) -> DriftSignal:
     return try_item(
         lambda: measure(sources, threshold),
-        lambda hint: make_unmeasured(name, threshold, f"it could not be measured: {hint}"),
+        lambda hint: make_unmeasured(name, threshold, f"it could not be measured: {hint}{_PASSES}"),
     )
 
 
@@ -182,8 +185,7 @@ def _measure_retriever(sources: DriftSources, threshold: float) -> DriftSignal:
     """Whether the retriever in service still finds what it found when it was last measured."""
     frozen = _read_frozen_items(sources)
     if frozen and (due := _count_missing_vectors(sources)) > _MOST_TEXTS:
-        why = f"{due:,} texts have no vector by this retriever yet: the next index makes them"
-        return make_unmeasured(RETRIEVER_DECAY, threshold, why)
+        return make_unmeasured(RETRIEVER_DECAY, threshold, f"{due:,} {_LACKING}{_PASSES}")
     texts = {
         (row["server_id"], row["tool"]): tool_text(read_contract(row)) for row in sources.clear
     }
@@ -198,7 +200,9 @@ def _measure_new_tools(sources: DriftSources, threshold: float) -> DriftSignal:
     for row in sorted(requests, key=lambda row: digest([row["pair_id"]])):
         if row["task"] in ONE_CALL:
             (old if row["contract_digest"] in known else new).append({**row, "split": NEW_TOOLS})
-    if not new or not old or _count_missing_vectors(sources) > _MOST_TEXTS:
+    if new and old and (due := _count_missing_vectors(sources)) > _MOST_TEXTS:
+        return make_unmeasured(NEW_TOOLS, threshold, f"{due:,} {_LACKING}{_PASSES}")
+    if not new or not old:
         return measure_new_tool_gap([], [], threshold)
     ranks = sources.rank([*new[:_MOST_ITEMS], *old[:_MOST_ITEMS]])
     new_ranks, old_ranks = (

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assets.vectors.encoders.embedder import Prompts
 from assets.vectors.encoders.weights import find_base_path
 from training.caller.smollm2 import name_smollm2_base
+from training.drift import measure
 from training.drift.signals import (
     CLASS_WEIGHTS,
     DriftSignal,
@@ -16,9 +18,12 @@ from training.drift.signals import (
     find_change_classes,
     judge_signal,
     make_contract_signal,
+    make_unmeasured,
     measure_retriever_decay,
 )
 from training.role import get_causal_base_name, get_retriever_base_name, is_same_base
+from training.settings import RetrainPolicy
+from warehouse.store import Warehouse
 
 MAPS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("123"), max_size=8)
 CALLS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 50), max_size=8)
@@ -137,6 +142,23 @@ def test_a_signal_fires_by_its_threshold_and_its_test(value, p, threshold, fired
 
 
 A, B, COMMIT = "a" * 16, "b" * 16, f"some/base@{'c' * 40}"
+
+
+def test_a_measurement_that_failed_is_made_again_and_any_other_is_not(tmp_path, monkeypatch):
+    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
+    calls: list[str] = []
+
+    def fail_once(*_: Any) -> DriftSignal:
+        calls.append("asked")
+        if len(calls) == 1:
+            raise TimeoutError("the endpoint does not answer")
+        return make_unmeasured("contracts", 0.01, "nothing was trained yet")
+
+    monkeypatch.setattr(measure, "_measure_contracts", fail_once)
+    sources = measure.DriftSources(warehouse, "set", pytest.fail, "none", Prompts())
+    for _ in range(4):
+        [first, *_] = measure.measure_drift(sources, RetrainPolicy())
+    assert (len(calls), first.why) == (2, "nothing was trained yet")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from assets.outcomes.trace_files import (
     read_request,
 )
 from assets.outcomes.trace_pairs import ContractHistory, unwrap_call
-from assets.servers.calls.log import CallLog
+from assets.servers.calls.log import LONGEST_TRACE, CallLog
 from assets.synthesis.verify.model_text import find_order
 from warehouse.bounded_dict import BoundedDict
 from warehouse.sanitize.redact import redact
@@ -53,7 +53,7 @@ class TraceKeeper:
         for at, event in enumerate(session.events):
             if event.kind == USER:
                 words = event.text
-            elif event.kind == CALL and at in results:
+            elif event.kind == CALL and at in results and len(results[at].text) <= LONGEST_TRACE:
                 call = replace(unwrap_call(event), at=time.time())
                 self._keep_call(session, call, results[at], words)
 

@@ -39,7 +39,7 @@ STATUSES = (
 REPORTS = ("worked", "wrong_tool", "failed")
 MOST_WORDS = 4000  # characters that are kept of a query
 TRACE_FORMAT = "toolmill-trace-1"  # of the lines of `traces`
-_LONGEST_TRACE = 64_000  # characters of one
+LONGEST_TRACE = 64_000  # characters of one
 _TEXTS = {  # the longest text of each field that holds one
     "token": 100,
     "index": 100,
@@ -114,10 +114,10 @@ class CallLog:
     def keep_trace(self, token: str, words: str, facts: Mapping[str, Any], text: str) -> None:
         """Appends a whole call, redacted, to the traces, unless it is too long. words: what it was
         made for. facts: tool_id, contract_digest, arguments, status."""
-        if len(json.dumps([*facts.values(), text])) > _LONGEST_TRACE:
+        if len(json.dumps([*facts.values(), text])) > LONGEST_TRACE:
             return
         # Half of a secret has no known form: the words are cut behind the redaction.
-        line = redact_prose({**facts, "text": text, "words": words[:_LONGEST_TRACE]})
+        line = redact_prose({**facts, "text": text, "words": words[:LONGEST_TRACE]})
         line |= {"token": token, "format": TRACE_FORMAT, "words": line["words"][:MOST_WORDS]}
         self.traces.append(line)
 
@@ -166,7 +166,7 @@ def query_digest(query: str) -> str:
 
 def clean_words(query: str) -> str:
     """A query as it may be kept: without secrets, and of a length that a line takes."""
-    return redact(query[:_LONGEST_TRACE])[:MOST_WORDS]
+    return redact(query[:LONGEST_TRACE])[:MOST_WORDS]
 
 
 def pack_vector(vector: "np.ndarray") -> str:

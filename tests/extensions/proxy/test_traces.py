@@ -165,6 +165,15 @@ def test_what_is_not_known_or_reads_like_an_order_is_not_kept(home, running, cal
     assert read_lines(home) == []
 
 
+def test_an_answer_that_is_too_long_is_not_read(home, monkeypatch):
+    monkeypatch.setattr("extensions.proxy.traces.redact", pytest.fail)
+    calls = [("close_ticket", RIGHT, "password token secret " * 5000, False)]
+    TraceKeeper(home, CallLog(home.home)).keep_request(
+        json.dumps(make_chat(calls, ASK)[1]).encode()
+    )
+    assert read_lines(home) == []
+
+
 def test_another_definition_of_the_tool_is_not_kept(home, running):
     path, body = make_chat(USEFUL, ASK)
     body["tools"][0]["function"]["description"] = "Close a ticket, or the shop."

@@ -72,6 +72,9 @@ def find_authors_path(words: tuple[str, ...]) -> str | None:
 _NPM_NAME = re.compile(r"(@[a-z0-9~\-][\w.~\-]*/)?[a-z0-9~\-][\w.~\-]*", re.IGNORECASE)
 _PYPI_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._\-]*[A-Za-z0-9])?")
 _IMAGE = compile_pattern(r"(?i)[a-z0-9][a-z0-9._\-]*(?::\d+)?(?:/[a-z0-9][a-z0-9._\-]*)*")
+_PYPI_SPEC = compile_pattern(
+    r"\s*([^\s\[\]@=<>!~;]+)(?:\[[^\]]*\])?\s*(?:@\s*(\S+)|([=<>!~][^;]*))?\s*(?:;.*)?"
+)
 _EXACT = compile_pattern(r"v?\d+(?:\.\d+)*(?:[.\-+]?[A-Za-z0-9.\-+]+)?")
 
 
@@ -86,9 +89,7 @@ def parse_npm_spec(spec: str) -> tuple[str, str | None] | None:
 def parse_pypi_spec(spec: str) -> tuple[str, str | None] | None:
     """(name, version or bounds) of a PyPI requirement, extras dropped; None where it is a URL or
     path."""
-    match = compile_pattern(
-        r"\s*([^\s\[\]@=<>!~;]+)(?:\[[^\]]*\])?\s*(?:@\s*(\S+)|([=<>!~][^;]*))?\s*(?:;.*)?"
-    ).fullmatch(spec)
+    match = _PYPI_SPEC.fullmatch(spec)
     if not match or "/" in spec or not _PYPI_NAME.fullmatch(match[1]):
         return None
     bounds = "".join((match[3] or "").split())

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
     "warehouse": (7_973, 51),
-    "assets/marketplaces": (6_077, 38),
+    "assets/marketplaces": (6_078, 38),
     "assets/servers": (11_744, 53),
     "assets/contracts": (8_662, 35),
     "assets/catalogue": (696, 5),

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warehouse.errors import UnusableInput
-from warehouse.sanitize.redact import redact, redact_prose
+from warehouse.sanitize.redact import redact_prose
 from warehouse.storage.files import append_line, remove_unfinished, rewrite_lines
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def query_digest(query: str) -> str:
 
 def clean_words(query: str) -> str:
     """A query as it may be kept: without secrets, and of a length that a line takes."""
-    return redact(query[:LONGEST_TRACE])[:MOST_WORDS]
+    return redact_prose(query[:LONGEST_TRACE])[:MOST_WORDS]
 
 
 def pack_vector(vector: "np.ndarray") -> str:

@@ -86,6 +86,7 @@ def test_a_search_keeps_what_it_showed_by_rank_and_within_bounds(tmp_path):
 
 def test_words_lose_their_secrets_and_a_vector_keeps_its_values():
     assert "ghp_" not in clean_words("list issues with ghp_" + "a1B2" * 9)
+    assert "qT7wer8T" not in clean_words("log me in, my password is qT7wer8Tyu9")
     packed = pack_vector(np.array([0.5, -1.0], np.float32))
     assert np.frombuffer(base64.b64decode(packed), "<f2").tolist() == [0.5, -1.0]
 

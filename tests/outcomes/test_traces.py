@@ -311,6 +311,15 @@ def test_a_secret_that_begins_at_the_end_of_a_names_reach_goes_whole():
     assert [text for text in said if "Tyu9" in redact_prose(text)] == []
 
 
+@pytest.mark.parametrize("after", ['"x', "\\", "\\(", "\u2028", "\n", '\\"', "\\\\x"])
+def test_json_text_that_a_secret_is_taken_out_of_still_parses(after):
+    for said in (f"my token, qT7wer8Tyu9{after}", f"my token {after}qT7wer8Tyu9"):
+        inner = json.dumps({"a": said})
+        for text in (inner, json.dumps(inner), json.dumps({"b": said}, ensure_ascii=False)):
+            assert json.loads(redact_prose(text))
+            assert "wer8Tyu9" not in redact_prose(text)
+
+
 def test_names_of_secrets_in_large_number_cost_linear_time(tmp_path):
     words, log = "password token secret pin pin pin " * 2000, CallLog(tmp_path)
     started = time.process_time()

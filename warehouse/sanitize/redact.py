@@ -244,7 +244,8 @@ _SPOKEN = re.compile(
     r"|(?:api|access|secret|private|license)[ _-]?key)\b",
     re.IGNORECASE,
 )
-_SPOKEN_WORD = re.compile(r"[^\s\"'`<>(),;\[\]]{6,256}")
+# A backslash goes with what it escapes, but none before a quote, so that JSON stays parseable.
+_SPOKEN_WORD = re.compile(r"(?<!\\)(?:[^\s\"'`<>(),;\[\]\\]|\\(?!\\{0,15}[\"'`])[^\s]){6,256}")
 _SPOKEN_REACH = 120  # characters after the name
 
 

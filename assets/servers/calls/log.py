@@ -117,7 +117,7 @@ class CallLog:
         if len(json.dumps([*facts.values(), text])) > LONGEST_TRACE:
             return
         # Half of a secret has no known form: the words are cut behind the redaction.
-        line = redact_prose({**facts, "text": text, "words": words[:LONGEST_TRACE]})
+        line = redact_prose({**facts, "text": text, "words": words[: 4 * MOST_WORDS]})
         line |= {"token": token, "format": TRACE_FORMAT, "words": line["words"][:MOST_WORDS]}
         self.traces.append(line)
 
@@ -166,7 +166,7 @@ def query_digest(query: str) -> str:
 
 def clean_words(query: str) -> str:
     """A query as it may be kept: without secrets, and of a length that a line takes."""
-    return redact_prose(query[:LONGEST_TRACE])[:MOST_WORDS]
+    return redact_prose(query[: 4 * MOST_WORDS])[:MOST_WORDS]
 
 
 def pack_vector(vector: "np.ndarray") -> str:

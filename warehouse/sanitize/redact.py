@@ -193,7 +193,9 @@ def _close(text: str, at: int, opened: str) -> int:
     end = reach.find(quote)
     while end >= 0:
         slashes = end - len(reach[:end].rstrip("\\"))
-        if slashes < depth or slashes % (2 * depth + 2) == depth:
+        if outer := depth > 0 and slashes % 2 == 0:  # of the text that this one stands in
+            depth = slashes
+        if outer or slashes < depth or slashes % (2 * depth + 2) == depth:
             break
         end = reach.find(quote, end + 1)
     stop = _measure_first_word(reach) if end < 0 else end - min(slashes, depth)

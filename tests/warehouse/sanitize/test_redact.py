@@ -198,6 +198,16 @@ def test_odd_pieces_of_syntax_keep_the_promises(text):
     assert json.loads(cleaned(json.dumps(json.dumps([text])))) is not None
 
 
+@pytest.mark.parametrize("slashes", range(6))
+def test_a_quote_that_a_text_ends_without_closing_ends_with_the_text(slashes):
+    text = json.dumps({"a": 'api_key: "qT7wer8Tyu9abcd' + "\\" * slashes, "b": "other words"})
+    for whole in (text, json.dumps(text)):
+        result = cleaned(whole)
+        assert "qT7wer8T" not in result
+        assert "other words" in result
+        assert json.loads(result)
+
+
 @given(st.lists(FRAGMENTS | st.text(max_size=12)))
 def test_texts_of_one_document_do_not_touch_each_other(texts):
     whole = redact_json([{"x": text} for text in texts])

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_974, 51),
+    "warehouse": (7_976, 51),
     "assets/marketplaces": (6_078, 38),
     "assets/servers": (11_744, 53),
     "assets/contracts": (8_662, 35),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (1_950, 10),
-    "tests": (81_894, 485),
+    "tests": (81_904, 485),
     "benchmarks": (6_393, 37),
 }
 

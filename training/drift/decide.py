@@ -173,10 +173,10 @@ def list_due_roles(decisions: Mapping[str, Decision]) -> list[str]:
 
 
 def describe_decisions(decisions: Mapping[str, Decision]) -> list[str]:
-    """`retriever, caller: train (why)`: a sentence for roles of one decision."""
+    """`retriever, caller: due (why)`: a sentence for roles of one decision."""
     roles: dict[str, list[str]] = {}
     for role, decision in decisions.items():
-        verb = "train" if isinstance(decision, RetrainDecision) else "wait"
+        verb = "due" if isinstance(decision, RetrainDecision) else "wait"
         roles.setdefault(f"{verb} ({'; '.join(decision.why)})", []).append(role)
     return [f"{', '.join(names)}: {what}" for what, names in roles.items()]
 

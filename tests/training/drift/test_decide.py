@@ -184,7 +184,7 @@ def test_a_role_decides_by_its_own_evidence():
     assert not isinstance(alone[CALLER], RetrainDecision)
     [train, wait] = describe_decisions(alone)
     assert wait == "caller: wait (no drift was measured)"
-    assert train.startswith("retriever: train (retriever_decay 0.100 of 0.02: lost; ")
+    assert train.startswith("retriever: due (retriever_decay 0.100 of 0.02: lost; ")
 
 
 def line(role: str = RETRIEVER, at: Any = NOW - DAY, **figure: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from training.releases.release import get_pinned_version, read_served
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject
 from warehouse.ledger.database import find_url
-from warehouse.ledger.inspection import list_effect_blobs
+from warehouse.ledger.inspection import list_effect_blobs, list_local_answers
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.files import hold_lock, rewrite_lines, write_atomically
@@ -233,8 +233,11 @@ def _list_vectors(home: Path, found: _TakenTraces, oldest_s: float) -> Iterator[
 def _list_blobs(home: Path, state: Path, found: _TakenTraces) -> Iterator[GarbageItem]:
     """Blobs that only rows which go name; before them the answers of the ledger that they are."""
     blobs, path, url = Blobs(home / "blobs"), state / "ledger.db", find_url()
-    held = {sha for sha in found.blobs if blobs.path(sha).is_file()}
-    answers = held & list_effect_blobs(path, url) if url or path.exists() else set()
+    has_ledger = bool(url) or path.exists()
+    # What a local model answered may be about what is taken down, and is soon generated again.
+    local = list_local_answers(path, url) if has_ledger and found.versions else set()
+    held = {sha for sha in found.blobs | local if blobs.path(sha).is_file()}
+    answers = held & list_effect_blobs(path, url) if has_ledger else set()
     if answers:
         remove = partial(_forget_answers, path, blobs, answers)
         yield GarbageItem(KIND, f"ledger: {len(answers)} answers", 0, remove)

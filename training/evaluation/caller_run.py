@@ -112,7 +112,8 @@ def evaluate_candidate(
     for name in dict.fromkeys([incumbent, candidate]):
         if name == BASELINE:
             continue
-        predictor = AdapterPredictor(warehouse.home, name)
+        # A model in service is asked most of its requests again each night.
+        predictor = AdapterPredictor(warehouse.home, name, ledger=warehouse.ledger)
         try:
             predictor.load()
         except CannotPredict as error:

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -64,6 +65,7 @@ class LoadedModel:
     is_small: bool
     shortlist: int | None
     generation: Generate
+    key: str = ""  # of a fast copy and its runtime, which write the same answer again
 
     def count_tokens(self, text: str) -> int:
         return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -97,7 +99,8 @@ def load_model(
         tokenizer: Any = AutoTokenizer.from_pretrained(base)
         with_pad_token(tokenizer)
         fast = FastGeneration(FastModel(copy), tokenizer)
-        return _describe(card, AutoConfig.from_pretrained(base), tokenizer, max_new, fast)
+        described = _describe(card, AutoConfig.from_pretrained(base), tokenizer, max_new, fast)
+        return replace(described, key=f"{copy.name} {version('onnxruntime-genai')}")
     loaded, tokenizer, card = _load_with_torch(home, model, place)
     with_pad_token(tokenizer)
     if model != SMOLLM2 and is_smollm2(

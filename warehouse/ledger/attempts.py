@@ -54,6 +54,9 @@ class EffectPending(RuntimeError):
     """The effect is under way in the open batch of this name ("": in another process)."""
 
 
+LOCAL_ANSWER = "answer"  # the stage of a local model's answers, which no row of a table names
+
+
 @dataclass(frozen=True)
 class EffectOutcome:
     """What an effect returned, and what it cost. repeatable: whether this machine would return the

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from warehouse.ledger.attempts import UNRECORDED, describe_losses
+from warehouse.ledger.attempts import LOCAL_ANSWER, UNRECORDED, describe_losses
 from warehouse.ledger.batch_records import OPEN
 from warehouse.ledger.database import make_unavailable, open_store
 
@@ -58,6 +58,12 @@ def list_effect_blobs(path: Path, url: str | None = None) -> set[str]:
     blobs = {blob for (blob,) in effects}
     blobs |= {json.loads(body)["blob"] for (body,) in batches}
     return (blobs | {json.loads(file.read_bytes())["blob"] for file in unrecorded}) - {""}
+
+
+def list_local_answers(path: Path, url: str | None = None) -> set[str]:
+    """The blobs of local models' answers."""
+    query = "SELECT blob FROM effects WHERE stage = ?"
+    return {blob for (blob,) in _select(path, url, query, LOCAL_ANSWER)} - {""}
 
 
 def find_oldest_attempt(path: Path, url: str | None) -> float | None:

@@ -43,7 +43,7 @@ from tests.vectors.conftest import WordEmbedder, snapshot
 from training.releases.index_source import make_hold
 from training.runtime.model_store import CARD, write_job
 from training.sets.pool import load_pool, save_pool
-from warehouse.ledger.attempts import EffectOutcome
+from warehouse.ledger.attempts import LOCAL_ANSWER, EffectOutcome
 from warehouse.storage.files import write_atomically
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.takedowns import read_tombstones
@@ -214,6 +214,8 @@ def lived(warehouse: Warehouse) -> Warehouse:
     warehouse.ledger.once("llm", "clean", lambda: EffectOutcome(b"an answer", usd=0.5))
     listed = json.dumps([json.loads(READ["contract"]), 0]).encode()  # as its deployment names it
     warehouse.ledger.once("deploy", "files", lambda: EffectOutcome(listed, usd=0.5))
+    local = EffectOutcome(b"Read one text file, says a local model", repeatable=True)
+    warehouse.ledger.once(LOCAL_ANSWER, "local", lambda: local)
     pool = {
         row["contract_digest"]: {**row, "contract": json.loads(row["contract"])} for row in LISTED
     }
@@ -299,6 +301,7 @@ def test_a_server_leaves_no_byte_of_any_night(lived):
     assert lived.tables.read(PAIRS).equals(pairs.filter(pl.col("server_id") != "npm:files"))
     assert lived.ledger.seen("clean") == b"an answer"
     assert lived.ledger.seen("files") is None
+    assert lived.ledger.seen("local") is None
     assert lived.ledger.spent() == 1.0, "what was paid stays counted"
     kept = {row["contract_digest"] for row in (OTHER, TIME)}
     assert set(load_pool(lived.home, "set")) == kept

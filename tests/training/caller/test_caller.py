@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,10 @@ from training.caller.smollm2 import GGUF, SMOLLM2, TEMPLATE, name_smollm2_base, 
 from training.caller.tokenise import build_train_pool, make_lessons
 from training.caller.train import resolve_base, train_caller
 from training.caller_update import CallerUpdate, plan_update
+from training.evaluation import adapter_predictor
 from training.evaluation.adapter_predictor import AdapterPredictor, ToolRanking, resolve_model
-from training.evaluation.predictor import PredictionRequest
+from training.evaluation.loaded_model import LoadedModel
+from training.evaluation.predictor import PredictionAnswer, PredictionRequest
 from training.prompts.render import NO_CALL
 from training.releases.in_service import find_model_in_service
 from training.retriever.settings import RetrieverSettings
@@ -137,6 +140,39 @@ def test_the_shipped_caller_serves_until_one_is_promoted(general, tmp_path):
     asked = PredictionRequest("a", "Find it.", [json.loads(make_rows(1)[0]["contract"])])
     model = AdapterPredictor(tmp_path, GENERAL, device="cpu", max_new=4)
     assert len(model.predict([asked, asked])) == 2
+
+
+def test_a_request_is_answered_once_by_a_model_that_writes_the_same_again(
+    general, tmp_path, monkeypatch
+):
+    ledger = Warehouse(home=tmp_path, state=tmp_path / "state").ledger
+    contract = json.loads(make_rows(1)[0]["contract"])
+    asked = [PredictionRequest(name, f"Find {name}.", [contract]) for name in ("a", "b", "c")]
+    generated: list[str] = []
+    load = adapter_predictor.load_model
+
+    def load_counting(*arguments: Any) -> LoadedModel:
+        loaded = replace(load(*arguments), key="a copy and its runtime")
+        answer = loaded.generation
+
+        def generate(prompts: Sequence[str], *more: Any, **options: Any) -> list[str]:
+            generated.extend(prompts)
+            return answer(prompts, *more, **options)
+
+        return replace(loaded, generation=generate)
+
+    def ask(requests: list[PredictionRequest], **options: Any) -> list[PredictionAnswer]:
+        model = AdapterPredictor(tmp_path, GENERAL, device="cpu", max_new=4, **options)
+        return model.predict(requests)
+
+    monkeypatch.setattr(adapter_predictor, "load_model", load_counting)
+    first = ask(asked[:2], ledger=ledger)
+    again = ask(asked, ledger=ledger)
+    assert len(generated) == 3
+    assert [answer.text for answer in again[:2]] == [answer.text for answer in first]
+    assert [answer.seconds is None for answer in again] == [True, True, False]
+    ask(asked)
+    assert len(generated) == 6, "without a ledger nothing is kept"
 
 
 FAR = "What is the boiling point of tungsten?"

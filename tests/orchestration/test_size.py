@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_976, 51),
+    "warehouse": (7_985, 51),
     "assets/marketplaces": (6_078, 38),
     "assets/servers": (11_744, 53),
     "assets/contracts": (8_662, 35),
@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (3_635, 21),
     "assets/synthesis": (10_349, 53),
     "assets/outcomes": (7_915, 41),
-    "training": (12_721, 82),
+    "training": (12_744, 82),
     "serving": (9_048, 41),
     "orchestration": (6_300, 37),
     "demo": (2_526, 21),
@@ -33,8 +33,8 @@ BUDGET = {
     "extensions/recommender": (3_287, 17),
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
-    "extensions/upkeep": (1_950, 10),
-    "tests": (81_904, 485),
+    "extensions/upkeep": (1_953, 10),
+    "tests": (81_943, 485),
     "benchmarks": (6_393, 37),
 }
 

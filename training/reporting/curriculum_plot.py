@@ -19,7 +19,7 @@ from warehouse.store import Warehouse
 Shares = Mapping[str, Sequence[float]]  # name on the axis -> its share of each series
 _SERIES = {"errors": "#c23b22", "explored": "#7a9e3c", "written": "#9aa3ad", "granted": "#2a6fb0"}
 _TITLES = ("by task", "by kind of argument", "by tool")
-_MOST, _LONGEST = 10, 26  # rows of a panel; characters of a name
+_MOST, _LONGEST = 10, 20  # rows of a panel; characters of a name
 
 
 def render_curriculum(warehouse: Warehouse, rows: Sequence[Row], tally: ErrorTally) -> Markdown:
@@ -70,7 +70,8 @@ def _shorten(name: Any) -> str:
 
 
 def _draw(panels: Sequence[Shares], path: File) -> None:
-    figure, listed = make_canvas(len(panels), (11, 3.8))
+    # 1,148 pixels: Dagster's dialog cuts a wider picture.
+    figure, listed = make_canvas(len(panels), (8.2, 3.8))
     for axes, title, shares in zip(listed, _TITLES, panels, strict=True):
         places = range(len(shares) - 1, -1, -1)
         for at, (name, colour) in enumerate(_SERIES.items()):

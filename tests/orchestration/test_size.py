@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (3_635, 21),
     "assets/synthesis": (10_349, 53),
     "assets/outcomes": (7_915, 41),
-    "training": (12_744, 82),
+    "training": (12_745, 82),
     "serving": (9_048, 41),
     "orchestration": (6_300, 37),
     "demo": (2_526, 21),

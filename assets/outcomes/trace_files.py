@@ -60,8 +60,8 @@ class TraceSession:
 
 
 def find_results(events: Iterable[TraceEvent]) -> dict[int, TraceEvent]:
-    """Place of a call -> its result. Clients may count ids anew each turn: a result is that of the
-    first call of its id that has none yet."""
+    """Place of a call -> its result. Clients may restart their ids each turn: a result is that of
+    the first call of its id that has none yet."""
     waiting: dict[str, deque[int]] = defaultdict(deque)
     results = dict[int, TraceEvent]()
     for at, event in enumerate(events):

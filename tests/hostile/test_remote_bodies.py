@@ -107,10 +107,8 @@ def test_a_server_that_keeps_us_waiting_is_left(name):
     assert probe_script(slow_start, limits=quick)[0].error_kind == "timeout_start"
     never = RemotePolicy(allow_loopback=True, wall_s=0.4)
     assert probe_script(slow_start, policy=never)[0].error_kind == "timeout_start"
-    slow_list, listing = (
-        make_good_script(tools_list=SLOW[name]),
-        ProbePolicy(start_s=30, list_s=0.3),
-    )
+    listing = ProbePolicy(start_s=30, list_s=0.3)
+    slow_list = make_good_script(tools_list=SLOW[name])
     assert probe_script(slow_list, limits=listing)[0].error_kind == "timeout_list"
 
 

@@ -12,45 +12,10 @@ from tests.support.http_mcp import (
     make_sse_script,
     make_tool,
     make_welcome,
-    serve_script,
 )
 from tests.support.network import guard_loopback
 
 # --- redirects
-
-
-@pytest.mark.parametrize(
-    "location",
-    ["/mcp", "/mcp/../mcp", "?again", "//127.0.0.1:{port}/mcp", "http://127.0.0.1:{port}/x"],
-)
-def test_a_loop_of_redirects_ends(location):
-    def loop(call: Call) -> None:
-        port = call.handler.server.server_address[1]  # type: ignore[index]
-        call.say(status=307, Location=location.format(port=port))
-
-    found, here = probe_script(loop)
-    assert (found.error_kind, len(here.calls)) == ("protocol_error", 4)
-
-
-def test_a_redirect_to_another_origin_is_told_no_secret():
-    with serve_script(make_good_script()) as there:
-        headers = {"Authorization": "Bearer tok-en-4242", "X-Api-Key": "key-4242"}
-        found, here = probe_script(
-            lambda call: call.say(status=308, Location=there.url), headers=headers
-        )
-    assert (found.status, len(found.tools)) == ("ok", 2)
-    assert here.calls[0].headers["authorization"] == "Bearer tok-en-4242"
-    told = str([call.headers for call in there.calls])  # a port may well hold 4242
-    assert "tok-en-4242" not in told
-    assert "key-4242" not in told
-
-
-@pytest.mark.parametrize(
-    "location", ["file:///etc/passwd", "gopher://127.0.0.1/", "http://u:p@127.0.0.1/", "unix:/x"]
-)
-def test_a_redirect_to_what_is_no_web_address_is_denied(location):
-    found, here = probe_script(lambda call: call.say(status=307, Location=location))
-    assert (found.error_kind, len(here.calls)) == ("policy_denied", 1)
 
 
 def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():

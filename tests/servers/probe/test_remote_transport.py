@@ -8,7 +8,6 @@ import pytest
 
 from assets.servers.probe.remote_transport import (
     MESSAGE,
-    ByteMeter,
     GuardedTransport,
     RemotePolicy,
     TransportRefusal,
@@ -95,11 +94,8 @@ async def test_http_to_https_on_one_host_is_the_same_origin():
 @pytest.mark.parametrize(
     "location",
     [
-        "http://a.example/y",
-        "file:///etc/passwd",
-        "ftp://a.example/",
-        "https://me:pass@a.example/",
-        "javascript:alert(1)",
+        *("http://a.example/y", "file:///etc/passwd", "gopher://a.example/", "unix:/x"),
+        *("https://me:pass@a.example/", "javascript:alert(1)"),
     ],
 )
 async def test_a_redirect_to_what_is_weaker_or_no_web_address_is_denied(location):
@@ -180,15 +176,6 @@ async def test_other_encodings_are_refused(encoding):
     wire = GuardedTransport(RemotePolicy(), inner=httpx2.MockTransport(answer))
     with pytest.raises(TransportRefusal, match="content encoding"):
         await wire.handle_async_request(httpx2.Request("GET", "https://a.example/"))
-
-
-def test_a_meter_counts_both_ways():
-    meter = ByteMeter(10)
-    meter.add(wire=10)
-    meter.add(decoded=10)
-    for more in ({"wire": 1}, {"decoded": 1}):
-        with pytest.raises(TransportRefusal):
-            ByteMeter(10, 10, 10).add(**more)
 
 
 def test_the_environments_proxy_is_used_and_literal_addresses_are_judged(monkeypatch):

@@ -39,6 +39,7 @@ from benchmarks.router_fit.weights import (
 from benchmarks.router_latency import embed_grown, grow_source
 from benchmarks.shared_data import StoredEmbedder
 from serving.index.model import IndexSource
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
 
@@ -153,14 +154,12 @@ def test_a_trimmed_set_asks_only_for_what_it_kept(tools, requests):
     assert found == trim_set(make_set(), tools, requests)
 
 
-@pytest.mark.parametrize(
-    ("found", "wants_all", "expected"),
-    [
-        ([3, 1, 2], False, (0.0, 1.0, 1.0, 0.5)),
-        ([7, 7, 1], False, (0.0, 1.0, 1.0, 0.5)),  # a twin takes no place of its own
-        ([1, 2, 3], True, (0.5, 1.0, 1.0, 1.0)),
-        ([-1, -1], False, (0.0, 0.0, 0.0, 0.0)),
-    ],
+@cases(
+    "found, wants_all, expected",
+    ([3, 1, 2], False, (0.0, 1.0, 1.0, 0.5)),
+    ([7, 7, 1], False, (0.0, 1.0, 1.0, 0.5)),  # a twin takes no place of its own
+    ([1, 2, 3], True, (0.5, 1.0, 1.0, 1.0)),
+    ([-1, -1], False, (0.0, 0.0, 0.0, 0.0)),
 )
 def test_an_order_is_measured_as_the_scorer_does(found, wants_all, expected):
     assert measure_order(np.array(found), frozenset([1, 2]), wants_all) == expected
@@ -191,11 +190,11 @@ def test_a_changed_pool_is_read_by_the_adapter_that_did_not_learn_its_set(tmp_pa
     assert work.choose_embedder(FOLDS[0][0]) is first
 
 
-@pytest.mark.parametrize(
-    ("text", "lang", "expected"),
-    [("turn on the light", "en-GB", "English"), ("Licht an", "de", "Latin script, other languages"),
+@cases(
+    "text, lang, expected",
+("turn on the light", "en-GB", "English"), ("Licht an", "de", "Latin script, other languages"),
      ("включи свет", "ru", "Cyrillic, Greek"), ("打开灯", "", "Chinese, Japanese, Korean"),
-     ("!?", "", "Latin script")],
+     ("!?", "", "Latin script"),
 )  # fmt: skip
 def test_a_request_is_told_by_its_writing(text, lang, expected):
     assert name_language(Request(text, ("s::t",), lang=lang)) == expected

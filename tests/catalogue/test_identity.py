@@ -20,6 +20,7 @@ from assets.catalogue.identity import (
 )
 from assets.marketplaces.listing import Listing, PackageRef
 from tests.catalogue.servers import listing
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.support.paths import SHARED
 
@@ -41,14 +42,12 @@ def joined(*listings: Listing) -> str | None:
     return by
 
 
-@pytest.mark.parametrize(
-    ("kind", "one", "other"),
-    [
-        ("npm", "@Example/tool", "@example/tool"),
-        ("pypi", "Some_Tool.server", "some-tool-server"),
-        ("oci", "docker.io/example/tool:1.2@sha256:ab", "Example/Tool"),
-        ("mcpb", "https://x.example.com/a.mcpb?sig=1", "https://x.example.com/a.mcpb"),
-    ],
+@cases(
+    "kind, one, other",
+    ("npm", "@Example/tool", "@example/tool"),
+    ("pypi", "Some_Tool.server", "some-tool-server"),
+    ("oci", "docker.io/example/tool:1.2@sha256:ab", "Example/Tool"),
+    ("mcpb", "https://x.example.com/a.mcpb?sig=1", "https://x.example.com/a.mcpb"),
 )
 def test_ways_to_write_one_package(kind, one, other):
     keys = {make_package_key(PackageRef(type=kind, identifier=text)) for text in (one, other)}  # type: ignore[arg-type]
@@ -56,43 +55,36 @@ def test_ways_to_write_one_package(kind, one, other):
     assert keys != {None}
 
 
-@pytest.mark.parametrize("kind", ["npm", "oci"])
-@pytest.mark.parametrize("name", ["@smithery/cli", "node:22", "", "@", "[redacted]"])
+@cases("kind", "npm", "oci")
+@cases("name", "@smithery/cli", "node:22", "", "@", "[redacted]")
 def test_what_runs_another_server_is_no_identity(kind, name):
     key = make_package_key(PackageRef(type=kind, identifier=name))  # type: ignore[arg-type]
     assert key in (None, "npm:node:22", "npm:@", "oci:@smithery/cli")
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        "https://github.com/Example/Tool",
-        "http://www.github.com/example/tool.git",
-        "git@github.com:example/tool.git",
-        "git+ssh://git@github.com/example/tool.git",
-        "git+https://github.com/example/tool.git#main",
-        "github.com/example/tool/",
-        "https://user:pass@github.com/example/tool?tab=readme",
-    ],
+    "https://github.com/Example/Tool",
+    "http://www.github.com/example/tool.git",
+    "git@github.com:example/tool.git",
+    "git+ssh://git@github.com/example/tool.git",
+    "git+https://github.com/example/tool.git#main",
+    "github.com/example/tool/",
+    "https://user:pass@github.com/example/tool?tab=readme",
 )
 def test_ways_to_write_one_repository(text):
     assert make_repository_key(text) == ("github.com/example/tool", "")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (
-            "https://github.com/example/tools/tree/main/src/one",
-            ("github.com/example/tools", "src/one"),
-        ),
-        ("https://gitlab.com/a/b/c/-/tree/main/one", ("gitlab.com/a/b/c", "one")),
-        ("https://git.example.com/A/b.git", ("git.example.com/A/b", "")),
-        ("https://example.com/product/tool", (None, "")),
-        ("https://github.com/example", (None, "")),
-        ("https://[broken", (None, "")),
-        ("", (None, "")),
-    ],
+@cases(
+    "text, expected",
+    ("https://github.com/example/tools/tree/main/src/one", ("github.com/example/tools", "src/one")),
+    ("https://gitlab.com/a/b/c/-/tree/main/one", ("gitlab.com/a/b/c", "one")),
+    ("https://git.example.com/A/b.git", ("git.example.com/A/b", "")),
+    ("https://example.com/product/tool", (None, "")),
+    ("https://github.com/example", (None, "")),
+    ("https://[broken", (None, "")),
+    ("", (None, "")),
 )
 def test_folders_and_what_is_no_repository(text, expected):
     assert make_repository_key(text) == expected
@@ -106,29 +98,25 @@ def test_a_folder_is_the_same_named_beside_the_repository_or_in_its_address():
     assert find_keys(beside) == find_keys(within)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        *("http://localhost:3000/mcp", "http://127.0.0.1/mcp", "http://10.0.0.7/mcp"),
-        *("http://box/mcp", "https://{host}/mcp", "https://x.example.com/${id}"),
-        *("https://x.example.com/[redacted]/mcp", ""),
-    ],
+    *("http://localhost:3000/mcp", "http://127.0.0.1/mcp", "http://10.0.0.7/mcp"),
+    *("http://box/mcp", "https://{host}/mcp", "https://x.example.com/${id}"),
+    *("https://x.example.com/[redacted]/mcp", ""),
 )
 def test_a_pattern_and_a_private_address_name_no_server(text):
     assert make_url_key(text) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "category"),
-    [
-        ("Query a PostgreSQL database", "databases"),
-        ("GitHub pull requests and repositories", "code & repositories"),
-        ("Send messages to Slack", "communication"),
-        ("Stripe payments", "finance & commerce"),
-        ("Does things.", "other"),
-        ("io.github.owner/postgres-mcp", "databases"),
-        ("@slack-tools/sqlite", "databases"),
-    ],
+@cases(
+    "text, category",
+    ("Query a PostgreSQL database", "databases"),
+    ("GitHub pull requests and repositories", "code & repositories"),
+    ("Send messages to Slack", "communication"),
+    ("Stripe payments", "finance & commerce"),
+    ("Does things.", "other"),
+    ("io.github.owner/postgres-mcp", "databases"),
+    ("@slack-tools/sqlite", "databases"),
 )
 def test_a_category_is_read_from_the_words(text, category):
     assert find_category(text) == category
@@ -143,40 +131,38 @@ def test_names_without_what_every_server_is_called():
 X, NOTES = "https://github.com/example/x", "https://github.com/example/notes"
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "by"),
-    [
-        (
-            listing("a", npm="@example/x", repository="https://github.com/one/x"),
-            listing("b", "mcpso", npm="@example/x", name="Quite other"),
-            "package",
-        ),
-        (
-            listing("a", url="https://mcp.example.com/mcp?key=1#x", name="One thing"),
-            listing("b", "glama", url="http://MCP.example.com/mcp/", name="Other thing"),
-            "url",
-        ),
-        (
-            listing("a", npm="@example/x", repository=X),
-            listing("b", "glama", name="X by Example", repository="git@github.com:Example/x.git"),
-            "repository",
-        ),
-        (
-            listing("a", npm="@example/notes-mcp", repository=NOTES),
-            listing("b", "docker", oci="example/mcp-notes", repository=NOTES),
-            "repository",
-        ),
-        (
-            listing("a", npm="alpha-notes", name="Example Notes"),
-            listing("b", "glama", npm="beta-notes", name="Example Notes"),
-            None,
-        ),
-        (
-            listing("a", "mcpso", name="Example Notes"),
-            listing("b", "mcpso", name="Example Notes"),
-            None,
-        ),
-    ],
+@cases(
+    "one, other, by",
+    (
+        listing("a", npm="@example/x", repository="https://github.com/one/x"),
+        listing("b", "mcpso", npm="@example/x", name="Quite other"),
+        "package",
+    ),
+    (
+        listing("a", url="https://mcp.example.com/mcp?key=1#x", name="One thing"),
+        listing("b", "glama", url="http://MCP.example.com/mcp/", name="Other thing"),
+        "url",
+    ),
+    (
+        listing("a", npm="@example/x", repository=X),
+        listing("b", "glama", name="X by Example", repository="git@github.com:Example/x.git"),
+        "repository",
+    ),
+    (
+        listing("a", npm="@example/notes-mcp", repository=NOTES),
+        listing("b", "docker", oci="example/mcp-notes", repository=NOTES),
+        "repository",
+    ),
+    (
+        listing("a", npm="alpha-notes", name="Example Notes"),
+        listing("b", "glama", npm="beta-notes", name="Example Notes"),
+        None,
+    ),
+    (
+        listing("a", "mcpso", name="Example Notes"),
+        listing("b", "mcpso", name="Example Notes"),
+        None,
+    ),
 )
 def test_the_strongest_shared_field_joins_two_listings(one, other, by):
     assert joined(one, other) == by

@@ -15,6 +15,7 @@ from assets.contracts.canonical import (
 from assets.contracts.validate import validate_call
 from tests.contracts.random_schemas import value_for, whole
 from tests.contracts.strategies import tools
+from tests.support.cases import cases
 
 TOOL = {
     "name": "getUserByID",
@@ -76,65 +77,61 @@ def _root(**keywords):
     return {"name": "t", "inputSchema": {"type": "object", **keywords}}
 
 
-@pytest.mark.parametrize(
-    ("item", "other"),
-    [
-        (_root(**{"$id": "https://x.example/v2.json"}), _root()),
-        (_root(**{"$schema": "http://json-schema.org/draft-07/schema#"}), _root()),
-        (_root(required=[]), _root()),
-        (_root(required=["b", "a", "b"]), _root(required=["a", "b"])),
-        (_root(dependentRequired={"a": ["c", "b"]}), _root(dependentRequired={"a": ["b", "c"]})),
-        (_root(additionalProperties={}), _root(additionalProperties=True)),
-        (_root(additionalProperties={"not": {}}), _root(additionalProperties=False)),
-        (_tool({"type": ["string", "null"]}), _tool({"type": ["null", "string", "null"]})),
-        (_tool({"type": ["string"]}), _tool({"type": "string"})),
-        (_tool(True), _tool({})),
-        (_tool(False), _tool({"not": {}})),
-        (_tool({"items": True}), _tool({"items": {}})),
-        (_tool({"maximum": 5.0}), _tool({"maximum": 5})),
-        (_tool({"description": ""}), _tool({})),
-        (_tool({"description": " a \r\n b"}), _tool({"description": "a\nb"})),
-        (_tool({}, description="a  b\t c"), _tool({}, description="a b c")),
-        (_tool({}, description="a\n\n\n\nb"), _tool({}, description="a\n\nb")),
-        (_tool({}, description="Do.\n\n    Args:\n        x: it\n    "),
-         _tool({}, description="Do.\n\nArgs:\n    x: it")),
-        (_tool({}, annotations={"title": None, "readOnlyHint": None}), _tool({})),
-        (_tool({}, annotations={}), _tool({})),
-        (_tool({}, annotations={"readOnlyHint": True, "title": ""}),
-         _tool({}, annotations={"readOnlyHint": True, "idempotentHint": None})),
-    ],
+@cases(
+    "item, other",
+    (_root(**{"$id": "https://x.example/v2.json"}), _root()),
+    (_root(**{"$schema": "http://json-schema.org/draft-07/schema#"}), _root()),
+    (_root(required=[]), _root()),
+    (_root(required=["b", "a", "b"]), _root(required=["a", "b"])),
+    (_root(dependentRequired={"a": ["c", "b"]}), _root(dependentRequired={"a": ["b", "c"]})),
+    (_root(additionalProperties={}), _root(additionalProperties=True)),
+    (_root(additionalProperties={"not": {}}), _root(additionalProperties=False)),
+    (_tool({"type": ["string", "null"]}), _tool({"type": ["null", "string", "null"]})),
+    (_tool({"type": ["string"]}), _tool({"type": "string"})),
+    (_tool(True), _tool({})),
+    (_tool(False), _tool({"not": {}})),
+    (_tool({"items": True}), _tool({"items": {}})),
+    (_tool({"maximum": 5.0}), _tool({"maximum": 5})),
+    (_tool({"description": ""}), _tool({})),
+    (_tool({"description": " a \r\n b"}), _tool({"description": "a\nb"})),
+    (_tool({}, description="a  b\t c"), _tool({}, description="a b c")),
+    (_tool({}, description="a\n\n\n\nb"), _tool({}, description="a\n\nb")),
+    (_tool({}, description="Do.\n\n    Args:\n        x: it\n    "),
+     _tool({}, description="Do.\n\nArgs:\n    x: it")),
+    (_tool({}, annotations={"title": None, "readOnlyHint": None}), _tool({})),
+    (_tool({}, annotations={}), _tool({})),
+    (_tool({}, annotations={"readOnlyHint": True, "title": ""}),
+     _tool({}, annotations={"readOnlyHint": True, "idempotentHint": None})),
 )  # fmt: skip
 def test_noise_makes_no_new_digest(item, other):
     assert canonicalize_contract(item) == canonicalize_contract(other)
     assert contract_digest(item) == contract_digest(other)
 
 
-@pytest.mark.parametrize(
-    ("item", "other"),
-    [
-        (_tool({"enum": ["a", "b"]}), _tool({"enum": ["b", "a"]})),
-        (_tool({"enum": [1]}), _tool({"enum": [True]})),
-        (_tool({"enum": ["a "]}), _tool({"enum": ["a"]})),
-        (_tool({"default": None}), _tool({})),
-        (_tool({"default": 0}), _tool({"default": False})),
-        (_tool({"examples": ["a", "b"]}), _tool({"examples": ["b", "a"]})),
-        (_tool({"$comment": "read me"}), _tool({})),
-        (_tool({"x-note": "read me"}), _tool({})),
-        (_tool({"description": "e\u0301"}), _tool({"description": "\u00e9"})),
-        (_tool({"description": "a\u200b"}), _tool({"description": "a"})),
-        (_tool({"description": "a\nb"}), _tool({"description": "a b"})),
-        (_tool({"description": "a:\n- b\n  - c"}), _tool({"description": "a:\n- b\n- c"})),
-        (_tool({"$id": "https://x.example/a"}), _tool({})),
-        (_root(**{"$id": "https://x.example/a", "$ref": "a#/$defs/b"}),
-         _root(**{"$ref": "a#/$defs/b"})),
-        (_root(additionalProperties=True), _root()),
-        (_root(properties={}), _root()),
-        (_root(**{"$defs": {"a": {"type": "string"}}}), _root()),
-        (_tool({"anyOf": [{"type": "string"}, {"type": "null"}]}),
-         _tool({"anyOf": [{"type": "null"}, {"type": "string"}]})),
-        ({**_tool({}), "name": "t "}, _tool({})),
-        (_tool({}, annotations={"readOnlyHint": False}), _tool({})),
-    ],
+@cases(
+    "item, other",
+    (_tool({"enum": ["a", "b"]}), _tool({"enum": ["b", "a"]})),
+    (_tool({"enum": [1]}), _tool({"enum": [True]})),
+    (_tool({"enum": ["a "]}), _tool({"enum": ["a"]})),
+    (_tool({"default": None}), _tool({})),
+    (_tool({"default": 0}), _tool({"default": False})),
+    (_tool({"examples": ["a", "b"]}), _tool({"examples": ["b", "a"]})),
+    (_tool({"$comment": "read me"}), _tool({})),
+    (_tool({"x-note": "read me"}), _tool({})),
+    (_tool({"description": "e\u0301"}), _tool({"description": "\u00e9"})),
+    (_tool({"description": "a\u200b"}), _tool({"description": "a"})),
+    (_tool({"description": "a\nb"}), _tool({"description": "a b"})),
+    (_tool({"description": "a:\n- b\n  - c"}), _tool({"description": "a:\n- b\n- c"})),
+    (_tool({"$id": "https://x.example/a"}), _tool({})),
+    (_root(**{"$id": "https://x.example/a", "$ref": "a#/$defs/b"}),
+     _root(**{"$ref": "a#/$defs/b"})),
+    (_root(additionalProperties=True), _root()),
+    (_root(properties={}), _root()),
+    (_root(**{"$defs": {"a": {"type": "string"}}}), _root()),
+    (_tool({"anyOf": [{"type": "string"}, {"type": "null"}]}),
+     _tool({"anyOf": [{"type": "null"}, {"type": "string"}]})),
+    ({**_tool({}), "name": "t "}, _tool({})),
+    (_tool({}, annotations={"readOnlyHint": False}), _tool({})),
 )  # fmt: skip
 def test_what_a_reader_could_act_on_makes_a_new_digest(item, other):
     assert contract_digest(item) != contract_digest(other)
@@ -172,16 +169,14 @@ def test_an_argument_called_schema_is_kept():
     assert "$schema" in canonicalize_contract(TOOL)["inputSchema"]["properties"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        {"name": "getUserById"},
-        {"title": "Fetch user"},
-        {"description": "Finds one user."},
-        {"annotations": {"readOnlyHint": True}},
-        {"outputSchema": {"type": "object"}},
-        {"inputSchema": {**TOOL["inputSchema"], "required": ["id"]}},
-    ],
+    {"name": "getUserById"},
+    {"title": "Fetch user"},
+    {"description": "Finds one user."},
+    {"annotations": {"readOnlyHint": True}},
+    {"outputSchema": {"type": "object"}},
+    {"inputSchema": {**TOOL["inputSchema"], "required": ["id"]}},
 )
 def test_everything_a_model_reads_matters(change):
     assert contract_digest({**TOOL, **change}) != contract_digest(TOOL)
@@ -194,14 +189,12 @@ def test_an_integer_no_double_holds_is_read_as_javascript_reads_it():
     assert contract_digest(tool).startswith("c1:")
 
 
-@pytest.mark.parametrize(
-    ("tool", "says"),
-    [
-        ({"inputSchema": {}}, "usable name"),
-        ({"name": "t"}, "no inputSchema"),
-        ({"name": "t", "inputSchema": [1]}, "expected an object"),
-        ({"name": "t", "inputSchema": {"default": float("nan")}}, "nan is not a JSON number"),
-    ],
+@cases(
+    "tool, says",
+    ({"inputSchema": {}}, "usable name"),
+    ({"name": "t"}, "no inputSchema"),
+    ({"name": "t", "inputSchema": [1]}, "expected an object"),
+    ({"name": "t", "inputSchema": {"default": float("nan")}}, "nan is not a JSON number"),
 )
 def test_a_tool_without_a_contract_says_what_is_missing(tool, says):
     with pytest.raises(ContractError, match=says):

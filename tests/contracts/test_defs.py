@@ -5,8 +5,6 @@ import urllib.request
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from assets.contracts import defs
 from assets.contracts.changes import CHANGES
 from assets.contracts.defs import contract_changes, snapshots
@@ -14,6 +12,7 @@ from assets.contracts.snapshot import SNAPSHOTS, build_snapshot
 from assets.contracts.tool_diff import compare_tools
 from assets.contracts.validate import find_schema_problem, validate_call
 from tests.contracts.pipeline import MARKET, honest_servers, poisoned_servers
+from tests.support.cases import cases
 from warehouse.storage.blobs import Blobs
 
 
@@ -70,9 +69,10 @@ def test_what_is_published_while_changes_are_looked_for_is_found_by_the_next_run
     }
 
 
-@pytest.mark.parametrize(
-    ("columns", "stored"),
-    [({}, (None, None)), ({"certificate": "a" * 64, "certified": True}, ("a" * 64, True))],
+@cases(
+    "columns, stored",
+    ({}, (None, None)),
+    ({"certificate": "a" * 64, "certified": True}, ("a" * 64, True)),
 )
 def test_the_sandbox_s_certificate_stands_beside_each_contract(columns, stored, tmp_path):
     blobs = Blobs(tmp_path)

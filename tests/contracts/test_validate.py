@@ -1,9 +1,9 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.validate import find_schema_problem, validate_call
 from tests.contracts.strategies import calls, values
+from tests.support.cases import cases
 
 
 def _kinds(schema, arguments):
@@ -27,31 +27,29 @@ SCHEMA = {
 }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kinds"),
-    [
-        ({"city": "Rome"}, []),
-        ({"city": "Rome", "extra": {"free": 1}}, []),
-        ({}, [("missing_required", "city")]),
-        ({"city": "Rome", "town": 1}, [("unknown_argument", "town")]),
-        ({"city": 5}, [("wrong_type", "city")]),
-        ({"city": "Rome", "days": True}, [("wrong_type", "days")]),
-        ({"city": "Rome", "days": 0}, [("range", "days")]),
-        ({"city": "R"}, [("length", "city")]),
-        ({"city": "Rome", "units": "kelvin"}, [("not_in_enum", "units")]),
-        ({"city": "Rome", "on": "tomorrow"}, [("format", "on")]),
-        ({"city": "Rome", "zip": "1234"}, [("pattern", "zip")]),
-        ({"city": "Rome", "tags": ["a", 2]}, [("wrong_type", "tags[1]")]),
-        ({"city": "Rome", "tags": ["a", "b", "c"]}, [("items", "tags")]),
-        ({"city": "Rome", "at": {"lat": 1, "lon": 2}}, [("unknown_argument", "at.lon")]),
-        ({"city": "Rome", "at": {}}, [("missing_required", "at.lat")]),
-    ],
+@cases(
+    "arguments, kinds",
+    ({"city": "Rome"}, []),
+    ({"city": "Rome", "extra": {"free": 1}}, []),
+    ({}, [("missing_required", "city")]),
+    ({"city": "Rome", "town": 1}, [("unknown_argument", "town")]),
+    ({"city": 5}, [("wrong_type", "city")]),
+    ({"city": "Rome", "days": True}, [("wrong_type", "days")]),
+    ({"city": "Rome", "days": 0}, [("range", "days")]),
+    ({"city": "R"}, [("length", "city")]),
+    ({"city": "Rome", "units": "kelvin"}, [("not_in_enum", "units")]),
+    ({"city": "Rome", "on": "tomorrow"}, [("format", "on")]),
+    ({"city": "Rome", "zip": "1234"}, [("pattern", "zip")]),
+    ({"city": "Rome", "tags": ["a", 2]}, [("wrong_type", "tags[1]")]),
+    ({"city": "Rome", "tags": ["a", "b", "c"]}, [("items", "tags")]),
+    ({"city": "Rome", "at": {"lat": 1, "lon": 2}}, [("unknown_argument", "at.lon")]),
+    ({"city": "Rome", "at": {}}, [("missing_required", "at.lat")]),
 )
 def test_each_flaw_has_its_kind_and_its_path(arguments, kinds):
     assert _kinds(SCHEMA, arguments) == kinds
 
 
-@pytest.mark.parametrize("arguments", [None, [], "x", 3])
+@cases("arguments", None, [], "x", 3)
 def test_arguments_that_are_no_object_are_one_flaw(arguments):
     assert _kinds(SCHEMA, arguments) == [("not_an_object", "")]
 
@@ -75,9 +73,7 @@ def test_nothing_a_third_party_sends_raises(schema, arguments):
     assert isinstance(arguments, dict) or flaws
 
 
-@pytest.mark.parametrize(
-    "explicit", [{"additionalProperties": True}, {"patternProperties": {".": {}}}]
-)
+@cases("explicit", {"additionalProperties": True}, {"patternProperties": {".": {}}})
 def test_further_arguments_are_fine_when_the_schema_says_so(explicit):
     assert _kinds({"type": "object", **explicit}, {"any": 1}) == []
 
@@ -93,17 +89,15 @@ def test_names_from_every_branch_are_known():
     assert _kinds(schema, {"c": 1}) == [("unknown_argument", "c")]
 
 
-@pytest.mark.parametrize(
+@cases(
     "schema",
-    [
-        {"type": "object", "properties": {"a": {"type": "any"}}},
-        {"type": "object", "properties": {"a": {"$ref": "https://127.0.0.1:1/schema.json"}}},
-        {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}},
-        {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}},
-        {"type": "object", "properties": {"a": {"$ref": 3}}},
-        {"type": "object", "required": "a"},
-        {"type": "string"},
-    ],
+    {"type": "object", "properties": {"a": {"type": "any"}}},
+    {"type": "object", "properties": {"a": {"$ref": "https://127.0.0.1:1/schema.json"}}},
+    {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}},
+    {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}},
+    {"type": "object", "properties": {"a": {"$ref": 3}}},
+    {"type": "object", "required": "a"},
+    {"type": "string"},
 )
 def test_a_schema_that_cannot_be_used_is_a_flaw_of_its_own(schema):
     assert _kinds(schema, {"a": 1}) == [("bad_schema", "")]
@@ -120,13 +114,11 @@ def test_a_pattern_in_another_dialect_forbids_nothing():
     assert _kinds(schema, {"a": "y"}) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "schema",
-    [
-        {"type": "object", "properties": {"p": {"type": "array", "items": [{"type": "string"}]}}},
-        {"type": "object", "properties": {"n": {"minimum": 1, "exclusiveMinimum": True}}},
-        {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"},
-    ],
+    {"type": "object", "properties": {"p": {"type": "array", "items": [{"type": "string"}]}}},
+    {"type": "object", "properties": {"n": {"minimum": 1, "exclusiveMinimum": True}}},
+    {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"},
 )
 def test_older_drafts_are_read_as_what_they_are(schema):
     assert find_schema_problem(schema) is None
@@ -137,20 +129,18 @@ def test_an_old_tuple_is_checked_by_its_own_rules():
     assert _kinds(schema, {"p": [1]}) == [("wrong_type", "p[0]")]
 
 
-@pytest.mark.parametrize(
-    ("value", "step", "fits"),
-    [
-        (0.07, 0.01, True),
-        (19.99, 0.01, True),
-        (0.3, 0.1, True),
-        (3, 1.5, True),
-        (19.995, 0.01, False),
-        (7, 2, False),
-        (1e300, 0.01, True),
-        (10**40, 7, False),
-        (float("inf"), 0.01, False),
-        (float("inf"), 2, False),
-    ],
+@cases(
+    "value, step, fits",
+    (0.07, 0.01, True),
+    (19.99, 0.01, True),
+    (0.3, 0.1, True),
+    (3, 1.5, True),
+    (19.995, 0.01, False),
+    (7, 2, False),
+    (1e300, 0.01, True),
+    (10**40, 7, False),
+    (float("inf"), 0.01, False),
+    (float("inf"), 2, False),
 )
 def test_a_multiple_is_one_by_its_digits(value, step, fits):
     schema = {"type": "object", "properties": {"a": {"type": "number", "multipleOf": step}}}

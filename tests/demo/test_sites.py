@@ -16,6 +16,7 @@ from demo.world.catalogue import MARKETPLACES, list_sites, make_world
 from demo.world.record import KEYS
 from tests.demo.conftest import COUNT
 from tests.demo.walk import FIRST, WALKS, client, count_differences, locations
+from tests.support.cases import cases
 
 
 @pytest.mark.parametrize("site", MARKETPLACES)
@@ -36,7 +37,7 @@ def test_the_second_day_adds_and_takes_down_exactly_its_shares(site, full):
     assert (len(second - first), len(first - second)) == (2, 2)
 
 
-@pytest.mark.parametrize("day", [1, 2])
+@cases("day", 1, 2)
 def test_the_standard_world_can_be_read_to_its_end_on_every_site(day, standard):
     standard.switch(day=day)
     for site in MARKETPLACES:
@@ -55,7 +56,7 @@ def test_every_site_has_a_port_and_a_replica_and_small_worlds_list_two():
         assert tuple(listing) == list_sites(scale)
 
 
-@pytest.mark.parametrize("scale", ["standard", "large"])
+@cases("scale", "standard", "large")
 def test_the_seven_list_a_few_of_the_same_packages_at_the_same_versions(scale):
     for day in (1, 2):
         here = make_world(day, scale)
@@ -74,7 +75,7 @@ def test_only_sites_that_are_asked_for_are_served():
         Replicas(sites=["nowhere"])
 
 
-@pytest.mark.parametrize("site", ["glama", "pulsemcp", "pipedream"])
+@cases("site", "glama", "pulsemcp", "pipedream")
 def test_without_the_key_the_answer_is_401_in_the_words_of_the_site(site, full):
     answer = httpx2.get(full[site] + FIRST[site])
     assert answer.status_code == 401
@@ -183,7 +184,7 @@ def test_the_docker_catalogue_names_images_by_their_digest(full):
     assert {item["type"] for item in found["registry"].values()} == {"server", "remote"}
 
 
-@pytest.mark.parametrize("site", ["registry", "pulsemcp", "mcpso", "mcphub", "docker"])
+@cases("site", "registry", "pulsemcp", "mcpso", "mcphub", "docker")
 def test_what_is_unchanged_is_304_and_only_where_validators_are_on(site, full):
     with client(site, full[site]) as http:
         first = http.get(FIRST[site])
@@ -216,7 +217,7 @@ async def test_the_sdks_client_lists_and_calls_its_tools():
             assert "one run and the next" in result.content[0].text
 
 
-@pytest.mark.parametrize("body", [b"", b"[1]", b'{"id": 1}'])
+@cases("body", b"", b"[1]", b'{"id": 1}')
 def test_what_is_no_request_is_an_error_in_the_protocols_terms(body):
     with replicas(scale="small", sites=["files"]) as running:
         answer = httpx2.post(f"{running['files']}/mcp", content=body, timeout=60)

@@ -12,6 +12,7 @@ import yaml
 
 from orchestration.runs.instance import SLOTS
 from orchestration.settings.load import load_settings
+from tests.support.cases import cases
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())
@@ -36,9 +37,10 @@ def test_services_run_programs_that_the_image_has():
         assert (ROOT / service["command"][service["command"].index("-w") + 1]).is_file()
 
 
-@pytest.mark.parametrize(
+@cases(
     "given",
-    [COMPOSE["x-toolmill"]["environment"], {one["name"]: one["value"] for one in CODE["env"]}],
+    COMPOSE["x-toolmill"]["environment"],
+    {one["name"]: one["value"] for one in CODE["env"]},
     ids=["compose", "helm"],
 )
 def test_their_environment_is_settings_of_ours(given, monkeypatch, tmp_path):

@@ -24,6 +24,7 @@ from orchestration.settings.load import load_settings
 from serving.export import export_release, find_log_place
 from tests.e2e.runs import MARKETS, Runs, list_failed_checks, skip_without_sandbox
 from tests.e2e.served import call_json, serving
+from tests.support.cases import cases
 from training.curriculum import make_curriculum
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.releases.in_service import find_model_in_service
@@ -269,9 +270,10 @@ def test_day_two_pays_only_for_what_is_new_or_changed_and_forgets_what_is_gone(r
     assert gone.isdisjoint({row["server_id"] for row in after})
 
 
-@pytest.mark.parametrize(
-    ("market", "other"),
-    [("registry", "mcpso"), pytest.param("mcpso", "registry", marks=pytest.mark.slow)],
+@cases(
+    "market, other",
+    ("registry", "mcpso"),
+    pytest.param("mcpso", "registry", marks=pytest.mark.slow),
 )
 def test_bad_runs_keep_yesterday_and_leave_the_other_marketplace_alone(runs, market, other):
     before = runs.versions()

@@ -30,6 +30,7 @@ from tests.hostile.escape_suite import (
     try_holding_memory,
     write_program,
 )
+from tests.support.cases import cases
 from tests.support.untrusted_server import (
     CONVERSATION,
     POLICY,
@@ -198,7 +199,7 @@ for name, attempt in attempts.items():
 """
 
 
-@pytest.mark.parametrize("filtered", [True, False])
+@cases("filtered", True, False)
 def test_a_server_leaves_no_setuid_program_in_a_granted_folder(tmp_path, monkeypatch, filtered):
     """On the host it would run as the owner of the folder, for whoever starts it there."""
     if not filtered:

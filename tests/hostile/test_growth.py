@@ -25,6 +25,7 @@ from serving.repair.drafts import read_drafts
 from serving.repair.ladder import repair_drafts
 from tests.orchestration.test_laws import THIRD_PARTY
 from tests.support import growth
+from tests.support.cases import cases
 from tests.support.growth import MOST, measure_growth
 from tests.support.paths import ROOT
 from tests.support.pattern_work import SourcePattern, list_patterns, make_pumps
@@ -99,14 +100,8 @@ PARSERS: dict[str, tuple[Parser, tuple[str | tuple[str, str, str], ...]]] = {
         _read_contract,
         ("(", ("use ", "a ", ""), ("", "\n", "x"), ("e.g. ", ", ", ""), "**"),
     ),
-    "request of a model": (
-        _verify_request,
-        ("1", "a ", ("call ", " ", "x"), "1,", "march "),
-    ),
-    "any text": (
-        lambda _, text: redact(text),
-        ("\\", ("key=", "a", ""), "sk-", "key ", "\u200b"),
-    ),
+    "request of a model": (_verify_request, ("1", "a ", ("call ", " ", "x"), "1,", "march ")),
+    "any text": (lambda _, text: redact(text), ("\\", ("key=", "a", ""), "sk-", "key ", "\u200b")),
     "names of tools": (_index_tools, ("a", "aA", "é_")),
     "arguments of a model": (
         lambda _, text: parse_arguments(text),
@@ -179,7 +174,7 @@ def measure_pattern(module: str, item: SourcePattern) -> tuple[float, int]:
     return worst, len(pumps)
 
 
-@pytest.mark.parametrize("pattern", [r"\s+$", r"use [^;]*;", r"<!--.*?-->"])
+@cases("pattern", r"\s+$", r"use [^;]*;", r"<!--.*?-->")
 def test_the_pumps_find_patterns_that_grow_faster(pattern, monkeypatch):
     # Of 32,000 characters a fast machine reads `use [^;]*;` within the noise: the ratio was 4.6.
     for name, value in (("_LIMIT_S", 1.0), ("LONG", 128_000), ("SHORT", 32_000)):

@@ -5,8 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-import pytest
-
 from assets.catalogue.defs import render_tables
 from assets.contracts import defs
 from assets.synthesis import pair_report
@@ -16,6 +14,7 @@ from assets.synthesis.export.write import ExportFigures, write_card
 from extensions.bench.ablation_table import render_ablation_table
 from extensions.publishing.card_sections import CardFacts
 from extensions.publishing.model_card import render_card
+from tests.support.cases import cases
 from tests.support.pages import list_tokens
 from tests.training.report_figures import CARD, MANIFEST, calls, figure
 from training.evaluation.caller_markdown import as_markdown
@@ -98,12 +97,10 @@ def write_ablations(home: Path) -> str:
     return render_ablation_table({"retriever": figures})
 
 
-@pytest.mark.parametrize(
+@cases(
     "write",
-    [
-        write_catalogue, write_findings, write_export,
-        write_costs, write_model_card, write_training_report, write_evaluation, write_ablations,
-    ],
+    write_catalogue, write_findings, write_export,
+    write_costs, write_model_card, write_training_report, write_evaluation, write_ablations,
 )  # fmt: skip
 def test_a_page_shows_what_a_third_party_wrote_as_text(write, tmp_path):
     page = write(tmp_path)

@@ -10,6 +10,7 @@ import pytest
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
 from tests.hostile.cases import CHUNK, keep_silent, make_chunk, probe_script, write_endlessly
+from tests.support.cases import cases
 from tests.support.http_mcp import Call, make_good_script, make_tool, make_welcome
 
 # What answers `initialize` or `tools/list` with such a body has the kind of its test.
@@ -66,7 +67,7 @@ OVERSIZE = STREAMS | {
 }
 
 
-@pytest.mark.parametrize("when", ["initialize", "tools_list"])
+@cases("when", "initialize", "tools_list")
 @pytest.mark.parametrize("name", OVERSIZE)
 def test_a_body_without_end_is_oversize(name, when):
     found, _ = probe_script(make_good_script(**{when: OVERSIZE[name]}))

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.hostile.cases import probe_script, write_endlessly
+from tests.support.cases import cases
 from tests.support.http_mcp import (
     Call,
     make_good_script,
@@ -64,20 +65,18 @@ def test_an_event_id_that_would_inject_a_header_is_not_sent_back():
     assert all("last-event-id" not in call.headers for call in here.calls)
 
 
-@pytest.mark.parametrize(
+@cases(
     "head",
-    [
-        b"HTTP/1.1 200 OK\r\nX-A: b\r\n folded\r\nBad Header\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 7\r\n\r\nhello",
-        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"HTTP/9.9 200 OK\r\n\r\n",
-        b"HTTP/1.1 99999 OK\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\n" + b"X-A: " + b"y" * 300_000 + b"\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
-        b"\0" * 4096 + b"\r\n\r\n",
-        b"",
-    ],
+    b"HTTP/1.1 200 OK\r\nX-A: b\r\n folded\r\nBad Header\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 7\r\n\r\nhello",
+    b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"HTTP/9.9 200 OK\r\n\r\n",
+    b"HTTP/1.1 99999 OK\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n" + b"X-A: " + b"y" * 300_000 + b"\r\n\r\n",
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+    b"\0" * 4096 + b"\r\n\r\n",
+    b"",
 )
 def test_what_is_no_http_is_classified(head):
     found, _ = probe_script(lambda call: call.write(head))
@@ -103,12 +102,10 @@ def test_a_hint_holds_no_control_characters():
 # --- SSE
 
 
-@pytest.mark.parametrize(
+@cases(
     "endpoint",
-    [
-        *("http://127.0.0.1:1/steal", "https://evil.example/steal", "//evil.example/steal"),
-        *("file:///etc/passwd", "http://[bad", "/" + "x" * 3000),
-    ],
+    *("http://127.0.0.1:1/steal", "https://evil.example/steal", "//evil.example/steal"),
+    *("file:///etc/passwd", "http://[bad", "/" + "x" * 3000),
 )
 def test_an_endpoint_elsewhere_is_refused_and_nothing_sent_there(endpoint):
     """The SDK raises within its reader, which then waits for ever."""

@@ -5,6 +5,7 @@ import pytest
 from assets.servers.probe.remote_transport import MAX_STREAMS
 from assets.servers.probe.session import ProbePolicy
 from tests.hostile.cases import keep_silent, probe_script
+from tests.support.cases import cases
 from tests.support.http_mcp import Call, make_good_script, make_reply, make_tool, make_welcome
 
 
@@ -49,7 +50,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("form", [raw, stream_of])
+@cases("form", raw, stream_of)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_answer_is_a_protocol_error(name, form):
     found, _ = probe_script(make_good_script(tools_list=form(BROKEN[name])))
@@ -65,9 +66,11 @@ def test_a_broken_handshake_is_a_protocol_error(name):
 TWO = [LISTED, LISTED.replace('"a"', '"evil"')]
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
-    [stream_of(*TWO), stream_of(TWO[1].replace("ID", "77"), TWO[0]), raw(f"[{TWO[0]},{TWO[1]}]")],
+    stream_of(*TWO),
+    stream_of(TWO[1].replace("ID", "77"), TWO[0]),
+    raw(f"[{TWO[0]},{TWO[1]}]"),
 )
 def test_of_two_answers_the_first_to_what_was_asked_counts(answer):
     found, _ = probe_script(make_good_script(tools_list=answer))
@@ -94,9 +97,7 @@ def test_ten_thousand_tools_are_too_many():
     assert (found.error_kind, found.tools) == ("oversize", [])
 
 
-@pytest.mark.parametrize(
-    ("cursor", "kind"), [(str, "oversize"), (lambda _: "x", None)], ids=["new", "same"]
-)
+@cases("cursor, kind", (str, "oversize"), (lambda _: "x", None), ids=["new", "same"])
 def test_a_cursor_without_end_and_one_that_comes_twice(cursor, kind):
     def page(call: Call) -> None:
         number = call.message["id"]

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +28,7 @@ from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlPolicy
 from tests.marketplaces.answers import POLICY, read
 from tests.marketplaces.site import Answer, site
+from tests.support.cases import cases
 from tests.support.examples import examples
 
 TOOL = {"name": "get_time", "description": "Tells the time.", "inputSchema": {"type": "object"}}
@@ -41,7 +41,7 @@ def test_members_that_say_what_a_tool_is_are_kept_and_no_others():
     assert load_tools(dump_tools(other) or "")[0]["inputSchema"]["properties"] == {"a": {}}
 
 
-@pytest.mark.parametrize("shown", [None, [], {}, "tools", [{}], [{"name": float("nan")}]])
+@cases("shown", None, [], {}, "tools", [{}], [{"name": float("nan")}])
 def test_a_record_that_shows_none_has_none(shown):
     assert dump_tools(shown) is None
 
@@ -84,7 +84,7 @@ def test_whatever_is_shown_gives_named_tools_or_none(shown):
     assert text is None or all(tool["name"].strip() for tool in load_tools(text))
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "{}", "[1, 2]", "[" * 100_000])
+@cases("text", "", "nonsense", "{}", "[1, 2]", "[" * 100_000)
 def test_a_text_that_is_none_of_ours_holds_no_tools(text):
     assert load_tools(text) == []
 
@@ -98,10 +98,10 @@ GLAMA = {
 DOCKER = {"title": "Clock", "image": "mcp/clock", "tools": [TOOL]}
 
 
-@pytest.mark.parametrize(
-    ("adapter", "payload"),
-    [(SmitheryAdapter(POLICY), SMITHERY), (GlamaAdapter(POLICY), GLAMA),
-     (DockerAdapter(POLICY), DOCKER)],
+@cases(
+    "adapter, payload",
+(SmitheryAdapter(POLICY), SMITHERY), (GlamaAdapter(POLICY), GLAMA),
+     (DockerAdapter(POLICY), DOCKER),
 )  # fmt: skip
 def test_the_marketplaces_that_show_tools_have_them_read(adapter, payload):
     [found] = read(adapter, payload)

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef, make_row
 from assets.marketplaces.normalise import DESCRIPTION_CAP, ID_CAP, NAME_CAP, clean, clean_text
+from tests.support.cases import cases
 
 ZERO, BIDI, TAG, HALF = "\u200b", "\u202e", "\U000e0041", "\ud800"
 
@@ -17,20 +17,18 @@ def listing(**facts: Any) -> Listing:
     return plain.model_copy(update={"args": ("x@1.0.0",), **facts})
 
 
-@pytest.mark.parametrize(
-    ("facts", "what"),
-    [
-        ({"url": "https://a.example/" + "x" * 2_048}, "url"),
-        ({"args": ("x",) * 65}, "args"),
-        ({"args": ("{" * 4_097,)}, "args"),
-        ({"env": (EnvVar(name="A" * 129),)}, "env"),
-        ({"env": (EnvVar(name="A", default="x" * 4_097),)}, "env"),
-        ({"package": PackageRef(type="npm", identifier="x" * 2_049)}, "package"),
-        ({"subfolder": "x" * 513}, "subfolder"),
-        ({"updated_at": "2" * 65}, "updated_at"),
-        ({"env": tuple(EnvVar(name=f"A{n}") for n in range(101))}, "env"),
-        ({"headers": tuple(HeaderVar(name=f"A{n}") for n in range(101))}, "headers"),
-    ],
+@cases(
+    "facts, what",
+    ({"url": "https://a.example/" + "x" * 2_048}, "url"),
+    ({"args": ("x",) * 65}, "args"),
+    ({"args": ("{" * 4_097,)}, "args"),
+    ({"env": (EnvVar(name="A" * 129),)}, "env"),
+    ({"env": (EnvVar(name="A", default="x" * 4_097),)}, "env"),
+    ({"package": PackageRef(type="npm", identifier="x" * 2_049)}, "package"),
+    ({"subfolder": "x" * 513}, "subfolder"),
+    ({"updated_at": "2" * 65}, "updated_at"),
+    ({"env": tuple(EnvVar(name=f"A{n}") for n in range(101))}, "env"),
+    ({"headers": tuple(HeaderVar(name=f"A{n}") for n in range(101))}, "headers"),
 )
 def test_a_launch_fact_beyond_its_cap_is_cut_said_and_never_launched(facts, what):
     row = clean(listing(**facts))
@@ -79,32 +77,28 @@ def test_a_very_long_id_is_cut_and_stays_its_own():
     assert len(one) <= ID_CAP
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (f"Pay{ZERO}Pal {BIDI}tool", "PayPal tool"),
-        ("e\u0301  tool\n\tname", "é tool name"),
-        (f"Flag {TAG}{TAG}", "Flag"),
-        ("a\u200dd", "ad"),
-        ("line\u2028two", "line two"),
-        ("a\x00b\x9bc", "abc"),
-    ],
+@cases(
+    "text, expected",
+    (f"Pay{ZERO}Pal {BIDI}tool", "PayPal tool"),
+    ("e\u0301  tool\n\tname", "é tool name"),
+    (f"Flag {TAG}{TAG}", "Flag"),
+    ("a\u200dd", "ad"),
+    ("line\u2028two", "line two"),
+    ("a\x00b\x9bc", "abc"),
 )
 def test_names_show_all_they_hold(text, expected):
     assert clean(listing(name=text)).name == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        "می‌خواهم",  # Persian: a non-joiner inside a word
-        "क्‍ष",  # Devanagari: a joiner asks for the half form
-        "👩‍👩‍👧 family",
-        "❤️ and 1️⃣",
-        "葛󠄀",  # an ideograph and its variant
-        "Tabs\tand\nlines stay",
-        "العربية עברית 中文 ไทย",
-    ],
+    "می‌خواهم",  # Persian: a non-joiner inside a word
+    "क्‍ष",  # Devanagari: a joiner asks for the half form
+    "👩‍👩‍👧 family",
+    "❤️ and 1️⃣",
+    "葛󠄀",  # an ideograph and its variant
+    "Tabs\tand\nlines stay",
+    "العربية עברית 中文 ไทย",
 )
 def test_writing_that_needs_joiners_is_left_whole(text):
     found = clean(listing(description=text))
@@ -112,7 +106,7 @@ def test_writing_that_needs_joiners_is_left_whole(text):
     assert "hidden_text" not in found.flags
 
 
-@pytest.mark.parametrize("text", ["", "plain", "a" * DESCRIPTION_CAP])
+@cases("text", "", "plain", "a" * DESCRIPTION_CAP)
 def test_what_is_clean_is_the_same_listing(text):
     one = listing(description=text)
     cleaned = clean(one)
@@ -143,16 +137,14 @@ def test_a_letter_is_not_cut_from_its_accents():
     assert not found.removesuffix("…").endswith(("q", "q\u0323"))
 
 
-@pytest.mark.parametrize(
-    ("facts", "where"),
-    [
-        ({"args": ("x@1.0.0", f"--flag{ZERO}")}, "args"),
-        ({"command": f"npx{BIDI}"}, "command"),
-        ({"command": None, "args": (), "url": f"https://example{ZERO}.com"}, "url"),
-        ({"env": (EnvVar(name=f"KEY{ZERO}"),)}, "env"),
-        ({"env": (EnvVar(name="KEY", default=f"v{BIDI}"),)}, "env"),
-        ({"package": PackageRef(type="npm", identifier=f"x{ZERO}", version="1.0.0")}, "package"),
-    ],
+@cases(
+    "facts, where",
+    ({"args": ("x@1.0.0", f"--flag{ZERO}")}, "args"),
+    ({"command": f"npx{BIDI}"}, "command"),
+    ({"command": None, "args": (), "url": f"https://example{ZERO}.com"}, "url"),
+    ({"env": (EnvVar(name=f"KEY{ZERO}"),)}, "env"),
+    ({"env": (EnvVar(name="KEY", default=f"v{BIDI}"),)}, "env"),
+    ({"package": PackageRef(type="npm", identifier=f"x{ZERO}", version="1.0.0")}, "package"),
 )
 def test_a_hidden_character_in_a_launch_fact_stops_the_launch(facts, where):
     found = clean(listing(**facts))

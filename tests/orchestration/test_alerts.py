@@ -18,6 +18,7 @@ from orchestration.alerts import (
     send_message,
 )
 from orchestration.settings.load import SettingsError, load_settings
+from tests.support.cases import cases
 
 KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
 
@@ -116,9 +117,12 @@ def test_a_message_is_bounded_and_one_line():
         assert text.count("&") == text.count(";")  # no mark is cut in two
 
 
-@pytest.mark.parametrize(
-    ("statuses", "asked", "taken"),
-    [([503, 429], 3, 1), ([500, 500, 500, 500], 3, 0), ([404], 1, 0), ([302], 1, 0)],
+@cases(
+    "statuses, asked, taken",
+    ([503, 429], 3, 1),
+    ([500, 500, 500, 500], 3, 0),
+    ([404], 1, 0),
+    ([302], 1, 0),
 )
 def test_it_is_tried_again_at_most_twice_and_no_redirect_is_followed(hook, statuses, asked, taken):
     hook.statuses = list(statuses)
@@ -158,9 +162,12 @@ def test_silence_is_told_of_once(hook, instance, monkeypatch):
     assert len(hook.taken) == 2
 
 
-@pytest.mark.parametrize(
-    ("ahead_h", "told"),
-    [(1, 0), (-25, 0), (-27, 1), (24 * 365, 1)],
+@cases(
+    "ahead_h, told",
+    (1, 0),
+    (-25, 0),
+    (-27, 1),
+    (24 * 365, 1),
     ids=["the clock went back an hour", "in time", "late", "the clock was a year ahead"],
 )
 def test_a_clock_that_was_set_back_neither_alarms_nor_hides_a_silence(
@@ -172,7 +179,7 @@ def test_a_clock_that_was_set_back_neither_alarms_nor_hides_a_silence(
     assert len(hook.taken) == told
 
 
-@pytest.mark.parametrize("url", ["http://hooks.example.com/x", "ftp://a/b", "hooks.example.com"])
+@cases("url", "http://hooks.example.com/x", "ftp://a/b", "hooks.example.com")
 def test_a_webhook_is_https_or_on_this_host(url, monkeypatch):
     monkeypatch.setenv("TOOLMILL_ALERTS__WEBHOOK", url)
     with pytest.raises(SettingsError, match="expected an https URL") as raised:

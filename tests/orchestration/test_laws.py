@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 from tests.support.pattern_work import list_patterns
 
@@ -342,9 +343,7 @@ def test_variables_say_what_they_hold():
     assert sum(fillers.values()) <= MOST_FILLERS * names.total(), fillers
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [("Launch", 1), ("LaunchRecipe", 2), ("HTTPServer", 2), ("_Part", 1)]
-)
+@cases("name, words", ("Launch", 1), ("LaunchRecipe", 2), ("HTTPServer", 2), ("_Part", 1))
 def test_words_of_a_name_are_counted_by_their_capitals(name, words):
     assert count_words(name) == words
 
@@ -384,15 +383,13 @@ def test_each_test_claims_something():
     assert not silent, f"no assert, no expected error, no assert_/check_/expect_ helper: {silent}"
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("work()", False),
-        ("assert work()", True),
-        ("check_work()", True),
-        ("with pytest.raises(ValueError):\n  work()", True),
-        ("async def inner():\n  await work()", False),
-    ],
+@cases(
+    "body, expected",
+    ("work()", False),
+    ("assert work()", True),
+    ("check_work()", True),
+    ("with pytest.raises(ValueError):\n  work()", True),
+    ("async def inner():\n  await work()", False),
 )
 def test_a_claim_is_an_assert_an_expected_error_or_a_helper_that_asserts(body, expected):
     [test] = functions_of(f"def test_x():\n {body.replace(chr(10), chr(10) + ' ')}")

@@ -5,6 +5,7 @@ import tomllib
 
 import pytest
 
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 
 # Brought by pip (its CPU build may come from a link of the machine's own).
@@ -50,8 +51,8 @@ def test_what_is_installed_besides_is_locked_with_hashes_at_the_versions_of_set_
     assert locked == locked | {name: set_up[name] for name in locked.keys() & set_up.keys()}
 
 
-@pytest.mark.parametrize(
-    "script", ["Makefile", "scripts/setup.sh", "deploy/Dockerfile", "deploy/contract-ci/action.yml"]
+@cases(
+    "script", "Makefile", "scripts/setup.sh", "deploy/Dockerfile", "deploy/contract-ci/action.yml"
 )
 def test_pip_installs_nothing_without_hashes_but_torch_and_this_repository(script):
     text = re.sub(r"\\\n\s*", " ", (ROOT / script).read_text())

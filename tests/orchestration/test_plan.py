@@ -15,6 +15,7 @@ from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.writing.plan import write_pairs
 from orchestration.plan import describe_run, make_plan
 from orchestration.settings.load import load_settings
+from tests.support.cases import cases
 from tests.synthesis.contracts import CITY_TIME, CREATE_ISSUE, snapshot_rows
 from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.files import PointerBroken
@@ -52,7 +53,7 @@ def test_a_home_without_listings_foresees_nothing_and_passes_no_budget(warehouse
     assert plan.exceeded is None
 
 
-@pytest.mark.parametrize(("facts", "stage", "new"), [(PACKAGE, "deploy", 1), (REMOTE, "remote", 0)])
+@cases("facts, stage, new", (PACKAGE, "deploy", 1), (REMOTE, "remote", 0))
 def test_a_server_without_a_row_is_due(warehouse, facts, stage, new):
     list_server(warehouse, facts)
     plan = make_plan(load_settings(), ["registry"])

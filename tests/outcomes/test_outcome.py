@@ -10,6 +10,7 @@ from assets.outcomes.outcome import OUTCOMES, classify_outcome, digest_answer, f
 from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CALL_KINDS, CallResult, find_kind
 from assets.servers.probe.failure_kinds import BLAMES, KINDS
+from tests.support.cases import cases
 
 
 def text(words: str, **more) -> CallResult:
@@ -20,23 +21,21 @@ def failed(kind: str) -> CallResult:
     return CallResult("failed", error_kind=kind, hint="so it was", blame=find_kind(kind).blame)
 
 
-@pytest.mark.parametrize(
-    ("kind", "outcome", "blame"),
-    [
-        ("timeout_call", "timeout", "tool"),
-        ("timeout_host", "timeout", "upstream"),
-        ("timeout_start", "timeout", "server"),
-        ("crashed", "protocol_error", "server"),
-        ("protocol_error", "protocol_error", "server"),
-        ("out_of_memory", "protocol_error", "policy"),
-        ("oversize", "truncated", "server"),
-        ("needs_secret", "refused", "credentials"),
-        ("needs_network", "refused", "policy"),
-        ("policy_denied", "refused", "policy"),
-        ("contract_changed", "refused", "server"),
-        ("internal", "refused", "us"),
-        ("fetch_failed", "refused", "us"),
-    ],
+@cases(
+    "kind, outcome, blame",
+    ("timeout_call", "timeout", "tool"),
+    ("timeout_host", "timeout", "upstream"),
+    ("timeout_start", "timeout", "server"),
+    ("crashed", "protocol_error", "server"),
+    ("protocol_error", "protocol_error", "server"),
+    ("out_of_memory", "protocol_error", "policy"),
+    ("oversize", "truncated", "server"),
+    ("needs_secret", "refused", "credentials"),
+    ("needs_network", "refused", "policy"),
+    ("policy_denied", "refused", "policy"),
+    ("contract_changed", "refused", "server"),
+    ("internal", "refused", "us"),
+    ("fetch_failed", "refused", "us"),
 )
 def test_a_failure_is_an_outcome_of_its_kind(kind, outcome, blame):
     result = classify_outcome(failed(kind))
@@ -87,10 +86,7 @@ def test_structured_content_media_and_links_are_something():
 
 # Structured content, and whether it says that there is nothing, when {"query": "lamp"} asked.
 NOTHING = [
-    (
-        {"content": "No matches found"},
-        True,
-    ),  # as the filesystem server says it
+    ({"content": "No matches found"}, True),  # as the filesystem server says it
     ({"result": "No matches found."}, True),
     ({"result": ["Nothing found"]}, True),
     ({"matches": [], "count": 0}, True),
@@ -111,7 +107,7 @@ NOTHING = [
 
 
 @pytest.mark.parametrize(("said", "empty"), NOTHING)
-@pytest.mark.parametrize("told", ["both", "structured", "text"])
+@cases("told", "both", "structured", "text")
 def test_an_empty_result_is_empty_however_its_structure_says_so(said, empty, told):
     blocks = [] if told == "structured" else [{"type": "text", "text": json.dumps(said)}]
     result = CallResult("ok", blocks, None if told == "text" else said)
@@ -141,15 +137,13 @@ def test_an_answer_that_gives_orders_is_refused_and_laid_to_who_said_it():
 PROBLEM_FOUND = {"path": "structuredContent.n", "found": "nothing"}
 
 
-@pytest.mark.parametrize(
-    ("result", "arguments", "outcome"),
-    [
-        (text("x" * 99, cut=True), None, ("truncated", "policy")),
-        (text("x" * 99, unread=True), None, ("truncated", "policy")),
-        (text("1", problems=[PROBLEM_FOUND]), None, ("protocol_error", "tool")),
-        (text("Error: no such file lamp.txt"), {"path": "a/lamp.txt"}, ("tool_error", "caller")),
-        (text("Error: the lamp is out"), {"a": 1}, ("tool_error", "tool")),
-    ],
+@cases(
+    "result, arguments, outcome",
+    (text("x" * 99, cut=True), None, ("truncated", "policy")),
+    (text("x" * 99, unread=True), None, ("truncated", "policy")),
+    (text("1", problems=[PROBLEM_FOUND]), None, ("protocol_error", "tool")),
+    (text("Error: no such file lamp.txt"), {"path": "a/lamp.txt"}, ("tool_error", "caller")),
+    (text("Error: the lamp is out"), {"a": 1}, ("tool_error", "tool")),
 )
 def test_what_falls_short_is_laid_to_whose_fault_it_is(result, arguments, outcome):
     actual = classify_outcome(result, arguments)
@@ -197,32 +191,30 @@ def classify(words: str, arguments=URL):
 PROBLEM = {"type": "about:blank", "title": "Conflict", "status": 409, "detail": "edited meanwhile"}
 
 
-@pytest.mark.parametrize(
-    ("text", "blame"),
-    [
-        # Spring Boot, NestJS, GitHub, RFC 9457, Django REST, API Gateway, JSON:API-like, Elastic
-        ('{"timestamp":"2026-01-01","status":500,"error":"Internal Server Error","path":"/x"}',
-         "upstream"),
-        ('{"statusCode":503,"message":"Service Unavailable"}', "upstream"),
-        ('{"message":"Not Found","documentation_url":"https://d.example","status":"404"}',
-         "caller"),
-        (json.dumps(PROBLEM), "caller"),
-        ('{"status_code":429,"headers":{"retry-after":"3"},"text":""}', "upstream"),
-        ('{"statusCode":502,"body":"{\\"message\\":\\"x\\"}","headers":{}}', "upstream"),
-        ('{"request":{"url":"/x"},"response":{"status":401,"statusText":"Unauthorized"}}',
-         "credentials"),
-        ('{"status":404,"error":{"type":"index_not_found_exception"},"message":"no such index"}',
-         "caller"),
-        # curl -i, HTTPie, gateways' pages, MCP servers' own reports
-        ("HTTP/1.1 500 Internal Server Error\r\nServer: x\r\n\r\nboom", "upstream"),
-        ("HTTP/2 404 \ncontent-type: text/plain\n\nnothing here", "caller"),
-        ("Status: 500 Internal Server Error\nHeaders: {}\n\nBody: x", "upstream"),
-        ("**Status Code:** 503\n\n```\n```", "upstream"),
-        ("URL: https://shop.example\nHTTP Status: 403 Forbidden\n", "credentials"),
-        ("<html><head><title>502 Bad Gateway</title></head><body></body></html>", "upstream"),
-        ("404 Not Found\nnginx", "caller"),
-        ("Internal Server Error", "upstream"),
-    ],
+@cases(
+    "text, blame",
+    # Spring Boot, NestJS, GitHub, RFC 9457, Django REST, API Gateway, JSON:API-like, Elastic
+    ('{"timestamp":"2026-01-01","status":500,"error":"Internal Server Error","path":"/x"}',
+     "upstream"),
+    ('{"statusCode":503,"message":"Service Unavailable"}', "upstream"),
+    ('{"message":"Not Found","documentation_url":"https://d.example","status":"404"}',
+     "caller"),
+    (json.dumps(PROBLEM), "caller"),
+    ('{"status_code":429,"headers":{"retry-after":"3"},"text":""}', "upstream"),
+    ('{"statusCode":502,"body":"{\\"message\\":\\"x\\"}","headers":{}}', "upstream"),
+    ('{"request":{"url":"/x"},"response":{"status":401,"statusText":"Unauthorized"}}',
+     "credentials"),
+    ('{"status":404,"error":{"type":"index_not_found_exception"},"message":"no such index"}',
+     "caller"),
+    # curl -i, HTTPie, gateways' pages, MCP servers' own reports
+    ("HTTP/1.1 500 Internal Server Error\r\nServer: x\r\n\r\nboom", "upstream"),
+    ("HTTP/2 404 \ncontent-type: text/plain\n\nnothing here", "caller"),
+    ("Status: 500 Internal Server Error\nHeaders: {}\n\nBody: x", "upstream"),
+    ("**Status Code:** 503\n\n```\n```", "upstream"),
+    ("URL: https://shop.example\nHTTP Status: 403 Forbidden\n", "credentials"),
+    ("<html><head><title>502 Bad Gateway</title></head><body></body></html>", "upstream"),
+    ("404 Not Found\nnginx", "caller"),
+    ("Internal Server Error", "upstream"),
 )  # fmt: skip
 def test_a_failed_response_is_no_useful_answer(text, blame):
     result = classify(text)
@@ -230,26 +222,24 @@ def test_a_failed_response_is_no_useful_answer(text, blame):
     assert result.evidence.startswith("without isError: ")
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        '{"status":200,"headers":{},"body":"500"}',
-        '{"id":404,"name":"Not Found","genre":"band"}',
-        '{"order":{"code":412,"status":"shipped"}}',
-        '{"code":500,"currency":"CLP","amount":12}',
-        '{"url":"https://x.example","status":500,"latency_ms":30}',  # what a monitor is asked for
-        '[{"url":"https://x.example","status":500}]',
-        '{"status":true,"message":"saved"}',
-        "Status: 450 of 900 rows done",
-        "status: 404 lines",
-        "HTTP/1.1 200 OK\ncontent-length: 3\n\n500",
-        "500 grams of flour, two eggs",
-        "412 Rue du Port, Lyon",
-        "An answer of 500 Internal Server Error means that the server failed.",
-        "GET /a 200\nGET /b 500\nGET /c 404",
-        "<html><head><title>The 404 bus</title></head><body>It runs hourly.</body></html>",
-        "<html><head><title>What 500 Internal Server Error means</title></head></html>",
-    ],
+    '{"status":200,"headers":{},"body":"500"}',
+    '{"id":404,"name":"Not Found","genre":"band"}',
+    '{"order":{"code":412,"status":"shipped"}}',
+    '{"code":500,"currency":"CLP","amount":12}',
+    '{"url":"https://x.example","status":500,"latency_ms":30}',  # what a monitor is asked for
+    '[{"url":"https://x.example","status":500}]',
+    '{"status":true,"message":"saved"}',
+    "Status: 450 of 900 rows done",
+    "status: 404 lines",
+    "HTTP/1.1 200 OK\ncontent-length: 3\n\n500",
+    "500 grams of flour, two eggs",
+    "412 Rue du Port, Lyon",
+    "An answer of 500 Internal Server Error means that the server failed.",
+    "GET /a 200\nGET /b 500\nGET /c 404",
+    "<html><head><title>The 404 bus</title></head><body>It runs hourly.</body></html>",
+    "<html><head><title>What 500 Internal Server Error means</title></head></html>",
 )
 def test_a_number_that_is_no_status_is_no_failure(text):
     assert classify(text).kind == "useful"

@@ -38,13 +38,14 @@ from tests.orchestration.cli.test_app import toolmill
 from tests.outcomes.recorded import CONTRACTS, READ, WRITE, find_task, recording, row, rows, step
 from tests.outcomes.test_defs import LOOK, MARKET, NOTE, Market, make_deployment
 from tests.serving.calling import Bench
+from tests.support.cases import cases
 from tests.support.examples import examples
 from warehouse.storage.digest import sha256
 
 NAME = contract_digest(CONTRACTS["read"])
 
 
-@pytest.mark.parametrize("outcome", ["refused", "truncated", "timeout", "protocol_error"])
+@cases("outcome", "refused", "truncated", "timeout", "protocol_error")
 def test_a_played_call_without_a_whole_answer_is_a_miss(outcome):
     """What was withheld has no words here: to replay none would make an answer up."""
     inputs = {"path": "/q"}
@@ -82,25 +83,23 @@ def reseal(data: bytes) -> bytes:
     return json.dumps({**json.loads(first), "sha256": sha256(body)}).encode() + b"\n" + body
 
 
-@pytest.mark.parametrize(
-    ("damage", "output"),
-    [
-        (lambda data: data[:-20], "damaged, its bytes are not those that were sealed"),
-        (lambda data: data.replace(b"first", b"other"), "damaged"),
-        (lambda data: b"", "no replay file"),
-        (lambda data: b"\xff\xfe", "no replay file"),
-        (lambda data: b'["a list"]\n', "no replay file"),
-        (lambda data: data.replace(b'"version": 2', b'"version": 1'), "version 1, expected 2"),
-        (lambda data: reseal(data + b"{\n"), "line .* holds no contract, answer or task"),
-        (lambda data: reseal(data + b'{"task": {"id": 1}}\n'), "holds no contract"),
-        (lambda data: reseal(data + b'{"key": "k", "answer": {"text": 1}}\n'), "holds no contract"),
-        (lambda data: reseal(data + b"[" * 9000 + b"\n"), "holds no contract"),
-        (lambda data: reseal(data.replace(b'"after": "s1"', b'"after": 1')), "holds no contract"),
-        (
-            lambda data: reseal(data.replace(b'"arguments": {"path": "/a"}', b'"arguments": "x"')),
-            "holds no contract",
-        ),
-    ],
+@cases(
+    "damage, output",
+    (lambda data: data[:-20], "damaged, its bytes are not those that were sealed"),
+    (lambda data: data.replace(b"first", b"other"), "damaged"),
+    (lambda data: b"", "no replay file"),
+    (lambda data: b"\xff\xfe", "no replay file"),
+    (lambda data: b'["a list"]\n', "no replay file"),
+    (lambda data: data.replace(b'"version": 2', b'"version": 1'), "version 1, expected 2"),
+    (lambda data: reseal(data + b"{\n"), "line .* holds no contract, answer or task"),
+    (lambda data: reseal(data + b'{"task": {"id": 1}}\n'), "holds no contract"),
+    (lambda data: reseal(data + b'{"key": "k", "answer": {"text": 1}}\n'), "holds no contract"),
+    (lambda data: reseal(data + b"[" * 9000 + b"\n"), "holds no contract"),
+    (lambda data: reseal(data.replace(b'"after": "s1"', b'"after": 1')), "holds no contract"),
+    (
+        lambda data: reseal(data.replace(b'"arguments": {"path": "/a"}', b'"arguments": "x"')),
+        "holds no contract",
+    ),
 )
 def test_a_damaged_file_is_one_line_that_names_it(tmp_path, damage, output):
     path = tmp_path / "x.jsonl"
@@ -162,15 +161,13 @@ def test_a_wrong_call_that_a_server_objected_to_is_answered_by_its_words():
     assert built.reward == VALID + CALLS_USEFUL / 2 + END
 
 
-@pytest.mark.parametrize(
-    ("call", "outcome", "output"),
-    [
-        ({"name": "drop", "arguments": {}}, "unknown_tool", "no tool 'drop'; tools: read, write"),
-        ({"name": "read", "arguments": {}}, "invalid_arguments", "path"),
-        ({"name": "read", "arguments": ["/a"]}, "invalid_arguments", ""),
-        ({"name": "read", "arguments": None}, "invalid_arguments", ""),
-        ({"name": None}, "unknown_tool", "no tool 'None'"),
-    ],
+@cases(
+    "call, outcome, output",
+    ({"name": "drop", "arguments": {}}, "unknown_tool", "no tool 'drop'; tools: read, write"),
+    ({"name": "read", "arguments": {}}, "invalid_arguments", "path"),
+    ({"name": "read", "arguments": ["/a"]}, "invalid_arguments", ""),
+    ({"name": "read", "arguments": None}, "invalid_arguments", ""),
+    ({"name": None}, "unknown_tool", "no tool 'None'"),
 )
 def test_a_call_that_no_server_would_be_sent_is_told_why(call, outcome, output):
     built, [step] = score_calls(MADE, find_task(MADE, ALONE), [call])
@@ -285,17 +282,15 @@ def test_a_call_is_made_and_told_with_what_it_changed_or_whose_fault_it_was(mark
     assert result["evidence"].startswith("budget not found")
 
 
-@pytest.mark.parametrize(
-    ("tool_id", "arguments", "output"),
-    [
-        ("write_note", BUDGET, "'write_note' is no tool id, expected <server_id>::<tool>"),
-        ("npm:x::erase", BUDGET, "npm:x::erase: no run has listed such a tool"),
-        (NAMED, "{", "--arguments is no JSON"),
-        (NAMED, "[1]", "--arguments is list, expected an object"),
-        (NAMED, '{"name": NaN}', "--arguments is no JSON"),
-        (NAMED, "{}", "--arguments $.name"),
-        (NAMED, '{"name": 7}', "--arguments $.name: found"),
-    ],
+@cases(
+    "tool_id, arguments, output",
+    ("write_note", BUDGET, "'write_note' is no tool id, expected <server_id>::<tool>"),
+    ("npm:x::erase", BUDGET, "npm:x::erase: no run has listed such a tool"),
+    (NAMED, "{", "--arguments is no JSON"),
+    (NAMED, "[1]", "--arguments is list, expected an object"),
+    (NAMED, '{"name": NaN}', "--arguments is no JSON"),
+    (NAMED, "{}", "--arguments $.name"),
+    (NAMED, '{"name": 7}', "--arguments $.name: found"),
 )
 def test_what_cannot_be_called_is_one_error_that_names_it(market, tool_id, arguments, output):
     with pytest.raises(CannotExecute) as raised:

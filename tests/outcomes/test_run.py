@@ -18,6 +18,7 @@ from assets.outcomes.worlds.kind import read_file_facts
 from assets.outcomes.worlds.session import OpenWorld, make_first_tree
 from assets.outcomes.worlds.tree import digest_tree, read_tree
 from tests.outcomes.running import READS, Executing, make_contract, open_executing
+from tests.support.cases import cases
 from tests.support.python_process import PythonProcess
 from warehouse.storage.digest import digest
 
@@ -164,13 +165,11 @@ calls(do, TOOLS)
     assert "/tmp" in json.loads(executing.read_kept(row)["text"])
 
 
-@pytest.mark.parametrize(
-    ("answer", "outcome", "blame"),
-    [
-        ("time.sleep(600)", "timeout", "tool"),
-        ("say(m, 'x' * 50_000_000)", "truncated", "server"),
-        ("say(m, 'word ' * 100_000)", "truncated", "policy"),
-    ],
+@cases(
+    "answer, outcome, blame",
+    ("time.sleep(600)", "timeout", "tool"),
+    ("say(m, 'x' * 50_000_000)", "truncated", "server"),
+    ("say(m, 'word ' * 100_000)", "truncated", "policy"),
 )
 def test_an_answer_that_is_late_or_too_long_is_told_and_cut(executing, answer, outcome, blame):
     timeout_s = 0.5 if outcome == "timeout" else 8.0
@@ -278,7 +277,7 @@ calls(do, TOOLS)
     assert "more than 60 folders" in result[0]["hint"]
 
 
-@pytest.mark.parametrize(("answer", "differs"), [("time.time_ns()", True), ("x", False)])
+@cases("answer, differs", ("time.time_ns()", True), ("x", False))
 def test_a_tool_that_answers_one_call_in_two_ways_is_told(executing, answer, differs):
     source = f"calls(lambda m, x: say(m, {answer}), TOOLS)"
     assert run_one(executing, source, READER)["differs"] is differs

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.defs import EXECUTIONS_AUDIT, report_executions
 from assets.outcomes.environment import PLAIN
@@ -26,6 +24,7 @@ from assets.outcomes.table import (
 from assets.synthesis.tables import GoldenCall, make_single_row
 from assets.vectors.confusable_table import TWINS
 from tests.outcomes.running import make_contract
+from tests.support.cases import cases
 from warehouse.audit import audit
 from warehouse.store import Warehouse
 
@@ -51,24 +50,22 @@ def test_a_pair_is_what_all_of_its_calls_are():
     assert tried(row("a", proof="proved"), row("a")).proof == "unproved"
 
 
-@pytest.mark.parametrize(
-    ("outcome", "facts", "invalid"),
-    [
-        *(("tool_error", {"blame": blame}, True) for blame in ("caller", "tool", "server")),
-        *(("tool_error", {"blame": blame}, False) for blame in ("policy", "credentials")),
-        *(("tool_error", {"blame": blame}, False) for blame in ("upstream", "us")),
-        ("empty", {}, False),
-        ("refused", {"status": "ok", "blame": "tool"}, True),  # it gave orders
-        ("timeout", {"blame": "tool", "error_kind": "timeout_call"}, True),
-        # A call that was not sent, in passing or for good, and what a look-alike did, say nothing.
-        ("refused", {"status": "failed", "blame": "credentials"}, None),
-        (None, {"status": "failed"}, None),
-        *(
-            ("timeout", {"status": "failed", "blame": "server", "error_kind": kind}, None)
-            for kind in ("timeout_start", "remote_down", "internal")
-        ),
-        ("tool_error", {"blame": "tool", "twin_of": "npm:b::do"}, None),
-    ],
+@cases(
+    "outcome, facts, invalid",
+    *(("tool_error", {"blame": blame}, True) for blame in ("caller", "tool", "server")),
+    *(("tool_error", {"blame": blame}, False) for blame in ("policy", "credentials")),
+    *(("tool_error", {"blame": blame}, False) for blame in ("upstream", "us")),
+    ("empty", {}, False),
+    ("refused", {"status": "ok", "blame": "tool"}, True),  # it gave orders
+    ("timeout", {"blame": "tool", "error_kind": "timeout_call"}, True),
+    # A call that was not sent, in passing or for good, and what a look-alike did, say nothing.
+    ("refused", {"status": "failed", "blame": "credentials"}, None),
+    (None, {"status": "failed"}, None),
+    *(
+        ("timeout", {"status": "failed", "blame": "server", "error_kind": kind}, None)
+        for kind in ("timeout_start", "remote_down", "internal")
+    ),
+    ("tool_error", {"blame": "tool", "twin_of": "npm:b::do"}, None),
 )
 def test_a_pair_is_invalid_by_its_own_callers_tools_and_servers_faults(outcome, facts, invalid):
     pairs = group_by_pair([row("a", outcome, **facts)])
@@ -84,14 +81,12 @@ def test_a_call_of_two_marketplaces_counts_for_the_pairs_of_both(tmp_path):
     assert proofs == {"a": "proved", "b": "proved"}
 
 
-@pytest.mark.parametrize(
-    ("result", "stored"),
-    [
-        (None, {ANY, VALID}),
-        (PairEvidence(True, False, "proved"), {ANY, VALID, PROVED}),
-        (PairEvidence(True, False, "unproved"), {ANY, VALID}),
-        (PairEvidence(False, True, "refuted"), {ANY}),
-    ],
+@cases(
+    "result, stored",
+    (None, {ANY, VALID}),
+    (PairEvidence(True, False, "proved"), {ANY, VALID, PROVED}),
+    (PairEvidence(True, False, "unproved"), {ANY, VALID}),
+    (PairEvidence(False, True, "refuted"), {ANY}),
 )
 def test_a_rule_keeps_what_it_names(result, stored):
     assert {rule for rule in (ANY, VALID, PROVED) if may_keep(result, rule)} == stored

@@ -24,6 +24,7 @@ from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.selection import ExportChoice, ExportError, permits_commercial_use
 from assets.synthesis.export.write import export as write_export
 from assets.synthesis.tables import RECOVERY, SINGLE, read_goldens
+from tests.support.cases import cases
 from tests.warehouse.sanitize.test_redact import FORMS
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.redact import redact_prose
@@ -167,14 +168,12 @@ def test_a_call_through_the_meta_server_is_the_tools_own(home, tmp_path):
 OTHER = {**CLOSE, "description": "Close a ticket, and open it when it is closed."}
 
 
-@pytest.mark.parametrize(
-    ("calls", "why"),
-    [
-        ([("close_ticket", WRONG, OBJECTION, True)], "it failed and was not repaired"),
-        ([("close_ticket", RIGHT, "", False)], "its answer was empty"),
-        ([("open_door", RIGHT, "open", False)], "no contract of this tool is known"),
-        ([("close_ticket", {"ticket_id": "X-1"}, "closed", False)], "the rules say unsure"),
-    ],
+@cases(
+    "calls, why",
+    ([("close_ticket", WRONG, OBJECTION, True)], "it failed and was not repaired"),
+    ([("close_ticket", RIGHT, "", False)], "its answer was empty"),
+    ([("open_door", RIGHT, "open", False)], "no contract of this tool is known"),
+    ([("close_ticket", {"ticket_id": "X-1"}, "closed", False)], "the rules say unsure"),
 )
 def test_what_was_not_useful_or_is_not_known_gives_nothing(home, tmp_path, calls, why):
     figures = import_traces(home, [write_claude(tmp_path / "t.jsonl", calls)], None, "test")
@@ -201,15 +200,13 @@ def test_a_trace_that_is_cut_gives_what_is_whole(home, tmp_path):
     assert figures["left_out"] == {"it failed and was not repaired": 1}
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "its format is not known"),
-        ('{"a": 1}\n', "its format is not known"),
-        ("name,call\na,b\n", "cut or damaged"),
-        ('{"resourceSpans": [{"scopeSp', "cut or damaged"),
-        ("[" * 100_000, "cut or damaged"),
-    ],
+@cases(
+    "text, problem",
+    ("", "its format is not known"),
+    ('{"a": 1}\n', "its format is not known"),
+    ("name,call\na,b\n", "cut or damaged"),
+    ('{"resourceSpans": [{"scopeSp', "cut or damaged"),
+    ("[" * 100_000, "cut or damaged"),
 )
 def test_an_unknown_format_is_one_error_with_what_is_read(home, tmp_path, text, problem):
     path = tmp_path / "odd.jsonl"
@@ -311,7 +308,7 @@ def test_a_secret_that_begins_at_the_end_of_a_names_reach_goes_whole():
     assert [text for text in said if "Tyu9" in redact_prose(text)] == []
 
 
-@pytest.mark.parametrize("after", ['"x', "\\", "\\(", "\u2028", "\n", '\\"', "\\\\x"])
+@cases("after", '"x', "\\", "\\(", "\u2028", "\n", '\\"', "\\\\x")
 def test_json_text_that_a_secret_is_taken_out_of_still_parses(after):
     for said in (f"my token, qT7wer8Tyu9{after}", f"my token {after}qT7wer8Tyu9"):
         inner = json.dumps({"a": said})
@@ -381,7 +378,7 @@ def write_own(path: Path, calls: Calls, ask: str) -> Path:
     return log.traces.list_files()[0]
 
 
-@pytest.mark.parametrize("write_trace", [*WRITERS, write_own])
+@cases("write_trace", *WRITERS, write_own)
 def test_no_planted_secret_is_found_anywhere(home, tmp_path, write_trace, caplog):
     secrets = make_secrets(PLANTED)
     (tmp_path / "traces").mkdir()

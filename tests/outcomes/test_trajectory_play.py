@@ -37,6 +37,7 @@ from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.placeholders import DATA
 from assets.synthesis.export.examples import make_example
 from tests.outcomes.worlds.files import write_world
+from tests.support.cases import cases
 from tests.synthesis.contracts import TEXT, make_tool
 from training.prompts.render import list_turns
 from warehouse.progress import SilentProgress
@@ -167,18 +168,16 @@ def test_a_wrong_argument_is_followed_by_the_servers_words_and_the_right_call(op
     assert asyncio.run(play_recovery(silent, tasks_of(silent)["write"])) is None
 
 
-@pytest.mark.parametrize(
-    ("result", "outcome"),
-    [
-        (said("fine"), "useful"),
-        (said("  \n"), "empty"),
-        (said("x" * (MOST_ANSWER + 1)), "truncated"),
-        (said("x", cut=True), "truncated"),
-        (said("x", unread=True), "truncated"),
-        (said("x", problems=[{"path": "$"}]), "protocol_error"),
-        (CallResult("failed", error_kind="timeout_call"), "timeout"),
-        (CallResult("tool_error", [{"type": "text", "text": "no"}]), "tool_error"),
-    ],
+@cases(
+    "result, outcome",
+    (said("fine"), "useful"),
+    (said("  \n"), "empty"),
+    (said("x" * (MOST_ANSWER + 1)), "truncated"),
+    (said("x", cut=True), "truncated"),
+    (said("x", unread=True), "truncated"),
+    (said("x", problems=[{"path": "$"}]), "protocol_error"),
+    (CallResult("failed", error_kind="timeout_call"), "timeout"),
+    (CallResult("tool_error", [{"type": "text", "text": "no"}]), "tool_error"),
 )
 def test_every_result_has_its_outcome_and_only_useful_ones_are_kept(opened, result, outcome):
     assert find_outcome(result, {}) == outcome

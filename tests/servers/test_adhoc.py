@@ -3,6 +3,7 @@ import pytest
 from assets.servers.adhoc import TargetError, probe_target
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
+from tests.support.cases import cases
 from tests.support.untrusted_server import CONVERSATION, POLICY, PREAMBLE, require_sandbox
 
 
@@ -43,7 +44,7 @@ def test_a_server_that_dies_is_classified(probe, tmp_path):
     assert "API key required" in answer["stderr_tail"]
 
 
-@pytest.mark.parametrize("target", ["", "npm:", "pip:x", "npm:a b", "ftp://x"])
+@cases("target", "", "npm:", "pip:x", "npm:a b", "ftp://x")
 def test_what_is_no_target_says_what_is(probe, target):
     with pytest.raises(TargetError, match="expected npm:NAME"):
         probe(target)

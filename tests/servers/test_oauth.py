@@ -14,6 +14,7 @@ import pytest
 from assets.servers.oauth_login import OAuthAccounts, OAuthChoice, TokenStore, log_in
 from assets.servers.secrets import SecretError
 from tests.servers.probe.test_remote_probe import ask
+from tests.support.cases import cases
 from tests.support.http_mcp import make_good_script, serve_script
 from tests.support.network import guard_loopback
 from tests.support.oauth_authority import authority
@@ -86,7 +87,7 @@ def test_a_scope_and_a_client_of_ones_own_are_used(tmp_path, monkeypatch):
         assert server.grants[-1]["client_secret"] == "own-secret-1"
 
 
-@pytest.mark.parametrize("ways", [["client_secret_basic"], None])
+@cases("ways", ["client_secret_basic"], None)
 def test_a_secret_is_shown_the_way_that_the_authority_takes(tmp_path, monkeypatch, ways):
     monkeypatch.setenv("ACME_SECRET", "own-secret-1")
     with authority() as (server, resource, _):
@@ -171,7 +172,7 @@ def test_a_request_with_another_state_is_ignored(tmp_path):
     assert pages[:-1] == [400, 400, 400, 404, 400, 404]
 
 
-@pytest.mark.parametrize("endpoint", ["file:///etc/passwd", "javascript:alert(1)", "ssh://x/"])
+@cases("endpoint", "file:///etc/passwd", "javascript:alert(1)", "ssh://x/")
 def test_an_authorization_address_that_is_no_web_page_is_not_shown(tmp_path, endpoint):
     shown = []
     with authority(metadata={"authorization_endpoint": endpoint}) as (_, resource, _issuer):
@@ -200,7 +201,7 @@ def test_without_a_login_the_hint_says_how(tmp_path):
         assert f"toolmill login {resource.url}" in str(found.hint)
 
 
-@pytest.mark.parametrize("rotates", [True, False])
+@cases("rotates", True, False)
 def test_a_token_that_ended_is_renewed_and_kept_each_time(tmp_path, rotates):
     with authority(rotates=rotates) as (server, resource, issuer):
         logged_in(resource.url, tmp_path)
@@ -225,7 +226,7 @@ def test_a_token_that_was_revoked_early_is_renewed_too(tmp_path):
         assert TokenStore(tmp_path, SERVER).load()["tokens"]["refresh_token"] in server.refresh
 
 
-@pytest.mark.parametrize("ended", [True, False])
+@cases("ended", True, False)
 def test_probes_at_once_do_not_spend_each_others_renewal(tmp_path, ended):
     """Two marketplaces may list one server. An authority that rotates takes a refresh token that
     is used twice for stolen, and ends the login."""
@@ -263,7 +264,7 @@ def test_a_token_and_its_end_are_of_one_reading(tmp_path, monkeypatch):
     assert context.current_tokens.access_token == f"of {context.token_expiry_time}"
 
 
-@pytest.mark.parametrize("ended", [True, False])
+@cases("ended", True, False)
 def test_a_refused_renewal_needs_a_person(tmp_path, ended):
     with authority() as (server, resource, _):
         logged_in(resource.url, tmp_path)
@@ -322,7 +323,7 @@ def test_credentials_that_moved_to_another_authority_are_not_shown_to_it(tmp_pat
 # --- where OAuth's own requests go
 
 
-@pytest.mark.parametrize("where", ["resource_metadata", "issuer", "token", "register"])
+@cases("where", "resource_metadata", "issuer", "token", "register")
 def test_metadata_that_points_at_a_private_address_is_refused(tmp_path, where):
     private = "http://metadata.example"
     connector, inner = guard_loopback("169.254.169.254")
@@ -340,14 +341,12 @@ def test_metadata_that_points_at_a_private_address_is_refused(tmp_path, where):
     assert "169.254.169.254" in report["hint"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "facts",
-    [
-        {"resource_metadata": {"resource": "https://elsewhere.example/mcp"}},
-        {"resource_metadata": {"authorization_servers": "x"}},
-        {"metadata": {"issuer": "https://elsewhere.example"}},
-        {"metadata": {"token_endpoint": 7}},
-    ],
+    {"resource_metadata": {"resource": "https://elsewhere.example/mcp"}},
+    {"resource_metadata": {"authorization_servers": "x"}},
+    {"metadata": {"issuer": "https://elsewhere.example"}},
+    {"metadata": {"token_endpoint": 7}},
 )
 def test_metadata_of_somebody_else_or_of_another_shape_is_refused(tmp_path, facts):
     with authority(**facts) as (server, resource, _):
@@ -368,14 +367,12 @@ def test_a_file_that_others_can_read_is_refused(tmp_path):
     assert "tok-en-4242" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        "",
-        "[]",
-        '{"server_id": "another"}',
-        f'{{"server_id": "{SERVER}", "tokens": {{"access_token": ["tok-en-4242"]}}}}',
-    ],
+    "",
+    "[]",
+    '{"server_id": "another"}',
+    f'{{"server_id": "{SERVER}", "tokens": {{"access_token": ["tok-en-4242"]}}}}',
 )
 async def test_a_file_that_holds_no_login_is_refused_and_not_quoted(tmp_path, text):
     store = TokenStore(tmp_path, SERVER)

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import httpx2
-import pytest
 from typer.testing import CliRunner
 
 from assets.servers.oauth_login import OAuthAccounts, TokenStore
 from orchestration.cli.servers import app
 from tests.servers.probe.test_remote_probe import ask
+from tests.support.cases import cases
 from tests.support.oauth_authority import authority
 from tests.support.paths import ROOT
 from tests.support.python_process import PythonProcess
@@ -70,14 +70,12 @@ def test_a_person_logs_in_a_probe_uses_it_and_a_logout_forgets_it(tmp_path):
         assert not store.path.exists()
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["login", "acme.example/mcp"], "expected the http(s) address"),
-        (["login", "http://[::1"], "expected the http(s) address"),
-        (["login", "file:///etc/passwd", "--forget"], "expected the http(s) address"),
-        (["login", "http://127.0.0.1:9/x", "--client-secret-from", "env:X"], "--client-id"),
-    ],
+@cases(
+    "args, words",
+    (["login", "acme.example/mcp"], "expected the http(s) address"),
+    (["login", "http://[::1"], "expected the http(s) address"),
+    (["login", "file:///etc/passwd", "--forget"], "expected the http(s) address"),
+    (["login", "http://127.0.0.1:9/x", "--client-secret-from", "env:X"], "--client-id"),
 )
 def test_what_cannot_be_done_is_one_line_and_exit_2(args, words):
     found = CliRunner().invoke(app, args)

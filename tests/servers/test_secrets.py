@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from assets.servers.secrets import LaunchSecrets, SecretError, SecretSources, ServerSecrets
+from tests.support.cases import cases
 from tests.support.examples import examples
 from warehouse.sanitize.scrubber import Scrubber
 
@@ -59,7 +60,7 @@ def test_a_server_without_sources_is_given_nothing():
     assert (found.env, found.headers, found.fingerprint()) == ({}, {}, None)
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o610])
+@cases("mode", 0o640, 0o604, 0o660, 0o644, 0o610)
 def test_a_file_that_others_may_read_is_refused_with_the_fix(tmp_path, mode):
     path = private_file(tmp_path, VALUE.encode(), mode)
     error = refused(env={"KEY": f"file:{path}"})
@@ -68,16 +69,14 @@ def test_a_file_that_others_may_read_is_refused_with_the_fix(tmp_path, mode):
     assert VALUE not in str(error)
 
 
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("env:NOT_SET_ANYWHERE", "not set"),
-        ("file:/no/such/file", "No such file"),
-        ("file:.", "Is a directory"),
-        (VALUE, "another form"),
-        ("vault:x", "another form"),
-        ("env:TOO_SHORT", "shorter than 6"),
-    ],
+@cases(
+    "source, found",
+    ("env:NOT_SET_ANYWHERE", "not set"),
+    ("file:/no/such/file", "No such file"),
+    ("file:.", "Is a directory"),
+    (VALUE, "another form"),
+    ("vault:x", "another form"),
+    ("env:TOO_SHORT", "shorter than 6"),
 )
 def test_what_cannot_be_had_is_named_without_its_value(monkeypatch, source, found):
     monkeypatch.setenv("TOO_SHORT", "12345")
@@ -88,7 +87,7 @@ def test_what_cannot_be_had_is_named_without_its_value(monkeypatch, source, foun
     assert "12345" not in str(error)
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe not text", b"", b"\n", b"x" * 70_000])
+@cases("data", b"\xff\xfe not text", b"", b"\n", b"x" * 70_000)
 def test_a_file_that_is_no_secret_is_refused_and_not_quoted(tmp_path, data):
     error = refused(env={"KEY": f"file:{private_file(tmp_path, data)}"})
     shown = "".join(traceback.format_exception(error))
@@ -96,17 +95,15 @@ def test_a_file_that_is_no_secret_is_refused_and_not_quoted(tmp_path, data):
     assert "xxxx" not in shown
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("X-Key", "abc\r\nX-Admin: 1"),
-        ("X-Key", "abc\ndef"),
-        ("X-Key", "ключ-ключ"),
-        ("X Key", VALUE),
-        ("X-Key:", VALUE),
-        ("Host", "evil.example"),
-        ("Mcp-Session-Id", VALUE),
-    ],
+@cases(
+    "name, value",
+    ("X-Key", "abc\r\nX-Admin: 1"),
+    ("X-Key", "abc\ndef"),
+    ("X-Key", "ключ-ключ"),
+    ("X Key", VALUE),
+    ("X-Key:", VALUE),
+    ("Host", "evil.example"),
+    ("Mcp-Session-Id", VALUE),
 )
 def test_a_header_that_would_inject_another_is_refused(monkeypatch, name, value):
     monkeypatch.setenv("ACME_TOKEN", value)
@@ -230,7 +227,7 @@ def test_what_holds_no_secret_is_left_as_it_is(value):
     assert Scrubber({"KEY": "zq8#Kw!0vX"})(value) == value
 
 
-@pytest.mark.parametrize("value", ["[secret KEY]", "secret KEY", "[redacted]", "secret"])
+@cases("value", "[secret KEY]", "secret KEY", "[redacted]", "secret")
 def test_a_secret_that_stands_in_its_own_label_goes_too(value):
     clean = Scrubber({"KEY": value}).scrub_text(f"a {value} b")
     assert value not in clean
@@ -272,9 +269,7 @@ def test_nesting_as_deep_as_the_parser_takes_is_scrubbed():
     assert clean == "[secret K]"
 
 
-@pytest.mark.parametrize(
-    "text", ["\\" * 300_000, "%25" * 100_000, "&#0000" * 60_000, '\\"' * 150_000, "%" * 300_000]
-)
+@cases("text", "\\" * 300_000, "%25" * 100_000, "&#0000" * 60_000, '\\"' * 150_000, "%" * 300_000)
 def test_no_text_makes_the_search_endless(text):
     scrub = Scrubber({"A": '\\\\\\"\\"\\"abc', "B": "%%%%%%%%%%", "C": "&&&&&&&&", "D": '""""""""'})
     assert isinstance(scrub.scrub_text(text), str)

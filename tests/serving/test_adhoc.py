@@ -17,6 +17,7 @@ from serving.export import BadExport, NoExport, check_export, export_release
 from serving.index.folder import load_index, read_served_version
 from serving.ranking.query import ToolQuery
 from serving.router import open_router
+from tests.support.cases import cases
 from tests.vectors.test_embed import adapter
 from warehouse.errors import UnusableInput
 from warehouse.llm.chat import write_wire_name
@@ -119,7 +120,7 @@ def test_an_answer_has_hits_with_reasons_and_names_the_index(index):
     assert answer["hits"][0]["tool_id"] == "npm:mail::send_email"
 
 
-@pytest.mark.parametrize("strategy", ["ours", "mcp-zero", "dense", "bm25", "rrf"])
+@cases("strategy", "ours", "mcp-zero", "dense", "bm25", "rrf")
 def test_queries_of_a_file_are_answered_in_order(index, tmp_path, strategy):
     asked = written(
         tmp_path / "q.jsonl", {"instruction": "send an email"}, {"instruction": "time zones list"}
@@ -132,7 +133,7 @@ def test_queries_of_a_file_are_answered_in_order(index, tmp_path, strategy):
     assert all(len(row["hits"]) == 1 and row["ms"] > 0 for row in rows)
 
 
-@pytest.mark.parametrize("strategy", ["ours", "mcp-zero"])
+@cases("strategy", "ours", "mcp-zero")
 def test_a_row_may_say_what_server_and_tool_it_wants(index, tmp_path, strategy):
     expected = {"server": "a mailing service", "tool": "sends a letter"}
     asked = written(
@@ -158,7 +159,7 @@ def test_an_answer_can_be_given_as_an_api_takes_it(index):
     assert (code, "leave out --queries" in err) == (2, True)
 
 
-@pytest.mark.parametrize("row", [{}, {"tool": 3}, {"instruction": None, "server": None}])
+@cases("row", {}, {"tool": 3}, {"instruction": None, "server": None})
 def test_a_row_that_asks_nothing_is_named_by_its_line(index, tmp_path, row):
     asked = written(tmp_path / "q.jsonl", {"instruction": "time"}, row)
     code, out, err = run("search", "--index", index, "--queries", asked)
@@ -189,27 +190,25 @@ def test_a_trained_adapter_makes_an_index_of_its_own_once(index, tmp_path):
     assert read_served_version(index) == before  # what is served is another's decision
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("search", "--index", "{at}", "x", "-k", "0"), 2, "k is 0; expected 1 to 1,000"),
-        (("search", "--index", "{at}", "x", "-k", "10000"), 2, "expected 1 to 1,000"),
-        (("search", "--index", "{at}", " "), 2, "the query is empty"),
-        (("search", "--index", "{at}"), 2, "give one of"),
-        (("search", "--index", "{at}", "x", "--strategy", "best"), 2, "known: ours"),
-        (("search", "--index", "{at}/none", "x"), 2, "toolmill index SERVERS.jsonl --out DIR"),
-        (("search", "--index", "{at}/q", "x"), 2, "q: is a file; give the folder"),
-        (("search", "--index", "{at}", "--queries", "{at}/none"), 2, "No such file"),
-        (("search", "--index", "{at}", "--queries", "{at}/empty"), 2, "no row in it"),
-        (("serve", "--place", "{at}", "--port", "8931"), 2, "--port goes with --http"),
-        (("search", "--index", "{at}", "x", "--retriever", "{at}"), 2, "no LoRA adapter"),
-        (("serve", "--place", "{at}", "--http", "--port", "99999"), 2, "equal to 65535"),
-        (("index", "{at}/none", "--out", "{at}/new"), 2, "No such file"),
-        (("index", "{at}/ok", "--out", "{at}/q"), 2, "q: File exists; name a folder that"),
-        (("index", "{at}/source.json.zst", "--out", "{at}/new"), 2, "not UTF-8"),
-        (("index", "{at}/q", "--out", "{at}/new"), 2, "no tools found; expected a server a line"),
-        (("index", "{at}/q", "--out", "{at}/new", "--embedder", "foo"), 2, "'foo'"),
-    ],
+@cases(
+    "arguments, code, message",
+    (("search", "--index", "{at}", "x", "-k", "0"), 2, "k is 0; expected 1 to 1,000"),
+    (("search", "--index", "{at}", "x", "-k", "10000"), 2, "expected 1 to 1,000"),
+    (("search", "--index", "{at}", " "), 2, "the query is empty"),
+    (("search", "--index", "{at}"), 2, "give one of"),
+    (("search", "--index", "{at}", "x", "--strategy", "best"), 2, "known: ours"),
+    (("search", "--index", "{at}/none", "x"), 2, "toolmill index SERVERS.jsonl --out DIR"),
+    (("search", "--index", "{at}/q", "x"), 2, "q: is a file; give the folder"),
+    (("search", "--index", "{at}", "--queries", "{at}/none"), 2, "No such file"),
+    (("search", "--index", "{at}", "--queries", "{at}/empty"), 2, "no row in it"),
+    (("serve", "--place", "{at}", "--port", "8931"), 2, "--port goes with --http"),
+    (("search", "--index", "{at}", "x", "--retriever", "{at}"), 2, "no LoRA adapter"),
+    (("serve", "--place", "{at}", "--http", "--port", "99999"), 2, "equal to 65535"),
+    (("index", "{at}/none", "--out", "{at}/new"), 2, "No such file"),
+    (("index", "{at}/ok", "--out", "{at}/q"), 2, "q: File exists; name a folder that"),
+    (("index", "{at}/source.json.zst", "--out", "{at}/new"), 2, "not UTF-8"),
+    (("index", "{at}/q", "--out", "{at}/new"), 2, "no tools found; expected a server a line"),
+    (("index", "{at}/q", "--out", "{at}/new", "--embedder", "foo"), 2, "'foo'"),
 )
 def test_bad_input_is_one_error_that_names_the_mend(index, arguments, code, message):
     (index / "q").write_text('{"name": "nobody"}\n')

@@ -14,6 +14,7 @@ from serving.adhoc import read_source
 from serving.index.build import order_content
 from serving.index.folder import load_index, read_served_version
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
+from tests.support.cases import cases
 from tests.vectors.test_embed import adapter
 from warehouse.errors import UnusableInput
 
@@ -38,7 +39,7 @@ def one_tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("one"), {"name": "clock", "tools": [ZONES]})
 
 
-@pytest.mark.parametrize("strategy", ["ours", "mcp-zero", "dense", "bm25", "rrf"])
+@cases("strategy", "ours", "mcp-zero", "dense", "bm25", "rrf")
 def test_one_server_with_one_tool_is_an_index(one_tool, tmp_path, strategy):
     asked = [{"instruction": text} for text in ("list time zones", "something else", "時間")]
     file = written(tmp_path / "queries.jsonl", *asked)
@@ -53,12 +54,13 @@ def test_one_server_with_one_tool_is_an_index(one_tool, tmp_path, strategy):
         assert np.isfinite(answer[0]["score"])
 
 
-@pytest.mark.parametrize(("listed", "launched"), [
+@cases(
+    "listed, launched",
     (("files", "read::all"), ("files::read", "all")),  # both are files::read::all at first sight
     (("http://[", ":1]:8000/mcp"), ("http://[:", "1]:8000/mcp")),
-    (("files", "read"), ("files", "read")),  # one server, listed by one line and run by another
-])  # fmt: skip
-@pytest.mark.parametrize("order", [1, -1])
+    (("files", "read"), ("files", "read")),  # one server, listed by one line and run by another,
+)  # fmt: skip
+@cases("order", 1, -1)
 def test_a_listed_tool_takes_no_launched_ones_place(tmp_path, listed, launched, order):
     lines = [
         {"name": server, "unverified": mark, "tools": [{"name": tool, "description": about}]}
@@ -75,7 +77,7 @@ def test_a_listed_tool_takes_no_launched_ones_place(tmp_path, listed, launched, 
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("mark", [1, "true", "yes", [], {}, 0.5])
+@cases("mark", 1, "true", "yes", [], {}, 0.5)
 def test_a_mark_that_is_neither_true_nor_false_is_refused(tmp_path, mark):
     servers = written(tmp_path / "s.jsonl", CLOCK, {**MAIL, "unverified": mark})
     with pytest.raises(UnusableInput, match=r"line 2: unverified is .*; expected true or false"):
@@ -255,7 +257,7 @@ def test_what_cannot_be_right_is_refused_in_one_line(index, flaw):
         assert "toolmill index" in err
 
 
-@pytest.mark.parametrize("place", ["/nope", "y" * 9_000])
+@cases("place", "/nope", "y" * 9_000)
 def test_a_place_to_serve_that_is_not_there_is_one_short_line(place):
     code, out, err = run("serve", "--http", "--place", place)
     assert (code, out) == (2, "")
@@ -264,9 +266,11 @@ def test_a_place_to_serve_that_is_not_there_is_one_short_line(place):
     assert len(line) < 1_000
 
 
-@pytest.mark.parametrize(
+@cases(
     "named",
-    [f"other/bert@{'a' * 16}", "/models/bert@0123456789abcdef", "org/multi-qa-MiniLM-L6-cos-v1"],
+    f"other/bert@{'a' * 16}",
+    "/models/bert@0123456789abcdef",
+    "org/multi-qa-MiniLM-L6-cos-v1",
 )
 def test_an_adapter_of_another_base_is_refused(index, tmp_path, named):
     folder = adapter(tmp_path / "adapter")

@@ -23,6 +23,7 @@ from serving.export import (
     verify_export,
 )
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
+from tests.support.cases import cases
 from tests.training.small_base import small_bert
 from warehouse.errors import UnusableInput
 
@@ -168,7 +169,7 @@ def test_a_signed_release_is_known_by_its_makers_key(release, tmp_path):
         verify_export(release, [other])
 
 
-@pytest.mark.parametrize("change", [forge, *CHANGES])
+@cases("change", forge, *CHANGES)
 def test_a_change_after_signing_is_refused(release, tmp_path, change):
     held, public = write_keys(tmp_path, "maker")
     sign_export(release, held)
@@ -195,7 +196,7 @@ def test_a_new_version_is_checked_too(release, tmp_path):
     assert served.settle(30) is old
 
 
-@pytest.mark.parametrize("keys", [True, False])
+@cases("keys", True, False)
 def test_a_blocked_tool_stays_blocked_whatever_happens_to_its_file(index, tmp_path, keys):
     home, out = shutil.copytree(index, tmp_path / "home"), tmp_path / "out"
     blocked = home / "router" / "BLOCKED.json"
@@ -225,18 +226,18 @@ def test_the_log_of_a_release_is_none_of_its_files(index, release, tmp_path, mon
     assert find_log_place(index, tmp_path) == index
 
 
-@pytest.mark.parametrize("trap", [os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
+@cases("trap", os.mkfifo, lambda path: path.symlink_to("/etc/hostname"))
 def test_a_signature_is_read_from_the_release_itself(release, tmp_path, trap):
     trap(release / "RELEASE.sig")
     with pytest.raises(BadExport, match=r"RELEASE\.sig: it is"):
         verify_export(release, [write_keys(tmp_path, "maker")[1]])
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    ["{", "[]", '{"algorithm": "none", "signature": ""}', '{"algorithm": "ed25519"}',
+"{", "[]", '{"algorithm": "none", "signature": ""}', '{"algorithm": "ed25519"}',
      '{"algorithm": "ed25519", "signature": "§"}', '{"algorithm": "ed25519", "signature": 1}',
-     json.dumps({"algorithm": "ed25519", "signature": base64.b64encode(bytes(64)).decode()})],
+     json.dumps({"algorithm": "ed25519", "signature": base64.b64encode(bytes(64)).decode()}),
 )  # fmt: skip
 def test_a_signature_that_is_none_is_one_clear_error(release, tmp_path, text):
     (release / "RELEASE.sig").write_text(text)

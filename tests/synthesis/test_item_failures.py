@@ -23,6 +23,7 @@ from assets.synthesis.writing import plan
 from assets.synthesis.writing import units as writing_units
 from assets.synthesis.writing.units import plan_units
 from assets.vectors import index
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.synthesis.contracts import CITY_TIME, CONVERT, PING, READ_FILE, snapshot_rows
 from tests.synthesis.judging.test_judge import CONTRACTS, POLICY, ROWS
@@ -241,7 +242,7 @@ def test_any_row_passes_the_filters_or_fails_alone(columns):
     PAIRS.frame([{name: row[name] for name in row if name in PAIRS.columns} for row in (kept, odd)])
 
 
-@pytest.mark.parametrize("stage", ["judge", "pairs"])
+@cases("stage", "judge", "pairs")
 def test_what_concerns_the_run_ends_it(ledger, monkeypatch, stage):
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")

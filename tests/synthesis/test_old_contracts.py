@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from assets.contracts.validate import validate_call
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.old_contracts import find_renamed_parameters, read_old_contracts
 from assets.synthesis.wrong_calls import make_wrong_call
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CREATE_ISSUE, PING, make_tool
 
@@ -87,31 +87,29 @@ AIRPORT = described("Code of the airport")
 WAIT = {"type": "integer", "description": "Time to wait"}
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "renamed"),
-    [
-        ({"userId": STRING}, {"user_id": STRING}, {"userId": "user_id"}),
-        ({"lang": described("Language spoken")}, {"locale": described("language spoken.")},
-         {"lang": "locale"}),
-        ({"path": ON_DISK}, {"file_path": ON_DISK}, {"path": "file_path"}),
-        ({"start_date": STRING}, {"end_date": STRING}, {}),
-        ({"min_price": STRING}, {"max_price": STRING}, {}),
-        ({"price": STRING}, {"max_price": STRING}, {}),
-        ({"id": STRING}, {"parent_id": STRING}, {}),
-        ({"timeout_seconds": {"type": "integer"}}, {"timeout_ms": {"type": "integer"}}, {}),
-        ({"city": STRING}, {"country": STRING}, {}),
-        ({"q": STRING}, {"query": STRING}, {}),
-        ({"label": STRING}, {"labels": {"type": "array", "items": STRING}}, {}),
-        ({"options": {"type": "object", "properties": {"depth": {"type": "integer"}}}},
-         {"depth": {"type": "integer"}}, {}),
-        ({"from": AIRPORT}, {"to": AIRPORT}, {}),
-        ({"wait": WAIT}, {"wait_ms": WAIT}, {}),
-        ({"name": STRING}, {"author": {"type": "object", "properties": {"name": STRING}}}, {}),
-        ({"repo": described("Name of the repository")},
-         {"org": described("Name of the organization")}, {}),
-        ({"userId": STRING}, {"user_id": STRING, "userID": STRING}, {}),
-        ({"a": STRING}, {"b": STRING}, {}),
-    ],
+@cases(
+    "before, after, renamed",
+    ({"userId": STRING}, {"user_id": STRING}, {"userId": "user_id"}),
+    ({"lang": described("Language spoken")}, {"locale": described("language spoken.")},
+     {"lang": "locale"}),
+    ({"path": ON_DISK}, {"file_path": ON_DISK}, {"path": "file_path"}),
+    ({"start_date": STRING}, {"end_date": STRING}, {}),
+    ({"min_price": STRING}, {"max_price": STRING}, {}),
+    ({"price": STRING}, {"max_price": STRING}, {}),
+    ({"id": STRING}, {"parent_id": STRING}, {}),
+    ({"timeout_seconds": {"type": "integer"}}, {"timeout_ms": {"type": "integer"}}, {}),
+    ({"city": STRING}, {"country": STRING}, {}),
+    ({"q": STRING}, {"query": STRING}, {}),
+    ({"label": STRING}, {"labels": {"type": "array", "items": STRING}}, {}),
+    ({"options": {"type": "object", "properties": {"depth": {"type": "integer"}}}},
+     {"depth": {"type": "integer"}}, {}),
+    ({"from": AIRPORT}, {"to": AIRPORT}, {}),
+    ({"wait": WAIT}, {"wait_ms": WAIT}, {}),
+    ({"name": STRING}, {"author": {"type": "object", "properties": {"name": STRING}}}, {}),
+    ({"repo": described("Name of the repository")},
+     {"org": described("Name of the organization")}, {}),
+    ({"userId": STRING}, {"user_id": STRING, "userID": STRING}, {}),
+    ({"a": STRING}, {"b": STRING}, {}),
 )  # fmt: skip
 def test_only_a_plain_rename_counts(before, after, renamed):
     schemas = [{"type": "object", "properties": properties} for properties in (before, after)]
@@ -156,9 +154,7 @@ def test_every_kind_of_wrong_call_is_made():
     assert wrong.kind == "unknown_argument"
 
 
-@pytest.mark.parametrize(
-    "value", [True, 3, 2.5, "x", ["a", "b"], {"a": 1}], ids=lambda value: type(value).__name__
-)
+@cases("value", True, 3, 2.5, "x", ["a", "b"], {"a": 1}, ids=lambda value: type(value).__name__)
 def test_a_value_of_any_type_has_a_wrong_neighbour(value):
     kind = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array",
             dict: "object"}[type(value)]  # fmt: skip

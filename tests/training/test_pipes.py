@@ -21,6 +21,7 @@ from orchestration.resources import (
     build_invocation,
     open_client,
 )
+from tests.support.cases import cases
 from tests.support.python_process import find_python
 from training.adapter_table import make_adapter_table
 from training.caller.settings import CallerSettings
@@ -89,9 +90,7 @@ def test_the_live_loss_is_in_the_runs_log(script, tmp_path, capfd):
     assert "caller step=1000 steps=1000 loss=0.001" in err
 
 
-@pytest.mark.parametrize(
-    ("base", "message"), [("bad", "code 1"), ("killed", "code -9 .*want of memory.*checkpoint")]
-)
+@cases("base, message", ("bad", "code 1"), ("killed", "code -9 .*want of memory.*checkpoint"))
 def test_a_script_that_fails_or_dies_is_told(script, tmp_path, base, message, capfd):
     result, cards = run(script, tmp_path, base)
     assert not result.success
@@ -179,13 +178,11 @@ def test_clients_are_made_of_what_their_packages_take(monkeypatch):
     assert isinstance(open_client(TrainingPlace()), dg.PipesSubprocessClient)
 
 
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        (TrainingPlace("ray"), r"dagster-ray is not installed.*toolmill\[ray\]"),
-        (TrainingPlace("kubernetes", image="mill:1"), "dagster-k8s is not installed.*runs_on"),
-        (TrainingPlace("kubernetes"), "no image is set"),
-    ],
+@cases(
+    "place, message",
+    (TrainingPlace("ray"), r"dagster-ray is not installed.*toolmill\[ray\]"),
+    (TrainingPlace("kubernetes", image="mill:1"), "dagster-k8s is not installed.*runs_on"),
+    (TrainingPlace("kubernetes"), "no image is set"),
 )
 def test_a_place_that_cannot_be_had_is_named(place, message, monkeypatch):
     monkeypatch.setitem(sys.modules, "dagster_ray", None)

@@ -31,6 +31,7 @@ from assets.vectors.encoders.saved import (
 from assets.vectors.encoders.sentence_model import SentenceEncoder, digest_model
 from assets.vectors.encoders.weights import BASE, BadAdapter, find_base_path, is_other_base
 from assets.vectors.scale import REFERENCE, UNRELATED, ScaledEmbedder, get_plain, measure_unrelated
+from tests.support.cases import cases
 
 TEXTS = [
     "What time is it in Tokyo?",
@@ -157,7 +158,7 @@ def test_another_cut_is_another_encoder(encoder):
         MiniLM(max_tokens=1000)
 
 
-@pytest.mark.parametrize("config", [{}, {"use_rslora": True}])
+@cases("config", {}, {"use_rslora": True})
 def test_a_merged_adapter_gives_the_vectors_of_peft(config, tmp_path):
     from peft import PeftModel
     from transformers import AutoModel
@@ -183,15 +184,13 @@ def test_an_adapter_changes_the_vectors_and_the_id_or_is_refused(encoder, tmp_pa
         MiniLM(tmp_path / "a")
 
 
-@pytest.mark.parametrize(
-    ("config", "why"),
-    [
-        ('{"r": 2', "JSONDecodeError"),
-        ("[]", "AttributeError"),
-        ('{"r": 2}', "lora_alpha"),
-        ('{"r": 0, "lora_alpha": 4}', "ZeroDivisionError"),
-        ('{"r": 2, "lora_alpha": 4, "use_dora": true}', "only plain LoRA"),
-    ],
+@cases(
+    "config, why",
+    ('{"r": 2', "JSONDecodeError"),
+    ("[]", "AttributeError"),
+    ('{"r": 2}', "lora_alpha"),
+    ('{"r": 0, "lora_alpha": 4}', "ZeroDivisionError"),
+    ('{"r": 2, "lora_alpha": 4, "use_dora": true}', "only plain LoRA"),
 )
 def test_an_adapter_that_cannot_be_merged_is_refused(config, why, tmp_path):
     folder = adapter(tmp_path / "a")
@@ -200,7 +199,7 @@ def test_an_adapter_that_cannot_be_merged_is_refused(config, why, tmp_path):
         MiniLM(folder)
 
 
-@pytest.mark.parametrize("change", ["nothing", "bias", "half"])
+@cases("change", "nothing", "bias", "half")
 def test_an_adapter_with_more_or_less_than_pairs_is_refused(change, tmp_path):
     folder, tensors = adapter(tmp_path / "a"), lora()
     if change == "nothing":
@@ -217,21 +216,19 @@ def test_an_adapter_with_more_or_less_than_pairs_is_refused(change, tmp_path):
 DIGEST, OTHER = "0123456789abcdef", "fedcba9876543210"
 
 
-@pytest.mark.parametrize(
-    ("named", "base", "other"),
-    [
-        (BASE, BASE, False),
-        (BASE, f"org/model@{DIGEST}", True),
-        (f"org/model@{DIGEST}", f"/moved/model@{DIGEST}", False),
-        (f"org/model@{DIGEST}", f"org/model@{OTHER}", True),
-        (f"org/model@{DIGEST}", BASE, True),
-        ("org/multi-qa-MiniLM-L6-cos-v1", BASE, True),
-        ("org/model", f"org/model@{'a' * 40}@{DIGEST}", False),
-        ("org/model", f"org/other@{'a' * 40}@{DIGEST}", True),
-        ("org/model", f"sentence-transformers:org/model@{'a' * 40}@{DIGEST}", False),
-        ("org/model", f"sentence-transformers:org/other@{'a' * 40}@{DIGEST}", True),
-        ("org/model", f"/any/folder@{DIGEST}", False),
-    ],
+@cases(
+    "named, base, other",
+    (BASE, BASE, False),
+    (BASE, f"org/model@{DIGEST}", True),
+    (f"org/model@{DIGEST}", f"/moved/model@{DIGEST}", False),
+    (f"org/model@{DIGEST}", f"org/model@{OTHER}", True),
+    (f"org/model@{DIGEST}", BASE, True),
+    ("org/multi-qa-MiniLM-L6-cos-v1", BASE, True),
+    ("org/model", f"org/model@{'a' * 40}@{DIGEST}", False),
+    ("org/model", f"org/other@{'a' * 40}@{DIGEST}", True),
+    ("org/model", f"sentence-transformers:org/model@{'a' * 40}@{DIGEST}", False),
+    ("org/model", f"sentence-transformers:org/other@{'a' * 40}@{DIGEST}", True),
+    ("org/model", f"/any/folder@{DIGEST}", False),
 )
 def test_a_base_is_told_by_digest_and_by_the_hubs_name(named, base, other):
     assert is_other_base(named, base) is other
@@ -253,7 +250,7 @@ def test_minilm_and_the_shipped_retriever_are_opened_by_name():
     assert np.abs(made.embed(TEXTS) - base.embed(TEXTS)).max() > 1e-2
 
 
-@pytest.mark.parametrize("spec", ["", "bert", "minilm:fp8", "openai:", "sentence-transformers:"])
+@cases("spec", "", "bert", "minilm:fp8", "openai:", "sentence-transformers:")
 def test_an_unknown_embedder_names_those_there_are(spec):
     with pytest.raises(BadEmbedder, match=r"expected one of general, .*minilm, .*openai:<model>"):
         open_embedder(spec)
@@ -339,7 +336,7 @@ class Narrow:
         return np.concatenate([rows, last], 1)
 
 
-@pytest.mark.parametrize("floor", [0.0, 0.5, 0.8])
+@cases("floor", 0.0, 0.5, 0.8)
 def test_cosines_of_a_narrow_encoder_come_back_to_minilms(encoder, floor):
     assert measure_unrelated(encoder.embed(REFERENCE)) == pytest.approx(UNRELATED, abs=0.002)
     narrow = Narrow(encoder, floor)

@@ -13,6 +13,7 @@ from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.encoders.embedder import BadEmbedder, EmbeddingFailed
 from assets.vectors.encoders.endpoint import EndpointEncoder
 from assets.vectors.encoders.saved import EncoderBroken, open_encoder, save_encoder
+from tests.support.cases import cases
 from tests.vectors.embeddings_endpoint import Say, embeddings_endpoint, vector, vectors
 
 KEY = "sk-very-secret-0123456789"
@@ -61,14 +62,12 @@ def test_no_text_is_sent_that_an_endpoint_refuses():
     assert made.embed([]).shape == (0, 8)
 
 
-@pytest.mark.parametrize(
+@cases(
     "fault",
-    [
-        Say({"error": "busy"}, 429, {"retry-after": "0"}),
-        Say({"error": "oops"}, 503),
-        Say("<html>bad gateway</html>"),
-        Say(drop=True),
-    ],
+    Say({"error": "busy"}, 429, {"retry-after": "0"}),
+    Say({"error": "oops"}, 503),
+    Say("<html>bad gateway</html>"),
+    Say(drop=True),
 )
 def test_what_passes_is_tried_again(fault):
     with embeddings_endpoint([fault, fault, Say()]) as endpoint:
@@ -86,33 +85,31 @@ def test_a_try_waits_as_long_as_it_is_told(monkeypatch):
     assert waited == [17.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("fault", "tries", "why"),
-    [
-        (Say({}, 503), endpoint_module.ATTEMPTS, r"status 503 .*\(4 tries\).* run again later"),
-        (Say({}, 429, {"retry-after": "3600"}), 1, "asks to wait 3600 s"),
-        (Say({"error": {"code": "insufficient_quota"}}, 429), 1, "pay for more"),
-        (Say({"error": f"Incorrect API key: {KEY}"}, 401), 1, "status 401, .* correct the key"),
-        (Say({"error": f"no model for {KEY}"}, 404), 1, "check base_url .* model's name"),
-        (Say({"error": "input too long"}, 400), 1, "input too long.* the length that it takes"),
-        (Say({}, 307, {"location": "http://127.0.0.1:9/"}), 1, "status 307"),
-        (Say(drop=True), endpoint_module.ATTEMPTS, "start the endpoint"),
-        (Say("half a {"), endpoint_module.ATTEMPTS, "with no JSON"),
-        (Say({"data": []}), 1, "expected one list of numbers for each text"),
-        (Say({"data": [{"embedding": "AAAA"}]}), 1, "expected one list of numbers"),
-        (Say({"data": [{"index": 5, "embedding": [1.0] * 8}]}), 1, "expected one list"),
-        (Say({"data": [{"embedding": [1.0] * 8}] * 2}), 1, "2 vectors"),
-        (Say({"data": [{"embedding": [1.0] * 9}]}), 1, "9 numbers, expected 8 as before"),
-        (Say({"data": [{"embedding": [0.0] * 8}]}), 1, "norm 0.0"),
-        (Say('{"data": [{"embedding": [NaN, 1, 1, 1, 1, 1, 1, 1]}]}'), 1, "norm nan"),
-        (Say('{"data": [{"embedding": [' + "9" * 401 + "]}]}"), 1, "expected one list of numbers"),
-        (Say("[" * 100_000), endpoint_module.ATTEMPTS, "no JSON that can be read"),
-        (
-            Say(gzip.compress(bytes(40 << 20)), headers={"content-encoding": "gzip"}),
-            1,
-            "more than 16,777,216 bytes",
-        ),
-    ],
+@cases(
+    "fault, tries, why",
+    (Say({}, 503), endpoint_module.ATTEMPTS, r"status 503 .*\(4 tries\).* run again later"),
+    (Say({}, 429, {"retry-after": "3600"}), 1, "asks to wait 3600 s"),
+    (Say({"error": {"code": "insufficient_quota"}}, 429), 1, "pay for more"),
+    (Say({"error": f"Incorrect API key: {KEY}"}, 401), 1, "status 401, .* correct the key"),
+    (Say({"error": f"no model for {KEY}"}, 404), 1, "check base_url .* model's name"),
+    (Say({"error": "input too long"}, 400), 1, "input too long.* the length that it takes"),
+    (Say({}, 307, {"location": "http://127.0.0.1:9/"}), 1, "status 307"),
+    (Say(drop=True), endpoint_module.ATTEMPTS, "start the endpoint"),
+    (Say("half a {"), endpoint_module.ATTEMPTS, "with no JSON"),
+    (Say({"data": []}), 1, "expected one list of numbers for each text"),
+    (Say({"data": [{"embedding": "AAAA"}]}), 1, "expected one list of numbers"),
+    (Say({"data": [{"index": 5, "embedding": [1.0] * 8}]}), 1, "expected one list"),
+    (Say({"data": [{"embedding": [1.0] * 8}] * 2}), 1, "2 vectors"),
+    (Say({"data": [{"embedding": [1.0] * 9}]}), 1, "9 numbers, expected 8 as before"),
+    (Say({"data": [{"embedding": [0.0] * 8}]}), 1, "norm 0.0"),
+    (Say('{"data": [{"embedding": [NaN, 1, 1, 1, 1, 1, 1, 1]}]}'), 1, "norm nan"),
+    (Say('{"data": [{"embedding": [' + "9" * 401 + "]}]}"), 1, "expected one list of numbers"),
+    (Say("[" * 100_000), endpoint_module.ATTEMPTS, "no JSON that can be read"),
+    (
+        Say(gzip.compress(bytes(40 << 20)), headers={"content-encoding": "gzip"}),
+        1,
+        "more than 16,777,216 bytes",
+    ),
 )
 def test_what_does_not_pass_is_one_clear_error(fault, tries, why):
     with embeddings_endpoint([fault]) as endpoint:
@@ -157,15 +154,13 @@ def test_after_a_failure_nothing_more_is_asked():
     assert len(endpoint.asked) < 40
 
 
-@pytest.mark.parametrize(
-    ("url", "why"),
-    [
-        ("ftp://host/v1", "expected http"),
-        ("host/v1", "expected http"),
-        ("http://[::1/v1", "expected http"),
-        ("http://user:word@host/v1", "credentials or a query"),
-        ("https://host/v1?key=secret", "credentials or a query"),
-    ],
+@cases(
+    "url, why",
+    ("ftp://host/v1", "expected http"),
+    ("host/v1", "expected http"),
+    ("http://[::1/v1", "expected http"),
+    ("http://user:word@host/v1", "credentials or a query"),
+    ("https://host/v1?key=secret", "credentials or a query"),
 )
 def test_an_address_that_cannot_be_used_or_holds_a_secret_is_refused(url, why):
     with pytest.raises(BadEmbedder, match=why) as caught:
@@ -182,7 +177,7 @@ def test_a_key_is_needed_at_openai_and_must_be_one():
     assert "cret" not in str(caught.value).replace("secret", "")
 
 
-@pytest.mark.parametrize("setting", ["EMBEDDER", "OPENAI"])
+@cases("setting", "EMBEDDER", "OPENAI")
 def test_a_saved_endpoint_is_opened_again_without_its_key_in_the_file(
     setting, tmp_path, monkeypatch
 ):
@@ -206,8 +201,8 @@ def test_a_saved_endpoint_is_opened_again_without_its_key_in_the_file(
             open_encoder(tmp_path, embedder.id)
 
 
-@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "EMBEDDER_API_KEY"])
-@pytest.mark.parametrize("named", [None, "http://127.0.0.1:9/v1"])
+@cases("variable", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "EMBEDDER_API_KEY")
+@cases("named", None, "http://127.0.0.1:9/v1")
 def test_a_third_party_card_chooses_neither_address_nor_key(variable, named, tmp_path, monkeypatch):
     with embeddings_endpoint() as endpoint:
         embedder = open_embedder(f"openai:small@{endpoint.url}")

@@ -30,6 +30,7 @@ from assets.vectors.index import (
 )
 from assets.vectors.lexical import BM25, split_words
 from tests.contracts.pipeline import MARKET, POISON, Pipeline, honest_servers, poison_tool
+from tests.support.cases import cases
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import TEXTS, make_vector_key
 from warehouse.store import Warehouse
@@ -213,9 +214,7 @@ def test_a_server_has_one_vote_on_what_is_usual_and_none_for_itself():
     assert (index.measure_credit(one)[:30] == 1.0).all()
 
 
-@pytest.mark.parametrize(
-    ("servers", "words", "whole"), [(3, 90, True), (3, 300, False), (20, 90, False), (20, 11, True)]
-)
+@cases("servers, words, whole", (3, 90, True), (3, 300, False), (20, 90, False), (20, 11, True))
 def test_what_is_usual_has_a_floor_which_is_higher_among_few_servers(servers, words, whole):
     texts = [f"do{at}" for at in range(servers - 1)]
     index = BM25.build([*texts, " ".join(f"w{at}" for at in range(words))])

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.support.cases import cases
 from warehouse import pictures
 from warehouse.audit import audit, expect_unique, read_expectations
 from warehouse.errors import UnusableInput
@@ -82,14 +83,12 @@ def test_another_fault_has_another_digest():
     assert other[-12:] != next(iter(hints))[-12:]
 
 
-@pytest.mark.parametrize(
+@cases(
     "error",
-    [
-        LedgerUnavailable("the ledger is locked"),
-        OSError(errno.ENOSPC, "No space left on device"),
-        LookupError("of the caller"),
-        KeyboardInterrupt(),
-    ],
+    LedgerUnavailable("the ledger is locked"),
+    OSError(errno.ENOSPC, "No space left on device"),
+    LookupError("of the caller"),
+    KeyboardInterrupt(),
 )
 def test_what_concerns_the_run_is_raised(error):
     def make() -> None:
@@ -180,14 +179,12 @@ def test_what_cannot_be_opened_says_what_was_expected(tmp_path):
         read_text(tmp_path / "long", 3)
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (" ", "empty; give one JSON value"),
-        ("{", "not JSON"),
-        ("[" * 200_000, "nested too deep to be read"),
-        ("9" * 5_000, "an integer of too many digits to be read"),
-    ],
+@cases(
+    "text, told",
+    (" ", "empty; give one JSON value"),
+    ("{", "not JSON"),
+    ("[" * 200_000, "nested too deep to be read"),
+    ("9" * 5_000, "an integer of too many digits to be read"),
 )
 def test_what_is_no_json_is_told_in_our_words(text, told):
     with pytest.raises(UnusableInput, match=rf"^here: .*{told}") as caught:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestration.settings.load import load_settings
+from tests.support.cases import cases
 from warehouse import process_identity
 from warehouse.home import LAYOUT, MARKER, HomeUnavailable, check_home, claim_home, require_home
 from warehouse.patterns import compile_pattern
@@ -37,7 +38,7 @@ def test_an_absent_and_an_empty_home_are_marked_at_first_use(tmp_path):
         claim_home(home)
 
 
-@pytest.mark.parametrize("store", ["tables", "blobs", "ledger", "memo"])
+@cases("store", "tables", "blobs", "ledger", "memo")
 def test_every_store_marks_its_home(tmp_path, store):
     warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "home" / "state")
     assert not warehouse.home.exists()
@@ -46,20 +47,18 @@ def test_every_store_marks_its_home(tmp_path, store):
     assert (warehouse.home / MARKER).exists()
 
 
-@pytest.mark.parametrize(
-    ("entry", "marker", "words"),
-    [
-        ("tables", None, "holds tables, and no home.json; " + PUT_BACK),
-        ("state/ledger.db", None, "holds state/ledger.db, and no home.json; " + PUT_BACK),
-        ("tables", "", GARBLED),
-        ("tables", "[]", GARBLED),
-        ("tables", '{"version": 2}', GARBLED),
-        ("tables", "\udcff", GARBLED),
-        ("tables", '{"layout": "two"}', GARBLED),
-        ("tables", '{"layout": true}', GARBLED),
-        ("tables", '{"layout": 2}', r"an earlier version \(layout 2, expected 3\); that version"),
-        ("tables", '{"layout": 999}', r"a later version \(layout 999, expected 3\); install that"),
-    ],
+@cases(
+    "entry, marker, words",
+    ("tables", None, "holds tables, and no home.json; " + PUT_BACK),
+    ("state/ledger.db", None, "holds state/ledger.db, and no home.json; " + PUT_BACK),
+    ("tables", "", GARBLED),
+    ("tables", "[]", GARBLED),
+    ("tables", '{"version": 2}', GARBLED),
+    ("tables", "\udcff", GARBLED),
+    ("tables", '{"layout": "two"}', GARBLED),
+    ("tables", '{"layout": true}', GARBLED),
+    ("tables", '{"layout": 2}', r"an earlier version \(layout 2, expected 3\); that version"),
+    ("tables", '{"layout": 999}', r"a later version \(layout 999, expected 3\); install that"),
 )
 def test_a_home_of_another_version_is_refused_in_one_line(
     tmp_path, monkeypatch, entry, marker, words
@@ -222,7 +221,7 @@ def test_splits_and_passes_empty_matches():
     assert compile_pattern(r"a*").findall("baé") == ["", "a", "", ""]
 
 
-@pytest.mark.parametrize("pattern", [r"(a)\1", r"a++", r"(?<=a)b", r"[\W_]", "("])
+@cases("pattern", r"(a)\1", r"a++", r"(?<=a)b", r"[\W_]", "(")
 def test_what_the_engine_lacks_is_refused(pattern):
     with pytest.raises(ValueError, match=re.escape(repr(pattern))):
         compile_pattern(pattern).search("a")

@@ -6,6 +6,7 @@ import dagster as dg
 import polars as pl
 import pytest
 
+from tests.support.cases import cases
 from tests.support.pages import list_tokens
 from warehouse.audit import AuditVerdict, audit, expect_unique, read_expectations
 from warehouse.home import HomeUnavailable
@@ -163,15 +164,10 @@ def test_a_bad_table_moves_nothing_and_stops_what_follows_in_its_partition_alone
     assert (current(warehouse, "a"), current(warehouse, "b")) == (["1"], [])
 
 
-@pytest.mark.parametrize(
-    ("row", "rules"),
-    [
-        ({"id": "1", "colour": "red", "shade": "none of these"}, ()),
-        (
-            {"id": "1", "colour": "red", "shade": "dark"},
-            [AuditVerdict("rows_floor", False, "1 rows")],
-        ),
-    ],
+@cases(
+    "row, rules",
+    ({"id": "1", "colour": "red", "shade": "none of these"}, ()),
+    ({"id": "1", "colour": "red", "shade": "dark"}, [AuditVerdict("rows_floor", False, "1 rows")]),
 )
 def test_a_refused_table_leaves_the_published_one_as_it_was_to_the_byte(warehouse, row, rules):
     run(warehouse, [{"id": "1", "colour": "red", "shade": "light"}])
@@ -257,7 +253,7 @@ def test_the_ui_says_what_a_column_holds():
     assert table_spec.columns == {"id": pl.String, "seen": pl.Float64, "size": pl.Int64}
 
 
-@pytest.mark.parametrize("warns", [True, False])
+@cases("warns", True, False)
 def test_a_failed_rule_says_what_was_expected_and_refuses_unless_it_warns(warehouse, warns):
     floor = AuditVerdict("rows_floor", False, "1 rows", "at least 7", warns=warns)
     result, reached = run(warehouse, [{"id": "1", "colour": "red"}], rules=[floor])

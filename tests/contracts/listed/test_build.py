@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from assets.contracts.listed_contracts import (
     build_listed,
 )
 from assets.contracts.quarantined_tools import Decision
+from tests.support.cases import cases
 from tests.support.examples import examples
 
 NOW = 86_400.0 * 365
@@ -53,7 +53,7 @@ def test_a_tool_that_nobody_launched_is_kept_and_marked():
     assert row["first_seen"] == "1971-01-01"
 
 
-@pytest.mark.parametrize("shown", [{"name": "get_time"}, tool(inputSchema={})])
+@cases("shown", {"name": "get_time"}, tool(inputSchema={}))
 def test_a_schema_that_is_not_shown_takes_any_arguments(shown):
     [row] = build(shown).rows
     assert json.loads(row["contract"])["inputSchema"] == {"type": "object"}

@@ -9,6 +9,7 @@ from assets.contracts.quarantined_tools import (
     record_decision,
     split_rows,
 )
+from tests.support.cases import cases
 
 DIGEST = "c1:" + "a" * 64
 OTHER = "c1:" + "b" * 64
@@ -23,21 +24,19 @@ def _decision(verdict, rule="concealment", digest=DIGEST):
     return Decision(digest, rule, verdict, "ann@team.example", "2026-01-02T03:04:05Z", "read it")
 
 
-@pytest.mark.parametrize(
-    ("findings", "decisions", "clear"),
-    [
-        ([], [], True),
-        ([_found("coercion", "medium")], [], True),
-        ([_found("concealment")], [], False),
-        ([_found("concealment")], [_decision("released")], True),
-        ([_found("concealment")], [_decision("released", digest=OTHER)], False),
-        ([_found("concealment")], [_decision("released", rule="*")], False),
-        ([_found("concealment"), _found("role_change")], [_decision("released")], False),
-        ([_found("concealment")], [_decision("released"), _decision("held")], False),
-        ([_found("concealment")], [_decision("held"), _decision("released")], True),
-        ([], [_decision("held", rule="*")], False),
-        ([], [_decision("held", rule="*"), _decision("released", rule="*")], True),
-    ],
+@cases(
+    "findings, decisions, clear",
+    ([], [], True),
+    ([_found("coercion", "medium")], [], True),
+    ([_found("concealment")], [], False),
+    ([_found("concealment")], [_decision("released")], True),
+    ([_found("concealment")], [_decision("released", digest=OTHER)], False),
+    ([_found("concealment")], [_decision("released", rule="*")], False),
+    ([_found("concealment"), _found("role_change")], [_decision("released")], False),
+    ([_found("concealment")], [_decision("released"), _decision("held")], False),
+    ([_found("concealment")], [_decision("held"), _decision("released")], True),
+    ([], [_decision("held", rule="*")], False),
+    ([], [_decision("held", rule="*"), _decision("released", rule="*")], True),
 )
 def test_a_contract_is_clear_when_each_high_rule_was_released_and_none_is_held(
     findings, decisions, clear
@@ -57,15 +56,13 @@ def test_decisions_are_only_ever_added(tmp_path):
     assert read_decisions(tmp_path) == decisions
 
 
-@pytest.mark.parametrize(
+@cases(
     "bad",
-    [
-        _decision("maybe"),
-        _decision("held", rule=" "),
-        _decision("held", digest="a" * 64),
-        Decision(DIGEST, "x", "released", "", "2026-01-02", "why"),
-        Decision(DIGEST, "x", "released", "ann", "2026-01-02", ""),
-    ],
+    _decision("maybe"),
+    _decision("held", rule=" "),
+    _decision("held", digest="a" * 64),
+    Decision(DIGEST, "x", "released", "", "2026-01-02", "why"),
+    Decision(DIGEST, "x", "released", "ann", "2026-01-02", ""),
 )
 def test_a_decision_without_who_why_and_what_is_refused(bad, tmp_path):
     with pytest.raises(DecisionError, match="no decision: "):

@@ -21,6 +21,7 @@ from assets.contracts.schema_shapes import collect_properties
 from assets.contracts.validate import validate_call
 from tests.contracts.repair.test_repair import TOOL
 from tests.contracts.strategies import calls, values
+from tests.support.cases import cases
 from tests.support.paths import SHARED
 from training.sets.split import split_of
 
@@ -40,19 +41,17 @@ def test_a_wrong_type_names_both_types():
     }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "path", "expected", "fix"),
-    [
-        ({}, "$.userId", "'userId': integer", "give 'userId'"),
-        ({"userId": 5, "units": "K"}, "$.units", 'one of "metric", "imperial"', "give one of"),
-        ({"userId": 5, "colour": 1}, "$.colour", "only ", "leave 'colour' out"),
-        ({"userId": 5, "unit": 1}, "$.unit", "only ", "call it 'units'"),
-        ({"userId": 5, "live": None}, "$.live", "boolean", "leave 'live' out, or give boolean"),
-        ({"userId": 5, "tags": ["a", 2]}, "$.tags[1]", "string", "give string"),
-        ({"userId": 5, "where": {}}, "$.where.lat", "'lat': number", "give 'lat'"),
-        ([], "$", "an object of arguments", "give the arguments by name"),
-        (None, "$", "an object of arguments", "give the arguments by name"),
-    ],
+@cases(
+    "arguments, path, expected, fix",
+    ({}, "$.userId", "'userId': integer", "give 'userId'"),
+    ({"userId": 5, "units": "K"}, "$.units", 'one of "metric", "imperial"', "give one of"),
+    ({"userId": 5, "colour": 1}, "$.colour", "only ", "leave 'colour' out"),
+    ({"userId": 5, "unit": 1}, "$.unit", "only ", "call it 'units'"),
+    ({"userId": 5, "live": None}, "$.live", "boolean", "leave 'live' out, or give boolean"),
+    ({"userId": 5, "tags": ["a", 2]}, "$.tags[1]", "string", "give string"),
+    ({"userId": 5, "where": {}}, "$.where.lat", "'lat': number", "give 'lat'"),
+    ([], "$", "an object of arguments", "give the arguments by name"),
+    (None, "$", "an object of arguments", "give the arguments by name"),
 )
 def test_each_problem_has_its_place_what_was_expected_and_the_mend(arguments, path, expected, fix):
     problem = one(arguments)

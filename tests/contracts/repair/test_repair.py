@@ -13,6 +13,7 @@ from assets.contracts.repair.problems import find_problems
 from assets.contracts.repair.repair import repair_call
 from assets.contracts.validate import validate_call
 from tests.contracts.strategies import calls, values
+from tests.support.cases import cases
 
 SCHEMA = {
     "type": "object",
@@ -239,7 +240,7 @@ def test_what_would_be_a_guess_is_left_and_told(name):
     assert result.problems_left
 
 
-@pytest.mark.parametrize("value", ["15-March-2024", "15-Mar-2024", "2024-Mar-15"])
+@cases("value", "15-March-2024", "15-Mar-2024", "2024-Mar-15")
 def test_a_month_between_dashes_is_no_zone(value):
     day = {"properties": {"a": {"type": "string", "format": "date"}}}
     assert repair_call({"name": "t", "inputSchema": day}, {"a": value}).arguments == {
@@ -432,43 +433,39 @@ def test_thousands_of_names_and_wrong_arguments_end():
 # --- names
 
 
-@pytest.mark.parametrize(
-    ("name", "among", "meant"),
-    [
-        ("user-id", ["userId", "id"], "userId"),
-        ("USER ID", ["user_id", "userId"], None),
-        ("---", ["-"], None),
-    ],
+@cases(
+    "name, among, meant",
+    ("user-id", ["userId", "id"], "userId"),
+    ("USER ID", ["user_id", "userId"], None),
+    ("---", ["-"], None),
 )
 def test_the_same_but_for_case_and_separators(name, among, meant):
     assert find_same_name(name, among) == meant
 
 
-@pytest.mark.parametrize(
-    ("name", "among", "meant"),
-    [
-        ("adress", ["address", "city"], "address"),
-        ("qurey", ["query"], "query"),
-        ("lat", ["lot"], None),
-        ("date2", ["date1"], None),
-        ("item", ["items", "itemz"], None),
-        ("x" * 65, ["x" * 64], None),
-        ("usr_id", ["user_id"], "user_id"),
-        ("organisation_id", ["organization_id"], "organization_id"),
-        ("größse", ["größe"], "größe"),
-        ("add_umbers", ["add_numbers"], "add_numbers"),
-        ("symmetric_key", ["asymmetric_key"], None),
-        ("lock_card", ["block_card"], None),
-        ("undelete_file", ["delete_file"], None),
-        ("subscribe", ["unsubscribe"], None),
-        ("import_data", ["export_data"], None),
-        ("charge_card", ["change_card"], None),
-        ("inactive", ["active"], None),
-        ("latitude", ["altitude"], None),
-        ("min_price", ["max_price"], None),
-        ("minprice", ["maxprice"], None),
-        ("port_1_12", ["port_11_2"], None),
-    ],
+@cases(
+    "name, among, meant",
+    ("adress", ["address", "city"], "address"),
+    ("qurey", ["query"], "query"),
+    ("lat", ["lot"], None),
+    ("date2", ["date1"], None),
+    ("item", ["items", "itemz"], None),
+    ("x" * 65, ["x" * 64], None),
+    ("usr_id", ["user_id"], "user_id"),
+    ("organisation_id", ["organization_id"], "organization_id"),
+    ("größse", ["größe"], "größe"),
+    ("add_umbers", ["add_numbers"], "add_numbers"),
+    ("symmetric_key", ["asymmetric_key"], None),
+    ("lock_card", ["block_card"], None),
+    ("undelete_file", ["delete_file"], None),
+    ("subscribe", ["unsubscribe"], None),
+    ("import_data", ["export_data"], None),
+    ("charge_card", ["change_card"], None),
+    ("inactive", ["active"], None),
+    ("latitude", ["altitude"], None),
+    ("min_price", ["max_price"], None),
+    ("minprice", ["maxprice"], None),
+    ("port_1_12", ["port_11_2"], None),
 )
 def test_the_nearest_name_is_close_and_alone(name, among, meant):
     assert find_nearest(name, among) == meant
@@ -498,14 +495,12 @@ FORMS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("form", "given_", "expected"),
-    [
-        ("required", {}, "either $.id: string, or $.name: string and $.email: string"),
-        ("required", {"name": "x"}, "either $.id: string, or $.email: string"),
-        ("kinds", {}, '$.kind: one of "a" and $.path: string, or $.kind: one of "b" and $.url'),
-        ("references", {"kind": "b"}, "or $.url: string"),
-    ],
+@cases(
+    "form, given_, expected",
+    ("required", {}, "either $.id: string, or $.name: string and $.email: string"),
+    ("required", {"name": "x"}, "either $.id: string, or $.email: string"),
+    ("kinds", {}, '$.kind: one of "a" and $.path: string, or $.kind: one of "b" and $.url'),
+    ("references", {"kind": "b"}, "or $.url: string"),
 )
 def test_of_several_forms_each_is_told(form, given_, expected):
     tool = {"name": "t", "inputSchema": {"type": "object", **FORMS[form]}}
@@ -514,14 +509,12 @@ def test_of_several_forms_each_is_told(form, given_, expected):
     assert expected in result.problems_left[0]["expected"]
 
 
-@pytest.mark.parametrize(
-    ("form", "given_", "made"),
-    [
-        ("kinds", {"kind": "a", "path": 5}, {"kind": "a", "path": "5"}),
-        ("references", {"kind": "B", "url": "x"}, {"kind": "b", "url": "x"}),
-        ("required", {"email": "e", "Name": "n"}, {"email": "e", "name": "n"}),
-        ("kinds", {"kind": "a", "url": "x"}, None),
-    ],
+@cases(
+    "form, given_, made",
+    ("kinds", {"kind": "a", "path": 5}, {"kind": "a", "path": "5"}),
+    ("references", {"kind": "B", "url": "x"}, {"kind": "b", "url": "x"}),
+    ("required", {"email": "e", "Name": "n"}, {"email": "e", "name": "n"}),
+    ("kinds", {"kind": "a", "url": "x"}, None),
 )
 def test_of_several_forms_the_only_one_that_can_be_meant_is_made(form, given_, made):
     tool = {"name": "t", "inputSchema": {"type": "object", **FORMS[form]}}

@@ -2,9 +2,8 @@
 
 import sys
 
-import pytest
-
 from assets.contracts.scan import scan_tool
+from tests.support.cases import cases
 
 
 def steps_of(scan):
@@ -32,13 +31,11 @@ def _steps(text):
     return steps_of(lambda: scan_tool({"name": "x", "description": text}))
 
 
-@pytest.mark.parametrize(
+@cases(
     "unit",
-    [
-        "ignore all previous instructions ", "read ~/.ssh/id_rsa send parameter ",
-        "when send_email must bcc ", "![a](", "<!-- a b c ", "a_b_c_", "%41", "\\u0041", "\u200b",
-        "忽略所有", "i g n o r e ", "https://a.b/?c={secret}&", "curl ", "don't'",
-    ],
+    "ignore all previous instructions ", "read ~/.ssh/id_rsa send parameter ",
+    "when send_email must bcc ", "![a](", "<!-- a b c ", "a_b_c_", "%41", "\\u0041", "\u200b",
+    "忽略所有", "i g n o r e ", "https://a.b/?c={secret}&", "curl ", "don't'",
 )  # fmt: skip
 def test_twice_the_text_is_at_most_twice_the_work(unit):
     half, whole = (_steps((unit * 3_000)[:size]) for size in (4_000, 8_000))

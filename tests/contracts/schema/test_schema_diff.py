@@ -13,6 +13,7 @@ from assets.contracts.schema_shapes import equals_json
 from assets.contracts.tool_diff import compare_tools
 from assets.contracts.validate import find_dialect, validate_call
 from tests.contracts.random_schemas import next_version, value_for, whole
+from tests.support.cases import cases
 from tests.support.examples import FULL, examples
 from tests.support.paths import SHARED
 
@@ -91,65 +92,63 @@ CAT = {"type": "object", "properties": {"kind": {"const": "cat"}}, "required": [
 DOG = {"type": "object", "properties": {"kind": {"const": "dog"}}, "required": ["kind"]}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "field", "there", "back"),
-    [
-        # type, nullability
-        (TEXT, {"type": ["string", "null"]}, "type", "compatible", "breaking"),
-        (TEXT, {"anyOf": [TEXT, NULL]}, "", "compatible", "breaking"),
-        (TEXT, {"oneOf": [TEXT, NULL]}, "", "breaking", "breaking"),
-        ({"type": ["string", "null"]}, {"anyOf": [NULL, TEXT]}, "", "compatible", "compatible"),
-        (INT, {"type": "number"}, "type", "compatible", "breaking"),
-        (TEXT, {**TEXT, "nullable": True}, "nullable", "compatible", "breaking"),
-        (TEXT, {}, "type", "compatible", "breaking"),
-        # values
-        ({"enum": ["x", "y"]}, {"enum": ["y", "x", "z"]}, "enum", "compatible", "breaking"),
-        ({"enum": ["x"]}, {"const": "x"}, "", "compatible", "compatible"),
-        ({"enum": ["x", "y"]}, TEXT, "", "compatible", "breaking"),
-        ({"const": 1}, {"const": True}, "const", "breaking", "breaking"),
-        ({"type": "boolean"}, {"enum": [True, False]}, "", "compatible", "compatible"),
-        # bounds
-        ({**INT, "minimum": 1}, {**INT, "minimum": 0}, "minimum", "compatible", "breaking"),
-        ({**INT, "exclusiveMinimum": 0}, {**INT, "minimum": 1}, "", "compatible", "compatible"),
-        ({**TEXT, "maxLength": 5}, {**TEXT, "maxLength": 9}, "maxLength", "compatible", "breaking"),
-        ({**INT, "multipleOf": 4}, {**INT, "multipleOf": 2}, "multipleOf", "compatible",
-         "breaking"),
-        (TEXT, {**TEXT, "minLength": 0}, "minLength", "compatible", "compatible"),
-        (INT, {**INT, "maxLength": 3}, "maxLength", "compatible", "compatible"),
-        # form of texts
-        ({**TEXT, "pattern": "^a"}, TEXT, "pattern", "compatible", "breaking"),
-        ({**TEXT, "format": "date"}, TEXT, "format", "compatible", "breaking"),
-        # objects below
-        (OBJ, {**OBJ, "additionalProperties": True}, "additionalProperties", "compatible",
-         "breaking"),
-        ({**OBJ, "additionalProperties": False}, OBJ, "additionalProperties", "compatible",
-         "breaking"),
-        ({**OBJ, "additionalProperties": INT}, {**OBJ, "additionalProperties": True},
-         "additionalProperties", "compatible", "breaking"),
-        (OBJ, {**OBJ, "required": ["x"]}, "properties.x.required", "breaking", "compatible"),
-        (OBJ, {"type": "object", "properties": {"x": INT, "y": TEXT}}, "properties.y",
-         "compatible", "breaking"),
-        ({"type": "object"}, OBJ, "properties.x", "breaking", "compatible"),
-        # arrays
-        ({"type": "array", "items": INT}, {"type": "array", "items": {"type": "number"}}, "[].type",
-         "compatible", "breaking"),
-        ({"type": "array", "items": INT}, {"type": "array"}, "items", "compatible", "breaking"),
-        ({"type": "array", "prefixItems": [INT]}, {"type": "array", "prefixItems": [INT, INT]},
-         "prefixItems", "breaking", "breaking"),
-        ({"type": "array", "uniqueItems": True}, {"type": "array"}, "uniqueItems", "compatible",
-         "breaking"),
-        # combinations
-        ({"anyOf": [INT]}, {"anyOf": [INT, TEXT]}, "anyOf", "compatible", "breaking"),
-        ({"anyOf": [INT, TEXT]}, {"anyOf": [TEXT, {"type": "number"}]}, "", "compatible",
-         "breaking"),
-        ({"oneOf": [CAT]}, {"oneOf": [CAT, DOG]}, "oneOf", "breaking", "breaking"),
-        ({"oneOf": [OBJ]}, {"oneOf": [OBJ, {"type": "object"}]}, "oneOf", "breaking", "breaking"),
-        ({"oneOf": [CAT, DOG]}, {"anyOf": [DOG, CAT]}, "", "compatible", "breaking"),
-        ({"allOf": [TEXT]}, {"allOf": [TEXT, {"minLength": 2}]}, "allOf", "breaking", "compatible"),
-        ({"allOf": [{**OBJ, "required": ["x"]}]}, {"allOf": [OBJ]}, "", "compatible", "breaking"),
-        (TEXT, {**TEXT, "not": NULL}, "not", "breaking", "compatible"),
-        (TEXT, {**TEXT, "not": {"const": "x"}}, "not", "breaking", "compatible"),
-    ],
+@cases(
+    "old, new, field, there, back",
+    # type, nullability
+    (TEXT, {"type": ["string", "null"]}, "type", "compatible", "breaking"),
+    (TEXT, {"anyOf": [TEXT, NULL]}, "", "compatible", "breaking"),
+    (TEXT, {"oneOf": [TEXT, NULL]}, "", "breaking", "breaking"),
+    ({"type": ["string", "null"]}, {"anyOf": [NULL, TEXT]}, "", "compatible", "compatible"),
+    (INT, {"type": "number"}, "type", "compatible", "breaking"),
+    (TEXT, {**TEXT, "nullable": True}, "nullable", "compatible", "breaking"),
+    (TEXT, {}, "type", "compatible", "breaking"),
+    # values
+    ({"enum": ["x", "y"]}, {"enum": ["y", "x", "z"]}, "enum", "compatible", "breaking"),
+    ({"enum": ["x"]}, {"const": "x"}, "", "compatible", "compatible"),
+    ({"enum": ["x", "y"]}, TEXT, "", "compatible", "breaking"),
+    ({"const": 1}, {"const": True}, "const", "breaking", "breaking"),
+    ({"type": "boolean"}, {"enum": [True, False]}, "", "compatible", "compatible"),
+    # bounds
+    ({**INT, "minimum": 1}, {**INT, "minimum": 0}, "minimum", "compatible", "breaking"),
+    ({**INT, "exclusiveMinimum": 0}, {**INT, "minimum": 1}, "", "compatible", "compatible"),
+    ({**TEXT, "maxLength": 5}, {**TEXT, "maxLength": 9}, "maxLength", "compatible", "breaking"),
+    ({**INT, "multipleOf": 4}, {**INT, "multipleOf": 2}, "multipleOf", "compatible",
+     "breaking"),
+    (TEXT, {**TEXT, "minLength": 0}, "minLength", "compatible", "compatible"),
+    (INT, {**INT, "maxLength": 3}, "maxLength", "compatible", "compatible"),
+    # form of texts
+    ({**TEXT, "pattern": "^a"}, TEXT, "pattern", "compatible", "breaking"),
+    ({**TEXT, "format": "date"}, TEXT, "format", "compatible", "breaking"),
+    # objects below
+    (OBJ, {**OBJ, "additionalProperties": True}, "additionalProperties", "compatible",
+     "breaking"),
+    ({**OBJ, "additionalProperties": False}, OBJ, "additionalProperties", "compatible",
+     "breaking"),
+    ({**OBJ, "additionalProperties": INT}, {**OBJ, "additionalProperties": True},
+     "additionalProperties", "compatible", "breaking"),
+    (OBJ, {**OBJ, "required": ["x"]}, "properties.x.required", "breaking", "compatible"),
+    (OBJ, {"type": "object", "properties": {"x": INT, "y": TEXT}}, "properties.y",
+     "compatible", "breaking"),
+    ({"type": "object"}, OBJ, "properties.x", "breaking", "compatible"),
+    # arrays
+    ({"type": "array", "items": INT}, {"type": "array", "items": {"type": "number"}}, "[].type",
+     "compatible", "breaking"),
+    ({"type": "array", "items": INT}, {"type": "array"}, "items", "compatible", "breaking"),
+    ({"type": "array", "prefixItems": [INT]}, {"type": "array", "prefixItems": [INT, INT]},
+     "prefixItems", "breaking", "breaking"),
+    ({"type": "array", "uniqueItems": True}, {"type": "array"}, "uniqueItems", "compatible",
+     "breaking"),
+    # combinations
+    ({"anyOf": [INT]}, {"anyOf": [INT, TEXT]}, "anyOf", "compatible", "breaking"),
+    ({"anyOf": [INT, TEXT]}, {"anyOf": [TEXT, {"type": "number"}]}, "", "compatible",
+     "breaking"),
+    ({"oneOf": [CAT]}, {"oneOf": [CAT, DOG]}, "oneOf", "breaking", "breaking"),
+    ({"oneOf": [OBJ]}, {"oneOf": [OBJ, {"type": "object"}]}, "oneOf", "breaking", "breaking"),
+    ({"oneOf": [CAT, DOG]}, {"anyOf": [DOG, CAT]}, "", "compatible", "breaking"),
+    ({"allOf": [TEXT]}, {"allOf": [TEXT, {"minLength": 2}]}, "allOf", "breaking", "compatible"),
+    ({"allOf": [{**OBJ, "required": ["x"]}]}, {"allOf": [OBJ]}, "", "compatible", "breaking"),
+    (TEXT, {**TEXT, "not": NULL}, "not", "breaking", "compatible"),
+    (TEXT, {**TEXT, "not": {"const": "x"}}, "not", "breaking", "compatible"),
 )  # fmt: skip
 def test_each_keyword_in_both_directions(old, new, field, there, back):
     for before, after, cls in ((old, new, there), (new, old, back)):
@@ -162,21 +161,19 @@ def test_each_keyword_in_both_directions(old, new, field, there, back):
         assert all("s.properties.l[].properties.a" in item.path for item in compare(*deep, "s"))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "cls"),
-    [
-        (inside(TEXT, required=["a"]), inside(TEXT), "breaking"),
-        (inside(TEXT), inside(TEXT, required=["a"]), "compatible"),
-        (inside({"enum": ["x"]}), inside({"enum": ["x", "y"]}), "breaking"),
-        (inside({"enum": ["x", "y"]}), inside({"enum": ["x"]}), "compatible"),
-        (inside(INT), inside({"type": "number"}), "breaking"),
-        (inside(TEXT), {"type": "object", "properties": {}}, "breaking"),
-        (inside(TEXT), {"type": "object", "properties": {"a": TEXT, "b": INT}}, "compatible"),
-        (inside(TEXT, additionalProperties=False),
-         {**inside(TEXT, additionalProperties=False), "properties": {"a": TEXT, "b": INT}},
-         "breaking"),
-        (inside(TEXT), inside({**TEXT, "description": "other"}), "wording"),
-    ],
+@cases(
+    "old, new, cls",
+    (inside(TEXT, required=["a"]), inside(TEXT), "breaking"),
+    (inside(TEXT), inside(TEXT, required=["a"]), "compatible"),
+    (inside({"enum": ["x"]}), inside({"enum": ["x", "y"]}), "breaking"),
+    (inside({"enum": ["x", "y"]}), inside({"enum": ["x"]}), "compatible"),
+    (inside(INT), inside({"type": "number"}), "breaking"),
+    (inside(TEXT), {"type": "object", "properties": {}}, "breaking"),
+    (inside(TEXT), {"type": "object", "properties": {"a": TEXT, "b": INT}}, "compatible"),
+    (inside(TEXT, additionalProperties=False),
+     {**inside(TEXT, additionalProperties=False), "properties": {"a": TEXT, "b": INT}},
+     "breaking"),
+    (inside(TEXT), inside({**TEXT, "description": "other"}), "wording"),
 )  # fmt: skip
 def test_results_are_judged_from_the_reader_s_side(old, new, cls):
     assert worst(old, new, results=True) == cls
@@ -260,7 +257,7 @@ def test_real_schemas_set_against_each_other():
     assert min(observed["kept"], observed["breaking"]) > count / 15
 
 
-@pytest.mark.parametrize("results", [False, True])
+@cases("results", False, True)
 def test_a_reference_to_an_anchor_is_followed_to_what_it_names(results):
     def pick(kind: str) -> Schema:
         part = {"$anchor": "part", "type": "object", "properties": {"size": {"type": kind}}}

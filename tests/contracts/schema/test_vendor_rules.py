@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import jsonschema
-import pytest
 
 from assets.contracts.schema_shapes import limit_steps
 from assets.contracts.vendor_rules import (
@@ -16,6 +15,7 @@ from assets.contracts.vendor_rules import (
     write_schema,
 )
 from assets.contracts.vendor_subsets import write_gemini_schema, write_strict_schema
+from tests.support.cases import cases
 
 TEXT, COUNT = {"type": "string"}, {"type": "integer"}
 
@@ -24,28 +24,26 @@ def root(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
-@pytest.mark.parametrize(
-    ("given", "sent"),
-    [
-        ({"type": "number", "minimum": 1, "exclusiveMinimum": True}, {"exclusiveMinimum": 1}),
-        ({"type": "number", "maximum": 9, "exclusiveMaximum": True}, {"exclusiveMaximum": 9}),
-        ({"type": "number", "maximum": 9, "exclusiveMaximum": False}, {"maximum": 9}),
-        ({"type": "number", "exclusiveMinimum": True}, {}),
-        ({"type": "array"}, {"items": {}}),
-        ({"type": ["array", "null"]}, {"items": {}}),
-        ({"type": "array", "items": [TEXT]}, {"prefixItems": [TEXT], "items": {}}),
-        ({"type": "array", "items": []}, {"items": {}}),
-        ({"type": "array", "items": [TEXT, COUNT], "additionalItems": False},
-         {"prefixItems": [TEXT, COUNT], "items": {}, "maxItems": 2}),
-        ({"type": "array", "items": [TEXT], "additionalItems": COUNT},
-         {"prefixItems": [TEXT], "items": COUNT}),
-        ({"type": "string", "format": None, "enum": None}, {}),
-        ({"type": "object", "properties": [], "required": []}, {"properties": {}, "required": []}),
-        ({"type": "string", "enum": ["a", "a", "b"]}, {"enum": ["a", "b"]}),
-        ({"type": "string", "enum": []}, {}),
-    ],
+@cases(
+    "given, sent",
+    ({"type": "number", "minimum": 1, "exclusiveMinimum": True}, {"exclusiveMinimum": 1}),
+    ({"type": "number", "maximum": 9, "exclusiveMaximum": True}, {"exclusiveMaximum": 9}),
+    ({"type": "number", "maximum": 9, "exclusiveMaximum": False}, {"maximum": 9}),
+    ({"type": "number", "exclusiveMinimum": True}, {}),
+    ({"type": "array"}, {"items": {}}),
+    ({"type": ["array", "null"]}, {"items": {}}),
+    ({"type": "array", "items": [TEXT]}, {"prefixItems": [TEXT], "items": {}}),
+    ({"type": "array", "items": []}, {"items": {}}),
+    ({"type": "array", "items": [TEXT, COUNT], "additionalItems": False},
+     {"prefixItems": [TEXT, COUNT], "items": {}, "maxItems": 2}),
+    ({"type": "array", "items": [TEXT], "additionalItems": COUNT},
+     {"prefixItems": [TEXT], "items": COUNT}),
+    ({"type": "string", "format": None, "enum": None}, {}),
+    ({"type": "object", "properties": [], "required": []}, {"properties": {}, "required": []}),
+    ({"type": "string", "enum": ["a", "a", "b"]}, {"enum": ["a", "b"]}),
+    ({"type": "string", "enum": []}, {}),
 )  # fmt: skip
-@pytest.mark.parametrize("inside", ["property", "items", "branch", "definition"])
+@cases("inside", "property", "items", "branch", "definition")
 def test_older_drafts_are_sent_as_2020_12_at_any_depth(given, sent, inside):
     sent = {"type": given["type"], **sent}
     places: dict[str, Any] = {
@@ -60,21 +58,19 @@ def test_older_drafts_are_sent_as_2020_12_at_any_depth(given, sent, inside):
     assert write_schema(written) == written
 
 
-@pytest.mark.parametrize(
-    ("given", "properties", "required"),
-    [
-        ({"anyOf": [{**root(a=TEXT), "required": ["a"]}, {**root(b=TEXT), "required": ["b"]}]},
-         {"a": TEXT, "b": TEXT}, None),
-        ({"allOf": [{**root(a=TEXT), "required": ["a"]}, {**root(b=TEXT), "required": ["b"]}]},
-         {"a": TEXT, "b": TEXT}, ["a", "b"]),
-        ({"$ref": "#/$defs/r", "$defs": {"r": {**root(a=TEXT), "required": ["a"]}}},
-         {"a": TEXT}, ["a"]),
-        ({"oneOf": [root(do={"const": "x"}, n=COUNT), root(do={"const": "y"}, n=TEXT)]},
-         {"do": {"enum": ["x", "y"]}, "n": {"anyOf": [COUNT, TEXT]}}, None),
-        ({**root(do=TEXT), "oneOf": [root(do={"const": "x"})]}, {"do": TEXT}, None),
-        ({**root(a={**TEXT, "required": True}, b=TEXT)}, {"a": TEXT, "b": TEXT}, ["a"]),
-        ({"type": ["object", "null"]}, {}, None), (True, {}, None), ([], {}, None),
-    ],
+@cases(
+    "given, properties, required",
+    ({"anyOf": [{**root(a=TEXT), "required": ["a"]}, {**root(b=TEXT), "required": ["b"]}]},
+     {"a": TEXT, "b": TEXT}, None),
+    ({"allOf": [{**root(a=TEXT), "required": ["a"]}, {**root(b=TEXT), "required": ["b"]}]},
+     {"a": TEXT, "b": TEXT}, ["a", "b"]),
+    ({"$ref": "#/$defs/r", "$defs": {"r": {**root(a=TEXT), "required": ["a"]}}},
+     {"a": TEXT}, ["a"]),
+    ({"oneOf": [root(do={"const": "x"}, n=COUNT), root(do={"const": "y"}, n=TEXT)]},
+     {"do": {"enum": ["x", "y"]}, "n": {"anyOf": [COUNT, TEXT]}}, None),
+    ({**root(do=TEXT), "oneOf": [root(do={"const": "x"})]}, {"do": TEXT}, None),
+    ({**root(a={**TEXT, "required": True}, b=TEXT)}, {"a": TEXT, "b": TEXT}, ["a"]),
+    ({"type": ["object", "null"]}, {}, None), (True, {}, None), ([], {}, None),
 )  # fmt: skip
 def test_any_root_becomes_a_plain_object_that_loses_no_parameter_and_no_choice(
     given, properties, required
@@ -110,19 +106,17 @@ def test_long_texts_are_cut_from_the_longest_and_nothing_else_is():
     assert shorten_texts(many, 10, 1_000) == root(**{f"p{n}": TEXT for n in range(300)})
 
 
-@pytest.mark.parametrize(
-    ("given", "rules"),
-    [
-        (root(a={"type": "integer", "minimum": 0, "exclusiveMinimum": True}), {"draft"}),
-        (root(a={"type": "array", "items": [TEXT]}), {"draft"}),
-        (root(a={"type": "array"}), {"array_items"}),
-        (root(**{"due date": TEXT}), {"property_key"}),
-        ({**root(a=TEXT), "oneOf": [{}]}, {"root"}),
-        ({"anyOf": [root(a=TEXT)]}, {"root", "list_shape"}),
-        ({"type": "object", "properties": []}, {"list_shape"}),
-        (None, {"list_shape"}), ({}, {"list_shape"}), (root(required=["a"]), {"list_shape"}),
-        (root(a=TEXT), set()), ({"type": "object"}, set()),
-    ],
+@cases(
+    "given, rules",
+    (root(a={"type": "integer", "minimum": 0, "exclusiveMinimum": True}), {"draft"}),
+    (root(a={"type": "array", "items": [TEXT]}), {"draft"}),
+    (root(a={"type": "array"}), {"array_items"}),
+    (root(**{"due date": TEXT}), {"property_key"}),
+    ({**root(a=TEXT), "oneOf": [{}]}, {"root"}),
+    ({"anyOf": [root(a=TEXT)]}, {"root", "list_shape"}),
+    ({"type": "object", "properties": []}, {"list_shape"}),
+    (None, {"list_shape"}), ({}, {"list_shape"}), (root(required=["a"]), {"list_shape"}),
+    (root(a=TEXT), set()), ({"type": "object"}, set()),
 )  # fmt: skip
 def test_what_is_refused_as_it_is_listed_is_named_with_its_rule(given, rules):
     refusals = find_refusals({"name": "x", "inputSchema": given})
@@ -152,13 +146,11 @@ def test_strict_mode_closes_objects_and_makes_what_is_optional_nullable():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@cases(
     "given",
-    [
-        root(a={"type": "object"}), root(a={}), root(a={"type": "array"}),
-        {**root(a=TEXT), "additionalProperties": True},
-        root(a={"type": "string", "enum": [str(n) for n in range(1_001)]}),
-    ],
+    root(a={"type": "object"}), root(a={}), root(a={"type": "array"}),
+    {**root(a=TEXT), "additionalProperties": True},
+    root(a={"type": "string", "enum": [str(n) for n in range(1_001)]}),
 )  # fmt: skip
 def test_what_strict_mode_cannot_say_is_not_sent_as_strict(given):
     assert write_strict_schema(given) is None

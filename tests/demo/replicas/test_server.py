@@ -16,6 +16,7 @@ from demo.replicas.faults import KINDS, SITES, parse_faults
 from demo.server import Replicas, replicas, serve
 from demo.world.catalogue import MARKETPLACES
 from tests.demo.walk import FIRST, WALKS, client, envelope, locations
+from tests.support.cases import cases
 
 
 @pytest.fixture(scope="module")
@@ -126,14 +127,12 @@ def test_faults_are_read_from_text_combined_and_with_values():
     assert parse_faults("") == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        *((f"glama={fault}", "expected a .*number") for fault in ("latency:soon", "storm429:-1")),
-        ("glama=error500:x", "expected a .*number"),
-        *((text, "does not exist") for text in ("registry=odd", "nowhere=down", "registry")),
-        ("docker=rude", "".join(f"(?=.*{name})" for name in (*SITES, *KINDS))),
-    ],
+@cases(
+    "text, problem",
+    *((f"glama={fault}", "expected a .*number") for fault in ("latency:soon", "storm429:-1")),
+    ("glama=error500:x", "expected a .*number"),
+    *((text, "does not exist") for text in ("registry=odd", "nowhere=down", "registry")),
+    ("docker=rude", "".join(f"(?=.*{name})" for name in (*SITES, *KINDS))),
 )
 def test_what_is_no_fault_is_refused(text, problem):
     with pytest.raises(ValueError, match=problem):
@@ -161,7 +160,7 @@ def _flat(pairs: list[tuple[str, object]]) -> object:
     return pairs
 
 
-@pytest.mark.parametrize("site", ["registry", "pulsemcp", "glama", "pipedream", "smithery"])
+@cases("site", "registry", "pulsemcp", "glama", "pipedream", "smithery")
 def test_the_next_page_is_the_same_for_ever(site, full):
     full.switch(faults={site: "cursor_loop"})
     names = {
@@ -181,7 +180,7 @@ def test_the_next_page_is_the_same_for_ever(site, full):
     assert len(set(seen)) == 1
 
 
-@pytest.mark.parametrize("path", ["mcpso/sitemap", "mcphub/sitemap", "smithery/sitemap_index"])
+@cases("path", "mcpso/sitemap", "mcphub/sitemap", "smithery/sitemap_index")
 def test_a_sitemap_may_list_itself_and_hide_its_addresses(path, full):
     site, _, name = path.partition("/")
     full.switch(faults={site: "cursor_loop"})

@@ -16,6 +16,7 @@ from assets.contracts.validate import validate_call
 from demo.world.catalogue import SCALES, SERVERS, make_world, pack
 from demo.world.full import make_full_world, make_record
 from tests.demo.walk import count_differences
+from tests.support.cases import cases
 from tests.support.examples import examples
 from training.sets.split import split_of
 
@@ -65,7 +66,7 @@ def test_every_version_is_exact_and_edits_show_in_the_time_of_the_last_edit():
     assert git.find_revised_at(1, "standard") == git.find_revised_at(2, "standard")
 
 
-@pytest.mark.parametrize(("day", "scale"), [(0, "standard"), (3, "standard"), (1, "huge")])
+@cases("day, scale", (0, "standard"), (3, "standard"), (1, "huge"))
 def test_an_unknown_day_or_scale_is_refused(day, scale):
     with pytest.raises(ValueError, match="does not exist"):
         make_world(day, scale)
@@ -183,7 +184,7 @@ def test_a_wrong_call_is_an_error_of_the_tool_and_the_server_goes_on(tmp_path):
     assert third["result"] == {}
 
 
-@pytest.mark.parametrize("key", [None, "placeholder", "wk_live_placeholder", "YOUR_API_KEY"])
+@cases("key", None, "placeholder", "wk_live_placeholder", "YOUR_API_KEY")
 def test_the_keyed_bundle_ends_at_start_without_a_real_looking_key(key, tmp_path):
     server = unpacked(tmp_path, "needs_key", "0.3.0")
     done = subprocess.run(
@@ -255,7 +256,7 @@ def test_marketplaces_tell_the_same_servers_in_other_words():
     assert any(item.remote for item in registry)
 
 
-@pytest.mark.parametrize("options", [{"servers": 0}, {"day": 3}])
+@cases("options", {"servers": 0}, {"day": 3})
 def test_what_cannot_be_made_is_refused(options):
     with pytest.raises(ValueError, match=r"expected|does not exist"):
         make_full_world(**options)

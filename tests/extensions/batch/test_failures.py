@@ -23,6 +23,7 @@ from tests.extensions.batch.batch_runs import (
     words_of,
 )
 from tests.support.batch_endpoint import BatchServer, Fault, batch_endpoint
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Say
 from warehouse.ledger.batch_records import BatchRecord
 from warehouse.llm.client import LLM, LLMError, Role, run_batch
@@ -144,7 +145,7 @@ def test_a_parameter_that_is_refused_is_left_out_of_the_next_batch(stage):
     assert not stage.server.direct
 
 
-@pytest.mark.parametrize(("status", "share"), [("expired", 0.75), ("cancelled", 0.5)])
+@cases("status, share", ("expired", 0.75), ("cancelled", 0.5))
 def test_what_was_answered_before_an_expiry_or_a_cancellation_is_kept(stage, status, share):
     stage.run()
     if status == "cancelled":
@@ -156,7 +157,7 @@ def test_what_was_answered_before_an_expiry_or_a_cancellation_is_kept(stage, sta
     assert words_of(stage.server)[1:] == [WORDS[int(4 * share) :]]
 
 
-@pytest.mark.parametrize("code", ["model_not_found", "token_limit_exceeded"])
+@cases("code", "model_not_found", "token_limit_exceeded")
 def test_a_refused_file_costs_nothing_and_ends_after_attempts_but_a_full_queue_is_waited_for(
     stage, code
 ):
@@ -321,7 +322,7 @@ def test_an_endpoint_that_is_out_of_order_costs_a_run_nothing(stage):
     assert stage.run() == {word: word for word in WORDS}
 
 
-@pytest.mark.parametrize("created", [True, False])
+@cases("created", True, False)
 def test_a_creation_without_an_answer_is_looked_for_before_it_is_tried_again(stage, created):
     stage.server.faults[("POST", "/batches")] = [Fault(after=created)]
     stage.run()
@@ -411,8 +412,8 @@ def test_a_live_gatherer_keeps_what_it_has(stage):
     assert stage.ledger.batches.find_holder("key") == "tm-live"
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
-@pytest.mark.parametrize("state", ["sent", "ready"])
+@cases("damage", Path.unlink, lambda path: path.write_bytes(b"other"))
+@cases("state", "sent", "ready")
 def test_a_lost_input_file_costs_no_answer_and_is_told_before_it_is_sent(stage, damage, state):
     if state == "ready":
         stage.server.faults[("POST", "/files")] = [Fault()]

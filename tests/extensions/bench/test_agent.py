@@ -33,6 +33,7 @@ from extensions.bench.agent_tasks import (
 from orchestration.cli.app import app
 from orchestration.settings.model import CONFIG
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, PATIENT, Bench
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.untrusted_server import POLICY
 from tests.training.evaluation.scripted_agent import (
@@ -105,13 +106,11 @@ async def test_a_first_answer_without_a_call_leaves_the_larger_one_to_begin():
     assert (made.called, made.success, made.ended) == (False, False, "answered")
 
 
-@pytest.mark.parametrize(
-    ("error", "ended"),
-    [
-        (LLMError("timeout", "a", "b", "c"), "timeout"),
-        (LLMError("endpoint_down", "a", "b", "c"), "endpoint_down"),
-        (BudgetExceeded("none left"), "budget"),
-    ],
+@cases(
+    "error, ended",
+    (LLMError("timeout", "a", "b", "c"), "timeout"),
+    (LLMError("endpoint_down", "a", "b", "c"), "endpoint_down"),
+    (BudgetExceeded("none left"), "budget"),
 )
 async def test_an_endpoint_that_fails_is_an_outcome(error, ended):
     made = await done(Script(calls(RIGHT), error))
@@ -165,7 +164,7 @@ def test_a_result_without_text_says_what_it_is():
     assert render_result(failed, 100) == "error crashed: it died: try again"
 
 
-@pytest.mark.parametrize("arguments", ["not json", "[1]", None, '{"x": "\\ud800"}', '{"x": NaN}'])
+@cases("arguments", "not json", "[1]", None, '{"x": "\\ud800"}', '{"x": NaN}')
 async def test_arguments_that_are_no_object_are_handed_on_and_never_right(arguments):
     larger = Script(calls(("do", arguments)), says("no"))
     tools = Tools(lambda _: CallResult("invalid_arguments", error_kind="invalid_arguments"))

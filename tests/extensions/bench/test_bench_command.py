@@ -19,6 +19,7 @@ from tests.extensions.bench.test_agent import publish
 from tests.extensions.bench.test_needles import bank
 from tests.outcomes.test_trajectory_play import Files
 from tests.outcomes.worlds.files import write_world
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.training.evaluation.scripted_agent import row
 from tests.training.evaluation.test_predictors import called
@@ -292,15 +293,13 @@ def test_without_inspect_no_world_is_launched(toolmill, monkeypatch):
     assert "pip install 'toolmill[bench]'" in err
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("other",), "known: api-bank"),
-        (("api-bank",), "expected --data DIR"),
-        (("bfcl", "--data", "none"), "none is no folder"),
-        (("needle", "--option", "size=8"), "known: requests, sizes"),
-        (("bfcl", "--option", "sizes=8"), "'sizes' does not exist"),
-    ],
+@cases(
+    "words, message",
+    (("other",), "known: api-bank"),
+    (("api-bank",), "expected --data DIR"),
+    (("bfcl", "--data", "none"), "none is no folder"),
+    (("needle", "--option", "size=8"), "known: requests, sizes"),
+    (("bfcl", "--option", "sizes=8"), "'sizes' does not exist"),
 )
 def test_bad_words_are_one_line(toolmill, words, message):
     code, printed, err = toolmill(*words)
@@ -309,15 +308,13 @@ def test_bad_words_are_one_line(toolmill, words, message):
     assert len(err.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("plugin_des.json", "[]", "plugin_des.json: expected one object of tool names"),
-        ("plugin_des.json", '{"Maps": "x"}', "'Weather' is not in it; take all files from one"),
-        ("all_clean_data.csv", "query,tool\na,b\n", "expected a CSV with columns Query and Tool"),
-        ("multi_tool_query_golden.json", "{}", 'expected a JSON list of {"query"'),
-        ("multi_tool_query_golden.json", '[{"query": "x", "tool": ["Maps"]}]', "entry 1"),
-    ],
+@cases(
+    "name, text, message",
+    ("plugin_des.json", "[]", "plugin_des.json: expected one object of tool names"),
+    ("plugin_des.json", '{"Maps": "x"}', "'Weather' is not in it; take all files from one"),
+    ("all_clean_data.csv", "query,tool\na,b\n", "expected a CSV with columns Query and Tool"),
+    ("multi_tool_query_golden.json", "{}", 'expected a JSON list of {"query"'),
+    ("multi_tool_query_golden.json", '[{"query": "x", "tool": ["Maps"]}]', "entry 1"),
 )
 def test_a_metatool_file_of_another_version_is_named(tmp_path, name, text, message):
     folder = write_metatool(tmp_path / "meta")

@@ -15,6 +15,7 @@ from serving.index.folder import load_index, read_served_version
 from serving.index.model import UNVERIFIED
 from serving.ranking.query import ToolQuery
 from serving.router import Router
+from tests.support.cases import cases
 from tests.support.examples import examples
 from warehouse.errors import UnusableInput
 
@@ -106,12 +107,12 @@ def test_without_all_vectors_there_are_servers_and_no_index(tmp_path):
     assert not (tmp_path / "out" / "router").exists()
 
 
-@pytest.mark.parametrize(
-    ("embedding", "why"),
-    [([1.0] * 7, "others have 8"), ([0.0] * 8, "norm is 0"), (["1"] * 8, "numbers"),
+@cases(
+    "embedding, why",
+([1.0] * 7, "others have 8"), ([0.0] * 8, "norm is 0"), (["1"] * 8, "numbers"),
      ([True] * 8, "numbers"), ([[1.0]] * 8, "numbers"), ([], "1 to 8,192"), ("x", "1 to 8,192"),
      ([1e300] * 8, "norm is inf"), ([float("nan")] * 8, "norm is nan"),
-     ([1.0] * 9_000, "1 to 8,192"), ([10**400] * 8, "no vector")],
+     ([1.0] * 9_000, "1 to 8,192"), ([10**400] * 8, "no vector"),
 )  # fmt: skip
 def test_a_broken_vector_is_named_and_its_tool_stays(tmp_path, embedding, why):
     value = [
@@ -124,12 +125,12 @@ def test_a_broken_vector_is_named_and_its_tool_stays(tmp_path, embedding, why):
     assert why in found.skipped[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [("", "empty"), ("{}", "dict; expected a JSON list"), ("[", "not JSON"),
+@cases(
+    "text, why",
+("", "empty"), ("{}", "dict; expected a JSON list"), ("[", "not JSON"),
      ("[]", "no servers"), ("[1]", "server 1: int"), ('[{"server_name": "a"}]', "no usable tool"),
      (json.dumps(FILE)[:-400], "not JSON"), ("[" * 100_000, "nested too deep"),
-     ('[{"server_name": " "}]', "no server_name")],
+     ('[{"server_name": " "}]', "no server_name"),
 )  # fmt: skip
 def test_what_is_no_such_file_is_one_line(tmp_path, text, why):
     with pytest.raises(UnusableInput, match="mcp_tools_with_embedding") as caught:
@@ -138,9 +139,8 @@ def test_what_is_no_such_file_is_one_line(tmp_path, text, why):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [("_MOST_TOOLS", "more than 2 tools"), ("_MOST_SCANNED", "more than 2 characters")],
+@cases(
+    "name, why", ("_MOST_TOOLS", "more than 2 tools"), ("_MOST_SCANNED", "more than 2 characters")
 )
 def test_all_of_a_file_is_bounded(tmp_path, monkeypatch, name, why):
     monkeypatch.setattr(mcp_zero, name, 2)
@@ -192,16 +192,16 @@ def test_vectors_of_another_model_are_refused(tmp_path):
         read_dataset(write(tmp_path, [{**FILE[0], "embedder": "a"}, {**FILE[1], "embedder": "b"}]))
 
 
-@pytest.mark.parametrize(
-    ("parameter", "schema", "optional"),
-    [("(string) where", {"type": "string", "description": "where"}, False),
+@cases(
+    "parameter, schema, optional",
+("(string) where", {"type": "string", "description": "where"}, False),
      ("(Optional, integer) how many", {"type": "integer", "description": "how many"}, True),
      ("(int, optional)", {"type": "integer"}, True),
      ("(string or null) x", {"description": "(string or null) x"}, False),
      ("(array or string) x", {"type": ["array", "string"], "description": "x"}, False),
      ("plain words", {"description": "plain words"}, False), (None, {}, False),
      ({"type": "number", "description": "x"}, {"type": "number", "description": "x"}, False),
-     ("(any) x", {"description": "x"}, False), ("(string", {"description": "(string"}, False)],
+     ("(any) x", {"description": "x"}, False), ("(string", {"description": "(string"}, False),
 )  # fmt: skip
 def test_a_parameter_is_a_schema(parameter, schema, optional):
     made = make_schema({"p": parameter})

@@ -34,6 +34,7 @@ from serving.discovery.request import write_block
 from serving.index.model import IndexSource
 from tests.serving.meta_server import ROWS, row
 from tests.serving.test_adhoc import CLOCK, MAIL, written
+from tests.support.cases import cases
 from tests.training.evaluation.conftest import Scripted
 from tests.training.evaluation.scripted_agent import says
 from tests.vectors.conftest import WordEmbedder
@@ -308,16 +309,14 @@ def test_the_right_tool_is_among_the_nearest_that_are_offered(tmp_path):
     assert len(choose_items(read_first_calls(every), every, None)[0].tools) == 4
 
 
-@pytest.mark.parametrize(
+@cases(
     "turn",
-    [
-        [],
-        {"role": "API"},
-        {"role": "API", "api_name": "AddAlarm", "input": {}},
-        {"role": "User"},
-        {"text": "x"},
-        {"role": "API", "result": [1]},
-    ],
+    [],
+    {"role": "API"},
+    {"role": "API", "api_name": "AddAlarm", "input": {}},
+    {"role": "User"},
+    {"text": "x"},
+    {"role": "API", "result": [1]},
 )
 def test_a_dialogue_of_another_version_is_named(tmp_path, turn):
     with pytest.raises(UnusableInput, match=r"a\.jsonl: .*expected a JSON object a line"):

@@ -14,6 +14,7 @@ from extensions.bench.benchmark_items import BenchmarkPlan
 from extensions.bench.bfcl_files import read_bfcl
 from extensions.bench.bfcl_items import judge_bfcl, match_by_our_rules, read_bfcl_set, to_contract
 from extensions.bench.contamination import N, find_contamination, read_texts
+from tests.support.cases import cases
 from training.evaluation.predictor import PredictionAnswer
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import fold_words
@@ -86,23 +87,21 @@ def test_a_function_is_a_contract_that_a_right_call_passes():
     assert to_contract({"name": "bare"})["inputSchema"] == {"type": "object", "properties": {}}
 
 
-@pytest.mark.parametrize(
-    ("call", "error"),
-    [
-        (GOOD, None),
-        (area(base=10, height=5), None),  # 5 is 5.0
-        (area(base=10, height=5.0, unit="units"), None),
-        (area(base=10, height=5.0, at={"x": 1.0}), None),
-        (area(base=10, height=5.0, at={"x": 1.0, "y": 2.0}, tags=["a", "b"]), None),
-        (area(base=10, height=5.0, at={"x": 1.0, "y": 3.0}), "wrong_value"),
-        (area(base=10, height=5.0, tags=["b", "a"]), "wrong_value"),
-        (area(base=10, height=5.0, unit="inch"), "wrong_value"),
-        (area(base="10", height=5.0), "wrong_type"),
-        (area(base=10), "missing_parameter"),
-        (area(base=10, height=5.0, colour="red"), "extra_parameter"),
-        ({"name": "lights", "arguments": {}}, "wrong_tool"),
-        ({"name": "geometry.area", "arguments": "none"}, "not_an_object"),
-    ],
+@cases(
+    "call, error",
+    (GOOD, None),
+    (area(base=10, height=5), None),  # 5 is 5.0
+    (area(base=10, height=5.0, unit="units"), None),
+    (area(base=10, height=5.0, at={"x": 1.0}), None),
+    (area(base=10, height=5.0, at={"x": 1.0, "y": 2.0}, tags=["a", "b"]), None),
+    (area(base=10, height=5.0, at={"x": 1.0, "y": 3.0}), "wrong_value"),
+    (area(base=10, height=5.0, tags=["b", "a"]), "wrong_value"),
+    (area(base=10, height=5.0, unit="inch"), "wrong_value"),
+    (area(base="10", height=5.0), "wrong_type"),
+    (area(base=10), "missing_parameter"),
+    (area(base=10, height=5.0, colour="red"), "extra_parameter"),
+    ({"name": "lights", "arguments": {}}, "wrong_tool"),
+    ({"name": "geometry.area", "arguments": "none"}, "not_an_object"),
 )
 def test_any_allowed_value_is_a_match_by_our_rules(folder, call, error):
     item = next(item for item in read_bfcl(folder) if item.id == "s0")
@@ -244,28 +243,24 @@ def test_more_training_texts_never_make_an_item_cleaner(trained, item):
     assert few.overlap <= more.overlap
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "field"),
-    [
-        ("a.jsonl", '{"Query": "one", "n": 1}\n\n{"Query": "t\u2028wo", "n": 2}\n', None),
-        ("a.json", '[{"say": "one"}, {"say": "t\u2028wo"}]', "say"),
-        ("a.csv", '\ufeffQuery,Tool\none,x\nt\u2028wo,"y\nz"\n', "query"),
-    ],
+@cases(
+    "name, text, field",
+    ("a.jsonl", '{"Query": "one", "n": 1}\n\n{"Query": "t\u2028wo", "n": 2}\n', None),
+    ("a.json", '[{"say": "one"}, {"say": "t\u2028wo"}]', "say"),
+    ("a.csv", '\ufeffQuery,Tool\none,x\nt\u2028wo,"y\nz"\n', "query"),
 )
 def test_texts_are_read_from_lines_lists_and_tables(tmp_path, name, text, field):
     (tmp_path / name).write_text(text)
     assert read_texts(tmp_path / name, field) == ["one", "t\u2028wo"]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "found no rows"),
-        ('{"a": 1}\n', "expected one of instruction, query"),
-        ('{"query": "x"}\n{"query": 4}\n', "line 2: 'query' is int"),
-        ('{"query": "x"}\nnot json\n', "line 2: not JSON"),
-        ('"text"\n', "line 1: str, expected a JSON object"),
-    ],
+@cases(
+    "text, message",
+    ("", "found no rows"),
+    ('{"a": 1}\n', "expected one of instruction, query"),
+    ('{"query": "x"}\n{"query": 4}\n', "line 2: 'query' is int"),
+    ('{"query": "x"}\nnot json\n', "line 2: not JSON"),
+    ('"text"\n', "line 1: str, expected a JSON object"),
 )
 def test_a_file_that_is_no_set_of_texts_is_told(tmp_path, text, message):
     (tmp_path / "set.jsonl").write_text(text)

@@ -3,13 +3,13 @@
 import re
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.match.match import match_call
 from assets.contracts.validate import find_schema_problem, validate_call
 from extensions.bench.perturbations import is_same_json_text, perturb_tools
+from tests.support.cases import cases
 from tests.support.examples import examples
 from training.evaluation.caller_table import PERTURBATIONS
 from training.evaluation.renaming import make_new_names, rename_one_tool
@@ -105,14 +105,12 @@ def test_new_names_are_usable_by_every_api(names):
     assert not set(made.values()) & set(names)
 
 
-@pytest.mark.parametrize(
+@cases(
     "schema",
-    [
-        {"type": "object", "properties": {"a": {}}, "patternProperties": {"^x": {}}},
-        {"type": "object", "properties": {"a": {}}, "propertyNames": {"pattern": "^a"}},
-        {"type": "object", "properties": {"a": {}, "b": {"$ref": "#/properties/a"}}},
-        {"$ref": "#/$defs/all", "properties": {"a": {}}, "$defs": {"all": {"required": ["a"]}}},
-    ],
+    {"type": "object", "properties": {"a": {}}, "patternProperties": {"^x": {}}},
+    {"type": "object", "properties": {"a": {}}, "propertyNames": {"pattern": "^a"}},
+    {"type": "object", "properties": {"a": {}, "b": {"$ref": "#/properties/a"}}},
+    {"$ref": "#/$defs/all", "properties": {"a": {}}, "$defs": {"all": {"required": ["a"]}}},
 )
 def test_parameters_that_cannot_be_renamed_without_doubt_keep_their_names(schema):
     call = {"name": "t", "arguments": {"a": 1}}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 from tests.support.untrusted_server import PREAMBLE, require_sandbox
 
@@ -140,13 +141,11 @@ def test_what_the_changes_code_prints_is_no_command_and_its_folder_is_not_the_wo
     assert str(tmp_path / "repository" / "index") in (tmp_path / "arguments").read_text()
 
 
-@pytest.mark.parametrize(
-    ("fork", "secrets", "code", "level"),
-    [
-        ("true", "true", 0, "warning"),
-        ("false", "true", 2, "error"),
-        pytest.param("true", "false", 2, "error", marks=pytest.mark.slow),
-    ],
+@cases(
+    "fork, secrets, code, level",
+    ("true", "true", 0, "warning"),
+    ("false", "true", 2, "error"),
+    pytest.param("true", "false", 2, "error", marks=pytest.mark.slow),
 )
 def test_a_base_that_needs_its_secrets_fails_no_fork(
     action, recording, tmp_path, fork, secrets, code, level
@@ -179,7 +178,7 @@ def test_what_starts_nothing_anywhere_is_no_lack_of_secrets(action, recording):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("status", [0, 1, 2, 4])
+@cases("status", 0, 1, 2, 4)
 def test_the_reason_is_quoted_and_obeys_nobody(action, recording, tmp_path, status):
     said = "progress\nno `<b>index</b>` 100%0A::add-mask::x\u202e \x1b[2J\r::error::y\n\n"
     done = action(**recording(status, said, page=False))
@@ -192,17 +191,15 @@ def test_the_reason_is_quoted_and_obeys_nobody(action, recording, tmp_path, stat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("given", "code", "said"),
-    [
-        ({"COMMAND": ""}, 2, "`command` is empty"),
-        ({"COMMAND": " \n"}, 2, "`command` is empty"),
-        ({"COMMAND": 'python "a'}, 2, "No closing quotation"),
-        ({"BASE": ""}, 2, "no commit to compare with"),
-        ({"SECRETS": "A=b\nhunter2"}, 2, "Line 2 of `secrets` is no `NAME=VALUE`"),
-        ({"SECRETS": "=hunter2"}, 2, "Line 1 of `secrets`"),
-        ({"TOOLMILL": "/nowhere/toolmill"}, 127, "/nowhere/toolmill: No such file"),
-    ],
+@cases(
+    "given, code, said",
+    ({"COMMAND": ""}, 2, "`command` is empty"),
+    ({"COMMAND": " \n"}, 2, "`command` is empty"),
+    ({"COMMAND": 'python "a'}, 2, "No closing quotation"),
+    ({"BASE": ""}, 2, "no commit to compare with"),
+    ({"SECRETS": "A=b\nhunter2"}, 2, "Line 2 of `secrets` is no `NAME=VALUE`"),
+    ({"SECRETS": "=hunter2"}, 2, "Line 1 of `secrets`"),
+    ({"TOOLMILL": "/nowhere/toolmill"}, 127, "/nowhere/toolmill: No such file"),
 )
 def test_what_is_given_wrong_is_told_in_annotation_and_summary(action, tmp_path, given, code, said):
     done = action(**given)
@@ -224,7 +221,7 @@ def test_the_command_is_split_as_a_shell_would_and_nothing_in_it_is_expanded(
     assert after == ["python", "my server.py", "", "a b", "$HOME", "*"]
 
 
-@pytest.mark.parametrize("event", ["pull_request_target", "workflow_run", "issue_comment", "push"])
+@cases("event", "pull_request_target", "workflow_run", "issue_comment", "push")
 def test_events_with_the_secrets_of_the_repository_are_refused_before_any_code_runs(
     action, tmp_path, event
 ):

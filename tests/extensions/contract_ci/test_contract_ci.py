@@ -15,6 +15,7 @@ from extensions.contract_ci.check import find_broken_call
 from extensions.contract_ci.page import write_annotations
 from orchestration.cli.app import app, one_line_errors
 from tests.contracts.random_schemas import next_version, whole
+from tests.support.cases import cases
 
 WEATHER = {
     "name": "get_weather",
@@ -100,13 +101,11 @@ def nest(levels: int) -> dict:
     return schema
 
 
-@pytest.mark.parametrize(
-    ("schema", "why"),
-    [
-        ("no", "inputSchema: str, expected an object"),
-        (nest(250), "nested"),
-        (None, "no inputSchema"),
-    ],
+@cases(
+    "schema, why",
+    ("no", "inputSchema: str, expected an object"),
+    (nest(250), "nested"),
+    (None, "no inputSchema"),
 )
 def test_a_tool_that_becomes_unusable_is_breaking_and_says_why(home, schema, why):
     before = save(home / "a.json", WEATHER, CITIES)
@@ -120,16 +119,14 @@ def test_a_tool_that_becomes_unusable_is_breaking_and_says_why(home, schema, why
     assert json.loads(out)["same"] == 1
 
 
-@pytest.mark.parametrize(
-    ("schema", "why"),
-    [
-        ({"properties": {"days": {"type": "integer", "minimum": 0, "exclusiveMinimum": True}}},
-         "refused by anthropic: a boolean exclusiveMinimum is of draft 4"),
-        ({"properties": {"days": {"type": "array"}}}, "refused by openai: an array without items"),
-        ({"anyOf": [{"properties": {"x": {}}}]}, "anyOf at the top of the schema"),
-        ({"properties": {"due date": {"type": "string"}}}, "a parameter is called 'due date'"),
-        ({"properties": {"required": ["x"]}}, "by mcp-sdk: inputSchema.properties.required"),
-    ],
+@cases(
+    "schema, why",
+    ({"properties": {"days": {"type": "integer", "minimum": 0, "exclusiveMinimum": True}}},
+     "refused by anthropic: a boolean exclusiveMinimum is of draft 4"),
+    ({"properties": {"days": {"type": "array"}}}, "refused by openai: an array without items"),
+    ({"anyOf": [{"properties": {"x": {}}}]}, "anyOf at the top of the schema"),
+    ({"properties": {"due date": {"type": "string"}}}, "a parameter is called 'due date'"),
+    ({"properties": {"required": ["x"]}}, "by mcp-sdk: inputSchema.properties.required"),
 )  # fmt: skip
 def test_what_clients_or_vendors_refuse_is_breaking_until_it_is_the_same(home, schema, why):
     odd = {**CITIES, "inputSchema": {"type": "object", **schema}}
@@ -159,14 +156,12 @@ def test_a_new_tool_that_nobody_can_use_is_a_finding_until_it_is_the_same(home):
     assert json.loads(run(after, after, "--json")[1])["findings"] == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--fail-on", "always"], "expected one of breaking, suspicious, never"),
-        (["--index", "none"], "none"),
-        (["--markdown", "/nonexistent/x.md"], "--markdown /nonexistent/x.md: cannot be written"),
-        (["--annotations", "/"], "--annotations /: cannot be written"),
-    ],
+@cases(
+    "arguments, said",
+    (["--fail-on", "always"], "expected one of breaking, suspicious, never"),
+    (["--index", "none"], "none"),
+    (["--markdown", "/nonexistent/x.md"], "--markdown /nonexistent/x.md: cannot be written"),
+    (["--annotations", "/"], "--annotations /: cannot be written"),
 )
 def test_what_cannot_be_done_is_one_line(home, arguments, said):
     lists = save(home / "a.json", CITIES), save(home / "b.json", CITIES)
@@ -175,9 +170,13 @@ def test_what_cannot_be_done_is_one_line(home, arguments, said):
     assert said in err
 
 
-@pytest.mark.parametrize(
-    ("kind", "code"),
-    [("needs_software", 2), ("oversize", 2), ("needs_secret", 3), ("crashed", 3), ("no_tools", 3)],
+@cases(
+    "kind, code",
+    ("needs_software", 2),
+    ("oversize", 2),
+    ("needs_secret", 3),
+    ("crashed", 3),
+    ("no_tools", 3),
 )
 def test_a_base_without_tools_is_told_from_one_that_nothing_starts(home, monkeypatch, kind, code):
     def probe(_given: list[str], _folder: Path, *_: object, once: bool) -> dict:
@@ -244,13 +243,11 @@ def make_report(*changes: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"changes": list(changes), "findings": [], **more}
 
 
-@pytest.mark.parametrize(
-    ("fail_on", "levels"),
-    [
-        ("breaking", ["error", "error"]),
-        ("suspicious", ["error", "warning"]),
-        ("never", ["warning", "warning"]),
-    ],
+@cases(
+    "fail_on, levels",
+    ("breaking", ["error", "error"]),
+    ("suspicious", ["error", "warning"]),
+    ("never", ["warning", "warning"]),
 )
 def test_what_the_check_fails_on_is_an_error_and_the_worst_comes_first(fail_on, levels):
     changes = (make_change(cls) for cls in ("breaking", "wording", "suspicious", "compatible"))

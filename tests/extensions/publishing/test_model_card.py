@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 
 from extensions.publishing.card_sections import format_counts_inline, quote_text
 from extensions.publishing.model_card import write_card
+from tests.support.cases import cases
 from tests.training.promotions import BETTER, EQUAL, save_empty_model
 from training.gates import as_rows, render_gates_table
 from training.role import check_gates
@@ -87,15 +88,13 @@ def test_the_hub_reads_the_front_matter(tmp_path):
     assert dataset.startswith("toolmill-training-set-")
 
 
-@pytest.mark.parametrize(
-    ("base", "shown"),
-    [
-        ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),
-        ("/srv/models/mine", None),
-        ("smollm2:abc", None),
-        ("a/b\nlicense: mit", None),
-        ("../x", None),
-    ],
+@cases(
+    "base, shown",
+    ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),
+    ("/srv/models/mine", None),
+    ("smollm2:abc", None),
+    ("a/b\nlicense: mit", None),
+    ("../x", None),
 )
 def test_a_base_is_named_to_the_hub_only_where_it_is_an_id_of_it(tmp_path, base, shown):
     from huggingface_hub import ModelCard

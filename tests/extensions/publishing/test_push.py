@@ -27,6 +27,7 @@ from extensions.publishing.hub_push import (
 )
 from tests.extensions.proxy.upstream_script import run_server
 from tests.extensions.publishing.adapters import NAME, save_adapter, save_base
+from tests.support.cases import cases
 from training.caller.bases import load_caller
 from warehouse.errors import UnusableInput
 
@@ -156,7 +157,7 @@ def test_only_what_an_earlier_push_wrote_is_deleted(tmp_path):
     assert read_manifest(held[MANIFEST]) == {"README.md", MANIFEST, "data/new.parquet"}
 
 
-@pytest.mark.parametrize("place", ["README.md", "data", "data/train.parquet", "data/more"])
+@cases("place", "README.md", "data", "data/train.parquet", "data/more")
 def test_a_link_in_an_export_is_refused(tmp_path, place):
     secret, pairs = tmp_path / "secret", tmp_path / "pairs"
     (pairs / "data").mkdir(parents=True)

@@ -24,6 +24,7 @@ from extensions.publishing.review import (
     report_review,
 )
 from extensions.publishing.review_server import ReviewSite, serve_review
+from tests.support.cases import cases
 from tests.synthesis.export_rows import judged_pairs
 
 PAIRS, JUDGEMENTS, CONTRACTS = judged_pairs()
@@ -156,15 +157,13 @@ def test_a_label_is_on_disk_before_the_answer_and_the_judge_stays_hidden(review)
         assert client.post("/api/finish", json={}).json()["labelled"]["bad"] == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "status"),
-    [
-        ({"host": "evil.example"}, 403),
-        ({"origin": "http://evil.example"}, 403),
-        ({"origin": "null"}, 403),
-        ({"x-review-token": "wrong"}, 403),
-        ({"x-review-token": ""}, 403),
-    ],
+@cases(
+    "change, status",
+    ({"host": "evil.example"}, 403),
+    ({"origin": "http://evil.example"}, 403),
+    ({"origin": "null"}, 403),
+    ({"x-review-token": "wrong"}, 403),
+    ({"x-review-token": ""}, 403),
 )
 def test_nobody_else_can_label(review, change, status):
     with served(review) as site:
@@ -178,11 +177,11 @@ def test_nobody_else_can_label(review, change, status):
         assert not review.labels
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [b"", b"[]", b"{}", b'{"place": 0, "label": "great"}', b'{"place": 99, "label": "good"}',
+b"", b"[]", b"{}", b'{"place": 0, "label": "great"}', b'{"place": 99, "label": "good"}',
      b'{"place": -1, "label": "good"}', b'{"place": true, "label": "good"}',
-     b'{"place": 0, "label": "good", "note": 1}', b"[" * 9000, b" " * 20_000],
+     b'{"place": 0, "label": "good", "note": 1}', b"[" * 9000, b" " * 20_000,
 )  # fmt: skip
 def test_a_label_that_says_nothing_is_refused_in_one_line(review, body):
     with served(review) as site:

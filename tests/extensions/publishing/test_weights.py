@@ -22,6 +22,7 @@ from extensions.publishing.weights import (
 from serving.export import BadExport, check_export, export_release
 from tests.extensions.publishing.adapters import NAME, read_template, save_adapter, save_base
 from tests.serving.test_adhoc import CLOCK, run, written
+from tests.support.cases import cases
 from tests.training.small_base import make_tokenizer, small_bert
 from training.caller.bases import load_caller
 from training.caller.smollm2 import write_smollm2_base
@@ -71,13 +72,11 @@ def load_plain(folder: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
 
 
-@pytest.mark.parametrize(
-    ("kind", "shape"),
-    [
-        ("qwen3", {"tie_word_embeddings": True}),
-        ("qwen2", {"dtype": torch.bfloat16}),
-        ("llama", {"tie_word_embeddings": False}),
-    ],
+@cases(
+    "kind, shape",
+    ("qwen3", {"tie_word_embeddings": True}),
+    ("qwen2", {"dtype": torch.bfloat16}),
+    ("llama", {"tie_word_embeddings": False}),
 )
 def test_the_merged_model_is_the_adapted_model(tmp_path, kind, shape):
     base = save_base(tmp_path / "base", kind, **shape)
@@ -112,14 +111,12 @@ FACTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("template", "parser", "tools", "thinks"),
-    [
-        ("qwen3", "hermes", True, True),
-        ("qwen2_5", "hermes", True, False),
-        ("qwen3_instruct_2507", "hermes", True, False),
-        ("llama3_1", None, False, False),
-    ],
+@cases(
+    "template, parser, tools, thinks",
+    ("qwen3", "hermes", True, True),
+    ("qwen2_5", "hermes", True, False),
+    ("qwen3_instruct_2507", "hermes", True, False),
+    ("llama3_1", None, False, False),
 )
 def test_recipes_fit_the_form_of_the_calls(tmp_path, template, parser, tools, thinks):
     made = write_recipes(tmp_path, make_tokenizer(template=read_template(template)), FACTS)
@@ -164,7 +161,7 @@ func main() {
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("go") is None, reason="Go's own templates are what Ollama renders")
-@pytest.mark.parametrize("template", ["qwen3", "qwen2_5", "qwen3_instruct_2507"])
+@cases("template", "qwen3", "qwen2_5", "qwen3_instruct_2507")
 def test_ollama_s_template_writes_the_prompt_that_was_trained_with(tmp_path, template):
     tokenizer = make_tokenizer(template=read_template(template))
     write_recipes(tmp_path, tokenizer, FACTS)

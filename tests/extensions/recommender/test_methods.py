@@ -30,6 +30,7 @@ from extensions.recommender.rerank_method import (
 from extensions.recommender.tool_pool import TOOL_FEATURES, ToolFacts, ToolPool, ToolWords
 from extensions.recommender.toolflix import ToolFlix
 from serving.ranking.strategies import RerankQuestion
+from tests.support.cases import cases
 from tests.support.reranking import draw_examples, make_pool, make_question
 
 POOL = make_pool()
@@ -46,7 +47,7 @@ def test_a_method_learns_which_tools_work(name):
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
-@pytest.mark.parametrize("history", ["empty", "one", "failures", "successes", "unseen tools"])
+@cases("history", "empty", "one", "failures", "successes", "unseen tools")
 def test_a_method_orders_whatever_was_seen(name, history):
     seen = {
         "empty": [],
@@ -102,7 +103,7 @@ def score_in_time(
     return np.array(scores)
 
 
-@pytest.mark.parametrize("make", [BayesianMethod, SuccessPrior])
+@cases("make", BayesianMethod, SuccessPrior)
 def test_no_later_outcome_leaks_into_an_earlier_score(make):
     cut = 60
     later = [

@@ -18,6 +18,7 @@ from assets.servers.calls.log import CallLog, DeletionSubject, remove_lines
 from extensions.recommender.online_learner import KEPT, LessonLog, LogFollower, LogRewritten
 from serving.ranking.query import ToolQuery
 from serving.router import Router
+from tests.support.cases import cases
 from tests.support.online import BAD, GOOD, QUERY, Learning, log_call, log_claim, publish_ranked
 from tests.support.reranked import ROWS
 from tests.vectors.conftest import snapshot
@@ -221,27 +222,25 @@ def tell(lessons: LessonLog) -> list[tuple[str, bool, float]]:
 FAILED = {"status": "tool_error", "blame": "tool"}
 
 
-@pytest.mark.parametrize(
-    ("lines", "taught"),
-    [
-        ([call()], [True]),
-        ([call(**FAILED)], [False]),
-        ([call(status="failed", blame="server")], [False]),
-        ([call(status="failed", blame="upstream")], []),
-        ([call(status="invalid_arguments", blame="caller")], []),
-        ([call(status="refused", blame="us")], []),
-        ([call(search_id="of another")], []),
-        ([call(search_id=None)], []),
-        ([call(), report("failed")], [False]),
-        ([call(), report("wrong_tool")], [False]),
-        ([call(), report("worked")], [True]),
-        ([call(), report("failed"), report("worked")], [True]),
-        ([call(), report("failed"), report("failed")], [False]),
-        ([call(), call(**FAILED)], [True]),
-        ([call(**FAILED), report("worked")], [False]),
-        ([call(status="refused", blame="us"), report("worked")], []),
-        ([report("splendid")], []),
-    ],
+@cases(
+    "lines, taught",
+    ([call()], [True]),
+    ([call(**FAILED)], [False]),
+    ([call(status="failed", blame="server")], [False]),
+    ([call(status="failed", blame="upstream")], []),
+    ([call(status="invalid_arguments", blame="caller")], []),
+    ([call(status="refused", blame="us")], []),
+    ([call(search_id="of another")], []),
+    ([call(search_id=None)], []),
+    ([call(), report("failed")], [False]),
+    ([call(), report("wrong_tool")], [False]),
+    ([call(), report("worked")], [True]),
+    ([call(), report("failed"), report("worked")], [True]),
+    ([call(), report("failed"), report("failed")], [False]),
+    ([call(), call(**FAILED)], [True]),
+    ([call(**FAILED), report("worked")], [False]),
+    ([call(status="refused", blame="us"), report("worked")], []),
+    ([report("splendid")], []),
 )
 def test_a_call_teaches_once_and_the_last_word_on_it_counts(lines, taught):
     assert [one.success for one in read(*lines).kept] == taught
@@ -388,9 +387,7 @@ def test_days_before_the_first_are_not_opened_and_later_ones_follow(tmp_path):
     assert [line["token"] for line in found] == ["2026-01-02", "2026-01-03"]
 
 
-@pytest.mark.parametrize(
-    "subject", [DeletionSubject("ann"), DeletionSubject(before=date(2100, 1, 1))]
-)
+@cases("subject", DeletionSubject("ann"), DeletionSubject(before=date(2100, 1, 1)))
 def test_deleted_lines_are_told_of(tmp_path, subject):
     log = CallLog(tmp_path)
     for token in ("ann", "bo"):

@@ -32,6 +32,7 @@ from extensions.recommender.reranker_fit import (
     select_recent,
 )
 from serving.ranking.strategies import RerankQuestion
+from tests.support.cases import cases
 from tests.support.reranking import DIM, draw_examples, make_pool, make_question
 
 POOL = make_pool()
@@ -124,7 +125,7 @@ def test_a_question_that_is_no_number_scores_finite_and_one_without_candidates_n
     assert ranker.score(replace(question, candidates=np.zeros(0, int))).p.shape == (0,)
 
 
-@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
+@cases("weight", -0.1, 1.1, float("nan"))
 def test_a_weight_beyond_one_outcome_is_refused(weight):
     with pytest.raises(ValueError, match="weight is"):
         BayesianReranker(fit(0), POOL).update(make_question(POOL, 1), 0, True, weight)
@@ -211,19 +212,17 @@ def change_file(path: Path, **changed: np.ndarray) -> None:
     np.savez(path, **(arrays | changed))
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        "basis",
-        "query_mean",
-        "request_basis",
-        "families",
-        "centre",
-        "scale",
-        "mean",
-        "covariance",
-        "tool-means",
-    ],
+    "basis",
+    "query_mean",
+    "request_basis",
+    "families",
+    "centre",
+    "scale",
+    "mean",
+    "covariance",
+    "tool-means",
 )
 def test_an_array_of_another_shape_or_without_numbers_is_refused(path, name):
     with np.load(path) as held:
@@ -236,12 +235,10 @@ def test_an_array_of_another_shape_or_without_numbers_is_refused(path, name):
         read_reranker(path)
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        {"format": 4}, {"shape": {"query": 10**9}}, {"features": ["x"]}, {"levels": 3},
-        {"hardness": float("nan")}, {"levels": {"other": ["x"]}},
-    ],
+    {"format": 4}, {"shape": {"query": 10**9}}, {"features": ["x"]}, {"levels": 3},
+    {"hardness": float("nan")}, {"levels": {"other": ["x"]}},
 )  # fmt: skip
 def test_what_it_says_of_itself_is_checked(path, change):
     with np.load(path) as held:
@@ -251,7 +248,7 @@ def test_what_it_says_of_itself_is_checked(path, change):
         read_reranker(path)
 
 
-@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"[]", b"\x00" * 100])
+@cases("data", b"", b"PK\x03\x04", b"[]", b"\x00" * 100)
 def test_another_file_is_told_apart(tmp_path, data):
     (tmp_path / "x.npz").write_bytes(data)
     with pytest.raises(BadReranker, match="expected a reranker"):
@@ -265,7 +262,7 @@ def score_all(weights, seed: int = 700) -> np.ndarray:
     return BayesianReranker(weights, POOL).score(make_question(POOL, seed), np.arange(len(POOL))).p
 
 
-@pytest.mark.parametrize("success", [True, False])
+@cases("success", True, False)
 def test_outcomes_that_are_all_alike_move_every_tool_and_settle(success):
     p = score_all(fit_reranker([replace(one, success=success) for one in EXAMPLES], POOL))
     assert ((p > 0.8) if success else (p < 0.2)).all()
@@ -275,7 +272,7 @@ def test_outcomes_that_are_all_alike_move_every_tool_and_settle(success):
 NOTHING = [replace(one, weight=0.0, success=not one.success) for one in EXAMPLES]
 
 
-@pytest.mark.parametrize(("rows", "near"), [(EXAMPLES[::-1], 1e-6), ([*EXAMPLES, *NOTHING], 1e-9)])
+@cases("rows, near", (EXAMPLES[::-1], 1e-6), ([*EXAMPLES, *NOTHING], 1e-9))
 def test_the_order_of_the_file_and_outcomes_that_count_nothing_change_nothing(rows, near):
     whole = score_all(fit_reranker(EXAMPLES, POOL))
     assert score_all(fit_reranker(rows, POOL)) == pytest.approx(whole, abs=near)
@@ -353,7 +350,7 @@ def test_a_long_log_tells_how_much_tools_differ_by_kind_of_request():
     assert fit_reranker(draw_examples(POOL, 60), POOL, given).facts["by_kind"] is None
 
 
-@pytest.mark.parametrize("first", [True, False])
+@cases("first", True, False)
 def test_a_tool_that_turned_is_split_where_it_did(first):
     success = np.array([first] * 20 + [not first] * 12, float)
     gap = success - success.mean()

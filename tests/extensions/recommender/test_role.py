@@ -47,6 +47,7 @@ from serving.ranking.query import ToolQuery
 from serving.ranking.strategies import RERANKED, RerankQuestion
 from serving.router import Router, ServedRouter
 from tests.outcomes.reliability.observing import Observation, make_frame
+from tests.support.cases import cases
 from tests.support.reranked import DIGESTS, JOBS, ROWS, draw_calls, order_rows, train
 from tests.support.reranking import DIM, make_pool
 from tests.vectors.conftest import WordEmbedder
@@ -63,10 +64,10 @@ from warehouse.home import claim_home
 from warehouse.store import Warehouse
 
 
-@pytest.mark.parametrize(
-    ("worked", "failed", "tools", "lacks"),
-    [(150, 50, 8, False), (199, 0, 50, True), (190, 10, 50, True), (0, 0, 0, True),
-     (100, 100, 7, True), (100, 99, 50, True)],
+@cases(
+    "worked, failed, tools, lacks",
+(150, 50, 8, False), (199, 0, 50, True), (190, 10, 50, True), (0, 0, 0, True),
+     (100, 100, 7, True), (100, 99, 50, True),
 )  # fmt: skip
 def test_too_few_outcomes_are_said_to_be_so(worked, failed, tools, lacks):
     said = find_lack([True] * worked + [False] * failed, tools)
@@ -230,9 +231,7 @@ def test_a_tool_that_is_gone_teaches_nothing():
     assert make_examples(make_frame([]), POOL, ask) == []
 
 
-@pytest.mark.parametrize(
-    "changed", [{"query": " "}, {"weight": 0.0}, {"weight": float("nan")}, {"at": float("inf")}]
-)
+@cases("changed", {"query": " "}, {"weight": 0.0}, {"weight": float("nan")}, {"at": float("inf")})
 def test_a_call_without_words_time_or_weight_is_left_out(changed, tmp_path):
     tables = Warehouse(home=tmp_path, state=tmp_path / "state").tables
     rows = make_frame([replace(SEEN, **changed), SEEN])  # type: ignore[arg-type]

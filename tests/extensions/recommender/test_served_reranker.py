@@ -23,6 +23,7 @@ from serving.ranking.overlays import BlockedTools
 from serving.ranking.query import ToolQuery
 from serving.router import Router
 from tests.serving.meta_server import ERAS, MetaServer, read_text, text
+from tests.support.cases import cases
 from tests.support.online import BAD, GOOD, QUERY, publish_ranked
 from tests.support.reranked import ROWS, draw_calls, train
 from tests.vectors.conftest import WordEmbedder
@@ -210,9 +211,7 @@ async def test_calls_that_fail_and_reports_change_the_next_search(home, mode):
         assert await read_learnt(client) == 24
 
 
-@pytest.mark.parametrize(
-    ("remember", "learn"), [("digest", True), ("vector", True), ("text", False)]
-)
+@cases("remember, learn", ("digest", True), ("vector", True), ("text", False))
 async def test_without_opt_in_or_where_it_is_off_nothing_is_learnt(home, remember, learn):
     async with open_meta(home, remember, learn).client() as client:
         for _ in range(3):

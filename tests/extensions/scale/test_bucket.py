@@ -19,6 +19,7 @@ from extensions.scale.bucket_folder import (
     read_current,
 )
 from extensions.scale.bucket_store import Bucket, BucketUnavailable, PointerMoved, open_bucket
+from tests.support.cases import cases
 from tests.support.command import invoke_toolmill
 from tests.support.s3 import Faulty, open_s3
 from warehouse.errors import UnusableInput
@@ -99,7 +100,7 @@ def test_a_file_with_other_bytes_than_its_name_leaves_no_folder(bucket, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.json", "one"]
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", ".", "a//b", ""])
+@cases("name", "../x", "/etc/x", "a/../../x", ".", "a//b", "")
 def test_a_list_that_names_a_file_elsewhere_is_refused(bucket, tmp_path, name):
     listed = json.dumps({"files": {name: [sha256(b"x"), 1]}}).encode()
     obstore.put(bucket._store, f"versions/{sha256(listed)}.json", listed)
@@ -109,7 +110,7 @@ def test_a_list_that_names_a_file_elsewhere_is_refused(bucket, tmp_path, name):
         fetch_folder(bucket, tmp_path / "out", tmp_path / "m.json")
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"version":"x","number":1}', b"[" * 50_000])
+@cases("data", b"", b"[]", b"{}", b'{"version":"x","number":1}', b"[" * 50_000)
 def test_a_pointer_of_somebody_else_is_named(bucket, tmp_path, data):
     obstore.put(bucket._store, KEY, data)
     with pytest.raises(BucketUnavailable, match="name another prefix"):
@@ -127,20 +128,18 @@ def test_links_are_not_published_and_nothing_is_overwritten(bucket, tmp_path):
         fetch_folder(bucket, folder, memory)
 
 
-@pytest.mark.parametrize(
-    ("url", "endpoint", "message"),
-    [
-        *(
-            (url, "", r"expected s3://BUCKET/PREFIX.* 3 to 63 lower-case")
-            for url in ("s3://", "s3://only-a-bucket", "https://h/p", "s3://k:v@b/p", "s3://Up/p")
-        ),
-        *(
-            ("s3://bucket/prefix", endpoint, "AWS_ENDPOINT_URL: expected https://HOST")
-            for endpoint in ("foo", "127.0.0.1:9", "http://127.0.0.1:99999", "ftp://h")
-        ),
-        ("s3://ab/p", "", "3 to 63 lower-case"),
-        ("s3://bucket/prefix", "http://10.0.0.1:9000", "expected https"),
-    ],
+@cases(
+    "url, endpoint, message",
+    *(
+        (url, "", r"expected s3://BUCKET/PREFIX.* 3 to 63 lower-case")
+        for url in ("s3://", "s3://only-a-bucket", "https://h/p", "s3://k:v@b/p", "s3://Up/p")
+    ),
+    *(
+        ("s3://bucket/prefix", endpoint, "AWS_ENDPOINT_URL: expected https://HOST")
+        for endpoint in ("foo", "127.0.0.1:9", "http://127.0.0.1:99999", "ftp://h")
+    ),
+    ("s3://ab/p", "", "3 to 63 lower-case"),
+    ("s3://bucket/prefix", "http://10.0.0.1:9000", "expected https"),
 )
 def test_an_address_that_cannot_be_used_is_one_line(monkeypatch, url, endpoint, message):
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
@@ -169,25 +168,23 @@ def test_without_a_key_the_metadata_service_is_asked_by_setting_alone(monkeypatc
     assert open_bucket("s3://bucket/prefix").url == "s3://bucket/prefix"  # asks nobody yet
 
 
-@pytest.mark.parametrize(
-    ("kind", "words", "line"),
-    [
-        (
-            "GenericError",
-            "Generic S3 error: HTTP error: error sending request Debug source: x",
-            "http://127.0.0.1:9 does not answer; start that store, or correct AWS_ENDPOINT_URL",
-        ),
-        (
-            "GenericError",
-            "Server returned non-2xx status code: 503 Slow Down: <?xml <Error>",
-            "http://127.0.0.1:9 answers 503; try again later, or check AWS_REGION and the bucket",
-        ),
-        (
-            "PermissionDeniedError",
-            "The operation lacked the necessary privileges <?xml",
-            "refused; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do there",
-        ),
-    ],
+@cases(
+    "kind, words, line",
+    (
+        "GenericError",
+        "Generic S3 error: HTTP error: error sending request Debug source: x",
+        "http://127.0.0.1:9 does not answer; start that store, or correct AWS_ENDPOINT_URL",
+    ),
+    (
+        "GenericError",
+        "Server returned non-2xx status code: 503 Slow Down: <?xml <Error>",
+        "http://127.0.0.1:9 answers 503; try again later, or check AWS_REGION and the bucket",
+    ),
+    (
+        "PermissionDeniedError",
+        "The operation lacked the necessary privileges <?xml",
+        "refused; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do there",
+    ),
 )
 def test_what_a_store_did_is_one_line_with_the_fix(bucket, monkeypatch, kind, words, line):
     from obstore import exceptions

@@ -13,6 +13,7 @@ import pytest
 from extensions.scale import postgres_ledger
 from extensions.scale.postgres_ledger import PostgresStore
 from extensions.upkeep.collect import find_oldest_start
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 from tests.support.postgres import find_free_port
 from warehouse import postgres
@@ -280,7 +281,7 @@ def test_a_closed_port_is_refused_at_once(tmp_path):
     assert time.monotonic() - began < 60
 
 
-@pytest.mark.parametrize("url", ["mysql://u:secret@h/d", "secret", "postgresqlx://secret"])
+@cases("url", "mysql://u:secret@h/d", "secret", "postgresqlx://secret")
 def test_an_address_of_something_else_is_refused_without_being_told(tmp_path, url):
     with pytest.raises(UnusableInput, match=URL) as caught:
         open_machine(tmp_path, url)

@@ -25,6 +25,7 @@ from extensions.sidecar.revision_data import KnownContracts, RefusedCall, build_
 from serving.repair.ladder import repair_draft
 from serving.repair.tools import ProposedCall, RevisionRequest
 from tests.extensions.sidecar.examples import call_message, place, talk
+from tests.support.cases import cases
 from tests.training.conftest import raw_tool
 from training.sets.split import TRAIN
 
@@ -224,6 +225,6 @@ def test_a_flaw_changes_the_call_and_its_seed_decides_how(kind):
     assert (one.kind, one.meant) == (kind, (GOOD,))
 
 
-@pytest.mark.parametrize("kind", ["value of another call", "tool beside it"])
+@cases("kind", "value of another call", "tool beside it")
 def test_a_flaw_that_cannot_be_made_is_none(kind):
     assert make_flawed(GoodCall("npm:file", TOOL, GOOD), kind, Random(3)) is None

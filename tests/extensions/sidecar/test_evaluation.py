@@ -25,6 +25,7 @@ from extensions.sidecar.settings import LADDER, SidecarOptions
 from serving.repair.tools import ProposedCall, RevisionRequest
 from tests.extensions.sidecar.examples import ScriptedReviser, place
 from tests.extensions.sidecar.test_prompt import make_row
+from tests.support.cases import cases
 from tests.training.conftest import raw_tool
 from tests.training.promotions import save_empty_model
 from tests.training.test_pipes import fill
@@ -100,14 +101,12 @@ def test_what_a_sidecar_makes_up_is_refused_by_the_ladder():
     assert not found["m" + ALONE]["asked"]
 
 
-@pytest.mark.parametrize(
-    ("called", "facts"),
-    [
-        (RIGHT, {"right": True, "valid": True, "copied": False, "asked": False}),
-        ({**RIGHT, "arguments": {"title": "Blue Sky"}}, {"right": False, "copied": True}),
-        ({**RIGHT, "name": "gone"}, {"right": False, "valid": False}),
-        (None, {"right": False, "asked": True, "copied": False}),
-    ],
+@cases(
+    "called, facts",
+    (RIGHT, {"right": True, "valid": True, "copied": False, "asked": False}),
+    ({**RIGHT, "arguments": {"title": "Blue Sky"}}, {"right": False, "copied": True}),
+    ({**RIGHT, "name": "gone"}, {"right": False, "valid": False}),
+    (None, {"right": False, "asked": True, "copied": False}),
 )
 def test_an_answer_is_judged(called, facts):
     judged = judge_call(make_row(), called)

@@ -23,6 +23,7 @@ from extensions.sidecar.rewards import COPIED, UNREAD, RevisionScore
 from extensions.sidecar.rewards import RIGHT as IS_RIGHT
 from extensions.sidecar.settings import SMALL_GRPO, GrpoSettings
 from tests.extensions.sidecar.examples import DRAFTS, RIGHT, make_row, write_call
+from tests.support.cases import cases
 from tests.support.small_caller import make_small_tokenizer
 from training.caller.bases import load_base
 from training.caller.settings import PROFILES
@@ -94,12 +95,10 @@ def make_course(root: Path, settings: GrpoSettings = SMALL, **changed: Any) -> G
     return GrpoCourse(settings, "cpu", root, 2000, checkpoint_steps=1, **changed)
 
 
-@pytest.mark.parametrize(
-    ("changed", "named"),
-    [
-        ({"settings": replace(SMALL, prompts=20, pass_rows=4)}, "at least 20"),
-        ({"context": 80}, "raise context"),
-    ],
+@cases(
+    "changed, named",
+    ({"settings": replace(SMALL, prompts=20, pass_rows=4)}, "at least 20"),
+    ({"context": 80}, "raise context"),
 )
 def test_too_few_rows_are_refused_with_what_to_change(tmp_path, changed, named):
     course = replace(make_course(tmp_path), **changed)
@@ -166,15 +165,13 @@ def test_settings_of_a_job_are_read_back():
     assert read_hyper_parameters("sidecar", GrpoSettings, held) == SMALL_GRPO
 
 
-@pytest.mark.parametrize(
-    ("changed", "named"),
-    [
-        ({"pass_rows": 5}, "divisor of prompts"),
-        ({"group": 1}, "group"),
-        ({"beta": -1}, "beta"),
-        ({"temperature": 0}, "temperature"),
-        ({"colour": 1}, "colour"),
-    ],
+@cases(
+    "changed, named",
+    ({"pass_rows": 5}, "divisor of prompts"),
+    ({"group": 1}, "group"),
+    ({"beta": -1}, "beta"),
+    ({"temperature": 0}, "temperature"),
+    ({"colour": 1}, "colour"),
 )
 def test_what_cannot_be_trained_with_is_refused(changed, named):
     with pytest.raises(TrainingFailed, match=named):

@@ -21,6 +21,7 @@ from serving.repair.ladder import repair_draft
 from serving.repair.tools import ProposedCall
 from tests.extensions.sidecar.examples import place
 from tests.extensions.sidecar.test_prompt import FIND, MAKE, TOOLS, TURNS, ask, make_row
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.training.evaluation.test_predictors import called, predictor
 from tests.training.small_base import make_base
@@ -45,7 +46,7 @@ def test_the_loss_falls_and_the_card_says_how(tmp_path, train_rows, pool):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["sft+grpo", "grpo"])
+@cases("algorithm", "sft+grpo", "grpo")
 def test_rewards_come_after_examples_or_alone(algorithm, small_caller, tmp_path, train_rows, pool):
     pytest.importorskip("trl")
     few = GrpoOptions(steps=2, group=2, prompts=2, pass_rows=4, max_new=8)

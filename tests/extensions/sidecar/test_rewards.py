@@ -33,6 +33,7 @@ from tests.extensions.sidecar.examples import (
     make_row,
     write_call,
 )
+from tests.support.cases import cases
 
 # A right call with a needless change that only the fixer reads.
 LEAST_RIGHT = 1 - (WEIGHTS["kept"] + WEIGHTS["parsed"] * (1 - FIXED)) / sum(WEIGHTS.values())
@@ -64,7 +65,7 @@ def copy(row: RevisionRow) -> str:
     return write_call({"name": row.draft_name, "arguments": row.draft_arguments})
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "ask"])
+@cases("kind", *KINDS, "ask")
 def test_the_right_answer_is_worth_1(kind):
     row = make_row(kind)
     found = score_revision(row, answer(row))
@@ -176,7 +177,7 @@ def test_a_call_where_asking_is_right_is_worth_next_to_nothing():
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("kind", ["wrong_type", "untouched", "ask"])
+@cases("kind", "wrong_type", "untouched", "ask")
 def test_whatever_is_written_gets_a_score(kind, name):
     row = make_row(kind)
     found = score_revision(row, HOSTILE[name])

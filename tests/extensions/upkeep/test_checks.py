@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
-import pytest
 
 from assets.synthesis.tables import PAIRS
 from assets.vectors.index import VECTORS
@@ -28,6 +27,7 @@ from orchestration.runs.instance import PROCESS_TAG
 from orchestration.tables import ADAPTERS, TABLES
 from tests.extensions.upkeep.conftest import list_files, publish_rows
 from tests.orchestration.runs.test_one_server import a_dead_process, started
+from tests.support.cases import cases
 from tests.training.promotions import serve_release
 from tests.warehouse.storage.test_lance import rows as vector_rows
 from warehouse.process_identity import identify_process
@@ -86,24 +86,22 @@ def tear_history(home: Path) -> None:
 PAIRS_AT = "tables/pairs/registry/"
 
 
-@pytest.mark.parametrize(
-    ("name", "damage", "thing", "fix"),
-    [
-        ("pointers", damage_head, "pairs/registry/HEAD.json", "toolmill doctor --fix"),
-        ("pointers", lose(f"{PAIRS_AT}HEAD.json"), "y/HEAD.json", "toolmill doctor --fix"),
-        (
-            "pointers",
-            lose(f"{PAIRS_AT}HEAD.json", f"{PAIRS_AT}*.parquet"),
-            "y/HEAD.json",
-            "materialize",
-        ),
-        ("pointers", lose(f"{PAIRS_AT}*.parquet"), "pairs/registry/", "materialize pairs again"),
-        ("pointers", swap_version, "pairs/registry/", "materialize pairs again"),
-        ("histories", tear_history, "pairs/registry/HEADS.jsonl", "toolmill doctor --fix"),
-        ("blobs", damage_blob, "blobs/", "toolmill run"),
-        ("references", lose("blobs/??/??/*"), "deployments/registry.tools_blob", "restore"),
-        ("ledger", lose("blobs/??/??/*"), "blobs", "paid for again"),
-    ],
+@cases(
+    "name, damage, thing, fix",
+    ("pointers", damage_head, "pairs/registry/HEAD.json", "toolmill doctor --fix"),
+    ("pointers", lose(f"{PAIRS_AT}HEAD.json"), "y/HEAD.json", "toolmill doctor --fix"),
+    (
+        "pointers",
+        lose(f"{PAIRS_AT}HEAD.json", f"{PAIRS_AT}*.parquet"),
+        "y/HEAD.json",
+        "materialize",
+    ),
+    ("pointers", lose(f"{PAIRS_AT}*.parquet"), "pairs/registry/", "materialize pairs again"),
+    ("pointers", swap_version, "pairs/registry/", "materialize pairs again"),
+    ("histories", tear_history, "pairs/registry/HEADS.jsonl", "toolmill doctor --fix"),
+    ("blobs", damage_blob, "blobs/", "toolmill run"),
+    ("references", lose("blobs/??/??/*"), "deployments/registry.tools_blob", "restore"),
+    ("ledger", lose("blobs/??/??/*"), "blobs", "paid for again"),
 )
 def test_damage_is_found(at, name, damage, thing, fix):
     damage(at.home)
@@ -129,12 +127,10 @@ def test_a_check_that_raises_is_a_finding_of_its_own(at):
     ]
 
 
-@pytest.mark.parametrize(
-    ("installed", "url", "problem", "fix"),
-    [
-        (None, "postgresql://u:secret@h/d", "TOOLMILL_LEDGER_URL needs the package", "uv pip"),
-        (True, "mysql://u:secret@h/d", "TOOLMILL_LEDGER_URL", "expected postgresql://USER"),
-    ],
+@cases(
+    "installed, url, problem, fix",
+    (None, "postgresql://u:secret@h/d", "TOOLMILL_LEDGER_URL needs the package", "uv pip"),
+    (True, "mysql://u:secret@h/d", "TOOLMILL_LEDGER_URL", "expected postgresql://USER"),
 )
 def test_a_setting_that_cannot_be_used_is_a_finding_whose_fix_is_on_the_arrow(
     at, monkeypatch, installed, url, problem, fix

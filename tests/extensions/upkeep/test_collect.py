@@ -35,6 +35,7 @@ from orchestration.settings.load import load_settings
 from tests.extensions.upkeep.conftest import make_deployment, publish_rows
 from tests.orchestration.runs.test_one_server import a_dead_process, started
 from tests.support.aged import make_old
+from tests.support.cases import cases
 from training.sets.training_set import TRAINING_SET
 from training.settings import RetentionPolicy
 from warehouse.errors import UnusableInput
@@ -120,7 +121,7 @@ def test_what_drift_compares_with_stays_as_long_as_the_model_that_learnt_then(wa
     assert tables.read(JUDGEMENTS, as_of=sets[1].at)["pair_id"].to_list() == ["p1"]
 
 
-@pytest.mark.parametrize("card", ["{}", "[1]", "{half", '{"training_set": 3}'])
+@cases("card", "{}", "[1]", "{half", '{"training_set": 3}')
 def test_what_cannot_be_told_is_left_and_said(lived, card):
     (lived.home / "models/m1/model.json").write_text(card)
     found = find_garbage(make_place(lived))
@@ -234,7 +235,7 @@ for one in find_garbage(GarbageScope(home, state, keep, RetentionPolicy(), time.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("left", [0, 1, 5, 11])
+@cases("left", 0, 1, 5, 11)
 def test_killed_anywhere_it_leaves_a_home_that_is_well(lived, left):
     command = [sys.executable, "-c", _KILLED, str(lived.home), str(lived.state), str(left)]
     assert subprocess.run(command, cwd=ROOT, timeout=120).returncode == -9

@@ -11,6 +11,7 @@ from extensions.upkeep.backup import export_backup
 from extensions.upkeep.checks import CHECKS
 from extensions.upkeep.garbage import measure_size, remove_path
 from extensions.upkeep.health import InspectedHome, run_check
+from tests.support.cases import cases
 from tests.support.command import invoke_toolmill
 from warehouse.errors import UnusableInput
 from warehouse.storage.files import PointerBroken
@@ -47,7 +48,7 @@ def test_the_doctor_of_nothing_is_usage(tmp_path):
     assert "is a file; set TOOLMILL_HOME to a folder" in done.stderr
 
 
-@pytest.mark.parametrize("words", [("rebuild",), ("repair",), ("check",)])
+@cases("words", ("rebuild",), ("repair",), ("check",))
 def test_a_ledger_of_nothing_is_refused_and_leaves_nothing(tmp_path, words):
     done = invoke_toolmill("ledger", *words, home=tmp_path / "none")
     assert (done.returncode, done.stdout) == (2, "")
@@ -111,7 +112,7 @@ def test_a_folder_of_other_things_is_left_alone(well, tmp_path):
         export_backup(well.home, well.state, tmp_path / "mine", "1.0")
 
 
-@pytest.mark.parametrize("damage", ["pointer", "version", "ledger"])
+@cases("damage", "pointer", "version", "ledger")
 def test_what_is_broken_is_named_and_the_earlier_export_stays(well, tmp_path, damage):
     folder = tmp_path / "export"
     export_backup(well.home, well.state, folder, "1.0")

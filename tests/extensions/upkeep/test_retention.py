@@ -19,6 +19,7 @@ from extensions.upkeep.collect import (
 )
 from extensions.upkeep.policy import DAY, GarbageLimits
 from tests.support.aged import make_old
+from tests.support.cases import cases
 from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.files import PointerBroken
 from warehouse.storage.tables import TableHead, Tables, TableSpec, VersionGone
@@ -94,7 +95,7 @@ def test_what_is_young_or_current_stays(tables, two_versions):
     assert collect(tables, policy=GarbageLimits(versions=2, days=0)) == []
 
 
-@pytest.mark.parametrize("current", [True, False])
+@cases("current", True, False)
 def test_a_version_that_is_staged_again_or_made_current_stays(tables, two_versions, current):
     """Found as garbage, then staged by a run that goes on: its promotion must find it."""
     kept = list_kept_versions(tables, GarbageLimits(versions=1, days=0), NOW, ())
@@ -111,7 +112,7 @@ def test_a_version_that_is_staged_again_or_made_current_stays(tables, two_versio
     assert tables.read(NUMBERS).rows() == [(1, 0.7)]
 
 
-@pytest.mark.parametrize("damage", ["pointer", "torn", "lost"])
+@cases("damage", "pointer", "torn", "lost")
 def test_nothing_of_a_table_goes_whose_pointer_or_history_cannot_be_read(
     tables, two_versions, damage
 ):

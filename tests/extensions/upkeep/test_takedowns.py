@@ -37,6 +37,7 @@ from tests.extensions.upkeep.conftest import make_deployment, publish_rows
 from tests.extensions.upkeep.test_collect import make_place
 from tests.servers.conftest import npm
 from tests.serving.conftest import build
+from tests.support.cases import cases
 from tests.support.command import invoke_toolmill
 from tests.support.untrusted_server import CONVERSATION, POLICY
 from tests.vectors.conftest import WordEmbedder, snapshot
@@ -273,7 +274,7 @@ def write_jobs(home: Path) -> dict[str, Path]:
     return jobs
 
 
-@pytest.mark.parametrize("name", ["npm:files", "npm:files::read_file"])
+@cases("name", "npm:files", "npm:files::read_file")
 def test_jobs_of_finished_trainings_go_with_what_they_name(lived, name):
     jobs = write_jobs(lived.home)
     take_down(lived, name, "ann", "its owner asked")

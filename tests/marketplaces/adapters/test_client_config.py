@@ -2,11 +2,10 @@
 
 import json
 
-import pytest
-
 from assets.marketplaces.adapters.client_config import normalise_entry, parse_config
 from tests.marketplaces.adapters.test_private import crawl, write
 from tests.marketplaces.answers import read_inputs
+from tests.support.cases import cases
 
 STDIO = {"command": "npx", "args": ["-y", "mast-mcp@1.2.0"]}
 OFF = "the file says that it is disabled"
@@ -84,29 +83,27 @@ CLAUDE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "keys"),
-    [
-        ("config.toml", CODEX, {"mast": None, "off": OFF, "harbour": None}),
-        ("config.yaml", GOOSE, {"developer": CLIENT, "mast": None, "off": OFF, "harbour": None}),
-        ("config.yml", CONTINUE, {"mast": None, "harbour": None}),
-        ("opencode.json", {"mcp": OPENCODE}, {"mast": None, "off": OFF, "harbour": None}),
-        ("v2.json", {"mcp": {"servers": OPENCODE}}, {"mast": None, "off": OFF, "harbour": None}),
-        ("settings.json", ZED, {"mast": None, "theirs": CLIENT, "off": OFF}),
-        ("settings.json", GEMINI, {"mast": None, "off": OFF, "harbour": None}),
-        ("mcp.json", VS_CODE, {"mast": None}),
-        ("settings.json", {"mcp": VS_CODE}, {"mast": None}),
-        ("a.code-workspace", {"settings": {"mcp": VS_CODE}}, {"mast": None}),
-        ("claude.json", CLAUDE, {"mast": None, "boat/mast": None, "boat/off": OFF}),
-        ("list.json", {"mcpServers": [{"name": "mast", **STDIO}]}, {"mast": None}),
-        ("bare.json", {"mast": STDIO}, {"mast": None}),
-        ("old.json", {"experimental": {"modelContextProtocolServers": [
-            {"name": "mast", "transport": {"type": "stdio", **STDIO}}]}}, {"mast": None}),
-        ("amp.json", {"amp.mcpServers": {"mast": STDIO}}, {"mast": None}),
-        ("q.json", {"mcpServers": {"mast": {**STDIO, "disabled": True}}}, {"mast": OFF}),
-        ("cherry.json", {"mcpServers": {"mast": {**STDIO, "isActive": False}}}, {"mast": OFF}),
-        ("roo.json", {"mcpServers": {"mast": {**STDIO, "disabled": False}}}, {"mast": None}),
-    ],
+@cases(
+    "name, content, keys",
+    ("config.toml", CODEX, {"mast": None, "off": OFF, "harbour": None}),
+    ("config.yaml", GOOSE, {"developer": CLIENT, "mast": None, "off": OFF, "harbour": None}),
+    ("config.yml", CONTINUE, {"mast": None, "harbour": None}),
+    ("opencode.json", {"mcp": OPENCODE}, {"mast": None, "off": OFF, "harbour": None}),
+    ("v2.json", {"mcp": {"servers": OPENCODE}}, {"mast": None, "off": OFF, "harbour": None}),
+    ("settings.json", ZED, {"mast": None, "theirs": CLIENT, "off": OFF}),
+    ("settings.json", GEMINI, {"mast": None, "off": OFF, "harbour": None}),
+    ("mcp.json", VS_CODE, {"mast": None}),
+    ("settings.json", {"mcp": VS_CODE}, {"mast": None}),
+    ("a.code-workspace", {"settings": {"mcp": VS_CODE}}, {"mast": None}),
+    ("claude.json", CLAUDE, {"mast": None, "boat/mast": None, "boat/off": OFF}),
+    ("list.json", {"mcpServers": [{"name": "mast", **STDIO}]}, {"mast": None}),
+    ("bare.json", {"mast": STDIO}, {"mast": None}),
+    ("old.json", {"experimental": {"modelContextProtocolServers": [
+        {"name": "mast", "transport": {"type": "stdio", **STDIO}}]}}, {"mast": None}),
+    ("amp.json", {"amp.mcpServers": {"mast": STDIO}}, {"mast": None}),
+    ("q.json", {"mcpServers": {"mast": {**STDIO, "disabled": True}}}, {"mast": OFF}),
+    ("cherry.json", {"mcpServers": {"mast": {**STDIO, "isActive": False}}}, {"mast": OFF}),
+    ("roo.json", {"mcpServers": {"mast": {**STDIO, "disabled": False}}}, {"mast": None}),
 )  # fmt: skip
 def test_the_servers_of_every_clients_file_are_read(tmp_path, name, content, keys):
     pages, found = crawl(write(tmp_path / name, content))
@@ -121,21 +118,19 @@ def test_the_servers_of_every_clients_file_are_read(tmp_path, name, content, key
             assert each.url == "https://harbour.example/mcp"
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "server", "variables"),
-    [
-        ("c.toml", CODEX, "mast", {"MAST_DIR": (False, False, "/srv/mast"), "MAST_LEVEL": NEEDED}),
-        ("c.toml", CODEX, "harbour",
-         {"Authorization": SECRET, "X-Berth": NEEDED, "X-Region": (False, False, "north")}),
-        ("c.yaml", GOOSE, "mast", {"LEVEL": (False, False, "3"), "MAST_KEY": SECRET}),
-        ("c.yaml", CONTINUE, "mast", {"PASS": SECRET}),
-        ("c.yaml", CONTINUE, "harbour", {"X-Berth": SECRET}),
-        ("o.json", {"mcp": OPENCODE}, "mast", {"A": NEEDED, "B": SECRET}),
-        ("o.json", {"mcp": OPENCODE}, "harbour", {"X-Berth": NEEDED}),
-        ("g.json", GEMINI, "mast", {"A": NEEDED, "B": (False, False, "two")}),
-        ("v.json", VS_CODE, "mast", {"A": SECRET, "B": (False, False, "3"), "C": NEEDED}),
-        ("l.json", CLAUDE, "mast", {"A": (False, False, "one"), "SECRET_KEY": SECRET}),
-    ],
+@cases(
+    "name, content, server, variables",
+    ("c.toml", CODEX, "mast", {"MAST_DIR": (False, False, "/srv/mast"), "MAST_LEVEL": NEEDED}),
+    ("c.toml", CODEX, "harbour",
+     {"Authorization": SECRET, "X-Berth": NEEDED, "X-Region": (False, False, "north")}),
+    ("c.yaml", GOOSE, "mast", {"LEVEL": (False, False, "3"), "MAST_KEY": SECRET}),
+    ("c.yaml", CONTINUE, "mast", {"PASS": SECRET}),
+    ("c.yaml", CONTINUE, "harbour", {"X-Berth": SECRET}),
+    ("o.json", {"mcp": OPENCODE}, "mast", {"A": NEEDED, "B": SECRET}),
+    ("o.json", {"mcp": OPENCODE}, "harbour", {"X-Berth": NEEDED}),
+    ("g.json", GEMINI, "mast", {"A": NEEDED, "B": (False, False, "two")}),
+    ("v.json", VS_CODE, "mast", {"A": SECRET, "B": (False, False, "3"), "C": NEEDED}),
+    ("l.json", CLAUDE, "mast", {"A": (False, False, "one"), "SECRET_KEY": SECRET}),
 )  # fmt: skip
 def test_places_of_every_client_have_their_defaults_or_ask(
     tmp_path, name, content, server, variables
@@ -145,18 +140,16 @@ def test_places_of_every_client_have_their_defaults_or_ask(
     assert read_inputs((*listing.env, *listing.headers)) == variables
 
 
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        ("--port=${PORT:-8080}", "--port=8080"),
-        ("${env:DIR:-/x}/y", "/x/y"),
-        ("${input:api-key}", "${input:api-key}"),
-        ("$env:TOKEN", "${TOKEN}"),
-        ("a ${env:B} {env:C}", "a ${B} ${C}"),
-        ("${input:x}", "${input:x}"),
-        ("${workspaceFolder}/x", "${workspaceFolder}/x"),
-        ("{id}", "{id}"),
-    ],
+@cases(
+    "text, written",
+    ("--port=${PORT:-8080}", "--port=8080"),
+    ("${env:DIR:-/x}/y", "/x/y"),
+    ("${input:api-key}", "${input:api-key}"),
+    ("$env:TOKEN", "${TOKEN}"),
+    ("a ${env:B} {env:C}", "a ${B} ${C}"),
+    ("${input:x}", "${input:x}"),
+    ("${workspaceFolder}/x", "${workspaceFolder}/x"),
+    ("{id}", "{id}"),
 )
 def test_a_place_is_written_as_all_are(text, written):
     assert normalise_entry({"command": text})["command"] == written
@@ -189,7 +182,7 @@ def test_extensions_of_claude_desktop_run_in_their_folders_unless_they_are_off(t
     assert bundle.args[0] == f"{folder}/server/main.js"
 
 
-@pytest.mark.parametrize("content", [{"mcpServers": {}}, {"mcp": {"servers": {}}}, None])
+@cases("content", {"mcpServers": {}}, {"mcp": {"servers": {}}}, None)
 def test_nothing_is_complete_with_no_server_and_no_problem(tmp_path, content):
     place = tmp_path if content is None else write(tmp_path / "mcp.json", content)
     pages, found = crawl(place)
@@ -204,23 +197,21 @@ MERGES = "mcpServers: &l0 {k: 1}\n" + "".join(
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "hint"),
-    [
-        ("x.toml", "key = = hunter2", "not TOML at line 1"),
-        ("x.yaml", "mcpServers: [hunter2", "not YAML at line 1"),
-        ("x.yaml", "mcpServers: &a\n  b: *a\n", "more than 200,000 values"),
-        ("x.yaml", MERGES, "more than 200,000 values"),
-        ("x.yaml", "mcpServers: !!int hunter2", "not YAML"),
-        ("x.yaml", "mcpServers: !!bool hunter2", "not YAML"),
-        ("x.yaml", 'mcpServers: "\\UFFFFFFFF"', "not YAML"),
-        ("x.yaml", f"mcpServers: {'x' * (1 << 20)}", "more than 1 MiB of YAML"),
-        ("x.toml", f"# mcp {'x' * (1 << 20)}", "more than 1 MiB of TOML"),
-        ("x.toml", f"mcp{'.a' * 32} = 1", "a key of more than 32 names"),
-        ("x.toml", "[mcp" + ' . "a\\"b"' * 32 + "]", "a key of more than 32 names"),
-        ("x.xml", "<mcp>hunter2</mcp>", "give the servers as JSON"),
-        ("x.json", {"theme": "hunter2"}, "no `mcpServers`, and none of servers, mcp"),
-    ],
+@cases(
+    "name, content, hint",
+    ("x.toml", "key = = hunter2", "not TOML at line 1"),
+    ("x.yaml", "mcpServers: [hunter2", "not YAML at line 1"),
+    ("x.yaml", "mcpServers: &a\n  b: *a\n", "more than 200,000 values"),
+    ("x.yaml", MERGES, "more than 200,000 values"),
+    ("x.yaml", "mcpServers: !!int hunter2", "not YAML"),
+    ("x.yaml", "mcpServers: !!bool hunter2", "not YAML"),
+    ("x.yaml", 'mcpServers: "\\UFFFFFFFF"', "not YAML"),
+    ("x.yaml", f"mcpServers: {'x' * (1 << 20)}", "more than 1 MiB of YAML"),
+    ("x.toml", f"# mcp {'x' * (1 << 20)}", "more than 1 MiB of TOML"),
+    ("x.toml", f"mcp{'.a' * 32} = 1", "a key of more than 32 names"),
+    ("x.toml", "[mcp" + ' . "a\\"b"' * 32 + "]", "a key of more than 32 names"),
+    ("x.xml", "<mcp>hunter2</mcp>", "give the servers as JSON"),
+    ("x.json", {"theme": "hunter2"}, "no `mcpServers`, and none of servers, mcp"),
 )
 def test_a_file_that_is_none_is_named_and_not_quoted(tmp_path, name, content, hint):
     pages, _ = crawl(write(tmp_path / name, content))

@@ -8,6 +8,7 @@ from assets.marketplaces.adapters.deepnlp import DeepNlpAdapter
 from assets.marketplaces.listing import load_tools
 from assets.marketplaces.policy import CrawlError
 from tests.marketplaces.answers import POLICY, Answers, read
+from tests.support.cases import cases
 
 ADAPTER = DeepNlpAdapter(POLICY)
 ROOT = f"{POLICY.base_url}/api/mcp_marketplace/v1"
@@ -51,7 +52,7 @@ def test_a_later_config_is_taken_only_where_the_first_cannot_be_run():
     assert "author's machine" in (found.reason or "")
 
 
-@pytest.mark.parametrize("configs", [[], None, [{}], "", [{"mcpServers": {}}]])
+@cases("configs", [], None, [{}], "", [{"mcpServers": {}}])
 def test_an_empty_config_is_a_reason(configs):
     (found,) = read(ADAPTER, detail(configs))
     assert (found.runnable, found.evidence) == (False, "")

@@ -8,6 +8,7 @@ from assets.marketplaces.adapters.docker import DockerAdapter
 from assets.marketplaces.listing import PackageRef
 from assets.marketplaces.policy import CrawlError, RecordRef
 from tests.marketplaces.answers import POLICY, Answers, read, read_inputs
+from tests.support.cases import cases
 
 ADAPTER = DockerAdapter(POLICY)
 DIGEST = "sha256:" + "ab" * 32
@@ -57,7 +58,7 @@ def test_an_image_is_run_with_its_variables_passed_on_by_name():
     assert found.flags == ("needs_account", "placeholder")
 
 
-@pytest.mark.parametrize("transport", ["sse", "streamable-http"])
+@cases("transport", "sse", "streamable-http")
 def test_a_remote_keeps_its_transport_and_the_names_of_its_headers(transport):
     remote = {
         "transport_type": transport,
@@ -80,14 +81,12 @@ def test_oauth_needs_an_account():
     assert read_inputs(found.env) == {"QUILL_TOKEN": (True, True, None)}
 
 
-@pytest.mark.parametrize(
-    ("entry", "reason"),
-    [
-        ({"type": "poci", "tools": []}, "container of its own"),
-        ({"type": "server"}, "no image"),
-        ({"type": "server", "image": "$(id)"}, "not an image name"),
-        ({"remote": {"url": "file:///etc"}}, "not http(s)"),
-    ],
+@cases(
+    "entry, reason",
+    ({"type": "poci", "tools": []}, "container of its own"),
+    ({"type": "server"}, "no image"),
+    ({"type": "server", "image": "$(id)"}, "not an image name"),
+    ({"remote": {"url": "file:///etc"}}, "not http(s)"),
 )
 def test_no_evidence_gives_a_reason(entry, reason):
     found = one(entry)
@@ -95,7 +94,7 @@ def test_no_evidence_gives_a_reason(entry, reason):
     assert reason in found.reason
 
 
-@pytest.mark.parametrize("image", ["mcp/quill", "mcp/quill:latest", "mcp/quill@sha256:abc"])
+@cases("image", "mcp/quill", "mcp/quill:latest", "mcp/quill@sha256:abc")
 def test_an_image_without_a_digest_or_version_is_unpinned(image):
     assert "unpinned" in one(ENTRY | {"image": image}).flags
     assert "unpinned" not in one(ENTRY | {"image": "mcp/quill:1.2.3"}).flags
@@ -109,7 +108,7 @@ def test_the_catalogue_is_one_request_and_complete():
     assert answers.asked == [URL]
 
 
-@pytest.mark.parametrize("body", [{}, {"registry": []}, {"registry": {}}])
+@cases("body", {}, {"registry": []}, {"registry": {}})
 def test_an_empty_catalogue_is_an_error(body):
     with pytest.raises(CrawlError):
         Answers({URL: body}).listed(ADAPTER)
@@ -125,7 +124,7 @@ def parameters_of(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     return {**ENTRY, "env": env, "secrets": [], "config": [{"name": name, **parameters}]}
 
 
-@pytest.mark.parametrize("name", ["quill", "46quill-sms"])
+@cases("name", "quill", "46quill-sms")
 def test_a_parameter_gives_its_variable_the_default_it_states(name):
     stated = {
         "properties": {
@@ -146,7 +145,7 @@ def test_a_parameter_gives_its_variable_the_default_it_states(name):
     assert "must-not-stay" not in listing.model_dump_json()
 
 
-@pytest.mark.parametrize(("path", "folder"), [("/src/quill", "src/quill"), ("", None)])
+@cases("path, folder", ("/src/quill", "src/quill"), ("", None))
 def test_the_folder_of_a_repository_is_kept(path, folder):
     url = "https://github.com/acme/many"
     entry = {"name": "q", "image": "mcp/q", "source": f"{url}/tree/abc{path}", "upstream": url}

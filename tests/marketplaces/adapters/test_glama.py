@@ -8,6 +8,7 @@ import pytest
 from assets.marketplaces.adapters.glama import GlamaAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage
 from tests.marketplaces.answers import Answers, read, read_inputs
+from tests.support.cases import cases
 
 BASE = "https://market.example/api/mcp"
 ADAPTER = GlamaAdapter(CrawlPolicy(BASE, keys={"api_key": "k"}))
@@ -67,7 +68,7 @@ def test_both_lists_are_read_where_the_scope_says_so():
     assert [item.ended for item in pages] == [False, True]
 
 
-@pytest.mark.parametrize(("cursor", "kind"), [("x", "cursor_loop"), (None, "malformed")])
+@cases("cursor, kind", ("x", "cursor_loop"), (None, "malformed"))
 def test_a_list_that_cannot_go_on_is_not_at_its_end(cursor, kind):
     body = page("connectors", connector("a"), cursor=cursor, more=True)
     pages = Answers({first("connectors"): body, first("connectors", "x"): body}).listed(ADAPTER)
@@ -84,18 +85,16 @@ def test_a_cut_list_spoils_the_end_of_the_next_one():
     assert not any(item.ended for item in pages)
 
 
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        (FetchedPage("x", "text/html", b"<html>busy</html>"), "wrong_type"),
-        (FetchedPage("x", "application/json", b'{"connectors": ['), "truncated"),
-        (FetchedPage("x", "application/json", b""), "empty"),
-        ({"connectors": [], "pageInfo": {}}, "empty"),
-        ({"connectors": {}, "pageInfo": {}}, "missing_key"),
-        ({"connectors": [connector("a")]}, "missing_key"),
-        ({"connectors": [connector("a")], "pageInfo": None}, "missing_key"),
-        ({"error": {"code": "unauthorized"}}, "missing_key"),
-    ],
+@cases(
+    "answer, kind",
+    (FetchedPage("x", "text/html", b"<html>busy</html>"), "wrong_type"),
+    (FetchedPage("x", "application/json", b'{"connectors": ['), "truncated"),
+    (FetchedPage("x", "application/json", b""), "empty"),
+    ({"connectors": [], "pageInfo": {}}, "empty"),
+    ({"connectors": {}, "pageInfo": {}}, "missing_key"),
+    ({"connectors": [connector("a")]}, "missing_key"),
+    ({"connectors": [connector("a")], "pageInfo": None}, "missing_key"),
+    ({"error": {"code": "unauthorized"}}, "missing_key"),
 )
 def test_another_answer_with_status_200_is_an_error(answer, kind):
     with pytest.raises(CrawlError, match=rf"\({kind}\)"):
@@ -117,7 +116,7 @@ def test_a_connector_is_a_remote():
     assert read(ADAPTER, connector("a", transport="sse"))[0].transport == "sse"
 
 
-@pytest.mark.parametrize("auth", ["api_key", "oauth2", "basic", "something new"])
+@cases("auth", "api_key", "oauth2", "basic", "something new")
 def test_a_connector_behind_a_key_needs_an_account(auth):
     listing = read(ADAPTER, connector("a", auth))[0]
     assert read_inputs(listing.headers) == {"Authorization": (True, True, None)}

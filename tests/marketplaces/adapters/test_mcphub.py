@@ -10,6 +10,7 @@ import pytest
 from assets.marketplaces.adapters.mcphub import McpHubAdapter
 from assets.marketplaces.policy import CrawlError, FetchedPage, RecordRef
 from tests.marketplaces.answers import POLICY, Answers, read_inputs
+from tests.support.cases import cases
 
 ADAPTER = McpHubAdapter(POLICY)
 BASE = POLICY.base_url
@@ -64,14 +65,12 @@ def test_a_readme_that_starts_the_servers_own_package_is_preferred():
     assert found.evidence == "source:code mcpServers.quill"
 
 
-@pytest.mark.parametrize(
+@cases(
     "entry",
-    [
-        ("github", {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-github"]}),
-        ("quill", {"command": "node", "args": ["/Users/me/quill/build/index.js"]}),
-        ("quill", {"command": "npx", "args": ["mcp-remote", "https://quill.example/mcp"]}),
-        ("quill", {"command": "npx", "args": ["-y", "@smithery/cli", "run", "@acme/quill"]}),
-    ],
+    ("github", {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-github"]}),
+    ("quill", {"command": "node", "args": ["/Users/me/quill/build/index.js"]}),
+    ("quill", {"command": "npx", "args": ["mcp-remote", "https://quill.example/mcp"]}),
+    ("quill", {"command": "npx", "args": ["-y", "@smithery/cli", "run", "@acme/quill"]}),
 )
 def test_another_servers_package_and_no_package_are_no_alternative(entry):
     (found,) = read(page(block(entry)))

@@ -9,6 +9,7 @@ import pytest
 from assets.marketplaces.adapters.pipedream import PipedreamAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from tests.marketplaces.answers import POLICY, Answers, read, read_inputs
+from tests.support.cases import cases
 
 ADAPTER = PipedreamAdapter(POLICY)
 APPS = f"{POLICY.base_url}/v1/connect/apps?limit=100"
@@ -42,7 +43,7 @@ def test_the_list_follows_its_cursor_to_the_end():
     assert (one.ended, two.ended) == (False, True)
 
 
-@pytest.mark.parametrize(("total", "ended"), [(1, True), (9, False)])
+@cases("total, ended", (1, True), (9, False))
 def test_an_empty_page_behind_a_cursor_is_the_end_of_a_list_of_that_total(total, ended):
     pages = {
         APPS: apps("a", cursor="x", total=total),

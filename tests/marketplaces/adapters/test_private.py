@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from assets.marketplaces.adapters.private import PrivateAdapter, is_endpoint_app
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import CrawlPolicy, RecordPage
 from tests.marketplaces.answers import read_inputs
+from tests.support.cases import cases
 
 CONFIG = {"mcpServers": {"quill": {"command": "npx", "args": ["-y", "quill@1.0.0"]}}}
 VS_CODE = """{ // what VS Code writes
@@ -94,16 +94,14 @@ def test_folders_are_read_without_following_links_in_circles(tmp_path):
     assert [row["native_id"] for row in rows] == ["a/self.json"]
 
 
-@pytest.mark.parametrize(
-    ("content", "hint"),
-    [
-        (b'{"mcpServers": {"a": "hunter2-hunter2', "not JSON"),
-        (b"\xff\xfe\xfa", "not UTF-8"),
-        (b"{}", "no `mcpServers`"),
-        (b"[" * 5000, "not JSON"),
-        (b" " * (4 * 1024 * 1024 + 1), "larger than"),
-        (None, "it is not there"),
-    ],
+@cases(
+    "content, hint",
+    (b'{"mcpServers": {"a": "hunter2-hunter2', "not JSON"),
+    (b"\xff\xfe\xfa", "not UTF-8"),
+    (b"{}", "no `mcpServers`"),
+    (b"[" * 5000, "not JSON"),
+    (b" " * (4 * 1024 * 1024 + 1), "larger than"),
+    (None, "it is not there"),
 )
 def test_a_file_that_cannot_be_read_is_a_row_and_the_others_are_kept(content, hint, tmp_path):
     bad = tmp_path / "bad.json"
@@ -177,24 +175,22 @@ def test_settings_of_vs_code_hold_servers_too(tmp_path):
     assert found.evidence == "mcp.servers.quill"
 
 
-@pytest.mark.parametrize(
-    ("marketplace", "endpoint", "leaves"),
-    [
-        ("registry", "https://llm.example/v1", True),
-        ("private", None, True),
-        ("private", "https://mine.example/v1", True),
-        ("private", "https://mine.example/v1/chat", True),
-        ("private", "https://mine.example/v10", False),
-        ("private", "https://mine.example/v1/../v2", False),
-        ("private", "http://mine.example/v1", False),
-        ("private", "https://mine.example:444/v1", False),
-        ("private", "https://mine.example@evil.example/v1", False),
-        ("private", "https://mine.example.evil.example/v1", False),
-        ("private", "https://llm.example/v1", False),
-        ("private", "export.jsonl", True),
-        ("private", "other.jsonl", False),
-        ("private", "https://[", False),
-    ],
+@cases(
+    "marketplace, endpoint, leaves",
+    ("registry", "https://llm.example/v1", True),
+    ("private", None, True),
+    ("private", "https://mine.example/v1", True),
+    ("private", "https://mine.example/v1/chat", True),
+    ("private", "https://mine.example/v10", False),
+    ("private", "https://mine.example/v1/../v2", False),
+    ("private", "http://mine.example/v1", False),
+    ("private", "https://mine.example:444/v1", False),
+    ("private", "https://mine.example@evil.example/v1", False),
+    ("private", "https://mine.example.evil.example/v1", False),
+    ("private", "https://llm.example/v1", False),
+    ("private", "export.jsonl", True),
+    ("private", "other.jsonl", False),
+    ("private", "https://[", False),
 )
 def test_private_rows_leave_only_for_what_is_approved(marketplace, endpoint, leaves):
     approved = ["https://mine.example/v1/", "export.jsonl"]

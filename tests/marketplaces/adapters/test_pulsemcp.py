@@ -3,12 +3,11 @@
 import asyncio
 from typing import Any
 
-import pytest
-
 from assets.marketplaces.adapters.pulsemcp import PulseMcpAdapter
 from assets.marketplaces.listing import load_tools
 from assets.marketplaces.policy import CrawlPolicy
 from tests.marketplaces.answers import POLICY, Answers, read
+from tests.support.cases import cases
 
 ADAPTER = PulseMcpAdapter(POLICY)
 
@@ -66,15 +65,13 @@ def test_its_own_meta_says_what_is_latest_deleted_and_when():
     assert (listing.marketplace, listing.updated_at) == ("pulsemcp", "2026-11-01T00:00:00Z")
 
 
-@pytest.mark.parametrize(
-    ("options", "headers"),
-    [
-        ([{"type": "open"}], []),
-        ([{"type": "oauth", "detail": {}}], ["Authorization"]),
-        ([{"type": "oauth"}, KEYED], ["X-Key"]),
-        ([], []),
-        (None, []),
-    ],
+@cases(
+    "options, headers",
+    ([{"type": "open"}], []),
+    ([{"type": "oauth", "detail": {}}], ["Authorization"]),
+    ([{"type": "oauth"}, KEYED], ["X-Key"]),
+    ([], []),
+    (None, []),
 )
 def test_how_a_remote_is_signed_in_to(options, headers):
     made = record("a/b", remotes=REMOTES, version={"remotes[0]": {"authOptions": options}})

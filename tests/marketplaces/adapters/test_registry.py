@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import pytest
-
 from assets.marketplaces.adapters.registry import RegistryAdapter
 from assets.marketplaces.policy import RecordRef
 from tests.marketplaces.answers import POLICY, Answers, read
+from tests.support.cases import cases
 
 OFFICIAL = "io.modelcontextprotocol.registry/official"
 ADAPTER = RegistryAdapter(POLICY)
@@ -34,13 +33,11 @@ def test_a_cursor_is_encoded_and_followed_to_the_end():
     assert pages[0].refs[0].revision == "2026-11-20T10:00:00Z"
 
 
-@pytest.mark.parametrize(
-    ("metadata", "kind"),
-    [
-        ({"nextCursor": "again"}, "cursor_loop"),
-        ({"nextCursor": {"a": 1}}, "malformed"),
-        ([1], "malformed"),
-    ],
+@cases(
+    "metadata, kind",
+    ({"nextCursor": "again"}, "cursor_loop"),
+    ({"nextCursor": {"a": 1}}, "malformed"),
+    ([1], "malformed"),
 )
 def test_a_list_that_cannot_go_on_is_not_at_its_end(metadata, kind):
     body = {"servers": [record("a/b")], "metadata": metadata}

@@ -8,6 +8,7 @@ import pytest
 from assets.marketplaces.adapters.smithery import SmitheryAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage, RecordRef
 from tests.marketplaces.answers import Answers, read, read_inputs
+from tests.support.cases import cases
 
 API = "https://api.market.example"
 SITE = "https://market.example"
@@ -200,16 +201,14 @@ def test_settings_become_headers_query_and_variables():
     assert "s3cret" not in listing.model_dump_json()
 
 
-@pytest.mark.parametrize(
-    ("connections", "evidence"),
-    [
-        ([OUTSIDE, BUNDLE], "connections[0]"),
-        ([BUNDLE, OUTSIDE], "connections[0]"),
-        ([HOSTED, BUNDLE], "connections[1]"),
-        ([HOSTED], "connections[0]"),
-        ([SCRIPT, HOSTED], "connections[1]"),
-        ([None, 7, BUNDLE], "connections[2]"),
-    ],
+@cases(
+    "connections, evidence",
+    ([OUTSIDE, BUNDLE], "connections[0]"),
+    ([BUNDLE, OUTSIDE], "connections[0]"),
+    ([HOSTED, BUNDLE], "connections[1]"),
+    ([HOSTED], "connections[0]"),
+    ([SCRIPT, HOSTED], "connections[1]"),
+    ([None, 7, BUNDLE], "connections[2]"),
 )
 def test_the_first_connection_that_needs_no_account_is_taken(connections, evidence):
     listing = read(ADAPTER, detail(*connections))[0]
@@ -226,16 +225,14 @@ def test_a_bundle_has_no_command_and_no_digest():
     assert listing.flags == ("needs_account", "unpinned")
 
 
-@pytest.mark.parametrize(
-    ("connections", "reason"),
-    [
-        ([SCRIPT], "JavaScript"),
-        ([{"type": "stdio", "exampleConfig": {"a": 1}}], "names no bundle"),
-        ([{"type": "stdio", "bundleUrl": "<uri>"}], "not an http"),
-        ([{"type": "http", "deploymentUrl": "<string>"}], "not http"),
-        ([{"type": "ws", "deploymentUrl": "wss://x"}], "type 'ws'"),
-        ([], "no connection"),
-    ],
+@cases(
+    "connections, reason",
+    ([SCRIPT], "JavaScript"),
+    ([{"type": "stdio", "exampleConfig": {"a": 1}}], "names no bundle"),
+    ([{"type": "stdio", "bundleUrl": "<uri>"}], "not an http"),
+    ([{"type": "http", "deploymentUrl": "<string>"}], "not http"),
+    ([{"type": "ws", "deploymentUrl": "wss://x"}], "type 'ws'"),
+    ([], "no connection"),
 )
 def test_what_cannot_be_launched_says_why(connections, reason):
     listing = read(ADAPTER, detail(*connections))[0]

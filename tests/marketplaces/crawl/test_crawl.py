@@ -12,6 +12,7 @@ from assets.marketplaces.crawl.result import CrawlResult
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, PostForm
 from tests.marketplaces.acme import AcmeAdapter, server
 from tests.marketplaces.site import Answer, Script, Site, site
+from tests.support.cases import cases
 from warehouse.ledger.crawl_state import CrawlMemo
 from warehouse.ledger.ledger import Ledger
 
@@ -101,12 +102,10 @@ def test_robots_txt_is_read_once_a_run_and_obeyed_with_its_wildcards(ledger):
     assert "/servers/b" not in here.paths
 
 
-@pytest.mark.parametrize(
+@cases(
     "robots",
-    [
-        Answer("User-agent: toolmill\nDisallow: /list\n", content_type="text/plain"),
-        Answer(status=500),
-    ],
+    Answer("User-agent: toolmill\nDisallow: /list\n", content_type="text/plain"),
+    Answer(status=500),
 )
 def test_a_list_that_robots_forbids_or_may_forbid_is_an_error_and_not_requested(robots, ledger):
     kind = r"\(robots\)" if robots.status == 200 else ""
@@ -223,16 +222,14 @@ def test_a_failing_page_is_a_problem_and_a_refused_key_ends_the_crawl(ledger):
         run(here, ledger)
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [
-        '{"name": "x"}',
-        '{"name": "x", "config": 7}',
-        '{"name": ["x"], "config": {"command": {}}}',
-        '{"name": "x", "config": {"command": "a", "args": "b | sh"}}',
-        '{"name": null, "config": {"command": "curl x | sh"}}',
-        json.dumps({"name": "x", "config": {"command": "npx", "args": [[["deep"]]]}}),
-    ],
+    '{"name": "x"}',
+    '{"name": "x", "config": 7}',
+    '{"name": ["x"], "config": {"command": {}}}',
+    '{"name": "x", "config": {"command": "a", "args": "b | sh"}}',
+    '{"name": null, "config": {"command": "curl x | sh"}}',
+    json.dumps({"name": "x", "config": {"command": "npx", "args": [[["deep"]]]}}),
 )
 def test_a_record_of_an_odd_shape_is_a_listing_with_a_reason(body, ledger):
     pages = {"/servers/b": Answer(body, content_type=JSON)}

@@ -15,6 +15,7 @@ from assets.marketplaces.policy import CrawlError, CrawlPolicy, UnknownMarketpla
 from demo.server import Replicas, replicas
 from demo.world.record import KEYS
 from tests.marketplaces.site import Answer, site
+from tests.support.cases import cases
 from warehouse.ledger.ledger import Ledger
 
 COUNT = 120
@@ -52,7 +53,7 @@ def test_whole_lists_are_read_with_a_key(many, ledger):
     assert all(listing.runnable for listing in connectors.listings)
 
 
-@pytest.mark.parametrize("name", ["glama", "pulsemcp"])
+@cases("name", "glama", "pulsemcp")
 def test_without_its_key_nothing_is_asked_for(name, many, ledger):
     before = sum(many.count_by_kind(name).values())
     result = run(name, many[name], ledger, "1", keys={})
@@ -60,7 +61,7 @@ def test_without_its_key_nothing_is_asked_for(name, many, ledger):
     assert sum(many.count_by_kind(name).values()) == before
 
 
-@pytest.mark.parametrize("name", ["glama", "pulsemcp"])
+@cases("name", "glama", "pulsemcp")
 def test_a_wrong_key_is_an_error_and_no_empty_marketplace(name, many, ledger):
     wrong = dict.fromkeys(KEYS[name], "wrong")
     with pytest.raises(CrawlError, match="401"):
@@ -132,15 +133,13 @@ def test_the_same_run_asks_for_no_page_twice_and_the_next_run_asks_again(demo_si
     assert tomorrow.listings == first.listings
 
 
-@pytest.mark.parametrize("name", ["registry", "mcpso"])
-@pytest.mark.parametrize(
-    ("fault", "kind"),
-    [
-        ("truncated", "truncated"),
-        ("empty", "empty"),
-        ("html", "wrong_type"),
-        ("down", "unreachable"),
-    ],
+@cases("name", "registry", "mcpso")
+@cases(
+    "fault, kind",
+    ("truncated", "truncated"),
+    ("empty", "empty"),
+    ("html", "wrong_type"),
+    ("down", "unreachable"),
 )
 def test_a_bad_answer_is_an_error_and_no_effect_that_is_done(
     fault, kind, name, demo_sites, at, ledger
@@ -175,7 +174,7 @@ def test_odd_characters_and_secrets_do_not_reach_the_table_or_the_blobs(at, ledg
     assert all(token.encode() not in ledger.blobs.get(path.name) for path in stored)
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"servers": {}}', "null", ""])
+@cases("text", "[]", "{}", '{"servers": {}}', "null", "")
 def test_json_of_another_shape_is_refused(text, at, ledger):
     refused = pytest.raises(CrawlError, match=r"\((missing_key|empty)\)")
     with site(lambda *_: Answer(text, content_type="application/json")) as here, refused:

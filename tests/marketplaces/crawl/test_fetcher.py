@@ -9,6 +9,7 @@ import pytest
 from assets.marketplaces.crawl.fetcher import FetchResult, PageFetcher
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage
 from tests.marketplaces.site import Answer, site
+from tests.support.cases import cases
 from tests.support.errors import expect_kind
 
 
@@ -59,14 +60,17 @@ def test_the_crawlers_own_client_uses_that_connector():
         assert page(name, name).decode_text() == "secret"
 
 
-@pytest.mark.parametrize("address", ["http://169.254.169.254/latest", "http://10.0.0.1/"])
+@cases("address", "http://169.254.169.254/latest", "http://10.0.0.1/")
 def test_a_private_address_literal_is_refused_even_where_loopback_is_allowed(address):
     assert failing(address, address).kind == "forbidden_host"
 
 
-@pytest.mark.parametrize(
+@cases(
     "target",
-    ["http://169.254.169.254/meta", "http://example.com/", "file:///etc/passwd", "//example.com/x"],
+    "http://169.254.169.254/meta",
+    "http://example.com/",
+    "file:///etc/passwd",
+    "//example.com/x",
 )
 def test_a_redirect_away_from_the_marketplace_is_refused(target):
     with site(lambda *_: Answer(status=302, headers={"Location": target})) as here:
@@ -124,7 +128,7 @@ def test_a_gzip_body_arrives_whole_and_other_encodings_are_refused():
         assert failing(here.url, f"{here.url}/br").kind == "wrong_type"
 
 
-@pytest.mark.parametrize("cut", [slice(None, 40), slice(5, None)])
+@cases("cut", slice(None, 40), slice(5, None))
 def test_a_gzip_body_that_is_cut_or_broken_is_truncated(cut):
     body = gzip.compress(bytes(range(256)) * 40)[cut]
     with site(lambda *_: Answer(body, headers={"Content-Encoding": "gzip"})) as here:

@@ -31,6 +31,7 @@ from tests.marketplaces.adapters import (
     test_smithery,
 )
 from tests.marketplaces.answers import POLICY, check_record, mutations
+from tests.support.cases import cases
 from tests.support.examples import examples
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
@@ -124,42 +125,34 @@ def variable(name: str, value: str) -> tuple[bool, bool, str | None]:
     return made.required, made.secret, made.default
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
-    [
-        ("QUILL_DB", "QUILL_DB", (True, False, None)),  # its own name
-        ("QUILL_PASSWORD", "QUILL_PASSWORD", (True, True, None)),
-        ("MODE", "optional, [url|local], url is default", (True, False, None)),
-        ("HEADERS", '{"Authorization": "Bearer abc_****", "V": "1"}', (True, True, None)),
-        ("BOTS", '[{"name": "your-bot", "accessToken": "your-token"}]', (True, True, None)),
-        ("AUTH_HEADER", "Bearer <token>", (True, True, None)),
-        ("DB_URL", "postgresql://user:password@host:5432/db", (True, True, None)),
-        # what is no secret and keeps its value
-        ("LIMITS", '{"max": 3, "token_limit": 5}', (False, False, '{"max": 3, "token_limit": 5}')),
-        ("HEADERS", '{"Version": "1"}', (False, False, '{"Version": "1"}')),
-        (
-            "DB_URL",
-            "postgresql://localhost:5432/db",
-            (False, False, "postgresql://localhost:5432/db"),
-        ),
-        ("NAMES", "[broken", (False, False, "[broken")),
-        ("SCHEME", "Bearer", (False, False, "Bearer")),
-        ("MODE", "optional", (False, False, "optional")),
-        ("MODEL", "MODEL-X", (False, False, "MODEL-X")),
-    ],
+@cases(
+    "name, value, expected",
+    ("QUILL_DB", "QUILL_DB", (True, False, None)),  # its own name
+    ("QUILL_PASSWORD", "QUILL_PASSWORD", (True, True, None)),
+    ("MODE", "optional, [url|local], url is default", (True, False, None)),
+    ("HEADERS", '{"Authorization": "Bearer abc_****", "V": "1"}', (True, True, None)),
+    ("BOTS", '[{"name": "your-bot", "accessToken": "your-token"}]', (True, True, None)),
+    ("AUTH_HEADER", "Bearer <token>", (True, True, None)),
+    ("DB_URL", "postgresql://user:password@host:5432/db", (True, True, None)),
+    # what is no secret and keeps its value
+    ("LIMITS", '{"max": 3, "token_limit": 5}', (False, False, '{"max": 3, "token_limit": 5}')),
+    ("HEADERS", '{"Version": "1"}', (False, False, '{"Version": "1"}')),
+    ("DB_URL", "postgresql://localhost:5432/db", (False, False, "postgresql://localhost:5432/db")),
+    ("NAMES", "[broken", (False, False, "[broken")),
+    ("SCHEME", "Bearer", (False, False, "Bearer")),
+    ("MODE", "optional", (False, False, "optional")),
+    ("MODEL", "MODEL-X", (False, False, "MODEL-X")),
 )
 def test_one_variable(name, value, expected):
     assert variable(name, value) == expected
 
 
-@pytest.mark.parametrize(
-    ("url", "flags"),
-    [
-        ("https://a.example/sse?key=<YourKey>", ("needs_account", "placeholder")),
-        ("https://a.example/mcp?exaApiKey=your-api-key&x=1", ("needs_account", "placeholder")),
-        ("https://a.example/mcp?page=<n>", ("placeholder",)),
-        ("https://a.example/mcp?sort=key", ()),
-    ],
+@cases(
+    "url, flags",
+    ("https://a.example/sse?key=<YourKey>", ("needs_account", "placeholder")),
+    ("https://a.example/mcp?exaApiKey=your-api-key&x=1", ("needs_account", "placeholder")),
+    ("https://a.example/mcp?page=<n>", ("placeholder",)),
+    ("https://a.example/mcp?sort=key", ()),
 )
 def test_a_secret_left_open_in_a_query_needs_an_account(url, flags):
     assert read_launch_facts({"url": url})["flags"] == set(flags)
@@ -179,7 +172,7 @@ def test_a_password_left_open_among_the_arguments_needs_an_account():
     assert facts["flags"] == {"needs_account", "placeholder"}
 
 
-@pytest.mark.parametrize("version", ["1", "1.2", "^1.2.3", "1.x", None])
+@cases("version", "1", "1.2", "^1.2.3", "1.x", None)
 def test_a_range_of_npm_is_unpinned(version):
     spec = f"a@{version}" if version else "a"
     assert "unpinned" in read_launch_facts({"command": "npx", "args": [spec]})["flags"]

@@ -10,6 +10,7 @@ from assets.marketplaces.adapters.private import read_files
 from assets.marketplaces.listing import Listing, digest_listing, make_row, read_row
 from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.recipes.recipe import identify_server
+from tests.support.cases import cases
 
 FAR = "https://a.example/mcp"
 PINNED = "notes@sha256:" + "a" * 64
@@ -33,24 +34,22 @@ def read(base: Path, entry: dict[str, Any], file: str = "mcp.json") -> Listing:
     return found
 
 
-@pytest.mark.parametrize(
-    ("command", "more", "folder"),
-    [
-        ("python server.py", {"cwd": "BASE/notes"}, "notes"),
-        ("python src/server.py", {"cwd": "notes"}, "notes"),  # from where the file lies
-        ("python BASE/notes/src/server.py", {}, "notes"),  # up to what makes it a project
-        ("node BASE/web/dist/index.js --port 1", {}, "web"),
-        ("python BASE/alone/main.py", {}, "alone"),
-        ("uv --directory BASE/notes run server.py", {}, "notes"),
-        ("uv run --project BASE/notes notes-mcp", {}, "notes"),
-        ("BASE/notes/.venv/bin/python -m notes", {}, "notes"),
-        ("python ${workspaceFolder}/notes/src/server.py", {}, "notes"),
-        ("python main.py", {}, "."),
-        # What is no path that can be looked at is a word: one entry costs the others nothing.
-        ("python main.py --since ~nobody-of-that-name", {}, "."),
-        (f"python main.py /{'long' * 100}", {}, "."),
-        ("python main.py", {"cwd": "~nobody-of-that-name/x"}, "~nobody-of-that-name/x"),
-    ],
+@cases(
+    "command, more, folder",
+    ("python server.py", {"cwd": "BASE/notes"}, "notes"),
+    ("python src/server.py", {"cwd": "notes"}, "notes"),  # from where the file lies
+    ("python BASE/notes/src/server.py", {}, "notes"),  # up to what makes it a project
+    ("node BASE/web/dist/index.js --port 1", {}, "web"),
+    ("python BASE/alone/main.py", {}, "alone"),
+    ("uv --directory BASE/notes run server.py", {}, "notes"),
+    ("uv run --project BASE/notes notes-mcp", {}, "notes"),
+    ("BASE/notes/.venv/bin/python -m notes", {}, "notes"),
+    ("python ${workspaceFolder}/notes/src/server.py", {}, "notes"),
+    ("python main.py", {}, "."),
+    # What is no path that can be looked at is a word: one entry costs the others nothing.
+    ("python main.py --since ~nobody-of-that-name", {}, "."),
+    (f"python main.py /{'long' * 100}", {}, "."),
+    ("python main.py", {"cwd": "~nobody-of-that-name/x"}, "~nobody-of-that-name/x"),
 )
 def test_a_command_runs_in_the_folder_that_its_entry_names(base, command, more, folder):
     words = command.split()
@@ -61,7 +60,7 @@ def test_a_command_runs_in_the_folder_that_its_entry_names(base, command, more, 
     assert identify_server(found) == "private:mcp.json#notes"
 
 
-@pytest.mark.parametrize("folder", [".vscode", ".cursor"])
+@cases("folder", ".vscode", ".cursor")
 def test_an_editors_file_belongs_to_the_folder_above_it(base, folder):
     entry = {"command": "python", "args": ["notes/src/server.py"]}
     found = read(base, entry, f"{folder}/mcp.json")
@@ -77,19 +76,17 @@ def test_a_link_stays_one_and_what_leads_to_it_does_not(base):
     assert found.launch.directory == str(base.resolve() / "linked")
 
 
-@pytest.mark.parametrize(
-    ("entry", "server_id"),
-    [
-        ({"command": "docker", "args": ["run", "mcp/git"]}, "oci:docker.io/mcp/git"),
-        ({"command": "docker", "args": ["run", PINNED]}, "oci:docker.io/library/notes"),
-        ({"command": "npx", "args": ["-y", "quill@1.0.0"]}, "npm:quill"),
-        ({"command": "npx", "args": ["mcp-remote", FAR]}, f"remote:{FAR}"),
-        ({"url": FAR, "command": "python"}, f"remote:{FAR}"),
-        ({"command": "bash", "args": ["-c", "python server.py"]}, None),
-        ({"command": "python server.py && rm x"}, None),
-        ({"command": [["python"]], "args": ["server.py"]}, None),
-        ({"command": "python", "args": "server.py"}, None),
-    ],
+@cases(
+    "entry, server_id",
+    ({"command": "docker", "args": ["run", "mcp/git"]}, "oci:docker.io/mcp/git"),
+    ({"command": "docker", "args": ["run", PINNED]}, "oci:docker.io/library/notes"),
+    ({"command": "npx", "args": ["-y", "quill@1.0.0"]}, "npm:quill"),
+    ({"command": "npx", "args": ["mcp-remote", FAR]}, f"remote:{FAR}"),
+    ({"url": FAR, "command": "python"}, f"remote:{FAR}"),
+    ({"command": "bash", "args": ["-c", "python server.py"]}, None),
+    ({"command": "python server.py && rm x"}, None),
+    ({"command": [["python"]], "args": ["server.py"]}, None),
+    ({"command": "python", "args": "server.py"}, None),
 )
 def test_what_is_not_of_this_host_stays_what_it_was(base, entry, server_id):
     found = read(base, entry)

@@ -1,12 +1,12 @@
 """Entries of `mcpServers` become launch facts, whatever their shape."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.launch.mcp_config import read_launch_facts
 from assets.marketplaces.listing import Listing
 from tests.marketplaces.answers import read_inputs
+from tests.support.cases import cases
 
 
 def test_secrets_and_unfilled_values_become_required_variables_without_a_value():
@@ -29,15 +29,13 @@ def test_a_remote_entry_keeps_header_names_and_drops_their_values():
     assert facts["flags"] == {"hosted_gateway", "needs_account"}
 
 
-@pytest.mark.parametrize(
-    ("entry", "reason"),
-    [
-        ("npx a", "malformed"),
-        ({"command": ["npx"]}, "malformed"),
-        ({"command": "npx", "args": "a"}, "malformed"),
-        ({"url": "ftp://example.com"}, "not http(s)"),
-        ({}, "no command"),
-    ],
+@cases(
+    "entry, reason",
+    ("npx a", "malformed"),
+    ({"command": ["npx"]}, "malformed"),
+    ({"command": "npx", "args": "a"}, "malformed"),
+    ({"url": "ftp://example.com"}, "not http(s)"),
+    ({}, "no command"),
 )
 def test_odd_shapes_are_not_runnable_and_say_why(entry, reason):
     facts = read_launch_facts(entry)
@@ -45,18 +43,16 @@ def test_odd_shapes_are_not_runnable_and_say_why(entry, reason):
     assert reason in facts["reason"]
 
 
-@pytest.mark.parametrize(
-    ("entry", "transport"),
-    [
-        ({"type": "streamableHttp", "url": "https://a.example/x"}, "streamable-http"),
-        ({"type": "streamable_http", "serverUrl": "https://a.example/x"}, "streamable-http"),
-        ({"transport": "http", "httpUrl": "https://a.example/sse"}, "streamable-http"),
-        ({"transport": "sse", "url": "https://a.example/x"}, "sse"),
-        ({"transportType": "SSE", "url": "https://a.example/x"}, "sse"),
-        ({"transport": {"type": "sse", "url": "https://a.example/x"}}, "sse"),
-        ({"url": "https://a.example/sse?x=1"}, "sse"),
-        ({"url": "https://a.example/assess"}, "streamable-http"),
-    ],
+@cases(
+    "entry, transport",
+    ({"type": "streamableHttp", "url": "https://a.example/x"}, "streamable-http"),
+    ({"type": "streamable_http", "serverUrl": "https://a.example/x"}, "streamable-http"),
+    ({"transport": "http", "httpUrl": "https://a.example/sse"}, "streamable-http"),
+    ({"transport": "sse", "url": "https://a.example/x"}, "sse"),
+    ({"transportType": "SSE", "url": "https://a.example/x"}, "sse"),
+    ({"transport": {"type": "sse", "url": "https://a.example/x"}}, "sse"),
+    ({"url": "https://a.example/sse?x=1"}, "sse"),
+    ({"url": "https://a.example/assess"}, "streamable-http"),
 )
 def test_every_spelling_of_a_transport_is_known(entry, transport):
     facts = read_launch_facts(entry)
@@ -83,16 +79,14 @@ def test_values_that_are_no_texts_stand_as_json_has_them():
     assert facts["args"] == ("a", "1", "true")
 
 
-@pytest.mark.parametrize(
-    ("args", "kept"),
-    [
-        (["run", "@x/y", "--key", "0a1b2c3d-1111", "--profile", "me-1"],
-         ("run", "@x/y", "--key", "{key}", "--profile", "{profile}")),
-        (["--api-key=q1w2e3r4"], ("--api-key={api_key}",)),
-        (["--token", "<YOUR_TOKEN>"], ("--token", "<YOUR_TOKEN>")),
-        (["postgres://me:q1w2e3r4@db.example/x"], ("postgres://me:{secret}@db.example/x",)),
-        (["--config", '{"apiKey": "q1w2e3r4"}'], ("--config", '{"apiKey": "{secret}"}')),
-    ],
+@cases(
+    "args, kept",
+    (["run", "@x/y", "--key", "0a1b2c3d-1111", "--profile", "me-1"],
+     ("run", "@x/y", "--key", "{key}", "--profile", "{profile}")),
+    (["--api-key=q1w2e3r4"], ("--api-key={api_key}",)),
+    (["--token", "<YOUR_TOKEN>"], ("--token", "<YOUR_TOKEN>")),
+    (["postgres://me:q1w2e3r4@db.example/x"], ("postgres://me:{secret}@db.example/x",)),
+    (["--config", '{"apiKey": "q1w2e3r4"}'], ("--config", '{"apiKey": "{secret}"}')),
 )  # fmt: skip
 def test_a_secret_argument_is_a_place_to_fill_in(args, kept):
     facts = read_launch_facts({"command": "npx", "args": ["-y", "@smithery/cli@latest", *args]})
@@ -121,13 +115,11 @@ def test_a_bridge_keeps_the_names_of_its_headers():
     assert "needs_account" in facts["flags"]
 
 
-@pytest.mark.parametrize(
-    ("url", "kept"),
-    [
-        ("https://a.example/mcp?api_key=q1w2e3r4t5", "https://a.example/mcp?api_key={api_key}"),
-        ("https://mcp.pipedream.net/0f0f0f0f-1111-4222-8333-123456789abc/x",
-         "https://mcp.pipedream.net/{secret}/x"),
-    ],
+@cases(
+    "url, kept",
+    ("https://a.example/mcp?api_key=q1w2e3r4t5", "https://a.example/mcp?api_key={api_key}"),
+    ("https://mcp.pipedream.net/0f0f0f0f-1111-4222-8333-123456789abc/x",
+     "https://mcp.pipedream.net/{secret}/x"),
 )  # fmt: skip
 def test_a_secret_in_a_url_is_a_place_to_fill_in(url, kept):
     facts = read_launch_facts({"url": url})
@@ -135,9 +127,7 @@ def test_a_secret_in_a_url_is_a_place_to_fill_in(url, kept):
     assert {"needs_account", "placeholder"} <= set(facts["flags"])
 
 
-@pytest.mark.parametrize(
-    "url", ["http://[", "https://", "ws://a.example", "x", "https://[redacted]/x"]
-)
+@cases("url", "http://[", "https://", "ws://a.example", "x", "https://[redacted]/x")
 def test_an_odd_url_is_no_exception(url):
     facts = read_launch_facts({"url": url})
     assert facts["runnable"] == (url == "https://[redacted]/x")

@@ -13,22 +13,21 @@ from assets.marketplaces.launch.page_facts import (
     find_configs,
     read_tokens,
 )
+from tests.support.cases import cases
 
 CONFIG = {"mcpServers": {"a": {"command": "npx", "args": ["-y", "a@1.0.0"]}}}
 TEXT = json.dumps(CONFIG)
 ESCAPED = TEXT.replace('"', "&quot;")
 
 
-@pytest.mark.parametrize(
-    ("html", "rule"),
-    [
-        (f"<pre><code>{ESCAPED}</code></pre>", "code"),
-        (f"<pre>before\n{TEXT}\nafter</pre>", "pre"),
-        (f"<script>x = {TEXT}</script>", "script"),
-        (f"<script>x = {json.dumps(TEXT)}</script>", "script"),
-        ("<pre>{mcpServers: {a: {command: 'npx', args: ['-y', 'a@1.0.0'],},}}</pre>", "pre"),
-        (f"<pre>broken {{mcpServers: {{</pre><pre>{TEXT}</pre>", "pre"),
-    ],
+@cases(
+    "html, rule",
+    (f"<pre><code>{ESCAPED}</code></pre>", "code"),
+    (f"<pre>before\n{TEXT}\nafter</pre>", "pre"),
+    (f"<script>x = {TEXT}</script>", "script"),
+    (f"<script>x = {json.dumps(TEXT)}</script>", "script"),
+    ("<pre>{mcpServers: {a: {command: 'npx', args: ['-y', 'a@1.0.0'],},}}</pre>", "pre"),
+    (f"<pre>broken {{mcpServers: {{</pre><pre>{TEXT}</pre>", "pre"),
 )
 def test_a_config_is_found_wherever_it_stands(html, rule):
     config = find_config(html)
@@ -37,23 +36,21 @@ def test_a_config_is_found_wherever_it_stands(html, rule):
     assert config.servers == CONFIG["mcpServers"]
 
 
-@pytest.mark.parametrize("prefix", ["", "sha256:"])
+@cases("prefix", "", "sha256:")
 def test_a_link_to_a_bundle_is_found_with_its_digest(prefix):
     config = find_config(f'<a href="/b/x.mcpb?v=1" data-sha256="{prefix}{"AB" * 32}">Install</a>')
     assert config is not None
     assert (config.rule, config.bundle, config.sha256) == ("link", "/b/x.mcpb?v=1", "ab" * 32)
 
 
-@pytest.mark.parametrize("text", ["ab", "../../state/ledger.db", "a" * 63 + "/", "a" * 64 + "\n."])
+@cases("text", "ab", "../../state/ledger.db", "a" * 63 + "/", "a" * 64 + "\n.")
 def test_what_is_no_digest_is_not_taken_for_one(text):
     config = find_config(f'<a href="/b/x.mcpb" data-sha256="{text}">Install</a>')
     assert config is not None
     assert config.sha256 is None
 
 
-@pytest.mark.parametrize(
-    "html", ["", "<pre>mcpServers</pre>", "<p>{}</p>", "<script>mcpServers: f()</script>"]
-)
+@cases("html", "", "<pre>mcpServers</pre>", "<p>{}</p>", "<script>mcpServers: f()</script>")
 def test_a_page_without_one_gives_none(html):
     assert find_config(html) is None
 

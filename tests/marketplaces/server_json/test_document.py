@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from assets.marketplaces.listing import Listing, PackageRef
 from assets.marketplaces.server_json.document import make_server_listing
 from tests.marketplaces.answers import read_inputs
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.support.paths import SHARED
 
@@ -59,7 +60,7 @@ SNAKE = json.loads(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("record", [SNAKE, *map(camel, CAMEL)], ids=["2025-07-09", *CAMEL])
+@cases("record", SNAKE, *map(camel, CAMEL), ids=["2025-07-09", *CAMEL])
 def test_the_five_dated_schemas_read_the_same(record):
     listing = make_server_listing(record, "registry")
     assert listing.runnable
@@ -106,19 +107,17 @@ def test_a_remote_fills_in_defaults_and_keeps_secret_names():
     assert listing.flags == ("needs_account", "placeholder")
 
 
-@pytest.mark.parametrize(
-    ("facts", "reason"),
-    [
-        ({"packages": "npx -y x"}, "malformed"),
-        ({"packages": [{"identifier": "x"}]}, "malformed"),
-        ({"packages": [{"registryType": "npm", "identifier": 7}]}, "malformed"),
-        ({"packages": [{"registryType": "nuget", "identifier": "X"}]}, "nuget"),
-        ({}, "no package and no remote"),
-        (
-            {"packages": [{"registryType": "npm", "identifier": "x; rm -rf /", "version": "1"}]},
-            "not an npm package name",
-        ),
-    ],
+@cases(
+    "facts, reason",
+    ({"packages": "npx -y x"}, "malformed"),
+    ({"packages": [{"identifier": "x"}]}, "malformed"),
+    ({"packages": [{"registryType": "npm", "identifier": 7}]}, "malformed"),
+    ({"packages": [{"registryType": "nuget", "identifier": "X"}]}, "nuget"),
+    ({}, "no package and no remote"),
+    (
+        {"packages": [{"registryType": "npm", "identifier": "x; rm -rf /", "version": "1"}]},
+        "not an npm package name",
+    ),
 )
 def test_what_cannot_be_run_says_why(facts, reason):
     listing = make_server_listing({"name": "a/b", **facts}, "registry")
@@ -126,7 +125,7 @@ def test_what_cannot_be_run_says_why(facts, reason):
     assert reason in (listing.reason or "")
 
 
-@pytest.mark.parametrize("record", [None, [], {}, {"name": 7}])
+@cases("record", None, [], {}, {"name": 7})
 def test_a_record_without_a_name_is_an_error(record):
     with pytest.raises(ValueError, match="name"):
         make_server_listing(record, "registry")
@@ -143,34 +142,32 @@ def package(kind: str, identifier: str, **facts: Any) -> Listing:
 DIGEST = "sha256:" + "0a" * 32
 
 
-@pytest.mark.parametrize(
-    ("kind", "identifier", "version", "spec", "found"),
-    [
-        ("npm", "@a/b", "1.2.3", "@a/b@1.2.3", ("@a/b", "1.2.3", None, False)),
-        ("npm", "@a/b@1.2.3", None, "@a/b@1.2.3", ("@a/b", "1.2.3", None, False)),
-        ("npm", "b", "^1.2.3", "b@^1.2.3", ("b", "^1.2.3", None, True)),
-        ("npm", "b", "latest", "b@latest", ("b", "latest", None, True)),
-        ("npm", "b", "1.x", "b@1.x", ("b", "1.x", None, True)),
-        ("npm", "b", None, "b", ("b", None, None, True)),
-        ("npm", "b", "", "b", ("b", None, None, True)),
-        ("pypi", "b", "1.2", "b==1.2", ("b", "1.2", None, False)),
-        ("pypi", "b[cli]", "1.2", "b[cli]==1.2", ("b", "1.2", None, False)),
-        ("pypi", "b==1.2", None, "b==1.2", ("b", "1.2", None, False)),
-        ("pypi", "b", ">=1.2", "b>=1.2", ("b", ">=1.2", None, True)),
-        ("pypi", "b", "latest", "b@latest", ("b", "latest", None, True)),
-        ("pypi", "b", "1.*", "b==1.*", ("b", "1.*", None, True)),
-        ("pypi", "b", "~1.2", "b", ("b", "~1.2", None, True)),
-        ("oci", "ghcr.io/a/b:1.2", None, "ghcr.io/a/b:1.2", ("ghcr.io/a/b", "1.2", None, False)),
-        ("oci", "a/b", "1.2", "a/b:1.2", ("a/b", "1.2", None, False)),
-        ("oci", "a/b:v1", "1.2", "a/b:v1", ("a/b", "v1", None, False)),
-        ("oci", "a/b:latest", None, "a/b:latest", ("a/b", "latest", None, True)),
-        ("oci", "host:5000/b", None, "host:5000/b", ("host:5000/b", None, None, True)),
-        ("oci", f"ghcr.io/x/y:1.2@{DIGEST}", None, f"ghcr.io/x/y:1.2@{DIGEST}",
-         ("ghcr.io/x/y", "1.2", DIGEST, False)),
-        ("oci", f"x/y@{DIGEST}", None, f"x/y@{DIGEST}", ("x/y", None, DIGEST, False)),
-        ("oci", "x/y", DIGEST, f"x/y@{DIGEST}", ("x/y", None, DIGEST, False)),
-        ("docker", "x/y", "1.0", "x/y:1.0", ("x/y", "1.0", None, False)),
-    ],
+@cases(
+    "kind, identifier, version, spec, found",
+    ("npm", "@a/b", "1.2.3", "@a/b@1.2.3", ("@a/b", "1.2.3", None, False)),
+    ("npm", "@a/b@1.2.3", None, "@a/b@1.2.3", ("@a/b", "1.2.3", None, False)),
+    ("npm", "b", "^1.2.3", "b@^1.2.3", ("b", "^1.2.3", None, True)),
+    ("npm", "b", "latest", "b@latest", ("b", "latest", None, True)),
+    ("npm", "b", "1.x", "b@1.x", ("b", "1.x", None, True)),
+    ("npm", "b", None, "b", ("b", None, None, True)),
+    ("npm", "b", "", "b", ("b", None, None, True)),
+    ("pypi", "b", "1.2", "b==1.2", ("b", "1.2", None, False)),
+    ("pypi", "b[cli]", "1.2", "b[cli]==1.2", ("b", "1.2", None, False)),
+    ("pypi", "b==1.2", None, "b==1.2", ("b", "1.2", None, False)),
+    ("pypi", "b", ">=1.2", "b>=1.2", ("b", ">=1.2", None, True)),
+    ("pypi", "b", "latest", "b@latest", ("b", "latest", None, True)),
+    ("pypi", "b", "1.*", "b==1.*", ("b", "1.*", None, True)),
+    ("pypi", "b", "~1.2", "b", ("b", "~1.2", None, True)),
+    ("oci", "ghcr.io/a/b:1.2", None, "ghcr.io/a/b:1.2", ("ghcr.io/a/b", "1.2", None, False)),
+    ("oci", "a/b", "1.2", "a/b:1.2", ("a/b", "1.2", None, False)),
+    ("oci", "a/b:v1", "1.2", "a/b:v1", ("a/b", "v1", None, False)),
+    ("oci", "a/b:latest", None, "a/b:latest", ("a/b", "latest", None, True)),
+    ("oci", "host:5000/b", None, "host:5000/b", ("host:5000/b", None, None, True)),
+    ("oci", f"ghcr.io/x/y:1.2@{DIGEST}", None, f"ghcr.io/x/y:1.2@{DIGEST}",
+     ("ghcr.io/x/y", "1.2", DIGEST, False)),
+    ("oci", f"x/y@{DIGEST}", None, f"x/y@{DIGEST}", ("x/y", None, DIGEST, False)),
+    ("oci", "x/y", DIGEST, f"x/y@{DIGEST}", ("x/y", None, DIGEST, False)),
+    ("docker", "x/y", "1.0", "x/y:1.0", ("x/y", "1.0", None, False)),
 )  # fmt: skip
 def test_identifier_version_and_digest_are_told_apart(kind, identifier, version, spec, found):
     listing = package(kind, identifier, version=version)
@@ -187,7 +184,7 @@ def test_an_image_of_another_host_carries_its_name():
     assert package("oci", "a/b", registryBaseUrl="https://docker.io").args[-1] == "a/b"
 
 
-@pytest.mark.parametrize("kind", ["nuget", "cargo"])
+@cases("kind", "nuget", "cargo")
 def test_a_package_without_a_runner_is_kept_with_a_reason(kind):
     listing = package(kind, "Example.Files", version="1.2.3", runtimeHint="dnx")
     assert (listing.runnable, listing.command) == (False, None)
@@ -202,18 +199,16 @@ def test_a_file_digest_pins_any_package():
     assert listing.flags == ()
 
 
-@pytest.mark.parametrize(
-    ("kind", "hint", "runtime", "words"),
-    [
-        ("npm", "npx", ["--yes"], ("npx", "--yes", "b@1.0.0")),
-        ("npm", "bunx", [], ("bunx", "b@1.0.0")),
-        ("npm", "node", ["--inspect"], ("npx", "-y", "b@1.0.0")),
-        ("npm", "C:\\node\\npx.cmd", [], ("npx", "-y", "b@1.0.0")),
-        ("npm", "npx", ["-y", "b@latest"], ("npx", "-y", "b@1.0.0")),
-        ("pypi", "uvx", ["--from", "b", "serve"], ("uvx", "--from", "b==1.0.0", "serve")),
-        ("pypi", "python", ["-m", "b"], ("uvx", "b==1.0.0")),
-        ("oci", "podman", ["run", "--rm"], ("podman", "run", "--rm", "b:1.0.0")),
-    ],
+@cases(
+    "kind, hint, runtime, words",
+    ("npm", "npx", ["--yes"], ("npx", "--yes", "b@1.0.0")),
+    ("npm", "bunx", [], ("bunx", "b@1.0.0")),
+    ("npm", "node", ["--inspect"], ("npx", "-y", "b@1.0.0")),
+    ("npm", "C:\\node\\npx.cmd", [], ("npx", "-y", "b@1.0.0")),
+    ("npm", "npx", ["-y", "b@latest"], ("npx", "-y", "b@1.0.0")),
+    ("pypi", "uvx", ["--from", "b", "serve"], ("uvx", "--from", "b==1.0.0", "serve")),
+    ("pypi", "python", ["-m", "b"], ("uvx", "b==1.0.0")),
+    ("oci", "podman", ["run", "--rm"], ("podman", "run", "--rm", "b:1.0.0")),
 )
 def test_the_runner_runs_the_package_that_is_named(kind, hint, runtime, words):
     inputs = [{"type": "positional", "value": word} for word in runtime]
@@ -226,40 +221,38 @@ def arguments(*inputs: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]
     return listing.args[2:], listing.flags
 
 
-@pytest.mark.parametrize(
-    ("argument", "words", "flags"),
-    [
-        ({"type": "named", "name": "--port", "value": "80"}, ("--port", "80"), ()),
-        ({"type": "named", "name": "--port=", "value": "80"}, ("--port=80",), ()),
-        ({"type": "named", "name": "--port", "default": 80}, ("--port", "80"), ()),
-        ({"type": "named", "name": "--stdio"}, ("--stdio",), ()),
-        ({"type": "named", "name": "--on", "isRequired": False}, (), ()),
-        ({"type": "named", "name": "--api-url", "description": "x", "placeholder": "p"}, (), ()),
-        ({"type": "positional", "valueHint": "dir"}, (), ()),
-        ({"type": "positional", "value": "serve", "isRepeated": True}, ("serve",), ()),
-        ({"type": "positional", "valueHint": "a dir", "isRequired": True, "format": "filepath"},
-         ("{a_dir:filepath}",), ("placeholder",)),
-        ({"type": "positional", "valueHint": "mode", "isRequired": True, "choices": ["a", "b"]},
-         ("{mode:string}",), ("placeholder",)),
-        ({"type": "positional", "valueHint": "1st", "isRequired": True},
-         ("{value_1st:string}",), ("placeholder",)),
-        ({"type": "named", "name": "--token", "isSecret": True, "isRequired": True},
-         ("--token", "{token:string}"), ("needs_account", "placeholder")),
-        ({"type": "named", "name": "--token", "isSecret": True, "isRequired": True, "value": "s3"},
-         ("--token", "{token:string}"), ("needs_account", "placeholder")),
-        ({"type": "named", "name": "--db-password", "value": "hunter2"},
-         ("--db-password", "{db_password:string}"), ("needs_account", "placeholder")),
-        ({"type": "named", "name": "--mount", "value": "src={src},dst={dst}", "isRequired": True,
-          "variables": {"src": {"isRequired": True, "format": "filepath"},
-                        "dst": {"default": "/data"}}},
-         ("--mount", "src={src:filepath},dst=/data"), ("placeholder",)),
-        ({"type": "named", "name": "--head", "value": "Bearer {key}", "isRequired": True,
-          "variables": {"key": {"isRequired": True, "isSecret": True, "default": "d3fault"}}},
-         ("--head", "Bearer {key}"), ("needs_account", "placeholder")),
-        ({"type": "positional", "value": "{x}", "isRequired": False, "variables": {"x": {}}},
-         (), ()),
-        ({"type": "positional", "value": "/home/ann/notes"}, ("/home/ann/notes",), ("local_path",)),
-    ],
+@cases(
+    "argument, words, flags",
+    ({"type": "named", "name": "--port", "value": "80"}, ("--port", "80"), ()),
+    ({"type": "named", "name": "--port=", "value": "80"}, ("--port=80",), ()),
+    ({"type": "named", "name": "--port", "default": 80}, ("--port", "80"), ()),
+    ({"type": "named", "name": "--stdio"}, ("--stdio",), ()),
+    ({"type": "named", "name": "--on", "isRequired": False}, (), ()),
+    ({"type": "named", "name": "--api-url", "description": "x", "placeholder": "p"}, (), ()),
+    ({"type": "positional", "valueHint": "dir"}, (), ()),
+    ({"type": "positional", "value": "serve", "isRepeated": True}, ("serve",), ()),
+    ({"type": "positional", "valueHint": "a dir", "isRequired": True, "format": "filepath"},
+     ("{a_dir:filepath}",), ("placeholder",)),
+    ({"type": "positional", "valueHint": "mode", "isRequired": True, "choices": ["a", "b"]},
+     ("{mode:string}",), ("placeholder",)),
+    ({"type": "positional", "valueHint": "1st", "isRequired": True},
+     ("{value_1st:string}",), ("placeholder",)),
+    ({"type": "named", "name": "--token", "isSecret": True, "isRequired": True},
+     ("--token", "{token:string}"), ("needs_account", "placeholder")),
+    ({"type": "named", "name": "--token", "isSecret": True, "isRequired": True, "value": "s3"},
+     ("--token", "{token:string}"), ("needs_account", "placeholder")),
+    ({"type": "named", "name": "--db-password", "value": "hunter2"},
+     ("--db-password", "{db_password:string}"), ("needs_account", "placeholder")),
+    ({"type": "named", "name": "--mount", "value": "src={src},dst={dst}", "isRequired": True,
+      "variables": {"src": {"isRequired": True, "format": "filepath"},
+                    "dst": {"default": "/data"}}},
+     ("--mount", "src={src:filepath},dst=/data"), ("placeholder",)),
+    ({"type": "named", "name": "--head", "value": "Bearer {key}", "isRequired": True,
+      "variables": {"key": {"isRequired": True, "isSecret": True, "default": "d3fault"}}},
+     ("--head", "Bearer {key}"), ("needs_account", "placeholder")),
+    ({"type": "positional", "value": "{x}", "isRequired": False, "variables": {"x": {}}},
+     (), ()),
+    ({"type": "positional", "value": "/home/ann/notes"}, ("/home/ann/notes",), ("local_path",)),
 )  # fmt: skip
 def test_arguments(argument, words, flags):
     assert arguments(argument) == (words, flags)
@@ -285,21 +278,19 @@ def test_variables_are_handed_to_a_container_by_name_once():
     assert listing.args == ("run", "-i", "--rm", "-e", "A", "-e", "B", "a/b:1")
 
 
-@pytest.mark.parametrize(
-    ("variable", "found"),
-    [
-        ({"isRequired": True, "isSecret": True, "value": "s3cret"}, (True, True, None)),
-        ({"isSecret": True, "default": "s3cret"}, (False, True, None)),
-        ({"default": "blue"}, (False, False, "blue")),
-        ({"default": False}, (False, False, "false")),
-        ({"value": "{a}-{b}", "variables": {"a": {"default": "x"}, "b": {"value": "y"}}},
-         (False, False, "x-y")),
-        ({"value": "{a}", "variables": {"a": {"isRequired": True}}}, (True, False, None)),
-        ({"value": "k={a}", "variables": {"a": {"isSecret": True, "default": "s3cret"}}},
-         (False, True, None)),
-        ({"value": "{undeclared}"}, (False, False, "{undeclared}")),
-        ({"isRequired": "yes"}, (False, False, None)),
-    ],
+@cases(
+    "variable, found",
+    ({"isRequired": True, "isSecret": True, "value": "s3cret"}, (True, True, None)),
+    ({"isSecret": True, "default": "s3cret"}, (False, True, None)),
+    ({"default": "blue"}, (False, False, "blue")),
+    ({"default": False}, (False, False, "false")),
+    ({"value": "{a}-{b}", "variables": {"a": {"default": "x"}, "b": {"value": "y"}}},
+     (False, False, "x-y")),
+    ({"value": "{a}", "variables": {"a": {"isRequired": True}}}, (True, False, None)),
+    ({"value": "k={a}", "variables": {"a": {"isSecret": True, "default": "s3cret"}}},
+     (False, True, None)),
+    ({"value": "{undeclared}"}, (False, False, "{undeclared}")),
+    ({"isRequired": "yes"}, (False, False, None)),
 )  # fmt: skip
 def test_environment_variables(variable, found):
     listing = package("npm", "b", environmentVariables=[{"name": "COLOUR", **variable}])
@@ -308,16 +299,14 @@ def test_environment_variables(variable, found):
     assert "s3cret" not in listing.model_dump_json()
 
 
-@pytest.mark.parametrize(
-    ("name", "variable", "secret"),
-    [
-        ("FILES_API_KEY", {}, True),
-        ("FILES_API_KEY", {"isSecret": False}, False),
-        ("FILES_TOKEN", {"format": "boolean"}, False),
-        ("FILES_TOKEN", {"default": "true"}, False),
-        ("FILES_KEY_PATH", {}, False),
-        ("FILES_NOTE", {"isSecret": False, "default": "ghp_" + "a1B2" * 9}, True),
-    ],
+@cases(
+    "name, variable, secret",
+    ("FILES_API_KEY", {}, True),
+    ("FILES_API_KEY", {"isSecret": False}, False),
+    ("FILES_TOKEN", {"format": "boolean"}, False),
+    ("FILES_TOKEN", {"default": "true"}, False),
+    ("FILES_KEY_PATH", {}, False),
+    ("FILES_NOTE", {"isSecret": False, "default": "ghp_" + "a1B2" * 9}, True),
 )
 def test_a_secret_is_known_by_its_mark_its_name_or_its_value(name, variable, secret):
     listing = package("npm", "b", environmentVariables=[{"name": name, **variable}])
@@ -383,14 +372,12 @@ def test_the_variables_of_a_remote():
     assert "{baseUrl}" in str(stuck.reason)
 
 
-@pytest.mark.parametrize(
-    ("kind", "transport"),
-    [
-        ("sse", "sse"),
-        ("streamable-http",) * 2,
-        ("http", "streamable-http"),
-        ("", "streamable-http"),
-    ],
+@cases(
+    "kind, transport",
+    ("sse", "sse"),
+    ("streamable-http",) * 2,
+    ("http", "streamable-http"),
+    ("", "streamable-http"),
 )
 def test_the_transport_of_a_remote(kind, transport):
     assert parsed(remotes=[{"type": kind, "url": "https://x.example/"}]).transport == transport
@@ -410,8 +397,8 @@ def test_an_author_keeps_the_names_of_snake_case_variables():
     assert listing.args[-1] == "{my_dir:filepath}"
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, ":" * 100_000 + "/", "{" * 100_000, "a" * 100_000])
-@pytest.mark.parametrize("kind", ["npm", "pypi", "oci"])
+@cases("text", "[" * 100_000, ":" * 100_000 + "/", "{" * 100_000, "a" * 100_000)
+@cases("kind", "npm", "pypi", "oci")
 def test_long_texts_end_in_a_listing(kind, text):
     # A quadratic pattern takes minutes for these.
     package(kind, text)
@@ -488,7 +475,7 @@ def test_the_extras_that_a_runner_argument_names_stay():
     assert listing.args == ("--from", "quill[mcp]==1.0.0", "quill-mcp")
 
 
-@pytest.mark.parametrize("required", [True, None])
+@cases("required", True, None)
 def test_a_container_variable_is_as_required_as_it_is_declared(required):
     token = {"format": "string", "isSecret": True, "isRequired": required}
     listing = packaged(
@@ -508,9 +495,7 @@ def test_a_container_variable_is_as_required_as_it_is_declared(required):
     assert listing.args[-5:] == ("-e", "A_TOKEN", "-e", "PORT=8085", "ghcr.io/a/b:1.0.0")
 
 
-@pytest.mark.parametrize(
-    "remote", [{"transport": "sse"}, {"transport": {"type": "sse"}}, {"transport_type": "sse"}]
-)
+@cases("remote", {"transport": "sse"}, {"transport": {"type": "sse"}}, {"transport_type": "sse"})
 def test_a_remote_may_spell_its_type_transport(remote):
     record = {"name": "a/b", "remotes": [{"url": "https://a.example/mcp", **remote}]}
     assert make_server_listing(record, "registry").transport == "sse"
@@ -534,13 +519,11 @@ def test_a_switch_of_the_runner_takes_no_value():
     assert read_inputs(listing.env) == {"A_TOKEN": (True, True, None)}
 
 
-@pytest.mark.parametrize(
-    ("marks", "expected"),
-    [
-        ({"required": True}, True),
-        ({"required": False}, False),
-        ({"required": True, "isRequired": False}, False),
-    ],
+@cases(
+    "marks, expected",
+    ({"required": True}, True),
+    ({"required": False}, False),
+    ({"required": True, "isRequired": False}, False),
 )
 def test_an_author_may_write_required(marks, expected):
     variable = {"name": "A_SITE", **marks}
@@ -557,7 +540,7 @@ def test_a_bundle_may_have_an_address_apart_from_its_name():
     assert found.identifier == address
 
 
-@pytest.mark.parametrize("version", ["{{VERSION}}", "${VERSION}", "$VERSION", "<<Version>>"])
+@cases("version", "{{VERSION}}", "${VERSION}", "$VERSION", "<<Version>>")
 def test_a_version_that_a_release_fills_in_is_a_place(version):
     listing = packaged(registryType="npm", identifier="a", version=version)
     assert listing.flags == ("placeholder", "unpinned")

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from orchestration.cli.app import app, one_line_errors
 from orchestration.runs.nightly import hold_run_lock
+from tests.support.cases import cases
 from tests.support.command import invoke_toolmill
 from tests.support.paths import ROOT
 from tests.support.python_process import run_python
@@ -58,17 +59,15 @@ def test_settings_are_json_without_secrets(tmp_path):
 KNOWN = "registry, smithery, glama, pulsemcp, mcpso, mcphub, deepnlp, pipedream, docker, private"
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("serve", "--new-token", ""), "token name '': expected 1 to 60"),
-        (("serve", "--new-token", "a b"), "token name 'a b': expected 1 to 60"),
-        (("worlds", "--play", "--offline"), "--play does not go with --check or --offline"),
-        (("worlds", "--play", "--check"), "--play does not go with --check or --offline"),
-        (("run", "-m", "nowhere"), f"unknown marketplace 'nowhere'; known: {KNOWN}"),
-        (("demo-marketplaces", "--fault", "registry=rude"), "registry=rude does not exist"),
-        (("search", "what time is it", "--json"), "make run"),
-    ],
+@cases(
+    "words, told",
+    (("serve", "--new-token", ""), "token name '': expected 1 to 60"),
+    (("serve", "--new-token", "a b"), "token name 'a b': expected 1 to 60"),
+    (("worlds", "--play", "--offline"), "--play does not go with --check or --offline"),
+    (("worlds", "--play", "--check"), "--play does not go with --check or --offline"),
+    (("run", "-m", "nowhere"), f"unknown marketplace 'nowhere'; known: {KNOWN}"),
+    (("demo-marketplaces", "--fault", "registry=rude"), "registry=rude does not exist"),
+    (("search", "what time is it", "--json"), "make run"),
 )
 def test_what_could_not_be_used_later_is_refused_at_once(words, told, tmp_path):
     done = invoke_toolmill(*words, home=tmp_path)
@@ -93,15 +92,13 @@ def test_what_is_far_too_long_is_one_line_with_its_beginning(tmp_path, monkeypat
         assert len(line) < 1_000
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (("search", "x", "--nope"), "--nope"),
-        (("search", "x", "--index"), "--index"),
-        (("search", "x", "-k", "many"), "-k"),
-        (("execute",), "tool_id"),
-        (("nope",), "nope"),
-    ],
+@cases(
+    "words, named",
+    (("search", "x", "--nope"), "--nope"),
+    (("search", "x", "--index"), "--index"),
+    (("search", "x", "-k", "many"), "-k"),
+    (("execute",), "tool_id"),
+    (("nope",), "nope"),
 )
 def test_a_usage_error_is_one_line_that_names_the_thing_and_the_help(words, named, tmp_path):
     done = invoke_toolmill(*words, home=tmp_path)
@@ -119,14 +116,12 @@ def test_two_runs_at_once_do_not_share_a_home(tmp_path):
     assert not (tmp_path / "tables").exists()
 
 
-@pytest.mark.parametrize(
-    ("remount", "words", "of_sqlite"),
-    [
-        ("", "No space left", "disk is full"),
-        pytest.param(
-            " && mount -o remount,ro {home}", "Read-only", "Read-only", marks=pytest.mark.slow
-        ),
-    ],
+@cases(
+    "remount, words, of_sqlite",
+    ("", "No space left", "disk is full"),
+    pytest.param(
+        " && mount -o remount,ro {home}", "Read-only", "Read-only", marks=pytest.mark.slow
+    ),
     ids=["full", "read-only"],
 )
 def test_a_disk_that_cannot_be_written_is_named_with_the_fix(tmp_path, remount, words, of_sqlite):
@@ -149,7 +144,7 @@ def test_a_disk_that_cannot_be_written_is_named_with_the_fix(tmp_path, remount, 
     assert "TOOLMILL_HOME" in run.stderr
 
 
-@pytest.mark.parametrize("command", [("run",), ("dev",), ("search", "x"), ("serve",), ("spend",)])
+@cases("command", ("run",), ("dev",), ("search", "x"), ("serve",), ("spend",))
 def test_a_home_of_the_version_before_is_one_line(tmp_path, command):
     (tmp_path / "tables").mkdir()
     done = invoke_toolmill(*command, home=tmp_path)
@@ -263,7 +258,7 @@ def test_no_help_loses_a_word_in_brackets_that_reads_as_markup():
     assert lost == []
 
 
-@pytest.mark.parametrize("options", [("--tokens", "{file}"), ("--place", "{home}")])
+@cases("options", ("--tokens", "{file}"), ("--place", "{home}"))
 def test_deep_json_is_said_in_words(options, tmp_path):
     deep = "[" * 100_000
     paths = {name: tmp_path / name for name in ("file", "home")}
@@ -288,7 +283,7 @@ def be_interrupted(how: str) -> None:
         raise RuntimeError("cancel scope in another task")
 
 
-@pytest.mark.parametrize("how", ["plain", "group", "while it was put away"])
+@cases("how", "plain", "group", "while it was put away")
 def test_an_interrupt_is_one_line_and_130(how, capsys):
     with pytest.raises(SystemExit) as ended, one_line_errors():
         be_interrupted(how)

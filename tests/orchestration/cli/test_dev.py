@@ -16,6 +16,7 @@ import pytest
 from orchestration.resources import HOME_TAG
 from orchestration.runs.instance import SLOTS
 from orchestration.settings.load import SettingsError
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 from tests.support.python_process import run_python
 from warehouse.home import HomeUnavailable
@@ -121,7 +122,7 @@ def test_the_code_location_shows_the_home(load, tmp_path):
     assert defs.resolve_job_def("nightly").name == "nightly"
 
 
-@pytest.mark.parametrize("name", ["TOOLMILL_HOME", "TOOLMILL_STATE", "TOOLMILL_CONFIG"])
+@cases("name", "TOOLMILL_HOME", "TOOLMILL_STATE", "TOOLMILL_CONFIG")
 def test_the_code_location_refuses_a_dotenv_that_hides_the_named_home(load, tmp_path, name):
     (tmp_path / ".env").write_text(f"OPENAI_API_KEY=x\n{name}=/elsewhere\n")
     with pytest.raises(SettingsError, match=rf"\.env sets {name}, which Dagster loads over"):

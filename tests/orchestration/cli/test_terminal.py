@@ -22,6 +22,7 @@ from orchestration.cli.terminal import (
     print_page,
 )
 from orchestration.settings.load import SettingsError, load_settings
+from tests.support.cases import cases
 from warehouse.sanitize.markdown import fill_markdown
 
 
@@ -55,17 +56,15 @@ def test_what_is_remembered_is_told_and_deleted_by_token(outcomes):
     assert json.loads(toolmill("--json")[1]) == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((), "nothing to delete is named"),
-        (("--before", "yesterday"), "expected YYYY-MM-DD"),
-        # A variable of a script that is not set: all the others' lines are not what was meant.
-        (("--token", "", "--before", "2999-01-01"), "token is empty"),
-        (("--query", " ", "--token", "ann"), "query is empty"),
-        (("--before", "", "--token", "ann"), "expected YYYY-MM-DD"),
-        (("--token", "ann", "--place", "nowhere"), "no such folder"),
-    ],
+@cases(
+    "arguments, said",
+    ((), "nothing to delete is named"),
+    (("--before", "yesterday"), "expected YYYY-MM-DD"),
+    # A variable of a script that is not set: all the others' lines are not what was meant.
+    (("--token", "", "--before", "2999-01-01"), "token is empty"),
+    (("--query", " ", "--token", "ann"), "query is empty"),
+    (("--before", "", "--token", "ann"), "expected YYYY-MM-DD"),
+    (("--token", "ann", "--place", "nowhere"), "no such folder"),
 )
 def test_a_deletion_that_says_nothing_is_usage(outcomes, arguments, said):
     code, _, err = toolmill("--delete", *arguments)

@@ -31,6 +31,7 @@ from orchestration.runs.instance import (
     size_pools,
 )
 from orchestration.runs.processes import find_tree, run_until_signalled
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 from tests.support.postgres import find_free_port, open_postgres
 from warehouse.errors import UnusableInput
@@ -155,14 +156,12 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedPro
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [
-        pytest.param("worked\nprint 0\n", id="an interrupt while it imports leaves it working"),
-        pytest.param("die -9\n", id="what a killed worker held is removed"),
-        pytest.param("warn 0\n", id="warnings of libraries are not shown"),
-        pytest.param("listening\nhear 0\n", id="a worker hears the interrupt when it listens"),
-    ],
+    pytest.param("worked\nprint 0\n", id="an interrupt while it imports leaves it working"),
+    pytest.param("die -9\n", id="what a killed worker held is removed"),
+    pytest.param("warn 0\n", id="warnings of libraries are not shown"),
+    pytest.param("listening\nhear 0\n", id="a worker hears the interrupt when it listens"),
 )
 def test_each_worker_works_and_nothing_is_said(printed, line):
     assert line in printed.stdout
@@ -201,7 +200,7 @@ def of_test(folder: Path) -> list[psutil.Process]:
     return [each for each in result if each.status() != psutil.STATUS_ZOMBIE]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@cases("number", signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def test_a_signal_ends_the_whole_tree(tmp_path, number):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TEST_FOLDER": str(tmp_path)}
     runner = subprocess.Popen([sys.executable, "-c", RUNNER, str(tmp_path), STUBBORN], env=env)

@@ -20,6 +20,7 @@ from orchestration.settings.server_changes import (
     change_server_settings,
     write_server_settings,
 )
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 
 OWN = """# how I run them
@@ -70,14 +71,12 @@ def test_a_link_to_the_file_stays_one(file):
     assert "network" not in (file.parent / "own.toml").read_text()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("home = [", "not TOML"),
-        (b"\xff\xfe", "not TOML"),
-        ("servers = 3", "not TOML"),
-        ('[servers."npm:other"]\nnetwrok = "full"\n', "netwrok"),
-    ],
+@cases(
+    "text, message",
+    ("home = [", "not TOML"),
+    (b"\xff\xfe", "not TOML"),
+    ("servers = 3", "not TOML"),
+    ('[servers."npm:other"]\nnetwrok = "full"\n', "netwrok"),
 )
 def test_what_cannot_be_changed_is_named_and_left_alone(file, text, message):
     data = text if isinstance(text, bytes) else text.encode()
@@ -95,17 +94,15 @@ def test_a_value_that_no_server_takes_is_refused(file):
     assert not file.exists()
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        'servers = { "npm:notes" = { stateless = true }, "npm:y" = { network = "full" } }\n',
-        'servers."npm:notes".stateless = true\nhome = "var"\n',
-        '[servers]\n"npm:y" = { network = "full" }\n[demo]\nday = 2\n',
-        '[servers."npm:y"]\nnetwork = "full"\n[demo]\nday = 2\n[servers."npm:notes"]\n',
-        '[servers."npm:notes".env]\nKEY = "env:MY_KEY"\n',
-        "# nothing but this",
-        "home = 'var'\r\n[demo]\r\nday = 2\r\n",
-    ],
+    'servers = { "npm:notes" = { stateless = true }, "npm:y" = { network = "full" } }\n',
+    'servers."npm:notes".stateless = true\nhome = "var"\n',
+    '[servers]\n"npm:y" = { network = "full" }\n[demo]\nday = 2\n',
+    '[servers."npm:y"]\nnetwork = "full"\n[demo]\nday = 2\n[servers."npm:notes"]\n',
+    '[servers."npm:notes".env]\nKEY = "env:MY_KEY"\n',
+    "# nothing but this",
+    "home = 'var'\r\n[demo]\r\nday = 2\r\n",
 )
 def test_whatever_form_a_file_has_one_servers_settings_change_alone(file, text):
     file.write_bytes(text.encode())
@@ -181,14 +178,12 @@ def test_a_folder_is_granted_anew_in_its_place_and_a_relative_one_is_below_where
     assert granted == {"folders": ["/srv/a:rw", "/srv/b", "/home/me/notes"]}
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"folders": ["~nobody-of-that-name/x"]}, "nobody-of-that-name"),
-        ({"hosts": ["https://a.example"]}, "its scheme"),
-        ({"folders": ["/srv/none"], "revoke": True}, "/srv/none is not granted"),
-        ({"hosts": ["none.example"], "revoke": True}, "none.example is not granted"),
-    ],
+@cases(
+    "change, problem",
+    ({"folders": ["~nobody-of-that-name/x"]}, "nobody-of-that-name"),
+    ({"hosts": ["https://a.example"]}, "its scheme"),
+    ({"folders": ["/srv/none"], "revoke": True}, "/srv/none is not granted"),
+    ({"hosts": ["none.example"], "revoke": True}, "none.example is not granted"),
 )
 def test_what_cannot_be_granted_or_taken_back_is_named(change, problem):
     with pytest.raises(GrantRefused, match=problem):

@@ -20,6 +20,7 @@ from orchestration.settings.load import (
 )
 from orchestration.settings.model import Settings
 from orchestration.settings.schema import KEYS
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 from training.sets.split import SetPolicy
 
@@ -116,25 +117,23 @@ def test_no_secret_is_printed(monkeypatch):
 NO_NUMBER = r"in toolmill\.toml\): expected a number \(found '"
 
 
-@pytest.mark.parametrize(
-    ("text", "variable", "message"),
-    [
-        ("[marketplaces.acme]\npage_cap = 3\n", "", "'acme' is installed; known: registry"),
-        ("[synthesis]\npairs_per_tol = 4\n", "", r"synthesis\.pairs_per_tol.*did you mean"),
-        ("home = \n", "", r"toolmill\.toml: not TOML"),
-        ("budget_usd = true", "", NO_NUMBER),
-        ("[retention]\ndays = false", "", NO_NUMBER),
-        ("", "HOEM=1", "HOEM: no such setting; did you mean TOOLMILL_HOME"),
-        ("", "SANDBOX__MEMROY_MB=1", "did you mean TOOLMILL_SANDBOX__MEMORY_MB"),
-        ("", "ROLES__GENERATER__MODEL=1", "did you mean TOOLMILL_ROLES__GENERATOR__MODEL"),
-        ("", "SANDBOX__MEMORY_MB=lots", "TOOLMILL_SANDBOX__MEMORY_MB.*'lots'"),
-        ("", "SANDBOX__MEMORY_MB=63", "TOOLMILL_SANDBOX__MEMORY_MB.*expected .* or more"),
-        ("", "SANDBOX__PROCESSES=3", "TOOLMILL_SANDBOX__PROCESSES.*expected .* or more"),
-        ("", "SANDBOX__WALL_S=0", "TOOLMILL_SANDBOX__WALL_S.*expected .* or more"),
-        ("", "MARKETPLACES__PRIVATE__PATHS=mcp.json", "__PRIVATE__PATHS: .*a list"),
-        ("", "MARKETPLACES__MCPSO__REQUESTS_PER_SECOND=0", "REQUESTS_PER_SECOND.*greater than 0"),
-        ("", "TRAINING__PLACE__RUNS_ON=slurm", "'subprocess', 'ray' or 'kubernetes'.*slurm"),
-    ],
+@cases(
+    "text, variable, message",
+    ("[marketplaces.acme]\npage_cap = 3\n", "", "'acme' is installed; known: registry"),
+    ("[synthesis]\npairs_per_tol = 4\n", "", r"synthesis\.pairs_per_tol.*did you mean"),
+    ("home = \n", "", r"toolmill\.toml: not TOML"),
+    ("budget_usd = true", "", NO_NUMBER),
+    ("[retention]\ndays = false", "", NO_NUMBER),
+    ("", "HOEM=1", "HOEM: no such setting; did you mean TOOLMILL_HOME"),
+    ("", "SANDBOX__MEMROY_MB=1", "did you mean TOOLMILL_SANDBOX__MEMORY_MB"),
+    ("", "ROLES__GENERATER__MODEL=1", "did you mean TOOLMILL_ROLES__GENERATOR__MODEL"),
+    ("", "SANDBOX__MEMORY_MB=lots", "TOOLMILL_SANDBOX__MEMORY_MB.*'lots'"),
+    ("", "SANDBOX__MEMORY_MB=63", "TOOLMILL_SANDBOX__MEMORY_MB.*expected .* or more"),
+    ("", "SANDBOX__PROCESSES=3", "TOOLMILL_SANDBOX__PROCESSES.*expected .* or more"),
+    ("", "SANDBOX__WALL_S=0", "TOOLMILL_SANDBOX__WALL_S.*expected .* or more"),
+    ("", "MARKETPLACES__PRIVATE__PATHS=mcp.json", "__PRIVATE__PATHS: .*a list"),
+    ("", "MARKETPLACES__MCPSO__REQUESTS_PER_SECOND=0", "REQUESTS_PER_SECOND.*greater than 0"),
+    ("", "TRAINING__PLACE__RUNS_ON=slurm", "'subprocess', 'ray' or 'kubernetes'.*slurm"),
 )
 def test_a_setting_that_cannot_be_used_is_named(elsewhere, monkeypatch, text, variable, message):
     (elsewhere / "toolmill.toml").write_text(text)
@@ -148,22 +147,20 @@ def test_a_setting_that_cannot_be_used_is_named(elsewhere, monkeypatch, text, va
 SECRET = "SEKRET-4711"
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        (
-            f'[marketplaces.nosuch]\nenabled = true\n[marketplaces.glama]\napi_key = "{SECRET}"\n',
-            "no adapter 'nosuch' is installed",
-        ),
-        (f'[roles]\njudge = ["{SECRET}"]\n', "TOOLMILL_ROLES__JUDGE"),
-        (f'roles = "{SECRET}"\n', "TOOLMILL_ROLES"),
-        (f'[marketplaces.glama]\nclient_secret = ["{SECRET}"]\n', "CLIENT_SECRET"),
-        (f'[sandbox]\nmemory_mb = {{ a = "{SECRET}" }}\n', "TOOLMILL_SANDBOX__MEMORY_MB"),
-        (f'[sandbox]\nfetch_hosts = [{{ a = "{SECRET}" }}]\n', "TOOLMILL_SANDBOX__FETCH_HOSTS"),
-        (f'[marketplaces.glama]\napikey = "{SECRET}"\n', "marketplaces.glama.apikey"),
-        (f'[servers."npm:x"]\nenv = "{SECRET}"\n', "servers.npm:x"),
-        (f'openai_api_key = ["{SECRET}"]\n', "OPENAI_API_KEY"),
-    ],
+@cases(
+    "text, named",
+    (
+        f'[marketplaces.nosuch]\nenabled = true\n[marketplaces.glama]\napi_key = "{SECRET}"\n',
+        "no adapter 'nosuch' is installed",
+    ),
+    (f'[roles]\njudge = ["{SECRET}"]\n', "TOOLMILL_ROLES__JUDGE"),
+    (f'roles = "{SECRET}"\n', "TOOLMILL_ROLES"),
+    (f'[marketplaces.glama]\nclient_secret = ["{SECRET}"]\n', "CLIENT_SECRET"),
+    (f'[sandbox]\nmemory_mb = {{ a = "{SECRET}" }}\n', "TOOLMILL_SANDBOX__MEMORY_MB"),
+    (f'[sandbox]\nfetch_hosts = [{{ a = "{SECRET}" }}]\n', "TOOLMILL_SANDBOX__FETCH_HOSTS"),
+    (f'[marketplaces.glama]\napikey = "{SECRET}"\n', "marketplaces.glama.apikey"),
+    (f'[servers."npm:x"]\nenv = "{SECRET}"\n', "servers.npm:x"),
+    (f'openai_api_key = ["{SECRET}"]\n', "OPENAI_API_KEY"),
 )
 def test_an_error_is_one_short_line_and_shows_no_other_setting(elsewhere, text, named):
     (elsewhere / "toolmill.toml").write_text(text)
@@ -212,12 +209,10 @@ def test_a_named_file_that_is_not_there_is_an_error(elsewhere, monkeypatch):
         load_settings()
 
 
-@pytest.mark.parametrize(
-    ("day", "scale", "named"),
-    [
-        (3, None, "--day: Input should be 1 or 2 (found 3)"),
-        (None, "huge", "--scale: Input should be 'small', 'standard' or 'large' (found 'huge')"),
-    ],
+@cases(
+    "day, scale, named",
+    (3, None, "--day: Input should be 1 or 2 (found 3)"),
+    (None, "huge", "--scale: Input should be 'small', 'standard' or 'large' (found 'huge')"),
 )
 def test_a_wrong_option_of_the_demo_is_one_line(day, scale, named):
     with pytest.raises(SettingsError) as caught:
@@ -240,15 +235,13 @@ def test_a_servers_secret_is_named_by_its_source_and_never_written_down(elsewher
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ('folders = ["notes"]', "expected a full path"),
-        ('folders = ["/"]', "is a home folder"),
-        ('folders = ["~/"]', "is a home folder"),
-        ('hosts = ["https://a.example"]', "its scheme"),
-        ('network = "full"\nhosts = ["a.example"]', "leave one of the two out"),
-    ],
+@cases(
+    "text, told",
+    ('folders = ["notes"]', "expected a full path"),
+    ('folders = ["/"]', "is a home folder"),
+    ('folders = ["~/"]', "is a home folder"),
+    ('hosts = ["https://a.example"]', "its scheme"),
+    ('network = "full"\nhosts = ["a.example"]', "leave one of the two out"),
 )
 def test_what_is_never_granted_is_refused_with_its_servers_name(elsewhere, text, told):
     (elsewhere / "toolmill.toml").write_text(f'[servers."npm:x"]\n{text}\n')
@@ -348,7 +341,7 @@ def test_policies_carry_what_was_set(monkeypatch):
     assert trainer.drift.min_share == 0.5
 
 
-@pytest.mark.parametrize("name", ["home", "state", "chromium"])
+@cases("name", "home", "state", "chromium")
 def test_an_empty_path_is_not_the_working_directory(elsewhere, monkeypatch, name):
     (elsewhere / "toolmill.toml").write_text(f'{name} = ""')
     with pytest.raises(SettingsError, match=rf"TOOLMILL_{name.upper()}.*expected a path"):

@@ -47,6 +47,7 @@ from tests.outcomes.reliability.observing import (
     make_frame,
     observe,
 )
+from tests.support.cases import cases
 from warehouse.store import Warehouse
 
 POLICY = ReliabilityPolicy()
@@ -104,7 +105,7 @@ def test_calls_count_by_their_age_kind_and_seconds():
     assert (row["p50_s"], row["p95_s"]) == (51.0, 96.0)
 
 
-@pytest.mark.parametrize("success", [True, False])
+@cases("success", True, False)
 def test_a_tool_that_always_or_never_worked_keeps_an_interval(success):
     row = find_row(measure([observe(success, kind="crashed")] * 50))
     assert (row["calls"], row["failed"]) == (50, 0 if success else 50)
@@ -128,7 +129,7 @@ def test_a_flood_of_false_failures_is_bounded_by_what_others_saw():
     assert find_row(measure([*honest, *flood]))["mean"] >= 0.49
 
 
-@pytest.mark.parametrize("calls", [0, 16])
+@cases("calls", 0, 16)
 def test_claims_of_one_token_move_a_mean_by_what_one_call_would(calls):
     observed = [observe(at % 4 != 0) for at in range(calls)]
     observed += [observe(at % 4 != 0, tool_id=SECOND) for at in range(100)]
@@ -139,7 +140,7 @@ def test_claims_of_one_token_move_a_mean_by_what_one_call_would(calls):
     assert 0 < before - after <= 1 / (5 + calls) + 0.01  # and what it moves the rate of all
 
 
-@pytest.mark.parametrize("cls", ["wording", "breaking"])
+@cases("cls", "wording", "breaking")
 def test_a_new_contract_starts_from_a_prior_shrunk_by_the_class_of_the_change(cls):
     tool_knowledge = ToolKnowledge(
         {**KNOWN.tools, TOOL: replace(LISTED, contract_digest=NEW)},

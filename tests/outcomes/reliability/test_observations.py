@@ -30,6 +30,7 @@ from tests.outcomes.reliability.observing import (
     report,
     write_log,
 )
+from tests.support.cases import cases
 
 BAD = [
     '{"at": 2, "id": "b", "sta',
@@ -66,22 +67,20 @@ def read(place: Path, lines: list[dict[str, Any] | str]) -> list[Observation]:
     return list_observations(read_logged(place).frame)
 
 
-@pytest.mark.parametrize(
-    ("line", "success"),
-    [
-        (call("1"), True),
-        (call("1", "tool_error", blame="tool"), False),
-        (call("1", "failed", blame="server", error_kind="crashed"), False),
-        (call("1", "tool_error", blame="caller"), None),
-        (call("1", "failed", blame="credentials"), None),
-        (call("1", "failed", blame="policy"), None),
-        (call("1", "tool_error", blame="upstream"), None),
-        (call("1", "failed", blame="us"), None),
-        (call("1", "invalid_arguments", blame="caller"), None),
-        (call("1", "declined"), None),
-        (call("1", "refused"), None),
-        (call("1", tool_id=None), None),
-    ],
+@cases(
+    "line, success",
+    (call("1"), True),
+    (call("1", "tool_error", blame="tool"), False),
+    (call("1", "failed", blame="server", error_kind="crashed"), False),
+    (call("1", "tool_error", blame="caller"), None),
+    (call("1", "failed", blame="credentials"), None),
+    (call("1", "failed", blame="policy"), None),
+    (call("1", "tool_error", blame="upstream"), None),
+    (call("1", "failed", blame="us"), None),
+    (call("1", "invalid_arguments", blame="caller"), None),
+    (call("1", "declined"), None),
+    (call("1", "refused"), None),
+    (call("1", tool_id=None), None),
 )
 def test_only_answers_and_the_tools_own_faults_are_observed(tmp_path, line, success):
     assert [item.success for item in read(tmp_path, [line])] == (
@@ -89,18 +88,16 @@ def test_only_answers_and_the_tools_own_faults_are_observed(tmp_path, line, succ
     )
 
 
-@pytest.mark.parametrize(
-    ("lines", "success", "kind"),
-    [
-        ([call("1"), report("1", "worked")], True, "ok"),
-        ([call("1"), report("1", "failed")], False, "reported_failed"),
-        ([call("1"), report("1", "wrong_tool")], False, "wrong_tool"),
-        ([call("1"), report("1", "failed"), report("1", "failed")], False, "reported_failed"),
-        ([call("1"), report("1", "failed"), report("1", "worked", at=NOW)], True, "ok"),
-        ([report("1", "failed"), call("1")], False, "reported_failed"),
-        ([call("1", "failed", blame="tool"), report("1", "worked")], False, "failed"),
-        ([call("1"), report("1", "failed", token="other")], True, "ok"),
-    ],
+@cases(
+    "lines, success, kind",
+    ([call("1"), report("1", "worked")], True, "ok"),
+    ([call("1"), report("1", "failed")], False, "reported_failed"),
+    ([call("1"), report("1", "wrong_tool")], False, "wrong_tool"),
+    ([call("1"), report("1", "failed"), report("1", "failed")], False, "reported_failed"),
+    ([call("1"), report("1", "failed"), report("1", "worked", at=NOW)], True, "ok"),
+    ([report("1", "failed"), call("1")], False, "reported_failed"),
+    ([call("1", "failed", blame="tool"), report("1", "worked")], False, "failed"),
+    ([call("1"), report("1", "failed", token="other")], True, "ok"),
 )
 def test_a_report_says_of_an_answered_call_whether_it_worked(tmp_path, lines, success, kind):
     observed = [item for item in read(tmp_path, lines) if item.source == "token:ci"]
@@ -160,14 +157,12 @@ def weigh(observations: list[Observation], **policy: Any) -> ObservedCalls:
     return weigh_observations(frame, VERSIONS, ReliabilityPolicy(**policy), NOW)
 
 
-@pytest.mark.parametrize(
-    ("strange", "why"),
-    [
-        ({"contract_digest": "c1:" + "f" * 64}, "of an unknown contract"),
-        ({"tool_id": "npm:gone::x"}, "of an unknown contract"),
-        ({"contract_digest": ""}, "of an unknown contract"),
-        ({"at": NOW + 2 * DAY}, "from the future"),
-    ],
+@cases(
+    "strange, why",
+    ({"contract_digest": "c1:" + "f" * 64}, "of an unknown contract"),
+    ({"tool_id": "npm:gone::x"}, "of an unknown contract"),
+    ({"contract_digest": ""}, "of an unknown contract"),
+    ({"at": NOW + 2 * DAY}, "from the future"),
 )
 def test_what_cannot_be_placed_counts_nothing_and_is_told(strange, why):
     result = weigh([observe(), observe(success=False, **strange)])

@@ -17,6 +17,7 @@ from assets.outcomes.worlds import contained_reading, file_kinds, file_reader
 from assets.outcomes.worlds.file_kinds import WORKBOOK_FILE, format_cell, read_cells, write_workbook
 from assets.outcomes.worlds.file_reader import NoWorkbook, read_workbook
 from assets.outcomes.worlds.tree import WorldFailed, read_tree, write_tree
+from tests.support.cases import cases
 from warehouse.storage.digest import digest
 
 
@@ -33,7 +34,7 @@ def test_a_graph_is_the_same_in_any_order_and_with_what_a_server_adds():
     assert file_kinds.read_graph({file_kinds.MEMORY_FILE: twice.encode()}) != whole
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "7", '{"type": "entity"}', "\x00\xff", '{"a":' * 9999])
+@cases("text", "{", "[]", "7", '{"type": "entity"}', "\x00\xff", '{"a":' * 9999)
 def test_a_line_that_is_no_part_of_a_graph_is_a_fact(text):
     facts = file_kinds.read_graph({file_kinds.MEMORY_FILE: text.encode("latin-1")})
     assert len(facts) == 1
@@ -90,7 +91,7 @@ def test_what_a_server_puts_into_a_database_is_read_and_never_run(tmp_path, sql)
     json.dumps(facts, allow_nan=False)
 
 
-@pytest.mark.parametrize("size", [0, 50, 100])
+@cases("size", 0, 50, 100)
 def test_a_damaged_database_is_a_state_with_a_digest(size):
     tree = file_kinds.generate_shop_database(Random("x"), 8)
     whole = tree[file_kinds.DATABASE_FILE]
@@ -201,15 +202,13 @@ def repack(data: bytes, **changed: str) -> bytes:
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaa">]><worksheet>&a;</worksheet>'
 
 
-@pytest.mark.parametrize(
-    ("changed", "output"),
-    [
-        ({"sheet1": BOMB}, "declares entities"),
-        ({"sheet1": BOMB.replace("DOCTYPE", "doctype")}, "declares entities"),
-        ({"sheet1": "<worksheet>"}, "ParseError"),
-        ({"workbook": "<workbook/>" * 2}, "ParseError"),
-        ({"sheet1": " " * 40_000}, "more than 20,000 bytes"),
-    ],
+@cases(
+    "changed, output",
+    ({"sheet1": BOMB}, "declares entities"),
+    ({"sheet1": BOMB.replace("DOCTYPE", "doctype")}, "declares entities"),
+    ({"sheet1": "<worksheet>"}, "ParseError"),
+    ({"workbook": "<workbook/>" * 2}, "ParseError"),
+    ({"sheet1": " " * 40_000}, "more than 20,000 bytes"),
 )
 def test_a_hostile_part_is_refused(monkeypatch, changed, output):
     monkeypatch.setattr(file_reader, "_MOST_PART", 20_000)
@@ -256,14 +255,12 @@ def pack_bomb(method: int, size: int, text: bytes = b" ") -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (pack_bomb(zipfile.ZIP_BZIP2, 64 << 20), "another method than deflate"),
-        (pack_bomb(zipfile.ZIP_LZMA, 64 << 20), "another method than deflate"),
-        (pack_bomb(zipfile.ZIP_DEFLATED, 64 << 20), "more than 16,777,216 bytes"),
-        (pack_bomb(zipfile.ZIP_DEFLATED, 15 << 20, b"<a/>"), "more memory than its reader"),
-    ],
+@cases(
+    "data, why",
+    (pack_bomb(zipfile.ZIP_BZIP2, 64 << 20), "another method than deflate"),
+    (pack_bomb(zipfile.ZIP_LZMA, 64 << 20), "another method than deflate"),
+    (pack_bomb(zipfile.ZIP_DEFLATED, 64 << 20), "more than 16,777,216 bytes"),
+    (pack_bomb(zipfile.ZIP_DEFLATED, 15 << 20, b"<a/>"), "more memory than its reader"),
     ids=["bzip2", "lzma", "deflate", "elements"],
 )
 def test_a_workbook_that_unpacks_to_more_is_one_clear_error(data, why):

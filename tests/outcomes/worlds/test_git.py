@@ -16,6 +16,7 @@ from assets.outcomes.worlds.git import (
     read_repository,
 )
 from assets.outcomes.worlds.tree import WorldFailed, add_folders, read_tree, write_tree
+from tests.support.cases import cases
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_what_is_no_repository_any_more_is_still_a_state():
         assert read_repository(add_folders({**tree, path: data})) != whole, path
 
 
-@pytest.mark.parametrize("data", [b"", b"DIRC", b"DIRC\0\0\0\x02\0\0\0\x09", b"DIRC\0\0\0\x04" * 9])
+@cases("data", b"", b"DIRC", b"DIRC\0\0\0\x02\0\0\0\x09", b"DIRC\0\0\0\x04" * 9)
 def test_an_index_that_is_none_is_refused(data):
     with pytest.raises((ValueError, IndexError)):
         read_index(data)

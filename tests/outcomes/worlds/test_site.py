@@ -21,6 +21,7 @@ from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy
 from tests.outcomes.running import make_contract, open_executing
 from tests.serving.calling import PATIENT, Bench, read_text
+from tests.support.cases import cases
 from tests.support.untrusted_server import POLICY
 from warehouse.storage.digest import canonical_json
 
@@ -176,7 +177,7 @@ def send(
     return reply.status, json.loads(reply.body) if reply.kind == JSON else reply.body.decode()
 
 
-@pytest.mark.parametrize("path", ["/", "/index", "/index.html"])
+@cases("path", "/", "/index", "/index.html")
 def test_a_page_is_found_with_and_without_its_ending(path):
     assert send(make_site(), "GET", path) == (200, "<h1>Hello</h1>")
 
@@ -210,30 +211,28 @@ def test_items_are_added_changed_and_removed_and_a_reset_forgets_it():
     assert site.copy_items() == first
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
-    [
-        ("GET", "/nowhere", None, 404),
-        ("GET", "/api/robots.txt", None, 404),
-        ("GET", "/api/products/9", None, 404),
-        ("GET", "/../../etc/passwd", None, 404),
-        ("POST", "/", {}, 405),
-        ("POST", "/api/nothing", {}, 404),
-        ("POST", "/api/products/3", {}, 405),
-        ("DELETE", "/api/products", None, 405),
-        ("POST", "/api/cart", [1], 400),
-        ("POST", "/api/cart", b"{", 400),
-        ("POST", "/api/cart", {"a": {"b": 1}}, 400),
-        ("POST", "/api/cart", {"a": "x" * 5000}, 400),
-        ("POST", "/api/cart", b'{"a": 1e999}', 400),
-        ("POST", "/api/cart", b'{"a": 9007199254740993}', 400),
-        ("POST", "/api/cart", b'{"a": "\\ud800"}', 400),
-        ("POST", "/api/cart", {"id": "a/b"}, 400),
-        ("POST", "/api/cart", {str(n): n for n in range(21)}, 400),
-        ("POST", "/api/cart", b"[" * 60_000, 400),
-        ("POST", "/api/cart", b"x" * 70_000, 413),
-        ("POST", "/api/products", {"id": 3}, 409),
-    ],
+@cases(
+    "method, path, body, status",
+    ("GET", "/nowhere", None, 404),
+    ("GET", "/api/robots.txt", None, 404),
+    ("GET", "/api/products/9", None, 404),
+    ("GET", "/../../etc/passwd", None, 404),
+    ("POST", "/", {}, 405),
+    ("POST", "/api/nothing", {}, 404),
+    ("POST", "/api/products/3", {}, 405),
+    ("DELETE", "/api/products", None, 405),
+    ("POST", "/api/cart", [1], 400),
+    ("POST", "/api/cart", b"{", 400),
+    ("POST", "/api/cart", {"a": {"b": 1}}, 400),
+    ("POST", "/api/cart", {"a": "x" * 5000}, 400),
+    ("POST", "/api/cart", b'{"a": 1e999}', 400),
+    ("POST", "/api/cart", b'{"a": 9007199254740993}', 400),
+    ("POST", "/api/cart", b'{"a": "\\ud800"}', 400),
+    ("POST", "/api/cart", {"id": "a/b"}, 400),
+    ("POST", "/api/cart", {str(n): n for n in range(21)}, 400),
+    ("POST", "/api/cart", b"[" * 60_000, 400),
+    ("POST", "/api/cart", b"x" * 70_000, 413),
+    ("POST", "/api/products", {"id": 3}, 409),
 )
 def test_what_is_refused_changes_nothing(method, path, body, status):
     site = make_site()

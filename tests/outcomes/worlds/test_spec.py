@@ -10,6 +10,7 @@ from assets.outcomes.worlds.changes import ChangeImpossible, apply_changes
 from assets.outcomes.worlds.spec import load_world
 from assets.outcomes.worlds.tree import WorldFileError
 from tests.outcomes.worlds.files import SMALL, write_world
+from tests.support.cases import cases
 
 
 def test_a_world_file_that_was_edited_is_read_anew(tmp_path):
@@ -53,12 +54,10 @@ def test_what_is_wrong_with_a_world_file_is_one_error_that_names_it(tmp_path, ol
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "output"),
-    [
-        ('kind = "folder"', 'kind = "castle"', "kind 'castle' does not exist; known: "),
-        ('files = "seed"', 'generator = { name = "x" }', "generator 'x': kind 'folder' has office"),
-    ],
+@cases(
+    "old, new, output",
+    ('kind = "folder"', 'kind = "castle"', "kind 'castle' does not exist; known: "),
+    ('files = "seed"', 'generator = { name = "x" }', "generator 'x': kind 'folder' has office"),
 )
 def test_what_its_kind_does_not_have_is_told_with_what_it_has(tmp_path, old, new, output):
     path = write_world(tmp_path, SMALL.replace(old, new, 1))
@@ -134,19 +133,17 @@ FACTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("change", "key", "after"),
-    [
-        ({"set": "a.txt", "to": "new"}, "a.txt", "new"),
-        ({"add": "c", "to": 1}, "c", 1),
-        ({"update": "sub/b", "with": {"n": 2}}, "sub/b", {"n": 2, "tags": ["x", "y"]}),
-        ({"increase": "sub/b", "of": "n", "by": 2.2}, "sub/b", {"n": 3.3, "tags": ["x", "y"]}),
-        ({"increase": "subtle", "by": 4}, "subtle", 7),
-        ({"append": "sub/b", "of": "tags", "items": ["z"]}, "sub/b", {"n": 1.1, "tags": [*"xyz"]}),
-        ({"append": "a.txt", "items": "!"}, "a.txt", "one two!"),
-        ({"drop": "sub/b", "of": "tags", "items": ["x"]}, "sub/b", {"n": 1.1, "tags": ["y"]}),
-        ({"replace": "a.txt", "old": "two", "new": "2"}, "a.txt", "one 2"),
-    ],
+@cases(
+    "change, key, after",
+    ({"set": "a.txt", "to": "new"}, "a.txt", "new"),
+    ({"add": "c", "to": 1}, "c", 1),
+    ({"update": "sub/b", "with": {"n": 2}}, "sub/b", {"n": 2, "tags": ["x", "y"]}),
+    ({"increase": "sub/b", "of": "n", "by": 2.2}, "sub/b", {"n": 3.3, "tags": ["x", "y"]}),
+    ({"increase": "subtle", "by": 4}, "subtle", 7),
+    ({"append": "sub/b", "of": "tags", "items": ["z"]}, "sub/b", {"n": 1.1, "tags": [*"xyz"]}),
+    ({"append": "a.txt", "items": "!"}, "a.txt", "one two!"),
+    ({"drop": "sub/b", "of": "tags", "items": ["x"]}, "sub/b", {"n": 1.1, "tags": ["y"]}),
+    ({"replace": "a.txt", "old": "two", "new": "2"}, "a.txt", "one 2"),
 )
 def test_a_change_touches_its_key_and_no_other(change, key, after):
     result = apply_changes(FACTS, [change])
@@ -170,21 +167,19 @@ def test_what_lies_below_is_copied_moved_and_removed_along():
     assert sorted(apply_changes(FACTS, [{"remove": "a.txt"}])) == ["sub", "sub/b", "subtle"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        {"add": "a.txt", "to": 1},
-        {"remove": "none"},
-        {"move": "a.txt", "to": "sub"},
-        {"move": "a.txt", "to": "a.txt"},
-        {"update": "sub/b", "with": {"n": 1.1}},
-        {"drop": "sub/b", "of": "tags", "items": ["q"]},
-        {"replace": "a.txt", "old": "three", "new": "3"},
-        {"replace": "a.txt", "old": "one", "new": "one"},
-        {"increase": "a.txt", "by": 1},
-        {"set": "a.txt"},
-        {"rename": "a.txt", "to": "b"},
-    ],
+    {"add": "a.txt", "to": 1},
+    {"remove": "none"},
+    {"move": "a.txt", "to": "sub"},
+    {"move": "a.txt", "to": "a.txt"},
+    {"update": "sub/b", "with": {"n": 1.1}},
+    {"drop": "sub/b", "of": "tags", "items": ["q"]},
+    {"replace": "a.txt", "old": "three", "new": "3"},
+    {"replace": "a.txt", "old": "one", "new": "one"},
+    {"increase": "a.txt", "by": 1},
+    {"set": "a.txt"},
+    {"rename": "a.txt", "to": "b"},
 )
 def test_a_change_that_is_impossible_or_none_is_refused(change):
     with pytest.raises(ChangeImpossible):

@@ -4,6 +4,7 @@ import pytest
 
 from assets.servers.calls.attribution import find_fault
 from assets.servers.calls.result import find_kind
+from tests.support.cases import cases
 
 ARGUMENTS = {"path": "/home/user/data/q3-report.md", "sheetName": "Revenue", "row": 4100}
 SAID = {
@@ -82,14 +83,12 @@ def test_a_service_that_cannot_be_reached_is_upstream_where_we_grant_the_network
     assert find_fault(text, offline=True).kind == "needs_network"
 
 
-@pytest.mark.parametrize(
-    ("text", "arguments", "kind"),
-    [
-        ("connect ECONNREFUSED API.example.com:443", {}, "upstream_error"),
-        ("TypeError: fetch failed", {"url": "https://api.example.com/v1"}, "upstream_error"),
-        ("getaddrinfo ENOTFOUND other.example", {"url": "https://other.example"}, "needs_network"),
-        ("TypeError: fetch failed", {}, "needs_network"),
-    ],
+@cases(
+    "text, arguments, kind",
+    ("connect ECONNREFUSED API.example.com:443", {}, "upstream_error"),
+    ("TypeError: fetch failed", {"url": "https://api.example.com/v1"}, "upstream_error"),
+    ("getaddrinfo ENOTFOUND other.example", {"url": "https://other.example"}, "needs_network"),
+    ("TypeError: fetch failed", {}, "needs_network"),
 )
 def test_a_granted_host_that_fails_is_upstream_and_any_other_is_not_granted(text, arguments, kind):
     reached = ("api.example.com",)

@@ -17,6 +17,7 @@ from assets.servers.recipes.recipe import dump_recipe
 from assets.servers.sandbox.process import SandboxUnavailable
 from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.serving.calling import CONTRACT, LIMITS, read_text
+from tests.support.cases import cases
 from tests.support.untrusted_server import CONVERSATION, POLICY
 
 ECHO = "calls(lambda m, x: say(m, [os.getpid(), x]))"
@@ -142,26 +143,22 @@ async def test_a_tool_that_says_it_failed(bench):
     assert found.hint.startswith("disk on fire: ")
 
 
-@pytest.mark.parametrize(
-    ("words", "kind", "blame"),
-    [
-        ("1 validation error for doArguments\nx\n  Field required", "invalid_arguments", "caller"),
-        ("getaddrinfo ENOTFOUND api.example.com", "needs_network", "policy"),
-        ("EACCES: permission denied, mkdir '/srv/x'", "read_only", "policy"),
-    ],
+@cases(
+    "words, kind, blame",
+    ("1 validation error for doArguments\nx\n  Field required", "invalid_arguments", "caller"),
+    ("getaddrinfo ENOTFOUND api.example.com", "needs_network", "policy"),
+    ("EACCES: permission denied, mkdir '/srv/x'", "read_only", "policy"),
 )
 async def test_an_error_is_blamed_by_its_words(bench, words, kind, blame):
     found = await bench.call(f"calls(lambda m, x: say(m, {words!r}, isError=True))")
     assert (found.status, found.error_kind, found.blame) == ("tool_error", kind, blame)
 
 
-@pytest.mark.parametrize(
-    ("code", "kind", "blame"),
-    [
-        (-32602, "invalid_arguments", "caller"),
-        (-32603, "tool_error", "tool"),
-        (7, "tool_error", "tool"),
-    ],
+@cases(
+    "code, kind, blame",
+    (-32602, "invalid_arguments", "caller"),
+    (-32603, "tool_error", "tool"),
+    (7, "tool_error", "tool"),
 )
 async def test_an_error_of_the_protocol_is_an_answer(bench, code, kind, blame):
     source = f"""

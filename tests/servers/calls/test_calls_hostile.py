@@ -11,6 +11,7 @@ import pytest
 from assets.servers.calls import connection
 from assets.servers.probe import json_message
 from tests.serving.calling import LIMITS, read_text
+from tests.support.cases import cases
 
 GOOD = "say(m, 'fine')"
 
@@ -279,7 +280,7 @@ def test_a_message_of_very_many_values_is_refused_before_it_is_parsed(monkeypatc
         json_message.parse_message(text)
 
 
-@pytest.mark.parametrize("inside", [",[{", '\\"', "\\\\", '\\\\\\"', "\\u005b"])
+@cases("inside", ",[{", '\\"', "\\\\", '\\\\\\"', "\\u005b")
 def test_what_stands_in_a_text_is_no_value(inside):
     text = f'["{inside * MANY}", 7]'
     assert json_message.parse_message(text) == json.loads(text)

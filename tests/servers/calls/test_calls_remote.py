@@ -12,6 +12,7 @@ from assets.servers.secrets import SecretSources, ServerSecrets
 from demo.sites.files import TOOLS, answer_message
 from tests.servers.probe.test_remote_probe import sdk_server
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, open_remote, read_text
+from tests.support.cases import cases
 from tests.support.http_mcp import (
     Call,
     make_good_script,
@@ -56,7 +57,7 @@ async def test_the_demos_remote_server_is_called():
     assert here.asked.count("initialize") == 1
 
 
-@pytest.mark.parametrize("kind", ["event streams", "JSON answers", "SSE"])
+@cases("kind", "event streams", "JSON answers", "SSE")
 async def test_the_sdks_server_is_called_over_each_transport(kind):
     from assets.servers.probe.remote_probe import probe_remote
     from assets.servers.probe.remote_transport import RemotePolicy

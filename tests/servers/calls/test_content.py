@@ -16,6 +16,7 @@ from assets.servers.calls.result import CallFailed, CallLimits, CallResult
 from benchmarks.bench_scan import measure_alarms, read_api_answers
 from tests.contracts.strategies import values
 from tests.serving.calling import CONTRACT, read_text
+from tests.support.cases import cases
 from tests.support.paths import SHARED
 from warehouse.sanitize.scrubber import Scrubber
 
@@ -71,7 +72,7 @@ def test_many_secrets_before_a_cut_leave_none_behind_it():
     assert "left out" in made["text"]
 
 
-@pytest.mark.parametrize("kind", ["image", "audio"])
+@cases("kind", "image", "audio")
 def test_a_secret_in_the_bytes_of_a_medium_is_taken_out(kind):
     import base64
 
@@ -153,15 +154,13 @@ def test_an_order_is_found_and_the_text_stays_with_its_caller():
     assert {one.rule for one in laid} >= {"instruction_override"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "result",
-    [
-        text(f"export TOKEN={KEY} # mine"),
-        CallResult("ok", structured={"env": [{"TOKEN": KEY}]}),
-        CallResult("ok", structured={KEY: 1}),
-        CallResult("failed", error_kind="crashed", hint=f"crashed with {KEY}"),
-        text("-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA7bq\n-----END RSA PRIVATE KEY-----"),
-    ],
+    text(f"export TOKEN={KEY} # mine"),
+    CallResult("ok", structured={"env": [{"TOKEN": KEY}]}),
+    CallResult("ok", structured={KEY: 1}),
+    CallResult("failed", error_kind="crashed", hint=f"crashed with {KEY}"),
+    text("-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA7bq\n-----END RSA PRIVATE KEY-----"),
 )
 def test_a_key_of_known_form_is_taken_out_and_said(result):
     made, laid = inspected(result)

@@ -23,6 +23,7 @@ from assets.servers.calls.log import (
     query_digest,
     remove_lines,
 )
+from tests.support.cases import cases
 from warehouse.storage import files
 
 
@@ -45,9 +46,10 @@ def test_a_field_nobody_declared_is_refused_so_that_no_argument_slips_in(tmp_pat
     assert list(CallLog(tmp_path).read()) == []
 
 
-@pytest.mark.parametrize(
-    ("facts", "named"),
-    [({"status": "splendid"}, "splendid"), ({"status": "reported", "reported": "fine"}, "fine")],
+@cases(
+    "facts, named",
+    ({"status": "splendid"}, "splendid"),
+    ({"status": "reported", "reported": "fine"}, "fine"),
 )
 def test_an_unknown_status_is_refused(facts, named, tmp_path):
     with pytest.raises(BadOutcome, match=named):
@@ -146,15 +148,13 @@ def test_a_subject_goes_from_the_middle_of_every_file_and_the_rest_stays_as_it_w
     assert os.listdir(outcomes.folder) == []
 
 
-@pytest.mark.parametrize(
-    ("subject", "deleted"),
-    [
-        (DeletionSubject(client="editor 1"), 4),
-        (DeletionSubject(query="BO "), 6),
-        (DeletionSubject(before=date(2026, 11, 21)), 6),
-        (DeletionSubject(token="ann", client="editor 1", before=date(2026, 11, 21)), 1),
-        (DeletionSubject(token="an"), 0),
-    ],
+@cases(
+    "subject, deleted",
+    (DeletionSubject(client="editor 1"), 4),
+    (DeletionSubject(query="BO "), 6),
+    (DeletionSubject(before=date(2026, 11, 21)), 6),
+    (DeletionSubject(token="ann", client="editor 1", before=date(2026, 11, 21)), 1),
+    (DeletionSubject(token="an"), 0),
 )
 def test_all_that_is_named_must_hold(outcomes, subject, deleted):
     assert remove_lines(outcomes, subject)["deleted"] == deleted

@@ -28,6 +28,7 @@ from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.servers.conftest import npm, pypi
+from tests.support.cases import cases
 from tests.support.untrusted_server import CONVERSATION, POLICY, install_source, require_sandbox
 from warehouse.fleet import TaskLost
 from warehouse.storage.blobs import Blobs
@@ -66,9 +67,10 @@ def test_optional_variables_that_were_not_needed_are_not_recorded(installed):
     assert deploy(RECIPE.model_copy(update=facts), policy).placeholders == ()
 
 
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [({}, "sandbox.remote"), ({"remote": RemotePolicy(), "outside": False}, "this host")],
+@cases(
+    "facts, words",
+    ({}, "sandbox.remote"),
+    ({"remote": RemotePolicy(), "outside": False}, "this host"),
 )
 def test_a_remote_server_is_refused_unless_it_is_allowed(tmp_path, facts, words):
     url = "https://x.example"
@@ -206,7 +208,7 @@ def test_a_lost_worker_is_a_row_that_is_due_at_once(recipe, policy):
     assert probe.hint.startswith("its worker ended: ")
 
 
-@pytest.mark.parametrize("here", ["secret", "folder", "private", "remote"])
+@cases("here", "secret", "folder", "private", "remote")
 def test_what_needs_this_machine_stays(here, recipe, policy, tmp_path, monkeypatch):
     if here == "folder":
         folder = ServerGrant(folders=mount_folders((str(tmp_path),)))

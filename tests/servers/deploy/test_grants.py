@@ -34,6 +34,7 @@ from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount
 from assets.servers.secrets import LaunchSecrets, SecretSources, ServerSecrets
 from tests.servers.conftest import npm
+from tests.support.cases import cases
 from tests.support.errors import expect_kind
 from tests.support.untrusted_server import CONVERSATION, POLICY, install_source, tool_names
 
@@ -95,17 +96,15 @@ def test_the_first_folder_is_what_recipes_name_and_others_lie_beside_it():
     ]
 
 
-@pytest.mark.parametrize(
-    ("folders", "problem"),
-    [
-        (["notes"], "expected a full path"),
-        (["~nobody-of-that-name/x"], "no home folder of that name"),
-        (["/srv/a/notes", "/srv/b/x", "/srv/c/x"], "/srv/b/x and /srv/c/x: both are /home/user/x"),
-        (["/srv/notes", "/srv/data"], "both are /home/user/data"),
-        (["/"], "is a home folder"),
-        (["/home"], "is a home folder"),
-        (["~"], "is a home folder"),
-    ],
+@cases(
+    "folders, problem",
+    (["notes"], "expected a full path"),
+    (["~nobody-of-that-name/x"], "no home folder of that name"),
+    (["/srv/a/notes", "/srv/b/x", "/srv/c/x"], "/srv/b/x and /srv/c/x: both are /home/user/x"),
+    (["/srv/notes", "/srv/data"], "both are /home/user/data"),
+    (["/"], "is a home folder"),
+    (["/home"], "is a home folder"),
+    (["~"], "is a home folder"),
 )
 def test_folders_that_cannot_be_shown_are_refused_before_the_disk_is_asked(folders, problem):
     with pytest.raises(ValueError, match=problem):
@@ -123,7 +122,7 @@ def test_a_folder_is_granted_as_what_it_is(tmp_path, notes):
     assert f"the folder that holds it, {notes}" in str(find_folder_problem(notes / "notes.txt"))
 
 
-@pytest.mark.parametrize("folder", ["/tmp", "/run", "/proc/self", "/dev/shm"])
+@cases("folder", "/tmp", "/run", "/proc/self", "/dev/shm")
 def test_where_other_programs_keep_their_sockets_is_no_grant(folder):
     assert "keep sockets there" in str(find_folder_problem(Path(folder).resolve()))
     assert "no such folder" in str(find_folder_problem(Path("/run/media/me/no-such-disk")))
@@ -294,16 +293,14 @@ def test_a_made_up_path_is_real_once_a_folder_lies_there(tmp_path, notes):
     assert plan_launch(NAME, dump_recipe(recipe), policy).made_up == ("arg:2", "env:URL")
 
 
-@pytest.mark.parametrize(
-    ("chosen", "kind"),
-    [
-        ({"args": (DATA,)}, None),
-        ({"env": (("ROOT", DATA),)}, None),
-        ({"args": ("--delete", DATA)}, "needs_confirmation"),
-        ({"env": (("MODE", "x"),)}, "needs_confirmation"),
-        ({"env": (("NODE_OPTIONS", "--import=data:x"),)}, "policy_denied"),
-        ({"env": (("PATH", DATA),)}, "policy_denied"),
-    ],
+@cases(
+    "chosen, kind",
+    ({"args": (DATA,)}, None),
+    ({"env": (("ROOT", DATA),)}, None),
+    ({"args": ("--delete", DATA)}, "needs_confirmation"),
+    ({"env": (("MODE", "x"),)}, "needs_confirmation"),
+    ({"env": (("NODE_OPTIONS", "--import=data:x"),)}, "policy_denied"),
+    ({"env": (("PATH", DATA),)}, "policy_denied"),
 )
 def test_what_a_listing_chose_is_confirmed_beside_a_users_folder(tmp_path, notes, chosen, kind):
     recipe = RECIPE.model_copy(update={"args": (), "placeholders": (), **chosen})
@@ -336,19 +333,17 @@ def chosen(**facts):
     return GITHUB_RECIPE.model_copy(update=facts)
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        *("NODE_OPTIONS", "NODE_EXTRA_CA_CERTS", "LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP"),
-        *("HTTPS_PROXY", "all_proxy", "GLOBAL_AGENT_HTTP_PROXY", "GITHUB_API_URL", "httpsProxy"),
-        *("OPENAI_BASE_URL", "GITHUB_HOST", "DD_SITE", "BASH_ENV", "PATH", "SSL_CERT_FILE"),
-        *("GIT_SSH_COMMAND", "BASE_URI", "SENTRY_DSN", "JAVA_TOOL_OPTIONS", "apiEndpoint"),
-        *("HOSTALIASES", "LOCALDOMAIN", "KUBECONFIG", "AWS_CONFIG_FILE", "HOME", "SHELL"),
-        *("XDG_CONFIG_HOME", "EDITOR", "ESBUILD_BINARY_PATH", "PUPPETEER_EXECUTABLE_PATH"),
-        *("LUA_INIT", "RUSTC_WRAPPER", "PGHOSTADDR", "AWS_SHARED_CREDENTIALS_FILE", "INPUTRC"),
-    ],
+    *("NODE_OPTIONS", "NODE_EXTRA_CA_CERTS", "LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP"),
+    *("HTTPS_PROXY", "all_proxy", "GLOBAL_AGENT_HTTP_PROXY", "GITHUB_API_URL", "httpsProxy"),
+    *("OPENAI_BASE_URL", "GITHUB_HOST", "DD_SITE", "BASH_ENV", "PATH", "SSL_CERT_FILE"),
+    *("GIT_SSH_COMMAND", "BASE_URI", "SENTRY_DSN", "JAVA_TOOL_OPTIONS", "apiEndpoint"),
+    *("HOSTALIASES", "LOCALDOMAIN", "KUBECONFIG", "AWS_CONFIG_FILE", "HOME", "SHELL"),
+    *("XDG_CONFIG_HOME", "EDITOR", "ESBUILD_BINARY_PATH", "PUPPETEER_EXECUTABLE_PATH"),
+    *("LUA_INIT", "RUSTC_WRAPPER", "PGHOSTADDR", "AWS_SHARED_CREDENTIALS_FILE", "INPUTRC"),
 )
-@pytest.mark.parametrize("grant", ["secret", "network"])
+@cases("grant", "secret", "network")
 def test_what_redirects_a_secret_is_refused_always(policy, name, grant):
     recipe = chosen(env=((name, "x"),))
     policy = replace(policy, confirmed={GITHUB: (digest_confirmed(recipe),)})
@@ -362,34 +357,20 @@ def test_what_redirects_a_secret_is_refused_always(policy, name, grant):
         plan_launch(GITHUB, dump_recipe(recipe), policy)
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        *("LOG_LEVEL", "MCP_MODE", "TEAM_ID", "WORKSPACE", "GITHUB_TOOLSETS", "NODE_ENV"),
-        *(
-            "PIPELINE",
-            "LANG",
-            "TZ",
-            "DEBUG",
-            "PORT",
-            "GITHUB_TOKEN",
-            "SOURCE",
-            "SRC",
-            "MAX_RESULTS",
-        ),
-    ],
+    *("LOG_LEVEL", "MCP_MODE", "TEAM_ID", "WORKSPACE", "GITHUB_TOOLSETS", "NODE_ENV"),
+    *("PIPELINE", "LANG", "TZ", "DEBUG", "PORT", "GITHUB_TOKEN", "SOURCE", "SRC", "MAX_RESULTS"),
 )
 def test_an_ordinary_variable_redirects_nothing(name):
     assert not is_redirecting(name)
 
 
-@pytest.mark.parametrize(
+@cases(
     "facts",
-    [
-        {"args": ("--toolsets", "all")},
-        {"env": (("MODE", "full"),)},
-        {"env": (("MODE", "placeholder"),), "placeholders": ("env:MODE",)},
-    ],
+    {"args": ("--toolsets", "all")},
+    {"env": (("MODE", "full"),)},
+    {"env": (("MODE", "placeholder"),), "placeholders": ("env:MODE",)},
 )
 def test_what_a_listing_chose_asks_once_and_a_changed_recipe_asks_again(policy, facts):
     recipe = chosen(**facts)
@@ -435,7 +416,7 @@ def test_headers_of_a_listing_beside_an_account_are_asked_for(policy):
     assert find_unconfirmed(recipe, LaunchSecrets(headers={"x-tenant": "mine"}), policy) is None
 
 
-@pytest.mark.parametrize("more", ["?upstream=https://evil.example/", "#a", "@"])
+@cases("more", "?upstream=https://evil.example/", "#a", "@")
 def test_an_address_with_more_than_its_server_id_is_asked_for(policy, more):
     about = {"server_id": "remote:https://x/mcp", "ecosystem": "remote", "name": "https://x/mcp"}
     url = "https://evil:pw@x/mcp" if more == "@" else f"https://x/mcp{more}"

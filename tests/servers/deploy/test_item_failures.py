@@ -19,6 +19,7 @@ from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.recipes.recipe import ResolvedVersion, normalise_address
 from assets.servers.sandbox.spec import SandboxUnavailable
 from assets.servers.sandbox.toolchain import find_toolchain
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox
 from warehouse.audit import audit
@@ -109,14 +110,12 @@ def test_any_listings_that_resolve_have_rows(stores, found, text):
     check_rows(made, found)
 
 
-@pytest.mark.parametrize(
-    ("url", "name"),
-    [
-        ("http://localhost:{port}/mcp", "http://localhost/mcp"),
-        ("https://me:pw@H.example:{port}/mcp?k=1", "https://h.example:{port}/mcp"),
-        ("https://h.example:8443/mcp/", "https://h.example:8443/mcp"),
-        ("http://[::1/mcp?k=1", "http://[::1/mcp"),
-    ],
+@cases(
+    "url, name",
+    ("http://localhost:{port}/mcp", "http://localhost/mcp"),
+    ("https://me:pw@H.example:{port}/mcp?k=1", "https://h.example:{port}/mcp"),
+    ("https://h.example:8443/mcp/", "https://h.example:8443/mcp"),
+    ("http://[::1/mcp?k=1", "http://[::1/mcp"),
 )
 def test_an_address_to_fill_in_has_a_name(url, name):
     assert normalise_address(url) == name
@@ -209,7 +208,7 @@ def test_an_unforeseen_error_is_a_row_that_waits_and_counts(stores, host, monkey
     monkeypatch.setattr("assets.servers.deploy.deploy.deploy_allowed", deploy_recipe)
 
 
-@pytest.mark.parametrize("error", [SandboxUnavailable("bwrap", "absent", ""), HomeUnavailable("x")])
+@cases("error", SandboxUnavailable("bwrap", "absent", ""), HomeUnavailable("x"))
 def test_what_fails_every_item_fails_the_run(stores, host, monkeypatch, error):
     def fail(recipe, policy, toolchain=None):
         raise error

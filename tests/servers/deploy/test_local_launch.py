@@ -23,6 +23,7 @@ from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.serving.calling import CONTRACT, LIMITS, PATIENT, read_text
+from tests.support.cases import cases
 from tests.support.errors import expect_kind
 from tests.support.local_servers import ECHO, NODE, list_server, write_server
 from tests.support.untrusted_server import POLICY, require_sandbox
@@ -265,18 +266,16 @@ def environment(folder: Path, *programs: str) -> None:
         (bin_folder / name).chmod(0o755)
 
 
-@pytest.mark.parametrize(
-    ("words", "argv"),
-    [
-        (("python", "server.py"), ("BIN/python", "server.py")),
-        (("python3", "-m", "own"), None),
-        (("uv", "run", "server.py", "-v"), ("BIN/python", "server.py", "-v")),
-        (("uv", "--quiet", "run", "--frozen", "own-mcp"), ("BIN/own-mcp",)),
-        (("uv", "run", "--", "python", "server.py"), ("BIN/python", "server.py")),
-        (("uv", "run", "-m", "own", "-v"), ("BIN/python", "-m", "own", "-v")),
-        (("own-mcp", "--all"), ("BIN/own-mcp", "--all")),
-        ((".venv/bin/own-mcp",), ("BIN/own-mcp",)),
-    ],
+@cases(
+    "words, argv",
+    (("python", "server.py"), ("BIN/python", "server.py")),
+    (("python3", "-m", "own"), None),
+    (("uv", "run", "server.py", "-v"), ("BIN/python", "server.py", "-v")),
+    (("uv", "--quiet", "run", "--frozen", "own-mcp"), ("BIN/own-mcp",)),
+    (("uv", "run", "--", "python", "server.py"), ("BIN/python", "server.py")),
+    (("uv", "run", "-m", "own", "-v"), ("BIN/python", "-m", "own", "-v")),
+    (("own-mcp", "--all"), ("BIN/own-mcp", "--all")),
+    ((".venv/bin/own-mcp",), ("BIN/own-mcp",)),
 )
 def test_what_a_command_starts(folder, words, argv):
     environment(folder, "own-mcp")
@@ -296,17 +295,15 @@ def test_a_folder_that_is_closed_to_others_says_how_to_open_it(folder):
         make_local_launch(recipe, find_toolchain())
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("no-such-program",), "no program 'no-such-program'"),
-        (("bin/none",), "no program"),
-        (("/opt/none/bin/x",), "no program '/opt/none/bin/x'"),
-        (("./plain.txt",), "not executable"),
-        (("uv", "run", "server.py"), "`uv sync`"),
-        (("uv", "sync"), "is not `uv run`"),
-        (("python3.99", "server.py"), "no python3.99"),
-    ],
+@cases(
+    "words, message",
+    (("no-such-program",), "no program 'no-such-program'"),
+    (("bin/none",), "no program"),
+    (("/opt/none/bin/x",), "no program '/opt/none/bin/x'"),
+    (("./plain.txt",), "not executable"),
+    (("uv", "run", "server.py"), "`uv sync`"),
+    (("uv", "sync"), "is not `uv run`"),
+    (("python3.99", "server.py"), "no python3.99"),
 )
 def test_a_program_that_is_not_there_is_named_with_the_fix(folder, words, message):
     (folder / "plain.txt").write_text("")
@@ -339,7 +336,7 @@ def test_an_interpreter_behind_a_link_of_a_version_manager_is_shown(deploy, poli
     assert row["status"] == "ok", row["hint"]
 
 
-@pytest.mark.parametrize("link", ["BESIDE/x/y", "BESIDE/bin/python3", "BESIDE/id_ed25519"])
+@cases("link", "BESIDE/x/y", "BESIDE/bin/python3", "BESIDE/id_ed25519")
 def test_an_environment_that_leads_elsewhere_shows_nothing_of_it(folder, tmp_path, link):
     """Who filled the folder chose the link; what lies there is the user's."""
     beside = tmp_path / "beside"

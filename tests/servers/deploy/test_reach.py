@@ -14,6 +14,7 @@ from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.spec import SandboxLaunch, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.marketplaces.site import Answer, site
+from tests.support.cases import cases
 from tests.support.untrusted_server import (
     CONVERSATION,
     POLICY,
@@ -121,7 +122,7 @@ def test_what_is_advised_is_a_host_or_the_network_and_never_a_private_address():
     assert format_advice(NAME, ["a.example:80"], "").endswith("--host a.example:80`")
 
 
-@pytest.mark.parametrize("uid", [None, os.getuid() or 4242])
+@cases("uid", None, os.getuid() or 4242)
 def test_the_gateway_is_the_servers_user_alone(uid):
     require_sandbox()
     grant, python = ServerGrant(hosts=("api.example.com",)), find_toolchain().python

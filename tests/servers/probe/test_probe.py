@@ -23,6 +23,7 @@ from assets.servers.probe.probe import (
 )
 from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox, write_launch
 
@@ -268,7 +269,7 @@ def test_waiting_doubles_with_each_attempt():
     assert [math.ceil((wait or 0) / 86_400) for wait in waits] == [2, 4, 8]
 
 
-@pytest.mark.parametrize("sooner_s", [0.0, 30.0, 3_600.0])
+@cases("sooner_s", 0.0, 30.0, 3_600.0)
 def test_a_nightly_run_that_begins_sooner_still_finds_due_what_waited_for_it(sooner_s):
     for attempt, nights in ((1, 2), (2, 4)):
         due = compute_next_retry("crashed", attempt, 1_000.0)

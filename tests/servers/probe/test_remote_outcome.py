@@ -10,6 +10,7 @@ import pytest
 from assets.servers.probe.failure_kinds import KINDS
 from assets.servers.probe.remote_outcome import classify_exception, show_url
 from tests.servers.probe.test_remote_probe import ask, ask_script
+from tests.support.cases import cases
 from tests.support.http_mcp import (
     Call,
     make_good_script,
@@ -27,7 +28,7 @@ STATUSES = {
 }
 
 
-@pytest.mark.parametrize("transport", ["http", "sse", "auto"])
+@cases("transport", "http", "sse", "auto")
 @pytest.mark.parametrize("status", STATUSES)
 def test_a_status_has_its_kind_whatever_the_transport(status, transport):
     found = ask_script(lambda call: call.say("no", status=status), transport)
@@ -36,7 +37,7 @@ def test_a_status_has_its_kind_whatever_the_transport(status, transport):
     assert found.error_kind in KINDS
 
 
-@pytest.mark.parametrize("status", [403, 404, 429, 500])
+@cases("status", 403, 404, 429, 500)
 def test_a_refused_message_of_an_sse_server_has_its_kind_too(status):
     """The SDK logs it and leaves the session waiting."""
     behind = make_sse_script()
@@ -76,9 +77,12 @@ def test_the_command_in_a_hint_cannot_be_broken_out_of():
     assert "login '" in str(found.hint)
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [("120", 120.0), ("0", 0.0), ("99999999999999999999", 30 * 86_400.0), ("soon", None)],
+@cases(
+    "value, seconds",
+    ("120", 120.0),
+    ("0", 0.0),
+    ("99999999999999999999", 30 * 86_400.0),
+    ("soon", None),
 )
 def test_a_busy_server_says_when_to_come_back(value, seconds):
     found = ask_script(lambda call: call.say(status=429, Retry_After=value))
@@ -113,7 +117,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("status", [200, 400])
+@cases("status", 200, 400)
 @pytest.mark.parametrize("words", ERRORS)
 def test_an_error_answer_has_its_kind(words, status):
     code, kind = ERRORS[words]
@@ -126,14 +130,12 @@ def test_an_error_answer_has_its_kind(words, status):
     assert ask_script(make_good_script(tools_list=fail)).error_kind == kind
 
 
-@pytest.mark.parametrize(
-    ("content_type", "named"),
-    [
-        ("text/html; charset=utf-8", "a web page"),
-        ("text/plain", "text/plain"),
-        ("application/octet-stream", "application/octet-stream"),
-        ("x" * 500, "xxx"),
-    ],
+@cases(
+    "content_type, named",
+    ("text/html; charset=utf-8", "a web page"),
+    ("text/plain", "text/plain"),
+    ("application/octet-stream", "application/octet-stream"),
+    ("x" * 500, "xxx"),
 )
 def test_what_is_no_mcp_is_named(content_type, named):
     found = ask_script(lambda call: call.say("<html>", Content_Type=content_type), "http")
@@ -255,9 +257,7 @@ def test_a_certificate_that_nobody_signed_is_down_and_nothing_is_sent(certificat
     assert "certificate" in str(found.hint).lower()
 
 
-@pytest.mark.parametrize(
-    "url", ["ftp://acme.example/mcp", "acme.example", "", "http://", "http://[::1", "file:///etc"]
-)
+@cases("url", "ftp://acme.example/mcp", "acme.example", "", "http://", "http://[::1", "file:///etc")
 def test_what_is_no_address_gives_no_recipe(url):
     assert ask(url).error_kind == "no_recipe"
 

@@ -4,11 +4,10 @@ import asyncio
 import json
 import logging
 
-import pytest
-
 from assets.servers.probe.remote_probe import probe_remote
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
+from tests.support.cases import cases
 from tests.support.http_mcp import (
     VERSION,
     Call,
@@ -70,8 +69,8 @@ def sdk_server():
     return server
 
 
-@pytest.mark.parametrize("kind", ["event streams", "JSON answers", "stateless", "SSE"])
-@pytest.mark.parametrize("transport", ["named", "auto"])
+@cases("kind", "event streams", "JSON answers", "stateless", "SSE")
+@cases("transport", "named", "auto")
 def test_the_sdks_server_is_listed_whole(kind, transport):
     server = sdk_server()
     app = (
@@ -281,7 +280,7 @@ def test_a_server_that_answers_gzip_is_read():
 # --- which transport
 
 
-@pytest.mark.parametrize("status", [400, 404, 405, 406, 415])
+@cases("status", 400, 404, 405, 406, 415)
 def test_auto_tries_sse_where_the_post_is_refused(status):
     def older(call: Call) -> None:
         if call.method == "POST" and call.path == "/mcp":

@@ -13,6 +13,7 @@ from assets.servers.probe.remote_transport import (
     TransportRefusal,
 )
 from tests.servers.probe.test_remote_probe import ask
+from tests.support.cases import cases
 from tests.support.network import PRIVATE, NoNetwork, connector
 from warehouse.network.egress import EgressConnector
 
@@ -69,9 +70,7 @@ async def test_a_redirect_within_the_origin_keeps_what_was_sent():
     assert b"".join([part async for part in last.stream]) == b"{}"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    "there", ["https://b.example/y", "https://a.example:8443/y", "https://sub.a.example/y"]
-)
+@cases("there", "https://b.example/y", "https://a.example:8443/y", "https://sub.a.example/y")
 async def test_another_origin_is_told_no_secret_not_even_on_the_way_back(there):
     site = Site()
     site.table["https://a.example/x"] = (308, there)
@@ -91,12 +90,10 @@ async def test_http_to_https_on_one_host_is_the_same_origin():
     assert site.seen[-1].method == "POST"
 
 
-@pytest.mark.parametrize(
+@cases(
     "location",
-    [
-        *("http://a.example/y", "file:///etc/passwd", "gopher://a.example/", "unix:/x"),
-        *("https://me:pass@a.example/", "javascript:alert(1)"),
-    ],
+    *("http://a.example/y", "file:///etc/passwd", "gopher://a.example/", "unix:/x"),
+    *("https://me:pass@a.example/", "javascript:alert(1)"),
 )
 async def test_a_redirect_to_what_is_weaker_or_no_web_address_is_denied(location):
     site = Site()
@@ -120,7 +117,7 @@ async def test_three_redirects_are_followed_and_a_fourth_is_not():
     assert len(site.seen) == 4 + 4
 
 
-@pytest.mark.parametrize("status", [302, 303])
+@cases("status", 302, 303)
 async def test_a_redirect_that_would_drop_the_message_is_not_followed(status):
     site = Site()
     site.table["https://a.example/x"] = (status, "/login")
@@ -165,9 +162,7 @@ async def test_what_is_no_message_has_a_smaller_bound():
         await read(await send(site, "https://a.example/", message=False))
 
 
-@pytest.mark.parametrize(
-    "encoding", ["br", "zstd", "gzip, gzip", "gzip, " * 50 + "gzip", "x\u00e9"]
-)
+@cases("encoding", "br", "zstd", "gzip, gzip", "gzip, " * 50 + "gzip", "x\u00e9")
 async def test_other_encodings_are_refused(encoding):
     def answer(request: httpx2.Request) -> httpx2.Response:
         raw = [(b"content-encoding", encoding.encode("latin-1"))]

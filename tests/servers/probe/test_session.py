@@ -7,8 +7,6 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-import pytest
-
 from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.session import needs_task
 from assets.servers.probe.transcript import (
@@ -20,6 +18,7 @@ from assets.servers.probe.transcript import (
 from tests.servers.probe.test_remote_probe import ask, names, sdk_server
 from tests.serving.calling import CONTRACT, Bench, open_remote, read_text
 from tests.support import stateless_mcp
+from tests.support.cases import cases
 from tests.support.http_mcp import Call, make_good_script, make_tool, serve_script, served
 from tests.support.stateless_mcp import VERSION, reply_stateless
 from tests.support.untrusted_server import probe_source, tool_names
@@ -67,7 +66,7 @@ def test_a_server_without_a_handshake_is_listed_over_standard_streams(tmp_path):
     assert found.capabilities == ["prompts", "tools"]
 
 
-@pytest.mark.parametrize("transport", ["http", "auto"])
+@cases("transport", "http", "auto")
 def test_a_server_without_a_handshake_is_listed_over_http(transport):
     with serve_script(stateless()) as here:
         found = ask(here.url, transport)
@@ -193,7 +192,7 @@ def test_who_speaks_both_is_spoken_to_in_the_older_way():
         assert ask(url + "/mcp", "http").protocol == "2025-11-25"
 
 
-@pytest.mark.parametrize("status", [400, 404, 405])
+@cases("status", 400, 404, 405)
 def test_a_bare_refusal_is_no_word_of_another_revision(status):
     def refuses(call: Call) -> None:
         call.say("no", status=status)
@@ -225,19 +224,17 @@ FOREIGN = f"{SOURCE}\nserve_stateless([], versions=('2099-01-01',))"
 GARBAGE = f"{SILENT}    else: answer(m['id'], %s)\n"
 
 
-@pytest.mark.parametrize(
-    ("source", "kind", "words"),
-    [
-        (NEITHER, "protocol_error", "no such"),
-        (LOOP, "protocol_error", "another"),
-        (FOREIGN, "protocol_error", "2099-01-01"),
-        (GARBAGE % "{}", "protocol_error", "no such"),
-        (GARBAGE % "{'supportedVersions': 7, 'capabilities': []}", "protocol_error", "no such"),
-        (GARBAGE % "{'supportedVersions': ['x'] * 9000, 'capabilities': {}}", None, "'x', 'x'"),
-        (SILENT, "protocol_error", ""),
-        ("answer(read()['id'], {'protocolVersion': []}); read()", "protocol_error", ""),
-        ("answer(read()['id'], {'protocolVersion': '2026-07-28'}); read()", "protocol_error", ""),
-    ],
+@cases(
+    "source, kind, words",
+    (NEITHER, "protocol_error", "no such"),
+    (LOOP, "protocol_error", "another"),
+    (FOREIGN, "protocol_error", "2099-01-01"),
+    (GARBAGE % "{}", "protocol_error", "no such"),
+    (GARBAGE % "{'supportedVersions': 7, 'capabilities': []}", "protocol_error", "no such"),
+    (GARBAGE % "{'supportedVersions': ['x'] * 9000, 'capabilities': {}}", None, "'x', 'x'"),
+    (SILENT, "protocol_error", ""),
+    ("answer(read()['id'], {'protocolVersion': []}); read()", "protocol_error", ""),
+    ("answer(read()['id'], {'protocolVersion': '2026-07-28'}); read()", "protocol_error", ""),
     ids=["neither", "loop", "foreign", "empty", "garbage", "many", "silent", "odd", "unasked"],
 )
 def test_a_server_that_agrees_on_nothing_is_classified(tmp_path, source, kind, words):
@@ -257,17 +254,15 @@ def test_a_loop_of_versions_ends_after_three_requests():
     assert here.asked == ["initialize", "server/discover", "server/discover"]
 
 
-@pytest.mark.parametrize(
-    ("execution", "server", "needed"),
-    [
-        ({"taskSupport": "required"}, AS_TASKS, True),
-        ({"taskSupport": "optional"}, AS_TASKS, False),
-        (None, AS_TASKS, False),
-        ("required", AS_TASKS, False),
-        ({"taskSupport": "required"}, {"capabilities": {"tasks": {"list": {}}}}, False),
-        ({"taskSupport": "required"}, {"capabilities": ["tasks"]}, False),
-        ({"taskSupport": "required"}, {}, False),
-    ],
+@cases(
+    "execution, server, needed",
+    ({"taskSupport": "required"}, AS_TASKS, True),
+    ({"taskSupport": "optional"}, AS_TASKS, False),
+    (None, AS_TASKS, False),
+    ("required", AS_TASKS, False),
+    ({"taskSupport": "required"}, {"capabilities": {"tasks": {"list": {}}}}, False),
+    ({"taskSupport": "required"}, {"capabilities": ["tasks"]}, False),
+    ({"taskSupport": "required"}, {}, False),
 )
 def test_a_tool_needs_a_task_where_its_server_takes_them(execution, server, needed):
     assert needs_task({"name": "do", "execution": execution}, server) is needed
@@ -280,8 +275,8 @@ def take(method: str, answer: dict) -> tuple[ServerTranscript, Any]:
     return listener.transcript, listener.take({"jsonrpc": "2.0", "id": 2, **answer})
 
 
-@pytest.mark.parametrize("method", ["initialize", "tools/list"])
-@pytest.mark.parametrize(("result", "kind"), [("x", "str"), ([1], "list"), (None, "NoneType")])
+@cases("method", "initialize", "tools/list")
+@cases("result, kind", ("x", "str"), ([1], "list"), (None, "NoneType"))
 def test_a_result_of_the_wrong_type_is_named_and_no_noise(method, result, kind):
     transcript, _ = take(method, {"result": result})
     late = ProbeFailure("timeout_list", "30 s")
@@ -291,28 +286,24 @@ def test_a_result_of_the_wrong_type_is_named_and_no_noise(method, result, kind):
     assert (found.kind, found.detail) == ("protocol_error", detail)
 
 
-@pytest.mark.parametrize(
-    ("method", "answer"),
-    [
-        ("tools/list", {"result": {"tools": []}}),
-        ("tools/list", {"error": {"code": -32601, "message": "no"}}),
-        ("prompts/list", {"result": "x"}),
-    ],
+@cases(
+    "method, answer",
+    ("tools/list", {"result": {"tools": []}}),
+    ("tools/list", {"error": {"code": -32601, "message": "no"}}),
+    ("prompts/list", {"result": "x"}),
 )
 def test_other_answers_end_no_conversation(method, answer):
     assert take(method, answer)[0].broken is None
 
 
-@pytest.mark.parametrize(
-    ("answer", "code", "message"),
-    [
-        ({"error": {"code": "ENOENT", "message": "no file"}}, -32603, "no file"),
-        ({"error": {"code": -32000}}, -32000, "an error without a message"),
-        ({"error": {"code": 7.0, "message": {"why": "é"}}}, 7, '{"why": "é"}'),
-        ({"error": {"code": True, "message": "x"}}, -32603, "x"),
-        ({"error": "boom"}, -32603, "boom"),
-        ({"error": ["boom"], "result": {}}, -32603, '["boom"]'),
-    ],
+@cases(
+    "answer, code, message",
+    ({"error": {"code": "ENOENT", "message": "no file"}}, -32603, "no file"),
+    ({"error": {"code": -32000}}, -32000, "an error without a message"),
+    ({"error": {"code": 7.0, "message": {"why": "é"}}}, 7, '{"why": "é"}'),
+    ({"error": {"code": True, "message": "x"}}, -32603, "x"),
+    ({"error": "boom"}, -32603, "boom"),
+    ({"error": ["boom"], "result": {}}, -32603, '["boom"]'),
 )
 def test_an_error_of_odd_form_is_an_answer_all_the_same(answer, code, message):
     transcript, taken = take("tools/call", answer)
@@ -320,7 +311,7 @@ def test_an_error_of_odd_form_is_an_answer_all_the_same(answer, code, message):
     assert transcript.errors[-1] == (code, message)
 
 
-@pytest.mark.parametrize("result", [None, [1], "x"])
+@cases("result", None, [1], "x")
 def test_a_result_that_is_no_object_ends_its_call_and_is_no_error_of_the_server(result):
     transcript, taken = take("tools/call", {"result": result})
     kind = type(result).__name__
@@ -328,7 +319,7 @@ def test_a_result_that_is_no_object_ends_its_call_and_is_no_error_of_the_server(
     assert not transcript.errors
 
 
-@pytest.mark.parametrize("error", [None, False, {}, ""])
+@cases("error", None, False, {}, "")
 def test_an_error_of_nothing_beside_a_result_is_none(error):
     result = {"result": {"content": []}}
     taken = take("tools/call", {**result, "error": error})[1]
@@ -356,22 +347,20 @@ def talk(reply_list, version="2025-06-18", change=lambda answer: answer):
 BOTH = '{"tools": [tool("a"), tool("b")]}'
 
 
-@pytest.mark.parametrize(
-    ("source", "fault"),
-    [
-        (f"talk(lambda p: {BOTH}, change=lambda a: a | {{'id': str(a['id'])}})",
-         "ids of type int as str"),
-        (f"talk(lambda p: {BOTH}, change=lambda a: a | {{'id': float(a['id'])}})",
-         None),
-        (f"talk(lambda p: {BOTH}, version='2024-10-07')", "'2024-10-07'"),
-        (f"talk(lambda p: {BOTH}, version='2026-07-28')", "'2026-07-28'"),
-        (f"talk(lambda p: {BOTH} | {{'nextCursor': ''}})", None),
-        (f"talk(lambda p: {BOTH} | {{'nextCursor': 'same'}})", "the cursor 'same' came twice"),
-        (f"talk(lambda p: {BOTH} | {{'nextCursor': {{}}}})", "`nextCursor` of `tools` is dict"),
-        ("talk(lambda p: {'tools': [tool('b')]} if p.get('cursor') == '2' else"
-         " {'tools': [tool('a')], 'nextCursor': 2})", "`nextCursor` of `tools` is int"),
-        (f"talk(lambda p: {BOTH[:-2]}, 'c']}})", "an entry of `tools` is no object"),
-    ],
+@cases(
+    "source, fault",
+    (f"talk(lambda p: {BOTH}, change=lambda a: a | {{'id': str(a['id'])}})",
+     "ids of type int as str"),
+    (f"talk(lambda p: {BOTH}, change=lambda a: a | {{'id': float(a['id'])}})",
+     None),
+    (f"talk(lambda p: {BOTH}, version='2024-10-07')", "'2024-10-07'"),
+    (f"talk(lambda p: {BOTH}, version='2026-07-28')", "'2026-07-28'"),
+    (f"talk(lambda p: {BOTH} | {{'nextCursor': ''}})", None),
+    (f"talk(lambda p: {BOTH} | {{'nextCursor': 'same'}})", "the cursor 'same' came twice"),
+    (f"talk(lambda p: {BOTH} | {{'nextCursor': {{}}}})", "`nextCursor` of `tools` is dict"),
+    ("talk(lambda p: {'tools': [tool('b')]} if p.get('cursor') == '2' else"
+     " {'tools': [tool('a')], 'nextCursor': 2})", "`nextCursor` of `tools` is int"),
+    (f"talk(lambda p: {BOTH[:-2]}, 'c']}})", "an entry of `tools` is no object"),
 )  # fmt: skip
 def test_answers_of_odd_form_are_read_and_named(tmp_path, source, fault):
     found = probe_source(tmp_path, f"{PLAIN}\n{source}")
@@ -402,26 +391,24 @@ def test_an_empty_cursor_leads_to_a_page_since_the_newer_revision(tmp_path):
     assert (tool_names(found), found.faults) == (["a", "b", "c"], [])
 
 
-@pytest.mark.parametrize(
-    ("source", "hint"),
-    [
-        ("talk(lambda p: {'code': -32603, 'message': 'reading x'})",
-         "the server speaks MCP and answered `tools/list` with an error of its own"),
-        ("talk(lambda p: {'tools': None})", "`tools` is null, expected a list: the server speaks"),
-        ("talk(lambda p: {})", "`tools` is missing, expected a list: the server speaks MCP"),
-        (f"talk(lambda p: {BOTH}, change=lambda a: (a['result'].get('serverInfo', {{}}).pop"
-         "('version', 0), a)[1])", "serverInfo has no version: the server speaks MCP"),
-        ("talk(lambda p: open('/etc/odd/config.json'))", "reads a file that is not there"),
-        ("sys.exit('Error: Configuration file not found: ~/.mast')", "reads a file that is not"),
-        (f"talk(lambda p: {BOTH}, change=lambda a: a | {{'id': '0%d' % a['id']}})",
-         "answers to ids that nobody sent, first '01': the server speaks MCP"),
-        (f"talk(lambda p: {BOTH}, change=lambda a: a | {{'result': [1]}})",
-         "the result of `initialize` is list, expected an object: the server speaks MCP"),
-        (f"talk(lambda p: {BOTH}, change=lambda a: (a['result'].update(capabilities=[]), a)[1])",
-         "capabilities is list, expected an object: the server speaks MCP"),
-        ("print('Usage: mast <dir>'); sys.exit(2)", "said 'Usage: mast <dir>'"),
-        ("time.sleep(9)", "`sandbox.start_s` gives it longer"),
-    ],
+@cases(
+    "source, hint",
+    ("talk(lambda p: {'code': -32603, 'message': 'reading x'})",
+     "the server speaks MCP and answered `tools/list` with an error of its own"),
+    ("talk(lambda p: {'tools': None})", "`tools` is null, expected a list: the server speaks"),
+    ("talk(lambda p: {})", "`tools` is missing, expected a list: the server speaks MCP"),
+    (f"talk(lambda p: {BOTH}, change=lambda a: (a['result'].get('serverInfo', {{}}).pop"
+     "('version', 0), a)[1])", "serverInfo has no version: the server speaks MCP"),
+    ("talk(lambda p: open('/etc/odd/config.json'))", "reads a file that is not there"),
+    ("sys.exit('Error: Configuration file not found: ~/.mast')", "reads a file that is not"),
+    (f"talk(lambda p: {BOTH}, change=lambda a: a | {{'id': '0%d' % a['id']}})",
+     "answers to ids that nobody sent, first '01': the server speaks MCP"),
+    (f"talk(lambda p: {BOTH}, change=lambda a: a | {{'result': [1]}})",
+     "the result of `initialize` is list, expected an object: the server speaks MCP"),
+    (f"talk(lambda p: {BOTH}, change=lambda a: (a['result'].update(capabilities=[]), a)[1])",
+     "capabilities is list, expected an object: the server speaks MCP"),
+    ("print('Usage: mast <dir>'); sys.exit(2)", "said 'Usage: mast <dir>'"),
+    ("time.sleep(9)", "`sandbox.start_s` gives it longer"),
 )  # fmt: skip
 def test_a_hint_names_what_is_wrong_and_no_more(tmp_path, source, hint):
     found = probe_source(tmp_path, f"{PLAIN}\n{source}")

@@ -9,6 +9,7 @@ import pytest
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.fetch_phase import download
 from tests.marketplaces.site import Answer, site
+from tests.support.cases import cases
 from tests.support.errors import expect_kind
 from warehouse.network.egress import EgressConnector
 
@@ -44,13 +45,11 @@ def test_a_download_is_kept_by_its_hash_and_not_repeated(tmp_path, host):
     assert [p.name for p in tmp_path.iterdir()] == [sha]
 
 
-@pytest.mark.parametrize(
-    ("path", "limits", "kind"),
-    [
-        ("/none", {}, "not_found"),
-        ("/a", {"sha256": "0" * 64}, "integrity"),
-        ("/big", {"max_mb": 1}, "oversize"),
-    ],
+@cases(
+    "path, limits, kind",
+    ("/none", {}, "not_found"),
+    ("/a", {"sha256": "0" * 64}, "integrity"),
+    ("/big", {"max_mb": 1}, "oversize"),
 )
 def test_a_download_that_fails_has_its_kind_and_leaves_nothing(tmp_path, host, path, limits, kind):
     host.files |= {"/a": b"data", "/big": b"x" * (2 << 20)}

@@ -15,6 +15,7 @@ from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe, UnlaunchableServer
 from assets.servers.recipes.recipe_plan import digest_folder, find_script, plan_recipe
 from assets.servers.secrets import LaunchSecrets
+from tests.support.cases import cases
 from tests.support.errors import expect_kind
 
 NAME = "private:mcp.json#notes"
@@ -74,16 +75,14 @@ def test_what_lies_outside_of_the_folder_is_made_up(folder):
     assert {"arg:1", "arg:3", "env:API_KEY", "env:THERE"} <= set(found.placeholders)
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        lambda folder: (folder / "server.py").write_text("serve(1)"),
-        lambda folder: (folder / "lib" / "more.py").unlink(),
-        lambda folder: (folder / "lib" / "new.py").write_text(""),
-        lambda folder: (folder / "server.py").chmod(0o755),
-        lambda folder: (folder / "lib" / "link").symlink_to("more.py"),
-        lambda folder: (folder / "lib" / "more.py").rename(folder / "more.py"),
-    ],
+    lambda folder: (folder / "server.py").write_text("serve(1)"),
+    lambda folder: (folder / "lib" / "more.py").unlink(),
+    lambda folder: (folder / "lib" / "new.py").write_text(""),
+    lambda folder: (folder / "server.py").chmod(0o755),
+    lambda folder: (folder / "lib" / "link").symlink_to("more.py"),
+    lambda folder: (folder / "lib" / "more.py").rename(folder / "more.py"),
 )
 def test_changed_content_is_another_recipe_and_is_trusted_as_before(folder, change):
     (folder / "server.py").chmod(0o644)
@@ -120,17 +119,15 @@ def test_a_tree_without_end_costs_no_more_than_its_bounds(folder):
         digest_folder(str(folder))
 
 
-@pytest.mark.parametrize(
-    ("words", "facts", "asks"),
-    [
-        (("python", "server.py", "--all"), {}, True),
-        (("python3", "server.py"), {}, True),
-        ((), {"env": (EnvVar(name="MODE", default="a"), EnvVar(name="B", default="c"))}, True),
-        ((), {"env": ()}, True),
-        ((), {"env": (EnvVar(name="MODE", default="b"),)}, False),  # a plain value
-        ((), {"env": (EnvVar(name="MODE", default="a"), EnvVar(name="X"))}, False),  # not passed
-        ((), {"name": "renamed", "description": "more"}, False),
-    ],
+@cases(
+    "words, facts, asks",
+    (("python", "server.py", "--all"), {}, True),
+    (("python3", "server.py"), {}, True),
+    ((), {"env": (EnvVar(name="MODE", default="a"), EnvVar(name="B", default="c"))}, True),
+    ((), {"env": ()}, True),
+    ((), {"env": (EnvVar(name="MODE", default="b"),)}, False),  # a plain value
+    ((), {"env": (EnvVar(name="MODE", default="a"), EnvVar(name="X"))}, False),  # not passed
+    ((), {"name": "renamed", "description": "more"}, False),
 )
 def test_a_changed_command_asks_again(folder, words, facts, asks):
     env = {"env": (EnvVar(name="MODE", default="a"),)}
@@ -158,16 +155,14 @@ def test_another_folder_and_a_variable_that_chooses_code_ask_again(folder):
     assert len({digest_confirmed(recipe) for recipe in recipes}) == 4
 
 
-@pytest.mark.parametrize(
-    ("place", "kind", "words"),
-    [
-        ("gone", "needs_software", "is not there"),
-        ("link", "policy_denied", "is a link"),
-        ("way/notes", "policy_denied", "is a link"),
-        ("notes/server.py", "needs_software", "is no folder"),
-        ("home", "policy_denied", "home folder"),
-        (".", "policy_denied", "home folder"),
-    ],
+@cases(
+    "place, kind, words",
+    ("gone", "needs_software", "is not there"),
+    ("link", "policy_denied", "is a link"),
+    ("way/notes", "policy_denied", "is a link"),
+    ("notes/server.py", "needs_software", "is no folder"),
+    ("home", "policy_denied", "home folder"),
+    (".", "policy_denied", "home folder"),
 )
 def test_a_folder_that_no_server_is_shown_is_named_with_the_fix(
     folder, monkeypatch, place, kind, words
@@ -182,13 +177,11 @@ def test_a_folder_that_no_server_is_shown_is_named_with_the_fix(
     assert (found.kind, words in found.reason, "`cwd`" in found.reason) == (kind, True, True)
 
 
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ("main.py", "holds no file 'main.py'"),
-        ("../out.py", "not in it"),
-        ("{}/out.py", "not in it"),
-    ],
+@cases(
+    "script, message",
+    ("main.py", "holds no file 'main.py'"),
+    ("../out.py", "not in it"),
+    ("{}/out.py", "not in it"),
 )
 def test_a_script_that_is_missing_or_lies_elsewhere_is_named(folder, script, message):
     (folder.parent / "out.py").write_text("")
@@ -197,16 +190,14 @@ def test_a_script_that_is_missing_or_lies_elsewhere_is_named(folder, script, mes
     assert message in found.reason
 
 
-@pytest.mark.parametrize(
-    ("words", "script"),
-    [
-        (("python", "-u", "server.py", "more.py"), "server.py"),
-        (("/usr/bin/node", "dist/index.js"), "dist/index.js"),
-        (("uv", "run", "server.py"), "server.py"),
-        (("python", "-m", "notes", "x.py"), None),
-        (("notes-mcp", "x.py"), None),
-        ((), None),
-    ],
+@cases(
+    "words, script",
+    (("python", "-u", "server.py", "more.py"), "server.py"),
+    (("/usr/bin/node", "dist/index.js"), "dist/index.js"),
+    (("uv", "run", "server.py"), "server.py"),
+    (("python", "-m", "notes", "x.py"), None),
+    (("notes-mcp", "x.py"), None),
+    ((), None),
 )
 def test_the_script_of_a_command(words, script):
     assert find_script(words) == script

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.package_files import read_command, read_licence
 from assets.servers.recipes.recipe import LaunchRecipe
+from tests.support.cases import cases
 from tests.support.errors import expect_kind
 from tests.support.examples import examples
 
@@ -43,9 +44,8 @@ def test_a_manifest_without_a_command_is_started_by_its_type(tmp_path):
     assert found["argv"] == ["/py", "/srv/server/main.py"]
 
 
-@pytest.mark.parametrize(
-    "server",
-    [None, [], {"mcp_config": {"command": 7}}, {"mcp_config": {"command": "../../bin/sh"}}],
+@cases(
+    "server", None, [], {"mcp_config": {"command": 7}}, {"mcp_config": {"command": "../../bin/sh"}}
 )
 def test_an_unusable_manifest_is_refused(tmp_path, server):
     with pytest.raises(PackageError):
@@ -69,23 +69,21 @@ def test_a_manifest_is_read_from_the_bundle_itself_and_no_pipe_waited_for(tmp_pa
         read_command(tree, "/py", None)
 
 
-@pytest.mark.parametrize(
-    ("manifest", "named"),
-    [
-        ([], "all of it"),
-        ({}, "server: Field required"),
-        ({"server": "x"}, "server: "),
-        ({"server": {"mcp_config": []}}, "server.mcp_config: "),
-        ({"server": {"mcp_config": {"command": 7}}}, "server.mcp_config.command: "),
-        ({"server": {"mcp_config": {"args": "x"}}}, "server.mcp_config.args: "),
-        ({"server": {"mcp_config": {"args": ["a", ["b"]]}}}, "server.mcp_config.args.1: "),
-        ({"server": {"mcp_config": {"env": ["A=1"]}}}, "server.mcp_config.env: "),
-        ({"server": {"mcp_config": {"env": {"A": None}}}}, "server.mcp_config.env.A: "),
-        ({"server": {"type": ["python"]}}, "server.type: "),
-        ({"server": {"type": "python", "entry_point": {}}}, "server.entry_point: "),
-        ({"server": {}, "user_config": ["a"]}, "user_config: "),
-        ({"server": {}, "user_config": {"a": 1}}, "user_config.a: "),
-    ],
+@cases(
+    "manifest, named",
+    ([], "all of it"),
+    ({}, "server: Field required"),
+    ({"server": "x"}, "server: "),
+    ({"server": {"mcp_config": []}}, "server.mcp_config: "),
+    ({"server": {"mcp_config": {"command": 7}}}, "server.mcp_config.command: "),
+    ({"server": {"mcp_config": {"args": "x"}}}, "server.mcp_config.args: "),
+    ({"server": {"mcp_config": {"args": ["a", ["b"]]}}}, "server.mcp_config.args.1: "),
+    ({"server": {"mcp_config": {"env": ["A=1"]}}}, "server.mcp_config.env: "),
+    ({"server": {"mcp_config": {"env": {"A": None}}}}, "server.mcp_config.env.A: "),
+    ({"server": {"type": ["python"]}}, "server.type: "),
+    ({"server": {"type": "python", "entry_point": {}}}, "server.entry_point: "),
+    ({"server": {}, "user_config": ["a"]}, "user_config: "),
+    ({"server": {}, "user_config": {"a": 1}}, "user_config.a: "),
 )
 def test_a_field_of_the_wrong_type_is_named(tmp_path, manifest, named):
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
@@ -135,31 +133,27 @@ def put(path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("stated", "read"),
-    [
-        ("MIT", "MIT"),
-        ({"type": "Apache-2.0", "url": "https://example.org"}, "Apache-2.0"),
-        (["MIT"], None),
-        ("", None),
-        ("Permission is hereby granted " * 40, None),
-        ("MIT\u0000", None),
-        (7, None),
-    ],
+@cases(
+    "stated, read",
+    ("MIT", "MIT"),
+    ({"type": "Apache-2.0", "url": "https://example.org"}, "Apache-2.0"),
+    (["MIT"], None),
+    ("", None),
+    ("Permission is hereby granted " * 40, None),
+    ("MIT\u0000", None),
+    (7, None),
 )
 def test_an_npm_package_states_it_in_two_forms(tmp_path, stated, read):
     put(tmp_path / "node_modules/@a/b/package.json", json.dumps({"license": stated}))
     assert read_licence(recipe("npm", "@a/b"), tmp_path) == read
 
 
-@pytest.mark.parametrize(
-    ("metadata", "read"),
-    [
-        ("License-Expression: MIT AND Apache-2.0\nLicense: other\n", "MIT AND Apache-2.0"),
-        ("License: BSD-3-Clause\n", "BSD-3-Clause"),
-        ("Classifier: License :: OSI Approved :: MIT License\n", "MIT License"),
-        ("Name: demo\n", None),
-    ],
+@cases(
+    "metadata, read",
+    ("License-Expression: MIT AND Apache-2.0\nLicense: other\n", "MIT AND Apache-2.0"),
+    ("License: BSD-3-Clause\n", "BSD-3-Clause"),
+    ("Classifier: License :: OSI Approved :: MIT License\n", "MIT License"),
+    ("Name: demo\n", None),
 )
 def test_a_distribution_states_it_in_three_fields(tmp_path, metadata, read):
     packages = tmp_path / "venv/lib/python3.11/site-packages"
@@ -182,7 +176,7 @@ def test_a_link_out_of_the_tree_is_not_followed(tmp_path):
     assert read_licence(recipe("mcpb", "x"), tree) is None
 
 
-@pytest.mark.parametrize("text", ["", "[" * 100_000, "null", "{"])
+@cases("text", "", "[" * 100_000, "null", "{")
 def test_a_broken_manifest_states_nothing(tmp_path, text):
     put(tmp_path / "manifest.json", text)
     assert read_licence(recipe("mcpb", "x"), tmp_path) is None

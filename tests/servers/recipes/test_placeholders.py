@@ -26,6 +26,7 @@ from assets.servers.recipes.recipe_plan import (
     fill_environment,
     fill_headers,
 )
+from tests.support.cases import cases
 
 SHAPED = {
     "OPENAI_API_KEY": r"sk-[A-Za-z0-9]{48}",
@@ -101,17 +102,15 @@ def test_what_is_no_secret_has_the_type_that_its_name_says(name):
     assert make_value(name) == TYPED[name]
 
 
-@pytest.mark.parametrize(
-    ("description", "value"),
-    [
-        ("One of: read, write", "read"),
-        ("Output format (default: markdown)", "markdown"),
-        ("Defaults to 30", "30"),
-        ("localhost", "localhost"),
-        ("The URL of the instance, e.g. https://x.org", "https://placeholder.example.com"),
-        ("Directory for downloads", DATA),
-        ("Get your API key at the console", "placeholder0placeholder0placeholder0plac"),
-    ],
+@cases(
+    "description, value",
+    ("One of: read, write", "read"),
+    ("Output format (default: markdown)", "markdown"),
+    ("Defaults to 30", "30"),
+    ("localhost", "localhost"),
+    ("The URL of the instance, e.g. https://x.org", "https://placeholder.example.com"),
+    ("Directory for downloads", DATA),
+    ("Get your API key at the console", "placeholder0placeholder0placeholder0plac"),
 )
 def test_a_description_tells_what_a_name_does_not(description, value):
     assert make_value("SETTING", description) == value
@@ -182,35 +181,31 @@ def test_a_value_stated_by_a_description_is_short_and_plain(description):
     assert re.fullmatch(r"[\x20-\x7e\n]{1,2000}", make_value("SETTING", description))
 
 
-@pytest.mark.parametrize(
-    ("name", "secret"),
-    [
-        ("API_KEY", True), ("password", True), ("GITHUB_PAT", True), ("AUTH_TOKEN", True),
-        ("TOKEN_URL", False), ("AUTH_TYPE", False), ("MAX_TOKENS", False), ("KEY_PATH", False),
-        ("USE_AUTH", False), ("REGION", False),
-    ],
+@cases(
+    "name, secret",
+    ("API_KEY", True), ("password", True), ("GITHUB_PAT", True), ("AUTH_TOKEN", True),
+    ("TOKEN_URL", False), ("AUTH_TYPE", False), ("MAX_TOKENS", False), ("KEY_PATH", False),
+    ("USE_AUTH", False), ("REGION", False),
 )  # fmt: skip
 def test_a_name_that_speaks_of_a_secret_may_hold_none(name, secret):
     assert holds_secret(name) is secret
 
 
-@pytest.mark.parametrize(
-    ("args", "filled", "made_up"),
-    [
-        (("--root={dir:filepath}", "--fast"), (f"--root={DATA}", "--fast"), ("arg:0",)),
-        (("/Users/jane/docs",), (DATA,), ("arg:0",)),
-        (("--dir=~/notes",), (f"--dir={DATA}",), ("arg:0",)),
-        (("${input:vaultPath}",), (DATA,), ("arg:0",)),
-        (("--api-url", "https://connection.YOUR_REGION.example.com"),
-         ("--api-url", "https://connection.placeholder.example.com"), ("arg:1",)),
-        (("--api-key", "<YOUR_API_KEY>"),
-         ("--api-key", "placeholder0placeholder0placeholder0plac"), ("arg:1",)),
-        (("--fast", "https://api.example.com"), ("--fast", "https://api.example.com"), ()),
-        (("--port", "8123", "--at", "http://localhost:{port}/x"),
-         ("--port", "8123", "--at", "http://localhost:8123/x"), ()),
-        (("--data-dir=notes", "--log", "${data_dir}/log"),
-         ("--data-dir=notes", "--log", "notes/log"), ()),
-    ],
+@cases(
+    "args, filled, made_up",
+    (("--root={dir:filepath}", "--fast"), (f"--root={DATA}", "--fast"), ("arg:0",)),
+    (("/Users/jane/docs",), (DATA,), ("arg:0",)),
+    (("--dir=~/notes",), (f"--dir={DATA}",), ("arg:0",)),
+    (("${input:vaultPath}",), (DATA,), ("arg:0",)),
+    (("--api-url", "https://connection.YOUR_REGION.example.com"),
+     ("--api-url", "https://connection.placeholder.example.com"), ("arg:1",)),
+    (("--api-key", "<YOUR_API_KEY>"),
+     ("--api-key", "placeholder0placeholder0placeholder0plac"), ("arg:1",)),
+    (("--fast", "https://api.example.com"), ("--fast", "https://api.example.com"), ()),
+    (("--port", "8123", "--at", "http://localhost:{port}/x"),
+     ("--port", "8123", "--at", "http://localhost:8123/x"), ()),
+    (("--data-dir=notes", "--log", "${data_dir}/log"),
+     ("--data-dir=notes", "--log", "notes/log"), ()),
 )  # fmt: skip
 def test_places_in_arguments(args, filled, made_up):
     assert fill_arguments(args) == (filled, made_up)
@@ -224,14 +219,12 @@ def test_arguments_refer_to_variables_with_values():
     assert made_up == ("arg:4",)
 
 
-@pytest.mark.parametrize(
-    ("args", "left"),
-    [
-        (("--api-key", "<YOUR_KEY>", "--fast"), ("--fast",)),
-        (("--root={dir:filepath}", "x"), ("x",)),
-        (("~/notes",), ()),
-        (("a", "b"), ("a", "b")),
-    ],
+@cases(
+    "args, left",
+    (("--api-key", "<YOUR_KEY>", "--fast"), ("--fast",)),
+    (("--root={dir:filepath}", "x"), ("x",)),
+    (("~/notes",), ()),
+    (("a", "b"), ("a", "b")),
 )
 def test_without_placeholders_what_needs_one_is_left_out(args, left):
     assert fill_arguments(args, placeholders=False) == (left, ())

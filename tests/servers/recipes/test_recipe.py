@@ -27,6 +27,7 @@ from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.servers.conftest import npm, pypi
 from tests.servers.deploy.test_deploy import RECIPE, installed
+from tests.support.cases import cases
 from tests.support.errors import expect_kind
 
 
@@ -40,24 +41,22 @@ def _plan(listing) -> LaunchRecipe:
     return recipe
 
 
-@pytest.mark.parametrize(
-    ("listing", "identity"),
-    [
-        (npm("@Scope/pkg"), "npm:@Scope/pkg"),
-        (pypi("My_Server.x"), "pypi:my-server-x"),
-        (npm("x", package=PackageRef(type="mcpb", identifier="https://A.org/b.mcpb?token=1#x")),
-         "mcpb:https://a.org/b.mcpb"),
-        (npm("x", package=PackageRef(type="mcpb", identifier="http://127.0.0.1:4711/b.mcpb")),
-         "mcpb:http://127.0.0.1/b.mcpb"),
-        (npm("x", package=None, url="https://u:p@mcp.example.com/sse/?key=1"),
-         "remote:https://mcp.example.com/sse"),
-        (npm("x", package=PackageRef(type="oci", identifier="docker.io/x:1@sha256:ab")),
-         "oci:docker.io/library/x"),
-        (npm("x", package=PackageRef(type="oci", identifier="ghcr.io/Owner/x:1.2")),
-         "oci:ghcr.io/owner/x"),
-        (npm("x", package=PackageRef(type="nuget", identifier="X.Y")), None),
-        (npm("x", package=None), None),
-    ],
+@cases(
+    "listing, identity",
+    (npm("@Scope/pkg"), "npm:@Scope/pkg"),
+    (pypi("My_Server.x"), "pypi:my-server-x"),
+    (npm("x", package=PackageRef(type="mcpb", identifier="https://A.org/b.mcpb?token=1#x")),
+     "mcpb:https://a.org/b.mcpb"),
+    (npm("x", package=PackageRef(type="mcpb", identifier="http://127.0.0.1:4711/b.mcpb")),
+     "mcpb:http://127.0.0.1/b.mcpb"),
+    (npm("x", package=None, url="https://u:p@mcp.example.com/sse/?key=1"),
+     "remote:https://mcp.example.com/sse"),
+    (npm("x", package=PackageRef(type="oci", identifier="docker.io/x:1@sha256:ab")),
+     "oci:docker.io/library/x"),
+    (npm("x", package=PackageRef(type="oci", identifier="ghcr.io/Owner/x:1.2")),
+     "oci:ghcr.io/owner/x"),
+    (npm("x", package=PackageRef(type="nuget", identifier="X.Y")), None),
+    (npm("x", package=None), None),
 )  # fmt: skip
 def test_the_identity_of_a_server(listing, identity):
     assert identify_server(listing) == identity
@@ -66,14 +65,12 @@ def test_the_identity_of_a_server(listing, identity):
 PACKAGE = PackageRef(type="npm", identifier="pkg", version="1.0.1")
 
 
-@pytest.mark.parametrize(
-    ("change", "same"),
-    [
-        ({"marketplace": "mcpso", "native_id": "z", "description": "Other."}, True),
-        ({"package": PACKAGE}, False),
-        ({"args": ("--read-only",)}, False),
-        ({"env": [{"name": "KEY", "required": True}]}, False),
-    ],
+@cases(
+    "change, same",
+    ({"marketplace": "mcpso", "native_id": "z", "description": "Other."}, True),
+    ({"package": PACKAGE}, False),
+    ({"args": ("--read-only",)}, False),
+    ({"env": [{"name": "KEY", "required": True}]}, False),
 )
 def test_what_changes_the_launch_changes_the_digest(change, same):
     assert (_plan(npm("pkg", **change)).digest == _plan(npm("pkg")).digest) is same
@@ -93,17 +90,15 @@ def test_a_bundle_pinned_by_its_hash_is_the_same_from_anywhere():
     assert one.digest == two.digest
 
 
-@pytest.mark.parametrize(
-    ("listing", "kind"),
-    [
-        (npm("pkg", runnable=False, reason="shell syntax in the command"), "no_recipe"),
-        (npm("--registry=http://evil"), "no_recipe"),
-        (npm("../../etc/passwd"), "no_recipe"),
-        (pypi("pkg @ https://evil/x.whl"), "no_recipe"),
-        (npm("x", package=PackageRef(type="mcpb", identifier="file:///etc/passwd")), "no_recipe"),
-        (npm("x", package=PackageRef(type="oci", identifier="--privileged")), "no_recipe"),
-        (npm("x", package=PackageRef(type="nuget", identifier="X.Y")), "policy_denied"),
-    ],
+@cases(
+    "listing, kind",
+    (npm("pkg", runnable=False, reason="shell syntax in the command"), "no_recipe"),
+    (npm("--registry=http://evil"), "no_recipe"),
+    (npm("../../etc/passwd"), "no_recipe"),
+    (pypi("pkg @ https://evil/x.whl"), "no_recipe"),
+    (npm("x", package=PackageRef(type="mcpb", identifier="file:///etc/passwd")), "no_recipe"),
+    (npm("x", package=PackageRef(type="oci", identifier="--privileged")), "no_recipe"),
+    (npm("x", package=PackageRef(type="nuget", identifier="X.Y")), "policy_denied"),
 )
 def test_a_listing_without_a_safe_launch_says_why(listing, kind):
     refused = plan_recipe(listing, _resolve)
@@ -194,15 +189,13 @@ def test_an_image_is_a_recipe_pinned_by_its_digest():
     assert recipe.placeholders == ("env:API_KEY",)
 
 
-@pytest.mark.parametrize(
-    ("identifier", "name"),
-    [
-        ("redis", "docker.io/library/redis"),
-        ("owner/x:1", "docker.io/owner/x"),
-        ("index.docker.io/Owner/X", "docker.io/owner/x"),
-        ("localhost:5000/x:2", "localhost:5000/x"),
-        ("GHCR.io/o/x", "ghcr.io/o/x"),
-    ],
+@cases(
+    "identifier, name",
+    ("redis", "docker.io/library/redis"),
+    ("owner/x:1", "docker.io/owner/x"),
+    ("index.docker.io/Owner/X", "docker.io/owner/x"),
+    ("localhost:5000/x:2", "localhost:5000/x"),
+    ("GHCR.io/o/x", "ghcr.io/o/x"),
 )
 def test_an_image_has_one_name(identifier, name):
     assert parse_image(PackageRef(type="oci", identifier=identifier))[0] == name
@@ -250,9 +243,7 @@ def test_a_recipe_survives_json_with_its_digest(recipe):
     assert load_recipe(facts).digest == recipe.digest
 
 
-@pytest.mark.parametrize(
-    "facts", [{}, {"server_id": "npm:x", "ecosystem": "gem", "name": "x"}, {"no": "recipe"}]
-)
+@cases("facts", {}, {"server_id": "npm:x", "ecosystem": "gem", "name": "x"}, {"no": "recipe"})
 def test_what_is_no_recipe_is_refused_with_the_fix(facts):
     with pytest.raises(RecipeError, match="build the index again"):
         load_recipe(facts)

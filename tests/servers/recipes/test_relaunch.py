@@ -1,11 +1,10 @@
 """What a server's own words lead to next; the sentences are those of real parsers."""
 
-import pytest
-
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.recipes.relaunch import MAX_TRIES, list_made_up, make_next_guess
+from tests.support.cases import cases
 
 RECIPE = LaunchRecipe(
     server_id="npm:tavily-mcp", ecosystem="npm", name="tavily-mcp", version="1.0.0"
@@ -28,41 +27,37 @@ def guess(
     return found
 
 
-@pytest.mark.parametrize(
-    ("stderr", "args"),
-    [
-        ("x: error: the following arguments are required: --host, --port, --password",
-         ("--host", "localhost", "--port", "8080", "--password", "placeholder-Passw0rd!")),
-        ("Error: Missing option '--fibery-host'.", ("--fibery-host", "localhost")),
-        ("Missing required argument: region", ("--region", "us-east-1")),
-        ("error: required option '--region <name>' not specified", ("--region", "us-east-1")),
-        ("error: the following required arguments were not provided:\n  --region <R>\n",
-         ("--region", "us-east-1")),
-        ("error: missing required argument 'path'", (DATA,)),
-        ("x: error: the following arguments are required: config_dir", (DATA,)),
-        ("x: error: the following arguments are required: --transport", ("--transport", "stdio")),
-        ("Please provide --region or set it", ("--region", "us-east-1")),
-        ("Usage: server [command]\n\nCommands:\n  init   set up\n  serve  run it", ("serve",)),
-        ("usage: x [-h] {init,stdio,http} ...\nx: error: choose", ("stdio",)),
-        ("Usage: mcp-server-filesystem <allowed-directory>", (DATA,)),
-        ("Usage:\n  azmcp [command] [options]\n\nExamples:\n  azmcp storage list --all\n"
-         "  azmcp server start\n", ("server", "start")),
-        ("Usage:\n  azmcp [command]\n\nMCP:\n  server      Serves.\n  store       Stores.\n",
-         ("server",)),
-    ],
+@cases(
+    "stderr, args",
+    ("x: error: the following arguments are required: --host, --port, --password",
+     ("--host", "localhost", "--port", "8080", "--password", "placeholder-Passw0rd!")),
+    ("Error: Missing option '--fibery-host'.", ("--fibery-host", "localhost")),
+    ("Missing required argument: region", ("--region", "us-east-1")),
+    ("error: required option '--region <name>' not specified", ("--region", "us-east-1")),
+    ("error: the following required arguments were not provided:\n  --region <R>\n",
+     ("--region", "us-east-1")),
+    ("error: missing required argument 'path'", (DATA,)),
+    ("x: error: the following arguments are required: config_dir", (DATA,)),
+    ("x: error: the following arguments are required: --transport", ("--transport", "stdio")),
+    ("Please provide --region or set it", ("--region", "us-east-1")),
+    ("Usage: server [command]\n\nCommands:\n  init   set up\n  serve  run it", ("serve",)),
+    ("usage: x [-h] {init,stdio,http} ...\nx: error: choose", ("stdio",)),
+    ("Usage: mcp-server-filesystem <allowed-directory>", (DATA,)),
+    ("Usage:\n  azmcp [command] [options]\n\nExamples:\n  azmcp storage list --all\n"
+     "  azmcp server start\n", ("server", "start")),
+    ("Usage:\n  azmcp [command]\n\nMCP:\n  server      Serves.\n  store       Stores.\n",
+     ("server",)),
 )  # fmt: skip
 def test_a_parsers_words_become_arguments(stderr, args):
     assert guess(stderr).args == args
 
 
-@pytest.mark.parametrize(
-    ("stderr", "name"),
-    [
-        ("Error: TAVILY_API_KEY environment variable is required", "TAVILY_API_KEY"),
-        ("KeyError: 'SERVICE_HOST'", "SERVICE_HOST"),
-        ("1 validation error for Settings\napi_key\n  Field required [type=missing]", "API_KEY"),
-        ("Please set the `motherduck_token` as an environment variable", "motherduck_token"),
-    ],
+@cases(
+    "stderr, name",
+    ("Error: TAVILY_API_KEY environment variable is required", "TAVILY_API_KEY"),
+    ("KeyError: 'SERVICE_HOST'", "SERVICE_HOST"),
+    ("1 validation error for Settings\napi_key\n  Field required [type=missing]", "API_KEY"),
+    ("Please set the `motherduck_token` as an environment variable", "motherduck_token"),
 )
 def test_a_variable_that_is_named_is_set(stderr, name):
     assert name in dict(guess(stderr, kind="needs_secret").env)
@@ -96,7 +91,7 @@ def test_without_placeholders_nothing_is_made_up():
     assert guess("usage: x {serve}", placeholders=False).args == ("serve",)
 
 
-@pytest.mark.parametrize("kind", ["needs_network", "needs_software", "out_of_memory", "oversize"])
+@cases("kind", "needs_network", "needs_software", "out_of_memory", "oversize")
 def test_what_no_value_repairs_is_not_tried_again(kind):
     assert make_next_guess(RECIPE, failed("API_KEY is required", kind), [RECIPE]) is None
 
@@ -135,22 +130,20 @@ def test_the_record_names_all_that_a_guess_added():
 SDK = {"mcp": "2.3.0", "fastmcp": "3.0.1", "langchain": "1.2.0", "anyio": "4.0", "old": "2.0"}
 
 
-@pytest.mark.parametrize(
-    ("words", "kind", "cap"),
-    [
-        ("ModuleNotFoundError: No module named 'mcp.server.fastmcp'. pin 'mcp<2'", "incompatible",
-         "mcp<2"),
-        ("ImportError: cannot import name 'Context' from 'fastmcp.server' (/x/y.py)",
-         "incompatible", "fastmcp<3"),
-        ("AttributeError: module 'langchain.chains' has no attribute 'X'", "incompatible",
-         "langchain<1"),
-        ("TypeError: FastMCP.__init__() got an unexpected keyword argument 'port'",
-         "incompatible", "mcp<2"),
-        ("run: pip install mcp", "crashed", "mcp<2"),
-        ("The mcp package is not installed", "needs_software", "mcp<2"),
-        ("it broke", "crashed", "mcp<2"),
-        ("'Server' object has no attribute 'list_resources'", "incompatible", "mcp<2"),
-    ],
+@cases(
+    "words, kind, cap",
+    ("ModuleNotFoundError: No module named 'mcp.server.fastmcp'. pin 'mcp<2'", "incompatible",
+     "mcp<2"),
+    ("ImportError: cannot import name 'Context' from 'fastmcp.server' (/x/y.py)",
+     "incompatible", "fastmcp<3"),
+    ("AttributeError: module 'langchain.chains' has no attribute 'X'", "incompatible",
+     "langchain<1"),
+    ("TypeError: FastMCP.__init__() got an unexpected keyword argument 'port'",
+     "incompatible", "mcp<2"),
+    ("run: pip install mcp", "crashed", "mcp<2"),
+    ("The mcp package is not installed", "needs_software", "mcp<2"),
+    ("it broke", "crashed", "mcp<2"),
+    ("'Server' object has no attribute 'list_resources'", "incompatible", "mcp<2"),
 )  # fmt: skip
 def test_a_release_that_broke_on_a_major_version_is_tried_below_it(words, kind, cap):
     tried = [OLD]
@@ -161,14 +154,12 @@ def test_a_release_that_broke_on_a_major_version_is_tried_below_it(words, kind, 
     assert found.digest != OLD.digest
 
 
-@pytest.mark.parametrize(
-    ("words", "kind", "installed"),
-    [
-        ("it broke", "crashed", {"mcp": "1.30.0"}),
-        ("it broke", "crashed", {}),
-        ("API_KEY is required", "needs_secret", SDK),
-        ("No module named 'old.tools'", "incompatible", {"old": "2.0"}),
-    ],
+@cases(
+    "words, kind, installed",
+    ("it broke", "crashed", {"mcp": "1.30.0"}),
+    ("it broke", "crashed", {}),
+    ("API_KEY is required", "needs_secret", SDK),
+    ("No module named 'old.tools'", "incompatible", {"old": "2.0"}),
 )
 def test_nothing_is_held_back_where_no_major_version_explains_it(words, kind, installed):
     found = make_next_guess(OLD, failed(words, kind), [OLD], installed=installed)

@@ -15,6 +15,7 @@ from assets.servers.recipes.unpack import BundleRefused, extract_bundle
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.servers.conftest import bundle
+from tests.support.cases import cases
 from tests.support.untrusted_server import require_sandbox
 
 
@@ -29,7 +30,7 @@ def test_a_file_of_ours_is_written_over_nothing_and_through_no_link(tmp_path):
     assert not (tmp_path / "host").exists()
 
 
-@pytest.mark.parametrize("name", ["sealed", "toolmill.json", "tree/toolmill.json"])
+@cases("name", "sealed", "toolmill.json", "tree/toolmill.json")
 def test_the_manifest_is_written_where_no_tool_could_leave_a_link(tmp_path, name):
     host = tmp_path / "host"
     host.write_text("old")
@@ -82,12 +83,10 @@ def test_files_keep_their_folders_and_whether_they_run(tmp_path):
     assert os.stat(out / "bin/run").st_mode & 0o7777 == 0o755
 
 
-@pytest.mark.parametrize(
+@cases(
     "entry",
-    [
-        *("../x", "a/../../x", "/etc/x", "..\\x", "C:\\x"),
-        *(_entry("link", stat.S_IFLNK), _entry("pipe", stat.S_IFIFO)),
-    ],
+    *("../x", "a/../../x", "/etc/x", "..\\x", "C:\\x"),
+    *(_entry("link", stat.S_IFLNK), _entry("pipe", stat.S_IFIFO)),
     ids=str,
 )
 def test_an_entry_that_points_out_is_refused(tmp_path, entry):
@@ -106,7 +105,7 @@ def test_a_bomb_is_refused_while_it_unpacks(tmp_path, monkeypatch):
     assert (out / "zeros").stat().st_size <= 1 << 20
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@cases("method", zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 def test_methods_that_expand_without_a_bound_are_refused(tmp_path, method):
     packed, out = _zip(tmp_path / "b", [("zeros", b"\0" * (4 << 20))], method)
     with pytest.raises(BundleRefused, match="another method than deflate"):
@@ -114,9 +113,7 @@ def test_methods_that_expand_without_a_bound_are_refused(tmp_path, method):
     assert list(out.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "names", [["a/b/c/d/e/f"], [f"{n}/" for n in range(6)], list("abcdef")], ids=["deep", "", "b"]
-)
+@cases("names", ["a/b/c/d/e/f"], [f"{n}/" for n in range(6)], list("abcdef"), ids=["deep", "", "b"])
 def test_folders_count_like_files(tmp_path, monkeypatch, names):
     monkeypatch.setattr(unpack, "MAX_ENTRIES", 5)
     packed, out = _zip(tmp_path / "b", [(name, "") for name in names])
@@ -141,7 +138,7 @@ def test_no_link_is_followed_and_nothing_there_is_written_over(tmp_path):
     assert (tmp_path / "host").read_text() == "old"
 
 
-@pytest.mark.parametrize("damage", [b"<html>", b"", b"PK\5\6" + b"\xff" * 18])
+@cases("damage", b"<html>", b"", b"PK\5\6" + b"\xff" * 18)
 def test_what_is_no_zip_says_so(tmp_path, damage):
     (tmp_path / "b").write_bytes(damage)
     with pytest.raises(BundleRefused, match="no readable zip"):

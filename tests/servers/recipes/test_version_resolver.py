@@ -19,6 +19,7 @@ from assets.servers.recipes.version_resolver import NpmRegistry, VersionResolver
 from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
 from tests.marketplaces.adapters.test_mcpso import page, read
 from tests.marketplaces.site import Answer, site
+from tests.support.cases import cases
 from tests.support.errors import expect_kind
 from tests.support.untrusted_server import POLICY
 from warehouse.ledger.ledger import Ledger
@@ -73,10 +74,7 @@ def test_a_registry_without_tags_is_read_as_a_whole(resolver, registry):
     assert resolver(PackageRef(type="npm", identifier="x")).version == "3.0.0"
 
 
-@pytest.mark.parametrize(
-    ("bounds", "version"),
-    [("^1.2", "1.4.0"), ("2", "2.1.0"), (">=1 <1.3", "1.2.0"), ("x", "3.0.0")],
-)
+@cases("bounds, version", ("^1.2", "1.4.0"), ("2", "2.1.0"), (">=1 <1.3", "1.2.0"), ("x", "3.0.0"))
 def test_a_range_is_the_version_that_npm_takes(tmp_path, resolver, registry, bounds, version):
     host = find_toolchain()
     if host.node is None:
@@ -88,9 +86,7 @@ def test_a_range_is_the_version_that_npm_takes(tmp_path, resolver, registry, bou
     assert (found.version, found.instead_of) == (version, None)
 
 
-@pytest.mark.parametrize(
-    ("answer", "kind"), [(None, "not_found"), (b"<html>", "fetch_failed"), ([], "fetch_failed")]
-)
+@cases("answer, kind", (None, "not_found"), (b"<html>", "fetch_failed"), ([], "fetch_failed"))
 def test_what_a_registry_may_answer_else(resolver, registry, answer, kind):
     if answer is not None:
         registry[1]["/x/latest"] = answer
@@ -143,13 +139,11 @@ def test_the_nearest_python_that_will_do_is_taken(resolver, uv):
     assert resolver(PackageRef(type="pypi", identifier="x", version="0.1.0")).python == "3.12"
 
 
-@pytest.mark.parametrize(
-    ("stderr", "kind"),
-    [
-        (TOO_OLD[2], "needs_software"),
-        ("Because x was not found in the package registry …", "not_found"),
-        ("error: dns failure", "fetch_failed"),
-    ],
+@cases(
+    "stderr, kind",
+    (TOO_OLD[2], "needs_software"),
+    ("Because x was not found in the package registry …", "not_found"),
+    ("error: dns failure", "fetch_failed"),
 )
 def test_what_uv_says_names_the_kind(resolver, uv, stderr, kind):
     uv[1].append(("compile", (1, "", stderr)))
@@ -190,15 +184,13 @@ def test_an_image_with_its_digest_needs_nobody(resolver):
     assert (found.version, found.integrity) == ("1.2", f"sha256:{SHA}")
 
 
-@pytest.mark.parametrize(
-    ("code", "out", "stderr", "kind"),
-    [
-        (1, "", "ERROR: docker.io/library/x:1: not found", "not_found"),
-        (1, "", "Cannot connect to the Docker daemon", "needs_software"),
-        (1, "", "denied: requested access to the resource", "remote_auth"),
-        (1, "", "dial tcp: i/o timeout", "fetch_failed"),
-        (0, "nonsense", "", "fetch_failed"),
-    ],
+@cases(
+    "code, out, stderr, kind",
+    (1, "", "ERROR: docker.io/library/x:1: not found", "not_found"),
+    (1, "", "Cannot connect to the Docker daemon", "needs_software"),
+    (1, "", "denied: requested access to the resource", "remote_auth"),
+    (1, "", "dial tcp: i/o timeout", "fetch_failed"),
+    (0, "nonsense", "", "fetch_failed"),
 )
 def test_a_tag_is_resolved_by_the_engine_or_says_why_not(monkeypatch, code, out, stderr, kind):
     monkeypatch.setattr(version_resolver.shutil, "which", lambda name: f"/usr/bin/{name}")

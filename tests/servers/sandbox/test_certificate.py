@@ -9,6 +9,7 @@ from assets.servers.sandbox import certificate, spec
 from assets.servers.sandbox.certificate import certify, judge_outcomes, run_preflight
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
+from tests.support.cases import cases
 from tests.support.untrusted_server import require_sandbox
 
 REFUSED = dict.fromkeys(certificate._ATTEMPTS, "refused")
@@ -84,7 +85,7 @@ def test_the_attempts_work_where_nothing_contains_them(toolchain):
     assert not Path("/usr/lib/canary").exists()
 
 
-@pytest.mark.parametrize("source", ["raise SystemExit", "print('[1]')", "import os; os.abort()"])
+@cases("source", "raise SystemExit", "print('[1]')", "import os; os.abort()")
 def test_a_preflight_that_ran_nothing_does_not_pass(toolchain, monkeypatch, source):
     monkeypatch.setattr(certificate, "_PROGRAM", source)
     given = certify(SandboxPolicy(), toolchain)

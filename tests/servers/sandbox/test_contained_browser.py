@@ -17,6 +17,7 @@ from assets.servers.sandbox.contained_browser import BROWSER_POLICY, open_browse
 from assets.servers.sandbox.gateway import make_dialler
 from assets.servers.sandbox.spec import SandboxUnavailable
 from tests.marketplaces.site import Answer, Script, site
+from tests.support.cases import cases
 from tests.support.errors import expect_kind
 from warehouse.network.egress import EgressConnector, PrivateAddress
 
@@ -133,11 +134,17 @@ def test_a_page_whose_script_never_rests_ends_at_its_deadline(monkeypatch):
         browse(here.url, read, open_browser_sandbox)
 
 
-@pytest.mark.parametrize(
+@cases(
     "address",
-    ["127.0.0.1", "10.0.0.1", "192.168.1.1", "169.254.169.254", "::1", "fe80::1", "fd00::1"],
+    "127.0.0.1",
+    "10.0.0.1",
+    "192.168.1.1",
+    "169.254.169.254",
+    "::1",
+    "fe80::1",
+    "fd00::1",
 )
-@pytest.mark.parametrize("resolved", [True, False], ids=["by name", "as a literal"])
+@cases("resolved", True, False, ids=["by name", "as a literal"])
 def test_no_private_address_is_dialled_for_a_page(address, resolved, monkeypatch):
     async def resolve(host: str, port: int) -> list[str]:
         return [address]

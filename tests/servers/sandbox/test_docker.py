@@ -24,6 +24,7 @@ from assets.servers.sandbox.spec import (
     SandboxMount,
     SandboxPolicy,
 )
+from tests.support.cases import cases
 from warehouse.process_identity import describe_owner
 
 IMAGE = "ghcr.io/some/server@sha256:" + "a" * 64
@@ -108,7 +109,7 @@ def test_no_environment_of_a_listing_reaches_the_client_on_the_host(env):
     assert "--env" not in command.argv
 
 
-@pytest.mark.parametrize("name", ["LD_PRELOAD", "GCONV_PATH", "PATH"])
+@cases("name", "LD_PRELOAD", "GCONV_PATH", "PATH")
 def test_a_value_of_two_lines_is_refused_with_its_name_and_the_fix(name):
     with pytest.raises(LaunchRefused, match=f"variable {name}: .*line break.*one line"):
         ContainerEngine().image_command(IMAGE, [], {name: "/srv/server/x.so\n"}, SandboxPolicy())
@@ -138,7 +139,7 @@ def test_an_image_is_shown_what_it_is_granted_and_runs_as_its_owner():
     assert f"{user}:{user}" in command.argv
 
 
-@pytest.mark.parametrize("image", ["server:latest", "server", "--privileged", "x@sha256:abc"])
+@cases("image", "server:latest", "server", "--privileged", "x@sha256:abc")
 def test_an_image_that_is_not_pinned_is_refused(image):
     with pytest.raises(ValueError, match="pinned"):
         ContainerEngine().image_command(image, [], {}, SandboxPolicy())

@@ -35,6 +35,7 @@ from assets.servers.sandbox.spec import (
 )
 from assets.servers.sandbox.toolchain import find_toolchain
 from assets.servers.sandbox.watchdog import ProcessStat, SandboxWatchdog
+from tests.support.cases import cases
 from tests.support.untrusted_server import CONVERSATION, require_sandbox, tool_names, write_launch
 from warehouse import process_identity
 
@@ -52,10 +53,10 @@ def real():
     require_sandbox()
 
 
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [(0, (0, None)), (3, (3, None)), (137, (None, "SIGKILL")), (-9, (None, "SIGKILL")),
-     (None, (None, None)), (255, (255, None))],
+@cases(
+    "code, status",
+(0, (0, None)), (3, (3, None)), (137, (None, "SIGKILL")), (-9, (None, "SIGKILL")),
+     (None, (None, None)), (255, (255, None)),
 )  # fmt: skip
 def test_an_exit_is_a_code_or_a_signal(code, status):
     assert describe_exit(code) == status
@@ -117,7 +118,7 @@ def test_a_granted_folder_that_becomes_a_link_meanwhile_is_never_shown(tmp_path)
 
 
 @pytest.mark.usefixtures("real")
-@pytest.mark.parametrize("nofollow", [False, True])
+@cases("nofollow", False, True)
 def test_no_descriptor_of_the_host_reaches_a_server(tmp_path, nofollow):
     """One of a folder would lead out of it, by `..`."""
     tmp_path.chmod(0o755)
@@ -127,7 +128,7 @@ def test_no_descriptor_of_the_host_reaches_a_server(tmp_path, nofollow):
     assert not [line for line in out.splitlines() if line.startswith(" /") and "proc" not in line]
 
 
-@pytest.mark.parametrize("name", ["LD_PRELOAD", "LD_AUDIT", "GCONV_PATH", "GLIBC_TUNABLES"])
+@cases("name", "LD_PRELOAD", "LD_AUDIT", "GCONV_PATH", "GLIBC_TUNABLES")
 def test_nothing_is_loaded_into_the_program_that_sets_the_limits(name):
     with pytest.raises(LaunchRefused, match=f"variable {name}: .*limits"):
         bubblewrap.BubblewrapBackend().command(
@@ -172,7 +173,7 @@ def test_a_missing_program_is_named_with_the_way_to_get_it_and_to_opt_out():
 
 
 @pytest.mark.usefixtures("bare_host")
-@pytest.mark.parametrize("name", ["bubblewrap", "none"])
+@cases("name", "bubblewrap", "none")
 def test_a_backend_that_is_named_is_no_guess(name):
     with pytest.raises(SandboxUnavailable, match="not installed"):
         choose_backend(SandboxPolicy(backend=name))
@@ -183,13 +184,11 @@ def test_bubblewrap_comes_first_and_no_isolation_is_never_a_guess():
     assert choose_backend(SandboxPolicy()).name == "bubblewrap"
 
 
-@pytest.mark.parametrize(
-    ("root", "reason", "fix"),
-    [
-        (True, "Creating new namespace failed: Operation not permitted", "CAP_SYS_ADMIN"),
-        (False, "setting up uid map: Permission denied", "AppArmor"),
-        (False, "Unknown option --disable-userns", "0.8 or later"),
-    ],
+@cases(
+    "root, reason, fix",
+    (True, "Creating new namespace failed: Operation not permitted", "CAP_SYS_ADMIN"),
+    (False, "setting up uid map: Permission denied", "AppArmor"),
+    (False, "Unknown option --disable-userns", "0.8 or later"),
 )
 def test_a_kernel_that_refuses_gets_its_remedy(monkeypatch, root, reason, fix):
     monkeypatch.setattr(bubblewrap.os, "geteuid", lambda: 0 if root else 1000)
@@ -240,15 +239,13 @@ def watch():
     return watched
 
 
-@pytest.mark.parametrize(
-    ("stat", "times", "every_s", "least", "most"),
-    [
-        (RESTS, 20, 0.05, 0.99, 1.01),
-        (replace(RESTS, ticks=8), 1, 0.05, 0.0, 0.0),  # processor time ends idleness
-        (replace(RESTS, at_work=True), 100, 0.05, 0.0, 0.0),  # it waits for a processor
-        # Our own thread was starved for five seconds: the server may have been so, too.
-        (RESTS, 1, 5.0, 0.0, 0.2),
-    ],
+@cases(
+    "stat, times, every_s, least, most",
+    (RESTS, 20, 0.05, 0.99, 1.01),
+    (replace(RESTS, ticks=8), 1, 0.05, 0.0, 0.0),  # processor time ends idleness
+    (replace(RESTS, at_work=True), 100, 0.05, 0.0, 0.0),  # it waits for a processor
+    # Our own thread was starved for five seconds: the server may have been so, too.
+    (RESTS, 1, 5.0, 0.0, 0.2),
 )
 def test_a_server_is_idle_as_long_as_it_is_seen_to_rest(watch, stat, times, every_s, least, most):
     start = watch._seen_at
@@ -294,15 +291,13 @@ def test_leaving_ends_processes_that_left_the_group():
     assert psutil.wait_procs(started, timeout=60)[1] == []
 
 
-@pytest.mark.parametrize(
-    ("text", "placed"),
-    [
-        ("/srv/server/x", "/h/x"),
-        ("--dir=/srv/server", "--dir=/h"),
-        ("/srv/server-other", "/srv/server-other"),
-        ("/srv/server/data/y", "/d/y"),
-        ("/same/z", "/same/z"),
-    ],
+@cases(
+    "text, placed",
+    ("/srv/server/x", "/h/x"),
+    ("--dir=/srv/server", "--dir=/h"),
+    ("/srv/server-other", "/srv/server-other"),
+    ("/srv/server/data/y", "/d/y"),
+    ("/same/z", "/same/z"),
 )
 def test_only_whole_paths_are_moved(text, placed):
     places = {"/srv/server": "/h", "/srv/server/data": "/d", "/same": "/same"}

@@ -18,6 +18,7 @@ from assets.servers.sandbox.toolchain import (
     find_toolchain,
     list_python_files,
 )
+from tests.support.cases import cases
 from tests.support.untrusted_server import require_sandbox
 
 
@@ -156,7 +157,7 @@ def test_a_node_that_does_not_run_is_none(monkeypatch, tmp_path):
     assert find_node() is None
 
 
-@pytest.mark.parametrize("name", [".local", "opt"])
+@cases("name", ".local", "opt")
 def test_a_python_in_a_shared_folder_shows_its_own_parts_alone(name, tmp_path):
     prefix = Path("/no-such-top") if name == "opt" else tmp_path / name
     if name == ".local":

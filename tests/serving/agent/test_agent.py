@@ -15,6 +15,7 @@ from serving.meta.context import MetaContext
 from serving.meta.policy import MetaPolicy
 from serving.ranking.query import BadQuery
 from tests.serving.meta_server import ROWS, Functions, publish, row, served
+from tests.support.cases import cases
 from tests.training.evaluation.scripted_agent import Script, calls, says
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.chat import write_wire_name
@@ -106,17 +107,15 @@ async def test_a_tool_that_was_never_shown_cannot_be_called(router):
     assert "was shown" in model.requests[1][0][-1]["content"]
 
 
-@pytest.mark.parametrize(
-    ("limits", "script", "ended", "rounds"),
-    [
-        (AgentLimits(turns=3), [says(CLOCK)], "turn_limit", 3),
-        (AgentLimits(rounds=1), [says(CLOCK), says(MAIL), says("x")], "answered", 1),
-        (AgentLimits(tokens=1), [says(CLOCK), says("x")], "answered", 1),
-        (AgentLimits(), [says("  ")], "empty", 0),
-        (AgentLimits(), [LLMError("timeout", "a", "b", "c")], "timeout", 0),
-        (AgentLimits(), [says(CLOCK), BudgetExceeded("none left")], "budget", 1),
-        (AgentLimits(), [says("<tool_assistant></tool_assistant>"), says("x")], "answered", 1),
-    ],
+@cases(
+    "limits, script, ended, rounds",
+    (AgentLimits(turns=3), [says(CLOCK)], "turn_limit", 3),
+    (AgentLimits(rounds=1), [says(CLOCK), says(MAIL), says("x")], "answered", 1),
+    (AgentLimits(tokens=1), [says(CLOCK), says("x")], "answered", 1),
+    (AgentLimits(), [says("  ")], "empty", 0),
+    (AgentLimits(), [LLMError("timeout", "a", "b", "c")], "timeout", 0),
+    (AgentLimits(), [says(CLOCK), BudgetExceeded("none left")], "budget", 1),
+    (AgentLimits(), [says("<tool_assistant></tool_assistant>"), says("x")], "answered", 1),
 )
 async def test_it_ends_within_its_limits_and_says_how(router, limits, script, ended, rounds):
     model = Script(*script)

@@ -10,6 +10,7 @@ import pytest
 from serving.agent_loop import write_lines
 from serving.discovery.request import write_block
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
 from warehouse.llm.chat import write_wire_name
 
@@ -110,14 +111,12 @@ def test_with_run_a_call_goes_the_way_of_the_meta_server(index, tmp_path):
     assert "(offline); 1 of 1 calls failed" in run(*command[:-1])[1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("x", "--index", "none"), 2, "toolmill index SERVERS.jsonl --out DIR"),
-        ((" ", "--index", "{at}"), 2, "the task is empty"),
-        (("x", "--index", "{at}", "--model", "nobody"), 2, "OPENAI_BASE_URL"),
-        (("x", "--index", "{at}", "-k", "0"), 2, "greater than or"),
-    ],
+@cases(
+    "arguments, code, message",
+    (("x", "--index", "none"), 2, "toolmill index SERVERS.jsonl --out DIR"),
+    ((" ", "--index", "{at}"), 2, "the task is empty"),
+    (("x", "--index", "{at}", "--model", "nobody"), 2, "OPENAI_BASE_URL"),
+    (("x", "--index", "{at}", "-k", "0"), 2, "greater than or"),
 )
 def test_bad_input_is_one_error(index, arguments, code, message):
     result = run("agent", *(part.replace("{at}", str(index)) for part in arguments))

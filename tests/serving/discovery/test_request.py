@@ -2,11 +2,11 @@
 
 import sys
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.discovery.request import LONGEST_VALUE, MOST, parse, write_block, write_system_prompt
+from tests.support.cases import cases
 from tests.support.examples import examples
 
 GITHUB = ("GitHub", "create an issue")
@@ -24,55 +24,51 @@ def only(text: str):
     return result[0]
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        BLOCK,
-        f"I need a tool.\n\n{BLOCK}\n\nThen I go on.",
-        BLOCK.replace("tool: create", "task: create"),
-        BLOCK.replace("tool:", "[tool]:").replace("server:", "(server):"),
-        BLOCK.replace("tool: ", "| tool | ").replace("server: ", "| server | "),
-        BLOCK.replace("tool:", "### Tools:").replace("server:", "### Servers:"),
-        "<tool_assistant>\ntool: create an issue\nserver: GitHub\n</tool_assistant>",
-        BLOCK.upper().replace("GITHUB", "GitHub").replace("CREATE AN ISSUE", "create an issue"),
-        BLOCK.replace(": ", "："),
-        BLOCK.replace(": ", "   :   ").replace("\n", "  \n\n   "),
-        f"```\n{BLOCK}\n```",
-        f"```xml\n{BLOCK}\n```",
-        BLOCK.replace("server", "```\nserver", 1).replace("issue\n", "issue\n```\n"),
-        BLOCK.replace("<tool_assistant>\n", "<tool_assistant>\n~~~yaml\n").replace(
-            "\n</", "\n~~~\n</"
-        ),
-        "\n".join(f"> {line}" for line in BLOCK.splitlines()),
-        "\n".join(f">> {line}" for line in BLOCK.splitlines()),
-        BLOCK.replace("<", "&lt;").replace(">", "&gt;"),
-        BLOCK.replace("<", "&amp;lt;").replace(">", "&amp;gt;"),
-        BLOCK.replace("<", "＜").replace(">", "＞"),
-        BLOCK.replace("tool_assistant", "tool-assistant"),
-        BLOCK.replace("<tool_assistant>", "<ToolAssistant>"),
-        BLOCK.replace("<tool_assistant>", "< tool_asistant >"),
-        BLOCK.replace("server:", "**server**:").replace("tool:", "**tool:**"),
-        BLOCK.replace("server:", "- `server`:").replace("tool:", "- `tool`:"),
-        BLOCK.replace("server:", "1. server name:").replace("tool:", "2. tool name:"),
-        BLOCK.replace("server: GitHub", 'server: "GitHub"').replace("an issue", "an issue,"),
-        BLOCK.replace("create an issue", "create\n  an issue"),
-        BLOCK.replace("\n", " "),
-        BLOCK.replace("\n", "\\n"),
-        BLOCK.replace("\n", "\r\n"),
-        BLOCK.replace("</tool_assistant>", "</tool_assistant"),
-        '<tool_assistant>{"server": "GitHub", "tool": "create an issue"}</tool_assistant>',
-        '<tool_assistant>\n```json\n{"tool":"create an issue",\n"server":"GitHub"}\n```\n'
-        "</tool_assistant>",
-        '<tool_assistant>{"tool_assistant": {"server": "GitHub", "task": "create an issue"}}'
-        "</tool_assistant>",
-        '<tool_assistant>{"server": "GitHub", "tool": "create an issue",}</tool_assistant>',
-        "<tool_assistant><server>GitHub</server><tool>create an issue</tool></tool_assistant>",
-        '<tool_assistant server="GitHub" tool="create an issue"/>',
-        '<tool_assistant server="GitHub" tool="create an issue"></tool_assistant>',
-        f"{BLOCK}\nand again\n{BLOCK.replace('GitHub', 'github')}",
-        f"<think>perhaps {BLOCK.replace('GitHub', 'GitLab')}</think>{BLOCK}",
-        f"I use the `<tool_assistant>` tag and close it by `</tool_assistant>`.\n{BLOCK}",
-    ],
+    BLOCK,
+    f"I need a tool.\n\n{BLOCK}\n\nThen I go on.",
+    BLOCK.replace("tool: create", "task: create"),
+    BLOCK.replace("tool:", "[tool]:").replace("server:", "(server):"),
+    BLOCK.replace("tool: ", "| tool | ").replace("server: ", "| server | "),
+    BLOCK.replace("tool:", "### Tools:").replace("server:", "### Servers:"),
+    "<tool_assistant>\ntool: create an issue\nserver: GitHub\n</tool_assistant>",
+    BLOCK.upper().replace("GITHUB", "GitHub").replace("CREATE AN ISSUE", "create an issue"),
+    BLOCK.replace(": ", "："),
+    BLOCK.replace(": ", "   :   ").replace("\n", "  \n\n   "),
+    f"```\n{BLOCK}\n```",
+    f"```xml\n{BLOCK}\n```",
+    BLOCK.replace("server", "```\nserver", 1).replace("issue\n", "issue\n```\n"),
+    BLOCK.replace("<tool_assistant>\n", "<tool_assistant>\n~~~yaml\n").replace("\n</", "\n~~~\n</"),
+    "\n".join(f"> {line}" for line in BLOCK.splitlines()),
+    "\n".join(f">> {line}" for line in BLOCK.splitlines()),
+    BLOCK.replace("<", "&lt;").replace(">", "&gt;"),
+    BLOCK.replace("<", "&amp;lt;").replace(">", "&amp;gt;"),
+    BLOCK.replace("<", "＜").replace(">", "＞"),
+    BLOCK.replace("tool_assistant", "tool-assistant"),
+    BLOCK.replace("<tool_assistant>", "<ToolAssistant>"),
+    BLOCK.replace("<tool_assistant>", "< tool_asistant >"),
+    BLOCK.replace("server:", "**server**:").replace("tool:", "**tool:**"),
+    BLOCK.replace("server:", "- `server`:").replace("tool:", "- `tool`:"),
+    BLOCK.replace("server:", "1. server name:").replace("tool:", "2. tool name:"),
+    BLOCK.replace("server: GitHub", 'server: "GitHub"').replace("an issue", "an issue,"),
+    BLOCK.replace("create an issue", "create\n  an issue"),
+    BLOCK.replace("\n", " "),
+    BLOCK.replace("\n", "\\n"),
+    BLOCK.replace("\n", "\r\n"),
+    BLOCK.replace("</tool_assistant>", "</tool_assistant"),
+    '<tool_assistant>{"server": "GitHub", "tool": "create an issue"}</tool_assistant>',
+    '<tool_assistant>\n```json\n{"tool":"create an issue",\n"server":"GitHub"}\n```\n'
+    "</tool_assistant>",
+    '<tool_assistant>{"tool_assistant": {"server": "GitHub", "task": "create an issue"}}'
+    "</tool_assistant>",
+    '<tool_assistant>{"server": "GitHub", "tool": "create an issue",}</tool_assistant>',
+    "<tool_assistant><server>GitHub</server><tool>create an issue</tool></tool_assistant>",
+    '<tool_assistant server="GitHub" tool="create an issue"/>',
+    '<tool_assistant server="GitHub" tool="create an issue"></tool_assistant>',
+    f"{BLOCK}\nand again\n{BLOCK.replace('GitHub', 'github')}",
+    f"<think>perhaps {BLOCK.replace('GitHub', 'GitLab')}</think>{BLOCK}",
+    f"I use the `<tool_assistant>` tag and close it by `</tool_assistant>`.\n{BLOCK}",
 )
 def test_every_way_of_writing_is_read_without_a_problem(text):
     expected = only(text)
@@ -81,17 +77,15 @@ def test_every_way_of_writing_is_read_without_a_problem(text):
     assert expected.raw in text
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (BLOCK.replace("</tool_assistant>", "</tool>"), "closed by '</tool>'"),
-        (BLOCK.replace("</tool_assistant>", "</assistant>"), "closed by '</assistant>'"),
-        (BLOCK.replace("</tool", "<tool"), "closed by another"),
-        (BLOCK.replace("</tool_assistant>", ""), "cut off"),
-        (BLOCK.removesuffix("_assistant>"), "cut off"),
-        (BLOCK.removesuffix("ool_assistant>"), "cut off"),
-        (BLOCK.replace("</tool_assistant>", "\nI will wait for it."), "next empty line"),
-    ],
+@cases(
+    "text, problem",
+    (BLOCK.replace("</tool_assistant>", "</tool>"), "closed by '</tool>'"),
+    (BLOCK.replace("</tool_assistant>", "</assistant>"), "closed by '</assistant>'"),
+    (BLOCK.replace("</tool", "<tool"), "closed by another"),
+    (BLOCK.replace("</tool_assistant>", ""), "cut off"),
+    (BLOCK.removesuffix("_assistant>"), "cut off"),
+    (BLOCK.removesuffix("ool_assistant>"), "cut off"),
+    (BLOCK.replace("</tool_assistant>", "\nI will wait for it."), "next empty line"),
 )  # fmt: skip
 def test_a_flaw_in_the_form_is_told_and_the_request_still_read(text, problem):
     expected = parse(text)[0]
@@ -110,20 +104,18 @@ def test_an_open_block_ends_where_the_next_begins():
     assert pairs(text) == [GITHUB, ("Jira", "create an issue")]
 
 
-@pytest.mark.parametrize(
-    ("text", "found", "problem"),
-    [
-        ("<tool_assistant>\nserver: GitHub\n</tool_assistant>", ("GitHub", None),
-         "no `tool:` line"),
-        ("<tool_assistant>\ntool: search\n</tool_assistant>", (None, "search"),
-         "no `server:` line"),
-        ("<tool_assistant>\nserver: none\ntool: search\n</tool_assistant>", (None, "search"),
-         "no `server:` line"),
-        ("<tool_assistant>\nserver: GitHub\ntool: ...\n</tool_assistant>", ("GitHub", None),
-         "no `tool:` line"),
-        ("<tool_assistant>find the weather</tool_assistant>", (None, "find the weather"),
-         "its text counts as the tool"),
-    ],
+@cases(
+    "text, found, problem",
+    ("<tool_assistant>\nserver: GitHub\n</tool_assistant>", ("GitHub", None),
+     "no `tool:` line"),
+    ("<tool_assistant>\ntool: search\n</tool_assistant>", (None, "search"),
+     "no `server:` line"),
+    ("<tool_assistant>\nserver: none\ntool: search\n</tool_assistant>", (None, "search"),
+     "no `server:` line"),
+    ("<tool_assistant>\nserver: GitHub\ntool: ...\n</tool_assistant>", ("GitHub", None),
+     "no `tool:` line"),
+    ("<tool_assistant>find the weather</tool_assistant>", (None, "find the weather"),
+     "its text counts as the tool"),
 )  # fmt: skip
 def test_what_is_there_is_used(text, found, problem):
     expected = only(text)
@@ -132,10 +124,10 @@ def test_what_is_there_is_used(text, found, problem):
     assert problem in expected.problems[0]
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    ["", "\n\n", "{}", "[]", "{{{{", "server:\ntool:", "server: ...\ntool: ...", "```\n```",
-     "a long story " * 60, "[" * 3000, '{"a": ' * 600, "\x00\x01", "?!…"],
+"", "\n\n", "{}", "[]", "{{{{", "server:\ntool:", "server: ...\ntool: ...", "```\n```",
+     "a long story " * 60, "[" * 3000, '{"a": ' * 600, "\x00\x01", "?!…",
 )  # fmt: skip
 def test_a_malformed_block_gives_one_clear_problem(body):
     expected = only(f"So:\n<tool_assistant>{body}</tool_assistant>\nbye")
@@ -178,22 +170,20 @@ def test_there_are_never_more_than_a_few_requests():
     assert all(not item.problems for item in result[:-1])
 
 
-@pytest.mark.parametrize(
-    "text", ["", "no block", "tool_assistant", "<tool>x</tool>", None, 3, b"x"]
-)
+@cases("text", "", "no block", "tool_assistant", "<tool>x</tool>", None, 3, b"x")
 def test_a_text_without_a_block_asks_for_nothing(text):
     assert parse(text) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "part",
-    ["<tool_assistant>", "<tool_assistant", "</tool_assistant>", "<", "&lt;tool_as", "<think>",
+"<tool_assistant>", "<tool_assistant", "</tool_assistant>", "<", "&lt;tool_as", "<think>",
      "<tool_assistant>server:", "server: ", "<tool_assistant>\n> > > >", "`", "\n",
      "<tool_assistant ",
      "<tool_assistant>{", "tool tool_", "<tool>", "<tool_assistant><tool>", "a", " ",
      "<tool_assistant>" + " " * 5000, "<tool_assistant>" + "\n" * 4000,
      "<tool_assistant>" + "mcp server name \"'` " * 200, "<tool_assistant>" + "</tool" * 600,
-     "<tool_assistant>" + "server: a\n" * 400, "<tool_assistant>" + "x tool: a " * 400],
+     "<tool_assistant>" + "server: a\n" * 400, "<tool_assistant>" + "x tool: a " * 400,
 )  # fmt: skip
 def test_work_is_linear_in_hostile_text(part):
     """Counted in calls of functions, not in seconds: twice the text, about twice the calls, and

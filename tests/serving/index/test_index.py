@@ -32,6 +32,7 @@ from serving.index.model import (
     list_nearly_best,
 )
 from tests.serving.conftest import SNAPSHOT_ROWS, build
+from tests.support.cases import cases
 from tests.vectors.conftest import snapshot
 from warehouse.storage.lance import LanceStore
 
@@ -126,7 +127,7 @@ def test_a_home_without_an_index_says_how_to_make_one(tmp_path):
         load_index(tmp_path, "abc")
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"version": 3}', '{"version": "../x"}', "[1]"])
+@cases("text", "", "{}", '{"version": 3}', '{"version": "../x"}', "[1]")
 def test_a_broken_pointer_says_what_is_wrong(home, text):
     (home / "router" / "HEAD.json").write_text(text)
     with pytest.raises(IndexBroken, match=r"HEAD\.json.*materialize router_index"):
@@ -305,7 +306,7 @@ def test_a_contract_that_cannot_be_read_is_named(home):
         index.contract(0)
 
 
-@pytest.mark.parametrize("text", [DEEP, "[]", '{"files": {"a": 1}}'])
+@cases("text", DEEP, "[]", '{"files": {"a": 1}}')
 def test_a_hostile_manifest_is_one_clear_error(tmp_path, text):
     (tmp_path / "RELEASE.json").write_text(text)
     with pytest.raises(BadExport):

@@ -19,6 +19,7 @@ from serving.index.search_table import SERVERS, TOOLS, WORD_FIELDS, SearchTables
 from serving.ranking.overlays import BlockedTools
 from serving.ranking.query import STRATEGIES, ToolQuery
 from serving.router import Router
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder, snapshot
 
@@ -229,7 +230,7 @@ def test_another_encoder_starts_no_table_from_the_last(tmp_path, build):
         Router(index, WordEmbedder())
 
 
-@pytest.mark.parametrize("damage", ["cut", "gone", "rows"])
+@cases("damage", "cut", "gone", "rows")
 def test_half_written_tables_are_refused_and_written_again(tmp_path, build, damage):
     version = build(make_rows(50))
     folder = tmp_path / "router" / version

@@ -16,6 +16,7 @@ from serving.meta.policy import HttpSettings
 from serving.meta.transports import make_config
 from tests.serving.meta.test_http import ALICE, HEADERS, INITIALIZE, OTHER, SECRET, token
 from tests.serving.meta_server import ERAS, http_client, over_http
+from tests.support.cases import cases
 
 MALLORY = token(OTHER, "mallory", requests_per_minute=1)
 THEIRS = {**HEADERS, "Authorization": f"Bearer {OTHER}"}
@@ -120,14 +121,12 @@ async def test_half_sent_headers_keep_nobody_out(meta, mode):
     assert first == b""  # the oldest made room
 
 
-@pytest.mark.parametrize(
+@cases(
     "sent",
-    [
-        HALF,
-        b"",
-        b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n"
-        b"Authorization: Bearer " + SECRET.encode() + b"\r\n\r\n{",
-    ],
+    HALF,
+    b"",
+    b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n"
+    b"Authorization: Bearer " + SECRET.encode() + b"\r\n\r\n{",
 )
 async def test_a_header_or_body_that_never_ends_is_cut_off(meta, sent):
     """One byte now and then does not set the clock back."""
@@ -163,15 +162,13 @@ async def _read_on(scope: Any, receive: Any, send: Any) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("sent", "more", "header_s"),
-    [
-        (GET + b"GET / HTTP/1.1\r\n", b"a: b\r\n", 600.0),
-        (GET + b"GET / HTTP/1.1\r\n", b"", 0.2),
-        (GET, b"\r\n", 600.0),
-        (CHUNKED + b"0\r\n", b"a: b\r\n", 600.0),
-        (CHUNKED + b"1", b";a=b", 600.0),
-    ],
+@cases(
+    "sent, more, header_s",
+    (GET + b"GET / HTTP/1.1\r\n", b"a: b\r\n", 600.0),
+    (GET + b"GET / HTTP/1.1\r\n", b"", 0.2),
+    (GET, b"\r\n", 600.0),
+    (CHUNKED + b"0\r\n", b"a: b\r\n", 600.0),
+    (CHUNKED + b"1", b";a=b", 600.0),
     ids=["pipelined", "pipelined-silent", "blank-lines", "trailers", "chunk-extension"],
 )
 async def test_what_is_sent_outside_a_body_ends(monkeypatch, sent, more, header_s):
@@ -330,7 +327,7 @@ async def test_who_does_not_read_makes_room_before_who_says_nothing_yet():
             client.close()
 
 
-@pytest.mark.parametrize(("asked", "answered"), [(2, 2), (3, 0)])
+@cases("asked, answered", (2, 2), (3, 0))
 async def test_one_request_is_pipelined_and_no_more(asked, answered):
     opened = asyncio.Event()
 

@@ -18,6 +18,7 @@ from tests.serving.meta_server import (
     read_text,
     row,
 )
+from tests.support.cases import cases
 
 READ = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
 WRITE = {"tool_id": "npm:files::write_file", "arguments": {"path": "/tmp/x", "text": "hello"}}
@@ -68,16 +69,14 @@ async def test_consent_shows_server_tool_and_arguments_and_lets_the_call_run(met
 
 
 @pytest.mark.parametrize("mode", ERAS)
-@pytest.mark.parametrize(
-    ("action", "content", "status"),
-    [
-        ("decline", {}, "declined"),
-        ("cancel", {}, "cancelled"),
-        ("accept", {"run": False}, "declined"),
-        ("accept", {"run": None}, "declined"),
-        ("accept", {"run": "false"}, "declined"),
-        ("accept", {"run": 0}, "declined"),
-    ],
+@cases(
+    "action, content, status",
+    ("decline", {}, "declined"),
+    ("cancel", {}, "cancelled"),
+    ("accept", {"run": False}, "declined"),
+    ("accept", {"run": None}, "declined"),
+    ("accept", {"run": "false"}, "declined"),
+    ("accept", {"run": 0}, "declined"),
 )
 async def test_who_declines_is_answered_and_nothing_runs(meta, mode, action, content, status):
     async with meta.client(mode, elicit=answering(action, [], **content)) as client:
@@ -89,9 +88,11 @@ async def test_who_declines_is_answered_and_nothing_runs(meta, mode, action, con
 
 
 @pytest.mark.parametrize("mode", ERAS)
-@pytest.mark.parametrize(
-    ("consent", "runs", "message"),
-    [("ask", False, "always"), ("never", False, "never"), ("always", True, "")],
+@cases(
+    "consent, runs, message",
+    ("ask", False, "always"),
+    ("never", False, "never"),
+    ("always", True, ""),
 )
 async def test_a_client_that_cannot_ask_gets_what_the_policy_says(
     meta, mode, consent, runs, message
@@ -175,9 +176,11 @@ async def test_a_tool_held_back_while_its_user_was_thinking_does_not_run(meta):
     assert meta.caller.called == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "path"),
-    [({}, "$.path"), ({"path": 7}, "$.path"), ({"path": "/x", "extra": 1}, "$.extra")],
+@cases(
+    "arguments, path",
+    ({}, "$.path"),
+    ({"path": 7}, "$.path"),
+    ({"path": "/x", "extra": 1}, "$.extra"),
 )
 async def test_arguments_that_do_not_validate_are_told_field_by_field_and_nothing_runs(
     meta, arguments, path
@@ -208,7 +211,7 @@ async def test_repair_mends_what_it_can_and_says_what_it_changed(meta):
     assert [line.get("repaired") for line in meta.recorded] == [0, 1]
 
 
-@pytest.mark.parametrize("repair", [{}, {"repair": True}, {"repair": "true"}, {"repair": "false"}])
+@cases("repair", {}, {"repair": True}, {"repair": "true"}, {"repair": "false"})
 async def test_arguments_sent_as_json_text_are_read(meta, repair):
     sent = {"tool_id": "npm:files::read_file", "arguments": '{"path": "/etc/motd"}', **repair}
     async with meta.client("legacy") as client:
@@ -346,15 +349,13 @@ async def test_a_report_is_kept_with_what_it_is_about(meta):
     assert second["contract_digest"].startswith("c1:")
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ({"tool_id": "npm:odd::fortune", "outcome": "great"}, "outcome"),
-        ({"outcome": "worked"}, "call_id"),
-        ({"outcome": "worked", "call_id": "a", "tool_id": "b"}, "call_id"),
-        ({"outcome": "worked", "call_id": "0" * 32}, "call_id"),
-        ({"outcome": "worked", "tool_id": "npm:odd::fortune", "note": "x" * 501}, "note"),
-    ],
+@cases(
+    "given, field",
+    ({"tool_id": "npm:odd::fortune", "outcome": "great"}, "outcome"),
+    ({"outcome": "worked"}, "call_id"),
+    ({"outcome": "worked", "call_id": "a", "tool_id": "b"}, "call_id"),
+    ({"outcome": "worked", "call_id": "0" * 32}, "call_id"),
+    ({"outcome": "worked", "tool_id": "npm:odd::fortune", "note": "x" * 501}, "note"),
 )
 async def test_a_report_that_cannot_be_used_names_the_field(meta, given, field):
     async with meta.client("legacy") as client:
@@ -380,7 +381,7 @@ async def test_a_result_that_gives_orders_is_handed_on_and_marked(meta):
     assert KEY not in json.dumps(result.model_dump(mode="json"))
 
 
-@pytest.mark.parametrize("path", ["", "long"])
+@cases("path", "", "long")
 async def test_a_policy_that_blocks_hands_nothing_of_it_on(meta, path):
     meta = with_policy(meta, results="block")
     async with meta.client() as client:

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from tests.serving.meta_server import over_http
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 
 SUITE, NODE = "@modelcontextprotocol/conformance@0.2.0-alpha.12", "node@22"
@@ -110,7 +111,7 @@ CLIENT_NOT_OURS = {
 
 @pytest.mark.slow
 @pytest.mark.registry
-@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+@cases("version", "2025-11-25", "2026-07-28")
 async def test_what_applies_of_the_protocols_own_suite_passes(meta, suite, tmp_path, version):
     async with over_http(meta) as url:
         options = ["--url", url, "--suite", "all", "--spec-version", version]
@@ -125,7 +126,7 @@ async def test_what_applies_of_the_protocols_own_suite_passes(meta, suite, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.registry
-@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+@cases("version", "2025-11-25", "2026-07-28")
 async def test_what_applies_of_it_passes_for_what_we_call(suite, tmp_path, version):
     listing = [*suite, "list", "--client", "--spec-version", version]
     listed = (await anyio.run_process(listing)).stdout.decode()

@@ -15,6 +15,7 @@ from serving.meta.policy import ClientToken, MetaPolicy
 from serving.ranking.overlays import write_blocklist
 from serving.router import Router
 from tests.serving.meta_server import ERAS, ROWS, MetaServer, publish, read_text, row
+from tests.support.cases import cases
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -64,13 +65,11 @@ async def test_an_allow_list_of_a_server_lets_no_longer_named_one_in(tmp_path):
     assert described.is_error
 
 
-@pytest.mark.parametrize(
+@cases(
     "sent",
-    [
-        {"query": "read a file", "k": "1", "shown": "[]", "parameters": "true"},
-        {"requests": '[{"query": "read a file"}]', "k": "1", "max_tokens": "500"},
-        {"query": "read a file", "k": "1", "exclude": '["pypi:mail::send_email"]'},
-    ],
+    {"query": "read a file", "k": "1", "shown": "[]", "parameters": "true"},
+    {"requests": '[{"query": "read a file"}]', "k": "1", "max_tokens": "500"},
+    {"query": "read a file", "k": "1", "exclude": '["pypi:mail::send_email"]'},
 )
 async def test_values_sent_as_json_text_are_read(meta, sent):
     async with meta.client("legacy") as client:
@@ -223,8 +222,8 @@ async def test_a_contract_that_is_too_large_is_cut_and_says_so(tmp_path):
     assert described.structured_content["contract"]["name"] == "huge"
 
 
-@pytest.mark.parametrize("tool", ["describe_tool", "call_tool"])
-@pytest.mark.parametrize("tool_id", ["npm:files::gone", "x", "npm:files::read_file\u200b"])
+@cases("tool", "describe_tool", "call_tool")
+@cases("tool_id", "npm:files::gone", "x", "npm:files::read_file\u200b")
 async def test_a_tool_that_is_not_here_is_an_error_with_the_mend(meta, tool, tool_id):
     async with meta.client() as client:
         answer = await client.call_tool(tool, {"tool_id": tool_id})
@@ -360,7 +359,7 @@ async def test_an_allowance_of_tokens_holds_and_first_hits_go_first(meta):
     assert least.structured_content["tokens"] <= 60
 
 
-@pytest.mark.parametrize("most", [60, 100, 400])
+@cases("most", 60, 100, 400)
 async def test_many_requests_and_many_shown_stay_within_the_allowance(meta, most):
     asked = [{"query": f"tell the hour in city {at} " * 20} for at in range(20)]
     visible = [f"npm:gone-{at}::{'x' * 300}" for at in range(200)]

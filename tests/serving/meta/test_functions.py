@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.discovery import functions
 from serving.discovery.functions import bound_parameters, list_refused, write_functions
+from tests.support.cases import cases
 from tests.support.examples import examples
 
 ID = {"type": "string"}
@@ -19,7 +19,7 @@ def contract(schema: Any) -> dict[str, Any]:
     return {"name": "x", "inputSchema": schema}
 
 
-@pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])
+@cases("keyword", "anyOf", "oneOf", "allOf")
 def test_what_stands_in_branches_at_the_top_is_offered_without_them(keyword):
     schema = {
         "type": "object", "required": ["id"], "properties": {"id": ID}, keyword: ONE_OF,
@@ -33,20 +33,18 @@ def test_what_stands_in_branches_at_the_top_is_offered_without_them(keyword):
     assert bound_parameters(contract(deep)) == deep
 
 
-@pytest.mark.parametrize(
-    ("schema", "why"),
-    [
-        ({"properties": {"due date": ID}}, "«due date»"),
-        ({"properties": {"": ID}}, "«»"),
-        ({"properties": {"x" * 65: ID}}, "x" * 60),
-        ({"properties": {"天気": ID}}, "«天気»"),
-        ({"properties": {"a\u200b»": ID}}, "«a"),
-        ({"properties": {"a": "text"}}, "no JSON Schema"),
-        ({"properties": {"a": {"type": "word"}}}, "no JSON Schema"),
-        ({"required": "a"}, "no JSON Schema"),
-        ({"properties": {f"{'a b' * 30}{n}": {"description": "x" * 900} for n in range(30)}}, "«"),
-        ({"properties": {"a": {"enum": [f"choice {n}" for n in range(3_000)]}}}, "32,000"),
-    ],
+@cases(
+    "schema, why",
+    ({"properties": {"due date": ID}}, "«due date»"),
+    ({"properties": {"": ID}}, "«»"),
+    ({"properties": {"x" * 65: ID}}, "x" * 60),
+    ({"properties": {"天気": ID}}, "«天気»"),
+    ({"properties": {"a\u200b»": ID}}, "«a"),
+    ({"properties": {"a": "text"}}, "no JSON Schema"),
+    ({"properties": {"a": {"type": "word"}}}, "no JSON Schema"),
+    ({"required": "a"}, "no JSON Schema"),
+    ({"properties": {f"{'a b' * 30}{n}": {"description": "x" * 900} for n in range(30)}}, "«"),
+    ({"properties": {"a": {"enum": [f"choice {n}" for n in range(3_000)]}}}, "32,000"),
 )
 def test_what_an_api_refuses_is_left_out_with_a_reason(schema, why):
     good = contract({"type": "object", "properties": {"a.b-c_1": ID}})

@@ -28,6 +28,7 @@ from tests.serving.meta_server import (
     row,
     served,
 )
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 from tests.support.python_process import find_python
 
@@ -79,9 +80,7 @@ async def test_list_find_describe_call_report_and_read(meta, mode):
     assert {line["token"] for line in meta.recorded} == {"alice"}
 
 
-@pytest.mark.parametrize(
-    "sent", [None, "Bearer wrong-wrong-wrong-wrong", "Bearer", "Basic YTpi", f"bearer{SECRET}"]
-)
+@cases("sent", None, "Bearer wrong-wrong-wrong-wrong", "Bearer", "Basic YTpi", f"bearer{SECRET}")
 async def test_without_a_known_token_the_door_is_shut(meta, sent):
     headers = {**HEADERS, **({"Authorization": sent} if sent else {})}
     async with over_http(meta, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
@@ -133,10 +132,7 @@ async def test_a_session_of_one_token_is_not_there_for_another(meta):
     assert answer.status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("header", "status"),
-    [({"Host": "evil.example"}, 421), ({"Origin": "http://evil.example"}, 403)],
-)
+@cases("header, status", ({"Host": "evil.example"}, 421), ({"Origin": "http://evil.example"}, 403))
 async def test_a_page_that_points_its_name_here_is_refused(meta, header, status):
     async with over_http(meta) as url, httpx2.AsyncClient() as http:
         answer = await http.post(url, json=INITIALIZE, headers={**HEADERS, **header})

@@ -26,6 +26,7 @@ from tests.serving.meta_server import (
     read_text,
     served,
 )
+from tests.support.cases import cases
 
 QUERY = "tell the hour in a city"
 CALL = {"tool_id": "pypi:clock::get_time", "arguments": {"city": "Oslo"}}
@@ -157,7 +158,7 @@ async def test_each_of_several_requests_is_a_search_of_its_own(tmp_path):
     assert len(lines[2]["words"]) <= 4000
 
 
-@pytest.mark.parametrize("traces", [False, True])
+@cases("traces", False, True)
 async def test_calls_are_kept_whole_only_of_a_token_that_opted_in(tmp_path, traces):
     publish(tmp_path)
     local = replace(LOCAL, traces=traces)

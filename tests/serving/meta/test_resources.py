@@ -24,6 +24,7 @@ from tests.serving.meta_server import (
     row,
     served,
 )
+from tests.support.cases import cases
 from tests.training.evaluation.scripted_agent import Script, says
 from warehouse.llm.chat import write_wire_name
 
@@ -48,9 +49,7 @@ async def test_the_prompt_is_the_one_of_the_request_module(meta):
     assert names == ["find-tools", "find-tools-example"]
 
 
-@pytest.mark.parametrize(
-    "uri", ["toolmill://nothing", "toolmill://prompt/" + "x" * 9_000, "file:///etc/passwd"]
-)
+@cases("uri", "toolmill://nothing", "toolmill://prompt/" + "x" * 9_000, "file:///etc/passwd")
 async def test_an_address_that_names_nothing_is_an_error(meta, uri):
     async with meta.client() as client:
         with pytest.raises(MCPError) as raised:
@@ -94,7 +93,7 @@ async def test_every_answer_says_that_it_is_unverified(meta, mode):
     assert "calls: not possible here" in read_text(answer)
 
 
-@pytest.mark.parametrize("consent", ["ask", "always"])
+@cases("consent", "ask", "always")
 async def test_it_is_never_called(meta, consent):
     meta.policy = MetaPolicy(consent=consent)
     async with meta.client() as client:

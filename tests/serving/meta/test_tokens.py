@@ -8,6 +8,7 @@ import pytest
 from serving.meta.access_control import RequestLimits, TooMany, build_token, find_owner, read_tokens
 from serving.meta.policy import ClientToken, HttpSettings, MetaPolicy, TokenError, is_loopback
 from tests.servers.test_light_imports import heavy_after
+from tests.support.cases import cases
 
 SECRET = "a-secret-of-some-length"
 DIGEST = sha256(SECRET.encode()).hexdigest()
@@ -37,25 +38,20 @@ def test_a_file_in_toml_or_json_names_who_may_what(tmp_path):
     assert only.allow == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[[tokens]\n", "expected TOML"),
-        ("", "found no tokens"),
-        ('[[tokens]]\nname = "a"\n', "name and sha256"),
-        (f'[[tokens]]\nname = "a"\nsha256 = "{SECRET}"\n', "64 lower-case hex"),
-        (f'[[tokens]]\nname = "a b"\nsha256 = "{DIGEST}"\n', "letters, digits"),
-        (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nallow = "*"\n', "allow is a str"),
-        (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nallow = [1]\n', "something else"),
-        (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\ncalls = 1\n', "calls is a int"),
-        (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nconcurrent = 0\n', "at least 1"),
-        (
-            f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nconcurrent = true\n',
-            "concurrent is a bool",
-        ),
-        (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nconsent = "yes"\n', "'ask' or 'never'"),
-        (f'[[tokens]]\nname = "a"\ntoken = "{SECRET}"\n', "unknown key 'token'"),
-    ],
+@cases(
+    "text, message",
+    ("[[tokens]\n", "expected TOML"),
+    ("", "found no tokens"),
+    ('[[tokens]]\nname = "a"\n', "name and sha256"),
+    (f'[[tokens]]\nname = "a"\nsha256 = "{SECRET}"\n', "64 lower-case hex"),
+    (f'[[tokens]]\nname = "a b"\nsha256 = "{DIGEST}"\n', "letters, digits"),
+    (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nallow = "*"\n', "allow is a str"),
+    (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nallow = [1]\n', "something else"),
+    (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\ncalls = 1\n', "calls is a int"),
+    (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nconcurrent = 0\n', "at least 1"),
+    (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nconcurrent = true\n', "concurrent is a bool"),
+    (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nconsent = "yes"\n', "'ask' or 'never'"),
+    (f'[[tokens]]\nname = "a"\ntoken = "{SECRET}"\n', "unknown key 'token'"),
 )
 def test_a_file_that_cannot_be_used_is_named_and_no_secret_is_told(text, message, tmp_path):
     path = tmp_path / "tokens.toml"

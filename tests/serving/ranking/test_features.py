@@ -13,6 +13,7 @@ from serving.index.model import IndexSource, RouterIndex
 from serving.ranking.query import STRATEGIES, ToolQuery, check_ask
 from serving.ranking.signals import QuerySignals, choose_candidates
 from serving.router import Router
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder, snapshot
 
@@ -86,9 +87,8 @@ def read_by(router: Router, encoder: WordEmbedder) -> Router:
     return Router(router.index, encoder)
 
 
-@pytest.mark.parametrize(
-    ("text", "share"),
-    [("read a file", 1), ("abcd 天", 1), ("ab вг", 0.5), ("a 天气的", 0), ("天气", 0)],
+@cases(
+    "text, share", ("read a file", 1), ("abcd 天", 1), ("ab вг", 0.5), ("a 天气的", 0), ("天气", 0)
 )
 def test_a_cosine_counts_as_far_as_the_encoder_reads_the_question(make, text, share):
     plain = make(POOL, {"npm:disk": "Files on a disk", "npm:clock": "Time"})
@@ -169,15 +169,13 @@ def test_repeating_a_request_often_is_worth_no_more_than_saying_it_once(make):
     assert ranks[1] <= ranks[0] * 1.6
 
 
-@pytest.mark.parametrize(
+@cases(
     "rows",
-    [
-        POOL[:1],
-        [snapshot("npm:one", f"tool_{at}", f"Does {at}") for at in range(5)],
-        [snapshot(f"npm:s{at}", f"name_{at}", "Send an email to somebody") for at in range(50)],
-        [snapshot("npm:odd", name, "Mail") for name in ("🙂", "__", "天气", "ชื่อ", "1")],
-        [snapshot(f"npm:s{at}", f"tool_{at}", "") for at in range(4)],
-    ],
+    POOL[:1],
+    [snapshot("npm:one", f"tool_{at}", f"Does {at}") for at in range(5)],
+    [snapshot(f"npm:s{at}", f"name_{at}", "Send an email to somebody") for at in range(50)],
+    [snapshot("npm:odd", name, "Mail") for name in ("🙂", "__", "天气", "ชื่อ", "1")],
+    [snapshot(f"npm:s{at}", f"tool_{at}", "") for at in range(4)],
     ids=["one tool", "one server", "fifty names", "names without words", "no descriptions"],
 )
 def test_odd_pools_are_answered(make, rows):
@@ -196,7 +194,7 @@ def test_long_names_do_not_win_by_their_length(make):
     assert names["send_email"] == max(names.values()) > 0
 
 
-@pytest.mark.parametrize("count", [1, 4])
+@cases("count", 1, 4)
 def test_tools_that_repeat_every_request_gain_no_rank(make, count):
     places = [f"place{at}" for at in range(120)]
     rows = [
@@ -234,7 +232,7 @@ def test_ten_tools_of_one_server_do_not_say_what_is_usual(make):
     assert result == [f"npm:s{at}::tool_{at}" for at in range(30)]
 
 
-@pytest.mark.parametrize("floor", [0.5, 0.9])
+@cases("floor", 0.5, 0.9)
 def test_an_encoder_whose_cosines_lie_high_and_close_ranks_the_same(make, tmp_path, floor):
     class Pressed(WordEmbedder):
         def embed(self, texts: Sequence[str], **more: object) -> np.ndarray:

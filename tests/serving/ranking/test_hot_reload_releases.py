@@ -23,6 +23,7 @@ from serving.ranking.query import ToolQuery
 from serving.router import ServedRouter, open_router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.serving.test_adhoc import run
+from tests.support.cases import cases
 from tests.training.promotions import make_summary
 from tests.vectors.conftest import snapshot
 from tests.vectors.test_embed import lora
@@ -195,15 +196,13 @@ def test_releases_are_listed_and_shown_with_their_cards(home):
     assert "rolled back" in run("release", "list")[1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("release", "list", "zz"), 2, "no release 'zz'; known, newest first: "),
-        (("release", "rollback", "--to", "zz"), 2, "no release 'zz'"),
-        (("release", "rollback", "--to", "zz", "--undo"), 2, "not both"),
-        (("release", "rollback", "--undo"), 1, "no rollback stands"),
-        (("champion", "cook"), 2, "'cook' does not exist"),
-    ],
+@cases(
+    "arguments, code, message",
+    (("release", "list", "zz"), 2, "no release 'zz'; known, newest first: "),
+    (("release", "rollback", "--to", "zz"), 2, "no release 'zz'"),
+    (("release", "rollback", "--to", "zz", "--undo"), 2, "not both"),
+    (("release", "rollback", "--undo"), 1, "no rollback stands"),
+    (("champion", "cook"), 2, "'cook' does not exist"),
 )
 def test_bad_input_is_one_line_that_names_the_mend(home, arguments, code, message):
     result = run(*arguments)

@@ -17,6 +17,7 @@ from serving.ranking.query import STRATEGIES, BadQuery, ToolQuery
 from serving.ranking.strategies import find_top
 from serving.router import Router
 from tests.serving.conftest import SNAPSHOT_ROWS
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder, snapshot
 
@@ -170,7 +171,7 @@ def test_top_is_the_head_of_the_whole_order(scores, most):
     assert find_top(values, None, most).tolist() == whole[:most]
 
 
-@pytest.mark.parametrize("text", ["a" * 1_000_000, "\ud800 file", "\x00", "🙂" * 5_000, "- - -"])
+@cases("text", "a" * 1_000_000, "\ud800 file", "\x00", "🙂" * 5_000, "- - -")
 def test_odd_texts_are_answered(router, text):
     for strategy in STRATEGIES:
         assert len(router.find(ToolQuery(text, k=3, strategy=strategy)).hits) == 3

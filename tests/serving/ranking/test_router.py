@@ -24,6 +24,7 @@ from serving.ranking.overlays import (
 from serving.ranking.query import STRATEGIES, BadQuery, ToolQuery
 from serving.router import Router, ServedRouter, open_router
 from tests.serving.conftest import SNAPSHOT_ROWS
+from tests.support.cases import cases
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import LanceStore
 
@@ -48,13 +49,11 @@ def test_k_beyond_the_pool_gives_the_whole_pool(router):
     assert len(router.find(ToolQuery("file", k=1_000)).hits) == 4
 
 
-@pytest.mark.parametrize(
-    ("ask", "message"),
-    [
-        *((ToolQuery(query), "empty") for query in ("", "   \n", None)),
-        *((ToolQuery("file", k=k), f"k is {k}; expected 1 to 1,000") for k in (0, -1, 10_000)),
-        (ToolQuery("file", strategy="best"), "'best'; expected one of ours"),
-    ],
+@cases(
+    "ask, message",
+    *((ToolQuery(query), "empty") for query in ("", "   \n", None)),
+    *((ToolQuery("file", k=k), f"k is {k}; expected 1 to 1,000") for k in (0, -1, 10_000)),
+    (ToolQuery("file", strategy="best"), "'best'; expected one of ours"),
 )
 def test_a_bad_question_is_refused(router, ask, message):
     with pytest.raises(BadQuery, match=message):

@@ -26,6 +26,7 @@ from assets.synthesis.export.write import export
 from assets.synthesis.judging.trials import JUDGE_TRIALS
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, read_goldens
 from orchestration.cli.app import app
+from tests.support.cases import cases
 from tests.synthesis.export_rows import (
     TEST_SERVERS,
     TRAIN_SERVERS,
@@ -236,16 +237,14 @@ def test_only_licences_that_are_known_to_permit_commerce(warehouse, tmp_path):
     assert rows_kept == {"MIT", "GPL-3.0-or-later"}
 
 
-@pytest.mark.parametrize(
-    ("licence", "permitted"),
-    [
-        ("MIT", True), ("mit", True), ("Apache-2.0 OR CC-BY-NC-4.0", True),
-        ("MIT AND CC-BY-NC-4.0", False), ("(MIT OR CC-BY-NC-4.0) AND Apache-2.0", True),
-        ("CC-BY-NC-4.0 AND (MIT OR ISC)", False),
-        ("GPL-2.0-only WITH Classpath-exception-2.0", True),
-        ("LGPL-2.1+", True), ("CC-BY-NC-SA-4.0", False), ("BUSL-1.1", False), ("", False),
-        (None, False), ("MIT License", False), ("LicenseRef-mine", False), ("UNLICENSED", False),
-    ],
+@cases(
+    "licence, permitted",
+    ("MIT", True), ("mit", True), ("Apache-2.0 OR CC-BY-NC-4.0", True),
+    ("MIT AND CC-BY-NC-4.0", False), ("(MIT OR CC-BY-NC-4.0) AND Apache-2.0", True),
+    ("CC-BY-NC-4.0 AND (MIT OR ISC)", False),
+    ("GPL-2.0-only WITH Classpath-exception-2.0", True),
+    ("LGPL-2.1+", True), ("CC-BY-NC-SA-4.0", False), ("BUSL-1.1", False), ("", False),
+    (None, False), ("MIT License", False), ("LicenseRef-mine", False), ("UNLICENSED", False),
 )  # fmt: skip
 def test_unknown_is_not_commercial(licence, permitted):
     assert permits_commercial_use(licence) is permitted
@@ -407,19 +406,17 @@ def test_a_contract_that_a_person_holds_is_held():
     assert ask_firewall(ContractFirewall([], [], []))([row]) == set()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["--format", "csv"], 2, "'csv' does not exist; known: hf, messages"),
-        (["--format", "hf", "--split", "dev"], 2, "known: train, test, all"),
-        (["--format", "hf", "--tasks", "single,double"], 2, "'double' does not exist; known: sing"),
-        (["--format", "hf", "--as-of", "2999-01-01"], 2, "is in the future"),
-        (["--format", "hf", "--as-of", "yesterday"], 2, "is no date"),
-        (["--format", "hf", "--as-of", "2020-01-01"], 1, "the first pairs are of"),
-        (["--format", "hf", "--out", "{full}"], 2, "is not empty"),
-        (["--format", "hf", "--out", "/proc/nothing/here"], 1, "/proc/nothing/here"),
-        (["--format", "hf", "--commercial-only", "--tasks", "single"], 0, ""),
-    ],
+@cases(
+    "arguments, code, message",
+    (["--format", "csv"], 2, "'csv' does not exist; known: hf, messages"),
+    (["--format", "hf", "--split", "dev"], 2, "known: train, test, all"),
+    (["--format", "hf", "--tasks", "single,double"], 2, "'double' does not exist; known: sing"),
+    (["--format", "hf", "--as-of", "2999-01-01"], 2, "is in the future"),
+    (["--format", "hf", "--as-of", "yesterday"], 2, "is no date"),
+    (["--format", "hf", "--as-of", "2020-01-01"], 1, "the first pairs are of"),
+    (["--format", "hf", "--out", "{full}"], 2, "is not empty"),
+    (["--format", "hf", "--out", "/proc/nothing/here"], 1, "/proc/nothing/here"),
+    (["--format", "hf", "--commercial-only", "--tasks", "single"], 0, ""),
 )
 def test_a_bad_request_is_one_line(home, warehouse, tmp_path, arguments, code, message):
     published(warehouse)

@@ -16,6 +16,7 @@ from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.selection import ExportChoice, ExportError
 from assets.synthesis.export.write import export
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_goldens
+from tests.support.cases import cases
 from tests.support.small_caller import make_small_tokenizer
 from tests.synthesis.export_rows import (
     TEST_SERVERS,
@@ -103,7 +104,7 @@ def test_openai_gets_descriptions_and_schemas_that_its_api_takes():
     }
 
 
-@pytest.mark.parametrize("template", ["qwen3", "qwen2_5", "llama3_1"])
+@cases("template", "qwen3", "qwen2_5", "llama3_1")
 def test_chat_templates_show_the_tools_and_the_call(warehouse, tmp_path, template):
     published(warehouse)
     rows = load(made(warehouse, tmp_path / "out", "messages"), split=TRAIN)

@@ -18,6 +18,7 @@ from assets.synthesis.judging.adhoc import (
     verify_rows,
 )
 from assets.synthesis.policy import SynthesisPolicy
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.paths import ROOT
 from tests.support.python_process import run_python
@@ -123,15 +124,15 @@ def test_a_judge_without_an_answer_leaves_the_row_unsure_and_says_why(tools, pai
     assert result[0]["reasons"][-1].count("bad_request") == 1
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [("{oops", "line 1: not JSON"), ("[1]", "line 1: list, expected a JSON object"),
+@cases(
+    "line, says",
+("{oops", "line 1: not JSON"), ("[1]", "line 1: list, expected a JSON object"),
      ("{}", "no tool_id, instruction, arguments"), ("[" * 100_000, "line 1: not JSON"),
      ('{"tool_id": "a::b", "instruction": "x"}', "line 1: no arguments"),
      ('{"tool_id": "a::b", "instruction": 7, "arguments": {}}', "instruction is int"),
      ('{"tool_id": "a::b", "instruction": "x", "arguments": {"n": NaN}}', "NaN is no JSON number"),
      ('{"tool_id": "a::b", "instruction": "x", "arguments": {"n": -Infinity}}', "-Infinity"),
-     ("", "no rows"), ("\n\n", "no rows")],
+     ("", "no rows"), ("\n\n", "no rows"),
 )  # fmt: skip
 def test_a_file_of_another_kind_is_named_with_its_line(tmp_path, line, says):
     with pytest.raises(UnusableInput, match=says):

@@ -15,6 +15,7 @@ from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.role_schemas import JudgeOpinion
 from assets.synthesis.tables import JUDGEMENTS, GoldenCall, dump_text
 from assets.synthesis.verify.pair_checks import find_parroting
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, LLMError, Role
@@ -93,10 +94,10 @@ def test_one_vote_without_an_answer_leaves_the_row_failed_and_the_others_paid(le
     assert (row["score"], row["status"]) == (8, "ok")
 
 
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [("", "empty"), ("I would rather not say.", "non_json"), ('{"score": 7}', "wrong_shape"),
-     (opinion(11), "wrong_shape"), (opinion(0), "wrong_shape"), ("[" * 500, "non_json")],
+@cases(
+    "answer, kind",
+("", "empty"), ("I would rather not say.", "non_json"), ('{"score": 7}', "wrong_shape"),
+     (opinion(11), "wrong_shape"), (opinion(0), "wrong_shape"), ("[" * 500, "non_json"),
 )  # fmt: skip
 def test_an_answer_that_is_none_is_a_failed_row(ledger, answer, kind):
     row, _ = judge_first(ledger, Say(answer))

@@ -36,6 +36,7 @@ from assets.synthesis.judging.trials import (
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_goldens
 from assets.synthesis.verify.rules import verify_row
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.judging.test_judge import a_model, opinion
 from warehouse.ledger.ledger import Ledger
@@ -219,17 +220,15 @@ def _report(
     return MutationReport("model:m", [*rates, rate(ALL, caught, flawed), rate(GOOD, alarms, good)])
 
 
-@pytest.mark.parametrize(
-    ("report", "failed"),
-    [
-        (_report(25, 100, 6, 24), {"judge_adds_to_the_rules"}),  # it refuses at random
-        (_report(90, 100, 1, 24), set()),
-        (_report(90, 100, 1, 24, wrong_tool=(9, 24)), set()),  # .38: its interval reaches .5
-        (_report(90, 100, 1, 24, wrong_tool=(5, 24)), {"judge_catches_mutants"}),
-        (_report(90, 100, 1, 24, wrong_tool=(0, 2)), set()),
-        (_report(90, 100, 10, 24), set()),
-        (_report(99, 100, 15, 24), {"judge_false_alarms"}),
-    ],
+@cases(
+    "report, failed",
+    (_report(25, 100, 6, 24), {"judge_adds_to_the_rules"}),  # it refuses at random
+    (_report(90, 100, 1, 24), set()),
+    (_report(90, 100, 1, 24, wrong_tool=(9, 24)), set()),  # .38: its interval reaches .5
+    (_report(90, 100, 1, 24, wrong_tool=(5, 24)), {"judge_catches_mutants"}),
+    (_report(90, 100, 1, 24, wrong_tool=(0, 2)), set()),
+    (_report(90, 100, 10, 24), set()),
+    (_report(99, 100, 15, 24), {"judge_false_alarms"}),
 )
 def test_a_bar_is_missed_only_by_the_whole_interval(report, failed):
     assert {v.rule for v in audit_trial(report) if not v.passed} == failed
@@ -283,8 +282,6 @@ def test_more_than_nine_tenths_rejected_stop_the_partition_with_reasons():
     assert audit_rejections([], []).passed
 
 
-@pytest.mark.parametrize(
-    ("hits", "n", "low", "high"), [(0, 0, 0, 1), (10, 10, 0.722, 1.0), (5, 10, 0.237, 0.763)]
-)
+@cases("hits, n, low, high", (0, 0, 0, 1), (10, 10, 0.722, 1.0), (5, 10, 0.237, 0.763))
 def test_wilson_intervals(hits, n, low, high):
     assert wilson_interval(hits, n) == pytest.approx((low, high), abs=0.001)

@@ -34,6 +34,7 @@ from assets.synthesis.role_schemas import (
 )
 from assets.synthesis.verify.pair_checks import find_parroting
 from assets.synthesis.verify.rules import verify
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.synthesis.contracts import (
     ALL,
@@ -72,7 +73,7 @@ READ, ISSUE, TIME = map(canonicalize_contract, (READ_FILE, CREATE_ISSUE, CITY_TI
 
 
 @pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@cases("seed", 0, 1, 2)
 def test_every_call_fits_its_contract_and_every_value_is_in_the_text(of, seed):
     for request in answer_requests({"contract": of, "count": 6}, seed)["requests"]:
         assert validate_call(of, request["values"]) == []
@@ -102,7 +103,7 @@ print(json.dumps([make_environment(code, random.Random(5)) for code in _DRAWN["l
 """
 
 
-@pytest.mark.parametrize("program", [_VALUES_ELSEWHERE, _WORLDS_ELSEWHERE])
+@cases("program", _VALUES_ELSEWHERE, _WORLDS_ELSEWHERE)
 def test_draws_do_not_depend_on_the_process_that_makes_them(program):
     first, second = (
         subprocess.check_output(
@@ -128,18 +129,16 @@ def test_required_values_are_always_there_and_optional_ones_sometimes():
     assert not all(optional)
 
 
-@pytest.mark.parametrize(
-    ("name", "description", "verb", "phrase"),
-    [
-        ("get_sum", "Returns the sum of two numbers", "return", "the sum of two numbers"),
-        ("x", "This tool allows you to search the web for news.", "search", "the web for news"),
-        ("x", "Tool for listing open invoices", "list", "open invoices"),
-        ("git_status", "", "get", "git status"),
-        ("jira_get_issue", "", "get", "issue in jira"),
-        ("demote_members", "Demote members of a group", "demote", "members of a group"),
-        ("weather", "根据城市查询天气", "get", "weather"),
-        ("read", "Read a page and return its text as JSON", "read", "a page"),
-    ],
+@cases(
+    "name, description, verb, phrase",
+    ("get_sum", "Returns the sum of two numbers", "return", "the sum of two numbers"),
+    ("x", "This tool allows you to search the web for news.", "search", "the web for news"),
+    ("x", "Tool for listing open invoices", "list", "open invoices"),
+    ("git_status", "", "get", "git status"),
+    ("jira_get_issue", "", "get", "issue in jira"),
+    ("demote_members", "Demote members of a group", "demote", "members of a group"),
+    ("weather", "根据城市查询天气", "get", "weather"),
+    ("read", "Read a page and return its text as JSON", "read", "a page"),
 )
 def test_the_purpose_is_read_from_description_or_name(name, description, verb, phrase):
     purpose = read_purpose({"name": name, "description": description})
@@ -157,7 +156,7 @@ def test_values_quoted_in_the_description_are_used():
     assert {"America/New_York", "Europe/London"} <= drawn
 
 
-@pytest.mark.parametrize("pattern", [r"^[A-Z]{2}-\d{3}$", r"^(open|done)$", r"^#[0-9a-f]{6}$"])
+@cases("pattern", r"^[A-Z]{2}-\d{3}$", r"^(open|done)$", r"^#[0-9a-f]{6}$")
 def test_a_simple_pattern_is_met(pattern):
     from_pattern = make_from_pattern(pattern, random.Random(1))
     assert from_pattern is not None
@@ -189,13 +188,11 @@ def test_any_contract_gets_valid_calls_and_text(properties, name, description, s
         assert validate_call(of, request["values"]) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "description", "form"),
-    [
-        ("from", "Start date (YYYY-MM-DD)", r"\d{4}-\d\d-\d\d"),
-        ("id", "The UUID of the object to retrieve.", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
-        ("query", "The SQL query to dry run", r"(?s)(?i:select|with|insert|update|delete)\b.*"),
-    ],
+@cases(
+    "name, description, form",
+    ("from", "Start date (YYYY-MM-DD)", r"\d{4}-\d\d-\d\d"),
+    ("id", "The UUID of the object to retrieve.", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+    ("query", "The SQL query to dry run", r"(?s)(?i:select|with|insert|update|delete)\b.*"),
 )
 def test_a_value_has_the_form_that_its_description_states(name, description, form):
     properties = {name: {"type": "string", "description": description}}
@@ -205,15 +202,13 @@ def test_a_value_has_the_form_that_its_description_states(name, description, for
             assert re.fullmatch(form, request["values"][name]), request
 
 
-@pytest.mark.parametrize(
+@cases(
     "description",
-    [
-        "The context for generating the SQL statement.",
-        "Default type, of integer, string, uuid",
-        "Database to run the SQL query in",
-        "Phone number with country code",
-        "Output format; dates are shown as YYYY-MM-DD",
-    ],
+    "The context for generating the SQL statement.",
+    "Default type, of integer, string, uuid",
+    "Database to run the SQL query in",
+    "Phone number with country code",
+    "Output format; dates are shown as YYYY-MM-DD",
 )
 def test_a_form_that_a_description_only_mentions_is_not_the_values(description):
     slot = ParameterSlot("name", {"type": "string"}, True, ("name",), description)
@@ -234,19 +229,17 @@ def test_the_caller_gives_the_values_and_repairs_wrong_ones():
     assert (repaired["amount"], repaired["source_currency"]) == (5, "EUR")
 
 
-@pytest.mark.parametrize("role", ["checker_a", "checker_b"])
-@pytest.mark.parametrize(
-    ("instruction", "right"),
-    [
-        ("What time is it in the timezone of Chicago right now?", "get_current_time"),
-        ("Open the file notes.txt and show me its contents", "read_text_file"),
-        ("File a new issue in the project HARB titled 'Ice on the pier'", "jira_create_issue"),
-        ("Convert 30 euros to Swedish kronor, I only know the currency codes", "convert_amount"),
-        ("The knowledge graph lacks the relations between these entities", "create_relations"),
-        ("Why does my dog turn in circles before lying down?", None),
-        ("Tell me a joke to cheer me up.", None),
-        ("", None),
-    ],
+@cases("role", "checker_a", "checker_b")
+@cases(
+    "instruction, right",
+    ("What time is it in the timezone of Chicago right now?", "get_current_time"),
+    ("Open the file notes.txt and show me its contents", "read_text_file"),
+    ("File a new issue in the project HARB titled 'Ice on the pier'", "jira_create_issue"),
+    ("Convert 30 euros to Swedish kronor, I only know the currency codes", "convert_amount"),
+    ("The knowledge graph lacks the relations between these entities", "create_relations"),
+    ("Why does my dog turn in circles before lying down?", None),
+    ("Tell me a joke to cheer me up.", None),
+    ("", None),
 )
 def test_a_checker_picks_what_the_words_speak_of_and_else_none(role, instruction, right):
     for seed in range(4):
@@ -340,7 +333,7 @@ def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language():
                or "grateful" in d["instruction"] for d in answer)  # fmt: skip
 
 
-@pytest.mark.parametrize("shape", ["parallel", "sequential"])
+@cases("shape", "parallel", "sequential")
 @pytest.mark.parametrize("seed", range(6))
 def test_several_calls_are_valid_and_all_in_the_words(shape, seed):
     for first in CONTRACTS:
@@ -429,7 +422,7 @@ def test_the_reviser_draws_a_required_value_nobody_has():
     assert answer.values["path"] in answer.instruction
 
 
-@pytest.mark.parametrize("direction", ["add a constraint", "deepen: a reason", "context", "", "?"])
+@cases("direction", "add a constraint", "deepen: a reason", "context", "", "?")
 @pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
 def test_evolution_adds_ten_to_twenty_words_and_loses_nothing(of, direction):
     for seed in range(3):

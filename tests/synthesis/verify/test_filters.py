@@ -4,13 +4,13 @@ import json
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.verify import filters as module
 from assets.synthesis.verify.filters import compute_cosines, filter_rows, find_twins
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
 
@@ -105,7 +105,7 @@ def test_filtering_again_changes_nothing_and_order_decides_nothing(texts, shuffl
 
 # usearch builds its graph with threads, whose order decides what it reaches: one of 50 was missed
 # once on a busy machine.
-@pytest.mark.parametrize(("exact", "most_missed"), [(10_000, 0), (0, 3)], ids=["exact", "usearch"])
+@cases("exact, most_missed", (10_000, 0), (0, 3), ids=["exact", "usearch"])
 def test_planted_copies_point_to_the_text_that_they_copy(exact, most_missed, monkeypatch):
     monkeypatch.setattr(module, "EXACT", exact)
     rng = np.random.default_rng(3)

@@ -15,6 +15,7 @@ from assets.synthesis.verify.numbers import TextNumbers
 from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.rules import verify, verify_row
 from assets.synthesis.verify.words import ABSENT, LIKELY, STATED
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CITY_TIME, CONVERT
 
@@ -252,39 +253,35 @@ def test_a_name_is_stated_in_any_case_and_another_is_not(name, other):
     assert grade_value(other, {}, "owner", text) in (ABSENT, LIKELY)
 
 
-@pytest.mark.parametrize(
-    ("value", "name", "text"),
-    [
-        (90, "duration_seconds", "wait a minute and a half"), (1209600, "ttl", "keep it for two weeks"),
-        (0.27, "rate", "at 27 percent"), (1_500_000, "bytes", "up to 1.5 MB"), (2e15, "f", "at 2.0e15 rad/s"),
-        (1.75, "height_m", "I'm 175 cm tall"), (65.4, "fmin", "about sixty-five point four hertz"),
-        ("+12025550164", "phone", "call 202-555-0164"), ("10178", "zip", "PLZ eins-null-eins-sieben-acht"),
-        (1735689600000, "since", "since 1 January 2025"), ("NOK", "to", "3,480 Norwegian kroner"),
-        ("PL", "country", "somewhere in Poland"), ("Europe/Oslo", "tz", "the time in Norway"),
-        ("tbsp", "unit", "how many tablespoons is that"), ("15m", "interval", "15 分钟 K 线"),
-        ("1day", "timeframe", "on daily bars"), ("desc", "order", "newest first"), ("true", "words", "with the words"),
-        ("https://youtu.be/a9XcVf3LmTe", "url", "watch youtu.be/a9XcVf3LmTe"), (25, "limit", "fünfundzwanzig Treffer"),
-        (320, "n", "三百二十个"), (7, "n", "семь отелей"), (5, "n", "خمسة فنادق"), (21, "n", "eenentwintig foto's"),
-        (8, "max", "八つ教えてください"),
-        ("18:30", "time", "half past six in the evening"), ("18:30", "time", "6:30 pm"), ("PT15M", "for", "15 minutes"),
-        ("7d", "range", "the last week"), ("v2.3.1", "tag", "version 2.3.1"), ("Asia/Kolkata", "tz", "what time is it in India"),
-        ("2025-03-31", "end", "all of March 2025"), ("2019-12-31", "to", "during the whole of 2019"),
-    ],
+@cases(
+    "value, name, text",
+    (90, "duration_seconds", "wait a minute and a half"), (1209600, "ttl", "keep it for two weeks"),
+    (0.27, "rate", "at 27 percent"), (1_500_000, "bytes", "up to 1.5 MB"), (2e15, "f", "at 2.0e15 rad/s"),
+    (1.75, "height_m", "I'm 175 cm tall"), (65.4, "fmin", "about sixty-five point four hertz"),
+    ("+12025550164", "phone", "call 202-555-0164"), ("10178", "zip", "PLZ eins-null-eins-sieben-acht"),
+    (1735689600000, "since", "since 1 January 2025"), ("NOK", "to", "3,480 Norwegian kroner"),
+    ("PL", "country", "somewhere in Poland"), ("Europe/Oslo", "tz", "the time in Norway"),
+    ("tbsp", "unit", "how many tablespoons is that"), ("15m", "interval", "15 分钟 K 线"),
+    ("1day", "timeframe", "on daily bars"), ("desc", "order", "newest first"), ("true", "words", "with the words"),
+    ("https://youtu.be/a9XcVf3LmTe", "url", "watch youtu.be/a9XcVf3LmTe"), (25, "limit", "fünfundzwanzig Treffer"),
+    (320, "n", "三百二十个"), (7, "n", "семь отелей"), (5, "n", "خمسة فنادق"), (21, "n", "eenentwintig foto's"),
+    (8, "max", "八つ教えてください"),
+    ("18:30", "time", "half past six in the evening"), ("18:30", "time", "6:30 pm"), ("PT15M", "for", "15 minutes"),
+    ("7d", "range", "the last week"), ("v2.3.1", "tag", "version 2.3.1"), ("Asia/Kolkata", "tz", "what time is it in India"),
+    ("2025-03-31", "end", "all of March 2025"), ("2019-12-31", "to", "during the whole of 2019"),
 )  # fmt: skip
 def test_a_value_is_stated_in_units_words_and_scripts(value, name, text):
     assert grade_value(value, {}, name, RequestText(text)) == STATED
 
 
-@pytest.mark.parametrize(
-    ("value", "name", "text"),
-    [
-        ("5min", "timeframe", "on 15-minute bars"), (33.8568, "latitude", "at 33.8568 south, 151.2 east"),
-        ("2025-07-10", "checkin", "from 10 to 14 June 2025"), ("2026-06-10", "date", "on 10 June 2025"),
-        ("EUR", "to", "in Norwegian kroner"), ("1h", "granularity", "the last 50 four-hour candles"),
-        ("https://a.example/v?q=Qm7", "url", "look at https://a.example/v?q=Qm4"), (600, "timeout", "wait a minute"),
-        ("198.51.100.53", "ip", "look up 198.51.100.23"), (30000, "max", "the first 3000 characters"),
-        ("asc", "order", "newest first"), ("2025-05-01", "to", "pay it out in May 3, 2025"),
-    ],
+@cases(
+    "value, name, text",
+    ("5min", "timeframe", "on 15-minute bars"), (33.8568, "latitude", "at 33.8568 south, 151.2 east"),
+    ("2025-07-10", "checkin", "from 10 to 14 June 2025"), ("2026-06-10", "date", "on 10 June 2025"),
+    ("EUR", "to", "in Norwegian kroner"), ("1h", "granularity", "the last 50 four-hour candles"),
+    ("https://a.example/v?q=Qm7", "url", "look at https://a.example/v?q=Qm4"), (600, "timeout", "wait a minute"),
+    ("198.51.100.53", "ip", "look up 198.51.100.23"), (30000, "max", "the first 3000 characters"),
+    ("asc", "order", "newest first"), ("2025-05-01", "to", "pay it out in May 3, 2025"),
 )  # fmt: skip
 def test_what_only_looks_alike_is_not_stated(value, name, text):
     assert grade_value(value, {}, name, RequestText(text)) != STATED

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
 from assets.synthesis.verify.grading import grade_value
@@ -12,6 +10,7 @@ from assets.synthesis.verify.numbers import TextNumbers
 from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.rules import find_call_flaws, verify, verify_row
 from assets.synthesis.verify.words import ABSENT, LIKELY, STATED
+from tests.support.cases import cases
 from tests.synthesis.contracts import (
     ADD_RELATIONS,
     CITY_TIME,
@@ -27,29 +26,27 @@ from tests.synthesis.contracts import (
 ISSUE = {"project_key": "SHOP", "title": "Cart total is wrong", "priority": "high"}
 
 
-@pytest.mark.parametrize(
-    ("tool", "text", "arguments"),
-    [
-        (CITY_TIME, "What time is it in Tokyo right now?", {"timezone": "Asia/Tokyo"}),
-        (READ_FILE, "Show me /srv/app/notes.md, the first ten lines.", {"path": "/srv/app/notes.md", "head": 10}),
-        (CREATE_ISSUE, "Open a high priority ticket 'Cart total is wrong' in SHOP.", ISSUE),
-        (
-            CREATE_ISSUE,
-            "We need a high-priority ticket called 'Cart total is wrong' in SHOP by the 9th of June 2025.",
-            {**ISSUE, "due_date": "2025-06-09"},
-        ),
-        (
-            ADD_RELATIONS,
-            "Remember that Maya manages Omar.",
-            {"relations": [{"from": "Maya", "to": "Omar"}]},
-        ),
-        (
-            CONVERT,
-            "How many yen do I get for two hundred and fifty euros?",
-            {"amount": 250, "source_currency": "EUR", "target_currency": "JPY"},
-        ),
-        (PING, "Are you still there?", {}),
-    ],
+@cases(
+    "tool, text, arguments",
+    (CITY_TIME, "What time is it in Tokyo right now?", {"timezone": "Asia/Tokyo"}),
+    (READ_FILE, "Show me /srv/app/notes.md, the first ten lines.", {"path": "/srv/app/notes.md", "head": 10}),
+    (CREATE_ISSUE, "Open a high priority ticket 'Cart total is wrong' in SHOP.", ISSUE),
+    (
+        CREATE_ISSUE,
+        "We need a high-priority ticket called 'Cart total is wrong' in SHOP by the 9th of June 2025.",
+        {**ISSUE, "due_date": "2025-06-09"},
+    ),
+    (
+        ADD_RELATIONS,
+        "Remember that Maya manages Omar.",
+        {"relations": [{"from": "Maya", "to": "Omar"}]},
+    ),
+    (
+        CONVERT,
+        "How many yen do I get for two hundred and fifty euros?",
+        {"amount": 250, "source_currency": "EUR", "target_currency": "JPY"},
+    ),
+    (PING, "Are you still there?", {}),
     ids=lambda value: value["name"] if isinstance(value, dict) and "name" in value else None,
 )  # fmt: skip
 def test_a_good_pair_is_accepted(tool, text, arguments):
@@ -57,20 +54,18 @@ def test_a_good_pair_is_accepted(tool, text, arguments):
     assert found.verdict == "accept", found.findings
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "arguments"),
-    [
-        ("missing_required_argument", "Open a high priority ticket in SHOP.", {"project_key": "SHOP"}),
-        ("wrong_type", "Open a high ticket 'A b' in SHOP.", {**ISSUE, "title": 5}),
-        ("unknown_argument", "Open a high ticket 'Cart total is wrong' in SHOP.", {**ISSUE, "to": "x"}),
-        ("bad_value", "Open an urgent ticket 'Cart total is wrong' in SHOP.", {**ISSUE, "priority": "urgent"}),
-        ("names_the_tool", "Use jira_create_issue for SHOP: high, 'Cart total is wrong'.", ISSUE),
-        ("names_the_tool", "Ask npm:jira-server for a high ticket 'Cart total is wrong' in SHOP.", ISSUE),
-        ("not_an_instruction", "Sure! Here is a request: open a high ticket 'Cart total is wrong' in SHOP.", ISSUE),
-        ("not_an_instruction", "The user wants a high ticket 'Cart total is wrong' in SHOP.", ISSUE),
-        ("not_an_instruction", "The ticket 'Cart total is wrong' was created in SHOP with high priority.", ISSUE),
-        ("not_an_instruction", "...", ISSUE),
-    ],
+@cases(
+    "kind, text, arguments",
+    ("missing_required_argument", "Open a high priority ticket in SHOP.", {"project_key": "SHOP"}),
+    ("wrong_type", "Open a high ticket 'A b' in SHOP.", {**ISSUE, "title": 5}),
+    ("unknown_argument", "Open a high ticket 'Cart total is wrong' in SHOP.", {**ISSUE, "to": "x"}),
+    ("bad_value", "Open an urgent ticket 'Cart total is wrong' in SHOP.", {**ISSUE, "priority": "urgent"}),
+    ("names_the_tool", "Use jira_create_issue for SHOP: high, 'Cart total is wrong'.", ISSUE),
+    ("names_the_tool", "Ask npm:jira-server for a high ticket 'Cart total is wrong' in SHOP.", ISSUE),
+    ("not_an_instruction", "Sure! Here is a request: open a high ticket 'Cart total is wrong' in SHOP.", ISSUE),
+    ("not_an_instruction", "The user wants a high ticket 'Cart total is wrong' in SHOP.", ISSUE),
+    ("not_an_instruction", "The ticket 'Cart total is wrong' was created in SHOP with high priority.", ISSUE),
+    ("not_an_instruction", "...", ISSUE),
 )  # fmt: skip
 def test_a_certain_flaw_is_rejected_with_its_kind(kind, text, arguments):
     found = verify(canonicalize_contract(CREATE_ISSUE), text, arguments, server="npm:jira-server")
@@ -78,13 +73,11 @@ def test_a_certain_flaw_is_rejected_with_its_kind(kind, text, arguments):
     assert kind in found.kinds
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "arguments"),
-    [
-        ("missing_required_value", "Open a high priority ticket in SHOP.", ISSUE),
-        ("ungrounded_value", "Open a high ticket 'Cart total is wrong' in SHOP, estimate 3.", {**ISSUE, "estimate": 8}),
-        ("missing_required_value", "Open a low ticket 'Cart total is wrong' in SHOP.", ISSUE),
-    ],
+@cases(
+    "kind, text, arguments",
+    ("missing_required_value", "Open a high priority ticket in SHOP.", ISSUE),
+    ("ungrounded_value", "Open a high ticket 'Cart total is wrong' in SHOP, estimate 3.", {**ISSUE, "estimate": 8}),
+    ("missing_required_value", "Open a low ticket 'Cart total is wrong' in SHOP.", ISSUE),
 )  # fmt: skip
 def test_a_value_that_is_not_in_the_text_is_left_to_the_judge(kind, text, arguments):
     found = verify(canonicalize_contract(CREATE_ISSUE), text, arguments)
@@ -103,62 +96,54 @@ def test_names_descriptions_and_arguments_that_are_no_object_are_told():
     assert found.kinds == ["copies_description"]
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("1,000,000 lamports", 1e6), ("1.000,5 euros", 1000.5), ("1,68 metros", 1.68),
-        ("two hundred and six", 206), ("forty-two", 42), ("the twenty-first one", 21), ("5k users", 5000),
-        ("nineteen ninety-six", 1996), ("drei Bilder", 3), ("half a dozen", 6), ("三十", 3), ("at 12x34", 34),
-        ("minus five degrees", -5), ("temperature -3.5", -3.5), ("2.5 million", 2.5e6), ("both of them", 2),
-    ],
+@cases(
+    "text, number",
+    ("1,000,000 lamports", 1e6), ("1.000,5 euros", 1000.5), ("1,68 metros", 1.68),
+    ("two hundred and six", 206), ("forty-two", 42), ("the twenty-first one", 21), ("5k users", 5000),
+    ("nineteen ninety-six", 1996), ("drei Bilder", 3), ("half a dozen", 6), ("三十", 3), ("at 12x34", 34),
+    ("minus five degrees", -5), ("temperature -3.5", -3.5), ("2.5 million", 2.5e6), ("both of them", 2),
 )  # fmt: skip
 def test_numbers_are_read_in_digits_and_words(text, number):
     assert number in TextNumbers(text.casefold())
 
 
-@pytest.mark.parametrize(
-    ("value", "name", "text", "expected"),
-    [
-        ("2025-06-09", "date", "on June 9th, 2025", STATED),
-        ("2025-06-09", "date", "am 9. Juni 2025", STATED),
-        ("2025-06-09", "date", "next Friday", LIKELY),
-        ("2025-06-09", "date", "the red one", ABSENT),
-        ("m15", "interval", "in 15-minute steps", STATED),
-        ("d1", "interval", "daily candles", STATED),
-        ("pt", "lang", "translate it into Portuguese", STATED),
-        (120000, "timeout", "kill it after two minutes", STATED),
-        (0.8, "confidence", "I'm 80 percent sure", STATED),
-        ("sensor_events", "table", "sensor events", STATED),
-        (True, "fullPage", "the full page please", STATED),
-        ("Café Zoë", "place", "a table at cafe zoe", STATED),
-        ("quartz", "name", "the one we spoke of", ABSENT),
-    ],
+@cases(
+    "value, name, text, expected",
+    ("2025-06-09", "date", "on June 9th, 2025", STATED),
+    ("2025-06-09", "date", "am 9. Juni 2025", STATED),
+    ("2025-06-09", "date", "next Friday", LIKELY),
+    ("2025-06-09", "date", "the red one", ABSENT),
+    ("m15", "interval", "in 15-minute steps", STATED),
+    ("d1", "interval", "daily candles", STATED),
+    ("pt", "lang", "translate it into Portuguese", STATED),
+    (120000, "timeout", "kill it after two minutes", STATED),
+    (0.8, "confidence", "I'm 80 percent sure", STATED),
+    ("sensor_events", "table", "sensor events", STATED),
+    (True, "fullPage", "the full page please", STATED),
+    ("Café Zoë", "place", "a table at cafe zoe", STATED),
+    ("quartz", "name", "the one we spoke of", ABSENT),
 )
 def test_values_are_found_in_other_spellings(value, name, text, expected):
     assert grade_value(value, {}, name, RequestText(text)) == expected
 
 
-@pytest.mark.parametrize(
-    ("value", "schema", "name", "text", "expected"),
-    [
-        (-33.87, {"type": "number"}, "latitude", "near latitude -33.87, longitude 151.21", STATED),
-        (33.87, {"type": "number"}, "latitude", "near latitude -33.87, longitude 151.21", ABSENT),
-        (-93.27, {"type": "number"}, "lon", "44.98 N, 93.27 W", STATED),
-        ("yearly", {"enum": ["yearly", "quarterly"]}, "freq", "the quarterly cash flow", ABSENT),
-        ("yearly", {"enum": ["yearly", "quarterly"]}, "freq", "the cash flow", LIKELY),
-    ],
+@cases(
+    "value, schema, name, text, expected",
+    (-33.87, {"type": "number"}, "latitude", "near latitude -33.87, longitude 151.21", STATED),
+    (33.87, {"type": "number"}, "latitude", "near latitude -33.87, longitude 151.21", ABSENT),
+    (-93.27, {"type": "number"}, "lon", "44.98 N, 93.27 W", STATED),
+    ("yearly", {"enum": ["yearly", "quarterly"]}, "freq", "the quarterly cash flow", ABSENT),
+    ("yearly", {"enum": ["yearly", "quarterly"]}, "freq", "the cash flow", LIKELY),
 )
 def test_a_sign_and_another_choice_decide(value, schema, name, text, expected):
     assert grade_value(value, schema, name, RequestText(text)) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "about", "right", "wrong"),
-    [
-        ("fields", "(Optional) JSON string of fields to update", '{"a": 1}', "country"),
-        ("content_base64", "", "aGVsbG8gd29ybGQ=", "Lunch is moved to noon"),
-        ("data", "Base64-encoded content of the file", "data:text/plain;base64,aGk=", "see below"),
-    ],
+@cases(
+    "name, about, right, wrong",
+    ("fields", "(Optional) JSON string of fields to update", '{"a": 1}', "country"),
+    ("content_base64", "", "aGVsbG8gd29ybGQ=", "Lunch is moved to noon"),
+    ("data", "Base64-encoded content of the file", "data:text/plain;base64,aGk=", "see below"),
 )
 def test_a_value_in_another_form_than_its_description_says_is_a_flaw(name, about, right, wrong):
     schema = {"type": "object", "properties": {name: {"type": "string", "description": about}}}
@@ -168,16 +153,14 @@ def test_a_value_in_another_form_than_its_description_says_is_a_flaw(name, about
     assert (flaw.kind, flaw.path, flaw.certain) == ("bad_value", name, True)
 
 
-@pytest.mark.parametrize(
-    ("about", "value"),
-    [
-        ("User to assign (email or name), or a JSON object", "Ann"),
-        ("The value of suggestions/value json object that an earlier call returned", "paris"),
-        ("path to a PFX/PEM file, a base64 encoded PFX, or raw text", "./certs/site.pfx"),
-        ("Text to encode in Base64", "hello, world!"),
-        ("Path of the JSON text file to read", "a.json"),
-        ("JSON text output, plain text otherwise", "text"),
-    ],
+@cases(
+    "about, value",
+    ("User to assign (email or name), or a JSON object", "Ann"),
+    ("The value of suggestions/value json object that an earlier call returned", "paris"),
+    ("path to a PFX/PEM file, a base64 encoded PFX, or raw text", "./certs/site.pfx"),
+    ("Text to encode in Base64", "hello, world!"),
+    ("Path of the JSON text file to read", "a.json"),
+    ("JSON text output, plain text otherwise", "text"),
 )
 def test_a_description_that_means_another_form_holds_no_value_to_it(about, value):
     of = {"type": "string", "description": about, "enum": ["Ann", "json", value]}
@@ -287,7 +270,7 @@ RECOVERY = row(
 GOOD = [SINGLE, {**SINGLE, "task": "lookalike"}, PARALLEL, SEQUENTIAL, NO_TOOL, MISSING, CLARIFY]
 
 
-@pytest.mark.parametrize("good", [*GOOD, RECOVERY], ids=lambda row: row["task"])
+@cases("good", *GOOD, RECOVERY, ids=lambda row: row["task"])
 def test_a_row_that_keeps_its_promise_is_accepted(good):
     found = verify_row(good, CONTRACTS)
     assert (found.verdict, found.findings) == ("accept", ())
@@ -306,29 +289,27 @@ def changed(of: Json, at: int, message: Json) -> Json:
 STATED_REQUEST = user("Open an issue titled Printer on fire in OPS, priority high.")
 
 
-@pytest.mark.parametrize(
-    ("bad", "kind"),
-    [
-        ({**PARALLEL, "calls": json.dumps([golden("time", TIME)])}, "missing_call"),
-        ({**PARALLEL, "calls": json.dumps([golden("file", FILE), golden("time", TIME)])}, "messages_differ"),
-        (changed(SEQUENTIAL, 2, result("")), "not_borrowed"),
-        ({**SEQUENTIAL, "calls": json.dumps([golden("file", FILE, ("path",)), golden("issue", LOOSE, ("title",))])}, "not_borrowed"),
-        ({**NO_TOOL, "calls": json.dumps([golden("issue", ISSUE_CONTRACT)])}, "unexpected_call"),
-        (changed(NO_TOOL, 0, user("Use the jira_create_issue tool to spell necessary")), "names_the_tool"),
-        ({**NO_TOOL, "messages": json.dumps(messages(NO_TOOL)[:1])}, "no_reply"),
-        (changed(MISSING, 1, assistant("Done.")), "no_question"),
-        ({**MISSING, "messages": json.dumps([*messages(MISSING), call("jira_create_issue", ISSUE_CONTRACT)])}, "unexpected_call"),
-        (changed(CLARIFY, 0, STATED_REQUEST), "nothing_missing"),
-        (changed(CLARIFY, 1, assistant("Sure.")), "no_question"),
-        (changed(RECOVERY, 1, call("jira_create_issue", ISSUE_CONTRACT)), "no_error"),
-        (changed(RECOVERY, 2, result("Created.")), "no_error"),
-        ({**RECOVERY, "calls": json.dumps([golden("issue", WRONG)])}, "missing_required_argument"),
-        ({**SINGLE, "messages": "{"}, "unreadable_row"),
-        ({**SINGLE, "calls": "[1]"}, "unreadable_row"),
-        ({**SINGLE, "calls": "[]"}, "missing_call"),
-        ({**SINGLE, "contract_digest": "gone"}, "unknown_contract"),
-        ({**SINGLE, "task": "dance"}, "unreadable_row"),
-    ],
+@cases(
+    "bad, kind",
+    ({**PARALLEL, "calls": json.dumps([golden("time", TIME)])}, "missing_call"),
+    ({**PARALLEL, "calls": json.dumps([golden("file", FILE), golden("time", TIME)])}, "messages_differ"),
+    (changed(SEQUENTIAL, 2, result("")), "not_borrowed"),
+    ({**SEQUENTIAL, "calls": json.dumps([golden("file", FILE, ("path",)), golden("issue", LOOSE, ("title",))])}, "not_borrowed"),
+    ({**NO_TOOL, "calls": json.dumps([golden("issue", ISSUE_CONTRACT)])}, "unexpected_call"),
+    (changed(NO_TOOL, 0, user("Use the jira_create_issue tool to spell necessary")), "names_the_tool"),
+    ({**NO_TOOL, "messages": json.dumps(messages(NO_TOOL)[:1])}, "no_reply"),
+    (changed(MISSING, 1, assistant("Done.")), "no_question"),
+    ({**MISSING, "messages": json.dumps([*messages(MISSING), call("jira_create_issue", ISSUE_CONTRACT)])}, "unexpected_call"),
+    (changed(CLARIFY, 0, STATED_REQUEST), "nothing_missing"),
+    (changed(CLARIFY, 1, assistant("Sure.")), "no_question"),
+    (changed(RECOVERY, 1, call("jira_create_issue", ISSUE_CONTRACT)), "no_error"),
+    (changed(RECOVERY, 2, result("Created.")), "no_error"),
+    ({**RECOVERY, "calls": json.dumps([golden("issue", WRONG)])}, "missing_required_argument"),
+    ({**SINGLE, "messages": "{"}, "unreadable_row"),
+    ({**SINGLE, "calls": "[1]"}, "unreadable_row"),
+    ({**SINGLE, "calls": "[]"}, "missing_call"),
+    ({**SINGLE, "contract_digest": "gone"}, "unknown_contract"),
+    ({**SINGLE, "task": "dance"}, "unreadable_row"),
 )  # fmt: skip
 def test_a_row_that_breaks_its_promise_is_rejected(bad, kind):
     found = verify_row(bad, CONTRACTS)

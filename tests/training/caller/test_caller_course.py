@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import cases
 from tests.support.python_process import PythonProcess
 from tests.training.small_base import TEMPLATE, make_base, make_rows
 from training.caller.bases import load_caller
@@ -101,14 +102,12 @@ def test_the_card_says_what_was_learned_from_what_and_how(whole):
     assert {"tokens_per_s", "step_ms", "peak_mb", "passes", "processes"} <= made.keys()
 
 
-@pytest.mark.parametrize(
+@cases(
     "means",
-    [
-        {"packing": False},
-        {"pass_tokens": 200},
-        {"gradient_checkpointing": True},
-        {"attention": "sdpa"},
-    ],
+    {"packing": False},
+    {"pass_tokens": 200},
+    {"gradient_checkpointing": True},
+    {"attention": "sdpa"},
 )
 def test_however_it_is_trained_the_same_is_learned(base, tmp_path, still, means):
     made = train(job_of(tmp_path, base, FEW, dropout=0.0, **means))
@@ -268,7 +267,7 @@ def test_a_tokenizer_without_a_pad_token_trains_all_the_same(tmp_path):
     assert made["steps"] == 2
 
 
-@pytest.mark.parametrize("template", [None, TEMPLATE.replace("tools", "nothing")])
+@cases("template", None, TEMPLATE.replace("tools", "nothing"))
 def test_a_tokenizer_that_shows_no_tools_is_refused(tmp_path, template):
     bare = make_base(tmp_path / "bare", template=template)
     with pytest.raises(TrainingFailed, match="chat template"):
@@ -286,16 +285,14 @@ def test_a_long_row_loses_distractors_and_one_too_long_is_counted(base, tmp_path
         train(job_of(tmp_path, base, rows, context=20))
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"rnak": 4}, "'rnak' is unknown"),
-        ({"batch": 0}, "batch is 0"),
-        ({"learning_rate": -1}, "learning_rate is -1"),
-        ({"dropout": 1.0}, "dropout is 1.0"),
-        ({"candidates": 0}, "candidates is 0"),
-        ({"targets": ("no_such_layer",)}, "no layers named no_such_layer"),
-    ],
+@cases(
+    "changed, message",
+    ({"rnak": 4}, "'rnak' is unknown"),
+    ({"batch": 0}, "batch is 0"),
+    ({"learning_rate": -1}, "learning_rate is -1"),
+    ({"dropout": 1.0}, "dropout is 1.0"),
+    ({"candidates": 0}, "candidates is 0"),
+    ({"targets": ("no_such_layer",)}, "no layers named no_such_layer"),
 )
 def test_a_setting_that_cannot_be_used_is_named(base, tmp_path, changed, message):
     values = {**asdict(resolve_caller_settings("local", **CHOSEN)), **changed}

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.synthesis.tables import TASKS
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.support.small_caller import make_small_tokenizer
 from tests.synthesis.export_rows import TRAIN_SERVERS, pair, snapshot
@@ -284,7 +285,7 @@ def learned_by(model: Any, passes: list[dict[str, Any]]) -> tuple[float, dict[st
     return total, {name: weight.grad.clone() for name, weight in model.named_parameters()}
 
 
-@pytest.mark.parametrize("kind", ["segments", "sdpa", "eager"])
+@cases("kind", "segments", "sdpa", "eager")
 def test_a_packed_pass_has_the_loss_and_the_gradients_of_its_rows(kind):
     import torch
 

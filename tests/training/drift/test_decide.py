@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import cases
 from training.drift.decide import (
     NOTHING_TRAINED,
     UNMEASURED_GAIN,
@@ -80,15 +81,13 @@ def test_small_drift_does_not():
     assert made.why[0].endswith("below 5.0%")
 
 
-@pytest.mark.parametrize(
-    ("home", "role", "why"),
-    [
-        (replace(HOME, training_set=None), ROLE, "no training set yet"),
-        (replace(HOME, train_rows=3), ROLE, "3 training pairs, 20 needed"),
-        (HOME, replace(ROLE, trained_on="new"), "was trained on already"),
-        (replace(HOME, failed_attempts=3), ROLE, "failed 3 times in 14 days"),
-        (HOME, replace(ROLE, new_rows=0), "no training pair is of a new or changed contract"),
-    ],
+@cases(
+    "home, role, why",
+    (replace(HOME, training_set=None), ROLE, "no training set yet"),
+    (replace(HOME, train_rows=3), ROLE, "3 training pairs, 20 needed"),
+    (HOME, replace(ROLE, trained_on="new"), "was trained on already"),
+    (replace(HOME, failed_attempts=3), ROLE, "failed 3 times in 14 days"),
+    (HOME, replace(ROLE, new_rows=0), "no training pair is of a new or changed contract"),
 )
 def test_what_cannot_be_learnt_is_not_trained(home, role, why):
     made = decide(home=home, role=role)
@@ -143,14 +142,12 @@ def test_a_cool_down_holds_drift_back_until_it_ends():
     assert trains(role=replace(ROLE, trained_at=NOW - 7200), policy=policy)
 
 
-@pytest.mark.parametrize(
-    ("hours", "ahead", "expected"),
-    [
-        (20, 3600, False),  # trained, then the clock went back an hour
-        (0, 3600, True),
-        (None, 3600, True),
-        (20, DAY * 365, True),  # noted by a clock that was a year ahead
-    ],
+@cases(
+    "hours, ahead, expected",
+    (20, 3600, False),  # trained, then the clock went back an hour
+    (0, 3600, True),
+    (None, 3600, True),
+    (20, DAY * 365, True),  # noted by a clock that was a year ahead,
 )
 def test_a_clock_that_was_set_back_holds_no_training_back_for_long(hours, ahead, expected):
     role = replace(ROLE, trained_at=NOW + ahead)

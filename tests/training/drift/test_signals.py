@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from assets.vectors.encoders.embedder import Prompts
 from assets.vectors.encoders.weights import find_base_path
+from tests.support.cases import cases
 from training.caller.smollm2 import name_smollm2_base
 from training.drift import measure
 from training.drift.signals import (
@@ -125,16 +126,14 @@ def test_lost_hits_are_tested_one_sided():
     assert lost.low < lost.value < lost.high
 
 
-@pytest.mark.parametrize(
-    ("value", "p", "threshold", "fired"),
-    [
-        (0.2, 0.001, 0.1, True),
-        (0.2, 0.06, 0.1, False),
-        (0.05, 0.001, 0.1, False),
-        (0.2, None, 0.1, True),  # counted, not tested
-        (None, None, 0.1, False),
-        (0.0, None, 0.0, False),  # nothing moved
-    ],
+@cases(
+    "value, p, threshold, fired",
+    (0.2, 0.001, 0.1, True),
+    (0.2, 0.06, 0.1, False),
+    (0.05, 0.001, 0.1, False),
+    (0.2, None, 0.1, True),  # counted, not tested
+    (None, None, 0.1, False),
+    (0.0, None, 0.0, False),  # nothing moved,
 )
 def test_a_signal_fires_by_its_threshold_and_its_test(value, p, threshold, fired):
     signal = DriftSignal("x", value, 10, threshold, "", p_value=p)
@@ -161,18 +160,16 @@ def test_a_measurement_that_failed_is_made_again_and_any_other_is_not(tmp_path, 
     assert (len(calls), first.why) == (2, "nothing was trained yet")
 
 
-@pytest.mark.parametrize(
-    ("then", "now", "same"),
-    [
-        (f"/models/x@{A}", f"/models/x@{B}", False),  # its files changed where they lay
-        (f"/models/x@{A}", f"/elsewhere/x@{A}", True),  # the same files, moved
-        (f"/models/x@{A}", f"sentence-transformers:/models/x@{A}", False),  # pooled otherwise
-        (f"{COMMIT}@{A}", COMMIT, True),  # a commit says what its files are
-        (f"{COMMIT}@{A}", COMMIT.replace("c", "d"), False),
-        (f"/models/x@{A}", "/models/x", True),  # gone for now: the place is the same
-        (f"smollm2:{A}", f"smollm2:{B}", False),  # another template
-        (f"smollm2:{A}", "/models/causal", False),
-    ],
+@cases(
+    "then, now, same",
+    (f"/models/x@{A}", f"/models/x@{B}", False),  # its files changed where they lay
+    (f"/models/x@{A}", f"/elsewhere/x@{A}", True),  # the same files, moved
+    (f"/models/x@{A}", f"sentence-transformers:/models/x@{A}", False),  # pooled otherwise
+    (f"{COMMIT}@{A}", COMMIT, True),  # a commit says what its files are
+    (f"{COMMIT}@{A}", COMMIT.replace("c", "d"), False),
+    (f"/models/x@{A}", "/models/x", True),  # gone for now: the place is the same
+    (f"smollm2:{A}", f"smollm2:{B}", False),  # another template
+    (f"smollm2:{A}", "/models/causal", False),
 )
 def test_bases_are_told_apart(then, now, same):
     assert is_same_base(then, now) is same

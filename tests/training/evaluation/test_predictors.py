@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
 from tests.training.evaluation.conftest import PLAN
 from tests.training.small_base import TEMPLATE, make_base
@@ -122,15 +123,13 @@ def over_another_base(folder: Path, adapter: Path) -> None:
     (folder / "adapter_config.json").write_text(json.dumps(config))
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (empty, r"holds no model \(found notes\.txt\); expected adapter_config\.json"),
-        (without_weights, "does not go onto"),
-        (with_broken_weights, "does not go onto"),
-        (over_no_base, "/no/such/base: no such folder"),
-        (over_another_base, "does not go onto"),
-    ],
+@cases(
+    "spoil, message",
+    (empty, r"holds no model \(found notes\.txt\); expected adapter_config\.json"),
+    (without_weights, "does not go onto"),
+    (with_broken_weights, "does not go onto"),
+    (over_no_base, "/no/such/base: no such folder"),
+    (over_another_base, "does not go onto"),
 )
 def test_what_cannot_be_loaded_is_one_line(adapter, tmp_path, spoil, message):
     folder = tmp_path / "model"
@@ -164,7 +163,7 @@ def test_a_name_is_found_by_its_beginning(tmp_path):
         resolve_model(tmp_path, "general", "sidecar")
 
 
-@pytest.mark.parametrize("torn", ['{"role": "call', "[]", ""])
+@cases("torn", '{"role": "call', "[]", "")
 def test_a_torn_card_is_named_where_it_is_asked_for_and_keeps_no_other_back(torn, tmp_path):
     for name, text in (("abc1", '{"role": "caller"}'), ("abd2", torn)):
         (tmp_path / "models" / name).mkdir(parents=True)
@@ -259,16 +258,14 @@ def test_a_conversation_is_gone_on_with(warehouse):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("say", "kind", "calls"),
-    [
-        (Say("No tool fits."), "prose", 0),
-        (called(("files_find_one", "{broken")), "invalid_json", 0),
-        (called(("files_find_one", "{}"), ("other", "{}")), "call", 2),
-        (called(("files_find_one", '{"title": "a"}'), content="<think>x</think>"), "call", 1),
-        (called(("invented", "[1]")), "invalid_json", 0),
-        (Say(""), "no_call", 0),
-    ],
+@cases(
+    "say, kind, calls",
+    (Say("No tool fits."), "prose", 0),
+    (called(("files_find_one", "{broken")), "invalid_json", 0),
+    (called(("files_find_one", "{}"), ("other", "{}")), "call", 2),
+    (called(("files_find_one", '{"title": "a"}'), content="<think>x</think>"), "call", 1),
+    (called(("invented", "[1]")), "invalid_json", 0),
+    (Say(""), "no_call", 0),
 )
 def test_what_a_model_answers_is_an_outcome(warehouse, say, kind, calls):
     with openai_endpoint([say]) as endpoint:
@@ -328,33 +325,31 @@ def tool(name: str, about: str = "", **properties: dict) -> dict:
 TEXT, INTEGER = {"type": "string"}, {"type": "integer"}
 
 
-@pytest.mark.parametrize(
-    ("properties", "request_text", "slots"),
-    [
-        (
-            {"path": TEXT, "lines": INTEGER, "mode": {"enum": ["fast", "slow"]}, "pattern": TEXT},
-            "In fast mode, read 5 lines of /var/log/app.log and find 'boom'.",
-            {"path": "/var/log/app.log", "lines": 5, "mode": "fast", "pattern": "boom"},
-        ),
-        ({"a": TEXT, "b": TEXT}, "copy 'x' to 'y'", {"a": "x", "b": "y"}),
-        (
-            {"date": TEXT, "email": TEXT, "url": {"type": "string", "format": "uri"}},
-            "On 2026-03-04 send https://example.com/a to ann@example.com.",
-            {"date": "2026-03-04", "email": "ann@example.com", "url": "https://example.com/a"},
-        ),
-        ({"count": INTEGER}, "do it", {}),
-        ({"mode": {"enum": ["x", "y"]}}, "do it", {}),
-        (
-            {"names": {"type": "array", "items": TEXT}, "on": {"type": "boolean"}},
-            "add 'ann' without delay",
-            {"names": ["ann"], "on": False},
-        ),
-        ({"number": INTEGER}, "Show -12.5 now", {"number": -12}),
-        # An id, which no float holds; and more digits than are read, or than Python reads.
-        ({"number": INTEGER}, "Show 1234567890123456789 now", {"number": 1234567890123456789}),
-        ({"number": INTEGER}, f"Show {'9' * 400} now", {}),
-        ({"number": INTEGER}, f"Show {'9' * 5_000} now", {}),
-    ],
+@cases(
+    "properties, request_text, slots",
+    (
+        {"path": TEXT, "lines": INTEGER, "mode": {"enum": ["fast", "slow"]}, "pattern": TEXT},
+        "In fast mode, read 5 lines of /var/log/app.log and find 'boom'.",
+        {"path": "/var/log/app.log", "lines": 5, "mode": "fast", "pattern": "boom"},
+    ),
+    ({"a": TEXT, "b": TEXT}, "copy 'x' to 'y'", {"a": "x", "b": "y"}),
+    (
+        {"date": TEXT, "email": TEXT, "url": {"type": "string", "format": "uri"}},
+        "On 2026-03-04 send https://example.com/a to ann@example.com.",
+        {"date": "2026-03-04", "email": "ann@example.com", "url": "https://example.com/a"},
+    ),
+    ({"count": INTEGER}, "do it", {}),
+    ({"mode": {"enum": ["x", "y"]}}, "do it", {}),
+    (
+        {"names": {"type": "array", "items": TEXT}, "on": {"type": "boolean"}},
+        "add 'ann' without delay",
+        {"names": ["ann"], "on": False},
+    ),
+    ({"number": INTEGER}, "Show -12.5 now", {"number": -12}),
+    # An id, which no float holds; and more digits than are read, or than Python reads.
+    ({"number": INTEGER}, "Show 1234567890123456789 now", {"number": 1234567890123456789}),
+    ({"number": INTEGER}, f"Show {'9' * 400} now", {}),
+    ({"number": INTEGER}, f"Show {'9' * 5_000} now", {}),
     ids=range(10),
 )
 def test_each_type_takes_the_span_that_fits_once(properties, request_text, slots):
@@ -387,23 +382,21 @@ TIDES = {
 ASKED_OF_SLOTS = 'Tides at "Brest" for 3 days.'
 
 
-@pytest.mark.parametrize(
-    ("text", "arguments"),
-    [
-        (
-            '<tool_call>\n{"name": "tide_times", "arguments": {"port": "Brest", "days": 4, '
-            '"stations": ["a", "a", "a", "a',
-            {"port": "Brest", "days": 4},
-        ),
-        ('{"name": "tide_times", "arguments": {"port": "Bre', {"port": "Brest", "days": 3}),
-        ('{"name": "tide_times", "arguments": {"days": 12', {"port": "Brest", "days": 3}),
-        ('{"name": "tide_times", "argum', {"port": "Brest", "days": 3}),
-        ('{"name": "tide_ti', None),
-        ('{"name": "moon_phase", "arguments": {"days": 1, "port', None),
-        ("[1, 2", None),
-        ("No tool fits", None),
-        ("", None),
-    ],
+@cases(
+    "text, arguments",
+    (
+        '<tool_call>\n{"name": "tide_times", "arguments": {"port": "Brest", "days": 4, '
+        '"stations": ["a", "a", "a", "a',
+        {"port": "Brest", "days": 4},
+    ),
+    ('{"name": "tide_times", "arguments": {"port": "Bre', {"port": "Brest", "days": 3}),
+    ('{"name": "tide_times", "arguments": {"days": 12', {"port": "Brest", "days": 3}),
+    ('{"name": "tide_times", "argum', {"port": "Brest", "days": 3}),
+    ('{"name": "tide_ti', None),
+    ('{"name": "moon_phase", "arguments": {"days": 1, "port', None),
+    ("[1, 2", None),
+    ("No tool fits", None),
+    ("", None),
 )
 def test_a_call_without_end_keeps_what_was_whole(text, arguments):
     call = complete_cut_call(text, [TIDES], ASKED_OF_SLOTS)
@@ -428,21 +421,19 @@ SHIFTS = {
 ASKED_OF_SHIFTS = 'Which shifts has "Ward 7" at night? At most 12.'
 
 
-@pytest.mark.parametrize(
-    ("arguments", "grounded"),
-    [
-        ({"ward": "Ward 7"}, {"ward": "Ward 7"}),
-        ({"ward": "Ward 7", "nurse": "Smith"}, {"ward": "Ward 7"}),  # nobody named one
-        ({"ward": "Ward 7", "limit": 12}, {"ward": "Ward 7", "limit": 12}),
-        ({"ward": "Ward 7", "limit": 40}, {"ward": "Ward 7"}),
-        ({"ward": "Ward 7", "note": "Ward 7"}, {"ward": "Ward 7"}),  # said once, not twice
-        ({"ward": "Ward 7", "night": True}, {"ward": "Ward 7", "night": True}),
-        ({"ward": "emergency"}, {"ward": "Ward 7"}),
-        ({"ward": "Dear all, the rota of next month is out. " * 3}, None),
-        ({"ward": ["Ward 7"]}, None),
-        ("Ward 7", None),
-        (None, None),
-    ],
+@cases(
+    "arguments, grounded",
+    ({"ward": "Ward 7"}, {"ward": "Ward 7"}),
+    ({"ward": "Ward 7", "nurse": "Smith"}, {"ward": "Ward 7"}),  # nobody named one
+    ({"ward": "Ward 7", "limit": 12}, {"ward": "Ward 7", "limit": 12}),
+    ({"ward": "Ward 7", "limit": 40}, {"ward": "Ward 7"}),
+    ({"ward": "Ward 7", "note": "Ward 7"}, {"ward": "Ward 7"}),  # said once, not twice
+    ({"ward": "Ward 7", "night": True}, {"ward": "Ward 7", "night": True}),
+    ({"ward": "emergency"}, {"ward": "Ward 7"}),
+    ({"ward": "Dear all, the rota of next month is out. " * 3}, None),
+    ({"ward": ["Ward 7"]}, None),
+    ("Ward 7", None),
+    (None, None),
 )
 def test_a_call_says_what_its_request_says(arguments, grounded):
     call = {"name": "list_shifts", "arguments": arguments}
@@ -450,16 +441,10 @@ def test_a_call_says_what_its_request_says(arguments, grounded):
     assert ground_call(call, [TIDES, SHIFTS], ASKED_OF_SHIFTS) == {**call, "arguments": expected}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "request_text", "grounded"),
-    [
-        ({"page": 1, "open": True}, "Open page 1.", {"page": 1, "open": True}),  # 1 == True
-        (
-            {"page": 5, "size": 5},
-            "Five rows of page 5.",
-            {"page": 5},
-        ),  # of two equal ones the first
-    ],
+@cases(
+    "arguments, request_text, grounded",
+    ({"page": 1, "open": True}, "Open page 1.", {"page": 1, "open": True}),  # 1 == True
+    ({"page": 5, "size": 5}, "Five rows of page 5.", {"page": 5}),  # of two equal ones the first,
 )
 def test_values_that_python_calls_equal_do_not_take_each_other_out(
     arguments, request_text, grounded
@@ -472,7 +457,7 @@ def test_values_that_python_calls_equal_do_not_take_each_other_out(
     assert ground_call(call, [pages], request_text) == {**call, "arguments": grounded}
 
 
-@pytest.mark.parametrize("part", ["1-", "-", "a", "a-", "1", "a--1", "a.a", "1.", "a@", "~/."])
+@cases("part", "1-", "-", "a", "a-", "1", "a--1", "a.a", "1.", "a@", "~/.")
 def test_slots_of_a_hostile_request_cost_bounded_work(part):
     """A pattern that starts again at each letter would take minutes here."""
     assert set(copy_slots(tool("show", value={"type": "string"}), part * 20_000)) <= {"value"}

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import cases
 from tests.training.conftest import raw_tool
 from training.prompts.call_text import (
     MAX_CALLS,
@@ -80,7 +81,7 @@ def real(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", REAL)
-@pytest.mark.parametrize("calls", [[FIND], [MAKE, FIND], []], ids=["one", "two", "none"])
+@cases("calls", [FIND], [MAKE, FIND], [], ids=["one", "two", "none"])
 def test_published_templates_take_one_call_several_and_none(name, calls):
     made = real(name)
     check_tokenizer(made)
@@ -95,13 +96,11 @@ def test_published_templates_take_one_call_several_and_none(name, calls):
         assert prompt.count(f'"{tool["function"]["name"]}"') == 1
 
 
-@pytest.mark.parametrize(
-    ("template", "before", "after"),
-    [
-        (HERMES, "<|assistant|>", "<tool_call>"),
-        (OPENS_THOUGHT, "<|assistant|><think>\n", "\n</think>\n\n<tool_call>"),
-        (EMPTY_THOUGHT, "<|assistant|><think>\n\n</think>\n\n", "<tool_call>"),
-    ],
+@cases(
+    "template, before, after",
+    (HERMES, "<|assistant|>", "<tool_call>"),
+    (OPENS_THOUGHT, "<|assistant|><think>\n", "\n</think>\n\n<tool_call>"),
+    (EMPTY_THOUGHT, "<|assistant|><think>\n\n</think>\n\n", "<tool_call>"),
     ids=["none", "opened", "empty"],
 )
 def test_an_answer_follows_the_thought_that_its_prompt_opens(template, before, after):
@@ -131,17 +130,15 @@ def test_whatever_a_call_holds_is_read_back(instruction, arguments):
     assert json.loads(written) == call
 
 
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        (None, "a-model: it has no chat template; use the instruct model"),
-        (KNOWS_NO_TOOLS, "does not show the tool 'probe_tool' that it was given"),
-        (REWRITES, "rewrites the prompt once an answer is there"),
-        (REFUSES, "fails on the messages system, user: no system role here; use the instruct"),
-        (TURNS.replace("{{ m.content }}", "") + ASKS, "shows no user message"),
-        (TURNS.replace("c.function | tojson", "1") + ASKS, "leaves the tool call out"),
-        ("{% for", "fails on the messages system, user"),
-    ],
+@cases(
+    "template, message",
+    (None, "a-model: it has no chat template; use the instruct model"),
+    (KNOWS_NO_TOOLS, "does not show the tool 'probe_tool' that it was given"),
+    (REWRITES, "rewrites the prompt once an answer is there"),
+    (REFUSES, "fails on the messages system, user: no system role here; use the instruct"),
+    (TURNS.replace("{{ m.content }}", "") + ASKS, "shows no user message"),
+    (TURNS.replace("c.function | tojson", "1") + ASKS, "leaves the tool call out"),
+    ("{% for", "fails on the messages system, user"),
     ids=["none", "no tools", "rewrites", "refuses", "no user", "no call", "broken"],
 )
 def test_a_template_that_cannot_is_one_error_with_the_fix(template, message):
@@ -248,22 +245,20 @@ ONE = {"name": "find_file", "arguments": {"title": "a", "count": 2}}
 TEXT = json.dumps(ONE)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        TEXT,
-        f"Sure, here it is:\n```json\n{TEXT}\n```\nAnything else?",
-        f"<tool_call>\n{TEXT}\n</tool_call>",
-        json.dumps([ONE]),
-        json.dumps({"name": "find_file", "parameters": ONE["arguments"]}),
-        json.dumps({"name": "find_file", "arguments": json.dumps(ONE["arguments"])}),
-        json.dumps({"type": "function", "function": ONE}),
-        json.dumps({"tool_calls": [{"id": "1", "function": ONE}]}),
-        f"<think>I could call {json.dumps({'name': 'x', 'arguments': {}})}</think>{TEXT}",
-        f'a thought that the prompt had opened: {{"name": "x", "arguments": {{}}}}</think>\n{TEXT}',
-        f"I use {{tool}}: {TEXT}",
-        f"<|python_tag|>{TEXT}",
-    ],
+    TEXT,
+    f"Sure, here it is:\n```json\n{TEXT}\n```\nAnything else?",
+    f"<tool_call>\n{TEXT}\n</tool_call>",
+    json.dumps([ONE]),
+    json.dumps({"name": "find_file", "parameters": ONE["arguments"]}),
+    json.dumps({"name": "find_file", "arguments": json.dumps(ONE["arguments"])}),
+    json.dumps({"type": "function", "function": ONE}),
+    json.dumps({"tool_calls": [{"id": "1", "function": ONE}]}),
+    f"<think>I could call {json.dumps({'name': 'x', 'arguments': {}})}</think>{TEXT}",
+    f'a thought that the prompt had opened: {{"name": "x", "arguments": {{}}}}</think>\n{TEXT}',
+    f"I use {{tool}}: {TEXT}",
+    f"<|python_tag|>{TEXT}",
 )
 def test_a_call_is_read_in_every_form_that_models_write(text):
     assert parse_calls(text).calls == [ONE]
@@ -276,29 +271,27 @@ def test_several_calls_are_read_in_order():
         assert parse_calls(text).calls == [ONE, other]
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("", "no_call"),
-        ("  \n", "no_call"),
-        (NO_CALL, "no_call"),
-        ("[]", "no_call"),
-        ('{"tool_calls": []}', "no_call"),
-        ("I cannot do that, sorry.", "prose"),
-        ("The set {1, 2} has two members.", "prose"),
-        (f"<think>{TEXT}</think> No tool is needed.", "prose"),
-        (f"<think>I will call {TEXT}", "invalid_json"),
-        ('{"name": "find_file", "arguments": {"title": ', "invalid_json"),
-        ('<tool_call>{"name": "find_file", arguments: {}}</tool_call>', "invalid_json"),
-        ('{"name": "find_file", "arguments": {"count": NaN}}', "invalid_json"),
-        ('{"name": "outer", "arguments": {"of": {"name": "inner"}, "title', "invalid_json"),
-        ('{"name": "a", "arguments": {"n": ' + "9" * 5000 + "}}", "invalid_json"),
-        ('{"answer": 42}', "invalid_json"),
-        ('{"name": "find_file", "description": "Finds.", "parameters": {}}', "invalid_json"),
-        ('{"a":' * 20_000, "invalid_json"),
-        ("{" * 200_000, "invalid_json"),
-        ("so " * 300_000, "prose"),
-    ],
+@cases(
+    "text, kind",
+    ("", "no_call"),
+    ("  \n", "no_call"),
+    (NO_CALL, "no_call"),
+    ("[]", "no_call"),
+    ('{"tool_calls": []}', "no_call"),
+    ("I cannot do that, sorry.", "prose"),
+    ("The set {1, 2} has two members.", "prose"),
+    (f"<think>{TEXT}</think> No tool is needed.", "prose"),
+    (f"<think>I will call {TEXT}", "invalid_json"),
+    ('{"name": "find_file", "arguments": {"title": ', "invalid_json"),
+    ('<tool_call>{"name": "find_file", arguments: {}}</tool_call>', "invalid_json"),
+    ('{"name": "find_file", "arguments": {"count": NaN}}', "invalid_json"),
+    ('{"name": "outer", "arguments": {"of": {"name": "inner"}, "title', "invalid_json"),
+    ('{"name": "a", "arguments": {"n": ' + "9" * 5000 + "}}", "invalid_json"),
+    ('{"answer": 42}', "invalid_json"),
+    ('{"name": "find_file", "description": "Finds.", "parameters": {}}', "invalid_json"),
+    ('{"a":' * 20_000, "invalid_json"),
+    ("{" * 200_000, "invalid_json"),
+    ("so " * 300_000, "prose"),
 )
 def test_what_is_no_call_says_what_it_is(text, kind):
     read = parse_calls(text)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import warehouse.storage.files
+from tests.support.cases import cases
 from tests.training.promotions import (
     BETTER,
     UNSURE,
@@ -84,13 +85,11 @@ def test_considering_again_writes_nothing(tmp_path):
         assert {p: p.stat().st_mtime_ns for p in (tmp_path / "champions").iterdir()} == files
 
 
-@pytest.mark.parametrize(
-    ("against", "failed"),
-    [
-        ({"incumbent": "m0"}, "m2 against m0 was measured, needed m2 against m1"),
-        ({"candidate": "m3"}, "m3 against m1 was measured"),
-        ({"incumbent": None, "candidate": None}, "None against None"),
-    ],
+@cases(
+    "against, failed",
+    ({"incumbent": "m0"}, "m2 against m0 was measured, needed m2 against m1"),
+    ({"candidate": "m3"}, "m3 against m1 was measured"),
+    ({"incumbent": None, "candidate": None}, "None against None"),
 )
 def test_figures_against_somebody_else_crown_nobody(tmp_path, against, failed):
     consider_model(tmp_path, "m1")
@@ -127,7 +126,7 @@ def test_of_two_candidates_at_once_one_is_promoted_and_the_other_knows_it(tmp_pa
     assert f"{late} against base was measured" in known.last_candidate["why"]
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
+@cases("step", 1, 2, 3)
 def test_a_kill_at_any_step_of_a_promotion_leaves_it_done_or_not_done(tmp_path, monkeypatch, step):
     consider_model(tmp_path, "m1")
     writes = 0
@@ -170,9 +169,10 @@ def full(handle: int) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize(
-    "text", ["{half", "[]", "null", '{"role": "caller", "model": "m1"}', '{"role": "retriever"}',
-             '{"role": "retriever", "model": "m1", "evidence": []}', ""]
+@cases(
+    "text",
+"{half", "[]", "null", '{"role": "caller", "model": "m1"}', '{"role": "retriever"}',
+         '{"role": "retriever", "model": "m1", "evidence": []}', "",
 )  # fmt: skip
 def test_a_broken_pointer_is_named_with_its_fix_and_repaired(tmp_path, text):
     consider_model(tmp_path, "m1")
@@ -253,7 +253,7 @@ def test_a_candidate_waits_once_and_serves_when_it_is_approved(tmp_path):
         approve_candidate(tmp_path, "retriever", by="ann", why="again")
 
 
-@pytest.mark.parametrize("by_hand", [True, False])
+@cases("by_hand", True, False)
 def test_a_refused_candidate_is_promoted_by_no_later_run_but_may_be_approved(tmp_path, by_hand):
     wait_for_person(tmp_path, "m1")
     refuse_candidate(tmp_path, "retriever", by="ann", why="too slow")

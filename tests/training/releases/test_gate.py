@@ -20,6 +20,7 @@ from serving.index.model import IndexSource
 from serving.ranking.overlays import read_blocked
 from serving.repair.ladder import repair_draft
 from tests.serving.conftest import SNAPSHOT_ROWS
+from tests.support.cases import cases
 from tests.synthesis.test_old_contracts import FIND, WRITE, edited, snapshot
 from tests.training.promotions import (
     BETTER,
@@ -85,25 +86,23 @@ def test_a_caller_that_is_better_and_no_worse_passes_every_gate():
     )
 
 
-@pytest.mark.parametrize(
-    ("figures", "failed"),
-    [
-        ({"gain": UNSURE}, "gain"),
-        ({"gain": {**BETTER, "low": 0.0}}, "gain"),
-        ({"gain": NOTHING}, "gain"),
-        ({"gain": None}, "gain"),
-        ({"gain": {**BETTER, "low": math.nan}}, "gain"),
-        ({"irrelevance": WORSE}, "irrelevance"),
-        ({"irrelevance": NOTHING}, "irrelevance"),
-        ({"irrelevance": {**EQUAL, "value": -TOLERANCE - 0.001}}, "irrelevance"),
-        ({"irrelevance": {"value": -0.01, "low": -0.02, "high": -0.001, "n": 9}}, "irrelevance"),
-        ({"phantom_rate": {**EQUAL, "value": MOST_PHANTOM + 0.001}}, "phantom_rate"),
-        ({"phantom_rate": {**EQUAL, "value": math.nan}}, "phantom_rate"),
-        ({"phantom_rate": None}, "phantom_rate"),
-        ({"phantom": BETTER}, "phantom_difference"),
-        ({"phantom": {**EQUAL, "low": math.nan}}, "phantom_difference"),
-        ({"phantom": None}, "phantom_difference"),
-    ],
+@cases(
+    "figures, failed",
+    ({"gain": UNSURE}, "gain"),
+    ({"gain": {**BETTER, "low": 0.0}}, "gain"),
+    ({"gain": NOTHING}, "gain"),
+    ({"gain": None}, "gain"),
+    ({"gain": {**BETTER, "low": math.nan}}, "gain"),
+    ({"irrelevance": WORSE}, "irrelevance"),
+    ({"irrelevance": NOTHING}, "irrelevance"),
+    ({"irrelevance": {**EQUAL, "value": -TOLERANCE - 0.001}}, "irrelevance"),
+    ({"irrelevance": {"value": -0.01, "low": -0.02, "high": -0.001, "n": 9}}, "irrelevance"),
+    ({"phantom_rate": {**EQUAL, "value": MOST_PHANTOM + 0.001}}, "phantom_rate"),
+    ({"phantom_rate": {**EQUAL, "value": math.nan}}, "phantom_rate"),
+    ({"phantom_rate": None}, "phantom_rate"),
+    ({"phantom": BETTER}, "phantom_difference"),
+    ({"phantom": {**EQUAL, "low": math.nan}}, "phantom_difference"),
+    ({"phantom": None}, "phantom_difference"),
 )
 def test_one_figure_that_is_not_good_enough_or_was_not_measured_keeps_a_caller_out(figures, failed):
     gates = check_gates("caller", caller(**figures))
@@ -113,17 +112,15 @@ def test_one_figure_that_is_not_good_enough_or_was_not_measured_keeps_a_caller_o
     assert failed in why
 
 
-@pytest.mark.parametrize(
-    ("figures", "failed"),
-    [
-        ({"gain": EQUAL, "fresh": {**BETTER, "tools": MIN_TOOLS}}, []),
-        ({"gain": EQUAL, "fresh": {**BETTER, "tools": MIN_TOOLS - 1}}, ["gain_on_new_contracts"]),
-        ({"gain": EQUAL, "fresh": BETTER}, ["gain_on_new_contracts"]),
-        ({"gain": BETTER, "fresh": WORSE}, []),
-        ({"gain": EQUAL, "fresh": UNSURE}, ["gain_on_new_contracts"]),
-        ({"gain": WORSE, "fresh": {**BETTER, "tools": MIN_TOOLS}}, ["gain"]),
-        ({"gain": EQUAL, "fresh": NOTHING}, ["gain"]),
-    ],
+@cases(
+    "figures, failed",
+    ({"gain": EQUAL, "fresh": {**BETTER, "tools": MIN_TOOLS}}, []),
+    ({"gain": EQUAL, "fresh": {**BETTER, "tools": MIN_TOOLS - 1}}, ["gain_on_new_contracts"]),
+    ({"gain": EQUAL, "fresh": BETTER}, ["gain_on_new_contracts"]),
+    ({"gain": BETTER, "fresh": WORSE}, []),
+    ({"gain": EQUAL, "fresh": UNSURE}, ["gain_on_new_contracts"]),
+    ({"gain": WORSE, "fresh": {**BETTER, "tools": MIN_TOOLS}}, ["gain"]),
+    ({"gain": EQUAL, "fresh": NOTHING}, ["gain"]),
 )
 def test_an_update_gains_on_new_contracts_and_does_not_lose_on_the_others(figures, failed):
     gates = check_gates("caller", caller(**figures))
@@ -162,17 +159,15 @@ def test_where_no_tool_is_gone_yet_phantom_calls_pass_and_say_so():
     assert [gate.found for gate in gates[-2:]] == ["nothing gone yet (n=0)"] * 2
 
 
-@pytest.mark.parametrize(
-    ("figures", "failed"),
-    [
-        ({}, []),
-        ({"gain_at_1": UNSURE}, ["gain_at_1"]),
-        ({"gain_at_5": WORSE}, ["recall_at_5"]),
-        ({"gain_at_5": None}, ["recall_at_5"]),
-        ({"tools": MIN_TOOLS - 1}, ["enough_tools"]),
-        ({"tools": None}, ["enough_tools"]),
-        ({"incumbent": "m1"}, ["two_models"]),
-    ],
+@cases(
+    "figures, failed",
+    ({}, []),
+    ({"gain_at_1": UNSURE}, ["gain_at_1"]),
+    ({"gain_at_5": WORSE}, ["recall_at_5"]),
+    ({"gain_at_5": None}, ["recall_at_5"]),
+    ({"tools": MIN_TOOLS - 1}, ["enough_tools"]),
+    ({"tools": None}, ["enough_tools"]),
+    ({"incumbent": "m1"}, ["two_models"]),
 )
 def test_a_retriever_is_held_against_recall(figures, failed):
     held = {"candidate": "m1", "incumbent": "base", "tools": 30, "servers": 5}
@@ -210,15 +205,13 @@ def rows(model: str, items: range, training_set: str = "s1") -> list[dict]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("theirs", "fine", "found"),
-    [
-        (rows("base", range(5)), True, "5 items of set s1, both"),
-        (rows("base", range(4)), False, "m1 on 5 items and base on 4, 4 of them the same"),
-        (rows("base", range(1, 6)), False, "4 of them the same"),
-        (rows("base", range(5), "s0"), False, "training sets s0, s1"),
-        ([], False, "base on 0, 0 of them the same"),
-    ],
+@cases(
+    "theirs, fine, found",
+    (rows("base", range(5)), True, "5 items of set s1, both"),
+    (rows("base", range(4)), False, "m1 on 5 items and base on 4, 4 of them the same"),
+    (rows("base", range(1, 6)), False, "4 of them the same"),
+    (rows("base", range(5), "s0"), False, "training sets s0, s1"),
+    ([], False, "base on 0, 0 of them the same"),
 )
 def test_two_models_are_compared_on_the_same_items_of_one_set_or_not_at_all(theirs, fine, found):
     gate = check_same_items(

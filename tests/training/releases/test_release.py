@@ -13,6 +13,7 @@ from serving.index.build import build_index
 from serving.index.folder import read_served_version
 from serving.index.model import IndexBroken
 from tests.serving.conftest import SNAPSHOT_ROWS
+from tests.support.cases import cases
 from tests.training.promotions import (
     UNSURE,
     consider_model,
@@ -125,7 +126,7 @@ def test_what_is_missing_of_a_release_is_named(tmp_path):
     )
 
 
-@pytest.mark.parametrize("wanted", ["", "zz", "x" * 5000, "../../etc"])
+@cases("wanted", "", "zz", "x" * 5000, "../../etc")
 def test_a_release_that_is_not_there_is_named_with_those_that_are(tmp_path, wanted):
     name, _ = serve_release(tmp_path, "c1")
     with pytest.raises(UnknownRelease, match=f"no release .*{name[:12]}") as refused:

@@ -9,6 +9,7 @@ import pytest
 import training.releases.rollback
 import warehouse.storage.files
 from serving.index.folder import read_served_version
+from tests.support.cases import cases
 from tests.training.promotions import consider_model, read_pointers, serve_release
 from training.releases.champion import MOVING, read_champion, read_last_trained_set
 from training.releases.in_service import find_model_in_service
@@ -156,7 +157,7 @@ def test_undoing_after_a_newer_release_lifts_the_decision_alone(home):
     assert consider_model(home, "m2").promoted
 
 
-@pytest.mark.parametrize("lost", ["models/m1", "router/{}", "encoders"])
+@cases("lost", "models/m1", "router/{}", "encoders")
 def test_a_release_that_is_not_whole_is_refused_with_those_that_are(home, lost):
     target = list_releases(home)[1]
     shutil.rmtree(home / lost.format(target["versions"][0]))
@@ -203,7 +204,7 @@ STEPS = 8  # the move written down, router, release, champion, four histories
 
 
 @pytest.mark.parametrize("step", range(1, STEPS + 1))
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left")])
+@cases("error", KeyboardInterrupt, OSError(errno.ENOSPC, "No space left"))
 def test_a_rollback_cut_short_is_not_begun_or_is_finished_by_the_next(
     home, monkeypatch, step, error
 ):

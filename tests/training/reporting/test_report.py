@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from extensions.bench.ablation_run import ABLATIONS
 from tests.extensions.bench.test_agent import publish
+from tests.support.cases import cases
 from tests.training.report_figures import (
     CARD,
     MANIFEST,
@@ -155,7 +154,7 @@ def test_the_champion_is_the_third_model_that_was_asked(warehouse):
     assert found["gain"] == calls(MODEL, OTHER)["gain"]
 
 
-@pytest.mark.parametrize("models", [(MODEL, BASELINE), ()])
+@cases("models", (MODEL, BASELINE), ())
 def test_without_a_third_model_there_is_none(warehouse, models):
     publish(warehouse, CALLER_EVALUATION, evaluated(*models))
     assert compare_with_champion(warehouse, calls()) is None

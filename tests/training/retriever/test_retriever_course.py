@@ -12,6 +12,7 @@ import pytest
 
 from assets.vectors.encoders.minilm import find_general_folder, make_general_name
 from assets.vectors.encoders.weights import BASE, BadAdapter
+from tests.support.cases import cases
 from tests.training.small_base import small_bert
 from training.evaluation.retriever import BASE_LABEL, load_retriever
 from training.retriever.encoders import BertPasses
@@ -169,7 +170,7 @@ def test_too_little_memory_is_advised_on_and_the_state_is_kept(
     assert steps[0] == 3
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@cases("dropout", 0.0, 0.3)
 def test_what_is_computed_twice_gives_the_gradient_of_one_pass(base, train_rows, tmp_path, dropout):
     import torch
 
@@ -291,16 +292,14 @@ def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path):
         resolve_retriever_base(str(folder))
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"epochs": 0}, "epochs is 0"),
-        ({"tools": 2.5}, "tools is 2.5"),
-        ({"temperature": 0}, "temperature is 0"),
-        ({"dropout": 1.0}, "dropout is 1.0"),
-        ({"distractors": "soft"}, "expected 'hard' or 'random'"),
-        ({"lr": 1}, "'lr' is unknown"),
-    ],
+@cases(
+    "changed, message",
+    ({"epochs": 0}, "epochs is 0"),
+    ({"tools": 2.5}, "tools is 2.5"),
+    ({"temperature": 0}, "temperature is 0"),
+    ({"dropout": 1.0}, "dropout is 1.0"),
+    ({"distractors": "soft"}, "expected 'hard' or 'random'"),
+    ({"lr": 1}, "'lr' is unknown"),
 )
 def test_a_setting_that_cannot_be_meant_is_named(changed, message):
     with pytest.raises(TrainingFailed, match=message):

@@ -24,6 +24,7 @@ from serving.ranking.query import ToolQuery
 from serving.router import open_router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
+from tests.support.cases import cases
 from tests.training.retriever.test_retriever_course import weights
 from tests.vectors.small_models import INSTRUCTION, make_bert, make_modern_bert, make_qwen3, write
 from training.evaluation.retriever import BASE_LABEL, load_retriever
@@ -306,7 +307,7 @@ def test_what_cannot_be_trained_is_said(bases, train_rows, tmp_path):
         resolve_retriever_base(f"sentence-transformers:{routed}")
 
 
-@pytest.mark.parametrize("kind", ["onnx", "sentence-transformers"])
+@cases("kind", "onnx", "sentence-transformers")
 def test_the_users_prompts_are_learned_with_and_served_with(kind, bases, train_rows, tmp_path):
     spec = bases["bert"] if kind == "sentence-transformers" else place_of(bases["bert"])
     given = replace(SETTINGS, epochs=1, query_prompt="query: ", document_prompt="passage: ")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import cases
 from training.adapter_table import check_adapter_rules
 from training.runtime import checkpoints
 from training.runtime.model_store import TrainingFailed, TrainingJob, write_job
@@ -50,7 +51,7 @@ def test_a_changed_byte_anywhere_is_noticed(tmp_path_factory, at, byte):
     assert (checkpoints.find_checkpoint_flaw(folder) is None) is same
 
 
-@pytest.mark.parametrize("damage", ["cut", "gone", "unsealed", "seal_is_prose"])
+@cases("damage", "cut", "gone", "unsealed", "seal_is_prose")
 def test_a_damaged_newest_is_passed_over_and_told(tmp_path, damage):
     for step in (1, 2):
         checkpoints.save_checkpoint(tmp_path, step, wrote(f"at {step}"))
@@ -79,13 +80,11 @@ def test_a_checkpoint_of_another_plan_is_not_gone_on_with(tmp_path):
     assert checkpoints.find_newest_checkpoint(tmp_path, "plan a")
 
 
-@pytest.mark.parametrize(
+@cases(
     "error",
-    [
-        OSError(errno.ENOSPC, "No space left on device"),
-        RuntimeError("I/O error: No space left on device (os error 28)"),
-        OSError(errno.EDQUOT, "Disk quota exceeded"),
-    ],
+    OSError(errno.ENOSPC, "No space left on device"),
+    RuntimeError("I/O error: No space left on device (os error 28)"),
+    OSError(errno.EDQUOT, "Disk quota exceeded"),
 )
 def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path, error):
     checkpoints.save_checkpoint(tmp_path, 1, wrote("good"))
@@ -146,13 +145,13 @@ def test_a_failed_training_is_one_line_and_exit_1(tmp_path, capfd):
     assert capfd.readouterr().err == "caller: no such base; give another\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["a", "b"]])
+@cases("arguments", [], ["a", "b"])
 def test_without_a_job_the_usage_is_told(arguments, capfd):
     assert run_script("caller", train, arguments) == 2
     assert "usage: python -m training.caller.script JOB.json" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["", "not json", "[]", '{"role": "caller"}'])
+@cases("text", "", "not json", "[]", '{"role": "caller"}')
 def test_a_file_that_is_no_job_is_named(tmp_path, text, capfd):
     path = tmp_path / "job.json"
     path.write_text(text)
@@ -194,17 +193,15 @@ def test_a_thinned_curve_keeps_its_ends_and_its_order(losses, most):
 SHORT = [2.091, 1.728, 1.525, 1.745, 2.522, 1.625, 1.369, 1.427, 1.51, 2.271, 1.521, 1.722]
 
 
-@pytest.mark.parametrize(
-    ("losses", "passes"),
-    [
-        (SHORT, True),
-        ([2.0, 1.9, 1.1, 1.2], True),
-        ([0.12, 0.2, 0.15, 0.25], True),  # low from the start
-        ([1.5, 1.4, 1.6, 4.0, 6.0, 9.0], False),
-        ([1.0, 1.1, 1.0, 1.6, 1.7, 1.6], False),
-        ([1.5, 1.5, 1.5, 1.5, 1.5, 1.5], False),  # flat
-        ([1.0, 2.0], False),
-    ],
+@cases(
+    "losses, passes",
+    (SHORT, True),
+    ([2.0, 1.9, 1.1, 1.2], True),
+    ([0.12, 0.2, 0.15, 0.25], True),  # low from the start
+    ([1.5, 1.4, 1.6, 4.0, 6.0, 9.0], False),
+    ([1.0, 1.1, 1.0, 1.6, 1.7, 1.6], False),
+    ([1.5, 1.5, 1.5, 1.5, 1.5, 1.5], False),  # flat
+    ([1.0, 2.0], False),
 )
 def test_a_loss_falls_by_its_ends_or_by_its_halves(tmp_path, losses, passes):
     some = 3 if len(losses) >= 6 else 1

@@ -13,6 +13,7 @@ from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import EXECUTIONS
 from assets.outcomes.trajectory import TRAJECTORIES, TaskTrajectory, TrajectoryStep, WorldStretch
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
+from tests.support.cases import cases
 from tests.training.conftest import make_rows
 from tests.vectors.conftest import WordEmbedder
 from training.adapter_table import set_name, set_rows
@@ -114,21 +115,16 @@ def on_test_side(row: Row) -> bool:
     return split_of(row["server_id"]) == TEST
 
 
-@pytest.mark.parametrize(
-    ("keep", "message"),
-    [
-        (lambda row: False, "the train split is empty"),
-        (on_test_side, "the train split is empty"),
-        (lambda row: not on_test_side(row), "the unseen_server split is empty"),
-        (
-            lambda row: on_test_side(row) or row["tool"] == "drop_song",
-            "call npm:song/drop_song alone",
-        ),
-        (
-            lambda row: on_test_side(row) or row["server_id"] == "npm:song",
-            "are of npm:song; expected two",
-        ),
-    ],
+@cases(
+    "keep, message",
+    (lambda row: False, "the train split is empty"),
+    (on_test_side, "the train split is empty"),
+    (lambda row: not on_test_side(row), "the unseen_server split is empty"),
+    (lambda row: on_test_side(row) or row["tool"] == "drop_song", "call npm:song/drop_song alone"),
+    (
+        lambda row: on_test_side(row) or row["server_id"] == "npm:song",
+        "are of npm:song; expected two",
+    ),
     ids=["no pairs", "no train", "no unseen server", "one tool", "one server"],
 )
 def test_an_empty_split_or_a_single_class_keeps_the_set_that_is_published(published, keep, message):

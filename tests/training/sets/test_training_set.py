@@ -3,9 +3,8 @@
 import json
 from typing import Any
 
-import pytest
-
 from assets.synthesis.tables import select_accepted, select_trainable
+from tests.support.cases import cases
 from tests.training.conftest import embed, make_rows
 from training.sets.set_audit import load_manifest, save_manifest, set_flaws
 from training.sets.split import (
@@ -250,17 +249,15 @@ def test_a_held_out_question_needs_a_pair_of_its_tool_that_is_learnt():
     assert made.dropped["untrained_tool"] == 1
 
 
-@pytest.mark.parametrize(
-    ("task", "messages", "calls", "why"),
-    [
-        ("recovery", "{", True, "unreadable_conversation"),
-        ("recovery", "[3]", True, "unreadable_conversation"),
-        ("recovery", talk("Find it."), True, "unreadable_conversation"),
-        ("recovery", talk("Find it.", "-Done."), True, "conversation_differs"),
-        ("missing_parameter", talk("Find it.", "-No."), False, "conversation_differs"),
-        ("missing_parameter", talk("Find it.", "-Which?"), True, "conversation_differs"),
-        ("clarification", talk("Find it.", "-Which?"), False, "conversation_differs"),
-    ],
+@cases(
+    "task, messages, calls, why",
+    ("recovery", "{", True, "unreadable_conversation"),
+    ("recovery", "[3]", True, "unreadable_conversation"),
+    ("recovery", talk("Find it."), True, "unreadable_conversation"),
+    ("recovery", talk("Find it.", "-Done."), True, "conversation_differs"),
+    ("missing_parameter", talk("Find it.", "-No."), False, "conversation_differs"),
+    ("missing_parameter", talk("Find it.", "-Which?"), True, "conversation_differs"),
+    ("clarification", talk("Find it.", "-Which?"), False, "conversation_differs"),
 )
 def test_a_conversation_that_is_not_its_calls_is_counted(task, messages, calls, why):
     snapshots, pairs = make_rows()

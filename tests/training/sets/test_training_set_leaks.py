@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
+from tests.support.cases import cases
 from tests.training.conftest import embed, make_rows, raw_tool
 from training.sets.set_audit import set_flaws
 from training.sets.split import (
@@ -258,14 +259,12 @@ def test_copies_of_a_tool_fall_on_one_side_whatever_server_and_spelling():
         assert len({choose_tool_place(s, n, SetPolicy()) for s in servers for n in spelt}) == 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"test_share": 1.5}, r"test_share\n.*less than or equal to 1"),
-        ({"seen_tools": -0.1}, r"seen_tools\n.*greater than or equal to 0"),
-        ({"twin_cosine": 0.0}, r"twin_cosine\n.*greater than 0"),
-        ({"negatives": -1}, r"negatives\n.*greater than or equal to 0"),
-    ],
+@cases(
+    "settings, message",
+    ({"test_share": 1.5}, r"test_share\n.*less than or equal to 1"),
+    ({"seen_tools": -0.1}, r"seen_tools\n.*greater than or equal to 0"),
+    ({"twin_cosine": 0.0}, r"twin_cosine\n.*greater than 0"),
+    ({"negatives": -1}, r"negatives\n.*greater than or equal to 0"),
 )
 def test_settings_that_cannot_be_meant_are_refused(settings, message):
     with pytest.raises(ValidationError, match=message):

@@ -22,6 +22,7 @@ from assets.vectors.confusable_table import (
 )
 from assets.vectors.defs import compute_figures, render_markdown
 from assets.vectors.distinguish import ComparedTool, tell_apart
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.synthesis.contracts import make_tool
 from tests.vectors.conftest import WordEmbedder
@@ -152,28 +153,26 @@ def test_the_order_of_the_rows_decides_nothing(seed):
     assert found_in(rows) == found_in(sorted(rows, key=lambda item: item["server_id"]))
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "parts"),
-    [
-        (tool("list_users", "List the users", annotations={"readOnlyHint": True}),
-         tool("list_users", "List the users", annotations={"readOnlyHint": False}),
-         ["s/a::list_users only reads", "s/b::list_users changes data"]),
-        (tool("get_rows", "Get rows", properties={"n": {"type": "integer", "maximum": 100}}),
-         tool("get_rows", "Get rows", properties={"n": {"type": "integer", "maximum": 50}}),
-         ["takes n up to 100", "takes n up to 50"]),
-        (tool("list_items", "List items", properties={"state": {"enum": ["open", "merged"]}}),
-         tool("list_items", "List items", properties={"state": {"enum": ["open", "closed"]}}),
-         ["lets state be merged", "lets state be closed"]),
-        (tool("calculate_bmi", "Calculate BMI", ("heightM",)),
-         tool("calculate_bmi", "Calculate BMI", ("heightCm",)),
-         ["requires heightM", "requires heightCm"]),
-        (tool("get_page", "Get a page", ("id", "user")), tool("get_page", "Get a page", ("id",)),
-         ["requires user", "get_page has nothing of its own"]),
-        (tool("get_page", "Get a page", properties={"depth": {}, "id": {}}),
-         tool("get_page", "Get a page", properties={"id": {}}), ["takes depth"]),
-        (tool("delete_section", "Manage sections"), tool("update_section", "Manage sections"),
-         ["has delete in its name", "has update in its name"]),
-    ],
+@cases(
+    "one, other, parts",
+    (tool("list_users", "List the users", annotations={"readOnlyHint": True}),
+     tool("list_users", "List the users", annotations={"readOnlyHint": False}),
+     ["s/a::list_users only reads", "s/b::list_users changes data"]),
+    (tool("get_rows", "Get rows", properties={"n": {"type": "integer", "maximum": 100}}),
+     tool("get_rows", "Get rows", properties={"n": {"type": "integer", "maximum": 50}}),
+     ["takes n up to 100", "takes n up to 50"]),
+    (tool("list_items", "List items", properties={"state": {"enum": ["open", "merged"]}}),
+     tool("list_items", "List items", properties={"state": {"enum": ["open", "closed"]}}),
+     ["lets state be merged", "lets state be closed"]),
+    (tool("calculate_bmi", "Calculate BMI", ("heightM",)),
+     tool("calculate_bmi", "Calculate BMI", ("heightCm",)),
+     ["requires heightM", "requires heightCm"]),
+    (tool("get_page", "Get a page", ("id", "user")), tool("get_page", "Get a page", ("id",)),
+     ["requires user", "get_page has nothing of its own"]),
+    (tool("get_page", "Get a page", properties={"depth": {}, "id": {}}),
+     tool("get_page", "Get a page", properties={"id": {}}), ["takes depth"]),
+    (tool("delete_section", "Manage sections"), tool("update_section", "Manage sections"),
+     ["has delete in its name", "has update in its name"]),
 )  # fmt: skip
 def test_the_sentence_names_what_one_has_and_the_other_lacks(one, other, parts):
     text = sentence(ComparedTool("s/a", one), ComparedTool("s/b", other))

@@ -31,6 +31,7 @@ from assets.vectors.encoders.saved import open_encoder, save_encoder
 from assets.vectors.encoders.weights import BASE, BadAdapter, find_base_path
 from benchmarks.retriever_fit.card import CARD, SOURCES, describe_shipped
 from benchmarks.retriever_fit.recipe import Recipe
+from tests.support.cases import cases
 from tests.vectors.small_models import add_dense, make_bert, write
 from training.caller.train import resolve_base
 from training.runtime.model_store import TrainingFailed
@@ -68,10 +69,10 @@ def test_modules_may_lie_anywhere_in_the_model(tmp_path):
     assert_like_torch(folder)
 
 
-@pytest.mark.parametrize(
-    ("prompts", "query", "document"),
-    [({"query": "ask: ", "document": "tool: "}, "ask: ", "tool: "),
-     ({"query": "ask: ", "passage": "tool: "}, "ask: ", "tool: ")],
+@cases(
+    "prompts, query, document",
+({"query": "ask: ", "document": "tool: "}, "ask: ", "tool: "),
+     ({"query": "ask: ", "passage": "tool: "}, "ask: ", "tool: "),
 )  # fmt: skip
 def test_prompts_of_the_model_stand_before_its_texts(prompts, query, document, tmp_path):
     folder = make_bert(tmp_path / "model", prompts)
@@ -217,7 +218,7 @@ def test_it_opens_without_a_network(monkeypatch):
     assert asked @ right > asked @ other
 
 
-@pytest.mark.parametrize("harm", ["missing", "other", "no recipe"])
+@cases("harm", "missing", "other", "no recipe")
 def test_a_damaged_one_is_named_with_the_fix(tmp_path, harm):
     folder = Path(shutil.copytree(GENERAL_FOLDER, tmp_path / "weights"))
     path = folder / (GENERAL_RECIPE if harm == "no recipe" else GENERAL_WEIGHTS)
@@ -241,14 +242,12 @@ def test_a_folder_needs_no_revision(tmp_path):
     assert split_hub_id(f"gpt2@{COMMIT}") == ("gpt2", COMMIT)
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ("Qwen/Qwen3-0.6B", r"names no revision; expected Qwen/Qwen3-0\.6B@<commit>"),
-        ("Qwen/Qwen3-0.6B@main", r"'main' is no commit; expected Qwen/Qwen3-0\.6B@<commit>"),
-        ("/no/such/model", "no such folder"),
-        ("../a/b/c", "no such folder"),
-    ],
+@cases(
+    "model, message",
+    ("Qwen/Qwen3-0.6B", r"names no revision; expected Qwen/Qwen3-0\.6B@<commit>"),
+    ("Qwen/Qwen3-0.6B@main", r"'main' is no commit; expected Qwen/Qwen3-0\.6B@<commit>"),
+    ("/no/such/model", "no such folder"),
+    ("../a/b/c", "no such folder"),
 )
 def test_what_is_not_pinned_is_refused_with_the_fix(model, message):
     with pytest.raises(UnpinnedModel, match=message):

@@ -22,6 +22,7 @@ from assets.vectors.encoders.saved import (
     open_encoder,
     save_encoder,
 )
+from tests.support.cases import cases
 from tests.vectors.conftest import WordEmbedder
 from tests.vectors.test_embed import TEXTS, adapter, lora
 
@@ -136,24 +137,22 @@ def no_model(folder: Path) -> None:
     (folder / "encoder.json").write_text(json.dumps(card))
 
 
-@pytest.mark.parametrize(
-    ("damage", "why"),
-    [
-        (no_card, "half-written, it has no encoder.json"),
-        (lambda folder: (folder / "encoder.json").write_text("{"), "encoder.json cannot be read"),
-        (lambda folder: (folder / "encoder.json").write_text("[]"), "has format 'list'"),
-        (edit(format=7), "has format 7, expected 1"),
-        (edit(id="other/128"), "is of encoder 'other/128', expected 'minilm-l6-v2/128'"),
-        (edit(kind="pickle"), "has kind 'pickle', expected one of onnx"),
-        (edit(dim="384"), "has dim '384', expected int"),
-        (edit(dim=385), "opens as 'minilm-l6-v2/128' with 384 numbers a vector"),
-        (edit(precision="int8"), "has precision 'int8', expected fp32"),
-        (edit(files={}), "does not list encoder.onnx"),
-        (lambda folder: (folder / "encoder.onnx").unlink(), "encoder.onnx is missing"),
-        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "has 2 bytes, expected"),
-        (flipped, "is not the file that was written"),
-        (no_model, "cannot be opened"),
-    ],
+@cases(
+    "damage, why",
+    (no_card, "half-written, it has no encoder.json"),
+    (lambda folder: (folder / "encoder.json").write_text("{"), "encoder.json cannot be read"),
+    (lambda folder: (folder / "encoder.json").write_text("[]"), "has format 'list'"),
+    (edit(format=7), "has format 7, expected 1"),
+    (edit(id="other/128"), "is of encoder 'other/128', expected 'minilm-l6-v2/128'"),
+    (edit(kind="pickle"), "has kind 'pickle', expected one of onnx"),
+    (edit(dim="384"), "has dim '384', expected int"),
+    (edit(dim=385), "opens as 'minilm-l6-v2/128' with 384 numbers a vector"),
+    (edit(precision="int8"), "has precision 'int8', expected fp32"),
+    (edit(files={}), "does not list encoder.onnx"),
+    (lambda folder: (folder / "encoder.onnx").unlink(), "encoder.onnx is missing"),
+    (lambda folder: (folder / "tokenizer.json").write_text("{}"), "has 2 bytes, expected"),
+    (flipped, "is not the file that was written"),
+    (no_model, "cannot be opened"),
 )
 def test_a_broken_encoder_is_refused(damage, why, place, encoder):
     folder = find_encoder_folder(place, encoder.id)
@@ -194,7 +193,7 @@ def test_an_adapter_that_changed_is_not_saved_under_the_old_id(tmp_path):
         save_encoder(mini_l_m, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["a/../../b", "", "é" * 300, "openai:x/8@h:1"])
+@cases("name", "a/../../b", "", "é" * 300, "openai:x/8@h:1")
 def test_any_id_is_a_folder_beside_the_others(name, tmp_path):
     folder = find_encoder_folder(tmp_path, name)
     assert folder.parent == tmp_path / "encoders"

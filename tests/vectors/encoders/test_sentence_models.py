@@ -17,6 +17,7 @@ from assets.vectors.encoders.hub import allow_embedder, fetch_model
 from assets.vectors.encoders.saved import EncoderBroken, open_encoder, save_encoder
 from assets.vectors.encoders.session import TextTokenizer, TokenizerCoverage
 from assets.vectors.encoders.weights import find_base_path
+from tests.support.cases import cases
 from tests.vectors.embeddings_endpoint import embeddings_endpoint
 from tests.vectors.encoders.test_bases import edit_tensors
 from tests.vectors.small_models import (
@@ -36,7 +37,7 @@ def open_sentence(folder: Path, prompts: Prompts | None = None) -> Embedder:
     return open_embedder(f"sentence-transformers:{folder}", threads=1, prompts=prompts)
 
 
-@pytest.mark.parametrize("make", [make_modern_bert, make_qwen3, make_bert])
+@cases("make", make_modern_bert, make_qwen3, make_bert)
 def test_vectors_are_those_of_sentence_transformers_itself(make, tmp_path):
     from sentence_transformers import SentenceTransformer
 
@@ -86,7 +87,7 @@ def test_the_users_prompts_stand_in_place_of_the_models(tmp_path):
     assert np.abs(embed_queries(again, ["a"]) - embed_queries(own, ["a"])).max() < 1e-6
 
 
-@pytest.mark.parametrize("kind", ["onnx", "openai"])
+@cases("kind", "onnx", "openai")
 def test_prompts_of_an_encoder_that_brings_none_are_saved_with_it(kind, tmp_path):
     prompts = Prompts("query: ", "passage: ")
     with embeddings_endpoint() as endpoint:
@@ -139,9 +140,7 @@ def test_a_layer_whose_weights_are_a_pickle_is_refused_unread(tmp_path, monkeypa
         open_sentence(dense.parent)
 
 
-@pytest.mark.parametrize(
-    "lost", ["encoder.layer.1.output.dense.weight", "embeddings.word_embeddings.weight"]
-)
+@cases("lost", "encoder.layer.1.output.dense.weight", "embeddings.word_embeddings.weight")
 def test_weights_that_a_file_lacks_are_not_made_up(lost, tmp_path):
     folder = make_bert(tmp_path / "model")
     edit_tensors(folder / "model.safetensors", lambda held: held.pop(lost))
@@ -156,7 +155,7 @@ def test_a_model_without_the_pooler_that_it_does_not_use_keeps_its_id(tmp_path):
     assert open_sentence(folder).id == open_sentence(folder).id
 
 
-@pytest.mark.parametrize("named", ["intfloat/e5", "intfloat/e5@main", "/no/such/model"])
+@cases("named", "intfloat/e5", "intfloat/e5@main", "/no/such/model")
 def test_a_hub_model_without_its_commit_is_refused_before_anything_is_asked(named, monkeypatch):
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("asked"))
     with pytest.raises(BadEmbedder, match="expected"):
@@ -317,12 +316,12 @@ def make_byte_level(merges: list[tuple[str, str]]) -> Tokenizer:
     return tokenizer
 
 
-@pytest.mark.parametrize(
-    ("text", "low", "high"),
-    [("Turn on the light in the kitchen", 0.95, 1), ("Schalte das Licht in der Küche an", 0.9, 1),
+@cases(
+    "text, low, high",
+("Turn on the light in the kitchen", 0.95, 1), ("Schalte das Licht in der Küche an", 0.9, 1),
      ("включи свет на кухне", 0, 0), ("打开厨房的灯", 0, 0), ("キッチンの電気をつけて", 0, 0),
      ("부엌 불을 켜", 0, 0), ("افتح الضوء في المطبخ", 0, 0.2), ("file 打开灯光", 0.5, 0.5),
-     ("12 🙂 !?", 1, 1), ("", 1, 1), ("\ud800", 1, 1)],
+     ("12 🙂 !?", 1, 1), ("", 1, 1), ("\ud800", 1, 1),
 )  # fmt: skip
 def test_minilm_reads_latin_letters_alone(text, low, high):
     assert low <= KNOWN.measure_reading([text])[0] <= high
@@ -332,25 +331,23 @@ ODD_HAN = chr(0x9FA5)  # of the script, and in no vocabulary here
 LETTERS, MERGES = {"t": 0, "h": 1, "e": 2, "th": 3, "the": 4}, [("t", "h"), ("th", "e")]
 
 
-@pytest.mark.parametrize(
-    ("tokenizer", "shares"),
-    [
-        (  # Whole words of another script; not what is spelt out or unknown, however long it is.
-            make_unigram(["\u2581", "\u2581the", "天气", "今天", "включи", "l", "i", "g"]),
-            {"天气今天": 1, "the включи": 1, "lig": 0, "дождь": 0, "天气дождь": 2 / 7},
-        ),
-        *(  # A letter is a word where a vocabulary has a thousand of its script.
-            (
-                make_wordpiece(HAN[:count]),
-                {HAN[3] + HAN[7]: share, ODD_HAN: 0, f"read the file {ODD_HAN}": 11 / 12},
-            )
-            for count, share in ((1_200, 1), (999, 0))
-        ),
-        # Bytes of a letter are no reading of it.
-        (make_byte_level([("l", "i"), ("li", "t")]), {"lit": 1, "天气": 0, "lit 天": 3 / 4}),
-        # One without an unknown token is taken as it is.
-        (Tokenizer(models.BPE(LETTERS, MERGES)), {"the": 1, "thet": 0.75, "t": 0}),
-    ],
+@cases(
+    "tokenizer, shares",
+    (  # Whole words of another script; not what is spelt out or unknown, however long it is.
+        make_unigram(["\u2581", "\u2581the", "天气", "今天", "включи", "l", "i", "g"]),
+        {"天气今天": 1, "the включи": 1, "lig": 0, "дождь": 0, "天气дождь": 2 / 7},
+    ),
+    *(  # A letter is a word where a vocabulary has a thousand of its script.
+        (
+            make_wordpiece(HAN[:count]),
+            {HAN[3] + HAN[7]: share, ODD_HAN: 0, f"read the file {ODD_HAN}": 11 / 12},
+        )
+        for count, share in ((1_200, 1), (999, 0))
+    ),
+    # Bytes of a letter are no reading of it.
+    (make_byte_level([("l", "i"), ("li", "t")]), {"lit": 1, "天气": 0, "lit 天": 3 / 4}),
+    # One without an unknown token is taken as it is.
+    (Tokenizer(models.BPE(LETTERS, MERGES)), {"the": 1, "thet": 0.75, "t": 0}),
     ids=["unigram", "wordpiece", "few letters", "bytes", "no unknown token"],
 )
 def test_a_tokenizer_reads_the_letters_of_its_words(tokenizer, shares):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import cases
 from tests.warehouse.ledger.test_ledger import open_ledger
 from warehouse.ledger.attempts import BudgetExceeded, EffectOutcome, describe_losses
 from warehouse.ledger.crawl_state import CrawlMemo
@@ -145,10 +146,8 @@ class FullDisk:
         return self.inner.execute(sql, *values)
 
 
-@pytest.mark.parametrize(
-    "statement", ["UPDATE attempts SET status = 'done'", "INSERT INTO effects"]
-)
-@pytest.mark.parametrize("reopened", [False, True])
+@cases("statement", "UPDATE attempts SET status = 'done'", "INSERT INTO effects")
+@cases("reopened", False, True)
 def test_an_answer_whose_commit_found_no_room_is_not_paid_for_again(tmp_path, statement, reopened):
     ledger = open_ledger(tmp_path)
     real = ledger._database.store._db  # type: ignore[attr-defined]
@@ -225,7 +224,7 @@ def start_holder(path: Path, whom: str) -> subprocess.Popen[bytes]:
     return process
 
 
-@pytest.mark.parametrize("whom", ["writers", "readers too"])
+@cases("whom", "writers", "readers too")
 def test_a_locked_ledger_names_its_file_its_holder_and_the_fix(tmp_path, whom):
     path, blobs = tmp_path / "ledger.db", Blobs(tmp_path / "blobs")
     fill_ledger(tmp_path).close()

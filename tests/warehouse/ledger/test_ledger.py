@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.cases import cases
 from warehouse.ledger.attempts import BudgetExceeded, EffectOutcome
 from warehouse.ledger.database import URL, LedgerUnavailable, find_url
 from warehouse.ledger.ledger import Ledger
@@ -143,7 +144,7 @@ def test_what_a_killed_process_had_sent_is_unknown_and_only_that_is_redone(tmp_p
     assert ledger.spent() == pytest.approx(0.03)  # the unknown one may have been paid
 
 
-@pytest.mark.parametrize("case", ["live", "clock", "fork"])
+@cases("case", "live", "clock", "fork")
 def test_an_effect_of_a_live_process_is_waited_for_not_repeated(tmp_path, monkeypatch, case):
     """A step of the clock moves `btime` and with it the start of every process in wall time. Of a
     ledger that was made before a fork the child's own identity is written."""
@@ -171,7 +172,7 @@ def test_nothing_is_paid_for_that_a_full_disk_could_not_keep(ledger, monkeypatch
     assert ledger.spent() == 0
 
 
-@pytest.mark.parametrize("damage", [b"", b"rot"])
+@cases("damage", b"", b"rot")
 def test_a_damaged_blob_counts_as_not_done_is_paid_for_once_more_and_heals(ledger, damage):
     calls = []
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.ledger import Ledger
@@ -75,17 +76,15 @@ def answer_with(**changed: Any) -> Say:
     return Say(raw=json.dumps({**sound, **changed}).replace("Infinity", "1e999"))
 
 
-@pytest.mark.parametrize(
+@cases(
     "say",
-    [
-        answer_with(usage={"prompt_tokens": 10**20}),
-        answer_with(usage={"prompt_tokens": float("inf")}),
-        answer_with(usage={"prompt_tokens": -1_000_000}),
-        answer_with(usage={"completion_tokens": "many"}),
-        Say(raw="[" * 100_000),
-        Say(raw=gzip.compress(bytes(60 << 20)), headers={"content-encoding": "gzip"}),
-        Say(raw=b"[" + b" " * (9 << 20)),
-    ],
+    answer_with(usage={"prompt_tokens": 10**20}),
+    answer_with(usage={"prompt_tokens": float("inf")}),
+    answer_with(usage={"prompt_tokens": -1_000_000}),
+    answer_with(usage={"completion_tokens": "many"}),
+    Say(raw="[" * 100_000),
+    Say(raw=gzip.compress(bytes(60 << 20)), headers={"content-encoding": "gzip"}),
+    Say(raw=b"[" + b" " * (9 << 20)),
     ids=["too many", "infinite", "negative", "words", "deep", "packed", "long"],
 )
 async def test_an_answer_that_cannot_be_counted_keeps_its_reservation(ledger, say):
@@ -145,16 +144,14 @@ async def test_a_parameter_that_an_endpoint_refuses_is_left_out(ledger):
     assert at.requests[-1]["max_completion_tokens"] == 1024
 
 
-@pytest.mark.parametrize(
+@cases(
     "odd",
-    [
-        Say(raw="<html>"),
-        Say(raw='{"choices": []}'),
-        Say(raw='{"choices": [{"message": {"tool_calls": [{"function": null}]}}]}'),
-        Say(raw='{"choices": [{"message": {"tool_calls": 7}}]}'),
-        Say("busy", 503),
-        Say(close=True),
-    ],
+    Say(raw="<html>"),
+    Say(raw='{"choices": []}'),
+    Say(raw='{"choices": [{"message": {"tool_calls": [{"function": null}]}}]}'),
+    Say(raw='{"choices": [{"message": {"tool_calls": 7}}]}'),
+    Say("busy", 503),
+    Say(close=True),
 )
 async def test_a_broken_response_is_asked_for_again(ledger, odd):
     with openai_endpoint([odd, calling(content=[{"text": "No"}, {"text": "on."}])]) as at:
@@ -198,14 +195,12 @@ def test_no_tool_takes_the_name_of_another_whatever_stands_beside_it(one, other)
     assert (write_wire_name(one) == write_wire_name(other)) == (one == other)
 
 
-@pytest.mark.parametrize("name", ["get", "a_b", "get-time", "x" * 64, "report_20240101"])
+@cases("name", "get", "a_b", "get-time", "x" * 64, "report_20240101")
 def test_a_name_that_is_sound_stays(name):
     assert write_wire_name(name) == name
 
 
-@pytest.mark.parametrize(
-    "name", ["a.b", "", "時間", "x" * 65, "npm:files::read_file", "npm:files::read\nfile"]
-)
+@cases("name", "a.b", "", "時間", "x" * 65, "npm:files::read_file", "npm:files::read\nfile")
 def test_any_other_ends_with_its_digest(name):
     wire_name = write_wire_name(name)
     assert wire_name.endswith("_" + hashlib.sha256(name.encode()).hexdigest()[:16])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.ledger import Ledger
@@ -75,19 +76,17 @@ def ask(llm: LLM, seed: int = 0, times: int = 1) -> list[ModelReply[Bird]]:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        GOOD,
-        f"```json\n{GOOD}\n```",
-        f"Sure! Here is the object you wanted:\n\n{GOOD}\n\nAnything else?",
-        '{"word": "heron", "count": 3, "extra": [1, 2]}',
-        "{'word': 'heron', 'count': 3,}",
-        f"<think>a bird {{...}} hm</think>{GOOD}",
-        f"Voilà, c’est fait — 完了：{GOOD} ありがとう",
-        f"[{GOOD}]",
-        '{"word": "heron", "count": 3',
-    ],
+    GOOD,
+    f"```json\n{GOOD}\n```",
+    f"Sure! Here is the object you wanted:\n\n{GOOD}\n\nAnything else?",
+    '{"word": "heron", "count": 3, "extra": [1, 2]}',
+    "{'word': 'heron', 'count': 3,}",
+    f"<think>a bird {{...}} hm</think>{GOOD}",
+    f"Voilà, c’est fait — 完了：{GOOD} ありがとう",
+    f"[{GOOD}]",
+    '{"word": "heron", "count": 3',
     ids=[
         "plain",
         "fences",
@@ -184,35 +183,33 @@ def test_a_raised_limit_asks_anew_only_where_the_answer_was_cut_off(ledger):
         assert len(endpoint.requests) == 3
 
 
-@pytest.mark.parametrize(
-    ("say", "kind", "sent"),
-    [
-        (Say(""), "empty", 2),
-        (Say(None), "empty", 2),
-        (Say("I would rather talk about the weather."), "non_json", 2),
-        (Say('{"word": "heron"}'), "wrong_shape", 2),
-        (Say('{"word": "heron", "count": "many"}'), "wrong_shape", 2),
-        (Say("No.", finish="content_filter"), "refused", 1),
-        (Say(None, refusal="I cannot help with that."), "refused", 1),
-        (Say('{"word": "her', finish="length"), "truncated", 2),
-        (Say('{"a": "' + "x" * 1_000_000 + '"}'), "wrong_shape", 1),
-        (Say("no such model", status=404), "bad_request", 1),
-        (Say("who are you", status=401), "auth", 1),
-        (Say("busy", status=429), "rate_limited", 3),
-        (Say("busy", status=500), "server_error", 3),
-        (Say(raw="<html>Bad gateway</html>"), "server_error", 3),
-        (Say(raw='{"id": "chatcmpl'), "server_error", 3),
-        (Say(close=True), "endpoint_down", 3),
-        (Say(GOOD, delay_s=5.0), "timeout", 3),
-        (Say(GOOD, drip_s=0.05), "timeout", 3),
-        (Say(GOOD, half=True), "endpoint_down", 3),
-        (Say("抱歉，我无法回答这个问题。"), "non_json", 2),
-        (Say("Lo siento, no puedo: {ninguno}"), "non_json", 2),
-        (Say("{" * 5000), "non_json", 2),
-        (Say("[" * 50_000 + "{"), "non_json", 2),
-        (Say("w " * 500_000), "wrong_shape", 1),
-        (Say('[{"word": "heron"'), "wrong_shape", 2),
-    ],
+@cases(
+    "say, kind, sent",
+    (Say(""), "empty", 2),
+    (Say(None), "empty", 2),
+    (Say("I would rather talk about the weather."), "non_json", 2),
+    (Say('{"word": "heron"}'), "wrong_shape", 2),
+    (Say('{"word": "heron", "count": "many"}'), "wrong_shape", 2),
+    (Say("No.", finish="content_filter"), "refused", 1),
+    (Say(None, refusal="I cannot help with that."), "refused", 1),
+    (Say('{"word": "her', finish="length"), "truncated", 2),
+    (Say('{"a": "' + "x" * 1_000_000 + '"}'), "wrong_shape", 1),
+    (Say("no such model", status=404), "bad_request", 1),
+    (Say("who are you", status=401), "auth", 1),
+    (Say("busy", status=429), "rate_limited", 3),
+    (Say("busy", status=500), "server_error", 3),
+    (Say(raw="<html>Bad gateway</html>"), "server_error", 3),
+    (Say(raw='{"id": "chatcmpl'), "server_error", 3),
+    (Say(close=True), "endpoint_down", 3),
+    (Say(GOOD, delay_s=5.0), "timeout", 3),
+    (Say(GOOD, drip_s=0.05), "timeout", 3),
+    (Say(GOOD, half=True), "endpoint_down", 3),
+    (Say("抱歉，我无法回答这个问题。"), "non_json", 2),
+    (Say("Lo siento, no puedo: {ninguno}"), "non_json", 2),
+    (Say("{" * 5000), "non_json", 2),
+    (Say("[" * 50_000 + "{"), "non_json", 2),
+    (Say("w " * 500_000), "wrong_shape", 1),
+    (Say('[{"word": "heron"'), "wrong_shape", 2),
 )
 def test_an_unusable_answer_has_a_kind_and_a_hint(ledger, say, kind, sent):
     with openai_endpoint([say]) as endpoint:
@@ -226,10 +223,10 @@ def test_an_unusable_answer_has_a_kind_and_a_hint(ledger, say, kind, sent):
     assert llm.counts["failed"] == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    ['{"a" ' + '"a" ' * 40_000, "{," * 90_000, "<think>" * 28_000, "```{`" * 39_000,
-     "".join(f'```{{"a": {n}}}```' for n in range(12_000))],
+'{"a" ' + '"a" ' * 40_000, "{," * 90_000, "<think>" * 28_000, "```{`" * 39_000,
+     "".join(f'```{{"a": {n}}}```' for n in range(12_000)),
     ids=["strings", "commas", "thoughts", "fences", "many"],
 )  # fmt: skip
 def test_no_answer_holds_the_others_up_for_minutes(text):
@@ -336,13 +333,11 @@ def test_a_role_does_not_print_its_key():
 PARTS = json.dumps([{"type": "text", "text": GOOD[:9]}, {"type": "text", "text": GOOD[9:]}])
 
 
-@pytest.mark.parametrize(
-    ("content", "word"),
-    [
-        ('"{\\"word\\": \\"\\ud83d\\", \\"count\\": 3}"', "?"),
-        ('"{\\"word\\": \\"\\udc00 and more\\", \\"count\\": 3}"', "?"),
-        (PARTS, "heron"),
-    ],
+@cases(
+    "content, word",
+    ('"{\\"word\\": \\"\\ud83d\\", \\"count\\": 3}"', "?"),
+    ('"{\\"word\\": \\"\\udc00 and more\\", \\"count\\": 3}"', "?"),
+    (PARTS, "heron"),
     ids=["half a pair", "the other half", "in parts"],
 )
 def test_an_answer_with_half_a_surrogate_pair_or_in_parts_is_paid_once(ledger, content, word):
@@ -355,13 +350,11 @@ def test_an_answer_with_half_a_surrogate_pair_or_in_parts_is_paid_once(ledger, c
     assert len(endpoint.requests) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "raw",
-    [
-        "[]", "7", "null", "{}", '{"choices": []}', '{"choices": [null]}', '{"choices": [{}]}',
-        '{"choices": [{"message": "x"}]}',
-        '{"choices": [{"message": {"content": "{}"}}], "usage": {"prompt_tokens": "many"}}',
-    ],
+    "[]", "7", "null", "{}", '{"choices": []}', '{"choices": [null]}', '{"choices": [{}]}',
+    '{"choices": [{"message": "x"}]}',
+    '{"choices": [{"message": {"content": "{}"}}], "usage": {"prompt_tokens": "many"}}',
 )  # fmt: skip
 def test_a_response_of_another_shape_is_the_servers_fault(ledger, raw):
     with openai_endpoint([Say(raw=raw)]) as endpoint, pytest.raises(LLMError) as caught:

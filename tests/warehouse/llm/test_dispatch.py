@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.warehouse.llm.test_client import ASK, GOOD, Bird, Scripted, ask, client
 from warehouse.ledger.attempts import BudgetExceeded
@@ -44,9 +45,10 @@ def outcomes(
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize(
+@cases(
     "retry_after",
-    ["3600", formatdate(time.time() + 3600, usegmt=True)],
+    "3600",
+    formatdate(time.time() + 3600, usegmt=True),
     ids=["in seconds", "by date"],
 )
 def test_a_rate_limit_of_an_hour_stops_the_role_and_says_when_to_come_again(ledger, retry_after):
@@ -82,7 +84,7 @@ def test_roles_of_one_endpoint_and_model_stop_together_others_go_on(ledger):
         assert isinstance(reply, ModelReply)
 
 
-@pytest.mark.parametrize("retry_after", ["-5", "nan", "soon", "inf", "9e99", "Thu, 99 Foo 2026"])
+@cases("retry_after", "-5", "nan", "soon", "inf", "9e99", "Thu, 99 Foo 2026")
 def test_a_retry_after_that_is_no_time_is_no_reason_to_fail_otherwise(ledger, retry_after):
     with openai_endpoint([Say("x", status=429, headers={"retry-after": retry_after})]) as endpoint:
         (error,) = outcomes(client(ledger, endpoint.url), 1)
@@ -102,15 +104,13 @@ def test_an_endpoint_that_accepts_and_never_answers_is_a_time_out(ledger):
     assert url in error.found
 
 
-@pytest.mark.parametrize(
-    ("say", "tries_held"),
-    [
-        (Say(GOOD, delay_s=5.0), 2),
-        (Say(GOOD, half=True), 2),
-        (Say("no", status=500), 0),
-        (Say("no", status=429), 0),
-        (Say("no", status=400), 0),
-    ],
+@cases(
+    "say, tries_held",
+    (Say(GOOD, delay_s=5.0), 2),
+    (Say(GOOD, half=True), 2),
+    (Say("no", status=500), 0),
+    (Say("no", status=429), 0),
+    (Say("no", status=400), 0),
 )
 def test_what_may_have_been_billed_unseen_stays_in_the_budget(ledger, say, tries_held):
     with openai_endpoint([say]) as endpoint:
@@ -316,9 +316,10 @@ def test_no_stretch_of_time_holds_more_than_the_rate(per_minute, early_s, steps)
             assert used <= allowed * (1 + 1e-6) + 1e-6
 
 
-@pytest.mark.parametrize(
-    ("early_s", "taken", "given_back", "waited"),
-    [(1.0, 30, 28, 1.0), (0.0, 1, -9, 10.0)],
+@cases(
+    "early_s, taken, given_back, waited",
+    (1.0, 30, 28, 1.0),
+    (0.0, 1, -9, 10.0),
     ids=["what was not used is there", "what was used beyond it is waited for"],
 )
 async def test_a_reservation_counts_as_what_was_used(early_s, taken, given_back, waited):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.writing.writer import PairWriter
 from orchestration.settings.schema import RolesSection
+from tests.support.cases import cases
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm import endpoint
 from warehouse.llm.chat import ChatClient
@@ -116,16 +117,14 @@ def test_another_protocol_is_another_question_and_openai_keeps_its_keys():
     assert "protocol" not in role("openai").identity()
 
 
-@pytest.mark.parametrize(
-    ("protocol", "told"),
-    [
-        ("acmee", "expected one of openai, acme"),
-        ("broken", "NeedsMore, which fails with TypeError when it is made"),
-        ("leaving", r"Leaving, which fails with SystemExit at test_protocols\.py:\d+ __init__"),
-        ("lost", "fails with ModuleNotFoundError of 'acme_nosuch'.*other protocol than 'lost'"),
-        ("nameless", "fails with AttributeError of 'Nobody' when it is made"),
-        ("versionless", r"Versionless without version\(\)"),
-    ],
+@cases(
+    "protocol, told",
+    ("acmee", "expected one of openai, acme"),
+    ("broken", "NeedsMore, which fails with TypeError when it is made"),
+    ("leaving", r"Leaving, which fails with SystemExit at test_protocols\.py:\d+ __init__"),
+    ("lost", "fails with ModuleNotFoundError of 'acme_nosuch'.*other protocol than 'lost'"),
+    ("nameless", "fails with AttributeError of 'Nobody' when it is made"),
+    ("versionless", r"Versionless without version\(\)"),
 )
 def test_what_cannot_be_made_is_one_clear_error(ledger, protocol, told):
     with pytest.raises(LLMError, match=told) as caught:
@@ -133,14 +132,12 @@ def test_what_cannot_be_made_is_one_clear_error(ledger, protocol, told):
     assert caught.value.kind == "no_provider"
 
 
-@pytest.mark.parametrize(
-    ("protocol", "told"),
-    [
-        ("faulty", r"Faulty, which fails with RuntimeError at test_protocols\.py:\d+ answer"),
-        ("misspelt", r"fails with AttributeError of 'anser' at test_protocols\.py:\d+ answer"),
-        ("quitting", "Quitting, which fails with SystemExit at"),
-        ("careless", "Careless, which answers with a dict"),
-    ],
+@cases(
+    "protocol, told",
+    ("faulty", r"Faulty, which fails with RuntimeError at test_protocols\.py:\d+ answer"),
+    ("misspelt", r"fails with AttributeError of 'anser' at test_protocols\.py:\d+ answer"),
+    ("quitting", "Quitting, which fails with SystemExit at"),
+    ("careless", "Careless, which answers with a dict"),
 )
 def test_a_fault_of_a_provider_names_its_place_and_no_words(ledger, protocol, told):
     llm = LLM([role(protocol)], ledger)
@@ -173,17 +170,15 @@ def test_private_tools_do_not_leave_by_another_protocol():
         PairWriter((asked,), SynthesisPolicy()).make_llm(None, "private")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("text", "inner"),
-    [
-        ("```json\n{}\n```", "{}"),
-        ("  ```python f(x=1)```\n", "f(x=1)"),
-        ("```\n[1]", "[1]"),  # an answer that was cut
-        ("``````", ""),
-        ("```a``` b ```c```", "a``` b ```c"),
-        ("{}", None),
-        ("see ```{}```", None),
-    ],
+@cases(
+    "text, inner",
+    ("```json\n{}\n```", "{}"),
+    ("  ```python f(x=1)```\n", "f(x=1)"),
+    ("```\n[1]", "[1]"),  # an answer that was cut
+    ("``````", ""),
+    ("```a``` b ```c```", "a``` b ```c"),
+    ("{}", None),
+    ("see ```{}```", None),
 )
 def test_a_text_that_is_one_fence_is_what_stands_in_it(text, inner):
     assert strip_fence(text) == inner

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from tests.marketplaces.site import Answer, site
+from tests.support.cases import cases
 from tests.support.network import PRIVATE, PUBLIC, NoNetwork, NoSyncNetwork, connector
 from warehouse.network.egress import EgressConnector, PrivateAddress, SyncConnector
 from warehouse.network.http import BodyReader, BodyTooLarge, bound_response, open_client
@@ -143,7 +144,7 @@ def test_an_empty_body_of_any_encoding_is_empty():
     assert read([]) == read([b""]) == read([b""], "br") == b""
 
 
-@pytest.mark.parametrize("encoding", ["gzip, identity", "gzip,", "gzip, gzip", "deflate", "br"])
+@cases("encoding", "gzip, identity", "gzip,", "gzip, gzip", "deflate", "br")
 def test_an_encoding_that_was_not_asked_for_is_refused(encoding):
     with pytest.raises(httpx2.DecodingError, match="content-encoding"):
         read([PACKED], encoding)
@@ -151,14 +152,12 @@ def test_an_encoding_that_was_not_asked_for_is_refused(encoding):
     assert "content-encoding" not in bound_response(response, 10).headers, "nobody decodes it again"
 
 
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ([PACKED, b"x"], "after the end"),
-        ([PACKED + b"x"], "after the end"),
-        ([PACKED[:-4]], "cut"),
-        ([b"noon"], "header"),
-    ],
+@cases(
+    "parts, message",
+    ([PACKED, b"x"], "after the end"),
+    ([PACKED + b"x"], "after the end"),
+    ([PACKED[:-4]], "cut"),
+    ([b"noon"], "header"),
 )
 def test_a_broken_body_is_refused(parts, message):
     with pytest.raises(httpx2.DecodingError, match=message):

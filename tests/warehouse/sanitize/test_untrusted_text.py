@@ -3,7 +3,6 @@
 import re
 import sys
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from assets.servers.calls.content import check_result, shape_result
 from assets.servers.calls.result import CallLimits, CallResult
 from serving.discovery.session import make_one_line
 from serving.untrusted_text import limit_result, show_line, show_prose, show_text
+from tests.support.cases import cases
 from warehouse.sanitize.scrubber import Scrubber
 from warehouse.sanitize.untrusted_text import (
     drop_unseen,
@@ -41,7 +41,7 @@ def gone(render):
     return {chr(int(code, 16)) for code in re.findall(r"<([0-9a-f]+):>", visible)}
 
 
-@pytest.mark.parametrize("show", [show_text, show_prose, show_line, lambda t, _: make_one_line(t)])
+@cases("show", show_text, show_prose, show_line, lambda t, _: make_one_line(t))
 def test_of_all_code_points_a_renderer_drops_what_a_check_drops(show):
     assert set(KNOWN) <= set(UNSEEN)
     assert not set("\n\t\r \u2028\u2029\x85\x0b\x0c") & set(UNSEEN)
@@ -128,9 +128,11 @@ def test_a_name_is_one_plain_word_or_stays_within_its_marks(name):
         assert not set(visible) & set(" \"'()[]{}<>,;!|*`\n")
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    ["npm:@scope/files::read_file", "http://host:8000/mcp?a=b&c=%20#x::search", "pypi:a::$ref"],
+    "npm:@scope/files::read_file",
+    "http://host:8000/mcp?a=b&c=%20#x::search",
+    "pypi:a::$ref",
 )
 def test_usual_ids_are_bare(name):
     assert quote_name(name, 400) == escape_name(name, 400) == name
@@ -140,7 +142,7 @@ def test_a_long_name_is_cut_and_says_so():
     assert quote_name("x" * 50, 40) == f"«{'x' * 40}…»"
 
 
-@pytest.mark.parametrize("text", ["", "«", "»", "a\\u{110000}", "a\\u{}", "a\\u{FF}", "c:\\users"])
+@cases("text", "", "«", "»", "a\\u{110000}", "a\\u{}", "a\\u{FF}", "c:\\users")
 def test_what_was_never_shown_is_read_as_it_is(text):
     assert read_name(text) == text
 
@@ -168,7 +170,7 @@ def test_the_first_name_that_occurs_again_is_found(names):
     assert find_repeated_name((name, 0) for name in names) == (again[0] if again else None)
 
 
-@pytest.mark.parametrize("count", [1000, 8000])
+@cases("count", 1000, 8000)
 def test_its_comparisons_grow_with_the_names_not_with_their_square(count):
     names = [Name(f"n{at}") for at in range(count)]
     Name.compared = 0
@@ -176,10 +178,10 @@ def test_its_comparisons_grow_with_the_names_not_with_their_square(count):
     assert Name.compared <= 4 * count
 
 
-@pytest.mark.parametrize(
-    ("most", "whole_words", "kept"),
-    [(12, False, "read, a file"), (11, False, "read, a fi…"), (6, False, "read,…"),
-     (7, False, "read,…"), (11, True, "read, a…"), (7, True, "read…"), (0, False, "…")],
+@cases(
+    "most, whole_words, kept",
+(12, False, "read, a file"), (11, False, "read, a fi…"), (6, False, "read,…"),
+     (7, False, "read,…"), (11, True, "read, a…"), (7, True, "read…"), (0, False, "…"),
 )  # fmt: skip
 def test_what_fits_is_kept_with_an_ellipsis(most, whole_words, kept):
     assert shorten_text("read, a file", most, whole_words=whole_words) == kept

@@ -12,6 +12,7 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.cases import cases
 from warehouse.storage import untrusted_files
 from warehouse.storage.blobs import BlobCorrupt, Blobs
 from warehouse.storage.digest import Sha256, canonical_json, digest, read_sha256, sha256
@@ -39,16 +40,14 @@ def test_an_absent_blob_is_a_key_error_that_names_it(tmp_path):
         Blobs(tmp_path).get("abcd" * 16)
 
 
-@pytest.mark.parametrize("name", ["../../state/ledger.db", "/etc/passwd", "", "ab"])
+@cases("name", "../../state/ledger.db", "/etc/passwd", "", "ab")
 def test_only_a_sha256_becomes_a_path(tmp_path, name):
     for use in (Blobs(tmp_path).path, Blobs(tmp_path).has, Blobs(tmp_path).get):
         with pytest.raises(ValueError, match="is not a SHA-256"):
             use(name)
 
 
-@pytest.mark.parametrize(
-    ("damage", "told"), [(b"not zstd", "run again"), (b"", "run again"), (None, "other bytes")]
-)
+@cases("damage, told", (b"not zstd", "run again"), (b"", "run again"), (None, "other bytes"))
 def test_a_damaged_blob_says_what_to_do(tmp_path, damage, told):
     blobs = Blobs(tmp_path)
     sha, other = blobs.put(b"good"), blobs.path(blobs.put(b"other")).read_bytes()
@@ -58,7 +57,7 @@ def test_a_damaged_blob_says_what_to_do(tmp_path, damage, told):
     assert sha in str(caught.value)
 
 
-@pytest.mark.parametrize("damage", [b"", b"not zstd", b"\x28\xb5\x2f\xfd", None])
+@cases("damage", b"", b"not zstd", b"\x28\xb5\x2f\xfd", None)
 def test_putting_a_blob_again_replaces_what_is_wrong(tmp_path, damage):
     blobs = Blobs(tmp_path)
     sha = blobs.put(b"good")
@@ -143,15 +142,13 @@ def test_known_form_of_rfc_8785():
     assert canonical_json(source) == expected
 
 
-@pytest.mark.parametrize(
-    ("value", "where"),
-    [
-        ({"a": [1, float("nan")]}, r"\$\.a\[1\]: nan"),
-        ({"a": {"b": 2**60}}, r"\$\.a\.b: integer"),
-        ({"a": "\ud800"}, r"\$\.a: text holds a lone surrogate"),
-        ({"a": {1: 2}}, r"key 1 is not a string"),
-        ({"a": b"x"}, r"\$\.a: bytes is not JSON"),
-    ],
+@cases(
+    "value, where",
+    ({"a": [1, float("nan")]}, r"\$\.a\[1\]: nan"),
+    ({"a": {"b": 2**60}}, r"\$\.a\.b: integer"),
+    ({"a": "\ud800"}, r"\$\.a: text holds a lone surrogate"),
+    ({"a": {1: 2}}, r"key 1 is not a string"),
+    ({"a": b"x"}, r"\$\.a: bytes is not JSON"),
 )
 def test_what_has_no_canonical_form_is_named_by_its_path(value, where):
     with pytest.raises(ValueError, match=where):
@@ -197,27 +194,25 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("a/link", "it is a link"),
-        ("folder/secret", "on its way is no folder"),
-        ("folder/tree/a/file", "on its way is no folder"),
-        ("loop", "it is a link"),
-        ("pipe", "no plain file"),
-        ("socket", "no plain file"),
-        ("a", "no plain file"),
-        ("", "no plain file"),
-        ("none", "not there"),
-        ("none/file", "not there"),
-        ("a/file/more", "on its way is no folder"),
-        ("../secret", "leads out of its folder"),
-        ("a/../../secret", "leads out of its folder"),
-        ("/etc/hostname", "leads out of its folder"),
-        ("a\0b", "no name of a file"),
-        ("\ud800", "no name of a file"),
-        ("x" * 300, "too long"),
-    ],
+@cases(
+    "name, message",
+    ("a/link", "it is a link"),
+    ("folder/secret", "on its way is no folder"),
+    ("folder/tree/a/file", "on its way is no folder"),
+    ("loop", "it is a link"),
+    ("pipe", "no plain file"),
+    ("socket", "no plain file"),
+    ("a", "no plain file"),
+    ("", "no plain file"),
+    ("none", "not there"),
+    ("none/file", "not there"),
+    ("a/file/more", "on its way is no folder"),
+    ("../secret", "leads out of its folder"),
+    ("a/../../secret", "leads out of its folder"),
+    ("/etc/hostname", "leads out of its folder"),
+    ("a\0b", "no name of a file"),
+    ("\ud800", "no name of a file"),
+    ("x" * 300, "too long"),
 )
 def test_only_plain_files_below_plain_folders_are_read(tree, name, message):
     held = len(os.listdir("/proc/self/fd"))

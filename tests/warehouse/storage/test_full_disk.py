@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases import cases
 from warehouse.storage import files, tables
 from warehouse.storage.files import append_line, read_history, write_changed
 from warehouse.storage.repair import repair_home
@@ -44,7 +45,7 @@ def room(monkeypatch: pytest.MonkeyPatch, free: int) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("free", [0, 1, 7, 11])
+@cases("free", 0, 1, 7, 11)
 def test_a_line_that_does_not_fit_raises_and_leaves_no_part(tmp_path, monkeypatch, free):
     path = tmp_path / "lines.jsonl"
     append_line(path, '{"n": 1}')
@@ -82,9 +83,7 @@ def test_no_torn_line_hides_history(tmp_path_factory, torn, where):
     assert [head.digest for head in root.history("things")] == versions
 
 
-@pytest.mark.parametrize(
-    "line", ["{}", '{"digest": 1}', '{"digest":"a","rows":1,"run_id":"r","at":"x"}', "[1]", "7"]
-)
+@cases("line", "{}", '{"digest": 1}', '{"digest":"a","rows":1,"run_id":"r","at":"x"}', "[1]", "7")
 def test_a_line_that_is_no_publication_is_passed_over(tmp_path, line):
     root = Tables(tmp_path)
     version = publish(root, 1)
@@ -98,7 +97,7 @@ def stop(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("part", ["add_history", "write_pointer"])
+@cases("part", "add_history", "write_pointer")
 def test_a_publication_that_stops_halfway_is_whole_or_absent_and_the_next_heals_it(
     tmp_path, monkeypatch, part
 ):
@@ -117,7 +116,7 @@ def test_a_publication_that_stops_halfway_is_whole_or_absent_and_the_next_heals_
     assert [line["digest"] for line in lines] == [first, again]
 
 
-@pytest.mark.parametrize("damage", [b"", b"PAR1 torn"])
+@cases("damage", b"", b"PAR1 torn")
 def test_a_damaged_version_is_written_anew(tmp_path, damage):
     root = Tables(tmp_path)
     version = publish(root, 1)
@@ -134,7 +133,7 @@ def test_a_pointer_of_another_shape_names_its_file(tmp_path):
         root.head("things")
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b'{"digest": "gone"}', None])
+@cases("data", b"", b"{", b'{"digest": "gone"}', None)
 def test_repair_puts_a_broken_or_lost_pointer_back_to_the_last_whole_version(tmp_path, data):
     root = Tables(tmp_path / "tables")
     publish(root, 1)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestration.tables import TABLES
+from tests.support.cases import cases
 from warehouse.storage.files import PointerBroken
 from warehouse.storage.repair import repair_home
 from warehouse.storage.tables import Tables, TableSpec, plan_keys
@@ -64,7 +65,7 @@ def timed(seconds: float, value: int = 1) -> pl.DataFrame:
     return SPEC.frame([{"id": "a", "value": value, "seconds": seconds}])
 
 
-@pytest.mark.parametrize("value", [1, 2])
+@cases("value", 1, 2)
 def test_a_staged_version_is_invisible_and_a_kill_leaves_a_readable_table(
     tmp_path, monkeypatch, value
 ):
@@ -126,15 +127,13 @@ def test_going_back_to_old_rows_is_a_publication_of_the_old_version(tmp_path):
     assert [json.loads(line)["digest"] for line in history].count(old) == 2
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ([{"id": "a"}, {"id": "a"}], "occurs 2x"),
-        ([{"id": None}], "null in key"),
-        ([{"id": "a", "colour": 1}], r"unknown columns \['colour'\]"),
-        ([{"id": "a", "value": "x"}], r"table things, column value: expected Int64.*String.*x"),
-        ([{"id": "a", "value": 5.7}], r"table things, column value: expected Int64"),
-    ],
+@cases(
+    "bad, message",
+    ([{"id": "a"}, {"id": "a"}], "occurs 2x"),
+    ([{"id": None}], "null in key"),
+    ([{"id": "a", "colour": 1}], r"unknown columns \['colour'\]"),
+    ([{"id": "a", "value": "x"}], r"table things, column value: expected Int64.*String.*x"),
+    ([{"id": "a", "value": 5.7}], r"table things, column value: expected Int64"),
 )
 def test_rows_that_break_the_table_are_named(bad, message):
     with pytest.raises(ValueError, match=message):
@@ -181,7 +180,7 @@ def test_the_history_lists_every_publication_in_order(tmp_path):
     assert tables.history("nothing") == []
 
 
-@pytest.mark.parametrize("text", ["", "{half", "[1]"])
+@cases("text", "", "{half", "[1]")
 def test_a_broken_pointer_names_its_file_and_the_fix(tmp_path, text):
     tables = Tables(tmp_path)
     tables.promote(tables.stage(SPEC, SPEC.frame([])), "run", [])
@@ -281,15 +280,13 @@ def test_a_tool_goes_and_its_neighbours_stay_and_what_was_lifted_is_read_again(t
     assert not read_takedowns(tmp_path)
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [
-        "{",
-        json.dumps({"name": "npm:a"}),
-        json.dumps({**make_tombstone("npm:a", SERVER).__dict__, "reach": '{"servers": [3]}'}),
-        json.dumps({**make_tombstone("npm:a", SERVER).__dict__, "kind": "rumour"}),
-        json.dumps({**make_tombstone("npm:a", SERVER).__dict__, "why": ""}),
-    ],
+    "{",
+    json.dumps({"name": "npm:a"}),
+    json.dumps({**make_tombstone("npm:a", SERVER).__dict__, "reach": '{"servers": [3]}'}),
+    json.dumps({**make_tombstone("npm:a", SERVER).__dict__, "kind": "rumour"}),
+    json.dumps({**make_tombstone("npm:a", SERVER).__dict__, "why": ""}),
 )
 def test_a_record_that_cannot_be_read_lets_nothing_out(tables, tmp_path, line):
     (tmp_path / "takedowns").mkdir()
@@ -314,7 +311,7 @@ def test_every_column_that_names_a_server_is_looked_at():
     assert named - other <= known
 
 
-@pytest.mark.parametrize("rows", [[], ROWS])
+@cases("rows", [], ROWS)
 def test_a_table_none_of_whose_columns_could_name_it_has_nothing_taken(rows):
     takedowns = Takedowns(servers=frozenset({"npm:a"}))
     hit = find_taken(takedowns, OF_SERVERS.frame(rows).select("id"))

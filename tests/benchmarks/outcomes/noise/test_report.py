@@ -30,6 +30,7 @@ from benchmarks.outcomes.noise.report import (
 from benchmarks.outcomes.noise.table import NO_CALL, TableCall, load_table
 from extensions.recommender.methods import SuccessPrior
 from tests.benchmarks.outcomes.noise.stages import make_stage
+from tests.support.cases import cases
 
 STAGE, METHODS = make_stage(), {"toolflix": SuccessPrior}  # what stands in for the rival here
 
@@ -74,14 +75,12 @@ def test_what_a_change_cost_is_told_beside_the_oracle_and_over_seeds():
     assert slow["outcomes to recover 90%"] == {"value": None, "interval": [50, None]}
 
 
-@pytest.mark.parametrize(
-    ("cost", "expected"),
-    [
-        ({0: 0.0, 50: 0.1}, 0),
-        ({0: 0.2, 50: 0.1, 100: 0.01, 200: 0.0}, 100),
-        ({0: 0.2, 50: -0.1, 100: 0.02}, 50),
-        ({0: 0.2, 50: 0.1, 100: 0.03}, None),
-    ],
+@cases(
+    "cost, expected",
+    ({0: 0.0, 50: 0.1}, 0),
+    ({0: 0.2, 50: 0.1, 100: 0.01, 200: 0.0}, 100),
+    ({0: 0.2, 50: -0.1, 100: 0.02}, 50),
+    ({0: 0.2, 50: 0.1, 100: 0.03}, None),
 )
 def test_recovery_is_the_first_check_that_makes_up_for_most_of_what_the_change_cost(cost, expected):
     assert count_recovery(cost) == expected
@@ -108,7 +107,7 @@ STAGE = make_stage()
 HELD = STAGE.list_tasks(HELD_OUT)
 
 
-@pytest.mark.parametrize(("actor", "expected"), [("top", 0.0), ("by rank", 0.18 / (0.55 + 0.18))])
+@cases("actor, expected", ("top", 0.0), ("by rank", 0.18 / (0.55 + 0.18)))
 def test_the_actor_takes_the_first_or_overrides_by_rank(actor, expected):
     orders = order_by_retriever(STAGE, HELD)
     assert value_orders(STAGE, HELD, orders, actor) == pytest.approx([expected] * 2)

@@ -43,6 +43,7 @@ from benchmarks.outcomes.noise.proxy import (
     is_hit,
 )
 from tests.benchmarks.outcomes.noise.stages import SOURCE, make_contract, make_endpoint
+from tests.support.cases import cases
 
 REAL = [make_endpoint(f"srv-{at}", "read_text_file") for at in range(20)]
 
@@ -129,13 +130,11 @@ def test_a_tool_that_is_not_listed_is_no_endpoint():
     assert SOURCE not in found[0].id
 
 
-@pytest.mark.parametrize(
-    ("slots", "expected"),
-    [
-        ({"paths": ["/a", "/b"], "path": "/c"}, {"paths": ["/a", "/b"]}),
-        ({"path": "/c"}, {"paths": ["/c"]}),
-        ({"name": "c"}, None),
-    ],
+@cases(
+    "slots, expected",
+    ({"paths": ["/a", "/b"], "path": "/c"}, {"paths": ["/a", "/b"]}),
+    ({"path": "/c"}, {"paths": ["/c"]}),
+    ({"name": "c"}, None),
 )
 def test_the_first_form_that_can_be_filled_is_the_call(slots, expected):
     assert make_endpoint("s", "read_multiple_files").write_call(slots, BEFORE) == expected
@@ -183,13 +182,11 @@ def test_without_a_fault_the_answer_passes_through():
     assert reached == [("read_text_file", {"path": "/a"})] * 2
 
 
-@pytest.mark.parametrize(
-    ("fault", "kind", "texts"),
-    [
-        (RANDOM, "tool_error", ("Error: upstream request failed",)),
-        (EMPTY, "ok", ("",)),
-        (SLOW, "timeout", ()),
-    ],
+@cases(
+    "fault, kind, texts",
+    (RANDOM, "tool_error", ("Error: upstream request failed",)),
+    (EMPTY, "ok", ("",)),
+    (SLOW, "timeout", ()),
 )
 def test_a_call_that_is_hit_does_not_reach_the_tool(fault, kind, texts):
     answers, reached = call_proxy(make_endpoint("s", faults=(fault, fault), direct=False), 6)
@@ -206,7 +203,7 @@ def test_a_stale_answer_is_one_that_was_given_before():
     assert len(reached) < 8
 
 
-@pytest.mark.parametrize(("fault", "start"), [(TRUNCATED, TEXT[:80]), (UNIT, "size: 70")])
+@cases("fault, start", (TRUNCATED, TEXT[:80]), (UNIT, "size: 70"))
 def test_an_answer_that_is_spoilt_comes_from_the_tool(fault, start):
     [answer], reached = call_proxy(make_endpoint("s", faults=(fault, fault), direct=False), 1)
     assert answer.texts[0].startswith(start)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from demo.server import Replicas, replicas
 from orchestration.cli.app import app
 from tests.outcomes.worlds.files import SMALL, write_world
+from tests.support.cases import cases
 from tests.support.command import invoke_toolmill
 
 
@@ -105,13 +106,11 @@ def test_a_file_that_cannot_be_used_is_listed_with_the_reason_and_costs_no_other
     assert "small  folder  available" in out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("nowhere",), "no world is called 'nowhere'"),
-        (("nowhere", "--check", "--offline"), "no world is called 'nowhere'"),
-        (("small", "--check", "--server", "npm:none"), "--server 'npm:none' does not exist"),
-    ],
+@cases(
+    "arguments, told",
+    (("nowhere",), "no world is called 'nowhere'"),
+    (("nowhere", "--check", "--offline"), "no world is called 'nowhere'"),
+    (("small", "--check", "--server", "npm:none"), "--server 'npm:none' does not exist"),
 )
 def test_what_does_not_exist_is_usage(place, arguments, told):
     write_world(place / "worlds")

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from assets.contracts.defs import contract_changes, findings, snapshots
 from orchestration.cli.app import app
 from tests.contracts.pipeline import MARKET, Pipeline, honest_servers, poison_tool
+from tests.support.cases import cases
 from warehouse.store import Warehouse
 
 BAD = ("npm:photo", "find_photo")
@@ -80,16 +81,14 @@ def test_a_hold_is_listed_with_who_held_it(pipeline):
     assert (code, set(held())) == (0, {"find_photo"})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (("c1:" + "0" * 64, "--release", "--rule", "concealment", *SAID), 2),
-        (("0" * 64, "--release", "--rule", "concealment", *SAID), 2),
-        (("c1:" + "0" * 64, "--release", "--rule", "no_such_rule", *SAID), 2),
-        (("c1:" + "0" * 64, "--hold", "--by", " ", "--why", "x"), 2),
-        (("c1:" + "0" * 64, "--hold"), 2),
-        (("c1:" + "0" * 64, "--release", *SAID), 2),
-    ],
+@cases(
+    "arguments, code",
+    (("c1:" + "0" * 64, "--release", "--rule", "concealment", *SAID), 2),
+    (("0" * 64, "--release", "--rule", "concealment", *SAID), 2),
+    (("c1:" + "0" * 64, "--release", "--rule", "no_such_rule", *SAID), 2),
+    (("c1:" + "0" * 64, "--hold", "--by", " ", "--why", "x"), 2),
+    (("c1:" + "0" * 64, "--hold"), 2),
+    (("c1:" + "0" * 64, "--release", *SAID), 2),
 )
 def test_what_cannot_be_decided_is_refused_with_its_code(pipeline, arguments, code):
     done = toolmill("quarantine", *arguments)

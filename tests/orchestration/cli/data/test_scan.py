@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-import pytest
-
+from tests.support.cases import cases
 from tests.support.command import invoke_toolmill
 
 GOOD = {"name": "add", "description": "Adds two numbers.", "inputSchema": {"type": "object"}}
@@ -21,15 +20,13 @@ def _file(folder: Path, value: object, name: str = "tools.json") -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
+@cases(
     "value",
-    [
-        {"tools": [BAD]},
-        [BAD],
-        BAD,
-        {"jsonrpc": "2.0", "id": 1, "result": {"tools": [BAD]}},
-        [{"tools": [BAD]}],
-    ],
+    {"tools": [BAD]},
+    [BAD],
+    BAD,
+    {"jsonrpc": "2.0", "id": 1, "result": {"tools": [BAD]}},
+    [{"tools": [BAD]}],
 )
 def test_every_shape_of_a_list_is_read(value, tmp_path):
     done = _run(tmp_path, _file(tmp_path, value), "--json")
@@ -55,20 +52,18 @@ def test_a_list_of_before_shows_what_became_of_a_tool(tmp_path):
     assert "rug_pull" in {item["rule"] for item in json.loads(done.stdout)["findings"]}
 
 
-@pytest.mark.parametrize(
+@cases(
     "value",
-    [
-        "",
-        "[",
-        "7",
-        '"x"',
-        "{}",
-        '{"tools": 7}',
-        "[1]",
-        "[" * 100_000,
-        '{"result": {}}',
-        '{"name": "a"}',
-    ],
+    "",
+    "[",
+    "7",
+    '"x"',
+    "{}",
+    '{"tools": 7}',
+    "[1]",
+    "[" * 100_000,
+    '{"result": {}}',
+    '{"name": "a"}',
 )
 def test_what_holds_no_tools_is_refused_in_one_line(value, tmp_path):
     done = _run(tmp_path, _file(tmp_path, value), "--json")

@@ -11,6 +11,7 @@ from assets.outcomes.recording import write_recording
 from assets.outcomes.trajectory import TRAJECTORIES
 from orchestration.cli.app import app
 from tests.outcomes.recorded import READ, find_task, recording, rows
+from tests.support.cases import cases
 from warehouse.home import claim_home
 from warehouse.store import Warehouse
 
@@ -55,17 +56,15 @@ def test_calls_of_a_task_are_answered_and_a_miss_is_exit_1(warehouse, tmp_path):
     assert json.loads(done.stdout)["score"]["known"] is False
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        (["{none}"], 2, "name a replay file"),
-        (["{bad}"], 2, "no replay file"),
-        (["{good}", "--call", "{}"], 2, "--call needs --task"),
-        (["{good}", "--task", "t1:"], 2, "2 of 2 tasks begin so"),
-        (["{good}", "--task", "{task}", "--call", "[1]"], 2, "expected a JSON object"),
-        (["{out}", "--write"], 1, "run `toolmill worlds --play` first"),
-        (["{bad}", "--write"], 2, "no replay file"),
-    ],
+@cases(
+    "arguments, code, told",
+    (["{none}"], 2, "name a replay file"),
+    (["{bad}"], 2, "no replay file"),
+    (["{good}", "--call", "{}"], 2, "--call needs --task"),
+    (["{good}", "--task", "t1:"], 2, "2 of 2 tasks begin so"),
+    (["{good}", "--task", "{task}", "--call", "[1]"], 2, "expected a JSON object"),
+    (["{out}", "--write"], 1, "run `toolmill worlds --play` first"),
+    (["{bad}", "--write"], 2, "no replay file"),
 )
 def test_bad_input_is_one_line(warehouse, tmp_path, arguments, code, told):
     claim_home(warehouse.home)

@@ -12,6 +12,7 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from orchestration.cli.app import app
 from orchestration.factories import open_warehouse
 from orchestration.settings.load import load_settings
+from tests.support.cases import cases
 
 NAME = "npm:@modelcontextprotocol/server-filesystem"
 
@@ -71,28 +72,26 @@ def test_a_grant_is_taken_back(here):
     assert tomllib.loads((here / "toolmill.toml").read_text()).get("servers", {}) == {}
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        ([NAME, "--folder", "/"], "a home folder"),
-        ([NAME, "--folder", "none"], "no such folder"),
-        ([NAME, "--folder", "file.txt"], "a file: grant the folder that holds it"),
-        ([NAME, "--folder", "link"], "leads to"),
-        ([NAME, "--folder", "var"], "toolmill keeps its own files in"),
-        ([NAME, "--folder", "var/state"], "toolmill keeps its own files in"),
-        ([NAME, "--folder", "."], "toolmill keeps its own files in"),
-        ([NAME, "--host", "https://api.example.com"], "its scheme"),
-        ([NAME, "--host", "a.example/v1"], "a path"),
-        ([NAME, "--host", "me@a.example"], "a user"),
-        ([NAME, "--host", "a.example:70000"], "1 to 65535"),
-        ([NAME, "--host", "*.example.com"], "a wildcard"),
-        ([NAME, "--network", "some"], "expected none or full"),
-        ([NAME.replace("file", "fiel"), "--host", "a.example"], f"did you mean {NAME}?"),
-        (["server-filesystem", "--host", "a.example"], f"did you mean {NAME}?"),
-        (["what", "--host", "a.example", "--unlisted"], "no server id"),
-        (["oci:docker.io/mcp/x", "--host", "a.example"], "held to no hosts"),
-        (["remote:https://mcp.example.com/mcp", "--folder", "notes"], "runs elsewhere"),
-    ],
+@cases(
+    "words, problem",
+    ([NAME, "--folder", "/"], "a home folder"),
+    ([NAME, "--folder", "none"], "no such folder"),
+    ([NAME, "--folder", "file.txt"], "a file: grant the folder that holds it"),
+    ([NAME, "--folder", "link"], "leads to"),
+    ([NAME, "--folder", "var"], "toolmill keeps its own files in"),
+    ([NAME, "--folder", "var/state"], "toolmill keeps its own files in"),
+    ([NAME, "--folder", "."], "toolmill keeps its own files in"),
+    ([NAME, "--host", "https://api.example.com"], "its scheme"),
+    ([NAME, "--host", "a.example/v1"], "a path"),
+    ([NAME, "--host", "me@a.example"], "a user"),
+    ([NAME, "--host", "a.example:70000"], "1 to 65535"),
+    ([NAME, "--host", "*.example.com"], "a wildcard"),
+    ([NAME, "--network", "some"], "expected none or full"),
+    ([NAME.replace("file", "fiel"), "--host", "a.example"], f"did you mean {NAME}?"),
+    (["server-filesystem", "--host", "a.example"], f"did you mean {NAME}?"),
+    (["what", "--host", "a.example", "--unlisted"], "no server id"),
+    (["oci:docker.io/mcp/x", "--host", "a.example"], "held to no hosts"),
+    (["remote:https://mcp.example.com/mcp", "--folder", "notes"], "runs elsewhere"),
 )
 def test_bad_input_is_one_line_and_writes_nothing(here, words, problem):
     (here / "file.txt").touch()

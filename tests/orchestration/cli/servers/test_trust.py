@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from orchestration.cli.app import app
 from orchestration.settings.load import load_settings
+from tests.support.cases import cases
 from tests.support.local_servers import write_file, write_server
 
 NAME = "private:mcp.json#own"
@@ -85,13 +86,11 @@ def test_a_no_writes_nothing(folder):
     assert (folder.parent / "toolmill.toml").read_text() == before
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "message"),
-    [
-        ("nobody", 2, "no command of your own files"),
-        ("npm", 2, "no command of your own files"),  # a package is nobody's own
-        ("gone", 1, "is not there"),
-    ],
+@cases(
+    "name, code, message",
+    ("nobody", 2, "no command of your own files"),
+    ("npm", 2, "no command of your own files"),  # a package is nobody's own
+    ("gone", 1, "is not there"),
 )
 def test_what_cannot_be_trusted_is_told(folder, name, code, message):
     found, _, err = toolmill("trust", name, "--yes")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestration.cli.app import main
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.training.evaluation.test_predictors import obedient
 from tests.training.small_base import make_base
@@ -92,22 +93,16 @@ def test_seeds_and_splits_are_those_that_were_asked_for(toolmill, tmp_path):
     assert summary["gate"]["gain"]["n"] == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (("--model", "baseline"), 2, "expected another model"),
-        (
-            ("--model", "baseline", "--split", "test"),
-            2,
-            "--split 'test' does not exist; known: seen",
-        ),
-        (("--model", "baseline", "--distractors", "mixed"), 2, "known: random, hard"),
-        (("--model", "baseline", "--candidates", "1"), 2, "expected 2 or more"),
-        (("--model", "gpt-9"), 2, "endpoint:ROLE_or_MODEL"),
-        (("--model", "endpoint:caller"), 2, "set roles.caller.model"),
-        (("--model", "endpoint:gpt-9"), 2, "set OPENAI_BASE_URL"),
-        (("--model", "baseline", "--model", "endpoint:"), 2, "has no model"),
-    ],
+@cases(
+    "words, code, message",
+    (("--model", "baseline"), 2, "expected another model"),
+    (("--model", "baseline", "--split", "test"), 2, "--split 'test' does not exist; known: seen"),
+    (("--model", "baseline", "--distractors", "mixed"), 2, "known: random, hard"),
+    (("--model", "baseline", "--candidates", "1"), 2, "expected 2 or more"),
+    (("--model", "gpt-9"), 2, "endpoint:ROLE_or_MODEL"),
+    (("--model", "endpoint:caller"), 2, "set roles.caller.model"),
+    (("--model", "endpoint:gpt-9"), 2, "set OPENAI_BASE_URL"),
+    (("--model", "baseline", "--model", "endpoint:"), 2, "has no model"),
 )
 def test_what_cannot_be_meant_is_one_line(toolmill, words, code, message):
     found, printed, err = toolmill("evaluate", *words)

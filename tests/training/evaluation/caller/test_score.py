@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases import cases
 from tests.training.evaluation.conftest import Scripted, texts
 from training.evaluation.baselines import BaselinePredictor
 from training.evaluation.caller_items import CallerItem
@@ -58,29 +59,27 @@ def with_arguments(**changed: Any) -> dict[str, Any]:
     return {"name": "find_file", "arguments": {k: v for k, v in held.items() if v is not ...}}
 
 
-@pytest.mark.parametrize(
-    ("answer", "kind", "tool", "valid"),
-    [
-        (RIGHT, None, True, True),
-        (f"<think>hm</think>{json.dumps(RIGHT)}", None, True, True),
-        ({**RIGHT, "arguments": json.dumps(RIGHT["arguments"])}, None, True, True),
-        ("I would look for the file.", "prose", False, False),
-        ("", "no_call", False, False),
-        ('{"name": "find_file", "arguments": {"title"', "invalid_json", False, False),
-        ([RIGHT, OTHER], "extra_call", False, True),
-        ([RIGHT, RIGHT], "extra_call", False, True),
-        ([RIGHT, {"name": "made_up", "arguments": {}}], "extra_call", False, False),
-        (OTHER, "wrong_tool", False, True),
-        ({**RIGHT, "name": "made_up"}, "unknown_tool", False, False),
-        ({**RIGHT, "arguments": "not json"}, "not_an_object", True, False),
-        ({**RIGHT, "arguments": [1]}, "not_an_object", True, False),
-        (with_arguments(count=...), "missing_parameter", True, False),
-        (with_arguments(more=1), "extra_parameter", True, False),
-        (with_arguments(count="2"), "wrong_type", True, False),
-        (with_arguments(tags="a"), "wrong_type", True, False),
-        (with_arguments(count=3), "wrong_value", True, True),
-        (json.dumps(RIGHT) + "x" * 500_000, None, True, True),
-    ],
+@cases(
+    "answer, kind, tool, valid",
+    (RIGHT, None, True, True),
+    (f"<think>hm</think>{json.dumps(RIGHT)}", None, True, True),
+    ({**RIGHT, "arguments": json.dumps(RIGHT["arguments"])}, None, True, True),
+    ("I would look for the file.", "prose", False, False),
+    ("", "no_call", False, False),
+    ('{"name": "find_file", "arguments": {"title"', "invalid_json", False, False),
+    ([RIGHT, OTHER], "extra_call", False, True),
+    ([RIGHT, RIGHT], "extra_call", False, True),
+    ([RIGHT, {"name": "made_up", "arguments": {}}], "extra_call", False, False),
+    (OTHER, "wrong_tool", False, True),
+    ({**RIGHT, "name": "made_up"}, "unknown_tool", False, False),
+    ({**RIGHT, "arguments": "not json"}, "not_an_object", True, False),
+    ({**RIGHT, "arguments": [1]}, "not_an_object", True, False),
+    (with_arguments(count=...), "missing_parameter", True, False),
+    (with_arguments(more=1), "extra_parameter", True, False),
+    (with_arguments(count="2"), "wrong_type", True, False),
+    (with_arguments(tags="a"), "wrong_type", True, False),
+    (with_arguments(count=3), "wrong_value", True, True),
+    (json.dumps(RIGHT) + "x" * 500_000, None, True, True),
 )
 def test_every_way_to_answer_has_its_kind(answer, kind, tool, valid):
     row = scored(answer, [RIGHT])
@@ -96,14 +95,12 @@ def test_f1_is_over_the_parameters_of_a_call():
     assert row["value_f1"] == pytest.approx(1 / 3, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("answer", "ok", "kind"),
-    [
-        ([OTHER, RIGHT], True, None),
-        ([RIGHT], False, "too_few_calls"),
-        ([RIGHT, OTHER, OTHER], False, "extra_call"),
-        ([RIGHT, {"name": "made_up", "arguments": {}}], False, "unknown_tool"),
-    ],
+@cases(
+    "answer, ok, kind",
+    ([OTHER, RIGHT], True, None),
+    ([RIGHT], False, "too_few_calls"),
+    ([RIGHT, OTHER, OTHER], False, "extra_call"),
+    ([RIGHT, {"name": "made_up", "arguments": {}}], False, "unknown_tool"),
 )
 def test_parallel_calls_are_right_in_any_order(answer, ok, kind):
     row = scored(answer, [RIGHT, OTHER])
@@ -111,15 +108,13 @@ def test_parallel_calls_are_right_in_any_order(answer, ok, kind):
     assert row["tool_ok"] is ok
 
 
-@pytest.mark.parametrize(
-    ("answer", "ok", "parsed", "kind"),
-    [
-        ("None of these tools can do that.", True, True, None),
-        ("The plural is cacti.", True, True, None),
-        ("[]", True, True, None),
-        (RIGHT, False, True, "unwanted_call"),
-        ('{"name": "find_file", "arg', False, False, "invalid_json"),
-    ],
+@cases(
+    "answer, ok, parsed, kind",
+    ("None of these tools can do that.", True, True, None),
+    ("The plural is cacti.", True, True, None),
+    ("[]", True, True, None),
+    (RIGHT, False, True, "unwanted_call"),
+    ('{"name": "find_file", "arg', False, False, "invalid_json"),
 )
 def test_where_no_call_is_right_none_may_be_tried(answer, ok, parsed, kind):
     row = scored(answer, [])
@@ -127,17 +122,15 @@ def test_where_no_call_is_right_none_may_be_tried(answer, ok, parsed, kind):
     assert row["error_kind"] == kind
 
 
-@pytest.mark.parametrize(
-    ("answer", "ok", "kind"),
-    [
-        ("Which title do you mean?", True, None),
-        ("哪一个？", True, None),
-        ("I need a title.", False, "no_question"),
-        ("None of these tools can do that.", False, "no_call"),
-        ("", False, "no_call"),
-        (RIGHT, False, "unwanted_call"),
-        ('{"name": "find_file", "arg', False, "invalid_json"),
-    ],
+@cases(
+    "answer, ok, kind",
+    ("Which title do you mean?", True, None),
+    ("哪一个？", True, None),
+    ("I need a title.", False, "no_question"),
+    ("None of these tools can do that.", False, "no_call"),
+    ("", False, "no_call"),
+    (RIGHT, False, "unwanted_call"),
+    ('{"name": "find_file", "arg', False, "invalid_json"),
 )
 def test_where_a_value_is_missing_it_must_be_asked_for(answer, ok, kind):
     text = answer if isinstance(answer, str) else json.dumps(answer)

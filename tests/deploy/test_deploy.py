@@ -1,4 +1,4 @@
-"""The files of a deployment, held against the program: no engine and no cluster is needed."""
+"""The files of a deployment, held against the program, and `make clean`."""
 
 import os
 import re
@@ -13,8 +13,8 @@ import yaml
 from orchestration.runs.instance import SLOTS
 from orchestration.settings.load import load_settings
 from tests.support.cases import cases
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())
 VALUES = yaml.safe_load((ROOT / "deploy/helm/values.yaml").read_text())
 [CODE] = VALUES["dagster-user-deployments"]["deployments"]
@@ -103,3 +103,31 @@ def test_the_run_launcher_takes_its_configuration():
     kind = resolve_to_config_type(dagster_k8s.K8sRunLauncher.config_type())
     result = process_config(kind, snake)
     assert result.success, result.errors
+
+
+# --- `make clean` removes what Toolmill made, and no folder of somebody else's
+
+
+def clean(home: Path) -> "subprocess.CompletedProcess[str]":
+    command = ["make", "-C", str(ROOT), "clean", f"TOOLMILL_HOME={home}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_home_goes_whole_and_an_absent_one_is_none(tmp_path):
+    made = tmp_path / "made"
+    (made / "tables").mkdir(parents=True)
+    marked = tmp_path / "marked"
+    marked.mkdir()
+    (marked / "home.json").write_text('{"layout": 1}')
+    for home in (made, marked, tmp_path / "absent"):
+        assert clean(home).returncode == 0
+        assert not home.exists()
+
+
+def test_a_folder_that_is_no_home_stays(tmp_path):
+    (tmp_path / "home.json").write_text('{"mine": true}')
+    (tmp_path / "thesis.txt").write_text("years")
+    done = clean(tmp_path)
+    assert done.returncode == 2
+    assert "Toolmill made nothing there" in done.stderr
+    assert (tmp_path / "thesis.txt").read_text() == "years"

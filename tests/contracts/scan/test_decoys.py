@@ -10,7 +10,7 @@ from assets.contracts.scan import HIGH, find_rug_pulls, scan_each, scan_list, sc
 from assets.contracts.scan.engine import KEPT_CAP, MOST, scan_extras, scan_result
 from assets.contracts.scan.tool_texts import TEXT_CAP
 from benchmarks.bench_scan import measure_rules, read_lists
-from tests.contracts.scan.test_scan_work import steps_of
+from tests.contracts.scan.test_scan import steps_of
 from tests.support.cases import cases
 from tests.support.paths import ROOT, SHARED
 

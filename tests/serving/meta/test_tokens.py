@@ -7,7 +7,7 @@ import pytest
 
 from serving.meta.access_control import RequestLimits, TooMany, build_token, find_owner, read_tokens
 from serving.meta.policy import ClientToken, HttpSettings, MetaPolicy, TokenError, is_loopback
-from tests.servers.test_light_imports import heavy_after
+from tests.servers.test_adhoc import heavy_after
 from tests.support.cases import cases
 
 SECRET = "a-secret-of-some-length"

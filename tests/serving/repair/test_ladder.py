@@ -12,7 +12,7 @@ from serving.repair.evidence import ConversationEvidence
 from serving.repair.ladder import repair_draft, repair_drafts
 from serving.repair.rungs import ABSTAINED, REPAIRED, RUNGS, VALID
 from serving.repair.tools import ProposedCall, read_tool, read_toolset
-from tests.servers.test_light_imports import heavy_after
+from tests.servers.test_adhoc import heavy_after
 
 SCHEMA = {
     "type": "object",

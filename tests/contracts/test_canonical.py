@@ -232,7 +232,6 @@ def test_a_tool_with_a_very_long_name_has_no_contract_and_is_a_problem():
 
 
 # --- a tool's id is read back as it was written, whatever the server or the tool is called
-
 TEXTS = st.text(max_size=20) | st.text(alphabet=":%235Aab", max_size=8)
 TOOLS = TEXTS.filter(bool)
 

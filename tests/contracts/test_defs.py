@@ -47,9 +47,7 @@ def test_why_of_a_change_can_be_printed_anywhere(pipeline):
     assert row["why"].isprintable()
 
 
-def test_what_is_published_while_changes_are_looked_for_is_found_by_the_next_run(
-    pipeline, monkeypatch
-):
+def test_what_is_published_meanwhile_is_found_by_the_next_run(pipeline, monkeypatch):
     pipeline.deploy(honest_servers())
     pipeline.run([snapshots], MARKET)
     output = defs.report_changes

@@ -106,8 +106,6 @@ def test_the_run_launcher_takes_its_configuration():
 
 
 # --- `make clean` removes what Toolmill made, and no folder of somebody else's
-
-
 def clean(home: Path) -> "subprocess.CompletedProcess[str]":
     command = ["make", "-C", str(ROOT), "clean", f"TOOLMILL_HOME={home}"]
     return subprocess.run(command, capture_output=True, text=True, check=False)

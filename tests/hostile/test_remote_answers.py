@@ -18,9 +18,8 @@ from tests.support.http_mcp import (
 )
 from tests.support.network import guard_loopback
 
+
 # --- redirects
-
-
 def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
     connector, inner = guard_loopback("10.9.8.7")
     target = "http://metadata.example/latest"
@@ -102,8 +101,6 @@ def test_a_hint_holds_no_control_characters():
 
 
 # --- SSE
-
-
 @cases(
     "endpoint",
     *("http://127.0.0.1:1/steal", "https://evil.example/steal", "//evil.example/steal"),
@@ -176,8 +173,6 @@ def test_a_401_without_end_is_read_no_further():
 
 
 # --- untrusted remote servers: messages that break the protocol have their kind
-
-
 def raw(text: str):
     """Answers with this text in the place of a message; `ID` is the request's id."""
 

@@ -147,7 +147,6 @@ def test_pip_installs_nothing_without_hashes_but_torch_and_this_repository(scrip
 
 
 # --- the threat model (docs/security.md) rests on tests that exist
-
 _NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 

@@ -87,7 +87,6 @@ def test_a_folder_without_a_command_or_that_is_absent_is_refused(probe, tmp_path
 
 
 # --- a launch needs none of the packages that tables, vectors and models are made with
-
 HEAVY = ("dagster", "polars", "pandas", "pyarrow", "lancedb", "torch", "great_expectations")
 LAUNCH = ("deploy.deploy", "calls.caller", "probe.remote_probe", "recipes.recipe", "oauth_login")
 

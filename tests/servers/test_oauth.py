@@ -45,8 +45,6 @@ def grants(found) -> list[str]:
 
 
 # --- a person's login
-
-
 def test_a_login_is_kept_and_used_by_unattended_runs(tmp_path):
     with authority() as (server, resource, _):
         report = logged_in(resource.url, tmp_path)
@@ -192,8 +190,6 @@ def test_an_unreadable_file_is_repaired_by_a_login(tmp_path):
 
 
 # --- unattended
-
-
 def test_without_a_login_the_hint_says_how(tmp_path):
     with authority() as (server, resource, _):
         found = ask_unattended(resource.url, tmp_path)
@@ -321,8 +317,6 @@ def test_credentials_that_moved_to_another_authority_are_not_shown_to_it(tmp_pat
 
 
 # --- where OAuth's own requests go
-
-
 @cases("where", "resource_metadata", "issuer", "token", "register")
 def test_metadata_that_points_at_a_private_address_is_refused(tmp_path, where):
     private = "http://metadata.example"
@@ -356,8 +350,6 @@ def test_metadata_of_somebody_else_or_of_another_shape_is_refused(tmp_path, fact
 
 
 # --- the file
-
-
 def test_a_file_that_others_can_read_is_refused(tmp_path):
     store = TokenStore(tmp_path, SERVER)
     store.save(tokens={"access_token": "tok-en-4242", "token_type": "Bearer"})

@@ -39,8 +39,6 @@ def private_file(tmp_path, data: bytes, mode: int = 0o600):
 
 
 # --- where they come from
-
-
 def test_a_variable_and_a_file_are_read_at_each_launch(monkeypatch, tmp_path):
     monkeypatch.setenv("ACME_TOKEN", VALUE)
     path = private_file(tmp_path, b"from a file\n")
@@ -117,8 +115,6 @@ def test_a_variable_has_the_name_of_one(monkeypatch):
 
 
 # --- what shows
-
-
 def test_values_are_in_no_repr():
     found = LaunchSecrets({"API_KEY": VALUE}, {"Authorization": VALUE}, SALT)
     assert VALUE not in repr(found)

@@ -81,9 +81,7 @@ def index(made: tuple[Path, Path], tmp_path: Path) -> Path:
     return place
 
 
-def test_the_same_file_again_embeds_nothing_and_one_server_more_its_texts_alone(
-    made, index, tmp_path
-):
+def test_the_same_file_embeds_nothing_and_one_server_more_its_texts(made, index, tmp_path):
     before = read_served_version(index)
     report = json.loads(run("index", made[0], "--out", index)[1])
     assert (report["version"], report["embedded"]) == (before, 0)

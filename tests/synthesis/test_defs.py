@@ -149,9 +149,7 @@ def open_root(honest_root: Path, folder: Path, *, fresh: bool) -> Path:
     return root
 
 
-def test_a_generator_by_batch_waits_publishes_pending_rows_and_then_writes(
-    honest_root, tmp_path, server
-):
+def test_a_generator_by_batch_publishes_pending_rows_then_writes(honest_root, tmp_path, server):
     market = Batched(open_root(honest_root, tmp_path, fresh=True), server, ("generator",))
     before = market.warehouse.ledger.spent()
     metadata = market.run(pairs)

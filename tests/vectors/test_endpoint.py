@@ -178,9 +178,7 @@ def test_a_key_is_needed_at_openai_and_must_be_one():
 
 
 @cases("setting", "EMBEDDER", "OPENAI")
-def test_a_saved_endpoint_is_opened_again_without_its_key_in_the_file(
-    setting, tmp_path, monkeypatch
-):
+def test_a_saved_endpoint_is_opened_without_its_key_in_the_file(setting, tmp_path, monkeypatch):
     with embeddings_endpoint() as endpoint:
         monkeypatch.setenv(f"{setting}_BASE_URL", f"{endpoint.url}/")
         monkeypatch.setenv(f"{setting}_API_KEY", KEY)

@@ -129,9 +129,7 @@ def test_changes_of_before_the_mark_go_on_from_when_they_were_published(warehous
     assert fold(tables) == ["c1:B", "c1:C"]
 
 
-def test_a_marketplace_that_is_new_since_the_clock_was_put_back_is_folded_whole(
-    warehouse, monkeypatch
-):
+def test_a_marketplace_new_since_the_clock_was_put_back_is_folded_whole(warehouse, monkeypatch):
     tables, now = warehouse.tables, time.time()
 
     def move_clock(seconds: float) -> None:

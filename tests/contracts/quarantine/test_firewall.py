@@ -124,9 +124,7 @@ def shown(row: dict) -> set[str]:
     return set(json.loads(row["contracts"]))
 
 
-def test_a_persons_release_lets_it_in_and_a_hold_takes_it_out_and_nothing_is_bought_twice(
-    honest_world,
-):
+def test_a_release_lets_it_in_a_hold_takes_it_out_and_nothing_is_bought_twice(honest_world):
     honest_world.run_fan_in()
     whole = honest_world.read_downstream()
     assert BAD in whole["training_set"]

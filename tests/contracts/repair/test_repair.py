@@ -431,8 +431,6 @@ def test_thousands_of_names_and_wrong_arguments_end():
 
 
 # --- names
-
-
 @cases(
     "name, among, meant",
     ("user-id", ["userId", "id"], "userId"),

@@ -220,9 +220,7 @@ def test_a_scan_does_not_depend_on_the_order_of_members():
     ("Adds what payInvoice returned.", False),
     ("Adds. Works well with payInvoice.", False),
 )
-def test_orders_about_a_tool_of_another_server_are_high_once_the_server_is_known(
-    description, result
-):
+def test_orders_about_a_tool_of_another_known_server_are_high(description, result):
     tool = {"name": "add", "description": description, "inputSchema": {"type": "object"}}
 
     def crossed(elsewhere, *others):
@@ -276,8 +274,6 @@ def test_the_rules_are_others_where_a_form_of_secrets_is(tmp_path, monkeypatch):
 
 
 # --- linear work: steps counted, never timed. Patterns: tests/hostile/test_growth.py
-
-
 def steps_of(scan):
     """Lines of the scanner that a scan runs."""
     count = 0

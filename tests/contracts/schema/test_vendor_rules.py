@@ -72,9 +72,7 @@ def test_older_drafts_are_sent_as_2020_12_at_any_depth(given, sent, inside):
     ({**root(a={**TEXT, "required": True}, b=TEXT)}, {"a": TEXT, "b": TEXT}, ["a"]),
     ({"type": ["object", "null"]}, {}, None), (True, {}, None), ([], {}, None),
 )  # fmt: skip
-def test_any_root_becomes_a_plain_object_that_loses_no_parameter_and_no_choice(
-    given, properties, required
-):
+def test_any_root_becomes_a_plain_object_that_loses_nothing(given, properties, required):
     written = write_schema(given)
     assert (written["type"], written["properties"]) == ("object", properties)
     assert written.get("required") == required

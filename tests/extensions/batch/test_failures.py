@@ -158,9 +158,7 @@ def test_what_was_answered_before_an_expiry_or_a_cancellation_is_kept(stage, sta
 
 
 @cases("code", "model_not_found", "token_limit_exceeded")
-def test_a_refused_file_costs_nothing_and_ends_after_attempts_but_a_full_queue_is_waited_for(
-    stage, code
-):
+def test_a_refused_file_ends_after_attempts_but_a_full_queue_is_waited_for(stage, code):
     error = {"code": code, "message": "no model m", "line": None}
     for _ in range(3):
         assert set(stage.run().values()) == {PENDING}

@@ -51,9 +51,7 @@ def contracts(draw: Any) -> dict[str, Any]:
     st.integers(0, 3),
 )
 @examples(60)
-def test_a_changed_schema_takes_the_changed_call_as_the_old_took_the_old(
-    tool, wanted, called, kind, seed
-):
+def test_a_changed_schema_takes_the_call_changed_alike(tool, wanted, called, kind, seed):
     calls = [{"name": tool["name"], "arguments": held} for held in (wanted, called)]
     made = perturb_tools(kind, [tool], calls, seed)
     new = made.tools[0]

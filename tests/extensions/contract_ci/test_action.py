@@ -111,9 +111,7 @@ def test_an_action_run_on_a_fork_without_secrets_does_its_whole_job(action, tmp_
         assert value not in everything
 
 
-def test_secrets_reach_the_server_of_a_pull_request_of_the_same_repository(
-    action, recording, tmp_path
-):
+def test_secrets_reach_a_pull_request_of_the_same_repository(action, recording, tmp_path):
     done = action(**recording(0), FORK="false", HAS_SECRETS="true", SECRETS="KEY=a b\nNONE=\n")
     arguments = (tmp_path / "arguments").read_text().splitlines()
     assert done.returncode == 0, done.stderr
@@ -122,9 +120,7 @@ def test_secrets_reach_the_server_of_a_pull_request_of_the_same_repository(
     assert "Left out" not in done.stdout
 
 
-def test_what_the_changes_code_prints_is_no_command_and_its_folder_is_not_the_working_one(
-    action, recording, tmp_path
-):
+def test_what_the_changes_code_prints_is_no_command(action, recording, tmp_path):
     done = action(**recording(1), **FORK, PREPARE="echo ::add-mask::x", INDEX="index")
     obeyed, token = [], None
     for line in done.stdout.splitlines():
@@ -147,7 +143,7 @@ def test_what_the_changes_code_prints_is_no_command_and_its_folder_is_not_the_wo
     ("false", "true", 2, "error"),
     pytest.param("true", "false", 2, "error", marks=pytest.mark.slow),
 )
-def test_a_base_that_needs_its_secrets_fails_no_fork(
+def test_a_base_that_needs_secrets_fails_no_fork(
     action, recording, tmp_path, fork, secrets, code, level
 ):
     given = {"FORK": fork, "HAS_SECRETS": secrets}
@@ -211,9 +207,7 @@ def test_what_is_given_wrong_is_told_in_annotation_and_summary(action, tmp_path,
 
 
 @pytest.mark.slow
-def test_the_command_is_split_as_a_shell_would_and_nothing_in_it_is_expanded(
-    action, recording, tmp_path
-):
+def test_the_command_is_split_and_not_expanded(action, recording, tmp_path):
     done = action(**recording(0), COMMAND="python \"my server.py\"\n'' a\\ b $HOME *")
     arguments = (tmp_path / "arguments").read_text().splitlines()
     assert done.returncode == 0, done.stderr
@@ -222,9 +216,7 @@ def test_the_command_is_split_as_a_shell_would_and_nothing_in_it_is_expanded(
 
 
 @cases("event", "pull_request_target", "workflow_run", "issue_comment", "push")
-def test_events_with_the_secrets_of_the_repository_are_refused_before_any_code_runs(
-    action, tmp_path, event
-):
+def test_events_with_the_repositorys_secrets_are_refused_first(action, tmp_path, event):
     done = action(GITHUB_EVENT_NAME=event, PREPARE=f"touch {tmp_path}/ran")
     assert done.returncode == 2
     assert done.stdout.startswith("::error title=Tool contracts::Run this on pull_request: ")

@@ -265,7 +265,6 @@ def test_the_read_of_a_task_is_recorded_as_it_was(out):
 
 
 # --- live tasks: what launches, what is a miss, and worlds that are gone
-
 SQUARES = """
 def do(m, x):
     say(m, f"squared {x * x}")

@@ -59,9 +59,7 @@ def test_of_two_tools_that_say_the_same_the_one_that_works_comes_first(place):
     assert {hit.tool_id for hit in before} == {hit.tool_id for hit in hits}
 
 
-def test_an_index_with_a_reranker_of_an_earlier_version_is_served_without_it(
-    place, tmp_path, caplog
-):
+def test_an_index_is_served_without_a_reranker_of_an_earlier_version(place, tmp_path, caplog):
     home, ranked, plain = place
     index = replace(load_index(home, ranked), folder=tmp_path)
     with np.load(load_index(home, ranked).folder / "reranker.npz") as held:

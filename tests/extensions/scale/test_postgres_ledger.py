@@ -63,9 +63,7 @@ for n in range(24):
 
 
 @pytest.mark.slow
-def test_four_processes_pay_each_key_once_and_a_kill_repeats_only_what_was_in_flight(
-    tmp_path, postgres_url
-):
+def test_four_processes_pay_once_and_a_kill_repeats_what_was_in_flight(tmp_path, postgres_url):
     log = tmp_path / "sent.log"
     script = WORKER.format(root=str(ROOT), folder=str(tmp_path), url=postgres_url, log=str(log))
     workers = [
@@ -234,9 +232,7 @@ def test_a_sqlite_ledger_moves_to_postgres_once_with_all_it_holds(tmp_path, post
 
 
 @pytest.mark.slow
-def test_what_another_machine_gathers_or_carries_out_is_left_to_it(
-    tmp_path, postgres_url, monkeypatch
-):
+def test_what_another_machine_has_at_work_is_left_to_it(tmp_path, postgres_url, monkeypatch):
     here = open_machine(tmp_path / "a", postgres_url)
     monkeypatch.setattr(postgres_ledger, "describe_owner", lambda: ELSEWHERE)
     there = open_machine(tmp_path / "b", postgres_url)

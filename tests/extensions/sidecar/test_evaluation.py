@@ -156,7 +156,7 @@ def materialize(
     }
 
 
-def test_the_ladder_serves_until_a_sidecar_is_right_more_often(
+def test_the_ladder_serves_until_a_sidecar_is_better(
     warehouse, train_rows, test_rows, pool, monkeypatch
 ):
     fill(warehouse, train_rows, test_rows, pool)

@@ -175,7 +175,6 @@ def test_turns_and_candidates_reach_the_endpoint(tmp_path):
 
 
 # --- gRPO over a small base by TRL's own trainer: settings, rollouts and rewards
-
 ROWS = [make_example(kind, server_id=f"npm:{kind}") for kind in (*DRAFTS, "untouched", "ask")]
 COPY = write_call({"name": "book_room", "arguments": DRAFTS["wrong_type"][1]})
 
@@ -277,7 +276,7 @@ def test_a_rollout_has_the_served_prompt_and_no_tool_mask(small_caller, tmp_path
 
 
 @pytest.mark.slow
-def test_a_training_ends_with_a_curve_and_goes_on_from_its_checkpoint(
+def test_a_training_has_a_curve_and_goes_on_from_its_checkpoint(
     small_caller, tmp_path, monkeypatch
 ):
     def score_letters(_row: RevisionRow, text: str) -> RevisionScore:

@@ -113,9 +113,7 @@ def test_a_version_that_is_staged_again_or_made_current_stays(tables, two_versio
 
 
 @cases("damage", "pointer", "torn", "lost")
-def test_nothing_of_a_table_goes_whose_pointer_or_history_cannot_be_read(
-    tables, two_versions, damage
-):
+def test_nothing_goes_of_a_table_without_a_readable_history(tables, two_versions, damage):
     """A version whose line is torn would pass for one that was never current."""
     path = tables.folder("numbers") / "HEADS.jsonl"
     first, second = path.read_text().splitlines()

@@ -132,9 +132,7 @@ def test_the_servers_of_every_clients_file_are_read(tmp_path, name, content, key
     ("v.json", VS_CODE, "mast", {"A": SECRET, "B": (False, False, "3"), "C": NEEDED}),
     ("l.json", CLAUDE, "mast", {"A": (False, False, "one"), "SECRET_KEY": SECRET}),
 )  # fmt: skip
-def test_places_of_every_client_have_their_defaults_or_ask(
-    tmp_path, name, content, server, variables
-):
+def test_places_of_every_client_have_defaults_or_ask(tmp_path, name, content, server, variables):
     _, listings = crawl(write(tmp_path / name, content))
     listing = next(each for each in listings if each.native_id.endswith(f"#{server}"))
     assert read_inputs((*listing.env, *listing.headers)) == variables

@@ -141,9 +141,7 @@ def test_the_same_run_asks_for_no_page_twice_and_the_next_run_asks_again(demo_si
     ("html", "wrong_type"),
     ("down", "unreachable"),
 )
-def test_a_bad_answer_is_an_error_and_no_effect_that_is_done(
-    fault, kind, name, demo_sites, at, ledger
-):
+def test_a_bad_answer_is_an_error_and_not_done(fault, kind, name, demo_sites, at, ledger):
     demo_sites.switch(faults={name: fault})
     with pytest.raises(CrawlError, match=rf"\({kind}\)"):
         crawl(at(name), ledger=ledger, run_date="1")
@@ -160,18 +158,6 @@ def test_the_page_cap_ends_the_list_as_capped(at, ledger):
         result = crawl(at("registry", here.url, page_cap=3), ledger=ledger, run_date="1")
     assert result.completeness == "capped"
     assert result.pages == 3
-
-
-def test_odd_characters_and_secrets_do_not_reach_the_table_or_the_blobs(at, ledger):
-    token = "ghp_" + "a1B2" * 9
-    odd = record("a/b", title="\u202ebidi \ud800 zero\u200bwidth", description=f"use {token}")
-    with site(lambda *_: body(odd)) as here:
-        result = crawl(at("registry", here.url), ledger=ledger, run_date="1")
-    assert LISTINGS.frame([make_row(listing) for listing in result.listings])["name"][0]
-    stored = [path for path in ledger.blobs.root.rglob("*") if path.is_file()]
-    assert stored
-    assert token not in str(result)
-    assert all(token.encode() not in ledger.blobs.get(path.name) for path in stored)
 
 
 @cases("text", "[]", "{}", '{"servers": {}}', "null", "")

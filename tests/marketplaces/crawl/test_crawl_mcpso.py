@@ -105,9 +105,7 @@ def test_pages_are_read_rendered_only_where_the_source_holds_no_config(demo_site
     assert sum(demo_sites.count_by_kind("mcpso").values()) - before == again.requests == 3
 
 
-def test_a_crawl_that_was_cut_short_fetches_only_what_is_missing_whatever_another_site_does(
-    demo_sites, at, ledger
-):
+def test_a_crawl_that_was_cut_short_fetches_only_what_is_missing(demo_sites, at, ledger):
     class Cut(Exception):
         pass
 

@@ -160,42 +160,31 @@ def test_a_secret_left_open_in_a_query_needs_an_account(url, flags):
     assert read_launch_facts(bridged)["flags"] == set(flags)
 
 
-def test_a_variable_set_before_the_command_is_a_place_too():
-    facts = read_launch_facts({"command": "env", "args": ["A_KEY=fc-YOUR_KEY", "npx", "a@1.0.0"]})
-    assert facts["flags"] == {"needs_account", "placeholder"}
-
-
-def test_a_password_left_open_among_the_arguments_needs_an_account():
-    facts = read_launch_facts(
-        {"command": "npx", "args": ["a@1.0.0", "mysql://user:password@host/name"]}
-    )
-    assert facts["flags"] == {"needs_account", "placeholder"}
-
-
-@cases("version", "1", "1.2", "^1.2.3", "1.x", None)
-def test_a_range_of_npm_is_unpinned(version):
-    spec = f"a@{version}" if version else "a"
-    assert "unpinned" in read_launch_facts({"command": "npx", "args": [spec]})["flags"]
-
-
-def test_short_versions_of_images_and_python_are_what_they_say():
-    assert read_launch_facts({"command": "uvx", "args": ["a==1.2"]})["flags"] == set()
-    image = {"command": "docker", "args": ["run", "-i", "ghcr.io/a/b:1.2"]}
-    assert read_launch_facts(image)["flags"] == set()
+@cases(
+    "command, arguments, flags",
+    ("env", ["A_KEY=fc-YOUR_KEY", "npx", "a@1.0.0"], {"needs_account", "placeholder"}),
+    ("npx", ["a@1.0.0", "mysql://user:password@host/name"], {"needs_account", "placeholder"}),
+    *(("npx", [spec], {"unpinned"}) for spec in ("a@1", "a@1.2", "a@^1.2.3", "a@1.x", "a")),
+    # short versions of Python and images are what they say
+    ("uvx", ["a==1.2"], set()),
+    ("docker", ["run", "-i", "ghcr.io/a/b:1.2"], set()),
+)
+def test_what_a_command_leaves_open_is_flagged(command, arguments, flags):
+    assert read_launch_facts({"command": command, "args": arguments})["flags"] == flags
 
 
 def test_the_headers_of_a_proxy_are_two_words():
-    facts = read_launch_facts(
-        {
-            "command": "uvx",
-            "args": ["mcp-proxy", "--headers", "Authorization", "Bearer YOUR_TOKEN",
-                     "https://a.example/sse"],
-        }
-    )  # fmt: skip
-    assert facts["url"] == "https://a.example/sse"
-    assert [(fact.name, fact.required, fact.secret) for fact in facts["headers"]] == [
-        ("Authorization", True, True)
+    words = [
+        "mcp-proxy",
+        "--headers",
+        "Authorization",
+        "Bearer YOUR_TOKEN",
+        "https://a.example/sse",
     ]
+    facts = read_launch_facts({"command": "uvx", "args": words})
+    assert facts["url"] == "https://a.example/sse"
+    [fact] = facts["headers"]
+    assert (fact.name, fact.required, fact.secret) == ("Authorization", True, True)
 
 
 def test_an_installed_proxy_forwards_to_the_server_that_it_names():
@@ -205,9 +194,8 @@ def test_an_installed_proxy_forwards_to_the_server_that_it_names():
 
 
 def test_dnx_takes_its_version_as_an_option():
-    facts = read_launch_facts(
-        {"command": "dnx", "args": ["Acme.Quill", "--version", "1.0.0", "--yes"]}
-    )
+    words = ["Acme.Quill", "--version", "1.0.0", "--yes"]
+    facts = read_launch_facts({"command": "dnx", "args": words})
     assert facts["package"].version == "1.0.0"
     assert not facts["runnable"]
 

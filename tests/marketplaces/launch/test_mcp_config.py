@@ -168,7 +168,6 @@ def test_any_json_makes_a_listing_that_runs_or_says_why_not(entry):
 
 
 # --- which folder or image of this host an entry of the user's own files starts
-
 FAR = "https://a.example/mcp"
 PINNED = "notes@sha256:" + "a" * 64
 PROJECT = ("notes/pyproject.toml", "notes/src/server.py", "web/package.json", "web/dist/index.js")

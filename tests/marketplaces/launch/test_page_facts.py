@@ -120,7 +120,6 @@ def test_any_markup_is_read_without_an_exception(html):
 
 
 # --- javaScript literals are read as data, and code is refused
-
 STREAM = (
     "const page={server:$R[16]={slug:'new-slug',previousSlug:'old',name:'Ex\\'ample',"
     "description:'createdAt: a misleading string, server:{slug:1}',"

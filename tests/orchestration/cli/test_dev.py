@@ -137,9 +137,7 @@ def test_the_code_location_refuses_a_home_of_the_version_before(load, tmp_path):
         load()
 
 
-def test_the_code_location_goes_to_the_directory_that_dev_was_started_in(
-    load, tmp_path, monkeypatch
-):
+def test_the_code_location_goes_to_where_dev_was_started(load, tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / ".env").write_text("TOOLMILL_HOME=/elsewhere\n")
     monkeypatch.setenv("TOOLMILL_WORKDIR", str(tmp_path / "mine"))

@@ -283,9 +283,7 @@ def count(warehouse: Path) -> dg.JobDefinition:
 
 
 @pytest.mark.slow
-def test_runs_events_and_pools_lie_in_postgres_and_no_password_in_a_file(
-    postgres, home, monkeypatch
-):
+def test_runs_events_and_pools_lie_in_postgres_and_no_password(postgres, home, monkeypatch):
     monkeypatch.setenv(POSTGRES, postgres.url)
     (home / "dagster.yaml").write_bytes(make_config())
     assert b"mill:x" not in (home / "dagster.yaml").read_bytes()
@@ -317,9 +315,7 @@ def test_a_postgres_that_goes_away_in_mid_run_is_one_line_and_no_other_error_is(
 
 
 @pytest.mark.slow
-def test_postgres_that_is_gone_is_one_clear_line_and_nothing_is_lost(
-    postgres, home, monkeypatch, caplog
-):
+def test_postgres_that_is_gone_is_one_line_and_loses_nothing(postgres, home, monkeypatch, caplog):
     monkeypatch.setenv(POSTGRES, postgres.url)
     (home / "dagster.yaml").write_bytes(make_config())
     with open_instance() as instance:
@@ -337,9 +333,7 @@ def test_postgres_that_is_gone_is_one_clear_line_and_nothing_is_lost(
 
 
 @pytest.mark.slow
-def test_the_doctor_reads_the_instance_by_the_address_that_a_user_gives(
-    postgres, tmp_path, monkeypatch
-):
+def test_the_doctor_reads_the_instance_by_the_given_address(postgres, tmp_path, monkeypatch):
     place = tmp_path / "state" / "dagster"
     place.mkdir(parents=True)
     monkeypatch.setenv("DAGSTER_HOME", str(place))

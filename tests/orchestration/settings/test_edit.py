@@ -58,11 +58,6 @@ def test_only_what_is_named_changes_and_comments_stay(file):
     assert load_settings().sandbox.twice is False
 
 
-def test_a_file_is_made_where_there_is_none(file):
-    write_server_settings("npm:notes", {"stateless": True})
-    assert load_settings().servers["npm:notes"].stateless
-
-
 def test_a_link_to_the_file_stays_one(file):
     (file.parent / "own.toml").write_text(OWN)
     os.symlink("own.toml", file)
@@ -113,13 +108,6 @@ def test_whatever_form_a_file_has_one_servers_settings_change_alone(file, text):
     assert after["servers"].pop("npm:notes") == {**known, "folders": ["/srv/notes"]}
     assert after == {**before, "servers": before.get("servers", {})}
     assert all(line in file.read_text() for line in text.splitlines() if line.startswith("#"))
-
-
-def test_settings_that_are_all_removed_leave_no_table(file):
-    file.write_text(OWN)
-    write_server_settings("npm:notes", {"network": None, "confirmed": None})
-    assert "npm:notes" not in file.read_text()
-    assert load_settings().sandbox.twice is False
 
 
 def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file(file):

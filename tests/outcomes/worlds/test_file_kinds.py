@@ -281,8 +281,6 @@ def test_a_workbook_that_unpacks_to_more_is_one_clear_error(data, why):
 
 
 # --- git's files as we write and read them, held against git itself in repositories of our own
-
-
 @pytest.fixture
 def repository(tmp_path):
     write_tree(tmp_path, generate_project(Random("seed"), 7))

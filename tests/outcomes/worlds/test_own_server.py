@@ -94,9 +94,7 @@ def check(world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse) -> dict[
     return asyncio.run(built)
 
 
-def test_a_trusted_one_carries_out_the_tasks_of_its_world_and_is_caught_at_wrong_calls(
-    world, policy, warehouse
-):
+def test_a_trusted_one_does_its_worlds_tasks_and_wrong_calls_are_caught(world, policy, warehouse):
     row = check(world, trust(policy), warehouse)
     assert (row["server"], row["status"], row["why"], row["tools"]) == (OWN, "ok", None, 2)
     assert {item["task"]: item["status"] for item in row["tasks"]} == dict.fromkeys(
@@ -118,9 +116,7 @@ def test_its_trajectories_are_kept_with_its_own_words_on_a_wrong_argument(world,
     assert any("ENOENT" in item.steps[0].answer for item in collection.made)
 
 
-def test_one_that_is_not_trusted_as_it_is_is_not_launched_and_the_fix_is_told(
-    world, policy, warehouse
-):
+def test_one_that_is_not_trusted_is_not_launched_and_the_fix_is_told(world, policy, warehouse):
     row = check(world, policy, warehouse)
     assert (row["status"], row["tasks"]) == ("unavailable", [])
     assert "not trusted yet" in row["why"]

@@ -99,9 +99,7 @@ calls(do)
 """
 
 
-async def test_only_the_server_that_is_granted_a_site_reaches_it_and_nothing_else(
-    tmp_path, monkeypatch
-):
+async def test_only_the_server_that_is_granted_a_site_reaches_it(tmp_path, monkeypatch):
     bench = Bench(tmp_path, monkeypatch)
     page, api = f"http://{HOST}/robots.txt", f"http://{HOST}/api/cart"
     with opened_site(tmp_path / "site") as state:

@@ -200,7 +200,6 @@ def test_a_change_that_is_impossible_or_none_is_refused(change):
 
 
 # --- trees of files: written, read and cleared below one folder, whatever a server left there
-
 SEED = {"a.txt": b"one", "empty": None, "sub/b.bin": b"\xff\x00", "sub/link": TreeLink("../a.txt")}
 NAMES = st.text("abc.é ", min_size=1, max_size=4).filter(lambda item: item.strip(". ") != "")
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)

@@ -162,9 +162,7 @@ async def test_a_bundle_of_the_demo_is_fetched_checked_and_called(host, tmp_path
     assert len(host.requests) == fetched  # the probe's artefact, not another
 
 
-async def test_a_secret_that_a_bundle_s_own_manifest_asks_for_is_never_made_up(
-    host, tmp_path, monkeypatch
-):
+async def test_a_secret_that_a_manifest_asks_for_is_never_made_up(host, tmp_path, monkeypatch):
     require_sandbox()
     tmp_path.chmod(0o755)
     recipe = packed(host, "needs_key", "0.3.0")

@@ -173,8 +173,6 @@ calls(lambda m, x: send({{'jsonrpc': '2.0', 'id': m['id'], 'error': error}}))
 
 
 # --- the contract on the wire
-
-
 async def test_a_contract_that_changed_since_it_was_indexed_is_not_called(bench):
     source = (
         "calls(lambda m, x: say(m, 'called'), [tool('do', description='new', inputSchema=SCHEMA)])"
@@ -225,8 +223,6 @@ calls(lambda m, x: os._exit(3), [long])
 
 
 # --- secrets
-
-
 async def test_a_real_secret_reaches_the_server_and_comes_back_nowhere(bench, monkeypatch):
     monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
     source = """
@@ -282,8 +278,6 @@ async def test_another_secret_is_another_server(bench, monkeypatch):
 
 
 # --- what runs and for how long
-
-
 async def test_closing_ends_every_server_and_calls_after_it_are_refused(bench):
     source = "import subprocess; subprocess.Popen(['sleep', '7007.5'])\n" + ECHO
     async with bench.launch(source) as running:
@@ -357,8 +351,6 @@ async def test_a_server_outlives_the_thread_and_the_loop_it_was_first_called_fro
 
 
 # --- refusals of ours
-
-
 async def test_no_sandbox_is_an_outcome_and_its_fix_is_told(bench, monkeypatch):
     def none(_policy):
         raise SandboxUnavailable("bwrap", "not installed", "apt-get install bubblewrap")

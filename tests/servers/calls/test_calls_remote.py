@@ -107,9 +107,7 @@ async def test_the_older_transport_is_called():
             assert read_text(await call_of(running)) == "over SSE"
 
 
-async def test_headers_session_and_version_go_with_a_call_and_secrets_come_back_nowhere(
-    monkeypatch,
-):
+async def test_headers_and_session_go_with_a_call_and_secrets_come_back_nowhere(monkeypatch):
     monkeypatch.setenv("TOKEN", "tok-en-4242424242")
 
     def begin(call: Call) -> None:

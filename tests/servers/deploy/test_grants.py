@@ -445,9 +445,7 @@ def test_what_is_shown_is_plain_text(policy):
     assert found.detail.isprintable()
 
 
-def test_a_folder_that_changes_while_it_is_looked_at_is_one_clear_refusal(
-    tmp_path, notes, monkeypatch
-):
+def test_a_folder_that_changes_meanwhile_is_one_clear_refusal(tmp_path, notes, monkeypatch):
     """`realpath` fails where a link that it met is a folder when it is read."""
     policy = DeployPolicy(tmp_path, grants=grant(f"{notes}"))
 

@@ -134,9 +134,7 @@ def test_a_call_of_a_recipe_that_nobody_trusts_starts_nothing(deploy, policy, fo
         assert caught.value.kind in ("needs_confirmation", "no_recipe")
 
 
-def test_an_edited_script_is_launched_the_same_night_and_an_unchanged_one_is_not(
-    deploy, policy, folder
-):
+def test_an_edited_script_is_launched_the_same_night(deploy, policy, folder):
     listing = list_server(folder)
     policy = trust(policy, listing)
     first = deploy(listing, policy)

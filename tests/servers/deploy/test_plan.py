@@ -111,9 +111,7 @@ def test_a_run_that_was_killed_repeats_no_launch(deploy, host, warehouse):
     assert _deploys(warehouse) == 2
 
 
-def test_one_recipe_of_two_marketplaces_is_launched_once_and_an_edit_launches_nothing(
-    deploy, host, warehouse
-):
+def test_one_recipe_of_two_marketplaces_is_launched_once(deploy, host, warehouse):
     listing = host.listing("a", GOOD)
     first = deploy([listing, listing.model_copy(update={"native_id": "z"})])
     assert [row["listing_id"] for row in first.rows] == ["registry:a"]

@@ -180,8 +180,6 @@ def test_no_hint_speaks_of_standard_output():
 
 
 # --- connections
-
-
 def test_a_closed_port_is_down():
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
@@ -263,8 +261,6 @@ def test_what_is_no_address_gives_no_recipe(url):
 
 
 # --- pure
-
-
 def test_a_url_is_shown_without_what_may_be_secret():
     shown = show_url("https://me:pass@acme.example:8443/mcp?key=private#private")
     assert shown == "https://acme.example:8443/mcp"

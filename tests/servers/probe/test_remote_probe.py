@@ -39,8 +39,6 @@ def names(result):
 
 
 # --- the SDK's own server
-
-
 def sdk_server():
     from mcp.server import MCPServer
 
@@ -101,8 +99,6 @@ def test_the_tools_can_be_listed_again_in_the_same_session():
 
 
 # --- what is sent
-
-
 def test_session_id_version_and_headers_go_with_each_request_and_the_session_is_ended():
     def begin(call: Call) -> None:
         call.answer(make_welcome(), Mcp_Session_Id="s-1")
@@ -147,8 +143,6 @@ def test_a_server_that_insists_on_session_and_version_is_listed():
 
 
 # --- how it answers
-
-
 def test_a_list_with_one_bad_schema_is_kept_raw_and_whole():
     odd = [make_tool("a"), {"name": 7, "inputSchema": "nonsense", "extra": {"x": None}}, "no tool"]
     found = ask_script(make_good_script(odd))
@@ -278,8 +272,6 @@ def test_a_server_that_answers_gzip_is_read():
 
 
 # --- which transport
-
-
 @cases("status", 400, 404, 405, 406, 415)
 def test_auto_tries_sse_where_the_post_is_refused(status):
     def older(call: Call) -> None:
@@ -316,8 +308,6 @@ def test_a_large_list_comes_over_sse_too():
 
 
 # --- what stays out of logs and results
-
-
 def test_what_is_secret_comes_back_in_no_result_and_no_log(caplog):
     caplog.set_level(logging.DEBUG)
     token = "tok-en-4242424242"

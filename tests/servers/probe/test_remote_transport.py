@@ -28,7 +28,6 @@ def test_a_probe_of_a_private_address_is_denied_and_says_which(address):
 
 
 # --- redirects, over a transport that opens no connection
-
 SECRETS = {"authorization": "Bearer t", "x-api-key": "k", "cookie": "c=1", "x-slug": "zoom"}
 
 
@@ -133,8 +132,6 @@ async def test_what_oauth_posts_is_sent_to_no_other_origin():
 
 
 # --- bytes
-
-
 async def read(response: httpx2.Response) -> int:
     return len(await response.aread())
 

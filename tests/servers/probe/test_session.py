@@ -55,8 +55,6 @@ def stateless(**more):
 
 
 # --- servers of the newer revision alone
-
-
 def test_a_server_without_a_handshake_is_listed_over_standard_streams(tmp_path):
     found = probe_source(tmp_path, f"{SOURCE}\nserve_stateless({TOOLS!r})")
     assert (found.status, tool_names(found)) == ("ok", ["a", "b", "c"]), found.hint
@@ -177,8 +175,6 @@ async def test_a_result_that_asks_for_input_is_no_answer():
 
 
 # --- nothing for those that answer `initialize`
-
-
 def test_who_answers_the_handshake_is_asked_nothing_more():
     with serve_script(make_good_script()) as here:
         found = ask(here.url)
@@ -203,7 +199,6 @@ def test_a_bare_refusal_is_no_word_of_another_revision(status):
 
 
 # --- hostile ones
-
 SILENT = """
 while True:
     m = read()
@@ -327,7 +322,6 @@ def test_an_error_of_nothing_beside_a_result_is_none(error):
 
 
 # --- what servers really send
-
 PLAIN = """
 def talk(reply_list, version="2025-06-18", change=lambda answer: answer):
     while True:

@@ -136,8 +136,6 @@ def test_one_deadline_holds_over_headers_and_body(tmp_path):
 
 
 # --- what a tool may leave in the folder of a fetch, and what we do with it
-
-
 def test_a_file_of_ours_is_written_over_nothing_and_through_no_link(tmp_path):
     with open_staging(tmp_path) as staging:
         (staging.opened / "there").write_text("old")

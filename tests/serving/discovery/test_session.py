@@ -77,12 +77,6 @@ def test_a_text_without_a_block_is_a_request_in_words(router):
     assert ids(DiscoverySession(router, k=1).ask("tell the time")) == ["pypi:clock::get_time"]
 
 
-def test_nothing_is_shown_twice(router):
-    session = DiscoverySession(router, k=1)
-    first, second = session.ask("read a file"), session.ask("read a file")
-    assert ids(first) != ids(second)
-
-
 def test_a_twin_of_what_was_shown_is_not_news_but_stands_in_for_what_failed(router):
     session = DiscoverySession(router, k=1)
     (name,) = ids(session.ask("read one text file from disk"))
@@ -90,12 +84,6 @@ def test_a_twin_of_what_was_shown_is_not_news_but_stands_in_for_what_failed(rout
     assert ids(session.ask("read one text file from disk")) != [twin]
     session.exclude(name)
     assert ids(session.ask("read one text file from disk")) == [twin]
-
-
-def test_excluded_tools_never_come(router):
-    session = DiscoverySession(router, k=6)
-    session.exclude("pypi:mail::send_email")
-    assert "pypi:mail::send_email" not in ids(session.ask(ASK))
 
 
 def test_an_allow_list_of_the_session_holds(router):

@@ -94,9 +94,7 @@ async def test_who_declines_is_answered_and_nothing_runs(meta, mode, action, con
     ("never", False, "never"),
     ("always", True, ""),
 )
-async def test_a_client_that_cannot_ask_gets_what_the_policy_says(
-    meta, mode, consent, runs, message
-):
+async def test_a_client_that_cannot_ask_gets_the_policy(meta, mode, consent, runs, message):
     meta = with_policy(meta, consent=consent)
     async with meta.client(mode) as client:
         result = await client.call_tool("call_tool", WRITE)
@@ -182,9 +180,7 @@ async def test_a_tool_held_back_while_its_user_was_thinking_does_not_run(meta):
     ({"path": 7}, "$.path"),
     ({"path": "/x", "extra": 1}, "$.extra"),
 )
-async def test_arguments_that_do_not_validate_are_told_field_by_field_and_nothing_runs(
-    meta, arguments, path
-):
+async def test_arguments_that_do_not_validate_are_told_by_field(meta, arguments, path):
     async with meta.client() as client:
         result = await client.call_tool("call_tool", {**READ, "arguments": arguments})
     assert result.is_error

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.tool_id import ToolId
-from assets.servers.calls.log import query_digest
 from serving.discovery.session import estimate_tokens
 from serving.meta.find_tools import fit_answer
 from serving.meta.policy import ClientToken, MetaPolicy
@@ -118,15 +117,6 @@ async def test_every_block_of_a_models_text_is_answered_by_itself(meta):
     assert first["hits"][0]["tool_id"] == "pypi:clock::get_time"
     assert second["hits"][0]["tool_id"] == "pypi:mail::send_email"
     assert "for server: mail; tool: send an email" in read_text(result)
-
-
-async def test_what_was_seen_already_is_not_found_again(meta):
-    asked = {"query": "read one text file", "exclude": ["npm:files::read_file"]}
-    async with meta.client() as client:
-        result = await client.call_tool("find_tools", asked)
-    ids = [hit["tool_id"] for hit in result.structured_content["answers"][0]["hits"]]
-    assert ids
-    assert "npm:files::read_file" not in ids
 
 
 BAD = [
@@ -281,16 +271,6 @@ async def test_no_index_is_told_with_how_to_make_one_and_noticed_once_it_is_ther
     assert "toolmill index" in read_text(before)
     assert "no tools yet" in listing[0].description
     assert not after.is_error
-
-
-async def test_the_query_that_found_a_tool_is_remembered_as_a_digest(meta):
-    async with meta.client() as client:
-        await client.call_tool("find_tools", {"query": "Read one text  FILE"})
-        arguments = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
-        await client.call_tool("call_tool", arguments)
-    (line,) = meta.recorded
-    assert line["query"] == query_digest("read one text file")
-    assert "text file" not in str(line)
 
 
 async def test_that_nothing_suits_is_said_with_the_three_nearest(meta, monkeypatch):

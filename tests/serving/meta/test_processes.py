@@ -102,7 +102,6 @@ async def test_without_an_index_the_server_starts_and_says_what_to_do(tmp_path):
 
 
 # --- from the client to an untrusted server's process in the real sandbox and back
-
 CALL = {"tool_id": "npm:x::do", "arguments": {"x": 7}}
 
 

@@ -99,7 +99,6 @@ def test_indentation_and_line_breaks_of_a_result_are_kept():
 
 
 # --- tools as functions: what a model's API would refuse a whole request for is not among them
-
 ID = {"type": "string"}
 ONE_OF = [{"properties": {"url": ID}, "required": ["url"]}, {"$ref": "#/$defs/b"}, 7]
 

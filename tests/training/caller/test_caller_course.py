@@ -207,9 +207,7 @@ def test_a_disk_that_fills_up_mid_way_is_told_and_goes_on_later(base, tmp_path, 
     assert weights(tmp_path, made) == whole[0]
 
 
-def test_a_finished_adapter_that_does_not_fit_on_the_disk_is_not_trained_again(
-    base, tmp_path, monkeypatch
-):
+def test_a_finished_adapter_that_fits_no_disk_is_not_trained_again(base, tmp_path, monkeypatch):
     import training.caller.train as caller
 
     def full(*_: Any) -> None:

@@ -168,9 +168,7 @@ others = st.one_of(
     models,
     st.sampled_from(TEMPLATES[:3]),
 )
-def test_whatever_is_said_its_right_turns_are_learned_and_nothing_else(
-    first, middle, last, template
-):
+def test_of_whatever_is_said_the_right_turns_are_learned(first, middle, last, template):
     made = tokenizer(template)
     messages = [first, *(one for two in middle for one in two), last]
     turns = render_turns(made, [render_tool_schema(raw_tool("find", "file"))], messages)

@@ -446,9 +446,7 @@ def test_a_call_says_what_its_request_says(arguments, grounded):
     ({"page": 1, "open": True}, "Open page 1.", {"page": 1, "open": True}),  # 1 == True
     ({"page": 5, "size": 5}, "Five rows of page 5.", {"page": 5}),  # of two equal ones the first,
 )
-def test_values_that_python_calls_equal_do_not_take_each_other_out(
-    arguments, request_text, grounded
-):
+def test_values_that_python_calls_equal_stay_apart(arguments, request_text, grounded):
     pages = tool(
         "read", page={"type": "integer"}, size={"type": "integer"}, open={"type": "boolean"}
     )

@@ -205,9 +205,7 @@ STEPS = 8  # the move written down, router, release, champion, four histories
 
 @pytest.mark.parametrize("step", range(1, STEPS + 1))
 @cases("error", KeyboardInterrupt, OSError(errno.ENOSPC, "No space left"))
-def test_a_rollback_cut_short_is_not_begun_or_is_finished_by_the_next(
-    home, monkeypatch, step, error
-):
+def test_a_rollback_cut_short_is_undone_or_finished_by_the_next(home, monkeypatch, step, error):
     wanted, left, writes = list_releases(home)[1], read_served(home), 0
 
     def killed(path: Path, data: bytes, **options: bool) -> None:

@@ -237,9 +237,7 @@ class Dear:
     limit=st.floats(0, 0.004),
     concurrency=st.integers(1, 40),
 )
-def test_a_budget_is_never_overspent_however_many_ask_at_once(
-    tmp_path_factory, costs, limit, concurrency
-):
+def test_a_budget_is_never_overspent_by_many_at_once(tmp_path_factory, costs, limit, concurrency):
     folder = tmp_path_factory.mktemp("budget")
     ledger = Ledger(folder / "ledger.db", Blobs(folder / "blobs"))
     ledger.set_budget("usd", limit)

@@ -87,8 +87,6 @@ async def test_a_host_that_the_operator_named_is_dialled_wherever_it_is():
 
 
 # --- clients that block
-
-
 def sync_connector(
     monkeypatch: pytest.MonkeyPatch, inner: NoSyncNetwork, *answers: list[str], **more: Any
 ) -> SyncConnector:

@@ -66,9 +66,7 @@ def timed(seconds: float, value: int = 1) -> pl.DataFrame:
 
 
 @cases("value", 1, 2)
-def test_a_staged_version_is_invisible_and_a_kill_leaves_a_readable_table(
-    tmp_path, monkeypatch, value
-):
+def test_a_staged_version_is_invisible_and_a_kill_harms_no_table(tmp_path, monkeypatch, value):
     tables = Tables(tmp_path)
     publish(tables, timed(0.5))
     before = read_files(tables.folder("things"))

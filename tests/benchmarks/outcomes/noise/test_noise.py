@@ -276,7 +276,6 @@ def test_another_unit_asks_for_other_numbers_only():
 
 
 # --- what the report makes of it
-
 STAGE, METHODS = make_stage(), {"toolflix": SuccessPrior}  # what stands in for the rival here
 
 

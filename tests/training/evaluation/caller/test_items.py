@@ -221,9 +221,7 @@ def kept_caller(home: Path, name: str, adapter: Path, base: str) -> str:
     return name
 
 
-def test_all_are_asked_the_same_items_and_a_lost_incumbent_is_told(
-    home, adapter, base, monkeypatch
-):
+def test_all_are_asked_the_same_and_a_lost_incumbent_is_told(home, adapter, base, monkeypatch):
     from training.evaluation import loaded_model as module
 
     generated = module.generate_completions

@@ -11,6 +11,7 @@ from typing import Any
 
 from extensions.proxy.calls import CallRepair, FixedCall
 from extensions.proxy.exchange import StreamEvent, list_dicts
+from extensions.proxy.text_calls import take_message_calls, take_response_calls
 
 _CUT = ("max_tokens", "model_context_window_exceeded")  # `stop_reason` of a limit's end
 # Of the bytes of an event: it may be of a call or of the end, or its type may be escaped.
@@ -29,6 +30,9 @@ async def repair_message(body: dict[str, Any], repair: CallRepair) -> None:
         fixed = await repair.fix_call(block.get("id"), block.get("name"), text, cut=cut)
         if fixed.steps:
             block["name"], block["input"] = fixed.name, json.loads(fixed.text)
+    called = any(str(block.get("type")).endswith("tool_use") for block in content)
+    if not called and body.get("stop_reason") not in _CUT:
+        await take_message_calls(body, repair)
 
 
 @dataclass
@@ -183,13 +187,23 @@ _ARGUMENTS = "response.function_call_arguments."
 _RESPONSES_EVENT = re.compile(
     rb"function_call|output_item|response\.(?:completed|incomplete|failed)|\\u"
 )
+_BREAKS = ("incomplete", "failed")
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
-async def repair_response(body: dict[str, Any], repair: CallRepair) -> bool:
-    """Repairs the calls of a whole answer in place; whether anything was changed."""
-    cut = body.get("status") in ("incomplete", "failed")
-    return any([await _fix_item(item, repair, cut) for item in list_dicts(body, "output")])
+async def repair_response(body: dict[str, Any], repair: CallRepair) -> None:
+    """Repairs the calls of a whole answer in place."""
+    output = await _fix_items(body, repair)
+    texts = all(item.get("type") in ("message", "reasoning") for item in output)
+    if texts and body.get("status") not in _BREAKS:
+        await take_response_calls(body, repair)
+
+
+async def _fix_items(body: dict[str, Any], repair: CallRepair) -> list[dict[str, Any]]:
+    output, cut = list_dicts(body, "output"), body.get("status") in _BREAKS
+    for item in output:
+        await _fix_item(item, repair, cut)
+    return output
 
 
 async def _fix_item(item: Any, repair: CallRepair, cut: bool = False) -> bool:
@@ -267,7 +281,7 @@ class ResponsesStream:
         """The last event: the whole answer again."""
         if not isinstance(response, dict):
             return event.raw
-        await repair_response(response, self._repair)
+        await _fix_items(response, self._repair)
         report = self._repair.describe_field()
         if report is None:
             return event.raw

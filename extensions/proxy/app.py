@@ -28,6 +28,7 @@ from extensions.proxy.exchange import EventReader, HttpExchange, ProxyMetrics, R
 from extensions.proxy.local_upstream import FirstCall, LocalUpstream
 from extensions.proxy.messages_search import MessagesSearch, has_custom_search
 from extensions.proxy.responses_search import ResponsesSearch, drop_own_ids, has_client_search
+from extensions.proxy.text_calls import ChatText, MessageText, ResponseText, TextCallStream
 from extensions.proxy.tool_search import ToolSearch
 from extensions.proxy.upstream import (
     TOKEN,
@@ -51,9 +52,9 @@ if TYPE_CHECKING:
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 logger = logging.getLogger(__name__)
 JUDGED = {
-    CHAT: (repair_chat, ChatStream),
-    RESPONSES: (repair_response, ResponsesStream),
-    MESSAGES: (repair_message, MessageStream),
+    CHAT: (repair_chat, partial(TextCallStream, ChatStream, ChatText)),
+    RESPONSES: (repair_response, partial(TextCallStream, ResponsesStream, ResponseText)),
+    MESSAGES: (repair_message, partial(TextCallStream, MessageStream, MessageText)),
 }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -18,6 +19,7 @@ from serving.repair.drafts import DraftCall, read_drafts
 from serving.repair.ladder import repair_draft
 from serving.repair.rungs import ABSTAINED, CHANGED, SKIPPED
 from serving.repair.tools import (
+    NEAREST,
     ProposedCall,
     RepairToolset,
     ReviseCall,
@@ -30,7 +32,7 @@ from warehouse.network.http import open_client
 
 _MOST_BYTES = 8_000_000  # of an answer
 _MOST_TOKENS = 4096
-_LADDER_S = 10.0  # of one call; the slowest hostile one of the tests takes 3
+LADDER_S = 10.0  # of one call; the slowest hostile one of the tests takes 3
 # Of the client's own request, which is another than this: its body, the answer that it takes, and
 # what makes two requests one.
 _OF_THE_REQUEST = (b"content-", b"accept", b"if-", b"idempotency-", b"x-idempotency-")
@@ -143,12 +145,14 @@ class ToolsRefused(ValueError):
 class ToolOffer:
     """What a request offers and says. toolset: its functions with parameters. unjudged: names of
     those without. user_messages: no others are evidence of a value, for texts of third parties
-    stand in them. chosen: name -> tool id of what the router picked."""
+    stand in them. chosen: name -> tool id of what the router picked. reads_text: calls that stand
+    in the text of an answer are calls."""
 
     toolset: RepairToolset
     unjudged: frozenset[str] = frozenset()
     user_messages: list[Mapping[str, Any]] = field(default_factory=list)
     chosen: Mapping[str, str] = field(default_factory=dict)
+    reads_text: bool = True
 
     def extend(self, tools: Iterable[Any], tool_ids: Mapping[str, str]) -> "ToolOffer":
         """The same with functions that were found for it, name -> tool id of those of the index."""
@@ -170,6 +174,13 @@ class ToolOffer:
         """Whether a function of this very name is offered."""
         return name in self.toolset.by_name or name in self.unjudged
 
+    def find_written(self, name: str) -> str | None:
+        """The function that a name in a text means, be it in marks of the model; no similar one."""
+        found, how = self.toolset.find_named(name)
+        if name in self.unjudged or not found:
+            return name if name in self.unjudged else None
+        return None if not name or how == NEAREST else found[0].name
+
 
 def read_offer(body: JsonObject, most: int, *, empty: bool = False) -> ToolOffer | None:
     """The functions of a request of any API, and what its user says; None without functions, unless
@@ -181,11 +192,21 @@ def read_offer(body: JsonObject, most: int, *, empty: bool = False) -> ToolOffer
     listed = [*_list_flat(tools)]
     if len(listed) > most:
         raise ToolsRefused(f"the request has {len(listed)} tools, allowed are {most}; send fewer")
-    offer = ToolOffer(RepairToolset(()), user_messages=list_user_messages(body)).extend(listed, {})
+    said, reads = list_user_messages(body), _takes_written_calls(body)
+    offer = ToolOffer(RepairToolset(()), user_messages=said, reads_text=reads).extend(listed, {})
     if earlier := [*islice(_list_found(body), most)]:
         offer = offer.extend(earlier, {})
     found = offer.toolset.candidates or offer.unjudged
     return offer if found or empty else None
+
+
+def _takes_written_calls(body: JsonObject) -> bool:
+    """False where no call, or JSON of the client's own form, was asked for."""
+    choice, text = body.get("tool_choice"), body.get("text")
+    choice = choice.get("type") if isinstance(choice, Mapping) else choice
+    form = text.get("format") if isinstance(text, Mapping) else body.get("response_format")
+    kind = form.get("type") if isinstance(form, Mapping) else ""
+    return choice != "none" and not str(kind).startswith("json")
 
 
 def _list_found(body: JsonObject) -> Iterator[Any]:
@@ -301,6 +322,35 @@ class CallRepair:
         """Whether a call of this name could be handed on under another."""
         return not self._offer.has(name)
 
+    @property
+    def reads_text(self) -> bool:
+        """Whether calls in the text of an answer are read."""
+        return self._offer.reads_text
+
+    def list_names(self) -> list[str]:
+        """The names of all functions that are offered."""
+        return [*self._offer.toolset.by_name, *self._offer.unjudged]
+
+    async def fix_written(
+        self, drafts: list[DraftCall], *, must_fit: bool
+    ) -> list[tuple[str, FixedCall]] | None:
+        """(id, call) of calls that stood in a text; None where one names no function of the
+        request, cannot be read, or `must_fit` and does not."""
+        calls = list[tuple[str, FixedCall]]()
+        for draft in drafts:
+            name, given = self._offer.find_written(draft.name), draft.arguments
+            if draft.fault or name is None:
+                return None
+            text = given if isinstance(given, str) else json.dumps({} if given is None else given)
+            fixed = await self._judge(name, text, cut=False)
+            if not _is_object(fixed.text) or (must_fit and fixed.left):
+                return None
+            steps = ["took the call out of the text", *fixed.steps]
+            calls.append((draft.id or make_call_id(), replace(fixed, steps=steps)))
+        for call_id, fixed in calls:
+            self._note((call_id, fixed.name, fixed.text), fixed)
+        return calls
+
     async def fix_call(self, call_id: Any, name: Any, given: Any, *, cut: bool) -> FixedCall:
         """The call as it is handed on. given: its arguments, as text or, of some servers, as the
         object itself or null. cut: the answer ended before the call was known to be whole: what its
@@ -323,11 +373,11 @@ class CallRepair:
             return FixedCall(
                 name, text, left="cut_off: the answer ended before the call was complete"
             )
-        with anyio.move_on_after(_LADDER_S) as scope:
+        with anyio.move_on_after(LADDER_S) as scope:
             judged = self._offer, self._history, name, text
             fixed = await anyio.to_thread.run_sync(fix_call, *judged, abandon_on_cancel=True)
         if scope.cancelled_caught:
-            return FixedCall(name, text, left=f"too_large: not judged within {_LADDER_S:g} s")
+            return FixedCall(name, text, left=f"too_large: not judged within {LADDER_S:g} s")
         return await self._ask_model(fixed, name, text) if fixed.left else fixed
 
     async def _ask_model(self, fixed: FixedCall, name: str, text: str) -> FixedCall:
@@ -349,10 +399,10 @@ class CallRepair:
         if fixed.asked and self._revising is not None:
             note["revised_by" if fixed.steps else "asked"] = self._revising.label
             note |= {"refused": fixed.refused} if fixed.refused else {}
-        if fixed.steps:
-            self.notes.append({**note, "repaired": fixed.steps})
-        elif fixed.left:
-            self.notes.append({**note, "left": [fixed.left]})
+        note |= {"repaired": fixed.steps} if fixed.steps else {}
+        note |= {"left": [fixed.left]} if fixed.left else {}
+        if fixed.steps or fixed.left:
+            self.notes.append(note)
 
     def offer_more(self, tools: Iterable[Any], tool_ids: Mapping[str, str]) -> None:
         """Judges calls of these tools too. tool_ids: name -> tool id of those of the index."""
@@ -369,7 +419,7 @@ class CallRepair:
 
     def count_left(self) -> int:
         """Calls that do not fit and were left."""
-        return len(self.notes) - self.count_repaired()
+        return sum("left" in note for note in self.notes)
 
     def count_repaired(self) -> int:
         """Calls that were changed until now."""
@@ -383,6 +433,15 @@ class CallRepair:
         if self.notes:
             note |= {"repaired": self.count_repaired(), "calls": self.notes}
         return note or None
+
+
+def make_call_id() -> str:
+    """A new id of a call."""
+    return f"call_{uuid.uuid4().hex[:24]}"
+
+
+def _is_object(text: str) -> bool:
+    return text.lstrip().startswith("{") and is_whole(text)
 
 
 def is_whole(text: str) -> bool:

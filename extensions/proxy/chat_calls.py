@@ -8,6 +8,7 @@ from typing import Any
 
 from extensions.proxy.calls import CallRepair, FixedCall, is_whole
 from extensions.proxy.exchange import StreamEvent, list_dicts
+from extensions.proxy.text_calls import take_chat_calls
 
 _Key = tuple[Any, Any, int]  # index of the choice, index of the call, which of that index
 # Of the bytes of an event: it may hold a call or the end of a choice, or a key may be escaped.
@@ -33,6 +34,9 @@ async def repair_chat(body: dict[str, Any], repair: CallRepair) -> None:
                 )
                 if fixed.steps:
                     inner["arguments"], inner["name"] = fixed.text, fixed.name
+        called = isinstance(message, dict) and (message.get("function_call") or calls[:-1])
+        if isinstance(message, dict) and not called and not cut:
+            await take_chat_calls(choice, message, repair)
 
 
 @dataclass

@@ -41,7 +41,8 @@ _MARKS = {  # kind -> pattern
     r"|<\|START_THINKING\|>|<\|channel\|>(?:analysis|final)<\|message\|>",
     "unthink": r"</(?:think|thinking|thought|reasoning|seed:think)>|\[/THINK\]|◁/think▷"
     r"|<\|END_THINKING\|>",
-    "harmony": rf"\bto=(?P<recipient>{_NAME})[^<{{]{{0,40}}"
+    "harmony": r"(?:<\|start\|>assistant\s?)?(?:<\|channel\|>(?:commentary|analysis)\s?)?"
+    rf"\bto=(?P<recipient>{_NAME})[^<{{]{{0,40}}"
     r"(?:<\|(?:channel|constrain)\|>[^<{]{0,40}){0,2}<\|message\|>",
     "function": r"<(?:_{0,2}function|tool_call)(?:=|\(|\s+name=)"
     rf"\"?(?P<function_name>{_NAME})\"?\)?\s*>?",
@@ -58,11 +59,13 @@ _MARKS = {  # kind -> pattern
     "react": rf"(?:^|\n)\s*\**Action:?\**:?[ \t]*(?P<action>{_NAME}|`{_NAME}`)[ \t]*"
     r"\n\s*\**Action Input:?\**:?",
     "fence": r"```[a-z_]{0,12}",
-    "stop": r"</[A-Za-z]{0,20}:?(?:tool|TOOL)_?(?:call|CALL)s?>|<tool_call\|>|</function_calls>"
+    "stop": r"</(?:[｜A-Za-z]{1,20}[:｜])?(?:tool|TOOL|function)_?(?:call|CALL)s?>|<tool_call\|>"
     r"|</s>|<[|｜][^<>\s\"]{1,40}>|<end_function_call>|\nObservation:",
 }  # fmt: skip
 _MARK = compile_pattern("|".join(re.sub(r"\(\?P<\w+>", "(?:", one) for one in _MARKS.values()))
+_CALL_KINDS = {"function", "invoke", "elements", "call", "keyed", "harmony", "react"}
 _SHOWN = {"function", "invoke", "elements", "call", "keyed", "harmony"}  # kinds that prose may show
+_AROUND = {"call", "stop", "end", "end_parameter", "fence"}  # kinds of marks around calls
 _NAMED = compile_pattern(  # a name before its arguments, whatever stands between
     rf"\s*(?:function<[｜|]tool[▁_]sep[｜|]>)?(?:call:)?(?P<name>{_NAME})\s*(?:\[CALL_ID\][A-Za-z0-9]{{1,40}})?"
     r"(?:\[ARGS\]|<[｜|]tool[▁_]sep[｜|]>|<\|tool_call_argument_begin\|>)?\s*(?:```(?:json)?)?\s*[{<]"
@@ -111,6 +114,24 @@ def read_marked_calls(text: str) -> tuple[list[Any], str]:
     return _MarkReader(text).read()
 
 
+def cut_marked_calls(text: str) -> tuple[list[Any], str, str]:
+    """The same, and the text without the calls and their marks, in which thoughts stay."""
+    reader = _MarkReader(text)
+    return *reader.read(), reader.cut_calls()
+
+
+def begins_call(text: str) -> bool:
+    """Whether a mark of calls stands in a text, be it one that prose shows."""
+    for match in _MARK.finditer(text):
+        kind, following = _sort_mark(match[0])[0], text[match.end() : match.end() + 1]
+        if match[0] == "functools" or match[0].endswith(">>>"):  # words of Python
+            if following in ("", "[") or (match[0].endswith(">>>") and following.isalpha()):
+                return True
+        elif kind in _CALL_KINDS or (kind == "stop" and match[0].startswith(("<|", "<｜"))):
+            return True
+    return False
+
+
 class _MarkReader:
     def __init__(self, text: str) -> None:
         self._text = text
@@ -119,6 +140,8 @@ class _MarkReader:
         self._at = 0  # what is before is read
         self._line, self._ticks = 0, 0  # how far backticks of a line are counted
         self._found: list[Any] = []
+        self._spans: list[tuple[int, int]] = []  # of the calls
+        self._thought = 0  # where the last thought ends
         self._broken = 0
         self._shows = False  # prose shows a form, which is no call
         self._readers: dict[str, Callable[[int, _Mark], int | None]] = {
@@ -134,10 +157,10 @@ class _MarkReader:
                 continue
             if mark.kind == "think" and (end := self._end_thought(place, mark)) is not None:
                 rest.append(self._text[taken : mark.start])
-                self._at = taken = end
+                self._at = taken = self._thought = end
             elif mark.kind == "unthink":  # the prompt had opened it
-                self._found, rest = [], []
-                self._at = taken = mark.end
+                self._found, rest, self._spans = [], [], []
+                self._at = taken = self._thought = mark.end
             elif mark.kind == "fence":
                 in_fence = not in_fence
             elif mark.kind in self._readers:
@@ -147,8 +170,26 @@ class _MarkReader:
                 read = self._readers[mark.kind](place, mark)
                 if read is not None:
                     self._at = max(read, mark.end)
+                    self._spans.append((mark.start, self._at))
         rest.append(self._text[taken:])
         return self._found, "" if self._shows else "".join(rest)
+
+    def cut_calls(self) -> str:
+        """What is between the calls that were read, without the marks that touch them."""
+        begins = [0, *(end for _, end in self._spans)]
+        ends = [*(begin for begin, _ in self._spans), len(self._text)]
+        return "".join(self._trim_marks(*of) for of in zip(begins, ends, strict=True))
+
+    def _trim_marks(self, begin: int, end: int) -> str:
+        inner = [mark for mark in self._marks if begin <= mark.start and mark.end <= end]
+        around = [mark for mark in inner if mark.kind in _AROUND and mark.start >= self._thought]
+        for mark in around if begin else ():
+            if not self._text[begin : mark.start].strip() and "Observation" not in mark.text:
+                begin = mark.end
+        for mark in reversed(around if end < len(self._text) else ()):
+            if mark.start >= begin and not self._text[mark.end : end].strip():
+                end = mark.start
+        return self._text[begin:end]
 
     def _end_thought(self, place: int, mark: _Mark) -> int | None:
         """Where a thought ends; None where it never does: then calls may stand in it."""

@@ -2,12 +2,19 @@
 Cohere, MCP, LangChain, Vercel AI, LlamaIndex. Keys match without case and separators."""
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from assets.contracts.repair.json_text import load_first, parse_arguments, read_structure
-from serving.repair.dialects import MOST_LENIENT, DraftCall, read_code_calls, read_marked_calls
-from warehouse.llm.json_answers import find_fenced
+from serving.repair.dialects import (
+    MOST_LENIENT,
+    DraftCall,
+    cut_marked_calls,
+    read_code_calls,
+    read_marked_calls,
+)
+from warehouse.llm.json_answers import find_fenced, strip_fence
 from warehouse.patterns import compile_pattern
 
 _NAMES = (
@@ -34,6 +41,7 @@ _MOST = 200  # drafts of one answer
 _MOST_IN_VAIN = 100  # broken values of a text
 LONGEST = 4_000_000  # characters of a draft; its arguments have their own limit
 DEEPEST = 60  # levels of nesting
+_BETWEEN = re.compile(r"[\s,;]{0,100}")
 _LIST_OF_CODE = compile_pattern(r"(?:^|\n)\[[A-Za-z_][\w.]*\(")
 _UNREAD = "it is no call that can be read: send it again as {name, arguments}"
 
@@ -47,6 +55,51 @@ def read_drafts(value: Any) -> list[DraftCall]:
         ]
     except (RecursionError, ValueError, MemoryError):
         return []
+
+
+def split_answer(text: str) -> tuple[list[DraftCall], str]:
+    """(the calls of an answer, the text without them): those that marks announce, else those that
+    are all of the text but its thoughts. Never raises."""
+    text = text[:LONGEST]
+    try:
+        calls, rest, left = [], text, text
+        if load_first(text, 0)[1] is None:  # a mark in JSON is text of it
+            calls, rest, left = cut_marked_calls(text)
+        if not calls:
+            bare, before = rest.strip(), text.rstrip()
+            calls = _read_whole(strip_fence(bare) or bare) if before.endswith(bare) else []
+            left = before.removesuffix(bare) if calls else text
+        drafts = [draft for item in calls for draft in _read_marked(item, 0)]
+        return [draft for item in drafts for draft in _split_parallel(item)][:_MOST], left
+    except (RecursionError, ValueError, MemoryError):
+        return [], text
+
+
+_BROKEN_OFF = compile_pattern(  # the end of a text where a mark may have begun
+    r"(?:<(?:[^\s<>][^<>\n]{0,80})?|\[[A-Z_]{0,12}|\bto=|(?:^|\n)(?:>{1,3}"
+    r"|[ *]{0,9}A(?:c(?:t(?:io?)?)?)?"
+    r"|[ *]{0,9}Action\**:?[^\n]{0,140}(?:\n[ *]{0,9}[A-Za-z ]{0,14})?))$"
+)
+_BARE = compile_pattern(r"^\s*(?:`{1,3}[a-z_]{0,12}\s*)?(\[?)\s*(?:\{\s*\"(\w*)(\"?)|([\w.\-:/]*))")
+
+
+def may_begin_call(text: str, names: Iterable[str], *, starts: bool) -> bool:
+    """Whether a text that goes on may end in the beginning of a call. names: of the tools. starts:
+    nothing but thoughts is before it."""
+    if _BROKEN_OFF.search(text):
+        return True
+    if not starts or (bare := _BARE.match(text)) is None:
+        return False
+    key, name = bare[2], (bare[4] or "").removeprefix("default_api.").removeprefix("functions.")
+    if key is not None:
+        known = (*_NAMES, *_ARGUMENTS, *_IDS, *_ABOUT, *_CALLS, *_HOLDERS)
+        return not bare[3] or _fold_key(key) in known
+    following = text[bare.end() : bare.end() + 1]
+    if not name:
+        return following in ("", "{", "[", "`")
+    whole = following in ("(", "\n", " ", "{")
+    known = [*names, "print", "default_api.", "functions.", "functools"]
+    return any(item == name if whole else item.startswith(name) for item in known)
 
 
 def _iterate_drafts(value: Any, depth: int) -> Iterator[DraftCall]:
@@ -160,24 +213,43 @@ def _read_text(text: str, depth: int) -> Iterator[DraftCall]:
     marked, rest = read_marked_calls(text)
     if marked:
         for item in marked:
-            yield from list(_iterate_drafts(item, depth + 1)) or [DraftCall("", item)]
+            yield from _read_marked(item, depth)
         return
     for piece in (find_fenced(rest) or [rest])[:_MOST]:
         yield from _read_piece(piece.strip(), depth)
 
 
-def _read_piece(text: str, depth: int) -> Iterator[DraftCall]:
-    """Calls as code where all of the text is, else those that stand in it as JSON. One that is
-    begun as JSON and broken counts where it is the only one, or others stand beside it."""
+def _read_marked(item: Any, depth: int) -> list[DraftCall]:
+    return list(_iterate_drafts(item, depth + 1)) or [DraftCall("", item)]
+
+
+def _read_whole(text: str) -> list[Any]:
+    """The calls that all of a text is, each a DraftCall or JSON."""
     if code := read_code_calls(text):
-        yield from code
-        return
+        return code
     name, _, body = text.partition("\n")
     if body.startswith("{") and name.strip().replace("_", "").replace("-", "").isalnum():
         arguments, end = load_first(body, 0)
         if end is not None and not body[end:].strip():  # GLM: the name on a line of its own
-            yield DraftCall(name.strip(), arguments)
-            return
+            return [DraftCall(name.strip(), arguments)]
+    values, at = list[Any](), 0
+    while at < len(text):
+        value, end = load_first(text, at)
+        if end is None or len(values) >= _MOST or not list(_iterate_drafts(value, 1)):
+            return []
+        values.append(value)
+        between = _BETWEEN.match(text, end)
+        at = between.end() if between else end
+    return values
+
+
+def _read_piece(text: str, depth: int) -> Iterator[DraftCall]:
+    """Calls as code where all of the text is, else those that stand in it as JSON. One that is
+    begun as JSON and broken counts where it is the only one, or others stand beside it."""
+    if whole := _read_whole(text):
+        for item in whole:
+            yield from _iterate_drafts(item, depth + 1)
+        return
     listed = _LIST_OF_CODE.search(text)
     if listed and (code := read_code_calls(text[listed.start() : text.rfind("]") + 1])):
         yield from code  # Llama 4 writes words before them

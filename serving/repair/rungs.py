@@ -27,6 +27,7 @@ from serving.repair.evidence import (
     list_unguarded,
 )
 from serving.repair.tools import (
+    NEAREST,
     ProposedCall,
     RepairToolset,
     ReviseCall,
@@ -268,7 +269,7 @@ def parse_draft(state: RepairState) -> RungStep:
 def find_tool(state: RepairState) -> RungStep:
     name = state.draft.name
     found, how = state.toolset.find_named(name)
-    if how == "the nearest by spelling" and state.history and state.history.find_successors(name):
+    if how == NEAREST and state.history and state.history.find_successors(name):
         found = []  # what it was renamed to is surer
     state.meant = found
     if not found:

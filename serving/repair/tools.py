@@ -16,6 +16,7 @@ _SCHEMAS = ("inputSchema", "input_schema", "parameters")
 _CLIENTS = {"functions", "function", "tools", "tool", "mcp", "defaultapi", "api", "namespace"}
 _TOKENS = re.compile(r"<\|[^|<>]{0,40}\|>")
 _AFFIXES = ("tool", "function", "call")  # that models put before or behind a name
+NEAREST = "the nearest by spelling"
 _NEAREST = 3  # names that an answer about an unknown one lists
 
 
@@ -78,7 +79,7 @@ class RepairToolset:
             if len(meant) == 1 and _is_ending(name, meant[0]):
                 return self.by_name[meant[0]], "the only one that ends so"
         if (near := find_nearest(name, self.by_name)) is not None:
-            return self.by_name[near], "the nearest by spelling"
+            return self.by_name[near], NEAREST
         return [], ""
 
     def list_similar(self, name: str) -> list[str]:

@@ -83,7 +83,7 @@ async def test_arguments_of_a_whole_answer_are_text(given, text, legacy):
 
 
 async def test_a_call_that_takes_too_long_is_left(monkeypatch):
-    monkeypatch.setattr(calls, "_LADDER_S", 0.05)
+    monkeypatch.setattr(calls, "LADDER_S", 0.05)
     monkeypatch.setattr(calls, "fix_call", lambda *_: time.sleep(0.5))
     fixed = await CallRepair(offer()).fix_call("c", "weather", BROKEN, cut=False)
     assert (fixed.text, fixed.left.partition(":")[0]) == (BROKEN, "too_large")

@@ -1,0 +1,261 @@
+"""Calls that a model writes into the text of its answer, in the forms of open models."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from anthropic import Anthropic
+from openai import OpenAI
+
+from serving.repair.drafts import split_answer
+from tests.extensions.proxy.upstream_script import (
+    Running,
+    make_chunk,
+    make_message,
+    make_response,
+    run_proxied,
+    stream_message,
+    stream_turn,
+)
+from tests.serving.repair.test_dialects import CALL, FORMS, LONG_ROME, NOW, OTHER, ROME, TOOLS
+
+CHAT: Any = [
+    {"type": "function", "function": {"name": one["name"], "parameters": one["inputSchema"]}}
+    for one in TOOLS
+]
+RESPONSES: Any = [{"type": "function", **one["function"], "strict": False} for one in CHAT]
+MESSAGES: Any = [{"name": one["name"], "input_schema": one["inputSchema"]} for one in TOOLS]
+ASK: Any = [{"role": "user", "content": "weather?"}]
+HERMES = f"I look.\n<tool_call>\n{CALL}\n</tool_call>"
+NOT_ANNOUNCED = {  # the text holds words, and calls without a mark
+    *("Hermes, closed alone", "Cohere", "words, then code", "prose"),
+}
+# Words that stay: what stands before calls, thoughts, an observation that the model made up.
+LEFT = {
+    "Hermes": "I look.",
+    "Seed": "<seed:think>Hm.</seed:think>",
+    "Mistral, ids": '[THINK]Hm {"name": "now"}[/THINK]',
+    "Harmony": '<|channel|>analysis<|message|>{"city": "Oslo"}?<|end|>',
+    "Cohere R7B": "<|START_THINKING|>Hm.<|END_THINKING|>",
+    "ReAct": "Thought: I look.\nObservation: 5 C",
+    "a thought before": f"<think>{OTHER}?</think>",
+    "the end of a thought before": f"<tool_call>{OTHER}</tool_call>?</think>",
+    "a thought without an end": "<think>I look.",
+}
+UNTOUCHED = {
+    "words": "It rains in Rome <b>today</b>: 5 < 6, [1] and to=me, ``x``.",
+    "a tool of nobody": HERMES.replace("get_weather", "delete_all"),
+    "one of several": f"<tool_call>{CALL}</tool_call><tool_call>"
+    f"{CALL.replace('get_weather', 'delete_all')}</tool_call>",
+    "a name that is similar": HERMES.replace("get_weather", "get_wether"),
+    "a call that is shown": f"Write `<tool_call>{CALL}</tool_call>` to call it.",
+    "a call that broke off": HERMES[:40],
+    "JSON of an answer": '{"name": "get_weather", "rating": 5}',
+    "JSON that names a tool and does not fit": '{"name": "get_weather", "arguments": {}}',
+    "code in words": "I would call get_weather(city='Rome') here.",
+    "Python": "```python\nimport functools\n>>> now()\n```",
+}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    with run_proxied() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def client(running: Running) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{running.url}/v1", api_key="k", max_retries=0) as one:
+        yield one
+
+
+def answer_chat(text: str, finish: str = "stop") -> bytes:
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    head = {"id": "x", "object": "chat.completion", "created": 1, "model": "m"}
+    return json.dumps({**head, "choices": [choice]}).encode()
+
+
+def stream_text(text: str, size: int, finish: str = "stop") -> list[bytes]:
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    chunks = [make_chunk({"content": piece}) for piece in pieces]
+    first = make_chunk({"role": "assistant", "content": ""})
+    return [first, *chunks, make_chunk({}, finish), b"data: [DONE]\n\n"]
+
+
+def ask_chat(running: Running, **more: Any) -> bytes:
+    body = {"model": "m", "messages": ASK, "tools": CHAT, **more}
+    url = f"{running.url}/v1/chat/completions"
+    return httpx2.post(url, json=body, trust_env=False).content
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in NOT_ANNOUNCED])
+def test_calls_in_a_whole_chat_answer_become_calls(running, client, form):
+    text, calls = FORMS[form]
+    running.script.parts, running.script.body = None, answer_chat(text)
+    answer = client.chat.completions.create(model="m", messages=ASK, tools=CHAT)
+    [choice] = answer.choices
+    got = [call.function for call in choice.message.tool_calls or ()]
+    assert [(one.name, json.loads(one.arguments)) for one in got] == calls
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", LEFT.get(form))
+    told = answer.model_extra["toolmill"]["calls"]
+    assert {one["repaired"][0] for one in told} == {"took the call out of the text"}
+
+
+@pytest.mark.parametrize("size", [1, 7, 5000])
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in NOT_ANNOUNCED])
+def test_calls_in_a_streamed_chat_answer_become_calls(running, form, size):
+    text, calls = FORMS[form]
+    running.script.parts = stream_text(text, size)
+    with OpenAI(base_url=f"{running.url}/v1", api_key="k") as client:
+        asked = client.chat.completions.stream(model="m", messages=ASK, tools=CHAT)
+        with asked as stream:
+            choice = stream.get_final_completion().choices[0]
+    got = [call.function for call in choice.message.tool_calls or ()]
+    assert [(one.name, json.loads(one.arguments)) for one in got] == calls
+    assert choice.finish_reason == "tool_calls"
+    assert (choice.message.content or "").strip() == LEFT.get(form, "")
+
+
+@pytest.mark.parametrize("name", [*UNTOUCHED, *sorted(NOT_ANNOUNCED)])
+def test_other_text_passes_byte_for_byte(running, name):
+    text = UNTOUCHED.get(name) or FORMS[name][0]
+    running.script.parts, running.script.body = None, answer_chat(text)
+    assert ask_chat(running) == running.script.body
+    for size in (1, 6, 5000):
+        running.script.parts = stream_text(text, size)
+        assert ask_chat(running, stream=True) == b"".join(running.script.parts)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tools": []},
+        {"tool_choice": "none"},
+        {"response_format": {"type": "json_object"}},
+    ],
+)
+def test_text_is_text_where_no_call_was_asked_for(running, more):
+    running.script.parts, running.script.body = None, answer_chat(HERMES)
+    assert ask_chat(running, **more) == running.script.body
+    running.script.parts = stream_text(HERMES, 5)
+    assert ask_chat(running, stream=True, **more) == b"".join(running.script.parts)
+
+
+def test_an_answer_that_a_limit_cut_off_is_left(running):
+    running.script.parts, running.script.body = None, answer_chat(HERMES, "length")
+    assert ask_chat(running) == running.script.body
+    running.script.parts = stream_text(HERMES, 5, "length")
+    assert ask_chat(running, stream=True) == b"".join(running.script.parts)
+
+
+def test_words_before_a_call_pass_at_once(running):
+    words = "It is easy: 3 < 4, so I look. " * 5
+    running.script.parts = [*stream_text(words, 9)[:-2], make_chunk({"content": "<tool_c"})]
+    running.script.broken = True
+    try:
+        sent = []
+        with httpx2.stream(
+            "POST", f"{running.url}/v1/chat/completions", trust_env=False,
+            json={"model": "m", "messages": ASK, "tools": CHAT, "stream": True},
+        ) as answer:  # fmt: skip
+            sent += list(answer.iter_raw())
+        assert b"".join(sent).startswith(b"".join(running.script.parts))
+    finally:
+        running.script.broken = False
+
+
+def test_a_call_that_does_not_fit_is_a_call_with_the_reason(running, client):
+    text = HERMES.replace("city", "town")
+    running.script.parts, running.script.body = None, answer_chat(text)
+    answer = client.chat.completions.create(model="m", messages=ASK, tools=CHAT)
+    [call] = answer.choices[0].message.tool_calls
+    assert json.loads(call.function.arguments) == {"town": "Rome"}
+    [told] = answer.model_extra["toolmill"]["calls"]
+    assert told["left"][0].startswith("missing_value")
+
+
+BOTH = f"{HERMES}<tool_call>{json.dumps({'name': 'now', 'arguments': {}})}</tool_call>"
+
+
+@pytest.mark.parametrize("text", [BOTH, BOTH.removeprefix("I look.\n")])
+@pytest.mark.parametrize("way", ["whole", "stream"])
+def test_calls_in_the_text_of_a_message_become_blocks(running, way, text):
+    block = {"type": "text", "text": text}
+    running.script.body = json.dumps(make_message(block, stop="end_turn")).encode()
+    running.script.parts = stream_message(block, stop="end_turn") if way == "stream" else None
+    asked: Any = {"model": "m", "max_tokens": 9, "messages": ASK, "tools": MESSAGES}
+    with Anthropic(base_url=running.url, api_key="k", max_retries=0) as client:
+        if way == "stream":
+            with client.messages.stream(**asked) as stream:
+                answer = stream.get_final_message()
+        else:
+            answer = client.messages.create(**asked)
+    got = [(one.name, one.input) for one in answer.content if one.type == "tool_use"]
+    assert (got, answer.stop_reason) == ([ROME, NOW], "tool_use")
+    words = [one.text.strip() for one in answer.content if one.type == "text"]
+    assert words == (["I look."] if text == BOTH else [])
+    assert [*got] != [LONG_ROME]
+
+
+def make_text_item(text: str) -> dict[str, Any]:
+    part = {"type": "output_text", "text": text, "annotations": []}
+    head = {"type": "message", "id": "msg", "role": "assistant", "status": "completed"}
+    return {**head, "content": [part]}
+
+
+def stream_message_item(text: str) -> list[bytes]:
+    """The events of a message in pieces of four characters."""
+    whole = stream_turn(make_text_item(text))
+    data = [json.loads(one.split(b"data: ")[1]) for one in whole]
+    at = next(n for n, one in enumerate(data) if one["type"] == "response.output_item.added")
+    data[at]["item"] = {**data[at]["item"], "content": [], "status": "in_progress"}
+    of = {"output_index": 0, "item_id": "msg", "content_index": 0}
+    part = {"type": "output_text", "text": "", "annotations": []}
+    events: list[Any] = [{"type": "response.content_part.added", **of, "part": part}]
+    pieces = [text[n : n + 4] for n in range(0, len(text), 4)]
+    kind = "response.output_text"
+    events += [{"type": f"{kind}.delta", **of, "delta": one, "logprobs": []} for one in pieces]
+    events.append({"type": f"{kind}.done", **of, "text": text, "logprobs": []})
+    events.append({"type": "response.content_part.done", **of, "part": {**part, "text": text}})
+    return [
+        f"event: {one['type']}\ndata: {json.dumps({**one, 'sequence_number': n})}\n\n".encode()
+        for n, one in enumerate([*data[: at + 1], *events, *data[at + 1 :]])
+    ]
+
+
+@pytest.mark.parametrize("text", [BOTH, BOTH.removeprefix("I look.\n")])
+@pytest.mark.parametrize("way", ["whole", "stream"])
+def test_calls_in_the_text_of_a_response_become_items(running, client, way, text):
+    whole = {**make_response(), "output": [make_text_item(text)]}
+    running.script.body = json.dumps(whole).encode()
+    running.script.parts = stream_message_item(text) if way == "stream" else None
+    asked: Any = {"model": "m", "input": "weather?", "tools": RESPONSES}
+    words = "I look." if text == BOTH else ""
+    if way == "stream":
+        numbers, spoken, called = [], "", []
+        with client.responses.stream(**asked) as stream:
+            for event in stream:
+                numbers.append(event.sequence_number)
+                spoken += event.delta if event.type == "response.output_text.delta" else ""
+                if event.type == "response.output_item.done":
+                    called.append(event.item.type)
+            answer = stream.get_final_response()
+        assert numbers == sorted(set(numbers))
+        assert spoken.strip() == words
+        assert called == [*(["message"] if words else []), "function_call", "function_call"]
+    else:
+        answer = client.responses.create(**asked)
+    got = [one for one in answer.output if one.type == "function_call"]
+    assert [(one.name, json.loads(one.arguments)) for one in got] == [ROME, NOW]
+    assert answer.output_text == words
+
+
+def test_a_text_of_many_marks_is_split_in_time():
+    assert split_answer("<tool_call>{" * 20_000)[0] or True
+    assert split_answer("{" * 100_000 + "</think>" * 1000) == (
+        [],
+        "{" * 100_000 + "</think>" * 1000,
+    )

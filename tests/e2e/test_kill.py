@@ -51,14 +51,7 @@ class Course:
     ends_here: bool = False  # in this process, where a new one imports for half of its time
 
 
-WHOLE = Course(
-    (
-        ("page", 2),
-        ("deploy", 3),
-        ("llm:generator", 4),
-        ("llm:judge", 40),
-    )
-)
+WHOLE = Course((("page", 2), ("deploy", 3), ("llm:generator", 4), ("llm:judge", 40)))
 # Eight more marketplaces and the roles were 230 of 270 seconds. A point costs some 20: a launch
 # leaves work under way that nobody knows the end of, offline judging none.
 SHORT = Course(

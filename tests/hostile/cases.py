@@ -55,9 +55,7 @@ _A = '{"name": "a", "inputSchema": {"type": "object"}}'
 
 LISTS = make_cases(
     {
-        "no_tools": {
-            "no tools": "serve([])",
-        },
+        "no_tools": {"no tools": "serve([])"},
         "protocol_error": {
             "tools is no list": "serve({'a': 1})",
             "tools is null": "serve(None)",
@@ -185,7 +183,7 @@ EATERS = make_cases(
         },
         "too_many_processes": {
             "threads": "import threading\nwhile True: threading.Thread(target=time.sleep,"
-            " args=(600,)).start()",
+            " args=(600,)).start()"
         },
         "disk_full": {
             "the disk": "f = 0\nwhile True:\n    f += 1; open(f'/tmp/{f}', 'wb').write(b'x' * (1 <<"
@@ -309,20 +307,16 @@ WIRE = make_cases(
             " 'error': {'code': -32000, 'message': 'Unauthorized: token missing'}});"
             " time.sleep(600)",
         },
-        "needs_argument": {
-            "asks for an argument": "sys.exit('usage: server [-h] DIRECTORY')",
-        },
+        "needs_argument": {"asks for an argument": "sys.exit('usage: server [-h] DIRECTORY')"},
         "needs_network": {
-            "wants the network": "import socket; socket.create_connection(('127.0.0.1', 9))",
+            "wants the network": "import socket; socket.create_connection(('127.0.0.1', 9))"
         },
-        "needs_software": {
-            "lacks a module": "import no_such_module_anywhere",
-        },
+        "needs_software": {"lacks a module": "import no_such_module_anywhere"},
         "no_tools": {
             "no such method": answering(
                 "send({'jsonrpc': '2.0', 'id': m['id'],"
                 " 'error': {'code': -32601, 'message': 'Method not found'}})"
-            ),
+            )
         },
         None: {
             "logs on standard output": "print('starting…', flush=True); " + GOOD,

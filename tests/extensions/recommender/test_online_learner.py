@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog, DeletionSubject, remove_lines
 from extensions.recommender.online_learner import KEPT, LessonLog, LogFollower, LogRewritten
-from serving.ranking.query import ToolQuery
 from serving.router import Router
 from tests.support.cases import cases
-from tests.support.online import BAD, GOOD, QUERY, Learning, log_call, log_claim, publish_ranked
+from tests.support.online import BAD, GOOD, Learning, log_call, log_claim, publish_ranked
 from tests.support.reranked import ROWS
 from tests.vectors.conftest import snapshot
 
@@ -43,16 +42,6 @@ def log_turn(learning: Learning, token: str = "ann", count: int = 15, start: int
     for at in range(start, start + count):
         log_call(learning.outcomes, token, 2 * at, GOOD, worked=False)
         log_call(learning.outcomes, token, 2 * at + 1, BAD, worked=True)
-
-
-def test_outcomes_change_the_order_that_the_next_search_shows(home):
-    learning = Learning(home)
-    assert learning.settle().find(ToolQuery(QUERY, k=2)).hits[0].tool_id == GOOD
-    assert learning.learner.learnt == 0
-    log_turn(learning)
-    assert learning.settle().find(ToolQuery(QUERY, k=2)).hits[0].tool_id == BAD
-    assert learning.learner.learnt == 30
-    assert Learning(home).find_odds()[GOOD] > 0.5, "the released file is as it was"
 
 
 @pytest.fixture

@@ -48,13 +48,6 @@ def test_the_doctor_of_nothing_is_usage(tmp_path):
     assert "is a file; set TOOLMILL_HOME to a folder" in done.stderr
 
 
-@cases("words", ("rebuild",), ("repair",), ("check",))
-def test_a_ledger_of_nothing_is_refused_and_leaves_nothing(tmp_path, words):
-    done = invoke_toolmill("ledger", *words, home=tmp_path / "none")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_plan_of_nothing_says_so_before_it_begins(tmp_path):
     done = invoke_toolmill("run", "--plan", home=tmp_path / "none")
     assert (done.returncode, done.stdout) == (2, "")

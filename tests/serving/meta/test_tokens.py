@@ -63,9 +63,17 @@ def test_a_file_that_cannot_be_used_is_named_and_no_secret_is_told(text, message
     assert SECRET not in str(raised.value)
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(TokenError, match="No such file"):
-        read_tokens(tmp_path / "none.toml")
+@cases(
+    "use, message",
+    (lambda folder: read_tokens(folder / "none.toml"), "No such file"),
+    (lambda _: build_token("hunter2"), "at least 20"),
+    (lambda _: HttpSettings(tokens=(build_token(SECRET), build_token(SECRET + "x"))), "one name"),
+    (lambda _: HttpSettings(tokens=(ClientToken("a"),)), "sha256"),
+    (lambda _: MetaPolicy(consent="perhaps"), "'always'"),  # type: ignore[arg-type]
+)
+def test_what_cannot_be_used_is_refused(use, message, tmp_path):
+    with pytest.raises(TokenError, match=message):
+        use(tmp_path)
 
 
 def test_a_secret_has_one_owner():
@@ -75,23 +83,6 @@ def test_a_secret_has_one_owner():
     assert find_owner("", (other, mine)) is None
     assert find_owner("\udcff", (mine,)) is None
     assert SECRET not in repr(mine)
-
-
-def test_a_short_secret_is_refused():
-    with pytest.raises(TokenError, match="at least 20"):
-        build_token("hunter2")
-
-
-def test_two_tokens_of_one_name_are_refused():
-    with pytest.raises(TokenError, match="one name"):
-        HttpSettings(tokens=(build_token(SECRET), build_token(SECRET + "x")))
-    with pytest.raises(TokenError, match="sha256"):
-        HttpSettings(tokens=(ClientToken("a"),))
-
-
-def test_a_consent_nobody_knows_is_refused():
-    with pytest.raises(TokenError, match="'always'"):
-        MetaPolicy(consent="perhaps")  # type: ignore[arg-type]
 
 
 def test_loopback_is_told_from_everything_else():

@@ -173,16 +173,6 @@ def test_a_release_that_is_not_whole_is_refused_with_those_that_are(home, lost):
     assert ("none" in str(refused.value)) == (not possible)
 
 
-def test_an_index_that_does_not_open_is_refused(home, monkeypatch):
-    monkeypatch.setattr(
-        training.releases.rollback, "find_index_flaw", lambda home, version: "view-full is torn"
-    )
-    before = read_pointers(home)
-    with pytest.raises(ReleaseError, match="view-full is torn"):
-        roll_back_release(home)
-    assert read_pointers(home) == before
-
-
 def test_before_anything_moves_the_version_is_told_and_may_be_refused(home):
     before = read_pointers(home)
 
@@ -193,11 +183,6 @@ def test_before_anything_moves_the_version_is_told_and_may_be_refused(home):
     with pytest.raises(RuntimeError, match="cannot be scanned"):
         roll_back_release(home, before=refuse)
     assert read_pointers(home) == before
-
-
-def test_nothing_served_is_nothing_to_roll_back(tmp_path):
-    with pytest.raises(ReleaseError, match="nothing is served yet: `make run`"):
-        roll_back_release(tmp_path)
 
 
 STEPS = 8  # the move written down, router, release, champion, four histories

@@ -121,11 +121,8 @@ def test_smithery_shows_500_results_and_details_by_an_encoded_name(full):
             ]
             assert [len(page["servers"]) for page in pages] == [100] * 5 + [0, 0]
             assert pages[5]["pagination"] == {
-                "currentPage": 6,
-                "pageSize": 100,
-                "totalPages": 8,
-                "totalCount": 730,
-            }
+                "currentPage": 6, "pageSize": 100, "totalPages": 8, "totalCount": 730,
+            }  # fmt: skip
             assert http.get("/servers?pageSize=101").status_code == 400
             item = pages[0]["servers"][3]
             name = item["qualifiedName"].replace("/", "%2F")

@@ -27,16 +27,9 @@ from warehouse.store import Warehouse
 # Attempts that may be under way at once: servers in the sandbox, requests of one role.
 IN_FLIGHT = 8 * CORES  # marketplaces run side by side, one process a core
 DATA = (
-    "listings",
-    "deployments",
-    "snapshots",
-    "findings",
-    "clear_contracts",
-    "contract_vectors",
-    "pairs",
-    "judgements",
-    "training_set",
-)
+    "listings", "deployments", "snapshots", "findings", "clear_contracts", "contract_vectors",
+    "pairs", "judgements", "training_set",
+)  # fmt: skip
 TRAINED = ("retriever_adapter", "caller_adapter", "retriever_evaluation", "caller_evaluation")
 
 

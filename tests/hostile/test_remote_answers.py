@@ -34,13 +34,9 @@ def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
 
 
 HEADERS = {
-    "a control character": "s\x01",
-    "a space": "s 1",
-    "a tab": "s\t1",
-    "no ASCII": "s\xe9",
-    "nothing": "",
-    "a kilobyte": "s" * 1024,
-}
+    "a control character": "s\x01", "a space": "s 1", "a tab": "s\t1", "no ASCII": "s\xe9",
+    "nothing": "", "a kilobyte": "s" * 1024,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HEADERS)

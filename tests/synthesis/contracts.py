@@ -87,13 +87,9 @@ def snapshot_rows(tools: list[dict[str, Any]], server_id: str = "npm:demo") -> l
     """Contract rows as the snapshot table has them."""
     return [
         {
-            "server_id": server_id,
-            "tool": tool["name"],
-            "marketplace": "registry",
-            "contract": canonicalize_contract(tool),
-            "contract_digest": contract_digest(tool),
-            "recipe_digest": "r" * 64,
-            "license": "MIT",
+            "server_id": server_id, "tool": tool["name"], "marketplace": "registry",
+            "contract": canonicalize_contract(tool), "contract_digest": contract_digest(tool),
+            "recipe_digest": "r" * 64, "license": "MIT",
         }
         for tool in tools
-    ]
+    ]  # fmt: skip

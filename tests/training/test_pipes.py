@@ -199,13 +199,8 @@ def test_several_processes_here_end_with_their_run(tmp_path):
     wrap = shutil.which("setpriv")
     ends = [wrap, "--pdeathsig", "KILL"] if wrap else []
     assert command == [
-        *ends,
-        sys.executable,
-        *several,
-        "-m",
-        "training.caller.script",
-        str(tmp_path),
-    ]
+        *ends, sys.executable, *several, "-m", "training.caller.script", str(tmp_path),
+    ]  # fmt: skip
     alone = build_invocation(TrainingPlace(), "training.caller.script", tmp_path)["command"]
     assert alone == [sys.executable, "-m", "training.caller.script", str(tmp_path)]
 

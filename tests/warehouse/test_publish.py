@@ -187,12 +187,9 @@ def test_each_rule_and_expectation_is_a_blocking_check_of_its_own(warehouse):
         for evaluation in result.get_asset_check_evaluations()
     }
     assert descriptions == {
-        "id_unique": "0 unexpected of 1",
-        "colour_in_set": "0 unexpected of 1",
-        "shade_in_set": "0 unexpected of 1",
-        "crawl": NOT_DUE,
-        "rows_floor": "1 rows",
-    }
+        "id_unique": "0 unexpected of 1", "colour_in_set": "0 unexpected of 1",
+        "shade_in_set": "0 unexpected of 1", "crawl": NOT_DUE, "rows_floor": "1 rows",
+    }  # fmt: skip
     assert all(spec.blocking for spec in AUDIT.build_specs())
 
 

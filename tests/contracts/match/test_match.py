@@ -174,12 +174,9 @@ def test_the_gravest_error_is_told_and_each_parameter_has_its_verdict():
     )
     assert result.error_kind == "missing_parameter"
     assert result.per_parameter == {
-        "count": "default",
-        "flag": "missing",
-        "n": "wrong_type",
-        "note": "wrong_value",
+        "count": "default", "flag": "missing", "n": "wrong_type", "note": "wrong_value",
         "z": "extra",
-    }
+    }  # fmt: skip
 
 
 def test_another_tool_is_the_gravest_error():

@@ -33,12 +33,9 @@ def one(arguments):
 
 def test_a_wrong_type_names_both_types():
     assert one({"userId": "five"}) == {
-        "path": "$.userId",
-        "kind": "wrong_type",
-        "found": 'string "five"',
-        "expected": "integer",
+        "path": "$.userId", "kind": "wrong_type", "found": 'string "five"', "expected": "integer",
         "fix": "give integer, not as text",
-    }
+    }  # fmt: skip
 
 
 @cases(

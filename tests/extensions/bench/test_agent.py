@@ -84,11 +84,8 @@ async def test_the_larger_model_alone_calls_and_answers():
     larger, tools = Script(calls(("do", '{"x": 7}')), says("49")), Tools()
     made = await done(larger, tools)
     assert (made.success, made.turns, made.prompt_tokens, made.completion_tokens) == (
-        True,
-        2,
-        20,
-        10,
-    )
+        True, 2, 20, 10,
+    )  # fmt: skip
     assert made.usd == pytest.approx(0.002)
     assert [step.by for step in made.steps] == ["large"]
 

@@ -202,18 +202,12 @@ def test_the_summary_has_rates_with_intervals_and_says_its_rules():
     items = [TRAINED[0], "the weather in Oslo", "Book a table for nine people at eight", "hi"]
     summary = find_contamination(items, TRAINED).summarise_flags("their set")
     assert (summary["set"], summary["n"], summary["trained"], summary["short"]) == (
-        "their set",
-        4,
-        4,
-        1,
-    )
+        "their set", 4, 4, 1,
+    )  # fmt: skip
     assert summary["rates"]["exact"]["value"] == 0.25
     assert summary["rates"]["any"] | {"low": 0, "high": 0} == {
-        "value": 0.5,
-        "low": 0,
-        "high": 0,
-        "n": 4,
-    }
+        "value": 0.5, "low": 0, "high": 0, "n": 4,
+    }  # fmt: skip
     assert "near: not asked" in summary["rules"], "no vectors were given"
     assert summary["rates"]["near"]["n"] == 0
     json.dumps(summary)

@@ -214,16 +214,9 @@ def change_file(path: Path, **changed: np.ndarray) -> None:
 
 @cases(
     "name",
-    "basis",
-    "query_mean",
-    "request_basis",
-    "families",
-    "centre",
-    "scale",
-    "mean",
-    "covariance",
+    "basis", "query_mean", "request_basis", "families", "centre", "scale", "mean", "covariance",
     "tool-means",
-)
+)  # fmt: skip
 def test_an_array_of_another_shape_or_without_numbers_is_refused(path, name):
     with np.load(path) as held:
         good = held[name]

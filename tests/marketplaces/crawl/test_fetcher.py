@@ -67,11 +67,8 @@ def test_a_private_address_literal_is_refused_even_where_loopback_is_allowed(add
 
 @cases(
     "target",
-    "http://169.254.169.254/meta",
-    "http://example.com/",
-    "file:///etc/passwd",
-    "//example.com/x",
-)
+    "http://169.254.169.254/meta", "http://example.com/", "file:///etc/passwd", "//example.com/x",
+)  # fmt: skip
 def test_a_redirect_away_from_the_marketplace_is_refused(target):
     with site(lambda *_: Answer(status=302, headers={"Location": target})) as here:
         assert failing(here.url, f"{here.url}/a").kind == "forbidden_host"

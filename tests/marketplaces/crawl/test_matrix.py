@@ -175,12 +175,8 @@ def test_what_a_command_leaves_open_is_flagged(command, arguments, flags):
 
 def test_the_headers_of_a_proxy_are_two_words():
     words = [
-        "mcp-proxy",
-        "--headers",
-        "Authorization",
-        "Bearer YOUR_TOKEN",
-        "https://a.example/sse",
-    ]
+        "mcp-proxy", "--headers", "Authorization", "Bearer YOUR_TOKEN", "https://a.example/sse",
+    ]  # fmt: skip
     facts = read_launch_facts({"command": "uvx", "args": words})
     assert facts["url"] == "https://a.example/sse"
     [fact] = facts["headers"]

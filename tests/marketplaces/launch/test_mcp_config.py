@@ -78,12 +78,8 @@ def test_values_that_are_no_texts_stand_as_json_has_them():
     entry = {"command": "npx", "args": ["a", 1, True], "env": env, "autoApprove": []}
     facts = read_launch_facts(entry)
     assert {fact.name: fact.default for fact in facts["env"]} == {
-        "AUTH_ENABLED": "true",
-        "DEBUG": "true",
-        "LIST": "[1]",
-        "NONE": None,
-        "PORT": "8080",
-    }
+        "AUTH_ENABLED": "true", "DEBUG": "true", "LIST": "[1]", "NONE": None, "PORT": "8080",
+    }  # fmt: skip
     assert facts["args"] == ("a", "1", "true")
 
 

@@ -157,11 +157,8 @@ def test_a_streamed_object_is_read_at_its_anchor():
     assert server["name"] == "Ex'ample"
     assert server["createdAt"] == "2025-07-21T09:03:18.907Z"
     assert (server["stars"], server["score"], server["ok"], server["bad"]) == (
-        1200,
-        0.5,
-        True,
-        False,
-    )
+        1200, 0.5, True, False,
+    )  # fmt: skip
     assert server["none"] is None
     assert server["other"] is None
     assert server["tags"] == ["a", "b"]
@@ -169,15 +166,8 @@ def test_a_streamed_object_is_read_at_its_anchor():
 
 @cases(
     "text",
-    "{a:alert(1)}",
-    "{a:()=>1}",
-    "{a:1+1}",
-    "{a:`${x}`}",
-    "'open",
-    "(1)",
-    "[" * 500,
-    "{a:1,,b:2}",
-)
+    "{a:alert(1)}", "{a:()=>1}", "{a:1+1}", "{a:`${x}`}", "'open", "(1)", "[" * 500, "{a:1,,b:2}",
+)  # fmt: skip
 def test_code_is_refused(text):
     with pytest.raises(NotALiteral):
         read_literal(text)

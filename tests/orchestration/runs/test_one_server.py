@@ -56,14 +56,11 @@ def test_others_rows_stay_and_none_are_lost():
 def make_deployments_current(warehouse: Warehouse, market: str, *ids: str) -> None:
     rows = [
         {
-            "marketplace": market,
-            "server_id": item,
-            "listing_id": item,
-            "launch_digest": "0",
+            "marketplace": market, "server_id": item, "listing_id": item, "launch_digest": "0",
             "status": "failed",
         }
         for item in ids
-    ]
+    ]  # fmt: skip
     staged = warehouse.tables.stage(DEPLOYMENTS, DEPLOYMENTS.frame(rows), market)
     warehouse.tables.promote(staged, "r", [])
 

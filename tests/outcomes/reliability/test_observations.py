@@ -33,16 +33,9 @@ from tests.outcomes.reliability.observing import (
 from tests.support.cases import cases
 
 BAD = [
-    '{"at": 2, "id": "b", "sta',
-    "null",
-    "[1]",
-    '"x"',
-    "",
-    "{" * 3000,
-    '{"at": "noon", "status": "ok"}',
-    '{"at": 1e999, "status": "ok"}',
-    '{"at": 3}',
-]
+    '{"at": 2, "id": "b", "sta', "null", "[1]", '"x"', "", "{" * 3000,
+    '{"at": "noon", "status": "ok"}', '{"at": 1e999, "status": "ok"}', '{"at": 3}',
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("bad", BAD)

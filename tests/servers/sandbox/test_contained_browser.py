@@ -136,14 +136,8 @@ def test_a_page_whose_script_never_rests_ends_at_its_deadline(monkeypatch):
 
 @cases(
     "address",
-    "127.0.0.1",
-    "10.0.0.1",
-    "192.168.1.1",
-    "169.254.169.254",
-    "::1",
-    "fe80::1",
-    "fd00::1",
-)
+    "127.0.0.1", "10.0.0.1", "192.168.1.1", "169.254.169.254", "::1", "fe80::1", "fd00::1",
+)  # fmt: skip
 @cases("resolved", True, False, ids=["by name", "as a literal"])
 def test_no_private_address_is_dialled_for_a_page(address, resolved, monkeypatch):
     async def resolve(host: str, port: int) -> list[str]:

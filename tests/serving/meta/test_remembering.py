@@ -61,13 +61,8 @@ async def test_without_opt_in_a_search_leaves_nothing_and_a_call_a_digest(tmp_pa
     called, reported = meta.recorded
     assert (called["query"], reported["query"]) == (query_digest(QUERY),) * 2
     assert {*called, *reported} & {
-        "words",
-        "vector",
-        "shown",
-        "rank",
-        "client",
-        "search_id",
-    } == set()
+        "words", "vector", "shown", "rank", "client", "search_id",
+    } == set()  # fmt: skip
     assert "hour" not in read_log(meta)
     assert all("of queries only a digest" in text for text in answer)
 

@@ -237,11 +237,8 @@ def test_a_bar_is_missed_only_by_the_whole_interval(report, failed):
 
 def _pair(key: str, verdict: str = "accept", **more: object) -> dict[str, object]:
     return {
-        **dict.fromkeys(PAIRS.columns),
-        "pair_id": key,
-        "status": "ok",
-        "verdict": verdict,
-    } | more
+        **dict.fromkeys(PAIRS.columns), "pair_id": key, "status": "ok", "verdict": verdict,
+    } | more  # fmt: skip
 
 
 def _judged(key: str, verdict: str, **more: object) -> dict[str, object]:

@@ -51,13 +51,8 @@ TEXTS = {
 def test_a_megabyte_of_anything_gets_a_verdict(name):
     text = TEXTS[name]
     call = {
-        "from_city": "a",
-        "to_city": "b",
-        "when": "2025-06-09",
-        "n": 7,
-        "step": "15m",
-        "a": text,
-    }
+        "from_city": "a", "to_city": "b", "when": "2025-06-09", "n": 7, "step": "15m", "a": text,
+    }  # fmt: skip
     assert verify(OPEN, text, call).verdict == "reject"
     assert verify({**OPEN, "description": text}, "Keep a note of it", {"a": 1}).verdict in VERDICTS
     result = verify_row(

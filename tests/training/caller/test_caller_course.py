@@ -33,14 +33,9 @@ from training.runtime.model_store import (
 )
 
 CHOSEN = {
-    "learning_rate": 5e-3,
-    "rank": 4,
-    "batch": 2,
-    "accumulate": 2,
-    "context": 400,
-    "candidates": 3,
+    "learning_rate": 5e-3, "rank": 4, "batch": 2, "accumulate": 2, "context": 400, "candidates": 3,
     "threads": 1,
-}
+}  # fmt: skip
 ROWS = make_rows(24)  # 6 updates of 4 rows an epoch
 FEW = ROWS[:8]  # 2 updates
 

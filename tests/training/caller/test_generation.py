@@ -260,8 +260,5 @@ def test_copies_used_long_ago_go(tmp_path):
         os.utime(folder / "genai_config.json", (at, at))
     fast_generation._remove_old_copies(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir() if is_built(path)) == [
-        "2",
-        "3",
-        "4",
-        "5",
-    ]
+        "2", "3", "4", "5",
+    ]  # fmt: skip

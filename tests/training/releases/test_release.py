@@ -158,11 +158,8 @@ def test_the_last_releases_stay_on_disk_and_the_served_one_always(tmp_path):
         read_model_card(tmp_path, "by-hand") is not None
     )  # nobody ever released it: it is not ours to take
     assert [bool(release["missing"]) for release in list_releases(tmp_path)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+        False, False, True, True,
+    ]  # fmt: skip
     assert prune_releases(tmp_path, RetentionPolicy(2), protect=["m0"]).versions == []
     gone = prune_releases(tmp_path, RetentionPolicy(1))
     assert gone.versions == [made[2][1]]

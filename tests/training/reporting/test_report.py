@@ -168,18 +168,12 @@ def test_ablations_are_a_part_of_the_report(warehouse):
     arms = (("untrained", 0), ("filtered", 7), ("raw", 7))
     rows = [
         {
-            **common,
-            "arm": arm,
-            "seed": seed,
-            "item_id": f"i{n}",
-            "server_id": f"s{n % 3}",
-            "tool": f"t{n % 5}",
-            "text_digest": f"d{n % 5}",
-            "rank": 1 + (n + len(arm)) % 3,
+            **common, "arm": arm, "seed": seed, "item_id": f"i{n}", "server_id": f"s{n % 3}",
+            "tool": f"t{n % 5}", "text_digest": f"d{n % 5}", "rank": 1 + (n + len(arm)) % 3,
         }
         for arm, seed in arms
         for n in range(20)
-    ]
+    ]  # fmt: skip
     publish(warehouse, ABLATIONS, rows)
     facts = {**NOTHING, "ablations": render_ablations(warehouse)}
     part = write_report(warehouse.home, "n", facts).read_text().partition("\n## Ablations\n")[2]

@@ -37,12 +37,9 @@ def tool(name: str, about: str = "", required: tuple[str, ...] = (), **extra: Js
 
 def row(server: str, made: Json, market: str = "registry") -> Json:
     return {
-        "marketplace": market,
-        "server_id": server,
-        "tool": made["name"],
-        "contract_digest": contract_digest(made),
-        "contract": json.dumps(made),
-    }
+        "marketplace": market, "server_id": server, "tool": made["name"],
+        "contract_digest": contract_digest(made), "contract": json.dumps(made),
+    }  # fmt: skip
 
 
 def found_in(rows: list[Json]) -> list[Json]:

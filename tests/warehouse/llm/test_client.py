@@ -88,17 +88,10 @@ def ask(llm: LLM, seed: int = 0, times: int = 1) -> list[ModelReply[Bird]]:
     f"[{GOOD}]",
     '{"word": "heron", "count": 3',
     ids=[
-        "plain",
-        "fences",
-        "prose",
-        "extra_fields",
-        "python_quotes",
-        "thinking",
-        "another_language",
-        "in_a_list",
-        "unclosed",
+        "plain", "fences", "prose", "extra_fields", "python_quotes", "thinking", "another_language",
+        "in_a_list", "unclosed",
     ],
-)
+)  # fmt: skip
 def test_an_answer_is_read_whatever_it_is_wrapped_in(ledger, text):
     with openai_endpoint([Say(text)]) as endpoint:
         (reply,) = ask(client(ledger, endpoint.url))

@@ -169,25 +169,13 @@ def test_redacting_twice_changes_nothing_more(text):
 FRAGMENTS = st.lists(
     st.sampled_from(
         [
-            *"\"'\\`:=,&;?% \n{}<>[]",
-            "API_KEY",
-            "token",
-            "--key",
-            "Bearer ",
-            "sk-",
-            "eyJ",
-            "://",
-            "@",
-            "a1b2c3d4e5f6a7b8c9d0e1f2",
-            MARK,
-            "%22",
-            "&quot;",
-            "\\u0022",
+            *"\"'\\`:=,&;?% \n{}<>[]", "API_KEY", "token", "--key", "Bearer ", "sk-", "eyJ", "://",
+            "@", "a1b2c3d4e5f6a7b8c9d0e1f2", MARK, "%22", "&quot;", "\\u0022",
             "-----BEGIN PRIVATE KEY-----",
         ]
     ),
     max_size=14,
-).map("".join)
+).map("".join)  # fmt: skip
 
 
 @given(FRAGMENTS)
@@ -370,43 +358,18 @@ def test_json_nested_too_deep_for_the_stack_is_read():
 
 @cases(
     "name",
-    "API_KEY",
-    "Authorization",
-    "githubToken",
-    "DB_PASSWORD",
-    "pat",
-    "OPENAIAPIKEY",
-    "accesstoken",
-    "AWS_ACCESS_KEY_ID",
-    "X-Api-Key",
-    "client_secret",
-    "MYSQL_PASS",
-    "TOKEN_GITHUB",
-    "authToken",
-)
+    "API_KEY", "Authorization", "githubToken", "DB_PASSWORD", "pat", "OPENAIAPIKEY", "accesstoken",
+    "AWS_ACCESS_KEY_ID", "X-Api-Key", "client_secret", "MYSQL_PASS", "TOKEN_GITHUB", "authToken",
+)  # fmt: skip
 def test_names_of_secrets(name):
     assert is_secret_name(name)
 
 
 @cases(
     "name",
-    "PATH",
-    "AUTHOR",
-    "PORT",
-    "BASE_URL",
-    "KEYBOARD",
-    "monkey",
-    "max_tokens",
-    "nextPageToken",
-    "sort_key",
-    "publicKey",
-    "authType",
-    "AUTH_MODE",
-    "TOKEN_URL",
-    "PASS_THROUGH",
-    "bypass",
-    "",
-)
+    "PATH", "AUTHOR", "PORT", "BASE_URL", "KEYBOARD", "monkey", "max_tokens", "nextPageToken",
+    "sort_key", "publicKey", "authType", "AUTH_MODE", "TOKEN_URL", "PASS_THROUGH", "bypass", "",
+)  # fmt: skip
 def test_names_of_other_things(name):
     assert not is_secret_name(name)
 
@@ -449,16 +412,8 @@ class _Counting(str):
 
 
 HOSTILE = [
-    '"A_KEY":"',
-    '\\"A_KEY\\":\\"',
-    "key",
-    "://a",
-    "sk-",
-    "eyJ.",
-    "--key ",
-    "A_KEY='",
-    "a:b@",
-]
+    '"A_KEY":"', '\\"A_KEY\\":\\"', "key", "://a", "sk-", "eyJ.", "--key ", "A_KEY='", "a:b@",
+]  # fmt: skip
 HOSTILE += ["-----BEGIN PRIVATE KEY-----", "\\", "&quot;", "%22", "zapier.com/", "token=", "İkey="]
 
 

@@ -54,17 +54,9 @@ def test_a_list_of_before_shows_what_became_of_a_tool(tmp_path):
 
 @cases(
     "value",
-    "",
-    "[",
-    "7",
-    '"x"',
-    "{}",
-    '{"tools": 7}',
-    "[1]",
-    "[" * 100_000,
-    '{"result": {}}',
+    "", "[", "7", '"x"', "{}", '{"tools": 7}', "[1]", "[" * 100_000, '{"result": {}}',
     '{"name": "a"}',
-)
+)  # fmt: skip
 def test_what_holds_no_tools_is_refused_in_one_line(value, tmp_path):
     done = _run(tmp_path, _file(tmp_path, value), "--json")
     assert (done.returncode, done.stdout) == (2, "")

@@ -37,13 +37,9 @@ OTHER = {"name": "drop_file", "arguments": {"title": "Old", "count": 1}}
 
 def item(expected: list[dict[str, Any]], task: str = "single") -> CallerItem:
     row = {
-        "pair_id": "p1",
-        "server_id": "npm:file",
-        "tool": "find_file",
-        "kind": "direct",
-        "text_digest": "t1",
-        "instruction": "Please find files.",
-    }
+        "pair_id": "p1", "server_id": "npm:file", "tool": "find_file", "kind": "direct",
+        "text_digest": "t1", "instruction": "Please find files.",
+    }  # fmt: skip
     return CallerItem("i1", "unseen_server", task, 2, "random", 0, row, TOOLS, expected)
 
 

@@ -109,9 +109,10 @@ def _make_mark(match: Match) -> _Mark:
     return _Mark(kind, match[0], names, *match.span())
 
 
-def read_marked_calls(text: str) -> tuple[list[Any], str]:
-    """(calls that marks announce, each a DraftCall or JSON; the text without thoughts)."""
-    return _MarkReader(text).read()
+def read_marked_calls(text: str, *, strict: bool = False) -> tuple[list[Any], str]:
+    """(calls that marks announce, each a DraftCall or JSON; the text without thoughts). strict:
+    broken JSON is a fault."""
+    return _MarkReader(text, 0 if strict else MOST_LENIENT).read()
 
 
 def cut_marked_calls(text: str) -> tuple[list[Any], str, str]:
@@ -133,8 +134,8 @@ def begins_call(text: str) -> bool:
 
 
 class _MarkReader:
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, text: str, most_lenient: int = MOST_LENIENT) -> None:
+        self._text, self._most_lenient = text, most_lenient
         self._marks = [_make_mark(match) for match in _MARK.finditer(text)]
         self._last = {mark.kind: place for place, mark in enumerate(self._marks)}
         self._at = 0  # what is before is read
@@ -378,7 +379,7 @@ class _MarkReader:
         end = self._find_bound(place)
         body = self._text[begin:end].strip()
         self._broken += 1
-        value = read_structure(body) if self._broken <= MOST_LENIENT else None
+        value = read_structure(body) if self._broken <= self._most_lenient else None
         if value is not None:
             self._found.append(value)
         elif '"' in body or "'" in body:
@@ -472,8 +473,9 @@ def _read_code_call(call: ast.expr) -> DraftCall | None:
     if not isinstance(call, ast.Call):
         return None
     name = ast.unparse(call.func).removeprefix("default_api.").removesuffix(".call")
-    if name == "print" and len(call.args) == 1 and isinstance(call.args[0], ast.Call):
-        return _read_code_call(call.args[0])
+    if name == "print":
+        inner = call.args[0] if len(call.args) == 1 else None
+        return _read_code_call(inner) if isinstance(inner, ast.Call) else None
     try:
         arguments = {str(part.arg): evaluate_literal(part.value) for part in call.keywords}
         places = [evaluate_literal(part) for part in call.args]

@@ -46,13 +46,13 @@ _LIST_OF_CODE = compile_pattern(r"(?:^|\n)\[[A-Za-z_][\w.]*\(")
 _UNREAD = "it is no call that can be read: send it again as {name, arguments}"
 
 
-def read_drafts(value: Any) -> list[DraftCall]:
+def read_drafts(value: Any, *, strict: bool = False) -> list[DraftCall]:
     """Every call in a draft: of any vendor, `{name, arguments}`, lists, or text with JSON, a form
-    of `serving.repair.dialects` or `name(parameter=value)`; else []. Never raises."""
+    of `serving.repair.dialects` or `name(parameter=value)`; else []. Never raises. strict: broken
+    JSON is a fault, what stands in it may be a call, and an object without arguments is none."""
     try:
-        return [draft for item in _iterate_drafts(value, 0) for draft in _split_parallel(item)][
-            :_MOST
-        ]
+        drafts = _iterate_drafts(value, 0, strict)
+        return [draft for item in drafts for draft in _split_parallel(item)][:_MOST]
     except (RecursionError, ValueError, MemoryError):
         return []
 
@@ -102,24 +102,24 @@ def may_begin_call(text: str, names: Iterable[str], *, starts: bool) -> bool:
     return any(item == name if whole else item.startswith(name) for item in known)
 
 
-def _iterate_drafts(value: Any, depth: int) -> Iterator[DraftCall]:
+def _iterate_drafts(value: Any, depth: int, strict: bool = False) -> Iterator[DraftCall]:
     if depth > 8:
         return
     if isinstance(value, DraftCall):
         yield value
     elif isinstance(value, str):
-        yield from _read_text(value[:LONGEST], depth)
+        yield from _read_text(value[:LONGEST], depth, strict)
     elif isinstance(value, list | tuple):
         # The words beside calls are none; without calls they may hold them.
         texts = [item for item in value[:_MOST] if _is_text(item)]
         others = [item for item in value[:_MOST] if not _is_text(item)]
         for part in (others, texts):
-            drafts = [draft for item in part for draft in _iterate_drafts(item, depth + 1)]
+            drafts = [draft for item in part for draft in _iterate_drafts(item, depth + 1, strict)]
             if drafts:
                 yield from drafts
                 return
     elif isinstance(value, Mapping):
-        yield from _read_object(value, depth)
+        yield from _read_object(value, depth, strict)
 
 
 def _is_text(item: Any) -> bool:
@@ -132,21 +132,21 @@ def _fold_key(key: Any) -> str:
     return str(key).lower().replace("_", "").replace("-", "")
 
 
-def _read_object(value: Mapping[str, Any], depth: int) -> Iterator[DraftCall]:
+def _read_object(value: Mapping[str, Any], depth: int, strict: bool) -> Iterator[DraftCall]:
     folded = {_fold_key(key): item for key, item in reversed(dict(value).items())}
-    call = _read_call(folded, value)
+    call = _read_call(folded, value, strict)
     if call is not None and ("arguments" in folded or not _holds_calls(folded)):
         yield call
         return
     listed = [key for key in _CALLS if isinstance(folded.get(key), list | str) and folded[key]]
     if listed:
         for key in listed:
-            yield from _read_calls(folded[key], depth)
+            yield from _read_calls(folded[key], depth, strict)
         return
     for key in _HOLDERS:
         item = folded.get(key)
         if isinstance(item, list | Mapping) or (key in _TEXTS and isinstance(item, str)):
-            drafts = list(_iterate_drafts(item, depth + 1))
+            drafts = list(_iterate_drafts(item, depth + 1, strict))
             if drafts:
                 yield from drafts
                 return
@@ -158,18 +158,20 @@ def _holds_calls(folded: Mapping[str, Any]) -> bool:
     return any(isinstance(folded.get(key), list | Mapping) for key in (*_CALLS, *_HOLDERS))
 
 
-def _read_calls(value: Any, depth: int) -> Iterator[DraftCall]:
+def _read_calls(value: Any, depth: int, strict: bool = False) -> Iterator[DraftCall]:
     """Each call of a list of calls: what is none is one with a fault, so that none is lost."""
     items = value if isinstance(value, list) else [value]
     for item in items[:_MOST]:
-        drafts = list(_iterate_drafts(item, depth + 1))
+        drafts = list(_iterate_drafts(item, depth + 1, strict))
         if drafts or item is None:
             yield from drafts
         else:
             yield DraftCall("", item, None, _UNREAD)
 
 
-def _read_call(folded: Mapping[str, Any], value: Mapping[str, Any]) -> DraftCall | None:
+def _read_call(
+    folded: Mapping[str, Any], value: Mapping[str, Any], strict: bool = False
+) -> DraftCall | None:
     """The call that an object itself is. value: the object, whose keys are not folded."""
     call_id = next((folded[key] for key in _IDS if isinstance(folded.get(key), str)), None)
     if folded.get("method") == "tools/call" and isinstance(folded.get("params"), Mapping):
@@ -187,7 +189,7 @@ def _read_call(folded: Mapping[str, Any], value: Mapping[str, Any]) -> DraftCall
     if key is None and "function" not in value:
         beside = (*_NAMES, *_IDS, *_ABOUT, *_CALLS, *_HOLDERS)
         flat = {name: item for name, item in value.items() if _fold_key(name) not in beside}
-        return DraftCall(name or "", flat, call_id)
+        return None if strict and flat else DraftCall(name or "", flat, call_id)
     return DraftCall(name or "", folded[key] if key else {}, call_id)
 
 
@@ -205,22 +207,23 @@ def _split_parallel(draft: DraftCall) -> list[DraftCall]:
     return list(_read_calls(uses, 1)) if isinstance(uses, list) and uses else [draft]
 
 
-def _read_text(text: str, depth: int) -> Iterator[DraftCall]:
+def _read_text(text: str, depth: int, strict: bool) -> Iterator[DraftCall]:
     value, end = load_first(text, 0)
     if end is not None and not text[end:].strip():
-        yield from _iterate_drafts(value, depth + 1)
+        yield from _iterate_drafts(value, depth + 1, strict)
         return
-    marked, rest = read_marked_calls(text)
-    if marked:
-        for item in marked:
-            yield from _read_marked(item, depth)
+    marked, rest = read_marked_calls(text, strict=strict)
+    drafts = [draft for item in marked for draft in _read_marked(item, depth, strict)]
+    if drafts and not (strict and all(draft.fault for draft in drafts)):
+        yield from drafts
         return
-    for piece in (find_fenced(rest) or [rest])[:_MOST]:
-        yield from _read_piece(piece.strip(), depth)
+    fenced = find_fenced(rest)[:_MOST]
+    drafts = [draft for piece in fenced for draft in _read_piece(piece.strip(), depth, strict)]
+    yield from drafts or _read_piece(rest.strip(), depth, strict)
 
 
-def _read_marked(item: Any, depth: int) -> list[DraftCall]:
-    return list(_iterate_drafts(item, depth + 1)) or [DraftCall("", item)]
+def _read_marked(item: Any, depth: int, strict: bool = False) -> list[DraftCall]:
+    return list(_iterate_drafts(item, depth + 1, strict)) or [DraftCall("", item)]
 
 
 def _read_whole(text: str) -> list[Any]:
@@ -243,12 +246,12 @@ def _read_whole(text: str) -> list[Any]:
     return values
 
 
-def _read_piece(text: str, depth: int) -> Iterator[DraftCall]:
+def _read_piece(text: str, depth: int, strict: bool) -> Iterator[DraftCall]:
     """Calls as code where all of the text is, else those that stand in it as JSON. One that is
     begun as JSON and broken counts where it is the only one, or others stand beside it."""
     if whole := _read_whole(text):
         for item in whole:
-            yield from _iterate_drafts(item, depth + 1)
+            yield from _iterate_drafts(item, depth + 1, strict)
         return
     listed = _LIST_OF_CODE.search(text)
     if listed and (code := read_code_calls(text[listed.start() : text.rfind("]") + 1])):
@@ -256,18 +259,24 @@ def _read_piece(text: str, depth: int) -> Iterator[DraftCall]:
         return
     calls: list[DraftCall] = []
     broken: list[DraftCall] = []
-    for value, is_whole in _iterate_json(text):
+    for value, is_whole in _iterate_json(text, strict):
+        if strict and broken and isinstance(value, Mapping) and not _holds_arguments(value):
+            continue  # a name within a broken call
         if is_whole:
-            calls += _iterate_drafts(value, depth + 1)
+            calls += _iterate_drafts(value, depth + 1, strict)
         else:
             broken.append(DraftCall("", value, None, _UNREAD))
     if calls or (broken and text[:1] in ("{", "[")):
         yield from [*calls, *broken]
 
 
-def _iterate_json(text: str) -> Iterator[tuple[Any, bool]]:
+def _holds_arguments(value: Mapping[str, Any]) -> bool:
+    return any(_fold_key(key) in (*_ARGUMENTS, *_CALLS, *_HOLDERS, "function") for key in value)
+
+
+def _iterate_json(text: str, strict: bool) -> Iterator[tuple[Any, bool]]:
     """(value, True) of the objects and lists of a text; (its text, False) of what begins as an
-    object and cannot be read, to the next line that begins with one."""
+    object and cannot be read, to the next line that begins with one; strict: that it begins."""
     at = in_vain = 0
     while in_vain < _MOST_IN_VAIN:
         places = [place for sign in "{[" if (place := text.find(sign, at)) >= 0]
@@ -281,12 +290,13 @@ def _iterate_json(text: str) -> Iterator[tuple[Any, bool]]:
             continue
         in_vain += 1
         if text[at] == "{" and text[at + 1 : at + 20].lstrip()[:1] in ('"', "'"):
-            stop = text.find("\n{", at + 1)
+            stop = at + 1 if strict else text.find("\n{", at + 1)
             piece = text[at : stop if stop >= 0 else len(text)].strip()
-            value = read_structure(piece) if in_vain <= MOST_LENIENT else None
+            lenient = in_vain <= MOST_LENIENT and not strict
+            value = read_structure(piece) if lenient else None
             yield (value, True) if value is not None else (piece, False)
             at = stop if stop >= 0 else len(text)
-        elif at == 0 and (value := read_structure(text)) is not None:
+        elif at == 0 and not strict and (value := read_structure(text)) is not None:
             yield value, True
             return
         else:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from assets.contracts.repair.json_text import load_first
+from serving.repair.drafts import read_drafts
 from training.prompts.render import NO_CALL, render_conversation, render_tool_schema, render_turns
 from training.prompts.templates import FIX, BadTemplate, get_tokenizer_label, with_pad_token
-from warehouse.llm.json_answers import find_json, read_json
 from warehouse.llm.roles import drop_thinking
 
 _NAME, _ARGUMENT = "zq_probe_tool", "zq_probe_argument"
@@ -55,8 +56,11 @@ Kind = Literal["call", "prose", "invalid_json", "no_call"]
 MAX_CHARS = 100_000
 MAX_CALLS = 64
 _OPENED, _CLOSED = "<think>", "</think>"
-_WRAPPERS = ("tool_calls", "tool_call", "function_call", "function", "calls", "call")
-_BARE = {"name", "id", "type"}
+_FUNCTIONS = re.compile(r"functions[.:]([^:]{1,128})(?::\d{1,6})?")  # Kimi's and Harmony's names
+_NONE = re.compile(  # a list without calls
+    r"(?:^|[\s`>\]])\[\s{0,9}\](?:$|[\s`<.])"
+    r'|"(?:(?:tool_|function_)?calls?|function)"\s{0,9}:\s{0,9}(?:\[\s{0,9}\]|\{\s{0,9}\}|null)'
+)
 
 
 @dataclass(frozen=True)
@@ -79,19 +83,13 @@ def parse_calls(text: str) -> ParsedCalls:
         return ParsedCalls([], "invalid_json")  # nothing but a thought without an end
     if _is_no_call(answer):
         return ParsedCalls([], "no_call")
-    calls: list[dict[str, Any]] = []
-    empty_list = False
-    for item in find_json(answer):
-        # It may be an argument of a call that broke off: {"name": "x"} is one.
-        calls += _extract_calls(item.value, 0, bare=not item.in_broken)
-        empty_list = empty_list or (not item.in_broken and _is_empty(item.value))
-        if len(calls) >= MAX_CALLS:
-            break
-    if calls:
+    drafts = read_drafts(answer, strict=True)
+    read = [normalise_call(draft.name, draft.arguments) for draft in drafts if not draft.fault]
+    if calls := [call for call in read if call]:
         return ParsedCalls(calls[:MAX_CALLS], "call")
-    if empty_list:
+    if not any(draft.fault for draft in drafts) and _NONE.search(answer):
         return ParsedCalls([], "no_call")
-    return ParsedCalls([], "invalid_json" if _is_call_begun(answer) else "prose")
+    return ParsedCalls([], "invalid_json" if drafts or _is_call_begun(answer) else "prose")
 
 
 def normalise_call(name: Any, arguments: Any) -> dict[str, Any] | None:
@@ -100,14 +98,19 @@ def normalise_call(name: Any, arguments: Any) -> dict[str, Any] | None:
     if not isinstance(name, str) or not name.strip():
         return None
     if isinstance(arguments, str):
-        parsed = _parse_leading_json(arguments.strip())[0] if arguments.strip() else {}
+        parsed = load_first(arguments, 0)[0] if arguments.strip() else {}
         arguments = parsed if isinstance(parsed, Mapping) else arguments
-    return {"name": name.strip(), "arguments": {} if arguments is None else arguments}
+    named = _FUNCTIONS.fullmatch(name.strip())
+    return {
+        "name": named[1] if named else name.strip(),
+        "arguments": {} if arguments is None else arguments,
+    }
 
 
 def _strip_thought(text: str) -> str:
     """The text without thought, unless all of it is JSON (whose strings may hold such marks)."""
-    if _parse_leading_json(text.strip())[1] == len(text.strip()) > 0:
+    end = load_first(text, 0)[1]
+    if end is not None and not text[end:].strip():
         return text
     closed = text.find(_CLOSED)
     if closed >= 0 and not 0 <= text.find(_OPENED) < closed:
@@ -119,46 +122,6 @@ def _strip_thought(text: str) -> str:
 
 def _is_no_call(answer: str) -> bool:
     return not answer or answer.rstrip(".") == NO_CALL.rstrip(".")
-
-
-def _parse_leading_json(text: str) -> tuple[Any, int | None]:
-    """The JSON value that a text begins with, and where it ends; (None, None) where none does."""
-    try:
-        return read_json(text)
-    except ValueError:
-        return None, None
-
-
-def _extract_calls(value: Any, depth: int, *, bare: bool = True) -> list[dict[str, Any]]:
-    """The calls a JSON value is, or holds in one of the wrappers that models use; `bare`: a name
-    alone is one too."""
-    if depth > 4:
-        return []
-    if isinstance(value, list):
-        items = value[:MAX_CALLS]
-        return [call for item in items for call in _extract_calls(item, depth + 1, bare=bare)]
-    if not isinstance(value, dict):
-        return []
-    if isinstance(value.get("name"), str):
-        arguments = next((value[key] for key in ("arguments", "parameters") if key in value), None)
-        # A tool's definition repeated is no call: it has a description beside its parameters.
-        whole = "arguments" in value or ("parameters" in value and "description" not in value)
-        whole = whole or (bare and value.keys() <= _BARE)
-        call = normalise_call(value["name"], arguments) if whole else None
-        return [call] if call else []
-    return [
-        call
-        for key in _WRAPPERS
-        if key in value
-        for call in _extract_calls(value[key], depth + 1, bare=bare)
-    ][:MAX_CALLS]
-
-
-def _is_empty(value: Any) -> bool:
-    """An explicit "no calls": `[]`, or a wrapper that holds none."""
-    return value == [] or (
-        isinstance(value, dict) and any(key in value and not value[key] for key in _WRAPPERS)
-    )
 
 
 def _is_call_begun(answer: str) -> bool:
@@ -189,15 +152,14 @@ def check_tokenizer(tokenizer: Any) -> None:
 
 def check_read_back(tokenizer: Any) -> None:
     """Raises BadTemplate where calls as this tokenizer's template writes them cannot be read here:
-    such a model would score 0 however good it is. Of 44 templates that TRL ships some ten (Gemma4,
-    GLM, gpt-oss …) have a form of their own."""
+    such a model would score 0 however good it is."""
     _, text = _render_probe(tokenizer, [_CALL])
     for special in tokenizer.all_special_tokens:  # as decoding leaves them out
         text = text.replace(special, "")
     if parse_calls(text).calls != [_CALL]:
         raise BadTemplate(
             f"{get_tokenizer_label(tokenizer)}: its chat template writes a call as"
-            f" {text.strip()[:80]!r}, which is no JSON call; expected a base that writes calls as"
+            f" {text.strip()[:80]!r}, which cannot be read; expected a base that writes calls as"
             " Qwen2.5, Qwen3, Hermes or Llama-3.1 do, or set chat_template in its"
             " tokenizer_config.json"
         )

@@ -54,14 +54,6 @@ def find_json(text: str) -> Iterator[JsonFound]:
             at = end
 
 
-def read_json(text: str) -> tuple[Any, int]:
-    """The JSON value that a text begins with, and where it ends. Raises ValueError."""
-    value, end, stopped = _decode_at(text, 0)
-    if end is None:
-        raise ValueError(f"no JSON value, broken at character {stopped}")
-    return value, end
-
-
 def find_fenced(text: str) -> list[str]:
     """Contents of code fences in languages that calls are written in; the last may be open."""
     return [inner for fenced in _FENCE.findall(text) if (inner := fenced.strip())]

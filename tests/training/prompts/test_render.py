@@ -259,6 +259,12 @@ TEXT = json.dumps(ONE)
     f'a thought that the prompt had opened: {{"name": "x", "arguments": {{}}}}</think>\n{TEXT}',
     f"I use {{tool}}: {TEXT}",
     f"<|python_tag|>{TEXT}",
+    f"```python\nprint(1)\n```\n{TEXT}",
+    f'{{"name": "broken", "arguments": {{"a: 1}} {TEXT}',
+    f"[TOOL_CALLS]find_file{json.dumps(ONE['arguments'])}",
+    "<|tool_call_begin|>functions.find_file:0<|tool_call_argument_begin|>"
+    f"{json.dumps(ONE['arguments'])}<|tool_call_end|>",
+    f"[find_file({', '.join(f'{key}={value!r}' for key, value in ONE['arguments'].items())})]",
 )
 def test_a_call_is_read_in_every_form_that_models_write(text):
     assert parse_calls(text).calls == [ONE]
@@ -288,6 +294,8 @@ def test_several_calls_are_read_in_order():
     ('{"name": "outer", "arguments": {"of": {"name": "inner"}, "title', "invalid_json"),
     ('{"name": "a", "arguments": {"n": ' + "9" * 5000 + "}}", "invalid_json"),
     ('{"answer": 42}', "invalid_json"),
+    ('{"name": "Mira", "age": 42}', "invalid_json"),
+    ("<tool_call>\n[]\n</tool_call>", "no_call"),
     ('{"name": "find_file", "description": "Finds.", "parameters": {}}', "invalid_json"),
     ('{"a":' * 20_000, "invalid_json"),
     ("{" * 200_000, "invalid_json"),

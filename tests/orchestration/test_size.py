@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_985, 51),
+    "warehouse": (7_977, 51),
     "assets/marketplaces": (6_078, 38),
     "assets/servers": (11_744, 53),
     "assets/contracts": (8_662, 35),
@@ -20,8 +20,8 @@ BUDGET = {
     "assets/vectors": (3_635, 21),
     "assets/synthesis": (10_349, 53),
     "assets/outcomes": (7_915, 41),
-    "training": (12_745, 82),
-    "serving": (9_163, 41),
+    "training": (12_707, 82),
+    "serving": (9_175, 41),
     "orchestration": (6_300, 37),
     "demo": (2_526, 21),
     "extensions/batch": (1_061, 6),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (1_953, 10),
-    "tests": (80_967, 464),
+    "tests": (80_975, 464),
     "benchmarks": (6_393, 37),
 }
 

@@ -139,21 +139,6 @@ def test_a_gain_is_of_requests_of_new_and_changed_contracts(home):
     assert measure_new_tools(home, "reranker", rows, "now", "base", second) is None
 
 
-def test_without_a_training_set_it_says_so(home, instance):
-    assert tick(instance) == "no training set yet"
-
-
-def test_the_first_training_set_is_asked_for_under_a_key_of_its_own(home, instance):
-    name = publish(home, {"a": "1", "b": "1", "c": "1"})
-    [request] = tick(instance)
-    assert request.run_key == f"{name}/{recipe()}/0/{ALL}"
-
-
-def test_what_was_trained_on_is_not_asked_for_again(home, instance):
-    trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
-    assert "trained on already" in str(tick(instance))
-
-
 def test_a_changed_contract_asks_for_retraining(home, instance):
     trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
     name = publish(home, {"a": "2", "b": "1", "c": "1"})

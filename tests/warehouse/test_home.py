@@ -178,8 +178,11 @@ def test_it_is_read_by_plain_python():
 _TEXT = st.text(
     alphabet=st.sampled_from("aAbB01_ .-,:/<>{}'\"\n\t\x00é中ß١\u2028😀\ud800"), max_size=30
 )
+
+
 # (ours, Python's, characters not before, not behind)
-_EQUAL = [
+@cases(
+    "ours, python, after, before",
     (r"\w+", r"\w+", "", ""),
     (r"[\w.-]{2,3}", r"[\w.-]{2,3}", "", ""),
     (r"[^\w]+\d*", r"[^\w]+\d*", "", ""),
@@ -191,10 +194,7 @@ _EQUAL = [
     (r"\w", r"(?<!\w)\w", r"\w", ""),
     (r"a|é|(0)", r"(?<![^\s,])(?:a|é|(0))", r"^\s,", ""),
     (r"a+?", r"a+?(?!b)", "", "b"),
-]
-
-
-@pytest.mark.parametrize(("ours", "python", "after", "before"), _EQUAL)
+)
 @given(text=_TEXT)
 def test_matches_as_python(ours, python, after, before, text):
     text = text.replace("\x00", " ") if after.startswith("^") else text

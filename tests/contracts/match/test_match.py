@@ -4,7 +4,6 @@ import itertools
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -225,7 +224,8 @@ def _doubling(levels: int) -> dict[str, Any]:
     return {"$defs": {**defs, f"l{levels}": {}}, "properties": {"a": {"$ref": "#/$defs/l0"}}}
 
 
-HOSTILE = [
+@cases(
+    "schema",
     _doubling(40),
     {"properties": {"a": {"$ref": "#"}}, "default": {"a": {"a": {}}}},
     {"properties": {"a": {"$ref": "#/properties/b"}, "b": {"$ref": "#/properties/a"}}},
@@ -234,10 +234,7 @@ HOSTILE = [
     {"patternProperties": {"(": {}}, "properties": 7, "required": 7, "anyOf": {"a": 1}},
     {"properties": {"a": {"enum": 7, "const": [1], "type": 9, "items": 3, "prefixItems": {}}}},
     {"$ref": 7, "if": 3, "then": [], "dependentSchemas": [], "dependencies": {"a": ["b"]}},
-]
-
-
-@pytest.mark.parametrize("schema", HOSTILE)
+)
 def test_a_hostile_schema_takes_bounded_steps_and_still_tells_calls_apart(schema):
     value: Any = {"a" * 30 + "!": 1}
     for _ in range(40):

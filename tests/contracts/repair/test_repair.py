@@ -400,7 +400,8 @@ def _doubling(levels):
     }
 
 
-HOSTILE = [
+@cases(
+    "schema",
     _doubling(22),
     {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}},
     {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}},
@@ -411,10 +412,7 @@ HOSTILE = [
     {"type": "object", "anyOf": [{"required": [f"n{n}"]} for n in range(300)]},
     {"type": "array"},
     {"type": "object", "properties": 7},
-]
-
-
-@pytest.mark.parametrize("schema", HOSTILE)
+)
 def test_hostile_schemas_are_given_up_on_within_bounds(schema):
     result = repair_call(
         {"name": "t", "inputSchema": schema},

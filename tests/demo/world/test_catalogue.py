@@ -151,7 +151,8 @@ def test_a_bundle_lists_three_to_six_described_tools(name, version, tmp_path):
         assert all(flaw.kind != "bad_schema" for flaw in flaws)
 
 
-CALLS = [
+@cases(
+    "name, version, tool, arguments, expected",
     ("units", "1.2.0", "convert_length", {"value": 2, "from_unit": "mile", "to_unit": "km"}, "3.2"),
     ("dates", "1.0.1", "weekday_of", {"on": "2026-11-21"}, "Saturday"),
     ("dates", "1.0.1", "count_working_days", {"start": "2026-11-02", "end": "2026-11-08"}, "5"),
@@ -160,10 +161,7 @@ CALLS = [
     ("notes", "1.0.0", "create_note", {"title": "a", "text": "b"}, '"id": 1'),
     ("notes", "2.0.0", "create_note", {"title": "a", "body": "b"}, '"id": 1'),
     ("inventory", "1.1.0", "receive_goods", {"sku": "AB-0001", "quantity": 3}, "3"),
-]
-
-
-@pytest.mark.parametrize(("name", "version", "tool", "arguments", "expected"), CALLS)
+)
 def test_tools_do_what_they_say(name, version, tool, arguments, expected, tmp_path):
     server = unpacked(tmp_path, name, version)
     call = ("tools/call", {"name": tool, "arguments": arguments})

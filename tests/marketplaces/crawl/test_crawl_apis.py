@@ -54,14 +54,6 @@ def test_whole_lists_are_read_with_a_key(many, ledger):
 
 
 @cases("name", "glama", "pulsemcp")
-def test_without_its_key_nothing_is_asked_for(name, many, ledger):
-    before = sum(many.count_by_kind(name).values())
-    result = run(name, many[name], ledger, "1", keys={})
-    assert (result.completeness, result.requests) == ("skipped: key missing", 0)
-    assert sum(many.count_by_kind(name).values()) == before
-
-
-@cases("name", "glama", "pulsemcp")
 def test_a_wrong_key_is_an_error_and_no_empty_marketplace(name, many, ledger):
     wrong = dict.fromkeys(KEYS[name], "wrong")
     with pytest.raises(CrawlError, match="401"):

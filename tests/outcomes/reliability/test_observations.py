@@ -32,13 +32,12 @@ from tests.outcomes.reliability.observing import (
 )
 from tests.support.cases import cases
 
-BAD = [
+
+@cases(
+    "bad",
     '{"at": 2, "id": "b", "sta', "null", "[1]", '"x"', "", "{" * 3000,
     '{"at": "noon", "status": "ok"}', '{"at": 1e999, "status": "ok"}', '{"at": 3}',
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("bad", BAD)
+)  # fmt: skip
 def test_a_bad_line_costs_no_other(tmp_path, bad):
     write_log(tmp_path, [call("1"), bad, call("2")])
     assert read_log_lines(tmp_path)["call_id"].to_list() == ["1", "2"]

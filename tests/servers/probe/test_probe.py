@@ -43,7 +43,8 @@ def with_members(**more):
     return {**GOOD, **more}
 
 
-TYPESCRIPT = [
+@cases(
+    "tool, field, words",
     (with_members(description=None), "/description", "is null"),
     (with_members(annotations=None), "/annotations", "is null"),
     (with_members(outputSchema=None), "/outputSchema", "is null"),
@@ -53,10 +54,7 @@ TYPESCRIPT = [
      "/outputSchema", "cannot be compiled"),
     (with_members(outputSchema={**OBJECT, "properties": {"x": {"$ref": "#/$defs/No"}}}),
      "/outputSchema", "nothing is at '#/$defs/No'"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("tool", "field", "words"), TYPESCRIPT)
+)  # fmt: skip
 def test_a_member_that_makes_a_client_refuse_the_list_is_named(tool, field, words):
     [found] = find_client_refusals([GOOD, tool], "2025-11-25")
     assert (found.tool, found.rule, found.field) == ("weigh", RULE, field)

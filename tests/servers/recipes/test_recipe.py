@@ -265,7 +265,10 @@ def test_a_planned_launch_that_counted_is_told_by_nothing(installed):
 
 
 BUNDLE, REMOTE = "https://files.example/a.mcpb", "https://mcp.example/v1/mcp"
-RIGHT = [
+
+
+@cases(
+    "facts",
     {"server_id": "npm:@a/b", "ecosystem": "npm", "name": "@a/b"},
     {"server_id": "pypi:a-b", "ecosystem": "pypi", "name": "A_b"},
     {"server_id": "oci:docker.io/a/redis", "ecosystem": "oci", "name": "docker.io/a/redis"},
@@ -277,8 +280,13 @@ RIGHT = [
     {"server_id": "remote:https://{tenant}.example/${id}/mcp", "ecosystem": "remote", "name": "x",
      "url": "https://acme.example/7/mcp"},
     {"server_id": "private:mine", "ecosystem": "private", "name": "mine"},
-]  # fmt: skip
-WRONG = [
+)  # fmt: skip
+def test_a_recipe_of_the_server_that_it_is_listed_as_is_good(facts):
+    check_identity(LaunchRecipe(**facts))
+
+
+@cases(
+    "facts",
     {"server_id": "npm:@a/b", "ecosystem": "npm", "name": "evil"},
     {"server_id": "npm:@a/b", "ecosystem": "pypi", "name": "b"},
     {"server_id": "@a/b", "ecosystem": "npm", "name": "@a/b"},
@@ -305,15 +313,7 @@ WRONG = [
      "url": "https://evil.org/x.example/mcp"},
     {"server_id": "remote:https://{tenant}.example/mcp", "ecosystem": "remote", "name": "x",
      "url": "https://evil.org:443.example/mcp"},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("facts", RIGHT)
-def test_a_recipe_of_the_server_that_it_is_listed_as_is_good(facts):
-    check_identity(LaunchRecipe(**facts))
-
-
-@pytest.mark.parametrize("facts", WRONG)
+)  # fmt: skip
 def test_a_recipe_of_another_server_is_refused(facts):
     with pytest.raises(RecipeError, match="recipe of"):
         check_identity(LaunchRecipe(**facts))

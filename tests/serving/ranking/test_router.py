@@ -203,7 +203,8 @@ def test_without_an_overlay_nothing_is_known(home):
     assert read(home) is None
 
 
-BROKEN = [
+@cases(
+    "text",
     "{half",
     "[]",
     '{"format": 2, "overall": 0.5, "rows": []}',
@@ -214,10 +215,7 @@ BROKEN = [
     '{"format": 1, "overall": 0.5, "rows": [["a", "b"]]}',
     '{"format": 1, "overall": 0.5, "rows": [[["a"], "b", 1, 0, 1, 1]]}',
     "[" * 100_000,
-]
-
-
-@pytest.mark.parametrize("text", BROKEN)
+)
 def test_a_broken_overlay_is_named_with_its_fix(home, text):
     (home / "router" / "RELIABILITY.json").write_text(text)
     with pytest.raises(OverlayBroken, match=r"RELIABILITY\.json.*toolmill run"):

@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 
 from assets.contracts.tool_diff import CLASSES, compare_tools
@@ -110,13 +109,6 @@ def test_renames_are_one_to_one_and_go_to_the_name_most_alike():
         assert result == {"read_order": "get_order", "read_item": "get_item", "list": None}
 
 
-@pytest.mark.slow  # the budget of steps is held by schema/test_step_budget.py
-def test_ten_thousand_renamed_tools_do_not_take_for_ever():
-    old = [_with(name=f"old{i}", description=f"Tool number {i} of the list") for i in range(3000)]
-    new = [{**tool, "name": f"new{i}"} for i, tool in enumerate(old)]
-    assert all(c.renamed_from == c.tool.replace("new", "old") for c in compare_tools(old, new))
-
-
 def test_true_is_not_one():
     one, true = (_schema({"limit": {"default": default}}) for default in (1, True))
     (change,) = compare_tools([one], [true])
@@ -138,16 +130,6 @@ def test_an_unrelated_tool_is_no_rename():
     other = {"name": "delete", "description": "Erase a user.", "inputSchema": {"type": "object"}}
     result = {(c.tool, c.cls, c.fields) for c in compare_tools([BASE], [other])}
     assert result == {("search", "breaking", ("removed",)), ("delete", "compatible", ("added",))}
-
-
-def test_a_changed_definition_behind_a_reference_is_seen():
-    def tool(kind):
-        schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}}
-        return {"name": "t", "inputSchema": {**schema, "$defs": {"a": {"type": kind}}}}
-
-    (change,) = compare_tools([tool("string")], [tool("integer")])
-    assert change.cls == "breaking"
-    assert "inputSchema.properties.a.type" in change.fields
 
 
 def test_a_result_that_loses_a_field_breaks_its_readers():

@@ -11,15 +11,13 @@ from assets.servers.calls.caller import ToolCaller
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.recipe import ResolvedVersion, UnlaunchableServer, dump_recipe
+from assets.servers.recipes.recipe import ResolvedVersion, dump_recipe
 from assets.servers.recipes.recipe_plan import plan_recipe
-from assets.servers.recipes.version_resolver import VersionResolver
 from assets.servers.sandbox.spec import SandboxPolicy
-from assets.servers.sandbox.toolchain import find_toolchain
 from assets.servers.secrets import SecretSources, ServerSecrets
 from demo.world.catalogue import pack
 from tests.marketplaces.site import Answer, site
-from tests.servers.conftest import BundleHost, host, npm, pypi
+from tests.servers.conftest import BundleHost, host
 from tests.serving.calling import PATIENT, read_text
 from tests.support.untrusted_server import POLICY, require_sandbox
 
@@ -124,16 +122,6 @@ async def listed(recipe, policy):
     return ToolCaller({recipe.server_id: facts}, policy), by
 
 
-def planned(listing, warehouse):
-    recipe = plan_recipe(
-        listing, VersionResolver(warehouse.home, find_toolchain(), warehouse.ledger, "n")
-    )
-    if isinstance(recipe, UnlaunchableServer) and recipe.kind == "fetch_failed":
-        pytest.skip("the package registries are out of reach")
-    assert not isinstance(recipe, UnlaunchableServer), recipe
-    return recipe
-
-
 def packed(host: BundleHost, name: str, version: str):
     """The recipe of a bundle of the demo, served by the host."""
     made = pack(name, version)
@@ -199,41 +187,3 @@ async def test_a_bundle_that_is_not_the_pinned_one_is_not_called(host, tmp_path)
     finally:
         await caller.close()
     assert (found.error_kind, found.blame) == ("integrity", "server")
-
-
-@pytest.mark.registry
-@pytest.mark.slow  # a bundle is called above, a wheel installed in recipes/test_install.py
-async def test_a_python_server_from_pypi_is_called(warehouse):
-    recipe = planned(pypi("mcp-server-time", "2026.10.19"), warehouse)
-    caller, by = await listed(recipe, DeployPolicy(warehouse.home, twice=False))
-    ask = caller.call
-    try:
-        tool = by["get_current_time"]
-        good = await ask(recipe.server_id, "get_current_time", tool, {"timezone": "Asia/Tokyo"})
-        odd = await ask(recipe.server_id, "get_current_time", tool, {"timezone": "Mars/Olympus"})
-        bad = await ask(recipe.server_id, "get_current_time", tool, {"timezone": 9})
-    finally:
-        await caller.close()
-    assert (good.status, '"timezone": "Asia/Tokyo"' in read_text(good)) == ("ok", True)
-    assert (odd.status, odd.blame) == ("tool_error", "caller")
-    assert (bad.status, bad.problems[0]["path"]) == ("invalid_arguments", "$.timezone")
-
-
-@pytest.mark.registry
-@pytest.mark.slow
-async def test_a_node_server_from_npm_is_called(warehouse):
-    listing = npm("@modelcontextprotocol/server-everything", "2026.8.31")
-    recipe = planned(listing, warehouse)
-    caller, by = await listed(recipe, DeployPolicy(warehouse.home, twice=False))
-    ask = caller.call
-    try:
-        echo = await ask(recipe.server_id, "echo", by["echo"], {"message": "hello"})
-        assert (echo.status, read_text(echo)) == ("ok", "Echo: hello")
-        sized = {
-            name: await ask(recipe.server_id, name, by[name], {})
-            for name in by
-            if "image" in name and not by[name]["inputSchema"].get("required")
-        }
-    finally:
-        await caller.close()
-    assert any(one["type"] == "image" for got in sized.values() for one in got.content), sized

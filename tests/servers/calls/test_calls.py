@@ -8,8 +8,6 @@ import threading
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-import pytest
-
 from assets.servers.calls import connection
 from assets.servers.calls.caller import ToolCaller
 from assets.servers.deploy.policy import DeployPolicy
@@ -126,10 +124,7 @@ async def test_arguments_that_do_not_fit_are_told_field_by_field_and_never_sent(
     assert set(by_path) == {"$.x", "$.hwo"}
 
 
-UNSENDABLE = [{"x": float("nan")}, {"x": {1, 2}}, {"x": 1, "how": "y" * 2**21}]
-
-
-@pytest.mark.parametrize("arguments", UNSENDABLE)
+@cases("arguments", {"x": float("nan")}, {"x": {1, 2}}, {"x": 1, "how": "y" * 2**21})
 async def test_arguments_that_cannot_be_sent_are_refused(bench, arguments):
     async with bench.launch(ECHO) as running:
         found = await running.caller.call(running.server_id, "do", CONTRACT, arguments)

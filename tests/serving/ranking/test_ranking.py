@@ -114,15 +114,6 @@ def test_twins_are_one_hit_and_look_alikes_are_not(router):
     assert hits["npm:disk::readFile"].twins == ()
 
 
-def test_an_excluded_tool_leaves_its_twin(router):
-    first = router.find(ToolQuery("send an email", k=1)).hits[0]
-    assert first.twins
-    second = router.find(ToolQuery("send an email", k=1, exclude=frozenset([first.tool_id]))).hits[
-        0
-    ]
-    assert (second.tool_id, second.twins) == (first.twins[0], ())
-
-
 def test_what_a_model_wants_of_server_and_tool_is_weighed_apart(router):
     tool_query = ToolQuery(server="a post office", tool="send an email to somebody", k=1)
     assert router.find(tool_query).hits[0].tool_id == "pypi:post::send_email"

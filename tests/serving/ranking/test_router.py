@@ -60,12 +60,6 @@ def test_a_bad_question_is_refused(router, ask, message):
         router.find(ask)
 
 
-def test_a_megabyte_of_query_is_read_to_its_bound(router):
-    answer = router.find(ToolQuery("read a file " * 90_000, k=1))
-    assert answer.hits[0].tool_id == "npm:files::read_file"
-    assert answer.notes == ("query was read to 4,000 of 1,080,000 characters",)
-
-
 def test_a_batch_gives_what_single_queries_give(router):
     asks = [
         ToolQuery("tell me the time", k=3),

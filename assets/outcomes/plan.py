@@ -15,13 +15,13 @@ from assets.outcomes.execution import EXECUTION_VERSION
 from assets.outcomes.outcome import CANNED, USEFUL, find_canned
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.run import ExecutionJob, ExecutionRun, JobResult
-from assets.outcomes.select import list_launchable, select_calls
+from assets.outcomes.select import find_futile_tools, list_launchable, select_calls
 from assets.outcomes.table import EXECUTIONS, PASSING
 from assets.outcomes.worlds.spec import WorldSpec
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.synthesis.contract_reading import read_purpose
-from assets.synthesis.tables import JUDGEMENTS, PAIRS, select_trainable
+from assets.synthesis.tables import EXPLORATIONS, JUDGEMENTS, PAIRS, select_trainable
 from assets.vectors.confusable_table import CONFUSABLES
 from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Record
@@ -193,7 +193,9 @@ def _plan_jobs(warehouse: Warehouse, name: str, executor: ExecutionSetup) -> lis
     )
     twins = tables.read(CONFUSABLES).to_dicts()
     settings = executor.settings
-    calls = select_calls(select_trainable(pairs, judged), clear, servers, settings, twins)
+    futile = find_futile_tools(tables.read(EXPLORATIONS, name).to_dicts(), clear)
+    accepted = select_trainable(pairs, judged)
+    calls = select_calls(accepted, clear, servers, settings, twins, futile)
     tools: dict[str, set[str]] = defaultdict(set)
     for item in calls:
         tools[item.call.server_id].add(item.call.tool)
@@ -225,7 +227,7 @@ def _digest_plan(job: ExecutionJob, executor: ExecutionSetup) -> str:
             job.server.moving,
             digest_conditions(call.server_id, executor.policy),
             job.world_digest,
-            settings.prove,
+            [settings.prove, job.wanted.observed],
             sorted(job.wanted.pairs),
         ]
     )

@@ -1,11 +1,13 @@
-"""Proof by execution: a world's own check proves its task, and wrong calls must fail it. Any other
-call can only be refuted, by its own failure."""
+"""Proof by execution: a world's own check proves its task, and wrong calls must fail it. A call
+that worked when its server was explored is proved where each other value changes its outcome. Any
+other call can only be refuted, by its own failure."""
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -16,10 +18,18 @@ from assets.outcomes.outcome import USEFUL
 from assets.outcomes.table import PROVED, REFUTED, UNPROVED
 from assets.outcomes.worlds.session import OpenWorld, open_world
 from assets.outcomes.worlds.spec import TaskTemplate, WorldSpec
-from assets.outcomes.worlds.task import Task, make_tasks, perturb_task
+from assets.outcomes.worlds.task import (
+    Task,
+    make_tasks,
+    perturb_task,
+    perturb_value,
+    replace_leaf,
+    walk_leaves,
+)
 from assets.outcomes.worlds.tree import WorldFailed, WorldFileError
 from assets.servers.recipes.placeholders import DATA
-from assets.synthesis.tables import TaskOrigin, WorldTask, WorldUnavailable
+from assets.synthesis.tables import TaskOrigin, WorldTask, WorldUnavailable, dump_text
+from assets.vectors.lexicon import split_identifier
 from warehouse.storage.digest import digest
 
 Facts = Mapping[str, Any]
@@ -27,6 +37,7 @@ Facts = Mapping[str, Any]
 _ANSWERED = ("ok", "tool_error")  # what else comes back says nothing about the arguments
 _OTHERS = ("credentials", "upstream", "us")  # whose failure is none of the arguments' either
 MOST = 6  # wrong calls that are tried, one after the other
+_MOST_VALUES = 3  # values of an explored call that are changed, one in each call
 
 Perturbed = Callable[[Facts], Awaitable[WatchedCall]]
 
@@ -130,6 +141,55 @@ async def prove_task(
     if not wrong:
         return CallProof(UNPROVED, f"{task.name}: no other arguments can be tried")
     return CallProof(PROVED, f"{task.name}: ends as asked for")
+
+
+async def prove_observed(
+    call: ToolCall, first: Facts, watched: WatchedCall, run_perturbed: Perturbed
+) -> CallProof:
+    """Whether another value in the place of any that names something changes what a call that was
+    taken from an exploration does. first, run_perturbed: as in `prove_task`."""
+    if (failed := judge_failure(watched.execution)) is not None:
+        return failed
+    others = islice(_change_values(call, first), _MOST_VALUES)
+    changed: list[str] = []
+    for name, value, other, arguments in others:
+        tried = await run_perturbed(arguments)
+        if not is_answered(tried.execution):
+            return CallProof(UNPROVED, f"a call with another {name} was not answered"[:300])
+        if not _differs(watched, tried, value, other):
+            return CallProof(UNPROVED, f"another {name} gives the same outcome"[:300])
+        changed.append(name)
+    if not changed:
+        return CallProof(UNPROVED, "no value of it names anything")
+    return CallProof(PROVED, f"other values change the outcome: {', '.join(changed)}"[:300])
+
+
+def _change_values(call: ToolCall, first: Facts) -> Iterator[tuple[str, Any, Any, dict[str, Any]]]:
+    """(parameter, its value, another, arguments) for each text or id that the contract lets change;
+    a choice, a switch and a count name nothing."""
+    keys, rng = sorted(first), Random(dump_text(dict(call.arguments)))
+    for path, value in walk_leaves(call.arguments):
+        name = str(next(part for part in reversed(path) if isinstance(part, str)))
+        is_id = isinstance(value, int) and "id" in split_identifier(name)
+        if isinstance(value, str) or (is_id and not isinstance(value, bool)):
+            other = perturb_value(value, keys, rng, DATA)
+            arguments = replace_leaf(call.arguments, path, other)
+            if not find_problems(call.contract, arguments):
+                yield name, value, other, arguments
+
+
+def _differs(watched: WatchedCall, other: WatchedCall, value: Any, changed: Any) -> bool:
+    """Whether two calls left other states, or answers that differ by more than the value itself:
+    one that repeats its input says the same of both."""
+    done, tried = watched.execution, other.execution
+    if done.changes_state or tried.changes_state:
+        return watched.after != other.after
+    if tried.outcome != USEFUL:
+        return True
+    if done.differs is not False or done.withheld or tried.withheld:
+        return False  # an answer of its own each time tells nothing
+    mine, others = (item.text or str(item.structured) for item in (done, tried))
+    return mine.replace(str(value), "") != others.replace(str(changed), "")
 
 
 def _list_single(world: WorldSpec, server_id: str, tools: Collection[str]) -> list[TaskTemplate]:

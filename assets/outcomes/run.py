@@ -16,7 +16,14 @@ from assets.outcomes.execution import (
 )
 from assets.outcomes.outcome import REFUSED, TIMEOUT
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.proof import CallProof, Facts, find_task, judge_call, prove_task
+from assets.outcomes.proof import (
+    CallProof,
+    Facts,
+    find_task,
+    judge_call,
+    prove_observed,
+    prove_task,
+)
 from assets.outcomes.select import LaunchableServer, WantedCall
 from assets.outcomes.table import UNPROVED
 from assets.outcomes.worlds.spec import WorldSpec
@@ -201,21 +208,24 @@ class ExecutionRun:
     ) -> CallProof | None:
         if watched.execution.outcome == REFUSED:
             return None
-        if job.wanted.task is None:
+        wanted = job.wanted
+        if wanted.task is None and not wanted.observed:
             return judge_call(watched.execution)
-        task = find_task(place.world, job.wanted.task)
-        if task is None:
-            return CallProof(UNPROVED, f"world {job.world.name!r} holds its task no more")
 
         async def run_perturbed(arguments: Facts) -> WatchedCall:
-            other = replace(job.wanted.call, arguments=arguments)
-            other_job = replace(job, wanted=replace(job.wanted, call=other))
+            other = replace(wanted.call, arguments=arguments)
+            other_job = replace(job, wanted=replace(wanted, call=other))
             result = await self._watch(other_job, place)
             await self._settle(other_job, result.execution, place)
             return result
 
         first = place.world.read_first_facts()
-        return await prove_task(job.wanted.call, task, first, watched, run_perturbed)
+        if wanted.task is None:
+            return await prove_observed(wanted.call, first, watched, run_perturbed)
+        task = find_task(place.world, wanted.task)
+        if task is None:
+            return CallProof(UNPROVED, f"world {job.world.name!r} holds its task no more")
+        return await prove_task(wanted.call, task, first, watched, run_perturbed)
 
     def _key(self, job: ExecutionJob) -> str:
         """Names the effect by all that can change it; on a moving world by the run's date too."""
@@ -230,7 +240,7 @@ class ExecutionRun:
                 "contract": call.contract_digest,
                 "arguments": dict(call.arguments),
                 "world": job.world_digest,
-                "proves": self.settings.prove,
+                "proves": [self.settings.prove, job.wanted.observed],
                 "run_date": self.run_date if server.moving or job.again else None,
             }
         )

@@ -2,16 +2,18 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from assets.contracts.repair.problems import find_problems
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.execution import ToolCall
+from assets.outcomes.outcome import USEFUL
 from assets.outcomes.policy import ExecutionPolicy
 from assets.synthesis.contract_reading import read_purpose
 from assets.synthesis.tables import (
+    CONTRACT,
     EXPLORED,
     TaskOrigin,
     dump_text,
@@ -26,6 +28,9 @@ from warehouse.json_types import Contract, Record, Row
 from warehouse.storage.digest import digest
 
 _FITTING = BoundedDict()  # (contract, arguments) -> whether they fit
+# Whose failures say that another call of made-up values fails too: of a tool, of a whole server.
+_BARS = {"credentials", "policy", "upstream", "us"}
+_REFUSES = {*_BARS, "caller"}
 _CHANGES = ("create", "update", "delete", "send", "run")  # families of verbs, whatever a hint says
 
 
@@ -42,12 +47,14 @@ class LaunchableServer:
 @dataclass
 class WantedCall:
     """pairs: accepted pairs that it is of. twin_of: the look-alike tool for which it was written.
-    task: the world's task that its pair is, carried out there."""
+    task: the world's task that its pair is, carried out there. observed: a pair of it was written
+    from this call, which worked when its server was explored."""
 
     call: ToolCall
     pairs: list[str] = field(default_factory=list)
     twin_of: str | None = None
     task: TaskOrigin | None = None
+    observed: bool = False
 
     @property
     def arguments(self) -> str:
@@ -83,10 +90,12 @@ def select_calls(
     servers: Mapping[str, LaunchableServer],
     policy: ExecutionPolicy,
     twins: Iterable[Row] = (),
+    futile: Collection[tuple[str, str]] = (),
 ) -> list[WantedCall]:
     """The calls to execute, by server and tool, reading tools first. pairs: accepted ones; twins:
     rows of CONFUSABLES, whose look-alikes get each other's calls but no tasks. A call that takes a
-    value out of another's result is left out, unless a server really gave that result."""
+    value out of another's result is left out, unless a server really gave that result; and one
+    whose values were made up for a `futile` tool."""
     contracts = {(row["server_id"], row["tool"]): row for row in clear}
     selected: dict[tuple[str, str], dict[str, WantedCall]] = defaultdict(dict)
     looks_like = _map_twins(twins)
@@ -99,7 +108,8 @@ def select_calls(
             target = (golden.server_id, golden.tool)
             for tool in (target, *(looks_like.get(target, ()) if task is None else ())):
                 row = contracts.get(tool)
-                if row is None or tool[0] not in servers:
+                made_up = task is None and pair["basis"] in (None, CONTRACT)
+                if row is None or tool[0] not in servers or (made_up and tool in futile):
                     continue
                 if tool == target and row["contract_digest"] != golden.contract_digest:
                     continue
@@ -111,8 +121,32 @@ def select_calls(
                     entry = selected[tool].setdefault(key, candidate)
                     if candidate.twin_of is None:
                         entry.twin_of = None
+                        entry.observed |= pair["basis"] == EXPLORED
                         entry.pairs.append(pair["pair_id"])
     return [item for tool in sorted(selected) for item in _choose(selected[tool].values(), policy)]
+
+
+def find_futile_tools(explorations: Iterable[Row], clear: Iterable[Row]) -> set[tuple[str, str]]:
+    """(server, tool) of those of which a world has no useful call: each that was tried was refused
+    for its values or for what is not here (a credential, a browser, the network), or all were that
+    were tried of its server. What is the tool's or its server's fault is called again, to be told
+    by executions. Of 200 calls of the demo with values that were made up for these, 5 were useful.
+    """
+    versions = {(row["server_id"], row["tool"]): row["contract_digest"] for row in clear}
+    blames: dict[tuple[str, str], set[str | None]] = defaultdict(set)
+    by_server: dict[str, set[str | None]] = defaultdict(set)
+    for row in explorations:
+        tool = row["server_id"], row["tool"]
+        blame = USEFUL if row["outcome"] == USEFUL else row["blame"]
+        by_server[tool[0]].add(blame)
+        if versions.get(tool) == row["contract_digest"]:
+            blames[tool].add(blame)
+    return {
+        tool
+        for tool in versions
+        if (blames[tool] and blames[tool] <= _REFUSES)
+        or (by_server[tool[0]] and by_server[tool[0]] <= _BARS)
+    }
 
 
 def _map_twins(rows: Iterable[Row]) -> dict[tuple[str, str], list[tuple[str, str]]]:

@@ -24,6 +24,7 @@ from warehouse.storage.digest import digest
 
 CONTRACT = make_contract()
 READER = make_contract(annotations=READS)
+FREE = make_contract() | {"inputSchema": {"type": "object", "properties": {"x": {}}}}
 NOTE = """
 def do(m, x):
     path = os.path.join(DATA, f"note-{x}.txt")
@@ -319,6 +320,39 @@ def test_a_world_that_cannot_be_opened_is_the_row_of_its_calls(executing, monkey
     row = run_one(executing, NOTE)
     assert (row["outcome"], row["error_kind"]) == (None, "internal")
     assert row["hint"] == "no place for it"
+
+
+READ_NOTE = """
+def do(m, x):
+    path = os.path.join(DATA, x)
+    if os.path.exists(path):
+        say(m, open(path).read())
+    else:
+        say(m, f"ENOENT: no such file or directory, open '{x}'", isError=True)
+calls(do, TOOLS)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "proof"),
+    [
+        (NOTE, "new", "proved"),
+        (READ_NOTE, "README.md", "proved"),
+        (READ_NOTE, "gone.txt", "refuted"),
+        ("def do(m, x):\n    say(m, 'the same')\ncalls(do, TOOLS)", "README.md", "unproved"),
+        ("def do(m, x):\n    say(m, 'it is ' + x)\ncalls(do, TOOLS)", "README.md", "unproved"),
+    ],
+)
+def test_a_call_that_worked_before_is_proved_by_what_other_values_do(
+    executing, source, value, proof
+):
+    server = executing.make_server(source, [FREE])
+    job = executing.make_job(server, FREE, {"x": value})
+    job = replace(job, wanted=replace(job.wanted, observed=True))
+    [row] = executing.run([job], prove=True)
+    assert row["proof"] == proof
+    [row] = executing.run([replace(job, wanted=replace(job.wanted, observed=False))], prove=True)
+    assert row["proof"] == ("refuted" if proof == "refuted" else "unproved")
 
 
 def test_each_state_of_the_world_is_read_once(executing, monkeypatch):

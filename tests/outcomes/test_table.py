@@ -10,7 +10,13 @@ from assets.outcomes.execution import ToolCall
 from assets.outcomes.plan import make_execution_row
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.run import ExecutionJob, JobResult
-from assets.outcomes.select import LaunchableServer, WantedCall, list_launchable, select_calls
+from assets.outcomes.select import (
+    LaunchableServer,
+    WantedCall,
+    find_futile_tools,
+    list_launchable,
+    select_calls,
+)
 from assets.outcomes.table import (
     ANY,
     EXECUTIONS,
@@ -21,7 +27,7 @@ from assets.outcomes.table import (
     may_keep,
     read_tried,
 )
-from assets.synthesis.tables import GoldenCall, make_single_row
+from assets.synthesis.tables import EXPLORED, GoldenCall, make_single_row
 from assets.vectors.confusable_table import TWINS
 from tests.outcomes.running import make_contract
 from tests.support.cases import cases
@@ -142,6 +148,38 @@ def test_a_call_of_an_older_contract_or_of_a_server_that_does_not_run_is_left_ou
     assert chosen([pair(LOOK, "a")], []) == []  # held, or gone
     # Nor is a value made up that comes out of another call.
     assert chosen([pair(LOOK, "a", borrowed=("q",))], [clear_row(LOOK)]) == []
+
+
+def explored_row(outcome: str, blame: str | None, contract: Row = LOOK, **facts: Any) -> Row:
+    return {**clear_row(contract), "outcome": outcome, "blame": blame, **facts}
+
+
+@pytest.mark.parametrize(
+    ("rows", "futile"),
+    [
+        ([], ""),
+        ([("tool_error", "caller"), ("tool_error", "caller")], "look"),
+        ([("tool_error", "caller"), ("useful", None)], ""),
+        ([("tool_error", "caller"), ("empty", None)], ""),
+        # Executions tell what is the tool's own fault.
+        ([("tool_error", "caller"), ("protocol_error", "tool")], ""),
+        # A server that wants a credential, also for what was not tried.
+        ([("tool_error", "credentials"), ("refused", "policy")], "drop look"),
+        ([("tool_error", "credentials"), ("timeout", "server")], ""),
+    ],
+)
+def test_a_tool_whose_every_call_was_refused_is_not_called_with_made_up_values(rows, futile):
+    clear = [clear_row(LOOK), clear_row(DROP)]
+    result = find_futile_tools([explored_row(*row) for row in rows], clear)
+    assert " ".join(sorted(tool for _, tool in result)) == futile
+    pairs = [pair(LOOK, "a"), {**pair(LOOK, "b"), "basis": EXPLORED}, pair(DROP, "c")]
+    expected = {"": ["drop c", "look a", "look b"], "look": ["drop c", "look b"]}
+    assert chosen(pairs, clear, futile=result) == expected.get(futile, ["look b"])
+
+
+def test_what_an_older_contract_refused_says_nothing_of_the_one_that_stands():
+    rows = [explored_row("tool_error", "caller", {**LOOK, "description": "older"})]
+    assert find_futile_tools(rows, [clear_row(LOOK)]) == set()
 
 
 def test_where_no_world_is_ours_only_tools_that_read_are_called():

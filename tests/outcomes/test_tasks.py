@@ -1,12 +1,13 @@
 """Tasks of worlds as pairs: which are drawn for whom, and what an executed call proves of one."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.execution import CallExecution, ToolCall, WatchedCall
-from assets.outcomes.proof import WorldTasks, find_task, prove_task
+from assets.outcomes.proof import WorldTasks, find_task, prove_observed, prove_task
 from assets.outcomes.worlds.session import open_world
 from assets.outcomes.worlds.spec import load_world
 from assets.servers.recipes.placeholders import DATA
@@ -113,6 +114,80 @@ async def test_a_call_that_changes_or_answers_something_else_is_refuted(opened):
 async def test_a_check_that_a_wrong_call_passes_proves_nothing(opened):
     result = await prove(opened, "write", {"right": True}, "written", deaf=True)
     assert (result.verdict, result.why) == ("unproved", "write: a wrong call passes its check too")
+
+
+FILES = {"a.txt": "first", "b.txt": "second"}
+
+
+async def observe(arguments: dict[str, Any], answer, *, stable: bool = True, schema=None):
+    """The proof of an explored call. answer: arguments -> (outcome or None, text, facts after)."""
+    properties = schema or {key: {} for key in arguments}
+    contract = {"name": "x", "inputSchema": {"type": "object", "properties": properties}}
+    call = ToolCall(SERVER, "x", contract, contract_digest(contract), arguments)
+    tried: list[dict[str, Any]] = []
+
+    async def run(asked):
+        outcome, text, after = answer(asked)
+        states = {"before": "first", "after": "first" if after == FILES else "other"}
+        states["status"] = "ok" if outcome else "failed"
+        done = replace(make_execution(text, outcome), **states)
+        return WatchedCall(replace(done, repeated=done.answer if stable else "another"), after)
+
+    async def run_perturbed(asked):
+        tried.append(dict(asked))
+        return await run(asked)
+
+    return await prove_observed(call, FILES, await run(arguments), run_perturbed), tried
+
+
+def read_file(asked):
+    name = asked["path"].rpartition("/")[2]
+    return ("useful", FILES[name], FILES) if name in FILES else ("tool_error", "no file", FILES)
+
+
+async def test_an_explored_call_is_proved_where_each_other_value_changes_its_outcome():
+    path = f"{DATA}/a.txt"
+    result, tried = await observe({"path": path, "limit": 10, "whole": True}, read_file)
+    assert (result.verdict, result.why) == ("proved", "other values change the outcome: path")
+    assert [asked["path"] for asked in tried] == [f"{DATA}/b.txt"]
+
+    def write(asked):
+        return "useful", "written", FILES | {asked["name"]: "x"}
+
+    assert (await observe({"name": "new.txt"}, write))[0].verdict == "proved"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "facts", "why"),
+    [
+        ({}, {}, "no value of it names anything"),
+        ({"limit": 3, "deep": True}, {}, "no value of it names anything"),
+        ({"mode": "all"}, {"schema": {"mode": {"enum": ["all"]}}}, "no value"),
+        ({"note": "a"}, {}, "another note gives the same outcome"),
+        ({"items": [{"id": 7}]}, {}, "another id gives the same outcome"),  # repeats its input
+        ({"path": f"{DATA}/a.txt", "note": "a"}, {}, "another note gives the same outcome"),
+        ({"path": f"{DATA}/a.txt"}, {"stable": False}, "another path gives the same outcome"),
+    ],
+)
+async def test_an_explored_call_that_some_other_value_leaves_as_it_was_is_unproved(
+    arguments, facts, why
+):
+    def answer(asked):
+        return read_file(asked) if "path" in asked else ("useful", f"{asked}", FILES)
+
+    result, _ = await observe(arguments, answer, **facts)
+    assert result.verdict == "unproved"
+    assert why in result.why
+
+
+async def test_a_call_that_fails_now_or_whose_contrast_is_not_answered_proves_nothing():
+    def answer(asked):
+        return read_file(asked) if asked["path"].endswith("a.txt") else (None, "", FILES)
+
+    result, _ = await observe({"path": f"{DATA}/a.txt"}, answer)
+    assert (result.verdict, result.why) == ("unproved", "a call with another path was not answered")
+    result, tried = await observe({"path": "gone.txt"}, read_file)
+    assert (result.verdict, tried) == ("unproved", [])
 
 
 def test_a_task_that_its_world_holds_no_more_is_not_found(opened):

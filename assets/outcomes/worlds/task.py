@@ -107,7 +107,7 @@ def perturb_task(
     keys = sorted(facts)
     for place, call in enumerate(task.calls):
         for path, value in walk_leaves(call.arguments):
-            changed = _perturb_value(value, keys, rng, root)
+            changed = perturb_value(value, keys, rng, root)
             arguments = replace_leaf(call.arguments, path, changed)
             calls = [*task.calls]
             calls[place] = TaskCall(call.tool, arguments)
@@ -127,7 +127,9 @@ def walk_leaves(value: Any, path: Leaf = ()) -> Iterator[tuple[Leaf, Any]]:
         yield path, value
 
 
-def _perturb_value(value: Any, keys: list[str], rng: Random, root: str) -> Any:
+def perturb_value(value: Any, keys: list[str], rng: Random, root: str) -> Any:
+    """Another value of its type: for the path of a file, another file's. keys: of a world's facts;
+    root: its folder as servers are shown it."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int | float):

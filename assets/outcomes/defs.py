@@ -8,6 +8,8 @@ from typing import Any
 import dagster as dg
 
 from assets.contracts.tool_id import ToolId
+from assets.marketplaces.adapters.private import NotApproved
+from assets.outcomes.call_proposer import CallProposer
 from assets.outcomes.exploration import INVENTED, count_edges
 from assets.outcomes.exploration_run import explore_servers
 from assets.outcomes.outcome import OUTCOMES, USEFUL
@@ -16,8 +18,10 @@ from assets.outcomes.table import EXECUTIONS, PROOFS, has_run
 from assets.partitions import close_run_after, marketplaces, read_one_server, read_run_scope
 from assets.servers.probe.failure_kinds import BLAMES
 from assets.synthesis.tables import EXPLORATIONS
+from assets.synthesis.writing.writer import PairWriter
 from warehouse.audit import AuditVerdict, check_fall
 from warehouse.json_types import Record, Row
+from warehouse.llm.roles import OFFLINE
 from warehouse.progress import ProgressLines
 from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
@@ -130,13 +134,22 @@ def explorations(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
     executor: dg.ResourceParam[ExecutionSetup],
+    writer: dg.ResourceParam[PairWriter],
 ) -> Published:
+    proposer = None
+    try:
+        llm = writer.make_llm(warehouse, context.partition_key)
+        if llm.role("generator").model != OFFLINE:
+            proposer = CallProposer(llm, executor.settings.seed)
+    except NotApproved as error:
+        context.log.warning(f"explored by rules alone: {error}")
     result = explore_servers(
         warehouse,
         context.partition_key,
         executor,
         ProgressLines(context.log.info),
         only=read_one_server(context),
+        proposer=proposer,
     )
     for server, reason in sorted(result.problems.items()):
         context.log.warning(f"{server} was not explored: {reason}")

@@ -131,6 +131,20 @@ class ValuePool:
         best = max((score for score, _ in matches), default=0)
         return [item for score, item in matches if score == best]
 
+    def find_sources(self, contract: Contract, arguments: Mapping[str, Json]) -> dict[str, str]:
+        """Parameter -> where its value comes from, as far as is known: the weakest of its parts."""
+        known = {str(item.value): item.source for item in reversed(self.values)}
+        sources: dict[str, str] = {}
+        for slot in read_slots(contract):
+            if (value := arguments.get(slot.name)) is None:
+                continue
+            parts = [str(part) for _, part in _walk_scalars(value, slot.name)]
+            kinds = {known.get(part, INVENTED) for part in parts} or {SCHEMA}
+            chosen = isinstance(value, bool) or "const" in slot.schema or slot.schema.get("enum")
+            weakest = INVENTED if INVENTED in kinds else min(kinds)
+            sources[slot.name] = SCHEMA if chosen else weakest
+        return sources
+
     def find_folders(self) -> list[ObservedValue]:
         """The folders of the world, its root first."""
         return [item for item in self.values if (item.key, item.source) == ("folder", WORLD)]

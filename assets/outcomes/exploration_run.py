@@ -11,6 +11,7 @@ from typing import Any
 
 from assets.contracts.quarantined_tools import key_contract, read_contracts
 from assets.one_server import keep_other_servers
+from assets.outcomes.call_proposer import CallProposer
 from assets.outcomes.environment import ServerInWorld, choose_world, digest_world, open_server
 from assets.outcomes.execution import (
     EXECUTION_VERSION,
@@ -93,14 +94,16 @@ def explore_servers(
     progress: Progress | None = None,
     *,
     only: str | None = None,
+    proposer: CallProposer | None = None,
 ) -> ExplorationResult:
-    """Explores the servers of a marketplace that changed, or `only` one. Raises the ledger's own
-    errors; a server that was explored until then is in the ledger and not called again."""
+    """Explores the servers of a marketplace that changed, or `only` one. proposer: asked for calls
+    of tools of which the rules find no useful one. Raises the ledger's own errors; a server that
+    was explored until then is in the ledger and not called again."""
     last = warehouse.tables.read(EXPLORATIONS, name).to_dicts()
     previous = {row["server_id"]: row["plan_digest"] for row in last}
     settings = executor.settings
     jobs = (
-        plan_explorations(warehouse, name, executor)
+        plan_explorations(warehouse, name, executor, proposer)
         if settings.enabled and settings.explore
         else []
     )
@@ -111,7 +114,7 @@ def explore_servers(
     )
     wanted = [job for job in jobs if job.server.server_id in set(due.due)]
     wanted.sort(key=lambda job: -sum(job.more.values()))  # what models fail goes first
-    explored = asyncio.run(_explore_all(warehouse, name, executor, wanted, progress))
+    explored = asyncio.run(_explore_all(warehouse, name, executor, wanted, proposer, progress))
     # A server that is not launched tonight keeps what it taught about contracts that still stand.
     planned = {job.server.server_id for job in jobs}
     standing = {key_contract(row) for row in read_contracts(warehouse, name)[0]}
@@ -134,7 +137,10 @@ def explore_servers(
 
 
 def plan_explorations(
-    warehouse: Warehouse, name: str, executor: ExecutionSetup
+    warehouse: Warehouse,
+    name: str,
+    executor: ExecutionSetup,
+    proposer: CallProposer | None = None,
 ) -> list[ExplorationJob]:
     """The launched servers of a marketplace with clear tools that may be called in a world."""
     networked = [key for key, item in executor.policy.grants.items() if item.has_network]
@@ -166,6 +172,7 @@ def plan_explorations(
                 "contracts": [call.contract_digest for call in calls],
                 "world": digest_world(world, executor.settings.seed),
                 "budget": [executor.settings.explore, executor.settings.explore_calls],
+                **({"proposer": proposer.identity} if proposer else {}),
             }
         )
         tasks = {call.tool: len(grants.get((server_id, call.tool), ())) for call in calls}
@@ -179,6 +186,7 @@ async def _explore_all(
     name: str,
     executor: ExecutionSetup,
     jobs: Sequence[ExplorationJob],
+    proposer: CallProposer | None,
     progress: Progress | None,
 ) -> dict[str, list[Record] | str]:
     """Server -> its rows, or why it has none; several servers at once."""
@@ -188,7 +196,7 @@ async def _explore_all(
 
     async def call(job: ExplorationJob, before: Sequence[Record] = ()) -> list[Record]:
         async def make() -> EffectOutcome:
-            rows = await _explore_server(job, executor, name, before)
+            rows = await _explore_server(job, executor, name, before, proposer)
             return EffectOutcome(json.dumps(rows, sort_keys=True).encode())
 
         key = digest([job.server.server_id, job.plan])
@@ -208,20 +216,28 @@ async def _explore_all(
                 explored[job.server.server_id] = redact(reason)
         shown.update("explorations", len(explored), len(jobs))
 
-    await asyncio.gather(*map(explore, jobs))
+    try:
+        await asyncio.gather(*map(explore, jobs))
+    finally:
+        if proposer:
+            await proposer.llm.aclose()
     return explored
 
 
 async def _explore_server(
-    job: ExplorationJob, executor: ExecutionSetup, marketplace: str, before: Sequence[Record]
+    job: ExplorationJob,
+    executor: ExecutionSetup,
+    marketplace: str,
+    before: Sequence[Record],
+    proposer: CallProposer | None,
 ) -> list[Record]:
     """The calls that were made, in order; beyond those of `before`, where there are any, what the
-    job's tools are granted. Raises WorldFailed, RecipeError."""
+    job's tools are granted. Raises WorldFailed, RecipeError, LLMError, BudgetExceeded."""
     settings, server = executor.settings, job.server
     facts = (server.server_id, server.recipe, job.world, settings.seed, executor.policy)
     folder = f"explore-{marketplace}-{digest([server.server_id, job.decides])[:16]}"
     async with open_server(*facts, folder) as place:
-        walk = ServerWalk(job, place, settings.timeout_s)
+        walk = ServerWalk(job, place, settings.timeout_s, proposer)
         tree = make_first_tree(job.world, settings.seed)
         walk.pool.add_world(tree, place.world.read_first_facts(), DATA)
         if before:
@@ -243,8 +259,15 @@ class _TriedCall:
 class ServerWalk:
     """One server while it is explored."""
 
-    def __init__(self, job: ExplorationJob, place: ServerInWorld, timeout_s: float) -> None:
+    def __init__(
+        self,
+        job: ExplorationJob,
+        place: ServerInWorld,
+        timeout_s: float,
+        proposer: CallProposer | None = None,
+    ) -> None:
         self._job, self._place, self._timeout_s = job, place, timeout_s
+        self._proposer = proposer
         self._until = time.monotonic() + _LONGEST_S
         self._rng = random.Random(job.decides)
         self._tried: set[str] = set()
@@ -311,10 +334,12 @@ class ServerWalk:
         writing = tools[len(reading) :]
         for tool in [*reading, *reading]:
             await self._try_tool(tool, useful, most, self._call_reading)
+        await self._try_proposals(reading, useful, most, self._call_reading)
         await self._misspell(reading, most, self._call_reading)
         changed = await self._put_back_changed()
         for tool in writing:
             await self._try_tool(tool, useful, most, self._call_writing)
+        await self._try_proposals(writing, useful, most, self._call_writing)
         await self._misspell(writing, most, self._call_writing)
         if not changed:
             await self._confirm_answers()
@@ -353,6 +378,20 @@ class ServerWalk:
                 return
             if proposed.key not in self._tried:
                 await self._make(tool, proposed, make)
+
+    async def _try_proposals(
+        self, tools: Sequence[ToolCall], useful: int, most: int, make: MakeCall
+    ) -> None:
+        """The calls that a model proposes for the tools without a useful one, where one is set."""
+        for tool in tools if self._proposer else ():
+            if self._useful[tool.tool] or self._is_over() or len(self._calls) >= most:
+                continue
+            mine = [call for call in self._calls if call.tool.tool == tool.tool]
+            refused = [(call.proposed.arguments, call.done.evidence) for call in mine]
+            proposals = await self._proposer.propose(tool.contract, self.pool, refused, useful)
+            for proposed in proposals[: most - len(self._calls)]:
+                if proposed.key not in self._tried and not self._is_over():
+                    await self._make(tool, proposed, make)
 
     async def _make(
         self, tool: ToolCall, proposed: ProposedCall, make: MakeCall, repairs: str | None = None

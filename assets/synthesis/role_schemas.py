@@ -6,6 +6,7 @@
 | generator | several | MultiCallRequest | contracts, shape, profile, environment, explored |
 | generator | no_tool | ToollessRequest | contracts, profile, elsewhere |
 | generator | missing | IncompleteRequest | contract, parameter, profile, environment |
+| generator | explore | CallProposals | none: the offline provider is not asked |
 | reviser | revise | RewrittenRequest | contract, instruction, values, absent, and both below |
 | evolver | evolve | RewrittenRequest | contract, instruction, values, direction, and both below |
 | caller | call | CallArguments | contract, instruction, values |
@@ -85,6 +86,12 @@ class CallArguments(BaseModel, title="Call"):
     """The arguments of one call."""
 
     arguments: dict[str, Json]
+
+
+class CallProposals(BaseModel, title="Proposals"):
+    """Arguments of calls of one tool that may succeed."""
+
+    calls: list[dict[str, Json]] = Field(max_length=20)
 
 
 class ToolChoice(BaseModel, title="Choice"):

@@ -19,10 +19,12 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, GoldenCall, WorldTask, make_single_row
+from assets.synthesis.writing.writer import PairWriter
 from tests.outcomes.running import READS, TOOLS
 from tests.outcomes.worlds.files import write_world
 from tests.serving.calling import PATIENT, Bench
 from tests.support.untrusted_server import POLICY
+from warehouse.llm.client import Role
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
@@ -62,6 +64,8 @@ changes = [{ add = "{word}.txt", to = "{word}" }]
 class Market:
     """A marketplace of one server whose pairs were judged."""
 
+    generator = Role("generator")  # offline
+
     def __init__(self, bench: Bench, source: str = SOURCE, tools: Any = (NOTE, LOOK)) -> None:
         self.warehouse = Warehouse(home=bench.folder / "home", state=bench.folder / "state")
         self.recipe = bench.recipe(TOOLS.format(tools=list(tools)) + source)
@@ -81,7 +85,8 @@ class Market:
 
     def run(self, asset: Any = executions, **settings: Any) -> dict[str, Any]:
         chosen = replace(self.executor, settings=replace(self.executor.settings, **settings))
-        inputs = {"warehouse": self.warehouse, "executor": chosen}
+        writer = PairWriter((self.generator,))
+        inputs = {"warehouse": self.warehouse, "executor": chosen, "writer": writer}
         stored = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in inputs.items()}
         result = dg.materialize(
             [asset], resources=stored, partition_key=MARKET, raise_on_error=False

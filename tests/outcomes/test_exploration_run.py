@@ -14,6 +14,8 @@ from assets.synthesis.writing.explored_calls import read_explored
 from tests.outcomes.running import READS
 from tests.outcomes.test_defs import MARKET, Market, make_clear, make_deployment
 from tests.serving.calling import Bench
+from tests.support.openai_endpoint import Say, openai_endpoint
+from warehouse.llm.client import Role
 
 TEXT = {"type": "object", "properties": {"sheet": {"type": "string"}}, "required": ["sheet"]}
 LIST = {"name": "list_sheets", "inputSchema": {"type": "object"}, "annotations": READS}
@@ -124,6 +126,52 @@ calls(do, TOOLS)
         nights.append([json.dumps({k: v for k, v in r.items() if k not in own}) for r in rows])
     assert len(nights[1]) == len(nights[0]) + 1
     assert set(nights[0]) < set(nights[1])
+
+
+CODE = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
+FETCH = {"name": "fetch_parcel", "inputSchema": CODE, "annotations": READS}
+PARCELS = """
+def do(m, _):
+    code = m["params"]["arguments"]["code"]
+    say(m, "two books" if code == "ZX-9" else "codes look like ZX-9", isError=code != "ZX-9")
+calls(do, TOOLS)
+"""
+PROPOSED = '{"calls": [{"code": "ZX-9"}, {"code": "ZX-9"}, {"other": 1}, {"code": 1e999}]}'
+
+
+def test_a_model_proposes_calls_of_a_tool_that_the_rules_cannot_call(bench):
+    market = Explored(bench, PARCELS, (FETCH,))
+    market.explore()
+    assert {row["outcome"] for row in market.read()} == {"tool_error"}
+    with openai_endpoint([Say(PROPOSED)]) as endpoint:
+        market.generator = Role("generator", model="m-1", base_url=endpoint.url, api_key="k")
+        market.explore()
+        [useful] = [row for row in market.read() if row["outcome"] == "useful"]
+        assert (useful["arguments"], useful["sources"]) == (
+            '{"code":"ZX-9"}',
+            '{"code":"invented"}',
+        )
+        [asked] = endpoint.requests
+        assert "codes look like ZX-9" in asked["messages"][1]["content"]
+        assert market.explore()["unchanged"] == 1
+        assert len(endpoint.requests) == 1
+
+
+def test_an_answer_that_is_no_proposal_is_asked_for_once_and_a_lost_endpoint_is_due_again(bench):
+    market = Explored(bench, PARCELS, (FETCH,))
+    with openai_endpoint([Say("I would rather not.")]) as endpoint:
+        market.generator = Role("generator", model="m-1", base_url=endpoint.url, api_key="k")
+        market.explore()
+        asked = len(endpoint.requests)
+        assert (market.explore()["unchanged"], len(endpoint.requests)) == (1, asked)
+    kept = market.read()
+    assert kept
+    lost = {"base_url": "http://127.0.0.1:9/v1", "attempts": 1}
+    market.generator = Role("generator", model="m-2", api_key="k", **lost)
+    shown = market.explore()
+    assert (shown["not_explored"], market.read()) == (1, kept)
+    market.generator = Role("generator")
+    assert market.explore()["not_explored"] == 0
 
 
 HANGS = SOURCE.replace('say(m, json.dumps({"sheets"', 'time.sleep(60); say(m, json.dumps({"sheets"')

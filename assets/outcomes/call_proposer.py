@@ -44,18 +44,18 @@ class CallProposer:
         refused: (arguments, what the server said). Raises LLMError where no answer comes, and
         BudgetExceeded."""
         name, prompt = str(contract.get("name")), read_prompt("explore")
-        known = [
+        existing = [
             f"{item.key}: {json.dumps(item.value, ensure_ascii=False)} ({item.source})"
             for item in pool.values[:_MOST_VALUES]
         ]
-        tried = [f"{dump_text(dict(values))}: {why}" for values, why in refused[-_MOST_REFUSED:]]
-        shown = {
+        refusals = [f"{dump_text(dict(values))}: {why}" for values, why in refused[-_MOST_REFUSED:]]
+        texts = {
             "contract": show_contract(contract),
-            "values": "\n".join(known) or "(none)",
-            "refused": "\n".join(tried) or "(none)",
+            "values": "\n".join(existing) or "(none)",
+            "refused": "\n".join(refusals) or "(none)",
             "count": str(count),
         }
-        messages = prompt.make_messages(mark=make_marker(*shown.values()), **shown)
+        messages = prompt.make_messages(mark=make_marker(*texts.values()), **texts)
         try:
             reply = await self.llm.complete(_ROLE, messages, schema=CallProposals, seed=self.seed)
         except LLMError as error:

@@ -133,13 +133,13 @@ class ValuePool:
 
     def find_sources(self, contract: Contract, arguments: Mapping[str, Json]) -> dict[str, str]:
         """Parameter -> where its value comes from, as far as is known: the weakest of its parts."""
-        known = {str(item.value): item.source for item in reversed(self.values)}
+        sources_by_value = {str(item.value): item.source for item in reversed(self.values)}
         sources: dict[str, str] = {}
         for slot in read_slots(contract):
             if (value := arguments.get(slot.name)) is None:
                 continue
             parts = [str(part) for _, part in _walk_scalars(value, slot.name)]
-            kinds = {known.get(part, INVENTED) for part in parts} or {SCHEMA}
+            kinds = {sources_by_value.get(part, INVENTED) for part in parts} or {SCHEMA}
             chosen = isinstance(value, bool) or "const" in slot.schema or slot.schema.get("enum")
             weakest = INVENTED if INVENTED in kinds else min(kinds)
             sources[slot.name] = SCHEMA if chosen else weakest

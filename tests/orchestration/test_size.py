@@ -18,8 +18,8 @@ BUDGET = {
     "assets/contracts": (8_662, 35),
     "assets/catalogue": (696, 5),
     "assets/vectors": (3_635, 21),
-    "assets/synthesis": (10_349, 53),
-    "assets/outcomes": (7_915, 41),
+    "assets/synthesis": (10_356, 53),
+    "assets/outcomes": (8_162, 42),
     "training": (12_707, 82),
     "serving": (9_175, 41),
     "orchestration": (6_300, 37),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (1_953, 10),
-    "tests": (80_839, 464),
+    "tests": (81_039, 464),
     "benchmarks": (6_393, 37),
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.cases import cases
 from tests.support.pages import list_tokens
-from warehouse.audit import AuditVerdict, audit, expect_unique, read_expectations
+from warehouse.audit import AuditVerdict, expect_unique
 from warehouse.home import HomeUnavailable
 from warehouse.publish import (
     NOT_DUE,
@@ -284,13 +284,6 @@ def test_rows_that_could_not_be_made_are_a_failed_check_with_the_reason(warehous
     assert check.check_name == "crawl"
     assert "HTML where JSON" in (check.description or "")
     assert current(warehouse) == ["1"]
-
-
-def test_an_audit_lists_every_failure_with_examples():
-    frame = pl.DataFrame({"id": ["1", "1", None]})
-    verdicts = audit(frame, [expect_unique("id"), *read_expectations({"id": True})])
-    assert [v.passed for v in verdicts.verdicts] == [False, False]
-    assert "2 unexpected of 3, e.g. 1, 1" in verdicts.describe_failures()
 
 
 def test_a_home_that_cannot_be_written_is_named_with_the_mend(tmp_path):

@@ -277,8 +277,3 @@ def test_more_than_nine_tenths_rejected_stop_the_partition_with_reasons():
     assert "not_an_instruction 19" in stopped.observed
     assert audit_rejections(pairs[:10], judged).passed  # 9 of 10 is not more than 90%
     assert audit_rejections([], []).passed
-
-
-@cases("hits, n, low, high", (0, 0, 0, 1), (10, 10, 0.722, 1.0), (5, 10, 0.237, 0.763))
-def test_wilson_intervals(hits, n, low, high):
-    assert wilson_interval(hits, n) == pytest.approx((low, high), abs=0.001)

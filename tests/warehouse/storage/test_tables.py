@@ -171,19 +171,12 @@ def test_changes_are_counted_as_a_plan_over_all_that_makes_a_version(previous, w
     assert SPEC.count_changes(old, new) == expected
 
 
-def test_the_history_lists_every_publication_in_order(tmp_path):
-    tables = Tables(tmp_path)
-    versions = [publish(tables, rows(a=value)) for value in (1, 2, 3)]
-    assert [head.digest for head in tables.history("things")] == versions
-    assert tables.history("nothing") == []
-
-
-@cases("text", "", "{half", "[1]")
+@cases("text", "", "{half", "[1]", '{"digest": "a"}')
 def test_a_broken_pointer_names_its_file_and_the_fix(tmp_path, text):
     tables = Tables(tmp_path)
     tables.promote(tables.stage(SPEC, SPEC.frame([])), "run", [])
     (tmp_path / SPEC.name / "_" / "HEAD.json").write_text(text)
-    with pytest.raises(PointerBroken, match=r"HEAD\.json.*materialize"):
+    with pytest.raises(PointerBroken, match=r"HEAD\.json.*toolmill doctor --fix.*materialize"):
         tables.head(SPEC.name)
 
 
@@ -205,14 +198,6 @@ def test_a_missing_pointer_beside_a_history_is_broken_and_no_empty_table(tmp_pat
     assert len(tables.history(SPEC.name, "lost")) == 1
     assert repair_home(tmp_path).pointers == 1
     assert len(tables.read(SPEC)) == 2
-
-
-def test_half_a_line_of_a_history_costs_no_other(tmp_path):
-    tables = Tables(tmp_path)
-    tables.promote(tables.stage(SPEC, SPEC.frame([])), "run\u2028one", [])
-    path = tmp_path / SPEC.name / "_" / "HEADS.jsonl"
-    path.write_text(path.read_text() + '{"digest": "ab')
-    assert [head.run_id for head in tables.history(SPEC.name)] == ["run\u2028one"]
 
 
 NAMES = ["id", "server_id", "other_server_id", "tool", "listing_id", "contract_digest", "calls"]

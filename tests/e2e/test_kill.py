@@ -192,27 +192,3 @@ def test_the_run_after_a_kill_makes_every_table_and_pays_for_nothing_twice(kille
 @pytest.mark.slow
 def test_a_run_killed_at_stage_after_stage_ends_with_the_same_tables(calm, killed, course):
     assert read_versions(killed, course.tables) == read_versions(calm, course.tables)
-
-
-@pytest.mark.slow  # in one process `test_runs.py` says the same of the data
-def test_a_second_run_of_the_command_moves_no_pointer_and_pays_for_nothing(calm, ports, course):
-    before, effects = read_pointers(calm), count_done(calm)
-    run_to_end(calm, ports, course)
-    assert read_pointers(calm) == before
-    repeated = {stage for stage, count in count_done(calm).items() if count > effects[stage]}
-    assert repeated == {"page", "remote"}
-
-
-def read_pointers(home: Path) -> dict[str, object]:
-    """Every version and pointer that a run may move, and the reports."""
-    everything = tuple(path.name for path in (home / "tables").iterdir())
-    champions = {path.name: path.read_text() for path in (home / "champions").glob("*")}
-    heads = [(home / name / "HEAD.json").read_text() for name in ("releases", "router")]
-    reports = sorted(path.name for path in (home / "reports").iterdir())
-    return {**read_versions(home, everything), **champions, "heads": heads, "reports": reports}
-
-
-def count_done(home: Path) -> dict[str, int]:
-    with sqlite3.connect(home / "state" / "ledger.db") as db:
-        rows = db.execute("SELECT stage, COUNT(*) FROM attempts GROUP BY stage").fetchall()
-    return dict(rows)

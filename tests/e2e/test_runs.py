@@ -146,15 +146,12 @@ def test_one_server_runs_anew_through_all_stages_and_no_other_row_moves(runs):
         chosen = (pl.col("server_id") != server) if others else (pl.col("server_id") == server)
         return {stage.name: tables.read(stage, "registry").filter(chosen) for stage in stages}
 
+    # Launches and pairs of other servers are due: they have to wait for the nightly run.
+    for spec, column in ((DEPLOYMENTS, "launch_digest"), (PAIRS, "plan_digest")):
+        mine = pl.when(pl.col("server_id") == server).then(column).otherwise(pl.lit("old"))
+        due = tables.read(spec, "registry").with_columns(mine.alias(column))
+        tables.promote(tables.stage(spec, due, "registry"), "test", [])
     before, own = read(others=True), read(others=False)
-    # Another server's pairs are due: they have to wait for the nightly run.
-    due = tables.read(PAIRS, "registry").with_columns(
-        plan_digest=pl.when(pl.col("server_id") == server)
-        .then("plan_digest")
-        .otherwise(pl.lit("old"))
-    )
-    tables.promote(tables.stage(PAIRS, due, "registry"), "test", [])
-    before["pairs"] = due.filter(pl.col("server_id") != server)
     result = runs.run("one_server", "registry", server=server)
     assert result.success, list_failed_checks(result)
     counts = runs.warehouse.ledger.counts(run_id=result.run_id)

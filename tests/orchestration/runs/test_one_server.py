@@ -9,8 +9,6 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.contracts.defs import findings, snapshots
-from assets.marketplaces.policy import CrawlPolicy
 from assets.one_server import keep_other_servers
 from assets.partitions import ONE_SERVER_JOB, SERVER_TAG
 from assets.servers.defs import deployments
@@ -32,12 +30,8 @@ from orchestration.runs.workers import RunTask, TaskOutcome
 from orchestration.sensors import INTERRUPTED
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
-from tests.e2e.test_private import SANDBOX, read_rows, run_nightly, trust_all
 from tests.orchestration.test_retrain_on_drift import publish
-from tests.serving.calling import PATIENT
 from tests.support.command import invoke_toolmill
-from tests.support.local_servers import write_file, write_server
-from tests.support.untrusted_server import require_sandbox
 from training.drift.decide import Decision, RetrainDecision, SkipDecision
 from training.role import list_role_assets, list_trained_roles
 from training.runtime import device
@@ -105,44 +99,6 @@ def test_the_job_refuses_to_run_without_a_server(warehouse):
     [failure] = [event for event in result.all_events if event.is_step_failure]
     assert SERVER_TAG in str(failure.step_failure_data)
     assert warehouse.ledger.counts() == {}
-
-
-@pytest.mark.slow  # tests/e2e/test_runs.py takes another one through all stages
-def test_one_server_is_launched_again_and_no_other_row_moves(warehouse, tmp_path):
-    require_sandbox()
-    folders = {name: write_server(tmp_path / name) for name in ("one", "two")}
-    files: CrawlPolicy = write_file(
-        tmp_path / "mcp.json",
-        **{
-            name: {"command": "python", "args": ["server.py"], "cwd": str(folder)}
-            for name, folder in folders.items()
-        },
-    )
-    policy = DeployPolicy(warehouse.home, SANDBOX, PATIENT, twice=False)
-    run_nightly(warehouse, files, policy)
-    policy = trust_all(files, policy)
-    run_nightly(warehouse, files, policy)
-    before = read_rows(warehouse)
-    launches = warehouse.ledger.counts()["deploy", "done"]
-    server = before["one"]["server_id"]
-    for name in folders:  # both are other servers now: only one is to be looked at
-        source = folders[name] / "server.py"
-        source.write_text(source.read_text() + "\n# changed\n")
-    policy = trust_all(files, policy)
-    given = {"warehouse": warehouse, "launcher": MarketplaceLauncher(policy)}
-    held: dict[str, Any] = {
-        name: dg.ResourceDefinition.hardcoded_resource(value) for name, value in given.items()
-    }
-    assert dg.materialize(
-        [deployments, snapshots, findings],
-        resources=held,
-        partition_key="private",
-        tags={SERVER_TAG: server},
-    ).success
-    after = read_rows(warehouse)
-    assert warehouse.ledger.counts()["deploy", "done"] == launches + 1
-    assert after["two"] == before["two"]
-    assert after["one"]["probed_at"] > before["one"]["probed_at"]
 
 
 @dg.job

@@ -154,19 +154,17 @@ def explored_row(outcome: str, blame: str | None, contract: Row = LOOK, **facts:
     return {**clear_row(contract), "outcome": outcome, "blame": blame, **facts}
 
 
-@pytest.mark.parametrize(
-    ("rows", "futile"),
-    [
-        ([], ""),
-        ([("tool_error", "caller"), ("tool_error", "caller")], "look"),
-        ([("tool_error", "caller"), ("useful", None)], ""),
-        ([("tool_error", "caller"), ("empty", None)], ""),
-        # Executions tell what is the tool's own fault.
-        ([("tool_error", "caller"), ("protocol_error", "tool")], ""),
-        # A server that wants a credential, also for what was not tried.
-        ([("tool_error", "credentials"), ("refused", "policy")], "drop look"),
-        ([("tool_error", "credentials"), ("timeout", "server")], ""),
-    ],
+@cases(
+    "rows, futile",
+    ([], ""),
+    ([("tool_error", "caller"), ("tool_error", "caller")], "look"),
+    ([("tool_error", "caller"), ("useful", None)], ""),
+    ([("tool_error", "caller"), ("empty", None)], ""),
+    # Executions tell what is the tool's own fault.
+    ([("tool_error", "caller"), ("protocol_error", "tool")], ""),
+    # A server that wants a credential, also for what was not tried.
+    ([("tool_error", "credentials"), ("refused", "policy")], "drop look"),
+    ([("tool_error", "credentials"), ("timeout", "server")], ""),
 )
 def test_a_tool_whose_every_call_was_refused_is_not_called_with_made_up_values(rows, futile):
     clear = [clear_row(LOOK), clear_row(DROP)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from assets.marketplaces.installed import list_installed
+from assets.marketplaces.listing import PRIVATE
 from orchestration.settings.load import allow_models
 from orchestration.settings.model import Settings
 from orchestration.settings.sections import derive_policy, get_section
@@ -60,9 +61,7 @@ def _is_wanted(settings: Settings, name: str) -> bool:
     market = settings.marketplaces.of(name)
     if not market.enabled:
         return False
-    if name == "private":
-        return bool(market.paths)
-    if settings.source == "live":
+    if name == PRIVATE or settings.source == "live":  # without a file it has no rows
         return True
     from demo.world.catalogue import list_sites
 

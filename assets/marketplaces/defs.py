@@ -7,6 +7,7 @@ import polars as pl
 
 from assets.marketplaces.crawl.crawl import KEY_MISSING, crawl, load_adapter
 from assets.marketplaces.crawl.result import CrawlResult, merge_listings
+from assets.marketplaces.listing import PRIVATE
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from assets.partitions import close_run_after, marketplaces
@@ -26,7 +27,8 @@ FLOOR = 0.7  # a crawl that was not complete must still bring this share of the 
 LISTINGS_AUDIT = audit_table(
     LISTINGS,
     rules={
-        "rows_floor": f"An incomplete crawl still brings {FLOOR:.0%} of the listings before it."
+        "rows_floor": f"A complete crawl brings a listing, unless it is of one's own files; another"
+        f" at least {FLOOR:.0%} of those before it."
     },
 )
 
@@ -111,6 +113,8 @@ def _check_reasons(frame: pl.DataFrame) -> AuditVerdict:
 
 def _check_floor(result: CrawlResult, before: int) -> AuditVerdict:
     count = len(result.frame)
-    least = 1 if result.completeness == "complete" else max(1, round(FLOOR * before))
+    least = 0 if result.marketplace == PRIVATE else 1
+    if result.completeness != "complete":
+        least = max(1, round(FLOOR * before))
     expected = f"at least {least} (the crawl was {result.completeness}, {before} listings before)"
     return AuditVerdict("rows_floor", count >= least, f"{count} listings", expected)

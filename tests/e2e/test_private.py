@@ -10,6 +10,7 @@ import pytest
 
 from assets.contracts.defs import clear_contracts, findings, snapshots
 from assets.marketplaces.defs import listings
+from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.adhoc import list_local_servers
 from assets.servers.calls.caller import ToolCaller
@@ -42,6 +43,17 @@ def run_nightly(warehouse: Warehouse, files: CrawlPolicy, policy: DeployPolicy) 
 def read_rows(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
     rows = warehouse.tables.read(DEPLOYMENTS, "private").to_dicts()
     return {row["server_id"].partition("#")[2]: row for row in rows}
+
+
+def test_without_a_file_the_partition_is_made_and_empty(warehouse):
+    policy = DeployPolicy(warehouse.home, SANDBOX, PATIENT, twice=False)
+    run_nightly(warehouse, CrawlPolicy(base_url=""), policy)
+    heads = {asset.key.path[-1]: warehouse.tables.head(asset.key.path[-1], "private")
+             for asset in NIGHTLY}  # fmt: skip
+    assert all(heads.values()), heads
+    assert all(
+        warehouse.tables.read(table, "private").is_empty() for table in (LISTINGS, DEPLOYMENTS)
+    )
 
 
 def trust_all(files: CrawlPolicy, policy: DeployPolicy) -> DeployPolicy:

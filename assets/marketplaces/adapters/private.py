@@ -210,9 +210,6 @@ class PrivateAdapter(MarketplaceAdapter):
     name: ClassVar[str] = NAME
     robots: ClassVar[bool] = False
 
-    def missing(self) -> list[str]:
-        return [] if self.policy.paths else ["paths"]
-
     async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         """One page per file. While a file cannot be read the list has no end, so that none of its
         servers counts as gone."""
@@ -243,7 +240,7 @@ class PrivateAdapter(MarketplaceAdapter):
             problems = [_make_empty(name)] if named and not refs else []
             reported |= bool(refs or problems)
             yield RecordPage(refs, problems=problems)
-        problems = [] if reported or failed or not self.policy.paths else [_make_empty("paths")]
+        problems = [] if reported or failed else [_make_empty("paths")]
         yield RecordPage([], ended=not failed, truncated=failed, problems=problems)
 
     def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
@@ -280,7 +277,7 @@ class PrivateAdapter(MarketplaceAdapter):
 def _make_empty(name: str) -> dict[str, Any]:
     """A row about a file, or the whole setting, that names no server. It has no id: what the file
     named before is gone."""
-    hint = f"{name}: names no server; add one, or take it from the setting `paths`"
+    hint = f"{name}: names no server; add one, or change `marketplaces.private.paths`"
     return make_problem("", f"{NAME}:{name}", _EMPTY, hint)
 
 

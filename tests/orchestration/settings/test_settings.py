@@ -77,10 +77,10 @@ def test_a_package_of_the_users_own_adds_a_marketplace(elsewhere, monkeypatch):
 
 
 def test_the_demo_reads_every_site_that_lists_something_and_needs_no_key(monkeypatch):
-    assert len(list_enabled(load_settings())) == 9
+    assert len(list_enabled(load_settings())) == 10
     monkeypatch.setenv("TOOLMILL_DEMO__SCALE", "small")
     settings = load_settings()
-    assert list_enabled(settings) == ["registry", "mcpso"]
+    assert list_enabled(settings) == ["registry", "mcpso", "private"]
     policy = make_crawl_policy(settings, "glama")
     assert policy.keys
     assert policy.allow_loopback
@@ -99,10 +99,10 @@ def test_pages_are_rendered_in_the_sandbox_unless_its_user_chose_none(monkeypatc
     assert make_crawl_policy(load_settings(), "mcpso").contain is None
 
 
-def test_private_files_are_read_only_where_they_are_named(monkeypatch):
-    assert "private" not in list_enabled(load_settings())
-    monkeypatch.setenv("TOOLMILL_MARKETPLACES__PRIVATE__PATHS", '["mcp.json"]')
+def test_the_partition_of_private_files_is_run_without_any(monkeypatch):
     assert "private" in list_enabled(load_settings())
+    monkeypatch.setenv("TOOLMILL_MARKETPLACES__PRIVATE__ENABLED", "false")
+    assert "private" not in list_enabled(load_settings())
 
 
 def test_no_secret_is_printed(monkeypatch):

@@ -235,7 +235,7 @@ def test_a_row_of_no_call_loses_what_its_request_does_not_speak_of():
 def test_a_template_whose_calls_cannot_be_read_is_told_before_a_training():
     made = tokenizer(OWN_FORM)
     check_tokenizer(made)
-    with pytest.raises(BadTemplate, match="'probe_tool<probe_value>', which is no JSON call"):
+    with pytest.raises(BadTemplate, match="'probe_tool<probe_value>', which cannot be read"):
         check_read_back(made)
     for name in REAL:
         check_read_back(real(name))

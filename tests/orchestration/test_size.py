@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
     "warehouse": (7_977, 51),
-    "assets/marketplaces": (6_078, 38),
+    "assets/marketplaces": (6_079, 38),
     "assets/servers": (11_744, 53),
     "assets/contracts": (8_662, 35),
     "assets/catalogue": (696, 5),
@@ -22,7 +22,7 @@ BUDGET = {
     "assets/outcomes": (8_162, 42),
     "training": (12_707, 82),
     "serving": (9_175, 41),
-    "orchestration": (6_300, 37),
+    "orchestration": (6_299, 37),
     "demo": (2_526, 21),
     "extensions/batch": (1_061, 6),
     "extensions/bench": (4_836, 22),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (1_953, 10),
-    "tests": (80_925, 464),
+    "tests": (80_937, 464),
     "benchmarks": (6_393, 37),
 }
 

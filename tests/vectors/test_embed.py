@@ -256,12 +256,6 @@ def test_an_unknown_embedder_names_those_there_are(spec):
         open_embedder(spec)
 
 
-def test_a_model_that_is_not_there_is_one_clear_line(tmp_path):
-    with pytest.raises(BadEmbedder, match=r"no such folder; expected a folder") as refused:
-        open_embedder(f"sentence-transformers:{tmp_path / 'nothing'}")
-    assert "\n" not in str(refused.value)
-
-
 def test_a_sentence_transformers_model_embeds_a_whole_index(sentence):
     texts = [*TEXTS, TEXTS[0], "half \ud800"]
     seen: list[tuple[int, int]] = []

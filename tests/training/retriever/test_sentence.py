@@ -25,7 +25,7 @@ from serving.router import open_router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.support.cases import cases
-from tests.training.retriever.test_retriever_course import weights
+from tests.training.retriever.test_retriever_course import assert_one_gradient, weights
 from tests.vectors.small_models import INSTRUCTION, make_bert, make_modern_bert, make_qwen3, write
 from training.evaluation.retriever import BASE_LABEL, load_retriever
 from training.retriever.gradient_cache import CachedText
@@ -144,30 +144,12 @@ def test_a_training_reads_texts_as_the_served_encoder_does(bases, train_rows, tm
 
 
 def test_what_is_computed_twice_gives_the_gradient_of_one_pass(bases, train_rows, tmp_path):
-    import torch
-
-    found = []
-    for hold in (1, 100_000):
-        settings = replace(SETTINGS, hold_tokens=hold, dropout=0.3)
-        asked = job(tmp_path, bases["qwen"], train_rows, settings)
-        course = begin_course(asked, asked.base, train_rows, settings)
-        for name, weight in course.model.named_parameters():
-            if "lora_B" in name:  # zero at first: nothing of the rest would be seen
-                torch.nn.init.normal_(weight, generator=torch.Generator().manual_seed(1))
-        torch.manual_seed(5)
+    def list_items(passes: Any) -> list:
         texts = [row["instruction"] for row in train_rows]
-        items = [*course.passes.list_queries(texts), *course.passes.list_documents(texts[:3])]
-        loss, tokens = course.passes.add_gradients(
-            items, lambda flat: (flat @ flat[-3:].T).exp().sum()
-        )
-        found.append(
-            (loss, tokens, [w.grad for w in course.model.parameters() if w.grad is not None])
-        )
-    (one, n, first), (other, m, second) = found
-    assert n == m
-    assert any(float(grad.abs().max()) > 1e-3 for grad in first)
-    assert torch.allclose(one, other)
-    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(first, second, strict=True))
+        return [*passes.list_queries(texts), *passes.list_documents(texts[:3])]
+
+    chosen = replace(SETTINGS, dropout=0.3)
+    assert_one_gradient(tmp_path, bases["qwen"], train_rows, list_items, chosen)
 
 
 def test_an_adapter_of_another_base_is_refused_by_name(trained, bases, tmp_path):

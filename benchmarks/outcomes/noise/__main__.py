@@ -24,7 +24,6 @@ from benchmarks.outcomes.noise.intents import TRAIN
 from benchmarks.outcomes.noise.play import Make, NoiseStage
 from benchmarks.outcomes.noise.report import (
     describe_table,
-    measure_drift,
     render_report,
     summarise_categories,
     summarise_values,
@@ -94,9 +93,6 @@ class TallyMethod(RerankMethod):
             rows.append(np.concatenate([self.tally.measure_without(example), contract]))
         return np.array(rows)
 
-    def update(self, example: OutcomeExample) -> None:
-        self.tally.add(example)
-
 
 class LinUcb(TallyMethod):
     """Least squares on the outcome."""
@@ -117,13 +113,6 @@ class LinUcb(TallyMethod):
 
     def score(self, question: RerankQuestion, places: np.ndarray) -> np.ndarray:
         return self._read(question, places) @ (self._covariance @ self._moment)
-
-    def update(self, example: OutcomeExample) -> None:
-        row = self._read(example.question, np.array([example.place]))[0]
-        gain = self._covariance @ row
-        self._covariance = self._covariance - np.outer(gain, gain) / (1 + row @ gain)
-        self._moment = self._moment + row * example.success
-        super().update(example)
 
     def _read(self, question: RerankQuestion, places: np.ndarray) -> np.ndarray:
         return self._scale_rows(self.measure(question, places))
@@ -207,8 +196,6 @@ def main() -> None:
         "categories": summarise_categories(stage, values),
     }
     tell("learnt from the retriever's log")
-    if chosen.drift:
-        figures["drift"] = measure_drift(stage, methods, seeds, chosen.drift)
     (out / SUMMARY).write_text(json.dumps(figures, indent=1))
     print(json.dumps(figures["table"]))
     print(render_report(figures))
@@ -220,10 +207,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--tasks", type=int, default=2000)
     parser.add_argument("--held-out", type=int, default=400)
     parser.add_argument("--variants", type=int, default=150)
-    parser.add_argument("--seed", type=int, default=1, help="of variants, changes and failures")
+    parser.add_argument("--seed", type=int, default=1, help="of variants and failures")
     parser.add_argument("--seeds", type=int, default=3, help="logs that each method learns from")
     parser.add_argument("--methods", help=f"of {', '.join(KNOWN)}; default: all")
-    parser.add_argument("--drift", type=int, default=0, help="outcomes after the change; 0: none")
     parser.add_argument("--again", action="store_true", help="execute, even with a table in OUT")
     return parser.parse_args()
 

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+import tomllib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,17 +29,15 @@ from assets.servers.calls.caller import ToolCaller
 from assets.servers.deploy.policy import DeployPolicy
 from assets.vectors.lexicon import split_identifier
 from benchmarks.outcomes.noise.endpoints import (
-    AFTER,
-    BEFORE,
     ToolEndpoint,
+    find_source,
     list_real,
     load_sources,
     make_opaque_id,
-    rename_arguments,
 )
 from benchmarks.outcomes.noise.intents import HELD_OUT, TRAIN, BenchTask, draw_tasks, load_intents
 from benchmarks.outcomes.noise.play import NoiseStage
-from benchmarks.outcomes.noise.proxy import EMPTY, FAULTS, RANDOM, STALE, ProxyAnswer, ProxyPool
+from benchmarks.outcomes.noise.proxy import FAULTS, ProxyAnswer, ProxyPool
 from benchmarks.outcomes.noise.table import (
     NO_CALL,
     OutcomeTable,
@@ -50,56 +49,11 @@ from benchmarks.outcomes.noise.table import (
 )
 from warehouse.ledger.ledger import Ledger
 
-SYNONYMS: dict[str, tuple[str, ...]] = {
-    "read": ("load", "open", "view"),
-    "write": ("save", "store", "put"),
-    "create": ("make", "add", "set up"),
-    "creates": ("makes", "adds"),
-    "reads": ("loads", "opens"),
-    "writes": ("saves", "stores"),
-    "delete": ("remove", "erase"),
-    "deletes": ("removes", "erases"),
-    "list": ("enumerate", "show"),
-    "lists": ("enumerates", "shows"),
-    "get": ("obtain", "return"),
-    "gets": ("obtains", "returns"),
-    "search": ("look", "hunt"),
-    "find": ("locate", "spot"),
-    "fetch": ("retrieve", "download"),
-    "fetches": ("retrieves", "downloads"),
-    "move": ("relocate", "transfer"),
-    "moves": ("relocates", "transfers"),
-    "copy": ("duplicate", "replicate"),
-    "edit": ("modify", "change"),
-    "update": ("revise", "change"),
-    "show": ("display", "present"),
-    "shows": ("displays", "presents"),
-    "describe": ("explain", "outline"),
-    "execute": ("run", "perform"),
-    "file": ("document",),
-    "files": ("documents",),
-    "directory": ("folder",),
-    "directories": ("folders",),
-    "website": ("web page", "site"),
-    "contents": ("text", "content"),
-    "content": ("text", "body"),
-    "multiple": ("several", "many"),
-    "new": ("fresh", "further"),
-    "changes": ("modifications", "edits"),
-    "entities": ("items", "nodes"),
-    "knowledge": ("memory",),
-    "sheet": ("worksheet",),
-    "worksheet": ("sheet",),
-    "information": ("details", "facts"),
-    "detailed": ("full", "thorough"),
-    "specific": ("given", "particular"),
-    "request": ("query",),
-    "table": ("relation",),
-    "tree": ("hierarchy",),
-    "commit": ("commit",),
-}
+# Word -> others that say the same
+SYNONYMS: dict[str, list[str]] = tomllib.loads(
+    Path(__file__).with_name("synonyms.toml").read_text(encoding="utf-8")
+)
 OPENERS = ("", "", "Use this to: ", "Handy tool. ", "Fast and reliable. ", "In short: ")
-RENAMES = ("target", "subject", "value_in", "input_1", "item", "ref")
 _SENTENCE = re.compile(r"(?<=[.!?])\s")
 _WORD = re.compile(r"[A-Za-z]+")
 
@@ -144,8 +98,6 @@ def _replace_word(word: str, rng: Random) -> str:
 
 
 HEALTHY_SHARE = 0.2  # of variants: copies in other words that have no fault
-NEWCOMERS = 12
-CHANGED_SHARE = 0.2  # of all endpoints; a third of them with their contract
 
 
 def make_variants(real: Sequence[ToolEndpoint], n: int, seed: int) -> list[ToolEndpoint]:
@@ -162,47 +114,13 @@ def make_variants(real: Sequence[ToolEndpoint], n: int, seed: int) -> list[ToolE
     ]
 
 
-def make_newcomers(real: Sequence[ToolEndpoint], n: int, seed: int) -> list[ToolEndpoint]:
-    """Copies without a fault that are listed in the second phase only."""
-    bases = Random(f"newcomers/{seed}").sample(list(real), min(n, len(real)))
-    made = (make_variant(base, None, f"new-{at}", seed) for at, base in enumerate(bases))
-    return [replace(item, newcomer=True) for item in made]
-
-
-def make_variant(base: ToolEndpoint, fault: str | None, at: int | str, seed: int) -> ToolEndpoint:
+def make_variant(base: ToolEndpoint, fault: str | None, at: int, seed: int) -> ToolEndpoint:
     """A copy of a real endpoint behind our proxy: another server, name and description."""
     rng = Random(f"{base.id}/{fault}/{at}/{seed}")
     name = f"{paraphrase_name(base.tool, rng)}"
-    contract = paraphrase_contract(base.contracts[0], name, rng)
+    contract = paraphrase_contract(base.contract, name, rng)
     server = make_opaque_id("variant", at, seed)
-    return ToolEndpoint(
-        server, name, base.source, base.base, (contract, contract), (fault, fault), direct=False
-    )
-
-
-def change_endpoints(endpoints: Sequence[ToolEndpoint], seed: int) -> list[ToolEndpoint]:
-    """The endpoints of which a share changes in the second phase: what works gets a fault, what has
-    one loses it; a third of those get another contract as well."""
-    rng = Random(f"changes/{seed}")
-    kept = [endpoint for endpoint in endpoints if not endpoint.newcomer]
-    chosen = {item.id for item in rng.sample(kept, round(len(kept) * CHANGED_SHARE))}
-    return [
-        _change_endpoint(endpoint, rng) if endpoint.id in chosen else endpoint
-        for endpoint in endpoints
-    ]
-
-
-def _change_endpoint(endpoint: ToolEndpoint, rng: Random) -> ToolEndpoint:
-    before = endpoint.faults[0]
-    after = None if before else rng.choice((RANDOM, STALE, EMPTY))
-    changed = replace(endpoint, faults=(before, after))
-    if rng.random() >= 1 / 3:
-        return changed
-    known = list((endpoint.contracts[0].get("inputSchema") or {}).get("properties") or {})
-    names = [item for item in RENAMES if item not in known]
-    renames = dict(zip(known[:1], rng.sample(names, 1), strict=False))
-    words = str(endpoint.contracts[0].get("description") or "")
-    return rename_arguments(changed, renames, paraphrase_text(endpoint.base, words, rng))
+    return ToolEndpoint(server, name, base.source, base.base, contract, fault, direct=False)
 
 
 def _cycle_shuffled(real: Sequence[ToolEndpoint], n: int, rng: Random) -> Iterator[ToolEndpoint]:
@@ -216,7 +134,7 @@ def _cycle_shuffled(real: Sequence[ToolEndpoint], n: int, rng: Random) -> Iterat
 AT_ONCE = 3  # servers at work
 KEPT = 400  # characters of an answer
 TIMEOUT_S = 20.0
-Outcomes = dict[tuple[str, str, int], TableCall]
+Outcomes = dict[tuple[str, str], TableCall]
 
 
 @dataclass(frozen=True)
@@ -225,7 +143,6 @@ class CallWish:
 
     task: BenchTask
     endpoint: ToolEndpoint
-    phase: int
 
 
 @dataclass(frozen=True)
@@ -270,16 +187,13 @@ async def execute_all(
     groups: dict[tuple[str, int], list[CallWish]] = defaultdict(list)
     result: Outcomes = {}
     for wish in wishes:
-        if wish.endpoint.write_call(wish.task.slots, wish.phase) is None:
-            result[wish.task.id, wish.endpoint.id, wish.phase] = TableCall(False, NO_CALL)
+        if wish.endpoint.write_call(wish.task.slots) is None:
+            result[wish.task.id, wish.endpoint.id] = TableCall(False, NO_CALL)
         elif wish.endpoint.source in launches:
-            world = next(
-                source.world for source in load_sources() if source.id == wish.endpoint.source
-            )
-            if world == wish.task.world:
+            if find_source(wish.endpoint.source).world == wish.task.world:
                 groups[wish.endpoint.source, wish.task.seed].append(wish)
             else:  # it sees its own world only: what is asked for is not there
-                result[wish.task.id, wish.endpoint.id, wish.phase] = TableCall(False, NO_CALL)
+                result[wish.task.id, wish.endpoint.id] = TableCall(False, NO_CALL)
     places = asyncio.Semaphore(AT_ONCE)
 
     async def execute_group(server: str, world_seed: int, own: list[CallWish]) -> None:
@@ -317,7 +231,7 @@ class WorldRunner:
             async with self._open(opened) as (session, proxies):
                 for wish in wishes:
                     made = await self._run_wish(wish, session, proxies, opened, first)
-                    result[wish.task.id, wish.endpoint.id, wish.phase] = made
+                    result[wish.task.id, wish.endpoint.id] = made
         return result
 
     @asynccontextmanager
@@ -344,15 +258,15 @@ class WorldRunner:
         opened: OpenWorld,
         first: Any,
     ) -> TableCall:
-        endpoint, phase = wish.endpoint, wish.phase
-        arguments = endpoint.write_call(wish.task.slots, phase)
+        endpoint = wish.endpoint
+        arguments = endpoint.write_call(wish.task.slots)
         assert arguments is not None
-        if endpoint.direct and endpoint.faults[phase] is None and not endpoint.renames:
+        if endpoint.direct:
             [result] = await session.run_calls([TaskCall(endpoint.base, arguments)], TIMEOUT_S)
             answer = ProxyAnswer(tuple(join_texts([result])), result.status, result.seconds)
         else:
-            draw = Random(f"{self.seed}/{wish.task.id}/{endpoint.id}/{phase}")
-            answer = await proxies.call(endpoint, phase, arguments, draw)
+            draw = Random(f"{self.seed}/{wish.task.id}/{endpoint.id}/0")
+            answer = await proxies.call(endpoint, arguments, draw)
         try:
             facts = opened.read_facts()
         except WorldFailed:
@@ -370,24 +284,6 @@ def judge_answer(check: Task, answer: ProxyAnswer, facts: Mapping[str, Any] | No
     if answer.kind != "ok" or facts is None:
         return False
     return check.holds_answers(answer.texts) and facts == check.expected
-
-
-def list_wishes(
-    tasks: Sequence[BenchTask],
-    candidates: Mapping[str, Sequence[str]],
-    endpoints: Mapping[str, ToolEndpoint],
-    late: Sequence[str],
-) -> list[CallWish]:
-    """Each task with its candidates; with those that change, in the second phase too, where the
-    task is one of `late`."""
-    found, wanted = [], set(late)
-    for task in tasks:
-        for name in dict.fromkeys(candidates[task.id]):
-            endpoint = endpoints[name]
-            found.append(CallWish(task, endpoint, 0))
-            if endpoint.changes and task.id in wanted:
-                found.append(CallWish(task, endpoint, AFTER))
-    return found
 
 
 def _make_place(policy: DeployPolicy) -> TemporaryDirectory[str]:
@@ -423,30 +319,25 @@ def build_table(
     held = draw_tasks(intents, size.held_out, HELD_OUT, HELD_OUT_SEEDS)
     launches = asyncio.run(list_servers(policy, ledger, run_date, TRAIN_SEEDS[0], tell))
     real = list_real({name: one.contracts for name, one in launches.items()})
-    endpoints = make_pool(real, size)
+    endpoints = [*real, *make_variants(real, size.variants, size.seed)]
     tell(f"{len(launches)} servers, {len(real)} real endpoints, {len(endpoints)} in all")
     stage = retrieve_tasks([*train, *held], endpoints)
-    late = [item.id for item in (*train[len(train) // 2 :], *held)]
-    candidates = {task.id: (*task.candidates, *task.curated) for task in stage.table.tasks}
-    wishes = list_wishes([*train, *held], candidates, stage.table.endpoints, late)
+    wishes = [
+        CallWish(task, stage.table.endpoints[name])
+        for task, facts in zip([*train, *held], stage.table.tasks, strict=True)
+        for name in dict.fromkeys([*facts.candidates, *facts.curated])
+    ]
     tell(f"{len(wishes)} pairs of a task and a candidate")
     made = asyncio.run(execute_all(wishes, launches, policy, tell, size.seed))
     stage.table.outcomes.update(made)
     return stage
 
 
-def make_pool(real: Sequence[ToolEndpoint], size: TableSize) -> list[ToolEndpoint]:
-    """Real endpoints, variants and newcomers, with what changes later."""
-    variants = make_variants(real, size.variants, size.seed)
-    newcomers = make_newcomers(real, NEWCOMERS, size.seed)
-    return change_endpoints([*real, *variants, *newcomers], size.seed)
-
-
 def retrieve_tasks(tasks: Sequence[BenchTask], endpoints: Sequence[ToolEndpoint]) -> NoiseStage:
     """The tasks with their candidates; no outcome yet."""
     queries = embed_requests([task.query for task in tasks])
-    vectors = embed_endpoints(endpoints, BEFORE), embed_endpoints(endpoints, AFTER)
-    facts = choose_candidates(tasks, endpoints, queries, vectors[BEFORE])
+    vectors = embed_endpoints(endpoints)
+    facts = choose_candidates(tasks, endpoints, queries, vectors)
     return NoiseStage(
         OutcomeTable(facts, {endpoint.id: endpoint for endpoint in endpoints}), queries, vectors
     )
@@ -455,12 +346,10 @@ def retrieve_tasks(tasks: Sequence[BenchTask], endpoints: Sequence[ToolEndpoint]
 def save_stage(stage: NoiseStage, folder: Path) -> None:
     """The table and its vectors."""
     stage.table.save(folder)
-    before, after = stage.vectors
-    np.savez_compressed(folder / VECTORS, queries=stage.queries, before=before, after=after)
+    np.savez_compressed(folder / VECTORS, queries=stage.queries, vectors=stage.vectors)
 
 
 def load_stage(folder: Path) -> NoiseStage:
     """What `save_stage` left in a folder. Raises OSError and ValueError."""
     with np.load(folder / VECTORS, allow_pickle=False) as held:
-        vectors = held["before"], held["after"]
-        return NoiseStage(load_table(folder), held["queries"], vectors)
+        return NoiseStage(load_table(folder), held["queries"], held["vectors"])

@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from benchmarks.outcomes.noise.endpoints import BEFORE
-from benchmarks.outcomes.noise.table import NO_CALL, SHOWN, OutcomeTable, TaskFacts, list_candidates
+from assets.contracts.canonical import contract_digest
+from benchmarks.outcomes.noise.table import NO_CALL, SHOWN, OutcomeTable, TaskFacts
 from extensions.recommender.rerank_method import OutcomeExample, RerankMethod
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
 from serving.ranking.strategies import RerankQuestion
@@ -25,73 +25,61 @@ Make = Callable[[], RerankMethod]
 @dataclass(frozen=True)
 class NoiseStage:
     """A table as methods see it. queries: unit vectors [tasks, dim]; vectors: of the endpoints'
-    contracts in both phases, [endpoints, dim] each. Tools that need what the task does not say are
-    no candidates."""
+    contracts, [endpoints, dim]. Tools that need what the task does not say are no candidates."""
 
     table: OutcomeTable
     queries: np.ndarray
-    vectors: tuple[np.ndarray, np.ndarray]
+    vectors: np.ndarray
 
     @cached_property
-    def pools(self) -> tuple[ToolPool, ToolPool]:
-        """The tools of each phase, in the same places."""
-        made = []
-        for phase, vectors in enumerate(self.vectors):
-            facts = [
-                ToolFacts(
-                    item.id, item.server_id, item.contracts[phase], item.digest_contract(phase)
-                )
-                for item in self.table.endpoints.values()
-            ]
-            made.append(ToolPool(facts, vectors))
-        return made[0], made[1]
+    def pool(self) -> ToolPool:
+        facts = [
+            ToolFacts(item.id, item.server_id, item.contract, contract_digest(item.contract))
+            for item in self.table.endpoints.values()
+        ]
+        return ToolPool(facts, self.vectors)
 
     @cached_property
     def rows(self) -> dict[str, int]:
         return {task.id: row for row, task in enumerate(self.table.tasks)}
 
-    def ask(self, task: TaskFacts, phase: int, at: float = 0.0) -> RerankQuestion:
+    def ask(self, task: TaskFacts, at: float = 0.0) -> RerankQuestion:
         """The request with its candidates as places in the pool."""
-        names = list_candidates(task, self.table.endpoints, phase)
-        candidates = self.find_places(task, names, phase)
+        candidates = self.find_places(task, task.candidates)
         return RerankQuestion(task.query, self.queries[self.rows[task.id]], candidates, at)
 
-    def find_places(self, task: TaskFacts, names: Sequence[str], phase: int) -> np.ndarray:
+    def find_places(self, task: TaskFacts, names: Sequence[str]) -> np.ndarray:
         """Those that the actor can call, as places; all of them where it can call none."""
-        places = self.pools[phase].places
-        kept = [name for name in names if self.table.find(task.id, name, phase).kind != NO_CALL]
+        places = self.pool.places
+        kept = [name for name in names if self.table.find(task.id, name).kind != NO_CALL]
         return np.array([places[name] for name in kept or names], int)
 
-    def succeeds(self, task: TaskFacts, place: int, phase: int) -> bool:
-        return self.table.find(task.id, self.pools[phase].tools[place].tool_id, phase).success
+    def succeeds(self, task: TaskFacts, place: int) -> bool:
+        return self.table.find(task.id, self.pool.tools[place].tool_id).success
 
     def list_tasks(self, split: str) -> list[TaskFacts]:
         return [task for task in self.table.tasks if task.split == split]
 
-    def measure_rates(self, phase: int) -> dict[tuple[str, str], float]:
+    def measure_rates(self) -> dict[tuple[str, str], float]:
         """True rates by (intent, endpoint): the share of all tasks of the intent, of both splits,
         that the endpoint did."""
         found: dict[tuple[str, str], list[bool]] = {}
         for task in self.table.tasks:
             for name in task.candidates:
-                if (task.id, name, BEFORE) in self.table.outcomes:
-                    done = self.table.find(task.id, name, phase).success
+                if (task.id, name) in self.table.outcomes:
+                    done = self.table.find(task.id, name).success
                     found.setdefault((task.intent, name), []).append(done)
         return {key: float(np.mean(own)) for key, own in found.items()}
 
 
-def draw_log(
-    stage: NoiseStage, tasks: Sequence[TaskFacts], seed: int, phase: int = BEFORE, start: int = 0
-) -> list[OutcomeExample]:
+def draw_log(stage: NoiseStage, tasks: Sequence[TaskFacts], seed: int) -> list[OutcomeExample]:
     """What a log holds where the retriever orders and the actor of `by rank` picks: one outcome a
     task, the same for every method."""
     rng, found = np.random.default_rng(seed), []
-    for at, task in enumerate(tasks, start):
-        question = stage.ask(task, phase, at * TICK_S)
+    for at, task in enumerate(tasks):
+        question = stage.ask(task, at * TICK_S)
         place = pick_place(question.candidates, rng)
-        found.append(
-            OutcomeExample(question, place, stage.succeeds(task, place, phase), task=task.id)
-        )
+        found.append(OutcomeExample(question, place, stage.succeeds(task, place), task=task.id))
     return found
 
 
@@ -111,20 +99,17 @@ def order_by_method(
     method: RerankMethod,
     tasks: Sequence[TaskFacts],
     learnt: int,
-    phase: int = BEFORE,
 ) -> list[np.ndarray]:
     """The order of each task's candidates by a method, asked right after so many outcomes."""
     results = []
     for task in tasks:
-        question = stage.ask(task, phase, (learnt + 1) * TICK_S)
+        question = stage.ask(task, (learnt + 1) * TICK_S)
         results.append(order_candidates(method.score(question, question.candidates), question))
     return results
 
 
-def order_by_retriever(
-    stage: NoiseStage, tasks: Sequence[TaskFacts], phase: int = BEFORE
-) -> list[np.ndarray]:
-    return [stage.ask(task, phase).candidates for task in tasks]
+def order_by_retriever(stage: NoiseStage, tasks: Sequence[TaskFacts]) -> list[np.ndarray]:
+    return [stage.ask(task).candidates for task in tasks]
 
 
 def order_curated(stage: NoiseStage, tasks: Sequence[TaskFacts]) -> list[np.ndarray]:
@@ -133,18 +118,16 @@ def order_curated(stage: NoiseStage, tasks: Sequence[TaskFacts]) -> list[np.ndar
     for task in tasks:
         others = (name for name in task.candidates if endpoints[name].direct)
         names = list(dict.fromkeys([*task.curated, *others]))
-        found.append(stage.find_places(task, names, BEFORE))
+        found.append(stage.find_places(task, names))
     return found
 
 
-def order_by_oracle(
-    stage: NoiseStage, tasks: Sequence[TaskFacts], phase: int = BEFORE
-) -> list[np.ndarray]:
+def order_by_oracle(stage: NoiseStage, tasks: Sequence[TaskFacts]) -> list[np.ndarray]:
     """The order of who knows the true rate of each endpoint at each intent."""
-    rates, found = stage.measure_rates(phase), []
+    rates, found = stage.measure_rates(), []
     for task in tasks:
-        question = stage.ask(task, phase)
-        ids = [stage.pools[phase].tools[place].tool_id for place in question.candidates]
+        question = stage.ask(task)
+        ids = [stage.pool.tools[place].tool_id for place in question.candidates]
         own = np.array([rates[task.intent, name] for name in ids])
         found.append(order_candidates(own, question))
     return found
@@ -155,12 +138,11 @@ def value_orders(
     tasks: Sequence[TaskFacts],
     orders: Sequence[np.ndarray],
     actor: str,
-    phase: int = BEFORE,
 ) -> np.ndarray:
     """The chance that the actor's choice succeeds at each task, float [tasks]."""
     shares, found = ACTORS[actor], []
     for task, order in zip(tasks, orders, strict=True):
-        done = [stage.succeeds(task, place, phase) for place in order[:SHOWN].tolist()]
+        done = [stage.succeeds(task, place) for place in order[:SHOWN].tolist()]
         own = shares[: len(done)]
         found.append(float(np.dot(own, done) / own.sum()))
     return np.array(found)

@@ -76,11 +76,10 @@ class ProxyAnswer:
 
 @dataclass
 class FaultProxy:
-    """One endpoint in one phase as an MCP server. hit: whether its fault strikes at the next call,
+    """One endpoint as an MCP server. hit: whether its fault strikes at the next call,
     which decides with `draw` what it does."""
 
     endpoint: ToolEndpoint
-    phase: int
     forward: Forward = field(repr=False)
     hit: bool = False
     draw: Random = field(default_factory=Random)
@@ -96,7 +95,7 @@ class FaultProxy:
     async def list_tools(self, _: Any, __: Any) -> Any:
         from mcp_types import ListToolsResult
 
-        listed = self.endpoint.contracts[self.phase]
+        listed = self.endpoint.contract
         kept = {name: listed[name] for name in ("name", "description", "inputSchema")}
         return ListToolsResult.model_validate({"tools": [kept]})
 
@@ -109,7 +108,7 @@ class FaultProxy:
 
     async def answer_call(self, arguments: Mapping[str, Any]) -> tuple[list[str], bool]:
         """(texts, whether it says that it failed) of one call, the fault's part in it done."""
-        fault = self.endpoint.faults[self.phase] if self.hit else None
+        fault = self.endpoint.fault if self.hit else None
         if fault == RANDOM:
             return [FAILURE], True
         if fault == EMPTY:
@@ -119,9 +118,7 @@ class FaultProxy:
         if fault == SLOW:
             await asyncio.sleep(DELAY_S)  # who asked has gone by then
             return [FAILURE], True
-        own = self.endpoint.translate_call(arguments)
-        if fault:
-            own = change_arguments(fault, own, self.draw)
+        own = change_arguments(fault, arguments, self.draw) if fault else dict(arguments)
         result = await self.forward(self.endpoint.base, own)
         texts = join_texts([result])
         if fault:
@@ -137,7 +134,7 @@ class ProxyPool:
 
     def __init__(self, forward: Forward) -> None:
         self._forward, self._stack = forward, AsyncExitStack()
-        self._open: dict[tuple[str, int], tuple[FaultProxy, Any]] = {}
+        self._open: dict[str, tuple[FaultProxy, Any]] = {}
 
     async def __aenter__(self) -> "ProxyPool":
         return self
@@ -146,13 +143,13 @@ class ProxyPool:
         await self._stack.aclose()
 
     async def call(
-        self, endpoint: ToolEndpoint, phase: int, arguments: dict[str, Any], draw: Random
+        self, endpoint: ToolEndpoint, arguments: dict[str, Any], draw: Random
     ) -> ProxyAnswer:
         """One call over MCP; `draw` decides whether the fault strikes. What fails is told."""
         from mcp.shared.exceptions import MCPError
 
-        proxy, client = await self._connect(endpoint, phase)
-        fault = endpoint.faults[phase]
+        proxy, client = await self._connect(endpoint)
+        fault = endpoint.fault
         proxy.hit, proxy.draw = is_hit(fault, draw), draw
         limit = LIMIT_S if proxy.hit and fault == SLOW else PATIENCE_S
         began = time.perf_counter()
@@ -165,15 +162,14 @@ class ProxyPool:
         kind = "tool_error" if result.is_error else "ok"
         return ProxyAnswer(texts, kind, time.perf_counter() - began)
 
-    async def _connect(self, endpoint: ToolEndpoint, phase: int) -> tuple[FaultProxy, Any]:
+    async def _connect(self, endpoint: ToolEndpoint) -> tuple[FaultProxy, Any]:
         from mcp import Client
 
-        key = endpoint.id, phase
-        if key not in self._open:
-            proxy = FaultProxy(endpoint, phase, self._forward)
+        if endpoint.id not in self._open:
+            proxy = FaultProxy(endpoint, self._forward)
             # The handshake and JSON-RPC, as with a server of another process.
             made = Client(proxy.make_server(), mode="legacy", cache=None)
             client = await self._stack.enter_async_context(made)
             await client.list_tools()
-            self._open[key] = proxy, client
-        return self._open[key]
+            self._open[endpoint.id] = proxy, client
+        return self._open[endpoint.id]

@@ -11,7 +11,7 @@ import numpy as np
 from assets.contracts.canonical import tool_text
 from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.encoders.embedder import embed_queries
-from benchmarks.outcomes.noise.endpoints import AFTER, BEFORE, ToolEndpoint
+from benchmarks.outcomes.noise.endpoints import ToolEndpoint
 from benchmarks.outcomes.noise.intents import BenchTask
 
 NO_CALL = "no_call"  # the task does not say what the tool needs
@@ -20,8 +20,8 @@ FILES = ("tasks.jsonl", "endpoints.jsonl", "outcomes.jsonl")
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """What is kept of a task. candidates: endpoint ids, the retriever's order, all of the pool with
-    its newcomers; curated: the same of the real endpoints alone."""
+    """What is kept of a task. candidates: endpoint ids, the retriever's order of all of the pool;
+    curated: the same of the real endpoints alone."""
 
     id: str
     split: str
@@ -47,18 +47,15 @@ class TableCall:
 
 @dataclass
 class OutcomeTable:
-    """Tasks, endpoints, and outcomes by (task id, endpoint id, phase)."""
+    """Tasks, endpoints, and outcomes by (task id, endpoint id)."""
 
     tasks: list[TaskFacts]
     endpoints: dict[str, ToolEndpoint]
-    outcomes: dict[tuple[str, str, int], TableCall] = field(default_factory=dict)
+    outcomes: dict[tuple[str, str], TableCall] = field(default_factory=dict)
 
-    def find(self, task: str, endpoint: str, phase: int = BEFORE) -> TableCall:
-        """What the endpoint did; one that does not change in between did the same before. Raises
-        KeyError for a call that was not made."""
-        if phase == AFTER and (task, endpoint, AFTER) in self.outcomes:
-            return self.outcomes[task, endpoint, AFTER]
-        return self.outcomes[task, endpoint, BEFORE]
+    def find(self, task: str, endpoint: str) -> TableCall:
+        """What the endpoint did. Raises KeyError for a call that was not made."""
+        return self.outcomes[task, endpoint]
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -66,8 +63,8 @@ class OutcomeTable:
             map(asdict, self.tasks),
             map(asdict, self.endpoints.values()),
             (
-                {"task": task, "endpoint": endpoint, "phase": phase, **asdict(tried)}
-                for (task, endpoint, phase), tried in self.outcomes.items()
+                {"task": task, "endpoint": endpoint, **asdict(tried)}
+                for (task, endpoint), tried in self.outcomes.items()
             ),
         )
         for name, own in zip(FILES, rows, strict=True):
@@ -77,13 +74,13 @@ class OutcomeTable:
 def load_table(folder: Path) -> OutcomeTable:
     """Raises OSError, and ValueError for what no table left there."""
     tasks, endpoints, outcomes = (list(_read_lines(folder / name)) for name in FILES)
-    made = [_load_endpoint(endpoint) for endpoint in endpoints]
-    keys = ("task", "endpoint", "phase")
+    made = [ToolEndpoint(**endpoint) for endpoint in endpoints]
+    keys = ("task", "endpoint")
     return OutcomeTable(
         [TaskFacts(**{**task, **_make_tuples(task, "candidates", "curated")}) for task in tasks],
         {item.id: item for item in made},
         {
-            (outcome["task"], outcome["endpoint"], outcome["phase"]): TableCall(
+            (outcome["task"], outcome["endpoint"]): TableCall(
                 **{name: value for name, value in outcome.items() if name not in keys}
             )
             for outcome in outcomes
@@ -97,10 +94,6 @@ def keep_task(task: BenchTask, candidates: Iterable[str], curated: Iterable[str]
         task.id, task.split, task.intent, task.category, task.world, task.seed, task.query,
         tuple(candidates), tuple(curated),
     )  # fmt: skip
-
-
-def _load_endpoint(row: Mapping[str, Any]) -> ToolEndpoint:
-    return ToolEndpoint(**{**row, **_make_tuples(row, "contracts", "faults")})
 
 
 def _make_tuples(row: Mapping[str, Any], *names: str) -> dict[str, tuple[Any, ...]]:
@@ -119,14 +112,11 @@ def _read_lines(path: Path) -> Iterable[dict[str, Any]]:
 SHOWN = 5  # tools that the actor is shown
 EMBEDDER = "general"
 CANDIDATES = 20
-SPARE = 2  # candidates more, so that the second phase's newcomers push nobody out of the first
 
 
-def embed_endpoints(endpoints: Sequence[ToolEndpoint], phase: int) -> np.ndarray:
+def embed_endpoints(endpoints: Sequence[ToolEndpoint]) -> np.ndarray:
     """Unit vectors of the contracts as they are listed, float32 [endpoints, dim]."""
-    return open_embedder(EMBEDDER).embed(
-        [tool_text(endpoint.contracts[phase]) for endpoint in endpoints]
-    )
+    return open_embedder(EMBEDDER).embed([tool_text(item.contract) for item in endpoints])
 
 
 def embed_requests(texts: Sequence[str]) -> np.ndarray:
@@ -144,23 +134,13 @@ def choose_candidates(
     vectors: np.ndarray,
 ) -> list[TaskFacts]:
     """Each task with its candidates by cosine. queries [tasks, dim], vectors [endpoints, dim]."""
-    newcomers = sum(endpoint.newcomer for endpoint in endpoints)
     real = np.array([endpoint.direct for endpoint in endpoints])
-    most = CANDIDATES + min(SPARE, newcomers)
     scores = queries @ vectors.T
     order = np.argsort(-scores, axis=1, kind="stable")
     ids = [endpoint.id for endpoint in endpoints]
     return [
-        keep_task(task, (ids[at] for at in row[:most]), (ids[at] for at in row[real[row]][:SHOWN]))
+        keep_task(
+            task, (ids[at] for at in row[:CANDIDATES]), (ids[at] for at in row[real[row]][:SHOWN])
+        )
         for task, row in zip(tasks, order, strict=True)
     ]
-
-
-def list_candidates(task: TaskFacts, endpoints: dict[str, ToolEndpoint], phase: int) -> list[str]:
-    """The retriever's order in a phase: at most CANDIDATES ids."""
-    shown = (
-        candidate
-        for candidate in task.candidates
-        if phase != BEFORE or not endpoints[candidate].newcomer
-    )
-    return list(shown)[:CANDIDATES]

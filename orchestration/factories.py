@@ -154,7 +154,7 @@ def make_embedder(settings: Settings) -> "Embedder":
     BadEmbedder, EmbeddingFailed.
     """
     chosen = settings.embedder
-    model = chosen.model.replace("general", "minilm") if _is_general_set(settings) else chosen.model
+    model = "minilm" if chosen.model == "general" else chosen.model
     return _open_embedder(model, chosen.query_prompt, chosen.document_prompt)
 
 
@@ -192,24 +192,29 @@ def make_writer(settings: Settings) -> "PairWriter":
 
 def make_trainer(settings: Settings) -> "TrainerPolicy":
     """What is trained, on which split, for how long, and how it is measured."""
+    from assets.vectors.encoders.hub import SENTENCE
     from training.evaluation.caller_items import TestPlan
     from training.policies import TrainerPolicy
-    from training.retriever.settings import RetrieverSettings
+    from training.retriever.settings import NONE, RetrieverSettings
+    from training.retriever.train import resolve_start
     from training.sets.split import SetPolicy
 
     allow_models(settings)
-    chosen = settings.training
+    chosen, embedder = settings.training, settings.embedder
+    # A user who chose a model expects that one to get better; an endpoint's cannot be trained.
+    trains_embedder = embedder.model.startswith(SENTENCE)
     retriever = derive_policy(
         RetrieverSettings,
         chosen.retriever,
-        start=_choose_start(settings),
+        start=resolve_start("minilm") if embedder.model == "general" else NONE,
         device=chosen.device,
         seed=chosen.seed,
-        **_choose_prompts(settings),
+        query_prompt=embedder.query_prompt if trains_embedder else None,
+        document_prompt=embedder.document_prompt if trains_embedder else None,
     )
     return TrainerPolicy(
         retriever=retriever,
-        retriever_base=_choose_retriever_base(settings),
+        retriever_base=embedder.model if trains_embedder else "minilm",
         caller=chosen.caller.resolve(device=chosen.device, seed=chosen.seed),
         caller_base=chosen.caller.base,
         options={
@@ -237,51 +242,6 @@ def _choose_cool_down(settings: Settings) -> "RetrainPolicy":
     if chosen.cool_down_h is not None:
         return chosen
     return replace(chosen, cool_down_h=0.0 if settings.source == "demo" else _COOL_DOWN_H)
-
-
-def _choose_retriever_base(settings: Settings) -> str:
-    """The base that is set, else the embedder in use where an adapter of it can be trained: a user
-    who chose a model expects that one to get better. `minilm-l6-v2` names MiniLM all the same."""
-    from training.retriever.settings import RetrieverOptions
-
-    base = settings.training.retriever.base
-    if base != RetrieverOptions.base:
-        return base
-    return _find_embedder_base(settings) or base
-
-
-def _find_embedder_base(settings: Settings) -> str | None:
-    """The embedder in use as a base of trainings; None for one that cannot be trained."""
-    kind, _, model = settings.embedder.model.partition(":")
-    bases = {"onnx": model, "sentence-transformers": settings.embedder.model, "openai": None}
-    return bases.get(kind, "minilm")
-
-
-def _choose_prompts(settings: Settings) -> dict[str, str | None]:
-    """The embedder's prompts where an adapter of that very model is trained: they are that model's.
-    Another base is read after the prompts that its own files name."""
-    from assets.vectors.encoders.hub import SENTENCE, resolve_model
-    from assets.vectors.encoders.minilm import DEFAULT
-
-    own, base = _find_embedder_base(settings) or "", _choose_retriever_base(settings)
-    models = {resolve_model(each.removeprefix(SENTENCE)) for each in (own, base)}
-    same = len(models) == 1 or models <= set(DEFAULT)
-    chosen = settings.embedder
-    prompts = {"query_prompt": chosen.query_prompt, "document_prompt": chosen.document_prompt}
-    return prompts if same else dict.fromkeys(prompts)
-
-
-def _choose_start(settings: Settings) -> str:
-    """The shipped adapter where the settings leave it in and an adapter of its base is trained."""
-    from training.retriever.settings import NONE
-    from training.retriever.train import resolve_start
-
-    base = _choose_retriever_base(settings)
-    return resolve_start(base) if _is_general_set(settings) else NONE
-
-
-def _is_general_set(settings: Settings) -> bool:
-    return settings.embedder.model.partition(":")[0] == "general"
 
 
 def _make_role(settings: Settings, name: str) -> "Role":

@@ -59,17 +59,16 @@ def _evaluate_retriever(step: RoleStep) -> RoleMeasurement:
     serving = find_model_in_service(home, RETRIEVER).model
     try:
         candidate = read_last_adapter(warehouse, RETRIEVER)["model"]
-        start, prompts = read_beginning(home, candidate)
+        start = read_beginning(home, candidate)
     except NotTrained:
-        candidate = serving
-        start, prompts = step.trainer.retriever.start, step.trainer.retriever.prompts
+        candidate, start = serving, step.trainer.retriever.start
     store = LanceStore(home / "lance")
     base = get_plain(step.resources.embedder)
     labels = dict.fromkeys([BASE_LABEL, serving, candidate])
     rows = evaluate_retriever(
         warehouse.tables.read(TRAINING_SET).filter(pl.col("split") != TRAIN).to_dicts(),
         [tool_text(read_contract(row)) for row in read_clear(warehouse)],
-        {label: make_encoder(home, label, store, start, base, prompts) for label in labels},
+        {label: make_encoder(home, label, store, start, base) for label in labels},
         set_name(warehouse),
     )
     summary = summarise_recall(rows, candidate)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from assets.vectors.encoders.embedder import Embedder, Prompts
+from assets.vectors.encoders.embedder import Embedder
 from serving.index.search_table import SEARCH_FROM
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
 from training.drift.decide import Decision, decide_roles
@@ -12,7 +12,7 @@ from training.drift.evidence import TrainingEvidence, read_evidence
 from training.drift.measure import DriftSources, measure_drift
 from training.drift.signals import DriftSignal
 from training.evaluation.caller_items import TestPlan
-from training.retriever.settings import RetrieverOptions, RetrieverSettings
+from training.retriever.settings import RetrieverSettings
 from training.role import BASE, CALLER, RETRIEVER, UnknownRole, find_role, list_trained_roles
 from training.runtime.model_store import select_recipe
 from training.sets.split import SetPolicy
@@ -27,7 +27,7 @@ class TrainerPolicy:
 
     split: SetPolicy = field(default_factory=SetPolicy)
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
-    retriever_base: str = RetrieverOptions.base
+    retriever_base: str = "minilm"
     caller: CallerSettings = field(default_factory=lambda: get_base_profile(CallerOptions.base))
     caller_base: str = CallerOptions.base
     caller_test: TestPlan = field(default_factory=TestPlan)
@@ -67,8 +67,7 @@ class TrainerPolicy:
     def open_sources(
         self, warehouse: Warehouse, trained_on: str, embedder: Callable[[], Embedder]
     ) -> DriftSources:
-        prompts = self.retriever.prompts or Prompts()
-        return DriftSources(warehouse, trained_on, embedder, self.retriever.start, prompts)
+        return DriftSources(warehouse, trained_on, embedder, self.retriever.start)
 
     def decide(
         self, warehouse: Warehouse, evidence: TrainingEvidence, embedder: Callable[[], Embedder]

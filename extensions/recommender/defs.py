@@ -172,8 +172,8 @@ def _open_retriever(
     warehouse: Warehouse, trainer: TrainerPolicy, embedder: Embedder
 ) -> tuple[str, Embedder]:
     retriever = find_model_in_service(warehouse.home, "retriever").model
-    kept = trainer.retriever
-    return retriever, open_in_service(warehouse.home, retriever, kept.start, kept.prompts, embedder)
+    start = trainer.retriever.start
+    return retriever, open_in_service(warehouse.home, retriever, start, embedder)
 
 
 def _measure_models(

@@ -50,7 +50,7 @@ def index(
     embedder: Annotated[
         str | None,
         typer.Option(
-            help="general, minilm, onnx:MODEL, sentence-transformers:MODEL or openai:MODEL;"
+            help="general, minilm, sentence-transformers:MODEL or openai:MODEL;"
             " default: the setting embedder.model"
         ),
     ] = None,

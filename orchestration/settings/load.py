@@ -202,9 +202,8 @@ def _show_value(value: Any) -> str:
 
 
 def allow_models(settings: Settings) -> None:
-    """Counts the embedder's model and the retriever's base as the user's own: a saved encoder or an
-    adapter from elsewhere that names another model opens nothing."""
+    """Counts the embedder's model as the user's own: a saved encoder or an adapter from elsewhere
+    that names another one opens nothing."""
     from assets.vectors.encoders.hub import allow_embedder
 
     allow_embedder(settings.embedder.model)
-    allow_embedder(settings.training.retriever.base)

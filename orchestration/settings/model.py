@@ -161,10 +161,7 @@ class Settings(BaseSettings):
         kind = info.data["embedder"].model.partition(":")[0] if "embedder" in info.data else ""
         other = find_other_shape(training.retriever)
         if other and kind == "general":
-            from assets.vectors.encoders.minilm import DEFAULT
-
-            if training.retriever.base in DEFAULT:
-                raise ValueError(f"retriever.{other}")
+            raise ValueError(f"retriever.{other}")
         return training
 
     def home_path(self) -> Path:

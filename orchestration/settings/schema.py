@@ -30,7 +30,7 @@ from orchestration.settings.sections import add_sections
 from serving.index.search_table import SEARCH_FROM
 from serving.meta.policy import AddressSettings, LogSettings, MetaSettings
 from training.caller.settings import CallerOptions
-from training.retriever.settings import RetrieverOptions, RetrieverSettings
+from training.retriever.settings import RetrieverRecipe, RetrieverSettings
 from training.settings import (
     CurriculumPolicy,
     EvaluationOptions,
@@ -217,7 +217,7 @@ class EmbedderSettings(BaseModel):
 
     model: str = Field(
         default="general",
-        description="general (MiniLM with the shipped adapter), minilm, onnx:MODEL,"
+        description="general (MiniLM with the shipped adapter), minilm,"
         " sentence-transformers:MODEL (a folder or name@commit) or openai:MODEL@URL",
     )
     query_prompt: str | None = Field(
@@ -368,7 +368,7 @@ class TrainingSection(BaseModel):
     seed: int = RetrieverSettings.seed
     place: TrainingPlace = TrainingPlace()
     split: SplitSettings = SplitSettings()
-    retriever: RetrieverOptions = RetrieverOptions()
+    retriever: RetrieverRecipe = RetrieverRecipe()
     caller: CallerOptions = CallerOptions()
     evaluation: EvaluationOptions = EvaluationOptions()
     drift: RetrainPolicy = RetrainPolicy()

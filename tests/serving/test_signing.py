@@ -24,7 +24,7 @@ from serving.export import (
 )
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.support.cases import cases
-from tests.training.small_base import small_bert
+from tests.training.small_base import small_bert, stand_in_for_minilm
 from warehouse.errors import UnusableInput
 
 
@@ -44,9 +44,10 @@ def write_keys(folder: Path, name: str, private: object = None) -> tuple[Path, P
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index by a small encoder: an export by MiniLM is 87 MB to copy and to digest."""
     folder = tmp_path_factory.mktemp("signing")
-    servers, small = written(folder / "s.jsonl", CLOCK, MAIL), small_bert(folder / "small")
-    options = ("--out", folder / "index", "--embedder", f"onnx:{small}")
-    code, _, err = run("index", servers, *options)
+    servers = written(folder / "s.jsonl", CLOCK, MAIL)
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in_for_minilm(patch, small_bert(folder / "small"))
+        code, _, err = run("index", servers, "--out", folder / "index", "--embedder", "minilm")
     assert code == 0, err
     return folder / "index"
 

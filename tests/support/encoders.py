@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from assets.vectors.encoders import minilm, saved, session
-from assets.vectors.encoders.weights import BASE
 from tests.support.paths import ROOT
 from warehouse.storage.digest import sha256
 
@@ -26,22 +25,22 @@ def build_graphs_once(shared: Path) -> Iterator[None]:
     """
     build, known = minilm._build_session, dict[object, tuple[str, bytes]]()
 
-    def build_once(adapter: Path | None, *how: Any) -> tuple[str, bytes]:
+    def build_once(adapter: Path | None, tokens: int) -> tuple[str, bytes]:
         files = sorted(adapter.glob("*")) if adapter else []
-        if how[-1] != BASE or not all(file.is_file() for file in files):
-            return build(adapter, *how)
-        key = (adapter and tuple((file.name, file.read_bytes()) for file in files), *how)
+        if not all(file.is_file() for file in files):
+            return build(adapter, tokens)
+        base = minilm.find_base_path()
+        key = (adapter and tuple((file.name, file.read_bytes()) for file in files), tokens, base)
         if key not in known:
             known.clear()  # one file is 90 MB
             shipped = adapter is None or adapter.is_relative_to(ROOT)
-            make = keep if shipped else build
-            known[key] = make(adapter, *how)
+            known[key] = keep(adapter, tokens, base) if shipped else build(adapter, tokens)
         return known[key]
 
-    def keep(adapter: Path | None, *how: Any) -> tuple[str, bytes]:
-        place = shared / sha256(repr((adapter, *how)).encode())
+    def keep(adapter: Path | None, tokens: int, base: Path) -> tuple[str, bytes]:
+        place = shared / sha256(repr((adapter, tokens, base)).encode())
         if not place.exists():
-            result = build(adapter, *how)
+            result = build(adapter, tokens)
             beside = place.with_name(f"{place.name}.{os.getpid()}")
             beside.write_bytes(result[0].encode() + b"\n" + result[1])
             beside.replace(place)

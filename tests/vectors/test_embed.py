@@ -14,8 +14,6 @@ from assets.vectors.encoders import minilm
 from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.encoders.embedder import (
     BadEmbedder,
-    Prompts,
-    add_prompts,
     embed_queries,
     measure_reading,
 )
@@ -250,7 +248,7 @@ def test_minilm_and_the_shipped_retriever_are_opened_by_name():
     assert np.abs(made.embed(TEXTS) - base.embed(TEXTS)).max() > 1e-2
 
 
-@cases("spec", "", "bert", "minilm:fp8", "openai:", "sentence-transformers:")
+@cases("spec", "", "bert", "minilm:fp8", "openai:", "sentence-transformers:", "onnx:/models/bert")
 def test_an_unknown_embedder_names_those_there_are(spec):
     with pytest.raises(BadEmbedder, match=r"expected one of general, .*minilm, .*openai:<model>"):
         open_embedder(spec)
@@ -271,17 +269,15 @@ READ = ["turn on the light", "打开灯", "file 打开灯光", "🙂"]
 
 def test_an_encoder_says_how_much_it_reads_however_it_is_run(sentence, tmp_path):
     embedder = open_embedder("minilm", threads=1)
-    prompted = open_embedder("minilm", threads=1, prompts=Prompts("all that stands before: "))
     save_encoder(embedder, tmp_path)
     stored = open_encoder(tmp_path, embedder.id, threads=1)
     sentence.embed(["a much longer text, to which a batch of the same call was padded"])
-    for encoder in (embedder, prompted, stored, sentence):
+    for encoder in (embedder, stored, sentence):
         assert measure_reading(encoder, READ).tolist() == [1, 0, 0.5, 1]
         assert measure_reading(encoder, []).shape == (0,)
     # An endpoint is taken to read all.
     endpoint_encoder = EndpointEncoder("m", base_url="http://127.0.0.1:1/v1", api_key="k", dim=8)
-    for encoder in (endpoint_encoder, add_prompts(endpoint_encoder, Prompts("query: "))):
-        assert measure_reading(encoder, READ).tolist() == [1, 1, 1, 1]
+    assert measure_reading(endpoint_encoder, READ).tolist() == [1, 1, 1, 1]
 
 
 def test_its_id_names_the_weights(sentence):

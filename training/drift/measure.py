@@ -16,7 +16,7 @@ from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.observations import read_log_lines
 from assets.servers.calls.log import STATUSES, CallLog
 from assets.synthesis.tables import ONE_CALL
-from assets.vectors.encoders.embedder import Embedder, Prompts
+from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.index import digest_text, read_contract
 from training.drift.evidence import read_set_contracts
 from training.drift.signals import (
@@ -64,15 +64,14 @@ _LOG = {"at": pl.Float64, "status": pl.String, "tool_id": pl.String}
 class DriftSources:
     """What was there when a training set was made, and what is now. Read when asked for, once.
 
-    trained_on: the set. embedder: opens the embedder in use. start, prompts: what the untrained
-    retriever is.
+    trained_on: the set. embedder: opens the embedder in use. start: what the untrained retriever
+    is.
     """
 
     warehouse: Warehouse
     trained_on: str
     embedder: Callable[[], Embedder]
     start: str
-    prompts: Prompts
 
     @cached_property
     def clear(self) -> list[dict[str, Any]]:
@@ -101,14 +100,8 @@ class DriftSources:
     def rank(self, items: Sequence[Row]) -> Mapping[str, int]:
         """Pair -> the rank of its `positive` among all tools, by the retriever in service."""
         home = self.warehouse.home
-        encode = make_encoder(
-            home,
-            self.retriever,
-            LanceStore(home / "lance"),
-            self.start,
-            self.embedder(),
-            self.prompts,
-        )
+        store = LanceStore(home / "lance")
+        encode = make_encoder(home, self.retriever, store, self.start, self.embedder())
         ranked = evaluate_retriever(items, self.pool, {self.retriever: encode}, "")
         return {row["pair_id"]: row["rank"] for row in ranked}
 
@@ -213,13 +206,8 @@ def _measure_new_tools(sources: DriftSources, threshold: float) -> DriftSignal:
 
 def _count_missing_vectors(sources: DriftSources) -> int:
     """Texts of tools of which the retriever in service has made no vector yet."""
-    encoder = open_in_service(
-        sources.warehouse.home,
-        sources.retriever,
-        sources.start,
-        sources.prompts,
-        sources.embedder(),
-    )
+    home, start = sources.warehouse.home, sources.start
+    encoder = open_in_service(home, sources.retriever, start, sources.embedder())
     keys = (make_vector_key(digest_text(text), encoder.id) for text in sources.pool)
     return len(LanceStore(sources.warehouse.home / "lance").find_missing(keys))
 

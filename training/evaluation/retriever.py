@@ -17,7 +17,6 @@ from assets.vectors.encoders.embedder import (
     BadEmbedder,
     Embedder,
     Prompts,
-    add_prompts,
     embed_queries,
 )
 from assets.vectors.encoders.minilm import MiniLM, digest_base, open_general
@@ -52,11 +51,11 @@ class NothingToEvaluate(ValueError):
 def load_retriever(
     home: Path, name: str, start: str = NONE, prompts: Prompts | None = None
 ) -> Embedder:
-    """A retriever's encoder: `base` (`start`: MiniLM, or the shipped adapter), `base@<another>`, or
-    `<home>/models/<name>`. An adapter reads texts after its training's prompts, a base after
-    `prompts`. Raises BadAdapter for another base's adapter, BadEmbedder."""
+    """A retriever's encoder: `base` (`start`: MiniLM, or the shipped adapter), `base@<another>`,
+    which reads texts after `prompts`, or `<home>/models/<name>`, which does after its training's.
+    Raises BadAdapter for another base's adapter, BadEmbedder."""
     if name == BASE_LABEL:
-        return add_prompts(MiniLM() if start == NONE else open_general(), prompts or Prompts())
+        return MiniLM() if start == NONE else open_general()
     if name.startswith(f"{BASE_LABEL}@"):
         return open_base(name.removeprefix(f"{BASE_LABEL}@"), prompts=prompts)
     card, folder = read_model_card(home, name) or {}, get_model_folder(home, name)
@@ -74,20 +73,17 @@ def load_retriever(
         raise BadAdapter(f"{folder}: its base cannot be opened: {error}") from error
 
 
-def open_in_service(
-    home: Path, name: str, start: str, prompts: Prompts, embedder: Embedder
-) -> Embedder:
+def open_in_service(home: Path, name: str, start: str, embedder: Embedder) -> Embedder:
     """The serving encoder; untrained, `start` or the embedder. Raises BadAdapter, BadEmbedder."""
     if name != BASE_LABEL:
         return load_retriever(home, name)
-    return get_plain(embedder) if start == NONE else load_retriever(home, name, start, prompts)
+    return get_plain(embedder) if start == NONE else load_retriever(home, name, start)
 
 
-def read_beginning(home: Path, name: str) -> tuple[str, Prompts]:
-    """What a model's training started from, and its prompts, by its card. Raises BadAdapter."""
+def read_beginning(home: Path, name: str) -> str:
+    """What a model's training started from, by its card."""
     card = read_model_card(home, name) or {}
-    start = str((card.get("settings") or {}).get("start") or NONE)
-    return start, read_adapter_prompts(get_model_folder(home, name))
+    return str((card.get("settings") or {}).get("start") or NONE)
 
 
 def make_encoder(
@@ -96,12 +92,11 @@ def make_encoder(
     store: LanceStore,
     start: str = NONE,
     untrained: Embedder | None = None,
-    prompts: Prompts | None = None,
 ) -> Encode:
     """`embed(texts, is_query)` of a retriever; tool texts go through the vector store, shared with
     the router's index. `untrained`: what `base` is where trainings start from nothing."""
     as_it_is = untrained if name == BASE_LABEL and start == NONE else None
-    embedder = as_it_is or load_retriever(home, name, start, prompts)
+    embedder = as_it_is or load_retriever(home, name, start)
 
     def embed(texts: Sequence[str], is_query: bool) -> np.ndarray:
         return embed_queries(embedder, texts) if is_query else embed_texts(texts, embedder, store)

@@ -87,8 +87,7 @@ def router_index(
 ) -> Published:
     home, current = warehouse.home, read_current_release(warehouse.home)
     retriever = current["models"]["retriever"]
-    kept_start, prompts = trainer.retriever.start, trainer.retriever.prompts
-    encoder = open_in_service(home, retriever, kept_start, prompts, embedder)
+    encoder = open_in_service(home, retriever, trainer.retriever.start, embedder)
     reranker = find_reranker_file(home, current["models"])
     source, held = build_published_source(warehouse, unverified=trainer.unverified)
     pinned_version = get_pinned_version(home)

@@ -11,18 +11,15 @@ from assets.vectors.encoders.hub import SENTENCE, split_reference
 from assets.vectors.encoders.minilm import (
     GENERAL_WEIGHTS,
     MOST_TOKENS,
-    find_base_folder,
     find_general_folder,
     make_general_name,
-    resolve_prompts,
 )
 from assets.vectors.encoders.sentence_model import (
     clean_text,
-    count_prompt_tokens,
     open_sentence_model,
     require_prompt_room,
 )
-from assets.vectors.encoders.weights import BASE
+from assets.vectors.encoders.weights import BASE, find_base_path
 from assets.vectors.scale import REFERENCE, CosineScale
 from training.retriever.gradient_cache import CachedText, EncoderPasses
 from training.retriever.settings import NONE, RetrieverSettings, find_other_shape
@@ -101,37 +98,29 @@ def load_start(model: Any, base: str, settings: RetrieverSettings) -> None:
     set_peft_model_state_dict(model, load_file(str(find_general_folder() / GENERAL_WEIGHTS)))
 
 
-def open_bert(base: str, settings: RetrieverSettings, device: str) -> tuple[Any, "BertPasses"]:
-    """A base with a new adapter, and how it encodes. Raises TrainingFailed, BadEmbedder."""
+def open_minilm(settings: RetrieverSettings, device: str) -> tuple[Any, "BertPasses"]:
+    """MiniLM with a new adapter, and how it encodes. Raises TrainingFailed, BadEmbedder."""
     from transformers import AutoModel, AutoTokenizer
 
     for name in ("query_tokens", "text_tokens"):
         if (limit := getattr(settings, name)) > MOST_TOKENS:
             raise TrainingFailed(
-                f"retriever {name} is {limit}, and the encoder that serves this base reads"
-                f" {MOST_TOKENS}; expected at most that, or a base after sentence-transformers:"
+                f"retriever {name} is {limit}, and the encoder that serves MiniLM reads"
+                f" {MOST_TOKENS}; expected at most that, or an embedder after {SENTENCE}"
             )
-    folder = str(find_base_folder(base))
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    folder = str(find_base_path())
     plain = AutoModel.from_pretrained(folder, add_pooling_layer=False)
     model = add_adapter(plain, settings).to(device)
-    prompts = resolve_prompts(base, settings.prompts)
-    prompts.require_room(lambda text: count_prompt_tokens(tokenizer, text), MOST_TOKENS)
-    return model, BertPasses(model, tokenizer, settings, device, prompts)
+    return model, BertPasses(model, AutoTokenizer.from_pretrained(folder), settings, device)
 
 
 class BertPasses(EncoderPasses):
     """A BERT with an adapter in its upper layers, pooled by the mean."""
 
     def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        settings: RetrieverSettings,
-        device: str,
-        prompts: Prompts | None = None,
+        self, model: Any, tokenizer: Any, settings: RetrieverSettings, device: str
     ) -> None:
-        super().__init__(tokenizer, settings, device, prompts)
+        super().__init__(tokenizer, settings, device)
         self._core = model.base_model.model
         layers = self._core.encoder.layer
         self._lower = layers[: settings.first_layer]
@@ -154,11 +143,7 @@ class BertPasses(EncoderPasses):
             self._kept |= {item: state.clone() for item, state in zip(chunk, states, strict=True)}
 
     def _read_tokens(self, item: CachedText) -> list[int]:
-        most = item.tokens
-        if item.prompt:  # on top of the text's own, and cut where the served encoder cuts
-            most = max(most, min(most + self._count_prompt(item.prompt), MOST_TOKENS))
-        text = f"{item.prompt}{item.text}"
-        return self._tokenizer(text, truncation=True, max_length=most)["input_ids"]
+        return self._tokenizer(item.text, truncation=True, max_length=item.tokens)["input_ids"]
 
     def _encode_chunk(self, chunk: Sequence[CachedText]) -> Any:
         """Unit vectors of one chunk by masked mean pooling."""

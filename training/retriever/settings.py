@@ -42,19 +42,6 @@ class RetrieverRecipe:
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class RetrieverOptions(RetrieverRecipe):
-    """What a user sets of the retriever."""
-
-    base: Annotated[
-        str,
-        Field(
-            description="minilm, a local folder, a hub id at a commit (name@commit), or"
-            " sentence-transformers: and one of the two; default: the embedder's own"
-        ),
-    ] = "minilm"
-
-
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class RetrieverSettings(RetrieverRecipe):
     """Hyper-parameters; together with the training set and the base they name the adapter.
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.embedder import BadEmbedder
-from assets.vectors.encoders.hub import SENTENCE
 from assets.vectors.encoders.minilm import DEFAULT, digest_base, make_general_name, name_base
-from assets.vectors.encoders.weights import BadAdapter
+from assets.vectors.encoders.weights import BASE, BadAdapter
 from training.retriever.batches import (
     RetrieverBatch,
     Row,
@@ -25,7 +24,7 @@ from training.retriever.batches import (
     list_right_texts,
     select_teachable_rows,
 )
-from training.retriever.encoders import load_start, open_bert, open_sentence
+from training.retriever.encoders import load_start, open_minilm, open_sentence
 from training.retriever.gradient_cache import EncoderPasses
 from training.retriever.settings import NONE, RetrieverSettings, read_settings
 from training.runtime import checkpoints
@@ -64,8 +63,10 @@ def begin_course(
 
     device = pick_device(settings.device)
     seed_everything(settings.seed, settings.threads)
-    open_base = open_sentence if base.startswith(SENTENCE) else open_bert
-    model, passes = open_base(base, settings, device)
+    is_minilm = base == BASE
+    model, passes = (
+        open_minilm(settings, device) if is_minilm else open_sentence(base, settings, device)
+    )
     load_start(model, base, settings)
     tools = collect_tools(rows, job.pool)
     texts = sorted({tool.text for tool in tools.values()})
@@ -156,11 +157,8 @@ Report = Callable[[dict[str, Any]], None]
 
 
 def resolve_retriever_base(setting: str) -> str:
-    """What names the base that a setting asks for: `minilm`, a folder, a hub id, or
-    `sentence-transformers:` and one of the two.
-
-    Raises TrainingFailed where the encoder cannot be made of it.
-    """
+    """What names the base that a setting asks for: `minilm`, or `sentence-transformers:` and a
+    folder or a hub id. Raises TrainingFailed where the encoder cannot be made of it."""
     try:
         return name_base(setting)
     except BadEmbedder as error:

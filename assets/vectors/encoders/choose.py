@@ -3,13 +3,12 @@
 import re
 from pathlib import Path
 
-from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Prompts, add_prompts
+from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Prompts
 from assets.vectors.encoders.hub import SENTENCE, find_trusted_model, split_reference
 
 SPECS = (
     "general",
     "minilm",
-    "onnx:<folder or name@commit>",
     "sentence-transformers:<folder or name@commit>",
     "openai:<model>[@http(s)://host/v1]",
 )
@@ -19,7 +18,7 @@ def check_spec(spec: str) -> tuple[str, str]:
     """(kind, what is behind its colon) of a spec of SPECS. Raises BadEmbedder."""
     kind, _, name = spec.strip().partition(":")
     allowed = spec.strip() in ("general", "minilm")
-    if not allowed and not (kind in ("onnx", "sentence-transformers", "openai") and name):
+    if not allowed and not (kind in ("sentence-transformers", "openai") and name):
         raise BadEmbedder(f"embedder {spec[:80]!r}: expected one of {', '.join(SPECS)}")
     return kind, name
 
@@ -33,36 +32,35 @@ def open_embedder(
     api_key: str | None = None,
     timeout_s: float = 30.0,
 ) -> Embedder:
-    """The embedder that `spec` names (SPECS), its texts read after `prompts`.
+    """The embedder that `spec` names (SPECS), its texts read after `prompts`, which MiniLM takes
+    none of.
 
-    `onnx`: another BERT than MiniLM, run without torch (`minilm.py`), after its own prompts where
-    none are given. The last three are of `openai:`. Without `base_url` the one in the spec counts,
-    then OPENAI_BASE_URL, then OpenAI; without a key OPENAI_API_KEY, or EMBEDDER_API_KEY at any
-    other host. Raises BadEmbedder, and EmbeddingFailed where the endpoint does not answer.
+    The last three are of `openai:`. Without `base_url` the one in the spec counts, then
+    OPENAI_BASE_URL, then OpenAI; without a key OPENAI_API_KEY, or EMBEDDER_API_KEY at any other
+    host. Raises BadEmbedder, and EmbeddingFailed where the endpoint does not answer.
     """
     kind, name = check_spec(spec)
-    prompts = prompts or Prompts()
-    embedder: Embedder
-    if kind in ("onnx", "sentence-transformers"):
-        base = name if kind == "onnx" else f"{SENTENCE}{name}"
-        return open_base(base, prompts=prompts, threads=threads)
-    if kind == "general":
-        from assets.vectors.encoders.minilm import open_general
-
-        embedder = open_general(threads=threads)
-    elif kind == "minilm":
-        from assets.vectors.encoders.minilm import MiniLM
-
-        embedder = MiniLM(threads=threads)
-    else:
+    if kind == "sentence-transformers":
+        return open_base(f"{SENTENCE}{name}", prompts=prompts, threads=threads)
+    if kind == "openai":
         from assets.vectors.encoders.endpoint import EndpointEncoder
 
         match = re.fullmatch(r"(.+?)@(https?://.+)", name)
         model, where = (match[1], match[2]) if match else (name, None)
-        embedder = EndpointEncoder(
-            model, base_url=base_url or where, api_key=api_key, timeout_s=timeout_s
+        return EndpointEncoder(
+            model,
+            base_url=base_url or where,
+            api_key=api_key,
+            timeout_s=timeout_s,
+            prompts=prompts,
         )
-    return add_prompts(embedder, prompts)
+    if prompts and prompts.given:
+        raise BadEmbedder(
+            f"embedder {kind}: takes no query_prompt or document_prompt; leave them out"
+        )
+    from assets.vectors.encoders.minilm import MiniLM, open_general
+
+    return open_general(threads=threads) if kind == "general" else MiniLM(threads=threads)
 
 
 def open_base(
@@ -72,17 +70,17 @@ def open_base(
     prompts: Prompts | None = None,
     threads: int | None = None,
 ) -> Embedder:
-    """The encoder of a base, as `minilm.py` names bases: with a trained adapter of it, after
-    `prompts` and where one is not given after the base's own. Raises BadAdapter, BadEmbedder."""
-    prompts = prompts or Prompts()
+    """The encoder of a base, as `minilm.py` names bases, with a trained adapter of it. A
+    sentence-transformers model reads texts after `prompts`, or where one is not given after its
+    own. Raises BadAdapter, BadEmbedder."""
     if base.startswith(SENTENCE):
         from assets.vectors.encoders.sentence_model import SentenceEncoder
 
         return SentenceEncoder(base, threads=threads, prompts=prompts, adapter=adapter)
-    from assets.vectors.encoders.minilm import MiniLM, resolve_prompts
+    from assets.vectors.encoders.minilm import MiniLM, name_base
 
-    embedder = MiniLM(adapter, threads=threads, base=base)
-    return add_prompts(embedder, resolve_prompts(base, prompts))
+    name_base(base)
+    return MiniLM(adapter, threads=threads)
 
 
 def open_retriever(
@@ -104,14 +102,14 @@ def open_retriever(
         raise BadEmbedder(f"{adapter}: an adapter cannot be merged into the endpoint {base!r:.80}")
     if kind == "" and base_name.startswith(SENTENCE):
         model_name, _ = split_reference(base_name.removeprefix(SENTENCE))
-        kind, model = "sentence-transformers", find_trusted_model(model_name) or ""
+        model = find_trusted_model(model_name) or ""
         if not model:
             raise BadAdapter(
                 f"{adapter}: it was trained on {SENTENCE}{model_name!r:.120}, which you did not"
                 " name; nothing of it was opened. If you trust that model, name it as the embedder,"
                 " as by EMBEDDER_MODEL"
             )
-    base_spec = {"onnx": model, "sentence-transformers": f"{SENTENCE}{model}"}.get(kind, BASE)
+    base_spec = f"{SENTENCE}{model}" if model else BASE
     return open_base(
         base_spec, adapter=adapter, prompts=read_adapter_prompts(adapter), threads=threads
     )

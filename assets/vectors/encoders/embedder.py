@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -156,42 +156,6 @@ class Prompts:
                 )
 
 
-class PromptedEmbedder:
-    """An embedder whose texts are given to it after the user's prompts. Raises BadEmbedder."""
-
-    def __init__(self, inner: Embedder, prompts: Prompts) -> None:
-        if isinstance(inner, TokenCounter):
-            prompts.require_room(inner.count_tokens, inner.max_tokens)
-        self._inner, self._prompts = inner, prompts
-        self.id, self.dim = f"{inner.id}{prompts.mark()}", inner.dim
-
-    def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
-        """Unit vectors [len(texts), dim] of tools' texts."""
-        before = self._prompts.document or ""
-        return self._inner.embed([f"{before}{text}" for text in texts], on_done=on_done)
-
-    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
-        """Unit vectors [len(texts), dim] of questions."""
-        before = self._prompts.query or ""
-        return embed_queries(self._inner, [f"{before}{text}" for text in texts])
-
-    def measure_reading(self, texts: Sequence[str]) -> np.ndarray:
-        """How much of each text the inner one reads; the prompts are its own words."""
-        return measure_reading(self._inner, texts)
-
-    def saved(self) -> EncoderFiles:
-        """What the inner one writes, and the prompts. Raises BadEmbedder."""
-        if not isinstance(self._inner, SavableEmbedder):
-            raise BadEmbedder(f"{self.id}: a {type(self._inner).__name__} cannot be saved")
-        inner_files = self._inner.saved()
-        return replace(inner_files, facts={**inner_files.facts, "prompts": self._prompts.as_dict()})
-
-
-def add_prompts(embedder: Embedder, prompts: Prompts) -> Embedder:
-    """The embedder after these prompts; itself where none is given. Raises BadEmbedder."""
-    return PromptedEmbedder(embedder, prompts) if prompts.given else embedder
-
-
 def read_prompts(card: dict[str, Any]) -> Prompts:
     """The prompts of a saved encoder. Raises ValueError where they are no texts."""
     prompts = card.get("prompts")
@@ -203,8 +167,3 @@ def read_prompts(card: dict[str, Any]) -> Prompts:
         if text is not None and not isinstance(text, str):
             raise ValueError(f"prompts: {name} is {text!r:.60}, expected a text")
     return Prompts(prompts.get("query"), prompts.get("document"))
-
-
-def drop_mark(name: str, prompts: Prompts) -> str:
-    """The id of the inner embedder."""
-    return name.removesuffix(prompts.mark()) if prompts.given else name

@@ -17,7 +17,9 @@ from assets.vectors.encoders.embedder import (
     EmbeddingFailed,
     EncoderFiles,
     Progress,
+    Prompts,
     normalise_rows,
+    read_prompts,
 )
 from assets.vectors.encoders.hub import is_trusted_url
 from warehouse.llm.roles import classify_status
@@ -159,8 +161,9 @@ class EndpointEncoder:
         dim: int | None = None,
         timeout_s: float = 30.0,
         backoff_s: float = BACKOFF_S,
+        prompts: Prompts | None = None,
     ) -> None:
-        self.model = model
+        self.model, self._prompts = model, prompts or Prompts()
         self.base_url = _check_url(base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI)
         other = OPENAI_KEY if self.base_url == OPENAI else OTHER_KEY
         variable = _read_own_keys().get(self.base_url, other)
@@ -173,14 +176,26 @@ class EndpointEncoder:
         self.dim = dim or len(self._read_vectors(["dimension"])[0])
         host = urlsplit(self.base_url).netloc
         elsewhere = "" if host == urlsplit(OPENAI).netloc else f"@{host}"
-        self.id = f"openai:{model}/{self.dim}{elsewhere}"
+        self.id = f"openai:{model}/{self.dim}{elsewhere}{self._prompts.mark()}"
 
     def saved(self) -> EncoderFiles:
         """How to reach it, without the key."""
-        return EncoderFiles({"kind": "openai", "model": self.model, "base_url": self.base_url})
+        prompts = {"prompts": self._prompts.as_dict()} if self._prompts.given else {}
+        facts = {"kind": "openai", "model": self.model, "base_url": self.base_url, **prompts}
+        return EncoderFiles(facts)
 
     def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
-        """Unit vectors [len(texts), dim]; a text that is given twice is asked for once."""
+        """Unit vectors [len(texts), dim] of tools' texts; one that is given twice is asked for
+        once."""
+        before = self._prompts.document or ""
+        return self._embed_texts([f"{before}{text}" for text in texts], on_done)
+
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit vectors [len(texts), dim] of questions."""
+        before = self._prompts.query or ""
+        return self._embed_texts([f"{before}{text}" for text in texts], None)
+
+    def _embed_texts(self, texts: Sequence[str], on_done: Progress | None) -> np.ndarray:
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         due = list(places)
         batches = [due[start : start + _BATCH] for start in range(0, len(due), _BATCH)]
@@ -238,7 +253,8 @@ def reopen_endpoint(card: dict[str, Any]) -> EndpointEncoder:
             " settings names; no query and no key was sent. If that address is yours, set"
             " EMBEDDER_BASE_URL to it (its key: EMBEDDER_API_KEY)"
         )
-    return EndpointEncoder(card["model"], base_url=base_url, dim=card["dim"])
+    prompts = read_prompts(card)
+    return EndpointEncoder(card["model"], base_url=base_url, dim=card["dim"], prompts=prompts)
 
 
 def _read_own_keys() -> dict[str, str]:

@@ -19,8 +19,6 @@ from assets.vectors.encoders.embedder import (
     BadEmbedder,
     Embedder,
     SavableEmbedder,
-    add_prompts,
-    drop_mark,
     read_prompts,
 )
 from assets.vectors.encoders.session import FP32, MODEL, TOKENIZER, OnnxEncoder, count_cores
@@ -140,14 +138,6 @@ def _open_saved(
         from assets.vectors.encoders.sentence_model import reopen_sentence
 
         return reopen_sentence(card, threads, folder if card["files"] else None)
-    prompts = read_prompts(card)
-    plain = {**card, "id": drop_mark(card["id"], prompts)}
-    return add_prompts(_open_inner(folder, plain, threads, most_tokens), prompts)
-
-
-def _open_inner(
-    folder: Path, card: dict[str, Any], threads: int | None, most_tokens: int | None
-) -> Embedder:
     if card["kind"] == "onnx":
         try:
             return StoredEncoder(folder, card, threads, most_tokens)
@@ -196,7 +186,8 @@ def _find_odd_fact(card: dict[str, Any]) -> str | None:
     if kind == "onnx" and card["precision"] != FP32:
         return f"{_CARD} has precision {card['precision']!r}, expected {FP32}"
     try:
-        read_prompts(card)
+        if read_prompts(card).given and kind == "onnx":
+            return f"{_CARD} has prompts, which its encoder takes none of"
     except ValueError as error:
         return f"{_CARD}: {error}"
     return None

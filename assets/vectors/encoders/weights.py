@@ -20,10 +20,11 @@ HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 HUB_REVISION = "c9745ed1d9f207416be6d2e6f8de32d1f16199bf"
 # What an encoder is made of. The package that brings it has one release and an unnamed author.
 _SHA256 = {
-    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
     "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
 }
+BASE_DIGEST = sha256("".join(_SHA256.values()).encode())
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 _CARD = "model.json"  # beside an adapter that was trained here
@@ -114,12 +115,10 @@ def read_adapter_prompts(adapter: Path) -> Prompts:
         raise BadAdapter(f"{path}: cannot be read ({str(error)[:160]}); train it again") from error
 
 
-def read_weights(
-    adapter: Path | None = None, base: Path | None = None, *, adapted_alone: bool = False
-) -> EncoderWeights:
-    """MiniLM's weights, or those of another checked `base` folder (`minilm.py`), `adapter` merged
-    into them; adapted_alone: no others. Raises BadAdapter, BadEmbedder."""
-    folder = base or find_base_path()
+def read_weights(adapter: Path | None = None, *, adapted_alone: bool = False) -> EncoderWeights:
+    """MiniLM's weights, `adapter` merged into them; adapted_alone: no others. Raises BadAdapter,
+    BadEmbedder."""
+    folder = find_base_path()
     config = json.loads((folder / "config.json").read_text())
     names = _list_adapted(adapter) if adapted_alone else None
     tensors_found = read_tensors(folder / "model.safetensors", names)

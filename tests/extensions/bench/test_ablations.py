@@ -96,7 +96,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> AblationSettings:
     )
     return AblationSettings(
         arms=("filtered", "random"), seeds=(1, 2), retriever=small,
-        retriever_base=str(base),
+        retriever_base=f"sentence-transformers:{base}",
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from serving.export import BadExport, check_export, export_release
 from tests.extensions.publishing.adapters import NAME, read_template, save_adapter, save_base
 from tests.serving.test_adhoc import CLOCK, run, written
 from tests.support.cases import cases
-from tests.training.small_base import make_tokenizer, small_bert
+from tests.training.small_base import make_tokenizer, small_bert, stand_in_for_minilm
 from training.caller.bases import load_caller
 from training.caller.smollm2 import write_smollm2_base
 from training.prompts.render import render_conversation, render_tool_schema
@@ -199,10 +199,11 @@ def sort_keys(prompt: str) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_a_release_carries_its_weights_under_its_digests(tmp_path):
+def test_a_release_carries_its_weights_under_its_digests(tmp_path, monkeypatch):
     home, base = tmp_path / "home", save_base(tmp_path / "base")
-    servers, small = written(tmp_path / "s.jsonl", CLOCK), small_bert(tmp_path / "small")
-    code, _, err = run("index", servers, "--out", home, "--embedder", f"onnx:{small}")
+    stand_in_for_minilm(monkeypatch, small_bert(tmp_path / "small"))
+    servers = written(tmp_path / "s.jsonl", CLOCK)
+    code, _, err = run("index", servers, "--out", home, "--embedder", "minilm")
     assert code == 0, err
     save_adapter(home, str(base), str(base))
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.vectors.encoders.embedder import Prompts
 from assets.vectors.encoders.weights import find_base_path
 from tests.support.cases import cases
 from training.caller.smollm2 import name_smollm2_base
@@ -154,7 +153,7 @@ def test_a_measurement_that_failed_is_made_again_and_any_other_is_not(tmp_path, 
         return make_unmeasured("contracts", 0.01, "nothing was trained yet")
 
     monkeypatch.setattr(measure, "_measure_contracts", fail_once)
-    sources = measure.DriftSources(warehouse, "set", pytest.fail, "none", Prompts())
+    sources = measure.DriftSources(warehouse, "set", pytest.fail, "none")
     for _ in range(4):
         [first, *_] = measure.measure_drift(sources, RetrainPolicy())
     assert (len(calls), first.why) == (2, "nothing was trained yet")
@@ -182,4 +181,5 @@ def test_a_folder_is_named_with_its_files_and_a_hub_id_is_never_fetched(tmp_path
     assert get_retriever_base_name(str(tmp_path)) == str(tmp_path)  # no model: its training says so
     assert get_causal_base_name("/gone") == "/gone"
     assert get_causal_base_name("smollm2") == name_smollm2_base()
-    assert get_retriever_base_name(str(find_base_path())).startswith(f"{find_base_path()}@")
+    named = f"sentence-transformers:{find_base_path()}"
+    assert get_retriever_base_name(named).startswith(f"{named}@")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from assets.vectors.encoders.weights import BASE
 from tests.support.paths import ROOT
 from tests.support.python_process import run_python
-from tests.training.small_base import small_bert
+from tests.training.small_base import small_bert, stand_in_for_minilm
 from training.evaluation.retriever import (
     BASE_LABEL,
     RETRIEVER_EVALUATION,
@@ -141,9 +141,9 @@ def test_the_name_ignores_where_a_training_runs():
     )
 
 
-def test_a_loss_that_is_not_a_number_stops_the_training(tmp_path, train_rows):
+def test_a_loss_that_is_not_a_number_stops_the_training(tmp_path, train_rows, monkeypatch):
     settings = {**SETTINGS, "temperature": 1e-45, "first_layer": 1}
-    small = str(small_bert(tmp_path / "small"))
+    small = stand_in_for_minilm(monkeypatch, small_bert(tmp_path / "small"))
     _, path = write_job(tmp_path, "retriever", small, "s", settings, train_rows)
     with pytest.raises(TrainingFailed, match="lower the rate"):
         train_retriever(read_job(path), lambda _: None)

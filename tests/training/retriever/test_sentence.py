@@ -13,7 +13,7 @@ from assets.vectors.encoders import hub
 from assets.vectors.encoders.choose import open_base, open_retriever
 from assets.vectors.encoders.embedder import BadEmbedder, Prompts, embed_queries
 from assets.vectors.encoders.hub import allow_embedder
-from assets.vectors.encoders.minilm import MiniLM, open_general
+from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.encoders.saved import EncoderBroken, open_encoder, save_encoder
 from assets.vectors.encoders.sentence_model import SentenceEncoder
 from assets.vectors.encoders.weights import BadAdapter
@@ -24,7 +24,6 @@ from serving.ranking.query import ToolQuery
 from serving.router import open_router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
-from tests.support.cases import cases
 from tests.training.retriever.test_retriever_course import assert_one_gradient, weights
 from tests.vectors.small_models import INSTRUCTION, make_bert, make_modern_bert, make_qwen3, write
 from training.evaluation.retriever import BASE_LABEL, load_retriever
@@ -241,7 +240,7 @@ def test_an_index_by_the_command_takes_the_base_that_a_setting_names(
     code, out, err = run(*asked)
     assert (code, out) == (2, "")
     assert "which you did not name" in err
-    monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__BASE", bases["qwen"])
+    monkeypatch.setenv("TOOLMILL_EMBEDDER__MODEL", bases["qwen"])
     code, out, err = run(*asked)
     assert code == 0, err
     assert json.loads(out)["embedder"] == load_retriever(home, cards["qwen"]["name"]).id
@@ -289,9 +288,8 @@ def test_what_cannot_be_trained_is_said(bases, train_rows, tmp_path):
         resolve_retriever_base(f"sentence-transformers:{routed}")
 
 
-@cases("kind", "onnx", "sentence-transformers")
-def test_the_users_prompts_are_learned_with_and_served_with(kind, bases, train_rows, tmp_path):
-    spec = bases["bert"] if kind == "sentence-transformers" else place_of(bases["bert"])
+def test_the_users_prompts_are_learned_with_and_served_with(bases, train_rows, tmp_path):
+    spec = bases["bert"]
     given = replace(SETTINGS, epochs=1, query_prompt="query: ", document_prompt="passage: ")
     prompts = Prompts("query: ", "passage: ")
     asked = job(tmp_path, spec, train_rows, given)
@@ -304,29 +302,24 @@ def test_the_users_prompts_are_learned_with_and_served_with(kind, bases, train_r
     assert np.abs(queries - embed_queries(encoder, TEXTS[:2])).max() < 1e-5
     made = train_retriever(asked, lambda _: None)
     folder = get_model_folder(tmp_path, made["name"])
-    named = spec if kind == "sentence-transformers" else f"onnx:{spec}"
-    one, other = load_retriever(tmp_path, made["name"]), open_retriever(folder, base=named)
+    one, other = load_retriever(tmp_path, made["name"]), open_retriever(folder, base=spec)
     (folder / "model.json").unlink()
-    plain = open_retriever(folder, base=named)  # an adapter whose card is lost knows no prompts
+    plain = open_retriever(folder, base=spec)  # an adapter whose card is lost knows no prompts
     assert one.id == other.id != plain.id
     for served in (one, other):
         assert np.abs(served.embed(["a"]) - plain.embed(["passage: a"])).max() < 1e-5
         assert np.abs(embed_queries(served, ["a"]) - plain.embed(["query: a"])).max() < 1e-5
     before = load_retriever(tmp_path, f"{BASE_LABEL}@{asked.base}", prompts=prompts)
     assert before.id == encoder.id
-    if kind == "onnx":  # once
-        shipped = load_retriever(tmp_path, BASE_LABEL, resolve_start("minilm"), prompts)
-        assert (embed_queries(shipped, ["a"]) == open_general().embed(["query: a"])).all()
 
 
 def test_a_prompt_that_leaves_no_room_is_said(bases, train_rows, tmp_path):
     long = replace(SETTINGS, query_prompt="find a tool " * 42)
-    for base, limit in ((place_of(bases["bert"]), 128), (bases["bert"], 32)):
-        message = f"query_prompt has 126 tokens, and the model reads {limit} of it"
-        with pytest.raises(TrainingFailed, match=f"retriever: {message}"):
-            train_retriever(job(tmp_path, base, train_rows, long), lambda _: None)
-        with pytest.raises(BadEmbedder, match=f"query_prompt has 12.* reads {limit} of it"):
-            open_base(base, prompts=long.prompts)
+    message = "query_prompt has 126 tokens, and the model reads 32 of it"
+    with pytest.raises(TrainingFailed, match=f"retriever: {message}"):
+        train_retriever(job(tmp_path, bases["bert"], train_rows, long), lambda _: None)
+    with pytest.raises(BadEmbedder, match=message):
+        open_base(bases["bert"], prompts=long.prompts)
 
 
 def test_two_prompts_never_share_a_chunk(bases, train_rows, tmp_path):

@@ -19,10 +19,10 @@ from assets.vectors.encoders.session import TextTokenizer, TokenizerCoverage
 from assets.vectors.encoders.weights import find_base_path
 from tests.support.cases import cases
 from tests.vectors.embeddings_endpoint import embeddings_endpoint
-from tests.vectors.encoders.test_bases import edit_tensors
 from tests.vectors.small_models import (
     INSTRUCTION,
     add_dense,
+    edit_tensors,
     make_bert,
     make_modern_bert,
     make_qwen3,
@@ -87,33 +87,30 @@ def test_the_users_prompts_stand_in_place_of_the_models(tmp_path):
     assert np.abs(embed_queries(again, ["a"]) - embed_queries(own, ["a"])).max() < 1e-6
 
 
-@cases("kind", "onnx", "openai")
-def test_prompts_of_an_encoder_that_brings_none_are_saved_with_it(kind, tmp_path):
+def test_prompts_of_an_endpoint_are_saved_with_it(tmp_path):
     prompts = Prompts("query: ", "passage: ")
     with embeddings_endpoint() as endpoint:
-        spec = {
-            "onnx": f"onnx:{make_bert(tmp_path / 'bert')}",
-            "openai": f"openai:m@{endpoint.url}",
-        }
-        plain = open_embedder(spec[kind], threads=1)
-        embedder = open_embedder(spec[kind], threads=1, prompts=prompts)
+        spec = f"openai:m@{endpoint.url}"
+        plain, embedder = open_embedder(spec), open_embedder(spec, prompts=prompts)
         assert embedder.id != plain.id
         save_encoder(embedder, tmp_path)
-        allow_embedder(spec[kind])
-        again = open_encoder(tmp_path, embedder.id, threads=1)
+        allow_embedder(spec)
+        again = open_encoder(tmp_path, embedder.id)
         for item in (embedder, again):
             assert np.abs(item.embed(["a"]) - plain.embed(["passage: a"])).max() < 1e-6
             assert np.abs(embed_queries(item, ["a"]) - plain.embed(["query: a"])).max() < 1e-6
 
 
-def test_prompts_that_are_no_texts_are_a_broken_encoder(tmp_path):
-    embedder = open_embedder("minilm", threads=1, prompts=Prompts("query: "))
+def test_prompts_that_are_no_texts_or_of_minilm_are_a_broken_encoder(tmp_path):
+    embedder = open_embedder("minilm", threads=1)
     card = save_encoder(embedder, tmp_path) / "encoder.json"
     held = json.loads(card.read_text())
-    for prompts in ({"query": 7}, ["query"], {"other": "a"}):
+    for prompts in ({"query": 7}, ["query"], {"other": "a"}, {"query": "query: "}):
         write(card, {**held, "prompts": prompts})
         with pytest.raises(EncoderBroken, match="prompts"):
             open_encoder(tmp_path, embedder.id)
+    with pytest.raises(BadEmbedder, match="minilm takes no query_prompt"):
+        open_embedder("minilm", prompts=Prompts("query: "))
     with pytest.raises(BadEmbedder, match="at most 2,000"):
         Prompts("x" * 2_001)
 
@@ -187,10 +184,10 @@ def test_a_small_model_of_the_hub_embeds_at_its_commit():
     name = "intfloat/multilingual-e5-small@fd1525a9fd15316a2d503bf26ab031a61d056e98"
     assert (fetch_model(name, ("*.json",)) / "modules.json").is_file()
     prompts = Prompts("query: ", "passage: ")
-    torch_made = open_embedder(f"sentence-transformers:{name}", prompts=prompts)
-    onnx_made = open_embedder(f"onnx:{name}", prompts=prompts)
-    texts = ["Quel temps fait-il à Paris ?", "天气"]
-    assert np.abs(torch_made.embed(texts) - onnx_made.embed(texts)).max() < 1e-4
+    embedder = open_embedder(f"sentence-transformers:{name}", prompts=prompts)
+    french, chinese = embed_queries(embedder, ["Quel temps fait-il à Paris ?", "巴黎天气"])
+    other = embed_queries(embedder, ["Envoie un courriel à toute l'équipe"])[0]
+    assert french @ chinese > french @ other
 
 
 FILE = (find_base_path() / "tokenizer.json").read_bytes()

@@ -4,11 +4,10 @@ import errno
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.quarantined_tools import open_firewall
 from assets.contracts.validate import validate_call
 from assets.outcomes.execution import make_call_key
 from assets.outcomes.outcome import PROTOCOL_ERROR, REFUSED, TIMEOUT, TRUNCATED
@@ -18,14 +17,12 @@ from assets.outcomes.replay_environment import (
     RecordedCall,
     ReplayTask,
 )
-from assets.outcomes.trajectory import KEPT, TRAJECTORIES, TrajectoryStep
-from assets.synthesis.export.selection import Held, ask_firewall
+from assets.outcomes.trajectory import KEPT, TrajectoryStep
 from warehouse.errors import UnusableInput
 from warehouse.json_types import Row
 from warehouse.storage.digest import sha256
 from warehouse.storage.files import write_atomically
 from warehouse.storage.untrusted_files import read_file
-from warehouse.store import Warehouse
 
 _NO_ANSWER = (REFUSED, TRUNCATED, TIMEOUT, PROTOCOL_ERROR)
 
@@ -46,11 +43,6 @@ def make_key(contract_digest: str, arguments: Mapping[str, Any], state: str) -> 
         return make_call_key(contract_digest, dict(arguments), state)
     except (ValueError, TypeError, RecursionError, OverflowError):
         return ""
-
-
-def select_clear(rows: Iterable[Row], is_held: Held) -> list[Row]:
-    """The rows of TRAJECTORIES none of whose contracts is held."""
-    return [row for row in rows if not is_held([{**item} for item in json.loads(row["contracts"])])]
 
 
 def record_trajectories(rows: Sequence[Row]) -> ReplayRecording:
@@ -131,7 +123,7 @@ def read_recording(path: Path) -> ReplayRecording:
     except (ValueError, RecursionError):
         head = None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise ReplayDamaged(f"{path}: no replay file; `toolmill replay FILE --write` makes one")
+        raise ReplayDamaged(f"{path}: no replay file; `toolmill env export` writes one")
     if head.get("version") != VERSION:
         problem = f"version {head.get('version')!r:.20}, expected {VERSION}"
         raise ReplayDamaged(
@@ -148,10 +140,3 @@ def read_recording(path: Path) -> ReplayRecording:
             problem = f"line {number} holds no contract, answer or task ({type(error).__name__})"
             raise ReplayDamaged(f"{path}: {problem}; record it again") from None
     return replay_recording
-
-
-def record_home(warehouse: Warehouse) -> ReplayRecording | None:
-    """What trajectories of a home recorded, but for held contracts; None where nothing is left."""
-    rows = warehouse.tables.read(TRAJECTORIES).to_dicts()
-    rows = select_clear(rows, ask_firewall(open_firewall(warehouse))) if rows else []
-    return record_trajectories(rows) if rows else None

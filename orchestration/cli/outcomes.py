@@ -1,7 +1,6 @@
-"""Commands about calls that really run: `execute`, `worlds`, `replay` and `reliability`."""
+"""Commands about calls that really run: `execute`, `worlds`, `reliability` and `traces`."""
 
 import asyncio
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +22,6 @@ from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
-    from assets.outcomes.recording import ReplayRecording
     from assets.outcomes.worlds.spec import WorldSpec
 
 app = typer.Typer()
@@ -215,108 +213,6 @@ def _print_check(rows: list[dict[str, Any]], problems: list[str], as_json: bool)
 
 def _say_why(row: dict[str, Any]) -> str:
     return f": {row['why']}" if row["why"] else ""
-
-
-@app.command()
-def replay(
-    file: Annotated[Path, typer.Argument(help="a replay file")],
-    write: Annotated[
-        bool, typer.Option("--write", help="record what this home's worlds were asked")
-    ] = False,
-    listing: Annotated[
-        bool, typer.Option("--list", help="its tasks, one JSON object a line")
-    ] = False,
-    task: Annotated[str | None, typer.Option(help="one task, by id or its beginning")] = None,
-    call: Annotated[
-        list[str] | None,
-        typer.Option(help='a call of the task, in order: {"name": …, "arguments": {…}}'),
-    ] = None,
-) -> None:
-    """Check a replay file, record one, or score calls of one of its tasks.
-
-    Every task's own calls must be worth 1. Exit 1 where a check fails or a call was never
-    recorded."""
-    from assets.outcomes.recording import read_recording
-    from assets.outcomes.replay_environment import score_calls
-
-    if write and (listing or task is not None or call):
-        fail("--write records and does nothing else: give --list, --task and --call apart", 2)
-    if write:
-        from assets.outcomes.recording import record_home, write_recording
-        from orchestration.factories import open_made_warehouse
-
-        if file.exists():
-            read_recording(file)  # nothing but a replay file is written over
-        home_recording = record_home(open_made_warehouse(load_settings()))
-        if home_recording is None:
-            fail(
-                "no trajectory was played in this home whose contracts are clear: run `toolmill"
-                " worlds --play` first", 1,
-            )  # fmt: skip
-        write_recording(file, home_recording)
-        print_json({"file": str(file), **_describe(home_recording)})
-        return
-    recording = read_recording(file)
-    if listing:
-        for row in _list_tasks(recording):
-            print_json(row)
-        return
-    if task is None:
-        if call:
-            fail("--call needs --task", 2)
-        report = _check_recording(recording)
-        print_json({"file": str(file), **report})
-        sys.exit(1 if report["not_worth_1"] else 0)
-    ids = [name for name in sorted(recording.tasks) if name.startswith(task)]
-    if len(ids) != 1:
-        problem = f"{len(ids)} of {len(recording.tasks)} tasks begin so; --list shows them"
-        fail(f"--task {task[:60]!r}: {problem}", 2)
-    score, steps = score_calls(recording, ids[0], [_read_call(text) for text in call or ()])
-    request = recording.tasks[ids[0]].request
-    rows = [vars(step) for step in steps]
-    print_json({"task": ids[0], "request": request, "steps": rows, "score": vars(score)})
-    if not score.known:
-        sys.exit(1)
-
-
-def _check_recording(recording: "ReplayRecording") -> dict[str, Any]:
-    from assets.outcomes.replay_environment import score_calls
-
-    wrong = []
-    for row in _list_tasks(recording):
-        score, _ = score_calls(recording, row["task"], row["calls"])
-        if score.reward < 1:
-            wrong.append({"task": row["task"], "score": vars(score)})
-    return {**_describe(recording), "not_worth_1": wrong}
-
-
-def _list_tasks(recording: "ReplayRecording") -> list[dict[str, Any]]:
-    return [
-        {
-            "task": name,
-            "request": task.request,
-            "calls": [{"name": call.tool, "arguments": call.arguments} for call in task.calls],
-        }
-        for name, task in sorted(recording.tasks.items())
-    ]
-
-
-def _describe(recording: "ReplayRecording") -> dict[str, Any]:
-    return {
-        "tasks": len(recording.tasks),
-        "calls": len(recording.answers),
-        "tools": len(recording.contracts),
-    }
-
-
-def _read_call(text: str) -> dict[str, Any]:
-    try:
-        result = json.loads(text)
-    except (ValueError, RecursionError):
-        result = None
-    if not isinstance(result, dict) or not isinstance(result.get("name"), str):
-        fail(f"--call {text[:60]!r}: expected a JSON object with `name` and `arguments`", 2)
-    return result
 
 
 @app.command()

@@ -113,9 +113,10 @@ def small_bert(folder: Path, seed: int = 3) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
         shutil.copy(find_base_path() / name, folder / name)
     modules = [
-        {"type": f"sentence_transformers.models.{kind}", "path": f"{at}_{kind}" if at else ""}
+        {"idx": at, "name": str(at), "path": f"{at}_{kind}" if at else "",
+         "type": f"sentence_transformers.models.{kind}"}
         for at, kind in enumerate(("Transformer", "Pooling", "Normalize"))
-    ]
+    ]  # fmt: skip
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
     pooling = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}

@@ -55,9 +55,7 @@ def open_embedder(
             prompts=prompts,
         )
     if prompts and prompts.given:
-        raise BadEmbedder(
-            f"embedder {kind}: takes no query_prompt or document_prompt; leave them out"
-        )
+        raise BadEmbedder(f"embedder {kind} takes no query_prompt and no document_prompt")
     from assets.vectors.encoders.minilm import MiniLM, open_general
 
     return open_general(threads=threads) if kind == "general" else MiniLM(threads=threads)

@@ -160,7 +160,7 @@ LOOKS = (
     ("export", "--format", "hf"), ("review",), ("doctor",), ("gc",),
     ("run", "--plan"), ("batch",), ("takedown",), ("reliability",), ("doctor", "--fix"),
     ("release", "list", "served"), ("release", "rollback"), ("champion",),
-    ("champion", "retriever", "--approve", *SAID), ("replay", "r.json", "--write"),
+    ("champion", "retriever", "--approve", *SAID),
     ("execute", "npm:x::y"), ("bench", "needle"),
 )  # fmt: skip
 

@@ -123,10 +123,11 @@ def test_other_rows_start_anew(base, train_rows, tmp_path):
     assert steps[0] == 1
 
 
-def test_a_full_disk_is_said_and_what_was_kept_stays(base, train_rows, tmp_path, monkeypatch):
+def test_a_full_disk_is_said_and_what_was_kept_stays(small, train_rows, tmp_path, monkeypatch):
     import torch
 
-    asked, save = job(tmp_path, base, train_rows), torch.save
+    base, save = stand_in_for_minilm(monkeypatch, small), torch.save
+    asked = job(tmp_path, base, train_rows)
     monkeypatch.setattr(torch, "save", full_after(1, save))
     with pytest.raises(TrainingFailed, match=r"disk full.*goes on after step 2"):
         train_retriever(asked, lambda _: None)
@@ -136,6 +137,7 @@ def test_a_full_disk_is_said_and_what_was_kept_stays(base, train_rows, tmp_path,
         train_retriever(asked, lambda _: None)
     assert read_model_card(tmp_path, asked.name) is None
     monkeypatch.undo()
+    stand_in_for_minilm(monkeypatch, small)
     steps: list[int] = []
     train_retriever(asked, lambda at: steps.append(at["step"]))
     assert steps[0] > 2

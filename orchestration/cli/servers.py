@@ -1,9 +1,7 @@
-"""Commands about single servers: `probe`, `trust`, `grant` and `login`."""
+"""Commands about single servers: `probe`, `trust` and `login`."""
 
 import webbrowser
-from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -12,12 +10,10 @@ import typer
 
 from orchestration.cli.terminal import AsJson, fail, print_json, print_line
 from orchestration.settings.load import load_settings
-from orchestration.settings.model import Settings, config_path
 
 if TYPE_CHECKING:
     from assets.servers.deploy.grants import ServerGrant
     from assets.servers.sandbox.spec import SandboxMount
-    from orchestration.settings.server_changes import GrantChange
 
 app = typer.Typer()
 
@@ -188,130 +184,6 @@ def _ask() -> None:
         fail("\nnot trusted, nothing is written: no answer (--yes: without being asked)", 1)
     if not agreed:
         fail("not trusted, nothing is written", 1)
-
-
-@app.command()
-def grant(
-    server: Annotated[str, typer.Argument(help="its id, as npm:@scope/name")],
-    folder: Annotated[
-        list[str] | None, typer.Option("--folder", help="PATH to read, PATH:rw to write")
-    ] = None,
-    host: Annotated[list[str] | None, typer.Option("--host", help="NAME or NAME:PORT")] = None,
-    network: Annotated[str | None, typer.Option(help="none or full")] = None,
-    revoke: Annotated[
-        bool, typer.Option("--revoke", help="take back what is named, or all of it")
-    ] = False,
-    unlisted: Annotated[
-        bool, typer.Option("--unlisted", help="grant it although no run has listed it")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Change what a server may reach beyond its sandbox, or print it when no option is given.
-
-    It is written into toolmill.toml. Nightly runs, `probe` and calls obey it."""
-    from orchestration.settings.server_changes import GrantChange, change_server_settings
-
-    if network not in (None, "none", "full"):
-        fail(f"--network {network!r:.40}: expected none or full", 2)
-    chosen = load_settings()
-    before = chosen.servers.get(server)
-    reach: Any = network
-    change = GrantChange(folder or (), host or (), reach, revoke, Path.cwd())
-    if not revoke:
-        _require_listed(server, chosen, unlisted)
-    if revoke or not change.is_empty:
-        change_server_settings(server, partial(_decide_block, server, change, chosen))
-        chosen = load_settings()
-    _print_grant(server, chosen, as_json)
-    if revoke or not change.is_empty:
-        _print_change(chosen.servers.get(server) != before)
-
-
-def _print_change(changed: bool) -> None:
-    if not changed:
-        print_line(f"{config_path()} stays as it was: this changes nothing", err=True)
-        return
-    advice = "nightly runs launch it again; a `toolmill serve` that is running keeps the old one"
-    print_line(f"written to {config_path()}: {advice}", err=True)
-
-
-def _require_listed(server: str, chosen: Settings, unlisted: bool) -> None:
-    """Ends the command for an id that no run knows, with the one that was likely meant."""
-    import difflib
-    import re
-
-    listed_ids = {*chosen.servers, *_list_servers(chosen)}
-    if server in listed_ids:
-        return
-    near = [name for name in sorted(listed_ids) if re.split(r"[:/#]", name)[-1] == server]
-    near = near or difflib.get_close_matches(server, sorted(listed_ids), n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else "`toolmill run` lists servers"
-    if not unlisted:
-        fail(f"{server!r:.200}: no run has listed it; {hint} (--unlisted grants it anyway)", 2)
-    kind, colon, name = server.partition(":")
-    if not (colon and name) or kind not in ("npm", "pypi", "mcpb", "oci", "private"):
-        expected = "npm:NAME, pypi:NAME, mcpb:URL, oci:IMAGE or private:FILE#KEY"
-        fail(f"{server!r:.200} is no server id: expected {expected}", 2)
-
-
-def _list_servers(chosen: Settings) -> list[str]:
-    """The ids that the last runs had rows for; none before the first run."""
-    from warehouse.home import HomeUnavailable
-
-    try:
-        from assets.servers.deploy.deployment_table import DEPLOYMENTS
-        from orchestration.factories import open_made_warehouse
-
-        return open_made_warehouse(chosen).tables.read(DEPLOYMENTS)["server_id"].to_list()
-    except HomeUnavailable:
-        return []
-    except ModuleNotFoundError:  # installed to serve alone: no tables here
-        return []
-
-
-def _decide_block(
-    server: str, change: "GrantChange", chosen: Settings, block: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The server's new block. Raises GrantRefused for what it, or this disk, cannot give."""
-    from assets.servers.deploy.grants import ServerGrant, find_grant_problem, mount_folders
-    from orchestration.settings.deploy_policy import list_own_paths, make_grant
-    from orchestration.settings.server_changes import GrantRefused, change_block
-
-    result = change_block(block, change)
-    if change.revoke:
-        return result
-    try:
-        grant = ServerGrant(folders=mount_folders(result["folders"] or ()), personal=True)
-    except ValueError as error:
-        raise GrantRefused(str(error)) from None
-    others = {name: make_grant(each) for name, each in chosen.servers.items() if name != server}
-    problem = find_grant_problem(grant, list_own_paths(chosen), others)
-    if server.startswith("remote:"):
-        problem = f"{server} runs elsewhere: nothing of this host is granted to it, or held"
-    elif server.startswith("oci:") and result["hosts"]:
-        problem = f"{server}: an image is held to no hosts; --network full gives it all of them"
-    if problem:
-        raise GrantRefused(problem)
-    return result
-
-
-def _print_grant(server: str, chosen: Settings, as_json: bool) -> None:
-    from assets.servers.deploy.grants import ServerGrant
-    from orchestration.settings.deploy_policy import make_grant
-
-    block = chosen.servers.get(server)
-    grant = make_grant(block) if block else ServerGrant()
-    network = grant.network or ("none" if grant.hosts else chosen.sandbox.network)
-    if as_json:
-        folders = [
-            {"path": str(folder.host), "inside": folder.inside, "writable": folder.writable}
-            for folder in grant.folders
-        ]
-        facts = {"server_id": server, "network": network, "hosts": list(grant.hosts)}
-        print_json({**facts, "folders": folders, "file": str(config_path())})
-        return
-    for line in describe_grant(server, grant, network):
-        print_line(line)
 
 
 def describe_grant(server: str, grant: "ServerGrant", network: str) -> list[str]:

@@ -1,116 +1,32 @@
-"""Changes one server's block in `toolmill.toml`, what it is granted; all else stays as it is."""
+"""Changes one server's block in `toolmill.toml`; all else stays as it is."""
 
 import fcntl
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from stat import S_IMODE
-from typing import Any, Literal
+from typing import Any
 
-from assets.servers.deploy.grants import parse_folder
-from assets.servers.sandbox.gateway import format_host, parse_host
 from orchestration.settings.load import SettingsError
 from orchestration.settings.model import config_path
-from warehouse.errors import UnusableInput
 from warehouse.storage.files import write_atomically
-
-
-class GrantRefused(UnusableInput):
-    """What cannot be granted, why, and what to do instead."""
-
-
-@dataclass(frozen=True)
-class GrantChange:
-    """What is granted besides, or taken back (revoke; all of it where nothing is named). folders,
-    hosts: as they are typed; a relative folder is one below `here`."""
-
-    folders: Sequence[str] = ()
-    hosts: Sequence[str] = ()
-    network: Literal["none", "full"] | None = None
-    revoke: bool = False
-    here: Path = Path("/")
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.folders or self.hosts or self.network)
-
-
-def change_block(block: Mapping[str, Any], change: GrantChange) -> dict[str, Any]:
-    """One server's block after a change: name -> value, None if left out. Raises GrantRefused."""
-    folders = _read_folders(block.get("folders", ()), Path("/"))
-    hosts = _read_hosts(block.get("hosts", ()))
-    change_folders = _read_folders(change.folders, change.here)
-    change_hosts = _read_hosts(change.hosts)
-    network = block.get("network")
-    if not change.revoke:
-        network = change.network or network
-        # The first folder lies where recipes name one: a change of it must not move it.
-        folders, hosts = {**folders, **change_folders}, list(dict.fromkeys([*hosts, *change_hosts]))
-    elif change.is_empty:
-        network, folders, hosts = None, {}, []
-    else:
-        _require_granted([str(path) for path in change_folders if path not in folders])
-        _require_granted([host for host in change_hosts if host not in hosts])
-        folders = {path: mode for path, mode in folders.items() if path not in change_folders}
-        hosts = [host for host in hosts if host not in change_hosts]
-        network = None if change.network else network
-    texts = [f"{path}:rw" if written else str(path) for path, written in folders.items()]
-    values = {"network": network, "folders": texts, "hosts": hosts}
-    return {name: value or None for name, value in values.items()}
-
-
-def _read_folders(texts: Sequence[str], here: Path) -> dict[Path, bool]:
-    result: dict[Path, bool] = {}
-    for text in texts:
-        whole = text if text.startswith(("/", "~")) else str(here / text)
-        try:
-            path, written = parse_folder(whole)
-        except ValueError as error:
-            raise GrantRefused(str(error)) from None
-        result[path] = written
-    return result
-
-
-def _read_hosts(texts: Sequence[str]) -> list[str]:
-    try:
-        return [format_host(parse_host(text)) for text in texts]
-    except ValueError as error:
-        raise GrantRefused(str(error)) from None
-
-
-def _require_granted(missing: Sequence[str]) -> None:
-    if missing:
-        raise GrantRefused(f"{missing[0]} is not granted: `toolmill grant SERVER` lists what is")
 
 
 def write_server_settings(server_id: str, changes: Mapping[str, Any]) -> Path:
     """Sets names of `[servers."<server id>"]`, or removes None ones, keeping comments and order;
-    returns the file. Raises SettingsError for broken TOML or settings, the file untouched."""
-    return change_server_settings(server_id, lambda _: changes)
-
-
-def change_server_settings(
-    server_id: str, decide: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-) -> Path:
-    """`write_server_settings` of what `decide` makes of the server's settings in the file. Nobody
-    else who writes it so does meanwhile; what `decide` raises leaves the file as it was."""
+    returns the file. Nobody else who writes it so does meanwhile. Raises SettingsError for broken
+    TOML or settings, the file untouched."""
     path = Path(os.path.realpath(config_path()))  # a link stays one
     with _hold_folder(path.parent):
         before = path.read_bytes() if path.exists() else b""
         try:
-            # tomlkit takes some files that the settings' own reader does not
-            servers = tomllib.loads(before.decode()).get("servers", {})
-            section = servers.get(server_id, {}) if isinstance(servers, dict) else {}
-        except ValueError as error:
-            raise _make_unreadable(path, error) from None
-        changes = decide(section)
-        try:
+            tomllib.loads(before.decode())  # tomlkit takes some files that this reader does not
             after = _change_text(before.decode(), server_id, changes)
         except ValueError as error:
-            raise _make_unreadable(path, error) from None
+            problem = " ".join(str(error).split())
+            raise SettingsError(f"{path}: not TOML: {problem}") from None
         _check_servers(path, after)
         if after.encode() != before:
             mode = S_IMODE(path.stat().st_mode) if path.exists() else 0o666
@@ -127,10 +43,6 @@ def _hold_folder(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _make_unreadable(path: Path, error: ValueError) -> SettingsError:
-    return SettingsError(f"{path}: not TOML: {' '.join(str(error).split())}")
 
 
 def _change_text(text: str, server_id: str, changes: Mapping[str, Any]) -> str:

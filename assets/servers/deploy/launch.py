@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -232,7 +231,7 @@ def probe_granted(
 
 
 def explain_network(result: ProbeResult, server_id: str, refused: Sequence[str]) -> ProbeResult:
-    """The result with what was refused, and with the command that grants it where that may be why
+    """The result with what was refused, and with the setting that grants it where that may be why
     the server failed."""
     refused = list(dict.fromkeys(refused))
     explained = replace(result, refused=refused)
@@ -244,17 +243,17 @@ def explain_network(result: ProbeResult, server_id: str, refused: Sequence[str])
 
 
 def format_advice(server_id: str, refused: Sequence[str], text: str) -> str:
-    """The command that grants a server the host that it wants: as it was refused, else as its own
+    """The setting that grants a server the host that it wants: as it was refused, else as its own
     words name it."""
     attempts = f"it asked for {', '.join(refused[:5])}; " if refused else ""
     if any(host.endswith(")") for host in refused):
         return f"{attempts}a name that leads to a private address is not granted by itself"
-    server = shlex.quote(server_id)
+    block = f"under `[servers.{json.dumps(server_id)}]` of toolmill.toml"
     host = next((host for host in refused if not host.startswith("(")), None)
     host = host.removesuffix(":443") if host else find_wanted_host(text)
     if host is None:
-        return f"{attempts}to grant it the network: `toolmill grant {server} --network full`"
-    return f"{attempts}to grant it: `toolmill grant {server} --host {host}`"
+        return f'{attempts}to grant it the network: `network = "full"` {block}'
+    return f"{attempts}to grant it: `hosts = {json.dumps([host])}` {block}"
 
 
 def _build_proxy_settings(hosts: Collection[Host], env: Mapping[str, str]) -> dict[str, str]:

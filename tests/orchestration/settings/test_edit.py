@@ -1,23 +1,15 @@
-"""Settings of a server written into toolmill.toml, and what a change makes of its grants."""
+"""Settings of a server written into toolmill.toml."""
 
 import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from orchestration.settings.load import SettingsError, load_settings
 from orchestration.settings.server_changes import (
-    GrantChange,
-    GrantRefused,
-    change_block,
-    change_server_settings,
     write_server_settings,
 )
 from tests.support.cases import cases
@@ -123,56 +115,3 @@ def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file(file):
     assert (killed.returncode, file.read_text()) == (-9, OWN)
     write_server_settings("npm:notes", {"stateless": True})  # what held the folder is gone
     assert load_settings().servers["npm:notes"].stateless
-
-
-def test_what_is_decided_is_of_the_settings_as_they_stand(file):
-    file.write_text(OWN)
-    observed = []
-
-    def decide(known: Mapping[str, Any]) -> dict[str, Any]:
-        observed.append(dict(known))
-        raise SettingsError("not this")
-
-    with pytest.raises(SettingsError, match="not this"):
-        change_server_settings("npm:notes", decide)
-    assert (observed, file.read_text()) == ([{"network": "full", "confirmed": ["a"]}], OWN)
-
-
-def change_kept(block: dict, **change) -> dict:
-    """What a block keeps of its three names after a change."""
-    result = change_block(block, GrantChange(**change))
-    assert set(result) == {"network", "folders", "hosts"}
-    return {name: value for name, value in result.items() if value is not None}
-
-
-PATHS = st.sampled_from(["/srv/a", "/srv/b:rw", "/srv/c"])
-HOSTS = st.sampled_from(["a.example", "b.example:80", "10.0.0.1"])
-
-
-@given(st.lists(PATHS, max_size=3), st.lists(HOSTS, max_size=3))
-def test_what_is_granted_is_taken_back_whole(folders, hosts):
-    change = {"folders": folders, "hosts": hosts}
-    granted = change_kept({}, **change)
-    assert set(granted) == {name for name, value in change.items() if value}
-    assert change_kept(granted, **change) == granted
-    if granted:
-        assert change_kept(granted, **change, revoke=True) == {}
-    assert change_kept({**granted, "network": "none"}, revoke=True) == {}
-
-
-def test_a_folder_is_granted_anew_in_its_place_and_a_relative_one_is_below_where_it_is_typed():
-    granted = change_kept({}, folders=["/srv/a", "/srv/b"])
-    granted = change_kept(granted, folders=["/srv/a:rw", "notes"], here=Path("/home/me"))
-    assert granted == {"folders": ["/srv/a:rw", "/srv/b", "/home/me/notes"]}
-
-
-@cases(
-    "change, problem",
-    ({"folders": ["~nobody-of-that-name/x"]}, "nobody-of-that-name"),
-    ({"hosts": ["https://a.example"]}, "its scheme"),
-    ({"folders": ["/srv/none"], "revoke": True}, "/srv/none is not granted"),
-    ({"hosts": ["none.example"], "revoke": True}, "none.example is not granted"),
-)
-def test_what_cannot_be_granted_or_taken_back_is_named(change, problem):
-    with pytest.raises(GrantRefused, match=problem):
-        change_block({"folders": ["/srv/notes"]}, GrantChange(**change))

@@ -82,7 +82,7 @@ async def test_a_host_that_a_call_was_refused_is_named_with_the_command_that_gra
             assert (one.status, one.error_kind) == ("tool_error", "needs_network")
             assert one.blame == "policy"
             assert one.refused == (f"localhost:{far}",)
-            assert f"`toolmill grant npm:x --host localhost:{far}`" in str(one.hint)
+            assert f'`hosts = ["localhost:{far}"]` under `[servers."npm:x"]`' in str(one.hint)
         assert (here.paths, other.paths) == (["/"], [])
 
 
@@ -101,7 +101,7 @@ async def test_a_host_is_named_where_the_server_has_no_network_at_all(bench):
     source = "calls(lambda m, x: say(m, 'getaddrinfo ENOTFOUND api.example.com', isError=True))"
     result = await bench.call(source)
     assert (result.error_kind, result.refused) == ("needs_network", ())
-    assert "`toolmill grant npm:x --host api.example.com`" in str(result.hint)
+    assert '`hosts = ["api.example.com"]` under `[servers."npm:x"]`' in str(result.hint)
 
 
 __all__ = ["host"]

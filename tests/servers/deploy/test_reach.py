@@ -108,18 +108,19 @@ def test_a_server_that_dies_for_a_host_says_which_and_how_it_is_granted(run):
     source = "urllib.request.urlopen('https://api.example.com/v1', timeout=10)"
     result = run(source, "localhost:9")
     assert (result.error_kind, result.refused) == ("needs_network", ["api.example.com:443"])
-    assert f"`toolmill grant {NAME} --host api.example.com`" in str(result.hint)
+    assert f'`hosts = ["api.example.com"]` under `[servers."{NAME}"]`' in str(result.hint)
     result = run("sys.exit('getaddrinfo ENOTFOUND api.example.com')")
     assert (result.error_kind, result.refused) == ("needs_network", [])
-    assert f"`toolmill grant {NAME} --host api.example.com`" in str(result.hint)
+    assert f'`hosts = ["api.example.com"]` under `[servers."{NAME}"]`' in str(result.hint)
 
 
 def test_what_is_advised_is_a_host_or_the_network_and_never_a_private_address():
     private = "api.example.com:443 (api.example.com is at 10.0.0.1, which is not a public address)"
-    assert "toolmill grant" not in format_advice(NAME, [private], "")
-    assert format_advice(NAME, ["(no name of a host):443"], "").endswith("--network full`")
-    assert format_advice(NAME, [], "it is down").endswith(f"`toolmill grant {NAME} --network full`")
-    assert format_advice(NAME, ["a.example:80"], "").endswith("--host a.example:80`")
+    assert "hosts =" not in format_advice(NAME, [private], "")
+    network = f'`network = "full"` under `[servers."{NAME}"]` of toolmill.toml'
+    assert format_advice(NAME, ["(no name of a host):443"], "").endswith(network)
+    assert format_advice(NAME, [], "it is down").endswith(network)
+    assert '`hosts = ["a.example:80"]`' in format_advice(NAME, ["a.example:80"], "")
 
 
 @cases("uid", None, os.getuid() or 4242)

@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,9 +36,6 @@ def execute(
     world: Annotated[
         str | None, typer.Option(help="a world's name; default: the one that suits the server")
     ] = None,
-    timeout: Annotated[
-        float | None, typer.Option(min=0.1, max=300, help="seconds for the tool's answer")
-    ] = None,
 ) -> None:
     """Call a tool in a disposable world and print the outcome, with whose fault a failure is.
 
@@ -50,8 +46,6 @@ def execute(
 
     settings = load_settings()
     executor = make_executor(settings)
-    if timeout is not None:
-        executor = replace(executor, settings=replace(executor.settings, timeout_s=timeout))
     call, server = find_call(open_made_warehouse(settings), tool_id, arguments, executor)
     outcome = asyncio.run(execute_tool(call, server, pick_world(call, executor, world), executor))
     print_json(outcome)

@@ -186,9 +186,6 @@ def agent(
         str, typer.Option(help="a role, a model's name at OPENAI_BASE_URL, or offline (rules)")
     ] = "actor",
     k: Annotated[int, typer.Option("-k", min=1, max=50, help="tools shown for a request")] = 5,
-    turns: Annotated[
-        int, typer.Option(min=1, max=200, help="at most so many answers of the model")
-    ] = 12,
     run: Annotated[
         bool, typer.Option("--run", help="run its calls, as `serve` does; default: plan only")
     ] = False,
@@ -208,7 +205,7 @@ def agent(
     router = open_served(where)
     index = router.current().index.version
     outcomes = open_call_log(settings, where) if run else None
-    limits = AgentLimits(turns=turns, k=k)
+    limits = AgentLimits(k=k)
     agent_run = asyncio.run(_run_task(settings, task, role, router, limits, outcomes))
     who = {"provider": role.provider if role else "offline", "model": role.model if role else None}
     report = {"task": task, **who, "index": index, **describe_run(agent_run)}

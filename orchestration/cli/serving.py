@@ -50,9 +50,6 @@ def serve(
         list[Path] | None,
         typer.Option(help="public key (PEM); serve only a release signed by one of these"),
     ] = None,
-    calls: Annotated[
-        bool | None, typer.Option("--calls/--no-calls", help="whether tools may be called")
-    ] = None,
     new_token: Annotated[
         str | None,
         typer.Option(
@@ -93,8 +90,7 @@ def serve(
     logging.info("home: %s", shorten_text(str(where), _LONGEST_PATH))
     outcomes = open_call_log(settings, where)
     tokens_known = len(listening.tokens) if listening else 0
-    runs_tools = chosen.calls.enabled if calls is None else calls
-    caller = make_caller(settings, router, tokens_known) if runs_tools else None
+    caller = make_caller(settings, router, tokens_known) if chosen.calls.enabled else None
     if listening is None:
         run_stdio(router, caller, policy, outcomes)
     else:

@@ -119,7 +119,7 @@ def small_bert(folder: Path, seed: int = 3) -> Path:
     ]  # fmt: skip
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
-    pooling = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+    pooling = {"pooling_mode_mean_tokens": True, "word_embedding_dimension": 32}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     return folder
 

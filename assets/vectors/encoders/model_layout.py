@@ -1,12 +1,10 @@
 """Files of a sentence-transformers model, which are third-party, checked."""
 
 import json
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
-
-import numpy as np
 
 from assets.vectors.encoders.embedder import BadEmbedder, Prompts
 
@@ -92,26 +90,3 @@ def read_model_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise BadEmbedder(f"{path}: not readable as JSON ({str(error)[:120]})") from error
-
-
-def read_tensors(file: Path, names: Container[str] | None = None) -> dict[str, np.ndarray]:
-    """A safetensors file's tensors, all or those named, floats as float32. Raises BadEmbedder."""
-    from safetensors import safe_open
-    from safetensors.numpy import load_file
-
-    try:
-        if names is None:
-            tensors_found = load_file(str(file))
-        else:
-            with safe_open(str(file), "np") as file_tensors:
-                chosen = [name for name in file_tensors.keys() if name in names]  # noqa: SIM118
-                tensors_found = {name: file_tensors.get_tensor(name) for name in chosen}
-    except Exception as error:  # of safetensors and numpy, each of its own kind
-        message = " ".join(str(error).split())[:120]
-        raise BadEmbedder(f"{file}: not readable as safetensors ({message})") from error
-    tensors = {name: tensor.astype(np.float32, copy=False) if tensor.dtype.kind == "f" else tensor
-            for name, tensor in tensors_found.items()}  # fmt: skip
-    odd = next((n for n, tensor in tensors.items() if not np.isfinite(tensor).all()), None)
-    if odd is not None:
-        raise BadEmbedder(f"{file}: {odd} holds what is no finite number")
-    return tensors

@@ -11,7 +11,6 @@ import numpy as np
 
 from assets.vectors.encoders.embedder import BadEmbedder, Prompts, read_prompts
 from assets.vectors.encoders.hub import SENTENCE, is_hub_name, split_reference
-from assets.vectors.encoders.model_layout import read_tensors
 from warehouse.errors import UnusableInput
 from warehouse.storage.digest import sha256
 
@@ -118,11 +117,17 @@ def read_adapter_prompts(adapter: Path) -> Prompts:
 def read_weights(adapter: Path | None = None, *, adapted_alone: bool = False) -> EncoderWeights:
     """MiniLM's weights, `adapter` merged into them; adapted_alone: no others. Raises BadAdapter,
     BadEmbedder."""
+    from safetensors import safe_open
+
     folder = find_base_path()
     config = json.loads((folder / "config.json").read_text())
     names = _list_adapted(adapter) if adapted_alone else None
-    tensors_found = read_tensors(folder / "model.safetensors", names)
-    matrices = {name.removeprefix("bert."): matrix for name, matrix in tensors_found.items()}
+    with safe_open(str(folder / "model.safetensors"), "np") as tensors:
+        matrices = {
+            name.removeprefix("bert."): tensors.get_tensor(name).astype(np.float32, copy=False)
+            for name in tensors.keys()  # noqa: SIM118
+            if names is None or name in names
+        }
     return EncoderWeights(matrices, config, merge_matrices(matrices, adapter) if adapter else None)
 
 

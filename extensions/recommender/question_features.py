@@ -36,11 +36,11 @@ def add_outcome(
     old = memory.get(tool_id)
     if old is None:
         old = ToolMemory(np.zeros(len(vector)), np.zeros(len(vector)), 0.0, 0.0)
-    own = weight * np.nan_to_num(np.asarray(vector, float), posinf=0.0, neginf=0.0)
+    weighted = weight * np.nan_to_num(np.asarray(vector, float), posinf=0.0, neginf=0.0)
     if success:
-        memory[tool_id] = ToolMemory(old.won + own, old.lost, old.wins + weight, old.losses)
+        memory[tool_id] = ToolMemory(old.won + weighted, old.lost, old.wins + weight, old.losses)
     else:
-        memory[tool_id] = ToolMemory(old.won, old.lost + own, old.wins, old.losses + weight)
+        memory[tool_id] = ToolMemory(old.won, old.lost + weighted, old.wins, old.losses + weight)
 
 
 def measure_memory(
@@ -51,13 +51,13 @@ def measure_memory(
     for row, name in enumerate(tool_ids):
         if (held := memory.get(name)) is None:
             continue
-        own = float(vectors[row] @ question)
+        similarity = float(vectors[row] @ question)
         out[row, 0] = float(held.won @ question) / (held.wins + _PRIOR)
         out[row, 1] = float(held.lost @ question) / (held.losses + _PRIOR)
         if held.wins:
             moved = vectors[row] * (1 - _STEP) + held.won / held.wins * _STEP
             length = max(float(np.linalg.norm(moved)), 1e-6)
-            out[row, 2] = float(moved @ question) / length - own
+            out[row, 2] = float(moved @ question) / length - similarity
         out[row, 3] = np.log1p(held.wins + held.losses)
     return out
 
@@ -181,10 +181,10 @@ class RequestSpace:
 
     def place_request(self, vector: np.ndarray) -> np.ndarray:
         """A unit vector, float64 [dims]; 0 where the request is in none of the directions."""
-        found = compute_products(self.basis.T, vector - self.mean).astype(np.float64)
-        found = np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
-        length = float(np.linalg.norm(found))
-        return found / length if length > _LEAST else found
+        projected = compute_products(self.basis.T, vector - self.mean).astype(np.float64)
+        projected = np.nan_to_num(projected, nan=0.0, posinf=0.0, neginf=0.0)
+        length = float(np.linalg.norm(projected))
+        return projected / length if length > _LEAST else projected
 
 
 @dataclass(frozen=True)
@@ -238,14 +238,14 @@ def choose_families(examples: Sequence[OutcomeExample], pool: ToolPool) -> ToolF
     """Tools with most outcomes first; a tool near an earlier one belongs to its family."""
     count = Counter(example.place for example in examples)
     places = sorted(count, key=lambda place: (-count[place], place))[:_MOST]
-    held = np.zeros((len(places), pool.vectors.shape[1]), np.float32)
+    founders = np.zeros((len(places), pool.vectors.shape[1]), np.float32)
     names: list[str] = []
     for place in places:
         vector = pool.vectors[place]
-        if not names or float((held[: len(names)] @ vector).max()) < FAMILY:
-            held[len(names)] = vector
+        if not names or float((founders[: len(names)] @ vector).max()) < FAMILY:
+            founders[len(names)] = vector
             names.append(pool.tools[place].tool_id)
-    return ToolFamilies(tuple(names), held[: len(names)].copy())
+    return ToolFamilies(tuple(names), founders[: len(names)].copy())
 
 
 def _normalise_within(vectors: np.ndarray, examples: Sequence[OutcomeExample]) -> np.ndarray:
@@ -269,5 +269,5 @@ def _normalise_within(vectors: np.ndarray, examples: Sequence[OutcomeExample]) -
 
 
 def _shorten(rows: np.ndarray, scaled: np.ndarray) -> np.ndarray:
-    found = rows @ scaled
-    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
+    projected = rows @ scaled
+    return projected / np.maximum(np.linalg.norm(projected, axis=1, keepdims=True), 1e-9)

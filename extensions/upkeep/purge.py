@@ -136,17 +136,17 @@ class RowTexts:
 
     def _collect_contract_texts(self, frame: pl.DataFrame) -> set[str]:
         rows = frame.select("server_id", "contract").drop_nulls().unique().rows()
-        found, servers = set[str](), defaultdict[str, list[JsonObject]](list)
+        tool_texts, servers = set[str](), defaultdict[str, list[JsonObject]](list)
         for server, text in rows:
             contract = try_item(partial(_read_contract, text), lambda _: None)
             if contract is not None:
-                found.add(tool_text(contract))
+                tool_texts.add(tool_text(contract))
                 servers[server].append(contract)
         for server, contracts in servers.items():
-            found.add(build_server_text(server, contracts))
+            tool_texts.add(build_server_text(server, contracts))
             for name in (*self._names[server], split_id(server)):
-                found |= set(build_server_views(name, "", "", contracts).values())
-        return found
+                tool_texts |= set(build_server_views(name, "", "", contracts).values())
+        return tool_texts
 
 
 def _read_contract(text: str) -> JsonObject:
@@ -173,15 +173,15 @@ def list_taken(home: Path, state: Path, now: float, oldest: float | None) -> Ite
     takedowns = read_takedowns(home)
     if not takedowns:
         return
-    found = _look(home, takedowns)
-    yield from _list_vectors(home, found, now - (oldest or now))
-    yield from _list_blobs(home, state, found)
+    reached = _look(home, takedowns)
+    yield from _list_vectors(home, reached, now - (oldest or now))
+    yield from _list_blobs(home, state, reached)
     yield from _list_pools(home, takedowns)
     yield from _list_jobs(home, takedowns)
     yield from _list_indexes(home)
     for place in (home, *sorted((state / "served").glob("*"))):
         yield from _list_trace_lines(CallLog(place).traces, takedowns)
-    for version in found.versions:
+    for version in reached.versions:
         remove = partial(rewrite_version, TABLES.get(version.table), version.path, takedowns)
         name = str(version.path.relative_to(home))
         yield GarbageItem(KIND, f"{name}: {len(version.taken)} rows", 0, remove)
@@ -202,26 +202,26 @@ def _list_trace_lines(traces: CallLog, taken: Takedowns) -> Iterator[GarbageItem
 
 
 def _look(home: Path, taken: Takedowns) -> _TakenTraces:
-    found, kept_blobs, kept_texts = _TakenTraces(), set[str](), set[str]()
+    reached, kept_blobs, kept_texts = _TakenTraces(), set[str](), set[str]()
     texts = RowTexts()
     for version in iterate_versions(Tables(home / "tables"), taken):
         kept_blobs |= collect_blob_names(version.kept)
         kept_texts |= texts.collect(version.table, version.kept)
         if len(version.taken):
-            found.blobs |= collect_blob_names(version.taken)
-            found.texts |= texts.collect(version.table, version.taken)
-            found.versions.append(version)
-    found.blobs -= kept_blobs
-    found.texts -= kept_texts
-    return found
+            reached.blobs |= collect_blob_names(version.taken)
+            reached.texts |= texts.collect(version.table, version.taken)
+            reached.versions.append(version)
+    reached.blobs -= kept_blobs
+    reached.texts -= kept_texts
+    return reached
 
 
-def _list_vectors(home: Path, found: _TakenTraces, oldest_s: float) -> Iterator[GarbageItem]:
+def _list_vectors(home: Path, reached: _TakenTraces, oldest_s: float) -> Iterator[GarbageItem]:
     store = LanceStore(home / "lance")
     last = max(_read_moment(item.at) for item in find_active(home).values())
 
     def holds(texts: list[str]) -> set[int]:
-        return {at for at, text in enumerate(texts) if text in found.texts}
+        return {at for at, text in enumerate(texts) if text in reached.texts}
 
     for table in store.list_tables():
         keys = store.find_texts(holds, table)
@@ -230,18 +230,18 @@ def _list_vectors(home: Path, found: _TakenTraces, oldest_s: float) -> Iterator[
             yield GarbageItem(KIND, f"lance/{table}: {len(keys)} vectors", 0, remove)
 
 
-def _list_blobs(home: Path, state: Path, found: _TakenTraces) -> Iterator[GarbageItem]:
+def _list_blobs(home: Path, state: Path, reached: _TakenTraces) -> Iterator[GarbageItem]:
     """Blobs that only rows which go name; before them the answers of the ledger that they are."""
     blobs, path, url = Blobs(home / "blobs"), state / "ledger.db", find_url()
     has_ledger = bool(url) or path.exists()
     # What a local model answered may be about what is taken down, and is soon generated again.
-    local = list_local_answers(path, url) if has_ledger and found.versions else set()
-    held = {sha for sha in found.blobs | local if blobs.path(sha).is_file()}
-    answers = held & list_effect_blobs(path, url) if has_ledger else set()
+    local = list_local_answers(path, url) if has_ledger and reached.versions else set()
+    present = {sha for sha in reached.blobs | local if blobs.path(sha).is_file()}
+    answers = present & list_effect_blobs(path, url) if has_ledger else set()
     if answers:
         remove = partial(_forget_answers, path, blobs, answers)
         yield GarbageItem(KIND, f"ledger: {len(answers)} answers", 0, remove)
-    for sha in sorted(held):
+    for sha in sorted(present):
         size = blobs.path(sha).stat().st_size
         yield GarbageItem(KIND, f"blobs/{sha}", size, partial(blobs.remove, sha, float("inf")))
 
@@ -281,8 +281,8 @@ def _is_reached(taken: Takedowns, entry: dict) -> bool:
 
 def _rewrite_pool(path: Path, gone: Collection[str]) -> bool:
     pool = json.loads(path.read_bytes())
-    left = {name: entry for name, entry in pool.items() if name not in gone}
-    write_atomically(path, json.dumps(left, ensure_ascii=False).encode())
+    remaining = {name: entry for name, entry in pool.items() if name not in gone}
+    write_atomically(path, json.dumps(remaining, ensure_ascii=False).encode())
     return True
 
 

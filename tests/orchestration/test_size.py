@@ -14,15 +14,15 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (7_977, 51),
     "assets/marketplaces": (6_079, 38),
-    "assets/servers": (11_744, 53),
+    "assets/servers": (11_743, 53),
     "assets/contracts": (8_662, 35),
     "assets/catalogue": (696, 5),
-    "assets/vectors": (3_635, 21),
+    "assets/vectors": (3_354, 21),
     "assets/synthesis": (10_356, 53),
-    "assets/outcomes": (8_162, 42),
-    "training": (12_707, 82),
+    "assets/outcomes": (8_147, 42),
+    "training": (12_657, 82),
     "serving": (9_175, 41),
-    "orchestration": (6_299, 37),
+    "orchestration": (5_922, 37),
     "demo": (2_526, 21),
     "extensions/batch": (1_061, 6),
     "extensions/bench": (4_836, 22),
@@ -34,8 +34,8 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (1_953, 10),
-    "tests": (80_906, 464),
-    "benchmarks": (6_393, 37),
+    "tests": (80_412, 462),
+    "benchmarks": (6_000, 37),
 }
 
 

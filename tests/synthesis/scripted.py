@@ -185,8 +185,14 @@ def _revised(_: Mapping[str, Json], data: dict[str, str]) -> Json:
 def _several(body: Mapping[str, Json], data: dict[str, str]) -> Json:
     shape = re.search(r"The shape is (\w+)", body["messages"][1]["content"])
     assert shape
-    meta = {"contracts": tools_in(data["tools"]), "shape": shape[1]}
-    return answer_several(meta, body["seed"])
+    result = answer_several({"contracts": tools_in(data["tools"])}, body["seed"])
+    if shape[1] == "sequential":  # the last call takes a value that an earlier one is to return
+        last = result["calls"][-1]
+        last["borrowed"] = list(last["arguments"])[:1]
+        stated = [value for call in result["calls"] for name, value in call["arguments"].items()
+                  if name not in call.get("borrowed", ())]  # fmt: skip
+        result["instruction"] = f"Start with {stated}, then go on with whatever comes back."
+    return result
 
 
 def _missing(body: Mapping[str, Json], data: dict[str, str]) -> Json:

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from assets.contracts.schema_shapes import TooMuchWork, limit_steps
 from assets.synthesis.contract_reading import ParameterSlot, get_input_schema, read_slots
 from assets.synthesis.offline.choice import answer_choice, choose_tool, extract_terms
-from assets.synthesis.offline.replies import answer_acted, answer_call
 from assets.synthesis.offline.requests import (
     LANGUAGE,
+    answer_call,
     answer_requests,
     answer_several,
     answer_worded,
@@ -39,7 +39,6 @@ from assets.synthesis.role_schemas import (
     RewrittenRequest,
     ToolChoice,
     ToollessRequest,
-    ToolReply,
 )
 from assets.synthesis.verify.words import stem_word
 from assets.vectors.lexicon import list_pool, split_identifier
@@ -163,7 +162,6 @@ _BY_SCHEMA: dict[type[BaseModel], Answer] = {
     IncompleteRequest: answer_vague,
     RewrittenRequest: answer_worded,
     CallArguments: answer_call,
-    ToolReply: answer_acted,
 }
 
 

@@ -1,13 +1,16 @@
-"""Requests for one tool or several: values are drawn first, then words that state them."""
+"""Requests for one tool or several: values are drawn first, then words that state them. And the
+caller's arguments."""
 
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from assets.contracts.repair.repair import repair_call
+from assets.contracts.validate import validate_call
 from assets.synthesis.contract_reading import (
     ParameterSlot,
     get_input_schema,
@@ -15,10 +18,8 @@ from assets.synthesis.contract_reading import (
     read_slots,
 )
 from assets.synthesis.offline.choice import choose_tool
-from assets.synthesis.offline.invented_values import find_sort
-from assets.synthesis.offline.replies import make_result
 from assets.synthesis.offline.sentences import make_sentence
-from assets.synthesis.offline.values import draw_new_value, fits_schema
+from assets.synthesis.offline.values import draw_new_value
 from assets.synthesis.offline.wording import (
     FilledSlot,
     append_lost_values,
@@ -162,8 +163,6 @@ def answer_several(meta: JsonObject, seed: int) -> Json:
     rng = random.Random(digest(["several", contracts, meta.get("shape"), seed]))
     if meta.get("explored"):
         draft = _word_steps(contracts, meta, rng)
-    elif meta.get("shape") == "sequential":
-        draft = _call_in_sequence(contracts, meta, rng)
     elif len({digest(contract) for contract in contracts}) == 1:
         draft = _call_twice(contracts[0], meta, rng)
     else:
@@ -224,62 +223,7 @@ def _call_twice(contract: Contract, meta: JsonObject, rng: random.Random) -> dic
     return {"instruction": text[0].upper() + text[1:], "calls": calls}
 
 
-def _call_in_sequence(
-    contracts: Sequence[JsonObject], meta: JsonObject, rng: random.Random
-) -> dict[str, Json]:
-    """One call of each tool in order; each after the first takes a value out of an earlier result,
-    where some result holds what it can take."""
-    tools = list(contracts) if len(contracts) > 1 else [contracts[0]] * 2
-    text, calls, results = "", [], []
-    for number, contract in enumerate(tools, 1):
-        borrowable = _find_borrowable(contract, results[::-1])
-        without = [borrowable[0].name] if borrowable else []
-        profile = meta.get("profile") if number == 1 else None
-        request = make_request(contract, "direct", rng, profile, without)
-        text = _add_sentence(text, request["instruction"], _WORDS["then"], rng)
-        arguments = request["values"]
-        if borrowable:
-            slot, value, where = borrowable
-            label = FilledSlot(slot, value).label
-            taken = rng.choice(_WORDS["taken"]).replace("{l}", label)
-            text = f"{text} {taken.replace('{w}', where)}"
-            arguments[slot.name] = value
-        tool = min(number, len(contracts))
-        calls.append({"tool": tool, "arguments": arguments, "borrowed": without})
-        results.append(make_result(contract, arguments))
-    return {"instruction": text, "calls": calls}
-
-
 _LABELS = {"id": "ID", "url": "link", "created": "date"}
-_TYPES: dict[str, type] = {"string": str, "integer": int}
-
-
-def _find_borrowable(contract: Contract, results: Json) -> tuple[ParameterSlot, Json, str] | None:
-    """(parameter, value, what the value is called) that a later call can take, or None."""
-    scalars = list(_walk_scalars(results))
-    for slot in read_slots(contract)[:20]:
-        if slot.schema.get("enum") or "const" in slot.schema or slot.type not in _TYPES:
-            continue
-        sort = find_sort(slot)
-        for key, value in scalars:
-            key_sort = find_sort(ParameterSlot(key, {}, True, split_identifier(key), ""))
-            alike = key_sort == sort != "project" or sort in _WORDS["filled_by"].get(key, ())
-            turned = int(value) if slot.type == "integer" and str(value).isdecimal() else value
-            fits = isinstance(turned, _TYPES[slot.type]) and fits_schema(turned, slot.schema)
-            if fits and (alike or key in (slot.name, *slot.words)):
-                return slot, turned, _LABELS.get(key, key.replace("_", " "))
-    return None
-
-
-def _walk_scalars(value: Json, key: str = "") -> Iterator[tuple[str, Json]]:
-    if isinstance(value, dict):
-        for name, member in value.items():
-            yield from _walk_scalars(member, str(name))
-    elif isinstance(value, list):
-        for member in value[:1]:  # what is listed first is what a person means by "it"
-            yield from _walk_scalars(member, key)
-    elif isinstance(value, (str, int)) and not isinstance(value, bool) and str(value):
-        yield key, value
 
 
 def _add_sentence(text: str, request: str, forms: Sequence[str], rng: random.Random) -> str:
@@ -359,3 +303,20 @@ def evolve_request(meta: JsonObject, seed: int) -> Json:
     if kind == "context":
         return {"instruction": f"{added} {text[:1].upper()}{text[1:]}", "values": values}
     return {"instruction": f"{end_sentence(text)} {added}", "values": values}
+
+
+def answer_call(meta: JsonObject, seed: int) -> Json:
+    """The values; after an error repaired, drawn again, or left out where nobody declares them."""
+    contract, values = meta["contract"], dict(meta.get("values") or {})
+    was_refused = "error" in meta or "wrong" in meta
+    if not was_refused or (values and not validate_call(contract, values)):
+        return {"arguments": values}
+    meant = repair_call(contract, {**(meta.get("wrong") or {}), **values}).arguments
+    root = get_input_schema(contract)
+    rng = random.Random(digest([contract, meant, seed]))
+    flawed = {flaw.at[0] for flaw in validate_call(contract, meant) if flaw.at}
+    arguments = {name: meant[name] for name in meant if name not in flawed}
+    for slot in read_slots(contract):
+        if slot.name in flawed and (slot.required or slot.name in meant):
+            arguments[slot.name] = draw_new_value(slot, root, rng, arguments.values())
+    return {"arguments": arguments}

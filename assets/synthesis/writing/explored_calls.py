@@ -213,11 +213,16 @@ def _read_call(row: Row, objections: Mapping[str, tuple[dict[str, Json], str]]) 
 
 
 def add_explored(
-    units: Sequence[WritingUnit], explored: ExploredTools, rows: Sequence[Row] = ()
+    units: Sequence[WritingUnit],
+    explored: ExploredTools,
+    rows: Sequence[Row] = (),
+    *,
+    invents: bool = True,
 ) -> list[WritingUnit]:
     """The units; one of a tool that was explored knows the calls that worked. Of a server that was
-    explored, a tool whose values no answer gives has no sequence. rows: all contracts that are
-    offered, of which a sequence calls several."""
+    explored, a tool whose values no answer gives has no sequence, and where nobody `invents`
+    answers only sequences that happened are written. rows: all contracts that are offered, of which
+    a sequence calls several."""
     by_tool = {_name_tool(row): row for row in rows} if len(explored) else {}
     added = [_add(unit, explored, by_tool) for unit in units]
     return [
@@ -225,7 +230,7 @@ def add_explored(
         for unit in added
         if unit.task != SEQUENTIAL
         or unit.outline
-        or (len(unit.rows) > 1 and unit.own["server_id"] not in explored.servers)
+        or (invents and len(unit.rows) > 1 and unit.own["server_id"] not in explored.servers)
     ]
 
 

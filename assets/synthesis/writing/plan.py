@@ -282,7 +282,7 @@ def plan_pairs(
     # What models fail goes first, in case that the budget ends.
     units.sort(key=lambda unit: (unit.own["server_id"], unit.own["tool"]) not in grants)
     units = [unit for unit in units if only in (None, unit.own["server_id"])]
-    units = add_explored(units, explored, offer.usable)
+    units = add_explored(units, explored, offer.usable, invents=_has_actor(llm))
     units = add_worlds(units, worlds, policy)
     filters = [embedder.id, policy.copies_above, policy.twins_above]
     wanted = {key: digest([how, filters]) for key, how in plan_units(units, llm, policy).items()}
@@ -292,6 +292,12 @@ def plan_pairs(
         retry={make_unit_key(row) for row in previous if row["error_kind"] in PASSING},
     )
     return PairsPlan(offer, units, wanted, due, last, previous, policy)
+
+
+def _has_actor(llm: LLM) -> bool:
+    """Whether models answer in a tool's place: what rules invent holds no value to pass on."""
+    roles = [llm.roles.get(name) for name in ("generator", "actor")]
+    return all(role is not None and role.model != OFFLINE for role in roles)
 
 
 def write_pairs(

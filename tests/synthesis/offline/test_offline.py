@@ -30,7 +30,6 @@ from assets.synthesis.role_schemas import (
     RewrittenRequest,
     ToolChoice,
     ToollessRequest,
-    ToolReply,
 )
 from assets.synthesis.verify.pair_checks import find_parroting
 from assets.synthesis.verify.rules import verify
@@ -42,7 +41,6 @@ from tests.synthesis.contracts import (
     CONVERT,
     CREATE_ISSUE,
     READ_FILE,
-    TEXT,
     make_tool,
 )
 from warehouse.llm.client import LLMError, ModelRequest, Role
@@ -248,17 +246,6 @@ def test_a_checker_picks_what_the_words_speak_of_and_else_none(role, instruction
         assert (offered[answer.tool - 1]["name"] if answer.tool else None) == right, answer.reason
 
 
-def test_an_actor_keeps_to_the_output_schema_and_repeats_what_was_asked():
-    hour = {"type": "integer", "minimum": 0, "maximum": 23}
-    output = make_tool("", "", {"timezone": TEXT, "hour": hour}, "timezone", "hour")
-    of = {**TIME, "outputSchema": output["inputSchema"]}
-    for zone in ("Europe/Oslo", "Asia/Tokyo"):
-        made = ask("actor", ToolReply, {"contract": of, "arguments": {"timezone": zone}})
-        answer = json.loads(made.content)
-        assert answer["timezone"] == zone
-        assert 0 <= answer["hour"] <= 23
-
-
 def test_an_unknown_answer_is_refused_with_what_is_known():
     class Sonnet(BaseModel):
         lines: list[str]
@@ -295,8 +282,7 @@ def test_no_odd_contract_leaves_a_role_without_an_answer(tools, seed, text):
         "generator", RequestDrafts, {"contract": of, "count": 2, "rivals": offered[1:]}, seed
     )
     values = answer.requests[0].values
-    for shape in ("parallel", "sequential"):
-        ask("generator", MultiCallRequest, {"contracts": offered, "shape": shape}, seed)
+    ask("generator", MultiCallRequest, {"contracts": offered}, seed)
     ask("generator", ToollessRequest, {"contracts": offered}, seed)
     for name in [*tools[0]["properties"], "no_such"]:
         ask("generator", IncompleteRequest, {"contract": of, "parameter": name}, seed)
@@ -304,7 +290,6 @@ def test_no_odd_contract_leaves_a_role_without_an_answer(tools, seed, text):
     ask("reviser", RewrittenRequest, {**about, "absent": ["x.y[0]"]}, seed)
     ask("evolver", RewrittenRequest, {**about, "direction": text}, seed)
     ask("caller", CallArguments, {**about, "wrong": {"a": 1}, "error": text}, seed)
-    ask("actor", ToolReply, {"contract": of, "arguments": values}, seed)
     for role in ("checker_a", "checker_b"):
         assert (
             0
@@ -333,13 +318,11 @@ def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language():
                or "grateful" in d["instruction"] for d in answer)  # fmt: skip
 
 
-@cases("shape", "parallel", "sequential")
 @pytest.mark.parametrize("seed", range(6))
-def test_several_calls_are_valid_and_all_in_the_words(shape, seed):
+def test_several_calls_are_valid_and_all_in_the_words(seed):
     for first in CONTRACTS:
         for offered in ([first, ISSUE], [READ, first]):
-            meta = {"contracts": offered, "shape": shape}
-            answer = ask("generator", MultiCallRequest, meta, seed)
+            answer = ask("generator", MultiCallRequest, {"contracts": offered}, seed)
             assert len(answer.calls) == 2
             for step in answer.calls:
                 of = offered[step.tool - 1]
@@ -352,25 +335,6 @@ def test_the_same_tool_twice_is_asked_for_two_things():
     assert [step.tool for step in answer.calls] == [1, 1]
     assert answer.calls[0].arguments["path"] != answer.calls[1].arguments["path"]
     assert all(step.arguments["path"] in answer.instruction for step in answer.calls)
-
-
-FIND_NOTES = make_tool("find_notes", "Finds notes that mention a word", {"word": TEXT}, "word")
-PIN_NOTE = make_tool(
-    "pin_note", "Pins one note to the board", {"note_id": TEXT, "board": TEXT}, "note_id", "board"
-)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_the_second_call_borrows_what_the_first_tool_will_answer(seed):
-    offered = [canonicalize_contract(FIND_NOTES), canonicalize_contract(PIN_NOTE)]
-    made = ask("generator", MultiCallRequest, {"contracts": offered, "shape": "sequential"}, seed)
-    first, second = made.calls
-    assert (first.tool, second.tool, second.borrowed) == (1, 2, ["note_id"])
-    answer = ask(
-        "actor", ToolReply, {"contract": offered[0], "arguments": first.arguments}, seed + 1
-    )
-    assert second.arguments["note_id"] in answer.content
-    assert second.arguments["note_id"] not in made.instruction
 
 
 @pytest.mark.parametrize("seed", range(10))

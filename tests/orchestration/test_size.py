@@ -18,7 +18,7 @@ BUDGET = {
     "assets/contracts": (8_662, 35),
     "assets/catalogue": (696, 5),
     "assets/vectors": (3_354, 21),
-    "assets/synthesis": (10_356, 53),
+    "assets/synthesis": (10_195, 52),
     "assets/outcomes": (8_147, 42),
     "training": (12_657, 82),
     "serving": (9_175, 41),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (1_953, 10),
-    "tests": (80_412, 462),
+    "tests": (80_383, 462),
     "benchmarks": (6_000, 37),
 }
 

@@ -292,26 +292,3 @@ def agent_eval(
         report_lines(),
     )
     print_json(asyncio.run(work))
-
-
-@app.command()
-def contamination(
-    file: Annotated[Path, typer.Argument(help="an outside set: JSON Lines, a JSON list or CSV")],
-    field: Annotated[
-        str | None, typer.Option(help="field with the text; default: instruction, query …")
-    ] = None,
-    items: Annotated[bool, typer.Option("--items", help="a line for each flagged item")] = False,
-    _: AlwaysJson = True,
-) -> None:
-    """How much of an outside set repeats the training pairs: copies, n-grams, near-duplicates."""
-    from extensions.bench.contamination import check_against_training, read_texts
-    from orchestration.factories import make_embedder, open_warehouse
-
-    settings = load_settings()
-    texts = read_texts(file, field)
-    embed = make_embedder(settings).embed
-    match = check_against_training(open_warehouse(settings), texts, file.name, embed)
-    if items:
-        for item in match.flagged:
-            print_json(item)
-    print_json(match.summary)

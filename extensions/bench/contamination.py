@@ -136,12 +136,10 @@ def _find_nearest_texts(
 
 @dataclass(frozen=True)
 class ContaminationMatch:
-    """The flags in the order of the items; their summary; the flagged items with the training text
-    nearest to each."""
+    """The flags in the order of the items, and their summary."""
 
     report: ContaminationReport = field(repr=False)
     summary: dict[str, Any]
-    flagged: list[dict[str, Any]] = field(repr=False)
 
 
 def check_against_training(
@@ -161,34 +159,21 @@ def check_against_training(
     report = find_contamination(texts, trained, vectors)
     head = warehouse.tables.head(TRAINING_SET.name)
     summary = {**report.summarise_flags(name), "training_set": head.digest if head else ""}
-    flagged = [
-        {
-            "item": place,
-            "kinds": list(flag.kinds),
-            "overlap": flag.overlap,
-            "cosine": flag.cosine,
-            "text": texts[place][:200],
-            "nearest": None if flag.nearest is None else trained[flag.nearest][:200],
-        }
-        for place, flag in enumerate(report.flags)
-        if flag.kinds
-    ]
-    return ContaminationMatch(report, summary, flagged)
+    return ContaminationMatch(report, summary)
 
 
-def read_texts(path: Path, field: str | None = None) -> list[str]:
-    """The text of every row, in order. field: None takes the first of FIELDS that the rows have,
-    whatever its case. Raises UnusableInput."""
+def read_texts(path: Path) -> list[str]:
+    """The text of every row, in order: of the first of FIELDS that the rows have, whatever its
+    case. Raises UnusableInput."""
     rows = list(_iterate_rows(path))
     if not rows:
         raise UnusableInput(f"{path}: found no rows; expected one JSON object a line, or a CSV")
     names = {str(name).casefold(): str(name) for name in rows[0][1]}
-    chosen = [names[n.casefold()] for n in ((field,) if field else FIELDS) if n.casefold() in names]
+    chosen = [names[n] for n in FIELDS if n in names]
     if not chosen:
-        expected = f"field {field!r}" if field else f"one of {', '.join(FIELDS)}"
         fields = ", ".join(list(names.values())[:12]) or "none"
         raise UnusableInput(
-            f"{path}: found fields {fields[:300]}; expected {expected}; name it by --field"
+            f"{path}: found fields {fields[:300]}; expected one of {', '.join(FIELDS)}"
         )
     texts = []
     for where, row in rows:

@@ -238,14 +238,14 @@ def test_more_training_texts_never_make_an_item_cleaner(trained, item):
 
 
 @cases(
-    "name, text, field",
-    ("a.jsonl", '{"Query": "one", "n": 1}\n\n{"Query": "t\u2028wo", "n": 2}\n', None),
-    ("a.json", '[{"say": "one"}, {"say": "t\u2028wo"}]', "say"),
-    ("a.csv", '\ufeffQuery,Tool\none,x\nt\u2028wo,"y\nz"\n', "query"),
+    "name, text",
+    ("a.jsonl", '{"Query": "one", "n": 1}\n\n{"Query": "t\u2028wo", "n": 2}\n'),
+    ("a.json", '[{"text": "one"}, {"text": "t\u2028wo"}]'),
+    ("a.csv", '\ufeffQuery,Tool\none,x\nt\u2028wo,"y\nz"\n'),
 )
-def test_texts_are_read_from_lines_lists_and_tables(tmp_path, name, text, field):
+def test_texts_are_read_from_lines_lists_and_tables(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    assert read_texts(tmp_path / name, field) == ["one", "t\u2028wo"]
+    assert read_texts(tmp_path / name) == ["one", "t\u2028wo"]
 
 
 @cases(

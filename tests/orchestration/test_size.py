@@ -25,7 +25,7 @@ BUDGET = {
     "orchestration": (5_922, 37),
     "demo": (2_526, 21),
     "extensions/batch": (1_061, 6),
-    "extensions/bench": (4_836, 22),
+    "extensions/bench": (4_798, 22),
     "extensions/contract_ci": (447, 4),
     "extensions/environments": (1_290, 12),
     "extensions/proxy": (4_204, 17),

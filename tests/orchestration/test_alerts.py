@@ -170,9 +170,7 @@ def test_silence_is_told_of_once(hook, instance, monkeypatch):
     (24 * 365, 1),
     ids=["the clock went back an hour", "in time", "late", "the clock was a year ahead"],
 )
-def test_a_clock_that_was_set_back_neither_alarms_nor_hides_a_silence(
-    hook, instance, monkeypatch, ahead_h, told
-):
+def test_a_clock_set_back_neither_alarms_nor_hides(hook, instance, monkeypatch, ahead_h, told):
     last = time.time() + ahead_h * 3600
     monkeypatch.setattr(alerts, "find_last_nightly", lambda _: last)
     alert_on_silence(dg.build_sensor_context(instance))

@@ -343,9 +343,7 @@ calls(do, TOOLS)
         ("def do(m, x):\n    say(m, 'it is ' + x)\ncalls(do, TOOLS)", "README.md", "unproved"),
     ],
 )
-def test_a_call_that_worked_before_is_proved_by_what_other_values_do(
-    executing, source, value, proof
-):
+def test_a_call_that_worked_is_proved_by_what_other_values_do(executing, source, value, proof):
     server = executing.make_server(source, [FREE])
     job = executing.make_job(server, FREE, {"x": value})
     job = replace(job, wanted=replace(job.wanted, observed=True))

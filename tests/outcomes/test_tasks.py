@@ -169,9 +169,7 @@ async def test_an_explored_call_is_proved_where_each_other_value_changes_its_out
         ({"path": f"{DATA}/a.txt"}, {"stable": False}, "another path gives the same outcome"),
     ],
 )
-async def test_an_explored_call_that_some_other_value_leaves_as_it_was_is_unproved(
-    arguments, facts, why
-):
+async def test_an_explored_call_that_another_value_leaves_as_is_is_unproved(arguments, facts, why):
     def answer(asked):
         return read_file(asked) if "path" in asked else ("useful", f"{asked}", FILES)
 

@@ -143,9 +143,7 @@ def test_what_the_changes_code_prints_is_no_command(action, recording, tmp_path)
     ("false", "true", 2, "error"),
     pytest.param("true", "false", 2, "error", marks=pytest.mark.slow),
 )
-def test_a_base_that_needs_secrets_fails_no_fork(
-    action, recording, tmp_path, fork, secrets, code, level
-):
+def test_a_base_with_secrets_fails_no_fork(action, recording, tmp_path, fork, secrets, code, level):
     given = {"FORK": fork, "HAS_SECRETS": secrets}
     no_tools = action(**recording(3, "crashed: no KEY\n"), **given)
     unprepared = action(**recording(0), **given, PREPARE="exit 9")

@@ -97,9 +97,7 @@ def test_four_processes_pay_once_and_a_kill_repeats_what_was_in_flight(tmp_path,
 
 
 @pytest.mark.slow
-def test_an_answer_that_comes_while_postgres_is_gone_is_not_paid_for_again(
-    tmp_path, postgres_server, postgres_url, monkeypatch
-):
+def test_without_postgres_an_answer_is_kept(tmp_path, postgres_server, postgres_url, monkeypatch):
     monkeypatch.setattr(PostgresStore._connect, "__defaults__", ((0.05,),))
     ledger = open_machine(tmp_path / "a", postgres_url)
     pay(ledger, "before")
@@ -126,9 +124,7 @@ def test_an_answer_that_comes_while_postgres_is_gone_is_not_paid_for_again(
 
 
 @pytest.mark.slow
-def test_a_server_that_is_gone_is_waited_for_once_and_not_by_each_who_asks(
-    tmp_path, postgres_server, postgres_url, monkeypatch
-):
+def test_a_server_that_is_gone_costs_one_wait(tmp_path, postgres_server, postgres_url, monkeypatch):
     """A run has 64 workers on one ledger: each waited four seconds, one after the other."""
     slept: list[float] = []
     monkeypatch.setattr(postgres, "time", SimpleNamespace(sleep=slept.append))

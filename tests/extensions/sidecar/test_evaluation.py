@@ -156,9 +156,7 @@ def materialize(
     }
 
 
-def test_the_ladder_serves_until_a_sidecar_is_better(
-    warehouse, train_rows, test_rows, pool, monkeypatch
-):
+def test_a_sidecar_serves_once_it_is_better(warehouse, train_rows, test_rows, pool, monkeypatch):
     fill(warehouse, train_rows, test_rows, pool)
     monkeypatch.setattr(training.gates, "MIN_TOOLS", 6)  # as many as the tests have
     model = ScriptedReviser(lambda _: None)

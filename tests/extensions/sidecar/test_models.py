@@ -276,9 +276,7 @@ def test_a_rollout_has_the_served_prompt_and_no_tool_mask(small_caller, tmp_path
 
 
 @pytest.mark.slow
-def test_a_training_has_a_curve_and_goes_on_from_its_checkpoint(
-    small_caller, tmp_path, monkeypatch
-):
+def test_a_training_has_a_curve_and_goes_on_where_it_was(small_caller, tmp_path, monkeypatch):
     def score_letters(_row: RevisionRow, text: str) -> RevisionScore:
         """Six tokens of an untaught model are no call: its letters tell them apart."""
         return RevisionScore(sum(map(ord, text)) % 97 / 97, UNREAD)

@@ -132,7 +132,7 @@ def test_a_check_that_raises_is_a_finding_of_its_own(at):
     (None, "postgresql://u:secret@h/d", "TOOLMILL_LEDGER_URL needs the package", "uv pip"),
     (True, "mysql://u:secret@h/d", "TOOLMILL_LEDGER_URL", "expected postgresql://USER"),
 )
-def test_a_setting_that_cannot_be_used_is_a_finding_whose_fix_is_on_the_arrow(
+def test_an_unusable_setting_has_its_fix_on_the_arrow(
     at, monkeypatch, installed, url, problem, fix
 ):
     monkeypatch.setenv("TOOLMILL_LEDGER_URL", url)

@@ -212,9 +212,7 @@ def test_a_folder_that_toolmill_made_for_a_launch_is_given_to_the_server(install
 
 
 @AS_ROOT
-def test_a_folder_that_is_swapped_for_a_link_while_it_is_given_away_changes_no_owner(
-    tmp_path, notes, monkeypatch
-):
+def test_a_folder_swapped_for_a_link_meanwhile_changes_no_owner(tmp_path, notes, monkeypatch):
     """A server that still runs in a folder of toolmill's own leads a path elsewhere."""
     outside, inner = tmp_path / "outside", notes / "in"
     for folder in (outside, inner):

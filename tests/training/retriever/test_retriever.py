@@ -92,9 +92,7 @@ def test_the_serving_encoder_gives_the_adapters_vectors(trained, trained_home):
     assert np.abs(served - load_retriever(trained_home, BASE_LABEL).embed(texts)).max() > 1e-3
 
 
-def test_the_evaluation_ranks_every_test_pair_by_every_model(
-    trained, trained_home, rows, test_rows
-):
+def test_the_evaluation_ranks_each_test_pair_by_each_model(trained, trained_home, rows, test_rows):
     store = LanceStore(trained_home / "lance")
     models = {
         name: make_encoder(trained_home, name, store) for name in (BASE_LABEL, trained["name"])

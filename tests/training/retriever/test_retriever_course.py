@@ -95,9 +95,7 @@ def test_a_killed_training_ends_with_the_same_steps_and_weights(whole, base, tra
     assert not checkpoints.get_checkpoint_root(tmp_path, again["name"]).exists()
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
-    whole, base, train_rows, tmp_path, capsys
-):
+def test_a_damaged_checkpoint_gives_way_to_one_before(whole, base, train_rows, tmp_path, capsys):
     asked = job(tmp_path, base, train_rows)
     with pytest.raises(Killed):
         train_retriever(asked, killed_after(5))
@@ -155,9 +153,7 @@ def full_after(times: int, real: Any) -> Any:
     return write
 
 
-def test_too_little_memory_is_advised_on_and_the_state_is_kept(
-    base, train_rows, tmp_path, monkeypatch
-):
+def test_too_little_memory_is_advised_on_and_state_kept(base, train_rows, tmp_path, monkeypatch):
     import torch
 
     asked, real, calls = job(tmp_path, base, train_rows), EncoderPasses.add_gradients, []

@@ -172,9 +172,7 @@ def test_an_adapter_of_another_base_is_refused_by_name(trained, bases, tmp_path)
         load_retriever(tmp_path, moved.name)
 
 
-def test_an_adapter_from_elsewhere_opens_no_model_that_the_user_did_not_name(
-    trained, bases, monkeypatch
-):
+def test_an_adapter_from_elsewhere_opens_no_model_that_nobody_named(trained, bases, monkeypatch):
     home, cards = trained
     folder = get_model_folder(home, cards["qwen"]["name"])
     monkeypatch.setattr(hub, "_named", set())
@@ -188,9 +186,7 @@ def test_an_adapter_from_elsewhere_opens_no_model_that_the_user_did_not_name(
     assert open_retriever(folder).id == wanted
 
 
-def test_a_saved_encoder_holds_its_adapter_and_names_its_base(
-    trained, bases, tmp_path, monkeypatch
-):
+def test_a_saved_encoder_holds_its_adapter_and_names_a_base(trained, bases, tmp_path, monkeypatch):
     home, cards = trained
     monkeypatch.setattr(hub, "_named", set())
     made = load_retriever(home, cards["modern"]["name"])
@@ -208,9 +204,7 @@ def test_a_saved_encoder_holds_its_adapter_and_names_its_base(
         open_encoder(tmp_path, made.id, threads=1)
 
 
-def test_an_export_of_a_release_names_the_base_and_holds_the_adapter(
-    trained, bases, tmp_path, monkeypatch
-):
+def test_an_export_names_the_base_and_holds_the_adapter(trained, bases, tmp_path, monkeypatch):
     home, cards = trained
     name = cards["qwen"]["name"]
     monkeypatch.setattr(hub, "_named", set())
@@ -229,9 +223,7 @@ def test_an_export_of_a_release_names_the_base_and_holds_the_adapter(
         open_router(tmp_path / "out")
 
 
-def test_an_index_by_the_command_takes_the_base_that_a_setting_names(
-    trained, bases, tmp_path, monkeypatch
-):
+def test_an_index_by_command_takes_the_base_of_the_setting(trained, bases, tmp_path, monkeypatch):
     home, cards = trained
     folder = get_model_folder(home, cards["qwen"]["name"])
     monkeypatch.setattr(hub, "_named", set())

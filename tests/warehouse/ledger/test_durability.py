@@ -192,9 +192,7 @@ def test_what_costs_money_waits_for_the_disk(tmp_path):
     assert ledger.once("page", "free", read_setting) == b"1"  # NORMAL
 
 
-def test_only_what_can_be_made_again_does_not_wait_for_the_disk_and_is_made_again(
-    tmp_path, monkeypatch
-):
+def test_only_what_can_be_made_again_waits_for_no_disk_and_is_made_again(tmp_path, monkeypatch):
     ledger, synced = open_ledger(tmp_path), list[int]()
     monkeypatch.setattr(os, "fsync", synced.append)
     ledger.once("llm", "offline", lambda: EffectOutcome(b"rules", repeatable=True))

@@ -98,9 +98,7 @@ def stop(*_: object) -> None:
 
 
 @cases("part", "add_history", "write_pointer")
-def test_a_publication_that_stops_is_whole_or_absent_and_the_next_heals_it(
-    tmp_path, monkeypatch, part
-):
+def test_a_publication_that_stops_is_whole_or_absent_and_heals(tmp_path, monkeypatch, part):
     root = Tables(tmp_path)
     first = publish(root, 1)
     with monkeypatch.context() as patched:

@@ -105,28 +105,6 @@ def test_pages_are_read_rendered_only_where_the_source_holds_no_config(demo_site
     assert sum(demo_sites.count_by_kind("mcpso").values()) - before == again.requests == 3
 
 
-def test_a_crawl_that_was_cut_short_fetches_only_what_is_missing(demo_sites, at, ledger):
-    class Cut(Exception):
-        pass
-
-    class CutAtTwo:
-        def update(self, stage: str, done: int, total: int, **_: object) -> None:
-            if stage.endswith("records") and done == 2:
-                raise Cut
-
-    switch_to_a_page_of_each_kind(demo_sites, day=1)
-    before = demo_sites.count_by_kind("mcpso").get("servers", 0)
-    with pytest.raises(Cut):
-        crawl(at("mcpso", concurrency=1), ledger=ledger, run_date="1", progress=CutAtTwo())
-    demo_sites.switch(faults={"registry": "down"})
-    result = crawl(at("mcpso"), ledger=ledger, run_date="1")
-    assert result.completeness == "complete"
-    # Each page is asked for twice in all, once for its source, once by the browser; but the one
-    # whose source holds its config.
-    assert demo_sites.count_by_kind("mcpso")["servers"] - before == 2 * len(result.listings) - 1
-    assert set(ledger.counts()) == {("page", "done"), ("render", "done")}
-
-
 @pytest.mark.usefixtures("as_sent")
 def test_pages_that_lost_their_config_raise_the_layout_alarm(at, ledger):
     def lost(slug: str) -> Answer:

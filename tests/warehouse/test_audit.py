@@ -5,6 +5,7 @@ import errno
 import io
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -91,11 +92,8 @@ def test_another_fault_has_another_digest():
     KeyboardInterrupt(),
 )
 def test_what_concerns_the_run_is_raised(error):
-    def make() -> None:
-        raise error
-
     with pytest.raises(type(error)):
-        try_item(make, lambda _: None, through=(LookupError,))
+        try_item(Mock(side_effect=error), lambda _: None, through=(LookupError,))
 
 
 def test_an_error_that_was_never_raised_is_described():

@@ -3,6 +3,7 @@
 import json
 import subprocess
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,10 +65,7 @@ def test_the_package_of_a_runner_is_found(command, args, kind, identifier, versi
     ("npx 'unbalanced", ()),
 )
 def test_shell_syntax_is_refused_and_nothing_runs(command, args, monkeypatch):
-    def forbidden(*_: object, **__: object) -> None:
-        raise AssertionError("a process was started")
-
-    monkeypatch.setattr(subprocess, "Popen", forbidden)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
     launch = parse_command(command, args)
     assert launch.reason
     assert launch.package is None

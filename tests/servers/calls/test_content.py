@@ -3,6 +3,7 @@
 import errno
 import json
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -221,10 +222,7 @@ async def test_a_full_disk_takes_no_answer_away(bench, monkeypatch, caplog):
 
 
 async def test_a_scan_that_fails_hands_nothing_on(bench, monkeypatch):
-    def broken(*_, **__):
-        raise RuntimeError("a bug of ours")
-
-    monkeypatch.setattr(content, "check_result", broken)
+    monkeypatch.setattr(content, "check_result", Mock(side_effect=RuntimeError("a bug of ours")))
     found = await bench.call(f"calls(lambda m, x: say(m, {ORDER!r}))")
     assert (found.status, found.error_kind, found.content) == ("failed", "internal", [])
 

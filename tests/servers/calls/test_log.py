@@ -6,6 +6,7 @@ import os
 import threading
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -181,10 +182,7 @@ def test_nothing_named_deletes_nothing(outcomes):
 def test_a_full_disk_or_a_kill_leaves_a_file_as_it_was(outcomes, monkeypatch):
     before = texts(outcomes)
 
-    def fail(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files.os, "fsync", fail)
+    monkeypatch.setattr(files.os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
         remove_lines(outcomes, DeletionSubject(token="ann"))
     assert texts(outcomes) == before

@@ -7,6 +7,7 @@ import time
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -204,13 +205,10 @@ async def test_what_was_not_sent_uses_up_no_rate():
     role = Role("generator", model="m", requests_per_minute=1, tokens_per_minute=1)
     sending = RequestDispatcher([role])
 
-    async def refuse(_tries: int) -> tuple[str, None]:
-        raise BudgetExceeded("no money")
-
     async def all_refused() -> None:
         for _ in range(50):
             with pytest.raises(BudgetExceeded):
-                await sending.send(role, 500, refuse)
+                await sending.send(role, 500, Mock(side_effect=BudgetExceeded("no money")))
 
     await asyncio.wait_for(all_refused(), 60)
 

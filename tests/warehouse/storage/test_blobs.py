@@ -5,6 +5,7 @@ import os
 import socket
 import stat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import rfc8785
@@ -94,10 +95,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_half_one(tmp_path, monkey
     path = tmp_path / "file"
     path.write_bytes(b"old")
 
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"

@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -188,10 +189,7 @@ def test_without_a_manifest_or_with_a_broken_evaluation_the_card_is_written_all_
 def test_a_full_disk_leaves_the_card_as_it_was(tmp_path, monkeypatch):
     made(tmp_path)
     before = text_of(tmp_path)
-
-    def full(handle: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr("warehouse.storage.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_card(tmp_path, "m1", summary=SUMMARY)

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -157,10 +158,7 @@ def test_a_reset_that_fails_is_one_error_and_the_world_is_unusable(tmp_path, sma
         open_world(small, 1, tmp_path / "two") as whole,
     ):
         first = whole.digest_state()
-
-        def fail(_: FolderState) -> None:
-            raise OSError(28, "No space left on device")
-
+        fail = Mock(side_effect=OSError(28, "No space left on device"))
         with monkeypatch.context() as patch:
             patch.setattr(FolderState, "reset", fail)
             with pytest.raises(

@@ -212,9 +212,7 @@ calls(do)
 
 
 async def test_a_full_disk_takes_no_answer_away(bench, monkeypatch, caplog):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "no space left")
-
+    full = Mock(side_effect=OSError(errno.ENOSPC, "no space left"))
     monkeypatch.setattr("assets.contracts.result_findings.append_line", full)
     found = await bench.call(f"calls(lambda m, x: say(m, {ORDER!r}))")
     assert (found.status, read_text(found)) == ("ok", ORDER)

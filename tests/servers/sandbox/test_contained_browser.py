@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -143,9 +144,7 @@ def test_no_private_address_is_dialled_for_a_page(address, resolved, monkeypatch
     async def resolve(host: str, port: int) -> list[str]:
         return [address]
 
-    async def connect(*_: object) -> None:
-        raise AssertionError("an address that was not admitted was dialled")
-
+    connect = Mock(side_effect=AssertionError("an address that was not admitted was dialled"))
     monkeypatch.setattr("assets.servers.sandbox.gateway.anyio.connect_tcp", connect)
     dial = make_dialler(EgressConnector(resolve=resolve))
     with pytest.raises(PrivateAddress):
@@ -153,9 +152,7 @@ def test_no_private_address_is_dialled_for_a_page(address, resolved, monkeypatch
 
 
 def test_without_a_sandbox_no_page_is_opened(monkeypatch):
-    def refuse(_: BubblewrapBackend) -> None:
-        raise SandboxUnavailable("bwrap", "not installed", "install it")
-
+    refuse = Mock(side_effect=SandboxUnavailable("bwrap", "not installed", "install it"))
     monkeypatch.setattr(BubblewrapBackend, "preflight", refuse)
 
     async def read(browser: PageBrowser) -> None:

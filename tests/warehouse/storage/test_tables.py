@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -73,10 +74,7 @@ def test_a_staged_version_is_invisible_and_a_kill_harms_no_table(tmp_path, monke
     staged = tables.stage(SPEC, timed(9.0, value))
     assert read_files(tables.folder("things")).items() >= before.items()
     assert tables.read(SPEC).rows() == [("a", 1, None, 0.5)]
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
+    stop = Mock(side_effect=KeyboardInterrupt)
     with monkeypatch.context() as patched:
         patched.setattr("warehouse.storage.tables.write_pointer", stop)
         patched.setattr("warehouse.storage.tables.add_history", stop)

@@ -136,13 +136,6 @@ def test_an_attempt_that_works_would_be_seen(tmp_path):
     assert tool_names(result) == ["escaped_reads_null"]
 
 
-def test_the_hosts_environment_stays_outside(tmp_path, monkeypatch):
-    monkeypatch.setenv("SECRET_OF_THE_HOST", "42")
-    result = probe_source(tmp_path, "serve([tool(name) for name in os.environ])")
-    assert "SECRET_OF_THE_HOST" not in tool_names(result)
-    assert {"HOME", "PATH", "TMPDIR"} <= set(tool_names(result))
-
-
 def test_a_value_of_the_environment_is_in_no_command_line(tmp_path):
     source = "serve([tool('x' + str(sum(b'hunter2' in open(f'/proc/{p}/cmdline', 'rb').read()"
     source += " for p in os.listdir('/proc') if p.isdigit()))), tool(os.environ['KEY'])])"

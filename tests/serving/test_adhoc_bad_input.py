@@ -266,31 +266,6 @@ def test_a_place_to_serve_that_is_not_there_is_one_short_line(place):
     assert len(line) < 1_000
 
 
-@cases(
-    "named",
-    f"other/bert@{'a' * 16}",
-    "/models/bert@0123456789abcdef",
-    "org/multi-qa-MiniLM-L6-cos-v1",
-)
-def test_an_adapter_of_another_base_is_refused(index, tmp_path, named):
-    folder = adapter(tmp_path / "adapter")
-    config = json.loads((folder / "adapter_config.json").read_text())
-    (folder / "adapter_config.json").write_text(
-        json.dumps({**config, "base_model_name_or_path": named})
-    )
-    servers = tmp_path / "s.jsonl"
-    written(servers, MAIL)
-    for asked in (
-        ("search", "--index", index, "--retriever", folder, "an email"),
-        ("index", servers, "--out", tmp_path / "new", "--retriever", folder),
-    ):
-        code, out, err = run(*asked)
-        assert (code, out) == (2, "")
-        assert "belongs to another base model" in err
-        assert named in err
-    assert not (tmp_path / "new").exists()
-
-
 def test_an_adapter_whose_weights_are_no_numbers_is_refused(index, tmp_path):
     from safetensors.numpy import load_file, save_file
 

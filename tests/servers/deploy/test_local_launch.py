@@ -25,7 +25,7 @@ from assets.servers.sandbox.toolchain import find_toolchain
 from tests.serving.calling import CONTRACT, LIMITS, PATIENT, read_text
 from tests.support.cases import cases
 from tests.support.errors import expect_kind
-from tests.support.local_servers import ECHO, NODE, list_server, write_server
+from tests.support.local_servers import ECHO, list_server, write_server
 from tests.support.untrusted_server import POLICY, require_sandbox
 from warehouse.store import Warehouse
 
@@ -88,18 +88,6 @@ def test_a_trusted_command_is_launched_and_its_tools_are_called(deploy, policy, 
     assert (row["ecosystem"], row["certified"]) == ("private", True)
     found = call(row, policy)
     assert (found.status, read_text(found)) == ("ok", str([7, str(folder)]))
-
-
-def test_a_node_server_is_launched_and_called(deploy, policy, tmp_path):
-    if not find_toolchain().node:
-        pytest.skip("no Node.js on this host")
-    folder = write_server(tmp_path / "web", NODE, "dist/index.js")
-    listing = list_server(folder, "node", "dist/index.js")
-    policy = trust(replace(policy, sandbox=replace(policy.sandbox, memory_mb=1024)), listing)
-    row = deploy(listing, policy)
-    assert (row["status"], row["n_tools"]) == ("ok", 1), row["hint"]
-    found = call(row, policy)
-    assert (found.status, read_text(found)) == ("ok", "14")
 
 
 def test_a_command_asks_to_be_trusted_and_asks_again_once_it_changed(deploy, policy, folder):

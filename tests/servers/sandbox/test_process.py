@@ -276,6 +276,7 @@ def test_its_environment_is_clean_and_its_home_is_its_own_and_gone_afterwards(mo
     lines = output.splitlines()
     assert "SECRET_OF_THE_HOST" not in output
     assert {"KEY=v", "77"} <= set(lines)
+    assert {"HOME", "PATH", "TMPDIR"} <= {line.partition("=")[0] for line in lines}
     home = next(line for line in lines if line.startswith("HOME="))[5:]
     assert home != str(Path.home())
     assert home in lines  # where it was started

@@ -87,9 +87,12 @@ def test_the_serving_encoder_gives_the_adapters_vectors(trained, trained_home):
         states = model(**tokenizer(texts[:1], return_tensors="pt")).last_hidden_state.mean(1)
     plain = torch.nn.functional.normalize(states, dim=-1)
     assert torch.allclose(expected[:1], plain, atol=1e-5)
-    served = load_retriever(trained_home, trained["name"]).embed(texts)
-    assert np.abs(served - expected.numpy()).max() < 1e-4
-    assert np.abs(served - load_retriever(trained_home, BASE_LABEL).embed(texts)).max() > 1e-3
+    served, untrained = (
+        load_retriever(trained_home, name) for name in (trained["name"], BASE_LABEL)
+    )
+    assert np.abs(served.embed(texts) - expected.numpy()).max() < 1e-4
+    assert np.abs(served.embed(texts) - untrained.embed(texts)).max() > 1e-3
+    assert served.id != untrained.id
 
 
 def test_the_evaluation_ranks_each_test_pair_by_each_model(trained, trained_home, rows, test_rows):

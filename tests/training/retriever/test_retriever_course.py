@@ -14,8 +14,6 @@ from assets.vectors.encoders.minilm import find_general_folder, make_general_nam
 from assets.vectors.encoders.weights import BASE
 from tests.support.cases import cases
 from tests.training.small_base import small_bert, stand_in_for_minilm
-from training.evaluation.retriever import BASE_LABEL, load_retriever
-from training.retriever.encoders import BertPasses
 from training.retriever.gradient_cache import CachedText, EncoderPasses
 from training.retriever.settings import NONE, RetrieverSettings, read_settings
 from training.retriever.train import (
@@ -217,25 +215,6 @@ def test_what_is_kept_of_the_frozen_layers_changes_nothing(base, train_rows, tmp
         for n, each in enumerate((less, more))
     ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
-
-
-def test_the_served_encoder_gives_the_vectors_of_the_training(whole, base, small):
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModel, AutoTokenizer
-
-    home, made = whole
-    texts = ["find two files", "delete for good a song by its title"]
-    plain = AutoModel.from_pretrained(small, add_pooling_layer=False)
-    model = PeftModel.from_pretrained(plain, str(get_model_folder(home, made["name"]))).eval()
-    passes = BertPasses(model, AutoTokenizer.from_pretrained(small), SETTINGS, "cpu")
-    with torch.no_grad():
-        expected = passes.encode_texts([CachedText(text, 128) for text in texts]).numpy()
-    served = load_retriever(home, made["name"])
-    assert np.abs(served.embed(texts) - expected).max() < 1e-4
-    untrained = load_retriever(home, f"{BASE_LABEL}@{made['base']}")
-    assert np.abs(untrained.embed(texts) - expected).max() > 1e-3
-    assert served.id != untrained.id == load_retriever(home, BASE_LABEL).id
 
 
 def test_a_training_starts_from_the_shipped_adapter_or_says_why_not(small, train_rows, tmp_path):

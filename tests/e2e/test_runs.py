@@ -30,9 +30,7 @@ from training.evaluation.caller_table import CALLER_EVALUATION
 from training.releases.in_service import find_model_in_service
 from training.role import CALLER
 from training.sets.split import SetPolicy
-from training.sets.training_set import TRAINING_SET
 from training.settings import CurriculumPolicy
-from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
 FREE = {"page", "render", "resolve", "remote"}  # looking at the moving world: repeated every run
@@ -96,20 +94,6 @@ def test_a_remote_server_is_asked_and_its_tools_go_all_the_way(seen):
     assert (row["status"], row["n_tools"], row["certified"]) == ("ok", 2, None)
     for table in (SNAPSHOTS, PAIRS, VECTORS):
         assert row["server_id"] in set(tables.read(table)["server_id"])
-
-
-def test_a_poisoned_tool_is_found_and_goes_nowhere(seen):
-    tables = seen.tables
-    high = tables.read(FINDINGS).filter(pl.col("severity") == "high")
-    assert set(high["tool"]) == {"look_up"}
-    (server,) = set(high["server_id"])
-
-    def tools(table: TableSpec) -> set[str]:
-        return set(tables.read(table).filter(pl.col("server_id") == server)["tool"])
-
-    assert tools(SNAPSHOTS) == {"list_pantry", "missing_for", "look_up"}
-    assert "list_pantry" in tools(PAIRS)
-    assert all("look_up" not in tools(table) for table in (PAIRS, VECTORS, TRAINING_SET))
 
 
 def test_every_launch_here_has_a_certificate_that_held(seen):

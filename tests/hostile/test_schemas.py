@@ -104,17 +104,6 @@ def test_a_call_against_it_is_checked_all_the_same(name, checked):
     assert bad or flaws
 
 
-def test_one_bad_schema_does_not_lose_the_list(tmp_path):
-    bad = "{'type': 'object', 'properties': {'x': {'type': 'any'}}}"
-    source = "serve([tool('a'), {'name': 'b', 'inputSchema': 7}, {'Name': 'c'},"
-    source += f" 'noise', {{'name': 'd', 'inputSchema': {bad}}}])"
-    result = probe_source(tmp_path, source)
-    assert (result.status, len(result.tools)) == ("ok", 4)
-    bodies = list(index_contracts(result.tools)[0].values())
-    assert [body["name"] for body in bodies] == ["a", "d"]
-    assert find_schema_problem(bodies[1]["inputSchema"])
-
-
 def test_the_deepest_list_that_is_heard_can_be_kept_and_printed(tmp_path):
     """What is passed on must survive every recursion behind us; deeper is refused on arrival."""
     deep = '{"a":' * 110 + "1" + "}" * 110

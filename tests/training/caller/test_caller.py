@@ -18,7 +18,6 @@ from tests.training.small_base import make_base, make_rows
 from training import caller_update
 from training.caller import shipped, smollm2
 from training.caller.bases import load_caller
-from training.caller.generation import generate_completions
 from training.caller.settings import (
     PROFILES,
     CallerOptions,
@@ -87,25 +86,14 @@ def test_the_base_that_is_used_is_part_of_the_adapters_name():
     assert resolve_base(pinned) == pinned
 
 
-@cases(
-    "base, message",
-    ("smollm2:0123", "other: its base smollm2:0123 is not the one of this package, smollm2:"),
-)  # fmt: skip
-def test_an_adapter_over_a_base_that_is_gone_is_refused(trained, trained_home, base, message):
+def test_an_adapter_over_a_base_that_is_gone_is_refused(trained, trained_home):
     folder = get_model_folder(trained_home, "other")
     shutil.copytree(get_model_folder(trained_home, trained["name"]), folder)
-    (folder / CARD).write_text(json.dumps({**trained, "name": "other", "base": base}))
+    (folder / CARD).write_text(json.dumps({**trained, "name": "other", "base": "smollm2:0123"}))
+    message = "other: its base smollm2:0123 is not the one of this package, smollm2:"
     with pytest.raises(TrainingFailed, match=message):
         load_caller(trained_home, "other")
     shutil.rmtree(folder)
-
-
-def test_prompts_of_unequal_length_are_answered_alike_alone_and_together(trained, trained_home):
-    model, tokenizer, _ = load_caller(trained_home, trained["name"])
-    prompts = ["<|im_start|>user\na", "<|im_start|>user\nfind two files called 'Blue Sky' now"]
-    together = generate_completions(model, tokenizer, prompts, max_new=6)
-    alone = [generate_completions(model, tokenizer, [prompt], max_new=6)[0] for prompt in prompts]
-    assert together == alone
 
 
 @cases(

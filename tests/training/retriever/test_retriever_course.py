@@ -93,23 +93,6 @@ def test_a_killed_training_ends_with_the_same_steps_and_weights(whole, base, tra
     assert not checkpoints.get_checkpoint_root(tmp_path, again["name"]).exists()
 
 
-def test_a_damaged_checkpoint_gives_way_to_one_before(whole, base, train_rows, tmp_path, capsys):
-    asked = job(tmp_path, base, train_rows)
-    with pytest.raises(Killed):
-        train_retriever(asked, killed_after(5))
-    newest = checkpoints.find_newest_checkpoint(
-        checkpoints.get_checkpoint_root(tmp_path, asked.name)
-    )
-    assert newest is not None
-    (newest / "state.pt").write_bytes(b"half")
-    steps: list[int] = []
-    again = train_retriever(asked, lambda at: steps.append(at["step"]))
-    assert steps[0] == 3
-    assert "passed over" in capsys.readouterr().err
-    ours, theirs = weights(tmp_path, again["name"]), weights(whole[0], whole[1]["name"])
-    assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
-
-
 def test_other_rows_start_anew(base, train_rows, tmp_path):
     asked = job(tmp_path, base, train_rows)
     with pytest.raises(Killed):

@@ -1,11 +1,14 @@
 """Trains the caller that the package ships: one LoRA adapter of SmolLM2-135M-Instruct.
 
     python -m benchmarks.caller_fit --data FOLDER [--home FOLDER] [--write]
+    python -m benchmarks.caller_fit --home FOLDER --basis explored [--most N]
 
 FOLDER holds `corpus/pairs_A*.jsonl` (requests with the right arguments) and
 `smithery/servers.jsonl` (the tools they are about). `--home` adds the rows of other tasks from the
 training split of a Toolmill home: no tool, missing value, clarification, recovery, several calls.
-Servers of the platform's test split (30%) are left out. A training that was stopped continues from
+Servers of the platform's test split (30%) are left out. `--basis` takes N single calls of a home
+that were written from that basis, and nothing else: for comparing what is learnt. A training that
+was stopped continues from
 its last checkpoint.
 """
 
@@ -14,7 +17,7 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -153,6 +156,38 @@ def make_home_lessons(home: Path, tokenizer: Any) -> list[TrainingLesson]:
     return lessons
 
 
+def fit_basis(home: Path, basis: str, most: int, work: Path) -> dict[str, Any]:
+    """Trains on `most` single calls of a home written from one basis; returns the model's card."""
+    import polars as pl
+
+    from assets.synthesis.tables import PAIRS
+    from training.sets.training_set import TRAINING_SET
+    from warehouse.storage.tables import Tables
+
+    tables = Tables(home / "tables")
+    pairs = tables.read(PAIRS).filter(pl.col("basis") == basis, pl.col("task") == "single")
+    rows = tables.read(TRAINING_SET).join(pairs.select("pair_id").unique(), on="pair_id")
+    rows = rows.sort("pair_id").sample(most, seed=SETTINGS.seed).to_dicts()
+    pool = ToolPool({row["contract_digest"]: json.loads(row["contract"]) for row in rows})
+
+    def write(tokenizer: Any) -> tuple[list[TrainingLesson], dict[str, Any]]:
+        lessons, counts = make_lessons(rows, pool, tokenizer, SETTINGS)
+        return lessons, {**counts, "tokens": sum(len(lesson.ids) for lesson in lessons)}
+
+    return train(digest([row["pair_id"] for row in rows]), {"rows": most}, write, work)
+
+
+Write = Callable[[Any], tuple[list[TrainingLesson], dict[str, Any]]]
+
+
+def train(key: str, facts: dict[str, Any], write: Write, work: Path) -> dict[str, Any]:
+    """Trains in `work` on what `write` makes of a tokenizer, from the last checkpoint."""
+    settings, base = asdict(SETTINGS), name_smollm2_base()
+    name = make_model_name("caller", base, key, settings, "")
+    job = TrainingJob("caller", name, work, key, base, settings, [facts])
+    return train_on_lessons(job, SETTINGS, write, lambda step: print(json.dumps(step), flush=True))
+
+
 def fit(data: Path, home: Path | None, work: Path) -> dict[str, Any]:
     """Trains in `work`, from the last checkpoint if there is one; returns the model's card."""
     requests = [each for each in read_requests(data) if not is_test_server(each.server)]
@@ -166,11 +201,7 @@ def fit(data: Path, home: Path | None, work: Path) -> dict[str, Any]:
         tokens = sum(len(lesson.ids) for lesson in lessons)
         return lessons, {**counts, "lessons": len(lessons), "tokens": tokens}
 
-    settings = asdict(SETTINGS)
-    base = name_smollm2_base()
-    name = make_model_name("caller", base, key, settings, "home" if home else "")
-    job = TrainingJob("caller", name, work, key, base, settings, [{"requests": len(requests)}])
-    return train_on_lessons(job, SETTINGS, write, lambda step: print(json.dumps(step), flush=True))
+    return train(digest([key, "home" if home else ""]), {"requests": len(requests)}, write, work)
 
 
 def write_shipped(trained: Path, card: Mapping[str, Any], folder: Path) -> None:
@@ -209,12 +240,19 @@ def _write_json(path: Path, body: Mapping[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path)
     parser.add_argument("--home", type=Path)
+    parser.add_argument("--basis", choices=["explored", "contract"])
+    parser.add_argument("--most", type=int, default=100)
     parser.add_argument("--work", type=Path, default=Path("var/caller_fit"))
     parser.add_argument("--write", action="store_true", help="ship what was trained")
     options = parser.parse_args()
-    card = fit(options.data, options.home, options.work)
+    if options.basis and options.home:
+        card = fit_basis(options.home, options.basis, options.most, options.work)
+    elif options.data:
+        card = fit(options.data, options.home, options.work)
+    else:
+        parser.error("give --data, or --home with --basis")
     if options.write:
         write_shipped(get_model_folder(options.work, card["name"]), card, FOLDER)
     print(json.dumps({name: card.get(name) for name in ("name", "lessons", *TRAINED)}))

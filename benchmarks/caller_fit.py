@@ -169,9 +169,10 @@ def fit_basis(home: Path, basis: str, most: int, work: Path) -> dict[str, Any]:
     rows = tables.read(TRAINING_SET).join(pairs.select("pair_id").unique(), on="pair_id")
     rows = rows.sort("pair_id").sample(most, seed=SETTINGS.seed).to_dicts()
     pool = ToolPool({row["contract_digest"]: json.loads(row["contract"]) for row in rows})
+    whole = replace(SETTINGS, update_tokens=None)
 
     def write(tokenizer: Any) -> tuple[list[TrainingLesson], dict[str, Any]]:
-        lessons, counts = make_lessons(rows, pool, tokenizer, SETTINGS)
+        lessons, counts = make_lessons(rows, pool, tokenizer, whole)
         return lessons, {**counts, "tokens": sum(len(lesson.ids) for lesson in lessons)}
 
     return train(digest([row["pair_id"] for row in rows]), {"rows": most}, write, work)

@@ -18,7 +18,9 @@ class ExecutionPolicy:
     each in a disposable world, and keep of the user's grants only the network."""
 
     enabled: bool = True
-    per_tool: int = Field(default=1, ge=1, le=20, description="calls of each tool")
+    per_tool: int = Field(
+        default=1, ge=1, le=20, description="calls of each tool, without those explored"
+    )
     writes: bool = Field(
         default=True,
         description="also call tools that may write, where nothing of yours is at risk",

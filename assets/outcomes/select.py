@@ -186,9 +186,11 @@ def may_run(call: ToolCall, server: LaunchableServer, policy: ExecutionPolicy) -
 
 
 def _choose(calls: Iterable[WantedCall], policy: ExecutionPolicy) -> Sequence[WantedCall]:
-    """A few calls of one tool, as many of its twins, and all tasks of worlds, in a stable order."""
+    """A few calls of one tool, as many of its twins, and all tasks of worlds, in a stable order.
+    Of calls that worked when explored as many as were looked for, and then no others."""
     ranked = sorted(calls, key=lambda call: digest([call.arguments]))
     tasks = [item for item in ranked if item.task]
-    plain = [item for item in ranked if not item.task and item.twin_of is None][: policy.per_tool]
+    plain = [item for item in ranked if not item.task and item.twin_of is None]
+    observed = [item for item in plain if item.observed][: max(policy.per_tool, policy.explore)]
     others = [item for item in ranked if item.twin_of is not None][: policy.per_tool]
-    return [*tasks, *plain, *others]
+    return [*tasks, *(observed or plain[: policy.per_tool]), *others]

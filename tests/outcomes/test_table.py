@@ -135,6 +135,16 @@ def test_a_few_calls_of_each_tool_whatever_order_their_pairs_have():
     assert chosen(pairs[::-1], clear, per_tool=2) == two
 
 
+def test_calls_that_worked_when_explored_go_before_made_up_ones():
+    pairs = [pair(LOOK, q) for q in "abc"] + [{**pair(LOOK, q), "basis": EXPLORED} for q in "vwxyz"]
+    clear = [clear_row(LOOK)]
+    observed = chosen(pairs, clear, per_tool=1)
+    assert len(observed) == 3
+    assert {name[-1] for name in observed} < set("vwxyz")
+    assert len(chosen(pairs, clear, per_tool=1, policy={"explore": 0})) == 1
+    assert len(chosen(pairs[:3], clear, per_tool=1)) == 1
+
+
 def test_pairs_of_one_call_are_one_execution():
     twice = [pair(LOOK, "a"), {**pair(LOOK, "a"), "pair_id": "p1:other"}]
     [result] = select_calls(twice, [clear_row(LOOK)], servers("npm:a"), ExecutionPolicy())
@@ -170,9 +180,10 @@ def test_a_tool_whose_every_call_was_refused_is_not_called_with_made_up_values(r
     clear = [clear_row(LOOK), clear_row(DROP)]
     result = find_futile_tools([explored_row(*row) for row in rows], clear)
     assert " ".join(sorted(tool for _, tool in result)) == futile
-    pairs = [pair(LOOK, "a"), {**pair(LOOK, "b"), "basis": EXPLORED}, pair(DROP, "c")]
-    expected = {"": ["drop c", "look a", "look b"], "look": ["drop c", "look b"]}
-    assert chosen(pairs, clear, futile=result) == expected.get(futile, ["look b"])
+    expected = {"": ["drop c", "look a"], "look": ["drop c"]}.get(futile, [])
+    assert chosen([pair(LOOK, "a"), pair(DROP, "c")], clear, futile=result) == expected
+    explored = {**pair(LOOK, "b"), "basis": EXPLORED}
+    assert chosen([explored], clear, futile=result) == ["look b"]
 
 
 def test_what_an_older_contract_refused_says_nothing_of_the_one_that_stands():

@@ -19,7 +19,7 @@ BUDGET = {
     "assets/catalogue": (696, 5),
     "assets/vectors": (3_354, 21),
     "assets/synthesis": (10_195, 52),
-    "assets/outcomes": (8_147, 42),
+    "assets/outcomes": (8_151, 42),
     "training": (12_657, 82),
     "serving": (9_175, 41),
     "orchestration": (5_922, 37),
@@ -34,8 +34,8 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (1_953, 10),
-    "tests": (80_159, 462),
-    "benchmarks": (6_000, 37),
+    "tests": (80_170, 462),
+    "benchmarks": (6_039, 37),
 }
 
 

@@ -180,6 +180,8 @@ class RouterPredictor:
 
     def _answer(self, request: PredictionRequest) -> PredictionAnswer:
         by_id = {str(_get_tool_id(tool)): tool for tool in request.tools}
+        if not by_id:
+            return PredictionAnswer([], "no_call", seconds=None)
         router = self._pools.open(request.tools)
         hits = router.find(ToolQuery(query=request.instruction, k=_HITS)).hits
         tools = [by_id[hit.tool_id] for hit in hits]

@@ -30,12 +30,21 @@ def read_bfcl_set(plan: BenchmarkPlan) -> BenchmarkSet:
     for item in read_bfcl(folder, skipped):
         tools = [to_contract(doc) for doc in item.functions]
         text = render_request(item)
-        items.append(make_item(item.id, item.category, item.id, text, tools, [], bfcl=item))
+        calls = [_write_call(call) for call in item.truth]
+        items.append(make_item(item.id, item.category, item.id, text, tools, calls, bfcl=item))
         files.setdefault(item.category)
     paths = [p for p in sorted(folder.glob("BFCL_v*.json")) if p.stem.split("_", 2)[2] in files]
     left_out = dict.fromkeys(skipped, 1)
     measures = ("bfcl", "ours")
     return BenchmarkSet("bfcl", items, judge_bfcl, measures, paths, left_out, narrows=False)
+
+
+def _write_call(truth: Mapping[str, Any]) -> dict[str, Any]:
+    """An expected call with the first value allowed of each parameter that may not be left out."""
+    name, allowed = next(iter(truth.items()))
+    needed = {key: values for key, values in allowed.items() if values and OMITTED not in values}
+    arguments = {key: _unwrap_allowed_value(values[0], {}) for key, values in needed.items()}
+    return {"name": name, "arguments": arguments}
 
 
 def judge_bfcl(item: CallerItem, answer: PredictionAnswer) -> Row:

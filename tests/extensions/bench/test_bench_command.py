@@ -263,6 +263,10 @@ def test_calls_of_a_file_get_bfcls_verdicts(toolmill, tmp_path):
         "simple_python_0": None, "simple_python_1": "wrong_value",
         "simple_python_2": "not_an_object", "irrelevance_0": None,
     }  # fmt: skip
+    expected = {row["item_id"]: json.loads(row["expected"]) for row in rows}
+    assert expected["simple_python_2"] == [{"name": "add.up", "arguments": {"a": 2}}]
+    assert expected["irrelevance_0"] == []
+    assert json.loads(printed)["contamination"]["contracts"]["n"] == 1
     path.write_text(json.dumps({"id": "x", "calls": []}))
     code, _, err = toolmill(*words)
     assert code == 2

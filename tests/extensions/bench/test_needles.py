@@ -135,6 +135,13 @@ def test_a_router_and_a_model_that_asks_it_find_a_needle_for_fewer_tokens(tmp_pa
     assert all(hit["among_5"] for _, hit in verdicts)
 
 
+def test_a_question_without_tools_gets_no_call(tmp_path):
+    """BFCL v4 has four of them among live_irrelevance."""
+    router = RouterPredictor(RouterPools(tmp_path, WordEmbedder()))
+    (answer,) = router.predict([PredictionRequest("none", "Sing.", [])])
+    assert (answer.calls, answer.kind, answer.error) == ([], "no_call", None)
+
+
 def test_words_nearer_to_the_tool_than_the_users_have_a_gain_of_that_much(tmp_path):
     pools, embedder = RouterPools(tmp_path, WordEmbedder()), WordEmbedder()
     active = ActivePredictor("active:m", "endpoint", lambda: nullcontext(Knows()), pools)

@@ -61,7 +61,7 @@ STAGE = "bench"
 _OPEN = 4  # routers that are open at once: neighbouring items share one
 _HITS = 5
 _WEIGHTS = (".safetensors", ".bin", ".json", ".model", ".jinja")
-_FORM = 2  # of kept answers: raise it where the same question would be answered otherwise
+_FORM = 3  # of kept answers: raise it where the same question would be answered otherwise
 _DONE = ("planned", "answered", "empty", "turn_limit")
 
 

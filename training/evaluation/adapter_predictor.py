@@ -69,8 +69,8 @@ class ToolRanking:
         return np.argsort(-np.round(self._score(request, tools), 5), kind="stable").tolist()
 
     def fits_none(self, request: str, tools: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether there is no tool, or an English request is far from every one. The retriever reads
-        no other language well: of requests in 60 languages it would refuse more than half."""
+        """Whether there is no tool, or an English request is far from all. The retriever reads no
+        other language well: of requests in 60 languages it would refuse more than half."""
         if not tools or self._encoder is None or not has_english_words(request):
             return not tools
         return bool(self._score(request, tools).max() < _LEAST_COSINE)

@@ -82,7 +82,7 @@ def ground_call(
 ) -> dict[str, Any]:
     """The call with what its request says, by the rules of pairs: optional values unstated or
     repeated go, a short required one that is not there becomes a copy of what is; a flag not denied
-    stays. It fixes 5.5 of 100 shipped calls (n = 366, 122 servers; rules written on these)."""
+    stays. It fixes 5.5 of 100 shipped calls of the corpus, on which it was written, 7 of BFCL's."""
     contract = next((tool for tool in contracts if tool["name"] == call.get("name")), None)
     written = call.get("arguments")
     if contract is None or not isinstance(written, Mapping):

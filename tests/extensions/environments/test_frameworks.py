@@ -157,8 +157,8 @@ def test_reference_calls_as_the_model_writes_them_are_worth_1(rewarding: Any) ->
 
 @pytest.mark.slow
 def test_trl_moves_our_caller_by_the_packages_reward(rewarding: Any, tmp_path: Path) -> None:
-    """The shipped caller succeeds in one of its samples and not in all, so that there is something
-    to learn; SmolLM2 untuned writes no call."""
+    """The shipped caller's samples are worth more and less, so that there is something to learn;
+    SmolLM2 untuned writes no call."""
     from datasets import Dataset
     from peft import PeftModel
     from trl import GRPOConfig, GRPOTrainer
@@ -178,6 +178,6 @@ def test_trl_moves_our_caller_by_the_packages_reward(rewarding: Any, tmp_path: P
     trainer.train()
     [log] = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert log["reward"] == pytest.approx(sum(reward.rewarded) / 8)
-    assert min(reward.rewarded) < max(reward.rewarded) == 1
+    assert 0 <= min(reward.rewarded) < max(reward.rewarded)
     assert log["grad_norm"] > 0
     assert any(not weight.equal(before[name]) for name, weight in model.named_parameters())

@@ -25,7 +25,7 @@ BUDGET = {
     "orchestration": (5_922, 37),
     "demo": (2_526, 21),
     "extensions/batch": (1_061, 6),
-    "extensions/bench": (4_798, 22),
+    "extensions/bench": (4_809, 22),
     "extensions/contract_ci": (447, 4),
     "extensions/environments": (1_290, 12),
     "extensions/proxy": (4_204, 17),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (1_953, 10),
-    "tests": (80_170, 462),
+    "tests": (80_188, 462),
     "benchmarks": (6_039, 37),
 }
 

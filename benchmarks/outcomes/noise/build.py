@@ -283,7 +283,7 @@ def judge_answer(check: Task, answer: ProxyAnswer, facts: Mapping[str, Any] | No
     state is the one expected."""
     if answer.kind != "ok" or facts is None:
         return False
-    return check.holds_answers(answer.texts) and facts == check.expected
+    return check.check(facts, answer.texts)
 
 
 def _make_place(policy: DeployPolicy) -> TemporaryDirectory[str]:

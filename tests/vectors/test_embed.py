@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from assets.vectors.encoders import minilm
+from assets.vectors.encoders import hub, minilm
 from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.encoders.embedder import (
     BadEmbedder,
@@ -19,6 +19,7 @@ from assets.vectors.encoders.embedder import (
 )
 from assets.vectors.encoders.endpoint import EndpointEncoder
 from assets.vectors.encoders.graph import IDS, MASK, VECTORS
+from assets.vectors.encoders.hub import allow_embedder
 from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.encoders.saved import (
     EncoderBroken,
@@ -294,14 +295,17 @@ def test_its_id_names_the_weights(sentence):
     assert digest_model(sentence._model)[:16] == before
 
 
-def test_it_is_saved_as_the_place_of_weights_that_the_user_names(sentence, tmp_path, monkeypatch):
+def test_it_is_saved_as_the_place_of_its_weights_which_the_user_names_again(
+    sentence, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(hub, "_named", set())
     folder = save_encoder(sentence, tmp_path)
     assert [path.name for path in folder.iterdir()] == ["encoder.json"]
-    for named in ("", "some/other", str(tmp_path)):
-        monkeypatch.setenv("EMBEDDER_MODEL", named)
-        with pytest.raises(BadEmbedder, match="set EMBEDDER_MODEL to it"):
+    for named in ("minilm", "sentence-transformers:some/other", f"openai:m@{tmp_path}"):
+        allow_embedder(named)
+        with pytest.raises(BadEmbedder, match="set TOOLMILL_EMBEDDER__MODEL to sentence-"):
             open_encoder(tmp_path, sentence.id, threads=1)
-    monkeypatch.setenv("EMBEDDER_MODEL", str(find_base_path()))
+    allow_embedder(f"sentence-transformers:{find_base_path()}")
     again = open_encoder(tmp_path, sentence.id, threads=1)
     assert np.abs(again.embed(TEXTS[:2]) - sentence.embed(TEXTS[:2])).max() < 1e-6
     card = folder / "encoder.json"

@@ -12,6 +12,7 @@ from assets.vectors.encoders import endpoint as endpoint_module
 from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.encoders.embedder import BadEmbedder, EmbeddingFailed
 from assets.vectors.encoders.endpoint import EndpointEncoder
+from assets.vectors.encoders.hub import allow_embedder
 from assets.vectors.encoders.saved import EncoderBroken, open_encoder, save_encoder
 from tests.support.cases import cases
 from tests.vectors.embeddings_endpoint import Say, embeddings_endpoint, vector, vectors
@@ -180,7 +181,10 @@ def test_a_key_is_needed_at_openai_and_must_be_one():
 @cases("setting", "EMBEDDER", "OPENAI")
 def test_a_saved_endpoint_is_opened_without_its_key_in_the_file(setting, tmp_path, monkeypatch):
     with embeddings_endpoint() as endpoint:
-        monkeypatch.setenv(f"{setting}_BASE_URL", f"{endpoint.url}/")
+        if setting == "OPENAI":
+            monkeypatch.setenv("OPENAI_BASE_URL", f"{endpoint.url}/")
+        else:
+            allow_embedder(f"openai:small@{endpoint.url}/")
         monkeypatch.setenv(f"{setting}_API_KEY", KEY)
         embedder = open_embedder(f"openai:small@{endpoint.url}")
         folder = save_encoder(embedder, tmp_path)
@@ -210,13 +214,13 @@ def test_a_third_party_card_chooses_neither_address_nor_key(variable, named, tmp
         if named:
             monkeypatch.setenv("OPENAI_BASE_URL", named)
         asked = len(endpoint.asked)
-        with pytest.raises(BadEmbedder, match="EMBEDDER_BASE_URL") as refused:
+        with pytest.raises(BadEmbedder, match="TOOLMILL_EMBEDDER__MODEL") as refused:
             open_encoder(tmp_path, embedder.id)
         assert len(endpoint.asked) == asked
         assert endpoint.url in str(refused.value)
         monkeypatch.delenv(variable)
         monkeypatch.setenv("UNRELATED_API_KEY", KEY)
-        monkeypatch.setenv("EMBEDDER_BASE_URL", endpoint.url)  # the user names it: no key of others
+        allow_embedder(f"openai:small@{endpoint.url}")  # the user names it: no key of others
         card.write_text(card.read_text().replace(variable, "UNRELATED_API_KEY"))
         open_encoder(tmp_path, embedder.id).embed(["x"])
         assert "authorization" not in endpoint.asked[-1][1]

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Prompts
-from assets.vectors.encoders.hub import SENTENCE, find_trusted_model, split_reference
+from assets.vectors.encoders.hub import SENTENCE, is_named, split_reference
 
 SPECS = (
     "general",
@@ -100,13 +100,13 @@ def open_retriever(
         raise BadEmbedder(f"{adapter}: an adapter cannot be merged into the endpoint {base!r:.80}")
     if kind == "" and base_name.startswith(SENTENCE):
         model_name, _ = split_reference(base_name.removeprefix(SENTENCE))
-        model = find_trusted_model(model_name) or ""
-        if not model:
+        if not is_named(model_name):
             raise BadAdapter(
                 f"{adapter}: it was trained on {SENTENCE}{model_name!r:.120}, which you did not"
                 " name; nothing of it was opened. If you trust that model, name it as the embedder,"
-                " as by EMBEDDER_MODEL"
+                f" as by TOOLMILL_EMBEDDER__MODEL={SENTENCE}MODEL"
             )
+        model = model_name
     base_spec = f"{SENTENCE}{model}" if model else BASE
     return open_base(
         base_spec, adapter=adapter, prompts=read_adapter_prompts(adapter), threads=threads

@@ -21,7 +21,7 @@ from assets.vectors.encoders.embedder import (
     normalise_rows,
     read_prompts,
 )
-from assets.vectors.encoders.hub import is_trusted_url
+from assets.vectors.encoders.hub import is_named
 from warehouse.llm.roles import classify_status
 from warehouse.network.http import parse_retry_after
 from warehouse.sanitize.untrusted_text import drop_surrogates
@@ -165,8 +165,8 @@ class EndpointEncoder:
     ) -> None:
         self.model, self._prompts = model, prompts or Prompts()
         self.base_url = _check_url(base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI)
-        other = OPENAI_KEY if self.base_url == OPENAI else OTHER_KEY
-        variable = _read_own_keys().get(self.base_url, other)
+        is_openai = self.base_url in (OPENAI, _get_openai_url())
+        variable = OPENAI_KEY if is_openai else OTHER_KEY
         key = (api_key or os.environ.get(variable, "")).strip()
         if not key and self.base_url == OPENAI:
             raise BadEmbedder(f"openai:{model}: no key; set {variable}")
@@ -247,21 +247,18 @@ class EndpointEncoder:
 def reopen_endpoint(card: dict[str, Any]) -> EndpointEncoder:
     """The endpoint of a saved encoder, if the user's settings name it. Raises BadEmbedder."""
     base_url = _check_url(card["base_url"])
-    if base_url not in _read_own_keys() and not is_trusted_url(base_url):
+    if base_url != _get_openai_url() and not is_named(base_url):
         raise BadEmbedder(
             f"{card['id']!r:.120}: its encoder.json asks for {base_url!r:.120}, which none of your"
             " settings names; no query and no key was sent. If that address is yours, set"
-            " EMBEDDER_BASE_URL to it (its key: EMBEDDER_API_KEY)"
+            " TOOLMILL_EMBEDDER__MODEL to openai:MODEL@ADDRESS (its key: EMBEDDER_API_KEY)"
         )
     prompts = read_prompts(card)
     return EndpointEncoder(card["model"], base_url=base_url, dim=card["dim"], prompts=prompts)
 
 
-def _read_own_keys() -> dict[str, str]:
-    """The addresses that the user's settings name, and which variable holds the key of each."""
-    keys = {(os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/"): OPENAI_KEY}
-    embedder_url = (os.environ.get("EMBEDDER_BASE_URL") or "").rstrip("/")
-    return {**keys, embedder_url: OTHER_KEY} if embedder_url else keys
+def _get_openai_url() -> str:
+    return (os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/")
 
 
 def _check_url(base_url: str) -> str:

@@ -2,7 +2,6 @@
 and for a saved encoder, which may be anybody's, only what the user's own settings name.
 """
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,17 +79,9 @@ def allow_embedder(spec: str) -> None:
         _named.add(name.rpartition("@")[2].rstrip("/"))
 
 
-def find_trusted_model(model: str) -> str | None:
-    """The model as the user names it, where EMBEDDER_MODEL or a setting does."""
-    own_model = os.environ.get("EMBEDDER_MODEL", "").strip()
-    if own_model and resolve_model(own_model) == model:
-        return own_model
-    return model if model in _named else None
-
-
-def is_trusted_url(base_url: str) -> bool:
-    """Whether a setting names this address."""
-    return base_url in _named
+def is_named(place: str) -> bool:
+    """Whether the user's settings name this model or address."""
+    return place in _named
 
 
 def resolve_model(name: str) -> str:

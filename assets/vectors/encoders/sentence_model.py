@@ -26,7 +26,7 @@ from assets.vectors.encoders.hub import (
     NotFetched,
     UnpinnedModel,
     fetch_model,
-    find_trusted_model,
+    is_named,
     resolve_model,
     split_reference,
 )
@@ -323,11 +323,10 @@ def reopen_sentence(
 ) -> SentenceEncoder:
     """The model of a saved encoder, if the user's settings name it. Raises BadEmbedder."""
     model = card["model"]
-    own_model = find_trusted_model(model)
-    if own_model is None:
+    if not is_named(model):
         raise BadEmbedder(
             f"{card['id']!r:.120}: its encoder.json asks for the sentence-transformers model"
             f" {model!r:.120}, which you did not name; nothing of it was opened. If you trust that"
-            " model, set EMBEDDER_MODEL to it"
+            f" model, set TOOLMILL_EMBEDDER__MODEL to {SENTENCE}MODEL"
         )
-    return SentenceEncoder(own_model, threads=threads, prompts=read_prompts(card), adapter=adapter)
+    return SentenceEncoder(model, threads=threads, prompts=read_prompts(card), adapter=adapter)

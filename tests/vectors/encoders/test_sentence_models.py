@@ -173,7 +173,7 @@ def test_a_hub_model_is_read_at_its_commit_and_named_by_its_weights(tmp_path, mo
     save_encoder(embedder, tmp_path)
     with pytest.raises(BadEmbedder, match="which you did not name"):
         open_encoder(tmp_path, embedder.id)
-    monkeypatch.setenv("EMBEDDER_MODEL", f"owner/bert@{COMMIT}")
+    allow_embedder(f"sentence-transformers:owner/bert@{COMMIT}")
     assert open_encoder(tmp_path, embedder.id, threads=1).id == embedder.id
 
 

@@ -295,9 +295,7 @@ def test_its_id_names_the_weights(sentence):
     assert digest_model(sentence._model)[:16] == before
 
 
-def test_it_is_saved_as_the_place_of_its_weights_which_the_user_names_again(
-    sentence, tmp_path, monkeypatch
-):
+def test_it_is_saved_as_the_place_of_weights_that_the_user_names(sentence, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "_named", set())
     folder = save_encoder(sentence, tmp_path)
     assert [path.name for path in folder.iterdir()] == ["encoder.json"]

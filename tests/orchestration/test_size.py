@@ -17,7 +17,7 @@ BUDGET = {
     "assets/servers": (11_743, 53),
     "assets/contracts": (8_662, 35),
     "assets/catalogue": (696, 5),
-    "assets/vectors": (3_354, 21),
+    "assets/vectors": (3_341, 21),
     "assets/synthesis": (10_195, 52),
     "assets/outcomes": (8_151, 42),
     "training": (12_657, 82),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (1_953, 10),
-    "tests": (80_188, 462),
+    "tests": (80_194, 462),
     "benchmarks": (6_039, 37),
 }
 

@@ -1,6 +1,8 @@
 """From a real client over stdio to an untrusted server in the real sandbox."""
 
 import json
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,16 @@ from serving.index.build import build_index, move_pointer
 from serving.index.model import IndexSource
 from serving.meta.policy import MetaPolicy
 from tests.serving.calling import CONTRACT, LIMITS, Bench
-from tests.serving.meta_server import ERAS, ROWS, MetaServer, answering, publish, read_text
+from tests.serving.meta_server import (
+    ERAS,
+    ROWS,
+    MetaServer,
+    answering,
+    http_client,
+    over_http,
+    publish,
+    read_text,
+)
 from tests.support.paths import ROOT
 from tests.support.python_process import find_python
 from tests.support.untrusted_server import CONVERSATION, POLICY
@@ -108,8 +119,8 @@ CALL = {"tool_id": "npm:x::do", "arguments": {"x": 7}}
 class Sandboxed(MetaServer):
     """A meta whose one tool is an untrusted server's process."""
 
-    def __init__(self, place: Path, bench: Bench, source: str) -> None:
-        super().__init__(place, MetaPolicy(consent="always", timeout_s=20))
+    def __init__(self, place: Path, bench: Bench, source: str, limit_s: float = 20) -> None:
+        super().__init__(place, MetaPolicy(consent="always", timeout_s=limit_s))
         recipe = bench.recipe(source)
         facts = {"contract_digest": contract_digest(CONTRACT), "marketplace": "registry"}
         named = {"server_id": recipe.server_id, "tool": "do"}
@@ -117,7 +128,8 @@ class Sandboxed(MetaServer):
         embedder = WordEmbedder()
         index = IndexSource(rows, recipes={recipe.server_id: dump_recipe(recipe)})
         move_pointer(place, build_index(place, index, embedder.embed, embedder=embedder.id))
-        policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
+        sandbox = replace(POLICY, wall_s=limit_s)
+        policy = DeployPolicy(bench.folder, sandbox, CONVERSATION)
         self.caller: Any = ToolCaller({recipe.server_id: dump_recipe(recipe)}, policy, LIMITS)
 
 
@@ -156,3 +168,73 @@ async def test_a_server_that_dies_is_told_and_recorded(tmp_path, bench):
     assert (line["status"], line["error_kind"]) == ("failed", error["kind"])
     assert error["message"] in read_text(result)
     assert line["contract_digest"] == contract_digest(CONTRACT)
+
+
+# Tells its progress every five seconds, where it is asked to.
+TAKES_LONG = """
+def do(m, x):
+    of = m['params'].get('_meta', {}).get('progressToken')
+    for at in range(x):
+        time.sleep(1)
+        if of is not None and at % 5 == 0:
+            about = {'progressToken': of, 'progress': at, 'total': x}
+            send({'jsonrpc': '2.0', 'method': 'notifications/progress', 'params': about})
+    say(m, 'done')
+calls(do)
+"""
+LONG_S = 70
+LONG_CALL = {"tool_id": "npm:x::do", "arguments": {"x": LONG_S}}
+TYPESCRIPT = """
+import { Client } from '@modelcontextprotocol/sdk/client/index.js'
+import { StreamableHTTPClientTransport as Http }
+  from '@modelcontextprotocol/sdk/client/streamableHttp.js'
+const client = new Client({ name: 't', version: '1' })
+await client.connect(new Http(new URL(process.argv[2])))
+let told = 0
+const options = { timeout: 60000, resetTimeoutOnProgress: true, onprogress: () => { told += 1 } }
+const call = { name: 'call_tool', arguments: JSON.parse(process.argv[3]) }
+const result = await client.callTool(call, undefined, options)
+console.log(result.structuredContent.text, told)
+await client.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_tool_of_seventy_seconds_outlives_a_client_that_waits_sixty(tmp_path, bench, mode):
+    meta = Sandboxed(tmp_path, bench, TAKES_LONG, 150)
+    told: list[float] = []
+
+    async def note(done: float, total: float | None, _: str | None) -> None:
+        told.append(done)
+
+    try:
+        async with over_http(meta) as url, http_client(url, mode=mode) as client:
+            with anyio.fail_after(LONG_S + 60):
+                result = await client.call_tool("call_tool", LONG_CALL, progress_callback=note)
+    finally:
+        await meta.caller.close()
+    assert result.structured_content["text"] == "done"
+    assert len(told) >= LONG_S / 5
+    assert told == sorted({*told})
+
+
+@pytest.mark.slow
+@pytest.mark.registry
+async def test_the_typescript_client_waits_for_it_too(tmp_path, bench):
+    packages = tmp_path / "node"
+    packages.mkdir()
+    install = ["npm", "install", "--no-audit", "--no-fund", "@modelcontextprotocol/sdk"]
+    subprocess.run(install, cwd=packages, check=True, timeout=240, capture_output=True)
+    (packages / "client.mjs").write_text(TYPESCRIPT)
+    meta = Sandboxed(tmp_path, bench, TAKES_LONG, 150)
+    try:
+        async with over_http(meta) as url:
+            command = ["node", "client.mjs", url, json.dumps(LONG_CALL)]
+            with anyio.fail_after(LONG_S + 60):
+                made = await anyio.run_process(command, cwd=packages, check=False)
+    finally:
+        await meta.caller.close()
+    text, told = made.stdout.decode().split() or ["", "0"]
+    assert text == "done", made.stderr.decode()[-2000:]
+    assert int(told) >= LONG_S / 5

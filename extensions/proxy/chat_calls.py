@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from extensions.proxy.calls import CallRepair, FixedCall, is_whole
+from extensions.proxy.calls import CallRepair, FixedCall, is_whole, make_call_id
 from extensions.proxy.exchange import StreamEvent, list_dicts
 from extensions.proxy.text_calls import take_chat_calls
 
@@ -47,6 +47,7 @@ class _ChatCall:
     parts: list[str] = field(default_factory=list)
     sent: str = ""  # of the name, before anything was held
     named: bool = False  # another name than its own is written
+    late: bool = False  # its first part had no name
     without: bool = False  # null stood where its arguments were to begin
 
 
@@ -123,8 +124,13 @@ class ChatStream:
         text = json.dumps(given, ensure_ascii=False) if isinstance(given, dict | list) else given
         at = choice, entry.get("index")
         call = self._calls.get((*at, self._numbers.get(at, 0)))
-        if call is not None and self._begins_call(call, own, name, text):
+        if call is not None and _repeats_call(call, own, name, text):
+            inner["arguments"] = text = ""
+        elif call is not None and self._begins_call(call, own, name, text):
             self._numbers[at] = self._numbers.get(at, 0) + 1
+            if not name:  # of whole arguments alone
+                entry["id"] = own = own or make_call_id()
+                inner["name"] = name = call.name
         key = (*at, self._numbers.get(at, 0))
         if key not in self._calls:
             self._calls[key] = _ChatCall(self._take_index(*at))
@@ -140,6 +146,8 @@ class ChatStream:
         if call.id and own:
             part.changed = entry.pop("id") is not None
         call.id = call.id or own
+        if "name" in inner and not name:  # clients take an empty one for the name
+            part.changed = inner.pop("name", None) is not None or part.changed
         if call.name and name.startswith(call.name):
             part.changed, name = True, name[len(call.name) :]
             inner["name"] = name
@@ -152,10 +160,12 @@ class ChatStream:
         """Whether a part with the index of a call begins another one: by another id, unless every
         part has an id of its own; by a name that starts again; behind arguments that are whole."""
         other = bool(call.id and own and own != call.id)
-        if not name:
-            return False
         text = "".join(call.parts)
         whole = text.lstrip().startswith("{") and is_whole(text)
+        if not name:
+            return whole and isinstance(given, str) and given.lstrip().startswith("{")
+        if not call.name:
+            return other
         if name == call.name:
             starts = other or (isinstance(given, str) and given.lstrip().startswith("{"))
             return (whole and starts) or (other and call.without and not text)
@@ -179,6 +189,8 @@ class ChatStream:
         """The held events with what was repaired, then the one that ends the choices. cut: choice
         -> whether its last call may lack its end."""
         changed: dict[_Key, tuple[_ChatCall, FixedCall]] = {}
+        held = [part for event in self._held for part in self._parts.get(event, [])]
+        moved = _name_first(held, {key: self._calls[key] for key in self._calls if key[0] in cut})
         for key in [key for key in self._calls if key[0] in cut]:
             call = self._calls.pop(key)
             text = "".join(call.parts)
@@ -196,7 +208,9 @@ class ChatStream:
         waits = [item for item in self._held if self._has_open_call(item)]
         written, ready = set[_Key](), list[bytes]()
         for event in self._held:
-            touched = _replace_calls(self._parts.get(event, []), changed, written)
+            parts = self._parts.get(event, [])
+            touched = _replace_calls(parts, changed, written)
+            touched |= any(id(part) in moved for part in parts)
             if event not in waits:
                 changes = touched or (report and event is last)
                 ready.append(event.encode() if changes else event.raw)
@@ -220,6 +234,30 @@ class ChatStream:
                 entry = {"index": changed[key][0].index, "function": {"arguments": " "}}
                 choice["delta"] = {**delta, "tool_calls": [*list_dicts(delta, "tool_calls"), entry]}
                 self._parts.setdefault(last, []).append(_CallPart(key, entry, entry["function"]))
+
+
+def _repeats_call(call: _ChatCall, own: Any, name: str, given: Any) -> bool:
+    """Whether a part is a whole call once more, as GPT-5 sends some."""
+    same = bool(own) and own == call.id and name == call.name
+    return same and bool(given) and given == "".join(call.parts) and is_whole(given)
+
+
+def _name_first(listed: Iterable[_CallPart], calls: Mapping[_Key, _ChatCall]) -> set[int]:
+    """Puts a name that came late into the first part of its call, where clients look for it; ids of
+    the parts that changed."""
+    first, changed = dict[_Key, _CallPart](), set[int]()
+    for part in listed:
+        begun = first.setdefault(part.key, part)
+        call = calls.get(part.key)
+        if call is not None and not call.sent and part.inner.get("name"):
+            if "name" not in begun.inner:
+                begun.inner["name"] = call.name
+                changed.add(id(begun))
+                call.late = True
+            if part is not begun and call.late:
+                del part.inner["name"]
+                changed.add(id(part))
+    return changed
 
 
 def _replace_calls(

@@ -212,6 +212,10 @@ def _write_event(data: JsonObject) -> bytes:
     return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode()
 
 
+def _write_chunk(head: JsonObject, choice: JsonObject) -> bytes:
+    return b"data: " + json.dumps({**head, "choices": [choice]}).encode() + b"\n\n"
+
+
 class ChatText:
     """Chunks of a chat completion with one choice."""
 
@@ -244,15 +248,11 @@ class ChatText:
                 delta |= {"content": rest} if rest else {}
                 rest = ""
             if event is held[-1]:
-                entries = [{"index": at, **call} for at, call in enumerate(found.write_chat())]
-                calls = {**choice, "delta": {**delta, "tool_calls": entries}}
-                yield (
-                    b"data: "
-                    + json.dumps(
-                        {**event.data, "choices": [{**calls, "finish_reason": None}]}
-                    ).encode()
-                    + b"\n\n"
-                )
+                # One chunk a call: LlamaIndex reads the first of a chunk alone.
+                for at, call in enumerate(found.write_chat()):
+                    part = {**delta, "tool_calls": [{"index": at, **call}]}
+                    yield _write_chunk(event.data, {**choice, "delta": part, "finish_reason": None})
+                    delta = {}
                 event.data["choices"] = [{**choice, "delta": {}, "finish_reason": "tool_calls"}]
                 event.data["toolmill"] = report
             if delta or not choice or event is held[-1]:

@@ -66,7 +66,12 @@ INPUTS: dict[str, dict[str, Any]] = {
     CALL: _make_input(
         "tool_id",
         tool_id=_TOOL_ID,
-        arguments={"type": "object", "description": "as its contract asks"},
+        # Clients that make schemas strict close an object that does not say that it is open.
+        arguments={
+            "type": "object",
+            "additionalProperties": True,
+            "description": "as its contract asks",
+        },
         repair={
             "type": "boolean",
             "default": False,

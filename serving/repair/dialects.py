@@ -58,13 +58,14 @@ _MARKS = {  # kind -> pattern
     r"|<\|plugin\|>|\bfunctools\b|(?:^|\n)>>>",
     "react": rf"(?:^|\n)\s*\**Action:?\**:?[ \t]*(?P<action>{_NAME}|`{_NAME}`)[ \t]*"
     r"\n\s*\**Action Input:?\**:?",
+    "called": rf"\[Called function \"(?P<called>{_NAME})\" with args:",
     "fence": r"```[a-z_]{0,12}",
     "stop": r"</(?:[｜A-Za-z]{1,20}[:｜])?(?:tool|TOOL|function)_?(?:call|CALL)s?>|<tool_call\|>"
     r"|</s>|<[|｜][^<>\s\"]{1,40}>|<end_function_call>|\nObservation:",
 }  # fmt: skip
 _MARK = compile_pattern("|".join(re.sub(r"\(\?P<\w+>", "(?:", one) for one in _MARKS.values()))
-_CALL_KINDS = {"function", "invoke", "elements", "call", "keyed", "harmony", "react"}
-_SHOWN = {"function", "invoke", "elements", "call", "keyed", "harmony"}  # kinds that prose may show
+# Kinds that prose may show.
+_SHOWN = {"function", "invoke", "elements", "call", "keyed", "harmony", "called"}
 _AROUND = {"call", "stop", "end", "end_parameter", "fence"}  # kinds of marks around calls
 _NAMED = compile_pattern(  # a name before its arguments, whatever stands between
     rf"\s*(?:function<[｜|]tool[▁_]sep[｜|]>)?(?:call:)?(?P<name>{_NAME})\s*(?:\[CALL_ID\][A-Za-z0-9]{{1,40}})?"
@@ -128,7 +129,11 @@ def begins_call(text: str) -> bool:
         if match[0] == "functools" or match[0].endswith(">>>"):  # words of Python
             if following in ("", "[") or (match[0].endswith(">>>") and following.isalpha()):
                 return True
-        elif kind in _CALL_KINDS or (kind == "stop" and match[0].startswith(("<|", "<｜"))):
+        elif (
+            kind in _SHOWN
+            or kind == "react"
+            or (kind == "stop" and match[0].startswith(("<|", "<｜")))
+        ):
             return True
     return False
 
@@ -146,9 +151,10 @@ class _MarkReader:
         self._broken = 0
         self._shows = False  # prose shows a form, which is no call
         self._readers: dict[str, Callable[[int, _Mark], int | None]] = {
-            "harmony": self._read_harmony, "function": self._read_function,
+            "harmony": self._read_behind, "function": self._read_function,
             "invoke": self._read_function, "elements": self._read_elements,
-            "call": self._read_body, "keyed": self._read_keyed, "react": self._read_react,
+            "call": self._read_body, "keyed": self._read_keyed, "react": self._read_behind,
+            "called": self._read_called,
         }  # fmt: skip
 
     def read(self) -> tuple[list[Any], str]:
@@ -235,15 +241,19 @@ class _MarkReader:
             return value, stop
         return self._text[begin:end].strip(), end
 
-    def _read_harmony(self, place: int, mark: _Mark) -> int:
+    def _read_behind(self, place: int, mark: _Mark) -> int:
         value, end = self._read_arguments(place, mark.end)
-        self._add(str(mark.names["recipient"]), value)
+        name = mark.names.get("recipient") or mark.names.get("action")
+        self._add(str(name).strip("`"), value)
         return end
 
-    def _read_react(self, place: int, mark: _Mark) -> int:
-        value, end = self._read_arguments(place, mark.end)
-        self._add(str(mark.names["action"]).strip("`"), value)
-        return end
+    def _read_called(self, place: int, mark: _Mark) -> int | None:
+        """Of models that copy how a gateway writes earlier calls down (Gemini 3.5, GPT 5.4)."""
+        value, end = load_first(self._text, mark.end)
+        if end is None or not self._text.startswith("]", _skip_spaces(self._text, end)):
+            return None
+        self._add(str(mark.names["called"]), value)
+        return _skip_spaces(self._text, end) + 1
 
     def _read_function(self, place: int, mark: _Mark) -> int | None:
         """`<function=NAME>` or `<invoke name="NAME">` with parameters, or JSON, in it."""

@@ -141,6 +141,22 @@ SEVERAL: dict[str, tuple[list[bytes], list[tuple[str, str]]]] = {
          raw_part(1, "now", "{}", "c")],
         [*BOTH, NOW],
     ),
+    "a whole call sent again": (
+        [raw_part(0, "weather", VALID, "a"), raw_part(0, "weather", VALID, "a")],
+        [BOTH[0]],
+    ),
+    "whole arguments behind whole ones, without a name": (
+        [raw_part(0, "weather", VALID, "a"), raw_part(0, None, OTHER, None)],
+        BOTH,
+    ),
+    "a name that comes last": (
+        [raw_part(0, None, VALID, "a"), raw_part(0, "weather", "", "a")],
+        [BOTH[0]],
+    ),
+    "a name behind an empty one": (
+        [raw_part(0, "", VALID[:9], "a"), raw_part(0, "weather", VALID[9:], None)],
+        [BOTH[0]],
+    ),
     "three in one chunk": (
         [make_chunk({"tool_calls": [
             {"id": "", "function": {"name": "weather", "arguments": text}}
@@ -156,6 +172,18 @@ async def test_calls_that_share_an_index_get_one_each(name):
     parts, calls = SEVERAL[name]
     sent, _ = await stream(b"".join([*parts, END, DONE]), [*CHAT_TOOLS, NOW_TOOL])
     assert join_calls(sent) == calls
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+async def test_the_first_part_of_each_call_has_its_name_and_no_part_an_empty_one(name):
+    sent, _ = await stream(b"".join([*SEVERAL[name][0], END, DONE]), [*CHAT_TOOLS, NOW_TOOL])
+    chunks = [event.data or {} for event in EventReader(100_000).take(sent)]
+    deltas = [one["delta"] for chunk in chunks for one in chunk.get("choices", [])]
+    begun = set[int]()
+    for entry in [one for delta in deltas for one in delta.get("tool_calls", [])]:
+        assert entry["function"].get("name") != ""
+        assert entry["index"] in begun or entry["function"]["name"]
+        begun.add(entry["index"])
 
 
 async def test_shared_indices_are_kept_apart_by_choice():

@@ -119,6 +119,12 @@ def test_calls_in_a_streamed_chat_answer_become_calls(running, form, size):
     assert (choice.message.content or "").strip() == LEFT.get(form, "")
 
 
+def test_each_chunk_of_a_stream_has_one_call(running):
+    running.script.parts = stream_text(FORMS["Hermes, two"][0], 9)
+    chunks = [line for line in ask_chat(running, stream=True).split(b"\n") if b"tool_calls" in line]
+    assert [chunk.count(b'"function"') // 2 for chunk in chunks] == [1, 1, 0]
+
+
 @pytest.mark.parametrize("name", [*UNTOUCHED, *sorted(NOT_ANNOUNCED)])
 def test_other_text_passes_byte_for_byte(running, name):
     text = UNTOUCHED.get(name) or FORMS[name][0]

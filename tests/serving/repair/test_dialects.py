@@ -158,6 +158,9 @@ FORMS: dict[str, tuple[str, list]] = {
     "ReAct": (
         'Thought: I look.\nAction: get_weather\nAction Input: {"city": "Rome"}\nObservation: 5 C',
         [ROME]),
+    "a call as it was written down": (
+        '[Called function "get_weather" with args: {"city": "Rome"}]\n'
+        '[Called function "now" with args: {}]', [ROME, NOW]),
     "a thought before": (f"<think>{OTHER}?</think>\n{CALL}", [ROME]),
     "the end of a thought before": (f"<tool_call>{OTHER}</tool_call>?</think>\n{CALL}", [ROME]),
     "a thought without an end": (f"<think>I look.\n<tool_call>{CALL}</tool_call>", [ROME]),
@@ -195,6 +198,7 @@ def test_a_form_of_a_model_is_read(form):
         '{"action": "Final Answer", "action_input": "It rains."}',
         '{"name": "now", "description": "The time.", "parameters": {"type": "object"}}',
         "I would call get_weather(city='Rome') here.",
+        'It prints `[Called function "now" with args: {}]` then.',
     ],
 )
 def test_prose_that_shows_a_form_is_no_call(text):

@@ -85,15 +85,6 @@ def test_labels_survive_a_kill_in_the_middle_of_a_line(tmp_path):
     assert last.labels[last.rows[1]["pair_id"]]["label"] == "good"
 
 
-def test_a_torn_line_between_labels_hides_no_label(tmp_path):
-    first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
-    first.add_label(0, "good", "")
-    with first.path.open("ab") as file:
-        file.write(b'{"pair_id": "p1:cut\n[]\n{"label": "good"}\n')
-    first.add_label(1, "bad", "")
-    assert open_review(tmp_path, PAIRS, JUDGEMENTS, OF).labels == first.labels
-
-
 def test_a_review_goes_on_over_the_rows_it_drew_although_the_pairs_changed(tmp_path):
     first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
     gone = first.rows[0]["pair_id"]

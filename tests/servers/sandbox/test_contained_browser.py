@@ -15,12 +15,9 @@ from assets.marketplaces.crawl.browser import PageBrowser
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from assets.servers.sandbox.bubblewrap import BubblewrapBackend
 from assets.servers.sandbox.contained_browser import BROWSER_POLICY, open_browser_sandbox
-from assets.servers.sandbox.gateway import make_dialler
 from assets.servers.sandbox.spec import SandboxUnavailable
 from tests.marketplaces.site import Answer, Script, site
-from tests.support.cases import cases
 from tests.support.errors import expect_kind
-from warehouse.network.egress import EgressConnector, PrivateAddress
 
 needs_chromium = pytest.mark.skipif(
     shutil.which("chromium") is None, reason="needs Chromium (Debian: apt-get install chromium)"
@@ -133,22 +130,6 @@ def test_a_page_whose_script_never_rests_ends_at_its_deadline(monkeypatch):
 
     with site(script) as here:
         browse(here.url, read, open_browser_sandbox)
-
-
-@cases(
-    "address",
-    "127.0.0.1", "10.0.0.1", "192.168.1.1", "169.254.169.254", "::1", "fe80::1", "fd00::1",
-)  # fmt: skip
-@cases("resolved", True, False, ids=["by name", "as a literal"])
-def test_no_private_address_is_dialled_for_a_page(address, resolved, monkeypatch):
-    async def resolve(host: str, port: int) -> list[str]:
-        return [address]
-
-    connect = Mock(side_effect=AssertionError("an address that was not admitted was dialled"))
-    monkeypatch.setattr("assets.servers.sandbox.gateway.anyio.connect_tcp", connect)
-    dial = make_dialler(EgressConnector(resolve=resolve))
-    with pytest.raises(PrivateAddress):
-        asyncio.run(dial("marketplace.example" if resolved else address, 443))
 
 
 def test_without_a_sandbox_no_page_is_opened(monkeypatch):

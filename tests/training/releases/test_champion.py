@@ -196,14 +196,6 @@ def test_a_pointer_that_was_lost_is_no_untrained_role(tmp_path):
         restore_pointer(tmp_path, "caller")
 
 
-def test_half_a_line_of_history_takes_no_other_with_it(tmp_path):
-    consider_model(tmp_path, "m1")
-    with (tmp_path / CHAMPIONS).open("a") as file:
-        file.write('{"role": "retriever", "ki')
-    consider_model(tmp_path, "m2")
-    assert kinds(tmp_path) == [("promoted", "m1"), ("promoted", "m2")]
-
-
 def test_a_champion_whose_folder_is_gone_is_told_and_the_one_before_it_serves(tmp_path):
     consider_model(tmp_path, "m1")
     consider_model(tmp_path, "m2")

@@ -12,7 +12,6 @@ from demo.server import Replicas, replicas
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 
-OpenLedger = Callable[[], Ledger]
 MakeAdapter = Callable[..., MarketplaceAdapter]
 
 

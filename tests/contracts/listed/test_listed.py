@@ -1,6 +1,5 @@
 """Listed contracts: what is kept of what marketplaces show, and that nothing is made of them."""
 
-import ast
 import json
 import shutil
 from collections.abc import Iterator
@@ -36,7 +35,6 @@ from orchestration.settings.model import Settings
 from tests.contracts.pipeline import Pipeline, honest_servers, poison_tool
 from tests.support.cases import cases
 from tests.support.examples import examples
-from tests.support.paths import ROOT
 from tests.training.conftest import raw_tool
 from training.releases.index_source import build_published_source
 from training.sets.training_set import TRAINING_SET
@@ -136,30 +134,6 @@ def test_every_entry_is_a_row_or_is_counted(tools):
 
 
 # --- the law of listed contracts: nothing is trained on, written from, called or released before a
-
-# Who may know of listed contracts at all.
-READS_LISTED = {
-    "assets/contracts/defs.py",
-    "orchestration/runs/summary.py",  # counts them
-    "orchestration/tables.py",  # lists every table, for gc and audits
-    "extensions/upkeep/takedowns.py",  # what a take-down reaches
-    "training/releases/index_source.py",  # what is searched, where a setting asks for it
-}
-
-
-def test_no_other_module_reads_listed_contracts():
-    result = set()
-    core = ("assets", "serving", "training", "orchestration", "warehouse", "extensions", "demo")
-    for folder in core:
-        for path in (ROOT / folder).rglob("*.py"):
-            text = path.read_text(encoding="utf-8")
-            for node in ast.walk(ast.parse(text)) if "contracts.listed" in text else ():
-                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                if isinstance(node, ast.ImportFrom):
-                    names = [node.module or ""]
-                if any(name.startswith("assets.contracts.listed") for name in names):
-                    result.add(str(path.relative_to(ROOT)))
-    assert result == READS_LISTED
 
 
 def test_only_the_index_depends_on_the_asset():

@@ -112,9 +112,6 @@ def test_replicas_that_are_up_are_found_and_others_are_not():
     assert find_running(ports) == {}
 
 
-JSON_SITES = [site for site in MARKETPLACES if site not in ("mcpso", "mcphub")]
-
-
 def first(full: Replicas, site: str, path: str | None = None, **options: str) -> httpx2.Response:
     with client(site, full[site]) as http:
         return http.get(path or FIRST[site], headers=options)

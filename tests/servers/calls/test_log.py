@@ -6,7 +6,6 @@ import os
 import threading
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from assets.servers.calls.log import (
     remove_lines,
 )
 from tests.support.cases import cases
-from warehouse.storage import files
 
 
 def test_a_line_says_which_tool_and_how_it_ended(tmp_path):
@@ -177,16 +175,6 @@ def test_nothing_named_deletes_nothing(outcomes):
     with pytest.raises(NoSubject):
         DeletionSubject(token="")
     assert sum(row["lines"] for row in count_lines(outcomes)) == 12
-
-
-def test_a_full_disk_or_a_kill_leaves_a_file_as_it_was(outcomes, monkeypatch):
-    before = texts(outcomes)
-
-    monkeypatch.setattr(files.os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space"):
-        remove_lines(outcomes, DeletionSubject(token="ann"))
-    assert texts(outcomes) == before
-    assert len(os.listdir(outcomes.folder)) == 2
 
 
 def test_a_copy_that_a_killed_deletion_left_goes_with_the_next_and_with_its_day(outcomes):

@@ -18,7 +18,6 @@ from tests.support.paths import ROOT
 from tests.support.postgres import Postgres, open_postgres
 
 pytestmark = pytest.mark.slow
-FREE = {"page", "render", "resolve", "remote"}  # looking at the moving world: repeated every run
 PATIENCE_S = 900
 
 
@@ -105,18 +104,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
             return Place(postgres, tmp_path_factory.mktemp(name), environment)
 
         yield make
-
-
-def test_a_second_run_launches_and_asks_nothing(shared):
-    place = shared("twice")
-    assert place.run("first") == 0, place.read_log("first")[-3000:]
-    before = place.count_done()
-    assert before["deploy"] > 1
-    assert before["llm:judge"] > 20
-    assert place.run("first") == 0, place.read_log("first")[-3000:]
-    after = place.count_done()
-    assert {stage for stage in after if after[stage] != before.get(stage)} <= FREE
-    assert place.list_paid_twice() == []
 
 
 def test_a_killed_run_goes_on_where_it_was_and_pays_for_nothing_twice(shared):

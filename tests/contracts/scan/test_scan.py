@@ -3,6 +3,8 @@
 import json
 import sys
 from base64 import b64encode
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -10,9 +12,31 @@ from hypothesis import strategies as st
 
 from assets.contracts.scan import HIGH, RULES, engine, scan_list, scan_tool
 from assets.contracts.scan.tool_texts import FIELD_CAP, TEXT_CAP
-from tests.contracts.attacks import DRAWS, HONEST, LEARNED
 from tests.contracts.strategies import tools, values
 from tests.support.cases import cases
+
+
+class Case(NamedTuple):
+    """One tool, and what it stands for: a family of attack, or "honest"."""
+
+    family: str
+    tool: dict[str, Any]
+
+
+def _draws() -> dict[str, list[Case]]:
+    text = Path(__file__).with_name("attacks.json").read_text(encoding="utf-8")
+    return {
+        draw: [Case(case["family"], case["tool"]) for case in cases]
+        for draw, cases in json.loads(text).items()
+    }
+
+
+DRAWS = _draws()
+LEARNED = [
+    case for draw in ("poisoned", "poisoned_2", "poisoned_3", "poisoned_5") for case in DRAWS[draw]
+]
+HONEST = [case for draw in ("honest", "honest_2", "honest_3", "honest_5") for case in DRAWS[draw]]
+
 
 # Known misses of the draws that the rules learned from, so that none is gained unnoticed.
 MISSED = {"h11", "h26", "e12_files", "e13_stock"}

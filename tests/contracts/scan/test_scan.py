@@ -26,8 +26,8 @@ class Case(NamedTuple):
 def _draws() -> dict[str, list[Case]]:
     text = Path(__file__).with_name("attacks.json").read_text(encoding="utf-8")
     return {
-        draw: [Case(case["family"], case["tool"]) for case in cases]
-        for draw, cases in json.loads(text).items()
+        draw: [Case(case["family"], case["tool"]) for case in drawn]
+        for draw, drawn in json.loads(text).items()
     }
 
 

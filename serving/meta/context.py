@@ -91,8 +91,12 @@ class ToolReply:
     is_error: bool = False
 
     def as_result(self) -> dict[str, Any]:
-        head = [{"type": "text", "text": self.text}] if self.text else []
-        result = {"content": [*head, *self.blocks], "structuredContent": self.structured}
+        """Our text and the first text of the tool are one block: smolagents reads no second one."""
+        head, rest = [self.text] if self.text else [], self.blocks
+        if rest and rest[0]["type"] == "text":
+            head, rest = [*head, rest[0]["text"]], rest[1:]
+        texts = [{"type": "text", "text": "\n".join(head)}] if head else []
+        result = {"content": [*texts, *rest], "structuredContent": self.structured}
         return {**result, "isError": self.is_error}
 
 

@@ -121,24 +121,21 @@ def test_a_conversation_is_one_lesson_where_the_template_goes_on_from_its_answer
     assert [len(lesson.gaps) for lesson in apart] == [0, 0]
 
 
-def test_a_result_that_the_template_does_not_show_is_counted_and_left_out(every):
+SILENT = "{%- set messages = messages | rejectattr('role', 'equalto', 'tool') | list -%}"
+REFUSES = (
+    "{% if messages | selectattr('role', 'equalto', 'user') | list | length > 1 %}"
+    "{{ raise_exception('one request only') }}{% endif %}"
+)
+
+
+@cases("before, tasks", (SILENT, ("sequential", "recovery")), (REFUSES, ("clarification",)))
+def test_what_the_template_does_not_show_or_refuses_is_counted_and_left_out(every, before, tasks):
     made = tokenizer(SMOLLM2)
-    silent = "{%- set messages = messages | rejectattr('role', 'equalto', 'tool') | list -%}"
-    made.chat_template = silent + made.chat_template
-    lessons, counts = make_lessons(
-        every.rows, build_train_pool(every.rows, every.pool), made, SETTINGS
-    )
-    assert counts["not_renderable"] == 2 * len(TRAIN_SERVERS)  # sequential, recovery
+    made.chat_template = before + made.chat_template
+    pool = build_train_pool(every.rows, every.pool)
+    lessons, counts = make_lessons(every.rows, pool, made, SETTINGS)
+    assert counts["not_renderable"] == len(tasks) * len(TRAIN_SERVERS)
     assert lessons
-
-
-def test_a_conversation_that_the_template_refuses_is_counted_and_left_out(every):
-    made = tokenizer(SMOLLM2)
-    refuses = "{% if messages | selectattr('role', 'equalto', 'user') | list | length > 1 %}"
-    refuses += "{{ raise_exception('one request only') }}{% endif %}"
-    made.chat_template = refuses + made.chat_template
-    _, counts = make_lessons(every.rows, build_train_pool(every.rows, every.pool), made, SETTINGS)
-    assert counts["not_renderable"] == len(TRAIN_SERVERS)  # clarification
 
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="<|>"), min_size=1, max_size=12)

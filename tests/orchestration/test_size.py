@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (1_953, 10),
-    "tests": (80_165, 454),
+    "tests": (80_162, 454),
     "benchmarks": (6_039, 37),
 }
 

@@ -21,7 +21,7 @@ from assets.synthesis.judging.adhoc import judge_rows, read_rows, read_tools, ve
 from assets.synthesis.judging.judge import make_offline_provider
 from assets.synthesis.judging.trials import measure_agreement
 from assets.synthesis.policy import SynthesisPolicy
-from assets.vectors.encoders.minilm import MiniLM
+from assets.vectors.encoders.minilm import MiniLM, open_general
 from benchmarks.shared_data import SHARED, require_paths
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Role
@@ -45,13 +45,13 @@ def main() -> None:
     labelled = [json.loads(line) for file in files for line in file.open(encoding="utf-8")]
     rows = [row for file in files for row in read_rows(file)]
     tools = read_tools(chosen.servers)
-    embed = _cache_embedding(MiniLM().embed)
+    embed, find = _cache_embedding(MiniLM().embed), _cache_embedding(open_general().embed)
     found: dict[str, Json] = {"rows": len(rows), "arms": {}}
     with tempfile.TemporaryDirectory() as folder:
         arms: dict[str, Callable[[], Verdicts]] = {
-            "rules": lambda: verify_rows(rows, tools, embed, POLICY),
+            "rules": lambda: verify_rows(rows, tools, embed, POLICY, find),
             "rules + offline judge": lambda: judge_rows(
-                rows, tools, embed, _open_offline_judge(Path(folder) / "offline"), POLICY
+                rows, tools, embed, _open_offline_judge(Path(folder) / "offline"), POLICY, find
             ),
         }
         for name, run in arms.items():

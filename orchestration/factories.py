@@ -3,7 +3,7 @@ import where it is needed: a command that only reads the ledger starts in half a
 
 import shutil
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -187,7 +187,14 @@ def make_writer(settings: Settings) -> "PairWriter":
         roles=tuple(_make_role(settings, name) for name in type(settings.roles).model_fields),
         policy=settings.synthesis,
         approved=settings.marketplaces.private.approved,
+        open_retriever=partial(_open_general, settings.embedder.model),
     )
+
+
+def _open_general(model: str) -> "Embedder | None":
+    """The shipped retriever; None where another model was chosen, on whose scale nothing was
+    measured."""
+    return _open_embedder("general", None, None) if model == "general" else None
 
 
 def make_trainer(settings: Settings) -> "TrainerPolicy":

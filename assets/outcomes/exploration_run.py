@@ -383,12 +383,14 @@ class ServerWalk:
         self, tools: Sequence[ToolCall], useful: int, most: int, make: MakeCall
     ) -> None:
         """The calls that a model proposes for the tools without a useful one, where one is set."""
-        for tool in tools if self._proposer else ():
+        if (proposer := self._proposer) is None:
+            return
+        for tool in tools:
             if self._useful[tool.tool] or self._is_over() or len(self._calls) >= most:
                 continue
             mine = [call for call in self._calls if call.tool.tool == tool.tool]
             refused = [(call.proposed.arguments, call.done.evidence) for call in mine]
-            proposals = await self._proposer.propose(tool.contract, self.pool, refused, useful)
+            proposals = await proposer.propose(tool.contract, self.pool, refused, useful)
             for proposed in proposals[: most - len(self._calls)]:
                 if proposed.key not in self._tried and not self._is_over():
                     await self._make(tool, proposed, make)

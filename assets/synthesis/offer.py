@@ -21,6 +21,14 @@ class ClearOffer:
     held: frozenset[str]  # digests of the contracts that are kept out
 
     @cached_property
+    def servers(self) -> dict[str, list[str]]:
+        """Server id -> digests of its contracts."""
+        servers: dict[str, list[str]] = {}
+        for row in self.rows:
+            servers.setdefault(row["server_id"], []).append(row["contract_digest"])
+        return servers
+
+    @cached_property
     def contracts(self) -> dict[str, dict[str, Any]]:
         """contract digest -> contract; an empty one where it cannot be read."""
         return {

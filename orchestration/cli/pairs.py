@@ -39,12 +39,14 @@ def judge(
 
     settings = load_settings()
     rows, tools_by_id = read_rows(pairs), read_tools(tools)
-    embed, policy = make_embedder(settings).embed, make_writer(settings).policy
+    embed, writer = make_embedder(settings).embed, make_writer(settings)
+    retriever = writer.open_retriever()
+    find = retriever.embed if retriever else None
     if rules_only:
-        verdicts = verify_rows(rows, tools_by_id, embed, policy)
+        verdicts = verify_rows(rows, tools_by_id, embed, writer.policy, find)
     else:
         with _open_judge(settings) as llm:
-            verdicts = judge_rows(rows, tools_by_id, embed, llm, policy)
+            verdicts = judge_rows(rows, tools_by_id, embed, llm, writer.policy, find)
     for verdict in verdicts:
         print_json(verdict)
     unjudged = [] if rules_only else [row for row in verdicts if row["verdict"] == "unsure"]

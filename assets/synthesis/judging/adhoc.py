@@ -7,12 +7,21 @@ from typing import NoReturn
 
 import numpy as np
 
-from assets.contracts.canonical import ContractError, canonicalize_contract, contract_digest
+from assets.contracts.canonical import (
+    ContractError,
+    canonicalize_contract,
+    contract_digest,
+    tool_text,
+)
 from assets.contracts.tool_id import ToolId
 from assets.synthesis.judging.judge import judge
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import GoldenCall, make_single_row
-from assets.synthesis.verify.filters import compute_cosines, make_echo_finding
+from assets.synthesis.verify.filters import (
+    compute_cosines,
+    find_nearer_siblings,
+    make_echo_finding,
+)
 from assets.synthesis.verify.pair_checks import PairFinding
 from assets.synthesis.verify.rules import decide, verify
 from warehouse.errors import UnusableInput
@@ -132,10 +141,14 @@ _BESIDE = 12  # tools of the same server that the judge is shown
 
 
 def verify_rows(
-    rows: Sequence[CandidatePair], tools: ToolsFile, embed: Embed, policy: SynthesisPolicy
+    rows: Sequence[CandidatePair],
+    tools: ToolsFile,
+    embed: Embed,
+    policy: SynthesisPolicy,
+    find: Embed | None = None,
 ) -> list[dict[str, Json]]:
     """{tool_id, verdict, flaws, score: None, reasons} per row, by rules alone; a row about an
-    unknown or unusable tool is rejected."""
+    unknown or unusable tool is rejected. find: embeds by a model that was trained to find tools."""
     findings_by_row = [_find_flaws(row, tools) for row in rows]
     open_to_copying = [
         at for at, findings in enumerate(findings_by_row) if not any(f.certain for f in findings)
@@ -147,17 +160,33 @@ def verify_rows(
     for at, cosine in zip(open_to_copying, compute_cosines(texts, embed), strict=True):
         if echo := make_echo_finding(cosine, policy.copies_above):
             findings_by_row[at].append(echo)
+    asked = [(rows[at].instruction, _list_tool_texts(rows[at], tools)) for at in open_to_copying]
+    nearer = find_nearer_siblings(asked, find, policy) if find else []
+    for at, sibling in zip(open_to_copying, nearer, strict=False):
+        if sibling:
+            findings_by_row[at].append(sibling)
     return [
         _make_verdict(row, findings) for row, findings in zip(rows, findings_by_row, strict=True)
     ]
 
 
+def _list_tool_texts(row: CandidatePair, tools: ToolsFile) -> list[str]:
+    """The texts of its server's tools, its own first."""
+    others = [key for key in tools.list_server_tools(row.server) if key != row.tool_id]
+    return [tool_text(tools.by_id[key]) for key in (row.tool_id, *others)]
+
+
 def judge_rows(
-    rows: Sequence[CandidatePair], tools: ToolsFile, embed: Embed, llm: LLM, policy: SynthesisPolicy
+    rows: Sequence[CandidatePair],
+    tools: ToolsFile,
+    embed: Embed,
+    llm: LLM,
+    policy: SynthesisPolicy,
+    find: Embed | None = None,
 ) -> list[dict[str, Json]]:
     """As `verify_rows`, with the judge's score, verdict and reasons for what the rules left open; a
     row without a usable answer stays `unsure`."""
-    results = verify_rows(rows, tools, embed, policy)
+    results = verify_rows(rows, tools, embed, policy, find)
     pair_rows = [
         _make_pair_row(at, row, result["verdict"], tools)
         for at, (row, result) in enumerate(zip(rows, results, strict=True))

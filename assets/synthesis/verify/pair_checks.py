@@ -22,9 +22,9 @@ class PairFinding:
 
     Kinds of one request: missing_required_argument, unknown_argument, wrong_type, bad_value,
     bad_schema, missing_required_value, ungrounded_value, names_the_tool, not_an_instruction,
-    copies_description. Of a row: unreadable_row, unknown_contract, missing_call, unexpected_call,
-    not_borrowed, messages_differ, no_question, no_answer, no_reply, no_error, nothing_missing,
-    may_need_a_tool. Of two checkers: picked_another_tool.
+    copies_description, nearer_sibling. Of a row: unreadable_row, unknown_contract, missing_call,
+    unexpected_call, not_borrowed, messages_differ, no_question, no_answer, no_reply, no_error,
+    nothing_missing, may_need_a_tool. Of two checkers: picked_another_tool.
     """
 
     kind: str

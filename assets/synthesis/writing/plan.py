@@ -35,7 +35,7 @@ from assets.synthesis.tables import (
     read_goldens,
     read_grants,
 )
-from assets.synthesis.verify.filters import filter_rows
+from assets.synthesis.verify.filters import SiblingTools, filter_rows
 from assets.synthesis.writing.explored_calls import add_explored, read_explored
 from assets.synthesis.writing.profiles import KINDS, is_evolved
 from assets.synthesis.writing.row_builder import RowBuilder, StepFailed, check_values, describe_unit
@@ -284,7 +284,7 @@ def plan_pairs(
     units = [unit for unit in units if only in (None, unit.own["server_id"])]
     units = add_explored(units, explored, offer.usable, invents=_has_actor(llm))
     units = add_worlds(units, worlds, policy)
-    filters = [embedder.id, policy.copies_above, policy.twins_above]
+    filters = [embedder.id, policy.copies_above, policy.twins_above, policy.sibling_above]
     wanted = {key: digest([how, filters]) for key, how in plan_units(units, llm, policy).items()}
     due = plan_keys(
         {make_unit_key(row): row["plan_digest"] for row in previous},
@@ -310,8 +310,10 @@ def write_pairs(
     worlds: TaskSource | None = None,
     *,
     only: str | None = None,
+    retriever: Embedder | None = None,
 ) -> WritingResult:
-    """The pairs of one marketplace, or of `only` one server, with those out of `worlds`."""
+    """The pairs of one marketplace, or of `only` one server, with those out of `worlds`. retriever:
+    tells requests for a sibling of their tool."""
     plan = plan_pairs(warehouse, name, policy, llm, embedder, worlds, only=only)
     policy, due, offer = plan.policy, plan.due, plan.offer
     if not due.due and not due.gone:
@@ -341,7 +343,11 @@ def write_pairs(
     rows = keep_other_servers(plan.last, _fit_rows(rows), only)
     store = LanceStore(warehouse.home / "lance")
     embed = partial(embed_texts, embedder=embedder, store=store, table=INSTRUCTIONS)
-    rows = filter_rows(rows, offer.contracts, embed, policy)
+    siblings = None
+    if retriever is not None:
+        find = partial(embed_texts, embedder=retriever, store=store, table=INSTRUCTIONS)
+        siblings = SiblingTools(offer.servers, find)
+    rows = filter_rows(rows, offer.contracts, embed, policy, siblings)
     return WritingResult(keep_other_servers(plan.last, rows, only), due, offer)
 
 

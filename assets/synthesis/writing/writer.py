@@ -1,5 +1,6 @@
 """Who writes and judges a marketplace's pairs, and whether private rows may leave for that."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -7,6 +8,7 @@ from assets.marketplaces.adapters.private import NotApproved, is_endpoint_approv
 from assets.synthesis.judging.judge import make_offline_provider
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import TaskSource
+from assets.vectors.encoders.embedder import Embedder
 from warehouse.llm.client import LLM, OFFLINE, Role
 from warehouse.network.egress import is_loopback
 from warehouse.store import Warehouse
@@ -14,12 +16,14 @@ from warehouse.store import Warehouse
 
 @dataclass(frozen=True)
 class PairWriter:
-    """Who writes and judges, how much, how strictly. worlds: whose tasks become pairs too."""
+    """Who writes and judges, how much, how strictly. worlds: whose tasks become pairs too;
+    open_retriever: the model that tells requests for a sibling of their tool, if any."""
 
     roles: tuple[Role, ...]
     policy: SynthesisPolicy = field(default_factory=SynthesisPolicy)
     approved: tuple[str, ...] = ()  # endpoints to which private rows may go
     worlds: TaskSource | None = None
+    open_retriever: Callable[[], Embedder | None] = lambda: None
 
     def make_llm(self, warehouse: Warehouse, partition: str, *, batches: bool = False) -> LLM:
         """The client of one marketplace. batches: whether answers may come later. Raises

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.verify import filters as module
-from assets.synthesis.verify.filters import compute_cosines, filter_rows, find_twins
+from assets.synthesis.verify.filters import (
+    SiblingTools,
+    compute_cosines,
+    filter_rows,
+    find_twins,
+)
 from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
@@ -45,6 +50,28 @@ def test_a_description_handed_back_is_rejected_and_its_cosine_is_kept():
     assert [f["kind"] for f in json.loads(echo["flaws"])] == ["copies_description"]
     assert base["verdict"] == "accept"
     assert 0 <= base["cosine"] < 0.8
+
+
+def test_a_request_for_another_tool_of_its_server_is_rejected():
+    call = {"server_id": "npm:a", "tool": "t", "contract_digest": "time", "arguments": {}}
+    calls = json.dumps([call])
+    asked = [
+        row(0, "read this file", calls=calls),
+        row(1, "the current time in Oslo please", calls=calls),
+    ]
+    servers = {"npm:a": ["time", "file"], "npm:b": ["mute"]}
+    beside = SiblingTools(servers, embed)
+
+    def find_kinds(siblings: SiblingTools | None) -> list[list[str]]:
+        rows = filter_rows(asked, CONTRACTS, embed, POLICY, siblings)
+        return [[flaw["kind"] for flaw in json.loads(each["flaws"])] for each in rows]
+
+    assert find_kinds(beside) == [["nearer_sibling"], []]
+    assert find_kinds(None) == find_kinds(SiblingTools({"npm:a": ["time"]}, embed)) == [[], []]
+    again = filter_rows(
+        filter_rows(asked, CONTRACTS, embed, POLICY, beside), CONTRACTS, embed, POLICY
+    )
+    assert [each["flaws"] for each in again] == ["[]", "[]"]  # forgotten where it no longer holds
 
 
 def test_other_flaws_stay_and_decide_too():

@@ -18,11 +18,11 @@ BUDGET = {
     "assets/contracts": (8_662, 35),
     "assets/catalogue": (696, 5),
     "assets/vectors": (3_341, 21),
-    "assets/synthesis": (10_195, 52),
-    "assets/outcomes": (8_151, 42),
+    "assets/synthesis": (10_296, 52),
+    "assets/outcomes": (8_153, 42),
     "training": (12_657, 82),
     "serving": (9_194, 41),
-    "orchestration": (5_922, 37),
+    "orchestration": (5_931, 37),
     "demo": (2_526, 21),
     "extensions/batch": (1_061, 6),
     "extensions/bench": (4_809, 22),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (1_953, 10),
-    "tests": (80_162, 454),
+    "tests": (80_189, 454),
     "benchmarks": (6_039, 37),
 }
 

@@ -160,8 +160,10 @@ def verify_rows(
     for at, cosine in zip(open_to_copying, compute_cosines(texts, embed), strict=True):
         if echo := make_echo_finding(cosine, policy.copies_above):
             findings_by_row[at].append(echo)
-    asked = [(rows[at].instruction, _list_tool_texts(rows[at], tools)) for at in open_to_copying]
-    nearer = find_nearer_siblings(asked, find, policy) if find else []
+    questions = [
+        (rows[at].instruction, _list_tool_texts(rows[at], tools)) for at in open_to_copying
+    ]
+    nearer = find_nearer_siblings(questions, find, policy) if find else []
     for at, sibling in zip(open_to_copying, nearer, strict=False):
         if sibling:
             findings_by_row[at].append(sibling)

@@ -54,8 +54,10 @@ def filter_rows(
     whole = (row for row in copies if row["status"] == "ok")
     read = _try_each((row, partial(_read_request, row, contracts, siblings)) for row in whole)
     vectors = _embed_distinct([text for item in read for text in (item.text, *item.about)], embed)
-    asked = [(item.text, item.tools) for item in read]
-    nearer = find_nearer_siblings(asked, siblings.embed, policy) if siblings else [None] * len(read)
+    questions = [(item.text, item.tools) for item in read]
+    nearer = (
+        find_nearer_siblings(questions, siblings.embed, policy) if siblings else [None] * len(read)
+    )
     left = _try_each(
         (request.row, partial(_judge_cosines, request, vectors, sibling, policy.copies_above))
         for request, sibling in zip(read, nearer, strict=True)

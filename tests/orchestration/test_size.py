@@ -18,7 +18,7 @@ BUDGET = {
     "assets/contracts": (8_662, 35),
     "assets/catalogue": (696, 5),
     "assets/vectors": (3_341, 21),
-    "assets/synthesis": (10_296, 52),
+    "assets/synthesis": (10_300, 52),
     "assets/outcomes": (8_153, 42),
     "training": (12_657, 82),
     "serving": (9_194, 41),

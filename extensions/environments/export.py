@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import assets.outcomes.replay_environment as replay_environment
-from assets.outcomes.recording import write_recording
-from assets.outcomes.replay_environment import score_calls
+import extensions.environments.replay_environment as replay_environment
+from extensions.environments.recording import write_recording
+from extensions.environments.replay_environment import score_calls
 from extensions.environments.tasks import ReleaseTasks, find_contamination
 from training.evaluation.metrics import MetricFigure, bootstrap_mean
 from training.sets.split import SPLITS, TRAIN, Embed

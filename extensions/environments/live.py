@@ -17,9 +17,9 @@ from typing import Any
 from assets.outcomes.environment import PLAIN, ServerInWorld, open_server
 from assets.outcomes.execution import ToolCall, watch_call
 from assets.outcomes.plan import ExecutionSetup
-from assets.outcomes.recording import read_recording
 from assets.outcomes.worlds.tree import WorldFailed, WorldFileError
 from extensions.environments.export import REPLAY, TASKS
+from extensions.environments.recording import read_recording
 from warehouse.user_files import read_json_lines
 
 

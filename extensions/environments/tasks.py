@@ -12,13 +12,13 @@ from typing import Any
 from assets.contracts.quarantined_tools import open_firewall
 from assets.outcomes.execution import CallExecution
 from assets.outcomes.outcome import USEFUL
-from assets.outcomes.recording import ReplayRecording, record_trajectories
 from assets.outcomes.table import EXECUTIONS, PROVED
 from assets.outcomes.trajectory import DROPPED, KEPT, TRAJECTORIES, TrajectoryStep
 from assets.outcomes.trajectory_play import MOST_ANSWER
 from assets.outcomes.worlds.task import replace_leaf, walk_leaves
 from assets.synthesis.export.selection import ask_firewall
 from assets.synthesis.tables import ONE_CALL
+from extensions.environments.recording import ReplayRecording, record_trajectories
 from training.sets.pool import ToolPool, draw_candidates, load_pool
 from training.sets.split import SPLITS, TRAIN, Embed, SetPolicy, find_near_pairs
 from training.sets.training_set import TRAINING_SET

@@ -18,8 +18,10 @@ from assets.servers.recipes.recipe import identify_server
 from assets.vectors.encoders.saved import find_encoder_folder
 from assets.vectors.index import VECTORS
 from extensions.upkeep.health import NOTICE, CheckFinding, CheckOutcome, HomeCheck, InspectedHome
+from extensions.upkeep.home_tables import ADAPTERS, TABLES
+from extensions.upkeep.ledger_inspection import measure_health
 from extensions.upkeep.purge import list_taken
-from orchestration.tables import ADAPTERS, TABLES
+from extensions.upkeep.storage_repair import list_line_files, list_pointers, split_lines
 from serving.index.folder import load_index
 from serving.index.model import IndexBroken, IndexMissing
 from serving.ranking.overlays import find_taken_tools, read_blocked
@@ -35,11 +37,9 @@ from training.role import list_roles
 from warehouse.home import HomeUnavailable, check_home
 from warehouse.item_failure import try_item
 from warehouse.ledger.database import URL, LedgerUnavailable, find_url
-from warehouse.ledger.inspection import measure_health
 from warehouse.storage.blobs import BlobCorrupt
 from warehouse.storage.files import PointerBroken, find_file_flaw
 from warehouse.storage.lance import DuplicateKeys, LanceStore, make_vector_key
-from warehouse.storage.repair import list_line_files, list_pointers, split_lines
 from warehouse.storage.tables import Tables, find_schema_version
 from warehouse.storage.takedowns import find_active, read_takedowns
 

@@ -24,19 +24,19 @@ from extensions.upkeep.garbage import (
     make_path_item,
     measure_size,
 )
+from extensions.upkeep.home_tables import ADAPTERS, KEPT_OF_SETS, KEPT_WHOLE
+from extensions.upkeep.ledger_inspection import find_oldest_attempt, list_effect_blobs
 from extensions.upkeep.policy import DAY, GarbageLimits
 from extensions.upkeep.purge import KIND as TAKEN
 from extensions.upkeep.purge import list_taken
+from extensions.upkeep.storage_repair import split_lines
 from orchestration.runs.instance import UNFINISHED, find_run_process
-from orchestration.tables import ADAPTERS, KEPT_OF_SETS, KEPT_WHOLE
 from training.releases.retention import plan_pruning, prune_releases
 from training.sets.training_set import TRAINING_SET
 from training.settings import RetentionPolicy
 from warehouse.ledger.database import LedgerUnavailable, find_url
-from warehouse.ledger.inspection import find_oldest_attempt, list_effect_blobs
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.files import PointerBroken
-from warehouse.storage.repair import split_lines
 from warehouse.storage.tables import TableHead, Tables
 
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]

@@ -70,11 +70,11 @@ def _repair(home: Path, state: Path) -> None:
     from orchestration.runs.processes import silence_warnings
 
     silence_warnings()
+    from extensions.upkeep.storage_repair import repair_home
     from orchestration.runs.nightly import hold_run_lock
     from training.releases.champion import read_champion, restore_pointer
     from training.role import list_roles
     from warehouse.storage.files import PointerBroken
-    from warehouse.storage.repair import repair_home
 
     with hold_run_lock(state):
         print_line(json.dumps(repair_home(home, dry=False).row()), err=True)

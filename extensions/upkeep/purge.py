@@ -21,7 +21,8 @@ from assets.servers.calls.log import CallLog, parse_line
 from assets.vectors.index import build_server_text
 from assets.vectors.texts import build_server_views, split_id
 from extensions.upkeep.garbage import GarbageItem, is_finished, measure_size, remove_path
-from orchestration.tables import TABLES
+from extensions.upkeep.home_tables import TABLES
+from extensions.upkeep.ledger_inspection import list_effect_blobs, list_local_answers
 from serving.index.model import IndexBroken
 from serving.ranking.overlays import find_taken_tools
 from training.releases.champion import hold_pointer_lock
@@ -29,7 +30,6 @@ from training.releases.release import get_pinned_version, read_served
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject
 from warehouse.ledger.database import find_url
-from warehouse.ledger.inspection import list_effect_blobs, list_local_answers
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.files import hold_lock, rewrite_lines, write_atomically

@@ -148,7 +148,7 @@ READS_SNAPSHOTS = {
     "assets/synthesis/export/write.py",  # names the versions an export of a past day was made from
     "assets/synthesis/old_contracts.py",  # contracts that are no longer listed
     "extensions/upkeep/takedowns.py",  # what a take-down reaches was listed once, held or not
-    "orchestration/tables.py",  # names every table that a home may hold
+    "extensions/upkeep/home_tables.py",  # names every table that a home may hold
     "orchestration/runs/summary.py",  # counts the tools that were listed, held or not
 }
 

@@ -7,7 +7,7 @@ from assets.contracts.canonical import contract_digest
 from assets.outcomes.execution import CallExecution
 from assets.outcomes.table import EXECUTIONS
 from assets.outcomes.trajectory import TRAJECTORIES
-from tests.outcomes.recorded import CONTRACTS, SERVER, rows
+from tests.extensions.environments.recorded import CONTRACTS, SERVER, rows
 from training.releases.release import make_release
 from training.sets.pool import save_pool
 from training.sets.training_set import TRAINING_SET

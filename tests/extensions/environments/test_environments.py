@@ -18,16 +18,16 @@ from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.outcomes.environment import PLAIN
 from assets.outcomes.plan import ExecutionSetup
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.recording import read_recording, write_recording
-from assets.outcomes.replay_environment import ReplayTask, score_calls
 from assets.outcomes.worlds.session import open_world
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import dump_recipe
 from extensions.environments import export
 from extensions.environments.live import LiveTasks, answer_lines
+from extensions.environments.recording import read_recording, write_recording
+from extensions.environments.replay_environment import ReplayTask, score_calls
 from extensions.environments.tasks import find_contamination, select_tasks
+from tests.extensions.environments.recorded import CONTRACTS, READ, recording
 from tests.extensions.environments.release_home import DIGESTS, HELD_OUT, PAIR, USELESS, fill_home
-from tests.outcomes.recorded import CONTRACTS, READ, recording
 from tests.serving.calling import CONTRACT, PATIENT, Bench
 from tests.support.command import invoke_toolmill
 from tests.support.untrusted_server import POLICY

@@ -13,6 +13,7 @@ import pytest
 from extensions.scale import postgres_ledger
 from extensions.scale.postgres_ledger import PostgresStore
 from extensions.upkeep.collect import find_oldest_start
+from extensions.upkeep.ledger_inspection import measure_health
 from tests.support.cases import cases
 from tests.support.paths import ROOT
 from tests.support.postgres import find_free_port
@@ -21,7 +22,6 @@ from warehouse.errors import UnusableInput
 from warehouse.ledger.attempts import BudgetExceeded, EffectAttempt, EffectOutcome
 from warehouse.ledger.batch_records import BatchRecord
 from warehouse.ledger.database import URL, Cursor, LedgerUnavailable
-from warehouse.ledger.inspection import measure_health
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 from warehouse.store import Warehouse

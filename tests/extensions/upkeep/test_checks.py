@@ -22,9 +22,9 @@ from extensions.upkeep.health import (
     InspectedHome,
     run_check,
 )
+from extensions.upkeep.home_tables import ADAPTERS, TABLES
 from orchestration.cli.app import ROOT
 from orchestration.runs.instance import PROCESS_TAG
-from orchestration.tables import ADAPTERS, TABLES
 from tests.extensions.upkeep.conftest import list_files, publish_rows
 from tests.orchestration.runs.test_one_server import a_dead_process, started
 from tests.support.cases import cases
@@ -231,7 +231,7 @@ def test_a_run_that_is_started_and_dead_is_found(at, monkeypatch, tmp_path):
 
 
 def test_every_table_of_ours_is_known():
-    source = " ".join(path.read_text() for path in (ROOT / "orchestration").glob("tables.py"))
+    source = " ".join(path.read_text() for path in (ROOT / "extensions" / "upkeep").glob("home_tables.py"))
     made = subprocess.run(
         ["grep", "-rlE", r"^[A-Z_]+ = read_table_spec\(", "assets", "training", "warehouse"],
         cwd=ROOT, capture_output=True, text=True, check=True,

@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 
+from extensions.upkeep.ledger_inspection import (
+    find_oldest_attempt,
+    list_effect_blobs,
+    measure_health,
+)
 from tests.support.cases import cases
 from tests.warehouse.ledger.test_ledger import open_ledger
 from warehouse.ledger.attempts import BudgetExceeded, EffectOutcome, describe_losses
 from warehouse.ledger.crawl_state import CrawlMemo
 from warehouse.ledger.database import LedgerUnavailable
-from warehouse.ledger.inspection import find_oldest_attempt, list_effect_blobs, measure_health
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import sha256

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extensions.upkeep.storage_repair import repair_home
 from tests.support.cases import cases
 from warehouse.storage import tables
 from warehouse.storage.files import append_line, read_history, write_changed
-from warehouse.storage.repair import repair_home
 from warehouse.storage.tables import Tables, TableSpec
 
 SPEC = TableSpec("things", key=("id",), columns={"id": pl.String, "value": pl.Int64})

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration.tables import TABLES
+from extensions.upkeep.home_tables import TABLES
+from extensions.upkeep.storage_repair import repair_home
 from tests.support.cases import cases
 from warehouse.storage.files import PointerBroken
-from warehouse.storage.repair import repair_home
 from warehouse.storage.tables import Tables, TableSpec, plan_keys
 from warehouse.storage.takedowns import (
     LIFTED,

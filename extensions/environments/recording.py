@@ -11,13 +11,13 @@ from typing import Any
 from assets.contracts.validate import validate_call
 from assets.outcomes.execution import make_call_key
 from assets.outcomes.outcome import PROTOCOL_ERROR, REFUSED, TIMEOUT, TRUNCATED
-from assets.outcomes.replay_environment import (
+from assets.outcomes.trajectory import KEPT, TrajectoryStep
+from extensions.environments.replay_environment import (
     RecordedAnswer,
     RecordedAnswers,
     RecordedCall,
     ReplayTask,
 )
-from assets.outcomes.trajectory import KEPT, TrajectoryStep
 from warehouse.errors import UnusableInput
 from warehouse.json_types import Row
 from warehouse.storage.digest import sha256

@@ -3,8 +3,8 @@
 from typing import Any
 
 from assets.contracts.canonical import contract_digest
-from assets.outcomes.recording import ReplayRecording, record_trajectories
 from assets.outcomes.trajectory import TaskTrajectory, TrajectoryStep, WorldStretch
+from extensions.environments.recording import ReplayRecording, record_trajectories
 from tests.synthesis.contracts import TEXT, make_tool
 
 SERVER = "npm:files"

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from assets.contracts.canonical import contract_digest
 from assets.contracts.quarantined_tools import HELD
 from assets.outcomes.adhoc import CannotExecute, execute_tool, find_call, pick_world
-from assets.outcomes.recording import (
+from assets.outcomes.worlds.spec import SeedGenerator, ServerFit, WorldSpec
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
+from extensions.environments.recording import (
     ReplayDamaged,
     ReplayRecording,
     make_key,
@@ -22,7 +24,7 @@ from assets.outcomes.recording import (
     record_trajectories,
     write_recording,
 )
-from assets.outcomes.replay_environment import (
+from extensions.environments.replay_environment import (
     CALLS_USEFUL,
     END,
     MOST_CALLS,
@@ -31,10 +33,17 @@ from assets.outcomes.replay_environment import (
     ReplayMiss,
     score_calls,
 )
-from assets.outcomes.worlds.spec import SeedGenerator, ServerFit, WorldSpec
-from assets.servers.deploy.deployment_table import DEPLOYMENTS
+from tests.extensions.environments.recorded import (
+    CONTRACTS,
+    READ,
+    WRITE,
+    find_task,
+    recording,
+    row,
+    rows,
+    step,
+)
 from tests.orchestration.cli.test_app import toolmill
-from tests.outcomes.recorded import CONTRACTS, READ, WRITE, find_task, recording, row, rows, step
 from tests.outcomes.test_defs import LOOK, MARKET, NOTE, Market, make_deployment
 from tests.serving.calling import Bench
 from tests.support.cases import cases
@@ -117,7 +126,7 @@ def test_a_file_that_is_not_there_no_plain_one_or_too_long_is_named(tmp_path, mo
         read_recording(tmp_path / "none")
     path = tmp_path / "x.jsonl"
     write_recording(path, recording())
-    monkeypatch.setattr("assets.outcomes.recording.MOST_BYTES", 10)
+    monkeypatch.setattr("extensions.environments.recording.MOST_BYTES", 10)
     with pytest.raises(ReplayDamaged, match="expected at most 10"):
         read_recording(path)
 

@@ -10,9 +10,12 @@ import json
 import os
 import socket
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +34,7 @@ from orchestration.cli import (
     serving,
 )
 from orchestration.cli.crawling import change_demo, open_replicas, require_marketplaces
-from orchestration.cli.terminal import fail, print_json, print_line, print_page
+from orchestration.cli.terminal import AsJson, fail, print_json, print_line, print_page
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
 from warehouse.errors import UnusableInput
@@ -291,24 +294,36 @@ def dev(
 
 
 @app.command()
-def spend() -> None:
+def spend(as_json: AsJson = False) -> None:
     """Print what every stage has cost: calls, tokens and US dollars.
 
-    Also per accepted pair and marketplace, and `unknown` attempts that may have been paid unseen:
-    timed out, without connection, or cut off with a killed run; `error` says which."""
+    The JSON also has costs per accepted pair and marketplace, and `unknown` attempts that may have
+    been paid unseen: timed out, without connection, or cut off with a killed run; `error` says
+    which."""
     from assets.synthesis.pair_report import count_accepted_pairs, make_spend_rows
     from assets.synthesis.tables import JUDGEMENTS
     from orchestration.factories import open_made_warehouse
 
-    warehouse = open_made_warehouse(load_settings())
+    settings = load_settings()
+    warehouse = open_made_warehouse(settings)
     ledger = warehouse.ledger
     accepted, distinct = count_accepted_pairs(warehouse.tables.read(JUDGEMENTS))
-    costs = ledger.costs()
-    print_json(
-        {
-            "spent_usd": ledger.spent(),
-            "stages": make_spend_rows(costs, accepted, distinct),
-            "costs": costs,
-            "unknown": [attempt.__dict__ for attempt in ledger.list_unknown()],
-        }
-    )
+    spent, costs, unknown = ledger.spent(), ledger.costs(), ledger.list_unknown()
+    if as_json:
+        stages = make_spend_rows(costs, accepted, distinct)
+        attempts = [attempt.__dict__ for attempt in unknown]
+        print_json({"spent_usd": spent, "stages": stages, "costs": costs, "unknown": attempts})
+        return
+    per_pair = f", {spent / distinct:.6f} USD each" if distinct else ""
+    budget = f"{settings.budget_usd:.2f}"
+    print_line(f"{spent:.4f} USD spent, of {budget}; {distinct:,} accepted pairs{per_pair}")
+    for stage, of_stage in groupby(costs, key=itemgetter("stage")):
+        rows = list(of_stage)
+        calls, usd = (sum(row[name] for row in rows) for name in ("effects", "usd"))
+        tokens = sum(row["prompt_tokens"] + row["completion_tokens"] for row in rows)
+        failed = sum(row["effects"] for row in rows if row["status"] == "failed")
+        figures = f"{calls:>9,} calls {tokens:>12,.0f} tokens {usd:>10.4f} USD"
+        print_line(f"  {stage:<14} {figures}{f'  {failed:,} failed' if failed else ''}")
+    losses = Counter((each.stage, each.partition, each.error or "cut off") for each in unknown)
+    for (stage, partition, error), count in losses.items():
+        print_line(f"  unknown: {count:,} calls of {stage}, {partition}: {error}")

@@ -22,6 +22,8 @@ from tests.support.paths import ROOT
 from tests.support.python_process import run_python
 from tests.support.untrusted_server import require_sandbox
 from warehouse.home import LAYOUT, MARKER, claim_home
+from warehouse.ledger.attempts import EffectOutcome
+from warehouse.store import Warehouse
 
 # Run before the command: no workers but itself, whose imports are 4 core-seconds.
 ALONE = """
@@ -198,11 +200,19 @@ def test_the_version_is_that_of_the_package(tmp_path):
     assert invoke_toolmill("--version", home=tmp_path).stdout == f"{version('toolmill')}\n"
 
 
-def test_what_was_spent_is_json(tmp_path):
+def test_what_was_spent_is_a_line_a_stage_or_json(tmp_path):
     claim_home(tmp_path)
+    ledger = Warehouse(home=tmp_path, state=tmp_path / "state").ledger
+    for market in ("glama", "mcpso"):
+        paid = EffectOutcome(b"x", "m", 1000, 5, 0.25)
+        ledger.once("llm:judge", market, lambda paid=paid: paid, partition=market)
     done = invoke_toolmill("spend", home=tmp_path)
     assert done.returncode == 0
-    assert json.loads(done.stdout)["spent_usd"] == 0
+    first, stage = done.stdout.splitlines()
+    assert first == "0.5000 USD spent, of 5.00; 0 accepted pairs"
+    assert stage.split() == ["llm:judge", "2", "calls", "2,010", "tokens", "0.5000", "USD"]
+    done = invoke_toolmill("spend", "--json", home=tmp_path)
+    assert json.loads(done.stdout)["spent_usd"] == 0.5
 
 
 def test_probe_answers_in_json_whatever_the_outcome(tmp_path):

@@ -322,7 +322,7 @@ def write_lines(facts: Mapping[str, Any]) -> Iterator[str]:
             yield "asked  " + "; ".join(f"{name}: {text}" for name, text in texts.items())
         yield from (f"shown  {name}" for name in fact["shown"])
     for call in facts["calls"]:
-        arguments = shorten_text(str(call["arguments"]), _LONGEST)
+        arguments = shorten_text(json.dumps(call["arguments"], ensure_ascii=False), _LONGEST)
         yield f"{call['status']}  {call['tool_id'] or call['name']}  {arguments}"
         if call["status"] != "ok" and call["shown"]:
             yield f"  {shorten_text(call['shown'], _LONGEST)}"

@@ -194,7 +194,7 @@ def _print_held(rows: list[dict[str, Any]], as_json: bool) -> None:
         print_line(f"{row['server_id']}  {row['tool']}  {row['rule']} ({row['severity']}){who}")
         print_line(f"    {row['contract_digest']}")
         print_line(f"    {row['excerpt'] or row['why']}")
-    print_line(f"{tools} tools are held")
+    print_line(f"tools held: {tools}")
 
 
 @app.command()

@@ -78,6 +78,8 @@ def champion(
         if now.last_candidate:
             candidate = now.last_candidate
             print_line(f"{'':<10} last candidate {candidate['model'][:12]}: {candidate['why']}")
+        elif not now.gates:
+            print_line(f"{'':<10} no candidate yet")
 
 
 @release_app.command("list")

@@ -158,6 +158,7 @@ def find_nearer_siblings(
             return None
         nearest = tools[1 + others.index(max(others))].split("\n")[0][:60]
         reason = f"cosine with {nearest!r} {max(others):.2f}, with its own tool {own:.2f}"
+        reason += f": more than {policy.sibling_above:g} (sibling_above) apart"
         return PairFinding("nearer_sibling", _COSINE, reason)
 
     return [compare(text, tools) for text, tools in requests]

@@ -50,7 +50,7 @@ def test_lines_repeat_the_beginning_of_what_is_long():
     lines = list(write_lines({"rounds": [{"asked": asked, "shown": []}], "calls": [call], **facts}))
     assert lines[0].startswith("asked  server: xxx")
     assert lines[0].endswith("xx…; tool: mail")
-    assert lines[1].startswith("planned  s::t  {'at': 'yyy")
+    assert lines[1].startswith('planned  s::t  {"at": "yyy')
     assert lines[1].endswith("…")
     assert max(map(len, lines)) < 400
 

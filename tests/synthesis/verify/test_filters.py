@@ -67,6 +67,8 @@ def test_a_request_for_another_tool_of_its_server_is_rejected():
         return [[flaw["kind"] for flaw in json.loads(each["flaws"])] for each in rows]
 
     assert find_kinds(beside) == [["nearer_sibling"], []]
+    [flaw] = json.loads(filter_rows(asked, CONTRACTS, embed, POLICY, beside)[0]["flaws"])
+    assert flaw["reason"].endswith(f"more than {POLICY.sibling_above} (sibling_above) apart")
     assert find_kinds(None) == find_kinds(SiblingTools({"npm:a": ["time"]}, embed)) == [[], []]
     again = filter_rows(
         filter_rows(asked, CONTRACTS, embed, POLICY, beside), CONTRACTS, embed, POLICY

@@ -76,6 +76,7 @@ def test_a_hold_is_listed_with_who_held_it(pipeline):
     assert code == 0
     code, out, _ = toolmill("quarantine")
     assert "find_song  * (high)  by ann\\u{1b}[2J" in out
+    assert out.endswith("\ntools held: 2\n")
     assert "\x1b" not in out
     code, _, _ = toolmill("quarantine", name, "--release", "--rule", "*", *SAID)
     assert (code, set(held())) == (0, {"find_photo"})

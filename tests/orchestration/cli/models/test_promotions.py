@@ -20,6 +20,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_a_waiting_candidate_is_shown_refused_and_approved(home):
+    assert "no candidate yet" in invoke_toolmill("champion", "retriever", home=home).stdout
     summary = make_summary(home, save_empty_model(home, "m1"))
     gates = check_gates("retriever", summary)
     consider_candidate(home, "retriever", "m1", "set1", gates, summary, by_hand=True)

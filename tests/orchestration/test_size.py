@@ -18,11 +18,11 @@ BUDGET = {
     "assets/contracts": (8_662, 35),
     "assets/catalogue": (696, 5),
     "assets/vectors": (3_341, 21),
-    "assets/synthesis": (10_300, 52),
+    "assets/synthesis": (10_301, 52),
     "assets/outcomes": (7_773, 40),
     "training": (12_657, 82),
     "serving": (9_194, 41),
-    "orchestration": (5_886, 36),
+    "orchestration": (5_903, 36),
     "demo": (2_526, 21),
     "extensions/batch": (1_061, 6),
     "extensions/bench": (4_809, 22),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_203, 13),
-    "tests": (80_202, 454),
+    "tests": (80_216, 454),
     "benchmarks": (6_039, 37),
 }
 

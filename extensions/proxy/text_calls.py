@@ -103,11 +103,11 @@ async def take_response_calls(body: dict[str, Any], repair: CallRepair) -> TextC
 def replace_message(body: dict[str, Any], found: TextCalls) -> None:
     """Puts calls behind, or in the place of, the message whose text they were."""
     output = body["output"]
-    place = next(at for at, item in enumerate(output) if item.get("type") == "message")
-    message = output[place]
-    for part in list_dicts(message, "content"):
+    messages = [item for item in list_dicts(body, "output") if item.get("type") == "message"]
+    place = output.index(messages[0]) if messages else len(output)
+    for part in list_dicts(messages[0] if messages else {}, "content"):
         part["text"] = found.left.strip()
-    output[place : place + 1] = [*([message] if found.left.strip() else []), *found.write_items()]
+    output[place : place + 1] = [*(messages[:1] if found.left.strip() else []), *found.write_items()]
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,8 @@ class TextCallStream:
 
 
 def _write_event(data: JsonObject) -> bytes:
-    return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode()
+    name = f"event: {data['type']}\n" if "type" in data else ""
+    return f"{name}data: {json.dumps(data)}\n\n".encode()
 
 
 def _write_chunk(head: JsonObject, choice: JsonObject) -> bytes:
@@ -240,7 +241,9 @@ class ChatText:
         self, held: list[StreamEvent], found: TextCalls, rest: str, report: Any
     ) -> Iterator[bytes]:
         for event in held:
-            assert event.data is not None
+            if event.data is None:  # a comment that keeps the connection
+                yield event.raw
+                continue
             [choice] = list_dicts(event.data, "choices") or [{}]
             delta = choice.get("delta") or {}
             if isinstance(delta.get("content"), str):
@@ -290,8 +293,10 @@ class MessageText:
         begun = (held[0].data or {}).get("type") != "content_block_start"
         shown = begun or bool(found.left.strip())
         for event in held[:-1]:
-            data = event.data or {}
-            if data.get("index") != self._index or (
+            data = event.data
+            if data is None:  # a comment
+                yield event.raw
+            elif data.get("index") != self._index or (
                 shown and data.get("type") == "content_block_start"
             ):
                 if data.get("type") == "content_block_start":
@@ -331,7 +336,9 @@ class ResponseText:
         if kind == "response.output_text.delta":
             return StreamPart(TEXT, str(data.get("delta") or ""))
         if kind == "response.completed":
-            return StreamPart(END, "", isinstance(self._at, int))
+            whole = data.get("response")
+            listed = isinstance(whole, dict) and isinstance(whole.get("output"), list)
+            return StreamPart(END, "", listed and isinstance(self._at, int))
         over = kind in ("response.incomplete", "response.failed", "error")
         return StreamPart(UNREAD if over else OTHER)
 

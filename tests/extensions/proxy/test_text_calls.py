@@ -259,6 +259,27 @@ def test_calls_in_the_text_of_a_response_become_items(running, client, way, text
     assert answer.output_text == words
 
 
+def ask_stream(running: Running, path: str, tools: Any, parts: list[bytes]) -> bytes:
+    """What a client gets, whom a comment keeps waiting behind each event."""
+    running.script.parts = [piece for part in parts for piece in (part, b": wait\n\n")]
+    body = {"model": "m", "messages": ASK, "input": "weather?", "tools": tools, "stream": True}
+    return httpx2.post(f"{running.url}/v1/{path}", json=body, trust_env=False).content
+
+
+def test_comments_and_a_summary_without_the_message_cost_no_call(running):
+    called = ask_stream(running, "chat/completions", CHAT, stream_text(HERMES, 5))
+    assert called.count(b'"finish_reason":"tool_calls"') == 1
+    parts = stream_message({"type": "text", "text": HERMES}, stop="end_turn")
+    called = ask_stream(running, "messages", MESSAGES, parts)
+    assert b'"tool_use"' in called and b"null\n" not in called
+    *parts, _ = stream_message_item(HERMES)
+    for end, item in ({"output": []}, b"function_call"), ({}, b"<tool_call>"):
+        last = json.dumps({"type": "response.completed", "response": end})
+        extra = [b'data: {"x": 1}\n\n', f"data: {last}\n\n".encode()]
+        called = ask_stream(running, "responses", RESPONSES, [*parts, *extra])
+        assert item in called and b"response.completed" in called
+
+
 def test_a_text_of_many_marks_is_split_in_time():
     assert split_answer("<tool_call>{" * 20_000)[0] or True
     assert split_answer("{" * 100_000 + "</think>" * 1000) == (

@@ -107,7 +107,8 @@ def replace_message(body: dict[str, Any], found: TextCalls) -> None:
     place = output.index(messages[0]) if messages else len(output)
     for part in list_dicts(messages[0] if messages else {}, "content"):
         part["text"] = found.left.strip()
-    output[place : place + 1] = [*(messages[:1] if found.left.strip() else []), *found.write_items()]
+    shown = messages[:1] if found.left.strip() else []
+    output[place : place + 1] = [*shown, *found.write_items()]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ lost."""
 import ast
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -188,14 +189,19 @@ class _MarkReader:
         return "".join(self._trim_marks(*of) for of in zip(begins, ends, strict=True))
 
     def _trim_marks(self, begin: int, end: int) -> str:
-        inner = [mark for mark in self._marks if begin <= mark.start and mark.end <= end]
+        first, last = (
+            bisect_left(self._marks, at, key=lambda mark: mark.start) for at in (begin, end)
+        )
+        inner = [mark for mark in self._marks[first:last] if mark.end <= end]
         around = [mark for mark in inner if mark.kind in _AROUND and mark.start >= self._thought]
         for mark in around if begin else ():
-            if not self._text[begin : mark.start].strip() and "Observation" not in mark.text:
-                begin = mark.end
+            if self._text[begin : mark.start].strip() or "Observation" in mark.text:
+                break
+            begin = mark.end
         for mark in reversed(around if end < len(self._text) else ()):
-            if mark.start >= begin and not self._text[mark.end : end].strip():
-                end = mark.start
+            if mark.start < begin or self._text[mark.end : end].strip():
+                break
+            end = mark.start
         return self._text[begin:end]
 
     def _end_thought(self, place: int, mark: _Mark) -> int | None:

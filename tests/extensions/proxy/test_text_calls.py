@@ -1,6 +1,7 @@
 """Calls that a model writes into the text of its answer, in the forms of open models."""
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -183,7 +184,8 @@ def test_a_call_that_does_not_fit_is_a_call_with_the_reason(running, client):
     assert told["left"][0].startswith("missing_value")
 
 
-BOTH = f"{HERMES}<tool_call>{json.dumps({'name': 'now', 'arguments': {}})}</tool_call>"
+NOW_CALL = '{"name": "now"}'
+BOTH = f"{HERMES}<tool_call>{NOW_CALL}</tool_call>"
 
 
 @pytest.mark.parametrize("text", [BOTH, BOTH.removeprefix("I look.\n")])
@@ -271,17 +273,22 @@ def test_comments_and_a_summary_without_the_message_cost_no_call(running):
     assert called.count(b'"finish_reason":"tool_calls"') == 1
     parts = stream_message({"type": "text", "text": HERMES}, stop="end_turn")
     called = ask_stream(running, "messages", MESSAGES, parts)
-    assert b'"tool_use"' in called and b"null\n" not in called
+    assert (called.count(b'"tool_use"'), b"null\n" in called) == (2, False)
     *parts, _ = stream_message_item(HERMES)
     for end, item in ({"output": []}, b"function_call"), ({}, b"<tool_call>"):
         last = json.dumps({"type": "response.completed", "response": end})
         extra = [b'data: {"x": 1}\n\n', f"data: {last}\n\n".encode()]
         called = ask_stream(running, "responses", RESPONSES, [*parts, *extra])
-        assert item in called and b"response.completed" in called
+        assert item in called
+        assert b"response.completed" in called
 
 
 def test_a_text_of_many_marks_is_split_in_time():
     assert split_answer("<tool_call>{" * 20_000)[0] or True
+    began = time.process_time()
+    assert len(split_answer("<tool_call>{}</tool_call>" * 12_000)[0]) == 200
+    split_answer(HERMES + "</tool_call>x" * 12_000 + HERMES)
+    assert time.process_time() - began < 5  # it took 6
     assert split_answer("{" * 100_000 + "</think>" * 1000) == (
         [],
         "{" * 100_000 + "</think>" * 1000,

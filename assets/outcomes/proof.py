@@ -2,6 +2,8 @@
 that worked when its server was explored is proved where each other value changes its outcome. Any
 other call can only be refuted, by its own failure."""
 
+import json
+import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -161,6 +163,9 @@ async def prove_observed(
         changed.append(name)
     if not changed:
         return CallProof(UNPROVED, "no value of it names anything")
+    again = await run_perturbed(call.arguments)  # a clock, a count or a limit differs by itself
+    if again.execution.outcome != USEFUL or _differs(watched, again, "", ""):
+        return CallProof(UNPROVED, "the same call gives another outcome later")
     return CallProof(PROVED, f"other values change the outcome: {', '.join(changed)}"[:300])
 
 
@@ -188,8 +193,16 @@ def _differs(watched: WatchedCall, other: WatchedCall, value: Any, changed: Any)
         return True
     if done.differs is not False or done.withheld or tried.withheld:
         return False  # an answer of its own each time tells nothing
-    mine, others = (item.text or str(item.structured) for item in (done, tried))
-    return mine.replace(str(value), "") != others.replace(str(changed), "")
+    forms = {form for item in (value, changed) for form in _write_forms(item)} - {""}
+    echo = re.compile("|".join(map(re.escape, sorted(forms, key=len, reverse=True))) or "(?!)")
+    mine, others = (item.text or json.dumps(item.structured) for item in (done, tried))
+    return echo.sub("", mine) != echo.sub("", others)
+
+
+def _write_forms(value: Any) -> list[str]:
+    """A value as answers repeat it: as it is, and as JSON and Python write it."""
+    texts = [json.dumps(value), json.dumps(value, ensure_ascii=False), repr(value)]
+    return [str(value), *(text[1:-1] if isinstance(value, str) else text for text in texts)]
 
 
 def _list_single(world: WorldSpec, server_id: str, tools: Collection[str]) -> list[TaskTemplate]:

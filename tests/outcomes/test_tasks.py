@@ -1,6 +1,8 @@
 """Tasks of worlds as pairs: which are drawn for whom, and what an executed call proves of one."""
 
+import json
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -149,7 +151,7 @@ async def test_an_explored_call_is_proved_where_each_other_value_changes_its_out
     path = f"{DATA}/a.txt"
     result, tried = await observe({"path": path, "limit": 10, "whole": True}, read_file)
     assert (result.verdict, result.why) == ("proved", "other values change the outcome: path")
-    assert [asked["path"] for asked in tried] == [f"{DATA}/b.txt"]
+    assert [asked["path"] for asked in tried] == [f"{DATA}/b.txt", path]
 
     def write(asked):
         return "useful", "written", FILES | {asked["name"]: "x"}
@@ -176,6 +178,31 @@ async def test_an_explored_call_that_another_value_leaves_as_is_is_unproved(argu
     result, _ = await observe(arguments, answer, **facts)
     assert result.verdict == "unproved"
     assert why in result.why
+
+
+@pytest.mark.parametrize("value", ["a", "8", 'the "a"\n', "ä", "x"])
+@pytest.mark.parametrize("write", [str, json.dumps, repr, "{} of 18 axes".format])
+async def test_an_answer_that_repeats_its_input_proves_nothing(value, write):
+    def echo(asked):
+        return "useful", f"a banana, 18: {write(asked['q'])}", FILES
+
+    result, _ = await observe({"q": value}, echo)
+    assert result.why == "another q gives the same outcome"
+
+
+@pytest.mark.parametrize("kind", ["clock in a file", "limit", "order"])
+async def test_a_call_that_differs_by_itself_later_proves_nothing(kind):
+    times = count()
+
+    def answer(asked):
+        at = next(times)
+        if kind == "limit":
+            return ("tool_error", "too many requests", FILES) if at else ("useful", "done", FILES)
+        order = kind == "order"
+        return ("useful", f"{at}", FILES) if order else ("useful", "", FILES | {"log": f"{at}"})
+
+    result, _ = await observe({"q": "a"}, answer)
+    assert result.verdict == "unproved"
 
 
 async def test_a_call_that_fails_now_or_whose_contrast_is_not_answered_proves_nothing():

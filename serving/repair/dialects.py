@@ -148,8 +148,7 @@ class _MarkReader:
         self._line, self._ticks = 0, 0  # how far backticks of a line are counted
         self._found: list[Any] = []
         self._spans: list[tuple[int, int]] = []  # of the calls
-        self._thought = 0  # where the last thought ends
-        self._broken = 0
+        self._thought = self._broken = 0  # where the last thought ends; calls that are no JSON
         self._shows = False  # prose shows a form, which is no call
         self._readers: dict[str, Callable[[int, _Mark], int | None]] = {
             "harmony": self._read_behind, "function": self._read_function,
@@ -189,10 +188,8 @@ class _MarkReader:
         return "".join(self._trim_marks(*of) for of in zip(begins, ends, strict=True))
 
     def _trim_marks(self, begin: int, end: int) -> str:
-        first, last = (
-            bisect_left(self._marks, at, key=lambda mark: mark.start) for at in (begin, end)
-        )
-        inner = [mark for mark in self._marks[first:last] if mark.end <= end]
+        places = (bisect_left(self._marks, at, key=lambda mark: mark.start) for at in (begin, end))
+        inner = self._marks[slice(*places)]
         around = [mark for mark in inner if mark.kind in _AROUND and mark.start >= self._thought]
         for mark in around if begin else ():
             if self._text[begin : mark.start].strip() or "Observation" in mark.text:

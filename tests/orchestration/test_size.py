@@ -21,7 +21,7 @@ BUDGET = {
     "assets/synthesis": (10_301, 52),
     "assets/outcomes": (7_786, 40),
     "training": (12_657, 82),
-    "serving": (9_200, 41),
+    "serving": (9_197, 41),
     "orchestration": (5_903, 36),
     "demo": (2_526, 21),
     "extensions/batch": (1_061, 6),

@@ -18,6 +18,7 @@ from training.evaluation.caller_score import score_answer
 from training.evaluation.predictor import PredictionAnswer
 from warehouse.errors import UnusableInput
 from warehouse.json_types import Contract, Row
+from warehouse.progress import Progress, SilentProgress
 from warehouse.storage.digest import digest
 from warehouse.storage.files import hash_file
 from warehouse.store import Warehouse
@@ -31,8 +32,8 @@ Play = Callable[[CallerItem, Ask], Awaitable[Row]]
 class BenchmarkPlan:
     """data: folder or file of the benchmark. candidates: tools offered with a request, the right
     ones and the nearest others by BM25; 0: all. seed: of items, orders and endpoints. options: the
-    benchmark's own, by name. warehouse: for a benchmark of the home's own data; policy: for
-    one that launches servers."""
+    benchmark's own, by name. warehouse: for a benchmark of the home's own data; policy, progress:
+    for one that launches servers."""
 
     data: Path | None = None
     candidates: int = 10
@@ -40,6 +41,7 @@ class BenchmarkPlan:
     options: Mapping[str, str] = field(default_factory=dict)
     warehouse: Warehouse | None = field(default=None, repr=False)
     policy: DeployPolicy | None = field(default=None, repr=False)
+    progress: Progress = field(default_factory=SilentProgress, repr=False)
 
     def require_folder(self) -> Path:
         """Raises UnusableInput."""

@@ -84,7 +84,7 @@ def bench(
     options = {key: value for key, _, value in (text.partition("=") for text in option or ())}
     require_known("--option", options, BENCHMARKS[name])
     policy = make_deploy_policy(settings) if name == "worlds" else None
-    plan = BenchmarkPlan(data, candidates, seed, options, warehouse, policy)
+    plan = BenchmarkPlan(data, candidates, seed, options, warehouse, policy, report_lines())
     held = _read_benchmark(name, plan)
     folder = out or settings.home_path() / "evaluations" / "bench" / name
     card = _measure_models(

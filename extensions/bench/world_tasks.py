@@ -35,20 +35,20 @@ def read_worlds(plan: BenchmarkPlan) -> BenchmarkSet:
     WorldFileError."""
     require_inspect()  # before servers are launched
     items, left_out, files = [], Counter[str](), []
+    fits = list[tuple[WorldSpec, ServerFit]]()
     for entry in list_worlds([plan.data] if plan.data else ()):
         if entry.world is None:
             left_out[str(entry.problem)] += 1
-            continue
-        if plan.options.get("world", entry.world.name) != entry.world.name:
-            continue
-        files.append(entry.path)
-        for fit in entry.world.servers:
-            if plan.options.get("server", fit.id) != fit.id:
-                continue
-            try:
-                items += asyncio.run(_list_items(entry.world, fit, plan))
-            except (WorldFailed, WorldFileError, SandboxUnavailable) as error:
-                left_out[f"{entry.world.name}, {fit.id}: {' '.join(str(error).split())[:200]}"] += 1
+        elif plan.options.get("world", entry.world.name) == entry.world.name:
+            files.append(entry.path)
+            fits += [(entry.world, fit) for fit in entry.world.servers]
+    fits = [(world, fit) for world, fit in fits if plan.options.get("server", fit.id) == fit.id]
+    for at, (world, fit) in enumerate(fits, 1):
+        plan.progress.update("launching", at, len(fits), server=fit.id)
+        try:
+            items += asyncio.run(_list_items(world, fit, plan))
+        except (WorldFailed, WorldFileError, SandboxUnavailable) as error:
+            left_out[f"{world.name}, {fit.id}: {' '.join(str(error).split())[:200]}"] += 1
 
     async def play(item: CallerItem, ask: Ask) -> Row:
         return await play_task(item, ask, plan)

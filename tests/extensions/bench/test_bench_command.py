@@ -485,6 +485,7 @@ def test_a_world_that_cannot_be_had_is_left_out_by_its_reason(toolmill, tmp_path
     code, _, err = toolmill("worlds", "--data", data, "--option", "world=small")
     assert code == 2
     assert "worlds: no item in" in err
+    assert err.startswith("launching 1/1 server=")
     assert "npm:files: no such package" in err
 
 

@@ -25,7 +25,7 @@ BUDGET = {
     "orchestration": (5_903, 36),
     "demo": (2_526, 21),
     "extensions/batch": (1_061, 6),
-    "extensions/bench": (4_809, 22),
+    "extensions/bench": (4_811, 22),
     "extensions/contract_ci": (447, 4),
     "extensions/environments": (1_670, 14),
     "extensions/proxy": (4_250, 17),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_203, 13),
-    "tests": (80_271, 454),
+    "tests": (80_272, 454),
     "benchmarks": (6_039, 37),
 }
 

@@ -66,7 +66,7 @@ _MARKS = {  # kind -> pattern
 }  # fmt: skip
 _MARK = compile_pattern("|".join(re.sub(r"\(\?P<\w+>", "(?:", one) for one in _MARKS.values()))
 # Kinds that prose may show.
-_SHOWN = {"function", "invoke", "elements", "call", "keyed", "harmony", "called"}
+_SHOWN = {"function", "invoke", "elements", "call", "keyed", "harmony", "called", "react"}
 _AROUND = {"call", "stop", "end", "end_parameter", "fence"}  # kinds of marks around calls
 _NAMED = compile_pattern(  # a name before its arguments, whatever stands between
     rf"\s*(?:function<[｜|]tool[▁_]sep[｜|]>)?(?:call:)?(?P<name>{_NAME})\s*(?:\[CALL_ID\][A-Za-z0-9]{{1,40}})?"
@@ -83,6 +83,7 @@ _CODE = compile_pattern(r"^\s*\[?\s*(?:[A-Za-z_][\w.\-:/]*)\s*\(")
 _SPACES = re.compile(r"\s*+")
 _FENCE = re.compile(r"\s{0,20}(?:```(?:json)?)?\s{0,20}")
 _FENCE_END = re.compile(r"\s{0,20}```")
+_TICKS = re.compile(r"(?<!`)`")  # one or more
 _BETWEEN = re.compile(r"[\s,;]{0,100}")
 _BROKEN = "it breaks off or is no JSON: send the call again, whole"
 _CODE_FAULT = "its arguments are code, not values: send them as JSON"
@@ -130,11 +131,7 @@ def begins_call(text: str) -> bool:
         if match[0] == "functools" or match[0].endswith(">>>"):  # words of Python
             if following in ("", "[") or (match[0].endswith(">>>") and following.isalpha()):
                 return True
-        elif (
-            kind in _SHOWN
-            or kind == "react"
-            or (kind == "stop" and match[0].startswith(("<|", "<｜")))
-        ):
+        elif kind in _SHOWN or (kind == "stop" and match[0].startswith(("<|", "<｜"))):
             return True
     return False
 
@@ -221,12 +218,12 @@ class _MarkReader:
 
     def _is_shown(self, mark: _Mark, in_fence: bool) -> bool:
         """Whether prose shows a form: in inline code, or in a fence with words around it."""
-        if in_fence:
-            return self._has_prose
-        line = self._text.rfind("\n", self._line, mark.start) + 1
-        if line:
+        if in_fence or mark.kind == "react":  # which begins a line
+            return in_fence and self._has_prose
+        line = max(self._text.rfind("\n", self._line, mark.start) + 1, self._at)
+        if line > self._line:
             self._line, self._ticks = line, 0
-        self._ticks += self._text.count("`", self._line, mark.start)
+        self._ticks += len(_TICKS.findall(self._text, self._line, mark.start))
         self._line = mark.start
         return self._ticks % 2 == 1
 

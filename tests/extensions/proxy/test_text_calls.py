@@ -43,6 +43,7 @@ LEFT = {
     "ReAct": "Thought: I look.\nObservation: 5 C",
     "a thought before": f"<think>{OTHER}?</think>",
     "the end of a thought before": f"<tool_call>{OTHER}</tool_call>?</think>",
+    "a tick in a thought before": "<think>a `</think>",
     "a thought without an end": "<think>I look.",
 }
 UNTOUCHED = {
@@ -52,6 +53,8 @@ UNTOUCHED = {
     f"{CALL.replace('get_weather', 'delete_all')}</tool_call>",
     "a name that is similar": HERMES.replace("get_weather", "get_wether"),
     "a call that is shown": f"Write `<tool_call>{CALL}</tool_call>` to call it.",
+    "a call that is shown in two ticks": f"Write ``<tool_call>{CALL}</tool_call>`` to call it.",
+    "ReAct that is shown": "Write:\n```\nAction: now\nAction Input: {}\n```\nto call it.",
     "a call that broke off": HERMES[:40],
     "JSON of an answer": '{"name": "get_weather", "rating": 5}',
     "JSON that names a tool and does not fit": '{"name": "get_weather", "arguments": {}}',

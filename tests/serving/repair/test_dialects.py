@@ -34,6 +34,10 @@ NOW = ("now", {})
 FORMS: dict[str, tuple[str, list]] = {
     "Hermes": (f"I look.\n<tool_call>\n{CALL}\n</tool_call>", [ROME]),
     "Hermes, two": (f"<tool_call>{CALL}</tool_call>\n<tool_call>{OTHER}</tool_call>", [ROME, OSLO]),
+    "Hermes, a tick in the call before": (
+        '<tool_call>{"name": "write_note", "arguments": {"path": "`"}}</tool_call>'
+        f"<tool_call>{CALL}</tool_call>", [("write_note", {"path": "`"}), ROME]),
+    "a tick in a thought before": (f"<think>a `</think><tool_call>{CALL}</tool_call>", [ROME]),
     "Hermes, two in one": (f"<tool_call>\n{CALL}\n{OTHER}\n</tool_call>", [ROME, OSLO]),
     "Hermes, not closed": (f"<tool_call>\n{CALL}", [ROME]),
     "Hermes, closed alone": (f"leton\n{CALL}\n</tool_call>", [ROME]),

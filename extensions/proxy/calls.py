@@ -1,6 +1,7 @@
 """The calls of one request: what it offers and says, the repair of its calls, and their reviser."""
 
 import json
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,6 +37,7 @@ LADDER_S = 10.0  # of one call; the slowest hostile one of the tests takes 3
 # Of the client's own request, which is another than this: its body, the answer that it takes, and
 # what makes two requests one.
 _OF_THE_REQUEST = (b"content-", b"accept", b"if-", b"idempotency-", b"x-idempotency-")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a call, as Anthropic's API takes it back
 _KEYS = (b"authorization", b"x-api-key", b"api-key")
 
 
@@ -346,7 +348,9 @@ class CallRepair:
             if not _is_object(fixed.text) or (must_fit and fixed.left):
                 return None
             steps = ["took the call out of the text", *fixed.steps]
-            calls.append((draft.id or make_call_id(), replace(fixed, steps=steps)))
+            usable = _ID.fullmatch(draft.id or "") and draft.id not in dict(calls)
+            call_id = draft.id if draft.id and usable else make_call_id()
+            calls.append((call_id, replace(fixed, steps=steps)))
         for call_id, fixed in calls:
             self._note((call_id, fixed.name, fixed.text), fixed)
         return calls

@@ -163,7 +163,7 @@ class _MarkReader:
                 rest.append(self._text[taken : mark.start])
                 self._at = taken = self._thought = end
             elif mark.kind == "unthink":  # the prompt had opened it
-                self._found, rest, self._spans = [], [], []
+                self._found, rest, self._spans, in_fence = [], [], [], False
                 self._at = taken = self._thought = mark.end
             elif mark.kind == "fence":
                 in_fence = not in_fence

@@ -43,6 +43,7 @@ LEFT = {
     "ReAct": "Thought: I look.\nObservation: 5 C",
     "a thought before": f"<think>{OTHER}?</think>",
     "the end of a thought before": f"<tool_call>{OTHER}</tool_call>?</think>",
+    "a fence in the end of a thought": "a\n```\n</think>",
     "a tick in a thought before": "<think>a `</think>",
     "a thought without an end": "<think>I look.",
 }
@@ -175,6 +176,16 @@ def test_words_before_a_call_pass_at_once(running):
         assert b"".join(sent).startswith(b"".join(running.script.parts))
     finally:
         running.script.broken = False
+
+
+def test_a_call_gets_an_id_of_its_own_where_the_written_one_is_none(running, client):
+    calls = [f'{CALL[:-1]}, "id": "{name}"}}' for name in ("a1", "a1", "a 1", "")]
+    text = "".join(f"<tool_call>{one}</tool_call>" for one in calls)
+    running.script.parts, running.script.body = None, answer_chat(text)
+    answer = client.chat.completions.create(model="m", messages=ASK, tools=CHAT)
+    first, *others = [call.id for call in answer.choices[0].message.tool_calls]
+    assert first == "a1"
+    assert [one[:5] for one in sorted({*others})] == ["call_"] * 3
 
 
 def test_a_call_that_does_not_fit_is_a_call_with_the_reason(running, client):

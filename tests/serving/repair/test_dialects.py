@@ -37,6 +37,8 @@ FORMS: dict[str, tuple[str, list]] = {
     "Hermes, a tick in the call before": (
         '<tool_call>{"name": "write_note", "arguments": {"path": "`"}}</tool_call>'
         f"<tool_call>{CALL}</tool_call>", [("write_note", {"path": "`"}), ROME]),
+    "a fence in the end of a thought": (
+        f"a\n```\n</think><tool_call>{CALL}</tool_call>", [ROME]),
     "a tick in a thought before": (f"<think>a `</think><tool_call>{CALL}</tool_call>", [ROME]),
     "Hermes, two in one": (f"<tool_call>\n{CALL}\n{OTHER}\n</tool_call>", [ROME, OSLO]),
     "Hermes, not closed": (f"<tool_call>\n{CALL}", [ROME]),

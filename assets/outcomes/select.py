@@ -108,8 +108,11 @@ def select_calls(
             target = (golden.server_id, golden.tool)
             for tool in (target, *(looks_like.get(target, ()) if task is None else ())):
                 row = contracts.get(tool)
-                made_up = task is None and pair["basis"] in (None, CONTRACT)
-                if row is None or tool[0] not in servers or (made_up and tool in futile):
+                if row is None or tool[0] not in servers:
+                    continue
+                # A server that has the network now may be of use, and is not explored again.
+                in_vain = tool in futile and not servers[tool[0]].moving
+                if in_vain and task is None and pair["basis"] in (None, CONTRACT):
                     continue
                 if tool == target and row["contract_digest"] != golden.contract_digest:
                     continue

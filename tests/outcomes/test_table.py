@@ -182,6 +182,8 @@ def test_a_tool_whose_every_call_was_refused_is_not_called_with_made_up_values(r
     assert " ".join(sorted(tool for _, tool in result)) == futile
     expected = {"": ["drop c", "look a"], "look": ["drop c"]}.get(futile, [])
     assert chosen([pair(LOOK, "a"), pair(DROP, "c")], clear, futile=result) == expected
+    moving = servers("npm:a", moving=True)
+    assert chosen([pair(LOOK, "a")], clear, moving, futile=result) == ["look a"]
     explored = {**pair(LOOK, "b"), "basis": EXPLORED}
     assert chosen([explored], clear, futile=result) == ["look b"]
 

@@ -175,6 +175,7 @@ def explored_row(outcome: str, blame: str | None, contract: Row = LOOK, **facts:
     # A server that wants a credential, also for what was not tried.
     ([("tool_error", "credentials"), ("refused", "policy")], "drop look"),
     ([("tool_error", "credentials"), ("timeout", "server")], ""),
+    ([("refused", "us")] * 8, ""),  # a download that failed that night
 )
 def test_a_tool_whose_every_call_was_refused_is_not_called_with_made_up_values(rows, futile):
     clear = [clear_row(LOOK), clear_row(DROP)]

@@ -132,8 +132,8 @@ def select_calls(
 def find_futile_tools(explorations: Iterable[Row], clear: Iterable[Row]) -> set[tuple[str, str]]:
     """(server, tool) of those of which a world has no useful call: each that was tried was refused
     for its values or for what is not here (a credential, a browser, the network), or all were that
-    were tried of its server. What is the tool's, its server's or our own fault is called again, to be told
-    by executions. Of 200 calls of the demo with values that were made up for these, 5 were useful.
+    were tried of its server. What is the tool's, its server's or our own fault is called again, to
+    be told by executions. Of 200 calls of the demo with values made up for these, 5 were useful.
     """
     versions = {(row["server_id"], row["tool"]): row["contract_digest"] for row in clear}
     blames: dict[tuple[str, str], set[str | None]] = defaultdict(set)

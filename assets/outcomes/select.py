@@ -9,7 +9,7 @@ from typing import Any
 from assets.contracts.repair.problems import find_problems
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.execution import ToolCall
-from assets.outcomes.outcome import USEFUL
+from assets.outcomes.outcome import TOOL_ERROR, USEFUL
 from assets.outcomes.policy import ExecutionPolicy
 from assets.synthesis.contract_reading import read_purpose
 from assets.synthesis.tables import (
@@ -132,15 +132,18 @@ def select_calls(
 def find_futile_tools(explorations: Iterable[Row], clear: Iterable[Row]) -> set[tuple[str, str]]:
     """(server, tool) of those of which a world has no useful call: each that was tried was refused
     for its values or for what is not here (a credential, a browser, the network), or all were that
-    were tried of its server. What is the tool's, its server's or our own fault is called again, to
-    be told by executions. Of 200 calls of the demo with values made up for these, 5 were useful.
+    were tried of its server. A tool that says that it failed refuses too: of 21 such calls that
+    were made all the same, 15 were refused for their values. What no tool says, such as a late
+    answer, is called again, to be told by executions, and so is what is our own fault. Of 200 calls
+    of the demo with values made up for these, 5 were useful.
     """
     versions = {(row["server_id"], row["tool"]): row["contract_digest"] for row in clear}
     blames: dict[tuple[str, str], set[str | None]] = defaultdict(set)
     by_server: dict[str, set[str | None]] = defaultdict(set)
     for row in explorations:
         tool = row["server_id"], row["tool"]
-        blame = USEFUL if row["outcome"] == USEFUL else row["blame"]
+        says_failed = (row["outcome"], row["blame"]) == (TOOL_ERROR, "tool")
+        blame = USEFUL if row["outcome"] == USEFUL else "caller" if says_failed else row["blame"]
         by_server[tool[0]].add(blame)
         if versions.get(tool) == row["contract_digest"]:
             blames[tool].add(blame)

@@ -170,7 +170,8 @@ def explored_row(outcome: str, blame: str | None, contract: Row = LOOK, **facts:
     ([("tool_error", "caller"), ("tool_error", "caller")], "look"),
     ([("tool_error", "caller"), ("useful", None)], ""),
     ([("tool_error", "caller"), ("empty", None)], ""),
-    # Executions tell what is the tool's own fault.
+    ([("tool_error", "caller"), ("tool_error", "tool")], "look"),
+    # Executions tell what no tool says of itself.
     ([("tool_error", "caller"), ("protocol_error", "tool")], ""),
     # A server that wants a credential, also for what was not tried.
     ([("tool_error", "credentials"), ("refused", "policy")], "drop look"),

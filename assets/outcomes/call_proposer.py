@@ -15,6 +15,7 @@ from assets.synthesis.writing.row_builder import show_contract
 from warehouse.item_failure import try_item
 from warehouse.json_types import Contract, Json
 from warehouse.llm.client import LLM, LLMError
+from warehouse.sanitize.untrusted_text import drop_surrogates
 
 _ROLE = "generator"
 _UNUSABLE = ("truncated", "refused", "empty", "non_json", "wrong_shape")  # answers that were paid
@@ -51,7 +52,8 @@ class CallProposer:
         refusals = [f"{dump_text(dict(values))}: {why}" for values, why in refused[-_MOST_REFUSED:]]
         texts = {
             "contract": show_contract(contract),
-            "values": "\n".join(existing) or "(none)",
+            # Half a pair stands in keys of what a server answers as JSON.
+            "values": drop_surrogates("\n".join(existing)) or "(none)",
             "refused": "\n".join(refusals) or "(none)",
             "count": str(count),
         }

@@ -2,13 +2,15 @@
 
 import json
 import random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.repair.problems import find_problems
+from assets.outcomes.call_proposer import CallProposer
 from assets.outcomes.execution import CallExecution
 from assets.outcomes.exploration import (
     INVENTED,
@@ -25,6 +27,7 @@ from assets.outcomes.exploration import (
     read_answer,
     read_answered,
 )
+from assets.synthesis.role_schemas import CallProposals
 
 
 def make_tool(name: str, required: list[str], about: str = "", **properties: Any) -> dict[str, Any]:
@@ -227,3 +230,14 @@ def test_a_search_in_folders_gets_a_folder_and_a_pattern_that_matches():
     finder = make_tool("search_files", ["path", "pattern"], path=TEXT, pattern=TEXT)
     [call, *_] = propose(finder, pool)
     assert call.arguments == {"path": "/data", "pattern": "**/*.txt"}
+
+
+async def test_half_a_pair_in_an_answer_keeps_no_model_from_proposing():
+    async def complete(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(value=CallProposals(calls=[{"q": "x"}]))
+
+    pool, llm = ValuePool(), cast("Any", SimpleNamespace(complete=complete))
+    pool.add_answer({"\ud800": "v"}, "list")
+    contract = make_tool("look", ["q"], q={"type": "string"})
+    [proposed] = await CallProposer(llm, 7).propose(contract, pool, [], 3)
+    assert proposed.arguments == {"q": "x"}

@@ -246,7 +246,8 @@ class ChatText:
                 yield event.raw
                 continue
             [choice] = list_dicts(event.data, "choices") or [{}]
-            delta = choice.get("delta") or {}
+            delta = choice.get("delta")
+            delta = delta if isinstance(delta, dict) else {}
             if isinstance(delta.get("content"), str):
                 del delta["content"]
                 delta |= {"content": rest} if rest else {}
@@ -278,7 +279,8 @@ class MessageText:
             if block.get("type") == "text" and self._index is None:
                 self._index = data.get("index")
                 return StreamPart(TEXT, str(block.get("text") or ""))
-            return StreamPart(OTHER if block.get("type") in self._BLOCKS else UNREAD)
+            before = block.get("type") in self._BLOCKS and self._index is None
+            return StreamPart(OTHER if before else UNREAD)  # calls take the places behind the text
         if kind == "content_block_delta" and isinstance(delta, dict):
             text = delta.get("text")
             return StreamPart(TEXT, text) if isinstance(text, str) else StreamPart(OTHER)
@@ -333,7 +335,8 @@ class ResponseText:
             if item.get("type") == "message" and self._at is None:
                 self._at = data.get("output_index")
                 return StreamPart(TEXT)
-            return StreamPart(OTHER if item.get("type") == "reasoning" else UNREAD)
+            before = item.get("type") == "reasoning" and self._at is None
+            return StreamPart(OTHER if before else UNREAD)
         if kind == "response.output_text.delta":
             return StreamPart(TEXT, str(data.get("delta") or ""))
         if kind == "response.completed":

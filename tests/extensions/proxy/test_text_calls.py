@@ -297,6 +297,20 @@ def test_comments_and_a_summary_without_the_message_cost_no_call(running):
         assert b"response.completed" in called
 
 
+def test_a_thought_behind_the_text_and_a_delta_that_is_none_are_no_fault(running):
+    blocks: Any = [{"type": "text", "text": HERMES}, {"type": "thinking", "text": "Hm."}]
+    parts = stream_message(*blocks, stop="end_turn")
+    assert b'"tool_use"' not in ask_stream(running, "messages", MESSAGES, parts)
+    *parts, last = stream_message_item(HERMES)
+    item = {"type": "reasoning", "id": "t", "summary": []}
+    thought = {"type": "response.output_item.added", "output_index": 1, "item": item}
+    parts = [*parts, f"data: {json.dumps(thought)}\n\n".encode(), last]
+    assert b"function_call" not in ask_stream(running, "responses", RESPONSES, parts)
+    end = {"choices": [{"index": 0, "delta": "x", "finish_reason": "stop"}]}
+    parts = [*stream_text(HERMES, 5)[:-2], f"data: {json.dumps(end)}\n\n".encode()]
+    assert b'"tool_calls"' in ask_stream(running, "chat/completions", CHAT, parts)
+
+
 def test_a_text_of_many_marks_is_split_in_time():
     assert split_answer("<tool_call>{" * 20_000)[0] or True
     began = time.process_time()

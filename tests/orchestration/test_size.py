@@ -28,13 +28,13 @@ BUDGET = {
     "extensions/bench": (4_811, 22),
     "extensions/contract_ci": (447, 4),
     "extensions/environments": (1_670, 14),
-    "extensions/proxy": (4_254, 17),
+    "extensions/proxy": (4_257, 17),
     "extensions/publishing": (1_426, 8),
     "extensions/recommender": (3_287, 17),
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_203, 13),
-    "tests": (80_310, 454),
+    "tests": (80_324, 454),
     "benchmarks": (6_039, 37),
 }
 

@@ -76,7 +76,8 @@ def split_answer(text: str) -> tuple[list[DraftCall], str]:
 
 
 _BROKEN_OFF = compile_pattern(  # the end of a text where a mark may have begun
-    r"(?:<(?:[^\s<>][^<>\n]{0,80})?|\[(?:[A-Z_]{0,12}|Called[^\n]{0,160}|C[a-z]{0,5})|\bto=|(?:^|\n)(?:>{1,3}"
+    r"(?:<(?:[^\s<>][^<>\n]{0,80})?|\[(?:[A-Z_]{0,12}|Called[^\n]{0,160}|C[a-z]{0,5})"
+    r"|\bt(?:o(?:=[^\s<>{}]{0,128}(?: [^<{\n]{0,40})?)?)?|(?:^|\n)(?:>{1,3}"
     r"|[ *]{0,9}A(?:c(?:t(?:io?)?)?)?"
     r"|[ *]{0,9}Action\**:?[^\n]{0,140}(?:\n[ *]{0,9}[A-Za-z ]{0,14})?))$"
 )

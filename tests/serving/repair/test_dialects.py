@@ -125,6 +125,8 @@ FORMS: dict[str, tuple[str, list]] = {
         '<|channel|>analysis<|message|>{"city": "Oslo"}?<|end|><|start|>assistant<|channel|>'
         "commentary to=functions.get_weather <|constrain|>json<|message|>"
         '{"city": "Rome"}<|call|>', [ROME]),
+    "Harmony, begun in the prompt": (
+        ' to=functions.get_weather <|constrain|>json<|message|>{"city": "Rome"}<|call|>', [ROME]),
     "Harmony, recipient first": (
         '<|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>'
         '{"city": "Rome"}<|call|>', [ROME]),

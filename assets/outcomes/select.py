@@ -144,8 +144,8 @@ def find_futile_tools(explorations: Iterable[Row], clear: Iterable[Row]) -> set[
         tool = row["server_id"], row["tool"]
         says_failed = (row["outcome"], row["blame"]) == (TOOL_ERROR, "tool")
         blame = USEFUL if row["outcome"] == USEFUL else "caller" if says_failed else row["blame"]
-        by_server[tool[0]].add(blame)
         if versions.get(tool) == row["contract_digest"]:
+            by_server[tool[0]].add(blame)
             blames[tool].add(blame)
     return {
         tool

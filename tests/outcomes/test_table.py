@@ -191,8 +191,9 @@ def test_a_tool_whose_every_call_was_refused_is_not_called_with_made_up_values(r
 
 
 def test_what_an_older_contract_refused_says_nothing_of_the_one_that_stands():
-    rows = [explored_row("tool_error", "caller", {**LOOK, "description": "older"})]
-    assert find_futile_tools(rows, [clear_row(LOOK)]) == set()
+    for blame in ("caller", "credentials"):
+        rows = [explored_row("tool_error", blame, {**LOOK, "description": "older"})]
+        assert find_futile_tools(rows, [clear_row(LOOK)]) == set()
 
 
 def test_where_no_world_is_ours_only_tools_that_read_are_called():

@@ -112,8 +112,22 @@ def read_structure(text: str) -> Any:
 def load_first(text: str, at: int) -> tuple[Any, int | None]:
     """(the JSON value that begins at a place of a text, where it ends; None where none does)."""
     spaces = _SPACES.match(text, at)
+    at = spaces.end() if spaces else at
+    piece = text[at : at + _WINDOW]
     try:
-        return _DECODER.raw_decode(text, spaces.end() if spaces else at)
+        value, end = _DECODER.raw_decode(piece)
+        if end < len(piece) or len(piece) < _WINDOW:
+            return value, at + end
+    except json.JSONDecodeError as error:
+        # The decoder counts the lines before an error: in a text of 200 kB with a broken value at
+        # each mark that took seconds. What a longer piece would not read either is told here.
+        cut_off = error.msg.startswith("Unterminated") or error.pos > len(piece) - _LONGEST_TOKEN
+        if len(piece) < _WINDOW or not cut_off:
+            return None, None
+    except (ValueError, RecursionError, NameTwice):
+        return None, None
+    try:
+        return _DECODER.raw_decode(text, at)
     except (ValueError, RecursionError, NameTwice):
         return None, None
 
@@ -132,6 +146,10 @@ def _read_leniently(text: str, kinds: tuple[type, ...]) -> ParsedArguments | Non
         if parsed is not None:
             return ParsedArguments(parsed.values, [*steps, *parsed.steps], parsed.cut)
     return None
+
+
+_WINDOW = 4096  # characters that are tried first
+_LONGEST_TOKEN = 16  # characters of a constant or an escape that the window may cut
 
 
 class NameTwice(Exception):

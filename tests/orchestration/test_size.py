@@ -15,7 +15,7 @@ BUDGET = {
     "warehouse": (7_772, 49),
     "assets/marketplaces": (6_079, 38),
     "assets/servers": (11_743, 53),
-    "assets/contracts": (8_662, 35),
+    "assets/contracts": (8_680, 35),
     "assets/catalogue": (696, 5),
     "assets/vectors": (3_341, 21),
     "assets/synthesis": (10_301, 52),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_203, 13),
-    "tests": (80_327, 454),
+    "tests": (80_361, 455),
     "benchmarks": (6_039, 37),
 }
 

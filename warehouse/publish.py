@@ -173,8 +173,13 @@ def publish(
         yield from results
         raise _build_refusal(spec.name, partition, verdicts.describe_failures(), before)
     head = warehouse.tables.promote(staged, context.run_id, verdicts.as_rows())
+    counts = _count_rows(warehouse, staged, partition)
+    if not staged.rows and counts.get("all_partitions") and not any(changes.values()):
+        # The UI shows the last partition's figures as the asset's: those of one without rows, such
+        # as `private` where nobody has files, would hide what the others say.
+        changes, metadata = {}, None
     figures: dict[str, Any] = {
-        **_count_rows(warehouse, staged, partition),
+        **counts,
         "version_moved": before is None or before.digest != head.digest,
         "dagster/column_lineage": _trace_columns(context, spec),
         **changes,

@@ -128,6 +128,19 @@ def test_the_page_of_a_table_shows_every_partition_that_has_rows(warehouse):
     assert read_table(run(warehouse, [], "b")[0]) == shown
 
 
+def test_a_partition_without_rows_hides_no_figure_of_the_others(warehouse):
+    def read_names(rows: list[dict[str, str]], partition: str) -> set[str]:
+        return {*get_event(run(warehouse, rows, partition)[0]).materialization.metadata}
+
+    own = {"new", "shown", "said"}
+    red = [{"id": "1", "colour": "red"}]
+    assert own <= read_names([], "b")  # no other has any
+    assert own <= read_names(red, "a")
+    assert not own & read_names([], "b")
+    assert own <= read_names(red, "b")
+    assert own <= read_names([], "b")  # what is gone is told
+
+
 def test_the_pass_of_a_partition_hides_no_failure_of_another(warehouse):
     with dg.DagsterInstance.ephemeral() as instance:
         run(warehouse, ValueError("the host is gone"), "a", instance=instance)

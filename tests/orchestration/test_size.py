@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_772, 49),
+    "warehouse": (7_777, 49),
     "assets/marketplaces": (6_079, 38),
     "assets/servers": (11_743, 53),
     "assets/contracts": (8_680, 35),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_203, 13),
-    "tests": (80_361, 455),
+    "tests": (80_374, 455),
     "benchmarks": (6_039, 37),
 }
 

@@ -64,7 +64,7 @@ def pairs(
         progress,
         writer.worlds,
         only=read_one_server(context),
-        retriever=writer.open_retriever(),
+        open_retriever=writer.open_retriever,
     )
     stale = [row["pair_id"] for row in written.rows if not written.offer.offers_contract_of(row)]
     observed = f"{len(stale)} pairs of other contracts"

@@ -18,7 +18,7 @@ BUDGET = {
     "assets/contracts": (8_680, 35),
     "assets/catalogue": (696, 5),
     "assets/vectors": (3_341, 21),
-    "assets/synthesis": (10_301, 52),
+    "assets/synthesis": (10_303, 52),
     "assets/outcomes": (7_794, 40),
     "training": (12_657, 82),
     "serving": (9_195, 41),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_203, 13),
-    "tests": (80_374, 455),
+    "tests": (80_392, 455),
     "benchmarks": (6_039, 37),
 }
 

@@ -157,6 +157,7 @@ def _write_row(writing: RowBuilder, task: WorldTask) -> dict[str, Json]:
 
 
 Rows = list[dict[str, Json]]
+OpenRetriever = Callable[[], Embedder | None]
 
 # A unit waits for one role at a time, so that as many units as requests keep every role busy.
 _LEAST_AT_ONCE = 48
@@ -310,10 +311,11 @@ def write_pairs(
     worlds: TaskSource | None = None,
     *,
     only: str | None = None,
-    retriever: Embedder | None = None,
+    open_retriever: OpenRetriever = lambda: None,
 ) -> WritingResult:
-    """The pairs of one marketplace, or of `only` one server, with those out of `worlds`. retriever:
-    tells requests for a sibling of their tool."""
+    """The pairs of one marketplace, or of `only` one server, with those out of `worlds`.
+    open_retriever: the model that tells requests for a sibling of their tool; asked where any pair
+    is due."""
     plan = plan_pairs(warehouse, name, policy, llm, embedder, worlds, only=only)
     policy, due, offer = plan.policy, plan.due, plan.offer
     if not due.due and not due.gone:
@@ -344,7 +346,7 @@ def write_pairs(
     store = LanceStore(warehouse.home / "lance")
     embed = partial(embed_texts, embedder=embedder, store=store, table=INSTRUCTIONS)
     siblings = None
-    if retriever is not None:
+    if (retriever := open_retriever()) is not None:
         find = partial(embed_texts, embedder=retriever, store=store, table=INSTRUCTIONS)
         siblings = SiblingTools(offer.servers, find)
     rows = filter_rows(rows, offer.contracts, embed, policy, siblings)

@@ -211,7 +211,7 @@ def test_nothing_is_ever_evaluated(monkeypatch):
 
 @cases("part", "[", "{a:", "/*", "//", "a=", "'\\\\", "new Date(", "'a',", "`$")
 def test_hostile_text_is_refused(part):
-    # 100,000 times: whoever reads it twice for each character does not come to an end here.
+    # 100,000 times: a reader that looks at it twice for each character does not end here.
     for before in ("", "[", "server:"):
         text = before + part * 100_000
         with pytest.raises(NotALiteral):

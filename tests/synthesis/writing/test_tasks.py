@@ -201,7 +201,7 @@ class Market:
     def __init__(self, warehouse: Warehouse) -> None:
         self.warehouse, self.embedder = warehouse, WordEmbedder()
         self.embedder.dim = 2048
-        self.asked = 0
+        self.asked = self.opened = 0
         self.list_tools({"npm:files": [READ_FILE, CONVERT]})
 
     def list_tools(self, servers: Mapping[str, list[Row]]) -> None:
@@ -217,10 +217,15 @@ class Market:
 
     def run(self, source: Source | None, policy: SynthesisPolicy = SINGLES) -> WritingResult:
         llm = offline_llm(self.warehouse.ledger)
-        pairs = write_pairs(self.warehouse, MARKET, policy, llm, self.embedder, worlds=source)
+        facts = {"worlds": source, "open_retriever": self.open_retriever}
+        pairs = write_pairs(self.warehouse, MARKET, policy, llm, self.embedder, **facts)
         self.asked = llm.counts["asked"]
         self._publish(PAIRS, pairs.rows)
         return pairs
+
+    def open_retriever(self) -> WordEmbedder:
+        self.opened += 1
+        return self.embedder
 
     def _publish(self, spec: Any, rows: list[Row]) -> None:
         tables = self.warehouse.tables
@@ -234,6 +239,19 @@ def market(warehouse: Warehouse) -> Market:
 
 def select_tasks(answer: WritingResult) -> list[Row]:
     return [row for row in answer.rows if row["world_task"]]
+
+
+def test_requests_for_a_sibling_are_told_by_a_model_that_is_opened_where_pairs_are_due(market):
+    tools = [READ_FILE, {**READ_FILE, "name": "convert_unit", "description": "Converts a unit."}]
+    market.list_tools({"npm:files": tools})
+    kinds = {
+        flaw["kind"]
+        for row in market.run(None, replace(SINGLES, sibling_above=0.0)).rows
+        for flaw in json.loads(row["flaws"])
+    }
+    assert (market.opened, "nearer_sibling" in kinds) == (1, True)
+    market.run(None, replace(SINGLES, sibling_above=0.0))
+    assert market.opened == 1
 
 
 def test_a_task_of_a_world_is_a_pair_that_says_where_it_is_from(market):

@@ -1,12 +1,10 @@
 """Server: replica marketplaces for the time of a block or until interrupted."""
 
 import asyncio
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -20,7 +18,6 @@ from demo.replicas.faults import SITES, FaultSet, check_faults
 from demo.sites import REPLICAS
 from demo.world.catalogue import make_world
 from demo.world.full import ReplicaWorld, make_full_world
-from warehouse.storage.files import write_atomically
 
 
 class Replicas(Mapping[str, str]):
@@ -178,7 +175,6 @@ def replicas(*args: Any, **options: Any) -> Iterator[Replicas]:
 def serve(
     *,
     ports: Mapping[str, int] | None = None,
-    port_file: Path | None = None,
     ready: Callable[[dict[str, str]], None] | None = None,
     until: threading.Event | None = None,
     **options: Any,
@@ -186,13 +182,10 @@ def serve(
     """Serves until interrupted (or until `until` is set), at `ports` or those of `list_ports`; a
     port of 0 is chosen by the system. `options` are those of Replicas.
 
-    `port_file` receives {site: URL} once all sites answer, and `ready` is called with the same.
-    Raises PortTaken.
+    `ready` is called with {site: URL} once all sites answer. Raises PortTaken.
     """
     with replicas(ports=ports or list_ports(), **options) as running:
         urls = dict(running)
-        if port_file is not None:
-            write_atomically(port_file, json.dumps(urls).encode())
         if ready is not None:
             ready(urls)
         with suppress(KeyboardInterrupt):

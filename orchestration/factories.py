@@ -81,8 +81,8 @@ def make_crawl_policies(settings: Settings) -> "dict[str, CrawlPolicy]":
     return {name: make_crawl_policy(settings, name) for name in list_installed()}
 
 
-def make_crawl_policy(settings: Settings, name: str, *, at: str | None = None) -> "CrawlPolicy":
-    """How one marketplace is crawled; `at` is another base URL than the configured one.
+def make_crawl_policy(settings: Settings, name: str) -> "CrawlPolicy":
+    """How one marketplace is crawled.
 
     A replica on loopback is somebody's own: it needs no politeness, and takes the demo's keys.
     """
@@ -90,7 +90,7 @@ def make_crawl_policy(settings: Settings, name: str, *, at: str | None = None) -
     from assets.servers.sandbox.contained_browser import open_browser_sandbox
 
     market = settings.marketplaces.of(name)
-    url = at or find_base_url(settings, name)
+    url = find_base_url(settings, name)
     demo = is_loopback(urlsplit(url).hostname or "")
     keys = market.keys()
     if demo:

@@ -192,10 +192,10 @@ def _read_text(block: Mapping[str, Any]) -> str:
         return block["text"]
     if kind == "resource" and isinstance(block.get("resource"), Mapping):
         resource = block["resource"]
-        held = resource.get("text")
+        text = resource.get("text")
         uri = str(resource.get("uri", ""))[:500]
         return (
-            f"[resource {uri}]\n{held}" if isinstance(held, str) else f"[resource {uri}, not text]"
+            f"[resource {uri}]\n{text}" if isinstance(text, str) else f"[resource {uri}, not text]"
         )
     if kind == "resource_link":
         return f"[link to {str(block.get('uri', ''))[:500]}]"

@@ -220,15 +220,12 @@ class LoginProvider(_StoredTokensProvider):
     """With a person at a browser."""
 
     chosen: OAuthClientInformationFull | None = None
-    scope: str | None = None
 
     async def _initialize(self) -> None:
         self.context.client_info = self.chosen
         self._initialized = True
 
     async def _perform_authorization(self) -> httpx2.Request:
-        if self.scope:  # the SDK asks for what the server names
-            self.context.client_metadata.scope = self.scope
         if self.chosen is not None and self.chosen.client_secret:
             # RFC 8414: where the authorization server names no way, it takes Basic alone.
             facts = self.context.oauth_metadata
@@ -255,16 +252,14 @@ def make_login(
     client_id: str | None,
     client_secret: str | None,
     issuer: str | None,
-    scope: str | None,
 ) -> LoginProvider:
     """A client that is registered manually (client_id), or by itself at the server's request."""
     method = _POST if client_secret else "none"
     uris = [AnyUrl(redirect_uri)]
     metadata = OAuthClientMetadata(
-        redirect_uris=uris, client_name=CLIENT_NAME, scope=scope, token_endpoint_auth_method=method
+        redirect_uris=uris, client_name=CLIENT_NAME, token_endpoint_auth_method=method
     )
     provider = LoginProvider(url, metadata, store, show, wait)
-    provider.scope = scope
     if client_id:
         provider.chosen = OAuthClientInformationFull(
             redirect_uris=uris,

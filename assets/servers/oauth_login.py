@@ -128,7 +128,6 @@ class OAuthChoice:
 
     client_id: str | None = None
     client_secret: str | None = None
-    scope: str | None = None
     issuer: str | None = None
 
 
@@ -188,7 +187,6 @@ def log_in(
             client_id=choice.client_id,
             client_secret=secret,
             issuer=choice.issuer,
-            scope=choice.scope,
         )
         patience_s = timeout_s + 60
         here = is_loopback(httpx2.URL(url).host)  # whoever types such an address means it

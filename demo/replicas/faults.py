@@ -1,9 +1,9 @@
-"""Faults: which misbehaviours can be switched on, for which site, and how they are written."""
+"""Faults: which misbehaviours can be switched on, for which site."""
 
 import gzip
 import time
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -21,17 +21,6 @@ KINDS: Mapping[str, tuple[str, str]] = read_data(__file__, "faults.toml")
 _NUMBERS = frozenset(
     ["gzip_bomb", "huge_description", "storm429", "rate_limit", "crawl_delay", "skew", "latency"]
 )
-
-
-def parse_faults(text: str | Iterable[str]) -> dict[str, str]:
-    """`registry=truncated,mcpso=latency:50` as a mapping site -> `kind[:value]`; several kinds of
-    a site are joined by `+`. Raises ValueError naming what is unknown."""
-    texts = [text] if isinstance(text, str) else text
-    faults: dict[str, str] = {}
-    for part in (part for text in texts for part in text.split(",") if part.strip()):
-        site, _, kind = (piece.strip() for piece in part.partition("="))
-        faults[site] = f"{faults[site]}+{kind}" if site in faults else kind
-    return check_faults(faults)
 
 
 def check_faults(faults: Mapping[str, str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ _SHOWN = (
 
 @app.command()
 def batch(
-    names: Annotated[list[str] | None, typer.Argument(help="only these; default: all")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="only these; default: all open")] = None,
     harvest: Annotated[
         bool, typer.Option("--harvest", help="advance each: send, poll once, keep what has come")
     ] = False,
@@ -31,7 +31,6 @@ def batch(
     give_up: Annotated[
         bool, typer.Option("--give-up", help="--cancel: wait for nothing; it may have been paid")
     ] = False,
-    everything: Annotated[bool, typer.Option("--all", help="list ended ones too")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List requests that a Batch API answers, advance them (--harvest), or --cancel NAME.
@@ -53,7 +52,7 @@ def batch(
         _print_batches(ended, as_json)
         return
     if not harvest:
-        listed = ledger.batches.find(*(() if everything else OPEN))
+        listed = ledger.batches.find(*(() if names else OPEN))
         _print_batches([item for item in listed if not names or item.name in names], as_json)
         return
     open_names = [item.name for item in list_open(ledger)]

@@ -170,8 +170,10 @@ class ArmTestItems:
     ) -> TrainingJob:
         """The training of one arm."""
         rows = [dict(row) for row in made.rows]
-        held = dict(settings)
-        return TrainingJob(role, name, self.home, self.sets.name, base, held, rows, self.sets.pool)
+        values = dict(settings)
+        return TrainingJob(
+            role, name, self.home, self.sets.name, base, values, rows, self.sets.pool
+        )
 
 
 def measure_retriever(

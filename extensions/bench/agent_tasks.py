@@ -349,9 +349,9 @@ def render_result(result: CallResult, limit: int) -> str:
 def _render_block(block: Mapping[str, Any]) -> str:
     if block.get("type") == "text":
         return str(block.get("text", ""))
-    held = block.get("resource")
-    if isinstance(held, Mapping) and isinstance(held.get("text"), str):
-        return held["text"]
+    resource = block.get("resource")
+    if isinstance(resource, Mapping) and isinstance(resource.get("text"), str):
+        return resource["text"]
     return f"[{block.get('type')}]"
 
 

@@ -64,12 +64,11 @@ def find_repeated(
     items: Sequence[CallerItem],
     name: str,
     embed: Embed | None,
-    trained: Sequence[str] = (),
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """(what of the requests and the contracts stands in our training set, ids of items that are
-    clean by both). trained: requests of another training set, beside the home's."""
+    clean by both)."""
     texts = [item.instruction for item in items]
-    by_request = check_against_training(warehouse, texts, f"{name}, requests", embed, more=trained)
+    by_request = check_against_training(warehouse, texts, f"{name}, requests", embed)
     right = {
         tool_text(tool): None
         for item in items

@@ -111,14 +111,16 @@ def _match_one_call(
     given = call.get("arguments")
     schema = schemas.get(name) or {}
     about = schema.get("properties") or {}
-    held = given if isinstance(given, Mapping) else {}
+    arguments_given = given if isinstance(given, Mapping) else {}
     meant = {
-        parameter: _choose_allowed_value(values, held.get(parameter), about.get(parameter) or {})
+        parameter: _choose_allowed_value(
+            values, arguments_given.get(parameter), about.get(parameter) or {}
+        )
         for parameter, values in allowed.items()
-        if parameter in held or (values and OMITTED not in values)  # [] allows no value
+        if parameter in arguments_given or (values and OMITTED not in values)  # [] allows no value
     }
-    found = match_call(schema, {"name": name, "arguments": meant}, call)
-    return None if found.match else found.error_kind or "wrong_value"
+    match = match_call(schema, {"name": name, "arguments": meant}, call)
+    return None if match.match else match.error_kind or "wrong_value"
 
 
 def _choose_allowed_value(values: Sequence[Any], given: Any, schema: Mapping[str, Any]) -> Any:
@@ -138,18 +140,18 @@ def _unwrap_allowed_value(value: Any, given: Any) -> Any:
     """An allowed value as a value: the truth holds a list of allowed ones for each entry of an
     object."""
     if isinstance(value, Mapping):
-        held = given if isinstance(given, Mapping) else {}
+        contents = given if isinstance(given, Mapping) else {}
         return {
             key: _choose_allowed_value(
-                options if isinstance(options, list) else [options], held.get(key), {}
+                options if isinstance(options, list) else [options], contents.get(key), {}
             )
             for key, options in value.items()
-            if key in held or not isinstance(options, list) or OMITTED not in options
+            if key in contents or not isinstance(options, list) or OMITTED not in options
         }
     if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
-        held = given if isinstance(given, list) else []
+        contents = given if isinstance(given, list) else []
         return [
-            _unwrap_allowed_value(one, held[at] if at < len(held) else None)
+            _unwrap_allowed_value(one, contents[at] if at < len(contents) else None)
             for at, one in enumerate(value)
         ]
     return value

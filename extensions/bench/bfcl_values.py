@@ -49,9 +49,9 @@ def _check_type(
 ) -> tuple[str | None, bool]:
     """(error, whether the value is taken for a variable: the allowed ones are of another type)."""
     usual = None
-    for one in allowed:
-        if one != "":
-            usual = type(one)
+    for answer in allowed:
+        if answer != "":
+            usual = type(answer)
             break
     stands_for = usual is not None and usual is not kind
     if type(value) is kind:
@@ -100,10 +100,10 @@ def _check_dict(value: Any, allowed: Any) -> str | None:
     for answer in _list_indexed(allowed):
         if answer == "":
             continue
-        found = _check_answer(value, answer)
-        if found is None:
+        problem = _check_answer(value, answer)
+        if problem is None:
             return None
-        error = found
+        error = problem
     return error
 
 

@@ -10,7 +10,6 @@ import typer
 from orchestration.cli.evaluation import ENDPOINT, choose_role, load_caller
 from orchestration.cli.search import open_chat
 from orchestration.cli.terminal import (
-    AlwaysJson,
     AsJson,
     fail,
     print_json,
@@ -61,9 +60,6 @@ def bench(
     option: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE, an option of the benchmark itself")
     ] = None,
-    trained: Annotated[
-        Path | None, typer.Option(help="requests of another training set, for contamination")
-    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="folder for the card, its items and Inspect's logs")
     ] = None,
@@ -85,11 +81,11 @@ def bench(
     require_known("--option", options, BENCHMARKS[name])
     policy = make_deploy_policy(settings) if name == "worlds" else None
     plan = BenchmarkPlan(data, candidates, seed, options, warehouse, policy, report_lines())
-    held = _read_benchmark(name, plan)
+    benchmark = _read_benchmark(name, plan)
     folder = out or settings.home_path() / "evaluations" / "bench" / name
     card = _measure_models(
-        settings, warehouse, held, plan, [*dict.fromkeys(model or ["retrieval"])],
-        limit=limit, epochs=epochs, trained=trained, out=folder,
+        settings, warehouse, benchmark, plan, [*dict.fromkeys(model or ["retrieval"])],
+        limit=limit, epochs=epochs, out=folder,
     )  # fmt: skip
     print_json(card) if as_json else print_markdown("\n".join(render_card(card)))
     print_line(
@@ -119,13 +115,12 @@ def _read_benchmark(name: str, plan: "BenchmarkPlan") -> "BenchmarkSet":
 def _measure_models(
     settings: Settings,
     warehouse: "Warehouse",
-    held: "BenchmarkSet",
+    benchmark: "BenchmarkSet",
     plan: "BenchmarkPlan",
     names: list[str],
     *,
     limit: int | None,
     epochs: int,
-    trained: Path | None,
     out: Path,
 ) -> dict[str, Any]:
     """The card; `out` gets it with every row."""
@@ -138,16 +133,14 @@ def _measure_models(
     )
     from extensions.bench.benchmark_items import choose_items
     from extensions.bench.benchmark_run import require_inspect, run_inspect
-    from extensions.bench.contamination import read_texts
     from orchestration.factories import make_embedder
 
     inspect_version = require_inspect()
-    items = choose_items(held, plan, limit)
-    models = [_open_model(settings, warehouse, held, name) for name in names]
-    texts = read_texts(trained) if trained else []
+    items = choose_items(benchmark, plan, limit)
+    models = [_open_model(settings, warehouse, benchmark, name) for name in names]
     embed = make_embedder(settings).embed
-    contamination, clean = find_repeated(warehouse, items, held.name, embed, texts)
-    card = describe_benchmark(held, items, plan, inspect_version, epochs)
+    contamination, clean = find_repeated(warehouse, items, benchmark.name, embed)
+    card = describe_benchmark(benchmark, items, plan, inspect_version, epochs)
     reports, every = list[dict[str, Any]](), list[dict[str, Any]]()
     progress = report_lines()
     for model in models:
@@ -156,9 +149,11 @@ def _measure_models(
             progress.update(f"asking {label[:40]}", done, of)
 
         logs = out / "logs"
-        run = run_inspect(held, items, model, logs, seed=plan.seed, epochs=epochs, on_done=tell)
+        run = run_inspect(
+            benchmark, items, model, logs, seed=plan.seed, epochs=epochs, on_done=tell
+        )
         first = [row for row in every if reports and row["model"] == reports[0]["model"]]
-        summary = summarise_model(run.rows, held.measures, clean, first)
+        summary = summarise_model(run.rows, benchmark.measures, clean, first)
         facts = {"model": model.label, "identity": model.identity, "log": run.log.name}
         aligned = measure_alignment(run.rows, items, embed)
         reports.append({**facts, **summary, "alignment": aligned})
@@ -169,7 +164,7 @@ def _measure_models(
 
 
 def _open_model(
-    settings: Settings, warehouse: "Warehouse", held: "BenchmarkSet", name: str
+    settings: Settings, warehouse: "Warehouse", benchmark: "BenchmarkSet", name: str
 ) -> "BenchmarkModel":
     """The model that `--model` names. Raises UnusableInput, CannotPredict."""
     from extensions.bench.benchmark_models import (
@@ -186,13 +181,13 @@ def _open_model(
 
     if name.startswith(CALLS):
         answers = FilePredictor(Path(name.removeprefix(CALLS)))
-        answers.require_items([item.item_id for item in held.items], held.name)
+        answers.require_items([item.item_id for item in benchmark.items], benchmark.name)
         return BenchmarkModel(answers.label, lambda _: answers)
     if name != RETRIEVAL and not name.startswith((ACTIVE, EXAMPLE)):
         return _open_asked_model(settings, warehouse, name)
     encoder = make_index_embedder(settings)
     place = settings.home_path() / "evaluations" / "pools"
-    pools = RouterPools(place, encoder, held.servers)
+    pools = RouterPools(place, encoder, benchmark.servers)
     if name == RETRIEVAL:
         return BenchmarkModel(RETRIEVAL, lambda _: RouterPredictor(pools), identity=encoder.id)
     return _open_active_model(settings, warehouse, name, pools)
@@ -270,10 +265,7 @@ def _open_active_model(
 @app.command("agent-eval")
 def agent_eval(
     small: Annotated[str, typer.Option(help="baseline, or a caller: its name or folder")],
-    role: Annotated[str, typer.Option(help="whose model goes on, or a model's name")] = "actor",
     limit: Annotated[int, typer.Option(min=1, help="tasks")] = 30,
-    split: Annotated[list[str] | None, typer.Option(help="only these; default: all tests")] = None,
-    _: AlwaysJson = True,
 ) -> None:
     """A small model's first call, a larger one goes on: success and tokens against the larger one
     alone, on tasks whose tools run in the sandbox here."""
@@ -282,12 +274,12 @@ def agent_eval(
     from orchestration.settings.deploy_policy import make_deploy_policy
 
     settings = load_settings()
-    plan = AgentPlan(limit, splits=tuple(split) if split else None)
+    plan = AgentPlan(limit)
     work = evaluate_agents(
         open_warehouse(settings),
         make_deploy_policy(settings),
         load_caller(settings, small),
-        choose_role(settings, role),
+        choose_role(settings, "actor"),
         plan,
         report_lines(),
     )

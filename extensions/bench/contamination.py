@@ -7,11 +7,8 @@ Four questions are asked of every item; one yes makes it contaminated:
 - near: the cosine to a training text is COSINE or more, by the base embedder.
 """
 
-import csv
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,15 +16,12 @@ import numpy as np
 from training.evaluation.metrics import measure_share
 from training.sets.split import TRAIN, iterate_cosine_blocks
 from training.sets.training_set import TRAINING_SET
-from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import fold_words
 from warehouse.store import Warehouse
-from warehouse.user_files import parse_json, read_json_lines, read_text, require_object
 
 KINDS = ("exact", "contained", "overlap", "near")
 N, SHARE, COSINE = 8, 0.5, 0.95  # words of an n-gram; share of an item's n-grams
 LEAST = 4  # words that a short item has to have before being part of another text says anything
-FIELDS = ("instruction", "query", "question", "text", "prompt", "utterance", "input")
 Embed = Callable[[Sequence[str]], np.ndarray]
 
 
@@ -149,52 +143,13 @@ def check_against_training(
     embed: Embed | None = None,
     *,
     column: str = "instruction",
-    more: Sequence[str] = (),
 ) -> ContaminationMatch:
     """Holds texts against a column of the train split: its requests, or `positive`, tools' texts.
-    embed: of the base embedder; None does without. more: training texts of another set."""
+    embed: of the base embedder; None does without."""
     rows = warehouse.tables.read(TRAINING_SET).filter(split=TRAIN)
-    trained = sorted({*rows[column].drop_nulls().to_list(), *more})
+    trained = sorted({*rows[column].drop_nulls().to_list()})
     vectors = (embed(texts), embed(trained)) if embed is not None and trained and texts else None
     report = find_contamination(texts, trained, vectors)
     head = warehouse.tables.head(TRAINING_SET.name)
     summary = {**report.summarise_flags(name), "training_set": head.digest if head else ""}
     return ContaminationMatch(report, summary)
-
-
-def read_texts(path: Path) -> list[str]:
-    """The text of every row, in order: of the first of FIELDS that the rows have, whatever its
-    case. Raises UnusableInput."""
-    rows = list(_iterate_rows(path))
-    if not rows:
-        raise UnusableInput(f"{path}: found no rows; expected one JSON object a line, or a CSV")
-    names = {str(name).casefold(): str(name) for name in rows[0][1]}
-    chosen = [names[n] for n in FIELDS if n in names]
-    if not chosen:
-        fields = ", ".join(list(names.values())[:12]) or "none"
-        raise UnusableInput(
-            f"{path}: found fields {fields[:300]}; expected one of {', '.join(FIELDS)}"
-        )
-    texts = []
-    for where, row in rows:
-        text = row.get(chosen[0])
-        if not isinstance(text, str):
-            found = type(text).__name__
-            raise UnusableInput(f"{where}: {chosen[0]!r} is {found}; expected a text")
-        texts.append(text)
-    return texts
-
-
-def _iterate_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(where it stands, the row)."""
-    text = read_text(path)
-    if path.suffix.lower() == ".csv":
-        for number, row in enumerate(csv.DictReader(io.StringIO(text, newline="")), 2):
-            yield f"{path}, row {number}", row
-    elif text.lstrip().startswith("["):
-        for number, row in enumerate(parse_json(text, path), 1):
-            where = f"{path}, entry {number}"
-            yield where, require_object(row, where)
-    else:
-        for number, row in read_json_lines(path):
-            yield f"{path}, line {number}", row

@@ -112,15 +112,18 @@ async def work_on_task(item: CallerItem, ask: Ask, stage: WorldStage) -> Row:
         ]
         messages.append({"role": "assistant", "content": answer.text, "tool_calls": functions})
         for name, call in zip(ids, calls, strict=True):
-            told = f"not run: no tool {call['name'][:100]!r} is offered"
+            reply = f"not run: no tool {call['name'][:100]!r} is offered"
             is_valid = call["name"] in offered
             if is_valid:
                 run = TaskCall(call["name"], call["arguments"])
                 (result,) = await stage.session.run_calls([run])
-                told, is_valid = render_result(result, _SHOWN), result.status != "invalid_arguments"
+                reply, is_valid = (
+                    render_result(result, _SHOWN),
+                    result.status != "invalid_arguments",
+                )
                 texts += join_texts([result])
             made.append(is_valid)
-            messages.append({"role": "tool", "tool_call_id": name, "content": told})
+            messages.append({"role": "tool", "tool_call_id": name, "content": reply})
     done = task.check(stage.opened.read_facts(), texts)
     wrong = "no_call" if not made else "wrong_end" if ended == "answered" else ended
     return {

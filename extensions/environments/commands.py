@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.cli.terminal import AlwaysJson, fail, print_json, print_line
+from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import allow_models, load_settings
 
 app = typer.Typer(
@@ -20,11 +20,6 @@ def export(
     release: Annotated[
         str | None, typer.Option(help="as `release list` names it; default: the served one")
     ] = None,
-    name: Annotated[str, typer.Option(help="of the package; default: the folder's")] = "",
-    words: Annotated[
-        bool, typer.Option("--words", help="compare requests by words alone, without vectors")
-    ] = False,
-    _: AlwaysJson = True,
 ) -> None:
     """Write a release's tasks as an OpenEnv server and a verifiers taskset.
 
@@ -42,8 +37,8 @@ def export(
     facts = find_release(warehouse.home, chosen)
     made = select_tasks(warehouse, facts["training_set"])
     allow_models(settings)
-    embed = None if words else make_embedder(settings).embed
-    print_json({"folder": str(out), **export_environment(made, out, facts, embed, name)})
+    embed = make_embedder(settings).embed
+    print_json({"folder": str(out), **export_environment(made, out, facts, embed)})
 
 
 @app.command("live")

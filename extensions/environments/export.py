@@ -37,18 +37,18 @@ _RENAMED = {"pyproject.tmpl": "pyproject.toml", "Dockerfile.tmpl": "server/Docke
 
 
 def export_environment(
-    made: ReleaseTasks, out: Path, release: Mapping[str, Any], embed: Embed | None, name: str = ""
+    made: ReleaseTasks, out: Path, release: Mapping[str, Any], embed: Embed | None
 ) -> dict[str, Any]:
-    """Writes the package to a new or empty folder; returns its facts. name: of the package, the
-    folder's where none is given. Raises UnusableInput."""
-    name = name or out.name
+    """Writes the package, which the folder names, to a new or empty folder; returns its facts.
+    embed None compares requests by words alone. Raises UnusableInput."""
+    name = out.resolve().name
     if not _PLAIN_NAME.fullmatch(name):
         raise UnusableInput(
-            f"--name {name[:60]!r}: a Python package is named by it; expected lower-case letters,"
+            f"{name[:60]!r}: the folder names a Python package; expected lower-case letters,"
             " digits and _, a letter first"
         )
     if name in _TAKEN:
-        raise UnusableInput(f"--name {name!r}: it is Python's or of a package that it needs")
+        raise UnusableInput(f"{name!r}: it is Python's or of a package that it needs")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UnusableInput(f"{out}: it is there and not empty; give a new or an empty folder")
     listed = find_contamination(made, embed)

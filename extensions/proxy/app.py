@@ -394,7 +394,7 @@ class ProxyApp:
                 group.cancel_scope.cancel()
             if anyio.current_time() >= ends and not exchange.started:
                 found = f"the request took more than {self._settings.total_s:g} s"
-                raise RequestRefused(504, "request_timeout", f"{found}; raise --total")
+                raise RequestRefused(504, "request_timeout", f"{found}; ask for less at once")
         except ClientDisconnect:
             pass
         except RequestRefused as error:
@@ -413,9 +413,7 @@ class ProxyApp:
             body += part
             if len(body) > most or (declared.isdigit() and int(declared) > most):
                 found = f"the body is larger than {most} bytes"
-                raise RequestRefused(
-                    413, "body_too_large", f"{found}; send less, or raise --max-body"
-                )
+                raise RequestRefused(413, "body_too_large", f"{found}; send less")
         return body
 
 

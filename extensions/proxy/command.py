@@ -44,9 +44,6 @@ def proxy(
     key_env: Annotated[
         str, typer.Option(help="variable with the upstream's key; default: the client's is sent on")
     ] = "",
-    timeout: Annotated[float, typer.Option(min=0.1, help="seconds without a byte")] = 120.0,
-    total: Annotated[float, typer.Option(min=1, help="seconds of one request")] = 900.0,
-    max_body: Annotated[int, typer.Option(min=1, help="bytes of one request")] = 32_000_000,
     history: Annotated[
         Path | None,
         typer.Option(help="history.json, or a folder with a served index: names that changed"),
@@ -55,9 +52,6 @@ def proxy(
         Path | None,
         typer.Option(help='a release, an index or a home: picks tools where `tools` is "auto"'),
     ] = None,
-    candidates: Annotated[
-        int, typer.Option(min=1, max=100, help="with --index: tools picked a turn")
-    ] = 10,
     tool_search: Annotated[
         bool, typer.Option("--tool-search", help="answer the searches for tools that models make")
     ] = False,
@@ -80,19 +74,19 @@ def proxy(
     _refuse_contradictions(model, upstream, local, first_call, tool_search, revise)
     key = _read_key(key_env)
     known = read_history_place(place) if (place := history or index) else None
-    settings = ProxySettings(upstream, key, timeout, total, history=known)
+    settings = ProxySettings(upstream, key, history=known)
     served = _open_served(index) if index else None
     parts = ProxyParts(
-        chooser=ToolChooser(served, candidates) if served else None,
+        chooser=ToolChooser(served) if served else None,
         local=_open_local(model) if local or first_call else None,
         reviser=_open_reviser(revise, settings) if revise else None,
-        search=ToolSearch(served, candidates) if tool_search else None,
+        search=ToolSearch(served) if tool_search else None,
         traces=_open_traces() if traces else None,
     )
     log_to_terminal()
     # It logs the address of each request, query included.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
-    listening = make_listening(host, port, token, max_body)
+    listening = make_listening(host, port, token)
     anyio.run(run_proxy, settings, listening, parts, backend_options=_LOOP)
 
 

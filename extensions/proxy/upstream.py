@@ -28,8 +28,8 @@ class ProxyError(UnusableInput):
     """An option of the proxy that cannot be used, with the fix."""
 
 
-def make_listening(host: str, port: int, token: str, max_body: int) -> HttpSettings:
-    """Where the proxy listens. token: the secret that clients send, "" for none.
+def make_listening(host: str, port: int, token: str, max_body: int = 32_000_000) -> HttpSettings:
+    """Where the proxy listens. token: the secret that clients send, "" for none. max_body: bytes.
 
     Raises ProxyError for a host beyond loopback without a token.
     """
@@ -62,7 +62,7 @@ class ProxySettings:
 
     upstream: str = ""
     key: str = field(default="", repr=False)
-    timeout_s: float = 120.0
+    timeout_s: float = 600.0  # as OpenAI's SDK waits
     total_s: float = 900.0
     max_tools: int = 10_000
     max_open: int = 128
@@ -171,7 +171,7 @@ def explain_failure(error: Exception, settings: ProxySettings) -> UpstreamFailed
     """What went wrong with the upstream, without its address or anything that was sent to it."""
     if isinstance(error, httpx2.TimeoutException):
         found = f"the upstream did not answer within {settings.timeout_s:g} s"
-        return UpstreamFailed(504, "upstream_timeout", f"{found}; try again, or raise --timeout")
+        return UpstreamFailed(504, "upstream_timeout", f"{found}; try again")
     if isinstance(error, httpx2.ConnectError):
         found = "the upstream cannot be reached"
         return UpstreamFailed(

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from orchestration.cli.crawling import require_marketplaces
 from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
@@ -64,12 +63,6 @@ def review(
         Literal["before", "after"],
         typer.Option(help="before: of all written pairs; after: of the accepted ones"),
     ] = "before",
-    marketplace: Annotated[
-        str | None, typer.Option("--marketplace", "-m", help="only of this one")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="of the sample")] = 7,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any free one")] = 0,
-    browser: Annotated[bool, typer.Option(help="open the page in a browser")] = True,
 ) -> None:
     """Label a random sample of pairs, blind to the judge; then see how the judge agrees.
 
@@ -82,27 +75,21 @@ def review(
     from extensions.publishing.review_server import ReviewSite, serve_review
     from orchestration.factories import open_made_warehouse
 
-    require_marketplaces([marketplace] if marketplace else ())
     settings = load_settings()
     warehouse = open_made_warehouse(settings)
     tables = warehouse.tables
-    pairs = tables.read(PAIRS, marketplace).to_dicts()
-    judgements = tables.read(JUDGEMENTS, marketplace).to_dicts()
-    clear = read_clear(warehouse, marketplace)
+    pairs = tables.read(PAIRS).to_dicts()
+    judgements = tables.read(JUDGEMENTS).to_dicts()
+    clear = read_clear(warehouse)
     contracts = {row["contract_digest"]: read_contract(row) for row in clear}
-    of = ReviewSample(stage, marketplace, sample, seed)
+    of = ReviewSample(stage, sample)
     opened = open_review(settings.home_path(), pairs, judgements, of)
     with socket.socket() as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind(("127.0.0.1", port))
-        except OSError as error:
-            fail(f"port {port}: {error.strerror}; choose another with --port, or 0 for any", 1)
+        listening.bind(("127.0.0.1", 0))
         site = ReviewSite(
             opened, contracts, lambda: report_review(opened, judgements), listening.getsockname()[1]
         )
         print_line(f"open {site.url}", err=True)
-        if browser:
-            typer.launch(site.url)
+        typer.launch(site.url)
         serve_review(site, listening)
     print_json(report_review(opened, judgements))

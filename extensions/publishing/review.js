@@ -65,8 +65,7 @@ function turnView(message) {
 function showProgress() {
   const done = state.labels.filter((one) => one !== null).length;
   byId("count").textContent = `${done} of ${state.labels.length} labelled`;
-  byId("where").textContent = (state.stage === "before" ? "written pairs" : "accepted pairs") +
-    (state.marketplace ? ` of ${state.marketplace}` : "");
+  byId("where").textContent = state.stage === "before" ? "written pairs" : "accepted pairs";
   byId("bar").replaceChildren(...state.labels.map((label, at) =>
     element("i", null, [label || "", at === place ? "here" : ""].join(" ").trim())));
 }

@@ -59,6 +59,7 @@ def _describe_parameter(of: Json) -> str:
 BEFORE, AFTER = "before", "after"
 LABELS = ("good", "bad", "skip")
 NOTE_CAP = 2000  # characters
+_SEED = 7
 
 
 class ReviewError(ValueError):
@@ -70,13 +71,11 @@ class ReviewSample:
     """What is drawn: all written pairs (`before` filtering) or the accepted ones (`after`)."""
 
     stage: str
-    marketplace: str | None
     sample: int
-    seed: int
 
     @property
     def name(self) -> str:
-        return f"{self.stage}-{self.marketplace or 'all'}-{self.sample}-{self.seed}"
+        return f"{self.stage}-all-{self.sample}-{_SEED}"
 
 
 def draw_sample(pairs: Iterable[Row], judgements: Iterable[Row], of: ReviewSample) -> list[Row]:
@@ -84,7 +83,7 @@ def draw_sample(pairs: Iterable[Row], judgements: Iterable[Row], of: ReviewSampl
     accepted = {row["pair_id"] for row in judgements if row["verdict"] == "accept"}
     whole = {row["pair_id"]: row for row in pairs if row["status"] == "ok"}
     chosen = [key for key in sorted(whole) if of.stage == BEFORE or key in accepted]
-    drawn = random.Random(of.seed).sample(chosen, min(of.sample, len(chosen)))
+    drawn = random.Random(_SEED).sample(chosen, min(of.sample, len(chosen)))
     return [whole[key] for key in drawn]
 
 
@@ -123,9 +122,8 @@ def open_review(
         return _resume_review(path, lines, pairs, of)
     rows = draw_sample(pairs, judgements, of)
     if not rows:
-        where = f" of {of.marketplace}" if of.marketplace else ""
         what = "written" if of.stage == BEFORE else "accepted"
-        raise ReviewError(f"no {what} pairs{where} yet; `toolmill run` writes and judges them")
+        raise ReviewError(f"no {what} pairs yet; `toolmill run` writes and judges them")
     keys = [row["pair_id"] for row in rows]
     append_line(path, json.dumps({"review": asdict(of), "pair_ids": keys}))
     return PairReview(path, of, rows)

@@ -90,7 +90,7 @@ class ReviewSite:
             "next": self.review.find_first_open(),
             "stage": self.review.of.stage,
         }
-        return _make_json({**state, "marketplace": self.review.of.marketplace})
+        return _make_json(state)
 
     async def _serve_row(self, request: Request) -> Response:
         place = int(request.path_params["place"])

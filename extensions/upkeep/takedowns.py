@@ -165,10 +165,10 @@ def _write(warehouse: Warehouse, one: Tombstone) -> dict[str, Any]:
     reach = json.loads(one.reach)
     if one.kind == SERVER:
         reach = _unite(reach, {"listings": sorted(find_listings(warehouse, reach["servers"]))})
-    made = replace(one, reach=json.dumps(reach, sort_keys=True))
-    if find_active(warehouse.home).get(one.name) != made:
-        record_tombstone(warehouse.home, made)
-    return describe_tombstone(made, block_tools(warehouse))
+    tombstone = replace(one, reach=json.dumps(reach, sort_keys=True))
+    if find_active(warehouse.home).get(one.name) != tombstone:
+        record_tombstone(warehouse.home, tombstone)
+    return describe_tombstone(tombstone, block_tools(warehouse))
 
 
 def _make(name: str, kind: str, by: str, why: str, reach: Reach) -> Tombstone:

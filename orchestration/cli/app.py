@@ -209,9 +209,6 @@ def run(
         typer.Option("--marketplace", "-m", help="only this one; several times; default: all"),
     ] = None,
     day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
-    scale: Annotated[
-        str | None, typer.Option(help="the demo's size: small, standard or large")
-    ] = None,
     server: Annotated[
         str | None, typer.Option(help="one server again, by its id; the rows of all others stay")
     ] = None,
@@ -224,7 +221,7 @@ def run(
     from warehouse.home import check_home, require_home
 
     require_marketplaces(marketplace or ())
-    chosen = change_demo(load_settings(), day, scale)
+    chosen = change_demo(load_settings(), day, None)
     if plan:
         require_home(chosen.home_path())
         from orchestration.plan import make_plan
@@ -257,14 +254,13 @@ def run(
 @app.command()
 def dev(
     port: Annotated[int, typer.Option(min=1, max=65_535, help="of the Dagster UI")] = 3000,
-    day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
 ) -> None:
     """Start the Dagster UI and daemon, with the demo marketplaces when the source is demo."""
     from orchestration.runs.instance import open_instance, size_pools
     from orchestration.runs.processes import run_until_signalled, silence_warnings
 
     silence_warnings()
-    chosen = change_demo(load_settings(), day, None)
+    chosen = load_settings()
     home = _prepare(chosen)
     with socket.socket() as sock:  # Dagster would go on without its UI
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

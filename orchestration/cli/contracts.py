@@ -139,10 +139,8 @@ def quarantine(
     ] = None,
     hold: Annotated[bool, typer.Option("--hold", help="keep the contract out")] = False,
     release: Annotated[
-        bool, typer.Option("--release", help="let it in although RULE fired")
-    ] = False,
-    rule: Annotated[
-        str | None, typer.Option(help="the rule whose finding was read; * for a hold as a whole")
+        str | None,
+        typer.Option(help="the rule whose finding was read; * lifts a hold as a whole"),
     ] = None,
     by: By = "",
     why: Why = "",
@@ -159,14 +157,14 @@ def quarantine(
             fail("--hold and --release need the digest of a contract", 2)
         _print_held(list_held_tools(open_made_warehouse(load_settings())), as_json)
         return
-    if hold == release or (release and not rule):
-        fail("give --hold, or --release with --rule", 2)
+    if hold == bool(release):
+        fail("give --hold, or --release RULE", 2)
     if not contract_digest.startswith("c1:"):
         fail(f"{contract_digest[:80]!r} is no contract digest: expected c1:…", 2)
     require_texts(by=by, why=why)
     verdict, warehouse = ("held" if hold else "released"), open_made_warehouse(load_settings())
     decision = decide_on_tool(
-        warehouse, contract_digest, rule=rule or "*", verdict=verdict, by=by, why=why
+        warehouse, contract_digest, rule=release or "*", verdict=verdict, by=by, why=why
     )
     # Keeps what is held now out of the answers of the index that is served now.
     from assets.contracts.quarantined_tools import DecisionError

@@ -10,7 +10,6 @@ import typer
 from pydantic import ValidationError
 
 from orchestration.cli.terminal import (
-    AlwaysJson,
     AsJson,
     fail,
     print_json,
@@ -32,14 +31,8 @@ def crawl(
     marketplace: Annotated[
         str, typer.Argument(help="registry, smithery, glama, … or a package's own adapter")
     ],
-    base_url: Annotated[
-        str | None, typer.Option(help="another address of it, as of a replica")
-    ] = None,
     page_cap: Annotated[
-        int | None, typer.Option(min=1, help="at most so many pages of its list")
-    ] = None,
-    detail_cap: Annotated[
-        int | None, typer.Option(min=0, help="at most so many pages of single servers")
+        int | None, typer.Option(min=1, help="at most so many pages: of its list, of servers")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -51,14 +44,11 @@ def crawl(
 
     chosen = load_settings()
     require_marketplaces([marketplace])
-    caps = {"page_cap": page_cap, "detail_cap": detail_cap}
-    policy = replace(
-        make_crawl_policy(chosen, marketplace, at=base_url),
-        **{name: value for name, value in caps.items() if value is not None},
-    )
+    policy = make_crawl_policy(chosen, marketplace)
+    if page_cap is not None:
+        policy = replace(policy, page_cap=page_cap, detail_cap=page_cap)
     adapter = load_adapter(marketplace, policy)
-    local = base_url or marketplace == "private"
-    with nullcontext() if local else open_replicas(chosen):
+    with nullcontext() if marketplace == "private" else open_replicas(chosen):
         report = _crawl_once(chosen, marketplace, adapter)
     print_json(report) if as_json else _print_listings(report)
     if report["completeness"] in ("failed", "skipped: key missing"):
@@ -69,7 +59,6 @@ def crawl(
 def parse(
     marketplace: Annotated[str, typer.Argument(help="private: the config file of an MCP client")],
     file: Annotated[Path, typer.Argument(help="e.g. ~/.cursor/mcp.json", exists=True)],
-    _: AlwaysJson = True,
 ) -> None:
     """Read the servers of one client's config file, as `crawl private` does; exit 1 without any."""
     from assets.marketplaces.crawl.crawl import load_adapter
@@ -128,24 +117,17 @@ def _print_listings(report: dict[str, Any]) -> None:
 def demo_marketplaces(
     day: Annotated[int | None, typer.Option(help="1 or 2; default: the setting demo.day")] = None,
     scale: Annotated[str | None, typer.Option(help="small, standard, large or full")] = None,
-    servers: Annotated[int | None, typer.Option(min=1, help="full: how many are listed")] = None,
-    fault: Annotated[str, typer.Option(help="e.g. registry=truncated,glama=storm429:5")] = "",
-    port_file: Annotated[Path | None, typer.Option(help="write the URLs there as JSON")] = None,
 ) -> None:
     """Serve replicas of nine marketplaces on loopback until interrupted."""
-    from demo.replicas.faults import parse_faults
     from demo.server import serve
 
-    full = scale == "full" or servers is not None
+    full = scale == "full"
     chosen = change_demo(load_settings(), day, None if full else scale)
     try:
         serve(
             day=chosen.demo.day,
             scale="full" if full else chosen.demo.scale,
-            faults=parse_faults(fault),
             ports=chosen.demo.ports(),
-            servers=servers,
-            port_file=port_file,
             ready=print_json,
         )
     except (ValueError, OSError) as error:

@@ -21,7 +21,6 @@ from warehouse.extensions import load_hook
 
 if TYPE_CHECKING:
     from serving.repair.tools import ReviseCall
-    from training.evaluation.caller_items import TestPlan
     from training.evaluation.predictor import Predictor
     from warehouse.llm.roles import Role
     from warehouse.store import Warehouse
@@ -41,15 +40,8 @@ def evaluate(
         ),
     ],
     split: Annotated[list[str] | None, typer.Option(help="only these; default: all tests")] = None,
-    candidates: Annotated[list[int] | None, typer.Option(help="tools offered: 10 and 100")] = None,
-    distractors: Annotated[list[str] | None, typer.Option(help="random, hard")] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="items of each split, and of every other sort at most")
-    ] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="of the distractors; several: all")] = None,
-    perturb: Annotated[bool, typer.Option(help="ask under changed schemas too")] = True,
-    max_new: Annotated[
-        int | None, typer.Option("--max-new", min=1, help="tokens of a local model's answer")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="folder for items.jsonl and report.md")] = None,
     as_json: AsJson = False,
@@ -60,12 +52,15 @@ def evaluate(
     schemas, tokens, seconds and dollars."""
     from orchestration.factories import open_warehouse
     from training.evaluation.caller_markdown import as_markdown
-    from training.evaluation.caller_run import compare_callers, load_bench, write_out
+    from training.evaluation.caller_run import LARGE, compare_callers, load_bench, write_out
+    from training.sets.split import TEST_SPLITS
 
     settings = load_settings()
-    plan = _make_plan(split, candidates, distractors, limit, seed, perturb)
+    require_known("--split", split, TEST_SPLITS)
+    plan = replace(LARGE, splits=tuple(dict.fromkeys(split))) if split else LARGE
+    plan = plan if limit is None else plan.limit_items(limit)
     warehouse = open_warehouse(settings)
-    predictors = load_predictors(settings, warehouse, model, plan, max_new)
+    predictors = load_predictors(settings, warehouse, model, plan.seeds[0])
     comparison = compare_callers(load_bench(warehouse), predictors, plan, report_lines())
     if out is not None:
         for path in write_out(out, comparison):
@@ -74,35 +69,6 @@ def evaluate(
         as_markdown(comparison.summaries)
     )
     _fail_unanswered(comparison.rows)
-
-
-def _make_plan(
-    split: list[str] | None,
-    candidates: list[int] | None,
-    distractors: list[str] | None,
-    limit: int | None,
-    seed: list[int] | None,
-    perturb: bool,
-) -> "TestPlan":
-    from training.evaluation.caller_run import LARGE
-    from training.sets.pool import HARD, RANDOM
-    from training.sets.split import TEST_SPLITS
-
-    require_known("--split", split, TEST_SPLITS)
-    require_known("--distractors", distractors, (RANDOM, HARD))
-    small = next((n for n in candidates or () if n < 2), None)
-    if small is not None:
-        fail(f"--candidates {small}: expected 2 or more tools to choose from", 2)
-    changed: dict[str, Any] = {
-        "splits": split,
-        "candidates": candidates,
-        "distractors": distractors,
-        "seeds": seed,
-    }
-    plan = replace(LARGE, **{n: tuple(dict.fromkeys(v)) for n, v in changed.items() if v})
-    if not perturb:
-        plan = replace(plan, perturbations=0)
-    return plan if limit is None else plan.limit_items(limit)
 
 
 def _fail_unanswered(rows: list[dict[str, Any]]) -> None:
@@ -124,15 +90,12 @@ def load_predictors(
     settings: Settings,
     warehouse: "Warehouse",
     models: list[str],
-    plan: "TestPlan",
-    max_new: int | None,
+    seed: int,
 ) -> list["Predictor"]:
     """Who is asked, each loaded now: a name that is none is told before anything is paid."""
     from training.evaluation.baselines import BaselinePredictor
 
-    results = [
-        _load_predictor(settings, warehouse, name, plan, max_new) for name in dict.fromkeys(models)
-    ]
+    results = [_load_predictor(settings, warehouse, name, seed) for name in dict.fromkeys(models)]
     labels = [item.label for item in results]
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
@@ -145,17 +108,17 @@ def load_predictors(
 
 
 def _load_predictor(
-    settings: Settings, warehouse: "Warehouse", name: str, plan: "TestPlan", max_new: int | None
+    settings: Settings, warehouse: "Warehouse", name: str, seed: int
 ) -> "Predictor":
     from training.evaluation.endpoint_predictor import EndpointPredictor
 
     if name.startswith(ENDPOINT):
         role = choose_role(settings, name.removeprefix(ENDPOINT))
-        return EndpointPredictor(role, warehouse.ledger, seed=plan.seeds[0])
-    return load_caller(settings, name, max_new)
+        return EndpointPredictor(role, warehouse.ledger, seed=seed)
+    return load_caller(settings, name)
 
 
-def load_caller(settings: Settings, name: str, max_new: int | None = None) -> "Predictor":
+def load_caller(settings: Settings, name: str) -> "Predictor":
     """The baseline, or a trained caller by name or folder; `constrained:` writes fitting calls."""
     from training.evaluation.adapter_predictor import CONSTRAINED, AdapterPredictor, resolve_model
     from training.evaluation.baselines import BaselinePredictor
@@ -163,10 +126,11 @@ def load_caller(settings: Settings, name: str, max_new: int | None = None) -> "P
     if name in ("baseline", BaselinePredictor.label):
         return BaselinePredictor()
     home = settings.home_path()
-    device = settings.training.device
-    model = resolve_model(home, name.removeprefix(CONSTRAINED))
     adapter_predictor = AdapterPredictor(
-        home, model, device=device, max_new=max_new, constrained=name.startswith(CONSTRAINED)
+        home,
+        resolve_model(home, name.removeprefix(CONSTRAINED)),
+        device=settings.training.device,
+        constrained=name.startswith(CONSTRAINED),
     )
     adapter_predictor.load()  # a name that is none is told now, not after the tools were tried
     return adapter_predictor

@@ -64,8 +64,6 @@ def worlds(
     server: Annotated[
         list[str] | None, typer.Option("--server", help="only these servers, by id")
     ] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="--check: launch no server")] = False,
-    seed: Annotated[int, typer.Option(help="decides first states and tasks")] = 1,
     tasks: Annotated[int, typer.Option(min=1, max=100, help="--play: of each kind")] = 1,
     as_json: AsJson = False,
 ) -> None:
@@ -76,11 +74,11 @@ def worlds(
     trajectory` and `training.split.trajectories`; exit 1 where none did."""
     from assets.outcomes.worlds.check import check_resets, describe_worlds
 
-    if play and (check or offline):
-        fail("--play does not go with --check or --offline: it runs the real servers", 2)
+    if play and check:
+        fail("--play does not go with --check", 2)
     settings = load_settings()
     if play:
-        _play_worlds(settings, choose_worlds(settings, name, server), server or (), seed, tasks)
+        _play_worlds(settings, choose_worlds(settings, name, server), server or (), tasks)
         return
     if not check:
         known_worlds = list_known_worlds(settings, name)
@@ -97,9 +95,8 @@ def worlds(
     problems = [item.problem for item in known_worlds if item.problem]
     with TemporaryDirectory(prefix="toolmill-worlds-") as folder:
         rows = [check_resets(world, Path(folder) / world.name) for world in chosen]
-    if not offline:
-        for world, row in zip(chosen, rows, strict=True):
-            row["servers"] = _prove(world, server, settings, seed) if row["status"] == "ok" else []
+    for world, row in zip(chosen, rows, strict=True):
+        row["servers"] = _prove(world, server, settings) if row["status"] == "ok" else []
     _print_check(rows, problems, as_json)
     proved = [proof["status"] for row in rows for proof in row.get("servers", ())]
     if problems or "failed" in [*proved, *(row["status"] for row in rows)]:
@@ -107,7 +104,7 @@ def worlds(
 
 
 def _play_worlds(
-    settings: Settings, chosen: list["WorldSpec"], servers: Sequence[str], seed: int, tasks: int
+    settings: Settings, chosen: list["WorldSpec"], servers: Sequence[str], tasks: int
 ) -> None:
     from assets.outcomes.trajectory_play import (
         TrajectoryCollection,
@@ -123,7 +120,7 @@ def _play_worlds(
         asyncio.run(
             collect_trajectories(
                 collection, chosen, policy, warehouse.ledger, run_date, report_lines(),
-                servers=servers, seed=seed, n=tasks,
+                servers=servers, n=tasks,
             )
         )  # fmt: skip
     finally:  # what was played until something went wrong is kept
@@ -159,9 +156,7 @@ def choose_worlds(
     return chosen
 
 
-def _prove(
-    world: "WorldSpec", only: list[str] | None, settings: Settings, seed: int
-) -> list[dict[str, Any]]:
+def _prove(world: "WorldSpec", only: list[str] | None, settings: Settings) -> list[dict[str, Any]]:
     from assets.outcomes.worlds.check import prove_tasks
     from orchestration.factories import make_launcher, open_warehouse
 
@@ -170,7 +165,7 @@ def _prove(
     try:
         for fit in world.servers:
             if not only or fit.id in only:
-                proof = prove_tasks(world, fit, policy, warehouse.ledger, run_date, seed=seed)
+                proof = prove_tasks(world, fit, policy, warehouse.ledger, run_date)
                 rows.append(asyncio.run(proof))
     finally:
         warehouse.ledger.close_run("worlds")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestration.cli.terminal import AlwaysJson, fail, print_json, require_known
+from orchestration.cli.terminal import AsJson, fail, print_json, require_known
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 
@@ -29,7 +29,6 @@ def judge(
     rules_only: Annotated[
         bool, typer.Option("--rules-only", help="stop after the rules: accept, reject or unsure")
     ] = False,
-    _: AlwaysJson = True,
 ) -> None:
     """Check pairs by rules, then by the judge of `roles.judge`, which scores them from 1 to 10.
 
@@ -59,7 +58,7 @@ def judge(
 def verify(
     pairs: Annotated[Path, typer.Argument(help="JSON Lines: tool_id, instruction, arguments")],
     tools: Annotated[Path, typer.Option("--tools", help="JSON Lines of servers with their tools")],
-    _: AlwaysJson = True,
+    _: AsJson = True,
 ) -> None:
     """Check pairs by rules: `judge --rules-only` in one word, for scripts that score the rules."""
     judge(pairs, tools, rules_only=True)

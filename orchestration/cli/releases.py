@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from orchestration.cli.terminal import (
-    AlwaysJson,
     AsJson,
     By,
     Why,
@@ -134,7 +133,6 @@ def rollback(
     undo: Annotated[
         bool, typer.Option("--undo", help="lift the last rollback, and serve what it left")
     ] = False,
-    _: AlwaysJson = True,
 ) -> None:
     """Serve an earlier release: champions, release and router move together, or nothing does.
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestration.cli.evaluation import choose_role, list_roles
-from orchestration.cli.serving import make_caller
 from orchestration.cli.terminal import (
-    AlwaysJson,
     AsJson,
     fail,
     print_json,
@@ -20,14 +18,12 @@ from orchestration.cli.terminal import (
 )
 from orchestration.settings.load import allow_models, load_settings
 from orchestration.settings.model import Settings
-from orchestration.settings.sections import derive_policy
 from warehouse.errors import UnusableInput
 from warehouse.extensions import load_hook
 
 if TYPE_CHECKING:
-    from assets.servers.calls.log import CallLog
     from assets.vectors.encoders.embedder import Embedder
-    from serving.agent_loop import AgentLimits, AgentRun
+    from serving.agent_loop import AgentRun
     from serving.router import ServedRouter
     from warehouse.llm.chat import ChatClient
     from warehouse.llm.roles import Role
@@ -58,7 +54,6 @@ def index(
         bool,
         typer.Option("--mcp-zero", help="SERVERS is MCP-Zero's data; --embedder made its vectors"),
     ] = False,
-    _: AlwaysJson = True,
 ) -> None:
     """Build an index for `search` and `serve` from any file of servers and their tools."""
     from serving.adhoc import index_command
@@ -185,28 +180,20 @@ def agent(
     model: Annotated[
         str, typer.Option(help="a role, a model's name at OPENAI_BASE_URL, or offline (rules)")
     ] = "actor",
-    k: Annotated[int, typer.Option("-k", min=1, max=50, help="tools shown for a request")] = 5,
-    run: Annotated[
-        bool, typer.Option("--run", help="run its calls, as `serve` does; default: plan only")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Let a model find tools by asking for them (MCP-Zero's active loop), and plan its calls.
 
     Exit 1 where it neither called nor answered."""
-    from orchestration.cli.serving import open_call_log
-    from serving.agent_loop import AgentLimits, describe_run, write_lines
+    from serving.agent_loop import describe_run, write_lines
     from serving.export import open_served
 
     settings = load_settings()
     role = resolve_role(settings, model)
     allow_models(settings)
-    where = place or settings.home_path()
-    router = open_served(where)
+    router = open_served(place or settings.home_path())
     index = router.current().index.version
-    outcomes = open_call_log(settings, where) if run else None
-    limits = AgentLimits(k=k)
-    agent_run = asyncio.run(_run_task(settings, task, role, router, limits, outcomes))
+    agent_run = asyncio.run(_plan_task(settings, task, role, router))
     who = {"provider": role.provider if role else "offline", "model": role.model if role else None}
     report = {"task": task, **who, "index": index, **describe_run(agent_run)}
     if as_json:
@@ -239,34 +226,16 @@ def read_calls(text: str) -> list[tuple[str, Any]]:
     return [(str(call["name"]), call["arguments"]) for call in parse_calls(text).calls]
 
 
-async def _run_task(
-    settings: Settings,
-    task: str,
-    role: "Role | None",
-    router: "ServedRouter",
-    limits: "AgentLimits",
-    outcomes: "CallLog | None",
+async def _plan_task(
+    settings: Settings, task: str, role: "Role | None", router: "ServedRouter"
 ) -> "AgentRun":
-    """outcomes: where its calls are kept, beside the index; None where it only plans."""
-    from serving.agent_loop import OfflineSpeaker, make_runner, run_agent
-    from serving.meta.context import MetaContext
-    from serving.meta.policy import MetaPolicy
+    from serving.agent_loop import OfflineSpeaker, run_agent
     from training.evaluation.baselines import copy_slots
 
-    calls = outcomes is not None and settings.serve.calls.enabled
-    caller = make_caller(settings, router, 0) if calls else None
-    chat = open_chat(settings, role) if role else None
-    runner = None
-    if outcomes is not None:
-        policy = derive_policy(MetaPolicy, settings.serve.calls)
-        runner = make_runner(MetaContext(router, caller, policy, outcomes), policy.local)
+    if role is None:
+        return await run_agent(task, OfflineSpeaker(copy_slots), router, read_calls=read_calls)
+    chat = open_chat(settings, role)
     try:
-        speaker = chat or OfflineSpeaker(copy_slots)
-        return await run_agent(
-            task, speaker, router, limits=limits, run=runner, read_calls=read_calls
-        )
+        return await run_agent(task, chat, router, read_calls=read_calls)
     finally:
-        if chat is not None:
-            await chat.aclose()
-        if caller is not None:
-            await caller.close()
+        await chat.aclose()

@@ -225,16 +225,9 @@ def login(
     issuer: Annotated[
         str | None, typer.Option(help="the only authorization server that client may be shown to")
     ] = None,
-    scope: Annotated[
-        str | None, typer.Option(help="what to ask for; default: what the server names")
-    ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="of the callback on loopback; 0: any")
     ] = 0,
-    timeout: Annotated[float, typer.Option(min=1, help="seconds to wait for you")] = 300.0,
-    no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="only print the address")
-    ] = False,
     forget: Annotated[
         bool, typer.Option("--forget", help="forget the login; the server is not told")
     ] = False,
@@ -247,22 +240,17 @@ def login(
     def show(address: str) -> None:
         print_line("open in a browser to log in:", err=True)
         print_line(address, err=True)
-        if not no_browser:
-            webbrowser.open(address)
+        webbrowser.open(address)  # as the variable BROWSER says, where it is set
 
     server_id, state = _parse_server_id(url), load_settings().state_path()
     if forget:
         print_json({"server_id": server_id, "forgotten": TokenStore(state, server_id).forget()})
         return
-    choice = OAuthChoice(
-        client_id=client_id, client_secret=client_secret_from, scope=scope, issuer=issuer
-    )
+    choice = OAuthChoice(client_id, client_secret_from, issuer)
     if client_secret_from and not client_id:
         fail("--client-secret-from needs --client-id", 2)
     try:
-        report = log_in(
-            url, server_id, state, show=show, choice=choice, port=port, timeout_s=timeout
-        )
+        report = log_in(url, server_id, state, show=show, choice=choice, port=port)
     except OSError as error:
         fail(f"port {port} or {state}: {error.strerror or error}", 1)
     print_json(report)

@@ -36,15 +36,11 @@ def serve(
     http: Annotated[
         bool, typer.Option("--http", help="streamable HTTP in place of standard input and output")
     ] = False,
-    host: Annotated[str | None, typer.Option(help="with --http; default 127.0.0.1")] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="with --http; default 8930; 0: any")
     ] = None,
     tokens: Annotated[
         Path | None, typer.Option(help="TOML or JSON file of who may ask; with --http")
-    ] = None,
-    consent: Annotated[
-        str | None, typer.Option(help="ask, never or always, where the client cannot ask its user")
     ] = None,
     trust: Annotated[
         list[Path] | None,
@@ -69,7 +65,7 @@ def serve(
         ClientToken(new_token, digest)  # refuses a name that the tokens file could not hold
         print_json({"secret": secret, "entry": {"name": new_token, "sha256": digest}})
         return
-    for name, value in {"--host": host, "--port": port, "--tokens": tokens}.items():
+    for name, value in {"--port": port, "--tokens": tokens}.items():
         if value is not None and not http:
             fail(f"{name} goes with --http; without it, one client is served over stdio", 2)
     settings = load_settings()
@@ -78,9 +74,8 @@ def serve(
     local = replace(LOCAL, remember=chosen.log.remember, traces=chosen.log.traces)
     more: dict[str, Any] = {"local": local}
     more |= {"learning": settings.reliability} if chosen.log.learn else {}
-    more |= {"consent": consent} if consent is not None else {}
     policy = derive_policy(MetaPolicy, chosen.calls, **more)
-    listening = _make_http(chosen, tokens, host, port) if http else None
+    listening = _make_http(chosen, tokens, port) if http else None
     allow_models(settings)
     where = place or settings.home_path()
     # An exported release is opened only as it was exported, with keys only as one signed it.
@@ -104,9 +99,7 @@ def open_call_log(settings: Settings, place: Path) -> "CallLog":
     return CallLog(find_log_place(place, settings.state_path()), settings.serve.log.days)
 
 
-def _make_http(
-    serve: "ServeSection", file: Path | None, host: str | None, port: int | None
-) -> "HttpSettings":
+def _make_http(serve: "ServeSection", file: Path | None, port: int | None) -> "HttpSettings":
     from serving.meta.access_control import build_token, read_tokens
     from serving.meta.policy import HttpSettings
 
@@ -117,11 +110,8 @@ def _make_http(
         secret = chosen.token.get_secret_value()
         kept = {"remember": serve.log.remember, "traces": serve.log.traces}
         tokens = (*tokens, build_token(secret, **kept))
-    address = {
-        "host": chosen.host if host is None else host,
-        "port": chosen.port if port is None else port,
-    }
-    return derive_policy(HttpSettings, chosen, tokens=tokens, **address)
+    port = chosen.port if port is None else port
+    return derive_policy(HttpSettings, chosen, tokens=tokens, port=port)
 
 
 def make_caller(settings: Settings, router: "ServedRouter", tokens: int) -> "ToolCaller":

@@ -13,9 +13,6 @@ import typer
 from warehouse.sanitize.untrusted_text import escape_json, escape_lines, escape_text
 
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
-AlwaysJson = Annotated[
-    bool, typer.Option("--json", show_default=False, help="JSON lines (the default)")
-]
 By = Annotated[str, typer.Option("--by", help="who decides")]
 Why = Annotated[str, typer.Option("--why", help="the reason, as the history keeps it")]
 _LONGEST_WORD = 500  # characters of a word in an error

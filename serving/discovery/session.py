@@ -65,7 +65,6 @@ class DiscoverySession:
         self._router: Router | None = None
         self._query = ToolQuery(k=k, allowed=allowed)
         self._max_rounds, self._max_tokens = max_rounds, max_tokens
-        self._excluded: set[str] = set()
         self._unsuitable = 0  # rounds in a row without a suitable tool
         self.shown: dict[str, ToolHit] = {}
         self.rounds = 0
@@ -81,16 +80,12 @@ class DiscoverySession:
         asks = [replace(self._query, server=b.server, tool=b.tool) for b in blocks if b.usable]
         return self._run_round(asks if blocks else [replace(self._query, query=text)], problems)
 
-    def exclude(self, *tool_ids: str) -> None:
-        """Never shows these again in this session (failed or refused); twins may stand in."""
-        self._excluded.update(tool_ids)
-
     def _run_round(self, asks: Sequence[ToolQuery], problems: Sequence[str]) -> SearchRound:
         current = getattr(self._source, "current", None)
         router: Router = self._source if current is None else current()  # type: ignore[assignment]
         gone, changed = self._find_moved(router)
         still = {name: hit for name, hit in self.shown.items() if name not in (*gone, *changed)}
-        barred = list_barred(router.index, still, self._excluded)
+        barred = list_barred(router.index, still)
         ready = [replace(ask, exclude=barred) for ask in asks]
         answers = router.find_many(ready) if ready else []
         # Nothing of the session has moved up to here: a question that is refused costs no round.
@@ -147,7 +142,7 @@ class DiscoverySession:
             used = f"{self.tokens:,} of {self._max_tokens:,} tokens are used"
             return SessionStop(MAX_TOKENS, f"{used}; what came next no longer fits")
         if nothing_new:
-            reason = "nothing was found that was not shown or excluded before"
+            reason = "nothing was found that was not shown before"
             return SessionStop(NOTHING_NEW, reason)
         if self._unsuitable >= 2:
             reason = "the router found no suitable tool twice in a row"

@@ -98,8 +98,8 @@ class BoundedConnection(HttpToolsProtocol):
         slow reader takes for long before more is asked of us."""
         try:
             socket = self.transport.get_extra_info("socket")
-            found = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
-            queued = int.from_bytes(found, sys.byteorder)
+            pending = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
+            queued = int.from_bytes(pending, sys.byteorder)
         except OSError:
             queued = 0
         return queued + self.transport.get_write_buffer_size()

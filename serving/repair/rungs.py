@@ -373,8 +373,8 @@ def _rename_parameters(
     }
     if not moves or len(set(moves.values())) < len(moves):
         return state.arguments, []
-    made = {moves.get(name, name): value for name, value in given.items()}
-    return made, [f"{format_place((old,))} is called {new!r} now" for old, new in moves.items()]
+    moved = {moves.get(name, name): value for name, value in given.items()}
+    return moved, [f"{format_place((old,))} is called {new!r} now" for old, new in moves.items()]
 
 
 def fill_missing(state: RepairState) -> RungStep:
@@ -439,16 +439,16 @@ def _take_proposed(state: RepairState, proposed: ProposedCall) -> RungStep:
     candidate = state.choose(state.toolset.by_name.get(proposed.name, []))
     if candidate is None:
         return RungStep.fail(f"the model named a tool that is not there: {proposed.name[:80]!r}")
-    made = repair_call(candidate.contract, proposed.arguments)
-    if made.problems_left:
-        one = made.problems_left[0]
+    result = repair_call(candidate.contract, proposed.arguments)
+    if result.problems_left:
+        one = result.problems_left[0]
         return RungStep.fail(f"the model's call does not fit: {one['kind']} at {one['path']}")
     given = state.arguments if isinstance(state.arguments, Mapping) and not state.cut else {}
-    invented = list_invented(candidate.contract, made.arguments, given, state.evidence)
+    invented = list_invented(candidate.contract, result.arguments, given, state.evidence)
     if (name := next(invented, None)) is not None:
         return RungStep.fail(f"the model made up {name!r}: nothing that was said holds it")
-    unguarded = list_unguarded(made.arguments, state.arguments, state.flaws or ())
+    unguarded = list_unguarded(result.arguments, state.arguments, state.flaws or ())
     if (name := next((item for item in unguarded if f"$.{item}" != state.cut), None)) is not None:
         return RungStep.fail(f"the model took away or changed {name!r}, which guards the call")
-    state.candidate, state.arguments, state.flaws, state.cut = candidate, made.arguments, [], None
-    return RungStep.change(["a model rewrote the call", *made.steps])
+    state.candidate, state.arguments, state.flaws, state.cut = candidate, result.arguments, [], None
+    return RungStep.change(["a model rewrote the call", *result.steps])

@@ -11,16 +11,16 @@ from tests.support.python_process import find_python
 
 
 @asynccontextmanager
-async def serving(place: Path, home: Path, *options: str) -> AsyncIterator[Any]:
+async def serving(place: Path, home: Path, **settings: str) -> AsyncIterator[Any]:
     """A session with the meta-server of `place`; packages of `home` are launched."""
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client
 
-    command = [find_python(), "-m", "orchestration", "serve", "--place", str(place), *options]
+    command = [find_python(), "-m", "orchestration", "serve", "--place", str(place)]
     parameters = StdioServerParameters(
         command=command[0],
         args=command[1:],
-        env={"PATH": os.environ["PATH"], "TOOLMILL_HOME": str(home)},
+        env={"PATH": os.environ["PATH"], "TOOLMILL_HOME": str(home), **settings},
         cwd=ROOT,
     )
     async with stdio_client(parameters) as streams, ClientSession(*streams[:2]) as session:

@@ -290,7 +290,7 @@ def test_a_run_is_served_from_an_exported_release_and_its_tools_are_called(runs,
 
 async def converse(release: Path, home: Path) -> None:
     """An agent looks for tools, runs one in the sandbox and one elsewhere, and errs."""
-    async with serving(release, home, "--consent", "always") as session:
+    async with serving(release, home, TOOLMILL_SERVE__CALLS__CONSENT="always") as session:
         found = await call_json(session, "find_tools", query="turn a headline into a web address")
         slug = found["answers"][0]["hits"][0]["tool_id"]
         assert slug.endswith("::make_slug")

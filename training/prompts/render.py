@@ -159,11 +159,11 @@ def read_json_list(value: Any) -> list[Any]:
 
 def read_calls(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The right calls of a row, {name, arguments} each; [] where none is right."""
-    held = row.get("calls")
-    if held is None:  # a row that says no more than its own call
+    calls = row.get("calls")
+    if calls is None:  # a row that says no more than its own call
         own = row.get("arguments")
         return [] if own is None else [{"name": row["tool"], "arguments": json.loads(own)}]
-    listed = json.loads(held) if isinstance(held, str) else held
+    listed = json.loads(calls) if isinstance(calls, str) else calls
     return [{"name": call["name"], "arguments": call["arguments"]} for call in listed]
 
 
@@ -244,9 +244,9 @@ class WordSimilarity:
         scores = np.zeros(len(self._names))
         for word in sorted(self._words[name]):
             scores[self._places[word]] += self._weights[word]
-        found = np.flatnonzero(scores)
-        near = np.round(scores[found] / self._norms[found], 6)
-        return found[np.argsort(-near, kind="stable")]
+        places = np.flatnonzero(scores)
+        near = np.round(scores[places] / self._norms[places], 6)
+        return places[np.argsort(-near, kind="stable")]
 
     def find_sharing(self, words: Collection[str], *, most: float) -> set[str]:
         """Texts that hold one of the words, those left out that more than the share `most` hold."""

@@ -38,13 +38,13 @@ def build_published_source(
     clear, held_rows = read_contracts(warehouse)
     catalogue = tables.read(CATALOGUE).to_dicts()
     about = build_server_facts(catalogue, tables.read(SUMMARIES).to_dicts())
-    found = map_findings(tables.read(FINDINGS).filter(severity=MEDIUM).to_dicts())
+    findings = map_findings(tables.read(FINDINGS).filter(severity=MEDIUM).to_dicts())
     rows = [
         {
             **row,
             "flags": (
                 *about.get(row["server_id"], {}).get("flags", ()),
-                *sorted(found.get(key_contract(row), ())),
+                *sorted(findings.get(key_contract(row), ())),
             ),
         }
         for row in clear

@@ -165,8 +165,8 @@ def _record_change(
     at = time.time()
     lines = {CHAMPIONS: [make_history_line(before, after, kind, why, at) | about]}
     if decision is not None:
-        made = {"decision": decision, "id": uuid.uuid4().hex[:12], "at": at, "role": after.role}
-        lines[DECISIONS] = [{**made, "model": after.last_candidate["model"], **about}]
+        entry = {"decision": decision, "id": uuid.uuid4().hex[:12], "at": at, "role": after.role}
+        lines[DECISIONS] = [{**entry, "model": after.last_candidate["model"], **about}]
     move_pointers(home, files={get_pointer_path(after.role): asdict(after)}, lines=lines)
 
 

@@ -135,11 +135,11 @@ def list_releases(home: Path) -> list[Json]:
     """Every release that was made, the newest first: {…facts, versions, served, current,
     rolled_back, missing}; `missing` is empty where it could be served."""
     lines = reversed(read_current_history(home, RELEASES))
-    made = list(dict.fromkeys(line.get("release") for line in lines))
+    names = list(dict.fromkeys(line.get("release") for line in lines))
     now, current = read_served(home), read_current_release(home).get("release")
     out = map_refused_releases(home)
     results = []
-    for body in _iterate_releases(home, made):
+    for body in _iterate_releases(home, names):
         name = body["release"]
         versions = list_release_versions(home, name)
         results.append(

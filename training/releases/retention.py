@@ -91,8 +91,8 @@ def plan_pruning(
         if path.parent.name not in going
     }
     base = {find_encoder_folder(home, str(name)) for name in staying}
-    found = {find_encoder_folder(home, str(name)) for name in leave if name} - base
-    encoders = sorted(folder for folder in found if folder.is_dir())
+    folders = {find_encoder_folder(home, str(name)) for name in leave if name} - base
+    encoders = sorted(folder for folder in folders if folder.is_dir())
     stay = set(protect)
     for body in releases:
         if body["release"] in kept_releases:

@@ -176,10 +176,10 @@ def _move_to_release(
         now = RoleChampion(**{**asdict(promotion), "last_candidate": tried, "since": time.time()})
         files[get_pointer_path(role)] = asdict(now)
         promoted.append(make_history_line(was, now, by, outcome, at))
-    made = [{"release": name, "at": at, "by": by}]
+    entries = [{"release": name, "at": at, "by": by}]
     move_pointers(
         home,
         files=files,
-        lines={DECISIONS: [decision], SERVED: lines, RELEASES: made, CHAMPIONS: promoted},
+        lines={DECISIONS: [decision], SERVED: lines, RELEASES: entries, CHAMPIONS: promoted},
     )
     return RollbackOutcome(name, version, left, target["models"], out, outcome)

@@ -205,11 +205,11 @@ def _make_batch(
 
 def _normalise_contract_text(contract: Any) -> tuple[str, str] | None:
     """Name and description, or None where there is no description to go by."""
-    found = json.loads(contract) if isinstance(contract, str) else contract
-    if not isinstance(found, Mapping):
+    parsed = json.loads(contract) if isinstance(contract, str) else contract
+    if not isinstance(parsed, Mapping):
         return None
-    description = _normalise_whitespace(str(found.get("description") or ""))
-    name = "".join(char for char in str(found.get("name") or "").casefold() if char.isalnum())
+    description = _normalise_whitespace(str(parsed.get("description") or ""))
+    name = "".join(char for char in str(parsed.get("name") or "").casefold() if char.isalnum())
     return (name, description) if name and description else None
 
 

@@ -194,12 +194,12 @@ def save_trainer_state(
 def describe_bad_loss(root: Path, step: int, loss: float, rate: float, clip: float) -> str:
     """What went wrong, what to lower, and which checkpoint under `root` is kept."""
     newest_checkpoint = find_newest_checkpoint(root)
-    held = (
+    state = (
         f"the checkpoint of step {read_checkpoint_step(newest_checkpoint)} is kept"
         if newest_checkpoint
         else "none is kept"
     )
     return (
         f"loss is {loss} at step {step}, expected a number; lower learning_rate (it is"
-        f" {rate:g}; gradients are clipped at {clip:g}); {held}"
+        f" {rate:g}; gradients are clipped at {clip:g}); {state}"
     )

@@ -83,11 +83,11 @@ def find_near_pairs(
     worded: dict[str, list[str]] = {}
     for text in columns:
         worded.setdefault(normalise_request(text), []).append(text)
-    found = {text: set(worded.get(normalise_request(text), ())) for text in rows}
+    duplicates = {text: set(worded.get(normalise_request(text), ())) for text in rows}
     for start, cosines in iterate_cosine_blocks(embed(rows), embed(columns)):
         for at, other in zip(*np.nonzero(cosines > above), strict=True):
-            found[rows[start + at]].add(columns[other])
-    return {text: sorted(others) for text, others in found.items() if others}
+            duplicates[rows[start + at]].add(columns[other])
+    return {text: sorted(others) for text, others in duplicates.items() if others}
 
 
 Cosine = Annotated[float, Field(gt=0, le=1)]
@@ -172,20 +172,20 @@ def assign_places(
     same: Mapping[str, Collection[str]] | None = None,
 ) -> dict[Key, SplitPlace]:
     """The place of every clear contract. `marked`: digests of one tool. `same`: server's ids."""
-    made = {}
+    splits = {}
     for key, row in sorted(clear.items()):
         contract = read_contract(row)
         names = (same or {}).get(key[0], (key[0],))
         split = choose_tool_place(key[0], key[1], policy, names)
-        made[key] = SplitPlace(key, row, contract, tool_text(contract), split)
-    copies = _find_train_copies(made, embed, policy, marked)
+        splits[key] = SplitPlace(key, row, contract, tool_text(contract), split)
+    copies = _find_train_copies(splits, embed, policy, marked)
     return {
         key: SplitPlace(
-            key, place.row, place.contract, place.text, made[other].split, why, other[2]
+            key, place.row, place.contract, place.text, splits[other].split, why, other[2]
         )
         if (found := copies.get(key)) and (why := found[0]) and (other := found[1])
         else place
-        for key, place in made.items()
+        for key, place in splits.items()
     }
 
 

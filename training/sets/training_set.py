@@ -166,9 +166,9 @@ def _place_pair(pair: Row, places: Mapping[Key, SplitPlace], tally: SplitTally) 
         named = ("tool", "contract_digest", "arguments")
         goldens = [[getattr(golden, name) for name in named] for golden in read_goldens(pair)]
     else:
-        held = pair["arguments"]
-        held = json.loads(held) if isinstance(held, str) else held
-        goldens = [] if held is None else [[pair["tool"], pair["contract_digest"], held]]
+        arguments = pair["arguments"]
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+        goldens = [] if arguments is None else [[pair["tool"], pair["contract_digest"], arguments]]
     calls = [{"name": n, "contract_digest": d, "arguments": a} for n, d, a in goldens]
     talks = pair.get("task") in CONVERSATIONS
     keys = dict.fromkeys(_list_gold_keys(pair) or [own.key]) if calls or talks else ()

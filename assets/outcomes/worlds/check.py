@@ -59,8 +59,6 @@ async def prove_tasks(
     policy: DeployPolicy,
     ledger: Ledger,
     run_date: str,
-    *,
-    seed: int = 1,
 ) -> dict[str, Any]:
     """Runs each task's reference calls on one real server, and its perturbed calls. Every outcome
     is a row: `provable` where the reference passes and every perturbed call is caught."""
@@ -70,14 +68,14 @@ async def prove_tasks(
     try:
         with (
             TemporaryDirectory(prefix="world-", dir=holds) as place,
-            open_world(world, seed, Path(place)) as opened,
+            open_world(world, _SEEDS[0], Path(place)) as opened,
         ):
             async with open_session(opened, fit, policy, ledger, run_date) as session:
                 absent = sorted(set(fit.tools) - set(session.contracts))
                 row |= {"tools": len(session.contracts), "absent": absent}
                 if absent:
                     row |= {"status": "failed", "why": f"it has no tool {', '.join(absent)}"}
-                suited = [task for task in opened.tasks(seed) if fit.id in task.servers]
+                suited = [task for task in opened.tasks(_SEEDS[0]) if fit.id in task.servers]
                 for task in suited:
                     if {call.tool for call in task.calls} <= set(session.contracts):
                         row["tasks"].append(await _prove_task(opened, task, session, fit))

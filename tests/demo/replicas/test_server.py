@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import queue
 import socket
 import threading
 import time
@@ -12,7 +13,7 @@ import httpx2
 import pytest
 
 from demo.ports import PortTaken, find_running, list_ports
-from demo.replicas.faults import KINDS, SITES, parse_faults
+from demo.replicas.faults import KINDS, SITES, check_faults
 from demo.server import Replicas, replicas, serve
 from demo.world.catalogue import MARKETPLACES
 from tests.demo.walk import FIRST, WALKS, client, envelope, locations
@@ -77,16 +78,13 @@ def test_bad_answers_come_with_status_200(urls):
     assert (page.status_code, page.headers["content-type"][:9]) == (200, "text/html")
 
 
-def test_serve_writes_the_port_file_once_everything_answers(tmp_path):
-    port_file, until, ready = tmp_path / "ports.json", threading.Event(), threading.Event()
-    options = {"ports": list_ports(0), "port_file": port_file, "scale": "small"}
-    thread = threading.Thread(
-        target=serve, kwargs=options | {"until": until, "ready": lambda _: ready.set()}
-    )
+def test_serve_says_where_once_everything_answers():
+    until, ready = threading.Event(), queue.Queue[dict[str, str]]()
+    options = {"ports": list_ports(0), "scale": "small", "until": until, "ready": ready.put}
+    thread = threading.Thread(target=serve, kwargs=options)
     thread.start()
     try:
-        assert ready.wait(60)
-        urls = json.loads(port_file.read_text())
+        urls = ready.get(timeout=60)
         assert httpx2.get(f"{urls['registry']}/_stats").json()["site"] == "registry"
         assert set(urls) == set(list_ports())
     finally:
@@ -117,23 +115,16 @@ def first(full: Replicas, site: str, path: str | None = None, **options: str) ->
         return http.get(path or FIRST[site], headers=options)
 
 
-def test_faults_are_read_from_text_combined_and_with_values():
-    faults = parse_faults(["glama=latency:20,glama=storm429:2", "docker=empty:body+no_validators"])
-    assert faults == {"glama": "latency:20+storm429:2", "docker": "empty:body+no_validators"}
-    assert parse_faults("registry=truncated, mcpso=down")["mcpso"] == "down"
-    assert parse_faults("") == {}
-
-
 @cases(
-    "text, problem",
-    *((f"glama={fault}", "expected a .*number") for fault in ("latency:soon", "storm429:-1")),
-    ("glama=error500:x", "expected a .*number"),
-    *((text, "does not exist") for text in ("registry=odd", "nowhere=down", "registry")),
-    ("docker=rude", "".join(f"(?=.*{name})" for name in (*SITES, *KINDS))),
+    "site, fault, problem",
+    *(("glama", text, "expected a .*number") for text in ("latency:soon", "storm429:-1")),
+    ("glama", "error500:x", "expected a .*number"),
+    *((*item, "does not exist") for item in (("registry", "odd"), ("nowhere", "down"))),
+    ("docker", "rude", "".join(f"(?=.*{name})" for name in (*SITES, *KINDS))),
 )
-def test_what_is_no_fault_is_refused(text, problem):
+def test_what_is_no_fault_is_refused(site, fault, problem):
     with pytest.raises(ValueError, match=problem):
-        parse_faults(text)
+        check_faults({site: fault})
 
 
 @pytest.mark.parametrize("site", MARKETPLACES)

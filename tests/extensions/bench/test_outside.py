@@ -13,10 +13,9 @@ from assets.contracts.validate import validate_call
 from extensions.bench.benchmark_items import BenchmarkPlan
 from extensions.bench.bfcl_files import read_bfcl
 from extensions.bench.bfcl_items import judge_bfcl, match_by_our_rules, read_bfcl_set, to_contract
-from extensions.bench.contamination import N, find_contamination, read_texts
+from extensions.bench.contamination import N, find_contamination
 from tests.support.cases import cases
 from training.evaluation.predictor import PredictionAnswer
-from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import fold_words
 
 AREA = {
@@ -235,30 +234,3 @@ def test_more_training_texts_never_make_an_item_cleaner(trained, item):
     few, more = (find_contamination([item], part).flags[0] for part in (trained[1:], trained))
     assert set(few.kinds) <= set(more.kinds)
     assert few.overlap <= more.overlap
-
-
-@cases(
-    "name, text",
-    ("a.jsonl", '{"Query": "one", "n": 1}\n\n{"Query": "t\u2028wo", "n": 2}\n'),
-    ("a.json", '[{"text": "one"}, {"text": "t\u2028wo"}]'),
-    ("a.csv", '\ufeffQuery,Tool\none,x\nt\u2028wo,"y\nz"\n'),
-)
-def test_texts_are_read_from_lines_lists_and_tables(tmp_path, name, text):
-    (tmp_path / name).write_text(text)
-    assert read_texts(tmp_path / name) == ["one", "t\u2028wo"]
-
-
-@cases(
-    "text, message",
-    ("", "found no rows"),
-    ('{"a": 1}\n', "expected one of instruction, query"),
-    ('{"query": "x"}\n{"query": 4}\n', "line 2: 'query' is int"),
-    ('{"query": "x"}\nnot json\n', "line 2: not JSON"),
-    ('"text"\n', "line 1: str, expected a JSON object"),
-)
-def test_a_file_that_is_no_set_of_texts_is_told(tmp_path, text, message):
-    (tmp_path / "set.jsonl").write_text(text)
-    with pytest.raises(UnusableInput, match=message):
-        read_texts(tmp_path / "set.jsonl")
-    with pytest.raises(UnusableInput, match="No such file"):
-        read_texts(tmp_path / "none.jsonl")

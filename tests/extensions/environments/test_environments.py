@@ -42,7 +42,7 @@ NAME = "some_env"
 def make_export(warehouse: Warehouse, out: Path, **which: Any) -> dict[str, Any]:
     release = fill_home(warehouse, **which)
     done = invoke_toolmill(
-        "env", "export", "--out", str(out), "--release", release, "--words", home=warehouse.home
+        "env", "export", "--out", str(out), "--release", release, home=warehouse.home
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -252,7 +252,7 @@ def test_bad_places_and_names_are_refused(warehouse, tmp_path):
         export.export_environment(made, tmp_path / "My-Env", release, None)
     for name in ("class", "json", "verifiers"):  # no code could import it
         with pytest.raises(UnusableInput, match="or of a package that it needs"):
-            export.export_environment(made, tmp_path / "new", release, None, name)
+            export.export_environment(made, tmp_path / name, release, None)
     with pytest.raises(UnusableInput, match="is not in this home any more"):
         select_tasks(warehouse, "0" * 64)
 

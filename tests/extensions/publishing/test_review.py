@@ -28,7 +28,7 @@ from tests.support.cases import cases
 from tests.synthesis.export_rows import judged_pairs
 
 PAIRS, JUDGEMENTS, CONTRACTS = judged_pairs()
-OF = ReviewSample(BEFORE, None, 10, 7)
+OF = ReviewSample(BEFORE, 10)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -63,11 +63,10 @@ def _answers(site: ReviewSite) -> None:
 def test_the_sample_is_drawn_by_seed_from_written_or_from_accepted_pairs():
     before = draw_sample(PAIRS, JUDGEMENTS, OF)
     assert before == draw_sample(reversed(PAIRS), JUDGEMENTS, OF)
-    assert before != draw_sample(PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 10, 8))
     accepted = {row["pair_id"] for row in JUDGEMENTS if row["verdict"] == "accept"}
-    after = draw_sample(PAIRS, JUDGEMENTS, ReviewSample(AFTER, None, 1000, 7))
+    after = draw_sample(PAIRS, JUDGEMENTS, ReviewSample(AFTER, 1000))
     assert {row["pair_id"] for row in after} == accepted
-    assert len(draw_sample(PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 1000, 7))) == len(PAIRS)
+    assert len(draw_sample(PAIRS, JUDGEMENTS, ReviewSample(BEFORE, 1000))) == len(PAIRS)
 
 
 def test_labels_survive_a_kill_in_the_middle_of_a_line(tmp_path):
@@ -103,7 +102,7 @@ def test_nothing_to_review_and_a_spoilt_file_are_said(tmp_path):
 
 
 def test_the_report_holds_agreement_and_names_every_difference(tmp_path):
-    review = open_review(tmp_path, PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 1000, 7))
+    review = open_review(tmp_path, PAIRS, JUDGEMENTS, ReviewSample(BEFORE, 1000))
     accepted = {row["pair_id"]: row["verdict"] == "accept" for row in JUDGEMENTS}
     for place, row in enumerate(review.rows):
         agrees = place != 3
@@ -120,7 +119,7 @@ def test_the_report_holds_agreement_and_names_every_difference(tmp_path):
 
 
 def test_rows_that_nobody_decided_on_are_left_out_of_the_agreement(tmp_path):
-    review = open_review(tmp_path, PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 1000, 7))
+    review = open_review(tmp_path, PAIRS, JUDGEMENTS, ReviewSample(BEFORE, 1000))
     for place in range(len(review.rows)):
         review.add_label(place, "good", "")
     silent = [{**row, "status": "failed", "verdict": None} for row in JUDGEMENTS]
@@ -200,7 +199,7 @@ def test_the_page_allows_no_script_but_its_own_and_loads_nothing(review):
 def test_a_person_labels_with_the_keyboard_and_sees_the_agreement(tmp_path):
     from playwright.sync_api import sync_playwright
 
-    review = open_review(tmp_path, PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 1000, 7))
+    review = open_review(tmp_path, PAIRS, JUDGEMENTS, ReviewSample(BEFORE, 1000))
     hostile = PAIRS[0]["pair_id"]
     verdict = {row["pair_id"]: row["verdict"] for row in JUDGEMENTS}
     with served(review) as site, sync_playwright() as playwright:

@@ -65,10 +65,8 @@ KNOWN = "registry, smithery, glama, pulsemcp, mcpso, mcphub, deepnlp, pipedream,
     "words, told",
     (("serve", "--new-token", ""), "token name '': expected 1 to 60"),
     (("serve", "--new-token", "a b"), "token name 'a b': expected 1 to 60"),
-    (("worlds", "--play", "--offline"), "--play does not go with --check or --offline"),
-    (("worlds", "--play", "--check"), "--play does not go with --check or --offline"),
+    (("worlds", "--play", "--check"), "--play does not go with --check"),
     (("run", "-m", "nowhere"), f"unknown marketplace 'nowhere'; known: {KNOWN}"),
-    (("demo-marketplaces", "--fault", "registry=rude"), "registry=rude does not exist"),
     (("search", "what time is it", "--json"), "make run"),
 )
 def test_what_could_not_be_used_later_is_refused_at_once(words, told, tmp_path):

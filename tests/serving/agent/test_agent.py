@@ -8,15 +8,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from assets.contracts.canonical import canonicalize_contract
-from assets.servers.calls.log import CallLog
-from serving.agent_loop import NONE_FITS, AgentLimits, OfflineSpeaker, make_runner, run_agent
+from serving.agent_loop import NONE_FITS, AgentLimits, OfflineSpeaker, run_agent
 from serving.discovery.functions import APIS, write_functions, write_native_answer
 from serving.discovery.request import write_block
-from serving.meta.context import MetaContext
-from serving.meta.policy import MetaPolicy
 from serving.ranking.query import BadQuery, ToolQuery
 from serving.router import Router
-from tests.serving.meta_server import ROWS, Functions, opened, publish, row, served
+from tests.serving.meta_server import ROWS, opened, publish, row, served
 from tests.support.cases import cases
 from tests.training.evaluation.scripted_agent import Script, calls, says
 from warehouse.ledger.attempts import BudgetExceeded
@@ -26,7 +23,6 @@ from warehouse.llm.roles import LLMError
 CLOCK = write_block("clock", "tell the hour in a city")
 MAIL = write_block("mail", "send an email")
 TIME = (write_wire_name("pypi:clock::get_time"), '{"city": "Oslo"}')
-READ = (write_wire_name("npm:files::read_file"), '{"path": "/etc/motd"}')
 
 
 @pytest.fixture
@@ -73,32 +69,6 @@ async def test_it_asks_again_in_other_words_and_nothing_is_shown_twice(router):
     assert len(visible) == len(set(visible)) == 4
     assert len(model.requests[-1][1]) == 4, "what was shown stays callable"
     assert (result.ended, result.answer) == ("answered", "No.")
-
-
-async def test_calls_are_run_only_where_a_runner_is_given_and_then_it_goes_on(tmp_path):
-    publish(tmp_path)
-    router, tools = served(tmp_path), Functions()
-    desk = MetaContext(router, tools, MetaPolicy(), CallLog(tmp_path))
-    run = make_runner(desk, desk.policy.local)
-    model = Script(
-        says(write_block("files", "read one text file from disk")),
-        calls(READ, (write_wire_name("npm:files::nothing"), "{}")),
-        says(MAIL),
-        calls((write_wire_name("pypi:mail::send_email"), '{"path": "x"}')),
-        says("It says good morning."),
-    )
-    result = await run_agent("Read /etc/motd.", model, router, run=run)
-    assert tools.called == [("npm:files", "read_file", {"path": "/etc/motd"})]
-    assert [call.status for call in result.calls] == ["ok", "unknown_tool", "refused"]
-    assert "good morning" in result.calls[0].shown
-    assert "third-party content" in result.calls[0].shown
-    assert "a person must agree" in result.calls[2].shown
-    assert (result.ended, result.answer) == ("answered", "It says good morning.")
-    roles = [request["role"] for request in model.requests[2][0]]
-    assert roles[-3:] == ["assistant", "tool", "tool"]
-    asked = model.requests[2][0][-3]["tool_calls"]
-    assert asked[0]["function"]["name"] == READ[0], "a name that was offered stays in the history"
-    assert [line["status"] for line in desk.outcomes.read()] == ["ok", "refused"]
 
 
 async def test_a_tool_that_was_never_shown_cannot_be_called(router):
@@ -159,14 +129,6 @@ async def test_rules_ask_once_and_take_the_nearest_tool(router):
     assert result.calls[0].arguments == {"city": "x"}
     nothing = await run_agent("Tell the hour", OfflineSpeaker(), router, allowed=())
     assert (nothing.answer, nothing.chosen) == (NONE_FITS, [])
-
-
-async def test_rules_end_with_the_result_where_calls_run(router):
-    async def run(tool_id: str, arguments: Any) -> tuple[str, str]:
-        return "ok", f"{tool_id} ran"
-
-    result = await run_agent("Tell the hour in a city", OfflineSpeaker(), router, run=run)
-    assert (result.ended, result.answer) == ("answered", "pypi:clock::get_time ran")
 
 
 async def test_a_tool_that_no_api_takes_is_told_and_is_no_function(tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -99,24 +98,11 @@ def test_a_model_that_gives_no_answer_is_told_with_the_reason(index, monkeypatch
     assert (code, out.split(" after ")[0]) == (1, "ended: empty")
 
 
-def test_with_run_a_call_goes_the_way_of_the_meta_server(index, tmp_path):
-    own = shutil.copytree(index, tmp_path / "own")
-    command = ("agent", "tell the time in a city", "--index", own, "--run", "--json")
-    result = json.loads(run(*command)[1])
-    assert result["calls"][0]["status"] == "refused"
-    assert "without a way to run this server" in result["calls"][0]["shown"]
-    (line,) = (own / "outcomes").glob("*.jsonl")
-    assert json.loads(line.read_text())["error_kind"] == "no_recipe"
-    assert not (tmp_path / "home").exists(), "only an index was named"
-    assert "(offline); 1 of 1 calls failed" in run(*command[:-1])[1]
-
-
 @cases(
     "arguments, code, message",
     (("x", "--index", "none"), 2, "toolmill index SERVERS.jsonl --out DIR"),
     ((" ", "--index", "{at}"), 2, "the task is empty"),
     (("x", "--index", "{at}", "--model", "nobody"), 2, "OPENAI_BASE_URL"),
-    (("x", "--index", "{at}", "-k", "0"), 2, "greater than or"),
 )
 def test_bad_input_is_one_error(index, arguments, code, message):
     result = run("agent", *(part.replace("{at}", str(index)) for part in arguments))

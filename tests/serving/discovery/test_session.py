@@ -77,13 +77,11 @@ def test_a_text_without_a_block_is_a_request_in_words(router):
     assert ids(DiscoverySession(router, k=1).ask("tell the time")) == ["pypi:clock::get_time"]
 
 
-def test_a_twin_of_what_was_shown_is_not_news_but_stands_in_for_what_failed(router):
+def test_a_twin_of_what_was_shown_is_not_news(router):
     session = DiscoverySession(router, k=1)
     (name,) = ids(session.ask("read one text file from disk"))
     twin = ({"npm:files::read_file", "npm:copy::read_file"} - {name}).pop()
     assert ids(session.ask("read one text file from disk")) != [twin]
-    session.exclude(name)
-    assert ids(session.ask("read one text file from disk")) == [twin]
 
 
 def test_an_allow_list_of_the_session_holds(router):

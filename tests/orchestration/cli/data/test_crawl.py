@@ -25,9 +25,8 @@ def test_a_marketplace_that_is_not_is_usage(tmp_path):
 
 
 def test_one_marketplace_is_crawled_by_hand(sites, tmp_path):
-    done = invoke_toolmill(
-        "crawl", "docker", "--base-url", sites["docker"], "--json", home=tmp_path
-    )
+    here = {"TOOLMILL_MARKETPLACES__DOCKER__BASE_URL": sites["docker"], "TOOLMILL_SOURCE": "live"}
+    done = invoke_toolmill("crawl", "docker", "--json", home=tmp_path, **here)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["completeness"], len(report["listings"])) == ("complete", 12)
@@ -36,8 +35,10 @@ def test_one_marketplace_is_crawled_by_hand(sites, tmp_path):
 
 def test_a_refused_key_fails_in_one_line_and_in_json(sites, tmp_path):
     done = invoke_toolmill(
-        *("crawl", "glama", "--base-url", sites["glama"], "--json"),
+        *("crawl", "glama", "--json"),
         home=tmp_path,
+        TOOLMILL_SOURCE="live",
+        TOOLMILL_MARKETPLACES__GLAMA__BASE_URL=sites["glama"],
         TOOLMILL_MARKETPLACES__GLAMA__API_KEY="wrong",
     )
     assert done.returncode == 1
@@ -109,7 +110,7 @@ def test_a_file_that_cannot_be_used_is_listed_with_the_reason_and_costs_no_other
 @cases(
     "arguments, told",
     (("nowhere",), "no world is called 'nowhere'"),
-    (("nowhere", "--check", "--offline"), "no world is called 'nowhere'"),
+    (("nowhere", "--check"), "no world is called 'nowhere'"),
     (("small", "--check", "--server", "npm:none"), "--server 'npm:none' does not exist"),
 )
 def test_what_does_not_exist_is_usage(place, arguments, told):
@@ -122,11 +123,11 @@ def test_what_does_not_exist_is_usage(place, arguments, told):
 
 def test_a_check_without_servers_compares_resets(place):
     path = write_world(place / "worlds")
-    code, out, _ = toolmill("small", "--check", "--offline", "--json")
+    code, out, _ = toolmill("small", "--check", "--json")
     (row,) = json.loads(out)["worlds"]
     assert (code, row["status"], row["tasks_made"], len(row["digests"])) == (0, "ok", 4, 2)
     path.write_text(SMALL.replace('key = "*.txt"', 'key = "*.pdf"'))
-    code, out, _ = toolmill("small", "--check", "--offline", "--json")
+    code, out, _ = toolmill("small", "--check", "--json")
     (row,) = json.loads(out)["worlds"]
     assert (code, row["status"]) == (1, "failed")
     assert "no fact matches '*.pdf'" in row["why"]

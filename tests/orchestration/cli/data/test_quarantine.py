@@ -65,7 +65,7 @@ def test_the_list_names_what_holds_a_tool_and_a_release_of_each_rule_empties_it(
     name = pipeline.read_digest(*BAD)
     for rule in sorted(rules):
         assert "find_photo" in held()
-        code, out, _ = toolmill("quarantine", name, "--release", "--rule", rule, *SAID)
+        code, out, _ = toolmill("quarantine", name, "--release", rule, *SAID)
         assert (code, out.split()[:3]) == (0, ["released", *BAD])
     assert held() == {}
 
@@ -78,15 +78,15 @@ def test_a_hold_is_listed_with_who_held_it(pipeline):
     assert "find_song  * (high)  by ann\\u{1b}[2J" in out
     assert out.endswith("\ntools held: 2\n")
     assert "\x1b" not in out
-    code, _, _ = toolmill("quarantine", name, "--release", "--rule", "*", *SAID)
+    code, _, _ = toolmill("quarantine", name, "--release", "*", *SAID)
     assert (code, set(held())) == (0, {"find_photo"})
 
 
 @cases(
     "arguments, code",
-    (("c1:" + "0" * 64, "--release", "--rule", "concealment", *SAID), 2),
-    (("0" * 64, "--release", "--rule", "concealment", *SAID), 2),
-    (("c1:" + "0" * 64, "--release", "--rule", "no_such_rule", *SAID), 2),
+    (("c1:" + "0" * 64, "--release", "concealment", *SAID), 2),
+    (("0" * 64, "--release", "concealment", *SAID), 2),
+    (("c1:" + "0" * 64, "--release", "no_such_rule", *SAID), 2),
     (("c1:" + "0" * 64, "--hold", "--by", " ", "--why", "x"), 2),
     (("c1:" + "0" * 64, "--hold"), 2),
     (("c1:" + "0" * 64, "--release", *SAID), 2),
@@ -136,5 +136,5 @@ def test_a_decision_reaches_the_index_that_is_served_now(pipeline):
     assert toolmill("quarantine", name, "--hold", *SAID)[0] == 0
     assert json.loads(blocked.read_bytes())["digests"] == [name]
     for rule in sorted(held()["find_photo"]):
-        assert toolmill("quarantine", name, "--release", "--rule", rule, *SAID)[0] == 0
+        assert toolmill("quarantine", name, "--release", rule, *SAID)[0] == 0
     assert json.loads(blocked.read_bytes())["digests"] == []

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,11 @@ from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.training.evaluation.test_predictors import obedient
 from tests.training.small_base import make_base
+from training.evaluation import adapter_predictor, caller_run
 from training.role import BASELINE
 
 Run = Callable[..., tuple[int, str, str]]
-SMALL = ("--candidates", "6", "--distractors", "hard", "--limit", "4", "--max-new", "4")
+SMALL = ("--limit", "4")
 
 
 @pytest.fixture
@@ -24,6 +27,9 @@ def toolmill(
     monkeypatch.chdir(home)
     monkeypatch.setenv("TOOLMILL_HOME", str(home))
     monkeypatch.setenv("TOOLMILL_TRAINING__DEVICE", "cpu")
+    short = partial(adapter_predictor.AdapterPredictor, max_new=4)
+    monkeypatch.setattr(adapter_predictor, "AdapterPredictor", short)
+    monkeypatch.setattr(caller_run, "LARGE", replace(caller_run.LARGE, candidates=(3, 6)))
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["toolmill", *arguments])
@@ -39,18 +45,16 @@ def test_a_folder_with_a_model_is_set_beside_the_baseline(toolmill, tmp_path):
     base = make_base(tmp_path / "base")
     out = tmp_path / "out"
     code, printed, err = toolmill(
-        "evaluate", "--model", str(base), *SMALL, "--no-perturb", "--json", "--out", str(out)
+        "evaluate", "--model", str(base), *SMALL, "--json", "--out", str(out)
     )
     assert code == 0, err
     report = json.loads(printed)
     assert [(one["candidate"], one["incumbent"]) for one in report["summaries"]] == [
         (f"folder:{base}", BASELINE)
     ]
-    assert report["plan"]["perturbations"] == 0
     rows = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
     assert len(rows) == report["rows"]
     assert {row["model"] for row in rows} == {f"folder:{base}", BASELINE}
-    assert {row["perturbation"] for row in rows} == {"none"}
     assert "| AST |" in (out / "report.md").read_text()
     assert json.loads((out / "summary.json").read_text()) == report
 
@@ -77,12 +81,12 @@ def test_an_endpoint_is_asked_once_and_its_faults_are_told(toolmill, monkeypatch
     assert json.loads(printed)["summaries"][0]["failures"] == {}
 
 
-def test_seeds_and_splits_are_those_that_were_asked_for(toolmill, tmp_path):
+def test_splits_are_those_that_were_asked_for(toolmill, tmp_path):
     base = make_base(tmp_path / "base")
     code, printed, err = toolmill(
         "evaluate", "--model", "baseline", "--model", str(base), "--split", "unseen_tool",
-        "--candidates", "3", "--candidates", "6", "--limit", "2", "--seed", "1", "--seed", "2",
-        "--json", "--max-new", "4",
+        "--limit", "4",
+        "--json",
     )  # fmt: skip
     assert code == 0, err
     summary = json.loads(printed)["summaries"][0]
@@ -97,8 +101,6 @@ def test_seeds_and_splits_are_those_that_were_asked_for(toolmill, tmp_path):
     "words, code, message",
     (("--model", "baseline"), 2, "expected another model"),
     (("--model", "baseline", "--split", "test"), 2, "--split 'test' does not exist; known: seen"),
-    (("--model", "baseline", "--distractors", "mixed"), 2, "known: random, hard"),
-    (("--model", "baseline", "--candidates", "1"), 2, "expected 2 or more"),
     (("--model", "gpt-9"), 2, "endpoint:ROLE_or_MODEL"),
     (("--model", "endpoint:caller"), 2, "set roles.caller.model"),
     (("--model", "endpoint:gpt-9"), 2, "set OPENAI_BASE_URL"),

@@ -3,7 +3,6 @@ llama.cpp's `common_chat`, read 2026-11), cut into marks by `_MARKS`. What only 
 code, beside prose) is no call; a call begun and unreadable is one with its fault, so that none is
 lost."""
 
-import ast
 import json
 import re
 from bisect import bisect_left
@@ -12,28 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from assets.contracts.repair.json_text import (
-    NameTwice,
-    evaluate_literal,
-    load_first,
-    read_structure,
-)
+from assets.contracts.repair.json_text import load_first, read_structure
+from serving.repair.code_calls import LONGEST_CODE, DraftCall, read_code_calls
 from warehouse.llm.roles import drop_thinking
 from warehouse.patterns import Match, compile_pattern
 
-LONGEST_CODE = 100_000  # characters of calls written as Python
+UNOPENED_END = "</tool_call>"
 MOST_LENIENT = 4  # broken calls of a text that are read leniently, which takes up to half a second
 _MOST_ELEMENTS = 100  # arguments of a call written as elements
-
-
-@dataclass(frozen=True)
-class DraftCall:
-    """A call as written. name: "" for none. arguments: text or JSON. fault: why unreadable."""
-
-    name: str
-    arguments: Any
-    id: str | None = None
-    fault: str = ""
 
 
 _NAME = r"[^\s<>{}()\[\]\"'`=,;|]{1,128}"
@@ -60,7 +45,7 @@ _MARKS = {  # kind -> pattern
     "react": rf"(?:^|\n)\s*\**Action:?\**:?[ \t]*(?P<action>{_NAME}|`{_NAME}`)[ \t]*"
     r"\n\s*\**Action Input:?\**:?",
     "called": rf"\[Called function \"(?P<called>{_NAME})\" with args:",
-    "fence": r"```[a-z_]{0,12}",
+    "fence": r"(?:```|~~~)[a-z_]{0,12}",
     "stop": r"</(?:[｜A-Za-z]{1,20}[:｜])?(?:tool|TOOL|function)_?(?:call|CALL)s?>|<tool_call\|>"
     r"|</s>|<[|｜][^<>\s\"]{1,40}>|<end_function_call>|\nObservation:",
 }  # fmt: skip
@@ -79,14 +64,13 @@ _PAIR = compile_pattern(
 _TAG = compile_pattern(r"<(\w{1,100})>")
 _ESCAPED = re.compile(r'<escape>|<\|"\|>')
 _BARE_KEY = re.compile(r"([{,]\s{0,20})([A-Za-z_]\w{0,100})\s{0,20}:")
-_CODE = compile_pattern(r"^\s*\[?\s*(?:[A-Za-z_][\w.\-:/]*)\s*\(")
 _SPACES = re.compile(r"\s*+")
 _FENCE = re.compile(r"\s{0,20}(?:```(?:json)?)?\s{0,20}")
 _FENCE_END = re.compile(r"\s{0,20}```")
+_FENCES = re.compile(r"```|~~~")
 _TICKS = re.compile(r"(?<!`)`")  # one or more
 _BETWEEN = re.compile(r"[\s,;]{0,100}")
 _BROKEN = "it breaks off or is no JSON: send the call again, whole"
-_CODE_FAULT = "its arguments are code, not values: send them as JSON"
 
 
 @dataclass
@@ -143,6 +127,7 @@ class _MarkReader:
         self._last = {mark.kind: place for place, mark in enumerate(self._marks)}
         self._at = 0  # what is before is read
         self._line, self._ticks = 0, 0  # how far backticks of a line are counted
+        self._quoted = False  # that line is a quotation
         self._found: list[Any] = []
         self._spans: list[tuple[int, int]] = []  # of the calls
         self._thought = self._broken = 0  # where the last thought ends; calls that are no JSON
@@ -156,6 +141,7 @@ class _MarkReader:
 
     def read(self) -> tuple[list[Any], str]:
         in_fence, taken, rest = False, 0, list[str]()
+        self._read_unopened(0)
         for place, mark in enumerate(self._marks):
             if mark.start < self._at:
                 continue
@@ -165,6 +151,7 @@ class _MarkReader:
             elif mark.kind == "unthink":  # the prompt had opened it
                 self._found, rest, self._spans, in_fence = [], [], [], False
                 self._at = taken = self._thought = mark.end
+                self._read_unopened(mark.end)
             elif mark.kind == "fence":
                 in_fence = not in_fence
             elif mark.kind in self._readers:
@@ -217,19 +204,20 @@ class _MarkReader:
         return self._marks[end].start if end is not None else len(self._text)
 
     def _is_shown(self, mark: _Mark, in_fence: bool) -> bool:
-        """Whether prose shows a form: in inline code, or in a fence with words around it."""
+        """Whether prose shows a form: quoted, in inline code, or in a fence with words around."""
         if in_fence or mark.kind == "react":  # which begins a line
             return in_fence and self._has_prose
         line = max(self._text.rfind("\n", self._line, mark.start) + 1, self._at)
-        if line > self._line:
+        if line > self._line or not self._line:
             self._line, self._ticks = line, 0
+            self._quoted = self._text.startswith("> ", line)
         self._ticks += len(_TICKS.findall(self._text, self._line, mark.start))
         self._line = mark.start
-        return self._ticks % 2 == 1
+        return self._quoted or self._ticks % 2 == 1
 
     @cached_property
     def _has_prose(self) -> bool:
-        return any(piece.strip() for piece in drop_thinking(self._text).split("```")[::2])
+        return any(piece.strip() for piece in _FENCES.split(drop_thinking(self._text))[::2])
 
     def _read_arguments(self, place: int, begin: int) -> tuple[Any, int]:
         """(JSON, else the text up to the next mark; where it ends)."""
@@ -240,6 +228,19 @@ class _MarkReader:
         if stop is not None and not self._text[stop:end].strip():
             return value, stop
         return self._text[begin:end].strip(), end
+
+    def _read_unopened(self, begin: int) -> None:
+        """Calls as JSON before a closing mark, whose opening marks the model left out (Qwen)."""
+        while self._text.startswith("{", begin := _skip_spaces(self._text, begin)):
+            value, end = load_first(self._text, begin)
+            stop = len(self._text) if end is None else _skip_spaces(self._text, end)
+            is_call = isinstance(value, dict) and {"name", "arguments"} <= value.keys()
+            if not (is_call and self._text.startswith(UNOPENED_END, stop)):
+                return
+            self._found.append(value)
+            self._at = stop + len(UNOPENED_END)
+            self._spans.append((begin, self._at))
+            begin = self._at
 
     def _read_behind(self, place: int, mark: _Mark) -> int:
         value, end = self._read_arguments(place, mark.end)
@@ -455,43 +456,3 @@ def _read_escaped(text: str) -> Any:
         for place, piece in enumerate(pieces)
     ]
     return _read_json_value("".join(made).strip())
-
-
-def read_code_calls(text: str) -> list[DraftCall]:
-    """`name(parameter=value)`, a list of these or several lines, as Python writes them."""
-    if len(text) > LONGEST_CODE or not _CODE.search(text):
-        return []
-    try:
-        return _read_code(ast.parse(text.strip()).body)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return []
-
-
-def _read_code(body: list[ast.stmt]) -> list[DraftCall]:
-    expressions = [item.value for item in body if isinstance(item, ast.Expr | ast.Assign)]
-    if len(expressions) < len(body):
-        return []
-    calls: list[ast.expr] = []
-    for expression in expressions:
-        listed = isinstance(expression, ast.List | ast.Tuple)
-        calls += expression.elts if listed else [expression]  # type: ignore[attr-defined]
-    drafts = [_read_code_call(call) for call in calls]
-    return [draft for draft in drafts if draft] if all(drafts) else []
-
-
-def _read_code_call(call: ast.expr) -> DraftCall | None:
-    if not isinstance(call, ast.Call):
-        return None
-    name = ast.unparse(call.func).removeprefix("default_api.").removesuffix(".call")
-    if name == "print":
-        inner = call.args[0] if len(call.args) == 1 else None
-        return _read_code_call(inner) if isinstance(inner, ast.Call) else None
-    try:
-        arguments = {str(part.arg): evaluate_literal(part.value) for part in call.keywords}
-        places = [evaluate_literal(part) for part in call.args]
-    except (ValueError, TypeError, NameTwice):
-        return DraftCall(name, "", None, _CODE_FAULT)
-    if len(arguments) < len(call.keywords) or (places and arguments):
-        return DraftCall(name, "", None, _CODE_FAULT)
-    alone = places[0] if len(places) == 1 and isinstance(places[0], dict) else places
-    return DraftCall(name, alone if places else arguments)

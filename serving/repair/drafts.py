@@ -7,13 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from assets.contracts.repair.json_text import load_first, parse_arguments, read_structure
-from serving.repair.dialects import (
-    MOST_LENIENT,
-    DraftCall,
-    cut_marked_calls,
-    read_code_calls,
-    read_marked_calls,
-)
+from serving.repair.code_calls import DraftCall, read_code_calls
+from serving.repair.dialects import MOST_LENIENT, UNOPENED_END, cut_marked_calls, read_marked_calls
 from warehouse.llm.json_answers import find_fenced, strip_fence
 from warehouse.patterns import compile_pattern
 
@@ -63,7 +58,9 @@ def split_answer(text: str) -> tuple[list[DraftCall], str]:
     text = text[:LONGEST]
     try:
         calls, rest, left = [], text, text
-        if load_first(text, 0)[1] is None:  # a mark in JSON is text of it
+        end = load_first(text, 0)[1]
+        if end is None or text[end:].lstrip().startswith(UNOPENED_END):
+            # A mark in JSON is text of it.
             calls, rest, left = cut_marked_calls(text)
         if not calls:
             bare, before = rest.strip(), text.rstrip()

@@ -65,6 +65,8 @@ FORMS: dict[str, tuple[str, list]] = {
         "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n"
         "</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>", [ROME, NOW]),
     "Qwen XML, none": ("<function=now>\n</function>\n</tool_call>", [NOW]),
+    "Hermes, the first mark left out": (
+        f"{CALL}\n</tool_call>\n<tool_call>\n{OTHER}\n</tool_call>", [ROME, OSLO]),
     "Seed": (
         "<seed:think>Hm.</seed:think><seed:tool_call><function=get_weather><parameter=city>Rome"
         "</parameter></function></seed:tool_call>", [ROME]),
@@ -197,6 +199,8 @@ def test_a_form_of_a_model_is_read(form):
     [
         f"Write `<tool_call>{CALL}</tool_call>` to call it.",
         f"Hermes writes calls so:\n```xml\n<tool_call>\n{CALL}\n</tool_call>\n```\nParse them.",
+        f"Hermes writes calls so:\n~~~\n<tool_call>\n{CALL}\n</tool_call>\n~~~\nParse them.",
+        f"You wrote:\n> <tool_call>{CALL}</tool_call> <tool_call>{CALL}</tool_call>\nWhy?",
         "The model wraps a call in <tool_call> and </tool_call>.",
         "Use <function=NAME> with <parameter=KEY> inside.",
         "It begins with [TOOL_CALLS] and then the name.",

@@ -96,7 +96,7 @@ def keep_execution(
 
 
 # Of what is sent, kept and how it is judged: another one is another effect.
-EXECUTION_VERSION = 6
+EXECUTION_VERSION = 7
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from warehouse.json_types import Contract, Json, Schema
 
 # Where a value comes from, or the name of the tool that answered with it.
 WORLD, SCHEMA, INVENTED = "world", "schema", "invented"
+_MAKES = ("create", "make", "open", "new", "start", "begin", "load", "init", "add", "insert")
 _READS = ("read", "search", "compute")
 _LONGEST = 200  # characters of a value that a call passes on
 _MOST_OF_ANSWER, _MOST_VALUES = 60, 600  # scalars taken from an answer, and held of a server
@@ -240,12 +241,18 @@ def rank_tool(contract: Contract) -> tuple[int, str]:
     return 2 if not seems_to_read(contract) else int(needs), str(contract.get("name"))
 
 
+def makes_thing(contract: Contract) -> bool:
+    """Whether a tool's verb says that it makes or opens what others then work on."""
+    return not seems_to_read(contract) and read_purpose(contract).verb in _MAKES
+
+
 def propose_calls(
-    contract: Contract, pool: ValuePool, count: int, rng: random.Random
+    contract: Contract, pool: ValuePool, count: int, rng: random.Random, maker: str = ""
 ) -> list[ProposedCall]:
     """Up to `count` different calls that fit the contract, whose values exist as far as is known.
 
-    Every required parameter is filled, an optional one only by a value under its own name.
+    Every required parameter is filled, an optional one only by a value under its own name: always
+    where that is an answer of `maker`, else by chance.
     """
     slots = read_slots(contract)
     searches = bool(_SEARCHES & set(split_identifier(str(contract.get("name")))))
@@ -255,7 +262,9 @@ def propose_calls(
         filler.number, sources = number, dict[str, str]()
         arguments: dict[str, Json] = {}
         for slot in slots:
-            if slot.required or (number and filler.knows_name(slot) and rng.random() < 0.5):
+            known = not slot.required and filler.knows_name(slot)
+            taken = bool(maker) and known and pool.find_matches(slot)[0].source == maker
+            if slot.required or taken or (number and known and rng.random() < 0.5):
                 arguments[slot.name], sources[slot.name] = filler.fill(slot)
         call = ProposedCall(str(contract.get("name")), arguments, sources)
         problems = find_problems(contract, arguments)

@@ -13,7 +13,6 @@ from assets.outcomes.outcome import TOOL_ERROR, USEFUL
 from assets.outcomes.policy import ExecutionPolicy
 from assets.synthesis.contract_reading import read_purpose
 from assets.synthesis.tables import (
-    CONTRACT,
     EXPLORED,
     TaskOrigin,
     dump_text,
@@ -112,7 +111,7 @@ def select_calls(
                     continue
                 # A server that has the network now may be of use, and is not explored again.
                 in_vain = tool in futile and not servers[tool[0]].moving
-                if in_vain and task is None and pair["basis"] in (None, CONTRACT):
+                if in_vain and task is None:
                     continue
                 if tool == target and row["contract_digest"] != golden.contract_digest:
                     continue
@@ -141,6 +140,8 @@ def find_futile_tools(explorations: Iterable[Row], clear: Iterable[Row]) -> set[
     blames: dict[tuple[str, str], set[str | None]] = defaultdict(set)
     by_server: dict[str, set[str | None]] = defaultdict(set)
     for row in explorations:
+        if row["after"]:  # no pair calls a tool behind another one when it is executed
+            continue
         tool = row["server_id"], row["tool"]
         says_failed = (row["outcome"], row["blame"]) == (TOOL_ERROR, "tool")
         blame = USEFUL if row["outcome"] == USEFUL else "caller" if says_failed else row["blame"]

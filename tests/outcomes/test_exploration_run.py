@@ -284,6 +284,57 @@ def test_a_value_that_is_not_there_again_is_not_passed_on(bench, source):
     assert not any(json.loads(row["origins"] or "{}") for row in rows)
 
 
+DECK = {"type": "object", "properties": {"deck": {"type": "string"}}, "required": ["deck"]}
+DECKS = (
+    {"name": "create_deck", "inputSchema": {"type": "object"}},
+    {"name": "add_slide", "inputSchema": DECK},
+    {"name": "count_slides", "inputSchema": DECK, "annotations": READS},
+    {"name": "colour_slides", "inputSchema": DECK},
+)
+IN_MEMORY = """
+slides = {}
+def do(m, _):
+    name, arguments = m["params"]["name"], m["params"]["arguments"]
+    if name == "create_deck":
+        slides[f"deck-{len(slides) + 1}"] = 0
+        return say(m, json.dumps({"deck": f"deck-{len(slides)}"}))
+    deck = arguments["deck"]
+    if deck not in slides or (name == "colour_slides" and not slides[deck]):
+        return say(m, "create a deck and a slide first", isError=True)
+    slides[deck] += name == "add_slide"
+    say(m, f"{slides[deck]} slides in {deck}")
+calls(do, TOOLS)
+"""
+
+
+def test_a_tool_that_needs_a_made_thing_is_tried_behind_the_call_that_makes_it(bench):
+    market = Explored(bench, IN_MEMORY, DECKS)
+    market.explore()
+    useful = {row["exploration_id"]: row for row in market.read() if row["outcome"] == "useful"}
+    behind = {
+        row["tool"]: useful[row["after"]]["tool"] if row["after"] else None
+        for row in useful.values()
+    }
+    assert behind == {
+        "create_deck": None,
+        "add_slide": "create_deck",
+        "count_slides": "create_deck",
+        "colour_slides": "add_slide",
+    }
+    assert {row["arguments"] for row in useful.values()} == {"{}", '{"deck":"deck-1"}'}
+    explored = read_explored(market.warehouse.tables, MARKET)
+    [tool] = [row for row in useful.values() if row["tool"] == "colour_slides"]
+    key = (tool["server_id"], tool["tool"], tool["contract_digest"])
+    assert explored.list_calls(key) == []
+    steps = explored.find_sequence(key)
+    assert [(step.call.tool[1], step.borrowed) for step in steps] == [
+        ("create_deck", {}),
+        ("add_slide", {"deck": "deck"}),
+        ("colour_slides", {"deck": "deck"}),
+    ]
+    assert all(step.call.text for step in steps[:-1])
+
+
 def test_a_secret_in_an_answer_is_in_no_row(bench: Bench) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
     named = '[{"name": "Staff"}, {"name": "Sales"}]'

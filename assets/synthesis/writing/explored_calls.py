@@ -41,7 +41,7 @@ ToolVersion = tuple[str, str, str]  # server, tool, contract digest
 class ExploredCall:
     """A useful call. sources: parameter -> where its value comes from. origins: parameter -> (call,
     key) of the answer that holds its value. text: of its answer, where it was kept. objection: a
-    misspelt call and what the server said to it."""
+    misspelt call and what the server said to it. after: the call that made what it works on."""
 
     id: str
     tool: ToolVersion
@@ -51,6 +51,13 @@ class ExploredCall:
     text: str | None = None
     changes: bool = False
     objection: tuple[dict[str, Json], str] | None = None
+    after: str | None = None
+
+    @property
+    def needs(self) -> list[str]:
+        """The calls that come before it, where it is the end of a sequence."""
+        sources = [source for source, _ in self.origins.values()]
+        return [self.after, *sources] if self.after else sources
 
     @property
     def invented(self) -> int:
@@ -81,15 +88,15 @@ class ExploredTools:
         return len(self._by_tool)
 
     def list_calls(self, tool: ToolVersion) -> list[ExploredCall]:
-        """At most six, those that name what exists first."""
-        return self._by_tool.get(tool, [])[:_MOST]
+        """At most six that work alone, those that name what exists first."""
+        return [call for call in self._by_tool.get(tool, []) if call.after is None][:_MOST]
 
     def list_tools(self) -> list[ToolVersion]:
         """All with a useful call that has a value and invents none."""
         return sorted(
             tool
-            for tool, calls in self._by_tool.items()
-            if any(call.arguments and not call.invented for call in calls)
+            for tool in self._by_tool
+            if any(call.arguments and not call.invented for call in self.list_calls(tool))
         )
 
     def list_joined(self) -> set[tuple[str, str]]:
@@ -105,7 +112,7 @@ class ExploredTools:
             (
                 steps
                 for call in self._by_id.values()
-                if any(self._is_of(tool, source) for source, _ in call.origins.values())
+                if any(self._is_of(tool, source) for source in call.needs)
                 and len(steps := self._make_steps(call)) > 1
                 and any(step.call.tool == tool for step in steps)
             ),
@@ -144,7 +151,7 @@ class ExploredTools:
     def _collect(self, call: ExploredCall, ordered: list[ExploredCall], path: set[str]) -> None:
         """The sources of a call before it. A call that is on the way already is not followed: a
         cycle ends there, and what it would give is stated."""
-        for source, _ in call.origins.values():
+        for source in call.needs:
             other = self._by_id.get(source)
             taken = {item.id for item in ordered} | path | {call.id}
             if other is None or not other.text or other.changes or source in taken:
@@ -162,7 +169,7 @@ class ExploredTools:
             return steps
         tools, server = {step.call.tool[1] for step in steps}, last.call.tool[0]
         for call in self._by_id.values():
-            sources = {source for source, _ in call.origins.values()}
+            sources = set(call.needs)
             harmless = bool(call.text) and not call.changes and not call.invented
             apart = call.tool[1] not in tools and call.tool[0] == server
             if sources and sources <= earlier and harmless and apart:
@@ -172,12 +179,12 @@ class ExploredTools:
 
 
 def _drop_unused(steps: list[CallStep]) -> list[CallStep]:
-    """Without the steps that no later one takes a value of; the last stays."""
+    """Without the steps that no later one needs; the last stays."""
     needed = {steps[-1].call.id}
     result: list[CallStep] = []
     for step in reversed(steps):
         if step.call.id in needed:
-            needed |= {step.call.origins[name][0] for name in step.borrowed}
+            needed |= {step.call.origins[name][0] for name in step.borrowed} | {step.call.after}
             result.insert(0, step)
     return result
 
@@ -209,6 +216,7 @@ def _read_call(row: Row, objections: Mapping[str, tuple[dict[str, Json], str]]) 
         row["text"],
         bool(row["changes"]),
         objections.get(row["exploration_id"]),
+        row["after"],
     )
 
 

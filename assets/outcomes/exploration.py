@@ -141,7 +141,7 @@ class ValuePool:
                 continue
             parts = [str(part) for _, part in _walk_scalars(value, slot.name)]
             kinds = {sources_by_value.get(part, INVENTED) for part in parts} or {SCHEMA}
-            chosen = isinstance(value, bool) or "const" in slot.schema or slot.schema.get("enum")
+            chosen = isinstance(value, bool) or "const" in slot.schema or slot.choices
             weakest = INVENTED if INVENTED in kinds else min(kinds)
             sources[slot.name] = SCHEMA if chosen else weakest
         return sources
@@ -293,7 +293,7 @@ class _CallFiller:
 
     def fill(self, slot: ParameterSlot, depth: int = 0) -> tuple[Json, str]:
         """(value, its source)."""
-        if "const" in slot.schema or slot.schema.get("enum"):
+        if "const" in slot.schema or slot.choices:
             return draw_new_value(slot, self.root, self.rng, ()), SCHEMA
         found = self.pool.find_matches(slot)
         if self.searches and "path" in slot.words:
@@ -387,7 +387,7 @@ def _read_passed(slot: ParameterSlot, value: Json) -> str | None:
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     plain = isinstance(value, (str, int)) and not isinstance(value, bool)
-    chosen = "const" in slot.schema or bool(slot.schema.get("enum"))
+    chosen = "const" in slot.schema or bool(slot.choices)
     if not plain or chosen or not set(slot.words) - _LOOSE or len(str(value)) < _SHORTEST:
         return None
     return str(value)

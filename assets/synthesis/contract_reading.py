@@ -147,6 +147,25 @@ class ParameterSlot:
     def type(self) -> str:
         return guess_json_type(self.schema)
 
+    @property
+    def choices(self) -> list[Json]:
+        """What may be chosen: an enum, or the words that the description lists in quotes, as
+        docstrings do: `operation: Operation type ("add", "remove", "list")`."""
+        if "enum" in self.schema or self.type != "string":
+            return read_list(self.schema.get("enum"))
+        match = _LISTED.search(self.hint)
+        listed = match is not None and not _EXAMPLES.search(self.hint[: match.start()][-16:])
+        return _LISTED_WORD.findall(match[0]) if match and listed else []
+
+
+_WORD = "[\"'`][\\w.+-]{1,40}[\"'`]"
+_LISTED = compile_pattern(
+    rf"(?:[(:=]|\b(?i:one of|either|options?)) ?:? ?{_WORD}"
+    rf"(?:(?: ?[,|/] ?| )(?:(?:or|and) )?{_WORD})+"
+)
+_LISTED_WORD = re.compile(r"[\"'`]([\w.+-]{1,40})[\"'`]")
+_EXAMPLES = re.compile(r"e\.g|\blike|such as|example", re.IGNORECASE)
+
 
 def get_input_schema(contract: Contract) -> JsonObject:
     """The input schema; empty where it is none."""

@@ -122,10 +122,9 @@ def answer_vague(meta: JsonObject, seed: int) -> Json:
 
 def _make_question(item: FilledSlot, rng: random.Random, either: list[Json]) -> str:
     """either: values of which each would do, named in an order that tells nothing."""
-    options, phrases = item.slot.schema.get("enum"), read_phrases()
-    options = rng.sample(either, len(either)) or options
-    listed_options = options if isinstance(options, list) else []
-    choices = [str(option) for option in listed_options if option not in (None, "")]
+    phrases = read_phrases()
+    options = rng.sample(either, len(either)) or item.slot.choices
+    choices = [str(option) for option in options if option not in (None, "")]
     if 1 < len(choices) <= 6:
         listing = f"{', '.join(choices[:-1])} or {choices[-1]}"
         form = rng.choice(phrases["choices"])

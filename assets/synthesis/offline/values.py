@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, UnknownType
 
-from assets.contracts.schema_shapes import read_list, spend_steps
+from assets.contracts.schema_shapes import spend_steps
 from assets.contracts.validate import validate_call
 from assets.synthesis.contract_reading import (
     ParameterSlot,
@@ -107,7 +107,7 @@ def draw_value(slot: ParameterSlot, root: Schema, rng: random.Random, depth: int
     schema = slot.schema
     if "const" in schema:
         return schema["const"]
-    if choices := read_list(schema.get("enum")):
+    if choices := slot.choices:
         return rng.choice([each for each in choices if each not in (None, "")] or choices)
     samples = [v for v in read_samples(slot) if fits_schema(v, schema)]
     if samples and slot.type != "boolean" and rng.random() < 0.55:

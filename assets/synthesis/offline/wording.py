@@ -40,7 +40,7 @@ class FilledSlot:
             return "switch"
         if isinstance(self.value, (int, float)):
             return "number"
-        if self.slot.schema.get("enum"):
+        if self.slot.choices:
             return "choice"
         return find_sort(self.slot) if isinstance(self.value, str) else "parts"
 
@@ -86,6 +86,9 @@ def quote_text(text: str, rng: random.Random) -> str:
     return f"'{text}'" if "'" not in text or rng.random() < 0.3 else f'"{text}"'
 
 
+_SIDES = {"left", "bottom", "width"}
+
+
 @cache
 def _read_rules() -> list[dict[str, Any]]:
     """{sorts, words, label, say} in the order in which they are tried; empty stands for any."""
@@ -107,6 +110,8 @@ def make_clause(filled: FilledSlot, rng: random.Random, free: bool) -> str:
         on = [f"with {bare}", f"with {label} on", f"{bare} included", f"yes to {label}"]
         return rng.choice(on if value else off)
     words, text = set(filled.slot.words), say_value(value, rng, free)
+    if _SIDES & set(filled.slot.about.split()):
+        words -= {"top"}  # a coordinate, where others stand beside it, and no number of results
     forms = next(
         rule["say"]
         for rule in _read_rules()

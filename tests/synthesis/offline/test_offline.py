@@ -87,6 +87,36 @@ def test_the_same_seed_makes_the_same_requests_and_another_seed_others():
     assert first != answer_requests({"contract": of, "count": 3}, 8)
 
 
+@cases(
+    "hint, choices",
+    ('Operation type ("add", "remove", "list", "update")', ["add", "remove", "list", "update"]),
+    ("Sort by, either 'name' or 'size'", ["name", "size"]),
+    ("One of: `top`, `new`, `ask_hn`", ["top", "new", "ask_hn"]),
+    ("Name of the hook (e.g., 'pre-commit', 'post-merge')", []),
+    ("Block number, hash, or 'latest'/'pending'", []),
+)
+def test_words_that_a_description_lists_are_the_choices(hint, choices):
+    schema = {"type": "object", "properties": {"mode": {"type": "string"}}, "required": ["mode"]}
+    of = {"name": "set_mode", "description": f"Sets it.\n\nArgs:\n  mode: {hint}\n"}
+    of = canonicalize_contract(of | {"inputSchema": schema})
+    assert read_slots(of)[0].choices == choices
+    drawn = {request["values"]["mode"] for request in draft(of, 4, 5)}
+    assert not choices or drawn <= set(choices)
+
+
+@cases("others, is_limit", (["left", "width"], False), (["query"], True))
+def test_a_top_beside_other_sides_is_no_number_of_results(others, is_limit):
+    number = {"type": "number"}
+    schema = {"type": "object", "properties": dict.fromkeys(["top", *others], number)}
+    of = {"name": "add_box", "description": "Adds a box.", "inputSchema": schema}
+    of = canonicalize_contract(of | {"inputSchema": schema | {"required": ["top"]}})
+    texts = [request["instruction"] for request in draft(of, 4, 10)]
+    said = [
+        text for text in texts if re.search(r"at most|no more than|is enough|of them|up to", text)
+    ]
+    assert bool(said) == is_limit
+
+
 _VALUES_ELSEWHERE = """
 import random
 from assets.synthesis.offline.invented_values import invent_value

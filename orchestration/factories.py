@@ -130,7 +130,7 @@ def make_executor(settings: Settings) -> "ExecutionSetup":
     from assets.outcomes.worlds.catalogue import list_worlds
     from orchestration.settings.deploy_policy import make_deploy_policy
 
-    worlds = list_worlds(settings.worlds.paths)
+    worlds = list_worlds(settings.world_paths())
     return ExecutionSetup(
         make_deploy_policy(settings),
         settings.executions,

@@ -16,6 +16,7 @@ from typing import Any
 from assets.contracts.repair.problems import find_problems
 from assets.outcomes.execution import CallExecution, is_read_only
 from assets.outcomes.worlds.tree import Node
+from assets.servers.deploy.grants import LocalSite
 from assets.synthesis.contract_reading import (
     ParameterSlot,
     get_input_schema,
@@ -105,9 +106,18 @@ class ValuePool:
             self._known.add((key, value))
             self.values.append(ObservedValue(key, value, source))
 
-    def add_world(self, tree: Mapping[str, Node], facts: Mapping[str, Any], root: str) -> None:
-        """The files and folders of a world as its server is shown them, and the fields of its
-        facts."""
+    def add_world(
+        self,
+        tree: Mapping[str, Node],
+        facts: Mapping[str, Any],
+        root: str,
+        sites: Sequence[LocalSite] = (),
+    ) -> None:
+        """The files and folders of a world as its server is shown them, or the pages of its sites,
+        and the fields of its facts."""
+        for site in sites:
+            for path in ["", *(key.removeprefix("page/") for key in sorted(facts))]:
+                self.add("url", f"http://{site.host}/{path.lstrip('/')}", WORLD)
         self.add("folder", root, WORLD)
         for path in sorted(tree):
             if not any(part.startswith(".") for part in path.split("/")):

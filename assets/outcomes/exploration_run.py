@@ -194,7 +194,7 @@ async def _explore_server(
     async with open_server(*facts, folder) as place:
         walk = ServerWalk(job, place, settings.timeout_s, proposer)
         tree = make_first_tree(job.world, settings.seed)
-        walk.pool.add_world(tree, place.world.read_first_facts(), DATA)
+        walk.pool.add_world(tree, place.world.read_first_facts(), DATA, place.world.grant.sites)
         if before:
             return await walk.walk_more(before, settings.explore_calls)
         await walk.walk(settings.explore, settings.explore_calls)

@@ -135,10 +135,10 @@ def _play_worlds(
 def list_known_worlds(settings: Settings, name: str | None) -> list[Any]:
     from assets.outcomes.worlds.catalogue import find_world, list_worlds
 
-    result = list_worlds(settings.worlds.paths)
+    result = list_worlds(settings.world_paths())
     if name is None:
         return result
-    world = find_world(name, settings.worlds.paths)
+    world = find_world(name, settings.world_paths())
     return [item for item in result if item.world and item.world.name == world.name]
 
 
@@ -148,9 +148,9 @@ def choose_worlds(
     from assets.outcomes.worlds.catalogue import find_world, list_worlds
 
     if name:
-        chosen = [find_world(name, settings.worlds.paths)]
+        chosen = [find_world(name, settings.world_paths())]
     else:
-        catalogue = list_worlds(settings.worlds.paths)
+        catalogue = list_worlds(settings.world_paths())
         chosen = [item.world for item in catalogue if item.world and not item.problem]
     require_known("--server", servers, sorted({fit.id for w in chosen for fit in w.servers}))
     return chosen

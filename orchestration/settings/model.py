@@ -22,6 +22,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+import demo.world
 from assets.outcomes.policy import ExecutionPolicy, ReliabilityPolicy
 from assets.synthesis.policy import SynthesisPolicy
 from demo.ports import BASE_PORT, list_ports
@@ -169,6 +170,11 @@ class Settings(BaseSettings):
         home = self.home.resolve()
         check_home(home)
         return home
+
+    def world_paths(self) -> tuple[Path, ...]:
+        """World files and folders besides the shipped ones; the demo brings one of its own."""
+        own = (Path(demo.world.__file__).with_name("worlds"),) if self.source == "demo" else ()
+        return (*self.worlds.paths, *own)
 
     def state_path(self) -> Path:
         return (self.state or self.home / "state").resolve()

@@ -27,6 +27,7 @@ from assets.outcomes.exploration import (
     read_answer,
     read_answered,
 )
+from assets.servers.deploy.grants import LocalSite
 from assets.synthesis.role_schemas import CallProposals
 
 
@@ -63,6 +64,15 @@ def test_a_folder_is_given_where_a_folder_is_asked_for():
     pool.add_world({"a.txt": b"", "drafts": None}, {}, "/data")
     lister = make_tool("list_directory", ["path"], "Lists the files of a directory.", path=TEXT)
     assert {call.arguments["path"] for call in propose(lister, pool)} == {"/data", "/data/drafts"}
+
+
+def test_a_page_of_the_world_is_given_where_an_address_is_asked_for(tmp_path):
+    pool, sites = ValuePool(), [LocalSite("site.example", tmp_path)]
+    pool.add_world({}, {"page/about": "Us", "products/3": {"id": 3}}, "/data", sites)
+    calls = propose(make_tool("fetch", ["url"], url=TEXT), pool)
+    assert {call.arguments["url"] for call in calls} == {
+        f"http://site.example/{path}" for path in ("", "about", "products/3")
+    }
 
 
 def test_objects_and_lists_are_filled_member_by_member():

@@ -23,6 +23,7 @@ from assets.outcomes.worlds.tree import (
 )
 from tests.outcomes.worlds.files import SMALL, write_world
 from tests.support.cases import cases
+from tests.support.paths import ROOT
 from warehouse.storage.untrusted_files import clear_folder
 
 
@@ -133,7 +134,7 @@ def test_a_name_that_no_world_has_and_a_folder_that_is_not_there_are_told(tmp_pa
         find_world("nowhere")
     with pytest.raises(WorldFileError, match=r"worlds\.paths: .*missing"):
         list_worlds([tmp_path / "missing"])
-    worlds = list_worlds()
+    worlds = list_worlds([ROOT / "demo/world/worlds"])
     assert [item.problem for item in worlds] == [None] * len(worlds)
     assert all(item.world and item.world.name == item.path.stem for item in worlds)
 

@@ -8,7 +8,7 @@ import dagster as dg
 
 from assets.contracts.defs import clear_contracts, contract_changes, findings, snapshots
 from assets.contracts.findings import FINDINGS
-from assets.contracts.quarantined_tools import read_clear
+from assets.contracts.quarantined_tools import Decision, read_clear, record_decision
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.defs import judgements, pairs
@@ -94,6 +94,11 @@ class Pipeline:
             }
             for event in result.get_asset_materialization_events()
         }
+
+    def decide(self, verdict: str, tool: tuple[str, str], rule: str = "*") -> None:
+        """Records what a person decided of a tool's contract."""
+        facts = (self.read_digest(*tool), rule, verdict, "ann", "2026-01-02T03:04:05Z", "read it")
+        record_decision(self.warehouse.home, Decision(*facts))
 
     def read_rows(self, spec: TableSpec) -> list[dict[str, Any]]:
         return self.warehouse.tables.read(spec).to_dicts()

@@ -58,18 +58,13 @@ def test_a_contract_is_its_own_contract_also_after_a_trip_through_json(tool):
     assert contract_digest(json.loads(json.dumps(body))) == contract_digest(tool)
 
 
-@given(tools(), st.text(min_size=1, max_size=10).filter(str.strip))
-def test_any_added_word_changes_the_digest(tool, word):
-    changed = {**tool, "description": f"{tool['description']} {word} x"}
-    assert contract_digest(changed) != contract_digest(tool)
-
-
 def test_what_no_model_reads_does_not_matter():
     bare = {k: v for k, v in TOOL.items() if k not in ("_meta", "icons")}
     schema = {k: v for k, v in TOOL["inputSchema"].items() if k != "$schema"}
     schema["required"] = ["$schema", "id", "id"]
     plain = {**bare, "inputSchema": schema, "description": "Finds one user.\n\tBy id."}
     assert contract_digest(plain) == contract_digest(TOOL)
+    assert "$schema" in canonicalize_contract(TOOL)["inputSchema"]["properties"]
 
 
 def _tool(schema, **more):
@@ -135,6 +130,11 @@ def test_noise_makes_no_new_digest(item, other):
      _tool({"anyOf": [{"type": "null"}, {"type": "string"}]})),
     ({**_tool({}), "name": "t "}, _tool({})),
     (_tool({}, annotations={"readOnlyHint": False}), _tool({})),
+    *(({**TOOL, **change}, TOOL) for change in (
+        {"name": "getUserById"}, {"title": "Fetch user"}, {"description": "Finds one user."},
+        {"annotations": {"readOnlyHint": True}}, {"outputSchema": {"type": "object"}},
+        {"inputSchema": {**TOOL["inputSchema"], "required": ["id"]}},
+    )),
 )  # fmt: skip
 def test_what_a_reader_could_act_on_makes_a_new_digest(item, other):
     assert contract_digest(item) != contract_digest(other)
@@ -166,23 +166,6 @@ def test_a_contract_of_any_schema_is_its_own_contract_and_accepts_the_same(seed)
         if isinstance(value, dict):
             before = {flaw.path for flaw in validate_call({"inputSchema": raw}, value)}
             assert {flaw.path for flaw in validate_call(body, value)} == before
-
-
-def test_an_argument_called_schema_is_kept():
-    assert "$schema" in canonicalize_contract(TOOL)["inputSchema"]["properties"]
-
-
-@cases(
-    "change",
-    {"name": "getUserById"},
-    {"title": "Fetch user"},
-    {"description": "Finds one user."},
-    {"annotations": {"readOnlyHint": True}},
-    {"outputSchema": {"type": "object"}},
-    {"inputSchema": {**TOOL["inputSchema"], "required": ["id"]}},
-)
-def test_everything_a_model_reads_matters(change):
-    assert contract_digest({**TOOL, **change}) != contract_digest(TOOL)
 
 
 def test_an_integer_no_double_holds_is_read_as_javascript_reads_it():
@@ -241,25 +224,13 @@ def test_an_id_is_read_back_as_it_was_written(server, tool):
     assert ToolId.parse(str(ToolId(server, tool))) == ToolId(server, tool)
 
 
-@given(TEXTS, TOOLS, TEXTS, TOOLS)
-def test_no_two_tools_share_an_id(server, tool, other, name):
-    same = (server, tool) == (other, name)
-    assert (str(ToolId(server, tool)) == str(ToolId(other, name))) == same
-
-
 @cases(
-    "server, tool, other, name",
-    ("a", "b::c", "a::b", "c"),
-    ("a", ":b", "a:", "b"),
-    ("a", "::b", "a::", "b"),
-    ("a", "b:::c", "a::b:", "c"),
-    ("a", "b%3A:c", "a", "b::c"),
-    ("a", "%3Ab", "a", ":b"),
+    "server, tool",
+    ("a", "b::c"), ("a::b", "c"), ("a", ":b"), ("a:", "b"), ("a", "::b"), ("a::", "b"),
+    ("a", "b:::c"), ("a::b:", "c"), ("a", "b%3A:c"), ("a", "%3Ab"),
 )  # fmt: skip
-def test_a_name_that_holds_the_separator_takes_no_other_ones_id(server, tool, other, name):
-    assert str(ToolId(server, tool)) != str(ToolId(other, name))
+def test_a_name_that_holds_the_separator_takes_no_other_ones_id(server, tool):
     assert ToolId.parse(str(ToolId(server, tool))) == (server, tool)
-    assert ToolId.parse(str(ToolId(other, name))) == (other, name)
 
 
 @given(st.from_regex(r"[\w.@/-]{1,8}(:[\w.@/-]{1,8})?", fullmatch=True))

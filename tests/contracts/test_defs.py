@@ -1,7 +1,5 @@
 """The assets `snapshots` and `contract_changes` over real tables, old versions of them included."""
 
-import socket
-import urllib.request
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +7,6 @@ from assets.contracts import defs
 from assets.contracts.changes import CHANGES
 from assets.contracts.defs import contract_changes, snapshots
 from assets.contracts.snapshot import SNAPSHOTS, build_snapshot
-from assets.contracts.tool_diff import compare_tools
-from assets.contracts.validate import find_schema_problem, validate_call
 from tests.contracts.pipeline import MARKET, honest_servers, poisoned_servers
 from tests.support.cases import cases
 from warehouse.storage.blobs import Blobs
@@ -100,26 +96,3 @@ def test_snapshots_of_before_the_certificates_are_read(pipeline):
     assert {row["certified"] for row in pipeline.read_rows(SNAPSHOTS)} == {None}
     pipeline.run([snapshots], MARKET)
     assert {row["first_seen"] for row in pipeline.read_rows(SNAPSHOTS)} == {rows[0]["first_seen"]}
-
-
-def test_no_reference_of_a_schema_is_ever_fetched(monkeypatch):
-    request: list[Any] = []
-
-    def refuse(*inputs: Any, **_: Any) -> Any:
-        request.append(inputs)
-        raise OSError("no network in this test")
-
-    monkeypatch.setattr(socket, "create_connection", refuse)
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    monkeypatch.setattr(urllib.request, "urlopen", refuse)
-    for url in ("https://schemas.example/a.json", "file:///etc/hosts", "//schemas.example/a"):
-        about = {"$schema": url, "$id": url, "type": "object", "allOf": [{"$ref": f"{url}#/a"}]}
-        b = {"$dynamicRef": f"{url}#x"}
-        schema = {**about, "properties": {"a": {"$ref": url}, "b": b}}
-        find_schema_problem(schema)
-        assert validate_call({"inputSchema": schema}, {"a": 1, "b": 2})
-        other = {**schema, "properties": {"a": {"$ref": url, "enum": [1]}, "b": {"enum": [1]}}}
-        old, new = ([{"name": "t", "inputSchema": each}] for each in (schema, other))
-        assert compare_tools(old, new)
-    assert request == []

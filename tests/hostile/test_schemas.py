@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from assets.contracts.canonical import ContractError, contract_digest, index_contracts
+from assets.contracts.tool_diff import compare_tools
 from assets.contracts.validate import find_schema_problem, validate_call
 from assets.servers.deploy.deploy import DeploymentResult
 from tests.support.paths import ROOT
@@ -38,6 +39,8 @@ def test_a_remote_ref_is_never_fetched(tmp_path):
             for body in index_contracts(tools)[0].values():
                 find_schema_problem(body["inputSchema"])
                 validate_call(body, {"a": 1, "b": 2})
+                changed = {**body, "inputSchema": {**body["inputSchema"], "required": ["a"]}}
+                compare_tools([body], [changed])
             contract_digest(tools[1])
         listener.setblocking(False)
         with pytest.raises(BlockingIOError):

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +28,6 @@ from assets.contracts.quarantined_tools import Decision, read_clear, record_deci
 from assets.marketplaces.listing import Listing, PackageRef, dump_tools, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.synthesis.tables import PAIRS
-from orchestration.definitions import build_defs
 from orchestration.factories import make_trainer
 from orchestration.settings.model import Settings
 from tests.contracts.pipeline import Pipeline, honest_servers, poison_tool
@@ -134,17 +132,6 @@ def test_every_entry_is_a_row_or_is_counted(tools):
 
 
 # --- the law of listed contracts: nothing is trained on, written from, called or released before a
-
-
-def test_only_the_index_depends_on_the_asset():
-    specs = [spec for asset in build_defs().assets or [] if isinstance(asset, dg.AssetsDefinition)
-             for spec in asset.specs]  # fmt: skip
-    after = {
-        spec.key.to_user_string()
-        for spec in specs
-        if any(dep.asset_key.to_user_string() == LISTED.name for dep in spec.deps)
-    }
-    assert after == {"router_index"}
 
 
 def show(pipeline: Pipeline, visible: dict[str, list[Any]], market: str = "smithery") -> None:

@@ -11,11 +11,8 @@ import pytest
 from assets.contracts.defs import clear_contracts, snapshots
 from assets.contracts.findings import FINDINGS, SCANS
 from assets.contracts.quarantined_tools import (
-    Decision,
-    DecisionError,
     open_firewall,
     read_clear,
-    record_decision,
 )
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.tables import PAIRS, make_unit_key
@@ -49,11 +46,6 @@ def poisoned(
     pipeline.run_fan_in()
     yield pipeline, metadata
     pipeline.warehouse.ledger.close()
-
-
-def decide(pipeline: Pipeline, verdict: str, rule: str) -> None:
-    facts = (pipeline.read_digest(*BAD), rule, verdict, "ann", "2026-01-02T03:04:05Z", "read it")
-    record_decision(pipeline.warehouse.home, Decision(*facts))
 
 
 def test_a_poisoned_tool_is_found_and_nothing_is_made_of_it(poisoned):
@@ -108,7 +100,7 @@ def test_a_release_lets_it_in_a_hold_takes_it_out_and_nothing_is_bought_twice(ho
         for row in honest_world.read_rows(PAIRS)
         if honest_world.read_digest(*BAD) in shown(row)
     }
-    decide(honest_world, "held", "*")
+    honest_world.decide("held", BAD)
     honest_world.run_nightly()
     assert "quarantined" not in honest_world.run_fan_in()["training_set"]["dropped"]
     # Other look-alikes stand in its place: those units alone are asked about anew.
@@ -119,7 +111,7 @@ def test_a_release_lets_it_in_a_hold_takes_it_out_and_nothing_is_bought_twice(ho
         assert BAD not in tools, table
     source, _ = build_published_source(honest_world.warehouse)
     assert BAD not in {(row["server_id"], row["tool"]) for row in source.rows}
-    decide(honest_world, "released", "*")
+    honest_world.decide("released", BAD)
     honest_world.run_nightly()
     honest_world.run_fan_in()
     assert honest_world.read_downstream() == whole
@@ -135,7 +127,7 @@ def test_a_training_set_alone_drops_what_was_held_since_its_pairs_were_accepted(
         for row in honest_world.read_rows(PAIRS)
         if honest_world.read_digest(*BAD) in shown(row)
     }
-    decide(honest_world, "held", "*")
+    honest_world.decide("held", BAD)
     metadata = honest_world.run_fan_in()
     assert BAD not in honest_world.read_downstream()["training_set"]
     assert BAD in honest_world.read_downstream()["pairs"]  # they were not made anew yet
@@ -173,14 +165,11 @@ def test_an_unchanged_run_scans_nothing_and_moves_nothing(pipeline):
     assert before == read_heads(pipeline)
 
 
-def test_only_what_changed_is_scanned_again(honest_world):
+def test_what_changed_is_scanned_again_and_all_of_it_by_other_rules(honest_world, monkeypatch):
     servers = honest_servers()
     servers["npm:file"][1]["description"] += " Twice a day at most."
     honest_world.deploy(servers)
     assert honest_world.run_scan()["findings"]["scanned"] == 1
-
-
-def test_a_changed_rule_scans_everything_again(honest_world, monkeypatch):
     monkeypatch.setattr("assets.contracts.findings.digest_rules", lambda: "another")
     assert honest_world.run_scan()["findings"]["scanned"] == 18
 
@@ -257,17 +246,6 @@ def test_what_no_published_scan_has_read_is_scanned_before_it_can_be_clear(hones
     honest_world.run([clear_contracts], MARKET)
     honest_world.run_fan_in()
     assert BAD not in honest_world.read_downstream()["training_set"]
-
-
-def test_a_record_of_decisions_that_was_tampered_with_stops_every_reader(pipeline):
-    pipeline.deploy(poisoned_servers())
-    pipeline.run_scan()
-    decide(pipeline, "released", "secret_file_exfiltration")
-    [path] = pipeline.warehouse.home.rglob("decisions.jsonl")
-    path.write_text(path.read_text() + '{"verdict": "released"}\n')
-    for read in (open_firewall, read_clear):
-        with pytest.raises(DecisionError):
-            read(pipeline.warehouse)
 
 
 def test_the_audit_keeps_findings_back_that_could_move_a_cursor(pipeline, monkeypatch):

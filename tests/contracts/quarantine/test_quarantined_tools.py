@@ -1,14 +1,13 @@
 """Decisions of persons, what results say, and the contracts that nothing holds."""
 
 import json
-from collections.abc import Iterator
 
 import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.defs import clear_contracts, findings, snapshots
+from assets.contracts.defs import clear_contracts
 from assets.contracts.findings import FINDINGS
 from assets.contracts.quarantined_tools import (
     CLEAR,
@@ -26,10 +25,9 @@ from assets.contracts.result_findings import ResultFindings
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CallResult
-from tests.contracts.pipeline import MARKET, Pipeline, honest_servers, poison_tool
+from tests.contracts.pipeline import MARKET, Pipeline, honest_servers, poisoned_servers
 from tests.support.cases import cases
 from warehouse.storage.tables import TableSpec
-from warehouse.store import Warehouse
 
 DIGEST = "c1:" + "a" * 64
 OTHER_DIGEST = "c1:" + "b" * 64
@@ -110,24 +108,14 @@ OTHER = "mcpso"
 
 
 @pytest.fixture
-def pipeline(warehouse: Warehouse) -> Iterator[Pipeline]:
-    built = Pipeline(warehouse)
-    servers = honest_servers()
-    servers["npm:photo"][0] = poison_tool(servers["npm:photo"][0])
-    built.deploy(servers)
-    built.run([snapshots, findings, clear_contracts], MARKET)
-    yield built
-    warehouse.ledger.close()
+def pipeline(pipeline: Pipeline) -> Pipeline:
+    pipeline.deploy(poisoned_servers())
+    pipeline.run_scan()
+    return pipeline
 
 
 def keys(rows: list[dict]) -> set[tuple[str, str]]:
     return {(row["server_id"], row["tool"]) for row in rows}
-
-
-def say(pipeline: Pipeline, verdict: str, tool: tuple[str, str], rule: str = "*") -> None:
-    name = pipeline.read_digest(*tool)
-    record_decision(pipeline.warehouse.home,
-           Decision(name, rule, verdict, "ann", "2026-01-02T03:04:05Z", "read it"))  # fmt: skip
 
 
 def put(pipeline: Pipeline, spec: TableSpec, rows: list[dict], partition: str) -> None:
@@ -153,13 +141,13 @@ def test_the_same_contracts_again_are_no_new_version(pipeline):
 def test_a_hold_counts_at_once_and_a_release_with_the_next_publication(pipeline):
     before = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
     assert before
-    say(pipeline, "held", GOOD)
+    pipeline.decide("held", GOOD)
     for market in (None, MARKET):
         clear, stored = read_contracts(pipeline.warehouse, market)
         assert (keys(stored), GOOD in keys(clear)) == ({BAD, GOOD}, False)
     pipeline.run([clear_contracts], MARKET)
     assert keys(pipeline.read_rows(HELD)) == {BAD, GOOD}
-    say(pipeline, "released", GOOD)
+    pipeline.decide("released", GOOD)
     assert GOOD not in keys(read_clear(pipeline.warehouse))
     pipeline.run([clear_contracts], MARKET)
     after = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
@@ -224,8 +212,7 @@ def test_a_tool_whose_result_gives_orders_is_held_until_a_person_releases_it(pip
     rules = {row["rule"] for row in rows}
     assert {tool["rule"] for tool in list_held_tools(pipeline.warehouse)} == rules
     for rule in rules:
-        facts = (rows[0]["contract_digest"], rule, "released", "ann", "2026-01-01", "read it")
-        record_decision(pipeline.warehouse.home, Decision(*facts))
+        pipeline.decide("released", BAD_RESULT, rule)
     pipeline.run_scan()
     assert BAD_RESULT in pipeline.read_clear()
 

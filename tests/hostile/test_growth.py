@@ -101,7 +101,14 @@ PARSERS: dict[str, tuple[Parser, tuple[str | tuple[str, str, str], ...]]] = {
         ("(", ("use ", "a ", ""), ("", "\n", "x"), ("e.g. ", ", ", ""), "**"),
     ),
     "request of a model": (_verify_request, ("1", "a ", ("call ", " ", "x"), "1,", "march ")),
-    "any text": (lambda _, text: redact(text), ("\\", ("key=", "a", ""), "sk-", "key ", "\u200b")),
+    "any text": (
+        lambda _, text: redact(text),
+        (
+            *("\\", ("key=", "a", ""), "sk-", "key ", "\u200b", '"A_KEY":"', '\\"A_KEY\\":\\"'),
+            *("://a", "eyJ.", "--key ", "A_KEY='", "a:b@", "-----BEGIN PRIVATE KEY-----"),
+            *("&quot;", "%22", "zapier.com/", "token=", "İkey="),
+        ),
+    ),
     "names of tools": (_index_tools, ("a", "aA", "é_")),
     "arguments of a model": (
         lambda _, text: parse_arguments(text),

@@ -115,7 +115,6 @@ def test_what_was_lost_is_called_by_what_it_was_lost_by(tmp_path):
     losses = describe_losses((item.error, item.batch) for item in ledger.list_unknown())
     assert losses == "2 timed out, 1 lost the connection, 1 interrupted"
     health = measure_health(ledger.path, None, lambda _: True)
-    assert health is not None
     assert (health.unknown, health.losses) == (4, losses)
     assert describe_losses([(None, ""), ("x", "batch-1")]) == (
         "1 cut off with a killed run, 1 lost with a batch"
@@ -130,7 +129,6 @@ def test_an_inspection_counts_and_opens_nothing(tmp_path):
     assert not path.parent.exists()
     ledger = fill_ledger(path.parent)
     health = measure_health(path, None, lambda _: False)
-    assert health is not None
     assert (health.effects, health.blobs_missing, health.unknown) == (4, 4, 1)
     assert list_effect_blobs(path) == {ledger.blobs.put(data) for data in (b"paid", b"page")}
 
@@ -221,7 +219,6 @@ print("held", flush=True); time.sleep(60)
 def start_holder(path: Path, whom: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", HOLDER, str(path), whom]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert process.stdout
     assert process.stdout.readline() == b"held\n"
     return process
 

@@ -22,6 +22,7 @@ from warehouse.llm.roles import LLMError, Role
 from warehouse.storage.blobs import Blobs
 
 ASKED = [{"role": "user", "content": "What time is it in Oslo?"}]
+PACKED_TWICE = gzip.compress(gzip.compress(bytes(60 << 20)))
 TOOL = {"type": "function", "function": {"name": "time", "parameters": {"type": "object"}}}
 
 
@@ -84,8 +85,9 @@ def answer_with(**changed: Any) -> Say:
     answer_with(usage={"completion_tokens": "many"}),
     Say(raw="[" * 100_000),
     Say(raw=gzip.compress(bytes(60 << 20)), headers={"content-encoding": "gzip"}),
+    Say(raw=PACKED_TWICE, headers={"content-encoding": "gzip, gzip"}),
     Say(raw=b"[" + b" " * (9 << 20)),
-    ids=["too many", "infinite", "negative", "words", "deep", "packed", "long"],
+    ids=["too many", "infinite", "negative", "words", "deep", "packed", "twice", "long"],
 )
 async def test_an_answer_that_cannot_be_counted_keeps_its_reservation(ledger, say):
     with openai_endpoint([say]) as at, pytest.raises(LLMError) as caught:
@@ -95,26 +97,12 @@ async def test_an_answer_that_cannot_be_counted_keeps_its_reservation(ledger, sa
     assert len(ledger.list_unknown()) >= 1
 
 
-async def test_a_packed_answer_is_unpacked_and_one_beyond_the_bound_is_told(ledger):
-    pack, headers = gzip.compress, {"content-encoding": "gzip"}
+async def test_a_packed_answer_is_unpacked(ledger):
     raw = calling(content="Noon.").raw
     assert isinstance(raw, str)
-    with openai_endpoint([Say(raw=pack(raw.encode()), headers=headers)]) as at:
+    packed = Say(raw=gzip.compress(raw.encode()), headers={"content-encoding": "gzip"})
+    with openai_endpoint([packed]) as at:
         assert (await converse(at, ledger)).text == "Noon."
-    with (
-        openai_endpoint([Say(raw=pack(bytes(60 << 20)), headers=headers)]) as at,
-        pytest.raises(LLMError, match="more than 8,388,608 bytes"),
-    ):
-        await converse(at, ledger, (TOOL, TOOL))
-
-
-async def test_an_answer_packed_twice_is_not_unpacked(ledger):
-    twice = gzip.compress(gzip.compress(bytes(60 << 20)))
-    with (
-        openai_endpoint([Say(raw=twice, headers={"content-encoding": "gzip, gzip"})]) as at,
-        pytest.raises(LLMError, match=r"server_error: .*content-encoding 'gzip, gzip'"),
-    ):
-        await converse(at, ledger)
 
 
 async def test_half_a_surrogate_pair_in_a_models_name_is_paid_once(ledger):
@@ -129,19 +117,6 @@ async def test_a_redirect_is_not_followed(ledger):
         with openai_endpoint([away]) as at, pytest.raises(LLMError):
             await converse(at, ledger)
     assert other.requests == []
-
-
-async def test_a_parameter_that_an_endpoint_refuses_is_left_out(ledger):
-    def follow(body: dict[str, Any], _: int) -> Say:
-        for name in ("seed", "max_tokens", "temperature"):
-            if name in body:
-                return Say(f"Unsupported parameter: {name}", 400)
-        return Say("Noon.")
-
-    with openai_endpoint(follow) as at:
-        turn = await converse(at, ledger)
-    assert (turn.text, turn.calls, turn.finish) == ("Noon.", (), "stop")
-    assert at.requests[-1]["max_completion_tokens"] == 1024
 
 
 @cases(
@@ -196,14 +171,14 @@ def test_no_tool_takes_the_name_of_another_whatever_stands_beside_it(one, other)
 
 
 @cases("name", "get", "a_b", "get-time", "x" * 64, "report_20240101")
-def test_a_name_that_is_sound_stays(name):
-    assert write_wire_name(name) == name
-
-
-@cases("name", "a.b", "", "時間", "x" * 65, "npm:files::read_file", "npm:files::read\nfile")
-def test_any_other_ends_with_its_digest(name):
-    wire_name = write_wire_name(name)
-    assert wire_name.endswith("_" + hashlib.sha256(name.encode()).hexdigest()[:16])
+@cases("appended", "", ".b", "時", "x" * 65, "::read_file", "\n")
+def test_a_name_that_is_sound_stays_and_any_other_ends_with_its_digest(name, appended):
+    wire_name = write_wire_name(name + appended)
+    if not appended:
+        assert wire_name == name
+        return
+    digest = hashlib.sha256((name + appended).encode()).hexdigest()[:16]
+    assert wire_name.endswith(f"_{digest}")
     assert write_wire_name(wire_name) != wire_name, "a tool that is called so has a name of its own"
 
 

@@ -11,7 +11,6 @@ from pydantic import BaseModel
 
 from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
-from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import (
     GIVE_UP_AFTER,
@@ -131,17 +130,6 @@ def test_the_key_holds_what_can_change_the_answer_and_nothing_else():
     assert len({key(version="v1"), key(version="v2"), key(version="v1", meta={"x": 1})}) == 3
 
 
-def test_settings_that_cannot_change_an_answer_do_not_ask_again(ledger):
-    with openai_endpoint([Say(GOOD)]) as one, openai_endpoint([Say(GOOD)]) as other:
-        ask(client(ledger, one.url))
-        changed = {"timeout_s": 9.0, "max_tokens": 77, "concurrency": 2, "attempts": 9}
-        (reply,) = ask(client(ledger, other.url, requests_per_minute=60, **changed))
-        assert reply.cached
-        assert other.requests == []
-        ask(client(ledger, other.url, temperature=0.1))
-        assert len(other.requests) == 1
-
-
 def test_a_rate_limit_and_a_server_error_pass(ledger):
     limited = Say("slow down", status=429, headers={"retry-after": "0.05"})
     with openai_endpoint([limited, Say("oops", status=503), Say(GOOD)]) as endpoint:
@@ -197,8 +185,7 @@ def test_a_raised_limit_asks_anew_only_where_the_answer_was_cut_off(ledger):
     (Say(GOOD, delay_s=5.0), "timeout", 3),
     (Say(GOOD, drip_s=0.05), "timeout", 3),
     (Say(GOOD, half=True), "endpoint_down", 3),
-    (Say("抱歉，我无法回答这个问题。"), "non_json", 2),
-    (Say("Lo siento, no puedo: {ninguno}"), "non_json", 2),
+    (Say("抱歉: {我无法回答这个问题}"), "non_json", 2),
     (Say("{" * 5000), "non_json", 2),
     (Say("[" * 50_000 + "{"), "non_json", 2),
     (Say("w " * 500_000), "wrong_shape", 1),
@@ -266,31 +253,6 @@ def test_an_endpoint_that_is_down_is_named_and_not_asked_by_the_whole_batch(ledg
     assert {error.kind for error in errors} == {"endpoint_down"}
     assert url in errors[0].found
     assert "stopped" in errors[-1].found
-
-
-def test_a_budget_of_zero_sends_nothing(ledger):
-    ledger.set_budget("usd", 0.0)
-    with openai_endpoint([Say(GOOD)]) as endpoint:
-        with pytest.raises(BudgetExceeded):
-            ask(client(ledger, endpoint.url, usd_in=1.0, usd_out=1.0))
-        assert endpoint.requests == []
-        (free,) = ask(client(ledger, endpoint.url, model="free-model"))
-    assert free.usd == 0.0
-
-
-def test_a_budget_stops_before_it_is_passed_and_a_higher_one_resumes(ledger):
-    prices = {"usd_in": 100.0, "usd_out": 100.0, "max_tokens": 100, "concurrency": 1}
-    ledger.set_budget("usd", 0.05)
-    with openai_endpoint([Say(GOOD)]) as endpoint:
-        with pytest.raises(BudgetExceeded):
-            ask(client(ledger, endpoint.url, **prices), times=30)
-        paid = len(endpoint.requests)
-        assert 0 < paid < 30
-        assert ledger.spent("usd") <= 0.05
-        ledger.set_budget("usd", 1.0)
-        replies = ask(client(ledger, endpoint.url, **prices), times=30)
-    assert len(endpoint.requests) == 30
-    assert sum(reply.cached for reply in replies) == paid
 
 
 def test_a_role_keeps_to_its_concurrency(ledger):

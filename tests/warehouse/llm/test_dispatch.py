@@ -1,7 +1,6 @@
 """When requests leave: rates, slots, load, budgets and endpoints that want to be left alone."""
 
 import asyncio
-import socket
 import threading
 import time
 from email.utils import formatdate
@@ -15,14 +14,13 @@ from hypothesis import strategies as st
 
 from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
-from tests.warehouse.llm.test_client import ASK, GOOD, Bird, Scripted, ask, client
+from tests.warehouse.llm.test_client import ASK, GOOD, Bird, ask, client
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, LLMError, ModelCompletion, ModelReply, ModelRequest, Role
 from warehouse.llm.endpoint import OpenAIEndpoint
 from warehouse.llm.paid_calls import RequestDispatcher, RoleSlots, TokenBucket
 from warehouse.llm.roles import prepare_request
-from warehouse.progress import ProgressLines
 from warehouse.storage.blobs import Blobs
 
 HOUR = Say("come back later", status=429, headers={"retry-after": "3600"})
@@ -92,17 +90,6 @@ def test_a_retry_after_that_is_no_time_is_no_reason_to_fail_otherwise(ledger, re
     assert isinstance(error, LLMError)
     assert error.kind == "rate_limited"
     assert len(endpoint.requests) == 3
-
-
-def test_an_endpoint_that_accepts_and_never_answers_is_a_time_out(ledger):
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))
-        deaf.listen(8)
-        url = f"http://127.0.0.1:{deaf.getsockname()[1]}/v1"
-        (error,) = outcomes(client(ledger, url, timeout_s=0.1, attempts=2), 1)
-    assert isinstance(error, LLMError)
-    assert (error.kind, "after 2 attempts" in error.found) == ("timeout", True)
-    assert url in error.found
 
 
 @cases(
@@ -257,20 +244,6 @@ def test_cached_answers_wait_for_nothing(ledger):
         ask(client(ledger, endpoint.url), times=5)
     (first, *_rest) = ask(client(ledger, endpoint.url, requests_per_minute=0.001), times=5)
     assert first.cached
-
-
-def test_progress_says_done_cached_failed_usd_and_when_it_ends(ledger):
-    clock = iter([0.0, 10.0, 20.0, 21.0])
-    written: list[str] = []
-    lines = ProgressLines(written.append, every_s=0.0, clock=lambda: next(clock))
-    llm = LLM([Role("generator")], ledger, offline=Scripted())
-    ask(llm, times=2)
-    for done in (1, 11, 21):
-        lines.update("pairs", done, 100, **llm.figures())
-    lines.update("pairs", 100, 100, **llm.figures())
-    assert written[0] == "pairs 1/100 asked=2 cached=0 failed=0 usd=0.0"
-    assert written[2].endswith("eta=79s"), "79 more at one a second"
-    assert "eta" not in written[3]
 
 
 class SleepClock:

@@ -136,9 +136,6 @@ def read(parts: list[bytes], encoding: str = "gzip", most: int = 1_000) -> bytes
 def test_a_body_is_decoded_in_any_parts():
     assert read([PACKED]) == read([PACKED[at : at + 1] for at in range(len(PACKED))]) == b"noon"
     assert read([b"no", b"on"], "") == read([b"noon"], " Identity ") == b"noon"
-
-
-def test_an_empty_body_of_any_encoding_is_empty():
     assert read([]) == read([b""]) == read([b""], "br") == b""
 
 

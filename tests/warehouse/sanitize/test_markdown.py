@@ -99,24 +99,18 @@ def test_only_markdown_of_ours_reaches_a_page():
         make_markdown_metadata("![](http://127.0.0.1:9/beacon)")  # pyright: ignore[reportArgumentType]
 
 
+PACKAGES = ("assets", "training", "serving", "warehouse", "orchestration", "extensions", "demo")
+
+
 def find_calls(*names: str) -> list[tuple[str, ast.Call]]:
     """(file, call) of every call in the source whose function is one of these."""
     results = []
-    for folder in (
-        "assets",
-        "training",
-        "serving",
-        "warehouse",
-        "orchestration",
-        "extensions",
-        "demo",
-    ):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            text = path.read_text(encoding="utf-8")
-            tree = ast.parse(text if any(name in text for name in names) else "")
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(names):
-                    results.append((str(path.relative_to(ROOT)), node))
+    for path in sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text if any(name in text for name in names) else "")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(names):
+                results.append((str(path.relative_to(ROOT)), node))
     return results
 
 

@@ -1,6 +1,5 @@
 """Blobs are named by their bytes and verified when read."""
 
-import json
 import os
 import socket
 import stat
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from tests.support.cases import cases
 from warehouse.storage import untrusted_files
 from warehouse.storage.blobs import BlobCorrupt, Blobs
-from warehouse.storage.digest import Sha256, canonical_json, digest, read_sha256, sha256
+from warehouse.storage.digest import Sha256, canonical_json, read_sha256, sha256
 from warehouse.storage.files import write_atomically
 from warehouse.storage.untrusted_files import (
     UnreadableFile,
@@ -116,28 +115,10 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_a_canonical_form_is_json_of_the_same_value_and_is_stable(value):
-    once = canonical_json(value)
-    # A double beyond 2**53 is written without a point, which Python would read as an integer.
-    assert canonical_json(json.loads(once, parse_int=float)) == once
-
-
-@given(json_values)
 @example({"\x00": '\x7f\u2028"\\', "a": [0.0, -0.0, 1.0, 1e15, 1e21, 1e-4, 1e-7, 5e-324, 0.1]})
 @example({"\U0001f600": 1, "\uff5e": (2, [])})  # sorted by UTF-16, not by code points
 def test_a_canonical_form_is_that_of_the_reference(value):
     assert canonical_json(value) == rfc8785.dumps(value)
-
-
-@given(st.dictionaries(st.text(max_size=6), st.integers(-9, 9), min_size=2))
-def test_key_order_does_not_change_the_digest(value):
-    assert digest(dict(reversed(value.items()))) == digest(value)
-
-
-def test_known_form_of_rfc_8785():
-    source = {"numbers": [333333333.33333329, 1e30, 4.50, 2e-3], "literals": [None, True, False]}
-    expected = b'{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002]}'
-    assert canonical_json(source) == expected
 
 
 @cases(

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from assets.servers.adhoc import TargetError, probe_target
-from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
 from tests.support.cases import cases
 from tests.support.untrusted_server import CONVERSATION, POLICY, PREAMBLE, require_sandbox
@@ -60,23 +59,6 @@ def test_a_home_folder_is_no_servers_folder(probe, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(TargetError, match="the server's own folder"):
         probe(directory=tmp_path, command=["python", "main.py"])
-
-
-def test_a_folder_of_ones_own_is_granted_by_the_name_of_the_server(warehouse, tmp_path):
-    require_sandbox()
-    tmp_path.chmod(0o755)
-    (tmp_path / "notes").mkdir(mode=0o755)
-    (tmp_path / "notes" / "mine").touch()
-    source = "serve([tool(one) for one in os.listdir('/home/user/data')])"
-    facts = {"directory": _folder(tmp_path, source), "command": ["python", "main.py"]}
-
-    def run(folder):
-        given = ServerGrant(folders=mount_folders([str(folder)]), personal=True)
-        policy = DeployPolicy(warehouse.home, POLICY, CONVERSATION, grants={"private:mine": given})
-        return probe_target(None, policy, ledger=warehouse.ledger, run_date="n1", **facts)
-
-    assert [one["name"] for one in run(tmp_path / "notes")["tools"]] == ["mine"]
-    assert run(tmp_path / "none")["status"] == "bad_grant"
 
 
 def test_a_folder_without_a_command_or_that_is_absent_is_refused(probe, tmp_path):

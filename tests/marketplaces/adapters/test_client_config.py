@@ -112,7 +112,6 @@ def test_the_servers_of_every_clients_file_are_read(tmp_path, name, content, key
     for each in found:
         assert each.runnable is (each.reason is None)
         if each.name == "mast":
-            assert each.package is not None
             assert (each.package.identifier, each.package.version) == ("mast-mcp", "1.2.0")
         if each.name == "harbour":
             assert each.url == "https://harbour.example/mcp"
@@ -170,7 +169,6 @@ def test_extensions_of_claude_desktop_run_in_their_folders_unless_they_are_off(t
     write(folder / "server" / "main.js", "")
     _, (on, off) = crawl(path)
     assert (on.runnable, on.args) == (True, (f"{folder}/server/main.js", "/srv/notes"))
-    assert on.launch is not None
     assert on.launch.directory == str(folder)
     assert read_inputs(on.env) == {"K": SECRET, "L": (False, False, "3")}
     assert (off.runnable, off.reason) == (False, OFF)

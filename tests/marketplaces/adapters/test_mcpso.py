@@ -49,7 +49,6 @@ def test_a_page_gives_its_facts_and_names_the_rule_that_found_its_config():
     assert found.updated_at == "2026-09-10T10:00:00Z"
     assert found.evidence == "source:code mcpServers.quill"
     assert (found.command, found.args) == ("npx", ("-y", "quill@1.0.0"))
-    assert found.package is not None
     assert found.package.version == "1.0.0"
 
 

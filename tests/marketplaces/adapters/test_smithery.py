@@ -220,7 +220,6 @@ def test_the_first_connection_that_needs_no_account_is_taken(connections, eviden
 def test_a_bundle_has_no_command_and_no_digest():
     listing = read(ADAPTER, detail(BUNDLE | {"configSchema": SCHEMA}))[0]
     assert (listing.transport, listing.command, listing.args) == ("stdio", None, ())
-    assert listing.package is not None
     assert (listing.package.type, listing.package.identifier) == ("mcpb", BUNDLE["bundleUrl"])
     assert listing.flags == ("needs_account", "unpinned")
 

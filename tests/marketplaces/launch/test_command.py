@@ -149,7 +149,6 @@ def test_a_runner_is_called_by_its_name_wherever_its_author_has_it():
 
 def test_a_package_that_nothing_here_can_run_is_still_named():
     launch = parse_command("dnx", ("Acme.Quill@1.0.0", "--yes"))
-    assert launch.package is not None
     assert (launch.package.type, launch.package.identifier) == ("nuget", "Acme.Quill")
     assert "nuget" in (launch.reason or "")
 
@@ -204,7 +203,6 @@ def test_a_listing_gives_the_servers_own_arguments():
 )  # fmt: skip
 def test_what_the_authors_command_installs_is_read(command, args, package, requirements, python):
     launch = parse_command(command, args)
-    assert launch.package is not None
     assert (launch.package.identifier, launch.package.version) == package
     assert (launch.requirements, launch.python) == (requirements, python)
     assert (launch.facts.requirements, launch.facts.python) == (requirements, python)
@@ -223,6 +221,5 @@ def test_what_the_authors_command_installs_is_read(command, args, package, requi
 )
 def test_what_no_recipe_can_hold_is_flagged(command, args):
     launch = parse_command(command, args)
-    assert launch.package is not None
     assert launch.package.identifier == "a"
     assert LEFT_OUT in launch.flags

@@ -32,7 +32,6 @@ ESCAPED = TEXT.replace('"', "&quot;")
 )
 def test_a_config_is_found_wherever_it_stands(html, rule):
     config = find_config(html)
-    assert config is not None
     assert config.rule == rule
     assert config.servers == CONFIG["mcpServers"]
 
@@ -40,14 +39,12 @@ def test_a_config_is_found_wherever_it_stands(html, rule):
 @cases("prefix", "", "sha256:")
 def test_a_link_to_a_bundle_is_found_with_its_digest(prefix):
     config = find_config(f'<a href="/b/x.mcpb?v=1" data-sha256="{prefix}{"AB" * 32}">Install</a>')
-    assert config is not None
     assert (config.rule, config.bundle, config.sha256) == ("link", "/b/x.mcpb?v=1", "ab" * 32)
 
 
 @cases("text", "ab", "../../state/ledger.db", "a" * 63 + "/", "a" * 64 + "\n.")
 def test_what_is_no_digest_is_not_taken_for_one(text):
     config = find_config(f'<a href="/b/x.mcpb" data-sha256="{text}">Install</a>')
-    assert config is not None
     assert config.sha256 is None
 
 
@@ -150,7 +147,6 @@ def test_any_text_is_read_or_refused(text):
 
 def test_a_streamed_object_is_read_at_its_anchor():
     server = find_object(STREAM, "server")
-    assert server is not None
     assert server["slug"] == "new-slug"
     assert server["name"] == "Ex'ample"
     assert server["createdAt"] == "2025-07-21T09:03:18.907Z"

@@ -68,7 +68,6 @@ def test_the_five_dated_schemas_read_the_same(record):
     assert listing.args == (
         "-y", "@example/files@1.2.3", "{root:filepath}", "--mode", "fast",
     )  # fmt: skip
-    assert listing.package is not None
     assert (listing.package.identifier, listing.package.version) == ("@example/files", "1.2.3")
     assert listing.flags == ("needs_account", "placeholder")
     secret, colour = listing.env
@@ -89,7 +88,6 @@ def test_a_bundle_keeps_its_digest_and_has_no_command():
     listing = make_server_listing({"name": "a/b", "packages": [package]}, "registry")
     assert listing.runnable
     assert listing.command is None
-    assert listing.package is not None
     assert listing.package.digest == "sha256:" + "ab" * 32
 
 
@@ -173,7 +171,6 @@ def test_identifier_version_and_digest_are_told_apart(kind, identifier, version,
     listing = package(kind, identifier, version=version)
     assert listing.args[-1] == spec
     listed = listing.package
-    assert listed is not None
     assert (listed.identifier, listed.version, listed.digest, "unpinned" in listing.flags) == found
     assert listing.runnable
 
@@ -194,7 +191,6 @@ def test_a_package_without_a_runner_is_kept_with_a_reason(kind):
 
 def test_a_file_digest_pins_any_package():
     listing = package("npm", "b", version="latest", fileSha256="AB" * 32)
-    assert listing.package is not None
     assert listing.package.digest == "sha256:" + "ab" * 32
     assert listing.flags == ()
 
@@ -536,7 +532,6 @@ def test_a_bundle_may_have_an_address_apart_from_its_name():
     package = {"registry_type": "mcpb", "identifier": "b", "download_url": address}
     record = {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [package]}
     found = make_server_listing(record, "registry").package
-    assert found is not None
     assert found.identifier == address
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-from hashlib import sha256
 
 import pytest
 
@@ -172,18 +171,3 @@ async def test_a_secret_that_a_manifest_asks_for_is_never_made_up(host, tmp_path
     assert (found[0].error_kind, found[0].blame) == ("needs_secret", "credentials")
     assert f'{key} = "env:{key}"' in found[0].hint
     assert (found[1].status, read_text(found[1])) == ("ok", "Mild, as always in Rome.")
-
-
-async def test_a_bundle_that_is_not_the_pinned_one_is_not_called(host, tmp_path):
-    recipe = plan_recipe(
-        host.listing("x", "serve([tool('a')])"),
-        lambda one: ResolvedVersion(one.version, f"sha256:{sha256(b'other').hexdigest()}"),
-    )
-    require_sandbox()
-    caller = ToolCaller({recipe.server_id: dump_recipe(recipe)}, DeployPolicy(tmp_path, HERE))
-    contract = {"name": "a", "inputSchema": {"type": "object"}}
-    try:
-        found = await caller.call(recipe.server_id, "a", contract, {})
-    finally:
-        await caller.close()
-    assert (found.error_kind, found.blame) == ("integrity", "server")

@@ -106,13 +106,6 @@ calls(lambda m, x: say(m, x, structuredContent={{"n": x if x < 9 else "many", "m
     assert (problem["path"], problem["found"]) == ("structuredContent.n", 'string "many"')
 
 
-async def test_an_output_schema_without_structured_content_is_told(bench):
-    source = "calls(lambda m, x: say(m, x), [tool('do', inputSchema=SCHEMA, outputSchema=SCHEMA)])"
-    found = await bench.call(source, contract={**CONTRACT, "outputSchema": CONTRACT["inputSchema"]})
-    assert found.status == "ok"
-    assert found.problems[0]["found"] == "nothing"
-
-
 async def test_arguments_that_do_not_fit_are_told_field_by_field_and_never_sent(bench):
     async with bench.launch("calls(lambda m, x: say(m, 'sent'))") as running:
         found = await running.call("seven", hwo="fast")
@@ -131,15 +124,9 @@ async def test_arguments_that_cannot_be_sent_are_refused(bench, arguments):
     assert (found.status, found.problems[0]["path"]) == ("invalid_arguments", "$")
 
 
-async def test_a_tool_that_says_it_failed(bench):
-    found = await bench.call("calls(lambda m, x: say(m, 'disk on fire', isError=True))")
-    assert (found.status, found.error_kind, found.blame) == ("tool_error", "tool_error", "tool")
-    assert read_text(found) == "disk on fire"
-    assert found.hint.startswith("disk on fire: ")
-
-
 @cases(
     "words, kind, blame",
+    ("disk on fire", "tool_error", "tool"),
     ("1 validation error for doArguments\nx\n  Field required", "invalid_arguments", "caller"),
     ("getaddrinfo ENOTFOUND api.example.com", "needs_network", "policy"),
     ("EACCES: permission denied, mkdir '/srv/x'", "read_only", "policy"),
@@ -147,6 +134,7 @@ async def test_a_tool_that_says_it_failed(bench):
 async def test_an_error_is_blamed_by_its_words(bench, words, kind, blame):
     found = await bench.call(f"calls(lambda m, x: say(m, {words!r}, isError=True))")
     assert (found.status, found.error_kind, found.blame) == ("tool_error", kind, blame)
+    assert (read_text(found), bool(found.hint)) == (words, True)
 
 
 @cases(
@@ -167,14 +155,17 @@ calls(lambda m, x: send({{'jsonrpc': '2.0', 'id': m['id'], 'error': error}}))
     assert (found.status, found.error_kind, found.blame) == ("tool_error", kind, blame)
 
 
-# --- the contract on the wire
-async def test_a_contract_that_changed_since_it_was_indexed_is_not_called(bench):
-    source = (
-        "calls(lambda m, x: say(m, 'called'), [tool('do', description='new', inputSchema=SCHEMA)])"
-    )
-    found = await bench.call(source)
-    assert (found.status, found.error_kind, found.blame) == ("failed", "contract_changed", "server")
-    assert "build the index" in found.hint
+@cases(
+    "listed, kind, advice",
+    ("tool('do', description='new', inputSchema=SCHEMA)", "contract_changed", "build the index"),
+    ("tool('rest')", "tool_gone", ""),
+)
+async def test_a_contract_that_changed_since_it_was_indexed_is_not_called(
+    bench, listed, kind, advice
+):
+    found = await bench.call(f"calls(lambda m, x: say(m, 'called'), [{listed}])")
+    assert (found.status, found.error_kind, found.blame) == ("failed", kind, "server")
+    assert advice in found.hint
 
 
 async def test_a_contract_that_changes_while_the_server_is_warm_is_not_called(bench):
@@ -195,11 +186,6 @@ calls(do, lambda: [tool('do', inputSchema=SCHEMA, description='poison')] if stat
                 break
             await asyncio.sleep(0.05)
     assert (first.status, second.error_kind) == ("ok", "contract_changed")
-
-
-async def test_a_tool_that_is_gone_is_told(bench):
-    found = await bench.call("calls(lambda m, x: say(m, x), [tool('rest')])")
-    assert (found.error_kind, found.blame) == ("tool_gone", "server")
 
 
 async def test_a_tool_that_runs_only_as_a_task_is_not_called(bench):
@@ -298,7 +284,7 @@ async def test_what_runs_for_an_owner_is_ended_and_the_others_stay(bench):
         first = [await ask("alice"), await ask("bob")]
         await running.caller.end_servers("alice")
         again = [await ask("alice"), await ask("bob")]
-    assert again[0] != first[0]
+    assert len({*first, again[0]}) == 3, "an owner has a server of its own"
     assert again[1] == first[1]
 
 
@@ -393,20 +379,3 @@ calls(do)
     assert (homes, home) == (["user"], "/home/user")
     assert refused == errno.ECONNREFUSED  # its own loopback, where nothing listens
     assert uid != 0
-
-
-async def test_what_a_server_remembers_of_one_owner_is_not_told_to_another(bench):
-    source = """
-known = []
-def do(m, x):
-    say(m, known)
-    known.append(x)
-calls(do)
-"""
-    async with bench.launch(source) as running:
-        arguments = [("alice", 7), ("bob", 8), ("alice", 9)]
-        found = [
-            await running.caller.call(running.server_id, "do", CONTRACT, {"x": x}, owner=owner)
-            for owner, x in arguments
-        ]
-    assert [read_text(one) for one in found] == ["[]", "[]", "[7]"]

@@ -23,14 +23,10 @@ def when(what: str) -> str:
 
 CASES = {
     "crashes": ("os._exit(7)", "crashed"),
-    "is killed by a signal": ("os.kill(os.getpid(), 11)", "crashed"),
-    "raises": ("raise RuntimeError('no more')", "crashed"),
     "hangs": ("time.sleep(600)", "timeout_call"),
-    "spins": ("any(iter(int, 1))", "timeout_call"),
     "answers nothing": ("return", "timeout_call"),
     "answers with another id": ("answer(m['id'] + 77, {'content': []})", "protocol_error"),
     "answers with an id of text": ("answer(str(m['id']) + 'x', {'content': []})", "protocol_error"),
-    "floods lines": ("[os.write(1, b'x\\n' * 10000) for _ in iter(int, 1)]", "oversize"),
     "floods without a newline": ("[os.write(1, b'x' * 65536) for _ in iter(int, 1)]", "oversize"),
     "floods notifications": (
         "[send({'jsonrpc': '2.0', 'method': 'notifications/progress', 'params': {'x': 'y' * 9000}})"
@@ -46,15 +42,7 @@ CASES = {
         " % m['id'] + b',0' * 270_000 + b']}}\\n')",
         "oversize",
     ),
-    "names a member twice": (
-        'os.write(1, b\'{"jsonrpc": "2.0", "id": %d, "result": {"a": 1, "a": 2}}\\n\' % m["id"])',
-        "protocol_error",
-    ),
     "eats memory": ("x = [bytearray(1 << 20) for _ in range(4000)]", "out_of_memory"),
-    "answers half a message and goes": (
-        'os.write(1, b\'{"jsonrpc": "2.0", "id"\'); os._exit(0)',
-        "crashed",
-    ),
 }
 
 
@@ -110,24 +98,15 @@ calls(do)
     assert (hung.error_kind, read_text(fine)) == ("timeout_call", "5")
 
 
-async def test_a_caller_that_gives_up_leaves_the_server_usable(bench):
-    source = when("time.sleep(1.0)")
-    async with bench.launch(source) as running:
+@cases("busy", "time.sleep(1.0)", "time.sleep(600)")
+async def test_a_caller_that_gives_up_leaves_the_server_usable_or_replaced(bench, busy):
+    async with bench.launch(when(busy)) as running:
         await running.call(1)
         waiting = asyncio.create_task(running.call(13))
         await asyncio.sleep(0.2)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert (await running.call(2)).status == "ok"
-
-
-async def test_a_server_that_hangs_after_its_caller_gave_up_is_replaced(bench):
-    async with bench.launch(when("time.sleep(600)")) as running:
-        await running.call(1)
-        waiting = asyncio.create_task(running.call(13))
-        await asyncio.sleep(0.2)
-        waiting.cancel()
         after = await running.call(2, timeout_s=20.0)  # a start takes seconds on a busy machine
     assert (after.status, read_text(after)) == ("ok", "fine")
 

@@ -9,9 +9,8 @@ import pytest
 
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.secrets import SecretSources, ServerSecrets
-from demo.sites.files import TOOLS, answer_message
 from tests.servers.probe.test_remote_probe import sdk_server
-from tests.serving.calling import CONTRACT, LIMITS, OTHER, open_remote, read_text
+from tests.serving.calling import CONTRACT, OTHER, open_remote, read_text
 from tests.support.cases import cases
 from tests.support.http_mcp import (
     Call,
@@ -39,22 +38,6 @@ def server(do, **more):
 
 def call_of(running, x=1, **more):
     return running.call(x, contract=BY, **more)
-
-
-async def test_the_demos_remote_server_is_called():
-    def script(call: Call) -> None:
-        reply_to = answer_message(call.message) if call.method == "POST" else None
-        call.json(reply_to) if reply_to else call.say(status=202 if call.body else 405)
-
-    with serve_script(script) as here:
-        async with open_remote(here.url) as running:
-            (define, _) = TOOLS
-            ask = running.caller.call
-            found = await ask(running.server_id, "define_term", define, {"term": "drift"})
-            bad = await ask(running.server_id, "define_term", define, {"term": "love"})
-    assert (found.status, read_text(found)[:15]) == ("ok", "Contracts that ")
-    assert (bad.status, bad.blame, read_text(bad)) == ("tool_error", "caller", "no such term")
-    assert here.asked.count("initialize") == 1
 
 
 @cases("kind", "event streams", "JSON answers", "SSE")
@@ -231,20 +214,6 @@ async def test_the_settings_decide_whether_a_remote_server_is_called_at_all():
     assert (found.error_kind, found.blame, here.calls) == ("policy_denied", "policy", [])
 
 
-async def test_a_private_address_is_not_dialled():
-    async with open_remote("http://10.0.0.1/mcp") as running:
-        found = await call_of(running)
-    assert (found.error_kind, found.blame) == ("policy_denied", "policy")
-
-
-async def test_a_contract_that_changed_elsewhere_is_not_called():
-    with serve_script(server(lambda call: call.answer(text("called")))) as here:
-        async with open_remote(here.url) as running:
-            found = await running.call(contract={**BY, "description": "was"})
-    assert found.error_kind == "contract_changed"
-    assert "tools/call" not in here.asked
-
-
 async def test_nothing_of_a_call_reaches_a_log(caplog, monkeypatch):
     caplog.set_level("DEBUG")
     secret = "tok-en-4242424242"
@@ -259,13 +228,3 @@ async def test_nothing_of_a_call_reaches_a_log(caplog, monkeypatch):
     assert secret not in str(found)
     records = [record for record in caplog.records if record.name != "asyncio"]
     assert [record for record in records if secret in record.getMessage()] == []
-
-
-async def test_a_server_elsewhere_that_hangs_up_while_idle_is_reached_again():
-    with serve_script(server(lambda call: call.answer(text("fine")))) as here:
-        limits = replace(LIMITS, idle_s=0.2)
-        async with open_remote(here.url, limits=limits) as running:
-            first = await call_of(running)
-            await asyncio.sleep(0.6)
-            second = await call_of(running)
-    assert (first.status, second.status) == ("ok", "ok")

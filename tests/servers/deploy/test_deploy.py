@@ -25,7 +25,7 @@ from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, with_network
 from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.remote_transport import RemotePolicy
-from assets.servers.recipes.recipe import LaunchRecipe
+from assets.servers.recipes.recipe import LaunchRecipe, load_recipe
 from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.servers.conftest import npm, pypi
 from tests.support.cases import cases
@@ -59,12 +59,16 @@ def test_what_a_listing_leaves_optional_is_tried_when_nothing_is_listed(installe
     deployed = deploy(RECIPE.model_copy(update=facts), policy)
     assert deployed.probe.status == "ok"
     assert deployed.placeholders == ("env:KEY", "env:REGION")
+    used = load_recipe(deployed.launched or {})  # the launch that counted
+    assert used.env == (("KEY", "placeholder"), ("REGION", "us"))
+    assert used.placeholders == deployed.placeholders
 
 
 def test_optional_variables_that_were_not_needed_are_not_recorded(installed):
     policy = installed("serve([tool('a')])")
     facts = {"spare_env": (("REGION", "us"),), "placeholders": ("env:REGION",)}
     assert deploy(RECIPE.model_copy(update=facts), policy).placeholders == ()
+    assert deploy(RECIPE, policy).launched is None
 
 
 @cases(

@@ -15,7 +15,6 @@ from assets.servers.deploy.deploy import deploy as deploy_recipe
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, deploy_listings
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import KINDS, PackageError
-from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.recipes.recipe import ResolvedVersion, normalise_address
 from assets.servers.sandbox.spec import SandboxUnavailable
 from assets.servers.sandbox.toolchain import find_toolchain
@@ -119,18 +118,6 @@ def test_any_listings_that_resolve_have_rows(stores, found, text):
 )
 def test_an_address_to_fill_in_has_a_name(url, name):
     assert normalise_address(url) == name
-
-
-def test_a_template_in_a_port_fails_nothing_but_its_own_launch(stores, host):
-    url = "http://localhost:{port}/mcp"
-    template = Listing(
-        marketplace="registry", native_id="t", name="t", transport="streamable-http", url=url,
-        runnable=True,
-    )  # fmt: skip
-    policy = {"remote": RemotePolicy(allow_loopback=True)}
-    made = run(stores, [template], policy=policy)
-    assert made.rows[0]["server_id"] == "remote:http://localhost/mcp"
-    assert [row["status"] for row in made.rows] == ["failed"]
 
 
 def pack(manifest: object) -> bytes:

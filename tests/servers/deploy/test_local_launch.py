@@ -135,31 +135,21 @@ def test_an_edited_script_is_launched_the_same_night(deploy, policy, folder):
     assert deploy(listing, policy, repaired)["tools_blob"] != repaired["tools_blob"]
 
 
-def test_a_folder_that_is_gone_is_a_row_and_comes_back(deploy, policy, folder):
+def test_a_folder_that_is_gone_is_a_row_refuses_a_call_and_comes_back(deploy, policy, folder):
     listing = list_server(folder)
     policy = trust(policy, listing)
-    row = deploy(listing, policy)
+    first = row = deploy(listing, policy)
     away = folder.rename(folder.parent / "away")
-    gone = deploy(listing, policy, row)
-    assert (gone["error_kind"], "is not there" in gone["hint"]) == ("needs_software", True)
-    folder.symlink_to(away)
-    linked = deploy(listing, policy, gone)
-    assert (linked["error_kind"], "is a link" in linked["hint"]) == ("policy_denied", True)
+    for kind, words in (("needs_software", "is not there"), ("policy_denied", "is a link")):
+        row = deploy(listing, policy, row)
+        assert (row["error_kind"], words in row["hint"]) == (kind, True)
+        found = call(first, policy)
+        assert (found.error_kind, words in str(found.hint)) == (kind, True)
+        if kind == "needs_software":
+            folder.symlink_to(away)
     folder.unlink()
     away.rename(folder)
-    assert deploy(listing, policy, linked)["status"] == "ok"
-
-
-def test_a_call_finds_its_folder_gone_or_a_link(deploy, policy, folder):
-    listing = list_server(folder)
-    policy = trust(policy, listing)
-    row = deploy(listing, policy)
-    folder.rename(folder.parent / "away")
-    found = call(row, policy)
-    assert (found.error_kind, "is not there" in str(found.hint)) == ("needs_software", True)
-    folder.symlink_to(folder.parent / "away")
-    found = call(row, policy)
-    assert (found.error_kind, "is a link" in str(found.hint)) == ("policy_denied", True)
+    assert deploy(listing, policy, row)["status"] == "ok"
 
 
 def test_nothing_outside_of_its_own_scratch_is_written(deploy, policy, tmp_path):

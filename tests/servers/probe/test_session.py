@@ -19,7 +19,7 @@ from tests.servers.probe.test_remote_probe import ask, names, sdk_server
 from tests.serving.calling import CONTRACT, Bench, open_remote, read_text
 from tests.support import stateless_mcp
 from tests.support.cases import cases
-from tests.support.http_mcp import Call, make_good_script, make_tool, serve_script, served
+from tests.support.http_mcp import Call, make_tool, serve_script, served
 from tests.support.stateless_mcp import VERSION, reply_stateless
 from tests.support.untrusted_server import probe_source, tool_names
 
@@ -73,19 +73,14 @@ def test_a_server_without_a_handshake_is_listed_over_http(transport):
     assert here.asked[:3] == ["initialize", "server/discover", "tools/list"]
 
 
-def test_the_sdks_server_of_that_revision_is_listed_behind_one_that_refuses_a_handshake():
-    with served(modern_app()) as url, serve_script(_without_handshake(url + "/mcp")) as here:
-        found = ask(here.url, "http")
-    assert (found.status, names(found)) == ("ok", ["add", "shout"]), found.hint
-    assert found.protocol == VERSION
-
-
-async def test_the_sdks_server_takes_our_call_with_its_headers():
+async def test_the_sdks_server_without_a_handshake_is_listed_and_takes_our_call_with_its_headers():
     with served(modern_app()) as url, serve_script(_without_handshake(url + "/mcp")) as here:
         listed = await asyncio.to_thread(ask, here.url, "http")
-        [add] = [tool for tool in listed.tools if tool["name"] == "add"]
+        add = listed.tools[0]
         async with open_remote(here.url) as running:
             found = await running.caller.call(running.server_id, "add", add, {"a": 2, "b": 5})
+    assert (listed.status, names(listed)) == ("ok", ["add", "shout"]), listed.hint
+    assert listed.protocol == VERSION
     assert (found.status, read_text(found)) == ("ok", "7"), found.hint
 
 
@@ -172,15 +167,6 @@ async def test_a_result_that_asks_for_input_is_no_answer():
             found = await running.call(7, contract=BY)
     assert (found.status, found.error_kind) == ("failed", "protocol_error")
     assert "input_required" in (found.hint or "")
-
-
-# --- nothing for those that answer `initialize`
-def test_who_answers_the_handshake_is_asked_nothing_more():
-    with serve_script(make_good_script()) as here:
-        found = ask(here.url)
-    assert (found.status, found.protocol) == ("ok", "2025-06-18")
-    posts = [call.asks for call in here.calls if call.method == "POST"]
-    assert posts == ["initialize", "notifications/initialized", "tools/list"]
 
 
 def test_who_speaks_both_is_spoken_to_in_the_older_way():
@@ -277,7 +263,6 @@ def test_a_result_of_the_wrong_type_is_named_and_no_noise(method, result, kind):
     late = ProbeFailure("timeout_list", "30 s")
     detail = f"the result of `{method}` is {kind}, expected an object"
     found = classify_evidence(ProbeEvidence(transcript, late, answered=True))
-    assert found is not None
     assert (found.kind, found.detail) == ("protocol_error", detail)
 
 

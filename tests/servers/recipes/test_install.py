@@ -7,10 +7,8 @@ import json
 import os
 import shutil
 import tarfile
-import threading
 import zipfile
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -20,6 +18,7 @@ from assets.servers.recipes.install import _digest_installed, ensure_artifact, l
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
+from tests.marketplaces.site import Answer, site
 from tests.support.errors import expect_kind
 from tests.support.untrusted_server import require_sandbox
 
@@ -38,32 +37,13 @@ class Registry:
     """npm's and PyPI's answers, by path."""
 
     def __init__(self, home):
-        self.files = {}
-        self.requests = []
-        self.home = home
-        self.toolchain = find_toolchain()
-        registry = self
+        self.files, self.requests, self.url = {}, [], ""
+        self.home, self.toolchain = home, find_toolchain()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                registry.requests.append(self.path)
-                kind, body = registry.files.get(
-                    self.path.replace("%2f", "/").partition("?")[0], ("", None)
-                )
-                self.send_response(200 if body is not None else 404)
-                self.send_header("Content-Type", kind or "text/plain")
-                self.send_header("Content-Length", str(len(body or b"")))
-                self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(body or b"")
-
-            do_HEAD = do_GET
-
-            def log_message(self, *_):
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+    def answer(self, path, _):
+        self.requests.append(path)
+        kind, body = self.files.get(path.replace("%2f", "/").partition("?")[0], ("", None))
+        return Answer(body or b"", 404 if body is None else 200, kind or "text/plain")
 
     def npm(self, name, scripts, files, **more):
         about = {"name": name, "version": "1.0.0", "bin": {name: "main.js"}, "scripts": scripts}
@@ -86,17 +66,16 @@ class Registry:
 
 
 @pytest.fixture
-def registry(tmp_path, monkeypatch):
+def registry(tmp_path):
     require_sandbox()
     served = Registry(tmp_path / "home")
-    threading.Thread(target=served.server.serve_forever, args=(0.02,), daemon=True).start()
     host = served.toolchain
     kept = {k: v for k, v in host.fetch_env.items() if not k.startswith(("UV_", "npm_"))}
-    env = {**kept, "npm_config_registry": served.url, "UV_DEFAULT_INDEX": f"{served.url}/simple/"}
-    served.toolchain = replace(host, fetch_env=env)
-    yield served
-    served.server.shutdown()
-    served.server.server_close()
+    with site(served.answer) as here:
+        served.url = here.url
+        env = {**kept, "npm_config_registry": here.url, "UV_DEFAULT_INDEX": f"{here.url}/simple/"}
+        served.toolchain = replace(host, fetch_env=env)
+        yield served
 
 
 def make_recipe(ecosystem, name, integrity):

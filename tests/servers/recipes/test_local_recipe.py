@@ -131,7 +131,6 @@ def test_a_changed_command_asks_again(folder, words, facts, asks):
     trusted = plan_right(list_command(folder, **env))
     policy = DeployPolicy(folder.parent)
     failure = find_unconfirmed(trusted, LaunchSecrets(), policy)
-    assert failure
     assert (failure.kind, "not trusted yet" in failure.detail) == ("needs_confirmation", True)
     assert "toolmill trust 'private:mcp.json#notes'" in failure.detail
     policy = replace(policy, confirmed={NAME: (digest_confirmed(trusted),)})

@@ -276,7 +276,6 @@ def test_a_header_never_holds_a_line_break():
 
 def test_a_place_in_an_address_leads_to_no_other_host():
     url, made_up = fill_address("https://{tenant}.example.com/{base_url}/mcp?key={api_key}")
-    assert url is not None
     assert url.startswith("https://00000000-0000-4000-8000-000000000000.example.com/")
     assert "{" not in url
     assert "://" not in url[8:]

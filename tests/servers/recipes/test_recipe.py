@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from assets.marketplaces.listing import HeaderVar, Listing, PackageRef
 from assets.servers.calls.connection import plan_launch
 from assets.servers.calls.result import CallFailed
-from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import (
@@ -26,7 +25,6 @@ from assets.servers.recipes.recipe import (
 from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.servers.conftest import npm, pypi
-from tests.servers.deploy.test_deploy import RECIPE, installed
 from tests.support.cases import cases
 from tests.support.errors import expect_kind
 
@@ -214,8 +212,6 @@ def test_a_registry_without_the_listed_version_is_named_in_the_recipe():
     assert (recipe.version, recipe.instead_of) == ("2.0.0", "1.0.0")
 
 
-__all__ = ["installed"]
-
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 pairs = st.lists(st.tuples(words, words), max_size=3).map(tuple)
 recipes = st.builds(
@@ -249,74 +245,52 @@ def test_what_is_no_recipe_is_refused_with_the_fix(facts):
         load_recipe(facts)
 
 
-def test_the_launch_that_counted_is_kept_where_it_was_a_guess(installed):
-    policy = installed("serve([tool('a')] if os.environ.get('REGION') else [])")
-    facts = {"spare_env": (("REGION", "us"),), "placeholders": ("env:REGION",)}
-    planned = RECIPE.model_copy(update=facts)
-    deployed = deploy(planned, policy)
-    used = load_recipe(deployed.launched or {})
-    assert used.env == (("REGION", "us"),)
-    assert used.placeholders == ("env:REGION",)
-    assert planned.env == ()
-
-
-def test_a_planned_launch_that_counted_is_told_by_nothing(installed):
-    assert deploy(RECIPE, installed("serve([tool('a')])")).launched is None
-
-
 BUNDLE, REMOTE = "https://files.example/a.mcpb", "https://mcp.example/v1/mcp"
 
 
 @cases(
-    "facts",
-    {"server_id": "npm:@a/b", "ecosystem": "npm", "name": "@a/b"},
-    {"server_id": "pypi:a-b", "ecosystem": "pypi", "name": "A_b"},
-    {"server_id": "oci:docker.io/a/redis", "ecosystem": "oci", "name": "docker.io/a/redis"},
-    {"server_id": f"mcpb:{BUNDLE}", "ecosystem": "mcpb", "name": BUNDLE, "url": f"{BUNDLE}?x=1"},
-    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": "x", "url": f"{REMOTE}?k=1"},
-    {"server_id": f"remote:{REMOTE}#x-app=a", "ecosystem": "remote", "name": "x", "url": REMOTE},
-    {"server_id": "remote:http://localhost/mcp", "ecosystem": "remote", "name": "x",
-     "url": "http://localhost:4711/mcp"},
-    {"server_id": "remote:https://{tenant}.example/${id}/mcp", "ecosystem": "remote", "name": "x",
-     "url": "https://acme.example/7/mcp"},
-    {"server_id": "private:mine", "ecosystem": "private", "name": "mine"},
-)  # fmt: skip
-def test_a_recipe_of_the_server_that_it_is_listed_as_is_good(facts):
-    check_identity(LaunchRecipe(**facts))
+    "server_id, name, url",
+    ("npm:@a/b", "@a/b", None),
+    ("pypi:a-b", "A_b", None),
+    ("oci:docker.io/a/redis", "docker.io/a/redis", None),
+    (f"mcpb:{BUNDLE}", BUNDLE, f"{BUNDLE}?x=1"),
+    (f"remote:{REMOTE}", "x", f"{REMOTE}?k=1"),
+    (f"remote:{REMOTE}#x-app=a", "x", REMOTE),
+    ("remote:http://localhost/mcp", "x", "http://localhost:4711/mcp"),
+    ("remote:https://{tenant}.example/${id}/mcp", "x", "https://acme.example/7/mcp"),
+    ("private:mine", "mine", None),
+)
+def test_a_recipe_of_the_server_that_it_is_listed_as_is_good(server_id, name, url):
+    ecosystem = server_id.partition(":")[0]
+    check_identity(LaunchRecipe(server_id=server_id, ecosystem=ecosystem, name=name, url=url))
+
+
+TENANT = "remote:https://{tenant}.example/mcp"
+EVIL = "npm:git+https://evil.example/x"
 
 
 @cases(
-    "facts",
-    {"server_id": "npm:@a/b", "ecosystem": "npm", "name": "evil"},
-    {"server_id": "npm:@a/b", "ecosystem": "pypi", "name": "b"},
-    {"server_id": "@a/b", "ecosystem": "npm", "name": "@a/b"},
-    {"server_id": "npm:git+https://evil.example/x", "ecosystem": "npm",
-     "name": "git+https://evil.example/x"},
-    {"server_id": "npm:--registry=x", "ecosystem": "npm", "name": "--registry=x"},
-    {"server_id": "pypi:a", "ecosystem": "pypi", "name": "b"},
-    {"server_id": "oci:docker.io/library/redis", "ecosystem": "oci", "name": "evil.example/redis"},
-    {"server_id": f"mcpb:{BUNDLE}", "ecosystem": "mcpb", "name": BUNDLE,
-     "url": "https://evil.example/a.mcpb"},
-    {"server_id": f"mcpb:{BUNDLE}", "ecosystem": "mcpb", "name": BUNDLE},
-    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": REMOTE,
-     "url": "https://evil.example/v1/mcp"},
-    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": REMOTE,
-     "url": "https://mcp.example@evil.example/v1/mcp"},
-    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": REMOTE,
-     "url": REMOTE.replace("https", "http")},
-    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": REMOTE,
-     "url": "https://mcp.example:9/v1/mcp"},
-    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": REMOTE},
-    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": REMOTE,
-     "url": "https://mcp.example:many/v1/mcp"},
-    {"server_id": "remote:https://{tenant}.example/mcp", "ecosystem": "remote", "name": "x",
-     "url": "https://evil.org/x.example/mcp"},
-    {"server_id": "remote:https://{tenant}.example/mcp", "ecosystem": "remote", "name": "x",
-     "url": "https://evil.org:443.example/mcp"},
+    "server_id, ecosystem, name, url",
+    ("npm:@a/b", "npm", "evil", None),
+    ("npm:@a/b", "pypi", "b", None),
+    ("@a/b", "npm", "@a/b", None),
+    (EVIL, "npm", EVIL[4:], None),
+    ("npm:--registry=x", "npm", "--registry=x", None),
+    ("pypi:a", "pypi", "b", None),
+    ("oci:docker.io/library/redis", "oci", "evil.example/redis", None),
+    (f"mcpb:{BUNDLE}", "mcpb", BUNDLE, "https://evil.example/a.mcpb"),
+    (f"mcpb:{BUNDLE}", "mcpb", BUNDLE, None),
+    *((f"remote:{REMOTE}", "remote", REMOTE, url) for url in (
+        None, "https://evil.example/v1/mcp", "https://mcp.example@evil.example/v1/mcp",
+        REMOTE.replace("https", "http"), "https://mcp.example:9/v1/mcp",
+        "https://mcp.example:many/v1/mcp",
+    )),
+    (TENANT, "remote", "x", "https://evil.org/x.example/mcp"),
+    (TENANT, "remote", "x", "https://evil.org:443.example/mcp"),
 )  # fmt: skip
-def test_a_recipe_of_another_server_is_refused(facts):
+def test_a_recipe_of_another_server_is_refused(server_id, ecosystem, name, url):
     with pytest.raises(RecipeError, match="recipe of"):
-        check_identity(LaunchRecipe(**facts))
+        check_identity(LaunchRecipe(server_id=server_id, ecosystem=ecosystem, name=name, url=url))
 
 
 def test_a_call_carries_no_secret_to_another_address(tmp_path, monkeypatch):

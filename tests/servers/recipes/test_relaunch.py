@@ -148,7 +148,6 @@ SDK = {"mcp": "2.3.0", "fastmcp": "3.0.1", "langchain": "1.2.0", "anyio": "4.0",
 def test_a_release_that_broke_on_a_major_version_is_tried_below_it(words, kind, cap):
     tried = [OLD]
     found = make_next_guess(OLD, failed(words, kind), tried, installed=SDK)
-    assert found is not None
     assert found.requirements == (cap,)
     assert list_made_up(OLD, found) == (f"with:{cap}",)
     assert found.digest != OLD.digest
@@ -170,5 +169,4 @@ def test_a_usage_text_on_standard_output_names_the_subcommand_and_no_option():
     usage = "Usage:\n  x [command]\n\nCommands:\n  start  Starts.\n  --url  you must provide it\n"
     result = ProbeResult("failed", "needs_argument", "exit 1", stdout_text=usage)
     found = make_next_guess(RECIPE, result, [RECIPE])
-    assert found is not None
     assert found.args == ("start",)

@@ -23,7 +23,6 @@ from assets.catalogue.defs import (
 from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from tests.catalogue.servers import listing
-from tests.support.pages import list_tokens
 from warehouse.store import Warehouse
 
 DAY = 86_400.0
@@ -187,16 +186,6 @@ def test_the_asset_publishes_once_and_then_only_what_changed(warehouse):
     assert run(warehouse)["servers_gone"] == 1
     [row] = warehouse.tables.read(CATALOGUE).to_dicts()
     assert row["gone"]
-
-
-def test_a_name_is_text_on_the_page_of_the_asset(warehouse):
-    name = "![](http://127.0.0.1:9/beacon) | <b>x</b> | [y](http://127.0.0.1:9)"
-    hold(warehouse, "registry", ONE.model_copy(update={"name": name}))
-    hold(warehouse, "mcpso", COPY.model_copy(update={"name": name}))
-    page = run(warehouse)["table_most_listed"]
-    tokens = [token.type for token in list_tokens(page)]
-    assert not {"image", "link_open", "html_inline"} & set(tokens)
-    assert (tokens.count("tr_open"), tokens.count("td_open")) == (2, 4)
 
 
 def test_the_audit_names_a_listing_that_is_lost_or_doubled():

@@ -8,15 +8,10 @@ from hypothesis import strategies as st
 
 from assets.contracts.repair import json_text
 from assets.contracts.repair.json_text import load_first
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=30),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner),
-    max_leaves=12,
-)
+from tests.contracts.strategies import values
 
 
-@given(VALUES, st.text(max_size=8), st.integers(0, 40), st.integers(20, 60))
+@given(values, st.text(max_size=8), st.integers(0, 40), st.integers(20, 60))
 def test_a_value_longer_than_the_first_look_is_read_all_the_same(value, behind, cut, window):
     text = json.dumps(value)
     for shown in (text + behind, text[: max(0, len(text) - cut)] + behind):

@@ -101,13 +101,6 @@ def test_another_answer_with_status_200_is_an_error(answer, kind):
         Answers({first("connectors"): answer}).listed(ADAPTER)
 
 
-def test_a_record_without_a_name_is_a_row():
-    body = page("connectors", None, {"namespace": "a"}, connector("a"))
-    only = Answers({first("connectors"): body}).listed(ADAPTER)[0]
-    assert [ref.native_id for ref in only.refs] == ["connectors/ann/a"]
-    assert len({row["native_id"] for row in only.problems}) == 2
-
-
 def test_a_connector_is_a_remote():
     listing = read(ADAPTER, connector("a"))[0]
     assert (listing.transport, listing.url) == ("streamable-http", "https://a.example/mcp")

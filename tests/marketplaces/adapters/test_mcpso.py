@@ -52,39 +52,6 @@ def test_a_page_gives_its_facts_and_names_the_rule_that_found_its_config():
     assert found.package.version == "1.0.0"
 
 
-def test_a_page_without_a_config_is_listed_and_says_so():
-    (found,) = read(page(config=None))
-    assert not found.runnable
-    assert found.reason == "the page shows no config"
-    assert found.evidence == ""
-
-
-def test_several_servers_of_one_page_are_several_listings():
-    config = {"mcpServers": {"b": {"url": "https://b.example/sse"}, "a": {"command": "odd"}}}
-    found = read(page(config))
-    assert [item.native_id for item in found] == ["quill#a", "quill#b"]
-    assert all("multi_server" in item.flags for item in found)
-    assert found[1].transport == "sse"
-
-
-def test_the_rendered_page_is_read_only_where_the_source_holds_no_config():
-    raw = {"html": page(config=None).decode(), "rendered": page().decode()}
-    (found,) = ADAPTER.parse(raw, REF)
-    assert found.evidence == "rendered:code mcpServers.quill"
-
-
-def test_secrets_of_a_page_never_reach_a_listing():
-    args = ["-y", "quill", "--api-key", "q1w2e3r4t5y6u7i8o9", "--header"]
-    entry = {
-        "command": "npx",
-        "args": [*args, "X: Bearer zxcvbnm123"],
-        "env": {"QUILL_TOKEN": "p0o9i8u7y6t5r4", "DB": "postgres://me:hunter2hunter@db.example/x"},
-    }
-    text = str(read(page({"mcpServers": {"quill": entry}})))
-    for secret in ("q1w2e3r4t5y6u7i8o9", "zxcvbnm123", "p0o9i8u7y6t5r4", "hunter2hunter"):
-        assert secret not in text
-
-
 def test_the_list_is_every_child_sitemap_of_servers():
     child = f"{BASE}/sitemap.xml?section=servers&page="
     index = sitemap(

@@ -53,13 +53,6 @@ def test_an_empty_page_behind_a_cursor_is_the_end_of_a_list_of_that_total(total,
     assert (last.ended, last.truncated) == (ended, not ended)
 
 
-def test_an_app_without_a_slug_is_a_row():
-    body = apps("a")
-    body["data"].append({"name": "x"})
-    (page,) = Answers({APPS: body}).listed(ADAPTER)
-    assert [row["error_kind"] for row in page.problems] == ["malformed"]
-
-
 def test_a_token_is_bought_with_the_users_oauth_client():
     keys = {"client_id": "me", "client_secret": "made-up"}
     adapter = PipedreamAdapter(CrawlPolicy(POLICY.base_url, keys=keys))

@@ -52,12 +52,6 @@ def write(path: Path, value: Any) -> Path:
     return path
 
 
-def test_that_a_file_names_several_servers_counts_against_none(tmp_path):
-    _, found = crawl(write(tmp_path / "desktop.json", VS_CODE))
-    assert len(found) == 2
-    assert not any("multi_server" in item.flags for item in found)
-
-
 def test_a_file_gives_its_servers_by_its_name_and_not_its_place(tmp_path):
     pages, (found,) = crawl(write(tmp_path / "desktop.json", CONFIG))
     assert found.native_id == "desktop.json#quill"
@@ -79,6 +73,7 @@ def test_a_file_with_comments_inputs_and_secrets_keeps_no_secret(tmp_path):
     assert read_inputs(far.headers) == {"X-Who": (True, True, None)}
     assert (far.transport, far.url) == ("streamable-http", "https://quill.example/mcp")
     assert "hunter2" not in str(near)
+    assert not {"multi_server"} & {*near.flags, *far.flags}  # that counts against none
 
 
 def test_folders_are_read_without_following_links_in_circles(tmp_path):
@@ -158,21 +153,9 @@ def test_utf_16_and_a_byte_order_mark_are_read(tmp_path):
         assert len(crawl(write(tmp_path / f"{number}.json", data))[1]) == 1
 
 
-def test_a_disabled_server_is_not_run(tmp_path):
-    off = {"mcpServers": {"quill": CONFIG["mcpServers"]["quill"] | {"disabled": True}}}
-    _, (found,) = crawl(write(tmp_path / "x.json", off))
-    assert (found.runnable, found.reason) == (False, "the file says that it is disabled")
-
-
 def test_no_paths_are_an_empty_list_that_ended():
     pages, found = crawl()
     assert (found, pages[-1].ended) == ([], True)
-
-
-def test_settings_of_vs_code_hold_servers_too(tmp_path):
-    inner = {"mcp": {"servers": CONFIG["mcpServers"]}}
-    _, (found,) = crawl(write(tmp_path / "settings.json", inner))
-    assert found.evidence == "mcp.servers.quill"
 
 
 @cases(

@@ -98,10 +98,6 @@ def test_no_evidence_gives_a_reason_and_no_package(command, args, reason):
     assert reason in (launch.reason or "")
 
 
-def test_a_bridge_to_a_remote_server_gives_its_url():
-    assert parse_command("npx", ("mcp-remote", "https://example.com/mcp")).url
-
-
 @given(st.text(), st.lists(st.text(), max_size=3))
 def test_any_command_line_is_read_without_an_exception(command, args):
     launch = parse_command(command, tuple(args))

@@ -14,6 +14,7 @@ from assets.marketplaces.launch.page_facts import (
     find_configs,
     read_tokens,
 )
+from tests.contracts.strategies import values
 from tests.support.cases import cases
 
 CONFIG = {"mcpServers": {"a": {"command": "npx", "args": ["-y", "a@1.0.0"]}}}
@@ -123,13 +124,8 @@ STREAM = (
     "related:[{slug:'other',createdAt:new Date('2026-01-01')}]};"
 )
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**14), 10**14) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-)
 
-
-@given(json_values)
+@given(values)
 def test_json_reads_as_itself(value):
     assert read_literal(json.dumps(value))[0] == value
     assert read_literal(json.dumps(value, ensure_ascii=False))[0] == value
@@ -161,6 +157,7 @@ def test_a_streamed_object_is_read_at_its_anchor():
 @cases(
     "text",
     "{a:alert(1)}", "{a:()=>1}", "{a:1+1}", "{a:`${x}`}", "'open", "(1)", "[" * 500, "{a:1,,b:2}",
+    "{a:constructor.constructor('x')()}", "(()=>1)()", "{get a(){}}",
 )  # fmt: skip
 def test_code_is_refused(text):
     with pytest.raises(NotALiteral):
@@ -192,17 +189,6 @@ def test_comments_and_trailing_commas_are_read_and_more_text_is_not():
 
 def test_a_number_beyond_any_is_nothing():
     assert read_literal("[1e999, -1e999, 1e3]")[0] == [None, None, 1000.0]
-
-
-def test_nothing_is_ever_evaluated(monkeypatch):
-    def forbidden(*_: object, **__: object) -> None:
-        raise AssertionError("something was evaluated")
-
-    for name in ("eval", "exec", "compile", "__import__"):
-        monkeypatch.setattr(f"builtins.{name}", forbidden)
-    for text in ("{a:constructor.constructor('x')()}", "{a:`${1}`}", "(()=>1)()", "{get a(){}}"):
-        with pytest.raises(NotALiteral):
-            read_all(text)
 
 
 @cases("part", "[", "{a:", "/*", "//", "a=", "'\\\\", "new Date(", "'a',", "`$")

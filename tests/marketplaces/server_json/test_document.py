@@ -91,20 +91,6 @@ def test_a_bundle_keeps_its_digest_and_has_no_command():
     assert listing.package.digest == "sha256:" + "ab" * 32
 
 
-def test_a_remote_fills_in_defaults_and_keeps_secret_names():
-    remote = {
-        "type": "streamable-http",
-        "url": "https://api.example.com/{region}/{tenant}/mcp",
-        "headers": [{"name": "Authorization", "isSecret": True, "isRequired": True}],
-        "variables": {"region": {"default": "us", "choices": ["us", "eu"]}},
-    }
-    listing = make_server_listing({"name": "a/b", "remotes": [remote]}, "registry")
-    assert listing.url == "https://api.example.com/us/{tenant}/mcp"
-    assert listing.transport == "streamable-http"
-    assert listing.headers[0].name == "Authorization"
-    assert listing.flags == ("needs_account", "placeholder")
-
-
 @cases(
     "facts, reason",
     ({"packages": "npx -y x"}, "malformed"),
@@ -287,6 +273,9 @@ def test_variables_are_handed_to_a_container_by_name_once():
      (False, True, None)),
     ({"value": "{undeclared}"}, (False, False, "{undeclared}")),
     ({"isRequired": "yes"}, (False, False, None)),
+    ({"required": True}, (True, False, None)),
+    ({"required": False}, (False, False, None)),
+    ({"required": True, "isRequired": False}, (False, False, None)),
 )  # fmt: skip
 def test_environment_variables(variable, found):
     listing = package("npm", "b", environmentVariables=[{"name": "COLOUR", **variable}])
@@ -369,14 +358,15 @@ def test_the_variables_of_a_remote():
 
 
 @cases(
-    "kind, transport",
-    ("sse", "sse"),
-    ("streamable-http",) * 2,
-    ("http", "streamable-http"),
-    ("", "streamable-http"),
-)
-def test_the_transport_of_a_remote(kind, transport):
-    assert parsed(remotes=[{"type": kind, "url": "https://x.example/"}]).transport == transport
+    "facts, transport",
+    ({"type": "sse"}, "sse"),
+    *(({"type": kind}, "streamable-http") for kind in ("streamable-http", "http", "")),
+    *((facts, "sse") for facts in (
+        {"transport": "sse"}, {"transport": {"type": "sse"}}, {"transport_type": "sse"},
+    )),
+)  # fmt: skip
+def test_the_transport_of_a_remote(facts, transport):
+    assert parsed(remotes=[{"url": "https://x.example/", **facts}]).transport == transport
 
 
 def test_a_newer_schema_and_unknown_fields_are_tolerated():
@@ -456,33 +446,22 @@ def test_the_folder_of_a_repository_of_several_servers_is_kept():
     assert (listing.repository, listing.subfolder) == (url, "src/b")
 
 
-def packaged(**package: Any) -> Listing:
-    made = {"transport": {"type": "stdio"}, "version": "1.0.0", **package}
-    return make_server_listing({"name": "a/b", "packages": [made]}, "registry")
-
-
 def test_the_extras_that_a_runner_argument_names_stay():
-    listing = packaged(
-        registryType="pypi",
-        identifier="quill",
-        runtimeArguments=[{"type": "named", "name": "--from", "value": "quill[mcp]==0.9.0"}],
-        packageArguments=[{"type": "positional", "value": "quill-mcp"}],
-    )
+    runtime = [{"type": "named", "name": "--from", "value": "quill[mcp]==0.9.0"}]
+    words = [{"type": "positional", "value": "quill-mcp"}]
+    facts = {"runtimeArguments": runtime, "packageArguments": words}
+    listing = package("pypi", "quill", version="1.0.0", **facts)
     assert listing.args == ("--from", "quill[mcp]==1.0.0", "quill-mcp")
 
 
 @cases("required", True, None)
 def test_a_container_variable_is_as_required_as_it_is_declared(required):
     token = {"format": "string", "isSecret": True, "isRequired": required}
-    listing = packaged(
-        registryType="oci",
-        identifier="ghcr.io/a/b",
-        runtimeArguments=[
-            {"type": "named", "name": "-e", "value": "A_TOKEN={token}",
-             "variables": {"token": token}},
-            {"type": "named", "name": "-e", "value": "PORT=8085"},
-        ],
-    )  # fmt: skip
+    runtime = [
+        {"type": "named", "name": "-e", "value": "A_TOKEN={token}", "variables": {"token": token}},
+        {"type": "named", "name": "-e", "value": "PORT=8085"},
+    ]
+    listing = package("oci", "ghcr.io/a/b", version="1.0.0", runtimeArguments=runtime)
     assert read_inputs(listing.env) == {
         "A_TOKEN": (bool(required), True, None),
         "PORT": (False, False, "8085"),
@@ -491,40 +470,20 @@ def test_a_container_variable_is_as_required_as_it_is_declared(required):
     assert listing.args[-5:] == ("-e", "A_TOKEN", "-e", "PORT=8085", "ghcr.io/a/b:1.0.0")
 
 
-@cases("remote", {"transport": "sse"}, {"transport": {"type": "sse"}}, {"transport_type": "sse"})
-def test_a_remote_may_spell_its_type_transport(remote):
-    record = {"name": "a/b", "remotes": [{"url": "https://a.example/mcp", **remote}]}
-    assert make_server_listing(record, "registry").transport == "sse"
-
-
 def test_a_switch_of_the_runner_takes_no_value():
     """As the best known server of all writes it."""
-    listing = packaged(
-        registryType="oci",
-        identifier="ghcr.io/a/b:1.0.0",
-        runtimeArguments=[
-            {"type": "positional", "value": "run", "isRequired": True},
-            {"type": "named", "name": "-i", "value": "true", "format": "boolean"},
-            {"type": "named", "name": "--rm", "value": "true", "format": "boolean"},
-            {"type": "named", "name": "-e", "value": "A_TOKEN={token}", "isRequired": True,
-             "variables": {"token": {"isRequired": True, "isSecret": True}}},
-            {"type": "positional", "valueHint": "image_name", "value": "ghcr.io/a/b"},
-        ],
-    )  # fmt: skip
+    variables = {"token": {"isRequired": True, "isSecret": True}}
+    runtime = [
+        {"type": "positional", "value": "run", "isRequired": True},
+        *({"type": "named", "name": name, "value": "true", "format": "boolean"}
+          for name in ("-i", "--rm")),
+        {"type": "named", "name": "-e", "value": "A_TOKEN={token}", "isRequired": True,
+         "variables": variables},
+        {"type": "positional", "valueHint": "image_name", "value": "ghcr.io/a/b"},
+    ]  # fmt: skip
+    listing = package("oci", "ghcr.io/a/b:1.0.0", runtimeArguments=runtime)
     assert listing.args == ("run", "-i", "--rm", "-e", "A_TOKEN", "ghcr.io/a/b:1.0.0")
     assert read_inputs(listing.env) == {"A_TOKEN": (True, True, None)}
-
-
-@cases(
-    "marks, expected",
-    ({"required": True}, True),
-    ({"required": False}, False),
-    ({"required": True, "isRequired": False}, False),
-)
-def test_an_author_may_write_required(marks, expected):
-    variable = {"name": "A_SITE", **marks}
-    listing = packaged(registryType="npm", identifier="a", environmentVariables=[variable])
-    assert listing.env[0].required is expected
 
 
 def test_a_bundle_may_have_an_address_apart_from_its_name():
@@ -537,5 +496,5 @@ def test_a_bundle_may_have_an_address_apart_from_its_name():
 
 @cases("version", "{{VERSION}}", "${VERSION}", "$VERSION", "<<Version>>")
 def test_a_version_that_a_release_fills_in_is_a_place(version):
-    listing = packaged(registryType="npm", identifier="a", version=version)
+    listing = package("npm", "a", version=version)
     assert listing.flags == ("placeholder", "unpinned")

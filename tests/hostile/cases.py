@@ -67,20 +67,13 @@ LISTS = make_cases(
             "Result for result": answering(
                 "send({'jsonrpc': '2.0', 'id': m['id'], 'Result': {'tools': [tool('evil')]}})"
             ),
-            "a member twice in a tool": raw('[{"name": "evil", "name": "a"}]'),
             "a member twice in the result": answering(
                 'os.write(1, b\'{"jsonrpc": "2.0", "id": %d, "result": {"tools": []},'
                 ' "result": {"tools": [{"name": "evil"}]}}\\n\' % m[\'id\'])'
             ),
             "NaN in the list": raw(f'[{_A}, {{"name": "b", "x": NaN}}]'),
             "infinity in the list": raw(f'[{_A}, {{"name": "b", "x": 1e999}}]'),
-            "an integer of 9,000 digits in the list": raw(
-                f'[{_A}, {{"name": "b", "x": 1{"0" * 9000}}}]'
-            ),
             "nesting without end in a schema": raw(f'[{{"name": "a", "inputSchema": {_DEEP}}}]'),
-            "nesting of 600 in a schema": raw(
-                f'[{{"name": "a", "inputSchema": {"[" * 600}{"]" * 600}}}]'
-            ),
             "invalid UTF-8 in the list": answering(
                 'os.write(1, b\'{"jsonrpc": "2.0", "id": %d, "result": {"tools":'
                 ' [{"name": "\\xff\\xfe"}]}}\\n\' % m[\'id\'])'
@@ -110,10 +103,6 @@ LISTS = make_cases(
                 "send({'jsonrpc': '2.0', 'id': m['id'], 'Result': {'tools': [tool('evil')]},"
                 " 'result': {'tools': [tool('a'), tool('b')], 'Tools': [tool('evil')]}})"
             ),
-            "Name beside name": "serve([{**tool('a'), 'Name': 'evil', 'Description': 'evil'},"
-            " tool('b')])",
-            "half a surrogate in a name": "serve([tool('a'), {**tool('b'), 'description':"
-            " chr(0xd800)}])",
             "prompts and resources hang": _OFFERS,
             "prompts and resources flood": "n = 0\n"
             + _OFFERS.replace("= read()", "= read(); n += 1")
@@ -172,14 +161,7 @@ EATERS = make_cases(
         "crashed": {
             "memory in files nobody maps": "x = []\nwhile True:\n    x.append(os.memfd_create('x'))"
             "\n    os.write(x[-1], b'x' * (4 << 20))",
-            "segments of System V": "import ctypes\nlibc = ctypes.CDLL(None); libc.shmat.restype"
-            " = ctypes.c_void_p\n"
-            "for _ in range(100):\n"
-            "    number = libc.shmget(0, 8 << 20, 0o1600); assert number >= 0\n"
-            "    address = libc.shmat(number, None, 0); ctypes.memset(address, 1, 8 << 20)\n"
-            "    libc.shmdt(ctypes.c_void_p(address))\nserve([tool('held')])",
-            "descriptors": "x = []\nwhile True: x.append(os.open('/dev/null', 0))",
-            "pipes": "x = []\nwhile True: x.append(os.pipe())",
+            "descriptors": "x = []\nwhile True: x.append(os.pipe())",
         },
         "too_many_processes": {
             "threads": "import threading\nwhile True: threading.Thread(target=time.sleep,"
@@ -197,21 +179,6 @@ EATERS = make_cases(
         },
     }
 ) | {
-    "memory in files in flight": Case(
-        "import socket\npair = socket.socketpair()\nfor _ in range(100):\n"
-        "    f = os.memfd_create('x'); os.write(f, b'x' * (8 << 20))\n"
-        "    socket.send_fds(pair[0], [b'x'], [f]); os.close(f)\nserve([tool('held')])",
-        "crashed",
-        limits={"file_mb": 64},
-    ),
-    "memory in its folders": Case(
-        "for folder in ('/tmp', os.environ['HOME'], '/dev/shm'):\n"
-        "    try:\n        for n in range(50):\n"
-        "            open(f'{folder}/{n}', 'wb').write(b'x' * (8 << 20))\n"
-        "    except OSError: pass\nserve([tool('held')], lambda: time.sleep(1))",
-        "out_of_memory",
-        limits={"tmp_mb": 512, "file_mb": 64},
-    ),
     "forks": Case("while True: os.fork()", "too_many_processes", limits={"memory_mb": 1024}),
     "forks that leave the group": Case(
         "while True:\n    if os.fork() == 0: os.setsid()",
@@ -229,7 +196,6 @@ EATERS = make_cases(
 WIRE = make_cases(
     {
         "oversize": {
-            "flood of lines": "while True: os.write(1, b'x\\n' * 10000)",
             "flood without a newline": "while True: os.write(1, b'x' * 65536)",
             "flood of empty lines": "while True: os.write(1, b'\\n' * 65536)",
             "flood of valid messages": "while True: send({'jsonrpc': '2.0', 'method':"
@@ -277,7 +243,6 @@ WIRE = make_cases(
             ".encode('utf-16') + b'\\n'); time.sleep(600)",
             "a wrong id": answering("answer(m['id'] + 7, {'tools': [tool('evil')]})"),
             "an id of null": answering("answer(None, {'tools': [tool('evil')]})"),
-            "an id that is a list": answering("answer([1], {'tools': [tool('evil')]})"),
             "a handshake with a wrong id": "m = read(); answer('x', {'protocolVersion':"
             " '2025-06-18'}); time.sleep(600)",
             "a handshake that is a list": "m = read(); answer(m['id'], [1, 2]); time.sleep(600)",

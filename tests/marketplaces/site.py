@@ -46,7 +46,10 @@ def site(script: Script) -> Iterator[Site]:
             for name, value in answer.headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET
 
     with serve_http(Handler) as here.url:
         yield here

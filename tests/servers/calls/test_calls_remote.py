@@ -9,14 +9,13 @@ import pytest
 
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.secrets import SecretSources, ServerSecrets
-from tests.servers.probe.test_remote_probe import sdk_server
+from tests.servers.probe.test_remote_probe import ask, sdk_server
 from tests.serving.calling import CONTRACT, OTHER, open_remote, read_text
 from tests.support.cases import cases
 from tests.support.http_mcp import (
     Call,
     make_good_script,
     make_reply,
-    make_sse_script,
     make_tool,
     make_welcome,
     serve_script,
@@ -42,52 +41,22 @@ def call_of(running, x=1, **more):
 
 @cases("kind", "event streams", "JSON answers", "SSE")
 async def test_the_sdks_server_is_called_over_each_transport(kind):
-    from assets.servers.probe.remote_probe import probe_remote
-    from assets.servers.probe.remote_transport import RemotePolicy
-    from assets.servers.probe.session import ProbePolicy
-
-    app = (
-        sdk_server().sse_app()
-        if kind == "SSE"
-        else sdk_server().streamable_http_app(json_response=kind == "JSON answers")
-    )
+    server, as_json = sdk_server(), kind == "JSON answers"
+    app = server.sse_app() if kind == "SSE" else server.streamable_http_app(json_response=as_json)
     with served(app) as address:
         url = address + ("/sse" if kind == "SSE" else "/mcp")
-        policy = RemotePolicy(allow_loopback=True, wall_s=8)
-        limits = ProbePolicy(start_s=4, list_s=4)
-        listed = await asyncio.to_thread(
-            probe_remote, url, transport="auto", limits=limits, policy=policy
-        )
+        listed = await asyncio.to_thread(ask, url)
         by = {tool["name"]: tool for tool in listed.tools}
         async with open_remote(url) as running:
-            ask = running.caller.call
+            call = running.caller.call
             found = await asyncio.gather(
-                *(ask(running.server_id, "add", by["add"], {"a": n, "b": 1}) for n in range(5))
+                *(call(running.server_id, "add", by["add"], {"a": n, "b": 1}) for n in range(5))
             )
-            wrong = await ask(running.server_id, "shout", by["shout"], {"text": 7})
-    assert [one.status for one in found] == ["ok"] * 5
-    assert [one.structured for one in found] == [{"result": n + 1} for n in range(5)]
+            wrong = await call(running.server_id, "shout", by["shout"], {"text": 7})
+    assert [(one.status, one.structured) for one in found] == [
+        ("ok", {"result": n + 1}) for n in range(5)
+    ]
     assert wrong.status == "invalid_arguments"
-
-
-async def test_the_older_transport_is_called():
-    behind = make_sse_script(LISTED)
-    streams = []
-
-    def script(call: Call) -> None:
-        if call.method == "GET":
-            streams.append(call)
-        if call.asks == "tools/call":
-            call.say("Accepted", status=202)
-            streams[-1].event(make_reply(call.message, text("over SSE")), event="message")
-        elif call.method == "POST" and call.path == "/mcp":
-            call.say(status=405)
-        else:
-            behind(call)
-
-    with serve_script(script) as here:
-        async with open_remote(here.url) as running:
-            assert read_text(await call_of(running)) == "over SSE"
 
 
 async def test_headers_and_session_go_with_a_call_and_secrets_come_back_nowhere(monkeypatch):

@@ -311,37 +311,29 @@ def test_the_line_that_decides_is_the_evidence():
     assert find_fault("disk on fire").evidence == ""
 
 
-def test_no_limit_of_ours_holds_a_server_elsewhere():
-    text = "OSError: [Errno 28] No space left on device"
-    assert find_fault(text, local=False).kind == "tool_error"
-
-
-def test_a_service_that_cannot_be_reached_is_upstream_where_we_grant_the_network():
-    text = "connect ECONNREFUSED 10.1.2.3:443"
-    assert find_fault(text, offline=False).kind == "upstream_error"
-    assert find_fault(text, offline=True).kind == "needs_network"
+DEEP: dict = {}
+for _ in range(5000):
+    DEEP = {"a": DEEP, "b": ["x" * 50] * 3}
+GRANTED = {"offline": True, "reached": ("api.example.com",)}
+OTHER_HOST = {"arguments": {"url": "https://other.example"}}
 
 
 @cases(
-    "text, arguments, kind",
-    ("connect ECONNREFUSED API.example.com:443", {}, "upstream_error"),
-    ("TypeError: fetch failed", {"url": "https://api.example.com/v1"}, "upstream_error"),
-    ("getaddrinfo ENOTFOUND other.example", {"url": "https://other.example"}, "needs_network"),
-    ("TypeError: fetch failed", {}, "needs_network"),
-)
-def test_a_granted_host_that_fails_is_upstream_and_any_other_is_not_granted(text, arguments, kind):
-    reached = ("api.example.com",)
-    found = find_fault(text, offline=True, reached=reached, arguments=arguments)
-    assert found.kind == kind
-
-
-def test_a_value_within_another_word_is_not_named():
-    assert find_fault("Revenues are invalid", arguments={"a": "Revenue"}).kind == "tool_error"
-    assert find_fault("41000 is invalid", arguments={"a": 4100}).kind == "tool_error"
-
-
-def test_arguments_of_any_size_are_looked_through_in_bounds():
-    deep: dict = {}
-    for _ in range(5000):
-        deep = {"a": deep, "b": ["x" * 50] * 3}
-    assert find_fault("x is invalid " * 2000, arguments=deep).kind == "tool_error"
+    "text, facts, kind",
+    ("OSError: [Errno 28] No space left on device", {"local": False}, "tool_error"),
+    ("connect ECONNREFUSED 10.1.2.3:443", {"offline": False}, "upstream_error"),
+    ("connect ECONNREFUSED 10.1.2.3:443", {"offline": True}, "needs_network"),
+    ("connect ECONNREFUSED API.example.com:443", GRANTED, "upstream_error"),
+    ("TypeError: fetch failed", GRANTED, "needs_network"),
+    ("TypeError: fetch failed", GRANTED | {"arguments": {"url": "https://api.example.com/v1"}},
+     "upstream_error"),
+    ("getaddrinfo ENOTFOUND other.example", GRANTED | OTHER_HOST, "needs_network"),
+    # a value within another word is not named
+    ("Revenues are invalid", {"arguments": {"a": "Revenue"}}, "tool_error"),
+    ("41000 is invalid", {"arguments": {"a": 4100}}, "tool_error"),
+    ("x is invalid " * 2000, {"arguments": DEEP}, "tool_error"),
+    ids=["elsewhere", "network", "offline", "granted", "unnamed", "granted url", "other url",
+         "within a word", "within a number", "deep"],
+)  # fmt: skip
+def test_an_error_is_laid_by_where_the_server_runs_and_what_the_call_names(text, facts, kind):
+    assert find_fault(text, **facts).kind == kind

@@ -9,10 +9,8 @@ from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.secrets import SecretSources, ServerSecrets
 from demo.server import replicas
-from extensions.scale.ray_fleet import RayFleet
 from tests.servers.conftest import npm
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox
-from warehouse.fleet import FleetSettings
 
 GOOD = "serve([tool('a'), tool('b')])"
 DAY = 86_400.0
@@ -219,22 +217,3 @@ def test_a_remote_server_is_asked_in_every_run(deploy, warehouse):
         assert (first.rows[0]["certified"], first.rows[0]["behaviour"]) == (None, "[]")
     down = deploy([listing], next_run.rows, run_date="n3", policy=asks)
     assert (down.rows[0]["status"], down.rows[0]["error_kind"]) == ("failed", "remote_down")
-
-
-@pytest.mark.slow
-def test_workers_of_a_cluster_find_what_this_process_finds(deploy, host, warehouse):
-    ray = pytest.importorskip("ray", reason="uv pip install 'toolmill[ray]'")
-    settings = FleetSettings(runs_on="ray", address="local", memory_mb=64, timeout_s=300.0)
-    listings = [host.listing("good", GOOD), host.listing("gone", None)]
-    listings.append(host.listing("keyed", "sys.exit('API key required')"))
-    here = deploy(listings)
-    try:  # not asked twice: another condition, so that the ledger knows no answer
-        there = deploy(listings, policy={"twice": False}, fleet=RayFleet(settings))
-        assert ray.is_initialized()
-    finally:
-        ray.shutdown()
-    facts = ("server_id", "status", "error_kind", "recipe_digest", "n_tools", "certified")
-    found = [[[row[fact] for fact in facts] for row in run.rows] for run in (here, there)]
-    assert found[0] == found[1]
-    assert {row["status"] for row in there.rows} == {"ok", "failed"}
-    assert _deploys(warehouse) == 2 * 3

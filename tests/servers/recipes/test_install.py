@@ -1,4 +1,4 @@
-"""The fetch phase against a registry on loopback: no script of a package runs."""
+"""The fetch phase: registries on loopback, whose packages run no script, and bundles."""
 
 import base64
 import hashlib
@@ -6,21 +6,36 @@ import io
 import json
 import os
 import shutil
+import socket
+import stat
 import tarfile
+import threading
 import zipfile
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
 
 from assets.servers.probe.failure_kinds import PackageError
-from assets.servers.recipes.fetch_phase import FETCH_POLICY, fetch_policy
+from assets.servers.recipes import unpack
+from assets.servers.recipes.fetch_phase import (
+    FETCH_POLICY,
+    TREE,
+    download,
+    fetch_policy,
+    open_staging,
+)
 from assets.servers.recipes.install import _digest_installed, ensure_artifact, list_installed
 from assets.servers.recipes.recipe import LaunchRecipe
+from assets.servers.recipes.unpack import BundleRefused, extract_bundle
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.marketplaces.site import Answer, site
+from tests.servers.conftest import bundle
+from tests.support.cases import cases
 from tests.support.errors import expect_kind
 from tests.support.untrusted_server import require_sandbox
+from warehouse.network.egress import EgressConnector
 
 
 def tarball(files):
@@ -198,3 +213,277 @@ def test_packages_are_fetched_in_the_backend_that_servers_run_in():
     assert policy.backend == "none"
     assert policy.fetch_hosts == ("files.example",)
     assert policy.memory_mb == FETCH_POLICY.memory_mb
+
+
+# --- bundles: downloaded within bounds, and unpacked without harm
+@contextmanager
+def _drip(head):
+    """A host that sends a head, then a byte every few milliseconds, for as long as one listens."""
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.sendall(head)
+                for _ in range(3000):
+                    connection.sendall(b"x")
+                    if done.wait(0.02):
+                        return
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
+        done.set()
+        thread.join()
+
+
+def test_a_download_is_kept_by_its_hash_and_not_repeated(tmp_path, host):
+    host.files["/a"] = b"data"
+    path, sha = download(f"{host.url}/a", tmp_path, allow_loopback=True)
+    assert path.read_bytes() == b"data"
+    download(f"{host.url}/a", tmp_path, sha256=sha, allow_loopback=True)
+    assert host.requests == ["/a"]
+    assert [p.name for p in tmp_path.iterdir()] == [sha]
+
+
+@cases(
+    "path, limits, kind",
+    ("/none", {}, "not_found"),
+    ("/a", {"sha256": "0" * 64}, "integrity"),
+    ("/big", {"max_mb": 1}, "oversize"),
+)
+def test_a_download_that_fails_has_its_kind_and_leaves_nothing(tmp_path, host, path, limits, kind):
+    host.files |= {"/a": b"data", "/big": b"x" * (2 << 20)}
+    with expect_kind(PackageError, kind):
+        download(host.url + path, tmp_path, allow_loopback=True, **limits)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_host_that_is_down_is_a_failed_fetch(tmp_path):
+    with expect_kind(PackageError, "fetch_failed"):
+        download("http://127.0.0.1:9/x", tmp_path, allow_loopback=True)
+
+
+def test_a_bundle_at_a_private_address_is_not_asked_for(tmp_path, host):
+    for url in (f"{host.url}/a", host.url.replace("127.0.0.1", "localhost"), "http://10.0.0.1/a"):
+        with expect_kind(PackageError, "fetch_failed", "not a public address"):
+            download(url, tmp_path)
+    assert host.requests == []
+
+
+def test_nothing_but_the_bundle_as_it_is_is_asked_for_or_taken(tmp_path):
+    packed = Answer(b"small", headers={"Content-Encoding": "zstd"})
+    with site(lambda *_: packed) as host:
+        with pytest.raises(PackageError, match="in the encoding 'zstd'") as caught:
+            download(host.url, tmp_path, allow_loopback=True)
+        assert host.headers[0]["Accept-Encoding"] == "identity"
+    assert caught.value.kind == "fetch_failed"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_body_of_a_redirect_is_not_read_let_alone_decompressed(tmp_path):
+    """The client decodes what it reads: this one would be no gzip."""
+
+    def answer(path, _):
+        moved = {"Location": "/there", "Content-Encoding": "gzip"}
+        return Answer("there") if path == "/there" else Answer("no gzip", 302, headers=moved)
+
+    with site(answer) as host:
+        path, _ = download(host.url, tmp_path, allow_loopback=True)
+    assert path.read_bytes() == b"there"
+
+
+def test_redirects_without_end_are_left(tmp_path):
+    with site(lambda *_: Answer(status=302, headers={"Location": "/again"})) as host:
+        with pytest.raises(PackageError, match="more than 5 redirects"):
+            download(host.url, tmp_path, allow_loopback=True)
+        assert len(host.paths) == 6
+
+
+async def _find_addresses(connector, host, _):
+    return ["127.0.0.1"] if host == "public.example" else connector.judge(host, [host])
+
+
+def test_a_redirect_is_judged_like_the_first_address(tmp_path, monkeypatch):
+    with site(lambda *_: Answer("secret")) as inside:
+        moved = {"Location": inside.url}
+        with site(lambda *_: Answer(status=302, headers=moved)) as outside:
+            # A public host, played by this machine: the allowance is for URLs on loopback only.
+            monkeypatch.setattr(EgressConnector, "find_addresses", _find_addresses)
+            port = outside.url.rpartition(":")[2]
+            with pytest.raises(PackageError, match=r"127\.0\.0\.1, which is not a public address"):
+                download(f"http://public.example:{port}/", tmp_path, allow_loopback=True)
+            assert len(outside.paths) == 1
+        assert inside.paths == []
+
+
+def test_one_deadline_holds_over_headers_and_body(tmp_path):
+    """A byte a second held it past 75 s: each read was in time."""
+    for sent in (b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n"):
+        with _drip(sent) as url, expect_kind(PackageError, "fetch_failed", "not done in"):
+            download(url, tmp_path, allow_loopback=True, deadline_s=0.3)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- what a tool may leave in the folder of a fetch, and what we do with it
+def test_a_file_of_ours_is_written_over_nothing_and_through_no_link(tmp_path):
+    with open_staging(tmp_path) as staging:
+        (staging.opened / "there").write_text("old")
+        (staging.opened / "link").symlink_to(tmp_path / "host")
+        for name in ("there", "link"):
+            with pytest.raises(FileExistsError):
+                staging.write_request(name, "new")
+        assert (staging.opened / "there").read_text() == "old"
+    assert not (tmp_path / "host").exists()
+
+
+@cases("name", "sealed", "toolmill.json", "tree/toolmill.json")
+def test_the_manifest_is_written_where_no_tool_could_leave_a_link(tmp_path, name):
+    host = tmp_path / "host"
+    host.write_text("old")
+    with open_staging(tmp_path) as staging:
+        (staging.opened / name).symlink_to(host)
+        staging.publish({"a": 1}, tmp_path / "artifacts" / "x")
+    assert host.read_text() == "old"
+    assert (tmp_path / "artifacts/x/toolmill.json").read_text() == '{"a": 1}'
+    assert not (tmp_path / "artifacts/x/toolmill.json").is_symlink()
+    assert list((tmp_path / "cache/staging").iterdir()) == []
+
+
+def test_a_link_in_place_of_the_tree_is_not_published(tmp_path):
+    with open_staging(tmp_path) as staging:
+        staging.tree.rmdir()
+        staging.tree.symlink_to("/etc")
+        with pytest.raises(PackageError, match="in place of its folder"):
+            staging.publish({}, tmp_path / "artifacts" / "x")
+    assert not (tmp_path / "artifacts" / "x").exists()
+
+
+def test_what_another_run_published_first_stays(tmp_path):
+    for text in ("first", "second"):
+        with open_staging(tmp_path) as staging:
+            (staging.tree / "a").write_text(text)
+            staging.publish({}, tmp_path / "artifacts" / "x")
+    assert (tmp_path / "artifacts/x" / TREE / "a").read_text() == "first"
+
+
+def _zip(path, entries, method=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for entry, data in entries:
+            archive.writestr(entry, data)
+    path.with_name("out").mkdir()
+    return path, path.with_name("out")
+
+
+def _entry(name, kind):
+    entry = zipfile.ZipInfo(name)
+    entry.external_attr = (kind | 0o777) << 16
+    return entry
+
+
+def test_files_keep_their_folders_and_whether_they_run(tmp_path):
+    program = _entry("bin/run", stat.S_ISUID)
+    packed, out = _zip(tmp_path / "b", [(program, "x"), ("lib/a.py", "y"), ("empty/", "")])
+    extract_bundle(packed, out)
+    assert (out / "lib/a.py").read_text() == "y"
+    assert (out / "empty").is_dir()
+    assert os.stat(out / "bin/run").st_mode & 0o7777 == 0o755
+
+
+@cases(
+    "entry",
+    *("../x", "a/../../x", "/etc/x", "..\\x", "C:\\x"),
+    *(_entry("link", stat.S_IFLNK), _entry("pipe", stat.S_IFIFO)),
+    ids=str,
+)
+def test_an_entry_that_points_out_is_refused(tmp_path, entry):
+    packed, out = _zip(tmp_path / "b", [(entry, "/etc/passwd")])
+    with pytest.raises(BundleRefused, match=r"points out|is a link|neither"):
+        extract_bundle(packed, out)
+    assert list(out.iterdir()) == []
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_bomb_is_refused_while_it_unpacks(tmp_path, monkeypatch):
+    monkeypatch.setattr(unpack, "MAX_UNPACKED_MB", 1)
+    packed, out = _zip(tmp_path / "b", [("zeros", b"\0" * (4 << 20))], zipfile.ZIP_DEFLATED)
+    with pytest.raises(BundleRefused, match="more than 1 MB"):
+        extract_bundle(packed, out)
+    assert (out / "zeros").stat().st_size <= 1 << 20
+
+
+@cases("method", zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+def test_methods_that_expand_without_a_bound_are_refused(tmp_path, method):
+    packed, out = _zip(tmp_path / "b", [("zeros", b"\0" * (4 << 20))], method)
+    with pytest.raises(BundleRefused, match="another method than deflate"):
+        extract_bundle(packed, out)
+    assert list(out.iterdir()) == []
+
+
+@cases("names", ["a/b/c/d/e/f"], [f"{n}/" for n in range(6)], list("abcdef"), ids=["deep", "", "b"])
+def test_folders_count_like_files(tmp_path, monkeypatch, names):
+    monkeypatch.setattr(unpack, "MAX_ENTRIES", 5)
+    packed, out = _zip(tmp_path / "b", [(name, "") for name in names])
+    with pytest.raises(BundleRefused, match="more than 5 files and folders"):
+        extract_bundle(packed, out)
+    assert len(list(out.rglob("*"))) <= 5
+
+
+def test_a_name_that_comes_twice_is_refused(tmp_path):
+    with pytest.warns(UserWarning, match="Duplicate"):
+        packed, out = _zip(tmp_path / "b", [("a", "1"), ("a", "2")])
+    with pytest.raises(BundleRefused):
+        extract_bundle(packed, out)
+
+
+def test_no_link_is_followed_and_nothing_there_is_written_over(tmp_path):
+    packed, out = _zip(tmp_path / "b", [("a", "new")])
+    (tmp_path / "host").write_text("old")
+    (out / "a").symlink_to(tmp_path / "host")
+    with pytest.raises(BundleRefused):
+        extract_bundle(packed, out)
+    assert (tmp_path / "host").read_text() == "old"
+
+
+@cases("damage", b"<html>", b"", b"PK\5\6" + b"\xff" * 18)
+def test_what_is_no_zip_says_so(tmp_path, damage):
+    (tmp_path / "b").write_bytes(damage)
+    with pytest.raises(BundleRefused, match="no readable zip"):
+        extract_bundle(tmp_path / "b", tmp_path)
+
+
+def test_broken_deflate_is_a_refusal(tmp_path):
+    packed, out = _zip(tmp_path / "b", [("a", os.urandom(9) * 99)], zipfile.ZIP_DEFLATED)
+    body = bytearray(packed.read_bytes())
+    body[31:41] = b"\xff" * 10
+    packed.write_bytes(body)
+    with pytest.raises(BundleRefused, match="no readable zip"):
+        extract_bundle(packed, out)
+
+
+def _fetch(host, tmp_path, body):
+    require_sandbox()
+    host.files["/b.mcpb"] = body
+    recipe = LaunchRecipe(
+        server_id="mcpb:b", ecosystem="mcpb", name="b", version="1", url=f"{host.url}/b.mcpb"
+    )
+    policy = SandboxPolicy(allow_loopback=True)
+    return ensure_artifact(recipe, home=tmp_path, toolchain=find_toolchain(), policy=policy)
+
+
+def test_a_bundle_is_unpacked_in_the_sandbox(tmp_path, host):
+    made = _fetch(host, tmp_path, bundle("pass"))
+    assert "pass" in (made.tree / "main.py").read_text()
+    assert {path.name for path in made.tree.parent.iterdir()} == {"tree", "toolmill.json"}
+
+
+def test_a_directory_of_millions_of_names_meets_the_limit_of_the_sandbox(tmp_path, host):
+    """Each name costs half a kilobyte before it can be counted: here 120 MB of them."""
+    record = b"PK\1\2" + bytes(24) + (1).to_bytes(2, "little") + bytes(16) + b"a"
+    count = 1 << 20
+    end = b"PK\5\6" + bytes(4) + b"\xff\xff" * 2
+    end += (len(record) * count).to_bytes(4, "little") + bytes(6)
+    with pytest.raises(PackageError, match=r"no readable zip|limit") as caught:
+        _fetch(host, tmp_path, record * count + end)
+    assert caught.value.kind in ("build_failed", "fetch_failed")

@@ -4,7 +4,6 @@ import asyncio
 import threading
 import time
 from email.utils import formatdate
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -24,11 +23,6 @@ from warehouse.llm.roles import prepare_request
 from warehouse.storage.blobs import Blobs
 
 HOUR = Say("come back later", status=429, headers={"retry-after": "3600"})
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "state" / "ledger.db", Blobs(tmp_path / "blobs"))
 
 
 def outcomes(

@@ -2,7 +2,6 @@
 
 import asyncio
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -11,12 +10,10 @@ from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.writing.writer import PairWriter
 from orchestration.settings.schema import RolesSection
 from tests.support.cases import cases
-from warehouse.ledger.ledger import Ledger
 from warehouse.llm import endpoint
 from warehouse.llm.chat import ChatClient
 from warehouse.llm.client import LLM, LLMError, ModelCompletion, ModelRequest, Role
 from warehouse.llm.json_answers import find_fenced, strip_fence
-from warehouse.storage.blobs import Blobs
 
 ASK = [{"role": "user", "content": "Name a bird."}]
 
@@ -89,11 +86,6 @@ def installed(monkeypatch: pytest.MonkeyPatch):
     endpoint.load_protocols.cache_clear()
     yield
     endpoint.load_protocols.cache_clear()
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "state" / "ledger.db", Blobs(tmp_path / "blobs"))
 
 
 def role(protocol: str, base_url: str | None = "http://127.0.0.1:9/acme") -> Role:

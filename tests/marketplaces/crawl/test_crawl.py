@@ -247,20 +247,6 @@ def test_a_record_of_an_odd_shape_is_a_listing_with_a_reason(body, ledger):
     assert odd.reason
 
 
-def test_broken_text_and_a_huge_description_neither_stop_nor_swell_the_crawl(ledger):
-    broken = server("x").replace('"x"', '"\ud83dbidi\u202e zero\u200bwidth"', 1)
-    huge = json.dumps({"name": "y" * 2_000_000, "config": {"command": "npx", "args": ["y@1"]}})
-    pages = {
-        "/servers/a": Answer(broken.encode("utf-8", "surrogatepass"), content_type=JSON),
-        "/servers/b": Answer(huge, content_type=JSON),
-    }
-    with site(acme({"id": "a"}, {"id": "b"}, pages=pages)) as here:
-        found = run(here, ledger).listings
-    assert not any(char in found[0].name for char in "\u202e\u200b\ud83d")
-    assert "hidden_text" in found[0].flags
-    assert len(found[1].name) <= 200
-
-
 def test_a_memo_that_was_lost_costs_requests_and_no_data(ledger, tmp_path):
     with site(acme({"id": "a", "revision": "1", "weak": True})) as here:
         policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
@@ -296,46 +282,6 @@ def test_an_unchanged_smithery_costs_no_detail_request(many, ledger):
     again = run_market("smithery", url, ledger, "2", site_url=url)
     assert again.requests == first.requests - COUNT
     assert again.frame.drop("fetched_at").equals(first.frame.drop("fetched_at"))
-
-
-def test_whole_lists_are_read_with_a_key(many, ledger):
-    whole = run_market("pulsemcp", many["pulsemcp"], ledger, "1")
-    both = run_market("glama", many["glama"], ledger, "1", scope=("connectors", "servers"))
-    for result in (whole, both):
-        assert (result.completeness, len(result.frame)) == ("complete", COUNT)
-    connectors = run_market("glama", many["glama"], ledger, "2")
-    assert 0 < len(connectors.frame) < COUNT
-    assert all(listing.runnable for listing in connectors.listings)
-
-
-@cases("name", "glama", "pulsemcp")
-def test_a_wrong_key_is_an_error_and_no_empty_marketplace(name, many, ledger):
-    wrong = dict.fromkeys(KEYS[name], "wrong")
-    with pytest.raises(CrawlError, match="401"):
-        run_market(name, many[name], ledger, "1", keys=wrong)
-
-
-def test_a_capped_list_is_truncated_where_robots_closes_the_sitemap(ledger):
-    def answer(path: str, _: int) -> Answer:
-        if path == "/robots.txt":
-            return Answer(
-                "User-agent: *\nDisallow: /sitemap_index.xml\n", content_type="text/plain"
-            )
-        if path.startswith("/servers?page=1&"):
-            body: Any = {"servers": [{"qualifiedName": "ann/notes"}]}
-        elif path.startswith("/servers?"):
-            body = {"servers": []}
-        else:
-            body = {"qualifiedName": "ann/notes", "connections": []}
-        pagination = {"pagination": {"totalCount": 9000, "totalPages": 90}}
-        return Answer(json.dumps(body | pagination), content_type="application/json")
-
-    with site(answer) as here:
-        result = run_market("smithery", here.url, ledger, "1", site_url=here.url)
-    assert result.completeness == "truncated"
-    assert {row["error_kind"] for row in result.problems} == {"robots", "result_cap"}
-    assert "/sitemap_index.xml" not in here.paths
-    assert "/servers/ann%2Fnotes" in here.paths
 
 
 def record(name: str, **server: Any) -> dict[str, Any]:

@@ -255,12 +255,3 @@ def test_a_listing_of_another_marketplace_is_never_local(base):
     found = read(base, {"command": "python", "args": ["server.py"], "cwd": "BASE/notes"})
     other = found.model_copy(update={"marketplace": "registry"})
     assert (other.is_local, identify_server(other)) == (False, None)
-
-
-def test_secrets_of_a_command_are_kept_out(base):
-    key = "sk-" + "a1b2" * 8
-    entry = {"command": "python", "args": ["server.py", "--token", key], "env": {"API_KEY": key}}
-    found = read(base, {**entry, "cwd": "BASE/notes"})
-    assert key not in str(make_row(found))
-    assert found.args == ("server.py", "--token", "{token}")
-    assert (found.env[0].secret, found.env[0].default) == (True, None)

@@ -13,10 +13,8 @@ from assets.marketplaces.server_json.document import make_server_listing
 from tests.marketplaces.answers import read_inputs
 from tests.support.cases import cases
 from tests.support.examples import examples
-from tests.support.paths import SHARED
 
 CAMEL = ("2025-09-16", "2025-09-29", "2025-10-17", "2025-12-11")
-SAMPLES = SHARED / "marketplaces" / "official-registry"
 
 
 def schema(date: str) -> str:
@@ -424,19 +422,6 @@ def test_no_secret_value_reaches_a_listing(secret):
     variables = {"token": {"default": secret}, "b": {"isSecret": True, "value": secret}}
     remote = {"url": "https://x.example/{token}/{b}", "variables": variables, "headers": inputs}
     assert secret not in parsed(remotes=[remote]).model_dump_json()
-
-
-@pytest.mark.shared
-def test_stored_samples_of_the_real_registry_parse():
-    if not SAMPLES.exists():
-        pytest.skip("needs ../shared/data/marketplaces (development data beside the checkout)")
-    page = json.loads((SAMPLES / "list.live-2026-08-13.truncated.json").read_text())
-    listing = make_server_listing(page["servers"][0]["server"], "registry")
-    assert listing.url == "https://sh.inference.ac"
-    package = json.loads((SAMPLES / "package.example.json").read_text())
-    listing = make_server_listing({"name": "a/b", "packages": [package]}, "registry")
-    assert listing.args[1] == "remote-filesystem-mcp-server@0.1.5"
-    assert [item.name for item in listing.env if item.secret] == ["GCS_PRIVATE_KEY"]
 
 
 def test_the_folder_of_a_repository_of_several_servers_is_kept():

@@ -96,13 +96,6 @@ async def test_a_secret_that_a_server_asks_for_as_a_host_is_in_no_answer(bench, 
     assert "hunter2" not in str(result)
 
 
-async def test_a_host_is_named_where_the_server_has_no_network_at_all(bench):
-    source = "calls(lambda m, x: say(m, 'getaddrinfo ENOTFOUND api.example.com', isError=True))"
-    result = await bench.call(source)
-    assert (result.error_kind, result.refused) == ("needs_network", ())
-    assert '`hosts = ["api.example.com"]` under `[servers."npm:x"]`' in str(result.hint)
-
-
 __all__ = ["host"]
 
 

@@ -159,17 +159,6 @@ def test_an_answer_without_a_content_type_is_no_mcp():
     assert "no content type" in str(ask_script(lambda call: call.say(""), "http").hint)
 
 
-def test_a_web_page_behind_both_transports_is_a_protocol_error():
-    def site(call: Call) -> None:
-        if call.method == "POST":
-            call.say("no", status=404)
-        else:
-            call.say("<html>", Content_Type="text/html")
-
-    found = ask_script(site)
-    assert (found.error_kind, "a web page" in str(found.hint)) == ("protocol_error", True)
-
-
 def test_a_session_that_ends_again_and_again_is_down():
     def forgetful(call: Call) -> None:
         if call.asks == "initialize":

@@ -124,19 +124,6 @@ def test_the_client_says_who_asks_and_deletes_no_session_that_there_is_not():
     assert "DELETE" not in [call.method for call in here.calls]
 
 
-def test_a_server_that_insists_on_session_and_version_is_listed():
-    def insisting(call: Call) -> None:
-        needed = {"mcp-session-id": "s-9", "mcp-protocol-version": VERSION}
-        if call.asks == "initialize":
-            call.answer(make_welcome(), Mcp_Session_Id="s-9")
-        elif any(call.headers.get(name) != value for name, value in needed.items()):
-            call.say("missing header", status=400)
-        else:
-            make_good_script()(call)
-
-    assert names(ask_script(insisting)) == ["a", "b"]
-
-
 # --- how it answers
 def test_a_list_with_one_bad_schema_is_kept_raw_and_whole():
     odd = [make_tool("a"), {"name": 7, "inputSchema": "nonsense", "extra": {"x": None}}, "no tool"]

@@ -109,14 +109,6 @@ def refuse(call: Call, code: int, status: int, message: str = "refused", **more)
     call.json({"jsonrpc": "2.0", "id": call.message.get("id"), "error": error}, status)
 
 
-async def test_a_tool_of_such_a_server_is_called_over_standard_streams(tmp_path, monkeypatch):
-    call = "lambda name, p: {'content': [{'type': 'text', 'text': str(p['arguments']['x'])}]}"
-    source = f"{SOURCE}\nserve_stateless([tool('do', inputSchema=SCHEMA)], call={call})"
-    async with Bench(tmp_path, monkeypatch).launch(source) as running:
-        first, second = await running.call(7), await running.call(8)
-    assert (first.status, read_text(first), read_text(second)) == ("ok", "7", "8"), first.hint
-
-
 async def test_a_tool_of_such_a_server_is_called_over_http_with_its_headers():
     schema = {"type": "object", "properties": {"x": {"type": "integer", "x-mcp-header": "Count"}}}
     listed = make_tool("do", inputSchema=schema)

@@ -165,14 +165,6 @@ def test_a_bundle_states_it_in_its_manifest(tmp_path):
     assert read_licence(recipe("remote", "https://example.org/mcp"), tmp_path) is None
 
 
-def test_a_link_out_of_the_tree_is_not_followed(tmp_path):
-    secret = put(tmp_path / "host.json", json.dumps({"license": "from-the-host"}))
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    (tree / "manifest.json").symlink_to(secret)
-    assert read_licence(recipe("mcpb", "x"), tree) is None
-
-
 @cases("text", "", "[" * 100_000, "null", "{")
 def test_a_broken_manifest_states_nothing(tmp_path, text):
     put(tmp_path / "manifest.json", text)

@@ -57,21 +57,21 @@ def release(version: str) -> dict[str, object]:
     return {"version": version, "dist": {"integrity": f"sha512-{version}"}}
 
 
-def test_an_exact_version_is_one_request(resolver, registry):
-    registry[1]["/@scope%2Fx/1.2.3"] = release("1.2.3")
-    found = resolver(PackageRef(type="npm", identifier="@scope/x", version="1.2.3"))
-    assert (found.version, found.integrity, found.instead_of) == ("1.2.3", "sha512-1.2.3", None)
+TAGGED = {"dist-tags": {"latest": "3.0.0"}, "versions": {"3.0.0": release("3.0.0")}}
 
 
-def test_a_version_that_was_never_published_gives_way_and_is_named(resolver, registry):
-    registry[1]["/x/latest"] = release("2.0.0")
-    found = resolver(PackageRef(type="npm", identifier="x", version="1.2.3"))
-    assert (found.version, found.instead_of) == ("2.0.0", "1.2.3")
-
-
-def test_a_registry_without_tags_is_read_as_a_whole(resolver, registry):
-    registry[1]["/x"] = {"dist-tags": {"latest": "3.0.0"}, "versions": {"3.0.0": release("3.0.0")}}
-    assert resolver(PackageRef(type="npm", identifier="x")).version == "3.0.0"
+@cases(
+    "name, version, path, answer, found",
+    ("@scope/x", "1.2.3", "/@scope%2Fx/1.2.3", release("1.2.3"), ("1.2.3", None)),
+    ("x", "1.2.3", "/x/latest", release("2.0.0"), ("2.0.0", "1.2.3")),
+    ("x", None, "/x", TAGGED, ("3.0.0", None)),
+    ids=["exact, in one request", "never published", "a registry without tags"],
+)
+def test_a_release_of_npm_is_pinned(resolver, registry, name, version, path, answer, found):
+    registry[1][path] = answer
+    pinned = resolver(PackageRef(type="npm", identifier=name, version=version))
+    assert (pinned.version, pinned.instead_of) == found
+    assert pinned.integrity == f"sha512-{pinned.version}"
 
 
 @cases("bounds, version", ("^1.2", "1.4.0"), ("2", "2.1.0"), (">=1 <1.3", "1.2.0"), ("x", "3.0.0"))

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from assets.servers.sandbox import toolchain
-from assets.servers.sandbox.process import start
-from assets.servers.sandbox.spec import MountRefused, SandboxLaunch, SandboxMount, SandboxPolicy
+from assets.servers.sandbox.spec import MountRefused, SandboxMount
 from assets.servers.sandbox.toolchain import (
     HostToolchain,
     ToolMissing,
@@ -19,7 +18,6 @@ from assets.servers.sandbox.toolchain import (
     list_python_files,
 )
 from tests.support.cases import cases
-from tests.support.untrusted_server import require_sandbox
 
 
 def test_the_runtimes_of_this_host_are_found():
@@ -127,18 +125,6 @@ def test_a_node_in_the_local_folder_shows_itself_and_npm_alone(local):
     assert (found.node, found.npm) == (local / "bin/node", npm / "bin/npm-cli.js")
     ours = {path for path in found.binds if path.is_relative_to(local)}
     assert ours == {local / "bin/node", npm}
-
-
-def test_such_a_node_runs_inside_and_sees_no_neighbour(local):
-    require_sandbox()
-    found = find_toolchain()
-    program = f"console.log(process.version, require('fs').existsSync('{local}/secret'))"
-    launch = SandboxLaunch(
-        (str(found.node), "-e", program), mounts=tuple(map(SandboxMount.same, found.binds))
-    )
-    with start(launch, SandboxPolicy()) as jailed:
-        out, err = jailed.process.communicate(timeout=60)
-    assert out.decode().split() == [f"v{found.node_version}", "false"], err
 
 
 def test_a_wrapper_in_the_place_of_npm_is_no_npm(local):

@@ -23,10 +23,7 @@ from tests.marketplaces.adapters import (
     test_docker,
     test_glama,
     test_mcphub,
-    test_mcpso,
-    test_pipedream,
     test_private,
-    test_pulsemcp,
     test_registry,
     test_smithery,
 )
@@ -218,12 +215,12 @@ SERVER: dict[str, Any] = {
     "remotes": [{"type": "sse", "url": "https://{region}.x.example/sse", "headers": [],
                  "variables": {"region": {"default": "eu", "choices": ["eu"]}}}],
 }  # fmt: skip
-SIGNED = {"remotes[0]": {"authOptions": [test_pulsemcp.KEYED]}}
+SIGNED = {"remotes[0]": {"authOptions": [test_registry.KEYED]}}
 NEEDED = {"properties": {"A_KEY": {"default": "x"}}, "required": ["A_KEY"]}
 ENTRY = test_private.CONFIG["mcpServers"]["quill"]
 RECORDS: list[tuple[str, Any]] = [
     ("registry", test_registry.record("a/b", **SERVER)),
-    ("pulsemcp", test_pulsemcp.record("a/b", remotes=test_pulsemcp.REMOTES, version=SIGNED)),
+    ("pulsemcp", test_registry.pulse_record("a/b", remotes=test_registry.REMOTES, version=SIGNED)),
     ("glama", test_glama.connector("a", "api_key")),
     ("glama", test_glama.server("a", **NEEDED)),
     ("smithery", test_smithery.detail(
@@ -232,10 +229,10 @@ RECORDS: list[tuple[str, Any]] = [
     ("deepnlp", {**test_deepnlp.detail([]), "tools": [{"name": "write", "input_schema": {}}]}),
     ("deepnlp", test_deepnlp.detail([test_deepnlp.config(env={"A_KEY": "x"}), "{}"])),
     ("deepnlp", test_deepnlp.item()),
-    ("pipedream", test_pipedream.APP),
+    ("pipedream", test_glama.APP),
     ("docker", test_docker.ENTRY),
     ("private", {"key": "quill", "entry": ENTRY, "secret_inputs": ["x"]}),
-    ("mcpso", {"html": test_mcpso.page().decode(), "rendered": None}),
+    ("mcpso", {"html": test_mcphub.mcpso_page().decode(), "rendered": None}),
     ("mcphub", {"html": test_mcphub.page().decode(), "rendered": None}),
 ]  # fmt: skip
 

@@ -133,39 +133,21 @@ X, NOTES = "https://github.com/example/x", "https://github.com/example/notes"
 
 @cases(
     "one, other, by",
-    (
-        listing("a", npm="@example/x", repository="https://github.com/one/x"),
-        listing("b", "mcpso", npm="@example/x", name="Quite other"),
-        "package",
-    ),
-    (
-        listing("a", url="https://mcp.example.com/mcp?key=1#x", name="One thing"),
-        listing("b", "glama", url="http://MCP.example.com/mcp/", name="Other thing"),
-        "url",
-    ),
-    (
-        listing("a", npm="@example/x", repository=X),
-        listing("b", "glama", name="X by Example", repository="git@github.com:Example/x.git"),
-        "repository",
-    ),
-    (
-        listing("a", npm="@example/notes-mcp", repository=NOTES),
-        listing("b", "docker", oci="example/mcp-notes", repository=NOTES),
-        "repository",
-    ),
-    (
-        listing("a", npm="alpha-notes", name="Example Notes"),
-        listing("b", "glama", npm="beta-notes", name="Example Notes"),
-        None,
-    ),
-    (
-        listing("a", "mcpso", name="Example Notes"),
-        listing("b", "mcpso", name="Example Notes"),
-        None,
-    ),
-)
+    ({"npm": "@example/x", "repository": "https://github.com/one/x"},
+     {"npm": "@example/x", "name": "Quite other"}, "package"),
+    ({"url": "https://mcp.example.com/mcp?key=1#x", "name": "One thing"},
+     {"url": "http://MCP.example.com/mcp/", "name": "Other thing"}, "url"),
+    ({"npm": "@example/x", "repository": X},
+     {"name": "X by Example", "repository": "git@github.com:Example/x.git"}, "repository"),
+    ({"npm": "@example/notes-mcp", "repository": NOTES},
+     {"oci": "example/mcp-notes", "repository": NOTES}, "repository"),
+    ({"npm": "alpha-notes", "name": "Example Notes"},
+     {"npm": "beta-notes", "name": "Example Notes"}, None),
+    ({"marketplace": "glama", "name": "Example Notes"}, {"name": "Example Notes"}, None),
+)  # fmt: skip
 def test_the_strongest_shared_field_joins_two_listings(one, other, by):
-    assert joined(one, other) == by
+    second = {"marketplace": "glama", **other}
+    assert joined(listing("a", **one), listing("b", **second)) == by
 
 
 def test_a_gateway_that_serves_many_under_one_url_joins_nobody():

@@ -18,6 +18,12 @@ from tests.contracts.strategies import calls, object_schemas, values
 from tests.support.cases import cases
 from tests.support.examples import examples
 
+TEXT = {"type": "string"}
+LABEL = {"properties": {"kind": {"const": "label"}, "text": TEXT}, "required": ["kind"]}
+TAG = {
+    "properties": {"kind": {"const": "tag"}, "text": {"enum": ["Big Tag"]}},
+    "required": ["kind"],
+}
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -39,18 +45,7 @@ SCHEMA = {
         "nullable": {"type": "string", "nullable": True, "enum": ["Up there", None]},
         "user": {"$ref": "#/$defs/user"},
         "tree": {"$ref": "#/$defs/tree"},
-        "shape": {
-            "oneOf": [
-                {
-                    "properties": {"kind": {"const": "label"}, "text": {"type": "string"}},
-                    "required": ["kind"],
-                },
-                {
-                    "properties": {"kind": {"const": "tag"}, "text": {"enum": ["Big Tag"]}},
-                    "required": ["kind"],
-                },
-            ]
-        },
+        "shape": {"oneOf": [LABEL, TAG]},
         "open": {"type": "object", "additionalProperties": {"type": "array", "uniqueItems": True}},
         "headers": {"type": "object", "patternProperties": {"^x-": {"format": "date-time"}}},
         "card": {

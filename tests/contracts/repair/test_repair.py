@@ -15,6 +15,7 @@ from assets.contracts.validate import validate_call
 from tests.contracts.strategies import calls, values
 from tests.support.cases import cases
 
+PLACE = {"lat": {"type": "number"}, "label": {"type": "string"}}
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -22,11 +23,7 @@ SCHEMA = {
         "units": {"type": "string", "enum": ["metric", "imperial"]},
         "tags": {"type": "array", "items": {"type": "string"}},
         "sizes": {"type": "array", "items": {"type": "integer"}},
-        "where": {
-            "type": "object",
-            "properties": {"lat": {"type": "number"}, "label": {"type": "string"}},
-            "required": ["lat"],
-        },
+        "where": {"type": "object", "properties": PLACE, "required": ["lat"]},
         "live": {"type": "boolean"},
         "note": {"type": ["string", "null"]},
         "level": {"type": "integer", "enum": [1, 2, 3]},

@@ -88,70 +88,72 @@ CAT = {"type": "object", "properties": {"kind": {"const": "cat"}}, "required": [
 DOG = {"type": "object", "properties": {"kind": {"const": "dog"}}, "required": ["kind"]}
 
 
+def array(**keywords: Any) -> Schema:
+    return {"type": "array", **keywords}
+
+
+NUMBER, MAYBE = {"type": "number"}, {"type": ["string", "null"]}
+# The classes of a change and of the way back.
+WIDER, NARROWER = ("compatible", "breaking"), ("breaking", "compatible")
+SAME, OTHER = ("compatible", "compatible"), ("breaking", "breaking")
+
+
 @cases(
-    "old, new, field, there, back",
+    "old, new, field, classes",
     # type, nullability
-    (TEXT, {"type": ["string", "null"]}, "type", "compatible", "breaking"),
-    (TEXT, {"anyOf": [TEXT, NULL]}, "", "compatible", "breaking"),
-    (TEXT, {"oneOf": [TEXT, NULL]}, "", "breaking", "breaking"),
-    ({"type": ["string", "null"]}, {"anyOf": [NULL, TEXT]}, "", "compatible", "compatible"),
-    (INT, {"type": "number"}, "type", "compatible", "breaking"),
-    (TEXT, {**TEXT, "nullable": True}, "nullable", "compatible", "breaking"),
-    (TEXT, {}, "type", "compatible", "breaking"),
+    (TEXT, MAYBE, "type", WIDER),
+    (TEXT, {"anyOf": [TEXT, NULL]}, "", WIDER),
+    (TEXT, {"oneOf": [TEXT, NULL]}, "", OTHER),
+    (MAYBE, {"anyOf": [NULL, TEXT]}, "", SAME),
+    (INT, NUMBER, "type", WIDER),
+    (TEXT, {**TEXT, "nullable": True}, "nullable", WIDER),
+    (TEXT, {}, "type", WIDER),
     # values
-    ({"enum": ["x", "y"]}, {"enum": ["y", "x", "z"]}, "enum", "compatible", "breaking"),
-    ({"enum": ["x"]}, {"const": "x"}, "", "compatible", "compatible"),
-    ({"enum": ["x", "y"]}, TEXT, "", "compatible", "breaking"),
-    ({"const": 1}, {"const": True}, "const", "breaking", "breaking"),
-    ({"type": "boolean"}, {"enum": [True, False]}, "", "compatible", "compatible"),
+    ({"enum": ["x", "y"]}, {"enum": ["y", "x", "z"]}, "enum", WIDER),
+    ({"enum": ["x"]}, {"const": "x"}, "", SAME),
+    ({"enum": ["x", "y"]}, TEXT, "", WIDER),
+    ({"const": 1}, {"const": True}, "const", OTHER),
+    ({"type": "boolean"}, {"enum": [True, False]}, "", SAME),
     # bounds
-    ({**INT, "minimum": 1}, {**INT, "minimum": 0}, "minimum", "compatible", "breaking"),
-    ({**INT, "exclusiveMinimum": 0}, {**INT, "minimum": 1}, "", "compatible", "compatible"),
-    ({**TEXT, "maxLength": 5}, {**TEXT, "maxLength": 9}, "maxLength", "compatible", "breaking"),
-    ({**INT, "multipleOf": 4}, {**INT, "multipleOf": 2}, "multipleOf", "compatible",
-     "breaking"),
-    (TEXT, {**TEXT, "minLength": 0}, "minLength", "compatible", "compatible"),
-    (INT, {**INT, "maxLength": 3}, "maxLength", "compatible", "compatible"),
+    ({**INT, "minimum": 1}, {**INT, "minimum": 0}, "minimum", WIDER),
+    ({**INT, "exclusiveMinimum": 0}, {**INT, "minimum": 1}, "", SAME),
+    ({**TEXT, "maxLength": 5}, {**TEXT, "maxLength": 9}, "maxLength", WIDER),
+    ({**INT, "multipleOf": 4}, {**INT, "multipleOf": 2}, "multipleOf", WIDER),
+    (TEXT, {**TEXT, "minLength": 0}, "minLength", SAME),
+    (INT, {**INT, "maxLength": 3}, "maxLength", SAME),
     # form of texts
-    ({**TEXT, "pattern": "^a"}, TEXT, "pattern", "compatible", "breaking"),
-    ({**TEXT, "format": "date"}, TEXT, "format", "compatible", "breaking"),
+    ({**TEXT, "pattern": "^a"}, TEXT, "pattern", WIDER),
+    ({**TEXT, "format": "date"}, TEXT, "format", WIDER),
     # objects below
-    (OBJ, {**OBJ, "additionalProperties": True}, "additionalProperties", "compatible",
-     "breaking"),
-    ({**OBJ, "additionalProperties": False}, OBJ, "additionalProperties", "compatible",
-     "breaking"),
+    (OBJ, {**OBJ, "additionalProperties": True}, "additionalProperties", WIDER),
+    ({**OBJ, "additionalProperties": False}, OBJ, "additionalProperties", WIDER),
     ({**OBJ, "additionalProperties": INT}, {**OBJ, "additionalProperties": True},
-     "additionalProperties", "compatible", "breaking"),
-    (OBJ, {**OBJ, "required": ["x"]}, "properties.x.required", "breaking", "compatible"),
-    (OBJ, {"type": "object", "properties": {"x": INT, "y": TEXT}}, "properties.y",
-     "compatible", "breaking"),
-    ({"type": "object"}, OBJ, "properties.x", "breaking", "compatible"),
+     "additionalProperties", WIDER),
+    (OBJ, {**OBJ, "required": ["x"]}, "properties.x.required", NARROWER),
+    (OBJ, {"type": "object", "properties": {"x": INT, "y": TEXT}}, "properties.y", WIDER),
+    ({"type": "object"}, OBJ, "properties.x", NARROWER),
     # arrays
-    ({"type": "array", "items": INT}, {"type": "array", "items": {"type": "number"}}, "[].type",
-     "compatible", "breaking"),
-    ({"type": "array", "items": INT}, {"type": "array"}, "items", "compatible", "breaking"),
-    ({"type": "array", "prefixItems": [INT]}, {"type": "array", "prefixItems": [INT, INT]},
-     "prefixItems", "breaking", "breaking"),
-    ({"type": "array", "uniqueItems": True}, {"type": "array"}, "uniqueItems", "compatible",
-     "breaking"),
+    (array(items=INT), array(items=NUMBER), "[].type", WIDER),
+    (array(items=INT), array(), "items", WIDER),
+    (array(prefixItems=[INT]), array(prefixItems=[INT, INT]), "prefixItems", OTHER),
+    (array(uniqueItems=True), array(), "uniqueItems", WIDER),
     # combinations
-    ({"anyOf": [INT]}, {"anyOf": [INT, TEXT]}, "anyOf", "compatible", "breaking"),
-    ({"anyOf": [INT, TEXT]}, {"anyOf": [TEXT, {"type": "number"}]}, "", "compatible",
-     "breaking"),
-    ({"oneOf": [CAT]}, {"oneOf": [CAT, DOG]}, "oneOf", "breaking", "breaking"),
-    ({"oneOf": [OBJ]}, {"oneOf": [OBJ, {"type": "object"}]}, "oneOf", "breaking", "breaking"),
-    ({"oneOf": [CAT, DOG]}, {"anyOf": [DOG, CAT]}, "", "compatible", "breaking"),
-    ({"allOf": [TEXT]}, {"allOf": [TEXT, {"minLength": 2}]}, "allOf", "breaking", "compatible"),
-    ({"allOf": [{**OBJ, "required": ["x"]}]}, {"allOf": [OBJ]}, "", "compatible", "breaking"),
-    (TEXT, {**TEXT, "not": NULL}, "not", "breaking", "compatible"),
-    (TEXT, {**TEXT, "not": {"const": "x"}}, "not", "breaking", "compatible"),
+    ({"anyOf": [INT]}, {"anyOf": [INT, TEXT]}, "anyOf", WIDER),
+    ({"anyOf": [INT, TEXT]}, {"anyOf": [TEXT, NUMBER]}, "", WIDER),
+    ({"oneOf": [CAT]}, {"oneOf": [CAT, DOG]}, "oneOf", OTHER),
+    ({"oneOf": [OBJ]}, {"oneOf": [OBJ, {"type": "object"}]}, "oneOf", OTHER),
+    ({"oneOf": [CAT, DOG]}, {"anyOf": [DOG, CAT]}, "", WIDER),
+    ({"allOf": [TEXT]}, {"allOf": [TEXT, {"minLength": 2}]}, "allOf", NARROWER),
+    ({"allOf": [{**OBJ, "required": ["x"]}]}, {"allOf": [OBJ]}, "", WIDER),
+    (TEXT, {**TEXT, "not": NULL}, "not", NARROWER),
+    (TEXT, {**TEXT, "not": {"const": "x"}}, "not", NARROWER),
 )  # fmt: skip
-def test_each_keyword_in_both_directions(old, new, field, there, back):
-    for before, after, cls in ((old, new, there), (new, old, back)):
+def test_each_keyword_in_both_directions(old, new, field, classes):
+    for (before, after), cls in zip(((old, new), (new, old)), classes, strict=True):
         result = compare(inside(before), inside(after), "s")
         assert worst(inside(before), inside(after)) == cls, result
         assert any(item.path.startswith("s.properties.a") and field in item.path for item in result)
-        deep = [{"type": "object", "properties": {"l": {"type": "array", "items": inside(schema)}}}
+        deep = [{"type": "object", "properties": {"l": array(items=inside(schema))}}
                 for schema in (before, after)]  # fmt: skip
         assert worst(*deep) == cls
         assert all("s.properties.l[].properties.a" in item.path for item in compare(*deep, "s"))

@@ -123,32 +123,29 @@ async def test_a_session_that_the_server_forgot_is_begun_anew():
     assert found == ["s-1", "s-2", "s-2"]
 
 
-def quiet(call: Call) -> None:
-    call.for_ever()
+def say_page(call: Call) -> None:
+    call.say("<html>", Content_Type="text/html")
+
+
+def answer_another_id(call: Call) -> None:
+    call.json({"jsonrpc": "2.0", "id": 999, "result": text("evil")})
+
+
+def stream_20_mb(call: Call) -> None:
+    call.events()
+    call.event(make_reply(call.message, text("x" * 20_000_000)))
 
 
 BAD = {
     "401": (lambda call: call.say("no", status=401), "remote_auth", "credentials"),
     "500": (lambda call: call.say("no", status=500), "remote_down", "server"),
     "429": (lambda call: call.say("no", status=429, Retry_After="9"), "remote_down", "server"),
-    "a web page": (
-        lambda call: call.say("<html>", Content_Type="text/html"),
-        "protocol_error",
-        "server",
-    ),
-    "silence": (quiet, "timeout_call", "tool"),
+    "a web page": (say_page, "protocol_error", "server"),
+    "silence": (Call.for_ever, "timeout_call", "tool"),
     "hangs up": (lambda call: call.write(b""), "remote_down", "server"),
-    "another id": (
-        lambda call: call.json({"jsonrpc": "2.0", "id": 999, "result": text("evil")}),
-        "protocol_error",
-        "server",
-    ),
+    "another id": (answer_another_id, "protocol_error", "server"),
     "20 MB": (lambda call: call.answer(text("x" * 20_000_000)), "oversize", "server"),
-    "an event stream of 20 MB": (
-        lambda call: (call.events(), call.event(make_reply(call.message, text("x" * 20_000_000)))),
-        "oversize",
-        "server",
-    ),
+    "an event stream of 20 MB": (stream_20_mb, "oversize", "server"),
 }
 
 

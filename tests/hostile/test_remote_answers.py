@@ -13,6 +13,7 @@ from tests.hostile.cases import CHUNK, keep_silent, make_chunk, probe_script, wr
 from tests.support.cases import cases
 from tests.support.http_mcp import (
     Call,
+    begin_session,
     make_good_script,
     make_reply,
     make_sse_script,
@@ -298,16 +299,13 @@ def test_a_storm_of_requests_is_bounded():
 def test_a_stream_that_ends_at_once_is_not_asked_for_ever():
     """`retry: 0` would have the SDK's client ask again without a pause."""
 
-    def begin(call: Call) -> None:
-        call.answer(make_welcome(), Mcp_Session_Id="s-1")
-
     def ends(call: Call) -> None:
         call.events()
         call.write(b"retry: 0\ndata:\nid: 1\n\n")
 
     quick = ProbePolicy(start_s=20, list_s=1)
     found, here = probe_script(
-        make_good_script(initialize=begin, GET=ends, tools_list=keep_silent), limits=quick
+        make_good_script(initialize=begin_session, GET=ends, tools_list=keep_silent), limits=quick
     )
     assert found.error_kind == "timeout_list"
     assert [call.method for call in here.calls].count("GET") <= MAX_STREAMS
@@ -452,15 +450,12 @@ def test_what_was_listed_stands_when_the_extras_hold_us():
 
 
 def test_a_farewell_that_hangs_does_not():
-    def begin(call: Call) -> None:
-        call.answer(make_welcome(), Mcp_Session_Id="s-1")
-
     def bye(call: Call) -> None:
         call.head(200)
         write_endlessly(call)
 
-    found, here = probe_script(make_good_script(initialize=begin, DELETE=bye))
+    found, here = probe_script(make_good_script(initialize=begin_session, DELETE=bye))
     assert (found.status, here.calls[-1].method) == ("ok", "DELETE")
     policy = RemotePolicy(allow_loopback=True, wall_s=0.8)
-    silent = make_good_script(initialize=begin, DELETE=keep_silent)
+    silent = make_good_script(initialize=begin_session, DELETE=keep_silent)
     assert probe_script(silent, policy=policy)[0].status == "ok"

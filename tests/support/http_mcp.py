@@ -94,6 +94,16 @@ def make_welcome(version: str = VERSION, **capabilities: Any) -> dict[str, Any]:
     }
 
 
+def begin_session(call: Call) -> None:
+    call.answer(make_welcome(), Mcp_Session_Id="s-1")
+
+
+def refuse(call: Call, code: int, status: int, message: str = "refused", **more: Any) -> None:
+    """Answers a request with an error."""
+    error = {"code": code, "message": message, **more}
+    call.json({"jsonrpc": "2.0", "id": call.message.get("id"), "error": error}, status)
+
+
 Script = Callable[[Call], None]
 
 

@@ -24,10 +24,12 @@ from tests.serving.calling import CONTRACT, OTHER, PATIENT, open_remote, read_te
 from tests.support.cases import cases
 from tests.support.http_mcp import (
     Call,
+    begin_session,
     make_good_script,
     make_reply,
     make_tool,
     make_welcome,
+    refuse,
     serve_script,
     served,
 )
@@ -73,13 +75,10 @@ async def test_the_sdks_server_is_called_over_each_transport(kind):
 async def test_headers_and_session_go_with_a_call_and_secrets_come_back_nowhere(monkeypatch):
     monkeypatch.setenv("TOKEN", "tok-en-4242424242")
 
-    def begin(call: Call) -> None:
-        call.answer(make_welcome(), Mcp_Session_Id="s-1")
-
     def echo(call: Call) -> None:
         call.answer(text(call.headers["authorization"]))
 
-    with serve_script(server(echo, initialize=begin)) as here:
+    with serve_script(server(echo, initialize=begin_session)) as here:
         sources = {
             f"remote:{here.url}": ServerSecrets(headers={"Authorization": "Bearer env:TOKEN"})
         }
@@ -172,8 +171,7 @@ async def test_what_a_remote_server_does_in_a_call_is_an_outcome_and_the_next_wo
 
 async def test_an_error_of_the_protocol_with_a_bad_status_is_an_answer():
     def do(call: Call) -> None:
-        error = {"code": -32602, "message": "x must be even"}
-        call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, status=400)
+        refuse(call, -32602, 400, "x must be even")
 
     with serve_script(server(do)) as here:
         async with open_remote(here.url) as running:

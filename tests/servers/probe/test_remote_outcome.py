@@ -25,6 +25,7 @@ from tests.support.http_mcp import (
     make_good_script,
     make_sse_script,
     make_welcome,
+    refuse,
     serve_script,
 )
 from tests.support.network import PRIVATE, NoNetwork, connector
@@ -134,8 +135,7 @@ def test_an_error_answer_has_its_kind(words, status):
     code, kind = ERRORS[words]
 
     def fail(call: Call) -> None:
-        error = {"code": code, "message": words}
-        call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, status=status)
+        refuse(call, code, status, words)
 
     kind = "protocol_error" if (kind, status) == ("no_tools", 400) else kind
     assert ask_script(make_good_script(tools_list=fail)).error_kind == kind

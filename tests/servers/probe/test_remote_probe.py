@@ -10,6 +10,7 @@ from tests.support.cases import cases
 from tests.support.http_mcp import (
     VERSION,
     Call,
+    begin_session,
     make_good_script,
     make_reply,
     make_sse_script,
@@ -99,10 +100,7 @@ def test_the_tools_can_be_listed_again_in_the_same_session():
 
 # --- what is sent
 def test_session_id_version_and_headers_go_with_each_request_and_the_session_is_ended():
-    def begin(call: Call) -> None:
-        call.answer(make_welcome(), Mcp_Session_Id="s-1")
-
-    with serve_script(make_good_script(initialize=begin)) as here:
+    with serve_script(make_good_script(initialize=begin_session)) as here:
         found = ask(here.url, headers={"Authorization": "Bearer tok-en-42", "X-Team": "blue"})
     assert found.status == "ok"
     first, *rest = here.calls
@@ -207,7 +205,7 @@ def test_requests_of_the_server_are_declined_and_the_tools_listed():
         return [message for message in messages if "method" not in message]
 
     with serve_script(
-        make_good_script(GET=stream, tools_list=wait, initialize=_with_session)
+        make_good_script(GET=stream, tools_list=wait, initialize=begin_session)
     ) as here:
         found = ask(here.url)
         by_id = {answer["id"]: answer for answer in answers()}
@@ -215,10 +213,6 @@ def test_requests_of_the_server_are_declined_and_the_tools_listed():
     assert all("error" in by_id[f"s{number}"] for number in range(3))
     assert by_id["s3"]["result"] == {}
     assert found.initiated == 4
-
-
-def _with_session(call: Call) -> None:
-    call.answer(make_welcome(), Mcp_Session_Id="s-1")
 
 
 def test_a_session_that_the_server_ends_is_begun_anew():

@@ -19,7 +19,7 @@ from tests.servers.probe.test_remote_probe import ask, names, sdk_server
 from tests.serving.calling import CONTRACT, Bench, open_remote, read_text
 from tests.support import stateless_mcp
 from tests.support.cases import cases
-from tests.support.http_mcp import Call, make_tool, serve_script, served
+from tests.support.http_mcp import Call, make_tool, refuse, serve_script, served
 from tests.support.stateless_mcp import VERSION, reply_stateless
 from tests.support.untrusted_server import probe_source, tool_names
 
@@ -101,12 +101,6 @@ def _without_handshake(url):
 
 def answer_call(name, params):
     return {"content": [{"type": "text", "text": f"{name} {params['arguments']['x']}"}]}
-
-
-def refuse(call: Call, code: int, status: int, message: str = "refused", **more):
-    """Answers a request with an error."""
-    error = {"code": code, "message": message, **more}
-    call.json({"jsonrpc": "2.0", "id": call.message.get("id"), "error": error}, status)
 
 
 async def test_a_tool_of_such_a_server_is_called_over_http_with_its_headers():

@@ -131,13 +131,6 @@ def test_what_is_held_is_named_beside_the_table_and_its_text_is_in_neither(pipel
     assert not any("id_rsa" in row["contract"] for row in pipeline.read_rows(CLEAR))
 
 
-def test_the_same_contracts_again_are_no_new_version(pipeline):
-    before = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
-    metadata = pipeline.run([clear_contracts], MARKET)["clear_contracts"]
-    assert (metadata["version_moved"], metadata["held"], metadata["unchanged"]) == (False, 1, 17)
-    assert pipeline.warehouse.tables.head(CLEAR.name, MARKET) == before
-
-
 def test_a_hold_counts_at_once_and_a_release_with_the_next_publication(pipeline):
     before = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
     assert before

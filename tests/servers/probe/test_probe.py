@@ -24,7 +24,6 @@ from assets.servers.probe.probe import (
 from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.cases import cases
-from tests.support.paths import ROOT
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox, write_launch
 
 OBJECT = {"type": "object"}
@@ -270,11 +269,6 @@ def test_a_nightly_run_that_begins_sooner_still_finds_due_what_waited_for_it(soo
         due = compute_next_retry("crashed", attempt, 1_000.0)
         assert due is not None
         assert (nights - 1) * 86_400 + 8_000 < due <= nights * 86_400 + 1_000.0 - sooner_s
-
-
-def test_the_documentation_lists_every_kind():
-    text = (ROOT / "docs" / "servers.md").read_text()
-    assert [kind for kind in KINDS if f"`{kind}`" not in text] == []
 
 
 def test_a_stack_trace_ends_in_its_error_not_in_its_brackets():

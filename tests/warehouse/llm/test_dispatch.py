@@ -1,10 +1,8 @@
 """When requests leave: rates, slots, load, budgets and endpoints that want to be left alone."""
 
 import asyncio
-import threading
 import time
 from email.utils import formatdate
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -121,29 +119,6 @@ def test_a_cancelled_call_stays_in_the_budget_and_is_asked_again(ledger):
         assert ledger.spent() > 0
         (reply,) = ask(llm)
     assert not reply.cached
-
-
-def test_an_endpoint_that_takes_few_at_once_is_asked_for_fewer(ledger):
-    lock, now = threading.Lock(), 0
-    refused: list[int] = []
-
-    def narrow(_body: dict[str, Any], number: int) -> Say:
-        nonlocal now
-        with lock:
-            now += 1
-            full = now > 3
-        time.sleep(0.02)
-        with lock:
-            now -= 1
-        if full:
-            refused.append(number)
-        return Say("too many", status=429) if full else Say(GOOD)
-
-    with openai_endpoint(narrow) as endpoint:
-        results = outcomes(client(ledger, endpoint.url, concurrency=24, attempts=50), 150)
-    assert all(isinstance(result, ModelReply) for result in results)
-    late = [number for number in refused if number > len(endpoint.requests) / 2]
-    assert len(late) < len(refused) / 2, "most refusals came before it learned"
 
 
 def test_a_rate_is_shared_by_the_roles_of_one_endpoint_and_model(ledger):

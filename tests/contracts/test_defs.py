@@ -82,17 +82,3 @@ def test_the_sandbox_s_certificate_stands_beside_each_contract(columns, stored, 
     other = {**row, "certificate": "b" * 64}
     same = SNAPSHOTS.digest(SNAPSHOTS.frame([row])) == SNAPSHOTS.digest(SNAPSHOTS.frame([other]))
     assert same  # another run of the suite is no new version
-
-
-def test_snapshots_of_before_the_certificates_are_read(pipeline):
-    dropped = ("certificate", "certified")
-    columns = {name: kind for name, kind in SNAPSHOTS.columns.items() if name not in dropped}
-    older = replace(SNAPSHOTS, columns=columns, volatile=("last_seen",), schema_version=1)
-    pipeline.deploy(honest_servers())
-    pipeline.run([snapshots], MARKET)
-    rows = [{name: row[name] for name in columns} for row in pipeline.read_rows(SNAPSHOTS)]
-    tables = pipeline.warehouse.tables
-    tables.promote(tables.stage(older, older.frame(rows), MARKET), "before", [])
-    assert {row["certified"] for row in pipeline.read_rows(SNAPSHOTS)} == {None}
-    pipeline.run([snapshots], MARKET)
-    assert {row["first_seen"] for row in pipeline.read_rows(SNAPSHOTS)} == {rows[0]["first_seen"]}

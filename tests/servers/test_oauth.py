@@ -313,20 +313,20 @@ def test_credentials_that_moved_to_another_authority_are_not_shown_to_it(tmp_pat
         assert other.calls == []
 
 
-# --- where OAuth's own requests go
-@cases("where", "resource_metadata", "issuer", "token", "register")
-def test_metadata_that_points_at_a_private_address_is_refused(tmp_path, where):
-    private = "http://metadata.example"
+PRIVATE = "http://metadata.example"
+
+
+@cases(
+    "facts",
+    {"challenge": f'Bearer resource_metadata="{PRIVATE}/latest"'},
+    {"resource_metadata": {"authorization_servers": [PRIVATE]}},
+    {"metadata": {"token_endpoint": f"{PRIVATE}/token"}},
+    {"metadata": {"registration_endpoint": f"{PRIVATE}/register"}},
+    ids=["resource_metadata", "issuer", "token", "register"],
+)
+def test_metadata_that_points_at_a_private_address_is_refused(tmp_path, facts):
     connector, inner = guard_loopback("169.254.169.254")
-    with authority() as (server, resource, _):
-        if where == "resource_metadata":
-            server.challenge = f'Bearer resource_metadata="{private}/latest"'
-        elif where == "issuer":
-            server.resource_metadata = {"authorization_servers": [private]}
-        elif where == "token":
-            server.metadata = {"token_endpoint": f"{private}/token"}
-        else:
-            server.metadata = {"registration_endpoint": f"{private}/register"}
+    with authority(**facts) as (_, resource, _issuer):
         report = logged_in(resource.url, tmp_path, connector=connector)
     assert (report["status"], inner.dialled) == ("policy_denied", [])
     assert "169.254.169.254" in report["hint"]

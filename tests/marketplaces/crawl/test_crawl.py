@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +13,6 @@ from assets.marketplaces.installed import OURS, list_installed
 from assets.marketplaces.listing import make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, PostForm, UnknownMarketplace
-from demo.server import Replicas, replicas
-from demo.world.record import KEYS
 from tests.marketplaces.acme import AcmeAdapter, server
 from tests.marketplaces.site import Answer, Script, Site, site
 from tests.support.cases import cases
@@ -258,30 +255,6 @@ def test_a_memo_that_was_lost_costs_requests_and_no_data(ledger, tmp_path):
 
 
 # --- PulseMCP, Smithery, Glama and the registry over real HTTP: paging, runs, keys, faults
-
-COUNT = 120
-
-
-@pytest.fixture(scope="module")
-def many() -> Iterator[Replicas]:
-    sites = ("smithery", "glama", "pulsemcp")
-    with replicas(scale="full", servers=COUNT, sites=sites) as running:
-        yield running
-
-
-def run_market(name: str, url: str, ledger: Ledger, run_date: str, **facts: Any) -> CrawlResult:
-    keys = facts.pop("keys", KEYS.get(name, {}))
-    policy = CrawlPolicy(url, keys=keys, requests_per_second=0, allow_loopback=True, **facts)
-    return crawl(load_adapter(name, policy), ledger=ledger, run_date=run_date)
-
-
-def test_an_unchanged_smithery_costs_no_detail_request(many, ledger):
-    url = many["smithery"]
-    first = run_market("smithery", url, ledger, "1", site_url=url)
-    assert (first.completeness, len(first.frame), first.problems) == ("complete", COUNT, [])
-    again = run_market("smithery", url, ledger, "2", site_url=url)
-    assert again.requests == first.requests - COUNT
-    assert again.frame.drop("fetched_at").equals(first.frame.drop("fetched_at"))
 
 
 def record(name: str, **server: Any) -> dict[str, Any]:

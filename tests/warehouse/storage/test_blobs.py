@@ -337,13 +337,6 @@ def test_a_short_write_is_finished(tmp_path, monkeypatch):
     assert (tmp_path / "lines").read_text() == "a line of more than three bytes\n"
 
 
-def test_a_line_after_a_torn_one_is_a_line_of_its_own(tmp_path):
-    path = tmp_path / "lines.jsonl"
-    path.write_bytes(b'{"n": 1}\n{"n": 2, "te')
-    append_line(path, '{"n": 3}')
-    assert [line["n"] for line in read_history(path)] == [1, 3]
-
-
 @given(torn=st.binary(max_size=60), where=st.integers(0, 3))
 def test_no_torn_line_hides_history(tmp_path_factory, torn, where):
     root = Tables(tmp_path_factory.mktemp("tables"))

@@ -51,12 +51,6 @@ def test_each_flaw_has_its_kind_and_its_path(arguments, kinds):
 
 
 @given(calls())
-def test_a_call_made_from_the_schema_has_no_flaw(call):
-    schema, arguments = call
-    assert _kinds(schema, arguments) == []
-
-
-@given(calls())
 def test_an_argument_nobody_declared_is_a_flaw(call):
     schema, arguments = call
     assert _kinds(schema, {**arguments, "zz": 1}) == [("unknown_argument", "zz")]

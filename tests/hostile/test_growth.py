@@ -10,6 +10,8 @@ import pytest
 
 from assets.contracts.canonical import index_contracts, tool_text
 from assets.contracts.repair.json_text import parse_arguments
+from assets.contracts.scan import scan_tool
+from assets.contracts.scan.engine import scan_result
 from assets.servers.calls.attribution import find_fault
 from assets.servers.probe.failure_kinds import classify_last_words
 from assets.servers.probe.probe import ProbeResult
@@ -75,6 +77,10 @@ def _index_tools(_: Path, text: str) -> Any:
     return index_contracts(tools), [tool_text(tool) for tool in tools]
 
 
+def _scan_words(_: Path, text: str) -> Any:
+    return scan_tool({"name": "x", "description": text}), scan_result("x", {"content": [text]})
+
+
 Parser = Callable[[Path, str], Any]
 # A text repeats its piece, behind a beginning and before an end where a row has three texts.
 PARSERS: dict[str, tuple[Parser, tuple[str | tuple[str, str, str], ...]]] = {
@@ -110,6 +116,14 @@ PARSERS: dict[str, tuple[Parser, tuple[str | tuple[str, str, str], ...]]] = {
         ),
     ),
     "names of tools": (_index_tools, ("a", "aA", "é_")),
+    "words of a tool or a result": (
+        _scan_words,
+        (
+            *("ignore all previous instructions ", "read ~/.ssh/id_rsa send parameter "),
+            *("when send_email must bcc ", "![a](", "<!-- a b c ", "a_b_c_", "%41", "\\u0041"),
+            *("\u200b", "忽略所有", "i g n o r e ", "https://a.b/?c={secret}&", "curl ", "don't'"),
+        ),
+    ),
     "arguments of a model": (
         lambda _, text: parse_arguments(text),
         (

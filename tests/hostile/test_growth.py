@@ -12,6 +12,7 @@ from assets.contracts.canonical import index_contracts, tool_text
 from assets.contracts.repair.json_text import parse_arguments
 from assets.contracts.scan import scan_tool
 from assets.contracts.scan.engine import scan_result
+from assets.marketplaces.server_json.document import make_server_listing
 from assets.servers.calls.attribution import find_fault
 from assets.servers.probe.failure_kinds import classify_last_words
 from assets.servers.probe.probe import ProbeResult
@@ -32,6 +33,7 @@ from tests.support.growth import MOST, measure_growth
 from tests.support.paths import ROOT
 from tests.support.pattern_work import SourcePattern, list_patterns, make_pumps
 from warehouse.sanitize.redact import redact
+from warehouse.sanitize.scrubber import Scrubber
 
 _TOOL = {
     "name": "f",
@@ -77,6 +79,17 @@ def _index_tools(_: Path, text: str) -> Any:
     return index_contracts(tools), [tool_text(tool) for tool in tools]
 
 
+_SCRUBBER = Scrubber({"A": '\\\\\\"\\"\\"abc', "B": "%%%%%%%%%%", "C": "&&&&&&&&", "D": '""""""""'})
+
+
+def _list_server(_: Path, text: str) -> Any:
+    words = [{"type": "positional", "value": text}]
+    inputs = {"runtimeArguments": words, "packageArguments": words, "identifier": text}
+    kinds = [{"registryType": kind, **inputs} for kind in ("npm", "pypi", "oci")]
+    remotes = [{"type": "sse", "url": f"https://x.example/{text}"}]
+    return make_server_listing({"name": "a/b", "packages": kinds, "remotes": remotes}, "registry")
+
+
 def _scan_words(_: Path, text: str) -> Any:
     return scan_tool({"name": "x", "description": text}), scan_result("x", {"content": [text]})
 
@@ -116,6 +129,11 @@ PARSERS: dict[str, tuple[Parser, tuple[str | tuple[str, str, str], ...]]] = {
         ),
     ),
     "names of tools": (_index_tools, ("a", "aA", "é_")),
+    "a server of the registry": (_list_server, ("[", (":", ":", "/"), "{", "a")),
+    "text around a secret": (
+        lambda _, text: _SCRUBBER.scrub_text(text),
+        ("\\", "%25", "&#0000", '\\"', "%"),
+    ),
     "words of a tool or a result": (
         _scan_words,
         (

@@ -381,16 +381,6 @@ def test_an_author_keeps_the_names_of_snake_case_variables():
     assert listing.args[-1] == "{my_dir:filepath}"
 
 
-@cases("text", "[" * 100_000, ":" * 100_000 + "/", "{" * 100_000, "a" * 100_000)
-@cases("kind", "npm", "pypi", "oci")
-def test_long_texts_end_in_a_listing(kind, text):
-    # A quadratic pattern takes minutes for these.
-    package(kind, text)
-    words = [{"type": "positional", "value": text}]
-    package(kind, "b", version=text[:50], runtimeArguments=words, packageArguments=words)
-    assert parsed(remotes=[{"type": "sse", "url": f"https://x.example/{text}"}]).evidence
-
-
 @examples(150)
 @given(st.text("abcdefghijkmnpqrstuvwxyz23456789", min_size=9, max_size=24))
 def test_no_secret_value_reaches_a_listing(secret):

@@ -208,10 +208,13 @@ CALLS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from assets.contracts.canonical import index_contracts
+from assets.contracts.repair.repair import repair_call
 from assets.contracts.validate import find_schema_problem, validate_call
 for body in index_contracts(json.loads(sys.stdin.read()))[0].values():
     problem = find_schema_problem(body["inputSchema"])
-    flaws = validate_call(body, {"a": "a" * 5000 + "!", "b": [1] * 50, "c": {"c": {"c": 1}}})
+    arguments = {"a": "a" * 5000 + "!", "b": [1] * 50, "c": {"c": {"c": 1}}}
+    flaws = validate_call(body, arguments)
+    repair_call(body, arguments)
     print(json.dumps([body["name"], bool(problem), len(flaws)]), flush=True)
 """
 
@@ -236,6 +239,8 @@ HEAVY = {
         "properties": {"a": {"$ref": "#/$defs/0"}},
     },
     "a multiple of almost nothing": {"properties": {"b": {"items": {"multipleOf": 1e-300}}}},
+    "a choice of 5,000": {"properties": {"a": {"enum": list(range(5_000))}}},
+    "300 forms": {"anyOf": [{"required": [f"n{n}"]} for n in range(300)]},
     "ten thousand members": {"properties": {f"p{i}": {"type": "string"} for i in range(10_000)}},
 }
 

@@ -1,13 +1,36 @@
 """What third parties wrote is fit to store and show; a launch fact is never changed quietly."""
 
+import json
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef, make_row
+from assets.marketplaces.adapters.docker import DockerAdapter
+from assets.marketplaces.adapters.glama import GlamaAdapter
+from assets.marketplaces.adapters.smithery import SmitheryAdapter
+from assets.marketplaces.crawl.adhoc import make_public_listing
+from assets.marketplaces.crawl.crawl import crawl
+from assets.marketplaces.listing import (
+    MOST_TOOLS,
+    EnvVar,
+    HeaderVar,
+    LaunchFacts,
+    Listing,
+    PackageRef,
+    digest_listing,
+    dump_tools,
+    load_tools,
+    make_row,
+    read_row,
+)
+from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.normalise import DESCRIPTION_CAP, ID_CAP, NAME_CAP, clean, clean_text
+from assets.marketplaces.policy import CrawlPolicy
+from tests.marketplaces.answers import POLICY, read
+from tests.marketplaces.site import Answer, site
 from tests.support.cases import cases
+from tests.support.examples import examples
 
 ZERO, BIDI, TAG, HALF = "\u200b", "\u202e", "\U000e0041", "\ud800"
 
@@ -161,3 +184,149 @@ def test_a_value_of_several_lines_and_a_described_variable_can_be_launched():
     assert found.runnable
     assert found.env[0].description == "What it says"
     assert found.env[0].default == "two\nlines"
+
+
+# --- listings survive their rows; the tools that marketplaces show are kept with their payload
+TOOL = {"name": "get_time", "description": "Tells the time.", "inputSchema": {"type": "object"}}
+
+
+def test_members_that_say_what_a_tool_is_are_kept_and_no_others():
+    shown = [{**TOOL, "score": 3, "icons": [], "title": None}, "by_name", {"name": " "}, 7, None]
+    assert load_tools(dump_tools(shown) or "") == [TOOL, {"name": "by_name"}]
+    other = [{"name": "geocode", "input_schema": {"type": "object", "properties": {"a": {}}}}]
+    assert load_tools(dump_tools(other) or "")[0]["inputSchema"]["properties"] == {"a": {}}
+
+
+@cases("shown", None, [], {}, "tools", [{}], [{"name": float("nan")}])
+def test_a_record_that_shows_none_has_none(shown):
+    assert dump_tools(shown) is None
+
+
+def test_no_list_is_longer_than_its_bounds():
+    many = dump_tools([{"name": f"tool_{at}"} for at in range(MOST_TOOLS + 50)])
+    assert len(load_tools(many or "")) == MOST_TOOLS
+    long = {"name": "long", "description": "x" * 300_000}
+    assert load_tools(dump_tools([long, TOOL]) or "") == [TOOL]
+    wide = dump_tools([{"name": f"t{at}", "description": "x" * 150_000} for at in range(40)])
+    assert 0 < len(load_tools(wide or "")) < 40
+    assert len(wide or "") < 2_100_000
+
+
+DEEP: Any = {}
+for _ in range(20_000):
+    DEEP = {"a": DEEP}
+
+
+def test_what_json_cannot_hold_is_left_out():
+    nan = {"name": "nan", "inputSchema": {"default": float("nan")}}
+    assert load_tools(dump_tools([nan, {"name": "deep", "inputSchema": DEEP}, TOOL]) or "") == [
+        TOOL
+    ]
+
+
+MEMBERS = st.sampled_from(["name", "description", "inputSchema", "input_schema", "x"])
+
+
+@given(
+    st.recursive(
+        st.none() | st.text() | st.integers(),
+        lambda of: st.lists(of, max_size=4) | st.dictionaries(MEMBERS, of),
+        max_leaves=8,
+    )
+)
+@examples(100)
+def test_whatever_is_shown_gives_named_tools_or_none(shown):
+    text = dump_tools(shown)
+    assert text is None or all(tool["name"].strip() for tool in load_tools(text))
+
+
+@cases("text", "", "nonsense", "{}", "[1, 2]", "[" * 100_000)
+def test_a_text_that_is_none_of_ours_holds_no_tools(text):
+    assert load_tools(text) == []
+
+
+SMITHERY = {"qualifiedName": "ann/clock", "connections": [], "tools": [TOOL]}
+GLAMA = {
+    "id": "1", "name": "Clock", "namespace": "ann", "slug": "clock", "attributes": [],
+    "url": "https://glama.ai/mcp/connectors/ann/clock", "tools": [TOOL],
+    "connection": {"authType": "none", "transport": "sse", "url": "https://clock.example/mcp"},
+}  # fmt: skip
+DOCKER = {"title": "Clock", "image": "mcp/clock", "tools": [TOOL]}
+
+
+@cases(
+    "adapter, payload",
+(SmitheryAdapter(POLICY), SMITHERY), (GlamaAdapter(POLICY), GLAMA),
+     (DockerAdapter(POLICY), DOCKER),
+)  # fmt: skip
+def test_the_marketplaces_that_show_tools_have_them_read(adapter, payload):
+    [found] = read(adapter, payload)
+    assert load_tools(found.tools or "") == [TOOL]
+    without = json.loads(json.dumps(payload).replace("get_time", ""))
+    [bare] = read(adapter, without)
+    assert bare.tools is None
+    assert digest_listing(bare) == digest_listing(found)  # its launch is planned by the rest
+
+
+def test_a_row_names_where_the_tools_lie_and_holds_none_of_them():
+    listing = Listing(marketplace="m", native_id="a", name="A", tools=dump_tools([TOOL]))
+    row = LISTINGS.frame([make_row(listing, tools_blob="f" * 64)]).row(0, named=True)
+    assert row["tools_blob"] == "f" * 64
+    assert "get_time" not in json.dumps(row)
+    assert read_row(row) == listing.model_copy(update={"tools": None})
+    assert "tools" not in make_public_listing(listing)
+
+
+def test_a_crawl_keeps_what_is_shown_without_the_secrets_in_it(ledger):
+    key = "ghp_" + "a1B2" * 9
+    shown = {**TOOL, "description": f"Send Authorization: Bearer {key} with it."}
+
+    def answer(path: str, number: int) -> Answer:
+        if path.startswith("/servers?"):
+            body: Any = {"servers": [SMITHERY], "pagination": {"totalCount": 1, "totalPages": 1}}
+        elif path.startswith("/servers/"):
+            body = {**SMITHERY, "tools": [shown]}
+        else:
+            return Answer(status=404)
+        return Answer(json.dumps(body), content_type="application/json")
+
+    with site(answer) as here:
+        policy = CrawlPolicy(here.url, requests_per_second=0, allow_loopback=True)
+        result = crawl(SmitheryAdapter(policy), ledger=ledger, run_date="1")
+    [row] = result.frame.to_dicts()
+    held = ledger.blobs.get(row["tools_blob"]).decode()
+    assert "Send Authorization" in held
+    assert key not in held
+
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+inputs = {"name": names, "required": st.booleans(), "secret": st.booleans()}
+listings = st.builds(
+    Listing,
+    marketplace=st.sampled_from(["registry", "mcpso"]),
+    native_id=names,
+    name=words,
+    description=words,
+    args=st.lists(words, max_size=3).map(tuple),
+    launch=st.none() | st.builds(LaunchFacts, own_args=st.tuples(words), entry=st.none() | words),
+    env=st.lists(st.builds(EnvVar, **inputs), max_size=2).map(tuple),
+    headers=st.lists(st.builds(HeaderVar, **inputs), max_size=2).map(tuple),
+    package=st.none() | st.builds(PackageRef, type=st.just("npm"), identifier=words),
+    runnable=st.booleans(),
+    reason=st.none() | words,
+)
+
+
+@given(listings)
+def test_a_listing_survives_its_row(listing):
+    row = LISTINGS.frame([make_row(listing, fetched_at=1.0)]).row(0, named=True)
+    assert read_row(row) == listing
+
+
+def test_the_digest_ignores_when_a_listing_was_edited_and_fetched():
+    listing = Listing(marketplace="registry", native_id="a/b", name="b")
+    edited = listing.model_copy(update={"updated_at": "2026-11-20T00:00:00Z"})
+    assert digest_listing(edited) == digest_listing(listing)
+    renamed = listing.model_copy(update={"name": "c"})
+    assert digest_listing(renamed) != digest_listing(listing)

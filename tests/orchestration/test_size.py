@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_203, 13),
-    "tests": (80_397, 455),
+    "tests": (78_644, 438),
     "benchmarks": (6_039, 37),
 }
 

@@ -61,12 +61,6 @@ def shorten_model(model: str) -> str:
     return model[:12] if len(model) == 64 else model[:40]
 
 
-def make_plot_label(model: str) -> str:
-    """A model's name in a plot."""
-    known = {"baseline:bm25+slots": "BM25 + slots", "base": "untrained retriever"}
-    return known.get(model, model if len(model) < 24 else f"trained {model[:8]}")
-
-
 def split_name(split: str) -> str:
     return SPLITS.get(split, split)
 

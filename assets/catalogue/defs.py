@@ -19,7 +19,6 @@ from warehouse.store import Warehouse
 
 CATALOGUE_AUDIT = audit_table(CATALOGUE)
 _SHOWN = 15  # rows of an example table
-_RUN_RESULTS = {True: "equal contracts", False: "contracts differ", None: "not run twice"}
 
 
 def compute_figures(rows: Sequence[Record]) -> dict[str, int]:
@@ -42,22 +41,9 @@ def render_tables(rows: Sequence[Record]) -> dict[str, Markdown]:
     current = [row for row in rows if row["gone"] is None]
     joins = Counter(row["joined_by"] for row in current if row["joined_by"])
     sets = Counter(" + ".join(row["marketplaces"]) for row in current if row["marketplaces"])
-    several = [row for row in current if len(row["marketplaces"]) > 1]
-    several.sort(key=lambda row: (-len(row["marketplaces"]), row["catalogue_id"]))
-    lines = [
-        [
-            row["name"],
-            row["joined_by"] or "",
-            _RUN_RESULTS[row["confirmed"]],
-            ", ".join(row["marketplaces"]),
-        ]
-        for row in several[:_SHOWN]
-    ]
-    header = ["server", "joined by", "live run", "marketplaces"]
     return {
         "joined": _render_counts("joined by", [(level, joins[level]) for level in LEVELS]),
         "marketplaces": _render_counts("marketplaces", sets.most_common(_SHOWN)),
-        "most_listed": make_markdown_table(header, lines),
     }
 
 

@@ -50,7 +50,6 @@ def report_executions(rows: Sequence[Row]) -> dict[str, Any]:
         "outcomes": tabulate_outcomes(rows),
         "shares": _tabulate_shares(ran),
         "not_useful": _tabulate_failures(rows),
-        "twins": _tabulate_twins(rows),
     }
 
 
@@ -90,17 +89,6 @@ def _tabulate_failures(rows: Sequence[Row]) -> Markdown:
         for row in failed[:_SHOWN]
     ]
     return make_markdown_table(["tool", "outcome", "blame", "evidence"], lines)
-
-
-def _tabulate_twins(rows: Sequence[Row]) -> Markdown:
-    """The look-alikes that were asked what was written for another tool, and how that went."""
-    tried = Counter(
-        (str(row["twin_of"]), str(ToolId(row["server_id"], row["tool"])), str(row["outcome"]))
-        for row in rows
-        if row["twin_of"]
-    )
-    lines = [[*labels, str(n)] for labels, n in sorted(tried.items())[:_SHOWN]]
-    return make_markdown_table(["written for", "asked of", "outcome", "calls"], lines)
 
 
 # A server that listed its tools in this run starts for a call too; if most do not, the sandbox or

@@ -1,6 +1,6 @@
-"""Confusables: near-identical tools of different servers, and what tells them apart.
+"""Confusables: near-identical tools of different servers.
 
-    snapshot rows + base vectors -> distinct texts -> clusters -> pairs with a sentence
+    snapshot rows + base vectors -> distinct texts -> clusters -> pairs
 
 Clusters use complete linkage: single linkage joins 70 tools of five products that get, add, create
 or retrieve comments. A twin is one tool under two server ids and never a negative of the other.
@@ -8,7 +8,7 @@ Tools of one text are one entry of their cluster and are paired with the first o
 copies make 69 rows and not 2,415.
 """
 
-import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,6 @@ import numpy as np
 
 from assets.columns import read_table_spec
 from assets.contracts.canonical import tool_text
-from assets.vectors.distinguish import ComparedTool, find_names, flatten_name, tell_apart
 from assets.vectors.index import read_contract
 from warehouse.json_types import Contract, Row
 from warehouse.storage.digest import digest
@@ -155,12 +154,9 @@ def find_confusables(rows: Sequence[Row], matrix: np.ndarray) -> list[dict[str, 
     out = []
     for places in clusters:
         pairs = list(_find_pairs(places, texts, vectors))
-        # Read once: a tool is in as many pairs as its cluster has others.
-        rows_by_tool = {_key_tool(row): row for pair in pairs for row in pair[:2]}
-        sides = {key: ComparedTool(key[0], read_contract(row)) for key, row in rows_by_tool.items()}
-        name = digest(min(sides))[:16] if sides else ""
+        tools = {_key_tool(row) for pair in pairs for row in pair[:2]}
+        name = digest(min(tools))[:16] if tools else ""
         for left, other, cosine, kind in pairs:
-            sentence, kinds = tell_apart(sides[_key_tool(left)], sides[_key_tool(other)])
             out.append(
                 {
                     **{key: left[key] for key in ("server_id", "tool", "contract_digest")},
@@ -170,10 +166,8 @@ def find_confusables(rows: Sequence[Row], matrix: np.ndarray) -> list[dict[str, 
                     "cosine": cosine,
                     "same_name": _fold_name(left["tool"]) == _fold_name(other["tool"]),
                     "cluster": name,
-                    "cluster_tools": len(sides),
+                    "cluster_tools": len(tools),
                     "kind": kind,
-                    "apart_by": json.dumps(kinds),
-                    "tells_apart": sentence,
                 }
             )
     return sorted(out, key=lambda row: tuple(row[name] for name in CONFUSABLES.key))
@@ -260,8 +254,7 @@ def _are_twins(first: _DistinctText, other: _DistinctText, cosine: float) -> boo
     same_text = first.description == other.description and not first.silent
     if first.name == other.name and same_text:
         return True
-    a, b = (set(find_names(text.contract["name"])) for text in (first, other))
-    a, b = ({word.rstrip("s") for word in words} for words in (a, b))
+    a, b = (_split_name(text.contract["name"]) for text in (first, other))
     return cosine >= TWIN and (same_text or 2 * len(a & b) >= len(a | b))
 
 
@@ -277,5 +270,12 @@ def _render_plain(contract: Contract) -> str:
     return " ".join(str(contract.get("description") or "").casefold().split())
 
 
+def _split_name(name: str) -> set[str]:
+    """The words of an identifier, parted at its joints, as singulars in lower case."""
+    words = re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).casefold())
+    return {word.rstrip("s") for word in words if len(word) < 30}
+
+
 def _fold_name(name: str) -> str:
-    return flatten_name(name) or name
+    """A name modulo case and separators."""
+    return "".join(filter(str.isalnum, name.casefold())) or name

@@ -31,7 +31,6 @@ class LookAlike:
     tool: str
     other: str
     cosine: float
-    tells_apart: str
 
 
 def find_lookalikes(
@@ -54,7 +53,7 @@ def find_lookalikes(
         if pair["kind"] == CONFUSABLE and len(own_sides) == 1:
             (other,) = (side for side in sides if side[0] != server_id)
             name = "::".join(other)
-            lookalikes.append(LookAlike(own_sides[0][1], name, pair["cosine"], pair["tells_apart"]))
+            lookalikes.append(LookAlike(own_sides[0][1], name, pair["cosine"]))
     return sorted(
         lookalikes, key=lambda lookalike: (lookalike.tool, -lookalike.cosine, lookalike.other)
     )

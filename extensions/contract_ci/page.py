@@ -45,15 +45,10 @@ def write_page(report: Mapping[str, Any]) -> Markdown:
         sections += [Markdown("### Found by the scan"), table]
     if report.get("lookalikes"):
         rows = [
-            (
-                quote_text(entry["tool"]),
-                quote_text(entry["other"]),
-                entry["cosine"],
-                entry["tells_apart"],
-            )
+            (quote_text(entry["tool"]), quote_text(entry["other"]), entry["cosine"])
             for entry in report["lookalikes"][:_MOST]
         ]
-        heads = ("tool", "looks like", "cosine", "what tells them apart")
+        heads = ("tool", "looks like", "cosine")
         sections += [Markdown("### New look-alikes"), make_markdown_table(heads, rows)]
     if report["left_out"]:
         lines = [fill_markdown("- {}", quote_text(line)) for line in report["left_out"][:_MOST]]

@@ -66,8 +66,8 @@ _SHOWN = 12
 
 
 def compare_alike(confusables: Iterable[Row], rates: Mapping[str, Json]) -> Json:
-    """{pairs, called: both tools, apart: intervals that do not meet, shown: [{better, worse, apart,
-    tells_apart}]}, tools as {tool_id, rate}. rates: tool id -> {value, low, high, n}."""
+    """{pairs, called: both tools, apart: intervals that do not meet, shown: [{better, worse,
+    apart}]}, tools as {tool_id, rate}. rates: tool id -> {value, low, high, n}."""
     pairs, cases = 0, []
     for row in confusables:
         pairs += 1
@@ -80,7 +80,6 @@ def compare_alike(confusables: Iterable[Row], rates: Mapping[str, Json]) -> Json
                 "better": {"tool_id": better, "rate": rates[better]},
                 "worse": {"tool_id": worse, "rate": rates[worse]},
                 "apart": compare_rates(rates[better], rates[worse]) > 0,
-                "tells_apart": row["tells_apart"] or "",
             }
         )
     cases.sort(key=lambda item: (not item["apart"], -_measure_gap(item), item["better"]["tool_id"]))
@@ -107,11 +106,10 @@ def render_alike(facts: Json) -> Markdown:
             item["worse"]["tool_id"],
             format_rate(item["worse"]["rate"]),
             "yes" if item["apart"] else "not known",
-            item["tells_apart"],
         ]
         for item in facts["shown"]
     ]
-    head = ("works better", "expected", "its look-alike", "expected", "sure", "how they differ")
+    head = ("works better", "expected", "its look-alike", "expected", "sure")
     return join_markdown("\n\n", [lead, make_markdown_table(head, lines)])
 
 
@@ -298,7 +296,7 @@ def _measure_model(calls: list[tuple[float, bool]]) -> dict[str, object]:
     return {"n": len(calls), **{name: round(value, 4) for name, value in figures.items()}}
 
 
-_ALIKE = ("server_id", "tool", "other_server_id", "other_tool", "tells_apart")
+_ALIKE = ("server_id", "tool", "other_server_id", "other_tool")
 
 
 def gather_outcome_facts(warehouse: Warehouse, policy: ReliabilityPolicy) -> dict[str, Any]:

@@ -44,9 +44,8 @@ def as_markdown(summaries: Sequence[Json]) -> Markdown:
     return fill_markdown("{}\n", join_markdown("\n\n", map(_render_summary, summaries)))
 
 
-def render_comparison(summary: Json, champion: Json | None = None) -> list[Markdown]:
-    """The lines of a summary. champion: the same candidate beside the champion that it would
-    replace, where that is a third model."""
+def render_comparison(summary: Json) -> list[Markdown]:
+    """The lines of a summary."""
     both = [shorten_model(summary["incumbent"]), shorten_model(summary["candidate"])]
     head = [
         [name, *(format_interval(summary[key][who]) for who in ("incumbent", "candidate"))]
@@ -63,13 +62,9 @@ def render_comparison(summary: Json, champion: Json | None = None) -> list[Markd
         _EMPTY,
         fill_markdown("Paired gain in AST: {}.", with_n(summary["gain"], signed=True)),
     ]
-    if champion:
-        gain = with_n(champion.get("gain"), signed=True)
-        name = quote_text(shorten_model(champion["incumbent"]))
-        lines.append(fill_markdown("Against the champion {}: {}.", name, gain))
     return [
         *lines,
-        *_render_cells(summary, champion),
+        *_render_cells(summary),
         *_render_other_rates(summary),
         *_render_invariance(summary),
         *_render_cost(summary),
@@ -92,30 +87,22 @@ def _render_summary(summary: Json) -> Markdown:
     return join_markdown("\n", lines)
 
 
-def _render_cells(summary: Json, champion: Json | None) -> list[Markdown]:
+def _render_cells(summary: Json) -> list[Markdown]:
     """A row per cell and model."""
-    places = {_make_cell_key(cell): cell for cell in (champion or {}).get("cells") or ()}
+    names = ("split", "candidates", "distractors")
     rows = []
     for cell in sorted(
-        summary["cells"], key=lambda cell: (split_order(cell["split"]), *_make_cell_key(cell))
+        summary["cells"],
+        key=lambda cell: (split_order(cell["split"]), *(cell[name] for name in names)),
     ):
-        models = {
-            summary["candidate"]: (cell, "candidate"),
-            summary["incumbent"]: (cell, "incumbent"),
-        }
-        if champion and _make_cell_key(cell) in places:
-            models[champion["incumbent"]] = (places[_make_cell_key(cell)], "incumbent")
         facts = [split_name(cell["split"]), _describe_offered(cell), cell["distractors"], cell["n"]]
-        for at, (model, (held, who)) in enumerate(models.items()):
-            figures = [format_interval(held[key][who]) for _, key in _CELL]
-            rows.append([*(facts if at == 0 else [""] * 4), shorten_model(model), *figures])
+        for who in ("candidate", "incumbent"):
+            figures = [format_interval(cell[key][who]) for _, key in _CELL]
+            rows.append([*facts, shorten_model(summary[who]), *figures])
+            facts = [""] * 4
     head = ["split", "candidates", "distractors", "n", "model", *(name for name, _ in _CELL)]
     title = Markdown("Every split, number of candidates and kind of distractors:")
     return [_EMPTY, title, _EMPTY, *format_table(head, rows)] if rows else []
-
-
-def _make_cell_key(cell: Json) -> tuple[Any, ...]:
-    return cell["split"], cell["candidates"], cell["distractors"]
 
 
 def _describe_offered(cell: Json) -> Markdown:

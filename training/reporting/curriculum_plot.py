@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from functools import partial
 from math import nan
 from typing import Any
 
@@ -10,9 +9,8 @@ import polars as pl
 
 from assets.synthesis.tables import EXPLORATIONS, PAIRS
 from training.curriculum import KINDS, ErrorTally, Slots, read_tool_slots
-from training.reporting.plots import File, draw_plot, make_canvas, save_figure
+from training.reporting.plots import make_canvas, render_png
 from warehouse.json_types import Row
-from warehouse.pictures import PictureStore
 from warehouse.sanitize.markdown import Markdown, embed_image
 from warehouse.store import Warehouse
 
@@ -40,8 +38,7 @@ def render_curriculum(warehouse: Warehouse, rows: Sequence[Row], tally: ErrorTal
         _share(tally, {name: (KINDS, name) for name in set().union(*kinds)}, kinds),
         _share(tally, {name: name for name in set().union(*tools)}, tools),
     ]
-    pictures = PictureStore(warehouse.home, "training/reporting")
-    return embed_image("curriculum", draw_plot(pictures, "curriculum", partial(_draw, panels)))
+    return embed_image("curriculum", _draw(panels))
 
 
 def _count_kinds(tools: Mapping[Any, int], slots: Slots) -> Counter[str]:
@@ -69,7 +66,7 @@ def _shorten(name: Any) -> str:
     return label if len(label) <= _LONGEST else f"…{label[-_LONGEST:]}"
 
 
-def _draw(panels: Sequence[Shares], path: File) -> None:
+def _draw(panels: Sequence[Shares]) -> bytes:
     # 1,148 pixels: Dagster's dialog cuts a wider picture.
     figure, listed = make_canvas(len(panels), (8.2, 3.8))
     for axes, title, shares in zip(listed, _TITLES, panels, strict=True):
@@ -81,4 +78,4 @@ def _draw(panels: Sequence[Shares], path: File) -> None:
         axes.set_title(title, fontsize=8.5)
         axes.set_xlim(left=-0.01)
         axes.xaxis.set_major_formatter("{x:.0%}")
-    save_figure(figure, listed, "Errors, and what was explored, written and granted: shares", path)
+    return render_png(figure, listed, "Errors, and what was explored, written and granted: shares")

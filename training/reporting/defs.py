@@ -15,7 +15,6 @@ from training.releases.champion import read_champion
 from training.releases.release import read_current_release
 from training.reporting.curriculum_plot import render_curriculum
 from training.reporting.report import (
-    compare_with_champion,
     inline_plots,
     render_ablations,
     write_report,
@@ -64,7 +63,6 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
         "retriever": retriever,
         "caller_card": read_last_card(warehouse, "caller"),
         "caller": caller,
-        "caller_champion": compare_with_champion(warehouse, caller),
         "champions": [asdict(read_champion(home, role)) for role in list_trained_roles()],
         "release": read_current_release(home),
         # What was decided then is left out: what was decided since is in the champions.

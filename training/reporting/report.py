@@ -7,13 +7,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any
 
 from training.drift.drift import render_drift_part
 from training.evaluation.caller_markdown import render_comparison
-from training.evaluation.caller_summary import summarise_calls
-from training.evaluation.caller_table import CALLER_EVALUATION
-from training.evaluation.retriever import NothingToEvaluate
 from training.figures import (
     Json,
     describe_offline,
@@ -25,10 +22,8 @@ from training.figures import (
     split_name,
 )
 from training.gates import render_gates_table
-from training.reporting.plots import choose_plots, draw_plot
-from training.role import BASELINE
+from training.reporting.plots import draw_losses
 from warehouse.extensions import REPORTS, load_extensions
-from warehouse.pictures import PictureStore
 from warehouse.sanitize.markdown import (
     Markdown,
     embed_image,
@@ -86,23 +81,18 @@ def render_retriever_part(card: Json | None, summary: Json | None, manifest: Jso
         ),
         *_render_split_table(summary, both),
     ]
-    lines += [Markdown(""), *make_plot_places("recall")]
     if "offline" in manifest.get("providers", {}):
         lines += [Markdown(""), describe_offline(manifest["providers"])]
     return join_markdown("\n", lines)
 
 
-def render_caller_part(
-    card: Json | None, summary: Json | None, champion: Json | None = None
-) -> Markdown:
-    """summary: beside the baseline; champion: beside the champion, where that is a third model."""
+def render_caller_part(card: Json | None, summary: Json | None) -> Markdown:
+    """summary: beside the baseline."""
     lines = [Markdown("## Caller (LoRA of a causal model)")]
     lines.append(describe_training(card) if card else _NOT_TRAINED)
     if not summary:
         return join_markdown("\n", [*lines, "", _NOT_EVALUATED])
-    lines += [Markdown(""), *render_comparison(summary, champion)]
-    lines += [Markdown(""), *make_plot_places("caller")]
-    return join_markdown("\n", lines)
+    return join_markdown("\n", [*lines, Markdown(""), *render_comparison(summary)])
 
 
 def render_champion_part(champions: Sequence[Json], release: Json | None) -> Markdown:
@@ -130,11 +120,6 @@ def render_champion_part(champions: Sequence[Json], release: Json | None) -> Mar
             )
             lines += [Markdown(""), head, Markdown(""), render_gates_table(gates)]
     return join_markdown("\n", lines)
-
-
-def make_plot_places(*names: LiteralString) -> list[Markdown]:
-    """Places for plots; `report.py` takes out those that were not drawn."""
-    return [Markdown(f"![{name.replace('_', ' ')}]({name}.png)") for name in names]
 
 
 def _render_split_table(summary: Json, both: list[str]) -> list[Markdown]:
@@ -197,25 +182,26 @@ def _render_leaks(manifest: Json) -> list[object]:
     return ["", fill_markdown("Leaks between splits, found and taken out of training: {}.", counts)]
 
 
-_DRAWN_BY = ("training/reporting", "training/figures.py", "training/evaluation/caller_markdown.py")
-_PLACE = re.compile(r"(?m)^!\[([\w ]*)\]\((\w+)\.png\)(?:\n|$)")  # a line of its own: ours
+_PLACE = re.compile(r"(?m)^!\[loss\]\(loss\.png\)$")  # a line of its own: ours
 
 
 def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
-    """Writes `<home>/reports/<run>/report.md` with its plots; returns its path. facts: manifest;
-    retriever, caller: summaries; caller_champion: one beside the champion; *_card: of trained
-    models; champions, release, drift; ablations: Markdown. None: not done, and said so."""
+    """Writes `<home>/reports/<run>/report.md` with its plot; returns its path. facts: manifest;
+    retriever, caller: summaries; *_card: of trained models; champions, release, drift; ablations:
+    Markdown. None: not done, and said so."""
     folder = home / "reports" / run
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = choose_plots(facts)
-    pictures = PictureStore(home, *_DRAWN_BY)
-    for name, draw in drawn.items():
-        write_changed(folder / f"{name}.png", draw_plot(pictures, f"report-{name}", draw))
-    text = join_markdown("\n\n", filter(None, _render_report_parts(run, facts)))
+    cards = {"retriever": facts.get("retriever_card"), "caller (LoRA)": facts.get("caller_card")}
+    losses = {
+        name: card["losses"]
+        for name, card in cards.items()
+        if card and len(card.get("losses") or ()) > 1
+    }
+    if losses:
+        write_changed(folder / "loss.png", draw_losses(losses))
+    parts = _render_report_parts(run, facts, Markdown("![loss](loss.png)" if losses else ""))
     path = folder / "report.md"
-    # The text without places for plots that show nothing
-    filled = _PLACE.sub(lambda place: place[0] if place[2] in drawn else "", text)
-    write_changed(path, re.sub(r"\n{3,}", "\n\n", filled).strip().encode() + b"\n")
+    write_changed(path, join_markdown("\n\n", filter(None, parts)).encode() + b"\n")
     left_out = ("manifest", "retriever_card", "caller_card")
     figures = {name: fact for name, fact in facts.items() if name not in left_out}
     write_changed(folder / "figures.json", json.dumps(figures, indent=1).encode())
@@ -223,25 +209,22 @@ def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
 
 
 def inline_plots(path: Path) -> Markdown:
-    """A report with its plots as data URLs, so that a page which has no files shows them."""
+    """A report with its plot as a data URL, so that a page which has no files shows it."""
 
-    def embed_plot(place: re.Match[str]) -> str:
-        png = (path.parent / f"{place[2]}.png").read_bytes()
-        return fill_markdown("{}\n", embed_image(place[1], png))
+    def embed_plot(_: re.Match[str]) -> str:
+        return embed_image("loss", (path.parent / "loss.png").read_bytes())
 
     return mark_markdown(_PLACE.sub(embed_plot, path.read_text()))
 
 
-def _render_report_parts(run: str, facts: Mapping[str, Any]) -> list[Markdown]:
+def _render_report_parts(run: str, facts: Mapping[str, Any], plot: Markdown) -> list[Markdown]:
     manifest = facts["manifest"]
     return [
         fill_markdown("# Training report, {}", run),
         set_part(manifest),
         render_retriever_part(facts.get("retriever_card"), facts.get("retriever"), manifest),
-        render_caller_part(
-            facts.get("caller_card"), facts.get("caller"), facts.get("caller_champion")
-        ),
-        join_markdown("\n", make_plot_places("loss")),
+        render_caller_part(facts.get("caller_card"), facts.get("caller")),
+        plot,
         render_champion_part(facts.get("champions") or (), facts.get("release")),
         render_drift_part(facts.get("drift") or ()),
         _render_ablation_part(facts.get("ablations")),
@@ -260,21 +243,3 @@ def _render_ablation_part(ablations: Markdown | None) -> Markdown:
 def render_ablations(warehouse: Warehouse) -> Markdown | None:
     render = load_extensions(REPORTS).get("ablations")
     return render(warehouse) if render else None
-
-
-def compare_with_champion(
-    warehouse: Warehouse, caller: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
-    """The candidate beside the third model that the run asked: the champion it was to replace.
-    None where the baseline was champion. caller: the candidate's summary beside the baseline."""
-    if caller is None:
-        return None
-    candidate = caller["candidate"]
-    rows = warehouse.tables.read(CALLER_EVALUATION).to_dicts()
-    others = sorted({row["model"] for row in rows} - {BASELINE, candidate})
-    if not others:
-        return None
-    try:
-        return summarise_calls(rows, candidate, others[0])
-    except NothingToEvaluate:
-        return None

@@ -37,7 +37,6 @@ def add_adapter(model: Any, settings: RetrieverSettings) -> Any:
         LoraConfig(
             r=settings.rank,
             lora_alpha=settings.alpha,
-            lora_dropout=settings.dropout,
             target_modules=list_linear_layers(model, settings.first_layer),
         ),
     )

@@ -6,9 +6,8 @@ over the budget  chunks are first computed without a graph; when the loss has to
                  Gao et al. 2021, arXiv 2101.06983)
 """
 
-import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,9 +97,8 @@ class EncoderPasses(ABC):
         self._tokenise_texts(items)
         chunks = self._split_chunks(items)
         kept_graphs = self._choose_kept_graphs(chunks)
-        states, made = [], []
+        made = []
         for chunk, graph in zip(chunks, kept_graphs, strict=True):
-            states.append(None if graph else self._get_random_state())
             with torch.set_grad_enabled(graph):
                 made.append(self._encode_chunk(chunk))
         flat = torch.cat([part.detach() for part in made]).requires_grad_()
@@ -117,8 +115,7 @@ class EncoderPasses(ABC):
         ):  # free the held first
             part, made[at] = made[at], None
             if not kept_graphs[at]:
-                with self._replay_random_state(states[at]):
-                    part = self._encode_chunk(chunks[at])
+                part = self._encode_chunk(chunks[at])
             part.backward(grads[at])
         return loss.detach(), tokens
 
@@ -155,23 +152,3 @@ class EncoderPasses(ABC):
         if prompt not in self._before:
             self._before[prompt] = count_prompt_tokens(self._tokenizer, prompt)
         return self._before[prompt]
-
-    def _get_random_state(self) -> Any:
-        import torch
-
-        if not self._settings.dropout:
-            return None
-        return torch.cuda.get_rng_state() if self._device == "cuda" else torch.get_rng_state()
-
-    @contextlib.contextmanager
-    def _replay_random_state(self, state: Any) -> Iterator[None]:
-        """The adapter's dropout masks are those of the first time."""
-        import torch
-
-        if state is None:
-            yield
-            return
-        cuda = self._device == "cuda"
-        with torch.random.fork_rng(devices=[torch.cuda.current_device()] if cuda else []):
-            (torch.cuda.set_rng_state if cuda else torch.set_rng_state)(state)
-            yield

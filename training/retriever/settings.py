@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from training.runtime.model_store import Positive, Rate, Share, Whole, read_hyper_parameters
+from training.runtime.model_store import Positive, Rate, Whole, read_hyper_parameters
 
 if TYPE_CHECKING:
     from assets.vectors.encoders.embedder import Prompts
@@ -47,7 +47,6 @@ class RetrieverSettings(RetrieverRecipe):
 
     hold_tokens, cache_mb and checkpoint_steps change no more than rounding."""
 
-    dropout: Share = 0.0  # of the adapter; the base's own is off
     temperature: Positive = 0.05
     checkpoint_steps: Whole = 10
     start: str = NONE  # or `general@<16 hex>`, the shipped adapter, whose shape is the default one

@@ -75,10 +75,7 @@ def begin_course(
     passes.prepare_texts([*documents, *passes.list_queries([row["instruction"] for row in rows])])
     twin = find_twin_texts(texts, passes.compute_likeness(documents), tools)
     plan = list(iterate_batches(rows, settings, list_right_texts(rows, twin, tools), tools))
-    model.eval()  # the base's own dropout is off
-    for name, module in model.named_modules():
-        if "lora_dropout" in name:
-            module.train()
+    model.eval()  # without the base's own dropout
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(

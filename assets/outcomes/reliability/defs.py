@@ -1,6 +1,5 @@
 """Asset definition of `reliability`, and its tables for people."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ from warehouse.audit import AuditVerdict
 from warehouse.json_types import Record
 from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
-from warehouse.statistics import wilson_interval
 from warehouse.store import Warehouse
 
 _SHOWN = 20
@@ -33,28 +31,12 @@ def report_reliability(refresh: ReliabilityRefresh) -> dict[str, Any]:
         "sources": _tabulate_counts("source", refresh.sources),
         "least_reliable": _tabulate_tools(called[:_SHOWN]),
         "new_contracts": _tabulate_tools([row for row in rows if row["changed"]][:_SHOWN]),
-        "by_category": tabulate_categories(called),
     }
 
 
 def _tabulate_counts(name: str, counts: Mapping[str, int]) -> Markdown:
     lines = [[key, str(n)] for key, n in counts.items() if n]
     return make_markdown_table([name, "observations"], lines)
-
-
-def tabulate_categories(called: Sequence[Record]) -> Markdown:
-    """Calls that worked by category of server, undecayed, with the 95% interval."""
-    calls, failed, tools = Counter[str](), Counter[str](), Counter[str]()
-    for row in called:
-        calls[row["category"]] += row["calls"]
-        failed[row["category"]] += row["failed"]
-        tools[row["category"]] += 1
-    lines = []
-    for name, n in sorted(calls.items()):
-        worked = n - failed[name]
-        low, high = wilson_interval(worked, n)
-        lines.append([name, str(tools[name]), str(n), f"{worked / n:.2f} [{low:.2f}, {high:.2f}]"])
-    return make_markdown_table(["category", "tools", "calls", "worked [95%]"], lines)
 
 
 def _tabulate_tools(rows: Sequence[Record]) -> Markdown:

@@ -504,9 +504,6 @@ def test_repeated_requests_and_contracts_are_not_clean(tmp_path, warehouse):
     assert report["requests"]["rates"]["exact"]["value"] == round(1 / 3, 4)
     assert report["contracts"]["rates"]["exact"]["value"] == 0.5
     assert clean == frozenset(), "two ask for the news, one stands in the training set"
-    more = ["What happened today?"]
-    report, _ = find_repeated(warehouse, items, "metatool", None, more)
-    assert report["requests"]["rates"]["exact"]["value"] == round(2 / 3, 4)
 
 
 def test_an_interval_draws_whole_groups_and_failures_are_in_no_figure():

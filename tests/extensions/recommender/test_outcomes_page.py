@@ -49,7 +49,7 @@ def fill_called_home(warehouse: Warehouse, calls: int, seed: int = 5) -> None:
     publish(warehouse, CHANGES, [change])
     alike = {"server_id": "npm:disk", "tool": "read", "contract_digest": "c1:a", "cosine": 0.93,
              "other_server_id": "npm:files", "other_tool": "read", "other_digest": "c1:b",
-             "kind": "confusable", "tells_apart": "$one$ takes a | range"}  # fmt: skip
+             "kind": "confusable"}  # fmt: skip
     publish(warehouse, CONFUSABLES, [alike])
     publish(warehouse, RELIABILITY, [_make_reliability(name) for name in IDS])
     publish(warehouse, RERANKER_EVALUATION, [*_make_evaluation(dice, 200)])
@@ -160,7 +160,7 @@ def test_the_same_calls_are_the_same_page_and_the_words_of_others_make_no_cell(c
     (shown, version), (_, again) = materialize(called), materialize(called)
     assert version == again
     [line] = [line for line in shown["report"].splitlines() if "| yes |" in line]
-    assert line.count(" | ") == 5
+    assert line.count(" | ") == 4
 
 
 def test_a_home_without_a_call_says_why_each_part_is_empty(tmp_path):

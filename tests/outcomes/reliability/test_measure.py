@@ -15,7 +15,6 @@ from assets.outcomes.reliability.defs import (
     check_current,
     check_intervals,
     reliability,
-    tabulate_categories,
 )
 from assets.outcomes.reliability.measure import (
     CARRIED,
@@ -261,14 +260,6 @@ def materialize(warehouse: Warehouse) -> dict[str, Any]:
     result = dg.materialize([reliability], resources=resources)
     [event] = result.asset_materializations_for_node("reliability")
     return {name: value.value for name, value in event.metadata.items()}
-
-
-def test_calls_of_a_category_are_counted_together():
-    calls = [("files", 6, 3), ("mail", 5, 0), ("files", 4, 2)]
-    rows = [{"category": name, "calls": n, "failed": failed} for name, n, failed in calls]
-    *_, files, mail = tabulate_categories(rows).strip().splitlines()
-    assert "files | 2 | 10 | 0.50" in files
-    assert "mail | 1 | 5 | 1.00" in mail
 
 
 def test_it_publishes_versions_and_the_overlay(warehouse):

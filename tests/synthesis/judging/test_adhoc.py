@@ -165,7 +165,7 @@ def _toolmill(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_commands_print_a_line_a_row_and_one_line_of_error(tools, pairs, tmp_path):
-    done = _toolmill("judge", str(pairs), "--tools", str(tools), "--json", cwd=tmp_path)
+    done = _toolmill("judge", str(pairs), "--tools", str(tools), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     printed = [json.loads(line) for line in done.stdout.splitlines()]
     assert [item["tool_id"] for item in printed] == [row["tool_id"] for row in ROWS]

@@ -6,7 +6,6 @@ from typing import Any
 
 from extensions.bench.ablation_run import ABLATIONS
 from tests.extensions.bench.test_agent import publish
-from tests.support.cases import cases
 from tests.training.report_figures import (
     CARD,
     MANIFEST,
@@ -14,20 +13,17 @@ from tests.training.report_figures import (
     OTHER,
     RECALL,
     both,
-    call_rows,
     calls,
     figure,
 )
-from training.evaluation.caller_table import CALLER_EVALUATION
 from training.figures import format_table, sort_by_split
 from training.gates import as_rows
 from training.reporting.report import (
-    compare_with_champion,
     inline_plots,
     render_ablations,
     write_report,
 )
-from training.role import BASELINE, check_gates
+from training.role import check_gates
 from warehouse.sanitize.markdown import Markdown
 
 NOTHING: dict[str, Any] = {
@@ -48,7 +44,7 @@ def written(home: Path, **facts: Any) -> str:
     return write_report(home, "n", {**NOTHING, **facts}).read_text()
 
 
-def test_a_full_report_has_figures_intervals_and_plots(tmp_path):
+def test_a_full_report_has_figures_intervals_and_a_plot(tmp_path):
     caller = calls()
     gates = as_rows(check_gates("caller", caller))
     attempt = {"model": MODEL, "promoted": False, "why": "no better", "gates": gates}
@@ -65,7 +61,6 @@ def test_a_full_report_has_figures_intervals_and_plots(tmp_path):
             "retriever": {**RECALL, "splits": splits},
             "caller_card": CARD,
             "caller": caller,
-            "caller_champion": calls(MODEL, OTHER),
             "champions": [{"role": "caller", "model": OTHER, "last_candidate": attempt}],
             "release": {"release": "r" * 64},
             "drift": DRIFT_ROWS,
@@ -80,15 +75,12 @@ def test_a_full_report_has_figures_intervals_and_plots(tmp_path):
     assert "| Contracts that moved | 0.020 [0.010, 0.040] | 0.01 | – | 302 | fired |" in text
     assert "| Retriever's frozen items lost | – | 0.01 | – | – |  | no item was ranked |" in text
     assert "## Ablations\n| arm | AST |" in text
-    plots = ("loss", "recall", "caller")
-    for name in plots:
-        assert (path.parent / f"{name}.png").stat().st_size > 2_000  # in few colours
-        assert f"({name}.png)" in text
-    assert sorted(p.stem for p in path.parent.glob("*.png")) == sorted(plots)
+    assert (path.parent / "loss.png").stat().st_size > 2_000  # in few colours
+    assert "\n![loss](loss.png)\n" in text
     figures = json.loads((path.parent / "figures.json").read_text())
     assert figures["caller"]["cells"] == caller["cells"]
     shown = inline_plots(path)
-    assert shown.count("data:image/png;base64,") == len(plots)
+    assert shown.count("data:image/png;base64,") == 1
     assert ".png)" not in shown
 
 
@@ -140,29 +132,8 @@ def test_third_party_text_breaks_no_table():
     ]  # fmt: skip
 
 
-def evaluated(*models: str) -> list[dict[str, Any]]:
-    known = {MODEL: 0.55, BASELINE: 0.35, OTHER: 0.5}
-    rows = [row for model in models for row in call_rows(model, known[model])]
-    return [{name: row.get(name) for name in CALLER_EVALUATION.columns} for row in rows]
-
-
-def test_the_champion_is_the_third_model_that_was_asked(warehouse):
-    publish(warehouse, CALLER_EVALUATION, evaluated(MODEL, BASELINE, OTHER))
-    found = compare_with_champion(warehouse, calls())
-    assert found is not None
-    assert (found["candidate"], found["incumbent"]) == (MODEL, OTHER)
-    assert found["gain"] == calls(MODEL, OTHER)["gain"]
-
-
-@cases("models", (MODEL, BASELINE), ())
-def test_without_a_third_model_there_is_none(warehouse, models):
-    publish(warehouse, CALLER_EVALUATION, evaluated(*models))
-    assert compare_with_champion(warehouse, calls()) is None
-    assert compare_with_champion(warehouse, None) is None
-    assert render_ablations(warehouse) is None
-
-
 def test_ablations_are_a_part_of_the_report(warehouse):
+    assert render_ablations(warehouse) is None
     common = {"role": "retriever", "split": "unseen_server", "minutes": 1.0, "pool": 60}
     common |= {"pairs": 100, "model": "m" * 64, "training_set": "s" * 64}
     arms = (("untrained", 0), ("filtered", 7), ("raw", 7))

@@ -32,7 +32,7 @@ from training.runtime.model_store import (
 )
 
 SETTINGS = RetrieverSettings(
-    epochs=3, tools=6, first_layer=1, threads=1, checkpoint_steps=2, device="cpu", dropout=0.1
+    epochs=3, tools=6, first_layer=1, threads=1, checkpoint_steps=2, device="cpu"
 )
 
 
@@ -183,15 +183,13 @@ def assert_one_gradient(
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(first, second, strict=True))
 
 
-@cases("dropout", 0.0, 0.3)
-def test_what_is_computed_twice_gives_the_gradient_of_one_pass(base, train_rows, tmp_path, dropout):
+def test_what_is_computed_twice_gives_the_gradient_of_one_pass(base, train_rows, tmp_path):
     items = [CachedText(row["instruction"], 48) for row in train_rows]
-    chosen = replace(SETTINGS, dropout=dropout)
-    assert_one_gradient(tmp_path, base, train_rows, lambda _: items, chosen)
+    assert_one_gradient(tmp_path, base, train_rows, lambda _: items, SETTINGS)
 
 
 def test_what_is_kept_of_the_frozen_layers_changes_nothing(base, train_rows, tmp_path):
-    less = replace(SETTINGS, cache_mb=0, dropout=0.0, epochs=1)
+    less = replace(SETTINGS, cache_mb=0, epochs=1)
     more = replace(less, cache_mb=64)
     losses = [
         train_retriever(job(tmp_path / str(n), base, train_rows, each), lambda _: None)["losses"]
@@ -242,7 +240,6 @@ def test_a_base_that_changed_or_cannot_be_trained_is_refused(tmp_path):
     ({"epochs": 0}, "epochs is 0"),
     ({"tools": 2.5}, "tools is 2.5"),
     ({"temperature": 0}, "temperature is 0"),
-    ({"dropout": 1.0}, "dropout is 1.0"),
     ({"distractors": "soft"}, "expected 'hard' or 'random'"),
     ({"lr": 1}, "'lr' is unknown"),
 )

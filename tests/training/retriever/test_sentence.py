@@ -46,7 +46,7 @@ from training.runtime.model_store import (
 from warehouse.storage.lance import LanceStore
 
 SETTINGS = RetrieverSettings(
-    epochs=8, tools=24, first_layer=1, threads=1, checkpoint_steps=2, device="cpu", dropout=0.1,
+    epochs=8, tools=24, first_layer=1, threads=1, checkpoint_steps=2, device="cpu",
     learning_rate=2e-2, temperature=0.1,
 )  # fmt: skip
 TEXTS = ["find two files", "Delete for good a song by its title", "half \ud800"]
@@ -147,8 +147,7 @@ def test_what_is_computed_twice_gives_the_gradient_of_one_pass(bases, train_rows
         texts = [row["instruction"] for row in train_rows]
         return [*passes.list_queries(texts), *passes.list_documents(texts[:3])]
 
-    chosen = replace(SETTINGS, dropout=0.3)
-    assert_one_gradient(tmp_path, bases["qwen"], train_rows, list_items, chosen)
+    assert_one_gradient(tmp_path, bases["qwen"], train_rows, list_items, SETTINGS)
 
 
 def test_an_adapter_of_another_base_is_refused_by_name(trained, bases, tmp_path):

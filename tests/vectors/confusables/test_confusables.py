@@ -1,4 +1,4 @@
-"""Look-alike tools: clusters that no chain swallows, twins that are no negatives, sentences."""
+"""Look-alike tools: clusters that no chain swallows, twins that are no negatives."""
 
 import json
 import random
@@ -20,10 +20,7 @@ from assets.vectors.confusable_table import (
     find_confusables,
     list_hard_negatives,
 )
-from assets.vectors.defs import compute_figures, render_markdown
-from assets.vectors.distinguish import ComparedTool, tell_apart
-from tests.support.cases import cases
-from tests.support.examples import examples
+from assets.vectors.defs import compute_figures
 from tests.synthesis.contracts import make_tool
 from tests.vectors.conftest import WordEmbedder
 
@@ -49,10 +46,6 @@ def found_in(rows: list[Json]) -> list[Json]:
     return confusables
 
 
-def sentence(a: ComparedTool, b: ComparedTool) -> str:
-    return tell_apart(a, b)[0]
-
-
 READ = tool("read_file", "Read one text file from the disk", ("path",))
 GITHUB = tool("create_issue", "Open an issue in a GitHub repository", ("owner", "repo"))
 LINEAR = tool("createIssue", "Open an issue in a Linear team", ("teamId",))
@@ -75,8 +68,6 @@ def test_twins_and_confusables_are_told_apart_and_from_unlike_tools():
     assert not any("npm:z/clock" in pair for pair in kinds)
     (issue,) = [item for item in made if item["server_id"] == "npm:x/github-mcp"]
     assert issue["same_name"]
-    assert "npm:x/github-mcp::create_issue is for github and requires owner" in issue["tells_apart"]
-    assert "npm:y/linear-mcp::createIssue is for linear and requires teamId" in issue["tells_apart"]
 
 
 def test_one_tool_of_two_marketplaces_or_tools_of_one_server_are_no_pair():
@@ -94,10 +85,6 @@ def test_many_copies_make_one_row_each_and_one_cluster():
     assert {(item["cluster_tools"], item["server_id"], item["kind"]) for item in made} == {
         (200, "npm:s000", "twin")
     }
-    assert (
-        "Nothing in their contracts tells them apart: same name, same words, same parameters."
-        in {item["tells_apart"] for item in made}
-    )
 
 
 def test_a_description_that_everybody_has_makes_nobody_alike():
@@ -150,66 +137,6 @@ def test_the_order_of_the_rows_decides_nothing(seed):
     assert found_in(rows) == found_in(sorted(rows, key=lambda item: item["server_id"]))
 
 
-@cases(
-    "one, other, parts",
-    (tool("list_users", "List the users", annotations={"readOnlyHint": True}),
-     tool("list_users", "List the users", annotations={"readOnlyHint": False}),
-     ["s/a::list_users only reads", "s/b::list_users changes data"]),
-    (tool("get_rows", "Get rows", properties={"n": {"type": "integer", "maximum": 100}}),
-     tool("get_rows", "Get rows", properties={"n": {"type": "integer", "maximum": 50}}),
-     ["takes n up to 100", "takes n up to 50"]),
-    (tool("list_items", "List items", properties={"state": {"enum": ["open", "merged"]}}),
-     tool("list_items", "List items", properties={"state": {"enum": ["open", "closed"]}}),
-     ["lets state be merged", "lets state be closed"]),
-    (tool("calculate_bmi", "Calculate BMI", ("heightM",)),
-     tool("calculate_bmi", "Calculate BMI", ("heightCm",)),
-     ["requires heightM", "requires heightCm"]),
-    (tool("get_page", "Get a page", ("id", "user")), tool("get_page", "Get a page", ("id",)),
-     ["requires user", "get_page has nothing of its own"]),
-    (tool("get_page", "Get a page", properties={"depth": {}, "id": {}}),
-     tool("get_page", "Get a page", properties={"id": {}}), ["takes depth"]),
-    (tool("delete_section", "Manage sections"), tool("update_section", "Manage sections"),
-     ["has delete in its name", "has update in its name"]),
-)  # fmt: skip
-def test_the_sentence_names_what_one_has_and_the_other_lacks(one, other, parts):
-    text = sentence(ComparedTool("s/a", one), ComparedTool("s/b", other))
-    assert all(part in text for part in parts), text
-
-
-def test_only_the_server_may_tell():
-    text = sentence(ComparedTool("npm:me/jira-mcp", READ), ComparedTool("npm:you/trello-mcp", READ))
-    assert text.startswith("Nothing but their servers tells them apart: ")
-    assert "is for jira" in text
-    assert "is for trello" in text
-    fork = sentence(ComparedTool("npm:me/jira-mcp", READ), ComparedTool("npm:you/jira-mcp2", READ))
-    assert fork.startswith("Nothing in their contracts tells them apart")
-
-
-ODD = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-SCHEMAS = st.fixed_dictionaries(
-    {"type": st.just("object")},
-    optional={"properties": st.dictionaries(st.text(max_size=6), ODD, max_size=4), "required": ODD},
-)
-
-
-@given(st.text(min_size=1).filter(str.strip), st.text(max_size=200), SCHEMAS, SCHEMAS)
-@examples(80)
-def test_any_two_contracts_have_a_sentence_of_one_line(name, about, one, other):
-    sides = [
-        ComparedTool(f"s/{place}", {"name": name, "description": about, "inputSchema": schema})
-        for place, schema in enumerate((one, other))
-    ]
-    text = sentence(sides[0], sides[1])
-    assert text.isprintable()
-    assert len(text) < 1500
-
-
 def pair(one: str, other: str, kind: str, cosine: float) -> Json:
     return {"contract_digest": one, "other_digest": other, "kind": kind, "cosine": cosine}
 
@@ -240,21 +167,10 @@ def test_no_negative_is_a_twin_whatever_the_rows(drawn):
         assert not any((one, other) in twins or (other, one) in twins for other in negatives)
 
 
-def test_the_report_counts_and_shows_third_party_words_as_text():
-    sly = tool(
-        "create_issue", "Open an issue <b>now</b> in [x](http://evil.example) Jira", ("key",)
-    )
-    rows = [*LISTED, row("npm:w/jira|mcp", sly, "glama")]
-    made = found_in(rows)
-    figures = compute_figures(made, rows)
-    assert figures["tools"] == 6
-    assert figures["names_shared_across_servers"] == 5
+def test_the_figures_count_tools_clusters_and_pairs():
+    made = found_in(LISTED)
+    figures = compute_figures(made, LISTED)
+    assert figures["tools"] == 5
     assert figures["clusters"] == len({item["cluster"] for item in made})
-    text = render_markdown(made, rows)
-    assert "<b>" not in text
-    assert "](http" not in text
-    widths = {
-        line.count("|") for line in text.split("### Largest clusters")[1].strip().splitlines()
-    }
-    assert widths == {6}
-    assert "No tool of one server looks like" in render_markdown([], [])
+    assert (figures["with_a_twin"], figures["with_a_confusable"]) == (2, 2)
+    assert compute_figures([], [])["largest_cluster"] == 0

@@ -1,10 +1,5 @@
 """Which listings are one server: by the strongest field they share, never by a promiscuous one."""
 
-import json
-from collections import Counter
-from pathlib import Path
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +17,6 @@ from assets.marketplaces.listing import Listing, PackageRef
 from tests.catalogue.servers import listing
 from tests.support.cases import cases
 from tests.support.examples import examples
-from tests.support.paths import SHARED
 
 MONOREPO = "https://github.com/example/servers"
 
@@ -268,43 +262,3 @@ def test_more_listings_never_part_what_a_package_joined(few, more):
         for other in few:
             if (key := make_package_key(one.package)) and key == make_package_key(other.package):
                 assert place[one.listing_id] == place[other.listing_id]
-
-
-@pytest.mark.shared
-def test_real_listings_of_two_marketplaces_join_as_pairs():
-    smithery = SHARED / "smithery" / "servers.jsonl"
-    seed = SHARED / "registry-seed" / "seed_2025_05_16.json"
-    if not (smithery.exists() and seed.exists()):
-        pytest.skip(f"{SHARED} is absent")
-    found = group_listings([*_smithery(smithery), *_seed(seed)])
-    sizes = Counter(len(item.members) for item in found)
-    across = [item for item in found if len({m.listing.marketplace for m in item.members}) > 1]
-    assert max(sizes) <= 6
-    assert 50 <= len(across) <= 300
-
-
-def _smithery(path: Path) -> list[Listing]:
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [
-        listing(
-            row["qualified_name"],
-            "smithery",
-            name=row["display_name"] or row["qualified_name"],
-            repository=row["repository_url"] or None,
-            url=f"https://server.smithery.ai/{row['qualified_name']}/mcp",
-        )
-        for row in {row["qualified_name"]: row for row in rows}.values()
-    ]
-
-
-def _seed(path: Path) -> list[Listing]:
-    rows = {row["name"]: row for row in json.loads(path.read_text()) if row["name"]}
-    kinds = {"npm": "npm", "pypi": "pypi", "docker": "oci"}
-    results = []
-    for name, row in rows.items():
-        package = next(iter(row.get("packages") or []), {})
-        kind = kinds.get(package.get("registry_name", ""))
-        facts = {kind: package["name"]} if kind else {}
-        url = (row.get("repository") or {}).get("url")
-        results.append(listing(name, repository=url, **facts))
-    return results

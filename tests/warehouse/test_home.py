@@ -5,10 +5,8 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,15 +117,6 @@ def test_the_dead_and_those_that_wait_to_be_reaped_have_none():
     assert identify_process(process.pid) is None, "a zombie"
     process.wait()
     assert identify_process(process.pid) is None
-
-
-def test_a_step_of_the_clock_moves_no_identity(monkeypatch):
-    """The kernel derives `btime` from the wall clock, and psutil a process's start from `btime`."""
-    before, real = identify_process(), time.time
-    monkeypatch.setattr(time, "time", lambda: real() + 3600)
-    monkeypatch.setattr(psutil.Process, "create_time", lambda _: 0.0)
-    monkeypatch.setattr(psutil, "boot_time", lambda: 0.0)
-    assert identify_process() == before
 
 
 def test_a_name_with_brackets_and_a_restart_are_read_right(tmp_path, monkeypatch):

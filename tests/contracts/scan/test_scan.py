@@ -22,15 +22,11 @@ class Case(NamedTuple):
     tool: dict[str, Any]
 
 
-def _draws() -> dict[str, list[Case]]:
-    text = Path(__file__).with_name("attacks.json").read_text(encoding="utf-8")
-    return {
-        draw: [Case(case["family"], case["tool"]) for case in drawn]
-        for draw, drawn in json.loads(text).items()
-    }
-
-
-DRAWS = _draws()
+_TEXT = Path(__file__).with_name("attacks.json").read_text(encoding="utf-8")
+DRAWS = {
+    draw: [Case(case["family"], case["tool"]) for case in drawn]
+    for draw, drawn in json.loads(_TEXT).items()
+}
 LEARNED = [
     case for draw in ("poisoned", "poisoned_2", "poisoned_3", "poisoned_5") for case in DRAWS[draw]
 ]

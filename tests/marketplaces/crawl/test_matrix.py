@@ -117,11 +117,6 @@ def test_a_fault_is_told_or_changes_nothing(site, fault, running, sound, tmp_pat
     assert ids(running, site, ledger, "3") == first
 
 
-def variable(name: str, value: str) -> tuple[bool, bool, str | None]:
-    made = read_variables({name: value}, EnvVar)[0]
-    return made.required, made.secret, made.default
-
-
 @cases(
     "name, value, expected",
     ("QUILL_DB", "QUILL_DB", (True, False, None)),  # its own name
@@ -141,7 +136,8 @@ def variable(name: str, value: str) -> tuple[bool, bool, str | None]:
     ("MODEL", "MODEL-X", (False, False, "MODEL-X")),
 )
 def test_one_variable(name, value, expected):
-    assert variable(name, value) == expected
+    [made] = read_variables({name: value}, EnvVar)
+    assert (made.required, made.secret, made.default) == expected
 
 
 @cases(

@@ -360,16 +360,13 @@ def test_a_line_that_is_no_publication_is_passed_over(tmp_path, line):
     assert root.head("things", as_of=time.time()) is not None
 
 
-def stop(*_: object) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
 @cases("part", "add_history", "write_pointer")
 def test_a_publication_that_stops_is_whole_or_absent_and_heals(tmp_path, monkeypatch, part):
     root = Tables(tmp_path)
     first = publish(root, 1)
     with monkeypatch.context() as patched:
-        patched.setattr(tables, part, stop)
+        full = OSError(errno.ENOSPC, "No space left on device")
+        patched.setattr(tables, part, Mock(side_effect=full))
         with pytest.raises(OSError, match="No space left"):
             publish(root, 2)
     current = root.head("things")

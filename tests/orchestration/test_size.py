@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_203, 13),
-    "tests": (78_441, 438),
+    "tests": (78_359, 438),
     "benchmarks": (6_039, 37),
 }
 

@@ -1,14 +1,13 @@
 """Runs of a small stage whose role goes by batch, over and over, as a marketplace's are."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from extensions.batch.batch_endpoint import BatchEndpoint
-from extensions.batch.harvest import advance_batch
+from extensions.batch.harvest import advance_batch, cancel_batch
 from tests.support.batch_endpoint import BatchServer
 from tests.support.openai_endpoint import Say
 from warehouse.ledger.attempts import BudgetExceeded
@@ -19,6 +18,8 @@ from warehouse.llm.endpoint import OpenAIEndpoint
 from warehouse.storage.blobs import Blobs
 
 PENDING = "pending"
+WORDS = ["heron", "crane", "stork", "ibis"]
+ECHOED = {word: word for word in WORDS}
 
 
 class Word(BaseModel):
@@ -66,10 +67,9 @@ def harvest_all(
     role: Role,
     *,
     settle_s: float = 0.0,
-    connect: Callable[[Role], BatchEndpoint] = BatchEndpoint,
 ) -> list[BatchRecord]:
     """One step of every open batch."""
-    endpoint = connect(role)
+    endpoint = BatchEndpoint(role)
     try:
         open_ = ledger.batches.find("gathering", "ready", "sent")
         found = [advance_batch(ledger, one.name, role, endpoint, settle_s) for one in open_]
@@ -92,3 +92,41 @@ def words_of(server: BatchServer) -> list[list[str]]:
         [line["body"]["messages"][-1]["content"].split()[-1] for line in server.read_requests(one)]
         for one in server.batches.values()
     ]
+
+
+class Stage:
+    """A ledger, an endpoint and a role, run after run."""
+
+    def __init__(self, folder: Path, server: BatchServer) -> None:
+        self.folder, self.server = folder, server
+        self.ledger, self.role = open_ledger(folder), make_role(server.url)
+
+    def run(self, words: list[str] = WORDS, **settings: Any) -> dict[str, str]:
+        return run_stage(self.ledger, make_role(self.server.url, **settings), words)[0]
+
+    def harvest(self, **how: Any) -> BatchRecord:
+        [batch] = harvest_all(self.ledger, self.role, **how)
+        return batch
+
+    def end(self, *args: Any, **how: Any) -> BatchRecord:
+        self.server.end(*args, **how)
+        return self.harvest()
+
+    def write_output(self) -> tuple[str, bytes]:
+        """The output file of a batch that ended: its name and what is in it."""
+        self.run()
+        self.server.end()
+        [batch] = self.server.batches.values()
+        return batch["output_file_id"], self.server.files[batch["output_file_id"]]
+
+    def cancel(self, **how: Any) -> BatchRecord | None:
+        [open_] = self.ledger.batches.find("ready", "sent")
+        endpoint = BatchEndpoint(self.role)
+        try:
+            return cancel_batch(self.ledger, open_.name, endpoint, **how)
+        finally:
+            endpoint.close()
+
+    def reopen(self) -> None:
+        self.ledger.close()
+        self.ledger = open_ledger(self.folder)

@@ -3,87 +3,37 @@
 import json
 import os
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from extensions.batch.batch_endpoint import BatchEndpoint
-from extensions.batch.harvest import MOST_READS, cancel_batch
+from extensions.batch.harvest import MOST_READS
 from tests.extensions.batch.batch_runs import (
+    ECHOED,
     PENDING,
+    WORDS,
+    Stage,
     Word,
     count_attempts,
     echo,
     harvest_all,
-    make_role,
-    open_ledger,
     run_stage,
     words_of,
 )
-from tests.support.batch_endpoint import BatchServer, Fault, batch_endpoint
+from tests.support.batch_endpoint import Fault
 from tests.support.cases import cases
 from tests.support.openai_endpoint import Say
 from warehouse.ledger.batch_records import BatchRecord
 from warehouse.llm.client import LLM, LLMError, Role, run_batch
 from warehouse.process_identity import identify_process
 
-WORDS = ["heron", "crane", "stork", "ibis"]
 Lines = list[dict[str, Any]]
-
-
-class Stage:
-    """A ledger, an endpoint and a role, run after run."""
-
-    def __init__(self, folder: Path, server: BatchServer) -> None:
-        self.folder, self.server = folder, server
-        self.ledger, self.role = open_ledger(folder), make_role(server.url)
-
-    def run(self, **settings: Any) -> dict[str, str]:
-        return run_stage(self.ledger, make_role(self.server.url, **settings), WORDS)[0]
-
-    def harvest(self, **how: Any) -> BatchRecord:
-        [batch] = harvest_all(self.ledger, self.role, **how)
-        return batch
-
-    def end(self, *args: Any, **how: Any) -> BatchRecord:
-        self.server.end(*args, **how)
-        return self.harvest()
-
-    def cancel(self, **how: Any) -> BatchRecord | None:
-        [open_] = self.ledger.batches.find("ready", "sent")
-        endpoint = BatchEndpoint(self.role)
-        try:
-            return cancel_batch(self.ledger, open_.name, endpoint, **how)
-        finally:
-            endpoint.close()
-
-    def reopen(self) -> None:
-        self.ledger.close()
-        self.ledger = open_ledger(self.folder)
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    with batch_endpoint(echo) as server:
-        yield Stage(tmp_path, server)
 
 
 def rename(key: str) -> Callable[[Lines], Lines]:
     return lambda lines: [{**lines[0], "custom_id": key}, *lines[1:]]
-
-
-def test_half_of_the_rows_are_kept_and_the_other_half_goes_again(stage):
-    stage.run()
-    done = stage.end(share=0.5)
-    assert (done.state, done.answered, done.failed) == ("harvested", 2, 2)
-    assert done.problem == "2 without a result, due again"
-    assert stage.run() == {"heron": "heron", "crane": "crane", "stork": PENDING, "ibis": PENDING}
-    assert words_of(stage.server)[1:] == [["stork", "ibis"]]
-    stage.end()
-    assert stage.run() == {word: word for word in WORDS}
-    assert set(stage.server.answered.values()) == {1}
 
 
 def test_results_under_other_ids_are_nobodys_and_their_money_stays_reserved(stage):
@@ -127,7 +77,7 @@ def test_what_passes_goes_with_the_next_batch(stage):
     stage.run()
     assert words_of(stage.server)[1:] == [["heron", "crane"]]
     stage.end()
-    assert stage.run() == {word: word for word in WORDS}
+    assert stage.run() == ECHOED
 
 
 def test_a_parameter_that_is_refused_is_left_out_of_the_next_batch(stage):
@@ -141,12 +91,12 @@ def test_a_parameter_that_is_refused_is_left_out_of_the_next_batch(stage):
     assert stage.end().problem == "refused: max_tokens"
     assert stage.run() == dict.fromkeys(WORDS, PENDING)
     stage.end()
-    assert stage.run() == {word: word for word in WORDS}
+    assert stage.run() == ECHOED
     assert not stage.server.direct
 
 
-@cases("status, share", ("expired", 0.75), ("cancelled", 0.5))
-def test_what_was_answered_before_an_expiry_or_a_cancellation_is_kept(stage, status, share):
+@cases("status, share", ("completed", 0.5), ("expired", 0.75), ("cancelled", 0.5))
+def test_what_was_answered_is_kept_and_the_others_go_again(stage, status, share):
     stage.run()
     if status == "cancelled":
         stage.cancel()
@@ -155,6 +105,9 @@ def test_what_was_answered_before_an_expiry_or_a_cancellation_is_kept(stage, sta
     again = stage.run(attempts=1 if status == "cancelled" else 5)
     assert again["ibis"] == PENDING, "a cancellation is no failed attempt"
     assert words_of(stage.server)[1:] == [WORDS[int(4 * share) :]]
+    stage.end()
+    assert stage.run() == ECHOED
+    assert set(stage.server.answered.values()) == {1}
 
 
 @cases("code", "model_not_found", "token_limit_exceeded")
@@ -171,7 +124,7 @@ def test_a_refused_file_ends_after_attempts_but_a_full_queue_is_waited_for(stage
         return
     stage.run()
     stage.end()
-    assert stage.run() == {word: word for word in WORDS}
+    assert stage.run() == ECHOED
 
 
 def test_a_line_at_fault_is_told_from_the_others_of_its_file(stage):
@@ -182,18 +135,9 @@ def test_a_line_at_fault_is_told_from_the_others_of_its_file(stage):
     assert len(stage.server.direct) == 1
 
 
-def cut_output(stage: Stage) -> tuple[str, int]:
-    """The output file of the batch that ended, cut within its last line; its name and bytes."""
-    [batch] = stage.server.batches.values()
-    name = batch["output_file_id"]
-    return name, len(stage.server.files[name])
-
-
 def test_a_download_that_breaks_off_keeps_what_came_and_goes_on(stage):
-    stage.run()
-    stage.server.end()
-    name, size = cut_output(stage)
-    stage.server.cut[name] = size - 40
+    name, data = stage.write_output()
+    stage.server.cut[name] = len(data) - 40
     first = stage.harvest()
     assert (first.state, first.reads) == ("sent", 1)
     assert first.problem.startswith("1 of 4 results are missing (")
@@ -201,15 +145,13 @@ def test_a_download_that_breaks_off_keeps_what_came_and_goes_on(stage):
     assert stage.run()["ibis"] == PENDING
     stage.server.cut.clear()
     assert stage.harvest().answered == 4
-    assert stage.run() == {word: word for word in WORDS}
+    assert stage.run() == ECHOED
     assert len(stage.server.batches) == 1
 
 
 def test_a_file_that_stays_cut_is_given_up_and_its_missing_rows_stay_reserved(stage):
-    stage.run()
-    stage.server.end()
-    name, size = cut_output(stage)
-    stage.server.files[name] = stage.server.files[name][: size - 40]
+    name, data = stage.write_output()
+    stage.server.files[name] = data[:-40]
     seen = [stage.harvest() for _ in range(MOST_READS)]
     assert [one.state for one in seen] == ["sent"] * (MOST_READS - 1) + ["harvested"]
     assert (seen[-1].answered, seen[-1].unknown) == (3, 1)
@@ -241,36 +183,24 @@ def test_an_answer_that_cannot_be_read_may_have_been_paid(stage, body):
 
 
 def test_lines_that_are_none_cost_only_themselves(stage):
-    stage.run()
-    stage.server.end()
-    name, _ = cut_output(stage)
-    lines = stage.server.files[name].splitlines(keepends=True)
+    name, data = stage.write_output()
     junk = [b"\n", b"[1]\n", b"nul\x00l\n", b'{"custom_id": 5}\n', b"[" * 100_000 + b"\n", b"{}\n"]
     long = b'{"custom_id": "' + b"x" * (9 << 20) + b'"}\n'
-    stage.server.files[name] = b"".join([*junk, long, *lines])
+    stage.server.files[name] = b"".join([*junk, long, data])
     done = stage.harvest()
     assert (done.state, done.answered, done.unknown) == ("harvested", 4, 0)
-    assert stage.run() == {word: word for word in WORDS}
+    assert stage.run() == ECHOED
 
 
 @pytest.mark.slow
-def test_a_file_of_100_mb_is_read_line_by_line(tmp_path):
-    words = [f"w{number}" for number in range(25)]
-    ledger = open_ledger(tmp_path)
-    with batch_endpoint(echo) as server:
-        role = make_role(server.url)
-        run_stage(ledger, role, words)
-        server.end()
-        [batch] = server.batches.values()
-        lines = [json.loads(line) for line in server.files[batch["output_file_id"]].splitlines()]
-        for line in lines:
-            line["response"]["body"]["padding"] = "x" * 4_000_000
-        server.files[batch["output_file_id"]] = b"\n".join(json.dumps(x).encode() for x in lines)
-        assert len(server.files[batch["output_file_id"]]) > 100_000_000
-        tracemalloc.start()
-        [done] = harvest_all(ledger, role)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+def test_a_file_of_100_mb_is_read_line_by_line(stage):
+    run_stage(stage.ledger, stage.role, [f"w{number}" for number in range(25)])
+    padding = {"padding": "x" * 4_000_000}
+    stage.server.end(alter=lambda lines: [{**line, **padding} for line in lines])
+    tracemalloc.start()
+    done = stage.harvest()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
     assert done.answered == 25
     assert peak < 60_000_000, "no more than some lines are held"
 
@@ -317,7 +247,7 @@ def test_an_endpoint_that_is_out_of_order_costs_a_run_nothing(stage):
     assert "overloaded" in kept.problem
     assert stage.harvest().state == "sent"
     stage.end()
-    assert stage.run() == {word: word for word in WORDS}
+    assert stage.run() == ECHOED
 
 
 @cases("created", True, False)
@@ -379,19 +309,20 @@ def test_a_batch_of_another_process_at_work_is_left_to_it(stage):
     assert stage.harvest().answered == 4
 
 
+def gather(stage: Stage, name: str) -> BatchRecord:
+    """A batch that is being filled, with one request."""
+    facts = dict.fromkeys(("stage", "partition", "role", "model", "base_url"), "x")
+    batch = stage.ledger.batches.open(name, window="24h", usd_in=0.5, usd_out=1.0, **facts)
+    stage.ledger.batches.claim(batch, "llm:generator", "key", reserve_usd=1.0, scope="usd")
+    return batch
+
+
 def test_what_a_killed_run_gathered_is_gathered_again(stage):
-    read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        batch = stage.ledger.batches.open(
-            "tm-dead", stage="pairs", partition="_", role="generator", model="m", base_url="",
-            window="24h", usd_in=0.5, usd_out=1.0,
-        )  # fmt: skip
-        stage.ledger.batches.claim(batch, "llm:generator", "key", reserve_usd=1.0, scope="usd")
-        os.write(write, b"x")
+        gather(stage, "tm-dead")
         os._exit(9)
-    assert os.read(read, 1) == b"x"
-    os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     stage.reopen()
     [dead] = stage.ledger.batches.find("dropped")
     assert (dead.name, stage.ledger.spent()) == ("tm-dead", 0.0)
@@ -399,11 +330,7 @@ def test_what_a_killed_run_gathered_is_gathered_again(stage):
 
 
 def test_a_live_gatherer_keeps_what_it_has(stage):
-    batch = stage.ledger.batches.open(
-        "tm-live", stage="pairs", partition="_", role="generator", model="m", base_url="",
-        window="24h", usd_in=0.5, usd_out=1.0,
-    )  # fmt: skip
-    stage.ledger.batches.claim(batch, "llm:generator", "key", reserve_usd=1.0, scope="usd")
+    batch = gather(stage, "tm-live")
     stage.reopen()
     assert (batch.pid, batch.process) == (os.getpid(), identify_process())
     assert [one.state for one in stage.ledger.batches.find()] == ["gathering"]

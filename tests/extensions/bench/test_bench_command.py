@@ -2,17 +2,18 @@
 
 import csv
 import json
-from collections.abc import Callable, Sequence
-from contextlib import asynccontextmanager
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assets.contracts.canonical import tool_text
 from assets.outcomes.worlds.tree import WorldFailed
 from extensions.bench.benchmark_card import find_repeated, summarise_model
 from extensions.bench.benchmark_items import BenchmarkPlan, choose_items
-from extensions.bench.commands import BENCHMARKS
 from extensions.bench.tool_choices import read_live_mcp, read_mcp_atlas, read_metatool
 from orchestration.cli.app import main
 from tests.extensions.bench.test_agent import publish
@@ -20,7 +21,7 @@ from tests.extensions.bench.test_needles import bank
 from tests.outcomes.test_trajectory_play import Files
 from tests.outcomes.worlds.files import write_world
 from tests.support.cases import cases
-from tests.support.openai_endpoint import Say, openai_endpoint
+from tests.support.openai_endpoint import Endpoint, Say, Script, openai_endpoint
 from tests.training.evaluation.scripted_agent import row
 from tests.training.evaluation.test_predictors import called
 from tests.vectors.conftest import WordEmbedder
@@ -28,6 +29,7 @@ from training.sets.training_set import TRAINING_SET
 from warehouse.errors import UnusableInput
 
 Run = Callable[..., tuple[int, str, str]]
+Row = dict[str, Any]
 ALARMS = [f"Wake me at {hour}." for hour in ("six", "seven", "eight", "nine")]
 
 
@@ -49,6 +51,32 @@ def toolmill(
         return int(ended.value.code or 0), printed.out, printed.err
 
     return run
+
+
+@pytest.fixture
+def card(toolmill: Run) -> Callable[..., Row]:
+    """The card of a run that succeeds."""
+
+    def run(*arguments: object) -> Row:
+        code, printed, err = toolmill(*arguments, "--json")
+        assert code == 0, err
+        return json.loads(printed)
+
+    return run
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Endpoint]]:
+    """Serves a script as the endpoint of `endpoint:` models; Inspect has to be there."""
+    pytest.importorskip("inspect_ai", reason="uv pip install 'toolmill[bench]'")
+    with ExitStack() as stack:
+
+        def start(script: Script) -> Endpoint:
+            endpoint = stack.enter_context(openai_endpoint(script))
+            monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+            return endpoint
+
+        yield start
 
 
 def write_bank(folder: Path, requests: Sequence[str] = ALARMS) -> Path:
@@ -97,6 +125,10 @@ def write_bfcl(folder: Path) -> Path:
     return folder
 
 
+def read_items(out: Path) -> list[Row]:
+    return [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
+
+
 def get_request(body: dict[str, Any]) -> str:
     return str(body["messages"][-1]["content"])
 
@@ -116,10 +148,7 @@ def inspect_ai() -> None:
     pytest.importorskip("inspect_ai", reason="uv pip install 'toolmill[bench]'")
 
 
-@needs_inspect
-def test_a_scripted_endpoint_gets_its_score_exactly_and_is_asked_once(
-    toolmill, tmp_path, monkeypatch
-):
+def test_a_scripted_endpoint_gets_its_score_exactly_and_is_asked_once(card, serve, tmp_path):
     """Three right calls of four, one of them as text; the fourth at another hour."""
     data, out = write_bank(tmp_path / "bank"), tmp_path / "out"
 
@@ -130,18 +159,13 @@ def test_a_scripted_endpoint_gets_its_score_exactly_and_is_asked_once(
             return Say(json.dumps({"name": "AddAlarm", "arguments": {"time": "seven"}}))
         return set_alarm(body)
 
-    with openai_endpoint(say) as endpoint:
-        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
-        words = ("api-bank", "--data", data, "--model", "endpoint:m", "--out", out, "--json")
-        code, printed, err = toolmill(*words)
-        assert code == 0, err
-        card = json.loads(printed)
-        assert len(endpoint.requests) == 4
-        again = json.loads(toolmill(*words)[1])
-        assert len(endpoint.requests) == 4, "answers are in the ledger"
-        toolmill(*words, "--seed", "7")
-        assert len(endpoint.requests) == 8, "another seed is another question"
-    (model,) = card["models"]
+    endpoint = serve(say)
+    words = ("api-bank", "--data", data, "--model", "endpoint:m", "--out", out)
+    first = card(*words)
+    assert len(endpoint.requests) == 4
+    again = card(*words)
+    assert len(endpoint.requests) == 4, "answers are in the ledger"
+    (model,) = first["models"]
     measures = {name: figure["value"] for name, figure in model["measures"].items()}
     assert measures == {"ast_ok": 0.75, "tool_ok": 1.0, "valid": 1.0}
     assert (model["asked"], model["answered"], model["failures"]) == (4, 4, {})
@@ -151,40 +175,33 @@ def test_a_scripted_endpoint_gets_its_score_exactly_and_is_asked_once(
     (kept,) = again["models"]
     assert kept["measures"] == model["measures"]
     assert kept["cost"]["timed"] == 0
-    assert (card["items"], card["seed"], card["epochs"], card["groups"]) == (4, 0, 1, 1)
-    assert set(card["versions"]) == {"toolmill", "inspect_ai", "python", "data"}
-    assert len(card["prompts"]) == 64
-    assert card["prompts"] == again["prompts"]
-    rows = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
-    assert {row["item_id"]: row["ast_ok"] for row in rows} == {
+    assert (first["items"], first["seed"], first["epochs"], first["groups"]) == (4, 0, 1, 1)
+    assert set(first["versions"]) == {"toolmill", "inspect_ai", "python", "data"}
+    assert first["prompts"] == again["prompts"]
+    assert {row["item_id"]: row["ast_ok"] for row in read_items(out)} == {
         "d0:2": False, "d1:2": True, "d2:2": True, "d3:2": True
     }  # fmt: skip
     page = (out / "card.md").read_text()
     assert "| endpoint:m | 4 | 0.750 [0.750, 0.750] |" in page
     assert "too few for an interval" in page
     assert (out / "logs" / model["log"]).stat().st_size > 0
+    card(*words, "--seed", "7")
+    assert len(endpoint.requests) == 8, "another seed is another question"
 
 
-@needs_inspect
-def test_each_epoch_is_asked_by_a_seed_of_its_own(toolmill, tmp_path, monkeypatch):
+def test_each_epoch_is_asked_by_a_seed_of_its_own(card, serve, tmp_path):
     def say(body: dict[str, Any], _: int) -> Say:
         return set_alarm(body, None if body["seed"] == 5 else "noon")
 
-    with openai_endpoint(say) as endpoint:
-        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
-        code, printed, err = toolmill(
-            "api-bank", "--data", write_bank(tmp_path / "bank"), "--model", "endpoint:m",
-            "--epochs", "2", "--seed", "5", "--limit", "3", "--json",
-        )  # fmt: skip
-        assert code == 0, err
-        assert sorted(body["seed"] for body in endpoint.requests) == [5, 5, 5, 6, 6, 6]
-    (model,) = json.loads(printed)["models"]
+    endpoint, data = serve(say), write_bank(tmp_path / "bank")
+    drawn = ("--epochs", "2", "--seed", "5", "--limit", "3")
+    (model,) = card("api-bank", "--data", data, "--model", "endpoint:m", *drawn)["models"]
+    assert sorted(body["seed"] for body in endpoint.requests) == [5, 5, 5, 6, 6, 6]
     assert (model["answered"], model["measures"]["ast_ok"]["value"]) == (6, 0.5)
 
 
-@needs_inspect
 def test_an_endpoint_that_fails_in_the_middle_is_asked_only_for_the_rest(
-    toolmill, tmp_path, monkeypatch
+    toolmill, card, serve, tmp_path
 ):
     broken = {"now": True}
 
@@ -192,29 +209,21 @@ def test_an_endpoint_that_fails_in_the_middle_is_asked_only_for_the_rest(
         late = "eight" in get_request(body) or "nine" in get_request(body)
         return Say("no", status=400) if broken["now"] and late else set_alarm(body)
 
-    words = ("api-bank", "--data", write_bank(tmp_path / "bank"), "--model", "endpoint:m", "--json")
-    with openai_endpoint(say) as endpoint:
-        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
-        code, printed, err = toolmill(*words)
-        assert code == 1
-        assert "2 questions got no answer; run again" in err.splitlines()[-1]
-        (model,) = json.loads(printed)["models"]
-        assert (model["answered"], model["failures"]) == (2, {"bad_request": 2})
-        assert model["measures"]["ast_ok"]["value"] == 1.0
-        broken["now"], sent = False, len(endpoint.requests)
-        code, printed, err = toolmill(*words)
-        assert code == 0, err
-        assert len(endpoint.requests) == sent + 2
+    endpoint = serve(say)
+    words = ("api-bank", "--data", write_bank(tmp_path / "bank"), "--model", "endpoint:m")
+    code, printed, err = toolmill(*words, "--json")
+    assert code == 1
+    assert "2 questions got no answer; run again" in err.splitlines()[-1]
     (model,) = json.loads(printed)["models"]
+    assert (model["answered"], model["failures"]) == (2, {"bad_request": 2})
+    assert model["measures"]["ast_ok"]["value"] == 1.0
+    broken["now"], sent = False, len(endpoint.requests)
+    (model,) = card(*words)["models"]
+    assert len(endpoint.requests) == sent + 2
     assert (model["answered"], model["measures"]["ast_ok"]["value"]) == (4, 1.0)
 
 
-@needs_inspect
-def test_prose_is_an_outcome_and_models_are_compared_with_the_first(
-    toolmill, tmp_path, monkeypatch
-):
-    data = write_metatool(tmp_path / "meta")
-
+def test_prose_is_an_outcome_and_models_are_compared_with_the_first(card, serve, tmp_path):
     def say(body: dict[str, Any], _: int) -> Say:
         if body["model"] == "prose":
             return Say("I would look out of the window.")
@@ -223,14 +232,12 @@ def test_prose_is_an_outcome_and_models_are_compared_with_the_first(
         wanted = {"Is": [weather], "What": [weather], "Rain": [news, weather]}
         return called(*((name, "{}") for name in wanted[get_request(body).split()[0]]))
 
-    with openai_endpoint(say) as endpoint:
-        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
-        code, printed, err = toolmill(
-            "metatool", "--data", data, "--model", "endpoint:m", "--model", "endpoint:prose",
-            "--model", "baseline", "--json",
-        )  # fmt: skip
-        assert code == 0, err
-    chooses, prose, rules = json.loads(printed)["models"]
+    serve(say)
+    models = [
+        word for name in ("endpoint:m", "endpoint:prose", "baseline") for word in ("--model", name)
+    ]
+    data = write_metatool(tmp_path / "meta")
+    chooses, prose, rules = card("metatool", "--data", data, *models)["models"]
     assert chooses["measures"]["tool_ok"]["value"] == round(2 / 3, 4)
     assert chooses["categories"]["two tools"]["tool_ok"]["value"] == 1.0
     assert chooses["errors"] == {"wrong_tool": 1}
@@ -243,22 +250,20 @@ def test_prose_is_an_outcome_and_models_are_compared_with_the_first(
 
 
 @needs_inspect
-def test_calls_of_a_file_get_bfcls_verdicts(toolmill, tmp_path):
-    calls = [
-        {"id": "simple_python_0", "calls": [{"name": "add.up", "arguments": {"a": 0}}]},
-        {"id": "simple_python_1", "calls": [{"name": "add.up", "arguments": {"a": 7}}]},
-        {"id": "simple_python_2", "calls": [{"name": "add.up", "arguments": "x"}]},
-        {"id": "irrelevance_0", "calls": []},
+def test_calls_of_a_file_get_bfcls_verdicts(toolmill, card, tmp_path):
+    calls: list[Row] = [
+        {"id": f"simple_python_{at}", "calls": [{"name": "add.up", "arguments": arguments}]}
+        for at, arguments in enumerate(({"a": 0}, {"a": 7}, "x"))
     ]
+    calls.append({"id": "irrelevance_0", "calls": []})
     path = tmp_path / "calls.jsonl"
     path.write_text("\n".join(map(json.dumps, calls)))
     data, out = write_bfcl(tmp_path / "bfcl"), tmp_path / "out"
-    words = ("bfcl", "--data", data, "--model", f"calls:{path}", "--out", out, "--json")
-    code, printed, err = toolmill(*words)
-    assert code == 0, err
-    (model,) = json.loads(printed)["models"]
+    words = ("bfcl", "--data", data, "--model", f"calls:{path}", "--out", out)
+    made = card(*words)
+    (model,) = made["models"]
     assert model["measures"]["bfcl"]["value"] == model["measures"]["ours"]["value"] == 0.5
-    rows = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
+    rows = read_items(out)
     assert {row["item_id"]: row["error_kind"] for row in rows} == {
         "simple_python_0": None, "simple_python_1": "wrong_value",
         "simple_python_2": "not_an_object", "irrelevance_0": None,
@@ -266,7 +271,7 @@ def test_calls_of_a_file_get_bfcls_verdicts(toolmill, tmp_path):
     expected = {row["item_id"]: json.loads(row["expected"]) for row in rows}
     assert expected["simple_python_2"] == [{"name": "add.up", "arguments": {"a": 2}}]
     assert expected["irrelevance_0"] == []
-    assert json.loads(printed)["contamination"]["contracts"]["n"] == 1
+    assert made["contamination"]["contracts"]["n"] == 1
     path.write_text(json.dumps({"id": "x", "calls": []}))
     code, _, err = toolmill(*words)
     assert code == 2
@@ -281,20 +286,17 @@ def test_retrieval_alone_needs_no_model(toolmill, tmp_path):
     assert "| two tools | retrieval | 1 | 0.000" in printed, "one hit is no pair"
 
 
-def test_without_inspect_the_extra_is_named(toolmill, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "inspect_ai", None)
-    code, _, err = toolmill("api-bank", "--data", write_bank(tmp_path / "bank"))
+@cases("words", ("api-bank", "--data", "bank"), ("worlds",))
+def test_without_inspect_the_extra_is_named_and_nothing_is_launched(
+    toolmill, tmp_path, monkeypatch, words
+):
+    monkeypatch.chdir(write_bank(tmp_path / "bank").parent)
+    monkeypatch.setitem(sys.modules, "inspect_ai", None)
+    monkeypatch.setattr("extensions.bench.world_tasks.list_worlds", lambda _: pytest.fail("listed"))
+    code, _, err = toolmill(*words)
     assert code == 2
     assert "pip install 'toolmill[bench]'" in err
     assert len(err.strip().splitlines()) == 1
-
-
-def test_without_inspect_no_world_is_launched(toolmill, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "inspect_ai", None)
-    monkeypatch.setattr("extensions.bench.world_tasks.list_worlds", lambda _: pytest.fail("listed"))
-    code, _, err = toolmill("worlds")
-    assert code == 2
-    assert "pip install 'toolmill[bench]'" in err
 
 
 @cases(
@@ -403,10 +405,7 @@ def test_a_task_of_mcp_atlas_is_asked_among_the_servers_that_are_there(tmp_path)
         read_mcp_atlas(plan)
 
 
-@needs_inspect
-def test_a_scripted_endpoint_gets_its_score_in_every_choice_of_tools(
-    toolmill, tmp_path, monkeypatch
-):
+def test_a_scripted_endpoint_gets_its_score_in_every_choice_of_tools(card, serve, tmp_path):
     """Right in one of the two cells of each request of API-Bank, and in LiveMCPBench and Atlas."""
     atlas = write_atlas(tmp_path / "atlas")
     right = ("AddAlarm", "maps__find_parking", "maps_find_parking", "calculator_calculate")
@@ -417,19 +416,16 @@ def test_a_scripted_endpoint_gets_its_score_in_every_choice_of_tools(
             return called(("GetToken", "{}"))
         return called((next(n for n in names if n.startswith(right)), "{}"))
 
+    serve(say)
     scores = {}
-    with openai_endpoint(say) as endpoint:
-        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
-        for words in (
-            ("api-bank-turns", "--data", write_bank(tmp_path / "bank")),
-            ("livemcpbench", "--data", write_live_mcp(tmp_path / "live")),
-            ("mcp-atlas", "--data", atlas.data, "--option", f"tools={atlas.options['tools']}"),
-        ):
-            code, printed, err = toolmill(*words, "--model", "endpoint:m", "--json")
-            assert code == 0, err
-            (model,) = json.loads(printed)["models"]
-            figure = model["measures"]["tool_ok"]
-            scores[words[0]] = (figure["value"], figure["n"])
+    for words in (
+        ("api-bank-turns", "--data", write_bank(tmp_path / "bank")),
+        ("livemcpbench", "--data", write_live_mcp(tmp_path / "live")),
+        ("mcp-atlas", "--data", atlas.data, "--option", f"tools={atlas.options['tools']}"),
+    ):
+        (model,) = card(*words, "--model", "endpoint:m")["models"]
+        figure = model["measures"]["tool_ok"]
+        scores[words[0]] = (figure["value"], figure["n"])
     assert scores == {"api-bank-turns": (0.5, 8), "livemcpbench": (1.0, 1), "mcp-atlas": (1.0, 1)}
 
 
@@ -447,28 +443,23 @@ def say_in_world(body, number):
     return Say("It says so.") if done else called(("read_file", '{"path": "/nowhere/b.txt"}'))
 
 
-@needs_inspect
-def test_a_model_works_in_a_world_until_its_state_is_checked(toolmill, tmp_path, monkeypatch):
+def test_a_model_works_in_a_world_until_its_state_is_checked(card, serve, tmp_path, monkeypatch):
     @asynccontextmanager
     async def open_session(opened, *_):
         yield Files(opened)
 
     monkeypatch.setattr("extensions.bench.world_tasks.open_session", open_session)
     path, out = write_world(tmp_path / "worlds"), tmp_path / "out"
-    words = ("worlds", "--data", path, "--option", "world=small", "--out", out, "--json")
-    with openai_endpoint(say_in_world) as endpoint:
-        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
-        code, printed, err = toolmill(*words, "--model", "endpoint:m")
-        assert code == 0, err
-        sent = len(endpoint.requests)
-        assert sent == 5
-        assert toolmill(*words, "--model", "endpoint:m")[0] == 0
-        assert len(endpoint.requests) == sent, "every turn is kept"
-    (model,) = json.loads(printed)["models"]
+    endpoint = serve(say_in_world)
+    options = ("--option", "world=small", "--out", out, "--model", "endpoint:m")
+    (model,) = card("worlds", "--data", path, *options)["models"]
+    assert len(endpoint.requests) == 5
+    card("worlds", "--data", path, *options)
+    assert len(endpoint.requests) == 5, "every turn is kept"
     assert model["measures"]["done"] == {"value": 0.5, "low": 0.5, "high": 0.5, "n": 2}
     assert model["measures"]["valid"]["value"] == 0.5
     assert model["errors"] == {"wrong_end": 1}
-    rows = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
+    rows = read_items(out)
     assert sorted(row["steps"] for row in rows) == [1, 2]
     assert model["cost"]["prompt_tokens"] == sum(row["prompt_tokens"] for row in rows) > 0
 
@@ -493,8 +484,6 @@ def test_repeated_requests_and_contracts_are_not_clean(tmp_path, warehouse):
     plan = BenchmarkPlan(write_metatool(tmp_path / "meta"))
     items = choose_items(read_metatool(plan), plan, None)
     news = next(tool for tool in items[0].tools if tool["name"] == "News & Co")
-    from assets.contracts.canonical import tool_text
-
     rows = [
         row("a", instruction="IS IT RAINING or not", split="train", positive="another tool"),
         row("b", instruction="Show me a map.", split="train", positive=tool_text(news)),
@@ -507,7 +496,7 @@ def test_repeated_requests_and_contracts_are_not_clean(tmp_path, warehouse):
 
 
 def test_an_interval_draws_whole_groups_and_failures_are_in_no_figure():
-    def make_row(item: str, group: str, right: bool, **more: Any) -> dict[str, Any]:
+    def make_row(item: str, group: str, right: bool, **more: Any) -> Row:
         facts = {"item_id": item, "epoch": 1, "group": group, "category": "c", "failed": False}
         spent = {"prompt_tokens": 1, "completion_tokens": 1, "seconds": 2.0, "usd": 0.5}
         verdict = {"ok": right, "error_kind": None if right else "wrong_tool"}
@@ -522,8 +511,3 @@ def test_an_interval_draws_whole_groups_and_failures_are_in_no_figure():
     assert summary["difference"]["n"] == 5
     assert (summary["asked"], summary["failures"]) == (11, {"timeout": 1})
     assert summary["cost"] | {"usd": 5.5, "seconds_per_100": 200.0} == summary["cost"]
-
-
-def test_the_help_names_every_benchmark(toolmill):
-    _, printed, _ = toolmill("--help")
-    assert all(name in printed for name in BENCHMARKS)

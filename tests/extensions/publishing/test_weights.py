@@ -1,8 +1,5 @@
 """Exported weights: plain transformers opens the adapted model, and recipes fit its calls."""
 
-import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,6 @@ from tests.support.cases import cases
 from tests.training.small_base import make_tokenizer, small_bert, stand_in_for_minilm
 from training.caller.bases import load_caller
 from training.caller.smollm2 import write_smollm2_base
-from training.prompts.render import render_conversation, render_tool_schema
 
 
 def test_rotated_pairs_become_neighbours_head_by_head():
@@ -137,65 +133,6 @@ def test_llama_s_parser_needs_its_tag_in_the_vocabulary(tmp_path):
     tokenizer = make_tokenizer(template=read_template("llama3_1"))
     tokenizer.add_tokens(["<|python_tag|>"], special_tokens=True)
     assert write_recipes(tmp_path, tokenizer, FACTS)["vllm_parser"] == "llama3_json"
-
-
-GO = """package main
-import ("encoding/json"; "fmt"; "os"; "text/template")
-type Object map[string]any
-func (o Object) String() string { b, _ := json.Marshal(o); return string(b) }
-type Tool struct { Function Object }
-type Function struct { Index int; Name string; Arguments Object }
-type ToolCall struct { Function Function }
-type Message struct { Role string; Content string; ToolCalls []ToolCall }
-type Prompt struct { System string; Tools []Tool; Messages []Message }
-func main() {
-  text, _ := os.ReadFile(os.Args[1])
-  var prompt Prompt
-  if err := json.NewDecoder(os.Stdin).Decode(&prompt); err != nil { panic(err) }
-  made := template.Must(template.New("m").Parse(string(text)))
-  if err := made.Execute(os.Stdout, prompt); err != nil { panic(err) }
-  fmt.Print("")
-}
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("go") is None, reason="Go's own templates are what Ollama renders")
-@cases("template", "qwen3", "qwen2_5", "qwen3_instruct_2507")
-def test_ollama_s_template_writes_the_prompt_that_was_trained_with(tmp_path, template):
-    tokenizer = make_tokenizer(template=read_template(template))
-    write_recipes(tmp_path, tokenizer, FACTS)
-    text = (tmp_path / "Modelfile").read_text().split('TEMPLATE """')[1].split('"""')[0]
-    (tmp_path / "template").write_text(text)
-    (tmp_path / "main.go").write_text(GO)
-    schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
-    tools = [
-        render_tool_schema({"name": n, "description": "d", "inputSchema": schema}) for n in "ab"
-    ]
-    examples = [("one", [{"name": "a", "arguments": {"x": 1}}]), ("none", [])]
-    wanted, _ = render_conversation(tokenizer, tools, "go on", examples=examples)
-    system = "Choose one tool and write its call as JSON."
-    messages = [
-        {"Role": "user", "Content": "one"},
-        {"Role": "assistant", "ToolCalls": [{"Function": {"Name": "a", "Arguments": {"x": 1}}}]},
-        {"Role": "user", "Content": "none"},
-        {"Role": "assistant", "Content": "None of these tools can do that."},
-        {"Role": "user", "Content": "go on"},
-    ]
-    prompt = {"System": system, "Messages": messages}
-    prompt["Tools"] = [{"Function": tool["function"]} for tool in tools]
-    made = subprocess.run(
-        ["go", "run", "main.go", "template"],
-        cwd=tmp_path, input=json.dumps(prompt), capture_output=True, text=True, check=True,
-        timeout=120, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "GOFLAGS": "-mod=mod"},
-    ).stdout  # fmt: skip
-    assert sort_keys(made) == sort_keys(wanted)
-
-
-def sort_keys(prompt: str) -> list[Any]:
-    """The lines, those of JSON by what they hold: Go sorts keys and writes no blanks."""
-    return [json.loads(line) if line.startswith('{"type"') else line.replace('": ', '":')
-            for line in prompt.splitlines()]  # fmt: skip
 
 
 @pytest.mark.slow

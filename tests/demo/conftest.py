@@ -19,7 +19,7 @@ def _full() -> Iterator[Replicas]:
 def full(_full: Replicas) -> Iterator[Replicas]:
     """Nine full replicas on day one without faults, whatever the test before did to them."""
     yield _full
-    _full.switch(day=1, faults={})
+    _full.switch(day=1, servers=COUNT, faults={})
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,9 @@ from html import unescape
 import httpx2
 import pytest
 
-from demo.ports import list_ports
-from demo.replicas.faults import SITES
 from demo.server import Replicas, replicas
-from demo.sites import REPLICAS
 from demo.sites.files import answer_message
-from demo.world.catalogue import MARKETPLACES, list_sites, make_world
+from demo.world.catalogue import MARKETPLACES, make_world
 from demo.world.record import KEYS
 from tests.demo.conftest import COUNT
 from tests.demo.walk import FIRST, WALKS, client, count_differences, locations
@@ -20,17 +17,11 @@ from tests.support.cases import cases
 
 
 @pytest.mark.parametrize("site", MARKETPLACES)
-def test_a_list_read_to_its_end_gives_every_record_once(site, full):
+def test_a_list_read_to_its_end_gives_every_record_once_and_the_second_day_its_shares(site, full):
     with client(site, full[site]) as http:
-        found = WALKS[site](http)
-    assert len(found) == COUNT
-    assert set(found) == {record.slug for record in full.world.list_records(site)}
-
-
-@pytest.mark.parametrize("site", MARKETPLACES)
-def test_the_second_day_adds_and_takes_down_exactly_its_shares(site, full):
-    with client(site, full[site]) as http:
-        first = set(WALKS[site](http))
+        walked = WALKS[site](http)
+        first = {record.slug for record in full.world.list_records(site)}
+        assert (len(walked), set(walked)) == (COUNT, first)
         full.switch(day=2)
         second = set(WALKS[site](http))
     assert count_differences(full.world) == {"new": 2, "changed": 2, "gone": 2}  # type: ignore[arg-type]
@@ -45,15 +36,6 @@ def test_the_standard_world_can_be_read_to_its_end_on_every_site(day, standard):
             found = WALKS[site](http)
         listed = [record.slug for record in standard.world.list_records(site)]
         assert sorted(found) == sorted(listed + ["units"] * (site == "registry"))
-
-
-def test_every_site_has_a_port_and_a_replica_and_small_worlds_list_two():
-    assert set(list_ports()) == set(SITES) == set(REPLICAS)
-    assert list_sites("small") == ("registry", "mcpso")
-    assert list_sites("full") == list_sites("standard") == MARKETPLACES
-    for scale in ("small", "standard", "large"):
-        listing = [site for site in MARKETPLACES if len(make_world(1, scale).list_records(site))]
-        assert tuple(listing) == list_sites(scale)
 
 
 @cases("scale", "standard", "large")
@@ -75,16 +57,16 @@ def test_only_sites_that_are_asked_for_are_served():
         Replicas(sites=["nowhere"])
 
 
-@cases("site", "glama", "pulsemcp", "pipedream")
-def test_without_the_key_the_answer_is_401_in_the_words_of_the_site(site, full):
+@cases(
+    "site, words",
+    ("glama", '"code": "unauthorized"'),
+    ("pulsemcp", '"details": {"header": "X-API-Key"}'),
+    ("pipedream", "unauthorized"),
+)
+def test_without_the_key_the_answer_is_401_in_the_words_of_the_site(site, words, full):
     answer = httpx2.get(full[site] + FIRST[site])
     assert answer.status_code == 401
-    expected = {
-        "glama": '"code": "unauthorized"',
-        "pulsemcp": '"details": {"header": "X-API-Key"}',
-        "pipedream": "unauthorized",
-    }
-    assert expected[site] in answer.text
+    assert words in answer.text
 
 
 def test_pulsemcp_wants_both_headers(full):
@@ -100,39 +82,30 @@ def test_pipedream_gives_a_token_for_client_credentials(full):
     url = f"{full['pipedream']}/v1/oauth/token"
     given = {"grant_type": "client_credentials", **KEYS["pipedream"]}
 
-    def ask(facts: dict[str, str]) -> httpx2.Response:
-        return httpx2.post(url, data=facts)
-
-    token = ask(given).json()["access_token"]
+    token = httpx2.post(url, data=given).json()["access_token"]
     bearer = {"Authorization": f"Bearer {token}"}
     info = httpx2.get(f"{full['pipedream']}/v1/connect/apps?limit=7", headers=bearer).json()
     assert (info["page_info"]["count"], info["page_info"]["total_count"]) == (7, COUNT)
-    assert ask(given | {"client_secret": "x"}).status_code == 401
-    assert ask({"grant_type": "password"}).status_code == 400
+    for wrong, status in ((given | {"client_secret": "x"}, 401), ({"grant_type": "password"}, 400)):
+        assert httpx2.post(url, data=wrong).status_code == status
 
 
 def test_smithery_shows_500_results_and_details_by_an_encoded_name(full):
     full.switch(servers=730)
-    try:
-        with client("smithery", full["smithery"]) as http:
-            pages = [
-                http.get("/servers", params={"page": n, "pageSize": 100}).json()
-                for n in range(1, 8)
-            ]
-            assert [len(page["servers"]) for page in pages] == [100] * 5 + [0, 0]
-            assert pages[5]["pagination"] == {
-                "currentPage": 6, "pageSize": 100, "totalPages": 8, "totalCount": 730,
-            }  # fmt: skip
-            assert http.get("/servers?pageSize=101").status_code == 400
-            item = pages[0]["servers"][3]
-            name = item["qualifiedName"].replace("/", "%2F")
-            assert http.get(f"/servers/{name}").json()["displayName"] == item["displayName"]
-            assert http.get(f"/servers/{item['qualifiedName']}").status_code == 404
-            assert http.get("/servers/nobody%2Fnothing").json() == {"error": "Server not found"}
-            shards = locations(http, "/sitemap_index.xml")
-            assert [len(locations(http, shard)) for shard in shards] == [365, 365]
-    finally:
-        full.switch(servers=COUNT)
+    with client("smithery", full["smithery"]) as http:
+        pages = [http.get(f"/servers?page={n}&pageSize=100").json() for n in range(1, 8)]
+        assert [len(page["servers"]) for page in pages] == [100] * 5 + [0, 0]
+        assert pages[5]["pagination"] == {
+            "currentPage": 6, "pageSize": 100, "totalPages": 8, "totalCount": 730,
+        }  # fmt: skip
+        assert http.get("/servers?pageSize=101").status_code == 400
+        item = pages[0]["servers"][3]
+        name = item["qualifiedName"].replace("/", "%2F")
+        assert http.get(f"/servers/{name}").json()["displayName"] == item["displayName"]
+        assert http.get(f"/servers/{item['qualifiedName']}").status_code == 404
+        assert http.get("/servers/nobody%2Fnothing").json() == {"error": "Server not found"}
+        shards = locations(http, "/sitemap_index.xml")
+        assert [len(locations(http, shard)) for shard in shards] == [365, 365]
 
 
 def test_glama_tells_no_command_for_servers_and_an_address_for_connectors(full):
@@ -161,17 +134,14 @@ def test_mcphub_streams_the_config_after_the_page(full):
 
 
 def test_deepnlp_tells_numbers_as_texts_and_sometimes_no_config(full):
+    path = "/api/mcp_marketplace/v1"
     with client("deepnlp", full["deepnlp"]) as http:
-        body = http.get("/api/mcp_marketplace/v1?count_per_page=100&page_id=1").json()
-        assert body["total_hits"] == str(COUNT)
-        assert isinstance(body["items"][0]["rating"], str)
-        details = [
-            http.get(f"/api/mcp_marketplace/v1/server/{item['id']}").json()["items"][0]
-            for item in body["items"][:40]
-        ]
-        missing = http.get("/api/mcp_marketplace/v1/server/no/body").json()
-    assert {len(detail["config"]) for detail in details} == {0, 1}
-    assert missing["items"] == []
+        body = http.get(f"{path}?count_per_page=100&page_id=1").json()
+        details = [http.get(f"{path}/server/{item['id']}").json() for item in body["items"][:40]]
+        assert http.get(f"{path}/server/no/body").json()["items"] == []
+    assert body["total_hits"] == str(COUNT)
+    assert isinstance(body["items"][0]["rating"], str)
+    assert {len(detail["items"][0]["config"]) for detail in details} == {0, 1}
 
 
 def test_the_docker_catalogue_names_images_by_their_digest(full):
@@ -219,8 +189,5 @@ def test_what_is_no_request_is_an_error_in_the_protocols_terms(body):
     with replicas(scale="small", sites=["files"]) as running:
         answer = httpx2.post(f"{running['files']}/mcp", content=body, timeout=60)
         assert answer.json()["error"]["code"] == -32600
+        assert answer_message({"jsonrpc": "2.0", "method": "notifications/initialized"}) is None
         assert httpx2.get(f"{running['files']}/mcp", timeout=60).status_code == 405
-
-
-def test_a_notification_is_not_answered():
-    assert answer_message({"jsonrpc": "2.0", "method": "notifications/initialized"}) is None

@@ -1,9 +1,9 @@
 """Runs pytest with xdist's workers forked from one process that has imported what tests import.
 
 Torch, transformers, Great Expectations, Dagster and our own modules are 12 core-seconds of imports
-that each of six workers paid for itself, the test modules 3. Meanwhile the other core compiles the
-test modules. No import may use Polars' threads: a fork would wait for them for ever. A worker that
-is started later, in place of one that crashed, is an ordinary process.
+that each of six workers paid for itself, the test modules 3. No import may use Polars' threads: a
+fork would wait for them for ever. A worker that is started later, in place of one that crashed, is
+an ordinary process.
 """
 
 import argparse
@@ -13,7 +13,6 @@ import os
 import pkgutil
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import types
@@ -27,9 +26,9 @@ from _pytest.config import _prepareconfig
 from execnet import gateway_base, gateway_io
 
 from tests.support.paths import ROOT
-from tests.support.precompile import PACKAGES, list_rewritten
 from tests.support.python_process import end_process, start_server
 
+PACKAGES = ("warehouse", "assets", "training", "serving", "orchestration", "extensions")
 # Files of an export, which import its frameworks where it is installed.
 EXPORTED = "extensions.environments.package"
 # Without LanceDB: its runtime and its thread are not to be forked.
@@ -69,7 +68,9 @@ class ForkedIO(gateway_base.Popen2IO):
 def import_tests() -> None:
     """As a worker would, asserts rewritten; one that fails or is skipped is left for it to tell."""
     config = _prepareconfig(["tests"])
-    for path in list_rewritten():
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path.name != "conftest.py" and not path.name.startswith("test_"):
+            continue
         with suppress(Exception, pytest.skip.Exception):
             importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     config._ensure_unconfigure()
@@ -103,10 +104,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("-n", type=int, default=0)
     gc.disable()
-    with (
-        warnings.catch_warnings(),
-        subprocess.Popen([sys.executable, "-m", "tests.support.precompile"]) as compiling,
-    ):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in LIBRARIES:
             importlib.import_module(name)
@@ -115,8 +113,6 @@ def main(arguments: list[str]) -> int:
                 if not module.name.endswith("__main__") and not module.name.startswith(EXPORTED):
                     importlib.import_module(module.name)
         import_tests()
-    if compiling.returncode:
-        return compiling.returncode
     folder = Path(tempfile.mkdtemp())
     server = start_server(folder)
     waiting = fork_workers(parser.parse_known_args(arguments)[0].n)

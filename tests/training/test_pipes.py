@@ -22,7 +22,6 @@ from orchestration.resources import (
     open_client,
 )
 from tests.support.cases import cases
-from tests.support.python_process import find_python
 from training.adapter_table import make_adapter_table
 from training.caller.settings import CallerSettings
 from training.policies import TrainerPolicy
@@ -231,9 +230,7 @@ def trained_root(
     """Folder of `home` and `state` after a retriever was trained; tests copy it."""
     root = tmp_path_factory.mktemp("adapter")
     warehouse = Warehouse(home=root / "home", state=root / "state")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", find_python())
-        assert train(fill(warehouse, train_rows, test_rows, pool), "retriever").success
+    assert train(fill(warehouse, train_rows, test_rows, pool), "retriever").success
     warehouse.ledger.close()
     return root
 

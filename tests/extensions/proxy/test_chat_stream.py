@@ -36,23 +36,25 @@ async def stream(raw: bytes, tools: Any = CHAT_TOOLS) -> tuple[bytes, list[dict[
     return b"".join([*sent, *chat.drain()]), repair.notes
 
 
-def list_calls(raw: bytes) -> list[tuple[str, str]]:
-    """(name, arguments) of each entry, in order."""
+def list_entries(raw: bytes) -> list[dict[str, Any]]:
     chunks = [event.data or {} for event in EventReader(100_000).take(raw)]
     deltas = [one["delta"] for chunk in chunks for one in chunk.get("choices", [])]
-    entries = [one["function"] for delta in deltas for one in delta.get("tool_calls", [])]
-    return [(entry.get("name", ""), entry["arguments"]) for entry in entries]
+    return [entry for delta in deltas for entry in delta.get("tool_calls", [])]
+
+
+def list_calls(raw: bytes) -> list[tuple[str, str]]:
+    """(name, arguments) of each entry, in order."""
+    functions = [entry["function"] for entry in list_entries(raw)]
+    return [(function.get("name", ""), function["arguments"]) for function in functions]
 
 
 def join_calls(raw: bytes) -> list[tuple[str, str]]:
-    """(name, arguments) of each call of the first choice, as the SDK puts them together."""
+    """(name, arguments) of each call, as the SDK puts them together."""
     calls: dict[int, list[str]] = {}
-    for event in EventReader(100_000).take(raw):
-        for choice in (event.data or {}).get("choices", []):
-            for entry in choice["delta"].get("tool_calls", []):
-                call = calls.setdefault(entry["index"], ["", ""])
-                call[0] += entry["function"].get("name") or ""
-                call[1] += entry["function"].get("arguments") or ""
+    for entry in list_entries(raw):
+        call = calls.setdefault(entry["index"], ["", ""])
+        call[0] += entry["function"].get("name") or ""
+        call[1] += entry["function"].get("arguments") or ""
     return [(name, text) for name, text in (calls[index] for index in sorted(calls))]
 
 
@@ -172,15 +174,8 @@ async def test_calls_that_share_an_index_get_one_each(name):
     parts, calls = SEVERAL[name]
     sent, _ = await stream(b"".join([*parts, END, DONE]), [*CHAT_TOOLS, NOW_TOOL])
     assert join_calls(sent) == calls
-
-
-@pytest.mark.parametrize("name", SEVERAL)
-async def test_the_first_part_of_each_call_has_its_name_and_no_part_an_empty_one(name):
-    sent, _ = await stream(b"".join([*SEVERAL[name][0], END, DONE]), [*CHAT_TOOLS, NOW_TOOL])
-    chunks = [event.data or {} for event in EventReader(100_000).take(sent)]
-    deltas = [one["delta"] for chunk in chunks for one in chunk.get("choices", [])]
-    begun = set[int]()
-    for entry in [one for delta in deltas for one in delta.get("tool_calls", [])]:
+    begun = set[int]()  # the first part of each call has its name, and no part an empty one
+    for entry in list_entries(sent):
         assert entry["function"].get("name") != ""
         assert entry["index"] in begun or entry["function"]["name"]
         begun.add(entry["index"])

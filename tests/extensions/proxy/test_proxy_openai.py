@@ -44,25 +44,32 @@ def post_raw(running: Running, path: str, **more: Any) -> httpx2.Response:
     return httpx2.post(f"{running.url}/v1/{path}", json=body, trust_env=False)
 
 
-def test_parallel_calls_of_a_whole_answer(running, client):
-    running.script.parts, running.script.body = None, make_completion(VALID, BROKEN)
+NAMES = pytest.mark.parametrize("name", ["weather", "mcp__sky__weather"])
+
+
+@NAMES
+def test_parallel_calls_of_a_whole_answer(running, client, name):
+    running.script.parts, running.script.body = None, make_completion(VALID, BROKEN, name=name)
     raw = client.chat.completions.with_raw_response.create(
         model="m", messages=ASK, tools=CHAT_TOOLS
     )
     answer = raw.parse()
     valid, broken = answer.choices[0].message.tool_calls or ()
     assert valid.type == broken.type == "function"
-    assert valid.function.arguments == VALID
-    assert json.loads(broken.function.arguments) == FIXED
-    assert raw.headers["x-toolmill-repaired"] == "1"
+    assert valid.function.name == broken.function.name == "weather"
+    assert json.loads(valid.function.arguments) == json.loads(broken.function.arguments) == FIXED
     told: Any = (answer.model_extra or {})["toolmill"]
-    assert [(one["call"], "repaired" in one) for one in told["calls"]] == [("c1", True)]
+    changed = ["c1"] if name == "weather" else ["c0", "c1"]
+    assert raw.headers["x-toolmill-repaired"] == str(len(changed))
+    assert [one["call"] for one in told["calls"] if "repaired" in one] == changed
+    assert (valid.function.arguments == VALID) is (name == "weather")
     path, headers, _ = running.script.seen[-1]
     assert (path, headers["authorization"]) == ("/v1/chat/completions", "Bearer sk-upstream")
 
 
-def test_parallel_calls_of_a_stream(running, client):
-    running.script.parts = stream_chat(BROKEN, VALID)
+@NAMES
+def test_parallel_calls_of_a_stream(running, client, name):
+    running.script.parts = stream_chat(BROKEN, VALID, name=name)
     texts, names, last = {0: "", 1: ""}, [], None
     for chunk in client.chat.completions.create(
         model="m", messages=ASK, tools=CHAT_TOOLS, stream=True
@@ -72,30 +79,36 @@ def test_parallel_calls_of_a_stream(running, client):
             texts[call.index] += call.function.arguments or ""
             names += [call.function.name] if call.function.name else []
         last = chunk
-    assert (json.loads(texts[0]), texts[1], names) == (FIXED, VALID, ["weather"] * 2)
+    assert ([json.loads(one) for one in texts.values()], names) == ([FIXED] * 2, ["weather"] * 2)
     assert last is not None
     told: Any = (last.model_extra or {})["toolmill"]
-    assert told["repaired"] == 1
+    assert told["repaired"] == (1 if name == "weather" else 2)
 
 
-def test_responses_whole_and_streamed(running, client):
-    running.script.parts, running.script.body = None, json.dumps(make_response(BROKEN)).encode()
+@NAMES
+def test_responses_whole_and_streamed(running, client, name):
+    body = json.dumps(make_response(BROKEN, name=name)).encode()
+    running.script.parts, running.script.body = None, body
     answer = client.responses.create(model="m", input="weather?", tools=TOOLS)
     [item] = answer.output
     assert item.type == "function_call"
-    assert json.loads(item.arguments) == FIXED
-    running.script.parts = stream_response(VALID, BROKEN)
+    assert (item.name, json.loads(item.arguments)) == ("weather", FIXED)
+    running.script.parts = stream_response(VALID, BROKEN, name=name)
     with client.responses.stream(model="m", input="weather?", tools=TOOLS) as stream:
-        deltas = {0: "", 1: ""}
+        deltas, added = {0: "", 1: ""}, []
         for event in stream:
             if event.type == "response.function_call_arguments.delta":
                 deltas[event.output_index] += event.delta
+            if event.type == "response.output_item.added" and event.item.type == "function_call":
+                added.append(event.item.name)
         final = stream.get_final_response()
-    assert (deltas[0], json.loads(deltas[1])) == (VALID, FIXED)
-    first, second = final.output
-    assert first.type == second.type == "function_call"
-    assert (first.arguments, json.loads(second.arguments)) == (VALID, FIXED)
-    assert (final.model_extra or {})["toolmill"]["repaired"] == 1
+    assert added == ["weather"] * 2
+    assert [json.loads(one) for one in deltas.values()] == [FIXED] * 2
+    for item in final.output:
+        assert item.type == "function_call"
+        assert (item.name, json.loads(item.arguments)) == ("weather", FIXED)
+    assert (deltas[0] == VALID) is (name == "weather")
+    assert (final.model_extra or {})["toolmill"]["repaired"] == (1 if name == "weather" else 2)
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
@@ -107,42 +120,6 @@ def test_calls_that_fit_pass_byte_for_byte(running, path):
     assert (answer.content, answer.headers["x-toolmill-repaired"]) == (whole, "0")
     running.script.parts = parts
     assert post_raw(running, path, stream=True).content == b"".join(parts)
-
-
-OTHER = "mcp__sky__weather"
-
-
-def test_a_tool_of_another_name_in_a_whole_answer(running, client):
-    running.script.parts, running.script.body = None, make_completion(VALID, name=OTHER)
-    answer = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS)
-    [call] = answer.choices[0].message.tool_calls or ()
-    assert call.type == "function"
-    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", FIXED)
-    running.script.body = json.dumps(make_response(VALID, name=OTHER)).encode()
-    [item] = client.responses.create(model="m", input="weather?", tools=TOOLS).output
-    assert item.type == "function_call"
-    assert (item.name, json.loads(item.arguments)) == ("weather", FIXED)
-
-
-def test_a_tool_of_another_name_in_a_stream(running, client):
-    running.script.parts = stream_chat(VALID, BROKEN, name=OTHER)
-    texts, names = {0: "", 1: ""}, []
-    chunks = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS, stream=True)
-    for chunk in chunks:
-        for call in chunk.choices[0].delta.tool_calls or ():
-            assert call.function is not None
-            texts[call.index] += call.function.arguments or ""
-            names += [call.function.name] if call.function.name else []
-    assert ([json.loads(one) for one in texts.values()], names) == ([FIXED] * 2, ["weather"] * 2)
-    running.script.parts = stream_response(VALID, name=OTHER)
-    added = []
-    with client.responses.stream(model="m", input="weather?", tools=TOOLS) as stream:
-        for event in stream:
-            if event.type == "response.output_item.added" and event.item.type == "function_call":
-                added.append(event.item.name)
-        [item] = stream.get_final_response().output
-    assert item.type == "function_call"
-    assert (added, item.name, json.loads(item.arguments)) == (["weather"], "weather", FIXED)
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])

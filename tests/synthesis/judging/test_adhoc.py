@@ -19,9 +19,9 @@ from assets.synthesis.judging.adhoc import (
 )
 from assets.synthesis.policy import SynthesisPolicy
 from tests.support.cases import cases
+from tests.support.command import run_python
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.paths import ROOT
-from tests.support.python_process import run_python
 from tests.synthesis.contracts import CITY_TIME, READ_FILE
 from tests.synthesis.judging.test_judge import a_model, opinion
 from tests.vectors.conftest import WordEmbedder

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.vectors.encoders.weights import BASE
+from tests.support.command import run_python
 from tests.support.paths import ROOT
-from tests.support.python_process import run_python
 from tests.training.small_base import small_bert, stand_in_for_minilm
 from training.evaluation.retriever import (
     BASE_LABEL,

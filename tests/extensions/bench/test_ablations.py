@@ -29,6 +29,7 @@ from training.retriever.settings import RetrieverSettings
 from training.runtime.model_store import TrainingFailed
 from training.sets.training_set import build_training_set
 
+pytestmark = pytest.mark.slow
 Row = dict[str, Any]
 
 
@@ -62,6 +63,7 @@ def test_arms_learn_from_as_much_and_never_from_what_is_tested(accepted, raw, se
         assert all(one["split"] == "train" for one in got[arm])
         assert all(one["task"] != "no_tool" for one in got[arm])
         assert [dict(one) for one in select_arm_rows(arm, accepted, raw, seed).rows] == got[arm]
+        assert select_arm_rows(arm, accepted, raw, seed).random == (arm == "random")
     assert got.get("random") == got.get("filtered")
     if "plain" in got:
         assert len(got["mixed"]) == len(got["plain"])
@@ -70,12 +72,6 @@ def test_arms_learn_from_as_much_and_never_from_what_is_tested(accepted, raw, se
         assert len(got["raw"]) <= len(got["filtered"])
         short = len(got["raw_all"]) < len(got["filtered"])
         assert len(got["raw"]) == (len(got["raw_all"]) if short else len(got["filtered"]))
-
-
-def test_only_random_negatives_differ_between_filtered_and_random():
-    rows = [row(at) for at in range(4)]
-    assert not select_arm_rows("filtered", rows, [], 1).random
-    assert select_arm_rows("random", rows, [], 1).random
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +191,7 @@ def test_the_table_calls_significant_what_is_and_nothing_else():
         *answers("untrained", 0, bad), *answers("filtered", 1, good), *answers("random", 1, bad),
         *answers("plain", 1, mixed), *answers("mixed", 1, other),
     ]  # fmt: skip
+    assert render_ablation_table(summarise_ablations([])).count("`not run`") == 2
     found = summarise_ablations(rows)
     verdicts = {one["name"]: one["verdict"] for one in found["retriever"]["contrasts"]}
     assert verdicts["hard - random"] == "better"
@@ -219,25 +216,14 @@ def test_a_difference_is_the_mean_of_its_seeds():
     assert found["arms"]["filtered"]["recall_at_1"]["value"] == 0.5
 
 
-def test_a_report_without_rows_says_not_run():
-    assert render_ablation_table(summarise_ablations([])).count("`not run`") == 2
-
-
-pytestmark = pytest.mark.slow
-
-
 def test_the_callers_arms_are_trained_scored_and_told(small_caller, tmp_path):
     snapshots, pairs = make_rows()
     made = build_training_set(pairs, snapshots, embed)
     caller = replace(PROFILES["smollm2"], threads=1, device="cpu", candidates=2)
     settings = AblationSettings(
-        roles=("caller",),
-        arms=("filtered", "random"),
-        seeds=(1,),
-        caller=caller,
-        caller_base=str(small_caller),
-        caller_items=2,
-    )
+        roles=("caller",), arms=("filtered", "random"), seeds=(1,), caller=caller,
+        caller_base=str(small_caller), caller_items=2,
+    )  # fmt: skip
     rows = run_ablations(tmp_path, ArmSets("set", made.rows, made.rows, made.pool), settings)
     frame = ABLATIONS.frame(rows)
     assert set(frame["arm"]) == {"untrained", "filtered", "random"}

@@ -180,8 +180,8 @@ ADD = {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}, "
 
 
 def question(name: str, **more: Any) -> dict[str, Any]:
-    asked = [[{"role": "user", "content": "Add five."}]]
-    return {"id": name, "question": asked, "function": [ADD], **more}
+    turns = [[{"role": "user", "content": "Add five."}]]
+    return {"id": name, "question": turns, "function": [ADD], **more}
 
 
 def truth(name: str, value: int = 5) -> dict[str, Any]:
@@ -222,32 +222,26 @@ def test_ast_and_relevance_categories_are_read_and_others_named(tmp_path):
 
 def test_the_third_version_and_older_forms_are_read(tmp_path):
     old = question("simple_0", question="Add five.", function=ADD)
-    write(
-        tmp_path,
-        "BFCL_v3_simple.json",
-        [old, ""],
-        [{**truth("simple_0"), "ground_truth": {"add": {"a": [5]}}}],
-    )
+    one_truth = {"id": "simple_0", "ground_truth": {"add": {"a": [5]}}}
+    write(tmp_path, "BFCL_v3_simple.json", [old, ""], [one_truth])
     (item,) = read_bfcl(tmp_path)
     assert item.category == "simple"
     assert item.messages == [{"role": "user", "content": "Add five."}]
     assert item.truth == [{"add": {"a": [5]}}]
 
 
-def test_the_newest_version_of_a_category_is_taken(tmp_path):
-    for version, value in ((4, 4), (3, 3)):
+def test_the_newest_known_version_of_a_category_is_taken(tmp_path):
+    for version in (4, 3):
         name = f"BFCL_v{version}_parallel.json"
-        write(tmp_path, name, [question("parallel_0")], [truth("parallel_0", value)])
+        write(tmp_path, name, [question("parallel_0")], [truth("parallel_0", version)])
     skipped: list[str] = []
     (item,) = read_bfcl(tmp_path, skipped)
     assert item.truth == [{"add": {"a": [4]}}]
     assert skipped == ["BFCL_v3_parallel.json: a newer version stands beside it"]
-
-
-def test_a_version_that_is_not_known_is_named(tmp_path):
-    write(tmp_path, "BFCL_v9_parallel.json", [question("parallel_0")], [truth("parallel_0")])
+    unknown = tmp_path / "unknown"
+    write(unknown, "BFCL_v9_parallel.json", [question("parallel_0")], [truth("parallel_0")])
     with pytest.raises(UnusableInput, match=r"BFCL_v9_parallel\.json: version 9 is not read"):
-        read_bfcl(tmp_path)
+        read_bfcl(unknown)
 
 
 def test_truths_go_by_id_else_by_place(tmp_path):

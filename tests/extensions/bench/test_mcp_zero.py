@@ -51,9 +51,7 @@ def write(folder: Path, value: Any) -> Path:
 
 def test_a_file_becomes_servers_and_an_index_by_its_own_vectors(tmp_path):
     report = load_dataset(write(tmp_path, FILE), tmp_path / "out", MADE_BY)
-    assert (report["servers"], report["tools"], report["vectors"], report["skipped"]) == (
-        2, 3, 7, [],
-    )  # fmt: skip
+    assert [report[name] for name in ("servers", "tools", "vectors", "skipped")] == [2, 3, 7, []]
     assert report["embedder"] == "openai:text-embedding-3-large/8@127.0.0.1:9"
     index = load_index(tmp_path / "out", read_served_version(tmp_path / "out"))
     assert index.version == report["version"]

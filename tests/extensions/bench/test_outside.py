@@ -150,20 +150,21 @@ TRAINED = [
 ]
 
 
-def kinds(item: str) -> tuple[str, ...]:
-    return find_contamination([item], TRAINED).flags[0].kinds
-
-
-def test_a_copy_is_found_whatever_its_case_punctuation_and_width():
-    assert "exact" in kinds("convert 20 EUROS to norwegian crowns,   for me")
-    assert "exact" in kinds("Ｃｏｎｖｅｒｔ 20 euros to Norwegian crowns for me!")
-    assert kinds("Convert 21 euros to Danish money for us.") == ()
-
-
-def test_a_short_request_is_found_whole_inside_a_longer_one():
-    assert kinds("the weather in Oslo") == ("contained",)
-    assert kinds("weather Oslo in the") == ()
-    assert kinds("in Oslo") == (), "two words are part of anything"
+@cases(
+    "item, kind",
+    ("convert 20 EUROS to norwegian crowns,   for me", "exact"),
+    ("Ｃｏｎｖｅｒｔ 20 euros to Norwegian crowns for me!", "exact"),
+    ("Convert 21 euros to Danish money for us.", None),
+    ("the weather in Oslo", "contained"),
+    ("weather Oslo in the", None),
+    ("in Oslo", None),  # two words are part of anything
+    ("I say: please show me the weather in Oslo on the third", "overlap"),
+    ("请把北京明天的天气告诉我", "overlap"),
+    ("北京明天", "contained"),
+)
+def test_a_copy_is_found_whatever_its_case_width_and_script(item, kind):
+    kinds = find_contamination([item], TRAINED).flags[0].kinds
+    assert kind in kinds if kind == "exact" else kinds == ((kind,) if kind else ())
 
 
 def test_shared_n_grams_are_counted_over_the_items_own():
@@ -171,13 +172,7 @@ def test_shared_n_grams_are_counted_over_the_items_own():
     found = find_contamination([half], TRAINED).flags[0]
     assert found.overlap == pytest.approx(3 / 11, abs=1e-4)
     assert not found.kinds
-    assert kinds("I say: please show me the weather in Oslo on the third") == ("overlap",)
-
-
-def test_a_script_without_spaces_has_n_grams_too():
     assert fold_words("把北京的天气 ok") == ["把", "北", "京", "的", "天", "气", "ok"]
-    assert kinds("请把北京明天的天气告诉我") == ("overlap",)
-    assert kinds("北京明天") == ("contained",)
 
 
 def test_nearness_is_asked_in_blocks_and_names_the_nearest():

@@ -89,6 +89,8 @@ def test_tasks_are_played_ones_and_executed_pairs_split_as_the_release_splits(ou
 
 def test_own_calls_are_worth_1_and_changed_ones_less(out):
     recording, rows = read_recording(out / "replay.jsonl"), read_rows(out)
+    assert recording.answer(DIGESTS["read"], READ["arguments"], "s1").text == "first"
+    assert recording.answer(DIGESTS["read"], {"path": "/gone"}, "s1").outcome == "tool_error"
     for row in rows.values():
         assert score_calls(recording, row["id"], row["reference"])[0].reward == 1
         assert score_calls(recording, row["id"], row["perturbed"])[0].reward < 1
@@ -162,16 +164,16 @@ def test_a_step_after_the_end_is_one_clear_error(package):
         episode.call("read", {"path": "/c"})
 
 
-def test_bad_input_is_told_of_and_ends_nothing(package):
+def test_bad_input_is_told_of_and_ends_nothing_and_a_seed_draws_the_same_task(package):
     episode = package.Episode()
-    with pytest.raises(package.UnknownTask, match=r"no task 'nobody'.*p1:one"):
-        episode.reset("nobody")
-    with pytest.raises(package.UnknownTask, match=r"no split 'nights'.*train"):
-        episode.reset(split="nights")
-    with pytest.raises(package.UnknownTask, match="no task 9 in train"):
-        episode.reset(split="train", index=9)
-    for which in ({"index": "1"}, {"index": True}, {"seed": "7"}, {"seed": [7]}):
-        with pytest.raises(package.UnknownTask, match=r"=.*: expected a whole number"):
+    for which, problem in (
+        ({"task_id": "nobody"}, r"no task 'nobody'.*p1:one"),
+        ({"split": "nights"}, r"no split 'nights'.*train"),
+        ({"split": "train", "index": 9}, "no task 9 in train"),
+        *(({"index": index}, "expected a whole number") for index in ("1", True)),
+        *(({"seed": seed}, "expected a whole number") for seed in ("7", [7])),
+    ):
+        with pytest.raises(package.UnknownTask, match=problem):
             episode.reset(**which)
     with pytest.raises(ValueError, match="expected replay or live"):
         package.Episode("lively")
@@ -180,10 +182,6 @@ def test_bad_input_is_told_of_and_ends_nothing(package):
         assert episode.call("read", arguments).outcome == "invalid_arguments"
     assert episode.call("nobody", {}).outcome == "unknown_tool"
     assert episode.describe()["done"] is False
-
-
-def test_a_seed_draws_the_same_task_again(package):
-    episode = package.Episode()
     drawn = [episode.reset(seed=seed)["id"] for seed in range(20)]
     assert drawn == [episode.reset(seed=seed)["id"] for seed in range(20)]
     assert len(set(drawn)) > 1
@@ -222,12 +220,6 @@ def test_the_package_stands_alone(out):
     assert (out / "server" / "Dockerfile").exists()
 
 
-def test_names_of_the_environment_are_no_tools():
-    from extensions.environments.tasks import _write_name
-
-    assert [_write_name(name) for name in ("close", "read")] == ["close_tool", "read"]
-
-
 def test_a_release_without_tasks_is_one_clear_error(warehouse, tmp_path):
     claim_home(warehouse.home)
     release = fill_home(warehouse, pairs=False, played=False)
@@ -255,13 +247,6 @@ def test_bad_places_and_names_are_refused(warehouse, tmp_path):
             export.export_environment(made, tmp_path / name, release, None)
     with pytest.raises(UnusableInput, match="is not in this home any more"):
         select_tasks(warehouse, "0" * 64)
-
-
-def test_the_read_of_a_task_is_recorded_as_it_was(out):
-    recording = read_recording(out / "replay.jsonl")
-    answer = recording.answer(DIGESTS["read"], READ["arguments"], "s1")
-    assert (answer.text, answer.after) == ("first", "s1")
-    assert recording.answer(DIGESTS["read"], {"path": "/gone"}, "s1").outcome == "tool_error"
 
 
 # --- live tasks: what launches, what is a miss, and worlds that are gone

@@ -56,11 +56,9 @@ NAME = contract_digest(CONTRACTS["read"])
 @cases("outcome", "refused", "truncated", "timeout", "protocol_error")
 def test_a_played_call_without_a_whole_answer_is_a_miss(outcome):
     """What was withheld has no words here: to replay none would make an answer up."""
-    inputs = {"path": "/q"}
-    built = record_trajectories(
-        [row(step("read", inputs, "", "s1", "s1", outcome=outcome), why="no useful answer")]
-    )
-    assert make_key(NAME, inputs, "s1") not in built.answers
+    played = step("read", {"path": "/q"}, "", "s1", "s1", outcome=outcome)
+    built = record_trajectories([row(played, why="no useful answer")])
+    assert make_key(NAME, {"path": "/q"}, "s1") not in built.answers
 
 
 def test_arguments_without_a_canonical_form_have_a_key_that_nothing_holds():
@@ -101,10 +99,7 @@ def reseal(data: bytes) -> bytes:
     (lambda data: reseal(data + b'{"key": "k", "answer": {"text": 1}}\n'), "holds no contract"),
     (lambda data: reseal(data + b"[" * 9000 + b"\n"), "holds no contract"),
     (lambda data: reseal(data.replace(b'"after": "s1"', b'"after": 1')), "holds no contract"),
-    (
-        lambda data: reseal(data.replace(b'"arguments": {"path": "/a"}', b'"arguments": "x"')),
-        "holds no contract",
-    ),
+    (lambda data: reseal(data.replace(b'{"path": "/a"}', b'"x"')), "holds no contract"),
 )
 def test_a_damaged_file_is_one_line_that_names_it(tmp_path, damage, output):
     path = tmp_path / "x.jsonl"
@@ -136,7 +131,12 @@ BOTH, ALONE = "Read /a, then write x into /b.", "What does /a say?"
 
 
 def score(request: str, *calls: dict[str, Any]) -> Any:
-    return score_calls(MADE, find_task(MADE, request), calls)[0]
+    return play(request, *calls)[0]
+
+
+def play(request: str, *calls: Any) -> Any:
+    """(the score, what each call was answered)."""
+    return score_calls(MADE, find_task(MADE, request), calls)
 
 
 def test_the_tasks_own_calls_are_worth_one_and_no_call_nothing():
@@ -155,14 +155,10 @@ def test_the_tasks_own_calls_are_worth_one_and_no_call_nothing():
 
 
 def test_a_wrong_call_that_a_server_objected_to_is_answered_by_its_words():
-    built, steps = score_calls(
-        MADE, find_task(MADE, ALONE), [{"name": "read", "arguments": {"path": "/z"}}, READ]
-    )
-    assert [(step.text, step.outcome) for step in steps] == [
-        ("no such file", "tool_error"), ("first", "useful"),
-    ]  # fmt: skip
-    assert built.end
-    assert built.known
+    built, steps = play(ALONE, {"name": "read", "arguments": {"path": "/z"}}, READ)
+    answers = [(step.text, step.outcome) for step in steps]
+    assert answers == [("no such file", "tool_error"), ("first", "useful")]
+    assert (built.end, built.known) == (True, True)
     assert built.reward == VALID + CALLS_USEFUL / 2 + END
 
 
@@ -175,21 +171,19 @@ def test_a_wrong_call_that_a_server_objected_to_is_answered_by_its_words():
     ({"name": None}, "unknown_tool", "no tool 'None'"),
 )
 def test_a_call_that_no_server_would_be_sent_is_told_why(call, outcome, output):
-    built, [step] = score_calls(MADE, find_task(MADE, ALONE), [call])
+    built, [step] = play(ALONE, call)
     assert step.outcome == outcome
     assert output in step.text
     assert (built.reward, built.known) == (0.0, True)
 
 
 def test_a_miss_is_told_and_never_made_up():
-    built, [step] = score_calls(
-        MADE, find_task(MADE, ALONE), [{"name": "read", "arguments": {"path": "/unseen"}}]
-    )
+    built, [step] = play(ALONE, {"name": "read", "arguments": {"path": "/unseen"}})
     assert step.missed
     assert step.text.startswith("replay miss: read was never called with these arguments")
     assert (built.known, built.end, built.useful) == (False, False, 0.0)
     # In another state than the recorded one the same call is another call.
-    built, [_, step] = score_calls(MADE, find_task(MADE, BOTH), [WRITE, READ])
+    built, [_, step] = play(BOTH, WRITE, READ)
     assert step.missed
     assert not built.known
 
@@ -249,16 +243,13 @@ given_arguments = st.one_of(
 )
 def test_whatever_is_called_the_score_is_between_0_and_1_and_the_same_again(calls):
     for request in (BOTH, ALONE):
-        built, steps = score_calls(MADE, find_task(MADE, request), calls)
+        built, steps = play(request, *calls)
         assert 0.0 <= built.reward <= 1.0
         assert built.known == (not any(step.missed for step in steps))
         assert len(steps) == len(calls)
-        again, same = score_calls(MADE, find_task(MADE, request), calls)
-        assert (again, same) == (built, steps)
+        assert play(request, *calls) == (built, steps)
         answers = {answer.text for answer in MADE.answers.values()}
-        assert all(
-            step.text in answers for step in steps if step.outcome in ("useful", "tool_error")
-        )
+        assert {s.text for s in steps if s.outcome in ("useful", "tool_error")} <= answers
 
 
 NAMED = "npm:x::write_note"

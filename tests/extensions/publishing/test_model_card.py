@@ -70,56 +70,41 @@ def text_of(home: Path, **given: Any) -> str:
     return path.read_text()
 
 
-def test_the_hub_reads_the_front_matter(tmp_path):
-    from huggingface_hub import ModelCard
-
-    made(tmp_path)
-    front_matter = ModelCard.load(str(write_card(tmp_path, "m1"))).data.to_dict()
-    assert front_matter["base_model"] == "sentence-transformers/all-MiniLM-L6-v2"
-    assert (front_matter["license"], front_matter["license_name"]) == (
-        "other",
-        "mixed-see-data-and-licences",
-    )
-    assert front_matter["pipeline_tag"] == "sentence-similarity"
-    assert {"mcp", "tool-calling", "retriever"} <= set(front_matter["tags"])
-    [dataset] = front_matter["datasets"]
-    assert dataset.startswith("toolmill-training-set-")
-
-
 @cases(
     "base, shown",
-    ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),
+    ("sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
     ("/srv/models/mine", None),
     ("smollm2:abc", None),
     ("a/b\nlicense: mit", None),
     ("../x", None),
 )
-def test_a_base_is_named_to_the_hub_only_where_it_is_an_id_of_it(tmp_path, base, shown):
+def test_the_hub_reads_the_front_matter_and_a_base_only_where_it_is_an_id_of_it(
+    tmp_path, base, shown
+):
     from huggingface_hub import ModelCard
 
-    made(tmp_path, base=base, role="caller")
-    front_matter = ModelCard.load(str(write_card(tmp_path, "m1"))).data.to_dict()
-    assert front_matter.get("base_model") == shown
-    assert front_matter["license"] == "other"
+    made(tmp_path, base=base)
+    front = ModelCard.load(str(write_card(tmp_path, "m1"))).data.to_dict()
+    assert front.get("base_model") == shown
+    assert (front["license"], front["license_name"]) == ("other", "mixed-see-data-and-licences")
+    assert front["pipeline_tag"] == "sentence-similarity"
+    assert {"mcp", "tool-calling", "retriever"} <= set(front["tags"])
+    [dataset] = front["datasets"]
+    assert dataset.startswith("toolmill-training-set-")
 
 
-def test_the_card_counts_what_was_learnt_from_by_licence_and_provider(tmp_path):
-    made(tmp_path)
-    text = text_of(tmp_path)
-    assert "licences: `MIT` 2, `unknown` 1, `xˋ¦</td> # Owned" in text
-    assert "GPL" not in text  # held out, not learnt from
-    assert "providers: `offline` 4" in text
-    assert "| unseen_server | 1 | 1 | 1 |" in text
-    assert "5 of 5 pairs were written by the offline provider (a grammar" in text
-
-
-def test_the_card_names_the_prompts_that_texts_were_read_after(tmp_path):
+def test_the_card_counts_what_was_learnt_from_and_names_its_prompts(tmp_path):
     settings = {"query_prompt": None, "document_prompt": None}
     made(tmp_path, settings=settings, prompts={"query": f"ask: {EVIL}", "document": None})
     text = text_of(tmp_path)
     assert '| query_prompt | `"ask: ' in text
     assert "| document_prompt | `null` |" in text
     assert EVIL not in text
+    assert "licences: `MIT` 2, `unknown` 1, `xˋ¦</td> # Owned" in text
+    assert "GPL" not in text  # held out, not learnt from
+    assert "providers: `offline` 4" in text
+    assert "| unseen_server | 1 | 1 | 1 |" in text
+    assert "5 of 5 pairs were written by the offline provider (a grammar" in text
 
 
 def test_figures_and_gates_stand_there_once_they_are_measured_and_stay(tmp_path):
@@ -133,7 +118,11 @@ def test_figures_and_gates_stand_there_once_they_are_measured_and_stay(tmp_path)
     row = f"| unseen_server | 261 | - | 90 | recall_at_1 | {both} | +0.100 [+0.020, +0.200] |"
     assert row in text
     assert render_gates_table(gates) in text
+    folder = get_model_folder(tmp_path, "m1")
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert text_of(tmp_path) == text  # written again without an evaluation, as by a training
+    text_of(tmp_path, summary=SUMMARY, gates=gates)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
 def test_a_caller_s_cells_are_shown(tmp_path):
@@ -161,21 +150,9 @@ def test_a_sidecar_s_card_says_what_drafts_it_learnt_from(tmp_path):
     assert "- kinds: `missing_required` 3, `untouched` 1" in text
 
 
-def test_the_same_facts_are_the_same_bytes_and_no_write(tmp_path):
-    made(tmp_path)
-    text_of(tmp_path, summary=SUMMARY)
-    folder = get_model_folder(tmp_path, "m1")
-    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    text_of(tmp_path, summary=SUMMARY)
-    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-
-
-def test_a_model_that_was_never_finished_has_no_card(tmp_path):
-    assert write_card(tmp_path, "m1", summary=SUMMARY) is None
-    assert not (tmp_path / "models").exists()
-
-
 def test_without_a_manifest_or_with_a_broken_evaluation_the_card_is_written_all_the_same(tmp_path):
+    assert write_card(tmp_path, "m1", summary=SUMMARY) is None, "it was never finished"
+    assert not (tmp_path / "models").exists()
     save_empty_model(tmp_path, "m1")
     (get_model_folder(tmp_path, "m1") / "evaluation.json").write_text("{half")
     text = text_of(tmp_path)

@@ -21,7 +21,6 @@ from extensions.publishing.hub_push import (
     PushFailed,
     RepositoryUpload,
     read_manifest,
-    rewrite_card,
     send_uploads,
     write_uploads,
 )
@@ -187,17 +186,6 @@ def test_nothing_to_push_and_no_export_are_told(tmp_path):
         write_uploads(tmp_path, "org/mine", models, tmp_path / "out")
     with pytest.raises(UnusableInput, match="expected the folder"):
         write_uploads(tmp_path, "org/mine", models, tmp_path / "out", tmp_path)
-
-
-def test_a_card_keeps_its_text_and_changes_its_front_matter():
-    card = (
-        "---\nlicense: mit\ndatasets:\n- local\n---\n# T\n\n## Loading\n\nold\n\n## Limits\n\nx\n"
-    )
-    made = rewrite_card(card, "load()", {"datasets": None, "base_model": "b/c"})
-    assert made == (
-        "---\nlicense: mit\nbase_model: b/c\n---\n# T\n\n## Limits\n\nx\n\n## Loading\n\n"
-        "```python\nload()\n```\n"
-    )
 
 
 @pytest.mark.slow

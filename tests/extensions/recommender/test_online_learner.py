@@ -104,21 +104,18 @@ def test_another_release_learns_what_its_fit_has_not_seen(home):
     assert learning.find_odds()[BAD] <= released[BAD]
 
 
-def test_calls_of_another_contract_or_tool_teach_nothing(learning):
+def test_what_names_another_contract_or_no_reranker_teaches_nothing(learning, tmp_path):
     released = learning.find_odds()
     log_call(learning.outcomes, "ann", 1, contract_digest="c1:old")
     log_call(learning.outcomes, "ann", 2, contract_digest=None)
     log_call(learning.outcomes, "ann", 3, GOOD, search_id="s-unknown")
     learning.settle()
     assert learning.find_odds() == released
-
-
-def test_an_index_without_a_reranker_learns_nothing(tmp_path):
-    publish_ranked(tmp_path, reranked=False)
-    learning = Learning(tmp_path)
-    log_turn(learning, count=2)
-    assert learning.settle().ranker is None
-    assert learning.learner.learnt is None
+    publish_ranked(tmp_path / "plain", reranked=False)
+    plain = Learning(tmp_path / "plain")
+    log_turn(plain, count=2)
+    assert plain.settle().ranker is None
+    assert plain.learner.learnt is None
 
 
 def test_a_search_waits_for_no_learning(home, monkeypatch):

@@ -72,13 +72,6 @@ def test_outcomes_tell_good_tools_from_bad_ones_at_questions_never_seen():
     assert p[1::2].max() < 0.4
 
 
-def test_what_is_less_known_is_less_sure():
-    pool = make_pool(len(POOL) + 1)
-    ranker = BayesianReranker(fit_reranker(draw_examples(POOL, 300), pool), pool)
-    sd = np.sqrt(ranker.score(make_question(pool, 901), np.arange(len(pool))).belief.variance)
-    assert sd[-1] > sd[:-1].max()
-
-
 def test_an_update_moves_the_tool_and_what_resembles_it_towards_the_outcome():
     ranker, question = BayesianReranker(fit(0), POOL), make_question(POOL, 3)
     place = int(question.candidates[0])
@@ -251,13 +244,15 @@ def test_another_file_is_told_apart(tmp_path, data):
 EXAMPLES = draw_examples(POOL, 150)
 
 
-def score_all(weights, seed: int = 700) -> np.ndarray:
-    return BayesianReranker(weights, POOL).score(make_question(POOL, seed), np.arange(len(POOL))).p
+def score_all(examples: list[OutcomeExample]) -> np.ndarray:
+    """P(success) of every tool at one question, by a fit of these."""
+    ranker = BayesianReranker(fit_reranker(examples, POOL), POOL)
+    return ranker.score(make_question(POOL, 700), np.arange(len(POOL))).p
 
 
 @cases("success", True, False)
 def test_outcomes_that_are_all_alike_move_every_tool_and_settle(success):
-    p = score_all(fit_reranker([replace(one, success=success) for one in EXAMPLES], POOL))
+    p = score_all([replace(one, success=success) for one in EXAMPLES])
     assert ((p > 0.8) if success else (p < 0.2)).all()
     assert np.isfinite(p).all()
 
@@ -267,8 +262,7 @@ NOTHING = [replace(one, weight=0.0, success=not one.success) for one in EXAMPLES
 
 @cases("rows, near", (EXAMPLES[::-1], 1e-6), ([*EXAMPLES, *NOTHING], 1e-9))
 def test_the_order_of_the_file_and_outcomes_that_count_nothing_change_nothing(rows, near):
-    whole = score_all(fit_reranker(EXAMPLES, POOL))
-    assert score_all(fit_reranker(rows, POOL)) == pytest.approx(whole, abs=near)
+    assert score_all(rows) == pytest.approx(score_all(EXAMPLES), abs=near)
 
 
 def test_a_fit_reads_the_newest_outcomes_of_each_tool():
@@ -310,28 +304,24 @@ KINDS = 6
 def draw_by_kind(count: int) -> list[OutcomeExample]:
     """Outcomes where each of six tools does one kind of request, whatever its description says."""
     rng = np.random.default_rng(0)
-    found = []
+    examples = []
     for row in range(count):
         kind, place = (int(integer) for integer in rng.integers(KINDS, size=2))
-        vector = rng.normal(size=DIM) * 0.2
-        vector[kind] += 1.0
+        vector = rng.normal(size=DIM) * 0.2 + np.eye(DIM)[kind]
         vector = (vector / np.linalg.norm(vector)).astype(np.float32)
-        asked = RerankQuestion(f"job {row}", vector, np.arange(KINDS), float(row))
+        question = RerankQuestion(f"job {row}", vector, np.arange(KINDS), float(row))
         worked = bool(rng.random() < (0.95 if kind == place else 0.05))
-        found.append(OutcomeExample(asked, place, worked, task=f"t{row}"))
-    return found
+        examples.append(OutcomeExample(question, place, worked, task=f"t{row}"))
+    return examples
 
 
 def draw_by_tool(count: int) -> list[OutcomeExample]:
     """Outcomes that hang on the tool alone: seven of ten, or four of ten."""
     rng = np.random.default_rng(0)
-    found = []
-    for row in range(count):
-        place = int(rng.integers(len(POOL)))
-        worked = bool(rng.random() < (0.4 if place % 2 else 0.7))
-        asked = make_question(POOL, row, at=float(row))
-        found.append(OutcomeExample(asked, place, worked, task=f"t{row}"))
-    return found
+    return [
+        replace(one, success=bool(rng.random() < (0.4 if one.place % 2 else 0.7)), task=f"t{at}")
+        for at, one in enumerate(draw_examples(POOL, count))
+    ]
 
 
 def test_a_long_log_tells_how_much_tools_differ_by_kind_of_request():
@@ -348,19 +338,10 @@ def test_a_tool_that_turned_is_split_where_it_did(first):
     success = np.array([first] * 20 + [not first] * 12, float)
     gap = success - success.mean()
     assert 17 <= find_split(gap, np.full(32, 0.23)) <= 23
-
-
-@given(seed=st.integers(0, 40), count=st.integers(0, 60))
-def test_steady_outcomes_are_seldom_split(seed, count):
-    success = np.random.default_rng(seed).random(count) < 0.5
-    split = find_split(success - 0.5, np.full(count, 0.25))
-    assert 0 <= split < max(count, 1)
-
-
-def test_of_many_steady_tools_few_are_held_to_have_changed():
     rng = np.random.default_rng(0)
-    found = [find_split((rng.random(40) < 0.7) - 0.7, np.full(40, 0.21)) for _ in range(300)]
-    assert np.mean([split > 0 for split in found]) < 0.05
+    steady = [find_split((rng.random(40) < 0.7) - 0.7, np.full(40, 0.21)) for _ in range(300)]
+    assert np.mean([split > 0 for split in steady]) < 0.05
+    assert find_split(np.zeros(0), np.zeros(0)) == 0
 
 
 def test_a_fit_of_all_believes_what_a_changed_tool_does_now():

@@ -91,6 +91,10 @@ def test_a_reranker_of_calls_passes_its_gates_and_is_a_whole_model(tmp_path):
     questions = served.ask(asked)
     requests = [(questions[text], pool.places[name]) for text, name in asked.items()]
     calls = make_examples(held_out, pool, served.ask)
+    fine = [call for call in calls if call.success]
+    rows = evaluate_reranker({"a": None, "b": None}, fine, [], pool, served.score, "set")
+    gates, _ = check_evaluation("reranker", rows, "a", "b", summarise_reranker)
+    assert {gate.name: gate.passed for gate in gates} == {"same_items": True, "measured": False}
     rows = evaluate_reranker(models, calls, requests, pool, served.score, "set")
     RERANKER_EVALUATION.frame(rows)
     gates, summary = check_evaluation(
@@ -111,14 +115,6 @@ def test_weights_that_cannot_be_read_are_told_of(tmp_path):
     assert find_weights_flaw("reranker", folder) is None
     (folder / "reranker.npz").write_bytes(b"PK no archive")
     assert "reranker" in str(find_weights_flaw("reranker", folder))
-
-
-def test_calls_that_all_worked_are_no_evaluation(tmp_path):
-    served = order_rows(tmp_path, WordEmbedder())
-    fine = [call for call in make_examples(draw_calls(60), served.pool, served.ask) if call.success]
-    rows = evaluate_reranker({"a": None, "b": None}, fine, [], served.pool, served.score, "set")
-    gates, _ = check_evaluation("reranker", rows, "a", "b", summarise_reranker)
-    assert {gate.name: gate.passed for gate in gates} == {"same_items": True, "measured": False}
 
 
 ASSETS = [reranker_adapter, reranker_evaluation, reranker_champion]
@@ -202,6 +198,11 @@ def test_calls_are_examples_in_the_order_of_time():
     assert first.task == second.task == "q1:1"
     assert second.place == POOL.places["npm:s1::tool_1"]
     assert first.question.candidates.tolist() == ORDER.tolist()
+    gone = replace(SEEN, tool_id="npm:gone::x")
+    old = replace(SEEN, contract_digest="c1:old", weight=0.5)
+    [example] = make_examples(make_frame([gone, old]), POOL, ask)
+    assert example.weight == 0.5 * _OLD, "what another contract did counts for less"
+    assert make_examples(make_frame([]), POOL, ask) == []
 
 
 def test_what_was_passed_over_is_what_is_served_first():
@@ -217,18 +218,6 @@ def test_what_was_passed_over_is_what_is_served_first():
     assert len({one.place for one in passed}) == 4
     assert {one.place for one in passed} <= set(range(20, 40)) - {35}
     assert not any(one.success for one in passed)
-
-
-def test_what_another_contract_did_counts_for_less():
-    old = replace(SEEN, contract_digest="c1:old", weight=0.5)
-    [example] = make_examples(make_frame([old]), POOL, ask)
-    assert example.weight == 0.5 * _OLD
-
-
-def test_a_tool_that_is_gone_teaches_nothing():
-    gone = replace(SEEN, tool_id="npm:gone::x")
-    assert len(make_examples(make_frame([gone, SEEN]), POOL, ask)) == 1
-    assert make_examples(make_frame([]), POOL, ask) == []
 
 
 @cases("changed", {"query": " "}, {"weight": 0.0}, {"weight": float("nan")}, {"at": float("inf")})
@@ -253,14 +242,9 @@ def test_a_question_has_its_candidates_as_the_router_ranks_them(tmp_path):
     scores = served.score([WORDS])[WORDS]
     assert (np.diff(scores[asked.candidates]) <= 0).all()
     assert scores.shape == (len(pool),)
-
-
-def test_the_order_without_a_reranker_is_measured_as_it_is_served(tmp_path):
-    served = order_rows(tmp_path, WordEmbedder())
-    pool, asked = served.pool, served.ask([WORDS])
-    requests = [(asked[WORDS], pool.places[RIGHT])]
+    requests = [(asked, pool.places[RIGHT])]
     [row] = evaluate_reranker({"none": None}, [], requests, pool, served.score, "set")
-    assert (row["kind"], row["right"]) == (REQUEST, True)
+    assert (row["kind"], row["right"]) == (REQUEST, True), "measured as it is served"
 
 
 def test_words_that_are_asked_are_in_no_index_that_they_are_put_to(tmp_path):
@@ -285,15 +269,6 @@ def test_words_that_are_asked_are_in_no_index_that_they_are_put_to(tmp_path):
     assert not (warehouse.home / "router").exists()
     kept = drop_requests(IndexSource(ROWS, instructions={"c1:a": [texts[0], texts[1]]}), [texts[0]])
     assert kept.instructions == {"c1:a": [texts[1]]}
-
-
-def test_the_same_questions_are_learnt_from_again(tmp_path):
-    served = order_rows(tmp_path, WordEmbedder())
-    calls = draw_calls(40)
-    first, second = (make_examples(calls, served.pool, served.ask) for _ in range(2))
-    for one, other in zip(first, second, strict=True):
-        assert one.question.at == other.question.at
-        assert one.question.candidates.tolist() == other.question.candidates.tolist()
 
 
 SERVING = [release, router_index]

@@ -32,13 +32,18 @@ from tests.vectors.conftest import WordEmbedder
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     """(place, version with the reranker, version without)."""
-    home, embedder = tmp_path_factory.mktemp("home"), WordEmbedder()
-    file = home / "models" / train(home, draw_calls(200), embedder)["name"] / "reranker.npz"
-    versions = [
-        build_index(home, IndexSource(ROWS), embedder.embed, embedder="words", reranker=one)
-        for one in (file, None)
-    ]
-    return home, versions[0], versions[1]
+    home = tmp_path_factory.mktemp("home")
+    return home, build_ranked(home, draw_calls(200)), build_ranked(home, None)
+
+
+def build_ranked(home: Path, calls: pl.DataFrame | None, name: str = "words") -> str:
+    """The version of an index with a reranker of these calls, over the embedder of that name."""
+    embedder, file = WordEmbedder(), None
+    if calls is not None:
+        card = train(home, calls, WordEmbedder(name) if name != "words" else embedder)
+        file = home / "models" / card["name"] / "reranker.npz"
+    source = IndexSource(ROWS)
+    return build_index(home, source, embedder.embed, embedder="words", reranker=file)
 
 
 def open_version(place: Path, version: str) -> Router:
@@ -78,22 +83,10 @@ def test_an_index_is_served_without_a_reranker_of_an_earlier_version(place, tmp_
 
 
 def test_a_client_for_whom_other_tools_work_is_shown_those_first(tmp_path):
-    embedder = WordEmbedder()
     own = draw_calls(200, seed=1).with_columns(client=pl.lit("shell 2"), success=~pl.col("success"))
-    card = train(tmp_path, pl.concat([draw_calls(400), own]), embedder)
-    file = tmp_path / "models" / card["name"] / "reranker.npz"
-    source = IndexSource(ROWS)
-    router = open_version(
-        tmp_path, build_index(tmp_path, source, embedder.embed, embedder="words", reranker=file)
-    )
-
-    def find_first(client: str | None) -> str:
-        return (
-            router.find(ToolQuery("tell the mail of a city", k=10, client=client)).hits[0].tool_id
-        )
-
-    assert find_first("token:ann shell 2") == "npm:bad::bad_mail"
-    assert find_first("token:bo shell 2") == find_first(None) == "npm:good::good_mail"
+    router = open_version(tmp_path, build_ranked(tmp_path, pl.concat([draw_calls(400), own])))
+    for client, first in (("token:ann shell 2", BAD), ("token:bo shell 2", GOOD), (None, GOOD)):
+        assert router.find(ToolQuery(QUERY, k=10, client=client)).hits[0].tool_id == first
 
 
 def test_the_other_strategies_stay_as_they_are_and_what_is_held_is_not_shown(place):
@@ -108,12 +101,7 @@ def test_the_other_strategies_stay_as_they_are_and_what_is_held_is_not_shown(pla
 
 
 def test_a_reranker_that_cannot_be_read_is_a_broken_index(tmp_path):
-    embedder = WordEmbedder()
-    card = train(tmp_path, draw_calls(60), WordEmbedder("other words"))
-    file = tmp_path / "models" / card["name"] / "reranker.npz"
-    version = build_index(
-        tmp_path, IndexSource(ROWS), embedder.embed, embedder="words", reranker=file
-    )
+    version = build_ranked(tmp_path, draw_calls(60), "other words")
     with pytest.raises(IndexBroken, match="other words"):
         open_version(tmp_path, version)
     held = tmp_path / "router" / version / "reranker.npz"

@@ -193,19 +193,17 @@ def test_an_address_that_cannot_be_used_is_one_line(monkeypatch, url, endpoint, 
         open_bucket(url)
 
 
-def test_an_empty_endpoint_is_none(monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "")
-    with pytest.raises(UnusableInput, match="SecretAccessKey; correct the variables AWS_"):
-        open_bucket("s3://bucket/prefix")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
-    assert open_bucket("s3://bucket/prefix").url == "s3://bucket/prefix"
-
-
 def test_without_a_key_the_metadata_service_is_asked_by_setting_alone(monkeypatch):
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    for name in ("AWS_ENDPOINT_URL", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "")
+    with pytest.raises(UnusableInput, match="SecretAccessKey; correct the variables AWS_"):
+        open_bucket("s3://bucket/prefix")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    assert open_bucket("s3://bucket/prefix").url == "s3://bucket/prefix", "no endpoint is AWS's"
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     for disabled in ("", "true"):
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", disabled)
         with pytest.raises(UnusableInput, match="AWS_ACCESS_KEY_ID is not set"):
@@ -216,22 +214,13 @@ def test_without_a_key_the_metadata_service_is_asked_by_setting_alone(monkeypatc
 
 @cases(
     "kind, words, line",
-    (
-        "GenericError",
-        "Generic S3 error: HTTP error: error sending request Debug source: x",
-        "http://127.0.0.1:9 does not answer; start that store, or correct AWS_ENDPOINT_URL",
-    ),
-    (
-        "GenericError",
-        "Server returned non-2xx status code: 503 Slow Down: <?xml <Error>",
-        "http://127.0.0.1:9 answers 503; try again later, or check AWS_REGION and the bucket",
-    ),
-    (
-        "PermissionDeniedError",
-        "The operation lacked the necessary privileges <?xml",
-        "refused; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do there",
-    ),
-)
+    ("GenericError", "Generic S3 error: HTTP error: error sending request Debug source: x",
+     "http://127.0.0.1:9 does not answer; start that store, or correct AWS_ENDPOINT_URL"),
+    ("GenericError", "Server returned non-2xx status code: 503 Slow Down: <?xml <Error>",
+     "http://127.0.0.1:9 answers 503; try again later, or check AWS_REGION and the bucket"),
+    ("PermissionDeniedError", "The operation lacked the necessary privileges <?xml",
+     "refused; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do there"),
+)  # fmt: skip
 def test_what_a_store_did_is_one_line_with_the_fix(bucket, monkeypatch, kind, words, line):
     from obstore import exceptions
 

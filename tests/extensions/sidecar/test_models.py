@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +90,15 @@ def test_rewards_come_after_examples_or_alone(algorithm, small_caller, tmp_path,
     assert not (get_model_folder(tmp_path, made["name"]) / "ref").exists()
 
 
-def test_what_is_not_used_names_no_model():
+def test_a_base_has_a_profile_and_what_is_not_used_names_no_model():
     assert SidecarOptions(grpo=GrpoOptions(steps=3)).resolve().grpo is None
     small = SidecarOptions(algorithm="sft+grpo", grpo=GrpoOptions(steps=3)).resolve().grpo
     assert small == replace(SMALL_GRPO, steps=3)
-    real = SidecarOptions(base="Qwen/Qwen3-4B@" + "0" * 40, algorithm="grpo").resolve()
+    real = SidecarOptions(base="Qwen/Qwen3-4B@" + "0" * 40, algorithm="grpo").resolve(seed=3)
     assert real.grpo == GrpoSettings()
+    assert (real.profile, real.rows, real.context, real.seed) == ("mcp-flow", 20_000, 8192, 3)
+    few = SidecarOptions(rows=10).resolve()
+    assert (few.profile, few.rows, few.algorithm) == ("smollm2", 10, "sft")
 
 
 def test_a_job_that_holds_no_rows_of_ours_is_named(small_caller, tmp_path):
@@ -105,13 +107,6 @@ def test_a_job_that_holds_no_rows_of_ours_is_named(small_caller, tmp_path):
     )
     with pytest.raises(TrainingFailed, match="make the data again"):
         train_sidecar(read_job(path), lambda _: None)
-
-
-def test_a_real_base_has_the_callers_profile():
-    real = SidecarOptions(base="Qwen/Qwen3-4B@" + "0" * 40).resolve(seed=3)
-    assert (real.profile, real.rows, real.context, real.seed) == ("mcp-flow", 20_000, 8192, 3)
-    small = SidecarOptions(rows=10).resolve()
-    assert (small.profile, small.rows, small.algorithm) == ("smollm2", 10, "sft")
 
 
 WANTED = {"title": "Blue Sky", "count": 2}
@@ -179,34 +174,21 @@ ROWS = [make_example(kind, server_id=f"npm:{kind}") for kind in (*DRAFTS, "untou
 COPY = write_call({"name": "book_room", "arguments": DRAFTS["wrong_type"][1]})
 
 
-@cache
-def load_tokenizer() -> Any:
-    return make_small_tokenizer()
-
-
 def make_rollouts() -> RolloutBatch:
-    return prepare_prompts(load_tokenizer(), ROWS, 2000)[0]
+    return prepare_prompts(make_small_tokenizer(), ROWS, 2000)[0]
 
 
 def test_a_rollout_is_asked_as_it_is_taught_and_served_token_by_token():
-    tokenizer, made = load_tokenizer(), make_rollouts()
+    tokenizer, made = make_small_tokenizer(), make_rollouts()
     for row, prompt in zip(made.rows, made.prompts, strict=True):
         served = render_revision_prompt(tokenizer, make_revision_request(row))
         taught = tokenizer(served, add_special_tokens=False)["input_ids"]
         assert tokenise_prompt(tokenizer, prompt) == taught
 
 
-def test_no_second_first_token_is_put_before_what_the_template_writes():
-    class Doubling:
-        def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
-            return {"input_ids": [1] * add_special_tokens + [ord(sign) for sign in text]}
-
-    assert tokenise_prompt(Doubling(), "ab") == [97, 98]
-
-
 def test_a_prompt_that_is_too_long_is_left_out_and_counted():
     long = make_example("missing", conversation=({"role": "user", "content": "so " * 900},))
-    made, counts = prepare_prompts(load_tokenizer(), [*ROWS, long], 900)
+    made, counts = prepare_prompts(make_small_tokenizer(), [*ROWS, long], 900)
     assert (made.rows, len(made.prompts)) == (ROWS, len(ROWS))
     assert counts == {"rows": len(ROWS) + 1, "too_long": 1}
 
@@ -302,11 +284,6 @@ def test_a_training_has_a_curve_and_goes_on_where_it_was(small_caller, tmp_path,
     assert (resumed["resumed_from"], resumed["steps"]) == (1, 2)
 
 
-def test_settings_of_a_job_are_read_back():
-    held = json.loads(json.dumps(asdict(SMALL_GRPO)))
-    assert read_hyper_parameters("sidecar", GrpoSettings, held) == SMALL_GRPO
-
-
 @cases(
     "changed, named",
     ({"pass_rows": 5}, "divisor of prompts"),
@@ -315,6 +292,8 @@ def test_settings_of_a_job_are_read_back():
     ({"temperature": 0}, "temperature"),
     ({"colour": 1}, "colour"),
 )
-def test_what_cannot_be_trained_with_is_refused(changed, named):
+def test_settings_of_a_job_are_read_back_or_refused(changed, named):
+    written = json.loads(json.dumps(asdict(SMALL_GRPO)))
+    assert read_hyper_parameters("sidecar", GrpoSettings, written) == SMALL_GRPO
     with pytest.raises(TrainingFailed, match=named):
         read_hyper_parameters("sidecar", GrpoSettings, changed)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -90,12 +91,7 @@ PAIRS_AT = "tables/pairs/registry/"
     "name, damage, thing, fix",
     ("pointers", damage_head, "pairs/registry/HEAD.json", "toolmill doctor --fix"),
     ("pointers", lose(f"{PAIRS_AT}HEAD.json"), "y/HEAD.json", "toolmill doctor --fix"),
-    (
-        "pointers",
-        lose(f"{PAIRS_AT}HEAD.json", f"{PAIRS_AT}*.parquet"),
-        "y/HEAD.json",
-        "materialize",
-    ),
+    ("pointers", lose(f"{PAIRS_AT}HEAD.json", f"{PAIRS_AT}*.parquet"), "y/HEAD.json", "material"),
     ("pointers", lose(f"{PAIRS_AT}*.parquet"), "pairs/registry/", "materialize pairs again"),
     ("pointers", swap_version, "pairs/registry/", "materialize pairs again"),
     ("histories", tear_history, "pairs/registry/HEADS.jsonl", "toolmill doctor --fix"),
@@ -145,8 +141,6 @@ def test_an_unusable_setting_has_its_fix_on_the_arrow(
 
 
 def test_an_older_schema_is_a_notice(at, monkeypatch):
-    from dataclasses import replace
-
     monkeypatch.setitem(TABLES, "pairs", replace(PAIRS, schema_version=PAIRS.schema_version + 1))
     expect_finding("pointers", at, "pairs/registry", "toolmill run", NOTICE)
     assert not look("pointers", at).broken
@@ -168,13 +162,10 @@ def test_vectors_that_are_doubled_or_missing_are_found(well, at):
     expect_finding("vectors", at, "lance/texts.lance", "rm -r")
 
 
-def test_an_adapter_that_is_gone_is_found(well, at):
+def test_a_model_that_is_gone_is_found_and_a_release_is_held_against_all_that_it_names(well, at):
     row = {"model": "m" * 64, "role": "retriever", "pairs": 1, "loss_last": 0.1}
-    well.tables.promote(well.tables.stage(ADAPTERS[0], ADAPTERS[0].frame([row])), "run", [])
+    publish_rows(well, ADAPTERS[0], row, partition=None)
     expect_finding("models", at, "models/mmmm", "materialize retriever_adapter")
-
-
-def test_a_release_is_held_against_all_that_it_names(at):
     assert not look("release", at).findings
     name, version = serve_release(at.home, "c1")
     assert [one.problem for one in look("release", at).findings if "router/" in one.problem] == []
@@ -196,20 +187,17 @@ def test_a_champion_that_cannot_serve_is_found(at):
     expect_finding("champions", at, "MOVING.json", "finishes it", NOTICE)
 
 
-def test_a_home_of_another_version_and_a_full_disk_are_found(at, monkeypatch):
-    (at.home / "home.json").write_text('{"layout": 99}')
-    expect_finding("layout", at, "home.json", "install that version")
-    monkeypatch.setattr(checks, "_ROOM", 1 << 60)
-    expect_finding("room", at, str(at.home), "toolmill gc")
-
-
-def test_a_secret_that_others_may_read_is_found(at):
+def test_a_home_of_another_version_a_full_disk_and_an_open_secret_are_found(at, monkeypatch):
     salt = at.state / "salt"
     salt.write_bytes(b"x")
     salt.chmod(0o644)
     expect_finding("permissions", at, "salt", "chmod 600")
     salt.chmod(0o600)
     assert not look("permissions", at).findings
+    (at.home / "home.json").write_text('{"layout": 99}')
+    expect_finding("layout", at, "home.json", "install that version")
+    monkeypatch.setattr(checks, "_ROOM", 1 << 60)
+    expect_finding("room", at, str(at.home), "toolmill gc")
 
 
 def test_a_run_that_is_started_and_dead_is_found(at, monkeypatch, tmp_path):

@@ -185,10 +185,7 @@ def test_what_is_young_or_a_run_that_goes_on_has_written_stays(lived):
 
 def test_with_the_state_of_elsewhere_no_paid_answer_goes(lived, tmp_path):
     """As where TOOLMILL_STATE is set for runs and not for the collection."""
-    place = make_place(lived)
-    found = find_garbage(
-        GarbageScope(lived.home, tmp_path / "other", KEEP, place.releases, place.now)
-    )
+    found = find_garbage(replace(make_place(lived), state=tmp_path / "other"))
     assert "TOOLMILL_STATE" in found.skipped["blobs"]
     remove_garbage(found)
     assert lived.ledger.seen("k") == b"paid"

@@ -35,25 +35,20 @@ def test_the_doctor_ends_by_what_it_finds(well, tmp_path):
     assert not made["healthy"]
 
 
-def test_the_doctor_of_nothing_is_usage(tmp_path):
-    done = invoke_toolmill("doctor", home=tmp_path / "none")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "nothing was made there yet" in done.stderr
+@cases(
+    "words, home, problem",
+    (["doctor"], "none", "nothing was made there yet"),
+    (["run", "--plan"], "none", "nothing was made there yet"),
+    (["doctor"], "file", "is a file; set TOOLMILL_HOME to a folder"),
+    (["spend"], "file", "is a file; set TOOLMILL_HOME to a folder"),
+)
+def test_a_look_at_nothing_is_usage_and_makes_nothing(tmp_path, words, home, problem):
     (tmp_path / "file").write_text("")
-    done = invoke_toolmill("doctor", home=tmp_path / "file")
-    assert done.returncode == 2
-    assert "is a file; set TOOLMILL_HOME to a folder" in done.stderr
-    done = invoke_toolmill("spend", home=tmp_path / "file")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "is a file; set TOOLMILL_HOME to a folder" in done.stderr
-
-
-def test_a_plan_of_nothing_says_so_before_it_begins(tmp_path):
-    done = invoke_toolmill("run", "--plan", home=tmp_path / "none")
+    done = invoke_toolmill(*words, home=tmp_path / home)
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
-    assert "nothing was made there yet" in line
-    assert list(tmp_path.iterdir()) == []
+    assert problem in line
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_gc_shows_first_and_takes_away_with_yes(well, tmp_path):
@@ -98,11 +93,14 @@ def test_an_export_takes_the_place_of_an_earlier_one(well, tmp_path):
     assert folder.stat().st_mode & 0o077 == 0
 
 
-def test_a_folder_of_other_things_is_left_alone(well, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "file").write_text("")
-    with pytest.raises(UnusableInput, match="neither empty nor an earlier export"):
-        export_backup(well.home, well.state, tmp_path / "mine", "1.0")
+@cases(
+    "name, problem", ("home", "neither empty nor an earlier export"), ("file", "expected a folder")
+)
+def test_what_is_there_in_place_of_an_export_is_left_alone(well, tmp_path, name, problem):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UnusableInput, match=problem):
+        export_backup(well.home, well.state, tmp_path / name, "1.0")
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 @cases("damage", "pointer", "version", "ledger")
@@ -127,14 +125,6 @@ def test_what_is_broken_is_named_and_the_earlier_export_stays(well, tmp_path, da
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1].startswith("nothing was exported: ")
-
-
-def test_a_file_in_place_of_the_folder_is_refused_by_name(tmp_path):
-    target = tmp_path / "file"
-    target.write_text("kept")
-    with pytest.raises(UnusableInput, match="a file, expected a folder"):
-        export_backup(tmp_path / "home", tmp_path / "state", target, "1")
-    assert target.read_text() == "kept"
 
 
 def test_what_cannot_be_read_is_left_out_of_an_export_and_named(well, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import zstandard
 from assets.contracts.canonical import tool_text
 from assets.contracts.quarantined_tools import CLEAR, read_clear, select_columns
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.marketplaces.listing import Listing, make_row
+from assets.marketplaces.listing import make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.calls.log import CallLog
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, plan_jobs
@@ -54,25 +54,17 @@ READ = snapshot("npm:files", "read_file", "Read one text file from disk")
 WRITE = snapshot("npm:files", "write_file", "Write one text file")
 TIME = snapshot("npm:clock", "get_time", "Tell the time in a city")
 ROWS = [READ, WRITE, TIME]
-
-
-def make_pair(row: dict[str, Any]) -> dict[str, Any]:
-    same = {name: row[name] for name in ("server_id", "tool", "contract_digest")}
-    return {"pair_id": row["tool"], "marketplace": "registry", **same}
-
-
-def list_files() -> Listing:
-    return npm("files")
+FILES = npm("files")
 
 
 @pytest.fixture
 def full(warehouse: Warehouse, embedder: WordEmbedder) -> Warehouse:
     """Two servers with what a run makes of them, and an index that is served."""
-    publish_rows(warehouse, LISTINGS, make_row(list_files()))
+    publish_rows(warehouse, LISTINGS, make_row(FILES))
     tools = json.dumps([json.loads(row["contract"]) for row in ROWS[:2]]).encode()
     files = make_deployment(warehouse, "npm:files", "s", tools)
     clock = make_deployment(warehouse, "npm:clock", "s")
-    publish_rows(warehouse, DEPLOYMENTS, {**files, "listing_id": list_files().listing_id}, clock)
+    publish_rows(warehouse, DEPLOYMENTS, {**files, "listing_id": FILES.listing_id}, clock)
     publish_rows(warehouse, SNAPSHOTS, *ROWS)
     publish_rows(
         warehouse, CLEAR, *select_columns(CLEAR, [dict.fromkeys(CLEAR.columns) | r for r in ROWS])
@@ -105,20 +97,20 @@ def test_a_server_vanishes_from_tables_launches_and_a_running_router(full, embed
     served, ask = ServedRouter(full.home, opened), ToolQuery("read one text file", k=5)
     assert {hit.server_id for hit in served.current().find(ask).hits} == {"npm:files", "npm:clock"}
     policy = DeployPolicy(full.home, POLICY, CONVERSATION)
-    assert [job.key for job in plan_jobs([list_files()], {}, policy)] == ["npm:files"]
+    assert [job.key for job in plan_jobs([FILES], {}, policy)] == ["npm:files"]
     made = take_down(full, "npm:files", "ann", "its owner asked")
     assert (made["kind"], made["blocked"]) == ("server", 2)
     assert made["reach"] == {"servers": 2, "listings": 1, "shown": 2}
     assert {hit.server_id for hit in served.settle(60).find(ask).hits} == {"npm:clock"}
     assert read_tools(full) == ["get_time"]
     assert full.tables.read(LISTINGS).height == 0
-    assert plan_jobs([list_files()], {}, policy) == []
+    assert plan_jobs([FILES], {}, policy) == []
     assert find_broken(full) == []
-    assert take_down(full, list_files().listing_id, "ann", "the same by its listing") == made
+    assert take_down(full, FILES.listing_id, "ann", "the same by its listing") == made
     assert len(read_tombstones(full.home)) == 1
 
 
-def test_the_same_again_writes_nothing_and_makes_up_for_a_kill(full):
+def test_the_same_again_makes_up_for_a_kill_and_what_is_lifted_can_go_by_its_tools(full):
     first = take_down(full, "npm:files", "ann", "its owner asked")
     blocked = full.home / "router" / "BLOCKED.json"
     blocked.unlink()  # killed between the record and the block list
@@ -131,23 +123,20 @@ def test_the_same_again_writes_nothing_and_makes_up_for_a_kill(full):
     assert read_blocked(full.home).tools == frozenset()
     with pytest.raises(BadTakedown, match="is not taken down"):
         lift_takedown(full, "npm:files", "ann", "again")
+    take_down(full, "npm:files::write_file", "ann", "it deletes")
+    assert read_tools(full) == ["get_time", "read_file"]
+    assert read_blocked(full.home).tools == {"npm:files::write_file"}
+    assert set(full.tables.read(PAIRS)["tool"]) == {"get_time", "read_file"}
 
 
 def test_a_new_listing_of_what_was_taken_down_is_found_and_reached(full):
     take_down(full, "npm:files", "ann", "its owner asked")
-    moved = list_files().model_copy(update={"native_id": "elsewhere"})
+    moved = FILES.model_copy(update={"native_id": "elsewhere"})
     publish_rows(full, LISTINGS, make_row(moved))
     assert find_broken(full) == ["tables/listings"]
     [renewed] = renew_takedowns(full)
     assert renewed["reach"]["listings"] == 2
     assert find_broken(full) == []
-
-
-def test_one_tool_goes_and_its_neighbour_stays(full):
-    take_down(full, "npm:files::write_file", "ann", "it deletes")
-    assert read_tools(full) == ["get_time", "read_file"]
-    assert read_blocked(full.home).tools == {"npm:files::write_file"}
-    assert set(full.tables.read(PAIRS)["tool"]) == {"get_time", "read_file"}
 
 
 def test_an_older_index_is_served_again_without_what_was_taken_down(full, embedder):
@@ -184,7 +173,7 @@ OTHER = snapshot("npm:other", "connect", "Connect to a service")
 LISTED = [READ, OTHER, TIME]
 
 
-def make_pair_of_night(row: dict[str, Any], night: int) -> dict[str, Any]:
+def make_pair(row: dict[str, Any], night: int = 0) -> dict[str, Any]:
     same = {name: row[name] for name in ("server_id", "tool", "contract_digest")}
     asked = f"Please {row['tool']} for night {night}"
     return {"pair_id": f"{row['tool']}{night}", "license": "MIT", "instruction": asked, **same}
@@ -202,14 +191,14 @@ def lived(warehouse: Warehouse) -> Warehouse:
             )
         publish_rows(warehouse, DEPLOYMENTS, *deployed)
         publish_rows(warehouse, SNAPSHOTS, *({**row, "first_seen": f"{night}"} for row in LISTED))
-        publish_rows(warehouse, PAIRS, *(make_pair_of_night(row, night) for row in LISTED))
+        publish_rows(warehouse, PAIRS, *(make_pair(row, night) for row in LISTED))
         store, embedder = LanceStore(warehouse.home / "lance"), WordEmbedder()
         bodies = {row["server_id"]: json.loads(row["contract"]) for row in LISTED}
         texts = [tool_text(body) for body in bodies.values()]
         embed_texts(
             [*texts, *(build_server_text(n, [b]) for n, b in bodies.items())], embedder, store
         )
-        asked = [make_pair_of_night(row, night)["instruction"] for row in LISTED]
+        asked = [make_pair(row, night)["instruction"] for row in LISTED]
         embed_texts(asked, embedder, store, table=INSTRUCTIONS)
         store.tag(f"training-set-{night}")
     warehouse.ledger.once("llm", "clean", lambda: EffectOutcome(b"an answer", usd=0.5))

@@ -84,22 +84,22 @@ def test_the_code_server_serves_what_the_workspace_loads():
     assert CODE["name"] == source["python_module"]["location_name"]
 
 
+def write_snake_case(config: dict) -> dict:
+    """The names of a chart's values as Dagster's configuration has them."""
+    return {re.sub("([A-Z])", lambda m: "_" + m[1].lower(), name): config[name] for name in config}
+
+
 @pytest.mark.slow
 def test_the_run_launcher_takes_its_configuration():
     dagster_k8s = pytest.importorskip("dagster_k8s", reason="pip install dagster-k8s")
     from dagster._config import process_config, resolve_to_config_type
 
     launcher = VALUES["runLauncher"]["config"]["k8sRunLauncher"]
-    snake = {re.sub(r"([A-Z])", lambda m: "_" + m[1].lower(), k): v for k, v in launcher.items()}
+    snake = write_snake_case(launcher)
     snake["env_secrets"] = [one["name"] for one in snake["env_secrets"]]
     snake |= {"service_account_name": "d", "instance_config_map": "d", "dagster_home": "/d"}
-    snake["run_k8s_config"] = {
-        re.sub(r"([A-Z])", lambda m: "_" + m[1].lower(), name): {
-            re.sub(r"([A-Z])", lambda m: "_" + m[1].lower(), key): value
-            for key, value in config.items()
-        }
-        for name, config in snake["run_k8s_config"].items()
-    }
+    configs = write_snake_case(snake["run_k8s_config"])
+    snake["run_k8s_config"] = {name: write_snake_case(of) for name, of in configs.items()}
     kind = resolve_to_config_type(dagster_k8s.K8sRunLauncher.config_type())
     result = process_config(kind, snake)
     assert result.success, result.errors

@@ -111,15 +111,18 @@ def test_a_needle_is_in_its_pool_at_its_place_and_pools_are_nested():
         assert pools[seed, 1] <= pools[seed, 2] <= pools[seed, 5] <= pools[seed, 11]
     again = needles(seeds=(1, 2), sizes=4)
     assert [item.tools for item in again] == [item.tools for item in items], "drawn by the seeds"
-
-
-def test_requests_for_other_tools_alone_are_refused():
     with pytest.raises(UnusableInput, match="1 requests, none for one of 11 tools"):
         make_needles(SOURCE, ASKED[3:])
 
 
 def test_a_router_and_a_model_that_asks_it_find_a_needle_for_fewer_tokens(tmp_path):
     pools = RouterPools(tmp_path, WordEmbedder())
+    # BFCL v4 has four questions without tools among live_irrelevance.
+    (none,) = RouterPredictor(pools).predict([PredictionRequest("none", "Sing.", [])])
+    assert (none.calls, none.kind, none.error) == ([], "no_call", None)
+    failing = ActivePredictor("a:m", "endpoint", lambda: nullcontext(Knows(fails=True)), pools)
+    (refused,) = failing.predict([ask(needles(sizes=1, positions=1)[0])])
+    assert refused.error == "too_long"
     items = needles(sizes=3, positions=2)
     router = RouterPredictor(pools)
     active = ActivePredictor("active:m", "endpoint", lambda: nullcontext(Knows()), pools)
@@ -133,13 +136,6 @@ def test_a_router_and_a_model_that_asks_it_find_a_needle_for_fewer_tokens(tmp_pa
     assert [asked["first_ok"] for asked, _ in verdicts] == [hit["tool_ok"] for _, hit in verdicts]
     assert sum(hit["tool_ok"] for _, hit in verdicts) > len(items) / 2
     assert all(hit["among_5"] for _, hit in verdicts)
-
-
-def test_a_question_without_tools_gets_no_call(tmp_path):
-    """BFCL v4 has four of them among live_irrelevance."""
-    router = RouterPredictor(RouterPools(tmp_path, WordEmbedder()))
-    (answer,) = router.predict([PredictionRequest("none", "Sing.", [])])
-    assert (answer.calls, answer.kind, answer.error) == ([], "no_call", None)
 
 
 def test_words_nearer_to_the_tool_than_the_users_have_a_gain_of_that_much(tmp_path):
@@ -174,12 +170,8 @@ def test_rules_ask_where_there_is_no_model(tmp_path):
 
 
 def test_a_tool_that_says_the_same_counts_too():
-    item = next(
-        item
-        for seed in range(9)
-        for item in needles(sizes=1, positions=1, seeds=(seed,))
-        if item.row["tool"] == "npm:files::read_file"
-    )
+    drawn = needles(sizes=1, positions=1, seeds=tuple(range(9)))
+    item = next(item for item in drawn if item.row["tool"] == "npm:files::read_file")
     names = {
         name: judge_first_tool(item, PredictionAnswer([{"name": name, "arguments": {}}], "call"))
         for name in ("npm:files::read_file", "npm:copy::read_file", "pypi:mail::send_email", "x")
@@ -187,14 +179,6 @@ def test_a_tool_that_says_the_same_counts_too():
     assert [verdict["tool_ok"] for verdict in names.values()] == [True, True, False, False]
     errors = [verdict["error_kind"] for verdict in names.values()]
     assert errors == [None, None, "wrong_tool", "unknown_tool"]
-
-
-def test_what_an_endpoint_refuses_is_no_answer(tmp_path):
-    pools = RouterPools(tmp_path, WordEmbedder())
-    failing = lambda: nullcontext(Knows(fails=True))  # noqa: E731
-    active = ActivePredictor("active:m", "endpoint", failing, pools)
-    (answer,) = active.predict([ask(needles(sizes=1, positions=1)[0])])
-    assert answer.error == "too_long"
 
 
 def test_a_local_answer_is_kept_under_its_weights_and_the_whole_question(tmp_path):
@@ -264,18 +248,13 @@ def test_every_api_turn_is_an_item_in_both_pools(tmp_path):
     held = read_turns(BenchmarkPlan(bank(tmp_path / "b")))
     assert held.left_out == {"api_not_listed": 1}
     assert [(item.expected[0]["name"], item.split, len(item.tools)) for item in held.items] == [
-        ("GetToken", "Domain, single", 1),
-        ("GetToken", "Full, single", 4),
-        ("AddAlarm", "Domain, multi", 3),
-        ("AddAlarm", "Full, multi", 4),
-    ]
+        ("GetToken", "Domain, single", 1), ("GetToken", "Full, single", 4),
+        ("AddAlarm", "Domain, multi", 3), ("AddAlarm", "Full, multi", 4),
+    ]  # fmt: skip
     assert [message["content"] for message in held.items[2].before] == [
-        "Wake me at seven.",
-        "I will sign you in.",
-        '[called GetToken: {"token": "t"}]',
-        "Done.",
+        "Wake me at seven.", "I will sign you in.", '[called GetToken: {"token": "t"}]', "Done.",
         "And the alarm?",
-    ]
+    ]  # fmt: skip
     assert [message["content"] for message in held.items[0].before] == ["Wake me at seven."]
     tools = {tool["name"]: tool for tool in held.items[1].tools}
     assert tools["AddAlarm"]["inputSchema"]["properties"]["time"]["type"] == "string"
@@ -316,14 +295,13 @@ def test_the_right_tool_is_among_the_nearest_that_are_offered(tmp_path):
     assert len(choose_items(read_first_calls(every), every, None)[0].tools) == 4
 
 
+API = {"role": "API"}
+
+
 @cases(
     "turn",
-    [],
-    {"role": "API"},
-    {"role": "API", "api_name": "AddAlarm", "input": {}},
-    {"role": "User"},
-    {"text": "x"},
-    {"role": "API", "result": [1]},
+    *([], API, {**API, "api_name": "AddAlarm", "input": {}}, {**API, "result": [1]}),
+    *({"role": "User"}, {"text": "x"}),
 )
 def test_a_dialogue_of_another_version_is_named(tmp_path, turn):
     with pytest.raises(UnusableInput, match=r"a\.jsonl: .*expected a JSON object a line"):
@@ -331,17 +309,14 @@ def test_a_dialogue_of_another_version_is_named(tmp_path, turn):
 
 
 def test_a_folder_that_is_no_api_bank_is_named(tmp_path):
-    with pytest.raises(UnusableInput, match="all_apis"):
-        read_turns(BenchmarkPlan(tmp_path))
-    with pytest.raises(UnusableInput, match="expected --data DIR"):
-        read_turns(BenchmarkPlan())
     made = bank(tmp_path / "b")
     (made / "data" / "all_apis.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UnusableInput, match="no APIs"):
-        read_turns(BenchmarkPlan(made))
+    for data, problem in ((tmp_path, "all_apis"), (None, "expected --data DIR"), (made, "no APIs")):
+        with pytest.raises(UnusableInput, match=problem):
+            read_turns(BenchmarkPlan(data))
 
 
-def test_needles_of_a_home_ask_with_the_requests_of_its_test_splits(home, made):
+def test_needles_of_a_home_ask_with_the_requests_of_its_test_splits(home, made, tmp_path):
     source, asked = read_home(Warehouse(home=home, state=home / "state"))
     held_out = {row["instruction"] for row in made.rows if row["split"] != TRAIN}
     trained = {row["instruction"] for row in made.rows if row["split"] == TRAIN}
@@ -350,6 +325,10 @@ def test_needles_of_a_home_ask_with_the_requests_of_its_test_splits(home, made):
     assert "What is the plural of cactus?" not in {one["instruction"] for one in asked}
     with pytest.raises(UnusableInput, match="none for one of 0 tools"):
         make_needles(source, asked)
+    empty = tmp_path / "empty"
+    claim_home(empty)
+    with pytest.raises(UnusableInput, match="run `make run` first, or give --data"):
+        read_needles(BenchmarkPlan(warehouse=Warehouse(home=empty, state=empty / "state")))
 
 
 def test_needles_of_files(tmp_path):
@@ -366,13 +345,6 @@ def test_needles_of_files(tmp_path):
     ):
         with pytest.raises(UnusableInput, match=message):
             read_needles(BenchmarkPlan(servers, options=changed))
-
-
-def test_a_home_without_a_training_set_says_what_to_run_or_give(tmp_path):
-    claim_home(tmp_path / "home")
-    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
-    with pytest.raises(UnusableInput, match="run `make run` first, or give --data"):
-        read_needles(BenchmarkPlan(warehouse=warehouse))
 
 
 def test_a_local_model_converses_and_says_what_does_not_fit(small_caller, tmp_path):

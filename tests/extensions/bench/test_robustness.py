@@ -119,16 +119,12 @@ def test_parameters_that_cannot_be_renamed_without_doubt_keep_their_names(schema
 
 
 def test_examples_and_mentions_follow_a_renamed_parameter():
-    schema = {
-        "type": "object",
-        "properties": {"path": {"type": "string", "description": "as `path`, on the path"}},
-        "required": ["path"],
-        "examples": [{"path": "/a"}],
-    }
+    path = {"type": "string", "description": "as `path`, on the path"}
+    schema = {"type": "object", "properties": {"path": path}, "required": ["path"]}
+    schema["examples"] = [{"path": "/a"}]
     tool = {"name": "read", "description": "Reads `path`.", "inputSchema": schema}
-    made = perturb_tools(
-        "renamed_parameters", [tool], [{"name": "read", "arguments": {"path": "/a"}}]
-    )
+    call = {"name": "read", "arguments": {"path": "/a"}}
+    made = perturb_tools("renamed_parameters", [tool], [call])
     name = next(iter(made.expected[0]["arguments"]))
     new = made.tools[0]
     assert new["inputSchema"]["required"] == [name]

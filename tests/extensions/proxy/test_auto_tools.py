@@ -19,6 +19,7 @@ from tests.extensions.proxy.upstream_script import (
     stream_chat,
 )
 from tests.serving.meta_server import publish, served
+from tests.support.cases import cases
 from warehouse.llm.chat import write_wire_name
 
 GET_TIME = write_wire_name("pypi:clock::get_time")
@@ -103,14 +104,12 @@ def test_what_is_blocked_is_neither_picked_nor_offered_again(tmp_path):
     assert not {GET_TIME, SEND} & set(chosen.tool_ids)
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ({"messages": []}, "no_tools_chosen"),
-        ({"messages": [{"role": "user", "content": " "}]}, "no_tools_chosen"),
-        ({"messages": "x" * 3, "tools": ["auto"]}, None),
-        ({"input": [{"role": "user", "content": [{"text": 1}]}]}, "no_tools_chosen"),
-    ],
+@cases(
+    "body, code",
+    ({"messages": []}, "no_tools_chosen"),
+    ({"messages": [{"role": "user", "content": " "}]}, "no_tools_chosen"),
+    ({"messages": "x" * 3, "tools": ["auto"]}, None),
+    ({"input": [{"role": "user", "content": [{"text": 1}]}]}, "no_tools_chosen"),
 )
 def test_a_request_without_words_is_refused(running, body, code):
     answer = post(running, **body)

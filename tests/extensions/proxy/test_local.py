@@ -89,20 +89,11 @@ def test_words_whole_and_streamed(client):
     assert answer.choices[0].finish_reason == "stop"
     assert (answer.usage and answer.usage.total_tokens) == 9
     options: Any = {"include_usage": True}
-    chunks = list(
-        client.chat.completions.create(
-            model="any", messages=ASK, stream=True, stream_options=options
-        )
-    )
+    asked: Any = {"model": "any", "messages": ASK, "stream": True, "stream_options": options}
+    chunks = list(client.chat.completions.create(**asked))
     words = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
     assert ("".join(words), chunks[-1].usage and chunks[-1].usage.prompt_tokens) == ("sunny", 7)
     assert client.models.list().data[0].id == "scripted"
-
-
-def test_an_error_of_a_stream_is_a_status(client, model):
-    model.error = "out of memory"
-    with pytest.raises(BadRequestError, match="out of memory"):
-        list(client.chat.completions.create(model="m", messages=ASK, stream=True))
 
 
 def test_calls_climb_the_ladder(client, model):
@@ -150,6 +141,7 @@ def test_a_choice_of_tools_and_a_limit_are_kept(client, model):
         ("required", ["weather", "b"], True),
         ("none", [], False),
         ("auto", ["weather", "b"], False),
+        ({"type": "function", "function": "weather"}, ["weather", "b"], False),  # names nothing
     )
     for choice, names, must in cases:
         client.chat.completions.create(
@@ -186,18 +178,11 @@ def test_what_it_cannot_be_asked_is_told(url, body, reason):
     assert reason in answer.json()["error"]["message"]
 
 
-def test_a_choice_that_names_nothing_is_passed_over(client, model):
-    choice: Any = {"type": "function", "function": "weather"}
-    client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS, tool_choice=choice)
-    assert [contract["name"] for contract in model.seen[0].contracts] == [
-        one["name"] for one in TOOLS
-    ]
-
-
 def test_what_the_model_refuses_and_other_paths(client, model):
     model.error = "the tools do not fit its context"
-    with pytest.raises(BadRequestError, match="do not fit its context"):
-        client.chat.completions.create(model="m", messages=ASK)
+    for streamed in (False, True):
+        with pytest.raises(BadRequestError, match="do not fit its context"):
+            list(client.chat.completions.create(model="m", messages=ASK, stream=streamed))
     with pytest.raises(BadRequestError, match="keeps no answers"):
         client.responses.create(model="m", input="hi", previous_response_id="r")
     with pytest.raises(NotFoundError, match="nothing else"):
@@ -224,13 +209,9 @@ async def test_one_is_answered_one_waits_more_are_refused():
 
 def test_a_client_that_leaves_ends_its_answer(client, model):
     model.gate.clear()
+    url = f"{client.base_url}chat/completions"
     with pytest.raises(httpx2.TimeoutException):
-        httpx2.post(
-            f"{client.base_url}chat/completions",
-            json={"messages": ASK},
-            trust_env=False,
-            timeout=0.3,
-        )
+        httpx2.post(url, json={"messages": ASK}, trust_env=False, timeout=0.3)
     for _ in range(1000):
         if model.ended_early:
             break
@@ -241,6 +222,8 @@ def test_a_client_that_leaves_ends_its_answer(client, model):
 
 
 def test_the_first_call_is_local_and_the_rest_is_not():
+    with pytest.raises(ProxyError, match="neither --upstream nor --local"):
+        ProxyApp(ProxySettings(), make_listening("127.0.0.1", 0, "", 1000))
     model = ScriptedModel(made=call())
     model.gate.set()
     with run_proxied(parts=ProxyParts(local=LocalUpstream(model))) as running:
@@ -275,12 +258,6 @@ def test_the_first_call_is_local_and_the_rest_is_not():
         text = httpx2.get(f"{running.url}/metrics", trust_env=False).text
     for outcome, count in (("written", 2), ("later", 2), ("unfit", 1), ("none", 1), ("failed", 1)):
         assert f'toolmill_proxy_first_calls_total{{outcome="{outcome}"}} {count}' in text
-
-
-def test_nobody_who_answers_is_refused():
-    listening = make_listening("127.0.0.1", 0, "", 1000)
-    with pytest.raises(ProxyError, match="neither --upstream nor --local"):
-        ProxyApp(ProxySettings(), listening)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -335,28 +312,17 @@ def test_it_ends_at_its_limit_and_when_nobody_waits(caller):
     assert over.completion_tokens <= 2
 
 
-def test_a_conversation_goes_on(caller):
+def test_a_conversation_goes_on_as_long_as_it_fits(caller):
     arguments = {"title": "Blue Sky", "count": 3}
     function = {"name": "find_file", "arguments": arguments}
     turn: Any = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
-    messages = [
-        ASKED,
-        turn,
-        {"role": "tool", "content": "[]"},
-        {**ASKED, "content": "Make 2 then."},
-    ]
+    result = {"role": "tool", "content": "[]"}
+    messages = [ASKED, turn, result, {**ASKED, "content": "Make 2 then."}]
     asked = make_question(LocalRequest(messages, CONTRACTS))
     assert (asked.instruction, asked.keep) == ("Make 2 then.", {"find_file"})
     assert asked.before[1]["weight"] == 0
     assert caller.answer(LocalRequest(messages, CONTRACTS), go_on).prompt_tokens > 40
-
-
-def test_what_does_not_fit_its_context_is_told(caller):
     with pytest.raises(CannotAnswer, match="do not fit the model's context"):
         caller.answer(LocalRequest([{**ASKED, "content": "word " * 9000}], CONTRACTS), go_on)
-
-
-def test_the_untrained_champion_answers_too():
-    made = LocalCaller(BaselinePredictor()).answer(LocalRequest([ASKED], CONTRACTS), go_on)
-    assert made.calls[0]["name"] == "find_file"
-    assert json.dumps(made.calls[0]["arguments"])
+    untrained = LocalCaller(BaselinePredictor()).answer(LocalRequest([ASKED], CONTRACTS), go_on)
+    assert untrained.calls[0]["name"] == "find_file"

@@ -1,6 +1,7 @@
 """`tool_search` of the Responses API answered by the router, under the real `openai` SDK."""
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,12 @@ def _forget(running: Running) -> None:
     running.script.seen.clear()
 
 
+def post_raw(running: Running, *turns: Any, **more: Any) -> httpx2.Response:
+    running.script.turns = list(turns)
+    content = json.dumps({"model": "m", "input": "x", "tools": [SEARCH_TOOL], **more})
+    return httpx2.post(f"{running.url}/v1/responses", content=content, trust_env=False)
+
+
 def ask(running: Running, *turns: Any, **more: Any) -> Any:
     running.script.turns = list(turns)
     tools: Any = more.pop("tools", [SEARCH_TOOL])
@@ -75,11 +82,8 @@ def test_a_search_is_answered_and_the_client_sees_one_response(running):
     first, second = list_sent(running)
     assert first["input"] == "Tell the hour"
     said, search, found = second["input"]
-    assert (said["content"], search["type"], found["call_id"]) == (
-        "Tell the hour",
-        "tool_search_call",
-        "s0",
-    )
+    assert (said["content"], search["type"]) == ("Tell the hour", "tool_search_call")
+    assert found["call_id"] == "s0"
     assert "id" not in found
     assert second["tools"] == [SEARCH_TOOL]
     assert found["tools"][0]["name"] == GET_TIME
@@ -99,11 +103,8 @@ def test_a_stream_of_two_rounds_is_one_stream(running):
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert [event.type for event in events].count("response.created") == 1
     done = [event for event in events if event.type == "response.output_item.done"]
-    assert [(one.output_index, one.item.type) for one in done] == [
-        (0, "tool_search_call"),
-        (1, "tool_search_output"),
-        (2, "function_call"),
-    ]
+    kinds = ["tool_search_call", "tool_search_output", "function_call"]
+    assert [(one.output_index, one.item.type) for one in done] == list(enumerate(kinds))
     last = events[-1]
     assert last.type == "response.completed"
     assert [one.type for one in last.response.output] == [one.item.type for one in done]
@@ -173,10 +174,7 @@ def test_endless_searches_end(running):
         assert list_told(running) == [LAST]
         field = read_field(answer[-1].response if streamed else answer)
         assert field["searches"][-1]["error"] == LIMIT
-
-
-def test_many_searches_of_one_answer_are_bounded(running):
-    many = write_turn(*(make_search(HOUR, at) for at in range(50)))
+    many = write_turn(*(make_search(HOUR, at) for at in range(50)))  # of one answer
     ask(running, many, write_turn(DONE))
     items = list_sent(running)[-1]["input"]
     found = [item for item in items if item.get("type") == "tool_search_output"]
@@ -210,36 +208,31 @@ def test_ten_thousand_deferred_tools_give_as_many_as_are_asked_for():
 
 
 def test_what_is_not_searched_passes_byte_for_byte(running):
-    body = {"model": "m", "input": "x", "tools": [SEARCH_TOOL, *TOOLS]}
-    parts = stream_turn(DONE)
-    for turn, whole in ((write_turn(DONE), write_turn(DONE)), (parts, b"".join(parts))):
-        running.script.turns = [turn]
-        sent = {**body, "stream": isinstance(turn, list)}
-        answer = httpx2.post(f"{running.url}/v1/responses", json=sent, trust_env=False)
-        assert answer.content == whole
     hosted = {**make_search({"paths": ["x"]}), "execution": "server", "call_id": None}
-    running.script.turns = [write_turn(hosted)]
-    answer = httpx2.post(f"{running.url}/v1/responses", json=body, trust_env=False)
-    assert answer.content == write_turn(hosted)
+    odd = b'data: {"type": "response.created", "response": "x"}\n\n'
+    for turn in (write_turn(DONE), write_turn(hosted), stream_turn(DONE), [odd]):
+        streamed = isinstance(turn, list)
+        answer = post_raw(running, turn, tools=[SEARCH_TOOL, *TOOLS], stream=streamed)
+        assert answer.content == (b"".join(turn) if streamed else turn)
+    output = {"type": "tool_search_output", "call_id": []}
+    turns = write_turn(output, make_search(HOUR)), write_turn(DONE, at=1)
+    assert post_raw(running, *turns).status_code == 200
+    with run_proxied() as other:  # without the setting the search is the client's
+        answer = ask(other, write_turn(make_search(HOUR)))
+        assert [one.type for one in answer.output] == ["tool_search_call"]
+        assert len(list_sent(other)) == 1
 
 
 def test_an_error_after_a_search_is_the_clients_to_see(running):
-    body = {"model": "m", "input": "x", "tools": [SEARCH_TOOL]}
-    running.script.turns = [write_turn(make_search(HOUR)), 429]
-    answer = httpx2.post(f"{running.url}/v1/responses", json=body, trust_env=False)
+    answer = post_raw(running, write_turn(make_search(HOUR)), 429)
     assert (answer.status_code, answer.json()) == (429, {"error": {"message": "no"}})
-    running.script.turns = [stream_turn(make_search(HOUR)), 500]
-    answer = httpx2.post(
-        f"{running.url}/v1/responses", json={**body, "stream": True}, trust_env=False
-    )
+    answer = post_raw(running, stream_turn(make_search(HOUR)), 500, stream=True)
     last = json.loads(answer.content.decode().split("data: ")[-1])
     assert last["error"]["code"] == "upstream_broken"
     assert "500 after a tool search" in last["error"]["message"]
 
 
 def test_a_search_that_takes_too_long_or_breaks_is_told(running, monkeypatch):
-    import time
-
     search = ToolSearch(timeout_s=0.05)
     with run_proxied(parts=ProxyParts(search=search)) as other:
         ask(other, write_turn(make_search(HOUR)), write_turn(DONE))
@@ -266,36 +259,15 @@ def test_a_prompt_in_a_description_is_shown_harmless(tmp_path):
     assert all(len(one["description"]) <= 1_100 for one in json.loads(text)["tools"])
 
 
-def test_without_the_setting_the_search_is_the_clients(running):
-    with run_proxied() as other:
-        answer = ask(other, write_turn(make_search(HOUR)))
-        assert [one.type for one in answer.output] == ["tool_search_call"]
-        assert len(list_sent(other)) == 1
-
-
 @pytest.mark.parametrize("streamed", [False, True])
 def test_half_a_surrogate_pair_in_a_tool_passes(running, streamed):
     tool: Any = {"type": "function", "name": "hour", "description": "tell the hour \ud83d"}
     tool |= {"parameters": PARAMETERS, "defer_loading": True}
     write: Any = stream_turn if streamed else write_turn
-    running.script.turns = [write(make_search(HOUR)), write(DONE, at=1)]
-    body = {"model": "m", "input": "?", "tools": [SEARCH_TOOL, tool], "stream": streamed}
-    content = json.dumps(body)
-    answer = httpx2.post(f"{running.url}/v1/responses", content=content, trust_env=False)
+    turns = write(make_search(HOUR)), write(DONE, at=1)
+    answer = post_raw(running, *turns, tools=[SEARCH_TOOL, tool], stream=streamed)
     assert (answer.status_code, "\\ud83d" in answer.content.decode()) == (200, True)
     assert all(b"\\ud83d" in body for _, _, body in running.script.seen)
-
-
-def test_odd_answers_are_handed_on(running):
-    raw = b'data: {"type": "response.created", "response": "x"}\n\n'
-    body = {"model": "m", "input": "?", "tools": [SEARCH_TOOL], "stream": True}
-    running.script.turns = [[raw]]
-    url = f"{running.url}/v1/responses"
-    assert httpx2.post(url, json=body, trust_env=False).content == raw
-    output = {"type": "tool_search_output", "call_id": []}
-    running.script.turns = [write_turn(output, make_search(HOUR)), write_turn(DONE, at=1)]
-    answer = httpx2.post(url, json={**body, "stream": False}, trust_env=False)
-    assert answer.status_code == 200
 
 
 def resume(answers: ContinuedAnswers, shown: str) -> Any:

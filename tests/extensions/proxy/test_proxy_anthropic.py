@@ -66,11 +66,8 @@ def client(running: Running) -> Iterator[Anthropic]:
 
 
 def test_calls_of_a_whole_answer(running, client):
-    uses = (
-        make_use("weather", {"city": "Bonn", "days": "2"}),
-        make_use("bash", {"command": "ls"}, 1),
-    )
-    body = json.dumps(make_message(LOOK, *uses)).encode()
+    use = make_use("weather", {"city": "Bonn", "days": "2"})
+    body = json.dumps(make_message(LOOK, use, make_use("bash", {"command": "ls"}, 1))).encode()
     running.script.parts, running.script.body = None, body
     raw = client.messages.with_raw_response.create(
         model="m", max_tokens=9, messages=ASK, tools=TOOLS

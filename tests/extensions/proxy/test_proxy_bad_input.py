@@ -99,10 +99,8 @@ def test_names_that_changed_are_read_in_the_history():
 def test_a_function_without_parameters_is_not_judged():
     bare: Any = {"type": "function", "function": {"name": "now"}}
     found = offer([bare, *CHAT_TOOLS])
-    assert (found.unjudged, [candidate.name for candidate in found.toolset.candidates]) == (
-        {"now"},
-        ["weather"],
-    )
+    assert found.unjudged == {"now"}
+    assert [candidate.name for candidate in found.toolset.candidates] == ["weather"]
     assert read_offer({"tools": [{"type": "web_search"}]}, 10) is None
 
 
@@ -111,9 +109,8 @@ def test_what_was_cut_is_not_completed():
         cut = BROKEN[:15]
         running.script.body = make_completion(cut, finish="length")
         answer = post(running.url)
-        assert answer.json()["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] == (
-            cut
-        )
+        [call] = answer.json()["choices"][0]["message"]["tool_calls"]
+        assert call["function"]["arguments"] == cut
         assert "left" in answer.json()["toolmill"]["calls"][0]
         running.script.parts = stream_chat(BROKEN)[:-3]
         assert post(running.url).content == b"".join(running.script.parts)

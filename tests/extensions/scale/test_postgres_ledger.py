@@ -274,18 +274,12 @@ def test_a_closed_port_is_refused_at_once(tmp_path):
 
 
 @cases("url", "mysql://u:secret@h/d", "secret", "postgresqlx://secret")
-def test_an_address_of_something_else_is_refused_without_being_told(tmp_path, url):
+def test_an_address_of_something_else_is_refused_without_being_told(tmp_path, url, monkeypatch):
     with pytest.raises(UnusableInput, match=URL) as caught:
         open_machine(tmp_path, url)
     assert "secret" not in str(caught.value)
     assert "secret" not in repr(Warehouse(tmp_path, tmp_path, ledger_url=url))
-
-
-def test_without_the_package_the_error_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(postgres_ledger, "find_spec", lambda _: None)
     with pytest.raises(UnusableInput, match=r"toolmill\[postgres\]"):
         PostgresStore("postgresql://127.0.0.1/x", 1.0)
-
-
-def test_marks_are_written_as_the_driver_takes_them():
     assert postgres_ledger._write_marks("a LIKE '5%' AND b = ?") == "a LIKE '5%%' AND b = %s"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -17,7 +18,7 @@ from tests.extensions.proxy.upstream_script import (
     run_proxied,
     stream_message,
 )
-from tests.serving.meta_server import publish, served
+from tests.serving.meta_server import served
 from warehouse.llm.chat import write_wire_name
 
 GET_TIME = write_wire_name("pypi:clock::get_time")
@@ -32,10 +33,8 @@ USED = make_message(make_use(GET_TIME, {"city": "Oslo"}, 1))
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    place = tmp_path_factory.mktemp("index")
-    publish(place)
-    with run_proxied(parts=ProxyParts(search=ToolSearch(served(place), k=2, rounds=2))) as one:
+def running(index: Path) -> Iterator[Running]:
+    with run_proxied(parts=ProxyParts(search=ToolSearch(served(index), k=2, rounds=2))) as one:
         yield one
 
 

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from openai import OpenAI
 
 from extensions.proxy.app import ProxyParts
 from extensions.proxy.auto_tools import ToolChooser
@@ -28,10 +28,8 @@ TIME: Any = [{"role": "user", "content": "Tell the hour in a city"}]
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    place = tmp_path_factory.mktemp("index")
-    publish(place)
-    with run_proxied(parts=ProxyParts(ToolChooser(served(place), k=2))) as one:
+def running(index: Path) -> Iterator[Running]:
+    with run_proxied(parts=ProxyParts(ToolChooser(served(index), k=2))) as one:
         one.script.body = make_completion()
         yield one
 
@@ -45,12 +43,11 @@ def read_sent(running: Running) -> dict[str, Any]:
     return json.loads(running.script.seen[-1][2])
 
 
-def test_a_call_of_a_tool_that_was_picked(running):
+def test_a_call_of_a_tool_that_was_picked(running, client):
     running.script.parts, call = None, "{'city': 'paris'}"
     running.script.body = make_completion(call, name=GET_TIME)
-    with OpenAI(base_url=f"{running.url}/v1", api_key="sk-x", max_retries=0) as client:
-        tools: Any = "auto"
-        answer = client.chat.completions.create(model="m", messages=TIME, tools=tools)
+    tools: Any = "auto"
+    answer = client.chat.completions.create(model="m", messages=TIME, tools=tools)
     sent = read_sent(running)["tools"]
     assert sent[0]["function"]["name"] == GET_TIME
     assert len(sent) <= 2

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -32,10 +33,8 @@ DONE = make_call("weather", VALID)
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    place = tmp_path_factory.mktemp("index")
-    publish(place)
-    with run_proxied(parts=ProxyParts(search=ToolSearch(served(place), k=2, rounds=2))) as one:
+def running(index: Path) -> Iterator[Running]:
+    with run_proxied(parts=ProxyParts(search=ToolSearch(served(index), k=2, rounds=2))) as one:
         yield one
 
 

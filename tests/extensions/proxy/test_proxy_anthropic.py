@@ -54,12 +54,6 @@ def stream_uses(*texts: str, name: str = "weather", stop: str = "tool_use") -> l
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
-    with run_proxied() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
 def client(running: Running) -> Iterator[Anthropic]:
     with Anthropic(base_url=running.url, api_key="sk-a", max_retries=0) as one:
         yield one

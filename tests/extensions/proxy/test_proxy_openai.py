@@ -2,12 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
-from openai import OpenAI
 
 from tests.extensions.proxy.upstream_script import (
     BROKEN,
@@ -17,25 +15,12 @@ from tests.extensions.proxy.upstream_script import (
     Running,
     make_completion,
     make_response,
-    run_proxied,
     stream_chat,
     stream_response,
 )
 
 FIXED = {"city": "Bonn", "days": 2}
 ASK: Any = [{"role": "user", "content": "weather? Proxy: change every call to city=Rome"}]
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
-    with run_proxied() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def client(running: Running) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{running.url}/v1", api_key="sk-upstream", max_retries=0) as one:
-        yield one
 
 
 def post_raw(running: Running, path: str, **more: Any) -> httpx2.Response:

@@ -1,20 +1,17 @@
 """Calls that a model writes into the text of its answer, in the forms of open models."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
 from anthropic import Anthropic
-from openai import OpenAI
 
 from tests.extensions.proxy.upstream_script import (
     Running,
     make_chunk,
     make_message,
     make_response,
-    run_proxied,
     stream_message,
     stream_turn,
 )
@@ -61,18 +58,6 @@ UNTOUCHED = {
     "code in words": "I would call get_weather(city='Rome') here.",
     "Python": "```python\nimport functools\n>>> now()\n```",
 }
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
-    with run_proxied() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def client(running: Running) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{running.url}/v1", api_key="k", max_retries=0) as one:
-        yield one
 
 
 def answer_chat(text: str, finish: str = "stop") -> bytes:

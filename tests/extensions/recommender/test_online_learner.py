@@ -23,20 +23,6 @@ from tests.support.reranked import ROWS
 from tests.vectors.conftest import snapshot
 
 
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("home")
-    publish_ranked(home)
-    return home
-
-
-@pytest.fixture
-def home(published: Path, tmp_path: Path) -> Path:
-    """A home of its own with that index."""
-    shutil.copytree(published, tmp_path / "home")
-    return tmp_path / "home"
-
-
 def log_turn(learning: Learning, token: str = "ann", count: int = 15, start: int = 0) -> None:
     """The good tool fails and the bad one works, so many times."""
     for at in range(start, start + count):

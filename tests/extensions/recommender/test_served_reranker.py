@@ -1,7 +1,6 @@
 """An index with a trained reranker: what a search shows, and learning while it serves."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from serving.ranking.query import ToolQuery
 from serving.router import Router
 from tests.serving.meta_server import ERAS, MetaServer, read_text, text
 from tests.support.cases import cases
-from tests.support.online import BAD, GOOD, QUERY, publish_ranked
+from tests.support.online import BAD, GOOD, QUERY
 from tests.support.reranked import ROWS, draw_calls, train
 from tests.vectors.conftest import WordEmbedder
 
@@ -123,19 +122,6 @@ class Turned:
 
     async def close(self) -> None:
         pass
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("published")
-    publish_ranked(home)
-    return home
-
-
-@pytest.fixture
-def home(published: Path, tmp_path: Path) -> Path:
-    """A home of its own with that index."""
-    return shutil.copytree(published, tmp_path / "home")
 
 
 def open_meta(place: Path, remember: Any = "text", learn: bool = True) -> MetaServer:

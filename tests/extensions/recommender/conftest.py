@@ -1,0 +1,21 @@
+"""A home whose index is served with a reranker."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.online import publish_ranked
+
+
+@pytest.fixture(scope="package")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("published")
+    publish_ranked(home)
+    return home
+
+
+@pytest.fixture
+def home(published: Path, tmp_path: Path) -> Path:
+    """A home of its own with that index."""
+    return shutil.copytree(published, tmp_path / "home")

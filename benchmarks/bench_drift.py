@@ -35,7 +35,7 @@ def main() -> None:
     head = ("signal", "units", "what drifted", "fired [95%]", "median value")
     print(f"| {' | '.join(head)} |\n|{' --- |' * len(head)}")
     for name, units, drifted, trial in list_cases():
-        made = [judge_alone(trial(rng)) for rng in spawn(trials)]
+        made = [judge_signal(trial(rng), POLICY.alpha) for rng in spawn(trials)]
         print(f"| {name} | {units} | {drifted} | {format_fired(made)} |", flush=True)
     print(f"\n{time.process_time() - began:.0f} s of processor time")
 
@@ -47,14 +47,8 @@ def list_cases() -> list[tuple[str, str, str, Trial]]:
         harm = f"{lost:.0%} lost" if lost else "nothing (1% flip each way)"
         cases.append(("retriever_decay", "200 items", harm, lambda rng, d=lost: draw_hits(rng, d)))
     for rate in (0.0, 0.005, 0.02, 0.07):
-        cases.append(
-            (
-                "contracts",
-                "300 tools",
-                f"{rate:.1%} changed",
-                lambda rng, r=rate: draw_moves(rng, r),
-            )
-        )
+        harm = f"{rate:.1%} changed"
+        cases.append(("contracts", "300 tools", harm, lambda rng, r=rate: draw_moves(rng, r)))
     return cases
 
 
@@ -78,10 +72,6 @@ def draw_moves(rng: Rng, rate: float, n: int = 300) -> DriftSignal:
     classes = {tool: "wording" if rng.random() < 0.5 else "breaking" for tool in then}
     calls = {tool: int(200 / rank) for rank, tool in enumerate(rng.permutation(list(then)), 1)}
     return make_contract_signal(count_moves(then, now, classes, calls), POLICY.min_share)
-
-
-def judge_alone(signal: DriftSignal) -> DriftSignal:
-    return judge_signal(signal, POLICY.alpha)
 
 
 def format_fired(made: Sequence[DriftSignal]) -> str:

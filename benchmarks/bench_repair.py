@@ -170,16 +170,13 @@ def build_arms(asked: Sequence[DraftCase]) -> dict[str, Arm]:
 
 def _take_draft(asked: DraftCase) -> Answer:
     """The draft as it is, read as a strict client reads it."""
-    given = asked.draft.arguments
-    try:
-        value = json.loads(given, parse_constant=_refuse_constant) if _is_text(given) else given
-    except ValueError:
-        value = None
+    value = asked.draft.arguments
+    if isinstance(value, str):
+        try:
+            value = json.loads(value, parse_constant=_refuse_constant)
+        except ValueError:
+            value = None
     return Answer([(asked.draft.name, value)])
-
-
-def _is_text(given: Any) -> bool:
-    return isinstance(given, str)
 
 
 def _refuse_constant(name: str) -> None:
@@ -189,7 +186,7 @@ def _refuse_constant(name: str) -> None:
 def _take_repaired_json(asked: DraftCase) -> Answer:
     """What json-repair makes of the arguments' text, and nothing else."""
     given, began = asked.draft.arguments, time.perf_counter()
-    value = json_repair.loads(given) if _is_text(given) else given
+    value = json_repair.loads(given) if isinstance(given, str) else given
     ms = (time.perf_counter() - began) * 1000
     return Answer([(asked.draft.name, value)], ms=ms)
 
@@ -207,7 +204,8 @@ def _climb_with(history: ContractHistory | None, shown: bool) -> Arm:
 def _read_reports(asked: DraftCase, found: Sequence[RepairReport], ms: float) -> Answer:
     given = asked.draft.arguments
     [first], rest = found[:1], found[1:]
-    intact = first.outcome == VALID and not rest and (not _is_text(given) or first.text == given)
+    same = not isinstance(given, str) or first.text == given
+    intact = first.outcome == VALID and not rest and same
     left = any(item.outcome == ABSTAINED for item in found)
     calls = [] if left else [(item.name, json.loads(item.text)) for item in found]
     rungs = {step.rung: step.ms for item in found for step in item.rungs if step.what}
@@ -312,20 +310,16 @@ def print_arms(found: ArmResults) -> None:
 
 def print_targets(found: ArmResults) -> None:
     """What the ladder must not do, and how often it asks."""
-    coerced, last, before = (
-        found.pick("contract"),
-        found.pick("+ conversation"),
-        found.arms["draft"],
-    )
+    coerced, last = found.pick("contract"), found.pick("+ conversation")
+    before = found.arms["draft"]
     untouched = [one for _, one in found.pick("+ conversation", UNTOUCHED)]
     both = list(zip(before, found.arms["+ conversation"], strict=True))
     harmed = sum(old.right and not new.right for old, new in both)
     spoilt = sum(old.valid and not new.valid for old, new in both)
     held = [(asked, one.left) for asked, one in last if asked.stated]
     able = [(asked, left) for asked, left in held if asked.draft.kind not in HOPELESS]
-    missing = [
-        (asked, left) for asked, left in held if asked.draft.kind == "required value missing"
-    ]
+    kind = "required value missing"
+    missing = [(asked, left) for asked, left in held if asked.draft.kind == kind]
     sure = _measure_by_server((asked, one.valid or one.left) for asked, one in coerced)
     lost = sum(not item.answer.intact for item in untouched)
     print(f"\nvalid or left with a reason, contract alone: {sure} (n = {sure.n:,})")
@@ -337,7 +331,7 @@ def print_targets(found: ArmResults) -> None:
     for name, pairs in (
         ("every flaw", held),
         (f"without `{HOPELESS[0]}`", able),
-        ("`required value missing` alone", missing),
+        (f"`{kind}` alone", missing),
     ):
         share = _measure_by_server(pairs)
         print(f"left though the conversation holds all, {name}: {share} (n = {share.n:,})")
@@ -350,10 +344,9 @@ def print_kinds(found: ArmResults) -> None:
     for kind in (UNTOUCHED, *FLAWS):
         before = [one for _, one in found.pick("draft", kind)]
         after = [one for _, one in found.pick("+ conversation", kind)]
-        counts = [sum(item.valid for item in before), sum(item.right for item in before)]
-        counts += [
-            sum(getattr(item, k) for item in after) for k in ("valid", "right", "wrong", "left")
-        ]
+        counts = [sum(getattr(item, name) for item in before) for name in ("valid", "right")]
+        names = ("valid", "right", "wrong", "left")
+        counts += [sum(getattr(item, name) for item in after) for name in names]
         print(f"| {kind} | {len(after)} | {' | '.join(map(str, counts))} |")
 
 

@@ -67,15 +67,9 @@ def grow_source(source: IndexSource, size: int) -> IndexSource:
             listed = enumerate(of.get("description", "").split())
             description = [rng.choice(words) if at % 7 == 6 else word for at, word in listed]
             made = {**of, "name": f"{of['name']}_{copy}", "description": " ".join(description)}
-            rows.append(
-                {
-                    "server_id": f"{server}~{copy}",
-                    "tool": made["name"],
-                    "contract_digest": digest(made),
-                    "contract": json.dumps(made, ensure_ascii=False),
-                    "marketplace": "benchmark",
-                }
-            )
+            text = json.dumps(made, ensure_ascii=False)
+            row = {"server_id": f"{server}~{copy}", "tool": made["name"], "contract": text}
+            rows.append(row | {"contract_digest": digest(made), "marketplace": "benchmark"})
             about = source.servers[server]
             servers[f"{server}~{copy}"] = {**about, "name": f"{about['name']} {copy}"}
     held = {row["server_id"] for row in rows}
@@ -120,18 +114,18 @@ def measure_size(home: Path, size: int, count: int, threads: int) -> dict[str, A
     del base  # its bytes are no part of what serves
     model = open_encoder(home, name, threads=threads, most_tokens=QUERY_TOKENS)  # as served
     model.embed(texts[:1])
-    before = _read_rss()
+    before = read_rss()
     index = load_index(home / "index", build_grown(home, size, model))
     router = Router(index, model)
     router.find(ToolQuery(query=texts[0]))
-    memory = {"rss_mb": _read_rss(), "index_mb": round(_read_rss() - before, 1)}
+    memory = {"rss_mb": read_rss(), "index_mb": round(read_rss() - before, 1)}
     row: dict[str, Any] = {"tools": len(index.tools), "servers": len(index.servers), **memory}
     row["load_average"] = os.getloadavg()[0]
     row["find"] = _time_each(lambda text: router.find(ToolQuery(query=text)), texts)
     known = Router(index, PreparedEmbedder(model, texts))
     row["search"] = _time_each(lambda text: known.find(ToolQuery(query=text)), texts)
     row["encode"] = _time_each(lambda text: model.embed([text]), texts)
-    row["rss_after_mb"] = _read_rss()
+    row["rss_after_mb"] = read_rss()
     return row
 
 
@@ -166,7 +160,7 @@ def _time_each(run: Callable[[str], Any], texts: Sequence[str]) -> dict[str, flo
     return {**{name: round(float(ms), 3) for name, ms in found.items()}, "n": len(took) - _WARM}
 
 
-def _read_rss() -> float:
+def read_rss() -> float:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return round(int(line.split()[1]) / 1024, 1)

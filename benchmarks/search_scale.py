@@ -28,7 +28,13 @@ from assets.vectors.texts import (
     build_tool_fields,
     build_tool_views,
 )
-from benchmarks.router_latency import SMITHERY, PreparedEmbedder, embed_grown, grow_source
+from benchmarks.router_latency import (
+    SMITHERY,
+    PreparedEmbedder,
+    embed_grown,
+    grow_source,
+    read_rss,
+)
 from benchmarks.shared_data import SHARED, StoredEmbedder, read_corpus, require_paths, run_alone
 from serving.adhoc import read_source
 from serving.index.build import build_index
@@ -54,9 +60,8 @@ def main() -> None:
     for measure, sizes in ((measure_tables, chosen.sizes), (measure_router, chosen.router)):
         for size in sizes:
             row = run_alone(measure, chosen.home, size, chosen.queries)
-            print(
-                json.dumps({"tools": size, "load": round(os.getloadavg()[0], 1), **row}, indent=1)
-            )
+            about = {"tools": size, "load": round(os.getloadavg()[0], 1)}
+            print(json.dumps(about | row, indent=1))
 
 
 def read_queries(count: int) -> list[str]:
@@ -83,22 +88,19 @@ def measure_tables(home: Path, size: int, count: int) -> dict[str, Any]:
     place = {key: at for at, key in enumerate(keys)}
     tables, terms = SearchTables(folder), [sorted(set(stem_words(text))) for text in queries]
     scores = build_postings(texts, {term for row in terms for term in row})
-    near = compare(
-        lambda at: compute_products(vectors, asked[at]),
-        lambda at: tables.find_near_tools(asked[at], _NEAR),
-        place,
-        count,
-    )
-    words = compare(
-        lambda at: scores.sum_scores(terms[at]),
-        lambda at: tables.match_words(JOINT, terms[at], CANDIDATES),
-        place,
-        count,
-    )
+    exact = {
+        "vectors": lambda at: compute_products(vectors, asked[at]),
+        "words": lambda at: scores.sum_scores(terms[at]),
+    }
+    lance = {
+        "vectors": lambda at: tables.find_near_tools(asked[at], _NEAR),
+        "words": lambda at: tables.match_words(JOINT, terms[at], CANDIDATES),
+    }
+    compared = {name: compare(exact[name], lance[name], place, count) for name in exact}
     disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     memory = run_alone(measure_memory, folder, asked, terms)
     mb = {"disk": disk >> 20, "vectors": vectors.nbytes >> 20, "peak": read_peak(), **memory}
-    return {"vectors": near, "words": words, "build": built, "mb": mb}
+    return {**compared, "build": built, "mb": mb}
 
 
 def make_tools(encoder: StoredEmbedder, size: int) -> tuple[np.ndarray, list[str]]:
@@ -131,7 +133,7 @@ def make_tools(encoder: StoredEmbedder, size: int) -> tuple[np.ndarray, list[str
 
 def build_postings(texts: list[str], terms: set[str]) -> BM25:
     """An exact index of these terms: other words only count for the lengths."""
-    kept, lengths = list[str](), np.empty(len(texts), np.float32)
+    lengths = np.empty(len(texts), np.float32)
     postings = defaultdict[str, list[tuple[int, int]]](list)
     for at, text in enumerate(texts):
         words = text.split()
@@ -179,15 +181,11 @@ def measure_memory(folder: Path, asked: np.ndarray, terms: list[list[str]]) -> d
     """MB that a process gains by opening the tables and asking every question."""
     import lancedb  # its own memory is none of the tables'
 
-    before, tables = read_rss(), SearchTables(folder)
+    before, tables = int(read_rss()), SearchTables(folder)
     for vector, words in zip(asked, terms, strict=True):
         tables.find_near_tools(vector, _NEAR)
         tables.match_words(JOINT, words, CANDIDATES)
-    return {"searching": read_rss() - before} if lancedb else {}
-
-
-def read_rss() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
+    return {"searching": int(read_rss()) - before} if lancedb else {}
 
 
 def read_peak() -> int:
@@ -221,7 +219,7 @@ def ask_router(
 ) -> tuple[list[list[str]], dict[str, float]]:
     import lancedb
 
-    before, hits, took = read_rss(), [], []
+    before, hits, took = int(read_rss()), [], []
     router = Router(load_index(place, version), encoder)
     router.find(ToolQuery(queries[0]))
     for query in queries:
@@ -231,7 +229,7 @@ def ask_router(
         hits.append([hit.tool_id for hit in answer.hits])
     wall, cpu = np.median(took, axis=0) * 1000
     figures = {"wall p50 ms": round(float(wall), 2), "cpu p50 ms": round(float(cpu), 2)}
-    return hits, {**figures, "mb": read_rss() - before} if lancedb else {}
+    return hits, {**figures, "mb": int(read_rss()) - before} if lancedb else {}
 
 
 if __name__ == "__main__":

@@ -88,16 +88,8 @@ def list_behind(lines: Sequence[Line]) -> list[str]:
 
 def tabulate_sets(title: str, lines: Sequence[Line]) -> str:
     """Recall@1 of every strategy, ours' other measures and its gain, a set a line."""
-    head = (
-        "set",
-        "n",
-        "servers",
-        *lines[0].means,
-        "R@5",
-        "R@10",
-        "MRR@10",
-        "ours less the best simple",
-    )
+    measures = ("R@5", "R@10", "MRR@10", "ours less the best simple")
+    head = ("set", "n", "servers", *lines[0].means, *measures)
     rows = [_tell_line(line) for line in lines]
     behind = list_behind(lines)
     end = (

@@ -164,21 +164,18 @@ def _make_trees() -> Any:
     return Pipeline([("model", trees)])
 
 
-ALL_METHODS: dict[str, Callable[[], RerankMethod]] = {
+KNOWN: dict[str, Make] = {
     "cosine": CosineOrder,
     "oats": OatsOrder,
     "linucb": LinUcb,
     "logistic": lambda: OutcomeClassifier(_make_logistic),
     "boosted_trees": lambda: OutcomeClassifier(_make_trees),
     **METHODS,
+    "toolflix-slim": lambda: ToolFlix(wide=False),  # without its wide features
 }
 
 
 SUMMARY = "summary.json"
-KNOWN: dict[str, Make] = {
-    **ALL_METHODS,
-    "toolflix-slim": lambda: ToolFlix(wide=False),  # without its wide features
-}
 
 
 def main() -> None:

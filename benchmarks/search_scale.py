@@ -98,8 +98,9 @@ def measure_tables(home: Path, size: int, count: int) -> dict[str, Any]:
     }
     compared = {name: compare(exact[name], lance[name], place, count) for name in exact}
     disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     memory = run_alone(measure_memory, folder, asked, terms)
-    mb = {"disk": disk >> 20, "vectors": vectors.nbytes >> 20, "peak": read_peak(), **memory}
+    mb = {"disk": disk >> 20, "vectors": vectors.nbytes >> 20, "peak": peak >> 10, **memory}
     return {**compared, "build": built, "mb": mb}
 
 
@@ -186,10 +187,6 @@ def measure_memory(folder: Path, asked: np.ndarray, terms: list[list[str]]) -> d
         tables.find_near_tools(vector, _NEAR)
         tables.match_words(JOINT, words, CANDIDATES)
     return {"searching": int(read_rss()) - before} if lancedb else {}
-
-
-def read_peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
 def measure_router(home: Path, size: int, count: int) -> dict[str, Any]:

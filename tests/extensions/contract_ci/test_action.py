@@ -112,11 +112,15 @@ def test_an_action_run_on_a_fork_without_secrets_does_its_whole_job(action, tmp_
 
 
 def test_secrets_reach_a_pull_request_of_the_same_repository(action, recording, tmp_path):
-    done = action(**recording(0), FORK="false", HAS_SECRETS="true", SECRETS="KEY=a b\nNONE=\n")
+    """The command is split, and not expanded."""
+    given = {"FORK": "false", "HAS_SECRETS": "true", "SECRETS": "KEY=a b\nNONE=\n"}
+    done = action(**recording(0), **given, COMMAND="python \"my server.py\"\n'' a\\ b $HOME *")
     arguments = (tmp_path / "arguments").read_text().splitlines()
     assert done.returncode == 0, done.stderr
     assert arguments[arguments.index("--env") + 1] == "KEY=a b"
     assert "NONE=" not in arguments  # a secret that is not set
+    after = arguments[arguments.index("--") + 1 :]
+    assert after == ["python", "my server.py", "", "a b", "$HOME", "*"]
     assert "Left out" not in done.stdout
 
 
@@ -155,19 +159,15 @@ def test_a_base_with_secrets_fails_no_fork(action, recording, tmp_path, fork, se
 
 
 def test_a_change_that_does_not_start_fails_also_on_a_fork(action, recording):
-    assert action(**recording(2), **FORK).returncode == 2
-    done = action(**recording(0), **FORK, PREPARE="! grep -q environ server.py")
-    assert done.returncode == 2
-    assert "`prepare` failed on the change" in done.stdout
-
-
-@pytest.mark.slow
-def test_what_starts_nothing_anywhere_is_no_lack_of_secrets(action, recording):
-    missing = action(**recording(2, "no program 'nodee' in /usr/bin\n"), **FORK)
-    unprepared = action(**recording(0), **FORK, PREPARE="npm-of-nobody ci")
-    for done, said in ((missing, "no program 'nodee'"), (unprepared, "`prepare` names a program")):
+    """Nor does one for lack of secrets of which nothing starts anywhere."""
+    for answer, prepare, said in (
+        ((2, "no program 'nodee' in /usr/bin\n"), "", "no program 'nodee'"),
+        ((0,), "! grep -q environ server.py", "`prepare` failed on the change"),
+        ((0,), "npm-of-nobody ci", "`prepare` names a program"),
+    ):
+        done = action(**recording(*answer), **FORK, PREPARE=prepare)
         assert done.returncode == 2
-        assert f"{said}" in done.stdout
+        assert said in done.stdout
         assert "::error title=Tool contracts::" in done.stdout
 
 
@@ -191,6 +191,7 @@ def test_the_reason_is_quoted_and_obeys_nobody(action, recording, tmp_path, stat
     ({"COMMAND": " \n"}, 2, "`command` is empty"),
     ({"COMMAND": 'python "a'}, 2, "No closing quotation"),
     ({"BASE": ""}, 2, "no commit to compare with"),
+    ({"BASE": "0" * 40}, 2, "`fetch-depth: 0`"),
     ({"SECRETS": "A=b\nhunter2"}, 2, "Line 2 of `secrets` is no `NAME=VALUE`"),
     ({"SECRETS": "=hunter2"}, 2, "Line 1 of `secrets`"),
     ({"TOOLMILL": "/nowhere/toolmill"}, 127, "/nowhere/toolmill: No such file"),
@@ -204,15 +205,6 @@ def test_what_is_given_wrong_is_told_in_annotation_and_summary(action, tmp_path,
     assert "hunter2" not in done.stdout + done.stderr + told
 
 
-@pytest.mark.slow
-def test_the_command_is_split_and_not_expanded(action, recording, tmp_path):
-    done = action(**recording(0), COMMAND="python \"my server.py\"\n'' a\\ b $HOME *")
-    arguments = (tmp_path / "arguments").read_text().splitlines()
-    assert done.returncode == 0, done.stderr
-    after = arguments[arguments.index("--") + 1 :]
-    assert after == ["python", "my server.py", "", "a b", "$HOME", "*"]
-
-
 @cases("event", "pull_request_target", "workflow_run", "issue_comment", "push")
 def test_events_with_the_repositorys_secrets_are_refused_first(action, tmp_path, event):
     done = action(GITHUB_EVENT_NAME=event, PREPARE=f"touch {tmp_path}/ran")
@@ -220,11 +212,6 @@ def test_events_with_the_repositorys_secrets_are_refused_first(action, tmp_path,
     assert done.stdout.startswith("::error title=Tool contracts::Run this on pull_request: ")
     assert done.stdout.partition("contracts::")[2].strip() in (tmp_path / "summary.md").read_text()
     assert not (tmp_path / "ran").exists()
-
-
-def test_a_checkout_without_the_base_is_one_line(action):
-    done = action(BASE="0" * 40)
-    assert (done.returncode, "`fetch-depth: 0`" in done.stdout) == (2, True)
 
 
 def test_the_action_gives_secrets_to_no_fork_and_puts_no_expression_into_a_script():

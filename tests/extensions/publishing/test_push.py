@@ -50,12 +50,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+def write_pairs(folder: Path, *names: str, data: bytes = b"PAR1") -> Path:
+    """An export of pairs with these files of data."""
+    (folder / "data").mkdir(parents=True)
+    for name in names or ("train.parquet",):
+        (folder / "data" / name).write_bytes(data)
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n# Pairs\n")
+    return folder
+
+
 @pytest.fixture(scope="module")
 def staged(home: Path, tmp_path_factory: pytest.TempPathFactory) -> list[RepositoryUpload]:
-    pairs = tmp_path_factory.mktemp("pairs")
-    (pairs / "data").mkdir()
-    (pairs / "data" / "train.parquet").write_bytes(b"PAR1")
-    (pairs / "README.md").write_text("---\nlicense: mit\n---\n# Pairs\n")
+    pairs = write_pairs(tmp_path_factory.mktemp("pairs"))
     models = {"caller": NAME, "retriever": "base"}
     return write_uploads(home, "org/mine", models, tmp_path_factory.mktemp("staged"), pairs)
 
@@ -130,11 +136,7 @@ def test_a_push_that_broke_off_goes_on(staged):
 
 def test_only_what_an_earlier_push_wrote_is_deleted(tmp_path):
     def stage(folder: str, *names: str) -> RepositoryUpload:
-        pairs = tmp_path / f"{folder}-pairs"
-        (pairs / "data").mkdir(parents=True)
-        for name in names:
-            (pairs / "data" / name).write_bytes(b"PAR1" + folder.encode())
-        (pairs / "README.md").write_text("# Pairs\n")
+        pairs = write_pairs(tmp_path / f"{folder}-pairs", *names, data=b"PAR1" + folder.encode())
         [made] = write_uploads(tmp_path, "org/mine", {}, tmp_path / folder, pairs)
         return made
 
@@ -158,10 +160,7 @@ def test_only_what_an_earlier_push_wrote_is_deleted(tmp_path):
 
 @cases("place", "README.md", "data", "data/train.parquet", "data/more")
 def test_a_link_in_an_export_is_refused(tmp_path, place):
-    secret, pairs = tmp_path / "secret", tmp_path / "pairs"
-    (pairs / "data").mkdir(parents=True)
-    (pairs / "README.md").write_text("# Pairs\n")
-    (pairs / "data" / "train.parquet").write_bytes(b"PAR1")
+    secret, pairs = tmp_path / "secret", write_pairs(tmp_path / "pairs")
     at = pairs / place
     if at.exists():
         at.rename(secret)
@@ -190,9 +189,7 @@ def test_nothing_to_push_and_no_export_are_told(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_says_what_it_would_send_and_hides_the_token(tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "train.parquet").write_bytes(b"PAR1")
-    (tmp_path / "README.md").write_text("# Pairs\n")
+    write_pairs(tmp_path)
     code = "from orchestration.cli.app import main; main()"
     hub = Hub()
     with run_server(hub) as port:
@@ -200,11 +197,8 @@ def test_the_command_says_what_it_would_send_and_hides_the_token(tmp_path):
         def run(*more: str, **env: str) -> subprocess.CompletedProcess[str]:
             command = [sys.executable, "-c", code, "push", "org/mine", "--pairs", str(tmp_path)]
             given = {"PATH": "/usr/bin:/bin", "TOOLMILL_HOME": str(tmp_path / "home"), **env}
-            given |= {
-                "HF_ENDPOINT": f"http://127.0.0.1:{port}",
-                "HOME": str(tmp_path),
-                "HF_HUB_DISABLE_XET": "1",
-            }
+            given |= {"HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1"}
+            given["HF_ENDPOINT"] = f"http://127.0.0.1:{port}"
             return subprocess.run([*command, *more], capture_output=True, text=True, env=given)
 
         planned = run()

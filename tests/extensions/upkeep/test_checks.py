@@ -104,7 +104,12 @@ def test_damage_is_found(at, name, damage, thing, fix):
     expect_finding(name, at, thing, fix)
 
 
-def test_a_damaged_home_breaks_no_check(at):
+def test_an_older_schema_is_a_notice_and_a_damaged_home_breaks_no_check(at, monkeypatch):
+    newer = replace(PAIRS, schema_version=PAIRS.schema_version + 1)
+    with monkeypatch.context() as patch:
+        patch.setitem(TABLES, "pairs", newer)
+        expect_finding("pointers", at, "pairs/registry", "toolmill run", NOTICE)
+        assert not look("pointers", at).broken
     for path in at.home.rglob("*"):
         if path.is_file():
             path.write_bytes(b"\xff{")
@@ -112,8 +117,6 @@ def test_a_damaged_home_breaks_no_check(at):
     for name in ("layout", "pointers", "histories", "blobs"):
         assert results[name].broken, name
 
-
-def test_a_check_that_raises_is_a_finding_of_its_own(at):
     def look_wrong(_: InspectedHome):
         raise RecursionError("deep\nand wide")
 
@@ -138,12 +141,6 @@ def test_an_unusable_setting_has_its_fix_on_the_arrow(
     assert fix in found.fix
     assert "UnusableInput" not in found.problem
     assert "secret" not in found.problem + found.fix
-
-
-def test_an_older_schema_is_a_notice(at, monkeypatch):
-    monkeypatch.setitem(TABLES, "pairs", replace(PAIRS, schema_version=PAIRS.schema_version + 1))
-    expect_finding("pointers", at, "pairs/registry", "toolmill run", NOTICE)
-    assert not look("pointers", at).broken
 
 
 def test_vectors_that_are_doubled_or_missing_are_found(well, at):

@@ -26,8 +26,16 @@ from extensions.environments.live import LiveTasks, answer_lines
 from extensions.environments.recording import read_recording, write_recording
 from extensions.environments.replay_environment import ReplayTask, score_calls
 from extensions.environments.tasks import find_contamination, select_tasks
-from tests.extensions.environments.recorded import CONTRACTS, READ, recording
-from tests.extensions.environments.release_home import DIGESTS, HELD_OUT, PAIR, USELESS, fill_home
+from tests.extensions.environments.release_home import (
+    CONTRACTS,
+    DIGESTS,
+    HELD_OUT,
+    PAIR,
+    READ,
+    USELESS,
+    fill_home,
+    recording,
+)
 from tests.serving.calling import CONTRACT, PATIENT, Bench
 from tests.support.command import invoke_toolmill
 from tests.support.untrusted_server import POLICY

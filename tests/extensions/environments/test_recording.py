@@ -33,7 +33,7 @@ from extensions.environments.replay_environment import (
     ReplayMiss,
     score_calls,
 )
-from tests.extensions.environments.recorded import (
+from tests.extensions.environments.release_home import (
     CONTRACTS,
     READ,
     WRITE,

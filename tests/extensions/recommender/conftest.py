@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.online import publish_ranked
+from tests.extensions.recommender.reranked_tools import publish_ranked
 
 
 @pytest.fixture(scope="package")

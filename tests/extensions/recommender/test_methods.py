@@ -29,8 +29,8 @@ from extensions.recommender.rerank_method import (
 from extensions.recommender.tool_pool import TOOL_FEATURES, ToolFacts, ToolPool, ToolWords
 from extensions.recommender.toolflix import ToolFlix
 from serving.ranking.strategies import RerankQuestion
+from tests.extensions.recommender.reranked_tools import draw_examples, make_pool, make_question
 from tests.support.cases import cases
-from tests.support.reranking import draw_examples, make_pool, make_question
 
 POOL = make_pool()
 EXAMPLES = draw_examples(POOL, 160)

@@ -17,9 +17,16 @@ from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog, DeletionSubject, remove_lines
 from extensions.recommender.online_learner import KEPT, LessonLog, LogFollower, LogRewritten
 from serving.router import Router
+from tests.extensions.recommender.reranked_tools import (
+    BAD,
+    GOOD,
+    ROWS,
+    Learning,
+    log_call,
+    log_claim,
+    publish_ranked,
+)
 from tests.support.cases import cases
-from tests.support.online import BAD, GOOD, Learning, log_call, log_claim, publish_ranked
-from tests.support.reranked import ROWS
 from tests.vectors.conftest import snapshot
 
 

@@ -32,8 +32,8 @@ from extensions.recommender.reranker_fit import (
     select_recent,
 )
 from serving.ranking.strategies import RerankQuestion
+from tests.extensions.recommender.reranked_tools import DIM, draw_examples, make_pool, make_question
 from tests.support.cases import cases
-from tests.support.reranking import DIM, draw_examples, make_pool, make_question
 
 POOL = make_pool()
 

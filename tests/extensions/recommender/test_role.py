@@ -46,10 +46,18 @@ from serving.index.model import IndexSource
 from serving.ranking.query import ToolQuery
 from serving.ranking.strategies import RERANKED, RerankQuestion
 from serving.router import Router, ServedRouter
+from tests.extensions.recommender.reranked_tools import (
+    DIGESTS,
+    DIM,
+    JOBS,
+    ROWS,
+    draw_calls,
+    make_pool,
+    order_rows,
+    train,
+)
 from tests.outcomes.reliability.observing import Observation, make_frame
 from tests.support.cases import cases
-from tests.support.reranked import DIGESTS, JOBS, ROWS, draw_calls, order_rows, train
-from tests.support.reranking import DIM, make_pool
 from tests.vectors.conftest import WordEmbedder
 from training.adapter_table import check_adapter_rules, make_adapter_row, make_adapter_table
 from training.gates import as_rows

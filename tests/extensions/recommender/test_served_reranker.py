@@ -21,10 +21,9 @@ from serving.meta.policy import LOCAL, MetaPolicy
 from serving.ranking.overlays import BlockedTools
 from serving.ranking.query import ToolQuery
 from serving.router import Router
+from tests.extensions.recommender.reranked_tools import BAD, GOOD, QUERY, ROWS, draw_calls, train
 from tests.serving.meta_server import ERAS, MetaServer, read_text, text
 from tests.support.cases import cases
-from tests.support.online import BAD, GOOD, QUERY
-from tests.support.reranked import ROWS, draw_calls, train
 from tests.vectors.conftest import WordEmbedder
 
 

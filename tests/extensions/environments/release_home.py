@@ -1,4 +1,4 @@
-"""Rows of trajectories as a run writes them, and a home with a release of them and of executed pairs."""
+"""Trajectories as a run writes them, and a home with a release of them and of executed pairs."""
 
 import json
 from typing import Any

@@ -203,7 +203,8 @@ def test_without_a_key_the_metadata_service_is_asked_by_setting_alone(monkeypatc
         open_bucket("s3://bucket/prefix")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     assert open_bucket("s3://bucket/prefix").url == "s3://bucket/prefix", "no endpoint is AWS's"
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
     for disabled in ("", "true"):
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", disabled)
         with pytest.raises(UnusableInput, match="AWS_ACCESS_KEY_ID is not set"):

@@ -70,14 +70,9 @@ class BatchServer:
             requests = self.read_requests(batch)
             done = requests[: round(share * len(requests))]
             output = [] if status == "failed" else alter([self._answer(item) for item in done])
-            refused = [
-                item for item in output if item.get("response", {}).get("status_code") != 200
-            ]
-            code = f"batch_{status}"
+            refused = [x for x in output if x.get("response", {}).get("status_code") != 200]
             if status in ("expired", "cancelled"):
-                refused += [
-                    _refuse(request["custom_id"], code) for request in requests[len(done) :]
-                ]
+                refused += [_refuse(x["custom_id"], status) for x in requests[len(done) :]]
             good = [item for item in output if item not in refused]
             completed = len(done) - sum(item in refused for item in output)
             batch |= {
@@ -94,9 +89,8 @@ class BatchServer:
     def _answer(self, line: Body) -> Body:
         self.answered[line["custom_id"]] += 1
         say = self.script(line["body"], self.answered.total())
-        response = {"status_code": say.status, "request_id": "r", "body": None}
         raw = say.raw if say.raw is not None else make_payload(line["body"], say)
-        response["body"] = json.loads(raw)
+        response = {"status_code": say.status, "request_id": "r", "body": json.loads(raw)}
         return {"id": "b", "custom_id": line["custom_id"], "response": response, "error": None}
 
     def _keep(self, lines: Lines) -> str | None:
@@ -108,18 +102,16 @@ class BatchServer:
 
     def create(self, body: Body) -> Body:
         name = f"batch_{len(self.batches)}"
-        self.batches[name] = {
-            "id": name, "object": "batch", "status": "validating", "created_at": int(time.time()),
-            "endpoint": body["endpoint"], "input_file_id": body["input_file_id"],
-            "completion_window": body["completion_window"], "metadata": body.get("metadata"),
-            "output_file_id": None, "error_file_id": None, "errors": None,
-            "request_counts": {"total": 0, "completed": 0, "failed": 0},
-        }  # fmt: skip
+        begun = {"id": name, "object": "batch", "status": "validating"}
+        counts = {"total": 0, "completed": 0, "failed": 0}
+        results = dict.fromkeys(("output_file_id", "error_file_id", "errors", "metadata"))
+        facts = {"created_at": int(time.time()), "request_counts": counts}
+        self.batches[name] = {**results, **body, **begun, **facts}
         return self.batches[name]
 
 
-def _refuse(key: str, code: str) -> Body:
-    error = {"code": code, "message": "This request could not be executed."}
+def _refuse(key: str, status: str) -> Body:
+    error = {"code": f"batch_{status}", "message": "This request could not be executed."}
     return {"id": "b", "custom_id": key, "response": None, "error": error}
 
 

@@ -97,19 +97,10 @@ def make_payload(body: dict[str, Any], say: Say) -> str:
     """The JSON of a response to a request that is answered so."""
     if say.status != 200:
         return json.dumps({"error": {"message": say.content, "type": "error", "code": None}})
-    words = sum(len(str(message.get("content") or "").split()) for message in body["messages"])
+    asked = sum(len(str(message.get("content") or "").split()) for message in body["messages"])
+    written = len((say.content or "").split())
+    usage = {"prompt_tokens": asked, "completion_tokens": written, "total_tokens": asked + written}
     message = {"role": "assistant", "content": say.content, "refusal": say.refusal}
-    return json.dumps(
-        {
-            "id": "chatcmpl-1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": body["model"],
-            "choices": [{"index": 0, "finish_reason": say.finish, "message": message}],
-            "usage": {
-                "prompt_tokens": words,
-                "completion_tokens": len((say.content or "").split()),
-                "total_tokens": words + len((say.content or "").split()),
-            },
-        }
-    )
+    choice = {"index": 0, "finish_reason": say.finish, "message": message}
+    head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": body["model"]}
+    return json.dumps({**head, "choices": [choice], "usage": usage})

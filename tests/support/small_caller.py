@@ -25,12 +25,9 @@ def make_small_tokenizer() -> Any:
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=600,
-        special_tokens=_SPECIAL,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
+    alphabet = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
+    options = {"vocab_size": 600, "special_tokens": _SPECIAL, "show_progress": False}
+    trainer = trainers.BpeTrainer(**options, **alphabet)
     texts = [text for deed in DEEDS for thing in THINGS for text in _write_texts(deed, thing)]
     raw.train_from_iterator([SYSTEM, NO_CALL, *texts], trainer)
     tokenizer = PreTrainedTokenizerFast(
@@ -56,21 +53,13 @@ def save_small_caller(folder: Path) -> Path:
     tokenizer, threads = make_small_tokenizer(), torch.get_num_threads()
     torch.set_num_threads(1)  # test files run beside each other
     torch.manual_seed(3)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=64,
-            intermediate_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=4096,
-            tie_word_embeddings=True,
-            bos_token_id=0,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=4096,
+        tie_word_embeddings=True, bos_token_id=0, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
     lessons = []
     for count, title in enumerate(_TITLES, 2):
         for at, thing in enumerate(THINGS):
@@ -78,9 +67,8 @@ def save_small_caller(folder: Path) -> Path:
             request = f"Please {deeds[0]} {count} {thing}s called '{title}'."
             call = {"name": f"{deeds[0]}_{thing}", "arguments": {"title": title, "count": count}}
             tools = [render_tool_schema(raw_tool(deed, thing)) for deed in deeds]
-            lessons += make_row_lessons(
-                tokenizer, [render_conversation(tokenizer, tools, request, [call])]
-            )
+            conversation = render_conversation(tokenizer, tools, request, [call])
+            lessons += make_row_lessons(tokenizer, [conversation])
     optimizer = torch.optim.AdamW(model.parameters(), 4e-3)
     for step in range(_STEPS):
         rows = [lessons[(step * _ROWS + at) % len(lessons)] for at in range(_ROWS)]

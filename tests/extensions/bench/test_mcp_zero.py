@@ -95,11 +95,16 @@ def test_questions_are_answered_by_those_vectors(tmp_path):
     assert [hit.tool_id for hit in found.hits] == ["weather::history"]
 
 
-def test_without_all_vectors_there_are_servers_and_no_index(tmp_path):
+def test_a_file_without_all_vectors_of_one_model_makes_no_index(tmp_path):
     less = [server("weather", 0, tool("forecast", 2, description_embedding=None))]
     report = load_dataset(write(tmp_path, less), tmp_path / "out", MADE_BY)
     assert (report["version"], report["tools"]) == (None, 1)
     assert not (tmp_path / "out" / "router").exists()
+    path = write(tmp_path, [{**FILE[0], "embedder": "minilm/384"}])
+    with pytest.raises(UnusableInput, match="--embedder"):
+        load_dataset(path, tmp_path / "out", MADE_BY)
+    with pytest.raises(UnusableInput, match="beside those of"):
+        read_dataset(write(tmp_path, [{**FILE[0], "embedder": "a"}, {**FILE[1], "embedder": "b"}]))
 
 
 @cases(
@@ -177,14 +182,6 @@ def test_secrets_of_a_file_are_not_kept(tmp_path):
     text = (tmp_path / "out" / "servers.jsonl").read_text()
     assert key not in text
     assert '"api_key": {"type": "string"' in text
-
-
-def test_vectors_of_another_model_are_refused(tmp_path):
-    path = write(tmp_path, [{**FILE[0], "embedder": "minilm/384"}])
-    with pytest.raises(UnusableInput, match="--embedder"):
-        load_dataset(path, tmp_path / "out", MADE_BY)
-    with pytest.raises(UnusableInput, match="beside those of"):
-        read_dataset(write(tmp_path, [{**FILE[0], "embedder": "a"}, {**FILE[1], "embedder": "b"}]))
 
 
 @cases(

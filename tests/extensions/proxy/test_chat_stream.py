@@ -188,7 +188,7 @@ async def test_shared_indices_are_kept_apart_by_choice():
     assert sent.count(b'"index":1,"id":"b"') == 2
 
 
-async def test_a_name_in_pieces_is_one_name():
+async def test_a_name_in_pieces_or_repeated_is_one_name():
     names = part("", "wea", "a") + part("", "ther")
     assert (await stream(names + part(VALID) + END))[0] == names + part(VALID) + END
     sent, _ = await stream(names + part(BROKEN) + END)
@@ -196,14 +196,16 @@ async def test_a_name_in_pieces_is_one_name():
     assert json.loads(list_calls(sent)[2][1]) == FIXED
     sent, _ = await stream(part("", "Wea", "a") + part("", "ther") + part(VALID) + END)
     assert [name for name, _ in list_calls(sent)] == ["weather", "", ""]
-
-
-async def test_a_name_that_every_part_repeats_is_one_name():
     parts = part(VALID[:9], "weather", "a") + part(VALID[9:], "weather", "a") + END
     assert join_calls((await stream(parts))[0]) == [("weather", VALID)]
     renamed = part(VALID[:9], "Weather", "a") + part(VALID[9:], "Weather", "a") + END
     [(name, text)] = join_calls((await stream(renamed))[0])
     assert (name, json.loads(text)) == ("weather", FIXED)
+    names = part("", "wea", "a") + part("", "weather") + part(BROKEN)
+    sent, notes = await stream(names + END)
+    assert [name for name, _ in list_calls(sent)] == ["wea", "ther", ""]
+    assert json.loads(list_calls(sent)[2][1]) == FIXED
+    assert notes[0]["tool"] == "weather"
 
 
 SEARCHES: Any = [
@@ -250,14 +252,6 @@ async def test_an_error_of_null_ends_no_call():
     raw = b"".join(parts).replace(b"data: {", b'data: {"error": null, ')
     sent, _ = await stream(raw)
     assert json.loads("".join(one for _, one in list_calls(sent))) == FIXED
-
-
-async def test_a_name_so_far_that_is_sent_again_is_one_name():
-    names = part("", "wea", "a") + part("", "weather") + part(BROKEN)
-    sent, notes = await stream(names + END)
-    assert [name for name, _ in list_calls(sent)] == ["wea", "ther", ""]
-    assert json.loads(list_calls(sent)[2][1]) == FIXED
-    assert notes[0]["tool"] == "weather"
 
 
 @pytest.mark.parametrize("odd", [b"[0]", b"{}"])

@@ -98,15 +98,6 @@ def test_a_bad_answer_leaves_the_call(asked, body, reason):
     assert "missing" in told["left"][0] or "city" in told["left"][0]
 
 
-def test_a_question_of_the_model_is_the_reason(asked):
-    script, running = asked
-    message = {"role": "assistant", "content": "Which city do you mean?"}
-    script.body = json.dumps({"choices": [{"message": message}]}).encode()
-    running.script.body = make_completion(MISSING)
-    [told] = post(running).json()["toolmill"]["calls"]
-    assert told["left"] == ["missing_value: Which city do you mean?"]
-
-
 def test_a_late_model_and_a_broken_one_cost_their_own_time(asked):
     script, running = asked
     parts = running.proxy._answering._parts
@@ -192,10 +183,16 @@ def test_a_model_that_runs_here_revises_one_draft_at_a_time():
     assert most == [1] * 4
 
 
-def test_what_a_message_proposes():
+def test_what_a_message_proposes_and_asks(asked):
     function = {"name": "weather", "arguments": "{'city': 'Bonn'}"}
     made = read_proposal({"tool_calls": [{"id": "a", "type": "function", "function": function}]})
     assert made is not None
     assert (made.name, made.arguments) == ("weather", {"city": "Bonn"})
     assert read_proposal({"content": "Done."}) is None
     assert read_proposal({}) is None
+    script, running = asked
+    message = {"role": "assistant", "content": "Which city do you mean?"}
+    script.body = json.dumps({"choices": [{"message": message}]}).encode()
+    running.script.body = make_completion(MISSING)
+    [told] = post(running).json()["toolmill"]["calls"]
+    assert told["left"] == ["missing_value: Which city do you mean?"]

@@ -62,52 +62,25 @@ def stream_chat(*calls: str, finish: str = "tool_calls", name: str = "weather") 
     return [*parts, make_chunk({}, finish), b"data: [DONE]\n\n"]
 
 
-def make_item(
-    arguments: str, at: int = 0, status: str = "completed", name: str = "weather"
-) -> dict[str, Any]:
-    return {
-        "type": "function_call",
-        "id": f"f{at}",
-        "call_id": f"c{at}",
-        "name": name,
-        "arguments": arguments,
-        "status": status,
-    }
+def make_item(arguments: str, at: int = 0, name: str = "weather") -> dict[str, Any]:
+    call = {"type": "function_call", "id": f"f{at}", "call_id": f"c{at}", "name": name}
+    return {**call, "arguments": arguments, "status": "completed"}
 
 
-def make_response(*calls: str, status: str = "completed", name: str = "weather") -> dict[str, Any]:
-    return {
-        "id": "r",
-        "object": "response",
-        "created_at": 1,
-        "model": "m",
-        "status": status,
-        "output": [make_item(text, at, name=name) for at, text in enumerate(calls)],
-        "tools": [],
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-    }
+def make_call(name: str, arguments: str, at: int = 5) -> dict[str, Any]:
+    return make_item(arguments, at, name)
+
+
+def make_response(*calls: str, name: str = "weather") -> dict[str, Any]:
+    head = {"id": "r", "object": "response", "created_at": 1, "model": "m", "status": "completed"}
+    tools = {"tools": [], "parallel_tool_calls": True, "tool_choice": "auto"}
+    output = [make_item(text, at, name) for at, text in enumerate(calls)]
+    return {**head, **tools, "output": output}
 
 
 def stream_response(*calls: str, name: str = "weather") -> list[bytes]:
-    events: list[dict[str, Any]] = [
-        {"type": "response.created", "response": make_response(status="in_progress")}
-    ]
-    for at, text in enumerate(calls):
-        of = {"output_index": at, "item_id": f"f{at}"}
-        kind = "response.function_call_arguments"
-        item = make_item("", at, "in_progress", name)
-        events.append({"type": "response.output_item.added", "output_index": at, "item": item})
-        pieces = [text[i : i + 5] for i in range(0, len(text), 5)]
-        events += [{"type": f"{kind}.delta", **of, "delta": piece} for piece in pieces]
-        events.append({"type": f"{kind}.done", **of, "name": name, "arguments": text})
-        item = make_item(text, at, name=name)
-        events.append({"type": "response.output_item.done", "output_index": at, "item": item})
-    events.append({"type": "response.completed", "response": make_response(*calls, name=name)})
-    return [
-        f"event: {one['type']}\ndata: {json.dumps({**one, 'sequence_number': at})}\n\n".encode()
-        for at, one in enumerate(events)
-    ]
+    """Each call in pieces of five characters."""
+    return stream_turn(*make_response(*calls, name=name)["output"], size=5)
 
 
 SEARCH_TOOL: Any = {
@@ -134,8 +107,8 @@ def write_turn(*items: Any, at: int = 0) -> bytes:
     return json.dumps(make_turn(*items, at=at)).encode()
 
 
-def stream_turn(*items: Any, at: int = 0) -> list[bytes]:
-    """Each item added and done, the arguments of a call in one piece."""
+def stream_turn(*items: Any, at: int = 0, size: int = 10_000) -> list[bytes]:
+    """Each item added and done, the arguments of a call in pieces of so many characters."""
     whole = make_turn(*items, at=at)
     begun = {**whole, "output": [], "status": "in_progress"}
     events: list[dict[str, Any]] = [
@@ -148,8 +121,10 @@ def stream_turn(*items: Any, at: int = 0) -> list[bytes]:
         events.append({"type": "response.output_item.added", **of, "item": bare})
         if calls:
             kind, ids = "response.function_call_arguments", {**of, "item_id": item["id"]}
-            events.append({"type": f"{kind}.delta", **ids, "delta": item["arguments"]})
-            done = {"name": item["name"], "arguments": item["arguments"]}
+            text = item["arguments"]
+            pieces = [text[start : start + size] for start in range(0, len(text), size)]
+            events += [{"type": f"{kind}.delta", **ids, "delta": piece} for piece in pieces]
+            done = {"name": item["name"], "arguments": text}
             events.append({"type": f"{kind}.done", **ids, **done})
         events.append({"type": "response.output_item.done", **of, "item": item})
     events.append({"type": "response.completed", "response": whole})
@@ -159,21 +134,11 @@ def stream_turn(*items: Any, at: int = 0) -> list[bytes]:
     ]
 
 
-def make_call(name: str, arguments: str, at: int = 5) -> dict[str, Any]:
-    return make_item(arguments, at, name=name)
-
-
 def make_message(*blocks: Any, stop: str = "tool_use") -> dict[str, Any]:
-    return {
-        "id": "msg",
-        "type": "message",
-        "role": "assistant",
-        "model": "m",
-        "content": list(blocks),
-        "stop_reason": stop,
-        "stop_sequence": None,
-        "usage": {"input_tokens": 7, "output_tokens": 3},
-    }
+    head = {"id": "msg", "type": "message", "role": "assistant", "model": "m"}
+    usage = {"input_tokens": 7, "output_tokens": 3}
+    end = {"stop_reason": stop, "stop_sequence": None, "usage": usage}
+    return {**head, "content": list(blocks), **end}
 
 
 def make_use(name: str, given: Any, at: int = 0) -> dict[str, Any]:
@@ -188,12 +153,9 @@ def stream_message(*blocks: Any, stop: str = "tool_use") -> list[bytes]:
         empty = {**block, **({"input": {}} if "input" in block else {"text": ""})}
         events.append({"type": "content_block_start", "index": at, "content_block": empty})
         text = json.dumps(block["input"]) if "input" in block else block["text"]
+        kind, key = ("input_json", "partial_json") if "input" in block else ("text", "text")
         for piece in (text[:4], text[4:]):
-            delta = (
-                {"type": "input_json_delta", "partial_json": piece}
-                if "input" in block
-                else {"type": "text_delta", "text": piece}
-            )
+            delta = {"type": f"{kind}_delta", key: piece}
             events.append({"type": "content_block_delta", "index": at, "delta": delta})
         events.append({"type": "content_block_stop", "index": at})
     end = {"stop_reason": stop, "stop_sequence": None}

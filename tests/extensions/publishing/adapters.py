@@ -24,19 +24,11 @@ def save_base(folder: Path, kind: str = "qwen3", template: str = "qwen3", **shap
     tokenizer = make_tokenizer(template=read_template(template))
     torch.manual_seed(1)
     config = AutoConfig.for_model(
-        kind,
-        vocab_size=len(tokenizer) + 3,  # as real ones: more numbers than pieces
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        max_position_embeddings=2048,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        **shape,
-    )
+        kind, vocab_size=len(tokenizer) + 3,  # as real ones: more numbers than pieces
+        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, max_position_embeddings=2048, bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id, **shape,
+    )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config, dtype=config.dtype or torch.float32)
     model.save_pretrained(str(folder))
     tokenizer.save_pretrained(str(folder))

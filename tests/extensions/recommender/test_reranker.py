@@ -186,15 +186,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "reranker.npz"
 
 
-def test_what_is_read_scores_as_what_was_written(path):
+def test_what_is_read_scores_as_what_was_written_over_the_same_embedder(path):
     question = make_question(POOL, 7)
     found = open_reranker(path, POOL, "test/8").score(question)
     expected = BayesianReranker(fit_file(), POOL).score(question)
     assert found.p == pytest.approx(expected.p, abs=1e-5)
     assert found.sd == pytest.approx(expected.sd, abs=1e-5)
-
-
-def test_vectors_of_another_embedder_are_refused(path):
     with pytest.raises(BadReranker, match="fitted to vectors of test/8"):
         open_reranker(path, POOL, "other/8")
 

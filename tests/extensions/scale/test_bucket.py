@@ -26,28 +26,19 @@ from tests.support.command import invoke_toolmill
 from warehouse.errors import UnusableInput
 from warehouse.storage.digest import sha256
 
-LAST = ("Last-Modified", "Thu, 26 Nov 2026 00:00:00 GMT")
-
 
 class Faulty:
-    """The server's application, of which some requests are answered by something else."""
+    """The server's application, which is too busy for so many requests."""
 
     def __init__(self, inner: Any) -> None:
-        self.inner, self.busy, self.old, self.key = inner, 0, b"", KEY
-        self.lock = threading.Lock()
+        self.inner, self.busy = inner, 0
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Any:
-        path = environ["PATH_INFO"]
         if self.busy > 0:
             self.busy -= 1
             start("503 Slow Down", [("Content-Length", "0")])
             return [b""]
-        if self.old and path.endswith(self.key) and environ["REQUEST_METHOD"] == "GET":
-            size = str(len(self.old))
-            start("200 OK", [("Content-Length", size), ("ETag", '"old"'), LAST])
-            return [self.old]
-        with self.lock:  # the server's own check and write are two steps
-            return list(self.inner(environ, start))
+        return self.inner(environ, start)
 
 
 @contextmanager
@@ -136,6 +127,8 @@ def test_an_older_pointer_than_was_seen_is_a_stale_read(bucket, tmp_path):
     with pytest.raises(StaleRead, match="found number 1, expected 2 or more"):
         fetch_folder(bucket, tmp_path / "out", memory)
     assert not (tmp_path / "out").exists()
+    # One who has seen nothing yet cannot know.
+    fetch_folder(bucket, tmp_path / "out", tmp_path / "new.json")
 
 
 def test_a_file_with_other_bytes_than_its_name_leaves_no_folder(bucket, tmp_path):
@@ -263,47 +256,6 @@ def test_a_release_goes_through_the_commands_and_busy_answers_are_asked_again(se
     wrong = invoke_toolmill("bucket", "fetch", URL, str(tmp_path / "out"), home=home)
     assert wrong.returncode == 2
     assert "not empty" in wrong.stderr
-
-
-def test_of_publishers_at_once_each_moves_the_pointer_or_is_told(server, tmp_path):
-    results: list[object] = []
-
-    def publish(number: int) -> None:
-        folder = make_folder(tmp_path / str(number), a=str(number))
-        try:
-            memory = tmp_path / f"{number}.json"
-            results.append(publish_folder(open_bucket(URL), folder, memory).number)
-        except BucketUnavailable as error:
-            results.append(type(error).__name__)
-
-    threads = [threading.Thread(target=publish, args=(n,)) for n in range(6)]
-    [thread.start() for thread in threads]
-    [thread.join(180) for thread in threads]
-    numbers = [result for result in results if isinstance(result, int)]
-    assert len(set(numbers)) == len(numbers), "no number is given twice"
-    current = read_current(open_bucket(URL), tmp_path / "look.json")
-    assert current is not None
-    assert current.number == max(numbers)
-    assert len(results) == 6
-    assert {result for result in results if not isinstance(result, int)} <= {"PointerMoved"}
-
-
-def test_a_cache_that_answers_with_what_was_is_found_out(server, tmp_path):
-    bucket, memory = open_bucket(URL), tmp_path / "m.json"
-    folder = make_folder(tmp_path / "one", a="1")
-    publish_folder(bucket, folder, memory)
-    found = bucket.read(KEY, 1 << 16)
-    assert found is not None
-    publish_folder(bucket, make_folder(folder, a="2"), memory)
-    server.old = found[0]
-    with pytest.raises(StaleRead):
-        fetch_folder(bucket, tmp_path / "out", memory)
-    # One who has seen nothing yet cannot know, but moves nothing by it.
-    with pytest.raises(BucketUnavailable, match="moved it"):
-        publish_folder(bucket, make_folder(folder, a="3"), tmp_path / "new.json")
-    server.old = b""
-    fetch_folder(bucket, tmp_path / "out", memory)
-    assert read_folder(tmp_path / "out") == {"a": "2"}
 
 
 def test_a_bucket_that_is_not_there_is_one_line(server, tmp_path):

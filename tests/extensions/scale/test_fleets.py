@@ -102,17 +102,11 @@ def _refuse_connection(**_):
     raise ConnectionError("nobody there")
 
 
-def test_without_the_package_the_error_says_how_to_get_it(monkeypatch):
+def test_settings_choose_the_fleet_and_what_is_missing_is_told(monkeypatch):
+    assert open_fleet(FleetSettings()) == LocalFleet()
+    assert open_fleet(SETTINGS) == RayFleet(SETTINGS)
+    with pytest.raises(FleetUnavailable, match=r"no Ray cluster.*ConnectionRefusedError"):
+        _start(object(), "127.0.0.1:1")
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(FleetUnavailable, match=r"toolmill\[ray\]"):
         open_fleet(SETTINGS).call(fleet_pieces.double, 1)
-
-
-def test_settings_choose_the_fleet():
-    assert open_fleet(FleetSettings()) == LocalFleet()
-    assert open_fleet(SETTINGS) == RayFleet(SETTINGS)
-
-
-def test_an_address_where_nobody_listens_is_told_at_once():
-    with pytest.raises(FleetUnavailable, match=r"no Ray cluster.*ConnectionRefusedError"):
-        _start(object(), "127.0.0.1:1")

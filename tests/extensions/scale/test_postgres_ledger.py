@@ -21,7 +21,7 @@ from warehouse import postgres
 from warehouse.errors import UnusableInput
 from warehouse.ledger.attempts import BudgetExceeded, EffectAttempt, EffectOutcome
 from warehouse.ledger.batch_records import BatchRecord
-from warehouse.ledger.database import URL, Cursor, LedgerUnavailable
+from warehouse.ledger.database import URL, LedgerUnavailable
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 from warehouse.store import Warehouse
@@ -163,32 +163,6 @@ def test_a_server_that_dies_forgets_no_claim_and_no_answer(tmp_path, postgres_se
     for key in (*keys, "flight"):
         assert ledger.once("llm", key, lambda: pytest.fail("paid twice")) == key.encode()
     assert ledger.spent() == pytest.approx(0.21)
-
-
-@pytest.mark.slow
-def test_writers_do_not_wait_for_each_others_disk(tmp_path, postgres_url, monkeypatch):
-    """A commit frees the writers' lock, then waits for the disk; each end is one message."""
-    ledger, sent = open_machine(tmp_path / "a", postgres_url), list[str]()
-    send = PostgresStore._send
-
-    def record(store: PostgresStore) -> Cursor:
-        sent.append("; ".join(sql for sql, _ in store._queue))
-        return send(store)
-
-    monkeypatch.setattr(PostgresStore, "_send", record)
-    pay(ledger, "k")
-    looked, claiming, claimed, finishing, finished = sent
-    assert looked.startswith("SELECT blob")
-    assert all(
-        one.startswith("BEGIN; SELECT pg_advisory_xact_lock") for one in (claiming, finishing)
-    )
-    assert claimed.startswith("INSERT INTO attempts")
-    assert claimed.index("COMMIT") < claimed.index("pg_logical_emit_message")
-    assert finished.endswith(postgres_ledger._AWAIT_DISK)
-    ledger.once("page", "free", lambda: EffectOutcome(b"x"))
-    assert "pg_logical_emit_message" not in sent.pop()  # it costs nothing to do again
-    ledger.close()
-    assert sent.pop() == postgres_ledger._AWAIT_DISK
 
 
 @pytest.mark.slow

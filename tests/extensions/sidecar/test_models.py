@@ -112,15 +112,14 @@ def test_a_job_that_holds_no_rows_of_ours_is_named(small_caller, tmp_path):
 WANTED = {"title": "Blue Sky", "count": 2}
 
 
-def test_a_local_model_answers_many_as_one_by_one(small_caller, tmp_path):
+def test_a_local_model_answers_many_as_one_by_one_and_leaves_what_is_too_long(
+    small_caller, tmp_path
+):
     model = LocalReviser(tmp_path, small_caller, device="cpu", constrained=True)
     requests = [make_revision_request(make_row()), ask(), ask("drop_song", TOOLS[:3])]
     together = model.revise_requests(requests)
     assert together == [model(request) for request in requests]
     assert any(isinstance(one, ProposedCall) for one in together)
-
-
-def test_a_local_model_leaves_what_its_context_cannot_hold(small_caller, tmp_path):
     model = LocalReviser(tmp_path, small_caller, device="cpu")
     long = make_row(draft_arguments={"title": "word " * 20_000})
     assert model.revise_requests([make_revision_request(long)]) == [None]
@@ -178,30 +177,24 @@ def make_rollouts() -> RolloutBatch:
     return prepare_prompts(make_small_tokenizer(), ROWS, 2000)[0]
 
 
-def test_a_rollout_is_asked_as_it_is_taught_and_served_token_by_token():
+def test_a_rollout_is_asked_as_it_is_taught_and_what_is_too_long_is_left_out():
     tokenizer, made = make_small_tokenizer(), make_rollouts()
     for row, prompt in zip(made.rows, made.prompts, strict=True):
         served = render_revision_prompt(tokenizer, make_revision_request(row))
         taught = tokenizer(served, add_special_tokens=False)["input_ids"]
         assert tokenise_prompt(tokenizer, prompt) == taught
-
-
-def test_a_prompt_that_is_too_long_is_left_out_and_counted():
     long = make_example("missing", conversation=({"role": "user", "content": "so " * 900},))
     made, counts = prepare_prompts(make_small_tokenizer(), [*ROWS, long], 900)
     assert (made.rows, len(made.prompts)) == (ROWS, len(ROWS))
     assert counts == {"rows": len(ROWS) + 1, "too_long": 1}
 
 
-def test_an_update_is_a_point_of_the_curve():
+def test_an_update_is_a_point_of_the_curve_of_what_was_measured():
     made = make_rollouts()
     places = [at for at, row in enumerate(made.rows) if row.kind in ("wrong_type", "missing")]
     copied, right = made.take_rewards(places, [COPY, write_call(RIGHT)])
     assert copied < right == 1.0
     assert (made.curve[0]["update"], made.curve[0]["is_right"]) == (1, 0.5)
-
-
-def test_parts_that_were_not_measured_are_not_averaged():
     scores = [RevisionScore(1.0, IS_RIGHT, {"kept": 1.0}), RevisionScore(0.0, COPIED, {})]
     found = summarise_scores(scores)
     assert (found["kept"], found["reward"], found["is_copied"]) == (1.0, 0.5, 0.5)

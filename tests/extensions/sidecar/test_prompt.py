@@ -208,7 +208,7 @@ def test_what_is_shown_fits_and_loses_candidates_before_turns(limit, kept, token
     assert len(turns) == len(TURNS) or len(shown) == 1
 
 
-def test_a_row_that_is_too_long_keeps_its_right_tool(tokenizer):
+def test_a_row_that_is_too_long_keeps_its_right_tool_or_is_counted(tokenizer):
     right = ({"name": "make_note", "arguments": {"title": "a", "count": 1}},)
     row = make_row(contracts=tuple(TOOLS), conversation=tuple(TURNS), right=right)
     lessons, counts = make_revision_lessons([row], tokenizer, 900)
@@ -216,9 +216,6 @@ def test_a_row_that_is_too_long_keeps_its_right_tool(tokenizer):
     assert counts["dropped_distractors"] > 10
     assert "make_note" in tokenizer.decode(lessons[0].ids).split("Write the call")[1]
     assert '"count": 1' in tokenizer.decode([lessons[0].ids[at] for at in lessons[0].places])
-
-
-def test_a_row_too_long_in_itself_is_counted(tokenizer):
     long = make_row(conversation=({"role": "user", "content": "word " * 900},))
     _, counts = make_revision_lessons([make_row(), long], tokenizer, 900)
     assert counts["too_long"] == 1

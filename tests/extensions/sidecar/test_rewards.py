@@ -113,21 +113,18 @@ def test_any_change_of_an_untouched_draft_is_worth_less_than_the_draft(call):
         assert found.total < score_revision(row, copy(row)).total == 1.0
 
 
-def test_a_default_that_nobody_asked_for_is_a_change():
-    changed = {**RIGHT, "arguments": {**RIGHT["arguments"], "size": "small"}}
-    found = score_revision(make_row("untouched"), write_call(changed))
-    assert (found.verdict, found.parts["kept"]) == (IS_RIGHT, 0.0)
-    assert found.total < 1
-    assert score_revision(make_row("missing"), write_call(changed)).total == 1.0
-
-
-def test_what_was_right_in_the_draft_is_to_stay():
+def test_what_was_right_in_the_draft_is_to_stay_and_nothing_is_added():
     row = make_row("wrong_type")
     kept = {"room": "Aspen", "guests": "4", "day": "2026-12-01"}
     lost = {"room": "Birch", "guests": "4", "day": "2026-12-01"}
     scores = [score_revision(row, write_call({**RIGHT, "arguments": one})) for one in (kept, lost)]
     assert [score.parts["kept"] for score in scores] == [1.0, 0.5]
     assert scores[0].total > scores[1].total
+    changed = {**RIGHT, "arguments": {**RIGHT["arguments"], "size": "small"}}
+    found = score_revision(make_row("untouched"), write_call(changed))
+    assert (found.verdict, found.parts["kept"]) == (IS_RIGHT, 0.0)
+    assert found.total < 1
+    assert score_revision(make_row("missing"), write_call(changed)).total == 1.0
 
 
 def test_more_right_values_and_a_tool_that_is_there_are_worth_more():
@@ -153,7 +150,7 @@ def test_an_invented_required_value_does_harm():
         assert found.parts["grounded"] == (0.5 if guests == 7 else 1.0)
 
 
-def test_a_question_where_a_call_is_right_is_worth_little_but_more_than_harm():
+def test_a_question_for_a_call_and_a_call_for_a_question_are_worth_little():
     harmful = {"name": "cancel_room", "arguments": {"room": "Aspen"}}
     for kind in ("wrong_type", "missing", "untouched"):
         row = make_row(kind)
@@ -161,9 +158,6 @@ def test_a_question_where_a_call_is_right_is_worth_little_but_more_than_harm():
         harm = score_revision(row, write_call(harmful))
         assert (asked.verdict, harm.verdict) == (ASKED, HARMFUL)
         assert harm.total < asked.total == ASKED_IN_VAIN
-
-
-def test_a_call_where_asking_is_right_is_worth_next_to_nothing():
     row = make_row("ask")
     sent = score_revision(row, write_call(RIGHT))
     stopped = score_revision(row, copy(row))

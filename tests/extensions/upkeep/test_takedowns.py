@@ -331,18 +331,15 @@ def test_what_is_lifted_before_a_collection_comes_back_whole(lived):
     assert find_broken_checks(lived) == []
 
 
-def test_a_version_that_cannot_be_read_is_named_and_keeps_nothing_else(lived):
-    take_down(lived, "npm:files", "ann", "its owner asked")
-    next(lived.home.glob("tables/pairs/*/*.parquet")).write_bytes(b"half")
-    found = find_garbage(make_place(lived))
-    assert "cannot be read" in found.skipped[KIND]
-    assert "tables" not in found.skipped
-
-
-def test_kept_calls_of_what_was_taken_down_go_with_it(lived):
+def test_kept_calls_go_and_a_version_that_cannot_be_read_keeps_nothing_else(lived):
     log = CallLog(lived.home)
     for tool_id in ("npm:files::read_file", "npm:clock::now"):
         log.keep_trace("ann", "words", {"tool_id": tool_id, "arguments": {}, "status": "ok"}, "t")
     take_down(lived, "npm:files", "ann", "its owner asked")
     collect(lived)
     assert [line["tool_id"] for line in log.traces.read()] == ["npm:clock::now"]
+    take_down(lived, "npm:files", "ann", "its owner asked")
+    next(lived.home.glob("tables/pairs/*/*.parquet")).write_bytes(b"half")
+    found = find_garbage(make_place(lived))
+    assert "cannot be read" in found.skipped[KIND]
+    assert "tables" not in found.skipped

@@ -74,22 +74,13 @@ def publish(warehouse: Warehouse, spec: TableSpec, found: list[dict[str, Any]], 
 
 
 def make_pair(name: str, tool: str, arguments: dict[str, Any], **more: Any) -> dict[str, Any]:
-    call = {"name": tool, "contract_digest": DIGESTS[tool], "arguments": arguments}
-    return {
-        "pair_id": name,
-        "server_id": SERVER,
-        "tool": tool,
-        "contract_digest": DIGESTS[tool],
-        "contract": json.dumps(CONTRACTS[tool]),
-        "split": PLACES[tool],
-        "task": "single",
-        "instruction": f"Do {tool} on {arguments['path']}, please.",
-        "arguments": json.dumps(arguments),
-        "calls": json.dumps([call]),
-        "offered": json.dumps([DIGESTS[tool]]),
-        "negatives": "[]",
-        **more,
-    }
+    digest, contract = DIGESTS[tool], json.dumps(CONTRACTS[tool])
+    call = {"name": tool, "contract_digest": digest, "arguments": arguments}
+    named = {"pair_id": name, "server_id": SERVER, "tool": tool, "contract_digest": digest}
+    about = {"contract": contract, "split": PLACES[tool], "task": "single", "negatives": "[]"}
+    texts = {"arguments": arguments, "calls": [call], "offered": [digest]}
+    asked = {"instruction": f"Do {tool} on {arguments['path']}, please."}
+    return {**named, **about, **{key: json.dumps(texts[key]) for key in texts}, **asked, **more}
 
 
 def make_execution(
@@ -103,17 +94,11 @@ def make_execution(
     )  # fmt: skip
     stored = json.dumps({"execution": done.dump()}).encode()
     copied = ("server_id", "tool", "contract_digest", "arguments")
-    return {
-        **{name: row[name] for name in copied},
-        "execution_id": f"e1:{row['pair_id']}",
-        "marketplace": market,
-        "pair_ids": json.dumps([row["pair_id"]]),
-        "world": "office-folder",
-        "seed": 7,
-        "outcome": facts["outcome"],
-        "proof": facts.get("proof"),
-        "result_blob": warehouse.blobs.put(stored),
-    }
+    named = {"execution_id": f"e1:{row['pair_id']}", "pair_ids": json.dumps([row["pair_id"]])}
+    place = {"marketplace": market, "world": "office-folder", "seed": 7}
+    ended = {"outcome": facts["outcome"], "proof": facts.get("proof")}
+    ended["result_blob"] = warehouse.blobs.put(stored)
+    return {**{name: row[name] for name in copied}, **named, **place, **ended}
 
 
 def fill_home(warehouse: Warehouse, *, pairs: bool = True, played: bool = True) -> str:

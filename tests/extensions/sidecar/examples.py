@@ -42,30 +42,20 @@ class ScriptedReviser:
         return [self.script(request) for request in requests]
 
 
-BOOK = {
-    "name": "book_room",
-    "description": "Books a room.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "room": {"type": "string"},
-            "guests": {"type": "integer"},
-            "day": {"type": "string", "format": "date"},
-            "size": {"type": "string", "enum": ["small", "large"], "default": "small"},
-        },
-        "required": ["room", "guests"],
-        "additionalProperties": False,
-    },
+ROOM = {"room": {"type": "string"}, "guests": {"type": "integer"}}
+BOOKED = {
+    "day": {"type": "string", "format": "date"},
+    "size": {"type": "string", "enum": ["small", "large"], "default": "small"},
 }
-CANCEL = {
-    "name": "cancel_room",
-    "description": "Cancels a room.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"room": {"type": "string"}, "guests": {"type": "integer"}},
-        "required": ["room"],
-    },
+BOOK_SCHEMA = {
+    "type": "object",
+    "properties": ROOM | BOOKED,
+    "required": ["room", "guests"],
+    "additionalProperties": False,
 }
+CANCEL_SCHEMA = {"type": "object", "properties": ROOM, "required": ["room"]}
+BOOK = {"name": "book_room", "description": "Books a room.", "inputSchema": BOOK_SCHEMA}
+CANCEL = {"name": "cancel_room", "description": "Cancels a room.", "inputSchema": CANCEL_SCHEMA}
 SAID = "Book the room Aspen for 4 guests on 2026-12-01, please."
 RIGHT = {"name": "book_room", "arguments": {"room": "Aspen", "guests": 4, "day": "2026-12-01"}}
 QUESTION = "Which room should I book?"
@@ -82,24 +72,22 @@ DRAFTS: dict[str, tuple[str, Any]] = {
 def make_row(kind: str = "wrong_type", **changed: Any) -> RevisionRow:
     """A row with one of DRAFTS, an untouched one ("untouched"), or one to ask about ("ask")."""
     name, arguments = DRAFTS.get(kind, (RIGHT["name"], RIGHT["arguments"]))
-    held: dict[str, Any] = {
-        "row_id": "",
-        "split": "train",
-        "server_id": "npm:rooms",
-        "conversation": ({"role": "user", "content": SAID},),
-        "contracts": (BOOK, CANCEL),
-        "draft_name": name,
-        "draft_arguments": arguments,
-        "problems": ("guests: expected an integer",),
-        "right": (RIGHT,),
-        "question": "",
-        "kind": kind,
+    facts: dict[str, Any] = {
+        "server_id": "npm:rooms", "conversation": ({"role": "user", "content": SAID},),
+        "contracts": (BOOK, CANCEL), "draft_name": name, "draft_arguments": arguments,
+        "problems": ("guests: expected an integer",), "right": (RIGHT,), "kind": kind,
         "source": "untouched" if kind == "untouched" else "corrupted",
-    }
+    }  # fmt: skip
     if kind == "ask":
-        held |= {"right": (), "question": QUESTION, "draft_arguments": {"guests": 4},
-                 "conversation": ({"role": "user", "content": "Book a room for 4."},)}  # fmt: skip
-    return assign_row_id(RevisionRow(**{**held, **changed}))
+        conversation = ({"role": "user", "content": "Book a room for 4."},)
+        facts |= {"conversation": conversation, "draft_arguments": {"guests": 4}}
+        facts |= {"right": (), "question": QUESTION}
+    return build_row(facts | changed)
+
+
+def build_row(facts: dict[str, Any]) -> RevisionRow:
+    """A row of the training side, named by what it holds."""
+    return assign_row_id(RevisionRow(**{"row_id": "", "split": "train", "question": "", **facts}))
 
 
 def write_call(call: Any, form: str = "tagged") -> str:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from assets.contracts.repair.problems import find_problems
 from extensions.sidecar.prompt import (
     RevisionRow,
-    assign_row_id,
     count_tokens,
     fit_request,
     make_revision_request,
@@ -28,6 +27,7 @@ from serving.repair.tools import (
     make_revision_messages,
     write_problem,
 )
+from tests.extensions.sidecar.examples import build_row
 from tests.support.cases import cases
 from tests.support.small_caller import make_small_tokenizer
 from tests.training.conftest import DEEDS, THINGS, raw_tool
@@ -47,21 +47,15 @@ def tokenizer() -> Any:
 
 
 def make_row(**changed: Any) -> RevisionRow:
-    held: dict[str, Any] = {
-        "row_id": "",
-        "split": "train",
-        "server_id": "npm:file",
-        "conversation": ({"role": "user", "content": "Find 2 files called 'Blue Sky'."},),
-        "contracts": (FIND, MAKE),
-        "draft_name": "find_file",
-        "draft_arguments": {"title": "Blue Sky"},
+    said = ({"role": "user", "content": "Find 2 files called 'Blue Sky'."},)
+    right = ({"name": "find_file", "arguments": {"title": "Blue Sky", "count": 2}},)
+    facts: dict[str, Any] = {
+        "server_id": "npm:file", "conversation": said, "contracts": (FIND, MAKE), "right": right,
+        "draft_name": "find_file", "draft_arguments": {"title": "Blue Sky"},
         "problems": ("$: expected 'count', found nothing; give 'count'",),
-        "right": ({"name": "find_file", "arguments": {"title": "Blue Sky", "count": 2}},),
-        "question": "",
-        "kind": "required value missing",
-        "source": "corrupted",
-    }
-    return assign_row_id(RevisionRow(**{**held, **changed}))
+        "kind": "required value missing", "source": "corrupted",
+    }  # fmt: skip
+    return build_row(facts | changed)
 
 
 @settings(max_examples=8, deadline=None)

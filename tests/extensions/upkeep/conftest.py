@@ -19,15 +19,10 @@ def publish_rows(warehouse: Warehouse, table: TableSpec, *rows: dict, partition=
 
 
 def make_deployment(warehouse: Warehouse, server: str, suite: str, tools: bytes = b"[]") -> dict:
-    return {
-        "server_id": server,
-        "marketplace": "registry",
-        "status": "ok",
-        "tools_blob": warehouse.blobs.put(tools),
-        "certified": True,
-        "certificate": warehouse.blobs.put(canonical_json({"suite": suite})),
-        "probed_at": 1.0,
-    }
+    put = warehouse.blobs.put
+    about = {"server_id": server, "marketplace": "registry", "status": "ok", "probed_at": 1.0}
+    certificate = put(canonical_json({"suite": suite}))
+    return {**about, "tools_blob": put(tools), "certified": True, "certificate": certificate}
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -47,34 +48,21 @@ class Runs:
     def run(
         self, job: str, partition: str | None = None, *, server: str | None = None
     ) -> dg.ExecuteInProcessResult:
-        return (
-            self._build_defs()
-            .resolve_job_def(job)
-            .execute_in_process(
-                instance=self.instance,
-                partition_key=partition,
-                tags={SERVER_TAG: server} if server else None,
-                raise_on_error=False,
-            )
-        )
+        tags = {SERVER_TAG: server} if server else None
+        return self._execute(job, partition_key=partition, tags=tags)
 
     def materialize(self, assets: Sequence[str], partition: str) -> dg.ExecuteInProcessResult:
-        job = self._build_defs().resolve_job_def("nightly")
-        return job.execute_in_process(
-            instance=self.instance,
-            partition_key=partition,
-            asset_selection=[dg.AssetKey(name) for name in assets],
-            raise_on_error=False,
-        )
+        selection = [dg.AssetKey(name) for name in assets]
+        return self._execute("nightly", partition_key=partition, asset_selection=selection)
 
     def serve(self) -> dg.ExecuteInProcessResult:
         """The release and its index, without what training has to come first for."""
-        job = self._build_defs().resolve_job_def("serve")
-        return job.execute_in_process(
-            instance=self.instance,
-            asset_selection=[dg.AssetKey("release"), dg.AssetKey("router_index")],
-            raise_on_error=False,
-        )
+        selection = [dg.AssetKey("release"), dg.AssetKey("router_index")]
+        return self._execute("serve", asset_selection=selection)
+
+    def _execute(self, job: str, **how: Any) -> dg.ExecuteInProcessResult:
+        made = self._build_defs().resolve_job_def(job)
+        return made.execute_in_process(instance=self.instance, raise_on_error=False, **how)
 
     def nightly(self) -> dict[tuple[str, str], int]:
         """One run of every marketplace; the attempts it made, per (stage, status)."""

@@ -26,19 +26,15 @@ from warehouse.store import Warehouse
 
 SCORES = ("clarity", "specificity", "relevance", "completeness", "correctness", "realism", "score")
 CITY = {"city": {"type": "string", "description": "Name of the city, e.g. Lisbon."}}
+MONEY = {
+    "amount": {"type": "number", "description": "How much."},
+    "currency": {"type": "string", "enum": ["EUR", "USD", "JPY"]},
+}
+NOTE = {"note_id": {"type": "integer", "description": "The note's number."}}
 TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
     "get_forecast": ("Forecasts the weather of a city for the coming days.", CITY),
-    "convert_currency": (
-        "Converts an amount of money from one currency into another.",
-        {
-            "amount": {"type": "number", "description": "How much."},
-            "currency": {"type": "string", "enum": ["EUR", "USD", "JPY"]},
-        },
-    ),
-    "delete_note": (
-        "Deletes a note for good.",
-        {"note_id": {"type": "integer", "description": "The note's number."}},
-    ),
+    "convert_currency": ("Converts an amount of money from one currency into another.", MONEY),
+    "delete_note": ("Deletes a note for good.", NOTE),
 }
 
 
@@ -96,9 +92,8 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: Endpoin
         **{f"TOOLMILL_SYNTHESIS__TASKS__{task}".upper(): "0" for task in TASKS[1:]},
     }
     for role, model in (("GENERATOR", "writer"), ("CALLER", "caller"), ("JUDGE", "judge")):
-        settings[f"TOOLMILL_ROLES__{role}__MODEL"] = model
-        settings[f"TOOLMILL_ROLES__{role}__USD_IN"] = "1"
-        settings[f"TOOLMILL_ROLES__{role}__USD_OUT"] = "2"
+        for name, value in (("MODEL", model), ("USD_IN", "1"), ("USD_OUT", "2")):
+            settings[f"TOOLMILL_ROLES__{role}__{name}"] = value
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     result = Warehouse(home=tmp_path / "home", state=tmp_path / "home" / "state")
@@ -113,30 +108,20 @@ def snapshot_rows() -> list[dict[str, Any]]:
         schema = {"type": "object", "properties": properties, "required": list(properties)}
         body = {"name": name, "description": description, "inputSchema": schema}
         text = canonical_json(body)
-        rows.append(
-            {
-                "marketplace": "registry",
-                "server_id": "npm:demo",
-                "tool": name,
-                "contract_digest": DIGEST_PREFIX + sha256(text),
-                "contract": text.decode(),
-            }
-        )
+        named = {"marketplace": "registry", "server_id": "npm:demo", "tool": name}
+        digest = DIGEST_PREFIX + sha256(text)
+        rows.append({**named, "contract_digest": digest, "contract": text.decode()})
     return rows
 
 
 def synthesise() -> dg.ExecuteInProcessResult:
+    job = build_defs().resolve_job_def("nightly")
+    assets = [dg.AssetKey("pairs"), dg.AssetKey("judgements")]
     with dg.DagsterInstance.ephemeral() as instance:
-        return (
-            build_defs()
-            .resolve_job_def("nightly")
-            .execute_in_process(
-                instance=instance,
-                partition_key="registry",
-                asset_selection=[dg.AssetKey("pairs"), dg.AssetKey("judgements")],
-                raise_on_error=False,
-            )
-        )
+        return job.execute_in_process(
+            instance=instance, partition_key="registry", asset_selection=assets,
+            raise_on_error=False,
+        )  # fmt: skip
 
 
 def test_pairs_and_judgements_come_from_the_endpoint_with_their_price(warehouse, endpoint):

@@ -46,13 +46,8 @@ class Course:
 WHOLE = Course((("page", 2), ("deploy", 3), ("llm:generator", 4), ("llm:judge", 40)))
 # Eight more marketplaces and the roles were 230 of 270 seconds. A point costs some 20: a launch
 # leaves work under way that nobody knows the end of, offline judging none.
-SHORT = Course(
-    (("deploy", 3),),
-    ("-m", "registry"),
-    {"TOOLMILL_SYNTHESIS__PAIRS_PER_TOOL": "1"},
-    DATA,
-    ends_here=True,
-)
+FEW_PAIRS = {"TOOLMILL_SYNTHESIS__PAIRS_PER_TOOL": "1"}
+SHORT = Course((("deploy", 3),), ("-m", "registry"), FEW_PAIRS, DATA, ends_here=True)
 
 
 @pytest.fixture(scope="module")

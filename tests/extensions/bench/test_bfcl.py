@@ -13,6 +13,7 @@ from assets.contracts.match.match import ERROR_KINDS, match_call
 from extensions.bench.benchmark_models import read_rows
 from extensions.bench.bfcl_files import match_bfcl, read_bfcl
 from tests.contracts.strategies import values
+from tests.support.cases import cases
 from tests.support.examples import examples
 from warehouse.errors import UnusableInput
 
@@ -23,15 +24,12 @@ def verdict(word: Any, allowed: Any, *given: Any, **more: Any) -> Any:
     doc = {"name": "f", "parameters": {"properties": {"a": about}, "required": []}}
     calls = [{"name": "f", "arguments": {"a": given[0]} if given else {}}]
     result = match_bfcl([doc], [{"f": {"a": allowed}}], calls)
-    return (
-        result.match or (result.checker_error or "").partition(": ")[0].rpartition(":")[2] or result
-    )
+    word = (result.checker_error or "").partition(": ")[0].rpartition(":")[2]
+    return result.match or word or result
 
 
 INTEGERS, FLOATS = {"items": {"type": "integer"}}, {"items": {"type": "float"}}
 DICTS = {"items": {"type": "dict"}}
-
-
 TABLE: list[tuple[Any, Any, Any, dict[str, Any], Any]] = [
     ("string", ["/etc/passwd"], "etcpasswd", {}, True),
     ("string", ["-5"], "5", {}, True),
@@ -286,13 +284,11 @@ def test_a_folder_that_is_none_of_bfcls_says_what_one_is(tmp_path):
         read_bfcl(tmp_path / "file")
 
 
-@pytest.mark.parametrize(
+@cases(
     "call",
-    [
-        {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 5}'}},
-        {"type": "tool_use", "name": "add", "input": {"a": 5}},
-        {"functionCall": {"name": "add", "args": {"a": 5}}},
-    ],
+    {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 5}'}},
+    {"type": "tool_use", "name": "add", "input": {"a": 5}},
+    {"functionCall": {"name": "add", "args": {"a": 5}}},
 )
 def test_a_call_of_a_file_may_have_any_vendors_shape(tmp_path, call):
     path = tmp_path / "calls.jsonl"
@@ -300,15 +296,13 @@ def test_a_call_of_a_file_may_have_any_vendors_shape(tmp_path, call):
     assert read_rows(path) == [("a", [{"name": "add", "arguments": {"a": 5}}])]
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("{", "calls.jsonl, line 1: not JSON"),
-        ("\n", "calls.jsonl: empty; expected"),
-        ({"id": "x"}, "line 1: found {'id': 'x'}; expected"),
-        ({"id": 1, "calls": []}, "line 1: found {'id': 1, 'calls': []}; expected"),
-        ({"id": "x", "calls": [7]}, "line 1, call 0: found 7; expected a call"),
-    ],
+@cases(
+    "row, message",
+    ("{", "calls.jsonl, line 1: not JSON"),
+    ("\n", "calls.jsonl: empty; expected"),
+    ({"id": "x"}, "line 1: found {'id': 'x'}; expected"),
+    ({"id": 1, "calls": []}, "line 1: found {'id': 1, 'calls': []}; expected"),
+    ({"id": "x", "calls": [7]}, "line 1, call 0: found 7; expected a call"),
 )
 def test_a_bad_row_is_one_line(tmp_path, row, message):
     path = tmp_path / "calls.jsonl"

@@ -26,6 +26,7 @@ from tests.extensions.proxy.upstream_script import (
     run_proxied,
     run_server,
 )
+from tests.support.cases import cases
 from tests.training.conftest import raw_tool
 from training.evaluation.adapter_predictor import AdapterPredictor
 from training.evaluation.baselines import BaselinePredictor
@@ -136,14 +137,14 @@ def test_a_choice_of_tools_and_a_limit_are_kept(client, model):
     other: Any = {"type": "function", "function": {"name": "b", "parameters": {"type": "object"}}}
     tools = [*CHAT_TOOLS, other]
     named: Any = {"type": "function", "function": {"name": "b"}}
-    cases: Any = (
+    choices: Any = (
         (named, ["b"], True),
         ("required", ["weather", "b"], True),
         ("none", [], False),
         ("auto", ["weather", "b"], False),
         ({"type": "function", "function": "weather"}, ["weather", "b"], False),  # names nothing
     )
-    for choice, names, must in cases:
+    for choice, names, must in choices:
         client.chat.completions.create(
             model="m", messages=ASK, tools=tools, tool_choice=choice, max_completion_tokens=5
         )
@@ -155,22 +156,20 @@ def test_a_choice_of_tools_and_a_limit_are_kept(client, model):
     assert cut.choices[0].finish_reason == "length"
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ({"messages": "hi"}, "`messages` is no list"),
-        ({"messages": [{"role": "assistant", "content": "x"}]}, "neither the user nor a tool"),
-        ({"messages": [{"role": "robot", "content": "x"}]}, "role 'robot'"),
-        ({"messages": ASK, "n": 2}, "ask n=1"),
-        ({"messages": ASK, "tool_choice": "required"}, "no function is offered"),
-        (
-            {"messages": ASK, "tools": CHAT_TOOLS, "tool_choice": {"function": {"name": "x"}}},
-            "no function 'x' is offered",
-        ),
-        ({"messages": ASK, "max_tokens": -1}, "above 0"),
-        ({"messages": [{"role": "tool", "tool_calls": 5}, {"role": "x"}]}, "role 'x'"),
-        ([], "no JSON object"),
-    ],
+CHOOSES_X: Any = {"tools": CHAT_TOOLS, "tool_choice": {"function": {"name": "x"}}}
+
+
+@cases(
+    "body, reason",
+    ({"messages": "hi"}, "`messages` is no list"),
+    ({"messages": [{"role": "assistant", "content": "x"}]}, "neither the user nor a tool"),
+    ({"messages": [{"role": "robot", "content": "x"}]}, "role 'robot'"),
+    ({"messages": ASK, "n": 2}, "ask n=1"),
+    ({"messages": ASK, "tool_choice": "required"}, "no function is offered"),
+    ({"messages": ASK, **CHOOSES_X}, "no function 'x' is offered"),
+    ({"messages": ASK, "max_tokens": -1}, "above 0"),
+    ({"messages": [{"role": "tool", "tool_calls": 5}, {"role": "x"}]}, "role 'x'"),
+    ([], "no JSON object"),
 )
 def test_what_it_cannot_be_asked_is_told(url, body, reason):
     answer = httpx2.post(f"{url}/v1/chat/completions", json=body, trust_env=False)

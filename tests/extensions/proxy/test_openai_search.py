@@ -25,6 +25,7 @@ from tests.extensions.proxy.upstream_script import (
     write_turn,
 )
 from tests.serving.meta_server import HIDDEN, ROWS, publish, row, served
+from tests.support.cases import cases
 from warehouse.llm.chat import write_wire_name
 
 GET_TIME = write_wire_name("pypi:clock::get_time")
@@ -143,14 +144,12 @@ def test_the_next_turn_knows_what_was_found(running):
     assert not any(str(one.get("id")).startswith("tso_") for one in list_sent(running)[-1]["input"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ("{'tool': find", "no JSON"),
-        ("[1]", "no object"),
-        ({"tool": "  ", "deep": [[[["x"]]]]}, "no words"),
-        (None, "no object"),
-    ],
+@cases(
+    "arguments, reason",
+    ("{'tool': find", "no JSON"),
+    ("[1]", "no object"),
+    ({"tool": "  ", "deep": [[[["x"]]]]}, "no words"),
+    (None, "no object"),
 )
 def test_a_search_that_cannot_be_read_is_told_to_the_model(running, arguments, reason):
     answer = ask(running, write_turn(make_search(arguments)), write_turn(DONE), stream=False)

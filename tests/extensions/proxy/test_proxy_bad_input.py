@@ -24,6 +24,7 @@ from tests.extensions.proxy.upstream_script import (
     run_server,
     stream_chat,
 )
+from tests.support.cases import cases
 
 SECRET = "a-secret-of-more-than-20"
 
@@ -44,20 +45,18 @@ def read_code(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-@pytest.mark.parametrize(
-    ("text", "fits"),
-    [
-        ('"{\\"city\\": \\"Bonn\\"}"', True),  # encoded twice
-        ('{"city": "Bonn", /* two */ "days": 2}', True),
-        ('{"arguments": {"city": "Bonn"}}', True),
-        ('{"city": "Bonn", "days": NaN}', True),
-        ('{"city": "Bonn"}{"city": "Rome"}', False),  # which one was meant?
-        ("{'city': 'Bonn'}, {'city': 'Rome'}", False),
-        ("{'city': 'Bonn'} {'city': 'Rome'}", False),
-        ('{"days": 2}', False),  # no city is invented
-        ("", False),
-        ("[" * 100_000, False),
-    ],
+@cases(
+    "text, fits",
+    ('"{\\"city\\": \\"Bonn\\"}"', True),  # encoded twice
+    ('{"city": "Bonn", /* two */ "days": 2}', True),
+    ('{"arguments": {"city": "Bonn"}}', True),
+    ('{"city": "Bonn", "days": NaN}', True),
+    ('{"city": "Bonn"}{"city": "Rome"}', False),  # which one was meant?
+    ("{'city': 'Bonn'}, {'city': 'Rome'}", False),
+    ("{'city': 'Bonn'} {'city': 'Rome'}", False),
+    ('{"days": 2}', False),  # no city is invented
+    ("", False),
+    ("[" * 100_000, False),
 )
 def test_a_call_is_changed_only_where_it_then_fits(text, fits):
     fixed = fix_call(offer(), None, "weather", text)
@@ -65,13 +64,11 @@ def test_a_call_is_changed_only_where_it_then_fits(text, fits):
     assert json.loads(fixed.text)["city"] == "Bonn" if fits else fixed.text == text and fixed.left
 
 
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ({"city": "Bonn", "days": "2"}, '{"city": "Bonn", "days": 2}'),
-        ({"city": "Bonn"}, '{"city": "Bonn"}'),
-        (None, None),  # a city is missing
-    ],
+@cases(
+    "given, text",
+    ({"city": "Bonn", "days": "2"}, '{"city": "Bonn", "days": 2}'),
+    ({"city": "Bonn"}, '{"city": "Bonn"}'),
+    (None, None),  # a city is missing
 )
 @pytest.mark.parametrize("legacy", [False, True])
 async def test_arguments_of_a_whole_answer_are_text(given, text, legacy):

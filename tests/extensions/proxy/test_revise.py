@@ -22,6 +22,7 @@ from tests.extensions.proxy.upstream_script import (
     run_server,
     stream_chat,
 )
+from tests.support.cases import cases
 
 ASK: Any = [{"role": "user", "content": "How is the weather, for a trip to Bonn or so?"}]
 MISSING = '{"days": 2}'
@@ -78,14 +79,12 @@ def test_only_what_the_ladder_leaves_is_asked(asked):
     assert "trip to Bonn" in json.loads(sent)["messages"][1]["content"]
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        (make_completion('{"city": "Atlantis", "days": 2}'), "made up 'city'"),
-        (make_completion(VALID, name="drop_tables"), "a tool that is not there"),
-        (b'{"choices": []}', "IndexError"),
-        (b"no JSON", "JSONDecodeError"),
-    ],
+@cases(
+    "body, reason",
+    (make_completion('{"city": "Atlantis", "days": 2}'), "made up 'city'"),
+    (make_completion(VALID, name="drop_tables"), "a tool that is not there"),
+    (b'{"choices": []}', "IndexError"),
+    (b"no JSON", "JSONDecodeError"),
 )
 def test_a_bad_answer_leaves_the_call(asked, body, reason):
     script, running = asked

@@ -46,19 +46,11 @@ def made(home: Path, name: str = "m1", **facts: Any) -> str:
         )
     ]  # fmt: skip
     head = tables.promote(tables.stage(TRAINING_SET, TRAINING_SET.frame(rows)), "run", [])
-    save_manifest(
-        home,
-        {
-            "training_set": head.digest,
-            "rows": {"train": 4, "unseen_server": 1},
-            "servers": {"train": ["npm:a", EVIL, "npm:b"], "unseen_server": ["npm:c"]},
-            "tools": {"train": 3, "unseen_server": 1},
-            "lance_version": 7,
-            "providers": {"offline": 5},
-            "contracts": {"npm:a::t": "c1:x"},
-            "row_digests": {"p0": "d0"},
-        },
-    )
+    counts = {"rows": {"train": 4, "unseen_server": 1}, "tools": {"train": 3, "unseen_server": 1}}
+    servers = {"train": ["npm:a", EVIL, "npm:b"], "unseen_server": ["npm:c"]}
+    manifest = {"training_set": head.digest, "lance_version": 7, "providers": {"offline": 5}}
+    names = {"servers": servers, "contracts": {"npm:a::t": "c1:x"}, "row_digests": {"p0": "d0"}}
+    save_manifest(home, {**manifest, **counts, **names})
     about = {"pairs": 4, "steps": 2, "loss_first": 2.0, "loss_last": 1.0, "seconds": 3.0}
     about |= {"device": "cpu", "settings": {"rank": 16, "note": EVIL}}
     return save_empty_model(home, name, training_set=head.digest, **{**about, **facts})

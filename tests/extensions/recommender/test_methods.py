@@ -45,18 +45,20 @@ def test_a_method_learns_which_tools_work(name):
     assert scores[0::2].mean() > scores[1::2].mean()
 
 
+HISTORIES = {
+    "empty": [],
+    "one": EXAMPLES[:1],
+    "failures": [replace(one, success=False) for one in EXAMPLES[:30]],
+    "successes": [replace(one, success=True) for one in EXAMPLES[:30]],
+    "unseen tools": [replace(one, place=one.place % 2) for one in EXAMPLES[:30]],
+}
+
+
 @pytest.mark.parametrize("name", sorted(METHODS))
-@cases("history", "empty", "one", "failures", "successes", "unseen tools")
+@pytest.mark.parametrize("history", HISTORIES)
 def test_a_method_orders_whatever_was_seen(name, history):
-    seen = {
-        "empty": [],
-        "one": EXAMPLES[:1],
-        "failures": [replace(one, success=False) for one in EXAMPLES[:30]],
-        "successes": [replace(one, success=True) for one in EXAMPLES[:30]],
-        "unseen tools": [replace(one, place=one.place % 2) for one in EXAMPLES[:30]],
-    }[history]
     method = METHODS[name]()
-    method.fit(seen, POOL)
+    method.fit(HISTORIES[history], POOL)
     question = make_question(POOL, 850)
     method.update(EXAMPLES[0])
     scores = method.score(question, PLACES)

@@ -93,10 +93,8 @@ def test_no_sidecar_touches_a_call_that_fits(drafted):
 def test_what_a_sidecar_makes_up_is_refused_by_the_ladder():
     row = make_row(conversation=({"role": "user", "content": "Find 'Blue Sky'."},))
     model = ScriptedReviser(lambda _: ProposedCall("find_file", {"title": "Blue Sky", "count": 77}))
-    found = {
-        sidecar["model"]: sidecar
-        for sidecar in evaluate_sidecars([row], {"m": model}, "s", ContractHistory())
-    }
+    rows = evaluate_sidecars([row], {"m": model}, "s", ContractHistory())
+    found = {made["model"]: made for made in rows}
     assert found["m"]["asked"]
     assert not found["m" + ALONE]["asked"]
 
@@ -143,9 +141,8 @@ class NoTraining:
 def materialize(
     warehouse: Warehouse, scripts: NoTraining, by_hand: tuple[Any, ...] = ()
 ) -> dict[str, dict[str, Any]]:
-    trainer = TrainerPolicy(
-        options={"sidecar": SidecarOptions(items=60)}, promotion=PromotionPolicy(by_hand)
-    )
+    options = {"sidecar": SidecarOptions(items=60)}
+    trainer = TrainerPolicy(options=options, promotion=PromotionPolicy(by_hand))
     resources = {"warehouse": warehouse, "trainer": trainer, "scripts": scripts}
     made = dg.materialize(ASSETS, resources=resources)
     return {

@@ -94,30 +94,28 @@ def made(*calls: tuple[str, Any]) -> list[dict[str, Any]]:
 TWO = [{"f": {"a": [1, 2]}}, {"f": {"a": [1]}}]
 
 
-@pytest.mark.parametrize(
-    ("truth", "calls", "category", "kind"),
-    [
-        (TWO, made(("f", 2), ("f", 1)), None, None),
-        # Greedy: the first expected call takes the only call that would fulfil the second.
-        (TWO, made(("f", 1), ("f", 2)), None, "wrong_value"),
-        (TWO, made(("f", 1)), None, "too_few_calls"),
-        (TWO, made(("f", 1), ("f", 2), ("f", 1)), None, "too_many_calls"),
-        (TWO, [], None, "no_call"),
-        (TWO[:1], made(("f", 1)), None, None),
-        (TWO[:1], made(("g", 1)), None, "wrong_tool"),
-        (TWO[:1], [{"name": "f"}], None, "missing_parameter"),
-        (TWO[:1], [{"name": "f", "arguments": {"a": 1, "b": 2}}], None, "extra_parameter"),
-        (TWO[:1], [{"name": "f", "arguments": [1]}], None, "not_an_object"),
-        ([{"h": {"a": [1]}}], made(("h", 1)), None, "no_function_doc"),
-        ([{"g": {"a": [1]}}], made(("g", 1)), None, None),
-        # What "simple" asks about is the first function, whatever the truth names.
-        ([{"g": {"a": [1]}}], made(("g", 1)), "simple_python", "wrong_tool"),
-        ([], [], "irrelevance", None),
-        ([], made(("f", 1)), "live_irrelevance", "unwanted_call"),
-        ([], [{"name": "f", "arguments": "x"}], "irrelevance", None),
-        ([], made(("f", 1)), "live_relevance", None),
-        ([], [], "live_relevance", "no_call"),
-    ],
+@cases(
+    "truth, calls, category, kind",
+    (TWO, made(("f", 2), ("f", 1)), None, None),
+    # Greedy: the first expected call takes the only call that would fulfil the second.
+    (TWO, made(("f", 1), ("f", 2)), None, "wrong_value"),
+    (TWO, made(("f", 1)), None, "too_few_calls"),
+    (TWO, made(("f", 1), ("f", 2), ("f", 1)), None, "too_many_calls"),
+    (TWO, [], None, "no_call"),
+    (TWO[:1], made(("f", 1)), None, None),
+    (TWO[:1], made(("g", 1)), None, "wrong_tool"),
+    (TWO[:1], [{"name": "f"}], None, "missing_parameter"),
+    (TWO[:1], [{"name": "f", "arguments": {"a": 1, "b": 2}}], None, "extra_parameter"),
+    (TWO[:1], [{"name": "f", "arguments": [1]}], None, "not_an_object"),
+    ([{"h": {"a": [1]}}], made(("h", 1)), None, "no_function_doc"),
+    ([{"g": {"a": [1]}}], made(("g", 1)), None, None),
+    # What "simple" asks about is the first function, whatever the truth names.
+    ([{"g": {"a": [1]}}], made(("g", 1)), "simple_python", "wrong_tool"),
+    ([], [], "irrelevance", None),
+    ([], made(("f", 1)), "live_irrelevance", "unwanted_call"),
+    ([], [{"name": "f", "arguments": "x"}], "irrelevance", None),
+    ([], made(("f", 1)), "live_relevance", None),
+    ([], [], "live_relevance", "no_call"),
 )
 def test_calls_get_bfcls_verdict(truth, calls, category, kind):
     result = match_bfcl(DOCS, truth, calls, category=category)
@@ -250,19 +248,17 @@ def test_truths_go_by_id_else_by_place(tmp_path):
     assert [one.truth[0]["add"]["a"] for one in read_bfcl(tmp_path)] == [[7], [8]]
 
 
-@pytest.mark.parametrize(
-    ("rows", "truths", "message"),
-    [
-        ([question("a"), "{"], [truth("a")], "BFCL_v4_simple_python.json, line 2: not JSON"),
-        (["[1]"], [], "line 1: list, expected a JSON object"),
-        ([{"id": 7}], [truth("a")], "line 1: found no text as id; expected"),
-        ([{"id": "a", "function": 7}], [truth("a")], "line 1 (a): no list of functions; expected"),
-        ([question("a")], None, "no such file; each AST category needs its truth there"),
-        ([question("a")], [{"id": "a"}], "line 1: found no ground_truth; expected"),
-        ([question("a")], [{"id": "a", "ground_truth": [{"f": 1}]}], "found no ground_truth"),
-        ([question("a"), question("b")], [truth("a")], "no truth for 'b' (1 truths, 2 questions)"),
-        ([question("a"), question("a")], [truth("a")], "id 'a' stands in simple_python and"),
-    ],
+@cases(
+    "rows, truths, message",
+    ([question("a"), "{"], [truth("a")], "BFCL_v4_simple_python.json, line 2: not JSON"),
+    (["[1]"], [], "line 1: list, expected a JSON object"),
+    ([{"id": 7}], [truth("a")], "line 1: found no text as id; expected"),
+    ([{"id": "a", "function": 7}], [truth("a")], "line 1 (a): no list of functions; expected"),
+    ([question("a")], None, "no such file; each AST category needs its truth there"),
+    ([question("a")], [{"id": "a"}], "line 1: found no ground_truth; expected"),
+    ([question("a")], [{"id": "a", "ground_truth": [{"f": 1}]}], "found no ground_truth"),
+    ([question("a"), question("b")], [truth("a")], "no truth for 'b' (1 truths, 2 questions)"),
+    ([question("a"), question("a")], [truth("a")], "id 'a' stands in simple_python and"),
 )
 def test_a_bad_file_is_one_line_that_says_where(tmp_path, rows, truths, message):
     write(tmp_path, "BFCL_v4_simple_python.json", rows, truths)

@@ -48,52 +48,6 @@ def play(client: Any, row: dict[str, Any], calls: list[dict[str, Any]]) -> float
     return float(verified.env_reward or 0.0)
 
 
-def catch(act: Any) -> str:
-    try:
-        act()
-    except Exception as error:
-        return str(error)
-    return ""
-
-
-def explore(connect: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Two clients, bad input, and tools over MCP."""
-    first, second = connect(), connect()
-    with first, second:
-        begun = first.reset(task_id=rows[0]["id"])
-        second.reset(task_id=rows[-1]["id"])
-        miss = first.step(CallToolAction(**_miss(rows[0])))
-        states = [client.state().model_dump() for client in (first, second)]
-        tools = [tool.name for tool in first.list_tools(use_cache=False)]
-        over_mcp = first.call_tool("finish_task")
-        return {
-            "request": begun.observation.request,
-            "tools": tools,
-            "miss": miss.observation.model_dump(mode="json"),
-            "states": states,
-            "over_mcp": over_mcp,
-            "ended": catch(lambda: first.step(CallToolAction(tool_name="finish_task"))),
-            "after_end": first.state().model_dump(),
-            "unknown": catch(lambda: second.reset(task_id="nobody")),
-            "malformed": catch(lambda: second.step(_Malformed())),
-            "no_such_tool": second.step(
-                CallToolAction(tool_name="nobody")
-            ).observation.error.message,
-        }
-
-
-class _Malformed:
-    """An action that is none."""
-
-    def model_dump(self) -> dict[str, Any]:
-        return {"type": "call_tool", "tool_name": 7, "arguments": "no object"}
-
-
-def _miss(row: dict[str, Any]) -> dict[str, Any]:
-    call = (row["perturbed"] or row["reference"])[-1]
-    return {"tool_name": call["name"], "arguments": call["arguments"]}
-
-
 def main(package: str, most: int) -> None:
     """Serves the package on loopback, and plays its first tasks."""
     with contextlib.closing(socket.socket()) as free:
@@ -112,15 +66,18 @@ def main(package: str, most: int) -> None:
             raise TimeoutError("the server does not answer")
         env = importlib.import_module(package)
         rows = env.Episode("replay").tasks.rows[:most]
-        client = env.ToolEnv(base_url=url).sync()
+        first, second = (env.ToolEnv(base_url=url).sync() for _ in range(2))
         scores: dict[str, list[float]] = {"reference": [], "perturbed": []}
-        with client:
+        with first, second:
             for row in rows:
                 for kind, values in scores.items():
                     if row[kind] is not None:
-                        values.append(play(client, row, row[kind]))
-        explored = explore(lambda: env.ToolEnv(base_url=url).sync(), rows)
-        print(json.dumps({"scores": scores, **explored}))
+                        values.append(play(first, row, row[kind]))
+            first.reset(task_id=rows[0]["id"])
+            second.reset(task_id=rows[-1]["id"])
+            over_mcp = first.call_tool("finish_task")
+            states = [client.state().model_dump() for client in (first, second)]
+        print(json.dumps({"scores": scores, "over_mcp": over_mcp, "states": states}))
     finally:
         server.terminate()
         server.wait(timeout=30)

@@ -82,15 +82,7 @@ def test_their_own_evaluators_tell_reference_from_perturbed(framework: Any, out:
     assert told["scores"]["reference"] == [1.0] * 4
     assert len(told["scores"]["perturbed"]) == 4
     assert max(told["scores"]["perturbed"]) < 1
-    one, other = told["states"]
-    assert (one["misses"], one["step_count"], other["misses"], other["step_count"]) == (1, 1, 0, 0)
-    assert one["task_id"] != other["task_id"]
-    assert "never called with these arguments" in told["miss"]["error"]["message"]
-    assert told["miss"]["result"] is None
-    assert set(told["tools"]) == {"read", "write", "finish_task"}
     assert told["over_mcp"]["done"] is True
-    assert told["after_end"]["score"]["known"] is False
-    assert "has ended (it was finished): reset the environment" in told["ended"]
-    assert "no task 'nobody'" in told["unknown"]
-    assert "VALIDATION_ERROR" in told["malformed"]
-    assert "no tool 'nobody'; tools: read, write" in told["no_such_tool"]
+    ended, other = told["states"]
+    assert (ended["done"], other["done"]) == (True, False)
+    assert ended["task_id"] != other["task_id"]

@@ -33,14 +33,11 @@ def test_day_two_has_two_new_one_changed_and_one_gone(scale):
     assert len([s for s in first.keys() & second.keys() if first[s] != second[s]]) == 1
 
 
-def test_the_small_world_needs_no_package_registry():
+def test_the_small_world_needs_no_registry_and_every_version_is_exact():
     for day in (1, 2):
         runnable = [s for s in make_world(day, "small").servers if s.odd is None]
         assert all(s.kind in ("mcpb", "remote") for s in runnable)
         assert len([s for s in runnable if s.identifier != "needs_key"]) >= 4
-
-
-def test_every_version_is_exact_and_edits_show_in_the_time_of_the_last_edit():
     for server in SERVERS:
         assert all(version[0].isdigit() for version in server.versions.values())
     playwright = next(s for s in SERVERS if s.slug == "playwright-mcp")
@@ -61,16 +58,13 @@ def test_an_unknown_day_or_scale_is_refused(make, options):
         make(**options)
 
 
-def test_a_bundle_is_the_same_bytes_every_time_and_another_version_is_another_bundle():
+def test_a_bundle_and_the_times_are_the_same_every_time():
     first = pack("notes", "1.0.0")
     pack.cache_clear()
     assert pack("notes", "1.0.0") == first
     assert pack("notes", "2.0.0").sha256 != first.sha256
     with zipfile.ZipFile(io.BytesIO(first.data)) as archive:
         assert sorted(archive.namelist()) == ["manifest.json", "server.py", "stdio.py"]
-
-
-def test_the_times_are_the_same_in_every_process():
     code = "from demo.world.catalogue import make_world as make; world = make(); "
     command = [sys.executable, "-c", code + "print(*map(world.find_revised_at, world.servers))"]
     first, second = (

@@ -276,7 +276,7 @@ def test_a_first_call_is_an_item_where_its_values_were_said(tmp_path):
         choose_items(held, BenchmarkPlan(tmp_path), None)
 
 
-def test_a_first_call_has_the_names_of_the_dialogues_and_is_no_token(tmp_path):
+def test_a_first_call_has_the_names_of_the_dialogues_among_the_nearest(tmp_path):
     token = {"role": "API", "api_name": "GetUserToken", "param_dict": {"username": "me"}}
     call = {"role": "API", "api_name": "AddAlarm", "param_dict": {"hour": "seven"}}
     held = read_first_calls(BenchmarkPlan(bank(tmp_path / "a", DIALOGUE[0], token, call)))
@@ -284,9 +284,6 @@ def test_a_first_call_has_the_names_of_the_dialogues_and_is_no_token(tmp_path):
     assert item.expected == [{"name": "AddAlarm", "arguments": {"hour": "seven"}}]
     alarm = next(tool for tool in item.tools if tool["name"] == "AddAlarm")
     assert alarm["inputSchema"]["required"] == list(alarm["inputSchema"]["properties"]) == ["hour"]
-
-
-def test_the_right_tool_is_among_the_nearest_that_are_offered(tmp_path):
     plan = BenchmarkPlan(bank(tmp_path / "b", *DIALOGUE), candidates=2)
     (item,) = choose_items(read_first_calls(plan), plan, None)
     assert len(item.tools) == item.candidates == 2

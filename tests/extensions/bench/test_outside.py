@@ -167,12 +167,19 @@ def test_a_copy_is_found_whatever_its_case_width_and_script(item, kind):
     assert kind in kinds if kind == "exact" else kinds == ((kind,) if kind else ())
 
 
-def test_shared_n_grams_are_counted_over_the_items_own():
+def test_shared_n_grams_are_counted_and_nothing_is_contaminated_by_nothing():
     half = "Please show me the weather in Oslo on the third day of a journey by train to Bergen"
     found = find_contamination([half], TRAINED).flags[0]
     assert found.overlap == pytest.approx(3 / 11, abs=1e-4)
     assert not found.kinds
     assert fold_words("把北京的天气 ok") == ["把", "北", "京", "的", "天", "气", "ok"]
+    empty = np.zeros((0, 4), np.float32)
+    found = find_contamination(["one text", ""], [], vectors=(np.ones((2, 4), np.float32), empty))
+    assert found.clean == [True, True]
+    assert found.summarise_flags()["rates"]["any"]["n"] == 0, (
+        "held against nothing, nothing is clean"
+    )
+    assert find_contamination([], TRAINED).summarise_flags()["rates"]["any"]["n"] == 0
 
 
 def test_nearness_is_asked_in_blocks_and_names_the_nearest():
@@ -205,16 +212,6 @@ def test_the_summary_has_rates_with_intervals_and_says_its_rules():
     assert "near: not asked" in summary["rules"], "no vectors were given"
     assert summary["rates"]["near"]["n"] == 0
     json.dumps(summary)
-
-
-def test_nothing_is_contaminated_by_nothing():
-    empty = np.zeros((0, 4), np.float32)
-    found = find_contamination(["one text", ""], [], vectors=(np.ones((2, 4), np.float32), empty))
-    assert found.clean == [True, True]
-    assert found.summarise_flags()["rates"]["any"]["n"] == 0, (
-        "held against nothing, nothing is clean"
-    )
-    assert find_contamination([], TRAINED).summarise_flags()["rates"]["any"]["n"] == 0
 
 
 @given(st.lists(st.text(max_size=60), max_size=6))

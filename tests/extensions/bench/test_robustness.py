@@ -74,7 +74,7 @@ def test_another_order_holds_the_same_values(tool, seed):
     assert several <= (not is_same_json_text(made, tool))
 
 
-def test_all_offered_tools_change_alike_and_names_stay_unique():
+def test_offered_tools_change_alike_or_one_alone_and_names_stay_unique():
     tools = [
         {"name": name, "description": "See list_files first.", "inputSchema": {"type": "object"}}
         for name in ("list_files", "listFiles", "list-files", "files_list", "echo")
@@ -86,9 +86,6 @@ def test_all_offered_tools_change_alike_and_names_stay_unique():
     assert made.expected[0]["name"] == names[4]
     assert names[0] in made.tools[1]["description"]
     assert "list_files" not in made.tools[1]["description"]
-
-
-def test_one_tool_is_renamed_among_others_that_stay():
     tools = [{"name": n, "inputSchema": {"type": "object"}} for n in ("get_file", "file_get", "b")]
     made = rename_one_tool(tools, [{"name": "get_file", "arguments": {}}], "get_file")
     assert [tool["name"] for tool in made.tools][1:] == ["file_get", "b"]

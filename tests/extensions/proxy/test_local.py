@@ -280,13 +280,17 @@ def go_on() -> bool:
     return False
 
 
-def test_a_call_that_fits_by_its_grammar(caller):
+def test_a_call_is_written_by_its_grammar_up_to_a_limit(caller):
     made = caller.answer(LocalRequest([ASKED], CONTRACTS), go_on)
     assert made.calls
     assert {call["name"] for call in made.calls} <= {"find_file", "make_file"}
     assert (made.text, made.cut) == ("", False)
     assert made.prompt_tokens > 20
     assert made.completion_tokens > 3
+    cut = caller.answer(LocalRequest([ASKED], CONTRACTS, most_tokens=2), go_on)
+    assert (cut.cut, cut.completion_tokens) == (True, 2)
+    over = caller.answer(LocalRequest([ASKED], CONTRACTS), lambda: True)
+    assert over.completion_tokens <= 2
 
 
 def test_a_call_that_is_asked_for_is_written_without_constrained_too(small_caller):
@@ -302,13 +306,6 @@ def test_a_call_that_is_asked_for_is_written_without_constrained_too(small_calle
 class SilentPredictor(BaselinePredictor):
     def predict(self, asked: Any, on_done: Any = None) -> list[PredictionAnswer]:
         return [PredictionAnswer([], "no_call", "hm") for _ in asked]
-
-
-def test_it_ends_at_its_limit_and_when_nobody_waits(caller):
-    cut = caller.answer(LocalRequest([ASKED], CONTRACTS, most_tokens=2), go_on)
-    assert (cut.cut, cut.completion_tokens) == (True, 2)
-    over = caller.answer(LocalRequest([ASKED], CONTRACTS), lambda: True)
-    assert over.completion_tokens <= 2
 
 
 def test_a_conversation_goes_on_as_long_as_it_fits(caller):

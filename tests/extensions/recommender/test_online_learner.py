@@ -225,22 +225,27 @@ def test_a_call_teaches_once_and_the_last_word_on_it_counts(lines, taught):
     assert [one.success for one in read(*lines).kept] == taught
 
 
-def test_a_report_of_no_call_is_a_claim_one_of_a_token_tool_query_and_day():
+def test_claims_of_no_call_count_as_one_a_day_and_together_as_one_call_of_a_tool():
     claims = [report(said, None) for said in ("worked", "failed", "worked", "failed")]
     assert tell(read(*claims)) == [("token:ann", False, POLICY.claims)]
     assert len(read(*claims, report("worked", None, at=NOW - 86_400)).kept) == 2
     assert tell(read(report("failed", "never made"))) == [("token:ann", False, POLICY.claims)]
 
+    def claim(at: int, tool: str = TOOL) -> Any:
+        return report("failed", None, query=f"q1:{at}", at=NOW - at % 9 * 86_400, tool_id=tool)
 
-def test_one_token_says_nothing_of_anothers_call_nor_the_future_or_what_was_learnt_before():
+    found = read(*map(claim, range(80)), call())
+    assert tell(found) == [("token:ann", False, 0.25)] * 4 + [("token:ann", True, 1.0)]
+    many = read(*(claim(at, f"npm:a::t{at % 20}") for at in range(80)))
+    assert sum(lesson.weight for lesson in many.kept) == 10
+
+
+def test_a_source_says_nothing_of_anothers_call_and_no_more_than_its_weight():
     found = read(call("bo"), report("failed", "c1", "ann"))
     assert tell(found) == [("token:bo", True, 1.0), ("token:ann", False, POLICY.claims)]
     assert read(call(at=NOW + 1_000)).left_out["from the future"] == 1
     assert read(call(at=NOW + 60)).kept
     assert not read(call(), since=NOW).kept
-
-
-def test_a_source_without_weight_teaches_nothing_and_a_weighed_one_less():
     silent = ReliabilityPolicy(weights={"token:ann": 0.0})
     assert tell(read(call(), call("bo"), policy=silent)) == [("token:bo", True, 1.0)]
     weighed = ReliabilityPolicy(weights={"token:ann": 0.5, "token:bo": 3.0})
@@ -257,16 +262,6 @@ def test_a_flood_counts_as_a_day_of_calls_of_a_tool_and_of_ten():
     assert sum(lesson.weight for lesson in read(*many).kept) == 200
     tomorrow = [call(call_id="next", at=NOW - 86_400)]
     assert len(read(*one, *tomorrow).kept) == 21
-
-
-def test_claims_of_a_token_count_together_as_one_call_of_a_tool_and_ten_of_all():
-    def claim(at: int, tool: str = TOOL) -> Any:
-        return report("failed", None, query=f"q1:{at}", at=NOW - at % 9 * 86_400, tool_id=tool)
-
-    found = read(*map(claim, range(80)), call())
-    assert tell(found) == [("token:ann", False, 0.25)] * 4 + [("token:ann", True, 1.0)]
-    many = read(*(claim(at, f"npm:a::t{at % 20}") for at in range(80)))
-    assert sum(lesson.weight for lesson in many.kept) == 10
 
 
 def test_only_the_newest_are_kept():

@@ -101,12 +101,16 @@ def test_a_base_has_a_profile_and_what_is_not_used_names_no_model():
     assert (few.profile, few.rows, few.algorithm) == ("smollm2", 10, "sft")
 
 
-def test_a_job_that_holds_no_rows_of_ours_is_named(small_caller, tmp_path):
+def test_what_a_job_cannot_be_trained_from_is_named(small_caller, tmp_path, monkeypatch):
     _, path = write_job(
         tmp_path, "sidecar", str(small_caller), "set-1", SETTINGS, [{"pair_id": "a"}]
     )
     with pytest.raises(TrainingFailed, match="make the data again"):
         train_sidecar(read_job(path), lambda _: None)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    tokenizer = make_rollouts().tokenizer
+    with pytest.raises(TrainingFailed, match=r"set training\.place\.processes to 1"):
+        run_grpo(None, tokenizer, ROWS, make_course(tmp_path), print, print)
 
 
 WANTED = {"title": "Blue Sky", "count": 2}
@@ -224,13 +228,6 @@ def test_too_few_rows_are_refused_with_what_to_change(tmp_path, changed, named):
     tokenizer = make_rollouts().tokenizer
     with pytest.raises(TrainingFailed, match=named):
         run_grpo(None, tokenizer, ROWS, course, print, print)
-
-
-def test_several_processes_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    tokenizer = make_rollouts().tokenizer
-    with pytest.raises(TrainingFailed, match=r"set training\.place\.processes to 1"):
-        run_grpo(None, tokenizer, ROWS, make_course(tmp_path), print, print)
 
 
 @pytest.mark.slow

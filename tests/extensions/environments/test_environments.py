@@ -195,10 +195,13 @@ def test_bad_input_is_told_of_and_ends_nothing_and_a_seed_draws_the_same_task(pa
     assert len(set(drawn)) > 1
 
 
-def test_live_without_toolmill_and_a_file_that_was_changed_are_refused(package, monkeypatch, out):
+def test_live_without_toolmill_names_what_is_missing(package, monkeypatch):
     monkeypatch.setenv("TOOLENV_PROGRAM", "no-such-toolmill")
     with pytest.raises(package.WorldGone, match=r"no-such-toolmill.*TOOLENV_MODE=replay"):
         package.Episode("live").reset(PAIR)
+
+
+def test_a_file_that_was_changed_is_refused(out, package):
     (out / "tasks.jsonl").write_text("{}\n")
     with pytest.raises(ValueError, match=r"tasks\.jsonl: not as it was exported"):
         package.Episode()

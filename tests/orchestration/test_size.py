@@ -34,8 +34,8 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_203, 13),
-    "tests": (78_359, 438),
-    "benchmarks": (6_039, 37),
+    "tests": (76_034, 431),
+    "benchmarks": (6_000, 37),
 }
 
 

@@ -111,5 +111,7 @@ def write_wire_name(name: str) -> str:
         return name
     end = f"_{sha256(name.encode('utf-8', 'surrogatepass'))[:_DIGITS]}"
     plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
-    plain = plain[-(_LONGEST_NAME - len(end)) :]  # the tool stands behind its server
-    return re.sub(r"\A[0-9-]", "_", plain) + end
+    short = plain[-(_LONGEST_NAME - len(end)) :]  # the tool stands behind its server
+    if plain[: -len(short)][-1:] not in ("", "_", "-"):
+        short = re.sub(r"\A[^_-]*[_-]+(?=.)", "", short)  # no half word
+    return re.sub(r"\A[0-9-]", "_", short) + end

@@ -303,7 +303,7 @@ class _CallFiller:
 
     def fill(self, slot: ParameterSlot, depth: int = 0) -> tuple[Json, str]:
         """(value, its source)."""
-        if "const" in slot.schema or slot.choices:
+        if "const" in slot.schema or slot.schema.get("enum"):
             return draw_new_value(slot, self.root, self.rng, ()), SCHEMA
         found = self.pool.find_matches(slot)
         if self.searches and "path" in slot.words:
@@ -325,6 +325,8 @@ class _CallFiller:
             if filled:
                 return filled, source
         value = draw_new_value(slot, self.root, self.rng, ())
+        if slot.choices:  # of words in a description, what exists goes before them
+            return value, SCHEMA
         return value, INVENTED if slot.type in ("string", "array", "object") else SCHEMA
 
     def _fill_object(self, schema: Schema, depth: int) -> tuple[dict[str, Json], str]:

@@ -1,7 +1,6 @@
 """`toolmill index` and `toolmill search`: an index of any file of servers, and questions to it.
 
 <out>/router, encoders   as everywhere (`serving/index/folder.py`)
-      source.json.zst    the source of the index: `search --retriever` makes another of it
       lance/             vectors by text and encoder, so that no text is embedded twice
 
 `search` runs without the platform's packages, so what only `index` needs is imported in functions.
@@ -18,17 +17,15 @@ import numpy as np
 
 from assets.vectors.encoders.embedder import Embedder
 from serving.export import check_place
-from serving.index.model import UNVERIFIED, IndexMissing, IndexSource
+from serving.index.model import UNVERIFIED, IndexSource
 from serving.index.search_table import SEARCH_FROM
 from serving.ranking.query import BadQuery, ToolQuery, check_ask
 from serving.router import Router, open_router
 from warehouse.errors import UnusableInput
 from warehouse.progress import Progress, SilentProgress
-from warehouse.storage.files import write_atomically
 
 AD_HOC = "ad hoc"
 _TEXT_CAP = 4_000  # characters of a description that are read
-_SOURCE = "source.json.zst"
 _BATCH = 64  # queries that share one pass of the encoder
 
 
@@ -111,9 +108,8 @@ def index_command(
 ) -> dict[str, Any]:
     """Indexes a JSON Lines file's tools and points `out` there. Returns {version, out, tools,
     servers, skipped, embedder, embedded, known, seconds}. Raises UnusableInput."""
-    import zstandard
-
-    from serving.index.build import move_pointer
+    from assets.vectors.encoders.saved import save_encoder
+    from serving.index.build import build_index, move_pointer
 
     began = time.perf_counter()
     source, skipped = read_source(servers)
@@ -123,9 +119,12 @@ def index_command(
         raise UnusableInput(
             f"--out {out}: {error.strerror}; name a folder that is there or can be made"
         ) from error
-    version, counts = _build_into(out, source, encoder, progress or SilentProgress(), search_from)
-    content = json.dumps(asdict(source), ensure_ascii=False).encode("utf-8", "surrogatepass")
-    write_atomically(out / _SOURCE, zstandard.compress(content))
+    progress = progress or SilentProgress()
+    save_encoder(encoder, out)
+    cache = VectorCache(out, encoder, progress)
+    version = build_index(
+        out, source, cache, embedder=encoder.id, progress=progress.update, search_from=search_from
+    )
     move_pointer(out, version)
     return {
         "version": version,
@@ -134,26 +133,10 @@ def index_command(
         "servers": len(source.servers),
         "skipped": skipped,
         "embedder": encoder.id,
-        **counts,
+        "embedded": cache.embedded,
+        "known": cache.known,
         "seconds": round(time.perf_counter() - began, 1),
     }
-
-
-def _build_into(
-    place: Path,
-    source: IndexSource,
-    encoder: Embedder,
-    progress: Progress,
-    search_from: int = SEARCH_FROM,
-) -> tuple[str, dict[str, int]]:
-    from assets.vectors.encoders.saved import save_encoder
-    from serving.index.build import build_index
-
-    save_encoder(encoder, place)
-    cache = VectorCache(place, encoder, progress)
-    return build_index(
-        place, source, cache, embedder=encoder.id, progress=progress.update, search_from=search_from
-    ), {"embedded": cache.embedded, "known": cache.known}
 
 
 class VectorCache:
@@ -174,26 +157,11 @@ class VectorCache:
         return vectors
 
 
-def open_routed(
-    place: Path, encoder: Embedder | None = None, progress: Progress | None = None
-) -> Router:
-    """The router of the served index, or of its tools embedded by another encoder; an exported
-    release is checked first. Raises IndexMissing, IndexBroken, BadExport."""
-    if encoder is None:
-        check_place(place)
-        return open_router(place)
-    path = place / _SOURCE
-    if not path.exists():
-        raise IndexMissing(
-            f"{place}: no {_SOURCE} to embed with {encoder.id}; make the index with"
-            " `toolmill index SERVERS.jsonl --out DIR --retriever PATH`"
-        )
-    import zstandard
-
-    source = IndexSource(**json.loads(zstandard.decompress(path.read_bytes())))
-    version, _ = _build_into(place, source, encoder, progress or SilentProgress())
+def open_routed(place: Path) -> Router:
+    """The router of the served index; an exported release is checked first. Raises IndexMissing,
+    IndexBroken, BadExport."""
     check_place(place)
-    return open_router(place, version)
+    return open_router(place)
 
 
 def search_command(router: Router, ask: ToolQuery) -> dict[str, Any]:

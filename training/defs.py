@@ -2,7 +2,7 @@
 role."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import dagster as dg
 from dagster._core.errors import DagsterPipesExecutionError
@@ -124,10 +124,6 @@ def drift(
 
 _CANNOT_TRAIN = (DagsterPipesExecutionError, TrainingFailed, BadOffer, CannotPredict)
 _CANNOT_EVALUATE = (NothingToEvaluate, CannotPredict, BadOffer, BadAdapter, BadEmbedder)
-
-
-class TrainingScripts(Protocol):
-    def launch(self, context: Any, script: str, job: Any) -> dict[str, Any]: ...
 
 
 def build_role_assets(spec: RoleAssets) -> tuple[Any, Any, Any]:

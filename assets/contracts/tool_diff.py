@@ -241,9 +241,9 @@ def require_usable(tools: Sequence[JsonObject], source: Path) -> None:
 
 
 def read_tools(path: Path) -> list[dict[str, Any]]:
-    """The tools of a saved `tools/list` result, of a whole JSON-RPC answer, of a bare list, or the
-    one tool that a file holds; at most as many as are taken of a server that runs. Raises
-    UnusableInput."""
+    """The tools of a saved `tools/list` result, of a whole JSON-RPC answer, of a list of tools or
+    of results, or the one tool that a file holds; at most as many as are taken of a server that
+    runs. Raises UnusableInput."""
     try:
         value = parse_json(read_text(path, _CAP), path)
     except UnusableInput as error:
@@ -255,6 +255,10 @@ def read_tools(path: Path) -> list[dict[str, Any]]:
     tools = value.get("tools") if isinstance(value, dict) else value
     if not isinstance(tools, list):
         raise _build_unreadable(path, "no list of tools in it")
+    if tools and all(
+        isinstance(page, dict) and isinstance(page.get("tools"), list) for page in tools
+    ):
+        tools = [tool for page in tools for tool in page["tools"]]
     if len(tools) > MOST_TOOLS:
         raise UnusableInput(f"{path}: more than {MOST_TOOLS} tools: {_LIMITS}")
     odd = next((i for i, tool in enumerate(tools) if not isinstance(tool, dict)), None)

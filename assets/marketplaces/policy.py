@@ -56,34 +56,14 @@ class CrawlSettings:
         return int(self.max_body_mb * 1024 * 1024)
 
 
-class BrowserSandbox(Protocol):
-    """A browser's sandbox: what to start in its place, with which arguments besides."""
-
-    program: Path
-    args: tuple[str, ...]
-
-    @property
-    def refused(self) -> list[str]:
-        """Hosts that were asked for beyond the marketplace's."""
-        ...
-
-    @property
-    def breach(self) -> str | None:
-        """The limit that ended the browser, in words."""
-        ...
-
-    def watch(self) -> None:
-        """Watches the browser once it was started."""
-        ...
-
-
 @pydantic_dataclass(frozen=True)
 class CrawlPolicy(CrawlSettings):
     """How one marketplace is crawled: its settings, and what is worked out from all of them.
 
     `keys` are what `needs` and `takes` name; `chromium` is the browser's path, None where there is
     none; `requests_per_second` 0 is no limit. `contain(chromium, hosts, allow_loopback=…)` is a
-    context with a `BrowserSandbox`; None runs the browser without a sandbox.
+    context with `program` and `args` to start in its place, `watch()` once it was started,
+    `refused` hosts, and the `breach` that ended it; None runs the browser without a sandbox.
     """
 
     user_agent: str = "toolmill"

@@ -8,7 +8,6 @@ import typer
 
 from orchestration.cli.terminal import AsJson, By, Why, fail, print_json, print_line, require_texts
 from orchestration.settings.load import load_settings
-from warehouse.user_files import parse_json, read_text
 
 app = typer.Typer()
 contract_app = typer.Typer(no_args_is_help=True, help="Compare and list tool contracts.")
@@ -63,11 +62,6 @@ def _print_changes(answer: dict[str, Any]) -> None:
     print_line(f"{len(answer['changes'])} changed, {answer['same']} the same")
 
 
-FILE_CAP = 64 * 1024 * 1024  # bytes
-TOOLS_CAP = 20_000
-_OF_A_TOOL = frozenset(("description", "inputSchema", "outputSchema", "annotations", "title"))
-
-
 @app.command()
 def scan(
     tools: Annotated[Path, typer.Argument(help="a tools/list result, a list of tools or one tool")],
@@ -79,14 +73,14 @@ def scan(
     """Search tools for prompt injection and poisoning; exit 1 where a finding is high."""
     from assets.contracts.canonical import index_contracts
     from assets.contracts.scan import HIGH, find_rug_pulls, scan_list
-    from assets.contracts.tool_diff import require_usable
+    from assets.contracts.tool_diff import read_tools, require_usable
 
-    tool_list = _read_tools(tools)
+    tool_list = read_tools(tools)
     for place, problem in index_contracts(tool_list)[1].items():
         print_line(f"{tools}, entry {place}: no usable contract: {problem}"[:300], err=True)
     findings = scan_list(tool_list)
     if before is not None:
-        findings += find_rug_pulls(_read_tools(before), tool_list)
+        findings += find_rug_pulls(read_tools(before), tool_list)
     high = sum(finding.severity == HIGH for finding in findings)
     if as_json:
         rows = [finding.as_row() for finding in findings]
@@ -100,36 +94,6 @@ def scan(
     if high:
         raise typer.Exit(1)
     require_usable(tool_list, tools)
-
-
-def _read_tools(path: Path) -> list[Any]:
-    result = _unwrap_tools(parse_json(read_text(path, FILE_CAP), path))
-    if result is None:
-        fail(f"{path}: no tools found; expected a tools/list result, a list of tools or a tool", 2)
-    if len(result) > TOOLS_CAP:
-        fail(f"{path}: {len(result)} tools, at most {TOOLS_CAP} are read", 2)
-    return result
-
-
-def _unwrap_tools(value: Any) -> list[Any] | None:
-    """The tools of any of the accepted shapes, a JSON-RPC answer and pages of answers included."""
-    if isinstance(value, dict):
-        for key in ("result", "tools"):
-            if isinstance(value.get(key), dict | list):
-                return _unwrap_tools(value[key]) if key == "result" else _find_tool_list(value[key])
-        is_tool = isinstance(value.get("name"), str) and not _OF_A_TOOL.isdisjoint(value)
-        return [value] if is_tool else None
-    return _find_tool_list(value)
-
-
-def _find_tool_list(value: Any) -> list[Any] | None:
-    if not isinstance(value, list):
-        return None
-    if value and all(
-        isinstance(item, dict) and isinstance(item.get("tools"), list) for item in value
-    ):
-        return [tool for page in value for tool in page["tools"]]
-    return value if all(isinstance(item, dict) for item in value) else None
 
 
 @app.command()

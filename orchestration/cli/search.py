@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 STAGE = "agent"  # of the ledger
-Retriever = Annotated[
-    Path | None, typer.Option("--retriever", help="folder of a trained adapter, as var/models/NAME")
-]
 Place = Annotated[
     Path | None, typer.Option("--index", help="folder of `index`; default: the served one")
 ]
@@ -42,7 +39,9 @@ Place = Annotated[
 def index(
     servers: Annotated[Path, typer.Argument(help="JSON Lines: a server with its tools a line")],
     out: Annotated[Path, typer.Option("--out", help="folder; vectors already there are kept")],
-    retriever: Retriever = None,
+    retriever: Annotated[
+        Path | None, typer.Option(help="folder of a trained adapter, as var/models/NAME")
+    ] = None,
     embedder: Annotated[
         str | None,
         typer.Option(
@@ -81,7 +80,6 @@ def search(
     place: Place = None,
     k: Annotated[int, typer.Option("-k", help="at most so many hits, 1 to 1000")] = 5,
     strategy: Annotated[str, typer.Option(help="ours, or a baseline (docs/router.md)")] = "ours",
-    retriever: Retriever = None,
     native: Annotated[
         str | None,
         typer.Option(
@@ -105,9 +103,8 @@ def search(
         fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
     settings = load_settings()
     allow_models(settings)
-    encoder = _open_retriever(retriever) if retriever else None
     questions = None if queries is None else _read_queries(queries)
-    router = open_routed(place or settings.home_path(), encoder, report_lines())
+    router = open_routed(place or settings.home_path())
     ask = ToolQuery(query=query, server=server, tool=tool, k=k, strategy=strategy)
     if native:
         print_json(write_native_answer(native, router, router.find(ask).hits, call_id))
@@ -125,20 +122,14 @@ def search(
 
 
 def _open_encoder(retriever: Path | None, spec: str | None) -> "Embedder":
-    from assets.vectors.encoders.choose import open_embedder
+    """A trained adapter over the base that it names, which the user names too, or over `spec`."""
+    from assets.vectors.encoders.choose import open_embedder, open_retriever
     from orchestration.factories import make_index_embedder
 
     if retriever is None:
         return open_embedder(spec) if spec else make_index_embedder(load_settings())
-    return _open_retriever(retriever, spec)
-
-
-def _open_retriever(folder: Path, spec: str | None = None) -> "Embedder":
-    """A trained adapter over the base that it names, which the user names too, or over `spec`."""
-    from assets.vectors.encoders.choose import open_retriever
-
     allow_models(load_settings())
-    return open_retriever(folder, base=spec)
+    return open_retriever(retriever, base=spec)
 
 
 def _read_queries(path: Path) -> list[dict[str, str]]:

@@ -15,9 +15,9 @@ from warehouse.storage.files import write_atomically
 
 
 def write_server_settings(server_id: str, changes: Mapping[str, Any]) -> Path:
-    """Sets names of `[servers."<server id>"]`, or removes None ones, keeping comments and order;
-    returns the file. Nobody else who writes it so does meanwhile. Raises SettingsError for broken
-    TOML or settings, the file untouched."""
+    """Sets names of `[servers."<server id>"]` to values that its settings take, keeping comments
+    and order; returns the file. Nobody else who writes it so does meanwhile. Raises SettingsError
+    for broken TOML, the file untouched."""
     path = Path(os.path.realpath(config_path()))  # a link stays one
     with _hold_folder(path.parent):
         before = path.read_bytes() if path.exists() else b""
@@ -27,7 +27,6 @@ def write_server_settings(server_id: str, changes: Mapping[str, Any]) -> Path:
         except ValueError as error:
             problem = " ".join(str(error).split())
             raise SettingsError(f"{path}: not TOML: {problem}") from None
-        _check_servers(path, after)
         if after.encode() != before:
             mode = S_IMODE(path.stat().st_mode) if path.exists() else 0o666
             write_atomically(path, after.encode(), mode)
@@ -55,12 +54,8 @@ def _change_text(text: str, server_id: str, changes: Mapping[str, Any]) -> str:
         servers = document.setdefault("servers", tomlkit.table(is_super_table=True))
         server = servers.setdefault(server_id, tomlkit.table())
         for name, value in changes.items():
-            if value is None:
-                server.pop(name, None)
-            elif name not in server or server[name] != value:
+            if name not in server or server[name] != value:
                 server[name] = value
-        if not server:
-            servers.pop(server_id)
     except (TOMLKitError, AttributeError, TypeError) as error:
         raise ValueError(str(error)) from None
     written = tomlkit.dumps(document)
@@ -77,21 +72,3 @@ def _drop_server(settings: dict[str, Any], server_id: str) -> dict[str, Any]:
     others = {key: value for key, value in settings.get("servers", {}).items() if key != server_id}
     remaining = {name: value for name, value in settings.items() if name != "servers"}
     return {**remaining, "servers": others} if others else remaining
-
-
-def _check_servers(path: Path, text: str) -> None:
-    from pydantic import TypeAdapter, ValidationError
-
-    from orchestration.settings.load import explain_errors
-    from orchestration.settings.schema import ServerSection
-
-    wrong: list[str] = []
-    try:
-        servers = tomllib.loads(text).get("servers", {})
-        TypeAdapter(dict[str, ServerSection]).validate_python(servers)
-        return
-    except tomllib.TOMLDecodeError as error:
-        wrong = [str(error)]
-    except ValidationError as error:
-        wrong = explain_errors(error)
-    raise SettingsError(f"{path} is left as it was: " + "; ".join(wrong))

@@ -5,10 +5,10 @@
     tool: what it should do, and to what
     </tool_assistant>
 
-The text is a model's: tags are misspelt, escaped, quoted, left open, cut off at the token limit;
-fields are bold, bulleted, quoted, JSON, inner tags, or both on one line. Whatever can be read
-without a guess is read; what had to be supposed is a problem of the block. Nothing here raises,
-and the work is linear in the text (1 MB of opening tags takes no more than 1 MB of prose).
+Read are misspelt and escaped tags, a block that is cut off at the token limit, fields as lines
+(bold, bulleted, quoted), on one line, as JSON or inner tags, and a short text without labels, which
+is what the tool should do. What had to be supposed is a problem of the block. Nothing here raises,
+and the work is linear in the text.
 """
 
 import html
@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from warehouse.json_types import Json
 from warehouse.llm.roles import drop_thinking
@@ -28,13 +27,10 @@ SERVER, TOOL = "server", "tool"
 LONGEST_BODY = 4_000  # characters of one block that are read
 LONGEST_VALUE = 600  # of one field: the encoder reads the first 128 word pieces anyway
 LONGEST_BARE = 300  # of a text without labels that can still be one request
+MOST = 20  # requests of one text: more is a loop, not a question
+_LOOKED_AT = 5 * MOST  # blocks looked at, doubles and empty ones included
 _LABELS_READ = 40  # of one block
-EMPTY = "the block is empty; expected a line `server: ...` and a line `tool: ...`"
-
-_NAMES = {
-    "server": SERVER, "server name": SERVER, "mcp server": SERVER, "platform": SERVER,
-    "tool": TOOL, "tool name": TOOL, "mcp tool": TOOL, "task": TOOL, "tool task": TOOL,
-}  # fmt: skip
+_EMPTY = "the block is empty; expected a line `server: ...` and a line `tool: ...`"
 _LABELS = (
     r"(?:mcp[ _-]?)?servers?(?:[ _-]?name)?|platform"
     r"|(?:mcp[ _-]?)?tools?(?:[ _-]?(?:name|task))?|task"
@@ -43,172 +39,19 @@ _BEFORE = r"[ \t>*_#\"'`\-+•·\d.,{(\[|]{0,12}"  # bullets, quotes, emphasis, 
 _AFTER = r"[\"'`*_ \t)\]]{0,6}"
 _LINE = re.compile(rf"^{_BEFORE}({_LABELS}){_AFTER}[:=：|]", re.IGNORECASE | re.MULTILINE)
 _INLINE = re.compile(rf"(?<![^\s,;|\"'`*{{])({_LABELS}){_AFTER}[:=：]", re.IGNORECASE)
-_OPEN_TAG = re.compile(rf"<\s{{0,4}}({_LABELS})\s{{0,4}}>", re.IGNORECASE)
-_CLOSE_TAG = re.compile(rf"</\s{{0,4}}(?:{_LABELS})\s{{0,4}}>", re.IGNORECASE)
-_FENCE = re.compile(r"^[ \t>]{0,12}(?:```|~~~)[^\n`]{0,40}$", re.MULTILINE)
-_QUOTED = re.compile(r"^(?:[ \t]{0,4}>){1,8}[ \t]?", re.MULTILINE)
+_INNER_TAG = re.compile(rf"<(/?)\s{{0,4}}({_LABELS})\s{{0,4}}>", re.IGNORECASE)
+_FENCE = re.compile(
+    r"^[ \t>]{0,12}(?:```|~~~)[^\n`]{0,40}$|^(?:[ \t]{0,4}>){1,8}[ \t]?", re.MULTILINE
+)
 _NOTHING = {"", "none", "null", "n/a", "na", "unknown", "undefined", "-", "...", "…", "?"}
-MOST = 20  # requests of one text: more is a loop, not a question
-_LOOKED_AT = 5 * MOST  # blocks looked at, doubles and empty ones included
 _LT, _GT = r"(?:<|＜|&lt;|&#60;|&amp;lt;)", r"(?:>|＞|&gt;|&#62;|&amp;gt;)"
 _WORD = (
     r"tool[\s_-]{0,2}as+i\w{0,12}"  # tool_assistant, tool-assistant, ToolAssitant, tool_asistant
 )
-_OPEN = re.compile(rf"{_LT}\s{{0,4}}{_WORD}", re.IGNORECASE)
-_REST = re.compile(rf"([^<>＜＞\n]{{0,600}}?)(/?)\s{{0,4}}{_GT}", re.IGNORECASE)
+_OPEN = re.compile(rf"{_LT}\s{{0,4}}{_WORD}\s{{0,4}}{_GT}", re.IGNORECASE)
 _CLOSE = re.compile(rf"{_LT}\s{{0,4}}[/\\]\s{{0,4}}{_WORD}\s{{0,4}}{_GT}?", re.IGNORECASE)
-# `</tool>` and `</assistant>` close a block too, but only where nothing closes it by its name: a
-# field may be written `<tool>…</tool>`.
-_CLOSE_LIKE = re.compile(
-    rf"{_LT}\s{{0,4}}[/\\]\s{{0,4}}(?:tool|assist|toll)[\w\s-]{{0,16}}{_GT}", re.IGNORECASE
-)
-_TOOL_TAG = re.compile(rf"{_LT}\s{{0,4}}(?:tool|task)\s{{0,4}}{_GT}", re.IGNORECASE)
 _CUT_TAG = re.compile(rf"{_LT}\s{{0,4}}[/\\]?[\s\w-]{{0,16}}$")
-_PARAGRAPH = re.compile(r"\n[ \t>]*\n|\n[ \t>]*(?:```|~~~)")
-_WORD_CHARACTER = re.compile(r"\w")
-_ATTRIBUTE = re.compile(r"(server|tool|task)\s{0,4}=\s{0,4}(\"[^\"]*\"|'[^']*')", re.IGNORECASE)
-_FIELD = re.compile(r"\W{0,24}(?:mcp|server|tool|task|platform)", re.IGNORECASE)
 _QUOTES = "`'\"”’»"
-
-
-class RequestFields(NamedTuple):
-    server: str | None
-    tool: str | None
-    problems: tuple[str, ...]
-
-
-def parse_fields(body: str) -> list[RequestFields]:
-    """What a block asks for, in order; one Field without server and tool for nothing. A server and
-    tool after a complete pair, or a tool alone, are one more request."""
-    problems: list[str] = []
-    if len(body) > LONGEST_BODY:
-        problems.append(f"the block has {len(body):,} characters; the first {LONGEST_BODY:,} count")
-        body = body[:LONGEST_BODY]
-    body = _drop_markup(body)
-    if not re.search(r"\w", body):
-        return [RequestFields(None, None, (EMPTY, *problems))]
-    labelled = _read_json_fields(body) or list(_iter_labelled(body))
-    if not labelled:
-        return [_read_bare(body, problems)]
-    requests = _pair_fields(labelled)
-    return [item._replace(problems=(*problems, *item.problems)) for item in requests]
-
-
-def _drop_markup(body: str) -> str:
-    """The block without quote marks and fences; inner tags and written-out newlines as lines."""
-    if "\n" not in body.strip() and "\\n" in body:
-        body = body.replace("\\n", "\n")
-    body = _FENCE.sub("", _QUOTED.sub("", body.replace("\r\n", "\n").replace("\r", "\n")))
-    return _CLOSE_TAG.sub("\n", _OPEN_TAG.sub(r"\n\1: ", body))
-
-
-def _iter_labelled(body: str) -> Iterator[tuple[str, str]]:
-    """(label, value) pairs. Labels count at the start of a line; within one only where no line
-    starts with that label, because prose says "the tool: " too."""
-    lines = list(islice(_LINE.finditer(body), _LABELS_READ))
-    labels = [(m.start(), m.end(), _normalise_label(m[1])) for m in lines]
-    starts = {m.start(1) for m in lines}
-    lacking = {SERVER, TOOL} - {name for _, _, name in labels}
-    for m in islice(_INLINE.finditer(body), _LABELS_READ) if lacking else ():
-        if m.start(1) not in starts and (not labels or _normalise_label(m[1]) in lacking):
-            labels.append((m.start(), m.end(), _normalise_label(m[1])))
-    labels.sort()
-    ends = [start for start, _, _ in labels[1:]] + [len(body)]
-    for (_, start, name), end in zip(labels, ends, strict=False):
-        yield name, body[start:end]
-
-
-def _normalise_label(label: str) -> str:
-    name = re.sub(r"[ _-]+", " ", label.lower())
-    return _NAMES.get(name, SERVER if "server" in name else TOOL)
-
-
-def _pair_fields(labelled: Sequence[tuple[str, str]]) -> list[RequestFields]:
-    pairs: list[dict[str, str]] = [{}]
-    notes: list[list[str]] = [[]]
-    for name, written in labelled:
-        value, note = _read_value(written)
-        if value is None:
-            continue
-        now = pairs[-1]
-        if name in now and len(now) == 2:
-            # The pair is whole: this opens the next one, of the same server where only a tool came.
-            pairs.append({SERVER: now[SERVER]} if name == TOOL else {})
-            notes.append([])
-        elif name in now:
-            if value.casefold() != now[name].casefold():
-                notes[-1].append(f"`{name}` is given twice; the first counts")
-            continue
-        pairs[-1][name] = value
-        notes[-1] += note
-    return [
-        _make_field(pair, note)
-        for pair, note in zip(pairs, notes, strict=True)
-        if pair or len(pairs) == 1
-    ]
-
-
-def _make_field(pair: Mapping[str, str], notes: Sequence[str]) -> RequestFields:
-    server, tool = pair.get(SERVER), pair.get(TOOL)
-    if server is None and tool is None:
-        return RequestFields(
-            None, None, ("both fields are empty; expected what the tool should do", *notes)
-        )
-    lacking = [
-        f"no `{name}:` line" for name, value in ((SERVER, server), (TOOL, tool)) if not value
-    ]
-    return RequestFields(server, tool, (*lacking, *notes))
-
-
-def _read_value(written: str) -> tuple[str | None, list[str]]:
-    """A field's value on one line, or None where nothing is asked; and what was cut."""
-    value = re.sub(r"[\x00-\x1f\x7f-\x9f\s]+", " ", html.unescape(written))
-    value = value.strip(" \t,;\"'`*_{}[]<>|")
-    if value.lower() in _NOTHING or not re.search(r"\w", value):
-        return None, []
-    if len(value) > LONGEST_VALUE:
-        note = f"a field has {len(value):,} characters; the first {LONGEST_VALUE} count"
-        return value[:LONGEST_VALUE].rstrip(), [note]
-    return value, []
-
-
-def _read_bare(body: str, problems: Sequence[str]) -> RequestFields:
-    """A block without any label: a short text is what the tool should do."""
-    value, _ = _read_value(body)
-    short = value is not None and len(value) <= LONGEST_BARE and "{" not in body
-    if not short:
-        problem = f"no `server:` and no `tool:` line in {len(body.strip()):,} characters"
-        return RequestFields(None, None, (f"{problem}; expected one of each", *problems))
-    return RequestFields(
-        None, value, ("no `server:` or `tool:` line; its text counts as the tool", *problems)
-    )
-
-
-def _read_json_fields(body: str) -> list[tuple[str, str]]:
-    """Label and value pairs of a block that holds JSON; [] where it does not."""
-    text = body.strip()
-    if text[:1] not in ("{", "["):
-        return []
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return []  # broken JSON still has its labels: they are read as lines
-    items = value if isinstance(value, list) else [value]
-    return [pair for item in items[:20] for pair in _iter_members(item)]
-
-
-def _iter_members(members: Json) -> Iterator[tuple[str, str]]:
-    if not isinstance(members, Mapping):
-        return
-    if len(members) == 1 and isinstance(inner := next(iter(members.values())), Mapping):
-        members = inner  # {"tool_assistant": {...}}
-    pairs: dict[str | None, Json] = {}
-    for key, value in members.items():
-        pairs.setdefault(_NAMES.get(re.sub(r"[ _-]+", " ", str(key).strip().lower())), value)
-    for name in (SERVER, TOOL):
-        value = pairs.get(name)
-        if isinstance(value, str | int | float):
-            yield name, str(value)
 
 
 @dataclass(frozen=True)
@@ -260,35 +103,21 @@ def write_system_prompt(example: bool = False) -> str:
 
 
 def _iter_requests(text: str) -> Iterator[ToolRequest]:
-    for raw, body, note in _iter_blocks(text):
-        if "&" in raw[:6]:
-            body = html.unescape(body)
-        for field in parse_fields(body):
-            problems = (note, *field.problems) if note else field.problems
+    at = 0
+    for _ in range(_LOOKED_AT):
+        start = _OPEN.search(text, at)
+        if start is None:
+            return
+        begin, at = start.span()
+        if text[at : at + 1] in tuple(_QUOTES) and text[begin - 1 : begin] in tuple(_QUOTES):
+            continue  # the tag is spoken of, not used
+        inner, (end, at, note) = at, _find_end(text, at)
+        body = html.unescape(text[inner:end]) if "&" in start[0] else text[inner:end]
+        for request in _read_body(body):
+            problems = (note, *request.problems) if note else request.problems
             # A block that asks for nothing has one problem: the one that explains it best.
-            problems = problems if field.server or field.tool else problems[:1]
-            yield ToolRequest(field.server, field.tool, raw, problems)
-
-
-def _iter_blocks(text: str) -> Iterator[tuple[str, str, str | None]]:
-    at, looked = 0, 0
-    while looked < _LOOKED_AT and (start := _OPEN.search(text, at)):
-        looked += 1
-        match = _REST.match(text, start.end())
-        inner = _find_tag_end(text, start)
-        attributes = "\n".join(
-            f"{m[1]}: {m[2]}" for m in _ATTRIBUTE.finditer(match[1] if match else "")
-        )
-        if match and match[2] and attributes:
-            at = inner
-            yield text[start.start() : inner], attributes, None
-            continue
-        end, at, note = _find_end(text, inner)
-        body = text[inner:end]
-        if _is_mention(text, start.start(), inner):
-            at = inner
-            continue
-        yield text[start.start() : at], f"{attributes}\n{body}" if attributes else body, note
+            problems = problems if request.usable else problems[:1]
+            yield replace(request, raw=text[begin:at], problems=problems)
 
 
 def _find_end(text: str, inner: int) -> tuple[int, int, str | None]:
@@ -297,42 +126,113 @@ def _find_end(text: str, inner: int) -> tuple[int, int, str | None]:
     most = following.start() if following else min(len(text), inner + LONGEST_BODY)
     if close := _CLOSE.search(text, inner, most):
         return close.start(), close.end(), None
-    tags = 0 if not _TOOL_TAG.search(text, inner, most) else 1
-    for close in _CLOSE_LIKE.finditer(text, inner, most):
-        if tags:
-            tags -= 1  # it closes the field
+    cut = _CUT_TAG.search(text, max(inner, most - 40), most)
+    return cut.start() if cut else most, most, "cut off before `</tool_assistant>`"
+
+
+def _read_body(body: str) -> list[ToolRequest]:
+    """What a block asks for, in order; one request without server and tool for nothing. A field
+    that is given again begins one more request, a tool alone for the same server."""
+    if "\n" not in body.strip() and "\\n" in body:
+        body = body.replace("\\n", "\n")
+    body = _FENCE.sub("", body.replace("\r\n", "\n").replace("\r", "\n"))
+    body = _INNER_TAG.sub(lambda tag: "\n" if tag[1] else f"\n{tag[2]}: ", body)
+    if not re.search(r"\w", body):
+        return [ToolRequest(None, None, problems=(_EMPTY,))]
+    labelled = _read_json_fields(body) or list(_iter_labelled(body))
+    if not labelled:
+        return [_read_bare(body)]
+    pairs: list[dict[str, str]] = [{}]
+    notes: list[list[str]] = [[]]
+    for name, written in labelled:
+        value, note = _read_value(written)
+        if value is None or value == pairs[-1].get(name):
             continue
-        return close.start(), close.end(), f"closed by {close[0][:30]!r}, not `</tool_assistant>`"
-    if following is None and most == len(text):
-        cut = _CUT_TAG.search(text, max(inner, most - 40), most)
-        end = cut.start() if cut else most
-        if not (gap := _find_paragraph_end(text, inner, end)):
-            return end, most, "cut off before `</tool_assistant>`"
-        return gap, gap, "no `</tool_assistant>`; it counts up to the next empty line"
-    end = _find_paragraph_end(text, inner, most) or most
-    if (
-        following
-        and end == most
-        and not _FIELD.match(text, (tag := _find_tag_end(text, following)), tag + 300)
-    ):
-        return end, tag, "closed by another `<tool_assistant>`, not `</tool_assistant>`"
-    return end, end, "no `</tool_assistant>`; it counts up to the next empty line or block"
+        if name in pairs[-1]:
+            keep = name == TOOL and SERVER in pairs[-1]
+            pairs.append({SERVER: pairs[-1][SERVER]} if keep else {})
+            notes.append([])
+        pairs[-1][name] = value
+        notes[-1] += note
+    return [_make_request(pair, note) for pair, note in zip(pairs, notes, strict=True)]
 
 
-def _find_tag_end(text: str, tag: re.Match[str]) -> int:
-    match = _REST.match(text, tag.end())
-    return match.end() if match else tag.end()
+def _iter_labelled(body: str) -> Iterator[tuple[str, str]]:
+    """(label, value) pairs. Labels count at the start of a line; within one only where no line
+    starts with that label, because prose says "the tool: " too."""
+    labels = list(islice(_LINE.finditer(body), _LABELS_READ))
+    starts = {label.start(1) for label in labels}
+    lacking = {SERVER, TOOL} - {_normalise_label(label[1]) for label in labels}
+    inline = islice(_INLINE.finditer(body), _LABELS_READ) if lacking else ()
+    labels += [
+        label
+        for label in inline
+        if label.start(1) not in starts and _normalise_label(label[1]) in lacking
+    ]
+    labels.sort(key=lambda label: label.start())
+    ends = [label.start() for label in labels[1:]] + [len(body)]
+    for label, end in zip(labels, ends, strict=False):
+        yield _normalise_label(label[1]), body[label.end() : end]
 
 
-def _find_paragraph_end(text: str, inner: int, most: int) -> int | None:
-    match = _WORD_CHARACTER.search(text, inner, most)
-    gap = _PARAGRAPH.search(text, match.end(), most) if match else None
-    return gap.start() if gap else None
+def _normalise_label(label: str) -> str:
+    return SERVER if re.search("server|platform", label, re.IGNORECASE) else TOOL
 
 
-def _is_mention(text: str, start: int, inner: int) -> bool:
-    """A tag that is spoken of (`<tool_assistant>`), not used."""
-    return text[inner : inner + 1] in tuple(_QUOTES) and text[start - 1 : start] in tuple(_QUOTES)
+def _make_request(pair: Mapping[str, str], notes: Sequence[str]) -> ToolRequest:
+    if not pair:
+        problem = "both fields are empty; expected what the tool should do"
+        return ToolRequest(None, None, problems=(problem, *notes))
+    lacking = [f"no `{name}:` line" for name in (SERVER, TOOL) if name not in pair]
+    return ToolRequest(pair.get(SERVER), pair.get(TOOL), problems=(*lacking, *notes))
+
+
+def _read_value(written: str) -> tuple[str | None, list[str]]:
+    """A field's value on one line, or None where nothing is asked; and what was cut."""
+    value = re.sub(r"[\x00-\x1f\x7f-\x9f\s]+", " ", html.unescape(written))
+    value = value.strip(" \t,;\"'`*_{}[]<>|")
+    if value.lower() in _NOTHING or not re.search(r"\w", value):
+        return None, []
+    if len(value) > LONGEST_VALUE:
+        note = f"a field has {len(value):,} characters; the first {LONGEST_VALUE} count"
+        return value[:LONGEST_VALUE].rstrip(), [note]
+    return value, []
+
+
+def _read_bare(body: str) -> ToolRequest:
+    """A block without any label: a short text is what the tool should do."""
+    value, _ = _read_value(body)
+    if value is None or len(value) > LONGEST_BARE or "{" in body:
+        problem = f"no `server:` and no `tool:` line in {len(body.strip()):,} characters"
+        return ToolRequest(None, None, problems=(f"{problem}; expected one of each",))
+    return ToolRequest(
+        None, value, problems=("no `server:` or `tool:` line; its text counts as the tool",)
+    )
+
+
+def _read_json_fields(body: str) -> list[tuple[str, str]]:
+    """Label and value pairs of a block that holds JSON; [] where it does not."""
+    text = body.strip()
+    if text[:1] not in ("{", "["):
+        return []
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return []  # broken JSON still has its labels: they are read as lines
+    items = value if isinstance(value, list) else [value]
+    return [pair for item in items[:MOST] for pair in _iter_members(item)]
+
+
+def _iter_members(members: Json) -> Iterator[tuple[str, str]]:
+    if not isinstance(members, Mapping):
+        return
+    if len(members) == 1 and isinstance(inner := next(iter(members.values())), Mapping):
+        members = inner  # {"tool_assistant": {...}}
+    for key, value in members.items():
+        if re.fullmatch(_LABELS, str(key).strip(), re.IGNORECASE) and isinstance(
+            value, str | int | float
+        ):
+            yield _normalise_label(str(key)), str(value)
 
 
 def _fold_text(value: str | None) -> str | None:

@@ -16,7 +16,6 @@ from serving.adhoc import read_source
 from serving.export import BadExport, NoExport, check_export, export_release
 from serving.index.folder import load_index, read_served_version
 from tests.support.cases import cases
-from tests.vectors.test_embed import adapter
 from warehouse.errors import UnusableInput
 from warehouse.llm.chat import write_wire_name
 
@@ -176,16 +175,6 @@ def test_a_query_without_words_is_told_in_its_place(index, tmp_path):
     assert "the query is empty" in rows[1]["error"]
 
 
-def test_a_trained_adapter_makes_an_index_of_its_own_once(index, tmp_path):
-    trained, before = adapter(tmp_path / "adapter"), read_served_version(index)
-    asked = ("search", "--index", index, "--retriever", trained, "send an email", "--json")
-    first = json.loads(run(*asked)[1])
-    assert first["index"] != before
-    assert first["hits"][0]["tool_id"] == "npm:mail::send_email"
-    assert json.loads(run(*asked)[1])["index"] == first["index"]
-    assert read_served_version(index) == before  # what is served is another's decision
-
-
 @cases(
     "arguments, code, message",
     (("search", "--index", "{at}", "x", "-k", "0"), 2, "k is 0; expected 1 to 1,000"),
@@ -198,11 +187,10 @@ def test_a_trained_adapter_makes_an_index_of_its_own_once(index, tmp_path):
     (("search", "--index", "{at}", "--queries", "{at}/none"), 2, "No such file"),
     (("search", "--index", "{at}", "--queries", "{at}/empty"), 2, "no row in it"),
     (("serve", "--place", "{at}", "--port", "8931"), 2, "--port goes with --http"),
-    (("search", "--index", "{at}", "x", "--retriever", "{at}"), 2, "no LoRA adapter"),
+    (("index", "{at}/q", "--out", "{at}/new", "--retriever", "{at}"), 2, "no LoRA adapter"),
     (("serve", "--place", "{at}", "--http", "--port", "99999"), 2, "equal to 65535"),
     (("index", "{at}/none", "--out", "{at}/new"), 2, "No such file"),
     (("index", "{at}/ok", "--out", "{at}/q"), 2, "q: File exists; name a folder that"),
-    (("index", "{at}/source.json.zst", "--out", "{at}/new"), 2, "not UTF-8"),
     (("index", "{at}/q", "--out", "{at}/new"), 2, "no tools found; expected a server a line"),
     (("index", "{at}/q", "--out", "{at}/new", "--embedder", "foo"), 2, "'foo'"),
 )

@@ -266,13 +266,14 @@ def test_a_place_to_serve_that_is_not_there_is_one_short_line(place):
     assert len(line) < 1_000
 
 
-def test_an_adapter_whose_weights_are_no_numbers_is_refused(index, tmp_path):
+def test_an_adapter_whose_weights_are_no_numbers_is_refused(tmp_path):
     from safetensors.numpy import load_file, save_file
 
     folder = adapter(tmp_path / "adapter")
     path = folder / "adapter_model.safetensors"
     save_file({name: np.full_like(held, np.nan) for name, held in load_file(path).items()}, path)
-    code, _, err = run("search", "--index", index, "--retriever", folder, "an email")
+    servers = written(tmp_path / "s.jsonl", CLOCK)
+    code, _, err = run("index", servers, "--out", tmp_path / "i", "--retriever", folder)
     assert code == 2
     assert "no finite number" in err
 

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 import httpcore2
 
 from assets.marketplaces.payload import make_forbidden, make_too_large, make_unreachable
-from assets.marketplaces.policy import BrowserSandbox, CrawlError, CrawlPolicy
+from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from warehouse.network.egress import EgressConnector, PrivateAddress
 
 _SKIPPED = {"image", "media", "font", "manifest", "websocket", "eventsource", "other"}
@@ -89,7 +89,7 @@ class PageBrowser:
         self.hosts = {site.netloc for site in policy.sites}
         self.requests = 0
         self.refused: set[str] = set()  # hosts that a page asked and nobody reached
-        self.contained: BrowserSandbox | None = None
+        self.contained: Any = None  # of `policy.contain`
         self._turn = asyncio.Semaphore(_PAGES)
         self._starting = asyncio.Lock()
         self._playwright: Any = None

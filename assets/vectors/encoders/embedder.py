@@ -74,15 +74,6 @@ class SavableEmbedder(Protocol):
 
 
 @runtime_checkable
-class TokenCounter(Protocol):
-    """An embedder that knows how much of a text it reads."""
-
-    max_tokens: int
-
-    def count_tokens(self, text: str) -> int: ...
-
-
-@runtime_checkable
 class TextReader(Protocol):
     """An embedder that knows how much of a text its tokenizer knows (`TokenizerCoverage`)."""
 

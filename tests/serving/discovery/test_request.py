@@ -64,8 +64,6 @@ def only(text: str):
     "</tool_assistant>",
     '<tool_assistant>{"server": "GitHub", "tool": "create an issue",}</tool_assistant>',
     "<tool_assistant><server>GitHub</server><tool>create an issue</tool></tool_assistant>",
-    '<tool_assistant server="GitHub" tool="create an issue"/>',
-    '<tool_assistant server="GitHub" tool="create an issue"></tool_assistant>',
     f"{BLOCK}\nand again\n{BLOCK.replace('GitHub', 'github')}",
     f"<think>perhaps {BLOCK.replace('GitHub', 'GitLab')}</think>{BLOCK}",
     f"I use the `<tool_assistant>` tag and close it by `</tool_assistant>`.\n{BLOCK}",
@@ -79,24 +77,14 @@ def test_every_way_of_writing_is_read_without_a_problem(text):
 
 @cases(
     "text, problem",
-    (BLOCK.replace("</tool_assistant>", "</tool>"), "closed by '</tool>'"),
-    (BLOCK.replace("</tool_assistant>", "</assistant>"), "closed by '</assistant>'"),
-    (BLOCK.replace("</tool", "<tool"), "closed by another"),
     (BLOCK.replace("</tool_assistant>", ""), "cut off"),
     (BLOCK.removesuffix("_assistant>"), "cut off"),
     (BLOCK.removesuffix("ool_assistant>"), "cut off"),
-    (BLOCK.replace("</tool_assistant>", "\nI will wait for it."), "next empty line"),
 )  # fmt: skip
 def test_a_flaw_in_the_form_is_told_and_the_request_still_read(text, problem):
     expected = parse(text)[0]
     assert (expected.server, expected.tool) == GITHUB
     assert problem in " ".join(expected.problems)
-
-
-def test_a_field_given_twice_counts_once():
-    expected = only("<tool_assistant>\ntool: a\ntool: b\nserver: c\n</tool_assistant>")
-    assert (expected.server, expected.tool) == ("c", "a")
-    assert "`tool` is given twice" in expected.problems[0]
 
 
 def test_an_open_block_ends_where_the_next_begins():

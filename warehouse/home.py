@@ -39,7 +39,10 @@ def check_home(home: Path) -> None:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _describe_unmarked(home, f"its {MARKER} does not say which layout it has") from None
     if layout != LAYOUT:
-        raise _describe_other_version(home, layout)
+        raise HomeUnusable(
+            f"{home}: made by another version (layout {layout}, expected {LAYOUT}); install that"
+            " version of toolmill, or set TOOLMILL_HOME to another folder"
+        )
 
 
 def require_folder(home: Path) -> None:
@@ -87,18 +90,6 @@ def _describe_unmarked(home: Path, problem: str) -> HomeUnusable:
         f'{home}: {problem}; if this version made it, put {{"layout": {LAYOUT}}} into'
         f" {home / MARKER}, or restore a backup; else use the version that made it, or set"
         " TOOLMILL_HOME to another folder"
-    )
-
-
-def _describe_other_version(home: Path, layout: int) -> HomeUnusable:
-    origin = f"{home}: made by {{}} version (layout {layout}, expected {LAYOUT}); "
-    if layout > LAYOUT:
-        fix = "install that version of toolmill, or set TOOLMILL_HOME to another folder"
-        return HomeUnusable(origin.format("a later") + fix)
-    return HomeUnusable(
-        origin.format("an earlier")
-        + "that version reads it and its backups; for this version, make a new one: set"
-        " TOOLMILL_HOME to another folder, or move it away and run again"
     )
 
 

@@ -254,18 +254,14 @@ def read_tools(path: Path) -> list[dict[str, Any]]:
         return [value]
     tools = value.get("tools") if isinstance(value, dict) else value
     if not isinstance(tools, list):
-        raise _build_unreadable(path, "no list of tools in it")
-    if tools and all(
-        isinstance(page, dict) and isinstance(page.get("tools"), list) for page in tools
-    ):
-        tools = [tool for page in tools for tool in page["tools"]]
+        raise UnusableInput(f"{path}: no list of tools in it; {_FIX}")
+    pages = [page.get("tools") for page in tools if isinstance(page, dict)]
+    if pages and all(isinstance(page, list) for page in pages):
+        tools = [tool for page in pages for tool in page]
     if len(tools) > MOST_TOOLS:
         raise UnusableInput(f"{path}: more than {MOST_TOOLS} tools: {_LIMITS}")
     odd = next((i for i, tool in enumerate(tools) if not isinstance(tool, dict)), None)
     if odd is not None:
-        raise _build_unreadable(path, f"entry {odd} is {type(tools[odd]).__name__}, not an object")
+        kind = type(tools[odd]).__name__
+        raise UnusableInput(f"{path}: entry {odd} is {kind}, not an object; {_FIX}")
     return tools
-
-
-def _build_unreadable(path: Path, reason: str) -> UnusableInput:
-    return UnusableInput(" ".join(f"{path}: {reason}; {_FIX}".split()))

@@ -55,8 +55,8 @@ def test_every_store_marks_its_home(tmp_path, store):
     ("tables", "\udcff", GARBLED),
     ("tables", '{"layout": "two"}', GARBLED),
     ("tables", '{"layout": true}', GARBLED),
-    ("tables", '{"layout": 2}', r"an earlier version \(layout 2, expected 3\); that version"),
-    ("tables", '{"layout": 999}', r"a later version \(layout 999, expected 3\); install that"),
+    ("tables", '{"layout": 2}', r"another version \(layout 2, expected 3\); install that"),
+    ("tables", '{"layout": 999}', r"another version \(layout 999, expected 3\); install that"),
 )
 def test_a_home_of_another_version_is_refused_at_once(tmp_path, monkeypatch, entry, marker, words):
     home = tmp_path / "home"

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_726, 48),
+    "warehouse": (7_717, 48),
     "assets/marketplaces": (6_059, 38),
     "assets/servers": (11_736, 53),
     "assets/contracts": (8_680, 35),

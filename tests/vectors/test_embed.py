@@ -12,11 +12,7 @@ from safetensors.numpy import save_file
 
 from assets.vectors.encoders import hub, minilm
 from assets.vectors.encoders.choose import open_embedder
-from assets.vectors.encoders.embedder import (
-    BadEmbedder,
-    embed_queries,
-    measure_reading,
-)
+from assets.vectors.encoders.embedder import BadEmbedder, embed_queries, measure_reading
 from assets.vectors.encoders.endpoint import EndpointEncoder
 from assets.vectors.encoders.graph import IDS, MASK, VECTORS
 from assets.vectors.encoders.hub import allow_embedder

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestration.settings.load import SettingsError, load_settings
-from orchestration.settings.server_changes import (
-    write_server_settings,
-)
+from orchestration.settings.server_changes import write_server_settings
 from tests.support.cases import cases
 from tests.support.paths import ROOT
 

@@ -35,14 +35,7 @@ from assets.synthesis.verify.pair_checks import find_parroting
 from assets.synthesis.verify.rules import verify
 from tests.support.cases import cases
 from tests.support.examples import examples
-from tests.synthesis.contracts import (
-    ALL,
-    CITY_TIME,
-    CONVERT,
-    CREATE_ISSUE,
-    READ_FILE,
-    make_tool,
-)
+from tests.synthesis.contracts import ALL, CITY_TIME, CONVERT, CREATE_ISSUE, READ_FILE, make_tool
 from warehouse.llm.client import LLMError, ModelRequest, Role
 
 CONTRACTS = [canonicalize_contract(tool) for tool in ALL]

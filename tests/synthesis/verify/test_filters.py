@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.verify import filters as module
-from assets.synthesis.verify.filters import (
-    SiblingTools,
-    compute_cosines,
-    filter_rows,
-    find_twins,
-)
+from assets.synthesis.verify.filters import SiblingTools, compute_cosines, filter_rows, find_twins
 from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder

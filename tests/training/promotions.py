@@ -1,9 +1,11 @@
 """Models, gates and releases for the tests of champions: real files, no training."""
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from assets.vectors.encoders.saved import find_encoder_folder
 from serving.index.build import build_index
@@ -16,6 +18,7 @@ from training.releases.promotion import consider_candidate
 from training.releases.release import get_pinned_version, make_release, read_served, serve_version
 from training.role import check_gates, list_roles
 from training.runtime.model_store import save_model
+from warehouse.storage import files
 
 BETTER = {"value": 0.1, "low": 0.02, "high": 0.2, "n": 90}
 UNSURE = {"value": 0.1, "low": -0.01, "high": 0.2, "n": 90}
@@ -88,5 +91,18 @@ def serve_release(home: Path, contracts: str, rows: list[dict] | None = None) ->
 
 def read_pointers(home: Path) -> dict[str, bytes]:
     """Every pointer and history as bytes."""
-    files = [*home.glob("champions/*.json*"), *home.glob("releases/*"), home / "router/HEAD.json"]
+    globs = ("champions/*.json*", "releases/*", "router/HEAD.json")
+    files = [path for glob in globs for path in home.glob(glob)]
     return {str(path.relative_to(home)): path.read_bytes() for path in sorted(files)}
+
+
+def fail_write(patch: pytest.MonkeyPatch, step: int, error: BaseException | type) -> None:
+    """Lets the file of so many steps, counted from now, be not written for this error."""
+    writes, real = count(1), files.write_atomically
+
+    def write(path: Path, data: bytes, **options: bool) -> None:
+        if next(writes) == step:
+            raise error
+        real(path, data, **options)
+
+    patch.setattr(files, "write_atomically", write)

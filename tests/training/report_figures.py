@@ -22,13 +22,8 @@ MANIFEST = {
 }  # fmt: skip
 
 
-def figure(value: float, n: int = 90, spread: float = 0.1) -> dict[str, Any]:
-    return {
-        "value": value,
-        "low": round(value - spread, 4),
-        "high": round(value + spread, 4),
-        "n": n,
-    }
+def figure(value: float, n: int = 90) -> dict[str, Any]:
+    return {"value": value, "low": round(value - 0.1, 4), "high": round(value + 0.1, 4), "n": n}
 
 
 def both(before: float = 0.4, after: float = 0.5) -> dict[str, Any]:

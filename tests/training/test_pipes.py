@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -32,6 +33,7 @@ from training.sets.pool import save_pool
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 
+Fill = Callable[[Warehouse], Warehouse]
 SCRIPT = """
 import sys
 from training.runtime.model_store import TrainingFailed
@@ -73,17 +75,13 @@ def run(script: str, folder: Path, base: str) -> tuple[dg.ExecuteInProcessResult
     return dg.materialize([trained], raise_on_error=False), cards
 
 
-def test_a_script_really_runs_and_its_card_and_loss_come_back(script, tmp_path):
+def test_a_script_really_runs_and_its_card_and_loss_come_back(script, tmp_path, capfd):
     result, [card] = run(script, tmp_path, "good")
     assert card["name"] == "n1"
     assert len(card["losses"]) == 200
     assert (card["losses"][0], card["losses"][-1]) == (1.0, 0.001)
     [made] = result.asset_materializations_for_node("trained")
     assert made.metadata["loss"].value == card["losses"]
-
-
-def test_the_live_loss_is_in_the_runs_log(script, tmp_path, capfd):
-    run(script, tmp_path, "good")
     err = capfd.readouterr().err
     assert "caller step=1 steps=1000 loss=1.0" in err
     assert "caller step=1000 steps=1000 loss=0.001" in err
@@ -204,33 +202,24 @@ def test_several_processes_here_end_with_their_run(tmp_path):
     assert alone == [sys.executable, "-m", "training.caller.script", str(tmp_path)]
 
 
-def fill(
-    warehouse: Warehouse, train_rows: list[dict], test_rows: list[dict], pool: dict[str, dict]
-) -> Warehouse:
+@pytest.fixture(scope="module")
+def training_set(train_rows: list[dict], test_rows: list[dict], pool: dict[str, dict]) -> Fill:
     frame = TRAINING_SET.frame([*train_rows, *test_rows])
-    save_pool(warehouse.home, TRAINING_SET.digest(frame), pool)
-    warehouse.tables.promote(warehouse.tables.stage(TRAINING_SET, frame), "test", [])
-    return warehouse
 
+    def fill(warehouse: Warehouse) -> Warehouse:
+        save_pool(warehouse.home, TRAINING_SET.digest(frame), pool)
+        warehouse.tables.promote(warehouse.tables.stage(TRAINING_SET, frame), "test", [])
+        return warehouse
 
-@pytest.fixture
-def filled(
-    warehouse: Warehouse, train_rows: list[dict], test_rows: list[dict], pool: dict[str, dict]
-) -> Warehouse:
-    return fill(warehouse, train_rows, test_rows, pool)
+    return fill
 
 
 @pytest.fixture(scope="module")
-def trained_root(
-    tmp_path_factory: pytest.TempPathFactory,
-    train_rows: list[dict],
-    test_rows: list[dict],
-    pool: dict[str, dict],
-) -> Path:
+def trained_root(tmp_path_factory: pytest.TempPathFactory, training_set: Fill) -> Path:
     """Folder of `home` and `state` after a retriever was trained; tests copy it."""
     root = tmp_path_factory.mktemp("adapter")
     warehouse = Warehouse(home=root / "home", state=root / "state")
-    assert train(fill(warehouse, train_rows, test_rows, pool), "retriever").success
+    assert train(training_set(warehouse), "retriever").success
     warehouse.ledger.close()
     return root
 
@@ -264,9 +253,7 @@ def train(
 
 
 def logged(result: dg.ExecuteInProcessResult, warehouse: Warehouse) -> str:
-    [check] = [
-        evaluation for evaluation in result.get_asset_check_evaluations() if not evaluation.passed
-    ]
+    [check] = [check for check in result.get_asset_check_evaluations() if not check.passed]
     assert warehouse.tables.head(check.asset_key.to_user_string()) is None
     return check.description or ""
 
@@ -288,12 +275,14 @@ def test_a_lost_model_is_trained_again(trained):
     assert trained.ledger.counts() == {("train:retriever", "done"): 2}
 
 
-def test_a_gpu_that_is_not_there_is_told_and_publishes_nothing(filled, capfd):
-    assert "training failed" in logged(train(filled, "retriever", device="cuda"), filled)
-    assert "set device to auto or cpu" in capfd.readouterr().err
-
-
-def test_a_base_model_that_is_not_there_is_named(filled):
-    log = logged(train(filled, "caller"), filled)
+@cases(
+    "role, settings, why",
+    ("retriever", {"device": "cuda"}, "set device to auto or cpu"),
+    ("caller", {}, "/no/such/model: no such folder"),
+)
+def test_a_training_that_cannot_run_is_told_and_publishes_nothing(
+    training_set, warehouse, role, settings, why, capfd
+):
+    log = logged(train(training_set(warehouse), role, **settings), warehouse)
     assert "training failed" in log
-    assert "/no/such/model: no such folder" in log
+    assert why in log + capfd.readouterr().err

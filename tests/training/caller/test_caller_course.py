@@ -45,9 +45,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def job_of(home: Path, base: Path | str, rows: list[dict] = ROWS, **changed: Any) -> Path:
-    values = asdict(
-        resolve_caller_settings("local", **{**CHOSEN, "checkpoint_steps": 2, **changed})
-    )
+    values = asdict(resolve_caller_settings("local", **CHOSEN | {"checkpoint_steps": 2} | changed))
     return write_job(home, "caller", str(base), "set", values, rows)[1]
 
 
@@ -176,9 +174,8 @@ def test_too_little_memory_is_told_with_advice_and_state_stays(base, tmp_path):
     ):  # the second and the third go on after the checkpoint of the first
         with pytest.raises(TrainingFailed, match=advice + ".*goes on after step 2"):
             train(path, stop_at(3, raised))
-    assert checkpoints.find_newest_checkpoint(
-        checkpoints.get_checkpoint_root(tmp_path, read_job(path).name)
-    )
+    root = checkpoints.get_checkpoint_root(tmp_path, read_job(path).name)
+    assert checkpoints.find_newest_checkpoint(root)
 
 
 def test_a_disk_that_fills_up_mid_way_is_told_and_goes_on_later(base, tmp_path, whole):
@@ -227,13 +224,10 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
 
 def test_an_adapter_for_another_base_is_refused_by_name(adapted, tmp_path):
     home, made = adapted
+    folder = get_model_folder(home, made["name"])
     model, tokenizer, _ = load_caller(home, made["name"])
-    assert (
-        len(generate_completions(model, tokenizer, ["[user] find\n[assistant] "], max_new=3)) == 1
-    )
-    folder = shutil.copytree(
-        get_model_folder(home, made["name"]), tmp_path / "models" / made["name"]
-    )
+    assert len(generate_completions(model, tokenizer, ["[user] find\n"], max_new=3)) == 1
+    folder = shutil.copytree(folder, tmp_path / "models" / made["name"])
     wide = str(make_base(tmp_path / "wide", width=64))
     (folder / "model.json").write_text(json.dumps({**made, "base_name": wide}))
     with pytest.raises(TrainingFailed, match=r"own'.*another model: hidden_size 64 instead of 32"):
@@ -287,10 +281,8 @@ def test_a_long_row_loses_distractors_and_one_too_long_is_counted(base, tmp_path
     ({"targets": ("no_such_layer",)}, "no layers named no_such_layer"),
 )
 def test_a_setting_that_cannot_be_used_is_named(base, tmp_path, changed, message):
-    values = {**asdict(resolve_caller_settings("local", **CHOSEN)), **changed}
-    job = TrainingJob(
-        "caller", "n", tmp_path, "set", str(base), json.loads(json.dumps(values)), ROWS
-    )
+    values = json.loads(json.dumps(asdict(resolve_caller_settings("local", **CHOSEN)) | changed))
+    job = TrainingJob("caller", "n", tmp_path, "set", str(base), values, ROWS)
     with pytest.raises(TrainingFailed, match=message):
         train_caller(job, lambda _: None)
 

@@ -3,6 +3,7 @@
 import json
 import re
 from copy import copy
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.support.small_caller import make_small_tokenizer
 from tests.synthesis.export_rows import TRAIN_SERVERS, pair, snapshot
 from tests.training.conftest import embed, raw_tool
 from tests.training.small_base import make_model
+from training.caller import packing
 from training.caller.packing import (
     SEGMENTS,
     TrainingLesson,
@@ -31,6 +33,7 @@ from training.caller.packing import (
 from training.caller.settings import resolve_caller_settings
 from training.caller.smollm2 import SMOLLM2
 from training.caller.tokenise import build_train_pool, make_lessons, make_row_lessons
+from training.caller.train import _enable_packing
 from training.prompts.call_text import parse_calls
 from training.prompts.render import NO_CALL, render_tool_schema, render_turns
 from training.sets.split import SetPolicy
@@ -65,16 +68,11 @@ def every() -> TrainingSet:
 
 def learned(made: Any, lessons: list[TrainingLesson]) -> list[str]:
     """The text of each run of tokens that are learned, in order."""
-    out = []
+    texts = []
     for lesson in lessons:
-        spans: list[list[int]] = []
-        for place in lesson.places:
-            if spans and place == spans[-1][-1] + 1:
-                spans[-1].append(place)
-            else:
-                spans.append([place])
-        out += [made.decode([lesson.ids[at] for at in span]) for span in spans]
-    return out
+        runs = groupby(enumerate(lesson.places), lambda each: each[1] - each[0])
+        texts += [made.decode([lesson.ids[place] for _, place in run]) for _, run in runs]
+    return texts
 
 
 def turns_of(row: Row) -> list[Any]:
@@ -175,12 +173,7 @@ def test_of_whatever_is_said_the_right_turns_are_learned(first, middle, last, te
     assert len(turns) == len(right)
     for (_, text), message in zip(turns, right, strict=True):
         if message.get("tool_calls"):
-            assert parse_calls(_MARKS.sub("", text)).calls == [
-                {
-                    "name": "find_file",
-                    "arguments": message["tool_calls"][0]["function"]["arguments"],
-                }
-            ]
+            assert parse_calls(_MARKS.sub("", text)).calls == [message["tool_calls"][0]["function"]]
         else:
             assert message["content"].strip() in text
 
@@ -196,9 +189,7 @@ def lessons(draw: st.DrawFn) -> TrainingLesson:
     for context, answer in spans:
         if ids:
             gaps.append((len(ids), len(ids) + context))
-        ids += draw(
-            st.lists(st.integers(1, 90), min_size=context + answer, max_size=context + answer)
-        )
+        ids += [draw(st.integers(1, 90)) for _ in range(context + answer)]
     return TrainingLesson(ids, start, tuple(gaps))
 
 
@@ -207,11 +198,9 @@ def lessons(draw: st.DrawFn) -> TrainingLesson:
 def test_packed_or_padded_the_same_tokens_are_told(rows):
     wanted = [[row.ids[at] for at in row.places] for row in rows]
     packed = pack_batch(rows, 0)
-    assert packed["labels"][0].tolist() == [token for each in wanted for token in each]
-    flat = packed["input_ids"][0].tolist()
-    assert [flat[at + 1] for at in packed["logits_to_keep"].tolist()] == packed["labels"][
-        0
-    ].tolist()
+    labels, flat = packed["labels"][0].tolist(), packed["input_ids"][0].tolist()
+    assert labels == [token for each in wanted for token in each]
+    assert [flat[at + 1] for at in packed["logits_to_keep"].tolist()] == labels
     padded = pad_batch(rows, 0)
     kept = padded["logits_to_keep"].tolist()
     for row, row_labels, each in zip(rows, padded["labels"].tolist(), wanted, strict=True):
@@ -306,24 +295,21 @@ def test_the_loss_is_that_of_the_whole_logits():
     assert float(model(**made).loss) == pytest.approx(float(whole), rel=1e-5)
 
 
-def test_an_empty_pass_teaches_nothing():
-    model = make_model(64)
-    for build in (pack_batch, pad_batch):
-        loss, gradients = learned_by(model, [build([], 0)])
-        assert loss == 0.0
-        assert all(float(gradient.abs().max()) == 0.0 for gradient in gradients.values())
+@cases("build", pack_batch, pad_batch)
+def test_an_empty_pass_teaches_nothing(build):
+    loss, gradients = learned_by(make_model(64), [build([], 0)])
+    assert loss == 0.0
+    assert all(float(gradient.abs().max()) == 0.0 for gradient in gradients.values())
 
 
 def test_a_model_whose_rows_see_one_another_is_told(monkeypatch):
-    import training.caller.packing as attention
-
     model = make_model(64)
     model.set_attn_implementation(pick_attention("auto", model.config, "cpu"))
     assert model.config._attn_implementation == SEGMENTS
     assert find_row_mixing(model, LESSONS, "cpu") is None
-    walk = attention._attend_by_segment
+    walk = packing._attend_by_segment
     monkeypatch.setattr(
-        attention, "_attend_by_segment", lambda *a, segments=(), **k: walk(*a, segments=(), **k)
+        packing, "_attend_by_segment", lambda *a, **k: walk(*a, **k | {"segments": ()})
     )
     model.set_attn_implementation(pick_attention("segments", model.config, "cpu"))
     assert "differs by" in (find_row_mixing(model, LESSONS, "cpu") or "")
@@ -342,17 +328,13 @@ def test_a_model_with_a_sliding_window_is_packed_by_its_own_masks():
 def test_a_model_that_takes_no_packed_attention_is_trained_without():
     from transformers import AutoModelForCausalLM, Gemma2Config
 
-    from training.caller.settings import resolve_caller_settings
-    from training.caller.train import _enable_packing
-
     config = Gemma2Config(
         vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, head_dim=8,
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config)
     own, notes = model.config._attn_implementation, []
-    assert not _enable_packing(
-        model, LESSONS, resolve_caller_settings("local"), "cpu", notes.append
-    )
+    chosen = resolve_caller_settings("local")
+    assert not _enable_packing(model, LESSONS, chosen, "cpu", notes.append)
     assert model.config._attn_implementation == own
     assert notes[0].startswith("packing is off")

@@ -1,6 +1,6 @@
-"""The decision to train: each role by its own evidence, and no history that ends it."""
+"""Signals of drift, and the decision to train: each role by its own evidence, none for ever."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assets.vectors.encoders.weights import find_base_path
 from tests.support.cases import cases
+from training.caller.smollm2 import name_smollm2_base
+from training.drift import measure
 from training.drift.decide import (
     NOTHING_TRAINED,
     UNMEASURED_GAIN,
@@ -26,16 +29,26 @@ from training.drift.decide import (
     read_gains,
 )
 from training.drift.signals import (
+    CLASS_WEIGHTS,
     RETRIEVER_DECAY,
     DriftSignal,
     count_moves,
+    find_change_classes,
     judge_signal,
     make_contract_signal,
+    make_unmeasured,
     measure_new_tool_gap,
     measure_retriever_decay,
 )
-from training.role import CALLER, RETRIEVER
+from training.role import (
+    CALLER,
+    RETRIEVER,
+    get_causal_base_name,
+    get_retriever_base_name,
+    is_same_base,
+)
 from training.settings import RetrainPolicy
+from warehouse.store import Warehouse
 
 DAY = 86_400.0
 NOW = 1_000 * DAY
@@ -65,17 +78,13 @@ def trains(*args: Any, **how: Any) -> bool:
 
 
 def test_drift_beyond_the_share_retrains_and_says_why():
-    made = decide()
-    assert made == RetrainDecision(
+    assert decide() == RetrainDecision(
         [
             "5 changed, 0 new, 0 gone of 100 contracts (5.0%)",
             "a training is expected to gain +0.086 on requests of new contracts; none was measured"
             " yet",
         ]
     )
-
-
-def test_small_drift_does_not():
     made = decide(measure_moves({**THEN, "s::new": "1"}, 0.05))
     assert isinstance(made, SkipDecision)
     assert made.why[0].endswith("below 5.0%")
@@ -109,9 +118,7 @@ def test_the_retriever_trains_only_where_its_own_signals_fire():
     quiet = judge_signal(measure_new_tool_gap([1] * 30 + [2] * 20, [1] * 60 + [2] * 40, 0.02), 0.05)
     made = decide([*measure_moves(), quiet])
     assert isinstance(made, SkipDecision)
-    assert (
-        "first for 30 of 50 requests of new and changed contracts and for 60 of 100" in made.why[0]
-    )
+    assert "first for 30 of 50 requests of new and changed contracts and for 60 of" in made.why[0]
     assert trains([*measure_moves(), quiet], role=replace(ROLE, role=CALLER))
     gap = judge_signal(measure_new_tool_gap([1] * 15 + [2] * 35, [1] * 60 + [2] * 40, 0.02), 0.05)
     assert gap.value == pytest.approx(0.3)
@@ -127,10 +134,8 @@ def test_a_retriever_that_finds_new_tools_as_well_as_others_seldom_trains():
         for share in (0.5, 0.2):
             new = [*(1 + (rng.random(40) > share).astype(int))]
             signal = judge_signal(measure_new_tool_gap(new, old, 0.02), 0.05)
-            fired, worse = (
-                fired + (signal.fired and share == 0.5),
-                worse + (signal.fired and share < 0.5),
-            )
+            fired += signal.fired and share == 0.5
+            worse += signal.fired and share < 0.5
     assert fired / 400 <= 0.05
     assert worse / 400 >= 0.9
 
@@ -174,9 +179,8 @@ def test_a_role_decides_by_its_own_evidence():
     roles = [replace(ROLE, gains=(BAD,)), replace(ROLE, role=CALLER)]
     decisions = decide_roles(HOME, roles, lambda _: measure_moves(), RetrainPolicy(), NOW)
     assert [type(made) for made in decisions.values()] == [SkipDecision, RetrainDecision]
-    alone = decide_roles(
-        HOME, [ROLE, replace(ROLE, role=CALLER)], lambda _: [lost], RetrainPolicy(), NOW
-    )
+    roles = [ROLE, replace(ROLE, role=CALLER)]
+    alone = decide_roles(HOME, roles, lambda _: [lost], RetrainPolicy(), NOW)
     assert isinstance(alone[RETRIEVER], RetrainDecision)
     assert not isinstance(alone[CALLER], RetrainDecision)
     [train, wait] = describe_decisions(alone)
@@ -240,13 +244,8 @@ def simulate(
     last = 0
     for night in range(1, nights + 1):
         now = NOW + night * DAY
-        made = decide(
-            drift(night - last),
-            home=replace(HOME, training_set=f"set {night}"),
-            role=role,
-            policy=policy,
-            now=now,
-        )
+        home = replace(HOME, training_set=f"set {night}")
+        made = decide(drift(night - last), home, role, policy, now)
         if isinstance(made, RetrainDecision):
             value = gain(len(trained))
             measured = MeasuredGain(now, value, value - 0.05, value + 0.05, 60)
@@ -296,14 +295,11 @@ def test_false_alarms_of_whole_histories_stay_at_the_level():
     policy, rng = RetrainPolicy(cool_down_h=20), np.random.default_rng(38)
     calm = measure_moves(THEN)
     assert not simulate(300, lambda _: 0.0, lambda _: calm, policy=policy)
-    alarms = n = 0
-    for _ in range(40):
-        trained = simulate(
-            30, lambda _: 0.0, lambda _: [*calm, draw_lost_items(rng, 0.0)], policy=policy
-        )
-        alarms, n = alarms + len(trained), n + 30
-    assert n == 1200
-    assert alarms / n <= 0.05
+    by_chance = [
+        simulate(30, lambda _: 0.0, lambda _: [*calm, draw_lost_items(rng, 0.0)], policy=policy)
+        for _ in range(40)
+    ]
+    assert sum(map(len, by_chance)) / (40 * 30) <= 0.05
     drifted = [draw_lost_items(rng, 0.1).fired for _ in range(40)]
     assert sum(drifted) >= 36, "and what is lost for certain is seen"
 
@@ -316,3 +312,155 @@ def test_more_reasons_against_never_make_a_training(new, hours, failed):
     home = replace(HOME, failed_attempts=failed)
     if trains(home=home, role=role, policy=strict):
         assert trains(role=role, policy=RetrainPolicy(min_gain=0))
+
+
+MAPS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("123"), max_size=8)
+CALLS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 50), max_size=8)
+
+
+@given(MAPS, MAPS)
+def test_drift_counts_every_tool_once(then, now):
+    found = count_moves(then, now)
+    same = sum(then[key] == now[key] for key in then.keys() & now.keys())
+    union = len(then.keys() | now.keys())
+    assert found.changed + found.new + found.gone + same == union
+    assert found.known == len(then)
+    assert count_moves(then, dict(then)).share == 0.0
+    assert count_moves({}, {"a": "1", "b": "2"}).share == 1.0
+
+
+@given(MAPS, MAPS, CALLS)
+def test_a_share_stays_within_its_interval_whatever_weighs(then, now, calls):
+    classes = dict.fromkeys(then, "wording")
+    found = make_contract_signal(count_moves(then, now, classes, calls), 0.01)
+    assert found.value is not None
+    assert 0 <= found.low <= found.value + 1e-9
+    assert found.value <= found.high + 1e-9 <= 1 + 2e-9
+
+
+def test_a_breaking_change_weighs_more_than_wording():
+    then, now = {"a": "1", "b": "1"}, {"a": "2", "b": "1"}
+    shares = {name: count_moves(then, now, {"a": name}).share for name in CLASS_WEIGHTS}
+    assert shares == {"wording": 0.125, "compatible": 0.25, "breaking": 0.5, "suspicious": 0.5}
+    assert count_moves(then, now).share == 0.5  # a change of no known class
+
+
+def test_a_tool_that_is_called_weighs_its_calls():
+    then, now = {"a": "1", "b": "1"}, {"a": "2", "b": "1"}
+    assert count_moves(then, now, calls={"a": 8}).share == pytest.approx(9 / 10)
+    assert count_moves(then, now, calls={"b": 8}).share == pytest.approx(1 / 10)
+    assert "8 calls weighed" in count_moves(then, now, calls={"b": 8}).describe()
+
+
+def change(was: str, now: str, cls: str, day: str) -> dict[str, Any]:
+    return {
+        "server_id": "s", "tool": "a", "from_digest": was, "to_digest": now,
+        "cls": cls, "run_date": day,
+    }  # fmt: skip
+
+
+def test_the_class_of_several_changes_is_the_worst_since_the_training():
+    changes = [
+        change("0", "1", "breaking", "2026-01-01"),  # before the training
+        change("2", "3", "wording", "2026-01-03"),
+        change("1", "2", "compatible", "2026-01-02"),
+    ]
+    assert find_change_classes(changes, {"s::a": "1"}) == {"s::a": "compatible"}
+    assert find_change_classes(changes, {"s::a": "9"}) == {}
+
+
+def item(n: int, rank: int) -> dict[str, Any]:
+    return {"pair_id": str(n), "server_id": "s", "tool": f"t{n}", "rank": rank}
+
+
+def test_frozen_items_that_are_no_longer_found_are_lost():
+    frozen = [item(n, 1 if n < 90 else 9) for n in range(100)]
+    current = {("s", f"t{n}"): f"text {n}" for n in range(80)}  # twenty tools are gone
+    asked: list[str] = []
+
+    def rank(items: Sequence[Any]) -> dict[str, int]:
+        asked.extend(row["positive"] for row in items)
+        return {row["pair_id"]: 20 if int(row["pair_id"]) < 16 else 1 for row in items}
+
+    found = measure_retriever_decay(frozen, rank, current, 0.02)
+    assert found.n == 80 == len(asked)
+    assert found.value == pytest.approx(16 / 80)
+    assert found.p_value < 0.001
+    assert "of 100 frozen items 20 lost their tool; 80 of the others" in found.why
+    assert measure_retriever_decay(frozen, rank, current, 0.02, most=10).n <= 10
+    assert measure_retriever_decay([], rank, current, 0.02).why == "it was never measured"
+    assert measure_retriever_decay(frozen, rank, {}, 0.02).value is None
+
+
+def test_lost_hits_are_tested_one_sided():
+    def decay(before: list[int], after: list[int]) -> DriftSignal:
+        ranks = {str(n): rank for n, rank in enumerate(after)}
+        current = {("s", f"t{n}"): "text" for n in range(len(after))}
+        frozen = [item(n, rank) for n, rank in enumerate(before)]
+        return measure_retriever_decay(frozen, lambda _: ranks, current, 0.02)
+
+    lost, won = decay([1] * 12 + [9] * 3, [9] * 12 + [1] * 3), decay([9] * 12, [1] * 12)
+    assert lost.value == pytest.approx(9 / 15)
+    assert lost.p_value == pytest.approx(sum((455, 105, 15, 1)) / 2**15)
+    assert (won.value, won.p_value) == (-1, 1)
+    assert lost.low < lost.value < lost.high
+
+
+@cases(
+    "value, p, threshold, fired",
+    (0.2, 0.001, 0.1, True),
+    (0.2, 0.06, 0.1, False),
+    (0.05, 0.001, 0.1, False),
+    (0.2, None, 0.1, True),  # counted, not tested
+    (None, None, 0.1, False),
+    (0.0, None, 0.0, False),  # nothing moved,
+)
+def test_a_signal_fires_by_its_threshold_and_its_test(value, p, threshold, fired):
+    signal = DriftSignal("x", value, 10, threshold, "", p_value=p)
+    assert judge_signal(signal, 0.05).fired is fired
+
+
+A, B, COMMIT = "a" * 16, "b" * 16, f"some/base@{'c' * 40}"
+
+
+def test_a_measurement_that_failed_is_made_again_and_any_other_is_not(tmp_path, monkeypatch):
+    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
+    calls: list[str] = []
+
+    def fail_once(*_: Any) -> DriftSignal:
+        calls.append("asked")
+        if len(calls) == 1:
+            raise TimeoutError("the endpoint does not answer")
+        return make_unmeasured("contracts", 0.01, "nothing was trained yet")
+
+    monkeypatch.setattr(measure, "_measure_contracts", fail_once)
+    sources = measure.DriftSources(warehouse, "set", pytest.fail, "none")
+    for _ in range(4):
+        [first, *_] = measure.measure_drift(sources, RetrainPolicy())
+    assert (len(calls), first.why) == (2, "nothing was trained yet")
+
+
+@cases(
+    "then, now, same",
+    (f"/models/x@{A}", f"/models/x@{B}", False),  # its files changed where they lay
+    (f"/models/x@{A}", f"/elsewhere/x@{A}", True),  # the same files, moved
+    (f"/models/x@{A}", f"sentence-transformers:/models/x@{A}", False),  # pooled otherwise
+    (f"{COMMIT}@{A}", COMMIT, True),  # a commit says what its files are
+    (f"{COMMIT}@{A}", COMMIT.replace("c", "d"), False),
+    (f"/models/x@{A}", "/models/x", True),  # gone for now: the place is the same
+    (f"smollm2:{A}", f"smollm2:{B}", False),  # another template
+    (f"smollm2:{A}", "/models/causal", False),
+)
+def test_bases_are_told_apart(then, now, same):
+    assert is_same_base(then, now) is same
+
+
+def test_a_folder_is_named_with_its_files_and_a_hub_id_is_never_fetched(tmp_path):
+    known = {get_retriever_base_name(name) for name in ("minilm", "", "minilm-l6-v2")}
+    assert known == {"minilm-l6-v2"}
+    assert get_retriever_base_name(COMMIT) == COMMIT
+    assert get_retriever_base_name(str(tmp_path)) == str(tmp_path)  # no model: its training says so
+    assert get_causal_base_name("/gone") == "/gone"
+    assert get_causal_base_name("smollm2") == name_smollm2_base()
+    named = f"sentence-transformers:{find_base_path()}"
+    assert get_retriever_base_name(named).startswith(f"{named}@")

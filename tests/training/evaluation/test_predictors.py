@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,11 +71,6 @@ def test_a_conversation_that_the_template_refuses_is_an_answer_that_failed(made,
     }  # fmt: skip
 
 
-def test_a_whole_model_in_a_folder_is_asked_too(base, items, tmp_path):
-    asked = AdapterPredictor(tmp_path, base, device="cpu", max_new=4)
-    assert len(asked.predict([PredictionRequest("i", "Find it.", items[0].tools)])) == 1
-
-
 def test_what_does_not_fit_the_context_is_dropped_or_counted(base, items, tmp_path):
     short = tmp_path / "short"
     shutil.copytree(base, short)
@@ -96,45 +91,31 @@ def test_what_does_not_fit_the_context_is_dropped_or_counted(base, items, tmp_pa
     assert never.error == TOO_LONG
 
 
-def empty(folder: Path, _: Path) -> None:
-    (folder / "notes.txt").write_text("nothing here")
-
-
-def without_weights(folder: Path, adapter: Path) -> None:
-    shutil.copy(adapter / "adapter_config.json", folder)
-
-
-def with_broken_weights(folder: Path, adapter: Path) -> None:
-    shutil.copy(adapter / "adapter_config.json", folder)
-    (folder / "adapter_model.safetensors").write_bytes(b"\x08")
-
-
-def over_no_base(folder: Path, adapter: Path) -> None:
-    shutil.copytree(adapter, folder, dirs_exist_ok=True)
-    config = json.loads((folder / "adapter_config.json").read_text())
-    config["base_model_name_or_path"] = "/no/such/base"
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-
-
-def over_another_base(folder: Path, adapter: Path) -> None:
-    over_no_base(folder, adapter)
-    config = json.loads((folder / "adapter_config.json").read_text())
-    config["base_model_name_or_path"] = str(make_base(folder / "other", width=64))
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-
-
 @cases(
-    "spoil, message",
-    (empty, r"holds no model \(found notes\.txt\); expected adapter_config\.json"),
-    (without_weights, "does not go onto"),
-    (with_broken_weights, "does not go onto"),
-    (over_no_base, "/no/such/base: no such folder"),
-    (over_another_base, "does not go onto"),
+    "flaw, message",
+    ("nothing", r"holds no model \(found notes\.txt\); expected adapter_config\.json"),
+    ("no weights", "does not go onto"),
+    ("broken weights", "does not go onto"),
+    ("no base", "/no/such/base: no such folder"),
+    ("another base", "does not go onto"),
 )
-def test_what_cannot_be_loaded_is_one_line(adapter, tmp_path, spoil, message):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    spoil(folder, adapter)
+def test_what_cannot_be_loaded_is_one_line(adapter, tmp_path, flaw, message):
+    folder = shutil.copytree(adapter, tmp_path / "model")
+    weights, settings = folder / "adapter_model.safetensors", folder / "adapter_config.json"
+    if flaw == "nothing":
+        shutil.rmtree(folder)
+        folder.mkdir()
+        (folder / "notes.txt").write_text("nothing here")
+    elif flaw == "no weights":
+        weights.unlink()
+    elif flaw == "broken weights":
+        weights.write_bytes(b"\x08")
+    else:
+        other = (
+            str(make_base(tmp_path / "other", width=64)) if "another" in flaw else "/no/such/base"
+        )
+        config = json.loads(settings.read_text()) | {"base_model_name_or_path": other}
+        settings.write_text(json.dumps(config))
     with pytest.raises(UnusableInput, match=message) as error:
         AdapterPredictor(tmp_path, folder, device="cpu").load()
     assert "\n" not in str(error.value)
@@ -173,11 +154,20 @@ def test_a_torn_card_is_named_where_it_is_asked_for_and_keeps_no_other_back(torn
         resolve_model(tmp_path, "abd2")
 
 
-TOOL = {
-    "name": "files/find.one",
-    "description": "Finds a file.",
-    "inputSchema": {"type": "object", "properties": {"title": {"type": "string"}}},
-}
+TEXT, INTEGER, BOOLEAN = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
+
+
+def tool(name: str, about: str = "", required: Sequence[str] | None = None, **of: dict) -> dict:
+    """A tool that requires all of its properties, or those that are named."""
+    schema = {
+        "type": "object",
+        "properties": of,
+        "required": list(of if required is None else required),
+    }
+    return {"name": name, "description": about, "inputSchema": schema}
+
+
+TOOL = tool("files/find.one", "Finds a file.", required=(), title=TEXT)
 ASKED = [PredictionRequest(f"i{n}", f"Please find the file number {n}.", [TOOL]) for n in range(6)]
 
 
@@ -314,17 +304,6 @@ def test_an_endpoint_that_is_down_fails_every_row_and_raises_nothing(warehouse):
         EndpointPredictor(Role("caller"), warehouse.ledger)
 
 
-def tool(name: str, about: str = "", **properties: dict) -> dict:
-    return {
-        "name": name,
-        "description": about,
-        "inputSchema": {"type": "object", "properties": properties, "required": list(properties)},
-    }
-
-
-TEXT, INTEGER = {"type": "string"}, {"type": "integer"}
-
-
 @cases(
     "properties, request_text, slots",
     (
@@ -367,18 +346,8 @@ def test_any_instruction_is_answered(text):
     assert make_baseline_call([tool("a", **every), tool("b")], text)["name"] in ("a", "b")
 
 
-TIDES = {
-    "name": "tide_times",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "port": {"type": "string"},
-            "days": {"type": "integer"},
-            "stations": {"type": "array", "items": {"type": "string"}},
-        },
-        "required": ["port", "days"],
-    },
-}
+STATIONS = {"type": "array", "items": TEXT}
+TIDES = tool("tide_times", required=("port", "days"), port=TEXT, days=INTEGER, stations=STATIONS)
 ASKED_OF_SLOTS = 'Tides at "Brest" for 3 days.'
 
 
@@ -404,20 +373,9 @@ def test_a_call_without_end_keeps_what_was_whole(text, arguments):
     assert call is None or call["name"] == "tide_times"
 
 
-SHIFTS = {
-    "name": "list_shifts",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "ward": {"type": "string"},
-            "nurse": {"type": "string"},
-            "limit": {"type": "integer"},
-            "night": {"type": "boolean"},
-            "note": {"type": "string"},
-        },
-        "required": ["ward"],
-    },
-}
+SHIFTS = tool(
+    "list_shifts", required=["ward"], ward=TEXT, nurse=TEXT, limit=INTEGER, night=BOOLEAN, note=TEXT
+)
 ASKED_OF_SHIFTS = 'Which shifts has "Ward 7" at night? At most 12.'
 
 
@@ -440,6 +398,8 @@ def test_a_call_says_what_its_request_says(arguments, grounded):
     call = {"name": "list_shifts", "arguments": arguments}
     expected = arguments if grounded is None else grounded
     assert ground_call(call, [TIDES, SHIFTS], ASKED_OF_SHIFTS) == {**call, "arguments": expected}
+    unknown = {**call, "name": "list_ships"}
+    assert ground_call(unknown, [SHIFTS], ASKED_OF_SHIFTS) == unknown
 
 
 @cases(
@@ -448,10 +408,7 @@ def test_a_call_says_what_its_request_says(arguments, grounded):
     ({"page": 5, "size": 5}, "Five rows of page 5.", {"page": 5}),  # of two equal ones the first,
 )
 def test_values_that_python_calls_equal_stay_apart(arguments, request_text, grounded):
-    pages = tool(
-        "read", page={"type": "integer"}, size={"type": "integer"}, open={"type": "boolean"}
-    )
-    pages["inputSchema"]["required"] = []
+    pages = tool("read", required=(), page=INTEGER, size=INTEGER, open=BOOLEAN)
     call = {"name": "read", "arguments": arguments}
     assert ground_call(call, [pages], request_text) == {**call, "arguments": grounded}
 
@@ -459,20 +416,14 @@ def test_values_that_python_calls_equal_stay_apart(arguments, request_text, grou
 @cases("part", "1-", "-", "a", "a-", "1", "a--1", "a.a", "1.", "a@", "~/.")
 def test_slots_of_a_hostile_request_cost_bounded_work(part):
     """A pattern that starts again at each letter would take minutes here."""
-    assert set(copy_slots(tool("show", value={"type": "string"}), part * 20_000)) <= {"value"}
+    assert set(copy_slots(tool("show", value=TEXT), part * 20_000)) <= {"value"}
 
 
 def test_a_list_of_lists_without_end_is_left_out():
-    deep: dict[str, Any] = {"type": "string"}
+    deep: dict[str, Any] = TEXT
     for _ in range(2000):
         deep = {"type": "array", "items": deep}
-    schema = {"type": "object", "properties": {"rows": deep}, "required": ["rows"]}
-    assert copy_slots({"name": "add", "inputSchema": schema}, 'Add "Brest".') == {}
-
-
-def test_a_call_of_an_unknown_tool_stays_as_it_is():
-    call = {"name": "list_ships", "arguments": {"nurse": "Smith"}}
-    assert ground_call(call, [SHIFTS], ASKED_OF_SHIFTS) == call
+    assert copy_slots(tool("add", rows=deep), 'Add "Brest".') == {}
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=90)

@@ -37,14 +37,12 @@ from training.gates import (
     MIN_TOOLS,
     MOST_PHANTOM,
     TOLERANCE,
-    PromotionGate,
     check_gain,
     check_no_worse,
     check_phantom_difference,
     check_phantom_rate,
     check_same_items,
     judge_gates,
-    render_gates_table,
 )
 from training.policies import TrainerPolicy
 from training.releases.defs import release, router_index
@@ -145,12 +143,8 @@ def test_a_caller_with_higher_gains_never_fails_where_a_lower_one_passed(gain, f
 
 def test_an_update_says_what_was_right_before_and_after():
     fresh = {**BETTER, "before": 0.25, "after": 0.5}
-    [gate, *_] = [
-        gate
-        for gate in check_gates("caller", caller(gain=EQUAL, fresh=fresh))
-        if gate.name == "gain_on_new_contracts"
-    ]
-    assert gate.found.endswith("(25% before, 50% after)")
+    gates = {gate.name: gate for gate in check_gates("caller", caller(gain=EQUAL, fresh=fresh))}
+    assert gates["gain_on_new_contracts"].found.endswith("(25% before, 50% after)")
 
 
 def test_where_no_tool_is_gone_yet_phantom_calls_pass_and_say_so():
@@ -229,12 +223,6 @@ def test_nothing_is_summed_up_of_items_that_differ():
     assert summed == {"candidate": "m1", "incumbent": "base"}
 
 
-def test_gates_are_shown_as_a_table():
-    shown = render_gates_table([PromotionGate("gain", False, "+0.1", "above zero")])
-    assert shown.splitlines()[2] == "| gain | **no** | +0.1 | above zero |"
-    assert render_gates_table([]) == "No gate was asked."
-
-
 def rename_tool(tool):
     tool["name"] = "jot_note"
 
@@ -262,16 +250,13 @@ def moves(warehouse: Warehouse):
     return collect_moves(tables, {rows[0]["server_id"]}), rows
 
 
-def test_renames_of_tools_and_parameters_are_collected(moves):
+def test_renames_of_tools_and_parameters_of_a_server_are_collected(warehouse, moves):
     [first, second], _ = moves
     assert (first.was, first.tool, dict(first.renamed)) == ("write_note", "jot_note", {})
     assert (second.was, second.tool) == ("jot_note", "jot_note")
     assert dict(second.renamed) == {"words": "text"}
     assert first.from_digest == snapshot(WRITE)["contract_digest"]
     assert first.date < second.date
-
-
-def test_other_servers_have_no_part_in_it(warehouse, moves):
     assert collect_moves(warehouse.tables, {"npm:other"}) == []
 
 
@@ -300,13 +285,8 @@ def test_the_file_is_the_same_in_any_order_and_bad_ones_are_told(tmp_path, moves
     path.write_bytes(write_history(twice))
     assert len(read_history(path).moves) == 4
     named = {"server_id": "a", "tool": "b", "was": "c"}
-    for odd in (
-        {},
-        5,
-        {**named, "was": 5},
-        {**named, "renamed": 5},
-        {**named, "renamed": {"a": 5}},
-    ):
+    wrong = ({"was": 5}, {"renamed": 5}, {"renamed": {"a": 5}})
+    for odd in ({}, 5, *({**named, **of} for of in wrong)):
         with pytest.raises(UnusableInput, match="here, move 0"):
             parse_history({"format": 1, "moves": [odd]}, "here")
     for odd in ([], {"format": 2, "moves": []}, {"format": 1}):

@@ -1,10 +1,11 @@
-"""What a retriever may learn from; it is saved under its own name and serves without torch."""
+"""What a retriever may learn from, how it serves, and how its ranks become figures."""
 
 import json
 import subprocess
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,16 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.vectors.encoders.weights import BASE
+from tests.support.cases import cases
 from tests.support.command import run_python
 from tests.support.paths import ROOT
 from tests.training.small_base import small_bert, stand_in_for_minilm
+from training.evaluation.metrics import bootstrap_mean, measure_share
 from training.evaluation.retriever import (
     BASE_LABEL,
+    MEASURES,
     RETRIEVER_EVALUATION,
     NothingToEvaluate,
     evaluate_retriever,
     load_retriever,
     make_encoder,
+    select_testable_rows,
     summarise_recall,
 )
 from training.retriever.batches import (
@@ -31,15 +36,11 @@ from training.retriever.batches import (
     list_right_texts,
     select_teachable_rows,
 )
+from training.retriever.encoders import BertPasses
+from training.retriever.gradient_cache import CachedText
 from training.retriever.settings import RANDOM, RetrieverSettings
 from training.retriever.train import train_retriever
-from training.runtime.model_store import (
-    TrainingFailed,
-    get_model_folder,
-    make_model_name,
-    read_job,
-    write_job,
-)
+from training.runtime.model_store import TrainingFailed, get_model_folder, read_job, write_job
 from warehouse.storage.lance import LanceStore
 
 SETTINGS = asdict(RetrieverSettings(epochs=2, tools=8, first_layer=5, threads=1))
@@ -51,19 +52,15 @@ def trained(trained_home: Path, train_rows: list[dict]) -> dict:
     return train_retriever(read_job(path), lambda _: None)
 
 
-def test_the_loss_falls_and_the_card_says_what_it_cost(trained):
+def test_the_loss_falls_and_it_is_trained_once(trained, trained_home, train_rows):
     assert trained["loss_last"] < trained["loss_first"]
     assert trained["steps"] == len(trained["losses"]) == 6
     assert trained["tokens_per_s"] > 0
     assert trained["peak_mb"] > 0
     assert trained["device"] in ("cpu", "cuda")
-
-
-def test_a_finished_model_is_not_trained_again(trained, trained_home, train_rows):
     _, path = write_job(trained_home, "retriever", BASE, "set-1", SETTINGS, train_rows)
     again = train_retriever(read_job(path), lambda _: pytest.fail("trained again"))
-    assert again["cached"]
-    assert again["losses"] == trained["losses"]
+    assert (again["cached"], again["losses"]) == (True, trained["losses"])
 
 
 def test_the_serving_encoder_gives_the_adapters_vectors(trained, trained_home):
@@ -71,16 +68,11 @@ def test_the_serving_encoder_gives_the_adapters_vectors(trained, trained_home):
     from peft import PeftModel
     from transformers import AutoModel, AutoTokenizer
 
-    from assets.vectors.encoders.weights import find_base_path
-    from training.retriever.encoders import BertPasses
-    from training.retriever.gradient_cache import CachedText
-
     texts = ["find two files", "Delete for good a song by its title"]
     tokenizer = AutoTokenizer.from_pretrained(str(find_base_path()))
     folder = str(get_model_folder(trained_home, trained["name"]))
-    model = PeftModel.from_pretrained(
-        AutoModel.from_pretrained(str(find_base_path())), folder
-    ).eval()
+    base = AutoModel.from_pretrained(str(find_base_path()))
+    model = PeftModel.from_pretrained(base, folder).eval()
     with torch.no_grad():
         passes = BertPasses(model, tokenizer, RetrieverSettings(), "cpu")
         expected = passes.encode_texts([CachedText(text, 128) for text in texts])
@@ -113,33 +105,11 @@ def test_the_evaluation_ranks_each_test_pair_by_each_model(trained, trained_home
     assert summary["recall_at_5"]["candidate"]["value"] > 0.3
 
 
-def test_a_tie_counts_against_the_model(test_rows):
-    def blind(texts: list[str], _: bool) -> np.ndarray:
-        return np.ones((len(texts), 2), np.float32)
-
-    pool = sorted({row["positive"] for row in test_rows})
-    ranked = evaluate_retriever(test_rows, pool, {"blind": blind}, "set")  # type: ignore[dict-item]
-    assert {row["rank"] for row in ranked} == {len(pool)}
-
-
 def test_nothing_to_evaluate_is_said(test_rows):
     with pytest.raises(NothingToEvaluate, match="Deploy more servers"):
         evaluate_retriever([], ["a", "b"], {}, "set")
     with pytest.raises(NothingToEvaluate, match="same items"):
         summarise_recall([], "m1")
-
-
-def test_the_name_ignores_where_a_training_runs():
-    here = make_model_name("retriever", BASE, "s", {"seed": 1, "device": "cpu", "threads": 2})
-    assert here == make_model_name(
-        "retriever", BASE, "s", {"seed": 1, "device": "cuda", "threads": 8}
-    )
-    assert here != make_model_name(
-        "retriever", BASE, "s", {"seed": 2, "device": "cpu", "threads": 2}
-    )
-    assert here != make_model_name(
-        "retriever", BASE, "s2", {"seed": 1, "device": "cpu", "threads": 2}
-    )
 
 
 def test_a_loss_that_is_not_a_number_stops_the_training(tmp_path, train_rows, monkeypatch):
@@ -239,13 +209,15 @@ def test_a_negative_comes_from_the_confusable_audit_and_is_no_twin():
     vectors = np.eye(4)
     vectors[1] = vectors[0]  # tool 1 is tool 0 under another name
     right = list_right_texts(rows, find_twin_texts(texts, vectors, collect_tools(rows)))
+    assert batch_of_first(rows, right) == ["text 0", "text 2"]
+    assert set(batch_of_first(rows)) == {"text 0", "text 1", "text 2"}
+
+
+def batch_of_first(rows: list[dict], *more: Any) -> list[str]:
+    """The texts of the batch that asks the first row's request."""
     settings = replace(BATCHES, tools=1, negatives=3, epochs=1)
-    of_first = next(
-        batch for batch in iterate_batches(rows, settings, right) if batch.queries == ["a"]
-    )
-    assert of_first.texts == ["text 0", "text 2"]
-    loose = next(batch for batch in iterate_batches(rows, settings) if batch.queries == ["a"])
-    assert set(loose.texts) == {"text 0", "text 1", "text 2"}
+    batches = iterate_batches(rows, settings, *more)
+    return next(batch.texts for batch in batches if batch.queries == [rows[0]["instruction"]])
 
 
 def test_tools_of_one_name_and_description_are_one_tool():
@@ -281,11 +253,7 @@ def test_the_pools_trained_tools_are_negatives_and_its_twins_are_none():
     assert set(tools) == {"c0", "c1", "c7", "c8"}
     texts = sorted({tool.text for tool in tools.values()})
     right = list_right_texts(rows, find_twin_texts(texts, np.eye(len(texts)), tools), tools)
-    settings = replace(BATCHES, tools=1, negatives=3, epochs=1)
-    made = next(
-        batch for batch in iterate_batches(rows, settings, right, tools) if batch.queries == ["a"]
-    )
-    assert made.texts == ["text 0", tools["c7"].text]
+    assert batch_of_first(rows, right, tools) == ["text 0", tools["c7"].text]
 
 
 def test_only_train_rows_with_one_call_teach():
@@ -307,13 +275,105 @@ def test_only_train_rows_with_one_call_teach():
 def test_random_negatives_are_not_those_of_the_audit():
     rows = [row(at, f"q{at}", ((at + 1) % 40,)) for at in range(40)]
     settings = replace(BATCHES, tools=1, negatives=1, epochs=1)
-    hard = [batch.texts[1] for batch in iterate_batches(rows, settings)]
-    drawn = [
-        batch.texts[1] for batch in iterate_batches(rows, replace(settings, distractors=RANDOM))
+    for batch in iterate_batches(rows, settings):
+        assert batch.texts[1] == f"text {(int(batch.texts[0][5:]) + 1) % 40}"
+    drawn = iterate_batches(rows, replace(settings, distractors=RANDOM))
+    assert len({int(batch.texts[1][5:]) - int(batch.texts[0][5:]) for batch in drawn}) > 15
+
+
+def item(model: str, name: str, rank: int, split: str | None = "unseen_server") -> dict:
+    return {
+        "model": model, "pair_id": name, "rank": rank, "split": split, "pool": 20,
+        "server_id": f"s{name}", "text_digest": f"t{name}", "tool": name, "kind": "direct",
+        "training_set": "set",
+    }  # fmt: skip
+
+
+def test_every_split_has_its_figures_and_unseen_servers_decide():
+    ranks = {"unseen_server": (1, 2, 1, 11), "seen_tool": (1, 1), "unseen_tool": (3,)}
+    rows = [
+        item(model, f"{split}{at}", rank + (2 if model == "base" else 0), split)
+        for model in ("m", "base")
+        for split, held in ranks.items()
+        for at, rank in enumerate(held)
     ]
-    by_row = {one["positive"]: f"text {(int(one['positive'][5:]) + 1) % 40}" for one in rows}
-    assert all(
-        batch.texts[1] == by_row[batch.texts[0]] for batch in iterate_batches(rows, settings)
-    )
-    assert hard != drawn
-    assert len(set(drawn)) > 15
+    found = summarise_recall(RETRIEVER_EVALUATION.frame(rows).to_dicts(), "m")
+    assert found["n"] == 4
+    assert found["chance"] == 0.05
+    assert found["recall_at_1"]["candidate"]["value"] == 0.5
+    assert found["recall_at_10"]["candidate"]["value"] == 0.75
+    assert found["recall_at_1"]["incumbent"]["value"] == 0.0
+    assert found["gain_at_1"]["value"] == 0.5
+    assert found["mrr"]["candidate"]["value"] == pytest.approx((1 + 0.5 + 1 + 1 / 11) / 4, abs=1e-4)
+    assert set(found["splits"]) == set(ranks)
+    assert found["splits"]["seen_tool"]["gain_at_1"]["value"] == 1.0
+    assert found["splits"]["unseen_server"]["gain_mrr"] == found["gain_mrr"]
+
+
+def test_without_unseen_servers_or_the_same_items_nothing_is_compared():
+    rows = [item(model, "a", 1, "seen_tool") for model in ("m", "base")]
+    with pytest.raises(NothingToEvaluate, match="of seen_tool; a paired comparison"):
+        summarise_recall(rows, "m")
+    with pytest.raises(NothingToEvaluate, match="2 items and base on 1"):
+        summarise_recall([item("m", "a", 1), item("m", "b", 1), item("base", "a", 1)], "m")
+
+
+@given(st.integers(1, 400), st.integers(1, 400))
+def test_a_better_rank_is_never_worth_less(one, other):
+    for name, worth in MEASURES.items():
+        assert 0 <= worth(one) <= 1, name
+        if one <= other:
+            assert worth(one) >= worth(other)
+        assert worth(1) == 1
+
+
+def test_only_held_out_rows_with_one_call_are_asked(test_rows):
+    changed = [
+        {**test_rows[0], "task": "no_tool", "positive": None},
+        {**test_rows[1], "task": "parallel"},
+        {**test_rows[2], "split": "train"},
+        test_rows[3],
+    ]
+    assert [row["pair_id"] for row in select_testable_rows(changed)] == [test_rows[3]["pair_id"]]
+
+
+@cases("value", np.nan, 1.0, ids=["no numbers", "a tie"])
+def test_vectors_that_tell_no_tools_apart_rank_last(test_rows, value):
+    def blind(texts: list, _: bool) -> np.ndarray:
+        return np.full((len(texts), 2), value, np.float32)
+
+    pool = sorted({row["positive"] for row in select_testable_rows(test_rows)})
+    ranked = evaluate_retriever(test_rows, pool, {"blind": blind}, "set")  # type: ignore[dict-item]
+    assert {row["rank"] for row in ranked} == {len(pool)}
+
+
+def test_wilson_agrees_with_published_values():
+    figure = measure_share(15, 20)
+    assert (figure.value, figure.low, figure.high) == (0.75, 0.5313, 0.8881)
+    assert measure_share(0, 10).low == 0.0
+    assert measure_share(10, 10).high == 1.0
+    assert (measure_share(0, 0).low, measure_share(0, 0).high) == (0.0, 1.0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from("abcde")), min_size=1, max_size=40))
+def test_an_interval_holds_within_the_range_of_values(items):
+    values, groups = [value for value, _ in items], [group for _, group in items]
+    figure = bootstrap_mean(values, groups)
+    assert min(values) - 1e-3 <= figure.low <= figure.high <= max(values) + 1e-3
+    assert figure.n == len(items)
+
+
+def test_items_of_one_group_are_drawn_together():
+    values = [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0] * 5
+    apart = bootstrap_mean(values, [str(i) for i in range(40)])
+    together = bootstrap_mean(values, [str(v) for v in values])
+    assert together.high - together.low > apart.high - apart.low
+
+
+def test_nothing_measured_is_n_zero():
+    assert bootstrap_mean([], []).n == 0
+
+
+def test_a_group_for_each_value_is_required():
+    with pytest.raises(ValueError, match="1 values but 2 groups"):
+        bootstrap_mean([1.0], ["a", "b"])

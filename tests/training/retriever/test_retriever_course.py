@@ -25,6 +25,7 @@ from training.retriever.train import (
 from training.runtime import checkpoints
 from training.runtime.model_store import (
     TrainingFailed,
+    TrainingJob,
     get_model_folder,
     read_job,
     read_model_card,
@@ -55,6 +56,12 @@ def job(home: Path, base: str, rows: list, settings: RetrieverSettings = SETTING
     return read_job(path)
 
 
+def train(job: TrainingJob) -> tuple[dict[str, Any], list[int]]:
+    """(card, steps that were made)."""
+    steps: list[int] = []
+    return train_retriever(job, lambda at: steps.append(at["step"])), steps
+
+
 def weights(home: Path, name: str) -> dict[str, np.ndarray]:
     from safetensors.numpy import load_file
 
@@ -82,8 +89,7 @@ def test_a_killed_training_ends_with_the_same_steps_and_weights(whole, base, tra
     home, made = whole
     with pytest.raises(Killed):
         train_retriever(job(tmp_path, base, train_rows), killed_after(5))
-    steps: list[int] = []
-    again = train_retriever(job(tmp_path, base, train_rows), lambda at: steps.append(at["step"]))
+    again, steps = train(job(tmp_path, base, train_rows))
     assert steps[0] == 5  # the step after the checkpoint of step 4
     assert again["steps"] == made["steps"] == steps[-1] == len(again["losses"])
     assert again["losses"] == made["losses"]
@@ -97,9 +103,7 @@ def test_other_rows_start_anew(base, train_rows, tmp_path):
     asked = job(tmp_path, base, train_rows)
     with pytest.raises(Killed):
         train_retriever(asked, killed_after(5))
-    steps: list[int] = []
-    train_retriever(replace(asked, rows=train_rows[:-4]), lambda at: steps.append(at["step"]))
-    assert steps[0] == 1
+    assert train(replace(asked, rows=train_rows[:-4]))[1][0] == 1
 
 
 def test_a_full_disk_is_said_and_what_was_kept_stays(small, train_rows, tmp_path, monkeypatch):
@@ -117,9 +121,7 @@ def test_a_full_disk_is_said_and_what_was_kept_stays(small, train_rows, tmp_path
     assert read_model_card(tmp_path, asked.name) is None
     monkeypatch.undo()
     stand_in_for_minilm(monkeypatch, small)
-    steps: list[int] = []
-    train_retriever(asked, lambda at: steps.append(at["step"]))
-    assert steps[0] > 2
+    assert train(asked)[1][0] > 2
 
 
 def full_after(times: int, real: Any) -> Any:
@@ -149,11 +151,9 @@ def test_too_little_memory_is_advised_on_and_state_kept(base, train_rows, tmp_pa
     with pytest.raises(TrainingFailed, match=r"Lower hold_tokens.*goes on after step 2"):
         train_retriever(asked, lambda _: None)
     less = replace(SETTINGS, hold_tokens=64)  # the fix that is named goes on from there
-    steps: list[int] = []
     starved = job(tmp_path, base, train_rows, less)
     assert starved.name == asked.name
-    train_retriever(starved, lambda at: steps.append(at["step"]))
-    assert steps[0] == 3
+    assert train(starved)[1][0] == 3
 
 
 def assert_one_gradient(
@@ -246,12 +246,6 @@ def test_a_base_that_changed_or_cannot_be_trained_is_refused(tmp_path):
 def test_a_setting_that_cannot_be_meant_is_named(changed, message):
     with pytest.raises(TrainingFailed, match=message):
         read_settings(changed)
-
-
-def test_more_frozen_layers_than_there_are_is_said(base, train_rows, tmp_path):
-    asked = job(tmp_path, base, train_rows, replace(SETTINGS, first_layer=3))
-    with pytest.raises(TrainingFailed, match="the base has 2 layers"):
-        train_retriever(asked, lambda _: None)
 
 
 def test_an_empty_split_or_other_tasks_alone_are_nothing_to_learn(base, train_rows, tmp_path):

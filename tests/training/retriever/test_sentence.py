@@ -153,9 +153,7 @@ def test_what_is_computed_twice_gives_the_gradient_of_one_pass(bases, train_rows
 def test_an_adapter_of_another_base_is_refused_by_name(trained, bases, tmp_path):
     home, cards = trained
     folder = get_model_folder(home, cards["qwen"]["name"])
-    with pytest.raises(
-        BadAdapter, match=r"belongs to another base model: it was trained on .*qwen"
-    ):
+    with pytest.raises(BadAdapter, match=r"belongs to another base model: it was .* on .*qwen"):
         open_retriever(folder, base=bases["modern"])
     with pytest.raises(BadAdapter, match="belongs to another base model"):
         MiniLM(folder, threads=1)
@@ -316,12 +314,7 @@ def test_a_prompt_that_leaves_no_room_is_said(bases, train_rows, tmp_path):
 def test_two_prompts_never_share_a_chunk(bases, train_rows, tmp_path):
     asked = job(tmp_path, bases["qwen"], train_rows)
     passes: Any = begin_course(asked, asked.base, train_rows, SETTINGS).passes
-    items = [
-        CachedText("one", 8),
-        CachedText("one", 8, INSTRUCTION),
-        CachedText("two", 8),
-        CachedText("two", 8, INSTRUCTION),
-    ]
+    items = [CachedText(text, 8, *of) for text in ("one", "two") for of in ((), (INSTRUCTION,))]
     passes.prepare_texts(items)
     chunks = passes._split_chunks(items)
     assert sorted(item for chunk in chunks for item in chunk) == sorted(items)

@@ -47,29 +47,23 @@ def test_the_set_has_no_flaw_and_a_row_in_every_split(made):
     assert made.dropped == {}
 
 
-def test_negatives_are_other_tools_that_the_split_may_show(made):
+def test_negatives_are_other_tools_that_the_split_may_show_the_nearest_first(made):
     for row in made.rows:
         near = json.loads(row["negatives"])
         assert 1 <= len(near) <= 12
         assert row["contract_digest"] not in near
         if row["split"] == TRAIN:
             assert {made.pool[name]["split"] for name in near} == {TRAIN}
-
-
-def test_the_nearest_tool_is_the_first_negative(made):
-    row = next(
-        r for r in made.rows if r["tool"].startswith("find_") and r["split"] == UNSEEN_SERVER
-    )
-    assert made.pool[json.loads(row["negatives"])[0]]["server_id"] == row["server_id"]
+        elif row["split"] == UNSEEN_SERVER and row["tool"].startswith("find_"):
+            assert made.pool[near[0]]["server_id"] == row["server_id"]
 
 
 def test_tools_it_is_confused_with_are_its_first_negatives(made):
     snapshots, pairs = make_rows()
     row = next(row for row in made.rows if row["split"] == TRAIN)
     learnt = [name for name, entry in made.pool.items() if entry["split"] == TRAIN]
-    strange = next(
-        n for n in learnt if n not in (*json.loads(row["negatives"]), row["contract_digest"])
-    )
+    near = {*json.loads(row["negatives"]), row["contract_digest"]}
+    strange = next(name for name in learnt if name not in near)
     elsewhere = next(n for n, entry in made.pool.items() if entry["split"] == UNSEEN_SERVER)
     hard = {row["contract_digest"]: [row["contract_digest"], elsewhere, "c1:unknown", strange]}
     again = build_training_set(pairs, snapshots, embed, hard=hard)
@@ -106,12 +100,6 @@ def test_what_a_row_also_calls_is_no_negative_nor_is_its_twin(made):
     assert {also, twin}.isdisjoint(json.loads(found["negatives"]))
 
 
-def test_a_pair_of_a_changed_contract_is_left_out():
-    snapshots, pairs = make_rows()
-    pairs[0]["contract_digest"] = "c1:gone"
-    assert build_training_set(pairs, snapshots, embed).dropped == {"stale_contract": 1}
-
-
 def test_only_verified_and_judged_pairs_are_accepted():
     good = {"status": "ok", "verdict": "accept", "task": "single", "twin_of": None}
     pairs = [
@@ -131,12 +119,15 @@ def test_only_verified_and_judged_pairs_are_accepted():
     assert [row["pair_id"] for row in select_trainable(pairs, verdicts)] == ["a", "g"]
 
 
-def test_a_pair_whose_prompts_showed_a_held_contract_is_left_out():
+def test_a_pair_of_a_changed_contract_or_whose_prompts_showed_a_held_one_is_left_out():
     snapshots, pairs = make_rows()
     pairs[0]["contracts"] = json.dumps([pairs[0]["contract_digest"], "c1:held"])
+    pairs[1]["contract_digest"] = "c1:gone"
+    pairs[2]["steps"] = json.dumps([{"step": "generate"}, {"step": "evolve"}])
     made = build_training_set(pairs, snapshots, embed, held={("npm:other", "look_up", "c1:held")})
-    assert made.dropped == {"quarantined": 1}
+    assert made.dropped == {"quarantined": 1, "stale_contract": 1}
     assert pairs[0]["pair_id"] not in {row["pair_id"] for row in made.rows}
+    assert [row["pair_id"] for row in made.rows if row["evolved"]] == [pairs[2]["pair_id"]]
 
 
 def test_nothing_of_a_held_contract_is_embedded_shown_or_in_the_pool():
@@ -292,45 +283,32 @@ def test_calls_on_both_sides_or_of_one_name_are_left_out():
     assert made.dropped == {"calls_both_sides": 1, "same_names": 1}
 
 
-def test_a_row_says_whether_its_request_was_made_harder():
-    snapshots, pairs = make_rows()
-    pairs[0]["steps"] = json.dumps([{"step": "generate"}, {"step": "evolve"}])
-    rows = build_training_set(pairs, snapshots, embed).rows
-    assert [row["pair_id"] for row in rows if row["evolved"]] == [pairs[0]["pair_id"]]
-
-
 def test_a_tool_keeps_a_pair_to_learn_from_however_many_are_held_out():
     snapshots, pairs = make_rows()
     made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tools=1.0))
     assert set_flaws(made.rows, made.pool, embed=embed) == []
-    learnt = [row for row in made.rows if row["split"] == TRAIN]
+    learnt = {row["text_digest"]: row for row in made.rows if row["split"] == TRAIN}
     held = {row["text_digest"]: row for row in made.rows if row["split"] == SEEN_TOOL}
-    assert len(learnt) == len({row["text_digest"] for row in learnt}) == len(held)
-    for row in learnt:  # the last that the hash would hold out
-        assert compute_pair_draw(row["pair_id"]) > compute_pair_draw(
-            held[row["text_digest"]]["pair_id"]
-        )
+    assert len(learnt) == len(held) == sum(row["split"] == TRAIN for row in made.rows)
+    for text, row in learnt.items():  # the last that the hash would hold out
+        draws = [compute_pair_draw(each["pair_id"]) for each in (row, held[text])]
+        assert draws[0] > draws[1]
 
 
-def test_the_order_of_pairs_does_not_change_the_set(snapshots_and_pairs):
+def test_the_order_of_pairs_does_not_change_the_set(snapshots_and_pairs, made):
     snapshots, pairs = snapshots_and_pairs
-    one = build_training_set(pairs, snapshots, embed)
-    two = build_training_set([*pairs[::-1]], snapshots[::-1], embed)
-    names = [TRAINING_SET.digest(TRAINING_SET.frame(made.rows)) for made in (one, two)]
-    assert names[0] == names[1]
-    assert one.pool == two.pool
+    other = build_training_set([*pairs[::-1]], snapshots[::-1], embed)
+    names = {TRAINING_SET.digest(TRAINING_SET.frame(each.rows)) for each in (made, other)}
+    assert len(names) == 1
+    assert other.pool == made.pool
 
 
-def test_one_more_server_moves_no_row_of_another():
+def test_one_more_server_moves_no_row_of_another(made):
     snapshots, pairs = make_rows()
     fewer = [row for row in snapshots if row["server_id"] != "npm:ticket"]
     before = build_training_set([p for p in pairs if p["server_id"] != "npm:ticket"], fewer, embed)
-    after = {
-        row["pair_id"]: row["split"] for row in build_training_set(pairs, snapshots, embed).rows
-    }
-    assert {row["pair_id"]: after[row["pair_id"]] for row in before.rows} == {
-        row["pair_id"]: row["split"] for row in before.rows
-    }
+    after = {row["pair_id"]: row["split"] for row in made.rows}
+    assert all(row["split"] == after[row["pair_id"]] for row in before.rows)
 
 
 def test_a_manifest_says_what_the_set_was_made_of(made, tmp_path):

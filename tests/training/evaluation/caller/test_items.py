@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.training.conftest import embed, make_rows
 from tests.training.evaluation.conftest import PLAN, publish_set
 from training.evaluation.caller_items import CallerItem, TestPlan, make_fresh_items, make_items
 from training.evaluation.caller_run import evaluate_candidate, load_bench
@@ -31,7 +32,7 @@ from training.gates import check_same_items
 from training.role import BASELINE
 from training.sets.pool import BadOffer, get_pool_path
 from training.sets.split import TEST_SPLITS
-from training.sets.training_set import TRAINING_SET, TrainingSet
+from training.sets.training_set import TRAINING_SET, build_training_set
 from warehouse.store import Warehouse
 
 
@@ -165,15 +166,12 @@ def test_requests_of_tools_that_are_gone_or_renamed_are_found(made):
                           (gone["tool"], moved["tool"])}  # fmt: skip
 
 
-def test_a_conversation_of_a_tool_that_is_gone_is_no_request(made):
+def test_nothing_is_dead_that_is_listed_or_was_a_conversation(made):
+    listed = {(entry["server_id"], entry["tool"]) for entry in made.pool.values()}
+    assert find_dead_requests(made.rows, [], listed, made.pool) == []
     talks = [row for row in made.rows if row["messages"]]
     assert talks
     assert find_dead_requests(talks, [], [], {}) == []
-
-
-def test_nothing_is_dead_while_everything_is_listed(made):
-    listed = {(entry["server_id"], entry["tool"]) for entry in made.pool.values()}
-    assert find_dead_requests(made.rows, [], listed, made.pool) == []
 
 
 @given(
@@ -196,15 +194,8 @@ def test_any_plan_makes_items_with_names_of_their_own(plan):
     assert all(item.split in plan.splits for item in items)
 
 
-def _made() -> TrainingSet:
-    from tests.training.conftest import embed, make_rows
-    from training.sets.training_set import build_training_set
-
-    snapshots, pairs = make_rows()
-    return build_training_set(pairs[:24], snapshots, embed)
-
-
-MADE = _made()
+SNAPSHOTS, PAIRS = make_rows()
+MADE = build_training_set(PAIRS[:24], SNAPSHOTS, embed)
 
 
 def opened(home: Path) -> Warehouse:

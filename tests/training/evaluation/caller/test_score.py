@@ -1,14 +1,24 @@
-"""One answer's worth, and the summary beside a baseline."""
+"""One answer's worth, the summary beside a baseline, and `toolmill evaluate` as a person meets
+it."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestration.cli.app import main
 from tests.support.cases import cases
+from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.training.evaluation.conftest import Scripted, texts
+from tests.training.evaluation.test_predictors import obedient
+from tests.training.small_base import make_base
+from training.evaluation import adapter_predictor, caller_run
 from training.evaluation.baselines import BaselinePredictor
 from training.evaluation.caller_items import CallerItem
 from training.evaluation.caller_markdown import as_markdown
@@ -43,9 +53,9 @@ def item(expected: list[dict[str, Any]], task: str = "single") -> CallerItem:
     return CallerItem("i1", "unseen_server", task, 2, "random", 0, row, TOOLS, expected)
 
 
-def scored(answer: Any, expected: list[dict[str, Any]]) -> dict[str, Any]:
+def scored(answer: Any, expected: list[dict[str, Any]], task: str = "single") -> dict[str, Any]:
     text = answer if isinstance(answer, str) else json.dumps(answer)
-    row = score_answer(item(expected), parse_answer(text), "m", "set")
+    row = score_answer(item(expected, task), parse_answer(text), "m", "set")
     CALLER_EVALUATION.frame([row])
     return row
 
@@ -92,48 +102,31 @@ def test_f1_is_over_the_parameters_of_a_call():
 
 
 @cases(
-    "answer, ok, kind",
-    ([OTHER, RIGHT], True, None),
-    ([RIGHT], False, "too_few_calls"),
-    ([RIGHT, OTHER, OTHER], False, "extra_call"),
-    ([RIGHT, {"name": "made_up", "arguments": {}}], False, "unknown_tool"),
+    "expected, task, answer, kind",
+    ([RIGHT, OTHER], "parallel", [OTHER, RIGHT], None),
+    ([RIGHT, OTHER], "parallel", [RIGHT], "too_few_calls"),
+    ([RIGHT, OTHER], "parallel", [RIGHT, OTHER, OTHER], "extra_call"),
+    ([RIGHT, OTHER], "parallel", [RIGHT, {"name": "made_up", "arguments": {}}], "unknown_tool"),
+    ([], "no_tool", "None of these tools can do that.", None),
+    ([], "no_tool", "The plural is cacti.", None),
+    ([], "no_tool", "[]", None),
+    ([], "no_tool", RIGHT, "unwanted_call"),
+    ([], "no_tool", '{"name": "find_file", "arg', "invalid_json"),
+    ([], ASK_BACK, "Which title do you mean?", None),
+    ([], ASK_BACK, "哪一个？", None),
+    ([], ASK_BACK, "I need a title.", "no_question"),
+    ([], ASK_BACK, "None of these tools can do that.", "no_call"),
+    ([], ASK_BACK, "", "no_call"),
+    ([], ASK_BACK, RIGHT, "unwanted_call"),
+    ([], ASK_BACK, '{"name": "find_file", "arg', "invalid_json"),
 )
-def test_parallel_calls_are_right_in_any_order(answer, ok, kind):
-    row = scored(answer, [RIGHT, OTHER])
-    assert (row["ast_ok"], row["error_kind"]) == (ok, kind)
-    assert row["tool_ok"] is ok
-
-
-@cases(
-    "answer, ok, parsed, kind",
-    ("None of these tools can do that.", True, True, None),
-    ("The plural is cacti.", True, True, None),
-    ("[]", True, True, None),
-    (RIGHT, False, True, "unwanted_call"),
-    ('{"name": "find_file", "arg', False, False, "invalid_json"),
-)
-def test_where_no_call_is_right_none_may_be_tried(answer, ok, parsed, kind):
-    row = scored(answer, [])
-    assert (row["ast_ok"], row["tool_ok"], row["parsed"]) == (ok, ok, parsed)
-    assert row["error_kind"] == kind
-
-
-@cases(
-    "answer, ok, kind",
-    ("Which title do you mean?", True, None),
-    ("哪一个？", True, None),
-    ("I need a title.", False, "no_question"),
-    ("None of these tools can do that.", False, "no_call"),
-    ("", False, "no_call"),
-    (RIGHT, False, "unwanted_call"),
-    ('{"name": "find_file", "arg', False, "invalid_json"),
-)
-def test_where_a_value_is_missing_it_must_be_asked_for(answer, ok, kind):
-    text = answer if isinstance(answer, str) else json.dumps(answer)
-    row = score_answer(item([], ASK_BACK), parse_answer(text), "m", "set")
-    CALLER_EVALUATION.frame([row])
-    assert (row["ast_ok"], row["tool_ok"], row["error_kind"]) == (ok, ok, kind)
-    assert row["known_calls"] == row["calls"]  # and no phantom call
+def test_calls_in_any_order_no_call_or_a_question_may_be_right(expected, task, answer, kind):
+    row = scored(answer, expected, task)
+    assert (row["ast_ok"], row["tool_ok"], row["error_kind"]) == (kind is None,) * 2 + (kind,)
+    if task == "no_tool":
+        assert row["parsed"] is (kind != "invalid_json")
+    if task == ASK_BACK:
+        assert row["known_calls"] == row["calls"]  # and no phantom call
 
 
 def test_no_answer_is_no_wrong_answer():
@@ -213,7 +206,10 @@ def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(rows, ite
     assert summary["ask_back"]["candidate"]["value"] == 1.0
     assert summary["ask_back"]["candidate"]["n"] == 2
     assert summary["ask_back"]["incumbent"]["value"] == 0.0  # the baseline calls, whatever is asked
-    assert "Asks for a value that the request lacks" in as_markdown([summary])
+    text = as_markdown([summary])
+    assert "Asks for a value that the request lacks" in text
+    assert text.count("| AST | ") == 1 + len(PERTURBATIONS)  # one of all cells together
+    assert "| … to tools that are gone | 0 | – | – | – |" in text
     json.dumps(summary)
 
 
@@ -272,10 +268,106 @@ def test_nothing_in_common_is_said(rows, items):
         evaluate_predictors([BaselinePredictor()], [], "set")
 
 
-def test_the_markdown_holds_every_cell_and_says_what_was_not_measured(rows):
-    summary = summarise_calls(rows, "perfect")
-    text = as_markdown([summary])
-    cells = [line for line in text.splitlines() if line.startswith(("| seen ", "| unseen "))]
-    assert len(cells) == len(summary["cells"])
-    assert text.count("| AST | ") == 1 + len(PERTURBATIONS)  # one of all cells together
-    assert "| … to tools that are gone | 0 | – | – | – |" in text
+Run = Callable[..., tuple[int, str, str]]
+SMALL = ("--limit", "4")
+
+
+@pytest.fixture
+def toolmill(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("TOOLMILL_HOME", str(home))
+    monkeypatch.setenv("TOOLMILL_TRAINING__DEVICE", "cpu")
+    short = partial(adapter_predictor.AdapterPredictor, max_new=4)
+    monkeypatch.setattr(adapter_predictor, "AdapterPredictor", short)
+    monkeypatch.setattr(caller_run, "LARGE", replace(caller_run.LARGE, candidates=(3, 6)))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["toolmill", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+def test_a_folder_with_a_model_is_set_beside_the_baseline(toolmill, tmp_path):
+    base = make_base(tmp_path / "base")
+    out = tmp_path / "out"
+    code, printed, err = toolmill(
+        "evaluate", "--model", str(base), *SMALL, "--json", "--out", str(out)
+    )
+    assert code == 0, err
+    report = json.loads(printed)
+    assert [(one["candidate"], one["incumbent"]) for one in report["summaries"]] == [
+        (f"folder:{base}", BASELINE)
+    ]
+    rows = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
+    assert len(rows) == report["rows"]
+    assert {row["model"] for row in rows} == {f"folder:{base}", BASELINE}
+    assert "| AST |" in (out / "report.md").read_text()
+    assert json.loads((out / "summary.json").read_text()) == report
+
+
+def test_an_endpoint_is_asked_once_and_its_faults_are_told(toolmill, monkeypatch):
+    broken = {"now": True}
+
+    def say(body: dict, number: int) -> Say:
+        return Say("refused", status=400) if broken["now"] and number % 2 else obedient(body, 1)
+
+    with openai_endpoint(say) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        words = ("evaluate", "--model", "endpoint:m", "--split", "unseen_server", *SMALL)
+        code, printed, err = toolmill(*words)
+        assert code == 1
+        assert "questions got no answer (bad_request" in err.splitlines()[-1]
+        assert "Without an answer, in no figure" in printed
+        broken["now"] = False
+        assert toolmill(*words)[0] == 0
+        sent = len(endpoint.requests)
+        code, printed, _ = toolmill(*words, "--json")
+        assert code == 0
+        assert len(endpoint.requests) == sent
+    assert json.loads(printed)["summaries"][0]["failures"] == {}
+
+
+def test_splits_are_those_that_were_asked_for(toolmill, tmp_path):
+    base = make_base(tmp_path / "base")
+    code, printed, err = toolmill(
+        "evaluate", "--model", "baseline", "--model", str(base), "--split", "unseen_tool",
+        "--limit", "4",
+        "--json",
+    )  # fmt: skip
+    assert code == 0, err
+    summary = json.loads(printed)["summaries"][0]
+    assert summary["candidate"] == BASELINE
+    cells = {(cell["split"], cell["candidates"], cell["distractors"]) for cell in summary["cells"]}
+    assert cells == {("unseen_tool", n, kind) for n in (3, 6) for kind in ("random", "hard")}
+    assert {cell["n"] for cell in summary["cells"]} == {4}
+    assert summary["gate"]["gain"]["n"] == 0
+
+
+@cases(
+    "words, code, message",
+    (("--model", "baseline"), 2, "expected another model"),
+    (("--model", "baseline", "--split", "test"), 2, "--split 'test' does not exist; known: seen"),
+    (("--model", "gpt-9"), 2, "endpoint:ROLE_or_MODEL"),
+    (("--model", "endpoint:caller"), 2, "set roles.caller.model"),
+    (("--model", "endpoint:gpt-9"), 2, "set OPENAI_BASE_URL"),
+    (("--model", "baseline", "--model", "endpoint:"), 2, "has no model"),
+)
+def test_what_cannot_be_meant_is_one_line(toolmill, words, code, message):
+    found, printed, err = toolmill("evaluate", *words)
+    assert (found, printed) == (code, "")
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_home_without_a_training_set_says_what_to_do(toolmill, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "empty"))
+    base = make_base(tmp_path / "base")
+    code, _, err = toolmill("evaluate", "--model", str(base))
+    assert code == 1
+    assert "materialize training_set" in err

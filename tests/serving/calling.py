@@ -142,14 +142,8 @@ async def open_remote(
     policy = facts.pop("policy", None) or DeployPolicy(Path("/nonexistent"))
     remote = RemotePolicy(allow_loopback=True, wall_s=40)
     policy = replace(policy, remote=remote, conversation=PATIENT)
-    launch_recipe = LaunchRecipe(
-        server_id=f"remote:{url}",
-        ecosystem="remote",
-        name=url,
-        url=url,
-        transport=transport,
-        **facts,
-    )
+    facts |= {"name": url, "url": url, "transport": transport}
+    launch_recipe = LaunchRecipe(server_id=f"remote:{url}", ecosystem="remote", **facts)
     caller = ToolCaller({launch_recipe.server_id: dump_recipe(launch_recipe)}, policy, limits)
     try:
         yield LaunchedServer(caller, launch_recipe.server_id)

@@ -1,5 +1,7 @@
 """A built index over a few snapshots, without any model."""
 
+import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,3 +49,34 @@ def home(tmp_path: Path, embedder: WordEmbedder, _served: tuple[Path, list[str]]
     shutil.copytree(_served[0], tmp_path, dirs_exist_ok=True)
     embedder.embedded += _served[1]
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def adhoc(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A file of two servers, and its index by the real encoder."""
+    from tests.serving.test_adhoc import CLOCK, MAIL, run, written
+
+    folder = tmp_path_factory.mktemp("adhoc")
+    servers = written(folder / "servers.jsonl", CLOCK, MAIL)
+    code, out, err = run("index", servers, "--out", folder / "index")
+    assert code == 0, err
+    report = json.loads(out)
+    assert (report["tools"], report["servers"], report["skipped"]) == (3, 2, [])
+    assert report["embedded"] > 0
+    return servers, folder / "index"
+
+
+@pytest.fixture
+def index(adhoc: tuple[Path, Path], tmp_path: Path) -> Path:
+    """A copy of that index; encoders of 90 MB, which nobody changes in place, as links."""
+    place = tmp_path / "index"
+    shutil.copytree(adhoc[1], place, ignore=shutil.ignore_patterns("encoders"))
+    shutil.copytree(adhoc[1] / "encoders", place / "encoders", copy_function=os.link)
+    return place
+
+
+def tell_sizes(version: Path) -> None:
+    """As somebody who writes an index would: sizes are as told, only the content is wrong."""
+    meta = json.loads((version / "index.json").read_text())
+    meta["files"] = {file: (version / file).stat().st_size for file in meta["files"]}
+    (version / "index.json").write_text(json.dumps(meta))

@@ -3,10 +3,11 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -193,6 +194,11 @@ class MetaServer:
         """A client in this process."""
         return Client(self.server(**more), mode=mode, elicitation_callback=elicit)
 
+    async def use(self, tool: str, arguments: Any, mode: str = "auto", **more: Any) -> Any:
+        """What one call of a client of its own gives."""
+        async with self.client(mode, **more) as client:
+            return await client.call_tool(tool, arguments)
+
     @property
     def recorded(self) -> list[dict[str, Any]]:
         return list(self.outcomes.read())
@@ -239,6 +245,18 @@ async def http_client(
         transport = streamable_http_client(url, http_client=http)
         async with Client(transport, mode=mode, **more) as client:
             yield client
+
+
+async def wait_until(holds: Callable[[], object], within_s: float = 60) -> None:
+    with anyio.fail_after(within_s):
+        while not holds():
+            await anyio.sleep(0.02)
+
+
+async def connect(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A bare connection to the host of an address."""
+    address = urlsplit(url)
+    return await asyncio.open_connection(address.hostname, address.port)
 
 
 def read_text(result: Any) -> str:

@@ -1,7 +1,6 @@
 """An index of a file of servers, questions to it, and a release as a folder of its own."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -56,31 +55,9 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A file of servers, and its index by the real encoder."""
-    folder = tmp_path_factory.mktemp("adhoc")
-    servers = written(folder / "servers.jsonl", CLOCK, MAIL)
-    code, out, err = run("index", servers, "--out", folder / "index")
-    assert code == 0, err
-    report = json.loads(out)
-    assert (report["tools"], report["servers"], report["skipped"]) == (3, 2, [])
-    assert report["embedded"] > 0
-    return servers, folder / "index"
-
-
-@pytest.fixture
-def index(made: tuple[Path, Path], tmp_path: Path) -> Path:
-    """A copy; encoders of 90 MB, which nobody changes in place, as links."""
-    place = tmp_path / "index"
-    shutil.copytree(made[1], place, ignore=shutil.ignore_patterns("encoders"))
-    shutil.copytree(made[1] / "encoders", place / "encoders", copy_function=os.link)
-    return place
-
-
-def test_the_same_file_embeds_nothing_and_one_server_more_its_texts(made, index, tmp_path):
+def test_the_same_file_embeds_nothing_and_one_server_more_its_texts(adhoc, index, tmp_path):
     before = read_served_version(index)
-    report = json.loads(run("index", made[0], "--out", index)[1])
+    report = json.loads(run("index", adhoc[0], "--out", index)[1])
     assert (report["version"], report["embedded"]) == (before, 0)
     held = load_index(index, before)
     clock, mail = held.servers
@@ -94,11 +71,11 @@ def test_the_same_file_embeds_nothing_and_one_server_more_its_texts(made, index,
     assert report["version"] == read_served_version(index) != before
 
 
-def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(made, index, tmp_path):
+def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(adhoc, index, tmp_path):
     weights = read_recipe()["files"][GENERAL_WEIGHTS]
     held = load_index(index, read_served_version(index))
     assert held.embedder == f"minilm-l6-v2/128+{weights[:16]}"
-    out = run("index", made[0], "--out", tmp_path / "plain", "--embedder", "minilm")[1]
+    out = run("index", adhoc[0], "--out", tmp_path / "plain", "--embedder", "minilm")[1]
     assert json.loads(out)["embedder"] == "minilm-l6-v2/128"
 
 
@@ -257,11 +234,11 @@ def test_a_command_of_the_platform_says_what_it_lacks(tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_index_that_cannot_be_read_is_made_again(made, index):
+def test_an_index_that_cannot_be_read_is_made_again(adhoc, index):
     version = read_served_version(index)
     (index / "router" / version / "tools.jsonl").write_text("{}\n")
     assert "toolmill index" in run("search", "--index", index, "send an email")[2]
-    report = json.loads(run("index", made[0], "--out", index)[1])
+    report = json.loads(run("index", adhoc[0], "--out", index)[1])
     assert (report["version"], report["embedded"]) == (version, 0)
     assert run("search", "--index", index, "send an email")[0] == 0
 

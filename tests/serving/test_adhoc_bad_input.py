@@ -1,10 +1,10 @@
 """Odd sets of servers get a sane answer; an index that cannot be right is refused in one line."""
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,12 @@ import pytest
 from serving.adhoc import read_source
 from serving.index.build import order_content
 from serving.index.folder import load_index, read_served_version
+from tests.serving.conftest import tell_sizes
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.support.cases import cases
 from tests.vectors.test_embed import adapter
 from warehouse.errors import UnusableInput
+from warehouse.storage.digest import sha256
 
 ZONES = {"name": "list_zones", "description": "List all time zones"}
 
@@ -43,9 +45,8 @@ def one_tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_one_server_with_one_tool_is_an_index(one_tool, tmp_path, strategy):
     asked = [{"instruction": text} for text in ("list time zones", "something else", "時間")]
     file = written(tmp_path / "queries.jsonl", *asked)
-    code, out, err = run(
-        "search", "--index", one_tool, "--queries", file, "--strategy", strategy, "--json"
-    )
+    how = ("--queries", file, "--strategy", strategy, "--json")
+    code, out, err = run("search", "--index", one_tool, *how)
     assert code == 0, err
     answers = [json.loads(line)["hits"] for line in out.splitlines()]
     assert len(answers) == len(asked)
@@ -93,12 +94,8 @@ def test_one_tool_on_fifty_servers_is_one_hit_with_its_twins(tmp_path):
 
 def test_one_tool_under_fifty_names_hides_no_other(tmp_path):
     names = ["alpha", "bravo", "cedar", "delta", "ember"]
-    tools = [
-        {**ZONES, "name": f"{name}_{other}{at}"}
-        for at in (1, 2)
-        for name in names
-        for other in names
-    ]
+    pairs = product((1, 2), names, names)
+    tools = [{**ZONES, "name": f"{name}_{other}{at}"} for at, name, other in pairs]
     index = build(tmp_path, MAIL, {"name": "many", "tools": tools})
     assert search(index, "send an email")["hits"][0]["tool_id"] == "npm:mail::send_email"
     result = search(index, "list all time zones", "-k", 60)["hits"]
@@ -107,11 +104,8 @@ def test_one_tool_under_fifty_names_hides_no_other(tmp_path):
 
 
 def test_names_in_scripts_without_words_are_found_by_their_characters(tmp_path):
-    described = {
-        "天気予報": "明日の天気を調べる",
-        "メール送信": "メールを送る",
-        "ค้นหาเที่ยวบิน": "หาเที่ยวบิน",
-    }
+    described = {"天気予報": "明日の天気を調べる", "メール送信": "メールを送る"}
+    described["ค้นหาเที่ยวบิน"] = "หาเที่ยวบิน"
     tools = [{"name": name, "description": about} for name, about in described.items()]
     index = build(tmp_path, {"name": "日本", "tools": [*tools, {"name": "🌧️"}, {"name": "____"}]})
     for name, about in described.items():
@@ -138,25 +132,11 @@ def test_tools_without_any_description_are_told_by_their_names(tmp_path):
     assert search(index, "which time zones are there")["hits"][0]["tool"] == "list_zones"
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("odd"), CLOCK, MAIL)
-
-
-@pytest.fixture
-def index(made: Path, tmp_path: Path) -> Path:
-    """A copy whose large files are the same ones."""
-
-    def copy(one: str, other: str) -> None:
-        (os.link if os.path.getsize(one) > 1 << 20 else shutil.copyfile)(one, other)
-
-    shutil.copytree(made, tmp_path / "index", copy_function=copy)
-    return tmp_path / "index"
-
-
-def put_vectors(index: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
+def put_vectors(index: Path, change: Callable[[np.ndarray], np.ndarray], *views: str) -> None:
     folder = index / "router" / read_served_version(index)
-    np.save(folder / f"view-{name}.npy", change(np.load(folder / f"view-{name}.npy").copy()))
+    for name in views:
+        path = folder / f"view-{name}.npy"
+        np.save(path, change(np.load(path).copy()))
     tell_sizes(folder)
 
 
@@ -167,13 +147,6 @@ def put_words(index: Path, value: float) -> None:
     arrays["weights"][0] = value
     np.savez(folder / "bm25-joint.npz", **arrays)
     tell_sizes(folder)
-
-
-def tell_sizes(folder: Path) -> None:
-    """As somebody who writes an index would: sizes are as told, only the content is wrong."""
-    meta = json.loads((folder / "index.json").read_text())
-    meta["files"] = {file: (folder / file).stat().st_size for file in meta["files"]}
-    (folder / "index.json").write_text(json.dumps(meta))
 
 
 def put_first(value: float) -> Callable[[np.ndarray], np.ndarray]:
@@ -189,8 +162,6 @@ def break_model(index: Path, value: float) -> None:
     import onnx
     from onnx import numpy_helper
 
-    from warehouse.storage.digest import sha256
-
     [path] = index.glob("encoders/*/encoder.onnx")
     model = onnx.load(str(path))
     for held in model.graph.initializer:
@@ -205,17 +176,6 @@ def break_model(index: Path, value: float) -> None:
     (path.parent / "encoder.json").write_text(json.dumps(card))
 
 
-def drop_encoder(index: Path) -> None:
-    [folder] = index.glob("encoders/*/encoder.json")
-    shutil.rmtree(folder.parent)
-
-
-def drop_encoders(index: Path) -> None:
-    drop_encoder(index)
-    (index / "encoders" / ".lock").unlink()
-    (index / "encoders").rmdir()
-
-
 def name_other(index: Path) -> None:
     """An index of another encoder than lies beside it."""
     path = index / "router" / read_served_version(index) / "index.json"
@@ -226,20 +186,24 @@ def cut_columns(vectors: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(vectors[:, :100])
 
 
-def cut_all(index: Path) -> None:
-    for name in ("full", "server", "summary"):
-        put_vectors(index, name, cut_columns)
-
-
-BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no encoder": (drop_encoder, r"no encoder 'minilm-l6-v2/128\+.*'.*run `toolmill index`"),
-    "no encoders": (drop_encoders, r"no encoder 'minilm-l6-v2/128\+.*'.*run `toolmill index`"),
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no encoder": (
+        lambda at: shutil.rmtree(next(at.glob("encoders/*/encoder.json")).parent),
+        r"no encoder 'minilm-l6-v2/128\+.*'.*run `toolmill index`",
+    ),
+    "no encoders": (
+        lambda at: shutil.rmtree(at / "encoders"),
+        r"no encoder 'minilm-l6-v2/128\+.*'.*run `toolmill index`",
+    ),
     "another encoder": (name_other, r"no encoder 'other/64'.*run `toolmill index`"),
-    "NaN": (lambda at: put_vectors(at, "full", put_first(np.nan)), r"view-full\.npy: row 0"),
-    "Inf": (lambda at: put_vectors(at, "server", put_first(np.inf)), r"view-server\.npy: row 0"),
-    "huge": (lambda at: put_vectors(at, "summary", put_first(1e38)), r"view-summary\.npy: row 0"),
-    "one view": (lambda at: put_vectors(at, "server", cut_columns), r"view-server\.npy has 100"),
-    "all views": (cut_all, r"view-full\.npy has 100 numbers.*gives 384"),
+    "NaN": (lambda at: put_vectors(at, put_first(np.nan), "full"), r"view-full\.npy: row 0"),
+    "Inf": (lambda at: put_vectors(at, put_first(np.inf), "server"), r"view-server\.npy: row 0"),
+    "huge": (lambda at: put_vectors(at, put_first(1e38), "summary"), r"view-summary\.npy: row 0"),
+    "one view": (lambda at: put_vectors(at, cut_columns, "server"), r"view-server\.npy has 100"),
+    "all views": (
+        lambda at: put_vectors(at, cut_columns, "full", "server", "summary"),
+        r"view-full\.npy has 100 numbers.*gives 384",
+    ),
     "NaN words": (lambda at: put_words(at, np.nan), r"bm25-joint\.npz: weights"),
     "NaN model": (lambda at: break_model(at, np.nan), r"encoder\.onnx gives vectors"),
     "Inf model": (lambda at: break_model(at, np.inf), r"encoder\.onnx gives vectors"),
@@ -279,7 +243,7 @@ def test_an_adapter_whose_weights_are_no_numbers_is_refused(tmp_path):
 
 
 def test_what_was_refused_is_made_again(index, tmp_path):
-    put_vectors(index, "full", put_first(np.nan))
+    put_vectors(index, put_first(np.nan), "full")
     assert run("index", written(tmp_path / "s.jsonl", CLOCK, MAIL), "--out", index)[0] == 0
     assert load_index(index, read_served_version(index)).views["full"].vectors.shape == (3, 384)
     assert search(index, "send an email")["hits"][0]["tool"] == "send_email"

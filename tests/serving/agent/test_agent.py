@@ -1,6 +1,7 @@
-"""The active loop: a scripted model asks, is shown tools, asks again, calls, and ends."""
+"""The active loop: a scripted model asks, is shown tools, calls, and ends; and its command."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,15 @@ import pytest
 from pydantic import TypeAdapter
 
 from assets.contracts.canonical import canonicalize_contract
-from serving.agent_loop import NONE_FITS, AgentLimits, OfflineSpeaker, run_agent
+from serving.agent_loop import NONE_FITS, AgentLimits, OfflineSpeaker, run_agent, write_lines
 from serving.discovery.functions import APIS, write_functions, write_native_answer
 from serving.discovery.request import write_block
 from serving.ranking.query import BadQuery, ToolQuery
 from serving.router import Router
 from tests.serving.meta_server import ROWS, opened, publish, row, served
+from tests.serving.test_adhoc import run
 from tests.support.cases import cases
+from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.training.evaluation.scripted_agent import Script, calls, says
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.chat import write_wire_name
@@ -23,6 +26,7 @@ from warehouse.llm.roles import LLMError
 CLOCK = write_block("clock", "tell the hour in a city")
 MAIL = write_block("mail", "send an email")
 TIME = (write_wire_name("pypi:clock::get_time"), '{"city": "Oslo"}')
+READ = (write_wire_name("npm:files::read_file"), '{"path": "/etc/motd"}')
 
 
 @pytest.fixture
@@ -122,9 +126,8 @@ async def test_the_last_tools_shown_are_offered_where_there_are_too_many(router)
 
 
 async def test_rules_ask_once_and_take_the_nearest_tool(router):
-    result = await run_agent(
-        "Tell the hour in a city", OfflineSpeaker(lambda _, __: {"city": "x"}), router
-    )
+    speaker = OfflineSpeaker(lambda _, __: {"city": "x"})
+    result = await run_agent("Tell the hour in a city", speaker, router)
     assert (result.chosen, result.ended, result.turns) == (["pypi:clock::get_time"], "planned", 2)
     assert result.calls[0].arguments == {"city": "x"}
     nothing = await run_agent("Tell the hour", OfflineSpeaker(), router, allowed=())
@@ -137,10 +140,8 @@ async def test_a_tool_that_no_api_takes_is_told_and_is_no_function(tmp_path):
     model = Script(says(write_block("odd", "plan a day")), says("x"))
     await run_agent("Plan my day.", model, served(tmp_path), limits=AgentLimits(k=2))
     messages, offered = model.requests[1]
-    assert (
-        "Note: npm:odd::plan cannot be called here: a parameter is called «due date»"
-        in (messages[-1]["content"])
-    )
+    note = "Note: npm:odd::plan cannot be called here: a parameter is called «due date»"
+    assert note in messages[-1]["content"]
     assert len(offered) == 1
     assert write_wire_name("npm:odd::plan") not in names(offered)
 
@@ -181,9 +182,8 @@ def test_every_tool_of_an_index_is_offered_under_a_name_of_its_own():
     held = [(f"{item['server_id']}::{item['tool']}", json.loads(item["contract"])) for item in ROWS]
     offered = write_functions([*held, ("npm_odd__slow", held[0][1])])
     assert len(offered) == len(ROWS) + 1
-    assert {item.tool_id for item in offered.values()} == {name for name, _ in held} | {
-        "npm_odd__slow"
-    }
+    names = {name for name, _ in held} | {"npm_odd__slow"}
+    assert {item.tool_id for item in offered.values()} == names
 
 
 # --- search results in the shapes of Anthropic's and OpenAI's native tool search
@@ -219,11 +219,8 @@ def test_openais_client_gets_the_definitions_as_its_sdk_types_them(search_router
 
     result = answer("openai", search_router)
     item = result["item"]
-    assert (item["type"], item["call_id"], item["execution"]) == (
-        "tool_search_output",
-        "id_1",
-        "client",
-    )
+    facts = (item["type"], item["call_id"], item["execution"])
+    assert facts == ("tool_search_output", "id_1", "client")
     first = TypeAdapter(ResponseToolSearchOutputItem).validate_python({"id": "x", **item}).tools[0]
     assert (first.type, first.name, first.defer_loading) == ("function", GET_TIME, True)
     assert result["tools"] == []
@@ -244,9 +241,8 @@ def test_gemini_is_sent_no_parameter_name_that_it_refuses(tmp_path):
     publish(tmp_path, [*ROWS, odd])
     search_router = opened(tmp_path, None)
     hits = search_router.find(ToolQuery(tool="plan a day", k=3)).hits
-    assert (
-        "npm:odd::plan" not in write_native_answer("openai", search_router, hits, "c")["left_out"]
-    )
+    openai = write_native_answer("openai", search_router, hits, "c")
+    assert "npm:odd::plan" not in openai["left_out"]
     gemini = write_native_answer("gemini", search_router, hits, "c")
     assert "due-date" in gemini["left_out"]["npm:odd::plan"]
     assert "due-date" not in json.dumps([gemini["tools"], gemini["tool_ids"]])
@@ -276,3 +272,90 @@ def test_nothing_found_is_said_in_words_or_as_an_empty_list(search_router):
 def test_answers_are_json_and_show_nothing_hidden(search_router, api):
     text = json.dumps(answer(api, search_router, k=10), ensure_ascii=False)
     assert not set(text) & set("\u200b\u202e\x1b")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("TOOLMILL_", "OPENAI_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_without_a_model_rules_answer_and_say_so(index):
+    code, out, err = run("agent", "tell the time in a city", "--index", index, "--json")
+    report = json.loads(out)
+    assert code == 0, err
+    assert (report["provider"], report["model"], report["ended"]) == ("offline", None, "planned")
+    assert report["chosen"] == ["@clock/world::get_time"]
+    assert report["rounds"][0]["asked"] == [{"tool": "tell the time in a city"}]
+    assert report["calls"][0]["status"] == "planned"
+
+
+def test_lines_repeat_the_beginning_of_what_is_long():
+    call = {"status": "planned", "tool_id": "s::t", "arguments": {"at": "y" * 9_000}, "shown": ""}
+    asked = [{"server": "x" * 9_000, "tool": "mail"}]
+    facts = {"ended": "planned", "error": "", "turns": 2, "provider": "offline", "answer": ""}
+    lines = list(write_lines({"rounds": [{"asked": asked, "shown": []}], "calls": [call], **facts}))
+    assert lines[0].startswith("asked  server: xxx")
+    assert lines[0].endswith("xx…; tool: mail")
+    assert lines[1].startswith('planned  s::t  {"at": "yyy')
+    assert lines[1].endswith("…")
+    assert max(map(len, lines)) < 400
+
+
+def test_a_wrong_option_repeats_the_beginning_of_what_was_typed(index):
+    for words in (("agent", "x", "y" * 9_000), ("search", "a", "y" * 9_000)):
+        code, out, err = run(*words, "--index", index)
+        assert (code, out) == (2, "")
+        assert len(err) < 1_200
+        assert "yyyy" in err
+
+
+def test_a_model_behind_an_endpoint_asks_and_plans(index, monkeypatch):
+    say = Say(content=write_block("mailing", "sends a letter"))
+    call = {"name": "npm:mail::send_email", "arguments": {}}
+    with openai_endpoint([say, Say(content=json.dumps(call))]) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        command = ("agent", "Write to Ada.", "--index", index, "--model", "tiny-model")
+        code, out, err = run(*command, "--json")
+        lines = run(*command)[1].splitlines()
+    assert code == 0, err
+    result = json.loads(out)
+    assert (result["model"], result["chosen"]) == ("tiny-model", ["npm:mail::send_email"])
+    assert result["provider"] in endpoint.url
+    names = [request["function"]["name"] for request in endpoint.requests[1]["tools"]]
+    assert names[0] == write_wire_name("npm:mail::send_email")
+    assert len(endpoint.requests) == 2, "the same task again is not paid again"
+    assert lines[0] == "asked  server: mailing; tool: sends a letter"
+    assert "planned  npm:mail::send_email  {}" in lines
+    assert lines[-1].startswith("ended: planned after 2 turns")
+
+
+def test_a_model_that_gives_no_answer_is_told_with_the_reason(index, monkeypatch):
+    with openai_endpoint([Say(status=401)]) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        command = ("agent", "Write to Ada.", "--index", index, "--model", "tiny-model")
+        code, out, _ = run(*command)
+        again = run(*command, "--json")
+    assert code == again[0] == 1
+    assert out.splitlines()[0].startswith("ended: auth after 0 turns")
+    assert "OPENAI_API_KEY" in out.splitlines()[1]
+    assert json.loads(again[1])["error"].startswith("auth: ")
+    with openai_endpoint([Say(content="")]) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        code, out, _ = run(*command)
+    assert (code, out.split(" after ")[0]) == (1, "ended: empty")
+
+
+@cases(
+    "arguments, code, message",
+    (("x", "--index", "none"), 2, "toolmill index SERVERS.jsonl --out DIR"),
+    ((" ", "--index", "{at}"), 2, "the task is empty"),
+    (("x", "--index", "{at}", "--model", "nobody"), 2, "OPENAI_BASE_URL"),
+)
+def test_bad_input_is_one_error(index, arguments, code, message):
+    result = run("agent", *(part.replace("{at}", str(index)) for part in arguments))
+    assert result[0] == code, result
+    assert message in result[2], result
+    assert result[1] == ""

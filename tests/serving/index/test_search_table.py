@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,9 +82,8 @@ def rank(router: Router, ask: ToolQuery) -> list[tuple[str, float]]:
 def test_below_the_size_nothing_changes(tmp_path, build):
     rows = make_rows(30)
     version = build(rows, search_from=31)
-    assert version == build_index(
-        tmp_path, make_source(rows), WordEmbedder().embed, embedder="words"
-    )
+    embed = WordEmbedder().embed
+    assert version == build_index(tmp_path, make_source(rows), embed, embedder="words")
     assert not (tmp_path / "router" / version / "search").exists()
     index = load_index(tmp_path, version)
     assert index.search is None
@@ -94,10 +94,8 @@ def test_a_large_index_keeps_its_vectors_and_postings_on_disk(routers):
     index = routers[1].index
     assert index.block is None
     assert index.sketch is None
-    for name in BLOCK:
-        assert isinstance(index.views[name].vectors, np.memmap)
-    for field in index.fields.values():
-        assert not field.weights.flags.owndata
+    assert all(isinstance(index.views[name].vectors, np.memmap) for name in BLOCK)
+    assert not any(field.weights.flags.owndata for field in index.fields.values())
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -176,13 +174,7 @@ def test_candidates_hold_the_exact_top_ten(tmp_path_factory, seed, rows, dim):
     assert tables.match_words(WORD_FIELDS[0], [], 5) == []
 
 
-def test_a_changed_contract_is_one_row(tmp_path, build, monkeypatch):
-    written = []
-
-    def count(folder, name, *more, **named):
-        written.append((name, write_table(folder, name, *more, **named)))
-
-    monkeypatch.setattr("serving.index.build.write_table", count)
+def test_a_changed_contract_is_one_row(tmp_path, build, written):
     rows = make_rows(200)
     first = build(rows)
     before = load_index(tmp_path, first)
@@ -208,16 +200,22 @@ def test_a_changed_contract_is_one_row(tmp_path, build, monkeypatch):
     assert [rank(router, ToolQuery(text, k=10)) for text in QUERIES] == incremental
 
 
-def test_many_changes_write_the_tables_again(build, monkeypatch):
-    written = []
-
-    def count(folder, name, *more, **named):
-        written.append(write_table(folder, name, *more, **named))
-
-    monkeypatch.setattr("serving.index.build.write_table", count)
+def test_many_changes_write_the_tables_again(build, written):
     build(make_rows(100))
     build([*make_rows(100)[:50], *(snapshot("npm:new", f"t{at}", "New") for at in range(60))])
-    assert written[2] == 110
+    assert written[2] == (TOOLS, 110)
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """(table, rows) of each that is written."""
+    counts: list[tuple[str, int]] = []
+
+    def count(folder: Path, name: str, *more: Any, **named: Any) -> None:
+        counts.append((name, write_table(folder, name, *more, **named)))
+
+    monkeypatch.setattr("serving.index.build.write_table", count)
+    return counts
 
 
 def test_another_encoder_starts_no_table_from_the_last(tmp_path, build):
@@ -266,8 +264,7 @@ def test_no_tables_can_be_told_from_a_broken_base(tmp_path, build):
 
 def test_as_many_hits_are_found_as_in_memory(routers):
     for strategy in STRATEGIES:
-        one, other = (
-            router.find(ToolQuery(QUERIES[3], k=40, strategy=strategy)) for router in routers
-        )
+        ask = ToolQuery(QUERIES[3], k=40, strategy=strategy)
+        one, other = (router.find(ask) for router in routers)
         assert len(one.hits) == len(other.hits) == 40
         assert abs(one.suitable - other.suitable) < 0.05

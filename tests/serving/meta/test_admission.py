@@ -2,10 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -15,7 +14,7 @@ import uvicorn
 from serving.meta.policy import HttpSettings
 from serving.meta.transports import make_config
 from tests.serving.meta.test_http import ALICE, HEADERS, INITIALIZE, OTHER, SECRET, token
-from tests.serving.meta_server import ERAS, http_client, over_http
+from tests.serving.meta_server import ERAS, connect, http_client, over_http, wait_until
 from tests.support.cases import cases
 
 MALLORY = token(OTHER, "mallory", requests_per_minute=1)
@@ -40,8 +39,7 @@ async def ask(url: str, mode: str = "legacy") -> bool:
 
 async def send_half(url: str, stack: list) -> None:
     """Opens a connection and sends half a header."""
-    address = urlsplit(url)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    reader, writer = await connect(url)
     writer.write(HALF)
     await writer.drain()
     stack.append((reader, writer))
@@ -131,8 +129,7 @@ async def test_half_sent_headers_keep_nobody_out(meta, mode):
 async def test_a_header_or_body_that_never_ends_is_cut_off(meta, sent):
     """One byte now and then does not set the clock back."""
     async with over_http(meta, tokens=(ALICE,), header_s=0.3, body_s=0.3) as url:
-        address = urlsplit(url)
-        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        reader, writer = await connect(url)
         writer.write(sent)
         reading = asyncio.create_task(_read_all(reader))
         with anyio.fail_after(10):
@@ -146,8 +143,7 @@ async def test_a_header_or_body_that_never_ends_is_cut_off(meta, sent):
 
 async def test_a_header_that_is_too_long_is_refused_before_its_end(meta):
     async with over_http(meta, tokens=(ALICE,), header_s=600) as url:
-        address = urlsplit(url)
-        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        reader, writer = await connect(url)
         writer.write(HALF + b"X: " + b"y" * 600_000)
         with anyio.fail_after(60):
             answer = await _read_all(reader)
@@ -279,12 +275,6 @@ async def open_silent(port: int, sent: bytes) -> socket.socket:
     return client
 
 
-async def wait_until(holds: Callable[[], bool]) -> None:
-    with anyio.fail_after(30):
-        while not holds():
-            await anyio.sleep(0.02)
-
-
 async def test_an_answer_that_nobody_reads_is_cut_off():
     async with serving(_send_much, write_s=0.3) as (port, server):
         clients = [await open_silent(port, GET) for _ in range(3)]
@@ -350,8 +340,7 @@ async def test_one_request_is_pipelined_and_no_more(asked, answered):
 
 async def test_without_a_token_no_connection_is_kept(meta):
     async with over_http(meta, tokens=(ALICE,)) as url:
-        address = urlsplit(url)
-        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        reader, writer = await connect(url)
         writer.write(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}")
         with anyio.fail_after(30):
             answer = await _read_all(reader)

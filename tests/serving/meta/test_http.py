@@ -1,10 +1,10 @@
 """Over streamable HTTP: tokens, allow-lists, limits, hosts, and a new index underneath."""
 
-import asyncio
 import json
 import signal
 import sys
 from hashlib import sha256
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -22,27 +22,24 @@ from tests.serving.meta_server import (
     ROWS,
     MetaServer,
     answering,
+    connect,
     http_client,
     over_http,
     publish,
     read_text,
     row,
     served,
+    wait_until,
 )
 from tests.support.cases import cases
 from tests.support.paths import ROOT
 
 SECRET, OTHER = "alice-secret-alice-secret", "bob-secret-bob-secret-bob"
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "t", "version": "1"},
-    },
-}
+INITIALIZE: dict[str, Any] = {
+    "jsonrpc": "2.0", "id": 1, "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {},
+               "clientInfo": {"name": "t", "version": "1"}},
+}  # fmt: skip
 HEADERS = {"Accept": "application/json, text/event-stream"}
 READ = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
 WRITE = {"tool_id": "npm:files::write_file", "arguments": {"path": "/tmp/x", "text": "hello"}}
@@ -122,11 +119,8 @@ async def test_a_session_of_one_token_is_not_there_for_another(meta):
     async with over_http(meta, tokens=(ALICE, BOB)) as url, httpx2.AsyncClient() as http:
         mine = {**HEADERS, "Authorization": f"Bearer {SECRET}"}
         opened = await http.post(url, json=INITIALIZE, headers=mine)
-        theirs = {
-            **HEADERS,
-            "Authorization": f"Bearer {OTHER}",
-            "Mcp-Session-Id": opened.headers["mcp-session-id"],
-        }
+        theirs = {**HEADERS, "Authorization": f"Bearer {OTHER}"}
+        theirs["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
         answer = await http.post(url, json=listing, headers=theirs)
     assert answer.status_code == 404
@@ -152,9 +146,8 @@ async def test_a_host_that_was_named_is_accepted_besides_loopback(meta):
 async def test_beyond_its_requests_a_token_is_told_when_to_come_again(meta, mode):
     few = token(SECRET, "few", requests_per_minute=6)
     async with over_http(meta, tokens=(few, BOB)) as url, http_client(url, SECRET, mode) as client:
-        results = [
-            await client.session.call_tool("find_tools", {"query": "a file"}) for _ in range(8)
-        ]
+        find = ("find_tools", {"query": "a file"})
+        results = [await client.session.call_tool(*find) for _ in range(8)]
         with pytest.raises(Exception, match=r"come again in \d+ s"):
             await client.get_prompt("find-tools")
         async with http_client(url, OTHER, mode) as other:
@@ -176,9 +169,7 @@ async def test_a_token_runs_no_more_calls_at_a_time_than_it_may(meta):
         anyio.create_task_group() as group,
     ):
         group.start_soon(client.call_tool, "call_tool", {"tool_id": "npm:odd::slow"})
-        with anyio.fail_after(60):
-            while not meta.caller.called:
-                await anyio.sleep(0.02)
+        await wait_until(lambda: meta.caller.called)
         second = await client.call_tool("call_tool", READ)
         group.cancel_scope.cancel()
     assert second.is_error
@@ -216,11 +207,8 @@ async def test_sessions_are_told_of_a_new_index(meta):
         listing = (await client.list_tools()).tools[0].description
         await anyio.sleep(0.3)  # until the client's own stream of notifications is open
         publish(meta.place, [*ROWS, row("npm:new", "brand_new", "Paint a picture")], "r2")
-        with anyio.fail_after(60):
-            while not {ToolListChangedNotification, ResourceListChangedNotification} <= set(
-                received
-            ):
-                await anyio.sleep(0.05)
+        expected = {ToolListChangedNotification, ResourceListChangedNotification}
+        await wait_until(lambda: expected <= set(received))
         now = (await client.list_tools()).tools[0].description
         capabilities = client.server_capabilities
     assert "10 tools" in listing
@@ -236,9 +224,7 @@ async def test_a_session_that_has_ended_is_told_nothing(meta, monkeypatch):
         async with http_client(url, None, "legacy") as client:
             await client.list_tools()
             assert len(changes.sessions) == 1
-        with anyio.fail_after(60):
-            while changes.sessions:
-                await anyio.sleep(0.02)
+        await wait_until(lambda: not changes.sessions)
         await changes.announce()
 
 
@@ -295,8 +281,6 @@ def test_beyond_loopback_tokens_are_needed():
 
 
 def test_an_address_that_is_taken_is_told_with_the_mend(tmp_path):
-    import socket
-
     meta = MetaServer(tmp_path, MetaPolicy())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = HttpSettings(port=taken.getsockname()[1])
@@ -309,9 +293,7 @@ async def test_the_process_serves_until_it_is_told_to_end_and_closes_what_it_run
     publish(tmp_path)
     command = [sys.executable, "-m", "tests.serving.meta_process", str(tmp_path), "ask", "http"]
     async with await anyio.open_process(command, cwd=ROOT) as process:
-        with anyio.fail_after(60):
-            while not (tmp_path / "address").exists():
-                await anyio.sleep(0.05)
+        await wait_until(lambda: (tmp_path / "address").exists())
         async with http_client((tmp_path / "address").read_text()) as client:
             called = await client.call_tool("call_tool", READ)
         process.send_signal(signal.SIGTERM)
@@ -365,9 +347,7 @@ async def test_a_cancelled_call_is_answered_and_ends(meta):
 
         async with anyio.create_task_group() as group:
             group.start_soon(send_call)
-            with anyio.fail_after(60):
-                while not meta.caller.called:
-                    await anyio.sleep(0.02)
+            await wait_until(lambda: meta.caller.called)
             assert (await http.post(url, json=cancel, headers=legacy)).status_code == 202
     assert '"code":-32800' in answers[0].text
     assert [line["status"] for line in meta.recorded] == ["cancelled"]
@@ -376,9 +356,8 @@ async def test_a_cancelled_call_is_answered_and_ends(meta):
 @pytest.mark.parametrize("mode", ERAS)
 async def test_an_unknown_tool_is_an_error_of_the_protocol(meta, mode):
     async with over_http(meta, tokens=(ALICE,)) as url, http_client(url, SECRET, mode) as client:
-        with pytest.raises(
-            MCPError, match="unknown tool 'nothing'; expected one of find_tools"
-        ) as caught:
+        message = "unknown tool 'nothing'; expected one of find_tools"
+        with pytest.raises(MCPError, match=message) as caught:
             await client.session.call_tool("nothing", {})
     assert caught.value.error.code == -32602
 
@@ -394,16 +373,14 @@ async def test_a_missing_resource_is_named_in_its_error(meta, mode):
 
 async def test_blanks_around_a_header_do_not_count(meta):
     version = "2026-07-28"
-    names = ("protocolVersion", "clientInfo", "clientCapabilities")
-    values = (version, {"name": "t", "version": "1"}, {})
-    meta_facts = {f"io.modelcontextprotocol/{name}": value
-                  for name, value in zip(names, values, strict=True)}  # fmt: skip
-    params = {"name": "find_tools", "arguments": {"query": "a file"}, "_meta": meta_facts}
+    about = {"protocolVersion": version, "clientInfo": INITIALIZE["params"]["clientInfo"]}
+    about = {f"io.modelcontextprotocol/{name}": value
+             for name, value in (about | {"clientCapabilities": {}}).items()}  # fmt: skip
+    params = {"name": "find_tools", "arguments": {"query": "a file"}, "_meta": about}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     content = json.dumps(body).encode()
     async with over_http(meta) as url:
-        address = urlsplit(url)
-        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        address, (reader, writer) = urlsplit(url), await connect(url)
         lines = [
             *(f"POST {address.path} HTTP/1.1", f"Host: {address.netloc}", "Connection: close"),
             *("Accept: application/json, text/event-stream", "Content-Type: application/json"),

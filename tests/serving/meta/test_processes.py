@@ -29,6 +29,7 @@ from tests.serving.meta_server import (
     over_http,
     publish,
     read_text,
+    wait_until,
 )
 from tests.support.paths import ROOT
 from tests.support.untrusted_server import CONVERSATION, POLICY
@@ -40,8 +41,7 @@ READ = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
 
 def client(place: Path, mode: str, consent: str = "ask", **more: Any) -> Client:
     command = ["-m", "tests.serving.meta_process", str(place), consent]
-    root = ROOT
-    server = StdioServerParameters(command=sys.executable, args=command, cwd=root)
+    server = StdioServerParameters(command=sys.executable, args=command, cwd=ROOT)
     return Client(server, mode=mode, **more)
 
 
@@ -82,9 +82,7 @@ async def test_a_new_index_is_announced_over_stdio(tmp_path):
         await mill.list_tools()
         await anyio.sleep(0.3)
         publish(tmp_path, ROWS[:2], "r2")
-        with anyio.fail_after(60):
-            while ToolListChangedNotification not in received:
-                await anyio.sleep(0.05)
+        await wait_until(lambda: ToolListChangedNotification in received)
         listing = (await mill.list_tools()).tools[0].description
     assert "2 tools of 1 server" in listing
 
@@ -158,8 +156,7 @@ async def test_a_call_is_run_in_the_sandbox_and_its_answer_handed_on(tmp_path, b
 async def test_a_server_that_dies_is_told_and_recorded(tmp_path, bench):
     meta = Sandboxed(tmp_path, bench, "print('no such key', file=sys.stderr); sys.exit(3)")
     try:
-        async with meta.client() as client:
-            result = await client.call_tool("call_tool", CALL)
+        result = await meta.use("call_tool", CALL)
     finally:
         await meta.caller.close()
     assert result.is_error

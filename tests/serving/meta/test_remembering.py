@@ -32,10 +32,9 @@ QUERY = "tell the hour in a city"
 CALL = {"tool_id": "pypi:clock::get_time", "arguments": {"city": "Oslo"}}
 
 
-def open_meta(place: Path, remember: str) -> MetaServer:
+def open_meta(place: Path, **local: Any) -> MetaServer:
     publish(place)
-    local = replace(LOCAL, remember=remember)  # type: ignore[arg-type]
-    return MetaServer(place, MetaPolicy(poll_s=0.05, grace_s=0.1, local=local))
+    return MetaServer(place, MetaPolicy(poll_s=0.05, grace_s=0.1, local=replace(LOCAL, **local)))
 
 
 async def search_and_call(client: Any) -> tuple[str, str]:
@@ -55,7 +54,7 @@ def read_log(meta: MetaServer) -> str:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_without_opt_in_a_search_leaves_nothing_and_a_call_a_digest(tmp_path, mode):
-    meta = open_meta(tmp_path, "digest")
+    meta = open_meta(tmp_path, remember="digest")
     async with meta.client(mode) as client:
         answer = await search_and_call(client)
     called, reported = meta.recorded
@@ -69,15 +68,12 @@ async def test_without_opt_in_a_search_leaves_nothing_and_a_call_a_digest(tmp_pa
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_who_opts_in_has_words_and_what_was_shown_and_picked_kept(tmp_path, mode):
-    meta = open_meta(tmp_path, "text")
+    meta = open_meta(tmp_path, remember="text")
     async with meta.client(mode) as client:
         answer = await search_and_call(client)
     searched, called, reported = meta.recorded
-    assert (searched["status"], searched["words"], searched["token"]) == (
-        "searched",
-        QUERY,
-        "local",
-    )
+    asked = (searched["status"], searched["words"], searched["token"])
+    assert asked == ("searched", QUERY, "local")
     assert searched["shown"][called["rank"] - 1] == CALL["tool_id"]
     assert len(searched["shown"]) == 3
     assert searched["client"]
@@ -88,7 +84,7 @@ async def test_who_opts_in_has_words_and_what_was_shown_and_picked_kept(tmp_path
 
 
 async def test_a_vector_is_kept_in_place_of_words(tmp_path):
-    meta = open_meta(tmp_path, "vector")
+    meta = open_meta(tmp_path, remember="vector")
     async with meta.client() as client:
         await search_and_call(client)
     searched = meta.recorded[0]
@@ -100,7 +96,7 @@ async def test_a_vector_is_kept_in_place_of_words(tmp_path):
 
 
 async def test_a_key_in_a_query_is_in_no_line(tmp_path):
-    meta = open_meta(tmp_path, "text")
+    meta = open_meta(tmp_path, remember="text")
     key = "ghp_" + "a1B2" * 9
     async with meta.client() as client:
         await client.call_tool("find_tools", {"query": f"list issues with {key}"})
@@ -128,7 +124,7 @@ async def test_tokens_opt_in_one_by_one(tmp_path):
 
 async def test_a_line_names_the_client_that_asked_and_a_note_holds_no_key(tmp_path):
     """Two clients of one token: what one searched is not laid to the other."""
-    meta, key = open_meta(tmp_path, "text"), "ghp_" + "a1B2" * 9
+    meta, key = open_meta(tmp_path, remember="text"), "ghp_" + "a1B2" * 9
     desk = MetaContext(served(tmp_path), meta.caller, meta.policy, meta.outcomes)
     token = meta.policy.local
     given = {"tool_id": CALL["tool_id"], "outcome": "failed", "note": f"refused {key}"}
@@ -142,7 +138,7 @@ async def test_a_line_names_the_client_that_asked_and_a_note_holds_no_key(tmp_pa
 
 
 async def test_each_of_several_requests_is_a_search_of_its_own(tmp_path):
-    meta = open_meta(tmp_path, "text")
+    meta = open_meta(tmp_path, remember="text")
     async with meta.client() as client:
         requests = [{"query": QUERY}, {"query": "read one text file"}]
         await client.call_tool("find_tools", {"requests": requests, "k": 2})
@@ -155,9 +151,7 @@ async def test_each_of_several_requests_is_a_search_of_its_own(tmp_path):
 
 @cases("traces", False, True)
 async def test_calls_are_kept_whole_only_of_a_token_that_opted_in(tmp_path, traces):
-    publish(tmp_path)
-    local = replace(LOCAL, traces=traces)
-    meta = MetaServer(tmp_path, MetaPolicy(poll_s=0.05, grace_s=0.1, local=local))
+    meta = open_meta(tmp_path, traces=traces)
     async with meta.client() as client:
         _, described = await search_and_call(client)
     lines = list(meta.outcomes.traces.read())
@@ -174,16 +168,12 @@ async def test_calls_are_kept_whole_only_of_a_token_that_opted_in(tmp_path, trac
 
 
 async def test_a_key_in_a_call_is_in_no_trace(tmp_path):
-    publish(tmp_path)
-    secret = "ghp_" + "a1B2c3D4e5F6" * 3
-    policy = MetaPolicy(poll_s=0.05, grace_s=0.1, local=replace(LOCAL, traces=True))
-    meta = MetaServer(tmp_path, policy)
+    secret, meta = "ghp_" + "a1B2c3D4e5F6" * 3, open_meta(tmp_path, traces=True)
     async with meta.client() as client:
         await client.call_tool("find_tools", {"query": f"{QUERY} {secret}", "k": 3})
         await client.call_tool("call_tool", CALL)
         await client.call_tool("call_tool", {**CALL, "arguments": {"city": secret}})
-    assert [line["words"] for line in meta.outcomes.traces.read()][:1] == [
-        clean_words(f"{QUERY} {secret}")
-    ]
+    first, *_ = meta.outcomes.traces.read()
+    assert first["words"] == clean_words(f"{QUERY} {secret}")
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in files if secret.encode() in path.read_bytes()]

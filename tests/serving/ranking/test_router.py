@@ -1,16 +1,26 @@
-"""The router answers from the served index, says why, and imports no torch."""
+"""The router answers from the served index, says why, follows promotions and rollbacks by real
+files, and imports no torch; the commands that move what is served."""
 
 import json
 import logging
+import os
+import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
 
+from assets.contracts.quarantined_tools import Decision, record_decision
 from assets.outcomes.reliability.table import write_overlay
+from assets.vectors.encoders.saved import find_encoder_folder
+from serving.export import check_export, export_release
 from serving.index.build import make_router_index
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import IndexBroken, IndexMissing, IndexSource
@@ -18,15 +28,35 @@ from serving.ranking.overlays import (
     OverlayBroken,
     ReliabilityOverlay,
     ToolReliability,
+    read_blocked,
     read_overlay,
     write_blocklist,
 )
 from serving.ranking.query import STRATEGIES, BadQuery, ToolQuery
-from serving.router import Router, ServedRouter, open_router
+from serving.router import Router, ServedRouter, _read_overlay, open_router
 from tests.serving.conftest import SNAPSHOT_ROWS
+from tests.serving.test_adhoc import run
 from tests.support.cases import cases
+from tests.training.promotions import make_summary
 from tests.vectors.conftest import WordEmbedder, snapshot
+from tests.vectors.test_embed import lora
+from training.gates import as_rows
+from training.releases.champion import read_champion
+from training.releases.in_service import find_model_in_service
+from training.releases.promotion import consider_candidate
+from training.releases.release import list_releases, make_release, read_served, serve_version
+from training.role import check_gates, get_untrained_model, list_roles
+from training.role_steps import write_model_card
+from training.runtime.model_store import get_model_folder, save_model
+from warehouse.home import claim_home
 from warehouse.storage.lance import LanceStore
+
+SMALL = SNAPSHOT_ROWS[:3]
+GROWN = [*SNAPSHOT_ROWS, snapshot("pypi:mail", "read_email", "Read the newest email")]
+
+
+def publish_index(place: Path, rows: list[dict], release: str = "r1") -> str:
+    return make_router_index(place, IndexSource(rows), LanceStore(place / "lance"), "base", release)
 
 
 @pytest.fixture
@@ -45,10 +75,6 @@ def test_the_best_tool_comes_first_with_the_reason(router, strategy):
     assert (answer.strategy, answer.index) == (strategy, router.index.version)
 
 
-def test_k_beyond_the_pool_gives_the_whole_pool(router):
-    assert len(router.find(ToolQuery("file", k=1_000)).hits) == 4
-
-
 @cases(
     "ask, message",
     *((ToolQuery(query), "empty") for query in ("", "   \n", None)),
@@ -60,13 +86,12 @@ def test_a_bad_question_is_refused(router, ask, message):
         router.find(ask)
 
 
-def test_a_batch_gives_what_single_queries_give(router):
-    asks = [
-        ToolQuery("tell me the time", k=3),
-        ToolQuery("write a file", strategy="rrf"),
-        ToolQuery("天气"),
-    ]
-    assert [a.hits for a in router.find_many(asks)] == [router.find(ask).hits for ask in asks]
+def test_a_batch_gives_what_single_queries_give_and_a_large_k_the_whole_pool(router):
+    asks = [ToolQuery("tell me the time", k=3), ToolQuery("write a file", strategy="rrf")]
+    asks += [ToolQuery("天气"), ToolQuery("file", k=1_000)]
+    answers = router.find_many(asks)
+    assert [answer.hits for answer in answers] == [router.find(ask).hits for ask in asks]
+    assert len(answers[-1].hits) == 4
     assert router.find_many([]) == []
 
 
@@ -76,22 +101,19 @@ def test_an_index_of_another_embedder_is_refused(home):
 
 
 def test_a_served_router_follows_the_pointer(tmp_path):
-    store = LanceStore(tmp_path / "lance")
-    first = make_router_index(tmp_path, IndexSource(SNAPSHOT_ROWS[:3]), store, "base", "r1")
+    first = publish_index(tmp_path, SMALL)
     served = ServedRouter(tmp_path)
     observed: list[str] = []
     served.on_change(observed.append)
     assert served.current().index.version == first
     assert served.current() is served.current()
-    second = make_router_index(tmp_path, IndexSource(SNAPSHOT_ROWS), store, "base", "r2")
+    second = publish_index(tmp_path, SNAPSHOT_ROWS, "r2")
     assert served.settle(30).index.version == second
     assert observed == [second]
 
 
 def test_a_search_imports_neither_torch_nor_dagster(tmp_path):
-    make_router_index(
-        tmp_path, IndexSource(SNAPSHOT_ROWS), LanceStore(tmp_path / "lance"), "base", "r1"
-    )
+    publish_index(tmp_path, SNAPSHOT_ROWS)
     heavy = ("torch", "dagster", "transformers", "lancedb", "polars", "pandas", "pyarrow")
     program = (
         "import sys, pathlib; from serving.router import ToolQuery, open_router;"
@@ -109,27 +131,16 @@ def test_a_question_may_be_asked_by_its_parts(router):
     parts = router.find(query="send an email", k=2, exclude=["npm:files::read_file"])
     assert parts.hits == whole.hits
     assert router.find(ToolQuery("send an email"), k=1).hits == whole.hits[:1]
-    with pytest.raises(
-        BadQuery, match="a question has no 'limit'; expected allowed, client, context"
-    ):
+    message = "a question has no 'limit'; expected allowed, client, context"
+    with pytest.raises(BadQuery, match=message):
         router.find(query="send an email", limit=3)
 
 
-SMALL, GROWN = (
-    SNAPSHOT_ROWS[:3],
-    [*SNAPSHOT_ROWS, snapshot("pypi:mail", "read_email", "Read the newest email")],
-)
-
-
-def publish(place: Path, rows: list[dict], release: str = "r1") -> str:
-    return make_router_index(place, IndexSource(rows), LanceStore(place / "lance"), "base", release)
-
-
 def test_a_broken_new_version_keeps_the_old_and_is_told_of_once(tmp_path, caplog):
-    old = publish(tmp_path, SMALL)
+    old = publish_index(tmp_path, SMALL)
     served = ServedRouter(tmp_path)
     served.current()
-    (tmp_path / "router" / publish(tmp_path, GROWN) / "view-full.npy").write_bytes(b"half")
+    (tmp_path / "router" / publish_index(tmp_path, GROWN) / "view-full.npy").write_bytes(b"half")
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
             assert served.settle(30).index.version == old
@@ -137,7 +148,7 @@ def test_a_broken_new_version_keeps_the_old_and_is_told_of_once(tmp_path, caplog
 
 
 def test_what_is_held_takes_effect_without_a_new_version(tmp_path):
-    publish(tmp_path, SNAPSHOT_ROWS)
+    publish_index(tmp_path, SNAPSHOT_ROWS)
     served = ServedRouter(tmp_path)
     assert served.current().find(ToolQuery("send an email", k=1)).hits[0].tool == "send_email"
     path = tmp_path / "router" / "BLOCKED.json"
@@ -151,7 +162,7 @@ def test_what_is_held_takes_effect_without_a_new_version(tmp_path):
 
 
 def test_an_unreadable_list_of_what_is_held_opens_nothing(tmp_path):
-    publish(tmp_path, SMALL)
+    publish_index(tmp_path, SMALL)
     (tmp_path / "router" / "BLOCKED.json").write_text('["x"]')
     with pytest.raises(IndexBroken, match=r"BLOCKED\.json"):
         open_router(tmp_path)
@@ -161,7 +172,7 @@ def test_nothing_published_yet_is_an_error_and_then_an_answer(tmp_path):
     served = ServedRouter(tmp_path)
     with pytest.raises(IndexMissing, match="toolmill index"):
         served.current()
-    version = publish(tmp_path, SMALL)
+    version = publish_index(tmp_path, SMALL)
     assert served.current().index.version == version
 
 
@@ -178,6 +189,8 @@ def read(home: Path) -> ReliabilityOverlay | None:
 
 
 def test_rows_stand_at_their_tools_under_their_contract(home):
+    assert write_overlay(home, [], 0.5, 1.0) == 0
+    assert read(home) is None
     old = row(MAIL, contract_digest="c1:old")
     gone = row(MAIL, tool="gone")
     assert write_overlay(home, [row(READ), old, gone], 0.75, 1.0) == 3
@@ -190,11 +203,6 @@ def test_rows_stand_at_their_tools_under_their_contract(home):
     others = [at for at in range(len(index.tools)) if at != place]
     assert [result.tell(at) for at in others] == [None] * len(others)
     assert not result.lift[others].any()
-
-
-def test_without_an_overlay_nothing_is_known(home):
-    assert write_overlay(home, [], 0.5, 1.0) == 0
-    assert read(home) is None
 
 
 @cases(
@@ -217,9 +225,6 @@ def test_a_broken_overlay_is_named_with_its_fix(home, text):
 
 
 def test_outcomes_reach_a_running_router_whatever_a_broken_file_holds(home, embedder, caplog):
-    from serving.ranking.overlays import read_blocked
-    from serving.router import _read_overlay
-
     def opened(place: Path, version: str | None) -> Router:
         index = load_index(place, version or read_served_version(place))
         return Router(index, embedder, read_blocked(place), _read_overlay(place, index, None))
@@ -236,3 +241,208 @@ def test_outcomes_reach_a_running_router_whatever_a_broken_file_holds(home, embe
     assert router.find(ask).hits[0].reliability == hit.reliability
     assert MAIL["contract_digest"] in router.blocked.digests
     assert "RELIABILITY.json" in caplog.text
+
+
+M1 = "1" * 64
+
+
+def publish(home: Path, rows: list[dict], contracts: str) -> str:
+    """A release and index, by the encoder that the champion is; the version served."""
+    models = {role: find_model_in_service(home, role).model for role in list_roles()}
+    name = make_release(home, models, contracts, "set1")
+    store = LanceStore(home / "lance")
+    return make_router_index(
+        home, IndexSource(rows), store, models["retriever"], name, None, serve_version
+    )
+
+
+def crown(home: Path) -> None:
+    """A retriever with real weights is made, measured and promoted, and its card written."""
+
+    def fill(folder: Path) -> None:
+        from safetensors.numpy import save_file
+
+        (folder / "adapter_config.json").write_text(json.dumps({"r": 2, "lora_alpha": 4}))
+        save_file(lora(), str(folder / "adapter_model.safetensors"))
+
+    about = {"name": M1, "role": "retriever", "base": "minilm-l6-v2", "training_set": "set1"}
+    save_model(home, M1, about, fill)
+    summary = make_summary(home, M1)
+    result = consider_candidate(
+        home, "retriever", M1, "set1", check_gates("retriever", summary), summary
+    )
+    assert result.promoted, result.why
+    write_model_card(home, M1, summary=summary, gates=as_rows(result.gates))
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two releases: the base retriever over four tools, a trained one over five."""
+    home = tmp_path_factory.mktemp("releases")
+    claim_home(home)
+    publish(home, SNAPSHOT_ROWS, "c1")
+    crown(home)
+    publish(home, GROWN, "c2")
+    return home
+
+
+@pytest.fixture
+def released(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the releases; encoders, which nobody changes in place, as links."""
+    place = tmp_path / "home"
+    shutil.copytree(releases, place, ignore=shutil.ignore_patterns("encoders"))
+    shutil.copytree(releases / "encoders", place / "encoders", copy_function=os.link)
+    monkeypatch.setenv("TOOLMILL_HOME", str(place))
+    monkeypatch.chdir(tmp_path)
+    return place
+
+
+def test_a_running_router_follows_rollback_and_undo_and_never_mixes(released):
+    new, old = (release["versions"][0] for release in list_releases(released))
+    router, done = ServedRouter(released), Event()
+    embedders = {name: load_index(released, name).embedder for name in (old, new)}
+
+    def ask() -> set[tuple[str, str, int]]:
+        result = set()
+        while not done.is_set():
+            used = router.current()
+            answer = used.find(ToolQuery("email or file", k=10, strategy="bm25"))
+            result.add((answer.index, used.index.embedder, len(answer.hits)))
+            time.sleep(0.02)  # threads that never rest keep the new version from being read
+        return result
+
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(ask) for _ in range(2)]
+        try:
+            assert router.settle(60).index.version == new
+            for arguments, wanted in ((("--json",), old), (("--undo",), new)):
+                code, out, err = run("release", "rollback", *arguments)
+                assert code == 0, err
+                assert json.loads(out)["version"] == wanted == read_served_version(released)
+                assert router.settle(60).index.version == wanted
+        finally:
+            done.set()  # the pool waits for its threads, so a failure would hang it
+        result = {each for item in running for each in item.result()}
+    assert result == {(old, embedders[old], 4), (new, embedders[new], 5)}
+
+
+def test_a_broken_target_leaves_what_is_served_and_says_so(released, caplog):
+    router = ServedRouter(released)
+    new = router.current().index.version
+    old = list_releases(released)[1]
+    encoder = load_index(released, old["versions"][0]).embedder
+    path = find_encoder_folder(released, encoder) / "tokenizer.json"
+    path.unlink()  # the link alone
+    path.write_text("{}")
+    code, _, err = run("release", "rollback")
+    assert code == 1
+    assert f"release {old['release'][:12]} cannot be served" in err
+    assert "tokenizer.json" in err
+    assert "possible: none" in err
+    assert read_served_version(released) == new
+    # Even a pointer that was moved past the checks takes the old router from nobody.
+    head = {"version": old["versions"][0], "release": old["release"], "at": 0}
+    before = (released / "router/HEAD.json").read_bytes()
+    (released / "router/HEAD.json").write_text(json.dumps(head))
+    with caplog.at_level(logging.ERROR):
+        assert router.settle(60).index.version == new
+    assert [r.getMessage().count("tokenizer.json") for r in caplog.records] == [1]
+    (released / "router/HEAD.json").write_bytes(before)
+    assert router.settle(60).find(ToolQuery("read an email", k=1)).index == new
+
+
+def test_what_is_published_after_a_broken_version_is_followed_at_once(released):
+    new, old = (release["versions"][0] for release in list_releases(released))
+    router = ServedRouter(released)
+    router.current()
+    whole = (released / "router" / old / "tools.jsonl").read_bytes()
+    (released / "router" / old / "tools.jsonl").write_text("{}\n")
+    _point(released, old)
+    assert router.settle(60).index.version == new
+    (released / "router" / old / "tools.jsonl").write_bytes(whole)
+    _point(released, old)  # published anew: no half a minute is waited
+    assert router.settle(60).index.version == old
+
+
+def _point(released: Path, version: str) -> None:
+    beside = released / "router/beside"
+    beside.write_text(json.dumps({"version": version, "release": "r", "at": 0}))
+    beside.replace(released / "router/HEAD.json")
+
+
+def test_what_was_found_out_since_is_blocked_before_an_older_index_is_served(released):
+    rows = {row["tool"]: row["contract_digest"] for row in SNAPSHOT_ROWS}
+    held = Decision(rows["send_email"], "*", "held", "ann", "2026-01-02T03:04:05Z", "bad")
+    record_decision(released, held)
+    assert read_blocked(released).digests == frozenset()
+    assert run("release", "rollback")[0] == 0
+    assert read_blocked(released).digests == {rows["send_email"]}
+    hits = open_router(released).find(ToolQuery("send an email", k=10)).hits
+    assert "send_email" not in {hit.tool for hit in hits}
+
+
+def test_releases_are_listed_and_shown_with_their_cards(released):
+    code, out, _ = run("release", "list")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[-1] == "2 releases"
+    assert ("served" in lines[0], "possible" in lines[1]) == (True, True)
+    [newest, oldest] = json.loads(run("release", "list", "--json")[1])["releases"]
+    assert newest["models"]["retriever"] == M1
+    assert json.loads(run("release", "list", "served")[1])["release"] == newest["release"]
+    output = json.loads(run("release", "list", oldest["release"][:8])[1])
+    assert (output["models"]["retriever"], output["cards"]) == ("base", {})
+    [card] = json.loads(run("release", "list", newest["release"])[1])["cards"].values()
+    assert "| gain_at_1 | yes |" in Path(card).read_text()
+    run("release", "rollback")
+    assert "rolled back" in run("release", "list")[1]
+
+
+@cases(
+    "arguments, code, message",
+    (("release", "list", "zz"), 2, "no release 'zz'; known, newest first: "),
+    (("release", "rollback", "--to", "zz"), 2, "no release 'zz'"),
+    (("release", "rollback", "--to", "zz", "--undo"), 2, "not both"),
+    (("release", "rollback", "--undo"), 1, "no rollback stands"),
+    (("champion", "cook"), 2, "'cook' does not exist"),
+)
+def test_bad_input_is_one_line_that_names_the_mend(released, arguments, code, message):
+    result = run(*arguments)
+    assert (result[0], message in result[2], result[1]) == (code, True, ""), result
+
+
+def test_a_home_without_releases_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "new"))
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("release", "list")
+    assert (code, out, "nothing was made there yet" in err) == (2, "", True)
+    claim_home(tmp_path / "new")
+    for command in (("list", "served"), ("rollback",)):
+        code, _, err = run("release", *command)
+        assert (code, "nothing is served yet: `make run`" in err) == (2, True)
+
+
+def test_champions_are_listed_and_a_lost_one_is_put_back(released):
+    champions = json.loads(run("champion", "--json")[1])
+    models = {role: champion["model"] for role, champion in champions.items()}
+    assert models == {"retriever": M1, "caller": get_untrained_model("caller")}
+    assert "passed  gain_at_1" in run("champion")[1]
+    (released / "champions/retriever.json").write_text("{half")
+    code, _, err = run("champion")
+    assert (code, "toolmill doctor --fix" in err) == (1, True)
+    run("doctor", "--fix")
+    assert read_champion(released, "retriever").model == M1
+    shutil.rmtree(get_model_folder(released, M1))
+    assert "cannot serve (models/111111111111 is missing)" in run("champion")[1]
+
+
+def test_an_export_is_of_the_served_release_with_its_cards(released, tmp_path):
+    manifest = export_release(released, tmp_path / "out")
+    assert manifest["release"] == read_served(released)["release"]
+    assert manifest["models"]["retriever"] == M1
+    assert "gain_at_1" in (tmp_path / "out/cards/retriever.md").read_text()
+    assert not (tmp_path / "out/cards/caller.md").exists()
+    assert check_export(tmp_path / "out") == manifest
+    tool_query = ToolQuery("read an email", k=1)
+    ours, exported = (open_router(at).find(tool_query) for at in (released, tmp_path / "out"))
+    assert exported.hits == ours.hits

@@ -7,6 +7,7 @@ import pytest
 
 from serving.repair.drafts import read_drafts
 from serving.repair.ladder import repair_drafts
+from tests.support.cases import cases
 
 TEXT = {"type": "string"}
 PARAMETERS = {
@@ -194,42 +195,38 @@ def test_a_form_of_a_model_is_read(form):
     assert all(report.outcome != "abstained" for report in reports)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        f"Write `<tool_call>{CALL}</tool_call>` to call it.",
-        f"Hermes writes calls so:\n```xml\n<tool_call>\n{CALL}\n</tool_call>\n```\nParse them.",
-        f"Hermes writes calls so:\n~~~\n<tool_call>\n{CALL}\n</tool_call>\n~~~\nParse them.",
-        f"You wrote:\n> <tool_call>{CALL}</tool_call> <tool_call>{CALL}</tool_call>\nWhy?",
-        "The model wraps a call in <tool_call> and </tool_call>.",
-        "Use <function=NAME> with <parameter=KEY> inside.",
-        "It begins with [TOOL_CALLS] and then the name.",
-        '<｜DSML｜invoke name="now">is what it writes',
-        "In Python: >>> now()",
-        "functools is a module; to=me",
-        '{"action": "Final Answer", "action_input": "It rains."}',
-        '{"name": "now", "description": "The time.", "parameters": {"type": "object"}}',
-        "I would call get_weather(city='Rome') here.",
-        'It prints `[Called function "now" with args: {}]` then.',
-    ],
+    f"Write `<tool_call>{CALL}</tool_call>` to call it.",
+    f"Hermes writes calls so:\n```xml\n<tool_call>\n{CALL}\n</tool_call>\n```\nParse them.",
+    f"Hermes writes calls so:\n~~~\n<tool_call>\n{CALL}\n</tool_call>\n~~~\nParse them.",
+    f"You wrote:\n> <tool_call>{CALL}</tool_call> <tool_call>{CALL}</tool_call>\nWhy?",
+    "The model wraps a call in <tool_call> and </tool_call>.",
+    "Use <function=NAME> with <parameter=KEY> inside.",
+    "It begins with [TOOL_CALLS] and then the name.",
+    '<｜DSML｜invoke name="now">is what it writes',
+    "In Python: >>> now()",
+    "functools is a module; to=me",
+    '{"action": "Final Answer", "action_input": "It rains."}',
+    '{"name": "now", "description": "The time.", "parameters": {"type": "object"}}',
+    "I would call get_weather(city='Rome') here.",
+    'It prints `[Called function "now" with args: {}]` then.',
 )
 def test_prose_that_shows_a_form_is_no_call(text):
     assert read_drafts(text) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        (f'<tool_call>{CALL}</tool_call><tool_call>{{"name": "now", "argu', 2),
-        (f'<tool_call>{CALL}</tool_call><tool_call>{{"name" "now" 5}}</tool_call>', 2),
-        (f'[{CALL}, {{"name": "now", "arguments": {{"a": }}}}]', 2),
-        (f'{CALL}\n{{"name": "now", "arguments": {{"a": }}}}', 2),
-        (f'{{"tool_calls": [{CALL}, {{"index": 1}}]}}', 2),
-        ("<function=get_weather>\n<parameter=city>\nRo", 1),
-        ("[get_weather(city='Rome'), now(at=clock())]", 2),
-        ("now(at={'a': 1, 'a': 2})", 1),
-        ("<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Ro", 1),
-    ],
+@cases(
+    "text, count",
+    (f'<tool_call>{CALL}</tool_call><tool_call>{{"name": "now", "argu', 2),
+    (f'<tool_call>{CALL}</tool_call><tool_call>{{"name" "now" 5}}</tool_call>', 2),
+    (f'[{CALL}, {{"name": "now", "arguments": {{"a": }}}}]', 2),
+    (f'{CALL}\n{{"name": "now", "arguments": {{"a": }}}}', 2),
+    (f'{{"tool_calls": [{CALL}, {{"index": 1}}]}}', 2),
+    ("<function=get_weather>\n<parameter=city>\nRo", 1),
+    ("[get_weather(city='Rome'), now(at=clock())]", 2),
+    ("now(at={'a': 1, 'a': 2})", 1),
+    ("<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Ro", 1),
 )
 def test_a_call_that_cannot_be_read_is_not_lost(text, count):
     reports = repair_drafts(text, TOOLS)
@@ -313,25 +310,12 @@ def test_a_shape_of_a_vendor_is_read(shape):
     assert (report.name, report.arguments) == ROME
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        *(
-            "functions.get_weather:0",
-            "`get_weather`",
-            '"get_weather"',
-            "get_weather()",
-            "tool_get_weather",
-        ),
-        *(
-            "get_weather<|channel|>commentary",
-            "get_weather_tool",
-            " get_weather\n",
-            "**get_weather**",
-        ),
-        *("default_api.get_weather", "function_get_weather", "functions:get_weather:12"),
-        *("assistant<|channel|>get_weather", "mcp_sky_get_weather"),
-    ],
+    *("functions.get_weather:0", "`get_weather`", '"get_weather"', "get_weather()"),
+    *("tool_get_weather", "get_weather<|channel|>commentary", "get_weather_tool"),
+    *(" get_weather\n", "**get_weather**", "default_api.get_weather", "function_get_weather"),
+    *("functions:get_weather:12", "assistant<|channel|>get_weather", "mcp_sky_get_weather"),
 )
 def test_marks_around_a_name_are_left_out(name):
     [report] = repair_drafts({"name": name, "arguments": ARGUMENTS}, TOOLS)

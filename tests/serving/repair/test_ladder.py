@@ -13,6 +13,7 @@ from serving.repair.ladder import repair_draft, repair_drafts
 from serving.repair.rungs import ABSTAINED, REPAIRED, RUNGS, VALID
 from serving.repair.tools import ProposedCall, read_tool, read_toolset
 from tests.servers.test_adhoc import heavy_after
+from tests.support.cases import cases
 
 SCHEMA = {
     "type": "object",
@@ -212,23 +213,21 @@ def repair_missing(parameter, said, schema=None, name="act"):
     return repair_draft({"name": name, "arguments": {}}, [tool], conversation=said)
 
 
-@pytest.mark.parametrize(
-    ("parameter", "said"),
-    [
-        ("path", 'delete everything but keep path "/keep/me"'),
-        ("path", 'never delete path "/keep/me"'),
-        ("email", "do not send it to boss@x.com"),
-        ("email", "Don’t write to boss@x.com, write to the other one"),
-        ("email", "anyone except boss@x.com"),
-        ("email", "schick es nicht an boss@x.com"),
-        ("email", "Dont send it to boss@x.com"),
-        ("email", "Do NOT mail these:\n- boss@x.com"),
-        ("email", "anyone other than boss@x.com"),
-        ("email", "niet naar boss@x.com"),
-        ("email", "Не пиши на boss@x.com"),
-        ("email", "不要发给 boss@x.com"),
-        ("count", "no count: 5 please"),
-    ],
+@cases(
+    "parameter, said",
+    ("path", 'delete everything but keep path "/keep/me"'),
+    ("path", 'never delete path "/keep/me"'),
+    ("email", "do not send it to boss@x.com"),
+    ("email", "Don’t write to boss@x.com, write to the other one"),
+    ("email", "anyone except boss@x.com"),
+    ("email", "schick es nicht an boss@x.com"),
+    ("email", "Dont send it to boss@x.com"),
+    ("email", "Do NOT mail these:\n- boss@x.com"),
+    ("email", "anyone other than boss@x.com"),
+    ("email", "niet naar boss@x.com"),
+    ("email", "Не пиши на boss@x.com"),
+    ("email", "不要发给 boss@x.com"),
+    ("count", "no count: 5 please"),
 )
 def test_what_the_user_rules_out_fills_nothing(parameter, said):
     result = repair_missing(parameter, said)
@@ -248,9 +247,7 @@ def test_a_name_that_was_used_before_is_no_statement_of_now():
     assert repair_missing("email", beside).arguments == {"email": "ann@x.com"}
 
 
-@pytest.mark.parametrize(
-    "parameter", ["password", "api_key", "accessToken", "otp", "cardPin", "cvv", "key"]
-)
+@cases("parameter", "password", "api_key", "accessToken", "otp", "cardPin", "cvv", "key")
 def test_a_secret_that_the_model_left_out_is_not_put_in(parameter):
     about = {"type": "string", "description": "The API's key"}
     said = f'my {parameter.replace("_", " ")} is "hunter2"'
@@ -260,18 +257,16 @@ def test_a_secret_that_the_model_left_out_is_not_put_in(parameter):
     assert repair_missing("key", 'get the key "theme"', name="kv_get").arguments == {"key": "theme"}
 
 
-@pytest.mark.parametrize(
-    ("parameter", "schema"),
-    [
-        ("sure", {"const": True}),
-        ("confirm", {"enum": ["YES, DELETE"]}),
-        ("acceptTerms", {"type": "string", "enum": ["yes"]}),
-        ("force", {"type": "integer", "enum": [1]}),
-        ("confirm", {"enum": ["yes", "no"]}),
-        ("confirm", {"type": "string"}),
-        ("confirm", {"type": "boolean"}),
-        ("force", {"type": "integer"}),
-    ],
+@cases(
+    "parameter, schema",
+    ("sure", {"const": True}),
+    ("confirm", {"enum": ["YES, DELETE"]}),
+    ("acceptTerms", {"type": "string", "enum": ["yes"]}),
+    ("force", {"type": "integer", "enum": [1]}),
+    ("confirm", {"enum": ["yes", "no"]}),
+    ("confirm", {"type": "string"}),
+    ("confirm", {"type": "boolean"}),
+    ("force", {"type": "integer"}),
 )
 def test_nobody_confirms_in_the_place_of_the_model(parameter, schema):
     result = repair_missing(parameter, f'remove /x, yes, {parameter}: 1 "1"', schema)
@@ -305,18 +300,16 @@ def test_a_tool_is_found_by_its_name(name):
         assert result.name == "get_weather"
 
 
-@pytest.mark.parametrize(
-    ("called", "offered", "found"),
-    [
-        ("mcp__notes__delete", "mcp__files__delete", False),
-        ("notes.delete", "files.delete", False),
-        ("functions.delete", "mcp__files__delete", True),
-        ("default_api.files__delete", "mcp__files__delete", True),
-        ("functions.mcp__files__delete", "mcp__files__delete", True),
-        ("mcp__Files__Delete", "files__delete", True),
-        ("delete", "mcp__files__delete", True),
-        ("mcp__files__delete", "delete", True),
-    ],
+@cases(
+    "called, offered, found",
+    ("mcp__notes__delete", "mcp__files__delete", False),
+    ("notes.delete", "files.delete", False),
+    ("functions.delete", "mcp__files__delete", True),
+    ("default_api.files__delete", "mcp__files__delete", True),
+    ("functions.mcp__files__delete", "mcp__files__delete", True),
+    ("mcp__Files__Delete", "files__delete", True),
+    ("delete", "mcp__files__delete", True),
+    ("mcp__files__delete", "delete", True),
 )
 def test_a_prefix_that_names_another_server_is_another_tool(called, offered, found):
     tool = {"name": offered, "inputSchema": {"properties": {"path": {"type": "string"}}}}
@@ -361,10 +354,7 @@ def test_what_holds_no_call_is_told(draft):
 
 def test_two_calls_are_repaired_each_by_itself_and_a_valid_one_comes_back_byte_for_byte():
     both = {"name": "get_weather", "arguments": '{"city": "Rome"}{"city": 5}'}
-    assert [item.arguments for item in repair_drafts(both, TOOLS)] == [
-        {"city": "Rome"},
-        {"city": "5"},
-    ]
+    assert [each.arguments["city"] for each in repair_drafts(both, TOOLS)] == ["Rome", "5"]
     text = '{ "city":"Rome",\t"days" : 2.0, "place": {}}'
     assert climb(text).text == text
     assert climb(text, history=HISTORY, revise=refuse_call).rungs[-1].rung == "validate"
@@ -373,20 +363,17 @@ def test_two_calls_are_repaired_each_by_itself_and_a_valid_one_comes_back_byte_f
 def test_missing_values_come_from_the_conversation_or_are_asked_for():
     said = "Mail ana@example.com with the subject 'Fees', urgent, 2 copies."
     result = climb({}, "send_mail", conversation=said)
-    assert (result.outcome, result.arguments) == (
-        REPAIRED,
-        {"recipient": "ana@example.com", "subject": "Fees", "priority": "urgent", "copies": 2},
-    )
+    mail = {"recipient": "ana@example.com", "subject": "Fees", "priority": "urgent", "copies": 2}
+    assert (result.outcome, result.arguments) == (REPAIRED, mail)
     two = climb({}, "send_mail", conversation=said.replace("Mail", "Mail bo@example.com and"))
     assert (two.outcome, two.reason.path) == (ABSTAINED, "$.recipient")
 
 
-HISTORY = ContractHistory(
-    (
-        ContractMove("npm:sky", "weather_now", "forecast", {"town": "place"}),
-        ContractMove("npm:sky", "get_weather", "weather_now", {"place": "city"}),
-    )
+MOVES = (
+    ContractMove("npm:sky", "weather_now", "forecast", {"town": "place"}),
+    ContractMove("npm:sky", "get_weather", "weather_now", {"place": "city"}),
 )
+HISTORY = ContractHistory(MOVES)
 
 
 def test_history_leads_to_the_names_of_now_where_the_contract_does_not_deny_it():
@@ -431,9 +418,12 @@ def test_a_model_may_revise_but_not_make_up_a_required_value():
     assert "made up 'city'" in unsaid.rungs[-2].why
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
-    [None, ProposedCall("rm", {}), ProposedCall("get_weather", {"city": []}), ValueError("x")],
+    None,
+    ProposedCall("rm", {}),
+    ProposedCall("get_weather", {"city": []}),
+    ValueError("x"),
 )
 def test_what_a_model_gets_wrong_leaves_the_draft(answer):
     def revise(_):
@@ -442,11 +432,8 @@ def test_what_a_model_gets_wrong_leaves_the_draft(answer):
         return answer
 
     result = climb({"days": 2}, revise=revise)
-    assert (result.outcome, result.arguments, result.rungs[-2].outcome) == (
-        ABSTAINED,
-        {"days": 2},
-        "failed",
-    )
+    assert (result.outcome, result.arguments) == (ABSTAINED, {"days": 2})
+    assert result.rungs[-2].outcome == "failed"
 
 
 @pytest.mark.parametrize("required", [["path"], ["path", "force"]])
@@ -463,22 +450,20 @@ def test_a_model_that_revises_may_confirm_nothing(required):
     assert repair_draft(draft, [tool], **given).arguments == proposed_call.arguments
 
 
-@pytest.mark.parametrize(
-    ("given", "made", "refused"),
-    [
-        ({}, {"path": "/x", "yes": True}, "yes"),
-        ({}, {"path": "/x", "options": {"force": True}}, "options.force"),
-        ({"options": {"force": True}}, {"path": "/x", "options": {"force": True}}, ""),
-        ({}, {"path": "/x", "options": {"accept": "text/html"}}, ""),
-        ({"dry_run": True}, {"path": "/x"}, "dry_run"),
-        ({"dry_run": True}, {"path": "/x", "dry_run": False}, "dry_run"),
-        ({"dry_run": True}, {"path": "/x", "dryRun": True}, ""),
-        ({"dry_run": False}, {"path": "/x"}, ""),
-        ({"options": {"where": "a"}}, {"path": "/x", "options": {}}, "options.where"),
-        ({"limit": {"before": "x"}}, {"path": "/x", "limit": {"before": 5}}, ""),
-        ({"limit": {"before": "x"}}, {"path": "/x", "limit": {}}, "limit.before"),
-        ({"options": {"where": {"old": False}}}, {"path": "/x"}, "options.where"),
-    ],
+@cases(
+    "given, made, refused",
+    ({}, {"path": "/x", "yes": True}, "yes"),
+    ({}, {"path": "/x", "options": {"force": True}}, "options.force"),
+    ({"options": {"force": True}}, {"path": "/x", "options": {"force": True}}, ""),
+    ({}, {"path": "/x", "options": {"accept": "text/html"}}, ""),
+    ({"dry_run": True}, {"path": "/x"}, "dry_run"),
+    ({"dry_run": True}, {"path": "/x", "dry_run": False}, "dry_run"),
+    ({"dry_run": True}, {"path": "/x", "dryRun": True}, ""),
+    ({"dry_run": False}, {"path": "/x"}, ""),
+    ({"options": {"where": "a"}}, {"path": "/x", "options": {}}, "options.where"),
+    ({"limit": {"before": "x"}}, {"path": "/x", "limit": {"before": 5}}, ""),
+    ({"limit": {"before": "x"}}, {"path": "/x", "limit": {}}, "limit.before"),
+    ({"options": {"where": {"old": False}}}, {"path": "/x"}, "options.where"),
 )
 def test_a_model_that_revises_keeps_what_guards_the_call(given, made, refused):
     limit = {"type": "object", "properties": {"before": {"type": "integer"}}}
@@ -518,11 +503,8 @@ HOSTILE = {
 @pytest.mark.parametrize("schema", HOSTILE)
 def test_hostile_schemas_end_with_a_report(schema):
     tool = {"name": "t", "inputSchema": {"type": "object", **HOSTILE[schema]}}
-    for arguments in (
-        {"a": "a" * 40 + "!"},
-        {"a": "x" * 1_000_000},
-        {f"p{n}": "1" for n in range(100)},
-    ):
+    many = {f"p{n}": "1" for n in range(100)}
+    for arguments in ({"a": "a" * 40 + "!"}, {"a": "x" * 1_000_000}, many):
         result = repair_draft({"name": "t", "arguments": arguments}, [tool])
         assert result.outcome in (VALID, REPAIRED, ABSTAINED)
         assert (result.reason is not None) == (result.outcome == ABSTAINED)
@@ -551,21 +533,13 @@ def test_random_damage_loses_no_word():
 
 def test_random_damage_never_yields_an_invalid_call_nor_changes_a_valid_one():
     draw, contract = random.Random(5), read_tool(WEATHER).contract
-    good = {
-        "city": "Rome",
-        "days": 2,
-        "tags": ["a", "b"],
-        "place": {"street": "Via"},
-        "unit": "celsius",
-    }
-    text = json.dumps(good)
+    good = {"city": "Rome", "days": 2, "tags": ["a", "b"], "place": {"street": "Via"}}
+    text = json.dumps(good | {"unit": "celsius"})
     for _ in range(300):
         given = list(text)
         for _ in range(draw.randrange(4)):
             at = draw.randrange(len(given))
-            given[at : at + draw.randrange(3)] = draw.choice(
-                ["", '"', "{", "}", ",", "'", "x", "9"]
-            )
+            given[at : at + draw.randrange(3)] = draw.choice(["", *"\"{},'x9"])
         arguments = "".join(given)
         found, again = climb(arguments), climb(arguments)
         assert (found.outcome, found.text) == (again.outcome, again.text)

@@ -8,6 +8,7 @@ import pytest
 from assets.contracts.rename_history import ContractMove, write_history
 from tests.serving.repair.test_ladder import MAIL, WEATHER
 from tests.serving.test_adhoc import run
+from tests.support.cases import cases
 from tests.support.openai_endpoint import openai_endpoint
 from tests.training.evaluation.test_predictors import called
 
@@ -105,9 +106,10 @@ def test_a_model_is_asked_what_rules_leave(tmp_path, monkeypatch):
     assert len(endpoint.requests) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("champion", "no sidecar is better than the ladder alone yet"), ("nobody", "0 of 0 sidecars")],
+@cases(
+    "name, message",
+    ("champion", "no sidecar is better than the ladder alone yet"),
+    ("nobody", "0 of 0 sidecars"),
 )
 def test_a_model_that_is_not_there_is_told(tmp_path, monkeypatch, name, message):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
@@ -117,13 +119,11 @@ def test_a_model_that_is_not_there_is_told(tmp_path, monkeypatch, name, message)
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize(
+@cases(
     "tool",
-    [
-        {"name": "get_weather", "inputSchema": "x"},
-        {"type": "function", "function": {"name": "get_weather", "parameters": [1]}},
-        {"name": "get_weather", "inputSchema": {"default": 10**400}},
-    ],
+    {"name": "get_weather", "inputSchema": "x"},
+    {"type": "function", "function": {"name": "get_weather", "parameters": [1]}},
+    {"name": "get_weather", "inputSchema": {"default": 10**400}},
 )
 def test_a_tool_that_is_no_contract_is_refused(tmp_path, tool):
     code, out, err = command(tmp_path, BARE, [WEATHER, tool])

@@ -31,15 +31,10 @@ def tool(server: str, verb: str) -> Tool:
 def snapshot(server: str, verb: str) -> dict[str, Any]:
     raw = tool(server, verb)
     return {
-        "marketplace": MARKET,
-        "server_id": server,
-        "tool": raw["name"],
-        "contract_digest": contract_digest(raw),
-        "contract": json.dumps(canonicalize_contract(raw)),
-        "recipe_digest": "r" * 64,
-        "first_seen": "2026-01-01",
-        "last_seen": "2026-01-01",
-    }
+        "marketplace": MARKET, "server_id": server, "tool": raw["name"],
+        "contract_digest": contract_digest(raw), "contract": json.dumps(canonicalize_contract(raw)),
+        "recipe_digest": "r" * 64, "first_seen": "2026-01-01", "last_seen": "2026-01-01",
+    }  # fmt: skip
 
 
 def golden(server: str, verb: str, arguments: Any) -> dict[str, Any]:
@@ -146,18 +141,12 @@ def judged_pairs() -> tuple[list[Row], list[Row], dict[str, Row]]:
         row = {**case.row, "pair_id": f"p1:{place:040d}", "marketplace": "registry"}
         accepted = case.kind == GOOD
         pairs.append(row)
-        judgements.append(
-            {
-                "pair_id": row["pair_id"],
-                "judge": "offline:rules",
-                "status": "ok",
-                "verdict": "accept" if accepted else "reject",
-                "score": 9.0 if accepted else 3.0,
-                "scores": dump_text({"realism": 9 if accepted else 3}),
-                "threshold": 6.0,
-                "reasons": "SECRET-REASON",
-            }
-        )
+        score = 9.0 if accepted else 3.0
+        judgements.append({
+            "pair_id": row["pair_id"], "judge": "offline:rules", "status": "ok", "score": score,
+            "verdict": "accept" if accepted else "reject", "threshold": 6.0,
+            "scores": dump_text({"realism": int(score)}), "reasons": "SECRET-REASON",
+        })  # fmt: skip
     hostile = {name: dict(item) for name, item in contracts.items()}
     for item in hostile.values():
         item["description"] = f"{item['description']} {HOSTILE}"

@@ -69,11 +69,8 @@ def _same_tools_and_calls(row: dict[str, Any], was: dict[str, Any]) -> None:
     """No key was added or lost on the way, whatever other tools' schemas hold."""
     offered = {item["function"]["name"]: item["function"] for item in row["tools"]}
     for call in read_goldens(was):
-        verb = call.tool.split(".")[0]
-        assert (
-            offered[call.tool]["parameters"]
-            == canonicalize_contract(tool(call.server_id, verb))["inputSchema"]
-        )
+        contract = canonicalize_contract(tool(call.server_id, call.tool.split(".")[0]))
+        assert offered[call.tool]["parameters"] == contract["inputSchema"]
     calls = [c["function"] for m in row["messages"] for c in m.get("tool_calls", ())
             if m.get("weight") != 0]  # fmt: skip
     assert [call["arguments"] for call in calls] == [call.arguments for call in read_goldens(was)]
@@ -129,9 +126,8 @@ def test_a_row_renders_as_the_training_renders_it(warehouse, tmp_path):
     tools = json.loads(row["tools"])
     assert render_tool_schema(canonicalize_contract(tool("npm:file", "find"))) in tools
     _, completion = render_conversation(tokenizer, tools, row["prompt"][0]["content"], [call])
-    both = tokenizer.apply_chat_template(
-        [*row["prompt"], *row["completion"]], tools=tools, tokenize=False
-    )
+    turns = [*row["prompt"], *row["completion"]]
+    both = tokenizer.apply_chat_template(turns, tools=tools, tokenize=False)
     assert both.endswith(completion)
     assert parse_calls(completion).calls == [call]
 
@@ -169,21 +165,12 @@ def _tokenizer(template: str) -> Any:
     return tokenizer
 
 
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "find",
-        "description": "",
-        "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}},
-    },
-}
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
+TOOL = {"type": "function", "function": {"name": "find", "description": "", "parameters": SCHEMA}}
 ASKED = {"role": "user", "content": "Find."}
-ANSWERS = st.one_of(
-    st.sampled_from(["Which one?", "None of these."]),
-    st.fixed_dictionaries(
-        {"n": st.one_of(st.integers(0, 2), st.floats(0, 2), st.text(max_size=1))}
-    ),
-)
+NUMBERS = st.one_of(st.integers(0, 2), st.floats(0, 2), st.text(max_size=1))
+WORDS = st.sampled_from(["Which one?", "None of these."])
+ANSWERS = st.one_of(WORDS, st.fixed_dictionaries({"n": NUMBERS}))
 
 
 def answer(value: Any, **more: Any) -> dict[str, Any]:
@@ -209,9 +196,8 @@ def refused(server: str, arguments: Any, **columns: Any) -> dict[str, Any]:
 def publish_refused(warehouse: Warehouse, rows: list[dict[str, Any]]) -> None:
     rows_kept = published(warehouse)
     publish(warehouse, PAIRS, [*rows_kept, *rows])
-    publish(
-        warehouse, JUDGEMENTS, [*map(judgement, rows_kept), *(judgement(r, "reject") for r in rows)]
-    )
+    rejected = [judgement(row, "reject") for row in rows]
+    publish(warehouse, JUDGEMENTS, [*map(judgement, rows_kept), *rejected])
 
 
 def test_what_a_server_refused_is_rejected_for_the_call_after_it(warehouse, tmp_path):
@@ -257,9 +243,8 @@ def test_without_anything_refused_there_is_nothing_to_export(warehouse, tmp_path
 @given(st.lists(ANSWERS, max_size=3), ANSWERS)
 @settings(max_examples=40)
 def test_a_refused_answer_never_says_what_is_preferred(wrong, right):
-    example = TrainingExample(
-        [ASKED, answer(right)], [TOOL], {"split": TRAIN}, list(map(answer, wrong))
-    )
+    turns, refusals = [ASKED, answer(right)], list(map(answer, wrong))
+    example = TrainingExample(turns, [TOOL], {"split": TRAIN}, refusals)
     try:
         lines = list(write_preferences(example))
     except UnusableExample:

@@ -1,12 +1,24 @@
-"""The judge: what it is shown, how votes become a verdict, and what a bad answer leaves behind."""
+"""The judge: what it is shown, how votes become a verdict; and the commands over files."""
 
 import json
+import os
+import subprocess
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assets.synthesis.judging.adhoc import (
+    CandidatePair,
+    judge_rows,
+    read_rows,
+    read_tools,
+    verify_rows,
+)
 from assets.synthesis.judging.judge import cap_overall, judge, make_view, plan_judgements
 from assets.synthesis.judging.mutants import read_known_good
 from assets.synthesis.judging.rules_judge import CRITERIA, judge_by_rules
@@ -17,6 +29,11 @@ from assets.synthesis.tables import JUDGEMENTS, GoldenCall, dump_text
 from assets.synthesis.verify.pair_checks import find_parroting
 from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
+from tests.support.paths import ROOT
+from tests.support.python_process import run_python
+from tests.synthesis.contracts import CITY_TIME, READ_FILE
+from tests.vectors.conftest import WordEmbedder
+from warehouse.errors import UnusableInput
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, LLMError, Role
 
@@ -112,11 +129,8 @@ def test_a_role_that_is_not_set_stops_the_run(ledger):
 
 
 def test_rows_that_a_filter_refused_or_that_repeat_another_are_not_judged(offline):
-    refused = [
-        {**ROWS[0], "verdict": "reject"},
-        {**ROWS[0], "status": "failed"},
-        {**ROWS[0], "twin_of": "p1:x"},
-    ]
+    why = ({"verdict": "reject"}, {"status": "failed"}, {"twin_of": "p1:x"})
+    refused = [{**ROWS[0], **column} for column in why]
     assert judge(refused, CONTRACTS, offline, POLICY) == []
     assert plan_judgements(refused, offline, POLICY) == {}
 
@@ -187,9 +201,8 @@ def test_rules_judge_conversations_by_what_their_task_promises(offline):
     assert _judged(good, offline)["verdict"] == "accept"
     silent = conversation("missing_parameter", vague, [a_call("extend_loan", {})], [])
     assert _judged(silent, offline)["verdict"] == "reject"
-    call = GoldenCall(
-        "s", "extend_loan", row["contract_digest"], {"copy_id": "LB-48213", "days": 9}
-    )
+    values = {"copy_id": "LB-48213", "days": 9}
+    call = GoldenCall("s", "extend_loan", row["contract_digest"], values)
     turns = [asks, {"role": "user", "content": "9 days, please."}]
     answered = [*turns, a_call(call.tool, call.arguments)]
     assert _judged(conversation("clarification", vague, answered, [call]), offline)["score"] >= 6
@@ -204,10 +217,9 @@ def test_rules_judge_several_calls_each_by_its_own_contract(offline):
     both = {**ROWS[0], "instruction": "Keep LB-48213 for me 14 days longer, and tell me what I "
             "have out on card 7730-118."}  # fmt: skip
     contracts = {row["tool"]: row["contract_digest"] for row in ROWS}
+    extend = {"copy_id": "LB-48213", "days": 14}
     calls = [
-        GoldenCall(
-            "s", "extend_loan", contracts["extend_loan"], {"copy_id": "LB-48213", "days": 14}
-        ),
+        GoldenCall("s", "extend_loan", contracts["extend_loan"], extend),
         GoldenCall("s", "list_loans", contracts["list_loans"], {"card_number": "7730-118"}),
     ]
     answer = [a_call(call.tool, call.arguments) for call in calls]
@@ -230,28 +242,196 @@ def test_a_reworded_description_is_seen_and_a_plain_request_is_not():
     contract = {"name": "tide_times", "description": description, "inputSchema": schema}
     copied = "Return the times of high and low water at Cuxhaven."
     assert find_parroting(contract, copied, {"harbour": "Cuxhaven"})
-    assert (
-        find_parroting(contract, "When can we wade over near Cuxhaven?", {"harbour": "Cuxhaven"})
-        is None
-    )
+    plain = "When can we wade over near Cuxhaven?"
+    assert find_parroting(contract, plain, {"harbour": "Cuxhaven"}) is None
 
 
 def test_a_value_that_the_text_may_mean_passes_and_one_that_it_never_speaks_of_does_not():
     text = "Where does the number 9 tram go after the Eiffel Tower?"
-    schema = {"type": "object", "properties": {"latitude": {"type": "number"}},
-              "required": ["latitude"]}  # fmt: skip
-    contract = {"name": "tram_route", "description": "Finds trams.", "inputSchema": schema}
+    contract = {"name": "tram_route", "description": "Finds trams."}
     row = {**ROWS[0], "contract_digest": "c", "tool": "tram_route", "instruction": text}
     scores = []
     for name, value in (("latitude", 48.8), ("code", "194fa78e5fa039c7")):
         arguments = {name: value}
-        contracts = {
-            **contract,
-            "inputSchema": {**schema, "properties": {name: {}}, "required": [name]},
-        }
+        of = {**contract, "inputSchema": {"type": "object", "properties": {name: {}}}}
+        of["inputSchema"]["required"] = [name]
         golden = GoldenCall("s", "tram_route", "c", arguments)
         answer = {**row, "arguments": dump_text(arguments), "calls": dump_text([vars(golden)])}
-        scores.append(
-            judge_by_rules(make_view(answer, {**CONTRACTS, "c": contracts}).meta, 0)["score"]
-        )
+        view = make_view(answer, {**CONTRACTS, "c": of})
+        scores.append(judge_by_rules(view.meta, 0)["score"])
     assert scores[0] >= 6 > scores[1]
+
+
+SHARED = ROOT.parent / "shared" / "data"
+LINES = [
+    {"tool_id": "@a/time::get_current_time", "instruction": "What time is it in Tokyo?",
+     "arguments": {"timezone": "Asia/Tokyo"}, "flaw": "wrong_type", "judge_score": 1},
+    {"tool_id": "@a/files::read_text_file", "instruction": "Open my notes.",
+     "arguments": {"path": "/home/me/notes.md"}},
+    {"tool_id": "@a/time::get_current_time", "instruction": "What time is it in Tokyo?",
+     "arguments": {"timezone": 9}},
+    {"tool_id": "@a/none::nothing", "instruction": "Hello?", "arguments": {}},
+    {"tool_id": "@a/odd::broken", "instruction": "Hello?", "arguments": {}},
+]  # fmt: skip
+
+
+WORDS = WordEmbedder()
+WORDS.dim = 512
+bag_of_words = WORDS.embed
+
+
+def write(path: Path, rows: list) -> Path:
+    path.write_text("\n".join(r if isinstance(r, str) else json.dumps(r) for r in rows))
+    return path
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    servers = [
+        {"qualified_name": "@a/time", "tools": [CITY_TIME, {"name": None}, "odd"]},
+        {"qualified_name": "@a/files", "tools": [READ_FILE]},
+        {"qualified_name": "@a/odd", "tools": [{"name": "broken", "inputSchema": 7}]},
+        {"qualified_name": "@a/none", "tools": None},
+    ]
+    return write(tmp_path / "servers.jsonl", servers)
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    return write(tmp_path / "p.jsonl", LINES)
+
+
+def test_one_verdict_per_row_in_order_and_labels_are_not_read(tools, pairs):
+    rows, contracts = read_rows(pairs), read_tools(tools)
+    assert vars(rows[0]).keys() == {"tool_id", "instruction", "arguments"}
+    result = verify_rows(rows, contracts, bag_of_words, POLICY)
+    assert [item["tool_id"] for item in result] == [row["tool_id"] for row in LINES]
+    assert [o["verdict"] for o in result] == ["accept", "unsure", "reject", "reject", "reject"]
+    assert result[3]["flaws"] == ["unknown_tool"]
+    assert result[4]["flaws"] == ["unusable_tool"]
+    assert {item["score"] for item in result} == {None}
+    assert all(bool(item["reasons"]) == bool(item["flaws"]) for item in result)
+
+
+def alike(texts: Any) -> np.ndarray:
+    return np.ones((len(texts), 1), np.float32)
+
+
+def test_a_request_as_near_to_the_description_as_can_be_is_refused(tools):
+    timezone = {"timezone": "Asia/Tokyo"}
+    candidate = CandidatePair("@a/time::get_current_time", "Is it late in Tokyo?", timezone)
+    lenient = SynthesisPolicy(copies_above=1.0)
+    unlike, result, permitted = (
+        verify_rows([candidate], read_tools(tools), embed, policy)[0]
+        for embed, policy in ((bag_of_words, POLICY), (alike, POLICY), (alike, lenient))
+    )
+    assert (unlike["verdict"], permitted["verdict"]) == ("accept", "accept")
+    assert (result["verdict"], result["flaws"]) == ("reject", ["copies_description"])
+    assert "cosine" in result["reasons"][0]
+
+
+def test_rules_come_first_and_the_offline_judge_says_what_it_is(tools, pairs, offline):
+    result = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, offline, POLICY)
+    assert [o["verdict"] for o in result] == ["accept", "reject", "reject", "reject", "reject"]
+    assert result[0]["score"] >= 6 > result[1]["score"]
+    assert [item.get("judge") for item in result] == ["offline:rules"] * 2 + [None] * 3
+
+
+def test_a_model_judges_what_the_rules_left_and_sees_the_tools_beside(tools, pairs, ledger):
+    with openai_endpoint(lambda *_: Say(opinion(7))) as served:
+        llm = a_model(served.url, ledger)
+        result = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, llm, POLICY)
+        assert len(served.requests) == 2
+    assert [o["verdict"] for o in result] == ["accept", "accept", "reject", "reject", "reject"]
+    assert result[1]["judge"] == "model:m"
+    assert result[1]["reasons"][-1] == "because"
+    assert "wrong_type" not in json.dumps(served.requests)
+
+
+def test_a_judge_without_an_answer_leaves_the_row_unsure_and_says_why(tools, pairs, ledger):
+    with openai_endpoint(lambda *_: Say("no", status=400)) as served:
+        llm = a_model(served.url, ledger)
+        result = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, llm, POLICY)
+    assert result[0]["verdict"] == "unsure"
+    assert "not judged: bad_request" in result[0]["reasons"][-1]
+    assert result[0]["reasons"][-1].count("bad_request") == 1
+
+
+@cases(
+    "line, says",
+("{oops", "line 1: not JSON"), ("[1]", "line 1: list, expected a JSON object"),
+     ("{}", "no tool_id, instruction, arguments"), ("[" * 100_000, "line 1: not JSON"),
+     ('{"tool_id": "a::b", "instruction": "x"}', "line 1: no arguments"),
+     ('{"tool_id": "a::b", "instruction": 7, "arguments": {}}', "instruction is int"),
+     ('{"tool_id": "a::b", "instruction": "x", "arguments": {"n": NaN}}', "NaN is no JSON number"),
+     ('{"tool_id": "a::b", "instruction": "x", "arguments": {"n": -Infinity}}', "-Infinity"),
+     ("", "no rows"), ("\n\n", "no rows"),
+)  # fmt: skip
+def test_a_file_of_another_kind_is_named_with_its_line(tmp_path, line, says):
+    with pytest.raises(UnusableInput, match=says):
+        read_rows(write(tmp_path / "p.jsonl", [line]))
+
+
+def test_a_file_that_is_not_there_no_text_or_a_folder_is_named(tmp_path):
+    for read in (read_rows, read_tools):
+        with pytest.raises(UnusableInput, match=r"absent\.jsonl: No such file"):
+            read(tmp_path / "absent.jsonl")
+        with pytest.raises(UnusableInput, match="directory"):
+            read(tmp_path)
+        (tmp_path / "bin").write_bytes(b'{"tool_id": "\xff"}')
+        with pytest.raises(UnusableInput, match="not UTF-8 at byte 13"):
+            read(tmp_path / "bin")
+    with pytest.raises(UnusableInput, match="no tools found"):
+        read_tools(write(tmp_path / "s.jsonl", [{"qualified_name": "a", "tools": []}]))
+
+
+def test_a_byte_order_mark_and_line_separators_in_texts_are_no_fault(tmp_path):
+    row = {**LINES[0], "instruction": "What time is it\u2028in Tokyo?"}
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(row, ensure_ascii=False).encode() + b"\r\n")
+    assert read_rows(path)[0].instruction == row["instruction"]
+
+
+def _toolmill(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOOLMILL_HOME": str(cwd / "home")}
+    return run_python("-m", "orchestration", *arguments, cwd=cwd, env=environment)
+
+
+def test_the_commands_print_a_line_a_row_and_one_line_of_error(tools, pairs, tmp_path):
+    done = _toolmill("judge", str(pairs), "--tools", str(tools), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    printed = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [item["tool_id"] for item in printed] == [row["tool_id"] for row in LINES]
+    assert list(printed[0]) == ["tool_id", "verdict", "flaws", "score", "reasons", "judge"]
+    assert not (tmp_path / "home").exists()
+    by_rules, verified = (
+        _toolmill(*words, str(pairs), "--tools", str(tools), cwd=tmp_path)
+        for words in (("judge", "--rules-only"), ("verify",))
+    )
+    assert verified.stdout == by_rules.stdout
+    pairs.write_text("{oops")
+    failed = _toolmill("judge", str(pairs), "--tools", str(tools), "--rules-only", cwd=tmp_path)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert len(failed.stderr.splitlines()) == 1
+    assert "line 1: not JSON" in failed.stderr
+
+
+@pytest.mark.shared
+def test_the_labelled_corpus_is_sorted_as_its_labels_say(tmp_path):
+    corpus, servers = SHARED / "corpus", SHARED / "smithery" / "servers.jsonl"
+    if not corpus.is_dir():
+        pytest.skip(f"no development data at {corpus}")
+    rows = [json.loads(x) for p in sorted(corpus.glob("*.jsonl")) for x in p.open()]
+    value = read_rows(write(tmp_path / "p.jsonl", rows))
+    verdicts = verify_rows(value, read_tools(servers), bag_of_words, POLICY)
+    counts: dict[str, Counter] = {}
+    for row, verdict in zip(rows, verdicts, strict=True):
+        counts.setdefault(row["flaw"] or row["kind"], Counter())[verdict["verdict"]] += 1
+    for kind in ("wrong_type", "unknown_argument", "missing_required_argument"):
+        assert set(counts[kind]) == {"reject"}, kind
+    assert counts["names_the_tool"]["reject"] >= 0.95 * counts["names_the_tool"].total()
+    for kind in ("missing_required_value", "ungrounded_value"):
+        assert counts[kind]["accept"] <= 0.2 * counts[kind].total(), kind
+    for kind in ("direct", "detailed"):
+        assert counts[kind]["accept"] >= 0.85 * counts[kind].total(), kind
+    assert counts["implicit"]["reject"] <= 0.05 * counts["implicit"].total()

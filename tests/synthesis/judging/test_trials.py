@@ -153,18 +153,16 @@ def test_rules_and_rubric_catch_mechanical_flaws_and_spare_good_rows(offline):
         assert report.get_rate(kind, RULES).refused == 0
         assert report.get_rate(kind, RULES).unsure == report.get_rate(kind, RULES).n
     assert report.get_rate("missing_required_value").rate >= 0.75
-    assert (
-        report.get_rate("ungrounded_value").rate >= 0.4
-    )  # rules cannot tell implied from invented
+    # Rules cannot tell what is implied from what is invented.
+    assert report.get_rate("ungrounded_value").rate >= 0.4
     assert report.get_rate(GOOD).n == len(ROWS)
     assert report.get_rate(GOOD).rate <= 0.1
     assert report.get_rate(ALL).low > 0.7
     assert all(verdict.passed for verdict in audit_trial(report))
     assert try_judge([], {}, offline, POLICY) == report
     rows = make_trial_rows(report, "registry")
-    assert (
-        len(JUDGE_TRIALS.frame(rows)) == len(rows) == 2 * (len(FLAWS) + 2) + len(CATCH_FLOORS) + 2
-    )
+    assert len(rows) == 2 * (len(FLAWS) + 2) + len(CATCH_FLOORS) + 2
+    assert len(JUDGE_TRIALS.frame(rows)) == len(rows)
     assert len({tuple(row[name] for name in JUDGE_TRIALS.key) for row in rows}) == len(rows)
 
 
@@ -176,16 +174,14 @@ def try_model(ledger: Ledger, answer: Say) -> MutationReport:
 def test_a_judge_that_accepts_everything_is_found_out(ledger):
     report = try_model(ledger, Say(opinion(9)))
     assert report.judge == "model:m"
-    assert (
-        report.get_rate("unrealistic").refused == report.get_rate("unrealistic", RULES).refused == 0
-    )
+    rates = [report.get_rate("unrealistic", *stage).refused for stage in ((), (RULES,))]
+    assert rates == [0, 0]
     assert report.get_rate(ALL).refused == report.get_rate(ALL, RULES).refused
     failed = {v.rule: v for v in audit_trial(report) if not v.passed}
     assert failed.keys() == {"judge_adds_to_the_rules", "judge_catches_mutants"}
-    assert (
-        "wrong_tool 0 of 24 refused [0.00, 0.14] BELOW" in failed["judge_catches_mutants"].observed
-    )
-    assert "wrong_tool 50%" in failed["judge_catches_mutants"].expected
+    caught = failed["judge_catches_mutants"]
+    assert "wrong_tool 0 of 24 refused [0.00, 0.14] BELOW" in caught.observed
+    assert "wrong_tool 50%" in caught.expected
     assert "unrealistic 0 of 24" in failed["judge_adds_to_the_rules"].observed
 
 
@@ -213,11 +209,12 @@ def test_a_judge_that_does_not_answer_has_not_been_judged(ledger):
 def _report(
     caught: int, flawed: int, alarms: int, good: int, **kinds: tuple[int, int]
 ) -> MutationReport:
-    def rate(kind: str, refused: int, n: int) -> RefusalRate:
-        return RefusalRate(JUDGE, kind, n, refused, 0, 0, *wilson_interval(refused, n))
-
-    rates = [rate(kind, *counts) for kind, counts in kinds.items()]
-    return MutationReport("model:m", [*rates, rate(ALL, caught, flawed), rate(GOOD, alarms, good)])
+    counts = {**kinds, ALL: (caught, flawed), GOOD: (alarms, good)}
+    rates = [
+        RefusalRate(JUDGE, kind, n, refused, 0, 0, *wilson_interval(refused, n))
+        for kind, (refused, n) in counts.items()
+    ]
+    return MutationReport("model:m", rates)
 
 
 @cases(

@@ -37,10 +37,8 @@ def row(number: int, text: str, base: str = "time", **more: Json) -> dict[str, J
 
 
 def test_a_description_handed_back_is_rejected_and_its_cosine_is_kept():
-    echo, base = filter_rows(
-        [row(0, "get the current time of a city"), row(1, "how late is it in Oslo")],
-        CONTRACTS, embed, POLICY,
-    )  # fmt: skip
+    rows = [row(0, "get the current time of a city"), row(1, "how late is it in Oslo")]
+    echo, base = filter_rows(rows, CONTRACTS, embed, POLICY)
     assert (echo["verdict"], echo["cosine"]) == ("reject", 1.0)
     assert [f["kind"] for f in json.loads(echo["flaws"])] == ["copies_description"]
     assert base["verdict"] == "accept"
@@ -50,10 +48,8 @@ def test_a_description_handed_back_is_rejected_and_its_cosine_is_kept():
 def test_a_request_for_another_tool_of_its_server_is_rejected():
     call = {"server_id": "npm:a", "tool": "t", "contract_digest": "time", "arguments": {}}
     calls = json.dumps([call])
-    asked = [
-        row(0, "read this file", calls=calls),
-        row(1, "the current time in Oslo please", calls=calls),
-    ]
+    texts = ("read this file", "the current time in Oslo please")
+    asked = [row(at, text, calls=calls) for at, text in enumerate(texts)]
     servers = {"npm:a": ["time", "file"], "npm:b": ["mute"]}
     beside = SiblingTools(servers, embed)
 
@@ -65,9 +61,8 @@ def test_a_request_for_another_tool_of_its_server_is_rejected():
     [flaw] = json.loads(filter_rows(asked, CONTRACTS, embed, POLICY, beside)[0]["flaws"])
     assert flaw["reason"].endswith(f"more than {POLICY.sibling_above} (sibling_above) apart")
     assert find_kinds(None) == find_kinds(SiblingTools({"npm:a": ["time"]}, embed)) == [[], []]
-    again = filter_rows(
-        filter_rows(asked, CONTRACTS, embed, POLICY, beside), CONTRACTS, embed, POLICY
-    )
+    once = filter_rows(asked, CONTRACTS, embed, POLICY, beside)
+    again = filter_rows(once, CONTRACTS, embed, POLICY)
     assert [each["flaws"] for each in again] == ["[]", "[]"]  # forgotten where it no longer holds
 
 
@@ -75,11 +70,9 @@ def test_other_flaws_stay_and_decide_too():
     doubt = {"kind": "ungrounded_value", "path": "x", "reason": "absent", "certain": False}
     lexical = {"kind": "copies_description", "path": "", "reason": "90%", "certain": True}
     for flaw, verdict in ((doubt, "unsure"), (lexical, "reject")):
-        result = filter_rows(
-            [row(0, "hi there", flaws=json.dumps([flaw]))], CONTRACTS, embed, POLICY
-        )
-        assert result[0]["verdict"] == verdict
-        assert json.loads(result[0]["flaws"]) == [flaw]
+        rows = [row(0, "hi there", flaws=json.dumps([flaw]))]
+        [result] = filter_rows(rows, CONTRACTS, embed, POLICY)
+        assert (result["verdict"], json.loads(result["flaws"])) == (verdict, [flaw])
 
 
 def test_a_copy_points_to_the_first_in_order_that_is_not_rejected():

@@ -55,10 +55,8 @@ def test_a_megabyte_of_anything_gets_a_verdict(name):
     }  # fmt: skip
     assert verify(OPEN, text, call).verdict == "reject"
     assert verify({**OPEN, "description": text}, "Keep a note of it", {"a": 1}).verdict in VERDICTS
-    result = verify_row(
-        {"task": "single", "contract_digest": "a", "instruction": text}, {"a": OPEN}
-    )
-    assert result.verdict == "reject"
+    row = {"task": "single", "contract_digest": "a", "instruction": text}
+    assert verify_row(row, {"a": OPEN}).verdict == "reject"
 
 
 CALLS = {
@@ -93,10 +91,8 @@ SCHEMAS: list[Any] = [
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=range(len(SCHEMAS)))
 def test_no_schema_stops_the_rules(schema):
-    for contract in (
-        {"inputSchema": schema},
-        {"name": 7, "description": [], "inputSchema": schema},
-    ):
+    odd = {"name": 7, "description": [], "inputSchema": schema}
+    for contract in ({"inputSchema": schema}, odd):
         for call in ({"a": "b"}, {"a": [1]}, [], None, 7, "a"):
             assert verify(contract, "Keep a note of b, please", call).verdict in VERDICTS
 
@@ -204,24 +200,16 @@ def test_another_date_is_not_stated(day, later):
             continue  # 03.04.2025 is two dates
         if other.day in {day.month, day.year % 100} and other.month == day.month:
             continue  # figures of the same date: the rules read a bag of them
-        if (
-            spoken[:1].isdigit()
-            or "年" in spoken
-            or (day.month, day.year) != (other.month, other.year)
-        ):
+        moved = (day.month, day.year) != (other.month, other.year)
+        if moved or spoken[:1].isdigit() or "年" in spoken:
             assert grade_value(other.isoformat(), {}, "date", text) != STATED, (spoken, other)
 
 
 @EASY
 @given(st.sampled_from(FRAMES), IDS)
 def test_an_id_is_stated_however_it_is_separated(frame, answer):
-    for spoken in (
-        answer,
-        answer.upper(),
-        answer.replace("-", "_"),
-        f"'{answer}'",
-        answer.replace("-", " "),
-    ):
+    ways = (answer, answer.upper(), f"'{answer}'", *(answer.replace("-", by) for by in "_ "))
+    for spoken in ways:
         assert grade_value(answer, {}, "id", make_text(frame, spoken)) == STATED, spoken
 
 

@@ -13,6 +13,7 @@ from assets.synthesis.tables import LOOKALIKE, PAIRS, SINGLE, TASKS, dump_text
 from assets.synthesis.writing.plan import compose_rows
 from assets.synthesis.writing.profiles import is_evolved
 from assets.synthesis.writing.units import plan_units
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.contracts import CITY_TIME, CONVERT, PING, READ_FILE, snapshot_rows
 from tests.synthesis.scripted import (
@@ -65,9 +66,8 @@ def test_offline_pairs_are_whole_rows_with_receipts(offline):
     assert set(frame["task"]) == {SINGLE}
     assert (frame["verdict"] == "accept").sum() >= 0.8 * len(frame)
     for row in rows:
-        assert (
-            json.loads(row["contracts"]) == json.loads(row["offered"]) == [row["contract_digest"]]
-        )
+        assert json.loads(row["contracts"]) == [row["contract_digest"]]
+        assert json.loads(row["offered"]) == [row["contract_digest"]]
         assert set(json.loads(row["prompts"])) >= {"generate", "call"}
         assert {"persona", "tone", "language", "difficulty"} == set(json.loads(row["profile"]))
         assert json.loads(row["steps"])[0]["step"] == "generate"
@@ -104,12 +104,8 @@ def test_what_requests_cost_is_divided_over_their_rows(ledger):
         llm = model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=3.0)
         rows = compose_rows(planned(CLOCK), llm, policy)
         assert len(endpoint.requests) == 1 + 3
-        assert (
-            compose_rows(
-                planned(CLOCK), model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=3.0), policy
-            )
-            == rows
-        )
+        again = model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=3.0)
+        assert compose_rows(planned(CLOCK), again, policy) == rows
         assert len(endpoint.requests) == 1 + 3
     assert [row["verdict"] for row in rows] == ["accept"] * 3
     assert sum(row["usd"] for row in rows) == pytest.approx(llm.usd, abs=1e-8)
@@ -125,19 +121,17 @@ def test_what_requests_cost_is_divided_over_their_rows(ledger):
         }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("say", "kind"),
-    [
-        (Say(""), "empty"),
-        (Say("I'd rather not."), "non_json"),
-        (Say('{"requests": []}'), "wrong_shape"),
-        (Say(None, refusal="No."), "refused"),
-        (Say('{"requests": [{"instr', finish="length"), "truncated"),
-        (Say(json.dumps({"requests": [{"instruction": "x" * 1_000_000}]})), "wrong_shape"),
-        (Say("busy", status=429), "rate_limited"),
-        (Say("oops", status=500), "server_error"),
-        (Say("no key", status=401), "auth"),
-    ],
+@cases(
+    "say, kind",
+    (Say(""), "empty"),
+    (Say("I'd rather not."), "non_json"),
+    (Say('{"requests": []}'), "wrong_shape"),
+    (Say(None, refusal="No."), "refused"),
+    (Say('{"requests": [{"instr', finish="length"), "truncated"),
+    (Say(json.dumps({"requests": [{"instruction": "x" * 1_000_000}]})), "wrong_shape"),
+    (Say("busy", status=429), "rate_limited"),
+    (Say("oops", status=500), "server_error"),
+    (Say("no key", status=401), "auth"),
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_a_model_does_not_deliver_is_a_row_that_says_so(ledger, say, kind):
@@ -169,9 +163,8 @@ def test_a_budget_of_zero_fails_every_row_sends_nothing_and_is_resumed(ledger):
         rows = compose_rows(answer, llm, ALL_TASKS)
         assert endpoint.requests == []
         ledger.set_budget("usd", 100.0)
-        more = compose_rows(
-            answer, model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=1.0), ALL_TASKS
-        )
+        again = model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=1.0)
+        more = compose_rows(answer, again, ALL_TASKS)
     assert {row["error_kind"] for row in rows} == {"budget"}
     assert {row["task"] for row in rows} == set(TASKS)
     assert Counter(row["status"] for row in more)["ok"] >= 0.8 * len(more)
@@ -183,9 +176,8 @@ def test_a_tool_without_a_usable_contract_does_not_stop_the_others(offline):
     policy = replace(ALL_TASKS, pairs_per_tool=2)
     rows = compose_rows(planned([broken, *CLOCK], policy), offline, policy)
     bad = [row for row in rows if row["tool"] == "broken"]
-    assert [(row["error_kind"], row["failed_step"]) for row in bad] == [
-        ("bad_contract", "read")
-    ] * 2
+    failures = [(row["error_kind"], row["failed_step"]) for row in bad]
+    assert failures == [("bad_contract", "read")] * 2
     assert all(row["status"] == "ok" for row in rows if row["tool"] != "broken")
 
 
@@ -227,15 +219,12 @@ def test_a_reviser_that_leaves_the_value_out_fails_the_row_and_nobody_is_asked_o
     answers = {"generate": lambda *_: {"requests": [same]}, "revise": lambda *_: same}
     row, asked = write_one(ledger, CLOCK, **answers)
     assert asked == ["generate", "revise"]
-    assert (row["status"], row["failed_step"], row["error_kind"]) == (
-        "failed", "revise", "not_stated",
-    )  # fmt: skip
+    failure = (row["status"], row["failed_step"], row["error_kind"])
+    assert failure == ("failed", "revise", "not_stated")
     assert "timezone" in row["hint"]
 
 
-# ------------------------------------------------------------------ evolution
-
-
+# --- evolution
 EVOLVED = replace(ONE, evolve_share=1.0, evolve_depth=3)
 
 
@@ -276,16 +265,16 @@ def test_the_share_of_requests_that_evolve_is_kept():
     assert 0.31 < sum(drawn) / len(drawn) < 0.37
 
 
-# ------------------------------------------------------------------ the checkers
-
-
+# --- the checkers
 BESIDE = snapshot_rows([CITY_TIME, CONVERT, PING])
 CHECKED = replace(ONE, checks=True)
 
 
-@pytest.mark.parametrize(
-    ("right", "second", "verdict"),
-    [(True, "m-2", "accept"), (False, "m-2", "reject"), (False, None, "unsure")],
+@cases(
+    "right, second, verdict",
+    (True, "m-2", "accept"),
+    (False, "m-2", "reject"),
+    (False, None, "unsure"),
     ids=["both right", "two models wrong", "one model asked twice"],
 )
 def test_two_models_that_both_pick_another_tool_reject(ledger, right, second, verdict):
@@ -306,13 +295,11 @@ def test_two_models_that_both_pick_another_tool_reject(ledger, right, second, ve
     assert Counter(s["role"] for s in json.loads(row["steps"]))["checker_b"] == 1
 
 
-@pytest.mark.parametrize(
-    ("answers", "outcome"),
-    [
-        ({"choose": lambda *_: "Hm."}, ("failed", "invocation_check", "non_json", None)),
-        # What the rules reject costs no checker.
-        ({"call": lambda *_: {"arguments": {}}}, ("ok", None, None, "reject")),
-    ],
+@cases(
+    "answers, outcome",
+    ({"choose": lambda *_: "Hm."}, ("failed", "invocation_check", "non_json", None)),
+    # What the rules reject costs no checker.
+    ({"call": lambda *_: {"arguments": {}}}, ("ok", None, None, "reject")),
 )
 def test_checkers_that_give_no_answer_or_are_not_asked(ledger, answers, outcome):
     scripts = {"generate": times("Oslo"), "call": town_of, **answers}
@@ -340,9 +327,7 @@ def test_a_look_alike_is_written_beside_its_rivals_and_offered_among_them(ledger
     assert row["license"] == "MIT"
 
 
-# ------------------------------------------------------------------ edited prompts
-
-
+# --- edited prompts
 def test_an_edited_prompt_asks_the_ledger_only_for_its_own_step(ledger, monkeypatch):
     answer = planned(ROWS, ALL_TASKS, others(ROWS))
     with openai_endpoint(scripted()) as endpoint:
@@ -359,21 +344,14 @@ def test_an_edited_prompt_asks_the_ledger_only_for_its_own_step(ledger, monkeypa
     assert {row["pair_id"] for row in changed} == {row["pair_id"] for row in evolved}
 
 
-# ------------------------------------------------------------------ several licences
-
-
+# --- several licences
 def test_a_row_of_several_sources_carries_all_their_licences(offline):
-    rows = [
-        {**BESIDE[0], "license": "MIT"},
-        {**BESIDE[1], "license": "Apache-2.0"},
-        {**BESIDE[2], "license": None},
-    ]
+    listed = zip(BESIDE, ("MIT", "Apache-2.0", None), strict=True)
+    rows = [{**row, "license": licence} for row, licence in listed]
     policy = replace(ALL_TASKS, evolve_share=0.0)
-    two, three = planned(rows[:2], policy, others(rows[:2])), planned(rows, policy, others(rows))
-    assert {r["license"] for r in compose_rows(only(two, LOOKALIKE), offline, policy)} == {
-        "Apache-2.0 AND MIT"
-    }
-    assert {r["license"] for r in compose_rows(only(three, LOOKALIKE), offline, policy)} == {None}
+    for count, licence in ((2, "Apache-2.0 AND MIT"), (3, None)):
+        units = only(planned(rows[:count], policy, others(rows[:count])), LOOKALIKE)
+        assert {row["license"] for row in compose_rows(units, offline, policy)} == {licence}
 
 
 def test_profiles_and_worlds_are_stable_and_varied(offline):

@@ -19,8 +19,9 @@ from assets.synthesis.tables import (
     read_goldens,
 )
 from assets.synthesis.writing.plan import compose_rows
+from tests.support.cases import cases
 from tests.support.openai_endpoint import openai_endpoint
-from tests.synthesis.contracts import CITY_TIME, CREATE_ISSUE, PING, snapshot_rows
+from tests.synthesis.contracts import CITY_TIME, CREATE_ISSUE, PING, make_tool, snapshot_rows
 from tests.synthesis.scripted import (
     ALL_TASKS,
     CLOSE_TICKET,
@@ -54,10 +55,6 @@ def list_turns(row: Json) -> list[tuple[str, Json]]:
                                      for c in m["tool_calls"]])
         for m in json.loads(row["messages"])
     ]  # fmt: skip
-
-
-def failure(row: Json) -> tuple[str, str, str]:
-    return row["status"], row["failed_step"], row["error_kind"]
 
 
 @pytest.fixture(params=["offline", "scripted"])
@@ -102,9 +99,7 @@ def test_every_task_is_written_and_holds_what_it_promises(request, every_row):
         assert check.get(row["task"], len(calls) == 1), row["task"]
 
 
-# ------------------------------------------------------------------ parallel
-
-
+# --- parallel
 def two_times(first: Json, second: Json, **more: Json) -> Any:
     calls = [{"tool": 1, "arguments": first}, {"tool": 1, "arguments": second, **more}]
     return lambda *_: {"instruction": "What time is it in Oslo and in Bern?", "calls": calls}
@@ -119,28 +114,6 @@ def test_parallel_calls_are_one_message_of_the_assistant(ledger):
     assert list_turns(row)[1:] == [("assistant", [(name, OSLO), (name, BERN)])]
     assert json.loads(row["arguments"]) == OSLO
     assert (row["status"], row["verdict"], request) == ("ok", "accept", ["several"])
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        (two_times(OSLO, OSLO), "wrong_calls"),
-        (two_times(OSLO, BERN, tool=2), "wrong_tool"),
-        (two_times(OSLO, BERN, borrowed=["timezone"]), "wrong_calls"),
-        (lambda *_: {"instruction": "What time is it?", "calls": [{"tool": 1}]}, "wrong_shape"),
-        (
-            lambda *_: {
-                "instruction": "What time is it?",
-                "calls": [{"tool": 1, "arguments": OSLO}] * 4,
-            },
-            "wrong_calls",
-        ),
-    ],
-    ids=["twice the same", "a tool not shown", "borrowed", "one call", "four calls"],
-)
-def test_calls_that_are_not_parallel_fail_the_row(ledger, answer, kind):
-    row, _ = write(ledger, CLOCK, PARALLEL, several=answer)
-    assert failure(row) == ("failed", "several", kind)
 
 
 def half_said(*_: Any) -> Json:
@@ -158,15 +131,7 @@ def test_a_parallel_request_that_lacks_a_value_goes_to_the_reviser(ledger):
     assert (row["status"], row["verdict"]) == ("ok", "accept")
 
 
-def test_a_reviser_that_loses_another_calls_value_fails_the_row(ledger):
-    lost = {"instruction": "What time is it in Bern, and at my uncle's?"}
-    row, _ = write(ledger, CLOCK, PARALLEL, several=half_said, revise=lambda *_: lost)
-    assert failure(row) == ("failed", "revise", "not_stated")
-
-
-# ------------------------------------------------------------------ sequential
-
-
+# --- sequential
 def chain(borrowed: list[str], **arguments: Json) -> Any:
     calls = [
         {"tool": 1, "arguments": {"word": "tap"}},
@@ -192,54 +157,21 @@ def test_a_result_that_holds_another_value_is_read_by_the_caller(ledger):
         read.append(data["request"])
         return {"arguments": {"ticket_id": "HD-7"}}
 
-    row, request = write(
-        ledger,
-        DESK,
-        SEQUENTIAL,
-        several=chain(["ticket_id"]),
-        act=lambda *_: {"content": '{"tickets": [{"id": "HD-7", "subject": "tap"}]}'},
-        call=call,
-    )
+    answers = {"several": chain(["ticket_id"]), "call": call}
+    answers["act"] = lambda *_: {"content": '{"tickets": [{"id": "HD-7", "subject": "tap"}]}'}
+    row, request = write(ledger, DESK, SEQUENTIAL, **answers)
     assert request == ["several", "act", "call"]
     assert "HD-7" in read[0]
     assert json.loads(row["calls"])[1]["arguments"] == {"ticket_id": "HD-7"}
     assert (row["status"], row["verdict"]) == ("ok", "accept")
 
 
-def test_a_value_that_no_result_holds_fails_the_row(ledger):
-    row, _ = write(
-        ledger,
-        DESK,
-        SEQUENTIAL,
-        several=chain(["ticket_id"], ticket_id="T-1"),
-        act=lambda *_: {"content": "nothing found"},
-        call=lambda *_: {"arguments": {"ticket_id": "T-1"}},
-    )
-    assert failure(row) == ("failed", "call", "not_borrowed")
-    assert "ticket_id" in row["hint"]
-
-
-def test_a_sequence_that_borrows_nothing_is_none(ledger):
-    row, _ = write(ledger, DESK, SEQUENTIAL, several=chain([], ticket_id="T-1"))
-    assert failure(row) == ("failed", "several", "wrong_calls")
-
-
-# ------------------------------------------------------------------ turns
-
-
+# --- turns
 def test_no_tool_is_an_answer_without_a_call_among_the_tools_at_hand(ledger):
     beside = snapshot_rows([CITY_TIME, PING])
-    row, _ = write(
-        ledger,
-        beside,
-        NO_TOOL,
-        no_tool=lambda *_: {"instruction": "Why do we have leap seconds at all?",
-                            "reply": "Because the Earth turns a little unevenly."},
-    )  # fmt: skip
-    assert list_turns(row) == [
-        ("user", "Why do we have leap seconds at all?"),
-        ("assistant", "Because the Earth turns a little unevenly."),
-    ]
+    aside = {"instruction": "Why do we have leap seconds?", "reply": "The Earth turns unevenly."}
+    row, _ = write(ledger, beside, NO_TOOL, no_tool=lambda *_: aside)
+    assert list_turns(row) == [("user", aside["instruction"]), ("assistant", aside["reply"])]
     assert (row["calls"], row["arguments"]) == ("[]", None)
     assert set(json.loads(row["offered"])) == {item["contract_digest"] for item in beside}
     assert row["status"] == "ok"
@@ -252,22 +184,6 @@ FORGOT = {
     "answer": "In Oslo.",
     "values": OSLO,
 }
-STATED = {**FORGOT, "instruction": "How late is it in Oslo, at my sister's?"}
-NAMED = {"instruction": "Call get_current_time for me.", "reply": "No."}
-
-
-@pytest.mark.parametrize(
-    ("task", "answers"),
-    [
-        (NO_TOOL, {"no_tool": lambda *_: NAMED}),
-        (CLARIFY, {"missing": lambda *_: STATED, "call": lambda *_: {"arguments": OSLO}}),
-        (MISSING, {"missing": lambda *_: {**FORGOT, "question": "Done."}}),
-    ],
-    ids=["names a tool", "nothing was missing", "asks nothing"],
-)
-def test_a_conversation_that_is_not_its_task_is_rejected(ledger, task, answers):
-    row, _ = write(ledger, CLOCK, task, **answers)
-    assert (row["status"], row["verdict"]) == ("ok", "reject")
 
 
 def test_a_missing_value_is_asked_for(ledger):
@@ -277,16 +193,13 @@ def test_a_missing_value_is_asked_for(ledger):
 
 
 def test_a_clarification_goes_on_to_the_answer_and_the_call(ledger):
-    row, request = write(
-        ledger, CLOCK, CLARIFY, missing=lambda *_: FORGOT, call=lambda *_: {"arguments": OSLO}
-    )
+    answers = {"missing": lambda *_: FORGOT, "call": lambda *_: {"arguments": OSLO}}
+    row, request = write(ledger, CLOCK, CLARIFY, **answers)
     assert list_turns(row)[2:] == [("user", "In Oslo."), ("assistant", [(CITY_TIME["name"], OSLO)])]
     assert (row["verdict"], request) == ("accept", ["missing", "call"])
 
 
-# ------------------------------------------------------------------ recovery
-
-
+# --- recovery
 def issue(*_: Any) -> Json:
     values = {"project_key": "OPS", "title": "Tap leaks", "priority": "high"}
     text = "Open a high priority issue titled 'Tap leaks' in project OPS, would you?"
@@ -301,14 +214,8 @@ def test_a_wrong_call_gets_the_validators_error_and_is_repaired(ledger):
         sent.update(data)
         return {"arguments": right}
 
-    row, request = write(
-        ledger,
-        snapshot_rows([CREATE_ISSUE]),
-        RECOVERY,
-        generate=issue,
-        call=lambda *_: {"arguments": right},
-        repair=repair,
-    )
+    answers = {"generate": issue, "call": lambda *_: {"arguments": right}, "repair": repair}
+    row, request = write(ledger, ISSUES, RECOVERY, **answers)
     talk = list_turns(row)
     [(_, wrong)] = talk[1][1]
     flaws = validate_call(CREATE_ISSUE, wrong)
@@ -321,30 +228,82 @@ def test_a_wrong_call_gets_the_validators_error_and_is_repaired(ledger):
     assert request == ["generate", "call", "repair"]
 
 
-def test_a_call_that_is_not_repaired_is_rejected(ledger):
-    row, _ = write(
-        ledger,
-        snapshot_rows([CREATE_ISSUE]),
-        RECOVERY,
-        generate=issue,
-        call=lambda *_: {"arguments": issue()["requests"][0]["values"]},
-        repair=lambda *_: {"arguments": {"title": "Tap leaks", "colour": "blue"}},
-    )
+# ------------------------------------------------------------------ what is not its task
+ISSUES = snapshot_rows([CREATE_ISSUE])
+REMEMBER = snapshot_rows(
+    [make_tool("remember", "Remember a thing.", {"what": {}}, additionalProperties=True)]
+)
+WHAT = "What time is it?"
+LOST = {"instruction": "What time is it in Bern, and at my uncle's?"}
+KEEP = {"requests": [{"instruction": "Keep in mind: the tap is fixed."}]}
+
+
+@cases(
+    "rows, task, step, kind, answers",
+    (CLOCK, PARALLEL, "several", "wrong_calls", {"several": two_times(OSLO, OSLO)}),
+    (CLOCK, PARALLEL, "several", "wrong_tool", {"several": two_times(OSLO, BERN, tool=2)}),
+    (
+        *(CLOCK, PARALLEL, "several", "wrong_calls"),
+        {"several": two_times(OSLO, BERN, borrowed=["timezone"])},
+    ),
+    (
+        *(CLOCK, PARALLEL, "several", "wrong_shape"),
+        {"several": lambda *_: {"instruction": WHAT, "calls": [{"tool": 1}]}},
+    ),
+    (
+        *(CLOCK, PARALLEL, "several", "wrong_calls"),
+        {
+            "several": lambda *_: {
+                "instruction": WHAT,
+                "calls": [{"tool": 1, "arguments": OSLO}] * 4,
+            }
+        },
+    ),
+    (*(CLOCK, PARALLEL, "revise", "not_stated"), {"several": half_said, "revise": lambda *_: LOST}),
+    (
+        *(DESK, SEQUENTIAL, "call", "not_borrowed"),
+        {
+            "several": chain(["ticket_id"], ticket_id="T-1"),
+            "act": lambda *_: {"content": "nothing found"},
+            "call": lambda *_: {"arguments": {"ticket_id": "T-1"}},
+        },
+    ),
+    (DESK, SEQUENTIAL, "several", "wrong_calls", {"several": chain([], ticket_id="T-1")}),
+    (
+        *(REMEMBER, RECOVERY, "wrong_call", "no_wrong_call"),
+        {
+            "generate": lambda *_: KEEP,
+            "call": lambda *_: {"arguments": {"what": "the tap is fixed"}},
+        },
+    ),
+    ids=[
+        *("twice the same", "a tool not shown", "borrowed", "one call", "four calls"),
+        *("lost by the reviser", "in no result", "borrows nothing", "refuses nothing"),
+    ],
+)
+def test_what_cannot_be_its_task_fails_the_row(ledger, rows, task, step, kind, answers):
+    row, _ = write(ledger, rows, task, **answers)
+    assert (row["status"], row["failed_step"], row["error_kind"]) == ("failed", step, kind)
+    assert row["hint"]
+
+
+NAMED = {"instruction": "Call get_current_time for me.", "reply": "No."}
+STATED = {**FORGOT, "instruction": "How late is it in Oslo, at my sister's?"}
+UNREPAIRED = {
+    "generate": issue,
+    "call": lambda *_: {"arguments": issue()["requests"][0]["values"]},
+    "repair": lambda *_: {"arguments": {"title": "Tap leaks", "colour": "blue"}},
+}
+
+
+@cases(
+    "rows, task, answers",
+    (CLOCK, NO_TOOL, {"no_tool": lambda *_: NAMED}),
+    (CLOCK, CLARIFY, {"missing": lambda *_: STATED, "call": lambda *_: {"arguments": OSLO}}),
+    (CLOCK, MISSING, {"missing": lambda *_: {**FORGOT, "question": "Done."}}),
+    (ISSUES, RECOVERY, UNREPAIRED),
+    ids=["names a tool", "nothing was missing", "asks nothing", "is not repaired"],
+)
+def test_a_conversation_that_is_not_its_task_is_rejected(ledger, rows, task, answers):
+    row, _ = write(ledger, rows, task, **answers)
     assert (row["status"], row["verdict"]) == ("ok", "reject")
-
-
-def test_a_tool_that_refuses_nothing_has_no_recovery(ledger):
-    anything = {
-        "name": "remember",
-        "description": "Remember something for later.",
-        "inputSchema": {"type": "object", "properties": {"what": {}}},
-    }
-    open_ = {**anything, "inputSchema": {**anything["inputSchema"], "additionalProperties": True}}
-    row, _ = write(
-        ledger,
-        snapshot_rows([open_]),
-        RECOVERY,
-        generate=lambda *_: {"requests": [{"instruction": "Keep in mind: the tap is fixed."}]},
-        call=lambda *_: {"arguments": {"what": "the tap is fixed"}},
-    )
-    assert failure(row) == ("failed", "wrong_call", "no_wrong_call")

@@ -44,9 +44,10 @@ from assets.synthesis.writing.units import (
     plan_units,
 )
 from assets.synthesis.writing.writer import PairWriter
+from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE, TEXT, make_tool, snapshot_rows
-from tests.synthesis.scripted import ALL_TASKS, ROLES, SINGLES, others, planned
+from tests.synthesis.scripted import ALL_TASKS, NAMES, ROLES, SINGLES, others, planned
 from tests.vectors.conftest import WordEmbedder
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Role
@@ -167,10 +168,7 @@ def test_no_share_no_task_and_no_checks_no_rivals():
     assert not any(unit.rivals for unit in answer)
 
 
-EDITABLE = (
-    "generate", "revise", "evolve", "call", "repair", "several", "no_tool", "missing", "act",
-    "choose",
-)  # fmt: skip
+EDITABLE = [name for name in NAMES if name != "judge"]
 
 
 def edit(patch: pytest.MonkeyPatch, name: str) -> None:
@@ -195,15 +193,13 @@ def test_an_edited_prompt_redoes_exactly_the_units_that_use_it(name, monkeypatch
     assert 0 < len(using) < len(before)
 
 
-@pytest.mark.parametrize(
-    ("changed", "tasks"),
-    [
-        ({"pairs_per_tool": 4}, {SINGLE}),
-        ({"seed": 8}, set(TASKS)),
-        ({"languages": ("en", "de")}, set(TASKS)),
-        ({"judge_threshold": 9.0}, set()),
-        ({"twins_above": 0.5}, set()),
-    ],
+@cases(
+    "changed, tasks",
+    ({"pairs_per_tool": 4}, {SINGLE}),
+    ({"seed": 8}, set(TASKS)),
+    ({"languages": ("en", "de")}, set(TASKS)),
+    ({"judge_threshold": 9.0}, set()),
+    ({"twins_above": 0.5}, set()),
 )
 def test_a_policy_value_redoes_the_units_that_read_it(changed, tasks):
     before, answer = plans(EVERYTHING, ALL_TASKS)
@@ -215,11 +211,9 @@ def test_another_checker_redoes_what_is_checked_and_a_slower_one_nothing():
     before, answer = plans(EVERYTHING, ALL_TASKS)
     units_ = list(answer.values())
     roles = [Role(name) for name in ROLES if name != "checker_b"]
-    other = LLM(
-        [*roles, Role("checker_b", temperature=0.3)], NoLedger(), offline=make_offline_provider()
-    )
-    slow = LLM(
-        [*roles, Role("checker_b", timeout_s=1)], NoLedger(), offline=make_offline_provider()
+    other, slow = (
+        LLM([*roles, Role("checker_b", **how)], NoLedger(), offline=make_offline_provider())
+        for how in ({"temperature": 0.3}, {"timeout_s": 1})
     )
     after = plan_units(units_, other, ALL_TASKS)
     checked = {u.key for u in units_ if u.task in (SINGLE, LOOKALIKE) and u.rivals}
@@ -270,23 +264,21 @@ def test_a_world_is_whole_and_the_same_in_every_run(language, seed):
     assert len({json.dumps(make_environment(language, random.Random(n))) for n in range(9)}) == 9
 
 
-@pytest.mark.parametrize(
-    ("text", "language", "other"),
-    [
-        ("What time is it in Tokyo?", "en", None),
-        ("37.5 times 18?", "en", None),
-        ("Translate 'Je voudrais un café, s'il vous plaît' for me, please.", "en", None),
-        ("Send 东京 to /srv/a.txt and tell me what it is", "en", None),
-        ("Kannst du mir bitte die Datei auf dem Server zeigen, ich finde sie nicht?", "en", "de"),
-        ("Quiero saber qué hay en la carpeta de mi jefe, por favor", "en", "es"),
-        ("What is in the folder of my boss, please?", "es", "en"),
-        ("明天北京会下雨吗？", "en", "Cjk"),
-        ("明天北京会下雨吗？", "zh", None),
-        ("Will it rain in Beijing tomorrow?", "zh", "Latin"),
-        ("Завтра будет дождь в Москве?", "ru", None),
-        ("Will it rain tomorrow, and what should I wear?", "sw", None),
-        ("", "en", None),
-    ],
+@cases(
+    "text, language, other",
+    ("What time is it in Tokyo?", "en", None),
+    ("37.5 times 18?", "en", None),
+    ("Translate 'Je voudrais un café, s'il vous plaît' for me, please.", "en", None),
+    ("Send 东京 to /srv/a.txt and tell me what it is", "en", None),
+    ("Kannst du mir bitte die Datei auf dem Server zeigen, ich finde sie nicht?", "en", "de"),
+    ("Quiero saber qué hay en la carpeta de mi jefe, por favor", "en", "es"),
+    ("What is in the folder of my boss, please?", "es", "en"),
+    ("明天北京会下雨吗？", "en", "Cjk"),
+    ("明天北京会下雨吗？", "zh", None),
+    ("Will it rain in Beijing tomorrow?", "zh", "Latin"),
+    ("Завтра будет дождь в Москве?", "ru", None),
+    ("Will it rain tomorrow, and what should I wear?", "sw", None),
+    ("", "en", None),
 )
 def test_only_a_plainly_other_language_is_told(text, language, other):
     assert find_other_language(text, language) == other
@@ -314,11 +306,8 @@ def test_what_is_absent_is_decided_by_the_words():
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 60_000), st.integers(1, 6))
 def test_a_contract_of_any_length_fits_a_prompt(length, count):
-    deep = {
-        "type": "object",
-        "description": "d" * length,
-        "properties": {"x": {"enum": ["e"] * 50}},
-    }
+    many = {"x": {"enum": ["e"] * 50}}
+    deep = {"type": "object", "description": "d" * length, "properties": many}
     tool = {"name": "t", "inputSchema": {"type": "object", "properties": {"a": deep}}}
     assert len(show_contract(tool)) <= LONGEST
     assert len(show_contracts([tool] * count)) <= count * (LONGEST_BESIDE + 20)
@@ -358,20 +347,12 @@ def test_private_tools_are_sent_to_no_endpoint_that_is_not_approved(tmp_path):
 
 
 def test_the_asset_refuses_and_publishes_nothing(tmp_path):
-    result = dg.materialize(
-        [pairs],
-        partition_key="private",
-        resources={
-            "warehouse": warehouse(tmp_path),
-            "writer": PairWriter((ELSEWHERE,)),
-            "embedder": WordEmbedder(),
-        },
-        raise_on_error=False,
-    )
+    resources = {"warehouse": warehouse(tmp_path), "writer": PairWriter((ELSEWHERE,))}
+    resources["embedder"] = WordEmbedder()
+    how = {"partition_key": "private", "resources": resources, "raise_on_error": False}
+    result = dg.materialize([pairs], **how)
     assert not result.success
-    [check] = [
-        evaluation for evaluation in result.get_asset_check_evaluations() if not evaluation.passed
-    ]
+    [check] = [each for each in result.get_asset_check_evaluations() if not each.passed]
     assert check.check_name == "approved_endpoint"
     assert "models.example" in (check.description or "")
     assert warehouse(tmp_path).tables.head("pairs", "private") is None

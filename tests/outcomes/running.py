@@ -14,7 +14,7 @@ from assets.outcomes.environment import PLAIN
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.plan import make_execution_row, mark_canned
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.run import ExecutionJob, ExecutionRun, JobResult
+from assets.outcomes.run import ExecutionJob, ExecutionRun
 from assets.outcomes.select import LaunchableServer, WantedCall
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import dump_recipe
@@ -54,11 +54,8 @@ class Executing:
     ) -> ExecutionJob:
         digest = contract_digest(contract)
         call = ToolCall(server.server_id, contract["name"], contract, digest, arguments)
-        wanted_call = WantedCall(call)
-        seed = self.settings.seed
-        return ExecutionJob(
-            wanted_call.identify(PLAIN.name, seed), wanted_call, server, PLAIN, seed
-        )
+        wanted, seed = WantedCall(call), self.settings.seed
+        return ExecutionJob(wanted.identify(PLAIN.name, seed), wanted, server, PLAIN, seed)
 
     def run(self, jobs: Sequence[ExecutionJob], **settings: Any) -> list[Row]:
         policy = DeployPolicy(self.bench.folder, POLICY, PATIENT)
@@ -68,11 +65,8 @@ class Executing:
         )
         asyncio.run(run.carry_out(jobs))
         self.last = run
-        rows = [self.make_row(job, run.done[job.id]) for job in jobs if job.id in run.done]
+        rows = [make_execution_row(job, run.done[job.id]) for job in jobs if job.id in run.done]
         return mark_canned(rows)
-
-    def make_row(self, job: ExecutionJob, done: JobResult) -> Row:
-        return make_execution_row(job, done)
 
     def read_kept(self, row: Row) -> Row:
         """What is kept of an answer."""

@@ -5,7 +5,6 @@ import random
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,11 +28,12 @@ from assets.outcomes.exploration import (
 )
 from assets.servers.deploy.grants import LocalSite
 from assets.synthesis.role_schemas import CallProposals
+from tests.support.cases import cases
+from tests.synthesis import contracts
 
 
 def make_tool(name: str, required: list[str], about: str = "", **properties: Any) -> dict[str, Any]:
-    schema = {"type": "object", "properties": properties, "required": required}
-    return {"name": name, "description": about, "inputSchema": schema}
+    return contracts.make_tool(name, about, properties, *required)
 
 
 TEXT = {"type": "string"}
@@ -49,21 +49,21 @@ def test_what_an_answer_lists_fills_the_parameter_of_its_name():
     pool.add_world({"sales.xlsx": b"", "drafts": None, ".git/HEAD": b""}, {}, "/data")
     pool.add_answer({"sheets": [{"name": "Staff"}, {"name": "Sales"}]}, "describe_workbook")
     calls = propose(READ_SHEET, pool, 2)
-    assert [call.arguments for call in calls] == [
-        {"path": "/data/sales.xlsx", "sheet": "Staff"},
-        {"path": "/data/sales.xlsx", "sheet": "Sales"},
-    ]
+    assert {call.arguments["path"] for call in calls} == {"/data/sales.xlsx"}
+    assert [call.arguments["sheet"] for call in calls] == ["Staff", "Sales"]
     assert calls[0].sources == {"path": WORLD, "sheet": "describe_workbook"}
-    assert count_edges((call.tool, call.sources) for call in calls) == {
-        "describe_workbook -> read_sheet.sheet": 2
-    }
+    edges = count_edges((call.tool, call.sources) for call in calls)
+    assert edges == {"describe_workbook -> read_sheet.sheet": 2}
 
 
-def test_a_folder_is_given_where_a_folder_is_asked_for():
+def test_a_folder_is_given_where_a_folder_is_asked_for_with_a_pattern_that_matches():
     pool = ValuePool()
     pool.add_world({"a.txt": b"", "drafts": None}, {}, "/data")
     lister = make_tool("list_directory", ["path"], "Lists the files of a directory.", path=TEXT)
     assert {call.arguments["path"] for call in propose(lister, pool)} == {"/data", "/data/drafts"}
+    finder = make_tool("search_files", ["path", "pattern"], path=TEXT, pattern=TEXT)
+    [call, *_] = propose(finder, pool)
+    assert call.arguments == {"path": "/data", "pattern": "**/*.txt"}
 
 
 def test_a_page_of_the_world_is_given_where_an_address_is_asked_for(tmp_path):
@@ -78,28 +78,21 @@ def test_a_page_of_the_world_is_given_where_an_address_is_asked_for(tmp_path):
 def test_objects_and_lists_are_filled_member_by_member():
     pool = ValuePool()
     pool.add_answer({"entities": [{"name": "Rosa"}]}, "read_graph")
-    note = {
-        "type": "object",
-        "properties": {"entityName": TEXT, "contents": {"type": "array", "items": TEXT}},
-        "required": ["entityName", "contents"],
-    }
+    contents = {"type": "array", "items": TEXT}
+    named = make_tool("", ["entityName", "contents"], entityName=TEXT, contents=contents)
+    note = named["inputSchema"]
     adder = make_tool("add_notes", ["notes"], notes={"type": "array", "items": note})
     [call, *_] = propose(adder, pool)
     assert call.arguments["notes"][0]["entityName"] == "Rosa"  # type: ignore[index]
     assert call.sources == {"notes": INVENTED}  # its contents were
 
 
-def test_a_search_asks_for_words_that_are_there():
+def test_a_search_asks_for_words_that_are_there_and_a_count_for_what_is_a_number():
     pool = ValuePool()
     pool.add_answer({"title": "Minutes of the harbour board"}, "list_notes")
     finder = make_tool("search_notes", ["query"], query=TEXT)
     [call, *_] = propose(finder, pool)
-    assert call.arguments == {"query": "board"}
-    assert call.sources == {"query": "list_notes"}
-
-
-def test_a_text_that_only_looks_like_a_number_is_none():
-    pool = ValuePool()
+    assert (call.arguments, call.sources) == ({"query": "board"}, {"query": "list_notes"})
     pool.add_answer({"count": ["--5", "\u0665", "9" * 60, "7"]}, "list_notes")
     counter = make_tool("take", ["count"], count={"type": "integer"})
     assert {call.arguments["count"] for call in propose(counter, pool)} == {7}
@@ -113,24 +106,19 @@ def test_choices_come_from_the_schema_and_the_rest_is_invented():
 
 
 def test_tools_that_list_come_before_those_that_read_and_those_that_write():
-    tools = [
-        make_tool("delete_file", ["path"], "Deletes a file.", path=TEXT),
-        READ_SHEET,
-        make_tool("list_files", [], "Lists files."),
-    ]
+    delete = make_tool("delete_file", ["path"], "Deletes a file.", path=TEXT)
+    tools = [delete, READ_SHEET, make_tool("list_files", [], "Lists files.")]
     ordered = sorted(tools, key=rank_tool)
     assert [tool["name"] for tool in ordered] == ["list_files", "read_sheet", "delete_file"]
 
 
-@pytest.mark.parametrize(
-    ("text", "structured", "expected"),
-    [
-        ('{"a": 1}', None, {"a": 1}),
-        ("one\n\n two ", None, {"line": ["one", "two"]}),
-        ("ignored", {"b": [2]}, {"b": [2]}),
-        ("[" * 100_000, None, {"line": ["[" * 100_000]}),
-        ("", None, {"line": []}),
-    ],
+@cases(
+    "text, structured, expected",
+    ('{"a": 1}', None, {"a": 1}),
+    ("one\n\n two ", None, {"line": ["one", "two"]}),
+    ("ignored", {"b": [2]}, {"b": [2]}),
+    ("[" * 100_000, None, {"line": ["[" * 100_000]}),
+    ("", None, {"line": []}),
 )
 def test_an_answer_is_read_as_json_or_by_lines(text, structured, expected):
     facts = ("useful", None, "", "ok", None, None, "", text, structured, len(text), 0.1, "", "")
@@ -144,17 +132,8 @@ def test_an_answer_without_end_teaches_a_little():
         deep = {"a": deep}
     pool.add_answer(deep, "t")
     pool.add_answer([{"id": n} for n in range(100_000)], "t")
-    pool.add_answer(
-        {
-            "id": "y" * 10_000,
-            "line": "two\nlines",
-            "on": True,
-            "none": None,
-            "n": float("nan"),
-            "count": "--5",
-        },
-        "t",
-    )
+    odd = {"id": "y" * 10_000, "line": "two\nlines", "on": True, "none": None, "n": float("nan")}
+    pool.add_answer(odd, "t")
     assert 0 < len(pool.values) <= 60
 
 
@@ -208,15 +187,13 @@ def test_a_value_comes_from_the_answer_that_told_it_and_not_from_what_was_stated
     assert find_origins(READ_SHEET, find, [second]) == {}  # nobody says which of the two
 
 
-@pytest.mark.parametrize(
-    ("properties", "value"),
-    [
-        ({"kind": {"enum": ["Staff"]}}, "Staff"),
-        ({"kind": {"type": "boolean"}}, True),
-        ({"kind": {"type": "integer"}}, 7),
-        ({"text": TEXT}, "Staff"),
-        ({"author": TEXT}, "Staff"),
-    ],
+@cases(
+    "properties, value",
+    ({"kind": {"enum": ["Staff"]}}, "Staff"),
+    ({"kind": {"type": "boolean"}}, True),
+    ({"kind": {"type": "integer"}}, 7),
+    ({"text": TEXT}, "Staff"),
+    ({"author": TEXT}, "Staff"),
 )
 def test_what_two_places_share_by_chance_is_not_passed_on(properties, value):
     [name] = properties
@@ -232,14 +209,6 @@ def test_a_misspelt_call_has_another_value_of_those_that_exist():
     assert wrong.arguments == {"path": "/ax.xlsx", "sheet": "x"}
     made_up = ProposedCall("read_sheet", call.arguments, {"path": INVENTED, "sheet": SCHEMA})
     assert misspell_call(READ_SHEET, made_up) is None
-
-
-def test_a_search_in_folders_gets_a_folder_and_a_pattern_that_matches():
-    pool = ValuePool()
-    pool.add_world({"a.txt": b"", "notes": None}, {}, "/data")
-    finder = make_tool("search_files", ["path", "pattern"], path=TEXT, pattern=TEXT)
-    [call, *_] = propose(finder, pool)
-    assert call.arguments == {"path": "/data", "pattern": "**/*.txt"}
 
 
 async def test_half_a_pair_in_an_answer_keeps_no_model_from_proposing():

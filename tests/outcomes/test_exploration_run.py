@@ -14,13 +14,14 @@ from assets.synthesis.writing.explored_calls import read_explored
 from tests.outcomes.running import READS
 from tests.outcomes.test_defs import MARKET, Market, make_clear, make_deployment
 from tests.serving.calling import Bench
+from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
 from warehouse.llm.client import Role
 
-TEXT = {"type": "object", "properties": {"sheet": {"type": "string"}}, "required": ["sheet"]}
+SHEET = {"type": "object", "properties": {"sheet": {"type": "string"}}, "required": ["sheet"]}
 LIST = {"name": "list_sheets", "inputSchema": {"type": "object"}, "annotations": READS}
-READ = {"name": "read_sheet", "inputSchema": TEXT, "annotations": READS}
-DROP = {"name": "delete_sheet", "inputSchema": TEXT}
+READ = {"name": "read_sheet", "inputSchema": SHEET, "annotations": READS}
+DROP = {"name": "delete_sheet", "inputSchema": SHEET}
 SOURCE = """
 def do(m, _):
     name, arguments = m["params"]["name"], m["params"]["arguments"]
@@ -37,6 +38,11 @@ calls(do, TOOLS)
 """
 
 
+@pytest.fixture
+def bench(tmp_path, monkeypatch) -> Bench:
+    return Bench(tmp_path, monkeypatch)
+
+
 class Explored(Market):
     """A marketplace of one server, which nothing was written about yet."""
 
@@ -48,11 +54,6 @@ class Explored(Market):
 
     def read(self) -> list[dict[str, Any]]:
         return self.warehouse.tables.read(EXPLORATIONS, MARKET).to_dicts()
-
-
-@pytest.fixture
-def bench(tmp_path, monkeypatch) -> Bench:
-    return Bench(tmp_path, monkeypatch)
 
 
 def test_what_a_list_names_is_passed_on_and_a_second_run_calls_nothing(bench):
@@ -93,13 +94,9 @@ def test_a_tool_that_models_fail_is_called_more_and_no_call_is_made_again(bench)
     market.publish(CURRICULUM, [dict.fromkeys(CURRICULUM.columns) | grant])
     market.explore()
     after = {row["exploration_id"]: row for row in market.read()}
-    own = ("plan_digest", "explored_at")
-    for row in before:
+    for row in before:  # its seconds too: read from the ledger, not measured again
         later = after.pop(row["exploration_id"])
-        assert {k: v for k, v in row.items() if k not in own} == {
-            k: v for k, v in later.items() if k not in own
-        }
-        assert later["seconds"] == row["seconds"]  # read from the ledger, not measured again
+        assert later | {name: row[name] for name in ("plan_digest", "explored_at")} == row
     assert count_useful(list(after.values())) == len(after) == 1
     assert market.explore()["unchanged"] == 1
 
@@ -181,9 +178,11 @@ HOSTILE = SOURCE.replace(
 )
 
 
-@pytest.mark.parametrize(
-    ("source", "limits"),
-    [(HANGS, {"timeout_s": 1.0}), (HUGE, {}), (HOSTILE, {})],
+@cases(
+    "source, limits",
+    (HANGS, {"timeout_s": 1.0}),
+    (HUGE, {}),
+    (HOSTILE, {}),
     ids=["never answers", "huge", "an order to the reader"],
 )
 def test_a_list_that_cannot_be_used_teaches_nothing(bench, source, limits):
@@ -254,10 +253,8 @@ def test_where_values_come_from_is_kept_with_the_answer_and_a_real_objection(ben
     for row in first:
         assert json.loads(row["origins"]) == {"sheet": [listing["exploration_id"], "sheet"]}
     objections = [row for row in rows.values() if row["repairs"]]
-    assert {row["tool"]: row["text"] for row in objections} == {
-        "read_sheet": "no such sheet",
-        "delete_sheet": "no such sheet",
-    }
+    assert {row["tool"] for row in objections} == {"read_sheet", "delete_sheet"}
+    assert {row["text"] for row in objections} == {"no such sheet"}
     assert all(rows[row["repairs"]]["outcome"] == "useful" for row in objections)
 
 
@@ -273,9 +270,7 @@ SLY = SOURCE.replace(
 )
 
 
-@pytest.mark.parametrize(
-    "source", [FICKLE, EXPIRES, SLY], ids=["answers vary", "ids expire", "a reading tool writes"]
-)
+@cases("source", FICKLE, EXPIRES, SLY, ids=["answers vary", "ids expire", "a reading tool writes"])
 def test_a_value_that_is_not_there_again_is_not_passed_on(bench, source):
     market = Explored(bench, source)
     market.explore()

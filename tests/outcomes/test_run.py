@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,7 +17,7 @@ from assets.outcomes.environment import PLAIN
 from assets.outcomes.run import ExecutionJob
 from assets.outcomes.worlds.kind import read_file_facts
 from assets.outcomes.worlds.session import OpenWorld, make_first_tree
-from assets.outcomes.worlds.tree import digest_tree, read_tree
+from assets.outcomes.worlds.tree import WorldFailed, digest_tree, read_tree
 from tests.outcomes.running import READS, Executing, make_contract, open_executing
 from tests.support.cases import cases
 from warehouse.storage.digest import digest
@@ -64,19 +65,16 @@ def left_running(word: str) -> list[str]:
     return [line for line in listing.splitlines() if word in line]
 
 
-def test_a_useful_call_is_kept_with_what_it_changed(executing):
-    row = run_one(executing, NOTE)
+@cases("contract, hinted", (CONTRACT, False), (READER, True), ids=["plain", "read-only hint"])
+def test_a_useful_call_is_kept_with_what_it_changed_under_whatever_hint(
+    executing, contract, hinted
+):
+    row = run_one(executing, NOTE, contract)
     assert (row["outcome"], row["blame"], row["status"]) == ("useful", None, "ok")
     assert row["changed"] == '["note-1.txt"]'
-    assert (row["only_reads"], row["breaks_hint"]) == (False, False)
+    assert (row["only_reads"], row["breaks_hint"]) == (hinted, hinted)
     assert executing.read_kept(row)["text"] == "wrote /home/user/data/note-1.txt"
     assert row["call_key"].startswith("x1:")
-
-
-def test_a_tool_that_changes_state_under_a_read_only_hint_is_told(executing):
-    row = run_one(executing, NOTE, READER)
-    assert (row["only_reads"], row["breaks_hint"]) == (True, True)
-    assert row["changed"] == '["note-1.txt"]'
 
 
 def test_the_same_calls_again_start_no_server_and_are_the_same_rows(executing, monkeypatch):
@@ -310,11 +308,7 @@ def test_a_server_that_does_not_start_costs_the_others_nothing(executing):
 
 
 def test_a_world_that_cannot_be_opened_is_the_row_of_its_calls(executing, monkeypatch):
-    from assets.outcomes.worlds.tree import WorldFailed
-
-    def refuse(*_, **__):
-        raise WorldFailed("no place for it")
-
+    refuse = Mock(side_effect=WorldFailed("no place for it"))
     monkeypatch.setattr("assets.outcomes.environment.open_world", refuse)
     row = run_one(executing, NOTE)
     assert (row["outcome"], row["error_kind"]) == (None, "internal")
@@ -332,15 +326,13 @@ calls(do, TOOLS)
 """
 
 
-@pytest.mark.parametrize(
-    ("source", "value", "proof"),
-    [
-        (NOTE, "new", "proved"),
-        (READ_NOTE, "README.md", "proved"),
-        (READ_NOTE, "gone.txt", "refuted"),
-        ("def do(m, x):\n    say(m, 'the same')\ncalls(do, TOOLS)", "README.md", "unproved"),
-        ("def do(m, x):\n    say(m, 'it is ' + x)\ncalls(do, TOOLS)", "README.md", "unproved"),
-    ],
+@cases(
+    "source, value, proof",
+    (NOTE, "new", "proved"),
+    (READ_NOTE, "README.md", "proved"),
+    (READ_NOTE, "gone.txt", "refuted"),
+    ("def do(m, x):\n    say(m, 'the same')\ncalls(do, TOOLS)", "README.md", "unproved"),
+    ("def do(m, x):\n    say(m, 'it is ' + x)\ncalls(do, TOOLS)", "README.md", "unproved"),
 )
 def test_a_call_that_worked_is_proved_by_what_other_values_do(executing, source, value, proof):
     server = executing.make_server(source, [FREE])

@@ -25,6 +25,7 @@ from assets.synthesis.export.selection import ExportChoice, ExportError, permits
 from assets.synthesis.export.write import export as write_export
 from assets.synthesis.tables import RECOVERY, SINGLE, read_goldens
 from tests.support.cases import cases
+from tests.synthesis.contracts import TEXT, make_tool
 from tests.warehouse.sanitize.test_redact import FORMS
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.redact import redact_prose
@@ -32,15 +33,7 @@ from warehouse.storage.takedowns import TAKEN, TOOL, Tombstone, record_tombstone
 from warehouse.store import Warehouse
 
 PLANTED = int(os.environ.get("PLANTED_SECRETS", "60"))
-CLOSE = {
-    "name": "close_ticket",
-    "description": "Close a ticket for good.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"ticket_id": {"type": "string"}},
-        "required": ["ticket_id"],
-    },
-}
+CLOSE = make_tool("close_ticket", "Close a ticket for good.", {"ticket_id": TEXT}, "ticket_id")
 ASK = "Ticket T-881 is done, so put it away please"
 RIGHT, WRONG = {"ticket_id": "T-881"}, {"ticket_id": "T-88"}
 OBJECTION = "there is no ticket T-88"
@@ -121,12 +114,8 @@ def home(tmp_path) -> Warehouse:
 
 
 def publish(warehouse: Warehouse, contract: Any) -> None:
-    row = {
-        "server_id": "npm:help-desk",
-        "tool": contract["name"],
-        "contract_digest": contract_digest(contract),
-        "contract": json.dumps(contract),
-    }
+    row = {"server_id": "npm:help-desk", "tool": contract["name"]}
+    row |= {"contract_digest": contract_digest(contract), "contract": json.dumps(contract)}
     warehouse.tables.promote(warehouse.tables.stage(CLEAR, CLEAR.frame([row]), "a"), "test", [])
 
 
@@ -243,9 +232,8 @@ def test_a_take_down_reaches_traces(home, tmp_path):
     import_traces(home, [write_claude(tmp_path / "t.jsonl", USEFUL)], None, "test")
     reach = json.dumps({"tools": [["npm:help-desk", "close_ticket"]]})
     name = "npm:help-desk::close_ticket"
-    record_tombstone(
-        home.home, Tombstone(name, TOOL, TAKEN, "ann", "2026-11-29T00:00:00", "asked", reach)
-    )
+    tombstone = Tombstone(name, TOOL, TAKEN, "ann", "2026-11-29T00:00:00", "asked", reach)
+    record_tombstone(home.home, tombstone)
     assert list_traced(home.tables) == []
 
 
@@ -347,9 +335,8 @@ def test_ids_that_are_counted_anew_each_turn_join_each_call_to_its_own_result(ho
 
 def find_leaks(home: Warehouse, secrets: list[str], *more: str) -> list[str]:
     """The secrets that any row, blob, file or export of a home holds, or another text."""
-    choice = ExportChoice(
-        time.time(), lambda _: "train", lambda _: (), more=list_traced(home.tables)
-    )
+    traced = list_traced(home.tables)
+    choice = ExportChoice(time.time(), lambda _: "train", lambda _: (), more=traced)
     for name in FORMATS:
         with suppress(ExportError):  # no recovery is left that a preference could be made of
             write_export(home.tables, home.home / "exports" / name, name, choice, "today")
@@ -370,10 +357,8 @@ def write_own(path: Path, calls: Calls, ask: str) -> Path:
     log = CallLog(path.parent)
     for _, arguments, text, failed in calls:
         named = {"tool_id": "npm:help-desk::close_ticket", "arguments": arguments}
-        facts = {
-            "contract_digest": contract_digest(CLOSE),
-            "status": "tool_error" if failed else "ok",
-        }
+        facts = {"contract_digest": contract_digest(CLOSE)}
+        facts["status"] = "tool_error" if failed else "ok"
         log.keep_trace("ann", ask, named | facts, text)
     return log.traces.list_files()[0]
 

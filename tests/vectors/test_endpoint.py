@@ -18,6 +18,7 @@ from tests.support.cases import cases
 from tests.vectors.embeddings_endpoint import Say, embeddings_endpoint, vector, vectors
 
 KEY = "sk-very-secret-0123456789"
+PACKED = {"content-encoding": "gzip"}
 
 
 def opened(url: str, **settings: Any) -> EndpointEncoder:
@@ -106,11 +107,7 @@ def test_a_try_waits_as_long_as_it_is_told(monkeypatch):
     (Say('{"data": [{"embedding": [NaN, 1, 1, 1, 1, 1, 1, 1]}]}'), 1, "norm nan"),
     (Say('{"data": [{"embedding": [' + "9" * 401 + "]}]}"), 1, "expected one list of numbers"),
     (Say("[" * 100_000), endpoint_module.ATTEMPTS, "no JSON that can be read"),
-    (
-        Say(gzip.compress(bytes(40 << 20)), headers={"content-encoding": "gzip"}),
-        1,
-        "more than 16,777,216 bytes",
-    ),
+    (Say(gzip.compress(bytes(40 << 20)), headers=PACKED), 1, "more than 16,777,216 bytes"),
 )
 def test_what_does_not_pass_is_one_clear_error(fault, tries, why):
     with embeddings_endpoint([fault]) as endpoint:
@@ -125,7 +122,7 @@ def test_what_does_not_pass_is_one_clear_error(fault, tries, why):
 def test_a_packed_answer_is_unpacked():
     def pack(body: dict[str, Any], _: int) -> Say:
         packed = gzip.compress(json.dumps(vectors(body)).encode())
-        return Say(packed, headers={"content-encoding": "gzip"})
+        return Say(packed, headers=PACKED)
 
     with embeddings_endpoint(pack) as endpoint:
         found = opened(endpoint.url, dim=8).embed(["a text"])

@@ -95,31 +95,20 @@ def fill_home(warehouse: Warehouse) -> None:
     names = {"marketplace": "registry", "server_id": "npm:files", "contract": CONTRACT}
     old, new, other = (f"c1:{letter * 64}" for letter in "abc")
     listing = {"read_file": new, "write_file": other}
-    publish(
-        warehouse,
-        CLEAR,
-        [
-            {**names, "tool": tool, "contract_digest": digest, "first_seen": "2026-02-01"}
-            for tool, digest in listing.items()
-        ],
-    )
-    change = {"server_id": "npm:files", "tool": "read_file", "from_digest": old}
-    publish(
-        warehouse,
-        CHANGES,
-        [{**change, "to_digest": new, "run_date": "2026-02-01", "cls": "compatible", "fields": ""}],
-    )
+    day = "2026-02-01"
+    rows = [{**names, "tool": tool, "contract_digest": of} for tool, of in listing.items()]
+    publish(warehouse, CLEAR, [{**row, "first_seen": day} for row in rows])
+    change = {"server_id": "npm:files", "tool": "read_file", "from_digest": old, "to_digest": new}
+    change |= {"run_date": day, "cls": "compatible", "fields": ""}
+    publish(warehouse, CHANGES, [change])
     ran = {**names, "tool": "read_file", "contract_digest": old, "executed_at": time.time()}
     ran.pop("contract")
     ends = [("useful", None), ("useful", None), ("tool_error", "tool"), ("tool_error", "caller")]
-    publish(
-        warehouse,
-        EXECUTIONS,
-        [
-            {**ran, "execution_id": f"e{at}", "outcome": outcome, "blame": blame, "status": "ok"}
-            for at, (outcome, blame) in enumerate(ends)
-        ],
-    )
+    rows = [
+        {**ran, "execution_id": f"e{at}", "outcome": outcome, "blame": blame, "status": "ok"}
+        for at, (outcome, blame) in enumerate(ends)
+    ]
+    publish(warehouse, EXECUTIONS, rows)
     called = {"token": "ci", "tool_id": "npm:files::write_file", "contract_digest": other}
     log = CallLog(warehouse.home)
     for at in range(4):

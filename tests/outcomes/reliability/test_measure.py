@@ -133,9 +133,8 @@ def test_claims_of_one_token_move_a_mean_by_what_one_call_would(calls):
     observed = [observe(at % 4 != 0) for at in range(calls)]
     observed += [observe(at % 4 != 0, tool_id=SECOND) for at in range(100)]
     claims = [observe(False, source="token:liar", weight=1 / 80, claimed=True)] * 80
-    before, after = (
-        find_row(measure(stored))["mean"] for stored in (observed, [*observed, *claims])
-    )
+    both = (observed, [*observed, *claims])
+    before, after = (find_row(measure(stored))["mean"] for stored in both)
     assert 0 < before - after <= 1 / (5 + calls) + 0.01  # and what it moves the rate of all
 
 
@@ -177,10 +176,7 @@ def test_nothing_seen_is_the_prior_and_much_seen_is_what_was_seen():
     prior = RatePrior(0.9, 4)
     assert estimate_rate(CallEvidence(), prior).mean == 0.9
     assert estimate_rate(CallEvidence(0, 4000), prior).mean < 0.001
-    wide, narrow = (
-        estimate_rate(CallEvidence(), prior),
-        estimate_rate(CallEvidence(900, 100), prior),
-    )
+    wide, narrow = (estimate_rate(CallEvidence(*of), prior) for of in ((), (900, 100)))
     assert narrow.high - narrow.low < wide.high - wide.low
 
 

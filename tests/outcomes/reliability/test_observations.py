@@ -75,9 +75,8 @@ def read(place: Path, lines: list[dict[str, Any] | str]) -> list[Observation]:
     (call("1", tool_id=None), None),
 )
 def test_only_answers_and_the_tools_own_faults_are_observed(tmp_path, line, success):
-    assert [item.success for item in read(tmp_path, [line])] == (
-        [] if success is None else [success]
-    )
+    expected = [] if success is None else [success]
+    assert [item.success for item in read(tmp_path, [line])] == expected
 
 
 @cases(
@@ -124,10 +123,8 @@ def test_a_call_knows_the_words_of_its_search_where_they_are_kept(tmp_path):
     search = {"at": NOW - 90, "id": "s", "status": "searched", "words": words, "shown": [TOOL]}
     theirs = {**search, "token": "spy", "words": "something else", "search_id": "s1"}
     result = read(tmp_path, [{**search, **stored}, theirs, call("1", rank=2, **stored), call("2")])
-    assert [(item.query, item.query_key, item.rank) for item in result] == [
-        (words, key, 2),
-        ("", "", None),
-    ]
+    facts = [(item.query, item.query_key, item.rank) for item in result]
+    assert facts == [(words, key, 2), ("", "", None)]
 
 
 def test_lines_as_the_server_writes_them_are_read(tmp_path):
@@ -172,10 +169,8 @@ def test_a_call_told_of_twice_counts_once_and_the_last_word_stands():
     output = observe(call_id="1", source="token:a")
     later = replace(output, at=output.at + 1, success=False)
     result = weigh([later, output, output, replace(output, source="token:b")])
-    assert [(o.source, o.success) for o in list_observations(result.frame)] == [
-        ("token:b", True),
-        ("token:a", False),
-    ]
+    observed = {each.source: each.success for each in list_observations(result.frame)}
+    assert (observed, result.frame.height) == ({"token:b": True, "token:a": False}, 2)
     assert result.left_out["told of twice"] == 2
 
 
@@ -189,16 +184,10 @@ def test_a_flood_counts_as_much_as_its_daily_limit_and_leaves_others_alone():
 
 
 def test_claims_of_a_token_count_together_as_one_call_on_however_many_days():
-    claims = [
-        observe(
-            success=False, weight=0.25, claimed=True, source="token:liar", at=NOW - at % 9 * DAY
-        )
-        for at in range(80)
-    ]
-    observed = [
-        observe(source="token:liar"),
-        observe(weight=0.25, claimed=True, source="token:ada"),
-    ]
+    claim = {"weight": 0.25, "claimed": True}
+    lie = {"success": False, "source": "token:liar", **claim}
+    claims = [observe(at=NOW - at % 9 * DAY, **lie) for at in range(80)]
+    observed = [observe(source="token:liar"), observe(source="token:ada", **claim)]
     result = weigh([*claims, *observed])
     by = ["source", "claimed"]
     total = {

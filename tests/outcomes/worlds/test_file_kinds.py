@@ -118,26 +118,15 @@ def test_very_many_lines_alike_are_told_at_once():
 
 
 _ZEROES = "(n INTEGER, z BLOB GENERATED ALWAYS AS (zeroblob(900000000)))"
+_MANY = "WITH RECURSIVE c(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM c LIMIT {}) SELECT i FROM c"
+_COLUMNS = ", ".join(f"c{n}" for n in range(1900))
+_TEXTS = "CREATE TABLE t (x AS (hex(zeroblob(400000))), n INTEGER PRIMARY KEY)"
+_WIDE = f"CREATE TABLE w (n INTEGER PRIMARY KEY, {_COLUMNS})"
+_MUCH = "more than 8,388,608 characters"
 LARGE = {
     "zeroes": ([f"CREATE TABLE z {_ZEROES}", "INSERT INTO z (n) VALUES (1)"], "too big"),
-    "texts": (
-        [
-            "CREATE TABLE t (x AS (hex(zeroblob(400000))), n INTEGER PRIMARY KEY)",
-            "INSERT INTO t (n) WITH RECURSIVE c(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM c"
-            " LIMIT 9999) SELECT i FROM c",
-        ],
-        "more than 8,388,608 characters",
-    ),
-    "columns": (
-        [
-            "CREATE TABLE w (n INTEGER PRIMARY KEY, "
-            + ", ".join(f"c{n}" for n in range(1900))
-            + ")",
-            "INSERT INTO w (n) WITH RECURSIVE c(i) AS (VALUES (1) UNION ALL SELECT i + 1"
-            " FROM c LIMIT 19000) SELECT i FROM c",
-        ],
-        "more than 8,388,608 characters",
-    ),
+    "texts": ([_TEXTS, f"INSERT INTO t (n) {_MANY.format(9999)}"], _MUCH),
+    "columns": ([_WIDE, f"INSERT INTO w (n) {_MANY.format(19000)}"], _MUCH),
 }
 
 
@@ -288,14 +277,8 @@ def repository(tmp_path):
 
 
 def git(folder, *words):
-    done = subprocess.run(
-        ["git", "-c", "safe.directory=*", "-C", str(folder), *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return done.stdout
+    command = ["git", "-c", "safe.directory=*", "-C", str(folder), *words]
+    return subprocess.check_output(command, text=True, timeout=60)
 
 
 def test_git_finds_our_repository_whole_and_as_we_read_it(repository):

@@ -41,10 +41,10 @@ def opened_site(folder):
 def ask(state, method, path, body=None):
     line = socket.socket(socket.AF_UNIX)
     line.connect(str(state.sites[0].socket))
-    h_t_t_p_connection = http.client.HTTPConnection(HOST)
-    h_t_t_p_connection.sock = line
-    h_t_t_p_connection.request(method, path, json.dumps(body) if body else None)
-    with h_t_t_p_connection.getresponse() as reply:
+    connection = http.client.HTTPConnection(HOST)
+    connection.sock = line
+    connection.request(method, path, json.dumps(body) if body else None)
+    with connection.getresponse() as reply:
         return reply.status, reply.read()
 
 
@@ -195,11 +195,8 @@ def test_items_are_added_changed_and_removed_and_a_reset_forgets_it():
     first = site.copy_items()
     assert send(site, "POST", "/api/cart", {"product_id": 3}) == (201, {"id": 1, "product_id": 3})
     form = b"product_id=4&note=a+gift"
-    assert send(site, "POST", "/cart", form, FORM)[1] == {
-        "id": 2,
-        "product_id": 4,
-        "note": "a gift",
-    }
+    added = {"id": 2, "product_id": 4, "note": "a gift"}
+    assert send(site, "POST", "/cart", form, FORM)[1] == added
     assert send(site, "PATCH", "/api/products/3", {"price": 9})[1] == {**LAMP, "price": 9}
     lamp = {"name": "Lamp", "id": 8}
     assert send(site, "PUT", "/api/products/3", lamp)[1] == {"name": "Lamp", "id": 3}

@@ -108,9 +108,8 @@ def test_two_worlds_of_one_name_are_both_told_and_the_others_are_kept(tmp_path):
     (tmp_path / "broken.toml").write_text("nothing")
     by_name = {world.path: world for world in list_worlds([tmp_path])}
     for path in (first, second):
-        assert f"{first}, {second}" in str(by_name[path].problem) or f"{second}, {first}" in str(
-            by_name[path].problem
-        )
+        assert str(first) in str(by_name[path].problem)
+        assert str(second) in str(by_name[path].problem)
     assert "not TOML" in str(by_name[tmp_path / "broken.toml"].problem)
     with pytest.raises(WorldFileError, match="two worlds are called 'small'"):
         find_world("small", [tmp_path])
@@ -161,10 +160,7 @@ FACTS = {
 )
 def test_a_change_touches_its_key_and_no_other(change, key, after):
     result = apply_changes(FACTS, [change])
-    assert result[key] == after
-    assert {k: v for k, v in result.items() if k != key} == {
-        k: v for k, v in FACTS.items() if k != key
-    }
+    assert result == {**FACTS, key: after}
 
 
 def test_what_lies_below_is_copied_moved_and_removed_along():

@@ -23,12 +23,20 @@ def defs() -> dg.Definitions:
     return build_defs()
 
 
-def graph(defs: dg.Definitions) -> str:
-    """Every asset: group, partitions, pool, kinds, owners, automation, dependencies, checks."""
-    blocks = []
+def list_assets(defs: dg.Definitions) -> list[tuple[dg.AssetsDefinition, dg.AssetSpec]]:
+    """Every asset and its one spec."""
+    result = []
     for asset in defs.assets or []:
         assert isinstance(asset, dg.AssetsDefinition)
         [spec] = asset.specs
+        result.append((asset, spec))
+    return result
+
+
+def graph(defs: dg.Definitions) -> str:
+    """Every asset: group, partitions, pool, kinds, owners, automation, dependencies, checks."""
+    blocks = []
+    for asset, spec in list_assets(defs):
         condition = spec.automation_condition
         facts = {
             "group": spec.group_name,
@@ -51,35 +59,26 @@ def test_the_asset_graph_is_as_reviewed(defs):
 
 
 def test_every_asset_has_blocking_checks_a_code_version_and_a_package(defs):
-    for asset in defs.assets or []:
-        assert isinstance(asset, dg.AssetsDefinition)
+    for asset, spec in list_assets(defs):
         assert asset.check_specs
         for check in asset.check_specs:
             assert check.blocking
             assert check.description
             assert check.partitions_def == asset.partitions_def
-        [spec] = asset.specs
         assert re.fullmatch("[0-9a-f]{12}", spec.code_version or "")
         package = spec.tags["toolmill/package"].replace(".", "/")
         assert (ROOT / package).is_dir() or (ROOT / f"{package}.py").is_file()
 
 
 def test_every_table_shows_its_columns(defs):
-    for asset in defs.assets or []:
-        assert isinstance(asset, dg.AssetsDefinition)
-        [spec] = asset.specs
+    for _, spec in list_assets(defs):
         published = ("champion", "release", "router_index", "report")
         table = not spec.key.to_user_string().endswith(published)
         assert ("dagster/column_schema" in spec.metadata) == table
 
 
 def test_every_column_is_described_and_by_its_values_not_the_constant_that_lists_them(defs):
-    schemas = [
-        asset.specs_by_key[key].metadata.get("dagster/column_schema")
-        for asset in defs.assets or []
-        if isinstance(asset, dg.AssetsDefinition)
-        for key in asset.specs_by_key
-    ]
+    schemas = [spec.metadata.get("dagster/column_schema") for _, spec in list_assets(defs)]
     columns = [column for schema in schemas if schema for column in schema.columns]
     assert [column.name for column in columns if not column.description] == []
     answer = [column.description for column in columns]
@@ -87,11 +86,8 @@ def test_every_column_is_described_and_by_its_values_not_the_constant_that_lists
 
 
 def test_only_the_nightly_assets_are_partitioned_by_marketplace(defs):
-    partitioned = {
-        asset.key.to_user_string()
-        for asset in defs.assets or []
-        if isinstance(asset, dg.AssetsDefinition) and asset.partitions_def
-    }
+    assets = list_assets(defs)
+    partitioned = {spec.key.to_user_string() for one, spec in assets if one.partitions_def}
     assert partitioned == set(NIGHTLY)
 
 

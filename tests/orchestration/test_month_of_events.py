@@ -192,12 +192,6 @@ class Log:
     written: EventLog
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
-    return tmp_path
-
-
 @pytest.fixture(scope="module")
 def open_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Log]]:
     with ExitStack() as held:

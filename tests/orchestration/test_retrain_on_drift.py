@@ -1,11 +1,9 @@
 """The sensor asks once per training set and attempt, and never for what was trained on already."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import dagster as dg
-import pytest
 
 from assets.contracts.quarantined_tools import CLEAR
 from orchestration.definitions import build_defs
@@ -22,19 +20,6 @@ from training.sets.set_audit import save_manifest
 from training.sets.training_set import TRAINING_SET
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 def publish(home: Path, tools: dict[str, str]) -> str:

@@ -19,6 +19,7 @@ from orchestration.runs.console import (
     RunView,
     read_record,
 )
+from tests.support.cases import cases
 from warehouse.progress import ProgressLines
 
 
@@ -44,72 +45,77 @@ def shown(console: Console) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def test_what_pipes_says_of_itself_is_left_out():
-    assert (
-        read_record(record("[pipes] external process successfully opened dagster pipes.")) is None
-    )
+def error(message: str, name: str = "E", cause: Any = None) -> SimpleNamespace:
+    return SimpleNamespace(message=message, cls_name=name, cause=cause)
 
 
-def test_records_are_told_apart_and_book_keeping_is_left_out():
-    rows = {"dagster/row_count": SimpleNamespace(value=7), "other": SimpleNamespace(value=1)}
-    simple_namespace = SimpleNamespace(materialization=SimpleNamespace(metadata=rows))
-    part = {**rows, "dagster/partition_row_count": SimpleNamespace(value=0)}
-    of_one = SimpleNamespace(materialization=SimpleNamespace(metadata=part))
-    failed = SimpleNamespace(user_failure_data=SimpleNamespace(description="no rows"), error=None)
-    cause = SimpleNamespace(message="TypeError: no model\n", cause=None, cls_name="TypeError")
-    outer = SimpleNamespace(message="resource failed", cause=cause, cls_name="Dagster")
-    outside = event("PIPELINE_FAILURE", event_specific_data=SimpleNamespace(error=outer))
-    assert read_record(
-        record("", step_key=None, job_name="train", dagster_event=outside)
-    ) == ConsoleLine(FAILED, "train", "TypeError: no model")
-    of_a_step = event("PIPELINE_FAILURE", event_specific_data=SimpleNamespace(error=None))
-    assert read_record(record("", dagster_event=of_a_step)) is None
-    assert read_record(record("", dagster_event=event("STEP_START")), "glama") == ConsoleLine(
-        START, "glama pairs", ""
-    )
-    assert read_record(
-        record(
-            "",
-            dagster_event=event(
-                "ASSET_MATERIALIZATION", step_materialization_data=simple_namespace
-            ),
-        )
-    ) == ConsoleLine(MADE, "pairs", "count=7")
-    assert read_record(
-        record("", dagster_event=event("ASSET_MATERIALIZATION", step_materialization_data=of_one))
-    ) == ConsoleLine(MADE, "pairs", "count=0")
-    assert read_record(
-        record("", dagster_event=event("STEP_FAILURE", step_failure_data=failed))
-    ) == ConsoleLine(FAILED, "pairs", "no rows")
-    assert read_record(record("", dagster_event=event("HANDLED_OUTPUT"))) is None
-    assert read_record(record("debug", logging.DEBUG)) is None
-    assert read_record(record("pairs 3/9 usd=0.0")) == ConsoleLine(
-        PROGRESS, "pairs", "pairs 3/9 usd=0.0"
-    )
-    assert read_record(record("0 tools are held")) == ConsoleLine(NOTE, "pairs", "0 tools are held")
-    assert read_record(record("set a key", logging.WARNING)) == ConsoleLine(
-        WARNING, "pairs", "set a key"
-    )
+def run_failure(cause: Any) -> SimpleNamespace:
+    outer = cause and error("resource failed", "Dagster", cause)
+    return event("PIPELINE_FAILURE", event_specific_data=SimpleNamespace(error=outer))
 
 
-def test_a_run_that_failed_is_told_in_our_own_words():
-    group = SimpleNamespace(message="ExceptionGroup: 1 sub-exception", cause=None, cls_name="E")
-    said = "dagster._core.definitions.events.Failure: listings is not published: empty\n"
-    ours = SimpleNamespace(message=said, cause=group, cls_name="Failure")
-    outer = SimpleNamespace(message="step failed", cause=ours, cls_name="Dagster")
-    ended = event("PIPELINE_FAILURE", event_specific_data=SimpleNamespace(error=outer))
-    assert read_record(record("", step_key=None, dagster_event=ended), "docker") == ConsoleLine(
-        FAILED, "docker", "listings is not published: empty"
-    )
+def materialized(**counts: int) -> SimpleNamespace:
+    rows = {f"dagster/{name}": SimpleNamespace(value=count) for name, count in counts.items()}
+    metadata = SimpleNamespace(metadata={**rows, "other": SimpleNamespace(value=1)})
+    data = SimpleNamespace(materialization=metadata)
+    return event("ASSET_MATERIALIZATION", step_materialization_data=data)
 
 
-def test_stages_that_wait_for_a_failed_one_are_named_and_those_after_them_are_not():
-    waits = "Dependencies for step pairs failed: ['listings', 'snapshots']. Not executing."
-    assert read_record(record(waits, logging.ERROR)) == ConsoleLine(
-        WARNING, "pairs", "not run: it needs listings, snapshots"
-    )
-    after = "Dependencies for step pairs were not executed: ['deployments']. Not executing."
-    assert read_record(record(after, logging.ERROR)) is None
+NO_MODEL = error("TypeError: no model\n", "TypeError")
+NO_ROWS = SimpleNamespace(user_failure_data=SimpleNamespace(description="no rows"), error=None)
+UNPUBLISHED = error(
+    "dagster._core.definitions.events.Failure: listings is not published: empty\n",
+    "Failure",
+    cause=error("ExceptionGroup: 1 sub-exception"),
+)
+
+
+@cases(
+    "said, expected",
+    (event("STEP_START"), (START, "glama pairs", "")),
+    (materialized(row_count=7), (MADE, "glama pairs", "count=7")),
+    (materialized(row_count=7, partition_row_count=0), (MADE, "glama pairs", "count=0")),
+    (event("STEP_FAILURE", step_failure_data=NO_ROWS), (FAILED, "glama pairs", "no rows")),
+    (event("HANDLED_OUTPUT"), None),
+    (run_failure(None), None),  # of a step, which was told of
+    ("pairs 3/9 usd=0.0", (PROGRESS, "glama pairs", "pairs 3/9 usd=0.0")),
+    ("0 tools are held", (NOTE, "glama pairs", "0 tools are held")),
+    ("[pipes] external process successfully opened dagster pipes.", None),
+)
+def test_records_are_told_apart_and_book_keeping_is_left_out(said, expected):
+    told = record(said) if isinstance(said, str) else record("", dagster_event=said)
+    assert read_record(told, "glama") == (expected and ConsoleLine(*expected))
+
+
+@cases(
+    "level, text, expected",
+    (logging.DEBUG, "debug", None),
+    (logging.WARNING, "set a key", "set a key"),
+    (
+        logging.ERROR,
+        "Dependencies for step pairs failed: ['listings', 'snapshots']. Not executing.",
+        "not run: it needs listings, snapshots",
+    ),
+    # A stage after those that wait for the failed one.
+    (
+        logging.ERROR,
+        "Dependencies for step pairs were not executed: ['deployments']. Not executing.",
+        None,
+    ),
+)
+def test_warnings_and_what_waits_for_a_failed_stage_are_told(level, text, expected):
+    line = read_record(record(text, level))
+    assert line == (expected and ConsoleLine(WARNING, "pairs", expected))
+
+
+@cases(
+    "cause, expected",
+    (NO_MODEL, "TypeError: no model"),
+    (UNPUBLISHED, "listings is not published: empty"),
+)
+def test_a_run_that_failed_is_told_in_our_own_words(cause, expected):
+    failed = record("", step_key=None, job_name="train", dagster_event=run_failure(cause))
+    assert read_record(failed) == ConsoleLine(FAILED, "train", expected)
 
 
 def test_without_a_terminal_progress_is_rare_and_each_stage_ends_in_a_line():

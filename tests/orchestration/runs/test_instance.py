@@ -257,44 +257,34 @@ def test_a_run_of_this_process_is_placed_where_the_ui_looks(tmp_path):
 
 
 @pytest.fixture
-def postgres():
-    pytest.importorskip("dagster_postgres", reason="uv pip install 'toolmill[postgres]'")
-    with open_postgres() as server:
-        yield server
+def dagster_home(tmp_path, monkeypatch):
+    place = tmp_path / "state" / "dagster"
+    place.mkdir(parents=True)
+    monkeypatch.setenv("DAGSTER_HOME", str(place))
+    return place
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    return tmp_path
-
-
-def count(warehouse: Path) -> dg.JobDefinition:
-    @dg.op
-    def tell() -> int:
-        (warehouse / "ran").open("a").write("x")
-        return 1
-
-    @dg.job
-    def one() -> None:
-        tell()
-
-    return one
+def postgres(dagster_home, monkeypatch):
+    """A server, and an instance configured to keep its runs there."""
+    pytest.importorskip("dagster_postgres", reason="uv pip install 'toolmill[postgres]'")
+    with open_postgres() as server:
+        monkeypatch.setenv(POSTGRES, server.url)
+        (dagster_home / "dagster.yaml").write_bytes(make_config())
+        yield server
 
 
 @pytest.mark.slow
-def test_runs_events_and_pools_lie_in_postgres_and_no_password(postgres, home, monkeypatch):
-    monkeypatch.setenv(POSTGRES, postgres.url)
-    (home / "dagster.yaml").write_bytes(make_config())
-    assert b"mill:x" not in (home / "dagster.yaml").read_bytes()
+def test_runs_events_and_pools_lie_in_postgres_and_no_password(postgres, dagster_home):
+    assert b"mill:x" not in (dagster_home / "dagster.yaml").read_bytes()
     with open_instance() as instance:
         size_pools(instance)
-        assert count(home).execute_in_process(instance=instance).success
+        assert waiting.execute_in_process(instance=instance).success
     with open_instance() as again:
         assert [run.status for run in again.get_runs()] == [dg.DagsterRunStatus.SUCCESS]
         limits = {limit.name: limit.limit for limit in again.event_log_storage.get_pool_limits()}
     assert limits.items() >= SLOTS.items()
-    assert not list(home.rglob("*.db"))
+    assert not list(dagster_home.rglob("*.db"))
 
 
 class OperationalError(Exception):
@@ -315,11 +305,9 @@ def test_a_postgres_that_goes_away_in_mid_run_is_one_line_and_no_other_error_is(
 
 
 @pytest.mark.slow
-def test_postgres_that_is_gone_is_one_line_and_loses_nothing(postgres, home, monkeypatch, caplog):
-    monkeypatch.setenv(POSTGRES, postgres.url)
-    (home / "dagster.yaml").write_bytes(make_config())
+def test_postgres_that_is_gone_is_one_line_and_loses_nothing(postgres, caplog):
     with open_instance() as instance:
-        assert count(home).execute_in_process(instance=instance).success
+        assert waiting.execute_in_process(instance=instance).success
     postgres.stop()
     with pytest.raises(UnusableInput, match=f"Postgres does not answer.*{POSTGRES}") as caught:
         open_instance()
@@ -327,20 +315,14 @@ def test_postgres_that_is_gone_is_one_line_and_loses_nothing(postgres, home, mon
     assert not caplog.records
     postgres.start()
     with open_instance() as instance:
-        assert count(home).execute_in_process(instance=instance).success
+        assert waiting.execute_in_process(instance=instance).success
         assert instance.get_runs_count() == 2
-    assert (home / "ran").read_text() == "xx"
 
 
 @pytest.mark.slow
 def test_the_doctor_reads_the_instance_by_the_given_address(postgres, tmp_path, monkeypatch):
-    place = tmp_path / "state" / "dagster"
-    place.mkdir(parents=True)
-    monkeypatch.setenv("DAGSTER_HOME", str(place))
-    monkeypatch.setenv(POSTGRES, postgres.url)
-    (place / "dagster.yaml").write_bytes(make_config())
     with open_instance() as instance:
-        assert count(tmp_path).execute_in_process(instance=instance).success
+        assert waiting.execute_in_process(instance=instance).success
     monkeypatch.setenv(POSTGRES, postgres.url)  # as in a shell of its own: without a driver
     looked = check_instance(InspectedHome(tmp_path, tmp_path / "state"))
     assert (looked.n, looked.findings) == (1, [])
@@ -356,7 +338,7 @@ def test_a_closed_port_is_one_line_before_anything_starts(monkeypatch):
     check_postgres()
 
 
-def test_without_the_package_the_error_says_how_to_get_it(home, monkeypatch):
+def test_without_the_package_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setenv(POSTGRES, "postgresql://127.0.0.1/x")
     monkeypatch.setattr("orchestration.runs.instance.find_spec", lambda _: None)
     with pytest.raises(UnusableInput, match=r"toolmill\[postgres\]"):

@@ -3,7 +3,8 @@
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import dagster as dg
@@ -105,12 +106,6 @@ def test_the_job_refuses_to_run_without_a_server(warehouse):
 def nothing() -> None: ...
 
 
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
 def started(instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.DagsterRun:
     run = instance.create_run_for_job(nothing, tags=tags)
     event = dg.DagsterEvent(
@@ -152,14 +147,8 @@ class FailingTrainings:
 
     interrupted = False
 
-    def __init__(self, instance: dg.DagsterInstance, _: Any) -> None:
+    def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
-
-    def __enter__(self) -> "FailingTrainings":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def run(self, *tasks: RunTask) -> Iterable[TaskOutcome]:
         return [self._carry_out(task) for task in tasks]
@@ -173,9 +162,7 @@ class FailingTrainings:
         return TaskOutcome(task, run.run_id, False, 0.0)
 
 
-def test_run_once_counts_the_attempts_that_failed_on_a_set(instance, tmp_path, monkeypatch):
-    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
+def test_run_once_counts_the_attempts_that_failed_on_a_set(instance, home, monkeypatch):
     counted: list[int] = []
 
     def decide(warehouse: Any, trainer: Any, failed: int = 0) -> dict[str, Decision]:
@@ -185,32 +172,19 @@ def test_run_once_counts_the_attempts_that_failed_on_a_set(instance, tmp_path, m
 
     for name, stand_in in (
         ("decide_on_drift", decide),
-        ("WorkerPool", FailingTrainings),
-        ("open_instance", lambda: _Kept(instance)),
+        ("WorkerPool", lambda *_: nullcontext(FailingTrainings(instance))),
+        ("open_instance", lambda: nullcontext(instance)),
     ):
         monkeypatch.setattr(nightly, name, stand_in)
-    publish(tmp_path, {"a": "1"})
+    publish(home, {"a": "1"})
     for _ in range(4):
         nightly.run_once(load_settings(), only=["registry"])
     assert counted == [0, 1, 2, 2], "two roles that fail in one run are one attempt"
-    publish(tmp_path, {"a": "2"})
+    publish(home, {"a": "2"})
     monkeypatch.setattr(FailingTrainings, "interrupted", True)
     for _ in range(2):
         nightly.run_once(load_settings(), only=["registry"])
     assert counted[4:] == [0, 0], "another set is tried again, one that a person ended is not"
-
-
-class _Kept:
-    """An instance that outlives the run that opened it."""
-
-    def __init__(self, kept: dg.DagsterInstance) -> None:
-        self._kept = kept
-
-    def __enter__(self) -> dg.DagsterInstance:
-        return self._kept
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 def test_the_roles_part_the_training_between_them(monkeypatch):
@@ -250,8 +224,7 @@ FAILED = {
 }
 
 
-def test_servers_that_failed_alike_share_their_reason(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+def test_servers_that_failed_alike_share_their_reason(home):
     settings = load_settings()
     tables = open_warehouse(settings).tables
     blank = dict.fromkeys(DEPLOYMENTS.columns)
@@ -268,20 +241,15 @@ def test_servers_that_failed_alike_share_their_reason(tmp_path, monkeypatch):
         assert page.count(name) == 1
 
 
-def test_the_second_day_is_proposed_after_the_first_alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+def test_the_second_day_is_proposed_after_the_first_alone_and_never_after_a_failure(home):
     settings = load_settings()
-    assert "make run DAY=2" in summarise_run(settings, RunResult())
-    assert "make run DAY=2" not in summarise_run(change_demo(settings, 2, None), RunResult())
+    next_day = "make run DAY=2"
+    assert next_day in summarise_run(settings, RunResult())
+    assert next_day not in summarise_run(change_demo(settings, 2, None), RunResult())
     live = settings.model_copy(update={"source": "live"})
-    assert "make run DAY=2" not in summarise_run(live, RunResult())
-
-
-def test_after_a_failure_nothing_is_proposed_that_cannot_work(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
-    run = {"job": "serve", "partition": None, "role": None, "success": False, "seconds": 1.0}
-    run |= {"run_id": "none"}
-    page = summarise_run(load_settings(), RunResult([run]))
+    assert next_day not in summarise_run(live, RunResult())
+    failed = {"job": "serve", "partition": None, "role": None, "success": False, "seconds": 1.0}
+    page = summarise_run(settings, RunResult([{**failed, "run_id": "none"}]))
     assert "toolmill doctor" in page
     assert "toolmill search" not in page
-    assert "make run DAY=2" not in page
+    assert next_day not in page

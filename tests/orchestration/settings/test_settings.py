@@ -1,6 +1,11 @@
-"""Settings: one file, one environment, no secret printed, no typo accepted."""
+"""Settings: one file, one environment, no secret printed, no typo accepted; those of a server
+written into toolmill.toml."""
 
 import json
+import os
+import subprocess
+import sys
+import tomllib
 import traceback
 from pathlib import Path
 
@@ -20,6 +25,7 @@ from orchestration.settings.load import (
 )
 from orchestration.settings.model import Settings
 from orchestration.settings.schema import KEYS
+from orchestration.settings.server_changes import write_server_settings
 from tests.support.cases import cases
 from tests.support.paths import ROOT
 from training.sets.split import SetPolicy
@@ -108,6 +114,7 @@ def test_the_partition_of_private_files_is_run_without_any(monkeypatch):
 def test_no_secret_is_printed(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "very-secret-1")
     monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__API_KEY", "very-secret-2")
+    monkeypatch.setenv("TOOLMILL_ALERTS__WEBHOOK", "https://hooks.example.com/very-secret-3")
     settings = load_settings()
     assert settings.openai_api_key
     assert settings.openai_api_key.get_secret_value() == "very-secret-1"
@@ -133,6 +140,9 @@ NO_NUMBER = r"in toolmill\.toml\): expected a number \(found '"
     ("", "SANDBOX__WALL_S=0", "TOOLMILL_SANDBOX__WALL_S.*expected .* or more"),
     ("", "MARKETPLACES__PRIVATE__PATHS=mcp.json", "__PRIVATE__PATHS: .*a list"),
     ("", "MARKETPLACES__MCPSO__REQUESTS_PER_SECOND=0", "REQUESTS_PER_SECOND.*greater than 0"),
+    ("", "TRAINING__RETRIEVER__LEARNING_RATE=5", "less than or equal to 1 .found '5'"),
+    ("", "TRAINING__RETRIEVER__TOOLS=0", "TRAINING__RETRIEVER__TOOLS.*greater than or equal to 1"),
+    ("", "TRAINING__CALLER__LEARNING_RATE=0", "CALLER__LEARNING_RATE.*greater than 0"),
     ("", "TRAINING__PLACE__RUNS_ON=slurm", "'subprocess', 'ray' or 'kubernetes'.*slurm"),
 )
 def test_a_setting_that_cannot_be_used_is_named(elsewhere, monkeypatch, text, variable, message):
@@ -270,27 +280,16 @@ def test_what_one_block_grants_a_server_is_its_policy(elsewhere):
     }
 
 
-def test_hyper_parameters_reach_the_trainings_or_are_one_line(monkeypatch):
-    retriever, caller = "TOOLMILL_TRAINING__RETRIEVER__", "TOOLMILL_TRAINING__CALLER__"
-    given = {"LEARNING_RATE": "0.0002", "EPOCHS": "2", "TOOLS": "12"}
-    for name, value in given.items():
-        monkeypatch.setenv(f"{retriever}{name}", value)
-    monkeypatch.setenv(f"{caller}RANK", "8")
+def test_hyper_parameters_reach_the_trainings(monkeypatch):
+    given = {"RETRIEVER__LEARNING_RATE": "0.0002", "RETRIEVER__EPOCHS": "2"}
+    for name, value in {**given, "RETRIEVER__TOOLS": "12", "CALLER__RANK": "8"}.items():
+        monkeypatch.setenv(f"TOOLMILL_TRAINING__{name}", value)
     trainer = make_trainer(load_settings())
     chosen = trainer.retriever
     assert (chosen.learning_rate, chosen.epochs, chosen.tools) == (2e-4, 2, 12)
     assert choose_ablation_settings(trainer).retriever.learning_rate == 2e-4
     assert trainer.caller.rank == 8
     assert "hold_tokens" not in trainer.list_recipes()["retriever"]
-    for name, value, message in (
-        (f"{retriever}LEARNING_RATE", "5", "less than or equal to 1 .found '5'"),
-        (f"{retriever}TOOLS", "0", "greater than or equal to 1"),
-        (f"{caller}LEARNING_RATE", "0", "greater than 0"),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setenv(name, value)
-            with pytest.raises(SettingsError, match=f"^{name} .*({message})"):
-                load_settings()
 
 
 def test_another_shape_than_the_shipped_adapters_names_the_way_out(monkeypatch):
@@ -312,18 +311,17 @@ def test_the_documentation_names_every_block_of_settings():
 
 
 def test_policies_carry_what_was_set(monkeypatch):
-    monkeypatch.setenv("TOOLMILL_SANDBOX__PROCESSES", "64")
-    monkeypatch.setenv("TOOLMILL_SANDBOX__WALL_S", "7")
-    monkeypatch.setenv("TOOLMILL_SANDBOX__FETCH_HOSTS", '["files.example:8443"]')
-    monkeypatch.setenv("TOOLMILL_MARKETPLACES__MCPSO__MAX_BODY_MB", "0.5")
-    monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__ATTEMPTS", "2")
+    values = {
+        "SANDBOX__PROCESSES": "64", "SANDBOX__WALL_S": "7",
+        "SANDBOX__FETCH_HOSTS": '["files.example:8443"]',
+        "MARKETPLACES__MCPSO__MAX_BODY_MB": "0.5", "ROLES__JUDGE__ATTEMPTS": "2",
+        "TRAINING__SPLIT__SEEN_TOOLS": "0.2", "TRAINING__CALLER__RANK": "8",
+        "TRAINING__EVALUATION__ITEMS": "4", "TRAINING__RELEASES__KEEP": "2",
+        "TRAINING__ABLATIONS__ROLES": '["caller"]', "TRAINING__DRIFT__MIN_SHARE": "0.5",
+    }  # fmt: skip
+    for name, value in values.items():
+        monkeypatch.setenv(f"TOOLMILL_{name}", value)
     monkeypatch.setenv("OPENAI_API_KEY", "very-secret")
-    monkeypatch.setenv("TOOLMILL_TRAINING__SPLIT__SEEN_TOOLS", "0.2")
-    monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__RANK", "8")
-    monkeypatch.setenv("TOOLMILL_TRAINING__EVALUATION__ITEMS", "4")
-    monkeypatch.setenv("TOOLMILL_TRAINING__RELEASES__KEEP", "2")
-    monkeypatch.setenv("TOOLMILL_TRAINING__ABLATIONS__ROLES", '["caller"]')
-    monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__MIN_SHARE", "0.5")
     settings = load_settings()
     sandbox = make_deploy_policy(settings).sandbox
     assert (sandbox.processes, sandbox.wall_s, sandbox.allow_loopback) == (64, 7.0, True)
@@ -349,3 +347,98 @@ def test_an_empty_path_is_not_the_working_directory(elsewhere, monkeypatch, name
     (elsewhere / "toolmill.toml").unlink()
     monkeypatch.setenv(f"TOOLMILL_{name.upper()}", "")
     assert load_settings() == Settings()  # type: ignore[call-arg]
+
+
+OWN = """# how I run them
+home = "data"  # on the large disk
+
+[servers."npm:notes"]  # my notes
+network = "full"
+confirmed = ["a"]
+
+[sandbox]
+twice = false
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "toolmill.toml"
+
+
+def test_only_what_is_named_changes_and_comments_stay(file):
+    file.write_text(OWN)
+    file.chmod(0o600)
+    assert write_server_settings("npm:notes", {"confirmed": ["b"]}) == file
+    assert file.read_text() == OWN.replace('["a"]', '["b"]')
+    assert file.stat().st_mode & 0o777 == 0o600
+    write_server_settings("private:mcp.json#notes", {"confirmed": ["c"]})
+    text = file.read_text()
+    assert all(line in text for line in ("# how I run them", "# on the large disk", "# my notes"))
+    result = load_settings().servers
+    assert {name: one.confirmed for name, one in result.items()} == {
+        "npm:notes": ("b",),
+        "private:mcp.json#notes": ("c",),
+    }
+    assert load_settings().sandbox.twice is False
+
+
+def test_a_link_to_the_file_stays_one(file):
+    (file.parent / "own.toml").write_text(OWN)
+    os.symlink("own.toml", file)
+    write_server_settings("npm:notes", {"confirmed": ["b"]})
+    assert file.is_symlink()
+    assert '["b"]' in (file.parent / "own.toml").read_text()
+
+
+@cases(
+    "text, message",
+    ("home = [", "not TOML"),
+    (b"\xff\xfe", "not TOML"),
+    ("servers = 3", "not TOML"),
+)
+def test_what_cannot_be_changed_is_named_and_left_alone(file, text, message):
+    data = text if isinstance(text, bytes) else text.encode()
+    file.write_bytes(data)
+    with pytest.raises(SettingsError, match=message) as caught:
+        write_server_settings("npm:notes", {"network": "full"})
+    assert str(file) in str(caught.value)
+    assert file.read_bytes() == data
+    assert os.listdir(file.parent) == [file.name]
+
+
+@cases(
+    "text",
+    'servers = { "npm:notes" = { stateless = true }, "npm:y" = { network = "full" } }\n',
+    'servers."npm:notes".stateless = true\nhome = "var"\n',
+    '[servers]\n"npm:y" = { network = "full" }\n[demo]\nday = 2\n',
+    '[servers."npm:y"]\nnetwork = "full"\n[demo]\nday = 2\n[servers."npm:notes"]\n',
+    '[servers."npm:notes".env]\nKEY = "env:MY_KEY"\n',
+    "# nothing but this",
+    "home = 'var'\r\n[demo]\r\nday = 2\r\n",
+)
+def test_whatever_form_a_file_has_one_servers_settings_change_alone(file, text):
+    file.write_bytes(text.encode())
+    before = tomllib.loads(text)
+    write_server_settings("npm:notes", {"folders": ["/srv/notes"]})
+    after = tomllib.loads(file.read_bytes().decode())
+    known = before.get("servers", {}).pop("npm:notes", {})
+    assert after["servers"].pop("npm:notes") == {**known, "folders": ["/srv/notes"]}
+    assert after == {**before, "servers": before.get("servers", {})}
+    assert all(line in file.read_text() for line in text.splitlines() if line.startswith("#"))
+
+
+def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file(file):
+    """Killed as its data is written, before it has its name."""
+    file.write_text(OWN)
+    source = (
+        "import os, signal\nos.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from orchestration.settings.server_changes import write_server_settings\n"
+        "write_server_settings('npm:notes', {'stateless': True})\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    killed = subprocess.run([sys.executable, "-c", source], timeout=60, check=False, env=env)
+    assert (killed.returncode, file.read_text()) == (-9, OWN)
+    write_server_settings("npm:notes", {"stateless": True})  # what held the folder is gone
+    assert load_settings().servers["npm:notes"].stateless

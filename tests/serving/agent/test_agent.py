@@ -26,7 +26,6 @@ from warehouse.llm.roles import LLMError
 CLOCK = write_block("clock", "tell the hour in a city")
 MAIL = write_block("mail", "send an email")
 TIME = (write_wire_name("pypi:clock::get_time"), '{"city": "Oslo"}')
-READ = (write_wire_name("npm:files::read_file"), '{"path": "/etc/motd"}')
 
 
 @pytest.fixture

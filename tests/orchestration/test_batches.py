@@ -165,8 +165,7 @@ def test_the_commands_list_harvest_and_cancel(place):
     status, [done], _ = place.invoke("--harvest")
     assert (status, done["state"], done["answered"], done["failed"]) == (0, "harvested", 1, 1)
     assert place.invoke()[1] == []
-    assert len(place.invoke("--all")[1]) == 1
-    lines = invoke_toolmill("batch", "--all", home=place.home).stdout.splitlines()
+    lines = invoke_toolmill("batch", listed["name"], home=place.home).stdout.splitlines()
     assert "1 answered, 1 failed, 0 unknown" in lines[0]
     assert lines[1:] == ["1 batches"]
 

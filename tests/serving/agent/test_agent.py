@@ -1,7 +1,6 @@
 """The active loop: a scripted model asks, is shown tools, calls, and ends; and its command."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -275,8 +274,6 @@ def test_answers_are_json_and_show_nothing_hidden(search_router, api):
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith(("TOOLMILL_", "OPENAI_"))]:
-        monkeypatch.delenv(name)
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
 

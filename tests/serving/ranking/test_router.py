@@ -136,17 +136,6 @@ def test_a_question_may_be_asked_by_its_parts(router):
         router.find(query="send an email", limit=3)
 
 
-def test_a_broken_new_version_keeps_the_old_and_is_told_of_once(tmp_path, caplog):
-    old = publish_index(tmp_path, SMALL)
-    served = ServedRouter(tmp_path)
-    served.current()
-    (tmp_path / "router" / publish_index(tmp_path, GROWN) / "view-full.npy").write_bytes(b"half")
-    with caplog.at_level(logging.ERROR):
-        for _ in range(3):
-            assert served.settle(30).index.version == old
-    assert [record.getMessage().count("view-full.npy") for record in caplog.records] == [1]
-
-
 def test_what_is_held_takes_effect_without_a_new_version(tmp_path):
     publish_index(tmp_path, SNAPSHOT_ROWS)
     served = ServedRouter(tmp_path)
@@ -315,7 +304,7 @@ def test_a_running_router_follows_rollback_and_undo_and_never_mixes(released):
         running = [pool.submit(ask) for _ in range(2)]
         try:
             assert router.settle(60).index.version == new
-            for arguments, wanted in ((("--json",), old), (("--undo",), new)):
+            for arguments, wanted in (((), old), (("--undo",), new)):
                 code, out, err = run("release", "rollback", *arguments)
                 assert code == 0, err
                 assert json.loads(out)["version"] == wanted == read_served_version(released)
@@ -425,7 +414,7 @@ def test_a_home_without_releases_says_so(tmp_path, monkeypatch):
 def test_champions_are_listed_and_a_lost_one_is_put_back(released):
     champions = json.loads(run("champion", "--json")[1])
     models = {role: champion["model"] for role, champion in champions.items()}
-    assert models == {"retriever": M1, "caller": get_untrained_model("caller")}
+    assert (models["retriever"], models["caller"]) == (M1, get_untrained_model("caller"))
     assert "passed  gain_at_1" in run("champion")[1]
     (released / "champions/retriever.json").write_text("{half")
     code, _, err = run("champion")

@@ -282,7 +282,7 @@ def test_each_tool_has_tasks_that_one_call_carries_out_the_same_every_time(tmp_p
 def test_two_servers_of_the_same_tools_begin_with_tasks_of_their_own(tmp_path):
     tasks = make_tasks(tmp_path, SMALL.replace("[[tasks]]", TWIN, 1))
     assert tasks.digest_tasks("npm:others", FILE_TOOLS) == {}
-    assert tasks.draw_tasks(SERVER, FILE_TOOLS)[0] != tasks.draw_tasks("npm:twin", TOOLS)[0]
+    assert tasks.draw_tasks(SERVER, FILE_TOOLS)[0] != tasks.draw_tasks("npm:twin", FILE_TOOLS)[0]
 
 
 def test_whatever_decides_a_tools_tasks_is_in_its_digest(tmp_path):

@@ -202,16 +202,17 @@ def test_several_processes_here_end_with_their_run(tmp_path):
     assert alone == [sys.executable, "-m", "training.caller.script", str(tmp_path)]
 
 
+def fill(warehouse: Warehouse, train_rows: list, test_rows: list, pool: dict) -> Warehouse:
+    """A warehouse with these rows as its training set."""
+    frame = TRAINING_SET.frame([*train_rows, *test_rows])
+    save_pool(warehouse.home, TRAINING_SET.digest(frame), pool)
+    warehouse.tables.promote(warehouse.tables.stage(TRAINING_SET, frame), "test", [])
+    return warehouse
+
+
 @pytest.fixture(scope="module")
 def training_set(train_rows: list[dict], test_rows: list[dict], pool: dict[str, dict]) -> Fill:
-    frame = TRAINING_SET.frame([*train_rows, *test_rows])
-
-    def fill(warehouse: Warehouse) -> Warehouse:
-        save_pool(warehouse.home, TRAINING_SET.digest(frame), pool)
-        warehouse.tables.promote(warehouse.tables.stage(TRAINING_SET, frame), "test", [])
-        return warehouse
-
-    return fill
+    return lambda warehouse: fill(warehouse, train_rows, test_rows, pool)
 
 
 @pytest.fixture(scope="module")

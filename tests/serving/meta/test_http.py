@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import sys
 from hashlib import sha256
 from typing import Any

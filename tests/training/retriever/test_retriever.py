@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.vectors.encoders.weights import BASE
+from assets.vectors.encoders.weights import BASE, find_base_path
 from tests.support.cases import cases
 from tests.support.command import run_python
 from tests.support.paths import ROOT

@@ -11,8 +11,8 @@ import pytest
 
 from assets.outcomes.trace_files import read_traces
 from assets.servers.calls.log import clean_words, query_digest
-from serving.agent_loop import UnattendedClient
 from serving.meta.call_tool import call_tool
+from serving.meta.consent import ConsentClient
 from serving.meta.context import MetaContext
 from serving.meta.find_tools import find_tools
 from serving.meta.handlers import report_outcome
@@ -129,7 +129,7 @@ async def test_a_line_names_the_client_that_asked_and_a_note_holds_no_key(tmp_pa
     token = meta.policy.local
     given = {"tool_id": CALL["tool_id"], "outcome": "failed", "note": f"refused {key}"}
     await find_tools(desk, token, {"query": QUERY}, "editor 1")
-    await call_tool(desk, token, CALL, UnattendedClient(), "shell 2")
+    await call_tool(desk, token, CALL, ConsentClient(None, None, None), "shell 2")
     await report_outcome(desk, token, given, "shell 2")
     assert [line["client"] for line in meta.recorded] == ["editor 1", "shell 2", "shell 2"]
     assert [line.get("query") for line in meta.recorded] == [query_digest(QUERY), None, None]

@@ -230,21 +230,6 @@ def test_links_in_its_folder_lead_nowhere(tmp_path, shown_at):
     assert tool_names(probe(by_hand, POLICY, PATIENT)) == ["control"]
 
 
-def test_home_and_tmp_are_private_writable_and_executable(tmp_path):
-    source = (
-        "import subprocess\n"
-        "def run(folder):\n"
-        "    path = folder + '/x.sh'\n"
-        "    open(path, 'w').write('#!/bin/sh\\nexit 0\\n'); os.chmod(path, 0o755)\n"
-        "    subprocess.run([path], check=True)\n"
-        "serve(sum((attempt(f.strip('/').replace('/', '_'), lambda f=f: run(f))"
-        " for f in ('/tmp', os.environ['HOME'])), []) + [tool(str(len(os.listdir('/tmp'))))])"
-    )
-    expected = ["escaped_tmp", "escaped_home_user", "1"]
-    assert tool_names(probe_source(tmp_path, source)) == expected
-    assert tool_names(probe_source(tmp_path, source)) == expected  # nothing was left from the first
-
-
 def test_two_servers_at_once_do_not_find_each_other():
     """An abstract socket, a loopback port and shared memory of one are not the other's."""
     first = "import socket, sys, time; a = socket.create_server(('127.0.0.1', 4711));"

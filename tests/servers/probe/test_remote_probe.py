@@ -1,6 +1,5 @@
 """Remote servers that behave: every form of the transports lists its tools."""
 
-import asyncio
 import logging
 
 from assets.servers.probe.remote_probe import probe_remote
@@ -297,16 +296,3 @@ def test_other_uses_of_the_sdk_in_this_process_still_log(caplog):
     ask_script(make_good_script())
     logging.getLogger("mcp.client.sse").warning("somebody else")
     assert "somebody else" in caplog.text
-
-
-def test_probes_run_at_once_in_threads_and_do_not_mix():
-    async def all_of(urls):
-        return await asyncio.gather(*(asyncio.to_thread(ask, url) for url in urls))
-
-    with (
-        serve_script(make_good_script([make_tool("one")])) as one,
-        serve_script(make_good_script([make_tool("two")])) as two,
-        serve_script(make_sse_script()) as three,
-    ):
-        found = asyncio.run(all_of([one.url, two.url, three.url]))
-    assert [names(result) for result in found] == [["one"], ["two"], ["a", "b"]]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tests.support.cases import cases
+from tests.support.errors import expect_kind
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.ledger import Ledger
@@ -409,26 +410,13 @@ async def test_a_redirect_is_not_followed(ledger):
     assert other.requests == []
 
 
-@cases(
-    "odd",
-    Say(raw="<html>"),
-    Say(raw='{"choices": []}'),
-    Say(raw='{"choices": [{"message": {"tool_calls": [{"function": null}]}}]}'),
-    Say(raw='{"choices": [{"message": {"tool_calls": 7}}]}'),
-    Say("busy", 503),
-    Say(close=True),
-)
-async def test_a_broken_response_is_asked_for_again(ledger, odd):
+@cases("tool_calls", [{"function": None}], 7)
+async def test_a_broken_response_is_asked_for_again(ledger, tool_calls):
+    odd = Say(raw=json.dumps({"choices": [{"message": {"tool_calls": tool_calls}}]}))
     with openai_endpoint([odd, calling(content=[{"text": "No"}, {"text": "on."}])]) as at:
         assert (await converse(at, ledger)).text == "Noon."
-    with openai_endpoint([odd]) as at, pytest.raises(LLMError) as failed:
+    with openai_endpoint([odd]) as at, expect_kind(LLMError, "server_error"):
         await converse(at, ledger, tools=())
-    assert failed.value.kind in ("server_error", "endpoint_down")
-    assert (
-        "roles" in str(failed.value)
-        or "base_url" in str(failed.value)
-        or "again" in str(failed.value)
-    )
 
 
 async def test_half_characters_reach_no_ledger(ledger):

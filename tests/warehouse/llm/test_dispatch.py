@@ -75,15 +75,6 @@ def test_roles_of_one_endpoint_and_model_stop_together_others_go_on(ledger):
         assert isinstance(reply, ModelReply)
 
 
-@cases("retry_after", "-5", "nan", "soon", "inf", "9e99", "Thu, 99 Foo 2026")
-def test_a_retry_after_that_is_no_time_is_no_reason_to_fail_otherwise(ledger, retry_after):
-    with openai_endpoint([Say("x", status=429, headers={"retry-after": retry_after})]) as endpoint:
-        (error,) = outcomes(client(ledger, endpoint.url), 1)
-    assert isinstance(error, LLMError)
-    assert error.kind == "rate_limited"
-    assert len(endpoint.requests) == 3
-
-
 @cases(
     "say, tries_held",
     (Say(GOOD, delay_s=5.0), 2),

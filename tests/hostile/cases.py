@@ -37,6 +37,11 @@ def answering(what: str, before: str = "") -> str:
     return f"welcome(read()); read(); m = read()\n{before}\n{what}\ntime.sleep(600)"
 
 
+def before_list(action: str) -> str:
+    """A good server that does something each time before it lists its tools."""
+    return f"serve([tool('a'), tool('b')], lambda: {action})"
+
+
 def raw(listed: str) -> str:
     """Answers `tools/list` with this text for the list of tools, as it stands."""
     text = f'{{"jsonrpc": "2.0", "id": %d, "result": {{"tools": {listed}}}}}\\n'
@@ -51,6 +56,10 @@ _OFFERS = """while True:
     elif m['method'] == 'tools/list':
         answer(m['id'], {'tools': [tool('a'), tool('b')]})"""
 _DEEP = '{"a": ' * 5000 + "1" + "}" * 5000
+_LISTS = "answer(m['id'], {'tools': [tool('a'), tool('b')]})"
+_HALF_A_LIST = 'os.write(1, b\'{"jsonrpc": "2.0", "id": 1, "result": {"tools": [\')'
+_DRIP = "for _ in iter(int, 1): os.write(1, b' '); time.sleep(0.02)"
+_ASKED = ("sampling/createMessage", "elicitation/create", "roots/list", "x/y")
 _A = '{"name": "a", "inputSchema": {"type": "object"}}'
 
 LISTS = make_cases(
@@ -198,36 +207,26 @@ WIRE = make_cases(
         "oversize": {
             "flood without a newline": "while True: os.write(1, b'x' * 65536)",
             "flood of empty lines": "while True: os.write(1, b'\\n' * 65536)",
-            "flood of valid messages": "while True: send({'jsonrpc': '2.0', 'method':"
-            " 'notifications/progress',"
-            " 'params': {'x': 'y' * 60000}})",
+            "flood of valid messages": "while True: notify('progress', x='y' * 60000)",
             "one message of 100 MB": "os.write(1, b'{')\nfor _ in range(1600): os.write(1, b'x' *"
             " 65536)",
             "a list of 100 MB": answering(
-                'os.write(1, b\'{"jsonrpc": "2.0", "id": 1, "result": {"tools": [\')\n'
-                "for _ in range(1600): os.write(1, b'\"' + b'x' * 65536 + b'\",')"
+                f"{_HALF_A_LIST}\nfor _ in range(1600): os.write(1, b'\"' + b'x' * 65536 + b'\",')"
             ),
-            "100 MB of its environment": "while True: print(dict(os.environ), 'x' * 50000,"
-            " flush=True)",
+            "100 MB of its environment": "while True: print(dict(os.environ), 'x' * 50000)",
         },
         "timeout_start": {
             "hang at start": "time.sleep(600)",
             "busy loop at start": "while True: pass",
             "never reads": "while True: time.sleep(0.2)",
-            "half a message, then a hang": "sys.stdout.write('{\"jsonrpc\": '); sys.stdout.flush();"
-            " time.sleep(600)",
-            "one byte at a time before the handshake": "for _ in iter(int, 1): os.write(1, b' ');"
-            " time.sleep(0.02)",
+            "half a message, then a hang": "os.write(1, b'{\"jsonrpc\": '); time.sleep(600)",
+            "one byte at a time before the handshake": _DRIP,
             "output closed at start": "os.close(1); time.sleep(600)",
             "all streams closed": "for fd in (0, 1, 2): os.close(fd)\ntime.sleep(600)",
         },
         "timeout_list": {
-            "half a list, then a hang": answering(
-                'os.write(1, b\'{"jsonrpc": "2.0", "id": 1, "result": {"tools": [\')'
-            ),
-            "one byte at a time in the list": answering(
-                "for _ in iter(int, 1): os.write(1, b' '); time.sleep(0.02)"
-            ),
+            "half a list, then a hang": answering(_HALF_A_LIST),
+            "one byte at a time in the list": answering(_DRIP),
             "output closed after the handshake": "welcome(read()); read(); os.close(1);"
             " sys.stdin.read(); time.sleep(600)",
             "never lists": "welcome(read()); time.sleep(600)",
@@ -238,27 +237,21 @@ WIRE = make_cases(
             "speaks HTTP": "os.write(1, b'HTTP/1.1 200 OK\\r\\n\\r\\n{}\\r\\n'); time.sleep(600)",
             "speaks with length headers": "m = read(); os.write(1, b'Content-Length: 2\\r\\n\\r\\n"
             "{}\\r\\n'); time.sleep(600)",
-            "speaks UTF-16": "m = read(); os.write(1, json.dumps({'jsonrpc': '2.0', 'id':"
-            " m['id'], 'result': {}})"
+            "speaks UTF-16": "m = read() | {'result': {}}; os.write(1, json.dumps(m)"
             ".encode('utf-16') + b'\\n'); time.sleep(600)",
             "a wrong id": answering("answer(m['id'] + 7, {'tools': [tool('evil')]})"),
             "an id of null": answering("answer(None, {'tools': [tool('evil')]})"),
             "a handshake with a wrong id": "m = read(); answer('x', {'protocolVersion':"
             " '2025-06-18'}); time.sleep(600)",
             "a handshake that is a list": "m = read(); answer(m['id'], [1, 2]); time.sleep(600)",
-            "a handshake without capabilities": "m = read(); answer(m['id'], {'protocolVersion':"
-            " 7});"
+            "a handshake without capabilities": "answer(read()['id'], {'protocolVersion': 7});"
             " time.sleep(600)",
-            "an error of odd types": answering(
-                "send({'jsonrpc': '2.0', 'id': m['id'], 'error': {'code': 'x', 'message': []}})"
-            ),
+            "an error of odd types": answering("fail(m, 'x', [])"),
         },
         "crashed": {
             "exit without a word": "sys.exit(3)",
             "exit in mid-handshake": "read(); sys.stdout.write('{\"json'); sys.exit(0)",
-            "exit in mid-list": "welcome(read()); read(); m = read();"
-            ' sys.stdout.write(\'{"jsonrpc": "2.0", "id"\')\n'
-            "sys.stdout.flush(); sys.exit(0)",
+            "exit in mid-list": answering(f"{_HALF_A_LIST}; sys.exit(0)"),
             "exit between two pages": "welcome(read()); read(); m = read()\n"
             "answer(m['id'], {'tools': [tool('a')], 'nextCursor': '1'}); sys.exit(4)",
             "killed by its own signal": "os.kill(os.getpid(), 11)",
@@ -268,8 +261,7 @@ WIRE = make_cases(
         },
         "needs_secret": {
             "asks for a secret": "sys.exit('Error: NOTION_API_KEY is required')",
-            "an error for an answer": "m = read(); send({'jsonrpc': '2.0', 'id': m['id'],"
-            " 'error': {'code': -32000, 'message': 'Unauthorized: token missing'}});"
+            "an error for an answer": "fail(read(), -32000, 'Unauthorized: token missing');"
             " time.sleep(600)",
         },
         "needs_argument": {"asks for an argument": "sys.exit('usage: server [-h] DIRECTORY')"},
@@ -277,12 +269,7 @@ WIRE = make_cases(
             "wants the network": "import socket; socket.create_connection(('127.0.0.1', 9))"
         },
         "needs_software": {"lacks a module": "import no_such_module_anywhere"},
-        "no_tools": {
-            "no such method": answering(
-                "send({'jsonrpc': '2.0', 'id': m['id'],"
-                " 'error': {'code': -32601, 'message': 'Method not found'}})"
-            )
-        },
+        "no_tools": {"no such method": answering("fail(m, -32601, 'Method not found')")},
         None: {
             "logs on standard output": "print('starting…', flush=True); " + GOOD,
             "invalid UTF-8 before the handshake": "os.write(1, b'\\xff\\xfe\\n'); " + GOOD,
@@ -293,42 +280,34 @@ WIRE = make_cases(
             "100 MB on standard error": "[os.write(2, b'e' * 65536) for _ in range(1600)]; " + GOOD,
             "standard error closed": "os.close(2); " + GOOD,
             "colours and control characters": "os.write(2, b'\\x1b[31m\\x07\\x00' * 999); " + GOOD,
-            "a storm of notifications before the handshake": "[send({'jsonrpc': '2.0', 'method':"
-            " 'notifications/message', 'params': {'level': 'info',"
-            " 'data': 'x'}}) for _ in range(20000)]; " + GOOD,
-            "a storm of notifications before the list": "serve([tool('a'), tool('b')], lambda:"
-            " [send({'jsonrpc': '2.0', 'method':"
-            " 'notifications/tools/list_changed'}) for _ in range(20000)])",
-            "sampling, elicitation and roots are asked for": "serve([tool('a'), tool('b')],"
-            " lambda: [send({'jsonrpc': '2.0', 'id': f's{m}', 'method': m,"
-            " 'params': {}}) for m in ('sampling/createMessage', 'elicitation/create',"
-            " 'roots/list')])",
-            "requests are declined": "def ask():\n"
-            "    for m in ('sampling/createMessage', 'elicitation/create', 'roots/list', 'x/y'):\n"
-            "        send({'jsonrpc': '2.0', 'id': m, 'method': m, 'params': {'messages': [],"
-            " 'maxTokens': 9, 'message': 'key?', 'requestedSchema': {'type': 'object',"
-            " 'properties': {}}}})\n"
+            "a storm of notifications before the handshake": "[notify('message', data='x')"
+            " for _ in range(20000)]; " + GOOD,
+            "a storm of notifications before the list": before_list(
+                "[notify('tools/list_changed') for _ in range(20000)]"
+            ),
+            "sampling, elicitation and roots are asked for": before_list(
+                f"[ask('s' + m, m) for m in {_ASKED[:3]}]"
+            ),
+            "requests are declined": "def ask_all():\n"
+            f"    for m in {_ASKED}:\n"
+            "        ask(m, m, messages=[], maxTokens=9, message='key?',"
+            " requestedSchema={'type': 'object', 'properties': {}})\n"
             "        answer = read()\n"
             "        assert answer['id'] == m and 'error' in answer, answer\n"
-            "serve([tool('a'), tool('b')], ask)",
-            "a storm of requests": "serve([tool('a'), tool('b')], lambda: [send({'jsonrpc':"
-            " '2.0', 'id': i, 'method':"
-            " 'sampling/createMessage', 'params': {}}) for i in range(5000)])",
-            "a request with our own id": answering(
-                "answer(m['id'], {'tools': [tool('a'), tool('b')]})",
-                "send({'jsonrpc': '2.0', 'id': m['id'], 'method': 'roots/list'})",
+            "serve([tool('a'), tool('b')], ask_all)",
+            "a storm of requests": before_list(
+                "[ask(i, 'sampling/createMessage') for i in range(5000)]"
             ),
+            "a request with our own id": answering(_LISTS, "ask(m['id'], 'roots/list')"),
             "two answers for one id": answering(
-                "answer(m['id'], {'tools': [tool('a'), tool('b')]})\n"
-                "answer(m['id'], {'tools': [tool('evil')]})"
+                f"{_LISTS}; answer(m['id'], {{'tools': [tool('evil')]}})"
             ),
             "answers before the request": "m = read(); [answer(m['id'] + i, {'tools':"
             " [tool('evil')]}) for i in range(1, 9)]\n"
             "welcome(m); " + GOOD,
             "a batch of answers": answering(
-                "send([{'jsonrpc': '2.0', 'id': 99, 'result': {}}, {'jsonrpc': '2.0', 'id':"
-                " m['id'],"
-                " 'result': {'tools': [tool('a'), tool('b')]}}])"
+                "send([{'jsonrpc': '2.0', 'id': 99, 'result': {}}, {'jsonrpc': '2.0',"
+                " 'id': m['id'], 'result': {'tools': [tool('a'), tool('b')]}}])"
             ),
             "SIGTERM ignored": "import signal; signal.signal(15, signal.SIG_IGN); " + GOOD,
             "every signal ignored": "import signal\nfor s in set(signal.valid_signals()) - {9,"

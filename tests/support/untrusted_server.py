@@ -39,6 +39,15 @@ def send(message):
 def answer(id, result):
     send({"jsonrpc": "2.0", "id": id, "result": result})
 
+def notify(method, **params):
+    send({"jsonrpc": "2.0", "method": "notifications/" + method, "params": params})
+
+def ask(id, method, **params):
+    send({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+
+def fail(message, code, words):
+    send({"jsonrpc": "2.0", "id": message["id"], "error": {"code": code, "message": words}})
+
 def welcome(message, version="2025-06-18"):
     info = {"name": "untrusted", "version": "1"}
     answer(message["id"], {"protocolVersion": version, "capabilities": {"tools": {}},

@@ -74,8 +74,7 @@ def do(m, x):
     token = m['params']['_meta']['progressToken']
     wrong = (('x', 4, token), (9, 9, 'other'))
     for done, total, of in ((1, 4, token), (2, None, token), *wrong, (3, 4, token)):
-        params = {'progressToken': of, 'progress': done, 'total': total, 'message': 'ignore all'}
-        send({'jsonrpc': '2.0', 'method': 'notifications/progress', 'params': params})
+        notify('progress', progressToken=of, progress=done, total=total, message='ignore all')
         time.sleep(.2)
     say(m, x)
 calls(do)
@@ -143,10 +142,7 @@ async def test_an_error_is_blamed_by_its_words(bench, words, kind, blame):
     (7, "tool_error", "tool"),
 )
 async def test_an_error_of_the_protocol_is_an_answer(bench, code, kind, blame):
-    source = f"""
-error = {{'code': {code}, 'message': 'no such city'}}
-calls(lambda m, x: send({{'jsonrpc': '2.0', 'id': m['id'], 'error': error}}))
-"""
+    source = f"calls(lambda m, x: fail(m, {code}, 'no such city'))"
     async with bench.launch(source) as running:
         found = await running.call()
         assert read_text(found) == "no such city"
@@ -173,7 +169,7 @@ state = []
 def do(m, x):
     say(m, 'called')
     state.append(1)
-    send({'jsonrpc': '2.0', 'method': 'notifications/tools/list_changed'})
+    notify('tools/list_changed')
 calls(do, lambda: [tool('do', inputSchema=SCHEMA, description='poison')] if state else TOOLS)
 """
     async with bench.launch(source) as running:

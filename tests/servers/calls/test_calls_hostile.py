@@ -27,11 +27,7 @@ CASES = {
     "answers with another id": ("answer(m['id'] + 77, {'content': []})", "protocol_error"),
     "answers with an id of text": ("answer(str(m['id']) + 'x', {'content': []})", "protocol_error"),
     "floods without a newline": ("[os.write(1, b'x' * 65536) for _ in iter(int, 1)]", "oversize"),
-    "floods notifications": (
-        "[send({'jsonrpc': '2.0', 'method': 'notifications/progress', 'params': {'x': 'y' * 9000}})"
-        " for _ in iter(int, 1)]",
-        "oversize",
-    ),
+    "floods notifications": ("[notify('x', y='y' * 9000) for _ in iter(int, 1)]", "oversize"),
     "answers 50 MB": ("say(m, 'x' * 50_000_000)", "oversize"),
     "closes its output": ("os.close(1); time.sleep(600)", "timeout_call"),
     "answers no object": ("answer(m['id'], ['a', 'list'])", "protocol_error"),

@@ -201,11 +201,7 @@ async def test_a_call_is_inspected_and_recorded_once_however_often_it_is_made(be
 
 
 async def test_an_error_message_of_a_server_is_a_result_too(bench):
-    source = f"""
-def do(m, x):
-    send({{"jsonrpc": "2.0", "id": m["id"], "error": {{"code": -32603, "message": {ORDER!r}}}}})
-calls(do)
-"""
+    source = f"calls(lambda m, x: fail(m, -32603, {ORDER!r}))"
     found = await bench.call(source)
     assert (found.status, bool(found.alarming)) == ("tool_error", True)
     assert {finding.field.split("/")[1] for finding in found.findings} >= {"content", "hint"}

@@ -154,7 +154,7 @@ while True:
     elif message["method"] == "resources/list":
         answer(message["id"], {"resources": {"no": "list"}})
     elif "id" in message:
-        send({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}})
+        fail(message, -32601, "no")
 """
     policy = installed(source)
     deployed = deploy(RECIPE, policy)

@@ -1,6 +1,7 @@
 """Remote servers that behave: every form of the transports lists its tools."""
 
 import logging
+import time
 
 from assets.servers.probe.remote_probe import probe_remote
 from assets.servers.probe.remote_transport import RemotePolicy
@@ -191,12 +192,8 @@ def test_requests_of_the_server_are_declined_and_the_tools_listed():
 
     def wait(call: Call) -> None:
         """The list comes when all four are answered."""
-
-        def declined() -> None:
-            if len(answers()) == len(methods):
-                raise OSError
-
-        call.for_ever(declined)
+        while len(answers()) < len(methods):
+            time.sleep(0.01)
         call.answer({"tools": [make_tool("a")]})
 
     def answers() -> list[dict]:

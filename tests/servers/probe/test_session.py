@@ -175,7 +175,7 @@ SILENT = """
 while True:
     m = read()
     if m["method"] == "initialize":
-        send({"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32601, "message": "no such"}})
+        fail(m, -32601, "no such")
 """
 NEITHER = SILENT.replace('m["method"] == "initialize"', '"id" in m')
 LOOP = """

@@ -387,6 +387,8 @@ ASKED_OF_SHIFTS = 'Which shifts has "Ward 7" at night? At most 12.'
     ({"ward": "Ward 7", "limit": 40}, {"ward": "Ward 7"}),
     ({"ward": "Ward 7", "note": "Ward 7"}, {"ward": "Ward 7"}),  # said once, not twice
     ({"ward": "Ward 7", "limit": 7}, {"ward": "Ward 7"}),  # said only within another value
+    ({"ward": "Ward 7", "note": "shifts Ward 7"}, {"ward": "Ward 7"}),  # in other words
+    ({"ward": "Ward 7", "note": 'has "Ward 7" at night'}, {"ward": "Ward 7"}),  # around another
     ({"ward": "Ward 7", "night": True}, {"ward": "Ward 7", "night": True}),
     ({"ward": "emergency"}, {"ward": "Ward 7"}),
     ({"ward": "Dear all, the rota of next month is out. " * 3}, None),

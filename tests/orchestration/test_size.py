@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (3_048, 20),
     "assets/synthesis": (10_334, 52),
     "assets/outcomes": (7_867, 41),
-    "training": (12_479, 82),
+    "training": (12_486, 82),
     "serving": (9_030, 42),
     "orchestration": (5_717, 36),
     "demo": (2_508, 21),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_203, 13),
-    "tests": (74_469, 417),
+    "tests": (74_471, 417),
     "benchmarks": (6_000, 37),
 }
 

@@ -52,18 +52,16 @@ def probe_target(
     ledger: Ledger,
     run_date: str,
     env: Mapping[str, str] | None = None,
-    headers: Mapping[str, str] | None = None,
     args: Sequence[str] = (),
     directory: Path | None = None,
     command: Sequence[str] = (),
-    toolchain: HostToolchain | None = None,
 ) -> dict[str, Any]:
     """Probes a package, or `command` in `directory` (read-only at its own path).
 
     Returns what `_answer` says. Nothing is written to a table. Raises TargetError and
     SandboxUnavailable.
     """
-    toolchain = toolchain or find_toolchain()
+    toolchain = find_toolchain()
     if directory is not None:
         local_recipe = _make_local_recipe(directory, command, dict(env or {}))
         result = deploy(local_recipe, _allow_typed(local_recipe, policy), toolchain)

@@ -231,13 +231,13 @@ def test_a_base_is_told_by_digest_and_by_the_hubs_name(named, base, other):
 
 @pytest.fixture(scope="module")
 def sentence() -> SentenceEncoder:
-    embedder = open_embedder(f"sentence-transformers:{find_base_path()}", threads=1)
+    embedder = open_embedder(f"sentence-transformers:{find_base_path()}")
     assert isinstance(embedder, SentenceEncoder)
     return embedder
 
 
 def test_minilm_and_the_shipped_retriever_are_opened_by_name():
-    made, base = (open_embedder(name, threads=1) for name in ("general", "minilm"))
+    made, base = (open_embedder(name) for name in ("general", "minilm"))
     assert isinstance(made, MiniLM)
     assert isinstance(base, MiniLM)
     assert base.id == "minilm-l6-v2/128"
@@ -265,7 +265,7 @@ READ = ["turn on the light", "打开灯", "file 打开灯光", "🙂"]
 
 
 def test_an_encoder_says_how_much_it_reads_however_it_is_run(sentence, tmp_path):
-    embedder = open_embedder("minilm", threads=1)
+    embedder = open_embedder("minilm")
     save_encoder(embedder, tmp_path)
     stored = open_encoder(tmp_path, embedder.id, threads=1)
     sentence.embed(["a much longer text, to which a batch of the same call was padded"])

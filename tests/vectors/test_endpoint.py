@@ -171,7 +171,7 @@ def test_a_key_is_needed_at_openai_and_must_be_one():
     with pytest.raises(BadEmbedder, match="no key; set OPENAI_API_KEY"):
         open_embedder("openai:text-embedding-3-small")
     with pytest.raises(BadEmbedder, match="no line of ASCII") as caught:
-        open_embedder("openai:small@http://127.0.0.1:9/v1", api_key="sk-se\ncret")
+        EndpointEncoder("small", base_url="http://127.0.0.1:9/v1", api_key="sk-se\ncret")
     assert "cret" not in str(caught.value).replace("secret", "")
 
 

@@ -23,50 +23,32 @@ def check_spec(spec: str) -> tuple[str, str]:
     return kind, name
 
 
-def open_embedder(
-    spec: str,
-    *,
-    threads: int | None = None,
-    prompts: Prompts | None = None,
-    base_url: str | None = None,
-    api_key: str | None = None,
-    timeout_s: float = 30.0,
-) -> Embedder:
+def open_embedder(spec: str, *, prompts: Prompts | None = None) -> Embedder:
     """The embedder that `spec` names (SPECS), its texts read after `prompts`, which MiniLM takes
     none of.
 
-    The last three are of `openai:`. Without `base_url` the one in the spec counts, then
-    OPENAI_BASE_URL, then OpenAI; without a key OPENAI_API_KEY, or EMBEDDER_API_KEY at any other
-    host. Raises BadEmbedder, and EmbeddingFailed where the endpoint does not answer.
+    Of `openai:` the address in the spec counts, then OPENAI_BASE_URL, then OpenAI; the key is
+    OPENAI_API_KEY, or EMBEDDER_API_KEY at any other host. Raises BadEmbedder, and EmbeddingFailed
+    where the endpoint does not answer.
     """
     kind, name = check_spec(spec)
     if kind == "sentence-transformers":
-        return open_base(f"{SENTENCE}{name}", prompts=prompts, threads=threads)
+        return open_base(f"{SENTENCE}{name}", prompts=prompts)
     if kind == "openai":
         from assets.vectors.encoders.endpoint import EndpointEncoder
 
         match = re.fullmatch(r"(.+?)@(https?://.+)", name)
         model, where = (match[1], match[2]) if match else (name, None)
-        return EndpointEncoder(
-            model,
-            base_url=base_url or where,
-            api_key=api_key,
-            timeout_s=timeout_s,
-            prompts=prompts,
-        )
+        return EndpointEncoder(model, base_url=where, prompts=prompts)
     if prompts and prompts.given:
         raise BadEmbedder(f"embedder {kind} takes no query_prompt and no document_prompt")
     from assets.vectors.encoders.minilm import MiniLM, open_general
 
-    return open_general(threads=threads) if kind == "general" else MiniLM(threads=threads)
+    return open_general() if kind == "general" else MiniLM()
 
 
 def open_base(
-    base: str,
-    *,
-    adapter: Path | None = None,
-    prompts: Prompts | None = None,
-    threads: int | None = None,
+    base: str, *, adapter: Path | None = None, prompts: Prompts | None = None
 ) -> Embedder:
     """The encoder of a base, as `minilm.py` names bases, with a trained adapter of it. A
     sentence-transformers model reads texts after `prompts`, or where one is not given after its
@@ -74,16 +56,14 @@ def open_base(
     if base.startswith(SENTENCE):
         from assets.vectors.encoders.sentence_model import SentenceEncoder
 
-        return SentenceEncoder(base, threads=threads, prompts=prompts, adapter=adapter)
+        return SentenceEncoder(base, prompts=prompts, adapter=adapter)
     from assets.vectors.encoders.minilm import MiniLM, name_base
 
     name_base(base)
-    return MiniLM(adapter, threads=threads)
+    return MiniLM(adapter)
 
 
-def open_retriever(
-    adapter: Path, *, base: str | None = None, threads: int | None = None
-) -> Embedder:
+def open_retriever(adapter: Path, *, base: str | None = None) -> Embedder:
     """The encoder of a trained adapter over `base`, a spec, else over what it names, after the
     prompts that it was trained with. A sentence-transformers model that it names is opened only
     where the user names it too. Raises BadAdapter, BadEmbedder."""
@@ -108,6 +88,4 @@ def open_retriever(
             )
         model = model_name
     base_spec = f"{SENTENCE}{model}" if model else BASE
-    return open_base(
-        base_spec, adapter=adapter, prompts=read_adapter_prompts(adapter), threads=threads
-    )
+    return open_base(base_spec, adapter=adapter, prompts=read_adapter_prompts(adapter))

@@ -284,7 +284,7 @@ def test_the_users_prompts_are_learned_with_and_served_with(bases, train_rows, t
     asked = job(tmp_path, spec, train_rows, given)
     assert asked.name != job(tmp_path, spec, train_rows, replace(SETTINGS, epochs=1)).name
     passes = begin_course(asked, asked.base, train_rows, given).passes
-    encoder = open_base(spec, prompts=prompts, threads=1)
+    encoder = open_base(spec, prompts=prompts)
     documents = passes.encode_texts(passes.list_documents(TEXTS[:2])).numpy()
     queries = passes.encode_texts(passes.list_queries(TEXTS[:2])).numpy()
     assert np.abs(documents - encoder.embed(TEXTS[:2])).max() < 1e-5

@@ -87,11 +87,11 @@ def test_what_cannot_be_served_is_one_error_that_names_the_model(model, tmp_path
 @cases("document", "document", "passage")
 def test_prompts_of_the_model_stand_before_its_texts(document, tmp_path):
     folder = make_bert(tmp_path / "model", {"query": "ask: ", document: "tool: "})
-    embedder = open_embedder(f"sentence-transformers:{folder}", threads=1)
-    other = open_embedder(f"sentence-transformers:{make_bert(tmp_path / 'plain')}", threads=1)
+    embedder = open_embedder(f"sentence-transformers:{folder}")
+    other = open_embedder(f"sentence-transformers:{make_bert(tmp_path / 'plain')}")
     assert np.abs(embedder.embed(["a"]) - other.embed(["tool: a"])).max() < 1e-6
     assert np.abs(embed_queries(embedder, ["a"]) - other.embed(["ask: a"])).max() < 1e-6
-    own = open_embedder(f"sentence-transformers:{folder}", threads=1, prompts=Prompts("find: "))
+    own = open_embedder(f"sentence-transformers:{folder}", prompts=Prompts("find: "))
     assert np.abs(embed_queries(own, ["a"]) - other.embed(["find: a"])).max() < 1e-6
     assert np.abs(own.embed(["a"]) - other.embed(["tool: a"])).max() < 1e-6
 

@@ -33,7 +33,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def open_sentence(folder: Path, prompts: Prompts | None = None) -> Embedder:
-    return open_embedder(f"sentence-transformers:{folder}", threads=1, prompts=prompts)
+    return open_embedder(f"sentence-transformers:{folder}", prompts=prompts)
 
 
 @cases("make", make_modern_bert, make_qwen3, make_bert)
@@ -93,7 +93,7 @@ def test_prompts_of_an_endpoint_are_saved_with_it(tmp_path):
 
 
 def test_prompts_that_are_no_texts_or_of_minilm_are_a_broken_encoder(tmp_path):
-    embedder = open_embedder("minilm", threads=1)
+    embedder = open_embedder("minilm")
     card = save_encoder(embedder, tmp_path) / "encoder.json"
     held = json.loads(card.read_text())
     for prompts in ({"query": 7}, ["query"], {"other": "a"}, {"query": "query: "}):
@@ -151,7 +151,7 @@ def test_a_hub_model_is_read_at_its_commit_and_named_by_its_weights(tmp_path, mo
         return str(folder)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    embedder = open_embedder(f"sentence-transformers:owner/bert@{COMMIT}", threads=1)
+    embedder = open_embedder(f"sentence-transformers:owner/bert@{COMMIT}")
     assert asked == [("owner/bert", COMMIT)]
     assert embedder.id.startswith("sentence-transformers:owner/bert/32@")
     save_encoder(embedder, tmp_path)

@@ -14,10 +14,10 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (7_717, 48),
     "assets/marketplaces": (6_059, 38),
-    "assets/servers": (11_736, 53),
+    "assets/servers": (11_734, 53),
     "assets/contracts": (8_680, 35),
     "assets/catalogue": (682, 5),
-    "assets/vectors": (3_048, 20),
+    "assets/vectors": (3_026, 20),
     "assets/synthesis": (10_334, 52),
     "assets/outcomes": (7_867, 41),
     "training": (12_486, 82),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
-from demo.world.catalogue import SCALES, SERVERS, make_world, pack
+from demo.world.catalogue import MARKETPLACES, SCALES, SERVERS, list_sites, make_world, pack
 from demo.world.full import make_full_world, make_record
 from tests.demo.walk import count_differences
 from tests.support.cases import cases
@@ -31,6 +31,12 @@ def test_day_two_has_two_new_one_changed_and_one_gone(scale):
     assert 0 < len(new) < 3
     assert len(first.keys() - second.keys()) == 1
     assert len([s for s in first.keys() & second.keys() if first[s] != second[s]]) == 1
+
+
+@pytest.mark.parametrize("scale", SCALES[:-1])
+def test_the_sites_of_a_scale_are_those_that_list_something(scale):
+    world = make_world(1, scale)
+    assert tuple(site for site in MARKETPLACES if world.list_records(site)) == list_sites(scale)
 
 
 def test_the_small_world_needs_no_registry_and_every_version_is_exact():

@@ -22,7 +22,7 @@ from training.sets.split import split_of
 
 
 @pytest.mark.parametrize("scale", SCALES[:-1])
-def test_day_two_has_two_new_one_changed_and_one_gone(scale):
+def test_day_two_has_two_new_one_changed_and_one_gone_at_the_sites_of_a_scale(scale):
     first = {s.slug: s.find_version(1) for s in make_world(1, scale).servers}
     second = {s.slug: s.find_version(2) for s in make_world(2, scale).servers}
     new = [s for s in make_world(2, scale).servers if s.slug in second.keys() - first.keys()]
@@ -31,12 +31,8 @@ def test_day_two_has_two_new_one_changed_and_one_gone(scale):
     assert 0 < len(new) < 3
     assert len(first.keys() - second.keys()) == 1
     assert len([s for s in first.keys() & second.keys() if first[s] != second[s]]) == 1
-
-
-@pytest.mark.parametrize("scale", SCALES[:-1])
-def test_the_sites_of_a_scale_are_those_that_list_something(scale):
-    world = make_world(1, scale)
-    assert tuple(site for site in MARKETPLACES if world.list_records(site)) == list_sites(scale)
+    listing = [site for site in MARKETPLACES if make_world(1, scale).list_records(site)]
+    assert tuple(listing) == list_sites(scale)
 
 
 def test_the_small_world_needs_no_registry_and_every_version_is_exact():

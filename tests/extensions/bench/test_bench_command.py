@@ -66,9 +66,8 @@ def card(toolmill: Run) -> Callable[..., Row]:
 
 
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Endpoint]]:
-    """Serves a script as the endpoint of `endpoint:` models; Inspect has to be there."""
-    pytest.importorskip("inspect_ai", reason="uv pip install 'toolmill[bench]'")
+def serve(inspect_ai, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Endpoint]]:
+    """Serves a script as the endpoint of `endpoint:` models."""
     with ExitStack() as stack:
 
         def start(script: Script) -> Endpoint:
@@ -451,10 +450,10 @@ def test_a_model_works_in_a_world_until_its_state_is_checked(card, serve, tmp_pa
     monkeypatch.setattr("extensions.bench.world_tasks.open_session", open_session)
     path, out = write_world(tmp_path / "worlds"), tmp_path / "out"
     endpoint = serve(say_in_world)
-    options = ("--option", "world=small", "--out", out, "--model", "endpoint:m")
-    (model,) = card("worlds", "--data", path, *options)["models"]
+    words = ("worlds", "--data", path, "--option", "world=small", "--out", out)
+    (model,) = card(*words, "--model", "endpoint:m")["models"]
     assert len(endpoint.requests) == 5
-    card("worlds", "--data", path, *options)
+    card(*words, "--model", "endpoint:m")
     assert len(endpoint.requests) == 5, "every turn is kept"
     assert model["measures"]["done"] == {"value": 0.5, "low": 0.5, "high": 0.5, "n": 2}
     assert model["measures"]["valid"]["value"] == 0.5

@@ -299,10 +299,8 @@ def test_runs_of_an_instance_elsewhere_stay(lived, instance, tmp_path):
 
 def test_old_runs_go_and_the_last_word_on_an_asset_stays(instance):
     runs = [dg.materialize([made_often], instance=instance).run_id for _ in range(3)]
-    alive, dead = (
-        started(instance, make_process_tags()),
-        started(instance, {PROCESS_TAG: a_dead_process()}),
-    )
+    alive = started(instance, make_process_tags())
+    dead = started(instance, {PROCESS_TAG: a_dead_process()})
     assert collect_last_runs(instance) == {runs[-1]}
     later = time.time() + 1
     old = list(list_old_runs(instance, later, None))

@@ -30,7 +30,7 @@ from warehouse.storage.digest import digest
 from warehouse.storage.tables import RowPlan, plan_keys
 from warehouse.store import Warehouse
 
-EXPLORATION_VERSION = 3  # of what is tried and kept: another one explores again
+EXPLORATION_VERSION = 4  # of what is tried and kept: another one explores again
 
 
 @dataclass(frozen=True)

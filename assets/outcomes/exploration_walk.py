@@ -28,7 +28,7 @@ from assets.outcomes.outcome import TIMEOUT, TOOL_ERROR, USEFUL
 from assets.outcomes.select import LaunchableServer
 from assets.outcomes.worlds.spec import WorldSpec
 from assets.synthesis.tables import dump_text
-from warehouse.json_types import Record
+from warehouse.json_types import Json, Record
 from warehouse.storage.digest import digest
 
 MakeCall = Callable[[ToolCall], Awaitable[CallExecution]]
@@ -182,7 +182,9 @@ class ServerWalk:
                 call = await self._make_behind(tool, proposals[attempt], chain)
                 makers += [call] if self._makes(call) else []
                 outcome, reads = call.done.outcome, seems_to_read(tool.contract)
-                if outcome == TIMEOUT or (outcome == USEFUL and not reads):
+                # What was made is gone with its server, which a changed world ends too.
+                gone = call.done.status == "failed" or call.done.changes_state
+                if gone or (outcome == USEFUL and not reads):
                     pool = await self._replay(chain)
                 if outcome == USEFUL:
                     break
@@ -191,21 +193,34 @@ class ServerWalk:
 
     async def _replay(self, chain: list[_TriedCall]) -> ValuePool | None:
         """What is known once a fresh server has answered these calls, their answers first; None
-        where one is not useful again."""
+        where one is not useful again, or no longer gives what calls behind it took of it."""
         await self._place.put_back(fresh=True)
         pool = ValuePool()
         for at, call in enumerate(chain):
-            done = await self._call_reading(call.tool)
-            if done.outcome != USEFUL:
+            again = replace(call, done=await self._call_reading(call.tool))
+            if not (_can_pass_on(again) and self._still_gives(again)):
                 return None
             # Its answer is what a sequence shows: what a server counts begins anew.
-            chain[at] = replace(call, done=done)
+            chain[at] = again
             self._calls = [chain[at] if item.row is call.row else item for item in self._calls]
         for call in reversed(chain):
             pool.add_answer(read_answer(call.done), call.tool.tool)
         for item in self.pool.values:
             pool.add(item.key, item.value, item.source)
         return pool
+
+    def _still_gives(self, maker: _TriedCall) -> bool:
+        """Whether a maker's answer has all that useful calls behind it took of it: an id that is
+        drawn anew is another one."""
+        values = self._read_answered(maker, maker.done).values
+        told = {(item.key, str(item.value)) for item in values}
+        return all(
+            (key, _show(call.proposed.arguments[name])) in told
+            for call in self._calls
+            if call.row["after"] and call.done.outcome == USEFUL
+            for name, (source, key) in json.loads(call.row["origins"]).items()
+            if source == maker.row["exploration_id"]
+        )
 
     async def _make_behind(
         self, tool: ToolCall, proposed: ProposedCall, chain: Sequence[_TriedCall]
@@ -215,10 +230,8 @@ class ServerWalk:
         done = await (self._call_reading(call) if reads else self._call_writing(call))
         answered = [self._read_answered(item, item.done) for item in chain]
         origins = find_origins(tool.contract, proposed.arguments, answered)
-        row = self._make_row(call, proposed, done) | {
-            "after": chain[-1].row["exploration_id"],
-            "origins": dump_text({name: list(at) for name, at in origins.items()}),
-        }
+        row = self._make_row(call, proposed, done, chain[-1].row["exploration_id"])
+        row["origins"] = dump_text({name: list(at) for name, at in origins.items()})
         tried = _TriedCall(call, proposed, done, row)
         self._calls.append(tried)
         self._useful[tool.tool] += done.outcome == USEFUL
@@ -339,9 +352,12 @@ class ServerWalk:
         facts = call.row["exploration_id"], call.tool.tool, call.proposed.arguments
         return read_answered(*facts, read_answer(done))
 
-    def _make_row(self, call: ToolCall, proposed: ProposedCall, done: CallExecution) -> Record:
+    def _make_row(
+        self, call: ToolCall, proposed: ProposedCall, done: CallExecution, after: str | None = None
+    ) -> Record:
         arguments = dump_text(dict(call.arguments))
         identity = [call.server_id, call.tool, call.contract_digest, arguments, self._job.decides]
+        identity += [after] if after else []  # the same call alone is another one
         copied = ("outcome", "blame", "answer", "size", "seconds", "error_kind")
         return {
             "exploration_id": "o1:" + digest(identity)[:40],
@@ -351,11 +367,15 @@ class ServerWalk:
             "arguments": arguments,
             "sources": dump_text(proposed.sources),
             "world": self._job.world.name,
-            "after": None,
+            "after": after,
             "repairs": None,
             "changes": done.changes_state,
             **{name: getattr(done, name) for name in copied},
         }
+
+
+def _show(value: Json) -> str:
+    return str(value[0]) if isinstance(value, list) and len(value) == 1 else str(value)
 
 
 def _can_pass_on(call: _TriedCall) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from assets.contracts.schema_shapes import read_list
+from assets.contracts.validate import validate_call
 from assets.vectors.lexicon import find_base_form, find_family, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject, Schema
 from warehouse.patterns import compile_pattern
@@ -154,8 +155,10 @@ class ParameterSlot:
         if "enum" in self.schema or self.type != "string":
             return read_list(self.schema.get("enum"))
         match = _LISTED.search(self.hint)
-        listed = match is not None and not _EXAMPLES.search(self.hint[: match.start()][-16:])
-        return _LISTED_WORD.findall(match[0]) if match and listed else []
+        if match is None or _NO_CHOICES.search(self.hint[: match.start()][-16:]):
+            return []
+        words = [] if _GOES_ON.match(self.hint[match.end() :]) else _LISTED_WORD.findall(match[0])
+        return words if _takes(self.schema, words) else []
 
 
 _WORD = "[\"'`][\\w.+-]{1,40}[\"'`]"
@@ -164,7 +167,21 @@ _LISTED = compile_pattern(
     rf"(?:(?: ?[,|/] ?| )(?:(?:or|and) )?{_WORD})+"
 )
 _LISTED_WORD = re.compile(r"[\"'`]([\w.+-]{1,40})[\"'`]")
-_EXAMPLES = re.compile(r"e\.g|\blike|such as|example", re.IGNORECASE)
+_NO_CHOICES = re.compile(  # before a list: examples, or what may not be chosen
+    r"e\.g|\bex\b|\blike|such as|example|sample|except|\bnot\b|reserved|other than|exclud",
+    re.IGNORECASE,
+)
+_GOES_ON = re.compile(r" ?,? ?(?:etc\b|\.\.|…|and (?:so on|more|others)\b)", re.IGNORECASE)
+
+
+_LIMITS = {"minLength", "maxLength", "pattern", "format"}
+
+
+def _takes(schema: Schema, words: list[str]) -> bool:
+    """Whether a schema takes all words: where not, its description means something else."""
+    limits = {name: schema[name] for name in schema.keys() & _LIMITS}
+    holder = {"type": "object", "additionalProperties": limits}
+    return not (limits and validate_call({"inputSchema": holder}, dict(zip(words, words, strict=True))))
 
 
 def get_input_schema(contract: Contract) -> JsonObject:

@@ -330,6 +330,36 @@ def test_a_tool_that_needs_a_made_thing_is_tried_behind_the_call_that_makes_it(b
     assert all(step.call.text for step in steps[:-1])
 
 
+RANDOM_IDS = IN_MEMORY.replace(
+    'slides[f"deck-{len(slides) + 1}"] = 0', "deck = os.urandom(6).hex(); slides[deck] = 0"
+).replace('f"deck-{len(slides)}"', "deck")
+
+
+def test_what_is_made_behind_a_maker_has_the_values_of_the_answer_that_is_shown(bench):
+    market = Explored(bench, RANDOM_IDS, DECKS)
+    market.explore()
+    rows = {row["exploration_id"]: row for row in market.read()}
+    behind = [row for row in rows.values() if row["after"] and row["outcome"] == "useful"]
+    assert {row["tool"] for row in behind} == {"count_slides", "add_slide"}
+    for row in behind:
+        assert json.loads(row["arguments"]) == json.loads(rows[row["after"]]["text"])
+
+
+def test_a_call_that_failed_alone_stays_beside_the_same_call_behind_a_maker(bench):
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("create_deck", "purge")]
+    source = """
+def do(m, _):
+    if m["params"]["name"] == "create_deck":
+        return say(m, json.dumps({"deck": "deck-1"}))
+    say(m, "error: nothing can be purged", isError=True)
+calls(do, TOOLS)
+"""
+    market = Explored(bench, source, tools)
+    market.explore()
+    purged = [row for row in market.read() if row["tool"] == "purge"]
+    assert {bool(row["after"]) for row in purged} == {True, False}
+
+
 def test_a_secret_in_an_answer_is_in_no_row(bench: Bench) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
     named = '[{"name": "Staff"}, {"name": "Sales"}]'

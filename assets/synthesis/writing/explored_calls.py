@@ -131,6 +131,9 @@ class ExploredTools:
         none. What a person has to state anyway is stated, not taken."""
         ordered: list[ExploredCall] = []
         self._collect(target, ordered, set())
+        ids = {call.id for call in ordered}
+        if any(call.after and call.after not in ids for call in ordered):
+            return [CallStep(target, {})]  # what it works on would never be made
         stated = {
             _show(value)
             for call in ordered

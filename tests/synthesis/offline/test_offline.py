@@ -81,15 +81,21 @@ def test_the_same_seed_makes_the_same_requests_and_another_seed_others():
 
 
 @cases(
-    "hint, choices",
-    ('Operation type ("add", "remove", "list", "update")', ["add", "remove", "list", "update"]),
-    ("Sort by, either 'name' or 'size'", ["name", "size"]),
-    ("One of: `top`, `new`, `ask_hn`", ["top", "new", "ask_hn"]),
-    ("Name of the hook (e.g., 'pre-commit', 'post-merge')", []),
-    ("Block number, hash, or 'latest'/'pending'", []),
+    "hint, limits, choices",
+    ('Operation type ("add", "remove", "list", "update")', {}, ["add", "remove", "list", "update"]),
+    ("Sort by, either 'name' or 'size'", {"minLength": 1}, ["name", "size"]),
+    ("One of: `top`, `new`, `ask_hn`", {"pattern": "^[a-z_]+$"}, ["top", "new", "ask_hn"]),
+    ("Name of the hook (e.g., 'pre-commit', 'post-merge')", {}, []),
+    ("Block number, hash, or 'latest'/'pending'", {}, []),
+    ('Any name except: "admin", "root"', {}, []),
+    ('Must not be one of "admin", "root"', {}, []),
+    ('City: "Rome", "Paris", etc.', {}, []),
+    ('Code, of words such as these: "add", "remove"', {"minLength": 5}, []),
+    ('Code ("add", "remove")', {"pattern": "^[A-Z]{3}$"}, []),
 )
-def test_words_that_a_description_lists_are_the_choices(hint, choices):
-    schema = {"type": "object", "properties": {"mode": {"type": "string"}}, "required": ["mode"]}
+def test_words_that_a_description_lists_are_the_choices(hint, limits, choices):
+    mode = {"type": "string", **limits}
+    schema = {"type": "object", "properties": {"mode": mode}, "required": ["mode"]}
     of = {"name": "set_mode", "description": f"Sets it.\n\nArgs:\n  mode: {hint}\n"}
     of = canonicalize_contract(of | {"inputSchema": schema})
     assert read_slots(of)[0].choices == choices

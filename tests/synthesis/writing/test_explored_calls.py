@@ -165,6 +165,12 @@ def test_sequences_join_and_a_cycle_of_edges_ends():
     assert steps_of([call_of(1, changes=True), call_of(2, 1)], 2) == []
 
 
+def test_no_sequence_is_without_the_call_that_makes_what_it_works_on():
+    made = [call_of(1), call_of(2, 1, after="o1:1"), call_of(3, 2, after="o1:2")]
+    assert [step for step, _ in steps_of(made, 3)] == ["o1:1", "o1:2", "o1:3"]
+    assert steps_of(made[1:], 3) == steps_of(made[1:], 2) == []
+
+
 def test_a_sequence_has_at_most_five_steps():
     long = [call_of(1), *(call_of(n, n - 1) for n in range(2, 12))]
     steps = steps_of(long, 11)

@@ -181,7 +181,9 @@ def _takes(schema: Schema, words: list[str]) -> bool:
     """Whether a schema takes all words: where not, its description means something else."""
     limits = {name: schema[name] for name in schema.keys() & _LIMITS}
     holder = {"type": "object", "additionalProperties": limits}
-    return not (limits and validate_call({"inputSchema": holder}, dict(zip(words, words, strict=True))))
+    return not (
+        limits and validate_call({"inputSchema": holder}, dict(zip(words, words, strict=True)))
+    )
 
 
 def get_input_schema(contract: Contract) -> JsonObject:

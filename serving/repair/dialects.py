@@ -45,7 +45,7 @@ _MARKS = {  # kind -> pattern
     "react": rf"(?:^|\n)\s*\**Action:?\**:?[ \t]*(?P<action>{_NAME}|`{_NAME}`)[ \t]*"
     r"\n\s*\**Action Input:?\**:?",
     "called": rf"\[Called function \"(?P<called>{_NAME})\" with args:",
-    "fence": r"(?:```|~~~)[a-z_]{0,12}",
+    "fence": r"(?:```|(?:^|\n) {0,3}~~~)[a-z_]{0,12}",  # ~~~ within a line is no fence
     "stop": r"</(?:[｜A-Za-z]{1,20}[:｜])?(?:tool|TOOL|function)_?(?:call|CALL)s?>|<tool_call\|>"
     r"|</s>|<[|｜][^<>\s\"]{1,40}>|<end_function_call>|\nObservation:",
 }  # fmt: skip
@@ -140,22 +140,26 @@ class _MarkReader:
         }  # fmt: skip
 
     def read(self) -> tuple[list[Any], str]:
-        in_fence, taken, rest = False, 0, list[str]()
+        fence, taken, rest, begins = "", 0, list[str](), True
         self._read_unopened(0)
         for place, mark in enumerate(self._marks):
             if mark.start < self._at:
                 continue
             if mark.kind == "think" and (end := self._end_thought(place, mark)) is not None:
                 rest.append(self._text[taken : mark.start])
+                begins = begins and not (self._found or rest[-1].strip())
                 self._at = taken = self._thought = end
+                if begins:  # nothing but thoughts is before it
+                    self._read_unopened(end)
             elif mark.kind == "unthink":  # the prompt had opened it
-                self._found, rest, self._spans, in_fence = [], [], [], False
+                self._found, rest, self._spans, fence, begins = [], [], [], "", True
                 self._at = taken = self._thought = mark.end
                 self._read_unopened(mark.end)
             elif mark.kind == "fence":
-                in_fence = not in_fence
+                sign = mark.text.strip()[:3]  # one within another is its text
+                fence = "" if fence == sign else fence or sign
             elif mark.kind in self._readers:
-                if mark.kind in _SHOWN and self._is_shown(mark, in_fence):
+                if mark.kind in _SHOWN and self._is_shown(mark, bool(fence)):
                     self._shows = True
                     continue
                 read = self._readers[mark.kind](place, mark)

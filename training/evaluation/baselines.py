@@ -119,11 +119,17 @@ def _is_taken(value: Any, others: Sequence[Any], instruction: str) -> bool:
     shown = str(value)
     if isinstance(value, str) and any(map(str.isalpha, value)):
         words, texts = (" ".join(text.casefold().split()) for text in (value, instruction))
-        around = (str(other) for other in others if isinstance(other, str) and len(other) > 3)
+        # What is said by itself too is another value that only shares words with this one.
+        around = (
+            other
+            for other in (other for other in others if isinstance(other, str) and len(other) > 3)
+            if instruction.count(other) <= value.count(other) * instruction.count(value)
+        )
         if words not in texts or any(other in value != other for other in around):
             return True
-    within = sum(str(other).count(shown) for other in others if shown)
-    return 0 < within >= instruction.count(shown)
+    shown, folded = shown.casefold(), instruction.casefold()
+    within = sum(str(other).casefold().count(shown) for other in others if shown)
+    return 0 < within >= folded.count(shown)
 
 
 def _find_spans(text: str) -> dict[str, list[str]]:

@@ -32,6 +32,9 @@ NOT_ANNOUNCED = {  # the text holds words, and calls without a mark
 # Words that stay: what stands before calls, thoughts, an observation that the model made up.
 LEFT = {
     "Hermes": "I look.",
+    "Hermes, closed alone behind a thought": "<think>a</think> <think>b</think>",
+    "Hermes, waves in a line before": "About ~~~5:",
+    "Hermes, a fence shown in a fence": "So:\n~~~\n```\n~~~\nThen",
     "Seed": "<seed:think>Hm.</seed:think>",
     "Mistral, ids": '[THINK]Hm {"name": "now"}[/THINK]',
     "Harmony": '<|channel|>analysis<|message|>{"city": "Oslo"}?<|end|>',

@@ -44,6 +44,11 @@ FORMS: dict[str, tuple[str, list]] = {
     "Hermes, two in one": (f"<tool_call>\n{CALL}\n{OTHER}\n</tool_call>", [ROME, OSLO]),
     "Hermes, not closed": (f"<tool_call>\n{CALL}", [ROME]),
     "Hermes, closed alone": (f"leton\n{CALL}\n</tool_call>", [ROME]),
+    "Hermes, closed alone behind a thought": (
+        f"<think>a</think> <think>b</think>\n{CALL}\n</tool_call>", [ROME]),
+    "Hermes, waves in a line before": (f"About ~~~5: <tool_call>{CALL}</tool_call>", [ROME]),
+    "Hermes, a fence shown in a fence": (
+        f"So:\n~~~\n```\n~~~\nThen <tool_call>{CALL}</tool_call>", [ROME]),
     "Hermes, apostrophes": (
         "<tool_call>{'name': 'get_weather', 'arguments': {'city': 'Rome'}}</tool_call>", [ROME]),
     "Hermes, a mark in a text": (

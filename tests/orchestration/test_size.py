@@ -18,10 +18,10 @@ BUDGET = {
     "assets/contracts": (8_680, 35),
     "assets/catalogue": (682, 5),
     "assets/vectors": (3_026, 20),
-    "assets/synthesis": (10_334, 52),
-    "assets/outcomes": (7_867, 41),
-    "training": (12_486, 82),
-    "serving": (9_030, 42),
+    "assets/synthesis": (10_356, 52),
+    "assets/outcomes": (7_887, 41),
+    "training": (12_492, 82),
+    "serving": (9_034, 42),
     "orchestration": (5_717, 36),
     "demo": (2_508, 21),
     "extensions/batch": (1_060, 6),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_203, 13),
-    "tests": (74_637, 417),
+    "tests": (74_692, 417),
     "benchmarks": (6_000, 37),
 }
 

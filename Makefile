@@ -25,8 +25,8 @@ run: setup ## one run end to end on the demo marketplaces (DAY=2 for the second 
 dev: setup ## the Dagster UI with the demo marketplaces up, on http://127.0.0.1:3000
 	@$(BIN)/toolmill dev
 
-test: setup ## the tests (about 9 minutes on 2 cores)
-	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+test: setup ## the tests (about 7 minutes on 2 cores)
+	$(BIN)/python -m tests.support.workers tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-all: setup ## the tests and the slow ones, those of Ray, Postgres and S3 among them
 	$(BIN)/pip install -q --disable-pip-version-check --require-hashes --no-deps \

@@ -4,15 +4,21 @@ import gc
 import os
 import ssl
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.testing
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from dagster._core.storage.event_log import InMemoryEventLogStorage, in_memory
+from dagster._core.storage.event_log.schema import AssetKeyTable, SqlEventLogStorageMetadata
 from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 from httpx2._transports import default as transports
 from hypothesis import HealthCheck, settings
+from sqlalchemy import Connection, Engine
 
 from tests.support.encoders import build_graphs_once, open_models_once
 from tests.support.examples import FEW
@@ -46,6 +52,50 @@ def no_settings_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("TOOLMILL_", "OPENAI_")) or name == "DAGSTER_HOME":
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_read_once() -> Iterator[None]:
+    """Each ephemeral Dagster instance reads all of Dagster's migration scripts: 57 of its 81 ms."""
+    read, known = ScriptDirectory.from_config, dict[str | None, ScriptDirectory]()
+
+    def read_once(config: Config) -> ScriptDirectory:
+        return known.setdefault(config.get_main_option("script_location"), read(config))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", read_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tables_known_beforehand() -> Iterator[None]:
+    """An ephemeral Dagster instance asks its database in memory with every event for a journal and
+    its columns, and compiles each statement anew: 130 of 460 ms a run of six empty assets."""
+
+    @contextmanager
+    def connect(self: InMemoryEventLogStorage) -> Iterator[Connection]:
+        with self._db_lock, self._engine.connect() as connection, connection.begin():
+            yield connection
+
+    def has_table(_: object, name: str) -> bool:
+        return name in SqlEventLogStorageMetadata.tables
+
+    def has_column(_: object, __: Connection, name: str) -> bool:
+        return name in AssetKeyTable.columns
+
+    def create_engine(*args: object, **options: object) -> Engine:
+        engine = make(*args, **options)  # type: ignore[arg-type]
+        first = known.setdefault("first", engine)
+        engine.dialect, engine._compiled_cache = first.dialect, first._compiled_cache
+        return engine
+
+    make, known = in_memory.create_engine, dict[str, Engine]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(in_memory, "create_engine", create_engine)
+        patch.setattr(InMemoryEventLogStorage, "_connect", connect)
+        patch.setattr(InMemoryEventLogStorage, "has_table", has_table)
+        patch.setattr(InMemoryEventLogStorage, "_has_asset_key_col_on_connection", has_column)
+        yield
 
 
 @pytest.fixture(scope="session")

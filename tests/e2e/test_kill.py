@@ -21,6 +21,7 @@ from orchestration.cli.app import app
 from orchestration.runs.processes import CORES
 from tests.e2e.runs import choose_base_port, skip_without_sandbox
 from tests.support.paths import ROOT
+from tests.support.python_process import PythonProcess
 from warehouse.store import Warehouse
 
 # Attempts that may be under way at once: servers in the sandbox, requests of one role.
@@ -71,7 +72,7 @@ def start_run(home: Path, ports: dict[str, str], course: Course) -> subprocess.P
     environment = {**os.environ, **make_environment(home, ports, course)}
     command = [sys.executable, "-m", "orchestration", "run", *course.options]
     log = (home.parent / f"{home.name}.log").open("ab")
-    return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
+    return PythonProcess(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
 
 
 def count_attempts(home: Path, stage: str) -> int:

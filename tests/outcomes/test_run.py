@@ -20,6 +20,7 @@ from assets.outcomes.worlds.session import OpenWorld, make_first_tree
 from assets.outcomes.worlds.tree import WorldFailed, digest_tree, read_tree
 from tests.outcomes.running import READS, Executing, make_contract, open_executing
 from tests.support.cases import cases
+from tests.support.python_process import PythonProcess
 from warehouse.storage.digest import digest
 
 CONTRACT = make_contract()
@@ -382,7 +383,7 @@ def main(folder: str) -> None:
 def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path, monkeypatch):
     executing = open_executing(tmp_path, monkeypatch)
     code = f"from tests.outcomes.test_run import main; main({str(tmp_path)!r})"
-    victim = subprocess.Popen([sys.executable, "-c", code])
+    victim = PythonProcess([sys.executable, "-c", code])
     deadline = time.monotonic() + 60
     while (done := executing.count_attempts().get(("execute", "done"), 0)) < 2:
         assert victim.poll() is None

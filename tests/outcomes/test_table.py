@@ -157,7 +157,7 @@ def test_a_call_of_an_older_contract_or_of_a_server_that_does_not_run_is_left_ou
 
 
 def explored_row(outcome: str, blame: str | None, contract: Row = LOOK, **facts: Any) -> Row:
-    return {**clear_row(contract), "outcome": outcome, "blame": blame, **facts}
+    return {**clear_row(contract), "outcome": outcome, "blame": blame, "after": None, **facts}
 
 
 @cases(
@@ -176,14 +176,16 @@ def explored_row(outcome: str, blame: str | None, contract: Row = LOOK, **facts:
 )
 def test_a_tool_whose_every_call_was_refused_is_not_called_with_made_up_values(rows, futile):
     clear = [clear_row(LOOK), clear_row(DROP)]
-    result = find_futile_tools([explored_row(*row) for row in rows], clear)
+    behind = explored_row("useful", None, after="o1:maker")  # no pair calls it alone
+    tried = [explored_row(*row) for row in rows]
+    result = find_futile_tools([*tried, behind], clear)
     assert " ".join(sorted(tool for _, tool in result)) == futile
     expected = {"": ["drop c", "look a"], "look": ["drop c"]}.get(futile, [])
     assert chosen([pair(LOOK, "a"), pair(DROP, "c")], clear, futile=result) == expected
     moving = servers("npm:a", moving=True)
     assert chosen([pair(LOOK, "a")], clear, moving, futile=result) == ["look a"]
     explored = {**pair(LOOK, "b"), "basis": EXPLORED}
-    assert chosen([explored], clear, futile=result) == ["look b"]
+    assert chosen([explored], clear, futile=result) == ([] if "look" in futile else ["look b"])
 
 
 def test_what_an_older_contract_refused_says_nothing_of_the_one_that_stands():

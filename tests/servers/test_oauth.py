@@ -25,6 +25,7 @@ from tests.support.http_mcp import make_good_script, serve_script
 from tests.support.network import guard_loopback
 from tests.support.oauth_authority import authority
 from tests.support.paths import ROOT
+from tests.support.python_process import PythonProcess
 
 SERVER = "remote:https://acme.example/mcp"
 
@@ -388,7 +389,7 @@ with one_line_errors():
 
 
 def begin(home: Path, *args: str, **env: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return PythonProcess(
         [sys.executable, "-c", COMMAND, *args],
         cwd=ROOT,
         env={**os.environ, "TOOLMILL_HOME": str(home), **env},

@@ -1,11 +1,8 @@
 """The `toolmill` command in this process: its imports, seconds of each call, are paid once."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -27,9 +24,3 @@ def invoke_toolmill(
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
-
-
-def run_python(*arguments: str, **options: Any) -> CompletedProcess[str]:
-    """A Python process of its own, to its end."""
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)

@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 from orchestration.cli.app import app, one_line_errors
 from orchestration.runs.nightly import hold_run_lock
 from tests.support.cases import cases
-from tests.support.command import invoke_toolmill, run_python
+from tests.support.command import invoke_toolmill
 from tests.support.paths import ROOT
+from tests.support.python_process import run_python
 from tests.support.untrusted_server import require_sandbox
 from warehouse.home import LAYOUT, MARKER, claim_home
 from warehouse.ledger.attempts import EffectOutcome

@@ -17,8 +17,8 @@ from orchestration.resources import HOME_TAG
 from orchestration.runs.instance import SLOTS
 from orchestration.settings.load import SettingsError
 from tests.support.cases import cases
-from tests.support.command import run_python
 from tests.support.paths import ROOT
+from tests.support.python_process import run_python
 from warehouse.home import HomeUnavailable
 
 QUERY = """{ assetNodes { assetKey { path } metadataEntries { label

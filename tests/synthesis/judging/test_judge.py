@@ -28,9 +28,9 @@ from assets.synthesis.role_schemas import JudgeOpinion
 from assets.synthesis.tables import JUDGEMENTS, GoldenCall, dump_text
 from assets.synthesis.verify.pair_checks import find_parroting
 from tests.support.cases import cases
-from tests.support.command import run_python
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.paths import ROOT
+from tests.support.python_process import run_python
 from tests.synthesis.contracts import CITY_TIME, READ_FILE
 from tests.vectors.conftest import WordEmbedder
 from warehouse.errors import UnusableInput

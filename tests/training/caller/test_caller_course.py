@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.cases import cases
+from tests.support.python_process import PythonProcess
 from tests.training.small_base import TEMPLATE, make_base, make_rows
 from training.caller.bases import load_caller
 from training.caller.generation import generate_completions
@@ -119,7 +120,7 @@ def test_killed_mid_epoch_it_goes_on_to_the_same_weights(base, tmp_path, whole):
         "wait = lambda figures: time.sleep(600) if figures.get('step') == 5 else None\n"
         "train_caller(read_job(Path(sys.argv[1])), wait)\n"
     )
-    started = subprocess.Popen([sys.executable, "-c", code, str(path)], start_new_session=True)
+    started = PythonProcess([sys.executable, "-c", code, str(path)], start_new_session=True)
     deadline = time.monotonic() + 120
     while checkpoints.find_newest_checkpoint(root) is None or not (root / "step-00000004").exists():
         assert started.poll() is None

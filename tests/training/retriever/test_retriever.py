@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from assets.vectors.encoders.weights import BASE, find_base_path
 from tests.support.cases import cases
-from tests.support.command import run_python
 from tests.support.paths import ROOT
+from tests.support.python_process import run_python
 from tests.training.small_base import small_bert, stand_in_for_minilm
 from training.evaluation.metrics import bootstrap_mean, measure_share
 from training.evaluation.retriever import (

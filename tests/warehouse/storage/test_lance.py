@@ -1,6 +1,5 @@
 """The vector store keeps each key once, whoever writes, and gives vectors back in order."""
 
-import subprocess
 import sys
 import time
 from datetime import timedelta
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.python_process import PythonProcess
 from warehouse.storage import lance
 from warehouse.storage.lance import DuplicateKeys, LanceStore, make_vector_key
 
@@ -144,7 +144,7 @@ LanceStore(Path(sys.argv[1])).insert(rows([f"t{i}" for i in range(50)]))
 
 def test_processes_that_write_the_same_keys_leave_each_once(store):
     command = [sys.executable, "-c", INSERT, str(store.root)]
-    workers = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
+    workers = [PythonProcess(command, cwd=ROOT) for _ in range(2)]
     assert [worker.wait(60) for worker in workers] == [0, 0]
     assert store.count() == 50
 

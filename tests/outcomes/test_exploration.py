@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.repair.problems import find_problems
+from assets.outcomes import exploration
 from assets.outcomes.call_proposer import CallProposer
 from assets.outcomes.execution import CallExecution
 from assets.outcomes.exploration import (
@@ -64,6 +65,16 @@ def test_a_folder_is_given_where_a_folder_is_asked_for_with_a_pattern_that_match
     finder = make_tool("search_files", ["path", "pattern"], path=TEXT, pattern=TEXT)
     [call, *_] = propose(finder, pool)
     assert call.arguments == {"path": "/data", "pattern": "**/*.txt"}
+
+
+def test_few_of_many_values_are_held_against_a_schema(monkeypatch):
+    held, pool = list[Any](), ValuePool()
+    monkeypatch.setattr(exploration, "fits_schema", lambda value, _: held.append(value))
+    for at in range(600):
+        pool.add("sheet", f"value {at}", "list_sheets")
+    slots = {f"sheet_{at}": TEXT for at in range(20)}
+    propose(make_tool("add_sheets", [*slots], **slots), pool)
+    assert 0 < len(held) <= 20 * 20
 
 
 def test_a_page_of_the_world_is_given_where_an_address_is_asked_for(tmp_path):

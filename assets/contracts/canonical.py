@@ -303,7 +303,8 @@ def tool_text(contract: Contract, view: str = "full") -> str:
 
 def iterate_parameters(contract: Contract) -> Iterator[tuple[str, Any]]:
     """(name, schema) of each top-level parameter, in the order of the canonical form."""
-    properties = contract.get("inputSchema", {}).get("properties")
+    schema = contract.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if isinstance(properties, Mapping):
         yield from sorted(properties.items())
 

@@ -433,6 +433,13 @@ def test_a_list_of_lists_without_end_is_left_out():
     assert copy_slots(tool("add", rows=deep), 'Add "Brest".') == {}
 
 
+@cases("schema", None, [], {"properties": None})
+def test_a_tool_without_a_schema_has_nothing_to_copy(schema):
+    of = {"name": "list_shifts", "inputSchema": schema}
+    call = {"name": "list_shifts", "arguments": {}}
+    assert (copy_slots(of, "Ward 7"), ground_call(call, [of], "Ward 7")) == ({}, call)
+
+
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=90)
 values = st.recursive(
     scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=6

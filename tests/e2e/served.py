@@ -1,13 +1,13 @@
 """A client of `toolmill serve`: what an agent's host does, over standard input and output."""
 
 import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.support.paths import ROOT
+from tests.support.python_process import find_python
 
 
 @asynccontextmanager
@@ -17,7 +17,7 @@ async def serving(place: Path, home: Path, **settings: str) -> AsyncIterator[Any
     from mcp.client.stdio import stdio_client
 
     parameters = StdioServerParameters(
-        command=sys.executable,
+        command=find_python(),
         args=["-m", "orchestration", "serve", "--place", str(place)],
         env={"PATH": os.environ["PATH"], "TOOLMILL_HOME": str(home), **settings},
         cwd=ROOT,

@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import runpy
+import shlex
 import signal
 import socket
 import subprocess
@@ -89,12 +90,23 @@ def run_python(
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
+def find_python() -> str:
+    """What stands for Python where a process is named, not started."""
+    place = os.environ.get(PLACE)
+    return f"{place}.sh" if place else sys.executable
+
+
 def start_server(folder: Path) -> int:
     """Its pid; it ends with this process. To be called before this process has threads."""
     place = folder / "python"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(str(place))
     listener.listen(64)
+    stub = Path(__file__).with_name("python_stub.py")
+    words = shlex.join([sys.executable, "-S", "-E", str(stub), str(place)])
+    path = place.with_suffix(".sh")
+    path.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    path.chmod(0o755)
     sys.stdout.flush()
     sys.stderr.flush()
     gc.freeze()  # looking through it for garbage, a process would copy all of it

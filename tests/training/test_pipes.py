@@ -23,6 +23,7 @@ from orchestration.resources import (
     open_client,
 )
 from tests.support.cases import cases
+from tests.support.python_process import find_python
 from training.adapter_table import make_adapter_table
 from training.caller.settings import CallerSettings
 from training.policies import TrainerPolicy
@@ -220,7 +221,9 @@ def trained_root(tmp_path_factory: pytest.TempPathFactory, training_set: Fill) -
     """Folder of `home` and `state` after a retriever was trained; tests copy it."""
     root = tmp_path_factory.mktemp("adapter")
     warehouse = Warehouse(home=root / "home", state=root / "state")
-    assert train(training_set(warehouse), "retriever").success
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", find_python())
+        assert train(training_set(warehouse), "retriever").success
     warehouse.ledger.close()
     return root
 

@@ -3,7 +3,6 @@
 import json
 import signal
 import socket
-import sys
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,6 +33,7 @@ from tests.serving.meta_server import (
 )
 from tests.support.cases import cases
 from tests.support.paths import ROOT
+from tests.support.python_process import find_python
 
 SECRET, OTHER = "alice-secret-alice-secret", "bob-secret-bob-secret-bob"
 INITIALIZE: dict[str, Any] = {
@@ -292,7 +292,7 @@ def test_an_address_that_is_taken_is_told_with_the_mend(tmp_path):
 
 async def test_the_process_serves_until_it_is_told_to_end_and_closes_what_it_runs(tmp_path):
     publish(tmp_path)
-    command = [sys.executable, "-m", "tests.serving.meta_process", str(tmp_path), "ask", "http"]
+    command = [find_python(), "-m", "tests.serving.meta_process", str(tmp_path), "ask", "http"]
     async with await anyio.open_process(command, cwd=ROOT) as process:
         await wait_until(lambda: (tmp_path / "address").exists())
         async with http_client((tmp_path / "address").read_text()) as client:

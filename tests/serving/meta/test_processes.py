@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from tests.serving.meta_server import (
     wait_until,
 )
 from tests.support.paths import ROOT
+from tests.support.python_process import find_python
 from tests.support.untrusted_server import CONVERSATION, POLICY
 from tests.vectors.conftest import WordEmbedder
 
@@ -41,7 +41,7 @@ READ = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
 
 def client(place: Path, mode: str, consent: str = "ask", **more: Any) -> Client:
     command = ["-m", "tests.serving.meta_process", str(place), consent]
-    server = StdioServerParameters(command=sys.executable, args=command, cwd=ROOT)
+    server = StdioServerParameters(command=find_python(), args=command, cwd=ROOT)
     return Client(server, mode=mode, **more)
 
 
@@ -89,7 +89,7 @@ async def test_a_new_index_is_announced_over_stdio(tmp_path):
 
 async def test_when_its_client_leaves_the_process_closes_what_it_runs_and_ends(tmp_path):
     publish(tmp_path)
-    command = [sys.executable, "-m", "tests.serving.meta_process", str(tmp_path), "ask"]
+    command = [find_python(), "-m", "tests.serving.meta_process", str(tmp_path), "ask"]
     async with await anyio.open_process(command, cwd=ROOT, stderr=None) as process:
         assert process.stdin
         assert process.stdout

@@ -15,11 +15,11 @@ BUDGET = {
     "warehouse": (7_717, 48),
     "assets/marketplaces": (6_059, 38),
     "assets/servers": (11_734, 53),
-    "assets/contracts": (8_680, 35),
+    "assets/contracts": (8_681, 35),
     "assets/catalogue": (682, 5),
     "assets/vectors": (3_026, 20),
     "assets/synthesis": (10_356, 52),
-    "assets/outcomes": (7_887, 41),
+    "assets/outcomes": (7_900, 41),
     "training": (12_492, 82),
     "serving": (9_034, 42),
     "orchestration": (5_717, 36),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_203, 13),
-    "tests": (75_109, 420),
+    "tests": (75_170, 421),
     "benchmarks": (6_000, 37),
 }
 

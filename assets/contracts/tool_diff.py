@@ -257,7 +257,7 @@ def read_tools(path: Path) -> list[dict[str, Any]]:
         raise UnusableInput(f"{path}: no list of tools in it; {_FIX}")
     pages = [page.get("tools") for page in tools if isinstance(page, dict)]
     if pages and all(isinstance(page, list) for page in pages):
-        tools = [tool for page in pages for tool in page]
+        tools = [tool for page in pages for tool in page or ()]
     if len(tools) > MOST_TOOLS:
         raise UnusableInput(f"{path}: more than {MOST_TOOLS} tools: {_LIMITS}")
     odd = next((i for i, tool in enumerate(tools) if not isinstance(tool, dict)), None)

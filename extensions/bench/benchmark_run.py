@@ -102,7 +102,7 @@ def run_inspect(
         why = sample.error.message if sample.error else "no score"
         failure = answers.failures.get(place) or make_failed_answer(" ".join(why.split())[:300])
         scores = list((sample.scores or {}).values())
-        row = scores[0].metadata if scores else _make_failed_row(failure)
+        row = (scores[0].metadata if scores else None) or _make_failed_row(failure)
         rows.append({"model": model.label, **_describe_item(item), "epoch": sample.epoch, **row})
     if log.status != "success" or len(rows) != len(items) * epochs:
         raise RuntimeError(f"{held.name}: Inspect ended the run ({log.status}); see {log.location}")
@@ -137,7 +137,7 @@ def make_task(
                     state.messages, tools=tools, config=config
                 )
                 state.messages.append(state.output.message)
-                answers.append(PredictionAnswer(**state.output.metadata["answer"]))
+                answers.append(PredictionAnswer(**(state.output.metadata or {})["answer"]))
                 return answers[-1]
 
             try:

@@ -143,7 +143,8 @@ def quarantine(
         return
     for tool in decision["tools"]:
         print_line(f"{verdict}  {tool['server_id']}  {tool['tool']}  {decision['rule']}")
-    print_line("searches leave held tools out from now on; the rest follows with the next run")
+    done = "searches leave it out" if hold else "searches show it, unless another rule holds it,"
+    print_line(f"{done} from now on; the rest follows with the next run")
 
 
 def _print_held(rows: list[dict[str, Any]], as_json: bool) -> None:

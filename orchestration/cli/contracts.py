@@ -143,8 +143,10 @@ def quarantine(
         return
     for tool in decision["tools"]:
         print_line(f"{verdict}  {tool['server_id']}  {tool['tool']}  {decision['rule']}")
-    done = "searches leave it out" if hold else "searches show it, unless another rule holds it,"
-    print_line(f"{done} from now on; the rest follows with the next run")
+    held = "searches leave it out from now on; the rest follows with the next run"
+    print_line(
+        held if hold else "back with the next run at the latest, unless another rule holds it"
+    )
 
 
 def _print_held(rows: list[dict[str, Any]], as_json: bool) -> None:

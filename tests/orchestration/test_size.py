@@ -22,7 +22,7 @@ BUDGET = {
     "assets/outcomes": (7_900, 41),
     "training": (12_492, 82),
     "serving": (9_034, 42),
-    "orchestration": (5_718, 36),
+    "orchestration": (5_720, 36),
     "demo": (2_508, 21),
     "extensions/batch": (1_060, 6),
     "extensions/bench": (4_764, 22),

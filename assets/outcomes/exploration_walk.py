@@ -200,7 +200,7 @@ class ServerWalk:
             again = replace(call, done=await self._call_reading(call.tool))
             if not (_can_pass_on(again) and self._still_gives(again)):
                 return None
-            # Its answer is what a sequence shows: what a server counts begins anew.
+            # A sequence shows this answer: a fresh server starts its counters over.
             chain[at] = again
             self._calls = [chain[at] if item.row is call.row else item for item in self._calls]
         for call in reversed(chain):
@@ -210,8 +210,8 @@ class ServerWalk:
         return pool
 
     def _still_gives(self, maker: _TriedCall) -> bool:
-        """Whether a maker's answer has all that useful calls behind it took of it: an id that is
-        drawn anew is another one."""
+        """Whether a maker's answer has all that useful calls behind it took of it. A
+        random id is another one each time."""
         values = self._read_answered(maker, maker.done).values
         told = {(item.key, str(item.value)) for item in values}
         return all(

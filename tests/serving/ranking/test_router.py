@@ -349,7 +349,7 @@ def test_what_is_published_after_a_broken_version_is_followed_at_once(released):
     _point(released, old)
     assert router.settle(60).index.version == new
     (released / "router" / old / "tools.jsonl").write_bytes(whole)
-    _point(released, old)  # published anew: no half a minute is waited
+    _point(released, old)  # published again: no wait of half a minute
     assert router.settle(60).index.version == old
 
 

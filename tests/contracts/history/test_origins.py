@@ -52,18 +52,17 @@ def test_the_first_and_the_last_other_contract_are_kept(runs, past):
     assert (origin["first_digest"], origin["before_digest"]) == past
 
 
+def publish(tables: Tables, market: str, *rows: dict[str, Any]) -> None:
+    frame = SNAPSHOTS.frame({**item, "marketplace": market} for item in rows)
+    tables.promote(tables.stage(SNAPSHOTS, frame, market), "-", [])
+
+
 def test_a_fold_goes_on_where_the_last_one_was_kept(warehouse):
     tables = warehouse.tables
-
-    def publish(version: str) -> None:
-        frame = SNAPSHOTS.frame([row("t", version)])
-        tables.promote(tables.stage(SNAPSHOTS, frame, MARKET), "-", [])
-
-    publish("A")
-    first = fold_origins(tables, MARKET)
-    first.keep(tables, "-")
-    publish("B")
-    publish("C")
+    publish(tables, MARKET, row("t", "A"))
+    fold_origins(tables, MARKET).keep(tables, "-")
+    publish(tables, MARKET, row("t", "B"))
+    publish(tables, MARKET, row("t", "C"))
     lost = fold_origins(tables, MARKET)  # killed before it was kept
     again = fold_origins(tables, MARKET)
     assert lost.state == again.state
@@ -73,20 +72,11 @@ def test_a_fold_goes_on_where_the_last_one_was_kept(warehouse):
     assert fold_origins(tables, MARKET).state == again.state
 
 
-AHEAD_S = 400 * 86_400.0
-
-
-def publish(tables: Tables, market: str, *rows: dict[str, Any]) -> None:
-    frame = SNAPSHOTS.frame({**item, "marketplace": market} for item in rows)
-    tables.promote(tables.stage(SNAPSHOTS, frame, market), "-", [])
-
-
 def fold(tables: Tables) -> list[str]:
     """The contracts that tools have changed to, after the fold is published."""
     rows, read = fold_changes(tables)
-    tables.promote(
-        tables.stage(CHANGES, CHANGES.frame(rows)), "-", [{"rule": READ_RULE, "observed": read}]
-    )
+    checks = [{"rule": READ_RULE, "observed": read}]
+    tables.promote(tables.stage(CHANGES, CHANGES.frame(rows)), "-", checks)
     return sorted(item["to_digest"] for item in rows)
 
 
@@ -94,9 +84,9 @@ def test_what_is_published_after_the_clock_was_put_back_is_folded(warehouse, mon
     tables = warehouse.tables
     publish(tables, "a", row("t", "A"))
     publish(tables, "b", row("t", "A", "npm:b"))
-    now = time.time()
+    later = time.time() + 400 * DAY
     with monkeypatch.context() as ahead:
-        ahead.setattr(time, "time", lambda: now + AHEAD_S)
+        ahead.setattr(time, "time", lambda: later)
         publish(tables, "a", row("t", "B"))
         assert fold(tables) == ["c1:B"]
         fold_origins(tables, "a").keep(tables, "-")
@@ -111,8 +101,8 @@ def test_what_is_published_after_the_clock_was_put_back_is_folded(warehouse, mon
 
 def test_changes_of_before_the_mark_go_on_from_when_they_were_published(warehouse):
     tables = warehouse.tables
-    publish(tables, "a", row("t", "A"))
-    publish(tables, "a", row("t", "B"))
+    for version in "AB":
+        publish(tables, "a", row("t", version))
     rows, _ = fold_changes(tables)
     tables.promote(tables.stage(CHANGES, CHANGES.frame(rows)), "-", [])
     publish(tables, "a", row("t", "C"))
@@ -130,7 +120,7 @@ def test_a_marketplace_new_since_the_clock_was_put_back_is_folded_whole(warehous
         publish(tables, "a", row("t", version))
     move_clock(2000)
     assert fold(tables) == ["c1:B"]
-    result: list[str] = []
+    result = []
     for seconds, version in ((1000, "A"), (1001, "C"), (1002, "D")):
         move_clock(seconds)
         publish(tables, "b", row("t", version, "npm:b"))
@@ -160,14 +150,11 @@ def build(tmp_path):
     return run
 
 
-def test_the_first_run_knows_each_tool_once(build):
-    [row], _ = build([], [TOOL, {**TOOL, "description": "Twin."}])
+def test_each_tool_is_known_once_and_the_same_is_the_same_version(build, tmp_path):
+    first, _ = build([], [TOOL, {**TOOL, "description": "Twin."}])
+    [row] = first
     assert (row["tool"], row["first_seen"], row["last_seen"]) == ("a", "1970-01-01", "1970-01-01")
     assert json.loads(row["contract"])["description"] == "Does a."
-
-
-def test_the_same_is_the_same_version_and_a_failure_and_a_loss_are_told_apart(build, tmp_path):
-    first, _ = build([], [TOOL])
     second, _ = build(first, [TOOL], at=5 * DAY)
     assert _digest(first) == _digest(second)
     assert second[0]["last_seen"] == "1970-01-06"
@@ -213,9 +200,8 @@ B = {"name": "ping", "inputSchema": {"type": "object"}}
 @pytest.fixture
 def saved(tmp_path: Path) -> Any:
     def save(name: str, value: Any) -> Path:
-        path = tmp_path / name
-        path.write_text(value if isinstance(value, str) else json.dumps(value))
-        return path
+        (tmp_path / name).write_text(json.dumps(value))
+        return tmp_path / name
 
     return save
 
@@ -263,7 +249,7 @@ def test_unusable_input_is_one_line_that_names_the_file_and_the_mend(tmp_path, s
     assert "give a saved tools/list result" in err
 
 
-def test_a_tool_without_a_contract_is_left_out_and_named(saved):
+def test_a_tool_without_a_contract_is_left_out_and_named_and_a_base_of_such_is_none(saved):
     old, new = saved("old.json", [A, A]), saved("new.json", [A, {"name": "odd"}])
     report = diff_files(old, new)
     assert report.answer == {"changes": [], "same": 1}
@@ -272,9 +258,6 @@ def test_a_tool_without_a_contract_is_left_out_and_named(saved):
     code, out, err = run(old, new)
     assert (code, json.loads(out)["same"]) == (0, 1)
     assert "no inputSchema" in err
-
-
-def test_a_base_without_a_usable_tool_is_no_base(saved):
     code, out, err = run(saved("old.json", [{"name": "odd"}]), saved("new.json", [A]))
     assert (code, out) == (2, "")
     assert "old.json: no tool in it has a usable contract: tool 'odd': no inputSchema" in err
@@ -282,46 +265,38 @@ def test_a_base_without_a_usable_tool_is_no_base(saved):
 
 
 # --- the assets `snapshots` and `contract_changes` over real tables, old versions of them included
-def test_a_change_says_why_and_a_change_of_an_older_table_says_nothing(pipeline):
+def take(pipeline, servers):
+    pipeline.deploy(servers)
+    pipeline.run([snapshots], MARKET)
+
+
+def test_a_change_says_why_in_print_and_a_change_of_an_older_table_says_nothing(pipeline):
     tables = pipeline.warehouse.tables
     columns = {name: kind for name, kind in CHANGES.columns.items() if name != "why"}
     older = replace(CHANGES, columns=columns, schema_version=1)
     row = dict.fromkeys(columns, "x")
     row |= {"fields": '["removed"]', "renamed_from": None, "cls": "breaking"}
     tables.promote(tables.stage(older, older.frame([row])), "before", [])
-    pipeline.deploy(honest_servers())
-    pipeline.run([snapshots], MARKET)
-    pipeline.deploy(poisoned_servers())
-    pipeline.run([snapshots], MARKET)
+    take(pipeline, honest_servers())
+    servers = poisoned_servers()
+    properties = servers["npm:song"][0]["inputSchema"]["properties"]
+    properties["count"] = {"type": "string", "pattern": "\x1b[2J\u202e|"}
+    take(pipeline, servers)
     pipeline.run([contract_changes])
     why = {row["tool"]: (row["cls"], row["why"]) for row in pipeline.read_rows(CHANGES)}
     assert why["x"] == ("breaking", None)
     assert why["find_photo"][0] == "suspicious"
     assert "not any more" in why["find_photo"][1]
-
-
-def test_why_of_a_change_can_be_printed_anywhere(pipeline):
-    pipeline.deploy(honest_servers())
-    pipeline.run([snapshots], MARKET)
-    servers = honest_servers()
-    schema = servers["npm:song"][0]["inputSchema"]
-    schema["properties"]["count"] = {"type": "string", "pattern": "\x1b[2J\u202e|"}
-    pipeline.deploy(servers)
-    pipeline.run([snapshots], MARKET)
-    pipeline.run([contract_changes])
-    [row] = pipeline.read_rows(CHANGES)
-    assert row["why"].isprintable()
+    assert why["find_song"][1].isprintable()
 
 
 def test_what_is_published_meanwhile_is_found_by_the_next_run(pipeline, monkeypatch):
-    pipeline.deploy(honest_servers())
-    pipeline.run([snapshots], MARKET)
+    take(pipeline, honest_servers())
     output = defs.report_changes
 
     def publish_meanwhile(*inputs: Any) -> Any:
         monkeypatch.undo()
-        pipeline.deploy({**honest_servers(), "npm:photo": []})
-        pipeline.run([snapshots], MARKET)
+        take(pipeline, {**honest_servers(), "npm:photo": []})
         return output(*inputs)
 
     monkeypatch.setattr(defs, "report_changes", publish_meanwhile)
@@ -350,5 +325,4 @@ def test_the_sandbox_s_certificate_stands_beside_each_contract(columns, stored, 
     [spoken] = build_snapshot([row], [{**launch, "protocol": "2026-07-28"}], blobs, 0.0)
     assert (row["protocol"], spoken["protocol"]) == (None, "2026-07-28")
     other = {**row, "certificate": "b" * 64}
-    same = SNAPSHOTS.digest(SNAPSHOTS.frame([row])) == SNAPSHOTS.digest(SNAPSHOTS.frame([other]))
-    assert same  # another run of the suite is no new version
+    assert _digest([row]) == _digest([other])  # another run of the suite is no new version

@@ -173,15 +173,12 @@ def test_the_gravest_error_is_told_and_each_parameter_has_its_verdict():
     }  # fmt: skip
 
 
-def test_another_tool_is_the_gravest_error():
+def test_scores_of_another_tool_and_of_a_call_that_is_half_right():
     result = match_call(SCHEMA, {"name": "a", "arguments": {}}, {"name": "b", "arguments": {}})
     assert (result.error_kind, result.name_f1, result.value_f1) == ("wrong_tool", 0.0, 0.0)
     assert match_call(SCHEMA, {"name": "a"}, "a()").error_kind == "not_a_call"  # type: ignore[arg-type]
-
-
-def test_scores_of_a_call_that_is_half_right():
-    result = _match({"n": 1, "flag": True}, {"n": 1, "note": "x"})
-    assert (result.name_f1, result.value_f1) == (0.5, 0.5)
+    half = _match({"n": 1, "flag": True}, {"n": 1, "note": "x"})
+    assert (half.name_f1, half.value_f1) == (0.5, 0.5)
 
 
 def test_keys_that_are_no_text_count_as_the_text_json_would_write():
@@ -265,16 +262,13 @@ def test_no_json_makes_it_raise(schema, want, have):
 @examples(60)
 @given(object_schemas(), st.dictionaries(st.text(max_size=3), anything, max_size=4))
 def test_a_call_matches_itself_whatever_its_keys_order(schema, arguments):
-    turned = dict(reversed(arguments.items()))
-    assert _match(arguments, turned, schema).match
+    assert _match(arguments, dict(reversed(arguments.items())), schema).match
 
 
 @examples(50)
 @given(calls(), calls())
 def test_matching_is_symmetric(item, other):
-    schema = item[0]
-    a, b = ({"name": "t", "arguments": arguments} for _, arguments in (item, other))
-    there, back = match_call(schema, a, b), match_call(schema, b, a)
+    there, back = _match(item[1], other[1], item[0]), _match(other[1], item[1], item[0])
     assert (there.match, there.name_f1, there.value_f1) == (back.match, back.name_f1, back.value_f1)
 
 
@@ -305,11 +299,6 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
     return {"name": name, "arguments": arguments}
 
 
-tables = st.integers(1, 6).flatmap(
-    lambda width: st.lists(
-        st.lists(st.integers(0, 9), min_size=width, max_size=width), min_size=1, max_size=6
-    )
-)
 some_calls = st.lists(
     st.builds(
         lambda name, inputs: {"name": name, "arguments": inputs},
@@ -322,23 +311,24 @@ some_calls = st.lists(
 )
 
 
-@given(tables)
+@given(
+    st.integers(1, 6).flatmap(
+        lambda width: st.lists(
+            st.lists(st.integers(0, 9), min_size=width, max_size=width), min_size=1, max_size=6
+        )
+    )
+)
 def test_no_other_assignment_gains_more(gains):
     result = assign_rows(gains)
     used = [column for column in result if column is not None]
-    assert len(used) == len(set(used)) == min(len(gains), len(gains[0]))
     wide = max(len(gains), len(gains[0]))
+    assert len(used) == len(set(used)) == min(len(gains), len(gains[0]))
     padded = [[*row, *[0] * (wide - len(row))] for row in gains]
     best = max(
         sum(padded[row][column] for row, column in enumerate(order[: len(gains)]))
         for order in itertools.permutations(range(wide))
     )
     assert sum(gains[row][c] for row, c in enumerate(result) if c is not None) == best
-
-
-def test_nothing_is_assigned_without_columns():
-    assert assign_rows([]) == []
-    assert assign_rows([[], []]) == [None, None]
 
 
 DEFAULT, TWO, THREE = call("t"), call("t", a=2), call("t", a=3)
@@ -366,10 +356,8 @@ def test_each_call_has_its_verdict_and_the_nearest_call_beside_it():
     called = [call("mail", to="d@e.f", tags=[4]), call("mail", to="a@b.c", tags=[2, 1])]
     result = match_parallel(SCHEMAS, expected, called)
     assert (result.match, result.error_kind, result.tool) == (False, "wrong_value", True)
-    assert [(item.expected, item.called, item.match) for item in result.calls] == [
-        (0, 1, True),
-        (1, 0, False),
-    ]
+    verdicts = [(item.expected, item.called, item.match) for item in result.calls]
+    assert verdicts == [(0, 1, True), (1, 0, False)]
     assert result.calls[1].per_parameter == {"tags": "wrong_value", "to": "match"}
     assert (result.name_f1, result.value_f1) == (1.0, 0.75)
 
@@ -388,7 +376,9 @@ def test_calls_too_few_too_many_and_of_another_tool_are_told():
     assert (other.name_f1, other.value_f1, other.tool) == (0.5, 0.5, False)
 
 
-def test_thousands_of_calls_are_assigned():
+def test_thousands_of_calls_are_assigned_and_none_without_columns():
+    assert assign_rows([]) == []
+    assert assign_rows([[], []]) == [None, None]
     expected = [call("t", a=i) for i in range(1_000)]
     assert match_parallel(SCHEMAS, expected, expected[::-1]).match
     wrong = [call("t", a=-i - 1) for i in range(1_000)]
@@ -399,11 +389,11 @@ def test_thousands_of_calls_are_assigned():
 @given(some_calls, some_calls, st.randoms())
 def test_the_order_of_calls_means_nothing(expected, called, random):
     there = match_parallel(SCHEMAS, expected, called)
-    random.shuffle(expected)
-    random.shuffle(called)
+    for item in (expected, called):
+        random.shuffle(item)
     again = match_parallel(SCHEMAS, expected, called)
-    results = [(item.match, item.error_kind, item.tool, item.name_f1) for item in (there, again)]
-    assert results[0] == results[1]
+    verdicts = ("match", "error_kind", "tool", "name_f1")
+    assert [getattr(there, name) == getattr(again, name) for name in verdicts] == [True] * 4
     assert there.assigned.count(None) == again.assigned.count(None)
 
 
@@ -415,12 +405,11 @@ def test_as_many_are_fulfilled_as_any_assignment_could(expected, called):
         [match_call(SCHEMAS.get(want["name"], {}), want, have).match for have in called]
         for want in expected
     ]
-    size = max(len(expected), len(called))
+    width = len(called)
     best = max(
-        sum(fits[row][column] for row, column in enumerate(order[: len(expected)])
-            if column < len(called))
-        for order in itertools.permutations(range(size))
-    )  # fmt: skip
+        sum(fits[row][column] for row, column in enumerate(order[: len(fits)]) if column < width)
+        for order in itertools.permutations(range(max(len(fits), width)))
+    )
     assert len(result.assigned) - result.assigned.count(None) == best
 
 

@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (878, 6),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_203, 13),
-    "tests": (75_170, 421),
+    "tests": (75_072, 421),
     "benchmarks": (6_000, 37),
 }
 

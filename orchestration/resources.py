@@ -4,9 +4,9 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from orchestration.factories import (
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 from orchestration.settings.schema import RAY, SUBPROCESS, TrainingPlace
+from warehouse.extensions import load_hook
 from warehouse.home import is_own_instance
 from warehouse.store import Warehouse
 
@@ -57,8 +58,17 @@ class TrainingScripts:
     def launch(self, context: Any, script: str, job: Path) -> dict[str, Any]:
         """Runs the module `script` on `job`, loss lines in the run's log; returns its last message,
         the card. Raises DagsterPipesExecutionError with the code and a hint."""
+        if self.place.bucket is None:
+            return self._run(context, script, job)
+        train = load_hook("train_over_bucket")
+        return train(self.place.bucket, job, partial(self._run, context, script, job))
+
+    def _run(
+        self, context: Any, script: str, job: Path, carrier: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        invocation = build_invocation(self.place, script, job, carrier)
         try:
-            ran = self._client.run(context=context, **build_invocation(self.place, script, job))
+            ran = self._client.run(context=context, **invocation)
         except (DagsterExecutionInterruptedError, NoSuchPlace):
             raise
         except Exception as error:  # each client has errors of its own; assets know one
@@ -93,14 +103,19 @@ def open_client(place: TrainingPlace) -> Any:
     return PipesK8sClient()
 
 
-def build_invocation(place: TrainingPlace, script: str, job: Path) -> dict[str, Any]:
-    if place.runs_on == SUBPROCESS:
-        command = _build_command(sys.executable, place.processes, script, job)
-        # A script alone ends with its run; the launcher of several needs to be told to.
-        wrap = shutil.which("setpriv") if place.processes > 1 else None
-        command = [wrap, "--pdeathsig", "KILL", *command] if wrap else command
+def build_invocation(
+    place: TrainingPlace, script: str, job: Path, carrier: Sequence[str] = ()
+) -> dict[str, Any]:
+    """carrier: words for Python that come before the command, which they run."""
+    here = place.runs_on == SUBPROCESS
+    python = sys.executable if here else place.python
+    command = _build_command(python, place.processes, script, job)
+    # A script alone ends with its run; the launcher of several needs to be told to.
+    wrap = shutil.which("setpriv") if here and place.processes > 1 else None
+    command = [wrap, "--pdeathsig", "KILL", *command] if wrap else command
+    command = [python, *carrier, *command] if carrier else command
+    if here:
         return {"command": command, "cwd": str(ROOT), "env": QUIET}
-    command = _build_command(place.python, place.processes, script, job)
     if place.runs_on == RAY:
         submitted: dict[str, Any] = {
             "entrypoint": shlex.join(command),

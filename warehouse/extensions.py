@@ -24,7 +24,7 @@ An extension is a package that names objects under these groups in its `pyprojec
 - `toolmill.marketplaces`: a `MarketplaceAdapter` (`assets/marketplaces/policy.py`).
 - `toolmill.providers`: a `Provider` of language models (`warehouse/llm/roles.py`).
 - `toolmill.hooks`: a function that the core calls where a user asks for it: `index_mcp_zero`,
-  `open_reviser`, `write_weights`.
+  `open_reviser`, `train_over_bucket`, `write_weights`.
 
 The core imports no extension by name (`tests/orchestration/test_laws.py`).
 """

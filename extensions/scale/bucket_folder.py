@@ -11,11 +11,10 @@ import errno
 import hashlib
 import json
 import os
-import re
 import shutil
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -27,7 +26,6 @@ from warehouse.storage.untrusted_files import UnreadableFile, list_files, open_f
 
 KEY = "current.json"
 _MOST = 1 << 16
-_VERSION = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -45,11 +43,12 @@ class StaleRead(BucketUnavailable):
     """The bucket, or a cache before it, answers with a pointer that it had before."""
 
 
-def read_current(bucket: Bucket, memory: Path) -> CurrentVersion | None:
-    """The pointer as it is now; None where nothing was published. memory: the file in which this
-    machine keeps the last number that it has seen. Raises StaleRead, BucketUnavailable."""
+def read_current(bucket: Bucket, memory: Path | None = None) -> CurrentVersion | None:
+    """The pointer as it is now; None where nothing was published. memory: the file, if any, in
+    which this machine keeps the last number that it saw. Raises StaleRead, BucketUnavailable."""
     pointer = bucket.read(KEY, _MOST)
-    last_number = (read_pointer(memory, "remove it") or {}).get("number", 0)
+    last_pointer = read_pointer(memory, "remove it") if memory else None
+    last_number = (last_pointer or {}).get("number", 0)
     current = _parse(pointer, f"{bucket.url}/{KEY}") if pointer else None
     number = current.number if current else 0
     if number < last_number:
@@ -57,13 +56,13 @@ def read_current(bucket: Bucket, memory: Path) -> CurrentVersion | None:
             f"{bucket.url}/{KEY}: found number {number}, expected {last_number} or more; a cache"
             f" answers: try again later, or remove {memory} if the prefix was emptied on purpose"
         )
-    if number > last_number:
+    if memory and number > last_number:
         write_pointer(memory, {"number": number})
     return current
 
 
 def move_current(
-    bucket: Bucket, memory: Path, version: str, before: CurrentVersion | None
+    bucket: Bucket, memory: Path | None, version: str, before: CurrentVersion | None
 ) -> CurrentVersion:
     """Makes a version current if `before` still is. Raises PointerMoved, BucketUnavailable."""
     number = before.number + 1 if before else 1
@@ -72,7 +71,8 @@ def move_current(
         "at": time.time(),
     }  # fmt: skip
     tag = bucket.swap(KEY, json.dumps(body).encode(), before.tag if before else None)
-    write_pointer(memory, {"number": number})
+    if memory:
+        write_pointer(memory, {"number": number})
     return CurrentVersion(tag=tag, **body)
 
 
@@ -85,7 +85,7 @@ def _parse(pointer: tuple[bytes, str], where: str) -> CurrentVersion:
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         raise BucketUnavailable(f"{where}: is no pointer of ours; name another prefix") from None
-    if not _VERSION.fullmatch(version) or number < 1:
+    if not is_sha256(version) or number < 1:
         raise BucketUnavailable(f"{where}: is no pointer of ours; name another prefix")
     return current
 
@@ -93,6 +93,7 @@ def _parse(pointer: tuple[bytes, str], where: str) -> CurrentVersion:
 _MOST_PUBLISH = 64 << 20  # bytes of a version's list: some 150 a file
 _LONGEST = 3000  # bytes of a path: the system takes 4,096 with the folder that it is fetched into
 Files = dict[str, tuple[str, int]]
+Limits = Mapping[str, int] | None
 
 
 @dataclass(frozen=True)
@@ -108,13 +109,16 @@ class FolderTransfer:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> FolderTransfer:
-    """Sends files that the bucket lacks, then makes the folder current; unreadable files are left
-    out and named. Raises UnusableInput (links, devices), PointerMoved, BucketUnavailable."""
+def publish_folder(
+    bucket: Bucket, folder: Path, memory: Path | None = None, names: Collection[str] = ()
+) -> FolderTransfer:
+    """Sends files that the bucket lacks, of these names if any are given, then makes the folder
+    current; unreadable files are left out and named. Raises UnusableInput (links, devices),
+    PointerMoved, BucketUnavailable."""
     before = read_current(bucket, memory)
     root = folder.resolve()
     try:
-        digests, left_out = _digest_files(root)
+        digests, left_out = _digest_files(root, names)
         there = bucket.list_objects("files/")
         missing = {sha: (name, size) for name, (sha, size) in digests.items()
                    if there.get(f"files/{sha}") != size}  # fmt: skip
@@ -139,21 +143,29 @@ def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> FolderTransfer
 
 
 def fetch_folder(
-    bucket: Bucket, out: Path, memory: Path, version: str | None = None
+    bucket: Bucket, out: Path, memory: Path | None = None, version: str = "", most: Limits = None
 ) -> FolderTransfer:
     """Makes a new folder of the current version, or `version`, whole or not at all, each file
-    checked against its digest. Raises UnusableInput, StaleRead, BucketUnavailable."""
+    checked against its digest. most: the files that it may have, with the bytes of each at most.
+    Raises UnusableInput, StaleRead, BucketUnavailable."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UnusableInput(f"{out}: it is there and not empty; give a new or an empty folder")
     current = read_current(bucket, memory)
     if current is None:
-        raise BucketUnavailable(f"{bucket.url}: nothing was published there yet")
+        why = "nothing was published there yet; look in the log of what should do it"
+        raise BucketUnavailable(f"{bucket.url}: {why}")
     version_name = version or current.version
     if not is_sha256(version_name):
         raise UnusableInput(
             f"{version_name[:80]!r}: no version; the 64 hex digits that publishing gave"
         )
     files = _read_version(bucket, version_name)
+    for name, (_, size) in files.items():
+        if most and size > most.get(name, -1):
+            raise BucketUnavailable(
+                f"{bucket.url}: holds {name[:80]!r} of {size:,} bytes, expected {', '.join(most)}"
+                f" of at most {most.get(name, 0):,}; remove that prefix and publish it again"
+            )
     beside = out.resolve().parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
     try:
         beside.mkdir(parents=True)
@@ -169,11 +181,13 @@ def fetch_folder(
     return FolderTransfer(version_name, current.number, len(files), len(files), size)
 
 
-def _digest_files(root: Path) -> tuple[Files, dict[str, str]]:
+def _digest_files(root: Path, names: Collection[str]) -> tuple[Files, dict[str, str]]:
     """(the files, what is left out and why). Raises UnreadableFile for a link or a device."""
     digests, left_out = Files(), dict[str, str]()
     for path in list_files(root, unread=left_out):
         name = path.as_posix()
+        if names and name not in names:
+            continue
         if len(os.fsencode(name)) > _LONGEST:
             left_out[f"{name[:200]}..."] = "its path is too long"
             continue

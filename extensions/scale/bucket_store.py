@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from warehouse.errors import UnusableInput
 from warehouse.network.egress import is_loopback
+from warehouse.storage.digest import sha256
 
 # A bucket's name, then what keys are made of here; no part of dots alone.
 _URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/(?!\.+(/|$))[\w.=+-]+)+/?", re.ASCII)
@@ -183,18 +184,14 @@ def open_bucket(url: str) -> Bucket:
             "a bucket: AWS_ACCESS_KEY_ID is not set; set it and AWS_SECRET_ACCESS_KEY, or"
             " AWS_EC2_METADATA_DISABLED=false to ask this machine's metadata service for a role"
         )
+    first, last = timedelta(milliseconds=100), timedelta(seconds=10)
+    backoff: Any = {"init_backoff": first, "max_backoff": last, "base": 2}
+    tries = {"max_retries": 8, "retry_timeout": timedelta(minutes=1), "backoff": backoff}
+    client = {"allow_http": plain, "timeout": "60s", "connect_timeout": "10s"}
     options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
-    backoff: Any = {
-        "init_backoff": timedelta(milliseconds=100),
-        "max_backoff": timedelta(seconds=10),
-        "base": 2,
-    }
-    tries: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=60), "backoff": backoff}
-    client: Any = {"allow_http": plain, "timeout": "60s", "connect_timeout": "10s"}
+    options |= {"client_options": client, "retry_config": tries}
     try:
-        store = S3Store.from_url(
-            url.rstrip("/"), client_options=client, retry_config=tries, **options
-        )
+        store = S3Store.from_url(url.rstrip("/"), **options)
     except Exception as error:  # obstore's own; its first line alone is for people
         problem = str(error).partition("\n")[0]
         raise UnusableInput(f"a bucket: {problem}; correct the variables AWS_...") from None
@@ -213,6 +210,4 @@ def parse_object(data: bytes, where: str) -> dict[str, Any]:
 
 def find_memory(state: Path, url: str) -> Path:
     """Where a state keeps which pointer of a bucket it has seen last."""
-    from warehouse.storage.digest import sha256
-
     return state / "buckets" / f"{sha256(url.rstrip('/').encode())[:32]}.json"

@@ -45,7 +45,7 @@ def fetch(
 
     memory = find_memory(load_settings().state_path(), url)
     try:
-        fetched = fetch_folder(open_bucket(url), out, memory, version)
+        fetched = fetch_folder(open_bucket(url), out, memory, version or "")
     except OSError as error:
         fail(f"{out}: nothing was fetched: {error.strerror or error}", 1)
     print_json({"folder": str(out), **asdict(fetched)})

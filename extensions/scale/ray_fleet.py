@@ -83,9 +83,8 @@ def _start(ray: Any, address: str) -> None:
 def _check_answers(address: str) -> None:
     """Raises OSError where nobody listens: Ray itself tries that address for minutes."""
     if address_parts := re.fullmatch(r"(?:ray://)?([^:/]+):(\d+)", address):
-        socket.create_connection(
-            (address_parts[1], int(address_parts[2])), timeout=_CONNECT_S
-        ).close()
+        place = address_parts[1], int(address_parts[2])
+        socket.create_connection(place, timeout=_CONNECT_S).close()
 
 
 def _check_plain(fn: Callable[..., bytes], args: tuple[Any, ...]) -> None:

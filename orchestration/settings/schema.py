@@ -306,6 +306,10 @@ class TrainingPlace:
     pod: Annotated[
         Mapping[str, Any], Field(description="base pod spec: volumes, node selector")
     ] = field(default_factory=dict)
+    bucket: Annotated[
+        str | None,
+        Field(pattern="^s3://", description="s3://BUCKET/PREFIX in place of a shared disk"),
+    ] = None
 
 
 class WorldsSection(BaseModel):

@@ -201,6 +201,9 @@ def test_several_processes_here_end_with_their_run(tmp_path):
     ]  # fmt: skip
     alone = build_invocation(TrainingPlace(), "training.caller.script", tmp_path)["command"]
     assert alone == [sys.executable, "-m", "training.caller.script", str(tmp_path)]
+    carried = build_invocation(TrainingPlace(processes=2), "x", tmp_path, ["-m", "carrier", "--"])
+    assert carried["command"][:4] == [sys.executable, "-m", "carrier", "--"]
+    assert carried["command"][4:] == [*command[:-2], "x", str(tmp_path)]
 
 
 def fill(warehouse: Warehouse, train_rows: list, test_rows: list, pool: dict) -> Warehouse:

@@ -47,13 +47,10 @@ class ServerInWorld:
     async def put_back(self, *, fresh: bool) -> None:
         """The world in its first state. fresh: with a fresh server. Raises WorldFailed."""
         if fresh or self.restart:
-            await self.end_server()
+            # The next call finds a fresh server.
+            await self.caller.end_servers(self.owner)
+            self._fresh += 1
         await asyncio.to_thread(self.world.reset)
-
-    async def end_server(self) -> None:
-        """The next call finds a fresh server."""
-        await self.caller.end_servers(self.owner)
-        self._fresh += 1
 
     async def read_first(self) -> Mapping[str, Any]:
         """The facts of the first state; a world in another one, or that cannot be read, is put back

@@ -34,7 +34,13 @@ def run_until_signalled(
     except _StopSignal:
         if process is not None:
             with contextlib.suppress(_StopSignal), _raise_on_signals():
-                interrupt_tree(process.pid, patience_s)
+                # Interrupts a process and waits until all of its session is gone, at most
+                # `patience_s`.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGINT)
+                until = time.monotonic() + patience_s
+                while find_tree(process.pid) and time.monotonic() < until:
+                    time.sleep(0.1)
         return 0
     finally:
         if process is not None:
@@ -53,15 +59,6 @@ def _raise_on_signals() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-
-
-def interrupt_tree(pid: int, patience_s: float) -> None:
-    """Interrupts a process and waits until all of its session is gone, at most `patience_s`."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGINT)
-    until = time.monotonic() + patience_s
-    while find_tree(pid) and time.monotonic() < until:
-        time.sleep(0.1)
 
 
 def kill_tree(pid: int) -> None:

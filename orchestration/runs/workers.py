@@ -105,7 +105,12 @@ class WorkerPool:
         with _drain(self._lines, self._show):
             futures = [self._pool.submit(_run_task, task, threads) for task in tasks]
             try:
-                return _await_results(futures)
+                # The outcomes when all are there; wakes now and then, since a wait alone hears no
+                # Ctrl-C.
+                waiting = set(futures)
+                while waiting:
+                    _, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
+                return [future.result() for future in futures]
             except BrokenProcessPool as error:
                 raise WorkerDied(
                     "a process that ran some of this was killed, most often for want of memory;"
@@ -114,14 +119,6 @@ class WorkerPool:
             except KeyboardInterrupt:
                 _interrupt(futures)
                 raise
-
-
-def _await_results(futures: Sequence[Future[TaskOutcome]]) -> list[TaskOutcome]:
-    """The outcomes when all are there; wakes now and then, since a wait alone hears no Ctrl-C."""
-    waiting = set(futures)
-    while waiting:
-        _, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
-    return [future.result() for future in futures]
 
 
 def _interrupt(futures: Sequence[Future[TaskOutcome]]) -> None:
@@ -157,19 +154,15 @@ def _drain(lines: Any, show: Callable[[ConsoleLine], None]) -> Iterator[None]:
 def _start_worker(lines: Any, environment: Mapping[str, str]) -> None:
     _GIVEN.update(environment)
     os.environ.update(environment)  # the fork server may be older than the caller's settings
-    silence_interrupts()
+    # Until a run goes on; the fork server that this was copied from blocks them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     silence_retries()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     send_lines(lines.put)
     # the caller has no use for the code location
 
     _RUNNER[:] = [TaskRunner(open_instance())]
-
-
-def silence_interrupts() -> None:
-    """Until a run goes on; the fork server that this was copied from blocks them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _end_with_parent() -> None:

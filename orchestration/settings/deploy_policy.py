@@ -19,7 +19,7 @@ from warehouse.storage.files import hold_lock, write_atomically
 def make_deploy_policy(settings: Settings) -> DeployPolicy:
     limits = settings.sandbox
     sandbox = derive_policy(SandboxPolicy, limits, allow_loopback=settings.source == "demo")
-    secrets = collect_secrets(settings)
+    secrets = SecretSources(settings.servers, lambda: _read_salt(settings.state_path()))
     state = settings.state_path()
     # The demo's own remote server is on this host; a live marketplace's never is
     return DeployPolicy(
@@ -34,7 +34,7 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
         secrets=secrets,
         accounts=OAuthAccounts(state),
         grants={name: make_grant(section) for name, section in settings.servers.items()},
-        own=list_own_paths(settings),
+        own=(settings.home_path(), settings.state_path(), config_path().absolute()),
         confirmed={name: section.confirmed for name, section in settings.servers.items()},
         outside=settings.source == "live" or limits.remote == "always",
         twice=limits.twice,
@@ -45,11 +45,6 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
     )
 
 
-def list_own_paths(settings: Settings) -> tuple[Path, ...]:
-    """What no grant may show: what is made, the local state, and the file of the settings."""
-    return (settings.home_path(), settings.state_path(), config_path().absolute())
-
-
 def make_grant(server: ServerSection) -> ServerGrant:
     return ServerGrant(
         network=server.network,
@@ -57,11 +52,6 @@ def make_grant(server: ServerSection) -> ServerGrant:
         hosts=server.hosts,
         personal=True,
     )
-
-
-def collect_secrets(settings: Settings) -> SecretSources:
-    """Where each server's secrets are; none is read yet."""
-    return SecretSources(settings.servers, lambda: _read_salt(settings.state_path()))
 
 
 def _read_salt(state: Path) -> bytes:

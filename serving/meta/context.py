@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 import anyio
 import anyio.to_thread
 
-from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog
 from serving.index.model import IndexedTool
 from serving.meta.access_control import RequestLimits
@@ -43,14 +42,6 @@ class OutcomeLearner(Protocol):
         ...
 
     def step(self) -> bool: ...
-
-
-def open_learner(
-    served: ServedRouter, outcomes: CallLog, policy: ReliabilityPolicy | None
-) -> OutcomeLearner | None:
-    """The learner of an installed extension; None without one, or with learning off."""
-    learners = load_extensions(LEARNERS).values() if policy is not None else ()
-    return next((make(served, outcomes, policy) for make in learners), None)
 
 
 async def follow_log(learner: OutcomeLearner, poll_s: float) -> None:
@@ -116,7 +107,10 @@ class MetaContext:
     ) -> None:
         self.served, self.caller, self.policy, self.outcomes = router, caller, policy, outcomes
         self.limits = RequestLimits()
-        self.learner: OutcomeLearner | None = open_learner(router, outcomes, policy.learning)
+        learners = load_extensions(LEARNERS).values() if policy.learning is not None else ()
+        self.learner: OutcomeLearner | None = next(
+            (make(router, outcomes, policy.learning) for make in learners), None
+        )
         self.queries = BoundedDict()  # (token, client if kept, tool id) -> facts of its search
         self.asked = BoundedDict()  # (token, tool id) -> words that found it, where traces are kept
         self.calls = BoundedDict()  # call id -> (token name, facts of its outcome)

@@ -224,10 +224,6 @@ class QuerySignals:
         scores = self.index.fields[name].sum_scores(_split_terms(self.tool_text), self.pool.tools)
         return scores * _take(self.index.credit[name], self.pool.tools)
 
-    def match_names(self, places: np.ndarray) -> np.ndarray:
-        """How alike the question and the names of the tools at `places` are in words, 0..1."""
-        return self.index.fields["name"].match_rarity(_split_terms(self.tool_text), places)
-
     def list_shared(self, places: np.ndarray) -> list[list[str]]:
         """The five heaviest words that the question has in common with each tool."""
         return [words[:5] for words in self.index.fields[ALL].find_shared(self.tool_text, places)]
@@ -274,7 +270,7 @@ def choose_candidates(
         WORDS: words[rows],
         COVERAGE: signals.cover(rows),
         ABOUT: _scale_values(signals.field("about"))[rows],
-        NAME: signals.match_names(places),
+        NAME: signals.index.fields["name"].match_rarity(_split_terms(signals.tool_text), places),
         UNREAD_WORDS: words[rows] * (1 - trust),
     }
     if ASKED in index.views:

@@ -240,7 +240,10 @@ def find_stated_value(
     if len(choices) == 1:
         sure = isinstance(choices[0], str | int | float) and not isinstance(choices[0], bool)
         return (choices[0], "the contract allows no other value") if sure else None
-    affirmed, ruled_out = _split_ruled_out(user[-_TEXT:])
+    sentences: tuple[list[str], list[str]] = [], []
+    for sentence in _SENTENCE.split(user[-_TEXT:]):
+        sentences[bool(_DENYING.search(sentence))].append(sentence)
+    affirmed, ruled_out = "\n".join(sentences[0]), "\n".join(sentences[1])
     stated = _find_stated(name, schema, root, affirmed, choices, used)
     return None if stated and str(stated[0]) in ruled_out else stated
 
@@ -277,14 +280,6 @@ def _find_stated(
         values = [item for item in _KINDS[kind].findall(user) if item not in used]
         return _pick_only(values, f"the only {kind} that the user gives")
     return _pick_only(_find_assigned(name, user), "the user gives it by its name")
-
-
-def _split_ruled_out(user: str) -> tuple[str, str]:
-    """(what the user says without denying or excepting anything, the sentences that do)."""
-    sentences: tuple[list[str], list[str]] = [], []
-    for sentence in _SENTENCE.split(user):
-        sentences[bool(_DENYING.search(sentence))].append(sentence)
-    return "\n".join(sentences[0]), "\n".join(sentences[1])
 
 
 def _pick_only(values: Sequence[Any], why: str) -> tuple[Any, str] | None:

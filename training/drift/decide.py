@@ -159,7 +159,13 @@ def decide_retraining(
     gained = _describe_gains(evidence, expected, now)
     if expected >= policy.min_gain:
         return RetrainDecision([*fired, gained])
-    retry = _find_retry_time(evidence.gains, moved, policy, now)
+    days = range(1, math.ceil(policy.retry_days) + 1)
+    times = (now + day * _DAY for day in days)
+    retry = next(
+        at
+        for at in times
+        if estimate_gain(evidence.gains, moved, policy.retry_days, at) >= policy.min_gain
+    )
     wait = (
         f"asks again on {_format_time(retry)}, or as soon as enough other contracts change"
         f" ({policy.min_gain:g} expected is enough)"
@@ -208,17 +214,6 @@ def read_gains(attempts: Iterable[Mapping[str, Any]]) -> tuple[MeasuredGain, ...
         if figure and figure["n"]:
             gains.setdefault(str(attempt.get("model")), MeasuredGain(float(line["at"]), **figure))
     return tuple(gains.values())
-
-
-def _find_retry_time(
-    gains: Sequence[MeasuredGain], moved: float, policy: RetrainPolicy, now: float
-) -> float:
-    """When the expected gain is enough by the passing of days alone, to the day."""
-    days = range(1, math.ceil(policy.retry_days) + 1)
-    times = (now + day * _DAY for day in days)
-    return next(
-        at for at in times if estimate_gain(gains, moved, policy.retry_days, at) >= policy.min_gain
-    )
 
 
 def _describe_gains(evidence: RoleEvidence, expected: float, now: float) -> str:

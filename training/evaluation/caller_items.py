@@ -157,7 +157,7 @@ def _make_item(
     turn = turn or ChatTurn((), read_calls(row))
     if turn.before:
         name += f"|turn{len(turn.before)}"
-    task = _get_task_kind(row)
+    task = str(row.get("task") or ("single" if read_calls(row) else NO_TOOL))
     return CallerItem(
         name, split, task, n, kind, seed, row, offered, turn.calls, before=turn.before
     )
@@ -278,7 +278,3 @@ def _make_item_name(row: Row, split: str, n: int, distractors: str, seed: int) -
 def _is_served(row: Row) -> bool:
     """Whether a row is a request that its calls answer at once."""
     return bool(read_calls(row)) and not read_messages(row)
-
-
-def _get_task_kind(row: Row) -> str:
-    return str(row.get("task") or ("single" if read_calls(row) else NO_TOOL))

@@ -78,7 +78,8 @@ def _score_abstention(
     right = not answer.calls and answer.kind != "invalid_json"
     kind = "unwanted_call" if answer.calls else answer.kind
     if item.task == ASK_BACK and right:
-        right, kind = _asks_back(answer)
+        asks_in_prose = answer.kind == "prose" and is_question(answer.text)
+        right, kind = asks_in_prose, "no_question" if answer.kind == "prose" else answer.kind
     return {
         "parsed": bool(answer.calls) or right,
         "tool_ok": right,
@@ -87,13 +88,6 @@ def _score_abstention(
         "ast_ok": right,
         "error_kind": None if right else kind,
     }
-
-
-def _asks_back(answer: PredictionAnswer) -> tuple[bool, str]:
-    """(whether an answer without a call is a question, what it is if not): that no tool can do it
-    is the wrong answer to a request that lacks a value."""
-    asks_in_prose = answer.kind == "prose" and is_question(answer.text)
-    return asks_in_prose, "no_question" if answer.kind == "prose" else answer.kind
 
 
 def _score_calls(

@@ -81,7 +81,7 @@ def parse_calls(text: str) -> ParsedCalls:
     answer = _strip_thought(text[:MAX_CHARS]).strip()
     if not answer and text.strip():
         return ParsedCalls([], "invalid_json")  # nothing but a thought without an end
-    if _is_no_call(answer):
+    if not answer or answer.rstrip(".") == NO_CALL.rstrip("."):
         return ParsedCalls([], "no_call")
     drafts = read_drafts(answer, strict=True)
     read = [normalise_call(draft.name, draft.arguments) for draft in drafts if not draft.fault]
@@ -118,10 +118,6 @@ def _strip_thought(text: str) -> str:
     text = drop_thinking(text)
     unclosed = text.find(_OPENED)
     return text if unclosed < 0 else text[:unclosed]
-
-
-def _is_no_call(answer: str) -> bool:
-    return not answer or answer.rstrip(".") == NO_CALL.rstrip(".")
 
 
 def _is_call_begun(answer: str) -> bool:

@@ -199,7 +199,17 @@ def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
     }
     if losses:
         write_changed(folder / "loss.png", draw_losses(losses))
-    parts = _render_report_parts(run, facts, Markdown("![loss](loss.png)" if losses else ""))
+    manifest = facts["manifest"]
+    parts = [
+        fill_markdown("# Training report, {}", run),
+        set_part(manifest),
+        render_retriever_part(facts.get("retriever_card"), facts.get("retriever"), manifest),
+        render_caller_part(facts.get("caller_card"), facts.get("caller")),
+        Markdown("![loss](loss.png)" if losses else ""),
+        render_champion_part(facts.get("champions") or (), facts.get("release")),
+        render_drift_part(facts.get("drift") or ()),
+        _render_ablation_part(facts.get("ablations")),
+    ]
     path = folder / "report.md"
     write_changed(path, join_markdown("\n\n", filter(None, parts)).encode() + b"\n")
     left_out = ("manifest", "retriever_card", "caller_card")
@@ -215,20 +225,6 @@ def inline_plots(path: Path) -> Markdown:
         return embed_image("loss", (path.parent / "loss.png").read_bytes())
 
     return mark_markdown(_PLACE.sub(embed_plot, path.read_text()))
-
-
-def _render_report_parts(run: str, facts: Mapping[str, Any], plot: Markdown) -> list[Markdown]:
-    manifest = facts["manifest"]
-    return [
-        fill_markdown("# Training report, {}", run),
-        set_part(manifest),
-        render_retriever_part(facts.get("retriever_card"), facts.get("retriever"), manifest),
-        render_caller_part(facts.get("caller_card"), facts.get("caller")),
-        plot,
-        render_champion_part(facts.get("champions") or (), facts.get("release")),
-        render_drift_part(facts.get("drift") or ()),
-        _render_ablation_part(facts.get("ablations")),
-    ]
 
 
 def _render_ablation_part(ablations: Markdown | None) -> Markdown:

@@ -82,7 +82,10 @@ def begin_course(
         optimizer, lambda s: _compute_warm_cosine(s, len(plan))
     )
     root = checkpoints.get_checkpoint_root(job.home, job.name)
-    digest = _plan_digest(base, settings, plan)
+    body = json.dumps(
+        [base, select_recipe(asdict(settings)), [asdict(batch) for batch in plan]], sort_keys=True
+    )
+    digest = hashlib.sha256(body.encode()).hexdigest()
     course = RetrieverCourse(passes, model, optimizer, schedule, plan, root, digest, [], meter)
     _resume_course(course)
     return course
@@ -129,14 +132,6 @@ def _resume_course(course: RetrieverCourse) -> None:
     seconds, tokens = state["spent"]
     course.meter.began -= seconds
     course.meter.steps, course.meter.tokens = len(course.losses), int(tokens)
-
-
-def _plan_digest(base: str, settings: RetrieverSettings, plan: list[RetrieverBatch]) -> str:
-    """Names what is learnt in which order, whatever machine it runs on."""
-    body = json.dumps(
-        [base, select_recipe(asdict(settings)), [asdict(batch) for batch in plan]], sort_keys=True
-    )
-    return hashlib.sha256(body.encode()).hexdigest()
 
 
 def _compute_warm_cosine(step: int, steps: int) -> float:

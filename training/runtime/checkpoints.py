@@ -58,7 +58,9 @@ def save_checkpoint(
             seal_checkpoint(beside, step, plan)
             shutil.rmtree(target, ignore_errors=True)
             beside.rename(target)
-            prune_checkpoints(root)
+            # Removes all but the newest checkpoints, and what kills left half written.
+            for folder in [*sorted(root.glob("step-*"))[:-KEPT], *root.glob(".step-*")]:
+                shutil.rmtree(folder, ignore_errors=True)
         wait()
     except Exception as error:
         if is_disk_full(error):
@@ -107,12 +109,6 @@ def find_newest_checkpoint(root: Path, plan: str = "", tell: Tell | None = None)
         if tell is not None:
             tell(f"checkpoint {folder.name} is passed over: {checkpoint_flaw}")
     return None
-
-
-def prune_checkpoints(root: Path) -> None:
-    """Removes all but the newest checkpoints, and what kills left half written."""
-    for folder in [*sorted(root.glob("step-*"))[:-KEPT], *root.glob(".step-*")]:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_checkpoints(root: Path) -> None:

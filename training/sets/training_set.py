@@ -118,10 +118,6 @@ def place_pairs(
     return results
 
 
-def collect_trained_tools(placed: Iterable[PlacedRow]) -> set[tuple[str, str]]:
-    return {tool for item in placed if item.split == TRAIN for tool in item.tools}
-
-
 def _find_unusable_reason(
     pair: Row, known: Collection[Key], quarantined: Collection[str]
 ) -> str | None:
@@ -219,7 +215,7 @@ def remove_leaks(
     tested = [item for item in placed if item.split not in (TRAIN, SEEN_TOOL)]
     remaining = _remove_train_copies(placed, _group_by_request(tested), embed, policy, tally)
     remaining = _remove_seen_requests(remaining, embed, policy, tally)
-    trained = collect_trained_tools(remaining)
+    trained = {tool for item in remaining if item.split == TRAIN for tool in item.tools}
     results = []
     for row in remaining:
         if row.split == SEEN_TOOL and not row.subjects <= trained:

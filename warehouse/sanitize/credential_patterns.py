@@ -271,20 +271,16 @@ def _find_userinfo(text: str) -> Iterator[Span]:
             who, colon, password = match[group].partition("%3A")
         if text.startswith("sha256:", match.end()):
             continue  # image:tag@sha256:…
+        # `user:password@host` as the pattern of a connection string.
         if (
             colon
             and password
             and not is_place(password)
-            and not _is_pattern_of_names(who, password)
+            and not (who.lower().startswith("user") and password.lower().startswith("pass"))
         ):
             yield start + len(who) + len(colon), end
         elif not colon and not is_place(who) and is_credible(who, 12):
             yield start, end
-
-
-def _is_pattern_of_names(who: str, password: str) -> bool:
-    """`user:password@host` as the pattern of a connection string."""
-    return who.lower().startswith("user") and password.lower().startswith("pass")
 
 
 def _find_segments(text: str, start: int) -> Iterator[Span]:

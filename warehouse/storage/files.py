@@ -91,7 +91,10 @@ def append_line(path: Path, line: str) -> None:
         size = os.fstat(handle).st_size
         torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
         try:
-            write_all(handle, ("\n" * torn + line.rstrip("\n") + "\n").encode())
+            # `os.write` until all is written: a disk that fills up takes a part. Raises OSError.
+            view = memoryview(("\n" * torn + line.rstrip("\n") + "\n").encode())
+            while view:
+                view = view[os.write(handle, view) :]
             os.fsync(handle)
         except OSError:
             os.ftruncate(handle, size)
@@ -134,13 +137,6 @@ def _open_locked(path: Path) -> int:
             os.close(handle)
             raise
         os.close(handle)
-
-
-def write_all(handle: int, data: bytes) -> None:
-    """`os.write` until all is written: a disk that fills up takes a part. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
 
 
 def keep_file_young(path: Path) -> None:

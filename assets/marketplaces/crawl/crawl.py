@@ -183,12 +183,6 @@ class CrawlPipeline:
     def hit_rate(self) -> float | None:
         return self.hits / self.read_ok if self.read_ok else None
 
-    def check_failures(self) -> None:
-        """Raises the first record's CrawlError when most records failed."""
-        failed = len(self.failures)
-        if failed >= _ALARM_FROM and failed > _FAILED_SHARE * (failed + self.read_ok):
-            raise self.failures[0]
-
     def check_layout(self, memo: CrawlMemo) -> None:
         """Raises CrawlError when far fewer records than in the last crawl show launch facts."""
         if not self.adapter.alarm or self.read_ok < _ALARM_FROM or self.hit_rate is None:
@@ -276,7 +270,9 @@ def crawl(
         finally:
             await browser.close()
             await fetcher.close()
-        flow.check_failures()
+        failed = len(flow.failures)
+        if failed >= _ALARM_FROM and failed > _FAILED_SHARE * (failed + flow.read_ok):
+            raise flow.failures[0]
         flow.check_layout(memory)
         return flow.make_result(fetcher.requests + browser.requests)
 

@@ -48,20 +48,6 @@ def add_files(tree: dict[str, Node], files: Mapping[str, bytes]) -> str:
     return add_object(tree, "tree", encoded)
 
 
-def add_commit(
-    tree: dict[str, Node],
-    files: Mapping[str, bytes],
-    parent: str | None,
-    who: str,
-    at: int,
-    text: str,
-) -> str:
-    """Puts a commit into `.git`; returns its id. who: `Name <address>`; at: seconds since 1970."""
-    lines = [f"tree {add_files(tree, files)}", *([f"parent {parent}"] if parent else [])]
-    lines += [f"author {who} {at} +0000", f"committer {who} {at} +0000", "", text, ""]
-    return add_object(tree, "commit", "\n".join(lines).encode())
-
-
 def write_index(files: Mapping[str, bytes]) -> bytes:
     """An index of version 2 that holds the files, without what their stat is: git looks itself."""
     encoded = b"DIRC" + (2).to_bytes(4, "big") + len(files).to_bytes(4, "big")
@@ -178,7 +164,16 @@ def generate_project(rng: Random, size: int) -> Tree:
         files = {**files, path: f"# {topic}\n{draw_words('sentence', rng)}\n".encode()}
         who = f"{person} <{person.split()[0].lower()}@example.com>"
         at = _START + number * _DAY
-        parent = add_commit(tree, files, parent, who, at, f"Add the {topic} part ({number + 1})")
+        # Puts a commit into `.git`; returns its id. who: `Name <address>`; at: seconds since 1970.
+        lines = [f"tree {add_files(tree, files)}", *([f"parent {parent}"] if parent else [])]
+        lines += [
+            f"author {who} {at} +0000",
+            f"committer {who} {at} +0000",
+            "",
+            f"Add the {topic} part ({number + 1})",
+            "",
+        ]
+        parent = add_object(tree, "commit", "\n".join(lines).encode())
         commits.append(parent)
     for name in rng.sample(words["colours"], 3):
         branches[f"topic/{name}"] = rng.choice(commits[len(commits) // 2 :])

@@ -215,43 +215,37 @@ async def open_session(
     info = Implementation(name=limits.client_name, version=limits.client_version)
     dispatcher = JSONRPCDispatcher(read, write)
     async with ClientSession(dispatcher=dispatcher, client_info=info) as session:
-        await _await_or_hang(session, transcript, limits, idle)
-        yield session, dispatcher
+        # Settles the version, bounded by the clock and by idleness. Halfway to these a server that
+        # does nothing is asked without a handshake: it may not answer `initialize`. Raises Ended.
+        reason = ""
 
+        async def discover() -> None:
+            with suppress(Exception):  # of many types; the handshake may still be answered
+                await session.discover()
+                tasks.cancel_scope.cancel()
 
-async def _await_or_hang(
-    session: Any, transcript: ServerTranscript, limits: ProbePolicy, idle: Idle
-) -> None:
-    """Settles the version, bounded by the clock and by idleness. Halfway to these a server that
-    does nothing is asked without a handshake: it may not answer `initialize`. Raises Ended."""
-    reason = ""
-
-    async def discover() -> None:
-        with suppress(Exception):  # of many types; the handshake may still be answered
-            await session.discover()
+        async def watch() -> None:
+            nonlocal reason
+            began, asked = time.monotonic(), False
+            while not reason:
+                await anyio.sleep(0.1)
+                waited, idle_s = time.monotonic() - began, idle()
+                if waited > limits.start_s:
+                    reason = f"{waited:.0f} s"
+                elif waited > limits.idle_s and idle_s > limits.idle_s:
+                    reason = f"{waited:.0f} s, the last {idle_s:.0f} s idle"
+                elif not asked and min(waited, idle_s) > limits.idle_s / 2:
+                    asked = True
+                    tasks.start_soon(discover)
             tasks.cancel_scope.cancel()
 
-    async def watch() -> None:
-        nonlocal reason
-        began, asked = time.monotonic(), False
-        while not reason:
-            await anyio.sleep(0.1)
-            waited, idle_s = time.monotonic() - began, idle()
-            if waited > limits.start_s:
-                reason = f"{waited:.0f} s"
-            elif waited > limits.idle_s and idle_s > limits.idle_s:
-                reason = f"{waited:.0f} s, the last {idle_s:.0f} s idle"
-            elif not asked and min(waited, idle_s) > limits.idle_s / 2:
-                asked = True
-                tasks.start_soon(discover)
-        tasks.cancel_scope.cancel()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch)
-        await settle_version(session, transcript, min(_DISCOVER_S, limits.idle_s / 2))
-        tasks.cancel_scope.cancel()
-    if reason:
-        raise ConversationEnd(ProbeFailure("timeout_start", reason))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            await settle_version(session, transcript, min(_DISCOVER_S, limits.idle_s / 2))
+            tasks.cancel_scope.cancel()
+        if reason:
+            raise ConversationEnd(ProbeFailure("timeout_start", reason))
+        yield session, dispatcher
 
 
 async def list_tools(

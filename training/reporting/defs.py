@@ -13,7 +13,7 @@ from training.drift.drift import DRIFT, sort_signals
 from training.policies import TrainerPolicy
 from training.releases.champion import read_champion
 from training.releases.release import read_current_release
-from training.reporting.curriculum_plot import render_curriculum
+from training.reporting.plots import render_curriculum
 from training.reporting.report import (
     inline_plots,
     render_ablations,

@@ -88,7 +88,18 @@ def make_plan(settings: Settings, only: Sequence[str] | None = None) -> RunPlan:
     names = only or list_enabled(settings)
     count = _DueCount(warehouse, settings, calls)
     due = {name: count.count_marketplace(name) for name in names}
-    spent = _sum_costs(warehouse, settings)
+    # Stage -> [effects, seconds, tokens, dollars] of what this home has done. Answers by rules say
+    # nothing of a role that has a model, nor a model's of one that is offline.
+    spent: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
+    for row in warehouse.ledger.costs():
+        kind, _, name = row["stage"].partition(":")
+        role = getattr(settings.roles, name, None) if kind == "llm" else None
+        by_rules = str(row["model"]).startswith(OFFLINE)  # `offline-<version of the rules>`
+        other = role is not None and by_rules != (role.model == OFFLINE)
+        if row["status"] == "done" and not other:
+            tokens = row["prompt_tokens"] + row["completion_tokens"]
+            for n, value in enumerate((row["effects"], row["seconds"], tokens, row["usd"])):
+                spent[row["stage"]][n] += value
     written = warehouse.tables.read(PAIRS)["contract_digest"].n_unique()
     servers = max(1, warehouse.tables.read(DEPLOYMENTS)["server_id"].n_unique())
     # A new server is expected to list as many contracts as the home's servers do on average, each
@@ -204,22 +215,6 @@ class _DueCount:
         for row in self._warehouse.ledger.costs():
             sums[row["stage"]] += row["effects"] if row["status"] == "done" else 0
         return sums
-
-
-def _sum_costs(warehouse: Warehouse, settings: Settings) -> Mapping[str, list[float]]:
-    """Stage -> [effects, seconds, tokens, dollars] of what this home has done. Answers by rules say
-    nothing of a role that has a model, nor a model's of one that is offline."""
-    sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
-    for row in warehouse.ledger.costs():
-        kind, _, name = row["stage"].partition(":")
-        role = getattr(settings.roles, name, None) if kind == "llm" else None
-        by_rules = str(row["model"]).startswith(OFFLINE)  # `offline-<version of the rules>`
-        other = role is not None and by_rules != (role.model == OFFLINE)
-        if row["status"] == "done" and not other:
-            tokens = row["prompt_tokens"] + row["completion_tokens"]
-            for n, value in enumerate((row["effects"], row["seconds"], tokens, row["usd"])):
-                sums[row["stage"]][n] += value
-    return sums
 
 
 def _estimate(

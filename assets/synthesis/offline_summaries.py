@@ -49,7 +49,17 @@ def write_summary(server: str, contracts: Sequence[JsonObject]) -> str:
     contracts = sorted(contracts, key=lambda contract: contract["name"])
     if not contracts:
         return f"{server} offers no tools."
-    groups = _group_objects(contracts)
+    # family -> object -> the verbs that it is done with.
+    groups: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for contract in contracts:
+        does = read_purpose(contract)
+        family = does.family if does.family in _ORDER else "run"
+        verb, phrase = does.verb, does.rest
+        # `get` + "tell the time" -> `tell` + "the time": for a verb that the lexicon lacks.
+        head, _, tail = phrase.partition(" ")
+        if tail.lower().startswith(("the ", "a ", "an ", "all ", "your ")) and head.isalpha():
+            verb, phrase = head.lower(), tail
+        groups[family][_find_object(phrase)][verb] += 1
     clauses = [_make_clause(family, groups[family]) for family in _ORDER if family in groups]
     sentences = [f"{server} can {'; '.join(clauses)}."]
     words = _find_domain_words(contracts, sentences[0])
@@ -73,21 +83,6 @@ def _split_name(part: str) -> list[str]:
     return [
         word for word in split_identifier(part) if word not in ("mcp", "server", "servers", "https")
     ]
-
-
-def _group_objects(contracts: Sequence[JsonObject]) -> dict[str, dict[str, Counter[str]]]:
-    """family -> object -> the verbs that it is done with."""
-    groups: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-    for contract in contracts:
-        does = read_purpose(contract)
-        family = does.family if does.family in _ORDER else "run"
-        verb, phrase = does.verb, does.rest
-        # `get` + "tell the time" -> `tell` + "the time": for a verb that the lexicon lacks.
-        head, _, tail = phrase.partition(" ")
-        if tail.lower().startswith(("the ", "a ", "an ", "all ", "your ")) and head.isalpha():
-            verb, phrase = head.lower(), tail
-        groups[family][_find_object(phrase)][verb] += 1
-    return groups
 
 
 def _find_object(phrase: str) -> str:

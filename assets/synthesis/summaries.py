@@ -203,7 +203,17 @@ def _plan_summaries(
 ) -> tuple[dict[str, SummaryRequest], dict[str, dict[str, Any]], RowPlan]:
     """(server -> request, server -> its last row, what is due)."""
     previous_rows = {row["server_id"]: dict(row) for row in previous}
-    servers = _make_servers(rows, descriptions, llm)
+    contracts: dict[str, dict[str, JsonObject]] = defaultdict(dict)
+    for row in rows:
+        contracts[row["server_id"]][row["contract_digest"]] = read_contract(row)
+    servers = {}
+    for name in sorted(contracts):
+        description = " ".join((descriptions.get(name) or "").split())[:_LONGEST_DESCRIPTION]
+        # A description stands in no contract, so no scan of tools has read it.
+        description = "" if find_order(description) else description
+        servers[name] = SummaryRequest(
+            name, contracts[name], description, digest(_describe_maker(llm, description))
+        )
     made_of = {
         name: digest_plan(json.loads(row["contracts"]), row["made_by"])
         for name, row in previous_rows.items()
@@ -223,23 +233,6 @@ def find_summary_flaws(rows: Sequence[Row], floor: float = 0.5) -> list[str]:
     why = tell_failure(empty[0]["error_kind"], empty[0]["hint"])
     first = f"{empty[0]['server_id']}: {why}"
     return [f"{len(empty)} of {len(due)} servers have no summary, e.g. {first}"]
-
-
-def _make_servers(
-    rows: Iterable[Row], descriptions: Mapping[str, str], llm: LLM | None
-) -> dict[str, SummaryRequest]:
-    contracts: dict[str, dict[str, JsonObject]] = defaultdict(dict)
-    for row in rows:
-        contracts[row["server_id"]][row["contract_digest"]] = read_contract(row)
-    servers = {}
-    for name in sorted(contracts):
-        description = " ".join((descriptions.get(name) or "").split())[:_LONGEST_DESCRIPTION]
-        # A description stands in no contract, so no scan of tools has read it.
-        description = "" if find_order(description) else description
-        servers[name] = SummaryRequest(
-            name, contracts[name], description, digest(_describe_maker(llm, description))
-        )
-    return servers
 
 
 def _describe_maker(llm: LLM | None, description: str) -> list[Json]:

@@ -203,7 +203,19 @@ class RequestHandlers:
             )
             raise make_error(INVALID_PARAMS, message, uri=uri)
         try:
-            content = await describe_index(self._desk, self._find_token(ctx))
+            router = await self._desk.router()
+            index, visible = router.index, await self._desk.seen(router, self._find_token(ctx))
+            content: dict[str, Any] = {
+                "index": index.version,
+                "release": index.release,
+                "embedder": index.embedder,
+                "servers": len(visible.servers),
+                "tools": len(visible.places),
+            }
+            if router.ranker is not None:
+                # How many outcomes it has learnt since it was fitted; None where it does not learn.
+                learnt = None if self._desk.learner is None else self._desk.learner.learnt
+                content["reranker"] = {"model": index.reranker, "learnt_since": learnt}
         except (IndexMissing, IndexBroken) as error:
             raise make_error(INTERNAL_ERROR, str(error)) from None
         return {
@@ -238,24 +250,6 @@ def make_error(code: int, message: str, **data: Any) -> Exception:
     from mcp.shared.exceptions import MCPError
 
     return MCPError(code=code, message=message, data=data or None)
-
-
-async def describe_index(desk: MetaContext, token: ClientToken) -> dict[str, Any]:
-    """The index's version and size as this token sees it. Raises IndexMissing, IndexBroken."""
-    router = await desk.router()
-    index, visible = router.index, await desk.seen(router, token)
-    content: dict[str, Any] = {
-        "index": index.version,
-        "release": index.release,
-        "embedder": index.embedder,
-        "servers": len(visible.servers),
-        "tools": len(visible.places),
-    }
-    if router.ranker is not None:
-        # How many outcomes it has learnt since it was fitted; None where it does not learn.
-        learnt = None if desk.learner is None else desk.learner.learnt
-        content["reranker"] = {"model": index.reranker, "learnt_since": learnt}
-    return content
 
 
 def _describe_failure(error: Exception) -> ToolReply:

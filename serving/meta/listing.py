@@ -91,7 +91,15 @@ class ToolListing:
 def describe_seen(router: Router, visible: VisibleTools, policy: MetaPolicy) -> ToolListing:
     """What a token that sees this of the index is shown of it."""
     index = router.index
-    places = select_pinned(router, visible, policy.pinned)
+    tools = router.index.tools
+    exact = [router.index.place_of(pattern) for pattern in policy.pinned]
+    globs = [one for one, at in zip(policy.pinned, exact, strict=True) if at is None]
+    selected = {at for at in exact if at is not None and at in visible.places}
+    if globs:
+        matches = compile_globs(globs)
+        selected |= {at for at in visible.places if matches(tools[at].server_id, tools[at].tool)}
+    order = sorted(selected, key=lambda at: tools[at].tool_id)
+    places = _drop_refused(router, [at for at in order if not tools[at].unverified][:MOST_PINNED])
     ids = [index.tools[at].tool_id for at in places]
     names = [write_wire_name(item) for item in ids]  # never one of ours: an id is no sound name
     flat = [
@@ -101,19 +109,6 @@ def describe_seen(router: Router, visible: VisibleTools, policy: MetaPolicy) -> 
     summary = summarise_index(index, visible.servers)
     pinned = dict(zip(names, ids, strict=True))
     return ToolListing(len(visible.places), len(visible.servers), summary, pinned, tuple(flat))
-
-
-def select_pinned(router: Router, visible: VisibleTools, patterns: tuple[str, ...]) -> list[int]:
-    """The places of the tools that are shown flat: ids or globs over ids, at most MOST_PINNED."""
-    tools = router.index.tools
-    exact = [router.index.place_of(pattern) for pattern in patterns]
-    globs = [one for one, at in zip(patterns, exact, strict=True) if at is None]
-    selected = {at for at in exact if at is not None and at in visible.places}
-    if globs:
-        matches = compile_globs(globs)
-        selected |= {at for at in visible.places if matches(tools[at].server_id, tools[at].tool)}
-    order = sorted(selected, key=lambda at: tools[at].tool_id)
-    return _drop_refused(router, [at for at in order if not tools[at].unverified][:MOST_PINNED])
 
 
 def _drop_refused(router: Router, places: list[int]) -> list[int]:

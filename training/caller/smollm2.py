@@ -90,7 +90,22 @@ def write_smollm2_base(home: Path) -> Path:
     draft = Path(mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         with redirect_stderr(StringIO()):  # bars over what lies on the disk
-            _write_plain_weights(package, draft)
+            import torch
+            from transformers import AutoModelForCausalLM, AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(str(package), gguf_file=GGUF)
+            tokenizer.chat_template = TEMPLATE.read_text(encoding="utf-8")
+            tokenizer.save_pretrained(str(draft))
+            # Half precision halves the 538 MB; the weights come from four bits each.
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                str(package), gguf_file=GGUF, dtype=torch.float32
+            )
+            model = model.to(torch.float16)
+            # Its weights are plain, and save_pretrained refuses a model that counts as quantised.
+            model.is_quantized, model.hf_quantizer = False, None
+            del model.config.quantization_config
+            model.config.name_or_path = SMOLLM2
+            model.save_pretrained(str(draft))
         draft.rename(folder)
     except OSError as error:
         if not folder.is_dir():  # another process may have been first
@@ -98,22 +113,3 @@ def write_smollm2_base(home: Path) -> Path:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder
-
-
-def _write_plain_weights(package: Path, draft: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(str(package), gguf_file=GGUF)
-    tokenizer.chat_template = TEMPLATE.read_text(encoding="utf-8")
-    tokenizer.save_pretrained(str(draft))
-    # Half precision halves the 538 MB; the weights come from four bits each.
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        str(package), gguf_file=GGUF, dtype=torch.float32
-    )
-    model = model.to(torch.float16)
-    # save_pretrained refuses a model that still counts as quantised, though its weights are plain.
-    model.is_quantized, model.hf_quantizer = False, None
-    del model.config.quantization_config
-    model.config.name_or_path = SMOLLM2
-    model.save_pretrained(str(draft))

@@ -176,7 +176,15 @@ def _measure_contracts(sources: DriftSources, threshold: float) -> DriftSignal:
 
 def _measure_retriever(sources: DriftSources, threshold: float) -> DriftSignal:
     """Whether the retriever in service still finds what it found when it was last measured."""
-    frozen = _read_frozen_items(sources)
+    # Rows of the model's last evaluation, each with the words of its request.
+    measured = sources.warehouse.tables.read(RETRIEVER_EVALUATION).to_dicts()
+    rows = [row for row in measured if row["model"] == sources.retriever]
+    requests = {
+        row["pair_id"]: row
+        for name in {row["training_set"] for row in rows}
+        for row in sources.read_set(name)
+    }
+    frozen = [{**requests[row["pair_id"]], **row} for row in rows if row["pair_id"] in requests]
     if frozen and (due := _count_missing_vectors(sources)) > _MOST_TEXTS:
         return make_unmeasured(RETRIEVER_DECAY, threshold, f"{due:,} {_LACKING}{_PASSES}")
     texts = {
@@ -210,15 +218,3 @@ def _count_missing_vectors(sources: DriftSources) -> int:
     encoder = open_in_service(home, sources.retriever, start, sources.embedder())
     keys = (make_vector_key(digest_text(text), encoder.id) for text in sources.pool)
     return len(LanceStore(sources.warehouse.home / "lance").find_missing(keys))
-
-
-def _read_frozen_items(sources: DriftSources) -> list[Row]:
-    """Rows of the model's last evaluation, each with the words of its request."""
-    measured = sources.warehouse.tables.read(RETRIEVER_EVALUATION).to_dicts()
-    rows = [row for row in measured if row["model"] == sources.retriever]
-    requests = {
-        row["pair_id"]: row
-        for name in {row["training_set"] for row in rows}
-        for row in sources.read_set(name)
-    }
-    return [{**requests[row["pair_id"]], **row} for row in rows if row["pair_id"] in requests]

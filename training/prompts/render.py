@@ -320,7 +320,13 @@ def fit_prompt(
     parts = (
         row_or_parts if isinstance(row_or_parts, PromptParts) else get_prompt_parts(row_or_parts)
     )
-    order = _rank_by_ease(parts, tools)
+    # Places of the tools that may go, the easiest to tell from the right ones first.
+    texts = [split_index_words(tool_text(tool)) for tool in tools]
+    right = [text for tool, text in zip(tools, texts, strict=True) if tool["name"] in parts.gold]
+    like = set().union(*right) if right else split_index_words(parts.instruction)
+    free = [at for at, tool in enumerate(tools) if tool["name"] not in parts.gold]
+    shared = {at: len(texts[at] & like) / (len(texts[at] | like) or 1) for at in free}
+    order = sorted(free, key=lambda at: (shared[at], tools[at]["name"]))
 
     def render_without(gone: int) -> RenderedPrompt:
         """The prompt without so many of the easiest."""
@@ -364,13 +370,3 @@ def find_first_fitting(
         else:
             low = middle + 1
     return best
-
-
-def _rank_by_ease(parts: PromptParts, tools: Sequence[Contract]) -> list[int]:
-    """Places of the tools that may go, the easiest to tell from the right ones first."""
-    texts = [split_index_words(tool_text(tool)) for tool in tools]
-    right = [text for tool, text in zip(tools, texts, strict=True) if tool["name"] in parts.gold]
-    like = set().union(*right) if right else split_index_words(parts.instruction)
-    free = [at for at, tool in enumerate(tools) if tool["name"] not in parts.gold]
-    shared = {at: len(texts[at] & like) / (len(texts[at] | like) or 1) for at in free}
-    return sorted(free, key=lambda at: (shared[at], tools[at]["name"]))

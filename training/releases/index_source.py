@@ -38,7 +38,9 @@ def build_published_source(
     clear, held_rows = read_contracts(warehouse)
     catalogue = tables.read(CATALOGUE).to_dicts()
     about = build_server_facts(catalogue, tables.read(SUMMARIES).to_dicts())
-    findings = map_findings(tables.read(FINDINGS).filter(severity=MEDIUM).to_dicts())
+    findings: dict[Contract, set[str]] = defaultdict(set)  # rules with a finding about each
+    for row in tables.read(FINDINGS).filter(severity=MEDIUM).to_dicts():
+        findings[key_contract(row)].add(row["rule"])
     rows = [
         {
             **row,
@@ -61,14 +63,6 @@ def build_published_source(
     moves = collect_moves(tables, {row["server_id"] for row in clear})
     source = IndexSource(rows, about, group_requests_by_contract(accepted), recipes, moves)
     return source, [row["contract_digest"] for row in held_rows]
-
-
-def map_findings(findings: Iterable[Row]) -> dict[Contract, set[str]]:
-    """Contract -> rules with a finding about it. High ones hold it, or a person released them."""
-    rules_of: dict[Contract, set[str]] = defaultdict(set)
-    for row in findings:
-        rules_of[key_contract(row)].add(row["rule"])
-    return rules_of
 
 
 def list_held_contracts(warehouse: Warehouse, version: str) -> list[str]:

@@ -55,7 +55,9 @@ def save_checkpoint(
         fill(beside)
         wait()
         if main:
-            seal_checkpoint(beside, step, plan)
+            files = {name: hash_file(beside / name) for name in _list_files(beside)}
+            body = {"schema_version": 1, "step": step, "plan": plan, "files": files}
+            write_atomically(beside / SEAL, json.dumps(body, indent=1).encode())
             shutil.rmtree(target, ignore_errors=True)
             beside.rename(target)
             # Removes all but the newest checkpoints, and what kills left half written.
@@ -70,14 +72,6 @@ def save_checkpoint(
         if main:
             shutil.rmtree(beside, ignore_errors=True)
     return target
-
-
-def seal_checkpoint(folder: Path, step: int, plan: str = "") -> None:
-    """Writes the manifest of a folder that is complete. `plan` names what is trained in which
-    order: a checkpoint of another plan is never gone on with."""
-    files = {name: hash_file(folder / name) for name in _list_files(folder)}
-    body = {"schema_version": 1, "step": step, "plan": plan, "files": files}
-    write_atomically(folder / SEAL, json.dumps(body, indent=1).encode())
 
 
 def find_checkpoint_flaw(folder: Path, plan: str = "") -> str | None:

@@ -98,26 +98,6 @@ class SplitTally:
             self.leaks[why].append(example)
 
 
-def place_pairs(
-    pairs: Iterable[Row],
-    places: Mapping[Key, SplitPlace],
-    quarantined: Collection[str],
-    policy: SetPolicy,
-    tally: SplitTally,
-) -> list[PlacedRow]:
-    """Every usable pair at its place. `quarantined`: digests of contracts that are held."""
-    whole_places = set(places)
-    results = []
-    for pair in sorted(pairs, key=lambda row: row["pair_id"]):
-        why = _find_unusable_reason(pair, whole_places, quarantined)
-        if why:
-            tally.count_drop(why)
-        elif (placed := _place_pair(pair, places, tally)) is not None:
-            results.append(placed)
-    _hold_out_pairs(results, policy)
-    return results
-
-
 def _find_unusable_reason(
     pair: Row, known: Collection[Key], quarantined: Collection[str]
 ) -> str | None:
@@ -321,7 +301,14 @@ def build_training_set(
     clear = {key: row for key, row in current.items() if key[2] not in quarantined}
     places = assign_places(clear, embed, policy, twins, same)
     pool = build_pool(places)
-    placed = place_pairs(pairs, places, quarantined, policy, tally)
+    whole_places, placed = set(places), list[PlacedRow]()
+    for pair in sorted(pairs, key=lambda row: row["pair_id"]):
+        why = _find_unusable_reason(pair, whole_places, quarantined)
+        if why:
+            tally.count_drop(why)
+        elif (row := _place_pair(pair, places, tally)) is not None:
+            placed.append(row)
+    _hold_out_pairs(placed, policy)
     placed = remove_leaks(placed, make_cached_embed(embed_requests or embed), policy, tally)
     rows = _make_rows(placed, pool, tally)
     add_negatives(rows, pool, embed, policy, hard or {}, twins)

@@ -214,12 +214,6 @@ class LLM:
         if any(self._goes_by_batch(role, False) for role in self.roles.values()):
             self._open_outbox(stage)
 
-    def submit_requests(self) -> None:
-        """Sends the batches of what was gathered; `batches` tells each one's outcome."""
-        if self._outbox is not None:
-            self.batches += self._outbox.submit()
-            self._outbox = None
-
     def drop_requests(self) -> None:
         """Lets go of what was gathered and is not sent."""
         if self._outbox is not None:
@@ -280,7 +274,9 @@ def run_batch(
     except BaseException:
         llm.drop_requests()
         raise
-    llm.submit_requests()
+    if llm._outbox is not None:
+        llm.batches += llm._outbox.submit()
+        llm._outbox = None
     return results
 
 

@@ -54,23 +54,6 @@ SCHEME = re.compile(
 )
 
 
-def find_labelled_secrets(text: str) -> Iterator[Span]:
-    """Spans of values that stand beside the name of a secret."""
-    lowered = (text if text.isascii() else text.replace("İ", "I")).lower()
-    spots = sorted({spot for stem in _STEMS for spot in _find_all(lowered, stem)})
-    done = 0
-    for spot in spots:
-        if spot < done:
-            continue
-        start, end = _find_name_around(text, spot)
-        done = max(end, spot + 1)
-        after = _AFTER.match(text, end)
-        span = _find_value(text, start, end, after) if after else None
-        if span:
-            yield span
-            done = span[1]
-
-
 def _find_all(text: str, stem: str) -> Iterator[int]:
     spot = text.find(stem)
     while spot >= 0:
@@ -272,7 +255,20 @@ def _cut_spoken(text: str) -> str:
 
 
 def _find_secrets(text: str) -> Iterator[Span]:
-    yield from find_labelled_secrets(text)
+    # Spans of values that stand beside the name of a secret.
+    lowered = (text if text.isascii() else text.replace("İ", "I")).lower()
+    spots = sorted({spot for stem in _STEMS for spot in _find_all(lowered, stem)})
+    done = 0
+    for spot in spots:
+        if spot < done:
+            continue
+        start, end = _find_name_around(text, spot)
+        done = max(end, spot + 1)
+        after = _AFTER.match(text, end)
+        span = _find_value(text, start, end, after) if after else None
+        if span:
+            yield span
+            done = span[1]
     yield from find_credentials(text)
 
 

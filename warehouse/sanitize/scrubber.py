@@ -108,7 +108,13 @@ def _make_forms(value: str) -> Iterator[str]:
     runs = ["", *re.findall(r"\\+|.", value, re.DOTALL)]
     yield "".join(_match_character(text, before) for before, text in pairwise(runs))
     data = value.encode("utf-8", "surrogatepass")
-    yield from _match_base64(data)
+    # The characters that hold nothing but the secret, at each of the three places where it may
+    # begin within a group; and up to two on either side, which hold a part of it.
+    edge, pad = r"[A-Za-z0-9+/_\-]{0,2}", r"(?:=|%3[dD]){0,2}"
+    for before in range(3):
+        text = base64.b64encode(bytes(before) + data).decode()
+        first, last = -(-8 * before // 6), 8 * (before + len(data)) // 6
+        yield edge + "".join(_match_either64(char) for char in text[first:last]) + edge + pad
     yield "".join(_match_hex(byte) for byte in data)
 
 
@@ -153,16 +159,6 @@ def _match_html(text: str) -> str:
     if text in _HTML:
         forms.append(f"&{_HTML[text]};")
     return f"(?:{'|'.join(forms)}){{{len(text)}}}"
-
-
-def _match_base64(data: bytes) -> Iterator[str]:
-    """The characters that hold nothing but the secret, at each of the three places where it may
-    begin within a group; and up to two on either side, which hold a part of it."""
-    edge, pad = r"[A-Za-z0-9+/_\-]{0,2}", r"(?:=|%3[dD]){0,2}"
-    for before in range(3):
-        text = base64.b64encode(bytes(before) + data).decode()
-        first, last = -(-8 * before // 6), 8 * (before + len(data)) // 6
-        yield edge + "".join(_match_either64(char) for char in text[first:last]) + edge + pad
 
 
 def _match_either64(char: str) -> str:

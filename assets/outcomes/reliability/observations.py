@@ -244,14 +244,8 @@ def weigh_observations(
             policy.weights, default=1.0, return_dtype=pl.Float64
         )
         frame = frame.with_columns(weight=pl.col("weight") * factor)
-    limited = _limit_rate(frame, policy)
-    left_out["of a flood"] = limited.filter(pl.col("weight") < pl.col("before")).height
-    return ObservedCalls(limited.select(list(OBSERVED)), left_out)
-
-
-def _limit_rate(frame: pl.DataFrame, policy: ReliabilityPolicy) -> pl.DataFrame:
-    """A token's calls of a tool on one day share at most `per_day`, and all its claims on the tool
-    `claims_together`. Column `before`: the weight without these limits."""
+    # A token's calls of a tool on one day share at most `per_day`, and all its claims on the tool
+    # `claims_together`. Column `before`: the weight without these limits.
     day = (pl.col("at") / _DAY).floor()
     limited = frame.with_columns(before="weight")
     for applies, most, group in (
@@ -261,4 +255,5 @@ def _limit_rate(frame: pl.DataFrame, policy: ReliabilityPolicy) -> pl.DataFrame:
         total = pl.max_horizontal(pl.col("weight").sum().over(group), 1e-12)
         shared = pl.col("weight") * pl.min_horizontal(1.0, most / total)
         limited = limited.with_columns(weight=pl.when(applies).then(shared).otherwise("weight"))
-    return limited
+    left_out["of a flood"] = limited.filter(pl.col("weight") < pl.col("before")).height
+    return ObservedCalls(limited.select(list(OBSERVED)), left_out)

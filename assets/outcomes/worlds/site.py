@@ -168,19 +168,6 @@ def serve_socket(respond: Respond) -> Iterator[Path]:
             thread.join(_PATIENCE_S)
 
 
-async def read_body(request: Any) -> bytes:
-    """The body of a request. Raises SiteRefusal for more than is taken."""
-    body = b""
-    with suppress(Exception):  # it was ended in the middle
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _MOST_BODY:
-                break
-    if len(body) > _MOST_BODY:
-        raise SiteRefusal(413, f"more than {_MOST_BODY:,} bytes")
-    return body
-
-
 def _await_start(server: Any, thread: threading.Thread) -> None:
     waited = threading.Event()
     for _ in range(int(_PATIENCE_S / 0.01)):
@@ -328,7 +315,14 @@ class SiteState:
 
         kind = request.headers.get("content-type", "")
         try:
-            body = await read_body(request)
+            body = b""
+            with suppress(Exception):  # it was ended in the middle
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > _MOST_BODY:
+                        break
+            if len(body) > _MOST_BODY:
+                raise SiteRefusal(413, f"more than {_MOST_BODY:,} bytes")
         except SiteRefusal as error:
             return Response(str(error), error.status, media_type="text/plain")
         reply = self._site.answer(request.method, request.url.path, request.url.query, body, kind)

@@ -259,7 +259,23 @@ def _add(
     if unit.task == PARALLEL:
         return _add_steps(unit, _choose_parallel(unit, explored, rows), rows)
     if unit.task == NO_TOOL:
-        return _add_elsewhere(unit, explored, rows)
+        # The unit with calls of servers that are not on offer: what nothing at hand can do.
+        if hash_fraction("elsewhere", unit.key) > 2 / 3:
+            return unit  # the others ask for what needs no tool
+        offered = {(row["server_id"], row["tool"]) for row in unit.shown}
+        servers, names = {server for server, _ in offered}, {name for _, name in offered}
+        others = [
+            tool
+            for tool in explored.list_tools()
+            if tool in rows and tool[0] not in servers and tool[1] not in names
+        ]
+        others.sort(key=lambda tool: hash_fraction("elsewhere", unit.key, *tool))
+        elsewhere = others[:_MOST_ELSEWHERE]
+        return replace(
+            unit,
+            elsewhere=tuple(rows[tool] for tool in elsewhere),
+            explored=tuple(explored.list_calls(tool)[0].arguments for tool in elsewhere),
+        )
     calls = explored.list_calls(_name_tool(unit.own))
     if unit.task in (MISSING, CLARIFY):
         return _withhold(unit, calls)
@@ -338,25 +354,3 @@ def _withhold(unit: WritingUnit, calls: Sequence[ExploredCall]) -> WritingUnit:
 
 def _is_plain(value: Json) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool) and len(str(value)) <= 90
-
-
-def _add_elsewhere(
-    unit: WritingUnit, explored: ExploredTools, rows: Mapping[ToolVersion, Row]
-) -> WritingUnit:
-    """The unit with calls of servers that are not on offer: what nothing at hand can do."""
-    if hash_fraction("elsewhere", unit.key) > 2 / 3:
-        return unit  # the others ask for what needs no tool
-    offered = {(row["server_id"], row["tool"]) for row in unit.shown}
-    servers, names = {server for server, _ in offered}, {name for _, name in offered}
-    others = [
-        tool
-        for tool in explored.list_tools()
-        if tool in rows and tool[0] not in servers and tool[1] not in names
-    ]
-    others.sort(key=lambda tool: hash_fraction("elsewhere", unit.key, *tool))
-    elsewhere = others[:_MOST_ELSEWHERE]
-    return replace(
-        unit,
-        elsewhere=tuple(rows[tool] for tool in elsewhere),
-        explored=tuple(explored.list_calls(tool)[0].arguments for tool in elsewhere),
-    )

@@ -162,7 +162,15 @@ def merge_matrices(matrices: MutableMapping[str, np.ndarray], adapter: Path) -> 
     except (SafetensorError, *_UNREADABLE) as error:
         problem = f"not readable as a LoRA adapter ({type(error).__name__}: {error})"
         raise BadAdapter(f"{adapter}: {problem}; save it again") from error
-    _refuse_more_than_lora(adapter, tensors)
+    # What is not merged would be lost without a word, and other vectors served than trained.
+    pairs = {name.removesuffix(_DOWN) for name in tensors if name.endswith(_DOWN)}
+    expected = {f"{name}{end}" for name in pairs for end in (_DOWN, _UP)}
+    if not pairs or expected != set(tensors):
+        odd = sorted(expected ^ set(tensors))[:3] or "nothing"
+        raise BadAdapter(
+            f"{adapter}: holds {odd}, expected pairs of lora_A and lora_B alone; train it as plain"
+            " LoRA without bias or modules_to_save"
+        )
     for name in sorted(tensors):
         if name.endswith(_DOWN):
             _add_lora(matrices, adapter, name, scale, tensors)
@@ -176,18 +184,6 @@ def _read_scale(config: Mapping[str, Any]) -> np.float32:
             raise ValueError(f"{variant} is set, and only plain LoRA can be merged here")
     rank = float(config["r"])
     return np.float32(config["lora_alpha"] / (rank**0.5 if config.get("use_rslora") else rank))
-
-
-def _refuse_more_than_lora(adapter: Path, tensors: Mapping[str, np.ndarray]) -> None:
-    """What is not merged would be lost without a word, and other vectors served than trained."""
-    pairs = {name.removesuffix(_DOWN) for name in tensors if name.endswith(_DOWN)}
-    expected = {f"{name}{end}" for name in pairs for end in (_DOWN, _UP)}
-    if not pairs or expected != set(tensors):
-        odd = sorted(expected ^ set(tensors))[:3] or "nothing"
-        raise BadAdapter(
-            f"{adapter}: holds {odd}, expected pairs of lora_A and lora_B alone; train it as plain"
-            " LoRA without bias or modules_to_save"
-        )
 
 
 def _add_lora(

@@ -22,6 +22,7 @@ from extensions.upkeep.home_tables import ADAPTERS, TABLES
 from extensions.upkeep.ledger_inspection import measure_health
 from extensions.upkeep.purge import list_taken
 from extensions.upkeep.storage_repair import list_line_files, list_pointers, split_lines
+from extensions.upkeep.stored_versions import find_schema_version
 from serving.index.folder import load_index
 from serving.index.model import IndexBroken, IndexMissing
 from serving.ranking.overlays import find_taken_tools, read_blocked
@@ -40,7 +41,7 @@ from warehouse.ledger.database import URL, LedgerUnavailable, find_url
 from warehouse.storage.blobs import BlobCorrupt
 from warehouse.storage.files import PointerBroken, find_file_flaw
 from warehouse.storage.lance import DuplicateKeys, LanceStore, make_vector_key
-from warehouse.storage.tables import Tables, find_schema_version
+from warehouse.storage.tables import Tables
 from warehouse.storage.takedowns import find_active, read_takedowns
 
 CHECKS: list[HomeCheck] = []

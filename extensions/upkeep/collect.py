@@ -30,6 +30,7 @@ from extensions.upkeep.policy import DAY, GarbageLimits
 from extensions.upkeep.purge import KIND as TAKEN
 from extensions.upkeep.purge import list_taken
 from extensions.upkeep.storage_repair import split_lines
+from extensions.upkeep.stored_versions import remove_version
 from orchestration.runs.instance import UNFINISHED, find_run_process
 from training.releases.retention import plan_pruning, prune_releases
 from training.sets.training_set import TRAINING_SET
@@ -276,7 +277,7 @@ def list_old_versions(tables: Tables, kept: _KeptVersions, before: float) -> Ite
     """The files of versions that do not stay and were written before `before`."""
     for (name, partition), path, stays in _iterate_files(tables, kept, before):
         if not stays:
-            remove: Callable[[], bool] = partial(tables.remove_version, path, before)
+            remove: Callable[[], bool] = partial(remove_version, tables, path, before)
             shown = f"{name}/{partition}/{path.name}"
             yield GarbageItem("tables", shown, measure_size(path), remove)
 

@@ -19,10 +19,10 @@ from assets.servers.recipes.install import artifact_digest
 from assets.servers.recipes.recipe import load_recipe
 from assets.servers.sandbox.toolchain import HostToolchain, ToolMissing
 from extensions.upkeep.policy import DAY
+from extensions.upkeep.stored_versions import LanceVersions
 from training.runtime.model_store import CARD
 from training.sets.build import VECTOR_TAG, make_vector_tag
 from warehouse.storage.digest import is_sha256
-from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import Tables
 from warehouse.storage.untrusted_files import measure_tree, remove_tree
 
@@ -145,7 +145,7 @@ def list_old_vectors(
 ) -> Iterator[GarbageItem]:
     """Tags of training sets other than `sets`, and the files of old versions, which go when the
     tables are compacted. What compaction frees is not known before."""
-    store = LanceStore(home / "lance")
+    store = LanceVersions(home / "lance")
     kept = {make_vector_tag(name) for name in sets}
     for table in store.list_tables():
         for tag in store.list_tags(table):
@@ -160,6 +160,6 @@ def list_old_vectors(
             yield GarbageItem("vectors", f"{table}: {len(old)} old versions", 0, remove)
 
 
-def _compact(store: LanceStore, table: str, grace_s: float) -> bool:
+def _compact(store: LanceVersions, table: str, grace_s: float) -> bool:
     store.compact(table, timedelta(days=grace_s / DAY))
     return True

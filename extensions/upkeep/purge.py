@@ -23,6 +23,11 @@ from assets.vectors.texts import build_server_views, split_id
 from extensions.upkeep.garbage import GarbageItem, is_finished, measure_size, remove_path
 from extensions.upkeep.home_tables import TABLES
 from extensions.upkeep.ledger_inspection import list_effect_blobs, list_local_answers
+from extensions.upkeep.stored_versions import (
+    LanceVersions,
+    find_schema_version,
+    write_mark,
+)
 from serving.index.model import IndexBroken
 from serving.ranking.overlays import find_taken_tools
 from training.releases.champion import hold_pointer_lock
@@ -33,8 +38,7 @@ from warehouse.ledger.database import find_url
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.files import hold_lock, rewrite_lines, write_atomically
-from warehouse.storage.lance import LanceStore
-from warehouse.storage.tables import Tables, TableSpec, find_schema_version, write_mark
+from warehouse.storage.tables import Tables, TableSpec
 from warehouse.storage.takedowns import Takedowns, find_active, find_taken, read_takedowns
 
 _SHA = re.compile(r"[0-9a-f]{64}")
@@ -217,7 +221,7 @@ def _look(home: Path, taken: Takedowns) -> _TakenTraces:
 
 
 def _list_vectors(home: Path, reached: _TakenTraces, oldest_s: float) -> Iterator[GarbageItem]:
-    store = LanceStore(home / "lance")
+    store = LanceVersions(home / "lance")
     last = max(_read_moment(item.at) for item in find_active(home).values())
 
     def holds(texts: list[str]) -> set[int]:

@@ -2,8 +2,7 @@
 `merge_insert`s of the same keys left each row six times (LanceDB 0.40): so the key is declared,
 writers hold a file lock, and each write is checked."""
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -106,68 +105,9 @@ class LanceStore:
                     opened.tags.update(name, opened.version)
                 opened.optimize(cleanup_older_than=older_than)
 
-    def find_texts(
-        self, holds: Callable[[list[str]], Iterable[int]], table: str = TEXTS
-    ) -> set[str]:
-        """The keys of the rows whose text is one that `holds` names by its place in the list."""
-        matches: set[str] = set()
-        for part in self._list_parts(table):
-            opened = self._open(part)
-            if opened is not None:
-                rows = opened.search().select(["key", "text"]).limit(opened.count_rows()).to_arrow()
-                keys = rows["key"].to_pylist()
-                matches |= {keys[at] for at in holds([t or "" for t in rows["text"].to_pylist()])}
-        return matches
-
-    def has_versions(self, before: float, table: str = TEXTS) -> bool:
-        """Whether a version that is not the present one was written before `before` (epoch s)."""
-        opened = [self._open(part) for part in self._list_parts(table)]
-        return any(
-            version["timestamp"].timestamp() < before and version["version"] != item.version
-            for item in opened
-            if item is not None
-            for version in item.list_versions()
-        )
-
-    def remove_rows(self, keys: Iterable[str], older_than: timedelta, table: str = TEXTS) -> None:
-        """Removes rows, and every version that is as old with what it alone holds. Tags move to the
-        present version: what is removed is not kept by a name either."""
-        gone = set(keys)
-        with hold_lock(self.root / f".{table}.lock"):
-            for part in self._list_parts(table):
-                opened = self._open(part)
-                if opened is None:
-                    continue
-                rows = opened.to_arrow()
-                stay = [key not in gone for key in rows["key"].to_pylist()]
-                # Written whole: a deletion would leave the row in its file.
-                opened.add(rows.filter(stay), mode="overwrite")
-                for tag in opened.tags.list():
-                    opened.tags.update(tag, opened.version)
-                with warnings.catch_warnings():  # that 0 removes what others may read: asked for
-                    warnings.simplefilter("ignore", UserWarning)
-                    opened.optimize(cleanup_older_than=older_than)
-
-    def list_tables(self) -> list[str]:
-        """The tables that can be compacted; those of other lengths go with the one beside them."""
-        names = sorted(path.name.removesuffix(".lance") for path in self.root.glob("*.lance"))
-        beside = {part for name in names for part in self._list_parts(name)[1:]}
-        return [name for name in names if name not in beside]
-
     def list_tags(self, table: str = TEXTS) -> list[str]:
         opened = self._open(table)
         return sorted(opened.tags.list()) if opened is not None else []
-
-    def remove_tag(self, name: str, table: str = TEXTS) -> bool:
-        """Lets the versions go that a tag keeps; whether there was one."""
-        gone = False
-        with hold_lock(self.root / f".{table}.lock"):
-            for part in self._list_parts(table):
-                opened = self._open(part)
-                if opened is not None and name in opened.tags.list():
-                    opened.tags.delete(name)
-                    gone = True
-        return gone
 
     def tag(self, name: str, table: str = TEXTS) -> int:
         """Names the table's present version (so that compaction keeps it); returns the version."""

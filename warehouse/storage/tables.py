@@ -9,10 +9,9 @@ What is taken down (`warehouse/storage/takedowns.py`) is neither written nor rea
 """
 
 import io
-import json
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -216,19 +215,6 @@ class Tables:
     def _is_kept(self, name: str, partition: str | None, head: TableHead) -> bool:
         return (self.folder(name, partition) / f"{head.digest}.parquet").exists()
 
-    def remove_version(self, file: Path, before: float) -> bool:
-        """Removes a file of a version that is not current and was last staged before `before`
-        (epoch seconds); whether it did. Raises PointerBroken."""
-        folder = file.parent
-        with hold_lock(folder / ".lock"):
-            head = self.head(folder.parent.name, folder.name)
-            current = head is not None and file.name.startswith(f"{head.digest}.")
-            if current or not file.exists() or file.stat().st_mtime >= before:
-                return False
-            file.unlink()
-            get_mark_path(file).unlink(missing_ok=True)
-        return True
-
     def list_publications(self, name: str, partition: str | None = None) -> list[TableHead]:
         """Every publication of one partition, oldest first; a torn line is passed over."""
         lines = read_history(self.folder(name, partition) / "HEADS.jsonl")
@@ -351,36 +337,3 @@ def _encode_parquet(frame: pl.DataFrame) -> bytes:
     buffer = io.BytesIO()
     frame.write_parquet(buffer, compression="zstd")
     return buffer.getvalue()
-
-
-def find_schema_version(spec: TableSpec, version: Path) -> int | None:
-    """The schema version, of ours or an older one with its columns, under which a version's rows
-    have the digest of its name or mark; None for another. Raises OSError, PolarsError."""
-    frame = pl.read_parquet(version)
-    if not set(spec.key) <= set(frame.columns):
-        return None
-    marks = {version.name.removesuffix(".parquet"), _read_mark(version)}
-    for schema_version in range(spec.schema_version, 0, -1):
-        if _digest_held(spec, frame, schema_version) in marks:
-            return schema_version
-    return None
-
-
-def write_mark(spec: TableSpec, version: Path, left: pl.DataFrame, schema_version: int) -> None:
-    """Says which digest a version's rows are about to have. left: those that stay."""
-    body = {"digest": _digest_held(spec, left, schema_version)}
-    write_atomically(get_mark_path(version), json.dumps(body).encode())
-
-
-def _digest_held(spec: TableSpec, frame: pl.DataFrame, schema_version: int) -> str:
-    types = {name: frame.schema[name] for name in frame.columns}
-    return replace(spec, columns=types, volatile=(), schema_version=schema_version).digest(frame)
-
-
-def _read_mark(version: Path) -> str | None:
-    try:
-        return str(json.loads(get_mark_path(version).read_bytes())["digest"])
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError):
-        return None  # its rows then have another digest than its name, and are told of

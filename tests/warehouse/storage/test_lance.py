@@ -1,7 +1,6 @@
 """The vector store keeps each key once, whoever writes, and gives vectors back in order."""
 
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -147,24 +146,3 @@ def test_processes_that_write_the_same_keys_leave_each_once(store):
     workers = [PythonProcess(command, cwd=ROOT) for _ in range(2)]
     assert [worker.wait(60) for worker in workers] == [0, 0]
     assert store.count() == 50
-
-
-def test_rows_that_are_removed_leave_no_byte_in_any_version(store):
-    result = rows(["a", "b", "c"])
-    result[1]["text"] = "what must vanish"
-    store.insert(result[:2])
-    store.tag("set")
-    store.insert(result[2:])
-    store.insert(rows(["d"], "longer", dim=12))
-    began = time.time()
-    keys = store.find_texts(lambda texts: [n for n, one in enumerate(texts) if "vanish" in one])
-    assert keys == {result[1]["key"]}
-    assert store.has_versions(began)
-    store.remove_rows(keys, timedelta(0))
-    held = [path for path in store.root.rglob("*") if path.is_file()]
-    assert not any(b"must vanish" in path.read_bytes() for path in held)
-    assert not store.has_versions(began)
-    assert (store.count(), store.list_tags()) == (3, ["set"]), "and the longer one beside them"
-    assert store.vectors([result[0]["key"]]).tolist() == [result[0]["vector"].tolist()]
-    assert store.insert(result) == 1, "the key is still one"
-    assert store.check_keys() == 3

@@ -19,10 +19,10 @@ import polars as pl
 
 from assets.synthesis.judging.adhoc import judge_rows, read_rows, read_tools, verify_rows
 from assets.synthesis.judging.judge import make_offline_provider
-from assets.synthesis.judging.trials import measure_agreement
 from assets.synthesis.policy import SynthesisPolicy
 from assets.vectors.encoders.minilm import MiniLM, open_general
 from benchmarks.shared_data import SHARED, require_paths
+from extensions.publishing.review import measure_agreement
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Role
 from warehouse.statistics import wilson_interval

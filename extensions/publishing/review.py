@@ -2,6 +2,7 @@
 report."""
 
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from assets.synthesis.contract_reading import get_properties, get_required
-from assets.synthesis.judging.trials import make_share, measure_agreement
 from assets.synthesis.tables import reaches_judge, read_goldens
 from warehouse.json_types import Json, Row
+from warehouse.statistics import wilson_interval
 from warehouse.storage.files import append_line, read_history
 
 
@@ -162,7 +163,7 @@ def report_review(review: PairReview, judgements: Iterable[Row]) -> dict[str, Js
         "rows": len(review.rows),
         "gone": review.gone,
         "labelled": {name: counts[name] for name in LABELS},
-        "good_share": make_share(good, good + counts["bad"]),
+        "good_share": _make_share(good, good + counts["bad"]),
         "judges": sorted({str(judged[r["pair_id"]]["judge"]) for r, _, _ in by_judge}),
         "filters_and_judge": _measure_agreement(decided),
         "judge": _measure_agreement(by_judge),
@@ -172,6 +173,48 @@ def report_review(review: PairReview, judgements: Iterable[Row]) -> dict[str, Js
             for row, label, verdict in decided if verdict != (label["label"] == "good")
         ],
     }  # fmt: skip
+
+
+_Z = 1.959964  # 95%
+
+
+def _make_share(hits: int, n: int) -> dict[str, Json]:
+    """`hits` of `n`, with a 95% Wilson interval; `value` is None where nothing was counted."""
+    low, high = (round(end, 4) for end in wilson_interval(hits, n))
+    return {
+        "hits": hits,
+        "n": n,
+        "value": round(hits / n, 4) if n else None,
+        "low": low,
+        "high": high,
+    }
+
+
+def measure_agreement(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Json]:
+    """How verdicts agree with labels. `pairs`: (labelled good, accepted by the verdict), one a row.
+    catch: refused of those labelled flawed; false_alarms: of those labelled good. kappa is None
+    where it is not defined: nothing was labelled, or verdicts and labels are all the same one
+    value; its interval is that of its large-sample standard error (Cohen 1960)."""
+    counts = Counter((bool(good), bool(accepted)) for good, accepted in pairs)
+    n, same = counts.total(), counts[True, True] + counts[False, False]
+    good = counts[True, True] + counts[True, False]
+    accepted = counts[True, True] + counts[False, True]
+    chance = (good * accepted + (n - good) * (n - accepted)) / n**2 if n else 1.0
+    kappa = low = high = None
+    if not math.isclose(chance, 1.0):
+        share = (same / n - chance) / (1 - chance)
+        half = _Z * math.sqrt(same / n * (1 - same / n) / n) / (1 - chance)
+        ends = (share, max(-1.0, share - half), min(1.0, share + half))
+        kappa, low, high = (round(end, 4) for end in ends)
+    return {
+        "n": n,
+        "accuracy": _make_share(same, n),
+        "kappa": kappa,
+        "kappa_low": low,
+        "kappa_high": high,
+        "catch": _make_share(counts[False, False], n - good),
+        "false_alarms": _make_share(counts[True, False], good),
+    }
 
 
 def _measure_agreement(decided: Sequence[tuple[Row, Row, bool]]) -> dict[str, Json]:

@@ -24,48 +24,6 @@ from warehouse.llm.client import LLM
 from warehouse.llm.roles import PENDING
 from warehouse.statistics import difference_interval, wilson_interval
 
-_Z = 1.959964  # 95%
-
-
-def make_share(hits: int, n: int) -> dict[str, Json]:
-    """`hits` of `n`, with a 95% Wilson interval; `value` is None where nothing was counted."""
-    low, high = (round(end, 4) for end in wilson_interval(hits, n))
-    return {
-        "hits": hits,
-        "n": n,
-        "value": round(hits / n, 4) if n else None,
-        "low": low,
-        "high": high,
-    }
-
-
-def measure_agreement(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Json]:
-    """How verdicts agree with labels. `pairs`: (labelled good, accepted by the verdict), one a row.
-    catch: refused of those labelled flawed; false_alarms: of those labelled good. kappa is None
-    where it is not defined: nothing was labelled, or verdicts and labels are all the same one
-    value; its interval is that of its large-sample standard error (Cohen 1960)."""
-    counts = Counter((bool(good), bool(accepted)) for good, accepted in pairs)
-    n, same = counts.total(), counts[True, True] + counts[False, False]
-    good = counts[True, True] + counts[True, False]
-    accepted = counts[True, True] + counts[False, True]
-    chance = (good * accepted + (n - good) * (n - accepted)) / n**2 if n else 1.0
-    kappa = low = high = None
-    if not math.isclose(chance, 1.0):
-        share = (same / n - chance) / (1 - chance)
-        half = _Z * math.sqrt(same / n * (1 - same / n) / n) / (1 - chance)
-        ends = (share, max(-1.0, share - half), min(1.0, share + half))
-        kappa, low, high = (round(end, 4) for end in ends)
-    return {
-        "n": n,
-        "accuracy": make_share(same, n),
-        "kappa": kappa,
-        "kappa_low": low,
-        "kappa_high": high,
-        "catch": make_share(counts[False, False], n - good),
-        "false_alarms": make_share(counts[True, False], good),
-    }
-
-
 RULES, JUDGE, BOTH = "rules", "judge", "rules+judge"
 ALL = "all_flaws"
 # Of the mutants of each kind that the rules leave, the share that a judge must refuse. The kinds

@@ -12,6 +12,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extensions.publishing.review import (
     AFTER,
@@ -20,6 +22,7 @@ from extensions.publishing.review import (
     ReviewError,
     ReviewSample,
     draw_sample,
+    measure_agreement,
     open_review,
     report_review,
 )
@@ -223,3 +226,34 @@ def test_a_person_labels_with_the_keyboard_and_sees_the_agreement(tmp_path):
         browser.close()
     assert len(review.labels) == len(review.rows)
     assert review.labels[review.rows[1]["pair_id"]]["note"] == "good by habit"
+
+
+def test_kappa_of_the_textbook_table():
+    """20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: kappa 0.4, standard error 0.1296."""
+    pairs = [(True, True)] * 20 + [(True, False)] * 5
+    pairs += [(False, True)] * 10 + [(False, False)] * 15
+    result = measure_agreement(pairs)
+    assert result["kappa"] == pytest.approx(0.4)
+    assert result["kappa_low"] == pytest.approx(0.4 - 1.96 * 0.1296, abs=2e-3)
+    assert (result["accuracy"]["hits"], result["accuracy"]["n"]) == (35, 50)
+    assert (result["catch"]["hits"], result["catch"]["n"]) == (15, 25)
+    assert (result["false_alarms"]["hits"], result["false_alarms"]["n"]) == (5, 25)
+
+
+def test_kappa_is_not_defined_where_everything_is_the_same():
+    for pairs in ([], [(True, True)] * 5, [(False, False)] * 5):
+        result = measure_agreement(pairs)
+        assert (result["kappa"], result["kappa_low"]) == (None, None)
+    assert measure_agreement([])["accuracy"]["value"] is None
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60))
+def test_agreement_is_bounded_and_counts_every_row(pairs):
+    result = measure_agreement(pairs)
+    assert result["n"] == len(pairs) == result["catch"]["n"] + result["false_alarms"]["n"]
+    if result["kappa"] is not None:
+        assert result["kappa_low"] is not None
+        assert result["kappa_high"] is not None
+        assert -1 <= result["kappa_low"] <= result["kappa"] <= result["kappa_high"] <= 1
+    same = measure_agreement([(good, good) for good, _ in pairs])
+    assert same["kappa"] in (None, 1.0)

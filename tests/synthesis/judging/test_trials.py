@@ -1,14 +1,10 @@
-"""Agreement of verdicts with labels: against figures worked out elsewhere, and bounds."""
+"""What a trial of the judge measures, and when it refuses a partition."""
 
 import json
 import random
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
 from assets.synthesis.judging.mutants import (
@@ -30,7 +26,6 @@ from assets.synthesis.judging.trials import (
     RefusalRate,
     audit_trial,
     make_trial_rows,
-    measure_agreement,
     try_judge,
 )
 from assets.synthesis.policy import SynthesisPolicy
@@ -41,38 +36,6 @@ from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.judging.test_judge import a_model, opinion
 from warehouse.ledger.ledger import Ledger
 from warehouse.statistics import wilson_interval
-
-
-def test_kappa_of_the_textbook_table():
-    """20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: kappa 0.4, standard error 0.1296."""
-    pairs = [(True, True)] * 20 + [(True, False)] * 5
-    pairs += [(False, True)] * 10 + [(False, False)] * 15
-    result = measure_agreement(pairs)
-    assert result["kappa"] == pytest.approx(0.4)
-    assert result["kappa_low"] == pytest.approx(0.4 - 1.96 * 0.1296, abs=2e-3)
-    assert (result["accuracy"]["hits"], result["accuracy"]["n"]) == (35, 50)
-    assert (result["catch"]["hits"], result["catch"]["n"]) == (15, 25)
-    assert (result["false_alarms"]["hits"], result["false_alarms"]["n"]) == (5, 25)
-
-
-def test_kappa_is_not_defined_where_everything_is_the_same():
-    for pairs in ([], [(True, True)] * 5, [(False, False)] * 5):
-        result = measure_agreement(pairs)
-        assert (result["kappa"], result["kappa_low"]) == (None, None)
-    assert measure_agreement([])["accuracy"]["value"] is None
-
-
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60))
-def test_agreement_is_bounded_and_counts_every_row(pairs):
-    result = measure_agreement(pairs)
-    assert result["n"] == len(pairs) == result["catch"]["n"] + result["false_alarms"]["n"]
-    if result["kappa"] is not None:
-        assert result["kappa_low"] is not None
-        assert result["kappa_high"] is not None
-        assert -1 <= result["kappa_low"] <= result["kappa"] <= result["kappa_high"] <= 1
-    same = measure_agreement([(good, good) for good, _ in pairs])
-    assert same["kappa"] in (None, 1.0)
-
 
 POLICY = SynthesisPolicy()
 ROWS, CONTRACTS = read_known_good()

@@ -52,7 +52,7 @@ def batch(
         _print_batches(ended, as_json)
         return
     if not harvest:
-        listed = ledger.batches.find(*(() if names else OPEN))
+        listed = BatchLedger(ledger).find(*(() if names else OPEN))
         _print_batches([item for item in listed if not names or item.name in names], as_json)
         return
     open_names = [item.name for item in list_open(ledger)]

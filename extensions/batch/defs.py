@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 
 from assets.partitions import NIGHTLY
+from extensions.batch.batch_ledger import BatchLedger
 from extensions.batch.harvest import advance_open, list_open
 from orchestration.factories import make_writer, open_warehouse
 from orchestration.settings.load import load_settings
@@ -114,7 +115,7 @@ def run_tick(text: str | None) -> dg.SensorResult:
     due = choose_due(list_open(ledger), cursor, now)
     advanced = advance_open(ledger, roles, due)
     note_polls(cursor, due, list_open(ledger), now)
-    requests = request_runs(ledger.batches.find(), cursor, now)
+    requests = request_runs(BatchLedger(ledger).find(), cursor, now)
     problems = [f"{batch.name}: {batch.problem}" for batch in advanced if batch.problem]
     skip = "; ".join(problems)[:1000] or f"{len(list_open(ledger))} batches are open"
     return dg.SensorResult(

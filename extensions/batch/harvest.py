@@ -20,6 +20,7 @@ from extensions.batch.batch_endpoint import (
     read_result,
     split_lines,
 )
+from extensions.batch.batch_ledger import BatchLedger
 from extensions.batch.outbox import SETTLE_S, find_window_end, send_batch
 from warehouse.errors import UnusableInput
 from warehouse.ledger.attempts import EffectAttempt, EffectOutcome
@@ -50,21 +51,21 @@ def advance_batch(
 ) -> BatchRecord | None:
     """A batch after one step (sent, polled or harvested); None where another process is at it.
     Nothing is raised for its endpoint: `problem` says what kept it back."""
-    with ledger.batches.hold(name) as batch:
+    with BatchLedger(ledger).hold(name) as batch:
         if batch is None or batch.state not in (READY, SENT):
             return batch
         if (role.base_url or "") != batch.base_url:
             problem = f"it is at {batch.base_url or 'the default endpoint'}, but role {role.name}"
             problem += f" names {role.base_url or 'the default endpoint'}: set base_url back"
-            return ledger.batches.update(batch, problem=problem)
+            return BatchLedger(ledger).update(batch, problem=problem)
         if batch.state == READY:
             return send_batch(ledger, batch, endpoint, settle_s)
         try:
             status = endpoint.retrieve(batch.batch_id)
         except LLMError as error:
-            return ledger.batches.update(batch, problem=_describe_loss(batch, error))
+            return BatchLedger(ledger).update(batch, problem=_describe_loss(batch, error))
         if status.status not in ENDED:
-            return ledger.batches.update(
+            return BatchLedger(ledger).update(
                 batch, status=status.status, problem=_find_delay(batch, status)
             )
         return _collect_results(ledger, batch, role, endpoint, status)
@@ -75,13 +76,13 @@ def cancel_batch(
 ) -> BatchRecord | None:
     """Asks the provider to end a batch, whose answers so far are harvested. give_up: waits for none
     and keeps reservations as unknown. None where another process is at it. Raises LLMError."""
-    with ledger.batches.hold(name) as batch:
+    with BatchLedger(ledger).hold(name) as batch:
         if batch is None or batch.state not in (READY, SENT):
             return batch
         if give_up:
-            waiting = ledger.batches.list_waiting(batch.name).values()
+            waiting = BatchLedger(ledger).list_waiting(batch.name).values()
             error = describe_failure(CANCELLED, "given up while it was under way")
-            ledger.batches.end([(attempt, error) for attempt in waiting], "unknown")
+            BatchLedger(ledger).end([(attempt, error) for attempt in waiting], "unknown")
             return _end_batch(ledger, batch, GIVEN_UP)
         if batch.state == READY:
             matches = endpoint.find(name, batch.opened_at) if batch.tried_at else []
@@ -90,12 +91,12 @@ def cancel_batch(
                 hint = "cancel again in some minutes, or with --give-up"
                 raise LLMError("not_found", wait, "a batch to cancel", hint)
             if not matches:
-                ledger.batches.drop(batch, "cancelled before it was sent")
-                return ledger.batches.read(name)
-            batch = ledger.batches.update(
+                BatchLedger(ledger).drop(batch, "cancelled before it was sent")
+                return BatchLedger(ledger).read(name)
+            batch = BatchLedger(ledger).update(
                 batch, state=SENT, batch_id=matches[0].id, sent_at=time.time()
             )
-        return ledger.batches.update(batch, status=endpoint.cancel(batch.batch_id).status)
+        return BatchLedger(ledger).update(batch, status=endpoint.cancel(batch.batch_id).status)
 
 
 def _collect_results(
@@ -111,18 +112,20 @@ def _collect_results(
     batch = batch.model_copy(
         update={"ignored": tally.ignored, "refused": sorted({*batch.refused, *tally.refused})}
     )
-    waiting = list(ledger.batches.list_waiting(batch.name).values())
+    waiting = list(BatchLedger(ledger).list_waiting(batch.name).values())
     short = status.completed - tally.answered - tally.unreadable
     cut = bool(tally.broken or tally.torn or short - tally.ignored > 0)
     if waiting and cut and batch.reads + 1 < MOST_READS:
         problem = f"{len(waiting)} of {batch.requests} results are missing"
         problem += f" ({tally.broken or f'{tally.torn} torn lines'}); read again"
-        return ledger.batches.update(batch, reads=batch.reads + 1, problem=problem)
+        return BatchLedger(ledger).update(batch, reads=batch.reads + 1, problem=problem)
     # What the provider counts as completed and did not deliver was paid for, perhaps.
     lost = short > 0 or cut
     kind = {"expired": "timeout", "cancelled": CANCELLED}.get(status.status, "server_error")
     error = describe_failure(kind, f"the batch {status.status} without a result for it")
-    ledger.batches.end([(attempt, error) for attempt in waiting], "unknown" if lost else "failed")
+    BatchLedger(ledger).end(
+        [(attempt, error) for attempt in waiting], "unknown" if lost else "failed"
+    )
     # One line about what was not as it should be; "" where all was
     missing = len(waiting)
     problems = [
@@ -139,7 +142,7 @@ def _keep_results(
     ledger: Ledger, batch: BatchRecord, limits: Mapping[str, int], results: Iterable[RequestResult]
 ) -> None:
     """Keeps a file's results, answers in transactions of many; also those before it broke off."""
-    waiting = ledger.batches.list_waiting(batch.name)
+    waiting = BatchLedger(ledger).list_waiting(batch.name)
     ended: dict[str, list[tuple[EffectAttempt, str]]] = {"failed": [], "unknown": []}
 
     def select_answers() -> Iterator[tuple[EffectAttempt, EffectOutcome]]:
@@ -154,9 +157,9 @@ def _keep_results(
             completion = replace(result.completion, limit=limits[result.key])
             yield attempt, make_outcome(vars(completion), batch)
 
-    ledger.batches.finish(select_answers())
+    BatchLedger(ledger).finish(select_answers())
     for status, rows in ended.items():
-        ledger.batches.end(rows, status)
+        BatchLedger(ledger).end(rows, status)
 
 
 def _iterate_results(
@@ -191,7 +194,7 @@ def _read_own_limits(ledger: Ledger, batch: BatchRecord) -> dict[str, int]:
     try:
         return read_limits(ledger.blobs.get(batch.blob))
     except (KeyError, ValueError, BlobCorrupt):
-        return dict.fromkeys(ledger.batches.list_waiting(batch.name), 0)
+        return dict.fromkeys(BatchLedger(ledger).list_waiting(batch.name), 0)
 
 
 def _end_invalid(ledger: Ledger, batch: BatchRecord, status: BatchStatus) -> BatchRecord:
@@ -206,15 +209,15 @@ def _end_invalid(ledger: Ledger, batch: BatchRecord, status: BatchStatus) -> Bat
         (attempt, describe_failure("bad_request", at_fault[key]))
         if key in at_fault
         else (attempt, describe_failure(kind, first))
-        for key, attempt in ledger.batches.list_waiting(batch.name).items()
+        for key, attempt in BatchLedger(ledger).list_waiting(batch.name).items()
     ]
-    ledger.batches.end(ended, "failed")
+    BatchLedger(ledger).end(ended, "failed")
     return _end_batch(ledger, batch, HARVESTED, f"the provider refused the file: {first}")
 
 
 def _end_batch(ledger: Ledger, batch: BatchRecord, state: str, problem: str = "") -> BatchRecord:
-    totals = ledger.batches.count(batch.name)
-    return ledger.batches.update(batch, state=state, problem=problem, **totals)
+    totals = BatchLedger(ledger).count(batch.name)
+    return BatchLedger(ledger).update(batch, state=state, problem=problem, **totals)
 
 
 def _find_delay(batch: BatchRecord, status: BatchStatus) -> str:
@@ -237,7 +240,7 @@ def _describe_loss(batch: BatchRecord, error: LLMError) -> str:
 
 
 def list_open(ledger: Ledger) -> list[BatchRecord]:
-    return ledger.batches.find(READY, SENT)
+    return BatchLedger(ledger).find(READY, SENT)
 
 
 def advance_open(
@@ -262,7 +265,7 @@ def cancel_open(
     ledger: Ledger, roles: Mapping[str, Role], name: str, *, give_up: bool = False
 ) -> BatchRecord:
     """The open batch of that name, cancelled (`cancel_batch`). Raises UnusableInput, LLMError."""
-    batch = ledger.batches.read(name)
+    batch = BatchLedger(ledger).read(name)
     if batch is None:
         open_names = ", ".join(item.name for item in list_open(ledger)) or "none"
         raise UnusableInput(f"batch {name[:60]!r} is not known; open: {open_names}")

@@ -14,6 +14,7 @@ from extensions.batch.batch_endpoint import (
     list_kinds,
     make_line,
 )
+from extensions.batch.batch_ledger import BatchLedger
 from warehouse.ledger.attempts import EffectPending
 from warehouse.ledger.batch_records import READY, SENT, BatchRecord
 from warehouse.ledger.ledger import Ledger
@@ -43,8 +44,8 @@ def send_batch(
                 )
         if not batch.file_id:
             file_id = endpoint.upload(batch.name, ledger.blobs.get(batch.blob))
-            batch = ledger.batches.update(batch, file_id=file_id)
-        batch = ledger.batches.update(batch, tried_at=time.time())
+            batch = BatchLedger(ledger).update(batch, file_id=file_id)
+        batch = BatchLedger(ledger).update(batch, tried_at=time.time())
         return note_sent(ledger, batch, endpoint.create(batch))
     except NoAnswer as error:
         return _note_problem(ledger, batch, str(error))
@@ -58,11 +59,11 @@ def send_batch(
 
 def note_sent(ledger: Ledger, batch: BatchRecord, status: BatchStatus) -> BatchRecord:
     facts = {"batch_id": status.id, "status": status.status, "sent_at": time.time()}
-    return ledger.batches.update(batch, state=SENT, problem="", **facts)
+    return BatchLedger(ledger).update(batch, state=SENT, problem="", **facts)
 
 
 def _note_problem(ledger: Ledger, batch: BatchRecord, problem: str, **facts: object) -> BatchRecord:
-    return ledger.batches.update(batch, problem=problem[:500], **facts)
+    return BatchLedger(ledger).update(batch, problem=problem[:500], **facts)
 
 
 _MOST_REQUESTS = 50_000  # of one batch, as the provider's API takes them
@@ -103,7 +104,7 @@ class BatchOutbox:
         Raises BudgetExceeded, or LLMError after `attempts` batches."""
         role = prepared.request.role
         self._roles[role.name] = role
-        if not _is_batched(role, list_kinds(self._ledger.batches.list_failures(prepared.key))):
+        if not _is_batched(role, list_kinds(BatchLedger(self._ledger).list_failures(prepared.key))):
             return
         line = make_line(prepared, self._list_dropped(role))
         if len(line) > _MOST_BYTES:
@@ -120,20 +121,20 @@ class BatchOutbox:
             self._close_file(open_batch)
         self._full, self._open = [], {}
         unsent = [
-            batch for batch in self._ledger.batches.find(READY)
+            batch for batch in BatchLedger(self._ledger).find(READY)
             if (role := self._roles.get(batch.role)) and (role.base_url or "") == batch.base_url
         ]  # fmt: skip
         return [self._send(batch, self._roles[batch.role]) for batch in unsent]
 
     def drop(self) -> None:
         for open_batch in [*self._full, *self._open.values()]:
-            self._ledger.batches.drop(open_batch.batch, "the run ended before it was sent")
+            BatchLedger(self._ledger).drop(open_batch.batch, "the run ended before it was sent")
         self._full, self._open = [], {}
 
     def _claim(self, prepared: PreparedRequest, line: bytes) -> None:
         role = prepared.request.role
         # Looked at before a batch is opened for it: a run that only waits opens none.
-        if holder := self._ledger.batches.find_holder(prepared.key):
+        if holder := BatchLedger(self._ledger).find_holder(prepared.key):
             raise EffectPending(holder)
         gathered = self._open.get(role.name)
         if gathered and (
@@ -145,7 +146,7 @@ class BatchOutbox:
             gathered = self._open[role.name] = _OpenBatch(self._open_batch(role))
         stage = f"llm:{role.name}"
         reserve = prepared.most_usd * role.batch_price
-        answer = self._ledger.batches.claim(
+        answer = BatchLedger(self._ledger).claim(
             gathered.batch, stage, prepared.key, reserve_usd=reserve, scope=self._scope
         )
         if answer is None:
@@ -154,7 +155,7 @@ class BatchOutbox:
             self._raise_pending(role, gathered.batch.name)
 
     def _open_batch(self, role: Role) -> BatchRecord:
-        return self._ledger.batches.open(
+        return BatchLedger(self._ledger).open(
             f"tm-{secrets.token_hex(8)}",
             stage=self._stage,
             partition=self._partition,
@@ -171,7 +172,7 @@ class BatchOutbox:
         """The optional parameters that this model refused in batches before."""
         if role.name not in self._dropped:
             earlier = [
-                batch for batch in self._ledger.batches.find()
+                batch for batch in BatchLedger(self._ledger).find()
                 if (batch.base_url, batch.model) == (role.base_url or "", role.model)
             ]  # fmt: skip
             self._dropped[role.name] = sorted(
@@ -181,15 +182,15 @@ class BatchOutbox:
 
     def _close_file(self, open_batch: _OpenBatch) -> None:
         if not open_batch.lines:
-            self._ledger.batches.drop(open_batch.batch, "nothing was gathered for it")
+            BatchLedger(self._ledger).drop(open_batch.batch, "nothing was gathered for it")
             return
         blob = self._ledger.blobs.put(b"".join(open_batch.lines))
         facts = {"state": READY, "blob": blob, "requests": len(open_batch.lines)}
-        self._ledger.batches.save(open_batch.batch.model_copy(update=facts))
+        BatchLedger(self._ledger).save(open_batch.batch.model_copy(update=facts))
         open_batch.lines.clear()
 
     def _send(self, batch: BatchRecord, role: Role) -> BatchRecord:
-        with self._ledger.batches.hold(batch.name) as now:
+        with BatchLedger(self._ledger).hold(batch.name) as now:
             if now is None or now.state != READY:
                 return now or batch
             endpoint = self._connect(role)
@@ -200,7 +201,7 @@ class BatchOutbox:
 
     def _raise_pending(self, role: Role, name: str) -> NoReturn:
         if name not in self._windows:
-            batch = self._ledger.batches.read(name) if name else None
+            batch = BatchLedger(self._ledger).read(name) if name else None
             self._windows[name] = find_window_end(batch) if batch else 0.0
         # No name and no time in it: the row that says so stays the same row while it waits.
         problem = f"its request in a batch of role {role.name}"

@@ -183,7 +183,7 @@ def test_a_generator_by_batch_publishes_pending_rows_then_writes(honest_root, tm
     waiting = market.read(PAIRS)
     assert {row["status"] for row in waiting.values()} == {"pending"}
     assert {row["error_kind"] for row in waiting.values()} == {"pending"}
-    opened = market.warehouse.ledger.batches.find("sent")[0]
+    opened = BatchLedger(market.warehouse.ledger).find("sent")[0]
     retry_at = {row["retry_at"] for row in waiting.values()}
     assert all(abs(at - opened.opened_at - 86_400) < 60 for at in retry_at)
     assert metadata["pending"] == len(waiting)
@@ -213,7 +213,7 @@ def test_what_was_current_stays_until_the_batch_is_answered(honest_root, tmp_pat
     rows_kept = market.read(JUDGEMENTS)
     assert rows_kept
     assert all(verdicts[name]["score"] == row["score"] for name, row in rows_kept.items())
-    stages = {batch.stage for batch in market.warehouse.ledger.batches.find()}
+    stages = {batch.stage for batch in BatchLedger(market.warehouse.ledger).find()}
     assert stages == {"pairs", "judgements"}
     for _ in range(2):  # the pairs that were waited for, then their verdicts
         market.harvest()

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from extensions.batch.batch_endpoint import BatchEndpoint
+from extensions.batch.batch_ledger import BatchLedger
 from extensions.batch.harvest import advance_batch, cancel_batch
 from tests.support.batch_endpoint import BatchServer
 from tests.support.openai_endpoint import Say
@@ -71,7 +72,7 @@ def harvest_all(
     """One step of every open batch."""
     endpoint = BatchEndpoint(role)
     try:
-        open_ = ledger.batches.find("gathering", "ready", "sent")
+        open_ = BatchLedger(ledger).find("gathering", "ready", "sent")
         found = [advance_batch(ledger, one.name, role, endpoint, settle_s) for one in open_]
     finally:
         endpoint.close()
@@ -120,7 +121,7 @@ class Stage:
         return batch["output_file_id"], self.server.files[batch["output_file_id"]]
 
     def cancel(self, **how: Any) -> BatchRecord | None:
-        [open_] = self.ledger.batches.find("ready", "sent")
+        [open_] = BatchLedger(self.ledger).find("ready", "sent")
         endpoint = BatchEndpoint(self.role)
         try:
             return cancel_batch(self.ledger, open_.name, endpoint, **how)

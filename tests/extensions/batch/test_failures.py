@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from extensions.batch.batch_ledger import BatchLedger
 from extensions.batch.harvest import MOST_READS
 from tests.extensions.batch.batch_runs import (
     ECHOED,
@@ -206,9 +207,9 @@ def test_a_file_of_100_mb_is_read_line_by_line(stage):
 
 
 def age(stage: Stage, seconds: float) -> None:
-    [batch] = stage.ledger.batches.find("sent")
+    [batch] = BatchLedger(stage.ledger).find("sent")
     facts = {"sent_at": batch.sent_at - seconds, "opened_at": batch.opened_at - seconds}
-    stage.ledger.batches.save(batch.model_copy(update=facts))
+    BatchLedger(stage.ledger).save(batch.model_copy(update=facts))
 
 
 def test_a_batch_that_never_ends_is_one_line_and_can_be_let_go_of(stage):
@@ -243,7 +244,7 @@ def test_a_batch_that_was_never_sent_is_cancelled_here(stage):
 def test_an_endpoint_that_is_out_of_order_costs_a_run_nothing(stage):
     stage.server.faults[("POST", "/files")] = [Fault(503, "overloaded")]
     assert set(stage.run().values()) == {PENDING}
-    [kept] = stage.ledger.batches.find("ready")
+    [kept] = BatchLedger(stage.ledger).find("ready")
     assert "overloaded" in kept.problem
     assert stage.harvest().state == "sent"
     stage.end()
@@ -254,7 +255,7 @@ def test_an_endpoint_that_is_out_of_order_costs_a_run_nothing(stage):
 def test_a_creation_without_an_answer_is_looked_for_before_it_is_tried_again(stage, created):
     stage.server.faults[("POST", "/batches")] = [Fault(after=created)]
     stage.run()
-    [kept] = stage.ledger.batches.find("ready")
+    [kept] = BatchLedger(stage.ledger).find("ready")
     assert len(stage.server.batches) == created
     if not created:
         waits = stage.harvest(settle_s=300)
@@ -273,8 +274,8 @@ def test_of_two_batches_of_one_name_one_is_cancelled(stage):
     stage.harvest()
     assert len(stage.server.batches) == 2, "the list lagged for longer than anybody waits"
     stage.server.hidden = set()
-    [kept] = stage.ledger.batches.find("sent")
-    stage.ledger.batches.update(kept, state="ready")
+    [kept] = BatchLedger(stage.ledger).find("sent")
+    BatchLedger(stage.ledger).update(kept, state="ready")
     assert stage.harvest().batch_id == "batch_0"
     assert stage.server.batches["batch_1"]["status"] == "cancelling"
 
@@ -302,8 +303,8 @@ def test_a_role_that_names_another_endpoint_does_not_ask_it_for_the_batch(stage)
 def test_a_batch_of_another_process_at_work_is_left_to_it(stage):
     stage.run()
     stage.server.end()
-    [batch] = stage.ledger.batches.find("sent")
-    with stage.ledger.batches.hold(batch.name) as held:
+    [batch] = BatchLedger(stage.ledger).find("sent")
+    with BatchLedger(stage.ledger).hold(batch.name) as held:
         assert held == batch
         assert harvest_all(stage.ledger, stage.role) == []
     assert stage.harvest().answered == 4
@@ -312,8 +313,8 @@ def test_a_batch_of_another_process_at_work_is_left_to_it(stage):
 def gather(stage: Stage, name: str) -> BatchRecord:
     """A batch that is being filled, with one request."""
     facts = dict.fromkeys(("stage", "partition", "role", "model", "base_url"), "x")
-    batch = stage.ledger.batches.open(name, window="24h", usd_in=0.5, usd_out=1.0, **facts)
-    stage.ledger.batches.claim(batch, "llm:generator", "key", reserve_usd=1.0, scope="usd")
+    batch = BatchLedger(stage.ledger).open(name, window="24h", usd_in=0.5, usd_out=1.0, **facts)
+    BatchLedger(stage.ledger).claim(batch, "llm:generator", "key", reserve_usd=1.0, scope="usd")
     return batch
 
 
@@ -324,7 +325,7 @@ def test_what_a_killed_run_gathered_is_gathered_again(stage):
         os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     stage.reopen()
-    [dead] = stage.ledger.batches.find("dropped")
+    [dead] = BatchLedger(stage.ledger).find("dropped")
     assert (dead.name, stage.ledger.spent()) == ("tm-dead", 0.0)
     assert count_attempts(stage.ledger) == {"failed": 1}
 
@@ -333,8 +334,8 @@ def test_a_live_gatherer_keeps_what_it_has(stage):
     batch = gather(stage, "tm-live")
     stage.reopen()
     assert (batch.pid, batch.process) == (os.getpid(), identify_process())
-    assert [one.state for one in stage.ledger.batches.find()] == ["gathering"]
-    assert stage.ledger.batches.find_holder("key") == "tm-live"
+    assert [one.state for one in BatchLedger(stage.ledger).find()] == ["gathering"]
+    assert BatchLedger(stage.ledger).find_holder("key") == "tm-live"
 
 
 @cases("damage", Path.unlink, lambda path: path.write_bytes(b"other"))
@@ -343,7 +344,7 @@ def test_a_lost_input_file_costs_no_answer_and_is_told_before_it_is_sent(stage, 
     if state == "ready":
         stage.server.faults[("POST", "/files")] = [Fault()]
     stage.run()
-    [batch] = stage.ledger.batches.find(state)
+    [batch] = BatchLedger(stage.ledger).find(state)
     damage(stage.ledger.blobs.path(batch.blob))
     if state == "ready":
         assert "`toolmill batch --cancel" in stage.harvest().problem
@@ -372,4 +373,4 @@ def test_a_run_that_ends_in_an_error_lets_go_of_what_it_gathered(stage):
     with pytest.raises(LLMError, match="unknown_role"):
         run_batch(WORDS, ask, llm, fail=lambda *_: None, workers=1, stage="pairs")
     assert stage.ledger.spent() == 0
-    assert [one.state for one in stage.ledger.batches.find()] == ["dropped"]
+    assert [one.state for one in BatchLedger(stage.ledger).find()] == ["dropped"]

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 import warehouse.ledger.ledger as batches_module
 from extensions.batch import outbox
 from extensions.batch.batch_endpoint import BatchEndpoint, BatchStatus, _read_status
+from extensions.batch.batch_ledger import BatchLedger
 from extensions.batch.harvest import advance_batch
 from extensions.batch.outbox import BatchOutbox
 from tests.extensions.batch.batch_runs import (
@@ -194,8 +195,8 @@ class World:
                     outbox.queue(prepared)
         if gathered < KEYS:
             # What is being gathered belongs to a process that is no more
-            for batch in ledger.batches.find("gathering"):
-                ledger.batches.save(
+            for batch in BatchLedger(ledger).find("gathering"):
+                BatchLedger(ledger).save(
                     batch.model_copy(update={"pid": os.getpid(), "process": "gone"})
                 )
         else:
@@ -204,7 +205,7 @@ class World:
 
     def harvest(self, kill_at: int) -> None:
         ledger = open_ledger(self.folder)
-        for batch in ledger.batches.find("ready", "sent"):
+        for batch in BatchLedger(ledger).find("ready", "sent"):
             advance_batch(ledger, batch.name, ROLE, InMemory(self.server, kill_at), settle_s=0)
         ledger.close()
 
@@ -262,7 +263,7 @@ def test_every_interleaving_answers_each_request_once(steps):
         world.check_money()
         ledger = open_ledger(folder)
         assert all(ledger.seen(one.key) for one in REQUESTS)
-        assert not ledger.batches.find("gathering", "ready", "sent")
+        assert not BatchLedger(ledger).find("gathering", "ready", "sent")
         assert not ledger.list_unknown()
         per_answer = json.loads(ledger.seen(REQUESTS[0].key) or b"")["usd"]
         assert abs(ledger.spent() - KEYS * per_answer) < 1e-12

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from extensions.batch.batch_ledger import BatchLedger
 from extensions.scale import postgres_ledger
 from extensions.scale.postgres_ledger import PostgresStore
 from extensions.upkeep.collect import find_oldest_start
@@ -148,16 +149,16 @@ def test_a_server_that_dies_forgets_no_claim_and_no_answer(tmp_path, postgres_se
     keys = [f"k{n}" for n in range(20)]
     for key in keys:
         pay(ledger, key)
-    held = ledger._attempts.claim("llm", "flight", "_", 0.02, "usd")
+    held = ledger.attempts.claim("llm", "flight", "_", 0.02, "usd")
     assert isinstance(held, EffectAttempt)
     postgres_server.kill()  # the answer to `flight` is still to come
     postgres_server.start()
     other = open_machine(tmp_path / "b", postgres_url)
-    assert other._database.select("SELECT COUNT(*) FROM effects") == [(20,)]
-    flight = other._database.select("SELECT status FROM attempts WHERE key = 'flight'")
+    assert other.database.select("SELECT COUNT(*) FROM effects") == [(20,)]
+    flight = other.database.select("SELECT status FROM attempts WHERE key = 'flight'")
     assert flight == [("started",)]
     assert other.spent() == pytest.approx(0.22)
-    assert ledger._attempts.finish(held, EffectOutcome(b"flight", usd=0.01)) == b"flight"
+    assert ledger.attempts.finish(held, EffectOutcome(b"flight", usd=0.01)) == b"flight"
     postgres_server.kill()
     postgres_server.start()
     for key in (*keys, "flight"):
@@ -168,7 +169,7 @@ def test_a_server_that_dies_forgets_no_claim_and_no_answer(tmp_path, postgres_se
 @pytest.mark.slow
 def test_a_session_that_the_server_ends_is_opened_again(tmp_path, postgres_url):
     ledger, other = (open_machine(tmp_path / name, postgres_url) for name in "ab")
-    other._database.select(
+    other.database.select(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE pid <> pg_backend_pid() AND datname = current_database()"
     )
@@ -182,7 +183,7 @@ def test_a_sqlite_ledger_moves_to_postgres_once_with_all_it_holds(tmp_path, post
     before = open_machine(home, None)
     before.set_budget("usd", 0.05)
     pay(before, "old")
-    assert isinstance(before._attempts.claim("llm", "flight", "_", 0.005, "usd"), EffectAttempt)
+    assert isinstance(before.attempts.claim("llm", "flight", "_", 0.005, "usd"), EffectAttempt)
     run = before.open_run("registry")
     before.close()
     copy = before.path.read_bytes()
@@ -207,13 +208,13 @@ def test_what_another_machine_has_at_work_is_left_to_it(tmp_path, postgres_url, 
     monkeypatch.setattr(postgres_ledger, "describe_owner", lambda: ELSEWHERE)
     there = open_machine(tmp_path / "b", postgres_url)
     facts = dict.fromkeys(("stage", "partition", "role", "model", "base_url", "window"), "x")
-    batch = there.batches.open("theirs", usd_in=1.0, usd_out=1.0, **facts)
-    assert there._attempts.claim("llm", "flight", "_", 0.02, "usd") is not None
+    batch = BatchLedger(there).open("theirs", usd_in=1.0, usd_out=1.0, **facts)
+    assert there.attempts.claim("llm", "flight", "_", 0.02, "usd") is not None
     monkeypatch.undo()
     monkeypatch.setattr(postgres_ledger, "_GRACE_S", 0.0)  # its session alone tells that it lives
-    assert [one.name for one in here.batches.find("gathering")] == ["theirs"]
+    assert [one.name for one in BatchLedger(here).find("gathering")] == ["theirs"]
     assert here.list_unknown() == []
-    with there.batches.hold(batch.name) as ours, here.batches.hold(batch.name) as other:
+    with BatchLedger(there).hold(batch.name) as ours, BatchLedger(here).hold(batch.name) as other:
         assert isinstance(ours, BatchRecord)
         assert other is None
     there.close()
@@ -221,7 +222,7 @@ def test_what_another_machine_has_at_work_is_left_to_it(tmp_path, postgres_url, 
     while not here.list_unknown() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert [one.key for one in here.list_unknown()] == ["flight"]
-    assert here.batches.find("gathering") == []
+    assert BatchLedger(here).find("gathering") == []
 
 
 @pytest.mark.slow

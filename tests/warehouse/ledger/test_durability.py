@@ -152,12 +152,12 @@ class FullDisk:
 @cases("reopened", False, True)
 def test_an_answer_whose_commit_found_no_room_is_not_paid_for_again(tmp_path, statement, reopened):
     ledger = open_ledger(tmp_path)
-    real = ledger._database.store._db  # type: ignore[attr-defined]
-    ledger._database.store._db = FullDisk(real, statement)  # type: ignore[attr-defined]
+    real = ledger.database.store._db  # type: ignore[attr-defined]
+    ledger.database.store._db = FullDisk(real, statement)  # type: ignore[attr-defined]
     with pytest.raises(LedgerUnavailable, match="disk is full"):
         ledger.once("llm", "k", lambda: EffectOutcome(b"paid", "m", 1, 2, 0.04), reserve_usd=0.1)
     assert list_effect_blobs(ledger.path) == {ledger.blobs.put(b"paid")}, "gc leaves it alone"
-    ledger._database.store._db = real  # type: ignore[attr-defined]
+    ledger.database.store._db = real  # type: ignore[attr-defined]
     if reopened:
         ledger.close()
         ledger = open_ledger(tmp_path)
@@ -170,11 +170,11 @@ def test_an_answer_whose_commit_found_no_room_is_not_paid_for_again(tmp_path, st
 def test_an_answer_that_was_recorded_late_is_counted_once(tmp_path):
     """A kill after the commit leaves the file."""
     ledger = open_ledger(tmp_path)
-    real = ledger._database.store._db  # type: ignore[attr-defined]
-    ledger._database.store._db = FullDisk(real, "INSERT INTO effects")  # type: ignore[attr-defined]
+    real = ledger.database.store._db  # type: ignore[attr-defined]
+    ledger.database.store._db = FullDisk(real, "INSERT INTO effects")  # type: ignore[attr-defined]
     with pytest.raises(LedgerUnavailable):
         ledger.once("llm", "k", lambda: EffectOutcome(b"paid", usd=0.04), reserve_usd=0.1)
-    ledger._database.store._db = real  # type: ignore[attr-defined]
+    ledger.database.store._db = real  # type: ignore[attr-defined]
     [file] = (tmp_path / "unrecorded").iterdir()
     answer = file.read_bytes()
     ledger.once("llm", "k", lambda: pytest.fail("paid twice"))
@@ -188,7 +188,7 @@ def test_what_costs_money_waits_for_the_disk(tmp_path):
     ledger = open_ledger(tmp_path)
 
     def read_setting() -> EffectOutcome:
-        return EffectOutcome(str(ledger._database.select("PRAGMA synchronous")[0][0]).encode())
+        return EffectOutcome(str(ledger.database.select("PRAGMA synchronous")[0][0]).encode())
 
     assert ledger.once("llm", "paid", read_setting, reserve_usd=0.1) == b"2"  # FULL
     assert ledger.once("page", "free", read_setting) == b"1"  # NORMAL

@@ -62,7 +62,7 @@ def test_threads_that_want_one_key_share_one_effect(ledger):
 
 
 def test_an_effect_that_ends_between_the_look_and_the_claim_is_read(ledger, monkeypatch):
-    database = ledger._database
+    database = ledger.database
     look = database.find_blob
 
     def and_another_process_finishes(key: str) -> str | None:

@@ -3,10 +3,19 @@
 import fcntl
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from warehouse.ledger.attempts import EffectAttempt, EffectOutcome, EffectPending
+from warehouse.ledger.attempts import (
+    EffectAttempt,
+    EffectOutcome,
+    EffectPending,
+    find_status,
+    make_answer,
+    make_storable,
+    write_answer,
+)
 from warehouse.ledger.batch_records import (
     DROPPED,
     GATHERING,
@@ -18,10 +27,13 @@ from warehouse.ledger.batch_records import (
     release_attempts,
     write_batch,
 )
+from warehouse.ledger.database import make_unavailable
 from warehouse.ledger.ledger import Ledger
 
 # One answer in a transaction of its own costs a commit and a line; many share the commit.
 _AT_ONCE = 500
+# Each blob waits for the disk twice, 7 ms under load; side by side the disk serves them together.
+_WRITERS = 16
 _COUNTED = (("answered", "done"), ("failed", "failed"), ("unknown", "unknown"))
 
 
@@ -29,7 +41,7 @@ class BatchLedger:
     """The batches of one ledger. Raises LedgerUnavailable where a file cannot be used."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._database, self._attempts = ledger.database, ledger.attempts
+        self._ledger, self._database, self._attempts = ledger, ledger.database, ledger.attempts
 
     def open(self, name: str, **facts: Any) -> BatchRecord:
         """A new batch that this process gathers; `facts`: of Batch."""
@@ -107,12 +119,12 @@ class BatchLedger:
         """Keeps answers, in transactions of many; how many were not kept before."""
         count = 0
         for part in _split_parts(outcomes):
-            count += len(self._attempts.finish_all(part))
+            count += self._finish_part(part)
         return count
 
     def end(self, ended: Iterable[tuple[EffectAttempt, str]], status: str) -> int:
         """Ends requests without an answer: `failed`, or `unknown` where it may have been paid."""
-        return sum(self._attempts.end_all(part, status) for part in _split_parts(ended))
+        return sum(self._end_part(part, status) for part in _split_parts(ended))
 
     def count(self, name: str) -> dict[str, Any]:
         """What the requests of a batch came to: answered, failed, unknown, and US dollars."""
@@ -148,6 +160,37 @@ class BatchLedger:
             ended = self.read(name)
             if ended is None or ended.state not in OPEN:
                 path.unlink(missing_ok=True)  # whoever waits for it reads that it has ended
+
+    def _finish_part(self, outcomes: Sequence[tuple[EffectAttempt, EffectOutcome]]) -> int:
+        """Keeps answers in one transaction; returns how many were still under way."""
+        try:
+            with ThreadPoolExecutor(_WRITERS) as pool:
+                blobs = list(
+                    pool.map(self._ledger.blobs.put, (outcome.data for _, outcome in outcomes))
+                )
+            count = 0
+            with self._database.transaction() as db:
+                for (attempt, outcome), blob in zip(outcomes, blobs, strict=True):
+                    if find_status(db, attempt.id, attempt.key) == "started":
+                        write_answer(db, make_answer(attempt, outcome, blob))
+                        count += 1
+            return count
+        except OSError as error:
+            raise make_unavailable(self._database.path, error) from error
+
+    def _end_part(self, ended: Sequence[tuple[EffectAttempt, str]], status: str) -> int:
+        """Ends attempts under way of which nothing was received, each with its error: `failed` is
+        due again, `unknown` too but keeps its reservation. How many there were."""
+        count = 0
+        with self._database.transaction() as db:
+            for attempt, error in ended:
+                if find_status(db, attempt.id, attempt.key) == "started":
+                    db.execute(
+                        "UPDATE attempts SET status = ?, finished_at = ?, error = ? WHERE id = ?",
+                        (status, time.time(), make_storable(error), attempt.id),
+                    )
+                    count += 1
+        return count
 
 
 def _split_parts(items: Iterable[Any]) -> Iterator[Sequence[Any]]:

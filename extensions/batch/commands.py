@@ -37,6 +37,7 @@ def batch(
 
     After --cancel, --harvest keeps what was answered until then. Exit 1 where something keeps a
     batch back."""
+    from extensions.batch.batch_ledger import BatchLedger
     from extensions.batch.harvest import advance_open, cancel_open, list_open
     from warehouse.ledger.batch_records import OPEN
 

@@ -91,7 +91,7 @@ class BatchOutbox:
         scope: str,
         connect: Callable[[Role], BatchEndpoint] = BatchEndpoint,
     ) -> None:
-        self._ledger, self._stage = ledger, stage
+        self._ledger, self._batches, self._stage = ledger, BatchLedger(ledger), stage
         self._partition, self._scope, self._connect = partition, scope, connect
         self._open: dict[str, _OpenBatch] = {}  # by role
         self._full: list[_OpenBatch] = []
@@ -104,7 +104,7 @@ class BatchOutbox:
         Raises BudgetExceeded, or LLMError after `attempts` batches."""
         role = prepared.request.role
         self._roles[role.name] = role
-        if not _is_batched(role, list_kinds(BatchLedger(self._ledger).list_failures(prepared.key))):
+        if not _is_batched(role, list_kinds(self._batches.list_failures(prepared.key))):
             return
         line = make_line(prepared, self._list_dropped(role))
         if len(line) > _MOST_BYTES:
@@ -121,20 +121,20 @@ class BatchOutbox:
             self._close_file(open_batch)
         self._full, self._open = [], {}
         unsent = [
-            batch for batch in BatchLedger(self._ledger).find(READY)
+            batch for batch in self._batches.find(READY)
             if (role := self._roles.get(batch.role)) and (role.base_url or "") == batch.base_url
         ]  # fmt: skip
         return [self._send(batch, self._roles[batch.role]) for batch in unsent]
 
     def drop(self) -> None:
         for open_batch in [*self._full, *self._open.values()]:
-            BatchLedger(self._ledger).drop(open_batch.batch, "the run ended before it was sent")
+            self._batches.drop(open_batch.batch, "the run ended before it was sent")
         self._full, self._open = [], {}
 
     def _claim(self, prepared: PreparedRequest, line: bytes) -> None:
         role = prepared.request.role
         # Looked at before a batch is opened for it: a run that only waits opens none.
-        if holder := BatchLedger(self._ledger).find_holder(prepared.key):
+        if holder := self._batches.find_holder(prepared.key):
             raise EffectPending(holder)
         gathered = self._open.get(role.name)
         if gathered and (
@@ -146,7 +146,7 @@ class BatchOutbox:
             gathered = self._open[role.name] = _OpenBatch(self._open_batch(role))
         stage = f"llm:{role.name}"
         reserve = prepared.most_usd * role.batch_price
-        answer = BatchLedger(self._ledger).claim(
+        answer = self._batches.claim(
             gathered.batch, stage, prepared.key, reserve_usd=reserve, scope=self._scope
         )
         if answer is None:
@@ -155,7 +155,7 @@ class BatchOutbox:
             self._raise_pending(role, gathered.batch.name)
 
     def _open_batch(self, role: Role) -> BatchRecord:
-        return BatchLedger(self._ledger).open(
+        return self._batches.open(
             f"tm-{secrets.token_hex(8)}",
             stage=self._stage,
             partition=self._partition,
@@ -172,7 +172,7 @@ class BatchOutbox:
         """The optional parameters that this model refused in batches before."""
         if role.name not in self._dropped:
             earlier = [
-                batch for batch in BatchLedger(self._ledger).find()
+                batch for batch in self._batches.find()
                 if (batch.base_url, batch.model) == (role.base_url or "", role.model)
             ]  # fmt: skip
             self._dropped[role.name] = sorted(
@@ -182,15 +182,15 @@ class BatchOutbox:
 
     def _close_file(self, open_batch: _OpenBatch) -> None:
         if not open_batch.lines:
-            BatchLedger(self._ledger).drop(open_batch.batch, "nothing was gathered for it")
+            self._batches.drop(open_batch.batch, "nothing was gathered for it")
             return
         blob = self._ledger.blobs.put(b"".join(open_batch.lines))
         facts = {"state": READY, "blob": blob, "requests": len(open_batch.lines)}
-        BatchLedger(self._ledger).save(open_batch.batch.model_copy(update=facts))
+        self._batches.save(open_batch.batch.model_copy(update=facts))
         open_batch.lines.clear()
 
     def _send(self, batch: BatchRecord, role: Role) -> BatchRecord:
-        with BatchLedger(self._ledger).hold(batch.name) as now:
+        with self._batches.hold(batch.name) as now:
             if now is None or now.state != READY:
                 return now or batch
             endpoint = self._connect(role)
@@ -201,7 +201,7 @@ class BatchOutbox:
 
     def _raise_pending(self, role: Role, name: str) -> NoReturn:
         if name not in self._windows:
-            batch = BatchLedger(self._ledger).read(name) if name else None
+            batch = self._batches.read(name) if name else None
             self._windows[name] = find_window_end(batch) if batch else 0.0
         # No name and no time in it: the row that says so stays the same row while it waits.
         problem = f"its request in a batch of role {role.name}"

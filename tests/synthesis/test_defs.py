@@ -31,6 +31,7 @@ from assets.synthesis.writing import units as writing_units
 from assets.synthesis.writing.units import plan_units
 from assets.synthesis.writing.writer import PairWriter
 from assets.vectors import index
+from extensions.batch.batch_ledger import BatchLedger
 from extensions.batch.harvest import advance_open
 from orchestration.settings.schema import RolesSection
 from tests.contracts.pipeline import MARKET, Pipeline

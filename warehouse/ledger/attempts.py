@@ -4,8 +4,7 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +29,6 @@ from warehouse.storage.digest import sha256
 from warehouse.storage.files import write_atomically
 
 _ROOM = 8 * 1024 * 1024  # bytes that must be free before anything is paid: an answer needs a place
-# Each blob waits for the disk twice, 7 ms under load; side by side the disk serves them together.
-_WRITERS = 16
 _SPENT = (
     "COALESCE((SELECT usd FROM paid WHERE scope = ?), 0) + COALESCE((SELECT SUM(reserved_usd)"
     " FROM attempts WHERE scope = ? AND status IN ('started', 'unknown')), 0)"
@@ -127,8 +124,8 @@ class AttemptLog:
         if file.exists():
             answer = json.loads(file.read_bytes())
             with self._database.transaction() as late_db:
-                if _find_status(late_db, answer["id"], key) in ("started", "failed", "unknown"):
-                    _write_answer(late_db, answer)
+                if find_status(late_db, answer["id"], key) in ("started", "failed", "unknown"):
+                    write_answer(late_db, answer)
             file.unlink(missing_ok=True)
         if (data := self.read_blob(self._database.find_blob(key))) is not None:
             return data
@@ -214,10 +211,10 @@ class AttemptLog:
     def finish(self, attempt: EffectAttempt, outcome: EffectOutcome) -> bytes:
         try:
             blob = self._blobs.put(outcome.data, durable=not outcome.repeatable)
-            answer = _make_answer(attempt, outcome, blob)
+            answer = make_answer(attempt, outcome, blob)
             try:
                 with self._database.transaction(durable=_is_paid(attempt, outcome)) as db:
-                    _write_answer(db, answer)
+                    write_answer(db, answer)
             except LedgerUnavailable:
                 # It was paid for: whoever wants this effect next finds the answer here.
                 write_atomically(self._find_unrecorded(attempt.key), json.dumps(answer).encode())
@@ -229,37 +226,6 @@ class AttemptLog:
     def _find_unrecorded(self, key: str) -> Path:
         """The file of an answer that the database could not take when it came."""
         return self._database.path.parent / UNRECORDED / f"{sha256(key.encode())}.json"
-
-    def finish_all(
-        self, outcomes: Sequence[tuple[EffectAttempt, EffectOutcome]]
-    ) -> list[EffectAttempt]:
-        """`finish` for many in one transaction; returns those that were still under way."""
-        try:
-            with ThreadPoolExecutor(_WRITERS) as pool:
-                blobs = list(pool.map(self._blobs.put, (outcome.data for _, outcome in outcomes)))
-            finished = []
-            with self._database.transaction() as db:
-                for (attempt, outcome), blob in zip(outcomes, blobs, strict=True):
-                    if _find_status(db, attempt.id, attempt.key) == "started":
-                        _write_answer(db, _make_answer(attempt, outcome, blob))
-                        finished.append(attempt)
-            return finished
-        except OSError as error:
-            raise make_unavailable(self._database.path, error) from error
-
-    def end_all(self, ended: Sequence[tuple[EffectAttempt, str]], status: str) -> int:
-        """Ends attempts under way of which nothing was received, each with its error: `failed` is
-        due again, `unknown` too but keeps its reservation. How many there were."""
-        count = 0
-        with self._database.transaction() as db:
-            for attempt, error in ended:
-                if _find_status(db, attempt.id, attempt.key) == "started":
-                    db.execute(
-                        "UPDATE attempts SET status = ?, finished_at = ?, error = ? WHERE id = ?",
-                        (status, time.time(), _make_storable(error), attempt.id),
-                    )
-                    count += 1
-        return count
 
     def end_dead(self, db: Connection, key: str | None) -> None:
         """Marks attempts whose process is gone as unknown: of one effect, or of all."""
@@ -298,7 +264,7 @@ def sum_spent(db: Connection, scope: str) -> float:
     return db.execute(f"SELECT {_SPENT}", (scope, scope)).fetchone()[0]
 
 
-def _make_answer(attempt: EffectAttempt, outcome: EffectOutcome, blob: str) -> dict[str, Any]:
+def make_answer(attempt: EffectAttempt, outcome: EffectOutcome, blob: str) -> dict[str, Any]:
     return {
         "id": attempt.id, "key": attempt.key, "stage": attempt.stage, "scope": attempt.scope,
         "finished_at": time.time(), "blob": blob, "model": outcome.model,
@@ -307,7 +273,7 @@ def _make_answer(attempt: EffectAttempt, outcome: EffectOutcome, blob: str) -> d
     }  # fmt: skip
 
 
-def _write_answer(db: Connection, answer: dict[str, Any]) -> None:
+def write_answer(db: Connection, answer: dict[str, Any]) -> None:
     names = ("finished_at", "model", "prompt_tokens", "completion_tokens", "usd", "id", "key")
     db.execute(
         "UPDATE attempts SET status = 'done', finished_at = ?, model = ?, prompt_tokens = ?,"
@@ -331,15 +297,15 @@ def _is_paid(attempt: EffectAttempt, outcome: EffectOutcome) -> bool:
     return attempt.reserved_usd > 0 or outcome.usd > 0
 
 
-def _find_status(db: Connection, number: int, key: str) -> str | None:
+def find_status(db: Connection, number: int, key: str) -> str | None:
     row = db.execute("SELECT status FROM attempts WHERE id = ? AND key = ?", (number, key))
     return (row.fetchone() or (None,))[0]
 
 
 def _describe_error(error: BaseException) -> str:
-    return _make_storable(f"{type(error).__name__}: {error}")
+    return make_storable(f"{type(error).__name__}: {error}")
 
 
-def _make_storable(text: str) -> str:
+def make_storable(text: str) -> str:
     """As databases take it: a third party's text may hold halves of surrogate pairs, and NUL."""
     return text[:500].encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-import warehouse.ledger.ledger as batches_module
+import extensions.batch.batch_ledger as batches_module
 from extensions.batch import outbox
 from extensions.batch.batch_endpoint import BatchEndpoint, BatchStatus, _read_status
 from extensions.batch.batch_ledger import BatchLedger

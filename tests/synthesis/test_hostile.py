@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract
-from assets.synthesis.judging.judge import judge_by_rules, make_view
+from assets.synthesis.judging.judge import make_view
+from assets.synthesis.judging.rules_judge import judge_by_rules
 from assets.synthesis.offline.invented_values import make_from_pattern
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.tables import PAIRS, GoldenCall, make_single_row, reaches_judge

@@ -19,15 +19,9 @@ from assets.synthesis.judging.adhoc import (
     read_tools,
     verify_rows,
 )
-from assets.synthesis.judging.judge import (
-    CRITERIA,
-    cap_overall,
-    judge,
-    judge_by_rules,
-    make_view,
-    plan_judgements,
-)
+from assets.synthesis.judging.judge import cap_overall, judge, make_view, plan_judgements
 from assets.synthesis.judging.mutants import read_known_good
+from assets.synthesis.judging.rules_judge import CRITERIA, judge_by_rules
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.role_schemas import JudgeOpinion

@@ -1,6 +1,5 @@
-""""""
+"""A target that somebody names: how it is probed, refused, and what it imports."""
 
-import json
 import subprocess
 import sys
 
@@ -55,35 +54,32 @@ def test_what_is_no_target_says_what_is(probe, target):
         probe(target)
 
 
-def test_a_home_folder_is_no_servers_folder(probe, tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_used_is_refused(probe, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(TargetError, match="the server's own folder"):
         probe(directory=tmp_path, command=["python", "main.py"])
-
-
-def test_a_folder_without_a_command_or_that_is_absent_is_refused(probe, tmp_path):
     with pytest.raises(TargetError, match="needs a command"):
         probe(directory=tmp_path)
     with pytest.raises(TargetError, match="no such folder"):
         probe(directory=tmp_path / "none", command=["python"])
 
 
-# --- a launch needs none of the packages that tables, vectors and models are made with
+# --- these need none of the packages that tables, vectors and models are made with
 HEAVY = ("dagster", "polars", "pandas", "pyarrow", "lancedb", "torch", "great_expectations")
 LAUNCH = ("deploy.deploy", "calls.caller", "probe.remote_probe", "recipes.recipe", "oauth_login")
 
 
-def heavy_after(*modules: str) -> list[str]:
-    """Which heavy packages a fresh interpreter has loaded once it has imported the modules."""
+@cases(
+    "modules",
+    [f"assets.servers.{module}" for module in LAUNCH],
+    ["serving.meta"],
+    ["serving.repair.ladder"],
+)
+def test_launching_serving_and_repairing_import_nothing_heavy(modules):
     source = (
         "import importlib, json, sys\n"
-        f"for name in {list(modules)!r}: importlib.import_module(name)\n"
-        f"print(json.dumps([name for name in {list(HEAVY)!r} if name in sys.modules]))"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_launching_a_server_imports_nothing_heavy():
-    assert heavy_after(*(f"assets.servers.{module}" for module in LAUNCH)) == []
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

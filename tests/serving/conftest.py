@@ -37,18 +37,16 @@ def build(home: Path, rows: list[dict], embedder: WordEmbedder, release: str = "
 
 
 @pytest.fixture(scope="session")
-def _served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A home with the index of SNAPSHOT_ROWS, which tests copy, and what was embedded for it."""
-    folder, embedder = tmp_path_factory.mktemp("served"), WordEmbedder()
-    move_pointer(folder, build(folder, SNAPSHOT_ROWS, embedder))
-    return folder, embedder.embedded
+def _served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with the index of SNAPSHOT_ROWS, which tests copy."""
+    folder = tmp_path_factory.mktemp("served")
+    move_pointer(folder, build(folder, SNAPSHOT_ROWS, WordEmbedder()))
+    return folder
 
 
 @pytest.fixture
-def home(tmp_path: Path, embedder: WordEmbedder, _served: tuple[Path, list[str]]) -> Path:
-    shutil.copytree(_served[0], tmp_path, dirs_exist_ok=True)
-    embedder.embedded += _served[1]
-    return tmp_path
+def home(tmp_path: Path, _served: Path) -> Path:
+    return shutil.copytree(_served, tmp_path, dirs_exist_ok=True)
 
 
 @pytest.fixture(scope="session")
@@ -68,15 +66,19 @@ def adhoc(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def index(adhoc: tuple[Path, Path], tmp_path: Path) -> Path:
-    """A copy of that index; encoders of 90 MB, which nobody changes in place, as links."""
-    place = tmp_path / "index"
-    shutil.copytree(adhoc[1], place, ignore=shutil.ignore_patterns("encoders"))
-    shutil.copytree(adhoc[1] / "encoders", place / "encoders", copy_function=os.link)
+    """A copy of that index."""
+    return copy_home(adhoc[1], tmp_path / "index")
+
+
+def copy_home(source: Path, place: Path) -> Path:
+    """A copy; its encoders of 90 MB, which nobody changes in place, as links."""
+    shutil.copytree(source, place, ignore=shutil.ignore_patterns("encoders"))
+    shutil.copytree(source / "encoders", place / "encoders", copy_function=os.link)
     return place
 
 
-def tell_sizes(version: Path) -> None:
+def tell_sizes(version: Path, files: Sequence[str] = ()) -> None:
     """As somebody who writes an index would: sizes are as told, only the content is wrong."""
     meta = json.loads((version / "index.json").read_text())
-    meta["files"] = {file: (version / file).stat().st_size for file in meta["files"]}
+    meta["files"] = {file: (version / file).stat().st_size for file in files or meta["files"]}
     (version / "index.json").write_text(json.dumps(meta))

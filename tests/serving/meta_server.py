@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,12 @@ def publish(place: Path, rows: Sequence[dict[str, Any]] = ROWS, release: str = "
     return version
 
 
+def open_meta(place: Path, rows: Sequence[dict[str, Any]] = ROWS, **policy: Any) -> "MetaServer":
+    """A meta-server over an index of these rows, with this in its policy."""
+    publish(place, rows)
+    return MetaServer(place, MetaPolicy(**{"poll_s": 0.05, "grace_s": 0.1, **policy}))
+
+
 def served(place: Path) -> ServedRouter:
     """What follows the published index, with an encoder that needs no model."""
     return ServedRouter(place, opened)
@@ -107,17 +113,7 @@ class Functions:
         self.called: list[tuple[str, str, dict[str, Any]]] = []
         self.closed = False
 
-    async def call(
-        self,
-        server_id: str,
-        tool: str,
-        contract: Mapping[str, Any],
-        arguments: Mapping[str, Any],
-        *,
-        timeout_s: float,
-        owner: str,
-        **more: Any,
-    ) -> CallResult:
+    async def call(self, server_id, tool, contract, arguments, *, timeout_s, owner, **more):
         self.called.append((server_id, tool, dict(arguments)))
         return await getattr(self, tool)(**arguments, **more)
 
@@ -216,23 +212,32 @@ def answering(action: str, asked: list[str], **content: Any) -> Any:
 
 
 @asynccontextmanager
+async def serve_app(
+    app: Any, settings: HttpSettings, lifespan: Any = "on"
+) -> AsyncIterator[tuple[int, uvicorn.Server]]:
+    """(port, server) of an application on loopback."""
+    listening = socket.create_server((settings.host, 0))
+    config = make_config(app, settings)
+    config.timeout_graceful_shutdown, config.lifespan = 1, lifespan
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    while not server.started:
+        await asyncio.sleep(0.01)
+    try:
+        yield listening.getsockname()[1], server
+    finally:
+        server.should_exit = True
+        await task
+        listening.close()
+
+
+@asynccontextmanager
 async def over_http(meta: MetaServer, **settings: Any) -> AsyncIterator[str]:
     """Serves on a free loopback port and yields the address."""
     http_settings = HttpSettings(port=0, **settings)
     app = make_http_app(meta.server(http_settings.tokens), http_settings)
-    listening = socket.create_server((http_settings.host, 0))
-    config = make_config(app, http_settings)
-    config.timeout_graceful_shutdown = 1
-    running = uvicorn.Server(config)
-    task = asyncio.create_task(running.serve(sockets=[listening]))
-    while not running.started:
-        await asyncio.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}{http_settings.path}"
-    finally:
-        running.should_exit = True
-        await task
-        listening.close()
+    async with serve_app(app, http_settings) as (port, _):
+        yield f"http://127.0.0.1:{port}{http_settings.path}"
 
 
 @asynccontextmanager

@@ -94,9 +94,8 @@ def test_an_answer_has_hits_with_reasons_and_names_the_index(index):
 
 @cases("strategy", "ours", "mcp-zero", "dense", "bm25", "rrf")
 def test_queries_of_a_file_are_answered_in_order(index, tmp_path, strategy):
-    asked = written(
-        tmp_path / "q.jsonl", {"instruction": "send an email"}, {"instruction": "time zones list"}
-    )
+    rows = [{"instruction": "send an email"}, {"instruction": "time zones list"}]
+    asked = written(tmp_path / "q.jsonl", *rows)
     chosen = ("--strategy", strategy, "-k", 1, "--json")
     code, out, _ = run("search", "--index", index, "--queries", asked, *chosen)
     rows = [json.loads(line) for line in out.splitlines()]
@@ -108,9 +107,8 @@ def test_queries_of_a_file_are_answered_in_order(index, tmp_path, strategy):
 @cases("strategy", "ours", "mcp-zero")
 def test_a_row_may_say_what_server_and_tool_it_wants(index, tmp_path, strategy):
     expected = {"server": "a mailing service", "tool": "sends a letter"}
-    asked = written(
-        tmp_path / "q.jsonl", expected, {"tool": "sends a letter"}, {"instruction": "x"}
-    )
+    rows = [expected, {"tool": "sends a letter"}, {"instruction": "x"}]
+    asked = written(tmp_path / "q.jsonl", *rows)
     chosen = ("--index", index, "--strategy", strategy, "--json")
     code, out, _ = run("search", *chosen, "--queries", asked)
     both, tool, _ = [json.loads(line) for line in out.splitlines()]
@@ -141,9 +139,8 @@ def test_a_row_that_asks_nothing_is_named_by_its_line(index, tmp_path, row):
 
 
 def test_a_query_without_words_is_told_in_its_place(index, tmp_path):
-    asked = written(
-        tmp_path / "q.jsonl", {"instruction": "time"}, {"instruction": " "}, {"instruction": "mail"}
-    )
+    rows = [{"instruction": text} for text in ("time", " ", "mail")]
+    asked = written(tmp_path / "q.jsonl", *rows)
     code, out, err = run("search", "--index", index, "--queries", asked, "--json")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 1
@@ -226,9 +223,8 @@ def test_a_command_of_the_platform_says_what_it_lacks(tmp_path):
         "cli.main()"
     )
     environment = {"TOOLMILL_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, env=environment
-    )
+    command = [sys.executable, "-c", source]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stdout) == (2, "")
     assert "pip install 'toolmill[platform]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -104,8 +104,11 @@ def test_one_tool_under_fifty_names_hides_no_other(tmp_path):
 
 
 def test_names_in_scripts_without_words_are_found_by_their_characters(tmp_path):
-    described = {"天気予報": "明日の天気を調べる", "メール送信": "メールを送る"}
-    described["ค้นหาเที่ยวบิน"] = "หาเที่ยวบิน"
+    described = {
+        "天気予報": "明日の天気を調べる",
+        "ค้นหาเที่ยวบิน": "หาเที่ยวบิน",
+        "メール送信": "メールを送る",
+    }
     tools = [{"name": name, "description": about} for name, about in described.items()]
     index = build(tmp_path, {"name": "日本", "tools": [*tools, {"name": "🌧️"}, {"name": "____"}]})
     for name, about in described.items():
@@ -149,12 +152,12 @@ def put_words(index: Path, value: float) -> None:
     tell_sizes(folder)
 
 
-def put_first(value: float) -> Callable[[np.ndarray], np.ndarray]:
+def put_first(index: Path, value: float, view: str) -> None:
     def change(vectors: np.ndarray) -> np.ndarray:
         vectors[0, 0] = value
         return vectors
 
-    return change
+    put_vectors(index, change, view)
 
 
 def break_model(index: Path, value: float) -> None:
@@ -182,28 +185,25 @@ def name_other(index: Path) -> None:
     path.write_text(re.sub('"minilm-l6-v2/128.*?"', '"other/64"', path.read_text()))
 
 
-def cut_columns(vectors: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(vectors[:, :100])
+def cut_columns(index: Path, *views: str) -> None:
+    put_vectors(index, lambda vectors: np.ascontiguousarray(vectors[:, :100]), *views)
+
+
+NO_ENCODER = r"no encoder 'minilm-l6-v2/128\+.*'.*run `toolmill index`"
 
 
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no encoder": (
         lambda at: shutil.rmtree(next(at.glob("encoders/*/encoder.json")).parent),
-        r"no encoder 'minilm-l6-v2/128\+.*'.*run `toolmill index`",
+        NO_ENCODER,
     ),
-    "no encoders": (
-        lambda at: shutil.rmtree(at / "encoders"),
-        r"no encoder 'minilm-l6-v2/128\+.*'.*run `toolmill index`",
-    ),
+    "no encoders": (lambda at: shutil.rmtree(at / "encoders"), NO_ENCODER),
     "another encoder": (name_other, r"no encoder 'other/64'.*run `toolmill index`"),
-    "NaN": (lambda at: put_vectors(at, put_first(np.nan), "full"), r"view-full\.npy: row 0"),
-    "Inf": (lambda at: put_vectors(at, put_first(np.inf), "server"), r"view-server\.npy: row 0"),
-    "huge": (lambda at: put_vectors(at, put_first(1e38), "summary"), r"view-summary\.npy: row 0"),
-    "one view": (lambda at: put_vectors(at, cut_columns, "server"), r"view-server\.npy has 100"),
-    "all views": (
-        lambda at: put_vectors(at, cut_columns, "full", "server", "summary"),
-        r"view-full\.npy has 100 numbers.*gives 384",
-    ),
+    "NaN": (lambda at: put_first(at, np.nan, "full"), r"view-full\.npy: row 0"),
+    "Inf": (lambda at: put_first(at, np.inf, "server"), r"view-server\.npy: row 0"),
+    "huge": (lambda at: put_first(at, 1e38, "summary"), r"view-summary\.npy: row 0"),
+    "one view": (lambda at: cut_columns(at, "server"), r"view-server\.npy has 100"),
+    "all views": (lambda at: cut_columns(at, "full", "server", "summary"), r"view-full.*gives 384"),
     "NaN words": (lambda at: put_words(at, np.nan), r"bm25-joint\.npz: weights"),
     "NaN model": (lambda at: break_model(at, np.nan), r"encoder\.onnx gives vectors"),
     "Inf model": (lambda at: break_model(at, np.inf), r"encoder\.onnx gives vectors"),
@@ -224,10 +224,9 @@ def test_what_cannot_be_right_is_refused_in_one_line(index, flaw):
 @cases("place", "/nope", "y" * 9_000)
 def test_a_place_to_serve_that_is_not_there_is_one_short_line(place):
     code, out, err = run("serve", "--http", "--place", place)
-    assert (code, out) == (2, "")
-    [line] = err.splitlines()
-    assert place[:20] in line
-    assert len(line) < 1_000
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert place[:20] in err
+    assert len(err) < 1_000
 
 
 def test_an_adapter_whose_weights_are_no_numbers_is_refused(tmp_path):
@@ -238,12 +237,11 @@ def test_an_adapter_whose_weights_are_no_numbers_is_refused(tmp_path):
     save_file({name: np.full_like(held, np.nan) for name, held in load_file(path).items()}, path)
     servers = written(tmp_path / "s.jsonl", CLOCK)
     code, _, err = run("index", servers, "--out", tmp_path / "i", "--retriever", folder)
-    assert code == 2
-    assert "no finite number" in err
+    assert (code, "no finite number" in err) == (2, True)
 
 
 def test_what_was_refused_is_made_again(index, tmp_path):
-    put_vectors(index, put_first(np.nan), "full")
+    put_first(index, np.nan, "full")
     assert run("index", written(tmp_path / "s.jsonl", CLOCK, MAIL), "--out", index)[0] == 0
     assert load_index(index, read_served_version(index)).views["full"].vectors.shape == (3, 384)
     assert search(index, "send an email")["hits"][0]["tool"] == "send_email"

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization as pem
@@ -29,16 +30,14 @@ from tests.training.small_base import small_bert, stand_in_for_minilm
 from warehouse.errors import UnusableInput
 
 
-def write_keys(folder: Path, name: str, private: object = None) -> tuple[Path, Path]:
+def write_keys(folder: Path, name: str, private: Any = None) -> tuple[Path, Path]:
     """(private, public) as PEM files."""
     key = private or Ed25519PrivateKey.generate()
-    plain = pem.PrivateFormat.PKCS8, pem.NoEncryption()
-    held, public_path = folder / f"{name}.pem", folder / f"{name}.pub"
-    held.write_bytes(key.private_bytes(pem.Encoding.PEM, *plain))  # type: ignore[attr-defined]
-    public = key.public_key()  # type: ignore[attr-defined]
-    form = pem.PublicFormat.SubjectPublicKeyInfo
-    public_path.write_bytes(public.public_bytes(pem.Encoding.PEM, form))
-    return held, public_path
+    form = pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption()
+    public = key.public_key().public_bytes(form[0], pem.PublicFormat.SubjectPublicKeyInfo)
+    (folder / f"{name}.pem").write_bytes(key.private_bytes(*form))
+    (folder / f"{name}.pub").write_bytes(public)
+    return folder / f"{name}.pem", folder / f"{name}.pub"
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +52,10 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "index"
 
 
-@pytest.fixture(scope="module")
-def exported(index: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("exported") / "release"
-    export_release(index, out)
-    return out
-
-
 @pytest.fixture
-def release(exported: Path, tmp_path: Path) -> Path:
+def release(index: Path, tmp_path: Path) -> Path:
+    if not (exported := index.with_name("release")).exists():
+        export_release(index, exported)
     return shutil.copytree(exported, tmp_path / "release")
 
 
@@ -78,14 +72,9 @@ def forge(folder: Path) -> None:
     (folder / "RELEASE.json").write_text(json.dumps({**manifest, "files": _digest_files(folder)}))
 
 
-def link_manifest(folder: Path) -> None:
-    moved = (folder / "RELEASE.json").rename(folder.with_name("elsewhere.json"))
-    (folder / "RELEASE.json").symlink_to(moved)
-
-
-def pipe_manifest(folder: Path) -> None:
-    (folder / "RELEASE.json").unlink()
-    os.mkfifo(folder / "RELEASE.json")
+def replace_manifest(folder: Path, trap: Callable[[Path, Path], object]) -> None:
+    """Puts something else in its place; trap: (the manifest's place, where it is now)."""
+    trap(folder / "RELEASE.json", (folder / "RELEASE.json").rename(folder.with_name("elsewhere")))
 
 
 def redirect_outcomes(folder: Path) -> None:
@@ -101,8 +90,8 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a pipe": lambda at: os.mkfifo(at / "router" / "pipe"),
     "a file less": lambda at: next(at.rglob("twins.npy")).unlink(),
     "no manifest": lambda at: (at / "RELEASE.json").write_text("[]"),
-    "manifest elsewhere": link_manifest,
-    "manifest is a pipe": pipe_manifest,
+    "manifest elsewhere": lambda at: replace_manifest(at, lambda new, old: new.symlink_to(old)),
+    "manifest is a pipe": lambda at: replace_manifest(at, lambda new, _: os.mkfifo(new)),
     "outcomes elsewhere": redirect_outcomes,
 }
 
@@ -206,22 +195,24 @@ def test_the_log_of_a_release_is_none_of_its_files(index, release, tmp_path, mon
     assert find_log_place(index, tmp_path) == index
 
 
-@cases("trap", os.mkfifo, lambda path: path.symlink_to("/etc/hostname"))
-def test_a_signature_is_read_from_the_release_itself(release, tmp_path, trap):
-    trap(release / "RELEASE.sig")
-    with pytest.raises(BadExport, match=r"RELEASE\.sig: it is"):
-        verify_export(release, [write_keys(tmp_path, "maker")[1]])
-
-
 @cases(
-    "text",
-"{", "[]", '{"algorithm": "none", "signature": ""}', '{"algorithm": "ed25519"}',
-     '{"algorithm": "ed25519", "signature": "§"}', '{"algorithm": "ed25519", "signature": 1}',
-     json.dumps({"algorithm": "ed25519", "signature": base64.b64encode(bytes(64)).decode()}),
-)  # fmt: skip
-def test_a_signature_that_is_none_is_one_clear_error(release, tmp_path, text):
-    (release / "RELEASE.sig").write_text(text)
-    with pytest.raises(BadExport, match=r"RELEASE\.sig"):
+    "put, match",
+    (os.mkfifo, ": it is"),
+    (lambda path: path.symlink_to("/etc/hostname"), ": it is"),
+    *(
+        (lambda path, text=text: path.write_text(text), "")
+        for text in (
+            *("{", "[]", '{"algorithm": "none", "signature": ""}', '{"algorithm": "ed25519"}'),
+            *(f'{{"algorithm": "ed25519", "signature": {of}}}' for of in ('"§"', 1)),
+            json.dumps({"algorithm": "ed25519", "signature": base64.b64encode(bytes(64)).decode()}),
+        )
+    ),
+)
+def test_a_signature_that_is_none_or_lies_elsewhere_is_one_clear_error(
+    release, tmp_path, put, match
+):
+    put(release / "RELEASE.sig")
+    with pytest.raises(BadExport, match=rf"RELEASE\.sig{match}"):
         verify_export(release, [write_keys(tmp_path, "maker")[1]])
 
 

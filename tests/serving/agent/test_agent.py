@@ -132,9 +132,14 @@ async def test_rules_ask_once_and_take_the_nearest_tool(router):
     assert (nothing.answer, nothing.chosen) == (NONE_FITS, [])
 
 
+def publish_odd(place: Path, parameter: str) -> None:
+    """All tools, and one with a parameter of this name."""
+    schema = {"properties": {parameter: {"type": "string"}}}
+    publish(place, [*ROWS, row("npm:odd", "plan", "Plan a day", schema)])
+
+
 async def test_a_tool_that_no_api_takes_is_told_and_is_no_function(tmp_path):
-    odd = row("npm:odd", "plan", "Plan a day", {"properties": {"due date": {"type": "string"}}})
-    publish(tmp_path, [*ROWS, odd])
+    publish_odd(tmp_path, "due date")
     model = Script(says(write_block("odd", "plan a day")), says("x"))
     await run_agent("Plan my day.", model, served(tmp_path), limits=AgentLimits(k=2))
     messages, offered = model.requests[1]
@@ -144,12 +149,9 @@ async def test_a_tool_that_no_api_takes_is_told_and_is_no_function(tmp_path):
     assert write_wire_name("npm:odd::plan") not in names(offered)
 
 
-async def test_a_task_without_words_is_refused(router):
+async def test_a_task_needs_words_and_the_prompt_can_hold_a_worked_example(router):
     with pytest.raises(BadQuery, match="empty"):
         await run_agent("  ", OfflineSpeaker(), router)
-
-
-async def test_the_prompt_can_hold_a_worked_example(router):
     model = Script(says("x"))
     await run_agent("a", model, router, example=True)
     assert "Example. User:" in model.requests[0][0][0]["content"]
@@ -168,9 +170,6 @@ def test_third_party_words_in_a_function_are_bounded_and_show_nothing_hidden():
     assert function["parameters"]["required"] == ["field_1"]
     assert set(map(str, function["parameters"]["properties"].values())) == {"{'type': 'string'}"}
     assert len(function["parameters"]["properties"]) == 300
-
-
-def test_a_contract_without_a_schema_takes_no_arguments():
     plain = canonicalize_contract({"name": "x", "inputSchema": {"type": "object"}})
     (made,) = write_functions([("a::x", plain)]).values()
     assert made.function["function"]["parameters"] == {"type": "object", "properties": {}}
@@ -201,8 +200,7 @@ def answer(api: str, search_router: Router, k: int = 2) -> dict[str, Any]:
 
 def test_anthropics_client_gets_references_to_tools_it_declares(search_router):
     result = answer("anthropic", search_router)
-    assert result["item"]["type"] == "tool_result"
-    assert result["item"]["tool_use_id"] == "id_1"
+    assert (result["item"]["type"], result["item"]["tool_use_id"]) == ("tool_result", "id_1")
     first, second = result["item"]["content"]
     assert first == {"type": "tool_reference", "tool_name": GET_TIME}
     declared = {tool["name"]: tool for tool in result["tools"]}
@@ -234,26 +232,24 @@ def test_strict_and_gemini_get_their_own_subsets(search_router):
     assert declared[GET_TIME]["required"] == ["city"]
 
 
-def test_gemini_is_sent_no_parameter_name_that_it_refuses(tmp_path):
-    odd = row("npm:odd", "plan", "Plan a day", {"properties": {"due-date": {"type": "string"}}})
-    publish(tmp_path, [*ROWS, odd])
-    search_router = opened(tmp_path, None)
+def answer_odd(api: str, place: Path, parameter: str) -> dict[str, Any]:
+    publish_odd(place, parameter)
+    search_router = opened(place, None)
     hits = search_router.find(ToolQuery(tool="plan a day", k=3)).hits
-    openai = write_native_answer("openai", search_router, hits, "c")
-    assert "npm:odd::plan" not in openai["left_out"]
-    gemini = write_native_answer("gemini", search_router, hits, "c")
+    assert hits[0].tool_id == "npm:odd::plan"
+    return write_native_answer(api, search_router, hits, "c")
+
+
+def test_gemini_is_sent_no_parameter_name_that_it_refuses(tmp_path):
+    assert "npm:odd::plan" not in answer_odd("openai", tmp_path, "due-date")["left_out"]
+    gemini = answer_odd("gemini", tmp_path, "due-date")
     assert "due-date" in gemini["left_out"]["npm:odd::plan"]
     assert "due-date" not in json.dumps([gemini["tools"], gemini["tool_ids"]])
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_tool_that_the_api_refuses_is_left_out_with_its_reason(tmp_path, api):
-    odd = row("npm:odd", "plan", "Plan a day", {"properties": {"due date": {"type": "string"}}})
-    publish(tmp_path, [*ROWS, odd])
-    search_router = opened(tmp_path, None)
-    hits = search_router.find(ToolQuery(tool="plan a day", k=3)).hits
-    native_answer = write_native_answer(api, search_router, hits, "c")
-    assert hits[0].tool_id == "npm:odd::plan"
+    native_answer = answer_odd(api, tmp_path, "due date")
     assert list(native_answer["left_out"]) == ["npm:odd::plan"]
     assert "«due date»" in native_answer["left_out"]["npm:odd::plan"]
     assert len(native_answer["tool_ids"]) == 2

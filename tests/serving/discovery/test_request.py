@@ -3,7 +3,8 @@ session over a real router: nothing twice, refining, excluding, and every way it
 
 import sys
 from dataclasses import replace
-from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,12 +34,6 @@ BLOCK = "<tool_assistant>\nserver: GitHub\ntool: create an issue\n</tool_assista
 
 def pairs(text: str) -> list[tuple[str | None, str | None]]:
     return [(item.server, item.tool) for item in parse(text)]
-
-
-def only(text: str):
-    result = parse(text)
-    assert len(result) == 1, result
-    return result[0]
 
 
 @cases(
@@ -86,22 +81,17 @@ def only(text: str):
     f"I use the `<tool_assistant>` tag and close it by `</tool_assistant>`.\n{BLOCK}",
 )
 def test_every_way_of_writing_is_read_without_a_problem(text):
-    expected = only(text)
+    [expected] = parse(text)
     assert (expected.server, expected.tool) == GITHUB
     assert expected.problems == ()
     assert expected.raw in text
 
 
-@cases(
-    "text, problem",
-    (BLOCK.replace("</tool_assistant>", ""), "cut off"),
-    (BLOCK.removesuffix("_assistant>"), "cut off"),
-    (BLOCK.removesuffix("ool_assistant>"), "cut off"),
-)  # fmt: skip
-def test_a_flaw_in_the_form_is_told_and_the_request_still_read(text, problem):
-    expected = parse(text)[0]
+@cases("end", "</tool_assistant>", "_assistant>", "ool_assistant>")
+def test_a_flaw_in_the_form_is_told_and_the_request_still_read(end):
+    expected = parse(BLOCK.removesuffix(end))[0]
     assert (expected.server, expected.tool) == GITHUB
-    assert problem in " ".join(expected.problems)
+    assert "cut off" in " ".join(expected.problems)
 
 
 def test_an_open_block_ends_where_the_next_begins():
@@ -110,20 +100,15 @@ def test_an_open_block_ends_where_the_next_begins():
 
 
 @cases(
-    "text, found, problem",
-    ("<tool_assistant>\nserver: GitHub\n</tool_assistant>", ("GitHub", None),
-     "no `tool:` line"),
-    ("<tool_assistant>\ntool: search\n</tool_assistant>", (None, "search"),
-     "no `server:` line"),
-    ("<tool_assistant>\nserver: none\ntool: search\n</tool_assistant>", (None, "search"),
-     "no `server:` line"),
-    ("<tool_assistant>\nserver: GitHub\ntool: ...\n</tool_assistant>", ("GitHub", None),
-     "no `tool:` line"),
-    ("<tool_assistant>find the weather</tool_assistant>", (None, "find the weather"),
-     "its text counts as the tool"),
-)  # fmt: skip
-def test_what_is_there_is_used(text, found, problem):
-    expected = only(text)
+    "body, found, problem",
+    ("\nserver: GitHub\n", ("GitHub", None), "no `tool:` line"),
+    ("\ntool: search\n", (None, "search"), "no `server:` line"),
+    ("\nserver: none\ntool: search\n", (None, "search"), "no `server:` line"),
+    ("\nserver: GitHub\ntool: ...\n", ("GitHub", None), "no `tool:` line"),
+    ("find the weather", (None, "find the weather"), "its text counts as the tool"),
+)
+def test_what_is_there_is_used(body, found, problem):
+    [expected] = parse(f"<tool_assistant>{body}</tool_assistant>")
     assert (expected.server, expected.tool) == found
     assert len(expected.problems) == 1
     assert problem in expected.problems[0]
@@ -135,29 +120,23 @@ def test_what_is_there_is_used(text, found, problem):
      "a long story " * 60, "[" * 3000, '{"a": ' * 600, "\x00\x01", "?!…",
 )  # fmt: skip
 def test_a_malformed_block_gives_one_clear_problem(body):
-    expected = only(f"So:\n<tool_assistant>{body}</tool_assistant>\nbye")
+    [expected] = parse(f"So:\n<tool_assistant>{body}</tool_assistant>\nbye")
     assert not expected.usable
     assert len(expected.problems) == 1
     assert "expected" in expected.problems[0]
 
 
-def test_one_block_may_hold_several_requests():
-    body = "server: Jira\ntool: search issues\ntool: close an issue\nserver: Slack\ntool: post"
-    expected = [("Jira", "search issues"), ("Jira", "close an issue"), ("Slack", "post")]
+def test_one_block_may_hold_several_requests_and_values_colons():
+    body = "server: Jira\ntool: search issues\ntool: close an issue\nserver: C: drive\ntool: a: b"
+    expected = [("Jira", "search issues"), ("Jira", "close an issue"), ("C: drive", "a: b")]
     assert pairs(f"<tool_assistant>\n{body}\n</tool_assistant>") == expected
     listing = '[{"server": "Jira", "tool": "search"}, {"server": "Slack", "tool": "post"}]'
     expected = [("Jira", "search"), ("Slack", "post")]
     assert pairs(f"<tool_assistant>{listing}</tool_assistant>") == expected
 
 
-def test_a_colon_in_a_value_stays_in_it():
-    assert pairs(
-        "<tool_assistant>\nserver: C: drive\ntool: run a job: the task: nightly\n</tool_assistant>"
-    ) == [("C: drive", "run a job: the task: nightly")]
-
-
 def test_a_long_field_is_cut_and_says_so():
-    expected = only(write_block("S", "word " * 400))
+    [expected] = parse(write_block("S", "word " * 400))
     assert expected.tool is not None
     assert len(expected.tool) <= LONGEST_VALUE
     assert any("the first" in problem for problem in expected.problems)
@@ -273,23 +252,19 @@ TOOLS = [
 ASK = "<tool_assistant>\nserver: mail\ntool: send an email\n</tool_assistant>"
 
 
-def router_of(home: Path, embedder: WordEmbedder, rows: list, release: str = "r1") -> Router:
+def router_of(home: Any, rows: list, release: str = "r1") -> Router:
+    embedder = WordEmbedder()
     return Router(load_index(home, build(home, rows, embedder, release)), embedder)
 
 
-@pytest.fixture
-def router(tmp_path: Path, embedder: WordEmbedder) -> Router:
-    return router_of(tmp_path, embedder, TOOLS)
+@pytest.fixture(scope="module")
+def router(tmp_path_factory: pytest.TempPathFactory) -> Router:
+    return router_of(tmp_path_factory.mktemp("place"), TOOLS)
 
 
-class Moving:
-    """What a ServedRouter is to a session: whatever router is current."""
-
-    def __init__(self, router: Router) -> None:
-        self.router = router
-
-    def current(self) -> Router:
-        return self.router
+def follow(routers: list[Router]) -> Any:
+    """What a ServedRouter is to a session: whatever router is current, here the last."""
+    return SimpleNamespace(current=lambda: routers[-1])
 
 
 def ids(round_) -> list[str]:
@@ -391,13 +366,13 @@ def test_a_refused_question_costs_no_round(router):
     assert (session.rounds, session.tokens, session.shown) == (0, 0, {})
 
 
-def test_a_new_index_tells_what_is_gone_and_shows_what_changed_anew(tmp_path, embedder):
-    moving = Moving(router_of(tmp_path, embedder, TOOLS))
-    session = DiscoverySession(moving, k=6)  # type: ignore[arg-type]
+def test_a_new_index_tells_what_is_gone_and_shows_what_changed_anew(router, tmp_path):
+    routers = [router]
+    session = DiscoverySession(follow(routers), k=6)
     assert {"pypi:mail::send_email", "pypi:clock::get_time"} <= set(ids(session.ask("email")))
     rows = [row for row in TOOLS if row["tool"] != "get_time" and row["tool"] != "send_email"]
     rows.append(snapshot("pypi:mail", "send_email", "Send an email, or a fax, to somebody"))
-    moving.router = router_of(tmp_path, embedder, rows, "r2")
+    routers.append(router_of(tmp_path, rows, "r2"))
     second = session.ask("email")
     assert second.gone == ("pypi:clock::get_time",)
     assert second.changed == ("pypi:mail::send_email",)
@@ -407,10 +382,10 @@ def test_a_new_index_tells_what_is_gone_and_shows_what_changed_anew(tmp_path, em
 
 
 def test_a_tool_that_was_blocked_since_counts_as_gone(router):
-    moving = Moving(router)
-    session = DiscoverySession(moving, k=1)  # type: ignore[arg-type]
+    routers = [router]
+    session = DiscoverySession(follow(routers), k=1)
     (name,) = ids(session.ask("email"))
-    moving.router = router.renew(BlockedTools(tools=frozenset([name])), None)
+    routers.append(router.renew(BlockedTools(tools=frozenset([name])), None))
     assert session.ask("email").gone == (name,)
 
 
@@ -456,8 +431,8 @@ WORDS = st.sampled_from(["email", "file", "time", "read", "send", ASK, "<tool_as
 
 @given(st.lists(WORDS, max_size=12), st.integers(1, 120))
 @examples(60)
-def test_the_count_adds_up_and_stays_within_its_limit(steps, most):
-    session, total, observed = DiscoverySession(ROUTERS[0], k=2, max_tokens=most), 0, []
+def test_the_count_adds_up_and_stays_within_its_limit(router, steps, most):
+    session, total, observed = DiscoverySession(router, k=2, max_tokens=most), 0, []
     for text in steps:
         step = session.ask(text)
         total += step.tokens
@@ -465,14 +440,6 @@ def test_the_count_adds_up_and_stays_within_its_limit(steps, most):
         assert session.tokens == total <= most
     assert len(observed) == len(set(observed))
     assert set(observed) == set(session.shown)
-
-
-ROUTERS: list[Router] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_router(tmp_path_factory: pytest.TempPathFactory) -> None:
-    ROUTERS[:] = [router_of(tmp_path_factory.mktemp("place"), WordEmbedder(), TOOLS)]
 
 
 def test_one_line_keeps_letters_of_any_language():

@@ -37,13 +37,6 @@ from tests.vectors.conftest import snapshot
 from warehouse.storage.lance import LanceStore
 
 
-def test_a_tool_on_two_marketplaces_is_one_tool():
-    tools = order_content(IndexSource(SNAPSHOT_ROWS)).tools
-    clock = next(tool for tool in tools if tool.tool == "get_time")
-    assert clock.marketplaces == ("mcpso", "registry")
-    assert len(tools) == 4
-
-
 def test_the_same_inputs_make_the_same_version_and_pointing_there_changes_nothing(home, embedder):
     before = (home / "router" / "HEAD.json").read_bytes()
     version = build(home, SNAPSHOT_ROWS[::-1], embedder)
@@ -55,10 +48,13 @@ def test_the_same_inputs_make_the_same_version_and_pointing_there_changes_nothin
 
 @settings(max_examples=25)
 @given(st.permutations(SNAPSHOT_ROWS))
-def test_the_order_of_rows_is_no_part_of_the_version(rows):
+def test_the_order_of_rows_is_no_part_of_the_version_and_two_marketplaces_are_one_tool(rows):
     servers = {"npm:files": {"name": "Files", "description": "", "summary": ""}}
-    sources = (IndexSource(each, servers) for each in (rows, SNAPSHOT_ROWS))
-    assert len({compute_version(order_content(of), "e", "r", None) for of in sources}) == 1
+    contents = [order_content(IndexSource(each, servers)) for each in (rows, SNAPSHOT_ROWS)]
+    assert len({compute_version(content, "e", "r", None) for content in contents}) == 1
+    [clock] = [tool for tool in contents[0].tools if tool.tool == "get_time"]
+    assert clock.marketplaces == ("mcpso", "registry")
+    assert len(contents[0].tools) == 4
 
 
 def test_everything_that_is_answered_with_is_part_of_the_version():
@@ -133,12 +129,12 @@ def test_a_broken_pointer_says_what_is_wrong(home, text):
         read_served_version(home)
 
 
-FILES = ["index.json", "tools.jsonl", "servers.jsonl", "contracts.jsonl", "recipes.jsonl",
-         "twins.npy", "contracts.starts.npy", "view-full.npy", "view-full.owner.npy",
-         "view-server.npy", "bm25-all.npz", "bm25-all.terms.json"]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FILES)
+@cases(
+    "name",
+    *("index.json", "tools.jsonl", "servers.jsonl", "contracts.jsonl", "recipes.jsonl"),
+    *("twins.npy", "contracts.starts.npy", "view-full.npy", "view-full.owner.npy"),
+    *("view-server.npy", "bm25-all.npz", "bm25-all.terms.json"),
+)
 def test_a_lost_or_half_written_file_is_refused(home, name):
     version = read_served_version(home)
     path = home / "router" / version / name
@@ -231,9 +227,8 @@ def ask_for(count: int) -> bytes:
 
 
 def put_fields(folder: Path, save: Callable = np.savez, **changed: np.ndarray) -> None:
-    path = folder / "bm25-all.npz"
-    with np.load(path) as held:
-        save(path, **{**held, **changed})
+    with np.load(folder / "bm25-all.npz") as held:
+        save(folder / "bm25-all.npz", **{**held, **changed})
 
 
 def rename_tool(folder: Path) -> None:
@@ -255,9 +250,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "objects": lambda at: np.save(at / "twins.npy", np.array([{}] * 4), allow_pickle=True),
     "twins elsewhere": lambda at: np.save(at / "twins.npy", np.full(4, 10**9)),
     "twins before": lambda at: np.save(at / "twins.npy", np.full(4, -1)),
-    "contracts elsewhere": lambda at: np.save(
-        at / "contracts.starts.npy", np.array([-5, 1, 2, 3, 10**12])
-    ),
+    "contracts elsewhere": lambda at: np.save(at / "contracts.starts.npy", [-5, 1, 2, 3, 10**12]),
     "owners elsewhere": lambda at: np.save(at / "view-full.owner.npy", np.full(4, 4)),
     "vectors of one axis": lambda at: np.save(at / "view-full.npy", np.zeros(4, np.float32)),
     "documents elsewhere": lambda at: put_fields(at, documents=np.full(10, 10**6)),
@@ -268,8 +261,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_one_clear_error(home, name):
-    version = read_served_version(home)
-    folder = home / "router" / version
+    folder = home / "router" / (version := read_served_version(home))
     HOSTILE[name](folder)
     if name != "deep facts":  # the sizes are as told: only the content is wrong
         tell_sizes(folder)

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.meta_server import MetaServer, publish
+from tests.serving.meta_server import MetaServer, open_meta
 
 
 @pytest.fixture
 def meta(tmp_path: Path) -> MetaServer:
-    publish(tmp_path)
-    return MetaServer(tmp_path)
+    return open_meta(tmp_path)

@@ -2,19 +2,23 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
-import uvicorn
 
 from serving.meta.policy import HttpSettings
-from serving.meta.transports import make_config
 from tests.serving.meta.test_http import ALICE, HEADERS, INITIALIZE, OTHER, SECRET, token
-from tests.serving.meta_server import ERAS, connect, http_client, over_http, wait_until
+from tests.serving.meta_server import (
+    ERAS,
+    connect,
+    http_client,
+    over_http,
+    serve_app,
+    wait_until,
+)
 from tests.support.cases import cases
 
 MALLORY = token(OTHER, "mallory", requests_per_minute=1)
@@ -37,12 +41,28 @@ async def ask(url: str, mode: str = "legacy") -> bool:
         return not (await client.call_tool("find_tools", {"query": "a file"})).is_error
 
 
-async def send_half(url: str, stack: list) -> None:
-    """Opens a connection and sends half a header."""
+async def talk(url: str, sent: bytes) -> bytes:
+    """What a bare connection that sends this is answered until its end."""
     reader, writer = await connect(url)
-    writer.write(HALF)
-    await writer.drain()
-    stack.append((reader, writer))
+    writer.write(sent)
+    with anyio.fail_after(60):
+        answer = await _read_all(reader)
+    writer.close()
+    return answer
+
+
+async def keep_sending(writer: asyncio.StreamWriter, sent: bytes, reading: asyncio.Task) -> None:
+    """Sends this again and again until the other side has closed the connection."""
+    with anyio.fail_after(10):
+        while not reading.done():
+            writer.write(sent)
+            await anyio.sleep(0.03)
+    writer.close()
+
+
+def serving(app: Any, **settings: Any) -> Any:
+    """(port, server) of an application under the limits."""
+    return serve_app(app, HttpSettings(port=0, **settings), "off")
 
 
 async def test_a_token_opens_no_more_sessions_than_its_own(meta):
@@ -111,7 +131,9 @@ async def test_half_sent_headers_keep_nobody_out(meta, mode):
     held: list = []
     async with over_http(meta, tokens=(ALICE,), max_connections=20, header_s=600.0) as url:
         for _ in range(60):
-            await send_half(url, held)
+            held.append(await connect(url))
+            held[-1][1].write(HALF)
+            await held[-1][1].drain()
         assert await ask(url, mode)
         first = await asyncio.wait_for(_read_all(held[0][0]), 60)
         for _, writer in held:
@@ -132,22 +154,13 @@ async def test_a_header_or_body_that_never_ends_is_cut_off(meta, sent):
         reader, writer = await connect(url)
         writer.write(sent)
         reading = asyncio.create_task(_read_all(reader))
-        with anyio.fail_after(10):
-            while not reading.done():
-                if sent:
-                    writer.write(b" ")
-                await anyio.sleep(0.05)
-        writer.close()
+        await keep_sending(writer, b" " if sent else b"", reading)
         assert await ask(url)
 
 
 async def test_a_header_that_is_too_long_is_refused_before_its_end(meta):
     async with over_http(meta, tokens=(ALICE,), header_s=600) as url:
-        reader, writer = await connect(url)
-        writer.write(HALF + b"X: " + b"y" * 600_000)
-        with anyio.fail_after(60):
-            answer = await _read_all(reader)
-        writer.close()
+        answer = await talk(url, HALF + b"X: " + b"y" * 600_000)
         assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
         assert await ask(url)
 
@@ -176,11 +189,7 @@ async def test_what_is_sent_outside_a_body_ends(monkeypatch, sent, more, header_
         writer.write(sent)
         reading = asyncio.create_task(_read_all(reader))
         await wait_until(lambda: len(server.server_state.tasks) == 1)
-        with anyio.fail_after(10):
-            while not reading.done():
-                writer.write(more * 20)
-                await anyio.sleep(0.01)
-        writer.close()
+        await keep_sending(writer, more * 20, reading)
         await wait_until(lambda: not server.server_state.tasks)
         assert reading.result() == b""
         assert not server.server_state.connections
@@ -240,28 +249,9 @@ async def _read_all(reader: asyncio.StreamReader) -> bytes:
 
 async def _send_much(scope: Any, receive: Any, send: Any) -> None:
     """Answers with more than sockets hold."""
-    if scope["type"] != "http":
-        return
     length = (b"content-length", str(len(MUCH)).encode())
     await send({"type": "http.response.start", "status": 200, "headers": [length]})
     await send({"type": "http.response.body", "body": MUCH})
-
-
-@asynccontextmanager
-async def serving(app: Any, **settings: Any) -> AsyncIterator[tuple[int, uvicorn.Server]]:
-    """(port, server) of an application under the limits."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    config = make_config(app, HttpSettings(port=0, **settings))
-    config.timeout_graceful_shutdown, config.lifespan = 1, "off"
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve(sockets=[listening]))
-    while not server.started:
-        await anyio.sleep(0.01)
-    try:
-        yield listening.getsockname()[1], server
-    finally:
-        server.should_exit = True
-        await task
 
 
 async def open_silent(port: int, sent: bytes) -> socket.socket:
@@ -340,11 +330,8 @@ async def test_one_request_is_pipelined_and_no_more(asked, answered):
 
 async def test_without_a_token_no_connection_is_kept(meta):
     async with over_http(meta, tokens=(ALICE,)) as url:
-        reader, writer = await connect(url)
-        writer.write(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}")
-        with anyio.fail_after(30):
-            answer = await _read_all(reader)
-        writer.close()
+        sent = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
+        answer = await talk(url, sent)
         assert await ask(url)
     assert answer.startswith(b"HTTP/1.1 401")
     assert b"connection: close" in answer.lower()

@@ -15,6 +15,7 @@ from tests.serving.meta_server import (
     ROWS,
     MetaServer,
     answering,
+    open_meta,
     publish,
     read_text,
     row,
@@ -104,10 +105,12 @@ async def test_a_client_that_cannot_ask_gets_the_policy(meta, mode, consent, run
         assert meta.recorded[0]["error_kind"] == "no_consent"
 
 
-async def test_a_flagged_tool_is_asked_for_whatever_it_says_of_itself(meta):
-    result = await meta.use("call_tool", {"tool_id": "npm:odd::flagged"})
-    assert result.is_error
-    assert "urgent_words" in read_text(result)
+async def test_a_servers_word_that_it_only_reads_is_not_trusted_where_flagged_or_so_set(meta):
+    flagged = await meta.use("call_tool", {"tool_id": "npm:odd::flagged"})
+    assert flagged.is_error
+    assert "urgent_words" in read_text(flagged)
+    result = await with_policy(meta, trust_read_only=False).use("call_tool", READ)
+    assert result.structured_content["error"]["kind"] == "no_consent"
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -121,12 +124,6 @@ async def test_facts_of_a_listing_are_told_and_ask_nobody(meta, mode):
     assert "[listing: hosted_gateway, needs_account, placeholder]" in read_text(listed)
     assert "its listing asks for an account or key\n" in read_text(described)
     assert "flagged" not in read_text(listed) + read_text(described)
-
-
-async def test_a_servers_word_that_it_only_reads_need_not_be_trusted(meta):
-    meta = with_policy(meta, trust_read_only=False)
-    result = await meta.use("call_tool", READ)
-    assert result.structured_content["error"]["kind"] == "no_consent"
 
 
 async def test_one_consent_runs_one_call_however_often_it_is_sent(meta):
@@ -221,12 +218,24 @@ async def test_a_field_that_cannot_be_used_is_named(meta, given, field):
     assert meta.caller.called == []
 
 
-async def test_arguments_nested_deep_are_refused(meta):
-    deep: Any = "end"
-    for _ in range(60):
-        deep = {"a": [deep]}
-    result = await meta.use("call_tool", {**READ, "arguments": {"path": deep}}, "legacy")
-    assert "nested too deep" in read_text(result)
+@cases(
+    "call, status, kind, words",
+    ({**READ, "arguments": {"path": "/no"}}, "tool_error", None, "no such file: /no"),
+    ({"tool_id": "npm:odd::slow"}, "failed", "timeout_call", ""),
+    ({"tool_id": "npm:odd::broken"}, "failed", "internal", ""),
+)
+async def test_a_call_that_fails_says_how_and_is_recorded(meta, call, status, kind, words):
+    """A bug in the caller tells nothing of itself."""
+    meta = with_policy(meta, timeout_s=1)
+    for mode in ERAS:
+        result = await meta.use("call_tool", call, mode)
+        assert result.is_error
+        assert kind is None or result.structured_content["error"]["kind"] == kind
+        assert words in read_text(result)
+        assert "secret" not in str(result)
+        line = meta.recorded[-1]
+        assert (line["status"], line.get("error_kind")) == (status, kind)
+        assert line["blame"] == "tool" or kind
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -241,28 +250,12 @@ async def test_a_hostile_result_is_bounded_and_only_text_and_pictures_go_through
     assert result.content[0].annotations is None
 
 
-async def test_a_tools_own_error_is_an_error_and_its_words_are_shown(meta):
-    result = await meta.use("call_tool", {**READ, "arguments": {"path": "/no"}})
-    assert result.is_error
-    assert "no such file: /no" in read_text(result)
-    (line,) = meta.recorded
-    assert (line["status"], line["blame"]) == ("tool_error", "tool")
-
-
-async def test_a_call_that_does_not_end_is_given_up_and_recorded(meta):
-    meta = with_policy(meta, timeout_s=0.1)
-    result = await meta.use("call_tool", {"tool_id": "npm:odd::slow"})
-    assert result.structured_content["error"]["kind"] == "timeout_call"
-    assert meta.recorded[0]["error_kind"] == "timeout_call"
-
-
-@pytest.mark.parametrize("mode", ERAS)
-async def test_a_bug_in_the_caller_tells_nothing_of_itself_and_is_recorded(meta, mode):
-    result = await meta.use("call_tool", {"tool_id": "npm:odd::broken"}, mode)
-    assert result.structured_content["error"]["kind"] == "internal"
-    assert "secret" not in str(result)
-    (line,) = meta.recorded
-    assert (line["status"], line["error_kind"]) == ("failed", "internal")
+async def test_arguments_nested_deep_are_refused(meta):
+    deep: Any = "end"
+    for _ in range(60):
+        deep = {"a": [deep]}
+    result = await meta.use("call_tool", {**READ, "arguments": {"path": deep}}, "legacy")
+    assert "nested too deep" in read_text(result)
 
 
 async def test_a_client_that_hangs_up_leaves_an_outcome(meta):
@@ -287,8 +280,7 @@ async def test_calls_can_be_switched_off_for_all_or_for_one_token(meta):
 
 
 async def test_nobody_is_asked_for_a_tool_that_cannot_be_run_here(tmp_path):
-    publish(tmp_path, [row("npm:unknown", "tool", "Do a thing")])
-    meta, asked = MetaServer(tmp_path), []
+    meta, asked = open_meta(tmp_path, [row("npm:unknown", "tool", "Do a thing")]), []
     async with meta.client(elicit=answering("accept", asked)) as client:
         described = await client.call_tool("describe_tool", {"tool_id": "npm:unknown::tool"})
         result = await client.call_tool("call_tool", {"tool_id": "npm:unknown::tool"})
@@ -344,22 +336,18 @@ async def test_a_result_that_gives_orders_is_handed_on_and_marked(meta):
     assert KEY not in json.dumps(result.model_dump(mode="json"))
 
 
-@cases("path", "", "long")
-async def test_a_policy_that_blocks_hands_nothing_of_it_on(meta, path):
+async def test_a_policy_that_blocks_hands_nothing_of_it_on_and_lets_honest_results_pass(meta):
     meta = with_policy(meta, results="block")
-    result = await meta.use("call_tool", {**POISONED, "arguments": {"path": path}})
-    assert result.is_error
-    assert result.structured_content["error"]["kind"] == "result_blocked"
-    visible = read_text(result) + json.dumps(result.structured_content)
-    assert "Sunny" not in visible
-    assert "xxx" not in visible
-    (line,) = meta.recorded
-    assert (line["status"], line["error_kind"]) == ("failed", "result_blocked")
-
-
-async def test_an_honest_result_says_nothing_of_findings(meta):
-    meta = with_policy(meta, results="block")
-    result = await meta.use("call_tool", READ)
-    assert result.structured_content["text"] == "good morning"
-    assert "findings" not in result.structured_content
-    assert "warning" not in read_text(result)
+    for path in ("", "long"):
+        result = await meta.use("call_tool", {**POISONED, "arguments": {"path": path}})
+        assert result.is_error
+        assert result.structured_content["error"]["kind"] == "result_blocked"
+        visible = read_text(result) + json.dumps(result.structured_content)
+        assert "Sunny" not in visible
+        assert "xxx" not in visible
+        line = meta.recorded[-1]
+        assert (line["status"], line["error_kind"]) == ("failed", "result_blocked")
+    honest = await meta.use("call_tool", READ)
+    assert honest.structured_content["text"] == "good morning"
+    assert "findings" not in honest.structured_content
+    assert "warning" not in read_text(honest)

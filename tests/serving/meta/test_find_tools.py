@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from assets.contracts.tool_id import ToolId
 from serving.discovery.session import estimate_tokens
 from serving.meta.find_tools import fit_answer
-from serving.meta.policy import ClientToken, MetaPolicy
+from serving.meta.policy import ClientToken
 from serving.ranking.overlays import write_blocklist
 from serving.router import Router
-from tests.serving.meta_server import ERAS, ROWS, MetaServer, publish, read_text, row
+from tests.serving.meta_server import ERAS, ROWS, MetaServer, open_meta, publish, read_text, row
 from tests.support.cases import cases
 
 
@@ -39,9 +39,9 @@ async def test_a_server_and_tool_can_be_asked_for_and_parameters_shown(meta):
 
 
 async def test_an_allow_list_of_a_server_lets_no_longer_named_one_in(tmp_path):
-    publish(tmp_path, [row("npm:files::more", "read_file", "Read one text file"), *ROWS])
-    policy = MetaPolicy(local=ClientToken("t", allow=("npm:files::*",), requests_per_minute=None))
-    async with MetaServer(tmp_path, policy).client() as client:
+    rows = [row("npm:files::more", "read_file", "Read one text file"), *ROWS]
+    token = ClientToken("t", allow=("npm:files::*",), requests_per_minute=None)
+    async with open_meta(tmp_path, rows, local=token).client() as client:
         result = await client.call_tool("find_tools", {"query": "read one text file", "k": 9})
         more = {"tool_id": "npm:files::more::read_file"}
         described = await client.call_tool("describe_tool", more)
@@ -68,9 +68,9 @@ WIDE = {"properties": {"a) «x» Obey": {"enum": ["New York", "b) Obey"]}}, "req
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_names_of_several_words_stay_within_their_marks_and_are_read_back(tmp_path, mode):
-    publish(tmp_path, [row("npm:e vil", SLY, "Dig for treasure", WIDE), *ROWS])
     asked = {"query": "dig for treasure", "k": 3, "parameters": True}
-    async with MetaServer(tmp_path).client(mode) as client:
+    rows = [row("npm:e vil", SLY, "Dig for treasure", WIDE), *ROWS]
+    async with open_meta(tmp_path, rows).client(mode) as client:
         result = await client.call_tool("find_tools", asked)
         hit = result.structured_content["answers"][0]["hits"][0]
         lines = read_text(result).splitlines()
@@ -89,18 +89,6 @@ async def test_names_of_several_words_stay_within_their_marks_and_are_read_back(
     assert not any(item.is_error for item in described)
     assert {item.structured_content["tool_id"] for item in described} == {hit["tool_id"]}
     assert not any("e vil" in read_text(item) for item in again)
-
-
-async def test_every_block_of_a_models_text_is_answered_by_itself(meta):
-    text = (
-        "I need two things.\n<tool_assistant>\nserver: clock\ntool: tell the hour in a city\n"
-        "</tool_assistant>\n<tool_assistant>\nserver: mail\ntask: send an email\n</tool_assistant>"
-    )
-    result = await meta.use("find_tools", {"text": text, "k": 1})
-    first, second = result.structured_content["answers"]
-    assert first["hits"][0]["tool_id"] == "pypi:clock::get_time"
-    assert second["hits"][0]["tool_id"] == "pypi:mail::send_email"
-    assert "for server: mail; tool: send an email" in read_text(result)
 
 
 @cases(
@@ -140,16 +128,19 @@ async def test_a_field_that_cannot_be_used_is_named(meta, given, field):
     assert len(read_text(result)) < 300
 
 
-async def test_a_block_without_anything_in_it_says_so_beside_the_others(meta):
+async def test_every_block_of_a_models_text_is_answered_by_itself(meta):
     text = (
-        "<tool_assistant>\n</tool_assistant>"
-        "<tool_assistant>\ntool: tell the hour in a city\n</tool_assistant>"
+        "I need two things.\n<tool_assistant>\nserver: clock\ntool: tell the hour in a city\n"
+        "</tool_assistant>\n<tool_assistant>\n</tool_assistant>\n"
+        "<tool_assistant>\nserver: mail\ntask: send an email\n</tool_assistant>"
     )
-    result = await meta.use("find_tools", {"text": text})
-    empty, full = result.structured_content["answers"]
+    result = await meta.use("find_tools", {"text": text, "k": 1})
+    first, empty, second = result.structured_content["answers"]
+    assert first["hits"][0]["tool_id"] == "pypi:clock::get_time"
+    assert second["hits"][0]["tool_id"] == "pypi:mail::send_email"
+    assert "for server: mail; tool: send an email" in read_text(result)
     assert empty["hits"] == []
     assert empty["problems"]
-    assert full["hits"][0]["tool_id"] == "pypi:clock::get_time"
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -180,8 +171,8 @@ async def test_third_party_words_show_nothing_hidden_and_cannot_close_their_mark
 
 async def test_a_contract_that_is_too_large_is_cut_and_says_so(tmp_path):
     many = {f"field_{i}": {"type": "string", "description": "x" * 500} for i in range(300)}
-    publish(tmp_path, [row("npm:big", "huge", "Take everything", {"properties": many})])
-    described = await MetaServer(tmp_path).use("describe_tool", {"tool_id": "npm:big::huge"})
+    meta = open_meta(tmp_path, [row("npm:big", "huge", "Take everything", {"properties": many})])
+    described = await meta.use("describe_tool", {"tool_id": "npm:big::huge"})
     assert described.structured_content["cut"] is True
     assert "left out" in read_text(described)
     assert len(read_text(described)) < 90_000
@@ -214,9 +205,8 @@ async def test_a_tool_held_back_since_the_index_was_built_is_nowhere(meta):
 
 
 async def test_an_allow_list_holds_in_search_describe_call_and_counts(tmp_path):
-    publish(tmp_path)
     token = ClientToken("clock-only", allow=("pypi:clock::*",), requests_per_minute=None)
-    meta = MetaServer(tmp_path, MetaPolicy(local=token))
+    meta = open_meta(tmp_path, local=token)
     async with meta.client() as client:
         tools = (await client.list_tools()).tools
         result = await client.call_tool("find_tools", {"query": "read one text file", "k": 50})
@@ -261,14 +251,14 @@ async def test_that_nothing_suits_is_said_with_the_three_nearest(meta, monkeypat
 
 
 async def test_what_was_shown_and_its_twins_stay_out_but_a_twin_stands_in_for_what_failed(tmp_path):
-    publish(tmp_path, [*ROWS, row("npm:copy", "read_file", "Read one text file from disk")])
+    rows = [*ROWS, row("npm:copy", "read_file", "Read one text file from disk")]
     asked = {"query": "read one text file from disk", "k": 50}
 
     async def found(**more: object) -> set[str]:
         got = await client.call_tool("find_tools", {**asked, **more})
         return {hit["tool_id"] for hit in got.structured_content["answers"][0]["hits"]}
 
-    async with MetaServer(tmp_path).client() as client:
+    async with open_meta(tmp_path, rows).client() as client:
         first = {"npm:files::read_file", "npm:copy::read_file"}
         (name,) = await found() & first
         (other,) = first - {name}
@@ -334,9 +324,7 @@ async def test_a_long_query_is_read_to_its_limit_and_the_answer_says_so(meta):
     assert "problem:" in read_text(result)
 
 
-_HIT = st.builds(
-    lambda name, says: {"tool_id": name, "says": says}, st.text(max_size=90), st.text(max_size=140)
-)
+_HIT = st.fixed_dictionaries({"tool_id": st.text(max_size=90), "says": st.text(max_size=140)})
 _ROW = st.fixed_dictionaries(
     {
         "asked": st.text(max_size=360),

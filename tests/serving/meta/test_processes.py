@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,8 +73,7 @@ async def test_the_whole_way_over_stdio(tmp_path, mode):
     assert statuses == ["ok", "ok", "invalid_arguments"]
 
 
-async def test_a_new_index_is_announced_over_stdio(tmp_path):
-    publish(tmp_path)
+async def test_a_new_index_is_announced_over_stdio(meta, tmp_path):
     received: list[type] = []
 
     async def hear(message: Any) -> None:
@@ -87,8 +88,7 @@ async def test_a_new_index_is_announced_over_stdio(tmp_path):
     assert "2 tools of 1 server" in listing
 
 
-async def test_when_its_client_leaves_the_process_closes_what_it_runs_and_ends(tmp_path):
-    publish(tmp_path)
+async def test_when_its_client_leaves_the_process_closes_what_it_runs_and_ends(meta, tmp_path):
     command = [find_python(), "-m", "tests.serving.meta_process", str(tmp_path), "ask"]
     async with await anyio.open_process(command, cwd=ROOT, stderr=None) as process:
         assert process.stdin
@@ -129,6 +129,14 @@ class Sandboxed(MetaServer):
         sandbox = replace(POLICY, wall_s=limit_s)
         policy = DeployPolicy(bench.folder, sandbox, CONVERSATION)
         self.caller: Any = ToolCaller({recipe.server_id: dump_recipe(recipe)}, policy, LIMITS)
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[str]:
+        try:
+            async with over_http(self) as url:
+                yield url
+        finally:
+            await self.caller.close()
 
 
 @pytest.fixture
@@ -205,12 +213,9 @@ async def test_a_tool_of_seventy_seconds_outlives_a_client_that_waits_sixty(tmp_
     async def note(done: float, total: float | None, _: str | None) -> None:
         told.append(done)
 
-    try:
-        async with over_http(meta) as url, http_client(url, mode=mode) as client:
-            with anyio.fail_after(LONG_S + 60):
-                result = await client.call_tool("call_tool", LONG_CALL, progress_callback=note)
-    finally:
-        await meta.caller.close()
+    async with meta.serve() as url, http_client(url, mode=mode) as client:
+        with anyio.fail_after(LONG_S + 60):
+            result = await client.call_tool("call_tool", LONG_CALL, progress_callback=note)
     assert result.structured_content["text"] == "done"
     assert len(told) >= LONG_S / 5
     assert told == sorted({*told})
@@ -225,13 +230,10 @@ async def test_the_typescript_client_waits_for_it_too(tmp_path, bench):
     subprocess.run(install, cwd=packages, check=True, timeout=240, capture_output=True)
     (packages / "client.mjs").write_text(TYPESCRIPT)
     meta = Sandboxed(tmp_path, bench, TAKES_LONG, 150)
-    try:
-        async with over_http(meta) as url:
-            command = ["node", "client.mjs", url, json.dumps(LONG_CALL)]
-            with anyio.fail_after(LONG_S + 60):
-                made = await anyio.run_process(command, cwd=packages, check=False)
-    finally:
-        await meta.caller.close()
+    async with meta.serve() as url:
+        command = ["node", "client.mjs", url, json.dumps(LONG_CALL)]
+        with anyio.fail_after(LONG_S + 60):
+            made = await anyio.run_process(command, cwd=packages, check=False)
     text, told = made.stdout.decode().split() or ["", "0"]
     assert text == "done", made.stderr.decode()[-2000:]
     assert int(told) >= LONG_S / 5

@@ -3,7 +3,6 @@
 import base64
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,25 +15,17 @@ from serving.meta.consent import ConsentClient
 from serving.meta.context import MetaContext
 from serving.meta.find_tools import find_tools
 from serving.meta.handlers import report_outcome
-from serving.meta.policy import LOCAL, ClientToken, MetaPolicy
-from tests.serving.meta_server import (
-    ERAS,
-    MetaServer,
-    http_client,
-    over_http,
-    publish,
-    read_text,
-    served,
-)
+from serving.meta.policy import LOCAL, ClientToken
+from tests.serving import meta_server
+from tests.serving.meta_server import ERAS, KEY, MetaServer, http_client, over_http, read_text
 from tests.support.cases import cases
 
 QUERY = "tell the hour in a city"
 CALL = {"tool_id": "pypi:clock::get_time", "arguments": {"city": "Oslo"}}
 
 
-def open_meta(place: Path, **local: Any) -> MetaServer:
-    publish(place)
-    return MetaServer(place, MetaPolicy(poll_s=0.05, grace_s=0.1, local=replace(LOCAL, **local)))
+def open_meta(place: Any, **local: Any) -> MetaServer:
+    return meta_server.open_meta(place, local=replace(LOCAL, **local))
 
 
 async def search_and_call(client: Any) -> tuple[str, str]:
@@ -59,9 +50,8 @@ async def test_without_opt_in_a_search_leaves_nothing_and_a_call_a_digest(tmp_pa
         answer = await search_and_call(client)
     called, reported = meta.recorded
     assert (called["query"], reported["query"]) == (query_digest(QUERY),) * 2
-    assert {*called, *reported} & {
-        "words", "vector", "shown", "rank", "client", "search_id",
-    } == set()  # fmt: skip
+    private = {"words", "vector", "shown", "rank", "client", "search_id"}
+    assert not {*called, *reported} & private
     assert "hour" not in read_log(meta)
     assert all("of queries only a digest" in text for text in answer)
 
@@ -95,21 +85,22 @@ async def test_a_vector_is_kept_in_place_of_words(tmp_path):
     assert searched["embedder"]
 
 
-async def test_a_key_in_a_query_is_in_no_line(tmp_path):
-    meta = open_meta(tmp_path, remember="text")
-    key = "ghp_" + "a1B2" * 9
+async def test_a_key_in_a_query_or_call_is_in_no_line_and_no_trace(tmp_path):
+    meta = open_meta(tmp_path, remember="text", traces=True)
     async with meta.client() as client:
-        await client.call_tool("find_tools", {"query": f"list issues with {key}"})
-        await client.call_tool("find_tools", {"server": "a clock", "tool": f"hour {key}"})
-    first, second = meta.recorded
-    assert "list issues with" in first["words"]
-    assert second["words"].startswith("a clock\nhour")
-    assert key not in read_log(meta)
+        await client.call_tool("find_tools", {"server": "a clock", "tool": f"hour {KEY}"})
+        await client.call_tool("find_tools", {"query": f"{QUERY} {KEY}", "k": 3})
+        await client.call_tool("call_tool", CALL)
+        await client.call_tool("call_tool", {**CALL, "arguments": {"city": KEY}})
+    assert meta.recorded[0]["words"].startswith("a clock\nhour")
+    assert meta.recorded[1]["words"] == clean_words(f"{QUERY} {KEY}") != f"{QUERY} {KEY}"
+    first, *_ = meta.outcomes.traces.read()
+    assert first["words"] == clean_words(f"{QUERY} {KEY}")
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
 
 
-async def test_tokens_opt_in_one_by_one(tmp_path):
-    publish(tmp_path)
-    meta = MetaServer(tmp_path)
+async def test_tokens_opt_in_one_by_one(meta):
     secrets = {"ann": "a" * 40, "bo": "b" * 40}
     tokens = tuple(
         ClientToken(name, sha256(secret.encode()).hexdigest(), remember=remember)
@@ -124,17 +115,17 @@ async def test_tokens_opt_in_one_by_one(tmp_path):
 
 async def test_a_line_names_the_client_that_asked_and_a_note_holds_no_key(tmp_path):
     """Two clients of one token: what one searched is not laid to the other."""
-    meta, key = open_meta(tmp_path, remember="text"), "ghp_" + "a1B2" * 9
-    desk = MetaContext(served(tmp_path), meta.caller, meta.policy, meta.outcomes)
+    meta = open_meta(tmp_path, remember="text")
+    desk = MetaContext(meta_server.served(tmp_path), meta.caller, meta.policy, meta.outcomes)
     token = meta.policy.local
-    given = {"tool_id": CALL["tool_id"], "outcome": "failed", "note": f"refused {key}"}
+    given = {"tool_id": CALL["tool_id"], "outcome": "failed", "note": f"refused {KEY}"}
     await find_tools(desk, token, {"query": QUERY}, "editor 1")
     await call_tool(desk, token, CALL, ConsentClient(None, None, None), "shell 2")
     await report_outcome(desk, token, given, "shell 2")
     assert [line["client"] for line in meta.recorded] == ["editor 1", "shell 2", "shell 2"]
     assert [line.get("query") for line in meta.recorded] == [query_digest(QUERY), None, None]
     assert [line for line in meta.recorded if "search_id" in line] == meta.recorded[:1]
-    assert key not in read_log(meta)
+    assert KEY not in read_log(meta)
 
 
 async def test_each_of_several_requests_is_a_search_of_its_own(tmp_path):
@@ -165,15 +156,3 @@ async def test_calls_are_kept_whole_only_of_a_token_that_opted_in(tmp_path, trac
         [trace] = read_traces(meta.outcomes.traces.list_files()[0]).sessions
         assert [event.kind for event in trace.events] == ["user", "call", "result"]
         assert trace.user == LOCAL.name
-
-
-async def test_a_key_in_a_call_is_in_no_trace(tmp_path):
-    secret, meta = "ghp_" + "a1B2c3D4e5F6" * 3, open_meta(tmp_path, traces=True)
-    async with meta.client() as client:
-        await client.call_tool("find_tools", {"query": f"{QUERY} {secret}", "k": 3})
-        await client.call_tool("call_tool", CALL)
-        await client.call_tool("call_tool", {**CALL, "arguments": {"city": secret}})
-    first, *_ = meta.outcomes.traces.read()
-    assert first["words"] == clean_words(f"{QUERY} {secret}")
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert not [path for path in files if secret.encode() in path.read_bytes()]

@@ -7,7 +7,6 @@ import pytest
 
 from serving.meta.access_control import RequestLimits, TooMany, build_token, find_owner, read_tokens
 from serving.meta.policy import ClientToken, HttpSettings, MetaPolicy, TokenError, is_loopback
-from tests.servers.test_adhoc import heavy_after
 from tests.support.cases import cases
 
 SECRET = "a-secret-of-some-length"
@@ -120,7 +119,3 @@ def test_a_place_is_given_back_however_a_request_ends():
         fail()
     with limits.running(token):
         pass
-
-
-def test_serving_imports_nothing_heavy_and_the_protocol_only_when_it_serves():
-    assert heavy_after("serving.meta") == []

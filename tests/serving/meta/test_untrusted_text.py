@@ -100,7 +100,6 @@ def test_indentation_and_line_breaks_of_a_result_are_kept():
 
 # --- tools as functions: what a model's API would refuse a whole request for is not among them
 ID = {"type": "string"}
-ONE_OF = [{"properties": {"url": ID}, "required": ["url"]}, {"$ref": "#/$defs/b"}, 7]
 
 
 def contract(schema: Any) -> dict[str, Any]:
@@ -110,7 +109,8 @@ def contract(schema: Any) -> dict[str, Any]:
 @cases("keyword", "anyOf", "oneOf", "allOf")
 def test_what_stands_in_branches_at_the_top_is_offered_without_them(keyword):
     schema = {
-        "type": "object", "required": ["id"], "properties": {"id": ID}, keyword: ONE_OF,
+        "type": "object", "required": ["id"], "properties": {"id": ID},
+        keyword: [{"properties": {"url": ID}, "required": ["url"]}, {"$ref": "#/$defs/b"}, 7],
         "not": {"required": ["a"]}, "enum": [{}], "$defs": {"b": {"properties": {"path": ID}}},
     }  # fmt: skip
     result = bound_parameters(contract(schema))
@@ -173,25 +173,17 @@ def test_of_two_ids_with_one_name_for_apis_the_first_keeps_it(monkeypatch):
     assert refused["npm:a::erase_1"] == "its name for APIs, same_1, is that of npm:a::read_1"
 
 
+KEYS = st.sampled_from(["properties", "type", "anyOf", "$ref", "required", "not", "a b"])
+NAMES = KEYS | st.text(max_size=3)
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["properties", "type", "anyOf", "$ref", "required", "not", "a b"])
-            | st.text(max_size=3),
-            inner,
-            max_size=3,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
     max_leaves=12,
 )
+SCHEMAS = st.dictionaries(st.sampled_from(["properties", "allOf", "oneOf", "required"]), ANY_JSON)
 
 
-@given(
-    st.dictionaries(st.sampled_from(["properties", "allOf", "oneOf", "required"]), ANY_JSON)
-    | ANY_JSON
-)
+@given(SCHEMAS | ANY_JSON)
 @examples(60)
 def test_whatever_a_server_says_is_a_function_or_a_reason(schema):
     held = {"npm:a::x": contract(schema)}

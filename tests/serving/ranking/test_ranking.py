@@ -90,17 +90,13 @@ class LatinReader(WordEmbedder):
         return np.array(shares, np.float32)
 
 
-def read_by(router: Router, encoder: WordEmbedder) -> Router:
-    return Router(router.index, encoder)
-
-
 @cases(
     "text, share", ("read a file", 1), ("abcd 天", 1), ("ab вг", 0.5), ("a 天气的", 0), ("天气", 0)
 )
 def test_a_cosine_counts_as_far_as_the_encoder_reads_the_question(make, text, share):
     plain = make(POOL, {"npm:disk": "Files on a disk", "npm:clock": "Time"})
     ask = ToolQuery(text, k=4)
-    whole, read = plain.find(ask), read_by(plain, LatinReader()).find(ask)
+    whole, read = plain.find(ask), Router(plain.index, LatinReader()).find(ask)
     every = {hit.tool_id: hit.why["scores"] for hit in whole.hits}
     for hit in read.hits:
         scores = every[hit.tool_id] | {"unread joint words": hit.why["scores"]["joint words"]}
@@ -110,16 +106,15 @@ def test_a_cosine_counts_as_far_as_the_encoder_reads_the_question(make, text, sh
 
 
 def test_each_side_of_a_question_is_read_by_itself(make):
-    described = {"npm:disk": "Files on a disk", "npm:clock": "Time"}
-    router = read_by(make(POOL, described), LatinReader())
+    plain = make(POOL, {"npm:disk": "Files on a disk", "npm:clock": "Time"})
     ask = ToolQuery(server="диск", tool="read a file", k=4)
-    scores = [hit.why["scores"] for hit in router.find(ask).hits]
+    scores = [hit.why["scores"] for hit in Router(plain.index, LatinReader()).find(ask).hits]
     assert any(of["full"] for of in scores)
     assert not any(of["server"] for of in scores)
 
 
 def test_every_tool_is_scored_as_it_is_found(make):
-    router, text = read_by(make(POOL), LatinReader()), "прочитай time файл"
+    router, text = Router(make(POOL).index, LatinReader()), "прочитай time файл"
     [scores] = router.score_tools([text])
     for hit in router.find(ToolQuery(text, k=4)).hits:
         assert scores[router.index.places[hit.tool_id]] == pytest.approx(hit.score, abs=1e-4)
@@ -135,9 +130,9 @@ def test_a_description_stuffed_with_unread_letters_gains_no_rank(make, text, odd
     ranks = []
     for stuffing in ("", f" {odd} "):
         about = f"{stuffing}{text}" if before else f"{text}{stuffing}"
-        router = read_by(make([*POOL, snapshot("npm:evil", "best_tool", about)]), LatinReader())
-        result = [hit.tool_id for hit in router.find(ToolQuery(text, k=5)).hits]
-        ranks.append(result.index("npm:evil::best_tool"))
+        rows = [*POOL, snapshot("npm:evil", "best_tool", about)]
+        hits = Router(make(rows).index, LatinReader()).find(ToolQuery(text, k=5)).hits
+        ranks.append([hit.tool_id for hit in hits].index("npm:evil::best_tool"))
     assert ranks[1] >= ranks[0]
 
 
@@ -145,7 +140,7 @@ def test_a_description_stuffed_with_unread_letters_gains_no_rank(make, text, odd
 @example("дばжばばば")  # a tool that repeats ば leads by .07%
 def test_a_question_stuffed_with_letters_that_are_not_read_finds_the_same_tool(make, odd):
     evil = [snapshot(f"npm:evil{at}", "x", f"{letter} " * 40) for at, letter in enumerate("дж天ば")]
-    router = read_by(make([*POOL, *evil]), LatinReader())
+    router = Router(make([*POOL, *evil]).index, LatinReader())
     hits = router.find(ToolQuery(f"send an email to somebody {odd}", k=2)).hits
     scores = {hit.tool_id: hit.score for hit in hits}
     assert scores["npm:mail::send_email"] >= 0.99 * hits[0].score
@@ -204,9 +199,8 @@ def make_goods(count: int) -> tuple[list[dict], list[str]]:
         snapshot(f"npm:s{at}", f"tool_{at}", f"Look after goods of place{at} by date")
         for at in range(count)
     ]
-    return rows, [
-        f"please look after the goods of place{at} for my sister{at}" for at in range(count)
-    ]
+    asked = "please look after the goods of place{0} for my sister{0}"
+    return rows, [asked.format(at) for at in range(count)]
 
 
 @cases("count", 1, 4)
@@ -218,10 +212,9 @@ def test_tools_that_repeat_every_request_gain_no_rank(make, count):
     ]
     alone, attacked = make(rows), make([*rows, *planted])
     for at in range(0, 120, 7):
-        expected = f"npm:s{at}::tool_{at}"
-        assert alone.find(ToolQuery(asked[at], k=1)).hits[0].tool_id == expected
-        result = [hit.tool_id for hit in attacked.find(ToolQuery(asked[at], k=5)).hits]
-        assert result[0] == expected
+        for router in (alone, attacked):
+            [hit] = router.find(ToolQuery(asked[at], k=1)).hits
+            assert hit.tool_id == f"npm:s{at}::tool_{at}"
 
 
 def test_ten_tools_of_one_server_do_not_say_what_is_usual(make):
@@ -244,8 +237,8 @@ def test_an_encoder_whose_cosines_lie_high_and_close_ranks_the_same(make, tmp_pa
 
     embedder, about = Pressed(), {"npm:disk": "Files on a disk"}
     embedder.dim += 1
-    servers = {name: {"description": of} for name, of in about.items()}
-    version = build_index(tmp_path, IndexSource(POOL, servers), embedder.embed, embedder="words")
+    source = IndexSource(POOL, {"npm:disk": {"description": about["npm:disk"]}})
+    version = build_index(tmp_path, source, embedder.embed, embedder="words")
     pressed, plain = Router(load_index(tmp_path, version), embedder), make(POOL, about)
     texts = ("send a text", "which time is it in the city", "read what is on the disk", "zebra")
     for query in texts:

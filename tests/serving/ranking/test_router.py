@@ -3,7 +3,6 @@ files, and imports no torch; the commands that move what is served."""
 
 import json
 import logging
-import os
 import shutil
 import subprocess
 import sys
@@ -34,7 +33,7 @@ from serving.ranking.overlays import (
 )
 from serving.ranking.query import STRATEGIES, BadQuery, ToolQuery
 from serving.router import Router, ServedRouter, _read_overlay, open_router
-from tests.serving.conftest import SNAPSHOT_ROWS
+from tests.serving.conftest import SNAPSHOT_ROWS, copy_home
 from tests.serving.test_adhoc import run
 from tests.support.cases import cases
 from tests.training.promotions import make_summary
@@ -125,14 +124,12 @@ def test_a_search_imports_neither_torch_nor_dagster(tmp_path):
 
 
 def test_a_question_may_be_asked_by_its_parts(router):
-    whole = router.find(
-        ToolQuery("send an email", k=2, exclude=frozenset({"npm:files::read_file"}))
-    )
+    held = frozenset({"npm:files::read_file"})
+    whole = router.find(ToolQuery("send an email", k=2, exclude=held))
     parts = router.find(query="send an email", k=2, exclude=["npm:files::read_file"])
     assert parts.hits == whole.hits
     assert router.find(ToolQuery("send an email"), k=1).hits == whole.hits[:1]
-    message = "a question has no 'limit'; expected allowed, client, context"
-    with pytest.raises(BadQuery, match=message):
+    with pytest.raises(BadQuery, match="no 'limit'; expected allowed, client, context"):
         router.find(query="send an email", limit=3)
 
 
@@ -150,19 +147,15 @@ def test_what_is_held_takes_effect_without_a_new_version(tmp_path):
     assert served.current().find(ToolQuery("send an email", k=1)).hits[0].tool != "send_email"
 
 
-def test_an_unreadable_list_of_what_is_held_opens_nothing(tmp_path):
-    publish_index(tmp_path, SMALL)
-    (tmp_path / "router" / "BLOCKED.json").write_text('["x"]')
-    with pytest.raises(IndexBroken, match=r"BLOCKED\.json"):
-        open_router(tmp_path)
-
-
 def test_nothing_published_yet_is_an_error_and_then_an_answer(tmp_path):
     served = ServedRouter(tmp_path)
     with pytest.raises(IndexMissing, match="toolmill index"):
         served.current()
     version = publish_index(tmp_path, SMALL)
     assert served.current().index.version == version
+    (tmp_path / "router" / "BLOCKED.json").write_text('["x"]')
+    with pytest.raises(IndexBroken, match=r"BLOCKED\.json"):
+        open_router(tmp_path)
 
 
 READ, MAIL = SNAPSHOT_ROWS[0], SNAPSHOT_ROWS[4]
@@ -200,9 +193,10 @@ def test_rows_stand_at_their_tools_under_their_contract(home):
     "[]",
     '{"format": 2, "overall": 0.5, "rows": []}',
     '{"format": 1, "overall": 7, "rows": []}',
-    '{"format": 1, "overall": 0.5, "rows": [["a", "b", 2, 0, 1, 1]]}',
-    '{"format": 1, "overall": 0.5, "rows": [["a", "b", NaN, 0, 1, 1]]}',
-    '{"format": 1, "overall": 0.5, "rows": [["a", "b", 1, 0, 1, -1]]}',
+    *(
+        f'{{"format": 1, "overall": 0.5, "rows": [{row}]}}'
+        for row in ('["a", "b", 2, 0, 1, 1]', '["a", "b", NaN, 0, 1, 1]', '["a", "b", 1, 0, 1, -1]')
+    ),
     '{"format": 1, "overall": 0.5, "rows": [["a", "b"]]}',
     '{"format": 1, "overall": 0.5, "rows": [[["a"], "b", 1, 0, 1, 1]]}',
     "[" * 100_000,
@@ -239,10 +233,8 @@ def publish(home: Path, rows: list[dict], contracts: str) -> str:
     """A release and index, by the encoder that the champion is; the version served."""
     models = {role: find_model_in_service(home, role).model for role in list_roles()}
     name = make_release(home, models, contracts, "set1")
-    store = LanceStore(home / "lance")
-    return make_router_index(
-        home, IndexSource(rows), store, models["retriever"], name, None, serve_version
-    )
+    store, encoder = LanceStore(home / "lance"), models["retriever"]
+    return make_router_index(home, IndexSource(rows), store, encoder, name, None, serve_version)
 
 
 def crown(home: Path) -> None:
@@ -257,9 +249,8 @@ def crown(home: Path) -> None:
     about = {"name": M1, "role": "retriever", "base": "minilm-l6-v2", "training_set": "set1"}
     save_model(home, M1, about, fill)
     summary = make_summary(home, M1)
-    result = consider_candidate(
-        home, "retriever", M1, "set1", check_gates("retriever", summary), summary
-    )
+    gates = check_gates("retriever", summary)
+    result = consider_candidate(home, "retriever", M1, "set1", gates, summary)
     assert result.promoted, result.why
     write_model_card(home, M1, summary=summary, gates=as_rows(result.gates))
 
@@ -277,10 +268,8 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def released(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the releases; encoders, which nobody changes in place, as links."""
-    place = tmp_path / "home"
-    shutil.copytree(releases, place, ignore=shutil.ignore_patterns("encoders"))
-    shutil.copytree(releases / "encoders", place / "encoders", copy_function=os.link)
+    """A copy of the releases, where the commands look for them."""
+    place = copy_home(releases, tmp_path / "home")
     monkeypatch.setenv("TOOLMILL_HOME", str(place))
     monkeypatch.chdir(tmp_path)
     return place
@@ -330,9 +319,8 @@ def test_a_broken_target_leaves_what_is_served_and_says_so(released, caplog):
     assert "possible: none" in err
     assert read_served_version(released) == new
     # Even a pointer that was moved past the checks takes the old router from nobody.
-    head = {"version": old["versions"][0], "release": old["release"], "at": 0}
     before = (released / "router/HEAD.json").read_bytes()
-    (released / "router/HEAD.json").write_text(json.dumps(head))
+    _point(released, old["versions"][0])
     with caplog.at_level(logging.ERROR):
         assert router.settle(60).index.version == new
     assert [r.getMessage().count("tokenizer.json") for r in caplog.records] == [1]

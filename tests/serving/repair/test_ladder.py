@@ -12,115 +12,97 @@ from serving.repair.evidence import ConversationEvidence
 from serving.repair.ladder import repair_draft, repair_drafts
 from serving.repair.rungs import ABSTAINED, REPAIRED, RUNGS, VALID
 from serving.repair.tools import ProposedCall, read_tool, read_toolset
-from tests.servers.test_adhoc import heavy_after
 from tests.support.cases import cases
 
+TEXT, INTEGER = {"type": "string"}, {"type": "integer"}
 SCHEMA = {
     "type": "object",
     "properties": {
-        "city": {"type": "string"},
+        "city": TEXT,
         "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
         "days": {"type": "integer", "minimum": 1, "maximum": 14},
         "when": {"type": "string", "format": "date"},
         "at": {"type": "string", "format": "date-time"},
         "timeout": {"type": "integer", "description": "Timeout in milliseconds"},
         "distance_km": {"type": "number"},
-        "tags": {"type": "array", "items": {"type": "string"}},
-        "place": {"type": "object", "properties": {"street": {"type": "string"}}},
+        "tags": {"type": "array", "items": TEXT},
+        "place": {"type": "object", "properties": {"street": TEXT}},
     },
     "required": ["city"],
 }
 WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
-MAIL = {
-    "name": "send_mail",
-    "input_schema": {
-        "type": "object",
-        "properties": {
-            "recipient": {"type": "string", "format": "email"},
-            "subject": {"type": "string"},
-            "priority": {"type": "string", "enum": ["low", "normal", "urgent"]},
-            "copies": {"type": "integer"},
-        },
-        "required": ["recipient", "subject", "priority", "copies"],
-    },
+MAILED = {
+    "recipient": {"type": "string", "format": "email"},
+    "subject": TEXT,
+    "priority": {"type": "string", "enum": ["low", "normal", "urgent"]},
+    "copies": INTEGER,
 }
+MAIL_SCHEMA = {"type": "object", "properties": MAILED, "required": list(MAILED)}
+MAIL = {"name": "send_mail", "input_schema": MAIL_SCHEMA}
 TOOLS = [WEATHER, MAIL]
+ROME = {"city": "Rome"}
 
 
 def climb(arguments, name="get_weather", **given):
     return repair_draft({"name": name, "arguments": arguments}, TOOLS, **given)
 
 
+def make_tool(name, properties, **schema):
+    return {"name": name, "inputSchema": {"properties": properties, **schema}}
+
+
 MADE = {  # arguments -> what they become
-    "double-encoded": ('"{\\"city\\": \\"Rome\\"}"', {"city": "Rome"}),
-    "code fence": ('```json\n{"city": "Rome"}\n```', {"city": "Rome"}),
-    "Python literals": ("{'city': 'Rome', 'days': None}", {"city": "Rome"}),
-    "mixed literals": ("{'city': 'Rome', 'days': null}", {"city": "Rome"}),
+    "double-encoded": ('"{\\"city\\": \\"Rome\\"}"', ROME),
+    "code fence": ('```json\n{"city": "Rome"}\n```', ROME),
+    "Python literals": ("{'city': 'Rome', 'days': None}", ROME),
+    "mixed literals": ("{'city': 'Rome', 'days': null}", ROME),
     "trailing comma": ('{"city": "Rome, IT", "days": 2,}', {"city": "Rome, IT", "days": 2}),
-    "comments": (
-        '{"city": "http://x", // where\n "days": 2 /* two */}',
-        {"city": "http://x", "days": 2},
-    ),
-    "NaN": ('{"city": "Rome", "days": NaN}', {"city": "Rome"}),
-    "Infinity": ('{"city": "Rome", "days": -Infinity}', {"city": "Rome"}),
+    "comments": ('{"city": "http://x", // where\n "days": 2 /* two */}',
+                 {"city": "http://x", "days": 2}),
+    "NaN": ('{"city": "Rome", "days": NaN}', ROME),
+    "Infinity": ('{"city": "Rome", "days": -Infinity}', ROME),
     "raw line break": ('{"city": "Ro\nme"}', {"city": "Ro\nme"}),
-    "no quotes": ('{city: "Rome", days: 2}', {"city": "Rome", "days": 2}),
-    "missing brace": ('{"city": "Rome"', {"city": "Rome"}),
-    "cut in a choice": ('{"city": "Rome", "unit": "fahr', {"city": "Rome", "unit": "fahrenheit"}),
-    "said twice": ('{"city": "Rome"}{"city": "Rome"}', {"city": "Rome"}),
-    "types": ({"city": "Rome", "days": "3"}, {"city": "Rome", "days": 3}),
-    "choice": ({"city": "Rome", "unit": "Celsius"}, {"city": "Rome", "unit": "celsius"}),
-    "date in words": (
-        {"city": "Rome", "when": "March 5, 2026"},
-        {"city": "Rome", "when": "2026-03-05"},
-    ),
-    "date and time": (
-        {"city": "Rome", "at": "March 5, 2026 2:30pm"},
-        {"city": "Rome", "at": "2026-03-05T14:30:00Z"},
-    ),
-    "date, time and zone": (
-        {"city": "Rome", "at": "March 5, 2026 2:30pm UTC+2"},
-        {"city": "Rome", "at": "2026-03-05T14:30:00+02:00"},
-    ),
-    "day of a moment": (
-        {"city": "Rome", "when": "2026-03-05T00:00:00Z"},
-        {"city": "Rome", "when": "2026-03-05"},
-    ),
-    "seconds": ({"city": "Rome", "timeout": "30s"}, {"city": "Rome", "timeout": 30000}),
-    "miles": (
-        {"city": "Rome", "distance_km": "2 miles"},
-        {"city": "Rome", "distance_km": 3.218688},
-    ),
-    "thousands": ({"city": "Rome", "timeout": "1,500"}, {"city": "Rome", "timeout": 1500}),
-    "a list as text": ({"city": "Rome", "tags": '["a"]'}, {"city": "Rome", "tags": ["a"]}),
-    "PHP's empty list": ({"city": "Rome", "place": []}, {"city": "Rome", "place": {}}),
-    "the empty list as text": ({"city": "Rome", "place": "[]"}, {"city": "Rome", "place": {}}),
-    "words after": ('{"city": "Rome"}\n\nNow I wait.', {"city": "Rome"}),
-    "a role after": ('{"city": "Rome"}assistant', {"city": "Rome"}),
-    "a comment after": ('{"city": "Rome"} // said the user', {"city": "Rome"}),
-    "a mark after": ('{"city": "Rome"}</tool_call><|im_end|>', {"city": "Rome"}),
-    "a thought before": ('<think>{"city": "Oslo"}?</think>{"city": "Rome"}', {"city": "Rome"}),
-    "the end of a thought before": ('Oslo? {}</think>\n{"city": "Rome"}', {"city": "Rome"}),
-    "one brace too many": ('{"city": "Rome"}}', {"city": "Rome"}),
-    "parameters of XML": ("<parameter=city>Rome</parameter>", {"city": "Rome"}),
-    "pairs": ("<arg_key>city</arg_key><arg_value>Rome</arg_value>", {"city": "Rome"}),
-    "assignments": ("city='Rome', days=2", {"city": "Rome", "days": 2}),
-    "one without a name": (["Rome"], {"city": "Rome"}),
-    "a set": ({"city": "Rome", "tags": "{'a', 'b'}"}, {"city": "Rome", "tags": ["a", "b"]}),
+    "no quotes": ('{city: "Rome", days: 2}', {**ROME, "days": 2}),
+    "missing brace": ('{"city": "Rome"', ROME),
+    "cut in a choice": ('{"city": "Rome", "unit": "fahr', {**ROME, "unit": "fahrenheit"}),
+    "said twice": ('{"city": "Rome"}{"city": "Rome"}', ROME),
+    "types": ({**ROME, "days": "3"}, {**ROME, "days": 3}),
+    "choice": ({**ROME, "unit": "Celsius"}, {**ROME, "unit": "celsius"}),
+    "date in words": ({**ROME, "when": "March 5, 2026"}, {**ROME, "when": "2026-03-05"}),
+    "a moment": ({**ROME, "at": "March 5, 2026 2:30pm"}, {**ROME, "at": "2026-03-05T14:30:00Z"}),
+    "date, time and zone": ({**ROME, "at": "March 5, 2026 2:30pm UTC+2"},
+                            {**ROME, "at": "2026-03-05T14:30:00+02:00"}),
+    "day of a moment": ({**ROME, "when": "2026-03-05T00:00:00Z"}, {**ROME, "when": "2026-03-05"}),
+    "seconds": ({**ROME, "timeout": "30s"}, {**ROME, "timeout": 30000}),
+    "miles": ({**ROME, "distance_km": "2 miles"}, {**ROME, "distance_km": 3.218688}),
+    "thousands": ({**ROME, "timeout": "1,500"}, {**ROME, "timeout": 1500}),
+    "a list as text": ({**ROME, "tags": '["a"]'}, {**ROME, "tags": ["a"]}),
+    "PHP's empty list": ({**ROME, "place": []}, {**ROME, "place": {}}),
+    "the empty list as text": ({**ROME, "place": "[]"}, {**ROME, "place": {}}),
+    "words after": ('{"city": "Rome"}\n\nNow I wait.', ROME),
+    "a role after": ('{"city": "Rome"}assistant', ROME),
+    "a comment after": ('{"city": "Rome"} // said the user', ROME),
+    "a mark after": ('{"city": "Rome"}</tool_call><|im_end|>', ROME),
+    "a thought before": ('<think>{"city": "Oslo"}?</think>{"city": "Rome"}', ROME),
+    "the end of a thought before": ('Oslo? {}</think>\n{"city": "Rome"}', ROME),
+    "one brace too many": ('{"city": "Rome"}}', ROME),
+    "parameters of XML": ("<parameter=city>Rome</parameter>", ROME),
+    "pairs": ("<arg_key>city</arg_key><arg_value>Rome</arg_value>", ROME),
+    "assignments": ("city='Rome', days=2", {**ROME, "days": 2}),
+    "one without a name": (["Rome"], ROME),
+    "a set": ({**ROME, "tags": "{'a', 'b'}"}, {**ROME, "tags": ["a", "b"]}),
     "text in text within": (
-        {"city": "Rome", "place": '"{\\"street\\": \\"Via\\"}"'},
-        {"city": "Rome", "place": {"street": "Via"}},
-    ),
-    "closed too early": ('{"city": "Rome"}, "days": 2}', {"city": "Rome", "days": 2}),
-    "begun with nothing": ('{}{"city": "Rome"}', {"city": "Rome"}),
-    "flat": ({"city": "Rome", "street": "Via"}, {"city": "Rome", "place": {"street": "Via"}}),
+        {**ROME, "place": '"{\\"street\\": \\"Via\\"}"'}, {**ROME, "place": {"street": "Via"}}),
+    "closed too early": ('{"city": "Rome"}, "days": 2}', {**ROME, "days": 2}),
+    "begun with nothing": ('{}{"city": "Rome"}', ROME),
+    "flat": ({**ROME, "street": "Via"}, {**ROME, "place": {"street": "Via"}}),
     "dotted": ({"city": "Oslo", "place.street": "A"}, {"city": "Oslo", "place": {"street": "A"}}),
-    "nested": ({"location": {"city": "Rome", "days": 2}}, {"city": "Rome", "days": 2}),
-    "related name": ({"city_name": "Rome"}, {"city": "Rome"}),
-    "undeclared": ({"city": "Rome", "verbose": True}, {"city": "Rome"}),
-    "undeclared, a switch within": ({"city": "Rome", "o": {"cache": True}}, {"city": "Rome"}),
-    "undeclared, nothing within": ({"city": "Rome", "o": [None, {"a": {}}]}, {"city": "Rome"}),
-    "undeclared, beyond any float": ({"city": "Rome", "z": [[10**400]]}, {"city": "Rome"}),
+    "nested": ({"location": {"city": "Rome", "days": 2}}, {**ROME, "days": 2}),
+    "related name": ({"city_name": "Rome"}, ROME),
+    "undeclared": ({**ROME, "verbose": True}, ROME),
+    "undeclared, a switch within": ({**ROME, "o": {"cache": True}}, ROME),
+    "undeclared, nothing within": ({**ROME, "o": [None, {"a": {}}]}, ROME),
+    "undeclared, beyond any float": ({**ROME, "z": [[10**400]]}, ROME),
 }  # fmt: skip
 
 
@@ -146,10 +128,7 @@ LEFT = {  # arguments -> kind of reason, a word of the question
     "cut after a point": ('{"city": "Rome", "distance_km": -2.', "unreadable", "no JSON object"),
     "two calls": ('{"city": "Rome"}{"city": "Oslo"}', "several_calls", "2 calls"),
     "two calls with marks": (
-        '{"city": "Rome"}</tool_call>\n<tool_call>\n{"city": "Oslo"}',
-        "several_calls",
-        "2 calls",
-    ),
+        '{"city": "Rome"}</tool_call>\n<tool_call>\n{"city": "Oslo"}', "several_calls", "2 calls"),
     "two calls with words": ('{"city": "Rome"} or {"city": "Oslo"}', "several_calls", "2 calls"),
     "two calls on lines": ('{"city": "Rome"}\nThen:\n{"days": 2}', "several_calls", "2 calls"),
     "two of Python": ("{'city': 'Rome'} and {'city': 'Oslo'}", "unreadable", "no JSON"),
@@ -159,22 +138,18 @@ LEFT = {  # arguments -> kind of reason, a word of the question
     "an object for a text": ({"city": {"not": "Rome"}}, "unfit_value", "$.city"),
     "missing": ({"days": 2}, "missing_value", "'city'"),
     "nothing": ("", "missing_value", "'city'"),
-    "cut in a number beyond any float": (
-        '{"city": "Rome", "days": 1' + "0" * 400,
-        "cut_off",
-        "days",
-    ),
-    "day or month first": ({"city": "Rome", "when": "03/04/2026"}, "unfit_value", "$.when"),
+    "cut in a huge number": ('{"city": "Rome", "days": 1' + "0" * 400, "cut_off", "days"),
+    "day or month first": ({**ROME, "when": "03/04/2026"}, "unfit_value", "$.when"),
     "a zone by its letters": ({"city": "R", "at": "March 5, 2026 2:30pm EST"}, "unfit_value", "at"),
-    "no year": ({"city": "Rome", "when": "March 5"}, "unfit_value", "$.when"),
-    "unit unknown": ({"city": "Rome", "days": "2 hours"}, "unfit_value", "$.days"),
-    "megabytes": ({"city": "Rome", "timeout": "10MB"}, "unfit_value", "$.timeout"),
-    "out of range": ({"city": "Rome", "days": 40}, "unfit_value", "at most 14"),
+    "no year": ({**ROME, "when": "March 5"}, "unfit_value", "$.when"),
+    "unit unknown": ({**ROME, "days": "2 hours"}, "unfit_value", "$.days"),
+    "megabytes": ({**ROME, "timeout": "10MB"}, "unfit_value", "$.timeout"),
+    "out of range": ({**ROME, "days": 40}, "unfit_value", "at most 14"),
     "not JSON": ("rm -rf", "unreadable", "no JSON object"),
     "too large": ("{" * 3_000_000, "too_large", "3,000,000"),
     "deep": ('{"city":' * 80 + "1" + "}" * 80, "too_deep", "60 levels"),
     "never closed": ("[" * 100_000, "unreadable", "no JSON"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("flaw", LEFT)
@@ -191,14 +166,13 @@ def test_what_takes_guessing_is_asked(flaw):
 @pytest.mark.parametrize("given", [{}, None, [], {"c": 1}])
 def test_one_of_several_is_required(key, given):
     one_of = [{"required": ["a"]}, {"required": ["b"]}]
-    schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, key: one_of}
-    tool = {"name": "t", "inputSchema": schema}
+    tool = make_tool("t", {"a": TEXT, "b": {}}, type="object", **{key: one_of})
     result = repair_draft({"name": "t", "arguments": given}, [tool], conversation="a: hello")
     assert (result.outcome, result.reason is None) == (ABSTAINED, False)
 
 
 def test_what_the_user_said_and_what_guards_a_call_is_not_dropped():
-    delete = {"name": "delete_rows", "inputSchema": {"properties": {"table": {"type": "string"}}}}
+    delete = make_tool("delete_rows", {"table": TEXT})
     for name, value in {"dry_run": True, "rows": "id = 5", "batch": 400}.items():
         draft = {"name": "delete_rows", "arguments": {"table": "t", name: value}}
         result = repair_draft(draft, [delete], conversation="delete id = 5 of t, 400 at a time")
@@ -208,8 +182,8 @@ def test_what_the_user_said_and_what_guards_a_call_is_not_dropped():
 
 def repair_missing(parameter, said, schema=None, name="act"):
     """What becomes of a call without its one required parameter, after what the user said."""
-    known = {"type": "object", "properties": {parameter: schema or {"type": "string"}}}
-    tool = {"name": name, "inputSchema": {**known, "required": [parameter]}}
+    about = {parameter: schema or TEXT}
+    tool = make_tool(name, about, type="object", required=[parameter])
     return repair_draft({"name": name, "arguments": {}}, [tool], conversation=said)
 
 
@@ -279,21 +253,19 @@ def test_the_only_value_of_a_kind_is_filled():
     assert repair_missing("recursive", "x", {"const": True}).outcome == ABSTAINED
 
 
-NAMES = {
-    "get_weather": VALID,
-    "getWeather": REPAIRED,
-    "functions.get_weather": REPAIRED,
-    "mcp__sky__get_weather": REPAIRED,
-    "get_wether": REPAIRED,
-    "weather_forecast": ABSTAINED,
-}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_tool_is_found_by_its_name(name):
-    result = climb({"city": "Rome"}, name)
-    assert result.outcome == NAMES[name]
-    if result.outcome == ABSTAINED:
+@cases(
+    "name, outcome",
+    ("get_weather", VALID),
+    ("getWeather", REPAIRED),
+    ("functions.get_weather", REPAIRED),
+    ("mcp__sky__get_weather", REPAIRED),
+    ("get_wether", REPAIRED),
+    ("weather_forecast", ABSTAINED),
+)
+def test_a_tool_is_found_by_its_name(name, outcome):
+    result = climb(ROME, name)
+    assert result.outcome == outcome
+    if outcome == ABSTAINED:
         assert result.reason.kind == "unknown_tool"
         assert "get_weather" in result.reason.question
     else:
@@ -312,22 +284,21 @@ def test_a_tool_is_found_by_its_name(name):
     ("mcp__files__delete", "delete", True),
 )
 def test_a_prefix_that_names_another_server_is_another_tool(called, offered, found):
-    tool = {"name": offered, "inputSchema": {"properties": {"path": {"type": "string"}}}}
+    tool = make_tool(offered, {"path": TEXT})
     report = repair_draft({"name": called, "arguments": {"path": "x"}}, [tool])
     assert (report.name == offered) is found
     assert report.outcome == (REPAIRED if found else ABSTAINED)
 
 
 def test_a_number_as_text_is_the_text_that_was_written():
-    version = {"name": "t", "inputSchema": {"properties": {"version": {"type": "string"}}}}
+    version = make_tool("t", {"version": TEXT})
     for written in ("3.10", "1e5", "12345678901234567890123.5", "0.30"):
         result = repair_draft({"name": "t", "arguments": f'{{"version": {written}}}'}, [version])
         assert result.arguments == {"version": written}
 
 
 def test_a_number_that_no_json_holds_is_written_by_nobody():
-    schema = {"properties": {"a": {"type": "number"}, "b": {"type": "integer"}}}
-    tools = [{"name": "t", "inputSchema": schema}]
+    tools = [make_tool("t", {"a": {"type": "number"}, "b": INTEGER})]
     good = '{"a": 1e999, "b": 5}'
     assert repair_draft({"name": "t", "arguments": good}, tools).text == good
     for broken in ('{"a": 1e999, "b": "5"}', "{'a': 1e999, 'b': 5}", '{"a": 1e999, "b": 5,}'):
@@ -336,12 +307,11 @@ def test_a_number_that_no_json_holds_is_written_by_nobody():
 
 
 def test_several_values_are_no_text():
-    tool = {"name": "rm", "inputSchema": {"properties": {"path": {"type": "string"}}}}
-    result = repair_draft({"name": "rm", "arguments": {"path": ["a", "b"]}}, [tool])
+    draft = {"name": "rm", "arguments": {"path": ["a", "b"]}}
+    result = repair_draft(draft, [make_tool("rm", {"path": TEXT})])
     assert (result.outcome, result.reason.kind) == (ABSTAINED, "unfit_value")
-    about = {"path": {"type": "string", "description": "A JSON array of paths"}}
-    tool = {"name": "rm", "inputSchema": {"properties": about}}
-    result = repair_draft({"name": "rm", "arguments": {"path": ["a", "b"]}}, [tool])
+    about = {"type": "string", "description": "A JSON array of paths"}
+    result = repair_draft(draft, [make_tool("rm", {"path": about})])
     assert result.arguments == {"path": '["a", "b"]'}
 
 
@@ -369,11 +339,12 @@ def test_missing_values_come_from_the_conversation_or_are_asked_for():
     assert (two.outcome, two.reason.path) == (ABSTAINED, "$.recipient")
 
 
-MOVES = (
-    ContractMove("npm:sky", "weather_now", "forecast", {"town": "place"}),
-    ContractMove("npm:sky", "get_weather", "weather_now", {"place": "city"}),
+HISTORY = ContractHistory(
+    (
+        ContractMove("npm:sky", "weather_now", "forecast", {"town": "place"}),
+        ContractMove("npm:sky", "get_weather", "weather_now", {"place": "city"}),
+    )
 )
-HISTORY = ContractHistory(MOVES)
 
 
 def test_history_leads_to_the_names_of_now_where_the_contract_does_not_deny_it():
@@ -388,13 +359,10 @@ def test_history_leads_to_the_names_of_now_where_the_contract_does_not_deny_it()
 
 
 def test_of_one_name_on_two_servers_the_one_that_fits_or_is_named_is_taken():
-    other = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
-    tools = [
-        {"name": "get", "inputSchema": SCHEMA, "server": "sky"},
-        {"name": "get", "inputSchema": other, "server": "crm"},
-        {"name": "find", "inputSchema": SCHEMA, "server": "sky"},
-        {"name": "find", "inputSchema": SCHEMA, "server": "sea"},
-    ]
+    crm = make_tool("get", {"id": INTEGER}, type="object", required=["id"])
+    sky, sea = ({"inputSchema": SCHEMA, "server": server} for server in ("sky", "sea"))
+    finders = [{"name": "find", **sky}, {"name": "find", **sea}]
+    tools = [{"name": "get", **sky}, {**crm, "server": "crm"}, *finders]
     draft = {"name": "get", "arguments": {"id": 5}}
     assert repair_draft(draft, tools).server == "crm"
     draft = {"name": "find", "arguments": {"city": "Rome"}}
@@ -419,17 +387,13 @@ def test_a_model_may_revise_but_not_make_up_a_required_value():
 
 
 @cases(
-    "answer",
-    None,
-    ProposedCall("rm", {}),
-    ProposedCall("get_weather", {"city": []}),
-    ValueError("x"),
+    "answer", None, ProposedCall("rm", {}), ProposedCall("get_weather", {"city": []}), ValueError
 )
 def test_what_a_model_gets_wrong_leaves_the_draft(answer):
     def revise(_):
-        if isinstance(answer, Exception):
+        if answer is ValueError:
             raise answer
-        return answer
+        return answer and ProposedCall(*answer)
 
     result = climb({"days": 2}, revise=revise)
     assert (result.outcome, result.arguments) == (ABSTAINED, {"days": 2})
@@ -439,7 +403,7 @@ def test_what_a_model_gets_wrong_leaves_the_draft(answer):
 @pytest.mark.parametrize("required", [["path"], ["path", "force"]])
 def test_a_model_that_revises_may_confirm_nothing(required):
     known = {"path": {"type": "string"}, "force": {"type": "boolean"}, "deep": {"type": "boolean"}}
-    tool = {"name": "rm", "inputSchema": {"properties": known, "required": required}}
+    tool = make_tool("rm", known, required=required)
     draft = {"name": "rm", "arguments": {"deep": True}}
     proposed_call = ProposedCall("rm", {"path": "/x", "force": True, "deep": True})
     given = {"conversation": "remove all of /x", "revise": lambda _: proposed_call}
@@ -466,11 +430,10 @@ def test_a_model_that_revises_may_confirm_nothing(required):
     ({"options": {"where": {"old": False}}}, {"path": "/x"}, "options.where"),
 )
 def test_a_model_that_revises_keeps_what_guards_the_call(given, made, refused):
-    limit = {"type": "object", "properties": {"before": {"type": "integer"}}}
     switch = {"type": "boolean"}
-    known = {"path": {"type": "string"}, "limit": limit, "yes": switch, "dry_run": switch}
-    known["options"] = {"type": "object"}
-    tool = {"name": "rm", "inputSchema": {"properties": known, "required": ["path"]}}
+    known = {"path": TEXT, "yes": switch, "dry_run": switch, "options": {"type": "object"}}
+    known["limit"] = {"type": "object", "properties": {"before": INTEGER}}
+    tool = make_tool("rm", known, required=["path"])
     draft, call = {"name": "rm", "arguments": given}, ProposedCall("rm", made)
     result = repair_draft(draft, [tool], conversation="remove all of /x", revise=lambda _: call)
     assert result.outcome == (ABSTAINED if refused else REPAIRED)
@@ -556,7 +519,3 @@ def test_the_draft_is_never_changed_in_place():
     before = copy.deepcopy(draft)
     assert repair_draft(draft, TOOLS).outcome == REPAIRED
     assert draft == before
-
-
-def test_the_ladder_imports_nothing_heavy():
-    assert heavy_after("serving.repair.ladder") == []

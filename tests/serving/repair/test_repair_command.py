@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from assets.contracts.rename_history import ContractMove, write_history
 from tests.serving.repair.test_ladder import MAIL, WEATHER
 from tests.serving.test_adhoc import run
@@ -59,26 +57,24 @@ def test_history_is_read_from_its_file(tmp_path):
     assert (code, json.loads(out)["arguments"]) == (0, {"city": "Rome"})
 
 
-BAD = {
-    "empty call": ("call.json", "", "empty"),
-    "tools are no JSON": ("tools.json", "{", "tools.json: not JSON"),
-    "no tools": ("tools.json", [], "no tool in it"),
-    "a tool without a name": ("tools.json", [{"inputSchema": {}}], "entry 0"),
-    "a tool that is none": ("tools.json", [WEATHER, 5], "entry 1: int"),
-    "no messages": ("said.json", {"a": 1}, "no messages in it"),
-    "a message that is none": ("said.json", ["hi"], "message 0"),
-    "no history": ("history.json", {"format": 9}, "found format 9"),
-    "a move that is none": ("history.json", {"format": 1, "moves": [{}]}, "move 0"),
-}
-
-
-@pytest.mark.parametrize("flaw", BAD)
-def test_a_wrong_file_is_one_clear_line_and_exit_2(tmp_path, flaw):
-    name, value, answer = BAD[flaw]
+@cases(
+    "name, value, answer",
+    ("call.json", "", "empty"),
+    ("tools.json", "{", "tools.json: not JSON"),
+    ("tools.json", [], "no tool in it"),
+    ("tools.json", [{"inputSchema": {}}], "entry 0"),
+    ("tools.json", [WEATHER, 5], "entry 1: int"),
+    ("said.json", {"a": 1}, "no messages in it"),
+    ("said.json", ["hi"], "message 0"),
+    ("history.json", {"format": 9}, "found format 9"),
+    ("history.json", {"format": 1, "moves": [{}]}, "move 0"),
+)
+def test_a_wrong_file_is_one_clear_line_and_exit_2(tmp_path, name, value, answer):
     files = {"call.json": BARE, "tools.json": [WEATHER], "said.json": [],
              "history.json": {"format": 1, "moves": []}, name: value}  # fmt: skip
     call, tools, said, history = (put(tmp_path / one, held) for one, held in files.items())
     given = ("--conversation", said, "--history", history)
+    code, out, err = run("repair", call, "--tools", tools, *given)
     code, out, err = run("repair", call, "--tools", tools, *given)
     assert (code, out) == (2, "")
     assert answer in err

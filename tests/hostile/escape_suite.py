@@ -30,15 +30,6 @@ from assets.servers.sandbox.spec import (
 from assets.servers.sandbox.toolchain import HostToolchain
 from assets.servers.sandbox.watchdog import SandboxWatchdog
 
-
-@dataclass(frozen=True)
-class Attempt:
-    """An expression that must raise inside."""
-
-    name: str
-    source: str
-
-
 _FILES = {
     "reads_a_file_of_the_host": "open(C['file']).read()",
     "lists_a_folder_of_the_host": "os.listdir(C['folder'])",
@@ -130,11 +121,7 @@ SURFACE = {
     "opens_a_socket_to_the_hypervisor": "socket.socket(40, socket.SOCK_STREAM)",
     "opens_a_socket_to_kernel_crypto": "socket.socket(38, socket.SOCK_SEQPACKET)",
 }
-ATTEMPTS = [
-    Attempt(name, source)
-    for group in (_FILES, _PROCESSES, _SOCKETS, _NETWORK, SURFACE)
-    for name, source in group.items()
-]
+ATTEMPTS = {**_FILES, **_PROCESSES, **_SOCKETS, **_NETWORK, **SURFACE}
 CONTROLS = {
     "reads_its_folder": "open('/srv/server/own').read().index('own')",
     "has_its_variable": "os.environ['CANARIES'].index('file')",
@@ -236,7 +223,7 @@ sys_out.flush()
 
 def write_program() -> str:
     """The program that tries everything and prints {name: `worked` or `refused`}."""
-    cases = {**CONTROLS, **{attempt.name: attempt.source for attempt in ATTEMPTS}}
+    cases = {**CONTROLS, **ATTEMPTS}
     return _PROGRAM % "\n".join(f"  {name!r}: lambda: {code}," for name, code in cases.items())
 
 
@@ -301,11 +288,8 @@ def place_canaries(binds: Iterable[Path] = ()) -> Iterator[Canaries]:
             listener.bind(name)
             listener.listen()
         (folder / "socket").chmod(0o777)
-        process = subprocess.Popen(
-            ["sh", "-c", "read _", token],
-            stdin=subprocess.PIPE,
-            env={"PATH": os.defpath, "VALUE": f"=CANARY {token}"},
-        )
+        env = {"PATH": os.defpath, "VALUE": f"=CANARY {token}"}
+        process = subprocess.Popen(["sh", "-c", "read _", token], stdin=subprocess.PIPE, env=env)
         held.callback(process.communicate)
         held.callback(process.kill)  # the last goes first
         facts = {

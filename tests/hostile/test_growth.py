@@ -35,30 +35,22 @@ from tests.support.pattern_work import SourcePattern, list_patterns, make_pumps
 from warehouse.sanitize.redact import redact
 from warehouse.sanitize.scrubber import Scrubber
 
-_TOOL = {
-    "name": "f",
-    "inputSchema": {"properties": {"b": {"type": "array"}, "o": {"type": "object"}}},
-}
+_KINDS = {"b": {"type": "array"}, "o": {"type": "object"}}
+_TOOL = {"name": "f", "inputSchema": {"properties": _KINDS}}
 _RECIPE = LaunchRecipe(server_id="pypi:x", ecosystem="pypi", name="x", released="2026-01-01")
 
 
 def _read_title(folder: Path, text: str) -> Any:
     about = {"type": "string", "required": True, "title": text, "description": text}
-    manifest = {
-        "server": {"type": "python", "entry_point": "x.py"},
-        "user_config": {"api_key": about},
-    }
+    server = {"type": "python", "entry_point": "x.py"}
+    manifest = {"server": server, "user_config": {"api_key": about}}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return read_command(folder, "/python", None)
 
 
 def _read_contract(_: Path, text: str) -> Any:
-    properties = {"path": {"type": "string", "description": text}}
-    contract = {
-        "name": "read_file",
-        "description": text,
-        "inputSchema": {"type": "object", "properties": properties},
-    }
+    schema = {"type": "object", "properties": {"path": {"type": "string", "description": text}}}
+    contract = {"name": "read_file", "description": text, "inputSchema": schema}
     return read_purpose(contract), read_slots(contract), write_summary("x", [contract])
 
 

@@ -57,13 +57,10 @@ def run_night(warehouse: Warehouse, listings: list[Listing]) -> float:
     tables.promote(tables.stage(LISTINGS, LISTINGS.frame(rows), "registry"), "test", [])
     policy = DeployPolicy(warehouse.home, POLICY, CONVERSATION, twice=False)
     stored = {"warehouse": warehouse, "launcher": MarketplaceLauncher(policy, concurrency=4)}
-    dg.materialize(
-        [deployments, snapshots, findings, clear_contracts],
-        resources={
-            key: dg.ResourceDefinition.hardcoded_resource(value) for key, value in stored.items()
-        },
-        partition_key="registry",
-    )
+    hardcode = dg.ResourceDefinition.hardcoded_resource
+    resources = {key: hardcode(value) for key, value in stored.items()}
+    assets = [deployments, snapshots, findings, clear_contracts]
+    dg.materialize(assets, resources=resources, partition_key="registry")
     return time.monotonic() - started
 
 
@@ -97,9 +94,8 @@ def test_hostile_listings_freeze_no_night_and_change_no_other_server(tmp_path, h
         clear[name] = {(row["server_id"], row["tool"], row["contract_digest"]) for row in tools}
         warehouse.ledger.close()
     names = {listing.listing_id for listing in good}
-    kinds = Counter(
-        str(row["error_kind"]) for key, row in rows["hostile"].items() if key not in names
-    )
+    bad = [row for key, row in rows["hostile"].items() if key not in names]
+    kinds = Counter(str(row["error_kind"]) for row in bad)
     with capsys.disabled():
         print(f"\n{ {name: round(value) for name, value in seconds.items()} } s, {dict(kinds)}")
     assert len(rows["hostile"]) == HONEST + ALL

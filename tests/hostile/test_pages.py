@@ -20,10 +20,8 @@ from tests.training.report_figures import CARD, MANIFEST, calls, figure
 from training.evaluation.caller_markdown import as_markdown
 from training.reporting.report import inline_plots, write_report
 
-EVIL = (
-    "a|b\n\n![x](http://127.0.0.1:9/beacon) <img src=x> [l](http://127.0.0.1:9) `|`"
-    " ![p](recall.png)"
-)
+EVIL = "a|b\n\n![x](http://127.0.0.1:9/beacon) <img src=x> [l](http://127.0.0.1:9) `|`"
+EVIL += " ![p](recall.png)"
 
 
 def write_catalogue(home: Path) -> str:
@@ -45,10 +43,8 @@ def write_export(home: Path) -> str:
     figures.by = {name: Counter({EVIL: 1}) for name in names} | {"license": Counter({"MIT": 1})}
     figures.left_out = Counter({EVIL: 1})
     trial = dict.fromkeys(("marketplace", "judge", "stage", "kind"), EVIL)
-    facts = {
-        "versions": [(EVIL, EVIL, EVIL)],
-        "trials": [{**trial, "refused": 1, "n": 2, "low": 0.1, "high": 0.9}],
-    }
+    trials = [{**trial, "refused": 1, "n": 2, "low": 0.1, "high": 0.9}]
+    facts = {"versions": [(EVIL, EVIL, EVIL)], "trials": trials}
     choice = cast(ExportChoice, SimpleNamespace(commercial_only=False))
     return write_card(FORMATS["trl"], figures, facts, choice, EVIL)
 

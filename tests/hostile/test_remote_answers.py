@@ -26,28 +26,18 @@ from tests.support.network import guard_loopback
 # --- redirects
 def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
     connector, inner = guard_loopback("10.9.8.7")
-    target = "http://metadata.example/latest"
-    found, here = probe_script(
-        lambda call: call.say(status=307, Location=target), connector=connector
-    )
+    redirect = partial(Call.say, status=307, Location="http://metadata.example/latest")
+    found, here = probe_script(redirect, connector=connector)
     assert (found.error_kind, len(here.calls), inner.dialled) == ("policy_denied", 1, [])
     assert "10.9.8.7" in str(found.hint)
 
 
 # --- headers
-
-
-HEADERS = {
-    "a control character": "s\x01", "a space": "s 1", "a tab": "s\t1", "no ASCII": "s\xe9",
-    "nothing": "", "a kilobyte": "s" * 1024,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", HEADERS)
-def test_a_session_id_that_is_none_is_not_sent_back(name):
+@cases("session", "s\x01", "s 1", "s\t1", "s\xe9", "", "s" * 1024)
+def test_a_session_id_that_is_none_is_not_sent_back(session):
     def begin(call: Call) -> None:
         data = json.dumps(make_reply(call.message, make_welcome())).encode()
-        head = f"HTTP/1.1 200 OK\r\nMcp-Session-Id: {HEADERS[name]}\r\nConnection: close\r\n"
+        head = f"HTTP/1.1 200 OK\r\nMcp-Session-Id: {session}\r\nConnection: close\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
         call.write(head.encode("latin-1") + data)
 
@@ -214,17 +204,11 @@ BROKEN = {
 }
 
 
-@cases("form", raw, stream_of)
+@cases("method, form", ("tools_list", raw), ("tools_list", stream_of), ("initialize", raw))
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_answer_is_a_protocol_error(name, form):
-    found, _ = probe_script(make_good_script(tools_list=form(BROKEN[name])))
+def test_a_broken_answer_is_a_protocol_error(name, method, form):
+    found, _ = probe_script(make_good_script(**{method: form(BROKEN[name])}))
     assert (found.error_kind, found.tools) == ("protocol_error", []), found.hint
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_handshake_is_a_protocol_error(name):
-    found, _ = probe_script(make_good_script(initialize=raw(BROKEN[name])))
-    assert found.error_kind == "protocol_error"
 
 
 TWO = [LISTED, LISTED.replace('"a"', '"evil"')]
@@ -304,9 +288,8 @@ def test_a_stream_that_ends_at_once_is_not_asked_for_ever():
         call.write(b"retry: 0\ndata:\nid: 1\n\n")
 
     quick = ProbePolicy(start_s=20, list_s=1)
-    found, here = probe_script(
-        make_good_script(initialize=begin_session, GET=ends, tools_list=keep_silent), limits=quick
-    )
+    silent = make_good_script(initialize=begin_session, GET=ends, tools_list=keep_silent)
+    found, here = probe_script(silent, limits=quick)
     assert found.error_kind == "timeout_list"
     assert [call.method for call in here.calls].count("GET") <= MAX_STREAMS
     found, here = probe_script(make_good_script(tools_list=ends), limits=quick)
@@ -389,12 +372,10 @@ def drip(data: bytes, before: bytes, call: Call) -> None:
     call.for_ever(lambda: call.write(data), pause_s=0.05)
 
 
-HEAD = b"HTTP/1.1 200 OK\r\n"
+HEAD, TYPED = b"HTTP/1.1 200 OK\r\n", b"Content-Type: application/json\r\n\r\n"
 EVENTS = HEAD + b"Content-Type: text/event-stream\r\n\r\n"
 SLOW = {
-    "a byte at a time": partial(
-        drip, b" ", HEAD + b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
-    ),
+    "a byte at a time": partial(drip, b" ", HEAD + b"Content-Length: 100000\r\n" + TYPED),
     "a header at a time": partial(drip, b"X: y\r\n", HEAD),
     "silence": keep_silent,
     "an open stream": partial(drip, b"", EVENTS),
@@ -438,11 +419,8 @@ def test_what_was_listed_stands_when_the_extras_hold_us():
     def begin(call: Call) -> None:
         call.answer(make_welcome(prompts={}, resources={}))
 
-    found, _ = probe_script(
-        make_good_script(
-            initialize=begin, prompts_list=keep_silent, resources_list=OVERSIZE["huge chunks"]
-        )
-    )
+    more = {"prompts_list": keep_silent, "resources_list": OVERSIZE["huge chunks"]}
+    found, _ = probe_script(make_good_script(initialize=begin, **more))
     assert (found.status, len(found.tools)) == ("ok", 2)
     found, _ = probe_script(make_good_script(initialize=begin, prompts_list=keep_silent))
     assert (found.status, len(found.tools)) == ("ok", 2)

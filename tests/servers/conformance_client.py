@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,37 +52,30 @@ def choose_client(facts: dict[str, Any]) -> OAuthChoice:
 
 def consent(url: str) -> None:
     """A person who consents at once: their browser follows the address to the callback."""
-    threading.Thread(
-        target=lambda: httpx2.get(url, follow_redirects=True, timeout=20), daemon=True
-    ).start()
+    follow = partial(httpx2.get, url, follow_redirects=True, timeout=20)
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def fill_in(tool: dict[str, Any], first_schema: dict[str, Any]) -> dict[str, Any]:
     """first_schema: for a tool that asks what was read of it."""
     schema = tool["inputSchema"]
-    values = {"schema": first_schema}
+    names = {name: schema["properties"][name].get("type") for name in schema.get("required", ())}
     return {
-        name: values.get(name, VALUES.get(schema["properties"][name].get("type", "object"), {}))
-        for name in schema.get("required", ())
+        name: first_schema if name == "schema" else VALUES.get(kind, {})
+        for name, kind in names.items()
     }
 
 
-async def call_all(
-    url: str, policy: DeployPolicy, tools: dict[str, Any], calls: list[dict[str, Any]]
-) -> None:
+async def call_all(url: str, policy: DeployPolicy, tools: dict[str, Any], calls: list[Any]) -> None:
     async with open_remote(url, policy=policy) as server:
         for call in calls:
             contract = tools.get(call["name"])
             if contract is not None:
-                result = await server.caller.call(
-                    server.server_id, call["name"], contract, call["arguments"], timeout_s=10
-                )
+                call_tool = partial(server.caller.call, server.server_id, call["name"], contract)
+                result = await call_tool(call["arguments"], timeout_s=10)
                 print(call["name"], result.status, result.error_kind, result.hint)
 
 
 if __name__ == "__main__":
-    main(
-        sys.argv[-1],
-        os.environ.get("MCP_CONFORMANCE_SCENARIO", ""),
-        json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}")),
-    )
+    scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+    main(sys.argv[-1], scenario, json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}")))

@@ -9,6 +9,7 @@ from hashlib import sha256
 import pytest
 
 from assets.marketplaces.listing import EnvVar, Listing, PackageRef
+from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.marketplaces.site import Answer, site
 from tests.support.untrusted_server import PREAMBLE
 
@@ -54,6 +55,11 @@ class BundleHost:
         url = f"{self.url}/{name}.mcpb"
         package = PackageRef(type="mcpb", identifier=url, version="1.0.0", digest=digest)
         return _listing(package, {"native_id": name, "name": name})
+
+
+def make_secrets(server_id: str, **env: str) -> SecretSources:
+    """The secrets of one server: its variables, and where they come from."""
+    return SecretSources({server_id: ServerSecrets(env=env)}, bytes(16))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,7 +22,7 @@ from assets.servers.secrets import SecretError
 from orchestration.cli.servers import app
 from tests.servers.probe.test_remote_probe import ask
 from tests.support.cases import cases
-from tests.support.http_mcp import make_good_script, serve_script
+from tests.support.http_mcp import Call, make_good_script, make_tool, serve_script
 from tests.support.network import guard_loopback
 from tests.support.oauth_authority import authority
 from tests.support.paths import ROOT
@@ -52,8 +53,18 @@ def grants(found) -> list[str]:
     return [grant["grant_type"] for grant in found.grants]
 
 
+@pytest.fixture
+def own(monkeypatch):
+    """A client that a person has registered, and chooses."""
+    monkeypatch.setenv("ACME_SECRET", "own-secret-1")
+    return partial(OAuthChoice, client_id="mine", client_secret="env:ACME_SECRET")
+
+
+OWN = {"redirect_uris": None, "client_secret": "own-secret-1"}
+
+
 # --- a person's login
-def test_a_login_is_kept_and_used_by_unattended_runs(tmp_path):
+def test_a_login_is_kept_in_a_private_file_and_used_by_unattended_runs(tmp_path):
     with authority() as (server, resource, _):
         report = logged_in(resource.url, tmp_path)
         assert (report["status"], report["logged_in"], report["tools"]) == ("ok", True, 2), report
@@ -62,14 +73,9 @@ def test_a_login_is_kept_and_used_by_unattended_runs(tmp_path):
         assert (found.status, len(found.tools)) == ("ok", 2)
         assert grants(server) == ["authorization_code"]
         assert server.grants[0]["resource"] == resource.url
-
-
-def test_the_file_is_private_and_the_report_holds_no_token(tmp_path):
-    with authority() as (server, resource, _):
-        report = logged_in(resource.url, tmp_path)
     store = TokenStore(tmp_path, SERVER)
-    assert store.path.stat().st_mode & 0o777 == 0o600
-    assert store.path.parent.stat().st_mode & 0o777 == 0o700
+    modes = [path.stat().st_mode & 0o777 for path in (store.path, store.path.parent)]
+    assert modes == [0o600, 0o700]
     assert [path.name for path in store.path.parent.iterdir()] == [store.path.name]
     tokens = json.loads(store.path.read_text())["tokens"]
     assert tokens["access_token"] in server.access
@@ -77,14 +83,10 @@ def test_the_file_is_private_and_the_report_holds_no_token(tmp_path):
         assert tokens[name] not in json.dumps(report)
 
 
-def test_a_client_of_ones_own_is_used(tmp_path, monkeypatch):
-    monkeypatch.setenv("ACME_SECRET", "own-secret-1")
+def test_a_client_of_ones_own_is_used(tmp_path, own):
     with authority() as (server, resource, _):
-        server.clients["mine"] = {"redirect_uris": _Any(), "client_secret": "own-secret-1"}
-        choice = OAuthChoice(
-            client_id="mine", client_secret="env:ACME_SECRET", issuer=server.issuer
-        )
-        report = logged_in(resource.url, tmp_path, choice=choice)
+        server.clients["mine"] = OWN
+        report = logged_in(resource.url, tmp_path, choice=own(issuer=server.issuer))
         assert report["status"] == "ok", report
         assert list(server.clients) == ["mine"]
         ends_now(tmp_path)
@@ -93,13 +95,11 @@ def test_a_client_of_ones_own_is_used(tmp_path, monkeypatch):
 
 
 @cases("ways", ["client_secret_basic"], None)
-def test_a_secret_is_shown_the_way_that_the_authority_takes(tmp_path, monkeypatch, ways):
-    monkeypatch.setenv("ACME_SECRET", "own-secret-1")
+def test_a_secret_is_shown_the_way_that_the_authority_takes(tmp_path, own, ways):
     with authority() as (server, resource, _):
         server.metadata = {"token_endpoint_auth_methods_supported": ways}
-        server.clients["mine"] = {"redirect_uris": _Any(), "client_secret": "own-secret-1"}
-        choice = OAuthChoice(client_id="mine", client_secret="env:ACME_SECRET")
-        assert logged_in(resource.url, tmp_path, choice=choice)["status"] == "ok"
+        server.clients["mine"] = OWN
+        assert logged_in(resource.url, tmp_path, choice=own())["status"] == "ok"
         ends_now(tmp_path)
         assert ask_unattended(resource.url, tmp_path).status == "ok"
         for grant in server.grants:
@@ -107,18 +107,9 @@ def test_a_secret_is_shown_the_way_that_the_authority_takes(tmp_path, monkeypatc
             assert "client_secret" not in grant
 
 
-class _Any:
-    def __contains__(self, _: object) -> bool:
-        return True
-
-
-def test_a_client_of_ones_own_is_shown_to_no_other_authority(tmp_path, monkeypatch):
-    monkeypatch.setenv("ACME_SECRET", "own-secret-1")
+def test_a_client_of_ones_own_is_shown_to_no_other_authority(tmp_path, own):
     with authority() as (server, resource, issuer):
-        choice = OAuthChoice(
-            client_id="mine", client_secret="env:ACME_SECRET", issuer="https://mine.example"
-        )
-        report = logged_in(resource.url, tmp_path, choice=choice)
+        report = logged_in(resource.url, tmp_path, choice=own(issuer="https://mine.example"))
         assert report["status"] == "remote_auth"
         assert "another authorization server" in report["hint"]
         assert (server.grants, server.clients) == ([], {})
@@ -136,14 +127,11 @@ def test_a_refusal_of_the_person_is_told_and_the_old_login_stays(tmp_path):
         assert TokenStore(tmp_path, SERVER).load() == before
 
 
-def test_nobody_comes_back(tmp_path):
+def test_nobody_comes_back_and_a_server_that_asks_for_no_account_are_told(tmp_path):
     with authority() as (_, resource, _issuer):
         report = logged_in(resource.url, tmp_path, show=lambda url: None, timeout_s=0.2)
     assert report["status"] == "remote_auth"
     assert "nobody came back" in report["hint"]
-
-
-def test_a_server_that_asks_for_no_account_is_told(tmp_path):
     with serve_script(make_good_script()) as here:
         report = logged_in(here.url, tmp_path)
     assert (report["status"], report["logged_in"]) == ("ok", False)
@@ -156,17 +144,12 @@ def test_a_request_with_another_state_is_ignored(tmp_path):
 
     def attacked(url: str) -> None:
         back = parse_qs(urlsplit(url).query)["redirect_uri"][0]
+        forged = [f"{back}?code=evil&state=wrong", f"{back}?code=evil"]
+        forged += [f"{back}?error=access_denied&state="]
+        forged += [back.replace("/callback", "/other?code=evil")]
 
         def visits() -> None:
-            root = back.removesuffix("/callback")
-            for forged in (
-                f"{back}?code=evil&state=wrong",
-                f"{back}?code=evil",
-                f"{back}?error=access_denied&state=",
-                f"{root}/other?code=evil",
-                f"{back}",
-            ):
-                pages.append(httpx2.get(forged).status_code)
+            pages.extend(httpx2.get(page).status_code for page in [*forged, back])
             pages.append(httpx2.post(back, content=b"x").status_code)
             pages.append(httpx2.get(url, follow_redirects=True).status_code)
 
@@ -284,17 +267,13 @@ def test_a_token_without_renewal_that_ended_needs_a_person(tmp_path):
 
 
 def test_a_token_that_comes_back_in_a_description_is_in_no_result(tmp_path):
-    from tests.support.http_mcp import Call, make_tool
+    def echo(call: Call) -> None:
+        call.answer({"tools": [make_tool("a", description=call.headers["authorization"])]})
 
-    with authority() as (server, resource, _):
+    with authority() as (_, resource, _issuer):
         logged_in(resource.url, tmp_path)
-
-        def echo(call: Call) -> None:
-            call.answer({"tools": [make_tool("a", description=call.headers["authorization"])]})
-
-        server.resource_script = lambda call: make_good_script(tools_list=echo)(call)  # type: ignore[method-assign]
-        with serve_script(make_good_script(tools_list=echo)) as echoing:
-            found = ask(echoing.url, auth=OAuthAccounts(tmp_path).auth(SERVER, echoing.url))
+    with serve_script(make_good_script(tools_list=echo)) as echoing:
+        found = ask(echoing.url, auth=OAuthAccounts(tmp_path).auth(SERVER, echoing.url))
     token = TokenStore(tmp_path, SERVER).load()["tokens"]["access_token"]
     assert found.status == "ok"
     assert found.tools[0]["description"] == "Bearer [secret token 0]"
@@ -356,13 +335,10 @@ def test_a_file_that_others_can_read_is_refused(tmp_path):
     assert "tok-en-4242" not in str(caught.value)
 
 
-@cases(
-    "text",
-    "",
-    "[]",
-    '{"server_id": "another"}',
-    f'{{"server_id": "{SERVER}", "tokens": {{"access_token": ["tok-en-4242"]}}}}',
-)
+HALF = f'{{"server_id": "{SERVER}", "tokens": {{"access_token": ["tok-en-4242"]}}}}'
+
+
+@cases("text", "", "[]", '{"server_id": "another"}', HALF)
 async def test_a_file_that_holds_no_login_is_refused_and_not_quoted(tmp_path, text):
     store = TokenStore(tmp_path, SERVER)
     store.save()
@@ -389,14 +365,9 @@ with one_line_errors():
 
 
 def begin(home: Path, *args: str, **env: str) -> subprocess.Popen[str]:
-    return PythonProcess(
-        [sys.executable, "-c", COMMAND, *args],
-        cwd=ROOT,
-        env={**os.environ, "TOOLMILL_HOME": str(home), **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    env = {**os.environ, "TOOLMILL_HOME": str(home), **env}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return PythonProcess([sys.executable, "-c", COMMAND, *args], cwd=ROOT, env=env, **pipes)
 
 
 def run(home: Path, *args: str, **env: str) -> tuple[int, str, str]:
@@ -405,27 +376,30 @@ def run(home: Path, *args: str, **env: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+def consent_to_login(home: Path, url: str) -> tuple[httpx2.Response, int, str, str]:
+    """(The last page of a person, then what the command came to.)"""
+    process = begin(home, "login", url, BROWSER="true")
+    assert "open in a browser" in process.stderr.readline()
+    page = httpx2.get(process.stderr.readline().strip(), follow_redirects=True)
+    out, err = process.communicate(timeout=60)
+    return page, process.returncode, out, err
+
+
 def test_a_person_logs_in_a_probe_uses_it_and_a_logout_forgets_it(tmp_path):
     with authority() as (server, resource, _):
-        process = begin(tmp_path, "login", resource.url, BROWSER="true")
-        assert "open in a browser" in process.stderr.readline()
-        page = httpx2.get(process.stderr.readline().strip(), follow_redirects=True)
-        out, err = process.communicate(timeout=60)
+        page, code, out, err = consent_to_login(tmp_path, resource.url)
         report = json.loads(out)
-        assert (page.status_code, process.returncode, err) == (200, 0, "")
+        assert (page.status_code, code, err) == (200, 0, "")
         assert (report["status"], report["logged_in"], report["tools"]) == ("ok", True, 2)
         assert "go back to the terminal" in page.text
         state, server_id = tmp_path / "state", report["server_id"]
         store = TokenStore(state, server_id)
         tokens = store.load()["tokens"]
         assert not any(one in out for one in (tokens["access_token"], tokens["refresh_token"]))
-
         server.access.clear()
-        assert (
-            ask(resource.url, auth=OAuthAccounts(state).auth(server_id, resource.url)).status
-            == "ok"
-        )
-        assert [grant["grant_type"] for grant in server.grants][1:] == ["refresh_token"]
+        accounts = OAuthAccounts(state)
+        assert ask(resource.url, auth=accounts.auth(server_id, resource.url)).status == "ok"
+        assert grants(server)[1:] == ["refresh_token"]
 
         code, out, _err = run(tmp_path, "login", resource.url, "--forget")
         assert (code, json.loads(out)["forgotten"]) == (0, True)
@@ -456,14 +430,10 @@ def test_a_secret_in_the_place_of_its_source_is_not_shown(tmp_path):
 
 def test_a_login_that_fails_says_why_in_json_and_exits_1(tmp_path):
     with authority(denies=True) as (_, resource, _issuer):
-        process = begin(tmp_path, "login", resource.url, BROWSER="true")
-        process.stderr.readline()
-        httpx2.get(process.stderr.readline().strip(), follow_redirects=True)
-        out, _err = process.communicate(timeout=60)
+        _, code, out, _err = consent_to_login(tmp_path, resource.url)
     report = json.loads(out)
-    assert (process.returncode, report["status"], report["logged_in"]) == (1, "remote_auth", False)
+    assert (code, report["status"], report["logged_in"]) == (1, "remote_auth", False)
     assert "access_denied" in report["hint"]
-    assert run(tmp_path, "login", resource.url, "--forget")[:2] == (
-        0,
-        json.dumps({"server_id": report["server_id"], "forgotten": False}) + "\n",
-    )
+    code, out, _ = run(tmp_path, "login", resource.url, "--forget")
+    forgotten = {"server_id": report["server_id"], "forgotten": False}
+    assert (code, json.loads(out)) == (0, forgotten)

@@ -6,13 +6,15 @@ import subprocess
 import threading
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from unittest.mock import Mock
 
 from assets.servers.calls import connection
 from assets.servers.calls.caller import ToolCaller
 from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import dump_recipe
 from assets.servers.sandbox.process import SandboxUnavailable
-from assets.servers.secrets import SecretSources, ServerSecrets
+from tests.servers.conftest import make_secrets
 from tests.serving.calling import CONTRACT, LIMITS, read_text
 from tests.support.cases import cases
 from tests.support.untrusted_server import CONVERSATION, POLICY
@@ -28,8 +30,8 @@ def left_running(word):
 
 def with_secret(bench):
     """The policy under which the server's variable KEY is that of our own variable MY_KEY."""
-    sources = SecretSources({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16))
-    return DeployPolicy(bench.folder, POLICY, CONVERSATION, secrets=sources)
+    secrets = make_secrets("npm:x", KEY="env:MY_KEY")
+    return DeployPolicy(bench.folder, POLICY, CONVERSATION, secrets=secrets)
 
 
 @asynccontextmanager
@@ -123,31 +125,23 @@ async def test_arguments_that_cannot_be_sent_are_refused(bench, arguments):
 
 
 @cases(
-    "words, kind, blame",
-    ("disk on fire", "tool_error", "tool"),
-    ("1 validation error for doArguments\nx\n  Field required", "invalid_arguments", "caller"),
-    ("getaddrinfo ENOTFOUND api.example.com", "needs_network", "policy"),
-    ("EACCES: permission denied, mkdir '/srv/x'", "read_only", "policy"),
-)
-async def test_an_error_is_blamed_by_its_words(bench, words, kind, blame):
-    found = await bench.call(f"calls(lambda m, x: say(m, {words!r}, isError=True))")
-    assert (found.status, found.error_kind, found.blame) == ("tool_error", kind, blame)
-    assert (read_text(found), bool(found.hint)) == (words, True)
-
-
-@cases(
-    "code, kind, blame",
-    (-32602, "invalid_arguments", "caller"),
-    (-32603, "tool_error", "tool"),
-    (7, "tool_error", "tool"),
-)
-async def test_an_error_of_the_protocol_is_an_answer(bench, code, kind, blame):
-    source = f"calls(lambda m, x: fail(m, {code}, 'no such city'))"
-    async with bench.launch(source) as running:
+    "reply, words, kind, blame",
+    ("say(m, '{}', isError=True)", "disk on fire", "tool_error", "tool"),
+    ("say(m, '{}', isError=True)", "1 validation error for doArguments\\nx\\n  Field required",
+     "invalid_arguments", "caller"),
+    ("say(m, '{}', isError=True)", "getaddrinfo ENOTFOUND api.example.com", "needs_network",
+     "policy"),
+    ("say(m, '{}', isError=True)", "EACCES: permission denied, mkdir", "read_only", "policy"),
+    ("fail(m, -32602, '{}')", "no such city", "invalid_arguments", "caller"),
+    ("fail(m, -32603, '{}')", "no such city", "tool_error", "tool"),
+    ("fail(m, 7, '{}')", "no such city", "tool_error", "tool"),
+)  # fmt: skip
+async def test_an_error_of_the_protocol_or_tool_is_an_answer(bench, reply, words, kind, blame):
+    async with bench.launch(f"calls(lambda m, x: {reply.format(words)})") as running:
         found = await running.call()
-        assert read_text(found) == "no such city"
         assert (await running.call()).status == "tool_error"  # the session goes on
     assert (found.status, found.error_kind, found.blame) == ("tool_error", kind, blame)
+    assert (read_text(found), bool(found.hint)) == (words.replace("\\n", "\n"), True)
 
 
 @cases(
@@ -155,9 +149,7 @@ async def test_an_error_of_the_protocol_is_an_answer(bench, code, kind, blame):
     ("tool('do', description='new', inputSchema=SCHEMA)", "contract_changed", "build the index"),
     ("tool('rest')", "tool_gone", ""),
 )
-async def test_a_contract_that_changed_since_it_was_indexed_is_not_called(
-    bench, listed, kind, advice
-):
+async def test_a_contract_that_changed_since_its_index_is_not_called(bench, listed, kind, advice):
     found = await bench.call(f"calls(lambda m, x: say(m, 'called'), [{listed}])")
     assert (found.status, found.error_kind, found.blame) == ("failed", kind, "server")
     assert advice in found.hint
@@ -272,9 +264,8 @@ async def test_what_runs_for_an_owner_is_ended_and_the_others_stay(bench):
     async with bench.launch(source) as running:
 
         async def ask(owner):
-            return read_text(
-                await running.caller.call("npm:x", "do", CONTRACT, {"x": 1}, owner=owner)
-            )
+            call = running.caller.call("npm:x", "do", CONTRACT, {"x": 1}, owner=owner)
+            return read_text(await call)
 
         first = [await ask("alice"), await ask("bob")]
         await running.caller.end_servers("alice")
@@ -319,23 +310,17 @@ async def test_a_server_outlives_the_thread_and_the_loop_it_was_first_called_fro
 
 # --- refusals of ours
 async def test_no_sandbox_is_an_outcome_and_its_fix_is_told(bench, monkeypatch):
-    def none(_policy):
-        raise SandboxUnavailable("bwrap", "not installed", "apt-get install bubblewrap")
-
-    monkeypatch.setattr(connection, "preflight", none)
+    none = SandboxUnavailable("bwrap", "not installed", "apt-get install bubblewrap")
+    monkeypatch.setattr(connection, "preflight", Mock(side_effect=none))
     found = await bench.call(ECHO)
     assert (found.status, found.error_kind, found.blame) == ("failed", "policy_denied", "policy")
     assert "apt-get install bubblewrap" in found.hint
 
 
 async def test_a_package_that_cannot_be_fetched_is_our_trouble(bench, monkeypatch):
-    from assets.servers.probe.failure_kinds import PackageError
-
-    def no_registry(*_, **__):
-        raise PackageError("fetch_failed", "no route to the registry")
-
+    error = PackageError("fetch_failed", "no route to the registry")
     async with bench.launch(ECHO) as running:
-        monkeypatch.setattr(connection, "ensure_artifact", no_registry)
+        monkeypatch.setattr(connection, "ensure_artifact", Mock(side_effect=error))
         found = await running.call()
     assert (found.error_kind, found.blame) == ("fetch_failed", "us")
     assert "no route to the registry" in found.hint

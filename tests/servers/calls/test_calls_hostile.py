@@ -20,34 +20,26 @@ def when(what: str) -> str:
     return f"def do(m, x):\n    if x != 13: return {GOOD}\n    {what}\ncalls(do)\n"
 
 
-CASES = {
-    "crashes": ("os._exit(7)", "crashed"),
-    "hangs": ("time.sleep(600)", "timeout_call"),
-    "answers nothing": ("return", "timeout_call"),
-    "answers with another id": ("answer(m['id'] + 77, {'content': []})", "protocol_error"),
-    "answers with an id of text": ("answer(str(m['id']) + 'x', {'content': []})", "protocol_error"),
-    "floods without a newline": ("[os.write(1, b'x' * 65536) for _ in iter(int, 1)]", "oversize"),
-    "floods notifications": ("[notify('x', y='y' * 9000) for _ in iter(int, 1)]", "oversize"),
-    "answers 50 MB": ("say(m, 'x' * 50_000_000)", "oversize"),
-    "closes its output": ("os.close(1); time.sleep(600)", "timeout_call"),
-    "answers no object": ("answer(m['id'], ['a', 'list'])", "protocol_error"),
-    "answers content that is no list": ("answer(m['id'], {'content': 'text'})", "protocol_error"),
-    "answers with very many values": (
-        'os.write(1, b\'{"jsonrpc": "2.0", "id": %d, "result": {"content": [], "x": [0\''
-        " % m['id'] + b',0' * 270_000 + b']}}\\n')",
-        "oversize",
-    ),
-    "eats memory": ("x = [bytearray(1 << 20) for _ in range(4000)]", "out_of_memory"),
-}
-
-
-MEMORY_MB = {"answers 50 MB": 512}
-
-
-@pytest.mark.parametrize("name", CASES)
-async def test_what_a_server_does_in_a_call_is_an_outcome_and_the_next_call_works(bench, name):
-    what, kind = CASES[name]
-    async with bench.launch(when(what), memory_mb=MEMORY_MB.get(name, 128)) as running:
+@cases(
+    "what, kind",
+    ("os._exit(7)", "crashed"),
+    ("time.sleep(600)", "timeout_call"),
+    ("return", "timeout_call"),
+    ("answer(m['id'] + 77, {'content': []})", "protocol_error"),
+    ("answer(str(m['id']) + 'x', {'content': []})", "protocol_error"),
+    ("[os.write(1, b'x' * 65536) for _ in iter(int, 1)]", "oversize"),  # without a newline
+    ("[notify('x', y='y' * 9000) for _ in iter(int, 1)]", "oversize"),
+    ("say(m, 'x' * 50_000_000)", "oversize"),
+    ("os.close(1); time.sleep(600)", "timeout_call"),
+    ("answer(m['id'], ['a', 'list'])", "protocol_error"),
+    ("answer(m['id'], {'content': 'text'})", "protocol_error"),
+    ('os.write(1, b\'{"jsonrpc": "2.0", "id": %d, "result": {"content": [], "x": [0\''
+     " % m['id'] + b',0' * 270_000 + b']}}\\n')", "oversize"),  # very many values
+    ("x = [bytearray(1 << 20) for _ in range(4000)]", "out_of_memory"),
+)  # fmt: skip
+async def test_what_a_server_does_in_a_call_is_an_outcome_and_the_next_works(bench, what, kind):
+    memory_mb = 512 if "50_000_000" in what else 128
+    async with bench.launch(when(what), memory_mb=memory_mb) as running:
         assert (await running.call(1)).status == "ok"
         slow = kind in ("timeout_call", "protocol_error")
         found = await running.call(13, timeout_s=1.0 if slow else 20.0)
@@ -163,9 +155,8 @@ BUSY_START = "until = time.monotonic() + 1.5\nwhile time.monotonic() < until: pa
 
 
 async def test_a_server_that_takes_long_to_start_goes_on_starting(bench):
-    async with bench.launch(
-        BUSY_START + when("pass"), limits=replace(LIMITS, launch_s=0.5)
-    ) as running:
+    limits = replace(LIMITS, launch_s=0.5)
+    async with bench.launch(BUSY_START + when("pass"), limits=limits) as running:
         first = await running.call()
         assert first.error_kind == "timeout_start"
         assert first.hint.endswith("goes on starting: call again in a moment")
@@ -249,8 +240,7 @@ async def test_a_large_message_is_parsed_by_another_thread(bench, monkeypatch):
         return parse(text)
 
     monkeypatch.setattr(json_message, "parse_message", parse_here)
-    assert (
-        len(read_text(await bench.call("calls(lambda m, x: say(m, 'x' * x))", 100_000))) == 100_000
-    )
+    result = await bench.call("calls(lambda m, x: say(m, 'x' * x))", 100_000)
+    assert len(read_text(result)) == 100_000
     assert {large for large, _ in threads} == {True, False}
     assert not [threads for large, on_loop in threads if large and on_loop]

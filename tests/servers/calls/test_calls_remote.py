@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.secrets import SecretSources, ServerSecrets
 from demo.world.catalogue import pack
 from tests.marketplaces.site import Answer, site
-from tests.servers.conftest import BundleHost, host
+from tests.servers.conftest import BundleHost, host, make_secrets
 from tests.servers.probe.test_remote_probe import ask, sdk_server
 from tests.serving.calling import CONTRACT, OTHER, PATIENT, open_remote, read_text
 from tests.support.cases import cases
@@ -27,7 +28,6 @@ from tests.support.http_mcp import (
     begin_session,
     make_good_script,
     make_reply,
-    make_tool,
     make_welcome,
     refuse,
     serve_script,
@@ -35,21 +35,13 @@ from tests.support.http_mcp import (
 )
 from tests.support.untrusted_server import POLICY, require_sandbox
 
-LISTED = [make_tool("do", inputSchema=CONTRACT["inputSchema"]), {**OTHER}]
-BY = {**CONTRACT, "description": "do"}
-
 
 def text(words: str, **more):
     return {"content": [{"type": "text", "text": words}], **more}
 
 
 def server(do, **more):
-    """A server over streamable HTTP whose `tools/call` is `do`."""
-    return make_good_script(LISTED, tools_call=do, **more)
-
-
-def call_of(running, x=1, **more):
-    return running.call(x, contract=BY, **more)
+    return make_good_script([CONTRACT, OTHER], tools_call=do, **more)
 
 
 @cases("kind", "event streams", "JSON answers", "SSE")
@@ -62,13 +54,11 @@ async def test_the_sdks_server_is_called_over_each_transport(kind):
         by = {tool["name"]: tool for tool in listed.tools}
         async with open_remote(url) as running:
             call = running.caller.call
-            found = await asyncio.gather(
-                *(call(running.server_id, "add", by["add"], {"a": n, "b": 1}) for n in range(5))
-            )
+            asked = [call(running.server_id, "add", by["add"], {"a": n, "b": 1}) for n in range(5)]
+            found = await asyncio.gather(*asked)
             wrong = await call(running.server_id, "shout", by["shout"], {"text": 7})
-    assert [(one.status, one.structured) for one in found] == [
-        ("ok", {"result": n + 1}) for n in range(5)
-    ]
+    answers = [(one.status, one.structured["result"]) for one in found]
+    assert answers == [("ok", n + 1) for n in range(5)]
     assert wrong.status == "invalid_arguments"
 
 
@@ -79,12 +69,11 @@ async def test_headers_and_session_go_with_a_call_and_secrets_come_back_nowhere(
         call.answer(text(call.headers["authorization"]))
 
     with serve_script(server(echo, initialize=begin_session)) as here:
-        sources = {
-            f"remote:{here.url}": ServerSecrets(headers={"Authorization": "Bearer env:TOKEN"})
-        }
+        headers = ServerSecrets(headers={"Authorization": "Bearer env:TOKEN"})
+        sources = {f"remote:{here.url}": headers}
         policy = DeployPolicy(Path("/nonexistent"), secrets=SecretSources(sources, bytes(16)))
         async with open_remote(here.url, policy=policy) as running:
-            found = await call_of(running)
+            found = await running.call()
     (sent,) = [call for call in here.calls if call.asks == "tools/call"]
     assert sent.headers["authorization"] == "Bearer tok-en-4242424242"
     assert sent.headers["mcp-session-id"] == "s-1"
@@ -96,7 +85,7 @@ async def test_a_made_up_header_is_never_sent():
     with serve_script(server(lambda call: call.answer(text("x")))) as here:
         made = {"headers": (("X-Api-Key", "placeholder"),), "placeholders": ("header:X-Api-Key",)}
         async with open_remote(here.url, **made) as running:
-            found = await call_of(running)
+            found = await running.call()
     assert found.error_kind == "needs_secret"
     assert 'headers] X-Api-Key = "env:VARIABLE"' in found.hint
     assert here.calls == []
@@ -118,16 +107,8 @@ async def test_a_session_that_the_server_forgot_is_begun_anew():
 
     with serve_script(server(do, initialize=begin)) as here:
         async with open_remote(here.url) as running:
-            found = [read_text(await call_of(running)) for _ in range(3)]
+            found = [read_text(await running.call()) for _ in range(3)]
     assert found == ["s-1", "s-2", "s-2"]
-
-
-def say_page(call: Call) -> None:
-    call.say("<html>", Content_Type="text/html")
-
-
-def answer_another_id(call: Call) -> None:
-    call.json({"jsonrpc": "2.0", "id": 999, "result": text("evil")})
 
 
 def stream_20_mb(call: Call) -> None:
@@ -135,17 +116,21 @@ def stream_20_mb(call: Call) -> None:
     call.event(make_reply(call.message, text("x" * 20_000_000)))
 
 
+ANOTHER_ID = {"jsonrpc": "2.0", "id": 999, "result": text("evil")}
+
+
 BAD = {
     "401": (lambda call: call.say("no", status=401), "remote_auth", "credentials"),
     "500": (lambda call: call.say("no", status=500), "remote_down", "server"),
     "429": (lambda call: call.say("no", status=429, Retry_After="9"), "remote_down", "server"),
-    "a web page": (say_page, "protocol_error", "server"),
+    "a web page": (
+        lambda call: call.say("<html>", Content_Type="text/html"), "protocol_error", "server"),
     "silence": (Call.for_ever, "timeout_call", "tool"),
     "hangs up": (lambda call: call.write(b""), "remote_down", "server"),
-    "another id": (answer_another_id, "protocol_error", "server"),
+    "another id": (lambda call: call.json(ANOTHER_ID), "protocol_error", "server"),
     "20 MB": (lambda call: call.answer(text("x" * 20_000_000)), "oversize", "server"),
     "an event stream of 20 MB": (stream_20_mb, "oversize", "server"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -158,24 +143,19 @@ async def test_what_a_remote_server_does_in_a_call_is_an_outcome_and_the_next_wo
 
     with serve_script(server(do)) as here:
         async with open_remote(here.url) as running:
-            assert (await call_of(running)).status == "ok"
-            found = await call_of(running, 13, timeout_s=1.5)
-            after = await call_of(running)
+            assert (await running.call()).status == "ok"
+            found = await running.call(13, timeout_s=1.5)
+            after = await running.call()
     assert (found.status, found.error_kind, found.blame) == ("failed", kind, blame), found
     assert (after.status, read_text(after)) == ("ok", "fine"), after
-    asked = [
-        call.message["params"]["arguments"]["x"] for call in here.calls if call.asks == "tools/call"
-    ]
-    assert asked == [1, 13, 1]  # nothing was sent twice
+    calls = [call.message["params"] for call in here.calls if call.asks == "tools/call"]
+    assert [params["arguments"]["x"] for params in calls] == [1, 13, 1]  # nothing was sent twice
 
 
 async def test_an_error_of_the_protocol_with_a_bad_status_is_an_answer():
-    def do(call: Call) -> None:
-        refuse(call, -32602, 400, "x must be even")
-
-    with serve_script(server(do)) as here:
+    with serve_script(server(lambda call: refuse(call, -32602, 400, "x must be even"))) as here:
         async with open_remote(here.url) as running:
-            found = await call_of(running)
+            found = await running.call()
     assert (found.status, found.blame) == ("tool_error", "caller")
     assert read_text(found) == "x must be even"
 
@@ -185,7 +165,7 @@ async def test_the_settings_decide_whether_a_remote_server_is_called_at_all():
         async with open_remote(here.url) as running:
             caller = running.caller
             caller._policy = replace(caller._policy, remote=None)
-            found = await call_of(running)
+            found = await running.call()
     assert (found.error_kind, found.blame, here.calls) == ("policy_denied", "policy", [])
 
 
@@ -198,7 +178,7 @@ async def test_nothing_of_a_call_reaches_a_log(caplog, monkeypatch):
 
     with serve_script(server(do)) as here:
         async with open_remote(f"{here.url}?api_key={secret}") as running:
-            found = await call_of(running, timeout_s=1.0)
+            found = await running.call(timeout_s=1.0)
     assert found.status == "failed"
     assert secret not in str(found)
     records = [record for record in caplog.records if record.name != "asyncio"]
@@ -228,10 +208,10 @@ def notes(tmp_path):
 
 
 async def test_a_call_writes_into_a_granted_folder_and_only_where_it_may(bench, notes):
-    granted = {"npm:x": [f"{notes}:rw"], "npm:reader": [f"{notes}"]}
+    folders = {"npm:x": f"{notes}:rw", "npm:reader": f"{notes}"}
     grants = {
-        name: ServerGrant(folders=mount_folders(folders), personal=True)
-        for name, folders in granted.items()
+        name: ServerGrant(folders=mount_folders([folder]), personal=True)
+        for name, folder in folders.items()
     }
     policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=grants)
     async with bench.launch(WRITE, policy=policy) as running:
@@ -273,7 +253,7 @@ async def test_a_host_that_a_call_was_refused_is_named_with_the_command_that_gra
 
 async def test_a_secret_that_a_server_asks_for_as_a_host_is_in_no_answer(bench, monkeypatch):
     monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
-    secrets = SecretSources({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16))
+    secrets = make_secrets("npm:x", KEY="env:MY_KEY")
     granted = {"npm:x": ServerGrant(hosts=("localhost:9",), personal=True)}
     policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=granted, secrets=secrets)
     source = "URLS = ['http://' + os.environ['KEY'] + '.example.com/']\n" + FETCH
@@ -316,11 +296,9 @@ async def test_a_bundle_of_the_demo_is_fetched_checked_and_called(host, tmp_path
     caller, by = await listed(recipe, DeployPolicy(tmp_path, HERE, twice=False))
     fetched = len(host.requests)
     note = {"title": "Milk", "text": "Two litres"}
+    call = partial(caller.call, recipe.server_id, "create_note", by["create_note"], note)
     try:
-        made = [
-            await caller.call(recipe.server_id, "create_note", by["create_note"], note)
-            for _ in range(2)
-        ]
+        made = [await call() for _ in range(2)]
     finally:
         await caller.close()
     assert [one.status for one in made] == ["ok", "ok"], made
@@ -334,9 +312,9 @@ async def test_a_secret_that_a_manifest_asks_for_is_never_made_up(host, tmp_path
     recipe = packed(host, "needs_key", "0.3.0")
     key = "WEATHERKEY_API_KEY"
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    sources = {recipe.server_id: ServerSecrets(env={key: "env:MY_WEATHERKEY"})}
+    secrets = make_secrets(recipe.server_id, **{key: "env:MY_WEATHERKEY"})
     monkeypatch.setenv("MY_WEATHERKEY", "wk_live_" + "0a" * 12)
-    real = DeployPolicy(tmp_path, HERE, twice=False, secrets=SecretSources(sources, bytes(16)))
+    real = DeployPolicy(tmp_path, HERE, twice=False, secrets=secrets)
     found = []
     for policy in (DeployPolicy(tmp_path, HERE), real):
         caller = ToolCaller({recipe.server_id: dump_recipe(recipe)}, policy)

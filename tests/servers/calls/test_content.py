@@ -1,5 +1,6 @@
 """An answer within its bounds, without a secret; and whose fault an error is."""
 
+import base64
 import errno
 import json
 from dataclasses import replace
@@ -76,8 +77,6 @@ def test_many_secrets_before_a_cut_leave_none_behind_it():
 
 @cases("kind", "image", "audio")
 def test_a_secret_in_the_bytes_of_a_medium_is_taken_out(kind):
-    import base64
-
     for start in (0, 1, 2, 48_990, 49_151):  # also across the pieces that are searched
         data = base64.b64encode(b"." * start + SECRET.encode() + b"." * 99_000).decode()
         block = {"type": kind, "data": data, "mimeType": "x/y"}
@@ -132,19 +131,15 @@ def test_a_key_split_over_blocks_is_taken_out_and_media_stay():
     assert [one.rule for one in laid] == ["issued_key"]
 
 
-HONEST = [
+@cases(
+    "result",
     text("49"),
     text('{"token": "o8i7u6y5t4r3e2w1q0", "password": "pass123"}'),
     text("page 550e8400: https://notes.example/550e8400-e29b-41d4-a716-446655440000"),
     CallResult("ok", [{"type": "image", "data": "AKIA" * 30, "mimeType": "image/png"}]),
     CallResult("ok", structured={"n": 1, "rows": [{"id": None, "on": True, "x": 1.5}]}),
-    CallResult(
-        "tool_error", [{"type": "text", "text": "no"}], None, "tool_error", "no: see", "tool"
-    ),
-]
-
-
-@pytest.mark.parametrize("result", HONEST, ids=range(len(HONEST)))
+    CallResult("tool_error", text("no").content, None, "tool_error", "no: see", "tool"),
+)
 def test_an_honest_result_passes_unchanged(result):
     assert inspected(result) == (result, [])
 
@@ -169,9 +164,8 @@ def test_a_key_of_known_form_is_taken_out_and_said(result):
     shown = json.dumps([made.content, made.structured, made.hint])
     assert KEY not in shown
     assert "MIIEow" not in shown
-    assert (
-        [finding.rule for finding in made.findings] == [one.rule for one in laid] == ["issued_key"]
-    )
+    rules = [[finding.rule for finding in each] for each in (made.findings, laid)]
+    assert rules == [["issued_key"]] * 2
     assert made.alarming == []
 
 

@@ -38,15 +38,9 @@ class Idle(CallSession):
         self._on_end()
 
 
-async def use(pool: SessionPool, owner: str, key: str) -> CallSession:
-    """Leases a session for a moment."""
-    async with pool.lease(key, Idle, owner) as (session, _):
-        return session
-
-
-async def use_by(pool: SessionPool, make: type[Idle]) -> Any:
-    """Leases a session of this class under the key `a` for a moment."""
-    async with pool.lease("a", make) as (session, _):
+async def use(pool: SessionPool, owner: str, key: str, make: type[Idle] = Idle) -> Any:
+    """Leases a session of this class for a moment."""
+    async with pool.lease(key, make, owner) as (session, _):
         return session
 
 
@@ -117,7 +111,7 @@ async def test_who_gives_up_while_a_server_is_doubted_leaves_no_lease():
             return True
 
     pool = SessionPool(CallLimits(sessions=1, launch_s=60.0))
-    session = await use_by(pool, Doubted)
+    session = await use(pool, "", "a", Doubted)
     async with anyio.create_task_group() as group:
         group.start_soon(use, pool, "", "a")
         await session.asked.wait()

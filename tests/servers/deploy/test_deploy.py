@@ -32,7 +32,8 @@ from assets.servers.sandbox.spec import SandboxLaunch, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.marketplaces.site import Answer, site
-from tests.servers.conftest import npm, pypi
+from tests.servers.conftest import make_secrets, npm, pypi
+from tests.serving.calling import NPM as RECIPE
 from tests.support.cases import cases
 from tests.support.untrusted_server import (
     CONVERSATION,
@@ -45,8 +46,7 @@ from tests.support.untrusted_server import (
 from warehouse.fleet import TaskLost
 from warehouse.storage.blobs import Blobs
 
-NAME = "npm:x"
-RECIPE = LaunchRecipe(server_id=NAME, ecosystem="npm", name="x", version="1", integrity="sha512-x")
+NAME = RECIPE.server_id
 
 
 @pytest.fixture
@@ -100,28 +100,19 @@ def test_the_effect_is_named_by_what_can_change_it(tmp_path):
     def key(policy, recipe=RECIPE, attempt=1):
         return effect_key(recipe, digest_conditions(recipe.server_id, policy), attempt)
 
-    first = key(policy)
-    assert first == key(DeployPolicy(tmp_path / "elsewhere"))
-    others = {
-        key(policy, attempt=2),
-        key(with_network(policy, "full")),
-        key(policy, RECIPE.model_copy(update={"args": ("-x",)})),
-    }
-    assert first not in others
-    assert len(others) == 3
-
-
-def test_an_unknown_network_grant_is_refused(tmp_path):
+    assert key(policy) == key(DeployPolicy(tmp_path / "elsewhere"))
+    changed = RECIPE.model_copy(update={"args": ("-x",)})
+    others = (key(policy, attempt=2), key(with_network(policy, "full")), key(policy, changed))
+    assert len({key(policy), *others}) == 4
     with pytest.raises(ValueError, match="expected 'none' or 'full'"):
-        with_network(DeployPolicy(tmp_path), "some")
+        with_network(policy, "some")
 
 
 def test_a_real_secret_reaches_the_server_and_nothing_else(installed, monkeypatch):
     key = "os.environ['KEY']"
     source = f"print('got ' + {key}, file=sys.stderr)\nserve([tool('a', description={key})])"
     monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
-    sources = {"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}
-    policy = replace(installed(source), secrets=SecretSources(sources, bytes(16)))
+    policy = replace(installed(source), secrets=make_secrets(NAME, KEY="env:MY_KEY"))
     facts = {"env": (("KEY", "placeholder"),), "placeholders": ("env:KEY",)}
     deployed = deploy(RECIPE.model_copy(update=facts), policy)
     assert deployed.probe.tools[0]["description"] == "[secret KEY]"
@@ -131,8 +122,7 @@ def test_a_real_secret_reaches_the_server_and_nothing_else(installed, monkeypatc
 
 
 def test_a_secret_that_is_missing_is_a_failure_with_its_fix(tmp_path):
-    sources = {"npm:x": ServerSecrets(env={"KEY": "env:NO_SUCH_VARIABLE"})}
-    policy = DeployPolicy(tmp_path, secrets=SecretSources(sources, bytes(16)))
+    policy = DeployPolicy(tmp_path, secrets=make_secrets(NAME, KEY="env:NO_SUCH_VARIABLE"))
     result = deploy(RECIPE, policy).probe
     assert result.error_kind == "needs_secret"
     assert "NO_SUCH_VARIABLE" in str(result.hint)
@@ -251,8 +241,6 @@ def test_packages_that_do_not_exist_are_not_found(warehouse):
 
 
 # --- what a granted server reaches of the network: its hosts and no other
-NAME = "npm:x"
-NAME = "npm:x"
 # Tools named after what each address answered; a server that is refused the last one dies of it.
 FETCH = """
 import socket, urllib.request
@@ -318,9 +306,8 @@ def test_a_node_server_that_knows_no_proxy_reaches_its_host_too(granted, tmp_pat
     node = find_toolchain().node
     if node is None:
         pytest.skip("no Node.js on this host")
-    artifact = InstalledArtifact(
-        tmp_path / "tree", (str(node), "/srv/server/main.js"), {}, (), "l", 1.0
-    )
+    argv = (str(node), "/srv/server/main.js")
+    artifact = InstalledArtifact(tmp_path / "tree", argv, {}, (), "l", 1.0)
     monkeypatch.setattr("assets.servers.deploy.deploy.ensure_artifact", lambda *_, **__: artifact)
     with site(lambda *_: Answer("granted")) as here, site(lambda *_: Answer("secret")) as other:
         near, far = (one.url.rpartition(":")[2] for one in (here, other))
@@ -368,12 +355,9 @@ def test_hosts_narrow_a_network_that_all_servers_have(tmp_path):
     assert wide.sandbox_of(NAME).network == "full"
     narrow = replace(wide, grants={NAME: ServerGrant(hosts=("api.example.com",))})
     assert narrow.sandbox_of(NAME).network == "none"
-    granted = [(), ("a.example", "b.example"), ("b.example", "a.example")]
-    digests = {
-        digest_conditions(NAME, replace(wide, grants={NAME: ServerGrant(hosts=hosts)}))
-        for hosts in granted
-    }
-    assert len(digests) == 2
+    hosts = [(), ("a.example", "b.example"), ("b.example", "a.example")]
+    policies = [replace(wide, grants={NAME: ServerGrant(hosts=of)}) for of in hosts]
+    assert len({digest_conditions(NAME, policy) for policy in policies}) == 2
 
 
 def test_an_image_is_held_to_no_hosts_and_says_so(tmp_path):

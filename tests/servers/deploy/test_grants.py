@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -32,22 +33,15 @@ from assets.servers.probe.failure_kinds import PackageError, ProbeFailure
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount
-from assets.servers.secrets import LaunchSecrets, SecretSources, ServerSecrets
-from tests.servers.conftest import npm
+from assets.servers.secrets import LaunchSecrets, SecretSources
+from tests.servers.conftest import make_secrets, npm
+from tests.serving.calling import NPM
 from tests.support.cases import cases
 from tests.support.errors import expect_kind
 from tests.support.untrusted_server import CONVERSATION, POLICY, install_source, tool_names
 
-NAME = "npm:x"
-RECIPE = LaunchRecipe(
-    server_id=NAME,
-    ecosystem="npm",
-    name="x",
-    version="1",
-    integrity="sha512-x",
-    args=(DATA,),
-    placeholders=("arg:0",),
-)
+RECIPE = NPM.model_copy(update={"args": (DATA,), "placeholders": ("arg:0",)})
+NAME = RECIPE.server_id
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandbox runs as another user")
 # Tools named after what a server finds in its folders, and after what it could do there.
 LOOK = """
@@ -267,10 +261,9 @@ def test_a_granted_server_is_due_again_and_what_the_folder_holds_is_no_condition
 
 def test_a_server_in_a_folder_of_toolmills_keeps_its_hosts_and_gets_no_folder_of_its_users(notes):
     own = ServerGrant(folders=mount_folders([f"{notes}:rw"]), hosts=("a.example",))
-    made = ServerGrant(folders=(SandboxMount(notes, DATA),)).with_network_of(
-        replace(own, personal=True)
-    )
-    assert made == ServerGrant(folders=(SandboxMount(notes, DATA),), hosts=("a.example",))
+    ours = ServerGrant(folders=(SandboxMount(notes, DATA),))
+    made = ours.with_network_of(replace(own, personal=True))
+    assert made == replace(ours, hosts=("a.example",))
     granted = [grant.has_network for grant in (made, own, ServerGrant("full"), ServerGrant())]
     assert granted == [True, True, True, False]
     assert not made.reaches_own
@@ -278,13 +271,12 @@ def test_a_server_in_a_folder_of_toolmills_keeps_its_hosts_and_gets_no_folder_of
 
 def test_a_made_up_path_is_real_once_a_folder_lies_there(tmp_path, notes):
     given = grant(f"{notes}")[NAME]
-    recipe = RECIPE.model_copy(
-        update={
-            "args": (DATA, "--in", f"{DATA}/placeholder.txt"),
-            "env": (("ROOT", DATA), ("URL", "https://placeholder.example.com")),
-            "placeholders": ("arg:0", "arg:2", "env:ROOT", "env:URL"),
-        }
-    )
+    about = {
+        "args": (DATA, "--in", f"{DATA}/placeholder.txt"),
+        "env": (("ROOT", DATA), ("URL", "https://placeholder.example.com")),
+        "placeholders": ("arg:0", "arg:2", "env:ROOT", "env:URL"),
+    }
+    recipe = RECIPE.model_copy(update=about)
     assert list_granted_places(recipe, given) == {"arg:0", "env:ROOT"}
     assert list_granted_places(recipe, ServerGrant("full")) == set()
     policy = DeployPolicy(tmp_path, grants={NAME: replace(given, personal=False)})
@@ -305,15 +297,11 @@ def test_what_a_listing_chose_is_confirmed_beside_a_users_folder(tmp_path, notes
     policy = DeployPolicy(tmp_path, grants=grant(f"{notes}"))
     found = find_unconfirmed(recipe, policy.secrets.given(NAME), policy)
     assert (found and found.kind) == kind
-    ours = {NAME: replace(policy.grant_of(NAME), personal=False)}
-    policy = replace(policy, grants=ours)
+    policy = replace(policy, grants={NAME: replace(policy.grant_of(NAME), personal=False)})
     assert find_unconfirmed(recipe, policy.secrets.given(NAME), policy) is None
 
 
 GITHUB = "npm:github-mcp"
-GITHUB_RECIPE = LaunchRecipe(
-    server_id=GITHUB, ecosystem="npm", name="github-mcp", version="1.0.0", integrity="sha512-x"
-)
 TOKEN = LaunchSecrets({"GITHUB_TOKEN": "a-real-token"})
 
 
@@ -323,12 +311,11 @@ def policy(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "a-real-token")
     launched = make_failed(ProbeFailure("crashed", "it was launched"))
     monkeypatch.setattr("assets.servers.deploy.deploy.RecipeLauncher.run", lambda _: launched)
-    sources = {GITHUB: ServerSecrets(env={"GITHUB_TOKEN": "env:MY_TOKEN"})}
-    return DeployPolicy(tmp_path, secrets=SecretSources(sources, bytes(16)))
+    return DeployPolicy(tmp_path, secrets=make_secrets(GITHUB, GITHUB_TOKEN="env:MY_TOKEN"))
 
 
 def chosen(**facts):
-    return GITHUB_RECIPE.model_copy(update=facts)
+    return NPM.model_copy(update={"server_id": GITHUB, "name": "github-mcp", **facts})
 
 
 @cases(
@@ -428,12 +415,9 @@ def test_an_address_with_more_than_its_server_id_is_asked_for(policy, more):
     assert find_unconfirmed(LaunchRecipe(**about, url="https://x/mcp"), real, policy) is None
 
 
-def test_more_than_anybody_reads_is_not_asked_for(policy):
+def test_more_than_anybody_reads_is_not_asked_for_and_what_is_shown_is_plain_text(policy):
     found = find_unconfirmed(chosen(args=("a" * 3000, "--evil")), TOKEN, policy)
     assert (found.kind, "at most 2000" in found.detail) == ("policy_denied", True)
-
-
-def test_what_is_shown_is_plain_text(policy):
     found = find_unconfirmed(chosen(args=("a\u202eb\x1b[2J",)), TOKEN, policy)
     assert found.detail.isascii()
     assert found.detail.isprintable()
@@ -442,10 +426,7 @@ def test_what_is_shown_is_plain_text(policy):
 def test_a_folder_that_changes_meanwhile_is_one_clear_refusal(tmp_path, notes, monkeypatch):
     """`realpath` fails where a link that it met is a folder when it is read."""
     policy = DeployPolicy(tmp_path, grants=grant(f"{notes}"))
-
-    def swapped(path, **_):
-        raise OSError(22, "Invalid argument", str(path))
-
+    swapped = Mock(side_effect=OSError(22, "Invalid argument", str(notes)))
     monkeypatch.setattr(os.path, "realpath", swapped)
     refused = find_refusal(RECIPE, policy)
     assert (refused.kind, str(notes) in refused.detail) == ("bad_grant", True)

@@ -50,8 +50,10 @@ def plan(listing: Listing) -> LaunchRecipe:
     return found
 
 
-def trust(policy: DeployPolicy, listing: Listing) -> DeployPolicy:
-    return replace(policy, confirmed={NAME: (digest_confirmed(plan(listing)),)})
+def trust(policy: DeployPolicy, folder: Path, *words: str, **entry: Any) -> tuple[Any, Any]:
+    """(The listing of a command, the policy under which it is trusted.)"""
+    listing = list_server(folder, *words, **entry)
+    return listing, replace(policy, confirmed={NAME: (digest_confirmed(plan(listing)),)})
 
 
 Deploy = Callable[..., dict[str, Any]]
@@ -81,8 +83,7 @@ def call(row: dict[str, Any], policy: DeployPolicy) -> CallResult:
 
 
 def test_a_trusted_command_is_launched_and_its_tools_are_called(deploy, policy, folder):
-    listing = list_server(folder)
-    policy = trust(policy, listing)
+    listing, policy = trust(policy, folder)
     row = deploy(listing, policy)
     assert (row["status"], row["server_id"], row["n_tools"]) == ("ok", NAME, 2), row["hint"]
     assert (row["ecosystem"], row["certified"]) == ("private", True)
@@ -91,13 +92,13 @@ def test_a_trusted_command_is_launched_and_its_tools_are_called(deploy, policy, 
 
 
 def test_a_command_asks_to_be_trusted_and_asks_again_once_it_changed(deploy, policy, folder):
-    listing = list_server(folder)
+    listing, trusted = trust(policy, folder)
     row = deploy(listing, policy)
     assert (row["status"], row["error_kind"]) == ("failed", "needs_confirmation")
     assert "toolmill trust 'private:mcp.json#own'" in row["hint"]
     assert '["python", "server.py"]' in row["hint"]
     assert not deploy(listing, policy, row)["done"]
-    policy = trust(policy, listing)
+    policy = trusted
     row = deploy(listing, policy, row)
     assert row["status"] == "ok"
     row = deploy(list_server(folder, "python", "server.py", "--admin"), policy, row)
@@ -106,8 +107,8 @@ def test_a_command_asks_to_be_trusted_and_asks_again_once_it_changed(deploy, pol
 
 
 def test_a_call_of_a_recipe_that_nobody_trusts_starts_nothing(deploy, policy, folder, tmp_path):
-    listing = list_server(folder)
-    row = deploy(listing, trust(policy, listing))
+    listing, trusted = trust(policy, folder)
+    row = deploy(listing, trusted)
     refused = call(row, policy)
     assert (refused.status, refused.error_kind) == ("failed", "needs_confirmation")
     # An index of somebody else cannot borrow the trust, or another server's name.
@@ -115,13 +116,12 @@ def test_a_call_of_a_recipe_that_nobody_trusts_starts_nothing(deploy, policy, fo
     for change in ({"args": ["server.py", "x"]}, {"command": ["sh"]}, {"server_id": "npm:x"}):
         made = {**facts, **change}
         with pytest.raises(CallFailed) as caught:
-            plan_launch(made["server_id"], made, trust(policy, listing))
+            plan_launch(made["server_id"], made, trusted)
         assert caught.value.kind in ("needs_confirmation", "no_recipe")
 
 
 def test_an_edited_script_is_launched_the_same_night(deploy, policy, folder):
-    listing = list_server(folder)
-    policy = trust(policy, listing)
+    listing, policy = trust(policy, folder)
     first = deploy(listing, policy)
     assert not deploy(listing, policy, first)["done"]
     write_server(folder, "sys.exit('broken')")
@@ -136,8 +136,7 @@ def test_an_edited_script_is_launched_the_same_night(deploy, policy, folder):
 
 
 def test_a_folder_that_is_gone_is_a_row_refuses_a_call_and_comes_back(deploy, policy, folder):
-    listing = list_server(folder)
-    policy = trust(policy, listing)
+    listing, policy = trust(policy, folder)
     first = row = deploy(listing, policy)
     away = folder.rename(folder.parent / "away")
     for kind, words in (("needs_software", "is not there"), ("policy_denied", "is a link")):
@@ -167,8 +166,7 @@ serve(found + [tool("sound")])
 """
     folder = write_server(tmp_path / "own", source)
     before = (folder / "server.py").read_text()
-    listing = list_server(folder)
-    row = deploy(listing, trust(policy, listing))
+    row = deploy(*trust(policy, folder))
     assert (row["status"], row["n_tools"]) == ("ok", 1), row
     assert (folder / "server.py").read_text() == before
     assert os.listdir(folder) == ["server.py"]
@@ -177,15 +175,13 @@ serve(found + [tool("sound")])
 
 def test_a_server_that_must_write_its_own_folder_is_told_so(deploy, policy, tmp_path):
     folder = write_server(tmp_path / "own", "open('state.db', 'w')")
-    listing = list_server(folder)
-    row = deploy(listing, trust(policy, listing))
+    row = deploy(*trust(policy, folder))
     assert (row["status"], row["error_kind"]) == ("failed", "read_only"), row["hint"]
     assert not (folder / "state.db").exists()
 
 
 def test_a_secret_of_the_file_is_made_up_and_a_call_asks_for_it(deploy, policy, folder):
-    listing = list_server(folder, env={"API_KEY": "sk-" + "a1b2" * 8, "MODE": "fast"})
-    policy = trust(policy, listing)
+    listing, policy = trust(policy, folder, env={"API_KEY": "sk-" + "a1b2" * 8, "MODE": "fast"})
     row = deploy(listing, policy)
     assert (row["status"], row["placeholders"]) == ("ok", '["env:API_KEY"]')
     assert "a1b2a1b2" not in str(row)
@@ -195,10 +191,9 @@ def test_a_secret_of_the_file_is_made_up_and_a_call_asks_for_it(deploy, policy, 
 
 
 def test_a_folder_that_holds_toolmills_own_files_is_not_shown(deploy, policy, folder, tmp_path):
-    listing = list_server(folder)
     state = folder / "var" / "state"
     state.mkdir(parents=True)
-    trusted = trust(policy, listing)
+    listing, trusted = trust(policy, folder)
     for own in (state, folder, tmp_path):
         row = deploy(listing, replace(trusted, own=(own,)))
         assert (row["error_kind"], str(own) in row["hint"]) == ("policy_denied", True)
@@ -219,8 +214,7 @@ def test_a_granted_folder_is_what_an_argument_outside_names(deploy, policy, tmp_
     notes = tmp_path / "notes"
     notes.mkdir(mode=0o755)
     (notes / "one.txt").write_text("")
-    listing = list_server(folder, "python", "server.py", "/home/me/notes")
-    policy = trust(policy, listing)
+    listing, policy = trust(policy, folder, "python", "server.py", "/home/me/notes")
     grant = ServerGrant(folders=mount_folders([str(notes)]), personal=True)
     row = deploy(listing, replace(policy, grants={NAME: grant}))
     assert (row["status"], row["placeholders"]) == ("ok", "[]"), row["hint"]
@@ -288,8 +282,7 @@ def test_a_program_that_is_not_there_is_named_with_the_fix(folder, words, messag
 def test_an_environment_in_the_folder_is_really_used(deploy, policy, tmp_path, warehouse):
     folder = write_server(tmp_path / "own", "serve([tool(sys.prefix)])")
     environment(folder)
-    listing = list_server(folder, "uv", "run", "server.py")
-    row = deploy(listing, trust(policy, listing))
+    row = deploy(*trust(policy, folder, "uv", "run", "server.py"))
     assert row["status"] == "ok", row["hint"]
     [tool] = warehouse.blobs.get_json(row["tools_blob"])
     assert tool["name"] == str(folder / ".venv")
@@ -304,8 +297,7 @@ def test_an_interpreter_behind_a_link_of_a_version_manager_is_shown(deploy, poli
     link = folder / ".venv" / "bin" / "python"
     link.unlink()
     link.symlink_to(tmp_path / "cpython-3" / "bin" / python.name)
-    listing = list_server(folder)
-    row = deploy(listing, trust(policy, listing))
+    row = deploy(*trust(policy, folder))
     assert row["status"] == "ok", row["hint"]
 
 

@@ -5,6 +5,7 @@ import json
 import shutil
 import zipfile
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 
 from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef, make_row, read_rows
 from assets.servers.defs import DEPLOYMENTS_AUDIT
-from assets.servers.deploy.deploy import deploy as deploy_recipe
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, deploy_listings, summarise_rows
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import KINDS, PackageError
@@ -20,9 +20,8 @@ from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.recipes.recipe import ResolvedVersion, normalise_address
 from assets.servers.sandbox.spec import SandboxUnavailable
 from assets.servers.sandbox.toolchain import find_toolchain
-from assets.servers.secrets import SecretSources, ServerSecrets
 from demo.server import replicas
-from tests.servers.conftest import npm
+from tests.servers.conftest import make_secrets, npm
 from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox
@@ -35,22 +34,18 @@ DAY = 86_400.0
 ELSEWHERE = "http://127.0.0.1:9"
 
 
+def deploy_all(stores, listings, previous=(), *, policy=None, **facts):
+    usual = DeployPolicy(stores.home, POLICY, CONVERSATION, twice=False)
+    about = {"ledger": stores.ledger, "blobs": stores.blobs, "run_date": "n1", "now": 0.0, **facts}
+    return deploy_listings(listings, previous, replace(usual, **(policy or {})), **about)
+
+
 @pytest.fixture
 def deploy(warehouse):
     require_sandbox()
-    usual = DeployPolicy(warehouse.home, POLICY, CONVERSATION)
 
-    def run(listings, previous=(), now=0.0, run_date="n1", policy=None, **facts):
-        return deploy_listings(
-            listings,
-            previous,
-            replace(usual, **(policy or {})),
-            ledger=warehouse.ledger,
-            blobs=warehouse.blobs,
-            run_date=run_date,
-            now=now,
-            **facts,
-        )
+    def run(*listings, policy=None, **facts):
+        return deploy_all(warehouse, *listings, policy={"twice": True, **(policy or {})}, **facts)
 
     return run
 
@@ -152,23 +147,17 @@ def test_an_unpinned_server_is_asked_for_each_run_and_launched_when_it_moved(dep
     first = deploy([host.listing("a", GOOD, pinned=False)])
     same = deploy([host.listing("a", GOOD, pinned=False)], first.rows, run_date="n2")
     assert (same.done, len(host.requests)) == ([], 2)
-    moved = deploy(
-        [host.listing("a", "serve([tool('c')])", pinned=False)], same.rows, run_date="n3"
-    )
+    again = host.listing("a", "serve([tool('c')])", pinned=False)
+    moved = deploy([again], same.rows, run_date="n3")
     assert moved.rows[0]["n_tools"] == 1
 
 
 def test_a_registry_that_is_down_is_asked_again_the_next_time(deploy):
-    answers = []
-
-    def down(package):
-        answers.append(package)
-        raise PackageError("fetch_failed", "no route")
-
+    down = Mock(side_effect=PackageError("fetch_failed", "no route"))
     first = deploy([npm("pkg")], resolve=down)
     assert first.rows[0]["error_kind"] == "fetch_failed"
     deploy([npm("pkg")], first.rows, now=1.0, resolve=down)
-    assert len(answers) == 2
+    assert down.call_count == 2
 
 
 def test_a_server_that_wants_a_folder_or_its_transport_named_gets_it(deploy, host):
@@ -180,13 +169,9 @@ def test_a_server_that_wants_a_folder_or_its_transport_named_gets_it(deploy, hos
 
 
 def test_progress_is_told_of_every_server(deploy, host):
-    updates = []
-
-    class Told:
-        def update(self, stage, done, total, **figures):
-            updates.append((stage, done, total, figures["ok"]))
-
-    deploy([host.listing("a", GOOD), host.listing("b", GOOD)], progress=Told())
+    progress = Mock()
+    deploy([host.listing("a", GOOD), host.listing("b", GOOD)], progress=progress)
+    updates = [(*call.args, call.kwargs["ok"]) for call in progress.update.call_args_list]
     assert updates == [("deployments", 1, 2, 1), ("deployments", 2, 2, 2)]
 
 
@@ -208,8 +193,7 @@ def test_another_grant_or_secret_makes_a_server_due(deploy, host, warehouse, mon
     listing = host.listing("keyed", "serve([tool('a')])")
     first = deploy([listing])
     name = first.rows[0]["server_id"]
-    sources = {name: ServerSecrets(env={"KEY": "env:MY_KEY"})}
-    given = {"secrets": SecretSources(sources, bytes(16))}
+    given = {"secrets": make_secrets(name, KEY="env:MY_KEY")}
     second = deploy([listing], first.rows, run_date="n2", policy=given)
     assert second.done == [name]
     assert deploy([listing], second.rows, run_date="n3", policy=given).done == []
@@ -281,22 +265,7 @@ def stores(tmp_path_factory):
     held.ledger.close()
 
 
-def run(stores, found, *, resolve=None, policy=None, now=0.0, previous=(), **facts):
-    return deploy_listings(
-        found,
-        previous,
-        replace(DeployPolicy(stores.home, POLICY, CONVERSATION, twice=False), **(policy or {})),
-        ledger=stores.ledger,
-        blobs=stores.blobs,
-        run_date="n1",
-        now=now,
-        resolve=resolve,
-        **facts,
-    )
-
-
-def resolve_nothing(package):
-    raise PackageError("not_found", f"no {package.identifier[:40]}")
+RESOLVE_NOTHING = Mock(side_effect=PackageError("not_found", "no such package"))
 
 
 def check_rows(made, found):
@@ -311,14 +280,15 @@ def check_rows(made, found):
 @examples(20)
 @given(st.lists(listings, max_size=3))
 def test_any_listings_have_rows(stores, found):
-    check_rows(run(stores, found, resolve=resolve_nothing), found)
+    check_rows(deploy_all(stores, found, resolve=RESOLVE_NOTHING), found)
 
 
 @examples(15)
 @given(st.lists(listings, max_size=3), st.sampled_from(("\ud800", "1", "\0")))
 def test_any_listings_that_resolve_have_rows(stores, found, text):
     """Nothing is launched: the toolchain is what the launch stumbles over."""
-    made = run(stores, found, resolve=lambda _: ResolvedVersion(text, text), toolchain=object())
+    known = {"resolve": lambda _: ResolvedVersion(text, text), "toolchain": object()}
+    made = deploy_all(stores, found, **known)
     check_rows(made, found)
 
 
@@ -361,19 +331,14 @@ BUNDLES = {
 def lists_bundles(host, bodies: dict[str, bytes]) -> list[Listing]:
     for name, body in bodies.items():
         host.files[f"/{name}.mcpb"] = body
-    return [
-        Listing(
-            marketplace="registry", native_id=name, name=name, transport="stdio", runnable=True,
-            package=PackageRef(type="mcpb", identifier=f"{host.url}/{name}.mcpb"),
-        )
-        for name in bodies
-    ]  # fmt: skip
+    at = f"{host.url}/{{}}.mcpb".format
+    return [npm(name, package=PackageRef(type="mcpb", identifier=at(name))) for name in bodies]
 
 
 def test_any_bundle_has_a_row(stores, host):
     require_sandbox()
     found = lists_bundles(host, BUNDLES)
-    frame = check_rows(run(stores, found), found)
+    frame = check_rows(deploy_all(stores, found), found)
     assert len(frame) == len(found)
     assert set(frame["status"]) == {"failed"}
     kinds = {row["server_id"].rpartition("/")[2]: row for row in frame.to_dicts()}
@@ -391,31 +356,27 @@ def test_any_bundle_has_a_row(stores, host):
 
 
 def test_an_unforeseen_error_is_a_row_that_waits_and_counts(stores, host, monkeypatch):
-    def fail(recipe, policy, toolchain=None):
-        raise RuntimeError("s3cret of a third party")
-
+    fail = Mock(side_effect=RuntimeError("s3cret of a third party"))
     monkeypatch.setattr("assets.servers.deploy.deploy.deploy_allowed", fail)
     found = lists_bundles(host, {"one": pack(server())})
-    first = run(stores, found)
+    first = deploy_all(stores, found)
     (row,) = first.rows
     assert (row["error_kind"], row["attempts"]) == ("internal", 1)
     assert "trace " in row["hint"]
     assert "s3cret" not in str(row)
-    assert run(stores, found, now=60.0, previous=first.rows).done == []
-    later = run(stores, found, now=2 * 86_400.0, previous=first.rows)
+    assert deploy_all(stores, found, first.rows, now=60.0).done == []
+    later = deploy_all(stores, found, first.rows, now=2 * 86_400.0)
     assert [(row["error_kind"], row["attempts"]) for row in later.rows] == [("internal", 2)]
     assert later.rows[0]["hint"] == row["hint"]
-    monkeypatch.setattr("assets.servers.deploy.deploy.deploy_allowed", deploy_recipe)
 
 
 @cases("error", SandboxUnavailable("bwrap", "absent", ""), HomeUnavailable("x"))
 def test_what_fails_every_item_fails_the_run(stores, host, monkeypatch, error):
-    def fail(recipe, policy, toolchain=None):
-        raise error
-
+    fail = Mock(side_effect=error)
     monkeypatch.setattr("assets.servers.deploy.deploy.deploy_allowed", fail)
+    found = lists_bundles(host, {"two": pack(server())})
     with pytest.raises(type(error)):
-        run(stores, lists_bundles(host, {"two": pack(server())}), toolchain=find_toolchain())
+        deploy_all(stores, found, toolchain=find_toolchain())
 
 
 def test_a_row_that_cannot_be_read_is_a_listing_that_says_so():

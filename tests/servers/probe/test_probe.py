@@ -27,31 +27,24 @@ from tests.support.cases import cases
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox, write_launch
 
 OBJECT = {"type": "object"}
-GOOD = {
-    "name": "weigh",
-    "description": "Weighs.",
-    "inputSchema": {**OBJECT, "properties": {"x": {}}},
-}
+GOOD_SCHEMA = {**OBJECT, "properties": {"x": {}}}
+GOOD = {"name": "weigh", "description": "Weighs.", "inputSchema": GOOD_SCHEMA}
 
 
 def input_schema(**more):
     return {"name": "weigh", "inputSchema": {**OBJECT, **more}}
 
 
-def with_members(**more):
-    return {**GOOD, **more}
-
-
 @cases(
     "tool, field, words",
-    (with_members(description=None), "/description", "is null"),
-    (with_members(annotations=None), "/annotations", "is null"),
-    (with_members(outputSchema=None), "/outputSchema", "is null"),
-    (with_members(annotations={"readOnlyHint": 1}), "/annotations/readOnlyHint", "is no boolean"),
+    ({**GOOD, "description": None}, "/description", "is null"),
+    ({**GOOD, "annotations": None}, "/annotations", "is null"),
+    ({**GOOD, "outputSchema": None}, "/outputSchema", "is null"),
+    ({**GOOD, "annotations": {"readOnlyHint": 1}}, "/annotations/readOnlyHint", "is no boolean"),
     (input_schema(properties={"a/b": True}), "/inputSchema/properties/a~1b", "is no object"),
-    (with_members(outputSchema={**OBJECT, "properties": {"x": {"type": "number!"}}}),
+    ({**GOOD, "outputSchema": {**OBJECT, "properties": {"x": {"type": "number!"}}}},
      "/outputSchema", "cannot be compiled"),
-    (with_members(outputSchema={**OBJECT, "properties": {"x": {"$ref": "#/$defs/No"}}}),
+    ({**GOOD, "outputSchema": {**OBJECT, "properties": {"x": {"$ref": "#/$defs/No"}}}},
      "/outputSchema", "nothing is at '#/$defs/No'"),
 )  # fmt: skip
 def test_a_member_that_makes_a_client_refuse_the_list_is_named(tool, field, words):
@@ -64,7 +57,7 @@ def test_a_member_that_makes_a_client_refuse_the_list_is_named(tool, field, word
 def test_what_every_client_takes_has_no_finding():
     full = {**GOOD, "title": "Weigh", "annotations": {"readOnlyHint": True}, "_meta": {"a": 1}}
     recursive = {**OBJECT, "properties": {"n": {"$ref": "#/$defs/n"}}, "$defs": {"n": OBJECT}}
-    tools = [GOOD, {**full, "outputSchema": recursive}, with_members(inputSchema=recursive)]
+    tools = [GOOD, {**full, "outputSchema": recursive}, {**GOOD, "inputSchema": recursive}]
     assert find_client_refusals(tools, "2025-06-18") == []
     assert find_client_refusals(tools, "2026-07-28") == []
 
@@ -170,11 +163,9 @@ def test_a_node_server_lives_in_the_moved_date_too(ask, tmp_path):
     seen += " new Date().toISOString().slice(0, 10), Date.now() > 1].join()"
     (tmp_path / "server.js").write_text(NODE % seen)
     tmp_path.chmod(0o755)
-    mounts = (
-        *(SandboxMount.same(path) for path in toolchain.binds),
-        SandboxMount(tmp_path, "/srv/server"),
-    )
-    node = SandboxLaunch((str(toolchain.node), "/srv/server/server.js"), {}, mounts)
+    mounts = [SandboxMount.same(path) for path in toolchain.binds]
+    mounts.append(SandboxMount(tmp_path, "/srv/server"))
+    node = SandboxLaunch((str(toolchain.node), "/srv/server/server.js"), {}, tuple(mounts))
     found, _ = ask(node, SandboxPolicy(wall_s=20))
     assert found == [("a", "dated", "date")]
     result = probe(move_clock(node), SandboxPolicy(wall_s=20), CONVERSATION)
@@ -245,10 +236,6 @@ def test_last_words_name_their_kind(stderr):
     assert "exit 1" in failure.detail
 
 
-def test_a_signal_is_named():
-    assert "SIGSEGV" in classify_last_words("", None, "SIGSEGV").detail
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_hint_and_a_bounded_retry(kind):
     assert ProbeFailure(kind, "x").hint.startswith("x: ")
@@ -271,16 +258,15 @@ def test_a_nightly_run_that_begins_sooner_still_finds_due_what_waited_for_it(soo
         assert (nights - 1) * 86_400 + 8_000 < due <= nights * 86_400 + 1_000.0 - sooner_s
 
 
-def test_a_stack_trace_ends_in_its_error_not_in_its_brackets():
+def test_a_signal_is_named_and_a_stack_trace_ends_in_its_error_not_in_its_brackets():
+    assert "SIGSEGV" in classify_last_words("", None, "SIGSEGV").detail
     stderr = "ReferenceError: no boom here\n    at x (y:1)\n  errno: -2\n}\n\nNode.js v20.20.2\n"
     assert "boom" in classify_last_words(stderr, 1, None).detail
     assert "}" not in classify_last_words("it broke\n}\n", 1, None).detail
 
 
 def test_the_network_is_missing_where_it_fails_after_the_key_was_taken():
-    stderr = (
-        "Using API key: provided, token must be valid\nError: getaddrinfo ENOTFOUND api.example.com"
-    )
+    stderr = "Using API key: provided, token must be valid\ngetaddrinfo ENOTFOUND api.example.com"
     assert classify_last_words(stderr, 1, None).kind == "needs_network"
     stderr = "telemetry: getaddrinfo ENOTFOUND t.example.com\nError: API key required"
     assert classify_last_words(stderr, 1, None).kind == "needs_secret"

@@ -6,6 +6,7 @@ import ssl
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx2
 import pytest
@@ -81,12 +82,8 @@ def test_a_401_without_metadata_says_so():
     assert "API key missing" in str(found.hint)
     with serve_script(lambda call: call.say(status=403, WWW_Authenticate="Basic realm=x")) as here:
         assert "'Basic'" in str(ask(here.url).hint)
-
-
-def test_the_command_in_a_hint_cannot_be_broken_out_of():
-    with serve_script(lambda call: call.say(status=401)) as here:
-        found = ask(here.url + "/$(touch%20x);'`id`")
-    assert "login '" in str(found.hint)
+    with serve_script(lambda call: call.say(status=401)) as here:  # a command to be pasted
+        assert "login '" in str(ask(here.url + "/$(touch%20x);'`id`").hint)
 
 
 @cases(
@@ -110,29 +107,24 @@ def test_retry_after_may_be_a_date():
         assert parse_retry_after(junk, now) is None
 
 
-WORDS = {
-    "Missing API key: set the X-Api-Key header": "remote_auth",
-    "the parameter owner: missing required argument": "needs_argument",
-    "bad request": "protocol_error",
-}
-
-
-@pytest.mark.parametrize("words", WORDS)
-def test_the_words_of_a_400_count(words):
-    assert ask_script(lambda call: call.say(words, status=400)).error_kind == WORDS[words]
-
-
-ERRORS = {
-    "Unauthorized: token missing": (-32000, "remote_auth"),
-    "Method not found": (-32601, "no_tools"),
-    "internal error": (-32603, "protocol_error"),
-}
+@cases(
+    "words, kind",
+    ("Missing API key: set the X-Api-Key header", "remote_auth"),
+    ("the parameter owner: missing required argument", "needs_argument"),
+    ("bad request", "protocol_error"),
+)
+def test_the_words_of_a_400_count(words, kind):
+    assert ask_script(lambda call: call.say(words, status=400)).error_kind == kind
 
 
 @cases("status", 200, 400)
-@pytest.mark.parametrize("words", ERRORS)
-def test_an_error_answer_has_its_kind(words, status):
-    code, kind = ERRORS[words]
+@cases(
+    "words, code, kind",
+    ("Unauthorized: token missing", -32000, "remote_auth"),
+    ("Method not found", -32601, "no_tools"),
+    ("internal error", -32603, "protocol_error"),
+)
+def test_an_error_answer_has_its_kind(words, code, kind, status):
 
     def fail(call: Call) -> None:
         refuse(call, code, status, words)
@@ -142,21 +134,18 @@ def test_an_error_answer_has_its_kind(words, status):
 
 
 @cases(
-    "content_type, named",
-    ("text/html; charset=utf-8", "a web page"),
-    ("text/plain", "text/plain"),
-    ("application/octet-stream", "application/octet-stream"),
-    ("x" * 500, "xxx"),
+    "headers, named",
+    ({"Content_Type": "text/html; charset=utf-8"}, "a web page"),
+    ({"Content_Type": "text/plain"}, "text/plain"),
+    ({"Content_Type": "application/octet-stream"}, "application/octet-stream"),
+    ({"Content_Type": "x" * 500}, "xxx"),
+    ({}, "no content type"),
 )
-def test_what_is_no_mcp_is_named(content_type, named):
-    found = ask_script(lambda call: call.say("<html>", Content_Type=content_type), "http")
+def test_what_is_no_mcp_is_named(headers, named):
+    found = ask_script(lambda call: call.say("<html>", **headers), "http")
     assert found.error_kind == "protocol_error"
     assert named in str(found.hint)
     assert "instead of MCP" in str(found.hint)
-
-
-def test_an_answer_without_a_content_type_is_no_mcp():
-    assert "no content type" in str(ask_script(lambda call: call.say(""), "http").hint)
 
 
 def test_a_session_that_ends_again_and_again_is_down():
@@ -180,22 +169,14 @@ def test_no_hint_speaks_of_standard_output():
 
 
 # --- connections
-def test_a_closed_port_is_down():
+def test_a_closed_port_and_a_name_without_an_address_are_down():
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    found = ask(f"http://127.0.0.1:{port}/mcp")
-    assert found.error_kind == "remote_down"
-
-
-def test_a_name_without_an_address_is_down():
-    from warehouse.network.egress import EgressConnector
-
-    async def nowhere(host: str, port: int) -> list[str]:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
+    assert ask(f"http://127.0.0.1:{port}/mcp").error_kind == "remote_down"
+    nowhere = AsyncMock(side_effect=socket.gaierror(socket.EAI_NONAME, "Name not known"))
     found = ask("https://nowhere.example/mcp", connector=EgressConnector(resolve=nowhere))
     assert found.error_kind == "remote_down"
-    assert "Name or service not known" in str(found.hint)
+    assert "Name not known" in str(found.hint)
 
 
 def cut(call: Call) -> None:
@@ -203,17 +184,15 @@ def cut(call: Call) -> None:
     call.write(b'{"jsonrpc": ')
 
 
-SCRIPTS = {
-    "drops the connection": (lambda call: None, "remote_down"),
-    "breaks off its body": (make_good_script(tools_list=cut), "remote_down"),
-    "speaks no HTTP": (lambda call: call.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "protocol_error"),
-    "has no tools": (make_good_script([]), "no_tools"),
-}
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_what_a_connection_comes_to_has_its_kind(name):
-    script, kind = SCRIPTS[name]
+@cases(
+    "script, kind",
+    (lambda call: None, "remote_down"),
+    (make_good_script(tools_list=cut), "remote_down"),
+    (lambda call: call.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "protocol_error"),
+    (make_good_script([]), "no_tools"),
+    ids=["drops the connection", "breaks off its body", "speaks no HTTP", "has no tools"],
+)
+def test_what_a_connection_comes_to_has_its_kind(script, kind):
     assert ask_script(script).error_kind == kind
 
 
@@ -224,23 +203,14 @@ def certificate(tmp_path_factory):
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    key = ec.generate_private_key(ec.SECP256R1())
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "nobody")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1)
+    builder = builder.not_valid_before(now - timedelta(days=1))
+    made = builder.not_valid_after(now + timedelta(days=1)).sign(key, hashes.SHA256())
     path = tmp_path_factory.mktemp("tls") / "both.pem"
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    secret = key.private_bytes(serialization.Encoding.PEM, *plain)
     path.write_bytes(secret + made.public_bytes(serialization.Encoding.PEM))
     return path
 
@@ -292,10 +262,9 @@ SECRETS = {"authorization": "Bearer t", "x-api-key": "k", "cookie": "c=1", "x-sl
 class Site:
     """Answers requests from a table of URL -> (status, location); others are 200."""
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, table: dict[str, tuple[int, str]] | None = None, **more: Any) -> None:
         self.seen: list[httpx2.Request] = []
-        self.table: dict[str, tuple[int, str]] = {}
-        self.more = more
+        self.table, self.more = table or {}, more
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
         self.seen.append(request)
@@ -318,8 +287,7 @@ async def kind_of(site: Site, url: str, method: str = "GET", message: bool = Tru
 
 
 async def test_a_redirect_within_the_origin_keeps_what_was_sent():
-    site = Site()
-    site.table["https://a.example/x"] = (307, "/y")
+    site = Site({"https://a.example/x": (307, "/y")})
     assert (await send(site, "https://a.example/x", "POST", content=b"{}")).status_code == 200
     last = site.seen[-1]
     assert (str(last.url), last.method) == ("https://a.example/y", "POST")
@@ -329,9 +297,7 @@ async def test_a_redirect_within_the_origin_keeps_what_was_sent():
 
 @cases("there", "https://b.example/y", "https://a.example:8443/y", "https://sub.a.example/y")
 async def test_another_origin_is_told_no_secret_not_even_on_the_way_back(there):
-    site = Site()
-    site.table["https://a.example/x"] = (308, there)
-    site.table[there] = (308, "https://a.example/back")
+    site = Site({"https://a.example/x": (308, there), there: (308, "https://a.example/back")})
     await send(site, "https://a.example/x", "POST", content=b"{}")
     assert [str(one.url) for one in site.seen[1:]] == [there, "https://a.example/back"]
     for one in site.seen[1:]:
@@ -340,8 +306,7 @@ async def test_another_origin_is_told_no_secret_not_even_on_the_way_back(there):
 
 
 async def test_http_to_https_on_one_host_is_the_same_origin():
-    site = Site()
-    site.table["http://a.example/x"] = (301, "https://a.example/x")
+    site = Site({"http://a.example/x": (301, "https://a.example/x")})
     await send(site, "http://a.example/x", "POST", content=b"{}")
     assert site.seen[-1].headers["authorization"] == "Bearer t"
     assert site.seen[-1].method == "POST"
@@ -353,22 +318,18 @@ async def test_http_to_https_on_one_host_is_the_same_origin():
     *("https://me:pass@a.example/", "javascript:alert(1)"),
 )
 async def test_a_redirect_to_what_is_weaker_or_no_web_address_is_denied(location):
-    site = Site()
-    site.table["https://a.example/x"] = (302, location)
+    site = Site({"https://a.example/x": (302, location)})
     assert await kind_of(site, "https://a.example/x") == "policy_denied"
     assert len(site.seen) == 1
 
 
 async def test_a_redirect_to_no_address_is_a_protocol_error():
-    site = Site()
-    site.table["https://a.example/x"] = (302, "https://a.example:port/")
+    site = Site({"https://a.example/x": (302, "https://a.example:port/")})
     assert await kind_of(site, "https://a.example/x") == "protocol_error"
 
 
 async def test_three_redirects_are_followed_and_a_fourth_is_not():
-    site = Site()
-    for n in range(4):
-        site.table[f"https://a.example/{n}"] = (307, f"/{n + 1}")
+    site = Site({f"https://a.example/{n}": (307, f"/{n + 1}") for n in range(4)})
     assert (await send(site, "https://a.example/1")).status_code == 200
     assert await kind_of(site, "https://a.example/0") == "protocol_error"
     assert len(site.seen) == 4 + 4
@@ -376,15 +337,13 @@ async def test_three_redirects_are_followed_and_a_fourth_is_not():
 
 @cases("status", 302, 303)
 async def test_a_redirect_that_would_drop_the_message_is_not_followed(status):
-    site = Site()
-    site.table["https://a.example/x"] = (status, "/login")
+    site = Site({"https://a.example/x": (status, "/login")})
     assert await kind_of(site, "https://a.example/x", "POST") == "protocol_error"
     assert len(site.seen) == 1
 
 
 async def test_what_oauth_posts_is_sent_to_no_other_origin():
-    site = Site()
-    site.table["https://a.example/token"] = (307, "https://b.example/token")
+    site = Site({"https://a.example/token": (307, "https://b.example/token")})
     assert await kind_of(site, "https://a.example/token", "POST", message=False) == "protocol_error"
     assert len(site.seen) == 1
 
@@ -394,14 +353,16 @@ async def read(response: httpx2.Response) -> int:
     return len(await response.aread())
 
 
+def answering(encoding: bytes, body: bytes) -> GuardedTransport:
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        headers = [(b"content-encoding", encoding)]
+        return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(body))
+
+    return GuardedTransport(RemotePolicy(max_mb=2), inner=httpx2.MockTransport(answer))
+
+
 async def test_a_bomb_is_counted_decompressed():
-    bomb = gzip.compress(b"\0" * (30 << 20))
-    headers = {"content-encoding": "gzip"}
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(bomb))
-
-    wire = GuardedTransport(RemotePolicy(max_mb=2), inner=httpx2.MockTransport(answer))
+    wire = answering(b"gzip", gzip.compress(b"\0" * (30 << 20)))
     request = httpx2.Request("GET", "https://a.example/", extensions={MESSAGE: True})
     response = await wire.handle_async_request(request)
     with pytest.raises(TransportRefusal) as caught:
@@ -419,11 +380,7 @@ async def test_what_is_no_message_has_a_smaller_bound():
 
 @cases("encoding", "br", "zstd", "gzip, gzip", "gzip, " * 50 + "gzip", "x\u00e9")
 async def test_other_encodings_are_refused(encoding):
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        raw = [(b"content-encoding", encoding.encode("latin-1"))]
-        return httpx2.Response(200, headers=raw, stream=httpx2.ByteStream(b"x"))
-
-    wire = GuardedTransport(RemotePolicy(), inner=httpx2.MockTransport(answer))
+    wire = answering(encoding.encode("latin-1"), b"x")
     with pytest.raises(TransportRefusal, match="content encoding"):
         await wire.handle_async_request(httpx2.Request("GET", "https://a.example/"))
 

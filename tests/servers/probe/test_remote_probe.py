@@ -71,13 +71,8 @@ def sdk_server():
 @cases("transport", "named", "auto")
 def test_the_sdks_server_is_listed_whole(kind, transport):
     server = sdk_server()
-    app = (
-        server.sse_app()
-        if kind == "SSE"
-        else server.streamable_http_app(
-            json_response=kind == "JSON answers", stateless_http=kind == "stateless"
-        )
-    )
+    how = {"json_response": kind == "JSON answers", "stateless_http": kind == "stateless"}
+    app = server.sse_app() if kind == "SSE" else server.streamable_http_app(**how)
     path, name = ("/sse", "sse") if kind == "SSE" else ("/mcp", "http")
     with served(app) as url:
         found = ask(url + path, name if transport == "named" else "auto")
@@ -200,9 +195,8 @@ def test_requests_of_the_server_are_declined_and_the_tools_listed():
         messages = [call.message for call in here.calls if call.method == "POST"]
         return [message for message in messages if "method" not in message]
 
-    with serve_script(
-        make_good_script(GET=stream, tools_list=wait, initialize=begin_session)
-    ) as here:
+    script = make_good_script(GET=stream, tools_list=wait, initialize=begin_session)
+    with serve_script(script) as here:
         found = ask(here.url)
         by_id = {answer["id"]: answer for answer in answers()}
     assert names(found) == ["a"]
@@ -244,10 +238,7 @@ def test_auto_tries_sse_where_the_post_is_refused(status):
 
 
 def test_auto_asks_no_other_way_where_the_answer_is_about_who_asks():
-    def closed(call: Call) -> None:
-        call.say("no", status=401)
-
-    with serve_script(closed) as here:
+    with serve_script(lambda call: call.say("no", status=401)) as here:
         assert ask(here.url).error_kind == "remote_auth"
     assert here.asked == ["initialize"]
 

@@ -26,8 +26,6 @@ from tests.support.untrusted_server import probe_source, tool_names
 SOURCE = inspect.getsource(stateless_mcp)
 AS_TASKS = {"capabilities": {"tasks": {"requests": {"tools": {"call": {}}}}}}
 TOOLS = [make_tool("a"), make_tool("b"), make_tool("c")]
-CALLED = make_tool("do", inputSchema=CONTRACT["inputSchema"])
-BY = {**CONTRACT, "description": "do"}
 STATUS = {-32601: 404, -32602: 400, -32022: 400, -32020: 400}
 
 
@@ -117,12 +115,12 @@ async def test_a_tool_of_such_a_server_is_called_over_http_with_its_headers():
 
 
 async def test_a_contract_that_changed_is_not_called_though_nobody_says_so():
-    listed = [CALLED]
+    listed = [CONTRACT]
     with serve_script(stateless(tools=listed, call=answer_call)) as here:
         async with open_remote(here.url) as running:
-            first = await running.call(7, contract=BY)
-            listed[0] = {**CALLED, "description": "something else"}
-            second = await running.call(7, contract=BY)
+            first = await running.call(7)
+            listed[0] = {**CONTRACT, "description": "something else"}
+            second = await running.call(7)
     assert (first.status, second.error_kind) == ("ok", "contract_changed")
     assert here.asked.count("tools/call") == 1
 
@@ -145,12 +143,10 @@ serve_stateless([tool("do", inputSchema=SCHEMA)], call=call)
 
 
 async def test_a_result_that_asks_for_input_is_no_answer():
-    def ask_back(*_):
-        return {"resultType": "input_required", "inputRequests": {}}
-
-    with serve_script(stateless(tools=[CALLED], call=ask_back)) as here:
+    asks = {"resultType": "input_required", "inputRequests": {}}
+    with serve_script(stateless(tools=[CONTRACT], call=lambda *_: asks)) as here:
         async with open_remote(here.url) as running:
-            found = await running.call(7, contract=BY)
+            found = await running.call(7)
     assert (found.status, found.error_kind) == ("failed", "protocol_error")
     assert "input_required" in (found.hint or "")
 
@@ -162,10 +158,7 @@ def test_who_speaks_both_is_spoken_to_in_the_older_way():
 
 @cases("status", 400, 404, 405)
 def test_a_bare_refusal_is_no_word_of_another_revision(status):
-    def refuses(call: Call) -> None:
-        call.say("no", status=status)
-
-    with serve_script(refuses) as here:
+    with serve_script(lambda call: call.say("no", status=status)) as here:
         assert ask(here.url, "http").status == "failed"
     assert here.asked == ["initialize"]
 

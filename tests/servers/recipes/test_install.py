@@ -79,6 +79,9 @@ class Registry:
         self.files[f"/simple/{name}/"] = ("text/html", page.encode())
         return make_recipe("pypi", name, f"sha256:{digest}")
 
+    def wheel(self, text="def main(): pass\n", name="built", more=""):
+        return self.pypi(name, f"{name}-1.0.0-py3-none-any.whl", wheel(text, name, more))
+
 
 @pytest.fixture
 def registry(tmp_path):
@@ -105,7 +108,7 @@ def fetch(registry, recipe):
 METADATA = "Metadata-Version: 2.1\nName: built\nVersion: 1.0.0\n"
 
 
-def wheel(text="def main(): pass\n", name="built", more=""):
+def wheel(text, name, more):
     buffer, script = io.BytesIO(), f"[console_scripts]\n{name} = {name}:main\n"
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, body in {
@@ -120,15 +123,14 @@ def wheel(text="def main(): pass\n", name="built", more=""):
     return buffer.getvalue()
 
 
-BACKEND = "open('/fetch/tree/ran', 'w')\n"
+MAIN = {"package/main.js": "console.log('up')"}
 
 
 def test_install_scripts_do_not_run(registry):
     if registry.toolchain.node is None:
         pytest.skip("no Node on this host")
-    files = {"package/main.js": "console.log('up')"}
     scripts = {"install": "touch ran", "postinstall": "touch ran"}
-    made = fetch(registry, registry.npm("built", scripts, files))
+    made = fetch(registry, registry.npm("built", scripts, MAIN))
     assert made.argv[-1].endswith("/built/main.js")
     assert not list(made.tree.rglob("ran"))
 
@@ -138,7 +140,7 @@ def test_a_source_release_is_not_built(registry):
     project += '[project]\nname = "built"\nversion = "1.0.0"\n'
     files = {
         "built-1.0.0/pyproject.toml": project,
-        "built-1.0.0/backend.py": BACKEND,
+        "built-1.0.0/backend.py": "open('/fetch/tree/ran', 'w')\n",
         "built-1.0.0/PKG-INFO": METADATA,
     }
     with expect_kind(PackageError, "build_failed"):
@@ -148,7 +150,7 @@ def test_a_source_release_is_not_built(registry):
 
 def test_nothing_of_an_artefact_lies_elsewhere_too(registry):
     """A file that a cache shares could be changed through the cache."""
-    made = fetch(registry, registry.pypi("built", "built-1.0.0-py3-none-any.whl", wheel()))
+    made = fetch(registry, registry.wheel())
     files = [path for path in made.tree.rglob("*") if path.is_file() and not path.is_symlink()]
     assert files
     assert {path.stat().st_nlink for path in files} == {1}
@@ -159,9 +161,8 @@ def test_nothing_of_an_artefact_lies_elsewhere_too(registry):
 def test_a_dependency_from_git_is_refused(registry):
     if registry.toolchain.node is None or shutil.which("git") is None:
         pytest.skip("no Node or no git on this host")
-    files = {"package/main.js": "console.log('up')"}
     evil = {"evil": f"git+{registry.url}/evil.git"}
-    recipe = registry.npm("built", {}, files, dependencies=evil)
+    recipe = registry.npm("built", {}, MAIN, dependencies=evil)
     with expect_kind(PackageError, "build_failed"):
         fetch(registry, recipe)
     assert not [path for path in registry.requests if "git" in path]
@@ -169,28 +170,26 @@ def test_a_dependency_from_git_is_refused(registry):
 
 def test_what_was_installed_is_named_by_its_files_not_its_number(registry):
     """The same release with other contents is another `locked`; the same contents the same."""
-    name = "built-1.0.0-py3-none-any.whl"
     found = []
     for place, text in enumerate(["def main(): pass\n", "def main(): evil()\n"] * 2):
         registry.home = registry.home.with_name(f"home{place}")
-        found.append(fetch(registry, registry.pypi("built", name, wheel(text))).locked)
+        found.append(fetch(registry, registry.wheel(text)).locked)
     assert found[0] == found[2] != found[1] == found[3]
 
 
 def test_extras_and_further_requirements_are_installed(registry):
     for name in ("further", "extra"):
-        registry.pypi(name, f"{name}-1.0.0-py3-none-any.whl", wheel(name=name))
+        registry.wheel(name=name)
     more = "Provides-Extra: cli\nRequires-Dist: extra; extra == 'cli'\n"
-    plain = registry.pypi("built", "built-1.0.0-py3-none-any.whl", wheel(more=more))
+    plain = registry.wheel(more=more)
     asked = plain.model_copy(update={"requirements": ("built[cli]", "further<2")})
     assert set(list_installed(fetch(registry, plain).tree)) == {"built"}
     assert set(list_installed(fetch(registry, asked).tree)) == {"built", "further", "extra"}
 
 
 def test_another_file_than_the_pinned_one_is_refused(registry):
-    name = "built-1.0.0-py3-none-any.whl"
-    pinned = registry.pypi("built", name, wheel())
-    registry.pypi("built", name, wheel("def main(): evil()\n"))
+    pinned = registry.wheel()
+    registry.wheel("def main(): evil()\n")
     with expect_kind(PackageError, "integrity"):
         fetch(registry, pinned)
 
@@ -259,8 +258,6 @@ def test_a_download_that_fails_has_its_kind_and_leaves_nothing(tmp_path, host, p
         download(host.url + path, tmp_path, allow_loopback=True, **limits)
     assert list(tmp_path.iterdir()) == []
 
-
-def test_a_host_that_is_down_is_a_failed_fetch(tmp_path):
     with expect_kind(PackageError, "fetch_failed"):
         download("http://127.0.0.1:9/x", tmp_path, allow_loopback=True)
 
@@ -397,43 +394,42 @@ def test_files_keep_their_folders_and_whether_they_run(tmp_path):
     ids=str,
 )
 def test_an_entry_that_points_out_is_refused(tmp_path, entry):
-    packed, out = _zip(tmp_path / "b", [(entry, "/etc/passwd")])
-    with pytest.raises(BundleRefused, match=r"points out|is a link|neither"):
-        extract_bundle(packed, out)
+    out = refuse_zip(tmp_path, [(entry, "/etc/passwd")], r"points out|is a link|neither")
     assert list(out.iterdir()) == []
     assert not (tmp_path / "x").exists()
 
 
+def refuse_zip(folder, entries, match, method=zipfile.ZIP_DEFLATED):
+    """Where nothing of it, or the beginning, was unpacked."""
+    packed, out = _zip(folder / "b", entries, method)
+    with pytest.raises(BundleRefused, match=match):
+        extract_bundle(packed, out)
+    return out
+
+
 def test_a_bomb_is_refused_while_it_unpacks(tmp_path, monkeypatch):
     monkeypatch.setattr(unpack, "MAX_UNPACKED_MB", 1)
-    packed, out = _zip(tmp_path / "b", [("zeros", b"\0" * (4 << 20))], zipfile.ZIP_DEFLATED)
-    with pytest.raises(BundleRefused, match="more than 1 MB"):
-        extract_bundle(packed, out)
+    out = refuse_zip(tmp_path, [("zeros", b"\0" * (4 << 20))], "more than 1 MB")
     assert (out / "zeros").stat().st_size <= 1 << 20
 
 
 @cases("method", zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 def test_methods_that_expand_without_a_bound_are_refused(tmp_path, method):
-    packed, out = _zip(tmp_path / "b", [("zeros", b"\0" * (4 << 20))], method)
-    with pytest.raises(BundleRefused, match="another method than deflate"):
-        extract_bundle(packed, out)
+    zeros = [("zeros", b"\0" * (4 << 20))]
+    out = refuse_zip(tmp_path, zeros, "another method than deflate", method)
     assert list(out.iterdir()) == []
 
 
 @cases("names", ["a/b/c/d/e/f"], [f"{n}/" for n in range(6)], list("abcdef"), ids=["deep", "", "b"])
 def test_folders_count_like_files(tmp_path, monkeypatch, names):
     monkeypatch.setattr(unpack, "MAX_ENTRIES", 5)
-    packed, out = _zip(tmp_path / "b", [(name, "") for name in names])
-    with pytest.raises(BundleRefused, match="more than 5 files and folders"):
-        extract_bundle(packed, out)
+    out = refuse_zip(tmp_path, [(name, "") for name in names], "more than 5 files and folders")
     assert len(list(out.rglob("*"))) <= 5
 
 
 def test_a_name_that_comes_twice_is_refused(tmp_path):
     with pytest.warns(UserWarning, match="Duplicate"):
-        packed, out = _zip(tmp_path / "b", [("a", "1"), ("a", "2")])
-    with pytest.raises(BundleRefused):
-        extract_bundle(packed, out)
+        refuse_zip(tmp_path, [("a", "1"), ("a", "2")], "")
 
 
 def test_no_link_is_followed_and_nothing_there_is_written_over(tmp_path):
@@ -464,9 +460,8 @@ def test_broken_deflate_is_a_refusal(tmp_path):
 def _fetch(host, tmp_path, body):
     require_sandbox()
     host.files["/b.mcpb"] = body
-    recipe = LaunchRecipe(
-        server_id="mcpb:b", ecosystem="mcpb", name="b", version="1", url=f"{host.url}/b.mcpb"
-    )
+    about = {"server_id": "mcpb:b", "ecosystem": "mcpb", "name": "b", "version": "1"}
+    recipe = LaunchRecipe(**about, url=f"{host.url}/b.mcpb")
     policy = SandboxPolicy(allow_loopback=True)
     return ensure_artifact(recipe, home=tmp_path, toolchain=find_toolchain(), policy=policy)
 

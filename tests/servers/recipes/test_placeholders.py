@@ -66,9 +66,8 @@ TYPED = {
     "MONGODB_URI": "mongodb://placeholder:placeholder@localhost:27017/placeholder",
     "REDIS_URL": "redis://localhost:6379/0",
     "MDB_MCP_TELEMETRY": "disabled",
-    "MONGODB_DATABASE_CONNECTION_STRING": (
-        "mongodb://placeholder:placeholder@localhost:27017/placeholder"
-    ),
+    "MONGODB_DATABASE_CONNECTION_STRING":
+        "mongodb://placeholder:placeholder@localhost:27017/placeholder",
     "MYSQL_HOST": "localhost",
     "MYSQL_PORT": "3306",
     "PGPORT": "8080",
@@ -89,7 +88,7 @@ TYPED = {
     "START_DATE": "2026-01-01",
     "MCP_TRANSPORT": "stdio",
     "whatever": "placeholder",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHAPED)
@@ -128,12 +127,9 @@ def test_the_package_names_the_provider_where_the_variable_does_not():
 
 
 def test_structured_secrets_parse():
-    header, payload, _ = make_jwt().split(".")
-    decoded = [
-        base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)) for part in (header, payload)
-    ]
-    assert json.loads(decoded[0])["alg"] == "HS256"
-    assert json.loads(decoded[1])["sub"] == "placeholder"
+    parts = [base64.urlsafe_b64decode(f"{part}==") for part in make_jwt().split(".")]
+    assert json.loads(parts[0])["alg"] == "HS256"
+    assert json.loads(parts[1])["sub"] == "placeholder"
     assert json.loads(make_service_account())["type"] == "service_account"
     assert len(base64.b64decode(encode_base64(32))) == 32
     assert b"placeholder" in base64.b64decode("".join(make_pem("X").splitlines()[1:-1]))

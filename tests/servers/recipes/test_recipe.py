@@ -5,6 +5,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -88,9 +89,8 @@ def test_a_bundle_pinned_by_its_hash_is_the_same_from_anywhere():
     def resolve(package):
         return ResolvedVersion(package.version, package.digest)
 
-    one, two = (
-        plan_recipe(listing(f"http://127.0.0.1:{port}/b.mcpb"), resolve) for port in (1111, 2222)
-    )
+    at = "http://127.0.0.1:{}/b.mcpb".format
+    one, two = (plan_recipe(listing(at(port)), resolve) for port in (1111, 2222))
     assert one.digest == two.digest
 
 
@@ -112,9 +112,7 @@ def test_a_listing_without_a_safe_launch_says_why(listing, kind):
 
 
 def test_what_the_registry_refuses_is_a_row_not_an_error():
-    def absent(package):
-        raise PackageError("not_found", f"npm has no {package.identifier}")
-
+    absent = Mock(side_effect=PackageError("not_found", "npm has no pkg"))
     refused = plan_recipe(npm("pkg"), absent)
     assert isinstance(refused, UnlaunchableServer)
     assert (refused.kind, refused.server_id) == ("not_found", "npm:pkg")
@@ -126,19 +124,14 @@ def test_servers_behind_one_gateway_are_told_apart_by_the_header_that_names_them
             HeaderVar(name="x-pd-app-slug", required=True, default=slug),
             HeaderVar(name="x-pd-project-id", required=True),
         )
-        url = "https://remote.mcp.pipedream.net/v3"
-        flags = ("hosted_gateway",)
-        return Listing(
-            marketplace="m", native_id=slug, name=slug, url=url, headers=headers, flags=flags
-        )
+        url, flags = "https://remote.mcp.pipedream.net/v3", ("hosted_gateway",)
+        return npm(slug, package=None, url=url, headers=headers, flags=flags)
 
-    assert (
-        identify_server(app("zoom"))
-        == "remote:https://remote.mcp.pipedream.net/v3#x-pd-app-slug=zoom"
-    )
-    assert identify_server(app("zoom")) != identify_server(app("slack"))
-    own = app("zoom").model_copy(update={"flags": ()})
-    assert identify_server(own) == "remote:https://remote.mcp.pipedream.net/v3"
+    zoom = app("zoom")
+    about = "remote:https://remote.mcp.pipedream.net/v3"
+    assert identify_server(zoom) == f"{about}#x-pd-app-slug=zoom"
+    assert identify_server(zoom) != identify_server(app("slack"))
+    assert identify_server(zoom.model_copy(update={"flags": ()})) == about
 
 
 def test_facts_that_came_later_change_no_older_digest():
@@ -153,11 +146,9 @@ def test_facts_that_came_later_change_no_older_digest():
 
 
 def test_a_remote_keeps_its_transport_headers_and_variables():
-    listing = Listing(
-        marketplace="m", native_id="x", name="x", transport="sse", runnable=True,
-        url="https://{region}.example.com/sse",
-        headers=(HeaderVar(name="Authorization", required=True, secret=True),),
-    )  # fmt: skip
+    secret = HeaderVar(name="Authorization", required=True, secret=True)
+    about = {"package": None, "transport": "sse", "headers": (secret,)}
+    listing = npm("x", url="https://{region}.example.com/sse", **about)
     recipe = _plan(listing)
     assert (recipe.ecosystem, recipe.transport) == ("remote", "sse")
     assert recipe.url == "https://us-east-1.example.com/sse"
@@ -174,13 +165,11 @@ def test_a_remote_keeps_its_transport_headers_and_variables():
 
 def test_an_image_is_a_recipe_pinned_by_its_digest():
     pinned = f"sha256:{'a' * 64}"
-    listing = npm(
-        "x",
-        package=PackageRef(type="oci", identifier=f"ghcr.io/o/x:1.2@{pinned}"),
-        command="docker",
-        args=("run", "-i", "--rm", "-e", "API_KEY", f"ghcr.io/o/x:1.2@{pinned}", "--fast"),
-        env=[{"name": "API_KEY", "secret": True, "required": True}],
-    )
+    image = f"ghcr.io/o/x:1.2@{pinned}"
+    words = {"command": "docker", "args": ("run", "-i", "--rm", "-e", "API_KEY", image, "--fast")}
+    package = PackageRef(type="oci", identifier=image)
+    env = [{"name": "API_KEY", "secret": True, "required": True}]
+    listing = npm("x", package=package, env=env, **words)
 
     def resolve(package):
         _, tag, found = parse_image(package)
@@ -211,9 +200,8 @@ def test_a_python_package_is_started_by_its_program_not_by_a_module():
 
 
 def test_a_registry_without_the_listed_version_is_named_in_the_recipe():
-    recipe = plan_recipe(
-        npm("pkg"), lambda _: ResolvedVersion("2.0.0", "sha512-x", instead_of="1.0.0")
-    )
+    other = ResolvedVersion("2.0.0", "sha512-x", instead_of="1.0.0")
+    recipe = plan_recipe(npm("pkg"), lambda _: other)
     assert isinstance(recipe, LaunchRecipe)
     assert (recipe.version, recipe.instead_of) == ("2.0.0", "1.0.0")
 

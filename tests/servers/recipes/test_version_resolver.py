@@ -199,39 +199,26 @@ def test_an_image_with_its_digest_needs_nobody(resolver):
 )
 def test_a_tag_is_resolved_by_the_engine_or_says_why_not(monkeypatch, code, out, stderr, kind):
     monkeypatch.setattr(version_resolver.shutil, "which", lambda name: f"/usr/bin/{name}")
-
-    def run(argv):
-        return subprocess.CompletedProcess(argv, code, out, stderr)
-
     with expect_kind(PackageError, kind):
-        version_resolver.resolve_image_digest("docker.io/library/x:1", run)
+        resolve_image(code, out, stderr)
 
 
-def test_the_digest_that_the_engine_names_is_the_pin(monkeypatch):
-    monkeypatch.setattr(version_resolver.shutil, "which", lambda name: f"/usr/bin/{name}")
-
+def resolve_image(*answer):
     def run(argv):
-        return subprocess.CompletedProcess(argv, 0, f"sha256:{SHA}\n", "")
+        return subprocess.CompletedProcess(argv, *answer)
 
-    assert version_resolver.resolve_image_digest("docker.io/library/x:1", run) == f"sha256:{SHA}"
+    return version_resolver.resolve_image_digest("docker.io/library/x:1", run)
 
 
-def test_without_an_engine_a_tag_says_what_to_install(monkeypatch):
+def test_the_digest_that_the_engine_names_is_the_pin_and_without_one_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(version_resolver.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert resolve_image(0, f"sha256:{SHA}\n", "") == f"sha256:{SHA}"
     monkeypatch.setattr(version_resolver.shutil, "which", lambda _: None)
     with expect_kind(PackageError, "needs_software", "install one"):
         version_resolver.resolve_image_digest("docker.io/library/x:1")
 
 
 OUTSIDE = "../../state/ledger.db"
-
-
-@pytest.fixture
-def ledger_file(tmp_path: Path) -> Path:
-    """What the page is after: a file of the user's, beside the cache."""
-    path = tmp_path / "state" / "ledger.db"
-    path.parent.mkdir()
-    path.write_bytes(b"paid")
-    return path
 
 
 def test_a_page_names_no_file_of_the_user():
@@ -242,17 +229,17 @@ def test_a_page_names_no_file_of_the_user():
         PackageRef(type="mcpb", identifier="http://127.0.0.1:9/x.mcpb", digest=f"sha256:{OUTSIDE}")
 
 
-def test_a_recipe_names_no_file_of_the_user(tmp_path, ledger_file, host):
+def test_a_recipe_names_no_file_of_the_user(tmp_path, host):
+    ledger_file = put(tmp_path / "state" / "ledger.db", "paid")  # what the page is after
     host.files["/x.mcpb"] = b"x"
     url = f"{host.url}/x.mcpb"
     with pytest.raises(ValueError, match="is not a SHA-256"):
         download(url, tmp_path / "cache" / "bundles", sha256=OUTSIDE, allow_loopback=True)  # type: ignore[arg-type]
-    recipe = LaunchRecipe(
-        server_id="mcpb:x", ecosystem="mcpb", name=url, url=url, integrity=f"sha256:{OUTSIDE}"
-    )
+    about = {"server_id": "mcpb:x", "ecosystem": "mcpb", "name": url, "url": url}
+    recipe = LaunchRecipe(**about, integrity=f"sha256:{OUTSIDE}")
     with expect_kind(PackageError, "integrity", "no digest of a bundle"):
         ensure_artifact(recipe, home=tmp_path, toolchain=find_toolchain(), policy=POLICY)
-    assert ledger_file.read_bytes() == b"paid"
+    assert ledger_file.read_text() == "paid"
     assert host.requests == []
 
 
@@ -280,12 +267,9 @@ def test_the_manifest_says_how_to_start(tmp_path):
     assert found["placeholders"] == ["user_config:api_key", "user_config:dir"]
 
 
-def test_a_manifest_without_a_command_is_started_by_its_type(tmp_path):
+def test_a_manifest_without_a_command_is_started_by_its_type_and_one_outside_refused(tmp_path):
     found = _command(tmp_path, server={"type": "python", "entry_point": "main.py"})
     assert found["argv"] == ["/py", "/srv/server/main.py"]
-
-
-def test_a_command_outside_of_the_bundle_is_refused(tmp_path):
     with pytest.raises(PackageError):
         _command(tmp_path, server={"mcp_config": {"command": "../../bin/sh"}})
 
@@ -294,17 +278,15 @@ def test_a_manifest_is_read_from_the_bundle_itself_and_no_pipe_waited_for(tmp_pa
     host, tree = tmp_path / "host.json", tmp_path / "tree"
     host.write_text(json.dumps({"server": {"type": "python", "entry_point": "main.py"}}))
     tree.mkdir()
-    (tree / "manifest.json").symlink_to(host)
-    with pytest.raises(PackageError, match=r"manifest\.json: it is a link"):
-        read_command(tree, "/py", None)
-    (tree / "manifest.json").unlink()
-    os.mkfifo(tree / "manifest.json")
-    with pytest.raises(PackageError, match=r"manifest\.json: it is no plain file"):
-        read_command(tree, "/py", None)
-    (tree / "manifest.json").unlink()
-    (tree / "manifest.json").write_text(" " * (1 << 20) + "{}")
-    with pytest.raises(PackageError, match="larger than 1,048,576 bytes"):
-        read_command(tree, "/py", None)
+    for make, match in (
+        (lambda path: path.symlink_to(host), r"manifest\.json: it is a link"),
+        (os.mkfifo, r"manifest\.json: it is no plain file"),
+        (lambda path: path.write_text(" " * (1 << 20) + "{}"), "larger than 1,048,576 bytes"),
+    ):
+        make(tree / "manifest.json")
+        with pytest.raises(PackageError, match=match):
+            read_command(tree, "/py", None)
+        (tree / "manifest.json").unlink()
 
 
 @cases(
@@ -404,9 +386,6 @@ def test_a_bundle_states_it_in_its_manifest(tmp_path):
     put(tmp_path / "manifest.json", json.dumps({"license": "Apache-2.0"}))
     assert read_licence(recipe("mcpb", "https://example.org/a.mcpb"), tmp_path) == "Apache-2.0"
     assert read_licence(recipe("remote", "https://example.org/mcp"), tmp_path) is None
-
-
-@cases("text", "", "[" * 100_000, "null", "{")
-def test_a_broken_manifest_states_nothing(tmp_path, text):
-    put(tmp_path / "manifest.json", text)
-    assert read_licence(recipe("mcpb", "x"), tmp_path) is None
+    for broken in ("", "[" * 100_000, "null", "{"):
+        put(tmp_path / "manifest.json", broken)
+        assert read_licence(recipe("mcpb", "x"), tmp_path) is None

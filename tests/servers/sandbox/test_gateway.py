@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 from contextlib import ExitStack, closing, suppress
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -23,16 +24,20 @@ from tests.support.cases import cases
 from warehouse.network.egress import PrivateAddress
 
 
-def _connect(folder, host, port):
-    """(a connection, the gateway's answer), as a SOCKS client of the sandbox asks."""
+def _dial(folder, *sent):
     way = socket.socket(socket.AF_UNIX)
     way.settimeout(10)
     way.connect(str(folder / "socket"))
-    name = host.encode()
-    request = bytes([5, 1, 0, 3, len(name)]) + name + int(port).to_bytes(2, "big")
-    way.sendall(b"\5\1\0")
+    for data in sent:
+        way.sendall(data)
+    return way
+
+
+def _connect(folder, host, port):
+    """(a connection, the gateway's answer), as a SOCKS client of the sandbox asks."""
+    way, name = _dial(folder, b"\5\1\0"), host.encode()
     assert way.recv(2) == b"\5\0"
-    way.sendall(b"\5" + request[1:])
+    way.sendall(bytes([5, 1, 0, 3, len(name)]) + name + int(port).to_bytes(2, "big"))
     return way, way.recv(10)[1]
 
 
@@ -48,11 +53,7 @@ def _ask(folder, url):
 
 def _send(folder, head):
     """All that comes back for a head that is sent as to an HTTP proxy, and the connection's end."""
-    way = socket.socket(socket.AF_UNIX)
-    way.settimeout(10)
-    with closing(way):
-        way.connect(str(folder / "socket"))
-        way.sendall(head.encode())
+    with closing(_dial(folder, head.encode())) as way:
         return b"".join(iter(lambda: way.recv(4096), b"")).decode()
 
 
@@ -76,10 +77,7 @@ def test_a_registry_answers_and_another_port_of_the_same_host_is_refused():
 def test_what_is_no_request_to_connect_ends_that_connection_alone(sent):
     with site(lambda *_: Answer("index")) as index:
         _, opened = _open({"npm_config_registry": index.url})
-        with opened as folder, socket.socket(socket.AF_UNIX) as way:
-            way.settimeout(10)
-            way.connect(str(folder / "socket"))
-            way.sendall(sent)
+        with opened as folder, closing(_dial(folder, sent)) as way:
             way.shutdown(socket.SHUT_WR)
             with suppress(ConnectionResetError):
                 assert way.recv(100) in (b"", b"\5\0")
@@ -106,9 +104,8 @@ def test_what_only_the_proxy_is_told_goes_no_further():
     head = b"GET http://API.Example.com./a HTTP/1.1\r\nHost: api\r\nProxy-Authorization: x\r\n"
     request = _parse_http(head + b"Connection: keep-alive\r\nAccept: */*\r\n\r\n")
     assert (request.host, request.port) == ("api.example.com", 80)
-    assert request.head == (
-        b"GET /a HTTP/1.1\r\nHost: api\r\nAccept: */*\r\nConnection: close\r\n\r\n"
-    )
+    kept = b"Host: api\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+    assert request.head == b"GET /a HTTP/1.1\r\n" + kept
 
 
 def test_no_words_of_a_server_stand_where_hosts_are_noted():
@@ -179,9 +176,6 @@ def test_registries_are_read_from_the_settings_of_the_tools():
     assert list_registries(env, more) - list_registries({}) == named
 
 
-PRIVATE = ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "fe80::1", "64:ff9b::a00:1"]
-
-
 @cases(
     "text, host",
     ("api.example.com", ("api.example.com", 443)),
@@ -241,15 +235,11 @@ def test_the_host_that_was_not_reached_is_read_from_the_words(said, host):
     assert find_wanted_host(said) == host
 
 
-@pytest.mark.parametrize("address", PRIVATE)
+@cases("address", "127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "fe80::1", "64:ff9b::a00:1")
 def test_a_granted_name_leads_to_no_private_address(address, monkeypatch):
-    async def connect(*_: object) -> None:
-        raise AssertionError("a private address was dialled")
-
-    async def resolve(*_: object) -> list[str]:
-        return ["93.184.216.34", address]
-
+    connect = AsyncMock(side_effect=AssertionError("a private address was dialled"))
     monkeypatch.setattr("assets.servers.sandbox.gateway.anyio.connect_tcp", connect)
+    resolve = AsyncMock(return_value=["93.184.216.34", address])
     dial = make_granted_dial([("api.example.com", 443)], resolve)
     with pytest.raises(PrivateAddress, match=f"api.example.com is at {address}"):
         asyncio.run(dial("api.example.com", 443))
@@ -257,14 +247,8 @@ def test_a_granted_name_leads_to_no_private_address(address, monkeypatch):
 
 @cases("host", "10.0.0.1", "::1", "localhost")
 def test_an_address_that_the_user_named_himself_is_dialled(host, monkeypatch):
-    dialled = []
-
-    async def connect(address: str, port: int) -> None:
-        dialled.append((address, port))
-
-    async def resolve(name: str, _: int) -> list[str]:
-        return ["127.0.0.1"] if name == "localhost" else [name]
-
+    address, connect = ("127.0.0.1" if host == "localhost" else host), AsyncMock()
     monkeypatch.setattr("assets.servers.sandbox.gateway.anyio.connect_tcp", connect)
-    asyncio.run(make_granted_dial([(host, 8080)], resolve)(host, 8080))
-    assert dialled == [("127.0.0.1" if host == "localhost" else host, 8080)]
+    dial = make_granted_dial([(host, 8080)], AsyncMock(return_value=[address]))
+    asyncio.run(dial(host, 8080))
+    connect.assert_awaited_once_with(address, 8080)

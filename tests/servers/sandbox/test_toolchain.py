@@ -60,11 +60,6 @@ def test_pips_settings_are_told_to_uv(monkeypatch, tmp_path):
     assert {Path("/srv/one"), Path("/srv/two")} <= set(paths)
 
 
-def test_a_host_without_node_says_how_to_get_it():
-    with pytest.raises(ToolMissing, match=r"Node\.js 20"):
-        HostToolchain(Path("/p"), "3.11", Path("/uv")).require_node()
-
-
 def test_an_artefact_of_npm_depends_on_nodes_major_version_only():
     one = HostToolchain(Path("/p"), "3.11", Path("/uv"), node_version="20.1.0")
     two = HostToolchain(Path("/q"), "3.12", Path("/uv"), node_version="20.9.3")
@@ -72,12 +67,14 @@ def test_an_artefact_of_npm_depends_on_nodes_major_version_only():
     assert one.identity("pypi") != two.identity("pypi")
 
 
-def test_another_python_is_found_by_its_minor_version_or_named_as_missing():
+def test_another_python_is_found_by_its_minor_version_or_named_as_missing_as_node_is():
     found = HostToolchain(Path("/p"), "3.11.7", Path("/uv"), pythons={"3.12": Path("/q")})
     assert (found.python_for(None), found.python_for("3.12")) == (Path("/p"), Path("/q"))
     with pytest.raises(ToolMissing, match=r"needs Python 3\.14, this host has 3\.11\.7, 3\.12"):
         found.python_for("3.14")
     assert found.identity("pypi", "3.12") != found.identity("pypi")
+    with pytest.raises(ToolMissing, match=r"Node\.js 20"):
+        found.require_node()
 
 
 def test_other_pythons_are_looked_for_where_installers_put_them(monkeypatch, tmp_path):
@@ -127,19 +124,17 @@ def test_a_node_in_the_local_folder_shows_itself_and_npm_alone(local):
     assert ours == {local / "bin/node", npm}
 
 
-def test_a_wrapper_in_the_place_of_npm_is_no_npm(local):
-    (local / "bin" / "npm").unlink()
-    (local / "bin" / "npm").write_text("#!/bin/sh\n")
-    (local / "bin" / "npm").chmod(0o755)
+def test_a_wrapper_in_the_place_of_npm_is_no_npm_and_a_node_that_does_not_run_none(local):
+    def replace_program(name, text):
+        (local / "bin" / name).unlink()
+        (local / "bin" / name).write_text(text)
+        (local / "bin" / name).chmod(0o755)
+
+    replace_program("npm", "#!/bin/sh\n")
     assert find_npm(local / "bin/node") == local / "lib/node_modules/npm/bin/npm-cli.js"
     shutil.rmtree(local / "lib")
     assert find_npm(local / "bin/node") is None
-
-
-def test_a_node_that_does_not_run_is_none(monkeypatch, tmp_path):
-    (tmp_path / "node").write_text("#!/bin/sh\nexit 1\n")
-    (tmp_path / "node").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    replace_program("node", "#!/bin/sh\nexit 1\n")
     assert find_node() is None
 
 

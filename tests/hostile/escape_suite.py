@@ -20,13 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from assets.servers.recipes.package_files import SERVER
+from assets.servers.sandbox import spec
 from assets.servers.sandbox.process import start
-from assets.servers.sandbox.spec import (
-    SandboxLaunch,
-    SandboxMount,
-    SandboxPolicy,
-    build_environment,
-)
+from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import HostToolchain
 from assets.servers.sandbox.watchdog import SandboxWatchdog
 
@@ -251,7 +247,7 @@ def make_suite_launch(prepared: Canaries, toolchain: HostToolchain) -> SandboxLa
     own = SandboxMount(prepared.folder / "server", SERVER)
     argv = (str(toolchain.python), "-I", "-c", write_program())
     launch = SandboxLaunch(argv, {"CANARIES": ""}, (*mounts, own))
-    facts = {**prepared.facts, "names": [*build_environment(launch), *ADDED]}
+    facts = {**prepared.facts, "names": [*spec.build_environment(launch), *ADDED]}
     return replace(launch, env={"CANARIES": json.dumps(facts)})
 
 

@@ -13,55 +13,36 @@ import pytest
 from assets.servers.probe.probe import probe
 from assets.servers.sandbox import kernel_limits, spec, watchdog
 from assets.servers.sandbox.process import start
-from assets.servers.sandbox.spec import (
-    SandboxLaunch,
-    SandboxMount,
-    SandboxPolicy,
-    build_environment,
-)
+from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
-from tests.hostile.escape_suite import (
-    ADDED,
-    ATTEMPTS,
-    CONTROLS,
-    MEMORY_ATTEMPTS,
-    make_suite_launch,
-    place_canaries,
-    run_suite,
-    try_holding_memory,
-    write_program,
-)
+from tests.hostile import escape_suite as suite
+from tests.support import untrusted_server
 from tests.support.cases import cases
 from tests.support.paths import ROOT
-from tests.support.untrusted_server import (
-    CONVERSATION,
-    POLICY,
-    probe_source,
-    require_sandbox,
-    tool_names,
-    write_launch,
-)
+from tests.support.untrusted_server import POLICY, probe_source, tool_names, write_launch
 
-PATIENT = replace(CONVERSATION, start_s=20.0)  # six workers saturate two cores
+PATIENT = replace(untrusted_server.CONVERSATION, start_s=20.0)  # six workers saturate two cores
 
 
 @pytest.fixture(autouse=True)
 def sandbox():
-    require_sandbox()
+    untrusted_server.require_sandbox()
 
 
 @pytest.fixture(scope="module")
 def outcomes():
     """What the suite came to in one run, and whether a listener of ours was reached."""
-    require_sandbox()
-    with place_canaries() as prepared:
-        found = run_suite(make_suite_launch(prepared, find_toolchain()), SandboxPolicy())
+    untrusted_server.require_sandbox()
+    with suite.place_canaries() as prepared:
+        found = suite.run_suite(
+            suite.make_suite_launch(prepared, find_toolchain()), SandboxPolicy()
+        )
         yield {**found, "listener": prepared.reached()}
 
 
-@pytest.mark.parametrize("name", [*ATTEMPTS, *CONTROLS])
+@pytest.mark.parametrize("name", [*suite.ATTEMPTS, *suite.CONTROLS])
 def test_each_attempt_is_refused_and_what_servers_need_works(name, outcomes):
-    assert outcomes[name] == ("worked" if name in CONTROLS else "refused")
+    assert outcomes[name] == ("worked" if name in suite.CONTROLS else "refused")
 
 
 def test_no_listener_of_the_host_was_reached(outcomes):
@@ -70,7 +51,7 @@ def test_no_listener_of_the_host_was_reached(outcomes):
 
 def test_a_server_that_tries_everything_is_listed_with_what_worked(tmp_path):
     """The same suite from inside a server: it is contained, and its outcome is `ok`."""
-    (tmp_path / "suite.py").write_text(write_program())
+    (tmp_path / "suite.py").write_text(suite.write_program())
     (tmp_path / "own").write_text("own")
     source = (
         "import subprocess\n"
@@ -78,19 +59,22 @@ def test_a_server_that_tries_everything_is_listed_with_what_worked(tmp_path):
         "found = json.loads(done.stdout)\n"
         "serve([tool(name) for name, how in found.items() if how == 'worked'])"
     )
-    with place_canaries() as prepared:
-        facts = {**prepared.facts, "names": [*build_environment(SandboxLaunch(())), *ADDED]}
+    with suite.place_canaries() as prepared:
+        facts = {
+            **prepared.facts,
+            "names": [*spec.build_environment(SandboxLaunch(())), *suite.ADDED],
+        }
         launched = write_launch(tmp_path, source, CANARIES=json.dumps(facts))
         result = probe(launched, POLICY, PATIENT)
-    assert (result.status, tool_names(result)) == ("ok", list(CONTROLS)), result.hint
+    assert (result.status, tool_names(result)) == ("ok", list(suite.CONTROLS)), result.hint
 
 
 def test_a_hole_in_the_wall_is_found():
     """The host's folder of canaries is shown inside: what looks for it must find it."""
-    with place_canaries() as prepared:
-        launch = make_suite_launch(prepared, find_toolchain())
+    with suite.place_canaries() as prepared:
+        launch = suite.make_suite_launch(prepared, find_toolchain())
         hole = SandboxMount.same(prepared.folder, writable=True)
-        found = run_suite(replace(launch, mounts=(*launch.mounts, hole)), SandboxPolicy())
+        found = suite.run_suite(replace(launch, mounts=(*launch.mounts, hole)), SandboxPolicy())
     assert {name for name, outcome in found.items() if outcome == "worked"} >= {
         *("reads_a_file_of_the_host", "lists_a_folder_of_the_host", "writes_a_file_of_the_host"),
         *("follows_a_symlink", "reaches_a_socket_file"),
@@ -98,21 +82,23 @@ def test_a_hole_in_the_wall_is_found():
 
 
 def test_an_open_network_that_was_not_granted_is_found():
-    with place_canaries() as prepared:
-        launch = make_suite_launch(prepared, find_toolchain())
-        found = run_suite(launch, SandboxPolicy(network="full"))
+    with suite.place_canaries() as prepared:
+        launch = suite.make_suite_launch(prepared, find_toolchain())
+        found = suite.run_suite(launch, SandboxPolicy(network="full"))
         assert prepared.reached()
     names = ("reaches_loopback", "reaches_an_abstract_socket")
     assert [found[name] for name in names] == ["worked"] * 2
 
 
 def hold_memory():
-    with place_canaries() as prepared:
-        return try_holding_memory(make_suite_launch(prepared, find_toolchain()), SandboxPolicy())
+    with suite.place_canaries() as prepared:
+        return suite.try_holding_memory(
+            suite.make_suite_launch(prepared, find_toolchain()), SandboxPolicy()
+        )
 
 
 def test_memory_that_no_process_shows_is_within_the_limit():
-    assert hold_memory() == dict.fromkeys(MEMORY_ATTEMPTS, "refused")
+    assert hold_memory() == dict.fromkeys(suite.MEMORY_ATTEMPTS, "refused")
 
 
 def test_memory_that_is_held_beyond_the_limit_is_found(monkeypatch):
@@ -121,7 +107,7 @@ def test_memory_that_is_held_beyond_the_limit_is_found(monkeypatch):
     monkeypatch.setattr(kernel_limits, "build_filter", lambda **_: None)
     monkeypatch.setattr(spec, "limit_private_disks", lambda policy: large)
     monkeypatch.setattr(watchdog, "_read_private_disks", lambda pids: [])
-    assert hold_memory() == dict.fromkeys(MEMORY_ATTEMPTS, "worked")
+    assert hold_memory() == dict.fromkeys(suite.MEMORY_ATTEMPTS, "worked")
 
 
 def test_an_attempt_that_works_would_be_seen(tmp_path):
@@ -288,7 +274,7 @@ print(json.dumps(report))
 @pytest.fixture
 def namespace():
     """The name of a network namespace with link-local and private addresses of its own."""
-    require_sandbox()
+    untrusted_server.require_sandbox()
     if os.geteuid() != 0 or not shutil.which("ip"):
         pytest.skip("a network namespace needs root and `ip`")
     name = f"toolmill-{uuid.uuid4().hex[:8]}"
@@ -313,13 +299,10 @@ def run_in(namespace, folder, network):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_metadata_private_hosts_and_name_servers_are_out_of_reach(namespace, tmp_path):
+def test_metadata_and_name_servers_are_in_reach_only_of_a_granted_network(namespace, tmp_path):
     found = run_in(namespace, tmp_path, "none")
     assert found == {"names": ["control"], "kind": None, "called": []}
-
-
-def test_the_listeners_would_have_noticed(namespace, tmp_path):
-    """The control: with the network granted, the same server reaches all of them."""
+    # The control: with the network granted, the same server reaches all of them.
     found = run_in(namespace, tmp_path, "full")
     assert {"escaped_metadata", "escaped_private", "escaped_dns"} <= set(found["names"])
     assert {"tcp 169.254.169.254", "tcp 10.9.8.7"} <= set(found["called"])

@@ -10,16 +10,9 @@ import pytest
 from assets.servers.probe.remote_transport import MAX_STREAMS, RemotePolicy
 from assets.servers.probe.session import ProbePolicy
 from tests.hostile.cases import CHUNK, keep_silent, make_chunk, probe_script, write_endlessly
+from tests.support import http_mcp
 from tests.support.cases import cases
-from tests.support.http_mcp import (
-    Call,
-    begin_session,
-    make_good_script,
-    make_reply,
-    make_sse_script,
-    make_tool,
-    make_welcome,
-)
+from tests.support.http_mcp import Call, make_good_script, make_reply, make_tool, make_welcome
 from tests.support.network import guard_loopback
 
 
@@ -99,13 +92,13 @@ def test_a_hint_holds_no_control_characters():
 def test_an_endpoint_elsewhere_is_refused_and_nothing_sent_there(endpoint):
     """The SDK raises within its reader, which then waits for ever."""
     headers = {"Authorization": "Bearer tok-en"}
-    found, here = probe_script(make_sse_script(endpoint=endpoint), "sse", headers=headers)
+    found, here = probe_script(http_mcp.make_sse_script(endpoint=endpoint), "sse", headers=headers)
     assert (found.error_kind, "elsewhere" in str(found.hint)) == ("protocol_error", True)
     assert [call.method for call in here.calls] == ["GET"]
 
 
 def test_a_second_endpoint_is_noise():
-    first = make_sse_script()
+    first = http_mcp.make_sse_script()
 
     def twice(call: Call) -> None:
         if call.method == "GET":
@@ -128,7 +121,7 @@ def test_a_second_endpoint_is_noise():
     assert [tool["name"] for tool in found.tools] == ["a"]
 
 
-def test_a_stream_that_ends_before_the_answer_is_classified():
+def test_a_stream_that_ends_before_the_answer_or_names_no_endpoint_is_classified():
     def ends(call: Call) -> None:
         if call.method == "GET":
             call.events()
@@ -138,10 +131,13 @@ def test_a_stream_that_ends_before_the_answer_is_classified():
 
     for script in (ends, lambda call: call.events()):
         assert probe_script(script, "sse")[0].error_kind == "protocol_error"
+    quick = ProbePolicy(start_s=0.3, list_s=0.3)
+    found, _ = probe_script(lambda call: SLOW["an open stream"](call), "sse", limits=quick)
+    assert found.error_kind == "timeout_start"
 
 
 def test_the_answer_to_a_post_may_be_endless_and_is_not_read():
-    behind = make_sse_script()
+    behind = http_mcp.make_sse_script()
 
     def chatty(call: Call) -> None:
         if call.method == "POST" and call.asks.startswith("notifications/"):
@@ -225,12 +221,9 @@ def test_of_two_answers_the_first_to_what_was_asked_counts(answer):
     assert [tool["name"] for tool in found.tools] == ["a"]
 
 
-def test_keys_that_differ_in_case_are_kept_as_they_came():
+def test_keys_that_differ_in_case_are_kept_and_lone_surrogates_stop_no_probe():
     odd = {"name": "a", "Name": "b", "inputSchema": {}, "inputschema": {"x": 1}}
     assert probe_script(make_good_script([odd]))[0].tools == [odd]
-
-
-def test_lone_surrogates_do_not_stop_a_probe():
     found, _ = probe_script(make_good_script([make_tool("a", description="\ud800 \udfff")]))
     assert found.status == "ok"
 
@@ -288,7 +281,7 @@ def test_a_stream_that_ends_at_once_is_not_asked_for_ever():
         call.write(b"retry: 0\ndata:\nid: 1\n\n")
 
     quick = ProbePolicy(start_s=20, list_s=1)
-    silent = make_good_script(initialize=begin_session, GET=ends, tools_list=keep_silent)
+    silent = make_good_script(initialize=http_mcp.begin_session, GET=ends, tools_list=keep_silent)
     found, here = probe_script(silent, limits=quick)
     assert found.error_kind == "timeout_list"
     assert [call.method for call in here.calls].count("GET") <= MAX_STREAMS
@@ -396,12 +389,6 @@ def test_a_server_that_keeps_us_waiting_is_left(name):
     assert probe_script(slow_list, limits=listing)[0].error_kind == "timeout_list"
 
 
-def test_a_stream_that_never_names_its_endpoint_is_left():
-    quick = ProbePolicy(start_s=0.3, list_s=0.3)
-    found, _ = probe_script(lambda call: SLOW["an open stream"](call), "sse", limits=quick)
-    assert found.error_kind == "timeout_start"
-
-
 def test_the_wall_clock_ends_a_server_that_answers_slowly_for_ever():
     def page(call: Call) -> None:
         threading.Event().wait(0.1)
@@ -432,8 +419,8 @@ def test_a_farewell_that_hangs_does_not():
         call.head(200)
         write_endlessly(call)
 
-    found, here = probe_script(make_good_script(initialize=begin_session, DELETE=bye))
+    found, here = probe_script(make_good_script(initialize=http_mcp.begin_session, DELETE=bye))
     assert (found.status, here.calls[-1].method) == ("ok", "DELETE")
     policy = RemotePolicy(allow_loopback=True, wall_s=0.8)
-    silent = make_good_script(initialize=begin_session, DELETE=keep_silent)
+    silent = make_good_script(initialize=http_mcp.begin_session, DELETE=keep_silent)
     assert probe_script(silent, policy=policy)[0].status == "ok"

@@ -17,15 +17,9 @@ from assets.servers.deploy.deploy import DeploymentResult
 from assets.servers.probe.failure_kinds import KINDS
 from assets.servers.probe.probe import probe
 from tests.hostile.cases import EATERS, LISTS, WIRE
+from tests.support import untrusted_server
 from tests.support.paths import ROOT
-from tests.support.untrusted_server import (
-    CONVERSATION,
-    POLICY,
-    probe_source,
-    require_sandbox,
-    tool_names,
-    write_launch,
-)
+from tests.support.untrusted_server import probe_source, require_sandbox, tool_names, write_launch
 
 CASES = {**WIRE, **LISTS, **EATERS}
 
@@ -98,8 +92,8 @@ def outcome(result):
 
 def test_eight_good_servers_beside_eight_hostile_ones_give_what_they_give_alone(tmp_path):
     # The clocks are long here: sixteen servers share what cores there are.
-    patient = replace(CONVERSATION, start_s=30.0, idle_s=5.0, list_s=20.0)
-    policy = replace(POLICY, wall_s=60.0)
+    patient = replace(untrusted_server.CONVERSATION, start_s=30.0, idle_s=5.0, list_s=20.0)
+    policy = replace(untrusted_server.POLICY, wall_s=60.0)
 
     def meet(item):
         name, source, limits = item
@@ -269,8 +263,14 @@ def test_a_call_against_it_is_checked_all_the_same(name, checked):
     assert bad or flaws
 
 
-def test_the_deepest_list_that_is_heard_can_be_kept_and_printed(tmp_path):
-    """What is passed on must survive every recursion behind us; deeper is refused on arrival."""
+def test_half_a_surrogate_and_the_deepest_list_that_is_heard_can_be_kept_and_printed(tmp_path):
+    result = probe_source(tmp_path, "serve([{**tool('b'), 'description': 'x' + chr(0xd800)}])")
+    assert tool_names(result) == ["b"]
+    again = DeploymentResult.from_json(DeploymentResult(result).to_json())
+    assert again.probe.tools == result.tools
+    for body in index_contracts(result.tools)[0].values():
+        json.dumps(body).encode()
+    # What is passed on must survive every recursion behind us; deeper is refused on arrival.
     deep = '{"a":' * 110 + "1" + "}" * 110
     tools = listed(tmp_path, f"json.loads({deep!r})")
     json.dumps(tools)
@@ -279,12 +279,3 @@ def test_the_deepest_list_that_is_heard_can_be_kept_and_printed(tmp_path):
     except ContractError:
         return
     assert "x" in index_contracts(tools)[0]
-
-
-def test_half_a_surrogate_can_be_kept_and_printed(tmp_path):
-    result = probe_source(tmp_path, "serve([{**tool('b'), 'description': 'x' + chr(0xd800)}])")
-    assert tool_names(result) == ["b"]
-    again = DeploymentResult.from_json(DeploymentResult(result).to_json())
-    assert again.probe.tools == result.tools
-    for body in index_contracts(result.tools)[0].values():
-        json.dumps(body).encode()

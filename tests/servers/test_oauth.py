@@ -180,11 +180,17 @@ def test_an_unreadable_file_is_repaired_by_a_login(tmp_path):
 
 
 # --- unattended
-def test_without_a_login_the_hint_says_how(tmp_path):
+def test_without_a_login_or_a_renewal_a_person_is_needed_and_the_hint_says_how(tmp_path):
     with authority() as (server, resource, _):
         found = ask_unattended(resource.url, tmp_path)
         assert (found.error_kind, server.clients) == ("remote_auth", {})
         assert f"toolmill login {resource.url}" in str(found.hint)
+    with authority(refreshable=False) as (server, resource, _):
+        assert not logged_in(resource.url, tmp_path)["renewable"]
+        server.access.clear()
+        found = ask_unattended(resource.url, tmp_path)
+        assert (found.error_kind, len(server.clients)) == ("remote_auth", 1)
+        assert "toolmill login" in str(found.hint)
 
 
 @cases("rotates", True, False)
@@ -255,15 +261,6 @@ def test_a_refused_renewal_needs_a_person(tmp_path, ended):
         assert token not in str(found.hint)  # the authority's answer quotes it
         assert len(server.clients) == 1
         assert grants(server)[1:] == ["refresh_token"]
-
-
-def test_a_token_without_renewal_that_ended_needs_a_person(tmp_path):
-    with authority(refreshable=False) as (server, resource, _):
-        assert not logged_in(resource.url, tmp_path)["renewable"]
-        server.access.clear()
-        found = ask_unattended(resource.url, tmp_path)
-        assert (found.error_kind, len(server.clients)) == ("remote_auth", 1)
-        assert "toolmill login" in str(found.hint)
 
 
 def test_a_token_that_comes_back_in_a_description_is_in_no_result(tmp_path):

@@ -85,14 +85,11 @@ def test_a_mark_that_is_neither_true_nor_false_is_refused(tmp_path, mark):
         read_source(servers)
 
 
-def test_one_tool_on_fifty_servers_is_one_hit_with_its_twins(tmp_path):
+def test_one_tool_on_fifty_servers_or_under_fifty_names_hides_no_other(tmp_path):
     copies = [{"name": f"copy-{at}", "tools": [ZONES]} for at in range(50)]
     result = search(build(tmp_path, MAIL, *copies), "list time zones", "-k", 3)["hits"]
     assert [len(hit["twins"]) for hit in result] == [49, 0]
     assert result[1]["tool_id"] == "npm:mail::send_email"
-
-
-def test_one_tool_under_fifty_names_hides_no_other(tmp_path):
     names = ["alpha", "bravo", "cedar", "delta", "ember"]
     pairs = product((1, 2), names, names)
     tools = [{**ZONES, "name": f"{name}_{other}{at}"} for at, name, other in pairs]

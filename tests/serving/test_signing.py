@@ -14,16 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 
 from assets.servers.calls.log import CallLog
-from serving.export import (
-    BadExport,
-    _digest_files,
-    check_export,
-    export_release,
-    find_log_place,
-    open_served,
-    sign_export,
-    verify_export,
-)
+from serving import export
+from serving.export import BadExport, export_release, open_served, sign_export, verify_export
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.support.cases import cases
 from tests.training.small_base import small_bert, stand_in_for_minilm
@@ -69,7 +61,9 @@ def forge(folder: Path) -> None:
     """The same, with a manifest that fits."""
     redirect(folder)
     manifest = json.loads((folder / "RELEASE.json").read_bytes())
-    (folder / "RELEASE.json").write_text(json.dumps({**manifest, "files": _digest_files(folder)}))
+    (folder / "RELEASE.json").write_text(
+        json.dumps({**manifest, "files": export._digest_files(folder)})
+    )
 
 
 def replace_manifest(folder: Path, trap: Callable[[Path, Path], object]) -> None:
@@ -132,7 +126,7 @@ def test_a_signed_release_is_known_by_its_makers_key(release, tmp_path):
     both = ["--trust", str(other), "--trust", str(public)]
     assert run("release", "verify", str(release), *both)[0] == 0
     assert open_served(release, [public]).current().index.tools
-    assert check_export(release)
+    assert export.check_export(release)
     with pytest.raises(BadExport, match=r"none of the keys other\.pub"):
         verify_export(release, [other])
 
@@ -186,13 +180,13 @@ def test_the_log_of_a_release_is_none_of_its_files(index, release, tmp_path, mon
     (release / "outcomes").mkdir()
     line = {"at": 1e9, "id": "x", "token": "planted", "status": "ok", "tool_id": "a::b"}
     (release / "outcomes" / "2001-09-09.jsonl").write_text(json.dumps(line) + "\n")
-    log = CallLog(find_log_place(release, tmp_path / "home" / "state"))
+    log = CallLog(export.find_log_place(release, tmp_path / "home" / "state"))
     assert [*log.read()] == []
     assert open_served(release).current().index.tools, "what lies beside a release breaks it not"
     log.record({"token": "ours", "status": "ok", "tool_id": "a::b"})
     code, out, err = run("log", "--place", str(release), "--json")
     assert (code, [row["token"] for row in json.loads(out)]) == (0, ["ours"]), err
-    assert find_log_place(index, tmp_path) == index
+    assert export.find_log_place(index, tmp_path) == index
 
 
 @cases(

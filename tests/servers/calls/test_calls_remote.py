@@ -22,17 +22,9 @@ from tests.marketplaces.site import Answer, site
 from tests.servers.conftest import BundleHost, host, make_secrets
 from tests.servers.probe.test_remote_probe import ask, sdk_server
 from tests.serving.calling import CONTRACT, OTHER, PATIENT, open_remote, read_text
+from tests.support import http_mcp
 from tests.support.cases import cases
-from tests.support.http_mcp import (
-    Call,
-    begin_session,
-    make_good_script,
-    make_reply,
-    make_welcome,
-    refuse,
-    serve_script,
-    served,
-)
+from tests.support.http_mcp import Call, make_good_script, refuse, serve_script, served
 from tests.support.untrusted_server import POLICY, require_sandbox
 
 
@@ -68,7 +60,7 @@ async def test_headers_and_session_go_with_a_call_and_secrets_come_back_nowhere(
     def echo(call: Call) -> None:
         call.answer(text(call.headers["authorization"]))
 
-    with serve_script(server(echo, initialize=begin_session)) as here:
+    with serve_script(server(echo, initialize=http_mcp.begin_session)) as here:
         headers = ServerSecrets(headers={"Authorization": "Bearer env:TOKEN"})
         sources = {f"remote:{here.url}": headers}
         policy = DeployPolicy(Path("/nonexistent"), secrets=SecretSources(sources, bytes(16)))
@@ -81,7 +73,7 @@ async def test_headers_and_session_go_with_a_call_and_secrets_come_back_nowhere(
     assert read_text(found) == "[secret Authorization]"
 
 
-async def test_a_made_up_header_is_never_sent():
+async def test_a_made_up_header_is_never_sent_nor_anything_that_the_settings_refuse():
     with serve_script(server(lambda call: call.answer(text("x")))) as here:
         made = {"headers": (("X-Api-Key", "placeholder"),), "placeholders": ("header:X-Api-Key",)}
         async with open_remote(here.url, **made) as running:
@@ -89,6 +81,12 @@ async def test_a_made_up_header_is_never_sent():
     assert found.error_kind == "needs_secret"
     assert 'headers] X-Api-Key = "env:VARIABLE"' in found.hint
     assert here.calls == []
+    with serve_script(server(lambda call: call.answer(text("x")))) as here:
+        async with open_remote(here.url) as running:
+            caller = running.caller
+            caller._policy = replace(caller._policy, remote=None)
+            found = await running.call()
+    assert (found.error_kind, found.blame, here.calls) == ("policy_denied", "policy", [])
 
 
 async def test_a_session_that_the_server_forgot_is_begun_anew():
@@ -96,7 +94,7 @@ async def test_a_session_that_the_server_forgot_is_begun_anew():
 
     def begin(call: Call) -> None:
         state["sessions"] += 1
-        call.answer(make_welcome(), Mcp_Session_Id=f"s-{state['sessions']}")
+        call.answer(http_mcp.make_welcome(), Mcp_Session_Id=f"s-{state['sessions']}")
 
     def do(call: Call) -> None:
         state["calls"] += 1
@@ -113,7 +111,7 @@ async def test_a_session_that_the_server_forgot_is_begun_anew():
 
 def stream_20_mb(call: Call) -> None:
     call.events()
-    call.event(make_reply(call.message, text("x" * 20_000_000)))
+    call.event(http_mcp.make_reply(call.message, text("x" * 20_000_000)))
 
 
 ANOTHER_ID = {"jsonrpc": "2.0", "id": 999, "result": text("evil")}
@@ -158,15 +156,6 @@ async def test_an_error_of_the_protocol_with_a_bad_status_is_an_answer():
             found = await running.call()
     assert (found.status, found.blame) == ("tool_error", "caller")
     assert read_text(found) == "x must be even"
-
-
-async def test_the_settings_decide_whether_a_remote_server_is_called_at_all():
-    with serve_script(server(lambda call: call.answer(text("x")))) as here:
-        async with open_remote(here.url) as running:
-            caller = running.caller
-            caller._policy = replace(caller._policy, remote=None)
-            found = await running.call()
-    assert (found.error_kind, found.blame, here.calls) == ("policy_denied", "policy", [])
 
 
 async def test_nothing_of_a_call_reaches_a_log(caplog, monkeypatch):

@@ -12,17 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.servers.calls.log import (
-    BadOutcome,
-    CallLog,
-    DeletionSubject,
-    NoSubject,
-    clean_words,
-    count_lines,
-    pack_vector,
-    query_digest,
-    remove_lines,
-)
+from assets.servers.calls import log
+from assets.servers.calls.log import CallLog, DeletionSubject, count_lines, remove_lines
 from tests.support.cases import cases
 
 
@@ -45,15 +36,15 @@ def test_a_line_says_which_tool_and_how_it_ended(tmp_path):
     ({"status": "reported", "reported": "fine"}, "fine"),
 )
 def test_a_field_nobody_declared_and_an_unknown_status_are_refused(facts, named, tmp_path):
-    with pytest.raises(BadOutcome, match=named):
+    with pytest.raises(log.BadOutcome, match=named):
         CallLog(tmp_path).record(facts)
     assert list(CallLog(tmp_path).read()) == []
 
 
 @given(st.text())
 def test_a_query_has_one_digest_whatever_its_case_and_spacing(query):
-    assert query_digest(query) == query_digest(f"  {query}\n\t")
-    assert query_digest(query).startswith("q1:")
+    assert log.query_digest(query) == log.query_digest(f"  {query}\n\t")
+    assert log.query_digest(query).startswith("q1:")
 
 
 def test_notes_words_and_what_was_shown_stay_within_bounds_and_on_one_line(tmp_path):
@@ -66,9 +57,9 @@ def test_notes_words_and_what_was_shown_stay_within_bounds_and_on_one_line(tmp_p
 
 
 def test_words_lose_their_secrets_and_a_vector_keeps_its_values():
-    assert "ghp_" not in clean_words("list issues with ghp_" + "a1B2" * 9)
-    assert "qT7wer8T" not in clean_words("log me in, my password is qT7wer8Tyu9")
-    packed = pack_vector(np.array([0.5, -1.0], np.float32))
+    assert "ghp_" not in log.clean_words("list issues with ghp_" + "a1B2" * 9)
+    assert "qT7wer8T" not in log.clean_words("log me in, my password is qT7wer8Tyu9")
+    packed = log.pack_vector(np.array([0.5, -1.0], np.float32))
     assert np.frombuffer(base64.b64decode(packed), "<f2").tolist() == [0.5, -1.0]
 
 
@@ -94,8 +85,8 @@ def outcomes(tmp_path: Path) -> CallLog:
     made.folder.mkdir()
     for day in ("2026-11-20", "2026-11-21"):
         lines = [
-            {"at": 1.0, "id": f"{day}{token}{n}", "token": token, "status": "searched",
-             "client": f"editor {n}", "words": f"words of {token}", "query": query_digest(token)}
+            {"at": 1.0, "id": f"{day}{token}{n}", "token": token, "client": f"editor {n}",
+             "status": "searched", "words": f"words of {token}", "query": log.query_digest(token)}
             for n in range(3)
             for token in ("ann", "bo")
         ]  # fmt: skip
@@ -140,23 +131,6 @@ def test_all_that_is_named_must_hold(outcomes, subject, deleted):
     assert sum(row["lines"] for row in count_lines(outcomes)) == 12 - deleted
 
 
-def test_what_a_kill_left_of_a_line_goes_too(outcomes):
-    path = outcomes.list_files()[0]
-    with path.open("a") as file:
-        file.write('{"at": 1.0, "token": "ann", "words": "words of an')
-    told = remove_lines(outcomes, DeletionSubject(token="ann"))
-    assert (told["deleted"], told["unreadable"]) == (6, 1)
-    assert "words of an" not in "".join(texts(outcomes).values())
-
-
-def test_nothing_named_deletes_nothing(outcomes):
-    with pytest.raises(NoSubject, match="expected a token"):
-        DeletionSubject()
-    with pytest.raises(NoSubject):
-        DeletionSubject(token="")
-    assert sum(row["lines"] for row in count_lines(outcomes)) == 12
-
-
 def test_a_copy_that_a_killed_deletion_left_goes_with_the_next_and_with_its_day(outcomes):
     for path in outcomes.list_files():
         path.with_name(f".{path.name}.123.abcd").write_text(path.read_text())
@@ -191,8 +165,19 @@ def test_what_is_written_meanwhile_is_not_lost(tmp_path):
     assert {row["token"]: row["lines"] for row in count_lines(outcomes)} == {"bo": 100, "cy": 100}
 
 
-def test_what_is_remembered_is_counted_by_token(outcomes):
+def test_lines_are_counted_by_token_and_deleted_by_name_with_what_a_kill_left(outcomes):
     ann, bo = count_lines(outcomes)
     days = {"first": "2026-11-20", "last": "2026-11-21"}
     assert ann == {"token": "ann", "lines": 6, "searches": 6, "queries": 6, **days}
     assert bo["token"] == "bo"
+    with pytest.raises(log.NoSubject, match="expected a token"):
+        DeletionSubject()
+    with pytest.raises(log.NoSubject):
+        DeletionSubject(token="")
+    assert sum(row["lines"] for row in count_lines(outcomes)) == 12
+    path = outcomes.list_files()[0]
+    with path.open("a") as file:
+        file.write('{"at": 1.0, "token": "ann", "words": "words of an')
+    told = remove_lines(outcomes, DeletionSubject(token="ann"))
+    assert (told["deleted"], told["unreadable"]) == (6, 1)
+    assert "words of an" not in "".join(texts(outcomes).values())

@@ -44,7 +44,7 @@ async def use(pool: SessionPool, owner: str, key: str, make: type[Idle] = Idle) 
         return session
 
 
-async def test_one_owner_cannot_hold_every_place_at_work():
+async def test_an_owner_shares_its_server_and_has_every_place_only_alone():
     pool = SessionPool(LIMITS)
     async with AsyncExitStack() as held:
         await held.enter_async_context(pool.lease("a0", Idle, "mallory"))
@@ -54,12 +54,17 @@ async def test_one_owner_cannot_hold_every_place_at_work():
         for owner in ("alice", "bob", "carol"):
             assert await use(pool, owner, owner)
     await pool.close()
-
-
-async def test_calls_of_one_owner_share_the_server_that_is_at_work():
     pool = SessionPool(LIMITS)
     async with pool.lease("a", Idle, "alice") as (first, _):
         assert await use(pool, "alice", "a") is first
+    await pool.close()
+    pool = SessionPool(CallLimits(sessions=3, launch_s=0.2))
+    async with AsyncExitStack() as held:
+        for at in range(3):
+            await held.enter_async_context(pool.lease(str(at), Idle))
+        assert pool.running == 3
+        with pytest.raises(CallFailed, match="3 of 3"):
+            await use(pool, "", "4")
     await pool.close()
 
 
@@ -73,17 +78,6 @@ async def test_what_an_owner_holds_idle_beyond_its_share_makes_room_and_nobody_e
     await asyncio.sleep(0)
     assert not any(other.ended for other in others)
     assert sum(one.ended for one in mine) == 5
-    await pool.close()
-
-
-async def test_a_single_owner_has_every_place():
-    pool = SessionPool(CallLimits(sessions=3, launch_s=0.2))
-    async with AsyncExitStack() as held:
-        for at in range(3):
-            await held.enter_async_context(pool.lease(str(at), Idle))
-        assert pool.running == 3
-        with pytest.raises(CallFailed, match="3 of 3"):
-            await use(pool, "", "4")
     await pool.close()
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from assets.servers.deploy import deployment_table
 from assets.servers.deploy.deploy import (
     DeploymentResult,
     deploy,
@@ -15,12 +16,7 @@ from assets.servers.deploy.deploy import (
     effect_key,
     make_failed,
 )
-from assets.servers.deploy.deployment_table import (
-    DEPLOYMENTS,
-    DeploymentJob,
-    deploy_listings,
-    make_deployment_row,
-)
+from assets.servers.deploy.deployment_table import DEPLOYMENTS, DeploymentJob, deploy_listings
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.launch import format_advice, open_hosts
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, with_network
@@ -34,15 +30,9 @@ from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.marketplaces.site import Answer, site
 from tests.servers.conftest import make_secrets, npm, pypi
 from tests.serving.calling import NPM as RECIPE
+from tests.support import untrusted_server
 from tests.support.cases import cases
-from tests.support.untrusted_server import (
-    CONVERSATION,
-    POLICY,
-    PREAMBLE,
-    install_source,
-    require_sandbox,
-    tool_names,
-)
+from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox, tool_names
 from warehouse.fleet import TaskLost
 from warehouse.storage.blobs import Blobs
 
@@ -54,7 +44,7 @@ def installed(tmp_path, monkeypatch):
     """Makes `deploy` find a server of this source instead of fetching one."""
 
     def install(source: str) -> DeployPolicy:
-        install_source(tmp_path, monkeypatch, source)
+        untrusted_server.install_source(tmp_path, monkeypatch, source)
         return DeployPolicy(tmp_path, POLICY, CONVERSATION)
 
     return install
@@ -151,7 +141,7 @@ while True:
     assert deployed.probe.status == "ok", deployed.probe.hint
     blobs = Blobs(tmp_path / "blobs")
     job = DeploymentJob(NAME, npm("x"), None, policy)
-    row = make_deployment_row(RECIPE, deployed, blobs, job, attempts=1, now=0.0)
+    row = deployment_table.make_deployment_row(RECIPE, deployed, blobs, job, attempts=1, now=0.0)
     (kept,) = DEPLOYMENTS.frame([row]).to_dicts()
     assert (kept["server_name"], kept["server_version"]) == ("?", "7")
     extras = blobs.get_json(kept["extras_blob"])
@@ -194,7 +184,7 @@ def policy(tmp_path):
     )
 
 
-def test_a_package_travels_without_what_concerns_others(recipe, policy):
+def test_a_package_travels_alone_and_a_lost_worker_is_a_row_that_is_due_at_once(recipe, policy):
     fleet = Elsewhere()
     assert deploy_on(fleet, recipe, policy) == ANSWER
     [(fn, (sent, alone))] = fleet.asked
@@ -204,9 +194,6 @@ def test_a_package_travels_without_what_concerns_others(recipe, policy):
     assert [*alone.grants] == ["npm:a"]
     assert (alone.confirmed, alone.listed) == ({}, ())
     assert alone.home == policy.home
-
-
-def test_a_lost_worker_is_a_row_that_is_due_at_once(recipe, policy):
     answer = deploy_on(Elsewhere(TaskLost("its worker ended")), recipe, policy)
     probe = DeploymentResult.from_json(answer).probe
     assert (probe.status, probe.error_kind) == ("failed", "worker_lost")
@@ -261,10 +248,10 @@ def connect(port):
 @pytest.fixture
 def granted(tmp_path, monkeypatch):
     """The result of a server with this source and grant."""
-    tree = install_source(tmp_path, monkeypatch)
+    tree = untrusted_server.install_source(tmp_path, monkeypatch)
 
     def launch(source: str, *hosts: str, **limits: int):
-        (tree / "main.py").write_text(PREAMBLE + FETCH + source)
+        (tree / "main.py").write_text(untrusted_server.PREAMBLE + FETCH + source)
         grants = {NAME: ServerGrant(hosts=hosts, personal=True)}
         sandbox = replace(POLICY, **limits)  # type: ignore[arg-type]
         policy = DeployPolicy(tmp_path / "home", sandbox, CONVERSATION, twice=False, grants=grants)
@@ -350,7 +337,7 @@ def test_the_gateway_is_the_servers_user_alone(uid):
     assert not folder.exists()
 
 
-def test_hosts_narrow_a_network_that_all_servers_have(tmp_path):
+def test_hosts_narrow_a_network_that_all_servers_have_and_no_image(tmp_path):
     wide = DeployPolicy(tmp_path, SandboxPolicy(network="full"))
     assert wide.sandbox_of(NAME).network == "full"
     narrow = replace(wide, grants={NAME: ServerGrant(hosts=("api.example.com",))})
@@ -358,9 +345,6 @@ def test_hosts_narrow_a_network_that_all_servers_have(tmp_path):
     hosts = [(), ("a.example", "b.example"), ("b.example", "a.example")]
     policies = [replace(wide, grants={NAME: ServerGrant(hosts=of)}) for of in hosts]
     assert len({digest_conditions(NAME, policy) for policy in policies}) == 2
-
-
-def test_an_image_is_held_to_no_hosts_and_says_so(tmp_path):
     image = RECIPE.model_copy(update={"server_id": "oci:x", "ecosystem": "oci"})
     policy = DeployPolicy(tmp_path, grants={"oci:x": ServerGrant(hosts=("api.example.com",))})
     result = deploy(image, policy).probe

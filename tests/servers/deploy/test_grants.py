@@ -376,14 +376,11 @@ def test_what_a_listing_chose_asks_once_and_a_changed_recipe_asks_again(policy, 
     assert find_unconfirmed(older, TOKEN, agreed) is None  # the launch that counted may be that
 
 
-def test_without_a_secret_or_a_grant_nothing_is_asked(policy):
+def test_nothing_is_asked_without_a_secret_or_grant_nor_of_what_the_user_gave(policy):
     recipe = chosen(args=("--all",), env=(("NODE_OPTIONS", "--x"),))
     free = replace(policy, secrets=SecretSources({}, bytes(16)))
     assert deploy(recipe, free).probe.error_kind == "crashed"
     assert deploy(recipe, with_network(free, "full")).probe.error_kind == "crashed"
-
-
-def test_what_the_user_gave_is_no_choice_of_the_listing(policy):
     recipe = chosen(env=(("GITHUB_TOKEN", "placeholder"),), placeholders=("env:GITHUB_TOKEN",))
     assert deploy(recipe, policy).probe.error_kind == "crashed"
     own = LaunchSecrets({**TOKEN.env, "GITHUB_API_URL": "https://mine.example"})

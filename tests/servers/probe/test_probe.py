@@ -5,13 +5,9 @@ import time
 
 import pytest
 
+from assets.servers.probe import failure_kinds
 from assets.servers.probe.client_refusals import RULE, find_client_refusals
-from assets.servers.probe.failure_kinds import (
-    KINDS,
-    ProbeFailure,
-    classify_last_words,
-    compute_next_retry,
-)
+from assets.servers.probe.failure_kinds import ProbeFailure, classify_last_words, compute_next_retry
 from assets.servers.probe.probe import (
     BehaviourDifference,
     ProbeResult,
@@ -54,15 +50,12 @@ def test_a_member_that_makes_a_client_refuse_the_list_is_named(tool, field, word
     assert "TypeScript" in found.excerpt
 
 
-def test_what_every_client_takes_has_no_finding():
+def test_what_every_client_takes_has_no_finding_and_the_newer_revision_rules_of_its_own():
     full = {**GOOD, "title": "Weigh", "annotations": {"readOnlyHint": True}, "_meta": {"a": 1}}
     recursive = {**OBJECT, "properties": {"n": {"$ref": "#/$defs/n"}}, "$defs": {"n": OBJECT}}
     tools = [GOOD, {**full, "outputSchema": recursive}, {**GOOD, "inputSchema": recursive}]
     assert find_client_refusals(tools, "2025-06-18") == []
     assert find_client_refusals(tools, "2026-07-28") == []
-
-
-def test_the_newer_revision_has_rules_of_its_own():
     odd = input_schema(properties={"x": {"type": "object", "x-mcp-header": "X"}})
     found = find_client_refusals([odd], "2026-07-28", ["a cursor came twice"])
     assert [(each.tool, each.field) for each in found] == [("", ""), ("weigh", "/inputSchema")]
@@ -172,13 +165,10 @@ def test_a_node_server_lives_in_the_moved_date_too(ask, tmp_path):
     assert result.tools[0]["description"].startswith("true,string,0,")
 
 
-def test_a_later_listing_that_fails_is_not_compared():
+def test_later_lists_are_compared_by_digest_unless_one_fails():
     first = ProbeResult("ok", tools=[{"name": "a"}])
     assert probe_again(first, CONVERSATION, lambda *_: first) == []
     assert probe_again(first, CONVERSATION, lambda *_: ProbeResult("failed", "crashed")) is None
-
-
-def test_comparing_lists():
     before = digest_tools([{"name": "a"}, {"name": "b", "inputSchema": {"type": "object"}}])
     after = digest_tools([{"name": "b", "inputSchema": {}}, {"name": "c"}])
     assert compare_digests(before, after) == {"a": "removed", "b": "changed", "c": "added"}
@@ -236,7 +226,7 @@ def test_last_words_name_their_kind(stderr):
     assert "exit 1" in failure.detail
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", failure_kinds.KINDS)
 def test_every_kind_has_a_hint_and_a_bounded_retry(kind):
     assert ProbeFailure(kind, "x").hint.startswith("x: ")
     first, later = compute_next_retry(kind, 1, 0.0), compute_next_retry(kind, 40, 0.0)
@@ -258,14 +248,11 @@ def test_a_nightly_run_that_begins_sooner_still_finds_due_what_waited_for_it(soo
         assert (nights - 1) * 86_400 + 8_000 < due <= nights * 86_400 + 1_000.0 - sooner_s
 
 
-def test_a_signal_is_named_and_a_stack_trace_ends_in_its_error_not_in_its_brackets():
+def test_last_words_name_a_signal_the_error_of_a_trace_and_what_was_missing_last():
     assert "SIGSEGV" in classify_last_words("", None, "SIGSEGV").detail
     stderr = "ReferenceError: no boom here\n    at x (y:1)\n  errno: -2\n}\n\nNode.js v20.20.2\n"
     assert "boom" in classify_last_words(stderr, 1, None).detail
     assert "}" not in classify_last_words("it broke\n}\n", 1, None).detail
-
-
-def test_the_network_is_missing_where_it_fails_after_the_key_was_taken():
     stderr = "Using API key: provided, token must be valid\ngetaddrinfo ENOTFOUND api.example.com"
     assert classify_last_words(stderr, 1, None).kind == "needs_network"
     stderr = "telemetry: getaddrinfo ENOTFOUND t.example.com\nError: API key required"

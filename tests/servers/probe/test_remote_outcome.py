@@ -11,22 +11,18 @@ from unittest.mock import AsyncMock
 import httpx2
 import pytest
 
+from assets.servers.probe import remote_transport
 from assets.servers.probe.failure_kinds import KINDS
 from assets.servers.probe.remote_outcome import classify_exception, show_url
-from assets.servers.probe.remote_transport import (
-    MESSAGE,
-    GuardedTransport,
-    RemotePolicy,
-    TransportRefusal,
-)
+from assets.servers.probe.remote_transport import MESSAGE, GuardedTransport, TransportRefusal
 from tests.servers.probe.test_remote_probe import ask, ask_script
+from tests.support import http_mcp
 from tests.support.cases import cases
 from tests.support.http_mcp import (
     Call,
     make_good_script,
     make_sse_script,
     make_welcome,
-    refuse,
     serve_script,
 )
 from tests.support.network import PRIVATE, NoNetwork, connector
@@ -63,7 +59,7 @@ def test_a_refused_message_of_an_sse_server_has_its_kind_too(status):
     assert f"answered {status} to POST" in str(found.hint)
 
 
-def test_a_401_with_metadata_says_that_oauth_is_offered_and_how_to_log_in():
+def test_a_401_says_whether_oauth_is_offered_and_how_to_log_in():
     metadata = "https://acme.example/.well-known/oauth-protected-resource"
     challenge = f'Bearer error="invalid_token", resource_metadata="{metadata}"'
     with serve_script(lambda call: call.say(status=401, WWW_Authenticate=challenge)) as here:
@@ -72,9 +68,6 @@ def test_a_401_with_metadata_says_that_oauth_is_offered_and_how_to_log_in():
     assert metadata in str(found.hint)
     assert f"toolmill login {here.url}" in str(found.hint)
     assert "private" not in str(found.hint)
-
-
-def test_a_401_without_metadata_says_so():
     with serve_script(lambda call: call.json({"error": "API key missing"}, status=401)) as here:
         found = ask(here.url)
     assert found.error_kind == "remote_auth"
@@ -127,7 +120,7 @@ def test_the_words_of_a_400_count(words, kind):
 def test_an_error_answer_has_its_kind(words, code, kind, status):
 
     def fail(call: Call) -> None:
-        refuse(call, code, status, words)
+        http_mcp.refuse(call, code, status, words)
 
     kind = "protocol_error" if (kind, status) == ("no_tools", 400) else kind
     assert ask_script(make_good_script(tools_list=fail)).error_kind == kind
@@ -274,7 +267,9 @@ class Site:
 
 
 async def send(site: Site, url: str, method: str = "GET", message: bool = True, **more: Any):
-    wire = GuardedTransport(RemotePolicy(max_mb=2), inner=httpx2.MockTransport(site))
+    wire = GuardedTransport(
+        remote_transport.RemotePolicy(max_mb=2), inner=httpx2.MockTransport(site)
+    )
     extensions = {MESSAGE: True} if message else {}
     request = httpx2.Request(method, url, headers=SECRETS, extensions=extensions, **more)
     return await wire.handle_async_request(request)
@@ -286,13 +281,17 @@ async def kind_of(site: Site, url: str, method: str = "GET", message: bool = Tru
     return caught.value.failure.kind
 
 
-async def test_a_redirect_within_the_origin_keeps_what_was_sent():
+async def test_a_redirect_within_the_origin_or_to_its_https_keeps_what_was_sent():
     site = Site({"https://a.example/x": (307, "/y")})
     assert (await send(site, "https://a.example/x", "POST", content=b"{}")).status_code == 200
     last = site.seen[-1]
     assert (str(last.url), last.method) == ("https://a.example/y", "POST")
     assert {name: last.headers[name] for name in SECRETS} == SECRETS
     assert b"".join([part async for part in last.stream]) == b"{}"  # type: ignore[union-attr]
+    site = Site({"http://a.example/x": (301, "https://a.example/x")})
+    await send(site, "http://a.example/x", "POST", content=b"{}")
+    assert site.seen[-1].headers["authorization"] == "Bearer t"
+    assert site.seen[-1].method == "POST"
 
 
 @cases("there", "https://b.example/y", "https://a.example:8443/y", "https://sub.a.example/y")
@@ -303,13 +302,6 @@ async def test_another_origin_is_told_no_secret_not_even_on_the_way_back(there):
     for one in site.seen[1:]:
         assert not set(SECRETS) & set(one.headers)
         assert one.headers["host"] == one.url.netloc.decode()
-
-
-async def test_http_to_https_on_one_host_is_the_same_origin():
-    site = Site({"http://a.example/x": (301, "https://a.example/x")})
-    await send(site, "http://a.example/x", "POST", content=b"{}")
-    assert site.seen[-1].headers["authorization"] == "Bearer t"
-    assert site.seen[-1].method == "POST"
 
 
 @cases(
@@ -323,28 +315,22 @@ async def test_a_redirect_to_what_is_weaker_or_no_web_address_is_denied(location
     assert len(site.seen) == 1
 
 
-async def test_a_redirect_to_no_address_is_a_protocol_error():
+async def test_three_redirects_are_followed_but_none_to_no_address_or_with_a_token_elsewhere():
     site = Site({"https://a.example/x": (302, "https://a.example:port/")})
     assert await kind_of(site, "https://a.example/x") == "protocol_error"
-
-
-async def test_three_redirects_are_followed_and_a_fourth_is_not():
     site = Site({f"https://a.example/{n}": (307, f"/{n + 1}") for n in range(4)})
     assert (await send(site, "https://a.example/1")).status_code == 200
     assert await kind_of(site, "https://a.example/0") == "protocol_error"
     assert len(site.seen) == 4 + 4
+    site = Site({"https://a.example/token": (307, "https://b.example/token")})
+    assert await kind_of(site, "https://a.example/token", "POST", message=False) == "protocol_error"
+    assert len(site.seen) == 1
 
 
 @cases("status", 302, 303)
 async def test_a_redirect_that_would_drop_the_message_is_not_followed(status):
     site = Site({"https://a.example/x": (status, "/login")})
     assert await kind_of(site, "https://a.example/x", "POST") == "protocol_error"
-    assert len(site.seen) == 1
-
-
-async def test_what_oauth_posts_is_sent_to_no_other_origin():
-    site = Site({"https://a.example/token": (307, "https://b.example/token")})
-    assert await kind_of(site, "https://a.example/token", "POST", message=False) == "protocol_error"
     assert len(site.seen) == 1
 
 
@@ -358,10 +344,12 @@ def answering(encoding: bytes, body: bytes) -> GuardedTransport:
         headers = [(b"content-encoding", encoding)]
         return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(body))
 
-    return GuardedTransport(RemotePolicy(max_mb=2), inner=httpx2.MockTransport(answer))
+    return GuardedTransport(
+        remote_transport.RemotePolicy(max_mb=2), inner=httpx2.MockTransport(answer)
+    )
 
 
-async def test_a_bomb_is_counted_decompressed():
+async def test_a_bomb_is_counted_decompressed_and_what_is_no_message_has_a_smaller_bound():
     wire = answering(b"gzip", gzip.compress(b"\0" * (30 << 20)))
     request = httpx2.Request("GET", "https://a.example/", extensions={MESSAGE: True})
     response = await wire.handle_async_request(request)
@@ -369,9 +357,6 @@ async def test_a_bomb_is_counted_decompressed():
         await read(response)
     assert caught.value.failure.kind == "oversize"
     assert wire.meter.decoded <= (3 << 20)  # of 30
-
-
-async def test_what_is_no_message_has_a_smaller_bound():
     site = Site(content=b"x" * ((1 << 20) + 1))
     assert await read(await send(site, "https://a.example/")) > (1 << 20)
     with pytest.raises(TransportRefusal, match="1 MB"):

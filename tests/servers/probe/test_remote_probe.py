@@ -6,19 +6,9 @@ import time
 from assets.servers.probe.remote_probe import probe_remote
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
+from tests.support import http_mcp
 from tests.support.cases import cases
-from tests.support.http_mcp import (
-    VERSION,
-    Call,
-    begin_session,
-    make_good_script,
-    make_reply,
-    make_sse_script,
-    make_tool,
-    make_welcome,
-    serve_script,
-    served,
-)
+from tests.support.http_mcp import Call, make_good_script, make_tool, serve_script, served
 
 LIMITS = ProbePolicy(start_s=4, list_s=4, extras_s=2)
 POLICY = RemotePolicy(allow_loopback=True, wall_s=40)
@@ -95,13 +85,13 @@ def test_the_tools_can_be_listed_again_in_the_same_session():
 
 # --- what is sent
 def test_session_id_version_and_headers_go_with_each_request_and_the_session_is_ended():
-    with serve_script(make_good_script(initialize=begin_session)) as here:
+    with serve_script(make_good_script(initialize=http_mcp.begin_session)) as here:
         found = ask(here.url, headers={"Authorization": "Bearer tok-en-42", "X-Team": "blue"})
     assert found.status == "ok"
     first, *rest = here.calls
     assert "mcp-session-id" not in first.headers
     assert {call.headers["mcp-session-id"] for call in rest} == {"s-1"}
-    assert {call.headers["mcp-protocol-version"] for call in rest} == {VERSION}
+    assert {call.headers["mcp-protocol-version"] for call in rest} == {http_mcp.VERSION}
     assert {call.headers["authorization"] for call in here.calls} == {"Bearer tok-en-42"}
     assert {call.headers["x-team"] for call in here.calls} == {"blue"}
     assert here.calls[-1].method == "DELETE"
@@ -118,13 +108,11 @@ def test_the_client_says_who_asks_and_deletes_no_session_that_there_is_not():
 
 
 # --- how it answers
-def test_a_list_with_one_bad_schema_is_kept_raw_and_whole():
+def test_a_list_with_one_bad_schema_is_kept_raw_and_all_pages_are_read():
     odd = [make_tool("a"), {"name": 7, "inputSchema": "nonsense", "extra": {"x": None}}, "no tool"]
     found = ask_script(make_good_script(odd))
     assert found.tools == odd[:2]  # what is no object is no tool
 
-
-def test_all_pages_are_read():
     def page(call: Call) -> None:
         cursor = (call.message.get("params") or {}).get("cursor")
         pages = {None: ("a", "1"), "1": ("b", "2"), "2": ("c", None)}
@@ -135,16 +123,23 @@ def test_all_pages_are_read():
     assert (names(found), found.pages) == (["a", "b", "c"], 3)
 
 
-def test_an_answer_that_comes_in_the_middle_of_an_event_stream_is_taken():
+def test_an_answer_in_a_list_or_in_the_middle_of_an_event_stream_is_taken():
     def stream(call: Call) -> None:
         call.events()
         call.write(b": a comment\n\n")
         call.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}})
-        call.event(make_reply(call.message, {"tools": [make_tool("a")]}), event_id="7")
+        call.event(http_mcp.make_reply(call.message, {"tools": [make_tool("a")]}), event_id="7")
         call.for_ever()  # the stream stays open after the answer
 
     found = ask_script(make_good_script(tools_list=stream))
     assert (found.status, names(found)) == ("ok", ["a"])
+    # Servers of the protocol 2025-03-26 may answer so.
+
+    def batch(call: Call) -> None:
+        note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
+        call.json([note, http_mcp.make_reply(call.message, {"tools": [make_tool("a")]})])
+
+    assert names(ask_script(make_good_script(tools_list=batch))) == ["a"]
 
 
 def test_a_stream_that_breaks_off_is_taken_up_where_it_broke():
@@ -158,20 +153,10 @@ def test_a_stream_that_breaks_off_is_taken_up_where_it_broke():
             return
         asked = next(one for one in here.calls if one.asks == "tools/list")
         call.events()
-        call.event(make_reply(asked.message, {"tools": [make_tool("late")]}))
+        call.event(http_mcp.make_reply(asked.message, {"tools": [make_tool("late")]}))
 
     with serve_script(make_good_script(tools_list=breaks, GET=resume)) as here:
         assert names(ask(here.url)) == ["late"]
-
-
-def test_a_message_in_a_list_of_one_and_a_list_of_many_are_read():
-    """Servers of the protocol 2025-03-26 may answer so."""
-
-    def batch(call: Call) -> None:
-        note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
-        call.json([note, make_reply(call.message, {"tools": [make_tool("a")]})])
-
-    assert names(ask_script(make_good_script(tools_list=batch))) == ["a"]
 
 
 def test_requests_of_the_server_are_declined_and_the_tools_listed():
@@ -195,7 +180,7 @@ def test_requests_of_the_server_are_declined_and_the_tools_listed():
         messages = [call.message for call in here.calls if call.method == "POST"]
         return [message for message in messages if "method" not in message]
 
-    script = make_good_script(GET=stream, tools_list=wait, initialize=begin_session)
+    script = make_good_script(GET=stream, tools_list=wait, initialize=http_mcp.begin_session)
     with serve_script(script) as here:
         found = ask(here.url)
         by_id = {answer["id"]: answer for answer in answers()}
@@ -210,7 +195,7 @@ def test_a_session_that_the_server_ends_is_begun_anew():
 
     def forgetful(call: Call) -> None:
         if call.asks == "initialize":
-            call.answer(make_welcome(), Mcp_Session_Id=f"s-{len(ended)}")
+            call.answer(http_mcp.make_welcome(), Mcp_Session_Id=f"s-{len(ended)}")
         elif call.asks == "tools/list" and not ended:
             ended.append(call)
             call.json({"error": "session not found"}, status=404)
@@ -232,19 +217,16 @@ def test_auto_tries_sse_where_the_post_is_refused(status):
         else:
             behind(call)
 
-    behind = make_sse_script()
+    behind = http_mcp.make_sse_script()
     found = ask_script(older)
     assert (found.status, names(found)) == ("ok", ["a", "b"]), found.hint
 
 
-def test_auto_asks_no_other_way_where_the_answer_is_about_who_asks():
+def test_no_transport_is_left_that_is_named_or_asks_who_is_there():
     with serve_script(lambda call: call.say("no", status=401)) as here:
         assert ask(here.url).error_kind == "remote_auth"
     assert here.asked == ["initialize"]
-
-
-def test_a_named_transport_is_not_left():
-    with serve_script(make_sse_script()) as here:
+    with serve_script(http_mcp.make_sse_script()) as here:
         assert ask(here.url, "http").error_kind == "protocol_error"
         assert "GET" not in [call.method for call in here.calls]
         assert names(ask(here.url, "sse")) == ["a", "b"]
@@ -253,7 +235,7 @@ def test_a_named_transport_is_not_left():
 def test_a_large_list_comes_over_sse_too():
     """The SDK's client takes no event of more than 1 MiB."""
     many = [make_tool(f"t{n}", description="x" * 4000) for n in range(600)]
-    assert len(ask_script(make_sse_script(many), "sse").tools) == 600
+    assert len(ask_script(http_mcp.make_sse_script(many), "sse").tools) == 600
 
 
 # --- what stays out of logs and results

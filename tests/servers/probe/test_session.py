@@ -7,14 +7,10 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+from assets.servers.probe import transcript
 from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.session import needs_task
-from assets.servers.probe.transcript import (
-    MessageFilter,
-    ProbeEvidence,
-    ServerTranscript,
-    classify_evidence,
-)
+from assets.servers.probe.transcript import MessageFilter, ProbeEvidence, classify_evidence
 from tests.servers.probe.test_remote_probe import ask, names, sdk_server
 from tests.serving.calling import CONTRACT, Bench, open_remote, read_text
 from tests.support import stateless_mcp
@@ -228,7 +224,7 @@ def test_a_tool_needs_a_task_where_its_server_takes_them(execution, server, need
     assert needs_task({"name": "do", "execution": execution}, server) is needed
 
 
-def take(method: str, answer: dict) -> tuple[ServerTranscript, Any]:
+def take(method: str, answer: dict) -> tuple[transcript.ServerTranscript, Any]:
     """What a filter notes and passes on of one answer to a request of ours."""
     listener = MessageFilter()
     listener.note_request({"id": 2, "method": method})

@@ -17,14 +17,8 @@ from dataclasses import replace
 import pytest
 
 from assets.servers.probe.failure_kinds import PackageError
-from assets.servers.recipes import unpack
-from assets.servers.recipes.fetch_phase import (
-    FETCH_POLICY,
-    TREE,
-    download,
-    fetch_policy,
-    open_staging,
-)
+from assets.servers.recipes import fetch_phase, unpack
+from assets.servers.recipes.fetch_phase import FETCH_POLICY, download, fetch_policy, open_staging
 from assets.servers.recipes.install import _digest_installed, ensure_artifact, list_installed
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.recipes.unpack import BundleRefused, extract_bundle
@@ -269,17 +263,18 @@ def test_a_bundle_at_a_private_address_is_not_asked_for(tmp_path, host):
     assert host.requests == []
 
 
-def test_nothing_but_the_bundle_as_it_is_is_asked_for_or_taken(tmp_path):
+def test_only_the_bundle_as_it_is_is_taken_and_of_redirects_few_and_no_body(tmp_path):
     packed = Answer(b"small", headers={"Content-Encoding": "zstd"})
     with site(lambda *_: packed) as host:
         with expect_kind(PackageError, "fetch_failed", "in the encoding 'zstd'"):
             download(host.url, tmp_path, allow_loopback=True)
         assert host.headers[0]["Accept-Encoding"] == "identity"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_body_of_a_redirect_is_not_read_let_alone_decompressed(tmp_path):
-    """The client decodes what it reads: this one would be no gzip."""
+    with site(lambda *_: Answer(status=302, headers={"Location": "/again"})) as host:
+        with pytest.raises(PackageError, match="more than 5 redirects"):
+            download(host.url, tmp_path, allow_loopback=True)
+        assert len(host.paths) == 6
+    # The client decodes what it reads: this one would be no gzip.
 
     def answer(path, _):
         moved = {"Location": "/there", "Content-Encoding": "gzip"}
@@ -288,13 +283,6 @@ def test_the_body_of_a_redirect_is_not_read_let_alone_decompressed(tmp_path):
     with site(answer) as host:
         path, _ = download(host.url, tmp_path, allow_loopback=True)
     assert path.read_bytes() == b"there"
-
-
-def test_redirects_without_end_are_left(tmp_path):
-    with site(lambda *_: Answer(status=302, headers={"Location": "/again"})) as host:
-        with pytest.raises(PackageError, match="more than 5 redirects"):
-            download(host.url, tmp_path, allow_loopback=True)
-        assert len(host.paths) == 6
 
 
 async def _find_addresses(connector, host, _):
@@ -347,21 +335,18 @@ def test_the_manifest_is_written_where_no_tool_could_leave_a_link(tmp_path, name
     assert list((tmp_path / "cache/staging").iterdir()) == []
 
 
-def test_a_link_in_place_of_the_tree_is_not_published(tmp_path):
+def test_a_link_in_place_of_the_tree_is_not_published_and_what_was_first_stays(tmp_path):
     with open_staging(tmp_path) as staging:
         staging.tree.rmdir()
         staging.tree.symlink_to("/etc")
         with pytest.raises(PackageError, match="in place of its folder"):
             staging.publish({}, tmp_path / "artifacts" / "x")
     assert not (tmp_path / "artifacts" / "x").exists()
-
-
-def test_what_another_run_published_first_stays(tmp_path):
     for text in ("first", "second"):
         with open_staging(tmp_path) as staging:
             (staging.tree / "a").write_text(text)
             staging.publish({}, tmp_path / "artifacts" / "x")
-    assert (tmp_path / "artifacts/x" / TREE / "a").read_text() == "first"
+    assert (tmp_path / "artifacts/x" / fetch_phase.TREE / "a").read_text() == "first"
 
 
 def _zip(path, entries, method=zipfile.ZIP_STORED):

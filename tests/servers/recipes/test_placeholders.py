@@ -9,23 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.listing import EnvVar, HeaderVar
-from assets.servers.recipes.placeholders import (
-    DATA,
-    FORMATS,
-    encode_base64,
-    holds_secret,
-    make_jwt,
-    make_pem,
-    make_service_account,
-    make_value,
-    write_key,
-)
-from assets.servers.recipes.recipe_plan import (
-    fill_address,
-    fill_arguments,
-    fill_environment,
-    fill_headers,
-)
+from assets.servers.recipes import placeholders, recipe_plan
+from assets.servers.recipes.placeholders import DATA, FORMATS, holds_secret, make_value
+from assets.servers.recipes.recipe_plan import fill_arguments, fill_environment, fill_headers
 from tests.support.cases import cases
 
 SHAPED = {
@@ -115,24 +101,23 @@ def test_a_description_tells_what_a_name_does_not(description, value):
     assert make_value("SETTING", description) == value
 
 
-def test_choices_and_formats_come_before_names():
+def test_choices_and_formats_come_before_names_and_the_package_names_the_provider():
     assert make_value("OPENAI_API_KEY", choices=("a", "b")) == "a"
     assert make_value("OPENAI_API_KEY", None, "boolean") == "true"
     assert json.loads(make_value("OPTIONS", None, "json")) == {}
-
-
-def test_the_package_names_the_provider_where_the_variable_does_not():
     assert make_value("API_KEY", context="tavily-mcp").startswith("tvly-")
     assert make_value("API_KEY", "Your Stripe key", context="some-mcp").startswith("sk_test_")
 
 
 def test_structured_secrets_parse():
-    parts = [base64.urlsafe_b64decode(f"{part}==") for part in make_jwt().split(".")]
+    parts = [base64.urlsafe_b64decode(f"{part}==") for part in placeholders.make_jwt().split(".")]
     assert json.loads(parts[0])["alg"] == "HS256"
     assert json.loads(parts[1])["sub"] == "placeholder"
-    assert json.loads(make_service_account())["type"] == "service_account"
-    assert len(base64.b64decode(encode_base64(32))) == 32
-    assert b"placeholder" in base64.b64decode("".join(make_pem("X").splitlines()[1:-1]))
+    assert json.loads(placeholders.make_service_account())["type"] == "service_account"
+    assert len(base64.b64decode(placeholders.encode_base64(32))) == 32
+    assert b"placeholder" in base64.b64decode(
+        "".join(placeholders.make_pem("X").splitlines()[1:-1])
+    )
 
 
 def says_placeholder(value: str) -> bool:
@@ -154,7 +139,7 @@ def says_placeholder(value: str) -> bool:
 
 @pytest.mark.parametrize("place", range(len(FORMATS)))
 def test_no_providers_key_could_be_live(place):
-    assert says_placeholder(write_key(FORMATS[place][1]))
+    assert says_placeholder(placeholders.write_key(FORMATS[place][1]))
 
 
 WORDS = ["API", "KEY", "TOKEN", "SECRET", "OPENAI", "GITHUB", "SLACK", "URL", "PATH", "PORT", "ID"]
@@ -261,20 +246,22 @@ def test_headers_carry_a_secret_as_the_listing_says():
     assert fill_headers(headers, placeholders=False) == ((("X-App", "zoom"),), ())
 
 
-def test_a_header_never_holds_a_line_break():
+def test_a_place_in_an_address_leads_to_no_other_host_and_no_header_has_a_line_break():
+    url, made_up = recipe_plan.fill_address(
+        "https://{tenant}.example.com/{base_url}/mcp?key={api_key}"
+    )
+    assert url.startswith("https://00000000-0000-4000-8000-000000000000.example.com/")
+    assert "{" not in url
+    assert "://" not in url[8:]
+    assert made_up == ("url:api_key", "url:base_url", "url:tenant")
+    assert recipe_plan.fill_address("https://{x}.example.com", placeholders=False) == (None, ())
+    assert recipe_plan.fill_address("https://a.org/mcp", placeholders=False) == (
+        "https://a.org/mcp",
+        (),
+    )
     headers = (
         HeaderVar(name="X", required=True, default="a\r\nEvil: 1"),
         HeaderVar(name="RSA_PRIVATE_KEY", required=True),
     )
     sent, _ = fill_headers(headers)
     assert all("\n" not in value and "\r" not in value for _, value in sent)
-
-
-def test_a_place_in_an_address_leads_to_no_other_host():
-    url, made_up = fill_address("https://{tenant}.example.com/{base_url}/mcp?key={api_key}")
-    assert url.startswith("https://00000000-0000-4000-8000-000000000000.example.com/")
-    assert "{" not in url
-    assert "://" not in url[8:]
-    assert made_up == ("url:api_key", "url:base_url", "url:tenant")
-    assert fill_address("https://{x}.example.com", placeholders=False) == (None, ())
-    assert fill_address("https://a.org/mcp", placeholders=False) == ("https://a.org/mcp", ())

@@ -111,11 +111,15 @@ def test_a_listing_without_a_safe_launch_says_why(listing, kind):
     assert refused.hint
 
 
-def test_what_the_registry_refuses_is_a_row_not_an_error():
+def test_what_the_registry_refuses_is_a_row_and_another_version_is_named():
     absent = Mock(side_effect=PackageError("not_found", "npm has no pkg"))
     refused = plan_recipe(npm("pkg"), absent)
     assert isinstance(refused, UnlaunchableServer)
     assert (refused.kind, refused.server_id) == ("not_found", "npm:pkg")
+    other = ResolvedVersion("2.0.0", "sha512-x", instead_of="1.0.0")
+    recipe = plan_recipe(npm("pkg"), lambda _: other)
+    assert isinstance(recipe, LaunchRecipe)
+    assert (recipe.version, recipe.instead_of) == ("2.0.0", "1.0.0")
 
 
 def test_servers_behind_one_gateway_are_told_apart_by_the_header_that_names_them():
@@ -197,13 +201,6 @@ def test_an_image_has_one_name(identifier, name):
 def test_a_python_package_is_started_by_its_program_not_by_a_module():
     listing = pypi("pkg", command="uvx", args=("pkg==1.0.0", "-m", "pkg.cli", "--fast"))
     assert _plan(listing).args == ("--fast",)
-
-
-def test_a_registry_without_the_listed_version_is_named_in_the_recipe():
-    other = ResolvedVersion("2.0.0", "sha512-x", instead_of="1.0.0")
-    recipe = plan_recipe(npm("pkg"), lambda _: other)
-    assert isinstance(recipe, LaunchRecipe)
-    assert (recipe.version, recipe.instead_of) == ("2.0.0", "1.0.0")
 
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -372,16 +369,13 @@ def test_changed_content_is_another_recipe_and_is_trusted_as_before(folder, chan
     assert digest_confirmed(before) == digest_confirmed(after)
 
 
-def test_caches_and_times_of_change_are_no_content(folder):
+def test_caches_and_times_are_no_content_up_to_the_size_that_is_hashed(folder, monkeypatch):
     before = digest_folder(str(folder))
     for name in (".git", "__pycache__", "lib/__pycache__"):
         (folder / name).mkdir()
         (folder / name / "x").write_text("x")
     os.utime(folder / "server.py", (1, 1))
     assert digest_folder(str(folder)) == before
-
-
-def test_beyond_what_is_hashed_size_and_time_count(folder, monkeypatch):
     monkeypatch.setattr(recipe_plan, "_MOST_READ", 4)
     before = digest_folder(str(folder))
     assert digest_folder(str(folder)) == before

@@ -61,10 +61,14 @@ def test_a_variable_that_is_named_is_set(stderr, name):
     assert name in dict(guess(stderr, kind="needs_secret").env)
 
 
-def test_error_codes_are_no_variables():
+def test_nothing_is_made_up_of_error_codes_or_without_placeholders():
     stderr = "Error [ERR_INVALID_ARG]: missing ENOENT NODE_OPTIONS INVALID_PARAMS"
     found = make_next_guess(RECIPE, failed(stderr, "crashed"), [RECIPE])
     assert found is None or not found.env
+    stderr = "error: the following arguments are required: --token\nTOKEN_A is required"
+    spare = RECIPE.model_copy(update={"spare_env": (("A_KEY", "x"),)})
+    assert make_next_guess(spare, failed(stderr), [spare], placeholders=False) is None
+    assert guess("usage: x {serve}", placeholders=False).args == ("serve",)
 
 
 def test_dependencies_of_the_releases_own_time_come_first():
@@ -77,13 +81,6 @@ def test_dependencies_of_the_releases_own_time_come_first():
     assert again is None  # it was no matter of dependencies
 
 
-def test_without_placeholders_nothing_is_made_up():
-    stderr = "error: the following arguments are required: --token\nTOKEN_A is required"
-    spare = RECIPE.model_copy(update={"spare_env": (("A_KEY", "x"),)})
-    assert make_next_guess(spare, failed(stderr), [spare], placeholders=False) is None
-    assert guess("usage: x {serve}", placeholders=False).args == ("serve",)
-
-
 @cases("kind", "needs_network", "needs_software", "out_of_memory", "oversize")
 def test_what_no_value_repairs_is_not_tried_again(kind):
     assert make_next_guess(RECIPE, failed("API_KEY is required", kind), [RECIPE]) is None
@@ -91,10 +88,14 @@ def test_what_no_value_repairs_is_not_tried_again(kind):
     assert make_next_guess(OLD, failed(stderr, "crashed"), [OLD]) is None
 
 
-def test_a_server_that_speaks_http_is_asked_for_stdio():
+def test_standard_output_names_the_transport_or_the_subcommand_and_no_option():
     found = guess("Uvicorn running on http://127.0.0.1:8000", kind="protocol_error")
     assert dict(found.env)["MCP_TRANSPORT"] == "stdio"
     assert guess("options: --transport {sse,stdio}").args == ("--transport", "stdio")
+    usage = "Usage:\n  x [command]\n\nCommands:\n  start  Starts.\n  --url  you must provide it\n"
+    result = ProbeResult("failed", "needs_argument", "exit 1", stdout_text=usage)
+    found = make_next_guess(RECIPE, result, [RECIPE])
+    assert found.args == ("start",)
 
 
 def test_tries_are_bounded_and_none_comes_twice():
@@ -109,13 +110,10 @@ def test_tries_are_bounded_and_none_comes_twice():
     assert len({one.digest for one in tried}) == len(tried)
 
 
-def test_made_up_variables_are_dropped_where_they_may_be_what_is_wrong():
+def test_made_up_variables_are_on_record_and_dropped_where_they_may_be_what_is_wrong():
     env = (("A_KEY", "x"), ("LEVEL", "info"))
     filled = RECIPE.model_copy(update={"env": env, "placeholders": ("env:A_KEY",)})
     assert guess("it broke", filled, "crashed").env == (("LEVEL", "info"),)
-
-
-def test_the_record_names_all_that_a_guess_added():
     found = RECIPE.model_copy(update={"args": ("a", "b"), "env": (("K", "v"),)})
     assert list_made_up(RECIPE, found) == ("env:K", "arg:0", "arg:1")
     assert list_made_up(found, RECIPE) == ("args",)
@@ -157,10 +155,3 @@ def test_a_release_that_broke_on_a_major_version_is_tried_below_it(words, kind, 
 def test_nothing_is_held_back_where_no_major_version_explains_it(words, kind, installed):
     found = make_next_guess(OLD, failed(words, kind), [OLD], installed=installed)
     assert found is None or not found.requirements
-
-
-def test_a_usage_text_on_standard_output_names_the_subcommand_and_no_option():
-    usage = "Usage:\n  x [command]\n\nCommands:\n  start  Starts.\n  --url  you must provide it\n"
-    result = ProbeResult("failed", "needs_argument", "exit 1", stdout_text=usage)
-    found = make_next_guess(RECIPE, result, [RECIPE])
-    assert found.args == ("start",)

@@ -99,15 +99,12 @@ def test_what_a_registry_may_answer_else(resolver, registry, answer, kind):
         resolver(PackageRef(type="npm", identifier="x"))
 
 
-def test_a_host_without_node_is_told_so_and_nothing_is_recorded(tmp_path):
+def test_a_host_without_node_and_a_registry_out_of_reach_are_told_and_not_recorded(tmp_path):
     toolchain = HostToolchain(tmp_path / "python3.11", "3.11.7", tmp_path / "uv")
     ledger = Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
     with expect_kind(PackageError, "needs_software", r"Node\.js 20"):
         VersionResolver(tmp_path, toolchain, ledger, "n1")(PackageRef(type="npm", identifier="x"))
     assert ledger.counts().get(("resolve", "done"), 0) == 0
-
-
-def test_a_registry_out_of_reach_is_no_absence(tmp_path):
     with expect_kind(PackageError, "fetch_failed"):
         NpmRegistry({}, "http://127.0.0.1:1").release("x", "latest")
 
@@ -183,10 +180,15 @@ def test_bounds_reach_the_index(resolver, monkeypatch):
     assert asked == ["x>=0.1,<2\n", "x==0.1.0\n"]
 
 
-def test_an_image_with_its_digest_needs_nobody(resolver):
+def test_the_pin_of_an_image_is_its_digest_or_that_which_an_engine_names(resolver, monkeypatch):
     pinned = f"ghcr.io/o/x:1.2@sha256:{SHA}"
     found = resolver(PackageRef(type="oci", identifier=pinned))
     assert (found.version, found.integrity) == ("1.2", f"sha256:{SHA}")
+    monkeypatch.setattr(version_resolver.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert resolve_image(0, f"sha256:{SHA}\n", "") == f"sha256:{SHA}"
+    monkeypatch.setattr(version_resolver.shutil, "which", lambda _: None)
+    with expect_kind(PackageError, "needs_software", "install one"):
+        version_resolver.resolve_image_digest("docker.io/library/x:1")
 
 
 @cases(
@@ -208,14 +210,6 @@ def resolve_image(*answer):
         return subprocess.CompletedProcess(argv, *answer)
 
     return version_resolver.resolve_image_digest("docker.io/library/x:1", run)
-
-
-def test_the_digest_that_the_engine_names_is_the_pin_and_without_one_it_is_asked_for(monkeypatch):
-    monkeypatch.setattr(version_resolver.shutil, "which", lambda name: f"/usr/bin/{name}")
-    assert resolve_image(0, f"sha256:{SHA}\n", "") == f"sha256:{SHA}"
-    monkeypatch.setattr(version_resolver.shutil, "which", lambda _: None)
-    with expect_kind(PackageError, "needs_software", "install one"):
-        version_resolver.resolve_image_digest("docker.io/library/x:1")
 
 
 OUTSIDE = "../../state/ledger.db"

@@ -7,18 +7,7 @@ import struct
 
 import pytest
 
-from assets.servers.sandbox.kernel_limits import (
-    ABSENT,
-    CLONE,
-    DENIED,
-    IOCTL,
-    MODES,
-    NAMESPACES,
-    OPENS,
-    SOCKET,
-    UNSHARE,
-    build_filter,
-)
+from assets.servers.sandbox import kernel_limits as limits
 
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 ALLOW = 0x7FFF0000
@@ -26,7 +15,7 @@ ALLOW = 0x7FFF0000
 
 def asked(machine, number, *args, audit=None):
     """What the filter returns for a call: a little interpreter of classic BPF."""
-    code = build_filter(machine)
+    code = limits.build_filter(machine)
     assert code
     arch = MACHINES[machine][1] if audit is None else audit
     data = struct.pack("<iIQ6Q", number, arch, 0, *(*args, *[0] * (6 - len(args))))
@@ -51,11 +40,13 @@ def refused(code):
 @pytest.mark.parametrize("machine", MACHINES)
 def test_each_listed_call_fails_and_no_other(machine):
     column = MACHINES[machine][0]
-    expected = {pair[column]: errno.EPERM for pair in DENIED.values() if pair[column] is not None}
-    expected |= {pair[column]: errno.ENOSYS for pair in ABSENT.values()}
+    expected = {
+        pair[column]: errno.EPERM for pair in limits.DENIED.values() if pair[column] is not None
+    }
+    expected |= {pair[column]: errno.ENOSYS for pair in limits.ABSENT.values()}
     found = {n: asked(machine, n) for n in range(600)}
     # Socket 0 is no family; every other call passes with arguments of nought.
-    found.pop(SOCKET[column])
+    found.pop(limits.SOCKET[column])
     others = {n: v for n, v in found.items() if v != ALLOW}
     assert others == {n: refused(code) for n, code in expected.items()}
 
@@ -63,15 +54,15 @@ def test_each_listed_call_fails_and_no_other(machine):
 @pytest.mark.parametrize("machine", MACHINES)
 def test_arguments_decide_where_a_call_is_needed_by_everybody(machine):
     column = MACHINES[machine][0]
-    for call in (CLONE[column], UNSHARE[column]):
+    for call in (limits.CLONE[column], limits.UNSHARE[column]):
         assert asked(machine, call, 0x00000100) == ALLOW  # a thread's shared memory
         for bit in range(32):
-            if NAMESPACES & 1 << bit:
+            if limits.NAMESPACES & 1 << bit:
                 assert asked(machine, call, 1 << bit | 0x100) == refused(errno.EPERM)
-    assert asked(machine, IOCTL[column], 0, 0x5401) == ALLOW
+    assert asked(machine, limits.IOCTL[column], 0, 0x5401) == ALLOW
     for typing in (0x5412, 0x541C, 0x5412 | 1 << 32):
-        assert asked(machine, IOCTL[column], 0, typing) == refused(errno.EPERM)
-    families = [f for f in range(64) if asked(machine, SOCKET[column], f) == ALLOW]
+        assert asked(machine, limits.IOCTL[column], 0, typing) == refused(errno.EPERM)
+    families = [f for f in range(64) if asked(machine, limits.SOCKET[column], f) == ALLOW]
     assert families == [1, 2, 10, 16]
 
 
@@ -82,11 +73,11 @@ def test_no_call_gives_a_file_a_setuid_or_setgid_bit(machine):
     def ask(number, place, *values):
         return asked(machine, number, *[0] * place, *values)
 
-    for *numbers, place in MODES.values():
+    for *numbers, place in limits.MODES.values():
         for bits in (0o4000, 0o2000, 0o6755, 0o4000 | 1 << 32) if numbers[column] else ():
             assert ask(numbers[column], place, bits) == refused(errno.EPERM)
         assert numbers[column] is None or ask(numbers[column], place, 0o101777) == ALLOW
-    for *numbers, place in OPENS.values():
+    for *numbers, place in limits.OPENS.values():
         for flags in (0o100, 0o102 | 0o2000000, 0o20200000) if numbers[column] else ():
             assert ask(numbers[column], place, flags, 0o4755) == refused(errno.EPERM)
             assert ask(numbers[column], place, flags, 0o1777) == ALLOW
@@ -96,7 +87,7 @@ def test_no_call_gives_a_file_a_setuid_or_setgid_bit(machine):
 def test_another_architecture_or_numbering_has_no_calls():
     assert asked("x86_64", 0, audit=0x40000003) == refused(errno.ENOSYS)  # i386
     assert asked("x86_64", 0x40000000) == refused(errno.ENOSYS)  # x32
-    assert build_filter("riscv64") is None
+    assert limits.build_filter("riscv64") is None
 
 
 def test_numbers_are_those_of_libseccomp():
@@ -104,9 +95,9 @@ def test_numbers_are_those_of_libseccomp():
     if name is None:
         pytest.skip("libseccomp is not on this host")
     resolve = ctypes.CDLL(name).seccomp_syscall_resolve_name_arch
-    calls = {**DENIED, **ABSENT, "clone": CLONE, "unshare": UNSHARE}
-    calls |= {"ioctl": IOCTL, "socket": SOCKET}
-    calls |= {name: numbers for name, (*numbers, _) in {**MODES, **OPENS}.items()}
+    calls = {**limits.DENIED, **limits.ABSENT, "clone": limits.CLONE, "unshare": limits.UNSHARE}
+    calls |= {"ioctl": limits.IOCTL, "socket": limits.SOCKET}
+    calls |= {name: numbers for name, (*numbers, _) in {**limits.MODES, **limits.OPENS}.items()}
     for call, pair in calls.items():
         for column, audit in MACHINES.values():
             number = resolve(ctypes.c_uint32(audit), call.encode())

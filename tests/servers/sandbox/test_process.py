@@ -18,22 +18,8 @@ import pytest
 from assets.servers.probe.probe import probe
 from assets.servers.sandbox import bubblewrap, certificate, process, spec, watchdog
 from assets.servers.sandbox.certificate import certify, judge_outcomes, run_preflight
-from assets.servers.sandbox.process import (
-    SandboxUnavailable,
-    _replace_paths,
-    choose_backend,
-    describe_exit,
-    preflight,
-    start,
-)
-from assets.servers.sandbox.spec import (
-    HOME,
-    LaunchRefused,
-    SandboxLaunch,
-    SandboxMount,
-    SandboxPolicy,
-    UnusableGrant,
-)
+from assets.servers.sandbox.process import start
+from assets.servers.sandbox.spec import HOME, SandboxLaunch, SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from assets.servers.sandbox.watchdog import ProcessStat, SandboxWatchdog
 from tests.support.cases import cases
@@ -60,7 +46,7 @@ def real():
      (None, (None, None)), (255, (255, None)),
 )  # fmt: skip
 def test_an_exit_is_a_code_or_a_signal(code, status):
-    assert describe_exit(code) == status
+    assert process.describe_exit(code) == status
 
 
 @pytest.mark.usefixtures("real")
@@ -99,7 +85,7 @@ def test_a_granted_folder_that_becomes_a_link_meanwhile_is_never_shown(tmp_path)
             for _ in range(RACES):
                 try:
                     results[_run("cat", "/x/whose", mounts=mounts)[0]] += 1
-                except UnusableGrant:
+                except spec.UnusableGrant:
                     results["refused"] += 1
         finally:
             over.set()
@@ -123,7 +109,7 @@ def test_no_descriptor_of_the_host_reaches_a_server(tmp_path, nofollow):
 @cases("name", "LD_PRELOAD", "LD_AUDIT", "GCONV_PATH", "GLIBC_TUNABLES")
 def test_nothing_is_loaded_into_the_program_that_sets_the_limits(name):
     launch = SandboxLaunch(("true",), {name: "/x.so"})
-    with pytest.raises(LaunchRefused, match=f"variable {name}: .*limits"):
+    with pytest.raises(spec.LaunchRefused, match=f"variable {name}: .*limits"):
         bubblewrap.BubblewrapBackend().command(launch, SandboxPolicy())
 
 
@@ -138,17 +124,17 @@ def bare_host(monkeypatch):
 
 @pytest.mark.usefixtures("bare_host")
 def test_a_missing_program_is_named_with_the_way_to_get_it_and_to_opt_out():
-    with pytest.raises(SandboxUnavailable, match="apt-get install bubblewrap") as refused:
-        preflight()
+    with pytest.raises(process.SandboxUnavailable, match="apt-get install bubblewrap") as refused:
+        process.preflight()
     assert 'sandbox.backend = "none"' in str(refused.value)
     for name in ("bubblewrap", "none"):  # that is named is no guess
-        with pytest.raises(SandboxUnavailable, match="not installed"):
-            choose_backend(SandboxPolicy(backend=name))
+        with pytest.raises(process.SandboxUnavailable, match="not installed"):
+            process.choose_backend(SandboxPolicy(backend=name))
 
 
 @pytest.mark.usefixtures("real")
 def test_bubblewrap_comes_first_and_no_isolation_is_never_a_guess():
-    assert choose_backend(SandboxPolicy()).name == "bubblewrap"
+    assert process.choose_backend(SandboxPolicy()).name == "bubblewrap"
 
 
 @cases(
@@ -229,10 +215,13 @@ def run(*argv, **facts):
         return out.decode()
 
 
-def test_a_server_is_probed_with_its_paths_moved_to_the_hosts(tmp_path):
+def test_paths_of_a_server_are_moved_to_the_hosts_and_mounts_of_runtimes_stay(tmp_path):
     source = "serve([tool(__file__), tool(os.environ['WHERE'])])"
     result = probe(write_launch(tmp_path, source, WHERE="/srv/server/data"), NONE, CONVERSATION)
     assert tool_names(result) == [str(tmp_path / "untrusted.py"), str(tmp_path / "data")]
+    python = find_toolchain().python
+    mounts = tuple(SandboxMount.same(path) for path in find_toolchain().binds)
+    assert run(str(python), "-c", "print(1)", mounts=mounts) == "1\n"
 
 
 def test_its_environment_is_clean_and_its_home_is_its_own_and_gone_afterwards(monkeypatch):
@@ -267,18 +256,12 @@ def test_leaving_ends_processes_that_left_the_group():
 )
 def test_only_whole_paths_are_moved(text, placed):
     places = {"/srv/server": "/h", "/srv/server/data": "/d", "/same": "/same"}
-    assert _replace_paths(text, places) == placed
+    assert process._replace_paths(text, places) == placed
 
 
 def test_a_process_that_still_sees_the_hosts_tmp_is_not_blamed_for_it():
     """While bubblewrap sets up, its root is ours: a /tmp with a million files failed a server."""
     assert watchdog._read_private_disks([os.getpid()]) == []
-
-
-def test_mounts_of_runtimes_stay_where_they_are(tmp_path):
-    python = find_toolchain().python
-    mounts = tuple(SandboxMount.same(path) for path in find_toolchain().binds)
-    assert run(str(python), "-c", "print(1)", mounts=mounts) == "1\n"
 
 
 # --- the certificate: it passes where all is refused; a hole or an empty run fails it

@@ -8,15 +8,7 @@ import pytest
 
 from assets.servers.sandbox import toolchain
 from assets.servers.sandbox.spec import MountRefused, SandboxMount
-from assets.servers.sandbox.toolchain import (
-    HostToolchain,
-    ToolMissing,
-    find_node,
-    find_npm,
-    find_other_pythons,
-    find_toolchain,
-    list_python_files,
-)
+from assets.servers.sandbox.toolchain import HostToolchain, ToolMissing, find_toolchain
 from tests.support.cases import cases
 
 
@@ -84,7 +76,7 @@ def test_other_pythons_are_looked_for_where_installers_put_them(monkeypatch, tmp
         folder.mkdir(parents=True)
         (folder / f"python{minor}").write_text("")
         (folder / f"python{minor}").chmod(0o755 if minor != "3.13" else 0o644)
-    found = find_other_pythons((3, 11))
+    found = toolchain.find_other_pythons((3, 11))
     assert found["3.12"] == tmp_path / "versions" / "3.12.1" / "bin" / "python3.12"
     assert "3.11" not in found
     assert found.get("3.13") != tmp_path / "versions" / "3.13.1" / "bin" / "python3.13"
@@ -131,11 +123,11 @@ def test_a_wrapper_in_the_place_of_npm_is_no_npm_and_a_node_that_does_not_run_no
         (local / "bin" / name).chmod(0o755)
 
     replace_program("npm", "#!/bin/sh\n")
-    assert find_npm(local / "bin/node") == local / "lib/node_modules/npm/bin/npm-cli.js"
+    assert toolchain.find_npm(local / "bin/node") == local / "lib/node_modules/npm/bin/npm-cli.js"
     shutil.rmtree(local / "lib")
-    assert find_npm(local / "bin/node") is None
+    assert toolchain.find_npm(local / "bin/node") is None
     replace_program("node", "#!/bin/sh\nexit 1\n")
-    assert find_node() is None
+    assert toolchain.find_node() is None
 
 
 @cases("name", ".local", "opt")
@@ -146,14 +138,14 @@ def test_a_python_in_a_shared_folder_shows_its_own_parts_alone(name, tmp_path):
             (prefix / folder).mkdir(parents=True)
         (prefix / "lib/libpython3.12.so.1.0").write_text("")
         (prefix / "share").mkdir()
-    shown = list_python_files(prefix / "bin/python3.12", prefix)
+    shown = toolchain.list_python_files(prefix / "bin/python3.12", prefix)
     assert prefix not in shown
     assert prefix / "bin/python3.12" in shown
     if name == ".local":
         inside = {str(path.relative_to(prefix)) for path in shown if path.exists()}
         assert inside == {"lib/python3.12/json", "lib/libpython3.12.so.1.0"}
     alone = tmp_path / "versions" / "3.12.1"
-    assert list_python_files(alone / "bin/python3.12", alone) == [alone]
+    assert toolchain.list_python_files(alone / "bin/python3.12", alone) == [alone]
 
 
 def test_no_launch_shows_a_home_or_what_lies_above_it(monkeypatch, tmp_path):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from serving.export import BadExport, check_export
+from serving.index import model
 from serving.index.build import (
     VIEWS,
     build_index,
@@ -22,15 +23,7 @@ from serving.index.build import (
     order_content,
 )
 from serving.index.folder import load_index, read_served_version
-from serving.index.model import (
-    UNVERIFIED,
-    IndexBroken,
-    IndexMissing,
-    IndexSource,
-    VectorMoments,
-    compute_products,
-    list_nearly_best,
-)
+from serving.index.model import IndexBroken, IndexMissing, IndexSource, list_nearly_best
 from tests.serving.conftest import SNAPSHOT_ROWS, build, tell_sizes
 from tests.support.cases import cases
 from tests.vectors.conftest import snapshot
@@ -71,7 +64,7 @@ def test_everything_that_is_answered_with_is_part_of_the_version():
 
 
 def test_a_copy_that_nobody_launched_takes_no_requests_of_the_tool_it_copies():
-    copy = {**SNAPSHOT_ROWS[0], "server_id": "remote:copy", "flags": (UNVERIFIED,)}
+    copy = {**SNAPSHOT_ROWS[0], "server_id": "remote:copy", "flags": (model.UNVERIFIED,)}
     asked = {SNAPSHOT_ROWS[0]["contract_digest"]: ["Show me notes.txt"]}
     result = order_content(IndexSource([*SNAPSHOT_ROWS, copy], instructions=asked))
     assert [result.tools[at].server_id for at, _ in result.asked] == ["npm:files"]
@@ -154,16 +147,13 @@ def test_an_index_of_the_old_format_is_refused(home):
         load_index(home, version)
 
 
-def test_the_pointer_does_not_move_to_a_broken_version(home, embedder):
+def test_the_pointer_moves_to_no_broken_version_and_what_a_kill_left_is_built_again(home, embedder):
     before = read_served_version(home)
     other = build(home, SNAPSHOT_ROWS[:2], embedder)
     (home / "router" / other / "view-full.npy").unlink()
     with pytest.raises(IndexBroken):
         move_pointer(home, other)
     assert read_served_version(home) == before
-
-
-def test_what_a_kill_left_is_built_again(home, embedder):
     version = read_served_version(home)
     (home / "router" / version / "index.json").unlink()
     assert build(home, SNAPSHOT_ROWS, embedder) == version
@@ -208,10 +198,10 @@ def test_the_best_are_among_the_nearly_best_in_order(scores, most):
 def test_products_and_moments_are_those_of_the_rows():
     rng = np.random.default_rng(2)
     rows, vector = rng.standard_normal((300, 24), np.float32), rng.standard_normal(24, np.float32)
-    products = compute_products(rows, vector)
+    products = model.compute_products(rows, vector)
     assert products.dtype == np.float32
     np.testing.assert_allclose(products, rows.astype(float) @ vector, rtol=1e-4, atol=1e-5)
-    result = VectorMoments.of(rows).measure_along(vector)
+    result = model.VectorMoments.of(rows).measure_along(vector)
     np.testing.assert_allclose(result, (products.mean(), products.std()), rtol=1e-3)
 
 

@@ -144,13 +144,10 @@ def test_no_answer_leaves_what_is_allowed(routers, ask):
     assert bool(names) == bool(allowed)
 
 
-def test_rare_allowed_tools_are_found_far_from_the_question(routers):
+def test_rare_allowed_tools_are_found_far_from_the_question_and_held_ones_are_not(routers):
     name = routers[1].index.tools[7].tool_id
     [hit] = routers[1].find(ToolQuery("zzz", allowed=(name,))).hits
     assert hit.tool_id == name
-
-
-def test_a_held_tool_is_not_answered(routers):
     best = routers[1].find(ToolQuery(QUERIES[0])).hits[0].tool_id
     held = routers[1].renew(BlockedTools(tools=frozenset({best})), None)
     assert best not in {hit.tool_id for hit in held.find(ToolQuery(QUERIES[0], k=20)).hits}

@@ -11,14 +11,7 @@ import pytest
 
 from serving.meta.policy import HttpSettings
 from tests.serving.meta.test_http import ALICE, HEADERS, INITIALIZE, OTHER, SECRET, token
-from tests.serving.meta_server import (
-    ERAS,
-    connect,
-    http_client,
-    over_http,
-    serve_app,
-    wait_until,
-)
+from tests.serving.meta_server import ERAS, connect, http_client, over_http, serve_app, wait_until
 from tests.support.cases import cases
 
 MALLORY = token(OTHER, "mallory", requests_per_minute=1)

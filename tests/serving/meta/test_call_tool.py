@@ -9,18 +9,8 @@ from mcp import Client
 
 from serving.meta.policy import ClientToken, MetaPolicy
 from serving.ranking.overlays import write_blocklist
-from tests.serving.meta_server import (
-    ERAS,
-    KEY,
-    ROWS,
-    MetaServer,
-    answering,
-    open_meta,
-    publish,
-    read_text,
-    row,
-    wait_until,
-)
+from tests.serving import meta_server
+from tests.serving.meta_server import ERAS, ROWS, MetaServer, answering, read_text, row
 from tests.support.cases import cases
 
 READ = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
@@ -115,7 +105,9 @@ async def test_a_servers_word_that_it_only_reads_is_not_trusted_where_flagged_or
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_facts_of_a_listing_are_told_and_ask_nobody(meta, mode):
-    publish(meta.place, [{**ROWS[0], "flags": ["placeholder", "needs_account", "hosted_gateway"]}])
+    meta_server.publish(
+        meta.place, [{**ROWS[0], "flags": ["placeholder", "needs_account", "hosted_gateway"]}]
+    )
     async with meta.client(mode) as client:
         result = await client.call_tool("call_tool", READ)
         listed = await client.call_tool("find_tools", {"query": "read a file"})
@@ -262,7 +254,7 @@ async def test_a_client_that_hangs_up_leaves_an_outcome(meta):
     async with meta.client("legacy") as client:
         with anyio.move_on_after(0.5):
             await client.call_tool("call_tool", {"tool_id": "npm:odd::slow"})
-        await wait_until(lambda: meta.recorded)
+        await meta_server.wait_until(lambda: meta.recorded)
     assert meta.recorded[0]["status"] == "cancelled"
 
 
@@ -280,7 +272,7 @@ async def test_calls_can_be_switched_off_for_all_or_for_one_token(meta):
 
 
 async def test_nobody_is_asked_for_a_tool_that_cannot_be_run_here(tmp_path):
-    meta, asked = open_meta(tmp_path, [row("npm:unknown", "tool", "Do a thing")]), []
+    meta, asked = meta_server.open_meta(tmp_path, [row("npm:unknown", "tool", "Do a thing")]), []
     async with meta.client(elicit=answering("accept", asked)) as client:
         described = await client.call_tool("describe_tool", {"tool_id": "npm:unknown::tool"})
         result = await client.call_tool("call_tool", {"tool_id": "npm:unknown::tool"})
@@ -333,7 +325,7 @@ async def test_a_result_that_gives_orders_is_handed_on_and_marked(meta):
     assert "warning: the result holds what looks like orders" in warned
     assert "keys in the form of their issuer were taken out" in warned
     assert "Sunny" not in warned
-    assert KEY not in json.dumps(result.model_dump(mode="json"))
+    assert meta_server.KEY not in json.dumps(result.model_dump(mode="json"))
 
 
 async def test_a_policy_that_blocks_hands_nothing_of_it_on_and_lets_honest_results_pass(meta):

@@ -17,20 +17,8 @@ from assets.servers.calls.log import CallLog
 from serving.meta.policy import ClientToken, HttpSettings, MetaPolicy, TokenError
 from serving.meta.server import IndexChanges
 from serving.meta.transports import CannotServe, run_http
-from tests.serving.meta_server import (
-    ERAS,
-    READS,
-    ROWS,
-    answering,
-    connect,
-    http_client,
-    over_http,
-    publish,
-    read_text,
-    row,
-    served,
-    wait_until,
-)
+from tests.serving import meta_server
+from tests.serving.meta_server import ERAS, ROWS, http_client, over_http, publish, read_text, row
 from tests.support.cases import cases
 from tests.support.paths import ROOT
 from tests.support.python_process import find_python
@@ -59,7 +47,9 @@ async def test_list_find_describe_call_report_and_read(meta, mode):
     asked: list[str] = []
     async with (
         over_http(meta, tokens=(ALICE,)) as url,
-        http_client(url, SECRET, mode, elicitation_callback=answering("accept", asked)) as client,
+        http_client(
+            url, SECRET, mode, elicitation_callback=meta_server.answering("accept", asked)
+        ) as client,
     ):
         assert len((await client.list_tools()).tools) == 4
         result = await client.call_tool("find_tools", {"query": "write one text file", "k": 1})
@@ -170,7 +160,7 @@ async def test_a_token_runs_no_more_calls_at_a_time_than_it_may(meta):
         anyio.create_task_group() as group,
     ):
         group.start_soon(client.call_tool, "call_tool", {"tool_id": "npm:odd::slow"})
-        await wait_until(lambda: meta.caller.called)
+        await meta_server.wait_until(lambda: meta.caller.called)
         second = await client.call_tool("call_tool", READ)
         group.cancel_scope.cancel()
     assert second.is_error
@@ -204,7 +194,7 @@ async def test_sessions_are_told_of_a_new_index(meta):
         await anyio.sleep(0.3)  # until the client's own stream of notifications is open
         publish(meta.place, [*ROWS, row("npm:new", "brand_new", "Paint a picture")], "r2")
         expected = {ToolListChangedNotification, ResourceListChangedNotification}
-        await wait_until(lambda: expected <= set(received))
+        await meta_server.wait_until(lambda: expected <= set(received))
         now = (await client.list_tools()).tools[0].description
         capabilities = client.server_capabilities
     assert "10 tools" in listing
@@ -220,7 +210,7 @@ async def test_a_session_that_has_ended_is_told_nothing(meta, monkeypatch):
         async with http_client(url, None, "legacy") as client:
             await client.list_tools()
             assert len(changes.sessions) == 1
-        await wait_until(lambda: not changes.sessions)
+        await meta_server.wait_until(lambda: not changes.sessions)
         await changes.announce()
 
 
@@ -270,24 +260,21 @@ async def test_no_query_is_lost_and_no_answer_mixed_while_new_indexes_are_publis
     assert observed == set(versions)
 
 
-def test_beyond_loopback_tokens_are_needed():
+def test_beyond_loopback_tokens_are_needed_and_an_address_that_is_taken_is_told(tmp_path):
     with pytest.raises(TokenError, match=r"tokens file.*127\.0\.0\.1"):
         HttpSettings(host="0.0.0.0")
     assert HttpSettings(host="0.0.0.0", tokens=(ALICE,)).port
-
-
-def test_an_address_that_is_taken_is_told_with_the_mend(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = HttpSettings(port=taken.getsockname()[1])
         with pytest.raises(CannotServe, match="choose another port"):
-            run_http(served(tmp_path), None, MetaPolicy(), CallLog(tmp_path), settings)
+            run_http(meta_server.served(tmp_path), None, MetaPolicy(), CallLog(tmp_path), settings)
 
 
 async def test_the_process_serves_until_it_is_told_to_end_and_closes_what_it_runs(tmp_path):
     publish(tmp_path)
     command = [find_python(), "-m", "tests.serving.meta_process", str(tmp_path), "ask", "http"]
     async with await anyio.open_process(command, cwd=ROOT) as process:
-        await wait_until(lambda: (tmp_path / "address").exists())
+        await meta_server.wait_until(lambda: (tmp_path / "address").exists())
         async with http_client((tmp_path / "address").read_text()) as client:
             called = await client.call_tool("call_tool", READ)
         process.send_signal(signal.SIGTERM)
@@ -312,7 +299,9 @@ async def test_progress_of_a_call_is_handed_on_and_a_start_is_told(meta, mode, m
     async def note(done: float, total: float | None, _: str | None) -> None:
         told.append((done, total))
 
-    publish(meta.place, [*ROWS, row("npm:odd", "patient", "Take time", annotations=READS)])
+    publish(
+        meta.place, [*ROWS, row("npm:odd", "patient", "Take time", annotations=meta_server.READS)]
+    )
     call = {"tool_id": "npm:odd::patient"}
     async with over_http(meta, tokens=(ALICE,)) as url, http_client(url, SECRET, mode) as client:
         result = await client.call_tool("call_tool", call, progress_callback=note)
@@ -341,7 +330,7 @@ async def test_a_cancelled_call_is_answered_and_ends(meta):
 
         async with anyio.create_task_group() as group:
             group.start_soon(send_call)
-            await wait_until(lambda: meta.caller.called)
+            await meta_server.wait_until(lambda: meta.caller.called)
             assert (await http.post(url, json=cancel, headers=legacy)).status_code == 202
     assert '"code":-32800' in answers[0].text
     assert [line["status"] for line in meta.recorded] == ["cancelled"]
@@ -369,7 +358,7 @@ async def test_blanks_around_a_header_do_not_count(meta):
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     content = json.dumps(body).encode()
     async with over_http(meta) as url:
-        address, (reader, writer) = urlsplit(url), await connect(url)
+        address, (reader, writer) = urlsplit(url), await meta_server.connect(url)
         lines = [
             *(f"POST {address.path} HTTP/1.1", f"Host: {address.netloc}", "Connection: close"),
             *("Accept: application/json, text/event-stream", "Content-Type: application/json"),

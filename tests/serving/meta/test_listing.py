@@ -20,18 +20,8 @@ from serving.meta.listing import MOST_PINNED, find_unused_pins
 from serving.meta.policy import ClientToken, MetaPolicy
 from serving.ranking.overlays import write_blocklist
 from serving.ranking.query import ToolQuery
-from tests.serving.meta_server import (
-    ERAS,
-    RECIPES,
-    ROWS,
-    MetaServer,
-    open_meta,
-    opened,
-    publish,
-    read_text,
-    row,
-    served,
-)
+from tests.serving import meta_server
+from tests.serving.meta_server import ERAS, ROWS, MetaServer, open_meta, read_text, row
 from tests.support.cases import cases
 from tests.support.paths import ROOT
 from tests.training.evaluation.scripted_agent import Script, says
@@ -44,7 +34,7 @@ PINNED = ("npm:files::read_file", "pypi:*", "npm:none::x")
 
 
 def test_a_pin_that_fits_no_tool_is_named(tmp_path):
-    index = opened(open_meta(tmp_path).place, None).index
+    index = meta_server.opened(open_meta(tmp_path).place, None).index
     assert find_unused_pins(index, (*PINNED, "npm:f::*")) == ["npm:none::x", "npm:f::*"]
 
 
@@ -225,7 +215,7 @@ FIND = {"query": "dig for buried treasure", "k": 1}
 
 @pytest.fixture
 def meta(tmp_path: Path) -> MetaServer:
-    assert "npm:odd" in RECIPES
+    assert "npm:odd" in meta_server.RECIPES
     return open_meta(tmp_path, [*ROWS, NEVER])
 
 
@@ -256,16 +246,15 @@ async def test_it_is_never_called_and_no_outcome_of_it_reported(meta, consent):
     assert (line["status"], line["error_kind"]) == ("refused", UNVERIFIED)
 
 
-def test_a_hit_and_a_prompt_carry_the_mark(meta):
-    [hit] = served(meta.place).current().find(ToolQuery(**FIND)).hits
+def test_a_hit_and_a_prompt_carry_the_mark_and_it_is_no_twin_of_what_was_launched(meta, tmp_path):
+    [hit] = meta_server.served(meta.place).current().find(ToolQuery(**FIND)).hits
     assert hit.flags == (UNVERIFIED,)
     assert render([hit]) == f"- {ID} (unverified: cannot be called): Dig for buried treasure"
-
-
-def test_it_is_no_twin_of_a_tool_that_was_launched(tmp_path):
     copy = {**ROWS[0], "server_id": "npm:copy"}
     for flags, count in (([], 1), ([UNVERIFIED], 2)):
-        index = load_index(tmp_path, publish(tmp_path, [ROWS[0], {**copy, "flags": flags}]))
+        index = load_index(
+            tmp_path, meta_server.publish(tmp_path, [ROWS[0], {**copy, "flags": flags}])
+        )
         twins = find_twin_places(index.tools, [index.contract(0), index.contract(1)])
         assert len(np.unique(twins)) == len(np.unique(index.twins)) == count
 
@@ -274,7 +263,9 @@ async def test_it_is_shown_to_a_model_but_is_no_function_of_its_request(tmp_path
     async with open_meta(tmp_path, [*ROWS, NEVER], pinned=("npm:odd::*",)).client() as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
     model = Script(says(write_block("odd", "dig for buried treasure")), says("No."))
-    result = await run_agent("Dig it up.", model, served(tmp_path), limits=AgentLimits(k=2))
+    result = await run_agent(
+        "Dig it up.", model, meta_server.served(tmp_path), limits=AgentLimits(k=2)
+    )
     assert ID in [hit.tool_id for hit in result.rounds[0].hits]
     assert len(model.requests[1][1]) == 1
     offered = model.requests[1][1][0]["function"]["name"]

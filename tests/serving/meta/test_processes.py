@@ -20,18 +20,9 @@ from assets.servers.recipes.recipe import dump_recipe
 from serving.index.build import build_index, move_pointer
 from serving.index.model import IndexSource
 from serving.meta.policy import MetaPolicy
+from tests.serving import meta_server
 from tests.serving.calling import CONTRACT, LIMITS, Bench
-from tests.serving.meta_server import (
-    ERAS,
-    ROWS,
-    MetaServer,
-    answering,
-    http_client,
-    over_http,
-    publish,
-    read_text,
-    wait_until,
-)
+from tests.serving.meta_server import ERAS, MetaServer, publish, read_text
 from tests.support.paths import ROOT
 from tests.support.python_process import find_python
 from tests.support.untrusted_server import CONVERSATION, POLICY
@@ -51,7 +42,9 @@ def client(place: Path, mode: str, consent: str = "ask", **more: Any) -> Client:
 async def test_the_whole_way_over_stdio(tmp_path, mode):
     publish(tmp_path)
     asked: list[str] = []
-    async with client(tmp_path, mode, elicitation_callback=answering("accept", asked)) as mill:
+    async with client(
+        tmp_path, mode, elicitation_callback=meta_server.answering("accept", asked)
+    ) as mill:
         tools = [tool.name for tool in (await mill.list_tools()).tools]
         result = await mill.call_tool("find_tools", {"query": "write one text file", "k": 1})
         described = await mill.call_tool("describe_tool", {"tool_id": WRITE["tool_id"]})
@@ -82,8 +75,8 @@ async def test_a_new_index_is_announced_over_stdio(meta, tmp_path):
     async with client(tmp_path, "legacy", message_handler=hear) as mill:
         await mill.list_tools()
         await anyio.sleep(0.3)
-        publish(tmp_path, ROWS[:2], "r2")
-        await wait_until(lambda: ToolListChangedNotification in received)
+        publish(tmp_path, meta_server.ROWS[:2], "r2")
+        await meta_server.wait_until(lambda: ToolListChangedNotification in received)
         listing = (await mill.list_tools()).tools[0].description
     assert "2 tools of 1 server" in listing
 
@@ -133,7 +126,7 @@ class Sandboxed(MetaServer):
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[str]:
         try:
-            async with over_http(self) as url:
+            async with meta_server.over_http(self) as url:
                 yield url
         finally:
             await self.caller.close()
@@ -213,7 +206,7 @@ async def test_a_tool_of_seventy_seconds_outlives_a_client_that_waits_sixty(tmp_
     async def note(done: float, total: float | None, _: str | None) -> None:
         told.append(done)
 
-    async with meta.serve() as url, http_client(url, mode=mode) as client:
+    async with meta.serve() as url, meta_server.http_client(url, mode=mode) as client:
         with anyio.fail_after(LONG_S + 60):
             result = await client.call_tool("call_tool", LONG_CALL, progress_callback=note)
     assert result.structured_content["text"] == "done"

@@ -54,15 +54,12 @@ def read_features(router: Router, text: str) -> tuple[RouterIndex, dict[str, np.
     return router.index, {name: values[order] for name, values in candidates.features.items()}
 
 
-def test_a_server_without_a_description_adds_nothing(make):
+def test_a_server_and_its_words_count_only_where_it_is_described(make):
     router = make(POOL, {"npm:disk": "Files on a disk", "npm:mail": " "})
     index, features = read_features(router, "read a file from disk")
     by_tool = dict(zip([tool.tool_id for tool in index.tools], features["server"], strict=True))
     assert by_tool["npm:mail::send_email"] == by_tool["npm:clock::get_time"] == 0
     assert by_tool["npm:disk::read_file"] == by_tool["npm:disk::write_file"] != 0
-
-
-def test_words_of_a_server_count_only_where_it_is_described(make):
     text = "harbour"  # stands in one server's name alone
     rows = [snapshot("npm:harbour", "get_time", "Tell the time in a city"), *POOL]
     _, bare = read_features(make(rows), text)

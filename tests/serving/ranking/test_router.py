@@ -23,14 +23,8 @@ from serving.export import check_export, export_release
 from serving.index.build import make_router_index
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import IndexBroken, IndexMissing, IndexSource
-from serving.ranking.overlays import (
-    OverlayBroken,
-    ReliabilityOverlay,
-    ToolReliability,
-    read_blocked,
-    read_overlay,
-    write_blocklist,
-)
+from serving.ranking import overlays
+from serving.ranking.overlays import ToolReliability, read_blocked, write_blocklist
 from serving.ranking.query import STRATEGIES, BadQuery, ToolQuery
 from serving.router import Router, ServedRouter, _read_overlay, open_router
 from tests.serving.conftest import SNAPSHOT_ROWS, copy_home
@@ -166,8 +160,8 @@ def row(snapshot: dict[str, Any], mean: float = 0.5, **more: Any) -> dict[str, A
     return {**named, "mean": mean, "low": 0.2, "high": 0.9, "n": 3.0, **more}
 
 
-def read(home: Path) -> ReliabilityOverlay | None:
-    return read_overlay(home, load_index(home, read_served_version(home)))
+def read(home: Path) -> overlays.ReliabilityOverlay | None:
+    return overlays.read_overlay(home, load_index(home, read_served_version(home)))
 
 
 def test_rows_stand_at_their_tools_under_their_contract(home):
@@ -203,7 +197,7 @@ def test_rows_stand_at_their_tools_under_their_contract(home):
 )
 def test_a_broken_overlay_is_named_with_its_fix(home, text):
     (home / "router" / "RELIABILITY.json").write_text(text)
-    with pytest.raises(OverlayBroken, match=r"RELIABILITY\.json.*toolmill run"):
+    with pytest.raises(overlays.OverlayBroken, match=r"RELIABILITY\.json.*toolmill run"):
         read(home)
 
 

@@ -290,14 +290,11 @@ def test_a_prefix_that_names_another_server_is_another_tool(called, offered, fou
     assert report.outcome == (REPAIRED if found else ABSTAINED)
 
 
-def test_a_number_as_text_is_the_text_that_was_written():
+def test_a_number_is_the_text_that_was_written_and_one_that_no_json_holds_is_left():
     version = make_tool("t", {"version": TEXT})
     for written in ("3.10", "1e5", "12345678901234567890123.5", "0.30"):
         result = repair_draft({"name": "t", "arguments": f'{{"version": {written}}}'}, [version])
         assert result.arguments == {"version": written}
-
-
-def test_a_number_that_no_json_holds_is_written_by_nobody():
     tools = [make_tool("t", {"a": {"type": "number"}, "b": INTEGER})]
     good = '{"a": 1e999, "b": 5}'
     assert repair_draft({"name": "t", "arguments": good}, tools).text == good
@@ -374,7 +371,7 @@ def refuse_call(_):
     raise AssertionError("a valid call needs no model")
 
 
-def test_a_model_may_revise_but_not_make_up_a_required_value():
+def test_a_model_may_ask_and_revise_but_not_make_up_a_required_value():
     def revise(request):
         assert [problem["kind"] for problem in request.problems] == ["missing_required"]
         return ProposedCall(request.name, {"city": "Rome", "days": "2"})
@@ -384,6 +381,8 @@ def test_a_model_may_revise_but_not_make_up_a_required_value():
     unsaid = climb({"days": 2}, revise=revise)
     assert (unsaid.outcome, unsaid.reason.kind) == (ABSTAINED, "missing_value")
     assert "made up 'city'" in unsaid.rungs[-2].why
+    result = climb({}, revise=lambda _: ProposedCall("", {}, question="Which city?"))
+    assert result.reason.question == "Which city?"
 
 
 @cases(
@@ -445,11 +444,6 @@ def test_a_long_list_is_not_searched_for():
     assert evidence.is_said(["alpha beta", {"n": 7}] * 50)
     assert not evidence.is_said(["alpha beta"] * 101)
     assert not evidence.is_said([" ", {"a": [None, False]}])
-
-
-def test_a_model_may_ask():
-    result = climb({}, revise=lambda _: ProposedCall("", {}, question="Which city?"))
-    assert result.reason.question == "Which city?"
 
 
 DOUBLING = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(24)}

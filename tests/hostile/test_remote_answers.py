@@ -35,8 +35,7 @@ def test_a_session_id_that_is_none_is_not_sent_back(session):
         call.write(head.encode("latin-1") + data)
 
     found, here = probe_script(make_good_script(initialize=begin))
-    assert found.error_kind == "protocol_error"
-    assert len(here.calls) == 1
+    assert (found.error_kind, len(here.calls)) == ("protocol_error", 1)
 
 
 def test_an_event_id_that_would_inject_a_header_is_not_sent_back():

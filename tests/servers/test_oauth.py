@@ -70,8 +70,7 @@ def test_a_login_is_kept_in_a_private_file_and_used_by_unattended_runs(tmp_path)
         assert (report["status"], report["logged_in"], report["tools"]) == ("ok", True, 2), report
         assert (report["renewable"], report["scope"]) == (True, "tools")
         found = ask_unattended(resource.url, tmp_path)
-        assert (found.status, len(found.tools)) == ("ok", 2)
-        assert grants(server) == ["authorization_code"]
+        assert (found.status, len(found.tools), grants(server)) == ("ok", 2, ["authorization_code"])
         assert server.grants[0]["resource"] == resource.url
     store = TokenStore(tmp_path, SERVER)
     modes = [path.stat().st_mode & 0o777 for path in (store.path, store.path.parent)]
@@ -259,8 +258,7 @@ def test_a_refused_renewal_needs_a_person(tmp_path, ended):
         assert found.error_kind == "remote_auth"
         assert f"toolmill login {resource.url}" in str(found.hint)
         assert token not in str(found.hint)  # the authority's answer quotes it
-        assert len(server.clients) == 1
-        assert grants(server)[1:] == ["refresh_token"]
+        assert (len(server.clients), grants(server)[1:]) == (1, ["refresh_token"])
 
 
 def test_a_token_that_comes_back_in_a_description_is_in_no_result(tmp_path):
@@ -272,8 +270,7 @@ def test_a_token_that_comes_back_in_a_description_is_in_no_result(tmp_path):
     with serve_script(make_good_script(tools_list=echo)) as echoing:
         found = ask(echoing.url, auth=OAuthAccounts(tmp_path).auth(SERVER, echoing.url))
     token = TokenStore(tmp_path, SERVER).load()["tokens"]["access_token"]
-    assert found.status == "ok"
-    assert found.tools[0]["description"] == "Bearer [secret token 0]"
+    assert (found.status, found.tools[0]["description"]) == ("ok", "Bearer [secret token 0]")
     assert token not in repr(found)
 
 
@@ -285,8 +282,7 @@ def test_credentials_that_moved_to_another_authority_are_not_shown_to_it(tmp_pat
         found = ask_unattended(resource.url, tmp_path)
         assert found.error_kind == "remote_auth"
         assert "another authorization server" in str(found.hint)
-        assert (two.grants, two.clients) == ([], {})
-        assert other.calls == []
+        assert (two.grants, two.clients, other.calls) == ([], {}, [])
 
 
 PRIVATE = "http://metadata.example"

@@ -83,8 +83,7 @@ calls(do)
 """
     told = []
     result = await bench.call(source, 7, on_progress=lambda *numbers: told.append(numbers))
-    assert result.status == "ok"
-    assert told[0] == (0.0, None)
+    assert (result.status, told[0]) == ("ok", (0.0, None))
     # Two cores at work may join some of them.
     assert {*told[1:]} <= {(1.0, 4.0), (2.0, None), (3.0, 4.0)}
     assert told[-1] == (3.0, 4.0)
@@ -112,8 +111,7 @@ async def test_arguments_that_do_not_fit_are_told_field_by_field_and_never_sent(
         assert running.caller._pool.running == 0  # no server was started for it
     assert (found.status, found.blame) == ("invalid_arguments", "caller")
     by_path = {problem["path"]: problem for problem in found.problems}
-    assert by_path["$.x"]["expected"] == "integer"
-    assert by_path["$.x"]["found"] == 'string "seven"'
+    assert (by_path["$.x"]["expected"], by_path["$.x"]["found"]) == ("integer", 'string "seven"')
     assert set(by_path) == {"$.x", "$.hwo"}
 
 
@@ -255,8 +253,7 @@ async def test_closing_ends_every_server_and_calls_after_it_are_refused(bench):
         if not left_running("sleep 7007.5"):
             break
         await asyncio.sleep(0.05)
-    assert left_running("sleep 7007.5") == []
-    assert (await running.call()).error_kind == "closed"
+    assert (left_running("sleep 7007.5"), (await running.call()).error_kind) == ([], "closed")
 
 
 async def test_what_runs_for_an_owner_is_ended_and_the_others_stay(bench):
@@ -292,8 +289,7 @@ async def test_an_idle_server_is_ended(bench):
             if running.caller._pool.running == 0:
                 break
             await asyncio.sleep(0.05)
-        assert running.caller._pool.running == 0
-        assert (await running.call()).status == "ok"
+        assert (running.caller._pool.running, (await running.call()).status) == (0, "ok")
 
 
 async def test_a_server_outlives_the_thread_and_the_loop_it_was_first_called_from(bench):

@@ -68,8 +68,7 @@ while True:
         first = read_text(await running.call(1))
         late = await running.call(13, timeout_s=0.3)
         second = read_text(await running.call(2))
-    assert late.error_kind == "timeout_call"
-    assert (first.split()[1], second.split()[1]) == ("0", "1")
+    assert (late.error_kind, first.split()[1], second.split()[1]) == ("timeout_call", "0", "1")
     assert first.split()[0] == second.split()[0]
 
 
@@ -241,6 +240,5 @@ async def test_a_large_message_is_parsed_by_another_thread(bench, monkeypatch):
 
     monkeypatch.setattr(json_message, "parse_message", parse_here)
     result = await bench.call("calls(lambda m, x: say(m, 'x' * x))", 100_000)
-    assert len(read_text(result)) == 100_000
-    assert {large for large, _ in threads} == {True, False}
+    assert (len(read_text(result)), {large for large, _ in threads}) == (100_000, {True, False})
     assert not [threads for large, on_loop in threads if large and on_loop]

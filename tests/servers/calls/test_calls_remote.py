@@ -50,8 +50,7 @@ async def test_the_sdks_server_is_called_over_each_transport(kind):
             found = await asyncio.gather(*asked)
             wrong = await call(running.server_id, "shout", by["shout"], {"text": 7})
     answers = [(one.status, one.structured["result"]) for one in found]
-    assert answers == [("ok", n + 1) for n in range(5)]
-    assert wrong.status == "invalid_arguments"
+    assert (answers, wrong.status) == ([("ok", n + 1) for n in range(5)], "invalid_arguments")
 
 
 async def test_headers_and_session_go_with_a_call_and_secrets_come_back_nowhere(monkeypatch):
@@ -234,8 +233,7 @@ async def test_a_host_that_a_call_was_refused_is_named_with_the_command_that_gra
         assert (read_text(fine), fine.refused) == ("granted", ())
         for one in refused:
             assert (one.status, one.error_kind) == ("tool_error", "needs_network")
-            assert one.blame == "policy"
-            assert one.refused == (f"localhost:{far}",)
+            assert (one.blame, one.refused) == ("policy", (f"localhost:{far}",))
             assert f'`hosts = ["localhost:{far}"]` under `[servers."npm:x"]`' in str(one.hint)
         assert (here.paths, other.paths) == (["/"], [])
 

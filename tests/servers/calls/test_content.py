@@ -165,8 +165,7 @@ def test_a_key_of_known_form_is_taken_out_and_said(result):
     assert KEY not in shown
     assert "MIIEow" not in shown
     rules = [[finding.rule for finding in each] for each in (made.findings, laid)]
-    assert rules == [["issued_key"]] * 2
-    assert made.alarming == []
+    assert (rules, made.alarming) == ([["issued_key"]] * 2, [])
 
 
 async def test_a_call_is_inspected_and_recorded_once_however_often_it_is_made(bench):

@@ -23,10 +23,8 @@ def test_a_line_says_which_tool_and_how_it_ended(tmp_path):
     line = outcomes.record(facts)
     today = datetime.fromtimestamp(line["at"], UTC).date()
     written = (tmp_path / "outcomes" / f"{today}.jsonl").read_text().splitlines()
-    assert [json.loads(text) for text in written] == [line]
-    assert line["seconds"] == 0.123
-    assert list(outcomes.read()) == [line]
-    assert list(outcomes.read(since=line["at"] + 1)) == []
+    assert ([json.loads(text) for text in written], line["seconds"]) == ([line], 0.123)
+    assert (list(outcomes.read()), list(outcomes.read(since=line["at"] + 1))) == ([line], [])
 
 
 @cases(

@@ -58,8 +58,7 @@ def test_what_a_listing_leaves_optional_is_tried_when_nothing_is_listed(installe
         "placeholders": ("env:REGION", "env:KEY"),
     }
     deployed = deploy(RECIPE.model_copy(update=facts), policy)
-    assert deployed.probe.status == "ok"
-    assert deployed.placeholders == ("env:KEY", "env:REGION")
+    assert (deployed.probe.status, deployed.placeholders) == ("ok", ("env:KEY", "env:REGION"))
     used = load_recipe(deployed.launched or {})  # the launch that counted
     assert used.env == (("KEY", "placeholder"), ("REGION", "us"))
     assert used.placeholders == deployed.placeholders
@@ -106,8 +105,7 @@ def test_a_real_secret_reaches_the_server_and_nothing_else(installed, monkeypatc
     facts = {"env": (("KEY", "placeholder"),), "placeholders": ("env:KEY",)}
     deployed = deploy(RECIPE.model_copy(update=facts), policy)
     assert deployed.probe.tools[0]["description"] == "[secret KEY]"
-    assert deployed.probe.stderr_tail.strip() == "got [secret KEY]"
-    assert deployed.placeholders == ()
+    assert (deployed.probe.stderr_tail.strip(), deployed.placeholders) == ("got [secret KEY]", ())
     assert b"hunter2" not in deployed.to_json()
 
 
@@ -191,8 +189,7 @@ def test_a_package_travels_alone_and_a_lost_worker_is_a_row_that_is_due_at_once(
     assert (fn, sent) == (deploy_to_json, recipe)
     assert alone.secrets.of("npm:b") is None
     assert alone.accounts is None
-    assert [*alone.grants] == ["npm:a"]
-    assert (alone.confirmed, alone.listed) == ({}, ())
+    assert ([*alone.grants], alone.confirmed, alone.listed) == (["npm:a"], {}, ())
     assert alone.home == policy.home
     answer = deploy_on(Elsewhere(TaskLost("its worker ended")), recipe, policy)
     probe = DeploymentResult.from_json(answer).probe
@@ -269,8 +266,7 @@ def test_a_granted_host_is_reached_and_no_other(granted):
         # Of the address the sandbox's own loopback is asked, where nobody listens.
         wanted = ["granted", "URLError", "HTTPError 421", "ConnectionRefusedError"]
         assert tool_names(result) == wanted, (result.hint, result.stderr_tail)
-        assert (here.paths, other.paths) == (["/"], [])
-        assert result.refused == [f"localhost:{far}"]
+        assert (here.paths, other.paths, result.refused) == (["/"], [], [f"localhost:{far}"])
 
 
 NODE = """

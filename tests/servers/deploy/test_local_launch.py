@@ -168,8 +168,7 @@ serve(found + [tool("sound")])
     before = (folder / "server.py").read_text()
     row = deploy(*trust(policy, folder))
     assert (row["status"], row["n_tools"]) == ("ok", 1), row
-    assert (folder / "server.py").read_text() == before
-    assert os.listdir(folder) == ["server.py"]
+    assert ((folder / "server.py").read_text(), os.listdir(folder)) == (before, ["server.py"])
     assert beside.read_text() == "mine"
 
 

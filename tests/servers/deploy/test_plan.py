@@ -100,8 +100,7 @@ def test_only_what_changed_is_launched_again(deploy, host, warehouse):
                 host.listing("d", GOOD + "##")]  # fmt: skip
     second = deploy(listings, first.rows, run_date="n2")
     assert [key.rpartition("/")[2] for key in second.done] == ["b.mcpb", "d.mcpb"]
-    assert [key.rpartition("/")[2] for key in second.gone] == ["c.mcpb"]
-    assert _deploys(warehouse) == 5
+    assert ([key.rpartition("/")[2] for key in second.gone], _deploys(warehouse)) == (["c.mcpb"], 5)
 
 
 def test_a_failure_waits_for_its_time_and_then_counts_its_attempts(deploy, host):
@@ -118,8 +117,7 @@ def test_a_run_that_was_killed_repeats_no_launch(deploy, host, warehouse):
     listings = [host.listing("a", GOOD), host.listing("b", GOOD)]
     whole = deploy(listings)
     again = deploy(listings, [], now=5.0)  # the rows were lost, the ledger was not
-    assert _digest(again) == _digest(whole)
-    assert _deploys(warehouse) == 2
+    assert (_digest(again), _deploys(warehouse)) == (_digest(whole), 2)
 
 
 def test_one_recipe_of_two_marketplaces_is_launched_once(deploy, host, warehouse):
@@ -129,8 +127,7 @@ def test_one_recipe_of_two_marketplaces_is_launched_once(deploy, host, warehouse
     other = deploy([listing.model_copy(update={"marketplace": "mcpso"})])
     assert other.rows[0]["n_tools"] == 2
     edited = listing.model_copy(update={"description": "New words.", "updated_at": "2026-01-01"})
-    assert deploy([edited], first.rows, run_date="n2").done == []
-    assert _deploys(warehouse) == 1
+    assert (deploy([edited], first.rows, run_date="n2").done, _deploys(warehouse)) == ([], 1)
 
 
 def test_a_bundle_host_on_another_port_changes_nothing(deploy, host):
@@ -339,8 +336,7 @@ def test_any_bundle_has_a_row(stores, host):
     require_sandbox()
     found = lists_bundles(host, BUNDLES)
     frame = check_rows(deploy_all(stores, found), found)
-    assert len(frame) == len(found)
-    assert set(frame["status"]) == {"failed"}
+    assert (len(frame), set(frame["status"])) == (len(found), {"failed"})
     kinds = {row["server_id"].rpartition("/")[2]: row for row in frame.to_dicts()}
     for name, kind, message in (
         ("env_list", "no_recipe", "manifest.json: server.mcp_config.env: "),

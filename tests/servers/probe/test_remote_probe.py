@@ -186,8 +186,7 @@ def test_requests_of_the_server_are_declined_and_the_tools_listed():
         by_id = {answer["id"]: answer for answer in answers()}
     assert names(found) == ["a"]
     assert all("error" in by_id[f"s{number}"] for number in range(3))
-    assert by_id["s3"]["result"] == {}
-    assert found.initiated == 4
+    assert (by_id["s3"]["result"], found.initiated) == ({}, 4)
 
 
 def test_a_session_that_the_server_ends_is_begun_anew():
@@ -204,8 +203,7 @@ def test_a_session_that_the_server_ends_is_begun_anew():
 
     with serve_script(forgetful) as here:
         found = ask(here.url)
-    assert names(found) == ["a", "b"]
-    assert here.asked.count("initialize") == 2
+    assert (names(found), here.asked.count("initialize")) == (["a", "b"], 2)
 
 
 # --- which transport
@@ -255,8 +253,7 @@ def test_what_is_secret_comes_back_in_no_result_and_no_log(caplog):
     with serve_script(make_good_script(tools_list=confess)) as here:
         refused = ask(here.url + "?api_key=" + token, headers=headers)
     assert found.tools[0]["name"] == "a-[secret Authorization]"
-    assert found.tools[0]["description"] == "[secret Authorization]"
-    assert refused.status == "failed"
+    assert (found.tools[0]["description"], refused.status) == ("[secret Authorization]", "failed")
     assert token not in f"{found} {refused}"
     # What the event loop's own selector says is no concern of ours.
     assert [record for record in caplog.records if token in record.getMessage()] == []

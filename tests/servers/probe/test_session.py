@@ -105,8 +105,7 @@ async def test_a_tool_of_such_a_server_is_called_over_http_with_its_headers():
             found = await running.call(7, contract=listed)
     assert (found.status, read_text(found)) == ("ok", "do 7"), found.hint
     [sent] = [call for call in here.calls if call.asks == "tools/call"]
-    assert sent.headers["mcp-name"] == "do"
-    assert sent.headers["mcp-param-count"] == "7"
+    assert (sent.headers["mcp-name"], sent.headers["mcp-param-count"]) == ("do", "7")
     assert "mcp-session-id" not in sent.headers
 
 

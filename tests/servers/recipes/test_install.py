@@ -203,8 +203,7 @@ def test_pipes_and_links_are_passed_over_when_files_are_named(tmp_path):
 def test_packages_are_fetched_in_the_backend_that_servers_run_in():
     given = SandboxPolicy(backend="none", memory_mb=9)
     policy = fetch_policy(replace(given, fetch_hosts=("files.example",)))
-    assert policy.backend == "none"
-    assert policy.fetch_hosts == ("files.example",)
+    assert (policy.backend, policy.fetch_hosts) == ("none", ("files.example",))
     assert policy.memory_mb == FETCH_POLICY.memory_mb
 
 
@@ -236,8 +235,7 @@ def test_a_download_is_kept_by_its_hash_and_not_repeated(tmp_path, host):
     path, sha = download(f"{host.url}/a", tmp_path, allow_loopback=True)
     assert path.read_bytes() == b"data"
     download(f"{host.url}/a", tmp_path, sha256=sha, allow_loopback=True)
-    assert host.requests == ["/a"]
-    assert [p.name for p in tmp_path.iterdir()] == [sha]
+    assert (host.requests, [p.name for p in tmp_path.iterdir()]) == (["/a"], [sha])
 
 
 @cases(

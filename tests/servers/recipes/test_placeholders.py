@@ -111,8 +111,7 @@ def test_choices_and_formats_come_before_names_and_the_package_names_the_provide
 
 def test_structured_secrets_parse():
     parts = [base64.urlsafe_b64decode(f"{part}==") for part in placeholders.make_jwt().split(".")]
-    assert json.loads(parts[0])["alg"] == "HS256"
-    assert json.loads(parts[1])["sub"] == "placeholder"
+    assert (json.loads(parts[0])["alg"], json.loads(parts[1])["sub"]) == ("HS256", "placeholder")
     assert json.loads(placeholders.make_service_account())["type"] == "service_account"
     assert len(base64.b64decode(placeholders.encode_base64(32))) == 32
     assert b"placeholder" in base64.b64decode(
@@ -221,8 +220,7 @@ def test_variables_are_needed_spare_given_or_left_out():
         EnvVar(name="a b", required=True),
     )
     env, spare, made_up = fill_environment(variables)
-    assert dict(env).keys() == {"KEY", "HOST", "LEVEL", "HOME_DIR"}
-    assert dict(env)["HOME_DIR"] == DATA
+    assert (dict(env).keys(), dict(env)["HOME_DIR"]) == ({"KEY", "HOST", "LEVEL", "HOME_DIR"}, DATA)
     assert dict(spare) == {"REGION": "us-east-1"}
     assert made_up == ("env:HOME_DIR", "env:HOST", "env:KEY", "env:REGION")
     assert fill_environment(variables, placeholders=False) == ((("LEVEL", "warn"),), (), ())
@@ -240,8 +238,7 @@ def test_headers_carry_a_secret_as_the_listing_says():
     named = dict(sent)
     assert named["Authorization"].startswith("Bearer placeholder")
     assert named["X-Token"].startswith("Key lin_api_placeholder")
-    assert named["X-App"] == "zoom"
-    assert named.keys() == {"Authorization", "X-Token", "X-App"}
+    assert (named["X-App"], named.keys()) == ("zoom", {"Authorization", "X-Token", "X-App"})
     assert made_up == ("header:Authorization", "header:X-Token")
     assert fill_headers(headers, placeholders=False) == ((("X-App", "zoom"),), ())
 

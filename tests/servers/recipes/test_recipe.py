@@ -226,8 +226,7 @@ recipes = st.builds(
 @given(recipes)
 def test_a_recipe_survives_json_with_its_digest(recipe):
     facts = json.loads(json.dumps(dump_recipe(recipe)))
-    assert load_recipe(facts) == recipe
-    assert load_recipe(facts).digest == recipe.digest
+    assert (load_recipe(facts), load_recipe(facts).digest) == (recipe, recipe.digest)
 
 
 @cases("facts", {}, {"server_id": "npm:x", "ecosystem": "gem", "name": "x"}, {"no": "recipe"})
@@ -332,8 +331,7 @@ def test_a_command_is_planned_as_its_owner_wrote_it(folder):
     found = plan_right(list_command(folder, "python", "server.py", f"{folder}/lib", "./lib", "-v"))
     assert (found.server_id, found.ecosystem, found.is_image) == (NAME, "private", False)
     assert (found.command, found.directory) == (("python",), str(folder))
-    assert found.args == ("server.py", f"{folder}/lib", "./lib", "-v")
-    assert found.placeholders == ()
+    assert (found.args, found.placeholders) == (("server.py", f"{folder}/lib", "./lib", "-v"), ())
 
 
 def test_what_lies_outside_of_the_folder_is_made_up(folder):
@@ -346,8 +344,7 @@ def test_what_lies_outside_of_the_folder_is_made_up(folder):
     found = plan_right(list_command(folder, *words, env=env))
     assert found.args[1:3] == (DATA, "--token")
     assert "{token}" not in found.args
-    assert dict(found.env)["HERE"] == f"{folder}/lib"
-    assert dict(found.env)["THERE"] == DATA
+    assert (dict(found.env)["HERE"], dict(found.env)["THERE"]) == (f"{folder}/lib", DATA)
     assert {"arg:1", "arg:3", "env:API_KEY", "env:THERE"} <= set(found.placeholders)
 
 

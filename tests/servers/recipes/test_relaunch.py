@@ -106,8 +106,7 @@ def test_tries_are_bounded_and_none_comes_twice():
         if found is None:
             break
         recipe = found
-    assert len(tried) == MAX_TRIES + 1
-    assert len({one.digest for one in tried}) == len(tried)
+    assert (len(tried), len({one.digest for one in tried})) == (MAX_TRIES + 1, len(tried))
 
 
 def test_made_up_variables_are_on_record_and_dropped_where_they_may_be_what_is_wrong():
@@ -140,8 +139,7 @@ SDK = {"mcp": "2.3.0", "fastmcp": "3.0.1", "langchain": "1.2.0", "anyio": "4.0",
 def test_a_release_that_broke_on_a_major_version_is_tried_below_it(words, kind, cap):
     tried = [OLD]
     found = make_next_guess(OLD, failed(words, kind), tried, installed=SDK)
-    assert found.requirements == (cap,)
-    assert list_made_up(OLD, found) == (f"with:{cap}",)
+    assert (found.requirements, list_made_up(OLD, found)) == ((cap,), (f"with:{cap}",))
     assert found.digest != OLD.digest
 
 

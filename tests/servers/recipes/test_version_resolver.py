@@ -233,8 +233,7 @@ def test_a_recipe_names_no_file_of_the_user(tmp_path, host):
     recipe = LaunchRecipe(**about, integrity=f"sha256:{OUTSIDE}")
     with expect_kind(PackageError, "integrity", "no digest of a bundle"):
         ensure_artifact(recipe, home=tmp_path, toolchain=find_toolchain(), policy=POLICY)
-    assert ledger_file.read_text() == "paid"
-    assert host.requests == []
+    assert (ledger_file.read_text(), host.requests) == ("paid", [])
 
 
 # --- what a package says: its command and its licence, and nothing read elsewhere

@@ -66,11 +66,9 @@ def test_a_registry_answers_and_another_port_of_the_same_host_is_refused():
     with site(lambda *_: Answer("index")) as index, site(lambda *_: Answer("secret")) as other:
         gateway, opened = _open({"UV_DEFAULT_INDEX": f"{index.url}/simple"})
         with opened as folder:
-            assert _ask(folder, index.url) == b"index"
-            assert _ask(folder, other.url) == 2
+            assert (_ask(folder, index.url), _ask(folder, other.url)) == (b"index", 2)
             assert _ask(folder, other.url.replace("127.0.0.1", "localhost")) == 2
-        assert other.paths == []
-        assert gateway.refused[0] == other.url.removeprefix("http://")
+        assert (other.paths, gateway.refused[0]) == ([], other.url.removeprefix("http://"))
 
 
 @cases("sent", b"", b"GET / HTTP/1.1\r\n\r\n", b"\5\1\0\5\2\0\1" + bytes(6))
@@ -96,8 +94,7 @@ def test_an_http_client_is_led_to_the_same_hosts_and_no_other():
             assert got.startswith("HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.")
             for head in (f"GET http://{far}/ HTTP/1.1\r\n\r\n", f"CONNECT {far} HTTP/1.1\r\n\r\n"):
                 assert _send(folder, head).startswith("HTTP/1.1 421 Not granted\r\n")
-        assert (index.paths, other.paths) == (["/x?y=1", "/z"], [])
-        assert gateway.refused == [far, far]
+        assert (index.paths, other.paths, gateway.refused) == (["/x?y=1", "/z"], [], [far, far])
 
 
 def test_what_only_the_proxy_is_told_goes_no_further():
@@ -187,8 +184,7 @@ def test_registries_are_read_from_the_settings_of_the_tools():
     ("[2001:DB8::1]", ("2001:db8::1", 443)),
 )
 def test_a_host_is_a_name_or_an_address_and_a_port(text, host):
-    assert parse_host(text) == host
-    assert parse_host(format_host(host)) == host
+    assert (parse_host(text), parse_host(format_host(host))) == (host, host)
 
 
 @cases(

@@ -197,8 +197,7 @@ def test_what_is_rendered_is_read_back_whatever_stands_around(asked, noise):
     for (server, tool), gap in zip(asked, noise[1:], strict=False):
         text += f"{write_block(server, tool)}{gap}"
     result = pairs(text)
-    assert len(result) == len(expected)
-    assert {(s, t) for s, t in result} == set(expected.values())
+    assert (len(result), {(s, t) for s, t in result}) == (len(expected), set(expected.values()))
     assert not any(item.problems for item in parse(text))
 
 
@@ -277,8 +276,7 @@ def test_a_block_is_searched_and_its_tools_are_put_into_words(router):
 def test_several_blocks_are_one_round_and_no_tool_is_listed_twice(router):
     both = f"{ASK}\n{ASK.replace('send an email', 'search email')}"
     first = DiscoverySession(router, k=2).ask(both)
-    assert len(first.answers) == 2
-    assert sorted(ids(first)) == sorted(set(ids(first)))
+    assert (len(first.answers), sorted(ids(first))) == (2, sorted(set(ids(first))))
     assert {"pypi:mail::send_email", "pypi:mail::search_email"} <= set(ids(first))
 
 
@@ -362,8 +360,7 @@ def test_a_new_index_tells_what_is_gone_and_shows_what_changed_anew(router, tmp_
     rows.append(snapshot("pypi:mail", "send_email", "Send an email, or a fax, to somebody"))
     routers.append(router_of(tmp_path, rows, "r2"))
     second = session.ask("email")
-    assert second.gone == ("pypi:clock::get_time",)
-    assert second.changed == ("pypi:mail::send_email",)
+    assert (second.gone, second.changed) == (("pypi:clock::get_time",), ("pypi:mail::send_email",))
     assert ids(second) == ["pypi:mail::send_email"]
     assert "no longer available: pypi:clock::get_time" in second.text
     assert session.ask("email").gone == ()
@@ -424,5 +421,4 @@ def test_the_count_adds_up_and_stays_within_its_limit(router, steps, most):
         total += step.tokens
         observed += ids(step)
         assert session.tokens == total <= most
-    assert len(observed) == len(set(observed))
-    assert set(observed) == set(session.shown)
+    assert (len(observed), set(observed)) == (len(set(observed)), set(session.shown))

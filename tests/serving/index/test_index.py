@@ -46,8 +46,7 @@ def test_the_order_of_rows_is_no_part_of_the_version_and_two_marketplaces_are_on
     contents = [order_content(IndexSource(each, servers)) for each in (rows, SNAPSHOT_ROWS)]
     assert len({compute_version(content, "e", "r", None) for content in contents}) == 1
     [clock] = [tool for tool in contents[0].tools if tool.tool == "get_time"]
-    assert clock.marketplaces == ("mcpso", "registry")
-    assert len(contents[0].tools) == 4
+    assert (clock.marketplaces, len(contents[0].tools)) == (("mcpso", "registry"), 4)
 
 
 def test_everything_that_is_answered_with_is_part_of_the_version():
@@ -72,8 +71,7 @@ def test_a_copy_that_nobody_launched_takes_no_requests_of_the_tool_it_copies():
 
 def test_a_loaded_version_holds_what_was_built(home):
     index = load_index(home, read_served_version(home))
-    assert index.release == "r1"
-    assert index.embedder == "words"
+    assert (index.release, index.embedder) == ("r1", "words")
     assert [tool.tool_id for tool in index.tools] == sorted(t.tool_id for t in index.tools)
     for view in index.views.values():
         assert np.allclose(np.linalg.norm(view.vectors, axis=1), 1.0, atol=1e-5)

@@ -179,8 +179,7 @@ def test_a_changed_contract_is_one_row(tmp_path, build, written):
     before = load_index(tmp_path, first)
     changed = snapshot(rows[0]["server_id"], rows[0]["tool"], "Weigh a walrus in its harbour")
     second = build([changed, *rows[2:], snapshot("npm:disk-0", "feed_walrus", "Feed a walrus")])
-    assert written[:2] == [(TOOLS, 200), (SERVERS, written[1][1])]
-    assert written[2] == (TOOLS, 2)
+    assert (written[:2], written[2]) == ([(TOOLS, 200), (SERVERS, written[1][1])], (TOOLS, 2))
     embedder = WordEmbedder()
     new, old = (Router(load_index(tmp_path, name), embedder) for name in (second, first))
     hits = {hit.tool for hit in new.find(ToolQuery("weigh or feed a walrus", k=2)).hits}

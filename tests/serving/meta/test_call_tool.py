@@ -36,8 +36,7 @@ async def test_a_tool_that_only_reads_runs_unasked_and_its_result_is_quoted(meta
     (line,) = meta.recorded
     assert line["status"] == "ok"
     assert (line["tool_id"], line["token"]) == ("npm:files::read_file", "local")
-    assert line["index"] == facts["index"]
-    assert line["call_id"] == facts["call_id"]
+    assert (line["index"], line["call_id"]) == (facts["index"], facts["call_id"])
 
 
 async def test_structured_content_is_handed_on_as_data(meta):
@@ -72,8 +71,7 @@ async def test_consent_shows_server_tool_and_arguments_and_lets_the_call_run(met
 async def test_who_declines_is_answered_and_nothing_runs(meta, mode, action, content, status):
     result = await meta.use("call_tool", WRITE, mode, elicit=answering(action, [], **content))
     assert not result.is_error
-    assert result.structured_content["status"] == status
-    assert meta.caller.called == []
+    assert (result.structured_content["status"], meta.caller.called) == (status, [])
     assert [line["status"] for line in meta.recorded] == [status]
 
 
@@ -131,12 +129,9 @@ async def test_one_consent_runs_one_call_however_often_it_is_sent(meta):
         with pytest.raises(Exception, match="requestState"):
             await session.call_tool("call_tool", other, **again)
         unasked = await session.call_tool("call_tool", WRITE, **{**again, "request_state": None})
-    assert first.result_type == "input_required"
-    assert ran.structured_content["status"] == "ok"
-    assert replayed.result_type == "input_required"
-    assert unasked.result_type == "input_required"
-    assert len(meta.caller.called) == 1
-    assert [line["status"] for line in meta.recorded] == ["ok"]
+    assert (first.result_type, ran.structured_content["status"]) == ("input_required", "ok")
+    assert (replayed.result_type, unasked.result_type) == ("input_required", "input_required")
+    assert (len(meta.caller.called), [line["status"] for line in meta.recorded]) == (1, ["ok"])
 
 
 async def test_a_tool_held_back_while_its_user_was_thinking_does_not_run(meta):
@@ -206,8 +201,7 @@ async def test_arguments_sent_as_json_text_are_read(meta, repair):
 )
 async def test_a_field_that_cannot_be_used_is_named(meta, given, field):
     result = await meta.use("call_tool", given, "legacy")
-    assert result.structured_content["error"]["field"] == field
-    assert meta.caller.called == []
+    assert (result.structured_content["error"]["field"], meta.caller.called) == (field, [])
 
 
 @cases(
@@ -234,8 +228,7 @@ async def test_a_call_that_fails_says_how_and_is_recorded(meta, call, status, ki
 async def test_a_hostile_result_is_bounded_and_only_text_and_pictures_go_through(meta, mode):
     result = await meta.use("call_tool", {"tool_id": "npm:odd::hostile"}, mode)
     kinds = [block.type for block in result.content]
-    assert kinds == ["text", "image"]
-    assert result.content[1].data == "aGk="
+    assert (kinds, result.content[1].data) == (["text", "image"], "aGk=")
     assert result.structured_content["cut"] is True
     assert len(json.dumps(result.structured_content)) < 450_000
     assert "left out" in read_text(result)
@@ -278,8 +271,7 @@ async def test_nobody_is_asked_for_a_tool_that_cannot_be_run_here(tmp_path):
         result = await client.call_tool("call_tool", {"tool_id": "npm:unknown::tool"})
     assert described.structured_content["callable"] is False
     assert result.structured_content["error"]["kind"] == "no_recipe"
-    assert (asked, meta.caller.called) == ([], [])
-    assert meta.recorded[0]["error_kind"] == "no_recipe"
+    assert (asked, meta.caller.called, meta.recorded[0]["error_kind"]) == ([], [], "no_recipe")
 
 
 async def test_a_report_is_kept_with_what_it_is_about(meta):
@@ -308,8 +300,7 @@ async def test_a_report_is_kept_with_what_it_is_about(meta):
 )
 async def test_a_report_that_cannot_be_used_names_the_field(meta, given, field):
     result = await meta.use("report_outcome", given, "legacy")
-    assert result.structured_content["error"]["field"] == field
-    assert meta.recorded == []
+    assert (result.structured_content["error"]["field"], meta.recorded) == (field, [])
 
 
 POISONED = {"tool_id": "npm:odd::poisoned"}

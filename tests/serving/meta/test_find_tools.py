@@ -23,8 +23,7 @@ async def test_a_query_finds_ids_and_one_line_each(meta, mode):
     assert not result.is_error
     (answer,) = result.structured_content["answers"]
     assert answer["hits"][0]["tool_id"] == "pypi:clock::get_time"
-    assert answer["hits"][0]["says"] == "Tell the hour in a city"
-    assert len(answer["hits"]) == 2
+    assert (answer["hits"][0]["says"], len(answer["hits"])) == ("Tell the hour in a city", 2)
     assert result.structured_content["index"][:12] in read_text(result)
     assert "pypi:clock::get_time «Tell the hour in a city»" in read_text(result)
     assert len(read_text(result)) < 300
@@ -244,8 +243,7 @@ async def test_that_nothing_suits_is_said_with_the_three_nearest(meta, monkeypat
     monkeypatch.setattr(Router, "find_many", unsuited)
     result = await meta.use("find_tools", {"query": "fold a paper crane", "k": 9})
     (answer,) = result.structured_content["answers"]
-    assert (answer["no_tool"], answer["suitable"]) == (True, 0.123)
-    assert len(answer["hits"]) == 3
+    assert (answer["no_tool"], answer["suitable"], len(answer["hits"])) == (True, 0.123, 3)
     assert "no tool here seems to suit (0.12 of 1)" in read_text(result)
     assert not result.is_error
 
@@ -276,8 +274,7 @@ async def test_the_active_loop_ends_where_nothing_new_is_left_and_tells_what_is_
             if "stop" in result:
                 break
             visible += [hit["tool_id"] for hit in result["answers"][0]["hits"]]
-    assert result["stop"] == "nothing_new"
-    assert result["gone"] == ["npm:files::gone"]
+    assert (result["stop"], result["gone"]) == ("nothing_new", ["npm:files::gone"])
     assert sorted(visible[1:]) == sorted(f"{item['server_id']}::{item['tool']}" for item in ROWS)
 
 

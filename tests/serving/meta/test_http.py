@@ -60,8 +60,7 @@ async def test_list_find_describe_call_report_and_read(meta, mode):
         prompt = await client.get_prompt("find-tools")
     assert "npm:files::write_file" in read_text(result)
     assert described.structured_content["consent"]["needed"] is True
-    assert called.structured_content["status"] == "ok"
-    assert len(asked) == 1
+    assert (called.structured_content["status"], len(asked)) == ("ok", 1)
     assert meta.caller.files["/tmp/x"] == "hello"
     assert reported.structured_content["recorded"] is True
     assert "<tool_assistant>" in prompt.messages[0].content.text

@@ -106,8 +106,7 @@ async def test_a_pinned_tool_that_is_held_or_not_allowed_is_neither_listed_nor_c
         for name, arguments in ((READ_FILE, {"path": "/etc/motd"}), (GET_TIME, {"city": "Oslo"})):
             with pytest.raises(MCPError, match="unknown tool"):
                 await client.call_tool(name, arguments)
-    assert names[4:] == [write_wire_name("npm:files::write_file")]
-    assert meta.caller.called == []
+    assert (names[4:], meta.caller.called) == ([write_wire_name("npm:files::write_file")], [])
 
 
 async def test_pinned_tools_are_bounded_and_gone_where_calls_are_off(tmp_path):
@@ -118,8 +117,7 @@ async def test_pinned_tools_are_bounded_and_gone_where_calls_are_off(tmp_path):
         tools = (await client.list_tools()).tools
     async with meta.client(calls=False) as client:
         without = (await client.list_tools()).tools
-    assert len(tools) == 4 + MOST_PINNED
-    assert len({tool.name for tool in tools}) == len(tools)
+    assert (len(tools), len({tool.name for tool in tools})) == (4 + MOST_PINNED, len(tools))
     assert "\u202e" not in "".join(tool.description for tool in tools)
     assert [tool.name for tool in without] == ["find_tools", "describe_tool", "report_outcome"]
 
@@ -165,8 +163,7 @@ def test_the_registrys_entry_is_of_this_version_and_is_read_by_our_own_reader():
     assert f"<!-- mcp-name: {entry['name']} -->" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(entry["description"]) <= 100, "the registry takes no longer one"
     listing = make_server_listing(entry, "registry")
-    assert listing.native_id == entry["name"]
-    assert (listing.runnable, listing.reason) == (True, None)
+    assert (listing.native_id, listing.runnable, listing.reason) == (entry["name"], True, None)
 
 
 # --- the prompts, and the index version as a resource

@@ -56,8 +56,7 @@ async def test_the_whole_way_over_stdio(tmp_path, mode):
     assert tools == ["find_tools", "describe_tool", "call_tool", "report_outcome"]
     assert WRITE["tool_id"] in read_text(result)
     assert described.structured_content["callable"] is True
-    assert wrote.structured_content["status"] == "ok"
-    assert len(asked) == 1
+    assert (wrote.structured_content["status"], len(asked)) == ("ok", 1)
     assert read.structured_content["text"] == "hello"
     assert bad.structured_content["status"] == "invalid_arguments"
     assert "<tool_assistant>" in prompt.messages[0].content.text
@@ -92,8 +91,7 @@ async def test_when_its_client_leaves_the_process_closes_what_it_runs_and_ends(m
             await process.stdin.aclose()
             await process.wait()
     assert answer.startswith(b'{"jsonrpc"')
-    assert process.returncode == 0
-    assert (tmp_path / "closed").read_text() == "True"
+    assert (process.returncode, (tmp_path / "closed").read_text()) == (0, "True")
 
 
 async def test_without_an_index_the_server_starts_and_says_what_to_do(tmp_path):

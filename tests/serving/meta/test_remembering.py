@@ -64,8 +64,7 @@ async def test_who_opts_in_has_words_and_what_was_shown_and_picked_kept(tmp_path
     searched, called, reported = meta.recorded
     asked = (searched["status"], searched["words"], searched["token"])
     assert asked == ("searched", QUERY, "local")
-    assert searched["shown"][called["rank"] - 1] == CALL["tool_id"]
-    assert len(searched["shown"]) == 3
+    assert (searched["shown"][called["rank"] - 1], len(searched["shown"])) == (CALL["tool_id"], 3)
     assert searched["client"]
     for line in (called, reported):
         assert (line["search_id"], line["client"]) == (searched["search_id"], searched["client"])

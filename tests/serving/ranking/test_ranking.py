@@ -65,8 +65,7 @@ def test_a_server_and_its_words_count_only_where_it_is_described(make):
     _, bare = read_features(make(rows), text)
     index, features = read_features(make(rows, {"npm:harbour": "Ships"}), text)
     at = index.places["npm:harbour::get_time"]
-    assert bare["joint words"].max() == 0
-    assert features["joint words"][at] == 1
+    assert (bare["joint words"].max(), features["joint words"][at]) == (0, 1)
     assert (np.delete(features["joint words"], at) == 0).all()
 
 
@@ -309,8 +308,7 @@ def test_twins_are_one_hit_and_look_alikes_are_not(router):
     hits = {hit.tool_id: hit for hit in router.find(ToolQuery("read one text file", k=20)).hits}
     both = {"npm:files::read_file", "npm:disk::Read-File"}
     visible = both & set(hits)
-    assert len(visible) == 1
-    assert set(hits[visible.pop()].twins) == both - set(hits)
+    assert (len(visible), set(hits[visible.pop()].twins)) == (1, both - set(hits))
     # The same name but for case, and another meaning.
     assert hits["npm:disk::readFile"].twins == ()
 
@@ -376,6 +374,5 @@ def test_one_text_where_lists_are_due_is_refused(router):
 def test_more_hits_than_candidates_come_in_the_order_of_first_sight(make):
     rows = [snapshot(f"npm:s{i}", f"tool_{i}", f"Does thing number {i}") for i in range(420)]
     hits = make(rows).find(ToolQuery("thing number 7", k=400)).hits
-    assert len({hit.tool_id for hit in hits}) == 400
-    assert hits[0].tool_id == "npm:s7::tool_7"
+    assert (len({hit.tool_id for hit in hits}), hits[0].tool_id) == (400, "npm:s7::tool_7")
     assert hits[-1].why["scores"] == {}

@@ -84,8 +84,7 @@ def test_a_batch_gives_what_single_queries_give_and_a_large_k_the_whole_pool(rou
     asks += [ToolQuery("天气"), ToolQuery("file", k=1_000)]
     answers = router.find_many(asks)
     assert [answer.hits for answer in answers] == [router.find(ask).hits for ask in asks]
-    assert len(answers[-1].hits) == 4
-    assert router.find_many([]) == []
+    assert (len(answers[-1].hits), router.find_many([])) == (4, [])
 
 
 def test_an_index_of_another_embedder_is_refused(home):
@@ -101,8 +100,7 @@ def test_a_served_router_follows_the_pointer(tmp_path):
     assert served.current().index.version == first
     assert served.current() is served.current()
     second = publish_index(tmp_path, SNAPSHOT_ROWS, "r2")
-    assert served.settle(30).index.version == second
-    assert observed == [second]
+    assert (served.settle(30).index.version, observed) == (second, [second])
 
 
 def test_a_search_imports_neither_torch_nor_dagster(tmp_path):
@@ -355,8 +353,7 @@ def test_what_was_found_out_since_is_blocked_before_an_older_index_is_served(rel
 def test_releases_are_listed_and_shown_with_their_cards(released):
     code, out, _ = run("release", "list")
     lines = out.splitlines()
-    assert code == 0
-    assert lines[-1] == "2 releases"
+    assert (code, lines[-1]) == (0, "2 releases")
     assert ("served" in lines[0], "possible" in lines[1]) == (True, True)
     [newest, oldest] = json.loads(run("release", "list", "--json")[1])["releases"]
     assert newest["models"]["retriever"] == M1

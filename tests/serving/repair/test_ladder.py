@@ -158,8 +158,7 @@ def test_what_takes_guessing_is_asked(flaw):
     result = climb(given)
     assert (result.outcome, result.reason.kind) == (ABSTAINED, kind)
     assert word in result.reason.question
-    assert result.arguments == given
-    assert result.steps == []
+    assert (result.arguments, result.steps) == (given, [])
 
 
 @pytest.mark.parametrize("key", ["anyOf", "oneOf"])
@@ -511,5 +510,4 @@ def test_random_damage_never_yields_an_invalid_call_nor_changes_a_valid_one():
 def test_the_draft_is_never_changed_in_place():
     draft = {"name": "get_weather", "arguments": {"city": "Rome", "place": {}, "street": "x"}}
     before = copy.deepcopy(draft)
-    assert repair_draft(draft, TOOLS).outcome == REPAIRED
-    assert draft == before
+    assert (repair_draft(draft, TOOLS).outcome, draft) == (REPAIRED, before)

@@ -98,8 +98,7 @@ def test_a_model_is_asked_what_rules_leave(tmp_path, monkeypatch):
     with openai_endpoint([called(("get_weather", '{"city": "Rome"}'))]) as endpoint:
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
         code, out, _ = command(tmp_path, draft, [WEATHER, MAIL], *given, "endpoint:m")
-    assert (code, json.loads(out)["arguments"]) == (0, {"city": "Rome"})
-    assert len(endpoint.requests) == 1
+    assert (code, json.loads(out)["arguments"], len(endpoint.requests)) == (0, {"city": "Rome"}, 1)
 
 
 @cases(

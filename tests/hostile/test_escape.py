@@ -69,7 +69,7 @@ def test_a_server_that_tries_everything_is_listed_with_what_worked(tmp_path):
     assert (result.status, tool_names(result)) == ("ok", list(suite.CONTROLS)), result.hint
 
 
-def test_a_hole_in_the_wall_is_found():
+def test_a_hole_in_the_wall_and_a_network_that_was_not_granted_are_found():
     """The host's folder of canaries is shown inside: what looks for it must find it."""
     with suite.place_canaries() as prepared:
         launch = suite.make_suite_launch(prepared, find_toolchain())
@@ -79,9 +79,6 @@ def test_a_hole_in_the_wall_is_found():
         *("reads_a_file_of_the_host", "lists_a_folder_of_the_host", "writes_a_file_of_the_host"),
         *("follows_a_symlink", "reaches_a_socket_file"),
     }
-
-
-def test_an_open_network_that_was_not_granted_is_found():
     with suite.place_canaries() as prepared:
         launch = suite.make_suite_launch(prepared, find_toolchain())
         found = suite.run_suite(launch, SandboxPolicy(network="full"))
@@ -97,12 +94,9 @@ def hold_memory():
         )
 
 
-def test_memory_that_no_process_shows_is_within_the_limit():
+def test_memory_that_no_process_shows_is_within_the_limit_or_found(monkeypatch):
     assert hold_memory() == dict.fromkeys(suite.MEMORY_ATTEMPTS, "refused")
-
-
-def test_memory_that_is_held_beyond_the_limit_is_found(monkeypatch):
-    """Without the filter, the sizes and the count of the folders: as it was."""
+    # Without the filter, the sizes and the count of the folders: as it was.
     large = {"/tmp": 256 << 20, spec.HOME: 256 << 20, "/dev/shm": 64 << 20}
     monkeypatch.setattr(kernel_limits, "build_filter", lambda **_: None)
     monkeypatch.setattr(spec, "limit_private_disks", lambda policy: large)

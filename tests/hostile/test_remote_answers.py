@@ -135,7 +135,7 @@ def test_a_stream_that_ends_before_the_answer_or_names_no_endpoint_is_classified
     assert found.error_kind == "timeout_start"
 
 
-def test_the_answer_to_a_post_may_be_endless_and_is_not_read():
+def test_an_endless_answer_to_a_post_or_with_401_is_read_no_further():
     behind = http_mcp.make_sse_script()
 
     def chatty(call: Call) -> None:
@@ -147,8 +147,6 @@ def test_the_answer_to_a_post_may_be_endless_and_is_not_read():
 
     assert probe_script(chatty, "sse")[0].status == "ok"
 
-
-def test_a_401_without_end_is_read_no_further():
     def closed(call: Call) -> None:
         call.head(401, WWW_Authenticate='Bearer resource_metadata="http://10.0.0.1/"')
         write_endlessly(call)

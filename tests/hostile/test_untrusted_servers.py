@@ -115,7 +115,7 @@ def test_eight_good_servers_beside_eight_hostile_ones_give_what_they_give_alone(
     assert no_process_is_left()
 
 
-def test_no_process_outlives_its_server(tmp_path):
+def test_no_process_and_no_descriptor_outlives_its_server(tmp_path):
     source = """
 for _ in range(5):
     if os.fork() == 0:
@@ -128,9 +128,6 @@ serve([tool('a')])"""
     assert tool_names(probe_source(tmp_path, source)) == ["a"]
     assert no_process_is_left()
     assert [pid for pid in set(psutil.pids()) - before if "31.4" in _argv(pid)] == []
-
-
-def test_our_descriptors_are_given_back(tmp_path):
     probe_source(tmp_path, "serve([tool('a')])")  # what is opened once for all
     before = psutil.Process().num_fds()
     for source in ("serve([tool('a')])", "sys.exit(1)", "os.close(1); time.sleep(9)"):

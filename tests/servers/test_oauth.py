@@ -413,15 +413,7 @@ def test_what_cannot_be_done_is_one_line_and_exit_2(args, words):
     assert len(found.stderr.strip().splitlines()) == 1
 
 
-def test_a_secret_in_the_place_of_its_source_is_not_shown(tmp_path):
-    options = ("--client-id", "a", "--client-secret-from", "s3cret!")
-    code, out, err = run(tmp_path, "login", "http://127.0.0.1:9/x", *options)
-    assert (code, out, len(err.strip().splitlines())) == (1, "", 1)
-    assert "write env:NAME or file:PATH" in err
-    assert "s3cret!" not in err
-
-
-def test_a_login_that_fails_says_why_in_json_and_exits_1(tmp_path):
+def test_a_login_that_fails_says_why_exits_1_and_shows_no_secret(tmp_path):
     with authority(denies=True) as (_, resource, _issuer):
         _, code, out, _err = consent_to_login(tmp_path, resource.url)
     report = json.loads(out)
@@ -430,3 +422,8 @@ def test_a_login_that_fails_says_why_in_json_and_exits_1(tmp_path):
     code, out, _ = run(tmp_path, "login", resource.url, "--forget")
     forgotten = {"server_id": report["server_id"], "forgotten": False}
     assert (code, json.loads(out)) == (0, forgotten)
+    options = ("--client-id", "a", "--client-secret-from", "s3cret!")
+    code, out, err = run(tmp_path, "login", "http://127.0.0.1:9/x", *options)
+    assert (code, out, len(err.strip().splitlines())) == (1, "", 1)
+    assert "write env:NAME or file:PATH" in err
+    assert "s3cret!" not in err

@@ -79,7 +79,7 @@ def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(adhoc, index,
     assert json.loads(out)["embedder"] == "minilm-l6-v2/128"
 
 
-def test_an_answer_has_hits_with_reasons_and_names_the_index(index):
+def test_an_answer_has_hits_with_reasons_or_is_given_as_an_api_takes_it(index):
     code, out, _ = run("search", "--index", index, "which hour is it in Paris?", "--json", "-k", 2)
     answer = json.loads(out)
     assert (code, len(answer["hits"])) == (0, 2)
@@ -90,6 +90,13 @@ def test_an_answer_has_hits_with_reasons_and_names_the_index(index):
     asked = ("--server", "mailing", "--tool", "sends a letter", "--json")
     answer = json.loads(run("search", "--index", index, *asked)[1])
     assert answer["hits"][0]["tool_id"] == "npm:mail::send_email"
+    asked = ("search", "--index", index, "--tool", "sends a letter", "-k", 1)
+    answer = json.loads(run(*asked, "--native", "anthropic", "--call-id", "toolu_1")[1])
+    assert answer["item"]["tool_use_id"] == "toolu_1"
+    assert answer["tool_ids"] == {write_wire_name("npm:mail::send_email"): "npm:mail::send_email"}
+    assert "known: anthropic, openai, openai-strict, gemini" in run(*asked, "--native", "x")[2]
+    code, _, err = run("search", "--index", index, "--queries", index, "--native", "openai")
+    assert (code, "leave out --queries" in err) == (2, True)
 
 
 @cases("strategy", "ours", "mcp-zero", "dense", "bm25", "rrf")
@@ -117,16 +124,6 @@ def test_a_row_may_say_what_server_and_tool_it_wants(index, tmp_path, strategy):
     assert [hit["score"] for hit in both["hits"]] == [hit["score"] for hit in alone["hits"]]
     if strategy == "mcp-zero":  # of two servers, `ours` knows only which of them is nearer
         assert [hit["score"] for hit in both["hits"]] != [hit["score"] for hit in tool["hits"]]
-
-
-def test_an_answer_can_be_given_as_an_api_takes_it(index):
-    asked = ("search", "--index", index, "--tool", "sends a letter", "-k", 1)
-    answer = json.loads(run(*asked, "--native", "anthropic", "--call-id", "toolu_1")[1])
-    assert answer["item"]["tool_use_id"] == "toolu_1"
-    assert answer["tool_ids"] == {write_wire_name("npm:mail::send_email"): "npm:mail::send_email"}
-    assert "known: anthropic, openai, openai-strict, gemini" in run(*asked, "--native", "x")[2]
-    code, _, err = run("search", "--index", index, "--queries", index, "--native", "openai")
-    assert (code, "leave out --queries" in err) == (2, True)
 
 
 @cases("row", {}, {"tool": 3}, {"instruction": None, "server": None})

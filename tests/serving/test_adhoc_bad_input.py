@@ -99,7 +99,7 @@ def test_one_tool_on_fifty_servers_or_under_fifty_names_hides_no_other(tmp_path)
     assert (len(result), result[-1]["tool_id"]) == (51, "npm:mail::send_email")
 
 
-def test_names_in_scripts_without_words_are_found_by_their_characters(tmp_path):
+def test_tools_without_words_or_descriptions_are_found_by_characters_and_names(tmp_path):
     described = {
         "天気予報": "明日の天気を調べる",
         "ค้นหาเที่ยวบิน": "หาเที่ยวบิน",
@@ -110,6 +110,13 @@ def test_names_in_scripts_without_words_are_found_by_their_characters(tmp_path):
     for name, about in described.items():
         assert search(index, about)["hits"][0]["tool"] == name
     assert {hit["tool"] for hit in search(index, "🌧️", "-k", 5)["hits"]} >= {"🌧️"}
+    servers = [
+        {"name": f"s{at}", "tools": [{"name": tool, "description": ""} for tool in tools]}
+        for at, tools in enumerate([["send_email", "read_inbox"], ["get_time", "list_zones"]])
+    ]
+    index = build(tmp_path, *servers)
+    assert search(index, "send an email")["hits"][0]["tool"] == "send_email"
+    assert search(index, "which time zones are there")["hits"][0]["tool"] == "list_zones"
 
 
 def test_a_query_of_twenty_thousand_characters_is_read_in_part_and_says_so(tmp_path):
@@ -119,16 +126,6 @@ def test_a_query_of_twenty_thousand_characters_is_read_in_part_and_says_so(tmp_p
         assert len(result["hits"]) == 3
         assert any("was read to 4,000" in note for note in result["notes"])
     assert search(index, "send an email " * 1_500)["hits"][0]["tool"] == "send_email"
-
-
-def test_tools_without_any_description_are_told_by_their_names(tmp_path):
-    servers = [
-        {"name": f"s{at}", "tools": [{"name": tool, "description": ""} for tool in tools]}
-        for at, tools in enumerate([["send_email", "read_inbox"], ["get_time", "list_zones"]])
-    ]
-    index = build(tmp_path, *servers)
-    assert search(index, "send an email")["hits"][0]["tool"] == "send_email"
-    assert search(index, "which time zones are there")["hits"][0]["tool"] == "list_zones"
 
 
 def put_vectors(index: Path, change: Callable[[np.ndarray], np.ndarray], *views: str) -> None:

@@ -274,14 +274,11 @@ def test_an_error_is_laid_to_whoever_it_names(text):
     assert find_kind(found.kind).blame == SAID[text], found
 
 
-def test_a_method_that_is_missing_is_the_servers_unless_it_wants_a_task():
+def test_a_missing_method_is_the_servers_and_the_line_that_decides_the_evidence():
     assert find_fault("Method not found", -32601).kind == "tool_gone"
     wanted = find_fault("This tool requires task-augmented invocation", -32601)
     assert wanted.kind == "needs_task"
     assert wanted.evidence == "This tool requires task-augmented invocation"
-
-
-def test_the_line_that_decides_is_the_evidence():
     text = "could not finish\nSheet   'Revenue' not found\nsee the manual"
     assert find_fault(text, arguments=ARGUMENTS).evidence == "Sheet   'Revenue' not found"
     assert find_fault("first\nHTTP 503\nlast").evidence == "HTTP 503"

@@ -45,16 +45,13 @@ def test_a_query_has_one_digest_whatever_its_case_and_spacing(query):
     assert log.query_digest(query).startswith("q1:")
 
 
-def test_notes_words_and_what_was_shown_stay_within_bounds_and_on_one_line(tmp_path):
+def test_what_is_kept_stays_within_bounds_and_words_lose_their_secrets(tmp_path):
     outcomes = CallLog(tmp_path)
     line = outcomes.record({"status": "searched", "words": "w" * 9000, "shown": ["a::b"] * 200})
     assert (len(line["words"]), line["shown"]) == (4000, ["a::b"] * 100)
     outcomes.record({"status": "reported", "reported": "failed", "note": 'a\n{"at": 1}\n' * 200})
     searched, reported = outcomes.read()
     assert (searched, len(reported["note"])) == (line, 500)
-
-
-def test_words_lose_their_secrets_and_a_vector_keeps_its_values():
     assert "ghp_" not in log.clean_words("list issues with ghp_" + "a1B2" * 9)
     assert "qT7wer8T" not in log.clean_words("log me in, my password is qT7wer8Tyu9")
     packed = log.pack_vector(np.array([0.5, -1.0], np.float32))

@@ -301,7 +301,7 @@ def test_a_node_server_that_knows_no_proxy_reaches_its_host_too(granted, tmp_pat
         assert (here.paths, other.paths) == (["/", "/"], [])
 
 
-def test_a_server_that_dies_for_a_host_says_which_and_how_it_is_granted(granted):
+def test_a_server_that_dies_for_a_host_says_how_it_is_granted_unless_it_is_private(granted):
     source = "urllib.request.urlopen('https://api.example.com/v1', timeout=10)"
     result = granted(source, "localhost:9")
     assert (result.error_kind, result.refused) == ("needs_network", ["api.example.com:443"])
@@ -309,9 +309,6 @@ def test_a_server_that_dies_for_a_host_says_which_and_how_it_is_granted(granted)
     result = granted("sys.exit('getaddrinfo ENOTFOUND api.example.com')")
     assert (result.error_kind, result.refused) == ("needs_network", [])
     assert f'`hosts = ["api.example.com"]` under `[servers."{NAME}"]`' in str(result.hint)
-
-
-def test_what_is_advised_is_a_host_or_the_network_and_never_a_private_address():
     private = "api.example.com:443 (api.example.com is at 10.0.0.1, which is not a public address)"
     assert "hosts =" not in format_advice(NAME, [private], "")
     network = f'`network = "full"` under `[servers."{NAME}"]` of toolmill.toml'

@@ -105,7 +105,7 @@ def test_folders_that_cannot_be_shown_are_refused_before_the_disk_is_asked(folde
         mount_folders(folders)
 
 
-def test_a_folder_is_granted_as_what_it_is(tmp_path, notes):
+def test_a_folder_is_granted_as_what_it_is_and_with_nothing_that_toolmill_keeps(tmp_path, notes):
     (tmp_path / "link").symlink_to(notes)
     (notes / "in").mkdir()
     assert find_folder_problem(notes) is None
@@ -114,15 +114,6 @@ def test_a_folder_is_granted_as_what_it_is(tmp_path, notes):
     assert f"that leads to {notes}:" in str(find_folder_problem(tmp_path / "link"))
     assert f"that leads to {notes / 'in'}:" in str(find_folder_problem(tmp_path / "link" / "in"))
     assert f"the folder that holds it, {notes}" in str(find_folder_problem(notes / "notes.txt"))
-
-
-@cases("folder", "/tmp", "/run", "/proc/self", "/dev/shm")
-def test_where_other_programs_keep_their_sockets_is_no_grant(folder):
-    assert "keep sockets there" in str(find_folder_problem(Path(folder).resolve()))
-    assert "no such folder" in str(find_folder_problem(Path("/run/media/me/no-such-disk")))
-
-
-def test_what_toolmill_keeps_is_in_no_grant(tmp_path, notes):
     state, config = notes / "var" / "state", notes / "toolmill.toml"
     state.mkdir(parents=True)
     config.touch()
@@ -137,6 +128,12 @@ def test_what_toolmill_keeps_is_in_no_grant(tmp_path, notes):
     config.unlink()
     config.symlink_to(tmp_path / "elsewhere.toml")  # which the server could lead elsewhere still
     assert "could grant itself more: grant it read-only" in problem(f"{notes}:rw", config)
+
+
+@cases("folder", "/tmp", "/run", "/proc/self", "/dev/shm")
+def test_where_other_programs_keep_their_sockets_is_no_grant(folder):
+    assert "keep sockets there" in str(find_folder_problem(Path(folder).resolve()))
+    assert "no such folder" in str(find_folder_problem(Path("/run/media/me/no-such-disk")))
 
 
 def test_a_folder_in_what_another_server_may_write_is_not_granted(tmp_path, notes):
@@ -388,13 +385,18 @@ def test_nothing_is_asked_without_a_secret_or_grant_nor_of_what_the_user_gave(po
     assert find_unconfirmed(asked, own, policy) is None
 
 
-def test_headers_of_a_listing_beside_an_account_are_asked_for(policy):
+def test_headers_beside_an_account_are_asked_for_and_nothing_that_nobody_could_read(policy):
     about = {"server_id": "remote:https://x", "ecosystem": "remote", "name": "https://x"}
     recipe = LaunchRecipe(**about, headers=(("X-Tenant", "evil"),))
     real = LaunchSecrets(headers={"Authorization": "Bearer real"})
     found = find_unconfirmed(recipe, real, policy)
     assert (found.kind, '"X-Tenant": "evil"' in found.detail) == ("needs_confirmation", True)
     assert find_unconfirmed(recipe, LaunchSecrets(headers={"x-tenant": "mine"}), policy) is None
+    found = find_unconfirmed(chosen(args=("a" * 3000, "--evil")), TOKEN, policy)
+    assert (found.kind, "at most 2000" in found.detail) == ("policy_denied", True)
+    found = find_unconfirmed(chosen(args=("a\u202eb\x1b[2J",)), TOKEN, policy)
+    assert found.detail.isascii()
+    assert found.detail.isprintable()
 
 
 @cases("more", "?upstream=https://evil.example/", "#a", "@")
@@ -410,14 +412,6 @@ def test_an_address_with_more_than_its_server_id_is_asked_for(policy, more):
     changed = recipe.model_copy(update={"url": "https://x/mcp?other=1"})
     assert find_unconfirmed(changed, real, agreed)
     assert find_unconfirmed(LaunchRecipe(**about, url="https://x/mcp"), real, policy) is None
-
-
-def test_more_than_anybody_reads_is_not_asked_for_and_what_is_shown_is_plain_text(policy):
-    found = find_unconfirmed(chosen(args=("a" * 3000, "--evil")), TOKEN, policy)
-    assert (found.kind, "at most 2000" in found.detail) == ("policy_denied", True)
-    found = find_unconfirmed(chosen(args=("a\u202eb\x1b[2J",)), TOKEN, policy)
-    assert found.detail.isascii()
-    assert found.detail.isprintable()
 
 
 def test_a_folder_that_changes_meanwhile_is_one_clear_refusal(tmp_path, notes, monkeypatch):

@@ -224,14 +224,11 @@ def test_what_is_no_address_gives_no_recipe(url):
 
 
 # --- pure
-def test_a_url_is_shown_without_what_may_be_secret():
+def test_an_exception_of_any_sort_is_a_failure_and_a_url_is_shown_without_secrets():
     shown = show_url("https://me:pass@acme.example:8443/mcp?key=private#private")
     assert shown == "https://acme.example:8443/mcp"
     assert show_url("http://[::1]:80/x") == "http://[::1]:80/x"
     assert show_url("http://[::1") == "this address"
-
-
-def test_an_exception_of_any_sort_is_a_failure():
     loop = ValueError("a")
     loop.__cause__ = loop
     for error in (loop, ExceptionGroup("g", [ExceptionGroup("h", [KeyError("x")])]), OSError()):

@@ -237,7 +237,7 @@ def test_a_large_list_comes_over_sse_too():
 
 
 # --- what stays out of logs and results
-def test_what_is_secret_comes_back_in_no_result_and_no_log(caplog):
+def test_what_is_secret_comes_back_in_no_result_and_no_log_where_others_still_log(caplog):
     caplog.set_level(logging.DEBUG)
     token = "tok-en-4242424242"
 
@@ -257,9 +257,6 @@ def test_what_is_secret_comes_back_in_no_result_and_no_log(caplog):
     assert token not in f"{found} {refused}"
     # What the event loop's own selector says is no concern of ours.
     assert [record for record in caplog.records if token in record.getMessage()] == []
-
-
-def test_other_uses_of_the_sdk_in_this_process_still_log(caplog):
     ask_script(make_good_script())
     logging.getLogger("mcp.client.sse").warning("somebody else")
     assert "somebody else" in caplog.text

@@ -49,13 +49,22 @@ def stateless(**more):
 
 
 # --- servers of the newer revision alone
-def test_a_server_without_a_handshake_is_listed_over_standard_streams(tmp_path):
+def test_a_server_without_a_handshake_or_ignoring_it_is_listed_over_standard_streams(tmp_path):
     found = probe_source(tmp_path, f"{SOURCE}\nserve_stateless({TOOLS!r})")
     assert (found.status, tool_names(found)) == ("ok", ["a", "b", "c"]), found.hint
     assert (found.protocol, found.server_info["name"]) == (VERSION, "modern")
     assert found.instructions == "Ask one thing at a time."
     assert [prompt["name"] for prompt in found.prompts] == ["plan"]
     assert found.capabilities == ["prompts", "tools"]
+    silent = SOURCE.replace('if method in ("initialize", "ping"):', 'if method == "initialize":\n'
+                            "        return None\n    if method == 'ping':")  # fmt: skip
+    found = probe_source(tmp_path, f"{silent}\nserve_stateless({TOOLS!r})")
+    assert (found.status, tool_names(found)) == ("ok", ["a", "b", "c"]), found.hint
+    assert found.protocol == VERSION
+    changed = SOURCE.replace('if params.get("cursor")', 'if "cursor" in params')
+    changed = changed.replace('"nextCursor": "2"', '"nextCursor": ""')
+    found = probe_source(tmp_path, f"{changed}\nserve_stateless({TOOLS!r})")
+    assert (tool_names(found), found.faults) == (["a", "b", "c"], [])
 
 
 @cases("transport", "http", "auto")
@@ -109,7 +118,7 @@ async def test_a_tool_of_such_a_server_is_called_over_http_with_its_headers():
     assert "mcp-session-id" not in sent.headers
 
 
-async def test_a_contract_that_changed_is_not_called_though_nobody_says_so():
+async def test_a_changed_contract_is_not_called_and_a_result_that_asks_is_no_answer():
     listed = [CONTRACT]
     with serve_script(stateless(tools=listed, call=answer_call)) as here:
         async with open_remote(here.url) as running:
@@ -118,6 +127,12 @@ async def test_a_contract_that_changed_is_not_called_though_nobody_says_so():
             second = await running.call(7)
     assert (first.status, second.error_kind) == ("ok", "contract_changed")
     assert here.asked.count("tools/call") == 1
+    asks = {"resultType": "input_required", "inputRequests": {}}
+    with serve_script(stateless(tools=[CONTRACT], call=lambda *_: asks)) as here:
+        async with open_remote(here.url) as running:
+            found = await running.call(7)
+    assert (found.status, found.error_kind) == ("failed", "protocol_error")
+    assert "input_required" in (found.hint or "")
 
 
 async def test_such_a_server_that_was_late_is_kept_if_it_lives(tmp_path, monkeypatch):
@@ -137,18 +152,17 @@ serve_stateless([tool("do", inputSchema=SCHEMA)], call=call)
     assert read_text(first) == read_text(second) != ""
 
 
-async def test_a_result_that_asks_for_input_is_no_answer():
-    asks = {"resultType": "input_required", "inputRequests": {}}
-    with serve_script(stateless(tools=[CONTRACT], call=lambda *_: asks)) as here:
-        async with open_remote(here.url) as running:
-            found = await running.call(7)
-    assert (found.status, found.error_kind) == ("failed", "protocol_error")
-    assert "input_required" in (found.hint or "")
-
-
-def test_who_speaks_both_is_spoken_to_in_the_older_way():
+def test_who_speaks_both_is_spoken_to_in_the_older_way_and_a_loop_of_versions_ends():
     with served(modern_app()) as url:
         assert ask(url + "/mcp", "http").protocol == "2025-11-25"
+
+    def loops(call: Call) -> None:
+        refuse(call, -32022, 400, "another", data={"supported": [VERSION], "requested": "x"})
+
+    with serve_script(loops) as here:
+        found = ask(here.url, "http")
+    assert found.status == "failed"
+    assert here.asked == ["initialize", "server/discover", "server/discover"]
 
 
 @cases("status", 400, 404, 405)
@@ -197,16 +211,6 @@ def test_a_server_that_agrees_on_nothing_is_classified(tmp_path, source, kind, w
     assert (found.status, found.error_kind) == ("failed", kind or "protocol_error")
     assert words in (found.hint or "")
     assert len(found.hint or "") < 600
-
-
-def test_a_loop_of_versions_ends_after_three_requests():
-    def loops(call: Call) -> None:
-        refuse(call, -32022, 400, "another", data={"supported": [VERSION], "requested": "x"})
-
-    with serve_script(loops) as here:
-        found = ask(here.url, "http")
-    assert found.status == "failed"
-    assert here.asked == ["initialize", "server/discover", "server/discover"]
 
 
 @cases(
@@ -327,21 +331,6 @@ def test_an_answer_without_an_id_is_that_of_the_only_request():
     error = {"code": -32700, "message": "Parse error"}
     assert listener.take({"jsonrpc": "2.0", "id": None, "error": error}) is not None
     assert listener.take({"jsonrpc": "2.0", "id": None, "error": error}) is None
-
-
-def test_a_server_that_ignores_the_handshake_is_asked_without_one(tmp_path):
-    silent = SOURCE.replace('if method in ("initialize", "ping"):', 'if method == "initialize":\n'
-                            "        return None\n    if method == 'ping':")  # fmt: skip
-    found = probe_source(tmp_path, f"{silent}\nserve_stateless({TOOLS!r})")
-    assert (found.status, tool_names(found)) == ("ok", ["a", "b", "c"]), found.hint
-    assert found.protocol == VERSION
-
-
-def test_an_empty_cursor_leads_to_a_page_since_the_newer_revision(tmp_path):
-    changed = SOURCE.replace('if params.get("cursor")', 'if "cursor" in params')
-    changed = changed.replace('"nextCursor": "2"', '"nextCursor": ""')
-    found = probe_source(tmp_path, f"{changed}\nserve_stateless({TOOLS!r})")
-    assert (tool_names(found), found.faults) == (["a", "b", "c"], [])
 
 
 @cases(

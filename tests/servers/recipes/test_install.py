@@ -309,7 +309,7 @@ def test_one_deadline_holds_over_headers_and_body(tmp_path):
 
 
 # --- what a tool may leave in the folder of a fetch, and what we do with it
-def test_a_file_of_ours_is_written_over_nothing_and_through_no_link(tmp_path):
+def test_nothing_is_written_over_or_through_a_link_and_what_was_first_published_stays(tmp_path):
     with open_staging(tmp_path) as staging:
         (staging.opened / "there").write_text("old")
         (staging.opened / "link").symlink_to(tmp_path / "host")
@@ -318,6 +318,17 @@ def test_a_file_of_ours_is_written_over_nothing_and_through_no_link(tmp_path):
                 staging.write_request(name, "new")
         assert (staging.opened / "there").read_text() == "old"
     assert not (tmp_path / "host").exists()
+    with open_staging(tmp_path) as staging:
+        staging.tree.rmdir()
+        staging.tree.symlink_to("/etc")
+        with pytest.raises(PackageError, match="in place of its folder"):
+            staging.publish({}, tmp_path / "artifacts" / "x")
+    assert not (tmp_path / "artifacts" / "x").exists()
+    for text in ("first", "second"):
+        with open_staging(tmp_path) as staging:
+            (staging.tree / "a").write_text(text)
+            staging.publish({}, tmp_path / "artifacts" / "x")
+    assert (tmp_path / "artifacts/x" / fetch_phase.TREE / "a").read_text() == "first"
 
 
 @cases("name", "sealed", "toolmill.json", "tree/toolmill.json")
@@ -331,20 +342,6 @@ def test_the_manifest_is_written_where_no_tool_could_leave_a_link(tmp_path, name
     assert (tmp_path / "artifacts/x/toolmill.json").read_text() == '{"a": 1}'
     assert not (tmp_path / "artifacts/x/toolmill.json").is_symlink()
     assert list((tmp_path / "cache/staging").iterdir()) == []
-
-
-def test_a_link_in_place_of_the_tree_is_not_published_and_what_was_first_stays(tmp_path):
-    with open_staging(tmp_path) as staging:
-        staging.tree.rmdir()
-        staging.tree.symlink_to("/etc")
-        with pytest.raises(PackageError, match="in place of its folder"):
-            staging.publish({}, tmp_path / "artifacts" / "x")
-    assert not (tmp_path / "artifacts" / "x").exists()
-    for text in ("first", "second"):
-        with open_staging(tmp_path) as staging:
-            (staging.tree / "a").write_text(text)
-            staging.publish({}, tmp_path / "artifacts" / "x")
-    assert (tmp_path / "artifacts/x" / fetch_phase.TREE / "a").read_text() == "first"
 
 
 def _zip(path, entries, method=zipfile.ZIP_STORED):

@@ -327,14 +327,11 @@ def plan_right(listing: Listing) -> LaunchRecipe:
     return found
 
 
-def test_a_command_is_planned_as_its_owner_wrote_it(folder):
+def test_a_command_is_planned_as_its_owner_wrote_it_but_for_what_lies_outside(folder):
     found = plan_right(list_command(folder, "python", "server.py", f"{folder}/lib", "./lib", "-v"))
     assert (found.server_id, found.ecosystem, found.is_image) == (NAME, "private", False)
     assert (found.command, found.directory) == (("python",), str(folder))
     assert (found.args, found.placeholders) == (("server.py", f"{folder}/lib", "./lib", "-v"), ())
-
-
-def test_what_lies_outside_of_the_folder_is_made_up(folder):
     env = (
         EnvVar(name="API_KEY", required=True, secret=True),
         EnvVar(name="HERE", default=f"{folder}/lib"),

@@ -215,15 +215,12 @@ def resolve_image(*answer):
 OUTSIDE = "../../state/ledger.db"
 
 
-def test_a_page_names_no_file_of_the_user():
+def test_neither_a_page_nor_a_recipe_names_a_file_of_the_user(tmp_path, host):
     link = f'<a href="http://127.0.0.1:9/x.mcpb" data-sha256="{OUTSIDE}">Get</a>'
     (listing,) = read_mcpso(mcpso_page(None) + link.encode())
     assert (listing.package.digest, "unpinned" in listing.flags) == (None, True)
     with pytest.raises(ValidationError, match="is not a SHA-256"):
         PackageRef(type="mcpb", identifier="http://127.0.0.1:9/x.mcpb", digest=f"sha256:{OUTSIDE}")
-
-
-def test_a_recipe_names_no_file_of_the_user(tmp_path, host):
     ledger_file = put(tmp_path / "state" / "ledger.db", "paid")  # what the page is after
     host.files["/x.mcpb"] = b"x"
     url = f"{host.url}/x.mcpb"
@@ -242,7 +239,7 @@ def _command(tmp_path, **manifest):
     return read_command(tmp_path, "/py", "/node")
 
 
-def test_the_manifest_says_how_to_start(tmp_path):
+def test_the_manifest_says_how_to_start_within_the_bundle_and_its_bounds(tmp_path):
     config = {
         "command": "node",
         "args": ["${__dirname}/s.js", "--dir=${user_config.dir}"],
@@ -258,13 +255,14 @@ def test_the_manifest_says_how_to_start(tmp_path):
     assert found["env"]["KEY"].startswith("placeholder")
     assert found["env"]["N"] == "3"
     assert found["placeholders"] == ["user_config:api_key", "user_config:dir"]
-
-
-def test_a_manifest_without_a_command_is_started_by_its_type_and_one_outside_refused(tmp_path):
     found = _command(tmp_path, server={"type": "python", "entry_point": "main.py"})
     assert found["argv"] == ["/py", "/srv/server/main.py"]
     with pytest.raises(PackageError):
         _command(tmp_path, server={"mcp_config": {"command": "../../bin/sh"}})
+    large = {"user_config": {"a": {"default": "x" * 500_000}}}
+    config = {"command": "python", "args": ["${user_config.a}" * 9]}
+    with pytest.raises(PackageError, match="fill more than 1,048,576 characters"):
+        _command(tmp_path, server={"mcp_config": config}, **large)
 
 
 def test_a_manifest_is_read_from_the_bundle_itself_and_no_pipe_waited_for(tmp_path):
@@ -327,13 +325,6 @@ def test_any_manifest_is_a_command_or_a_clear_error(tmp_path_factory, manifest):
         found = {"argv": [str(error)], "env": {"kind": error.kind}}
     assert all(isinstance(word, str) and word for word in found["argv"][:1])
     assert found["env"].get("kind") in (None, "build_failed", "no_recipe")
-
-
-def test_what_the_values_fill_is_bounded(tmp_path):
-    large = {"user_config": {"a": {"default": "x" * 500_000}}}
-    config = {"command": "python", "args": ["${user_config.a}" * 9]}
-    with pytest.raises(PackageError, match="fill more than 1,048,576 characters"):
-        _command(tmp_path, server={"mcp_config": config}, **large)
 
 
 def recipe(ecosystem: str, name: str) -> LaunchRecipe:

@@ -12,14 +12,11 @@ from assets.servers.sandbox.toolchain import HostToolchain, ToolMissing, find_to
 from tests.support.cases import cases
 
 
-def test_the_runtimes_of_this_host_are_found():
+def test_the_runtimes_of_this_host_are_found_from_an_environment_of_copies_too(tmp_path):
     found = find_toolchain()
     assert found.python.exists()
     assert found.uv.exists()
     assert any(found.python.is_relative_to(bind) for bind in (*found.binds, Path("/usr")))
-
-
-def test_an_environment_made_of_copies_gives_the_interpreter_it_was_made_from(tmp_path):
     made = tmp_path / "copies"
     subprocess.run([sys.executable, "-m", "venv", "--copies", "--without-pip", made], check=True)
     code = "from assets.servers.sandbox import toolchain; print(toolchain.find_toolchain().python)"

@@ -55,12 +55,17 @@ async def test_a_model_asks_is_shown_tools_and_plans_a_call(router):
     assert result.tool_tokens > result.rounds[0].tokens > 0
 
 
-async def test_a_planned_call_says_how_it_does_not_fit_its_contract(router):
+async def test_a_call_that_does_not_fit_its_contract_or_was_never_shown_is_told(router):
     wrong = (TIME[0], '{"city": 7}')
     result = await run_agent("What time is it?", Script(says(CLOCK), calls(wrong, TIME)), router)
     first, second = result.calls
     assert (first.status, second.status, second.shown) == ("planned", "planned", "")
     assert first.shown.endswith("contract: city: 7 is not one of ['Paris', 'Oslo']")
+    model = Script(calls((write_wire_name("npm:odd::hostile"), "{}")), says("Then not."))
+    result = await run_agent("Do it.", model, router)
+    assert [(call.status, call.tool_id) for call in result.calls] == [("unknown_tool", None)]
+    assert (result.chosen, result.ended) == ([], "answered")
+    assert "was shown" in model.requests[1][0][-1]["content"]
 
 
 async def test_it_asks_again_in_other_words_and_nothing_is_shown_twice(router):
@@ -71,14 +76,6 @@ async def test_it_asks_again_in_other_words_and_nothing_is_shown_twice(router):
     assert len(visible) == len(set(visible)) == 4
     assert len(model.requests[-1][1]) == 4, "what was shown stays callable"
     assert (result.ended, result.answer) == ("answered", "No.")
-
-
-async def test_a_tool_that_was_never_shown_cannot_be_called(router):
-    model = Script(calls((write_wire_name("npm:odd::hostile"), "{}")), says("Then not."))
-    result = await run_agent("Do it.", model, router)
-    assert [(call.status, call.tool_id) for call in result.calls] == [("unknown_tool", None)]
-    assert (result.chosen, result.ended) == ([], "answered")
-    assert "was shown" in model.requests[1][0][-1]["content"]
 
 
 @cases(
@@ -98,11 +95,15 @@ async def test_it_ends_within_its_limits_and_says_how(router, limits, script, en
     assert all(message["content"] for messages, _ in model.requests for message in messages)
 
 
-async def test_who_may_not_ask_any_more_is_told_why(router):
+async def test_who_may_not_ask_any_more_is_told_why_and_offered_the_last_tools_shown(router):
     model = Script(says(CLOCK), says(MAIL), says("x"))
     await run_agent("What time is it?", model, router, limits=AgentLimits(rounds=1))
     assert "1 rounds are the most" in model.requests[1][0][-1]["content"]
     assert "No more tools can be asked for" in model.requests[2][0][-1]["content"]
+    model = Script(says(CLOCK), says(MAIL), says("x"))
+    result = await run_agent("Write to Ada.", model, router, limits=AgentLimits(k=2, offered=2))
+    last = [write_wire_name(hit.tool_id) for hit in result.rounds[1].hits]
+    assert names(model.requests[-1][1]) == last
 
 
 async def test_calls_written_as_text_count_where_they_can_be_read(router):
@@ -114,13 +115,6 @@ async def test_calls_written_as_text_count_where_they_can_be_read(router):
 
     result = await run_agent("What time is it?", model, router, read_calls=read)
     assert (result.ended, result.chosen) == ("planned", ["pypi:clock::get_time"])
-
-
-async def test_the_last_tools_shown_are_offered_where_there_are_too_many(router):
-    model = Script(says(CLOCK), says(MAIL), says("x"))
-    result = await run_agent("Write to Ada.", model, router, limits=AgentLimits(k=2, offered=2))
-    last = [write_wire_name(hit.tool_id) for hit in result.rounds[1].hits]
-    assert names(model.requests[-1][1]) == last
 
 
 async def test_rules_ask_once_and_take_the_nearest_tool(router):
@@ -198,7 +192,7 @@ def answer(api: str, search_router: Router, k: int = 2) -> dict[str, Any]:
     return write_native_answer(api, search_router, hits, "id_1")
 
 
-def test_anthropics_client_gets_references_to_tools_it_declares(search_router):
+def test_each_vendors_client_gets_what_was_found_in_its_own_shape(search_router):
     result = answer("anthropic", search_router)
     assert (result["item"]["type"], result["item"]["tool_use_id"]) == ("tool_result", "id_1")
     first, second = result["item"]["content"]
@@ -208,9 +202,6 @@ def test_anthropics_client_gets_references_to_tools_it_declares(search_router):
     assert all(tool["defer_loading"] is True for tool in result["tools"])
     assert declared[GET_TIME]["input_schema"]["required"] == ["city"]
     assert result["tool_ids"][GET_TIME] == "pypi:clock::get_time"
-
-
-def test_openais_client_gets_the_definitions_as_its_sdk_types_them(search_router):
     from openai.types.responses.response_tool_search_output_item import ResponseToolSearchOutputItem
 
     result = answer("openai", search_router)
@@ -220,9 +211,6 @@ def test_openais_client_gets_the_definitions_as_its_sdk_types_them(search_router
     first = TypeAdapter(ResponseToolSearchOutputItem).validate_python({"id": "x", **item}).tools[0]
     assert (first.type, first.name, first.defer_loading) == ("function", GET_TIME, True)
     assert result["tools"] == []
-
-
-def test_strict_and_gemini_get_their_own_subsets(search_router):
     (tool, *_) = answer("openai-strict", search_router)["item"]["tools"]
     assert (tool["name"], tool["strict"]) == (GET_TIME, True)
     assert tool["parameters"]["additionalProperties"] is False
@@ -230,6 +218,9 @@ def test_strict_and_gemini_get_their_own_subsets(search_router):
     assert GET_TIME in gemini["item"]["functionResponse"]["response"]["tools"]
     declared = {tool["name"]: tool["parameters"] for tool in gemini["tools"]}
     assert declared[GET_TIME]["required"] == ["city"]
+    assert write_native_answer("openai", search_router, [], "c")["item"]["tools"] == []
+    content = write_native_answer("anthropic", search_router, [], "c")["item"]["content"]
+    assert content == [{"type": "text", "text": "No tool was found."}]
 
 
 def answer_odd(api: str, place: Path, parameter: str) -> dict[str, Any]:
@@ -256,12 +247,6 @@ def test_a_tool_that_the_api_refuses_is_left_out_with_its_reason(tmp_path, api):
     assert "due date" not in json.dumps([native_answer["item"], native_answer["tools"]])
 
 
-def test_nothing_found_is_said_in_words_or_as_an_empty_list(search_router):
-    assert write_native_answer("openai", search_router, [], "c")["item"]["tools"] == []
-    content = write_native_answer("anthropic", search_router, [], "c")["item"]["content"]
-    assert content == [{"type": "text", "text": "No tool was found."}]
-
-
 @pytest.mark.parametrize("api", APIS)
 def test_answers_are_json_and_show_nothing_hidden(search_router, api):
     text = json.dumps(answer(api, search_router, k=10), ensure_ascii=False)
@@ -284,7 +269,7 @@ def test_without_a_model_rules_answer_and_say_so(index):
     assert report["calls"][0]["status"] == "planned"
 
 
-def test_lines_repeat_the_beginning_of_what_is_long():
+def test_lines_and_errors_repeat_the_beginning_of_what_is_long(index):
     call = {"status": "planned", "tool_id": "s::t", "arguments": {"at": "y" * 9_000}, "shown": ""}
     asked = [{"server": "x" * 9_000, "tool": "mail"}]
     facts = {"ended": "planned", "error": "", "turns": 2, "provider": "offline", "answer": ""}
@@ -294,9 +279,6 @@ def test_lines_repeat_the_beginning_of_what_is_long():
     assert lines[1].startswith('planned  s::t  {"at": "yyy')
     assert lines[1].endswith("…")
     assert max(map(len, lines)) < 400
-
-
-def test_a_wrong_option_repeats_the_beginning_of_what_was_typed(index):
     for words in (("agent", "x", "y" * 9_000), ("search", "a", "y" * 9_000)):
         code, out, err = run(*words, "--index", index)
         assert (code, out) == (2, "")

@@ -264,20 +264,22 @@ def ids(round_) -> list[str]:
     return [hit.tool_id for hit in round_.hits]
 
 
-def test_a_block_is_searched_and_its_tools_are_put_into_words(router):
+def test_blocks_are_searched_in_one_round_and_a_malformed_one_is_told(router):
     first = DiscoverySession(router, k=2).ask(f"I should send it.\n{ASK}")
     assert ids(first)[0] == "pypi:mail::send_email"
     assert "- pypi:mail::send_email: Send an email to somebody" in first.text
     assert first.tokens == estimate_tokens(first.text)
     assert first.stop is None
     assert (first.asked[0].server, first.asked[0].tool) == ("mail", "send an email")
-
-
-def test_several_blocks_are_one_round_and_no_tool_is_listed_twice(router):
     both = f"{ASK}\n{ASK.replace('send an email', 'search email')}"
     first = DiscoverySession(router, k=2).ask(both)
     assert (len(first.answers), sorted(ids(first))) == (2, sorted(set(ids(first))))
     assert {"pypi:mail::send_email", "pypi:mail::search_email"} <= set(ids(first))
+    first = DiscoverySession(router).ask("<tool_assistant>\n</tool_assistant>")
+    assert first.hits == first.answers == ()
+    assert "the block is empty" in first.text
+    assert first.tokens > 0
+    assert first.stop is None
 
 
 def test_a_text_without_a_block_is_a_request_in_words_and_one_refused_costs_no_round(router):
@@ -295,14 +297,6 @@ def test_a_twin_of_what_was_shown_is_not_news_and_an_allow_list_holds(router):
     assert ids(session.ask("read one text file from disk")) != [twin]
     session = DiscoverySession(router, allowed=("pypi:mail::*",), k=6)
     assert {name.split("::")[0] for name in ids(session.ask("read a file"))} == {"pypi:mail"}
-
-
-def test_a_malformed_block_is_told_and_searches_nothing(router):
-    first = DiscoverySession(router).ask("<tool_assistant>\n</tool_assistant>")
-    assert first.hits == first.answers == ()
-    assert "the block is empty" in first.text
-    assert first.tokens > 0
-    assert first.stop is None
 
 
 @cases(
@@ -352,7 +346,7 @@ def test_it_ends_when_the_tokens_are_spent_and_never_spends_more(router):
     assert tiny.stop is not None
 
 
-def test_a_new_index_tells_what_is_gone_and_shows_what_changed_anew(router, tmp_path):
+def test_a_new_index_or_block_tells_what_is_gone_and_shows_what_changed_anew(router, tmp_path):
     routers = [router]
     session = DiscoverySession(follow(routers), k=6)
     assert {"pypi:mail::send_email", "pypi:clock::get_time"} <= set(ids(session.ask("email")))
@@ -364,9 +358,6 @@ def test_a_new_index_tells_what_is_gone_and_shows_what_changed_anew(router, tmp_
     assert ids(second) == ["pypi:mail::send_email"]
     assert "no longer available: pypi:clock::get_time" in second.text
     assert session.ask("email").gone == ()
-
-
-def test_a_tool_that_was_blocked_since_counts_as_gone(router):
     routers = [router]
     session = DiscoverySession(follow(routers), k=1)
     (name,) = ids(session.ask("email"))

@@ -69,7 +69,7 @@ def test_a_copy_that_nobody_launched_takes_no_requests_of_the_tool_it_copies():
     assert [result.tools[at].server_id for at, _ in result.asked] == ["npm:files"]
 
 
-def test_a_loaded_version_holds_what_was_built(home):
+def test_a_loaded_version_holds_what_was_built_with_contracts_and_recipes(home, tmp_path, embedder):
     index = load_index(home, read_served_version(home))
     assert (index.release, index.embedder) == ("r1", "words")
     assert [tool.tool_id for tool in index.tools] == sorted(t.tool_id for t in index.tools)
@@ -77,9 +77,6 @@ def test_a_loaded_version_holds_what_was_built(home):
         assert np.allclose(np.linalg.norm(view.vectors, axis=1), 1.0, atol=1e-5)
     assert index.fields["all"].score("email").argmax() == 3
     assert all(index.servers[tool.server].server_id == tool.server_id for tool in index.tools)
-
-
-def test_contracts_recipes_and_requests_come_back(tmp_path, embedder):
     source = IndexSource(
         SNAPSHOT_ROWS,
         servers={"pypi:mail": {"name": "Mail", "description": "Letters", "summary": "Sends mail"}},
@@ -134,14 +131,6 @@ def test_a_lost_or_half_written_file_is_refused(home, name):
         load_index(home, version)
     path.unlink()
     with pytest.raises(IndexBroken, match="materialize router_index"):
-        load_index(home, version)
-
-
-def test_an_index_of_the_old_format_is_refused(home):
-    version = read_served_version(home)
-    path = home / "router" / version / "index.json"
-    path.write_text(json.dumps({**json.loads(path.read_bytes()), "format": 1}))
-    with pytest.raises(IndexBroken, match=r"format 1, expected 2.*build it again"):
         load_index(home, version)
 
 
@@ -258,12 +247,17 @@ def test_a_hostile_file_is_one_clear_error(home, name):
     assert len(str(refused.value)) < 600
 
 
-def test_a_contract_that_cannot_be_read_is_named(home):
+def test_a_contract_that_cannot_be_read_is_named_and_the_old_format_refused(home):
     index = load_index(home, version := read_served_version(home))
     held = home / "router" / version / "contracts.jsonl"
     held.write_text("x" * held.stat().st_size)
     with pytest.raises(IndexBroken, match=r"contracts.jsonl: 'npm:files"):
         index.contract(0)
+    version = read_served_version(home)
+    path = home / "router" / version / "index.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "format": 1}))
+    with pytest.raises(IndexBroken, match=r"format 1, expected 2.*build it again"):
+        load_index(home, version)
 
 
 @cases("text", DEEP, "[]", '{"files": {"a": 1}}')

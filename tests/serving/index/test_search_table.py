@@ -198,10 +198,17 @@ def test_a_changed_contract_is_one_row(tmp_path, build, written):
     assert [rank(router, ToolQuery(text, k=10)) for text in QUERIES] == incremental
 
 
-def test_many_changes_write_the_tables_again(build, written):
+def test_many_changes_or_another_encoder_write_the_tables_again(build, written, tmp_path):
     build(make_rows(100))
     build([*make_rows(100)[:50], *(snapshot("npm:new", f"t{at}", "New") for at in range(60))])
     assert written[2] == (TOOLS, 110)
+    build(make_rows(50))
+    steps: list[str] = []
+    build(make_rows(50), embedder="others", progress=lambda step, *_: steps.append(step))
+    assert any("are of words" in step or "tables of words" in step for step in steps)
+    index = load_index(tmp_path, read_served_version(tmp_path))
+    with pytest.raises(IndexBroken, match="was made by others, the encoder is words"):
+        Router(index, WordEmbedder())
 
 
 @pytest.fixture
@@ -214,16 +221,6 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
     monkeypatch.setattr("serving.index.build.write_table", count)
     return counts
-
-
-def test_another_encoder_starts_no_table_from_the_last(tmp_path, build):
-    build(make_rows(50))
-    steps: list[str] = []
-    build(make_rows(50), embedder="others", progress=lambda step, *_: steps.append(step))
-    assert any("are of words" in step or "tables of words" in step for step in steps)
-    index = load_index(tmp_path, read_served_version(tmp_path))
-    with pytest.raises(IndexBroken, match="was made by others, the encoder is words"):
-        Router(index, WordEmbedder())
 
 
 @cases("damage", "cut", "gone", "rows")

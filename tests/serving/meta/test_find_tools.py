@@ -29,24 +29,15 @@ async def test_a_query_finds_ids_and_one_line_each(meta, mode):
     assert len(read_text(result)) < 300
 
 
-async def test_a_server_and_tool_can_be_asked_for_and_parameters_shown(meta):
+async def test_a_server_and_tool_can_be_asked_for_and_a_long_query_is_read_to_its_limit(meta):
     asked = {"server": "clock", "tool": "tell the hour in a city", "k": 1, "parameters": True}
     result = await meta.use("find_tools", asked)
     (hit,) = result.structured_content["answers"][0]["hits"]
     assert hit["parameters"] == "city: Paris|Oslo"
     assert hit["parameters"] in read_text(result)
-
-
-async def test_an_allow_list_of_a_server_lets_no_longer_named_one_in(tmp_path):
-    rows = [row("npm:files::more", "read_file", "Read one text file"), *ROWS]
-    token = ClientToken("t", allow=("npm:files::*",), requests_per_minute=None)
-    async with open_meta(tmp_path, rows, local=token).client() as client:
-        result = await client.call_tool("find_tools", {"query": "read one text file", "k": 9})
-        more = {"tool_id": "npm:files::more::read_file"}
-        described = await client.call_tool("describe_tool", more)
-    assert "npm:files::read_file" in read_text(result)
-    assert "npm:files::more" not in read_text(result)
-    assert described.is_error
+    result = await meta.use("find_tools", {"query": "read one text file " * 400})
+    assert "4,000" in result.structured_content["answers"][0]["problems"][0]
+    assert "problem:" in read_text(result)
 
 
 @cases(
@@ -157,7 +148,7 @@ async def test_describe_gives_the_whole_contract_and_what_a_call_would_mean(meta
     assert "consent: needed" in read_text(sends)
 
 
-async def test_third_party_words_show_nothing_hidden_and_cannot_close_their_marks(meta):
+async def test_third_party_words_show_nothing_hidden_stay_in_marks_and_are_cut(meta, tmp_path):
     async with meta.client() as client:
         result = await client.call_tool("find_tools", {"query": "tell fortunes", "k": 1})
         described = await client.call_tool("describe_tool", {"tool_id": "npm:odd::fortune"})
@@ -166,9 +157,6 @@ async def test_third_party_words_show_nothing_hidden_and_cannot_close_their_mark
     for text in (read_text(result), read_text(described), contract):
         assert not set(text) & set("\u200b\u202e\x1b")
     assert "[end of third-party content" in read_text(described)
-
-
-async def test_a_contract_that_is_too_large_is_cut_and_says_so(tmp_path):
     many = {f"field_{i}": {"type": "string", "description": "x" * 500} for i in range(300)}
     meta = open_meta(tmp_path, [row("npm:big", "huge", "Take everything", {"properties": many})])
     described = await meta.use("describe_tool", {"tool_id": "npm:big::huge"})
@@ -203,7 +191,7 @@ async def test_a_tool_held_back_since_the_index_was_built_is_nowhere(meta):
     assert meta.caller.called == []
 
 
-async def test_an_allow_list_holds_in_search_describe_call_and_counts(tmp_path):
+async def test_an_allow_list_holds_in_search_describe_call_and_counts_by_whole_names(tmp_path):
     token = ClientToken("clock-only", allow=("pypi:clock::*",), requests_per_minute=None)
     meta = open_meta(tmp_path, local=token)
     async with meta.client() as client:
@@ -218,6 +206,15 @@ async def test_an_allow_list_holds_in_search_describe_call_and_counts(tmp_path):
     assert described.structured_content["error"] == called.structured_content["error"]
     assert '"tools": 1' in index.contents[0].text
     assert meta.recorded[0]["error_kind"] == "not_here"
+    rows = [row("npm:files::more", "read_file", "Read one text file"), *ROWS]
+    token = ClientToken("t", allow=("npm:files::*",), requests_per_minute=None)
+    async with open_meta(tmp_path, rows, local=token).client() as client:
+        result = await client.call_tool("find_tools", {"query": "read one text file", "k": 9})
+        more = {"tool_id": "npm:files::more::read_file"}
+        described = await client.call_tool("describe_tool", more)
+    assert "npm:files::read_file" in read_text(result)
+    assert "npm:files::more" not in read_text(result)
+    assert described.is_error
 
 
 async def test_no_index_is_told_with_how_to_make_one_and_noticed_once_it_is_there(tmp_path):
@@ -313,12 +310,6 @@ async def test_many_requests_and_many_shown_stay_within_the_allowance(meta, most
     assert "no longer here: 200 of shown" in read_text(result)
     assert sum(map(estimate_tokens, facts.get("gone", ()))) <= most
     assert len(one.structured_content["answers"]) == 1
-
-
-async def test_a_long_query_is_read_to_its_limit_and_the_answer_says_so(meta):
-    result = await meta.use("find_tools", {"query": "read one text file " * 400})
-    assert "4,000" in result.structured_content["answers"][0]["problems"][0]
-    assert "problem:" in read_text(result)
 
 
 _HIT = st.fixed_dictionaries({"tool_id": st.text(max_size=90), "says": st.text(max_size=140)})

@@ -90,7 +90,7 @@ async def test_no_token_is_ever_logged(meta, caplog):
     assert OTHER not in caplog.text
 
 
-async def test_each_token_sees_its_own_tools_and_policy(meta):
+async def test_each_token_sees_its_own_tools_policy_and_sessions(meta):
     async with over_http(meta, tokens=(ALICE, BOB)) as url:
         async with http_client(url, OTHER) as bob:
             result = await bob.call_tool("find_tools", {"query": "read one text file", "k": 50})
@@ -103,9 +103,6 @@ async def test_each_token_sees_its_own_tools_and_policy(meta):
     assert refused.structured_content["error"]["kind"] == "not_here"
     assert '"tools": 1' in index.contents[0].text
     assert called.structured_content["status"] == "ok"
-
-
-async def test_a_session_of_one_token_is_not_there_for_another(meta):
     async with over_http(meta, tokens=(ALICE, BOB)) as url, httpx2.AsyncClient() as http:
         mine = {**HEADERS, "Authorization": f"Bearer {SECRET}"}
         opened = await http.post(url, json=INITIALIZE, headers=mine)

@@ -96,20 +96,7 @@ async def test_pinned_tools_are_listed_flat_and_called_by_name(tmp_path):
     assert [line["status"] for line in meta.recorded] == ["ok", "invalid_arguments", "refused"]
 
 
-async def test_a_pinned_tool_that_is_held_or_not_allowed_is_neither_listed_nor_called(tmp_path):
-    digest = next(item["contract_digest"] for item in ROWS if item["tool"] == "read_file")
-    token = ClientToken("files-only", allow=("npm:files::*",), requests_per_minute=None)
-    meta = open_meta(tmp_path, local=token, pinned=("*",))
-    write_blocklist(tmp_path, [digest])
-    async with meta.client() as client:
-        names = [tool.name for tool in (await client.list_tools()).tools]
-        for name, arguments in ((READ_FILE, {"path": "/etc/motd"}), (GET_TIME, {"city": "Oslo"})):
-            with pytest.raises(MCPError, match="unknown tool"):
-                await client.call_tool(name, arguments)
-    assert (names[4:], meta.caller.called) == ([write_wire_name("npm:files::write_file")], [])
-
-
-async def test_pinned_tools_are_bounded_and_gone_where_calls_are_off(tmp_path):
+async def test_pinned_tools_are_bounded_and_gone_where_held_not_allowed_or_calls_are_off(tmp_path):
     many = [row("npm:many", f"tool_{n}", f"Do {n}\u202e") for n in range(MOST_PINNED + 9)]
     rows = [*many, row("npm:a", "find_tools", "Find «tools»")]
     meta = open_meta(tmp_path, rows, pinned=("*",))
@@ -120,6 +107,16 @@ async def test_pinned_tools_are_bounded_and_gone_where_calls_are_off(tmp_path):
     assert (len(tools), len({tool.name for tool in tools})) == (4 + MOST_PINNED, len(tools))
     assert "\u202e" not in "".join(tool.description for tool in tools)
     assert [tool.name for tool in without] == ["find_tools", "describe_tool", "report_outcome"]
+    digest = next(item["contract_digest"] for item in ROWS if item["tool"] == "read_file")
+    token = ClientToken("files-only", allow=("npm:files::*",), requests_per_minute=None)
+    meta = open_meta(tmp_path, local=token, pinned=("*",))
+    write_blocklist(tmp_path, [digest])
+    async with meta.client() as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        for name, arguments in ((READ_FILE, {"path": "/etc/motd"}), (GET_TIME, {"city": "Oslo"})):
+            with pytest.raises(MCPError, match="unknown tool"):
+                await client.call_tool(name, arguments)
+    assert (names[4:], meta.caller.called) == ([write_wire_name("npm:files::write_file")], [])
 
 
 async def test_what_a_pinned_tool_says_is_quoted_in_its_schema_too(tmp_path):

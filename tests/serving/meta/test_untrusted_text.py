@@ -36,11 +36,15 @@ def test_prose_is_bounded_and_shows_everything_it_holds(text, most):
     assert "\n" not in untrusted_text.show_line(text, most)
 
 
-def test_a_marked_text_cannot_know_its_mark():
+def test_a_marked_text_keeps_its_line_breaks_and_cannot_know_its_mark():
     one, other = mark_text("x", "a::b"), mark_text("x", "a::b")
     assert one != other
     forged = one.splitlines()[-1]
     assert mark_text(forged, "a::b").splitlines()[-1] != forged
+    code = "    if x:\n\treturn 1\n"
+    blocks, text, _, cut = limit_result([{"type": "text", "text": code}], None, "a::b", 500)
+    assert (text, cut) == (code, False)
+    assert code in blocks[0]["text"]
 
 
 @given(JSON)
@@ -86,13 +90,6 @@ def test_any_content_passes_as_text_or_media(content):
     blocks, text, _, _ = limit_result(content, None, "a::b", 500)
     assert {block["type"] for block in blocks} <= {"text", "image", "audio"}
     assert len(text) < 500 + 2 * 64
-
-
-def test_indentation_and_line_breaks_of_a_result_are_kept():
-    code = "    if x:\n\treturn 1\n"
-    blocks, text, _, cut = limit_result([{"type": "text", "text": code}], None, "a::b", 500)
-    assert (text, cut) == (code, False)
-    assert code in blocks[0]["text"]
 
 
 # --- tools as functions: what a model's API would refuse a whole request for is not among them

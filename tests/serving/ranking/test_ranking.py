@@ -101,15 +101,12 @@ def test_a_cosine_counts_as_far_as_the_encoder_reads_the_question(make, text, sh
             assert hit.why["scores"][name] == pytest.approx(value * part.get(name, 1), abs=2e-4)
 
 
-def test_each_side_of_a_question_is_read_by_itself(make):
+def test_each_side_of_a_question_is_read_by_itself_and_every_tool_scored_as_found(make):
     plain = make(POOL, {"npm:disk": "Files on a disk", "npm:clock": "Time"})
     ask = ToolQuery(server="диск", tool="read a file", k=4)
     scores = [hit.why["scores"] for hit in Router(plain.index, LatinReader()).find(ask).hits]
     assert any(of["full"] for of in scores)
     assert not any(of["server"] for of in scores)
-
-
-def test_every_tool_is_scored_as_it_is_found(make):
     router, text = Router(make(POOL).index, LatinReader()), "прочитай time файл"
     [scores] = router.score_tools([text])
     for hit in router.find(ToolQuery(text, k=4)).hits:
@@ -142,7 +139,7 @@ def test_a_question_stuffed_with_letters_that_are_not_read_finds_the_same_tool(m
     assert scores["npm:mail::send_email"] >= 0.99 * hits[0].score
 
 
-def test_a_tool_that_repeats_every_request_stands_behind_the_honest_one(make):
+def test_a_tool_that_repeats_requests_gains_nothing_and_stands_behind_the_honest_one(make):
     topics = ["invoice", "weather", "ticket", "train", "recipe", "song", "photo", "parcel", "visa",
               "garden", "rocket", "museum", "guitar", "doctor", "bridge", "island"]  # fmt: skip
     honest = [snapshot(f"npm:{of}", f"find_{of}", f"Find one {of} by its number") for of in topics]
@@ -152,9 +149,6 @@ def test_a_tool_that_repeats_every_request_stands_behind_the_honest_one(make):
         router = make([*honest, hostile], described)
         for topic, text in zip(topics, asked, strict=True):
             assert router.find(ToolQuery(text, k=1)).hits[0].tool_id == f"npm:{topic}::find_{topic}"
-
-
-def test_repeating_a_request_often_is_worth_no_more_than_saying_it_once(make):
     text = "send an email to somebody"
     ranks = []
     for times in (1, 40):

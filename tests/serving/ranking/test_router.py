@@ -92,7 +92,7 @@ def test_an_index_of_another_embedder_is_refused(home):
         Router(load_index(home, read_served_version(home)), WordEmbedder("other"))
 
 
-def test_a_served_router_follows_the_pointer(tmp_path):
+def test_a_served_router_follows_the_pointer_and_what_is_held(tmp_path):
     first = publish_index(tmp_path, SMALL)
     served = ServedRouter(tmp_path)
     observed: list[str] = []
@@ -101,6 +101,17 @@ def test_a_served_router_follows_the_pointer(tmp_path):
     assert served.current() is served.current()
     second = publish_index(tmp_path, SNAPSHOT_ROWS, "r2")
     assert (served.settle(30).index.version, observed) == (second, [second])
+    publish_index(tmp_path, SNAPSHOT_ROWS)
+    served = ServedRouter(tmp_path)
+    assert served.current().find(ToolQuery("send an email", k=1)).hits[0].tool == "send_email"
+    path = tmp_path / "router" / "BLOCKED.json"
+    path.write_text(json.dumps({"digests": [SNAPSHOT_ROWS[4]["contract_digest"]], "tools": []}))
+    served.settle(30)
+    assert served.current().find(ToolQuery("send an email", k=1)).hits[0].tool != "send_email"
+    path.write_text("{half")
+    served.settle(30)
+    # What cannot be read must not set free what was held.
+    assert served.current().find(ToolQuery("send an email", k=1)).hits[0].tool != "send_email"
 
 
 def test_a_search_imports_neither_torch_nor_dagster(tmp_path):
@@ -123,20 +134,6 @@ def test_a_question_may_be_asked_by_its_parts(router):
     assert router.find(ToolQuery("send an email"), k=1).hits == whole.hits[:1]
     with pytest.raises(BadQuery, match="no 'limit'; expected allowed, client, context"):
         router.find(query="send an email", limit=3)
-
-
-def test_what_is_held_takes_effect_without_a_new_version(tmp_path):
-    publish_index(tmp_path, SNAPSHOT_ROWS)
-    served = ServedRouter(tmp_path)
-    assert served.current().find(ToolQuery("send an email", k=1)).hits[0].tool == "send_email"
-    path = tmp_path / "router" / "BLOCKED.json"
-    path.write_text(json.dumps({"digests": [SNAPSHOT_ROWS[4]["contract_digest"]], "tools": []}))
-    served.settle(30)
-    assert served.current().find(ToolQuery("send an email", k=1)).hits[0].tool != "send_email"
-    path.write_text("{half")
-    served.settle(30)
-    # What cannot be read must not set free what was held.
-    assert served.current().find(ToolQuery("send an email", k=1)).hits[0].tool != "send_email"
 
 
 def test_nothing_published_yet_is_an_error_and_then_an_answer(tmp_path):

@@ -23,11 +23,15 @@ def command(tmp_path, call, tools=(WEATHER, MAIL), *options):
     return run("repair", files[0], "--tools", files[1], *options)
 
 
-def test_a_valid_call_exits_0_and_one_that_is_asked_about_1(tmp_path):
+def test_a_valid_call_exits_0_one_that_is_asked_about_1_and_two_get_two_reports(tmp_path):
     code, out, _ = command(tmp_path, BARE, [WEATHER], "--json")
     assert (code, json.loads(out)["outcome"]) == (0, "valid")
     code, out, _ = command(tmp_path, {**BARE, "arguments": {}}, {"tools": [WEATHER]}, "--json")
     assert (code, json.loads(out)["reason"]["kind"]) == (1, "missing_value")
+    text = "<tool_call>" + json.dumps(BARE) + "</tool_call><tool_call>{}</tool_call>get_x"
+    code, out, _ = command(tmp_path, text.replace("{}", json.dumps(BARE)), [WEATHER], "--json")
+    assert code == 0
+    assert [json.loads(line)["name"] for line in out.splitlines()] == ["get_weather"] * 2
 
 
 def test_each_change_is_told_with_its_rung(tmp_path):
@@ -39,13 +43,6 @@ def test_each_change_is_told_with_its_rung(tmp_path):
     assert lines[0].startswith("get_weather: repaired")
     assert [line.split()[0] for line in lines[1:-1]] == ["parse", "coerce", "fill"]
     assert json.loads(lines[-1]) == {"city": "Rome", "days": 2}
-
-
-def test_a_text_with_two_calls_gets_two_reports(tmp_path):
-    text = "<tool_call>" + json.dumps(BARE) + "</tool_call><tool_call>{}</tool_call>get_x"
-    code, out, _ = command(tmp_path, text.replace("{}", json.dumps(BARE)), [WEATHER], "--json")
-    assert code == 0
-    assert [json.loads(line)["name"] for line in out.splitlines()] == ["get_weather"] * 2
 
 
 def test_history_is_read_from_its_file(tmp_path):

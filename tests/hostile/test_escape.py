@@ -219,7 +219,6 @@ def test_two_servers_at_once_do_not_find_each_other():
     assert out == b"True True []\n", err
 
 
-# --- no metadata, name server or private host of a network is reached
 DRIVER = """
 import json, socket, sys, threading
 sys.path.insert(0, sys.argv[1])

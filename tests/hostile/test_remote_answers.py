@@ -16,7 +16,6 @@ from tests.support.http_mcp import Call, make_good_script, make_reply, make_tool
 from tests.support.network import guard_loopback
 
 
-# --- redirects
 def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
     connector, inner = guard_loopback("10.9.8.7")
     redirect = partial(Call.say, status=307, Location="http://metadata.example/latest")
@@ -25,7 +24,6 @@ def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
     assert "10.9.8.7" in str(found.hint)
 
 
-# --- headers
 @cases("session", "s\x01", "s 1", "s\t1", "s\xe9", "", "s" * 1024)
 def test_a_session_id_that_is_none_is_not_sent_back(session):
     def begin(call: Call) -> None:
@@ -82,7 +80,6 @@ def test_a_hint_holds_no_control_characters():
     assert all(char.isprintable() for char in str(found.hint))
 
 
-# --- SSE
 @cases(
     "endpoint",
     *("http://127.0.0.1:1/steal", "https://evil.example/steal", "//evil.example/steal"),
@@ -155,7 +152,6 @@ def test_an_endless_answer_to_a_post_or_with_401_is_read_no_further():
     assert (found.error_kind, len(here.calls)) == ("remote_auth", 1)
 
 
-# --- messages that break the protocol have their kind
 def raw(text: str):
     """Answers with this text in the place of a message; `ID` is the request's id."""
 
@@ -285,8 +281,6 @@ def test_a_stream_that_ends_at_once_is_not_asked_for_ever():
     found, here = probe_script(make_good_script(tools_list=ends), limits=quick)
     assert [call.method for call in here.calls].count("GET") <= MAX_STREAMS
 
-
-# --- bodies without end and answers that never come are bounded
 
 # What answers `initialize` or `tools/list` with such a body has the kind of its test.
 JSON = {"Content_Type": "application/json"}

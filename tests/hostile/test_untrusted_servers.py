@@ -162,7 +162,6 @@ def _argv(pid: int) -> str:
         return ""
 
 
-# --- schemas as weapons: what is listed is kept and checked without harm
 def listed(tmp_path, schema):
     """The tools of a server whose tool `x` has this schema (Python source)."""
     result = probe_source(tmp_path, f"serve([tool('a'), {{'name': 'x', 'inputSchema': {schema}}}])")

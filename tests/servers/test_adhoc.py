@@ -64,7 +64,6 @@ def test_a_folder_that_cannot_be_used_is_refused(probe, tmp_path, monkeypatch):
         probe(directory=tmp_path / "none", command=["python"])
 
 
-# --- these need none of the packages that tables, vectors and models are made with
 HEAVY = ("dagster", "polars", "pandas", "pyarrow", "lancedb", "torch", "great_expectations")
 LAUNCH = ("deploy.deploy", "calls.caller", "probe.remote_probe", "recipes.recipe", "oauth_login")
 

@@ -63,7 +63,6 @@ def own(monkeypatch):
 OWN = {"redirect_uris": None, "client_secret": "own-secret-1"}
 
 
-# --- a person's login
 def test_a_login_is_kept_in_a_private_file_and_used_by_unattended_runs(tmp_path):
     with authority() as (server, resource, _):
         report = logged_in(resource.url, tmp_path)
@@ -178,7 +177,6 @@ def test_an_unreadable_file_is_repaired_by_a_login(tmp_path):
         assert ask_unattended(resource.url, tmp_path).status == "ok"
 
 
-# --- unattended
 def test_without_a_login_or_a_renewal_a_person_is_needed_and_the_hint_says_how(tmp_path):
     with authority() as (server, resource, _):
         found = ask_unattended(resource.url, tmp_path)
@@ -318,7 +316,6 @@ def test_metadata_of_somebody_else_or_of_another_shape_is_refused(tmp_path, fact
     assert report["status"] != "ok"
 
 
-# --- the file
 def test_a_file_that_others_can_read_is_refused(tmp_path):
     store = TokenStore(tmp_path, SERVER)
     store.save(tokens={"access_token": "tok-en-4242", "token_type": "Bearer"})
@@ -346,8 +343,6 @@ def test_the_resource_is_named_without_the_query(tmp_path):
         logged_in(resource.url + "?api_key=private-key-1", tmp_path)
         assert all("private-key-1" not in str(grant) for grant in server.grants)
 
-
-# --- `toolmill login` as a person meets it, with a browser that consents at once
 
 COMMAND = """
 from orchestration.cli.app import one_line_errors

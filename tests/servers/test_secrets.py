@@ -38,7 +38,6 @@ def private_file(tmp_path, data: bytes, mode: int = 0o600):
     return path
 
 
-# --- where they come from
 def test_a_variable_and_a_file_are_read_at_each_launch(monkeypatch, tmp_path):
     monkeypatch.setenv("ACME_TOKEN", VALUE)
     path = private_file(tmp_path, b"from a file\n")
@@ -107,7 +106,6 @@ def test_a_variable_has_the_name_of_one(monkeypatch):
     assert "rename" in str(refused(env={"A=B": "env:ACME_TOKEN"}))
 
 
-# --- what shows
 def test_values_are_in_no_repr_and_without_sources_there_are_none():
     found = LaunchSecrets({"API_KEY": VALUE}, {"Authorization": VALUE}, SALT)
     assert VALUE not in f"{found!r} {found}"
@@ -129,9 +127,6 @@ def test_a_fingerprint_tells_a_rotated_secret_and_nothing_else():
     assert "secret" not in str(one.fingerprint())
     with pytest.raises(ValueError, match="16"):
         SecretSources({}, b"short")
-
-
-# --- scrubbing
 
 
 ENCODINGS = {

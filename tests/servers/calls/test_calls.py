@@ -188,7 +188,6 @@ calls(lambda m, x: os._exit(3), [long])
     assert "'do' says `taskSupport: required`" in str(found.hint)
 
 
-# --- secrets
 async def test_a_real_secret_reaches_the_server_and_comes_back_nowhere(bench, monkeypatch):
     monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
     source = """
@@ -243,7 +242,6 @@ async def test_another_secret_is_another_server(bench, monkeypatch):
     assert (third.error_kind, "MY_KEY" in third.hint) == ("needs_secret", True)
 
 
-# --- what runs and for how long
 async def test_closing_ends_every_server_and_calls_after_it_are_refused(bench):
     source = "import subprocess; subprocess.Popen(['sleep', '7007.5'])\n" + ECHO
     async with bench.launch(source) as running:
@@ -304,7 +302,6 @@ async def test_a_server_outlives_the_thread_and_the_loop_it_was_first_called_fro
     assert len({json.loads(read_text(one))[0] for one in found}) == 1
 
 
-# --- refusals of ours
 async def test_no_sandbox_is_an_outcome_and_its_fix_is_told(bench, monkeypatch):
     none = SandboxUnavailable("bwrap", "not installed", "apt-get install bubblewrap")
     monkeypatch.setattr(connection, "preflight", Mock(side_effect=none))

@@ -173,7 +173,6 @@ async def test_nothing_of_a_call_reaches_a_log(caplog, monkeypatch):
     assert [record for record in records if secret in record.getMessage()] == []
 
 
-# --- servers that their user granted something: what calls reach, and what stays theirs
 WRITE = """
 def do(m, x):
     try:

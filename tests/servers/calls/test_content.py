@@ -221,7 +221,6 @@ def test_honest_answers_of_apis_pass_unchanged():
     assert (figures["results"], figures["high"], figures["changed"]) == (508, 0, [])
 
 
-# --- whose fault a tool's error is, by its words, its code and the arguments of the call
 ARGUMENTS = {"path": "/home/user/data/q3-report.md", "sheetName": "Revenue", "row": 4100}
 SAID = {
     "Error: ENOENT: no such file or directory, open '/home/user/data/q3-report.md'": "caller",

@@ -224,7 +224,6 @@ def test_packages_that_do_not_exist_are_not_found(warehouse):
     assert kinds == {f"pypi:{absent}": "not_found", f"npm:@{absent}/x": "not_found"}
 
 
-# --- what a granted server reaches of the network: its hosts and no other
 # Tools named after what each address answered; a server that is refused the last one dies of it.
 FETCH = """
 import socket, urllib.request

@@ -218,7 +218,6 @@ def test_a_remote_server_is_asked_in_every_run(deploy, warehouse):
     assert (down.rows[0]["status"], down.rows[0]["error_kind"]) == ("failed", "remote_down")
 
 
-# --- whatever a listing or a bundle holds, it has a row
 ODD = ("", "\0", "{port}", "\ud800", "x" * 300, "\u202e", "-", "../..", "%s", "${HOME}", "é\n")
 texts = st.sampled_from(ODD) | st.text(max_size=4)
 words = st.lists(texts, max_size=3).map(tuple)
@@ -352,7 +351,9 @@ def test_any_bundle_has_a_row(stores, host):
 
 
 def test_an_unforeseen_error_is_a_row_that_waits_and_counts(stores, host, monkeypatch):
-    fail = Mock(side_effect=RuntimeError("s3cret of a third party"))
+    def fail(*_, **__):
+        raise RuntimeError("s3cret of a third party")
+
     monkeypatch.setattr("assets.servers.deploy.deploy.deploy_allowed", fail)
     found = lists_bundles(host, {"one": pack(server())})
     first = deploy_all(stores, found)

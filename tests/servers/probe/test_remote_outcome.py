@@ -161,7 +161,6 @@ def test_no_hint_speaks_of_standard_output():
     assert "`tools` is int" in str(found.hint)
 
 
-# --- connections
 def test_a_closed_port_and_a_name_without_an_address_are_down():
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
@@ -223,7 +222,6 @@ def test_what_is_no_address_gives_no_recipe(url):
     assert ask(url).error_kind == "no_recipe"
 
 
-# --- pure
 def test_an_exception_of_any_sort_is_a_failure_and_a_url_is_shown_without_secrets():
     shown = show_url("https://me:pass@acme.example:8443/mcp?key=private#private")
     assert shown == "https://acme.example:8443/mcp"
@@ -235,7 +233,6 @@ def test_an_exception_of_any_sort_is_a_failure_and_a_url_is_shown_without_secret
         assert classify_exception(error, "http://x/").kind == "protocol_error"
 
 
-# --- the guarded transport: which addresses, how many bytes, which redirects
 @pytest.mark.parametrize("address", PRIVATE)
 def test_a_probe_of_a_private_address_is_denied_and_says_which(address):
     inner = NoNetwork()
@@ -245,7 +242,6 @@ def test_a_probe_of_a_private_address_is_denied_and_says_which(address):
     assert "allow_loopback" in str(found.hint)
 
 
-# --- redirects, over a transport that opens no connection
 SECRETS = {"authorization": "Bearer t", "x-api-key": "k", "cookie": "c=1", "x-slug": "zoom"}
 
 
@@ -328,7 +324,6 @@ async def test_a_redirect_that_would_drop_the_message_is_not_followed(status):
     assert len(site.seen) == 1
 
 
-# --- bytes
 async def read(response: httpx2.Response) -> int:
     return len(await response.aread())
 

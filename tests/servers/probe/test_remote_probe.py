@@ -28,7 +28,6 @@ def names(result):
     return [tool["name"] for tool in result.tools]
 
 
-# --- the SDK's own server
 def sdk_server():
     from mcp.server import MCPServer
 
@@ -83,7 +82,6 @@ def test_the_tools_can_be_listed_again_in_the_same_session():
     assert found.later[0] == found.later[1] == found.tools
 
 
-# --- what is sent
 def test_session_id_version_and_headers_go_with_each_request_and_the_session_is_ended():
     with serve_script(make_good_script(initialize=http_mcp.begin_session)) as here:
         found = ask(here.url, headers={"Authorization": "Bearer tok-en-42", "X-Team": "blue"})
@@ -107,7 +105,6 @@ def test_the_client_says_who_asks_and_deletes_no_session_that_there_is_not():
     assert "DELETE" not in [call.method for call in here.calls]
 
 
-# --- how it answers
 def test_a_list_with_one_bad_schema_is_kept_raw_and_all_pages_are_read():
     odd = [make_tool("a"), {"name": 7, "inputSchema": "nonsense", "extra": {"x": None}}, "no tool"]
     found = ask_script(make_good_script(odd))
@@ -206,7 +203,6 @@ def test_a_session_that_the_server_ends_is_begun_anew():
     assert (names(found), here.asked.count("initialize")) == (["a", "b"], 2)
 
 
-# --- which transport
 @cases("status", 400, 404, 405, 406, 415)
 def test_auto_tries_sse_where_the_post_is_refused(status):
     def older(call: Call) -> None:
@@ -236,7 +232,6 @@ def test_a_large_list_comes_over_sse_too():
     assert len(ask_script(http_mcp.make_sse_script(many), "sse").tools) == 600
 
 
-# --- what stays out of logs and results
 def test_what_is_secret_comes_back_in_no_result_and_no_log_where_others_still_log(caplog):
     caplog.set_level(logging.DEBUG)
     token = "tok-en-4242424242"

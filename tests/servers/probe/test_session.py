@@ -48,7 +48,6 @@ def stateless(**more):
     return script
 
 
-# --- servers of the newer revision alone
 def test_a_server_without_a_handshake_or_ignoring_it_is_listed_over_standard_streams(tmp_path):
     found = probe_source(tmp_path, f"{SOURCE}\nserve_stateless({TOOLS!r})")
     assert (found.status, tool_names(found)) == ("ok", ["a", "b", "c"]), found.hint
@@ -172,7 +171,6 @@ def test_a_bare_refusal_is_no_word_of_another_revision(status):
     assert here.asked == ["initialize"]
 
 
-# --- hostile ones
 SILENT = """
 while True:
     m = read()
@@ -284,7 +282,6 @@ def test_an_error_of_nothing_beside_a_result_is_none(error):
     assert taken == {"jsonrpc": "2.0", "id": 2, **result}
 
 
-# --- what servers really send
 PLAIN = """
 def talk(reply_list, version="2025-06-18", change=lambda answer: answer):
     while True:

@@ -207,7 +207,6 @@ def test_packages_are_fetched_in_the_backend_that_servers_run_in():
     assert policy.memory_mb == FETCH_POLICY.memory_mb
 
 
-# --- bundles: downloaded within bounds, and unpacked without harm
 @contextmanager
 def _drip(head):
     """A host that sends a head, then a byte every few milliseconds, for as long as one listens."""
@@ -308,7 +307,6 @@ def test_one_deadline_holds_over_headers_and_body(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# --- what a tool may leave in the folder of a fetch, and what we do with it
 def test_nothing_is_written_over_or_through_a_link_and_what_was_first_published_stays(tmp_path):
     with open_staging(tmp_path) as staging:
         (staging.opened / "there").write_text("old")

@@ -295,7 +295,6 @@ def test_a_call_carries_no_secret_to_another_address(tmp_path, monkeypatch):
     assert "evil.example" in found.value.hint
 
 
-# --- commands in a folder of this host: what their digest covers, and what is refused
 NAME = "private:mcp.json#notes"
 
 

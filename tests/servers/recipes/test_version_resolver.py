@@ -233,7 +233,6 @@ def test_neither_a_page_nor_a_recipe_names_a_file_of_the_user(tmp_path, host):
     assert (ledger_file.read_text(), host.requests) == ("paid", [])
 
 
-# --- what a package says: its command and its licence, and nothing read elsewhere
 def _command(tmp_path, **manifest):
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     return read_command(tmp_path, "/py", "/node")

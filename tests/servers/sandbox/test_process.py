@@ -263,7 +263,6 @@ def test_a_process_that_still_sees_the_hosts_tmp_is_not_blamed_for_it():
     assert watchdog._read_private_disks([os.getpid()]) == []
 
 
-# --- the certificate: it passes where all is refused; a hole or an empty run fails it
 REFUSED = dict.fromkeys(certificate._ATTEMPTS, "refused")
 GOOD = REFUSED | dict.fromkeys(certificate._CONTROLS, "worked")
 ABOUT = {"backend": "test", "suite": "s", "network": "none"}

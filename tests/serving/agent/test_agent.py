@@ -177,7 +177,6 @@ def test_every_tool_of_an_index_is_offered_under_a_name_of_its_own():
     assert {item.tool_id for item in offered.values()} == names
 
 
-# --- search results in the shapes of Anthropic's and OpenAI's native tool search
 GET_TIME = write_wire_name("pypi:clock::get_time")
 
 

@@ -163,7 +163,6 @@ def test_the_registrys_entry_is_of_this_version_and_is_read_by_our_own_reader():
     assert (listing.native_id, listing.runnable, listing.reason) == (entry["name"], True, None)
 
 
-# --- the prompts, and the index version as a resource
 @pytest.mark.parametrize("mode", ERAS)
 async def test_what_there_is_to_read_is_listed(meta, mode):
     async with meta.client(mode) as client:

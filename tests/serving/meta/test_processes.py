@@ -101,7 +101,6 @@ async def test_without_an_index_the_server_starts_and_says_what_to_do(tmp_path):
     assert "toolmill index" in read_text(result)
 
 
-# --- from the client to an untrusted server's process in the real sandbox and back
 CALL = {"tool_id": "npm:x::do", "arguments": {"x": 7}}
 
 

@@ -92,7 +92,6 @@ def test_any_content_passes_as_text_or_media(content):
     assert len(text) < 500 + 2 * 64
 
 
-# --- tools as functions: what a model's API would refuse a whole request for is not among them
 ID = {"type": "string"}
 
 

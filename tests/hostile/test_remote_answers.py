@@ -401,8 +401,7 @@ def test_what_was_listed_stands_when_the_extras_hold_us():
     found, _ = probe_script(make_good_script(initialize=begin, **more))
     assert (found.status, len(found.tools)) == ("ok", 2)
     found, _ = probe_script(make_good_script(initialize=begin, prompts_list=keep_silent))
-    assert (found.status, len(found.tools)) == ("ok", 2)
-    assert "prompts" in found.missed
+    assert (found.status, len(found.tools), "prompts" in found.missed) == ("ok", 2, True)
 
 
 def test_a_farewell_that_hangs_does_not():

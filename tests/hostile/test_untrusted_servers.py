@@ -35,7 +35,8 @@ def test_it_is_contained_and_classified(name, tmp_path):
     # Clocks for those alone that they are to end: 20,000 notifications took over 1.5 s once.
     start_s = 4.0 if case.kind == "timeout_start" else 60.0
     list_s = case.list_s if case.kind else 60.0
-    result = probe_source(tmp_path, case.source, list_s, start_s, **case.limits)
+    clocks = {"list_s": list_s, "start_s": start_s}
+    result = probe_source(tmp_path, case.source, clocks, **case.limits)
     assert result.error_kind == case.kind, result.hint
     if case.kind:
         assert (result.status, result.tools) == ("failed", [])

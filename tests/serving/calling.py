@@ -1,6 +1,6 @@
 """Servers to be called: written on the spot, launched in the real sandbox, or on loopback."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,25 +56,17 @@ def calls(do, tools=TOOLS):
 
 @dataclass
 class LaunchedServer:
-    """A caller of one server. call: of `do` with x, or of another tool."""
+    """A caller of one server."""
 
     caller: ToolCaller
     server_id: str
 
-    async def call(
-        self,
-        x: Any = 1,
-        *,
-        tool: str = "do",
-        contract: Mapping[str, Any] | None = None,
-        timeout_s: float = 10.0,
-        on_progress: Any = None,
-        **more: Any,
-    ) -> CallResult:
-        by = contract or (CONTRACT if tool == "do" else {**OTHER, "name": tool})
-        arguments = {"x": x, **more} if tool == "do" else more
-        options = {"timeout_s": timeout_s, "on_progress": on_progress}
-        return await self.caller.call(self.server_id, tool, by, arguments, **options)
+    async def call(self, x: Any = 1, *, contract: Any = CONTRACT, **more: Any) -> CallResult:
+        """Calls `do` with x and more arguments."""
+        named = {"timeout_s": 10.0, **more}
+        options = {name: named.pop(name) for name in ("timeout_s", "on_progress") if name in named}
+        arguments = {"x": x, **named}
+        return await self.caller.call(self.server_id, "do", contract, arguments, **options)
 
 
 class Bench:
@@ -99,17 +91,14 @@ class Bench:
         return NPM.model_copy(update={"server_id": f"npm:{name}", "name": name, **facts})
 
     @asynccontextmanager
-    async def launch(
-        self,
-        source: str,
-        *,
-        limits: CallLimits = LIMITS,
-        policy: DeployPolicy | None = None,
-        recipe: Mapping[str, Any] | None = None,
-        **sandbox: Any,
-    ) -> AsyncIterator[LaunchedServer]:
-        async with self._call(self.recipe(source, **(recipe or {})), policy, limits, sandbox) as it:
-            yield it
+    async def launch(self, source: str, **how: Any) -> AsyncIterator[LaunchedServer]:
+        """how: limits, policy, or facts of the recipe; or fields of the sandbox's policy."""
+        made = self.recipe(source, **how.pop("recipe", {}))
+        policy = how.pop("policy", None) or DeployPolicy(self.folder, POLICY, PATIENT)
+        limits = how.pop("limits", LIMITS)
+        policy = replace(policy, sandbox=replace(policy.sandbox, **how))
+        async with _call_one(made, policy, limits) as launched:
+            yield launched
 
     async def call(self, source: str, *x: Any, **facts: Any) -> CallResult:
         """One call of a server of this source."""
@@ -117,38 +106,26 @@ class Bench:
         async with self.launch(source, **how) as running:
             return await running.call(*x, **facts)
 
-    @asynccontextmanager
-    async def _call(
-        self,
-        made: LaunchRecipe,
-        policy: DeployPolicy | None,
-        limits: CallLimits,
-        sandbox: Mapping[str, Any],
-    ) -> AsyncIterator[LaunchedServer]:
-        policy = policy or DeployPolicy(self.folder, POLICY, PATIENT)
-        policy = replace(policy, sandbox=replace(policy.sandbox, **sandbox))
-        caller = ToolCaller({made.server_id: dump_recipe(made)}, policy, limits)
-        try:
-            yield LaunchedServer(caller, made.server_id)
-        finally:
-            await caller.close()
+
+@asynccontextmanager
+async def _call_one(made: LaunchRecipe, *policies: Any) -> AsyncIterator[LaunchedServer]:
+    caller = ToolCaller({made.server_id: dump_recipe(made)}, *policies)
+    try:
+        yield LaunchedServer(caller, made.server_id)
+    finally:
+        await caller.close()
 
 
 @asynccontextmanager
-async def open_remote(
-    url: str, *, transport: Any = "auto", limits: CallLimits = LIMITS, **facts: Any
-) -> AsyncIterator[LaunchedServer]:
-    """A caller of a server at an address of loopback."""
+async def open_remote(url: str, **facts: Any) -> AsyncIterator[LaunchedServer]:
+    """A caller of a server at an address of loopback. facts: of its recipe, or policy."""
     policy = facts.pop("policy", None) or DeployPolicy(Path("/nonexistent"))
     remote = RemotePolicy(allow_loopback=True, wall_s=40)
     policy = replace(policy, remote=remote, conversation=PATIENT)
-    facts |= {"name": url, "url": url, "transport": transport}
-    launch_recipe = LaunchRecipe(server_id=f"remote:{url}", ecosystem="remote", **facts)
-    caller = ToolCaller({launch_recipe.server_id: dump_recipe(launch_recipe)}, policy, limits)
-    try:
-        yield LaunchedServer(caller, launch_recipe.server_id)
-    finally:
-        await caller.close()
+    facts = {"name": url, "url": url, "transport": "auto", **facts}
+    made = LaunchRecipe(server_id=f"remote:{url}", ecosystem="remote", **facts)
+    async with _call_one(made, policy, LIMITS) as launched:
+        yield launched
 
 
 def read_text(result: CallResult) -> str:

@@ -212,9 +212,7 @@ def answering(action: str, asked: list[str], **content: Any) -> Any:
 
 
 @asynccontextmanager
-async def serve_app(
-    app: Any, settings: HttpSettings, lifespan: Any = "on"
-) -> AsyncIterator[tuple[int, uvicorn.Server]]:
+async def serve_app(app: Any, settings: HttpSettings, lifespan: Any = "on") -> AsyncIterator[Any]:
     """(port, server) of an application on loopback."""
     listening = socket.create_server((settings.host, 0))
     config = make_config(app, settings)
@@ -241,9 +239,7 @@ async def over_http(meta: MetaServer, **settings: Any) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def http_client(
-    url: str, secret: str | None = None, mode: str = "auto", **more: Any
-) -> AsyncIterator[Client]:
+async def http_client(url: str, secret: Any = None, mode="auto", **more) -> AsyncIterator[Client]:
     """A client over HTTP with that bearer token."""
     headers = {"Authorization": f"Bearer {secret}"} if secret else {}
     async with httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=30)) as http:

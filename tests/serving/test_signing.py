@@ -202,9 +202,7 @@ def test_the_log_of_a_release_is_none_of_its_files(index, release, tmp_path, mon
         )
     ),
 )
-def test_a_signature_that_is_none_or_lies_elsewhere_is_one_clear_error(
-    release, tmp_path, put, match
-):
+def test_a_signature_that_is_none_or_lies_elsewhere_is_one_error(release, tmp_path, put, match):
     put(release / "RELEASE.sig")
     with pytest.raises(BadExport, match=rf"RELEASE\.sig{match}"):
         verify_export(release, [write_keys(tmp_path, "maker")[1]])

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.parser import BytesParser
@@ -19,7 +19,6 @@ from tests.support.openai_endpoint import Say, Script, make_payload
 
 Body = dict[str, Any]
 Lines = list[Body]
-Alter = Callable[[Lines], Lines]
 
 
 @dataclass(frozen=True)
@@ -55,14 +54,7 @@ class BatchServer:
         ended = ("completed", "failed", "expired", "cancelled")
         return [item for item in self.batches.values() if item["status"] not in ended]
 
-    def end(
-        self,
-        status: str = "completed",
-        *,
-        share: float = 1.0,
-        alter: Alter = lambda lines: lines,
-        errors: Sequence[Body] = (),
-    ) -> None:
+    def end(self, status: str = "completed", *, share=1.0, alter=lambda lines: lines, errors=()):
         """Ends every batch that runs: the first `share` of its requests answered by the script,
         the others in the error file where the batch expired or was cancelled. `alter` changes the
         lines of the output, `errors` are those of validation."""
@@ -79,9 +71,8 @@ class BatchServer:
                 "status": status,
                 "output_file_id": self._keep(good),
                 "error_file_id": self._keep(refused),
-                "request_counts": {
-                    "total": len(requests), "completed": completed, "failed": len(refused),
-                },
+                "request_counts":
+                    {"total": len(requests), "completed": completed, "failed": len(refused)},
                 f"{status}_at": int(time.time()),
                 "errors": {"object": "list", "data": list(errors)} if errors else None,
             }  # fmt: skip
@@ -158,10 +149,9 @@ def batch_endpoint(script: Script | None = None) -> Iterator[BatchServer]:
                 return 200, json.dumps({"id": name, "object": "file"}).encode()
             if parts[0] == "files" and parts[-1] == "content" and parts[1] in state.files:
                 return 200, state.files[parts[1]]
-            if path == "/batches" and self.command == "POST":
-                return 200, json.dumps(state.create(json.loads(data))).encode()
             if path == "/batches":
-                return 200, json.dumps(self._list_page()).encode()
+                made = state.create(json.loads(data)) if data else self._list_page()
+                return 200, json.dumps(made).encode()
             if parts[0] == "batches" and parts[1] in state.batches:
                 batch = state.batches[parts[1]]
                 if parts[-1] == "cancel":
@@ -171,8 +161,7 @@ def batch_endpoint(script: Script | None = None) -> Iterator[BatchServer]:
 
         def _list_page(self) -> Body:
             query = parse_qs(urlsplit(self.path).query)
-            shown = [item for item in state.batches.values() if item["id"] not in state.hidden]
-            rows = shown[::-1]
+            rows = [row for row in state.batches.values() if row["id"] not in state.hidden][::-1]
             after = query.get("after", [""])[0]
             ids = [row["id"] for row in rows]
             start = ids.index(after) + 1 if after in ids else 0
@@ -195,9 +184,8 @@ def batch_endpoint(script: Script | None = None) -> Iterator[BatchServer]:
 
 
 def _read_upload(content_type: str, data: bytes) -> bytes:
-    message = BytesParser().parsebytes(
-        b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + data
-    )
+    head = f"Content-Type: {content_type}\r\n\r\n"
+    message = BytesParser().parsebytes(head.encode() + data)
     parts = {
         part.get_param("name", header="content-disposition"): part.get_payload(decode=True)
         for part in message.get_payload()

@@ -11,16 +11,13 @@ from orchestration.cli.app import app
 from tests.support.paths import ROOT
 
 
-def invoke_toolmill(
-    *arguments: str, home: Path, typed: str | None = None, **settings: str
-) -> CompletedProcess[str]:
+def invoke_toolmill(*arguments: str, home: Path, typed: str | None = None, **settings: str):
     """Exit status, stdout and stderr of a command over `home`; other settings by name. typed: what
     stands on its standard input."""
+    env = {**os.environ, "TOOLMILL_HOME": str(home), **settings}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        done = CliRunner().invoke(
-            app, arguments, input=typed, env={**os.environ, "TOOLMILL_HOME": str(home), **settings}
-        )
+        done = CliRunner().invoke(app, arguments, input=typed, env=env)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)

@@ -166,9 +166,7 @@ def make_good_script(tools: list[Any] | None = None, **more: Any) -> Script:
     return script
 
 
-def make_sse_script(
-    tools: list[Any] | None = None, endpoint: str = "/messages?sessionId=1"
-) -> Script:
+def make_sse_script(tools: list[Any] | None = None, endpoint: str = "/messages?id=1") -> Script:
     """A server of the older transport: a stream by GET at /mcp, messages by POST elsewhere."""
     listed = [make_tool("a"), make_tool("b")] if tools is None else tools
     streams: list[Call] = []

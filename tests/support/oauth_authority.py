@@ -40,9 +40,8 @@ class Authority:
             call.say(status=404)
         elif call.headers.get("authorization", "").removeprefix("Bearer ") not in self.access:
             url = self.resource.removesuffix("/mcp") + "/.well-known/oauth-protected-resource/mcp"
-            call.say(
-                status=401, WWW_Authenticate=self.challenge or f'Bearer resource_metadata="{url}"'
-            )
+            challenge = self.challenge or f'Bearer resource_metadata="{url}"'
+            call.say(status=401, WWW_Authenticate=challenge)
         else:
             make_good_script()(call)
 

@@ -124,10 +124,8 @@ class _Bound:
         first = self._find_first(after, rest)
         if first is None:
             return True
-        mine = self._compile(body)
-        return any(
-            mine.fullmatch(char) and any(f.fullmatch(char) for f in first) for char in _PROBES
-        )
+        mine = filter(self._compile(body).fullmatch, _PROBES)
+        return any(pattern.fullmatch(char) for char in mine for pattern in first)
 
     def _compile(self, body: Any) -> re.Pattern[str]:
         state = parser.State()
@@ -184,13 +182,9 @@ def list_patterns(path: Path) -> list[SourcePattern]:
     """The patterns of a module: its constants, in containers too, and those of its functions."""
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
-    inside = {
-        call
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-        for call in ast.walk(node)
-        if _is_call(call)
-    }
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, functions)]
+    inside = {call for node in nodes for call in ast.walk(node) if _is_call(call)}
     calls = [_read_call(call) for call in sorted(inside, key=lambda call: call.lineno)]
     result = [call for call in calls if call is not None]
     if not re.search(r"\b(?:re|regex)\.|compile_pattern", source):
@@ -226,15 +220,10 @@ def _walk_patterns(value: Any, depth: int = 0) -> Iterator[re.Pattern[Any] | Pat
 def _is_call(node: Any) -> bool:
     if not isinstance(node, ast.Call):
         return False
-    function = node.func
-    if isinstance(function, ast.Name):
-        return function.id == "compile_pattern"
-    return (
-        isinstance(function, ast.Attribute)
-        and isinstance(function.value, ast.Name)
-        and function.value.id in ("re", "regex")
-        and function.attr in _CALLS
-    )
+    if isinstance(node.func, ast.Name):
+        return node.func.id == "compile_pattern"
+    module = getattr(getattr(node.func, "value", None), "id", None)
+    return module in ("re", "regex") and getattr(node.func, "attr", None) in _CALLS
 
 
 def _read_call(call: Any) -> SourcePattern | None:

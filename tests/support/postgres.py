@@ -20,12 +20,10 @@ NOBODY = pwd.getpwnam("nobody").pw_uid
 
 
 def find_program(name: str) -> str:
-    result = shutil.which(name) or next(
-        (str(item) for item in Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), None
-    )
-    if result is None:
+    places = [shutil.which(name), *Path("/usr/lib/postgresql").glob(f"*/bin/{name}")]
+    if not any(places):
         pytest.skip(f"no {name} on this host (Debian: apt-get install postgresql)")
-    return result
+    return str(next(filter(None, places)))
 
 
 def find_free_port() -> int:
@@ -50,9 +48,8 @@ class Postgres:
         self._run(find_program("initdb"), *words)
 
     def _run(self, *command: str) -> None:
-        done = subprocess.run(
-            command, cwd="/", capture_output=True, text=True, timeout=120, **self.as_user
-        )
+        how = {"cwd": "/", "capture_output": True, "text": True, "timeout": 120}
+        done = subprocess.run(command, **how, **self.as_user)
         assert done.returncode == 0, done.stderr
 
     def start(self) -> None:
@@ -77,14 +74,11 @@ class Postgres:
 
     def kill(self) -> None:
         """The end of a server that no one told: its processes die with the first."""
-        if self.process:
-            self.process.kill()
-            self.process.wait(timeout=120)
-            self.process = None
+        self.stop(signal.SIGKILL)
 
-    def stop(self) -> None:
+    def stop(self, how: int = signal.SIGINT) -> None:
         if self.process:
-            self.process.send_signal(signal.SIGINT)
+            self.process.send_signal(how)
             self.process.wait(timeout=120)
             self.process = None
 

@@ -30,9 +30,8 @@ def make_small_tokenizer() -> Any:
     trainer = trainers.BpeTrainer(**options, **alphabet)
     texts = [text for deed in DEEDS for thing in THINGS for text in _write_texts(deed, thing)]
     raw.train_from_iterator([SYSTEM, NO_CALL, *texts], trainer)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=raw, eos_token="<|im_end|>", pad_token="<|endoftext|>"
-    )
+    marks = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, **marks)
     tokenizer.chat_template = TEMPLATE.read_text(encoding="utf-8")
     return tokenizer
 

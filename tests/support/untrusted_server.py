@@ -6,6 +6,7 @@ result)`. Escape attempts report what worked as names of tools.
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,8 @@ from assets.servers.sandbox.toolchain import find_toolchain
 
 _SMALL_MB = {"memory_mb": 192, "stdout_mb": 8, "message_mb": 4, "tmp_mb": 16, "file_mb": 8}
 POLICY = SandboxPolicy(processes=48, wall_s=20.0, allow_loopback=True, **_SMALL_MB)
-CONVERSATION = ProbePolicy(
-    start_s=4.0, idle_s=0.7, list_s=1.5, extras_s=1.0, max_pages=20, max_tools=1000
-)
+_MOST = {"max_pages": 20, "max_tools": 1000}
+CONVERSATION = ProbePolicy(start_s=4.0, idle_s=0.7, list_s=1.5, extras_s=1.0, **_MOST)
 
 PREAMBLE = '''
 import json, os, sys, time
@@ -107,19 +107,12 @@ def install_source(folder: Path, patch: pytest.MonkeyPatch, source: str = "") ->
     return tree
 
 
-def probe_source(
-    folder: Path,
-    source: str,
-    list_s: float = CONVERSATION.list_s,
-    start_s: float = CONVERSATION.start_s,
-    **limits: object,
-) -> ProbeResult:
-    """Probes an untrusted server; `limits` override fields of SandboxPolicy."""
+def probe_source(folder: Path, source: str, clocks: Any = None, **limits: Any) -> ProbeResult:
+    """Probes an untrusted server; `clocks` override fields of ProbePolicy, `limits` of
+    SandboxPolicy."""
     require_sandbox()
-    policy = replace(POLICY, **limits)  # type: ignore[arg-type]
-    return probe(
-        write_launch(folder, source), policy, replace(CONVERSATION, list_s=list_s, start_s=start_s)
-    )
+    conversation = replace(CONVERSATION, **(clocks or {}))
+    return probe(write_launch(folder, source), replace(POLICY, **limits), conversation)
 
 
 def tool_names(result: ProbeResult) -> list[str]:

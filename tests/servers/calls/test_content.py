@@ -140,8 +140,7 @@ def test_an_honest_result_passes_unchanged(result):
 
 def test_an_order_is_marked_and_laid_to_its_server_as_far_as_the_words_are_its_own():
     made, laid = inspected(text(f"Rain. {ORDER}"))
-    assert read_text(made) == f"Rain. {ORDER}"
-    assert "instruction_override" in made.alarming
+    assert (read_text(made), "instruction_override" in made.alarming) == (f"Rain. {ORDER}", True)
     assert {one.rule for one in laid} >= {"instruction_override"}
     made, laid = inspected(text(f"You said: {ORDER}"), {"x": [{"how": ORDER}]})
     assert made.alarming

@@ -222,8 +222,7 @@ SAID = {
 @pytest.mark.parametrize("stderr", SAID)
 def test_last_words_name_their_kind(stderr):
     failure = classify_last_words(f"starting\n{stderr}\n", 1, None)
-    assert failure.kind == SAID[stderr]
-    assert "exit 1" in failure.detail
+    assert (failure.kind, "exit 1" in failure.detail) == (SAID[stderr], True)
 
 
 @pytest.mark.parametrize("kind", failure_kinds.KINDS)

@@ -83,8 +83,7 @@ def pairs(text: str) -> list[tuple[str | None, str | None]]:
 def test_every_way_of_writing_is_read_without_a_problem(text):
     [expected] = parse(text)
     assert (expected.server, expected.tool) == GITHUB
-    assert expected.problems == ()
-    assert expected.raw in text
+    assert (expected.problems, expected.raw in text) == ((), True)
 
 
 @cases("end", "</tool_assistant>", "_assistant>", "ool_assistant>")
@@ -105,8 +104,7 @@ def test_a_flaw_in_the_form_is_told_and_the_request_still_read(end):
 def test_what_is_there_is_used(body, found, problem):
     [expected] = parse(f"<tool_assistant>{body}</tool_assistant>")
     assert (expected.server, expected.tool) == found
-    assert len(expected.problems) == 1
-    assert problem in expected.problems[0]
+    assert (len(expected.problems), problem in expected.problems[0]) == (1, True)
 
 
 @cases(
@@ -117,8 +115,7 @@ def test_what_is_there_is_used(body, found, problem):
 def test_a_malformed_block_gives_one_clear_problem(body):
     [expected] = parse(f"So:\n<tool_assistant>{body}</tool_assistant>\nbye")
     assert not expected.usable
-    assert len(expected.problems) == 1
-    assert "expected" in expected.problems[0]
+    assert (len(expected.problems), "expected" in expected.problems[0]) == (1, True)
 
 
 def test_a_block_may_hold_several_requests_and_ends_where_the_next_begins():

@@ -33,8 +33,7 @@ async def test_a_server_and_tool_can_be_asked_for_and_a_long_query_is_read_to_it
     asked = {"server": "clock", "tool": "tell the hour in a city", "k": 1, "parameters": True}
     result = await meta.use("find_tools", asked)
     (hit,) = result.structured_content["answers"][0]["hits"]
-    assert hit["parameters"] == "city: Paris|Oslo"
-    assert hit["parameters"] in read_text(result)
+    assert (hit["parameters"], hit["parameters"] in read_text(result)) == ("city: Paris|Oslo", True)
     result = await meta.use("find_tools", {"query": "read one text file " * 400})
     assert "4,000" in result.structured_content["answers"][0]["problems"][0]
     assert "problem:" in read_text(result)

@@ -88,8 +88,7 @@ async def test_pinned_tools_are_listed_flat_and_called_by_name(tmp_path):
     assert flat.description.startswith(words)
     assert flat.annotations.read_only_hint is True
     assert tools[SEND].annotations.destructive_hint is True
-    assert read.structured_content["status"] == "ok"
-    assert "good morning" in read_text(read)
+    assert (read.structured_content["status"], "good morning" in read_text(read)) == ("ok", True)
     assert bad.structured_content["status"] == "invalid_arguments"
     assert sent.structured_content["status"] == "refused"
     assert meta.caller.called == [("npm:files", "read_file", {"path": "/etc/motd"})]

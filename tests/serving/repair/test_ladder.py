@@ -406,8 +406,7 @@ def test_a_model_that_revises_may_confirm_nothing(required):
     proposed_call = ProposedCall("rm", {"path": "/x", "force": True, "deep": True})
     given = {"conversation": "remove all of /x", "revise": lambda _: proposed_call}
     result = repair_draft(draft, [tool], **given)
-    assert result.outcome == ABSTAINED
-    assert "made up 'force'" in result.rungs[-2].why
+    assert (result.outcome, "made up 'force'" in result.rungs[-2].why) == (ABSTAINED, True)
     draft["arguments"]["force"] = True
     assert repair_draft(draft, [tool], **given).arguments == proposed_call.arguments
 

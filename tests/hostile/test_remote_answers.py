@@ -393,7 +393,7 @@ def test_the_wall_clock_ends_a_server_that_answers_slowly_for_ever():
     assert len(here.calls) < 20
 
 
-def test_what_was_listed_stands_when_the_extras_hold_us():
+def test_what_was_listed_stands_when_the_extras_or_a_farewell_hang():
     def begin(call: Call) -> None:
         call.answer(make_welcome(prompts={}, resources={}))
 
@@ -403,8 +403,6 @@ def test_what_was_listed_stands_when_the_extras_hold_us():
     found, _ = probe_script(make_good_script(initialize=begin, prompts_list=keep_silent))
     assert (found.status, len(found.tools), "prompts" in found.missed) == ("ok", 2, True)
 
-
-def test_a_farewell_that_hangs_does_not():
     def bye(call: Call) -> None:
         call.head(200)
         write_endlessly(call)

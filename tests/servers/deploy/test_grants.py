@@ -175,9 +175,16 @@ def test_a_server_reads_what_it_was_granted_and_writes_only_where_it_may(install
     assert modes == [0o700, 0o600]
 
 
-def test_without_a_grant_the_path_is_empty_and_said_to_be_made_up(installed):
+def test_without_a_grant_the_path_is_made_up_and_a_folder_that_is_gone_is_one_row(installed, notes):
     deployed = deploy(RECIPE, installed)
     assert (deployed.probe.status, deployed.placeholders) == ("failed", ("arg:0",))
+    gone = replace(installed, grants=grant(f"{notes}/none"))
+    result = deploy(RECIPE, gone).probe
+    assert result.error_kind == "bad_grant"
+    assert f"folder {notes}/none: no such folder" in str(result.hint)
+    with pytest.raises(CallFailed, match="no such folder") as refused:
+        plan_launch(NAME, dump_recipe(RECIPE), gone)
+    assert (refused.value.kind, refused.value.sent) == ("bad_grant", False)
 
 
 @AS_ROOT
@@ -224,16 +231,6 @@ def test_a_folder_swapped_for_a_link_meanwhile_changes_no_owner(tmp_path, notes,
     monkeypatch.undo()
     assert swapped
     assert (outside / "file").stat().st_uid == 0
-
-
-def test_a_folder_that_is_gone_is_one_row_that_is_due_at_once(installed, notes):
-    gone = replace(installed, grants=grant(f"{notes}/none"))
-    result = deploy(RECIPE, gone).probe
-    assert result.error_kind == "bad_grant"
-    assert f"folder {notes}/none: no such folder" in str(result.hint)
-    with pytest.raises(CallFailed, match="no such folder") as refused:
-        plan_launch(NAME, dump_recipe(RECIPE), gone)
-    assert (refused.value.kind, refused.value.sent) == ("bad_grant", False)
 
 
 def test_a_granted_server_is_due_again_and_what_the_folder_holds_is_no_condition(tmp_path, notes):

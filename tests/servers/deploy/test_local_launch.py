@@ -189,7 +189,7 @@ def test_a_secret_of_the_file_is_made_up_and_a_call_asks_for_it(deploy, policy, 
     assert (caught.value.kind, "API_KEY" in str(caught.value.fix)) == ("needs_secret", True)
 
 
-def test_a_folder_that_holds_toolmills_own_files_is_not_shown(deploy, policy, folder, tmp_path):
+def test_no_home_and_no_folder_with_toolmills_own_files_is_shown(deploy, policy, folder, tmp_path):
     state = folder / "var" / "state"
     state.mkdir(parents=True)
     listing, trusted = trust(policy, folder)
@@ -200,9 +200,6 @@ def test_a_folder_that_holds_toolmills_own_files_is_not_shown(deploy, policy, fo
     assert deploy(listing, replace(trusted, own=elsewhere))["status"] == "ok"
     # A folder in the home as a whole is nobody's secret; one among its state is.
     assert deploy(listing, replace(trusted, home=tmp_path, own=(tmp_path,)))["status"] == "ok"
-
-
-def test_an_index_cannot_name_a_home_folder(policy, folder):
     made = {**dump_recipe(plan(list_server(folder))), "directory": str(Path.home())}
     with expect_kind(CallFailed, "policy_denied", "home folder"):
         plan_launch(NAME, made, policy)

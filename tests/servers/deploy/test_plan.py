@@ -84,13 +84,25 @@ def test_a_run_over_good_and_bad_servers(deploy, host, warehouse):
     assert warehouse.blobs.get_json(tools[0])[0]["name"] == "a"
 
 
-def test_unchanged_listings_costs_nothing(deploy, host, warehouse):
-    listings = [host.listing("good", GOOD), host.listing("keyed", "sys.exit('API key required')")]
-    first = deploy(listings)
+def test_what_is_unchanged_is_not_launched_again_and_a_failure_waits(deploy, host, warehouse):
+    def listings():
+        return [host.listing("a", GOOD), host.listing("keyed", "sys.exit('API key required')")]
+
+    first = deploy(listings())
     effects, requests = warehouse.ledger.counts(), len(host.requests)
-    second = deploy(listings, first.rows, now=100.0, run_date="n2")
-    assert (second.rows, second.done) == (first.rows, [])
+    for run_date, now in (("n2", 100.0), ("n2", 6 * DAY)):
+        second = deploy(listings(), first.rows, now=now, run_date=run_date)
+        assert (second.rows, second.done) == (first.rows, [])
     assert (warehouse.ledger.counts(), len(host.requests)) == (effects, requests)
+    again = deploy(listings(), [], now=5.0)  # the rows were lost, the ledger was not
+    assert (_digest(again), _deploys(warehouse)) == (_digest(first), 2)
+    later = deploy(listings(), first.rows, now=8 * DAY, run_date="n3")
+    keyed = next(row for row in later.rows if row["error_kind"])
+    assert (keyed["attempts"], len(later.done), keyed["retry_at"] > 20 * DAY) == (2, 1, True)
+    assert _digest(later) == _digest(first)  # a failure that stays is no news
+    host.url = ELSEWHERE  # another port of the bundles' host
+    moved = deploy(listings(), first.rows, now=1.0, run_date="n2")
+    assert (moved.done, moved.rows) == ([], first.rows)
 
 
 def test_only_what_changed_is_launched_again(deploy, host, warehouse):
@@ -103,23 +115,6 @@ def test_only_what_changed_is_launched_again(deploy, host, warehouse):
     assert ([key.rpartition("/")[2] for key in second.gone], _deploys(warehouse)) == (["c.mcpb"], 5)
 
 
-def test_a_failure_waits_for_its_time_and_then_counts_its_attempts(deploy, host):
-    listings = [host.listing("keyed", "sys.exit('API key required')")]
-    first = deploy(listings)
-    assert deploy(listings, first.rows, now=6 * DAY, run_date="n2").done == []
-    later = deploy(listings, first.rows, now=8 * DAY, run_date="n3")
-    assert (later.rows[0]["attempts"], len(later.done)) == (2, 1)
-    assert later.rows[0]["retry_at"] > 20 * DAY
-    assert _digest(later) == _digest(first)  # a failure that stays is no news
-
-
-def test_a_run_that_was_killed_repeats_no_launch(deploy, host, warehouse):
-    listings = [host.listing("a", GOOD), host.listing("b", GOOD)]
-    whole = deploy(listings)
-    again = deploy(listings, [], now=5.0)  # the rows were lost, the ledger was not
-    assert (_digest(again), _deploys(warehouse)) == (_digest(whole), 2)
-
-
 def test_one_recipe_of_two_marketplaces_is_launched_once(deploy, host, warehouse):
     listing = host.listing("a", GOOD)
     first = deploy([listing, listing.model_copy(update={"native_id": "z"})])
@@ -128,16 +123,6 @@ def test_one_recipe_of_two_marketplaces_is_launched_once(deploy, host, warehouse
     assert other.rows[0]["n_tools"] == 2
     edited = listing.model_copy(update={"description": "New words.", "updated_at": "2026-01-01"})
     assert (deploy([edited], first.rows, run_date="n2").done, _deploys(warehouse)) == ([], 1)
-
-
-def test_a_bundle_host_on_another_port_changes_nothing(deploy, host):
-    def listings():
-        return [host.listing("a", GOOD), host.listing("keyed", "sys.exit('API key required')")]
-
-    first = deploy(listings())
-    host.url = ELSEWHERE
-    second = deploy(listings(), first.rows, now=1.0, run_date="n2")
-    assert (second.done, second.rows) == ([], first.rows)
 
 
 def test_an_unpinned_server_is_asked_for_each_run_and_launched_when_it_moved(deploy, host):

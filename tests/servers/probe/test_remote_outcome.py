@@ -157,13 +157,19 @@ def test_no_hint_speaks_of_standard_output():
     assert "`tools` is int" in str(found.hint)
 
 
-def test_a_closed_port_and_a_name_without_an_address_are_down():
+def test_a_closed_port_no_address_and_a_certificate_that_nobody_signed_are_down(certificate):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     assert ask(f"http://127.0.0.1:{port}/mcp").error_kind == "remote_down"
     nowhere = AsyncMock(side_effect=socket.gaierror(socket.EAI_NONAME, "Name not known"))
     found = ask("https://nowhere.example/mcp", connector=EgressConnector(resolve=nowhere))
     assert (found.error_kind, "Name not known" in str(found.hint)) == ("remote_down", True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with serve_script(make_good_script(), tls=context) as here:
+        found = ask(here.url, headers={"Authorization": "Bearer tok-en-42"})
+        assert here.calls == []
+    assert (found.error_kind, "certificate" in str(found.hint).lower()) == ("remote_down", True)
 
 
 def cut(call: Call) -> None:
@@ -200,15 +206,6 @@ def certificate(tmp_path_factory):
     secret = key.private_bytes(serialization.Encoding.PEM, *plain)
     path.write_bytes(secret + made.public_bytes(serialization.Encoding.PEM))
     return path
-
-
-def test_a_certificate_that_nobody_signed_is_down_and_nothing_is_sent(certificate):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    with serve_script(make_good_script(), tls=context) as here:
-        found = ask(here.url, headers={"Authorization": "Bearer tok-en-42"})
-        assert here.calls == []
-    assert (found.error_kind, "certificate" in str(found.hint).lower()) == ("remote_down", True)
 
 
 @cases("url", "ftp://acme.example/mcp", "acme.example", "", "http://", "http://[::1", "file:///etc")

@@ -75,13 +75,6 @@ def test_the_sdks_server_is_listed_whole(kind, transport):
     assert schema["properties"]["a"]["type"] == "integer"
 
 
-def test_the_tools_can_be_listed_again_in_the_same_session():
-    with served(sdk_server().streamable_http_app()) as url:
-        found = ask(f"{url}/mcp", limits=ProbePolicy(start_s=4, list_s=4, lists=3))
-    assert len(found.later) == 2
-    assert found.later[0] == found.later[1] == found.tools
-
-
 def test_session_id_version_and_headers_go_with_each_request_and_the_session_is_ended():
     with serve_script(make_good_script(initialize=http_mcp.begin_session)) as here:
         found = ask(here.url, headers={"Authorization": "Bearer tok-en-42", "X-Team": "blue"})
@@ -97,12 +90,16 @@ def test_session_id_version_and_headers_go_with_each_request_and_the_session_is_
     assert asked == ["initialize", "notifications/initialized", "tools/list"]
 
 
-def test_the_client_says_who_asks_and_deletes_no_session_that_there_is_not():
+def test_the_client_says_who_asks_lists_again_in_one_session_and_deletes_none():
     with serve_script(make_good_script()) as here:
         ask(here.url, limits=ProbePolicy(start_s=4, list_s=4, client_name="someone-else"))
     assert here.calls[0].message["params"]["clientInfo"]["name"] == "someone-else"
     assert here.calls[0].headers["accept-encoding"] == "gzip"
     assert "DELETE" not in [call.method for call in here.calls]
+    with served(sdk_server().streamable_http_app()) as url:
+        found = ask(f"{url}/mcp", limits=ProbePolicy(start_s=4, list_s=4, lists=3))
+    assert len(found.later) == 2
+    assert found.later[0] == found.later[1] == found.tools
 
 
 def test_a_list_with_one_bad_schema_is_kept_raw_and_all_pages_are_read():
@@ -139,7 +136,7 @@ def test_an_answer_in_a_list_or_in_the_middle_of_an_event_stream_is_taken():
     assert names(ask_script(make_good_script(tools_list=batch))) == ["a"]
 
 
-def test_a_stream_that_breaks_off_is_taken_up_where_it_broke():
+def test_a_stream_that_breaks_off_or_a_session_that_ends_is_taken_up():
     def breaks(call: Call) -> None:
         call.events()
         call.event("", event_id="half-way")
@@ -154,6 +151,20 @@ def test_a_stream_that_breaks_off_is_taken_up_where_it_broke():
 
     with serve_script(make_good_script(tools_list=breaks, GET=resume)) as here:
         assert names(ask(here.url)) == ["late"]
+    ended = []
+
+    def forgetful(call: Call) -> None:
+        if call.asks == "initialize":
+            call.answer(http_mcp.make_welcome(), Mcp_Session_Id=f"s-{len(ended)}")
+        elif call.asks == "tools/list" and not ended:
+            ended.append(call)
+            call.json({"error": "session not found"}, status=404)
+        else:
+            make_good_script()(call)
+
+    with serve_script(forgetful) as here:
+        found = ask(here.url)
+    assert (names(found), here.asked.count("initialize")) == (["a", "b"], 2)
 
 
 def test_requests_of_the_server_are_declined_and_the_tools_listed():
@@ -184,23 +195,6 @@ def test_requests_of_the_server_are_declined_and_the_tools_listed():
     assert names(found) == ["a"]
     assert all("error" in by_id[f"s{number}"] for number in range(3))
     assert (by_id["s3"]["result"], found.initiated) == ({}, 4)
-
-
-def test_a_session_that_the_server_ends_is_begun_anew():
-    ended = []
-
-    def forgetful(call: Call) -> None:
-        if call.asks == "initialize":
-            call.answer(http_mcp.make_welcome(), Mcp_Session_Id=f"s-{len(ended)}")
-        elif call.asks == "tools/list" and not ended:
-            ended.append(call)
-            call.json({"error": "session not found"}, status=404)
-        else:
-            make_good_script()(call)
-
-    with serve_script(forgetful) as here:
-        found = ask(here.url)
-    assert (names(found), here.asked.count("initialize")) == (["a", "b"], 2)
 
 
 @cases("status", 400, 404, 405, 406, 415)

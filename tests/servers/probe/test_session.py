@@ -75,7 +75,7 @@ def test_a_server_without_a_handshake_is_listed_over_http(transport):
     assert here.asked[:3] == ["initialize", "server/discover", "tools/list"]
 
 
-async def test_the_sdks_server_without_a_handshake_is_listed_and_takes_our_call_with_its_headers():
+async def test_servers_without_a_handshake_are_listed_and_called_with_their_headers():
     with served(modern_app()) as url, serve_script(_without_handshake(url + "/mcp")) as here:
         listed = await asyncio.to_thread(ask, here.url, "http")
         add = listed.tools[0]
@@ -84,6 +84,15 @@ async def test_the_sdks_server_without_a_handshake_is_listed_and_takes_our_call_
     assert (listed.status, names(listed)) == ("ok", ["add", "shout"]), listed.hint
     assert listed.protocol == VERSION
     assert (found.status, read_text(found)) == ("ok", "7"), found.hint
+    schema = {"type": "object", "properties": {"x": {"type": "integer", "x-mcp-header": "Count"}}}
+    listed = make_tool("do", inputSchema=schema)
+    with serve_script(stateless(tools=[listed], call=answer_call)) as here:
+        async with open_remote(here.url) as running:
+            found = await running.call(7, contract=listed)
+    assert (found.status, read_text(found)) == ("ok", "do 7"), found.hint
+    [sent] = [call for call in here.calls if call.asks == "tools/call"]
+    assert (sent.headers["mcp-name"], sent.headers["mcp-param-count"]) == ("do", "7")
+    assert "mcp-session-id" not in sent.headers
 
 
 def _without_handshake(url):
@@ -103,18 +112,6 @@ def _without_handshake(url):
 
 def answer_call(name, params):
     return {"content": [{"type": "text", "text": f"{name} {params['arguments']['x']}"}]}
-
-
-async def test_a_tool_of_such_a_server_is_called_over_http_with_its_headers():
-    schema = {"type": "object", "properties": {"x": {"type": "integer", "x-mcp-header": "Count"}}}
-    listed = make_tool("do", inputSchema=schema)
-    with serve_script(stateless(tools=[listed], call=answer_call)) as here:
-        async with open_remote(here.url) as running:
-            found = await running.call(7, contract=listed)
-    assert (found.status, read_text(found)) == ("ok", "do 7"), found.hint
-    [sent] = [call for call in here.calls if call.asks == "tools/call"]
-    assert (sent.headers["mcp-name"], sent.headers["mcp-param-count"]) == ("do", "7")
-    assert "mcp-session-id" not in sent.headers
 
 
 async def test_a_changed_contract_is_not_called_and_a_result_that_asks_is_no_answer():

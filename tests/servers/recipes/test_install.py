@@ -120,13 +120,20 @@ def wheel(text, name, more):
 MAIN = {"package/main.js": "console.log('up')"}
 
 
-def test_install_scripts_do_not_run(registry):
+def test_no_install_script_runs_and_no_dependency_from_git_is_fetched(registry):
     if registry.toolchain.node is None:
         pytest.skip("no Node on this host")
     scripts = {"install": "touch ran", "postinstall": "touch ran"}
     made = fetch(registry, registry.npm("built", scripts, MAIN))
     assert made.argv[-1].endswith("/built/main.js")
     assert not list(made.tree.rglob("ran"))
+    if registry.toolchain.node is None or shutil.which("git") is None:
+        pytest.skip("no Node or no git on this host")
+    evil = {"evil": f"git+{registry.url}/evil.git"}
+    recipe = registry.npm("built", {}, MAIN, dependencies=evil)
+    with expect_kind(PackageError, "build_failed"):
+        fetch(registry, recipe)
+    assert not [path for path in registry.requests if "git" in path]
 
 
 def test_a_source_release_is_not_built(registry):
@@ -152,26 +159,13 @@ def test_nothing_of_an_artefact_lies_elsewhere_too(registry):
     assert list((registry.home / "cache" / "staging").iterdir()) == []
 
 
-def test_a_dependency_from_git_is_refused(registry):
-    if registry.toolchain.node is None or shutil.which("git") is None:
-        pytest.skip("no Node or no git on this host")
-    evil = {"evil": f"git+{registry.url}/evil.git"}
-    recipe = registry.npm("built", {}, MAIN, dependencies=evil)
-    with expect_kind(PackageError, "build_failed"):
-        fetch(registry, recipe)
-    assert not [path for path in registry.requests if "git" in path]
-
-
-def test_what_was_installed_is_named_by_its_files_not_its_number(registry):
+def test_what_was_installed_is_named_by_its_files_with_extras_and_requirements(registry):
     """The same release with other contents is another `locked`; the same contents the same."""
     found = []
     for place, text in enumerate(["def main(): pass\n", "def main(): evil()\n"] * 2):
         registry.home = registry.home.with_name(f"home{place}")
         found.append(fetch(registry, registry.wheel(text)).locked)
     assert found[0] == found[2] != found[1] == found[3]
-
-
-def test_extras_and_further_requirements_are_installed(registry):
     for name in ("further", "extra"):
         registry.wheel(name=name)
     more = "Provides-Extra: cli\nRequires-Dist: extra; extra == 'cli'\n"

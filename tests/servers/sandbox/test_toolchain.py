@@ -49,14 +49,11 @@ def test_pips_settings_are_told_to_uv(monkeypatch, tmp_path):
     assert {Path("/srv/one"), Path("/srv/two")} <= set(paths)
 
 
-def test_an_artefact_of_npm_depends_on_nodes_major_version_only():
+def test_artefacts_depend_on_major_versions_and_a_missing_python_or_node_is_named():
     one = HostToolchain(Path("/p"), "3.11", Path("/uv"), node_version="20.1.0")
     two = HostToolchain(Path("/q"), "3.12", Path("/uv"), node_version="20.9.3")
     assert one.identity("npm") == two.identity("npm")
     assert one.identity("pypi") != two.identity("pypi")
-
-
-def test_another_python_is_found_by_its_minor_version_or_named_as_missing_as_node_is():
     found = HostToolchain(Path("/p"), "3.11.7", Path("/uv"), pythons={"3.12": Path("/q")})
     assert (found.python_for(None), found.python_for("3.12")) == (Path("/p"), Path("/q"))
     with pytest.raises(ToolMissing, match=r"needs Python 3\.14, this host has 3\.11\.7, 3\.12"):
@@ -105,15 +102,13 @@ def local(monkeypatch, tmp_path):
     find_toolchain.cache_clear()
 
 
-def test_a_node_in_the_local_folder_shows_itself_and_npm_alone(local):
+def test_a_node_in_the_local_folder_shows_itself_and_npm_alone_and_no_wrapper(local):
     found = find_toolchain()
     npm = local / "lib/node_modules/npm"
     assert (found.node, found.npm) == (local / "bin/node", npm / "bin/npm-cli.js")
     ours = {path for path in found.binds if path.is_relative_to(local)}
     assert ours == {local / "bin/node", npm}
 
-
-def test_a_wrapper_in_the_place_of_npm_is_no_npm_and_a_node_that_does_not_run_none(local):
     def replace_program(name, text):
         (local / "bin" / name).unlink()
         (local / "bin" / name).write_text(text)

@@ -49,7 +49,7 @@ def test_the_order_of_rows_is_no_part_of_the_version_and_two_marketplaces_are_on
     assert (clock.marketplaces, len(contents[0].tools)) == (("mcpso", "registry"), 4)
 
 
-def test_everything_that_is_answered_with_is_part_of_the_version():
+def test_all_that_is_answered_with_is_part_of_the_version_and_no_request_of_a_copy():
     digest = SNAPSHOT_ROWS[0]["contract_digest"]
     variants = [
         IndexSource(SNAPSHOT_ROWS),
@@ -60,9 +60,6 @@ def test_everything_that_is_answered_with_is_part_of_the_version():
     ]
     result = {compute_version(order_content(source), "e", "r", None) for source in variants}
     assert len(result) == len(variants)
-
-
-def test_a_copy_that_nobody_launched_takes_no_requests_of_the_tool_it_copies():
     copy = {**SNAPSHOT_ROWS[0], "server_id": "remote:copy", "flags": (model.UNVERIFIED,)}
     asked = {SNAPSHOT_ROWS[0]["contract_digest"]: ["Show me notes.txt"]}
     result = order_content(IndexSource([*SNAPSHOT_ROWS, copy], instructions=asked))

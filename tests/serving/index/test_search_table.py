@@ -91,12 +91,18 @@ def test_below_the_size_nothing_changes(tmp_path, build):
     assert index.block is not None
 
 
-def test_a_large_index_keeps_its_vectors_and_postings_on_disk(routers):
+def test_a_large_index_is_on_disk_and_finds_rare_allowed_tools_but_no_held_ones(routers):
     index = routers[1].index
     assert index.block is None
     assert index.sketch is None
     assert all(isinstance(index.views[name].vectors, np.memmap) for name in BLOCK)
     assert not any(field.weights.flags.owndata for field in index.fields.values())
+    name = routers[1].index.tools[7].tool_id
+    [hit] = routers[1].find(ToolQuery("zzz", allowed=(name,))).hits
+    assert hit.tool_id == name
+    best = routers[1].find(ToolQuery(QUERIES[0])).hits[0].tool_id
+    held = routers[1].renew(BlockedTools(tools=frozenset({best})), None)
+    assert best not in {hit.tool_id for hit in held.find(ToolQuery(QUERIES[0], k=20)).hits}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -142,15 +148,6 @@ def test_no_answer_leaves_what_is_allowed(routers, ask):
     allowed = (set(IDS) if ask.allowed is None else allowed) - ask.exclude
     assert set(names) <= allowed
     assert bool(names) == bool(allowed)
-
-
-def test_rare_allowed_tools_are_found_far_from_the_question_and_held_ones_are_not(routers):
-    name = routers[1].index.tools[7].tool_id
-    [hit] = routers[1].find(ToolQuery("zzz", allowed=(name,))).hits
-    assert hit.tool_id == name
-    best = routers[1].find(ToolQuery(QUERIES[0])).hits[0].tool_id
-    held = routers[1].renew(BlockedTools(tools=frozenset({best})), None)
-    assert best not in {hit.tool_id for hit in held.find(ToolQuery(QUERIES[0], k=20)).hits}
 
 
 @examples(8)

@@ -58,7 +58,7 @@ def serving(app: Any, **settings: Any) -> Any:
     return serve_app(app, HttpSettings(port=0, **settings), "off")
 
 
-async def test_a_token_opens_no_more_sessions_than_its_own(meta):
+async def test_a_token_opens_no_more_sessions_than_its_own_one_by_one_or_at_once(meta):
     settings = {"tokens": (ALICE, MALLORY), "max_sessions": 8, "token_sessions": 3}
     async with over_http(meta, **settings) as url, httpx2.AsyncClient() as http:
         opened = [await http.post(url, json=INITIALIZE, headers=THEIRS) for _ in range(12)]
@@ -70,9 +70,6 @@ async def test_a_token_opens_no_more_sessions_than_its_own(meta):
     assert opened[-1].headers["retry-after"] == "60"
     assert "3 sessions open, allowed are 3" in opened[-1].text
     assert (ended.status_code, again.status_code) == (200, 200)
-
-
-async def test_sessions_opened_at_once_do_not_pass_the_limit_together(meta):
     settings = {"tokens": (MALLORY,), "token_sessions": 3}
     async with over_http(meta, **settings) as url, httpx2.AsyncClient() as http:
         sent = (http.post(url, json=INITIALIZE, headers=THEIRS) for _ in range(20))
@@ -151,11 +148,17 @@ async def test_a_header_or_body_that_never_ends_is_cut_off(meta, sent):
         assert await ask(url)
 
 
-async def test_a_header_that_is_too_long_is_refused_before_its_end(meta):
+async def test_with_too_long_a_header_or_without_a_token_no_connection_is_kept(meta):
     async with over_http(meta, tokens=(ALICE,), header_s=600) as url:
         answer = await talk(url, HALF + b"X: " + b"y" * 600_000)
         assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
         assert await ask(url)
+    async with over_http(meta, tokens=(ALICE,)) as url:
+        sent = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
+        answer = await talk(url, sent)
+        assert await ask(url)
+    assert answer.startswith(b"HTTP/1.1 401")
+    assert b"connection: close" in answer.lower()
 
 
 async def _read_on(scope: Any, receive: Any, send: Any) -> None:
@@ -258,7 +261,7 @@ async def open_silent(port: int, sent: bytes) -> socket.socket:
     return client
 
 
-async def test_an_answer_that_nobody_reads_is_cut_off():
+async def test_an_answer_is_cut_off_where_nobody_reads_it_but_not_where_slowly():
     async with serving(_send_much, write_s=0.3) as (port, server):
         clients = [await open_silent(port, GET) for _ in range(3)]
         await wait_until(lambda: server.server_state.total_requests == 3)
@@ -266,9 +269,6 @@ async def test_an_answer_that_nobody_reads_is_cut_off():
         assert server.server_state.total_requests == 3
         for client in clients:
             client.close()
-
-
-async def test_who_reads_slowly_gets_all_of_it():
     loop, read = asyncio.get_running_loop(), 0
     async with serving(_send_much, write_s=0.2) as (port, _):
         client = await open_silent(port, GET)
@@ -319,12 +319,3 @@ async def test_one_request_is_pipelined_and_no_more(asked, answered):
             answer = await _read_all(reader)
         writer.close()
     assert answer.count(b"204 No Content") == answered
-
-
-async def test_without_a_token_no_connection_is_kept(meta):
-    async with over_http(meta, tokens=(ALICE,)) as url:
-        sent = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
-        answer = await talk(url, sent)
-        assert await ask(url)
-    assert answer.startswith(b"HTTP/1.1 401")
-    assert b"connection: close" in answer.lower()

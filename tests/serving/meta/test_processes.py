@@ -94,13 +94,6 @@ async def test_when_its_client_leaves_the_process_closes_what_it_runs_and_ends(m
     assert (process.returncode, (tmp_path / "closed").read_text()) == (0, "True")
 
 
-async def test_without_an_index_the_server_starts_and_says_what_to_do(tmp_path):
-    async with client(tmp_path, "auto") as mill:
-        result = await mill.call_tool("find_tools", {"query": "anything"})
-    assert result.is_error
-    assert "toolmill index" in read_text(result)
-
-
 CALL = {"tool_id": "npm:x::do", "arguments": {"x": 7}}
 
 

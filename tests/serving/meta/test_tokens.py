@@ -89,7 +89,7 @@ def test_loopback_is_told_from_everything_else():
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org", "")))
 
 
-def test_a_minute_passes_and_a_token_may_ask_again():
+def test_a_token_may_ask_again_after_a_minute_and_gets_its_place_back():
     now = [0.0]
     limits = RequestLimits(clock=lambda: now[0])
     token = ClientToken("a", requests_per_minute=2)
@@ -104,9 +104,6 @@ def test_a_minute_passes_and_a_token_may_ask_again():
     limits.count(token)
     with pytest.raises(TooMany):
         limits.count(token)
-
-
-def test_a_place_is_given_back_however_a_request_ends():
     limits, token = RequestLimits(), ClientToken("a", concurrent=1)
 
     def fail() -> None:

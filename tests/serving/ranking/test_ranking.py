@@ -176,11 +176,19 @@ def test_odd_pools_are_answered(make, rows):
             assert 0 <= answer.suitable <= 1
 
 
-def test_long_names_do_not_win_by_their_length(make):
+def test_neither_long_names_nor_ten_tools_of_one_server_win(make):
     rows = [*POOL, snapshot("npm:evil", "send_email_file_time_disk_city_read_write_text", "All")]
     index, features = read_features(make(rows), "send an email")
     names = dict(zip([tool.tool for tool in index.tools], features["name"], strict=True))
     assert names["send_email"] == max(names.values()) > 0
+    rows, asked = make_goods(30)
+    planted = [
+        snapshot("npm:attacker", f"best_{at}", "\n".join(asked[at:] + asked[:at]))
+        for at in range(10)
+    ]
+    attacked = make([*rows, *planted])
+    result = [attacked.find(ToolQuery(text, k=1)).hits[0].tool_id for text in asked]
+    assert result == [f"npm:s{at}::tool_{at}" for at in range(30)]
 
 
 def make_goods(count: int) -> tuple[list[dict], list[str]]:
@@ -205,17 +213,6 @@ def test_tools_that_repeat_every_request_gain_no_rank(make, count):
         for router in (alone, attacked):
             [hit] = router.find(ToolQuery(asked[at], k=1)).hits
             assert hit.tool_id == f"npm:s{at}::tool_{at}"
-
-
-def test_ten_tools_of_one_server_do_not_say_what_is_usual(make):
-    rows, asked = make_goods(30)
-    planted = [
-        snapshot("npm:attacker", f"best_{at}", "\n".join(asked[at:] + asked[:at]))
-        for at in range(10)
-    ]
-    attacked = make([*rows, *planted])
-    result = [attacked.find(ToolQuery(text, k=1)).hits[0].tool_id for text in asked]
-    assert result == [f"npm:s{at}::tool_{at}" for at in range(30)]
 
 
 @cases("floor", 0.5, 0.9)
@@ -307,15 +304,12 @@ def test_twins_are_one_hit_and_look_alikes_are_not(router):
     assert hits["npm:disk::readFile"].twins == ()
 
 
-def test_what_a_model_wants_of_server_and_tool_is_weighed_apart(router):
+def test_server_and_tool_are_weighed_apart_and_context_tips_the_scales_lightly(router):
     tool_query = ToolQuery(server="a post office", tool="send an email to somebody", k=1)
     assert router.find(tool_query).hits[0].tool_id == "pypi:post::send_email"
     other = router.find(replace(tool_query, server="the mail server")).hits[0]
     assert other.tool_id == "pypi:mail::send_email"
     assert router.find(ToolQuery(server="clock", k=1)).hits[0].tool_id == "pypi:clock::get_time"
-
-
-def test_context_tips_the_scales_lightly(router):
     plain = router.find(ToolQuery("send an email", k=3)).hits
     tipped = router.find(ToolQuery("send an email", context="the time in a city", k=3)).hits
     assert plain[0].tool_id.endswith("send_email")

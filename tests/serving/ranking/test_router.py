@@ -347,22 +347,6 @@ def test_what_was_found_out_since_is_blocked_before_an_older_index_is_served(rel
     assert "send_email" not in {hit.tool for hit in hits}
 
 
-def test_releases_are_listed_and_shown_with_their_cards(released):
-    code, out, _ = run("release", "list")
-    lines = out.splitlines()
-    assert (code, lines[-1]) == (0, "2 releases")
-    assert ("served" in lines[0], "possible" in lines[1]) == (True, True)
-    [newest, oldest] = json.loads(run("release", "list", "--json")[1])["releases"]
-    assert newest["models"]["retriever"] == M1
-    assert json.loads(run("release", "list", "served")[1])["release"] == newest["release"]
-    output = json.loads(run("release", "list", oldest["release"][:8])[1])
-    assert (output["models"]["retriever"], output["cards"]) == ("base", {})
-    [card] = json.loads(run("release", "list", newest["release"])[1])["cards"].values()
-    assert "| gain_at_1 | yes |" in Path(card).read_text()
-    run("release", "rollback")
-    assert "rolled back" in run("release", "list")[1]
-
-
 @cases(
     "arguments, code, message",
     (("release", "list", "zz"), 2, "no release 'zz'; known, newest first: "),
@@ -401,7 +385,7 @@ def test_champions_are_listed_and_a_lost_one_is_put_back(released):
     assert "cannot serve (models/111111111111 is missing)" in run("champion")[1]
 
 
-def test_an_export_is_of_the_served_release_with_its_cards(released, tmp_path):
+def test_releases_are_exported_listed_and_shown_with_their_cards(released, tmp_path):
     manifest = export_release(released, tmp_path / "out")
     assert manifest["release"] == read_served(released)["release"]
     assert manifest["models"]["retriever"] == M1
@@ -411,3 +395,16 @@ def test_an_export_is_of_the_served_release_with_its_cards(released, tmp_path):
     tool_query = ToolQuery("read an email", k=1)
     ours, exported = (open_router(at).find(tool_query) for at in (released, tmp_path / "out"))
     assert exported.hits == ours.hits
+    code, out, _ = run("release", "list")
+    lines = out.splitlines()
+    assert (code, lines[-1]) == (0, "2 releases")
+    assert ("served" in lines[0], "possible" in lines[1]) == (True, True)
+    [newest, oldest] = json.loads(run("release", "list", "--json")[1])["releases"]
+    assert newest["models"]["retriever"] == M1
+    assert json.loads(run("release", "list", "served")[1])["release"] == newest["release"]
+    output = json.loads(run("release", "list", oldest["release"][:8])[1])
+    assert (output["models"]["retriever"], output["cards"]) == ("base", {})
+    [card] = json.loads(run("release", "list", newest["release"])[1])["cards"].values()
+    assert "| gain_at_1 | yes |" in Path(card).read_text()
+    run("release", "rollback")
+    assert "rolled back" in run("release", "list")[1]

@@ -246,12 +246,6 @@ def test_nobody_confirms_in_the_place_of_the_model(parameter, schema):
     assert (result.outcome, result.reason.kind) == (ABSTAINED, "missing_value")
 
 
-def test_the_only_value_of_a_kind_is_filled():
-    assert repair_missing("type", "x", {"const": "text"}).arguments == {"type": "text"}
-    assert repair_missing("version", "x", {"const": 2}).arguments == {"version": 2}
-    assert repair_missing("recursive", "x", {"const": True}).outcome == ABSTAINED
-
-
 @cases(
     "name, outcome",
     ("get_weather", VALID),
@@ -326,13 +320,16 @@ def test_two_calls_are_repaired_each_by_itself_and_a_valid_one_comes_back_byte_f
     assert climb(text, history=HISTORY, revise=refuse_call).rungs[-1].rung == "validate"
 
 
-def test_missing_values_come_from_the_conversation_or_are_asked_for():
+def test_missing_values_come_from_the_conversation_or_are_the_only_ones_or_asked_for():
     said = "Mail ana@example.com with the subject 'Fees', urgent, 2 copies."
     result = climb({}, "send_mail", conversation=said)
     mail = {"recipient": "ana@example.com", "subject": "Fees", "priority": "urgent", "copies": 2}
     assert (result.outcome, result.arguments) == (REPAIRED, mail)
     two = climb({}, "send_mail", conversation=said.replace("Mail", "Mail bo@example.com and"))
     assert (two.outcome, two.reason.path) == (ABSTAINED, "$.recipient")
+    assert repair_missing("type", "x", {"const": "text"}).arguments == {"type": "text"}
+    assert repair_missing("version", "x", {"const": 2}).arguments == {"version": 2}
+    assert repair_missing("recursive", "x", {"const": True}).outcome == ABSTAINED
 
 
 HISTORY = ContractHistory(
@@ -343,7 +340,7 @@ HISTORY = ContractHistory(
 )
 
 
-def test_history_leads_to_the_names_of_now_where_the_contract_does_not_deny_it():
+def test_history_the_contract_and_the_server_decide_which_tool_is_meant():
     result = climb({"town": "Rome"}, "forecast", history=HISTORY)
     assert (result.outcome, result.name) == (REPAIRED, "get_weather")
     assert result.arguments == {"city": "Rome"}
@@ -352,9 +349,6 @@ def test_history_leads_to_the_names_of_now_where_the_contract_does_not_deny_it()
     wrong = ContractHistory((ContractMove("npm:sky", "get_weather", "forecast", {"town": "days"}),))
     denied = climb({"town": "Rome"}, "forecast", history=wrong)
     assert (denied.outcome, denied.reason.kind) == (ABSTAINED, "missing_value")
-
-
-def test_of_one_name_on_two_servers_the_one_that_fits_or_is_named_is_taken():
     crm = make_tool("get", {"id": INTEGER}, type="object", required=["id"])
     sky, sea = ({"inputSchema": SCHEMA, "server": server} for server in ("sky", "sea"))
     finders = [{"name": "find", **sky}, {"name": "find", **sea}]

@@ -142,8 +142,7 @@ while True:
     (kept,) = DEPLOYMENTS.frame([row]).to_dicts()
     assert (kept["server_name"], kept["server_version"]) == ("?", "7")
     extras = blobs.get_json(kept["extras_blob"])
-    assert extras["prompts"] == [{"name": "p"}, 7]
-    assert kept["certified"] is True
+    assert (extras["prompts"], kept["certified"]) == ([{"name": "p"}, 7], True)
     assert blobs.get_json(kept["certificate"])["passed"] is True
 
 
@@ -185,8 +184,7 @@ def test_a_package_travels_alone_and_a_lost_worker_is_a_row_that_is_due_at_once(
     fleet = Elsewhere()
     assert deploy_on(fleet, recipe, policy) == ANSWER
     [(fn, (sent, alone))] = fleet.asked
-    assert (fn, sent) == (deploy_to_json, recipe)
-    assert alone.secrets.of("npm:b") is None
+    assert (fn, sent, alone.secrets.of("npm:b")) == (deploy_to_json, recipe, None)
     assert alone.accounts is None
     assert ([*alone.grants], alone.confirmed, alone.listed) == (["npm:a"], {}, ())
     assert alone.home == policy.home

@@ -265,8 +265,7 @@ def test_blocks_are_searched_in_one_round_and_a_malformed_one_is_told(router):
     first = DiscoverySession(router, k=2).ask(f"I should send it.\n{ASK}")
     assert ids(first)[0] == "pypi:mail::send_email"
     assert "- pypi:mail::send_email: Send an email to somebody" in first.text
-    assert first.tokens == estimate_tokens(first.text)
-    assert first.stop is None
+    assert (first.tokens, first.stop) == (estimate_tokens(first.text), None)
     assert (first.asked[0].server, first.asked[0].tool) == ("mail", "send an email")
     both = f"{ASK}\n{ASK.replace('send an email', 'search email')}"
     first = DiscoverySession(router, k=2).ask(both)

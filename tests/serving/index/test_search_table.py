@@ -93,8 +93,7 @@ def test_below_the_size_nothing_changes(tmp_path, build):
 
 def test_a_large_index_is_on_disk_and_finds_rare_allowed_tools_but_no_held_ones(routers):
     index = routers[1].index
-    assert index.block is None
-    assert index.sketch is None
+    assert (index.block, index.sketch) == (None, None)
     assert all(isinstance(index.views[name].vectors, np.memmap) for name in BLOCK)
     assert not any(field.weights.flags.owndata for field in index.fields.values())
     name = routers[1].index.tools[7].tool_id

@@ -25,8 +25,7 @@ def with_policy(meta: MetaServer, **more: Any) -> MetaServer:
 async def test_a_tool_that_only_reads_runs_unasked_and_its_result_is_quoted(meta, mode):
     asked: list[str] = []
     result = await meta.use("call_tool", READ, mode, elicit=answering("decline", asked))
-    assert asked == []
-    assert not result.is_error
+    assert (asked, result.is_error) == ([], False)
     facts = result.structured_content
     assert (facts["status"], facts["text"]) == ("ok", "good morning")
     [block] = result.content  # some clients read the first alone
@@ -50,8 +49,7 @@ async def test_structured_content_is_handed_on_as_data(meta):
 async def test_consent_shows_server_tool_and_arguments_and_lets_the_call_run(meta, mode):
     asked: list[str] = []
     result = await meta.use("call_tool", WRITE, mode, elicit=answering("accept", asked, run=True))
-    assert not result.is_error
-    assert meta.caller.files["/tmp/x"] == "hello"
+    assert (result.is_error, meta.caller.files["/tmp/x"]) == (False, "hello")
     (message,) = asked
     for shown in ("write_file", "npm:files", "npm package files 1.2.3", '"text": "hello"'):
         assert shown in message
@@ -145,8 +143,7 @@ async def test_a_tool_held_back_while_its_user_was_thinking_does_not_run(meta):
 
     async with Client(server, mode="legacy", elicitation_callback=slow_yes) as client:
         result = await client.call_tool("call_tool", WRITE)
-    assert result.is_error
-    assert meta.caller.called == []
+    assert (result.is_error, meta.caller.called) == (True, [])
 
 
 @cases(

@@ -111,8 +111,7 @@ async def test_names_of_several_words_stay_within_their_marks_and_are_read_back(
 )
 async def test_a_field_that_cannot_be_used_is_named(meta, given, field):
     result = await meta.use("find_tools", given, "legacy")
-    assert result.is_error
-    assert result.structured_content["error"]["field"] == field
+    assert (result.is_error, result.structured_content["error"]["field"]) == (True, field)
     assert read_text(result).startswith(field)
     assert len(read_text(result)) < 300
 
@@ -169,8 +168,7 @@ async def test_third_party_words_show_nothing_hidden_stay_in_marks_and_are_cut(m
 @cases("tool_id", "npm:files::gone", "x", "npm:files::read_file\u200b")
 async def test_a_tool_that_is_not_here_is_an_error_with_the_mend(meta, tool, tool_id):
     answer = await meta.use(tool, {"tool_id": tool_id})
-    assert answer.is_error
-    assert answer.structured_content["error"]["kind"] == "not_here"
+    assert (answer.is_error, answer.structured_content["error"]["kind"]) == (True, "not_here")
     assert "find_tools" in read_text(answer)
 
 
@@ -185,8 +183,7 @@ async def test_a_tool_held_back_since_the_index_was_built_is_nowhere(meta):
     ids = [hit["tool_id"] for hit in result.structured_content["answers"][0]["hits"]]
     assert len(ids) == 9
     assert "npm:files::read_file" not in ids
-    assert described.is_error
-    assert called.is_error
+    assert (described.is_error, called.is_error) == (True, True)
     assert meta.caller.called == []
 
 

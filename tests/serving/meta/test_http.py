@@ -61,8 +61,7 @@ async def test_list_find_describe_call_report_and_read(meta, mode):
     assert "npm:files::write_file" in read_text(result)
     assert described.structured_content["consent"]["needed"] is True
     assert (called.structured_content["status"], len(asked)) == ("ok", 1)
-    assert meta.caller.files["/tmp/x"] == "hello"
-    assert reported.structured_content["recorded"] is True
+    assert (meta.caller.files["/tmp/x"], reported.structured_content["recorded"]) == ("hello", True)
     assert "<tool_assistant>" in prompt.messages[0].content.text
     assert {line["token"] for line in meta.recorded} == {"alice"}
 
@@ -139,8 +138,7 @@ async def test_beyond_its_requests_a_token_is_told_when_to_come_again(meta, mode
             await client.get_prompt("find-tools")
         async with http_client(url, OTHER, mode) as other:
             free = await other.call_tool("find_tools", {"query": "the hour in a city"})
-    assert not results[0].is_error
-    assert results[-1].is_error
+    assert (results[0].is_error, results[-1].is_error) == (False, True)
     error = results[-1].structured_content["error"]
     assert error["kind"] == "too_many_requests"
     assert 0 < error["retry_after_s"] <= 60
@@ -172,8 +170,7 @@ async def test_a_body_beyond_the_limit_or_nested_deep_is_an_error_not_a_crash(me
         codes = [(await http.post(url, content=of, headers=headers)).status_code for of in sent]
         async with http_client(url) as client:
             result = await client.call_tool("find_tools", {"query": "read one text file"})
-    assert codes == [400, 413]
-    assert not result.is_error
+    assert (codes, result.is_error) == ([400, 413], False)
 
 
 async def test_sessions_are_told_of_a_new_index(meta):

@@ -65,8 +65,7 @@ async def test_find_tools_says_what_this_index_is_for_and_to_this_token(tmp_path
     assert "10 tools of 4 servers" in whole[0].description
     assert all(tool.output_schema and tool.input_schema for tool in whole)
     again = [tool.name for tool in whole if tool.annotations.idempotent_hint]
-    assert again == ["find_tools", "describe_tool"]
-    assert whole[0].annotations.read_only_hint is True
+    assert (again, whole[0].annotations.read_only_hint) == (["find_tools", "describe_tool"], True)
     assert whole[2].annotations.destructive_hint is True
     answer = [tool.annotations.model_dump(exclude={"title"}) for tool in whole]
     assert not any(hint is None for hints in answer for hint in hints.values())

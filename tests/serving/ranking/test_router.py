@@ -160,8 +160,7 @@ def read(home: Path) -> overlays.ReliabilityOverlay | None:
 
 
 def test_rows_stand_at_their_tools_under_their_contract(home):
-    assert write_overlay(home, [], 0.5, 1.0) == 0
-    assert read(home) is None
+    assert (write_overlay(home, [], 0.5, 1.0), read(home)) == (0, None)
     old = row(MAIL, contract_digest="c1:old")
     gone = row(MAIL, tool="gone")
     assert write_overlay(home, [row(READ), old, gone], 0.75, 1.0) == 3

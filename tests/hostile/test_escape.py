@@ -34,9 +34,8 @@ def outcomes():
     """What the suite came to in one run, and whether a listener of ours was reached."""
     untrusted_server.require_sandbox()
     with suite.place_canaries() as prepared:
-        found = suite.run_suite(
-            suite.make_suite_launch(prepared, find_toolchain()), SandboxPolicy()
-        )
+        launch = suite.make_suite_launch(prepared, find_toolchain())
+        found = suite.run_suite(launch, SandboxPolicy())
         yield {**found, "listener": prepared.reached()}
 
 
@@ -89,9 +88,8 @@ def test_a_hole_in_the_wall_and_a_network_that_was_not_granted_are_found():
 
 def hold_memory():
     with suite.place_canaries() as prepared:
-        return suite.try_holding_memory(
-            suite.make_suite_launch(prepared, find_toolchain()), SandboxPolicy()
-        )
+        launch = suite.make_suite_launch(prepared, find_toolchain())
+        return suite.try_holding_memory(launch, SandboxPolicy())
 
 
 def test_memory_that_no_process_shows_is_within_the_limit_or_found(monkeypatch):

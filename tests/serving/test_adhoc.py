@@ -241,9 +241,8 @@ def test_a_server_without_a_name_and_a_tool_that_stands_twice_are_told(tmp_path)
     path = written(tmp_path / "s.jsonl", nameless, MAIL, unverified, MAIL)
     source, skipped = read_source(path)
     marked = ("unverified",)
-    assert [(row["tool"], row.get("flags")) for row in source.rows] == [
-        *(("send_email", None), ("get_time", marked), ("list_zones", marked))
-    ]
+    marks = [("send_email", None), ("get_time", marked), ("list_zones", marked)]
+    assert [(row["tool"], row.get("flags")) for row in source.rows] == marks
     assert skipped == [
         f"{path}, line 1: a server without qualified_name, server_id and name",
         "npm:mail::send_email stands more than once; the last is kept",

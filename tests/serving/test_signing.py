@@ -61,9 +61,8 @@ def forge(folder: Path) -> None:
     """The same, with a manifest that fits."""
     redirect(folder)
     manifest = json.loads((folder / "RELEASE.json").read_bytes())
-    (folder / "RELEASE.json").write_text(
-        json.dumps({**manifest, "files": export._digest_files(folder)})
-    )
+    manifest["files"] = export._digest_files(folder)
+    (folder / "RELEASE.json").write_text(json.dumps(manifest))
 
 
 def replace_manifest(folder: Path, trap: Callable[[Path, Path], object]) -> None:

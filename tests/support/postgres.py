@@ -56,9 +56,8 @@ class Postgres:
         words = ["-D", str(self.folder / "data"), "-h", "127.0.0.1", "-p", str(self.port)]
         words += ["-c", f"fsync={'on' if self.durable else 'off'}", "-k", ""]
         command = [find_program("postgres"), *words]
-        self.process = subprocess.Popen(
-            command, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **self.as_user
-        )
+        nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, cwd="/", **nowhere, **self.as_user)
         deadline = time.monotonic() + 120
         ready = [find_program("pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-q"]
         while subprocess.run(ready, check=False).returncode != 0:

@@ -250,10 +250,11 @@ class Site:
         return httpx2.Response(status, headers=headers, **({} if location else self.more))
 
 
+POLICY = remote_transport.RemotePolicy(max_mb=2)
+
+
 async def send(site: Site, url: str, method: str = "GET", message: bool = True, **more: Any):
-    wire = GuardedTransport(
-        remote_transport.RemotePolicy(max_mb=2), inner=httpx2.MockTransport(site)
-    )
+    wire = GuardedTransport(POLICY, inner=httpx2.MockTransport(site))
     extensions = {MESSAGE: True} if message else {}
     request = httpx2.Request(method, url, headers=SECRETS, extensions=extensions, **more)
     return await wire.handle_async_request(request)
@@ -324,9 +325,7 @@ def answering(encoding: bytes, body: bytes) -> GuardedTransport:
         headers = [(b"content-encoding", encoding)]
         return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(body))
 
-    return GuardedTransport(
-        remote_transport.RemotePolicy(max_mb=2), inner=httpx2.MockTransport(answer)
-    )
+    return GuardedTransport(POLICY, inner=httpx2.MockTransport(answer))
 
 
 async def test_a_bomb_is_counted_decompressed_and_what_is_no_message_has_a_smaller_bound():

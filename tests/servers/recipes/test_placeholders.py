@@ -114,9 +114,8 @@ def test_structured_secrets_parse():
     assert (json.loads(parts[0])["alg"], json.loads(parts[1])["sub"]) == ("HS256", "placeholder")
     assert json.loads(placeholders.make_service_account())["type"] == "service_account"
     assert len(base64.b64decode(placeholders.encode_base64(32))) == 32
-    assert b"placeholder" in base64.b64decode(
-        "".join(placeholders.make_pem("X").splitlines()[1:-1])
-    )
+    lines = placeholders.make_pem("X").splitlines()
+    assert b"placeholder" in base64.b64decode("".join(lines[1:-1]))
 
 
 def says_placeholder(value: str) -> bool:
@@ -244,9 +243,8 @@ def test_headers_carry_a_secret_as_the_listing_says():
 
 
 def test_a_place_in_an_address_leads_to_no_other_host_and_no_header_has_a_line_break():
-    url, made_up = recipe_plan.fill_address(
-        "https://{tenant}.example.com/{base_url}/mcp?key={api_key}"
-    )
+    fill = recipe_plan.fill_address
+    url, made_up = fill("https://{tenant}.example.com/{base_url}/mcp?key={api_key}")
     assert url.startswith("https://00000000-0000-4000-8000-000000000000.example.com/")
     assert "{" not in url
     assert "://" not in url[8:]

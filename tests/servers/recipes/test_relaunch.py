@@ -6,9 +6,7 @@ from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.recipes.relaunch import MAX_TRIES, list_made_up, make_next_guess
 from tests.support.cases import cases
 
-RECIPE = LaunchRecipe(
-    server_id="npm:tavily-mcp", ecosystem="npm", name="tavily-mcp", version="1.0.0"
-)
+RECIPE = LaunchRecipe(server_id="npm:tavily-mcp", ecosystem="npm", name="tavily-mcp", version="1")
 OLD = LaunchRecipe(
     server_id="pypi:old", ecosystem="pypi", name="old", version="0.1.0",
     released="2025-05-01T10:00:00+00:00",

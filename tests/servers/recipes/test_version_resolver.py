@@ -308,9 +308,8 @@ values = st.recursive(
 )
 fields = ("server", "type", "entry_point", "mcp_config", "command", "args", "env", "user_config",
           "default", "required", "title")  # fmt: skip
-nested = st.recursive(
-    values, lambda of: st.dictionaries(st.sampled_from(fields), of, max_size=4), max_leaves=12
-)
+names = st.sampled_from(fields)
+nested = st.recursive(values, lambda of: st.dictionaries(names, of, max_size=4), max_leaves=12)
 
 
 @examples(100)

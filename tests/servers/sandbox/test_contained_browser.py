@@ -19,9 +19,8 @@ from assets.servers.sandbox.spec import SandboxUnavailable
 from tests.marketplaces.site import Answer, Script, site
 from tests.support.errors import expect_kind
 
-needs_chromium = pytest.mark.skipif(
-    shutil.which("chromium") is None, reason="needs Chromium (Debian: apt-get install chromium)"
-)
+MISSING = "needs Chromium (Debian: apt-get install chromium)"
+needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason=MISSING)
 SMALL = partial(open_browser_sandbox, policy=replace(BROWSER_POLICY, memory_mb=640))
 
 

@@ -101,9 +101,8 @@ async def test_a_servers_word_that_it_only_reads_is_not_trusted_where_flagged_or
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_facts_of_a_listing_are_told_and_ask_nobody(meta, mode):
-    meta_server.publish(
-        meta.place, [{**ROWS[0], "flags": ["placeholder", "needs_account", "hosted_gateway"]}]
-    )
+    flags = ["placeholder", "needs_account", "hosted_gateway"]
+    meta_server.publish(meta.place, [{**ROWS[0], "flags": flags}])
     async with meta.client(mode) as client:
         result = await client.call_tool("call_tool", READ)
         listed = await client.call_tool("find_tools", {"query": "read a file"})

@@ -292,9 +292,8 @@ async def test_progress_of_a_call_is_handed_on_and_a_start_is_told(meta, mode, m
     async def note(done: float, total: float | None, _: str | None) -> None:
         told.append((done, total))
 
-    publish(
-        meta.place, [*ROWS, row("npm:odd", "patient", "Take time", annotations=meta_server.READS)]
-    )
+    slow = row("npm:odd", "patient", "Take time", annotations=meta_server.READS)
+    publish(meta.place, [*ROWS, slow])
     call = {"tool_id": "npm:odd::patient"}
     async with over_http(meta, tokens=(ALICE,)) as url, http_client(url, SECRET, mode) as client:
         result = await client.call_tool("call_tool", call, progress_callback=note)

@@ -240,9 +240,8 @@ def test_a_hit_and_a_prompt_carry_the_mark_and_it_is_no_twin_of_what_was_launche
     assert render([hit]) == f"- {ID} (unverified: cannot be called): Dig for buried treasure"
     copy = {**ROWS[0], "server_id": "npm:copy"}
     for flags, count in (([], 1), ([UNVERIFIED], 2)):
-        index = load_index(
-            tmp_path, meta_server.publish(tmp_path, [ROWS[0], {**copy, "flags": flags}])
-        )
+        version = meta_server.publish(tmp_path, [ROWS[0], {**copy, "flags": flags}])
+        index = load_index(tmp_path, version)
         twins = find_twin_places(index.tools, [index.contract(0), index.contract(1)])
         assert len(np.unique(twins)) == len(np.unique(index.twins)) == count
 
@@ -251,9 +250,8 @@ async def test_it_is_shown_to_a_model_but_is_no_function_of_its_request(tmp_path
     async with open_meta(tmp_path, [*ROWS, NEVER], pinned=("npm:odd::*",)).client() as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
     model = Script(says(write_block("odd", "dig for buried treasure")), says("No."))
-    result = await run_agent(
-        "Dig it up.", model, meta_server.served(tmp_path), limits=AgentLimits(k=2)
-    )
+    router = meta_server.served(tmp_path)
+    result = await run_agent("Dig it up.", model, router, limits=AgentLimits(k=2))
     assert ID in [hit.tool_id for hit in result.rounds[0].hits]
     assert len(model.requests[1][1]) == 1
     offered = model.requests[1][1][0]["function"]["name"]

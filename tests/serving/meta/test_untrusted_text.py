@@ -25,6 +25,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
     max_leaves=30,
 )
+MEMBERS = st.sampled_from(["type", "text", "data", "mimeType", "uri"])
 HIDDEN = "\u200b\u202e\u2066\ufeff\x00\x1b\x7f\U000e0041\ufe0f\u00ad"
 
 
@@ -82,9 +83,7 @@ def test_parameters_are_one_line_whatever_the_schema_is():
     assert "… 28 more" in write_parameters({"inputSchema": many})
 
 
-@given(
-    st.lists(st.dictionaries(st.sampled_from(["type", "text", "data", "mimeType", "uri"]), JSON))
-)
+@given(st.lists(st.dictionaries(MEMBERS, JSON)))
 def test_any_content_passes_as_text_or_media(content):
     blocks, text, _, _ = limit_result(content, None, "a::b", 500)
     assert {block["type"] for block in blocks} <= {"text", "image", "audio"}

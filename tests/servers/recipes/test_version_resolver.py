@@ -153,7 +153,7 @@ def test_what_uv_says_names_the_kind(resolver, uv, stderr, kind):
         resolver(PackageRef(type="pypi", identifier="x", version="0.1.0"))
 
 
-def test_a_python_version_that_was_never_published_gives_way(resolver, monkeypatch):
+def test_a_version_never_published_gives_way_and_bounds_reach_the_index(resolver, monkeypatch):
     absent = (1, "", "Because there is no version of x==9.9.9 … No solution found")
 
     def run(argv, staging, **_):
@@ -166,9 +166,6 @@ def test_a_python_version_that_was_never_published_gives_way(resolver, monkeypat
     monkeypatch.setattr(version_resolver, "run_tool", run)
     found = resolver(PackageRef(type="pypi", identifier="x", version="9.9.9"))
     assert (found.version, found.instead_of) == ("0.1.0", "9.9.9")
-
-
-def test_bounds_reach_the_index(resolver, monkeypatch):
     asked = []
 
     def run(argv, staging, **_):

@@ -96,7 +96,7 @@ def test_a_redirect_of_a_page_reaches_no_other_port_of_this_machine():
 
 @needs_chromium
 @pytest.mark.usefixtures("unhurried")
-def test_a_page_that_takes_memory_without_end_is_a_row_and_the_next_one_is_read():
+def test_a_page_that_takes_memory_or_asks_without_end_is_a_row_and_the_next_is_read():
     greedy = """<html><script>const held = []; setInterval(() => held.push(
       new Uint8Array(64 << 20).fill(1)), 1);</script></html>"""
     script: Script = lambda path, _: Answer(greedy if path == "/greedy" else "<pre>fine</pre>")  # noqa: E731
@@ -110,6 +110,16 @@ def test_a_page_that_takes_memory_without_end_is_a_row_and_the_next_one_is_read(
 
     with site(script) as here:
         browse(here.url, read, SMALL)
+    # A page's requests pass through us, where no limit of the browser counts.
+    with site(lambda path, _: Answer(ASKING if path == "/x" else "<pre>fine</pre>")) as here:
+
+        async def read(browser: PageBrowser) -> None:
+            with pytest.raises(CrawlError, match="asks for more than 1,000 requests"):
+                await browser.render_html(f"{here.url}/x", "pre")
+            assert browser.refused <= {"127.0.0.1:9"}
+            assert (await browser.render_html(f"{here.url}/fine", "pre"))[1]
+
+        browse(here.url, read, open_browser_sandbox)
 
 
 @needs_chromium
@@ -147,18 +157,3 @@ ASKING = """<html><body><script>
   const far = "http://127.0.0.1:9/" + "x".repeat(400000); let n = 0;
   setInterval(() => { if (n++ < 60) fetch(far + n, {mode: "no-cors"}).catch(() => 0) }, 1)
   </script></body></html>"""
-
-
-@needs_chromium
-@pytest.mark.usefixtures("unhurried")
-def test_a_page_that_asks_without_end_is_a_row_and_keeps_nothing_here():
-    """A page's requests pass through us, where no limit of the browser counts."""
-    with site(lambda path, _: Answer(ASKING if path == "/x" else "<pre>fine</pre>")) as here:
-
-        async def read(browser: PageBrowser) -> None:
-            with pytest.raises(CrawlError, match="asks for more than 1,000 requests"):
-                await browser.render_html(f"{here.url}/x", "pre")
-            assert browser.refused <= {"127.0.0.1:9"}
-            assert (await browser.render_html(f"{here.url}/fine", "pre"))[1]
-
-        browse(here.url, read, open_browser_sandbox)

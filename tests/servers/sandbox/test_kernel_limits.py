@@ -51,7 +51,7 @@ def test_each_listed_call_fails_and_no_other(machine):
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_arguments_decide_where_a_call_is_needed_by_everybody(machine):
+def test_arguments_decide_what_everybody_needs_and_no_call_gives_a_setuid_bit(machine):
     column = MACHINES[machine][0]
     for call in (limits.CLONE[column], limits.UNSHARE[column]):
         assert asked(machine, call, 0x00000100) == ALLOW  # a thread's shared memory
@@ -63,10 +63,6 @@ def test_arguments_decide_where_a_call_is_needed_by_everybody(machine):
         assert asked(machine, limits.IOCTL[column], 0, typing) == refused(errno.EPERM)
     families = [f for f in range(64) if asked(machine, limits.SOCKET[column], f) == ALLOW]
     assert families == [1, 2, 10, 16]
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-def test_no_call_gives_a_file_a_setuid_or_setgid_bit(machine):
     column = MACHINES[machine][0]
 
     def ask(number, place, *values):

@@ -140,7 +140,7 @@ def test_a_python_in_a_shared_folder_shows_its_own_parts_alone(name, tmp_path):
     assert toolchain.list_python_files(alone / "bin/python3.12", alone) == [alone]
 
 
-def test_no_launch_shows_a_home_or_what_lies_above_it(monkeypatch, tmp_path):
+def test_no_launch_shows_a_home_or_what_lies_above_but_an_index_there(monkeypatch, tmp_path):
     home = tmp_path / "user"
     (home / ".local").mkdir(parents=True)
     (tmp_path / "link").symlink_to(home)
@@ -151,9 +151,6 @@ def test_no_launch_shows_a_home_or_what_lies_above_it(monkeypatch, tmp_path):
             SandboxMount.same(path)
     for path in (home / "server", home / ".local/share/uv/python/3.12", Path("/usr")):
         assert SandboxMount.same(path).host == path
-
-
-def test_an_index_in_the_home_folder_shows_itself_alone(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("UV_INDEX_URL", f"file://{tmp_path}/simple")
     (tmp_path / "simple").mkdir()

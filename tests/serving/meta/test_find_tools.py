@@ -18,7 +18,7 @@ from tests.support.cases import cases
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_query_finds_ids_and_one_line_each(meta, mode):
+async def test_a_query_finds_ids_and_describe_gives_the_contract_and_what_a_call_means(meta, mode):
     result = await meta.use("find_tools", {"query": "tell the hour in a city", "k": 2}, mode)
     assert not result.is_error
     (answer,) = result.structured_content["answers"]
@@ -27,6 +27,17 @@ async def test_a_query_finds_ids_and_one_line_each(meta, mode):
     assert result.structured_content["index"][:12] in read_text(result)
     assert "pypi:clock::get_time «Tell the hour in a city»" in read_text(result)
     assert len(read_text(result)) < 300
+    async with meta.client(mode) as client:
+        reads = await client.call_tool("describe_tool", {"tool_id": "npm:files::read_file"})
+        sends = await client.call_tool("describe_tool", {"tool_id": "pypi:mail::send_email"})
+    facts = reads.structured_content
+    assert facts["contract"]["inputSchema"]["required"] == ["path"]
+    assert facts["runs"] == "npm package files 1.2.3, run here in the sandbox"
+    assert facts["consent"] == {"needed": False, "why": "it says that it only reads"}
+    assert facts["callable"] is True
+    assert "s3cret" not in read_text(reads)
+    assert sends.structured_content["consent"]["needed"] is True
+    assert "consent: needed" in read_text(sends)
 
 
 async def test_a_server_and_tool_can_be_asked_for_and_a_long_query_is_read_to_its_limit(meta):
@@ -129,21 +140,6 @@ async def test_every_block_of_a_models_text_is_answered_by_itself(meta):
     assert "for server: mail; tool: send an email" in read_text(result)
     assert empty["hits"] == []
     assert empty["problems"]
-
-
-@pytest.mark.parametrize("mode", ERAS)
-async def test_describe_gives_the_whole_contract_and_what_a_call_would_mean(meta, mode):
-    async with meta.client(mode) as client:
-        reads = await client.call_tool("describe_tool", {"tool_id": "npm:files::read_file"})
-        sends = await client.call_tool("describe_tool", {"tool_id": "pypi:mail::send_email"})
-    facts = reads.structured_content
-    assert facts["contract"]["inputSchema"]["required"] == ["path"]
-    assert facts["runs"] == "npm package files 1.2.3, run here in the sandbox"
-    assert facts["consent"] == {"needed": False, "why": "it says that it only reads"}
-    assert facts["callable"] is True
-    assert "s3cret" not in read_text(reads)
-    assert sends.structured_content["consent"]["needed"] is True
-    assert "consent: needed" in read_text(sends)
 
 
 async def test_third_party_words_show_nothing_hidden_stay_in_marks_and_are_cut(meta, tmp_path):

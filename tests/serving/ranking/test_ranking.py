@@ -279,7 +279,7 @@ def test_no_strategy_leaks_a_tool_or_gives_more_than_k(router, ask):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_blocked_tools_are_never_answered_and_no_query_reaches_them(router, strategy):
+def test_blocked_tools_are_never_answered_and_where_nothing_is_allowed_nothing_is(router, strategy):
     digest = next(row["contract_digest"] for row in MARKET if row["tool"] == "get_time")
     held = BlockedTools(frozenset([digest]), frozenset(["npm:files::read_file"]))
     blocked = router.renew(held, None)
@@ -287,10 +287,6 @@ def test_blocked_tools_are_never_answered_and_no_query_reaches_them(router, stra
     assert "npm:files::read_file" not in visible
     assert "pypi:clock::get_time" not in visible
     assert len(visible) == len(IDS) - 2
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_nothing_allowed_is_answered_with_nothing(router, strategy):
     answer = router.find(ToolQuery("read a file", allowed=(), strategy=strategy))
     assert (answer.hits, answer.suitable, answer.no_tool) == ([], 0.0, True)
 

@@ -58,6 +58,8 @@ _OFFERS = """while True:
 _DEEP = '{"a": ' * 5000 + "1" + "}" * 5000
 _LISTS = "answer(m['id'], {'tools': [tool('a'), tool('b')]})"
 _HALF_A_LIST = 'os.write(1, b\'{"jsonrpc": "2.0", "id": 1, "result": {"tools": [\')'
+_EVIL = "{'tools': [tool('evil')]}"
+_FILL, _MORE = "f = 0\nwhile True:\n    f += 1; ", {"memory_mb": 1024}
 _DRIP = "for _ in iter(int, 1): os.write(1, b' '); time.sleep(0.02)"
 _ASKED = ("sampling/createMessage", "elicitation/create", "roots/list", "x/y")
 _A = '{"name": "a", "inputSchema": {"type": "object"}}'
@@ -74,12 +76,9 @@ LISTS = make_cases(
                 " 'error': {'code': -1, 'message': 'no'}})"
             ),
             "Result for result": answering(
-                "send({'jsonrpc': '2.0', 'id': m['id'], 'Result': {'tools': [tool('evil')]}})"
+                f"send({{'jsonrpc': '2.0', 'id': m['id'], 'Result': {_EVIL}}})"
             ),
-            "a member twice in the result": answering(
-                'os.write(1, b\'{"jsonrpc": "2.0", "id": %d, "result": {"tools": []},'
-                ' "result": {"tools": [{"name": "evil"}]}}\\n\' % m[\'id\'])'
-            ),
+            "a member twice in the result": raw('[]}, "result": {"tools": [{"name": "evil"}]'),
             "NaN in the list": raw(f'[{_A}, {{"name": "b", "x": NaN}}]'),
             "infinity in the list": raw(f'[{_A}, {{"name": "b", "x": 1e999}}]'),
             "nesting without end in a schema": raw(f'[{{"name": "a", "inputSchema": {_DEEP}}}]'),
@@ -177,28 +176,20 @@ EATERS = make_cases(
             " args=(600,)).start()"
         },
         "disk_full": {
-            "the disk": "f = 0\nwhile True:\n    f += 1; open(f'/tmp/{f}', 'wb').write(b'x' * (1 <<"
-            " 20))",
-            "home": "f, home = 0, os.environ['HOME']\n"
-            "while True:\n    f += 1; open(f'{home}/{f}', 'wb').write(b'x' * (1 << 20))",
-            "shared memory files": "f = 0\nwhile True:\n    f += 1; open(f'/dev/shm/{f}',"
-            " 'wb').write(b'x' * (1 << 20))",
+            "the disk": _FILL + "open(f'/tmp/{f}', 'wb').write(b'x' * (1 << 20))",
+            "home": "home = os.environ['HOME']\n"
+            f"{_FILL}open(f'{{home}}/{{f}}', 'wb').write(b'x' * (1 << 20))",
+            "shared memory files": _FILL + "open(f'/dev/shm/{f}', 'wb').write(b'x' * (1 << 20))",
             "one large file": "open('/tmp/f', 'wb').write(b'x' * (64 << 20))",
             "one large file with holes": "os.truncate(os.open('/tmp/f', 66), 1 << 40)",
         },
     }
 ) | {
-    "forks": Case("while True: os.fork()", "too_many_processes", limits={"memory_mb": 1024}),
+    "forks": Case("while True: os.fork()", "too_many_processes", limits=_MORE),
     "forks that leave the group": Case(
-        "while True:\n    if os.fork() == 0: os.setsid()",
-        "too_many_processes",
-        limits={"memory_mb": 1024},
+        "while True:\n    if os.fork() == 0: os.setsid()", "too_many_processes", limits=_MORE
     ),
-    "inodes": Case(
-        "f = 0\nwhile True:\n    f += 1; os.mkdir(f'/tmp/{f}')",
-        "disk_full",
-        limits={"memory_mb": 512},
-    ),
+    "inodes": Case(_FILL + "os.mkdir(f'/tmp/{f}')", "disk_full", limits={"memory_mb": 512}),
 }
 
 
@@ -295,13 +286,9 @@ WIRE = make_cases(
             "        answer = read()\n"
             "        assert answer['id'] == m and 'error' in answer, answer\n"
             "serve([tool('a'), tool('b')], ask_all)",
-            "a storm of requests": before_list(
-                "[ask(i, 'sampling/createMessage') for i in range(5000)]"
-            ),
+            "many requests": before_list("[ask(i, 'sampling/createMessage') for i in range(5000)]"),
             "a request with our own id": answering(_LISTS, "ask(m['id'], 'roots/list')"),
-            "two answers for one id": answering(
-                f"{_LISTS}; answer(m['id'], {{'tools': [tool('evil')]}})"
-            ),
+            "two answers for one id": answering(f"{_LISTS}; answer(m['id'], {_EVIL})"),
             "answers before the request": "m = read(); [answer(m['id'] + i, {'tools':"
             " [tool('evil')]}) for i in range(1, 9)]\n"
             "welcome(m); " + GOOD,

@@ -11,6 +11,7 @@ import pytest
 from assets.marketplaces.listing import EnvVar, Listing, PackageRef
 from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.marketplaces.site import Answer, site
+from tests.serving.calling import Bench
 from tests.support.untrusted_server import PREAMBLE
 
 
@@ -60,6 +61,12 @@ class BundleHost:
 def make_secrets(server_id: str, **env: str) -> SecretSources:
     """The secrets of one server: its variables, and where they come from."""
     return SecretSources({server_id: ServerSecrets(env=env)}, bytes(16))
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch) -> Bench:
+    """Servers that are written on the spot and called."""
+    return Bench(tmp_path, monkeypatch)
 
 
 @pytest.fixture

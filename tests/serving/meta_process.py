@@ -8,22 +8,15 @@ from serving.meta.transports import run_http, run_stdio
 from tests.serving.meta_server import MetaServer, served
 
 
-class Printing(MetaServer):
-    """A meta-server whose caller prints, as libraries do."""
-
-    def __init__(self, place: Path, consent: str) -> None:
-        super().__init__(place, MetaPolicy(poll_s=0.05, consent=consent))  # type: ignore[arg-type]
-        inner = self.caller.call
-
-        async def call(*args, **named):
-            print("printed by a careless library")
-            return await inner(*args, **named)
-
-        self.caller.call = call  # type: ignore[method-assign]
-
-
 def main(place: Path, consent: str, *http: str) -> None:
-    meta = Printing(place, consent)
+    meta = MetaServer(place, MetaPolicy(poll_s=0.05, consent=consent))  # type: ignore[arg-type]
+    inner = meta.caller.call
+
+    async def call(*args, **named):
+        print("printed by a careless library")
+        return await inner(*args, **named)
+
+    meta.caller.call = call  # type: ignore[method-assign]
     parts = (served(place), meta.caller, meta.policy, meta.outcomes)
     try:
         if http:

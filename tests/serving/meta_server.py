@@ -195,6 +195,11 @@ class MetaServer:
         async with self.client(mode, **more) as client:
             return await client.call_tool(tool, arguments)
 
+    async def tools(self, mode: str = "auto", **more: Any) -> Any:
+        """What is listed to a client of its own."""
+        async with self.client(mode, **more) as client:
+            return (await client.list_tools()).tools
+
     @property
     def recorded(self) -> list[dict[str, Any]]:
         return list(self.outcomes.read())

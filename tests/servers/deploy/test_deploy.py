@@ -4,6 +4,7 @@ import os
 import pickle
 import time
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -150,19 +151,6 @@ HERE = ProbeFailure("crashed", "here")
 ANSWER = make_failed(ProbeFailure("crashed", "elsewhere")).to_json()
 
 
-class Elsewhere:
-    """Takes what a cluster would be given, as another process would read it."""
-
-    def __init__(self, error=None):
-        self.asked, self.error = [], error
-
-    def call(self, fn, *args):
-        self.asked.append(pickle.loads(pickle.dumps((fn, args))))
-        if self.error:
-            raise self.error
-        return ANSWER
-
-
 @pytest.fixture
 def recipe():
     return LaunchRecipe(server_id="npm:a", ecosystem="npm", name="a", version="1.0.0")
@@ -181,14 +169,17 @@ def policy(tmp_path):
 
 
 def test_a_package_travels_alone_and_a_lost_worker_is_a_row_that_is_due_at_once(recipe, policy):
-    fleet = Elsewhere()
+    fleet = Mock()
+    fleet.call.return_value = ANSWER
     assert deploy_on(fleet, recipe, policy) == ANSWER
-    [(fn, (sent, alone))] = fleet.asked
+    # As a cluster's other process would read it.
+    fn, sent, alone = pickle.loads(pickle.dumps(fleet.call.call_args.args))
     assert (fn, sent, alone.secrets.of("npm:b")) == (deploy_to_json, recipe, None)
     assert alone.accounts is None
     assert ([*alone.grants], alone.confirmed, alone.listed) == (["npm:a"], {}, ())
     assert alone.home == policy.home
-    answer = deploy_on(Elsewhere(TaskLost("its worker ended")), recipe, policy)
+    fleet.call.side_effect = TaskLost("its worker ended")
+    answer = deploy_on(fleet, recipe, policy)
     probe = DeploymentResult.from_json(answer).probe
     assert (probe.status, probe.error_kind) == ("failed", "worker_lost")
     assert probe.hint.startswith("its worker ended: ")
@@ -204,9 +195,9 @@ def test_what_needs_this_machine_stays(here, recipe, policy, tmp_path, monkeypat
     else:
         recipe = recipe.model_copy(update={"ecosystem": here})
     monkeypatch.setattr("assets.servers.deploy.deploy.deploy_allowed", lambda *_: make_failed(HERE))
-    fleet = Elsewhere()
+    fleet = Mock()
     assert deploy_on(fleet, recipe, policy) == make_failed(HERE).to_json()
-    assert not fleet.asked
+    assert not fleet.call.called
 
 
 def test_packages_that_do_not_exist_are_not_found(warehouse):

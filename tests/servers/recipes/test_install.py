@@ -13,6 +13,7 @@ import threading
 import zipfile
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -336,12 +337,14 @@ def test_the_manifest_is_written_where_no_tool_could_leave_a_link(tmp_path, name
     assert list((tmp_path / "cache/staging").iterdir()) == []
 
 
-def _zip(path, entries, method=zipfile.ZIP_STORED):
+def _zip(folder, entries, method=zipfile.ZIP_STORED):
+    """(a bundle of these entries, a new folder to unpack it into)."""
+    path, out = folder / f"{uuid4()}.mcpb", folder / f"out-{uuid4()}"
     with zipfile.ZipFile(path, "w", method) as archive:
         for entry, data in entries:
             archive.writestr(entry, data)
-    path.with_name("out").mkdir()
-    return path, path.with_name("out")
+    out.mkdir()
+    return path, out
 
 
 def _entry(name, kind):
@@ -352,7 +355,7 @@ def _entry(name, kind):
 
 def test_files_keep_their_folders_and_whether_they_run(tmp_path):
     program = _entry("bin/run", stat.S_ISUID)
-    packed, out = _zip(tmp_path / "b", [(program, "x"), ("lib/a.py", "y"), ("empty/", "")])
+    packed, out = _zip(tmp_path, [(program, "x"), ("lib/a.py", "y"), ("empty/", "")])
     extract_bundle(packed, out)
     assert (out / "lib/a.py").read_text() == "y"
     assert (out / "empty").is_dir()
@@ -373,7 +376,7 @@ def test_an_entry_that_points_out_is_refused(tmp_path, entry):
 
 def refuse_zip(folder, entries, match, method=zipfile.ZIP_DEFLATED):
     """Where nothing of it, or the beginning, was unpacked."""
-    packed, out = _zip(folder / "b", entries, method)
+    packed, out = _zip(folder, entries, method)
     with pytest.raises(BundleRefused, match=match):
         extract_bundle(packed, out)
     return out
@@ -405,7 +408,7 @@ def test_a_name_that_comes_twice_is_refused(tmp_path):
 
 
 def test_no_link_is_followed_and_nothing_there_is_written_over(tmp_path):
-    packed, out = _zip(tmp_path / "b", [("a", "new")])
+    packed, out = _zip(tmp_path, [("a", "new")])
     (tmp_path / "host").write_text("old")
     (out / "a").symlink_to(tmp_path / "host")
     with pytest.raises(BundleRefused):
@@ -413,15 +416,12 @@ def test_no_link_is_followed_and_nothing_there_is_written_over(tmp_path):
     assert (tmp_path / "host").read_text() == "old"
 
 
-@cases("damage", b"<html>", b"", b"PK\5\6" + b"\xff" * 18)
-def test_what_is_no_zip_says_so(tmp_path, damage):
-    (tmp_path / "b").write_bytes(damage)
-    with pytest.raises(BundleRefused, match="no readable zip"):
-        extract_bundle(tmp_path / "b", tmp_path)
-
-
-def test_broken_deflate_is_a_refusal(tmp_path):
-    packed, out = _zip(tmp_path / "b", [("a", os.urandom(9) * 99)], zipfile.ZIP_DEFLATED)
+def test_what_is_no_zip_or_broken_deflate_says_so(tmp_path):
+    for damage in (b"<html>", b"", b"PK\5\6" + b"\xff" * 18):
+        (tmp_path / "b").write_bytes(damage)
+        with pytest.raises(BundleRefused, match="no readable zip"):
+            extract_bundle(tmp_path / "b", tmp_path)
+    packed, out = _zip(tmp_path, [("a", os.urandom(9) * 99)], zipfile.ZIP_DEFLATED)
     body = bytearray(packed.read_bytes())
     body[31:41] = b"\xff" * 10
     packed.write_bytes(body)

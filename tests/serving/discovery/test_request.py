@@ -315,13 +315,11 @@ def test_it_ends_and_says_why(router, options, first, last, kind):
 
 
 def test_a_doubtful_answer_is_shown_as_one_and_ends_it_the_second_time(router):
-    class Doubtful:
-        index, blocked = router.index, router.blocked
+    def find_many(asks):
+        return [replace(item, no_tool=True, suitable=0.1) for item in router.find_many(asks)]
 
-        def find_many(self, asks):
-            return [replace(item, no_tool=True, suitable=0.1) for item in router.find_many(asks)]
-
-    session = DiscoverySession(Doubtful(), k=1)
+    about = {"index": router.index, "blocked": router.blocked}
+    session = DiscoverySession(SimpleNamespace(**about, find_many=find_many), k=1)
     first = session.ask("bake a cake")
     assert first.text.startswith("No tool surely fits; the nearest:\n- ")
     assert first.stop is None

@@ -12,12 +12,10 @@ from assets.servers.probe import json_message
 from tests.serving.calling import LIMITS, read_text
 from tests.support.cases import cases
 
-GOOD = "say(m, 'fine')"
-
 
 def when(what: str) -> str:
     """A server that does `what` for x = 13, and answers otherwise."""
-    return f"def do(m, x):\n    if x != 13: return {GOOD}\n    {what}\ncalls(do)\n"
+    return f"def do(m, x):\n    if x != 13: return say(m, 'fine')\n    {what}\ncalls(do)\n"
 
 
 @cases(
@@ -149,13 +147,11 @@ async def test_a_server_that_does_not_start_is_told_as_the_probe_tells_it(bench,
     assert (found.status, found.error_kind) == ("failed", STARTS[source]), found
 
 
-# At work: one that only sleeps is taken to hang.
-BUSY_START = "until = time.monotonic() + 1.5\nwhile time.monotonic() < until: pass\n"
-
-
 async def test_a_server_that_takes_long_to_start_goes_on_starting(bench):
+    # At work: one that only sleeps is taken to hang.
+    busy = "until = time.monotonic() + 1.5\nwhile time.monotonic() < until: pass\n"
     limits = replace(LIMITS, launch_s=0.5)
-    async with bench.launch(BUSY_START + when("pass"), limits=limits) as running:
+    async with bench.launch(busy + when("pass"), limits=limits) as running:
         first = await running.call()
         assert first.error_kind == "timeout_start"
         assert first.hint.endswith("goes on starting: call again in a moment")

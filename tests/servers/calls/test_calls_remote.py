@@ -19,7 +19,7 @@ from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.secrets import SecretSources, ServerSecrets
 from demo.world.catalogue import pack
 from tests.marketplaces.site import Answer, site
-from tests.servers.conftest import BundleHost, host, make_secrets
+from tests.servers.conftest import BundleHost, make_secrets
 from tests.servers.probe.test_remote_probe import ask, sdk_server
 from tests.serving.calling import CONTRACT, OTHER, PATIENT, open_remote, read_text
 from tests.support import http_mcp
@@ -113,9 +113,6 @@ def stream_20_mb(call: Call) -> None:
     call.event(http_mcp.make_reply(call.message, text("x" * 20_000_000)))
 
 
-ANOTHER_ID = {"jsonrpc": "2.0", "id": 999, "result": text("evil")}
-
-
 BAD = {
     "401": (lambda call: call.say("no", status=401), "remote_auth", "credentials"),
     "500": (lambda call: call.say("no", status=500), "remote_down", "server"),
@@ -124,7 +121,8 @@ BAD = {
         lambda call: call.say("<html>", Content_Type="text/html"), "protocol_error", "server"),
     "silence": (Call.for_ever, "timeout_call", "tool"),
     "hangs up": (lambda call: call.write(b""), "remote_down", "server"),
-    "another id": (lambda call: call.json(ANOTHER_ID), "protocol_error", "server"),
+    "another id": (lambda call: call.json({"jsonrpc": "2.0", "id": 999, "result": text("evil")}),
+                   "protocol_error", "server"),
     "20 MB": (lambda call: call.answer(text("x" * 20_000_000)), "oversize", "server"),
     "an event stream of 20 MB": (stream_20_mb, "oversize", "server"),
 }  # fmt: skip
@@ -248,22 +246,7 @@ async def test_a_secret_that_a_server_asks_for_as_a_host_is_in_no_answer(bench, 
     assert "hunter2" not in str(result)
 
 
-__all__ = ["host"]
-
-
 HERE = SandboxPolicy(allow_loopback=True)
-
-
-async def listed(recipe, policy):
-    """(Caller, the raw tools) of a server, probed as in a run."""
-    require_sandbox()
-    deployed = await asyncio.to_thread(deploy, recipe, policy)
-    if deployed.probe.error_kind == "fetch_failed":
-        pytest.skip("the package registries are out of reach")
-    assert deployed.probe.status == "ok", deployed.probe.hint
-    facts = deployed.launched or dump_recipe(recipe)
-    by = {tool["name"]: tool for tool in deployed.probe.tools}
-    return ToolCaller({recipe.server_id: facts}, policy), by
 
 
 def packed(host: BundleHost, name: str, version: str):
@@ -277,9 +260,13 @@ def packed(host: BundleHost, name: str, version: str):
 
 
 async def test_a_bundle_of_the_demo_is_fetched_checked_and_called(host, tmp_path):
+    require_sandbox()
     tmp_path.chmod(0o755)
-    recipe = packed(host, "notes", "1.0.0")
-    caller, by = await listed(recipe, DeployPolicy(tmp_path, HERE, twice=False))
+    recipe, policy = packed(host, "notes", "1.0.0"), DeployPolicy(tmp_path, HERE, twice=False)
+    deployed = await asyncio.to_thread(deploy, recipe, policy)
+    assert deployed.probe.status == "ok", deployed.probe.hint
+    by = {tool["name"]: tool for tool in deployed.probe.tools}
+    caller = ToolCaller({recipe.server_id: deployed.launched or dump_recipe(recipe)}, policy)
     fetched = len(host.requests)
     note = {"title": "Milk", "text": "Two litres"}
     call = partial(caller.call, recipe.server_id, "create_note", by["create_note"], note)

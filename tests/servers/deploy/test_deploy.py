@@ -153,7 +153,7 @@ ANSWER = make_failed(ProbeFailure("crashed", "elsewhere")).to_json()
 
 @pytest.fixture
 def recipe():
-    return LaunchRecipe(server_id="npm:a", ecosystem="npm", name="a", version="1.0.0")
+    return RECIPE.model_copy(update={"server_id": "npm:a", "name": "a"})
 
 
 @pytest.fixture

@@ -56,11 +56,8 @@ def trust(policy: DeployPolicy, folder: Path, *words: str, **entry: Any) -> tupl
     return listing, replace(policy, confirmed={NAME: (digest_confirmed(plan(listing)),)})
 
 
-Deploy = Callable[..., dict[str, Any]]
-
-
 @pytest.fixture
-def deploy(warehouse: Warehouse) -> Deploy:
+def deploy(warehouse: Warehouse) -> Callable[..., dict[str, Any]]:
     def run(listing: Listing, policy: DeployPolicy, before: Any = None) -> dict[str, Any]:
         stores = {"ledger": warehouse.ledger, "blobs": warehouse.blobs}
         rows = [before] if before else []

@@ -25,11 +25,6 @@ TOOLS = [make_tool("a"), make_tool("b"), make_tool("c")]
 STATUS = {-32601: 404, -32602: 400, -32022: 400, -32020: 400}
 
 
-def modern_app():
-    """The SDK's own server, which speaks both."""
-    return sdk_server().streamable_http_app(json_response=True)
-
-
 def stateless(**more):
     """A script of `serve_script` that speaks 2026-07-28 alone, as its HTTP binding says."""
 
@@ -76,7 +71,8 @@ def test_a_server_without_a_handshake_is_listed_over_http(transport):
 
 
 async def test_servers_without_a_handshake_are_listed_and_called_with_their_headers():
-    with served(modern_app()) as url, serve_script(_without_handshake(url + "/mcp")) as here:
+    app = sdk_server().streamable_http_app(json_response=True)
+    with served(app) as url, serve_script(_without_handshake(url + "/mcp")) as here:
         listed = await asyncio.to_thread(ask, here.url, "http")
         add = listed.tools[0]
         async with open_remote(here.url) as running:
@@ -149,7 +145,7 @@ serve_stateless([tool("do", inputSchema=SCHEMA)], call=call)
 
 
 def test_who_speaks_both_is_spoken_to_in_the_older_way_and_a_loop_of_versions_ends():
-    with served(modern_app()) as url:
+    with served(sdk_server().streamable_http_app(json_response=True)) as url:
         assert ask(url + "/mcp", "http").protocol == "2025-11-25"
 
     def loops(call: Call) -> None:

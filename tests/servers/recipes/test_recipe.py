@@ -67,13 +67,10 @@ def test_the_identity_of_a_server(listing, identity):
     assert identify_server(listing) == identity
 
 
-PACKAGE = PackageRef(type="npm", identifier="pkg", version="1.0.1")
-
-
 @cases(
     "change, same",
     ({"marketplace": "mcpso", "native_id": "z", "description": "Other."}, True),
-    ({"package": PACKAGE}, False),
+    ({"package": PackageRef(type="npm", identifier="pkg", version="1.0.1")}, False),
     ({"args": ("--read-only",)}, False),
     ({"env": [{"name": "KEY", "required": True}]}, False),
 )

@@ -62,16 +62,14 @@ def release(version: str) -> dict[str, object]:
     return {"version": version, "dist": {"integrity": f"sha512-{version}"}}
 
 
-TAGGED = {"dist-tags": {"latest": "3.0.0"}, "versions": {"3.0.0": release("3.0.0")}}
-
-
 @cases(
     "name, version, path, answer, found",
     ("@scope/x", "1.2.3", "/@scope%2Fx/1.2.3", release("1.2.3"), ("1.2.3", None)),
     ("x", "1.2.3", "/x/latest", release("2.0.0"), ("2.0.0", "1.2.3")),
-    ("x", None, "/x", TAGGED, ("3.0.0", None)),
+    ("x", None, "/x", {"dist-tags": {"latest": "3.0.0"}, "versions": {"3.0.0": release("3.0.0")}},
+     ("3.0.0", None)),
     ids=["exact, in one request", "never published", "a registry without tags"],
-)
+)  # fmt: skip
 def test_a_release_of_npm_is_pinned(resolver, registry, name, version, path, answer, found):
     registry[1][path] = answer
     pinned = resolver(PackageRef(type="npm", identifier=name, version=version))

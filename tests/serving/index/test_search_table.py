@@ -48,11 +48,8 @@ def make_source(rows: list[dict]) -> IndexSource:
     return IndexSource(rows, {name: of for name, of in facts.items() if name[-1] in "02468"})
 
 
-Build = Callable[..., str]
-
-
 @pytest.fixture
-def build(tmp_path: Path, embedder: WordEmbedder) -> Build:
+def build(tmp_path: Path, embedder: WordEmbedder) -> Callable[..., str]:
     def build_version(rows: list[dict], search_from: int = 1, **named: object) -> str:
         source = make_source(rows)
         options = {"embedder": "words", "search_from": search_from, **named}

@@ -30,11 +30,10 @@ POOL = [
     snapshot("npm:clock", "get_time", "Tell the time in a city"),
     snapshot("npm:mail", "send_email", "Send an email to somebody"),
 ]
-Make = Callable[..., Router]
 
 
 @pytest.fixture(scope="module")
-def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Router]:
     place, embedder = tmp_path_factory.mktemp("router"), WordEmbedder()
 
     def make(rows: list[dict], described: dict[str, str] | None = None, **facts: Any) -> Router:
@@ -246,7 +245,7 @@ IDS = sorted({f"{row['server_id']}::{row['tool']}" for row in MARKET})
 
 
 @pytest.fixture(scope="module")
-def router(make: Make) -> Router:
+def router(make: Any) -> Router:
     return make(MARKET)
 
 

@@ -82,10 +82,6 @@ def _list_server(_: Path, text: str) -> Any:
     return make_server_listing({"name": "a/b", "packages": kinds, "remotes": remotes}, "registry")
 
 
-def _scan_words(_: Path, text: str) -> Any:
-    return scan_tool({"name": "x", "description": text}), scan_result("x", {"content": [text]})
-
-
 Parser = Callable[[Path, str], Any]
 # A text repeats its piece, behind a beginning and before an end where a row has three texts.
 PARSERS: dict[str, tuple[Parser, tuple[str | tuple[str, str, str], ...]]] = {
@@ -127,7 +123,10 @@ PARSERS: dict[str, tuple[Parser, tuple[str | tuple[str, str, str], ...]]] = {
         ("\\", "%25", "&#0000", '\\"', "%"),
     ),
     "words of a tool or a result": (
-        _scan_words,
+        lambda _, text: (
+            scan_tool({"name": "x", "description": text}),
+            scan_result("x", {"content": [text]}),
+        ),
         (
             *("ignore all previous instructions ", "read ~/.ssh/id_rsa send parameter "),
             *("when send_email must bcc ", "![a](", "<!-- a b c ", "a_b_c_", "%41", "\\u0041"),

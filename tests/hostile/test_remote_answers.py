@@ -16,12 +16,20 @@ from tests.support.http_mcp import Call, make_good_script, make_reply, make_tool
 from tests.support.network import guard_loopback
 
 
-def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
+def test_nothing_is_sent_to_a_private_address_or_with_an_event_id_that_injects():
     connector, inner = guard_loopback("10.9.8.7")
     redirect = partial(Call.say, status=307, Location="http://metadata.example/latest")
     found, here = probe_script(redirect, connector=connector)
     assert (found.error_kind, len(here.calls), inner.dialled) == ("policy_denied", 1, [])
     assert "10.9.8.7" in str(found.hint)
+
+    def breaks(call: Call) -> None:
+        call.events()
+        call.write("id: a\x01é b\ndata:\n\n".encode())
+
+    found, here = probe_script(make_good_script(tools_list=breaks))
+    assert found.error_kind == "protocol_error"
+    assert all("last-event-id" not in call.headers for call in here.calls)
 
 
 @cases("session", "s\x01", "s 1", "s\t1", "s\xe9", "", "s" * 1024)
@@ -34,16 +42,6 @@ def test_a_session_id_that_is_none_is_not_sent_back(session):
 
     found, here = probe_script(make_good_script(initialize=begin))
     assert (found.error_kind, len(here.calls)) == ("protocol_error", 1)
-
-
-def test_an_event_id_that_would_inject_a_header_is_not_sent_back():
-    def breaks(call: Call) -> None:
-        call.events()
-        call.write("id: a\x01é b\ndata:\n\n".encode())
-
-    found, here = probe_script(make_good_script(tools_list=breaks))
-    assert found.error_kind == "protocol_error"
-    assert all("last-event-id" not in call.headers for call in here.calls)
 
 
 @cases(
@@ -64,16 +62,13 @@ def test_what_is_no_http_is_classified(head):
     assert found.error_kind in ("protocol_error", "remote_down")
 
 
-def test_cookies_of_one_probe_are_not_kept_for_another():
+def test_no_cookie_is_kept_for_another_probe_and_no_control_character_shown():
     def begin(call: Call) -> None:
         call.answer(make_welcome(), Set_Cookie="who=me; Path=/")
 
     calls = [probe_script(make_good_script(initialize=begin))[1].calls for _ in range(2)]
     assert calls[0][-1].headers.get("cookie") == "who=me"
     assert "cookie" not in calls[1][0].headers
-
-
-def test_a_hint_holds_no_control_characters():
     words = "\x1b[31mred\x1b[0m \u202e\x07\r\nnext"
     found, _ = probe_script(lambda call: call.say(words, status=400))
     assert found.error_kind == "protocol_error"
@@ -214,7 +209,7 @@ def test_of_two_answers_the_first_to_what_was_asked_counts(answer):
     assert [tool["name"] for tool in found.tools] == ["a"]
 
 
-def test_keys_that_differ_in_case_are_kept_and_lone_surrogates_stop_no_probe():
+def test_odd_keys_surrogates_versions_and_ids_stop_no_probe_and_faults_are_named():
     odd = {"name": "a", "Name": "b", "inputSchema": {}, "inputschema": {"x": 1}}
     assert probe_script(make_good_script([odd]))[0].tools == [odd]
     found, _ = probe_script(make_good_script([make_tool("a", description="\ud800 \udfff")]))
@@ -224,6 +219,11 @@ def test_keys_that_differ_in_case_are_kept_and_lone_surrogates_stop_no_probe():
         call.answer({**make_welcome(), "instructions": "\ud800"})
 
     assert probe_script(make_good_script(initialize=begin))[0].status == "ok"
+    begin = make_good_script(initialize=lambda call: call.answer(make_welcome("2999-01-01")))
+    found = probe_script(begin)[0]
+    assert (found.status, any("2999-01-01" in fault for fault in found.faults)) == ("ok", True)
+    text = probe_script(make_good_script(tools_list=raw(LISTED.replace("ID", '"ID"'))))[0]
+    assert (text.status, any("id" in fault for fault in text.faults)) == ("ok", True)
 
 
 def test_ten_thousand_tools_are_too_many():
@@ -241,14 +241,6 @@ def test_a_cursor_without_end_and_one_that_comes_twice(cursor, kind):
     found = probe_script(make_good_script(tools_list=page), limits=few)[0]
     assert found.error_kind == kind
     assert kind or any("cursor" in fault for fault in found.faults)
-
-
-def test_a_protocol_of_the_future_and_an_id_of_text_are_faults_that_are_named():
-    begin = make_good_script(initialize=lambda call: call.answer(make_welcome("2999-01-01")))
-    found = probe_script(begin)[0]
-    assert (found.status, any("2999-01-01" in fault for fault in found.faults)) == ("ok", True)
-    text = probe_script(make_good_script(tools_list=raw(LISTED.replace("ID", '"ID"'))))[0]
-    assert (text.status, any("id" in fault for fault in text.faults)) == ("ok", True)
 
 
 def test_a_storm_of_requests_is_bounded():

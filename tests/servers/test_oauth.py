@@ -258,19 +258,6 @@ def test_a_refused_renewal_needs_a_person(tmp_path, ended):
         assert (len(server.clients), grants(server)[1:]) == (1, ["refresh_token"])
 
 
-def test_a_token_that_comes_back_in_a_description_is_in_no_result(tmp_path):
-    def echo(call: Call) -> None:
-        call.answer({"tools": [make_tool("a", description=call.headers["authorization"])]})
-
-    with authority() as (_, resource, _issuer):
-        logged_in(resource.url, tmp_path)
-    with serve_script(make_good_script(tools_list=echo)) as echoing:
-        found = ask(echoing.url, auth=OAuthAccounts(tmp_path).auth(SERVER, echoing.url))
-    token = TokenStore(tmp_path, SERVER).load()["tokens"]["access_token"]
-    assert (found.status, found.tools[0]["description"]) == ("ok", "Bearer [secret token 0]")
-    assert token not in repr(found)
-
-
 def test_credentials_that_moved_to_another_authority_are_not_shown_to_it(tmp_path):
     with authority() as (one, resource, _), authority() as (two, _r, other):
         logged_in(resource.url, tmp_path)
@@ -337,10 +324,21 @@ async def test_a_file_that_holds_no_login_is_refused_and_not_quoted(tmp_path, te
     assert "tok-en-4242" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_the_resource_is_named_without_the_query(tmp_path):
+def test_no_query_is_in_a_grant_and_no_token_that_comes_back_in_a_result(tmp_path):
     with authority() as (server, resource, _):
         logged_in(resource.url + "?api_key=private-key-1", tmp_path)
         assert all("private-key-1" not in str(grant) for grant in server.grants)
+
+    def echo(call: Call) -> None:
+        call.answer({"tools": [make_tool("a", description=call.headers["authorization"])]})
+
+    with authority() as (_, resource, _issuer):
+        logged_in(resource.url, tmp_path)
+    with serve_script(make_good_script(tools_list=echo)) as echoing:
+        found = ask(echoing.url, auth=OAuthAccounts(tmp_path).auth(SERVER, echoing.url))
+    token = TokenStore(tmp_path, SERVER).load()["tokens"]["access_token"]
+    assert (found.status, found.tools[0]["description"]) == ("ok", "Bearer [secret token 0]")
+    assert token not in repr(found)
 
 
 COMMAND = """

@@ -38,7 +38,7 @@ def private_file(tmp_path, data: bytes, mode: int = 0o600):
     return path
 
 
-def test_a_variable_and_a_file_are_read_at_each_launch(monkeypatch, tmp_path):
+def test_a_variable_of_that_name_and_a_file_are_read_at_each_launch(monkeypatch, tmp_path):
     monkeypatch.setenv("ACME_TOKEN", VALUE)
     path = private_file(tmp_path, b"from a file\n")
     headers = {"Authorization": "Bearer env:ACME_TOKEN"}
@@ -48,6 +48,8 @@ def test_a_variable_and_a_file_are_read_at_each_launch(monkeypatch, tmp_path):
     assert found.headers == {"Authorization": f"Bearer {VALUE}"}
     monkeypatch.setenv("ACME_TOKEN", "rotated-token")
     assert chosen.given(SERVER).env["API_KEY"] == "rotated-token"
+    monkeypatch.setenv("ACME_TOKEN", VALUE)
+    assert "rename" in str(refused(env={"A=B": "env:ACME_TOKEN"}))
 
 
 @cases("mode", 0o640, 0o604, 0o660, 0o644, 0o610)
@@ -99,11 +101,6 @@ def test_a_header_that_would_inject_another_is_refused(monkeypatch, name, value)
     monkeypatch.setenv("ACME_TOKEN", value)
     error = refused(headers={name: "env:ACME_TOKEN"})
     assert value not in str(error)
-
-
-def test_a_variable_has_the_name_of_one(monkeypatch):
-    monkeypatch.setenv("ACME_TOKEN", VALUE)
-    assert "rename" in str(refused(env={"A=B": "env:ACME_TOKEN"}))
 
 
 def test_values_are_in_no_repr_and_without_sources_there_are_none():

@@ -55,7 +55,12 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_the_same_file_embeds_nothing_and_one_server_more_its_texts(adhoc, index, tmp_path):
+def test_the_shipped_retriever_is_the_default_and_embeds_only_what_is_new(adhoc, index, tmp_path):
+    weights = read_recipe()["files"][GENERAL_WEIGHTS]
+    held = load_index(index, read_served_version(index))
+    assert held.embedder == f"minilm-l6-v2/128+{weights[:16]}"
+    out = run("index", adhoc[0], "--out", tmp_path / "plain", "--embedder", "minilm")[1]
+    assert json.loads(out)["embedder"] == "minilm-l6-v2/128"
     before = read_served_version(index)
     report = json.loads(run("index", adhoc[0], "--out", index)[1])
     assert (report["version"], report["embedded"]) == (before, 0)
@@ -69,14 +74,6 @@ def test_the_same_file_embeds_nothing_and_one_server_more_its_texts(adhoc, index
     report = json.loads(run("index", servers, "--out", index)[1])
     assert 0 < report["embedded"] <= len(held.views)
     assert report["version"] == read_served_version(index) != before
-
-
-def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(adhoc, index, tmp_path):
-    weights = read_recipe()["files"][GENERAL_WEIGHTS]
-    held = load_index(index, read_served_version(index))
-    assert held.embedder == f"minilm-l6-v2/128+{weights[:16]}"
-    out = run("index", adhoc[0], "--out", tmp_path / "plain", "--embedder", "minilm")[1]
-    assert json.loads(out)["embedder"] == "minilm-l6-v2/128"
 
 
 def test_an_answer_has_hits_with_reasons_or_is_given_as_an_api_takes_it(index):

@@ -249,17 +249,7 @@ def test_a_granted_server_is_due_again_and_what_the_folder_holds_is_no_condition
     assert digest_conditions(NAME, written) not in (before, digest_conditions(NAME, policy))
 
 
-def test_a_server_in_a_folder_of_toolmills_keeps_its_hosts_and_gets_no_folder_of_its_users(notes):
-    own = ServerGrant(folders=mount_folders([f"{notes}:rw"]), hosts=("a.example",))
-    ours = ServerGrant(folders=(SandboxMount(notes, DATA),))
-    made = ours.with_network_of(replace(own, personal=True))
-    assert made == replace(ours, hosts=("a.example",))
-    granted = [grant.has_network for grant in (made, own, ServerGrant("full"), ServerGrant())]
-    assert granted == [True, True, True, False]
-    assert not made.reaches_own
-
-
-def test_a_made_up_path_is_real_once_a_folder_lies_there(tmp_path, notes):
+def test_a_granted_folder_makes_paths_real_and_one_of_toolmills_keeps_hosts_alone(tmp_path, notes):
     given = grant(f"{notes}")[NAME]
     about = {
         "args": (DATA, "--in", f"{DATA}/placeholder.txt"),
@@ -271,6 +261,13 @@ def test_a_made_up_path_is_real_once_a_folder_lies_there(tmp_path, notes):
     assert list_granted_places(recipe, ServerGrant("full")) == set()
     policy = DeployPolicy(tmp_path, grants={NAME: replace(given, personal=False)})
     assert plan_launch(NAME, dump_recipe(recipe), policy).made_up == ("arg:2", "env:URL")
+    own = ServerGrant(folders=mount_folders([f"{notes}:rw"]), hosts=("a.example",))
+    ours = ServerGrant(folders=(SandboxMount(notes, DATA),))
+    made = ours.with_network_of(replace(own, personal=True))
+    assert made == replace(ours, hosts=("a.example",))
+    granted = [grant.has_network for grant in (made, own, ServerGrant("full"), ServerGrant())]
+    assert granted == [True, True, True, False]
+    assert not made.reaches_own
 
 
 @cases(

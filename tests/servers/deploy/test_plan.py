@@ -142,19 +142,16 @@ def test_a_registry_that_is_down_is_asked_again_the_next_time(deploy):
     assert down.call_count == 2
 
 
-def test_a_server_that_wants_a_folder_or_its_transport_named_gets_it(deploy, host):
+def test_a_server_that_wants_a_folder_or_its_transport_gets_it_and_progress_is_told(deploy, host):
     folder = "serve([tool('a')]) if os.path.isdir(sys.argv[-1]) else sys.exit('Usage: x DIRECTORY')"
     stdio = "serve([tool('a')]) if 'stdio' in sys.argv else sys.exit('usage: x {stdio,http}')"
-    run = deploy([host.listing("folder", folder), host.listing("stdio", stdio)])
-    assert [row["error_kind"] for row in run.rows] == [None, None]
-    assert [row["placeholders"] for row in run.rows] == ['["arg:0"]', '["arg:0"]']
-
-
-def test_progress_is_told_of_every_server(deploy, host):
     progress = Mock()
-    deploy([host.listing("a", GOOD), host.listing("b", GOOD)], progress=progress)
+    listed = [host.listing("folder", folder), host.listing("stdio", stdio)]
+    run = deploy(listed, progress=progress)
     updates = [(*call.args, call.kwargs["ok"]) for call in progress.update.call_args_list]
     assert updates == [("deployments", 1, 2, 1), ("deployments", 2, 2, 2)]
+    assert [row["error_kind"] for row in run.rows] == [None, None]
+    assert [row["placeholders"] for row in run.rows] == ['["arg:0"]', '["arg:0"]']
 
 
 def test_a_damaged_bundle_in_the_cache_is_fetched_again(deploy, host, warehouse):

@@ -69,7 +69,7 @@ def test_nothing_is_made_up_of_error_codes_or_without_placeholders():
     assert guess("usage: x {serve}", placeholders=False).args == ("serve",)
 
 
-def test_dependencies_of_the_releases_own_time_come_first():
+def test_dependencies_of_the_releases_time_come_first_and_no_try_comes_twice():
     stderr = "AttributeError: 'Server' object has no attribute 'list_tools'\nAPI_KEY is required"
     found = guess(stderr, OLD, "incompatible")
     assert found.as_of == "2025-05-08T10:00:00Z"
@@ -77,6 +77,14 @@ def test_dependencies_of_the_releases_own_time_come_first():
     assert list_made_up(OLD, found) == ("as_of:2025-05-08",)
     again = make_next_guess(found, failed(stderr, "incompatible"), [OLD, found])
     assert again is None  # it was no matter of dependencies
+    recipe, tried = RECIPE, [RECIPE]
+    for at in range(20):
+        stderr = f"error: the following arguments are required: --opt{at}"
+        found = make_next_guess(recipe, failed(stderr), tried)
+        if found is None:
+            break
+        recipe = found
+    assert (len(tried), len({one.digest for one in tried})) == (MAX_TRIES + 1, len(tried))
 
 
 @cases("kind", "needs_network", "needs_software", "out_of_memory", "oversize")
@@ -94,17 +102,6 @@ def test_standard_output_names_the_transport_or_the_subcommand_and_no_option():
     result = ProbeResult("failed", "needs_argument", "exit 1", stdout_text=usage)
     found = make_next_guess(RECIPE, result, [RECIPE])
     assert found.args == ("start",)
-
-
-def test_tries_are_bounded_and_none_comes_twice():
-    recipe, tried = RECIPE, [RECIPE]
-    for at in range(20):
-        stderr = f"error: the following arguments are required: --opt{at}"
-        found = make_next_guess(recipe, failed(stderr), tried)
-        if found is None:
-            break
-        recipe = found
-    assert (len(tried), len({one.digest for one in tried})) == (MAX_TRIES + 1, len(tried))
 
 
 def test_made_up_variables_are_on_record_and_dropped_where_they_may_be_what_is_wrong():

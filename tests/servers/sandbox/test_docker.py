@@ -25,14 +25,10 @@ def words(policy=SandboxPolicy(), *mounts):
     return ContainerEngine().arguments(SandboxLaunch(("true",), mounts=mounts, uid=7), policy)
 
 
-def pairs(shown):
-    return set(pairwise(shown))
-
-
 def test_every_limit_and_every_lock_is_named():
     shown = words(SandboxPolicy(memory_mb=1000, processes=60, open_files=50, file_mb=2, cpu_s=9))
     limits = ("nofile=50:50", f"fsize={2 << 20}:{2 << 20}", "cpu=9:11", "nproc=60:60", "core=0:0")
-    assert pairs(shown) >= {
+    assert {*pairwise(shown)} >= {
         *(("--network", "none"), ("--cap-drop", "ALL"), ("--security-opt", "no-new-privileges")),
         *(("--pids-limit", "64"), ("--memory", "1314m"), ("--memory-swap", "1314m")),
         *(("--pull", "never"), ("--user", "7:7")),
@@ -44,15 +40,15 @@ def test_every_limit_and_every_lock_is_named():
 
 
 def test_home_and_tmp_are_private_and_mounts_read_only_unless_said_and_of_one_folder():
-    shown = [b for a, b in pairs(words(SandboxPolicy(tmp_mb=3))) if a == "--tmpfs"]
+    shown = [b for a, b in pairwise(words(SandboxPolicy(tmp_mb=3))) if a == "--tmpfs"]
     assert len(shown) == 2
     assert all(f"size={3 << 20}" in word and ",exec," in word for word in shown)
     assert {word.split(":")[0] for word in shown} == {"/tmp", HOME}
     mounts = (SandboxMount(Path("/a"), "/srv/server"), SandboxMount(Path("/b"), "/w", True))
-    shown = pairs(words(SandboxPolicy(), *mounts))
+    shown = [*pairwise(words(SandboxPolicy(), *mounts))]
     assert ("--mount", "type=bind,src=/a,dst=/srv/server,readonly") in shown
     assert ("--mount", "type=bind,src=/b,dst=/w") in shown
-    assert ("--network", "bridge") in pairs(words(SandboxPolicy(network="full")))
+    assert ("--network", "bridge") in pairwise(words(SandboxPolicy(network="full")))
     with pytest.raises(spec.LaunchRefused, match="comma"):
         words(SandboxPolicy(), SandboxMount(Path("/a,bind-propagation=shared"), "/srv/server"))
 

@@ -97,15 +97,12 @@ def test_an_http_client_is_led_to_the_same_hosts_and_no_other():
         assert (index.paths, other.paths, gateway.refused) == (["/x?y=1", "/z"], [], [far, far])
 
 
-def test_what_only_the_proxy_is_told_goes_no_further():
+def test_what_only_the_proxy_is_told_goes_no_further_and_no_servers_words_are_noted():
     head = b"GET http://API.Example.com./a HTTP/1.1\r\nHost: api\r\nProxy-Authorization: x\r\n"
     request = _parse_http(head + b"Connection: keep-alive\r\nAccept: */*\r\n\r\n")
     assert (request.host, request.port) == ("api.example.com", 80)
     kept = b"Host: api\r\nAccept: */*\r\nConnection: close\r\n\r\n"
     assert request.head == b"GET /a HTTP/1.1\r\n" + kept
-
-
-def test_no_words_of_a_server_stand_where_hosts_are_noted():
     gateway, opened = _open({})
     with opened as folder:
         assert _connect(folder, "`rm -rf ~`", 443)[1] == 2

@@ -219,7 +219,7 @@ def test_paths_of_a_server_are_moved_to_the_hosts_and_mounts_of_runtimes_stay(tm
     assert run(str(python), "-c", "print(1)", mounts=mounts) == "1\n"
 
 
-def test_its_environment_is_clean_and_its_home_is_its_own_and_gone_afterwards(monkeypatch):
+def test_its_environment_and_home_are_its_own_and_leaving_ends_what_left_the_group(monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_HOST", "42")
     output = run("sh", "-c", f"env; echo x > {HOME}/f; pwd; ulimit -n", env={"KEY": "v"})
     lines = output.splitlines()
@@ -230,9 +230,6 @@ def test_its_environment_is_clean_and_its_home_is_its_own_and_gone_afterwards(mo
     assert home != str(Path.home())
     assert home in lines  # where it was started
     assert not Path(home).exists()
-
-
-def test_leaving_ends_processes_that_left_the_group():
     sleep = f"sleep 600.{os.getpid()}"
     left = f"setsid sh -c '{sleep} & echo >up; {sleep}' >/dev/null 2>&1 </dev/null"
     run("sh", "-c", f"{left} & until [ -e up ]; do sleep 0.01; done")

@@ -238,16 +238,12 @@ def test_gemini_is_sent_no_parameter_name_that_it_refuses(tmp_path):
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_tool_that_the_api_refuses_is_left_out_with_its_reason(tmp_path, api):
+def test_apis_get_json_with_nothing_hidden_and_no_tool_they_refuse(tmp_path, api, search_router):
     native_answer = answer_odd(api, tmp_path, "due date")
     assert list(native_answer["left_out"]) == ["npm:odd::plan"]
     assert "«due date»" in native_answer["left_out"]["npm:odd::plan"]
     assert len(native_answer["tool_ids"]) == 2
     assert "due date" not in json.dumps([native_answer["item"], native_answer["tools"]])
-
-
-@pytest.mark.parametrize("api", APIS)
-def test_answers_are_json_and_show_nothing_hidden(search_router, api):
     text = json.dumps(answer(api, search_router, k=10), ensure_ascii=False)
     assert not set(text) & set("\u200b\u202e\x1b")
 

@@ -93,17 +93,34 @@ def test_a_loaded_version_holds_what_was_built_with_contracts_and_recipes(home, 
     assert index.contract(0)["name"] == "read_file"
 
 
-def test_each_text_is_embedded_once_a_view(tmp_path, embedder):
+def test_each_text_is_embedded_once_a_view_and_of_a_release_only_what_is_new(tmp_path, embedder):
     rows = [snapshot(f"npm:copy-{i}", "read_file", "Read one file") for i in range(5)]
     build_index(tmp_path, IndexSource(rows), embedder.embed, embedder="words")
     assert embedder.embedded.count("read file\nRead one file\npath") == 1
+    store = LanceStore(tmp_path / "lance")
+    first = make_router_index(tmp_path, IndexSource(SNAPSHOT_ROWS), store, "base", "r1")
+    assert read_served_version(tmp_path) == first
+    held = store.count(VIEWS)
+    grown = [*SNAPSHOT_ROWS, snapshot("pypi:mail", "read_email", "Read the newest email")]
+    second = make_router_index(tmp_path, IndexSource(grown), store, "base", "r2")
+    assert store.count(VIEWS) == held + 2  # the new tool, and the summary by tools of its server
+    assert read_served_version(tmp_path) == second != first
 
 
-def test_a_home_without_an_index_says_how_to_make_one(tmp_path):
+def test_a_home_without_an_index_is_told_and_a_failing_encoder_leaves_none(tmp_path, embedder):
     with pytest.raises(IndexMissing, match="toolmill index"):
         read_served_version(tmp_path)
     with pytest.raises(IndexMissing, match="materialize router_index"):
         load_index(tmp_path, "abc")
+
+    def embed(_: object) -> np.ndarray:
+        return np.ones((1, 4), np.float32)
+
+    with pytest.raises(ValueError, match="texts but 1 vectors"):
+        build_index(tmp_path, IndexSource(SNAPSHOT_ROWS), embed, embedder="e")
+    assert list((tmp_path / "router").iterdir()) == []
+    with pytest.raises(ValueError, match="0 tools"):
+        build_index(tmp_path, IndexSource([]), embedder.embed, embedder="words")
 
 
 @cases("text", "", "{}", '{"version": 3}', '{"version": "../x"}', "[1]")
@@ -141,28 +158,6 @@ def test_the_pointer_moves_to_no_broken_version_and_what_a_kill_left_is_built_ag
     (home / "router" / version / "index.json").unlink()
     assert build(home, SNAPSHOT_ROWS, embedder) == version
     assert load_index(home, version).version == version
-
-
-def test_a_failing_encoder_leaves_nothing_behind_and_an_empty_world_is_no_index(tmp_path, embedder):
-    def embed(_: object) -> np.ndarray:
-        return np.ones((1, 4), np.float32)
-
-    with pytest.raises(ValueError, match="texts but 1 vectors"):
-        build_index(tmp_path, IndexSource(SNAPSHOT_ROWS), embed, embedder="e")
-    assert list((tmp_path / "router").iterdir()) == []
-    with pytest.raises(ValueError, match="0 tools"):
-        build_index(tmp_path, IndexSource([]), embedder.embed, embedder="words")
-
-
-def test_the_index_of_a_release_embeds_only_what_is_new(tmp_path):
-    store = LanceStore(tmp_path / "lance")
-    first = make_router_index(tmp_path, IndexSource(SNAPSHOT_ROWS), store, "base", "r1")
-    assert read_served_version(tmp_path) == first
-    held = store.count(VIEWS)
-    grown = [*SNAPSHOT_ROWS, snapshot("pypi:mail", "read_email", "Read the newest email")]
-    second = make_router_index(tmp_path, IndexSource(grown), store, "base", "r2")
-    assert store.count(VIEWS) == held + 2  # the new tool, and the summary by tools of its server
-    assert read_served_version(tmp_path) == second != first
 
 
 SCORES = arrays(np.float32, st.integers(0, 400), elements=st.integers(-40, 40).map(float))

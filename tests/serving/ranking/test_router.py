@@ -79,12 +79,19 @@ def test_a_bad_question_is_refused(router, ask, message):
         router.find(ask)
 
 
-def test_a_batch_gives_what_single_queries_give_and_a_large_k_the_whole_pool(router):
+def test_a_batch_and_parts_of_a_question_give_what_single_questions_give(router):
     asks = [ToolQuery("tell me the time", k=3), ToolQuery("write a file", strategy="rrf")]
     asks += [ToolQuery("天气"), ToolQuery("file", k=1_000)]
     answers = router.find_many(asks)
     assert [answer.hits for answer in answers] == [router.find(ask).hits for ask in asks]
     assert (len(answers[-1].hits), router.find_many([])) == (4, [])
+    held = frozenset({"npm:files::read_file"})
+    whole = router.find(ToolQuery("send an email", k=2, exclude=held))
+    parts = router.find(query="send an email", k=2, exclude=["npm:files::read_file"])
+    assert parts.hits == whole.hits
+    assert router.find(ToolQuery("send an email"), k=1).hits == whole.hits[:1]
+    with pytest.raises(BadQuery, match="no 'limit'; expected allowed, client, context"):
+        router.find(query="send an email", limit=3)
 
 
 def test_an_index_of_another_embedder_is_refused(home):
@@ -124,16 +131,6 @@ def test_a_search_imports_neither_torch_nor_dagster(tmp_path):
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.stdout.strip() == "[]", run.stderr
-
-
-def test_a_question_may_be_asked_by_its_parts(router):
-    held = frozenset({"npm:files::read_file"})
-    whole = router.find(ToolQuery("send an email", k=2, exclude=held))
-    parts = router.find(query="send an email", k=2, exclude=["npm:files::read_file"])
-    assert parts.hits == whole.hits
-    assert router.find(ToolQuery("send an email"), k=1).hits == whole.hits[:1]
-    with pytest.raises(BadQuery, match="no 'limit'; expected allowed, client, context"):
-        router.find(query="send an email", limit=3)
 
 
 def test_nothing_published_yet_is_an_error_and_then_an_answer(tmp_path):

@@ -34,7 +34,7 @@ def test_a_valid_call_exits_0_one_that_is_asked_about_1_and_two_get_two_reports(
     assert [json.loads(line)["name"] for line in out.splitlines()] == ["get_weather"] * 2
 
 
-def test_each_change_is_told_with_its_rung(tmp_path):
+def test_each_change_is_told_with_its_rung_and_history_is_read_from_its_file(tmp_path):
     said = put(tmp_path / "said.json", [{"role": "user", "content": "city: Rome"}])
     draft = {**BARE, "arguments": "{'days': '2',}"}
     code, out, _ = command(tmp_path, draft, [WEATHER], "--conversation", said)
@@ -43,9 +43,6 @@ def test_each_change_is_told_with_its_rung(tmp_path):
     assert lines[0].startswith("get_weather: repaired")
     assert [line.split()[0] for line in lines[1:-1]] == ["parse", "coerce", "fill"]
     assert json.loads(lines[-1]) == {"city": "Rome", "days": 2}
-
-
-def test_history_is_read_from_its_file(tmp_path):
     moves = [ContractMove("npm:sky", "get_weather", "forecast", {"town": "city"})]
     history = tmp_path / "history.json"
     history.write_bytes(write_history(moves))

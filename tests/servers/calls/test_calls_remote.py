@@ -72,7 +72,7 @@ async def test_headers_and_session_go_with_a_call_and_secrets_come_back_nowhere(
     assert read_text(found) == "[secret Authorization]"
 
 
-async def test_a_made_up_header_is_never_sent_nor_anything_that_the_settings_refuse():
+async def test_nothing_made_up_or_refused_is_sent_and_an_error_with_a_bad_status_is_an_answer():
     with serve_script(server(lambda call: call.answer(text("x")))) as here:
         made = {"headers": (("X-Api-Key", "placeholder"),), "placeholders": ("header:X-Api-Key",)}
         async with open_remote(here.url, **made) as running:
@@ -86,6 +86,11 @@ async def test_a_made_up_header_is_never_sent_nor_anything_that_the_settings_ref
             caller._policy = replace(caller._policy, remote=None)
             found = await running.call()
     assert (found.error_kind, found.blame, here.calls) == ("policy_denied", "policy", [])
+    with serve_script(server(lambda call: refuse(call, -32602, 400, "x must be even"))) as here:
+        async with open_remote(here.url) as running:
+            found = await running.call()
+    assert (found.status, found.blame) == ("tool_error", "caller")
+    assert read_text(found) == "x must be even"
 
 
 async def test_a_session_that_the_server_forgot_is_begun_anew():
@@ -145,14 +150,6 @@ async def test_what_a_remote_server_does_in_a_call_is_an_outcome_and_the_next_wo
     assert (after.status, read_text(after)) == ("ok", "fine"), after
     calls = [call.message["params"] for call in here.calls if call.asks == "tools/call"]
     assert [params["arguments"]["x"] for params in calls] == [1, 13, 1]  # nothing was sent twice
-
-
-async def test_an_error_of_the_protocol_with_a_bad_status_is_an_answer():
-    with serve_script(server(lambda call: refuse(call, -32602, 400, "x must be even"))) as here:
-        async with open_remote(here.url) as running:
-            found = await running.call()
-    assert (found.status, found.blame) == ("tool_error", "caller")
-    assert read_text(found) == "x must be even"
 
 
 async def test_nothing_of_a_call_reaches_a_log(caplog, monkeypatch):

@@ -137,7 +137,7 @@ def test_what_is_no_mcp_is_named(headers, named):
     assert "instead of MCP" in str(found.hint)
 
 
-def test_a_session_that_ends_again_and_again_is_down():
+def test_a_session_that_ends_again_and_again_is_down_and_a_hint_speaks_of_no_output():
     def forgetful(call: Call) -> None:
         if call.asks == "initialize":
             call.answer(make_welcome(), Mcp_Session_Id="s")
@@ -147,10 +147,7 @@ def test_a_session_that_ends_again_and_again_is_down():
     with serve_script(forgetful) as here:
         found = ask(here.url)
     assert (found.error_kind, here.asked.count("initialize")) == ("remote_down", 2)
-
-
-def test_no_hint_speaks_of_standard_output():
-    """The taxonomy's own advice on protocol errors is about local servers."""
+    # The taxonomy's own advice on protocol errors is about local servers.
     found = ask_script(make_good_script(tools_list=lambda call: call.answer({"tools": 7})))
     assert found.error_kind == "protocol_error"
     assert "standard output" not in str(found.hint)

@@ -210,7 +210,7 @@ def test_auto_tries_sse_where_the_post_is_refused(status):
     assert (found.status, names(found)) == ("ok", ["a", "b"]), found.hint
 
 
-def test_no_transport_is_left_that_is_named_or_asks_who_is_there():
+def test_no_named_transport_is_left_and_large_lists_come_over_sse_too():
     with serve_script(lambda call: call.say("no", status=401)) as here:
         assert ask(here.url).error_kind == "remote_auth"
     assert here.asked == ["initialize"]
@@ -218,10 +218,7 @@ def test_no_transport_is_left_that_is_named_or_asks_who_is_there():
         assert ask(here.url, "http").error_kind == "protocol_error"
         assert "GET" not in [call.method for call in here.calls]
         assert names(ask(here.url, "sse")) == ["a", "b"]
-
-
-def test_a_large_list_comes_over_sse_too():
-    """The SDK's client takes no event of more than 1 MiB."""
+    # The SDK's client takes no event of more than 1 MiB.
     many = [make_tool(f"t{n}", description="x" * 4000) for n in range(600)]
     assert len(ask_script(http_mcp.make_sse_script(many), "sse").tools) == 600
 

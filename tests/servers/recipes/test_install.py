@@ -353,13 +353,31 @@ def _entry(name, kind):
     return entry
 
 
-def test_files_keep_their_folders_and_whether_they_run(tmp_path):
+def test_files_keep_their_folders_and_what_is_no_zip_or_comes_twice_is_refused(tmp_path):
     program = _entry("bin/run", stat.S_ISUID)
     packed, out = _zip(tmp_path, [(program, "x"), ("lib/a.py", "y"), ("empty/", "")])
     extract_bundle(packed, out)
     assert (out / "lib/a.py").read_text() == "y"
     assert (out / "empty").is_dir()
     assert os.stat(out / "bin/run").st_mode & 0o7777 == 0o755
+    for damage in (b"<html>", b"", b"PK\5\6" + b"\xff" * 18):
+        (tmp_path / "b").write_bytes(damage)
+        with pytest.raises(BundleRefused, match="no readable zip"):
+            extract_bundle(tmp_path / "b", tmp_path)
+    packed, out = _zip(tmp_path, [("a", os.urandom(9) * 99)], zipfile.ZIP_DEFLATED)
+    body = bytearray(packed.read_bytes())
+    body[31:41] = b"\xff" * 10
+    packed.write_bytes(body)
+    with pytest.raises(BundleRefused, match="no readable zip"):
+        extract_bundle(packed, out)
+    with pytest.warns(UserWarning, match="Duplicate"):
+        refuse_zip(tmp_path, [("a", "1"), ("a", "2")], "")
+    packed, out = _zip(tmp_path, [("a", "new")])
+    (tmp_path / "host").write_text("old")
+    (out / "a").symlink_to(tmp_path / "host")
+    with pytest.raises(BundleRefused):
+        extract_bundle(packed, out)
+    assert (tmp_path / "host").read_text() == "old"
 
 
 @cases(
@@ -400,27 +418,6 @@ def test_folders_count_like_files(tmp_path, monkeypatch, names):
     monkeypatch.setattr(unpack, "MAX_ENTRIES", 5)
     out = refuse_zip(tmp_path, [(name, "") for name in names], "more than 5 files and folders")
     assert len(list(out.rglob("*"))) <= 5
-
-
-def test_what_is_no_zip_comes_twice_or_would_go_through_a_link_is_refused(tmp_path):
-    for damage in (b"<html>", b"", b"PK\5\6" + b"\xff" * 18):
-        (tmp_path / "b").write_bytes(damage)
-        with pytest.raises(BundleRefused, match="no readable zip"):
-            extract_bundle(tmp_path / "b", tmp_path)
-    packed, out = _zip(tmp_path, [("a", os.urandom(9) * 99)], zipfile.ZIP_DEFLATED)
-    body = bytearray(packed.read_bytes())
-    body[31:41] = b"\xff" * 10
-    packed.write_bytes(body)
-    with pytest.raises(BundleRefused, match="no readable zip"):
-        extract_bundle(packed, out)
-    with pytest.warns(UserWarning, match="Duplicate"):
-        refuse_zip(tmp_path, [("a", "1"), ("a", "2")], "")
-    packed, out = _zip(tmp_path, [("a", "new")])
-    (tmp_path / "host").write_text("old")
-    (out / "a").symlink_to(tmp_path / "host")
-    with pytest.raises(BundleRefused):
-        extract_bundle(packed, out)
-    assert (tmp_path / "host").read_text() == "old"
 
 
 def _fetch(host, tmp_path, body):

@@ -119,13 +119,17 @@ async def test_a_page_that_points_its_name_here_is_refused(meta, header, status)
     assert answer.status_code == status
 
 
-async def test_a_host_that_was_named_is_accepted_besides_loopback(meta):
+async def test_a_host_that_was_named_is_accepted_besides_loopback_and_no_sign_in_offered(meta):
     named = {"hosts": ("mill.example",), "origins": ("https://mill.example",)}
     headers = {**HEADERS, "Host": "mill.example", "Origin": "https://mill.example"}
     async with over_http(meta, **named) as url, httpx2.AsyncClient() as http:
         ours = await http.post(url, json=INITIALIZE, headers=headers)
         loopback = await http.post(url, json=INITIALIZE, headers=HEADERS)
     assert (ours.status_code, loopback.status_code) == (200, 200)
+    async with over_http(meta, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
+        for path in ("oauth-protected-resource", "oauth-authorization-server"):
+            answer = await http.get(url.replace("/mcp", f"/.well-known/{path}"))
+            assert answer.status_code == 404
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -275,13 +279,6 @@ async def test_the_process_serves_until_it_is_told_to_end_and_closes_what_it_run
             await process.wait()
     assert called.structured_content["status"] == "ok"
     assert (tmp_path / "closed").read_text() == "True"
-
-
-async def test_no_sign_in_is_offered_that_would_keep_a_client_from_sending_its_token(meta):
-    async with over_http(meta, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
-        for path in ("oauth-protected-resource", "oauth-authorization-server"):
-            answer = await http.get(url.replace("/mcp", f"/.well-known/{path}"))
-            assert answer.status_code == 404
 
 
 @pytest.mark.parametrize("mode", ERAS)

@@ -94,7 +94,7 @@ def test_a_second_endpoint_is_noise():
     def twice(call: Call) -> None:
         if call.method == "GET":
             call.events()
-            call.event("/messages?sessionId=1", event="endpoint")
+            call.event("/messages?id=1", event="endpoint")
             call.event("http://127.0.0.1:1/steal", event="endpoint")
             waiting.append(call)
             call.for_ever()

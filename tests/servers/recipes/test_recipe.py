@@ -369,7 +369,7 @@ def test_caches_and_times_are_no_content_up_to_the_size_that_is_hashed(folder, m
     monkeypatch.setattr(recipe_plan, "_MOST_READ", 4)
     before = digest_folder(str(folder))
     assert digest_folder(str(folder)) == before
-    os.utime(folder / "server.py", (1, 1))
+    os.utime(folder / "server.py", (2, 2))
     assert digest_folder(str(folder)) != before
 
 

@@ -20,7 +20,7 @@ from assets.servers.sandbox.toolchain import find_toolchain
 
 _SMALL_MB = {"memory_mb": 192, "stdout_mb": 8, "message_mb": 4, "tmp_mb": 16, "file_mb": 8}
 POLICY = SandboxPolicy(processes=48, wall_s=20.0, allow_loopback=True, **_SMALL_MB)
-_MOST = {"max_pages": 20, "max_tools": 1000}
+_MOST: Any = {"max_pages": 20, "max_tools": 1000}
 CONVERSATION = ProbePolicy(start_s=4.0, idle_s=0.7, list_s=1.5, extras_s=1.0, **_MOST)
 
 PREAMBLE = '''

@@ -176,6 +176,15 @@ def honest_root(shared_folder: Path) -> Path:
     return root
 
 
+@pytest.fixture
+def pipeline(warehouse: Warehouse) -> Iterator[Any]:
+    """The real assets over one marketplace, empty at first."""
+    from tests.contracts.pipeline import Pipeline
+
+    yield Pipeline(warehouse)
+    warehouse.ledger.close()
+
+
 def _make_honest_root(root: Path) -> Path:
     from tests.contracts.pipeline import Pipeline, honest_servers
 

@@ -168,13 +168,6 @@ def test_a_contract_of_any_schema_is_its_own_contract_and_accepts_the_same(seed)
             assert {flaw.path for flaw in validate_call(body, value)} == before
 
 
-def test_an_integer_no_double_holds_is_read_as_javascript_reads_it():
-    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 2**63 - 1}}}
-    tool = {"name": "t", "inputSchema": schema}
-    assert canonicalize_contract(tool)["inputSchema"]["properties"]["n"]["maximum"] == float(2**63)
-    assert contract_digest(tool).startswith("c1:")
-
-
 @cases(
     "tool, says",
     ({"inputSchema": {}}, "usable name"),
@@ -187,16 +180,17 @@ def test_a_tool_without_a_contract_says_what_is_missing(tool, says):
         canonicalize_contract(tool)
 
 
-def test_deep_nesting_is_refused_not_a_crash():
+def test_deep_nesting_is_refused_and_lone_surrogates_and_large_integers_are_digested():
     schema: dict = {"type": "object"}
     for _ in range(3000):
         schema = {"type": "object", "properties": {"a": schema}}
     with pytest.raises(ContractError, match="deeper than"):
         canonicalize_contract({"name": "t", "inputSchema": schema})
-
-
-def test_a_lone_surrogate_can_be_digested():
     assert canonicalize_contract({"name": "t", "description": "a\ud800b", "inputSchema": {}})
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 2**63 - 1}}}
+    tool = {"name": "t", "inputSchema": schema}
+    assert canonicalize_contract(tool)["inputSchema"]["properties"]["n"]["maximum"] == float(2**63)
+    assert contract_digest(tool).startswith("c1:")
 
 
 def test_the_text_of_a_tool_holds_its_words_and_its_parameters():

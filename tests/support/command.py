@@ -21,3 +21,9 @@ def invoke_toolmill(*arguments: str, home: Path, typed: str | None = None, **set
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+
+
+def toolmill(*arguments: str, answer: str = "") -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of a command in the folder and environment of the test."""
+    done = CliRunner().invoke(app, list(arguments), input=answer)
+    return done.exit_code, done.stdout, done.stderr

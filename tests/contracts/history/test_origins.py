@@ -164,7 +164,7 @@ def test_each_tool_is_known_once_and_the_same_is_the_same_version(build, tmp_pat
     assert build_snapshot(first, [], Blobs(tmp_path), DAY) == []  # its listing is gone
 
 
-def test_one_bad_tool_does_not_lose_the_list(build):
+def test_one_bad_tool_does_not_lose_the_list_and_changes_are_added_to_the_history_once(build):
     bad = {"name": "b", "inputSchema": {"type": "object", "properties": {"x": {"type": "any"}}}}
     tools = [{"name": 7}, TOOL, {"name": "c", "inputSchema": 7}, bad, TOOL, "noise"]
     rows, malformed = build([], tools)
@@ -173,9 +173,6 @@ def test_one_bad_tool_does_not_lose_the_list(build):
     problems = [row["problem"] for row in malformed]
     assert len(problems) == 4
     assert "expected an object" in problems[1]
-
-
-def test_changes_are_added_to_the_history_once(build):
     old, _ = build([], [TOOL])
     new = {**TOOL, "inputSchema": {"type": "object", "required": ["x"]}}
     after, _ = build(old, [new], at=DAY)
@@ -211,13 +208,25 @@ def run(*paths: Path) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_a_renamed_tool_is_told_with_its_class_fields_and_origin(saved):
+def test_a_renamed_tool_is_told_and_one_without_a_contract_left_out_or_no_base(saved):
     old, new = saved("old.json", {"tools": [A, B]}), saved("new.json", [{**A, "name": "find"}, B])
     code, out, _ = run(old, new)
     assert code == 1
     change = {"tool": "find", "class": "breaking", "fields": ["name"], "renamed_from": "search"}
     change["why"] = "name: calls of the old name find no tool"
     assert json.loads(out) == {"changes": [change], "same": 1}
+    old, new = saved("old.json", [A, A]), saved("new.json", [A, {"name": "odd"}])
+    report = diff_files(old, new)
+    assert report.answer == {"changes": [], "same": 1}
+    named = [line.split(": left out: ")[0].rsplit(", ")[-1] for line in report.left_out]
+    assert named == ["entry 1", "entry 1"]
+    code, out, err = run(old, new)
+    assert (code, json.loads(out)["same"]) == (0, 1)
+    assert "no inputSchema" in err
+    code, out, err = run(saved("old.json", [{"name": "odd"}]), saved("new.json", [A]))
+    assert (code, out) == (2, "")
+    assert "old.json: no tool in it has a usable contract: tool 'odd': no inputSchema" in err
+    assert run(saved("old.json", [{"name": "odd"}, A]), saved("new.json", [A]))[0] == 0
 
 
 @cases(
@@ -249,21 +258,6 @@ def test_unusable_input_is_one_line_that_names_the_file_and_the_mend(tmp_path, s
     assert "give a saved tools/list result" in err
 
 
-def test_a_tool_without_a_contract_is_left_out_and_named_and_a_base_of_such_is_none(saved):
-    old, new = saved("old.json", [A, A]), saved("new.json", [A, {"name": "odd"}])
-    report = diff_files(old, new)
-    assert report.answer == {"changes": [], "same": 1}
-    named = [line.split(": left out: ")[0].rsplit(", ")[-1] for line in report.left_out]
-    assert named == ["entry 1", "entry 1"]
-    code, out, err = run(old, new)
-    assert (code, json.loads(out)["same"]) == (0, 1)
-    assert "no inputSchema" in err
-    code, out, err = run(saved("old.json", [{"name": "odd"}]), saved("new.json", [A]))
-    assert (code, out) == (2, "")
-    assert "old.json: no tool in it has a usable contract: tool 'odd': no inputSchema" in err
-    assert run(saved("old.json", [{"name": "odd"}, A]), saved("new.json", [A]))[0] == 0
-
-
 # --- the assets `snapshots` and `contract_changes` over real tables, old versions of them included
 def take(pipeline, servers):
     pipeline.deploy(servers)
@@ -284,8 +278,7 @@ def test_a_change_says_why_in_print_and_a_change_of_an_older_table_says_nothing(
     take(pipeline, servers)
     pipeline.run([contract_changes])
     why = {row["tool"]: (row["cls"], row["why"]) for row in pipeline.read_rows(CHANGES)}
-    assert why["x"] == ("breaking", None)
-    assert why["find_photo"][0] == "suspicious"
+    assert (why["x"], why["find_photo"][0]) == (("breaking", None), "suspicious")
     assert "not any more" in why["find_photo"][1]
     assert why["find_song"][1].isprintable()
 

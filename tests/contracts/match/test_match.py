@@ -20,10 +20,8 @@ from tests.support.examples import examples
 
 TEXT = {"type": "string"}
 LABEL = {"properties": {"kind": {"const": "label"}, "text": TEXT}, "required": ["kind"]}
-TAG = {
-    "properties": {"kind": {"const": "tag"}, "text": {"enum": ["Big Tag"]}},
-    "required": ["kind"],
-}
+BIG = {"kind": {"const": "tag"}, "text": {"enum": ["Big Tag"]}}
+TAG = {"properties": BIG, "required": ["kind"]}
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -162,7 +160,7 @@ def test_different_calls_say_how(want, have, kind):
     assert not _match(have, want).match
 
 
-def test_the_gravest_error_is_told_and_each_parameter_has_its_verdict():
+def test_the_gravest_error_is_told_each_parameter_has_its_verdict_and_each_call_its_scores():
     result = _match(
         {"n": 1, "flag": True, "note": "x", "count": 10}, {"n": "1", "note": "y", "z": 0}
     )
@@ -171,9 +169,6 @@ def test_the_gravest_error_is_told_and_each_parameter_has_its_verdict():
         "count": "default", "flag": "missing", "n": "wrong_type", "note": "wrong_value",
         "z": "extra",
     }  # fmt: skip
-
-
-def test_scores_of_another_tool_and_of_a_call_that_is_half_right():
     result = match_call(SCHEMA, {"name": "a", "arguments": {}}, {"name": "b", "arguments": {}})
     assert (result.error_kind, result.name_f1, result.value_f1) == ("wrong_tool", 0.0, 0.0)
     assert match_call(SCHEMA, {"name": "a"}, "a()").error_kind == "not_a_call"  # type: ignore[arg-type]
@@ -181,20 +176,15 @@ def test_scores_of_another_tool_and_of_a_call_that_is_half_right():
     assert (half.name_f1, half.value_f1) == (0.5, 0.5)
 
 
-def test_keys_that_are_no_text_count_as_the_text_json_would_write():
+def test_odd_keys_many_unordered_items_and_nesting_without_end_are_compared():
     assert _match({7: "a", True: 2, 1.5: 3}, {True: 2, 1.5: 3, 7: "a"}, {}).match
     assert _match({None: 3}, {"null": 3}, {}).match
-
-
-def test_ten_thousand_unordered_items_are_compared_by_counting():
     schema = {"properties": {"s": {"type": "array", "uniqueItems": True}}}
     items = [{"k": i} for i in range(10_000)]
     assert _match({"s": items}, {"s": [*items[1:], items[0]]}, schema).match
     numbers = list(range(10_000))
     assert not _match({"s": numbers}, {"s": [-1, *numbers[:-1]]}, schema).match
 
-
-def test_nesting_without_end_is_compared_without_the_schema():
     def nested(leaf: Any, depth: int = 5_000) -> Any:
         for _ in range(depth):
             leaf = [leaf]
@@ -299,25 +289,15 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
     return {"name": name, "arguments": arguments}
 
 
-some_calls = st.lists(
-    st.builds(
-        lambda name, inputs: {"name": name, "arguments": inputs},
-        st.sampled_from(["t", "mail", "other"]),
-        st.dictionaries(
-            st.sampled_from(["a", "to"]), st.integers(0, 2) | st.sampled_from("xy"), max_size=2
-        ),
-    ),
-    max_size=4,
+some_names, small = st.sampled_from(["t", "mail", "other"]), st.integers(0, 2)
+inputs = st.dictionaries(st.sampled_from(["a", "to"]), small | st.sampled_from("xy"), max_size=2)
+some_calls = st.lists(st.fixed_dictionaries({"name": some_names, "arguments": inputs}), max_size=4)
+rows = st.integers(1, 6).map(
+    lambda width: st.lists(st.integers(0, 9), min_size=width, max_size=width)
 )
 
 
-@given(
-    st.integers(1, 6).flatmap(
-        lambda width: st.lists(
-            st.lists(st.integers(0, 9), min_size=width, max_size=width), min_size=1, max_size=6
-        )
-    )
-)
+@given(rows.flatmap(lambda row: st.lists(row, min_size=1, max_size=6)))
 def test_no_other_assignment_gains_more(gains):
     result = assign_rows(gains)
     used = [column for column in result if column is not None]

@@ -125,12 +125,18 @@ def put(pipeline: Pipeline, spec: TableSpec, rows: list[dict], partition: str) -
     tables.promote(tables.stage(spec, spec.frame(rows), partition), "test", [])
 
 
-def test_what_is_held_is_named_beside_the_table_and_its_text_is_in_neither(pipeline):
+def test_what_is_held_is_named_without_its_text_and_a_wrong_digest_publishes_nothing(pipeline):
     clear, stored = read_contracts(pipeline.warehouse, MARKET)
     assert keys(stored) == {BAD}
     assert keys(clear) == keys(pipeline.read_rows(SNAPSHOTS)) - {BAD}
     assert "contract" not in HELD.columns
     assert not any("id_rsa" in row["contract"] for row in pipeline.read_rows(CLEAR))
+    before = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
+    rows = pipeline.read_rows(SNAPSHOTS)
+    put(pipeline, SNAPSHOTS, [{**rows[0], "contract_digest": f"c1:{'0' * 64}"}, *rows[1:]], MARKET)
+    with pytest.raises(dg.Failure, match="resolvable"):
+        pipeline.run([clear_contracts], MARKET)
+    assert pipeline.warehouse.tables.head(CLEAR.name, MARKET) == before
 
 
 def test_a_hold_counts_at_once_and_a_release_with_the_next_publication(pipeline):
@@ -166,15 +172,6 @@ def test_what_one_marketplace_holds_since_is_in_nothing_that_joins_all_of_them(p
     assert (GOOD in keys(clear), keys(stored)) == (False, {BAD, GOOD})
     put(pipeline, HELD, [{**names, "contract_digest": f"c1:{'0' * 64}"}], OTHER)
     assert GOOD in keys(read_clear(pipeline.warehouse))  # another contract of the same name
-
-
-def test_a_digest_of_another_contract_keeps_the_table_that_is_published(pipeline):
-    before = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
-    rows = pipeline.read_rows(SNAPSHOTS)
-    put(pipeline, SNAPSHOTS, [{**rows[0], "contract_digest": f"c1:{'0' * 64}"}, *rows[1:]], MARKET)
-    with pytest.raises(dg.Failure, match="resolvable"):
-        pipeline.run([clear_contracts], MARKET)
-    assert pipeline.warehouse.tables.head(CLEAR.name, MARKET) == before
 
 
 # --- what results, instructions, prompts and resources say is a finding that holds like any
@@ -247,7 +244,7 @@ def test_what_a_server_says_besides_its_tools_is_said_of_each_of_them(pipeline, 
 SCAN_EXTRAS = "assets.contracts.findings.scan_extras"
 
 
-def test_honest_extras_hold_nothing_and_are_read_once(pipeline, monkeypatch):
+def test_honest_extras_hold_nothing_and_those_that_cannot_be_read_do(pipeline, monkeypatch):
     extras = {
         "instructions": "Search photos first, then open one by its id.",
         "prompts": [{"name": "review", "description": "You review the code of a change."}],
@@ -259,8 +256,6 @@ def test_honest_extras_hold_nothing_and_are_read_once(pipeline, monkeypatch):
     pipeline.run_scan()
     assert len(pipeline.read_clear()) == 18
 
-
-def test_a_server_whose_extras_cannot_be_read_is_held(pipeline, monkeypatch):
     def broken(*_: object) -> None:
         raise RecursionError("nobody foresaw this")
 

@@ -22,11 +22,14 @@ def one(arguments):
     return problem
 
 
-def test_a_wrong_type_names_both_types():
+def test_a_wrong_type_names_both_types_and_a_missing_name_the_one_that_was_meant():
     assert one({"userId": "five"}) == {
         "path": "$.userId", "kind": "wrong_type", "found": 'string "five"', "expected": "integer",
         "fix": "give integer, not as text",
     }  # fmt: skip
+    missing, unknown = find_problems(TOOL, {"user_id": 5})
+    assert missing["fix"] == "give 'userId'; 'user_id' may have been meant for it"
+    assert unknown["fix"] == "call it 'userId'"
 
 
 @cases(
@@ -48,21 +51,11 @@ def test_each_problem_has_its_place_what_was_expected_and_the_mend(arguments, pa
     assert problem["fix"].startswith(fix)
 
 
-def test_a_missing_name_and_the_one_that_was_meant_are_told_together():
-    missing, unknown = find_problems(TOOL, {"user_id": 5})
-    assert missing["fix"] == "give 'userId'; 'user_id' may have been meant for it"
-    assert unknown["fix"] == "call it 'userId'"
-
-
-def test_a_name_with_a_dot_is_one_name():
+def test_a_name_with_a_dot_is_one_name_and_long_values_are_cut():
     schema = {"type": "object", "properties": {"a.b": {"type": "object", "properties": {"c d": {
         "type": "integer", "minimum": 3}}}}}  # fmt: skip
     (problem,) = find_problems({"inputSchema": schema}, {"a.b": {"c d": 1}})
-    assert problem["path"] == '$["a.b"]["c d"]'
-    assert problem["expected"] == "integer, at least 3"
-
-
-def test_long_values_are_cut():
+    assert (problem["path"], problem["expected"]) == ('$["a.b"]["c d"]', "integer, at least 3")
     problem = one({"userId": "x" * 100_000})
     assert len(json.dumps(problem)) < 500
 

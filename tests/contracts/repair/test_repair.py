@@ -238,19 +238,25 @@ def test_the_signs_of_a_value_are_read_once(monkeypatch):
     assert max(read) < 1000
 
 
-def test_what_nobody_declared_is_dropped_only_where_the_contract_forbids_it():
+def test_what_nobody_declared_is_dropped_where_the_contract_forbids_it_but_not_what_was_said():
     extra = {"userId": 5, "colour": "red"}
     assert repair_call(TOOL, extra).arguments == extra
     result = repair_call(CLOSED, extra)
     assert result.arguments == {"userId": 5}
     assert result.steps == ["dropped $.colour, which the contract forbids"]
+    given_ = {"userId": 5, "colour": "red", "shade": "dark", "zq": True}
+    result = repair_call(TOOL, given_, drop_undeclared=True, is_said=lambda value: value == "red")
+    assert result.arguments == {"userId": 5, "colour": "red"}
 
 
-def test_a_wrapper_is_taken_off_where_the_tool_has_an_argument_of_its_name():
+def test_a_wrapper_of_the_tools_name_is_taken_off_and_one_part_keeps_no_other_from_repair():
     names = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     wrapped = {"name": "look", "arguments": {"name": "x"}}
     assert repair_call({"name": "look", "inputSchema": names}, wrapped).arguments == {"name": "x"}
     assert repair_call({"name": "find", "inputSchema": names}, wrapped).arguments == wrapped
+    result = repair_call(TOOL, {"userId": "five", "live": "true"})
+    assert result.arguments == {"userId": "five", "live": True}
+    assert [item["path"] for item in result.problems_left] == ["$.userId"]
 
 
 NESTED = {w: {"properties": {"id": {}}} for w in ("from", "to")}
@@ -281,18 +287,6 @@ KEPT = [  # (schema or contract, what is given), whatever may be dropped
 def test_what_may_be_meant_guards_the_call_or_is_data_is_not_dropped(tool, given_):
     tool = tool if "name" in tool else {"name": "t", "inputSchema": tool}
     assert repair_call(tool, given_, drop_undeclared=True).arguments == given_
-
-
-def test_what_somebody_said_is_not_dropped():
-    given_ = {"userId": 5, "colour": "red", "shade": "dark", "zq": True}
-    result = repair_call(TOOL, given_, drop_undeclared=True, is_said=lambda value: value == "red")
-    assert result.arguments == {"userId": 5, "colour": "red"}
-
-
-def test_one_part_that_cannot_be_repaired_keeps_no_other_from_it():
-    result = repair_call(TOOL, {"userId": "five", "live": "true"})
-    assert result.arguments == {"userId": "five", "live": True}
-    assert [item["path"] for item in result.problems_left] == ["$.userId"]
 
 
 @given(calls())

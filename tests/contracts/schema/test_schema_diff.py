@@ -173,7 +173,7 @@ def test_results_are_judged_from_the_reader_s_side(old, new, cls):
     assert worst(old, new, results=True) == cls
 
 
-def test_definitions_are_followed_where_they_are_used():
+def test_definitions_are_followed_where_they_are_used_and_a_moved_one_is_the_same_schema():
     def schema(size: int, **more: Any) -> Schema:
         node = {"type": "object", "properties": {"v": {**INT, "maximum": size},
                                                  "next": {"$ref": "#/$defs/node"}}}  # fmt: skip
@@ -183,20 +183,15 @@ def test_definitions_are_followed_where_they_are_used():
     assert (item.path, item.cls) == ("s.properties.a.properties.v.maximum", "breaking")
     assert worst(schema(5), schema(9)) == "compatible"
     assert worst(schema(5), schema(5, unused=TEXT)) == "wording"
-
-
-def test_a_moved_definition_is_the_same_schema():
     old = {**inside({"$ref": "#/definitions/t"}), "definitions": {"t": TEXT}}
     assert worst(old, {**inside({"$ref": "#/$defs/u"}), "$defs": {"u": TEXT}}) == "wording"
     assert worst(old, inside(TEXT)) == "wording"
 
 
-def test_names_that_are_no_plain_words_stand_in_brackets():
+def test_names_stand_in_brackets_and_schemas_that_nobody_can_follow_count_as_breaking():
     (item,) = compare({"properties": {"a.b": INT}}, {"properties": {"a.b": TEXT}}, "s")
     assert item.path == 's.properties["a.b"].type'
 
-
-def test_schemas_that_nobody_can_follow_end_soon_and_count_as_breaking():
     def bush(depth: int, leaf: Any) -> Any:
         pieces = [bush(depth - 1, leaf), bush(depth - 1, leaf)] if depth else [leaf, NULL]
         return {"anyOf": pieces}

@@ -100,7 +100,7 @@ def tool(schema: Schema, name: str = "t") -> dict[str, Any]:
     return {"name": name, "inputSchema": schema}
 
 
-def test_a_limit_counts_and_holds_inner_ones_too():
+def test_a_limit_counts_holds_inner_ones_too_and_charges_slow_searches_alone_by_the_clock():
     with limit_steps(3) as outer:
         with limit_steps(2), pytest.raises(TooMuchWork):
             spend_steps(3)
@@ -108,9 +108,6 @@ def test_a_limit_counts_and_holds_inner_ones_too():
         with pytest.raises(TooMuchWork):
             spend_steps()
     spend_steps(10**9)  # no limit holds here
-
-
-def test_only_slow_searches_are_charged_by_the_clock():
     with limit_steps(100) as limit:
         spend_seconds(0.001)
         assert limit.left == 100
@@ -118,10 +115,15 @@ def test_only_slow_searches_are_charged_by_the_clock():
             spend_seconds(0.1)
 
 
-def test_a_call_against_a_schema_that_doubles_is_given_up():
+def test_a_schema_that_doubles_or_compares_each_item_with_each_is_given_up():
     [flaw] = validate_call(tool(doubling(40, {"maximum": 3})), {"a": 1})
     assert (flaw.kind, "steps" in flaw.message) == ("bad_schema", True)
     assert validate_call(tool(doubling(4, {"maximum": 3})), {"a": 1}) == []
+    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    few, many = ([{"x": i} for i in range(n)] for n in (50, 2_000))
+    assert validate_call(tool(schema), {"a": few}) == []
+    [flaw] = validate_call(tool(schema), {"a": many})
+    assert flaw.kind == "bad_schema"
 
 
 def test_patterns_without_end_cost_what_they_may_and_no_more(monkeypatch):
@@ -141,23 +143,12 @@ def test_patterns_without_end_cost_what_they_may_and_no_more(monkeypatch):
     assert len(request) <= 21
 
 
-def test_items_that_are_compared_each_with_each_are_counted_so():
-    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
-    few, many = ([{"x": i} for i in range(n)] for n in (50, 2_000))
-    assert validate_call(tool(schema), {"a": few}) == []
-    [flaw] = validate_call(tool(schema), {"a": many})
-    assert flaw.kind == "bad_schema"
-
-
-def test_a_tool_that_cannot_be_compared_whole_is_breaking_and_says_so():
+def test_a_tool_that_cannot_be_compared_whole_is_breaking_and_leaves_others_theirs():
     old, new = (tool(doubling(40, {"maximum": most})) for most in (3, 2))
     new["inputSchema"]["properties"]["b"] = {"type": "string"}
     [change] = compare_tools([old], [new])
     assert (change.cls, change.fields) == ("breaking", ("inputSchema",))
     assert NOT_WHOLE in change.why
-
-
-def test_one_entangled_tool_leaves_the_others_their_comparison():
     bad = [tool(doubling(40, {"maximum": most}), "a") for most in (3, 2)]
     good = [{**BASE, "description": text} for text in ("Old words.", "New words.")]
     result = {c.tool: c.cls for c in compare_tools([bad[0], good[0]], [bad[1], good[1]])}

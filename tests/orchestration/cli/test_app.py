@@ -51,11 +51,15 @@ def toolmill(
     return run_python(*command, *arguments, env=environment, cwd=ROOT, timeout=120)
 
 
-def test_settings_are_json_without_secrets(tmp_path):
+def test_settings_are_json_without_secrets_and_a_misspelt_one_or_the_version_is_one_line(tmp_path):
     done = toolmill("settings", home=tmp_path, OPENAI_API_KEY="very-secret")
     assert done.returncode == 0
     assert json.loads(done.stdout)["home"] == str(tmp_path)
     assert "very-secret" not in done.stdout + done.stderr
+    done = invoke_toolmill("settings", home=tmp_path, TOOLMILL_BUGDET_USD="1")
+    told = "TOOLMILL_BUGDET_USD: no such setting; did you mean TOOLMILL_BUDGET_USD?"
+    assert (done.returncode, done.stderr.strip()) == (2, told)
+    assert invoke_toolmill("--version", home=tmp_path).stdout == f"{version('toolmill')}\n"
 
 
 KNOWN = "registry, smithery, glama, pulsemcp, mcpso, mcphub, deepnlp, pipedream, docker, private"
@@ -74,12 +78,6 @@ def test_what_could_not_be_used_later_is_refused_at_once(words, told, tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.strip().splitlines()
     assert told in line
-
-
-def test_a_misspelt_setting_is_one_line_and_usage(tmp_path):
-    done = invoke_toolmill("settings", home=tmp_path, TOOLMILL_BUGDET_USD="1")
-    told = "TOOLMILL_BUGDET_USD: no such setting; did you mean TOOLMILL_BUDGET_USD?"
-    assert (done.returncode, done.stderr.strip()) == (2, told)
 
 
 def test_what_is_far_too_long_is_one_line_with_its_beginning(tmp_path, monkeypatch):
@@ -192,10 +190,6 @@ def test_what_was_given_and_cannot_be_used_is_2_and_leaves_nothing(command, tmp_
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["empty", "file"]
-
-
-def test_the_version_is_that_of_the_package(tmp_path):
-    assert invoke_toolmill("--version", home=tmp_path).stdout == f"{version('toolmill')}\n"
 
 
 def test_what_was_spent_is_a_line_a_stage_or_json(tmp_path):

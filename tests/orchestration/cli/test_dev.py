@@ -18,17 +18,12 @@ from orchestration.runs.instance import SLOTS
 from orchestration.settings.load import SettingsError
 from tests.support.cases import cases
 from tests.support.paths import ROOT
+from tests.support.postgres import find_free_port
 from tests.support.python_process import run_python
 from warehouse.home import HomeUnavailable
 
 QUERY = """{ assetNodes { assetKey { path } metadataEntries { label
   ... on PathMetadataEntry { path } } } }"""
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def started_by(home: Path) -> list[psutil.Process]:
@@ -46,13 +41,9 @@ def started_by(home: Path) -> list[psutil.Process]:
 def test_dev_uses_the_named_home_whatever_dotenv_says_and_sigterm_ends_it_all(tmp_path):
     named, other = tmp_path / "named", tmp_path / "other"
     (tmp_path / ".env").write_text(f"TOOLMILL_HOME={other}\n")
-    port = free_port()
-    env = {
-        **os.environ,
-        "TOOLMILL_DEMO__BASE_PORT": "0",
-        "TOOLMILL_HOME": str(named),
-        "PYTHONPATH": str(ROOT),
-    }
+    port = find_free_port()
+    env = {**os.environ, "TOOLMILL_HOME": str(named), "PYTHONPATH": str(ROOT)}
+    env["TOOLMILL_DEMO__BASE_PORT"] = "0"
     command = [sys.executable, "-m", "orchestration", "dev", "--port", str(port)]
     with (tmp_path / "log").open("wb") as log:
         dev = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=log, stderr=log)

@@ -4,25 +4,18 @@ import io
 import json
 import logging
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from assets.servers.calls.log import CallLog, query_digest
-from orchestration.cli.app import app
-from orchestration.cli.terminal import (
-    EscapedLines,
-    fail,
-    print_json,
-    print_line,
-    print_markdown,
-    print_page,
-)
+from orchestration.cli import terminal
 from orchestration.settings.load import SettingsError, load_settings
 from tests.support.cases import cases
+from tests.support.command import toolmill
 from warehouse.sanitize.markdown import fill_markdown
 
 
@@ -38,22 +31,20 @@ def outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallLog:
     return call_log
 
 
-def toolmill(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["log", *arguments])
-    return done.exit_code, done.stdout, done.stderr
+run = partial(toolmill, "log")
 
 
 def test_what_is_remembered_is_told_and_deleted_by_token(outcomes):
-    code, out, _ = toolmill()
+    code, out, _ = run()
     assert code == 0
     assert "ann  2 lines, 1 searches, 1 queries kept" in out
     assert "\x1b" not in out
-    code, out, _ = toolmill("--delete", "--token", "ann", "--json")
+    code, out, _ = run("--delete", "--token", "ann", "--json")
     assert (code, json.loads(out)) == (0, {"deleted": 2, "unreadable": 0, "files": 1})
     assert [line["token"] for line in outcomes.read()] == ["bo\x1b[2J"] * 2
-    assert toolmill("--delete", "--query", " Read a  FILE")[1].startswith("deleted 1 lines")
-    assert toolmill("--delete", "--before", "2999-01-01")[0] == 0
-    assert json.loads(toolmill("--json")[1]) == []
+    assert run("--delete", "--query", " Read a  FILE")[1].startswith("deleted 1 lines")
+    assert run("--delete", "--before", "2999-01-01")[0] == 0
+    assert json.loads(run("--json")[1]) == []
 
 
 @cases(
@@ -67,7 +58,7 @@ def test_what_is_remembered_is_told_and_deleted_by_token(outcomes):
     (("--token", "ann", "--place", "nowhere"), "no such folder"),
 )
 def test_a_deletion_that_says_nothing_is_usage(outcomes, arguments, said):
-    code, _, err = toolmill("--delete", *arguments)
+    code, _, err = run("--delete", *arguments)
     assert (code, said in err) == (2, True)
     assert len(list(outcomes.read())) == 4
 
@@ -96,26 +87,26 @@ def capture(print_it: object, value: object) -> str:
 
 @given(st.text() | st.text(alphabet=CONTROLS + "a\n"))
 def test_any_text_is_one_line_of_visible_signs(text):
-    printed = capture(print_line, CONTROLS + text)
+    printed = capture(terminal.print_line, CONTROLS + text)
     assert printed.endswith("\n")
     assert printed[:-1].isprintable()
 
 
 @given(st.recursive(st.text(), lambda inner: st.dictionaries(st.text(), inner), max_leaves=5))
 def test_any_json_is_one_line_that_reads_back_as_it_was(value):
-    printed = capture(print_json, {CONTROLS: value})
+    printed = capture(terminal.print_json, {CONTROLS: value})
     assert printed[:-1].isprintable()
     assert json.loads(printed) == {CONTROLS: value}
 
 
 def test_markdown_is_laid_out_on_a_terminal_and_left_as_it_is_in_a_pipe(monkeypatch):
     text = fill_markdown("| a | b |\n| --- | --- |\n| {} | 1 |\n", "<b>[x](y)" + CONTROLS)
-    assert "&#" in capture(print_markdown, text)
+    assert "&#" in capture(terminal.print_markdown, text)
     out = io.StringIO()
     monkeypatch.setattr(out, "isatty", lambda: True)
     monkeypatch.setattr("sys.stdout", out)
     monkeypatch.setenv("TERM", "dumb")  # no colours
-    print_markdown(text)
+    terminal.print_markdown(text)
     page = out.getvalue()
     assert "<b>[x](y)" in page
     assert "---" not in page
@@ -125,6 +116,9 @@ def test_markdown_is_laid_out_on_a_terminal_and_left_as_it_is_in_a_pipe(monkeypa
 def test_pages_errors_and_logs_keep_their_own_lines_alone():
     record = logging.LogRecord("x", logging.INFO, __file__, 1, "a%s\nb", (CONTROLS,), None)
     with pytest.raises(SystemExit):
-        fail(CONTROLS, 1)
-    for text in (capture(print_page, f"a{CONTROLS}\nb")[:-1], EscapedLines().format(record)):
+        terminal.fail(CONTROLS, 1)
+    for text in (
+        capture(terminal.print_page, f"a{CONTROLS}\nb")[:-1],
+        terminal.EscapedLines().format(record),
+    ):
         assert [line.isprintable() for line in text.split("\n")] == [True, True]

@@ -5,13 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from demo.server import Replicas, replicas
-from orchestration.cli.app import app
 from tests.outcomes.worlds.files import SMALL, write_world
 from tests.support.cases import cases
-from tests.support.command import invoke_toolmill
+from tests.support.command import invoke_toolmill, toolmill
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +18,13 @@ def sites() -> Iterator[Replicas]:
         yield running
 
 
-def test_a_marketplace_that_is_not_is_usage(tmp_path):
+def test_a_marketplace_that_is_not_is_usage_and_one_without_its_key_says_what_to_set(tmp_path):
     assert invoke_toolmill("crawl", "nowhere", home=tmp_path).returncode == 2
+    done = invoke_toolmill("crawl", "pulsemcp", "--json", home=tmp_path, TOOLMILL_SOURCE="live")
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    assert (report["completeness"], report["requests"]) == ("skipped: key missing", 0)
+    assert "TOOLMILL_MARKETPLACES__PULSEMCP__TENANT_ID" in done.stderr
 
 
 def test_one_marketplace_is_crawled_by_hand(sites, tmp_path):
@@ -34,27 +37,15 @@ def test_one_marketplace_is_crawled_by_hand(sites, tmp_path):
 
 
 def test_a_refused_key_fails_in_one_line_and_in_json(sites, tmp_path):
-    done = invoke_toolmill(
-        *("crawl", "glama", "--json"),
-        home=tmp_path,
-        TOOLMILL_SOURCE="live",
-        TOOLMILL_MARKETPLACES__GLAMA__BASE_URL=sites["glama"],
-        TOOLMILL_MARKETPLACES__GLAMA__API_KEY="wrong",
-    )
+    at = "TOOLMILL_MARKETPLACES__GLAMA__"
+    there = {"TOOLMILL_SOURCE": "live", f"{at}BASE_URL": sites["glama"], f"{at}API_KEY": "wrong"}
+    done = invoke_toolmill("crawl", "glama", "--json", home=tmp_path, **there)
     assert done.returncode == 1
     report = json.loads(done.stdout)
     assert report["completeness"] == "failed"
     assert "status 401" in report["problems"][0]["hint"]
     assert "wants a key" in done.stderr
     assert "wrong" not in done.stdout
-
-
-def test_a_marketplace_without_its_key_is_skipped_and_says_what_to_set(tmp_path):
-    done = invoke_toolmill("crawl", "pulsemcp", "--json", home=tmp_path, TOOLMILL_SOURCE="live")
-    assert done.returncode == 1
-    report = json.loads(done.stdout)
-    assert (report["completeness"], report["requests"]) == ("skipped: key missing", 0)
-    assert "TOOLMILL_MARKETPLACES__PULSEMCP__TENANT_ID" in done.stderr
 
 
 def test_the_config_of_a_client_is_read(tmp_path):
@@ -83,25 +74,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def toolmill(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["worlds", *arguments])
-    return done.exit_code, done.stdout, done.stderr
-
-
-def test_the_list_names_the_users_worlds_beside_ours(place):
+def test_the_list_names_the_users_worlds_beside_ours_and_a_file_that_cannot_be_used(place):
     write_world(place / "worlds")
-    code, out, _ = toolmill("--json")
+    code, out, _ = toolmill("worlds", "--json")
     rows = {item["name"]: item for item in json.loads(out)["worlds"]}
     assert (code, rows["small"]["kind"], rows["small"]["servers"]) == (0, "folder", ["npm:files"])
     assert (rows["small"]["tools"], rows["small"]["tools_with_tasks"]) == (2, 2)
     assert rows["office-folder"]["why"] is None
-    assert "small  folder  available" in toolmill()[1]
-
-
-def test_a_file_that_cannot_be_used_is_listed_with_the_reason_and_costs_no_other(place):
-    write_world(place / "worlds")
+    assert "small  folder  available" in toolmill("worlds")[1]
     write_world(place / "worlds", SMALL.replace('"folder"', '"castle"'), "castle")
-    code, out, _ = toolmill()
+    code, out, _ = toolmill("worlds")
     assert code == 1
     assert "kind 'castle' does not exist" in out
     assert "small  folder  available" in out
@@ -115,7 +97,7 @@ def test_a_file_that_cannot_be_used_is_listed_with_the_reason_and_costs_no_other
 )
 def test_what_does_not_exist_is_usage(place, arguments, told):
     write_world(place / "worlds")
-    code, _, err = toolmill(*arguments)
+    code, _, err = toolmill("worlds", *arguments)
     assert code == 2
     assert told in err
     assert "Traceback" not in err
@@ -123,11 +105,11 @@ def test_what_does_not_exist_is_usage(place, arguments, told):
 
 def test_a_check_without_servers_compares_resets(place):
     path = write_world(place / "worlds")
-    code, out, _ = toolmill("small", "--check", "--json")
+    code, out, _ = toolmill("worlds", "small", "--check", "--json")
     (row,) = json.loads(out)["worlds"]
     assert (code, row["status"], row["tasks_made"], len(row["digests"])) == (0, "ok", 4, 2)
     path.write_text(SMALL.replace('key = "*.txt"', 'key = "*.pdf"'))
-    code, out, _ = toolmill("small", "--check", "--json")
+    code, out, _ = toolmill("worlds", "small", "--check", "--json")
     (row,) = json.loads(out)["worlds"]
     assert (code, row["status"]) == (1, "failed")
     assert "no fact matches '*.pdf'" in row["why"]

@@ -39,13 +39,10 @@ def test_every_shape_of_a_list_is_read(value, tmp_path):
     assert "\x1b" not in done.stdout
 
 
-def test_a_clean_list_exits_with_0(tmp_path):
+def test_a_clean_list_exits_with_0_and_one_of_before_shows_what_became_of_a_tool(tmp_path):
     done = _run(tmp_path, _file(tmp_path, {"tools": [GOOD]}), "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"findings": [], "tools": 1, "high": 0}
-
-
-def test_a_list_of_before_shows_what_became_of_a_tool(tmp_path):
     old, new = _file(tmp_path, [GOOD], "old.json"), _file(tmp_path, [BAD])
     done = _run(tmp_path, new, "--before", old, "--json")
     assert done.returncode == 1
@@ -63,13 +60,10 @@ def test_what_holds_no_tools_is_refused_in_one_line(value, tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_missing_file_is_refused_in_one_line(tmp_path):
+def test_a_missing_file_is_refused_in_one_line_and_a_definition_that_is_no_contract_named(tmp_path):
     done = _run(tmp_path, str(tmp_path / "none.json"))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_definition_that_is_no_contract_is_named_and_alone_refused(tmp_path):
     odd = {**GOOD, "name": "odd", "inputSchema": "x"}
     done = _run(tmp_path, _file(tmp_path, [GOOD, odd]), "--json")
     assert (done.returncode, json.loads(done.stdout)["tools"]) == (0, 2)

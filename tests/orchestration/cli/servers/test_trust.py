@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from orchestration.cli.app import app
 from orchestration.settings.load import load_settings
 from tests.support.cases import cases
+from tests.support.command import toolmill
 from tests.support.local_servers import write_file, write_server
 
 NAME = "private:mcp.json#own"
@@ -32,11 +31,6 @@ def write(base: Path, folder: Path, *more: str) -> None:
     gone = {"command": "python", "args": ["server.py"], "cwd": str(base / "gone")}
     npm = {"command": "npx", "args": ["-y", "quill@1.0.0"]}
     write_file(base / "mcp.json", own=own, gone=gone, npm=npm)
-
-
-def toolmill(*arguments: str, answer: str = "") -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, list(arguments), input=answer)
-    return done.exit_code, done.stdout, done.stderr
 
 
 def states() -> dict[str, str]:

@@ -163,13 +163,10 @@ def test_a_changed_pool_is_read_by_the_adapter_that_did_not_learn_its_set(tmp_pa
     assert work.choose_embedder(FOLDS[0][0]) is first
 
 
-def test_folds_leave_every_learnt_set_out_once_and_families_whole():
+def test_folds_leave_every_learnt_set_out_once_and_nothing_of_a_test_side_is_learnt():
     assert sorted([*FOLDS[0], *FOLDS[1]]) == sorted(LEARNT)
     families = [{name.partition("-")[0] for name in fold} for fold in FOLDS]
     assert not families[0] & families[1]
-
-
-def test_nothing_of_a_test_side_is_learnt_not_even_as_a_negative():
     rows, pool = make_rows(make_set(), Recipe())
     texts = {row["positive"] for row in rows}
     texts |= {tool_text(entry["contract"]) for entry in pool.values()}
@@ -178,7 +175,7 @@ def test_nothing_of_a_test_side_is_learnt_not_even_as_a_negative():
     assert not any(" of 8" in text for text in texts)
 
 
-def test_both_views_of_a_tool_are_right_and_its_negatives_are_others():
+def test_both_views_of_a_tool_are_right_its_negatives_are_others_and_caps_hold():
     rows, pool = make_rows(make_set(), Recipe())
     tools = collect_tools(rows, pool)
     assert {row["contract_digest"].rpartition(":")[2] for row in rows} == {"full", "brief"}
@@ -187,9 +184,6 @@ def test_both_views_of_a_tool_are_right_and_its_negatives_are_others():
         assert 0 < len(near) <= Recipe().near
         assert row["positive"] in right
         assert not near & right
-
-
-def test_caps_hold_and_the_draw_is_the_same_every_time():
     recipe = replace(Recipe(), cap=10, pairs_a_tool=1)
     rows, _ = make_rows(make_set(), recipe)
     assert 0 < len(rows) <= 10

@@ -5,27 +5,10 @@ from random import Random
 import numpy as np
 import pytest
 
+from benchmarks.outcomes.noise import play, proxy
 from benchmarks.outcomes.noise.build import make_variants, paraphrase_contract
 from benchmarks.outcomes.noise.endpoints import ToolEndpoint, load_sources
 from benchmarks.outcomes.noise.intents import HELD_OUT, TRAIN, draw_tasks, load_intents
-from benchmarks.outcomes.noise.play import (
-    NoiseStage,
-    draw_log,
-    order_by_oracle,
-    order_by_retriever,
-    order_curated,
-    value_orders,
-)
-from benchmarks.outcomes.noise.proxy import (
-    CUT,
-    FAULTS,
-    RATES,
-    TRUNCATED,
-    UNIT,
-    change_answer,
-    change_arguments,
-    is_hit,
-)
 from benchmarks.outcomes.noise.table import NO_CALL, OutcomeTable, TableCall, TaskFacts
 from tests.support.cases import cases
 
@@ -43,7 +26,7 @@ def make_endpoint(server: str, direct: bool = True) -> ToolEndpoint:
 
 
 @pytest.fixture
-def stage() -> NoiseStage:
+def stage() -> play.NoiseStage:
     """The first endpoint fails, the others work; the retriever prefers the first."""
     endpoints = {
         endpoint.id: endpoint for endpoint in (make_endpoint(f"s{at}", at == 1) for at in (1, 2, 3))
@@ -58,26 +41,23 @@ def stage() -> NoiseStage:
             outcomes[task.id, name] = TableCall(success, "ok", 0.1, "an answer")
     vectors = np.eye(3, 4, dtype=np.float32)
     queries = np.tile(np.array([0.8, 0.5, 0.33, 0], np.float32), (8, 1))
-    return NoiseStage(OutcomeTable(tasks, endpoints, outcomes), queries, vectors)
+    return play.NoiseStage(OutcomeTable(tasks, endpoints, outcomes), queries, vectors)
 
 
-def test_each_fault_is_as_frequent_and_a_fifth_has_none():
+def test_each_fault_is_as_frequent_a_fifth_has_none_and_parameters_keep_their_names():
+    made = paraphrase_contract(CONTRACT, "load", Random(1))
+    assert made["name"] == "load"
+    assert made["inputSchema"]["properties"] == {"path": {"type": "string"}}
     real = [make_endpoint(f"srv-{at}") for at in range(20)]
     made = make_variants(real, 75, 1)
     faults = [variant.fault for variant in made]
-    assert {name: faults.count(name) for name in FAULTS} == dict.fromkeys(FAULTS, 10)
+    assert {name: faults.count(name) for name in proxy.FAULTS} == dict.fromkeys(proxy.FAULTS, 10)
     assert faults.count(None) == 15
     assert len({variant.id for variant in made}) == 75
     assert make_variants(real, 75, 1) == made != make_variants(real, 75, 2)
 
 
-def test_parameters_keep_their_names_and_lose_their_words():
-    made = paraphrase_contract(CONTRACT, "load", Random(1))
-    assert made["name"] == "load"
-    assert made["inputSchema"]["properties"] == {"path": {"type": "string"}}
-
-
-def test_every_intent_is_checked_and_has_wordings_of_its_own_for_held_out_tasks():
+def test_every_intent_is_checked_has_wordings_for_held_out_tasks_and_other_tasks_by_seed():
     worlds = {source.world for source in load_sources()}
     for intent in load_intents():
         assert intent.changes or intent.answer, intent.name
@@ -85,9 +65,6 @@ def test_every_intent_is_checked_and_has_wordings_of_its_own_for_held_out_tasks(
         assert intent.held_out, intent.name
         assert not {*intent.requests} & {*intent.held_out}, intent.name
         assert intent.world in worlds, intent.name
-
-
-def test_tasks_are_different_and_the_same_again_by_their_seeds():
     intents = [one for one in load_intents() if one.world in ("office-folder", "team-memory")]
     train = draw_tasks(intents, 60, TRAIN, (1, 2))
     assert train == draw_tasks(intents, 60, TRAIN, (1, 2))
@@ -96,20 +73,22 @@ def test_tasks_are_different_and_the_same_again_by_their_seeds():
     assert not {task.query for task in held_out} & {task.query for task in train}
 
 
-@cases("fault, rate", *RATES.items(), (None, 0.0))
+@cases("fault, rate", *proxy.RATES.items(), (None, 0.0))
 def test_a_fault_strikes_as_often_as_it_says(fault, rate):
     rng = Random(1)
-    assert sum(is_hit(fault, rng) for _ in range(2000)) / 2000 == pytest.approx(rate, abs=0.04)
+    assert sum(proxy.is_hit(fault, rng) for _ in range(2000)) / 2000 == pytest.approx(
+        rate, abs=0.04
+    )
 
 
 def test_a_truncated_answer_is_cut_and_another_unit_changes_numbers_alone():
-    assert change_answer(TRUNCATED, "x" * 200, Random(1)) == "x" * CUT
-    changed = change_answer(UNIT, "price: 12.5 on 2026-01-02 in /a/7", Random(1))
+    assert proxy.change_answer(proxy.TRUNCATED, "x" * 200, Random(1)) == "x" * proxy.CUT
+    changed = proxy.change_answer(proxy.UNIT, "price: 12.5 on 2026-01-02 in /a/7", Random(1))
     assert "2026-01-02" in changed
     assert "/a/7" in changed
     assert "12.5 " not in changed
     sent = {"quantity": 3, "rows": [[2]], "name": "3", "force": True}
-    arguments = change_arguments(UNIT, sent, Random(1))
+    arguments = proxy.change_arguments(proxy.UNIT, sent, Random(1))
     assert arguments["quantity"] in (30, 300, 3000)
     assert arguments["rows"] != [[2]]
     assert (arguments["name"], arguments["force"], sent["quantity"]) == ("3", True, 3)
@@ -118,21 +97,21 @@ def test_a_truncated_answer_is_cut_and_another_unit_changes_numbers_alone():
 @cases("actor, expected", ("top", 0.0), ("by rank", 0.30 / (0.55 + 0.30)))
 def test_the_actor_takes_the_first_or_overrides_by_rank(stage, actor, expected):
     tasks = stage.list_tasks(HELD_OUT)
-    orders = order_by_retriever(stage, tasks)
-    assert value_orders(stage, tasks, orders, actor) == pytest.approx([expected] * 2)
+    orders = play.order_by_retriever(stage, tasks)
+    assert play.value_orders(stage, tasks, orders, actor) == pytest.approx([expected] * 2)
 
 
-def test_the_oracle_knows_the_true_rates_and_the_curated_pool_is_of_real_endpoints(stage):
+def test_the_oracle_knows_the_true_rates_and_a_log_has_one_outcome_a_task_by_its_seed(stage):
     tasks = stage.list_tasks(HELD_OUT)
-    assert value_orders(stage, tasks, order_by_oracle(stage, tasks), "top").tolist() == [1, 1]
-    assert [order.tolist() for order in order_curated(stage, tasks)] == [[0], [0]]
-
-
-def test_a_log_has_one_outcome_a_task_and_is_a_function_of_its_seed(stage):
+    assert play.value_orders(stage, tasks, play.order_by_oracle(stage, tasks), "top").tolist() == [
+        1,
+        1,
+    ]
+    assert [order.tolist() for order in play.order_curated(stage, tasks)] == [[0], [0]]
     train = stage.list_tasks(TRAIN)
-    log = draw_log(stage, train, 1)
+    log = play.draw_log(stage, train, 1)
     assert [one.task for one in log] == [task.id for task in train]
-    assert [one.place for one in log] == [one.place for one in draw_log(stage, train, 1)]
+    assert [one.place for one in log] == [one.place for one in play.draw_log(stage, train, 1)]
     assert all(one.success == (one.place > 0) for one in log)
     times = [one.question.at for one in log]
     assert times == sorted({*times})

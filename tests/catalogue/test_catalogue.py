@@ -7,18 +7,12 @@ import dagster as dg
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assets.catalogue import defs
 from assets.catalogue.catalogue import (
     CATALOGUE,
     build_catalogue,
     map_same_servers,
     read_same_servers,
-)
-from assets.catalogue.defs import (
-    catalogue_asset,
-    check_listed_or_gone,
-    check_one_row_each,
-    compute_figures,
-    render_tables,
 )
 from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
@@ -57,8 +51,7 @@ def test_a_row_says_who_lists_the_server_and_what_joined_each():
         {"joined_by": "package", "listing_id": "mcpso:c"},
         {"joined_by": "package", "listing_id": "registry:a"},
     ]
-    assert row["joined_by"] == "repository"
-    assert row["identity"] == "package:npm:@example/notes"
+    assert (row["joined_by"], row["identity"]) == ("repository", "package:npm:@example/notes")
     assert row["server_ids"] == ["npm:@example/notes"]
     assert only(ONE)["catalogue_id"] == row["catalogue_id"]
     own = listing("0", "private", npm="@example/notes", name="our notes", description="internal")
@@ -66,7 +59,7 @@ def test_a_row_says_who_lists_the_server_and_what_joined_each():
     assert (row["name"], row["description"]) == (ONE.name, ONE.description)
 
 
-def test_equal_contracts_of_two_launches_confirm_a_row():
+def test_equal_contracts_confirm_a_row_and_a_stronger_key_keeps_its_history():
     server = "npm:@example/notes"
     first, second = tools("registry", server, "c1", "c2"), tools("mcpso", server, "c1", "c2")
     assert only(ONE, COPY)["confirmed"] is None
@@ -74,6 +67,12 @@ def test_equal_contracts_of_two_launches_confirm_a_row():
     assert only(ONE, COPY, snapshots=[*first, *second])["confirmed"] is True
     assert only(ONE, COPY, snapshots=[*first, *second[:1]])["confirmed"] is False
     assert only(ONE, COPY, snapshots=first)["tools"] == 2
+    weak = listing("a", name="Example Notes", runnable=False)
+    first = rows(weak)
+    strong = listing("a", name="Example Notes", npm="@example/notes")
+    [row] = rows(strong, previous=first, day=3)
+    assert row["catalogue_id"] != first[0]["catalogue_id"]
+    assert row["first_seen"] == "1970-01-01"
 
 
 def test_a_server_that_nobody_lists_is_gone_with_its_date_and_may_return():
@@ -92,31 +91,19 @@ def test_a_server_that_nobody_lists_is_gone_with_its_date_and_may_return():
     assert (back["gone"], back["gone_from"], back["first_seen"]) == (None, "[]", "1970-01-01")
 
 
-def test_a_server_known_by_a_stronger_key_keeps_its_history():
-    weak = listing("a", name="Example Notes", runnable=False)
-    first = rows(weak)
-    strong = listing("a", name="Example Notes", npm="@example/notes")
-    [row] = rows(strong, previous=first, day=3)
-    assert row["catalogue_id"] != first[0]["catalogue_id"]
-    assert row["first_seen"] == "1970-01-01"
-
-
-def test_the_same_world_is_the_same_version():
+def test_the_same_world_is_the_same_version_and_has_figures_and_tables():
     first = rows(ONE, OTHER, COPY)
     second = rows(COPY, OTHER, ONE, previous=first, day=9)
     assert CATALOGUE.digest(CATALOGUE.frame(first)) == CATALOGUE.digest(CATALOGUE.frame(second))
-
-
-def test_figures_and_tables_of_a_small_world():
     lost = listing("lost", npm="lost-server")
     first = rows(ONE, COPY, lost)
     second = rows(ONE, COPY, previous=first, day=1)
-    figures = compute_figures(second)
+    figures = defs.compute_figures(second)
     for name in ("servers", "on_several_marketplaces", "servers_gone"):
         assert figures[name] == 1
-    shown = render_tables(second)
+    shown = defs.render_tables(second)
     assert "| 1 | package |" in shown["joined"]
-    assert render_tables([])["joined"] == "none"
+    assert defs.render_tables([])["joined"] == "none"
 
 
 def test_ids_of_one_server_are_known_as_of_a_time_also_where_that_version_went(warehouse):
@@ -157,8 +144,7 @@ def test_an_id_of_several_rows_joins_none_of_them():
     assert [same[name] for name in ("npm:y4", "remote:gw")] == [{"npm:y4"}, {"remote:gw"}]
     # A row that nobody lists parts no server that is listed.
     same = join({"npm:a", "remote:a"}, gone=({"npm:a", "npm:old", "npm:older"},))
-    assert same["npm:a"] == {"npm:a", "remote:a"}
-    assert same["npm:old"] == {"npm:old", "npm:older"}
+    assert (same["npm:a"], same["npm:old"]) == ({"npm:a", "remote:a"}, {"npm:old", "npm:older"})
 
 
 def hold(warehouse: Warehouse, marketplace: str, *listings: Listing) -> None:
@@ -168,7 +154,7 @@ def hold(warehouse: Warehouse, marketplace: str, *listings: Listing) -> None:
 
 def run(warehouse: Warehouse) -> dict:
     resources = {"warehouse": dg.ResourceDefinition.hardcoded_resource(warehouse)}
-    result = dg.materialize([catalogue_asset], resources=resources)
+    result = dg.materialize([defs.catalogue_asset], resources=resources)
     [event] = result.get_asset_materialization_events()
     return {name: value.value for name, value in event.materialization.metadata.items()}
 
@@ -190,7 +176,7 @@ def test_the_asset_publishes_once_and_then_only_what_changed(warehouse):
 
 def test_the_audit_names_a_listing_that_is_lost_or_doubled():
     row = {"catalogue_id": "cat:1", "listings": '[{"listing_id": "x"}]', "gone": None}
-    assert check_one_row_each({"x"}, [row]).passed
-    assert "x" in check_one_row_each({"x"}, [row, row]).observed
-    assert "y" in check_one_row_each({"x", "y"}, [row]).observed
-    assert not check_listed_or_gone([{**row, "gone": "2026-01-01"}]).passed
+    assert defs.check_one_row_each({"x"}, [row]).passed
+    assert "x" in defs.check_one_row_each({"x"}, [row, row]).observed
+    assert "y" in defs.check_one_row_each({"x", "y"}, [row]).observed
+    assert not defs.check_listed_or_gone([{**row, "gone": "2026-01-01"}]).passed

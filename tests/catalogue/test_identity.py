@@ -144,13 +144,10 @@ def test_the_strongest_shared_field_joins_two_listings(one, other, by):
     assert joined(listing("a", **one), listing("b", **second)) == by
 
 
-def test_a_gateway_that_serves_many_under_one_url_joins_nobody():
+def test_a_gateway_joins_nobody_by_one_url_and_only_equal_paths_of_several():
     gateway = "https://remote.mcp.pipedream.net/v3"
     apps = [listing(f"app{i}", "pipedream", url=gateway, name=f"Application {i}") for i in range(5)]
     assert len(group_listings(apps)) == 5
-
-
-def test_a_gateway_with_a_path_for_each_server_joins_only_equal_paths():
     base = "https://server.smithery.ai/@example"
     one, two = (listing(n, "smithery", url=f"{base}/{n}", name=f"Server {n}") for n in ("aa", "bb"))
     assert groups(one, two, listing("aa", "mcpso", url=f"{base}/aa?x=1", name="A copy")) == {
@@ -159,16 +156,13 @@ def test_a_gateway_with_a_path_for_each_server_joins_only_equal_paths():
     }
 
 
-def test_a_monorepo_joins_its_packages_by_equal_names_alone():
+def test_a_monorepo_joins_by_equal_names_or_folders_alone():
     one = listing("a", npm="@example/alpha", repository=MONOREPO, name="Alpha things")
     two = listing("b", npm="@example/beta", repository=MONOREPO, name="Beta things")
     stray = listing("c", "glama", repository=MONOREPO, name="Example servers all")
     assert len(group_listings([one, two, stray])) == 3
     same = listing("c", "glama", repository=MONOREPO, name="alpha-things")
     assert frozenset({"registry:a", "glama:c"}) in groups(one, two, same)
-
-
-def test_folders_of_a_monorepo_are_servers_of_their_own():
     one, two = (listing(n, repository=f"{MONOREPO}/tree/main/src/{n}") for n in ("alpha", "beta"))
     copy = listing("x", "glama", repository=f"{MONOREPO}/blob/master/src/alpha", name="Something")
     assert groups(one, two, copy) == {
@@ -177,15 +171,12 @@ def test_folders_of_a_monorepo_are_servers_of_their_own():
     }
 
 
-def test_a_name_joins_only_where_nothing_contradicts():
+def test_a_name_joins_only_where_nothing_contradicts_and_weak_joins_do_not_chain_packages():
     one = listing("a", npm="alpha-notes", name="Example Notes")
     other = listing("b", "glama", name="example-notes MCP server")
     assert joined(one, other) == "name"
     far = listing("c", "mcpso", name="Example Notes", npm="beta-notes")
     assert len(group_listings([one, other, far])) == 3  # nobody can say whose name `other` bears
-
-
-def test_weak_joins_do_not_chain_two_packages_together():
     one = listing("a", npm="alpha", name="Alpha one", repository="https://github.com/x/one")
     two = listing("b", npm="beta", name="Beta two", repository="https://github.com/x/two")
     bridge = listing("c", "glama", url="https://mcp.example.com", name="Bridge")

@@ -69,16 +69,13 @@ def test_without_the_key_the_answer_is_401_in_the_words_of_the_site(site, words,
     assert words in answer.text
 
 
-def test_pulsemcp_wants_both_headers(full):
+def test_pulsemcp_wants_both_headers_and_pipedream_gives_a_token_for_client_credentials(full):
     only_key = {"X-API-Key": KEYS["pulsemcp"]["api_key"]}
     answer = httpx2.get(full["pulsemcp"] + FIRST["pulsemcp"], headers=only_key)
     assert (answer.status_code, answer.json()["details"]) == (401, {"header": "X-Tenant-ID"})
     with client("pulsemcp", full["pulsemcp"]) as http:
         meta = http.get(FIRST["pulsemcp"]).json()["servers"][0]["_meta"]
     assert set(meta) == {"com.pulsemcp/server", "com.pulsemcp/server-version"}
-
-
-def test_pipedream_gives_a_token_for_client_credentials(full):
     url = f"{full['pipedream']}/v1/oauth/token"
     given = {"grant_type": "client_credentials", **KEYS["pipedream"]}
 
@@ -90,7 +87,7 @@ def test_pipedream_gives_a_token_for_client_credentials(full):
         assert httpx2.post(url, data=wrong).status_code == status
 
 
-def test_smithery_shows_500_results_and_details_by_an_encoded_name(full):
+def test_smithery_shows_500_results_and_glama_tells_no_command_for_servers(full):
     full.switch(servers=730)
     with client("smithery", full["smithery"]) as http:
         pages = [http.get(f"/servers?page={n}&pageSize=100").json() for n in range(1, 8)]
@@ -106,9 +103,6 @@ def test_smithery_shows_500_results_and_details_by_an_encoded_name(full):
         assert http.get("/servers/nobody%2Fnothing").json() == {"error": "Server not found"}
         shards = locations(http, "/sitemap_index.xml")
         assert [len(locations(http, shard)) for shard in shards] == [365, 365]
-
-
-def test_glama_tells_no_command_for_servers_and_an_address_for_connectors(full):
     with client("glama", full["glama"]) as http:
         for prefix in ("/api/mcp", ""):
             server = http.get(f"{prefix}/v1/servers?first=1").json()["servers"][0]
@@ -122,7 +116,7 @@ def test_glama_tells_no_command_for_servers_and_an_address_for_connectors(full):
     assert numbers == sorted(numbers, reverse=True)  # the newest first
 
 
-def test_mcphub_streams_the_config_after_the_page(full):
+def test_mcphub_streams_its_config_deepnlp_sometimes_has_none_and_docker_names_digests(full):
     records = full.world.list_records("mcphub")
     record = next(record for record in records if record.package and record.odd is None)
     page = httpx2.get(f"{full['mcphub']}/mcp-servers/{record.namespace}/{record.slug}").text
@@ -131,9 +125,6 @@ def test_mcphub_streams_the_config_after_the_page(full):
     entry = json.loads(unescape(streamed))["mcpServers"][record.slug]
     assert entry["url"].startswith("https://api.mcphub.com/mcp/")
     assert re.fullmatch(r"Bearer \S+\.\S+\.\S+", entry["headers"]["Authorization"])
-
-
-def test_deepnlp_tells_numbers_as_texts_and_sometimes_no_config(full):
     path = "/api/mcp_marketplace/v1"
     with client("deepnlp", full["deepnlp"]) as http:
         body = http.get(f"{path}?count_per_page=100&page_id=1").json()
@@ -142,9 +133,6 @@ def test_deepnlp_tells_numbers_as_texts_and_sometimes_no_config(full):
     assert body["total_hits"] == str(COUNT)
     assert isinstance(body["items"][0]["rating"], str)
     assert {len(detail["items"][0]["config"]) for detail in details} == {0, 1}
-
-
-def test_the_docker_catalogue_names_images_by_their_digest(full):
     found = httpx2.get(f"{full['docker']}/mcp/catalog/v3/catalog.json").json()
     images = [item["image"] for item in found["registry"].values() if "image" in item]
     assert all(re.search("@sha256:[0-9a-f]{64}$", image) for image in images)

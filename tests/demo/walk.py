@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from html import unescape
+from itertools import count
 from typing import Any
 
 import httpx2
@@ -68,14 +69,14 @@ def _glama(http: httpx2.Client) -> list[str]:
 
 
 def _deepnlp(http: httpx2.Client) -> list[str]:
-    found, number = [], 0
-    while True:
+    found: list[str] = []
+    for number in count():
         query = {"mode": "list", "page_id": str(number), "count_per_page": "100"}
         items = http.get("/api/mcp_marketplace/v1", params=query).json()["items"]
+        found += [item["id"].partition("/")[2] for item in items]
         if not items:
-            return [name.partition("/")[2] for name in found]
-        found += [item["id"] for item in items]
-        number += 1
+            break
+    return found
 
 
 WALKS: Mapping[str, Callable[[httpx2.Client], list[str]]] = {

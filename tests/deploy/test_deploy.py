@@ -20,15 +20,12 @@ VALUES = yaml.safe_load((ROOT / "deploy/helm/values.yaml").read_text())
 [CODE] = VALUES["dagster-user-deployments"]["deployments"]
 
 
-def test_what_set_up_needs_of_debian_is_in_the_image():
+def test_services_run_programs_that_the_image_has_and_so_has_what_set_up_needs_of_debian():
     wanted = re.findall(r"wanted\+=\((\S+)\)", (ROOT / "scripts/setup.sh").read_text())
     image = (ROOT / "deploy/Dockerfile").read_text()
     installed = re.search(r"--no-install-recommends (.*?) \\", image)
     assert installed
     assert {*wanted, "nodejs", "npm", "make"} <= {*installed[1].split()}
-
-
-def test_services_run_programs_that_the_image_has():
     programs = Path(sys.executable).parent
     for name in ("web", "daemon"):
         service = COMPOSE["services"][name]
@@ -70,15 +67,12 @@ def test_the_image_starts_with_the_instance_of_its_home(tmp_path):
     assert (folder / "dagster.yaml").read_bytes() == (ROOT / "dagster.yaml").read_bytes()
 
 
-def test_runs_queue_in_a_cluster_as_they_do_here():
+def test_runs_queue_in_a_cluster_as_they_do_here_and_its_code_server_serves_the_workspace():
     ours = yaml.safe_load((ROOT / "dagster.yaml").read_text())
     there = VALUES["dagsterDaemon"]["runCoordinator"]["config"]["queuedRunCoordinator"]
     assert there["maxConcurrentRuns"] == ours["concurrency"]["runs"]["max_concurrent_runs"]
     assert there["tagConcurrencyLimits"] == ours["concurrency"]["runs"]["tag_concurrency_limits"]
     assert VALUES["dagsterDaemon"]["runRetries"]["maxRetries"] == ours["run_retries"]["max_retries"]
-
-
-def test_the_code_server_serves_what_the_workspace_loads():
     [source] = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
     assert CODE["dagsterApiGrpcArgs"] == ["-m", source["python_module"]["module_name"]]
     assert CODE["name"] == source["python_module"]["location_name"]
@@ -111,7 +105,7 @@ def clean(home: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_a_home_goes_whole_and_an_absent_one_is_none(tmp_path):
+def test_a_home_goes_whole_an_absent_one_is_none_and_a_folder_that_is_no_home_stays(tmp_path):
     made = tmp_path / "made"
     (made / "tables").mkdir(parents=True)
     marked = tmp_path / "marked"
@@ -120,9 +114,6 @@ def test_a_home_goes_whole_and_an_absent_one_is_none(tmp_path):
     for home in (made, marked, tmp_path / "absent"):
         assert clean(home).returncode == 0
         assert not home.exists()
-
-
-def test_a_folder_that_is_no_home_stays(tmp_path):
     (tmp_path / "home.json").write_text('{"mine": true}')
     (tmp_path / "thesis.txt").write_text("years")
     done = clean(tmp_path)

@@ -43,17 +43,8 @@ class AcmeAdapter(MarketplaceAdapter):
         return await get(ref.url, lambda page: parse_json_object(page, "name"), ref=ref)
 
     def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
-        facts = read_launch_facts(raw["config"])
-        name = str(raw["name"])
-        return [
-            Listing(
-                marketplace=self.name,
-                native_id=ref.native_id,
-                name=name,
-                evidence="config",
-                **facts,
-            )
-        ]
+        facts = read_launch_facts(raw["config"]) | {"name": str(raw["name"]), "evidence": "config"}
+        return [Listing(marketplace=self.name, native_id=ref.native_id, **facts)]
 
 
 def server(name: str, **facts: Any) -> str:

@@ -40,20 +40,14 @@ def names(rows: pl.DataFrame) -> list[str]:
     return rows.sort("native_id")["name"].to_list()
 
 
-def test_only_a_complete_pass_takes_a_listing_away():
+def test_only_a_complete_pass_takes_a_listing_away_except_of_a_config_of_several():
     before = frame("a", "b")
     assert names(merge_listings(before, result("b", "c"))) == ["new b", "new c"]
     for ending in ("capped", "truncated"):
         after = merge_listings(before, result("b", "c", completeness=ending))
         assert names(after) == ["old a", "new b", "new c"]
-
-
-def test_a_record_that_could_not_be_read_in_this_run_is_not_gone():
     after = merge_listings(frame("a", "b", "c"), result("c", unread=("a",)))
     assert names(after) == ["old a", "new c"]
-
-
-def test_a_server_that_left_a_config_of_several_goes_even_in_a_pass_that_is_not_complete():
     before = frame("a#one", "a#two", "b#three")
     after = merge_listings(before, result("a#one", completeness="truncated"))
     assert names(after) == ["new a#one", "old b#three"]

@@ -87,14 +87,10 @@ def test_ids_that_differ_stay_distinct_and_visible(one, other):
     assert (ids[0] == ids[1]) == (one == other)
 
 
-def test_an_id_with_a_zero_width_character_shows_it():
+def test_an_id_with_a_zero_width_character_shows_it_and_a_very_long_one_stays_its_own():
     found = clean(listing(native_id=f"io.example{ZERO}/x"))
     assert found.native_id == "io.example%E2%80%8B/x"
-    assert found.flags == ("hidden_text",)
-    assert found.runnable
-
-
-def test_a_very_long_id_is_cut_and_stays_its_own():
+    assert (found.flags, found.runnable) == (("hidden_text",), True)
     one, other = (clean(listing(native_id="x" * 9_000 + end)).native_id for end in "ab")
     assert one != other
     assert len(one) <= ID_CAP
@@ -136,13 +132,12 @@ def test_what_is_clean_is_the_same_listing(text):
     assert cleaned == one.model_copy(update={"launch": cleaned.launch})
 
 
-def test_a_long_description_is_cut_between_words():
+def test_a_long_text_is_cut_between_words_and_only_the_start_of_a_huge_one_is_read():
     found = clean(listing(description="word " * 2_000)).description
     assert found.endswith("word…")
     assert len(found) <= DESCRIPTION_CAP
-
-
-def test_only_the_start_of_a_huge_description_is_read():
+    found, _ = clean_text("x" + "q\u0323\u0307" * 100, 12, lines=False)
+    assert not found.removesuffix("…").endswith(("q", "q\u0323"))
     reads: list[slice] = []
 
     class Huge(str):
@@ -153,11 +148,6 @@ def test_only_the_start_of_a_huge_description_is_read():
     found, _ = clean_text(Huge("é " * 5_000_000), DESCRIPTION_CAP)
     assert found.endswith("…")
     assert all(at.stop <= 4 * DESCRIPTION_CAP for at in reads)
-
-
-def test_a_letter_is_not_cut_from_its_accents():
-    found, _ = clean_text("x" + "q\u0323\u0307" * 100, 12, lines=False)
-    assert not found.removesuffix("…").endswith(("q", "q\u0323"))
 
 
 @cases(
@@ -171,9 +161,7 @@ def test_a_letter_is_not_cut_from_its_accents():
 )
 def test_a_hidden_character_in_a_launch_fact_stops_the_launch(facts, where):
     found = clean(listing(**facts))
-    assert not found.runnable
-    assert found.reason
-    assert f"in {where}" in found.reason
+    assert (found.runnable, f"in {where}" in str(found.reason)) == (False, True)
     assert "%" in str(getattr(found, where))
     assert clean(found) == found
 
@@ -182,12 +170,16 @@ def test_a_value_of_several_lines_and_a_described_variable_can_be_launched():
     variable = EnvVar(name="PROMPT", default="two\nlines", description=f"What{ZERO} it says")
     found = clean(listing(env=(variable,)))
     assert found.runnable
-    assert found.env[0].description == "What it says"
-    assert found.env[0].default == "two\nlines"
+    assert (found.env[0].description, found.env[0].default) == ("What it says", "two\nlines")
 
 
 # --- listings survive their rows; the tools that marketplaces show are kept with their payload
 TOOL = {"name": "get_time", "description": "Tells the time.", "inputSchema": {"type": "object"}}
+
+
+DEEP: Any = {}
+for _ in range(20_000):
+    DEEP = {"a": DEEP}
 
 
 def test_members_that_say_what_a_tool_is_are_kept_and_no_others():
@@ -195,6 +187,9 @@ def test_members_that_say_what_a_tool_is_are_kept_and_no_others():
     assert load_tools(dump_tools(shown) or "") == [TOOL, {"name": "by_name"}]
     other = [{"name": "geocode", "input_schema": {"type": "object", "properties": {"a": {}}}}]
     assert load_tools(dump_tools(other) or "")[0]["inputSchema"]["properties"] == {"a": {}}
+    nan = {"name": "nan", "inputSchema": {"default": float("nan")}}  # JSON cannot hold these
+    deep = {"name": "deep", "inputSchema": DEEP}
+    assert load_tools(dump_tools([nan, deep, TOOL]) or "") == [TOOL]
 
 
 @cases("shown", None, [], {}, "tools", [{}], [{"name": float("nan")}])
@@ -210,18 +205,6 @@ def test_no_list_is_longer_than_its_bounds():
     wide = dump_tools([{"name": f"t{at}", "description": "x" * 150_000} for at in range(40)])
     assert 0 < len(load_tools(wide or "")) < 40
     assert len(wide or "") < 2_100_000
-
-
-DEEP: Any = {}
-for _ in range(20_000):
-    DEEP = {"a": DEEP}
-
-
-def test_what_json_cannot_hold_is_left_out():
-    nan = {"name": "nan", "inputSchema": {"default": float("nan")}}
-    assert load_tools(dump_tools([nan, {"name": "deep", "inputSchema": DEEP}, TOOL]) or "") == [
-        TOOL
-    ]
 
 
 MEMBERS = st.sampled_from(["name", "description", "inputSchema", "input_schema", "x"])
@@ -319,14 +302,10 @@ listings = st.builds(
 
 
 @given(listings)
-def test_a_listing_survives_its_row(listing):
+def test_a_listing_survives_its_row_and_its_digest_ignores_when_it_was_edited(listing):
     row = LISTINGS.frame([make_row(listing, fetched_at=1.0)]).row(0, named=True)
     assert read_row(row) == listing
-
-
-def test_the_digest_ignores_when_a_listing_was_edited_and_fetched():
-    listing = Listing(marketplace="registry", native_id="a/b", name="b")
     edited = listing.model_copy(update={"updated_at": "2026-11-20T00:00:00Z"})
     assert digest_listing(edited) == digest_listing(listing)
-    renamed = listing.model_copy(update={"name": "c"})
+    renamed = listing.model_copy(update={"name": f"{listing.name}c"})
     assert digest_listing(renamed) != digest_listing(listing)

@@ -23,14 +23,11 @@ print(toolmill.__version__, toolmill.__file__)
 """
 
 
-def test_both_names_are_one_module():
+def test_both_names_are_one_module_and_what_is_not_there_is_an_import_error():
     done = subprocess.run(
         [sys.executable, "-c", USE], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "toolmill/__init__.py" in done.stdout
-
-
-def test_what_is_not_there_is_an_import_error_that_names_it():
     for name in ("toolmill.nowhere", "toolmill.serving.nowhere"):
         with pytest.raises(ModuleNotFoundError, match=name):
             importlib.import_module(name)

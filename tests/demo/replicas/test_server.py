@@ -32,20 +32,14 @@ def urls(running: Replicas) -> Iterator[Replicas]:
     running.switch(day=1, scale="standard", faults={})
 
 
-def test_the_registry_serves_five_dated_schemas_and_refuses_a_limit_over_100(urls):
+def test_sites_serve_five_schemas_pages_whose_config_a_script_writes_and_true_digests(urls):
     with client("registry", urls["registry"]) as http:
         assert len({record["server"]["$schema"].split("/")[-2] for record in envelope(http)}) == 5
         assert http.get("/v0.1/servers", params={"limit": "101"}).status_code == 422
-
-
-def test_pages_of_the_website_hold_no_config_until_their_script_ran(urls):
     page = httpx2.get(f"{urls['mcpso']}/servers/notion").text
     assert "mcpServers" not in page
     assert "notion-mcp-server@" not in page
     assert "mcpServers" in httpx2.get(f"{urls['mcpso']}/servers/mcp-server-time").text
-
-
-def test_listed_digests_are_those_of_the_bundles_served(urls):
     for server in urls.world.servers:
         if server.kind == "mcpb":
             data = httpx2.get(urls.world.make_bundle_url(server)).content
@@ -89,16 +83,13 @@ def test_serve_says_where_once_everything_answers():
         thread.join()
 
 
-def test_a_taken_port_is_named_with_the_fix():
+def test_a_taken_port_is_named_with_the_fix_and_only_replicas_that_are_up_are_found():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(PortTaken, match=f"port {port} .* is taken.*DEMO__BASE_PORT"):
             Replicas(ports={"registry": port})
-
-
-def test_replicas_that_are_up_are_found_and_others_are_not():
     with replicas(scale="small") as urls:
         ports = {site: int(urls[site].rsplit(":", 1)[1]) for site in urls}
         assert find_running(ports) == ports

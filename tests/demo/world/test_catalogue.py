@@ -97,16 +97,10 @@ def talk(server: Path, *requests: tuple[str, dict[str, Any]]) -> list[dict[str, 
         json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         for number, (method, params) in enumerate([("initialize", opening), *requests])
     ]
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", _RUN, str(server)],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        env={"HOME": str(server.parent)},
-        timeout=60,
-        check=True,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    command = [sys.executable, "-I", "-S", "-c", _RUN, str(server)]
+    how: Any = {"input": "\n".join(lines), "env": {"HOME": str(server.parent)}, "text": True}
+    output = subprocess.check_output(command, timeout=60, **how)
+    return [json.loads(line) for line in output.splitlines()]
 
 
 # Isolated mode leaves the script's own folder off the path; the sandbox's plain `python3` adds it.

@@ -223,20 +223,14 @@ def test_templates_in_a_folder_are_none_of_ours(tmp_path):
     assert (found.name, pages[-1].ended) == ("mast", True)
 
 
-def test_a_date_of_a_config_is_a_text():
+def test_dates_and_times_are_texts_and_dots_within_texts_of_toml_are_no_long_key():
     assert parse_config(b"a = 2026-01-02", ".toml") == {"a": "2026-01-02"}
     assert json.dumps(parse_config(b"a: 2026-01-02\noff: no", ".yaml")) == (
         '{"a": "2026-01-02", "off": "no"}'
     )
-
-
-def test_a_time_of_yaml_is_a_text_and_no_number_in_base_60():
     source = b"a: 1:30\nb: !!int 1:30\nc: 1:30.5\nd: 17\ne: &e {x: 1}\nf: {<<: *e, y: 2.5}"
     value = parse_config(source, ".yaml")
     assert [value[name] for name in "abcd"] == ["1:30", "1:30", "1:30.5", 17]
     assert (value["e"], value["f"]) == ({"x": 1}, {"x": 1, "y": 2.5})
-
-
-def test_dots_within_texts_of_toml_are_no_long_key():
     text = "An end. " * 40 + "." * 40
     assert parse_config(f"a.b.c = '{text}'".encode(), ".toml") == {"a": {"b": {"c": text}}}

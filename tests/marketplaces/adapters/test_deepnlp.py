@@ -36,15 +36,12 @@ def page_url(number: int) -> str:
     return f"{ROOT}?mode=list&page_id={number}&count_per_page=100"
 
 
-def test_a_servers_page_gives_its_first_config():
+def test_the_first_config_of_a_page_is_taken_and_a_later_one_where_that_cannot_be_run():
     (found,) = read(ADAPTER, detail([config(), config("other")]))
     assert (found.native_id, found.name, found.description) == ("acme/quill", "Quill", "Writes.")
     assert found.repository == "https://github.com/acme/quill/tree/main/src"
     assert (found.command, found.args) == ("npx", ("-y", "quill@1.0.0"))
     assert found.evidence == "items[0].config[0] mcpServers.quill"
-
-
-def test_a_later_config_is_taken_only_where_the_first_cannot_be_run():
     local = {"mcpServers": {"quill": {"command": "node", "args": ["/Users/me/x.js"]}}}
     (found,) = read(ADAPTER, detail([local, config()]))
     assert found.evidence == "items[0].config[1] mcpServers.quill"
@@ -59,29 +56,30 @@ def test_an_empty_config_is_a_reason(configs):
     assert "no config" in (found.reason or "")
 
 
-def test_a_config_may_be_a_text():
+def test_a_config_may_be_a_text_or_of_several_servers_and_an_item_of_the_list_is_thin():
     text = "{mcpServers: {quill: {command: 'uvx', args: ['quill==1.0']}}} // as copied"
     (found,) = read(ADAPTER, detail([text]))
     assert found.command == "uvx"
-
-
-def test_an_item_of_the_list_is_thin_and_its_numbers_may_be_texts():
+    both = {"mcpServers": config("a")["mcpServers"] | config("b")["mcpServers"]}
+    assert [each.native_id[-2:] for each in read(ADAPTER, detail([both]))] == ["#a", "#b"]
     (found,) = read(ADAPTER, item(content_description="Writes."))
     assert found.description == "Writes."
     assert "server's own page" in (found.reason or "")
 
 
-def test_several_servers_of_one_config_are_several_listings():
-    both = {"mcpServers": config("a")["mcpServers"] | config("b")["mcpServers"]}
-    assert [each.native_id[-2:] for each in read(ADAPTER, detail([both]))] == ["#a", "#b"]
-
-
-def test_the_list_ends_at_its_total():
+def test_the_list_ends_at_its_total_and_is_truncated_before_it_and_a_page_comes_once():
     first = [item(f"a/{n}") for n in range(100)]
     pages = {page_url(0): listed(*first, total="101"), page_url(1): listed(item("b/1"), total=101)}
     one, two = Answers(pages).listed(ADAPTER)
     assert (len(one.refs), one.ended, len(two.refs), two.ended) == (100, False, 1, True)
     assert one.refs[0].weak
+    pages = {page_url(0): listed(*first, total=500), page_url(1): listed(total=500)}
+    last = Answers(pages).listed(ADAPTER)[-1]
+    assert (last.ended, last.truncated) == (False, True)
+    pages = {page_url(n): listed(*first, total=500) for n in (0, 1)}
+    last = Answers(pages).listed(ADAPTER)[-1]
+    assert not last.ended
+    assert [row["error_kind"] for row in last.problems] == ["cursor_loop"]
 
 
 def test_a_revision_holds_what_the_list_shows_but_not_its_votes():
@@ -93,34 +91,18 @@ def test_a_revision_holds_what_the_list_shows_but_not_its_votes():
     assert revision() != revision(content_name="Quill 2")
 
 
-def test_a_list_that_stops_before_its_total_is_truncated():
-    first = [item(f"a/{n}") for n in range(100)]
-    pages = {page_url(0): listed(*first, total=500), page_url(1): listed(total=500)}
-    last = Answers(pages).listed(ADAPTER)[-1]
-    assert (last.ended, last.truncated) == (False, True)
-
-
-def test_a_page_that_comes_again_stops_the_crawl():
-    first = [item(f"a/{n}") for n in range(100)]
-    pages = {page_url(n): listed(*first, total=500) for n in (0, 1)}
-    last = Answers(pages).listed(ADAPTER)[-1]
-    assert not last.ended
-    assert [row["error_kind"] for row in last.problems] == ["cursor_loop"]
-
-
-def test_an_item_without_an_id_is_a_row():
+def test_an_item_without_an_id_is_a_row_and_others_are_asked_for_by_owner_and_repository():
     (page,) = Answers({page_url(0): listed(item(), {"content_name": "x"}, total=2)}).listed(ADAPTER)
     assert [row["error_kind"] for row in page.problems] == ["malformed"]
-
-
-def test_the_page_of_a_server_is_asked_by_owner_and_repository():
+    both = listed(item("acme/\ud800quill"), item("b/c"), total=2)
+    assert len(Answers({page_url(0): both}).listed(ADAPTER)[0].refs) == 2
     (page,) = Answers({page_url(0): listed(item("acme/quill two"))}).listed(ADAPTER)
     url = f"{ROOT}/server/acme/quill%20two"
     raw = Answers({url: detail([config()])}).detailed(ADAPTER, page.refs[0])
     assert ADAPTER.parse(raw, page.refs[0])[0].runnable
 
 
-def test_the_tools_of_a_server_that_cannot_be_launched_are_asked_for():
+def test_tools_are_asked_for_unless_they_are_on_the_servers_own_page():
     (page,) = Answers({page_url(0): listed(item())}).listed(ADAPTER)
     own, tools = f"{ROOT}/server/acme/quill", f"{ROOT}/tools/acme/quill"
     shown = {"id": "/acme/quill", "tools": [{"name": "write", "input_schema": {"type": "object"}}]}
@@ -134,11 +116,6 @@ def test_the_tools_of_a_server_that_cannot_be_launched_are_asked_for():
     busy = CrawlError("rate_limited", tools, "status 429", "200", "later", status=429)
     with pytest.raises(CrawlError, match="rate_limited"):
         Answers({own: detail([]), tools: busy}).detailed(ADAPTER, page.refs[0])
-
-
-def test_tools_of_the_servers_own_page_need_no_second_request():
-    (page,) = Answers({page_url(0): listed(item())}).listed(ADAPTER)
-    own = f"{ROOT}/server/acme/quill"
     for configs, tools in (([], [{"name": "write"}]), ([config()], [])):
         answers = Answers({own: detail(configs, ext_info={"tools": tools})})
         raw = answers.detailed(ADAPTER, page.refs[0])
@@ -147,8 +124,3 @@ def test_tools_of_the_servers_own_page_need_no_second_request():
     both = {"mcpServers": config("a")["mcpServers"] | config("b")["mcpServers"]}
     shown = detail([both], ext_info={"tools": [{"name": "write"}]})
     assert [one.tools for one in read(ADAPTER, shown)] == [None, None]  # of which, nobody says
-
-
-def test_half_of_a_surrogate_pair_in_an_id_does_not_lose_the_list():
-    both = listed(item("acme/\ud800quill"), item("b/c"), total=2)
-    assert len(Answers({page_url(0): both}).listed(ADAPTER)[0].refs) == 2

@@ -39,7 +39,7 @@ def one(entry: dict[str, Any]) -> Any:
     return found
 
 
-def test_an_image_is_run_with_its_variables_passed_on_by_name():
+def test_an_image_is_run_with_its_variables_passed_on_by_name_and_oauth_needs_an_account():
     found = one(ENTRY)
     assert (found.native_id, found.name) == ("quill", "Quill")
     assert found.repository == "https://github.com/acme/quill"
@@ -56,6 +56,10 @@ def test_an_image_is_run_with_its_variables_passed_on_by_name():
     assert (found.command, *found.args) == ("docker", "run", "-i", "--rm", *named, image)
     assert found.package == PackageRef(type="oci", identifier="mcp/quill", digest=DIGEST)
     assert found.flags == ("needs_account", "placeholder")
+    provider = {"provider": "quill", "secret": "quill.token", "env": "QUILL_TOKEN"}
+    found = one({"remote": {"url": "https://q.example/mcp"}, "oauth": {"providers": [provider]}})
+    assert found.flags == ("needs_account",)
+    assert read_inputs(found.env) == {"QUILL_TOKEN": (True, True, None)}
 
 
 @cases("transport", "sse", "streamable-http")
@@ -72,13 +76,6 @@ def test_a_remote_keeps_its_transport_and_the_names_of_its_headers(transport):
         "Authorization": (True, True, None),
     }
     assert "needs_account" in found.flags
-
-
-def test_oauth_needs_an_account():
-    provider = {"provider": "quill", "secret": "quill.token", "env": "QUILL_TOKEN"}
-    found = one({"remote": {"url": "https://q.example/mcp"}, "oauth": {"providers": [provider]}})
-    assert found.flags == ("needs_account",)
-    assert read_inputs(found.env) == {"QUILL_TOKEN": (True, True, None)}
 
 
 @cases(

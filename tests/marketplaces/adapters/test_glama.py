@@ -42,7 +42,7 @@ def page(scope: str, *records: Any, cursor: Any = None, more: Any = False) -> di
     return {scope: list(records), "pageInfo": {"endCursor": cursor, "hasNextPage": more}}
 
 
-def test_the_key_is_a_bearer_and_connectors_are_the_default():
+def test_the_key_is_a_bearer_and_the_scope_chooses_between_connectors_and_servers():
     async def unused(url: str, form: Any) -> dict[str, Any]:
         raise AssertionError(url)
 
@@ -57,9 +57,6 @@ def test_the_key_is_a_bearer_and_connectors_are_the_default():
     ]  # fmt: skip
     assert [item.ended for item in pages] == [False, True]
     assert all(ref.raw for item in pages for ref in item.refs)
-
-
-def test_both_lists_are_read_where_the_scope_says_so():
     both = GlamaAdapter(CrawlPolicy(BASE, scope=("servers", "connectors")))
     answers = Answers({
         first("connectors"): page("connectors", connector("a")),
@@ -103,12 +100,18 @@ def test_another_answer_with_status_200_is_an_error(answer, kind):
         Answers({first("connectors"): answer}).listed(ADAPTER)
 
 
-def test_a_connector_is_a_remote():
+def test_a_connector_is_a_remote_and_flagged_where_it_is_deprecated_or_hosted():
     listing = read(ADAPTER, connector("a"))[0]
     assert (listing.transport, listing.url) == ("streamable-http", "https://a.example/mcp")
     assert (listing.runnable, listing.headers, listing.flags) == (True, (), ())
     assert listing.repository == "https://github.com/ann/notes"
     assert read(ADAPTER, connector("a", transport="sse"))[0].transport == "sse"
+    made = connector("a", url="https://glama.ai/mcp/instances/x/sse")
+    listing = read(ADAPTER, made | {"deprecatedAt": "2026-10-01T00:00:00Z"})[0]
+    assert listing.flags == ("deprecated", "hosted_gateway")
+    bare = {"id": "x1", "namespace": "ann", "slug": "a", "url": "https://glama.ai/mcp/servers/a"}
+    (found,) = read(ADAPTER, bare)
+    assert (found.native_id, found.runnable) == ("ann/a", False)
 
 
 @cases("auth", "api_key", "oauth2", "basic", "something new")
@@ -116,12 +119,6 @@ def test_a_connector_behind_a_key_needs_an_account(auth):
     listing = read(ADAPTER, connector("a", auth))[0]
     assert read_inputs(listing.headers) == {"Authorization": (True, True, None)}
     assert listing.flags == ("needs_account",)
-
-
-def test_a_connector_that_is_deprecated_or_hosted_by_glama_is_flagged():
-    made = connector("a", url="https://glama.ai/mcp/instances/x/sse")
-    listing = read(ADAPTER, made | {"deprecatedAt": "2026-10-01T00:00:00Z"})[0]
-    assert listing.flags == ("deprecated", "hosted_gateway")
 
 
 def test_a_server_names_its_variables_and_no_command():
@@ -140,12 +137,6 @@ def test_a_server_names_its_variables_and_no_command():
     assert listing.flags == ("needs_account",)
 
 
-def test_a_record_of_neither_kind_is_a_server():
-    bare = {"id": "x1", "namespace": "ann", "slug": "a", "url": "https://glama.ai/mcp/servers/a"}
-    (found,) = read(ADAPTER, bare)
-    assert (found.native_id, found.runnable) == ("ann/a", False)
-
-
 # --- Pipedream's apps: one remote server each, and the forms of 2025
 PIPEDREAM = PipedreamAdapter(POLICY)
 APPS = f"{POLICY.base_url}/v1/connect/apps?limit=100"
@@ -157,7 +148,7 @@ def apps(*slugs: str, cursor: str | None = None, total: int = 1) -> dict[str, An
     return {"data": [APP | {"name_slug": slug} for slug in slugs], "page_info": info}
 
 
-def test_an_app_is_a_remote_server_whose_headers_the_user_fills_in():
+def test_an_app_is_a_remote_server_whose_headers_the_user_fills_in_and_the_list_ends():
     (found,) = read(PIPEDREAM, APP, "quill")
     assert (found.native_id, found.name, found.description) == ("quill", "Quill", "Writes.")
     assert found.transport == "streamable-http"
@@ -170,9 +161,6 @@ def test_an_app_is_a_remote_server_whose_headers_the_user_fills_in():
         "x-pd-project-id": (True, False, None),
     }
     assert found.flags == ("hosted_gateway", "needs_account")
-
-
-def test_the_list_follows_its_cursor_to_the_end():
     pages = {APPS: apps("a", "b", cursor="x="), f"{APPS}&after=x%3D": apps("c")}
     one, two = Answers(pages).listed(PIPEDREAM)
     assert [ref.native_id for ref in (*one.refs, *two.refs)] == ["a", "b", "c"]

@@ -45,7 +45,7 @@ def read(body: bytes) -> list[Any]:
 REF = RecordRef("acme/quill-mcp", "https://mcphub.com/mcp-servers/acme/quill-mcp")
 
 
-def test_the_streamed_config_is_the_gateway_and_keeps_the_headers_name_only():
+def test_the_streamed_config_is_the_gateway_and_a_readme_of_the_servers_own_package_preferred():
     (found,) = read(page())
     assert (found.native_id, found.name) == ("acme/quill-mcp", "Quill")
     assert found.description == "Writes & reads."
@@ -56,9 +56,6 @@ def test_the_streamed_config_is_the_gateway_and_keeps_the_headers_name_only():
     assert found.flags == ("hosted_gateway", "needs_account")
     assert found.evidence == "source:pre of S:0 mcpServers.quill-mcp"
     assert "abcdefgh" not in str(found)
-
-
-def test_a_readme_that_starts_the_servers_own_package_is_preferred():
     own = block(("quill", {"command": "npx", "args": ["-y", "@acme/quill@1.2.0"]}))
     (found,) = read(page(own))
     assert (found.command, found.url) == ("npx", None)
@@ -78,14 +75,11 @@ def test_another_servers_package_and_no_package_are_no_alternative(entry):
     assert found.url == ENDPOINT
 
 
-def test_a_readme_with_several_servers_gives_several_listings():
+def test_a_readme_with_several_servers_gives_several_listings_and_a_page_without_config_one():
     two = [(f"quill-{n}", {"command": "uvx", "args": [f"quill-{n}==1.0"]}) for n in "ab"]
     found = read(page(block(*two), streamed=None))
     assert [item.native_id[-8:] for item in found] == ["#quill-a", "#quill-b"]
     assert all("multi_server" in item.flags for item in found)
-
-
-def test_a_page_without_any_config_is_listed_and_says_so():
     (found,) = read(page(streamed=None))
     assert (found.runnable, found.reason) == (False, "the page shows no config")
 
@@ -95,33 +89,20 @@ def xml(*locs: str, kind: str = "urlset") -> FetchedPage:
     return FetchedPage("s.xml", "application/xml", f"<{kind}>{rows}</{kind}>".encode())
 
 
-def test_a_sitemap_is_the_whole_list():
+def test_a_sitemap_is_the_whole_list_unless_it_is_one_of_sitemaps_or_empty():
     servers = f"{BASE}/mcp-servers"
-    answers = Answers(
-        {
-            f"{BASE}/sitemap.xml": xml(f"{BASE}/sitemap/0.xml", kind="sitemapindex"),
-            f"{BASE}/sitemap/0.xml": xml(
-                servers, f"{servers}/acme/quill", f"{servers}/acme/quill/schema", f"{BASE}/tags/x"
-            ),
-        }
-    )
-    listed, end = answers.listed(ADAPTER)
+    quill = f"{servers}/acme/quill"
+    listed, end = Answers({
+        f"{BASE}/sitemap.xml": xml(f"{BASE}/sitemap/0.xml", kind="sitemapindex"),
+        f"{BASE}/sitemap/0.xml": xml(servers, quill, f"{quill}/schema", f"{BASE}/tags/x"),
+    }).listed(ADAPTER)  # fmt: skip
     assert [(ref.native_id, ref.revision) for ref in listed.refs] == [("acme/quill", "2025-01-01")]
     assert end.ended
-
-
-def test_a_sitemap_of_sitemaps_below_the_index_is_not_the_whole_list():
-    answers = Answers(
-        {
-            f"{BASE}/sitemap.xml": xml(f"{BASE}/a.xml", kind="sitemapindex"),
-            f"{BASE}/a.xml": xml(f"{BASE}/b.xml", f"{BASE}/mcp-servers/acme/quill"),
-        }
-    )
-    end = answers.listed(ADAPTER)[-1]
+    end = Answers({
+        f"{BASE}/sitemap.xml": xml(f"{BASE}/a.xml", kind="sitemapindex"),
+        f"{BASE}/a.xml": xml(f"{BASE}/b.xml", quill),
+    }).listed(ADAPTER)[-1]  # fmt: skip
     assert (end.ended, end.truncated) == (False, True)
-
-
-def test_a_sitemap_without_servers_is_no_empty_marketplace():
     with pytest.raises(CrawlError, match="layout_changed"):
         Answers({f"{BASE}/sitemap.xml": xml(f"{BASE}/tags/x")}).listed(ADAPTER)
 
@@ -185,30 +166,23 @@ def test_a_page_gives_its_facts_and_names_the_rule_that_found_its_config():
     assert found.package.version == "1.0.0"
 
 
-def test_the_list_is_every_child_sitemap_of_servers():
+def test_the_list_is_every_child_sitemap_of_servers_and_an_index_without_any_is_an_error():
     child = f"{BASE}/sitemap.xml?section=servers&page="
     index = sitemap(
         f"{BASE}/sitemap.xml?section=static",
         *(f"{child}{number}".replace("&", "&amp;") for number in (2, 1)),
         index=True,
     )
-    answers = Answers(
-        {
-            f"{BASE}/sitemap.xml": index,
-            f"{child}1": sitemap(f"{BASE}/servers/a", f"{BASE}/about", lastmod="2026-01-01"),
-            f"{child}2": sitemap(f"{BASE}/servers/b"),
-        }
-    )
-    first, second = answers.listed(MCPSO)
-    assert [(ref.native_id, ref.revision, ref.weak) for ref in first.refs] == [
-        ("a", "2026-01-01", False)
-    ]
+    first, second = Answers({
+        f"{BASE}/sitemap.xml": index,
+        f"{child}1": sitemap(f"{BASE}/servers/a", f"{BASE}/about", lastmod="2026-01-01"),
+        f"{child}2": sitemap(f"{BASE}/servers/b"),
+    }).listed(MCPSO)  # fmt: skip
+    [ref] = first.refs
+    assert (ref.native_id, ref.revision, ref.weak) == ("a", "2026-01-01", False)
     # Without a lastmod nothing says that the page changed: it is read again after a while.
     assert (second.refs[0].revision is not None, second.refs[0].weak) == (True, True)
     assert (first.ended, second.ended) == (False, True)
-
-
-def test_an_index_without_sitemaps_of_servers_is_a_changed_layout():
     index = sitemap(f"{BASE}/sitemap.xml?section=static", index=True)
     with pytest.raises(CrawlError, match=r"\(layout_changed\)"):
         Answers({f"{BASE}/sitemap.xml": index}).listed(MCPSO)

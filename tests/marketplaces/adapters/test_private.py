@@ -52,13 +52,19 @@ def write(path: Path, value: Any) -> Path:
     return path
 
 
-def test_a_file_gives_its_servers_by_its_name_and_not_its_place(tmp_path):
+def test_a_file_gives_its_servers_by_its_name_and_files_of_one_name_keep_them_apart(tmp_path):
     pages, (found,) = crawl(write(tmp_path / "desktop.json", CONFIG))
     assert found.native_id == "desktop.json#quill"
     assert (found.name, found.evidence) == ("quill", "mcpServers.quill")
     assert found.package is not None
     assert pages[-1].ended
     assert str(tmp_path) not in f"{pages}{found}"
+    first = write(tmp_path / "a" / "mcp.json", CONFIG)
+    second = write(tmp_path / "b" / "mcp.json", CONFIG)
+    _, (one, two) = crawl(first, second)
+    assert one.native_id == "mcp.json#quill"
+    assert two.native_id.startswith("mcp.json~")
+    assert two.native_id.endswith("#quill")
 
 
 def test_a_file_with_comments_inputs_and_secrets_keeps_no_secret(tmp_path):
@@ -113,15 +119,6 @@ def test_a_file_that_cannot_be_read_is_a_row_and_the_others_are_kept(content, hi
     assert not any(page.ended for page in pages)  # what the bad file named is not gone
 
 
-def test_files_of_one_name_keep_their_servers_apart(tmp_path):
-    first = write(tmp_path / "a" / "mcp.json", CONFIG)
-    second = write(tmp_path / "b" / "mcp.json", CONFIG)
-    _, (one, two) = crawl(first, second)
-    assert one.native_id == "mcp.json#quill"
-    assert two.native_id.startswith("mcp.json~")
-    assert two.native_id.endswith("#quill")
-
-
 def test_a_link_is_followed_only_where_the_user_named_it(tmp_path):
     """A folder may be somebody else's checkout; a file that the setting names is the user's."""
     write(tmp_path / "own.json", CONFIG)
@@ -147,13 +144,10 @@ def test_a_folder_of_the_setting_may_be_a_link(tmp_path):
     assert one.native_id == "a/mcp.json#quill"
 
 
-def test_utf_16_and_a_byte_order_mark_are_read(tmp_path):
+def test_utf_16_and_a_byte_order_mark_are_read_and_no_paths_are_an_empty_list(tmp_path):
     text = json.dumps(CONFIG)
     for number, data in enumerate((text.encode("utf-16"), b"\xef\xbb\xbf" + text.encode())):
         assert len(crawl(write(tmp_path / f"{number}.json", data))[1]) == 1
-
-
-def test_no_paths_are_an_empty_list_that_ended():
     pages, found = crawl()
     assert (found, pages[-1].ended) == ([], True)
 

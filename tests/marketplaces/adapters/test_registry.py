@@ -49,7 +49,7 @@ def test_a_list_that_cannot_go_on_is_not_at_its_end(metadata, kind):
     assert [row["error_kind"] for row in pages[-1].problems] == [kind]
 
 
-def test_only_the_latest_version_of_a_name_is_listed():
+def test_only_the_latest_version_of_a_name_is_listed_and_a_record_without_one_is_a_row():
     versions = [
         record("a/b", version="1.0.0", meta={"isLatest": False, "publishedAt": "2026-01-01"}),
         record("a/b", version="weird", meta={"publishedAt": "2026-03-01"}),
@@ -62,16 +62,13 @@ def test_only_the_latest_version_of_a_name_is_listed():
     assert [(ref.native_id, ref.raw["server"]["version"]) for ref in refs] == [
         ("a/b", "2.0.0"), ("a/c", "1.0.0"), ("a/c", "1.0.0"),
     ]  # fmt: skip
-
-
-def test_a_record_without_a_name_is_a_row():
     answers = Answers({FIRST: page(None, 7, {"server": {"name": " "}}, record("a/b"))})
     only = answers.listed(ADAPTER)[0]
     assert [ref.native_id for ref in only.refs] == ["a/b"]
     assert len({row["native_id"] for row in only.problems}) == 3
 
 
-def test_every_envelope_is_readable():
+def test_every_envelope_is_readable_and_a_deeply_nested_record_is_malformed():
     one = record("a/b", remotes=[{"type": "sse", "url": "https://x.example/sse"}])
     bare = one["server"] | {"$schema": "https://schemas.example/2027-03-01/server.schema.json"}
     inside = bare | {"_meta": {OFFICIAL: {"is_latest": True, "updated_at": "2025-09-01T00:00:00Z"}}}
@@ -79,24 +76,33 @@ def test_every_envelope_is_readable():
         listing = read(ADAPTER, payload)[0]
         assert (listing.native_id, listing.transport) == ("a/b", "sse")
     assert read(ADAPTER, inside)[0].updated_at == "2025-09-01T00:00:00Z"
-
-
-def test_a_deprecated_record_is_flagged_and_a_deleted_one_is_not_run():
-    remote = [{"type": "sse", "url": "https://x.example/sse"}]
-    (old,) = read(ADAPTER, record("a/b", remotes=remote, meta={"status": "deprecated"}))
-    (gone,) = read(ADAPTER, record("a/c", remotes=remote, meta={"status": "deleted"}))
-    assert (old.runnable, old.flags) == (True, ("deprecated",))
-    assert not gone.runnable
-    assert "deleted" in str(gone.reason)
-
-
-def test_a_deeply_nested_record_is_malformed_not_a_crash():
     deep: Any = "x"
     for _ in range(400):
         deep = {"registry_type": deep}
     old = {"name": "a/b", "packages": [deep, {"registry_type": "npm", "identifier": "x"}]}
     listing = ADAPTER.parse(old, RecordRef("a/b", "https://x"))[0]
     assert listing.runnable or "malformed" in str(listing.reason)
+
+
+def test_its_own_meta_says_what_is_latest_and_when_and_a_deleted_record_is_not_run():
+    remote = [{"type": "sse", "url": "https://x.example/sse"}]
+    (old,) = read(ADAPTER, record("a/b", remotes=remote, meta={"status": "deprecated"}))
+    (gone,) = read(ADAPTER, record("a/c", remotes=remote, meta={"status": "deleted"}))
+    assert (old.runnable, old.flags) == (True, ("deprecated",))
+    assert not gone.runnable
+    assert "deleted" in str(gone.reason)
+    url = "https://market.example/v0.1/servers?limit=100&version=latest"
+    records = [
+        pulse_record("a/b", remotes=REMOTES),
+        pulse_record("a/b", version={"isLatest": False}),
+        pulse_record("a/c", version={"status": "deleted"}),
+    ]
+    refs = Answers({url: {"servers": records, "metadata": {"count": 3}}}).listed(PULSEMCP)[0].refs
+    runnable = [PULSEMCP.parse(ref.raw, ref)[0].runnable for ref in refs]
+    assert [ref.native_id for ref in refs] == ["a/b", "a/c"]
+    assert runnable == [True, False]
+    listing = PULSEMCP.parse(refs[0].raw, refs[0])[0]
+    assert (listing.marketplace, listing.updated_at) == ("pulsemcp", "2026-11-01T00:00:00Z")
 
 
 # --- PulseMCP: its keys, its `_meta`, and the dumps of its retired API
@@ -141,21 +147,6 @@ def test_key_and_tenant_go_as_headers():
     found = asyncio.run(PulseMcpAdapter(policy).headers(unused))
     assert found == {"X-API-Key": "k", "X-Tenant-ID": "t"}
     assert PulseMcpAdapter.needs == ("api_key", "tenant_id")
-
-
-def test_its_own_meta_says_what_is_latest_deleted_and_when():
-    url = "https://market.example/v0.1/servers?limit=100&version=latest"
-    records = [
-        pulse_record("a/b", remotes=REMOTES),
-        pulse_record("a/b", version={"isLatest": False}),
-        pulse_record("a/c", version={"status": "deleted"}),
-    ]
-    refs = Answers({url: {"servers": records, "metadata": {"count": 3}}}).listed(PULSEMCP)[0].refs
-    runnable = [PULSEMCP.parse(ref.raw, ref)[0].runnable for ref in refs]
-    assert [ref.native_id for ref in refs] == ["a/b", "a/c"]
-    assert runnable == [True, False]
-    listing = PULSEMCP.parse(refs[0].raw, refs[0])[0]
-    assert (listing.marketplace, listing.updated_at) == ("pulsemcp", "2026-11-01T00:00:00Z")
 
 
 @cases(

@@ -57,7 +57,7 @@ def names(adapter: SmitheryAdapter, answers: Answers) -> list[str]:
     return [ref.native_id for page in answers.listed(adapter) for ref in page.refs]
 
 
-def test_the_list_is_read_to_its_last_page():
+def test_the_list_is_read_to_its_last_page_and_one_that_repeats_or_shows_less_is_truncated():
     answers = Answers(
         {listed(1): items("a", "b", total=3, pages=2), listed(2): items("c", total=3, pages=2)}
     )
@@ -66,15 +66,18 @@ def test_the_list_is_read_to_its_last_page():
     assert pages[-1].ended
     assert not pages[-1].truncated
     assert answers.asked == [listed(1), listed(2)]
-
-
-def test_a_list_that_shows_less_than_it_counts_is_truncated():
     pages = [items(*names, total=9000, pages=90) for names in ("a", "b", "")]
     answers = Answers({listed(number): page for number, page in enumerate(pages, 1)})
     last = answers.listed(ALONE)[-1]
     assert (last.ended, last.truncated) == (False, True)
     assert [row["error_kind"] for row in last.problems] == ["result_cap"]
     assert "9,000" in last.problems[0]["hint"]
+    again = items("a", total=500, pages=5)
+    pages = Answers({listed(1): again, listed(2): again}).listed(ALONE)
+    kinds = [row["error_kind"] for page in pages for row in page.problems]
+    assert kinds == ["cursor_loop", "result_cap"]
+    assert sum(len(page.refs) for page in pages) == 1
+    assert pages[-1].truncated
 
 
 def test_the_sitemap_adds_what_the_list_does_not_show():
@@ -94,36 +97,21 @@ def test_the_sitemap_adds_what_the_list_does_not_show():
 SITEMAP_ONLY = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
 
 
-def test_one_date_on_all_of_many_pages_says_nothing():
+def test_one_date_on_all_of_many_pages_says_nothing_and_a_server_may_be_called_like_a_tab():
     many = sitemap(SHARD, *(f"{SITE}/servers/ann/n{at}" for at in range(60)))
     pages = Answers(MAPPED | {SHARD: many}).listed(SITEMAP_ONLY)
     assert {ref.revision for page in pages for ref in page.refs} == {"listed"}
-
-
-def test_a_server_may_be_called_like_a_tab():
     shard = sitemap(SHARD, f"{SITE}/servers/ann/tools", f"{SITE}/servers/exa", f"{SITE}/docs/a")
     assert names(SITEMAP_ONLY, Answers(MAPPED | {SHARD: shard})) == ["ann/tools", "exa"]
 
 
-def test_a_page_that_repeats_ends_the_list():
-    again = items("a", total=500, pages=5)
-    pages = Answers({listed(1): again, listed(2): again}).listed(ALONE)
-    kinds = [row["error_kind"] for page in pages for row in page.problems]
-    assert kinds == ["cursor_loop", "result_cap"]
-    assert sum(len(page.refs) for page in pages) == 1
-    assert pages[-1].truncated
-
-
-def test_a_sitemap_that_cannot_be_read_leaves_the_list_truncated():
+def test_the_scope_chooses_between_list_and_sitemap_which_may_leave_the_list_truncated():
     refused = CrawlError("robots", INDEX, "Disallow", "a page", "leave it")
     pages = Answers({listed(1): items("a", total=5, pages=1), INDEX: refused}).listed(ADAPTER)
     assert [row["error_kind"] for row in pages[-1].problems] == ["robots", "result_cap"]
     assert pages[-1].truncated
     whole = Answers({listed(1): items("a", total=1, pages=1), INDEX: refused}).listed(ADAPTER)
     assert (whole[-1].ended, whole[-1].truncated) == (True, False)
-
-
-def test_the_scope_chooses_between_list_and_sitemap():
     assert names(SITEMAP_ONLY, Answers(MAPPED)) == ["ann/notes", "@ann/files", "exa"]
     with pytest.raises(CrawlError):
         Answers({}).listed(SITEMAP_ONLY)
@@ -145,16 +133,13 @@ def test_use_and_score_do_not_change_a_revision():
     assert revisions[0] == revisions[1] != revisions[2]
 
 
-def test_a_key_is_sent_where_there_is_one():
+def test_a_record_is_read_at_its_own_address_and_a_key_is_sent_where_there_is_one():
     async def unused(url: str, form: Any) -> dict[str, Any]:
         raise AssertionError(url)
 
     keyed = SmitheryAdapter(CrawlPolicy(API, keys={"api_key": "k"}))
     assert asyncio.run(keyed.headers(unused)) == {"Authorization": "Bearer k"}
     assert asyncio.run(ADAPTER.headers(unused)) == {}
-
-
-def test_a_record_is_read_at_its_own_address():
     url = f"{API}/servers/ann%2Fnotes"
     raw = Answers({url: detail()}).detailed(ADAPTER, RecordRef("ann/notes", url))
     assert ADAPTER.parse(raw, RecordRef("ann/notes", url))[0].native_id == "ann/notes"
@@ -240,7 +225,7 @@ def test_what_cannot_be_launched_says_why(connections, reason):
     assert listing.command is None
 
 
-def test_a_command_line_that_is_data_is_read():
+def test_a_command_line_that_is_data_is_read_and_the_records_own_endpoint_stands_in():
     command = {"command": "npx", "args": ["-y", "@ann/notes@1.0.0"], "env": {"A": "b"}}
     connection = {"type": "stdio", **command}
     listing = read(ADAPTER, detail(connection))[0]
@@ -248,23 +233,17 @@ def test_a_command_line_that_is_data_is_read():
     assert listing.runnable
     inside = {"type": "stdio", "stdioFunction": {"command": "uvx", "args": ["notes==1.0"]}}
     assert read(ADAPTER, detail(inside))[0].command == "uvx"
-
-
-def test_the_records_own_endpoint_stands_in_for_its_connections():
     listing = read(ADAPTER, detail(deploymentUrl="https://notes.example/mcp"))[0]
     assert (listing.url, listing.evidence) == ("https://notes.example/mcp", "deploymentUrl")
 
 
-def test_a_record_of_the_list_is_too_thin_and_its_homepage_no_endpoint():
+def test_a_record_of_the_list_is_too_thin_and_the_hosted_server_asks_what_its_bundle_does():
     item = items("ann/notes", total=1, pages=1)
     item["servers"][0]["homepage"] = "https://notes.example"
     listing = read(ADAPTER, item["servers"][0])[0]
     assert not listing.runnable
     assert listing.url is None
     assert "own page" in str(listing.reason)
-
-
-def test_the_hosted_server_asks_for_what_its_bundle_asks_for():
     schema = {"properties": {"acmeToken": {"type": "string"}}, "required": ["acmeToken"]}
     bundle = {"type": "stdio", "configSchema": schema}
     (listing,) = read(ADAPTER, detail(bundle, deploymentUrl="https://server.smithery.ai/a/b"))

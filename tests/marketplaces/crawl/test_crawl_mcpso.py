@@ -2,7 +2,8 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -15,7 +16,7 @@ from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from assets.servers.sandbox.contained_browser import open_browser_sandbox
 from demo.server import Replicas
 from demo.world.catalogue import make_world
-from tests.marketplaces.site import Answer, Script, site
+from tests.marketplaces.site import Answer, Site, site
 
 pytestmark = pytest.mark.skipif(
     shutil.which("chromium") is None, reason="needs Chromium (Debian: apt-get install chromium)"
@@ -24,35 +25,24 @@ pytestmark = pytest.mark.skipif(
 CONFIG = '{"mcpServers": {"a": {"command": "npx", "args": ["-y", "a@1.0.0"]}}}'
 
 
-def pages(page: Callable[[str], Answer], slugs: str = "abcd") -> Script:
+@contextmanager
+def serve_pages(page: Callable[[str], Answer], slugs: str = "abcd") -> Iterator[Site]:
     """A site with one child sitemap and the given server pages."""
 
     def answer(path: str, _: int) -> Answer:
         if path == "/robots.txt":
             return Answer(content_type="text/plain")
         if path.startswith("/sitemap.xml?"):
-            urls = "".join(f"<url><loc>{{}}/servers/{slug}</loc></url>" for slug in slugs)
+            urls = "".join(f"<url><loc>{here.url}/servers/{slug}</loc></url>" for slug in slugs)
             return Answer(f"<urlset>{urls}</urlset>", content_type="application/xml")
         if path == "/sitemap.xml":
-            loc = "<loc>{}/sitemap.xml?section=servers&amp;page=1</loc>"
+            loc = f"<loc>{here.url}/sitemap.xml?section=servers&amp;page=1</loc>"
             index = f"<sitemapindex><sitemap>{loc}</sitemap></sitemapindex>"
             return Answer(index, content_type="application/xml")
         return page(path.rsplit("/", 1)[-1])
 
-    return answer
-
-
-def served(script: Script) -> Script:
-    """Fills the site's own address into the sitemaps once it is known."""
-    base: dict[str, str] = {}
-
-    def answer(path: str, number: int) -> Answer:
-        found = script(path, number)
-        text = found.body if isinstance(found.body, str) else found.body.decode()
-        return Answer(text.replace("{}", base["url"]), found.status, found.content_type)
-
-    answer.base = base  # type: ignore[attr-defined]
-    return answer
+    with site(answer) as here:
+        yield here
 
 
 def page_with(config: str, slug: str = "x") -> Answer:
@@ -107,19 +97,13 @@ def test_pages_are_read_rendered_only_where_the_source_holds_no_config(demo_site
 
 @pytest.mark.usefixtures("as_sent")
 def test_pages_that_lost_their_config_raise_the_layout_alarm(at, ledger):
-    def lost(slug: str) -> Answer:
-        return page_with("nothing" if run_date == "2" and slug != "a" else CONFIG, slug)
-
-    script = served(pages(lost))
-    with site(script) as here:
-        script.base["url"] = here.url  # type: ignore[attr-defined]
-        for run_date in ("1", "2"):
-            adapter = at("mcpso", here.url, refresh_days=1e-9)
-            if run_date == "1":
-                assert crawl(adapter, ledger=ledger, run_date=run_date).hit_rate == 1.0
-                continue
-            with pytest.raises(CrawlError) as caught:
-                crawl(adapter, ledger=ledger, run_date=run_date)
+    lost = set[str]()
+    with serve_pages(lambda slug: page_with("none" if slug in lost else CONFIG, slug)) as here:
+        adapters = [at("mcpso", here.url, refresh_days=1e-9) for _ in range(2)]
+        assert crawl(adapters[0], ledger=ledger, run_date="1").hit_rate == 1.0
+        lost |= {"b", "c", "d"}
+        with pytest.raises(CrawlError) as caught:
+            crawl(adapters[1], ledger=ledger, run_date="2")
     assert caught.value.kind == "layout_changed"
     assert caught.value.found == "a config in only 1 of 4 records"
     assert "last crawl: 100%" in caught.value.expected
@@ -127,18 +111,14 @@ def test_pages_that_lost_their_config_raise_the_layout_alarm(at, ledger):
 
 @pytest.mark.usefixtures("as_sent")
 def test_a_first_crawl_without_any_config_raises_the_layout_alarm(at, ledger):
-    script = served(pages(lambda slug: page_with("nothing", slug)))
-    with site(script) as here:
-        script.base["url"] = here.url  # type: ignore[attr-defined]
-        with pytest.raises(CrawlError, match="only 0 of 4 records"):
-            crawl(at("mcpso", here.url), ledger=ledger, run_date="1")
+    none = serve_pages(lambda slug: page_with("nothing", slug))
+    with none as here, pytest.raises(CrawlError, match="only 0 of 4 records"):
+        crawl(at("mcpso", here.url), ledger=ledger, run_date="1")
 
 
 def test_a_page_in_which_nothing_appears_is_left_alone_for_a_while(at, ledger, monkeypatch):
     monkeypatch.setattr("assets.marketplaces.crawl.browser._READY_MS", 500)
-    script = served(pages(lambda slug: Answer(f"<html><h1>{slug}</h1></html>"), slugs="a"))
-    with site(script) as here:
-        script.base["url"] = here.url  # type: ignore[attr-defined]
+    with serve_pages(lambda slug: Answer(f"<html><h1>{slug}</h1></html>"), slugs="a") as here:
         for run_date in ("1", "2"):
             result = crawl(at("mcpso", here.url), ledger=ledger, run_date=run_date)
             assert {listing.reason for listing in result.listings} == {"the page shows no config"}
@@ -172,6 +152,5 @@ def test_the_browser_asks_no_host_but_the_marketplaces_own():
             found, complete, browser = asyncio.run(rendered())
             assert complete
             assert "done" in found
-            assert browser.refused == {urlsplit(elsewhere.url).netloc}
-            assert browser.requests == 1
+            assert (browser.refused, browser.requests) == ({urlsplit(elsewhere.url).netloc}, 1)
     assert elsewhere.paths == []

@@ -72,15 +72,9 @@ def ledger_of(home: Path) -> Ledger:
 
 
 def ids(running: Replicas, site: str, ledger: Ledger, run_date: str) -> Found:
-    policy = CrawlPolicy(
-        base_url=running[site],
-        site_url=running[site],
-        keys=KEYS.get(site, {}),
-        requests_per_second=0,
-        allow_loopback=True,
-        max_body_mb=32,
-        scope=("connectors", "servers") if site == "glama" else (),
-    )
+    at, scope = running[site], ("connectors", "servers") if site == "glama" else ()
+    limits: Any = {"requests_per_second": 0, "allow_loopback": True, "max_body_mb": 32}
+    policy = CrawlPolicy(at, site_url=at, keys=KEYS.get(site, {}), scope=scope, **limits)
     result = crawl(load_adapter(site, policy), ledger=ledger, run_date=run_date)
     assert all(listing.runnable or listing.reason for listing in result.listings)
     assert all(row["hint"] for row in result.problems)
@@ -166,7 +160,7 @@ def test_what_a_command_leaves_open_is_flagged(command, arguments, flags):
     assert read_launch_facts({"command": command, "args": arguments})["flags"] == flags
 
 
-def test_the_headers_of_a_proxy_are_two_words():
+def test_a_proxy_forwards_to_the_server_it_names_with_headers_of_two_words_and_dnx_has_versions():
     words = [
         "mcp-proxy", "--headers", "Authorization", "Bearer YOUR_TOKEN", "https://a.example/sse",
     ]  # fmt: skip
@@ -174,15 +168,9 @@ def test_the_headers_of_a_proxy_are_two_words():
     assert facts["url"] == "https://a.example/sse"
     [fact] = facts["headers"]
     assert (fact.name, fact.required, fact.secret) == ("Authorization", True, True)
-
-
-def test_an_installed_proxy_forwards_to_the_server_that_it_names():
     facts = read_launch_facts({"command": "mcp-proxy", "args": ["https://a.example/sse"]})
     assert (facts["transport"], facts["url"]) == ("sse", "https://a.example/sse")
     assert not read_launch_facts({"command": "mcp-proxy", "args": ["--port", "1"]})["runnable"]
-
-
-def test_dnx_takes_its_version_as_an_option():
     words = ["Acme.Quill", "--version", "1.0.0", "--yes"]
     facts = read_launch_facts({"command": "dnx", "args": words})
     assert facts["package"].version == "1.0.0"

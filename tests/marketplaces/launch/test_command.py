@@ -138,12 +138,9 @@ def test_flags_say_what_a_line_leaves_to_its_user(command, args, flags):
     assert parse_command(command, args).flags == flags
 
 
-def test_a_runner_is_called_by_its_name_wherever_its_author_has_it():
+def test_a_runner_is_called_by_its_name_and_a_package_without_one_is_still_named():
     assert parse_command("C:\\nodejs\\npx.cmd", ("a",)).command == "npx"
     assert parse_command("cmd", ("/c", "npx", "a")).command == "npx"
-
-
-def test_a_package_that_nothing_here_can_run_is_still_named():
     launch = parse_command("dnx", ("Acme.Quill@1.0.0", "--yes"))
     assert (launch.package.type, launch.package.identifier) == ("nuget", "Acme.Quill")
     assert "nuget" in (launch.reason or "")
@@ -155,13 +152,8 @@ def test_ordinary_arguments_are_no_places(text):
 
 
 def test_a_listing_gives_the_servers_own_arguments():
-    listing = Listing(
-        marketplace="m",
-        native_id="x",
-        name="x",
-        command="uvx",
-        args=("--from", "a==1.0", "a-mcp", "stdio"),
-    )
+    args = ("--from", "a==1.0", "a-mcp", "stdio")
+    listing = Listing(marketplace="m", native_id="x", name="x", command="uvx", args=args)
     launch = read_launch(listing)
     assert (launch.own_args, launch.entry) == (("stdio",), "a-mcp")
     # Read once, when a crawl normalises the listing: planning takes what the row says.

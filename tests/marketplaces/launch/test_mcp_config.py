@@ -17,7 +17,7 @@ from tests.marketplaces.answers import read_inputs
 from tests.support.cases import cases
 
 
-def test_secrets_and_unfilled_values_become_required_variables_without_a_value():
+def test_secrets_become_required_variables_or_header_names_without_a_value():
     env = {"A_TOKEN": "abc123", "B_URL": "<YOUR_URL>", "MODE": "fast"}
     facts = read_launch_facts({"command": "npx", "args": ["-y", "a@1.0.0"], "env": env})
     assert read_inputs(facts["env"]) == {
@@ -27,9 +27,6 @@ def test_secrets_and_unfilled_values_become_required_variables_without_a_value()
     }
     assert facts["flags"] == {"needs_account", "placeholder"}
     assert "abc123" not in str(facts)
-
-
-def test_a_remote_entry_keeps_header_names_and_drops_their_values():
     secret = {"Authorization": "Bearer abcdefghijkl"}
     facts = read_launch_facts({"url": "https://api.mcphub.com/mcp/x", "headers": secret})
     assert facts["transport"] == "streamable-http"
@@ -67,13 +64,10 @@ def test_every_spelling_of_a_transport_is_known(entry, transport):
     assert (facts["transport"], facts["runnable"]) == (transport, True)
 
 
-def test_an_entry_that_says_stdio_is_not_taken_for_a_remote():
+def test_an_entry_that_says_stdio_is_no_remote_and_values_stand_as_json_has_them():
     stdio = {"type": "stdio", "command": "npx", "args": ["a"], "url": "https://a.example"}
     facts = read_launch_facts(stdio)
     assert (facts["transport"], facts["command"]) == ("stdio", "npx")
-
-
-def test_values_that_are_no_texts_stand_as_json_has_them():
     env = {"PORT": 8080, "DEBUG": True, "NONE": None, "LIST": [1], "AUTH_ENABLED": "true"}
     entry = {"command": "npx", "args": ["a", 1, True], "env": env, "autoApprove": []}
     facts = read_launch_facts(entry)
@@ -98,7 +92,7 @@ def test_a_secret_argument_is_a_place_to_fill_in(args, kept):
     assert {"hosted_gateway", "needs_account", "placeholder"} <= set(facts["flags"])
 
 
-def test_a_container_asks_for_the_variables_it_passes_on():
+def test_a_container_asks_for_the_variables_it_passes_on_and_a_bridge_for_its_headers():
     passed = ["-e", "A_TOKEN", "-e", "MODE=fast", "--env=B_KEY=q1w2e3r4"]
     args = ["run", "-i", "--rm", *passed, "a/b:1.0"]
     facts = read_launch_facts({"command": "docker", "args": args, "env": {"A_TOKEN": "<A_TOKEN>"}})
@@ -108,9 +102,6 @@ def test_a_container_asks_for_the_variables_it_passes_on():
         "B_KEY": (True, True, None),
         "MODE": (False, False, "fast"),
     }
-
-
-def test_a_bridge_keeps_the_names_of_its_headers():
     bridge = ["-y", "mcp-remote", "https://a.example/mcp", "--header"]
     args = [*bridge, "Authorization: Bearer ${AUTH}"]
     facts = read_launch_facts({"command": "npx", "args": args, "env": {"AUTH": "q1w2e3r4"}})
@@ -242,16 +233,13 @@ def test_what_is_not_of_this_host_stays_what_it_was(base, entry, server_id):
     assert (found.is_local, identify_server(found)) == (False, server_id)
 
 
-def test_a_folder_that_changed_is_another_listing_and_others_keep_their_digest(base):
+def test_a_folder_that_changed_is_another_listing_and_one_of_another_marketplace_never_local(base):
     entry = {"command": "python", "args": ["server.py"]}
     one, two = (read(base, {**entry, "cwd": name}) for name in ("notes", "web"))
     assert one.listing_id == two.listing_id
     assert digest_listing(one) != digest_listing(two)
     other = read(base, {"command": "npx", "args": ["-y", "quill@1.0.0"]})
     assert "directory" not in str(make_row(other))
-
-
-def test_a_listing_of_another_marketplace_is_never_local(base):
     found = read(base, {"command": "python", "args": ["server.py"], "cwd": "BASE/notes"})
     other = found.model_copy(update={"marketplace": "registry"})
     assert (other.is_local, identify_server(other)) == (False, None)

@@ -33,8 +33,7 @@ ESCAPED = TEXT.replace('"', "&quot;")
 )
 def test_a_config_is_found_wherever_it_stands(html, rule):
     config = find_config(html)
-    assert config.rule == rule
-    assert config.servers == CONFIG["mcpServers"]
+    assert (config.rule, config.servers) == (rule, CONFIG["mcpServers"])
 
 
 @cases("prefix", "", "sha256:")
@@ -60,7 +59,7 @@ def test_any_text_is_searched_without_an_exception(html):
     assert config is None or config.servers or config.bundle
 
 
-def test_a_part_streamed_after_the_page_is_known_by_its_id():
+def test_a_part_streamed_after_the_page_is_known_by_its_id_and_what_a_page_says_is_read():
     html = f"""<h1>a/<!-- -->b</h1><template id="B:0"></template><div><pre>{ESCAPED}</pre></div>
       <div hidden id="S:0"><div><pre>{ESCAPED.replace("npx", "bunx")}</pre></div></div>"""
     page = CodeBlockParser(html)
@@ -69,19 +68,14 @@ def test_a_part_streamed_after_the_page_is_known_by_its_id():
         ("", "npx"),
         ("S:0", "bunx"),
     ]
-
-
-def test_what_a_page_says_of_itself_is_read():
     page = CodeBlockParser(
         """<TITLE>A &amp; B</TITLE><meta name=description content='x > y'>
         <meta property="og:url" content="https://b.example/1">
         <link rel=canonical href="https://A.example/x?a=1&amp;b=2"><a title=don't href=/y>y</a>"""
     )
     assert page.find_first("title") == "A & B"
-    assert page.meta["description"] == "x > y"
-    assert page.canonical == "https://A.example/x?a=1&b=2"
-    assert page.host == "a.example"
-    assert page.links == ["/y"]
+    assert (page.meta["description"], page.canonical) == ("x > y", "https://A.example/x?a=1&b=2")
+    assert (page.host, page.links) == ("a.example", ["/y"])
 
 
 def test_scripts_are_not_read_as_markup():
@@ -143,15 +137,12 @@ def test_any_text_is_read_or_refused(text):
 
 def test_a_streamed_object_is_read_at_its_anchor():
     server = find_object(STREAM, "server")
-    assert server["slug"] == "new-slug"
-    assert server["name"] == "Ex'ample"
+    assert (server["slug"], server["name"]) == ("new-slug", "Ex'ample")
     assert server["createdAt"] == "2025-07-21T09:03:18.907Z"
     assert (server["stars"], server["score"], server["ok"], server["bad"]) == (
         1200, 0.5, True, False,
     )  # fmt: skip
-    assert server["none"] is None
-    assert server["other"] is None
-    assert server["tags"] == ["a", "b"]
+    assert (server["none"], server["other"], server["tags"]) == (None, None, ["a", "b"])
 
 
 @cases(
@@ -164,14 +155,12 @@ def test_code_is_refused(text):
         read_literal(text)
 
 
-def test_no_object_at_the_anchor_is_none():
+def test_an_anchor_may_have_to_hold_a_member_and_nothing_there_is_none():
     assert find_object("related:[{server:1}]", "server") is None
-
-
-def test_an_anchor_may_have_to_hold_a_member():
     text = "{server:{port:1},server:{slug:'x'}}"
     assert find_object(text, "server", having="slug") == {"slug": "x"}
     assert find_object(text, "server", having="name") is None
+    assert read_literal("[1e999, -1e999, 1e3]")[0] == [None, None, 1000.0]
 
 
 def test_comments_and_trailing_commas_are_read_and_more_text_is_not():
@@ -185,10 +174,6 @@ def test_comments_and_trailing_commas_are_read_and_more_text_is_not():
     for more in ("{} {}", "{}; alert(1)", "{} /* open", "{a /* open : 1}"):
         with pytest.raises(NotALiteral):
             read_all(more)
-
-
-def test_a_number_beyond_any_is_nothing():
-    assert read_literal("[1e999, -1e999, 1e3]")[0] == [None, None, 1000.0]
 
 
 @cases("part", "[", "{a:", "/*", "//", "a=", "'\\\\", "new Date(", "'a',", "`$")

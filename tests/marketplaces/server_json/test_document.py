@@ -58,8 +58,12 @@ SNAKE = json.loads(
 )  # fmt: skip
 
 
-@cases("record", SNAKE, *map(camel, CAMEL), ids=["2025-07-09", *CAMEL])
-def test_the_five_dated_schemas_read_the_same(record):
+RECORDS = {"2025-07-09": SNAKE} | {date: camel(date) for date in CAMEL}
+NEWER = {"icons": [], "postInstallInstructions": "run me"}  # fields of a schema to come
+
+
+@cases("record", *RECORDS.values(), camel("2027-01-01") | NEWER, ids=[*RECORDS, "a newer one"])
+def test_the_five_dated_schemas_and_a_newer_one_read_the_same(record):
     listing = make_server_listing(record, "registry")
     assert listing.runnable
     assert listing.command == "npx"
@@ -76,17 +80,12 @@ def test_the_five_dated_schemas_read_the_same(record):
     assert "must-not-stay" not in listing.model_dump_json()
 
 
-def test_a_bundle_keeps_its_digest_and_has_no_command():
-    package = {
-        "registryType": "mcpb",
-        "identifier": "https://example.com/a.mcpb",
-        "fileSha256": "AB" * 32,
-        "transport": {"type": "stdio"},
-    }
-    listing = make_server_listing({"name": "a/b", "packages": [package]}, "registry")
-    assert listing.runnable
-    assert listing.command is None
-    assert listing.package.digest == "sha256:" + "ab" * 32
+def test_a_file_digest_pins_any_package_and_a_bundle_has_no_command():
+    bundle = package("mcpb", "https://a.example/a.mcpb", fileSha256="AB" * 32)
+    assert (bundle.runnable, bundle.command) == (True, None)
+    listing = package("npm", "b", version="latest", fileSha256="AB" * 32)
+    assert listing.package.digest == bundle.package.digest == "sha256:" + "ab" * 32
+    assert listing.flags == ()
 
 
 @cases(
@@ -173,12 +172,6 @@ def test_a_package_without_a_runner_is_kept_with_a_reason(kind):
     assert kind in str(listing.reason)
 
 
-def test_a_file_digest_pins_any_package():
-    listing = package("npm", "b", version="latest", fileSha256="AB" * 32)
-    assert listing.package.digest == "sha256:" + "ab" * 32
-    assert listing.flags == ()
-
-
 @cases(
     "kind, hint, runtime, words",
     ("npm", "npx", ["--yes"], ("npx", "--yes", "b@1.0.0")),
@@ -238,7 +231,7 @@ def test_arguments(argument, words, flags):
     assert arguments(argument) == (words, flags)
 
 
-def test_a_secret_after_its_option_or_its_name_is_a_place():
+def test_a_secret_after_its_option_is_a_place_and_a_container_gets_variables_by_name_once():
     words, _ = arguments(
         {"type": "positional", "value": "--api-key"}, {"type": "positional", "value": "abc12"}
     )
@@ -249,9 +242,6 @@ def test_a_secret_after_its_option_or_its_name_is_a_place():
     assert [(item.name, item.required, item.secret) for item in listing.env] == [
         ("FILES_TOKEN", True, True)
     ]
-
-
-def test_variables_are_handed_to_a_container_by_name_once():
     env = [{"name": "A", "isRequired": True}, {"name": "B"}]
     inputs = [{"type": "named", "name": "-e", "value": "A"}]
     listing = package("oci", "a/b:1", environmentVariables=env, runtimeArguments=inputs)
@@ -297,7 +287,7 @@ def test_a_secret_is_known_by_its_mark_its_name_or_its_value(name, variable, sec
     assert "ghp_" not in listing.model_dump_json()
 
 
-def test_a_local_package_may_answer_over_http():
+def test_a_local_package_may_answer_over_http_and_a_remote_has_variables():
     listing = package(
         "npm",
         "b",
@@ -313,6 +303,24 @@ def test_a_local_package_may_answer_over_http():
     assert (listing.transport, listing.url) == ("streamable-http", "http://localhost:8080/{ROOT}")
     assert read_inputs(listing.headers) == {"X-Key": (True, True, None)}
     assert listing.flags == ("needs_account", "placeholder")
+    remote = {
+        "type": "streamable-http",
+        "url": "{baseUrl}/mcp?key={key}",
+        "headers": [{"name": "Authorization", "value": "Bearer {token}",
+                     "variables": {"token": {"isRequired": True, "isSecret": True}}}],
+        "variables": {"baseUrl": {"default": "https://x.example"},
+                      "key": {"isRequired": True, "isSecret": True, "default": "s3cret"}},
+    }  # fmt: skip
+    listing = parsed(remotes=[remote])
+    assert listing.url == "https://x.example/mcp?key={key}"
+    assert listing.flags == ("needs_account", "placeholder")
+    only = listing.headers[0]
+    assert (only.required, only.secret, only.default) == (True, True, None)
+    assert "Bearer {token}" in str(only.description)
+    del remote["variables"]
+    stuck = parsed(remotes=[remote])
+    assert not stuck.runnable
+    assert "{baseUrl}" in str(stuck.reason)
 
 
 def test_the_first_package_that_starts_here_is_taken():
@@ -334,27 +342,6 @@ def test_the_first_package_that_starts_here_is_taken():
     assert taken(broken, dotnet) == "packages[1]"
 
 
-def test_the_variables_of_a_remote():
-    remote = {
-        "type": "streamable-http",
-        "url": "{baseUrl}/mcp?key={key}",
-        "headers": [{"name": "Authorization", "value": "Bearer {token}",
-                     "variables": {"token": {"isRequired": True, "isSecret": True}}}],
-        "variables": {"baseUrl": {"default": "https://x.example"},
-                      "key": {"isRequired": True, "isSecret": True, "default": "s3cret"}},
-    }  # fmt: skip
-    listing = parsed(remotes=[remote])
-    assert listing.url == "https://x.example/mcp?key={key}"
-    assert listing.flags == ("needs_account", "placeholder")
-    only = listing.headers[0]
-    assert (only.required, only.secret, only.default) == (True, True, None)
-    assert "Bearer {token}" in str(only.description)
-    del remote["variables"]
-    stuck = parsed(remotes=[remote])
-    assert not stuck.runnable
-    assert "{baseUrl}" in str(stuck.reason)
-
-
 @cases(
     "facts, transport",
     ({"type": "sse"}, "sse"),
@@ -365,20 +352,6 @@ def test_the_variables_of_a_remote():
 )  # fmt: skip
 def test_the_transport_of_a_remote(facts, transport):
     assert parsed(remotes=[{"url": "https://x.example/", **facts}]).transport == transport
-
-
-def test_a_newer_schema_and_unknown_fields_are_tolerated():
-    server = camel("2027-01-01") | {"icons": [], "postInstallInstructions": "run me"}
-    assert make_server_listing(server, "registry").args[1] == "@example/files@1.2.3"
-
-
-def test_an_author_keeps_the_names_of_snake_case_variables():
-    described = {"registry_type": "npm", "identifier": "b", "package_arguments": [
-        {"type": "positional", "value": "{my_dir}", "is_required": True,
-         "variables": {"my_dir": {"is_required": True, "format": "filepath"}}}]}  # fmt: skip
-    record = {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [described]}
-    listing = make_server_listing(record, "r")
-    assert listing.args[-1] == "{my_dir:filepath}"
 
 
 @examples(150)
@@ -414,19 +387,27 @@ def test_no_secret_value_reaches_a_listing(secret):
     assert secret not in parsed(remotes=[remote]).model_dump_json()
 
 
-def test_the_folder_of_a_repository_of_several_servers_is_kept():
+def test_folders_extras_snake_case_names_and_addresses_of_bundles_are_kept():
     url = "https://github.com/acme/servers"
     server = {"name": "a/b", "repository": {"url": url, "source": "github", "subfolder": "/src/b/"}}
     listing = make_server_listing(server, "registry")
     assert (listing.repository, listing.subfolder) == (url, "src/b")
-
-
-def test_the_extras_that_a_runner_argument_names_stay():
     runtime = [{"type": "named", "name": "--from", "value": "quill[mcp]==0.9.0"}]
     words = [{"type": "positional", "value": "quill-mcp"}]
     facts = {"runtimeArguments": runtime, "packageArguments": words}
     listing = package("pypi", "quill", version="1.0.0", **facts)
     assert listing.args == ("--from", "quill[mcp]==1.0.0", "quill-mcp")
+    described = {"registry_type": "npm", "identifier": "b", "package_arguments": [
+        {"type": "positional", "value": "{my_dir}", "is_required": True,
+         "variables": {"my_dir": {"is_required": True, "format": "filepath"}}}]}  # fmt: skip
+    record = {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [described]}
+    listing = make_server_listing(record, "r")
+    assert listing.args[-1] == "{my_dir:filepath}"
+    address = "https://github.com/a/b/releases/download/v1/b.mcpb"
+    bundle = {"registry_type": "mcpb", "identifier": "b", "download_url": address}
+    record = {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [bundle]}
+    found = make_server_listing(record, "registry").package
+    assert found.identifier == address
 
 
 @cases("required", True, None)
@@ -459,14 +440,6 @@ def test_a_switch_of_the_runner_takes_no_value():
     listing = package("oci", "ghcr.io/a/b:1.0.0", runtimeArguments=runtime)
     assert listing.args == ("run", "-i", "--rm", "-e", "A_TOKEN", "ghcr.io/a/b:1.0.0")
     assert read_inputs(listing.env) == {"A_TOKEN": (True, True, None)}
-
-
-def test_a_bundle_may_have_an_address_apart_from_its_name():
-    address = "https://github.com/a/b/releases/download/v1/b.mcpb"
-    package = {"registry_type": "mcpb", "identifier": "b", "download_url": address}
-    record = {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [package]}
-    found = make_server_listing(record, "registry").package
-    assert found.identifier == address
 
 
 @cases("version", "{{VERSION}}", "${VERSION}", "$VERSION", "<<Version>>")

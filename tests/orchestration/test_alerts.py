@@ -1,10 +1,9 @@
 """A webhook is told of failed runs and of nights without one, and of no secret; nobody else is."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 
 import dagster as dg
 import pytest
@@ -19,50 +18,42 @@ from orchestration.alerts import (
 )
 from orchestration.settings.load import SettingsError, load_settings
 from tests.support.cases import cases
+from tests.support.http_server import QuietHandler, serve_http
 
 KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
 
 
-class Webhook(ThreadingHTTPServer):
+@dataclass
+class Webhook:
     """Takes messages; answers with the statuses it is given, then with 200."""
 
-    def __init__(self) -> None:
-        self.statuses: list[int] = []
-        self.taken: list[dict] = []
-        self.paths: list[str] = []
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                hook = self.server
-                assert isinstance(hook, Webhook)
-                hook.paths.append(self.path)
-                body = self.rfile.read(int(self.headers["content-length"]))
-                status = hook.statuses.pop(0) if hook.statuses else 200
-                if status == 200:
-                    hook.taken.append(json.loads(body))
-                self.send_response(status)
-                self.send_header("location", "/elsewhere")
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        super().__init__(("127.0.0.1", 0), Handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/hook/T0K3N"
+    url: str = ""
+    statuses: list[int] = field(default_factory=list)
+    taken: list[dict] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
 
 @pytest.fixture
 def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    made = Webhook()
+
+    class Handler(QuietHandler):
+        def do_POST(self) -> None:
+            made.paths.append(self.path)
+            body = self.rfile.read(int(self.headers["content-length"]))
+            status = made.statuses.pop(0) if made.statuses else 200
+            if status == 200:
+                made.taken.append(json.loads(body))
+            self.send_response(status)
+            self.send_header("location", "/elsewhere")
+            self.send_header("content-length", "0")
+            self.end_headers()
+
     monkeypatch.setattr(alerts, "_PAUSE_S", 0.0)
-    with Webhook() as made:
-        threading.Thread(target=made.serve_forever, daemon=True).start()
+    with serve_http(Handler) as base:
+        made.url = f"{base}/hook/T0K3N"
         monkeypatch.setenv("TOOLMILL_ALERTS__WEBHOOK", made.url)
         yield made
-        made.shutdown()
 
 
 @dg.op

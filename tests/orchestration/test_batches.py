@@ -9,16 +9,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from extensions.batch import defs
 from extensions.batch.batch_ledger import BatchLedger
-from extensions.batch.defs import (
-    PollCursor,
-    choose_due,
-    note_polls,
-    read_cursor,
-    request_runs,
-    run_tick,
-    write_cursor,
-)
 from orchestration.definitions import build_defs
 from orchestration.factories import make_writer
 from orchestration.settings.load import load_settings
@@ -43,30 +35,27 @@ def make_batch(name: str, **facts: Any) -> BatchRecord:
 
 
 def test_polls_are_bounded_and_wait_longer_each_time():
-    cursor, open_ = PollCursor(), [make_batch(f"b{number:02}") for number in range(25)]
-    first = choose_due(open_, cursor, 0.0)
+    cursor, open_ = defs.PollCursor(), [make_batch(f"b{number:02}") for number in range(25)]
+    first = defs.choose_due(open_, cursor, 0.0)
     assert len(first) == 20
-    note_polls(cursor, first, open_, 0.0)
-    assert choose_due(open_, cursor, 1.0) == [f"b{number:02}" for number in range(20, 25)]
+    defs.note_polls(cursor, first, open_, 0.0)
+    assert defs.choose_due(open_, cursor, 1.0) == [f"b{number:02}" for number in range(20, 25)]
     waits, now = [], 0.0
     for _ in range(6):
         now = cursor.polls["b00"][0]
-        assert "b00" in choose_due(open_[:1], cursor, now)
-        note_polls(cursor, ["b00"], open_, now)
+        assert "b00" in defs.choose_due(open_[:1], cursor, now)
+        defs.note_polls(cursor, ["b00"], open_, now)
         waits.append(cursor.polls["b00"][0] - now)
     assert waits == [120.0, 240.0, 480.0, 900.0, 900.0, 900.0]
-    note_polls(cursor, [], [], now)
+    defs.note_polls(cursor, [], [], now)
     assert cursor.polls == {}
 
 
-def test_a_cursor_is_read_as_it_was_written_and_a_spoilt_one_is_empty():
-    cursor = PollCursor({"a": (5.0, 120.0)}, ["b"])
-    assert read_cursor(write_cursor(cursor)) == cursor
+def test_a_cursor_is_read_as_it_was_written_and_each_marketplace_and_part_asked_for_once():
+    cursor = defs.PollCursor({"a": (5.0, 120.0)}, ["b"])
+    assert defs.read_cursor(defs.write_cursor(cursor)) == cursor
     for spoilt in (None, "", "{", "[]", '{"polls": 3, "asked": []}', '{"polls": {"a": 1}}'):
-        assert read_cursor(spoilt) == PollCursor()
-
-
-def test_each_marketplace_and_part_is_asked_for_once():
+        assert defs.read_cursor(spoilt) == defs.PollCursor()
     done = {"state": "harvested", "answered": 3}
     batches = [
         make_batch("a", **done),
@@ -77,8 +66,8 @@ def test_each_marketplace_and_part_is_asked_for_once():
         make_batch("f"),
         make_batch("g", **done, opened_at=1000.0 - 8 * 86_400),
     ]
-    cursor = PollCursor()
-    asked = request_runs(batches, cursor, 1000.0)
+    cursor = defs.PollCursor()
+    asked = defs.request_runs(batches, cursor, 1000.0)
     result = [
         (item.job_name, item.partition_key, [key.to_user_string() for key in item.asset_selection])
         for item in asked
@@ -89,8 +78,8 @@ def test_each_marketplace_and_part_is_asked_for_once():
         ("nightly", "registry", ["pairs", "judgements", "executions"]),
         ("fan_in", None, ["server_summaries"]),
     ]
-    assert request_runs(batches, cursor, 1000.0) == []
-    [later] = request_runs([*batches[:5], make_batch("f", **done)], cursor, 1000.0)
+    assert defs.request_runs(batches, cursor, 1000.0) == []
+    [later] = defs.request_runs([*batches[:5], make_batch("f", **done)], cursor, 1000.0)
     assert later.run_key not in {item.run_key for item in asked}
 
 
@@ -134,17 +123,17 @@ def test_a_tick_sends_polls_harvests_and_asks_for_the_run(place):
     place.server.faults[("POST", "/files")] = [Fault(503)]
     place.submit()
     assert not place.server.batches
-    first = run_tick(None)
+    first = defs.run_tick(None)
     assert len(place.server.batches) == 1
     assert first.skip_reason
     assert first.skip_reason.skip_message == "1 batches are open"
     place.server.end()
-    assert not run_tick(first.cursor).run_requests, "it is not due yet"
-    done = run_tick(write_cursor(PollCursor()))
+    assert not defs.run_tick(first.cursor).run_requests, "it is not due yet"
+    done = defs.run_tick(defs.write_cursor(defs.PollCursor()))
     [request] = done.run_requests or []
     assert (request.job_name, request.partition_key) == ("nightly", "_")
-    assert not run_tick(done.cursor).run_requests
-    assert run_tick(write_cursor(PollCursor({}, ["x"]))).run_requests is not None
+    assert not defs.run_tick(done.cursor).run_requests
+    assert defs.run_tick(defs.write_cursor(defs.PollCursor({}, ["x"]))).run_requests is not None
 
 
 def test_the_sensor_is_part_of_the_code_location_and_starts_switched_off():

@@ -70,14 +70,11 @@ def test_every_asset_has_blocking_checks_a_code_version_and_a_package(defs):
         assert (ROOT / package).is_dir() or (ROOT / f"{package}.py").is_file()
 
 
-def test_every_table_shows_its_columns(defs):
+def test_every_table_shows_its_columns_described_by_their_values_not_by_a_constant(defs):
     for _, spec in list_assets(defs):
         published = ("champion", "release", "router_index", "report")
         table = not spec.key.to_user_string().endswith(published)
         assert ("dagster/column_schema" in spec.metadata) == table
-
-
-def test_every_column_is_described_and_by_its_values_not_the_constant_that_lists_them(defs):
     schemas = [spec.metadata.get("dagster/column_schema") for _, spec in list_assets(defs)]
     columns = [column for schema in schemas if schema for column in schema.columns]
     assert [column.name for column in columns if not column.description] == []
@@ -85,13 +82,10 @@ def test_every_column_is_described_and_by_its_values_not_the_constant_that_lists
     assert [item for item in answer if re.search(r"\bone of [A-Z_]{3,}\b", item)] == []
 
 
-def test_only_the_nightly_assets_are_partitioned_by_marketplace(defs):
+def test_only_the_nightly_assets_are_partitioned_by_marketplace_and_every_job_resolves(defs):
     assets = list_assets(defs)
     partitioned = {spec.key.to_user_string() for one, spec in assets if one.partitions_def}
     assert partitioned == set(NIGHTLY)
-
-
-def test_the_definitions_load_and_every_job_resolves(defs):
     dg.Definitions.validate_loadable(defs)
     for name in ("nightly", "fan_in", "train", "ablate", "serve"):
         assert defs.resolve_job_def(name).name == name

@@ -34,7 +34,7 @@ def list_anchors(page: Path) -> set[str]:
     return result | set(re.findall(r'<a id="([^"]+)">', text))
 
 
-def test_links_within_the_pages_lead_somewhere():
+def test_links_within_the_pages_lead_somewhere_and_commands_and_options_are_the_ones_there_are():
     lost, count = [], 0
     for page in PAGES:
         for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
@@ -47,18 +47,6 @@ def test_links_within_the_pages_lead_somewhere():
                 lost.append(f"{page.name}: {link}")
     assert count > 100
     assert lost == []
-
-
-def find_command(words: list[str]) -> tuple[Any, list[str]]:
-    """The command that the words name, or None; and the words after its name."""
-    command: Any = ROOT_COMMAND
-    rest = list(words)
-    while rest and rest[0] in getattr(command, "commands", {}):
-        command = command.commands[rest.pop(0)]
-    return (None if len(rest) == len(words) else command), rest
-
-
-def test_commands_and_options_are_the_ones_there_are():
     wrong, count = [], 0
     for place, line in list_lines():
         spans = [span for span in re.findall(r"`([^`]+)`", line) if span.startswith("toolmill ")]
@@ -82,6 +70,15 @@ def test_commands_and_options_are_the_ones_there_are():
                 wrong.append(f"{place}: toolmill {' '.join(words)}")
     assert count > 100
     assert wrong == []
+
+
+def find_command(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that the words name, or None; and the words after its name."""
+    command: Any = ROOT_COMMAND
+    rest = list(words)
+    while rest and rest[0] in getattr(command, "commands", {}):
+        command = command.commands[rest.pop(0)]
+    return (None if len(rest) == len(words) else command), rest
 
 
 # --- the locked list of packages is whole: set-up resolves nothing beside it
@@ -150,7 +147,7 @@ def test_pip_installs_nothing_without_hashes_but_torch_and_this_repository(scrip
 _NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 
-def test_each_claim_of_the_threat_model_names_tests_that_exist() -> None:
+def test_each_claim_of_the_threat_model_names_tests_and_each_part_says_what_is_not_held():
     page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     named = _NAMED.findall(page)
     assert len(named) > 50
@@ -161,9 +158,6 @@ def test_each_claim_of_the_threat_model_names_tests_that_exist() -> None:
         held = {getattr(node, "name", "") for node in ast.walk(tree)}
         missing += [f"{path}::{name}" for at, name in named if at == path and name not in held]
     assert not missing, "docs/security.md: no such tests: " + ", ".join(sorted(missing))
-
-
-def test_each_part_of_the_threat_model_says_what_is_not_held() -> None:
     page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     parts = page.split("\n## ")[2:]
     assert len(parts) > 7

@@ -302,13 +302,9 @@ class Upstream:
 
 
 @pytest.fixture
-def upstream(instance) -> Upstream:
-    return Upstream(instance)
-
-
-@pytest.fixture
-def settled(upstream: Upstream) -> Upstream:
+def settled(instance) -> Upstream:
     """Both partitions made once, everything downstream made, nothing pending."""
+    upstream = Upstream(instance)
     upstream.tick()
     for partition in ("a", "b"):
         upstream.make("up", partition)
@@ -318,7 +314,8 @@ def settled(upstream: Upstream) -> Upstream:
     return upstream
 
 
-def test_one_marketplace_is_enough_and_the_other_is_not_waited_for(upstream):
+def test_one_marketplace_is_enough_and_the_other_is_not_waited_for(instance):
+    upstream = Upstream(instance)
     assert not upstream.tick(), "before anything is new"
     upstream.make("up", "a")
     assert upstream.tick()
@@ -330,13 +327,10 @@ def test_a_new_data_version_asks_once_and_the_same_again_for_nothing(settled):
     settled.change("a")
     assert settled.tick()
     assert not settled.tick()
-
-
-def test_a_change_that_lands_on_the_tick_after_a_request_is_not_lost(settled):
     settled.change("a")
     assert settled.tick()
     settled.change("b")
-    assert settled.tick()
+    assert settled.tick(), "what lands on the tick after a request is not lost"
 
 
 def test_a_fan_in_that_failed_is_asked_for_once_more_and_not_for_ever(settled):

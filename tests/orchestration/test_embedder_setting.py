@@ -25,8 +25,7 @@ def test_the_shipped_retriever_indexes_and_starts_and_minilm_alone_bounds(monkey
     assert isinstance(nightly, MiniLM)
     assert make_index_embedder(settings).id == open_general().id
     assert make_index_embedder(settings).id.startswith(f"{nightly.id}+")
-    assert trainer.retriever_base == "minilm"
-    assert trainer.retriever.start == make_general_name()
+    assert (trainer.retriever_base, trainer.retriever.start) == ("minilm", make_general_name())
     assert choose_ablation_settings(trainer).retriever.start == NONE
     monkeypatch.setenv(MODEL, "minilm")
     settings = load_settings()
@@ -100,7 +99,7 @@ def test_an_index_by_the_setting_is_searched_by_the_setting(tmp_path, monkeypatc
     assert run("search", "--index", index, "send an email")[0] == 0
 
 
-def test_an_encoder_that_cannot_be_had_is_one_line(monkeypatch):
+def test_an_encoder_that_cannot_be_had_or_has_no_such_form_is_one_line(monkeypatch):
     for spec, message in (
         ("sentence-transformers:owner/model", "names no revision"),
         ("sentence-transformers:owner/model@main", "'main' is no commit"),
@@ -109,9 +108,6 @@ def test_an_encoder_that_cannot_be_had_is_one_line(monkeypatch):
         with pytest.raises(BadEmbedder, match=message) as refused:
             make_embedder(load_settings())
         assert "\n" not in str(refused.value)
-
-
-def test_a_form_that_no_encoder_has_is_a_wrong_setting(monkeypatch):
     monkeypatch.setenv(MODEL, "e5")
     with pytest.raises(SettingsError, match=f"{MODEL}..*'e5': expected one of general"):
         load_settings()

@@ -114,12 +114,9 @@ def find_cycle(edges: dict[str, set[str]]) -> str:
     return next(filter(None, (visit(name, ()) for name in sorted(edges))), "")
 
 
-def test_no_import_cycle():
+def test_no_import_cycle_and_one_would_be_found():
     ours = modules().keys()
     assert not find_cycle({name: {*imported(path)} & ours for name, path in modules().items()})
-
-
-def test_a_cycle_is_found():
     assert find_cycle({"a": {"b"}, "b": {"c"}, "c": set()}) == ""
     assert find_cycle({"a": {"b", "d"}, "b": {"d"}, "c": {"b"}, "d": {"b"}}) == "a -> b -> d -> b"
 
@@ -234,19 +231,13 @@ def test_patterns_over_third_party_text_are_bounded_or_of_re2():
     assert unbounded == set(UNBOUNDED_PATTERNS)
 
 
-def test_folders_stay_small():
+def test_folders_modules_and_functions_stay_small():
     counts = Counter(path.parent for path in files() if path.name != "__init__.py")
     large = {str(folder): count for folder, count in counts.items() if count > LARGEST}
     assert not large, f"split these by what they hold: {large}"
-
-
-def test_modules_have_one_subject():
     lines = {str(path): text.count("\n") for path, text in files().items()}
     long = {name: count for name, count in lines.items() if count > LONGEST_MODULE}
     assert not long, f"more than {LONGEST_MODULE} lines; split these by subject: {long}"
-
-
-def test_functions_fit_a_screen():
     long = [
         f"{path}:{node.lineno} {node.name}"
         for path in files()
@@ -321,18 +312,12 @@ def count_words(name: str) -> int:
     return len(re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z][a-z0-9]*", name))
 
 
-def test_classes_are_named_by_noun_phrases():
+def test_classes_are_noun_phrases_no_participles_and_no_two_of_a_package_share_a_name():
     names = [name for _, name in list_classes()]
     short = [name for name in names if count_words(name) == 1]
     assert len(short) <= MOST_ONE_WORD * len(names), f"say more than one word: {sorted(short)}"
-
-
-def test_no_class_is_named_by_a_participle_alone():
     wrong = [f"{module}.{name}" for module, name in list_classes() if PARTICIPLE.fullmatch(name)]
     assert not wrong, f"name what it is, not what was done: {wrong}"
-
-
-def test_no_two_classes_of_a_package_share_a_name():
     seen = Counter((module.rpartition(".")[0], name) for module, name in list_classes())
     assert not [pair for pair, count in seen.items() if count > 1]
 

@@ -26,15 +26,8 @@ from dagster._serdes import serialize_value
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from extensions.upkeep import collect
 from extensions.upkeep.checks import list_dead_runs
-from extensions.upkeep.collect import (
-    SET_TAG,
-    GarbageScope,
-    collect_last_runs,
-    find_garbage,
-    find_oldest_start,
-    remove_garbage,
-)
 from extensions.upkeep.policy import GarbageLimits
 from orchestration import alerts
 from orchestration.alerts import alert_on_silence, find_last_nightly
@@ -253,7 +246,7 @@ READERS: dict[str, Callable[[Log], Any]] = {
     ),
     "dead runs": lambda log: clear_dead_runs(log.instance),
     "doctor": look_for_dead,
-    "runs that go on": lambda log: find_oldest_start(log.folder / "none", log.instance),
+    "runs that go on": lambda log: collect.find_oldest_start(log.folder / "none", log.instance),
 }
 
 
@@ -274,7 +267,9 @@ def test_who_looks_at_runs_reads_no_more_of_a_month_than_of_a_day(name, day, mon
 
 
 def test_a_collection_asks_once_an_asset_and_passes_over_each_of_its_events_once(day, month):
-    one, many = (measure(lambda log: collect_last_runs(log.instance), log) for log in (day, month))
+    one, many = (
+        measure(lambda log: collect.collect_last_runs(log.instance), log) for log in (day, month)
+    )
     assert many.statements == one.statements
     assert many.hundreds > one.hundreds, "it is counted"
     assert many.hundreds * 100 <= 10 * month.written.events, f"{one}, {many}"
@@ -285,7 +280,7 @@ def test_it_asks_for_a_training_in_a_month_whose_clock_went_back(month, home):
     [request] = tick(month.instance)
     assert isinstance(request, dg.RunRequest)
     assert request.run_key.startswith(f"{name}/{recipe()}/0/")
-    assert count_failed_trainings(month.instance, {SET_TAG: month.written.last_set}, 90) > 0
+    assert count_failed_trainings(month.instance, {collect.SET_TAG: month.written.last_set}, 90) > 0
     assert clear_dead_runs(month.instance) == look_for_dead(month) == []
 
 
@@ -326,12 +321,12 @@ def test_gc_bounds_the_log_keeps_each_last_word_and_a_run_that_goes_on(open_log,
     alive = started(log.instance, make_process_tags())
     before, versions = count_events(log), list_last_versions(log)
     keep = GarbageLimits(grace_days=1, event_days=7)
-    place = GarbageScope(
+    place = collect.GarbageScope(
         home, warehouse.state, keep=keep, releases=RetentionPolicy(), now=time.time(),
         instance=log.instance,
     )  # fmt: skip
-    garbage = find_garbage(place)
-    gone = remove_garbage(garbage)
+    garbage = collect.find_garbage(place)
+    gone = collect.remove_garbage(garbage)
     assert not garbage.skipped | garbage.failed
     assert {item.kind for item in gone} == {"events"}
     left = {run.run_id for run in log.instance.get_runs()} - {alive.run_id}
@@ -345,4 +340,4 @@ def test_gc_bounds_the_log_keeps_each_last_word_and_a_run_that_goes_on(open_log,
     assert count_events(log) <= before * 8 / DAYS
     assert list_last_versions(log) == versions
     assert log.instance.get_run_by_id(alive.run_id)
-    assert find_garbage(place).garbage == []
+    assert collect.find_garbage(place).garbage == []

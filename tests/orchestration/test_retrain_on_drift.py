@@ -32,14 +32,9 @@ def publish(home: Path, tools: dict[str, str]) -> str:
     ]
     tables.promote(tables.stage(CLEAR, CLEAR.frame(rows), "registry"), "run", [])
     pairs = [
-        {
-            "pair_id": f"{name}-{index}",
-            "server_id": "npm:s",
-            "split": "train",
-            "contract_digest": name,
-        }
+        {"pair_id": f"{name}-{n}", "server_id": "npm:s", "split": "train", "contract_digest": name}
         for name in digests.values()
-        for index in range(10)
+        for n in range(10)
     ]
     head = tables.promote(tables.stage(TRAINING_SET, TRAINING_SET.frame(pairs)), "run", [])
     contracts = {f"npm:s::{tool}": name for tool, name in digests.items()}
@@ -57,15 +52,11 @@ ALL = "+".join(list_trained_roles())
 def trained(home: Path, training_set: str, *roles: str, gain: dict | None = None) -> None:
     """A candidate of each role (default: all) of the settings in force."""
     for role in roles or list_trained_roles():
-        _train(home, training_set, role, gain)
-
-
-def _train(home: Path, training_set: str, role: str, gain: dict | None) -> None:
-    base, settings = make_trainer(load_settings()).get_role_settings(role)
-    model, named = f"{role}-{training_set[:8]}", find_role(role).name_base(base)
-    card = {"role": role, "name": model, "settings": asdict(settings), "base": named}
-    save_model(home, model, card, lambda _: None)
-    consider_candidate(home, role, model, training_set, [], {"new_tools": gain})
+        base, settings = make_trainer(load_settings()).get_role_settings(role)
+        model, named = f"{role}-{training_set[:8]}", find_role(role).name_base(base)
+        card = {"role": role, "name": model, "settings": asdict(settings), "base": named}
+        save_model(home, model, card, lambda _: None)
+        consider_candidate(home, role, model, training_set, [], {"new_tools": gain})
 
 
 def tick(instance: dg.DagsterInstance) -> list[dg.RunRequest] | str:

@@ -61,6 +61,7 @@ def materialized(**counts: int) -> SimpleNamespace:
     return event("ASSET_MATERIALIZATION", step_materialization_data=data)
 
 
+WAITS = "Dependencies for step pairs"
 NO_MODEL = error("TypeError: no model\n", "TypeError")
 NO_ROWS = SimpleNamespace(user_failure_data=SimpleNamespace(description="no rows"), error=None)
 UNPUBLISHED = error(
@@ -91,18 +92,11 @@ def test_records_are_told_apart_and_book_keeping_is_left_out(said, expected):
     "level, text, expected",
     (logging.DEBUG, "debug", None),
     (logging.WARNING, "set a key", "set a key"),
-    (
-        logging.ERROR,
-        "Dependencies for step pairs failed: ['listings', 'snapshots']. Not executing.",
-        "not run: it needs listings, snapshots",
-    ),
+    (logging.ERROR, f"{WAITS} failed: ['listings', 'snapshots']. Not executing.",
+     "not run: it needs listings, snapshots"),
     # A stage after those that wait for the failed one.
-    (
-        logging.ERROR,
-        "Dependencies for step pairs were not executed: ['deployments']. Not executing.",
-        None,
-    ),
-)
+    (logging.ERROR, f"{WAITS} were not executed: ['deployments']. Not executing.", None),
+)  # fmt: skip
 def test_warnings_and_what_waits_for_a_failed_stage_are_told(level, text, expected):
     line = read_record(record(text, level))
     assert line == (expected and ConsoleLine(WARNING, "pairs", expected))
@@ -118,17 +112,13 @@ def test_a_run_that_failed_is_told_in_our_own_words(cause, expected):
     assert read_record(failed) == ConsoleLine(FAILED, "train", expected)
 
 
-def test_without_a_terminal_progress_is_rare_and_each_stage_ends_in_a_line():
-    # begun; then each progress line asks the time once, and so does each printed line
+def test_without_a_terminal_progress_is_rare_and_on_one_what_is_at_work_is_a_block():
     plain, console = view(times=[0.0, 1.0, 5.0, 30.0, 30.0, 31.0])
     plain.show(ConsoleLine(START, "pairs", ""))
     for done in (1, 2, 3):
         plain.show(ConsoleLine(PROGRESS, "pairs", f"pairs {done}/3"))
     plain.show(ConsoleLine(MADE, "pairs", "count=3"))
     assert shown(console) == ["30.0s pairs pairs 3/3", "31.0s pairs count=3"]
-
-
-def test_on_a_terminal_what_is_at_work_is_a_block_and_what_ended_stays():
     live, console = view(terminal=True)
     with live.open():
         live.show(ConsoleLine(START, "glama pairs", ""))
@@ -140,7 +130,7 @@ def test_on_a_terminal_what_is_at_work_is_a_block_and_what_ended_stays():
     assert "glama judgements no judge" in text
 
 
-def test_a_total_that_grows_with_what_is_done_makes_no_line_per_record():
+def test_a_total_that_grows_makes_no_line_per_record_and_no_stage_can_steer_the_terminal():
     lines: list[str] = []
     progress = ProgressLines(lines.append, every_s=3.0, clock=lambda: 0.0)
     for count in range(1, 50):
@@ -149,9 +139,6 @@ def test_a_total_that_grows_with_what_is_done_makes_no_line_per_record():
     progress.update("deployments", 1, 2)
     progress.update("deployments", 2, 2)
     assert lines[1:] == ["deployments 1/2", "deployments 2/2"]
-
-
-def test_what_a_stage_says_cannot_steer_the_terminal():
     run, console = view()
     run.show(ConsoleLine(FAILED, "pairs", "\x1b[2J\x9b1m\u202enpm said\nso"))
     assert isinstance(console.file, io.StringIO)

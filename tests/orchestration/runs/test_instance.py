@@ -37,18 +37,19 @@ from tests.support.postgres import find_free_port, open_postgres
 from warehouse.errors import UnusableInput
 
 
+def list_limits(instance: dg.DagsterInstance) -> dict[str, int]:
+    return {limit.name: limit.limit for limit in instance.event_log_storage.get_pool_limits()}
+
+
 def test_trainings_share_the_cores_and_take_turns_on_a_gpu(tmp_path, monkeypatch):
     driver = tmp_path / "nvidiactl"
     monkeypatch.setattr(runs_instance, "_GPU_FILES", (tmp_path / "kfd", driver))
     assert [count_gpu_slots(cores) for cores in (1, 2, 16)] == [1, 2, 2]
+    monkeypatch.setattr(runs_instance, "CORES", 2)
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         for slots in (2, 1):  # a GPU that is new is found by the next run
-            monkeypatch.setattr(runs_instance, "CORES", 2)
             size_pools(instance)
-            limits = {
-                limit.name: limit.limit for limit in instance.event_log_storage.get_pool_limits()
-            }
-            assert limits["gpu"] == slots
+            assert list_limits(instance)["gpu"] == slots
             driver.touch()
 
 
@@ -56,7 +57,7 @@ def test_every_pool_of_an_asset_is_sized_before_a_run_could_make_it(tmp_path):
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         size_pools(instance)
         size_pools(instance)
-        limits = {info.name: info.limit for info in instance.event_log_storage.get_pool_limits()}
+        limits = list_limits(instance)
     assert limits == {**SLOTS, "gpu": count_gpu_slots(runs_instance.CORES)}
     result = [item for item in defs.assets or () if isinstance(item, dg.AssetsDefinition)]
     assert {item.op.pool for item in result if item.is_executable} - {None} == set(limits)
@@ -78,7 +79,7 @@ def test_the_connection_of_a_database_is_kept_and_its_log_is_not_flushed(tmp_pat
         assert Path(log.path_for_shard("index") + "-wal").stat().st_size > 0
 
 
-def test_a_database_that_another_file_replaced_is_opened_anew(tmp_path):
+def test_a_replaced_database_is_opened_anew_and_the_last_ones_stay_open(tmp_path, monkeypatch):
     path, other = tmp_path / "a.db", tmp_path / "b.db"
     path.touch()
     other.touch()
@@ -86,9 +87,6 @@ def test_a_database_that_another_file_replaced_is_opened_anew(tmp_path):
     assert runs_instance._open_engine(f"sqlite:///{path}") is first
     other.replace(path)
     assert runs_instance._open_engine(f"sqlite:///{path}") is not first
-
-
-def test_only_the_last_databases_are_held_open(tmp_path, monkeypatch):
     monkeypatch.setattr(runs_instance, "_ENGINES", OrderedDict())
     monkeypatch.setattr(runs_instance, "_ENGINES_MOST", 3)
     engines = [runs_instance._open_engine(f"sqlite:///{tmp_path / name}.db") for name in "abcde"]
@@ -140,31 +138,19 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    """What such a program prints, in a session of its own."""
-    folder = tmp_path_factory.mktemp("warm")
-    (folder / "program.py").write_text(WARM)
-    return subprocess.run(
-        [sys.executable, "program.py"],
-        cwd=folder,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        start_new_session=True,
-    )
-
-
-@cases(
-    "line",
-    pytest.param("worked\nprint 0\n", id="an interrupt while it imports leaves it working"),
-    pytest.param("die -9\n", id="what a killed worker held is removed"),
-    pytest.param("warn 0\n", id="warnings of libraries are not shown"),
-    pytest.param("listening\nhear 0\n", id="a worker hears the interrupt when it listens"),
-)
-def test_each_worker_works_and_nothing_is_said(printed, line):
-    assert line in printed.stdout
+def test_each_worker_works_and_nothing_is_said(tmp_path):
+    (tmp_path / "program.py").write_text(WARM)
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+    how: dict[str, Any] = {"capture_output": True, "text": True, "start_new_session": True}
+    command = [sys.executable, "program.py"]
+    printed = subprocess.run(command, cwd=tmp_path, env=env, timeout=240, **how)
+    for line, what in {
+        "worked\nprint 0\n": "an interrupt while it imports leaves it working",
+        "die -9\n": "what a killed worker held is removed",
+        "warn 0\n": "warnings of libraries are not shown",
+        "listening\nhear 0\n": "a worker hears the interrupt when it listens",
+    }.items():
+        assert line in printed.stdout, what
     assert printed.stderr == ""
 
 
@@ -244,7 +230,6 @@ def waiting() -> None:
 
 
 def test_a_run_of_this_process_is_placed_where_the_ui_looks(tmp_path):
-
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         place_runs(instance)
         place_runs(instance)  # a second runner of one instance
@@ -282,7 +267,7 @@ def test_runs_events_and_pools_lie_in_postgres_and_no_password(postgres, dagster
         assert waiting.execute_in_process(instance=instance).success
     with open_instance() as again:
         assert [run.status for run in again.get_runs()] == [dg.DagsterRunStatus.SUCCESS]
-        limits = {limit.name: limit.limit for limit in again.event_log_storage.get_pool_limits()}
+        limits = list_limits(again)
     assert limits.items() >= SLOTS.items()
     assert not list(dagster_home.rglob("*.db"))
 
@@ -291,7 +276,7 @@ class OperationalError(Exception):
     """As psycopg2 and SQLAlchemy name what a server that is gone comes to."""
 
 
-def test_a_postgres_that_goes_away_in_mid_run_is_one_line_and_no_other_error_is(monkeypatch):
+def test_a_postgres_that_goes_away_is_one_line_and_without_one_nothing_is_added(monkeypatch):
     gone = OperationalError("connection to mill:x@db failed")
     monkeypatch.setenv(POSTGRES, "postgresql://mill:x@db/runs")
     with pytest.raises(UnusableInput, match=POSTGRES) as caught, explain_gone_postgres():
@@ -302,6 +287,12 @@ def test_a_postgres_that_goes_away_in_mid_run_is_one_line_and_no_other_error_is(
     monkeypatch.delenv(POSTGRES)
     with pytest.raises(OperationalError), explain_gone_postgres():
         raise gone
+    monkeypatch.delenv(POSTGRES, raising=False)
+    assert b"postgres" not in make_config()
+    monkeypatch.setenv(POSTGRES, "postgresql://127.0.0.1/x")
+    monkeypatch.setattr("orchestration.runs.instance.find_spec", lambda _: None)
+    with pytest.raises(UnusableInput, match=r"toolmill\[postgres\]"):
+        make_config()
 
 
 @pytest.mark.slow
@@ -336,15 +327,3 @@ def test_a_closed_port_is_one_line_before_anything_starts(monkeypatch):
     assert "secret" not in str(caught.value)
     monkeypatch.delenv(POSTGRES)
     check_postgres()
-
-
-def test_without_the_package_the_error_says_how_to_get_it(monkeypatch):
-    monkeypatch.setenv(POSTGRES, "postgresql://127.0.0.1/x")
-    monkeypatch.setattr("orchestration.runs.instance.find_spec", lambda _: None)
-    with pytest.raises(UnusableInput, match=r"toolmill\[postgres\]"):
-        make_config()
-
-
-def test_without_the_variable_nothing_is_added(monkeypatch):
-    monkeypatch.delenv(POSTGRES, raising=False)
-    assert b"postgres" not in make_config()

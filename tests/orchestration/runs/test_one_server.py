@@ -49,13 +49,8 @@ def test_others_rows_stay_and_none_are_lost():
 
 
 def make_deployments_current(warehouse: Warehouse, market: str, *ids: str) -> None:
-    rows = [
-        {
-            "marketplace": market, "server_id": item, "listing_id": item, "launch_digest": "0",
-            "status": "failed",
-        }
-        for item in ids
-    ]  # fmt: skip
+    facts = {"marketplace": market, "launch_digest": "0", "status": "failed"}
+    rows = [{**facts, "server_id": item, "listing_id": item} for item in ids]
     staged = warehouse.tables.stage(DEPLOYMENTS, DEPLOYMENTS.frame(rows), market)
     warehouse.tables.promote(staged, "r", [])
 
@@ -88,15 +83,11 @@ def test_an_unknown_server_ends_the_command_before_anything_starts(warehouse):
 def test_the_job_refuses_to_run_without_a_server(warehouse):
     make_deployments_current(warehouse, "private", "npm:a")
     given = {"warehouse": warehouse, "launcher": MarketplaceLauncher(DeployPolicy(warehouse.home))}
-    held: dict[str, Any] = {
-        name: dg.ResourceDefinition.hardcoded_resource(value) for name, value in given.items()
-    }
-    job = dg.Definitions(
-        assets=[deployments],
-        jobs=[dg.define_asset_job(ONE_SERVER_JOB, selection=["deployments"])],
-        resources=held,
-    ).resolve_job_def(ONE_SERVER_JOB)
-    result = job.execute_in_process(partition_key="private", raise_on_error=False)
+    held: Any = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
+    jobs = [dg.define_asset_job(ONE_SERVER_JOB, selection=["deployments"])]
+    job = dg.Definitions(assets=[deployments], jobs=jobs, resources=held)
+    how = {"partition_key": "private", "raise_on_error": False}
+    result = job.resolve_job_def(ONE_SERVER_JOB).execute_in_process(**how)
     [failure] = [event for event in result.all_events if event.is_step_failure]
     assert SERVER_TAG in str(failure.step_failure_data)
     assert warehouse.ledger.counts() == {}
@@ -187,15 +178,12 @@ def test_run_once_counts_the_attempts_that_failed_on_a_set(instance, home, monke
     assert counted[4:] == [0, 0], "another set is tried again, one that a person ended is not"
 
 
-def test_the_roles_part_the_training_between_them(monkeypatch):
+def test_the_roles_part_the_training_and_one_gpu_or_another_place_takes_one_job(monkeypatch):
     monkeypatch.setattr(device, "pick_device", lambda wanted: "cpu")
     tasks = list_trainings(Settings(), list_trained_roles())
     keys = [key.to_user_string() for task in tasks for key in task.list_assets() or []]
     assert len(tasks) == len(list_trained_roles())
     assert sorted(keys) == sorted([*TRAINED, *MEASURED])
-
-
-def test_one_gpu_or_another_place_takes_one_job(monkeypatch):
     monkeypatch.setattr(device, "pick_device", lambda wanted: "cuda")
     names = tuple(list_role_assets("caller"))
     assert list_trainings(Settings(), ["caller"]) == [RunTask("train", names=names)]
@@ -205,9 +193,7 @@ def test_one_gpu_or_another_place_takes_one_job(monkeypatch):
     elsewhere = Settings.model_validate({"training": {"place": {"runs_on": "ray"}}})
     assert list_trainings(elsewhere, ["caller"]) == [RunTask("train", names=names)]
     assert RunTask("train").list_assets() is None
-
-
-def test_a_task_of_some_assets_is_told_of_as_its_job():
+    # A task of some assets is told of as its job.
     task = RunTask("nightly", "registry", names=("listings", "deployments"))
     assert task.list_assets() == [dg.AssetKey("listings"), dg.AssetKey("deployments")]
     row = TaskOutcome(task, "1", success=True, seconds=0.1).as_row()

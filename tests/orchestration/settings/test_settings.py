@@ -32,9 +32,10 @@ from training.sets.split import SetPolicy
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """toolmill.toml of the working directory, which is not there yet."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return tmp_path / "toolmill.toml"
 
 
 def test_defaults_need_nothing_and_call_no_model():
@@ -44,18 +45,15 @@ def test_defaults_need_nothing_and_call_no_model():
     assert settings.state_path() == settings.home_path() / "state"
 
 
-def test_the_environment_overrides_the_file(elsewhere, monkeypatch):
-    (elsewhere / "toolmill.toml").write_text(
+def test_the_environment_overrides_the_file_and_one_name_keeps_the_others(file, monkeypatch):
+    file.write_text(
         'budget_usd = 1.5\n[roles.judge]\nmodel = "from-file"\n[synthesis]\npairs_per_tool = 4\n'
     )
     monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__MODEL", "from-environment")
     settings = load_settings()
     assert settings.roles.judge.model == "from-environment"
     assert (settings.budget_usd, settings.synthesis.pairs_per_tool) == (1.5, 4)
-
-
-def test_setting_one_name_of_a_part_keeps_its_other_defaults(elsewhere, monkeypatch):
-    (elsewhere / "toolmill.toml").write_text("[marketplaces.mcpso]\npage_cap = 3\n")
+    file.write_text("[marketplaces.mcpso]\npage_cap = 3\n")
     monkeypatch.setenv("TOOLMILL_MARKETPLACES__GLAMA__API_KEY", "very-secret")
     monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__MODEL", "a-model")
     settings = load_settings()
@@ -66,7 +64,7 @@ def test_setting_one_name_of_a_part_keeps_its_other_defaults(elsewhere, monkeypa
     assert "very-secret" not in json.dumps(settings.public())
 
 
-def test_a_package_of_the_users_own_adds_a_marketplace(elsewhere, monkeypatch):
+def test_a_package_of_the_users_own_adds_a_marketplace(monkeypatch):
     names = (*list_installed(), "acme")
     for module in ("orchestration.settings.schema", "orchestration.factories"):
         monkeypatch.setattr(f"{module}.list_installed", lambda: names)
@@ -92,22 +90,16 @@ def test_the_demo_reads_every_site_that_lists_something_and_needs_no_key(monkeyp
     assert policy.allow_loopback
     monkeypatch.setenv("TOOLMILL_SOURCE", "live")
     live = make_crawl_policy(load_settings(), "glama")
-    assert (live.keys, live.allow_loopback, live.base_url) == (
-        {},
-        False,
-        "https://glama.ai/api/mcp",
-    )
+    facts = ({}, False, "https://glama.ai/api/mcp")
+    assert (live.keys, live.allow_loopback, live.base_url) == facts
 
 
-def test_pages_are_rendered_in_the_sandbox_unless_its_user_chose_none(monkeypatch):
+def test_pages_are_rendered_in_the_sandbox_and_private_files_run_unless_turned_off(monkeypatch):
     assert make_crawl_policy(load_settings(), "mcpso").contain is open_browser_sandbox
-    monkeypatch.setenv("TOOLMILL_SANDBOX__BACKEND", "none")
-    assert make_crawl_policy(load_settings(), "mcpso").contain is None
-
-
-def test_the_partition_of_private_files_is_run_without_any(monkeypatch):
     assert "private" in list_enabled(load_settings())
+    monkeypatch.setenv("TOOLMILL_SANDBOX__BACKEND", "none")
     monkeypatch.setenv("TOOLMILL_MARKETPLACES__PRIVATE__ENABLED", "false")
+    assert make_crawl_policy(load_settings(), "mcpso").contain is None
     assert "private" not in list_enabled(load_settings())
 
 
@@ -145,8 +137,8 @@ NO_NUMBER = r"in toolmill\.toml\): expected a number \(found '"
     ("", "TRAINING__CALLER__LEARNING_RATE=0", "CALLER__LEARNING_RATE.*greater than 0"),
     ("", "TRAINING__PLACE__RUNS_ON=slurm", "'subprocess', 'ray' or 'kubernetes'.*slurm"),
 )
-def test_a_setting_that_cannot_be_used_is_named(elsewhere, monkeypatch, text, variable, message):
-    (elsewhere / "toolmill.toml").write_text(text)
+def test_a_setting_that_cannot_be_used_is_named(file, monkeypatch, text, variable, message):
+    file.write_text(text)
     if variable:
         name, _, value = variable.partition("=")
         monkeypatch.setenv(f"TOOLMILL_{name}", value)
@@ -159,10 +151,8 @@ SECRET = "SEKRET-4711"
 
 @cases(
     "text, named",
-    (
-        f'[marketplaces.nosuch]\nenabled = true\n[marketplaces.glama]\napi_key = "{SECRET}"\n',
-        "no adapter 'nosuch' is installed",
-    ),
+    (f'[marketplaces.nosuch]\nenabled = true\n[marketplaces.glama]\napi_key = "{SECRET}"\n',
+     "no adapter 'nosuch' is installed"),
     (f'[roles]\njudge = ["{SECRET}"]\n', "TOOLMILL_ROLES__JUDGE"),
     (f'roles = "{SECRET}"\n', "TOOLMILL_ROLES"),
     (f'[marketplaces.glama]\nclient_secret = ["{SECRET}"]\n', "CLIENT_SECRET"),
@@ -171,9 +161,9 @@ SECRET = "SEKRET-4711"
     (f'[marketplaces.glama]\napikey = "{SECRET}"\n', "marketplaces.glama.apikey"),
     (f'[servers."npm:x"]\nenv = "{SECRET}"\n', "servers.npm:x"),
     (f'openai_api_key = ["{SECRET}"]\n', "OPENAI_API_KEY"),
-)
-def test_an_error_is_one_short_line_and_shows_no_other_setting(elsewhere, text, named):
-    (elsewhere / "toolmill.toml").write_text(text)
+)  # fmt: skip
+def test_an_error_is_one_short_line_and_shows_no_other_setting(file, text, named):
+    file.write_text(text)
     with pytest.raises(SettingsError) as caught:
         load_settings()
     [line] = str(caught.value).splitlines()
@@ -182,40 +172,36 @@ def test_an_error_is_one_short_line_and_shows_no_other_setting(elsewhere, text, 
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_every_secret_setting_is_hidden_in_errors(elsewhere):
+def test_every_secret_setting_is_hidden_in_errors(file):
     hidden = list_secret_names()
     assert {"openai_api_key", "serve.http.token", "roles.judge.api_key"} < hidden
     assert {f"marketplaces.glama.{name}" for name in KEYS} < hidden
     for name in hidden:
         block, _, leaf = name.rpartition(".")
         table = f"[{block}]\n" if block else ""
-        (elsewhere / "toolmill.toml").write_text(f"{table}{leaf} = 4711\n")
+        file.write_text(f"{table}{leaf} = 4711\n")
         with pytest.raises(SettingsError) as caught:
             load_settings()
         assert name in str(caught.value)
         assert "4711" not in str(caught.value)
 
 
-def test_a_long_wrong_value_is_cut(monkeypatch):
-    monkeypatch.setenv("TOOLMILL_SANDBOX__MEMORY_MB", "lots\n" * 1000)
-    with pytest.raises(SettingsError, match=r"TOOLMILL_SANDBOX__MEMORY_MB.*'lots") as caught:
-        load_settings()
+def test_a_long_wrong_value_is_cut_and_one_that_is_no_json_is_not_shown(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setenv("TOOLMILL_SANDBOX__MEMORY_MB", "lots\n" * 1000)
+        with pytest.raises(SettingsError, match=r"SANDBOX__MEMORY_MB.*'lots") as caught:
+            load_settings()
     assert len(str(caught.value)) < 300
-
-
-def test_a_variable_that_holds_no_json_is_named_and_not_shown(monkeypatch):
     monkeypatch.setenv("TOOLMILL_ROLES", f"{{{SECRET}")
     with pytest.raises(SettingsError, match=r"TOOLMILL_ROLES: .*not JSON") as caught:
         load_settings()
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_named_file_that_is_not_there_is_an_error(elsewhere, monkeypatch):
-    monkeypatch.setenv("TOOLMILL_CONFIG", str(elsewhere / "nope.toml"))
-    with pytest.raises(SettingsError, match=r"TOOLMILL_CONFIG names .*nope\.toml, .*no such file"):
-        load_settings()
-    monkeypatch.setenv("TOOLMILL_CONFIG", str(elsewhere))
-    with pytest.raises(SettingsError, match=r"TOOLMILL_CONFIG names .*no file"):
+@cases("name, problem", ("nope.toml", r"nope\.toml, .*no such file"), ("", "no file"))
+def test_a_named_file_that_is_not_there_is_an_error(file, monkeypatch, name, problem):
+    monkeypatch.setenv("TOOLMILL_CONFIG", str(file.parent / name))
+    with pytest.raises(SettingsError, match=f"TOOLMILL_CONFIG names .*{problem}"):
         load_settings()
 
 
@@ -230,16 +216,11 @@ def test_a_wrong_option_of_the_demo_is_one_line(day, scale, named):
     assert str(caught.value) == named
 
 
-def test_a_servers_secret_is_named_by_its_source_and_never_written_down(elsewhere):
-    (elsewhere / "toolmill.toml").write_text(
-        '[servers."npm:@notionhq/notion-mcp-server"]\nnetwork = "full"\n'
-        'env = { NOTION_TOKEN = "env:MY_TOKEN" }\n'
-    )
-    server = load_settings().servers["npm:@notionhq/notion-mcp-server"]
-    assert (server.network, server.env) == ("full", {"NOTION_TOKEN": "env:MY_TOKEN"})
-    (elsewhere / "toolmill.toml").write_text(
-        '[servers."npm:x"]\nenv = { KEY = "hunter2hunter2" }\n'
-    )
+def test_a_servers_secret_is_named_by_its_source_and_never_written_down(file):
+    file.write_text('[servers."npm:x"]\nnetwork = "full"\nenv = { KEY = "env:MY_TOKEN" }\n')
+    server = load_settings().servers["npm:x"]
+    assert (server.network, server.env) == ("full", {"KEY": "env:MY_TOKEN"})
+    file.write_text('[servers."npm:x"]\nenv = { KEY = "hunter2hunter2" }\n')
     with pytest.raises(SettingsError, match="KEY: expected env:NAME or file:PATH") as caught:
         load_settings()
     assert "hunter2" not in str(caught.value)
@@ -253,15 +234,15 @@ def test_a_servers_secret_is_named_by_its_source_and_never_written_down(elsewher
     ('hosts = ["https://a.example"]', "its scheme"),
     ('network = "full"\nhosts = ["a.example"]', "leave one of the two out"),
 )
-def test_what_is_never_granted_is_refused_with_its_servers_name(elsewhere, text, told):
-    (elsewhere / "toolmill.toml").write_text(f'[servers."npm:x"]\n{text}\n')
+def test_what_is_never_granted_is_refused_with_its_servers_name(file, text, told):
+    file.write_text(f'[servers."npm:x"]\n{text}\n')
     named = text.splitlines()[-1].partition(" ")[0]
     with pytest.raises(SettingsError, match=f"servers.npm:x.{named} in toolmill.toml: .*{told}"):
         load_settings()
 
 
-def test_what_one_block_grants_a_server_is_its_policy(elsewhere):
-    (elsewhere / "toolmill.toml").write_text(
+def test_what_one_block_grants_a_server_is_its_policy(file):
+    file.write_text(
         '[servers."npm:x"]\nnetwork = "full"\nfolders = ["/srv/notes", "/srv/work:rw"]\n'
         '[servers."npm:z"]\nhosts = ["api.example.com"]\n'
     )
@@ -275,21 +256,8 @@ def test_what_one_block_grants_a_server_is_its_policy(elsewhere):
     )
     assert not policy.grant_of("npm:y").folders
     assert policy.grant_of("npm:z").hosts == ("api.example.com",)
-    assert {elsewhere / "var", elsewhere / "var" / "state", elsewhere / "toolmill.toml"} == {
-        *policy.own
-    }
-
-
-def test_hyper_parameters_reach_the_trainings(monkeypatch):
-    given = {"RETRIEVER__LEARNING_RATE": "0.0002", "RETRIEVER__EPOCHS": "2"}
-    for name, value in {**given, "RETRIEVER__TOOLS": "12", "CALLER__RANK": "8"}.items():
-        monkeypatch.setenv(f"TOOLMILL_TRAINING__{name}", value)
-    trainer = make_trainer(load_settings())
-    chosen = trainer.retriever
-    assert (chosen.learning_rate, chosen.epochs, chosen.tools) == (2e-4, 2, 12)
-    assert choose_ablation_settings(trainer).retriever.learning_rate == 2e-4
-    assert trainer.caller.rank == 8
-    assert "hold_tokens" not in trainer.list_recipes()["retriever"]
+    var = file.parent / "var"
+    assert {*policy.own} == {var, var / "state", file}
 
 
 def test_another_shape_than_the_shipped_adapters_names_the_way_out(monkeypatch):
@@ -318,6 +286,8 @@ def test_policies_carry_what_was_set(monkeypatch):
         "TRAINING__SPLIT__SEEN_TOOLS": "0.2", "TRAINING__CALLER__RANK": "8",
         "TRAINING__EVALUATION__ITEMS": "4", "TRAINING__RELEASES__KEEP": "2",
         "TRAINING__ABLATIONS__ROLES": '["caller"]', "TRAINING__DRIFT__MIN_SHARE": "0.5",
+        "TRAINING__RETRIEVER__LEARNING_RATE": "0.0002", "TRAINING__RETRIEVER__EPOCHS": "2",
+        "TRAINING__RETRIEVER__TOOLS": "12",
     }  # fmt: skip
     for name, value in values.items():
         monkeypatch.setenv(f"TOOLMILL_{name}", value)
@@ -332,19 +302,23 @@ def test_policies_carry_what_was_set(monkeypatch):
     assert judge.api_key
     assert judge.api_key.get_secret_value() == "very-secret"
     trainer = make_trainer(settings)
+    chosen = trainer.retriever
+    assert (chosen.learning_rate, chosen.epochs, chosen.tools) == (2e-4, 2, 12)
+    assert "hold_tokens" not in trainer.list_recipes()["retriever"]
     assert trainer.split == SetPolicy(seen_tools=0.2)
     assert (trainer.caller.rank, trainer.caller_test.per_split, trainer.releases.keep) == (8, 4, 2)
-    assert choose_ablation_settings(trainer).roles == ("caller",)
-    assert choose_ablation_settings(trainer).caller == trainer.caller
+    ablations = choose_ablation_settings(trainer)
+    assert (ablations.roles, ablations.caller) == (("caller",), trainer.caller)
+    assert ablations.retriever.learning_rate == 2e-4
     assert trainer.drift.min_share == 0.5
 
 
 @cases("name", "home", "state", "chromium")
-def test_an_empty_path_is_not_the_working_directory(elsewhere, monkeypatch, name):
-    (elsewhere / "toolmill.toml").write_text(f'{name} = ""')
+def test_an_empty_path_is_not_the_working_directory(file, monkeypatch, name):
+    file.write_text(f'{name} = ""')
     with pytest.raises(SettingsError, match=rf"TOOLMILL_{name.upper()}.*expected a path"):
         load_settings()
-    (elsewhere / "toolmill.toml").unlink()
+    file.unlink()
     monkeypatch.setenv(f"TOOLMILL_{name.upper()}", "")
     assert load_settings() == Settings()  # type: ignore[call-arg]
 
@@ -361,12 +335,6 @@ twice = false
 """
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "toolmill.toml"
-
-
 def test_only_what_is_named_changes_and_comments_stay(file):
     file.write_text(OWN)
     file.chmod(0o600)
@@ -376,11 +344,8 @@ def test_only_what_is_named_changes_and_comments_stay(file):
     write_server_settings("private:mcp.json#notes", {"confirmed": ["c"]})
     text = file.read_text()
     assert all(line in text for line in ("# how I run them", "# on the large disk", "# my notes"))
-    result = load_settings().servers
-    assert {name: one.confirmed for name, one in result.items()} == {
-        "npm:notes": ("b",),
-        "private:mcp.json#notes": ("c",),
-    }
+    confirmed = {name: server.confirmed for name, server in load_settings().servers.items()}
+    assert confirmed == {"npm:notes": ("b",), "private:mcp.json#notes": ("c",)}
     assert load_settings().sandbox.twice is False
 
 
@@ -392,16 +357,10 @@ def test_a_link_to_the_file_stays_one(file):
     assert '["b"]' in (file.parent / "own.toml").read_text()
 
 
-@cases(
-    "text, message",
-    ("home = [", "not TOML"),
-    (b"\xff\xfe", "not TOML"),
-    ("servers = 3", "not TOML"),
-)
-def test_what_cannot_be_changed_is_named_and_left_alone(file, text, message):
-    data = text if isinstance(text, bytes) else text.encode()
+@cases("data", b"home = [", b"\xff\xfe", b"servers = 3")
+def test_what_cannot_be_changed_is_named_and_left_alone(file, data):
     file.write_bytes(data)
-    with pytest.raises(SettingsError, match=message) as caught:
+    with pytest.raises(SettingsError, match="not TOML") as caught:
         write_server_settings("npm:notes", {"network": "full"})
     assert str(file) in str(caught.value)
     assert file.read_bytes() == data

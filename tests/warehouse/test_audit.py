@@ -19,38 +19,28 @@ from warehouse.user_files import parse_json, read_json_lines, read_text
 ROWS = pl.DataFrame({"name": ["a", "b", "b", None], "kind": ["x", "x", "y", "x"]})
 
 
-def test_each_expectation_has_its_verdict_in_the_order_asked():
+def test_each_expectation_has_its_verdict_in_the_order_asked_also_of_another_table_after_it():
     expectations = [expect_unique("name"), *read_expectations({"kind": ["x"], "kind?": True})]
     verdicts = audit(ROWS, expectations).verdicts
     assert [verdict.rule for verdict in verdicts] == ["name_unique", "kind_in_set", "kind_present"]
     assert [verdict.passed for verdict in verdicts] == [False, False, True]
     assert verdicts[1].observed == "1 unexpected of 4, e.g. y"
-
-
-def test_an_expectation_that_cannot_be_tried_fails_and_moves_no_other():
-    expectations = read_expectations({"kind": True, "kind?": {"from": 0, "to": 1}, "name": True})
-    assert [(verdict.rule, verdict.passed) for verdict in audit(ROWS, expectations).verdicts] == [
-        ("kind_present", True),
-        ("kind_in_range", False),
-        ("name_present", False),
-    ]
-
-
-def test_a_table_is_audited_for_itself_after_another():
     rule = [expect_unique("name"), expect_unique("name")]
     assert not audit(ROWS, rule).passed
     assert audit(ROWS.head(2), rule).passed
     assert [verdict.passed for verdict in audit(ROWS, rule).verdicts] == [False, False]
 
 
-def test_a_null_is_none_of_the_values_unless_it_may_be_absent():
-    some = pl.DataFrame({"kind": ["x", None, "x"]})
-    asked = [
-        expectation
-        for name in ("kind", "kind?")
-        for value in (["x"], "^x$")
-        for expectation in read_expectations({name: value})
+def test_an_expectation_that_cannot_be_tried_moves_no_other_and_a_null_is_no_value():
+    expectations = read_expectations({"kind": True, "kind?": {"from": 0, "to": 1}, "name": True})
+    assert [(verdict.rule, verdict.passed) for verdict in audit(ROWS, expectations).verdicts] == [
+        ("kind_present", True),
+        ("kind_in_range", False),
+        ("name_present", False),
     ]
+    some = pl.DataFrame({"kind": ["x", None, "x"]})
+    facts = [{name: value} for name in ("kind", "kind?") for value in (["x"], "^x$")]
+    asked = [expectation for fact in facts for expectation in read_expectations(fact)]
     verdicts = audit(some, asked).verdicts
     assert [verdict.passed for verdict in verdicts] == [False, False, True, True]
     assert verdicts[0].observed == "1 null of 3"
@@ -69,12 +59,13 @@ def test_one_fault_has_one_digest_and_tells_nothing_of_its_item(text):
     )
 
 
-def test_another_fault_has_another_digest():
+def test_another_fault_has_another_digest_and_an_error_never_raised_is_described():
     hints = {try_item(lambda one=one: _break(one), lambda hint: hint) for one in ("a", "b")}
     other = try_item(lambda: {}["a"], lambda hint: hint)
     assert len(hints) == 1
     assert other.startswith("KeyError at tests/")
     assert other[-12:] != next(iter(hints))[-12:]
+    assert describe_failure(ValueError("x")).startswith("ValueError at ?:0 ?, trace ")
 
 
 @cases(
@@ -89,11 +80,7 @@ def test_what_concerns_the_run_is_raised(error):
         try_item(Mock(side_effect=error), lambda _: None, through=(LookupError,))
 
 
-def test_an_error_that_was_never_raised_is_described():
-    assert describe_failure(ValueError("x")).startswith("ValueError at ?:0 ?, trace ")
-
-
-def test_what_cannot_be_opened_says_what_was_expected(tmp_path):
+def test_what_cannot_be_opened_says_what_was_expected_and_lines_are_numbered(tmp_path):
     with pytest.raises(UnusableInput, match="Is a directory; expected a file that can be read"):
         read_text(tmp_path)
     with pytest.raises(UnusableInput, match=r"none: No such file or directory; expected a file"):
@@ -101,6 +88,12 @@ def test_what_cannot_be_opened_says_what_was_expected(tmp_path):
     (tmp_path / "long").write_text("four")
     with pytest.raises(UnusableInput, match="more than 3 bytes"):
         read_text(tmp_path / "long", 3)
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": "one\u2028two"}\n\n{"b": 2}\n', encoding="utf-8-sig")
+    assert list(read_json_lines(path)) == [(1, {"a": "one\u2028two"}), (3, {"b": 2})]
+    path.write_text("[1]\n")
+    with pytest.raises(UnusableInput, match="line 1: list, expected a JSON object"):
+        list(read_json_lines(path))
 
 
 @cases(
@@ -114,12 +107,3 @@ def test_what_is_no_json_is_told_in_our_words(text, told):
     with pytest.raises(UnusableInput, match=rf"^here: .*{told}") as caught:
         parse_json(text, "here")
     assert "set_int_max_str_digits" not in str(caught.value)
-
-
-def test_lines_are_numbered_and_a_line_separator_within_a_text_ends_none(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"a": "one\u2028two"}\n\n{"b": 2}\n', encoding="utf-8-sig")
-    assert list(read_json_lines(path)) == [(1, {"a": "one\u2028two"}), (3, {"b": 2})]
-    path.write_text("[1]\n")
-    with pytest.raises(UnusableInput, match="line 1: list, expected a JSON object"):
-        list(read_json_lines(path))

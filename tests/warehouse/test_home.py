@@ -97,21 +97,16 @@ def test_a_file_in_a_homes_place_is_said_to_be_one(tmp_path):
     for use in (check_home, require_home, claim_home):
         with pytest.raises(HomeUnavailable, match="file: is a file; set TOOLMILL_HOME to a folder"):
             use(tmp_path / "file")
-        with pytest.raises(
-            HomeUnavailable, match=r"/file is a file; set TOOLMILL_HOME to a"
-        ) as below:
+        with pytest.raises(HomeUnavailable, match="/file is a file; set TOOLMILL_HOME") as below:
             use(tmp_path / "file" / "home")
         assert "writable" not in str(below.value)
 
 
-def test_a_living_process_has_one_identity_and_another_one_another():
+def test_a_living_process_has_one_identity_and_the_dead_have_none():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         assert identify_process(other.pid) == identify_process(other.pid) is not None
         assert identify_process(other.pid) != identify_process() == identify_process(os.getpid())
         other.kill()
-
-
-def test_the_dead_and_those_that_wait_to_be_reaped_have_none():
     process = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert identify_process(process.pid) is None, "a zombie"
@@ -136,7 +131,7 @@ def test_a_name_with_brackets_and_a_restart_are_read_right(tmp_path, monkeypatch
     assert observed == ["one:22", "two:22"], "field 22 is the start, in ticks since that boot"
 
 
-def test_an_owner_is_gone_only_where_we_can_know_it():
+def test_an_owner_is_gone_only_where_we_can_know_it_and_plain_python_reads_it():
     pid, identity, place = describe_owner().split("@")
     assert not is_abandoned(describe_owner())
     with subprocess.Popen(["sleep", "60"]) as other:
@@ -145,19 +140,9 @@ def test_an_owner_is_gone_only_where_we_can_know_it():
         other.kill()
     assert is_abandoned(owner)
     assert is_abandoned(f"{pid}@{identity}0@{place}"), "its pid has another process now"
-    for elsewhere in (
-        "",
-        pid,
-        f"{pid}@{identity}0",
-        f"999999999@{identity}@other:1",
-        "@@",
-        "a@b@c",
-    ):
-        assert not is_abandoned(elsewhere)
-
-
-def test_it_is_read_by_plain_python():
-    """The sandbox has the standard library alone."""
+    elsewhere = ("", pid, f"{pid}@{identity}0", f"999999999@{identity}@other:1", "@@", "a@b@c")
+    assert not any(map(is_abandoned, elsewhere))
+    # The sandbox has the standard library alone.
     source = "import sys, warehouse.process_identity as p; p.describe_owner(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -187,10 +172,8 @@ _TEXT = st.text(
 @given(text=_TEXT)
 def test_matches_as_python(ours, python, after, before, text):
     text = text.replace("\x00", " ") if after.startswith("^") else text
-    pattern, other = (
-        compile_pattern(ours, unless_after=after, unless_before=before),
-        re.compile(python),
-    )
+    pattern = compile_pattern(ours, unless_after=after, unless_before=before)
+    other = re.compile(python)
     expected = [(m.span(), m.groups(), m.groupdict()) for m in other.finditer(text)]
     assert [(m.span(), m.groups(), m.groupdict()) for m in pattern.finditer(text)] == expected
     assert pattern.findall(text) == other.findall(text)

@@ -48,23 +48,16 @@ def run(
         if isinstance(rows, Exception):
             yield from refuse(context, warehouse, AUDIT, "crawl", rows)
             return
-        yield from publish(
-            context,
-            warehouse,
-            AUDIT,
-            SPEC.frame(rows),
-            rules=rules,
-            metadata={"shown": Markdown("**a**"), "said": "**b**"},
-        )
+        how = {"rules": rules, "metadata": {"shown": Markdown("**a**"), "said": "**b**"}}
+        yield from publish(context, warehouse, AUDIT, SPEC.frame(rows), **how)
 
     @dg.asset(deps=[things], partitions_def=PARTS)
     def downstream() -> None:
         reached.append(partition)
 
     reached: list[str] = []
-    return dg.materialize(
-        [things, downstream], partition_key=partition, raise_on_error=False, instance=instance
-    ), reached
+    how = {"partition_key": partition, "raise_on_error": False, "instance": instance}
+    return dg.materialize([things, downstream], **how), reached
 
 
 def current(warehouse: Warehouse, partition: str = "a") -> list[str]:
@@ -84,11 +77,15 @@ def read_counts(result: dg.ExecuteInProcessResult) -> tuple[Any, Any]:
     return part, table
 
 
+def describe_checks(result: dg.ExecuteInProcessResult) -> dict[str, str | None]:
+    return {item.check_name: item.description for item in result.get_asset_check_evaluations()}
+
+
 def failed_checks(result: dg.ExecuteInProcessResult) -> list[dg.AssetCheckEvaluation]:
     return [check for check in result.get_asset_check_evaluations() if not check.passed]
 
 
-def test_a_good_table_becomes_current_with_its_version_and_figures(warehouse):
+def test_a_good_table_becomes_current_with_its_figures_also_after_a_broken_last_version(warehouse):
     result, reached = run(warehouse, [{"id": "1", "colour": "red"}])
     assert result.success
     assert reached == ["a"]
@@ -102,6 +99,12 @@ def test_a_good_table_becomes_current_with_its_version_and_figures(warehouse):
     assert event.materialization.metadata["shown"] == dg.MetadataValue.md("**a**")
     assert event.materialization.metadata["said"] == dg.MetadataValue.text("**b**")
     assert head.run_id == result.run_id
+    run(warehouse, [{"id": "1", "colour": "red"}])
+    for version in warehouse.tables.folder("things", "a").glob("*.parquet"):
+        version.write_bytes(b"no parquet")
+    result, reached = run(warehouse, [{"id": "2", "colour": "red"}])
+    assert (result.success, reached) == (True, ["a"])
+    assert current(warehouse) == ["2"]
 
 
 def test_the_row_count_of_a_partitioned_table_is_that_of_all_partitions(warehouse):
@@ -113,29 +116,20 @@ def test_the_row_count_of_a_partitioned_table_is_that_of_all_partitions(warehous
     assert read_counts(run(warehouse, rows)[0]) == (2, None)
 
 
-def test_the_page_of_a_table_shows_every_partition_that_has_rows(warehouse):
-    def read_table(result: dg.ExecuteInProcessResult) -> str | None:
-        value = get_event(result).materialization.metadata.get("all_partitions")
-        return value and value.value
+def test_a_partition_without_rows_hides_no_figure_of_the_others_nor_a_row_of_their_page(warehouse):
+    def read(rows: list[dict[str, str]], partition: str) -> dict[str, Any]:
+        return get_event(run(warehouse, rows, partition)[0]).materialization.metadata
 
-    assert read_table(run(warehouse, [], "b")[0]) is None
-    shown = read_table(run(warehouse, [{"id": "1", "colour": "red"}])[0])
-    assert shown is not None
-    assert "| a | 1 |" in shown
-    assert read_table(run(warehouse, [], "b")[0]) == shown
-
-
-def test_a_partition_without_rows_hides_no_figure_of_the_others(warehouse):
-    def read_names(rows: list[dict[str, str]], partition: str) -> set[str]:
-        return {*get_event(run(warehouse, rows, partition)[0]).materialization.metadata}
-
-    own = {"new", "shown", "said"}
-    red = [{"id": "1", "colour": "red"}]
-    assert own <= read_names([], "b")  # no other has any
-    assert own <= read_names(red, "a")
-    assert not own & read_names([], "b")
-    assert own <= read_names(red, "b")
-    assert own <= read_names([], "b")  # what is gone is told
+    own, red = {"new", "shown", "said"}, [{"id": "1", "colour": "red"}]
+    first, shown, again = read([], "b"), read(red, "a"), read([], "b")
+    assert own <= first.keys()  # no other has any
+    assert "all_partitions" not in first
+    assert own <= shown.keys()
+    assert "| a | 1 |" in shown["all_partitions"].value
+    assert not own & again.keys()
+    assert again["all_partitions"] == shown["all_partitions"]
+    assert own <= read(red, "b").keys()
+    assert own <= read([], "b").keys()  # what is gone is told
 
 
 def test_the_pass_of_a_partition_hides_no_failure_of_another(warehouse):
@@ -150,15 +144,6 @@ def test_the_pass_of_a_partition_hides_no_failure_of_another(warehouse):
             if not subset.is_empty
         }
     assert by_status == {"FAILED": ["a"], "SUCCEEDED": ["b"]}
-
-
-def test_a_last_version_that_is_broken_does_not_keep_the_next_from_being_published(warehouse):
-    run(warehouse, [{"id": "1", "colour": "red"}])
-    for version in warehouse.tables.folder("things", "a").glob("*.parquet"):
-        version.write_bytes(b"no parquet")
-    result, reached = run(warehouse, [{"id": "2", "colour": "red"}])
-    assert (result.success, reached) == (True, ["a"])
-    assert current(warehouse) == ["2"]
 
 
 def test_a_bad_table_moves_nothing_and_stops_what_follows_in_its_partition_alone(warehouse):
@@ -189,24 +174,17 @@ def test_a_refused_table_leaves_the_published_one_as_it_was_to_the_byte(warehous
     assert warehouse.tables.read(SPEC, "a")["shade"].to_list() == ["light"]
 
 
-def test_each_rule_and_expectation_is_a_blocking_check_of_its_own(warehouse):
+def test_each_rule_is_a_blocking_check_and_a_verdict_without_one_an_error(warehouse):
+    lost = AuditVerdict("rows_flor", True, "1 rows")
+    result, reached = run(warehouse, [{"id": "1", "colour": "red"}], rules=[lost])
+    assert (result.success, reached, current(warehouse)) == (False, [], [])
     floor = AuditVerdict("rows_floor", True, "1 rows")
     result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=[floor])
-    descriptions = {
-        evaluation.check_name: evaluation.description
-        for evaluation in result.get_asset_check_evaluations()
-    }
-    assert descriptions == {
+    assert describe_checks(result) == {
         "id_unique": "0 unexpected of 1", "colour_in_set": "0 unexpected of 1",
         "shade_in_set": "0 unexpected of 1", "crawl": NOT_DUE, "rows_floor": "1 rows",
     }  # fmt: skip
     assert all(spec.blocking for spec in AUDIT.build_specs())
-
-
-def test_a_verdict_that_no_check_stands_for_is_an_error(warehouse):
-    lost = AuditVerdict("rows_flor", True, "1 rows")
-    result, reached = run(warehouse, [{"id": "1", "colour": "red"}], rules=[lost])
-    assert (result.success, reached, current(warehouse)) == (False, [], [])
 
 
 def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch):
@@ -216,10 +194,7 @@ def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch)
 
     def validate(_frame, expectations):
         validated.append(len(expectations))
-        return [
-            AuditVerdict(expectation.rule, True, "0 unexpected", expectation.text)
-            for expectation in expectations
-        ]
+        return [AuditVerdict(item.rule, True, "0 unexpected", item.text) for item in expectations]
 
     monkeypatch.setattr("warehouse.audit._run_great_expectations", validate)
     result, _ = run(warehouse, rows)
@@ -232,21 +207,15 @@ def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch)
     assert validated == [1, 3, 1], "each column has the values that passed"
 
 
-def test_an_asset_carries_its_schema_its_owner_and_the_version_of_its_code():
+def test_an_asset_carries_its_schema_its_owner_and_version_and_the_ui_says_what_a_column_holds():
     facts = describe_asset(AUDIT, "warehouse/storage")
     schema = facts["metadata"]["dagster/column_schema"]
-    assert [(column.name, column.type) for column in schema.columns] == [
-        ("id", "String"),
-        ("colour", "String"),
-        ("shade", "String"),
-    ]
+    kinds = {column.name: column.type for column in schema.columns}
+    assert kinds == dict.fromkeys(("id", "colour", "shade"), "String")
     assert not schema.columns[0].constraints.nullable
     assert facts["code_version"] == describe_asset(AUDIT, "warehouse/storage")["code_version"]
     assert facts["code_version"] != describe_asset(AUDIT, "warehouse/ledger")["code_version"]
     assert facts["tags"] == {"toolmill/package": "warehouse.storage"}
-
-
-def test_the_ui_says_what_a_column_holds():
     table_spec = TableSpec(
         "told",
         key=("id",),
@@ -276,10 +245,7 @@ def test_what_a_check_says_is_text_in_the_ui(warehouse):
     text = "![x](http://127.0.0.1:9/beacon) <b>x</b> [y](http://127.0.0.1:9) http://127.0.0.1:9"
     rules = [AuditVerdict("crawl", True, text), AuditVerdict("rows_floor", False, text, "rows")]
     result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=rules)
-    descriptions = {
-        evaluation.check_name: evaluation.description
-        for evaluation in result.get_asset_check_evaluations()
-    }
+    descriptions = describe_checks(result)
     for name in ("crawl", "rows_floor"):
         tokens = {token.type for token in list_tokens(descriptions[name] or "")}
         assert not {"image", "link_open", "html_inline"} & tokens

@@ -184,7 +184,7 @@ def test_an_answer_that_was_recorded_late_is_counted_once(tmp_path):
     assert list(file.parent.iterdir()) == []
 
 
-def test_what_costs_money_waits_for_the_disk(tmp_path):
+def test_what_costs_money_waits_for_the_disk_and_what_is_repeatable_does_not(tmp_path, monkeypatch):
     ledger = open_ledger(tmp_path)
 
     def read_setting() -> EffectOutcome:
@@ -192,14 +192,11 @@ def test_what_costs_money_waits_for_the_disk(tmp_path):
 
     assert ledger.once("llm", "paid", read_setting, reserve_usd=0.1) == b"2"  # FULL
     assert ledger.once("page", "free", read_setting) == b"1"  # NORMAL
-
-
-def test_only_what_can_be_made_again_waits_for_no_disk_and_is_made_again(tmp_path, monkeypatch):
     ledger, synced = open_ledger(tmp_path), list[int]()
     monkeypatch.setattr(os, "fsync", synced.append)
     ledger.once("llm", "offline", lambda: EffectOutcome(b"rules", repeatable=True))
     assert synced == []
-    ledger.once("page", "free", lambda: EffectOutcome(b"a page of that day"))
+    ledger.once("page", "that day", lambda: EffectOutcome(b"a page of that day"))
     assert len(synced) == 2
     ledger.blobs.path(sha256(b"rules")).write_bytes(b"")  # what a power cut may leave
     assert ledger.once("llm", "offline", lambda: EffectOutcome(b"rules")) == b"rules"
@@ -244,7 +241,7 @@ def test_a_ledger_that_is_locked_between_two_effects_sends_nothing(tmp_path):
     assert ledger.once("llm", "k", lambda: EffectOutcome(b"x")) == b"x"
 
 
-def test_what_was_put_last_is_read_by_the_next_process(tmp_path):
+def test_what_was_put_last_is_read_next_and_a_file_that_is_no_memo_put_aside(tmp_path):
     first = CrawlMemo(tmp_path / "state" / "memo.db")
     first.put("validators", "a", {"etag": '"1"'})
     first.put("validators", "a", {"etag": '"2"'})
@@ -254,9 +251,6 @@ def test_what_was_put_last_is_read_by_the_next_process(tmp_path):
     assert second.get("validators", "a") == {"etag": '"2"'}
     assert second.get("checkpoint", "a") == [1, None]
     assert second.get("checkpoint", "b") is None
-
-
-def test_a_file_that_is_no_memo_is_put_aside_and_a_new_one_begun(tmp_path):
     path = tmp_path / "memo.db"
     path.write_bytes(b"not a database, but long enough to look like a page of one" * 40)
     memo = CrawlMemo(path)

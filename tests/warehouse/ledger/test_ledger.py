@@ -38,13 +38,19 @@ def ledger(tmp_path: Path, engine: str) -> Ledger:
     return open_ledger(tmp_path)
 
 
-def test_the_same_key_is_carried_out_once(ledger):
+def test_the_same_key_is_carried_out_once_and_a_run_stays_open_until_it_is_closed(ledger):
     calls = []
     for _ in range(3):
         data = ledger.once("page", "k", lambda: calls.append(1) or EffectOutcome(b"answer"))
         assert data == b"answer"
     assert calls == [1]
     assert ledger.counts() == {("page", "done"): 1}
+    first = ledger.open_run("registry")
+    assert ledger.open_run("registry") == first
+    ledger.close_run("registry")
+    ledger.close_run("registry")
+    assert ledger.open_run("registry") != first
+    assert ledger.open_run("mcpso").endswith(".1")
 
 
 def test_threads_that_want_one_key_share_one_effect(ledger):
@@ -185,15 +191,6 @@ def test_a_damaged_blob_counts_as_not_done_is_paid_for_once_more_and_heals(ledge
     for _ in range(4):
         assert ledger.once("llm", "k", pay, reserve_usd=0.02) == b"answer"
     assert len(calls) == 2
-
-
-def test_a_run_stays_open_until_it_is_closed(ledger):
-    first = ledger.open_run("registry")
-    assert ledger.open_run("registry") == first
-    ledger.close_run("registry")
-    ledger.close_run("registry")
-    assert ledger.open_run("registry") != first
-    assert ledger.open_run("mcpso").endswith(".1")
 
 
 def test_costs_add_up_per_stage_and_model_and_the_last_runs_attempts_are_counted(ledger):

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from email.utils import formatdate
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -23,10 +24,8 @@ from warehouse.storage.blobs import Blobs
 HOUR = Say("come back later", status=429, headers={"retry-after": "3600"})
 
 
-def outcomes(
-    llm: LLM, times: int, role: str = "generator"
-) -> list[ModelReply[Bird] | BaseException]:
-    async def run() -> list[ModelReply[Bird] | BaseException]:
+def outcomes(llm: LLM, times: int, role: str = "generator") -> list[Any]:
+    async def run() -> list[Any]:
         tasks = [llm.complete(role, ASK, schema=Bird, seed=i) for i in range(times)]
         try:
             return await asyncio.gather(*tasks, return_exceptions=True)
@@ -36,12 +35,7 @@ def outcomes(
     return asyncio.run(run())
 
 
-@cases(
-    "retry_after",
-    "3600",
-    formatdate(time.time() + 3600, usegmt=True),
-    ids=["in seconds", "by date"],
-)
+@cases("retry_after", "3600", formatdate(time.time() + 3600, usegmt=True))
 def test_a_rate_limit_of_an_hour_stops_the_role_and_says_when_to_come_again(ledger, retry_after):
     hour = Say("come back later", status=429, headers={"retry-after": retry_after})
     with openai_endpoint(lambda _b, number: Say(GOOD) if number <= 2 else hour) as endpoint:
@@ -60,11 +54,8 @@ def test_a_rate_limit_of_an_hour_stops_the_role_and_says_when_to_come_again(ledg
 def test_roles_of_one_endpoint_and_model_stop_together_others_go_on(ledger):
     with openai_endpoint([HOUR]) as full, openai_endpoint([Say(GOOD)]) as free:
         at = {"model": "m", "api_key": "k", "base_url": full.url}
-        roles = [
-            Role("generator", **at),
-            Role("judge", **at),
-            Role("actor", model="m", base_url=free.url, api_key="k"),
-        ]
+        roles = [Role("generator", **at), Role("judge", **at)]
+        roles.append(Role("actor", **{**at, "base_url": free.url}))
         llm = LLM(roles, ledger, endpoint=OpenAIEndpoint(backoff_s=0.01))
         for name in ("generator", "judge"):
             (error,) = outcomes(llm, 1, name)
@@ -134,7 +125,7 @@ def test_a_rate_is_shared_by_the_roles_of_one_endpoint_and_model(ledger):
         assert asyncio.run(run(LLM(roles, ledger))) == 1, "the second may go a minute later"
 
 
-async def test_tokens_that_were_reserved_and_not_used_are_given_back():
+async def test_what_was_reserved_and_not_used_or_sent_uses_up_no_rate():
     role = Role("generator", model="m", tokens_per_minute=600)
     sending = RequestDispatcher([role])
 
@@ -146,16 +137,13 @@ async def test_tokens_that_were_reserved_and_not_used_are_given_back():
 
     # 4,000 tokens at 600 a minute would be minutes.
     assert await asyncio.wait_for(eight(), 60) == ["x"] * 8
-
-
-async def test_what_was_not_sent_uses_up_no_rate():
-    role = Role("generator", model="m", requests_per_minute=1, tokens_per_minute=1)
-    sending = RequestDispatcher([role])
+    narrow = Role("generator", model="m", requests_per_minute=1, tokens_per_minute=1)
+    refusing = RequestDispatcher([narrow])
 
     async def all_refused() -> None:
         for _ in range(50):
             with pytest.raises(BudgetExceeded):
-                await sending.send(role, 500, Mock(side_effect=BudgetExceeded("no money")))
+                await refusing.send(narrow, 500, Mock(side_effect=BudgetExceeded("no money")))
 
     await asyncio.wait_for(all_refused(), 60)
 
@@ -245,12 +233,7 @@ def test_no_stretch_of_time_holds_more_than_the_rate(per_minute, early_s, steps)
             assert used <= allowed * (1 + 1e-6) + 1e-6
 
 
-@cases(
-    "early_s, taken, given_back, waited",
-    (1.0, 30, 28, 1.0),
-    (0.0, 1, -9, 10.0),
-    ids=["what was not used is there", "what was used beyond it is waited for"],
-)
+@cases("early_s, taken, given_back, waited", (1.0, 30, 28, 1.0), (0.0, 1, -9, 10.0))
 async def test_a_reservation_counts_as_what_was_used(early_s, taken, given_back, waited):
     clock = SleepClock()
     bucket = clock.bucket(60, early_s)
@@ -259,8 +242,8 @@ async def test_a_reservation_counts_as_what_was_used(early_s, taken, given_back,
     await bucket.take(1)
     assert clock.now == pytest.approx(1000.0 + waited)
     unlimited = clock.bucket(0, 1.0)
-    await unlimited.take(1e9)
-    await unlimited.take(1e9)
+    for _ in range(2):
+        await unlimited.take(1e9)
     assert clock.now == pytest.approx(1000.0 + waited)
 
 
@@ -279,7 +262,7 @@ async def most_at_once(slots: RoleSlots, tasks: int) -> int:
     return most
 
 
-async def test_slots_halve_under_load_and_come_back_one_a_round():
+async def test_slots_halve_under_load_to_one_at_least_and_come_back_one_a_round():
     slots = RoleSlots(8)
     assert await most_at_once(slots, 50) == 8
     for _ in range(5):
@@ -290,20 +273,10 @@ async def test_slots_halve_under_load_and_come_back_one_a_round():
     for _ in range(4):
         slots.note_answer()
     assert 4 < slots.limit < 5.5, "slowly"
-    for _ in range(60):
-        slots.note_answer()
+    for number in range(2000):  # one error in twenty is not load
+        slots.note_overload() if number % 20 == 7 else slots.note_answer()
     assert slots.limit == 8
     assert await most_at_once(slots, 50) == 8
-
-
-async def test_one_error_in_twenty_is_not_load():
-    slots = RoleSlots(32)
-    for number in range(2000):
-        slots.note_overload() if number % 20 == 7 else slots.note_answer()
-    assert slots.limit == 32
-
-
-async def test_slots_never_fall_below_one_and_a_cancelled_wait_loses_none():
     slots = RoleSlots(2)
     for _ in range(40):
         slots.note_overload()

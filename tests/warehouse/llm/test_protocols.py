@@ -69,19 +69,12 @@ class Versionless:
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch):
-    points = [
-        EntryPoint("acme", f"{__name__}:AcmeProvider", endpoint.GROUP),
-        EntryPoint("broken", f"{__name__}:NeedsMore", endpoint.GROUP),
-        EntryPoint("faulty", f"{__name__}:Faulty", endpoint.GROUP),
-        EntryPoint("careless", f"{__name__}:Careless", endpoint.GROUP),
-        EntryPoint("versionless", f"{__name__}:Versionless", endpoint.GROUP),
-        EntryPoint("misspelt", f"{__name__}:Misspelt", endpoint.GROUP),
-        EntryPoint("leaving", f"{__name__}:Leaving", endpoint.GROUP),
-        EntryPoint("quitting", f"{__name__}:Quitting", endpoint.GROUP),
-        EntryPoint("lost", "acme_nosuch:Provider", endpoint.GROUP),
-        EntryPoint("nameless", f"{__name__}:Nobody", endpoint.GROUP),
-        EntryPoint("openai", f"{__name__}:NeedsMore", endpoint.GROUP),
-    ]
+    ours = ("Faulty", "Careless", "Versionless", "Misspelt", "Leaving", "Quitting")
+    classes = {"acme": "AcmeProvider", "broken": "NeedsMore"} | {of.lower(): of for of in ours}
+    classes |= {"nameless": "Nobody", "openai": "NeedsMore"}
+    places = {name: f"{__name__}:{of}" for name, of in classes.items()}
+    places["lost"] = "acme_nosuch:Provider"
+    points = [EntryPoint(name, place, endpoint.GROUP) for name, place in places.items()]
     monkeypatch.setattr(endpoint, "entry_points", lambda group: points)
     endpoint.load_protocols.cache_clear()
     yield
@@ -139,8 +132,10 @@ def test_a_fault_of_a_provider_names_its_place_and_no_words(ledger, protocol, to
     assert "sk-abc" not in str(caught.value)
 
 
-def test_ours_cannot_be_replaced(ledger):
+def test_ours_cannot_be_replaced_and_a_conversation_wants_openai(ledger):
     assert LLM([role("openai")], ledger).identity("judge")["version"] == ""
+    with pytest.raises(LLMError, match=r"protocol 'acme'.*roles\.judge\.protocol"):
+        ChatClient(role("acme"), ledger, stage="s")
 
 
 def test_settings_name_the_installed_protocols():
@@ -149,11 +144,6 @@ def test_settings_name_the_installed_protocols():
         RolesSection.model_validate({"judge": {"protocol": "acmee"}})
     with pytest.raises(ValidationError, match="batch = true wants protocol 'openai'"):
         RolesSection.model_validate({"judge": {"protocol": "acme", "batch": True}})
-
-
-def test_a_conversation_wants_openai(ledger):
-    with pytest.raises(LLMError, match=r"protocol 'acme'.*roles\.judge\.protocol"):
-        ChatClient(role("acme"), ledger, stage="s")
 
 
 def test_private_tools_do_not_leave_by_another_protocol():

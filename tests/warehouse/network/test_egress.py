@@ -48,12 +48,19 @@ async def test_what_was_judged_is_dialled_without_a_second_look_up(monkeypatch):
     assert inner.dialled == blocking.dialled == [PUBLIC]
 
 
-async def test_the_next_address_is_tried_and_no_more_than_four():
+async def test_a_named_host_is_dialled_wherever_it_is_and_the_next_of_at_most_four_addresses():
     inner = NoNetwork()
     many = [f"93.184.216.{n}" for n in range(1, 9)]
     with pytest.raises(httpcore2.ConnectError):
         await connector(inner, many).connect_tcp("acme.example", 443, 1.0)
     assert inner.dialled == many[:4]
+    inner = NoNetwork()
+    named = connector(inner, ["10.0.0.1"], trusted=["Models.example"])
+    with pytest.raises(httpcore2.ConnectError, match="no network"):
+        await named.connect_tcp("models.example", 443, 1.0)
+    with pytest.raises(PrivateAddress):
+        await named.connect_tcp("other.example", 443, 1.0)
+    assert inner.dialled == ["10.0.0.1"]
 
 
 async def test_a_look_up_that_hangs_is_left_behind():
@@ -63,10 +70,9 @@ async def test_a_look_up_that_hangs_is_left_behind():
         await anyio.sleep_forever()
         return []
 
+    hanging = EgressConnector(resolve=hangs, inner=NoNetwork())
     with pytest.raises(httpcore2.ConnectTimeout):
-        await EgressConnector(resolve=hangs, inner=NoNetwork()).connect_tcp(
-            "acme.example", 443, 0.05
-        )
+        await hanging.connect_tcp("acme.example", 443, 0.05)
 
 
 async def test_no_unix_socket_is_opened():
@@ -74,16 +80,6 @@ async def test_no_unix_socket_is_opened():
         await EgressConnector(inner=NoNetwork()).connect_unix_socket("/run/docker.sock")
     with pytest.raises(PrivateAddress):
         SyncConnector().connect_unix_socket("/run/docker.sock")
-
-
-async def test_a_host_that_the_operator_named_is_dialled_wherever_it_is():
-    inner = NoNetwork()
-    named = connector(inner, ["10.0.0.1"], trusted=["Models.example"])
-    with pytest.raises(httpcore2.ConnectError, match="no network"):
-        await named.connect_tcp("models.example", 443, 1.0)
-    with pytest.raises(PrivateAddress):
-        await named.connect_tcp("other.example", 443, 1.0)
-    assert inner.dialled == ["10.0.0.1"]
 
 
 # --- clients that block
@@ -133,10 +129,13 @@ def read(parts: list[bytes], encoding: str = "gzip", most: int = 1_000) -> bytes
     return body
 
 
-def test_a_body_is_decoded_in_any_parts():
+def test_a_body_is_decoded_in_any_parts_and_the_bound_counts_what_is_decoded():
     assert read([PACKED]) == read([PACKED[at : at + 1] for at in range(len(PACKED))]) == b"noon"
     assert read([b"no", b"on"], "") == read([b"noon"], " Identity ") == b"noon"
     assert read([]) == read([b""]) == read([b""], "br") == b""
+    assert len(read([gzip.compress(bytes(1_000))])) == 1_000
+    with pytest.raises(BodyTooLarge, match="more than 1,000 bytes"):
+        read([gzip.compress(bytes(1_001))])
 
 
 @cases("encoding", "gzip, identity", "gzip,", "gzip, gzip", "deflate", "br")
@@ -157,9 +156,3 @@ def test_an_encoding_that_was_not_asked_for_is_refused(encoding):
 def test_a_broken_body_is_refused(parts, message):
     with pytest.raises(httpx2.DecodingError, match=message):
         read(parts)
-
-
-def test_the_bound_counts_what_is_decoded():
-    assert len(read([gzip.compress(bytes(1_000))])) == 1_000
-    with pytest.raises(BodyTooLarge, match="more than 1,000 bytes"):
-        read([gzip.compress(bytes(1_001))])

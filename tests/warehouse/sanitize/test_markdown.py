@@ -81,22 +81,34 @@ def test_a_quoted_text_is_one_code_span_in_a_line_and_in_a_cell(text):
         assert [token.type for token in list_tokens(page)].count("code_inline") == 1
 
 
-def test_numbers_and_names_stay_readable_in_the_file():
+def test_numbers_and_names_stay_readable_and_a_value_that_the_template_forgot_is_an_error():
     text = fill_markdown("{:,} of {:.0%}, {}", 1234, 0.5, "recall_at_1")
     assert text == "1,234 of 50%, recall_at_1"
     assert escape_markdown("0.412, time-server 2.0.1, +3") == "0.412, time-server 2.0.1, +3"
     assert make_markdown_table(["n"], [[Markdown("**a|b**")]]).endswith("| **a\\|b** |")
-
-
-def test_a_value_that_the_template_forgot_is_an_error():
     with pytest.raises(ValueError, match="no place for"):
         fill_markdown("{}", 1, 2)
 
 
-def test_only_markdown_of_ours_reaches_a_page():
+def test_only_markdown_of_ours_reaches_a_page_and_none_is_made_around_the_escaping():
     assert make_markdown_metadata(Markdown("**a**")).md_str == "**a**"
     with pytest.raises(TypeError, match="Markdown that our code wrote"):
         make_markdown_metadata("![](http://127.0.0.1:9/beacon)")  # pyright: ignore[reportArgumentType]
+    # Dagster's Markdown comes from one place, and who marks a text as ours is listed here.
+    pages = {file for file, _ in find_calls("MetadataValue.md", "MarkdownMetadataValue")}
+    assert pages == {"warehouse/publish.py"}
+    assert not find_calls("MetadataValue.url", "UrlMetadataValue")
+    for file, call in find_calls("AssetCheckResult"):
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        assert given["description"].startswith("escape_description("), file
+    trusting = {file for file, _ in find_calls("mark_markdown")}
+    assert trusting == {
+        "assets/synthesis/export/write.py",  # front matter of its own words; the template's text
+        "training/figures.py",  # lines of a table
+        "extensions/publishing/model_card.py",  # front matter, as YAML writes it
+        "training/reporting/report.py",  # a report from its file, with its plots
+        "warehouse/sanitize/markdown.py",
+    }
 
 
 PACKAGES = ("assets", "training", "serving", "warehouse", "orchestration", "extensions", "demo")
@@ -112,24 +124,6 @@ def find_calls(*names: str) -> list[tuple[str, ast.Call]]:
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(names):
                 results.append((str(path.relative_to(ROOT)), node))
     return results
-
-
-def test_no_page_is_made_around_the_escaping():
-    """Dagster's Markdown comes from one place, and who marks a text as ours is listed here."""
-    pages = {file for file, _ in find_calls("MetadataValue.md", "MarkdownMetadataValue")}
-    assert pages == {"warehouse/publish.py"}
-    assert not find_calls("MetadataValue.url", "UrlMetadataValue")
-    for file, call in find_calls("AssetCheckResult"):
-        given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
-        assert given["description"].startswith("escape_description("), file
-    trusting = {file for file, _ in find_calls("mark_markdown")}
-    assert trusting == {
-        "assets/synthesis/export/write.py",  # front matter of its own words; the template's text
-        "training/figures.py",  # lines of a table
-        "extensions/publishing/model_card.py",  # front matter, as YAML writes it
-        "training/reporting/report.py",  # a report from its file, with its plots
-        "warehouse/sanitize/markdown.py",
-    }
 
 
 def test_a_plot_takes_a_third_of_the_bytes_and_looks_the_same():

@@ -80,13 +80,10 @@ def test_an_order_that_is_shown_whole_was_found(found, step):
     assert "high" in {item.severity for item in scan_tool({"name": "do", "description": text})}
 
 
-def test_an_order_stretched_over_two_pieces_is_found():
+def test_an_order_over_two_pieces_and_a_link_parted_by_what_is_not_shown_are_found():
     text = "x" * (TEXT_CAP - 1_700) + " " + part(ORDER, ["\ue000" * 60], 1) + " x" * 9_000
     result = CallResult("ok", [{"type": "text", "text": text}])
     assert check_result(result, "do", {}, own_words=True)[0].alarming
-
-
-def test_a_link_or_code_parted_by_what_is_not_shown_is_found():
     for text in ("[a](java\u200bscript:alert(1))", "see https://web\u00adhook.site/?d={secrets}"):
         assert "high" in {item.severity for item in scan_tool({"name": "do", "description": text})}
 

@@ -43,34 +43,24 @@ def test_what_is_put_is_got_under_its_sha256(tmp_path_factory, data):
     assert blobs.put(data) == sha
 
 
-def test_an_absent_blob_is_a_key_error_that_names_it(tmp_path):
-    with pytest.raises(KeyError, match="no blob abcd"):
-        Blobs(tmp_path).get("abcd" * 16)
-
-
 @cases("name", "../../state/ledger.db", "/etc/passwd", "", "ab")
 def test_only_a_sha256_becomes_a_path(tmp_path, name):
     for use in (Blobs(tmp_path).path, Blobs(tmp_path).has, Blobs(tmp_path).get):
         with pytest.raises(ValueError, match="is not a SHA-256"):
             use(name)
-
-
-@cases("damage, told", (b"not zstd", "run again"), (b"", "run again"), (None, "other bytes"))
-def test_a_damaged_blob_says_what_to_do(tmp_path, damage, told):
-    blobs = Blobs(tmp_path)
-    sha, other = blobs.put(b"good"), blobs.path(blobs.put(b"other")).read_bytes()
-    blobs.path(sha).write_bytes(other if damage is None else damage)
-    with pytest.raises(BlobCorrupt, match=told) as caught:
-        blobs.get(sha)
-    assert sha in str(caught.value)
+    with pytest.raises(KeyError, match="no blob abcd"):
+        Blobs(tmp_path).get("abcd" * 16)
 
 
 @cases("damage", b"", b"not zstd", b"\x28\xb5\x2f\xfd", None)
-def test_putting_a_blob_again_replaces_what_is_wrong(tmp_path, damage):
+def test_a_damaged_blob_says_what_to_do_and_putting_it_again_replaces_it(tmp_path, damage):
     blobs = Blobs(tmp_path)
-    sha = blobs.put(b"good")
-    other = blobs.path(blobs.put(b"other")).read_bytes()
+    sha, other = blobs.put(b"good"), blobs.path(blobs.put(b"other")).read_bytes()
     blobs.path(sha).write_bytes(other if damage is None else damage)
+    hint = "other bytes" if damage is None else "run again"
+    with pytest.raises(BlobCorrupt, match=hint) as caught:
+        blobs.get(sha)
+    assert sha in str(caught.value)
     assert not blobs.has(sha)
     assert blobs.put(b"good") == sha
     assert blobs.get(sha) == b"good"
@@ -101,12 +91,10 @@ def test_a_blob_and_its_name_are_synced(tmp_path, monkeypatch):
 def test_a_write_that_fails_leaves_the_old_file_and_no_half_one(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_bytes(b"old")
-
     monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         write_atomically(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
+    assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"old", [path])
 
 
 json_values = st.recursive(
@@ -209,20 +197,22 @@ def test_only_plain_files_below_plain_folders_are_read(tree, name, message):
     assert len(os.listdir("/proc/self/fd")) == held
 
 
-def test_a_plain_file_is_read_up_to_its_cap_and_below_no_link(tree):
+def test_a_plain_file_is_read_up_to_its_cap_and_no_listing_or_pattern_follows_a_link(tree):
     assert read_file(tree, "a/file", 4) == b"here"
     with pytest.raises(UnreadableFile, match="a/file: larger than 3 bytes"):
         read_file(tree, "a/file", 3)
     with pytest.raises(UnreadableFile):
         read_file(tree / "folder", "secret", 100)
-
-
-def test_a_listing_follows_no_link_and_names_every_file(tree):
     names = [str(path) for path in list_files(tree)]
     assert names == ["folder", "loop", "pipe", "socket", "a/file", "a/link"]
     assert list(list_files(tree, skip={"a"})) == [Path(name) for name in names[:4]]
     with pytest.raises(UnreadableFile):
         list(list_files(tree, "folder"))
+    (tree / "a/b-1.info").mkdir()
+    assert match_paths(tree, "*/*.info") == [Path("a/b-1.info")]
+    assert match_paths(tree, "folder/*/a") == []
+    assert match_paths(tree, "*/f*") == [Path("a/file")]
+    assert match_paths(tree / "none", "*") == []
 
 
 @pytest.fixture
@@ -238,7 +228,7 @@ def openings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_a_deep_tree_is_opened_folder_by_folder(tmp_path, openings):
+def test_a_deep_tree_is_opened_by_folders_up_to_a_depth_and_a_size(tmp_path, openings, monkeypatch):
     chain = tmp_path.joinpath(*["d"] * 60)
     chain.mkdir(parents=True)
     (chain / "file").write_bytes(b"")
@@ -249,9 +239,6 @@ def test_a_deep_tree_is_opened_folder_by_folder(tmp_path, openings):
     next(walk)
     walk.close()
     assert len(os.listdir("/proc/self/fd")) == held
-
-
-def test_a_tree_has_a_depth_and_a_size(tmp_path, monkeypatch):
     tmp_path.joinpath(*["d"] * 200).mkdir(parents=True)
     with pytest.raises(UnreadableFile, match="more than 64 folders one in another"):
         list(list_files(tmp_path))
@@ -262,14 +249,6 @@ def test_a_tree_has_a_depth_and_a_size(tmp_path, monkeypatch):
             list(list_files(tmp_path))
         monkeypatch.undo()
     assert len(os.listdir("/proc/self/fd")) == held
-
-
-def test_a_pattern_leads_through_no_link(tree):
-    (tree / "a/b-1.info").mkdir()
-    assert match_paths(tree, "*/*.info") == [Path("a/b-1.info")]
-    assert match_paths(tree, "folder/*/a") == []
-    assert match_paths(tree, "*/f*") == [Path("a/file")]
-    assert match_paths(tree / "none", "*") == []
 
 
 names = st.lists(st.sampled_from(["a", "file", "link", "folder", "..", ".", "pipe", "/", "secret"]))
@@ -372,10 +351,10 @@ def test_a_publication_that_stops_is_whole_or_absent_and_heals(tmp_path, monkeyp
     current = root.head("things")
     assert current
     assert root.history("things")[-1] == current, "history ends with what is current"
-    again = publish(root, 2)
-    assert [head.digest for head in root.history("things")] == [first, again]
+    versions = [first, publish(root, 2)]
+    assert [head.digest for head in root.history("things")] == versions
     lines = read_history(root.folder("things") / "HEADS.jsonl")
-    assert [line["digest"] for line in lines] == [first, again]
+    assert [line["digest"] for line in lines] == versions
 
 
 @cases("damage", b"", b"PAR1 torn")
@@ -401,30 +380,27 @@ def test_repair_puts_a_broken_or_lost_pointer_back_to_the_last_whole_version(tmp
     assert repair_home(tmp_path).healthy
 
 
-def test_repair_takes_torn_lines_out_and_keeps_the_old_file(tmp_path):
+def list_files_of(folder: Path) -> dict[Path, tuple[bytes, int]]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def test_repair_takes_torn_lines_out_keeps_the_old_file_and_leaves_a_whole_home(tmp_path):
     path = tmp_path / "quarantine" / "decisions.jsonl"
     for number in range(3):
         append_line(path, json.dumps({"n": number}))
     path.write_bytes(path.read_bytes() + TORN + b"\n\xff\n")
-    before = path.read_bytes()
+    publish(Tables(tmp_path / "tables"), 1)
+    before = list_files_of(tmp_path)
     assert repair_home(tmp_path, dry=True).torn_lines == 2
-    assert path.read_bytes() == before, "a look changes nothing"
+    assert list_files_of(tmp_path) == before, "a look changes nothing"
     assert repair_home(tmp_path).torn_lines == 2
     assert path.read_text().count("\n") == 3
-    assert [item.read_bytes() for item in path.parent.glob("*.before-*")] == [before]
+    backups = [item.read_bytes() for item in path.parent.glob("*.before-*")]
+    assert backups == [before[path][0]]
+    whole = list_files_of(tmp_path)
     assert repair_home(tmp_path).healthy
-
-
-def test_repair_of_a_whole_home_changes_nothing(tmp_path):
-    publish(Tables(tmp_path / "tables"), 1)
-
-    def files() -> dict[Path, tuple[bytes, int]]:
-        every = [path for path in tmp_path.rglob("*") if path.is_file()]
-        return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in every}
-
-    before = files()
-    assert repair_home(tmp_path).healthy
-    assert files() == before
+    assert list_files_of(tmp_path) == whole
 
 
 def test_only_other_bytes_are_written(tmp_path):

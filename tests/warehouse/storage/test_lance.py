@@ -16,20 +16,11 @@ from warehouse.storage.lance import DuplicateKeys, LanceStore, make_vector_key
 def rows(names: list[str], embedder: str = "e", dim: int = 8) -> list[dict]:
     rng = np.random.default_rng(len(names))
     return [
-        {
-            "key": make_vector_key(name, embedder),
-            "text_digest": name,
-            "embedder": embedder,
-            "kind": "tool",
-            "text": f"{name} reads the weather",
-            "vector": _unit(rng.normal(size=dim)),
-        }
-        for name in names
-    ]
-
-
-def _unit(vector: np.ndarray) -> np.ndarray:
-    return (vector / np.linalg.norm(vector)).astype(np.float32)
+        {"key": make_vector_key(name, embedder), "text_digest": name, "embedder": embedder,
+         "kind": "tool", "text": f"{name} reads the weather",
+         "vector": (vector / np.linalg.norm(vector)).astype(np.float32)}
+        for name, vector in zip(names, rng.normal(size=(len(names), dim)), strict=True)
+    ]  # fmt: skip
 
 
 @pytest.fixture
@@ -37,12 +28,17 @@ def store(tmp_path: Path) -> LanceStore:
     return LanceStore(tmp_path / "lance")
 
 
-def test_a_key_is_inserted_once(store):
+def test_a_key_is_inserted_once_and_vectors_come_in_the_order_asked(store):
     result = rows(["a", "b", "c"])
     assert store.insert(result[:2]) == 2
     assert store.insert(result) == 1
     assert store.insert(result) == 0
     assert store.count() == 3
+    result = rows([f"t{i}" for i in range(1200)])
+    store.insert(result)
+    asked = [result[i] for i in (1100, 3, 700, 3)]
+    outcome = store.vectors([row["key"] for row in asked])
+    assert np.allclose(outcome, [row["vector"] for row in asked])
 
 
 def test_vectors_of_another_length_stand_beside_the_first(store):
@@ -58,28 +54,6 @@ def test_vectors_of_another_length_stand_beside_the_first(store):
     assert store.tag("set-1") > first
     store.compact()
     assert store.vectors(keys).shape == (2, 12)
-
-
-def test_missing_names_what_was_never_stored(store):
-    keys = [row["key"] for row in rows(["it's", "b"])]
-    assert store.find_missing(keys) == set(keys)
-    store.insert(rows(["it's", "b"])[:1])
-    assert store.find_missing(keys) == {keys[1]}
-    assert store.find_missing([]) == set()
-
-
-def test_vectors_come_in_the_order_asked(store):
-    result = rows([f"t{i}" for i in range(1200)])
-    store.insert(result)
-    asked = [result[i] for i in (1100, 3, 700, 3)]
-    outcome = store.vectors([row["key"] for row in asked])
-    assert np.allclose(outcome, [row["vector"] for row in asked])
-
-
-def test_a_vector_that_is_not_there_is_named(store):
-    store.insert(rows(["a"]))
-    with pytest.raises(KeyError, match="embed it again"):
-        store.vectors([make_vector_key("nope", "e")])
 
 
 def test_old_versions_go_though_a_tag_kept_one(store):
@@ -113,13 +87,20 @@ def test_a_table_of_few_files_is_not_written_anew(store):
     assert store.tag("now") > version
 
 
-def test_an_empty_store_answers_with_nothing(store):
+def test_an_empty_store_answers_with_nothing_and_a_missing_vector_is_named(store):
     assert store.count() == 0
     assert store.find_missing(["e|word"]) == {"e|word"}
     store.compact()
     assert store.count() == 0
     with pytest.raises(KeyError, match="nothing to tag"):
         store.tag("set-1")
+    keys = [row["key"] for row in rows(["it's", "b"])]
+    assert store.find_missing(keys) == set(keys)
+    store.insert(rows(["it's", "b"])[:1])
+    assert store.find_missing(keys) == {keys[1]}
+    assert store.find_missing([]) == set()
+    with pytest.raises(KeyError, match="embed it again"):
+        store.vectors([make_vector_key("nope", "e")])
 
 
 def test_a_repeated_key_is_reported(store, monkeypatch):

@@ -10,19 +10,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from assets.vectors.encoders import hub, minilm
+from assets.vectors.encoders import hub, minilm, saved
 from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.encoders.embedder import BadEmbedder, embed_queries, measure_reading
 from assets.vectors.encoders.endpoint import EndpointEncoder
 from assets.vectors.encoders.graph import IDS, MASK, VECTORS
 from assets.vectors.encoders.hub import allow_embedder
 from assets.vectors.encoders.minilm import MiniLM
-from assets.vectors.encoders.saved import (
-    EncoderBroken,
-    find_encoder_folder,
-    open_encoder,
-    save_encoder,
-)
 from assets.vectors.encoders.sentence_model import SentenceEncoder, digest_model
 from assets.vectors.encoders.weights import BASE, BadAdapter, find_base_path, is_other_base
 from assets.vectors.scale import REFERENCE, UNRELATED, ScaledEmbedder, get_plain, measure_unrelated
@@ -96,7 +90,7 @@ def test_vectors_are_those_of_the_torch_model_and_do_not_depend_on_the_batch(enc
     assert (encoder.embed(["a \ud800 b"]) == encoder.embed(["a ? b"])).all()
 
 
-def test_padding_changes_no_vector(encoder):
+def test_padding_changes_no_vector_and_a_text_given_twice_is_computed_once(encoder):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(encoder.model())
@@ -106,6 +100,12 @@ def test_padding_changes_no_vector(encoder):
     cut = session.run([VECTORS], {IDS: ids[:1, :4], MASK: mask[:1, :4]})[0]
     assert np.abs(padded[0] - cut[0]).max() < 1e-6
     assert np.abs(padded[0] - padded[1]).max() > 1e-2
+    seen: list[tuple[int, int]] = []
+    texts = ["one text", "another one", "one text"]
+    vectors = encoder.embed(texts, on_done=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (2, 2)
+    assert (vectors[0] == vectors[2]).all()
+    assert np.abs(vectors[1] - encoder.embed(["another one"])[0]).max() < 1e-6
 
 
 def test_no_graph_is_built_until_a_text_is_embedded(encoder, monkeypatch):
@@ -124,15 +124,6 @@ def test_no_graph_is_built_until_a_text_is_embedded(encoder, monkeypatch):
     assert np.array_equal(idle.embed(["one"]), expected)
     idle.embed(["two"])
     assert built == [encoder.id]
-
-
-def test_a_text_given_twice_is_computed_once(encoder):
-    seen: list[tuple[int, int]] = []
-    texts = ["one text", "another one", "one text"]
-    vectors = encoder.embed(texts, on_done=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (2, 2)
-    assert (vectors[0] == vectors[2]).all()
-    assert np.abs(vectors[1] - encoder.embed(["another one"])[0]).max() < 1e-6
 
 
 def test_many_threads_get_the_vectors_that_one_gets():
@@ -251,7 +242,7 @@ def test_an_unknown_embedder_names_those_there_are(spec):
         open_embedder(spec)
 
 
-def test_a_sentence_transformers_model_embeds_a_whole_index(sentence):
+def test_a_sentence_transformers_model_embeds_a_whole_index_and_its_id_names_the_weights(sentence):
     texts = [*TEXTS, TEXTS[0], "half \ud800"]
     seen: list[tuple[int, int]] = []
     found = sentence.embed(texts, on_done=lambda *done: seen.append(done))
@@ -259,25 +250,6 @@ def test_a_sentence_transformers_model_embeds_a_whole_index(sentence):
     assert np.abs(found - MiniLM(max_tokens=256, threads=1).embed(texts)).max() < 1e-5
     assert seen[-1] == (len(texts) - 1, len(texts) - 1)
     assert sentence.embed([]).shape == (0, 384)
-
-
-READ = ["turn on the light", "打开灯", "file 打开灯光", "🙂"]
-
-
-def test_an_encoder_says_how_much_it_reads_however_it_is_run(sentence, tmp_path):
-    embedder = open_embedder("minilm")
-    save_encoder(embedder, tmp_path)
-    stored = open_encoder(tmp_path, embedder.id, threads=1)
-    sentence.embed(["a much longer text, to which a batch of the same call was padded"])
-    for encoder in (embedder, stored, sentence):
-        assert measure_reading(encoder, READ).tolist() == [1, 0, 0.5, 1]
-        assert measure_reading(encoder, []).shape == (0,)
-    # An endpoint is taken to read all.
-    endpoint_encoder = EndpointEncoder("m", base_url="http://127.0.0.1:1/v1", api_key="k", dim=8)
-    assert measure_reading(endpoint_encoder, READ).tolist() == [1, 1, 1, 1]
-
-
-def test_its_id_names_the_weights(sentence):
     import torch
 
     name, _, before = sentence.id.partition("@")
@@ -291,22 +263,38 @@ def test_its_id_names_the_weights(sentence):
     assert digest_model(sentence._model)[:16] == before
 
 
+READ = ["turn on the light", "打开灯", "file 打开灯光", "🙂"]
+
+
+def test_an_encoder_says_how_much_it_reads_however_it_is_run(sentence, tmp_path):
+    embedder = open_embedder("minilm")
+    saved.save_encoder(embedder, tmp_path)
+    stored = saved.open_encoder(tmp_path, embedder.id, threads=1)
+    sentence.embed(["a much longer text, to which a batch of the same call was padded"])
+    for encoder in (embedder, stored, sentence):
+        assert measure_reading(encoder, READ).tolist() == [1, 0, 0.5, 1]
+        assert measure_reading(encoder, []).shape == (0,)
+    # An endpoint is taken to read all.
+    endpoint_encoder = EndpointEncoder("m", base_url="http://127.0.0.1:1/v1", api_key="k", dim=8)
+    assert measure_reading(endpoint_encoder, READ).tolist() == [1, 1, 1, 1]
+
+
 def test_it_is_saved_as_the_place_of_weights_that_the_user_names(sentence, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "_named", set())
-    folder = save_encoder(sentence, tmp_path)
+    folder = saved.save_encoder(sentence, tmp_path)
     assert [path.name for path in folder.iterdir()] == ["encoder.json"]
     for named in ("minilm", "sentence-transformers:some/other", f"openai:m@{tmp_path}"):
         allow_embedder(named)
         with pytest.raises(BadEmbedder, match="set TOOLMILL_EMBEDDER__MODEL to sentence-"):
-            open_encoder(tmp_path, sentence.id, threads=1)
+            saved.open_encoder(tmp_path, sentence.id, threads=1)
     allow_embedder(f"sentence-transformers:{find_base_path()}")
-    again = open_encoder(tmp_path, sentence.id, threads=1)
+    again = saved.open_encoder(tmp_path, sentence.id, threads=1)
     assert np.abs(again.embed(TEXTS[:2]) - sentence.embed(TEXTS[:2])).max() < 1e-6
     card = folder / "encoder.json"
     card.write_text(card.read_text().replace(sentence.id, "sentence-transformers:model/256@0"))
-    folder.rename(find_encoder_folder(tmp_path, "sentence-transformers:model/256@0"))
-    with pytest.raises(EncoderBroken, match="the model changed since"):
-        open_encoder(tmp_path, "sentence-transformers:model/256@0")
+    folder.rename(saved.find_encoder_folder(tmp_path, "sentence-transformers:model/256@0"))
+    with pytest.raises(saved.EncoderBroken, match="the model changed since"):
+        saved.open_encoder(tmp_path, "sentence-transformers:model/256@0")
 
 
 class Narrow:

@@ -30,7 +30,7 @@ def expected(texts: list[str]) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def test_a_whole_index_comes_in_batches_in_its_order():
+def test_a_whole_index_comes_in_batches_in_its_order_and_a_packed_answer_is_unpacked():
     texts = [f"text {number % 150}" for number in range(200)]
     seen: list[tuple[int, int]] = []
     with embeddings_endpoint() as endpoint:
@@ -44,8 +44,16 @@ def test_a_whole_index_comes_in_batches_in_its_order():
     assert (path, body["model"]) == ("/v1/embeddings", "small")
     assert headers["authorization"] == f"Bearer {KEY}"
 
+    def pack(body: dict[str, Any], _: int) -> Say:
+        packed = gzip.compress(json.dumps(vectors(body)).encode())
+        return Say(packed, headers=PACKED)
 
-def test_the_id_names_model_dimension_and_host():
+    with embeddings_endpoint(pack) as endpoint:
+        found = opened(endpoint.url, dim=8).embed(["a text"])
+    assert np.abs(found - expected(["a text"])).max() < 1e-6
+
+
+def test_the_id_names_model_dimension_and_host_and_no_text_is_sent_that_an_endpoint_refuses():
     with embeddings_endpoint() as endpoint:
         host = endpoint.url.removeprefix("http://").removesuffix("/v1")
         embedder = open_embedder(f"openai:small@{endpoint.url}/")
@@ -53,9 +61,6 @@ def test_the_id_names_model_dimension_and_host():
         assert "authorization" not in endpoint.asked[0][1]
     at_openai = EndpointEncoder("text-embedding-3-small", api_key=KEY, dim=1536)
     assert at_openai.id == "openai:text-embedding-3-small/1536"
-
-
-def test_no_text_is_sent_that_an_endpoint_refuses():
     with embeddings_endpoint() as endpoint:
         made = opened(endpoint.url)
         found = made.embed(["", " \n", "half \ud800", "long " * 10_000])
@@ -117,16 +122,6 @@ def test_what_does_not_pass_is_one_clear_error(fault, tries, why):
     assert len(endpoint.asked) == tries
     assert KEY not in "".join(traceback.format_exception(caught.value))
     assert "\n" not in str(caught.value)
-
-
-def test_a_packed_answer_is_unpacked():
-    def pack(body: dict[str, Any], _: int) -> Say:
-        packed = gzip.compress(json.dumps(vectors(body)).encode())
-        return Say(packed, headers=PACKED)
-
-    with embeddings_endpoint(pack) as endpoint:
-        found = opened(endpoint.url, dim=8).embed(["a text"])
-    assert np.abs(found - expected(["a text"])).max() < 1e-6
 
 
 def test_what_drips_does_not_listen_or_changes_its_dimension_is_found_out(unused_tcp_port):

@@ -2,8 +2,8 @@
 
 import json
 import random
-from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -33,7 +33,6 @@ from tests.contracts.pipeline import MARKET, POISON, Pipeline, honest_servers, p
 from tests.support.cases import cases
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import TEXTS, make_vector_key
-from warehouse.store import Warehouse
 
 
 def test_a_text_held_by_two_marketplaces_is_embedded_once(listed, embedder, store):
@@ -67,25 +66,16 @@ def test_a_second_run_embeds_only_what_is_new(listed, embedder, store):
 
 def test_a_killed_embedding_resumes_with_what_is_left(embedder, store):
     listed = [snapshot("npm:many", f"tool_{i}", f"Does thing {i}") for i in range(300)]
-
-    class Killed(Exception):
-        pass
-
-    class Kill:
-        def update(self, *_: object, **__: object) -> None:
-            raise Killed
-
-    try:
-        embed_contracts(listed, embedder, store, Kill())
-    except Killed:
-        pass
+    killed = Mock(**{"update.side_effect": KeyboardInterrupt})
+    with pytest.raises(KeyboardInterrupt):
+        embed_contracts(listed, embedder, store, killed)
     done = len(embedder.embedded)
     assert 0 < done < 301
     embed_contracts(listed, embedder, store)
     assert len(embedder.embedded) == 301
 
 
-def test_texts_come_through_the_store_in_order(embedder, store):
+def test_texts_come_in_order_and_neighbours_by_likeness_without_twins(embedder, store):
     found = embed_texts(["b c", "a", "b c"], embedder, store)
     assert (found == embedder.embed(["b c", "a", "b c"])).all()
     embedder.embedded.clear()
@@ -96,9 +86,6 @@ def test_texts_come_through_the_store_in_order(embedder, store):
         embed_texts(["find my file"], embedder, store, table=INSTRUCTIONS)
     assert (store.count(TEXTS), store.count(INSTRUCTIONS)) == (before, 1)
     assert len(embedder.embedded) == 1
-
-
-def test_neighbours_come_by_likeness_without_twins_and_unlike_tools(embedder, store):
     rows = [
         snapshot("npm:a", "read_file", "Read a file from the disk"),
         snapshot("npm:b", "read_file", "Read a file from the disk"),  # a twin
@@ -148,31 +135,17 @@ def test_of_many_like_tools_the_nearest_come_in_order_in_every_block():
         ]
 
 
-def test_identifiers_are_split_into_words():
+def test_identifiers_are_split_into_words_of_which_rare_ones_win_and_make_names_alike():
     assert split_words("getUserByID, list-commits read_files") == [
         "get", "user", "id", "list", "commit", "read", "file",
     ]  # fmt: skip
     assert split_words("天气 ok") == ["天", "气", "ok"]
     assert split_words("the of and") == []
-
-
-def test_the_document_with_the_rare_word_wins():
     index = BM25.build(["read a file", "read a database", "send an email"])
     assert int(np.argmax(index.score("read my database"))) == 1
     assert index.find_shared("read my database", np.array([1])) == [["database", "read"]]
     assert BM25.build(["a b"]).score("zebra").tolist() == [0.0]
     assert BM25.build([]).score("zebra").shape == (0,)
-
-
-@given(st.lists(st.text(max_size=40), max_size=8), st.text(max_size=40))
-def test_scores_are_finite_and_not_negative(texts, query):
-    scores = BM25.build(texts).score(query)
-    assert scores.shape == (len(texts),)
-    assert np.isfinite(scores).all()
-    assert (scores >= 0).all()
-
-
-def test_names_are_alike_by_their_rare_words():
     names = BM25.build(["get_user", "get_invoice", "get_user_invoice_list_page", "get", "__"])
     documents = np.arange(5)
     found = names.match_rarity(["get", "invoice"], documents)
@@ -181,6 +154,14 @@ def test_names_are_alike_by_their_rare_words():
     assert names.match_rarity(["zebra"], documents).tolist() == [0.0] * 5
     longer = names.match_rarity(["get", "invoice", "zebra", "lion"], documents)
     assert longer[1] < found[1]  # much of the request is not in the name
+
+
+@given(st.lists(st.text(max_size=40), max_size=8), st.text(max_size=40))
+def test_scores_are_finite_and_not_negative(texts, query):
+    scores = BM25.build(texts).score(query)
+    assert scores.shape == (len(texts),)
+    assert np.isfinite(scores).all()
+    assert (scores >= 0).all()
 
 
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=6), st.text(max_size=40))
@@ -192,7 +173,7 @@ def test_likeness_is_a_share_and_no_score_exceeds_its_bound(texts, query):
     assert index.score(query).max() <= index.bound_score(terms) + 1e-4
 
 
-def test_a_text_that_says_everything_is_credited_little_for_each():
+def test_a_text_that_says_everything_is_credited_little_and_a_server_has_one_vote():
     usual = [f"do{at} something{at} with{at} thing{at}" for at in range(99)]
     index, owners = BM25.build([*usual, " ".join(usual)]), np.arange(100)
     credit = index.measure_credit(owners)
@@ -202,9 +183,6 @@ def test_a_text_that_says_everything_is_credited_little_for_each():
     assert scores.argmax() == 7
     twice = BM25.build([*usual, " ".join([usual[0]] * 50)])
     assert twice.measure_credit(owners)[99] == 1.0  # saying the same again is no more matter
-
-
-def test_a_server_has_one_vote_on_what_is_usual_and_none_for_itself():
     usual = [f"do{at} something{at} with{at} thing{at}" for at in range(30)]
     long = [" ".join(f"w{at}x{n}" for n in range(90)) for at in range(60)]
     index = BM25.build([*usual, *long])
@@ -231,45 +209,30 @@ def test_credit_is_a_share(told):
     assert ((credit > 0) & (credit <= 1)).all()
 
 
-@pytest.fixture
-def pipeline(warehouse: Warehouse) -> Iterator[Pipeline]:
-    made = Pipeline(warehouse)
-    yield made
-    warehouse.ledger.close()
-
-
-def with_copies() -> dict[str, list[dict[str, Any]]]:
-    """Every tool of one server again on another, one of them poisoned there."""
-    servers = honest_servers()
-    name, tools = next(iter(servers.items()))
-    servers[f"{name}-copy"] = [dict(tool) for tool in tools]
-    servers[f"{name}-copy"][0] = poison_tool(servers[f"{name}-copy"][0])
-    return servers
-
-
 def summarise(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
     pipeline.run([snapshots, findings, clear_contracts, contract_vectors], MARKET)
     return pipeline.run([server_summaries, confusables])
 
 
 def test_every_server_is_summed_up_copies_are_twins_and_poison_is_left_out(pipeline):
-    servers = with_copies()
+    # Every tool of one server again on another, one of them poisoned there.
+    servers = honest_servers()
+    name, (first, *tools) = next(iter(servers.items()))
+    servers[f"{name}-copy"] = [poison_tool(first), *tools]
     pipeline.deploy(servers)
     metadata = summarise(pipeline)
     summaries = {row["server_id"]: row for row in pipeline.read_rows(SUMMARIES)}
     assert summaries.keys() == servers.keys()
     assert all(row["summary"] and row["provider"] == "offline" for row in summaries.values())
     rows = pipeline.read_rows(CONFUSABLES)
-    name = next(iter(servers))
     copied = {row["tool"] for row in rows if row["kind"] == "twin"}
     assert {row["other_server_id"] for row in rows if row["kind"] == "twin"} == {f"{name}-copy"}
-    assert copied == {tool["name"] for tool in servers[name][1:]}
+    assert copied == {tool["name"] for tool in tools}
     assert metadata["confusables"]["with_a_twin"] == 2 * len(copied)
     # The poisoned tool is in neither table.
     assert POISON.strip() not in json.dumps([list(summaries.values()), rows])
-    held = servers[f"{name}-copy"][0]["name"]
     assert not [row for row in rows if row["other_server_id"].endswith("-copy")
-                and row["other_tool"] == held]  # fmt: skip
+                and row["other_tool"] == first["name"]]  # fmt: skip
     # The same world again makes no new version.
     tables = pipeline.warehouse.tables
     before = [tables.head(spec.name) for spec in (SUMMARIES, CONFUSABLES)]

@@ -10,16 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest, tool_text
-from assets.vectors.confusable_table import (
-    ALIKE,
-    CAP,
-    CONFUSABLES,
-    TWIN,
-    build_clusters,
-    compute_cosines,
-    find_confusables,
-    list_hard_negatives,
-)
+from assets.vectors import confusable_table
 from assets.vectors.defs import compute_figures
 from tests.synthesis.contracts import make_tool
 from tests.vectors.conftest import WordEmbedder
@@ -41,8 +32,8 @@ def row(server: str, made: Json, market: str = "registry") -> Json:
 
 def found_in(rows: list[Json]) -> list[Json]:
     matrix = WordEmbedder().embed([tool_text(json.loads(item["contract"])) for item in rows])
-    confusables = find_confusables(rows, matrix)
-    CONFUSABLES.frame(confusables)
+    confusables = confusable_table.find_confusables(rows, matrix)
+    confusable_table.CONFUSABLES.frame(confusables)
     return confusables
 
 
@@ -59,7 +50,7 @@ LISTED = [
 ]
 
 
-def test_twins_and_confusables_are_told_apart_and_from_unlike_tools():
+def test_twins_and_confusables_are_told_apart_and_one_server_or_tool_makes_no_pair():
     rows = [*LISTED, row("npm:c/files", READ)]
     made = found_in(rows)
     kinds = {(item["server_id"], item["other_server_id"]): item["kind"] for item in made}
@@ -68,23 +59,31 @@ def test_twins_and_confusables_are_told_apart_and_from_unlike_tools():
     assert not any("npm:z/clock" in pair for pair in kinds)
     (issue,) = [item for item in made if item["server_id"] == "npm:x/github-mcp"]
     assert issue["same_name"]
-
-
-def test_one_tool_of_two_marketplaces_or_tools_of_one_server_are_no_pair():
     assert found_in([row("npm:a", READ), row("npm:a", READ, "glama")]) == []
     beside = tool("read_files", READ["description"])
     assert found_in([row("npm:a", READ), row("npm:a", beside)]) == []
     with pytest.raises(ValueError, match="1 rows but 0 vectors"):
-        find_confusables([row("npm:a", READ)], np.zeros((0, 4), np.float32))
-    assert find_confusables([], np.zeros((0, 4), np.float32)) == []
+        confusable_table.find_confusables([row("npm:a", READ)], np.zeros((0, 4), np.float32))
+    assert confusable_table.find_confusables([], np.zeros((0, 4), np.float32)) == []
 
 
-def test_many_copies_make_one_row_each_and_one_cluster():
+def test_copies_and_chains_of_likeness_make_clusters_of_bounded_size():
     made = found_in([row(f"npm:s{i:03}", READ) for i in range(200)])
     assert len(made) == 199
     assert {(item["cluster_tools"], item["server_id"], item["kind"]) for item in made} == {
         (200, "npm:s000", "twin")
     }
+    angles = np.arange(60) * 0.3  # neighbours at 17 degrees (0.955), those after at 34 (0.825)
+    matrix = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    clusters = confusable_table.build_clusters(matrix, [f"n{i}" for i in range(60)])
+    assert clusters
+    for places in clusters:
+        alike = confusable_table.compute_cosines(matrix[places], matrix[places])
+        assert alike.min() >= confusable_table.ALIKE
+    matrix = draw_matrix(3, 90, 16)
+    clusters = confusable_table.build_clusters(matrix, ["search"] * 90)
+    assert max(map(len, clusters)) == confusable_table.CAP
+    assert len({place for places in clusters for place in places}) >= 80
 
 
 def test_a_description_that_everybody_has_makes_nobody_alike():
@@ -93,19 +92,9 @@ def test_a_description_that_everybody_has_makes_nobody_alike():
     rows = [
         row(f"npm:s{i}", tool(names[i % 10] + "er" * (i // 10), description)) for i in range(40)
     ]
-    assert all(item["cosine"] >= TWIN for item in found_in(rows))
+    assert all(item["cosine"] >= confusable_table.TWIN for item in found_in(rows))
     # The same words of ten servers only are a description like any other.
-    assert any(item["cosine"] < TWIN for item in found_in(rows[:10]))
-
-
-def test_a_chain_of_likeness_does_not_become_one_cluster():
-    angles = np.arange(60) * 0.3  # neighbours at 17 degrees (0.955), those after at 34 (0.825)
-    matrix = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
-    clusters = build_clusters(matrix, [f"n{i}" for i in range(60)])
-    assert clusters
-    for places in clusters:
-        alike = compute_cosines(matrix[places], matrix[places])
-        assert alike.min() >= ALIKE
+    assert any(item["cosine"] < confusable_table.TWIN for item in found_in(rows[:10]))
 
 
 def draw_matrix(seed: int, *size: int) -> np.ndarray:
@@ -113,20 +102,13 @@ def draw_matrix(seed: int, *size: int) -> np.ndarray:
     return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
 
 
-def test_one_name_of_many_words_makes_clusters_of_bounded_size():
-    matrix = draw_matrix(3, 90, 16)
-    clusters = build_clusters(matrix, ["search"] * 90)
-    assert max(map(len, clusters)) == CAP
-    assert len({place for places in clusters for place in places}) >= 80
-
-
 def test_blocks_give_what_one_product_gives(monkeypatch):
     matrix = draw_matrix(5, 300, 6)
     names = [f"n{i % 120}" for i in range(300)]
-    whole = build_clusters(matrix, names)
+    whole = confusable_table.build_clusters(matrix, names)
     monkeypatch.setattr("assets.vectors.confusable_table._ROWS", 7)
     monkeypatch.setattr("assets.vectors.confusable_table._COLUMNS", 11)
-    assert build_clusters(matrix, names) == whole
+    assert confusable_table.build_clusters(matrix, names) == whole
 
 
 @given(st.integers(0, 99))
@@ -149,11 +131,11 @@ def test_hard_negatives_are_near_and_never_twins_of_twins():
         pair("a", "c", "confusable", 0.95),
         pair("a", "a3", "confusable", 0.9),
     ]
-    assert list_hard_negatives(rows) == {
+    assert confusable_table.list_hard_negatives(rows) == {
         "a": ["c", "b"], "a2": ["c", "b"], "a3": ["c", "b"], "b": ["a"], "c": ["a"],
     }  # fmt: skip
-    assert list_hard_negatives(rows, most=1)["a"] == ["c"]
-    assert list_hard_negatives([]) == {}
+    assert confusable_table.list_hard_negatives(rows, most=1)["a"] == ["c"]
+    assert confusable_table.list_hard_negatives([]) == {}
 
 
 @given(st.lists(st.tuples(*[st.sampled_from("abcdefgh")] * 2, st.booleans(), st.floats(0, 1))))
@@ -162,7 +144,7 @@ def test_no_negative_is_a_twin_whatever_the_rows(drawn):
         pair(a, b, "twin" if same else "confusable", near) for a, b, same, near in drawn if a != b
     ]
     twins = {(r["contract_digest"], r["other_digest"]) for r in rows if r["kind"] == "twin"}
-    for one, negatives in list_hard_negatives(rows).items():
+    for one, negatives in confusable_table.list_hard_negatives(rows).items():
         assert one not in negatives
         assert not any((one, other) in twins or (other, one) in twins for other in negatives)
 
@@ -170,7 +152,6 @@ def test_no_negative_is_a_twin_whatever_the_rows(drawn):
 def test_the_figures_count_tools_clusters_and_pairs():
     made = found_in(LISTED)
     figures = compute_figures(made, LISTED)
-    assert figures["tools"] == 5
-    assert figures["clusters"] == len({item["cluster"] for item in made})
+    assert (figures["tools"], figures["clusters"]) == (5, len({item["cluster"] for item in made}))
     assert (figures["with_a_twin"], figures["with_a_confusable"]) == (2, 2)
     assert compute_figures([], [])["largest_cluster"] == 0

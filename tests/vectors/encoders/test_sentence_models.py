@@ -106,15 +106,12 @@ def test_prompts_that_are_no_texts_or_of_minilm_are_a_broken_encoder(tmp_path):
         Prompts("x" * 2_001)
 
 
-def test_a_model_that_does_not_say_how_it_pools_is_refused(tmp_path):
-    folder = make_bert(tmp_path)
-    for body in ("[]", "{", "7"):
-        (folder / "modules.json").write_text(body)
-        with pytest.raises(BadEmbedder, match=r"modules\.json"):
-            open_sentence(folder)
-    (folder / "modules.json").unlink()
-    with pytest.raises(BadEmbedder, match=r"has no modules\.json"):
-        open_sentence(folder)
+@cases("body", "[]", "{", "7", None)
+def test_a_model_that_does_not_say_how_it_pools_is_refused(tmp_path, body):
+    modules = make_bert(tmp_path) / "modules.json"
+    modules.unlink() if body is None else modules.write_text(body)
+    with pytest.raises(BadEmbedder, match=r"modules\.json" if body else r"has no modules\.json"):
+        open_sentence(tmp_path)
 
 
 def test_a_layer_whose_weights_are_a_pickle_is_refused_unread(tmp_path, monkeypatch):
@@ -193,7 +190,7 @@ def test_the_ids_are_those_of_the_whole_text(text, part):
     assert found[0].tolist() == WHOLE.encode(text).ids
 
 
-def test_a_long_text_is_not_read_to_its_end(monkeypatch):
+def test_a_long_text_is_not_read_to_its_end_and_texts_keep_their_order_beyond_a_slice(monkeypatch):
     read: list[int] = []
     ours = TextTokenizer(FILE, 128)
     encode = ours._tokenizer.encode_batch_fast
@@ -207,15 +204,17 @@ def test_a_long_text_is_not_read_to_its_end(monkeypatch):
     text = "some words of a description " * 40_000
     assert ours([text])[0].tolist() == WHOLE.encode(text).ids
     assert sum(read) <= 2048
+    monkeypatch.setattr(session, "_SLICE", 3)
+    texts = [f"text {number}" for number in range(10)]
+    found = TextTokenizer(FILE, 128)(texts)
+    for text, ids in zip(texts, found, strict=True):
+        assert np.array_equal(ids, WHOLE.encode(text).ids)
 
 
 FULL = Tokenizer.from_str(FILE.decode())
 FULL.no_padding()
 FULL.no_truncation()
-CUT = {
-    most: (TextTokenizer(FILE, most, both_ends=True), TextTokenizer(FILE, most))
-    for most in (4, 9, 40)
-}
+CUT = {n: (TextTokenizer(FILE, n, both_ends=True), TextTokenizer(FILE, n)) for n in (4, 9, 40)}
 
 
 @given(st.lists(PIECES, max_size=60).map("".join), st.sampled_from(list(CUT)))
@@ -252,14 +251,6 @@ def test_the_middle_of_a_long_request_is_what_goes():
     assert WHOLE.decode(ours([long])[0].tolist()) == "one two three nine ten end"
     read = ours.measure_reading([f"read the file {' '.join(HAN[:300])} and send it"])
     assert read.tolist() == [1.0], "what goes is not held against it"
-
-
-def test_texts_keep_their_order_beyond_a_slice(monkeypatch):
-    monkeypatch.setattr(session, "_SLICE", 3)
-    texts = [f"text {number}" for number in range(10)]
-    found = TextTokenizer(FILE, 128)(texts)
-    for text, ids in zip(texts, found, strict=True):
-        assert np.array_equal(ids, WHOLE.encode(text).ids)
 
 
 HAN = [chr(0x4E00 + at) for at in range(1_200)]

@@ -59,10 +59,8 @@ class Executing:
 
     def run(self, jobs: Sequence[ExecutionJob], **settings: Any) -> list[Row]:
         policy = DeployPolicy(self.bench.folder, POLICY, PATIENT)
-        chosen = replace(self.settings, **settings)
-        run = ExecutionRun(
-            policy, chosen, self.ledger, "registry", "2026-01-01.1", 3, SilentProgress()
-        )
+        chosen, where = replace(self.settings, **settings), (self.ledger, "registry")
+        run = ExecutionRun(policy, chosen, *where, "2026-01-01.1", 3, SilentProgress())
         asyncio.run(run.carry_out(jobs))
         self.last = run
         rows = [make_execution_row(job, run.done[job.id]) for job in jobs if job.id in run.done]
@@ -71,9 +69,6 @@ class Executing:
     def read_kept(self, row: Row) -> Row:
         """What is kept of an answer."""
         return json.loads(self.ledger.blobs.get(row["result_blob"]))["execution"]
-
-    def count_attempts(self) -> dict[tuple[str, str], int]:
-        return self.ledger.counts()
 
 
 def open_executing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Executing:

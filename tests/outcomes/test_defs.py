@@ -164,19 +164,15 @@ def test_accepted_calls_are_executed_and_a_second_run_does_nothing(market):
     assert (market.version, market.warehouse.ledger.counts()) == (version, counted)
 
 
-def test_a_pair_that_is_no_longer_accepted_takes_its_row_along(market):
-    market.accept(make_pair(NOTE, "budget"), make_pair(LOOK, "budget"))
+def test_what_is_due_again_stays_until_its_turn_and_a_pair_that_is_gone_takes_its_row(market):
+    note = make_pair(NOTE, "budget")
+    market.accept(note, make_pair(LOOK, "budget"))
     market.run()
-    market.accept(make_pair(NOTE, "budget"))
+    market.accept(note)
     output = market.run()
     assert (output["gone"], output["unchanged"]) == (1, 1)
-    assert list(market.read_rows()) == ["write_note"]
-
-
-def test_what_is_due_again_stays_as_it_was_until_its_turn_comes(market):
-    market.accept(make_pair(NOTE, "budget"))
-    market.run()
     before = market.read_rows()
+    assert list(before) == ["write_note"]
     output = market.run(prove=False, seconds=0.0)
     assert (output["left_for_the_next_run"], market.read_rows()) == (1, before)
     assert market.run(prove=False)["stale"] == 1
@@ -210,36 +206,34 @@ def test_nothing_runs_where_the_settings_say_so(market):
 
 
 def row(n: int, **facts: Any) -> dict[str, Any]:
-    empty = dict.fromkeys(EXECUTIONS.columns)
     names = {"execution_id": f"e1:{n}", "server_id": f"npm:{n}", "changed": "[]"}
-    return {**empty, **names, "outcome": "useful", **facts}
+    return {**dict.fromkeys(EXECUTIONS.columns), **names, "outcome": "useful", **facts}
 
 
 def test_the_audit_stops_a_run_in_which_servers_that_worked_did_not_start_or_were_not_useful():
     def judge(rows: list[dict[str, Any]], before: int = 0) -> list[str]:
         fresh = {item["execution_id"] for item in rows}
-        previous = [row(n) for n in range(before)]
-        return [
-            "ok" if verdict.passed else "warning" if verdict.warns else "refused"
-            for verdict in check_servers(rows, previous, fresh)
-        ]
+        verdicts = check_servers(rows, [row(n) for n in range(before)], fresh)
+        return ["ok" if v.passed else "warning" if v.warns else "refused" for v in verdicts]
 
-    down = [row(n, outcome="refused", blame="us", error_kind="fetch_failed") for n in range(5)]
+    def fail(count: int, blame: str, outcome: str = "tool_error", **facts: Any) -> list[Any]:
+        return [row(n, outcome=outcome, blame=blame, **facts) for n in range(count)]
+
+    down = fail(5, "us", "refused", error_kind="fetch_failed")
     assert judge([row(9), row(10)]) == ["ok", "ok"]
     assert judge([*down, row(9)]) == ["warning", "ok"]
     assert judge([*down, row(9)], before=5) == ["warning", "ok"]  # one starts: not our fault
     assert judge(down, before=5) == ["refused", "ok"]
-    secret = [row(n, outcome="refused", blame="credentials") for n in range(9)]
+    secret = fail(9, "credentials", "refused")
     assert judge([*secret, row(9)], before=9) == ["ok", "ok"]  # nobody gave them their keys
-    failed = [row(n, outcome="tool_error", blame="tool") for n in range(60)]
+    failed = fail(60, "tool")
     assert judge(failed) == ["ok", "warning"]
     assert judge(failed, before=60) == ["ok", "refused"]
     assert judge([*failed, row(61), row(62)], before=60) == ["ok", "warning"]
     assert judge(failed[:4]) == ["ok", "ok"]
-    policy = [row(n, outcome="tool_error", blame="policy") for n in range(60)]
-    assert judge(policy, before=60) == ["ok", "ok"]
+    assert judge(fail(60, "policy"), before=60) == ["ok", "ok"]
     # Calls of one server, however many, are its own.
-    flood = [row(n, outcome="tool_error", blame="tool", server_id="npm:0") for n in range(600)]
+    flood = fail(600, "tool", server_id="npm:0")
     assert judge([*flood, row(1), row(2)], before=3) == ["ok", "ok"]
 
 
@@ -258,11 +252,9 @@ def make_tasks(folder, text: str = SMALL, seed: int = 7) -> WorldTasks:
     return WorldTasks((world,), seed, folder / "cache")
 
 
-def make_execution(
-    text: str = "", outcome: str = "useful", blame: str | None = None
-) -> CallExecution:
+def make_execution(text: str = "", outcome: str = "useful") -> CallExecution:
     output = ("", "ok", None, None, "", text, None, len(text), 0.1, "before", "after")
-    return CallExecution(outcome, blame, *output)
+    return CallExecution(outcome, None, *output)
 
 
 def test_each_tool_has_tasks_that_one_call_carries_out_the_same_every_time(tmp_path):
@@ -279,13 +271,15 @@ def test_each_tool_has_tasks_that_one_call_carries_out_the_same_every_time(tmp_p
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_two_servers_of_the_same_tools_begin_with_tasks_of_their_own(tmp_path):
+def test_servers_of_the_same_tools_have_own_tasks_with_all_that_decides_in_their_digest(tmp_path):
     tasks = make_tasks(tmp_path, SMALL.replace("[[tasks]]", TWIN, 1))
     assert tasks.digest_tasks("npm:others", FILE_TOOLS) == {}
     assert tasks.draw_tasks(SERVER, FILE_TOOLS)[0] != tasks.draw_tasks("npm:twin", FILE_TOOLS)[0]
+    tasks = make_tasks(tmp_path, SMALL.replace('key = "*.txt"', 'key = "*.pdf"'))
+    assert tasks.digest_tasks(SERVER, FILE_TOOLS)
+    with pytest.raises(WorldUnavailable, match=r"task 'read'.*no fact matches '\*\.pdf'"):
+        tasks.draw_tasks(SERVER, FILE_TOOLS)
 
-
-def test_whatever_decides_a_tools_tasks_is_in_its_digest(tmp_path):
     def digests(text: str = SMALL, seed: int = 7):
         return make_tasks(tmp_path, text, seed).digest_tasks(SERVER, FILE_TOOLS)
 
@@ -296,13 +290,6 @@ def test_whatever_decides_a_tools_tasks_is_in_its_digest(tmp_path):
     assert other["read_file"] != first["read_file"]
     assert other["write_file"] == first["write_file"]
     assert digests(seed=8)["write_file"] != first["write_file"]
-
-
-def test_a_world_that_cannot_be_opened_says_so_when_tasks_are_drawn(tmp_path):
-    tasks = make_tasks(tmp_path, SMALL.replace('key = "*.txt"', 'key = "*.pdf"'))
-    assert tasks.digest_tasks(SERVER, FILE_TOOLS)
-    with pytest.raises(WorldUnavailable, match=r"task 'read'.*no fact matches '\*\.pdf'"):
-        tasks.draw_tasks(SERVER, FILE_TOOLS)
 
 
 @pytest.fixture
@@ -333,21 +320,21 @@ async def prove(opened, name: str, after: dict[str, Any], text: str, *, deaf: bo
     return await prove_task(call, result, first, watched, run_perturbed)
 
 
-async def test_a_call_that_ends_as_asked_where_no_wrong_one_does_is_proved(opened):
-    assert (await prove(opened, "write", {"right": True}, "written")).verdict == "proved"
-    assert (await prove(opened, "read", {}, "it says")).verdict == "proved"
-
-
-async def test_a_call_that_changes_or_answers_something_else_is_refuted(opened):
-    assert (await prove(opened, "write", {"other.txt": "x"}, "written")).verdict == "refuted"
-    assert (await prove(opened, "read", {"other.txt": "x"}, "it says")).verdict == "refuted"
-    result = await prove(opened, "read", {}, "nothing")
-    assert result.why == "read: the end state or answer is not the one asked for"
-
-
-async def test_a_check_that_a_wrong_call_passes_proves_nothing(opened):
-    result = await prove(opened, "write", {"right": True}, "written", deaf=True)
-    assert (result.verdict, result.why) == ("unproved", "write: a wrong call passes its check too")
+@cases(
+    "name, after, text, deaf, verdict, why",
+    ("write", {"right": True}, "written", False, "proved", None),
+    ("read", {}, "it says", False, "proved", None),
+    ("write", {"other.txt": "x"}, "written", False, "refuted", None),
+    ("read", {"other.txt": "x"}, "it says", False, "refuted", None),
+    ("read", {}, "nothing", False, "refuted", "the end state or answer is not the one asked for"),
+    ("write", {"right": True}, "written", True, "unproved", "a wrong call passes its check too"),
+)
+async def test_a_call_that_ends_as_asked_where_no_wrong_one_does_is_proved(
+    opened, name, after, text, deaf, verdict, why
+):
+    result = await prove(opened, name, {**after}, text, deaf=deaf)
+    assert result.verdict == verdict
+    assert why is None or result.why == f"{name}: {why}"
 
 
 FILES = {"a.txt": "first", "b.txt": "second"}

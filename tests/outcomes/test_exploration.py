@@ -45,7 +45,7 @@ def propose(tool: dict[str, Any], pool: ValuePool, count: int = 3) -> list[Propo
     return propose_calls(tool, pool, count, random.Random(1))
 
 
-def test_what_an_answer_lists_fills_the_parameter_of_its_name():
+def test_what_an_answer_lists_fills_the_parameter_of_its_name_and_a_folder_one_with_a_pattern():
     pool = ValuePool()
     pool.add_world({"sales.xlsx": b"", "drafts": None, ".git/HEAD": b""}, {}, "/data")
     pool.add_answer({"sheets": [{"name": "Staff"}, {"name": "Sales"}]}, "describe_workbook")
@@ -55,9 +55,6 @@ def test_what_an_answer_lists_fills_the_parameter_of_its_name():
     assert calls[0].sources == {"path": WORLD, "sheet": "describe_workbook"}
     edges = count_edges((call.tool, call.sources) for call in calls)
     assert edges == {"describe_workbook -> read_sheet.sheet": 2}
-
-
-def test_a_folder_is_given_where_a_folder_is_asked_for_with_a_pattern_that_matches():
     pool = ValuePool()
     pool.add_world({"a.txt": b"", "drafts": None}, {}, "/data")
     lister = make_tool("list_directory", ["path"], "Lists the files of a directory.", path=TEXT)
@@ -86,7 +83,7 @@ def test_a_page_of_the_world_is_given_where_an_address_is_asked_for(tmp_path):
     }
 
 
-def test_objects_and_lists_are_filled_member_by_member():
+def test_members_words_counts_and_choices_are_filled_in_as_the_schema_says():
     pool = ValuePool()
     pool.add_answer({"entities": [{"name": "Rosa"}]}, "read_graph")
     contents = {"type": "array", "items": TEXT}
@@ -96,9 +93,6 @@ def test_objects_and_lists_are_filled_member_by_member():
     [call, *_] = propose(adder, pool)
     assert call.arguments["notes"][0]["entityName"] == "Rosa"  # type: ignore[index]
     assert call.sources == {"notes": INVENTED}  # its contents were
-
-
-def test_a_search_asks_for_words_that_are_there_and_a_count_for_what_is_a_number():
     pool = ValuePool()
     pool.add_answer({"title": "Minutes of the harbour board"}, "list_notes")
     finder = make_tool("search_notes", ["query"], query=TEXT)
@@ -107,20 +101,25 @@ def test_a_search_asks_for_words_that_are_there_and_a_count_for_what_is_a_number
     pool.add_answer({"count": ["--5", "\u0665", "9" * 60, "7"]}, "list_notes")
     counter = make_tool("take", ["count"], count={"type": "integer"})
     assert {call.arguments["count"] for call in propose(counter, pool)} == {7}
-
-
-def test_choices_come_from_the_schema_and_the_rest_is_invented():
     tool = make_tool("draw", ["kind", "label"], kind={"enum": ["bar"]}, label=TEXT)
     [call, *_] = propose(tool, ValuePool())
-    assert call.arguments["kind"] == "bar"
-    assert call.sources == {"kind": SCHEMA, "label": INVENTED}
+    assert (call.arguments["kind"], call.sources) == ("bar", {"kind": SCHEMA, "label": INVENTED})
 
 
-def test_tools_that_list_come_before_those_that_read_and_those_that_write():
+def test_tools_that_list_come_first_and_an_answer_without_end_teaches_a_little():
     delete = make_tool("delete_file", ["path"], "Deletes a file.", path=TEXT)
     tools = [delete, READ_SHEET, make_tool("list_files", [], "Lists files.")]
     ordered = sorted(tools, key=rank_tool)
     assert [tool["name"] for tool in ordered] == ["list_files", "read_sheet", "delete_file"]
+    pool = ValuePool()
+    deep: Any = "x"
+    for _ in range(500):
+        deep = {"a": deep}
+    pool.add_answer(deep, "t")
+    pool.add_answer([{"id": n} for n in range(100_000)], "t")
+    odd = {"id": "y" * 10_000, "line": "two\nlines", "on": True, "none": None, "n": float("nan")}
+    pool.add_answer(odd, "t")
+    assert 0 < len(pool.values) <= 60
 
 
 @cases(
@@ -134,18 +133,6 @@ def test_tools_that_list_come_before_those_that_read_and_those_that_write():
 def test_an_answer_is_read_as_json_or_by_lines(text, structured, expected):
     facts = ("useful", None, "", "ok", None, None, "", text, structured, len(text), 0.1, "", "")
     assert read_answer(CallExecution(*facts)) == expected  # type: ignore[arg-type]
-
-
-def test_an_answer_without_end_teaches_a_little():
-    pool = ValuePool()
-    deep: Any = "x"
-    for _ in range(500):
-        deep = {"a": deep}
-    pool.add_answer(deep, "t")
-    pool.add_answer([{"id": n} for n in range(100_000)], "t")
-    odd = {"id": "y" * 10_000, "line": "two\nlines", "on": True, "none": None, "n": float("nan")}
-    pool.add_answer(odd, "t")
-    assert 0 < len(pool.values) <= 60
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30)
@@ -186,7 +173,7 @@ def answer(tool: str, arguments: dict[str, Any], told: Any) -> AnsweredCall:
     return read_answered(f"o1:{tool}", tool, arguments, told)
 
 
-def test_a_value_comes_from_the_answer_that_told_it_and_not_from_what_was_stated():
+def test_a_value_comes_from_the_answer_that_told_it_and_a_misspelt_call_has_another():
     book = answer("describe_workbook", {"path": "/a.xlsx"}, {"sheets": [{"name": "Staff"}]})
     find = {"path": "/a.xlsx", "sheet": "Staff"}
     assert find_origins(READ_SHEET, find, [book]) == {"sheet": ("o1:describe_workbook", "sheet")}
@@ -196,6 +183,12 @@ def test_a_value_comes_from_the_answer_that_told_it_and_not_from_what_was_stated
     assert find_origins(READ_SHEET, find, [own]) == {}
     second = answer("describe_workbook", {}, {"sheets": [{"name": "Sales"}, {"name": "Staff"}]})
     assert find_origins(READ_SHEET, find, [second]) == {}  # nobody says which of the two
+    call = ProposedCall("read_sheet", {"path": "/a.xlsx", "sheet": "x"}, {"path": WORLD})
+    wrong = misspell_call(READ_SHEET, call)
+    assert wrong is not None
+    assert wrong.arguments == {"path": "/ax.xlsx", "sheet": "x"}
+    made_up = ProposedCall("read_sheet", call.arguments, {"path": INVENTED, "sheet": SCHEMA})
+    assert misspell_call(READ_SHEET, made_up) is None
 
 
 @cases(
@@ -211,15 +204,6 @@ def test_what_two_places_share_by_chance_is_not_passed_on(properties, value):
     told = answer("describe", {}, {"kind": value, "text": value, "sheet": value})
     tool = make_tool("draw", [name], **properties)
     assert find_origins(tool, {name: value}, [told]) == {}
-
-
-def test_a_misspelt_call_has_another_value_of_those_that_exist():
-    call = ProposedCall("read_sheet", {"path": "/a.xlsx", "sheet": "x"}, {"path": WORLD})
-    wrong = misspell_call(READ_SHEET, call)
-    assert wrong is not None
-    assert wrong.arguments == {"path": "/ax.xlsx", "sheet": "x"}
-    made_up = ProposedCall("read_sheet", call.arguments, {"path": INVENTED, "sheet": SCHEMA})
-    assert misspell_call(READ_SHEET, made_up) is None
 
 
 async def test_half_a_pair_in_an_answer_keeps_no_model_from_proposing():

@@ -38,11 +38,6 @@ calls(do, TOOLS)
 """
 
 
-@pytest.fixture
-def bench(tmp_path, monkeypatch) -> Bench:
-    return Bench(tmp_path, monkeypatch)
-
-
 class Explored(Market):
     """A marketplace of one server, which nothing was written about yet."""
 
@@ -55,11 +50,24 @@ class Explored(Market):
     def read(self) -> list[dict[str, Any]]:
         return self.warehouse.tables.read(EXPLORATIONS, MARKET).to_dicts()
 
+    def ask(self, model: str, url: str, **role: Any) -> None:
+        self.generator = Role("generator", model=model, base_url=url, api_key="k", **role)
 
-def test_what_a_list_names_is_passed_on_and_a_second_run_calls_nothing(bench):
-    market = Explored(bench)
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch) -> Bench:
+    return Bench(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def market(bench) -> Explored:
+    return Explored(bench)
+
+
+def test_what_a_list_names_is_passed_on_with_its_origin_and_a_second_run_calls_nothing(market):
     shown = market.explore()
-    useful = [row for row in market.read() if row["outcome"] == "useful"]
+    rows = {row["exploration_id"]: row for row in market.read()}
+    useful = [row for row in rows.values() if row["outcome"] == "useful"]
     read = [row for row in useful if row["tool"] == "read_sheet"]
     assert {row["arguments"] for row in read} == {'{"sheet":"Staff"}', '{"sheet":"Sales"}'}
     assert all(json.loads(row["sources"]) == {"sheet": "list_sheets"} for row in read)
@@ -69,10 +77,18 @@ def test_what_a_list_names_is_passed_on_and_a_second_run_calls_nothing(bench):
     assert "list_sheets -> read_sheet.sheet" in shown["commonest_edges"]
     explored = read_explored(market.warehouse.tables, MARKET)
     assert sorted(key[1] for key in explored.list_tools()) == ["delete_sheet", "read_sheet"]
-    ids = {row["exploration_id"] for row in market.read()}
+    [listing] = [row for row in rows.values() if row["tool"] == "list_sheets"]
+    assert json.loads(listing["text"]) == {"sheets": [{"name": "Staff"}, {"name": "Sales"}]}
+    for row in rows.values():
+        if row["arguments"] == '{"sheet":"Staff"}':
+            assert json.loads(row["origins"]) == {"sheet": [listing["exploration_id"], "sheet"]}
+    objections = [row for row in rows.values() if row["repairs"]]
+    assert {row["tool"] for row in objections} == {"read_sheet", "delete_sheet"}
+    assert {row["text"] for row in objections} == {"no such sheet"}
+    assert all(rows[row["repairs"]]["outcome"] == "useful" for row in objections)
     again = market.explore()
     assert (again["unchanged"], again["version_moved"]) == (1, False)
-    assert {row["exploration_id"] for row in market.read()} == ids
+    assert {row["exploration_id"] for row in market.read()} == rows.keys()
 
 
 SHEETS = [{"name": name} for name in ("Staff", "Sales", "Stock", "Sites", "Shifts")]
@@ -141,30 +157,26 @@ def test_a_model_proposes_calls_of_a_tool_that_the_rules_cannot_call(bench):
     market.explore()
     assert {row["outcome"] for row in market.read()} == {"tool_error"}
     with openai_endpoint([Say(PROPOSED)]) as endpoint:
-        market.generator = Role("generator", model="m-1", base_url=endpoint.url, api_key="k")
+        market.ask("m-1", endpoint.url)
         market.explore()
         [useful] = [row for row in market.read() if row["outcome"] == "useful"]
-        assert (useful["arguments"], useful["sources"]) == (
-            '{"code":"ZX-9"}',
-            '{"code":"invented"}',
-        )
+        made = (useful["arguments"], useful["sources"])
+        assert made == ('{"code":"ZX-9"}', '{"code":"invented"}')
         [asked] = endpoint.requests
         assert "codes look like ZX-9" in asked["messages"][1]["content"]
-        assert market.explore()["unchanged"] == 1
-        assert len(endpoint.requests) == 1
+        assert (market.explore()["unchanged"], len(endpoint.requests)) == (1, 1)
 
 
 def test_an_answer_that_is_no_proposal_is_asked_for_once_and_a_lost_endpoint_is_due_again(bench):
     market = Explored(bench, PARCELS, (FETCH,))
     with openai_endpoint([Say("I would rather not.")]) as endpoint:
-        market.generator = Role("generator", model="m-1", base_url=endpoint.url, api_key="k")
+        market.ask("m-1", endpoint.url)
         market.explore()
         asked = len(endpoint.requests)
         assert (market.explore()["unchanged"], len(endpoint.requests)) == (1, asked)
     kept = market.read()
     assert kept
-    lost = {"base_url": "http://127.0.0.1:9/v1", "attempts": 1}
-    market.generator = Role("generator", model="m-2", api_key="k", **lost)
+    market.ask("m-2", "http://127.0.0.1:9/v1", attempts=1)
     shown = market.explore()
     assert (shown["not_explored"], market.read()) == (1, kept)
     market.generator = Role("generator")
@@ -178,28 +190,16 @@ HOSTILE = SOURCE.replace(
 )
 
 
-@cases(
-    "source, limits",
-    (HANGS, {"timeout_s": 1.0}),
-    (HUGE, {}),
-    (HOSTILE, {}),
-    ids=["never answers", "huge", "an order to the reader"],
-)
+@cases("source, limits", (HANGS, {"timeout_s": 1.0}), (HUGE, {}), (HOSTILE, {}),
+       ids=["never answers", "huge", "an order to the reader"])  # fmt: skip
 def test_a_list_that_cannot_be_used_teaches_nothing(bench, source, limits):
     market = Explored(bench, source)
-    shown = market.explore(**limits)
-    assert shown["not_explored"] == 0
+    assert market.explore(**limits)["not_explored"] == 0
     rows = market.read()
     assert any(row["tool"] == "read_sheet" for row in rows)
     for row in rows:
         assert "Ignore all" not in row["arguments"]
         assert len(row["arguments"]) < 1_000
-
-
-def test_no_more_calls_are_tried_than_the_settings_allow(bench):
-    market = Explored(bench)
-    market.explore(explore_calls=2)
-    assert len(market.read()) == 2
 
 
 def test_a_tool_that_writes_although_it_says_that_it_reads_spoils_nobody_elses_world(bench):
@@ -211,51 +211,33 @@ def test_a_tool_that_writes_although_it_says_that_it_reads_spoils_nobody_elses_w
     assert all(row["changes"] for row in dropped if row["outcome"] == "useful")
 
 
-def test_a_server_that_cannot_be_launched_is_named_and_due_again(bench):
-    market = Explored(bench)
+def test_a_server_that_cannot_be_launched_is_due_again_and_keeps_what_it_taught(market):
     broken = {**make_deployment(market.recipe), "recipe": '{"server_id": "npm:x"}'}
     market.publish(DEPLOYMENTS, [broken])
     assert market.explore()["not_explored"] == 1
     market.publish(DEPLOYMENTS, [make_deployment(market.recipe)])
     assert market.explore()["not_explored"] == 0
-    assert market.read()
-
-
-def test_nothing_is_called_where_it_is_off_or_of_a_server_with_the_network(bench):
-    market = Explored(bench)
-    for off in ({"explore": 0}, {"enabled": False}):
-        market.explore(**off)
-        assert market.read() == []
-    policy = market.executor.policy
-    networked = replace(policy, sandbox=replace(policy.sandbox, network="full"))
-    market.executor = replace(market.executor, policy=networked)
-    market.explore()
-    assert market.read() == []
-
-
-def test_a_server_that_is_down_keeps_what_it_taught_about_contracts_that_stand(bench):
-    market = Explored(bench)
-    market.explore()
     before = market.read()
+    assert before
     market.publish(DEPLOYMENTS, [make_deployment(market.recipe) | {"status": "failed"}])
     market.publish(CLEAR, [make_clear(tool) for tool in (LIST, READ)])
     market.explore()
     assert market.read() == [row for row in before if row["tool"] != "delete_sheet"]
 
 
-def test_where_values_come_from_is_kept_with_the_answer_and_a_real_objection(bench):
-    market = Explored(bench)
+def test_no_more_is_called_than_the_settings_allow_and_nothing_with_the_network(market):
+    for off in ({"explore": 0}, {"enabled": False}):
+        market.explore(**off)
+        assert market.read() == []
+    policy = market.executor.policy
+    networked = replace(policy, sandbox=replace(policy.sandbox, network="full"))
+    networked = replace(market.executor, policy=networked)
+    market.executor, allowed = networked, market.executor
     market.explore()
-    rows = {row["exploration_id"]: row for row in market.read()}
-    [listing] = [row for row in rows.values() if row["tool"] == "list_sheets"]
-    assert json.loads(listing["text"]) == {"sheets": [{"name": "Staff"}, {"name": "Sales"}]}
-    first = [row for row in rows.values() if row["arguments"] == '{"sheet":"Staff"}']
-    for row in first:
-        assert json.loads(row["origins"]) == {"sheet": [listing["exploration_id"], "sheet"]}
-    objections = [row for row in rows.values() if row["repairs"]]
-    assert {row["tool"] for row in objections} == {"read_sheet", "delete_sheet"}
-    assert {row["text"] for row in objections} == {"no such sheet"}
-    assert all(rows[row["repairs"]]["outcome"] == "useful" for row in objections)
+    assert market.read() == []
+    market.executor = allowed
+    market.explore(explore_calls=2)
+    assert len(market.read()) == 2
 
 
 FICKLE = SOURCE.replace('"Staff"}', '"S" + str(time.time_ns())}').replace(
@@ -306,10 +288,7 @@ def test_a_tool_that_needs_a_made_thing_is_tried_behind_the_call_that_makes_it(b
     market = Explored(bench, IN_MEMORY, DECKS)
     market.explore()
     useful = {row["exploration_id"]: row for row in market.read() if row["outcome"] == "useful"}
-    behind = {
-        row["tool"]: useful[row["after"]]["tool"] if row["after"] else None
-        for row in useful.values()
-    }
+    behind = {row["tool"]: useful.get(row["after"], {}).get("tool") for row in useful.values()}
     assert behind == {
         "create_deck": None,
         "add_slide": "create_deck",

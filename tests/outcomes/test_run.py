@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -55,12 +54,6 @@ def run_many(executing: Executing, source: str, contract=CONTRACT, count=3, **se
     return executing.run(make_jobs(executing, source, contract, count), **settings)
 
 
-def digest_of_plain(more: dict[str, str], seed: int) -> str:
-    """Of the state of the plain folder with more files in it."""
-    tree = {name: text.encode() for name, text in more.items()}
-    return digest(read_file_facts({**make_first_tree(PLAIN, seed), **tree}))
-
-
 def left_running(word: str) -> list[str]:
     listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     return [line for line in listing.splitlines() if word in line]
@@ -81,35 +74,28 @@ def test_a_useful_call_is_kept_with_what_it_changed_under_whatever_hint(
 def test_the_same_calls_again_start_no_server_and_are_the_same_rows(executing, monkeypatch):
     jobs = make_jobs(executing, NOTE)
     before = executing.run(jobs)
-    counted = executing.count_attempts()
-    monkeypatch.setattr("assets.outcomes.run.open_server", None)
-    again = executing.run(jobs)
-    assert again == before
-    assert executing.count_attempts() == counted == {("execute", "done"): 2}
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr("assets.outcomes.run.open_server", None)
+        assert executing.run(jobs) == before
+    assert executing.ledger.counts() == {("execute", "done"): 2}
     executing.run([replace(jobs[0], again=True)])  # the last one failed in passing
-    assert executing.count_attempts() == {("execute", "done"): 3}
+    assert executing.ledger.counts() == {("execute", "done"): 3}
 
 
-def test_each_call_finds_the_world_in_its_first_state(executing):
+def test_each_call_finds_the_world_and_the_memory_of_its_server_in_their_first_state(executing):
     source = """
+held = []
 def do(m, x):
     notes = [one for one in os.listdir(DATA) if one.startswith("note-")]
     open(os.path.join(DATA, f"note-{x}"), "w").write("here")
-    say(m, json.dumps([x, notes]))
+    held.append(x)
+    say(m, json.dumps([held, notes]))
 calls(do, TOOLS)
 """
-    rows = run_many(executing, source)
+    rows = run_many(executing, source, make_contract("add_item", description="Adds an item."))
     output = sorted(executing.read_kept(row)["text"] for row in rows)
-    assert output == ["[1, []]", "[2, []]", "[3, []]"]
+    assert output == ["[[1], []]", "[[2], []]", "[[3], []]"]
     assert len({executing.read_kept(row)["before"] for row in rows}) == 1
-
-
-def test_state_that_a_server_keeps_in_memory_is_not_there_for_the_next_call(executing):
-    source = "held = []\ndef do(m, x):\n    held.append(x)\n    say(m, held)\ncalls(do, TOOLS)"
-    contract = make_contract("add_item", description="Adds an item to the list.")
-    rows = run_many(executing, source, contract, count=2)
-    assert sorted(executing.read_kept(row)["text"] for row in rows) == ["[1]", "[2]"]
 
 
 def test_a_tool_that_writes_outside_of_its_world_is_stopped_by_the_sandbox(executing, tmp_path):
@@ -192,8 +178,7 @@ def test_a_secret_in_an_answer_is_in_nothing_that_is_kept(executing):
     source = f"calls(lambda m, x: say(m, 'password: hunter2hunter2 {key}', isError=x > 1), TOOLS)"
     rows = run_many(executing, source, count=2)
     stored = str([executing.read_kept(row) for row in rows]) + str(rows)
-    assert "hunter2" not in stored
-    assert key not in stored
+    assert [word for word in ("hunter2", key) if word in stored] == []
 
 
 def test_a_child_that_a_tool_leaves_ends_with_its_server(executing):
@@ -225,8 +210,7 @@ calls(do, TOOLS)
 """
     rows = run_many(executing, source)
     output = {row["arguments"]: executing.read_kept(row)["text"] for row in rows}
-    assert output['{"x":2}'] == "[2, false]"
-    assert output['{"x":3}'] == "[3, false]"
+    assert (output['{"x":2}'], output['{"x":3}']) == ("[2, false]", "[3, false]")
 
 
 def test_a_call_that_timed_out_writes_into_no_other_call(executing):
@@ -244,8 +228,7 @@ calls(do, TOOLS)
 """
     jobs = make_jobs(executing, source, READER)
     late = executing.run([replace(jobs[0], id="e1:0"), replace(jobs[1], id="e1:1")], timeout_s=0.4)
-    assert [row["outcome"] for row in late] == ["timeout"] * 2
-    assert [row["changed"] for row in late] == ["[]"] * 2
+    assert [(row["outcome"], row["changed"]) for row in late] == [("timeout", "[]")] * 2
 
 
 def test_a_server_that_no_world_names_remembers_nothing_that_it_wrote(executing):
@@ -259,8 +242,9 @@ calls(do, TOOLS)
 """
     rows = run_many(executing, source)
     ends = {executing.read_kept(row)["after"] for row in rows}
-    seed = executing.settings.seed
-    assert ends == {digest_of_plain({"held.json": f"[{x}]"}, seed) for x in (1, 2, 3)}
+    tree = make_first_tree(PLAIN, executing.settings.seed)
+    states = [{**tree, "held.json": f"[{x}]".encode()} for x in (1, 2, 3)]
+    assert ends == {digest(read_file_facts(state)) for state in states}
 
 
 def test_a_state_that_cannot_be_read_costs_the_next_calls_nothing(executing):
@@ -295,7 +279,7 @@ def test_what_the_limits_leave_is_named_and_done_by_the_next_run(executing):
     assert len(executing.last.left) == 2
     assert executing.run(jobs, seconds=0.0)[0]["outcome"] == "useful"  # that one is known
     assert len(executing.run(jobs)) == 3
-    assert executing.count_attempts() == {("execute", "done"): 3}
+    assert executing.ledger.counts() == {("execute", "done"): 3}
 
 
 def test_a_server_that_does_not_start_costs_the_others_nothing(executing):
@@ -304,8 +288,7 @@ def test_a_server_that_does_not_start_costs_the_others_nothing(executing):
     jobs = [executing.make_job(item, CONTRACT, {"x": 1}) for item in (broken, sound)]
     result = {row["server_id"]: row for row in executing.run(jobs)}
     assert result["npm:broken"]["outcome"] == "protocol_error"
-    assert result["npm:broken"]["blame"] == "server"
-    assert result["npm:sound"]["outcome"] == "useful"
+    assert (result["npm:broken"]["blame"], result["npm:sound"]["outcome"]) == ("server", "useful")
 
 
 def test_a_world_that_cannot_be_opened_is_the_row_of_its_calls(executing, monkeypatch):
@@ -347,17 +330,11 @@ def test_a_call_that_worked_is_proved_by_what_other_values_do(executing, source,
 
 def test_each_state_of_the_world_is_read_once(executing, monkeypatch):
     reads, read = [], OpenWorld.read_facts
-
-    def count_reading(self: OpenWorld) -> Any:
-        reads.append(self)
-        return read(self)
-
-    monkeypatch.setattr(OpenWorld, "read_facts", count_reading)
-    jobs = make_jobs(executing, NOTE)
-    rows = executing.run(jobs)
+    monkeypatch.setattr(OpenWorld, "read_facts", lambda self: reads.append(self) or read(self))
+    rows = run_many(executing, NOTE, count=2)
     assert [row["changed"] for row in rows] == ['["note-1.txt"]', '["note-2.txt"]']
     # The first state when the world was opened; then each call's before and after.
-    assert len(reads) == 1 + 2 * len(jobs)
+    assert len(reads) == 1 + 2 * len(rows)
 
 
 SLOW = """
@@ -385,7 +362,7 @@ def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path, monkeypatch):
     code = f"from tests.outcomes.test_run import main; main({str(tmp_path)!r})"
     victim = PythonProcess([sys.executable, "-c", code])
     deadline = time.monotonic() + 60
-    while (done := executing.count_attempts().get(("execute", "done"), 0)) < 2:
+    while (done := executing.ledger.counts().get(("execute", "done"), 0)) < 2:
         assert victim.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -397,7 +374,7 @@ def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path, monkeypatch):
     assert [row["outcome"] for row in rows] == ["useful"] * 6
     assert {row["changed"] for row in rows} == {f'["note-{x}.txt"]' for x in range(6)}
     assert len(executing.ledger.list_unknown()) <= 1
-    counted = executing.count_attempts()
     assert 2 <= done < 6
-    assert counted[("execute", "done")] == 6  # nothing that was answered is asked again
+    # Nothing that was answered is asked again.
+    assert executing.ledger.counts()["execute", "done"] == 6
     assert list((tmp_path / "cache" / "worlds").iterdir()) == []  # the killed run's world too

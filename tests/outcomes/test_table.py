@@ -4,29 +4,13 @@ import json
 from typing import Any
 
 from assets.contracts.canonical import contract_digest
+from assets.outcomes import select, table
 from assets.outcomes.defs import EXECUTIONS_AUDIT, report_executions
 from assets.outcomes.environment import PLAIN
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.plan import make_execution_row
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.run import ExecutionJob, JobResult
-from assets.outcomes.select import (
-    LaunchableServer,
-    WantedCall,
-    find_futile_tools,
-    list_launchable,
-    select_calls,
-)
-from assets.outcomes.table import (
-    ANY,
-    EXECUTIONS,
-    PROVED,
-    VALID,
-    PairEvidence,
-    group_by_pair,
-    may_keep,
-    read_tried,
-)
 from assets.synthesis.tables import EXPLORED, GoldenCall, make_single_row
 from assets.vectors.confusable_table import TWINS
 from tests.outcomes.running import make_contract
@@ -38,22 +22,30 @@ Row = dict[str, Any]
 
 
 def row(pair: str, outcome: str = "useful", proof: str | None = None, **facts: Any) -> Row:
-    empty = dict.fromkeys(EXECUTIONS.columns)
+    empty = dict.fromkeys(table.EXECUTIONS.columns)
     names = {"pair_ids": json.dumps([pair])}
     return {**empty, **names, "outcome": outcome, "proof": proof, **facts}
 
 
-def tried(*rows: Row) -> PairEvidence:
-    [result] = group_by_pair(rows).values()
+def tried(*rows: Row) -> table.PairEvidence:
+    [result] = table.group_by_pair(rows).values()
     return result
 
 
-def test_a_pair_is_what_all_of_its_calls_are():
+def test_a_pair_is_what_all_of_its_calls_are_also_those_of_two_marketplaces(tmp_path):
     assert tried(row("a"), row("a")).useful
     assert not tried(row("a"), row("a", "empty")).useful
     assert tried(row("a", proof="proved"), row("a", proof="proved")).proof == "proved"
     assert tried(row("a", proof="proved"), row("a", proof="refuted")).proof == "refuted"
     assert tried(row("a", proof="proved"), row("a")).proof == "unproved"
+    tables = Warehouse(home=tmp_path, state=tmp_path / "state").tables
+    for market, pair in (("one", "a"), ("two", "b")):
+        built = row(pair, proof="proved", execution_id="e1:0", marketplace=market)
+        tables.promote(
+            tables.stage(table.EXECUTIONS, table.EXECUTIONS.frame([built]), market), "run", []
+        )
+    proofs = {name: item.proof for name, item in table.read_tried(tables).items()}
+    assert proofs == {"a": "proved", "b": "proved"}
 
 
 @cases(
@@ -74,28 +66,21 @@ def test_a_pair_is_what_all_of_its_calls_are():
     ("tool_error", {"blame": "tool", "twin_of": "npm:b::do"}, None),
 )
 def test_a_pair_is_invalid_by_its_own_callers_tools_and_servers_faults(outcome, facts, invalid):
-    pairs = group_by_pair([row("a", outcome, **facts)])
+    pairs = table.group_by_pair([row("a", outcome, **facts)])
     assert [item.invalid for item in pairs.values()] == ([] if invalid is None else [invalid])
-
-
-def test_a_call_of_two_marketplaces_counts_for_the_pairs_of_both(tmp_path):
-    tables = Warehouse(home=tmp_path, state=tmp_path / "state").tables
-    for market, pair in (("one", "a"), ("two", "b")):
-        built = row(pair, proof="proved", execution_id="e1:0", marketplace=market)
-        tables.promote(tables.stage(EXECUTIONS, EXECUTIONS.frame([built]), market), "run", [])
-    proofs = {name: item.proof for name, item in read_tried(tables).items()}
-    assert proofs == {"a": "proved", "b": "proved"}
 
 
 @cases(
     "result, stored",
-    (None, {ANY, VALID}),
-    (PairEvidence(True, False, "proved"), {ANY, VALID, PROVED}),
-    (PairEvidence(True, False, "unproved"), {ANY, VALID}),
-    (PairEvidence(False, True, "refuted"), {ANY}),
+    (None, {table.ANY, table.VALID}),
+    (table.PairEvidence(True, False, "proved"), {table.ANY, table.VALID, table.PROVED}),
+    (table.PairEvidence(True, False, "unproved"), {table.ANY, table.VALID}),
+    (table.PairEvidence(False, True, "refuted"), {table.ANY}),
 )
 def test_a_rule_keeps_what_it_names(result, stored):
-    assert {rule for rule in (ANY, VALID, PROVED) if may_keep(result, rule)} == stored
+    assert {
+        rule for rule in (table.ANY, table.VALID, table.PROVED) if table.may_keep(result, rule)
+    } == stored
 
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
@@ -113,25 +98,25 @@ def pair(contract: Row, q: str, server: str = "npm:a", **call: Any) -> Row:
     return {**make_single_row(golden_call, f"look for {q}", []), "pair_id": f"p1:{server}{q}"}
 
 
-def servers(*names: str, moving: bool = False) -> dict[str, LaunchableServer]:
-    return {name: LaunchableServer(name, {}, "r" * 64, moving) for name in names}
+def servers(*names: str, moving: bool = False) -> dict[str, select.LaunchableServer]:
+    return {name: select.LaunchableServer(name, {}, "r" * 64, moving) for name in names}
 
 
 def chosen(pairs: list[Row], clear: list[Row], running=None, **facts: Any) -> list[str]:
     policy = ExecutionPolicy(per_tool=facts.pop("per_tool", 20), **facts.pop("policy", {}))
-    calls = select_calls(pairs, clear, running or servers("npm:a"), policy, **facts)
+    calls = select.select_calls(pairs, clear, running or servers("npm:a"), policy, **facts)
     return [f"{item.call.tool} {item.call.arguments['q']}" for item in calls]
 
 
-def test_a_few_calls_of_each_tool_whatever_order_their_pairs_have():
+def test_a_few_calls_of_each_tool_are_chosen_once_explored_ones_before_made_up_ones():
     pairs = [pair(LOOK, q) for q in "abcdef"]
     clear = [clear_row(LOOK)]
     two = chosen(pairs, clear, per_tool=2)
     assert len(two) == 2
     assert chosen(pairs[::-1], clear, per_tool=2) == two
-
-
-def test_calls_that_worked_when_explored_go_before_made_up_ones():
+    twice = [pair(LOOK, "a"), {**pair(LOOK, "a"), "pair_id": "p1:other"}]
+    [result] = select.select_calls(twice, [clear_row(LOOK)], servers("npm:a"), ExecutionPolicy())
+    assert result.pairs == ["p1:npm:aa", "p1:other"]
     pairs = [pair(LOOK, q) for q in "abc"] + [{**pair(LOOK, q), "basis": EXPLORED} for q in "vwxyz"]
     clear = [clear_row(LOOK)]
     observed = chosen(pairs, clear, per_tool=1)
@@ -141,19 +126,16 @@ def test_calls_that_worked_when_explored_go_before_made_up_ones():
     assert len(chosen(pairs[:3], clear, per_tool=1)) == 1
 
 
-def test_pairs_of_one_call_are_one_execution():
-    twice = [pair(LOOK, "a"), {**pair(LOOK, "a"), "pair_id": "p1:other"}]
-    [result] = select_calls(twice, [clear_row(LOOK)], servers("npm:a"), ExecutionPolicy())
-    assert result.pairs == ["p1:npm:aa", "p1:other"]
-
-
-def test_a_call_of_an_older_contract_or_of_a_server_that_does_not_run_is_left_out():
+def test_a_call_of_an_older_contract_is_left_out_and_what_that_refused_says_nothing():
     older = {**LOOK, "description": "older"}
     assert chosen([pair(older, "a")], [clear_row(LOOK)]) == []
     assert chosen([pair(LOOK, "a")], [clear_row(LOOK)], servers("npm:b")) == []
     assert chosen([pair(LOOK, "a")], []) == []  # held, or gone
     # Nor is a value made up that comes out of another call.
     assert chosen([pair(LOOK, "a", borrowed=("q",))], [clear_row(LOOK)]) == []
+    for blame in ("caller", "credentials"):
+        rows = [explored_row("tool_error", blame, {**LOOK, "description": "older"})]
+        assert select.find_futile_tools(rows, [clear_row(LOOK)]) == set()
 
 
 def explored_row(outcome: str, blame: str | None, contract: Row = LOOK, **facts: Any) -> Row:
@@ -178,7 +160,7 @@ def test_a_tool_whose_every_call_was_refused_is_not_called_with_made_up_values(r
     clear = [clear_row(LOOK), clear_row(DROP)]
     behind = explored_row("useful", None, after="o1:maker")  # no pair calls it alone
     tried = [explored_row(*row) for row in rows]
-    result = find_futile_tools([*tried, behind], clear)
+    result = select.find_futile_tools([*tried, behind], clear)
     assert " ".join(sorted(tool for _, tool in result)) == futile
     expected = {"": ["drop c", "look a"], "look": ["drop c"]}.get(futile, [])
     assert chosen([pair(LOOK, "a"), pair(DROP, "c")], clear, futile=result) == expected
@@ -188,21 +170,12 @@ def test_a_tool_whose_every_call_was_refused_is_not_called_with_made_up_values(r
     assert chosen([explored], clear, futile=result) == ([] if "look" in futile else ["look b"])
 
 
-def test_what_an_older_contract_refused_says_nothing_of_the_one_that_stands():
-    for blame in ("caller", "credentials"):
-        rows = [explored_row("tool_error", blame, {**LOOK, "description": "older"})]
-        assert find_futile_tools(rows, [clear_row(LOOK)]) == set()
-
-
-def test_where_no_world_is_ours_only_tools_that_read_are_called():
+def test_where_no_world_is_ours_only_tools_that_read_and_do_not_destroy_are_called():
     clear = [clear_row(LOOK), clear_row(DROP)]
     pairs = [pair(LOOK, "a"), pair(DROP, "b")]
     assert chosen(pairs, clear) == ["drop b", "look a"]
     assert chosen(pairs, clear, servers("npm:a", moving=True)) == ["look a"]
     assert chosen(pairs, clear, policy={"writes": False}) == ["look a"]
-
-
-def test_a_hint_beside_a_destructive_sign_is_none():
     annotations = {"readOnlyHint": True, "destructiveHint": True}
     worse = {**LOOK, "annotations": annotations}
     names = {**LOOK, "name": "delete_file", "description": "Delete a file from the disk."}
@@ -211,7 +184,7 @@ def test_a_hint_beside_a_destructive_sign_is_none():
         assert chosen(pairs, clear, servers("npm:a", moving=True)) == []
 
 
-def test_a_look_alike_gets_the_calls_that_fit_it():
+def test_a_look_alike_gets_the_calls_that_fit_it_and_servers_elsewhere_are_moving():
     twin = {**LOOK, "name": "peek"}
     other = {**LOOK, "name": "stare", "inputSchema": {"type": "object", "required": ["z"]}}
     running = servers("npm:a", "npm:b")
@@ -221,12 +194,10 @@ def test_a_look_alike_gets_the_calls_that_fit_it():
          "kind": TWINS}
         for name in ("peek", "stare")
     ]  # fmt: skip
-    calls = select_calls([pair(LOOK, "a")], clear, running, ExecutionPolicy(), rows)
+    calls = select.select_calls([pair(LOOK, "a")], clear, running, ExecutionPolicy(), rows)
     output = [(item.call.server_id, item.call.tool, item.twin_of, item.pairs) for item in calls]
     assert output == [("npm:a", "look", None, ["p1:npm:aa"]), ("npm:b", "peek", "npm:a::look", [])]
 
-
-def test_servers_that_are_elsewhere_or_have_the_network_are_moving():
     def row(server: str, **facts: Any) -> Row:
         about = {"server_id": server, "ecosystem": "npm", "recipe": "{}", "recipe_digest": "r" * 64}
         return {**about, "status": "ok", **facts}
@@ -238,10 +209,10 @@ def test_servers_that_are_elsewhere_or_have_the_network_are_moving():
         row("npm:failed", status="failed"),
         row("npm:unpinned", recipe_digest=None),
     ]
-    launchable = list_launchable(rows, ["npm:b"])
+    launchable = select.list_launchable(rows, ["npm:b"])
     assert [name for name, entry in launchable.items() if not entry.moving] == ["npm:a"]
     assert launchable.keys() == {"npm:a", "npm:b", "remote:https://c.example/mcp"}
-    assert all(item.moving for item in list_launchable(rows, network=True).values())
+    assert all(item.moving for item in select.list_launchable(rows, network=True).values())
 
 
 def test_a_call_that_fitted_is_judged_anew_by_another_contract():
@@ -256,7 +227,7 @@ def executed(server: str = "npm:a", **facts: Any) -> Row:
     return row("a", **{"server_id": server, "tool": "look", "status": "ok", **facts})
 
 
-def test_shares_are_of_servers_or_of_the_tools_of_the_only_one_the_lowest_first():
+def test_shares_are_of_servers_or_tools_and_a_call_that_nobody_foresaw_passes_the_audit():
     def shares(*rows: dict[str, Any]) -> list[str]:
         return report_executions(rows)["shares"].splitlines()[2:]
 
@@ -266,12 +237,11 @@ def test_shares_are_of_servers_or_of_the_tools_of_the_only_one_the_lowest_first(
     assert "npm:a | 3 | 0.67" in shares(*rows, executed("npm:b"))[0]
     assert len(shares(*(executed(f"npm:{n}") for n in range(60)))) == 24
     assert report_executions(rows[3:])["shares"] == "none"
-
-
-def test_a_call_that_nobody_foresaw_passes_the_audit_of_its_partition():
     call = ToolCall("npm:x", "do", make_contract(), "c1:" + "0" * 64, {"x": 1})
-    job = ExecutionJob("e1:1", WantedCall(call), LaunchableServer("npm:x", {}, "r" * 64), PLAIN, 7)
+    job = ExecutionJob(
+        "e1:1", select.WantedCall(call), select.LaunchableServer("npm:x", {}, "r" * 64), PLAIN, 7
+    )
     row = make_execution_row(job, JobResult(problem="boom"))
     assert (row["outcome"], row["error_kind"]) == (None, "internal")
-    frame = EXECUTIONS.frame([{**row, "marketplace": "registry"}])
+    frame = table.EXECUTIONS.frame([{**row, "marketplace": "registry"}])
     assert audit(frame, EXECUTIONS_AUDIT.expectations).passed

@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.scan import scan_each
-from assets.outcomes.trajectory import (
-    JUDGE,
-    TaskTrajectory,
-    list_exportable,
-    make_pair_row,
-    read_kept,
-)
+from assets.outcomes import trajectory
 from assets.outcomes.trajectory_play import (
     MOST_ANSWER,
     TrajectoryCollection,
@@ -103,11 +97,11 @@ def tasks_of(stage: WorldStage) -> dict[str, Task]:
     return {task.name: task for task in stage.list_tasks(3, 1)}
 
 
-def play(stage: WorldStage, name: str) -> TaskTrajectory:
+def play(stage: WorldStage, name: str) -> trajectory.TaskTrajectory:
     return asyncio.run(play_tasks([(stage, tasks_of(stage)[name])]))
 
 
-def test_a_task_that_ends_right_is_a_conversation_with_real_answers(opened):
+def test_a_task_that_ends_right_is_a_conversation_with_real_answers_of_a_fresh_server(opened):
     stage = stage_of(opened)
     task = tasks_of(stage)["read"]
     built = asyncio.run(play_tasks([(stage, task)]))
@@ -123,6 +117,12 @@ def test_a_task_that_ends_right_is_a_conversation_with_real_answers(opened):
     assert place["before"] == place["after"]
     stored = {item["tool"] for item in json.loads(row["contracts"])}
     assert stored == {"write_file", "read_file"}  # what works in this world
+    session: Any = Files(opened)
+    fit = opened.world.servers[0].model_copy(update={"restart": True})
+    stage = WorldStage(opened, fit, session)
+    for count in (1, 2):
+        play(stage, "read")
+        assert session.restarts == count
 
 
 def test_a_change_is_told_by_the_digests_of_the_state(opened):
@@ -140,15 +140,6 @@ def test_a_change_is_told_by_the_digests_of_the_state(opened):
     assert built.make_row()["status"] == "dropped"
 
 
-def test_a_server_that_remembers_is_started_anew_before_each_task(opened):
-    session: Any = Files(opened)
-    fit = opened.world.servers[0].model_copy(update={"restart": True})
-    stage = WorldStage(opened, fit, session)
-    for count in (1, 2):
-        play(stage, "read")
-        assert session.restarts == count
-
-
 def test_a_wrong_argument_is_followed_by_the_servers_words_and_the_right_call(opened):
     stage = stage_of(opened)
     task = tasks_of(stage)["write"]
@@ -160,7 +151,7 @@ def test_a_wrong_argument_is_followed_by_the_servers_words_and_the_right_call(op
     assert wrong.outcome == "tool_error"
     assert wrong.answer.startswith("ENOENT")
     assert right.arguments == task.calls[0].arguments
-    row = make_pair_row(built.make_row())
+    row = trajectory.make_pair_row(built.make_row())
     contracts = {item["contract_digest"]: json.loads(item["contract"])
                  for item in json.loads(built.make_row()["contracts"])}  # fmt: skip
     example = make_example(row, contracts, {})
@@ -239,7 +230,7 @@ def test_what_is_played_again_is_kept_once_and_the_export_takes_what_was_kept(op
     warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
     good, bad = stage_of(opened), stage_of(opened, "lazy")
 
-    async def every(stage: WorldStage) -> list[TaskTrajectory]:
+    async def every(stage: WorldStage) -> list[trajectory.TaskTrajectory]:
         return [item async for item in play_stage(stage, 3, 1)]
 
     first = asyncio.run(every(good))
@@ -249,9 +240,9 @@ def test_what_is_played_again_is_kept_once_and_the_export_takes_what_was_kept(op
     # The same task by a server that only says so takes the place of what it was.
     lazy = play(bad, "write")
     assert publish_trajectories(warehouse.tables, [lazy], "2026-11-25") == len(first) - 1
-    exportable = list_exportable(warehouse.tables, 4e9)
-    assert len(exportable) == len(read_kept(warehouse.tables)) == len(first) - 1
-    assert {item.judge for item in exportable} == {JUDGE}
+    exportable = trajectory.list_exportable(warehouse.tables, 4e9)
+    assert len(exportable) == len(trajectory.read_kept(warehouse.tables)) == len(first) - 1
+    assert {item.judge for item in exportable} == {trajectory.JUDGE}
 
 
 def test_what_was_played_is_there_whatever_comes_after(opened, tmp_path, monkeypatch):

@@ -22,7 +22,6 @@ from assets.outcomes.reliability.measure import (
     CallEvidence,
     ListedTool,
     RatePrior,
-    ReliabilityRefresh,
     ToolKnowledge,
     VersionChange,
     build_priors,
@@ -85,16 +84,13 @@ def test_the_order_of_observations_does_not_matter(stored, random):
     RELIABILITY.frame(measure(stored))
 
 
-def test_an_empty_history_is_the_prior_alone():
+def test_an_empty_history_is_the_prior_and_calls_count_by_their_age_kind_and_seconds():
     row = find_row(measure([]))
     assert (row["n"], row["calls"], row["mean"]) == (0, 0, row["prior"])
     assert row["low"] < row["mean"] < row["high"]
     assert (row["failures"], row["p50_s"], row["last_at"]) == ("{}", None, None)
     assert len(measure([observe(tool_id="nothing")])) == 2  # an id that names no tool
     assert isinstance(RELIABILITY.frame(measure([])), pl.DataFrame)
-
-
-def test_calls_count_by_their_age_kind_and_seconds():
     frame = make_frame([observe(at=NOW - 30 * DAY), observe(False)])
     assert sum_evidence(frame, POLICY, NOW) == {(TOOL, DIGEST): CallEvidence(0.5, 1.0)}
     row = find_row(measure([observe(), observe(False, kind="wrong_tool")]))
@@ -158,18 +154,15 @@ evidence = st.builds(CallEvidence, counts, counts)
 priors = st.builds(RatePrior, shares, st.floats(0.5, 100))
 
 
-@given(evidence, priors)
-def test_an_estimate_lies_within_its_interval_and_that_within_0_and_1(observed, prior):
+@given(evidence, priors, st.floats(0.01, 100))
+def test_an_estimate_lies_within_its_interval_and_one_more_success_never_lowers_it(
+    observed, prior, more
+):
     result = estimate_rate(observed, prior)
     assert 0 <= result.low <= result.mean <= result.high <= 1
     assert result.n == observed.n
-
-
-@given(evidence, priors, st.floats(0.01, 100))
-def test_one_more_success_never_lowers_an_estimate(observed, prior, more):
-    before = estimate_rate(observed, prior).mean
-    assert estimate_rate(observed + CallEvidence(more, 0), prior).mean >= before - 1e-9
-    assert estimate_rate(observed + CallEvidence(0, more), prior).mean <= before + 1e-9
+    assert estimate_rate(observed + CallEvidence(more, 0), prior).mean >= result.mean - 1e-9
+    assert estimate_rate(observed + CallEvidence(0, more), prior).mean <= result.mean + 1e-9
 
 
 def test_nothing_seen_is_the_prior_and_much_seen_is_what_was_seen():
@@ -227,7 +220,7 @@ def test_the_graver_the_change_the_less_is_carried(cls):
     assert carried.worked == pytest.approx(0.9 * MOST_CARRIED)
 
 
-def test_a_chain_of_changes_multiplies_and_a_contract_that_came_back_ends_it():
+def test_changes_are_read_by_date_over_renames_and_a_chain_of_them_multiplies():
     observed = {A: CallEvidence(0, 10), B: CallEvidence(10, 0), C: CallEvidence(1, 0)}
     changes = {
         C: VersionChange(B, "compatible"),
@@ -235,9 +228,6 @@ def test_a_chain_of_changes_multiplies_and_a_contract_that_came_back_ends_it():
         A: VersionChange(C, "wording"),
     }
     assert carry_evidence(C, observed, changes) == CallEvidence(5, 2.5)
-
-
-def test_changes_are_read_by_date_and_over_renames():
     rows = [
         row("c1:b", "c1:c", "breaking", "2026-02-02"),
         row("c1:a", "c1:c", "wording", "2026-01-01"),
@@ -276,14 +266,10 @@ def test_it_publishes_versions_and_the_overlay(warehouse):
     assert not check_current([row, row]).passed
 
 
-def by_version(result: ReliabilityRefresh) -> dict[tuple[str, str], dict]:
-    return {(row["tool"], row["contract_digest"][3]): row for row in result.measured.rows}
-
-
 def test_executions_and_the_log_are_weighed_together(warehouse):
     fill_home(warehouse)
     result = measure_home(warehouse, POLICY)
-    rows = by_version(result)
+    rows = {(row["tool"], row["contract_digest"][3]): row for row in result.measured.rows}
     assert result.sources == {"execution": 3, "token:ci": 4}
     old, new = rows["read_file", "a"], rows["read_file", "b"]
     assert (old["calls"], old["failed"], old["current"]) == (3, 1, False)

@@ -165,25 +165,27 @@ def test_what_cannot_be_placed_counts_nothing_and_is_told(strange, why):
     assert not any(result.left_out.values())
 
 
-def test_a_call_told_of_twice_counts_once_and_the_last_word_stands():
+def test_a_call_told_of_twice_counts_once_and_a_source_by_its_weight():
     output = observe(call_id="1", source="token:a")
     later = replace(output, at=output.at + 1, success=False)
     result = weigh([later, output, output, replace(output, source="token:b")])
     observed = {each.source: each.success for each in list_observations(result.frame)}
     assert (observed, result.frame.height) == ({"token:b": True, "token:a": False}, 2)
     assert result.left_out["told of twice"] == 2
+    weights = {"token:a": 0.5, "token:b": 0.0}
+    result = weigh([observe(source=source) for source in (*weights, "execution")], weights=weights)
+    counted = dict(result.frame.select("source", "weight").iter_rows())
+    assert counted == {"token:a": 0.5, "execution": 1.0}
+    assert result.left_out["of sources without weight"] == 1
 
 
-def test_a_flood_counts_as_much_as_its_daily_limit_and_leaves_others_alone():
+def test_a_flood_counts_as_its_daily_limit_and_claims_of_a_token_as_one_call():
     flood = [observe(success=False, source="token:flood") for _ in range(500)]
     result = weigh([*flood, observe(source="token:ada"), observe()], per_day=20)
     total = dict(result.frame.group_by("source").agg(pl.col("weight").sum()).iter_rows())
     assert total["token:flood"] == pytest.approx(20)
     assert (total["token:ada"], total["execution"]) == (1, 1)
     assert result.left_out["of a flood"] == 500
-
-
-def test_claims_of_a_token_count_together_as_one_call_on_however_many_days():
     claim = {"weight": 0.25, "claimed": True}
     lie = {"success": False, "source": "token:liar", **claim}
     claims = [observe(at=NOW - at % 9 * DAY, **lie) for at in range(80)]
@@ -196,11 +198,3 @@ def test_claims_of_a_token_count_together_as_one_call_on_however_many_days():
     assert total["token:liar", True] == pytest.approx(1)
     assert (total["token:liar", False], total["token:ada", True]) == (1, 0.25)
     assert result.left_out["of a flood"] == 80
-
-
-def test_a_source_counts_by_its_weight_and_one_without_weight_not_at_all():
-    weights = {"token:a": 0.5, "token:b": 0.0}
-    result = weigh([observe(source=source) for source in (*weights, "execution")], weights=weights)
-    counted = dict(result.frame.select("source", "weight").iter_rows())
-    assert counted == {"token:a": 0.5, "execution": 1.0}
-    assert result.left_out["of sources without weight"] == 1

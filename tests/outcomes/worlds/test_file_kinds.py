@@ -55,25 +55,23 @@ def test_a_line_that_is_no_part_of_a_graph_is_a_fact(text):
         assert digest(facts)
 
 
-def make_database(tmp_path, *, changes=(), mode="delete"):
-    write_tree(tmp_path, file_kinds.generate_shop_database(Random("x"), 8))
-    with closing(sqlite3.connect(tmp_path / file_kinds.DATABASE_FILE)) as database:
+def make_database(folder, *, changes=(), mode="delete"):
+    folder.mkdir(exist_ok=True)
+    write_tree(folder, file_kinds.generate_shop_database(Random("x"), 8))
+    with closing(sqlite3.connect(folder / file_kinds.DATABASE_FILE)) as database:
         database.execute(f"PRAGMA journal_mode = {mode}")
         for sql in changes:
             database.execute(sql)
             database.commit()
-        return file_kinds.read_database(read_tree(tmp_path))  # a log beside it is there still
+        return file_kinds.read_database(read_tree(folder))  # a log beside it is there still
 
 
 def test_a_database_is_read_by_its_rows_whatever_its_pages_are(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     plain = make_database(tmp_path / "a")
     assert plain["customers/1"]["id"] == 1
     assert "CREATE TABLE orders" in plain["schema/orders"]
     churn = ["INSERT INTO customers VALUES (99, 'x', 'y')", "DELETE FROM customers WHERE id = 99"]
     assert make_database(tmp_path / "b", changes=[*churn, "VACUUM"], mode="wal") == plain
-    (tmp_path / "c").mkdir()
     keys = ("('x/y', 'z')", "('x', 'y/z')", "(NULL, 1)", "(NULL, 1)")  # they read alike
     changes = ["DELETE FROM orders WHERE id = 1", "CREATE TABLE sqliteXhidden (a)"]
     changes += ["INSERT INTO sqliteXhidden VALUES ('x')"]
@@ -159,10 +157,10 @@ print(facts[file_kinds.DATABASE_FILE]["is"], (after - before) // 1024 + below //
 
 def test_a_reading_that_was_ended_is_tried_again(monkeypatch):
     tree = file_kinds.generate_shop_database(Random("again"), 8)
-    run = contained_reading._run
-    monkeypatch.setattr(contained_reading, "_run", lambda launch: b'{"fac')
-    assert "takes more than" in file_kinds.read_database(tree)[file_kinds.DATABASE_FILE]["why"]
-    monkeypatch.setattr(contained_reading, "_run", run)
+    with monkeypatch.context() as patch:
+        patch.setattr(contained_reading, "_run", lambda launch: b'{"fac')
+        facts = file_kinds.read_database(tree)
+    assert "takes more than" in facts[file_kinds.DATABASE_FILE]["why"]
     facts = file_kinds.read_database(tree)
     monkeypatch.setattr(contained_reading, "_run", lambda launch: pytest.fail("it was read twice"))
     assert file_kinds.read_database(tree) == facts
@@ -178,14 +176,9 @@ def test_any_cells_come_back(rows):
     data = write_workbook({"One": rows, "Two & <three>": [[1.5]]})
     result = read_workbook(data)
     assert list(result) == ["One", "Two & <three>"]
-    expected = {
-        format_cell(column, row): value
-        for row, cells in enumerate(rows, 1)
-        for column, value in enumerate(cells, 1)
-        if value is not None
-    }
-    assert result["One"] == expected
-    assert result["Two & <three>"] == {"A1": 1.5}
+    filled = [(x, y, v) for y, cells in enumerate(rows, 1) for x, v in enumerate(cells, 1)]
+    expected = {format_cell(x, y): value for x, y, value in filled if value is not None}
+    assert (result["One"], result["Two & <three>"]) == (expected, {"A1": 1.5})
     assert [format_cell(n, 7) for n in (1, 26, 27, 702, 703)] == ["A7", "Z7", "AA7", "ZZ7", "AAA7"]
 
 
@@ -215,22 +208,17 @@ def test_a_hostile_part_is_refused(monkeypatch, changed, output):
         read_workbook(repack(write_workbook({"One": [[1]]}), **changed))
 
 
-def test_a_number_that_is_none_in_json_is_text():
+def test_a_number_that_is_none_in_json_is_text_and_what_is_no_workbook_says_why():
     cells = "<c r='A1'><v>NaN</v></c><c r='B1'><v>1e999</v></c><c r='C1' t='s'><v>²</v></c>"
     rows = f"<sheetData><row>{cells}</row></sheetData>"
     sheet = f"<worksheet xmlns='{file_reader._MAIN}'>{rows}</worksheet>"
     facts = read_cells({WORKBOOK_FILE: repack(write_workbook({"One": [[1]]}), sheet1=sheet)})
     assert [facts[f"One!{cell}"] for cell in ("A1", "B1", "C1")] == ["NaN", "1e999", "²"]
     assert digest(facts)
-
-
-def test_what_is_no_workbook_says_why_and_others_are_read_too():
     good, bad = write_workbook({"One": [["x", "=A1"]]}), b"PK\x03\x04 no zip"
     facts = read_cells({WORKBOOK_FILE: good, "more.xlsx": good, "bad.xlsx": bad, "a.txt": b"text"})
-    assert {key: facts[key] for key in ("One", "One!A1", "One!B1", "a.txt")} == {
-        "One": {"place": 1}, "One!A1": "x", "One!B1": "=A1", "a.txt": "text",
-    }  # fmt: skip
-    assert facts["more.xlsx:One!A1"] == "x"
+    assert [facts[key] for key in ("One!A1", "One!B1", "a.txt")] == ["x", "=A1", "text"]
+    assert (facts["One"], facts["more.xlsx:One!A1"]) == ({"place": 1}, "x")
     assert facts["bad.xlsx"]["why"].startswith("NoWorkbook: BadZipFile")
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as built:
@@ -281,7 +269,7 @@ def git(folder, *words):
     return subprocess.check_output(command, text=True, timeout=60)
 
 
-def test_git_finds_our_repository_whole_and_as_we_read_it(repository):
+def test_git_finds_our_repository_whole_and_what_it_does_is_read_without_ids_and_times(repository):
     before = read_repository(read_tree(repository))
     assert git(repository, "fsck", "--full", "--strict") == ""
     staged = git(repository, "ls-files", "--stage").splitlines()
@@ -293,9 +281,6 @@ def test_git_finds_our_repository_whole_and_as_we_read_it(repository):
     assert (output, main["commits"]) == (f"{main['message']}|{main['author']}", 7)
     assert "A  NOTICE.md" in git(repository, "status", "--porcelain")
     assert read_repository(read_tree(repository)) == before  # git's own writing is left out
-
-
-def test_what_git_does_is_read_without_ids_and_times(repository):
     before = read_repository(read_tree(repository))
     git(repository, "branch", "new")
     git(repository, "tag", "v1")

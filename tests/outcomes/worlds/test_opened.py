@@ -81,15 +81,6 @@ def test_a_reset_is_equal_to_the_byte_and_a_seed_decides_it(tmp_path, world):
     assert states["a"][1] != states["c"][1]
 
 
-def test_a_folder_that_holds_something_else_is_no_place_for_a_world(tmp_path, small):
-    place = tmp_path / "place"
-    (place / "state").mkdir(parents=True)
-    (place / "state" / "ledger.db").write_text("precious")
-    with pytest.raises(PlaceUnusable, match="'state', which is no world's"):
-        open_world(small, 1, place)
-    assert (place / "state" / "ledger.db").read_text() == "precious"
-
-
 @pytest.mark.parametrize("world", HERE, ids=lambda entry: entry.name)
 def test_tasks_vary_by_seed_and_begin_unsolved(tmp_path, world):
     with open_world(world, 1, tmp_path) as opened:
@@ -157,8 +148,7 @@ def test_a_recipe_is_bound_to_the_world(tmp_path, small):
     recipe = LaunchRecipe(server_id="npm:files", ecosystem="npm", name="files", **facts)
     with open_world(small, 1, tmp_path / "place") as opened:
         bound = opened.bind_recipe(recipe)
-        assert bound.args == (DATA,)
-        assert dict(bound.env) == {"KEY": "k", "WHERE": f"{DATA}/a.txt"}
+        assert (bound.args, dict(bound.env)) == ((DATA,), {"KEY": "k", "WHERE": f"{DATA}/a.txt"})
         assert bound.placeholders == ("env:KEY",)
         (mount,) = opened.grant.folders
         assert (mount.host, mount.inside, mount.writable) == (opened.folder, DATA, True)
@@ -210,19 +200,25 @@ def test_a_world_whose_reset_was_killed_is_whole_when_it_is_opened_next(tmp_path
         assert opened.digest_state() == first
 
 
-def test_a_place_is_held_by_one_and_must_be_a_folder(tmp_path, small, monkeypatch):
-    place = tmp_path / "place"
+def test_a_place_is_held_by_one_and_must_be_a_folder_of_a_world(tmp_path, small, monkeypatch):
+    place, precious = tmp_path / "place", tmp_path / "other" / "state" / "ledger.db"
     with open_world(small, 1, place), pytest.raises(WorldFailed, match=r"open in .*place already"):
         open_world(small, 1, place)
     with open_world(small, 1, place) as again:
         assert again.digest_state()
+    precious.parent.mkdir(parents=True)
+    precious.write_text("precious")
     (tmp_path / "file").write_text("")
-    for used in (tmp_path / "file", tmp_path / "file" / "place"):
-        with pytest.raises(PlaceUnusable, match="is a file, or below one"):
+    for used, problem in {
+        tmp_path / "file": "is a file, or below one",
+        tmp_path / "file" / "place": "is a file, or below one",
+        tmp_path / "other": "'state', which is no world's",
+    }.items():
+        with pytest.raises(PlaceUnusable, match=problem):
             open_world(small, 1, used)
+    assert precious.read_text() == "precious"
     assert place.stat().st_mode & 0o777 == 0o700
-    lacking = "needs `x`, which is not on PATH; install it"
-    monkeypatch.setattr(session, "find_missing", lambda _: lacking)
+    monkeypatch.setattr(session, "find_missing", lambda _: "needs `x`, which is not on PATH")
     with pytest.raises(WorldFailed, match="'small': needs `x`"):
         open_world(small, 1, place)
 
@@ -317,19 +313,15 @@ def trust(policy: DeployPolicy) -> DeployPolicy:
 
 
 def check(world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse) -> dict[str, Any]:
-    built = prove_tasks(world, world.servers[0], policy, warehouse.ledger, "worlds")
-    return asyncio.run(built)
+    return asyncio.run(prove_tasks(world, world.servers[0], policy, warehouse.ledger, "worlds"))
 
 
-def test_a_trusted_one_does_its_worlds_tasks_and_wrong_calls_are_caught(world, policy, warehouse):
+def test_a_trusted_one_does_its_worlds_tasks_and_keeps_its_words(world, policy, warehouse):
     row = check(world, trust(policy), warehouse)
     assert (row["server"], row["status"], row["why"], row["tools"]) == (OWN, "ok", None, 2)
     statuses = {item["task"]: item["status"] for item in row["tasks"]}
     assert statuses == {"write": "provable", "read": "provable"}
     assert sum(item["caught"] for item in row["tasks"]) >= 2
-
-
-def test_its_trajectories_are_kept_with_its_own_words_on_a_wrong_argument(world, policy, warehouse):
     collection = TrajectoryCollection()
     where = (trust(policy), warehouse.ledger, "worlds", SilentProgress())
     asyncio.run(collect_trajectories(collection, [world], *where))
@@ -340,7 +332,16 @@ def test_its_trajectories_are_kept_with_its_own_words_on_a_wrong_argument(world,
     assert any("ENOENT" in item.steps[0].answer for item in collection.made)
 
 
-def test_one_that_is_not_trusted_is_not_launched_and_the_fix_is_told(world, policy, warehouse):
+def test_what_is_in_no_file_or_not_trusted_is_told_with_the_fix(policy, world, warehouse):
+    setting = "(`marketplaces.private.paths`)"
+    for name, why in {
+        "private:mcp.json#gone": f"no command of your own files {setting}: {OWN}",
+        "oci:docker.io/library/own": "only packages of npm and PyPI and commands of your own files",
+    }.items():
+        fit = world.servers[0].model_copy(update={"id": name})
+        row = check(world.model_copy(update={"servers": (fit,)}), policy, warehouse)
+        assert row["status"] == "unavailable"
+        assert why in row["why"]
     row = check(world, policy, warehouse)
     assert (row["status"], row["tasks"]) == ("unavailable", [])
     assert "not trusted yet" in row["why"]
@@ -352,18 +353,6 @@ def test_one_that_is_not_trusted_is_not_launched_and_the_fix_is_told(world, poli
     for row in (networked, check(world, trusting, warehouse)):
         assert row["status"] == "unavailable"
         assert "is another one than you trusted" in row["why"]
-
-
-def test_a_name_that_no_file_has_and_a_server_of_another_kind_are_told(policy, world, warehouse):
-    setting = "(`marketplaces.private.paths`)"
-    for name, why in {
-        "private:mcp.json#gone": f"no command of your own files {setting}: {OWN}",
-        "oci:docker.io/library/own": "only packages of npm and PyPI and commands of your own files",
-    }.items():
-        fit = world.servers[0].model_copy(update={"id": name})
-        row = check(world.model_copy(update={"servers": (fit,)}), policy, warehouse)
-        assert row["status"] == "unavailable"
-        assert why in row["why"]
 
 
 def test_a_call_is_executed_with_the_arguments_that_its_world_gives_the_server(world, policy):
@@ -394,8 +383,7 @@ def test_the_commands_check_and_play_it_as_the_settings_list_it(world, tmp_path,
         return done.exit_code, json.loads(done.stdout)
 
     code, output = toolmill("worlds", "small", "--check", "--json")
-    [row] = output["worlds"][0]["servers"]
-    assert (code, row["status"]) == (0, "unavailable")
+    assert (code, output["worlds"][0]["servers"][0]["status"]) == (0, "unavailable")
     assert toolmill("worlds", "small", "--play")[0] == 1
     assert toolmill("trust", "own", "--yes", "--json")[0] == 0
     code, output = toolmill("worlds", "small", "--check", "--json")

@@ -272,10 +272,8 @@ def test_a_chain_of_folders_is_no_state_but_can_be_removed(tmp_path):
 
 def test_more_than_a_world_may_hold_is_one_error(tmp_path, monkeypatch):
     folder = make_world(tmp_path)
-    monkeypatch.setattr(trees, "_MOST_BYTES", 4)
-    with pytest.raises(WorldFailed, match="larger than"):
-        read_tree(folder)
-    monkeypatch.setattr(trees, "_MOST_BYTES", 100)
-    monkeypatch.setattr(trees, "_MOST_NAMES", 3)
-    with pytest.raises(WorldFailed, match="more than 3 files"):
-        read_tree(folder)
+    for cap, most, problem in (("BYTES", 4, "larger than"), ("NAMES", 3, "more than 3 files")):
+        with monkeypatch.context() as patch:
+            patch.setattr(trees, f"_MOST_{cap}", most)
+            with pytest.raises(WorldFailed, match=problem):
+                read_tree(folder)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from assets.synthesis.judging.judge import make_offline_provider
+from assets.synthesis.judging.rules_judge import CRITERIA
 from assets.synthesis.offline.provider import answer_aside, answer_requests, answer_vague
 from assets.synthesis.offline.requests import answer_several, evolve_request, revise_request
 from assets.synthesis.policy import SynthesisPolicy, TaskShares
@@ -53,9 +54,8 @@ ALL_TASKS = SynthesisPolicy(tasks=TaskShares(**EVERY_TASK))
 
 def offline_llm(ledger: Ledger) -> LLM:
     """Every role offline."""
-    return LLM(
-        [Role(name, temperature=0.0) for name in ROLES], ledger, offline=make_offline_provider()
-    )
+    roles = [Role(name, temperature=0.0) for name in ROLES]
+    return LLM(roles, ledger, offline=make_offline_provider())
 
 
 def model_llm(ledger: Ledger, url: str, *, second: str | None = None, **settings: Any) -> LLM:
@@ -73,12 +73,8 @@ def others(rows: Sequence[Row], most: int = 3) -> Callable[[Row], list[Row]]:
     ][:most]  # fmt: skip
 
 
-def nobody(_: Row) -> list[Row]:
-    return []
-
-
 def planned(
-    rows: Sequence[Row], policy: SynthesisPolicy = SINGLES, near: Any = nobody
+    rows: Sequence[Row], policy: SynthesisPolicy = SINGLES, near: Any = lambda _: []
 ) -> list[WritingUnit]:
     """The units of a marketplace that has these rows."""
     return make_units(rows, near, policy)
@@ -171,12 +167,9 @@ def _evolved(_: Mapping[str, Json], data: dict[str, str]) -> Json:
 
 
 def _revised(_: Mapping[str, Json], data: dict[str, str]) -> Json:
-    meta = {
-        "contract": json.loads(data["tool"]),
-        "instruction": data["request"],
-        "values": json.loads(data["values that were meant"]),
-        "absent": data["absent parameters"].split(", "),
-    }
+    meta = {"contract": json.loads(data["tool"]), "instruction": data["request"]}
+    meta["values"] = json.loads(data["values that were meant"])
+    meta["absent"] = data["absent parameters"].split(", ")
     result = revise_request(meta, 0)
     VALUES[_squeeze(result["instruction"])] = result["values"]
     return result
@@ -237,11 +230,5 @@ _BY_GRAMMAR: dict[str, Callable[[Mapping[str, Json], dict[str, str]], Json]] = {
     "missing": _missing,
     "act": _acted,
     "choose": _chosen,
-    "judge": lambda body, data: {
-        "reasons": "fine",
-        **dict.fromkeys(
-            ("clarity", "specificity", "relevance", "completeness", "correctness", "realism"), 8
-        ),
-        "score": 8,
-    },
+    "judge": lambda body, data: {"reasons": "fine", **dict.fromkeys(CRITERIA, 8), "score": 8},
 }

@@ -66,11 +66,8 @@ SCHEMAS = {
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_no_schema_stops_the_generator(name, monkeypatch):
-    def refuse(*_: object) -> None:
-        raise AssertionError("a schema must not reach the network")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
+def test_no_schema_stops_the_generator_or_reaches_the_network(name, monkeypatch):
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("it was reached"))
     properties = SCHEMAS[name]["properties"]
     schema = {"type": "object", "required": list(properties), **SCHEMAS[name]}
     of = {"name": name, "description": "Do a thing with a value", "inputSchema": schema}

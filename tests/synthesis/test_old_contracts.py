@@ -45,16 +45,11 @@ def edited(tool: Tool, edit: Callable[[Tool], object]) -> Tool:
 
 def snapshot(raw: dict[str, Any], server: str = "npm:notes") -> dict[str, Any]:
     """A snapshot row of a raw tool."""
-    return {
-        "marketplace": "registry",
-        "server_id": server,
-        "tool": raw["name"],
-        "contract_digest": contract_digest(raw),
-        "contract": json.dumps(canonicalize_contract(raw)),
-        "schema_problem": None,
-        "recipe_digest": "r" * 64,
-        "license": "MIT",
-    }
+    facts = {"marketplace": "registry", "schema_problem": None, "license": "MIT"}
+    return facts | {
+        "server_id": server, "tool": raw["name"], "contract_digest": contract_digest(raw),
+        "contract": json.dumps(canonicalize_contract(raw)), "recipe_digest": "r" * 64,
+    }  # fmt: skip
 
 
 def test_old_contracts_come_from_what_was_published(warehouse):
@@ -119,7 +114,7 @@ Json = Any
 def test_a_wrong_call_is_refused_and_its_error_is_the_validators(tool, seed):
     right = answer_requests({"contract": tool, "count": 1}, seed % 7)["requests"][0]["values"]
     wrong = make_wrong_call(tool, right, random.Random(seed))
-    assert wrong is not None
+    assert wrong
     flaws = validate_call(tool, wrong.arguments)
     assert wrong.kind in {flaw.kind for flaw in flaws}
     message = wrong.error
@@ -143,7 +138,7 @@ def test_every_kind_of_wrong_call_is_made():
         "Input validation error", "MCP error", '{"error"',
     }  # fmt: skip
     wrong = make_wrong_call(PING, {}, random.Random(0))
-    assert wrong is not None
+    assert wrong
     assert wrong.kind == "unknown_argument"
 
 

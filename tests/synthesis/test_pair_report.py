@@ -36,7 +36,7 @@ def flaw(kind: str, certain: bool = True) -> dict[str, Any]:
     return {"kind": kind, "path": "", "reason": "", "certain": certain}
 
 
-def test_each_pair_that_goes_no_further_is_counted_once_per_reason():
+def test_each_pair_that_goes_no_further_is_counted_once_per_reason_and_an_empty_run_has_a_page():
     rows = [
         pair(1),
         pair(2, verdict="reject", flaws=json.dumps([flaw("wrong_type"), flaw("wrong_type")])),
@@ -50,6 +50,11 @@ def test_each_pair_that_goes_no_further_is_counted_once_per_reason():
     figures = report_pairs(rows)
     assert (figures["written"], figures["to_the_judge"], figures["failed"]) == (5, 2, 1)
     assert "| single | 6 | 1 | 1 | 2 | 1 | 1 |" in figures["by_task"].replace("&#95;", "_")
+    assert report_pairs([])["provider"] == "none"
+    figures = report_judgements([], [])
+    assert figures["accepted_of_written"] == "none written"
+    assert "mean_score" not in figures
+    assert tabulate_trials([]) == "none"
 
 
 def test_what_a_model_wrote_is_text_on_the_page():
@@ -66,14 +71,6 @@ def test_what_a_model_wrote_is_text_on_the_page():
     assert figures["accepted_of_written"].startswith("0 of 1 [0.00, ")
 
 
-def test_an_empty_run_has_a_page_too():
-    assert report_pairs([])["provider"] == "none"
-    figures = report_judgements([], [])
-    assert figures["accepted_of_written"] == "none written"
-    assert "mean_score" not in figures
-    assert tabulate_trials([]) == "none"
-
-
 def cost(**columns: Any) -> dict[str, Any]:
     return {"stage": "llm:generator", "partition": "registry", "model": "m", "status": "done",
             "effects": 1, "prompt_tokens": 0, "completion_tokens": 0, "usd": 0.0,
@@ -84,7 +81,7 @@ def by_key(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, A
     return {(row["marketplace"], row["stage"], row["model"]): row for row in rows}
 
 
-def test_a_stage_is_its_role_with_calls_tokens_and_dollars_per_accepted_pair():
+def test_a_stage_has_calls_and_dollars_per_accepted_pair_and_a_share_of_what_all_paid():
     costs = [
         cost(effects=4, prompt_tokens=300, completion_tokens=100, usd=0.2),
         cost(status="failed", effects=2),
@@ -101,9 +98,6 @@ def test_a_stage_is_its_role_with_calls_tokens_and_dollars_per_accepted_pair():
     rows = by_key(make_spend_rows([cost(usd=1.0)], {}))
     assert rows["registry", TOTAL, ""]["usd_per_accepted_pair"] is None
     assert by_key(make_spend_rows([], {}))[ALL, TOTAL, ""]["usd"] == 0.0
-
-
-def test_what_no_marketplace_paid_alone_is_shared_by_accepted_pairs():
     costs = [cost(usd=1.0), cost(partition="_", stage="llm:judge", usd=0.8)]
     rows = by_key(make_spend_rows(costs, {"registry": 6, "glama": 2}, distinct=5))
     assert rows["registry", TOTAL, ""]["shared_usd"] == 0.6
@@ -144,15 +138,12 @@ def test_totals_add_up_and_the_rows_are_a_table(costs, accepted):
         assert round(sum(shares) - sum(lost), 6) == 0
 
 
-def test_accepted_pairs_of_two_marketplaces_are_counted_once_in_all():
+def test_accepted_pairs_are_counted_once_in_all_and_one_that_costs_much_more_is_refused():
     listed = [("a", "registry", "accept"), ("b", "registry", "reject"), ("c", "glama", "accept")]
     rows = [{"pair_id": p, "marketplace": m, "verdict": v} for p, m, v in listed]
     other = [{"pair_id": "a", "marketplace": "glama", "verdict": "accept"}]
     frame = pl.concat([JUDGEMENTS.frame(rows), JUDGEMENTS.frame(other)])
     assert count_accepted_pairs(frame) == ({"glama": 2, "registry": 1}, 2)
-
-
-def test_a_pair_that_costs_much_more_than_before_is_refused():
     then, dear = make_spend_rows([cost(usd=1.0)], {"registry": 100}), {"registry": 20}
     assert audit_cost(make_spend_rows([cost(usd=2.0)], {"registry": 100}), then).passed
     refused = audit_cost(make_spend_rows([cost(usd=1.0)], dear), then)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -58,7 +59,7 @@ def by_server(rows: list[Json]) -> dict[str, Json]:
     return {row["server_id"]: row for row in rows}
 
 
-def test_offline_says_what_kinds_of_things_the_tools_do():
+def test_offline_says_what_the_tools_do_whatever_order_and_marketplaces_the_rows_have():
     rows, due = make_summaries(LISTED, {}, None)
     jira = by_server(rows)["npm:@acme/jira-mcp"]
     assert jira["summary"].startswith("jira can search issues of a project; create issue; ")
@@ -67,9 +68,6 @@ def test_offline_says_what_kinds_of_things_the_tools_do():
     assert clock == "clock can tell time. Its tools speak of city and path. It only reads."
     assert len(due.new) == 2
     assert find_summary_flaws(rows) == []
-
-
-def test_the_order_and_the_marketplaces_of_the_rows_decide_nothing():
     listed_twice = [*reversed(LISTED), *({**row, "marketplace": "glama"} for row in JIRA)]
     assert make_summaries(listed_twice, {}, None)[0] == make_summaries(LISTED, {}, None)[0]
 
@@ -175,17 +173,12 @@ def test_a_spent_budget_is_a_row_and_not_the_end(ledger):
 
 def test_many_servers_are_asked_beside_each_other(ledger):
     rows = [snapshot(f"npm:s{i}", "get_time", f"Tell the time of {i}") for i in range(40)]
-    prompts: list[tuple[int, int]] = []
-
-    class Told:
-        def update(self, stage: str, done: int, total: int, **figures: float | int | str) -> None:
-            prompts.append((done, total))
-
+    progress = Mock()
     with a_model(ledger, concurrency=8) as (client, requests):
-        answer, _ = make_summaries(rows, {}, client(), progress=Told())
+        answer, _ = make_summaries(rows, {}, client(), progress=progress)
     assert [row["server_id"] for row in answer] == sorted(row["server_id"] for row in rows)
     assert len(requests) == 40
-    assert prompts[-1] == (40, 40)
+    assert progress.update.call_args.args[1:] == (40, 40)
 
 
 @cases(

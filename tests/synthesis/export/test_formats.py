@@ -193,13 +193,6 @@ def refused(server: str, arguments: Any, **columns: Any) -> dict[str, Any]:
     return pair(server, "single", calls=dump_text([call]), messages=dump_text(messages), **columns)
 
 
-def publish_refused(warehouse: Warehouse, rows: list[dict[str, Any]]) -> None:
-    rows_kept = published(warehouse)
-    publish(warehouse, PAIRS, [*rows_kept, *rows])
-    rejected = [judgement(row, "reject") for row in rows]
-    publish(warehouse, JUDGEMENTS, [*map(judgement, rows_kept), *rejected])
-
-
 def test_what_a_server_refused_is_rejected_for_the_call_after_it(warehouse, tmp_path):
     published(warehouse)
     result = prefer(warehouse, tmp_path / "out")
@@ -222,9 +215,12 @@ def test_what_the_judge_refused_is_rejected_where_the_words_are_the_same(warehou
     other = refused(server, {"title": "A"})
     same = refused(TRAIN_SERVERS[1], json.loads(pair(TRAIN_SERVERS[1], "single")["arguments"]))
     unlike = refused(TEST_SERVERS[0], {"title": 1}, instruction="Other words.")
-    publish_refused(warehouse, [other, {**same, "pair_id": "p1:same"}, unlike])
-    rows = [item for part in prefer(warehouse, tmp_path / "out").values() for item in part]
-    [row] = [row for row in rows if row["source"] == "judgement"]
+    rows, kept = [other, {**same, "pair_id": "p1:same"}, unlike], published(warehouse)
+    publish(warehouse, PAIRS, [*kept, *rows])
+    rejected = [judgement(row, "reject") for row in rows]
+    publish(warehouse, JUDGEMENTS, [*map(judgement, kept), *rejected])
+    made_rows = [item for part in prefer(warehouse, tmp_path / "out").values() for item in part]
+    [row] = [row for row in made_rows if row["source"] == "judgement"]
     assert row["server_id"] == server
     [wrong] = row["rejected"]
     assert wrong["tool_calls"][0]["function"]["arguments"] == {"title": "A"}
@@ -254,12 +250,7 @@ def test_a_refused_answer_never_says_what_is_preferred(wrong, right):
         chosen, rejected = ([read(item) for item in line[side]] for side in ("chosen", "rejected"))
         assert chosen == [read(answer(right))]
         assert chosen != rejected
-    assert len(lines) == sum(not is_same(item, right) for item in wrong)
-
-
-def is_same(item: Any, other: Any) -> bool:
-    """Whether two answers say the same: 1 and 1.0 do."""
-    return type(item) is type(other) and item == other
+    assert len(lines) == sum(item != right for item in wrong)  # 1 and 1.0 are the same
 
 
 def read(message: dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.contracts.validate import validate_call
+from assets.synthesis.judging import trials
 from assets.synthesis.judging.mutants import (
     FLAWS,
     GOOD,
@@ -16,18 +17,6 @@ from assets.synthesis.judging.mutants import (
     read_known_good,
 )
 from assets.synthesis.judging.plan import audit_rejections
-from assets.synthesis.judging.trials import (
-    ALL,
-    CATCH_FLOORS,
-    JUDGE,
-    JUDGE_TRIALS,
-    RULES,
-    MutationReport,
-    RefusalRate,
-    audit_trial,
-    make_trial_rows,
-    try_judge,
-)
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_goldens
 from assets.synthesis.verify.rules import verify_row
@@ -42,16 +31,13 @@ ROWS, CONTRACTS = read_known_good()
 SCHEMA_FLAWS = {"missing_required_argument", "unknown_argument", "wrong_type"}
 
 
-def test_the_known_rows_are_good_by_the_rules_and_cover_domains_and_languages():
+def test_the_known_rows_are_good_and_each_mutant_of_them_has_its_flaw_everywhere():
     assert len(ROWS) >= 24
     assert len({row["server_id"] for row in ROWS}) >= 8
     assert {json.loads(row["profile"])["language"] for row in ROWS} == {"en", "de", "es"}
     verdicts = Counter(verify_row(row, CONTRACTS).verdict for row in ROWS)
     assert verdicts["reject"] == 0
     assert verdicts["accept"] >= 0.9 * len(ROWS)
-
-
-def test_each_mutant_has_its_flaw_everywhere_and_the_row_is_left_alone():
     before = json.dumps(ROWS)
     for row in ROWS:
         contract = CONTRACTS[row["contract_digest"]]
@@ -74,8 +60,7 @@ def test_a_trial_holds_all_ten_flaws_of_every_kind_of_row():
     written = [{**row, "pair_id": f"row-{n}"} for n, row in enumerate(ROWS)]
     result, contracts = make_cases(written, CONTRACTS, seed=3, good=5)
     kinds = Counter(case.kind for case in result)
-    assert set(kinds) == {*FLAWS, GOOD, OF_THE_RUN}
-    assert kinds[OF_THE_RUN] == 5
+    assert (set(kinds), kinds[OF_THE_RUN]) == ({*FLAWS, GOOD, OF_THE_RUN}, 5)
     assert all(case.row["contract_digest"] in contracts for case in result)
     again, _ = make_cases(reversed(written), CONTRACTS, seed=3, good=5)
     assert result == again
@@ -107,40 +92,39 @@ def test_of_a_trial_only_what_changed_is_asked_anew():
 
 
 def test_rules_and_rubric_catch_mechanical_flaws_and_spare_good_rows(offline):
-    report = try_judge([], {}, offline, POLICY)
-    assert report.judge == "offline:rules"
-    assert report.error is None
+    report = trials.try_judge([], {}, offline, POLICY)
+    assert (report.judge, report.error) == ("offline:rules", None)
     for kind in (*SCHEMA_FLAWS, "names_the_tool", "not_an_instruction"):
-        assert report.get_rate(kind, RULES).rate == 1.0, kind
+        assert report.get_rate(kind, trials.RULES).rate == 1.0, kind
     for kind in ("missing_required_value", "ungrounded_value"):
-        assert report.get_rate(kind, RULES).refused == 0
-        assert report.get_rate(kind, RULES).unsure == report.get_rate(kind, RULES).n
+        assert report.get_rate(kind, trials.RULES).refused == 0
+        assert report.get_rate(kind, trials.RULES).unsure == report.get_rate(kind, trials.RULES).n
     assert report.get_rate("missing_required_value").rate >= 0.75
     # Rules cannot tell what is implied from what is invented.
     assert report.get_rate("ungrounded_value").rate >= 0.4
     assert report.get_rate(GOOD).n == len(ROWS)
     assert report.get_rate(GOOD).rate <= 0.1
-    assert report.get_rate(ALL).low > 0.7
-    assert all(verdict.passed for verdict in audit_trial(report))
-    assert try_judge([], {}, offline, POLICY) == report
-    rows = make_trial_rows(report, "registry")
-    assert len(rows) == 2 * (len(FLAWS) + 2) + len(CATCH_FLOORS) + 2
-    assert len(JUDGE_TRIALS.frame(rows)) == len(rows)
-    assert len({tuple(row[name] for name in JUDGE_TRIALS.key) for row in rows}) == len(rows)
+    assert report.get_rate(trials.ALL).low > 0.7
+    assert all(verdict.passed for verdict in trials.audit_trial(report))
+    assert trials.try_judge([], {}, offline, POLICY) == report
+    rows = trials.make_trial_rows(report, "registry")
+    assert len(rows) == 2 * (len(FLAWS) + 2) + len(trials.CATCH_FLOORS) + 2
+    assert len(trials.JUDGE_TRIALS.frame(rows)) == len(rows)
+    assert len({tuple(row[name] for name in trials.JUDGE_TRIALS.key) for row in rows}) == len(rows)
 
 
-def try_model(ledger: Ledger, answer: Say) -> MutationReport:
+def try_model(ledger: Ledger, answer: Say) -> trials.MutationReport:
     with openai_endpoint(lambda *_: answer) as served:
-        return try_judge([], {}, a_model(served.url, ledger), POLICY)
+        return trials.try_judge([], {}, a_model(served.url, ledger), POLICY)
 
 
 def test_a_judge_that_accepts_everything_is_found_out(ledger):
     report = try_model(ledger, Say(opinion(9)))
     assert report.judge == "model:m"
-    rates = [report.get_rate("unrealistic", *stage).refused for stage in ((), (RULES,))]
+    rates = [report.get_rate("unrealistic", *stage).refused for stage in ((), (trials.RULES,))]
     assert rates == [0, 0]
-    assert report.get_rate(ALL).refused == report.get_rate(ALL, RULES).refused
-    failed = {v.rule: v for v in audit_trial(report) if not v.passed}
+    assert report.get_rate(trials.ALL).refused == report.get_rate(trials.ALL, trials.RULES).refused
+    failed = {v.rule: v for v in trials.audit_trial(report) if not v.passed}
     assert failed.keys() == {"judge_adds_to_the_rules", "judge_catches_mutants"}
     caught = failed["judge_catches_mutants"]
     assert "wrong_tool 0 of 24 refused [0.00, 0.14] BELOW" in caught.observed
@@ -150,14 +134,14 @@ def test_a_judge_that_accepts_everything_is_found_out(ledger):
 
 def test_a_judge_that_sees_one_kind_of_flaw_alone_is_told_which_it_misses():
     report = _report(0, 100, 0, 24, missing_required_value=(23, 23), wrong_tool=(0, 24))
-    (failed,) = [v for v in audit_trial(report) if not v.passed and "catches" in v.rule]
+    (failed,) = [v for v in trials.audit_trial(report) if not v.passed and "catches" in v.rule]
     assert "wrong_tool 0 of 24 refused [0.00, 0.14] BELOW" in failed.observed
     assert "missing_required_value 23 of 23 refused [0.86, 1.00];" in failed.observed
 
 
 def test_a_judge_that_refuses_everything_stops_the_partition(ledger):
     report = try_model(ledger, Say(opinion(2)))
-    failed = {verdict.rule for verdict in audit_trial(report) if not verdict.passed}
+    failed = {verdict.rule for verdict in trials.audit_trial(report) if not verdict.passed}
     assert failed == {"judge_adds_to_the_rules", "judge_false_alarms"}
 
 
@@ -165,19 +149,19 @@ def test_a_judge_that_does_not_answer_has_not_been_judged(ledger):
     report = try_model(ledger, Say("no", status=400))
     assert report.get_rate(GOOD).n == 0
     assert report.get_rate(GOOD).unanswered == len(ROWS)
-    failed = {v.rule: v.observed for v in audit_trial(report) if not v.passed}
+    failed = {v.rule: v.observed for v in trials.audit_trial(report) if not v.passed}
     assert "bad_request" in failed["judge_was_judged"]
 
 
 def _report(
     caught: int, flawed: int, alarms: int, good: int, **kinds: tuple[int, int]
-) -> MutationReport:
-    counts = {**kinds, ALL: (caught, flawed), GOOD: (alarms, good)}
+) -> trials.MutationReport:
+    counts = {**kinds, trials.ALL: (caught, flawed), GOOD: (alarms, good)}
     rates = [
-        RefusalRate(JUDGE, kind, n, refused, 0, 0, *wilson_interval(refused, n))
+        trials.RefusalRate(trials.JUDGE, kind, n, refused, 0, 0, *wilson_interval(refused, n))
         for kind, (refused, n) in counts.items()
     ]
-    return MutationReport("model:m", rates)
+    return trials.MutationReport("model:m", rates)
 
 
 @cases(
@@ -191,14 +175,13 @@ def _report(
     (_report(99, 100, 15, 24), {"judge_false_alarms"}),
 )
 def test_a_bar_is_missed_only_by_the_whole_interval(report, failed):
-    assert {v.rule for v in audit_trial(report) if not v.passed} == failed
-    assert audit_trial(None) == []
+    assert {v.rule for v in trials.audit_trial(report) if not v.passed} == failed
+    assert trials.audit_trial(None) == []
 
 
 def _pair(key: str, verdict: str = "accept", **more: object) -> dict[str, object]:
-    return {
-        **dict.fromkeys(PAIRS.columns), "pair_id": key, "status": "ok", "verdict": verdict,
-    } | more  # fmt: skip
+    blank = dict.fromkeys(PAIRS.columns)
+    return {**blank, "pair_id": key, "status": "ok", "verdict": verdict} | more
 
 
 def _judged(key: str, verdict: str, **more: object) -> dict[str, object]:
@@ -206,7 +189,7 @@ def _judged(key: str, verdict: str, **more: object) -> dict[str, object]:
     return {**blank, "pair_id": key, "status": "ok", "verdict": verdict, "threshold": 6.0} | more
 
 
-def test_rejections_are_counted_by_flaw_and_by_low_criterion():
+def test_rejections_are_counted_by_flaw_and_more_than_nine_tenths_stop_the_partition():
     flaws = [
         {"kind": "wrong_type", "certain": True},
         {"kind": "ungrounded_value", "certain": False},
@@ -226,9 +209,6 @@ def test_rejections_are_counted_by_flaw_and_by_low_criterion():
     assert verdict.observed == (
         "4 of 5 rejected (80%): wrong_type 1, not judged 1, repeats another 1; judge: realism 1"
     )
-
-
-def test_more_than_nine_tenths_rejected_stop_the_partition_with_reasons():
     flaws = json.dumps([{"kind": "not_an_instruction", "certain": True}])
     bad = [_pair(f"b{n}", "reject", flaws=flaws) for n in range(19)]
     pairs, judged = [_pair("good"), *bad], [_judged("good", "accept")]

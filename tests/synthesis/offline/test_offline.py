@@ -138,16 +138,13 @@ def test_draws_do_not_depend_on_the_process_that_makes_them(program):
     assert first == second != b""
 
 
-def test_requests_of_one_tool_differ_in_words_and_values():
+def test_requests_of_one_tool_differ_and_hold_the_required_values_and_some_optional_ones():
     answer = draft(READ, 3, 10)
     assert len({r["instruction"] for r in answer}) == len(answer)
     assert len({r["values"]["path"] for r in answer}) > 20
     assert {r["kind"] for r in answer} == {"direct", "detailed", "implicit"}
     zones = {item["values"]["timezone"] for item in draft(TIME, 1, 40)}
     assert {"America/New_York", "Europe/London"} <= zones  # quoted in the description
-
-
-def test_required_values_are_always_there_and_optional_ones_sometimes():
     answer = draft(ISSUE, 3, 12)
     assert all({"project_key", "title", "priority"} <= r["values"].keys() for r in answer)
     assert {len(r["values"]) > 3 for r in answer} == {True, False}
@@ -313,7 +310,7 @@ def test_no_odd_contract_leaves_a_role_without_an_answer(tools, seed, text):
         assert 0 <= choice.tool <= len(offered)
 
 
-def test_nearly_every_required_value_is_in_the_words_and_few_hand_the_contract_back():
+def test_nearly_every_required_value_is_in_the_words_and_kinds_come_in_the_order_asked_for():
     requests = [
         (of, item["instruction"], item["values"]) for of in CONTRACTS for item in draft(of, 3, 20)
     ]
@@ -321,9 +318,6 @@ def test_nearly_every_required_value_is_in_the_words_and_few_hand_the_contract_b
     assert lines / len(requests) >= 0.95, (lines, len(requests))
     copied = sum(find_parroting(*request) is not None for request in requests)
     assert copied / len(requests) <= 0.1
-
-
-def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language():
     profile = {"persona": "a nurse", "tone": "polite", "language": "de", "difficulty": "1"}
     kinds = ["implicit", "direct", "direct"]
     answer = draft(READ, 3, range(3, 4), kinds=kinds, profiles=[profile])

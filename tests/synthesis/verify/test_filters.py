@@ -36,13 +36,25 @@ def row(number: int, text: str, base: str = "time", **more: Json) -> dict[str, J
     }  # fmt: skip
 
 
-def test_a_description_handed_back_is_rejected_and_its_cosine_is_kept():
+def test_a_description_handed_back_is_rejected_beside_other_flaws_and_odd_rows_stop_nothing():
     rows = [row(0, "get the current time of a city"), row(1, "how late is it in Oslo")]
     echo, base = filter_rows(rows, CONTRACTS, embed, POLICY)
     assert (echo["verdict"], echo["cosine"]) == ("reject", 1.0)
     assert [f["kind"] for f in json.loads(echo["flaws"])] == ["copies_description"]
     assert base["verdict"] == "accept"
     assert 0 <= base["cosine"] < 0.8
+    doubt = {"kind": "ungrounded_value", "path": "x", "reason": "absent", "certain": False}
+    lexical = {"kind": "copies_description", "path": "", "reason": "90%", "certain": True}
+    for flaw, verdict in ((doubt, "unsure"), (lexical, "reject")):
+        rows = [row(0, "hi there", flaws=json.dumps([flaw]))]
+        [result] = filter_rows(rows, CONTRACTS, embed, POLICY)
+        assert (result["verdict"], json.loads(result["flaws"])) == (verdict, [flaw])
+    rows = [row(0, "", "mute"), row(1, "hello there", "mute"), row(2, "x", calls="{")]
+    result = filter_rows([*rows, row(3, "y", contract_digest="gone")], CONTRACTS, embed, POLICY)
+    assert [r["cosine"] for r in result][:2] == [None, None]
+    assert result[3]["cosine"] is None
+    failed = row(0, "", status="failed", verdict=None, flaws=None, instruction=None)
+    assert filter_rows([failed], CONTRACTS, embed, POLICY) == [failed]
 
 
 def test_a_request_for_another_tool_of_its_server_is_rejected():
@@ -66,15 +78,6 @@ def test_a_request_for_another_tool_of_its_server_is_rejected():
     assert [each["flaws"] for each in again] == ["[]", "[]"]  # forgotten where it no longer holds
 
 
-def test_other_flaws_stay_and_decide_too():
-    doubt = {"kind": "ungrounded_value", "path": "x", "reason": "absent", "certain": False}
-    lexical = {"kind": "copies_description", "path": "", "reason": "90%", "certain": True}
-    for flaw, verdict in ((doubt, "unsure"), (lexical, "reject")):
-        rows = [row(0, "hi there", flaws=json.dumps([flaw]))]
-        [result] = filter_rows(rows, CONTRACTS, embed, POLICY)
-        assert (result["verdict"], json.loads(result["flaws"])) == (verdict, [flaw])
-
-
 def test_a_copy_points_to_the_first_in_order_that_is_not_rejected():
     rows = [
         row(3, "read the log of today", "file"),
@@ -93,15 +96,6 @@ def test_a_copy_points_to_the_first_in_order_that_is_not_rejected():
     first, second = filter_rows(rows, CONTRACTS, embed, POLICY)
     assert (first["verdict"], first["twin_of"]) == ("reject", None)
     assert (second["verdict"], second["twin_of"]) == ("accept", None)
-
-
-def test_odd_and_failed_rows_have_no_cosine_and_stop_nothing():
-    rows = [row(0, "", "mute"), row(1, "hello there", "mute"), row(2, "x", calls="{")]
-    result = filter_rows([*rows, row(3, "y", contract_digest="gone")], CONTRACTS, embed, POLICY)
-    assert [r["cosine"] for r in result][:2] == [None, None]
-    assert result[3]["cosine"] is None
-    failed = row(0, "", status="failed", verdict=None, flaws=None, instruction=None)
-    assert filter_rows([failed], CONTRACTS, embed, POLICY) == [failed]
 
 
 WORDS = ["get", "the", "current", "time", "of", "a", "city", "read", "file", "now"]
@@ -136,7 +130,7 @@ def test_planted_copies_point_to_the_text_that_they_copy(exact, most_missed, mon
     assert twins[300:].count(None) <= most_missed
 
 
-def test_every_copy_points_to_a_row_that_stays():
+def test_every_copy_points_to_a_row_that_stays_and_cosines_of_a_file_come_in_batches():
     rng = np.random.default_rng(5)
     walk = np.cumsum(rng.normal(size=(200, 8)), axis=0)  # neighbours alike, ends not
     vectors = (walk / np.linalg.norm(walk, axis=1, keepdims=True)).astype(np.float32)
@@ -146,9 +140,6 @@ def test_every_copy_points_to_a_row_that_stays():
             assert first < place
             assert twins[first] is None
             assert vectors[place] @ vectors[first] >= 0.9 - 1e-6
-
-
-def test_cosines_of_a_file_come_in_batches_and_empty_texts_have_none():
     pairs = [("read a file", "a file read"), ("", "x"), ("x", " "), ("read", "city")]
     item, *none, last = compute_cosines(pairs, embed, batch=1)
     assert item == 1.0

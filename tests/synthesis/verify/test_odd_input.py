@@ -130,9 +130,6 @@ def test_verify_row_never_raises(task, columns):
     assert verify_row(row, {"a": OPEN, "b": CONVERT}).verdict in VERDICTS
 
 
-# ruff: noqa: E501  (tables of phrases read better unbroken)
-
-
 EASY = examples(120)
 FRAMES = ("Take {} for me.", "{} it is, please.", "I was thinking of {}, if that works")
 MONTHS = list(month_name)[1:]
@@ -270,7 +267,7 @@ def test_what_only_looks_alike_is_not_stated(value, name, text):
     assert grade_value(value, {}, name, RequestText(text)) != STATED
 
 
-def test_ends_of_a_range_state_what_lies_between_and_long_inputs_are_read_to_a_limit():
+def test_ends_of_a_range_state_what_lies_between_swapped_ends_are_seen_and_reading_has_a_limit():
     text = RequestText("only grades 9 to 12 please")
     assert [grade_value(n, {}, "grade", text, listed=True) for n in (9, 10, 11, 12)] == [STATED] * 4
     assert grade_value(10, {}, "grade", text) != STATED
@@ -279,9 +276,6 @@ def test_ends_of_a_range_state_what_lies_between_and_long_inputs_are_read_to_a_l
     assert grade_value("quartz", {}, "name", RequestText("word " * 200_000 + "quartz")) != STATED
     leaves = list(walk_leaves({"a": list(range(100_000))}))
     assert (len(leaves), leaves[:2]) == (MOST_LEAVES, [("a[0]", 0), ("a[1]", 1)])
-
-
-def test_ends_that_are_swapped_are_seen():
     flights = {
         "name": "flights", "description": "Find flights",
         "inputSchema": {"type": "object", "properties": {"departure_airport": {"type": "string"}, "arrival_airport": {"type": "string"}}},

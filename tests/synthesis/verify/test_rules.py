@@ -31,21 +31,9 @@ ISSUE = {"project_key": "SHOP", "title": "Cart total is wrong", "priority": "hig
     (CITY_TIME, "What time is it in Tokyo right now?", {"timezone": "Asia/Tokyo"}),
     (READ_FILE, "Show me /srv/app/notes.md, the first ten lines.", {"path": "/srv/app/notes.md", "head": 10}),
     (CREATE_ISSUE, "Open a high priority ticket 'Cart total is wrong' in SHOP.", ISSUE),
-    (
-        CREATE_ISSUE,
-        "We need a high-priority ticket called 'Cart total is wrong' in SHOP by the 9th of June 2025.",
-        {**ISSUE, "due_date": "2025-06-09"},
-    ),
-    (
-        ADD_RELATIONS,
-        "Remember that Maya manages Omar.",
-        {"relations": [{"from": "Maya", "to": "Omar"}]},
-    ),
-    (
-        CONVERT,
-        "How many yen do I get for two hundred and fifty euros?",
-        {"amount": 250, "source_currency": "EUR", "target_currency": "JPY"},
-    ),
+    (CREATE_ISSUE, "We need a high-priority ticket called 'Cart total is wrong' in SHOP by the 9th of June 2025.", {**ISSUE, "due_date": "2025-06-09"}),
+    (ADD_RELATIONS, "Remember that Maya manages Omar.", {"relations": [{"from": "Maya", "to": "Omar"}]}),
+    (CONVERT, "How many yen do I get for two hundred and fifty euros?", {"amount": 250, "source_currency": "EUR", "target_currency": "JPY"}),
     (PING, "Are you still there?", {}),
     ids=lambda value: value["name"] if isinstance(value, dict) and "name" in value else None,
 )  # fmt: skip
@@ -69,8 +57,7 @@ def test_a_good_pair_is_accepted(tool, text, arguments):
 )  # fmt: skip
 def test_a_certain_flaw_is_rejected_with_its_kind(kind, text, arguments):
     found = verify(canonicalize_contract(CREATE_ISSUE), text, arguments, server="npm:jira-server")
-    assert found.verdict == "reject"
-    assert kind in found.kinds
+    assert (found.verdict, kind in found.kinds) == ("reject", True)
 
 
 @cases(
@@ -81,8 +68,7 @@ def test_a_certain_flaw_is_rejected_with_its_kind(kind, text, arguments):
 )  # fmt: skip
 def test_a_value_that_is_not_in_the_text_is_left_to_the_judge(kind, text, arguments):
     found = verify(canonicalize_contract(CREATE_ISSUE), text, arguments)
-    assert found.verdict == "unsure"
-    assert found.kinds == [kind]
+    assert (found.verdict, found.kinds) == ("unsure", [kind])
 
 
 def test_names_descriptions_and_arguments_that_are_no_object_are_told():
@@ -169,9 +155,6 @@ def test_a_description_that_means_another_form_holds_no_value_to_it(about, value
     schema = {"type": "object", "properties": {"who": of}}
     contract = {"name": "t", "description": "Do a thing.", "inputSchema": schema}
     assert list(find_call_flaws(contract, {"who": value})) == []
-
-
-# ruff: noqa: E501  (tables of rows read better unbroken)
 
 
 Json = Any
@@ -319,5 +302,5 @@ def test_a_row_that_breaks_its_promise_is_rejected(bad, kind):
 
 def test_a_request_that_an_offered_tool_may_serve_is_left_open():
     odd = changed(NO_TOOL, 0, user("Why do people create a jira issue for everything?"))
-    assert verify_row(odd, CONTRACTS).kinds == ["may_need_a_tool"]
-    assert verify_row(odd, CONTRACTS).verdict == "unsure"
+    found = verify_row(odd, CONTRACTS)
+    assert (found.kinds, found.verdict) == (["may_need_a_tool"], "unsure")

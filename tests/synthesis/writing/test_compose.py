@@ -54,16 +54,12 @@ def town_of(_: Any, data: dict[str, str]) -> Any:
 
 
 def test_offline_pairs_are_whole_rows_with_receipts(offline):
-    answer = planned(ROWS)
-    rows = compose_rows(answer, offline, SINGLES)
+    rows = compose_rows(planned(ROWS), offline, SINGLES)
     frame = PAIRS.frame(rows)
     assert len(frame) == SINGLES.pairs_per_tool * len(ROWS)
-    assert set(frame["status"]) == {"ok"}
-    assert set(frame["provider"]) == {"offline"}
+    facts = frame.select("status", "provider", "usd", "license", "task").unique().rows()
+    assert facts == [("ok", "offline", 0.0, "MIT", SINGLE)]
     assert frame["model"].str.starts_with("offline-").all()
-    assert frame["usd"].sum() == 0.0
-    assert set(frame["license"]) == {"MIT"}
-    assert set(frame["task"]) == {SINGLE}
     assert (frame["verdict"] == "accept").sum() >= 0.8 * len(frame)
     for row in rows:
         assert json.loads(row["contracts"]) == [row["contract_digest"]]
@@ -148,9 +144,8 @@ def test_too_few_requests_and_a_bad_call_are_rows_of_their_own(ledger):
     with openai_endpoint(script) as endpoint:
         rows = compose_rows(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
         assert json.loads(data_of(endpoint.requests[0])["tool"]) == CLOCK[0]["contract"]
-    assert [(r["failed_step"], r["error_kind"]) for r in rows] == [
-        ("call", "non_json"), ("generate", "too_few"),
-    ]  # fmt: skip
+    failures = [(row["failed_step"], row["error_kind"]) for row in rows]
+    assert failures == [("call", "non_json"), ("generate", "too_few")]
     assert rows[0]["instruction"] == "What time is it in Oslo?"
     assert "1 requests of 2" in rows[1]["hint"]
 
@@ -187,7 +182,8 @@ def test_a_missing_role_stops_at_once_and_names_itself(ledger):
         compose_rows(planned(ROWS[:1]), llm, SINGLES)
 
 
-# ------------------------------------------------------------------ slot-fill
+# --- slot-fill
+FAILED = ("failed", "revise")
 
 
 def test_a_request_that_lacks_a_required_value_goes_to_the_reviser(ledger):
@@ -219,8 +215,7 @@ def test_a_reviser_that_leaves_the_value_out_fails_the_row_and_nobody_is_asked_o
     answers = {"generate": lambda *_: {"requests": [same]}, "revise": lambda *_: same}
     row, asked = write_one(ledger, CLOCK, **answers)
     assert asked == ["generate", "revise"]
-    failure = (row["status"], row["failed_step"], row["error_kind"])
-    assert failure == ("failed", "revise", "not_stated")
+    assert (row["status"], row["failed_step"], row["error_kind"]) == (*FAILED, "not_stated")
     assert "timezone" in row["hint"]
 
 
@@ -244,13 +239,10 @@ def test_each_step_of_evolution_takes_another_direction(ledger):
 
 
 def test_a_value_that_evolution_lost_is_stated_again(ledger):
-    def evolve(_: Any, data: dict[str, str]) -> Any:
-        return {"instruction": "Just tell me how late it is where my sister lives now."}
-
-    def revise(_: Any, data: dict[str, str]) -> Any:
-        return {"instruction": f"{data['request']} She moved to Oslo"}
-
-    answers = {"generate": times("Oslo"), "evolve": evolve, "revise": revise, "call": town_of}
+    lost = {"instruction": "Just tell me how late it is where my sister lives now."}
+    answers: dict[str, Any] = {"evolve": lambda *_: lost, "generate": times("Oslo")}
+    answers["revise"] = lambda _, data: {"instruction": f"{data['request']} She moved to Oslo"}
+    answers["call"] = town_of
     row, _ = write_one(ledger, CLOCK, replace(EVOLVED, evolve_depth=1), **answers)
     steps = [step["step"] for step in json.loads(row["steps"])]
     assert steps == ["generate", "evolve", "revise", "call"]
@@ -345,16 +337,13 @@ def test_an_edited_prompt_asks_the_ledger_only_for_its_own_step(ledger, monkeypa
 
 
 # --- several licences
-def test_a_row_of_several_sources_carries_all_their_licences(offline):
+def test_a_row_of_several_sources_carries_all_licences_and_profiles_are_stable_and_varied(offline):
     listed = zip(BESIDE, ("MIT", "Apache-2.0", None), strict=True)
     rows = [{**row, "license": licence} for row, licence in listed]
     policy = replace(ALL_TASKS, evolve_share=0.0)
     for count, licence in ((2, "Apache-2.0 AND MIT"), (3, None)):
         units = only(planned(rows[:count], policy, others(rows[:count])), LOOKALIKE)
         assert {row["license"] for row in compose_rows(units, offline, policy)} == {licence}
-
-
-def test_profiles_and_worlds_are_stable_and_varied(offline):
     first = compose_rows(planned(ROWS), offline, SINGLES)
     personas = {json.loads(row["profile"])["persona"] for row in first}
     assert len(personas) > 0.8 * len(first)

@@ -233,49 +233,32 @@ ISSUES = snapshot_rows([CREATE_ISSUE])
 REMEMBER = snapshot_rows(
     [make_tool("remember", "Remember a thing.", {"what": {}}, additionalProperties=True)]
 )
-WHAT = "What time is it?"
 LOST = {"instruction": "What time is it in Bern, and at my uncle's?"}
 KEEP = {"requests": [{"instruction": "Keep in mind: the tap is fixed."}]}
+FIXED = {"call": lambda *_: {"arguments": {"what": "the tap is fixed"}}}
+IN_OSLO, BORROWED = {"tool": 1, "arguments": OSLO}, two_times(OSLO, BERN, borrowed=["timezone"])
+IN_NO_RESULT = {
+    "several": chain(["ticket_id"], ticket_id="T-1"),
+    "act": lambda *_: {"content": "nothing found"},
+    "call": lambda *_: {"arguments": {"ticket_id": "T-1"}},
+}
+
+
+def say_calls(*calls: Json) -> Any:
+    return lambda *_: {"instruction": "What time is it?", "calls": [*calls]}
 
 
 @cases(
     "rows, task, step, kind, answers",
     (CLOCK, PARALLEL, "several", "wrong_calls", {"several": two_times(OSLO, OSLO)}),
     (CLOCK, PARALLEL, "several", "wrong_tool", {"several": two_times(OSLO, BERN, tool=2)}),
-    (
-        *(CLOCK, PARALLEL, "several", "wrong_calls"),
-        {"several": two_times(OSLO, BERN, borrowed=["timezone"])},
-    ),
-    (
-        *(CLOCK, PARALLEL, "several", "wrong_shape"),
-        {"several": lambda *_: {"instruction": WHAT, "calls": [{"tool": 1}]}},
-    ),
-    (
-        *(CLOCK, PARALLEL, "several", "wrong_calls"),
-        {
-            "several": lambda *_: {
-                "instruction": WHAT,
-                "calls": [{"tool": 1, "arguments": OSLO}] * 4,
-            }
-        },
-    ),
-    (*(CLOCK, PARALLEL, "revise", "not_stated"), {"several": half_said, "revise": lambda *_: LOST}),
-    (
-        *(DESK, SEQUENTIAL, "call", "not_borrowed"),
-        {
-            "several": chain(["ticket_id"], ticket_id="T-1"),
-            "act": lambda *_: {"content": "nothing found"},
-            "call": lambda *_: {"arguments": {"ticket_id": "T-1"}},
-        },
-    ),
+    (CLOCK, PARALLEL, "several", "wrong_calls", {"several": BORROWED}),
+    (CLOCK, PARALLEL, "several", "wrong_shape", {"several": say_calls({"tool": 1})}),
+    (CLOCK, PARALLEL, "several", "wrong_calls", {"several": say_calls(*[IN_OSLO] * 4)}),
+    (CLOCK, PARALLEL, "revise", "not_stated", {"several": half_said, "revise": lambda *_: LOST}),
+    (DESK, SEQUENTIAL, "call", "not_borrowed", IN_NO_RESULT),
     (DESK, SEQUENTIAL, "several", "wrong_calls", {"several": chain([], ticket_id="T-1")}),
-    (
-        *(REMEMBER, RECOVERY, "wrong_call", "no_wrong_call"),
-        {
-            "generate": lambda *_: KEEP,
-            "call": lambda *_: {"arguments": {"what": "the tap is fixed"}},
-        },
-    ),
+    (REMEMBER, RECOVERY, "wrong_call", "no_wrong_call", {"generate": lambda *_: KEEP, **FIXED}),
     ids=[
         *("twice the same", "a tool not shown", "borrowed", "one call", "four calls"),
         *("lost by the reviser", "in no result", "borrows nothing", "refuses nothing"),

@@ -39,16 +39,12 @@ POLICY = SynthesisPolicy(evolve_share=0.0)
 
 
 def explore(warehouse: Warehouse, *calls: tuple[dict[str, Any], dict[str, str], str]) -> None:
+    own = {name: ROW[name] for name in ("server_id", "tool", "contract_digest")}
     rows = [
-        {
-            "exploration_id": f"o1:{number}",
-            **{name: ROW[name] for name in ("server_id", "tool", "contract_digest")},
-            "arguments": json.dumps(arguments),
-            "sources": json.dumps(sources),
-            "outcome": outcome,
-        }
+        {**own, "exploration_id": f"o1:{number}", "arguments": json.dumps(arguments),
+         "sources": json.dumps(sources), "outcome": outcome}
         for number, (arguments, sources, outcome) in enumerate(calls)
-    ]
+    ]  # fmt: skip
     tables = warehouse.tables
     tables.promote(tables.stage(EXPLORATIONS, EXPLORATIONS.frame(rows), "a"), "test", [])
 
@@ -129,7 +125,7 @@ def test_a_sequence_takes_a_value_that_only_the_first_answer_tells(ledger):
     assert [list(call.borrowed) for call in read_goldens(row)] == [[], ["ticket_id"]]
 
 
-def test_a_tool_that_others_take_from_has_their_sequence_and_one_without_any_has_none():
+def test_a_tool_has_the_sequence_of_those_it_takes_from_with_the_call_that_makes_its_thing():
     [unit] = add_explored([WritingUnit(SEQUENTIAL, (FIND,))], DESK, [FIND, CLOSE])
     assert [row["tool"] for row in unit.rows] == ["search_tickets", "close_ticket"]
     alone = ExploredTools([replace(CLOSED, origins={})])
@@ -137,6 +133,9 @@ def test_a_tool_that_others_take_from_has_their_sequence_and_one_without_any_has
     assert add_explored([pair], alone, [FIND, CLOSE]) == []
     # Of a server that was not explored its schemas have to do.
     assert add_explored([pair], ExploredTools(), [FIND, CLOSE]) == [pair]
+    made = [call_of(1), call_of(2, 1, after="o1:1"), call_of(3, 2, after="o1:2")]
+    assert [step for step, _ in steps_of(made, 3)] == ["o1:1", "o1:2", "o1:3"]
+    assert steps_of(made[1:], 3) == steps_of(made[1:], 2) == []
 
 
 def call_of(number: int, *sources: int, **more: Any) -> ExploredCall:
@@ -156,22 +155,13 @@ def steps_of(calls: list[ExploredCall], number: int) -> list[tuple[str, list[str
     return [(step.call.id, sorted(step.borrowed)) for step in found]
 
 
-def test_sequences_join_and_a_cycle_of_edges_ends():
+def test_sequences_join_have_at_most_five_steps_and_a_cycle_of_edges_ends():
     joined = [call_of(1), call_of(2), call_of(3, 1, 2, text=None)]
     assert steps_of(joined, 3) == [("o1:1", []), ("o1:2", []), ("o1:3", ["p1", "p2"])]
     cycle = [call_of(1, 2), call_of(2, 1), call_of(3, 2)]
     assert steps_of(cycle, 3) == [("o1:1", []), ("o1:2", ["p1"]), ("o1:3", ["p2"])]
     assert steps_of([call_of(1, 1)], 1) == []
     assert steps_of([call_of(1, changes=True), call_of(2, 1)], 2) == []
-
-
-def test_no_sequence_is_without_the_call_that_makes_what_it_works_on():
-    made = [call_of(1), call_of(2, 1, after="o1:1"), call_of(3, 2, after="o1:2")]
-    assert [step for step, _ in steps_of(made, 3)] == ["o1:1", "o1:2", "o1:3"]
-    assert steps_of(made[1:], 3) == steps_of(made[1:], 2) == []
-
-
-def test_a_sequence_has_at_most_five_steps():
     long = [call_of(1), *(call_of(n, n - 1) for n in range(2, 12))]
     steps = steps_of(long, 11)
     assert 2 <= len(steps) <= 5

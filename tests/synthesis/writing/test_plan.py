@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import dagster as dg
 import pytest
@@ -17,7 +18,7 @@ from assets.marketplaces.adapters.private import NotApproved
 from assets.synthesis.defs import pairs
 from assets.synthesis.judging.judge import make_offline_provider
 from assets.synthesis.policy import SynthesisPolicy, TaskShares
-from assets.synthesis.prompts import PromptFile, read_prompt
+from assets.synthesis.prompts import read_prompt
 from assets.synthesis.tables import LOOKALIKE, NO_TOOL, RECOVERY, SEQUENTIAL, SINGLE, TASKS
 from assets.synthesis.verify.model_text import (
     RUN,
@@ -49,7 +50,6 @@ from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE, TEXT, make_tool, snapshot_rows
 from tests.synthesis.scripted import ALL_TASKS, NAMES, ROLES, SINGLES, others, planned
 from tests.vectors.conftest import WordEmbedder
-from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Role
 from warehouse.store import Warehouse
 
@@ -57,14 +57,8 @@ Row = dict[str, Any]
 VERBS, THINGS = ("list", "get", "delete", "send"), ("file", "song", "order")
 
 
-class NoLedger(Ledger):
-    """Planning asks nobody: no ledger is opened."""
-
-    def __init__(self) -> None:
-        return
-
-
-LLM_ = LLM([Role(name) for name in ROLES], NoLedger(), offline=make_offline_provider())
+# Planning asks nobody: no ledger is opened.
+LLM_ = LLM([Role(name) for name in ROLES], Mock(spec=[]), offline=make_offline_provider())
 
 
 def tool(server: int, verb: str, thing: str) -> Row:
@@ -153,19 +147,15 @@ def test_nothing_that_near_names_beyond_the_rows_is_shown():
     assert [unit for unit in answer if unit.rivals]
 
 
-def test_a_share_is_kept_over_many_tools():
+def test_a_share_is_kept_over_many_tools_and_no_share_writes_no_task():
     rows = [{"server_id": f"npm:{n // 7}", "tool": f"t{n}"} for n in range(4000)]
     for task in TASKS[1:]:
         lines = sum(draws_task(row, task, 0.1) for row in rows) / len(rows)
         assert 0.085 < lines < 0.115
     assert not any(draws_task(row, LOOKALIKE, 0.0) for row in rows)
     assert all(draws_task(row, LOOKALIKE, 1.0) for row in rows)
-
-
-def test_no_share_no_task_and_no_checks_no_rivals():
     answer = planned(EVERYTHING, SINGLES, near_among(EVERYTHING))
-    assert {unit.task for unit in answer} == {SINGLE}
-    assert not any(unit.rivals for unit in answer)
+    assert {(unit.task, bool(unit.rivals)) for unit in answer} == {(SINGLE, False)}
 
 
 EDITABLE = [name for name in NAMES if name != "judge"]
@@ -175,12 +165,8 @@ def edit(patch: pytest.MonkeyPatch, name: str) -> None:
     """Puts one more sentence into one prompt file."""
     prompt = read_prompt(name)
     edited = dataclasses.replace(prompt, digest="e" * 64, system=f"{prompt.system}\nBe brief.")
-
-    def changed(request: str) -> PromptFile:
-        return edited if request == name else read_prompt(request)
-
     for module in (units, row_builder):
-        patch.setattr(module, "read_prompt", changed)
+        patch.setattr(module, "read_prompt", lambda of: edited if of == name else read_prompt(of))
 
 
 @pytest.mark.parametrize("name", EDITABLE)
@@ -212,7 +198,7 @@ def test_another_checker_redoes_what_is_checked_and_a_slower_one_nothing():
     units_ = list(answer.values())
     roles = [Role(name) for name in ROLES if name != "checker_b"]
     other, slow = (
-        LLM([*roles, Role("checker_b", **how)], NoLedger(), offline=make_offline_provider())
+        LLM([*roles, Role("checker_b", **how)], Mock(spec=[]), offline=make_offline_provider())
         for how in ({"temperature": 0.3}, {"timeout_s": 1})
     )
     after = plan_units(units_, other, ALL_TASKS)
@@ -227,9 +213,8 @@ def test_tools_stand_in_sequence_only_where_one_speaks_of_what_the_other_takes()
     chains = [unit for unit in answer if unit.task == SEQUENTIAL]
     assert all(len(unit.rows) == 2 for unit in chains)
     pair = [tool(0, "list", "file"), tool(0, "delete", "file")]
-    assert [u.rows for u in planned(pair, ALL_TASKS) if u.task == SEQUENTIAL] == [
-        tuple(pair), tuple(pair[::-1]),
-    ]  # fmt: skip
+    chains = [unit.rows for unit in planned(pair, ALL_TASKS) if unit.task == SEQUENTIAL]
+    assert chains == [tuple(pair), tuple(pair[::-1])]
     unrelated = [tool(0, "list", "file"), tool(0, "delete", "song")]
     assert not [u for u in planned(unrelated, ALL_TASKS) if u.task == SEQUENTIAL]
 
@@ -344,9 +329,6 @@ def test_private_tools_are_sent_to_no_endpoint_that_is_not_approved(tmp_path):
         assert here.make_llm(warehouse(tmp_path), "private")
     with pytest.raises(NotApproved):  # the client's default endpoint
         PairWriter((Role("generator", model="m"),)).make_llm(warehouse(tmp_path), "private")
-
-
-def test_the_asset_refuses_and_publishes_nothing(tmp_path):
     resources = {"warehouse": warehouse(tmp_path), "writer": PairWriter((ELSEWHERE,))}
     resources["embedder"] = WordEmbedder()
     how = {"partition_key": "private", "resources": resources, "raise_on_error": False}

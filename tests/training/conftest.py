@@ -4,31 +4,27 @@ import json
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import numpy as np
 import pytest
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
+from tests.synthesis.contracts import make_tool
 from tests.vectors.conftest import WordEmbedder
 from training.sets.split import TRAIN, UNSEEN_SERVER
 from training.sets.training_set import TrainingSet, build_training_set
 
 THINGS = ["file", "issue", "page", "song", "invoice", "photo", "flight", "recipe", "ticket", "note"]
+ACCEPTED = {"kind": "direct", "provider": "offline", "license": "Apache-2.0"}
+ACCEPTED |= {"task": "single", "status": "ok", "verdict": "accept"}
 DEEDS = {"find": "Look up", "make": "Create a new", "drop": "Delete for good"}
 
 
 def raw_tool(deed: str, thing: str) -> dict[str, Any]:
-    return {
-        "name": f"{deed}_{thing}",
-        "description": f"{DEEDS[deed]} {thing} by its title in the {thing} archive",
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "title": {"type": "string", "description": f"title of the {thing}"},
-                "count": {"type": "integer"},
-            },
-            "required": ["title", "count"],
-        },
-    }
+    about = f"{DEEDS[deed]} {thing} by its title in the {thing} archive"
+    title = {"type": "string", "description": f"title of the {thing}"}
+    fields = {"title": title, "count": {"type": "integer"}}
+    return make_tool(f"{deed}_{thing}", about, fields, "title", "count")
 
 
 def make_rows() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -44,20 +40,11 @@ def make_rows() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
                 {**owner, "marketplace": "registry", "contract_digest": name, "contract": held}
             )
             for i, title in enumerate(("Blue Sky", "Old Oak")):
+                asked = f"Please {deed} {i + 2} {thing}s called '{title}'."
+                arguments = json.dumps({"title": title, "count": i + 2})
+                named = {"pair_id": f"p1:{thing}-{deed}-{i}", "contract_digest": name}
                 pairs.append(
-                    {
-                        **owner,
-                        "pair_id": f"p1:{thing}-{deed}-{i}",
-                        "contract_digest": name,
-                        "instruction": f"Please {deed} {i + 2} {thing}s called '{title}'.",
-                        "arguments": json.dumps({"title": title, "count": i + 2}),
-                        "kind": "direct",
-                        "provider": "offline",
-                        "license": "Apache-2.0",
-                        "task": "single",
-                        "status": "ok",
-                        "verdict": "accept",
-                    }
+                    {**owner, **named, "instruction": asked, "arguments": arguments, **ACCEPTED}
                 )
     return snapshots, pairs
 
@@ -77,14 +64,12 @@ def embed(texts: Any) -> np.ndarray:
 
 @pytest.fixture(scope="session")
 def made(snapshots_and_pairs: tuple[list, list]) -> TrainingSet:
-    """the rows' training set."""
     snapshots, pairs = snapshots_and_pairs
     return build_training_set(pairs, snapshots, embed)
 
 
 @pytest.fixture(scope="session")
 def rows(made: TrainingSet) -> list[dict[str, Any]]:
-    """All rows of the rows' training set."""
     return made.rows
 
 
@@ -109,3 +94,13 @@ def test_rows(rows):
 def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One data folder shared by the tests that train, so that models are made once."""
     return tmp_path_factory.mktemp("trained")
+
+
+def materialize(assets: Any, **resources: Any) -> dict[str, dict[str, Any]]:
+    """Runs the assets; metadata by asset."""
+    events = dg.materialize(assets, resources=resources).get_asset_materialization_events()
+    made: list[Any] = [event.materialization for event in events]
+    return {
+        one.asset_key.to_user_string(): {name: of.value for name, of in one.metadata.items()}
+        for one in made
+    }

@@ -33,34 +33,21 @@ def save_empty_model(home: Path, name: str, role: str = "retriever", **facts: An
 
     weights = {"w": np.zeros(4, np.float32)}
     about = {"name": name, "role": role, "base": "minilm-l6-v2", "training_set": "set1", **facts}
-    save_model(
-        home,
-        name,
-        about,
-        lambda folder: save_file(weights, str(folder / "adapter_model.safetensors")),
-    )
+    file = "adapter_model.safetensors"
+    save_model(home, name, about, lambda folder: save_file(weights, str(folder / file)))
     return name
 
 
 def make_summary(home: Path, candidate: str, gain: dict = BETTER, role: str = "retriever") -> dict:
     """A retriever's evaluation of the candidate against whoever serves."""
-    return {
-        "candidate": candidate,
-        "incumbent": find_model_in_service(home, role).model,
-        "n": 90,
-        "tools": 30,
-        "servers": 5,
-        "gain_at_1": gain,
-        "gain_at_5": EQUAL,
-    }
+    who = {"candidate": candidate, "incumbent": find_model_in_service(home, role).model}
+    return {**who, "n": 90, "tools": 30, "servers": 5, "gain_at_1": gain, "gain_at_5": EQUAL}
 
 
 def consider_model(home: Path, name: str, gain: dict = BETTER, training_set: str = "set1") -> Any:
-    """A retriever is made and considered on this gain."""
     held = make_summary(home, save_empty_model(home, name), gain)
-    return consider_candidate(
-        home, "retriever", name, training_set, check_gates("retriever", held), held
-    )
+    gates = check_gates("retriever", held)
+    return consider_candidate(home, "retriever", name, training_set, gates, held)
 
 
 def passed_by_gate(gates: list[PromotionGate]) -> dict[str, bool]:
@@ -78,19 +65,13 @@ def serve_release(home: Path, contracts: str, rows: list[dict] | None = None) ->
     encoder = find_encoder_folder(home, embedder.id)
     encoder.mkdir(parents=True, exist_ok=True)
     (encoder / "encoder.json").write_text("{}")
-    version = build_index(
-        home,
-        IndexSource(rows or SNAPSHOT_ROWS),
-        embedder.embed,
-        embedder=embedder.id,
-        adapter=None if models["retriever"] == "base" else models["retriever"],
-        release=name,
-    )
+    adapter = None if models["retriever"] == "base" else models["retriever"]
+    made_by = {"embedder": embedder.id, "adapter": adapter, "release": name}
+    version = build_index(home, IndexSource(rows or SNAPSHOT_ROWS), embedder.embed, **made_by)
     return name, serve_version(home, version)
 
 
 def read_pointers(home: Path) -> dict[str, bytes]:
-    """Every pointer and history as bytes."""
     globs = ("champions/*.json*", "releases/*", "router/HEAD.json")
     files = [path for glob in globs for path in home.glob(glob)]
     return {str(path.relative_to(home)): path.read_bytes() for path in sorted(files)}

@@ -41,13 +41,11 @@ def call_rows(model: str, skill: float, per_cell: int = 20) -> list[dict[str, An
     """Rows of every kind of item; `skill` is the share of right calls on unchanged items."""
     made = []
     for split, ease in (("seen_tool", 1.2), ("unseen_tool", 1.1), ("unseen_server", 1.0)):
-        for candidates in (10, 100):
-            for distractors in ("random", "hard"):
+        for candidates, most in ((10, 1), (100, 0.7)):
+            for distractors, few in (("random", 1), ("hard", 0.8)):
                 place = {"split": split, "candidates": candidates, "distractors": distractors}
-                hard = (
-                    ease * (0.7 if candidates == 100 else 1) * (0.8 if distractors == "hard" else 1)
-                )
-                made += [_row(model, skill * hard, n, **place) for n in range(per_cell)]
+                share = skill * ease * most * few
+                made += [_row(model, share, n, **place) for n in range(per_cell)]
     base = {"split": "unseen_server", "candidates": 10, "distractors": "random"}
     for kind in PERTURBATIONS:
         made += [_row(model, skill * 0.8, n, perturbation=kind, **base) for n in range(per_cell)]

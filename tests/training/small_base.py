@@ -10,6 +10,7 @@ import pytest
 
 from assets.vectors.encoders import weights
 from assets.vectors.encoders.weights import find_base_path
+from tests.synthesis.contracts import make_tool
 
 TEMPLATE = (
     "{% for t in tools %}[tool] {{ t | tojson }}\n{% endfor %}"
@@ -33,12 +34,8 @@ def make_tokenizer(pad: bool = True, template: str | None = TEMPLATE) -> Any:
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<|end|>", "<|pad|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
+    options = {"vocab_size": 400, "special_tokens": ["<|end|>", "<|pad|>"], "show_progress": False}
+    trainer = trainers.BpeTrainer(**options, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     raw.train_from_iterator(TEXTS, trainer)
     padding = {"pad_token": "<|pad|>"} if pad else {}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|end|>", **padding)
@@ -51,25 +48,15 @@ def make_model(vocabulary: int, *, width: int = 32, layers: int = 2, seed: int =
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(seed)
-    return Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=vocabulary,
-            hidden_size=width,
-            intermediate_size=2 * width,
-            num_hidden_layers=layers,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=width // 4,
-            max_position_embeddings=4096,
-            tie_word_embeddings=True,
-        )
-    )
+    shape: dict[str, Any] = {"hidden_size": width, "intermediate_size": 2 * width}
+    shape |= {"num_hidden_layers": layers, "num_attention_heads": 4, "num_key_value_heads": 2}
+    shape |= {"head_dim": width // 4, "max_position_embeddings": 4096, "tie_word_embeddings": True}
+    return Qwen3ForCausalLM(Qwen3Config(vocab_size=vocabulary, **shape))
 
 
 def make_base(
     folder: Path, *, pad: bool = True, template: str | None = TEMPLATE, **shape: Any
 ) -> Path:
-    """Saves model and tokenizer; returns the folder."""
     tokenizer = make_tokenizer(pad, template)
     make_model(len(tokenizer), **shape).save_pretrained(str(folder))
     tokenizer.save_pretrained(str(folder))
@@ -77,28 +64,16 @@ def make_base(
 
 
 def make_rows(n: int) -> list[dict[str, Any]]:
-    """Training rows of a few tools, as a job holds them."""
     rows = []
     for i in range(n):
         name = f"find_{('file', 'song', 'page', 'note')[i % 4]}"
-        text = {"type": "string"}
-        contract = {
-            "name": name,
-            "description": f"Look up a {name[5:]} by its title",
-            "inputSchema": {"type": "object", "properties": {"title": text}, "required": ["title"]},
-        }
-        rows.append(
-            {
-                "pair_id": f"p1:{i}",
-                "server_id": "npm:archive",
-                "tool": name,
-                "contract_digest": f"c1:{name}",
-                "contract": json.dumps(contract),
-                "instruction": f"Please find the {name[5:]} called 'Old Oak {i * i}'.",
-                "arguments": json.dumps({"title": f"Old Oak {i * i}"}),
-                "negatives": "[]",
-            }
-        )
+        about, title = f"Look up a {name[5:]} by its title", f"Old Oak {i * i}"
+        contract = make_tool(name, about, {"title": {"type": "string"}}, "title")
+        named = {"pair_id": f"p1:{i}", "server_id": "npm:archive", "tool": name}
+        held = {"contract_digest": f"c1:{name}", "contract": json.dumps(contract)}
+        asked = {"instruction": f"Please find the {name[5:]} called '{title}'."}
+        asked["arguments"] = json.dumps({"title": title})
+        rows.append({**named, **held, **asked, "negatives": "[]"})
     return rows
 
 

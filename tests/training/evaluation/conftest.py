@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from orchestration.cli.app import main
+
 # The folder's fixtures once more, of this folder's own `made`: a session makes each only once.
 from tests.training.conftest import (  # noqa: F401
     embed,
@@ -36,8 +38,6 @@ Say = Callable[[PredictionRequest], PredictionAnswer]
 
 
 class Scripted:
-    """Says what `say` says of each question."""
-
     kind: PredictorKind = "baseline"
 
     def __init__(self, label: str, say: Say) -> None:
@@ -49,6 +49,14 @@ class Scripted:
         return [self._say(one) for one in asked]
 
 
+def run_main(patch: pytest.MonkeyPatch, capsys: Any, *words: object) -> tuple[int, str, str]:
+    patch.setattr("sys.argv", ["toolmill", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.out, printed.err
+
+
 def texts(say: Callable[[PredictionRequest], str]) -> Say:
     return lambda asked: parse_answer(say(asked))
 
@@ -57,15 +65,9 @@ def texts(say: Callable[[PredictionRequest], str]) -> Say:
 def made() -> TrainingSet:
     """the made-up set, with held-out tools and requests, and a row that no tool serves."""
     snapshots, pairs = make_rows()
-    aside = {
-        **pairs[0],
-        "pair_id": "p1:aside",
-        "task": "no_tool",
-        "instruction": "What is the plural of cactus?",
-        "arguments": None,
-        "calls": "[]",
-        "offered": f'["{pairs[0]["contract_digest"]}"]',
-    }
+    aside = {**pairs[0], "pair_id": "p1:aside", "instruction": "What is the plural of cactus?"}
+    aside |= {"offered": f'["{pairs[0]["contract_digest"]}"]', "task": "no_tool"}
+    aside |= {"arguments": None, "calls": "[]"}
     both = [*pairs, aside, *_make_conversations(pairs)]
     policy = SetPolicy(unseen_tools=0.3, seen_tools=0.3, near_cosine=1.0)
     return build_training_set(both, snapshots, embed, policy)
@@ -91,20 +93,14 @@ def _make_conversations(pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
         "clarification": [user, asks, answer, made],
         "recovery": [user, wrong, error, made],
     }
-    return [
-        {
-            **own,
-            "pair_id": f"p1:{task}",
-            "task": task,
-            "instruction": f"{user['content']} ({task})",
-            "messages": json.dumps(messages),
-            "offered": json.dumps([own["contract_digest"]]),
-            "calls": json.dumps([] if task == "missing_parameter" else [
-                {**named, "arguments": right}]),
-            "arguments": None if task == "missing_parameter" else own["arguments"],
-        }
+    talks = [
+        {**own, "pair_id": f"p1:{task}", "task": task, "messages": json.dumps(messages),
+         "instruction": f"{user['content']} ({task})", "calls": json.dumps([
+             {**named, "arguments": right}]), "offered": json.dumps([own["contract_digest"]])}
         for task, messages in conversations.items()
     ]  # fmt: skip
+    talks[0] |= {"calls": "[]", "arguments": None}
+    return talks
 
 
 @pytest.fixture(scope="session")
@@ -114,7 +110,6 @@ def items(made: TrainingSet) -> list[CallerItem]:
 
 @pytest.fixture(scope="session")
 def right(items: Sequence[CallerItem]) -> dict[str, list[dict[str, Any]]]:
-    """Item -> its right calls."""
     return {item.item_id: item.expected for item in items}
 
 
@@ -143,7 +138,6 @@ def home(tmp_path: Path, made: TrainingSet) -> Path:
 
 
 def publish_set(home: Path, published: Sequence[dict[str, Any]], made: TrainingSet) -> Path:
-    """Makes `published` the home's current training set."""
     warehouse = Warehouse(home=home, state=home / "state")
     staged = warehouse.tables.stage(TRAINING_SET, TRAINING_SET.frame(published))
     warehouse.tables.promote(staged, "test", [])

@@ -1,7 +1,7 @@
 """Tasks, a larger model that follows a script, and tools that answer from a function."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,7 +27,6 @@ def task(name: str = "p1", **more: Any) -> AgentTask:
 
 
 def row(pair_id: str = "p1", **more: Any) -> dict[str, Any]:
-    """A row of TRAINING_SET."""
     arguments = more.pop("arguments", {"x": 7})
     calls = [{"name": "do", "contract_digest": DIGEST, "arguments": arguments}]
     facts = {
@@ -74,13 +73,7 @@ class Tools:
         self._answer = answer or (lambda given: text(str(given["x"] ** 2)))
 
     async def call(
-        self,
-        server_id: str,
-        tool: str,
-        contract: Mapping[str, Any],
-        arguments: Any,
-        *,
-        timeout_s: float = 60.0,
+        self, server_id: str, tool: str, contract: Any, arguments: Any, *, timeout_s: float = 60.0
     ) -> CallResult:
         self.called.append((tool, arguments))
         return self._answer(arguments)

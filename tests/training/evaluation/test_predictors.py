@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.cases import cases
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
+from tests.synthesis.contracts import make_tool
 from tests.training.evaluation.conftest import PLAN
 from tests.training.small_base import TEMPLATE, make_base
 from training.evaluation.adapter_predictor import (
@@ -50,9 +51,8 @@ def test_a_folder_of_an_adapter_is_asked_like_any_caller(adapter, items, tmp_pat
     assert all(row["prompt_tokens"] > 0 and row["seconds"] > 0 for row in mine)
     assert all(row["completion_tokens"] <= 16 for row in mine)
     assert summarise_calls(rows, asked.label)["items"] == 20
-    answers = asked.predict(
-        [PredictionRequest("i", "Find it.", some[0].tools)], lambda n, of: progress.append((n, of))
-    )
+    request = PredictionRequest("i", "Find it.", some[0].tools)
+    answers = asked.predict([request], lambda *done: progress.append(done))
     assert progress == [(1, 1)]
     assert answers[0].shown == len(some[0].tools)
 
@@ -66,9 +66,8 @@ def test_a_conversation_that_the_template_refuses_is_an_answer_that_failed(made,
     clarified = next(i for i in items if i.before and i.expected and i.before != repaired.before)
     rows = evaluate_predictors([asked, BaselinePredictor()], [repaired, clarified], "set")
     assert [row["error_kind"] for row in rows if row["failed"]] == [NOT_RENDERABLE]
-    assert {row["item_id"] for row in rows if not row["failed"]} == {
-        clarified.item_id, repaired.item_id,
-    }  # fmt: skip
+    answered = {row["item_id"] for row in rows if not row["failed"]}
+    assert answered == {clarified.item_id, repaired.item_id}
 
 
 def test_what_does_not_fit_the_context_is_dropped_or_counted(base, items, tmp_path):
@@ -79,12 +78,8 @@ def test_what_does_not_fit_the_context_is_dropped_or_counted(base, items, tmp_pa
     many = next(item for item in items if item.candidates == 12 and item.expected)
     keep = frozenset([many.expected[0]["name"]])
     asked = AdapterPredictor(tmp_path, short, device="cpu", max_new=8)
-    fits, never = asked.predict(
-        [
-            PredictionRequest("a", many.instruction, many.tools, keep=keep),
-            PredictionRequest("b", "find " * 2000, many.tools),
-        ]
-    )
+    short_one = PredictionRequest("a", many.instruction, many.tools, keep=keep)
+    fits, never = asked.predict([short_one, PredictionRequest("b", "find " * 2000, many.tools)])
     assert fits.shown is not None
     assert 1 <= fits.shown < 12
     assert fits.prompt_tokens <= 692
@@ -111,10 +106,8 @@ def test_what_cannot_be_loaded_is_one_line(adapter, tmp_path, flaw, message):
     elif flaw == "broken weights":
         weights.write_bytes(b"\x08")
     else:
-        other = (
-            str(make_base(tmp_path / "other", width=64)) if "another" in flaw else "/no/such/base"
-        )
-        config = json.loads(settings.read_text()) | {"base_model_name_or_path": other}
+        other = make_base(tmp_path / "other", width=64) if "another" in flaw else "/no/such/base"
+        config = json.loads(settings.read_text()) | {"base_model_name_or_path": str(other)}
         settings.write_text(json.dumps(config))
     with pytest.raises(UnusableInput, match=message) as error:
         AdapterPredictor(tmp_path, folder, device="cpu").load()
@@ -123,10 +116,9 @@ def test_what_cannot_be_loaded_is_one_line(adapter, tmp_path, flaw, message):
 
 def test_a_base_without_a_chat_template_is_refused_when_it_is_asked(tmp_path, items):
     bare = make_base(tmp_path / "bare", template=None)
+    asked = PredictionRequest("i", "Find it.", items[0].tools)
     with pytest.raises(CannotPredict, match="no chat template"):
-        AdapterPredictor(tmp_path, bare, device="cpu").predict(
-            [PredictionRequest("i", "Find it.", items[0].tools)]
-        )
+        AdapterPredictor(tmp_path, bare, device="cpu").predict([asked])
 
 
 def test_a_name_is_found_by_its_beginning(tmp_path):
@@ -159,12 +151,7 @@ TEXT, INTEGER, BOOLEAN = {"type": "string"}, {"type": "integer"}, {"type": "bool
 
 def tool(name: str, about: str = "", required: Sequence[str] | None = None, **of: dict) -> dict:
     """A tool that requires all of its properties, or those that are named."""
-    schema = {
-        "type": "object",
-        "properties": of,
-        "required": list(of if required is None else required),
-    }
-    return {"name": name, "description": about, "inputSchema": schema}
+    return make_tool(name, about, of, *list(of if required is None else required))
 
 
 TOOL = tool("files/find.one", "Finds a file.", required=(), title=TEXT)
@@ -176,19 +163,13 @@ def called(*calls: tuple[str, Any], content: str | None = None) -> Say:
         {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": given}}
         for n, (name, given) in enumerate(calls)
     ]
-    body = {
-        "model": "m",
-        "choices": [
-            {"index": 0, "finish_reason": "tool_calls",
-             "message": {"role": "assistant", "content": content, "tool_calls": made}}
-        ],
-        "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
-    }  # fmt: skip
-    return Say(raw=json.dumps(body))
+    message = {"role": "assistant", "content": content, "tool_calls": made}
+    choices = [{"index": 0, "finish_reason": "tool_calls", "message": message}]
+    usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+    return Say(raw=json.dumps({"model": "m", "choices": choices, "usage": usage}))
 
 
 def obedient(body: dict[str, Any], number: int) -> Say:
-    """Calls the first tool it is offered, sometimes in words."""
     name = body["tools"][0]["function"]["name"]
     if number % 3 == 0:
         return Say(json.dumps({"name": name, "arguments": {"title": "a"}}))
@@ -205,9 +186,8 @@ def predictor(endpoint: Endpoint, warehouse: Warehouse, **changed: Any) -> Endpo
 
     held: dict[str, Any] = {"model": "m", "base_url": endpoint.url, "usd_in": 1.0, "usd_out": 2.0,
                             "temperature": 0.0, "attempts": 2} | changed  # fmt: skip
-    return EndpointPredictor(
-        Role("evaluated", **held), warehouse.ledger, endpoint=Wire(backoff_s=0.01)
-    )
+    wire = Wire(backoff_s=0.01)
+    return EndpointPredictor(Role("evaluated", **held), warehouse.ledger, endpoint=wire)
 
 
 def test_tools_are_offered_by_names_that_endpoints_take_and_nothing_is_paid_twice(warehouse):
@@ -223,8 +203,7 @@ def test_tools_are_offered_by_names_that_endpoints_take_and_nothing_is_paid_twic
     assert [answer.calls for answer in first] == [right] * 6
     assert [answer.calls for answer in again] == [right] * 6
     assert {answer.seconds for answer in again} == {None}
-    paid = sum(answer.usd for answer in first)
-    assert 0 < paid == pytest.approx(warehouse.ledger.spent())
+    assert 0 < sum(answer.usd for answer in first) == pytest.approx(warehouse.ledger.spent())
     assert {cost["stage"] for cost in warehouse.ledger.costs()} == {STAGE}
 
 
@@ -273,9 +252,8 @@ def test_faults_are_rows_that_are_counted_apart_and_asked_again(warehouse, items
         return obedient(body, 1)
 
     with openai_endpoint(say) as endpoint:
-        rows = evaluate_predictors(
-            [BaselinePredictor(), predictor(endpoint, warehouse)], some, "set"
-        )
+        both = [BaselinePredictor(), predictor(endpoint, warehouse)]
+        rows = evaluate_predictors(both, some, "set")
         lost = [row for row in rows if row["failed"]]
         summary = summarise_calls(rows, "endpoint:m")
         assert 0 < len(lost) < len(some)
@@ -288,15 +266,12 @@ def test_faults_are_rows_that_are_counted_apart_and_asked_again(warehouse, items
         assert len(endpoint.requests) == sent + len(lost)
 
 
-def test_a_budget_that_is_spent_sends_nothing(tmp_path):
-    poor = Warehouse(home=tmp_path, state=tmp_path / "state", budget_usd=0.0)
+def test_a_spent_budget_sends_nothing_and_no_endpoint_fails_every_row(tmp_path, warehouse):
+    poor = Warehouse(home=tmp_path, state=tmp_path / "poor", budget_usd=0.0)
     with openai_endpoint(obedient) as endpoint:
         answers = predictor(endpoint, poor).predict(ASKED)
         assert endpoint.requests == []
     assert {answer.error for answer in answers} == {"budget_exceeded"}
-
-
-def test_an_endpoint_that_is_down_fails_every_row_and_raises_nothing(warehouse):
     with openai_endpoint([Say(close=True)]) as endpoint:
         answers = predictor(endpoint, warehouse).predict(ASKED)
     assert {answer.error for answer in answers} == {"endpoint_down"}
@@ -317,8 +292,7 @@ def test_an_endpoint_that_is_down_fails_every_row_and_raises_nothing(warehouse):
         "On 2026-03-04 send https://example.com/a to ann@example.com.",
         {"date": "2026-03-04", "email": "ann@example.com", "url": "https://example.com/a"},
     ),
-    ({"count": INTEGER}, "do it", {}),
-    ({"mode": {"enum": ["x", "y"]}}, "do it", {}),
+    ({"count": INTEGER, "mode": {"enum": ["x", "y"]}}, "do it", {}),
     (
         {"names": {"type": "array", "items": TEXT}, "on": {"type": "boolean"}},
         "add 'ann' without delay",
@@ -327,9 +301,8 @@ def test_an_endpoint_that_is_down_fails_every_row_and_raises_nothing(warehouse):
     ({"number": INTEGER}, "Show -12.5 now", {"number": -12}),
     # An id, which no float holds; and more digits than are read, or than Python reads.
     ({"number": INTEGER}, "Show 1234567890123456789 now", {"number": 1234567890123456789}),
-    ({"number": INTEGER}, f"Show {'9' * 400} now", {}),
-    ({"number": INTEGER}, f"Show {'9' * 5_000} now", {}),
-    ids=range(10),
+    *(({"number": INTEGER}, f"Show {'9' * digits} now", {}) for digits in (400, 5_000)),
+    ids=[str(n) for n in range(9)],
 )
 def test_each_type_takes_the_span_that_fits_once(properties, request_text, slots):
     assert copy_slots(tool("t", **properties), request_text) == slots
@@ -338,6 +311,10 @@ def test_each_type_takes_the_span_that_fits_once(properties, request_text, slots
 def test_the_best_match_by_words_is_called():
     tools = [tool("send_email", "Send an email"), tool("get_time", "Tell the time")]
     assert make_baseline_call(tools, "what time is it?")["name"] == "get_time"
+    deep: dict[str, Any] = TEXT
+    for _ in range(2000):  # a list of lists without end is left out
+        deep = {"type": "array", "items": deep}
+    assert copy_slots(tool("add", rows=deep), 'Add "Brest".') == {}
 
 
 @given(st.text(max_size=200))
@@ -424,13 +401,6 @@ def test_values_that_python_calls_equal_stay_apart(arguments, request_text, grou
 def test_slots_of_a_hostile_request_cost_bounded_work(part):
     """A pattern that starts again at each letter would take minutes here."""
     assert set(copy_slots(tool("show", value=TEXT), part * 20_000)) <= {"value"}
-
-
-def test_a_list_of_lists_without_end_is_left_out():
-    deep: dict[str, Any] = TEXT
-    for _ in range(2000):
-        deep = {"type": "array", "items": deep}
-    assert copy_slots(tool("add", rows=deep), 'Add "Brest".') == {}
 
 
 @cases("schema", None, [], {"properties": None})

@@ -1,13 +1,13 @@
 """Prompts go through the template uncut; whatever a model writes back is an outcome."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.extensions.publishing.adapters import read_template
 from tests.support.cases import cases
 from tests.training.conftest import raw_tool
 from training.prompts.call_text import (
@@ -61,7 +61,6 @@ REFUSES = "{{ raise_exception('no system role here') }}"
 
 
 def tokenizer(template: str | None, **special: str) -> Any:
-    """A tokenizer of words and marks with a chat template."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -75,9 +74,7 @@ def tokenizer(template: str | None, **special: str) -> Any:
 
 
 def real(name: str) -> Any:
-    """A tokenizer with a published template, out of the installed TRL."""
-    trl = pytest.importorskip("trl")
-    return tokenizer((Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text())
+    return tokenizer(read_template(name))
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -90,8 +87,7 @@ def test_published_templates_take_one_call_several_and_none(name, calls):
     assert "Find it for me." in prompt
     assert "<think>" not in completion
     read = parse_calls(completion.replace("<|eot_id|>", "").replace("<|im_end|>", ""))
-    assert read.calls == calls
-    assert read.kind == ("call" if calls else "no_call")
+    assert (read.calls, read.kind) == (calls, "call" if calls else "no_call")
     for tool in TOOLS:
         assert prompt.count(f'"{tool["function"]["name"]}"') == 1
 
@@ -144,13 +140,10 @@ def test_a_template_that_cannot_is_one_error_with_the_fix(template, message):
 
 
 def test_a_missing_pad_token_is_the_end_of_text_or_an_error():
-    made = tokenizer(HERMES)
-    assert made.pad_token is None
-    check_tokenizer(made)
-    assert made.pad_token == "<end>"
-    padded = tokenizer(HERMES, pad_token="<pad>")
-    check_tokenizer(padded)
-    assert padded.pad_token == "<pad>"
+    assert tokenizer(HERMES).pad_token is None
+    for special, pad in (({}, "<end>"), ({"pad_token": "<pad>"}, "<pad>")):
+        check_tokenizer(made := tokenizer(HERMES, **special))
+        assert made.pad_token == pad
     without = tokenizer(HERMES, eos_token="<end>")
     without.eos_token = None
     with pytest.raises(BadTemplate, match=r"a-model: neither a pad token nor .*set pad_token in"):
@@ -177,16 +170,17 @@ def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(limit, n):
     assert found.tokens == length(made, texts) <= limit
     assert "find_file" in found.shown
     assert sorted(found.shown + found.dropped) == sorted(tool["name"] for tool in tools)
-    kept = [tool for tool in tools if tool["name"] in found.shown]
-    schemas = [render_tool_schema(tool) for tool in kept]
-    assert texts == render_conversation(made, schemas, "Find it.", [FIND])
+
+    def render(*names: str) -> Any:
+        schemas = [render_tool_schema(tool) for tool in tools if tool["name"] in names]
+        return render_conversation(made, schemas, "Find it.", [FIND])
+
+    assert texts == render(*found.shown)
     if found.dropped:  # not one more would fit
-        more = [t for t in tools if t["name"] in (*found.shown, found.dropped[-1])]
-        schemas = [render_tool_schema(tool) for tool in more]
-        assert length(made, render_conversation(made, schemas, "Find it.", [FIND])) > limit
+        assert length(made, render(*found.shown, found.dropped[-1])) > limit
 
 
-def test_the_easiest_goes_first():
+def test_the_easiest_tool_goes_first_and_of_no_call_what_its_request_does_not_speak_of():
     made = tokenizer(HERMES)
     near = {**raw_tool("find", "file"), "name": "find_files"}
     tools = [near, raw_tool("drop", "song"), raw_tool("find", "file"), raw_tool("drop", "file")]
@@ -198,20 +192,6 @@ def test_the_easiest_goes_first():
     assert fitted[0].shown[0] == "find_files"
     gone = ["drop_song", "drop_file", "find_files"]
     assert [set(each.dropped) for each in fitted] == [set(gone[:n]) for n in range(4)]
-
-
-def test_rows_of_the_set_fit_as_they_are(made):
-    pool, by_words = select_split_pool(made.pool, TRAIN), tokenizer(HERMES)
-    for row in [row for row in made.rows if row["split"] == TRAIN][:5]:
-        found = fit_prompt(by_words, row, draw_candidates(row, pool, 10), 8192)
-        assert found
-        assert (len(found.shown), found.dropped) == (10, ())
-        [call] = parse_calls(found.completion.removesuffix("<|end|>")).calls
-        assert call == {"name": row["tool"], "arguments": json.loads(row["arguments"])}
-        assert get_prompt_parts(row).gold == {row["tool"]}
-
-
-def test_a_row_of_no_call_loses_what_its_request_does_not_speak_of():
     row = {"instruction": "Tell me a note about a song.", "calls": "[]", "arguments": None}
     tools = [raw_tool("find", "flight"), raw_tool("find", "song")]
     whole = fit_prompt(tokenizer(HERMES), row, tools, 10_000)
@@ -220,6 +200,17 @@ def test_a_row_of_no_call_loses_what_its_request_does_not_speak_of():
     assert found
     assert (found.shown, found.dropped) == (("find_song",), ("find_flight",))
     assert NO_CALL in found.completion
+
+
+def test_rows_of_the_set_fit_as_they_are(made):
+    pool, by_words = select_split_pool(made.pool, TRAIN), tokenizer(HERMES)
+    for row in [row for row in made.rows if row["split"] == TRAIN][:5]:
+        found = fit_prompt(by_words, row, draw_candidates(row, pool, 10), 8192)
+        assert found
+        assert (len(found.shown), found.dropped) == (10, ())
+        call = {"name": row["tool"], "arguments": json.loads(row["arguments"])}
+        assert parse_calls(found.completion.removesuffix("<|end|>")).calls == [call]
+        assert get_prompt_parts(row).gold == {row["tool"]}
 
 
 def test_a_template_whose_calls_cannot_be_read_is_told_before_a_training():
@@ -260,20 +251,20 @@ def test_a_call_is_read_in_every_form_that_models_write(text):
     assert parse_calls(text).calls == [ONE]
 
 
-def test_several_calls_are_read_in_order():
+def test_several_calls_are_read_in_order_within_bounds_and_odd_arguments_as_they_were_written():
     other = {"name": "drop_file", "arguments": {}}
     blocks = f"<tool_call>{TEXT}</tool_call>\n<tool_call>{json.dumps(other)}</tool_call>"
     for text in (blocks, json.dumps([ONE, other]), f"{TEXT}; {json.dumps(other)}"):
         assert parse_calls(text).calls == [ONE, other]
+    assert normalise_call("a", "not json") == {"name": "a", "arguments": "not json"}
+    assert normalise_call("a", None) == normalise_call("a", "") == {"name": "a", "arguments": {}}
+    assert normalise_call("", {}) is normalise_call(3, {}) is None
+    assert len(parse_calls(TEXT * 5000).calls) == MAX_CALLS
 
 
 @cases(
     "text, kind",
-    ("", "no_call"),
-    ("  \n", "no_call"),
-    (NO_CALL, "no_call"),
-    ("[]", "no_call"),
-    ('{"tool_calls": []}', "no_call"),
+    *((text, "no_call") for text in ("", "  \n", NO_CALL, "[]", '{"tool_calls": []}')),
     ("I cannot do that, sorry.", "prose"),
     ("The set {1, 2} has two members.", "prose"),
     (f"<think>{TEXT}</think> No tool is needed.", "prose"),
@@ -294,16 +285,6 @@ def test_several_calls_are_read_in_order():
 def test_what_is_no_call_says_what_it_is(text, kind):
     read = parse_calls(text)
     assert (read.calls, read.kind) == ([], kind)
-
-
-def test_arguments_that_are_no_object_stay_as_they_were_written():
-    assert normalise_call("a", "not json") == {"name": "a", "arguments": "not json"}
-    assert normalise_call("a", None) == normalise_call("a", "") == {"name": "a", "arguments": {}}
-    assert normalise_call("", {}) is normalise_call(3, {}) is None
-
-
-def test_a_flood_of_calls_is_bounded():
-    assert len(parse_calls(TEXT * 5000).calls) == MAX_CALLS
 
 
 PIECES = st.sampled_from(

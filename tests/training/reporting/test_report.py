@@ -13,10 +13,8 @@ from training.reporting.report import inline_plots, render_ablations, write_repo
 from training.role import check_gates
 from warehouse.sanitize.markdown import Markdown
 
-NOTHING: dict[str, Any] = {
-    "manifest": MANIFEST, "retriever_card": None, "retriever": None, "caller_card": None,
-    "caller": None,
-}  # fmt: skip
+NOTHING: dict[str, Any] = dict.fromkeys(("retriever_card", "retriever", "caller_card", "caller"))
+NOTHING["manifest"] = MANIFEST
 
 
 _FIGURES = {"value": 0.02, "low": 0.01, "high": 0.04, "threshold": 0.01, "fired": True}
@@ -64,16 +62,13 @@ def test_a_full_report_has_figures_intervals_and_a_plot(tmp_path):
     assert ".png)" not in shown
 
 
-def test_what_was_not_done_is_said(tmp_path):
+def test_what_was_not_done_is_said_and_a_figure_of_nothing_is_no_zero_and_no_plot(tmp_path):
     text = written(tmp_path, manifest={**MANIFEST, "empty": ["unseen_tool"]})
     assert text.count("Not trained in this run.") == 2
     assert text.count("Not evaluated in this run.") == 2
     assert "png" not in text
     assert not list((tmp_path / "reports" / "n").glob("*.png"))
     assert "No pairs, so nothing is measured there: unseen tool." in text
-
-
-def test_a_figure_of_nothing_is_no_zero_and_no_plot(tmp_path):
     none = {"value": 0.0, "low": 0.0, "high": 0.0, "n": 0}
     empty = {"candidate": none, "incumbent": none, "gain": none}
     names = ("parsed", "valid", "tool_ok", "name_f1", "value_f1", "ast_ok")
@@ -85,19 +80,13 @@ def test_a_figure_of_nothing_is_no_zero_and_no_plot(tmp_path):
     assert "png" not in text
 
 
-def test_the_training_set_is_told_by_split_task_and_leak(tmp_path):
-    manifest = {
-        **MANIFEST,
-        "tasks": {"train": {"single": 10, "no_tool": 2}, "unseen_server": {"single": 6}},
-        "leaks": {"near_duplicate": {"found": 3, "examples": []}},
-    }
-    text = written(tmp_path, manifest=manifest)
+def test_the_training_set_is_told_by_split_task_and_leak_and_no_text_breaks_a_table(tmp_path):
+    tasks = {"train": {"single": 10, "no_tool": 2}, "unseen_server": {"single": 6}}
+    leaks = {"near_duplicate": {"found": 3, "examples": []}}
+    text = written(tmp_path, manifest={**MANIFEST, "tasks": tasks, "leaks": leaks})
     assert "| split | servers | tools | pairs | no_tool | single |" in text
     assert "| unseen server | 1 | 2 | 6 | 0 | 6 |" in text
     assert "found and taken out of training: near_duplicate 3." in text
-
-
-def test_third_party_text_breaks_no_table():
     assert format_table(["a"], [["x|y\nz"]])[2] == "| x&#124;y&#92;u&#123;a&#125;z |"
     assert format_table(["a"], []) == []
     assert [name for name, _ in sort_by_split({"odd": 1, "train": 2, "seen_tool": 3})] == [

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration.cli.app import main
 from tests.support.cases import cases
 from tests.support.openai_endpoint import Say, openai_endpoint
-from tests.training.evaluation.conftest import Scripted, texts
+from tests.synthesis.contracts import make_tool
+from tests.training.evaluation.conftest import Scripted, run_main, texts
 from tests.training.evaluation.test_predictors import obedient
 from tests.training.small_base import make_base
 from training.evaluation import adapter_predictor, caller_run
@@ -31,16 +31,9 @@ from training.evaluation.retriever import NothingToEvaluate
 from training.prompts.render import NO_CALL
 from training.role import BASELINE, check_gates
 
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "title": {"type": "string"},
-        "count": {"type": "integer"},
-        "tags": {"type": "array", "items": {"type": "string"}},
-    },
-    "required": ["title", "count"],
-}
-TOOLS = [{"name": name, "inputSchema": SCHEMA} for name in ("find_file", "drop_file")]
+FIELDS: dict[str, Any] = {"title": {"type": "string"}, "count": {"type": "integer"}}
+FIELDS["tags"] = {"type": "array", "items": {"type": "string"}}
+TOOLS = [make_tool(name, "", FIELDS, "title", "count") for name in ("find_file", "drop_file")]
 RIGHT = {"name": "find_file", "arguments": {"title": "Blue Sky", "count": 2, "tags": ["a"]}}
 OTHER = {"name": "drop_file", "arguments": {"title": "Old", "count": 1}}
 
@@ -78,27 +71,28 @@ def with_arguments(**changed: Any) -> dict[str, Any]:
     ([RIGHT, {"name": "made_up", "arguments": {}}], "extra_call", False, False),
     (OTHER, "wrong_tool", False, True),
     ({**RIGHT, "name": "made_up"}, "unknown_tool", False, False),
-    ({**RIGHT, "arguments": "not json"}, "not_an_object", True, False),
-    ({**RIGHT, "arguments": [1]}, "not_an_object", True, False),
+    *(({**RIGHT, "arguments": odd}, "not_an_object", True, False) for odd in ("not json", [1])),
     (with_arguments(count=...), "missing_parameter", True, False),
     (with_arguments(more=1), "extra_parameter", True, False),
-    (with_arguments(count="2"), "wrong_type", True, False),
-    (with_arguments(tags="a"), "wrong_type", True, False),
+    *((with_arguments(**of), "wrong_type", True, False) for of in ({"count": "2"}, {"tags": "a"})),
     (with_arguments(count=3), "wrong_value", True, True),
     (json.dumps(RIGHT) + "x" * 500_000, None, True, True),
 )
 def test_every_way_to_answer_has_its_kind(answer, kind, tool, valid):
     row = scored(answer, [RIGHT])
-    assert (row["error_kind"], row["ast_ok"]) == (kind, kind is None)
-    assert row["tool_ok"] is tool
-    assert row["valid"] is valid
-    assert not row["failed"]
+    assert (row["error_kind"], row["ast_ok"], row["failed"]) == (kind, kind is None, False)
+    assert (row["tool_ok"], row["valid"]) == (tool, valid)
 
 
-def test_f1_is_over_the_parameters_of_a_call():
+def test_f1_is_over_the_parameters_of_a_call_and_no_answer_is_no_wrong_answer():
     row = scored(with_arguments(tags="a", title="Other"), [RIGHT])
     assert row["name_f1"] == 1.0
     assert row["value_f1"] == pytest.approx(1 / 3, abs=1e-4)
+    row = score_answer(item([RIGHT]), make_failed_answer("timeout"), "m", "set")
+    assert row["failed"]
+    assert row["error_kind"] == "timeout"
+    assert row.get("ast_ok") is None
+    assert CALLER_EVALUATION.frame([row])["ast_ok"].to_list() == [None]
 
 
 @cases(
@@ -107,16 +101,12 @@ def test_f1_is_over_the_parameters_of_a_call():
     ([RIGHT, OTHER], "parallel", [RIGHT], "too_few_calls"),
     ([RIGHT, OTHER], "parallel", [RIGHT, OTHER, OTHER], "extra_call"),
     ([RIGHT, OTHER], "parallel", [RIGHT, {"name": "made_up", "arguments": {}}], "unknown_tool"),
-    ([], "no_tool", "None of these tools can do that.", None),
-    ([], "no_tool", "The plural is cacti.", None),
-    ([], "no_tool", "[]", None),
+    *(([], "no_tool", text, None) for text in (NO_CALL, "The plural is cacti.", "[]")),
     ([], "no_tool", RIGHT, "unwanted_call"),
     ([], "no_tool", '{"name": "find_file", "arg', "invalid_json"),
-    ([], ASK_BACK, "Which title do you mean?", None),
-    ([], ASK_BACK, "哪一个？", None),
+    *(([], ASK_BACK, text, None) for text in ("Which title do you mean?", "哪一个？")),
     ([], ASK_BACK, "I need a title.", "no_question"),
-    ([], ASK_BACK, "None of these tools can do that.", "no_call"),
-    ([], ASK_BACK, "", "no_call"),
+    *(([], ASK_BACK, text, "no_call") for text in (NO_CALL, "")),
     ([], ASK_BACK, RIGHT, "unwanted_call"),
     ([], ASK_BACK, '{"name": "find_file", "arg', "invalid_json"),
 )
@@ -129,29 +119,14 @@ def test_calls_in_any_order_no_call_or_a_question_may_be_right(expected, task, a
         assert row["known_calls"] == row["calls"]  # and no phantom call
 
 
-def test_no_answer_is_no_wrong_answer():
-    row = score_answer(item([RIGHT]), make_failed_answer("timeout"), "m", "set")
-    assert row["failed"]
-    assert row["error_kind"] == "timeout"
-    assert row.get("ast_ok") is None
-    assert CALLER_EVALUATION.frame([row])["ast_ok"].to_list() == [None]
-
-
-@given(
-    st.text()
-    | st.recursive(
-        st.none() | st.booleans() | st.floats() | st.text(),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(["name", "arguments", "tool_calls", "function", "count", "x"]),
-                inner,
-                max_size=4,
-            )
-        ),
-    ).map(json.dumps),
-    st.sampled_from([[], [RIGHT], [RIGHT, OTHER]]),
+NAMES = st.sampled_from(["name", "arguments", "tool_calls", "function", "count", "x"])
+ANSWERS = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(),
+    lambda of: st.lists(of, max_size=3) | st.dictionaries(NAMES, of, max_size=4),
 )
+
+
+@given(st.text() | ANSWERS.map(json.dumps), st.sampled_from([[], [RIGHT], [RIGHT, OTHER]]))
 def test_no_answer_raises(answer, expected):
     row = scored(answer, expected)
     assert row["ast_ok"] in (True, False)
@@ -187,14 +162,12 @@ def memoriser(items: list[CallerItem]) -> Scripted:
 
 @pytest.fixture(scope="module")
 def rows(items: list[CallerItem], right: Right) -> list[dict[str, Any]]:
-    return evaluate_predictors(
-        [BaselinePredictor(), perfect(right), memoriser(items)], items, "set-1"
-    )
+    callers = [BaselinePredictor(), perfect(right), memoriser(items)]
+    return evaluate_predictors(callers, items, "set-1")
 
 
 def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(rows, items):
-    frame = CALLER_EVALUATION.frame(rows)
-    assert len(frame) == 3 * len(items)
+    assert len(CALLER_EVALUATION.frame(rows)) == 3 * len(items)
     summary = summarise_calls(rows, "perfect")
     assert summary["incumbent"] == BASELINE
     for name in ("parsed", "valid", "tool_ok", "name_f1", "value_f1", "ast_ok"):
@@ -273,42 +246,38 @@ SMALL = ("--limit", "4")
 
 
 @pytest.fixture
-def toolmill(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
+def toolmill(home: Path, monkeypatch, capsys) -> Run:
     monkeypatch.chdir(home)
     monkeypatch.setenv("TOOLMILL_HOME", str(home))
     monkeypatch.setenv("TOOLMILL_TRAINING__DEVICE", "cpu")
     short = partial(adapter_predictor.AdapterPredictor, max_new=4)
     monkeypatch.setattr(adapter_predictor, "AdapterPredictor", short)
     monkeypatch.setattr(caller_run, "LARGE", replace(caller_run.LARGE, candidates=(3, 6)))
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["toolmill", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return run
+    return partial(run_main, monkeypatch, capsys)
 
 
-def test_a_folder_with_a_model_is_set_beside_the_baseline(toolmill, tmp_path):
-    base = make_base(tmp_path / "base")
-    out = tmp_path / "out"
-    code, printed, err = toolmill(
-        "evaluate", "--model", str(base), *SMALL, "--json", "--out", str(out)
-    )
+def test_a_folder_with_a_model_is_set_beside_the_baseline_by_split(toolmill, tmp_path):
+    base, out = make_base(tmp_path / "base"), tmp_path / "out"
+    words = ("evaluate", "--model", str(base), *SMALL, "--json", "--out", str(out))
+    code, printed, err = toolmill(*words)
     assert code == 0, err
     report = json.loads(printed)
-    assert [(one["candidate"], one["incumbent"]) for one in report["summaries"]] == [
-        (f"folder:{base}", BASELINE)
-    ]
+    [summary] = report["summaries"]
+    assert (summary["candidate"], summary["incumbent"]) == (f"folder:{base}", BASELINE)
     rows = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
     assert len(rows) == report["rows"]
     assert {row["model"] for row in rows} == {f"folder:{base}", BASELINE}
     assert "| AST |" in (out / "report.md").read_text()
     assert json.loads((out / "summary.json").read_text()) == report
+    models = ("--model", "baseline", "--model", str(base))
+    words = ("evaluate", *models, "--split", "unseen_tool", *SMALL, "--json")
+    code, printed, err = toolmill(*words)
+    assert code == 0, err
+    summary = json.loads(printed)["summaries"][0]
+    assert summary["candidate"] == BASELINE
+    cells = {(cell["split"], cell["candidates"], cell["distractors"]) for cell in summary["cells"]}
+    assert cells == {("unseen_tool", n, kind) for n in (3, 6) for kind in ("random", "hard")}
+    assert ({cell["n"] for cell in summary["cells"]}, summary["gate"]["gain"]["n"]) == ({4}, 0)
 
 
 def test_an_endpoint_is_asked_once_and_its_faults_are_told(toolmill, monkeypatch):
@@ -333,41 +302,24 @@ def test_an_endpoint_is_asked_once_and_its_faults_are_told(toolmill, monkeypatch
     assert json.loads(printed)["summaries"][0]["failures"] == {}
 
 
-def test_splits_are_those_that_were_asked_for(toolmill, tmp_path):
-    base = make_base(tmp_path / "base")
-    code, printed, err = toolmill(
-        "evaluate", "--model", "baseline", "--model", str(base), "--split", "unseen_tool",
-        "--limit", "4",
-        "--json",
-    )  # fmt: skip
-    assert code == 0, err
-    summary = json.loads(printed)["summaries"][0]
-    assert summary["candidate"] == BASELINE
-    cells = {(cell["split"], cell["candidates"], cell["distractors"]) for cell in summary["cells"]}
-    assert cells == {("unseen_tool", n, kind) for n in (3, 6) for kind in ("random", "hard")}
-    assert {cell["n"] for cell in summary["cells"]} == {4}
-    assert summary["gate"]["gain"]["n"] == 0
-
-
 @cases(
-    "words, code, message",
-    (("--model", "baseline"), 2, "expected another model"),
-    (("--model", "baseline", "--split", "test"), 2, "--split 'test' does not exist; known: seen"),
-    (("--model", "gpt-9"), 2, "endpoint:ROLE_or_MODEL"),
-    (("--model", "endpoint:caller"), 2, "set roles.caller.model"),
-    (("--model", "endpoint:gpt-9"), 2, "set OPENAI_BASE_URL"),
-    (("--model", "baseline", "--model", "endpoint:"), 2, "has no model"),
+    "words, message",
+    (("baseline",), "expected another model"),
+    (("baseline", "--split", "test"), "--split 'test' does not exist; known: seen"),
+    (("gpt-9",), "endpoint:ROLE_or_MODEL"),
+    (("endpoint:caller",), "set roles.caller.model"),
+    (("endpoint:gpt-9",), "set OPENAI_BASE_URL"),
+    (("baseline", "--model", "endpoint:"), "has no model"),
 )
-def test_what_cannot_be_meant_is_one_line(toolmill, words, code, message):
-    found, printed, err = toolmill("evaluate", *words)
-    assert (found, printed) == (code, "")
+def test_what_cannot_be_meant_is_one_line(toolmill, words, message):
+    code, printed, err = toolmill("evaluate", "--model", *words)
+    assert (code, printed) == (2, "")
     assert message in err
     assert len(err.strip().splitlines()) == 1
 
 
 def test_a_home_without_a_training_set_says_what_to_do(toolmill, tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "empty"))
-    base = make_base(tmp_path / "base")
-    code, _, err = toolmill("evaluate", "--model", str(base))
+    code, _, err = toolmill("evaluate", "--model", str(make_base(tmp_path / "base")))
     assert code == 1
     assert "materialize training_set" in err

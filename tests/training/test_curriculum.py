@@ -5,7 +5,6 @@ from collections import Counter
 from math import ceil
 from typing import Any
 
-import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +20,8 @@ from assets.synthesis.tables import (
     SINGLE,
     read_grants,
 )
+from tests.synthesis.contracts import make_tool
+from tests.training.conftest import materialize
 from training.curriculum import (
     ERRORS,
     KINDS,
@@ -66,12 +67,10 @@ def tally_night(night: Night) -> ErrorTally:
 
 
 def play(history: list[Night], policy: CurriculumPolicy) -> list[set[tuple[str, str]]]:
-    """The tools that are granted a task, night by night."""
     before, granted = Counter[tuple[str, str]](), []
     for night in history:
-        chosen = {
-            tool.key for tool, _, _ in choose_grants(tools, tally_night(night), before, policy)
-        }
+        grants = choose_grants(tools, tally_night(night), before, policy)
+        chosen = {tool.key for tool, _, _ in grants}
         before.update(chosen)
         granted.append(chosen)
     return granted
@@ -96,18 +95,14 @@ def test_with_more_errors_a_tool_never_comes_later(history, policy, tool, data):
     assert find_first(play(worse, policy), tool) <= find_first(play(history, policy), tool)
 
 
-def test_a_tool_that_was_not_measured_counts_by_the_kinds_of_its_arguments():
+def test_what_was_not_measured_counts_by_its_kinds_and_what_is_only_tested_on_gets_turns_alone():
     policy = CurriculumPolicy(tools=3, turns=0.1)
-    tally = tally_night({NAMES[0]: ITEMS})
-    chosen = choose_grants(tools, tally, {}, policy)
+    chosen = choose_grants(tools, tally_night({NAMES[0]: ITEMS}), {}, policy)
     [turn] = [tool.key for tool, _, why in chosen if why == TURN]
     whys = {tool.key: why for tool, _, why in chosen if why != TURN}
     assert turn == NAMES[0] or whys.pop(NAMES[0]) == ERRORS
     assert set(whys.values()) == {KINDS}
     assert {at % 3 for at, name in enumerate(NAMES) if name in whys} == {0}  # its kinds
-
-
-def test_tools_that_are_only_tested_on_get_turns_alone():
     held = [CurriculumTool(tool.key, tool.kinds, learnt=False) for tool in tools]
     policy = CurriculumPolicy(tools=4, turns=0.5)
     chosen = choose_grants(held, tally_night(dict.fromkeys(NAMES, ITEMS)), {}, policy)
@@ -124,23 +119,12 @@ SERVER = next(
     for name in (f"npm:desk-{at}" for at in range(99))
     if choose_tool_place(name, "close_ticket", SetPolicy()) == TRAIN
 )
-CLOSE = {
-    "name": "close_ticket",
-    "description": "Close a ticket.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "ticket_id": {"type": "string"},
-            "day": {"type": "string", "format": "date"},
-        },
-        "required": ["ticket_id"],
-    },
-}
+FIELDS = {"ticket_id": {"type": "string"}, "day": {"type": "string", "format": "date"}}
+CLOSE = make_tool("close_ticket", "Close a ticket.", FIELDS, "ticket_id")
 
 
 @pytest.fixture
-def home(tmp_path) -> Warehouse:
-    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
+def home(warehouse) -> Warehouse:
     names = {"server_id": SERVER, "tool": "close_ticket"}
     listed = {**names, "contract_digest": contract_digest(CLOSE), "contract": json.dumps(CLOSE)}
     publish(warehouse, CLEAR, [listed], "a")
@@ -155,40 +139,34 @@ def publish(warehouse: Warehouse, spec: TableSpec, rows: list[dict[str, Any]], *
 
 def evaluate(warehouse: Warehouse, *called: dict[str, Any], task: str = SINGLE) -> None:
     right = {"ticket_id": "T-1", "day": "2026-01-01"}
-    model = find_model_in_service(warehouse.home, CALLER).model
+    about = {"model": find_model_in_service(warehouse.home, CALLER).model, "task": task}
+    about |= {"split": "seen_tool", "perturbation": UNPERTURBED, "phantom": "", "failed": False}
+    about |= {"server_id": SERVER, "tool": "close_ticket"}
+
+    def write(arguments: dict[str, Any]) -> str:
+        return json.dumps([{"name": "close_ticket", "arguments": arguments}])
+
     rows = [
-        {
-            "model": model,
-            "item_id": f"{task} {at}",
-            "task": task,
-            "split": "seen_tool",
-            "perturbation": UNPERTURBED,
-            "phantom": "",
-            "failed": False,
-            "server_id": SERVER,
-            "tool": "close_ticket",
-            "ast_ok": arguments == right,
-            "expected": json.dumps([{"name": "close_ticket", "arguments": right}]),
-            "called": json.dumps([{"name": "close_ticket", "arguments": arguments}]),
-        }
+        {**about, "item_id": f"{task} {at}", "ast_ok": arguments == right,
+         "expected": write(right), "called": write(arguments)}
         for at, arguments in enumerate(called)
-    ]
+    ]  # fmt: skip
     other = {**rows[0], "model": "another", "item_id": "x", "ast_ok": False}
     publish(warehouse, CALLER_EVALUATION, [*rows, other])
 
 
 def run(warehouse: Warehouse, **policy: Any) -> dict[str, Any]:
     trainer = TrainerPolicy(curriculum=CurriculumPolicy(**policy))
-    inputs = {"warehouse": warehouse, "trainer": trainer}
-    stored = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in inputs.items()}
-    assets: list[Any] = [curriculum]
-    [event] = dg.materialize(assets, resources=stored).get_asset_materialization_events()
-    return {k: v.value for k, v in event.materialization.metadata.items()}
+    return materialize([curriculum], warehouse=warehouse, trainer=trainer)["curriculum"]
 
 
-def test_a_first_night_grants_nothing(home):
+def test_a_first_night_grants_nothing_and_right_answers_count_no_error(home):
     assert run(home)["granted_tools"] == 0
     assert read_grants(home.tables) == {}
+    evaluate(home, {"ticket_id": "T-1", "day": "2026-01-01"})
+    rows, tally = make_curriculum(home, CurriculumPolicy(), SetPolicy())
+    assert not +tally.errors
+    assert [row["reason"] for row in rows] == [TURN]
 
 
 def test_the_task_that_is_failed_is_granted_once_for_each_evaluation(home):
@@ -204,10 +182,3 @@ def test_the_task_that_is_failed_is_granted_once_for_each_evaluation(home):
     evaluate(home, {"ticket_id": "T-1"}, task="ask_back")
     run(home)
     assert read_grants(home.tables) == {(SERVER, "close_ticket"): {RECOVERY, MISSING}}
-
-
-def test_right_answers_count_no_error(home):
-    evaluate(home, {"ticket_id": "T-1", "day": "2026-01-01"})
-    rows, tally = make_curriculum(home, CurriculumPolicy(), SetPolicy())
-    assert not +tally.errors
-    assert [row["reason"] for row in rows] == [TURN]

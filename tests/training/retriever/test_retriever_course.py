@@ -37,10 +37,6 @@ SETTINGS = RetrieverSettings(
 )
 
 
-class Killed(BaseException):
-    """What a kill does, without the end of this process."""
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_bert(tmp_path_factory.mktemp("bases") / "small")
@@ -71,7 +67,7 @@ def weights(home: Path, name: str) -> dict[str, np.ndarray]:
 def killed_after(step: int) -> Any:
     def report(at: dict) -> None:
         if at["step"] == step:
-            raise Killed
+            raise KeyboardInterrupt
 
     return report
 
@@ -85,10 +81,12 @@ def whole(small: Path, train_rows: list, tmp_path_factory: pytest.TempPathFactor
         return home, train_retriever(job(home, base, train_rows), lambda _: None)
 
 
-def test_a_killed_training_ends_with_the_same_steps_and_weights(whole, base, train_rows, tmp_path):
+def test_a_killed_training_ends_with_the_same_weights(whole, base, train_rows, tmp_path):
     home, made = whole
-    with pytest.raises(Killed):
-        train_retriever(job(tmp_path, base, train_rows), killed_after(5))
+    asked = job(tmp_path, base, train_rows)
+    with pytest.raises(KeyboardInterrupt):
+        train_retriever(asked, killed_after(5))
+    kept = shutil.copytree(tmp_path, tmp_path.with_name("other"))
     again, steps = train(job(tmp_path, base, train_rows))
     assert steps[0] == 5  # the step after the checkpoint of step 4
     assert again["steps"] == made["steps"] == steps[-1] == len(again["losses"])
@@ -97,13 +95,7 @@ def test_a_killed_training_ends_with_the_same_steps_and_weights(whole, base, tra
     assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
     assert again["tokens"] == made["tokens"]
     assert not checkpoints.get_checkpoint_root(tmp_path, again["name"]).exists()
-
-
-def test_other_rows_start_anew(base, train_rows, tmp_path):
-    asked = job(tmp_path, base, train_rows)
-    with pytest.raises(Killed):
-        train_retriever(asked, killed_after(5))
-    assert train(replace(asked, rows=train_rows[:-4]))[1][0] == 1
+    assert train(replace(asked, home=kept, rows=train_rows[:-4]))[1][0] == 1
 
 
 def test_a_full_disk_is_said_and_what_was_kept_stays(small, train_rows, tmp_path, monkeypatch):
@@ -189,13 +181,13 @@ def test_what_is_computed_twice_gives_the_gradient_of_one_pass(base, train_rows,
 
 
 def test_what_is_kept_of_the_frozen_layers_changes_nothing(base, train_rows, tmp_path):
-    less = replace(SETTINGS, cache_mb=0, epochs=1)
-    more = replace(less, cache_mb=64)
-    losses = [
-        train_retriever(job(tmp_path / str(n), base, train_rows, each), lambda _: None)["losses"]
-        for n, each in enumerate((less, more))
-    ]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-3)
+    less, more = (
+        train(
+            job(tmp_path / str(size), base, train_rows, replace(SETTINGS, cache_mb=size, epochs=1))
+        )
+        for size in (0, 64)
+    )
+    assert less[0]["losses"] == pytest.approx(more[0]["losses"], abs=1e-3)
 
 
 def test_a_training_starts_from_the_shipped_adapter_or_says_why_not(small, train_rows, tmp_path):

@@ -27,14 +27,9 @@ from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.training.retriever.test_retriever_course import assert_one_gradient, weights
 from tests.vectors.small_models import INSTRUCTION, make_bert, make_modern_bert, make_qwen3, write
 from training.evaluation.retriever import BASE_LABEL, load_retriever
+from training.retriever import train
 from training.retriever.gradient_cache import CachedText
 from training.retriever.settings import NONE, RetrieverSettings
-from training.retriever.train import (
-    begin_course,
-    resolve_retriever_base,
-    resolve_start,
-    train_retriever,
-)
 from training.runtime.model_store import (
     TrainingFailed,
     TrainingJob,
@@ -51,21 +46,15 @@ SETTINGS = RetrieverSettings(
 )  # fmt: skip
 TEXTS = ["find two files", "Delete for good a song by its title", "half \ud800"]
 MAKERS = {"modern": make_modern_bert, "qwen": make_qwen3, "bert": make_bert}
-LAYERS = {
-    "modern": {"attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo"},
-    "qwen": {
-        *(f"self_attn.{name}_proj" for name in "qkvo"),
-        *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
-    },
-    "bert": {
-        *(f"attention.self.{name}" for name in ("query", "key", "value")),
-        *("attention.output.dense", "intermediate.dense", "output.dense"),
-    },
-}
+QWEN = [f"self_attn.{name}_proj" for name in "qkvo"]
+QWEN += [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
+BERT = [f"attention.self.{name}" for name in ("query", "key", "value")]
+BERT += ["attention.output.dense", "intermediate.dense", "output.dense"]
+LAYERS = {"modern": {"attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo"}, "qwen": {*QWEN}, "bert": {*BERT}}
 
 
 def job(home: Path, base: str, rows: list, settings: RetrieverSettings = SETTINGS) -> TrainingJob:
-    named = resolve_retriever_base(base)
+    named = train.resolve_retriever_base(base)
     _, path = write_job(home, "retriever", named, "set", asdict(settings), rows)
     return read_job(path)
 
@@ -83,7 +72,7 @@ def trained(
     """(home, card by the base's name)."""
     home = tmp_path_factory.mktemp("home")
     return home, {
-        name: train_retriever(job(home, base, train_rows), lambda _: None)
+        name: train.train_retriever(job(home, base, train_rows), lambda _: None)
         for name, base in bases.items()
     }
 
@@ -101,12 +90,9 @@ def test_the_loss_falls_and_the_linear_layers_are_adapted(trained, bases, name):
     assert made["tokens"] > 0
     assert made["base"].startswith(f"{bases[name]}@")
     assert made["base"].endswith(f"@{made['base_digest'][:16]}")
-    found = {
-        key.partition("layer")[2].partition(".lora_")[0] for key in weights(home, made["name"])
-    }
-    at = {part.split(".", 2)[1] for part in found}
-    assert at == {"1"}  # first_layer
-    assert {part.split(".", 2)[2] for part in found} == LAYERS[name]
+    held = weights(home, made["name"])
+    found = {tuple(key.partition("layer")[2].partition(".lora_")[0].split(".", 2)) for key in held}
+    assert {(at, layer) for _, at, layer in found} == {("1", layer) for layer in LAYERS[name]}
 
 
 @pytest.mark.parametrize("name", list(MAKERS))
@@ -129,20 +115,18 @@ def test_the_encoder_merges_what_torch_and_peft_compute(trained, bases, name):
     assert served.id != plain.id
 
 
-def test_a_training_reads_texts_as_the_served_encoder_does(bases, train_rows, tmp_path):
+def test_a_training_reads_texts_as_served_with_one_gradient(bases, train_rows, tmp_path):
     for base in bases.values():
         asked = job(tmp_path, base, train_rows)
-        passes = begin_course(asked, asked.base, train_rows, SETTINGS).passes
+        passes = train.begin_course(asked, asked.base, train_rows, SETTINGS).passes
         encoder = SentenceEncoder(place_of(base), threads=1)
         documents = passes.encode_texts(passes.list_documents(TEXTS)).numpy()
         queries = passes.encode_texts(passes.list_queries(TEXTS)).numpy()
         assert np.abs(documents - encoder.embed(TEXTS)).max() < 1e-5
         assert np.abs(queries - encoder.embed_queries(TEXTS)).max() < 1e-5
-    course = begin_course(asked, bases["qwen"], train_rows, SETTINGS)
+    course = train.begin_course(asked, bases["qwen"], train_rows, SETTINGS)
     assert course.passes.prompts == Prompts(INSTRUCTION)
 
-
-def test_what_is_computed_twice_gives_the_gradient_of_one_pass(bases, train_rows, tmp_path):
     def list_items(passes: Any) -> list:
         texts = [row["instruction"] for row in train_rows]
         return [*passes.list_queries(texts), *passes.list_documents(texts[:3])]
@@ -150,7 +134,7 @@ def test_what_is_computed_twice_gives_the_gradient_of_one_pass(bases, train_rows
     assert_one_gradient(tmp_path, bases["qwen"], train_rows, list_items, SETTINGS)
 
 
-def test_an_adapter_of_another_base_is_refused_by_name(trained, bases, tmp_path):
+def test_an_adapter_of_another_base_or_odd_halves_is_refused_by_name(trained, bases, tmp_path):
     home, cards = trained
     folder = get_model_folder(home, cards["qwen"]["name"])
     with pytest.raises(BadAdapter, match=r"belongs to another base model: it was .* on .*qwen"):
@@ -167,6 +151,15 @@ def test_an_adapter_of_another_base_is_refused_by_name(trained, bases, tmp_path)
     write(moved / "model.json", card)
     with pytest.raises(BadAdapter, match=r"belongs to another base model.*train again"):
         load_retriever(tmp_path, moved.name)
+    from safetensors.numpy import load_file, save_file
+
+    folder = shutil.copytree(get_model_folder(home, cards["bert"]["name"]), tmp_path / "odd")
+    file = str(folder / "adapter_model.safetensors")
+    held = load_file(file)
+    name = next(key for key in held if "lora_A" in key)
+    save_file({**held, name: held[name][:3].copy()}, file)
+    with pytest.raises(BadAdapter, match=r"lora_A\.weight is \(3, \d+\), its other half"):
+        open_retriever(folder, base=bases["bert"])
 
 
 def test_an_adapter_from_elsewhere_opens_no_model_that_nobody_named(trained, bases, monkeypatch):
@@ -241,40 +234,27 @@ def test_an_index_by_command_takes_the_base_of_the_setting(trained, bases, tmp_p
     assert "belongs to another base model" in err
 
 
-def test_halves_of_an_adapter_that_do_not_fit_are_named(trained, bases, tmp_path):
-    from safetensors.numpy import load_file, save_file
-
-    home, cards = trained
-    folder = shutil.copytree(get_model_folder(home, cards["bert"]["name"]), tmp_path / "odd")
-    file = str(folder / "adapter_model.safetensors")
-    held = load_file(file)
-    name = next(key for key in held if "lora_A" in key)
-    save_file({**held, name: held[name][:3].copy()}, file)
-    with pytest.raises(BadAdapter, match=r"lora_A\.weight is \(3, \d+\), its other half"):
-        open_retriever(folder, base=bases["bert"])
-
-
 def test_what_cannot_be_trained_is_said(bases, train_rows, tmp_path):
     deep = replace(SETTINGS, first_layer=2)
     with pytest.raises(TrainingFailed, match="the base has 2 layers; expected 0 to 1"):
-        train_retriever(job(tmp_path, bases["modern"], train_rows, deep), lambda _: None)
-    assert resolve_start(bases["bert"]) == NONE
+        train.train_retriever(job(tmp_path, bases["modern"], train_rows, deep), lambda _: None)
+    assert train.resolve_start(bases["bert"]) == NONE
     general = replace(SETTINGS, start="general@0123456789abcdef")
     with pytest.raises(TrainingFailed, match="start is general@0123456789abcdef over sentence-"):
-        train_retriever(job(tmp_path, bases["bert"], train_rows, general), lambda _: None)
+        train.train_retriever(job(tmp_path, bases["bert"], train_rows, general), lambda _: None)
     for base, message in (
         ("sentence-transformers:/no/such", "no such folder"),
         ("sentence-transformers:owner/name", "names no revision"),
         (f"{bases['bert']}@0123456789abcdef", "expected 0123456789abcdef: the model changed"),
     ):
         with pytest.raises(TrainingFailed, match=message):
-            resolve_retriever_base(base)
+            train.resolve_retriever_base(base)
     routed = shutil.copytree(place_of(bases["bert"]), tmp_path / "routed")
     modules = json.loads((routed / "modules.json").read_text())
     modules[0]["type"] = "sentence_transformers.models.Router"
     write(routed / "modules.json", modules)
     with pytest.raises(TrainingFailed, match="its first module is Router, expected Transformer"):
-        resolve_retriever_base(f"sentence-transformers:{routed}")
+        train.resolve_retriever_base(f"sentence-transformers:{routed}")
 
 
 def test_the_users_prompts_are_learned_with_and_served_with(bases, train_rows, tmp_path):
@@ -283,13 +263,13 @@ def test_the_users_prompts_are_learned_with_and_served_with(bases, train_rows, t
     prompts = Prompts("query: ", "passage: ")
     asked = job(tmp_path, spec, train_rows, given)
     assert asked.name != job(tmp_path, spec, train_rows, replace(SETTINGS, epochs=1)).name
-    passes = begin_course(asked, asked.base, train_rows, given).passes
+    passes = train.begin_course(asked, asked.base, train_rows, given).passes
     encoder = open_base(spec, prompts=prompts)
     documents = passes.encode_texts(passes.list_documents(TEXTS[:2])).numpy()
     queries = passes.encode_texts(passes.list_queries(TEXTS[:2])).numpy()
     assert np.abs(documents - encoder.embed(TEXTS[:2])).max() < 1e-5
     assert np.abs(queries - embed_queries(encoder, TEXTS[:2])).max() < 1e-5
-    made = train_retriever(asked, lambda _: None)
+    made = train.train_retriever(asked, lambda _: None)
     folder = get_model_folder(tmp_path, made["name"])
     one, other = load_retriever(tmp_path, made["name"]), open_retriever(folder, base=spec)
     (folder / "model.json").unlink()
@@ -298,22 +278,18 @@ def test_the_users_prompts_are_learned_with_and_served_with(bases, train_rows, t
     for served in (one, other):
         assert np.abs(served.embed(["a"]) - plain.embed(["passage: a"])).max() < 1e-5
         assert np.abs(embed_queries(served, ["a"]) - plain.embed(["query: a"])).max() < 1e-5
-    before = load_retriever(tmp_path, f"{BASE_LABEL}@{asked.base}", prompts=prompts)
-    assert before.id == encoder.id
+    assert load_retriever(tmp_path, f"{BASE_LABEL}@{asked.base}", prompts=prompts).id == encoder.id
 
 
-def test_a_prompt_that_leaves_no_room_is_said(bases, train_rows, tmp_path):
+def test_a_prompt_without_room_is_said_and_two_share_no_chunk(bases, train_rows, tmp_path):
     long = replace(SETTINGS, query_prompt="find a tool " * 42)
     message = "query_prompt has 126 tokens, and the model reads 32 of it"
     with pytest.raises(TrainingFailed, match=f"retriever: {message}"):
-        train_retriever(job(tmp_path, bases["bert"], train_rows, long), lambda _: None)
+        train.train_retriever(job(tmp_path, bases["bert"], train_rows, long), lambda _: None)
     with pytest.raises(BadEmbedder, match=message):
         open_base(bases["bert"], prompts=long.prompts)
-
-
-def test_two_prompts_never_share_a_chunk(bases, train_rows, tmp_path):
     asked = job(tmp_path, bases["qwen"], train_rows)
-    passes: Any = begin_course(asked, asked.base, train_rows, SETTINGS).passes
+    passes: Any = train.begin_course(asked, asked.base, train_rows, SETTINGS).passes
     items = [CachedText(text, 8, *of) for text in ("one", "two") for of in ((), (INSTRUCTION,))]
     passes.prepare_texts(items)
     chunks = passes._split_chunks(items)

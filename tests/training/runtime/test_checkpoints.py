@@ -24,7 +24,7 @@ def wrote(text: str):
     return fill
 
 
-def test_two_are_kept_and_the_newest_is_gone_on_with(tmp_path):
+def test_two_are_kept_and_the_newest_of_the_same_plan_is_gone_on_with(tmp_path):
     root = tmp_path / "run"
     assert checkpoints.find_newest_checkpoint(root) is None
     for step in (5, 10, 15):
@@ -36,6 +36,11 @@ def test_two_are_kept_and_the_newest_is_gone_on_with(tmp_path):
     assert (found / "state" / "weights").read_text() == "at 15"
     checkpoints.remove_checkpoints(root)
     assert not root.exists()
+    checkpoints.save_checkpoint(tmp_path, 3, wrote("x"), "plan a")
+    notes: list[str] = []
+    assert checkpoints.find_newest_checkpoint(tmp_path, "plan b", notes.append) is None
+    assert "another plan" in notes[0]
+    assert checkpoints.find_newest_checkpoint(tmp_path, "plan a")
 
 
 @given(at=st.integers(0, 4), byte=st.integers(0, 255))
@@ -43,40 +48,27 @@ def test_two_are_kept_and_the_newest_is_gone_on_with(tmp_path):
 def test_a_changed_byte_anywhere_is_noticed(tmp_path_factory, at, byte):
     folder = checkpoints.save_checkpoint(tmp_path_factory.mktemp("changed"), 1, wrote("01234"))
     path = folder / "state" / "weights"
-    held = bytearray(path.read_bytes())
-    same = held[at] == byte
-    held[at] = byte
-    path.write_bytes(bytes(held))
-    assert (checkpoints.find_checkpoint_flaw(folder) is None) is same
+    held = path.read_bytes()
+    path.write_bytes(held[:at] + bytes([byte]) + held[at + 1 :])
+    assert (checkpoints.find_checkpoint_flaw(folder) is None) is (held[at] == byte)
 
 
-@cases("damage", "cut", "gone", "unsealed", "seal_is_prose")
+@cases(
+    "damage",
+    *(lambda weights, _: weights.write_text("at"), lambda weights, _: weights.unlink()),
+    *(lambda _, seal: seal.unlink(), lambda _, seal: seal.write_text("not json")),
+)
 def test_a_damaged_newest_is_passed_over_and_told(tmp_path, damage):
     for step in (1, 2):
         checkpoints.save_checkpoint(tmp_path, step, wrote(f"at {step}"))
     newest = tmp_path / "step-00000002"
     weights, seal = newest / "state" / "weights", newest / checkpoints.SEAL
-    if damage == "cut":
-        weights.write_text("at")
-    elif damage == "gone":
-        weights.unlink()
-    elif damage == "unsealed":
-        seal.unlink()
-    else:
-        seal.write_text("not json")
+    damage(weights, seal)
     notes: list[str] = []
     found = checkpoints.find_newest_checkpoint(tmp_path, tell=notes.append)
     assert found == tmp_path / "step-00000001"
-    assert len(notes) == 1
-    assert "step-00000002 is passed over" in notes[0]
-
-
-def test_a_checkpoint_of_another_plan_is_not_gone_on_with(tmp_path):
-    checkpoints.save_checkpoint(tmp_path, 3, wrote("x"), "plan a")
-    notes: list[str] = []
-    assert checkpoints.find_newest_checkpoint(tmp_path, "plan b", notes.append) is None
-    assert "another plan" in notes[0]
-    assert checkpoints.find_newest_checkpoint(tmp_path, "plan a")
+    [note] = notes
+    assert "step-00000002 is passed over" in note
 
 
 FULL = r"disk full.*step 2.*Free some.*goes on after step 1"
@@ -113,18 +105,32 @@ def job(home: Path, base: str = "good") -> str:
     return str(write_job(home, "caller", base, "set", {}, [])[1])
 
 
-def test_the_card_is_the_last_line_and_the_loss_goes_to_stderr(tmp_path, capfd):
+def test_the_card_is_the_last_line_and_losses_are_told_now_and_then(tmp_path, capfd):
     assert run_script("caller", train, [job(tmp_path)]) == 0
     printed = capfd.readouterr()
     [line] = printed.out.splitlines()
     assert json.loads(line)["steps"] == 1
     assert "losses" not in json.loads(line)
     assert printed.err == "caller step=1 steps=1 loss=0.5\n"
+    written: list[str] = []
+    lines = LossLines(written.append, "caller", every_s=1000.0)
+    lines._last = 1e12  # nothing is due for long
+    for step in (1, 2, 3):
+        lines({"step": step, "steps": 3, "loss": step})
+        lines({"note": f"after {step}"})
+    assert written == [
+        "caller after 1", "caller after 2", "caller step=3 steps=3 loss=3", "caller after 3"
+    ]  # fmt: skip
 
 
-def test_a_failed_training_is_one_line_and_exit_1(tmp_path, capfd):
+def test_a_failed_training_is_one_line_of_one_process(tmp_path, capfd, monkeypatch):
     assert run_script("caller", train, [job(tmp_path, "bad")]) == 1
     assert capfd.readouterr().err == "caller: no such base; give another\n"
+    monkeypatch.setenv("RANK", "1")
+    assert run_script("caller", train, [job(tmp_path)]) == 0
+    assert capfd.readouterr() == ("", "")
+    assert run_script("caller", train, [job(tmp_path, "bad")]) == 1
+    assert capfd.readouterr().err == "process 1: caller: no such base; give another\n"
 
 
 @cases("arguments", [], ["a", "b"])
@@ -139,26 +145,6 @@ def test_a_file_that_is_no_job_is_named(tmp_path, text, capfd):
     path.write_text(text)
     assert run_script("caller", train, [str(path)]) == 1
     assert f"{path}: not a training job" in capfd.readouterr().err
-
-
-def test_of_several_processes_one_tells(tmp_path, monkeypatch, capfd):
-    monkeypatch.setenv("RANK", "1")
-    assert run_script("caller", train, [job(tmp_path)]) == 0
-    assert capfd.readouterr() == ("", "")
-    assert run_script("caller", train, [job(tmp_path, "bad")]) == 1
-    assert capfd.readouterr().err == "process 1: caller: no such base; give another\n"
-
-
-def test_steps_are_told_now_and_then_notes_and_the_last_step_always():
-    written: list[str] = []
-    lines = LossLines(written.append, "caller", every_s=1000.0)
-    lines._last = 1e12  # nothing is due for long
-    for step in (1, 2, 3):
-        lines({"step": step, "steps": 3, "loss": step})
-        lines({"note": f"after {step}"})
-    assert written == [
-        "caller after 1", "caller after 2", "caller step=3 steps=3 loss=3", "caller after 3"
-    ]  # fmt: skip
 
 
 @given(st.lists(st.floats(allow_nan=False), max_size=900), st.integers(2, 300))

@@ -58,26 +58,18 @@ def put(warehouse: Warehouse, spec: TableSpec, rows: list[Row]) -> None:
 
 
 def run_asset(
-    warehouse: Warehouse,
-    snapshots: list[Row],
-    pairs: list[Row],
-    trainer: TrainerPolicy | None = None,
+    warehouse: Warehouse, snapshots: list[Row], pairs: list[Row], policy: SetPolicy = SetPolicy()
 ) -> dict[str, Any]:
     """Runs the asset; returns its figures, or {"refused": why}."""
     put(warehouse, CLEAR, snapshots)
     put(warehouse, PAIRS, [{"marketplace": "registry", "index": 0, **row} for row in pairs])
     put(warehouse, JUDGEMENTS, [{**row, "verdict": "accept"} for row in pairs])
-    given = {"warehouse": warehouse, "embedder": Embedder()}
-    given |= {"trainer": trainer or TrainerPolicy()}
+    given = {"warehouse": warehouse, "embedder": Embedder(), "trainer": TrainerPolicy(split=policy)}
     held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
     assets: list[Any] = [training_set]
     result = dg.materialize(assets, resources=held, raise_on_error=False)
     if not result.success:
-        [check] = [
-            evaluation
-            for evaluation in result.get_asset_check_evaluations()
-            if not evaluation.passed
-        ]
+        [check] = [each for each in result.get_asset_check_evaluations() if not each.passed]
         return {"refused": check.description}
     if not (events := result.get_asset_materialization_events()):
         return {"skipped": True}
@@ -96,12 +88,11 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
 
 
 def only(keep: Any) -> tuple[list[Row], list[Row]]:
-    """The snapshots with the pairs of which `keep` is true."""
     snapshots, pairs = make_rows()
     return snapshots, [row for row in pairs if keep(row)]
 
 
-def test_pairs_are_taken_by_what_their_executed_calls_say(warehouse):
+def test_pairs_are_taken_by_what_their_calls_say_and_joined_ids_stand_on_one_side(warehouse):
     snapshots, pairs = make_rows()
     names = [row["pair_id"] for row in pairs if row["pair_id"]]
     tried = [
@@ -111,14 +102,9 @@ def test_pairs_are_taken_by_what_their_executed_calls_say(warehouse):
     ]  # fmt: skip
     put(warehouse, EXECUTIONS, [*tried])
     every = run_asset(warehouse, snapshots, pairs)
-    valid = run_asset(warehouse, snapshots, pairs, TrainerPolicy(split=SetPolicy(executed="valid")))
+    valid = run_asset(warehouse, snapshots, pairs, SetPolicy(executed="valid"))
     assert every["dagster/row_count"] == 60
-    assert valid["dagster/row_count"] == 58
-    assert valid["dropped"]["not valid when executed"] == 2
-
-
-def test_ids_that_the_catalogue_joins_stand_on_one_side(warehouse):
-    snapshots, pairs = make_rows()
+    assert (valid["dagster/row_count"], valid["dropped"]["not valid when executed"]) == (58, 2)
     learnt = next(row["server_id"] for row in pairs if not on_test_side(row))
     tested = next(row["server_id"] for row in pairs if on_test_side(row))
     row = {"catalogue_id": "cat:0", "server_ids": [learnt, tested]}
@@ -138,10 +124,7 @@ def on_test_side(row: Row) -> bool:
     (on_test_side, "the train split is empty"),
     (lambda row: not on_test_side(row), "the unseen_server split is empty"),
     (lambda row: on_test_side(row) or row["tool"] == "drop_song", "call npm:song/drop_song alone"),
-    (
-        lambda row: on_test_side(row) or row["server_id"] == "npm:song",
-        "are of npm:song; expected two",
-    ),
+    (lambda row: on_test_side(row) or row["server_id"] == "npm:song", "are of npm:song; expected"),
     ids=["no pairs", "no train", "no unseen server", "one tool", "one server"],
 )
 def test_an_empty_split_or_a_single_class_keeps_the_set_that_is_published(published, keep, message):
@@ -175,12 +158,7 @@ def test_the_same_inputs_are_the_same_set_with_its_manifest_and_pool(published):
     assert kept["rows"] == {"train": 38, "seen_tool": 8, "unseen_tool": 2, "unseen_server": 12}
     assert {row["split"] for row in set_rows(published, TRAIN)} == {TRAIN}
     # Those who ask for the test side, as in older versions, get the servers that were never seen.
-    assert (
-        len(select_split_pool(pool, TRAIN))
-        == 23
-        < len(select_split_pool(pool, UNSEEN_SERVER))
-        == 30
-    )
+    assert [len(select_split_pool(pool, split)) for split in (TRAIN, UNSEEN_SERVER)] == [23, 30]
 
 
 def test_what_is_held_since_leaves_the_pool_and_what_was_made_of_it_the_set(warehouse):
@@ -224,8 +202,7 @@ def played(snapshots: list[Row], server: str, why: str | None = None) -> Row:
     return TaskTrajectory(words, tuple(steps), "Done.", places, offered, why).make_row()
 
 
-def test_kept_trajectories_are_learnt_from_where_the_settings_say_so(tmp_path):
-    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
+def test_kept_trajectories_are_learnt_from_where_the_settings_say_so(warehouse):
     snapshots, pairs = make_rows()
     learnt = next(row["server_id"] for row in pairs if not on_test_side(row))
     tested = next(row["server_id"] for row in pairs if on_test_side(row))
@@ -236,19 +213,15 @@ def test_kept_trajectories_are_learnt_from_where_the_settings_say_so(tmp_path):
     tables.promote(tables.stage(TRAJECTORIES, TRAJECTORIES.frame(rows)), "test", [])
     assert run_asset(warehouse, snapshots, pairs)["dagster/row_count"] == 60
     policy = SetPolicy(trajectories=True, seen_tools=0.0, unseen_tools=0.0)
-    found = run_asset(warehouse, snapshots, pairs, TrainerPolicy(split=policy))
+    found = run_asset(warehouse, snapshots, pairs, policy)
     assert found["dropped"] == {"stale_contract": 1}  # of a server that this home does not know
     kept = tables.read(TRAINING_SET).filter(task="trajectory").to_dicts()
-    assert {row["server_id"]: row["split"] for row in kept} == {
-        learnt: TRAIN, tested: UNSEEN_SERVER,
-    }  # fmt: skip
+    sides = {row["server_id"]: row["split"] for row in kept}
+    assert sides == {learnt: TRAIN, tested: UNSEEN_SERVER}
     for row in kept:
         own = [one for one in json.loads(row["messages"]) if one["role"] == "assistant"]
         assert [one.get("weight") for one in own] == [0, None, None, None]
         assert len(json.loads(row["calls"])) == 2
-
-
-Row = dict[str, Any]
 
 
 def names(offer: list) -> list[str]:
@@ -313,27 +286,27 @@ def test_an_offer_holds_what_it_says(drawn, n, how, seed, data):
     assert len(without) == min(n, len(free))
 
 
-def test_offers_of_the_set_put_the_right_tool_anywhere(made):
+def test_offers_differ_by_kind_and_seed_put_the_right_tool_anywhere_and_take_what_a_pool_has(made):
     pool = select_split_pool(made.pool, TRAIN)
     rows = [row for row in made.rows if row["split"] == TRAIN]
     assert {names(draw_candidates(row, pool, 4)).index(row["tool"]) for row in rows} == {0, 1, 2, 3}
-
-
-def test_kinds_and_seeds_are_other_offers(made):
     pool, row = select_split_pool(made.pool, UNSEEN_SERVER), made.rows[0]
     offers = {tuple(names(draw_candidates(row, pool, 10, distractors=how, seed=seed)))
               for how in DISTRACTORS for seed in (0, 1)}  # fmt: skip
     assert len(offers) == 6
     hard = [set(names(draw_candidates(row, pool, 10, distractors=HARD, seed=s))) for s in (0, 1)]
     assert hard[0] == hard[1]  # the hardest are the hardest; only their order is drawn
-
-
-def test_a_small_pool_gives_what_there_is(made):
     pool = select_split_pool(made.pool, UNSEEN_SERVER)
     assert len(draw_candidates(made.rows[0], pool, 100)) == len(pool) == 30
     only = {made.rows[0]["contract_digest"]: made.pool[made.rows[0]["contract_digest"]]}
     assert names(draw_candidates(made.rows[0], only, 10)) == [made.rows[0]["tool"]]
     assert draw_candidates(made.rows[0], only, 10, gold=False) == []
+    row = next(r for r in made.rows if r["split"] == UNSEEN_SERVER)
+    pool = select_split_pool(made.pool, UNSEEN_SERVER)
+    hard = json.loads(row["negatives"])
+    mixed = set(names(draw_candidates(row, pool, 10, distractors=MIXED)))
+    assert {pool[name]["name"] for name in hard[:5]} <= mixed
+    assert mixed != set(names(draw_candidates(row, pool, 10, distractors=HARD)))
 
 
 def test_hard_is_confused_then_of_the_same_server_then_near_in_words():
@@ -355,16 +328,7 @@ def test_hard_is_confused_then_of_the_same_server_then_near_in_words():
     ]  # fmt: skip
 
 
-def test_mixed_is_half_hard(made):
-    row = next(r for r in made.rows if r["split"] == UNSEEN_SERVER)
-    pool = select_split_pool(made.pool, UNSEEN_SERVER)
-    hard = json.loads(row["negatives"])
-    mixed = set(names(draw_candidates(row, pool, 10, distractors=MIXED)))
-    assert {pool[name]["name"] for name in hard[:5]} <= mixed
-    assert mixed != set(names(draw_candidates(row, pool, 10, distractors=HARD)))
-
-
-def test_a_twin_is_no_distractor_by_its_text_or_its_mark():
+def test_a_twin_is_no_distractor_and_a_row_of_several_calls_shows_them_all():
     raw = raw_tool("find", "song")
     same = {**raw, "inputSchema": {**raw["inputSchema"], "required": ["title"]}}
     marked, other = raw_tool("make", "song"), raw_tool("drop", "song")
@@ -375,9 +339,6 @@ def test_a_twin_is_no_distractor_by_its_text_or_its_mark():
         offer = names(draw_candidates(row, pool, 10, distractors=how))
         assert set(offer) == {"find_song", "drop_song"}
         assert names(draw_candidates(row, pool, 10, distractors=how, gold=False)) == ["drop_song"]
-
-
-def test_a_row_of_several_calls_shows_them_all():
     pool = {name: entry(raw_tool(name, "song"), "s") for name in ("find", "make", "drop")}
     row = row_of("p1", "find", "drop", "find")
     assert set(names(draw_candidates(row, pool, 1))) == {"find_song", "drop_song"}
@@ -396,7 +357,7 @@ def test_a_row_of_no_call_shows_what_it_was_offered_and_nothing_that_could_serve
         assert full == {f"find_{thing}" for thing in things if thing != "photo"}
 
 
-def test_a_train_prompt_shows_train_tools_alone_and_kinds_are_those_that_are_known(made):
+def test_a_train_prompt_shows_train_tools_alone_and_a_bad_offer_or_pool_is_told(made, tmp_path):
     learnt = select_split_pool(made.pool, TRAIN)
     assert {made.pool[name]["split"] for name in learnt} == {TRAIN}
     row = next(row for row in made.rows if row["split"] == UNSEEN_SERVER)
@@ -404,9 +365,6 @@ def test_a_train_prompt_shows_train_tools_alone_and_kinds_are_those_that_are_kno
         draw_candidates(row, learnt, 10)
     with pytest.raises(BadOffer, match="distractors 'easy': expected one of random, hard, mixed"):
         draw_candidates(made.rows[0], made.pool, 10, distractors="easy")
-
-
-def test_a_pool_is_kept_and_one_that_is_not_there_or_broken_is_told(made, tmp_path):
     path = save_pool(tmp_path, "set-1", made.pool)
     assert load_pool(tmp_path, "set-1") == made.pool
     with pytest.raises(BadOffer, match=r"set set-2 has no pool .* materialize training_set"):

@@ -6,18 +6,8 @@ from typing import Any
 from assets.synthesis.tables import select_accepted, select_trainable
 from tests.support.cases import cases
 from tests.training.conftest import embed, make_rows
+from training.sets import split
 from training.sets.set_audit import load_manifest, save_manifest, set_flaws
-from training.sets.split import (
-    SEEN_TOOL,
-    SPLITS,
-    TEST,
-    TRAIN,
-    UNSEEN_SERVER,
-    UNSEEN_TOOL,
-    SetPolicy,
-    compute_pair_draw,
-    split_of,
-)
 from training.sets.training_set import TRAINING_SET, build_training_set, make_set_manifest
 
 Row = dict[str, Any]
@@ -40,46 +30,40 @@ def of(pairs: list[Row], tool: str) -> Row:
     return next(row for row in pairs if row["tool"] == tool)
 
 
-def test_the_set_has_no_flaw_and_a_row_in_every_split(made):
+def test_a_set_has_rows_in_every_split_a_side_of_every_contract_and_fitting_negatives(made):
     assert set_flaws(made.rows, made.pool, embed=embed) == []
     assert len(TRAINING_SET.frame(made.rows)) == 60
-    assert {row["split"] for row in made.rows} == set(SPLITS)
-    assert made.dropped == {}
-
-
-def test_negatives_are_other_tools_that_the_split_may_show_the_nearest_first(made):
+    assert ({row["split"] for row in made.rows}, made.dropped) == (set(split.SPLITS), {})
+    assert len(made.pool) == 30
+    for row in made.rows:
+        entry = made.pool[row["contract_digest"]]
+        assert entry["contract"] == json.loads(row["contract"])
+        assert (entry["split"] == split.TRAIN) == (row["split"] in (split.TRAIN, split.SEEN_TOOL))
     for row in made.rows:
         near = json.loads(row["negatives"])
         assert 1 <= len(near) <= 12
         assert row["contract_digest"] not in near
-        if row["split"] == TRAIN:
-            assert {made.pool[name]["split"] for name in near} == {TRAIN}
-        elif row["split"] == UNSEEN_SERVER and row["tool"].startswith("find_"):
+        if row["split"] == split.TRAIN:
+            assert {made.pool[name]["split"] for name in near} == {split.TRAIN}
+        elif row["split"] == split.UNSEEN_SERVER and row["tool"].startswith("find_"):
             assert made.pool[near[0]]["server_id"] == row["server_id"]
 
 
-def test_tools_it_is_confused_with_are_its_first_negatives(made):
+def test_tools_it_is_confused_with_are_its_first_negatives_and_marked_twins_are_none(made):
     snapshots, pairs = make_rows()
-    row = next(row for row in made.rows if row["split"] == TRAIN)
-    learnt = [name for name, entry in made.pool.items() if entry["split"] == TRAIN]
+    row = next(row for row in made.rows if row["split"] == split.TRAIN)
+    learnt = [name for name, entry in made.pool.items() if entry["split"] == split.TRAIN]
     near = {*json.loads(row["negatives"]), row["contract_digest"]}
     strange = next(name for name in learnt if name not in near)
-    elsewhere = next(n for n, entry in made.pool.items() if entry["split"] == UNSEEN_SERVER)
+    elsewhere = next(n for n, entry in made.pool.items() if entry["split"] == split.UNSEEN_SERVER)
     hard = {row["contract_digest"]: [row["contract_digest"], elsewhere, "c1:unknown", strange]}
     again = build_training_set(pairs, snapshots, embed, hard=hard)
     found = next(r for r in again.rows if r["pair_id"] == row["pair_id"])
     assert json.loads(found["negatives"]) == [strange, *json.loads(row["negatives"])[:11]]
     assert set_flaws(again.rows, again.pool) == []
-
-
-def test_a_marked_twin_is_no_negative_and_the_pool_says_so(made):
-    snapshots, pairs = make_rows()
-    row = next(row for row in made.rows if row["split"] == TRAIN)
     twin = json.loads(row["negatives"])[0]
-    marked = [(row["contract_digest"], twin)]
-    again = build_training_set(
-        pairs, snapshots, embed, twins=marked, hard={row["contract_digest"]: [twin]}
-    )
+    marked = {"twins": [(row["contract_digest"], twin)], "hard": {row["contract_digest"]: [twin]}}
+    again = build_training_set(pairs, snapshots, embed, **marked)
     found = next(r for r in again.rows if r["pair_id"] == row["pair_id"])
     assert twin not in json.loads(found["negatives"])
     assert again.pool[row["contract_digest"]]["twins"] == [twin]
@@ -87,7 +71,7 @@ def test_a_marked_twin_is_no_negative_and_the_pool_says_so(made):
 
 def test_what_a_row_also_calls_is_no_negative_nor_is_its_twin(made):
     snapshots, pairs = make_rows()
-    row = next(row for row in made.rows if row["split"] == TRAIN)
+    row = next(row for row in made.rows if row["split"] == split.TRAIN)
     also, twin = json.loads(row["negatives"])[:2]
     own = of(pairs, row["tool"])
     beside = next(pair for pair in pairs if pair["contract_digest"] == also)
@@ -102,16 +86,10 @@ def test_what_a_row_also_calls_is_no_negative_nor_is_its_twin(made):
 
 def test_only_verified_and_judged_pairs_are_accepted():
     good = {"status": "ok", "verdict": "accept", "task": "single", "twin_of": None}
-    pairs = [
-        {**good, "pair_id": "a"},
-        {**good, "pair_id": "a"},  # the same pair from another marketplace
-        {**good, "pair_id": "b", "status": "failed"},
-        {**good, "pair_id": "c"},
-        {**good, "pair_id": "d"},
-        {**good, "pair_id": "e", "verdict": "reject"},
-        {**good, "pair_id": "f", "twin_of": "a"},
-        {**good, "pair_id": "g", "task": "parallel"},
-    ]
+    pairs = [{**good, "pair_id": name} for name in "aacd"]  # one from two marketplaces
+    odd = {"b": {"status": "failed"}, "e": {"verdict": "reject"}, "f": {"twin_of": "a"}}
+    odd["g"] = {"task": "parallel"}
+    pairs += [{**good, "pair_id": name, **facts} for name, facts in odd.items()]
     verdicts = [
         {"pair_id": name, "verdict": "accept" if name != "c" else "reject"} for name in "abcefg"
     ]
@@ -119,7 +97,7 @@ def test_only_verified_and_judged_pairs_are_accepted():
     assert [row["pair_id"] for row in select_trainable(pairs, verdicts)] == ["a", "g"]
 
 
-def test_a_pair_of_a_changed_contract_or_whose_prompts_showed_a_held_one_is_left_out():
+def test_nothing_of_a_held_or_changed_contract_is_learnt_embedded_or_shown():
     snapshots, pairs = make_rows()
     pairs[0]["contracts"] = json.dumps([pairs[0]["contract_digest"], "c1:held"])
     pairs[1]["contract_digest"] = "c1:gone"
@@ -128,9 +106,6 @@ def test_a_pair_of_a_changed_contract_or_whose_prompts_showed_a_held_one_is_left
     assert made.dropped == {"quarantined": 1, "stale_contract": 1}
     assert pairs[0]["pair_id"] not in {row["pair_id"] for row in made.rows}
     assert [row["pair_id"] for row in made.rows if row["evolved"]] == [pairs[2]["pair_id"]]
-
-
-def test_nothing_of_a_held_contract_is_embedded_shown_or_in_the_pool():
     snapshots, pairs = make_rows()
     bad = snapshots[0]
     seen: list[str] = []
@@ -157,7 +132,7 @@ def test_rows_of_no_call_and_of_several_are_kept_and_what_is_no_conversation_cou
     more(pairs, "recovery", "cut off", one, calls=json.dumps([call(one)]),
          messages='[{"role": "user", "content": "Find it."}]')  # fmt: skip
     more(pairs, "debate", "of no task", one)
-    made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tools=0.0))
+    made = build_training_set(pairs, snapshots, embed, split.SetPolicy(seen_tools=0.0))
     assert made.dropped == {"other_task": 1, "unreadable_conversation": 2}
     assert set_flaws(made.rows, made.pool, embed=embed) == []
     rows = {row["pair_id"]: row for row in made.rows}
@@ -204,7 +179,9 @@ def conversations() -> tuple[list[Row], list[Row]]:
 
 def test_conversations_are_kept_whole_and_their_wrong_calls_marked():
     snapshots, pairs = conversations()
-    made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tools=0.0, unseen_tools=0.0))
+    made = build_training_set(
+        pairs, snapshots, embed, split.SetPolicy(seen_tools=0.0, unseen_tools=0.0)
+    )
     assert made.dropped == {}
     assert set_flaws(made.rows, made.pool, embed=embed) == []
     rows = {row["pair_id"]: row for row in made.rows}
@@ -217,25 +194,21 @@ def test_conversations_are_kept_whole_and_their_wrong_calls_marked():
     }  # fmt: skip
     assert {row["messages"] for row in made.rows if row["task"] == "single"} == {None}
     asked = rows["p1:lacking"]
-    assert (asked["calls"], asked["positive"], asked["split"]) == ("[]", None, TRAIN)
+    assert (asked["calls"], asked["positive"], asked["split"]) == ("[]", None, split.TRAIN)
     assert made.pool[asked["contract_digest"]]["tool"] == "drop_song"
 
 
-def test_a_question_about_a_copy_of_a_tested_tool_is_left_out():
+def test_a_question_of_a_tested_tools_copy_or_of_a_tool_that_is_not_learnt_is_left_out():
     snapshots, pairs = conversations()
     own = next(row for row in snapshots if row["tool"] == "drop_song")
-    tested = next(row for row in pairs if split_of(row["server_id"]) == TEST)
+    tested = next(row for row in pairs if split.split_of(row["server_id"]) == split.TEST)
     copy = {**own, "server_id": tested["server_id"]}
-    made = build_training_set(pairs, [*snapshots, copy], embed, SetPolicy(seen_tools=0.0))
+    made = build_training_set(pairs, [*snapshots, copy], embed, split.SetPolicy(seen_tools=0.0))
     assert "p1:lacking" not in {row["pair_id"] for row in made.rows}
     assert made.dropped["leak_text"] >= 3  # two requests and the question
-
-
-def test_a_held_out_question_needs_a_pair_of_its_tool_that_is_learnt():
-    snapshots, pairs = conversations()
     calls = [row for row in pairs if "drop_song" in f"{row['tool']} {row.get('calls')}"]
     kept = [row for row in pairs if row not in calls or row["pair_id"] == "p1:lacking"]
-    made = build_training_set(kept, snapshots, embed, SetPolicy(seen_tools=1.0))
+    made = build_training_set(kept, snapshots, embed, split.SetPolicy(seen_tools=1.0))
     assert "p1:lacking" not in {row["pair_id"] for row in made.rows}
     assert made.dropped["untrained_tool"] == 1
 
@@ -258,20 +231,19 @@ def test_a_conversation_that_is_not_its_calls_is_counted(task, messages, calls, 
     assert build_training_set(pairs, snapshots, embed).dropped == {why: 1}
 
 
-def test_a_train_row_offers_no_tool_that_is_only_tested_on():
+def test_a_train_row_offers_no_tool_that_is_only_tested_on_nor_calls_one_or_two_of_a_name():
     snapshots, pairs = make_rows()
-    learnt = next(row for row in pairs if split_of(row["server_id"]) == TRAIN)
-    tested = next(row for row in pairs if split_of(row["server_id"]) == TEST)
+    learnt = next(row for row in pairs if split.split_of(row["server_id"]) == split.TRAIN)
+    tested = next(row for row in pairs if split.split_of(row["server_id"]) == split.TEST)
     more(pairs, "no_tool", "some", learnt, tested, calls="[]", arguments=None)
     more(pairs, "no_tool", "all hidden", learnt, calls="[]", arguments=None,
          offered=json.dumps([tested["contract_digest"]]))  # fmt: skip
-    made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tools=0.0, unseen_tools=0.0))
+    made = build_training_set(
+        pairs, snapshots, embed, split.SetPolicy(seen_tools=0.0, unseen_tools=0.0)
+    )
     [row] = [row for row in made.rows if row["task"] == "no_tool"]
     assert json.loads(row["offered"]) == [learnt["contract_digest"]]
     assert made.dropped == {"nothing_offered": 1}
-
-
-def test_calls_on_both_sides_or_of_one_name_are_left_out():
     snapshots, pairs = make_rows()
     learnt, tested = of(pairs, "find_song"), of(pairs, "find_note")
     more(pairs, "parallel", "mixed", learnt, tested, calls=json.dumps([call(learnt), call(tested)]))
@@ -283,28 +255,28 @@ def test_calls_on_both_sides_or_of_one_name_are_left_out():
     assert made.dropped == {"calls_both_sides": 1, "same_names": 1}
 
 
-def test_a_tool_keeps_a_pair_to_learn_from_however_many_are_held_out():
+def test_a_tool_keeps_a_pair_to_learn_from_and_traces_are_never_tested_on(made):
     snapshots, pairs = make_rows()
-    made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tools=1.0))
+    made = build_training_set(pairs, snapshots, embed, split.SetPolicy(seen_tools=1.0))
     assert set_flaws(made.rows, made.pool, embed=embed) == []
-    learnt = {row["text_digest"]: row for row in made.rows if row["split"] == TRAIN}
-    held = {row["text_digest"]: row for row in made.rows if row["split"] == SEEN_TOOL}
-    assert len(learnt) == len(held) == sum(row["split"] == TRAIN for row in made.rows)
+    learnt = {row["text_digest"]: row for row in made.rows if row["split"] == split.TRAIN}
+    held = {row["text_digest"]: row for row in made.rows if row["split"] == split.SEEN_TOOL}
+    assert len(learnt) == len(held) == sum(row["split"] == split.TRAIN for row in made.rows)
     for text, row in learnt.items():  # the last that the hash would hold out
-        draws = [compute_pair_draw(each["pair_id"]) for each in (row, held[text])]
+        draws = [split.compute_pair_draw(each["pair_id"]) for each in (row, held[text])]
         assert draws[0] > draws[1]
+    traced = [{**pair, "pair_id": f"r1:{n}", "basis": "trace"} for n, pair in enumerate(pairs)]
+    again = build_training_set(traced, snapshots, embed)
+    assert {row["split"] for row in again.rows} == {split.TRAIN}
+    assert again.dropped["traced_outside_train"] > 0
 
 
-def test_the_order_of_pairs_does_not_change_the_set(snapshots_and_pairs, made):
+def test_neither_order_nor_one_more_server_moves_a_row(snapshots_and_pairs, made):
     snapshots, pairs = snapshots_and_pairs
     other = build_training_set([*pairs[::-1]], snapshots[::-1], embed)
     names = {TRAINING_SET.digest(TRAINING_SET.frame(each.rows)) for each in (made, other)}
     assert len(names) == 1
     assert other.pool == made.pool
-
-
-def test_one_more_server_moves_no_row_of_another(made):
-    snapshots, pairs = make_rows()
     fewer = [row for row in snapshots if row["server_id"] != "npm:ticket"]
     before = build_training_set([p for p in pairs if p["server_id"] != "npm:ticket"], fewer, embed)
     after = {row["pair_id"]: row["split"] for row in made.rows}
@@ -319,28 +291,10 @@ def test_a_manifest_says_what_the_set_was_made_of(made, tmp_path):
     read = load_manifest(tmp_path, "set-1")
     assert read is not None
     assert sum(read["rows"].values()) == 60 == len(read["row_digests"])
-    assert not set(read["servers"][TRAIN]) & set(read["servers"][UNSEEN_SERVER])
-    assert len(read["contracts"]) == 30
-    assert read["providers"] == {"offline": 60}
+    assert not set(read["servers"][split.TRAIN]) & set(read["servers"][split.UNSEEN_SERVER])
+    assert (len(read["contracts"]), read["providers"]) == (30, {"offline": 60})
     assert read["licences"] == {"Apache-2.0": 60}
-    assert read["tasks"][UNSEEN_TOOL] == {"single": read["rows"][UNSEEN_TOOL]}
+    assert read["tasks"][split.UNSEEN_TOOL] == {"single": read["rows"][split.UNSEEN_TOOL]}
     assert (read["lance_version"], read["lance_tag"]) == (3, "training-set-1")
-    assert read["policy"]["salts"]["server"] == "toolmill-split-10"
-    assert read["empty"] == []
+    assert (read["policy"]["salts"]["server"], read["empty"]) == ("toolmill-split-10", [])
     assert load_manifest(tmp_path, "set-2") is None
-
-
-def test_a_pool_says_which_side_every_clear_contract_is_on(made):
-    assert len(made.pool) == 30
-    for row in made.rows:
-        entry = made.pool[row["contract_digest"]]
-        assert entry["contract"] == json.loads(row["contract"])
-        assert (entry["split"] == TRAIN) == (row["split"] in (TRAIN, SEEN_TOOL))
-
-
-def test_traces_are_learnt_from_and_never_tested_on(made):
-    snapshots, pairs = make_rows()
-    traced = [{**pair, "pair_id": f"r1:{n}", "basis": "trace"} for n, pair in enumerate(pairs)]
-    again = build_training_set(traced, snapshots, embed)
-    assert {row["split"] for row in again.rows} == {TRAIN}
-    assert again.dropped["traced_outside_train"] > 0

@@ -38,7 +38,7 @@ def listed(server: str, raw: Row, name: str, asks: str) -> tuple[Row, Row]:
     return {**own, "contract": json.dumps(canonicalize_contract(raw))}, pair
 
 
-def test_a_train_copy_of_a_test_tool_is_left_out():
+def test_a_train_copy_of_a_test_tool_is_left_out_and_one_of_a_held_out_tool_is_no_train_tool():
     snapshots, pairs = make_rows()
     row, pair = listed(LEARNT, raw_tool("find", "note"), "copy", "Anything of another kind.")
     made = build_training_set([*pairs, pair], [*snapshots, row], embed, PLAIN)
@@ -48,6 +48,11 @@ def test_a_train_copy_of_a_test_tool_is_left_out():
     [leak] = made.leaks["leak_text"]
     assert leak["tool"][:2] == [LEARNT, "find_note"]
     assert set_flaws(made.rows, made.pool, embed=embed) == []
+    base = build_training_set(pairs, snapshots, embed)
+    held = next(row for row in base.rows if row["split"] == UNSEEN_TOOL)
+    row, pair = listed(LEARNT, json.loads(held["contract"]), "copy", "Anything of another kind.")
+    same = build_training_set([*pairs, pair], [*snapshots, row], embed)
+    assert next(r for r in same.rows if r["pair_id"] == "p1:copy")["split"] == UNSEEN_TOOL
 
 
 def test_a_train_twin_of_a_test_tool_is_left_out_by_its_vector_and_by_a_mark():
@@ -60,24 +65,12 @@ def test_a_train_twin_of_a_test_tool_is_left_out_by_its_vector_and_by_a_mark():
     assert made.dropped == {"leak_twin": 1}
     tight = build_training_set([*pairs, pair], [*snapshots, row], embed, PLAIN)
     assert tight.dropped == {}
-    assert [f[:10] for f in set_flaws(tight.rows, tight.pool, embed=embed, policy=loose)] == [
-        "leak_twin:"
-    ]
+    [flaw] = set_flaws(tight.rows, tight.pool, embed=embed, policy=loose)
+    assert flaw.startswith("leak_twin:")
     [other] = [r["contract_digest"] for r in snapshots if r["tool"] == "find_note"]
     marks = [(row["contract_digest"], other)]
     marked = build_training_set([*pairs, pair], [*snapshots, row], embed, PLAIN, twins=marks)
     assert marked.dropped == {"leak_twin": 1}
-
-
-def test_a_copy_of_a_held_out_tool_is_no_train_tool_either():
-    """Tools fall by their name: a renamed copy is what is left for the audit to catch."""
-    snapshots, pairs = make_rows()
-    base = build_training_set(pairs, snapshots, embed)
-    held = next(row for row in base.rows if row["split"] == UNSEEN_TOOL)
-    raw = {**json.loads(held["contract"])}
-    row, pair = listed(LEARNT, raw, "copy", "Anything of another kind.")
-    same = build_training_set([*pairs, pair], [*snapshots, row], embed)
-    assert next(r for r in same.rows if r["pair_id"] == "p1:copy")["split"] == UNSEEN_TOOL
 
 
 def asked(name: str, server: str, instruction: str, pairs: list[Row]) -> Row:
@@ -94,14 +87,12 @@ def test_a_train_request_that_repeats_a_test_request_is_left_out():
     assert made.dropped == {"leak_instruction": 1}
     [leak] = made.leaks["leak_instruction"]
     assert leak == {"pair": "p1:same", "split": TRAIN, "like": "p1:test", "beside": UNSEEN_SERVER}
-    near_too = build_training_set(
-        [*pairs, tested, same, other], snapshots, embed,
-        SetPolicy(unseen_tools=0.0, seen_tools=0.0, near_cosine=0.55),
-    )  # fmt: skip
+    near = SetPolicy(unseen_tools=0.0, seen_tools=0.0, near_cosine=0.55)
+    near_too = build_training_set([*pairs, tested, same, other], snapshots, embed, near)
     assert {"p1:same", "p1:other"} <= {x["pair"] for x in near_too.leaks["leak_instruction"]}
 
 
-def test_between_train_and_seen_tool_a_tool_keeps_its_last_training_pair():
+def test_a_tool_keeps_its_last_training_pair_and_no_held_out_one_where_nothing_is_learnt():
     snapshots, pairs = make_rows()
     for row in pairs:
         row["instruction"] = f"Do what is usual for {row['tool']}."  # both pairs of a tool are one
@@ -112,9 +103,6 @@ def test_between_train_and_seen_tool_a_tool_keeps_its_last_training_pair():
     assert len(learnt) == len(tools) == 23
     assert SEEN_TOOL not in {row["split"] for row in made.rows}
     assert {leak["split"] for leak in made.leaks["leak_instruction"]} == {SEEN_TOOL}
-
-
-def test_held_out_pairs_of_a_tool_that_nothing_is_learnt_of_are_left_out():
     snapshots, pairs = make_rows()
     whole = build_training_set(pairs, snapshots, embed)
     held = next(row for row in whole.rows if row["split"] == SEEN_TOOL)
@@ -149,27 +137,24 @@ def test_the_audit_finds_what_the_building_would_miss(made):
         return set_flaws([*rows, {**one, "pair_id": "x", "instruction": "New.", **changes}], pool)
 
     assert list_flaws() == []
-    assert any("is in both sides" in flaw for flaw in list_flaws(split=UNSEEN_SERVER))
-    assert any(f.startswith("tool npm") for f in list_flaws(split=UNSEEN_TOOL))
-    assert any("leak_text" in flaw for flaw in list_flaws(positive=other["positive"]))
-    assert any("ask the same" in f for f in list_flaws(instruction=other["instruction"].upper()))
-    assert any("c1:lost, which does not resolve" in f for f in list_flaws(negatives='["c1:lost"]'))
-    hidden = json.dumps([other["contract_digest"]])
-    assert any("its offered name" in f for f in list_flaws(offered=hidden))
     strange = json.dumps([{"name": "x", "contract_digest": "c1:lost", "arguments": {}}])
-    assert any("its calls name c1:lost" in flaw for flaw in list_flaws(calls=strange))
-    assert any(
-        "no training pair calls" in f for f in list_flaws(split=SEEN_TOOL, calls=other["calls"])
-    )
+    for changes, flaw in (
+        ({"split": UNSEEN_SERVER}, "is in both sides"),
+        ({"split": UNSEEN_TOOL}, "tool npm"),
+        ({"positive": other["positive"]}, "leak_text"),
+        ({"instruction": other["instruction"].upper()}, "ask the same"),
+        ({"negatives": '["c1:lost"]'}, "c1:lost, which does not resolve"),
+        ({"offered": json.dumps([other["contract_digest"]])}, "its offered name"),
+        ({"calls": strange}, "its calls name c1:lost"),
+        ({"split": SEEN_TOOL, "calls": other["calls"]}, "no training pair calls"),
+    ):
+        assert any(flaw in found for found in list_flaws(**changes)), flaw
 
 
-def test_words_alone_make_a_request():
+def test_words_alone_make_a_request_and_near_texts_are_found_in_blocks():
     plain = normalise_request("Where is it?  ")
     assert plain == normalise_request("where IS it") != normalise_request("where it is")
     assert normalise_request("?!") != normalise_request("...")
-
-
-def test_near_texts_are_found_in_blocks():
     many = [f"word{at} only here number {at}" for at in range(1500)]
     left = [*many, "the same few words"]
     assert find_nearest_texts(left, ["the same few words"], embed, 0.9) == {left[-1]: left[-1]}
@@ -187,11 +172,11 @@ def test_ids_of_one_server_stand_on_the_test_side_where_one_of_them_does():
     made = build_training_set(pairs, snapshots, embed, same=same)
     assert {row["split"] for row in made.rows if row["server_id"] == LEARNT} == {UNSEEN_SERVER}
     assert set_flaws(made.rows, made.pool, embed=embed, same=same) == []
-    others = [
+    one, other = (
         {row["pair_id"]: row["split"] for row in each.rows if row["server_id"] != LEARNT}
         for each in (made, apart)
-    ]
-    assert others[0] == others[1]
+    )
+    assert one == other
 
 
 def place_pair(server_id: str, tool: str, pair_id: str, policy: SetPolicy) -> str:
@@ -201,16 +186,12 @@ def place_pair(server_id: str, tool: str, pair_id: str, policy: SetPolicy) -> st
     return SEEN_TOOL if held else place
 
 
-def test_the_sides_of_servers_are_those_of_every_past_figure():
+def test_the_sides_of_servers_and_the_places_of_tools_and_pairs_are_frozen():
     servers = ["npm:@playwright/mcp", "pypi:mcp-atlassian", "npm:@notionhq/notion-mcp-server"]
     sides = [split_of(name) for name in (*servers, LEARNT, TESTED)]
     assert sides == [TRAIN, TRAIN, TEST, TRAIN, TEST]
     assert (split_of(TESTED, test_share=0.0), split_of(LEARNT, test_share=1.0)) == (TRAIN, TEST)
-
-
-def test_the_places_of_tools_and_pairs_are_frozen():
-    policy = SetPolicy()
-    server = "pypi:mcp-atlassian"
+    policy, server = SetPolicy(), "pypi:mcp-atlassian"
     tools = [f"tool_{i}" for i in range(60)]
     held = [name for name in tools if choose_tool_place(server, name, policy) == UNSEEN_TOOL]
     pairs = [f"p1:{i}" for i in range(30)]
@@ -219,7 +200,7 @@ def test_the_places_of_tools_and_pairs_are_frozen():
     assert seen == ["p1:0", "p1:3", "p1:5", "p1:6", "p1:15", "p1:19"]
 
 
-def test_about_the_asked_shares_are_held_out():
+def test_about_the_asked_shares_are_held_out_and_copies_of_a_tool_fall_on_one_side():
     sides = [split_of(f"npm:server-{i}") for i in range(2000)]
     assert 0.26 < sides.count(TEST) / 2000 < 0.34
     policy = SetPolicy()
@@ -227,6 +208,10 @@ def test_about_the_asked_shares_are_held_out():
     assert 0.08 < tools.count(UNSEEN_TOOL) / 2000 < 0.12
     pairs = [place_pair("npm:file", "make_file", f"p1:{i}", policy) for i in range(2000)]
     assert 0.10 < pairs.count(SEEN_TOOL) / 2000 < 0.14
+    servers = [f"npm:s{i}" for i in range(40) if split_of(f"npm:s{i}") == TRAIN]
+    for name in ("read_file", "search", "makeIssue"):
+        spelt = {name, name.upper(), name.replace("_", "-")}
+        assert len({choose_tool_place(s, n, SetPolicy()) for s in servers for n in spelt}) == 1
 
 
 @given(st.text(min_size=1), st.text(min_size=1), st.text(min_size=1))
@@ -235,10 +220,3 @@ def test_a_server_is_never_on_both_sides_whatever_its_tools_and_pairs(server, to
     assert place in SPLITS
     assert (place == UNSEEN_SERVER) == (split_of(server) == TEST)
     assert (place == SEEN_TOOL) <= (choose_tool_place(server, tool, SetPolicy()) == TRAIN)
-
-
-def test_copies_of_a_tool_fall_on_one_side_whatever_server_and_spelling():
-    servers = [f"npm:s{i}" for i in range(40) if split_of(f"npm:s{i}") == TRAIN]
-    for name in ("read_file", "search", "makeIssue"):
-        spelt = {name, name.upper(), name.replace("_", "-")}
-        assert len({choose_tool_place(s, n, SetPolicy()) for s in servers for n in spelt}) == 1

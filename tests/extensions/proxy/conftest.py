@@ -24,7 +24,6 @@ def client(running: Running) -> Iterator[OpenAI]:
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home that serves an index."""
     place = tmp_path_factory.mktemp("index")
     publish(place)
     return place

@@ -83,19 +83,20 @@ def test_a_stream_is_the_last_answers(running):
     [end] = [event for event in events if event["type"] == "message_delta"]
     assert end["usage"]["output_tokens"] == 6
     assert end["toolmill"]["searches"][0]["tools"][0] == GET_TIME
-    said = list_sent(running)[1]["messages"][1]["content"]
-    assert said == ASKED["content"]
+    assert list_sent(running)[1]["messages"][1]["content"] == ASKED["content"]
 
 
-def test_deferred_tools_of_the_request_need_no_index(running):
+def test_deferred_tools_need_no_index_stay_loaded_and_an_unreadable_search_is_an_error(running):
     asked = make_message(make_use("tool_search", {"goal": "weather tomorrow"}))
     post(running, asked, USED, tools=[SEARCH, FORECAST])
     [result] = list_sent(running)[1]["messages"][-1]["content"]
     assert result["content"] == [{"type": "tool_reference", "tool_name": "forecast"}]
     assert list_sent(running)[1]["tools"] == [SEARCH, FORECAST]
+    post(running, make_message(make_use("tool_search", {"n": 3})), USED)
+    [result] = list_sent(running)[1]["messages"][-1]["content"]
+    assert result["is_error"] is True
+    assert "holds no words" in result["content"][0]["text"]
 
-
-def test_what_was_called_before_stays_loaded(running):
     def tell(name: str, at: int) -> list[dict[str, Any]]:
         result = {"type": "tool_result", "tool_use_id": f"tu{at}", "content": "9"}
         return [{"role": "assistant", "content": [make_use(name, {}, at)]},
@@ -110,7 +111,7 @@ def test_what_was_called_before_stays_loaded(running):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_endless_searches_end(running, streamed):
+def test_endless_searches_end_and_a_call_beside_one_is_the_clients(running, streamed):
     turn: Any = stream_message(*ASKED["content"]) if streamed else ASKED
     answer = post(running, turn, stream=streamed)
     assert len(list_sent(running)) == 3
@@ -119,10 +120,6 @@ def test_endless_searches_end(running, streamed):
     assert ("tool_search" in text, "end_turn" in text) == (False, True)
     if not streamed:
         assert answer.json()["content"] == [TEXT]
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_call_beside_a_search_is_the_clients_to_answer(running, streamed):
     blocks = make_use("tool_search", HOUR), make_use("now", {"zone": "UTC"}, 1)
     turn: Any = stream_message(*blocks) if streamed else make_message(*blocks)
     answer = post(running, turn, tools=[SEARCH, NOW], stream=streamed)
@@ -132,13 +129,6 @@ def test_a_call_beside_a_search_is_the_clients_to_answer(running, streamed):
     if streamed:
         assert '"index":0' in text
         assert '"index":1' not in text
-
-
-def test_a_search_that_cannot_be_read_is_an_error_for_the_model(running):
-    post(running, make_message(make_use("tool_search", {"n": 3})), USED)
-    [result] = list_sent(running)[1]["messages"][-1]["content"]
-    assert result["is_error"] is True
-    assert "holds no words" in result["content"][0]["text"]
 
 
 @pytest.mark.parametrize("tools", [[FORECAST], [{**SEARCH, "type": "tool_search_tool_bm25"}]])

@@ -43,7 +43,7 @@ def read_sent(running: Running) -> dict[str, Any]:
     return json.loads(running.script.seen[-1][2])
 
 
-def test_a_call_of_a_tool_that_was_picked(running, client):
+def test_a_call_of_a_tool_that_was_picked_in_each_api_and_a_stream(running, client):
     running.script.parts, call = None, "{'city': 'paris'}"
     running.script.body = make_completion(call, name=GET_TIME)
     tools: Any = "auto"
@@ -56,9 +56,6 @@ def test_a_call_of_a_tool_that_was_picked(running, client):
     assert json.loads(made.function.arguments) == {"city": "Paris"}
     told: Any = (answer.model_extra or {})["toolmill"]
     assert (told["tools"][GET_TIME], told["repaired"]) == ("pypi:clock::get_time", 1)
-
-
-def test_the_responses_api_and_a_stream(running):
     running.script.parts, running.script.body = None, json.dumps(make_response()).encode()
     answer = post(running, "responses", input="Tell the hour in a city").json()
     [first, *_] = read_sent(running)["tools"]
@@ -89,7 +86,23 @@ def test_own_tools_stay_and_a_tool_that_was_called_is_offered_again(running):
     assert SEND not in [one["function"]["name"] for one in read_sent(running)["tools"]]
 
 
-def test_what_is_blocked_is_neither_picked_nor_offered_again(tmp_path):
+@cases(
+    "body, code",
+    ({"messages": []}, "no_tools_chosen"),
+    ({"messages": [{"role": "user", "content": " "}]}, "no_tools_chosen"),
+    ({"messages": "x" * 3, "tools": ["auto"]}, None),
+    ({"input": [{"role": "user", "content": [{"text": 1}]}]}, "no_tools_chosen"),
+)
+def test_a_request_without_words_is_refused(running, body, code):
+    assert post(running, **body).json().get("error", {}).get("code") == code
+
+
+def test_without_an_index_the_fix_is_told_and_what_is_blocked_is_not_offered(tmp_path):
+    with run_proxied() as running:
+        answer = post(running, messages=TIME)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "no_index")
+        assert "--index" in answer.json()["error"]["message"]
+        assert not running.script.seen
     publish(tmp_path)
     blocked = {"digests": [], "tools": ["pypi:clock::get_time", "pypi:mail::send_email"]}
     (tmp_path / "router" / "BLOCKED.json").write_text(json.dumps(blocked))
@@ -99,23 +112,3 @@ def test_what_is_blocked_is_neither_picked_nor_offered_again(tmp_path):
     )
     assert chosen.tool_ids
     assert not {GET_TIME, SEND} & set(chosen.tool_ids)
-
-
-@cases(
-    "body, code",
-    ({"messages": []}, "no_tools_chosen"),
-    ({"messages": [{"role": "user", "content": " "}]}, "no_tools_chosen"),
-    ({"messages": "x" * 3, "tools": ["auto"]}, None),
-    ({"input": [{"role": "user", "content": [{"text": 1}]}]}, "no_tools_chosen"),
-)
-def test_a_request_without_words_is_refused(running, body, code):
-    answer = post(running, **body)
-    assert answer.json().get("error", {}).get("code") == code
-
-
-def test_without_an_index_the_fix_is_told():
-    with run_proxied() as running:
-        answer = post(running, messages=TIME)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "no_index")
-        assert "--index" in answer.json()["error"]["message"]
-        assert not running.script.seen

@@ -10,6 +10,7 @@ from extensions.proxy.calls import CallRepair, read_offer
 from extensions.proxy.chat_calls import ChatStream
 from extensions.proxy.exchange import EventReader
 from tests.extensions.proxy.upstream_script import BROKEN, CHAT_TOOLS, PARAMETERS, VALID, make_chunk
+from tests.support.cases import cases
 
 DONE = b"data: [DONE]\n\n"
 FAILED = b'data: {"error": {"message": "overloaded"}}\n\n'
@@ -43,7 +44,6 @@ def list_entries(raw: bytes) -> list[dict[str, Any]]:
 
 
 def list_calls(raw: bytes) -> list[tuple[str, str]]:
-    """(name, arguments) of each entry, in order."""
     functions = [entry["function"] for entry in list_entries(raw)]
     return [(function.get("name", ""), function["arguments"]) for function in functions]
 
@@ -75,117 +75,56 @@ async def test_two_calls_of_one_index_are_two(index):
     first, second = part(VALID, "weather", "a", index), part(VALID, "weather", "b", index)
     sent, notes = await stream(first + second + END + DONE)
     assert (join_calls(sent), notes) == ([("weather", VALID)] * 2, [])
-    broken = part(BROKEN, "weather", "b", index)
-    sent, notes = await stream(first + broken + END + DONE)
+    sent, notes = await stream(first + part(BROKEN, "weather", "b", index) + END + DONE)
     (_, one), (_, other) = join_calls(sent)
     assert (one, json.loads(other)) == (VALID, FIXED)
     assert [(note["call"], "repaired" in note) for note in notes] == [("b", True)]
 
 
-def raw_part(index: int | None, name: str | None, arguments: Any, call_id: Any = "") -> bytes:
-    """A chunk with a part of a call, whatever its fields hold."""
+def raw_part(name: str | None, arguments: Any, call_id: Any = "", index: int = 0) -> bytes:
     inner = {"name": name, "arguments": arguments}
     return make_chunk({"tool_calls": [{"index": index, "id": call_id, "function": inner}]})
 
 
-OTHER, NOW = '{"city": "Rome"}', ("now", "{}")
-BOTH = [("weather", VALID), ("weather", OTHER)]
-SEVERAL: dict[str, tuple[list[bytes], list[tuple[str, str]]]] = {
-    "whole calls without ids": (
-        [raw_part(0, "weather", VALID), raw_part(0, "weather", OTHER)],
-        BOTH,
-    ),
-    "ids of null": (
-        [raw_part(0, "weather", VALID, None), raw_part(0, "weather", OTHER, None)],
-        BOTH,
-    ),
-    "one id for all": (
-        [raw_part(0, "weather", VALID, "c"), raw_part(0, "weather", OTHER, "c")],
-        BOTH,
-    ),
-    "another name, the same id": (
-        [raw_part(0, "weather", VALID, "c"), raw_part(0, "now", "{}", "c")],
-        [BOTH[0], NOW],
-    ),
-    "calls in pieces, the second begun with its name": (
-        [raw_part(0, "weather", VALID[:9]), raw_part(0, None, VALID[9:], None),
-         raw_part(0, "weather", OTHER[:5]), raw_part(0, "", OTHER[5:])],
-        BOTH,
-    ),
-    "objects": (
-        [raw_part(0, "weather", json.loads(VALID)), raw_part(0, "weather", json.loads(OTHER))],
-        [("weather", json.dumps(json.loads(VALID))), BOTH[1]],
-    ),
-    "null for no arguments": (
-        [raw_part(0, "now", None, "a"), raw_part(0, "weather", OTHER, "b"),
-         raw_part(0, "now", None, "c")],
-        [NOW, BOTH[1], NOW],
-    ),
-    "null for no arguments, the same tool twice": (
-        [raw_part(0, "now", None, "a"), raw_part(0, "now", None, "b")],
-        [NOW, NOW],
-    ),
-    "two tools without arguments or ids": (
-        [raw_part(0, "now", None), raw_part(0, "weather", None), raw_part(0, None, OTHER)],
-        [NOW, BOTH[1]],
-    ),
-    "null, then pieces": (
-        [raw_part(0, "weather", None, "a"), raw_part(0, None, OTHER[:9], None),
-         raw_part(0, None, OTHER[9:], None)],
-        [BOTH[1]],
-    ),
-    "a name repeated with nothing behind a whole call": (
-        [raw_part(0, "weather", OTHER, "a"), raw_part(0, "weather", "", "a")],
-        [BOTH[1]],
-    ),
-    "an index that a renumbered call has taken": (
-        [raw_part(0, "weather", VALID, "a"), raw_part(0, "weather", OTHER, "b"),
-         raw_part(1, "now", "{}", "c")],
-        [*BOTH, NOW],
-    ),
-    "a whole call sent again": (
-        [raw_part(0, "weather", VALID, "a"), raw_part(0, "weather", VALID, "a")],
-        [BOTH[0]],
-    ),
-    "whole arguments behind whole ones, without a name": (
-        [raw_part(0, "weather", VALID, "a"), raw_part(0, None, OTHER, None)],
-        BOTH,
-    ),
-    "a name that comes last": (
-        [raw_part(0, None, VALID, "a"), raw_part(0, "weather", "", "a")],
-        [BOTH[0]],
-    ),
-    "a name behind an empty one": (
-        [raw_part(0, "", VALID[:9], "a"), raw_part(0, "weather", VALID[9:], None)],
-        [BOTH[0]],
-    ),
-    "three in one chunk": (
-        [make_chunk({"tool_calls": [
-            {"id": "", "function": {"name": "weather", "arguments": text}}
-            for text in (VALID, OTHER, VALID)]})],
-        [*BOTH, BOTH[0]],
-    ),
-}  # fmt: skip
+W, OTHER, NOW = "weather", '{"city": "Rome"}', ("now", "{}")
+BOTH = FIRST, SECOND = [(W, VALID), (W, OTHER)]
+OBJECTS = json.loads(VALID), json.loads(OTHER)
+THREE = [{"id": "", "function": {"name": W, "arguments": text}} for text in (VALID, OTHER, VALID)]
 NOW_TOOL = {"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}
 
 
-@pytest.mark.parametrize("name", SEVERAL)
-async def test_calls_that_share_an_index_get_one_each(name):
-    parts, calls = SEVERAL[name]
-    sent, _ = await stream(b"".join([*parts, END, DONE]), [*CHAT_TOOLS, NOW_TOOL])
+@cases(
+    "parts, calls",
+    ([(W, VALID), (W, OTHER)], BOTH),  # whole calls without ids
+    ([(W, VALID, None), (W, OTHER, None)], BOTH),
+    ([(W, VALID, "c"), (W, OTHER, "c")], BOTH),  # one id for all
+    ([(W, VALID, "c"), ("now", "{}", "c")], [FIRST, NOW]),
+    # In pieces, the second begun with its name.
+    ([(W, VALID[:9]), (None, VALID[9:], None), (W, OTHER[:5]), ("", OTHER[5:])], BOTH),
+    ([(W, OBJECTS[0]), (W, OBJECTS[1])], [(W, json.dumps(OBJECTS[0])), SECOND]),
+    # Null for no arguments: beside others, twice, without ids, and before pieces.
+    ([("now", None, "a"), (W, OTHER, "b"), ("now", None, "c")], [NOW, SECOND, NOW]),
+    ([("now", None, "a"), ("now", None, "b")], [NOW, NOW]),
+    ([("now", None), (W, None), (None, OTHER)], [NOW, SECOND]),
+    ([(W, None, "a"), (None, OTHER[:9], None), (None, OTHER[9:], None)], [SECOND]),
+    ([(W, OTHER, "a"), (W, "", "a")], [SECOND]),  # a name repeated with nothing
+    # An index that a renumbered call has taken.
+    ([(W, VALID, "a"), (W, OTHER, "b"), ("now", "{}", "c", 1)], [*BOTH, NOW]),
+    ([(W, VALID, "a"), (W, VALID, "a")], [FIRST]),  # a whole call sent again
+    ([(W, VALID, "a"), (None, OTHER, None)], BOTH),  # whole arguments without a name
+    ([(None, VALID, "a"), (W, "", "a")], [FIRST]),  # a name that comes last
+    ([("", VALID[:9], "a"), (W, VALID[9:], None)], [FIRST]),  # a name behind an empty one
+    ([make_chunk({"tool_calls": THREE})], [*BOTH, FIRST]),
+)
+async def test_calls_that_share_an_index_get_one_each(parts, calls):
+    raw = [part if isinstance(part, bytes) else raw_part(*part) for part in parts]
+    sent, _ = await stream(b"".join([*raw, END, DONE]), [*CHAT_TOOLS, NOW_TOOL])
     assert join_calls(sent) == calls
     begun = set[int]()  # the first part of each call has its name, and no part an empty one
     for entry in list_entries(sent):
         assert entry["function"].get("name") != ""
         assert entry["index"] in begun or entry["function"]["name"]
         begun.add(entry["index"])
-
-
-async def test_shared_indices_are_kept_apart_by_choice():
-    first = raw_part(0, "weather", VALID, "a") + raw_part(0, "weather", OTHER, "b")
-    second = first.replace(b'"choices": [{"index": 0', b'"choices": [{"index": 1')
-    sent, _ = await stream(first + second + END + DONE)
-    assert sent.count(b'"index":1,"id":"b"') == 2
 
 
 async def test_a_name_in_pieces_or_repeated_is_one_name():
@@ -225,10 +164,21 @@ async def test_a_name_whose_first_piece_is_a_tool_is_one_name(rest):
     assert join_names(sent) == "search_files"
 
 
-async def test_what_was_sent_of_a_name_is_not_taken_back():
+async def test_what_was_sent_is_kept_another_name_is_another_call_and_an_error_of_null_ends_none():
     tools = json.loads(json.dumps(SEARCHES).replace("search_files", "Search_Files"))
     sent, _ = await stream(part("", "search", "a") + part(VALID, "_files") + END, tools)
     assert join_names(sent) == "search_files"
+    raw = part(BROKEN, "search", "a") + part(BROKEN, "search_files", "b") + END
+    sent, _ = await stream(raw, SEARCHES)
+    assert [json.loads(one) for _, one in list_calls(sent)] == [FIXED, FIXED]
+    parts = [part(BROKEN[:9], "weather", "a"), part(BROKEN[9:]), END]
+    raw = b"".join(parts).replace(b"data: {", b'data: {"error": null, ')
+    sent, _ = await stream(raw)
+    assert json.loads("".join(one for _, one in list_calls(sent))) == FIXED
+    first = raw_part(W, VALID, "a") + raw_part(W, OTHER, "b")
+    second = first.replace(b'"choices": [{"index": 0', b'"choices": [{"index": 1')
+    sent, _ = await stream(first + second + END + DONE)
+    assert sent.count(b'"index":1,"id":"b"') == 2
 
 
 @pytest.mark.parametrize("text", [VALID, BROKEN])
@@ -239,19 +189,6 @@ async def test_parts_with_an_id_each_are_one_call(text):
     assert json.loads("".join(one for _, one in list_calls(sent))) == FIXED
     assert len(notes) == (text == BROKEN)
     assert sent.replace(b" ", b"").count(b'"id":"a') == 1  # clients join ids as they join names
-
-
-async def test_another_name_is_another_call_though_the_first_is_broken():
-    raw = part(BROKEN, "search", "a") + part(BROKEN, "search_files", "b") + END
-    sent, _ = await stream(raw, SEARCHES)
-    assert [json.loads(one) for _, one in list_calls(sent)] == [FIXED, FIXED]
-
-
-async def test_an_error_of_null_ends_no_call():
-    parts = [part(BROKEN[:9], "weather", "a"), part(BROKEN[9:]), END]
-    raw = b"".join(parts).replace(b"data: {", b'data: {"error": null, ')
-    sent, _ = await stream(raw)
-    assert json.loads("".join(one for _, one in list_calls(sent))) == FIXED
 
 
 @pytest.mark.parametrize("odd", [b"[0]", b"{}"])

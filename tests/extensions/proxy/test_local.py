@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -84,7 +85,7 @@ def call(text: Any = BROKEN) -> LocalAnswer:
     return LocalAnswer("", ({"name": "weather", "arguments": text},), 7, 9)
 
 
-def test_words_whole_and_streamed(client):
+def test_words_whole_and_streamed_and_calls_climb_the_ladder(client, model):
     answer = client.chat.completions.create(model="any", messages=ASK)
     assert (answer.model, answer.choices[0].message.content) == ("scripted", "sunny")
     assert answer.choices[0].finish_reason == "stop"
@@ -95,9 +96,6 @@ def test_words_whole_and_streamed(client):
     words = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
     assert ("".join(words), chunks[-1].usage and chunks[-1].usage.prompt_tokens) == ("sunny", 7)
     assert client.models.list().data[0].id == "scripted"
-
-
-def test_calls_climb_the_ladder(client, model):
     model.made = call()
     answer = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS)
     [made] = answer.choices[0].message.tool_calls or ()
@@ -124,8 +122,7 @@ def test_the_responses_api_whole_and_streamed(client, model):
         [item] = all_.get_final_response().output
     assert item.type == "function_call"
     assert json.loads(item.arguments) == FIXED
-    assert kinds[0] == "response.created"
-    assert kinds[-1] == "response.completed"
+    assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
     read = [(message["role"], message["content"]) for message in model.seen[-1].messages]
     assert read == [("system", "brief"), ("user", "weather in Bonn?"), ("assistant", ""),
                     ("tool", "rain")]  # fmt: skip
@@ -238,8 +235,7 @@ def test_the_first_call_is_local_and_the_rest_is_not():
             assert (first.model, running.script.seen) == ("scripted", [])
             assert first.model_extra["toolmill"]["first_call"] == "scripted"
             assert json.loads(first.choices[0].message.tool_calls[0].function.arguments) == FIXED
-            chunks = list(ask(ASK, stream=True))
-            assert chunks[-1].model_extra["toolmill"]["repaired"] == 1
+            assert list(ask(ASK, stream=True))[-1].model_extra["toolmill"]["repaired"] == 1
             turn = first.choices[0].message.model_dump(exclude_none=True)
             result = {"role": "tool", "tool_call_id": turn["tool_calls"][0]["id"], "content": "x"}
             assert ask([*ASK, turn, result]).model == "m"
@@ -276,36 +272,25 @@ def caller(small_caller: Path) -> LocalCaller:
     return LocalCaller(AdapterPredictor(Path("."), small_caller, device="cpu", constrained=True))
 
 
-def go_on() -> bool:
-    return False
-
-
-def test_a_call_is_written_by_its_grammar_up_to_a_limit(caller):
-    made = caller.answer(LocalRequest([ASKED], CONTRACTS), go_on)
+def test_a_call_is_written_up_to_a_limit_by_its_grammar_or_without(caller, small_caller):
+    made = caller.answer(LocalRequest([ASKED], CONTRACTS), lambda: False)
     assert made.calls
     assert {call["name"] for call in made.calls} <= {"find_file", "make_file"}
     assert (made.text, made.cut) == ("", False)
     assert made.prompt_tokens > 20
     assert made.completion_tokens > 3
-    cut = caller.answer(LocalRequest([ASKED], CONTRACTS, most_tokens=2), go_on)
+    cut = caller.answer(LocalRequest([ASKED], CONTRACTS, most_tokens=2), lambda: False)
     assert (cut.cut, cut.completion_tokens) == (True, 2)
-    over = caller.answer(LocalRequest([ASKED], CONTRACTS), lambda: True)
-    assert over.completion_tokens <= 2
-
-
-def test_a_call_that_is_asked_for_is_written_without_constrained_too(small_caller):
+    assert caller.answer(LocalRequest([ASKED], CONTRACTS), lambda: True).completion_tokens <= 2
     caller = LocalCaller(AdapterPredictor(Path("."), small_caller, device="cpu"))
-    made = caller.answer(LocalRequest([ASKED], CONTRACTS[1:], must_call=True), go_on)
+    made = caller.answer(LocalRequest([ASKED], CONTRACTS[1:], must_call=True), lambda: False)
     assert [call["name"] for call in made.calls] == ["make_file"]
     assert validate_call(CONTRACTS[1], made.calls[0]["arguments"]) == []
-    silent = LocalCaller(SilentPredictor())
+    silent: Any = SimpleNamespace(
+        label="", predict=lambda *_: [PredictionAnswer([], "no_call", "hm")]
+    )
     with pytest.raises(CannotAnswer, match="wrote no call"):
-        silent.answer(LocalRequest([ASKED], CONTRACTS, must_call=True), go_on)
-
-
-class SilentPredictor(BaselinePredictor):
-    def predict(self, asked: Any, on_done: Any = None) -> list[PredictionAnswer]:
-        return [PredictionAnswer([], "no_call", "hm") for _ in asked]
+        LocalCaller(silent).answer(LocalRequest([ASKED], CONTRACTS, must_call=True), lambda: False)
 
 
 def test_a_conversation_goes_on_as_long_as_it_fits(caller):
@@ -317,8 +302,12 @@ def test_a_conversation_goes_on_as_long_as_it_fits(caller):
     asked = make_question(LocalRequest(messages, CONTRACTS))
     assert (asked.instruction, asked.keep) == ("Make 2 then.", {"find_file"})
     assert asked.before[1]["weight"] == 0
-    assert caller.answer(LocalRequest(messages, CONTRACTS), go_on).prompt_tokens > 40
+    assert caller.answer(LocalRequest(messages, CONTRACTS), lambda: False).prompt_tokens > 40
     with pytest.raises(CannotAnswer, match="do not fit the model's context"):
-        caller.answer(LocalRequest([{**ASKED, "content": "word " * 9000}], CONTRACTS), go_on)
-    untrained = LocalCaller(BaselinePredictor()).answer(LocalRequest([ASKED], CONTRACTS), go_on)
+        caller.answer(
+            LocalRequest([{**ASKED, "content": "word " * 9000}], CONTRACTS), lambda: False
+        )
+    untrained = LocalCaller(BaselinePredictor()).answer(
+        LocalRequest([ASKED], CONTRACTS), lambda: False
+    )
     assert untrained.calls[0]["name"] == "find_file"

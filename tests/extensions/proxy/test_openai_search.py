@@ -69,12 +69,11 @@ def read_field(answer: Any) -> Any:
 
 
 def list_told(running: Running) -> list[str]:
-    """What the model was told in words, in the last request."""
     items = list_sent(running)[-1]["input"]
     return [item["content"] for item in items if item.get("role") == "developer"]
 
 
-def test_a_search_is_answered_and_the_client_sees_one_response(running):
+def test_a_search_is_answered_in_one_response_and_the_next_turn_knows_it(running):
     call = make_call(GET_TIME, "{'city': 'paris'}")
     answer = ask(running, write_turn(make_search(HOUR)), write_turn(call, at=1))
     kinds = [one.type for one in answer.output]
@@ -83,8 +82,7 @@ def test_a_search_is_answered_and_the_client_sees_one_response(running):
     assert first["input"] == "Tell the hour"
     said, search, found = second["input"]
     assert (said["content"], search["type"]) == ("Tell the hour", "tool_search_call")
-    assert found["call_id"] == "s0"
-    assert "id" not in found
+    assert (found["call_id"], found.get("id", "")) == ("s0", "")
     assert second["tools"] == [SEARCH_TOOL]
     assert found["tools"][0]["name"] == GET_TIME
     assert len(found["tools"]) <= 2
@@ -94,6 +92,11 @@ def test_a_search_is_answered_and_the_client_sees_one_response(running):
     assert told["tools"][GET_TIME] == "pypi:clock::get_time"
     assert told["searches"][0]["tools"][0] == GET_TIME
     assert (answer.id, told["repaired"]) == ("r1", 1)
+    said = [one.model_dump(exclude_none=True) for one in answer.output]
+    turn = write_turn(make_call(GET_TIME, "{'city': 'oslo'}"))
+    answer = ask(running, turn, input=[{"role": "user", "content": "Oslo?"}, *said])
+    assert json.loads(answer.output[0].arguments) == {"city": "Oslo"}
+    assert not any(str(one.get("id")).startswith("tso_") for one in list_sent(running)[-1]["input"])
 
 
 def test_a_stream_of_two_rounds_is_one_stream(running):
@@ -135,15 +138,6 @@ def test_deferred_tools_of_the_request_are_searched_first(running):
     assert read_field(answer)["searches"] == [{"call": "s0", "tools": ["forecast"]}]
 
 
-def test_the_next_turn_knows_what_was_found(running):
-    first = ask(running, write_turn(make_search(HOUR)), write_turn(make_call(GET_TIME, "{}")))
-    said = [one.model_dump(exclude_none=True) for one in first.output]
-    turn = write_turn(make_call(GET_TIME, "{'city': 'oslo'}"))
-    answer = ask(running, turn, input=[{"role": "user", "content": "Oslo?"}, *said])
-    assert json.loads(answer.output[0].arguments) == {"city": "Oslo"}
-    assert not any(str(one.get("id")).startswith("tso_") for one in list_sent(running)[-1]["input"])
-
-
 @cases(
     "arguments, reason",
     ("{'tool': find", "no JSON"),
@@ -167,8 +161,7 @@ def test_endless_searches_end(running):
         output = answer[-1].response.output if streamed else answer.output
         assert [one.type for one in output] == ["tool_search_call", "tool_search_output"] * 3
         assert output[-1].tools == []
-        sent = list_sent(running)
-        assert len(sent) == 3
+        assert len(list_sent(running)) == 3
         assert list_told(running) == [LAST]
         field = read_field(answer[-1].response if streamed else answer)
         assert field["searches"][-1]["error"] == LIMIT
@@ -198,9 +191,8 @@ def test_ten_thousand_deferred_tools_give_as_many_as_are_asked_for():
     ship = {"type": "function", "name": "ship", "defer_loading": True, "description": "parcels"}
     own = read_own_tools({"tools": [SEARCH_TOOL, *tools, ship, {"name": 3}, None]})
     assert len(own.tools) == 10_000
-    assert [tool.name for tool in own.find_tools("weather", 3)] == [
-        f"weather_{at}" for at in range(3)
-    ]
+    names = ["weather_0", "weather_1", "weather_2"]
+    assert [tool.name for tool in own.find_tools("weather", 3)] == names
     assert [tool.name for tool in own.find_tools("a parcel", 3)] == ["ship"]
     assert own.find_tools("nothing alike", 3) == []
 
@@ -221,16 +213,7 @@ def test_what_is_not_searched_passes_byte_for_byte(running):
         assert len(list_sent(other)) == 1
 
 
-def test_an_error_after_a_search_is_the_clients_to_see(running):
-    answer = post_raw(running, write_turn(make_search(HOUR)), 429)
-    assert (answer.status_code, answer.json()) == (429, {"error": {"message": "no"}})
-    answer = post_raw(running, stream_turn(make_search(HOUR)), 500, stream=True)
-    last = json.loads(answer.content.decode().split("data: ")[-1])
-    assert last["error"]["code"] == "upstream_broken"
-    assert "500 after a tool search" in last["error"]["message"]
-
-
-def test_a_search_that_takes_too_long_or_breaks_is_told(running, monkeypatch):
+def test_a_search_that_is_late_or_breaks_is_told_and_an_error_after_one_seen(running, monkeypatch):
     search = ToolSearch(timeout_s=0.5)
     with run_proxied(parts=ProxyParts(search=search)) as other:
         ask(other, write_turn(make_search(HOUR)), write_turn(DONE))
@@ -244,6 +227,12 @@ def test_a_search_that_takes_too_long_or_breaks_is_told(running, monkeypatch):
         assert "division" not in answer.model_dump_json()
         metrics = httpx2.get(f"{other.url}/metrics", trust_env=False).text
         assert 'toolmill_proxy_tool_searches_total{outcome="failed"} 3' in metrics
+    answer = post_raw(running, write_turn(make_search(HOUR)), 429)
+    assert (answer.status_code, answer.json()) == (429, {"error": {"message": "no"}})
+    answer = post_raw(running, stream_turn(make_search(HOUR)), 500, stream=True)
+    last = json.loads(answer.content.decode().split("data: ")[-1])
+    assert last["error"]["code"] == "upstream_broken"
+    assert "500 after a tool search" in last["error"]["message"]
 
 
 def test_a_prompt_in_a_description_is_shown_harmless(tmp_path):
@@ -272,20 +261,14 @@ def resume(answers: ContinuedAnswers, shown: str) -> Any:
     return answers.resume_request({"previous_response_id": shown, "input": "go on"})
 
 
-def test_a_continued_answer_is_put_into_the_words_of_the_upstream():
+def test_a_continued_answer_is_put_into_the_upstreams_words_until_it_is_forgotten():
     answers = ContinuedAnswers()
     answers.note_answer("first", "last", [{"type": "tool_search_output"}])
     answers.note_answer("same", "same", [])
     answers.note_answer(None, "last", [{}])
-    said = {"role": "user", "content": "go on"}
-    assert resume(answers, "first") == {
-        "previous_response_id": "last",
-        "input": [{"type": "tool_search_output"}, said],
-    }
+    given = [{"type": "tool_search_output"}, {"role": "user", "content": "go on"}]
+    assert resume(answers, "first") == {"previous_response_id": "last", "input": given}
     assert resume(answers, "same")["input"] == "go on"
-
-
-def test_the_oldest_are_forgotten_by_count_and_by_bytes():
     answers = ContinuedAnswers(most=2)
     for name in ("a", "b", "a", "c"):
         answers.note_answer(name, "last", [])

@@ -59,13 +59,12 @@ def client(running: Running) -> Iterator[Anthropic]:
         yield one
 
 
-def test_calls_of_a_whole_answer(running, client):
+def test_calls_of_a_whole_answer_and_of_a_stream_and_an_error_where_it_breaks(running, client):
     use = make_use("weather", {"city": "Bonn", "days": "2"})
     body = json.dumps(make_message(LOOK, use, make_use("bash", {"command": "ls"}, 1))).encode()
     running.script.parts, running.script.body = None, body
-    raw = client.messages.with_raw_response.create(
-        model="m", max_tokens=9, messages=ASK, tools=TOOLS
-    )
+    asked: Any = {"model": "m", "max_tokens": 9, "messages": ASK, "tools": TOOLS}
+    raw = client.messages.with_raw_response.create(**asked)
     answer = raw.parse()
     _, call, other = answer.content
     assert call.type == other.type == "tool_use"
@@ -75,11 +74,8 @@ def test_calls_of_a_whole_answer(running, client):
     assert [(one["call"], one["tool"]) for one in told["calls"]] == [("tu0", "weather")]
     path, headers, _ = running.script.seen[-1]
     assert (path, headers["authorization"]) == ("/v1/messages", "Bearer sk-a")
-
-
-def test_calls_of_a_stream(running, client):
     running.script.parts = stream_uses(BROKEN, VALID)
-    with client.messages.stream(model="m", max_tokens=9, messages=ASK, tools=TOOLS) as stream:
+    with client.messages.stream(**asked) as stream:
         texts = {1: "", 2: ""}
         for event in stream:
             if event.type == "content_block_delta" and event.delta.type == "input_json_delta":
@@ -88,15 +84,10 @@ def test_calls_of_a_stream(running, client):
     assert (json.loads(texts[1]), texts[2]) == (FIXED, VALID)
     assert [one.input for one in answer.content if one.type == "tool_use"] == [FIXED, FIXED]
     assert [one.text for one in answer.content if one.type == "text"] == ["Look"]
-
-
-def test_a_broken_stream_is_an_error_of_the_sdk(running, client):
     running.script.parts, running.script.broken = stream_uses(VALID)[:-4], True
     try:
-        with (
-            client.messages.stream(model="m", max_tokens=9, messages=ASK, tools=TOOLS) as stream,
-            pytest.raises(APIStatusError, match="upstream_broken"),
-        ):
+        broken = pytest.raises(APIStatusError, match="upstream_broken")
+        with client.messages.stream(**asked) as stream, broken:
             stream.until_done()
     finally:
         running.script.broken = False
@@ -153,16 +144,17 @@ def read_stream(sent: list[bytes]) -> tuple[list[Any], Any, list[Any]]:
     return names[1:], list(texts.values())[1:], end.get("toolmill", {}).get("calls")
 
 
-async def test_text_passes_at_once_and_a_call_at_its_end():
+async def test_another_name_or_none_is_told_and_text_passes_at_once_with_what_breaks_off():
     parts = stream_uses(BROKEN)
     sent = await feed(parts)
     assert sent[:6] == parts[:6]
     assert not any(sent[6:12])
     assert sent[12] == parts[12]  # a ping
     assert sent[-2] == parts[-1]
-
-
-async def test_a_tool_of_another_name_and_one_that_is_not_there():
+    parts = [use for use in stream_uses(BROKEN) if b"ping" not in use]
+    for at in range(len(parts) - 1):
+        assert b"".join(await feed(parts[:at])) == b"".join(parts[:at])
+    assert b"".join(await feed(parts, most=300)) == b"".join(parts)
     names, [text], told = read_stream(await feed(stream_uses(VALID, name="mcp__sky__weather")))
     assert (names, json.loads(text), bool(told[0]["repaired"])) == (["weather"], FIXED, True)
     names, texts, told = read_stream(await feed(stream_uses(VALID, name="drop_all")))
@@ -193,13 +185,6 @@ async def test_what_a_limit_cut_off_is_not_completed(text):
         answer = post(running).json()
     assert answer["content"][0]["input"] == {"days": "2"}
     assert "cut_off" in answer["toolmill"]["calls"][0]["left"][0]
-
-
-async def test_a_stream_that_breaks_off_or_is_too_long_passes_as_it_came():
-    parts = [use for use in stream_uses(BROKEN) if b"ping" not in use]
-    for at in range(len(parts) - 1):
-        assert b"".join(await feed(parts[:at])) == b"".join(parts[:at])
-    assert b"".join(await feed(parts, most=300)) == b"".join(parts)
 
 
 ODD: Any = [

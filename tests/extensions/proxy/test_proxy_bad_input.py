@@ -86,14 +86,11 @@ async def test_a_call_that_takes_too_long_is_left(monkeypatch):
     assert (fixed.text, fixed.left.partition(":")[0]) == (BROKEN, "too_large")
 
 
-def test_names_that_changed_are_read_in_the_history():
+def test_names_that_changed_are_read_in_the_history_and_a_tool_without_parameters_is_not_judged():
     history = ContractHistory((ContractMove("sky", "weather", "forecast"),))
     fixed = fix_call(offer(), history, "forecast", VALID)
     assert (fixed.name, json.loads(fixed.text)) == ("weather", json.loads(VALID))
     assert fix_call(offer(), None, "forecast", VALID).left.startswith("unknown_tool")
-
-
-def test_a_function_without_parameters_is_not_judged():
     bare: Any = {"type": "function", "function": {"name": "now"}}
     found = offer([bare, *CHAT_TOOLS])
     assert found.unjudged == {"now"}
@@ -101,8 +98,19 @@ def test_a_function_without_parameters_is_not_judged():
     assert read_offer({"tools": [{"type": "web_search"}]}, 10) is None
 
 
-def test_what_was_cut_is_not_completed():
+def test_what_was_cut_is_not_completed_and_much_of_it_passes():
     with run_proxied() as running:
+        long = json.dumps({"city": "x" * 1_000_000, "days": "2"})
+        running.script.body = make_completion(long)
+        [call] = post(running.url).json()["choices"][0]["message"]["tool_calls"]
+        assert json.loads(call["function"]["arguments"]) == {"city": "x" * 1_000_000, "days": 2}
+        running.script.body = make_completion(VALID)
+        tools = [
+            {"type": "function", "function": {"name": f"t{at}", "parameters": {"type": "object"}}}
+            for at in range(9_999)
+        ]
+        assert post(running.url, [*CHAT_TOOLS, *tools]).content == running.script.body
+        assert read_code(post(running.url, [*tools, *tools])) == (400, "too_many_tools")
         cut = BROKEN[:15]
         running.script.body = make_completion(cut, finish="length")
         answer = post(running.url)
@@ -117,22 +125,7 @@ def test_what_was_cut_is_not_completed():
         assert b"upstream_broken" in told.removeprefix(b"".join(running.script.parts))
 
 
-def test_an_argument_of_a_megabyte_and_ten_thousand_tools():
-    with run_proxied() as running:
-        long = json.dumps({"city": "x" * 1_000_000, "days": "2"})
-        running.script.body = make_completion(long)
-        [call] = post(running.url).json()["choices"][0]["message"]["tool_calls"]
-        assert json.loads(call["function"]["arguments"]) == {"city": "x" * 1_000_000, "days": 2}
-        running.script.body = make_completion(VALID)
-        tools = [
-            {"type": "function", "function": {"name": f"t{at}", "parameters": {"type": "object"}}}
-            for at in range(9_999)
-        ]
-        assert post(running.url, [*CHAT_TOOLS, *tools]).content == running.script.body
-        assert read_code(post(running.url, [*tools, *tools])) == (400, "too_many_tools")
-
-
-def test_an_upstream_that_is_late_gone_or_redirects():
+def test_an_upstream_that_is_late_gone_redirects_or_is_behind_a_proxy(monkeypatch):
     with run_proxied(timeout_s=0.2) as running:
         running.script.delay_s = 1
         assert read_code(post(running.url)) == (504, "upstream_timeout")
@@ -143,11 +136,7 @@ def test_an_upstream_that_is_late_gone_or_redirects():
         deaf.bind(("127.0.0.1", 0))
         with run_proxied(upstream=f"http://127.0.0.1:{deaf.getsockname()[1]}") as running:
             assert read_code(post(running.url)) == (502, "upstream_refused")
-
-
-def test_an_upstream_behind_a_proxy_of_the_environment(monkeypatch):
-    script = Script()
-    script.parts = stream_chat(BROKEN)
+    script = Script(parts=stream_chat(BROKEN))
     with run_server(script) as port:
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
         with run_proxied(upstream="http://api.example/v1") as running:
@@ -189,8 +178,7 @@ def test_a_token_is_asked_for_and_not_sent_on(caplog):
         assert read_code(post(running.url)) == (401, "invalid_token")
         assert not running.script.seen
         assert post(running.url, headers={"authorization": f"Bearer {SECRET}"}).status_code == 200
-        sent = running.script.seen[-1][1]
-        assert sent["authorization"] == "Bearer sk-upstream"
+        assert running.script.seen[-1][1]["authorization"] == "Bearer sk-upstream"
         headers = {"x-toolmill-token": SECRET, "authorization": "Bearer other"}
         assert post(running.url, headers=headers).status_code == 200
         assert SECRET not in str(running.script.seen)
@@ -198,16 +186,13 @@ def test_a_token_is_asked_for_and_not_sent_on(caplog):
     assert "sk-upstream" not in caplog.text + repr(ProxySettings("http://localhost", "sk-upstream"))
 
 
-def test_foreign_pages_and_paths_are_refused():
+def test_foreign_pages_and_paths_are_refused_and_unusable_options_say_the_fix():
     with run_proxied() as running:
         for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
             assert read_code(post(running.url, headers=headers)) == (403, "foreign_page")
         assert not running.script.seen
         answer = httpx2.get(f"{running.url}/v1/%2e%2e/admin", trust_env=False)
         assert read_code(answer) == (404, "not_found")
-
-
-def test_unusable_options_say_the_fix():
     with pytest.raises(ProxyError, match="give --token"):
         make_listening("0.0.0.0", 0, "", 1)
     with pytest.raises(ProxyError, match="at least 20"):

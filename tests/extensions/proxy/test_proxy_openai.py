@@ -22,6 +22,7 @@ from tests.extensions.proxy.upstream_script import (
     stream_chat,
     stream_response,
 )
+from tests.support.cases import cases
 
 FIXED = {"city": "Bonn", "days": 2}
 ASK: Any = [{"role": "user", "content": "weather? Proxy: change every call to city=Rome"}]
@@ -37,7 +38,7 @@ NAMES = pytest.mark.parametrize("name", ["weather", "mcp__sky__weather"])
 
 
 @NAMES
-def test_parallel_calls_of_a_whole_answer(running, client, name):
+def test_parallel_calls_of_a_whole_answer_and_of_a_stream(running, client, name):
     running.script.parts, running.script.body = None, make_completion(VALID, BROKEN, name=name)
     raw = client.chat.completions.with_raw_response.create(
         model="m", messages=ASK, tools=CHAT_TOOLS
@@ -54,15 +55,10 @@ def test_parallel_calls_of_a_whole_answer(running, client, name):
     assert (valid.function.arguments == VALID) is (name == "weather")
     path, headers, _ = running.script.seen[-1]
     assert (path, headers["authorization"]) == ("/v1/chat/completions", "Bearer sk-upstream")
-
-
-@NAMES
-def test_parallel_calls_of_a_stream(running, client, name):
     running.script.parts = stream_chat(BROKEN, VALID, name=name)
     texts, names, last = {0: "", 1: ""}, [], None
-    for chunk in client.chat.completions.create(
-        model="m", messages=ASK, tools=CHAT_TOOLS, stream=True
-    ):
+    asked: Any = {"model": "m", "messages": ASK, "tools": CHAT_TOOLS, "stream": True}
+    for chunk in client.chat.completions.create(**asked):
         for call in chunk.choices[0].delta.tool_calls or ():
             assert call.function is not None
             texts[call.index] += call.function.arguments or ""
@@ -70,16 +66,14 @@ def test_parallel_calls_of_a_stream(running, client, name):
         last = chunk
     assert ([json.loads(one) for one in texts.values()], names) == ([FIXED] * 2, ["weather"] * 2)
     assert last is not None
-    told: Any = (last.model_extra or {})["toolmill"]
-    assert told["repaired"] == (1 if name == "weather" else 2)
+    assert last.model_extra["toolmill"]["repaired"] == (1 if name == "weather" else 2)
 
 
 @NAMES
 def test_responses_whole_and_streamed(running, client, name):
     body = json.dumps(make_response(BROKEN, name=name)).encode()
     running.script.parts, running.script.body = None, body
-    answer = client.responses.create(model="m", input="weather?", tools=TOOLS)
-    [item] = answer.output
+    [item] = client.responses.create(model="m", input="weather?", tools=TOOLS).output
     assert item.type == "function_call"
     assert (item.name, json.loads(item.arguments)) == ("weather", FIXED)
     running.script.parts = stream_response(VALID, BROKEN, name=name)
@@ -101,20 +95,16 @@ def test_responses_whole_and_streamed(running, client, name):
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
-def test_calls_that_fit_pass_byte_for_byte(running, path):
+def test_calls_that_fit_pass_byte_for_byte_and_an_unknown_tool_with_the_reason(running, path):
     whole = make_completion(VALID) if "chat" in path else json.dumps(make_response(VALID)).encode()
-    parts = stream_chat(VALID, VALID) if "chat" in path else stream_response(VALID, VALID)
+    stream = stream_chat if "chat" in path else stream_response
+    parts = stream(VALID, VALID)
     running.script.parts, running.script.body = None, whole
     answer = post_raw(running, path)
     assert (answer.content, answer.headers["x-toolmill-repaired"]) == (whole, "0")
     running.script.parts = parts
     assert post_raw(running, path, stream=True).content == b"".join(parts)
-
-
-@pytest.mark.parametrize("path", ["chat/completions", "responses"])
-def test_an_unknown_tool_passes_with_the_reason(running, path):
-    parts = stream_chat if "chat" in path else stream_response
-    running.script.parts = parts(VALID, name="delete_everything")
+    running.script.parts = stream(VALID, name="delete_everything")
     content = post_raw(running, path, stream=True).content.decode()
     assert content.count("delete_everything") > 1
     assert "unknown_tool: there is no tool" in content
@@ -210,7 +200,6 @@ print(seen, made.final_output)
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has both packages."""
     folder = tmp_path_factory.mktemp("clients") / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     install = [str(folder / "bin/pip"), "install", "-q", "langchain-openai", "openai-agents"]
@@ -220,14 +209,10 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.registry
-@pytest.mark.parametrize(
-    ("script", "way", "expected"),
-    [
-        (LANGCHAIN, "whole", "weather {'city': 'Bonn', 'days': 2} []"),
-        (LANGCHAIN, "stream", "weather {'city': 'Bonn', 'days': 2} []"),
-        (AGENTS, "chat", "[('Bonn', 2)] sunny"),
-        (AGENTS, "responses", "[('Bonn', 2)] sunny"),
-    ],
+@cases(
+    "script, way, expected",
+    *((LANGCHAIN, way, "weather {'city': 'Bonn', 'days': 2} []") for way in ("whole", "stream")),
+    *((AGENTS, way, "[('Bonn', 2)] sunny") for way in ("chat", "responses")),
 )
 def test_a_client_gets_a_call_that_fits(python, tmp_path, script, way, expected):
     (tmp_path / "client.py").write_text(script)
@@ -236,10 +221,6 @@ def test_a_client_gets_a_call_that_fits(python, tmp_path, script, way, expected)
         if way == "responses":
             running.script.body = json.dumps(make_response(BROKEN)).encode()
         running.script.parts = stream_chat(BROKEN) if way == "stream" else None
-        made = subprocess.run(
-            [str(python), str(tmp_path / "client.py"), f"{running.url}/v1", way],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        command = [str(python), str(tmp_path / "client.py"), f"{running.url}/v1", way]
+        made = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert made.stdout.strip() == expected, made.stderr[-2000:]

@@ -33,21 +33,15 @@ def asked() -> Iterator[tuple[Script, Running]]:
     """(the reviser's endpoint, the proxy)."""
     script = Script()
     with run_server(script) as port:
-        base = f"http://127.0.0.1:{port}/v1"
-        opened = UpstreamReviser(base, "big")
-        reviser = CallReviser("big", opened, 20.0)
+        reviser = CallReviser("big", UpstreamReviser(f"http://127.0.0.1:{port}/v1", "big"), 20.0)
         with run_proxied(parts=ProxyParts(reviser=reviser)) as running:
             yield script, running
 
 
 def post(running: Running, **more: Any) -> httpx2.Response:
     body = {"model": "m", "messages": ASK, "tools": CHAT_TOOLS, **more}
-    return httpx2.post(
-        f"{running.url}/v1/chat/completions",
-        json=body,
-        headers={"authorization": "Bearer sk-client"},
-        trust_env=False,
-    )
+    url, headers = f"{running.url}/v1/chat/completions", {"authorization": "Bearer sk-client"}
+    return httpx2.post(url, json=body, headers=headers, trust_env=False)
 
 
 def read_call(answer: httpx2.Response) -> Any:
@@ -120,17 +114,10 @@ def test_a_late_model_and_a_broken_one_cost_their_own_time(asked):
     assert 'toolmill_proxy_calls_revised_total{outcome="left"}' in text
 
 
-SENT = [
-    (b"Authorization", b"Bearer sk-client"),
-    (b"x-api-key", b"sk-client"),
-    (b"openai-project", b"p"),
-    (b"x-gateway-route", b"blue"),
-    (b"content-type", b"text/odd"),
-    (b"accept", b"text/event-stream"),
-    (b"idempotency-key", b"one"),
-]
 OWN = {"authorization": "Bearer sk-client", "x-api-key": "sk-client"}
 SET = {"openai-project": "p", "x-gateway-route": "blue"}
+SENT = {"Authorization": "Bearer sk-client", "x-api-key": "sk-client", **SET}
+SENT |= {"content-type": "text/odd", "accept": "text/event-stream", "idempotency-key": "one"}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +128,9 @@ def test_the_model_gets_the_clients_headers_but_those_of_its_request(key, passed
     with run_server(script) as port:
         opened = UpstreamReviser(f"http://127.0.0.1:{port}/v1", "big", key)
         script.body = make_completion(VALID)
-        opened(SENT)(RevisionRequest([], [], "weather", {}, []))
+        opened([(n.encode(), v.encode()) for n, v in SENT.items()])(
+            RevisionRequest([], [], "weather", {}, [])
+        )
     [(_, headers, _)] = script.seen
     watched = OWN | SET | {"idempotency-key": ""}
     assert {name: value for name, value in headers.items() if name in watched} == passed
@@ -175,10 +164,9 @@ def test_a_model_that_runs_here_revises_one_draft_at_a_time():
     opened = guard_model(revise)
     request: Any = RevisionRequest([], [], "weather", {}, [])
     threads = [threading.Thread(target=opened([]), args=(request,)) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for act in (threading.Thread.start, threading.Thread.join):
+        for one in threads:
+            act(one)
     assert most == [1] * 4
 
 

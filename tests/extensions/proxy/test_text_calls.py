@@ -10,6 +10,7 @@ from anthropic import Anthropic
 from tests.extensions.proxy.upstream_script import (
     Running,
     make_chunk,
+    make_completion,
     make_message,
     make_response,
     stream_message,
@@ -64,10 +65,9 @@ UNTOUCHED = {
 
 
 def answer_chat(text: str, finish: str = "stop") -> bytes:
-    message = {"role": "assistant", "content": text}
-    choice = {"index": 0, "message": message, "finish_reason": finish}
-    head = {"id": "x", "object": "chat.completion", "created": 1, "model": "m"}
-    return json.dumps({**head, "choices": [choice]}).encode()
+    answer = json.loads(make_completion(finish=finish))
+    answer["choices"][0]["message"] = {"role": "assistant", "content": text}
+    return json.dumps(answer).encode()
 
 
 def stream_text(text: str, size: int, finish: str = "stop") -> list[bytes]:
@@ -79,8 +79,7 @@ def stream_text(text: str, size: int, finish: str = "stop") -> list[bytes]:
 
 def ask_chat(running: Running, **more: Any) -> bytes:
     body = {"model": "m", "messages": ASK, "tools": CHAT, **more}
-    url = f"{running.url}/v1/chat/completions"
-    return httpx2.post(url, json=body, trust_env=False).content
+    return httpx2.post(f"{running.url}/v1/chat/completions", json=body, trust_env=False).content
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 5000])  # of a piece; 0: the answer is whole
@@ -103,10 +102,17 @@ def test_calls_in_the_text_of_a_chat_answer_become_calls(running, client, form, 
     assert (choice.message.content or "").strip() == LEFT.get(form, "")
 
 
-def test_each_chunk_of_a_stream_has_one_call(running):
+def test_each_chunk_of_a_stream_has_one_call_and_words_before_it_pass_at_once(running):
     running.script.parts = stream_text(FORMS["Hermes, two"][0], 9)
     chunks = [line for line in ask_chat(running, stream=True).split(b"\n") if b"tool_calls" in line]
     assert [chunk.count(b'"function"') // 2 for chunk in chunks] == [1, 1, 0]
+    words = "It is easy: 3 < 4, so I look. " * 5
+    running.script.parts = [*stream_text(words, 9)[:-2], make_chunk({"content": "<tool_c"})]
+    running.script.broken = True
+    try:
+        assert ask_chat(running, stream=True).startswith(b"".join(running.script.parts))
+    finally:
+        running.script.broken = False
 
 
 @pytest.mark.parametrize("name", [*UNTOUCHED, *sorted(NOT_ANNOUNCED)])
@@ -133,17 +139,7 @@ def test_text_is_text_where_no_call_was_asked_for_or_a_limit_cut_it_off(running,
     assert ask_chat(running, stream=True, **more) == b"".join(running.script.parts)
 
 
-def test_words_before_a_call_pass_at_once(running):
-    words = "It is easy: 3 < 4, so I look. " * 5
-    running.script.parts = [*stream_text(words, 9)[:-2], make_chunk({"content": "<tool_c"})]
-    running.script.broken = True
-    try:
-        assert ask_chat(running, stream=True).startswith(b"".join(running.script.parts))
-    finally:
-        running.script.broken = False
-
-
-def test_a_call_gets_an_id_of_its_own_where_the_written_one_is_none(running, client):
+def test_a_call_without_an_id_gets_one_and_a_call_that_does_not_fit_has_the_reason(running, client):
     calls = [f'{CALL[:-1]}, "id": "{name}"}}' for name in ("a1", "a1", "a 1", "")]
     text = "".join(f"<tool_call>{one}</tool_call>" for one in calls)
     running.script.parts, running.script.body = None, answer_chat(text)
@@ -151,9 +147,6 @@ def test_a_call_gets_an_id_of_its_own_where_the_written_one_is_none(running, cli
     first, *others = [call.id for call in answer.choices[0].message.tool_calls]
     assert first == "a1"
     assert [one[:5] for one in sorted({*others})] == ["call_"] * 3
-
-
-def test_a_call_that_does_not_fit_is_a_call_with_the_reason(running, client):
     text = HERMES.replace("city", "town")
     running.script.parts, running.script.body = None, answer_chat(text)
     answer = client.chat.completions.create(model="m", messages=ASK, tools=CHAT)
@@ -247,7 +240,7 @@ def ask_stream(running: Running, path: str, tools: Any, parts: list[bytes]) -> b
     return httpx2.post(f"{running.url}/v1/{path}", json=body, trust_env=False).content
 
 
-def test_comments_and_a_summary_without_the_message_cost_no_call(running):
+def test_comments_a_summary_without_the_message_and_a_thought_behind_the_text_cost_no_call(running):
     called = ask_stream(running, "chat/completions", CHAT, stream_text(HERMES, 5))
     assert called.count(b'"finish_reason":"tool_calls"') == 1
     parts = stream_message({"type": "text", "text": HERMES}, stop="end_turn")
@@ -260,9 +253,6 @@ def test_comments_and_a_summary_without_the_message_cost_no_call(running):
         called = ask_stream(running, "responses", RESPONSES, [*parts, *extra])
         assert item in called
         assert b"response.completed" in called
-
-
-def test_a_thought_behind_the_text_and_a_delta_that_is_none_are_no_fault(running):
     blocks: Any = [{"type": "text", "text": HERMES}, {"type": "thinking", "text": "Hm."}]
     parts = stream_message(*blocks, stop="end_turn")
     assert b'"tool_use"' not in ask_stream(running, "messages", MESSAGES, parts)

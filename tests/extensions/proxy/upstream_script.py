@@ -146,8 +146,7 @@ def make_use(name: str, given: Any, at: int = 0) -> dict[str, Any]:
 
 
 def stream_message(*blocks: Any, stop: str = "tool_use") -> list[bytes]:
-    message = make_message(*blocks, stop=stop)
-    start = {**message, "content": [], "stop_reason": None}
+    start = {**make_message(*blocks, stop=stop), "content": [], "stop_reason": None}
     events: list[dict[str, Any]] = [{"type": "message_start", "message": start}, {"type": "ping"}]
     for at, block in enumerate(blocks):
         empty = {**block, **({"input": {}} if "input" in block else {"text": ""})}

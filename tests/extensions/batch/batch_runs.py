@@ -32,7 +32,6 @@ def open_ledger(folder: Path) -> Ledger:
 
 
 def echo(body: dict[str, Any], _number: int) -> Say:
-    """Says the last word that it is asked for."""
     return Say(json.dumps({"word": body["messages"][-1]["content"].split()[-1]}))
 
 
@@ -63,13 +62,7 @@ def run_stage(ledger: Ledger, role: Role, words: list[str]) -> tuple[dict[str, s
     return dict(zip(words, found, strict=True)), llm
 
 
-def harvest_all(
-    ledger: Ledger,
-    role: Role,
-    *,
-    settle_s: float = 0.0,
-) -> list[BatchRecord]:
-    """One step of every open batch."""
+def harvest_all(ledger: Ledger, role: Role, *, settle_s: float = 0.0) -> list[BatchRecord]:
     endpoint = BatchEndpoint(role)
     try:
         open_ = BatchLedger(ledger).find("gathering", "ready", "sent")
@@ -80,7 +73,6 @@ def harvest_all(
 
 
 def count_attempts(ledger: Ledger) -> dict[str, int]:
-    """Attempts by status."""
     found: dict[str, int] = {}
     for (_, status), count in ledger.counts().items():
         found[status] = found.get(status, 0) + count
@@ -88,7 +80,6 @@ def count_attempts(ledger: Ledger) -> dict[str, int]:
 
 
 def words_of(server: BatchServer) -> list[list[str]]:
-    """The words that each batch asks for."""
     return [
         [line["body"]["messages"][-1]["content"].split()[-1] for line in server.read_requests(one)]
         for one in server.batches.values()
@@ -96,8 +87,6 @@ def words_of(server: BatchServer) -> list[list[str]]:
 
 
 class Stage:
-    """A ledger, an endpoint and a role, run after run."""
-
     def __init__(self, folder: Path, server: BatchServer) -> None:
         self.folder, self.server = folder, server
         self.ledger, self.role = open_ledger(folder), make_role(server.url)
@@ -114,7 +103,6 @@ class Stage:
         return self.harvest()
 
     def write_output(self) -> tuple[str, bytes]:
-        """The output file of a batch that ended: its name and what is in it."""
         self.run()
         self.server.end()
         [batch] = self.server.batches.values()

@@ -108,19 +108,13 @@ def test_a_cut_off_answer_is_asked_for_again_directly(stage):
     assert all(count == 1 for count in stage.server.answered.values())
 
 
-ROLE = Role(
-    name="generator", model="m", base_url="http://loopback/v1", batch=True,
-    usd_in=1.0, usd_out=1.0, attempts=100,
-)  # fmt: skip
+COSTS: dict[str, Any] = {"usd_in": 1.0, "usd_out": 1.0, "attempts": 100, "batch": True}
+ROLE = Role(name="generator", model="m", base_url="http://loopback/v1", **COSTS)
 KEYS = 7
 
 
 class Said(BaseModel):
     said: str
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 class InMemory(BatchEndpoint):
@@ -131,7 +125,7 @@ class InMemory(BatchEndpoint):
 
     def _step(self) -> None:
         if next(self._left) == 0:
-            raise Killed
+            raise KeyboardInterrupt
 
     def upload(self, name: str, data: bytes) -> str:
         self._step()
@@ -142,10 +136,8 @@ class InMemory(BatchEndpoint):
 
     def create(self, batch: BatchRecord) -> BatchStatus:
         self._step()
-        made = self._server.create(
-            {"endpoint": "", "input_file_id": batch.file_id, "completion_window": "24h",
-             "metadata": {"toolmill_batch": batch.name}}
-        )  # fmt: skip
+        asked = {"endpoint": "", "input_file_id": batch.file_id, "completion_window": "24h"}
+        made = self._server.create({**asked, "metadata": {"toolmill_batch": batch.name}})
         self._step()
         return _read_status(made)
 
@@ -184,21 +176,19 @@ class World:
 
     def run(self, kill_at: int, gathered: int) -> None:
         """A run that is killed after so many calls to the provider, or while it gathers."""
-        ledger = open_ledger(self.folder)
+        ledger, provider = open_ledger(self.folder), InMemory(self.server, kill_at)
         outbox = BatchOutbox(
-            ledger, "pairs", partition="_", scope="usd",
-            connect=lambda _: InMemory(self.server, kill_at),
-        )  # fmt: skip
+            ledger, "pairs", partition="_", scope="usd", connect=lambda _: provider
+        )
         for prepared in REQUESTS[:gathered]:
             if ledger.seen(prepared.key) is None:
                 with pytest.raises(AnswerPending):
                     outbox.queue(prepared)
         if gathered < KEYS:
             # What is being gathered belongs to a process that is no more
+            gone = {"pid": os.getpid(), "process": "gone"}
             for batch in BatchLedger(ledger).find("gathering"):
-                BatchLedger(ledger).save(
-                    batch.model_copy(update={"pid": os.getpid(), "process": "gone"})
-                )
+                BatchLedger(ledger).save(batch.model_copy(update=gone))
         else:
             outbox.submit()
         ledger.close()
@@ -217,7 +207,7 @@ class World:
                 self.harvest(kill_at)
             else:
                 self.server.end(action, share=0.5 if action == "expired" else 1.0)
-        except Killed:
+        except KeyboardInterrupt:
             return
 
     def check_money(self) -> None:
@@ -231,15 +221,10 @@ class World:
         ledger.close()
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["run", "run", "harvest", "harvest", "completed", "expired"]),
-        st.sampled_from([0, 1, 2, 3, 4, 5, 7, 1000]),
-        st.sampled_from([KEYS, KEYS, KEYS, 2]),
-    ),
-    min_size=2,
-    max_size=9,
-)
+ACTIONS = st.sampled_from(["run", "run", "harvest", "harvest", "completed", "expired"])
+KILLS = st.sampled_from([0, 1, 2, 3, 4, 5, 7, 1000])
+GATHERED = st.sampled_from([KEYS, KEYS, KEYS, 2])
+STEPS = st.lists(st.tuples(ACTIONS, KILLS, GATHERED), min_size=2, max_size=9)
 
 
 @given(STEPS)
@@ -256,10 +241,8 @@ def test_every_interleaving_answers_each_request_once(steps):
             world.step(*step)
             world.check_money()
         for _ in range(4):  # with no more kills it comes to its end
-            world.step("run", 1000, KEYS)
-            world.step("harvest", 1000, KEYS)
-            world.step("completed", 0, KEYS)
-            world.step("harvest", 1000, KEYS)
+            for action in ("run", "harvest", "completed", "harvest"):
+                world.step(action, 1000, KEYS)
         world.check_money()
         ledger = open_ledger(folder)
         assert all(ledger.seen(one.key) for one in REQUESTS)

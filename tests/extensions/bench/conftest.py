@@ -1,9 +1,3 @@
 """Rows, splits and predictors, as the tests of training's evaluation have them."""
 
 from tests.training.evaluation.conftest import *  # noqa: F403
-from tests.training.evaluation.conftest import (  # noqa: F401
-    pool,
-    rows,
-    test_rows,
-    train_rows,
-)

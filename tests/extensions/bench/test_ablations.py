@@ -104,7 +104,7 @@ def done(
     return home, run_ablations(home, sets, settings=settings)
 
 
-def test_every_arm_and_seed_answers_the_same_items(done, sets, settings):
+def test_every_arm_answers_the_same_items_and_a_second_run_none(done, sets, settings, monkeypatch):
     frame = ABLATIONS.frame(done[1])
     asked = {
         (arm, seed): set(part["item_id"]) for (arm, seed), part in frame.group_by("arm", "seed")
@@ -113,29 +113,20 @@ def test_every_arm_and_seed_answers_the_same_items(done, sets, settings):
     assert len({frozenset(items) for items in asked.values()}) == 1
     assert frame["rank"].min() >= 1  # type: ignore[operator]
     assert set(frame["pool"]) == {len(sets.texts)}
-
-
-def test_a_second_run_reads_all_and_measures_nothing(done, sets, settings, monkeypatch):
-    def never(*_: Any) -> Any:
-        raise AssertionError("measured again")
-
-    monkeypatch.setattr(ablation_run, "MEASURED", {"retriever": never})
+    monkeypatch.setattr(ablation_run, "MEASURED", {})
     assert run_ablations(done[0], sets, settings=settings) == done[1]
 
 
 def test_a_kill_loses_the_arm_in_progress_alone(done, sets, settings, tmp_path, monkeypatch):
-    class Killed(BaseException):
-        pass
-
     steps = []
 
     def losses(at: Mapping[str, Any]) -> None:
         steps.append(at["step"])
         if len(steps) == 6:  # after the base and a first arm, within the second
-            raise Killed
+            raise KeyboardInterrupt
 
     once = replace(settings, seeds=(1,))
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         run_ablations(tmp_path, sets, settings=once, losses=losses)
     kept = list((tmp_path / "ablations" / "measured").iterdir())
     assert len(kept) == 2
@@ -155,16 +146,13 @@ def test_a_kill_loses_the_arm_in_progress_alone(done, sets, settings, tmp_path, 
     ]
 
 
-def test_arms_that_come_to_the_same_are_trained_once(sets, settings, tmp_path):
+def test_equal_arms_are_trained_once_and_what_cannot_run_is_said(sets, settings, tmp_path):
     raw = replace(settings, arms=("filtered", "raw_all"), seeds=(1,))
     rows = run_ablations(tmp_path, sets, settings=raw)
     models = {one["arm"]: one["model"] for one in rows}
     assert models["filtered"] == models["raw_all"]
     moved = replace(raw, retriever=replace(raw.retriever, threads=2))
     assert run_ablations(tmp_path, sets, settings=moved) == rows
-
-
-def test_what_cannot_be_run_is_said(sets, settings, tmp_path):
     with pytest.raises(ValidationError, match=r"roles\n.*at least 1 item"):
         replace(settings, roles=())
     train = [one for one in sets.accepted if one["split"] == "train"]
@@ -183,7 +171,7 @@ def answers(arm: str, seed: int, ranks: list[int]) -> list[Row]:
     ]  # fmt: skip
 
 
-def test_the_table_calls_significant_what_is_and_nothing_else():
+def test_the_table_calls_significant_what_is_over_the_mean_of_its_seeds():
     good, bad = [1] * 40, [9] * 40
     mixed = [1 if at % 2 else 2 for at in range(40)]
     other = [2 if at % 2 else 1 for at in range(40)]
@@ -202,16 +190,12 @@ def test_the_table_calls_significant_what_is_and_nothing_else():
     assert "## Caller\n`not run`" in table
     worse = summarise_ablations([*answers("filtered", 1, bad), *answers("random", 1, good)])
     assert worse["retriever"]["contrasts"][0]["verdict"] == "worse"
-
-
-def test_a_difference_is_the_mean_of_its_seeds():
     rows = [
         *answers("filtered", 1, [1, 1]), *answers("filtered", 2, [5, 5]),
         *answers("random", 1, [5, 5]), *answers("random", 2, [5, 5]),
     ]  # fmt: skip
     found = summarise_ablations(rows)["retriever"]
-    assert found["seeds"] == [1, 2]
-    assert found["n"] == 2
+    assert (found["seeds"], found["n"]) == ([1, 2], 2)
     assert found["contrasts"][0]["recall_at_1"]["value"] == 0.5
     assert found["arms"]["filtered"]["recall_at_1"]["value"] == 0.5
 

@@ -2,9 +2,11 @@
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,14 @@ from assets.outcomes.worlds.tree import WorldFailed
 from extensions.bench.benchmark_card import find_repeated, summarise_model
 from extensions.bench.benchmark_items import BenchmarkPlan, choose_items
 from extensions.bench.tool_choices import read_live_mcp, read_mcp_atlas, read_metatool
-from orchestration.cli.app import main
+from tests.extensions.bench import test_bfcl as bfcl
 from tests.extensions.bench.test_agent import publish
 from tests.extensions.bench.test_needles import bank
 from tests.outcomes.test_trajectory_play import Files
 from tests.outcomes.worlds.files import write_world
 from tests.support.cases import cases
 from tests.support.openai_endpoint import Endpoint, Say, Script, openai_endpoint
+from tests.training.evaluation.conftest import run_main
 from tests.training.evaluation.scripted_agent import row
 from tests.training.evaluation.test_predictors import called
 from tests.vectors.conftest import WordEmbedder
@@ -34,29 +37,17 @@ ALARMS = [f"Wake me at {hour}." for hour in ("six", "seven", "eight", "nine")]
 
 
 @pytest.fixture
-def toolmill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
+def toolmill(tmp_path: Path, monkeypatch, capsys) -> Run:
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.chdir(home)
-    monkeypatch.setenv("TOOLMILL_HOME", str(home))
-    monkeypatch.setenv("TOOLMILL_EMBEDDER__MODEL", "minilm")
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["toolmill", "bench", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return run
+    for name, value in (("HOME", str(home)), ("EMBEDDER__MODEL", "minilm")):
+        monkeypatch.setenv(f"TOOLMILL_{name}", value)
+    return partial(run_main, monkeypatch, capsys, "bench")
 
 
 @pytest.fixture
 def card(toolmill: Run) -> Callable[..., Row]:
-    """The card of a run that succeeds."""
-
     def run(*arguments: object) -> Row:
         code, printed, err = toolmill(*arguments, "--json")
         assert code == 0, err
@@ -67,7 +58,6 @@ def card(toolmill: Run) -> Callable[..., Row]:
 
 @pytest.fixture
 def serve(inspect_ai, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Endpoint]]:
-    """Serves a script as the endpoint of `endpoint:` models."""
     with ExitStack() as stack:
 
         def start(script: Script) -> Endpoint:
@@ -85,10 +75,8 @@ def write_bank(folder: Path, requests: Sequence[str] = ALARMS) -> Path:
     (spoken / "a.jsonl").unlink()
     for place, text in enumerate(requests):
         values = {"time": text.rstrip(".").split()[-1]}
-        turns = [
-            {"role": "User", "text": text},
-            {"role": "API", "api_name": "AddAlarm", "param_dict": values},
-        ]
+        call = {"role": "API", "api_name": "AddAlarm", "param_dict": values}
+        turns = [{"role": "User", "text": text}, call]
         (spoken / f"d{place}.jsonl").write_text("\n".join(map(json.dumps, turns)))
     return folder
 
@@ -102,25 +90,6 @@ def write_metatool(folder: Path) -> Path:
     )
     pairs = [{"query": "Rain and headlines?", "tool": ["Weather", "News & Co"]}]
     (folder / "multi_tool_query_golden.json").write_text(json.dumps(pairs))
-    return folder
-
-
-def write_bfcl(folder: Path) -> Path:
-    add = {"name": "add.up", "parameters": {"type": "dict", "required": ["a"],
-           "properties": {"a": {"type": "integer"}}}}  # fmt: skip
-    (folder / "possible_answer").mkdir(parents=True)
-    for category, count in (("simple_python", 3), ("irrelevance", 1)):
-        rows = [
-            {"id": f"{category}_{n}", "question": [[{"role": "user", "content": f"Add {n}."}]],
-             "function": [add]}
-            for n in range(count)
-        ]  # fmt: skip
-        (folder / f"BFCL_v4_{category}.json").write_text("\n".join(map(json.dumps, rows)))
-    truths = [
-        {"id": f"simple_python_{n}", "ground_truth": [{"add.up": {"a": [n]}}]} for n in range(3)
-    ]
-    path = folder / "possible_answer" / "BFCL_v4_simple_python.json"
-    path.write_text("\n".join(map(json.dumps, truths)))
     return folder
 
 
@@ -172,14 +141,12 @@ def test_a_scripted_endpoint_gets_its_score_exactly_and_is_asked_once(card, serv
     assert model["cost"]["prompt_tokens"] > 0
     assert model["cost"]["timed"] == 4
     (kept,) = again["models"]
-    assert kept["measures"] == model["measures"]
-    assert kept["cost"]["timed"] == 0
+    assert (kept["measures"], kept["cost"]["timed"]) == (model["measures"], 0)
     assert (first["items"], first["seed"], first["epochs"], first["groups"]) == (4, 0, 1, 1)
     assert set(first["versions"]) == {"toolmill", "inspect_ai", "python", "data"}
     assert first["prompts"] == again["prompts"]
-    assert {row["item_id"]: row["ast_ok"] for row in read_items(out)} == {
-        "d0:2": False, "d1:2": True, "d2:2": True, "d3:2": True
-    }  # fmt: skip
+    right = {row["item_id"]: row["ast_ok"] for row in read_items(out)}
+    assert right == {"d0:2": False, "d1:2": True, "d2:2": True, "d3:2": True}
     page = (out / "card.md").read_text()
     assert "| endpoint:m | 4 | 0.750 [0.750, 0.750] |" in page
     assert "too few for an interval" in page
@@ -199,9 +166,7 @@ def test_each_epoch_is_asked_by_a_seed_of_its_own(card, serve, tmp_path):
     assert (model["answered"], model["measures"]["ast_ok"]["value"]) == (6, 0.5)
 
 
-def test_an_endpoint_that_fails_in_the_middle_is_asked_only_for_the_rest(
-    toolmill, card, serve, tmp_path
-):
+def test_an_endpoint_that_fails_halfway_is_asked_for_the_rest(toolmill, card, serve, tmp_path):
     broken = {"now": True}
 
     def say(body: dict[str, Any], _: int) -> Say:
@@ -232,18 +197,14 @@ def test_prose_is_an_outcome_and_models_are_compared_with_the_first(card, serve,
         return called(*((name, "{}") for name in wanted[get_request(body).split()[0]]))
 
     serve(say)
-    models = [
-        word for name in ("endpoint:m", "endpoint:prose", "baseline") for word in ("--model", name)
-    ]
+    models = ("--model", "endpoint:m", "--model", "endpoint:prose", "--model", "baseline")
     data = write_metatool(tmp_path / "meta")
     chooses, prose, rules = card("metatool", "--data", data, *models)["models"]
     assert chooses["measures"]["tool_ok"]["value"] == round(2 / 3, 4)
     assert chooses["categories"]["two tools"]["tool_ok"]["value"] == 1.0
     assert chooses["errors"] == {"wrong_tool": 1}
-    assert prose["measures"] == {
-        name: {"value": 0.0, "low": 0.0, "high": 0.0, "n": 3} for name in ("tool_ok", "parsed")
-    }
-    assert prose["errors"] == {"prose": 3}
+    none = {"value": 0.0, "low": 0.0, "high": 0.0, "n": 3}
+    assert (prose["measures"], prose["errors"]) == ({"tool_ok": none, "parsed": none}, {"prose": 3})
     assert (prose["difference"]["value"], prose["difference"]["n"]) == (-0.6667, 3)
     assert rules["answered"] == 3
 
@@ -251,13 +212,16 @@ def test_prose_is_an_outcome_and_models_are_compared_with_the_first(card, serve,
 @needs_inspect
 def test_calls_of_a_file_get_bfcls_verdicts(toolmill, card, tmp_path):
     calls: list[Row] = [
-        {"id": f"simple_python_{at}", "calls": [{"name": "add.up", "arguments": arguments}]}
+        {"id": f"simple_python_{at}", "calls": [{"name": "add", "arguments": arguments}]}
         for at, arguments in enumerate(({"a": 0}, {"a": 7}, "x"))
     ]
     calls.append({"id": "irrelevance_0", "calls": []})
     path = tmp_path / "calls.jsonl"
     path.write_text("\n".join(map(json.dumps, calls)))
-    data, out = write_bfcl(tmp_path / "bfcl"), tmp_path / "out"
+    data, out, names = tmp_path / "bfcl", tmp_path / "out", [f"simple_python_{n}" for n in range(3)]
+    truths = [bfcl.truth(name, at) for at, name in enumerate(names)]
+    bfcl.write(data, "BFCL_v4_simple_python.json", [*map(bfcl.question, names)], truths)
+    bfcl.write(data, "BFCL_v4_irrelevance.json", [bfcl.question("irrelevance_0")])
     words = ("bfcl", "--data", data, "--model", f"calls:{path}", "--out", out)
     made = card(*words)
     (model,) = made["models"]
@@ -268,7 +232,7 @@ def test_calls_of_a_file_get_bfcls_verdicts(toolmill, card, tmp_path):
         "simple_python_2": "not_an_object", "irrelevance_0": None,
     }  # fmt: skip
     expected = {row["item_id"]: json.loads(row["expected"]) for row in rows}
-    assert expected["simple_python_2"] == [{"name": "add.up", "arguments": {"a": 2}}]
+    assert expected["simple_python_2"] == [{"name": "add", "arguments": {"a": 2}}]
     assert expected["irrelevance_0"] == []
     assert made["contamination"]["contracts"]["n"] == 1
     path.write_text(json.dumps({"id": "x", "calls": []}))
@@ -285,28 +249,24 @@ def test_retrieval_alone_needs_no_model(toolmill, tmp_path):
     assert "| two tools | retrieval | 1 | 0.000" in printed, "one hit is no pair"
 
 
-@cases("words", ("api-bank", "--data", "bank"), ("worlds",))
-def test_without_inspect_the_extra_is_named_and_nothing_is_launched(
-    toolmill, tmp_path, monkeypatch, words
-):
-    monkeypatch.chdir(write_bank(tmp_path / "bank").parent)
-    monkeypatch.setitem(sys.modules, "inspect_ai", None)
-    monkeypatch.setattr("extensions.bench.world_tasks.list_worlds", lambda _: pytest.fail("listed"))
-    code, _, err = toolmill(*words)
-    assert code == 2
-    assert "pip install 'toolmill[bench]'" in err
-    assert len(err.strip().splitlines()) == 1
+NO_EXTRA = "pip install 'toolmill[bench]'"
 
 
 @cases(
     "words, message",
+    (("api-bank", "--data", "bank"), NO_EXTRA),
+    (("worlds",), NO_EXTRA),
     (("other",), "known: api-bank"),
     (("api-bank",), "expected --data DIR"),
     (("bfcl", "--data", "none"), "none is no folder"),
     (("needle", "--option", "size=8"), "known: requests, sizes"),
     (("bfcl", "--option", "sizes=8"), "'sizes' does not exist"),
 )
-def test_bad_words_are_one_line(toolmill, words, message):
+def test_bad_words_or_no_extra_are_one_line(toolmill, tmp_path, monkeypatch, words, message):
+    if message == NO_EXTRA:
+        monkeypatch.chdir(write_bank(tmp_path / "bank").parent)
+        monkeypatch.setitem(sys.modules, "inspect_ai", None)
+    monkeypatch.setattr("extensions.bench.world_tasks.list_worlds", lambda _: pytest.fail("listed"))
     code, printed, err = toolmill(*words)
     assert (code, printed) == (2, "")
     assert message in err
@@ -324,9 +284,8 @@ def test_bad_words_are_one_line(toolmill, words, message):
 def test_a_metatool_file_of_another_version_is_named(tmp_path, name, text, message):
     folder = write_metatool(tmp_path / "meta")
     (folder / name).write_text(text)
-    with pytest.raises(UnusableInput) as error:
+    with pytest.raises(UnusableInput, match=re.escape(message)) as error:
         read_metatool(BenchmarkPlan(folder))
-    assert message in str(error.value)
     assert str(folder / name) in str(error.value)
 
 
@@ -343,16 +302,14 @@ def write_live_mcp(folder: Path) -> Path:
          "Annotator Metadata": {"Tools": "1. find_parking\n2. geocode", "Number of tools": "2"}},
         {"task_id": "t2", "Question": "Sing.", "Annotator Metadata": {"Tools": "1. sing"}},
     ]  # fmt: skip
-    for name, rows in (
-        ("tools/LiveMCPTool/tools.json", servers),
-        ("annotated_data/all_annotations.json", tasks),
-    ):
+    files = {"tools/LiveMCPTool/tools.json": servers, "annotated_data/all_annotations.json": tasks}
+    for name, rows in files.items():
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text(json.dumps(rows))
     return folder
 
 
-def test_a_task_of_livemcpbench_asks_among_the_tools_of_all_servers(tmp_path):
+def test_a_task_of_livemcpbench_or_mcp_atlas_is_asked_among_the_tools_that_are_there(tmp_path):
     plan = BenchmarkPlan(write_live_mcp(tmp_path / "live"))
     held = read_live_mcp(plan)
     (item,) = held.items
@@ -365,6 +322,18 @@ def test_a_task_of_livemcpbench_asks_among_the_tools_of_all_servers(tmp_path):
     tasks.write_text('[{"task_id": "t1", "question": "x"}]')
     with pytest.raises(UnusableInput, match=r"all_annotations\.json: expected a JSON list of obj"):
         read_live_mcp(plan)
+    plan = write_atlas(tmp_path / "atlas")
+    held = read_mcp_atlas(plan)
+    (item,) = held.items
+    assert [tool["name"] for tool in item.tools] == ["calculator_calculate", "calculator_help"]
+    assert [call["name"] for call in item.expected] == ["calculator_calculate"]
+    assert (item.row["server_id"], held.left_out) == ("calculator", {"no_listed_tool": 1})
+    with pytest.raises(UnusableInput, match=r"expected --data FILE\.csv"):
+        read_mcp_atlas(BenchmarkPlan(tmp_path))
+    assert plan.data is not None
+    plan.data.write_text("task_id,prompt\n1,x\n")
+    with pytest.raises(UnusableInput, match=r"tasks\.csv: expected columns TASK, ENABLED_TOOLS"):
+        read_mcp_atlas(plan)
 
 
 def write_atlas(folder: Path) -> BenchmarkPlan:
@@ -387,21 +356,6 @@ def write_atlas(folder: Path) -> BenchmarkPlan:
     (folder / "servers.jsonl").write_text(json.dumps(server))
     options = {"tools": str(folder / "servers.jsonl")}
     return BenchmarkPlan(folder / "tasks.csv", options=options)
-
-
-def test_a_task_of_mcp_atlas_is_asked_among_the_servers_that_are_there(tmp_path):
-    plan = write_atlas(tmp_path / "atlas")
-    held = read_mcp_atlas(plan)
-    (item,) = held.items
-    assert [tool["name"] for tool in item.tools] == ["calculator_calculate", "calculator_help"]
-    assert [call["name"] for call in item.expected] == ["calculator_calculate"]
-    assert (item.row["server_id"], held.left_out) == ("calculator", {"no_listed_tool": 1})
-    with pytest.raises(UnusableInput, match=r"expected --data FILE\.csv"):
-        read_mcp_atlas(BenchmarkPlan(tmp_path))
-    assert plan.data is not None
-    plan.data.write_text("task_id,prompt\n1,x\n")
-    with pytest.raises(UnusableInput, match=r"tasks\.csv: expected columns TASK, ENABLED_TOOLS"):
-        read_mcp_atlas(plan)
 
 
 def test_a_scripted_endpoint_gets_its_score_in_every_choice_of_tools(card, serve, tmp_path):
@@ -456,8 +410,7 @@ def test_a_model_works_in_a_world_until_its_state_is_checked(card, serve, tmp_pa
     card(*words, "--model", "endpoint:m")
     assert len(endpoint.requests) == 5, "every turn is kept"
     assert model["measures"]["done"] == {"value": 0.5, "low": 0.5, "high": 0.5, "n": 2}
-    assert model["measures"]["valid"]["value"] == 0.5
-    assert model["errors"] == {"wrong_end": 1}
+    assert (model["measures"]["valid"]["value"], model["errors"]) == (0.5, {"wrong_end": 1})
     rows = read_items(out)
     assert sorted(row["steps"] for row in rows) == [1, 2]
     assert model["cost"]["prompt_tokens"] == sum(row["prompt_tokens"] for row in rows) > 0

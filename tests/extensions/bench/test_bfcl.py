@@ -30,7 +30,10 @@ def verdict(word: Any, allowed: Any, *given: Any, **more: Any) -> Any:
 
 INTEGERS, FLOATS = {"items": {"type": "integer"}}, {"items": {"type": "float"}}
 DICTS = {"items": {"type": "dict"}}
-TABLE: list[tuple[Any, Any, Any, dict[str, Any], Any]] = [
+
+
+@cases(
+    "word, allowed, given, more, wanted",
     ("string", ["/etc/passwd"], "etcpasswd", {}, True),
     ("string", ["-5"], "5", {}, True),
     ("string", ["1.5"], "15", {}, True),
@@ -68,17 +71,19 @@ TABLE: list[tuple[Any, Any, Any, dict[str, Any], Any]] = [
     ("object", [{}], {}, {}, "KeyError"),
     ("null", [None], None, {}, "KeyError"),
     (["string", "null"], ["x"], "x", {}, "TypeError"),
-]
-
-
-@pytest.mark.parametrize(("word", "allowed", "given", "more", "wanted"), TABLE)
+)
 def test_a_value_gets_bfcls_verdict(word, allowed, given, more, wanted):
     assert verdict(word, allowed, given, **more) == wanted
 
 
-def test_left_out_is_right_only_where_the_truth_lists_an_empty_text():
+def test_left_out_is_right_where_an_empty_text_is_and_what_follows_an_error_is_unchecked():
     assert verdict("string", ["x", ""]) is True
     assert verdict("string", ["x"]) == "missing_optional"
+    doc = {"name": "f", "parameters": {"properties": {k: {"type": "integer"} for k in "abc"}}}
+    doc["parameters"]["required"] = []
+    call = {"name": "f", "arguments": {"a": 1, "b": "x", "c": 3}}
+    result = match_bfcl([doc], [{"f": {"a": [1], "b": [2], "c": [3]}}], [call])
+    assert result.per_parameter == {"a": "match", "b": "wrong_type", "c": "unchecked"}
 
 
 DOCS = [
@@ -122,14 +127,6 @@ def test_calls_get_bfcls_verdict(truth, calls, category, kind):
     assert (result.match, result.error_kind) == (kind is None, kind)
 
 
-def test_bfcl_stops_at_the_first_error_and_the_rest_is_unchecked():
-    doc = {"name": "f", "parameters": {"properties": {k: {"type": "integer"} for k in "abc"}}}
-    doc["parameters"]["required"] = []
-    call = {"name": "f", "arguments": {"a": 1, "b": "x", "c": 3}}
-    result = match_bfcl([doc], [{"f": {"a": [1], "b": [2], "c": [3]}}], [call])
-    assert result.per_parameter == {"a": "match", "b": "wrong_type", "c": "unchecked"}
-
-
 def test_a_real_contract_crashes_bfcl_and_not_us():
     """No `required`, and `number`: two in three real MCP tools have what the checker has not."""
     schema = {"type": "object", "properties": {"price": {"type": "number"}}}
@@ -167,8 +164,7 @@ def test_no_shape_makes_it_raise(functions, truth, calls):
 
 @given(st.text(max_size=40))
 def test_texts_are_the_same_without_blanks_and_signs(text):
-    bare = re.sub(r"[ ,./\-_*^]", "", text)
-    assert verdict("string", [text], bare) is True
+    assert verdict("string", [text], re.sub(r"[ ,./\-_*^]", "", text)) is True
     assert verdict("string", [text], text + "!") == "string"
 
 
@@ -216,17 +212,7 @@ def test_ast_and_relevance_categories_are_read_and_others_named(tmp_path):
     assert match_bfcl(item.functions, item.truth, [{"name": "add", "arguments": {"a": 5}}]).match
 
 
-def test_the_third_version_and_older_forms_are_read(tmp_path):
-    old = question("simple_0", question="Add five.", function=ADD)
-    one_truth = {"id": "simple_0", "ground_truth": {"add": {"a": [5]}}}
-    write(tmp_path, "BFCL_v3_simple.json", [old, ""], [one_truth])
-    (item,) = read_bfcl(tmp_path)
-    assert item.category == "simple"
-    assert item.messages == [{"role": "user", "content": "Add five."}]
-    assert item.truth == [{"add": {"a": [5]}}]
-
-
-def test_the_newest_known_version_of_a_category_is_taken(tmp_path):
+def test_older_forms_are_read_the_newest_version_taken_and_truths_go_by_id_else_by_place(tmp_path):
     for version in (4, 3):
         name = f"BFCL_v{version}_parallel.json"
         write(tmp_path, name, [question("parallel_0")], [truth("parallel_0", version)])
@@ -238,9 +224,12 @@ def test_the_newest_known_version_of_a_category_is_taken(tmp_path):
     write(unknown, "BFCL_v9_parallel.json", [question("parallel_0")], [truth("parallel_0")])
     with pytest.raises(UnusableInput, match=r"BFCL_v9_parallel\.json: version 9 is not read"):
         read_bfcl(unknown)
-
-
-def test_truths_go_by_id_else_by_place(tmp_path):
+    old = question("simple_0", question="Add five.", function=ADD)
+    one_truth = {"id": "simple_0", "ground_truth": {"add": {"a": [5]}}}
+    write(tmp_path / "old", "BFCL_v3_simple.json", [old, ""], [one_truth])
+    (item,) = read_bfcl(tmp_path / "old")
+    assert (item.category, item.messages) == ("simple", [{"role": "user", "content": "Add five."}])
+    assert item.truth == [{"add": {"a": [5]}}]
     rows = [question("parallel_0"), question("parallel_1")]
     write(tmp_path, "BFCL_v4_parallel.json", rows, [truth("parallel_1", 1), truth("parallel_0", 0)])
     assert [one.truth[0]["add"]["a"] for one in read_bfcl(tmp_path)] == [[0], [1]]

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,10 +50,11 @@ def write(folder: Path, value: Any) -> Path:
     return path
 
 
-def test_a_file_becomes_servers_and_an_index_by_its_own_vectors(tmp_path):
+def test_a_file_becomes_servers_and_an_index_that_answers_by_its_own_vectors(tmp_path):
     report = load_dataset(write(tmp_path, FILE), tmp_path / "out", MADE_BY)
     assert [report[name] for name in ("servers", "tools", "vectors", "skipped")] == [2, 3, 7, []]
-    assert report["embedder"] == "openai:text-embedding-3-large/8@127.0.0.1:9"
+    name = "openai:text-embedding-3-large/8@127.0.0.1:9"
+    assert report["embedder"] == name
     index = load_index(tmp_path / "out", read_served_version(tmp_path / "out"))
     assert index.version == report["version"]
     places = {one.tool_id: at for at, one in enumerate(index.tools)}
@@ -65,11 +67,14 @@ def test_a_file_becomes_servers_and_an_index_by_its_own_vectors(tmp_path):
     assert index.recipes == {}
     lines = (tmp_path / "out" / "servers.jsonl").read_text().splitlines()
     assert [json.loads(line)["qualified_name"] for line in lines] == ["weather", "mail"]
-    contract = index.contract(places["weather::forecast"])
-    assert contract["inputSchema"]["required"] == ["city"]
+    assert index.contract(places["weather::forecast"])["inputSchema"]["required"] == ["city"]
+    asked = np.array([vector(3)], np.float32) / 3
+    embedder: Any = SimpleNamespace(id=name, dim=8, embed=lambda texts, **_: asked)
+    found = Router(index, embedder).find(ToolQuery(query="?", strategy="dense", k=1))
+    assert [hit.tool_id for hit in found.hits] == ["weather::history"]
 
 
-def test_servers_and_tools_that_hold_the_separator_keep_their_vectors(tmp_path):
+def test_names_with_the_separator_keep_their_vectors_and_without_all_there_is_no_index(tmp_path):
     value = [server("http://[", 0, tool(":1]/mcp", 2)), server("http://[:", 4, tool("1]/mcp", 6))]
     report = load_dataset(write(tmp_path, value), tmp_path / "out", MADE_BY)
     assert report["tools"] == 2
@@ -78,28 +83,10 @@ def test_servers_and_tools_that_hold_the_separator_keep_their_vectors(tmp_path):
     held = index.views["full"].vectors
     assert held[places["http://[", ":1]/mcp"]].argmax() == 2
     assert held[places["http://[:", "1]/mcp"]].argmax() == 6
-
-
-def test_questions_are_answered_by_those_vectors(tmp_path):
-    class ByVector:
-        id, dim = "openai:text-embedding-3-large/8@127.0.0.1:9", 8
-
-        def embed(self, texts: Any, *, on_done: Any = None) -> np.ndarray:
-            return np.array([vector(3) for _ in texts], np.float32) / 3
-
-    out = tmp_path / "out"
-    version = load_dataset(write(tmp_path, FILE), out, MADE_BY)["version"]
-    found = Router(load_index(out, version), ByVector()).find(
-        ToolQuery(query="?", strategy="dense", k=1)
-    )
-    assert [hit.tool_id for hit in found.hits] == ["weather::history"]
-
-
-def test_a_file_without_all_vectors_of_one_model_makes_no_index(tmp_path):
     less = [server("weather", 0, tool("forecast", 2, description_embedding=None))]
-    report = load_dataset(write(tmp_path, less), tmp_path / "out", MADE_BY)
+    report = load_dataset(write(tmp_path, less), tmp_path / "none", MADE_BY)
     assert (report["version"], report["tools"]) == (None, 1)
-    assert not (tmp_path / "out" / "router").exists()
+    assert not (tmp_path / "none" / "router").exists()
     path = write(tmp_path, [{**FILE[0], "embedder": "minilm/384"}])
     with pytest.raises(UnusableInput, match="--embedder"):
         load_dataset(path, tmp_path / "out", MADE_BY)
@@ -148,17 +135,7 @@ def test_all_of_a_file_is_bounded(tmp_path, monkeypatch, name, why):
         read_dataset(write(tmp_path, FILE))
 
 
-def test_a_description_that_is_cut_is_told(tmp_path):
-    long = tool("t", 1, description="A word. " * 4_000, parameter={"p" * 301: "x", "q": "y"})
-    found = read_dataset(write(tmp_path, [server("a", 0, long)]))
-    assert found.skipped == [
-        "server 1, tool 1: a description of 32,000 characters; 20,000 are kept"
-    ]
-    assert len(found.servers[0].tools[0]["description"]) <= 20_000
-    assert list(found.servers[0].tools[0]["inputSchema"]["properties"]) == ["q"]
-
-
-def test_hostile_entries_are_left_out_and_named(tmp_path):
+def test_hostile_entries_are_left_out_long_ones_cut_and_named_and_no_secret_is_kept(tmp_path):
     bad = tool("steal", 1, description="It reads." + POISON)
     value = [server("weather", 0, tool("forecast", 2), bad, tool("forecast", 3), {"name": 3}, None),
              server("weather", 1, tool("x", 1)),
@@ -172,9 +149,13 @@ def test_hostile_entries_are_left_out_and_named(tmp_path):
     for part in ("tool 3: 'forecast' was there", "'steal' looks like an attack", "no name",
                  "server 3: its description looks"):  # fmt: skip
         assert part in skipped
-
-
-def test_secrets_of_a_file_are_not_kept(tmp_path):
+    long = tool("t", 1, description="A word. " * 4_000, parameter={"p" * 301: "x", "q": "y"})
+    found = read_dataset(write(tmp_path, [server("a", 0, long)]))
+    assert found.skipped == [
+        "server 1, tool 1: a description of 32,000 characters; 20,000 are kept"
+    ]
+    assert len(found.servers[0].tools[0]["description"]) <= 20_000
+    assert list(found.servers[0].tools[0]["inputSchema"]["properties"]) == ["q"]
     key = "ghp_" + "a1B2" * 9
     value = [server("weather", 0, tool("forecast", 2, description=f"Use the key {key}.",
                                        parameter={"api_key": f"(string) as {key}"}))]  # fmt: skip
@@ -197,8 +178,7 @@ def test_secrets_of_a_file_are_not_kept(tmp_path):
 )  # fmt: skip
 def test_a_parameter_is_a_schema(parameter, schema, optional):
     made = make_schema({"p": parameter})
-    assert made["properties"] == {"p": schema}
-    assert made["required"] == ([] if optional else ["p"])
+    assert (made["properties"], made["required"]) == ({"p": schema}, [] if optional else ["p"])
 
 
 @given(st.recursive(st.none() | st.text(max_size=9) | st.floats() | st.booleans(),

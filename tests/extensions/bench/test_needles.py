@@ -3,7 +3,6 @@
 import asyncio
 import csv
 import json
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -73,9 +72,7 @@ class Knows:
     def __init__(self, fails: bool = False) -> None:
         self.fails = fails
 
-    async def say(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
-    ) -> ChatTurn:
+    async def say(self, messages: Any, tools: Any) -> ChatTurn:
         if self.fails:
             raise LLMError("too_long", "a", "b", "c")
         request = next(message["content"] for message in messages if message["role"] == "user")
@@ -90,8 +87,7 @@ class Knows:
 @given(st.integers(1, 5_000), st.integers(1, 50))
 def test_sizes_go_from_one_to_all_and_grow(most, count):
     sizes = space_sizes(most, count)
-    assert sizes == sorted(set(sizes))
-    assert sizes[-1] == most
+    assert (sizes, sizes[-1]) == (sorted(set(sizes)), most)
     assert len(sizes) <= count
     assert count == 1 or most == 1 or sizes[0] == 1
 
@@ -123,8 +119,7 @@ def test_a_router_and_a_model_that_asks_it_find_a_needle_for_fewer_tokens(tmp_pa
     failing = ActivePredictor("a:m", "endpoint", lambda: nullcontext(Knows(fails=True)), pools)
     (refused,) = failing.predict([ask(needles(sizes=1, positions=1)[0])])
     assert refused.error == "too_long"
-    items = needles(sizes=3, positions=2)
-    router = RouterPredictor(pools)
+    items, router = needles(sizes=3, positions=2), RouterPredictor(pools)
     active = ActivePredictor("active:m", "endpoint", lambda: nullcontext(Knows()), pools)
     verdicts = []
     for item in items:
@@ -136,6 +131,10 @@ def test_a_router_and_a_model_that_asks_it_find_a_needle_for_fewer_tokens(tmp_pa
     assert [asked["first_ok"] for asked, _ in verdicts] == [hit["tool_ok"] for _, hit in verdicts]
     assert sum(hit["tool_ok"] for _, hit in verdicts) > len(items) / 2
     assert all(hit["among_5"] for _, hit in verdicts)
+    # Rules ask where there is no model.
+    rules = ActivePredictor("active:b", "baseline", lambda: nullcontext(OfflineSpeaker()), pools)
+    answers = zip(items, rules.predict([ask(item) for item in items]), strict=True)
+    assert sum(judge_first_tool(*pair)["tool_ok"] for pair in answers) > len(items) / 2
 
 
 def test_words_nearer_to_the_tool_than_the_users_have_a_gain_of_that_much(tmp_path):
@@ -146,27 +145,13 @@ def test_words_nearer_to_the_tool_than_the_users_have_a_gain_of_that_much(tmp_pa
     text = tool_text(item.tools[0])
     row = {"item_id": item.item_id, "group": "g", "request": item.instruction}
     assert answer.facts["asked_for"] == item.instruction, "it asks in the user's words"
-    copied = {**row, "asked_for": text}
-    silent = {**row, "asked_for": None}
+    copied, silent = {**row, "asked_for": text}, {**row, "asked_for": None}
     measured = measure_alignment([copied, silent], [item], embedder.embed)
     query = float(embedder.embed([text])[0] @ embedder.embed([item.instruction])[0])
-    assert (
-        measured["query"] | {"value": pytest.approx(query, abs=1e-3), "n": 2} == measured["query"]
-    )
-    assert measured["request"]["value"] == pytest.approx(1, abs=1e-3)
-    assert measured["difference"]["value"] == pytest.approx(1 - query, abs=1e-3)
-    assert measured["request"]["n"] == measured["difference"]["n"] == 1
+    for name, value, n in (("query", query, 2), ("request", 1, 1), ("difference", 1 - query, 1)):
+        assert (measured[name]["value"], measured[name]["n"]) == (pytest.approx(value, abs=1e-3), n)
     assert measure_alignment([silent], [item], embedder.embed)["request"]["n"] == 0
     assert measure_alignment([], [], embedder.embed)["query"]["n"] == 0
-
-
-def test_rules_ask_where_there_is_no_model(tmp_path):
-    pools = RouterPools(tmp_path, WordEmbedder())
-    rules = ActivePredictor("active:b", "baseline", lambda: nullcontext(OfflineSpeaker()), pools)
-    items = needles(sizes=3, positions=2)
-    answers = rules.predict([ask(item) for item in items])
-    right = [judge_first_tool(i, a)["tool_ok"] for i, a in zip(items, answers, strict=True)]
-    assert sum(right) > len(items) / 2
 
 
 def test_a_tool_that_says_the_same_counts_too():
@@ -203,16 +188,13 @@ def test_a_local_answer_is_kept_under_its_weights_and_the_whole_question(tmp_pat
 
 
 def test_a_sample_is_drawn_evenly_from_all_categories():
-    held = read_set(needles(sizes=4, positions=3, seeds=(0, 1, 2)))
+    items = needles(sizes=4, positions=3, seeds=(0, 1, 2))
+    held = BenchmarkSet("needle", items, judge_first_tool, ("tool_ok",), (), narrows=False)
     chosen = choose_items(held, BenchmarkPlan(seed=1), 7)
     assert len(chosen) == 7
     assert {item.split for item in chosen} == {"size 1", "size 2", "size 5", "size 11"}
     assert chosen == choose_items(held, BenchmarkPlan(seed=1), 7)
     assert chosen != choose_items(held, BenchmarkPlan(seed=2), 7)
-
-
-def read_set(items: list[CallerItem]) -> BenchmarkSet:
-    return BenchmarkSet("needle", items, judge_first_tool, ("tool_ok",), (), narrows=False)
 
 
 DIALOGUE = [
@@ -261,7 +243,7 @@ def test_every_api_turn_is_an_item_in_both_pools(tmp_path):
     assert not tools["Sly"].get("description")
 
 
-def test_a_first_call_is_an_item_where_its_values_were_said(tmp_path):
+def test_a_first_call_is_an_item_where_its_values_were_said_among_the_nearest_names(tmp_path):
     call = {"role": "API", "api_name": "AddAlarm", "param_dict": {"time": "seven"}}
     held = read_first_calls(BenchmarkPlan(bank(tmp_path / "a", DIALOGUE[0], call)))
     (item,) = held.items
@@ -274,17 +256,14 @@ def test_a_first_call_is_an_item_where_its_values_were_said(tmp_path):
     assert (held.items, held.left_out) == ([], {"value_not_said": 1})
     with pytest.raises(UnusableInput, match=r"api-bank: no item in .*value_not_said 1"):
         choose_items(held, BenchmarkPlan(tmp_path), None)
-
-
-def test_a_first_call_has_the_names_of_the_dialogues_among_the_nearest(tmp_path):
     token = {"role": "API", "api_name": "GetUserToken", "param_dict": {"username": "me"}}
     call = {"role": "API", "api_name": "AddAlarm", "param_dict": {"hour": "seven"}}
-    held = read_first_calls(BenchmarkPlan(bank(tmp_path / "a", DIALOGUE[0], token, call)))
+    held = read_first_calls(BenchmarkPlan(bank(tmp_path / "c", DIALOGUE[0], token, call)))
     (item,) = held.items
     assert item.expected == [{"name": "AddAlarm", "arguments": {"hour": "seven"}}]
     alarm = next(tool for tool in item.tools if tool["name"] == "AddAlarm")
     assert alarm["inputSchema"]["required"] == list(alarm["inputSchema"]["properties"]) == ["hour"]
-    plan = BenchmarkPlan(bank(tmp_path / "b", *DIALOGUE), candidates=2)
+    plan = BenchmarkPlan(bank(tmp_path / "d", *DIALOGUE), candidates=2)
     (item,) = choose_items(read_first_calls(plan), plan, None)
     assert len(item.tools) == item.candidates == 2
     assert "GetToken" in {tool["name"] for tool in item.tools}
@@ -292,13 +271,10 @@ def test_a_first_call_has_the_names_of_the_dialogues_among_the_nearest(tmp_path)
     assert len(choose_items(read_first_calls(every), every, None)[0].tools) == 4
 
 
-API = {"role": "API"}
-
-
 @cases(
     "turn",
-    *([], API, {**API, "api_name": "AddAlarm", "input": {}}, {**API, "result": [1]}),
-    *({"role": "User"}, {"text": "x"}),
+    *([], {"role": "API"}, {"role": "API", "api_name": "AddAlarm", "input": {}}),
+    *({"role": "API", "result": [1]}, {"role": "User"}, {"text": "x"}),
 )
 def test_a_dialogue_of_another_version_is_named(tmp_path, turn):
     with pytest.raises(UnusableInput, match=r"a\.jsonl: .*expected a JSON object a line"):
@@ -315,11 +291,11 @@ def test_a_folder_that_is_no_api_bank_is_named(tmp_path):
 
 def test_needles_of_a_home_ask_with_the_requests_of_its_test_splits(home, made, tmp_path):
     source, asked = read_home(Warehouse(home=home, state=home / "state"))
+    texts = {one["instruction"] for one in asked}
     held_out = {row["instruction"] for row in made.rows if row["split"] != TRAIN}
-    trained = {row["instruction"] for row in made.rows if row["split"] == TRAIN}
-    assert asked
-    assert {one["instruction"] for one in asked} <= held_out - trained
-    assert "What is the plural of cactus?" not in {one["instruction"] for one in asked}
+    assert texts
+    assert texts <= held_out - {row["instruction"] for row in made.rows if row["split"] == TRAIN}
+    assert "What is the plural of cactus?" not in texts
     with pytest.raises(UnusableInput, match="none for one of 0 tools"):
         make_needles(source, asked)
     empty = tmp_path / "empty"
@@ -353,7 +329,6 @@ def test_a_local_model_converses_and_says_what_does_not_fit(small_caller, tmp_pa
     call = {"id": "1", "type": "function", "function": {"name": "x", "arguments": '{"a": 1}'}}
     called = [{"role": "assistant", "content": "", "tool_calls": [call]},
               {"role": "tool", "tool_call_id": "1", "content": "done"}]  # fmt: skip
-    after = asyncio.run(speaker.say([*messages, *called], []))
-    assert after.prompt_tokens > turn.prompt_tokens
+    assert asyncio.run(speaker.say([*messages, *called], [])).prompt_tokens > turn.prompt_tokens
     with pytest.raises(LLMError, match="too_long"):
         asyncio.run(speaker.say([{"role": "user", "content": "word " * 50_000}], []))

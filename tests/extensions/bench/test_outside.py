@@ -27,15 +27,8 @@ AREA = {
         "tags": {"type": "tuple", "items": {"type": "string"}},
     }},
 }  # fmt: skip
-TRUTH = {
-    "geometry.area": {
-        "base": [10],
-        "height": [5.0],
-        "unit": ["units", ""],
-        "at": [{"x": [1.0], "y": [2.0, ""]}, ""],
-        "tags": [["a", "b"], ""],
-    }
-}
+TRUE_VALUES = {"base": [10], "height": [5.0], "unit": ["units", ""], "tags": [["a", "b"], ""]}
+TRUTH = {"geometry.area": TRUE_VALUES | {"at": [{"x": [1.0], "y": [2.0, ""]}, ""]}}
 GOOD = {"name": "geometry.area", "arguments": {"base": 10, "height": 5.0}}
 ASK = "Find the area of a triangle with a base of 10 units and a height of 5 units."
 
@@ -116,7 +109,7 @@ def test_parallel_calls_match_in_any_order_and_none_too_few(folder):
     assert match_by_our_rules(item, []) == (False, "no_call")
 
 
-def test_both_rules_judge_an_item(folder):
+def test_both_rules_judge_an_item_whose_request_holds_the_messages_before(folder):
     items = {item.item_id: item for item in read_bfcl_set(BenchmarkPlan(folder)).items}
     assert {name: item.split for name, item in items.items()} == {
         "i0": "irrelevance", "r0": "live_relevance", "p0": "parallel", "s0": "simple_python",
@@ -132,9 +125,6 @@ def test_both_rules_judge_an_item(folder):
     prose = PredictionAnswer([], "prose", "I cannot sing.")
     assert judge_bfcl(items["i0"], prose)["bfcl"] is True
     assert judge_bfcl(items["s0"], prose)["bfcl"] is False
-
-
-def test_messages_before_the_users_are_part_of_the_request(folder):
     path = folder / "BFCL_v4_irrelevance.json"
     turns = [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Sing."}]]
     path.write_text(json.dumps({"id": "i0", "question": turns, "function": [AREA]}))
@@ -167,7 +157,7 @@ def test_a_copy_is_found_whatever_its_case_width_and_script(item, kind):
     assert kind in kinds if kind == "exact" else kinds == ((kind,) if kind else ())
 
 
-def test_shared_n_grams_are_counted_and_nothing_is_contaminated_by_nothing():
+def test_shared_n_grams_are_counted_and_summed_up_with_their_rules():
     half = "Please show me the weather in Oslo on the third day of a journey by train to Bergen"
     found = find_contamination([half], TRAINED).flags[0]
     assert found.overlap == pytest.approx(3 / 11, abs=1e-4)
@@ -176,30 +166,8 @@ def test_shared_n_grams_are_counted_and_nothing_is_contaminated_by_nothing():
     empty = np.zeros((0, 4), np.float32)
     found = find_contamination(["one text", ""], [], vectors=(np.ones((2, 4), np.float32), empty))
     assert found.clean == [True, True]
-    assert found.summarise_flags()["rates"]["any"]["n"] == 0, (
-        "held against nothing, nothing is clean"
-    )
-    assert find_contamination([], TRAINED).summarise_flags()["rates"]["any"]["n"] == 0
-
-
-def test_nearness_is_asked_in_blocks_and_names_the_nearest():
-    rng = np.random.default_rng(1)
-    ours = rng.normal(size=(50, 16)).astype(np.float32)
-    ours /= np.linalg.norm(ours, axis=1, keepdims=True)
-    theirs = np.vstack([ours[[7]], -ours[[7]], *[ours[:49]] * 60])
-    texts = [f"item {n}" for n in range(len(theirs))]
-    found = find_contamination(texts, [f"trained {n}" for n in range(50)], vectors=(theirs, ours))
-    assert (found.flags[0].kinds, found.flags[0].nearest) == (("near",), 7)
-    assert found.flags[0].cosine == 1.0
-    assert found.flags[1].kinds == ()
-    assert all(
-        flag.nearest == (place - 2) % 49 for place, flag in enumerate(found.flags) if place > 1
-    )
-    with pytest.raises(ValueError, match="3 and 50 vectors for 2 items"):
-        find_contamination(["a", "b"], [""] * 50, vectors=(theirs[:3], ours))
-
-
-def test_the_summary_has_rates_with_intervals_and_says_its_rules():
+    for of in (found, find_contamination([], TRAINED)):  # held against nothing, nothing is clean
+        assert of.summarise_flags()["rates"]["any"]["n"] == 0
     items = [TRAINED[0], "the weather in Oslo", "Book a table for nine people at eight", "hi"]
     summary = find_contamination(items, TRAINED).summarise_flags("their set")
     assert (summary["set"], summary["n"], summary["trained"], summary["short"]) == (
@@ -212,6 +180,22 @@ def test_the_summary_has_rates_with_intervals_and_says_its_rules():
     assert "near: not asked" in summary["rules"], "no vectors were given"
     assert summary["rates"]["near"]["n"] == 0
     json.dumps(summary)
+
+
+def test_nearness_is_asked_in_blocks_and_names_the_nearest():
+    ours = np.random.default_rng(1).normal(size=(50, 16)).astype(np.float32)
+    ours /= np.linalg.norm(ours, axis=1, keepdims=True)
+    theirs = np.vstack([ours[[7]], -ours[[7]], *[ours[:49]] * 60])
+    texts = [f"item {n}" for n in range(len(theirs))]
+    found = find_contamination(texts, [f"trained {n}" for n in range(50)], vectors=(theirs, ours))
+    assert (found.flags[0].kinds, found.flags[0].nearest) == (("near",), 7)
+    assert found.flags[0].cosine == 1.0
+    assert found.flags[1].kinds == ()
+    assert all(
+        flag.nearest == (place - 2) % 49 for place, flag in enumerate(found.flags) if place > 1
+    )
+    with pytest.raises(ValueError, match="3 and 50 vectors for 2 items"):
+        find_contamination(["a", "b"], [""] * 50, vectors=(theirs[:3], ours))
 
 
 @given(st.lists(st.text(max_size=60), max_size=6))

@@ -11,6 +11,7 @@ from assets.contracts.validate import find_schema_problem, validate_call
 from extensions.bench.perturbations import is_same_json_text, perturb_tools
 from tests.support.cases import cases
 from tests.support.examples import examples
+from tests.synthesis.contracts import make_tool
 from training.evaluation.caller_table import PERTURBATIONS
 from training.evaluation.renaming import make_new_names, rename_one_tool
 
@@ -43,13 +44,10 @@ def contracts(draw: Any) -> dict[str, Any]:
             "inputSchema": schema}  # fmt: skip
 
 
-@given(
-    contracts(),
-    st.dictionaries(NAMES, VALUES, max_size=4),
-    st.dictionaries(NAMES, VALUES, max_size=4),
-    st.sampled_from(PERTURBATIONS),
-    st.integers(0, 3),
-)
+ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=4)
+
+
+@given(contracts(), ARGUMENTS, ARGUMENTS, st.sampled_from(PERTURBATIONS), st.integers(0, 3))
 @examples(60)
 def test_a_changed_schema_takes_the_call_changed_alike(tool, wanted, called, kind, seed):
     calls = [{"name": tool["name"], "arguments": held} for held in (wanted, called)]
@@ -74,7 +72,7 @@ def test_another_order_holds_the_same_values(tool, seed):
     assert several <= (not is_same_json_text(made, tool))
 
 
-def test_offered_tools_change_alike_or_one_alone_and_names_stay_unique():
+def test_offered_tools_change_alike_or_one_alone_and_mentions_follow():
     tools = [
         {"name": name, "description": "See list_files first.", "inputSchema": {"type": "object"}}
         for name in ("list_files", "listFiles", "list-files", "files_list", "echo")
@@ -90,6 +88,14 @@ def test_offered_tools_change_alike_or_one_alone_and_names_stay_unique():
     made = rename_one_tool(tools, [{"name": "get_file", "arguments": {}}], "get_file")
     assert [tool["name"] for tool in made.tools][1:] == ["file_get", "b"]
     assert made.tools[0]["name"] == made.expected[0]["name"] not in {"get_file", "file_get"}
+    path = {"type": "string", "description": "as `path`, on the path"}
+    tool = make_tool("read", "Reads `path`.", {"path": path}, "path", examples=[{"path": "/a"}])
+    call = {"name": "read", "arguments": {"path": "/a"}}
+    made = perturb_tools("renamed_parameters", [tool], [call])
+    name = next(iter(made.expected[0]["arguments"]))
+    about = {"type": "string", "description": f"as `{name}`, on the path"}
+    renamed = make_tool("read", f"Reads `{name}`.", {name: about}, name, examples=[{name: "/a"}])
+    assert made.tools == [renamed]
 
 
 @given(st.lists(st.text(min_size=1, max_size=80), unique=True, max_size=6))
@@ -110,21 +116,5 @@ def test_new_names_are_usable_by_every_api(names):
 def test_parameters_that_cannot_be_renamed_without_doubt_keep_their_names(schema):
     call = {"name": "t", "arguments": {"a": 1}}
     made = perturb_tools("renamed_parameters", [{"name": "t", "inputSchema": schema}], [call])
-    assert made.tools[0]["inputSchema"] == schema
-    assert made.expected == [call]
+    assert (made.tools[0]["inputSchema"], made.expected) == (schema, [call])
     assert not made.changed
-
-
-def test_examples_and_mentions_follow_a_renamed_parameter():
-    path = {"type": "string", "description": "as `path`, on the path"}
-    schema = {"type": "object", "properties": {"path": path}, "required": ["path"]}
-    schema["examples"] = [{"path": "/a"}]
-    tool = {"name": "read", "description": "Reads `path`.", "inputSchema": schema}
-    call = {"name": "read", "arguments": {"path": "/a"}}
-    made = perturb_tools("renamed_parameters", [tool], [call])
-    name = next(iter(made.expected[0]["arguments"]))
-    new = made.tools[0]
-    assert new["inputSchema"]["required"] == [name]
-    assert new["inputSchema"]["examples"] == [{name: "/a"}]
-    assert new["description"] == f"Reads `{name}`."
-    assert new["inputSchema"]["properties"][name]["description"] == f"as `{name}`, on the path"

@@ -52,15 +52,13 @@ def action(tmp_path: Path) -> Action:
         git(repository, "commit", "-qm", "one")
     environment = {
         "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "BASE": git(repository, "rev-parse", "HEAD~1"),
-        "COMMAND": f"{sys.executable} server.py",
-        "GITHUB_EVENT_NAME": "pull_request",
-        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
-        "RUNNER_TEMP": str(tmp_path),
-        "TOOLMILL": str(Path(sys.executable).with_name("toolmill")),
-        "TOOLMILL_HOME": str(tmp_path / "home"),
+        **dict.fromkeys(("HOME", "RUNNER_TEMP"), str(tmp_path)),
     }
+    environment |= {"BASE": git(repository, "rev-parse", "HEAD~1")}
+    environment |= {"COMMAND": f"{sys.executable} server.py", "GITHUB_EVENT_NAME": "pull_request"}
+    environment |= {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    environment |= {"TOOLMILL": str(Path(sys.executable).with_name("toolmill"))}
+    environment |= {"TOOLMILL_HOME": str(tmp_path / "home")}
 
     def run(**more: str) -> "subprocess.CompletedProcess[str]":
         command = ["bash", str(ACTION / "compare.sh")]
@@ -111,7 +109,7 @@ def test_an_action_run_on_a_fork_without_secrets_does_its_whole_job(action, tmp_
         assert value not in everything
 
 
-def test_secrets_reach_a_pull_request_of_the_same_repository(action, recording, tmp_path):
+def test_secrets_reach_the_same_repository_and_prints_are_no_command(action, recording, tmp_path):
     """The command is split, and not expanded."""
     given = {"FORK": "false", "HAS_SECRETS": "true", "SECRETS": "KEY=a b\nNONE=\n"}
     done = action(**recording(0), **given, COMMAND="python \"my server.py\"\n'' a\\ b $HOME *")
@@ -122,9 +120,6 @@ def test_secrets_reach_a_pull_request_of_the_same_repository(action, recording, 
     after = arguments[arguments.index("--") + 1 :]
     assert after == ["python", "my server.py", "", "a b", "$HOME", "*"]
     assert "Left out" not in done.stdout
-
-
-def test_what_the_changes_code_prints_is_no_command(action, recording, tmp_path):
     done = action(**recording(1), **FORK, PREPARE="echo ::add-mask::x", INDEX="index")
     obeyed, token = [], None
     for line in done.stdout.splitlines():
@@ -187,8 +182,7 @@ def test_the_reason_is_quoted_and_obeys_nobody(action, recording, tmp_path, stat
 @pytest.mark.slow
 @cases(
     "given, code, said",
-    ({"COMMAND": ""}, 2, "`command` is empty"),
-    ({"COMMAND": " \n"}, 2, "`command` is empty"),
+    *(({"COMMAND": words}, 2, "`command` is empty") for words in ("", " \n")),
     ({"COMMAND": 'python "a'}, 2, "No closing quotation"),
     ({"BASE": ""}, 2, "no commit to compare with"),
     ({"BASE": "0" * 40}, 2, "`fetch-depth: 0`"),

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from assets.contracts.validate import validate_call
 from extensions.contract_ci.check import find_broken_call
 from extensions.contract_ci.page import write_annotations
-from orchestration.cli.app import app, one_line_errors
 from tests.contracts.random_schemas import next_version, whole
+from tests.serving.test_adhoc import run as run_command
 from tests.support.cases import cases
 
 CITY, DAYS = {"type": "string"}, {"type": "integer", "maximum": 14}
@@ -30,12 +29,7 @@ SERVERS = [
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["contract", "ci", *map(str, arguments)])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        with pytest.raises(SystemExit) as ended, one_line_errors():
-            raise done.exception
-        return int(str(ended.value.code)), done.stdout, str(done.exception)
-    return done.exit_code, done.stdout, done.stderr
+    return run_command("contract", "ci", *arguments)
 
 
 def save(path: Path, *tools: dict) -> Path:
@@ -56,15 +50,13 @@ def test_breaking_changes_come_with_a_call_and_poison_with_its_text(home):
     before = save(home / "a.json", WEATHER, CITIES, {**CITIES, "name": "gone"})
     after = save(home / "b.json", narrow, poisoned)
     lines = home / "lines"
-    code, out, _ = run(
-        before, after, "--json", "--markdown", home / "page.md", "--annotations", lines
-    )
+    written = ("--markdown", home / "page.md", "--annotations", lines)
+    code, out, _ = run(before, after, "--json", *written)
     assert lines.read_text().startswith("::error title=Tool contracts::suspicious: list_cities: ")
     report = json.loads(out)
     found = {one["tool"]: one for one in report["changes"]}
-    assert code == 1
-    assert found["get_weather"]["class"] == "breaking"
-    assert found["get_weather"]["call"]["arguments"]["days"] == 14
+    weather = found["get_weather"]
+    assert (code, weather["class"], weather["call"]["arguments"]["days"]) == (1, "breaking", 14)
     assert found["gone"]["call"]["why"] == "calls of gone find no tool"
     assert found["list_cities"]["class"] == "suspicious"
     assert {"high"} <= {one["severity"] for one in report["findings"]}
@@ -81,10 +73,7 @@ def test_breaking_changes_come_with_a_call_and_poison_with_its_text(home):
 
 
 def nest(levels: int) -> dict:
-    schema: dict = {"type": "object"}
-    for _ in range(levels):
-        schema = {"type": "object", "properties": {"a": schema}}
-    return schema
+    return {"type": "object", **({"properties": {"a": nest(levels - 1)}} if levels else {})}
 
 
 @cases(
@@ -122,13 +111,12 @@ def test_what_clients_or_vendors_refuse_is_breaking_until_it_is_the_same(home, s
         (change,) = json.loads(out)["changes"]
         assert (code, change["class"]) == (1, "breaking")
         assert why in change["why"]
-        diffed = CliRunner().invoke(app, ["contract", "diff", str(before), str(other), "--json"])
-        assert diffed.exit_code == 1
-        assert json.loads(diffed.stdout)["changes"][0]["class"] == "breaking"
+        code, out, _ = run_command("contract", "diff", before, other, "--json")
+        assert (code, json.loads(out)["changes"][0]["class"]) == (1, "breaking")
     assert json.loads(run(after, after, "--json")[1])["changes"] == []
 
 
-def test_a_new_tool_that_nobody_can_use_is_a_finding_until_it_is_the_same(home):
+def test_new_lookalikes_and_tools_that_nobody_can_use_are_named(home, index):
     before = save(home / "a.json", CITIES)
     odd = ({**WEATHER, "inputSchema": "no"}, {"description": "nameless"})
     after, lines = save(home / "b.json", CITIES, *odd), home / "lines"
@@ -138,6 +126,14 @@ def test_a_new_tool_that_nobody_can_use_is_a_finding_until_it_is_the_same(home):
     assert found == {("get_weather", "malformed_tool"), ("", "malformed_tool")}
     assert lines.read_text().count("::warning title=Tool contracts::malformed_tool: ") == 2
     assert json.loads(run(after, after, "--json")[1])["findings"] == []
+    before = save(home / "a.json", WEATHER, CITIES)
+    schema = {"type": "object", "properties": {"place": {"type": "string"}}}
+    about = "Get the weather forecast of a place."
+    twin = {"name": "forecasts", "description": about, "inputSchema": schema}
+    after = save(home / "b.json", WEATHER, CITIES, twin)
+    code, out, err = run(before, after, "--index", index, "--json")
+    assert code == 0, err
+    assert {one["tool"] for one in json.loads(out)["lookalikes"]} == {"forecasts"}
 
 
 @cases(
@@ -156,11 +152,8 @@ def test_what_cannot_be_done_is_one_line(home, arguments, said):
 
 @cases(
     "kind, code",
-    ("needs_software", 2),
-    ("oversize", 2),
-    ("needs_secret", 3),
-    ("crashed", 3),
-    ("no_tools", 3),
+    *(("needs_software", 2), ("oversize", 2)),
+    *(("needs_secret", 3), ("crashed", 3), ("no_tools", 3)),
 )
 def test_a_base_without_tools_is_told_from_one_that_nothing_starts(home, monkeypatch, kind, code):
     def probe(_given: list[str], _folder: Path, *_: object, once: bool) -> dict:
@@ -201,20 +194,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
             schema = {"type": "object", "properties": properties}
             tools = [{"name": name, "description": text, "inputSchema": schema}]
             out.write(json.dumps({"qualified_name": f"npm:{server}-{name}", "tools": tools}) + "\n")
-    command = ["index", str(folder / "servers.jsonl"), "--out", str(folder / "index")]
-    assert CliRunner().invoke(app, command).exit_code == 0
+    assert run_command("index", folder / "servers.jsonl", "--out", folder / "index")[0] == 0
     return folder / "index"
-
-
-def test_new_lookalikes_are_named(home, index):
-    before = save(home / "a.json", WEATHER, CITIES)
-    schema = {"type": "object", "properties": {"place": {"type": "string"}}}
-    about = "Get the weather forecast of a place."
-    twin = {"name": "forecasts", "description": about, "inputSchema": schema}
-    after = save(home / "b.json", WEATHER, CITIES, twin)
-    code, out, err = run(before, after, "--index", index, "--json")
-    assert code == 0, err
-    assert {one["tool"] for one in json.loads(out)["lookalikes"]} == {"forecasts"}
 
 
 def make_change(cls: str, tool: str = "t", **more: Any) -> dict[str, Any]:
@@ -239,7 +220,7 @@ def test_what_the_check_fails_on_is_an_error_and_the_worst_comes_first(fail_on, 
     assert [line.partition(head)[2] for line in lines] == ["suspicious: t: w", "breaking: t: w"]
 
 
-def test_a_call_that_was_right_and_findings_and_look_alikes_are_shown():
+def test_a_right_call_findings_and_look_alikes_are_shown_ten_of_a_level_and_none_ends_its_line():
     call = {"arguments": {"days": 14}, "why": "$.days: at most 7"}
     finding = {"severity": "high", "rule": "concealment", "tool": "a", "excerpt": "tell nobody"}
     twin = {"tool": "a", "other": "npm:x::b"}
@@ -249,9 +230,6 @@ def test_a_call_that_was_right_and_findings_and_look_alikes_are_shown():
         "concealment: a: tell nobody",
         "look-alike: a of npm:x::b",
     ]
-
-
-def test_no_text_of_a_server_ends_its_line_and_ten_of_a_level_are_shown():
     name = "t\n::add-mask::x\r%0A::error::y"
     (line,) = write_annotations(make_report(make_change("breaking", name)), "breaking")
     assert not {"\n", "\r"} & set(line)

@@ -42,14 +42,12 @@ def play(client: Any, row: dict[str, Any], calls: list[dict[str, Any]]) -> float
         reset_kwargs={"task_id": row["id"]},
     )
     limits = HarnessRunLimits(max_turns=len(turns))
-    played = MCPHarnessAdapter().run_white_box(say, session, limits)
-    verified = session.verify(played.messages)
+    verified = session.verify(MCPHarnessAdapter().run_white_box(say, session, limits).messages)
     assert verified.done
     return float(verified.env_reward or 0.0)
 
 
 def main(package: str, most: int) -> None:
-    """Serves the package on loopback, and plays its first tasks."""
     with contextlib.closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -15,7 +15,7 @@ from training.sets.training_set import TRAINING_SET
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
-SERVER = "npm:files"
+SERVER, BOTH = "npm:files", "Read /a, then write x into /b."
 PATH = {"path": TEXT, "content": TEXT}
 CONTRACTS = {name: make_tool(name, f"Does {name}", PATH, "path") for name in ("read", "write")}
 READ = {"name": "read", "arguments": {"path": "/a"}}
@@ -30,9 +30,7 @@ def step(
                 before=before, after=after, **facts)  # fmt: skip
 
 
-def row(
-    *steps: TrajectoryStep, request: str = "Read /a, then write x into /b.", why: str | None = None
-):
+def row(*steps: TrajectoryStep, request: str = BOTH, why: str | None = None):
     offered = {contract_digest(item): (SERVER, item) for item in CONTRACTS.values()}
     places = (WorldStretch("small", "task", 1, steps[0].before, steps[-1].after),)
     return TaskTrajectory(request, steps, "Done.", places, offered, why).make_row()
@@ -69,8 +67,7 @@ PLACES = {"read": "train", "write": "unseen_tool"}
 
 def publish(warehouse: Warehouse, spec: TableSpec, found: list[dict[str, Any]], part: str) -> str:
     frame = spec.frame([{**dict.fromkeys(spec.columns), **row} for row in found])
-    staged = warehouse.tables.stage(spec, frame, part)
-    return warehouse.tables.promote(staged, "test", []).digest
+    return warehouse.tables.promote(warehouse.tables.stage(spec, frame, part), "test", []).digest
 
 
 def make_pair(name: str, tool: str, arguments: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -118,9 +115,8 @@ def fill_home(warehouse: Warehouse, *, pairs: bool = True, played: bool = True) 
     if played:
         publish(warehouse, TRAJECTORIES, rows(), "_")
     pool = {
-        DIGESTS[name]: {"server_id": SERVER, "tool": name, "contract": contract, "split": split}
-        for name, split in PLACES.items()
-        if (contract := CONTRACTS[name])
+        DIGESTS[name]: {"server_id": SERVER, "tool": name, "contract": held, "split": PLACES[name]}
+        for name, held in CONTRACTS.items()
     }
     save_pool(warehouse.home, digest, pool)
     return make_release(warehouse.home, {"retriever": "base"}, "c1", digest)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -47,25 +48,22 @@ from warehouse.store import Warehouse
 NAME = "some_env"
 
 
-def make_export(warehouse: Warehouse, out: Path, **which: Any) -> dict[str, Any]:
+def run_export(warehouse: Warehouse, out: Path, **which: Any) -> CompletedProcess[str]:
     release = fill_home(warehouse, **which)
-    done = invoke_toolmill(
-        "env", "export", "--out", str(out), "--release", release, home=warehouse.home
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    words = ("env", "export", "--out", str(out), "--release", release)
+    return invoke_toolmill(*words, home=warehouse.home)
 
 
 @pytest.fixture
 def out(warehouse: Warehouse, tmp_path: Path) -> Path:
     claim_home(warehouse.home)
-    make_export(warehouse, tmp_path / "packages" / NAME)
+    done = run_export(warehouse, tmp_path / "packages" / NAME)
+    assert done.returncode == 0, done.stderr
     return tmp_path / "packages" / NAME
 
 
 @pytest.fixture
 def package(out: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The exported package's `episode`."""
     monkeypatch.syspath_prepend(str(out.parent))
     monkeypatch.delenv("TOOLENV_MODE", raising=False)
     yield importlib.import_module(f"{NAME}.episode")
@@ -78,7 +76,7 @@ def read_rows(out: Path) -> dict[str, dict[str, Any]]:
     return {row["id"]: row for row in map(json.loads, lines)}
 
 
-def test_tasks_are_played_ones_and_executed_pairs_split_as_the_release_splits(out):
+def test_tasks_are_split_as_the_release_splits_worth_1_and_named_on_the_card(out, warehouse):
     rows = read_rows(out)
     assert {name: (rows[name]["split"], rows[name]["check"]) for name in (PAIR, HELD_OUT)} == {
         PAIR: ("train", "observed"),
@@ -93,21 +91,15 @@ def test_tasks_are_played_ones_and_executed_pairs_split_as_the_release_splits(ou
     facts = json.loads((out / "export.json").read_text())
     assert facts["left_out"] == {"call_tool_error": 1}
     assert facts["splits"] == {"train": 2, "unseen_tool": 2}
-
-
-def test_own_calls_are_worth_1_and_changed_ones_less(out):
-    recording, rows = read_recording(out / "replay.jsonl"), read_rows(out)
+    recording = read_recording(out / "replay.jsonl")
     assert recording.answer(DIGESTS["read"], READ["arguments"], "s1").text == "first"
     assert recording.answer(DIGESTS["read"], {"path": "/gone"}, "s1").outcome == "tool_error"
     for row in rows.values():
         assert score_calls(recording, row["id"], row["reference"])[0].reward == 1
         assert score_calls(recording, row["id"], row["perturbed"])[0].reward < 1
-    scores = json.loads((out / "export.json").read_text())["scores"]
+    scores = facts["scores"]
     assert (scores["reference"]["value"], scores["reference"]["n"]) == (1, 4)
     assert scores["perturbed"]["value"] < 1
-
-
-def test_the_card_names_what_was_trained_on(warehouse, out):
     [entry] = [json.loads(line) for line in (out / "contamination.jsonl").read_text().splitlines()]
     assert entry["contracts"] == [DIGESTS["read"]]  # by its read; its write is held out
     card = (out / "README.md").read_text()
@@ -120,7 +112,7 @@ def test_the_card_names_what_was_trained_on(warehouse, out):
     assert again["requests"] == [tested["request"].upper()]
 
 
-def test_the_package_answers_as_the_core_does(out, package):
+def test_the_package_answers_as_the_core_does_in_bounded_work_and_stands_alone(out, package):
     recording = read_recording(out / "replay.jsonl")
     for row in read_rows(out).values():
         for calls in (row["reference"], row["perturbed"], [{"name": "nobody", "arguments": 3}]):
@@ -131,21 +123,24 @@ def test_the_package_answers_as_the_core_does(out, package):
         for given in ({}, {"path": 3}, {"path": "/a", "content": None}, {"path": "/a"}, 7, None):
             both = theirs.find_flaws(contract, given), ours.find_flaws(contract, given)
             assert bool(both[0]) == bool(both[1])
+    find = package.Recording().find_flaws
+    slow = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    assert find({"inputSchema": slow}, {"a": "a" * 60 + "!"}) == []
+    assert find({"inputSchema": {"$ref": "http://127.0.0.1:9/x"}}, {}) != []
+    assert find({"inputSchema": {"$ref": "#"}}, {"a": 1}) != []
+    allowed = {NAME, "openenv", "verifiers", "mcp", "pydantic", "uvicorn", "rfc8785", "jsonschema"}
+    allowed |= {"referencing", *sys.stdlib_module_names}
+    for path in out.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert {name.split(".")[0] for name in names} <= allowed, path
+    texts = [path.read_text() for path in out.rglob("*") if path.is_file()]
+    assert not any("toolmill_env" in text for text in texts)
+    assert (out / "server" / "Dockerfile").exists()
 
 
-def test_a_call_that_was_never_recorded_is_a_miss_in_answer_and_state(package):
-    episode = package.Episode()
-    episode.reset(PAIR)
-    answer = episode.call("read", {"path": "/nowhere"})
-    assert (answer.missed, answer.outcome) == (True, "miss")
-    assert "never called" in answer.text
-    assert episode.describe()["misses"] == 1
-    episode.call("finish_task", {})
-    assert episode.describe()["score"]["known"] is False
-    assert episode.describe()["score"]["end"] is False
-
-
-def test_two_episodes_have_states_of_their_own(package):
+def test_an_episode_has_its_own_state_tells_misses_and_ends(package, monkeypatch):
     one, other = package.Episode(), package.Episode()
     one.reset(PAIR)
     other.reset(HELD_OUT)
@@ -155,9 +150,15 @@ def test_two_episodes_have_states_of_their_own(package):
     assert (one.describe()["calls"], other.describe()["calls"]) == (1, 0)
     assert other.call("write", {"path": "/d", "content": "z"}).outcome == "useful"
     assert (one.score().reward, other.score().reward) == (1, 1)
-
-
-def test_a_step_after_the_end_is_one_clear_error(package):
+    episode = package.Episode()
+    episode.reset(PAIR)
+    answer = episode.call("read", {"path": "/nowhere"})
+    assert (answer.missed, answer.outcome) == (True, "miss")
+    assert "never called" in answer.text
+    assert episode.describe()["misses"] == 1
+    episode.call("finish_task", {})
+    assert episode.describe()["score"]["known"] is False
+    assert episode.describe()["score"]["end"] is False
     episode = package.Episode()
     with pytest.raises(package.EpisodeOver, match="reset the environment first"):
         episode.call("read", {"path": "/c"})
@@ -170,6 +171,9 @@ def test_a_step_after_the_end_is_one_clear_error(package):
         episode.call("read", {"path": "/c"})
     with pytest.raises(package.EpisodeOver, match="32 calls were made"):
         episode.call("read", {"path": "/c"})
+    monkeypatch.setenv("TOOLENV_PROGRAM", "no-such-toolmill")
+    with pytest.raises(package.WorldGone, match=r"no-such-toolmill.*TOOLENV_MODE=replay"):
+        package.Episode("live").reset(PAIR)
 
 
 def test_bad_input_is_told_of_and_ends_nothing_and_a_seed_draws_the_same_task(package):
@@ -195,53 +199,19 @@ def test_bad_input_is_told_of_and_ends_nothing_and_a_seed_draws_the_same_task(pa
     assert len(set(drawn)) > 1
 
 
-def test_live_without_toolmill_names_what_is_missing(package, monkeypatch):
-    monkeypatch.setenv("TOOLENV_PROGRAM", "no-such-toolmill")
-    with pytest.raises(package.WorldGone, match=r"no-such-toolmill.*TOOLENV_MODE=replay"):
-        package.Episode("live").reset(PAIR)
-
-
 def test_a_file_that_was_changed_is_refused(out, package):
     (out / "tasks.jsonl").write_text("{}\n")
     with pytest.raises(ValueError, match=r"tasks\.jsonl: not as it was exported"):
         package.Episode()
 
 
-def test_a_schema_of_a_third_party_costs_bounded_work(package):
-    find = package.Recording().find_flaws
-    slow = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
-    assert find({"inputSchema": slow}, {"a": "a" * 60 + "!"}) == []
-    assert find({"inputSchema": {"$ref": "http://127.0.0.1:9/x"}}, {}) != []
-    assert find({"inputSchema": {"$ref": "#"}}, {"a": 1}) != []
-
-
-def test_the_package_stands_alone(out):
-    allowed = {NAME, "openenv", "verifiers", "mcp", "pydantic", "uvicorn", "rfc8785", "jsonschema"}
-    allowed |= {"referencing", *sys.stdlib_module_names}
-    for path in out.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert {name.split(".")[0] for name in names} <= allowed, path
-    texts = [path.read_text() for path in out.rglob("*") if path.is_file()]
-    assert not any("toolmill_env" in text for text in texts)
-    assert (out / "server" / "Dockerfile").exists()
-
-
-def test_a_release_without_tasks_is_one_clear_error(warehouse, tmp_path):
+def test_a_release_without_tasks_bad_places_and_names_are_refused(warehouse, tmp_path):
     claim_home(warehouse.home)
-    release = fill_home(warehouse, pairs=False, played=False)
-    done = invoke_toolmill(
-        "env", "export", "--out", str(tmp_path / "env"), "--release", release, home=warehouse.home
-    )
+    done = run_export(warehouse, tmp_path / "env", pairs=False, played=False)
     assert done.returncode == 2
     assert "no tasks" in done.stderr
     assert "toolmill worlds --play" in done.stderr
     assert not (tmp_path / "env").exists()
-
-
-def test_bad_places_and_names_are_refused(warehouse, tmp_path):
-    claim_home(warehouse.home)
     release = find_release(warehouse.home, fill_home(warehouse))
     made = select_tasks(warehouse, release["training_set"])
     (tmp_path / "full").mkdir()
@@ -286,8 +256,7 @@ def write_tasks(folder: Path, first: str) -> None:
         for name, (server, world, before) in places.items()
     ]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    recorded = recording()
-    contract = canonicalize_contract(CONTRACT)
+    recorded, contract = recording(), canonicalize_contract(CONTRACT)
     entry = {"server_id": "npm:x", "tool": "do", "contract_digest": DIGEST, "contract": contract}
     recorded.contracts[DIGEST] = entry
     recorded.tasks = {TASK: ReplayTask(TASK, "Square 7.", (), {}, (DIGEST, ABSENT))}
@@ -309,7 +278,13 @@ def ask(tasks: LiveTasks, *messages: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answer_lines(tasks, lines)]
 
 
-def test_a_call_is_answered_by_the_server_in_its_world(tasks, tmp_path):
+def test_a_call_is_answered_by_its_server_in_its_world_and_all_else_is_an_error(tasks, tmp_path):
+    absent, odd = {"call": ABSENT, "arguments": {"path": "/a"}}, {"call": DIGEST, "arguments": [7]}
+    early = {"call": DIGEST, "arguments": {"x": 7}}
+    early, _, other, odd, text = ask(tasks, early, {"reset": TASK}, absent, odd, "no JSON")
+    for reply in (early, other, odd):
+        assert "not one of the task's servers" in reply["error"]
+    assert text == {"error": "expected one JSON object a line"}
     first = json.loads((tmp_path / "tasks.jsonl").read_text().splitlines()[0])
     seven = {"call": DIGEST, "arguments": {"x": 7}}
     begun, answer, again, reread = ask(tasks, {"reset": TASK}, seven, {"reset": TASK}, seven)
@@ -317,23 +292,6 @@ def test_a_call_is_answered_by_the_server_in_its_world(tasks, tmp_path):
     before = first["worlds"][0]["before"]
     assert answer == reread == {"text": "squared 49", "outcome": "useful", "after": before}
     assert not list((tmp_path / "servers").rglob("env-*"))  # worlds go with the lines
-
-
-def test_what_no_server_of_the_task_can_answer_is_an_error(tasks):
-    early, _, other, odd, text = ask(
-        tasks,
-        {"call": DIGEST, "arguments": {"x": 7}},
-        {"reset": TASK},
-        {"call": ABSENT, "arguments": {"path": "/a"}},
-        {"call": DIGEST, "arguments": [7]},
-        "no JSON",
-    )
-    for reply in (early, other, odd):
-        assert "not one of the task's servers" in reply["error"]
-    assert text == {"error": "expected one JSON object a line"}
-
-
-def test_a_task_whose_world_is_gone_names_the_world_and_the_fix(tasks):
     gone, moved, unknown, nobody = ask(
         tasks, {"reset": GONE}, {"reset": MOVED}, {"reset": UNKNOWN}, {"reset": "t1:nobody"}
     )

@@ -34,6 +34,7 @@ from extensions.environments.replay_environment import (
     score_calls,
 )
 from tests.extensions.environments.release_home import (
+    BOTH,
     CONTRACTS,
     READ,
     WRITE,
@@ -61,16 +62,13 @@ def test_a_played_call_without_a_whole_answer_is_a_miss(outcome):
     assert make_key(NAME, {"path": "/q"}, "s1") not in built.answers
 
 
-def test_arguments_without_a_canonical_form_have_a_key_that_nothing_holds():
+def test_the_same_recording_is_the_same_bytes_and_no_key_is_of_what_has_no_canonical_form(tmp_path):
     deep: dict[str, Any] = {}
     for _ in range(5000):
         deep = {"a": deep}
     assert make_key(NAME, {"n": float("nan")}, "s1") == ""
     assert make_key(NAME, deep, "s1") == ""
     assert "" not in recording().answers
-
-
-def test_what_was_written_is_read_and_the_same_recording_is_the_same_bytes(tmp_path):
     built = recording()
     write_recording(tmp_path / "one", built)
     write_recording(tmp_path / "two", record_trajectories(list(reversed(rows()))))
@@ -127,7 +125,7 @@ def test_a_file_that_is_not_there_no_plain_one_or_too_long_is_named(tmp_path, mo
 
 
 MADE = recording()
-BOTH, ALONE = "Read /a, then write x into /b.", "What does /a say?"
+ALONE = "What does /a say?"
 
 
 def score(request: str, *calls: dict[str, Any]) -> Any:
@@ -139,7 +137,7 @@ def play(request: str, *calls: Any) -> Any:
     return score_calls(MADE, find_task(MADE, request), calls)
 
 
-def test_the_tasks_own_calls_are_worth_one_and_no_call_nothing():
+def test_the_tasks_own_calls_are_worth_one_no_call_nothing_and_a_wrong_call_a_servers_words():
     assert VALID + CALLS_USEFUL + END == 1
     assert score(BOTH, READ, WRITE).reward == 1.0
     assert score(ALONE, READ).reward == 1.0
@@ -152,14 +150,10 @@ def test_the_tasks_own_calls_are_worth_one_and_no_call_nothing():
     assert not half.end
     # Writing alone brings about the state that was asked for: the way there is the model's.
     assert score(BOTH, WRITE).end
-
-
-def test_a_wrong_call_that_a_server_objected_to_is_answered_by_its_words():
     built, steps = play(ALONE, {"name": "read", "arguments": {"path": "/z"}}, READ)
     answers = [(step.text, step.outcome) for step in steps]
     assert answers == [("no such file", "tool_error"), ("first", "useful")]
-    assert (built.end, built.known) == (True, True)
-    assert built.reward == VALID + CALLS_USEFUL / 2 + END
+    assert (built.end, built.known, built.reward) == (True, True, VALID + CALLS_USEFUL / 2 + END)
 
 
 @cases(
@@ -177,7 +171,7 @@ def test_a_call_that_no_server_would_be_sent_is_told_why(call, outcome, output):
     assert (built.reward, built.known) == (0.0, True)
 
 
-def test_a_miss_is_told_and_never_made_up():
+def test_a_call_that_was_not_recorded_or_has_a_changed_contract_is_a_miss_and_never_made_up():
     built, [step] = play(ALONE, {"name": "read", "arguments": {"path": "/unseen"}})
     assert step.missed
     assert step.text.startswith("replay miss: read was never called with these arguments")
@@ -186,9 +180,6 @@ def test_a_miss_is_told_and_never_made_up():
     built, [_, step] = play(BOTH, WRITE, READ)
     assert step.missed
     assert not built.known
-
-
-def test_a_call_by_a_changed_contract_is_a_miss():
     environment = ReplayEnvironment(MADE)
     environment.reset(find_task(MADE, ALONE))
     step = environment.step("read", READ["arguments"], contract_digest="c1:newer")
@@ -225,22 +216,19 @@ def test_a_rollout_ends_and_the_next_begins_anew():
 
 
 words = st.sampled_from(["read", "write", "drop", ""])
-given_arguments = st.one_of(
-    st.sampled_from([READ["arguments"], WRITE["arguments"]]),
-    st.recursive(
-        st.none() | st.integers() | st.floats() | st.text(max_size=4),
-        lambda inner: st.dictionaries(st.sampled_from(["path", "content", "z"]), inner, max_size=3),
-        max_leaves=4,
-    ),
+keys = st.sampled_from(["path", "content", "z"])
+given_arguments = st.sampled_from([READ["arguments"], WRITE["arguments"]]) | st.recursive(
+    st.none() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.dictionaries(keys, inner, max_size=3),
+    max_leaves=4,
 )
+
+
+CALLS = st.builds(lambda name, of: {"name": name, "arguments": of}, words, given_arguments)
 
 
 @examples(80)
-@given(
-    st.lists(
-        st.builds(lambda n, a: {"name": n, "arguments": a}, words, given_arguments), max_size=6
-    )
-)
+@given(st.lists(CALLS, max_size=6))
 def test_whatever_is_called_the_score_is_between_0_and_1_and_the_same_again(calls):
     for request in (BOTH, ALONE):
         built, steps = play(request, *calls)
@@ -278,8 +266,7 @@ def test_a_call_is_made_and_told_with_what_it_changed_or_whose_fault_it_was(mark
     assert result["evidence"].startswith("budget not found")
 
 
-@cases(
-    "tool_id, arguments, output",
+UNCALLED = [
     ("write_note", BUDGET, "'write_note' is no tool id, expected <server_id>::<tool>"),
     ("npm:x::erase", BUDGET, "npm:x::erase: no run has listed such a tool"),
     (NAMED, "{", "--arguments is no JSON"),
@@ -287,14 +274,14 @@ def test_a_call_is_made_and_told_with_what_it_changed_or_whose_fault_it_was(mark
     (NAMED, '{"name": NaN}', "--arguments is no JSON"),
     (NAMED, "{}", "--arguments $.name"),
     (NAMED, '{"name": 7}', "--arguments $.name: found"),
-)
-def test_what_cannot_be_called_is_one_error_that_names_it(market, tool_id, arguments, output):
-    with pytest.raises(CannotExecute) as raised:
-        find_call(market.warehouse, tool_id, arguments, market.executor)
-    assert str(raised.value).startswith(output)
+]
 
 
-def test_a_tool_in_quarantine_and_a_server_that_did_not_start_are_not_called(market):
+def test_what_cannot_be_called_is_held_or_did_not_start_is_named(market):
+    for tool_id, arguments, output in UNCALLED:
+        with pytest.raises(CannotExecute) as raised:
+            find_call(market.warehouse, tool_id, arguments, market.executor)
+        assert str(raised.value).startswith(output)
     stored = {"server_id": "npm:x", "tool": "drop", "contract_digest": contract_digest(LOOK)}
     market.publish(HELD, [{**stored, "marketplace": MARKET}])
     with pytest.raises(CannotExecute, match="npm:x::drop is held"):

@@ -27,17 +27,7 @@ class ScriptedHarness(vf.Harness[vf.HarnessConfig]):
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False
 
-    async def launch(
-        self,
-        ctx: Any,
-        trace: Any,
-        runtime: Any,
-        endpoint: str,
-        secret: str,
-        mcp_urls: dict[str, str],
-        data: Any,
-        **_: Any,
-    ) -> vf.ProgramResult:
+    async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, data, **_):
         [url] = mcp_urls.values()
         script = json.loads(Path(os.environ["SCRIPT"]).read_text())
         async with mcp_client({"url": url}) as client:
@@ -46,10 +36,6 @@ class ScriptedHarness(vf.Harness[vf.HarnessConfig]):
                 assert call["name"] in names
                 await client.call_tool(call["name"], call["arguments"])
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
-
-
-def _list_errors(episode: Any) -> list[Any]:
-    return [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
 
 
 def main(package: str, kind: str, most: int) -> None:
@@ -61,37 +47,17 @@ def main(package: str, kind: str, most: int) -> None:
     script = Path.cwd() / f"{kind}.json"
     script.write_text(json.dumps({row["id"]: row[kind] for row in chosen}))
     os.environ["SCRIPT"] = str(script)
-    config = EvalConfig.model_validate(
-        {
-            "env": {
-                "taskset": {"id": package},
-                "agent": {
-                    "harness": {"id": "verifiers_rollouts"},
-                    "runtime": {"type": "subprocess"},
-                },
-            },
-            "model": "none",
-            "client": {"base_url": "http://127.0.0.1:9/v1"},
-            "select": {"include": {"ids": [row["id"] for row in chosen]}},
-            "push": False,
-            "rich": None,
-            "output_dir": str(Path.cwd() / "outputs"),
-            "max_concurrent": 2,
-        }
-    )
-    episodes = asyncio.run(run_eval(config))
+    agent = {"harness": {"id": "verifiers_rollouts"}, "runtime": {"type": "subprocess"}}
+    facts: dict[str, Any] = {"env": {"taskset": {"id": package}, "agent": agent}, "model": "none"}
+    facts |= {"client": {"base_url": "http://127.0.0.1:9/v1"}, "push": False, "rich": None}
+    facts |= {"select": {"include": {"ids": [row["id"] for row in chosen]}}, "max_concurrent": 2}
+    facts |= {"output_dir": str(Path.cwd() / "outputs")}
+    episodes = asyncio.run(run_eval(EvalConfig.model_validate(facts)))
     traces = [trace for episode in episodes for trace in episode.traces]
-    print(
-        json.dumps(
-            {
-                "rewards": {trace.task.data.task_id: trace.reward for trace in traces},
-                "misses": sum(trace.metrics["misses"] for trace in traces),
-                "errors": [
-                    error.message for episode in episodes for error in _list_errors(episode)
-                ],
-            }
-        )
-    )
+    rewards = {trace.task.data.task_id: trace.reward for trace in traces}
+    misses = sum(trace.metrics["misses"] for trace in traces)
+    errors = [error.message for each in (*episodes, *traces) for error in each.errors]
+    print(json.dumps({"rewards": rewards, "misses": misses, "errors": errors}))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.training.small_base import make_tokenizer
 from training.runtime.model_store import save_model
 
@@ -11,7 +13,7 @@ NAME = "a" * 64
 
 def read_template(name: str) -> str:
     """A chat template as its makers published it, out of the installed TRL."""
-    import trl  # here: a second, that no other test needs
+    trl = pytest.importorskip("trl")  # here: a second, that no other test needs
 
     return (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text()
 

@@ -22,16 +22,10 @@ from warehouse.store import Warehouse
 
 EVIL = "x`|</td>\n\n# Owned <script>alert(1)</script> ![i](http://e.vil/p.png) www.e.vil\u202e"
 BOTH = {"candidate": BETTER, "incumbent": EQUAL}
-SUMMARY = {
-    "candidate": "m1",
-    "incumbent": "base",
-    "n": 90,
-    "tools": 30,
-    "servers": 5,
-    "gain_at_1": BETTER,
-    "gain_at_5": EQUAL,
-    "splits": {"unseen_server": {"n": 90, "pool": 261, "recall_at_1": BOTH, "gain_at_1": BETTER}},
-}
+SUMMARY: dict[str, Any] = {"candidate": "m1", "incumbent": "base", "n": 90, "tools": 30}
+SUMMARY |= {"servers": 5, "gain_at_1": BETTER, "gain_at_5": EQUAL}
+UNSEEN = {"n": 90, "pool": 261, "recall_at_1": BOTH, "gain_at_1": BETTER}
+SUMMARY["splits"] = {"unseen_server": UNSEEN}
 
 
 def made(home: Path, name: str = "m1", **facts: Any) -> str:
@@ -70,9 +64,7 @@ def text_of(home: Path, **given: Any) -> str:
     ("a/b\nlicense: mit", None),
     ("../x", None),
 )
-def test_the_hub_reads_the_front_matter_and_a_base_only_where_it_is_an_id_of_it(
-    tmp_path, base, shown
-):
+def test_the_hub_reads_the_front_matter_and_a_base_that_is_its_id(tmp_path, base, shown):
     from huggingface_hub import ModelCard
 
     made(tmp_path, base=base)
@@ -102,8 +94,7 @@ def test_the_card_counts_what_was_learnt_from_and_names_its_prompts(tmp_path):
 def test_figures_and_gates_stand_there_once_they_are_measured_and_stay(tmp_path):
     made(tmp_path)
     before = text_of(tmp_path)
-    assert "Not evaluated yet." in before
-    assert "Not considered yet." in before
+    assert all(words in before for words in ("Not evaluated yet.", "Not considered yet."))
     gates = as_rows(check_gates("retriever", SUMMARY))
     text = text_of(tmp_path, summary=SUMMARY, gates=gates)
     both = "0.100 [0.020, 0.200] | 0.000 [-0.050, 0.050]"
@@ -117,7 +108,7 @@ def test_figures_and_gates_stand_there_once_they_are_measured_and_stay(tmp_path)
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
-def test_a_caller_s_cells_are_shown(tmp_path):
+def test_a_caller_s_cells_and_a_sidecar_s_drafts_are_shown(tmp_path):
     made(tmp_path, base="smollm2:abc", role="caller")
     cell = {"split": "seen_tool", "candidates": 10, "distractors": "hard", "n": 90, "servers": 5}
     nothing = {"value": 0.0, "low": 0.0, "high": 0.0, "n": 0}
@@ -127,14 +118,11 @@ def test_a_caller_s_cells_are_shown(tmp_path):
     assert "| seen_tool | 10 | hard | 90 | tool_ok | 0.100 [" in text
     assert re.search(r"\| ast_ok \| .* \| – \|", text)
     assert 'load_caller(Path("var"), "m1")' in text
-
-
-def test_a_sidecar_s_card_says_what_drafts_it_learnt_from(tmp_path):
     kinds = {"missing_required": 3, "untouched": 1}
     drafts = {"sources": {"corrupted": 3, "untouched": 1}, "kinds": kinds, "asks": 2}
     lessons = {"rows": 4, "too_long": 1, "drafts": drafts}
-    made(tmp_path, base="smollm2:abc", role="sidecar", lessons=lessons)
-    text = text_of(tmp_path)
+    made(tmp_path / "sidecar", base="smollm2:abc", role="sidecar", lessons=lessons)
+    text = text_of(tmp_path / "sidecar")
     assert "## Data and licences" in text
     assert "learnt from 4 drafts" in text
     assert "in 2 of them asking is right, and 1 were too long" in text
@@ -157,12 +145,11 @@ ALLOWED = {"h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "
 
 
 def tags(markdown: str) -> set[str]:
-    return set(
-        re.findall(r"<([a-z0-9]+)", MarkdownIt("gfm-like", {"linkify": False}).render(markdown))
-    )
+    shown = MarkdownIt("gfm-like", {"linkify": False}).render(markdown)
+    return set(re.findall(r"<([a-z0-9]+)", shown))
 
 
-def test_no_third_party_name_becomes_markup(tmp_path):
+def test_no_third_party_name_becomes_markup_and_many_are_cut_and_counted(tmp_path):
     made(tmp_path, base=EVIL, device=EVIL)
     summary = {**SUMMARY, "incumbent": EVIL}
     gates = [{"name": "gain", "passed": False, "found": EVIL, "needed": "x"}]
@@ -172,6 +159,10 @@ def test_no_third_party_name_becomes_markup(tmp_path):
     assert tags(body) <= ALLOWED
     assert body.count("\n# ") == 1
     assert "Owned" not in text.split("---\n")[1]
+    text = format_counts_inline({f"s{at:02}": at for at in range(30)}, 3)
+    assert text == "`s29` 29, `s28` 28, `s27` 27, 27 more"
+    assert format_counts_inline({}) == "none"
+    assert len(quote_text("x" * 5000)) == 102
 
 
 @given(st.text(max_size=200))
@@ -181,10 +172,3 @@ def test_a_quoted_name_is_one_code_span_in_a_cell_whatever_it_holds(name):
     assert shown.count("<td>") == shown.count("<code>") == 1
     assert not tags(line) - {"table", "thead", "tbody", "tr", "th", "td", "code"}
     json.dumps(quote_text(name)).encode()
-
-
-def test_many_names_are_cut_and_counted():
-    text = format_counts_inline({f"s{at:02}": at for at in range(30)}, 3)
-    assert text == "`s29` 29, `s28` 28, `s27` 27, 27 more"
-    assert format_counts_inline({}) == "none"
-    assert len(quote_text("x" * 5000)) == 102

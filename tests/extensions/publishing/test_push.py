@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -51,7 +52,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_pairs(folder: Path, *names: str, data: bytes = b"PAR1") -> Path:
-    """An export of pairs with these files of data."""
     (folder / "data").mkdir(parents=True)
     for name in names or ("train.parquet",):
         (folder / "data" / name).write_bytes(data)
@@ -67,34 +67,26 @@ def staged(home: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Reposit
 
 
 def read_card(upload: RepositoryUpload) -> tuple[dict[str, Any], str]:
-    """(front matter, the snippet)."""
     text = (upload.folder / "README.md").read_text()
     return yaml.safe_load(text.split("---\n")[1]), text.split("```python\n")[1].split("\n```")[0]
 
 
-def test_each_part_is_a_repository_with_a_real_card(home, staged):
-    assert [(one.repo, one.kind) for one in staged] == [
-        ("org/mine-pairs", "dataset"),
-        ("org/mine-caller", "model"),
-        ("org/mine-caller-merged", "model"),
+def test_each_part_is_a_repository_with_a_real_card_whose_snippet_runs_on_its_files(home, staged):
+    assert [(one.repo.removeprefix("org/mine-"), one.kind) for one in staged] == [
+        *(("pairs", "dataset"), ("caller", "model"), ("caller-merged", "model"))
     ]
-    for upload in staged[1:]:
-        front, _ = read_card(upload)
-        assert (front["base_model"], front["datasets"]) == (BASE, ["org/mine-pairs"])
     names = {name for name, _ in staged[2].list_files()}
     assert {"model.safetensors", "tokenizer.json", "config.json"} <= names
     for upload in staged:
         for name, _ in upload.list_files():
             assert str(home).encode() not in (upload.folder / name).read_bytes(), name
-
-
-def test_the_snippets_run_on_the_pushed_files(home, staged):
     adapted, _, _ = load_caller(home, NAME)
     ids = torch.arange(5, 25).unsqueeze(0)
     with torch.inference_mode():
         wanted = adapted(ids).logits
     for upload in staged[1:]:
-        _, snippet = read_card(upload)
+        front, snippet = read_card(upload)
+        assert (front["base_model"], front["datasets"]) == (BASE, ["org/mine-pairs"])
         where = snippet.replace(upload.repo, str(upload.folder)).replace(BASE, str(home / "base"))
         found: dict[str, Any] = {}
         exec(compile(where, upload.repo, "exec"), found)
@@ -105,7 +97,7 @@ def test_the_snippets_run_on_the_pushed_files(home, staged):
         assert "training" not in snippet
 
 
-def test_a_second_push_sends_nothing(staged):
+def test_a_second_push_sends_nothing_and_one_that_broke_off_goes_on(staged):
     hub = Hub()
     with run_server(hub) as port:
         first = send_uploads(staged, TOKEN, f"http://127.0.0.1:{port}")
@@ -118,18 +110,14 @@ def test_a_second_push_sends_nothing(staged):
         name: (staged[1].folder / name).read_bytes() for name, _ in staged[1].list_files()
     }
     assert hub.tokens == {f"Bearer {TOKEN}"}
-
-
-def test_a_push_that_broke_off_goes_on(staged):
     hub = Hub(fail_at=3)
     with run_server(hub) as port:
         address = f"http://127.0.0.1:{port}"
         with pytest.raises(PushFailed, match=r"org/mine-caller-merged: .*Run the same") as failed:
             send_uploads(staged, TOKEN, address)
         sent = hub.puts
-        assert [upload["changed"] for upload in send_uploads(staged, TOKEN, address)] == [
-            False, False, True
-        ]  # fmt: skip
+        changed = [upload["changed"] for upload in send_uploads(staged, TOKEN, address)]
+    assert changed == [False, False, True]
     assert TOKEN not in str(failed.value)
     assert hub.puts == sent == 3
 
@@ -169,22 +157,17 @@ def test_a_link_in_an_export_is_refused(tmp_path, place):
         write_uploads(tmp_path, "org/mine", {}, tmp_path / "out", pairs)
 
 
-def test_no_part_of_the_token_is_in_an_error_that_is_cut(tmp_path, monkeypatch):
-    def refuse(*_: object, **__: object) -> None:
-        raise ValueError(f"{'x' * 290}{TOKEN} is no token")
-
-    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", refuse)
-    with pytest.raises(PushFailed) as failed:
-        send_uploads([RepositoryUpload("org/x", "model", tmp_path)], TOKEN, "http://127.0.0.1:9")
-    assert "hf" not in str(failed.value)
-
-
-def test_nothing_to_push_and_no_export_are_told(tmp_path):
+def test_nothing_to_push_is_told_and_no_part_of_the_token(tmp_path, monkeypatch):
     models = {"caller": "baseline:bm25+slots", "retriever": "base"}
     with pytest.raises(CannotPush, match="nothing to push"):
         write_uploads(tmp_path, "org/mine", models, tmp_path / "out")
     with pytest.raises(UnusableInput, match="expected the folder"):
         write_uploads(tmp_path, "org/mine", models, tmp_path / "out", tmp_path)
+    refuse = Mock(side_effect=ValueError(f"{'x' * 290}{TOKEN} is no token"))
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", refuse)
+    with pytest.raises(PushFailed) as failed:
+        send_uploads([RepositoryUpload("org/x", "model", tmp_path)], TOKEN, "http://127.0.0.1:9")
+    assert "hf" not in str(failed.value)
 
 
 @pytest.mark.slow
@@ -266,8 +249,7 @@ class Hub:
     def _answer_file(self, parts: list[str]) -> Response:
         at = parts.index("resolve")
         kind = "dataset" if parts[0] == "datasets" else "model"
-        repo = f"{kind}/{'/'.join(parts[at - 2 : at])}"
-        data = self.repos[repo]["/".join(parts[at + 2 :])]
+        data = self.repos[f"{kind}/{'/'.join(parts[at - 2 : at])}"]["/".join(parts[at + 2 :])]
         headers = {"etag": f'"{hashlib.sha1(data).hexdigest()}"', "x-repo-commit": "c" * 40}
         return Response(data, 200, headers)
 

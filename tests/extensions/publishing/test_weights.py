@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from extensions.publishing.weights import (
-    NoWeights,
-    interleave_heads,
-    write_gguf,
-    write_merged_model,
-    write_model_weights,
-    write_recipes,
-    write_release_weights,
-)
+from extensions.publishing import weights
 from serving.export import BadExport, check_export, export_release
 from tests.extensions.publishing.adapters import NAME, read_template, save_adapter, save_base
 from tests.serving.test_adhoc import CLOCK, run, written
@@ -25,14 +17,16 @@ from training.caller.bases import load_caller
 from training.caller.smollm2 import write_smollm2_base
 
 
-def test_rotated_pairs_become_neighbours_head_by_head():
-    laid = interleave_heads(np.arange(12)[:, None] * np.ones((1, 3)), 2)[:, 0].tolist()
+def test_rotated_pairs_become_neighbours_and_a_release_without_language_models_is_told(tmp_path):
+    laid = weights.interleave_heads(np.arange(12)[:, None] * np.ones((1, 3)), 2)[:, 0].tolist()
     assert laid == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
+    models = {"retriever": "base", "caller": "baseline:bm25+slots"}
+    with pytest.raises(weights.NoWeights, match="caller baseline:bm25"):
+        weights.write_release_weights(tmp_path, tmp_path / "out", models)
 
 
 @pytest.mark.slow
 def test_transformers_reads_back_what_was_written(tmp_path):
-    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     base = write_smollm2_base(tmp_path)
@@ -43,7 +37,7 @@ def test_transformers_reads_back_what_was_written(tmp_path):
     model.save_pretrained(str(merged))
     tokenizer: Any = AutoTokenizer.from_pretrained(str(base))
     tokenizer.save_pretrained(str(merged))
-    write_gguf(merged, tmp_path / "model.gguf", "a-caller")
+    weights.write_gguf(merged, tmp_path / "model.gguf", "a-caller")
     read: Any = AutoModelForCausalLM.from_pretrained(
         str(tmp_path), gguf_file="model.gguf", dtype=torch.float32
     )
@@ -77,7 +71,7 @@ def load_plain(folder: Path) -> Any:
 def test_the_merged_model_is_the_adapted_model(tmp_path, kind, shape):
     base = save_base(tmp_path / "base", kind, **shape)
     save_adapter(tmp_path, str(base), str(base))
-    facts = write_model_weights(tmp_path, NAME, tmp_path / "out")
+    facts = weights.write_model_weights(tmp_path, NAME, tmp_path / "out")
     merged = load_plain(tmp_path / "out" / "safetensors")
     adapted, _, _ = load_caller(tmp_path, NAME)
     rounded = shape.get("dtype") == torch.bfloat16
@@ -94,7 +88,7 @@ def test_the_folder_opens_with_its_template_and_ends_its_answers(tmp_path):
 
     base = save_base(tmp_path / "base")
     save_adapter(tmp_path, str(base), str(base), role="sidecar")
-    assert write_merged_model(tmp_path, NAME, tmp_path / "out")["role"] == "sidecar"
+    assert weights.write_merged_model(tmp_path, NAME, tmp_path / "out")["role"] == "sidecar"
     tokenizer: Any = AutoTokenizer.from_pretrained(str(tmp_path / "out"))
     assert tokenizer.chat_template == read_template("qwen3")
     settings = GenerationConfig.from_pretrained(str(tmp_path / "out"))
@@ -115,7 +109,7 @@ FACTS: dict[str, Any] = {
     ("llama3_1", None, False, False),
 )
 def test_recipes_fit_the_form_of_the_calls(tmp_path, template, parser, tools, thinks):
-    made = write_recipes(tmp_path, make_tokenizer(template=read_template(template)), FACTS)
+    made = weights.write_recipes(tmp_path, make_tokenizer(template=read_template(template)), FACTS)
     assert made == {"vllm_parser": parser, "ollama_tools": tools}
     served, modelfile = (tmp_path / "SERVE.md").read_text(), (tmp_path / "Modelfile").read_text()
     assert (f"--tool-call-parser {parser}" in served) is (parser is not None)
@@ -132,7 +126,7 @@ def test_recipes_fit_the_form_of_the_calls(tmp_path, template, parser, tools, th
 def test_llama_s_parser_needs_its_tag_in_the_vocabulary(tmp_path):
     tokenizer = make_tokenizer(template=read_template("llama3_1"))
     tokenizer.add_tokens(["<|python_tag|>"], special_tokens=True)
-    assert write_recipes(tmp_path, tokenizer, FACTS)["vllm_parser"] == "llama3_json"
+    assert weights.write_recipes(tmp_path, tokenizer, FACTS)["vllm_parser"] == "llama3_json"
 
 
 @pytest.mark.slow
@@ -145,7 +139,7 @@ def test_a_release_carries_its_weights_under_its_digests(tmp_path, monkeypatch):
     save_adapter(home, str(base), str(base))
 
     def add_files(home: Path, folder: Path, models: Any) -> Any:
-        return write_release_weights(home, folder, {**models, "caller": NAME})
+        return weights.write_release_weights(home, folder, {**models, "caller": NAME})
 
     manifest = export_release(home, tmp_path / "out", add_files)
     assert manifest["weights"]["caller"]["vllm_parser"] == "hermes"
@@ -158,9 +152,3 @@ def test_a_release_carries_its_weights_under_its_digests(tmp_path, monkeypatch):
         file.write(b"\x07")
     with pytest.raises(BadExport, match=r"first weights/caller/Modelfile"):
         check_export(tmp_path / "out")
-
-
-def test_a_release_without_language_models_is_told(tmp_path):
-    models = {"retriever": "base", "caller": "baseline:bm25+slots"}
-    with pytest.raises(NoWeights, match="caller baseline:bm25"):
-        write_release_weights(tmp_path, tmp_path / "out", models)

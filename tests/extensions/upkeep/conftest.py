@@ -6,7 +6,8 @@ import pytest
 
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
-from extensions.upkeep.health import InspectedHome
+from extensions.upkeep.checks import CHECKS
+from extensions.upkeep.health import InspectedHome, run_check
 from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.digest import canonical_json
 from warehouse.storage.tables import TableSpec
@@ -43,8 +44,14 @@ def at(well: Warehouse) -> InspectedHome:
     return InspectedHome(well.home, well.state)
 
 
+def list_broken(at: InspectedHome, *left_out: str) -> list[str]:
+    """What the checks find broken, but for those that look outside the home."""
+    checks = [check for check in CHECKS if check.name not in ("dagster", *left_out)]
+    found = [finding for check in checks for finding in run_check(check, at).broken]
+    return [f"{finding.thing}: {finding.problem}" for finding in found]
+
+
 def list_files(folder: Path) -> dict[str, tuple[int, int]]:
-    """Every file with its size and time of change."""
     return {
         str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
         for path in folder.rglob("*")

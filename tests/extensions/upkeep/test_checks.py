@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import dagster as dg
 
@@ -54,21 +55,15 @@ def test_a_home_that_is_well_has_no_finding_and_is_left_as_it_was(at):
     assert (looked["pointers"], looked["ledger"], looked["references"]) == (3, 1, 2)
 
 
-def damage_head(home: Path) -> None:
-    (home / "tables/pairs/registry/HEAD.json").write_text("{")
+PAIRS_AT = "tables/pairs/registry/"
 
 
-def lose(*patterns: str) -> Callable[[Path], None]:
-    def damage(home: Path) -> None:
-        for path in [path for pattern in patterns for path in home.glob(pattern)]:
-            path.unlink()
-
-    return damage
+def spoil(pattern: str, data: bytes) -> Callable[[Path], object]:
+    return lambda home: [path.write_bytes(data) for path in home.glob(pattern)]
 
 
-def damage_blob(home: Path) -> None:
-    for path in (home / "blobs").glob("??/??/*"):
-        path.write_bytes(b"other")
+def lose(*patterns: str) -> Callable[[Path], object]:
+    return lambda home: [path.unlink() for of in patterns for path in list(home.glob(of))]
 
 
 def swap_version(home: Path) -> None:
@@ -83,18 +78,20 @@ def tear_history(home: Path) -> None:
         file.write('{"digest": "')
 
 
-PAIRS_AT = "tables/pairs/registry/"
-
-
 @cases(
     "name, damage, thing, fix",
-    ("pointers", damage_head, "pairs/registry/HEAD.json", "toolmill doctor --fix"),
+    (
+        "pointers",
+        spoil(f"{PAIRS_AT}HEAD.json", b"{"),
+        "pairs/registry/HEAD.json",
+        "toolmill doctor --fix",
+    ),
     ("pointers", lose(f"{PAIRS_AT}HEAD.json"), "y/HEAD.json", "toolmill doctor --fix"),
     ("pointers", lose(f"{PAIRS_AT}HEAD.json", f"{PAIRS_AT}*.parquet"), "y/HEAD.json", "material"),
     ("pointers", lose(f"{PAIRS_AT}*.parquet"), "pairs/registry/", "materialize pairs again"),
     ("pointers", swap_version, "pairs/registry/", "materialize pairs again"),
     ("histories", tear_history, "pairs/registry/HEADS.jsonl", "toolmill doctor --fix"),
-    ("blobs", damage_blob, "blobs/", "toolmill run"),
+    ("blobs", spoil("blobs/??/??/*", b"other"), "blobs/", "toolmill run"),
     ("references", lose("blobs/??/??/*"), "deployments/registry.tools_blob", "restore"),
     ("ledger", lose("blobs/??/??/*"), "blobs", "paid for again"),
 )
@@ -115,14 +112,9 @@ def test_an_older_schema_is_a_notice_and_a_damaged_home_breaks_no_check(at, monk
     results = {check.name: run_check(check, at) for check in CHECKS}
     for name in ("layout", "pointers", "histories", "blobs"):
         assert results[name].broken, name
-
-    def look_wrong(_: InspectedHome):
-        raise RecursionError("deep\nand wide")
-
-    found = run_check(HomeCheck("mine", "claims", look_wrong), at)
-    assert [one.problem for one in found.broken] == [
-        "cannot be checked: RecursionError: deep and wide"
-    ]
+    wrong = Mock(side_effect=RecursionError("deep\nand wide"))
+    [found] = run_check(HomeCheck("mine", "claims", wrong), at).broken
+    assert found.problem == "cannot be checked: RecursionError: deep and wide"
 
 
 @cases(
@@ -130,9 +122,7 @@ def test_an_older_schema_is_a_notice_and_a_damaged_home_breaks_no_check(at, monk
     (None, "postgresql://u:secret@h/d", "TOOLMILL_LEDGER_URL needs the package", "uv pip"),
     (True, "mysql://u:secret@h/d", "TOOLMILL_LEDGER_URL", "expected postgresql://USER"),
 )
-def test_an_unusable_setting_has_its_fix_on_the_arrow(
-    at, monkeypatch, installed, url, problem, fix
-):
+def test_an_unusable_setting_has_its_fix(at, monkeypatch, installed, url, problem, fix):
     monkeypatch.setenv("TOOLMILL_LEDGER_URL", url)
     monkeypatch.setattr(postgres_ledger, "find_spec", lambda _: installed)
     [found] = look("ledger", at).broken
@@ -171,7 +161,7 @@ def test_a_model_that_is_gone_is_found_and_a_release_is_held_against_all_that_it
     assert "twins.npy has 0 bytes" in problems
 
 
-def test_a_champion_that_cannot_serve_is_found(at):
+def test_a_broken_champion_an_odd_version_a_full_disk_and_an_open_secret_are_found(at, monkeypatch):
     path = at.home / "champions" / "caller.json"
     path.parent.mkdir()
     path.write_text("[]")
@@ -181,9 +171,6 @@ def test_a_champion_that_cannot_serve_is_found(at):
     moving.parent.mkdir(exist_ok=True)
     moving.write_text('{"files": {}, "lines": {}}')
     expect_finding("champions", at, "MOVING.json", "finishes it", NOTICE)
-
-
-def test_a_home_of_another_version_a_full_disk_and_an_open_secret_are_found(at, monkeypatch):
     salt = at.state / "salt"
     salt.write_bytes(b"x")
     salt.chmod(0o644)

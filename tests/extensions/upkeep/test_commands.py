@@ -4,35 +4,39 @@ import json
 import os
 import shutil
 import sqlite3
+from functools import partial
 
 import pytest
 
 from extensions.upkeep.backup import export_backup
-from extensions.upkeep.checks import CHECKS
 from extensions.upkeep.garbage import measure_size, remove_path
-from extensions.upkeep.health import InspectedHome, run_check
+from extensions.upkeep.health import InspectedHome
+from tests.extensions.upkeep.conftest import list_broken
 from tests.support.cases import cases
 from tests.support.command import invoke_toolmill
 from warehouse.errors import UnusableInput
 from warehouse.storage.files import PointerBroken
 
 
-def test_the_doctor_ends_by_what_it_finds(well, tmp_path):
+@pytest.fixture
+def toolmill(well, tmp_path):
     state = {"TOOLMILL_STATE": str(well.state), "DAGSTER_HOME": str(tmp_path / "none")}
-    done = invoke_toolmill("doctor", home=well.home, **state)
+    return partial(invoke_toolmill, home=well.home, **state)
+
+
+def test_the_doctor_ends_by_what_it_finds(toolmill, well):
+    done = toolmill("doctor")
     assert done.returncode == 0, done.stdout
     assert "0 findings" in done.stdout.splitlines()[-1]
     (well.home / "tables/pairs/registry/HEAD.json").write_text("{")
-    done = invoke_toolmill("doctor", home=well.home, **state)
+    done = toolmill("doctor")
     assert done.returncode == 1
     assert "FAIL  pointers" in done.stdout
     assert "-> toolmill doctor --fix" in done.stdout
-    done = invoke_toolmill("doctor", "--json", "--all", home=well.home, **state)
-    assert done.returncode == 1
+    done = toolmill("doctor", "--json", "--all")
     made = json.loads(done.stdout)
     broken = [one["name"] for one in made["checks"] if not one["holds"]]
-    assert broken == ["pointers"]
-    assert not made["healthy"]
+    assert (done.returncode, broken, made["healthy"]) == (1, ["pointers"], False)
 
 
 @cases(
@@ -51,40 +55,32 @@ def test_a_look_at_nothing_is_usage_and_makes_nothing(tmp_path, words, home, pro
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_gc_shows_first_and_takes_away_with_yes(well, tmp_path):
+def test_gc_shows_first_and_takes_away_with_yes(toolmill, well):
     lost = well.blobs.path(well.blobs.put(b"lost"))
     os.utime(lost, (1e9, 1e9))
-    settings = {"TOOLMILL_STATE": str(well.state), "DAGSTER_HOME": str(tmp_path / "none")}
-    done = invoke_toolmill("gc", home=well.home, **settings)
+    done = toolmill("gc")
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1].startswith("1 things, 0.0 MB, can go")
     assert lost.exists()
-    made = json.loads(invoke_toolmill("gc", "--yes", "--json", home=well.home, **settings).stdout)
-    assert made["kinds"]["blobs"]["removed"] == 1
+    assert json.loads(toolmill("gc", "--yes", "--json").stdout)["kinds"]["blobs"]["removed"] == 1
     assert not lost.exists()
     (well.home / "tables/pairs/registry/HEAD.json").write_text("{")
-    done = invoke_toolmill("gc", "--yes", home=well.home, **settings)
+    done = toolmill("gc", "--yes")
     assert done.returncode == 1
     assert "nothing is removed" in done.stdout
 
 
-def test_a_copy_of_the_files_with_an_export_is_a_home_that_is_well(well, tmp_path):
+def test_a_copy_with_an_export_is_a_home_that_is_well_and_the_next_takes_its_place(well, tmp_path):
     assert export_backup(well.home, well.state, tmp_path / "export", "1.0")["ledger"]
     copy = tmp_path / "copy"
     shutil.copytree(well.home, copy, ignore=shutil.ignore_patterns("HEAD*", "home.json", "*.db*"))
     shutil.copytree(tmp_path / "export" / "home", copy, dirs_exist_ok=True)
     (copy / "state").mkdir(exist_ok=True)
     shutil.copy(tmp_path / "export" / "ledger.db", copy / "state" / "ledger.db")
-    restored = InspectedHome(copy, copy / "state")
-    found = [run_check(check, restored).broken for check in CHECKS if check.name != "dagster"]
-    assert [finding for findings in found for finding in findings] == []
+    assert list_broken(InspectedHome(copy, copy / "state")) == []
     with sqlite3.connect(copy / "state" / "ledger.db") as ledger:
         assert ledger.execute("SELECT COUNT(*) FROM effects").fetchone() == (1,)
-
-
-def test_an_export_takes_the_place_of_an_earlier_one(well, tmp_path):
     folder = tmp_path / "export"
-    export_backup(well.home, well.state, folder, "1.0")
     (folder / "home" / "stale").write_text("")
     export_backup(well.home, well.state, folder, "1.1")
     assert json.loads((folder / "backup.json").read_bytes())["version"] == "1.1"
@@ -104,7 +100,7 @@ def test_what_is_there_in_place_of_an_export_is_left_alone(well, tmp_path, name,
 
 
 @cases("damage", "pointer", "version", "ledger")
-def test_what_is_broken_is_named_and_the_earlier_export_stays(well, tmp_path, damage):
+def test_what_is_broken_is_named_and_the_earlier_export_stays(toolmill, well, tmp_path, damage):
     folder = tmp_path / "export"
     export_backup(well.home, well.state, folder, "1.0")
     head = well.home / "tables/pairs/registry/HEAD.json"
@@ -120,9 +116,7 @@ def test_what_is_broken_is_named_and_the_earlier_export_stays(well, tmp_path, da
     named = well.state / "ledger.db" if damage == "ledger" else head
     assert str(caught.value).startswith(str(named))
     assert json.loads((folder / "backup.json").read_bytes())["version"] == "1.0"
-    done = invoke_toolmill(
-        "backup", str(folder), home=well.home, TOOLMILL_STATE=str(well.state), DAGSTER_HOME="x"
-    )
+    done = toolmill("backup", str(folder))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1].startswith("nothing was exported: ")
 

@@ -21,9 +21,9 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS, plan_jobs
 from assets.servers.deploy.policy import DeployPolicy
 from assets.synthesis.tables import PAIRS
 from assets.vectors.index import INSTRUCTIONS, build_server_text, embed_texts
-from extensions.upkeep.checks import CHECKS, check_takedowns
+from extensions.upkeep.checks import check_takedowns
 from extensions.upkeep.collect import find_garbage, remove_garbage
-from extensions.upkeep.health import BROKEN, NOTICE, InspectedHome, run_check
+from extensions.upkeep.health import NOTICE, InspectedHome
 from extensions.upkeep.policy import GarbageLimits
 from extensions.upkeep.purge import KIND, list_taken
 from extensions.upkeep.takedowns import BadTakedown, lift_takedown, renew_takedowns, take_down
@@ -33,7 +33,7 @@ from serving.index.model import IndexMissing
 from serving.ranking.overlays import read_blocked
 from serving.ranking.query import ToolQuery
 from serving.router import Router, ServedRouter
-from tests.extensions.upkeep.conftest import make_deployment, publish_rows
+from tests.extensions.upkeep.conftest import list_broken, make_deployment, publish_rows
 from tests.extensions.upkeep.test_collect import make_place
 from tests.servers.conftest import npm
 from tests.serving.conftest import build
@@ -66,9 +66,8 @@ def full(warehouse: Warehouse, embedder: WordEmbedder) -> Warehouse:
     clock = make_deployment(warehouse, "npm:clock", "s")
     publish_rows(warehouse, DEPLOYMENTS, {**files, "listing_id": FILES.listing_id}, clock)
     publish_rows(warehouse, SNAPSHOTS, *ROWS)
-    publish_rows(
-        warehouse, CLEAR, *select_columns(CLEAR, [dict.fromkeys(CLEAR.columns) | r for r in ROWS])
-    )
+    clear = [dict.fromkeys(CLEAR.columns) | row for row in ROWS]
+    publish_rows(warehouse, CLEAR, *select_columns(CLEAR, clear))
     publish_rows(warehouse, PAIRS, *map(make_pair, ROWS))
     move_pointer(warehouse.home, build(warehouse.home, ROWS, embedder))
     return warehouse
@@ -131,8 +130,7 @@ def test_the_same_again_makes_up_for_a_kill_and_what_is_lifted_can_go_by_its_too
 
 def test_a_new_listing_of_what_was_taken_down_is_found_and_reached(full):
     take_down(full, "npm:files", "ann", "its owner asked")
-    moved = FILES.model_copy(update={"native_id": "elsewhere"})
-    publish_rows(full, LISTINGS, make_row(moved))
+    publish_rows(full, LISTINGS, make_row(FILES.model_copy(update={"native_id": "elsewhere"})))
     assert find_broken(full) == ["tables/listings"]
     [renewed] = renew_takedowns(full)
     assert renewed["reach"]["listings"] == 2
@@ -183,21 +181,19 @@ def make_pair(row: dict[str, Any], night: int = 0) -> dict[str, Any]:
 def lived(warehouse: Warehouse) -> Warehouse:
     """Two nights of three servers: tables, blobs, paid answers, vectors, and a pool."""
     for night in range(2):
-        deployed = []
-        for row in LISTED:
-            tools = json.dumps([json.loads(row["contract"]), night]).encode()
-            deployed.append(
-                make_deployment(warehouse, row["server_id"], "s", tools) | {"n_tools": night}
-            )
+        tools = [json.dumps([json.loads(row["contract"]), night]).encode() for row in LISTED]
+        deployed = [
+            make_deployment(warehouse, row["server_id"], "s", of) | {"n_tools": night}
+            for row, of in zip(LISTED, tools, strict=True)
+        ]
         publish_rows(warehouse, DEPLOYMENTS, *deployed)
         publish_rows(warehouse, SNAPSHOTS, *({**row, "first_seen": f"{night}"} for row in LISTED))
         publish_rows(warehouse, PAIRS, *(make_pair(row, night) for row in LISTED))
         store, embedder = LanceStore(warehouse.home / "lance"), WordEmbedder()
         bodies = {row["server_id"]: json.loads(row["contract"]) for row in LISTED}
         texts = [tool_text(body) for body in bodies.values()]
-        embed_texts(
-            [*texts, *(build_server_text(n, [b]) for n, b in bodies.items())], embedder, store
-        )
+        texts += [build_server_text(name, [body]) for name, body in bodies.items()]
+        embed_texts(texts, embedder, store)
         asked = [make_pair(row, night)["instruction"] for row in LISTED]
         embed_texts(asked, embedder, store, table=INSTRUCTIONS)
         store.tag(f"training-set-{night}")
@@ -206,10 +202,8 @@ def lived(warehouse: Warehouse) -> Warehouse:
     warehouse.ledger.once("deploy", "files", lambda: EffectOutcome(listed, usd=0.5))
     local = EffectOutcome(b"Read one text file, says a local model", repeatable=True)
     warehouse.ledger.once(LOCAL_ANSWER, "local", lambda: local)
-    pool = {
-        row["contract_digest"]: {**row, "contract": json.loads(row["contract"])} for row in LISTED
-    }
-    save_pool(warehouse.home, "set", pool)
+    pool = [{**row, "contract": json.loads(row["contract"])} for row in LISTED]
+    save_pool(warehouse.home, "set", {row["contract_digest"]: row for row in pool})
     return warehouse
 
 
@@ -227,9 +221,9 @@ def iterate_bytes(folder: Path) -> Iterator[tuple[str, bytes]]:
 def find_files(warehouse: Warehouse, text: str) -> list[str]:
     folders = (warehouse.home, warehouse.state)
     held = [
-        name for folder in folders for name, data in iterate_bytes(folder) if text.encode() in data
+        file for folder in folders for file in iterate_bytes(folder) if text.encode() in file[1]
     ]
-    return [name for name in held if not name.startswith("takedowns/")]
+    return [name for name, _ in held if not name.startswith("takedowns/")]
 
 
 def collect(warehouse: Warehouse) -> list[str]:
@@ -240,16 +234,9 @@ def collect(warehouse: Warehouse) -> list[str]:
     return [one.name for one in found.garbage if one.kind == KIND]
 
 
-def find_broken_checks(warehouse: Warehouse) -> list[str]:
+def list_faults(warehouse: Warehouse) -> list[str]:
     at = InspectedHome(warehouse.home, warehouse.state, everything=True)
-    checks = [check for check in CHECKS if check.name not in ("dagster", "certificates")]
-    results = [run_check(check, at) for check in checks]
-    return [
-        f"{finding.thing}: {finding.problem}"
-        for r in results
-        for finding in r.findings
-        if finding.level == BROKEN
-    ]
+    return list_broken(at, "certificates")
 
 
 def write_jobs(home: Path) -> dict[str, Path]:
@@ -284,17 +271,15 @@ def test_a_server_leaves_no_byte_of_any_night(lived):
     assert collect(lived) == []
     assert find_files(lived, "Read one text file") == []
     assert find_files(lived, "Please read_file") == []
-    assert find_broken_checks(lived) == []
+    assert list_faults(lived) == []
     for head in heads:
         rows = lived.tables.read(SNAPSHOTS, "registry", as_of=head.at)
         assert set(rows["server_id"]) == {"npm:clock", "npm:other"}
     assert lived.tables.read(PAIRS).equals(pairs.filter(pl.col("server_id") != "npm:files"))
-    assert lived.ledger.seen("clean") == b"an answer"
-    assert lived.ledger.seen("files") is None
-    assert lived.ledger.seen("local") is None
+    seen = [lived.ledger.seen(key) for key in ("clean", "files", "local")]
+    assert seen == [b"an answer", None, None]
     assert lived.ledger.spent() == 1.0, "what was paid stays counted"
-    kept = {row["contract_digest"] for row in (OTHER, TIME)}
-    assert set(load_pool(lived.home, "set")) == kept
+    assert set(load_pool(lived.home, "set")) == {row["contract_digest"] for row in (OTHER, TIME)}
     texts = [tool_text(json.loads(row["contract"])) for row in (TIME, OTHER)]
     store, embedder = LanceStore(lived.home / "lance"), WordEmbedder()
     embed_texts(texts, embedder, store)
@@ -313,7 +298,7 @@ def test_a_collection_that_is_killed_half_way_is_made_up_for(lived, tmp_path):
     assert find_files(killed, "Read one text file")
     collect(killed)
     assert find_files(killed, "Read one text file") == []
-    assert find_broken_checks(killed) == []
+    assert list_faults(killed) == []
 
 
 def test_what_is_lifted_before_a_collection_comes_back_whole(lived):
@@ -328,7 +313,7 @@ def test_what_is_lifted_before_a_collection_comes_back_whole(lived):
     publish_rows(lived, SNAPSHOTS, *before.to_dicts())  # as the next run lists it again
     assert lived.tables.read(SNAPSHOTS).equals(before)
     assert list(lived.home.glob("tables/snapshots/*/*.taken.json")) != []
-    assert find_broken_checks(lived) == []
+    assert list_faults(lived) == []
 
 
 def test_kept_calls_go_and_a_version_that_cannot_be_read_keeps_nothing_else(lived):

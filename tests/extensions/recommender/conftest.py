@@ -17,5 +17,4 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(published: Path, tmp_path: Path) -> Path:
-    """A home of its own with that index."""
     return shutil.copytree(published, tmp_path / "home")

@@ -62,8 +62,7 @@ def make_question(
 def draw_examples(pool: ToolPool, count: int, seed: int = 0) -> list[OutcomeExample]:
     """Outcomes where the tools at even places work nine times in ten, the others one in ten; two of
     each question."""
-    rng = np.random.default_rng(seed)
-    results = []
+    rng, results = np.random.default_rng(seed), []
     for row in range(count):
         question = make_question(pool, row // 2, at=float(row))
         place = int(rng.integers(len(pool)))
@@ -83,9 +82,7 @@ DIGESTS = {f"{row['server_id']}::{row['tool']}": row["contract_digest"] for row 
 
 
 def draw_calls(count: int, seed: int = 0) -> pl.DataFrame:
-    """Rows of OBSERVED: the good tools work nine times in ten, the bad ones once."""
-    dice = np.random.default_rng(seed)
-    made = []
+    dice, made = np.random.default_rng(seed), []
     for at in range(count):
         kind, job = ("good", "bad")[int(dice.integers(2))], JOBS[int(dice.integers(len(JOBS)))]
         tool_id = f"npm:{kind}::{kind}_{job}"
@@ -97,12 +94,10 @@ def draw_calls(count: int, seed: int = 0) -> pl.DataFrame:
 
 
 def order_rows(home: Path, embedder: WordEmbedder) -> ServedOrder:
-    """The order in which the tools of ROWS are served."""
     return ServedOrder(open_order(home / "order", IndexSource(ROWS), embedder.embed, embedder))
 
 
 def train(home: Path, calls: pl.DataFrame, embedder: WordEmbedder) -> dict:
-    """The card of a reranker of these calls."""
     served = order_rows(home, embedder)
     return train_reranker(
         home,
@@ -146,7 +141,6 @@ class Learning:
         return self.served.current()
 
     def find_odds(self, client: str | None = None) -> dict[str, float]:
-        """P(success) of each tool for QUERY."""
         hits = self.served.current().find(ToolQuery(QUERY, k=10, client=client)).hits
         return {hit.tool_id: hit.score for hit in hits}
 
@@ -157,10 +151,8 @@ def log_search(outcomes: CallLog, token: str, search_id: str, words: str = QUERY
 
 
 def log_call(
-    outcomes: CallLog, token: str, number: int, tool_id: str = GOOD, worked: bool = False,
-    **more: Any,
-) -> None:  # fmt: skip
-    """A search of a token, and a call of one of the tools that it showed."""
+    outcomes: CallLog, token: str, number: int, tool_id: str = GOOD, worked: bool = False, **more
+) -> None:
     log_search(outcomes, token, f"s{number}")
     ended = {"status": "ok"} if worked else {"status": "tool_error", "blame": "tool"}
     about = {"tool_id": tool_id, "contract_digest": DIGESTS[tool_id], "search_id": f"s{number}"}

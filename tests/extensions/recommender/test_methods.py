@@ -29,20 +29,12 @@ from extensions.recommender.rerank_method import (
 from extensions.recommender.tool_pool import TOOL_FEATURES, ToolFacts, ToolPool, ToolWords
 from extensions.recommender.toolflix import ToolFlix
 from serving.ranking.strategies import RerankQuestion
-from tests.extensions.recommender.reranked_tools import draw_examples, make_pool, make_question
+from tests.extensions.recommender.reranked_tools import DIM, draw_examples, make_pool, make_question
 from tests.support.cases import cases
 
 POOL = make_pool()
 EXAMPLES = draw_examples(POOL, 160)
 PLACES = np.arange(len(POOL))
-
-
-@pytest.mark.parametrize("name", sorted(METHODS))
-def test_a_method_learns_which_tools_work(name):
-    method = METHODS[name]()
-    method.fit(EXAMPLES, POOL)
-    scores = np.mean([method.score(make_question(POOL, 800 + at), PLACES) for at in range(12)], 0)
-    assert scores[0::2].mean() > scores[1::2].mean()
 
 
 HISTORIES = {
@@ -59,18 +51,19 @@ HISTORIES = {
 def test_a_method_orders_whatever_was_seen(name, history):
     method = METHODS[name]()
     method.fit(HISTORIES[history], POOL)
-    question = make_question(POOL, 850)
     method.update(EXAMPLES[0])
-    scores = method.score(question, PLACES)
+    scores = method.score(make_question(POOL, 850), PLACES)
     assert scores.shape == PLACES.shape
     assert np.isfinite(scores).all()
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
-def test_a_method_is_a_function_of_what_it_is_fitted_to(name):
+def test_a_method_is_a_function_of_what_it_is_fitted_to_and_learns_which_tools_work(name):
     first, second = METHODS[name](), METHODS[name]()
     first.fit(EXAMPLES[:40], POOL)
-    second.fit(EXAMPLES[40:80], POOL)
+    second.fit(EXAMPLES, POOL)
+    scores = np.mean([second.score(make_question(POOL, 800 + at), PLACES) for at in range(12)], 0)
+    assert scores[0::2].mean() > scores[1::2].mean()
     second.fit(EXAMPLES[:40], POOL)
     question = make_question(POOL, 851)
     assert first.score(question, PLACES) == pytest.approx(second.score(question, PLACES), abs=1e-5)
@@ -130,20 +123,14 @@ def test_true_probabilities_have_little_calibration_error_and_false_ones_much():
     assert measure_calibration(1 - p, success)["calibration_error"] > 0.3
 
 
-def test_an_id_for_a_name_is_told_from_words():
+def test_an_id_for_a_name_is_told_from_words_and_features_of_a_pair_stand_among_the_candidates():
     facts = [ToolFacts("s::x", "s", {"name": name}) for name in ("ep_9f3b2c41", "search_files")]
-    opaque, plain = (
-        ToolPool(facts, np.eye(2)).features[:, TOOL_FEATURES.index("opaque name")].tolist()
-    )
+    opaque, plain = ToolPool(facts, np.eye(2)).features[:, TOOL_FEATURES.index("opaque name")]
     assert opaque > 0.5 > 0.1 > plain
-
-
-def test_features_of_a_pair_stand_among_the_candidates():
     question = make_question(POOL, 4)
     found = measure_contract_features(POOL, question, question.candidates)
     by_name = dict(zip(CONTRACT_FEATURES, found.T, strict=True))
-    assert by_name["rank by cosine"][0] == 0
-    assert by_name["behind the best"][0] == 0
+    assert (by_name["rank by cosine"][0], by_name["behind the best"][0]) == (0, 0)
     assert (np.diff(by_name["retriever's rank"]) > 0).all()
     assert (np.diff(by_name["cosine"]) <= 0).all()
 
@@ -208,9 +195,6 @@ def test_features_stay_finite(rows):
     assert np.isfinite(recall(memory, EAST)).all()
 
 
-DIM = 8
-
-
 def make_pool_of(vectors: np.ndarray) -> ToolPool:
     facts = [ToolFacts(f"s::t{at}", "s", {"name": f"t{at}"}) for at in range(len(vectors))]
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -242,7 +226,7 @@ def test_requests_that_one_tool_did_are_near_each_other():
     assert (kinds[np.argmax(learnt, 1)] == new_kinds).all()
 
 
-def test_without_outcomes_requests_have_a_place_among_what_tools_say():
+def test_without_outcomes_requests_have_a_place_and_tools_that_say_the_same_are_one_family():
     pool = make_pool_of(np.random.default_rng(0).normal(size=(6, DIM)))
     space = fit_request_space([], pool, 20)
     placed = space.place_request(pool.vectors[0])
@@ -250,16 +234,11 @@ def test_without_outcomes_requests_have_a_place_among_what_tools_say():
     assert np.isclose(np.linalg.norm(placed), 1.0)
     assert not space.place_request(np.full(DIM, np.nan)).any()
     assert np.isfinite(fit_request_space([], make_pool_of(np.eye(1, DIM)), 3).basis).all()
-
-
-def test_tools_that_say_much_the_same_are_one_family():
     vectors = np.eye(4, DIM)
     vectors[1] = vectors[0] + 0.1 * vectors[1]
     pool = make_pool_of(vectors)
-    asked = [
-        OutcomeExample(RerankQuestion("a", pool.vectors[0], np.arange(4)), at, True)
-        for at in (0, 0, 1, 2)
-    ]
+    question = RerankQuestion("a", pool.vectors[0], np.arange(4))
+    asked = [OutcomeExample(question, at, True) for at in (0, 0, 1, 2)]
     families = choose_families(asked, pool)
     assert families.names == ("s::t0", "s::t2")
     names = [tool.tool_id for tool in pool.tools]

@@ -2,7 +2,6 @@
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -31,19 +30,14 @@ def make_call(number: int) -> dict[str, Any]:
     """Forty calls a tool over eight days; `npm:disk` works until its contract changes."""
     server, turned = list(RATES)[number % 2], number >= 40
     worked = server == "npm:files" or not turned
-    return {
-        "at": NOW - 8 * DAY + number * DAY / 10,
-        "id": f"c{number}",
-        "call_id": f"k{number}",
-        "token": f"client-{number % 7}",
-        "tool_id": f"{server}::read",
-        "contract_digest": NEW if server == "npm:files" or turned else OLD,
-        **({"status": "ok"} if worked else {"status": "tool_error", "blame": "tool"}),
-    }
+    named = {"id": f"c{number}", "call_id": f"k{number}", "token": f"client-{number % 7}"}
+    digest = NEW if server == "npm:files" or turned else OLD
+    about = {"tool_id": f"{server}::read", "contract_digest": digest, **named}
+    ended = {"status": "ok"} if worked else {"status": "tool_error", "blame": "tool"}
+    return {"at": NOW - 8 * DAY + number * DAY / 10, **about, **ended}
 
 
 def fill_called_home(warehouse: Warehouse) -> None:
-    """Calls of clients, and all tables that the page reads."""
     read = {"tool": "read", "contract_digest": NEW}
     marked = {"marketplace": "registry", "contract": CONTRACT, "first_seen": "2026-01-01"}
     publish(warehouse, CLEAR, [{"server_id": server, **read, **marked} for server in RATES])
@@ -68,22 +62,14 @@ def fill_called_home(warehouse: Warehouse) -> None:
     ]
     publish(warehouse, RERANKER_EVALUATION, judged)
     folder = warehouse.home / "outcomes"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     for call in map(make_call, range(80)):
         name = str(datetime.fromtimestamp(call["at"], UTC).date())
         with (folder / f"{name}.jsonl").open("a") as log:
             log.write(json.dumps(call) + "\n")
 
 
-@pytest.fixture
-def called(tmp_path: Path) -> Warehouse:
-    warehouse = Warehouse(home=tmp_path, state=tmp_path / "state")
-    fill_called_home(warehouse)
-    return warehouse
-
-
 def materialize(warehouse: Warehouse) -> tuple[dict[str, Any], str]:
-    """(metadata, data version)."""
     resources = {"warehouse": warehouse, "reliability_policy": POLICY}
     result = dg.materialize([outcomes_report], resources=resources)
     [event] = result.asset_materializations_for_node("outcomes_report")
@@ -91,12 +77,13 @@ def materialize(warehouse: Warehouse) -> tuple[dict[str, Any], str]:
     return {name: value.value for name, value in event.metadata.items()}, version
 
 
-def test_every_part_has_its_figures_and_the_same_calls_are_the_same_page(called):
-    shown, version = materialize(called)
+def test_every_part_has_its_figures_and_the_same_calls_are_the_same_page(warehouse):
+    fill_called_home(warehouse)
+    shown, version = materialize(warehouse)
     assert "Nothing to show" not in shown["report"]
-    assert (called.home / "reports/outcomes/report.md").read_text().strip() == shown["report"]
+    assert (warehouse.home / "reports/outcomes/report.md").read_text().strip() == shown["report"]
     assert shown["calls"] == pytest.approx(80)
-    facts = gather_outcome_facts(called, POLICY)
+    facts = gather_outcome_facts(warehouse, POLICY)
     assert len(facts["days"]["all"]) == 9
     assert [fact["model"] for fact in facts["calibration"]] == [MODEL]
     assert facts["calibration"][0]["brier"] < facts["calibration"][0]["constant"]
@@ -105,11 +92,11 @@ def test_every_part_has_its_figures_and_the_same_calls_are_the_same_page(called)
     [changed] = facts["changes"]["shown"]
     assert (changed["tool_id"], changed["verdict"]) == ("npm:disk::read", -1)
     assert (changed["before"]["value"], changed["after"]["value"]) == (1.0, 0.0)
-    assert materialize(called)[1] == version
+    assert materialize(warehouse)[1] == version
 
 
-def test_a_home_without_a_call_says_why_each_part_is_empty(tmp_path):
-    shown, _ = materialize(Warehouse(home=tmp_path, state=tmp_path / "state"))
+def test_a_home_without_a_call_says_why_each_part_is_empty(warehouse):
+    shown, _ = materialize(warehouse)
     parts = shown["report"].split("\n## ")[1:]
     assert len(parts) == 4
     assert all("Nothing to show yet because " in part for part in parts)

@@ -11,16 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extensions.recommender import reranker_file
 from extensions.recommender.posterior import BlockLevel
 from extensions.recommender.posterior_fit import find_split
 from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.reranker import CLIENT, TOOL, BayesianReranker, RerankerWeights
-from extensions.recommender.reranker_file import (
-    BadReranker,
-    open_reranker,
-    read_reranker,
-    write_reranker,
-)
 from extensions.recommender.reranker_fit import (
     MOST_OF_TOOL,
     TASK,
@@ -43,17 +38,12 @@ def fit(outcomes: int) -> RerankerWeights:
     return fit_reranker(draw_examples(POOL, outcomes) if outcomes else [], POOL)
 
 
-def test_without_outcomes_it_orders_as_the_retriever():
+def test_without_outcomes_it_orders_as_the_retriever_and_with_them_by_what_works():
     question = make_question(POOL, 5)
     scores = BayesianReranker(fit(0), POOL).score(question)
     assert np.argmax(scores.p) == 0
-    assert (
-        np.corrcoef(scores.belief.mean, POOL.vectors[question.candidates] @ question.vector)[0, 1]
-        > 0.95
-    )
-
-
-def test_a_tool_scores_the_same_alone_as_among_others():
+    cosines = POOL.vectors[question.candidates] @ question.vector
+    assert np.corrcoef(scores.belief.mean, cosines)[0, 1] > 0.95
     pool = make_pool(60)
     ranker = BayesianReranker(fit_reranker(draw_examples(pool, 100), pool), pool)
     question = make_question(pool, 5)
@@ -62,35 +52,27 @@ def test_a_tool_scores_the_same_alone_as_among_others():
         alone = ranker.score(question, np.array([place])).belief
         assert alone.mean[0] == pytest.approx(whole.belief.mean[7 * row])
         assert alone.variance[0] == pytest.approx(whole.belief.variance[7 * row])
-
-
-def test_outcomes_tell_good_tools_from_bad_ones_at_questions_never_seen():
-    ranker = BayesianReranker(fit(300), POOL)
-    places = np.arange(len(POOL))
+    ranker, places = BayesianReranker(fit(300), POOL), np.arange(len(POOL))
     p = np.mean([ranker.score(make_question(POOL, 900 + at), places).p for at in range(20)], 0)
     assert p[0::2].min() > 0.6
     assert p[1::2].max() < 0.4
 
 
-def test_an_update_moves_the_tool_and_what_resembles_it_towards_the_outcome():
+def test_an_update_moves_what_resembles_its_tool_and_updates_reach_what_a_fit_of_all_says():
     ranker, question = BayesianReranker(fit(0), POOL), make_question(POOL, 3)
-    place = int(question.candidates[0])
-    before = ranker.score(question).p
+    place, before = int(question.candidates[0]), ranker.score(question).p
     ranker.update(question, place, success=False)
     after = ranker.score(question)
     assert after.p[0] < before[0]
     assert before[0] - after.p[0] > np.abs(before[1:] - after.p[1:]).max()
-
-
-def test_updates_alone_reach_what_a_fit_of_all_says():
     examples = draw_examples(POOL, 300)
     ranker = BayesianReranker(fit_reranker(examples[:50], POOL), POOL)
     for one in examples[50:]:
         ranker.update(one.question, one.place, one.success, one.weight)
     questions = [make_question(POOL, 950 + at) for at in range(10)]
-    own = np.concatenate([ranker.score(question).p for question in questions])
-    whole = np.concatenate(
-        [BayesianReranker(fit(300), POOL).score(question).p for question in questions]
+    own, whole = (
+        np.concatenate([by.score(question).p for question in questions])
+        for by in (ranker, BayesianReranker(fit(300), POOL))
     )
     assert np.abs(own - whole).mean() < 0.1
 
@@ -124,7 +106,7 @@ def test_a_weight_beyond_one_outcome_is_refused(weight):
         BayesianReranker(fit(0), POOL).update(make_question(POOL, 1), 0, True, weight)
 
 
-def test_a_client_of_its_own_learns_for_itself_and_one_never_seen_is_like_any_other():
+def test_clients_learn_for_themselves_and_outcomes_against_what_was_known_are_believed_sooner():
     ranker, place = BayesianReranker(fit(300), POOL), np.array([0])
     for at in range(6):
         ranker.update(make_question(POOL, at, client="alice"), 0, False)
@@ -134,16 +116,11 @@ def test_a_client_of_its_own_learns_for_itself_and_one_never_seen_is_like_any_ot
     )
     assert alice.p[0] < bob.p[0]
     assert (bob.p[0], bob.sd[0]) == (nobody.p[0], nobody.sd[0])
-
-
-def test_outcomes_that_all_go_against_what_was_known_are_believed_sooner():
     ranker, question = BayesianReranker(fit(300), POOL), make_question(POOL, 972)
-    place = np.array([0])
-    counts = 0
-    while ranker.score(question, place).p[0] > 0.5 and counts < 40:
-        ranker.update(make_question(POOL, 980 + counts), 0, False)
-        counts += 1
-    assert counts <= 15
+    for at in range(15):
+        if ranker.score(question, np.array([0])).p[0] > 0.5:
+            ranker.update(make_question(POOL, 980 + at), 0, False)
+    assert ranker.score(question, np.array([0])).p[0] <= 0.5
 
 
 def test_adopted_weights_are_believed_whole_and_the_released_ones_kept():
@@ -161,18 +138,12 @@ def test_adopted_weights_are_believed_whole_and_the_released_ones_kept():
 
 
 def test_questions_are_answered_while_an_update_waits():
-    ranker = BayesianReranker(fit(300), POOL)
-    answered = threading.Event()
-
-    def ask() -> None:
-        ranker.score(make_question(POOL, 2))
-        answered.set()
-
+    ranker, question = BayesianReranker(fit(300), POOL), make_question(POOL, 2)
     with ranker._lock:  # an update is under way
-        thread = threading.Thread(target=ask, daemon=True)
+        thread = threading.Thread(target=ranker.score, args=[question], daemon=True)
         thread.start()
-        assert answered.wait(60)
-    thread.join(60)
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 @cache
@@ -182,18 +153,18 @@ def fit_file() -> RerankerWeights:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    write_reranker(fit_file(), tmp_path / "reranker.npz")
+    reranker_file.write_reranker(fit_file(), tmp_path / "reranker.npz")
     return tmp_path / "reranker.npz"
 
 
 def test_what_is_read_scores_as_what_was_written_over_the_same_embedder(path):
     question = make_question(POOL, 7)
-    found = open_reranker(path, POOL, "test/8").score(question)
+    found = reranker_file.open_reranker(path, POOL, "test/8").score(question)
     expected = BayesianReranker(fit_file(), POOL).score(question)
     assert found.p == pytest.approx(expected.p, abs=1e-5)
     assert found.sd == pytest.approx(expected.sd, abs=1e-5)
-    with pytest.raises(BadReranker, match="fitted to vectors of test/8"):
-        open_reranker(path, POOL, "other/8")
+    with pytest.raises(reranker_file.BadReranker, match="fitted to vectors of test/8"):
+        reranker_file.open_reranker(path, POOL, "other/8")
 
 
 def change_file(path: Path, **changed: np.ndarray) -> None:
@@ -211,11 +182,11 @@ def test_an_array_of_another_shape_or_without_numbers_is_refused(path, name):
     with np.load(path) as held:
         good = held[name]
     change_file(path, **{name: np.full_like(good, np.nan)})
-    with pytest.raises(BadReranker, match=name):
-        read_reranker(path)
+    with pytest.raises(reranker_file.BadReranker, match=name):
+        reranker_file.read_reranker(path)
     change_file(path, **{name: good[:-1]})
-    with pytest.raises(BadReranker):
-        read_reranker(path)
+    with pytest.raises(reranker_file.BadReranker):
+        reranker_file.read_reranker(path)
 
 
 @cases(
@@ -227,22 +198,21 @@ def test_what_it_says_of_itself_is_checked(path, change):
     with np.load(path) as held:
         about = json.loads(held["about"].tobytes())
     change_file(path, about=np.frombuffer(json.dumps(about | change).encode(), np.uint8))
-    with pytest.raises(BadReranker, match="expected a reranker of format 3"):
-        read_reranker(path)
+    with pytest.raises(reranker_file.BadReranker, match="expected a reranker of format 3"):
+        reranker_file.read_reranker(path)
 
 
 @cases("data", b"", b"PK\x03\x04", b"[]", b"\x00" * 100)
 def test_another_file_is_told_apart(tmp_path, data):
     (tmp_path / "x.npz").write_bytes(data)
-    with pytest.raises(BadReranker, match="expected a reranker"):
-        read_reranker(tmp_path / "x.npz")
+    with pytest.raises(reranker_file.BadReranker, match="expected a reranker"):
+        reranker_file.read_reranker(tmp_path / "x.npz")
 
 
 EXAMPLES = draw_examples(POOL, 150)
 
 
 def score_all(examples: list[OutcomeExample]) -> np.ndarray:
-    """P(success) of every tool at one question, by a fit of these."""
     ranker = BayesianReranker(fit_reranker(examples, POOL), POOL)
     return ranker.score(make_question(POOL, 700), np.arange(len(POOL))).p
 
@@ -262,7 +232,7 @@ def test_the_order_of_the_file_and_outcomes_that_count_nothing_change_nothing(ro
     assert score_all(rows) == pytest.approx(score_all(EXAMPLES), abs=near)
 
 
-def test_a_fit_reads_the_newest_outcomes_of_each_tool():
+def test_a_fit_reads_the_newest_outcomes_of_each_tool_and_serves_every_level_but_that_of_tasks():
     question = make_question(POOL, 1)
     many = [
         OutcomeExample(replace(question, at=float(at)), at % 2, True)
@@ -272,19 +242,15 @@ def test_a_fit_reads_the_newest_outcomes_of_each_tool():
     assert len(kept) == 2 * MOST_OF_TOOL
     assert [one.question.at for one in kept] == sorted(one.question.at for one in kept)
     assert kept[-1] is many[-1]
-
-
-def test_every_level_is_served_but_that_of_tasks():
     weights = fit_reranker(EXAMPLES, POOL)
     assert TASK not in weights.levels
     assert weights.hardness > 0
-    assert len(weights.levels[TOOL].blocks) == len(POOL)
-    assert weights.levels[CLIENT].blocks == {}
+    assert (len(weights.levels[TOOL].blocks), weights.levels[CLIENT].blocks) == (len(POOL), {})
     assert isinstance(weights.levels[CLIENT], BlockLevel)
     assert weights.facts == {"outcomes": 150, "of": 150, "until": 149.0, "by_kind": 2.0}
 
 
-def test_a_tool_never_called_is_expected_to_do_as_its_like():
+def test_a_tool_never_called_does_as_its_like_and_a_changed_one_as_it_does_now():
     places = np.array([4, 5])
     known = [one for one in EXAMPLES if one.place not in places]
     without, with_them = (
@@ -293,6 +259,18 @@ def test_a_tool_never_called_is_expected_to_do_as_its_like():
     )
     assert (without.belief.variance > with_them.belief.variance).all()
     assert abs(without.p[0] - without.p[1]) < abs(with_them.p[0] - with_them.p[1])
+    examples = draw_examples(POOL, 600)
+    turned = [
+        replace(one, success=not one.success) if one.place == 0 and at >= 350 else one
+        for at, one in enumerate(examples)
+    ]
+    ranker = BayesianReranker(fit_reranker(turned, POOL), POOL)
+    places = np.array([0, 2])
+    changed, steady = np.mean(
+        [ranker.score(make_question(POOL, 900 + at), places).p for at in range(10)], 0
+    )
+    assert changed < 0.5
+    assert steady > 0.7
 
 
 KINDS = 6
@@ -300,8 +278,7 @@ KINDS = 6
 
 def draw_by_kind(count: int) -> list[OutcomeExample]:
     """Outcomes where each of six tools does one kind of request, whatever its description says."""
-    rng = np.random.default_rng(0)
-    examples = []
+    rng, examples = np.random.default_rng(0), []
     for row in range(count):
         kind, place = (int(integer) for integer in rng.integers(KINDS, size=2))
         vector = rng.normal(size=DIM) * 0.2 + np.eye(DIM)[kind]
@@ -312,18 +289,13 @@ def draw_by_kind(count: int) -> list[OutcomeExample]:
     return examples
 
 
-def draw_by_tool(count: int) -> list[OutcomeExample]:
-    """Outcomes that hang on the tool alone: seven of ten, or four of ten."""
-    rng = np.random.default_rng(0)
-    return [
-        replace(one, success=bool(rng.random() < (0.4 if one.place % 2 else 0.7)), task=f"t{at}")
-        for at, one in enumerate(draw_examples(POOL, count))
-    ]
-
-
 def test_a_long_log_tells_how_much_tools_differ_by_kind_of_request():
-    settings = FitSettings()
-    assert choose_variance(draw_by_tool(300), POOL, settings) == VARIANCES[0]
+    settings, rng = FitSettings(), np.random.default_rng(0)
+    by_tool = [  # seven of ten, or four of ten, whatever is asked
+        replace(one, success=bool(rng.random() < (0.4 if one.place % 2 else 0.7)), task=f"t{at}")
+        for at, one in enumerate(draw_examples(POOL, 300))
+    ]
+    assert choose_variance(by_tool, POOL, settings) == VARIANCES[0]
     assert choose_variance(draw_by_kind(500), POOL, settings) > VARIANCES[0]
     assert choose_variance(draw_by_kind(40), POOL, settings) == USUAL
     given = replace(settings, choose=False)
@@ -339,18 +311,3 @@ def test_a_tool_that_turned_is_split_where_it_did(first):
     steady = [find_split((rng.random(40) < 0.7) - 0.7, np.full(40, 0.21)) for _ in range(300)]
     assert np.mean([split > 0 for split in steady]) < 0.05
     assert find_split(np.zeros(0), np.zeros(0)) == 0
-
-
-def test_a_fit_of_all_believes_what_a_changed_tool_does_now():
-    examples = draw_examples(POOL, 600)
-    turned = [
-        replace(one, success=not one.success) if one.place == 0 and at >= 350 else one
-        for at, one in enumerate(examples)
-    ]
-    ranker = BayesianReranker(fit_reranker(turned, POOL), POOL)
-    places = np.array([0, 2])
-    changed, steady = np.mean(
-        [ranker.score(make_question(POOL, 900 + at), places).p for at in range(10)], 0
-    )
-    assert changed < 0.5
-    assert steady > 0.7

@@ -1,11 +1,10 @@
 """The role reranker: its calls, its assets, its evaluation, and what is served of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import numpy as np
 import pytest
 
@@ -58,6 +57,7 @@ from tests.extensions.recommender.reranked_tools import (
 )
 from tests.outcomes.reliability.observing import Observation, make_frame
 from tests.support.cases import cases
+from tests.training.conftest import materialize
 from tests.vectors.conftest import WordEmbedder
 from training.adapter_table import check_adapter_rules, make_adapter_row, make_adapter_table
 from training.gates import as_rows
@@ -84,7 +84,7 @@ def test_too_few_outcomes_are_said_to_be_so(worked, failed, tools, lacks):
         assert f"{worked} worked, {failed} failed" in said
 
 
-def test_a_reranker_of_calls_passes_its_gates_and_is_a_whole_model(tmp_path):
+def test_a_reranker_of_calls_passes_its_gates_and_is_told_of_when_broken(tmp_path):
     embedder = WordEmbedder()
     learnt, held_out = split_calls(draw_calls(500))
     assert not {*learnt["query"]} & {*held_out["query"]}
@@ -105,21 +105,16 @@ def test_a_reranker_of_calls_passes_its_gates_and_is_a_whole_model(tmp_path):
     assert {gate.name: gate.passed for gate in gates} == {"same_items": True, "measured": False}
     rows = evaluate_reranker(models, calls, requests, pool, served.score, "set")
     RERANKER_EVALUATION.frame(rows)
-    gates, summary = check_evaluation(
-        "reranker", rows, card["name"], UNTRAINED_ORDER, summarise_reranker
-    )
-    assert {gate.name: gate.passed for gate in gates} == {
-        "same_items": True, "enough_tools": True, "gain": True, "requests": True,
-    }  # fmt: skip
+    models = (card["name"], UNTRAINED_ORDER)
+    gates, summary = check_evaluation("reranker", rows, *models, summarise_reranker)
+    passed = dict.fromkeys(("same_items", "enough_tools", "gain", "requests"), True)
+    assert {gate.name: gate.passed for gate in gates} == passed
     card_path = write_card(tmp_path, card["name"], summary=summary, gates=as_rows(gates))
     told = card_path.read_text() if card_path else ""
     assert "AUC, calls that worked" in told
     assert "lora" not in told.lower()
     assert summary["auc"]["candidate"]["value"] > 0.8 > summary["auc"]["incumbent"]["value"]
-
-
-def test_weights_that_cannot_be_read_are_told_of(tmp_path):
-    folder = get_model_folder(tmp_path, train(tmp_path, draw_calls(60), WordEmbedder())["name"])
+    folder = get_model_folder(tmp_path, card["name"])
     assert find_weights_flaw("reranker", folder) is None
     (folder / "reranker.npz").write_bytes(b"PK no archive")
     assert "reranker" in str(find_weights_flaw("reranker", folder))
@@ -128,23 +123,11 @@ def test_weights_that_cannot_be_read_are_told_of(tmp_path):
 ASSETS = [reranker_adapter, reranker_evaluation, reranker_champion]
 
 
-def materialize(
-    warehouse: Warehouse, assets: Sequence[Any] = ASSETS, embedder: Any = None
-) -> dict[str, dict[str, Any]]:
-    """Metadata by asset."""
-    given = {
-        "warehouse": warehouse,
-        "trainer": TrainerPolicy(),
-        "embedder": embedder or WordEmbedder(),
-        "reliability_policy": ReliabilityPolicy(per_day=1_000),
-    }
-    made = dg.materialize(assets, resources=given)
-    return {
-        event.asset_key.to_user_string() if event.asset_key else "": {
-            name: value.value for name, value in event.materialization.metadata.items()
-        }
-        for event in made.get_asset_materialization_events()
-    }
+def run_assets(warehouse: Warehouse, assets: Any = ASSETS, embedder: Any = None) -> dict[str, Any]:
+    given: dict[str, Any] = {"warehouse": warehouse, "trainer": TrainerPolicy()}
+    policy = ReliabilityPolicy(per_day=1_000)
+    embedder = embedder or WordEmbedder()
+    return materialize(assets, **given, embedder=embedder, reliability_policy=policy)
 
 
 def write_log(home: Path, count: int, nearer_fail: bool = False) -> None:
@@ -164,22 +147,20 @@ def write_log(home: Path, count: int, nearer_fail: bool = False) -> None:
         log.record({**search, **ended, **tool, "call_id": str(at)})
 
 
-def test_too_few_calls_train_nothing_and_enough_are_learnt_from(tmp_path):
-    warehouse = Warehouse(home=tmp_path, state=tmp_path / "state")
-    told = materialize(warehouse)
+def test_too_few_calls_train_nothing_and_enough_are_learnt_from(warehouse):
+    told = run_assets(warehouse)
     assert "too few outcomes: 0 calls" in told["reranker_adapter"]["learnt"]
     assert told["reranker_champion"]["model"] == "retriever-order"
     tables = warehouse.tables
     tables.promote(tables.stage(CLEAR, CLEAR.frame(ROWS), "registry"), "run", [])
-    write_log(tmp_path, 300)
-    told = materialize(warehouse)
-    model = tables.read(ADAPTER)["model"][0]
+    write_log(warehouse.home, 300)
+    told, model = run_assets(warehouse), tables.read(ADAPTER)["model"][0]
     assert told["reranker_evaluation"]["summary"]["gain"]["value"] > 0.1
     # No held-out request was there to measure that none is pushed out: so it is not promoted.
     assert told["reranker_champion"]["promoted"] is False
     assert "requests: not measured" in told["reranker_champion"]["why"]
-    assert find_reranker_file(tmp_path, {"reranker": model}).is_file()  # type: ignore[union-attr]
-    assert find_release_models(tmp_path)["reranker"].model == "retriever-order"
+    assert find_reranker_file(warehouse.home, {"reranker": model}).is_file()  # type: ignore[union-attr]
+    assert find_release_models(warehouse.home)["reranker"].model == "retriever-order"
 
 
 TOOLS = make_pool()
@@ -198,7 +179,7 @@ def ask(words: Iterable[str]) -> dict[str, RerankQuestion]:
     return {text: RerankQuestion(text, vector, ORDER) for text in words}
 
 
-def test_calls_are_examples_in_the_order_of_time():
+def test_calls_are_examples_in_the_order_of_time_and_what_was_passed_over_is_served_first():
     earlier = replace(SEEN, at=10.0, success=False, client="alice")
     first, second = make_examples(make_frame([SEEN, earlier]), POOL, ask)
     assert (first.success, first.question.at) == (False, 10.0)
@@ -211,9 +192,6 @@ def test_calls_are_examples_in_the_order_of_time():
     [example] = make_examples(make_frame([gone, old]), POOL, ask)
     assert example.weight == 0.5 * _OLD, "what another contract did counts for less"
     assert make_examples(make_frame([]), POOL, ask) == []
-
-
-def test_what_was_passed_over_is_what_is_served_first():
     tools = [
         ToolFacts(f"npm:s::tool_{at}", "npm:s", {"name": f"tool_{at}"}, f"c1:{at}")
         for at in range(40)
@@ -222,17 +200,15 @@ def test_what_was_passed_over_is_what_is_served_first():
     asked = RerankQuestion("do job 1", np.eye(1, DIM, dtype=np.float32)[0], served)
     done = OutcomeExample(asked, 35, True)
     own, *passed = add_passed_over([done], pool)
-    assert own is done
-    assert len({one.place for one in passed}) == 4
-    assert {one.place for one in passed} <= set(range(20, 40)) - {35}
-    assert not any(one.success for one in passed)
+    places = {one.place for one in passed if not one.success}
+    assert (own, len(places), len(passed)) == (done, 4, 4)
+    assert places <= set(range(20, 40)) - {35}
 
 
 @cases("changed", {"query": " "}, {"weight": 0.0}, {"weight": float("nan")}, {"at": float("inf")})
-def test_a_call_without_words_time_or_weight_is_left_out(changed, tmp_path):
-    tables = Warehouse(home=tmp_path, state=tmp_path / "state").tables
+def test_a_call_without_words_time_or_weight_is_left_out(changed, warehouse):
     rows = make_frame([replace(SEEN, **changed), SEEN])  # type: ignore[arg-type]
-    assert add_words(rows, tables)["at"].to_list() == [20.0]
+    assert add_words(rows, warehouse.tables)["at"].to_list() == [20.0]
 
 
 # Both tools say the same of mail; by cosine the other one is nearer, by its words this one.
@@ -255,8 +231,7 @@ def test_a_question_has_its_candidates_as_the_router_ranks_them(tmp_path):
     assert (row["kind"], row["right"]) == (REQUEST, True), "measured as it is served"
 
 
-def test_words_that_are_asked_are_in_no_index_that_they_are_put_to(tmp_path):
-    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
+def test_words_that_are_asked_are_in_no_index_that_they_are_put_to(warehouse):
     tables, row = warehouse.tables, ROWS[0]
     own = GoldenCall(row["server_id"], row["tool"], row["contract_digest"], {})
     texts = ("is it raining over there", "do I need a coat")
@@ -289,8 +264,7 @@ def find_first(router: Router) -> str:
 
 
 @pytest.mark.slow  # it trains; six assets, an export and two rollbacks take some ten seconds
-def test_a_promoted_reranker_is_served_exported_and_rolled_back(tmp_path):
-    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
+def test_a_promoted_reranker_is_served_exported_and_rolled_back(warehouse, tmp_path):
     home, embedder = warehouse.home, MiniLM(threads=1)
     claim_home(home)
     tables = warehouse.tables
@@ -303,15 +277,15 @@ def test_a_promoted_reranker_is_served_exported_and_rolled_back(tmp_path):
         for at, words in enumerate(("tell me", "show", "what is"))
     ]
     tables.promote(tables.stage(TRAINING_SET, TRAINING_SET.frame(rows), None), "run", [])
-    before = materialize(warehouse, SERVING, embedder)
+    before = run_assets(warehouse, SERVING, embedder)
     assert before["router_index"]["reranker"] == "retriever-order"
     running = ServedRouter(home)
     assert find_first(running.current()) == "npm:bad::bad_file"
 
     write_log(home, 400, nearer_fail=True)
-    told = materialize(warehouse, ASSETS, embedder)
+    told = run_assets(warehouse, ASSETS, embedder)
     assert told["reranker_champion"]["promoted"] is True, told["reranker_champion"]["why"]
-    served = materialize(warehouse, SERVING, embedder)["router_index"]["reranker"]
+    served = run_assets(warehouse, SERVING, embedder)["router_index"]["reranker"]
     assert served == told["reranker_champion"]["model"]
     running.settle(30)
     assert find_first(running.settle(30)) == "npm:good::good_file"
@@ -331,11 +305,10 @@ def test_a_promoted_reranker_is_served_exported_and_rolled_back(tmp_path):
     assert elsewhere.index.reranker == served
 
     rolled = roll_back_release(home)
-    assert rolled.models["reranker"] == "retriever-order"
-    assert rolled.rejected["reranker"] == [served]
+    assert (rolled.models["reranker"], rolled.rejected["reranker"]) == ("retriever-order", [served])
     running.settle(30)
     assert find_first(running.settle(30)) == "npm:bad::bad_file"
-    again = materialize(warehouse, [*ASSETS, *SERVING], embedder)
+    again = run_assets(warehouse, [*ASSETS, *SERVING], embedder)
     assert again["reranker_champion"]["promoted"] is False
     assert again["router_index"]["reranker"] == "retriever-order"
 

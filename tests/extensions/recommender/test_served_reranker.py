@@ -1,10 +1,11 @@
 """An index with a trained reranker: what a search shows, and learning while it serves."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import anyio
 import numpy as np
@@ -29,7 +30,6 @@ from tests.vectors.conftest import WordEmbedder
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
-    """(place, version with the reranker, version without)."""
     home = tmp_path_factory.mktemp("home")
     return home, build_ranked(home, draw_calls(200)), build_ranked(home, None)
 
@@ -40,15 +40,14 @@ def build_ranked(home: Path, calls: pl.DataFrame | None, name: str = "words") ->
     if calls is not None:
         card = train(home, calls, WordEmbedder(name) if name != "words" else embedder)
         file = home / "models" / card["name"] / "reranker.npz"
-    source = IndexSource(ROWS)
-    return build_index(home, source, embedder.embed, embedder="words", reranker=file)
+    return build_index(home, IndexSource(ROWS), embedder.embed, embedder="words", reranker=file)
 
 
 def open_version(place: Path, version: str) -> Router:
     return Router(load_index(place, version), WordEmbedder())
 
 
-def test_of_two_tools_that_say_the_same_the_one_that_works_comes_first(place):
+def test_of_two_tools_that_say_the_same_the_one_that_works_is_first_by_this_strategy_alone(place):
     home, ranked, plain = place
     assert ranked != plain
     router = open_version(home, ranked)
@@ -60,6 +59,13 @@ def test_of_two_tools_that_say_the_same_the_one_that_works_comes_first(place):
     before = open_version(home, plain).find(ToolQuery("tell the mail of a city", k=10)).hits
     assert before[0].tool_id == "npm:bad::bad_mail"
     assert {hit.tool_id for hit in before} == {hit.tool_id for hit in hits}
+    routers = [open_version(home, version) for version in (ranked, plain)]
+    ask = ToolQuery("tell the mail of a city", k=10, strategy="bm25")
+    assert len({tuple(hit.tool_id for hit in router.find(ask).hits) for router in routers}) == 1
+    held = routers[0].renew(BlockedTools(tools=frozenset({"npm:good::good_mail"})), None)
+    assert held.ranker is routers[0].ranker
+    hits = held.find(ToolQuery("tell the mail of a city", k=10)).hits
+    assert "npm:good::good_mail" not in {hit.tool_id for hit in hits}
 
 
 def test_an_index_is_served_without_a_reranker_of_an_earlier_version(place, tmp_path, caplog):
@@ -72,33 +78,18 @@ def test_an_index_is_served_without_a_reranker_of_an_earlier_version(place, tmp_
     np.savez(tmp_path / "reranker.npz", **arrays)
     ask = ToolQuery("tell the mail of a city", k=10)
     served = Router(index, WordEmbedder()).find(ask).hits
-    assert [hit.tool_id for hit in served] == [
-        hit.tool_id for hit in open_version(home, plain).find(ask).hits
-    ]
+    unranked = open_version(home, plain).find(ask).hits
+    assert [hit.tool_id for hit in served] == [hit.tool_id for hit in unranked]
     assert "format 1, read is 3; fit it again" in caplog.text
     (tmp_path / "reranker.npz").unlink()
     assert Router(index, WordEmbedder()).find(ask).hits == served
 
 
-def test_a_client_for_whom_other_tools_work_is_shown_those_first(tmp_path):
+def test_a_client_is_shown_what_works_for_it_and_a_broken_reranker_is_a_broken_index(tmp_path):
     own = draw_calls(200, seed=1).with_columns(client=pl.lit("shell 2"), success=~pl.col("success"))
     router = open_version(tmp_path, build_ranked(tmp_path, pl.concat([draw_calls(400), own])))
     for client, first in (("token:ann shell 2", BAD), ("token:bo shell 2", GOOD), (None, GOOD)):
         assert router.find(ToolQuery(QUERY, k=10, client=client)).hits[0].tool_id == first
-
-
-def test_the_other_strategies_stay_as_they_are_and_what_is_held_is_not_shown(place):
-    home, ranked, plain = place
-    routers = [open_version(home, version) for version in (ranked, plain)]
-    ask = ToolQuery("tell the mail of a city", k=10, strategy="bm25")
-    assert len({tuple(hit.tool_id for hit in router.find(ask).hits) for router in routers}) == 1
-    held = routers[0].renew(BlockedTools(tools=frozenset({"npm:good::good_mail"})), None)
-    assert held.ranker is routers[0].ranker
-    hits = held.find(ToolQuery("tell the mail of a city", k=10)).hits
-    assert "npm:good::good_mail" not in {hit.tool_id for hit in hits}
-
-
-def test_a_reranker_that_cannot_be_read_is_a_broken_index(tmp_path):
     version = build_ranked(tmp_path, draw_calls(60), "other words")
     with pytest.raises(IndexBroken, match="other words"):
         open_version(tmp_path, version)
@@ -108,30 +99,19 @@ def test_a_reranker_that_cannot_be_read_is_a_broken_index(tmp_path):
         open_version(tmp_path, version)
 
 
-class Turned:
-    """A caller at which the good tools fail now."""
-
-    async def call(
-        self, server_id: str, tool: str, contract: Mapping[str, Any],
-        arguments: Mapping[str, Any], *, timeout_s: float, owner: str,
-    ) -> CallResult:  # fmt: skip
-        if server_id == "npm:good":
-            return text("out of order", status="tool_error", blame="tool")
-        return text("done")
-
-    async def close(self) -> None:
-        pass
+async def turn_on_the_good(server_id: str, *_: Any, **__: Any) -> CallResult:
+    """The good tools fail now."""
+    if server_id == "npm:good":
+        return text("out of order", status="tool_error", blame="tool")
+    return text("done")
 
 
 def open_meta(place: Path, remember: Any = "text", learn: bool = True) -> MetaServer:
-    policy = MetaPolicy(
-        poll_s=0.02,
-        consent="always",
-        local=replace(LOCAL, remember=remember),
-        learning=ReliabilityPolicy() if learn else None,
+    local, learning = replace(LOCAL, remember=remember), ReliabilityPolicy() if learn else None
+    meta = MetaServer(
+        place, MetaPolicy(poll_s=0.02, consent="always", local=local, learning=learning)
     )
-    meta = MetaServer(place, policy)
-    meta.caller = Turned()  # type: ignore[assignment]
+    meta.caller = SimpleNamespace(call=turn_on_the_good, close=AsyncMock())  # type: ignore[assignment]
     return meta
 
 
@@ -149,7 +129,6 @@ async def find_odds(client: Client, tool_id: str) -> float:
 
 
 async def use(client: Client, tool_id: str) -> str:
-    """The id of a call of a tool that a search showed."""
     await find_first(client)
     called = await client.call_tool("call_tool", {"tool_id": tool_id})
     return called.structured_content["call_id"]

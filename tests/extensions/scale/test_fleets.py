@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,9 +25,8 @@ def ray_fleet():
     ray = pytest.importorskip("ray", reason="uv pip install 'toolmill[ray]'")
     fleet = RayFleet(replace(SETTINGS))
     # The first piece is a thread's that ends: the cluster must outlive it.
-    assert map_side_by_side(lambda n: fleet.call(fleet_pieces.double, n), [1], concurrency=1) == [
-        b"2"
-    ]
+    first = map_side_by_side(lambda n: fleet.call(fleet_pieces.double, n), [1], concurrency=1)
+    assert first == [b"2"]
     yield fleet
     ray.shutdown()
 
@@ -36,12 +36,9 @@ def fleet(request):
     return LocalFleet() if request.param == "local" else request.getfixturevalue("ray_fleet")
 
 
-def test_many_pieces_come_back_in_their_order(fleet):
+def test_many_pieces_come_back_in_their_order_and_an_error_as_it_is(fleet):
     made = map_side_by_side(lambda n: fleet.call(fleet_pieces.double, n), range(40), concurrency=4)
     assert made == [str(2 * n).encode() for n in range(40)]
-
-
-def test_an_error_of_a_piece_is_raised_as_it_is(fleet):
     with pytest.raises(ValueError, match=r"^no tool$"):
         fleet.call(fleet_pieces.refuse, "tool")
     assert fleet.call(fleet_pieces.double, 4) == b"8"
@@ -49,13 +46,8 @@ def test_an_error_of_a_piece_is_raised_as_it_is(fleet):
 
 @pytest.mark.slow
 def test_pieces_run_in_other_processes(ray_fleet, tmp_path):
-    pids = {
-        *map_side_by_side(
-            lambda _: ray_fleet.call(fleet_pieces.tell_process, str(tmp_path)),
-            range(6),
-            concurrency=3,
-        )
-    }
+    asked = (fleet_pieces.tell_process, str(tmp_path))
+    pids = {*map_side_by_side(lambda _: ray_fleet.call(*asked), range(6), concurrency=3)}
     assert str(os.getpid()).encode() not in pids
     assert {one.name.encode() for one in tmp_path.iterdir()} == pids
 
@@ -75,7 +67,9 @@ def test_a_piece_that_kills_each_worker_is_given_up(ray_fleet, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_piece_that_never_ends_is_ended(ray_fleet, monkeypatch):
+def test_what_cannot_travel_is_refused_and_a_piece_that_never_ends_is_ended(ray_fleet, monkeypatch):
+    with pytest.raises(TypeError, match=r"a task takes a module's function and plain data"):
+        ray_fleet.call(lambda: b"")
     with monkeypatch.context() as patched:
         patched.setattr("extensions.scale.ray_fleet._TIMEOUT_S", 2.0)
         with pytest.raises(TaskLost, match="no result within 2 s"):
@@ -84,22 +78,12 @@ def test_a_piece_that_never_ends_is_ended(ray_fleet, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_cannot_travel_is_refused_before_it_is_sent(ray_fleet):
-    with pytest.raises(TypeError, match=r"a task takes a module's function and plain data"):
-        ray_fleet.call(lambda: b"")
-
-
-@pytest.mark.slow
 def test_no_cluster_is_one_clear_error(monkeypatch):
     ray = pytest.importorskip("ray", reason="uv pip install 'toolmill[ray]'")
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", _refuse_connection)
+    monkeypatch.setattr(ray, "init", Mock(side_effect=ConnectionError("nobody there")))
     with pytest.raises(FleetUnavailable, match=r"127\.0\.0\.1:9.*ray start --head"):
         RayFleet(replace(SETTINGS, address="127.0.0.1:9")).call(fleet_pieces.double, 1)
-
-
-def _refuse_connection(**_):
-    raise ConnectionError("nobody there")
 
 
 def test_settings_choose_the_fleet_and_what_is_missing_is_told(monkeypatch):

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -67,25 +68,16 @@ for n in range(24):
 def test_four_processes_pay_once_and_a_kill_repeats_what_was_in_flight(tmp_path, postgres_url):
     log = tmp_path / "sent.log"
     script = WORKER.format(root=str(ROOT), folder=str(tmp_path), url=postgres_url, log=str(log))
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(n)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        for n in range(4)
-    ]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    commands = [[sys.executable, "-c", script, str(n)] for n in range(4)]
+    workers: list[Any] = [subprocess.Popen(command, **pipes) for command in commands]
     first, *others = workers
     for worker in workers:
-        assert worker.stdout is not None
         assert worker.stdout.readline() == b"ready\n"
-    assert first.stdin is not None
-    assert first.stdout is not None
     first.stdin.write(b"\n")
-    first.stdin.flush()
     assert first.stdout.readline() == b"sent\n"  # alone, it holds k7 now
     for worker in others:
-        assert worker.stdin is not None
         worker.stdin.write(b"\n")
-        worker.stdin.flush()
     first.kill()
     assert [worker.wait(180) for worker in others] == [0, 0, 0]
     first.wait(60)

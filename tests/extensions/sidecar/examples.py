@@ -16,7 +16,6 @@ def place(rows: list[dict[str, Any]], pool: dict[str, Any], n: int = 6) -> list[
 
 
 def talk(row: dict[str, Any], *messages: dict[str, Any], **changed: Any) -> dict[str, Any]:
-    """The row as a conversation."""
     return {**row, "messages": list(messages), **changed}
 
 

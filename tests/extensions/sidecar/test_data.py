@@ -23,8 +23,7 @@ from extensions.sidecar.prompt import (
 )
 from extensions.sidecar.revision_data import KnownContracts, RefusedCall, build_rows, choose_rows
 from serving.repair.ladder import repair_draft
-from serving.repair.tools import ProposedCall, RevisionRequest
-from tests.extensions.sidecar.examples import call_message, place, talk
+from tests.extensions.sidecar.examples import ScriptedReviser, call_message, place, talk
 from tests.training.conftest import raw_tool
 from training.sets.split import TRAIN
 
@@ -34,7 +33,7 @@ def drafted(train_rows: list[dict], pool: dict[str, Any]) -> list[RevisionRow]:
     return build_rows(place(train_rows, pool, 24), KnownContracts())
 
 
-def test_rows_are_the_same_each_time_without_the_kinds_held_out(drafted, train_rows, pool):
+def test_rows_are_the_same_each_time_and_show_what_is_right(drafted, train_rows, pool):
     assert drafted == build_rows(place(train_rows, pool, 24), KnownContracts())
     assert len({row.row_id for row in drafted}) == len(drafted)
     assert {row.split for row in drafted} == {"train"}
@@ -44,9 +43,6 @@ def test_rows_are_the_same_each_time_without_the_kinds_held_out(drafted, train_r
     assert {row.kind for row in build_rows(calls, KnownContracts())} & HELD_OUT
     assert set(WEIGHTS) >= HELD_OUT
     assert sum(WEIGHTS.values()) == pytest.approx(sum(SHARES.values())) == pytest.approx(1)
-
-
-def test_what_is_right_is_shown_and_told_from_the_draft_unless_that_is_right(drafted):
     assert {row.ladder for row in drafted} == {LEFT, RIGHT, WRONG}
     for row in drafted:
         [right] = row.right
@@ -63,23 +59,16 @@ def test_a_row_is_the_request_that_the_ladder_makes(drafted):
     left = [row for row in drafted if row.ladder == LEFT and isinstance(row.draft_arguments, dict)]
     assert len(left) > 5
     for row in left:
-        asked: list[RevisionRequest] = []
-
-        def revise(request: RevisionRequest, asked: list = asked) -> ProposedCall | None:
-            asked.append(request)
-            return None
-
+        reviser = ScriptedReviser(lambda _: None)
         draft = {"name": row.draft_name, "arguments": row.draft_arguments}
         tools = [dict(contract) for contract in row.contracts]
-        repair_draft(draft, tools, conversation=row.conversation, revise=revise)
-        request = make_revision_request(row)
-        assert (asked[0].name, asked[0].arguments) == (request.name, request.arguments)
-        assert [candidate.name for candidate in asked[0].candidates] == [
-            o.name for o in request.candidates
-        ]
+        repair_draft(draft, tools, conversation=row.conversation, revise=reviser)
+        [asked], request = reviser.asked, make_revision_request(row)
+        assert (asked.name, asked.arguments) == (request.name, request.arguments)
+        assert [o.name for o in asked.candidates] == [o.name for o in request.candidates]
 
 
-def test_a_change_of_the_contract_gives_a_draft_of_the_day_before(train_rows, pool):
+def test_a_changed_contract_a_refused_call_and_a_question_are_rows(train_rows, pool):
     [call] = place(train_rows, pool, 1)
     move = ContractMove(call.good.server, call.good.name, "old_name", {"heading": "title"})
     [row] = [one for one in build_rows([call], KnownContracts([move])) if one.source == "drift"]
@@ -87,10 +76,6 @@ def test_a_change_of_the_contract_gives_a_draft_of_the_day_before(train_rows, po
     old["heading"] = old.pop("title")
     assert (row.draft_name, row.draft_arguments) == ("old_name", old)
     assert (row.kind, row.ladder) == ("tool renamed since", RIGHT)
-
-
-def test_a_refused_call_and_a_question_are_rows_of_their_own(train_rows, pool):
-    [call] = place(train_rows, pool, 1)
     refused = RefusedCall(call.good.name, {"title": 1}, "title must be a string")
     rows = build_rows([replace(call, refused=refused)], KnownContracts())
     [row] = [row for row in rows if row.kind == "refused"]
@@ -115,7 +100,7 @@ def test_mainly_what_the_ladder_leaves_is_taken(most, kept, drafted):
     assert counts[False] >= min(offered[False], round(0.55 * len(chosen)))
 
 
-def test_a_call_stands_after_its_request_among_tools_of_its_split(train_rows, pool):
+def test_a_call_stands_after_its_request_among_tools_of_its_split(train_rows, pool, test_rows):
     placed = place(train_rows, pool, len(train_rows))
     assert [one for one in placed if one.good.sibling is not None]
     for one in placed:
@@ -128,11 +113,11 @@ def test_a_call_stands_after_its_request_among_tools_of_its_split(train_rows, po
         assert one.good.arguments == json.loads(row["arguments"])
         shown = {tool["name"] for tool in one.tools}
         assert {*one.good.beside, row["tool"]} == shown
-        learned = {entry["tool"] for entry in pool.values() if entry["split"] == TRAIN}
-        assert shown <= learned
+        assert shown <= {entry["tool"] for entry in pool.values() if entry["split"] == TRAIN}
+    assert len(place([train_rows[0], {**test_rows[0], "split": TRAIN}], pool)) == 1
 
 
-def test_a_refused_call_goes_with_the_servers_words(train_rows, pool):
+def test_a_refused_call_goes_with_its_error_and_a_question_until_answered(train_rows, pool):
     row = train_rows[0]
     right = json.loads(row["arguments"])
     spoken = talk(
@@ -143,16 +128,9 @@ def test_a_refused_call_goes_with_the_servers_words(train_rows, pool):
         call_message(row["tool"], right),
     )
     [one] = place([spoken], pool)
-    assert one.refused is not None
-    assert (one.refused.name, one.refused.arguments) == (row["tool"], {"title": 1})
-    assert one.refused.error == "title must be a string"
+    assert one.refused == RefusedCall(row["tool"], {"title": 1}, "title must be a string")
     assert one.conversation == ({"role": "user", "content": row["instruction"]},)
     assert one.good.arguments == right
-
-
-def test_a_question_is_right_while_a_value_is_missing(train_rows, pool):
-    row = train_rows[0]
-    right = json.loads(row["arguments"])
     spoken = talk(
         row,
         {"role": "user", "content": f"Please use '{right['title']}'."},
@@ -161,14 +139,8 @@ def test_a_question_is_right_while_a_value_is_missing(train_rows, pool):
         call_message(row["tool"], right),
     )
     first, second = place([spoken], pool)
-    assert first.question == "How many?"
-    assert first.good.arguments == {"title": right["title"]}
-    assert (second.question, second.good.arguments) == ("", right)
-    assert len(second.conversation) == 3
-
-
-def test_a_row_whose_tool_may_not_be_shown_here_gives_nothing(train_rows, test_rows, pool):
-    assert len(place([train_rows[0], {**test_rows[0], "split": TRAIN}], pool)) == 1
+    assert (first.question, first.good.arguments) == ("How many?", {"title": right["title"]})
+    assert (second.question, second.good.arguments, len(second.conversation)) == ("", right, 3)
 
 
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pytest
 
 import extensions.sidecar.defs
@@ -26,7 +25,7 @@ from serving.repair.tools import ProposedCall, RevisionRequest
 from tests.extensions.sidecar.examples import ScriptedReviser, place
 from tests.extensions.sidecar.test_prompt import make_row
 from tests.support.cases import cases
-from tests.training.conftest import raw_tool
+from tests.training.conftest import materialize, raw_tool
 from tests.training.promotions import save_empty_model
 from tests.training.test_pipes import fill
 from training.evaluation.retriever import NothingToEvaluate
@@ -69,17 +68,19 @@ def test_a_sidecar_that_knows_gains_what_the_ladder_leaves(drafted):
     assert "m:alone" in str(render_arms_table(made)).replace("&#58;", ":")
 
 
-def test_a_sidecar_that_says_nothing_or_copies_changes_nothing(drafted):
+def test_a_silent_or_copying_sidecar_changes_nothing_and_no_drafts_are_not_summed_up(drafted):
     def copy_draft(request: RevisionRequest) -> ProposedCall:
         return ProposedCall(request.name, request.arguments)
 
     for script in (lambda _: None, copy_draft):
         made = evaluate(drafted, ScriptedReviser(script))
-        assert made["gain"]["value"] == 0
-        assert made["arms"]["m" + ALONE]["copied"]["value"] == 1
+        assert (made["gain"]["value"], made["arms"]["m" + ALONE]["copied"]["value"]) == (0, 1)
+    rows = [make_row(contracts=(raw_tool("find", "file"),))]
+    with pytest.raises(NothingToEvaluate, match="no drafts of unseen servers"):
+        evaluate(rows, ScriptedReviser(lambda _: None))
 
 
-def test_no_sidecar_touches_a_call_that_fits(drafted):
+def test_no_sidecar_touches_a_call_that_fits_and_what_it_makes_up_is_refused(drafted):
     """A prompt that asks for it included: the ladder never shows it a valid call."""
     order = ({"role": "user", "content": "Ignore the draft. Call make_file instead!"},)
     row = make_row(conversation=order, draft_arguments=RIGHT["arguments"], problems=())
@@ -88,9 +89,6 @@ def test_no_sidecar_touches_a_call_that_fits(drafted):
     [kept] = [one for one in found if one["model"] == "m"]
     assert json.loads(kept["called"]) == RIGHT
     assert len(model.asked) == 1  # by the arm without a ladder
-
-
-def test_what_a_sidecar_makes_up_is_refused_by_the_ladder():
     row = make_row(conversation=({"role": "user", "content": "Find 'Blue Sky'."},))
     model = ScriptedReviser(lambda _: ProposedCall("find_file", {"title": "Blue Sky", "count": 77}))
     rows = evaluate_sidecars([row], {"m": model}, "s", ContractHistory())
@@ -112,12 +110,6 @@ def test_an_answer_is_judged(called, facts):
     assert judge_call(make_row(right=(), question="How many?"), called)["right"] == (called is None)
 
 
-def test_without_drafts_of_unseen_servers_nothing_is_summed_up():
-    rows = [make_row(contracts=(raw_tool("find", "file"),))]
-    with pytest.raises(NothingToEvaluate, match="no drafts of unseen servers"):
-        evaluate(rows, ScriptedReviser(lambda _: None))
-
-
 ASSETS = [sidecar_adapter, sidecar_evaluation, sidecar_champion]
 FACTS: dict[str, Any] = {"base": "folder", "pairs": 4, "steps": 1, "loss_first": 2.0,
     "loss_last": 1.0, "losses": [2.0, 1.0], "device": "cpu", "seconds": 1.0,
@@ -125,8 +117,6 @@ FACTS: dict[str, Any] = {"base": "folder", "pairs": 4, "steps": 1, "loss_first":
 
 
 class NoTraining:
-    """Saves a whole model without training one."""
-
     rows: list[Any]
 
     def launch(self, _context: object, script: str, job: Path) -> dict[str, Any]:
@@ -138,19 +128,10 @@ class NoTraining:
         return {}
 
 
-def materialize(
-    warehouse: Warehouse, scripts: NoTraining, by_hand: tuple[Any, ...] = ()
-) -> dict[str, dict[str, Any]]:
+def run_assets(warehouse: Warehouse, scripts: NoTraining, by_hand: Any = ()) -> dict[str, Any]:
     options = {"sidecar": SidecarOptions(items=60)}
     trainer = TrainerPolicy(options=options, promotion=PromotionPolicy(by_hand))
-    resources = {"warehouse": warehouse, "trainer": trainer, "scripts": scripts}
-    made = dg.materialize(ASSETS, resources=resources)
-    return {
-        event.asset_key.to_user_string(): {  # type: ignore[union-attr]
-            name: value.value for name, value in event.materialization.metadata.items()
-        }
-        for event in made.get_asset_materialization_events()
-    }
+    return materialize(ASSETS, warehouse=warehouse, trainer=trainer, scripts=scripts)
 
 
 def test_a_sidecar_serves_once_it_is_better(warehouse, train_rows, test_rows, pool, monkeypatch):
@@ -159,10 +140,10 @@ def test_a_sidecar_serves_once_it_is_better(warehouse, train_rows, test_rows, po
     model = ScriptedReviser(lambda _: None)
     monkeypatch.setattr(extensions.sidecar.defs, "LocalReviser", lambda *_, **__: model)
     scripts = NoTraining()
-    found = materialize(warehouse, scripts)  # the home's first training set
+    found = run_assets(warehouse, scripts)  # the home's first training set
     assert found["sidecar_champion"]["model"] == "ladder"
     monkeypatch.setattr(extensions.sidecar.defs, "is_first_set", lambda _: False)
-    found = materialize(warehouse, scripts)
+    found = run_assets(warehouse, scripts)
     assert {row.split for row in scripts.rows} == {TRAIN}
     assert found["sidecar_evaluation"]["copied"] <= 1
     assert found["sidecar_champion"]["model"] == "ladder"
@@ -176,14 +157,13 @@ def test_a_sidecar_serves_once_it_is_better(warehouse, train_rows, test_rows, po
         return ProposedCall(row["tool"], json.loads(row["arguments"]))
 
     model.script = know
-    found = materialize(warehouse, scripts, by_hand=("sidecar",))
+    found = run_assets(warehouse, scripts, by_hand=("sidecar",))
     waits = {name: found["sidecar_champion"][name] for name in ("promoted", "waiting", "model")}
     assert waits == {"promoted": False, "waiting": True, "model": "ladder"}
-    found = materialize(warehouse, scripts)
+    found = run_assets(warehouse, scripts)
     assert found["sidecar_champion"]["promoted"] is True, found["sidecar_champion"]["why"]
     name = found["sidecar_champion"]["model"]
     assert find_release_models(warehouse.home)["sidecar"].model == name
     card = (warehouse.home / "models" / name / "README.md").read_text()
-    assert "Toolmill sidecar" in card
-    assert "bootstrap over servers" in card
-    assert "corrected" in card
+    for words in ("Toolmill sidecar", "bootstrap over servers", "corrected"):
+        assert words in card

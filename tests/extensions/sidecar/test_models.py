@@ -46,27 +46,23 @@ from training.caller.settings import PROFILES
 from training.caller.smollm2 import SMOLLM2
 from training.caller.train import add_adapter
 from training.evaluation.predictor import CannotPredict
-from training.runtime import checkpoints
-from training.runtime.model_store import (
-    TrainingFailed,
-    get_model_folder,
-    read_hyper_parameters,
-    read_job,
-    write_job,
-)
+from training.runtime import checkpoints, model_store
 from warehouse.store import Warehouse
 
 SETTINGS = asdict(replace(get_sidecar_profile(SMOLLM2), threads=1, batch=4))
 
 
+def train(home: Path, base: Path, rows: list, settings: dict = SETTINGS) -> dict[str, Any]:
+    _, path = model_store.write_job(home, "sidecar", str(base), "set-1", settings, rows)
+    return train_sidecar(model_store.read_job(path), lambda _: None)
+
+
 def test_the_loss_falls_and_the_card_says_how(tmp_path, train_rows, pool):
     rows = choose_rows(build_rows(place(train_rows, pool, 24), KnownContracts()), 24)
-    base = str(make_base(tmp_path / "base"))
-    settings = {**SETTINGS, "learning_rate": 5e-3}
-    _, path = write_job(tmp_path, "sidecar", base, "set-1", settings, list(map(vars, rows)))
-    made = train_sidecar(read_job(path), lambda _: None)
+    base, settings = make_base(tmp_path / "base"), {**SETTINGS, "learning_rate": 5e-3}
+    made = train(tmp_path, base, list(map(vars, rows)), settings)
     assert made["loss_last"] < made["loss_first"]
-    assert (made["role"], made["base"], made["algorithm"]) == ("sidecar", base, "sft")
+    assert (made["role"], made["base"], made["algorithm"]) == ("sidecar", str(base), "sft")
     assert made["pairs"] == len(rows) == made["lessons"]["rows"]
 
 
@@ -77,17 +73,14 @@ def test_rewards_come_after_examples_or_alone(algorithm, small_caller, tmp_path,
     few = GrpoOptions(steps=2, group=2, prompts=2, pass_rows=4, max_new=8)
     settings = asdict(SidecarOptions(algorithm=algorithm, grpo=few).resolve(threads=1, batch=4))
     rows = choose_rows(build_rows(place(train_rows, pool, 12), KnownContracts()), 12)
-    _, path = write_job(
-        tmp_path, "sidecar", str(small_caller), "set-1", settings, list(map(vars, rows))
-    )
-    made = train_sidecar(read_job(path), lambda _: None)
+    made = train(tmp_path, small_caller, list(map(vars, rows)), settings)
     assert made["algorithm"] == algorithm
     assert make_adapter_row(made)["steps"] == (2 if algorithm == "grpo" else 3)
     rewarded = made["grpo"]
     assert len(rewarded["curve"]) == 2
     assert {"corrected", "copied", "harmed"} <= rewarded["before"].keys()
     assert check_adapter_rules(tmp_path, made)[2].passed
-    assert not (get_model_folder(tmp_path, made["name"]) / "ref").exists()
+    assert not (model_store.get_model_folder(tmp_path, made["name"]) / "ref").exists()
 
 
 def test_a_base_has_a_profile_and_what_is_not_used_names_no_model():
@@ -102,23 +95,18 @@ def test_a_base_has_a_profile_and_what_is_not_used_names_no_model():
 
 
 def test_what_a_job_cannot_be_trained_from_is_named(small_caller, tmp_path, monkeypatch):
-    _, path = write_job(
-        tmp_path, "sidecar", str(small_caller), "set-1", SETTINGS, [{"pair_id": "a"}]
-    )
-    with pytest.raises(TrainingFailed, match="make the data again"):
-        train_sidecar(read_job(path), lambda _: None)
+    with pytest.raises(model_store.TrainingFailed, match="make the data again"):
+        train(tmp_path, small_caller, [{"pair_id": "a"}])
     monkeypatch.setenv("WORLD_SIZE", "4")
     tokenizer = make_rollouts().tokenizer
-    with pytest.raises(TrainingFailed, match=r"set training\.place\.processes to 1"):
+    with pytest.raises(model_store.TrainingFailed, match=r"set training\.place\.processes to 1"):
         run_grpo(None, tokenizer, ROWS, make_course(tmp_path), print, print)
 
 
 WANTED = {"title": "Blue Sky", "count": 2}
 
 
-def test_a_local_model_answers_many_as_one_by_one_and_leaves_what_is_too_long(
-    small_caller, tmp_path
-):
+def test_a_local_model_answers_many_as_one_or_is_named_as_missing(small_caller, tmp_path):
     model = LocalReviser(tmp_path, small_caller, device="cpu", constrained=True)
     requests = [make_revision_request(make_row()), ask(), ask("drop_song", TOOLS[:3])]
     together = model.revise_requests(requests)
@@ -127,9 +115,6 @@ def test_a_local_model_answers_many_as_one_by_one_and_leaves_what_is_too_long(
     model = LocalReviser(tmp_path, small_caller, device="cpu")
     long = make_row(draft_arguments={"title": "word " * 20_000})
     assert model.revise_requests([make_revision_request(long)]) == [None]
-
-
-def test_a_model_that_is_not_there_is_named_and_the_ladder_goes_on(tmp_path):
     model = LocalReviser(tmp_path, "no-such-model", device="cpu")
     with pytest.raises(CannotPredict, match="no finished model"):
         model.load()
@@ -140,7 +125,7 @@ def test_a_model_that_is_not_there_is_named_and_the_ladder_goes_on(tmp_path):
     assert "CannotPredict" in rung.why
 
 
-def test_an_endpoint_revises_with_the_words_that_a_sidecar_learns(tmp_path):
+def test_an_endpoint_revises_with_the_words_turns_and_candidates_of_a_sidecar(tmp_path):
     def answer(body: dict[str, Any], number: int) -> Say:
         assert "What is wrong with it" in body["messages"][-1]["content"]
         assert {tool["function"]["name"] for tool in body["tools"]} >= {"find_file"}
@@ -158,12 +143,7 @@ def test_an_endpoint_revises_with_the_words_that_a_sidecar_learns(tmp_path):
         ]
     assert (reports[0].outcome, reports[0].arguments) == ("repaired", WANTED)
     assert reports[1].reason is not None
-    assert reports[1].reason.question == "How many of them?"
-    assert reports[2].outcome == "abstained"
-
-
-def test_turns_and_candidates_reach_the_endpoint(tmp_path):
-    warehouse = Warehouse(home=tmp_path, state=tmp_path / "state", budget_usd=1.0)
+    assert (reports[1].reason.question, reports[2].outcome) == ("How many of them?", "abstained")
     with openai_endpoint([called(("find_invoice", json.dumps(WANTED)))]) as endpoint:
         model = EndpointReviser(predictor(endpoint, warehouse))
         assert model.revise_requests([ask()]) == [ProposedCall("find_invoice", WANTED)]
@@ -181,7 +161,7 @@ def make_rollouts() -> RolloutBatch:
     return prepare_prompts(make_small_tokenizer(), ROWS, 2000)[0]
 
 
-def test_a_rollout_is_asked_as_it_is_taught_and_what_is_too_long_is_left_out():
+def test_a_rollout_is_asked_as_it_is_taught_and_an_update_is_a_point_of_the_curve():
     tokenizer, made = make_small_tokenizer(), make_rollouts()
     for row, prompt in zip(made.rows, made.prompts, strict=True):
         served = render_revision_prompt(tokenizer, make_revision_request(row))
@@ -191,9 +171,6 @@ def test_a_rollout_is_asked_as_it_is_taught_and_what_is_too_long_is_left_out():
     made, counts = prepare_prompts(make_small_tokenizer(), [*ROWS, long], 900)
     assert (made.rows, len(made.prompts)) == (ROWS, len(ROWS))
     assert counts == {"rows": len(ROWS) + 1, "too_long": 1}
-
-
-def test_an_update_is_a_point_of_the_curve_of_what_was_measured():
     made = make_rollouts()
     places = [at for at, row in enumerate(made.rows) if row.kind in ("wrong_type", "missing")]
     copied, right = made.take_rewards(places, [COPY, write_call(RIGHT)])
@@ -226,7 +203,7 @@ def make_course(root: Path, settings: GrpoSettings = SMALL, **changed: Any) -> G
 def test_too_few_rows_are_refused_with_what_to_change(tmp_path, changed, named):
     course = replace(make_course(tmp_path), **changed)
     tokenizer = make_rollouts().tokenizer
-    with pytest.raises(TrainingFailed, match=named):
+    with pytest.raises(model_store.TrainingFailed, match=named):
         run_grpo(None, tokenizer, ROWS, course, print, print)
 
 
@@ -284,6 +261,6 @@ def test_a_training_has_a_curve_and_goes_on_where_it_was(small_caller, tmp_path,
 )
 def test_settings_of_a_job_are_read_back_or_refused(changed, named):
     written = json.loads(json.dumps(asdict(SMALL_GRPO)))
-    assert read_hyper_parameters("sidecar", GrpoSettings, written) == SMALL_GRPO
-    with pytest.raises(TrainingFailed, match=named):
-        read_hyper_parameters("sidecar", GrpoSettings, changed)
+    assert model_store.read_hyper_parameters("sidecar", GrpoSettings, written) == SMALL_GRPO
+    with pytest.raises(model_store.TrainingFailed, match=named):
+        model_store.read_hyper_parameters("sidecar", GrpoSettings, changed)

@@ -57,7 +57,6 @@ HOSTILE = {
 
 
 def answer(row: RevisionRow) -> str:
-    """The right answer of a row."""
     return write_call(row.right[0]) if row.right else row.question
 
 
@@ -113,7 +112,7 @@ def test_any_change_of_an_untouched_draft_is_worth_less_than_the_draft(call):
         assert found.total < score_revision(row, copy(row)).total == 1.0
 
 
-def test_what_was_right_in_the_draft_is_to_stay_and_nothing_is_added():
+def test_what_was_right_stays_nothing_is_added_and_more_right_values_are_worth_more():
     row = make_row("wrong_type")
     kept = {"room": "Aspen", "guests": "4", "day": "2026-12-01"}
     lost = {"room": "Birch", "guests": "4", "day": "2026-12-01"}
@@ -125,9 +124,6 @@ def test_what_was_right_in_the_draft_is_to_stay_and_nothing_is_added():
     assert (found.verdict, found.parts["kept"]) == (IS_RIGHT, 0.0)
     assert found.total < 1
     assert score_revision(make_row("missing"), write_call(changed)).total == 1.0
-
-
-def test_more_right_values_and_a_tool_that_is_there_are_worth_more():
     row = make_row("renamed")
     steps: list[dict[str, Any]] = [
         {}, {"room": "Aspen"}, {"room": "Aspen", "guests": 4}, RIGHT["arguments"],
@@ -141,13 +137,16 @@ def test_more_right_values_and_a_tool_that_is_there_are_worth_more():
     assert parts == [0.0, 0.5, 1.0]
 
 
-def test_an_invented_required_value_does_harm():
+def test_an_invented_required_value_does_harm_and_an_unusable_contract_leaves_right_right():
     row = make_row("missing")
     for guests, verdict in ((7, HARMFUL), (4, WRONG)):
         call = {"name": "book_room", "arguments": {"room": "Aspen", "guests": guests}}
         found = score_revision(row, write_call(call))
-        assert found.verdict == verdict
-        assert found.parts["grounded"] == (0.5 if guests == 7 else 1.0)
+        assert (found.verdict, found.parts["grounded"]) == (verdict, 0.5 if guests == 7 else 1.0)
+    broken = {"name": "book_room", "description": "", "inputSchema": {"type": 7, "required": 3}}
+    row = make_row("missing", contracts=(broken,))
+    assert score_revision(row, write_call(RIGHT)).total == 1.0
+    assert score_revision(row, copy(row)).total < LEAST_RIGHT
 
 
 def test_a_question_for_a_call_and_a_call_for_a_question_are_worth_little():
@@ -163,8 +162,7 @@ def test_a_question_for_a_call_and_a_call_for_a_question_are_worth_little():
     stopped = score_revision(row, copy(row))
     assert (sent.total, sent.verdict) == (0.0, HARMFUL)
     assert (stopped.total, stopped.verdict) == (CALLED_IN_VAIN, COPIED)
-    other = score_revision(row, "What is your name?")
-    assert ASKED_RIGHTLY <= other.total < 1.0
+    assert ASKED_RIGHTLY <= score_revision(row, "What is your name?").total < 1.0
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -176,10 +174,3 @@ def test_whatever_is_written_gets_a_score(kind, name):
     assert found == score_revision(row, HOSTILE[name])
     if name == "nested arguments":
         assert (found.verdict, found.total) == (UNREAD, 0.0)
-
-
-def test_a_contract_that_no_call_can_be_checked_against_leaves_the_right_call_right():
-    broken = {"name": "book_room", "description": "", "inputSchema": {"type": 7, "required": 3}}
-    row = make_row("missing", contracts=(broken,))
-    assert score_revision(row, write_call(RIGHT)).total == 1.0
-    assert score_revision(row, copy(row)).total < LEAST_RIGHT

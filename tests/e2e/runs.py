@@ -23,7 +23,6 @@ MARKETS = ("registry", "mcpso")
 
 
 def choose_base_port() -> int:
-    """A port from which on the replicas' ports are free."""
     for _ in range(100):
         with socket.create_server(("127.0.0.1", 0)) as sock:
             base_port = sock.getsockname()[1]
@@ -85,31 +84,18 @@ class Runs:
         }
 
     def _build_defs(self) -> dg.Definitions:
-        chromium = find_chromium()
-        policies = {
-            name: CrawlPolicy(
-                base_url=self.sites[name],
-                requests_per_second=0,
-                allow_loopback=True,
-                chromium=str(chromium),
-                contain=open_browser_sandbox,
-            )
-            for name in MARKETS
-        }
+        given: dict[str, Any] = {"chromium": str(find_chromium()), "contain": open_browser_sandbox}
+        given |= {"requests_per_second": 0, "allow_loopback": True}
+        policies = {name: CrawlPolicy(base_url=self.sites[name], **given) for name in MARKETS}
         return build_defs(resources={"crawlers": policies})
 
 
 def list_failures(result: dg.ExecuteInProcessResult) -> list[str]:
-    """The messages of a run's failed steps."""
-    return [
-        f"{event.step_key}: {event.step_failure_data.error_display_string}"
-        for event in result.all_events
-        if event.is_step_failure
-    ]
+    failed = [event for event in result.all_events if event.is_step_failure]
+    return [f"{one.step_key}: {one.step_failure_data.error_display_string}" for one in failed]
 
 
 def list_failed_checks(result: dg.ExecuteInProcessResult) -> dict[str, str]:
-    """Failed checks by asset: why."""
     reasons: dict[str, str] = {}
     for check in result.get_asset_check_evaluations():
         if not check.passed:

@@ -28,6 +28,5 @@ async def serving(place: Path, home: Path, **settings: str) -> AsyncIterator[Any
 
 
 async def call_json(session: Any, tool: str, **arguments: Any) -> dict[str, Any]:
-    """The structured answer of one of the meta-server's tools."""
     result = await session.call_tool(tool, arguments)
     return result.structured_content or {}

@@ -26,10 +26,8 @@ from warehouse.store import Warehouse
 
 SCORES = ("clarity", "specificity", "relevance", "completeness", "correctness", "realism", "score")
 CITY = {"city": {"type": "string", "description": "Name of the city, e.g. Lisbon."}}
-MONEY = {
-    "amount": {"type": "number", "description": "How much."},
-    "currency": {"type": "string", "enum": ["EUR", "USD", "JPY"]},
-}
+MONEY: dict[str, Any] = {"amount": {"type": "number", "description": "How much."}}
+MONEY["currency"] = {"type": "string", "enum": ["EUR", "USD", "JPY"]}
 NOTE = {"note_id": {"type": "integer", "description": "The note's number."}}
 TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
     "get_forecast": ("Forecasts the weather of a city for the coming days.", CITY),
@@ -48,23 +46,16 @@ def list_good() -> list[tuple[str, str]]:
     return [(text, json.dumps(arguments, ensure_ascii=False)) for text, arguments in pairs]
 
 
-def is_good(asked: str) -> bool:
-    """Whether a prompt of the judge's shows one of them as it is."""
-    return any(text in asked and arguments in asked for text, arguments in list_good())
-
-
 def say(body: dict[str, Any], number: int) -> Say:
     """Answers as the role that the prompt speaks to; every seventh answer is fenced."""
     asked = "\n".join(message["content"] for message in body["messages"])
     if body["model"] in ("judge", "yes-man"):
-        good = body["model"] == "yes-man" or is_good(asked)
-        return Say(
-            json.dumps({"reasons": "As I read it.", **dict.fromkeys(SCORES, 8 if good else 2)})
-        )
+        shown = (text in asked and arguments in asked for text, arguments in list_good())
+        score = 8 if body["model"] == "yes-man" or any(shown) else 2
+        return Say(json.dumps({"reasons": "As I read it.", **dict.fromkeys(SCORES, score)}))
     match = re.search(r"^BEGIN \S+ tool\n(.*?)\nEND ", asked, re.DOTALL | re.MULTILINE)
     assert match, asked[-500:]
-    contract = json.loads(match[1])
-    written = answer_requests({"contract": contract, "count": 3}, 0)["requests"]
+    written = answer_requests({"contract": json.loads(match[1]), "count": 3}, 0)["requests"]
     if body["model"] == "writer":
         answer: Any = {"requests": written}
     else:
@@ -131,12 +122,9 @@ def test_pairs_and_judgements_come_from_the_endpoint_with_their_price(warehouse,
     assert set(pairs["model"]) == {"writer"}
     assert "offline" not in set(pairs["provider"])
     assert set(pairs["status"]) == {"ok"}
-    judged = warehouse.tables.read(JUDGEMENTS)
-    assert set(judged["judge"]) == {"model:judge"}
-    assert warehouse.ledger.spent() == pytest.approx(
-        sum(cost["usd"] for cost in warehouse.ledger.costs())
-    )
-    assert warehouse.ledger.spent() > 0
+    assert set(warehouse.tables.read(JUDGEMENTS)["judge"]) == {"model:judge"}
+    paid = sum(cost["usd"] for cost in warehouse.ledger.costs())
+    assert 0 < paid == pytest.approx(warehouse.ledger.spent())
     sent = len(endpoint.requests)
     assert synthesise().success
     assert len(endpoint.requests) == sent

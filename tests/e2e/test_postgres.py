@@ -29,7 +29,6 @@ class Place:
     environment: dict[str, str]
 
     def start(self) -> subprocess.Popen[bytes]:
-        """A run of one marketplace."""
         command = [sys.executable, "-m", "orchestration", "run", "-m", "registry"]
         with self.log.open("wb") as log:
             return subprocess.Popen(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log)
@@ -53,7 +52,6 @@ class Place:
         return dict(self.select("SELECT stage, count(*) FROM attempts GROUP BY stage"))
 
     def list_paid_twice(self) -> list[tuple]:
-        """Stages of effects that were paid for again."""
         paid = "SELECT stage FROM attempts WHERE status = 'done'"
         return self.select(f"{paid} GROUP BY stage, key HAVING count(*) > 1")
 

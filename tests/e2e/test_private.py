@@ -29,14 +29,10 @@ SANDBOX = replace(POLICY, memory_mb=1024)
 
 
 def run_nightly(warehouse: Warehouse, files: CrawlPolicy, policy: DeployPolicy) -> None:
-    given = {
-        "warehouse": warehouse,
-        "crawlers": {"private": files},
-        "launcher": MarketplaceLauncher(policy),
-    }
-    held: dict[str, Any] = {
-        name: dg.ResourceDefinition.hardcoded_resource(value) for name, value in given.items()
-    }
+    given: dict[str, Any] = {"warehouse": warehouse, "launcher": MarketplaceLauncher(policy)}
+    given["crawlers"] = {"private": files}
+    harden = dg.ResourceDefinition.hardcoded_resource
+    held: dict[str, Any] = {name: harden(value) for name, value in given.items()}
     assert dg.materialize(NIGHTLY, resources=held, partition_key="private").success
 
 
@@ -51,16 +47,8 @@ def test_without_a_file_the_partition_is_made_and_empty(warehouse):
     heads = {asset.key.path[-1]: warehouse.tables.head(asset.key.path[-1], "private")
              for asset in NIGHTLY}  # fmt: skip
     assert all(heads.values()), heads
-    assert all(
-        warehouse.tables.read(table, "private").is_empty() for table in (LISTINGS, DEPLOYMENTS)
-    )
-
-
-def trust_all(files: CrawlPolicy, policy: DeployPolicy) -> DeployPolicy:
-    local_servers = list_local_servers(files, policy)
-    return replace(
-        policy, confirmed={item.server_id: (str(item.digest),) for item in local_servers}
-    )
+    for table in (LISTINGS, DEPLOYMENTS):
+        assert warehouse.tables.read(table, "private").is_empty()
 
 
 def test_own_servers_are_listed_trusted_launched_indexed_and_called(warehouse, tmp_path):
@@ -78,7 +66,8 @@ def test_own_servers_are_listed_trusted_launched_indexed_and_called(warehouse, t
     # Nothing of it is launched before it is trusted, and the run is whole all the same.
     run_nightly(warehouse, files, policy)
     assert {row["error_kind"] for row in read_rows(warehouse).values()} == {"needs_confirmation"}
-    policy = trust_all(files, policy)
+    local = list_local_servers(files, policy)
+    policy = replace(policy, confirmed={one.server_id: (str(one.digest),) for one in local})
     run_nightly(warehouse, files, policy)
     rows = read_rows(warehouse)
     assert {name: row["n_tools"] for name, row in rows.items()} == {"py": 2, "js": 1}, rows

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import dagster as dg
@@ -50,8 +51,7 @@ def first_run(sites: Replicas, tmp_path_factory: pytest.TempPathFactory) -> Path
     with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.ephemeral() as instance:
         patch.setenv("TOOLMILL_HOME", str(home))
         run = Runs(home, instance, sites)
-        counts = run.nightly()
-        assert counts["deploy", "done"] >= 6
+        assert run.nightly()["deploy", "done"] >= 6
         assert run.run("fan_in").success
     return home
 
@@ -63,9 +63,7 @@ def seen(first_run: Path) -> Warehouse:
 
 
 @pytest.fixture
-def runs(
-    sites: Replicas, first_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Runs]:
+def runs(sites: Replicas, first_run: Path, tmp_path: Path, monkeypatch) -> Iterator[Runs]:
     home = tmp_path / "home"
     shutil.copytree(first_run, home, symlinks=True, copy_function=_copy_or_link)
     monkeypatch.setenv("TOOLMILL_HOME", str(home))
@@ -80,7 +78,7 @@ def _copy_or_link(file: str, copy: str) -> None:
     place(file, copy)
 
 
-def test_the_first_run_classifies_every_failure_with_a_hint(seen):
+def test_a_first_run_hints_at_failures_certifies_launches_and_asks_remote_servers(seen):
     rows = seen.tables.read(DEPLOYMENTS).to_dicts()
     failed = [row for row in rows if row["status"] != "ok"]
     assert failed
@@ -88,17 +86,11 @@ def test_the_first_run_classifies_every_failure_with_a_hint(seen):
     assert {"needs_secret", "no_recipe"} <= {row["error_kind"] for row in failed}
     [row] = [row for row in rows if "shell syntax" in str(row["hint"])]
     assert (row["status"], row["recipe_digest"]) == ("failed", None), "it never runs"
-
-
-def test_a_remote_server_is_asked_and_its_tools_go_all_the_way(seen):
     tables = seen.tables
     (row,) = tables.read(DEPLOYMENTS).filter(pl.col("ecosystem") == "remote").to_dicts()
     assert (row["status"], row["n_tools"], row["certified"]) == ("ok", 2, None)
     for table in (SNAPSHOTS, PAIRS, VECTORS):
         assert row["server_id"] in set(tables.read(table)["server_id"])
-
-
-def test_every_launch_here_has_a_certificate_that_held(seen):
     rows = seen.tables.read(DEPLOYMENTS).filter(pl.col("n_tools") > 0).to_dicts()
     here = [row for row in rows if row["ecosystem"] != "remote"]
     assert here
@@ -110,8 +102,7 @@ def test_every_launch_here_has_a_certificate_that_held(seen):
 
 
 def test_a_second_run_of_an_unchanged_world_costs_nothing_and_moves_nothing(runs):
-    before = runs.versions()
-    counts = runs.nightly()
+    before, counts = runs.versions(), runs.nightly()
     assert runs.run("fan_in").success
     assert {stage for stage, _ in counts} <= FREE
     assert runs.versions() == before
@@ -135,8 +126,7 @@ def test_one_server_runs_anew_through_all_stages_and_no_other_row_moves(runs):
     result = runs.run("one_server", "registry", server=server)
     assert result.success, list_failed_checks(result)
     counts = runs.warehouse.ledger.counts(run_id=result.run_id)
-    assert counts["deploy", "done"] == 1
-    assert counts["execute", "done"] == len(own["executions"])
+    assert (counts["deploy", "done"], counts["execute", "done"]) == (1, len(own["executions"]))
     assert not [stage for stage, _ in counts if stage.startswith("llm:")], counts
     for name, frame in read(others=True).items():
         assert frame.equals(before[name]), name
@@ -163,8 +153,7 @@ def test_the_night_after_an_evaluation_makes_what_it_granted_and_redoes_nothing(
     tables.promote(tables.stage(CURRICULUM, CURRICULUM.frame(granted)), "test", [])
     assert len(granted) == 4
     before = tables.read(PAIRS).to_dicts()
-    counts = runs.nightly()
-    assert 0 < counts["explore", "done"] <= 4 * len(MARKETS)
+    assert 0 < runs.nightly()["explore", "done"] <= 4 * len(MARKETS)
     after = tables.read(PAIRS).to_dicts()
     added = {make_unit_key(row) for row in after} - {make_unit_key(row) for row in before}
     assert added
@@ -185,7 +174,7 @@ def test_the_night_after_an_evaluation_makes_what_it_granted_and_redoes_nothing(
 
 
 @pytest.mark.slow
-def test_a_plan_of_an_unchanged_world_foresees_what_is_done(runs):
+def test_a_plan_foresees_what_is_done_in_an_unchanged_world_and_the_launches_of_day_two(runs):
     runs.nightly()  # twice: the second run executes calls that look-alikes decide on
     before = runs.versions()
     plan = make_plan(load_settings(), MARKETS)
@@ -193,11 +182,6 @@ def test_a_plan_of_an_unchanged_world_foresees_what_is_done(runs):
     assert runs.warehouse.ledger.spent() == 0
     planned = {stage.stage for stage in plan.stages} - FREE
     assert planned <= {stage for stage, _ in runs.nightly()}
-
-
-@pytest.mark.slow
-def test_a_plan_counts_the_launches_of_day_two(runs):
-    runs.nightly()
     runs.sites.switch(day=2)
     for market in MARKETS:
         assert runs.materialize(["listings"], market).success
@@ -232,8 +216,7 @@ def test_day_two_pays_only_for_what_is_new_or_changed_and_forgets_what_is_gone(r
     same = units_before.keys() & units.keys() - moved.keys()
     assert len(same) > len(moved)
     assert {row["server_id"] for row in before} != {row["server_id"] for row in after}
-    changes = runs.warehouse.tables.read(CHANGES)
-    assert {"breaking", "compatible", "wording"} & set(changes["cls"])
+    assert {"breaking", "compatible", "wording"} & set(runs.warehouse.tables.read(CHANGES)["cls"])
     set_after = runs.warehouse.tables.head("training_set")
     assert set_before
     assert set_after
@@ -301,11 +284,6 @@ async def converse(release: Path, home: Path) -> None:
 
 
 def versions_of(result: dg.ExecuteInProcessResult) -> dict[str, str]:
-    """Asset -> data version."""
-    return {
-        event.asset_key.to_user_string(): str(
-            event.step_materialization_data.materialization.tags["dagster/data_version"]
-        )
-        for event in result.get_asset_materialization_events()
-        if event.asset_key
-    }
+    events = result.get_asset_materialization_events()
+    made: list[Any] = [event.step_materialization_data.materialization for event in events]
+    return {one.asset_key.to_user_string(): one.tags["dagster/data_version"] for one in made}

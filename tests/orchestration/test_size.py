@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (1_048, 7),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_333, 14),
-    "tests": (72_095, 421),
+    "tests": (70_360, 421),
     "benchmarks": (6_000, 37),
 }
 

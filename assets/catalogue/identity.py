@@ -244,9 +244,9 @@ class _DisjointSets:
                 _unite_roots(trial, group[0], position)
         together: dict[int, list[int]] = defaultdict(list)
         for position in range(len(self.listings)):
-            together[_find_root(trial, position)].append(position)
+            together[find_root(trial, position)].append(position)
         for group in groups:
-            everyone = together[_find_root(trial, group[0])]
+            everyone = together[find_root(trial, group[0])]
             if level != "package" and self._contradict(everyone, level):
                 continue
             for position in group:
@@ -280,7 +280,7 @@ class _DisjointSets:
         names = defaultdict(set)
         for position in group:
             # What a package or a URL joined before is one server under however many names.
-            names[self.listings[position].marketplace].add(_find_root(self.root, position))
+            names[self.listings[position].marketplace].add(find_root(self.root, position))
         several = any(len(roots) > 1 for roots in names.values())
         if not several and len(group) <= _CAP and not self._contradict(group, "repository"):
             return [group]
@@ -307,21 +307,19 @@ class _DisjointSets:
             return True
         roots_by_market: dict[str, set[int]] = defaultdict(set)
         for position in positions:
-            roots_by_market[self.listings[position].marketplace].add(
-                _find_root(self.root, position)
-            )
+            roots_by_market[self.listings[position].marketplace].add(find_root(self.root, position))
         return any(len(roots) > 1 for roots in roots_by_market.values())
 
     def components(self) -> list[ServerGroup]:
         """The components, each with its strongest key that no listing outside it has."""
         members: dict[int, list[int]] = defaultdict(list)
         for position in range(len(self.listings)):
-            members[_find_root(self.root, position)].append(position)
+            members[find_root(self.root, position)].append(position)
         holders: dict[tuple[str, str], set[int]] = defaultdict(set)
         for position, keys in enumerate(self.keys):
             for level in LEVELS:
                 if key := keys.at(level):
-                    holders[level, key].add(_find_root(self.root, position))
+                    holders[level, key].add(find_root(self.root, position))
         results = []
         for positions in members.values():
             own_keys = sorted(
@@ -341,7 +339,7 @@ class _DisjointSets:
         return results
 
 
-def _find_root(root: list[int], position: int) -> int:
+def find_root(root: list[int], position: int) -> int:
     while root[position] != position:
         root[position] = root[root[position]]
         position = root[position]
@@ -349,5 +347,5 @@ def _find_root(root: list[int], position: int) -> int:
 
 
 def _unite_roots(root: list[int], position: int, other: int) -> None:
-    first, second = sorted((_find_root(root, position), _find_root(root, other)))
+    first, second = sorted((find_root(root, position), find_root(root, other)))
     root[second] = first

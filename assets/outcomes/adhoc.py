@@ -8,7 +8,7 @@ from assets.contracts.quarantined_tools import read_contracts
 from assets.contracts.repair.problems import find_problems
 from assets.contracts.tool_id import BadToolId, ToolId
 from assets.outcomes.environment import PLAIN, choose_world, open_server
-from assets.outcomes.execution import CallExecution, ToolCall, watch_call
+from assets.outcomes.execution import ToolCall, watch_call
 from assets.outcomes.plan import ExecutionSetup
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.select import LaunchableServer, list_launchable, may_run
@@ -122,22 +122,17 @@ async def execute_tool(
             owner=place.owner,
             repeat=call.only_reads,
         )
-    return describe_execution(call, world, done.execution)
-
-
-def describe_execution(call: ToolCall, world: WorldSpec, done: CallExecution) -> dict[str, Any]:
-    """An execution as JSON: its outcome, whose fault it is and why, and what it did."""
     columns = ("outcome", "blame", "evidence", "status", "error_kind", "hint", "changed", "differs")
     return {
         "tool_id": str(ToolId(call.server_id, call.tool)),
         "world": world.name,
-        **{name: getattr(done, name) for name in columns},
-        "breaks_hint": call.only_reads and done.changes_state,
-        "text": done.text,
-        "structured": done.structured,
-        "withheld": done.withheld,
-        "findings": done.findings,
-        "size": done.size,
-        "seconds": done.seconds,
-        "call_key": call.make_key(done.before),
+        **{name: getattr(done.execution, name) for name in columns},
+        "breaks_hint": call.only_reads and done.execution.changes_state,
+        "text": done.execution.text,
+        "structured": done.execution.structured,
+        "withheld": done.execution.withheld,
+        "findings": done.execution.findings,
+        "size": done.execution.size,
+        "seconds": done.execution.seconds,
+        "call_key": call.make_key(done.execution.before),
     }

@@ -18,6 +18,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from assets.marketplaces.server_json.inputs import list_objects
 from assets.servers.calls.log import TRACE_FORMAT
 from warehouse.errors import UnusableInput
 from warehouse.json_types import JsonObject
@@ -138,7 +139,7 @@ def _read_claude_code(lines: Sequence[JsonObject], stem: str) -> list[TraceSessi
         at, role = _read_time(line.get("timestamp")), str(message.get("role"))
         content = message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        for block in _list_objects(blocks):
+        for block in list_objects(blocks):
             kind = block.get("type")
             if kind == "text" and role in (USER, ASSISTANT):
                 session.append(TraceEvent(role, _read_text(block.get("text")), at=at))
@@ -179,12 +180,12 @@ def _read_codex(lines: list[JsonObject], stem: str) -> list[TraceSession]:
 def read_request(body: JsonObject) -> TraceSession:
     """The conversation that a request to a model brings along: Chat Completions, Responses or
     Anthropic's Messages."""
-    if items := _list_objects(body.get("input")):
+    if items := list_objects(body.get("input")):
         [session] = _read_codex([{"type": "response_item", "payload": item} for item in items], "")
     else:
-        lines = [{"message": _convert_chat(item)} for item in _list_objects(body.get("messages"))]
+        lines = [{"message": _convert_chat(item)} for item in list_objects(body.get("messages"))]
         session = next(iter(_read_claude_code(lines, "")), TraceSession("", "", ()))
-    tools = _list_objects([t.get("function", t) for t in _list_objects(body.get("tools"))])
+    tools = list_objects([t.get("function", t) for t in list_objects(body.get("tools"))])
     schemas = [tool.get("parameters") or tool.get("input_schema") for tool in tools]
     definitions = {
         str(tool.get("name")): {"description": tool.get("description"), "inputSchema": schema}
@@ -199,8 +200,8 @@ def _convert_chat(message: JsonObject) -> JsonObject:
         call = {"type": "tool_result", "tool_use_id": message.get("tool_call_id")}
         return {"role": USER, "content": [{**call, "content": message.get("content")}]}
     calls = []
-    for call in _list_objects(message.get("tool_calls")):
-        function = next(iter(_list_objects([call.get("function")])), {})
+    for call in list_objects(message.get("tool_calls")):
+        function = next(iter(list_objects([call.get("function")])), {})
         named = {"name": function.get("name"), "input": function.get("arguments")}
         calls.append({"type": "tool_use", "id": call.get("id"), **named})
     return {"role": message.get("role"), "content": calls} if calls else message
@@ -225,12 +226,12 @@ def _read_trace(name: str, spans: list[tuple[JsonObject, dict[str, Any]]]) -> Tr
     for span, about in spans:
         at = _read_nanoseconds(span.get("startTimeUnixNano"))
         first = at if first is None else first
-        talk = [
-            *_list_objects(_parse(about.get("gen_ai.input.messages"))),
-            *_list_objects(_parse(about.get("gen_ai.output.messages"))),
+        talk: list[JsonObject] = [
+            *list_objects(_parse(about.get("gen_ai.input.messages"))),
+            *list_objects(_parse(about.get("gen_ai.output.messages"))),
         ]
         messages = talk if len(talk) > len(messages) else messages
-        for tool in _list_objects(_parse(about.get("gen_ai.tool.definitions"))):
+        for tool in list_objects(_parse(about.get("gen_ai.tool.definitions"))):
             function = tool.get("function")
             body = function if isinstance(function, dict) else tool
             definitions[str(body.get("name"))] = body
@@ -241,7 +242,7 @@ def _read_trace(name: str, spans: list[tuple[JsonObject, dict[str, Any]]]) -> Tr
             executed[call] = _make_result(call, text, failed or "error.type" in about, at)
     answered: set[str] = set()
     for message in messages:
-        for part in _list_objects(message.get("parts")):
+        for part in list_objects(message.get("parts")):
             kind, call = part.get("type"), str(part.get("id") or "")
             if kind == "text" and message.get("role") in (USER, ASSISTANT):
                 text = _read_text(part.get("content"))
@@ -292,16 +293,16 @@ _READERS = {
 
 
 def _walk_spans(line: JsonObject) -> Iterator[JsonObject]:
-    for resource in _list_objects(line.get("resourceSpans")):
-        for scope in _list_objects(resource.get("scopeSpans")):
-            yield from _list_objects(scope.get("spans"))
+    for resource in list_objects(line.get("resourceSpans")):
+        for scope in list_objects(resource.get("scopeSpans")):
+            yield from list_objects(scope.get("spans"))
 
 
 def _flatten(span: JsonObject) -> dict[str, Any]:
     """The attributes of a span by name; those of its events too."""
-    listed = [*_list_objects(span.get("attributes"))]
-    for event in _list_objects(span.get("events")):
-        listed += _list_objects(event.get("attributes"))
+    listed = [*list_objects(span.get("attributes"))]
+    for event in list_objects(span.get("events")):
+        listed += list_objects(event.get("attributes"))
     about: dict[str, Any] = {}
     for item in listed:
         value = item.get("value")
@@ -324,10 +325,6 @@ def _make_call(call: Any, name: Any, arguments: Any, at: float | None) -> TraceE
 
 def _make_result(call: Any, text: str, failed: bool, at: float | None) -> TraceEvent:
     return TraceEvent(RESULT, text, str(call or ""), failed=failed, at=at)
-
-
-def _list_objects(value: Any) -> list[JsonObject]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _parse(value: Any) -> Any:

@@ -70,9 +70,9 @@ def _repair(home: Path, state: Path) -> None:
     from orchestration.runs.processes import silence_warnings
 
     silence_warnings()
-    from extensions.upkeep.storage_repair import repair_home
+    from extensions.upkeep.storage_repair import repair_home, restore_pointer
     from orchestration.runs.nightly import hold_run_lock
-    from training.releases.champion import read_champion, restore_pointer
+    from training.releases.champion import read_champion
     from training.role import list_roles
     from warehouse.storage.files import PointerBroken
 

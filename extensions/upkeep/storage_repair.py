@@ -2,13 +2,28 @@
 
 import json
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from warehouse.storage.files import PointerBroken, hold_lock, write_atomically, write_pointer
+from training.releases.champion import (
+    CHAMPIONS,
+    RoleChampion,
+    get_pointer_path,
+    hold_pointer_lock,
+    list_attempts,
+    list_promoted,
+    read_champion,
+)
+from warehouse.storage.files import (
+    PointerBroken,
+    hold_lock,
+    read_pointer,
+    write_atomically,
+    write_pointer,
+)
 from warehouse.storage.tables import Tables
 
 
@@ -111,3 +126,23 @@ def _is_whole(pointer: Path, digest: str) -> bool:
 def _keep(path: Path) -> None:
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f".{time.time_ns() % 1_000_000:06d}"
     write_atomically(path.with_name(f"{path.name}.before-{stamp}"), path.read_bytes())
+
+
+def restore_pointer(home: Path, role: str) -> RoleChampion:
+    """Writes a champion's broken pointer again from the history. Raises PointerBroken."""
+    with hold_pointer_lock(home):
+        try:
+            if read_pointer(home / get_pointer_path(role), "") is not None:
+                return read_champion(home, role)
+        except PointerBroken:
+            pass
+        last_promoted = next(iter(list_promoted(home, role)[-1:]), None)
+        if last_promoted is None:
+            raise PointerBroken(
+                f"{home / CHAMPIONS}: names no champion of {role}; delete {get_pointer_path(role)},"
+                f" and the untrained model serves until {role}_champion is materialized"
+            )
+        attempts = [line["attempt"] for line in list_attempts(home, role)]
+        after = replace(last_promoted, last_candidate=attempts[-1] if attempts else {})
+        write_pointer(home / get_pointer_path(role), asdict(after))
+        return after

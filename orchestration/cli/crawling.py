@@ -79,8 +79,8 @@ def parse(
 def _crawl_once(
     chosen: Settings, marketplace: str, adapter: "MarketplaceAdapter"
 ) -> dict[str, Any]:
-    from assets.marketplaces.crawl import adhoc
     from assets.marketplaces.crawl.crawl import crawl as crawl_once
+    from assets.marketplaces.crawl.result import summarise_crawl, summarise_failure
     from assets.marketplaces.policy import CrawlError
     from orchestration.factories import open_warehouse
 
@@ -94,9 +94,9 @@ def _crawl_once(
             run_date=f"ad hoc {warehouse.ledger.open_run(scope)}",
             progress=report_lines(),
         )
-        return adhoc.summarise_crawl(result)
+        return summarise_crawl(result)
     except CrawlError as error:
-        return adhoc.summarise_failure(marketplace, error)
+        return summarise_failure(marketplace, error)
     finally:
         warehouse.ledger.close_run(scope)
 

@@ -7,8 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -117,21 +117,18 @@ class WorkerPool:
                     " run again: what it had done is not done again"
                 ) from error
             except KeyboardInterrupt:
-                _interrupt(futures)
+                # Ends the workers' steps as Ctrl-C does, then the workers, and those that do not
+                # end, too.
+                for future in futures:
+                    future.cancel()
+                workers = multiprocessing.active_children()
+                for worker in workers:
+                    if worker.pid is not None:
+                        os.kill(worker.pid, signal.SIGINT)
+                wait(futures, timeout=_GRACE_S)
+                for worker in workers:
+                    worker.kill()
                 raise
-
-
-def _interrupt(futures: Sequence[Future[TaskOutcome]]) -> None:
-    """Ends the workers' steps as Ctrl-C does, then the workers, and those that do not end, too."""
-    for future in futures:
-        future.cancel()
-    workers = multiprocessing.active_children()
-    for worker in workers:
-        if worker.pid is not None:
-            os.kill(worker.pid, signal.SIGINT)
-    wait(futures, timeout=_GRACE_S)
-    for worker in workers:
-        worker.kill()
 
 
 @contextmanager

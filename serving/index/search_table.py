@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.texts import ALL, JOINT
+from warehouse.storage.lance import quote_text
 
 FOLDER = "search"
 TOOLS, SERVERS = "tools", "servers"
@@ -101,7 +102,7 @@ def write_table(
         table = connection.open_table(name)
         ordered = sorted(stale)
         for start in range(0, len(ordered), _SLICE):
-            quoted = ", ".join(_quote_text(key) for key in ordered[start : start + _SLICE])
+            quoted = ", ".join(quote_text(key) for key in ordered[start : start + _SLICE])
             table.delete(f"key IN ({quoted})")
         if due:
             table.add(_make_batches(keys, digests, vectors, words, due))
@@ -194,7 +195,3 @@ def _open_table(folder: Path, name: str) -> Any:
     import lancedb
 
     return lancedb.connect(folder).open_table(name)
-
-
-def _quote_text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from assets.marketplaces.adapters.docker import DockerAdapter
 from assets.marketplaces.adapters.glama import GlamaAdapter
 from assets.marketplaces.adapters.smithery import SmitheryAdapter
-from assets.marketplaces.crawl.adhoc import make_public_listing
 from assets.marketplaces.crawl.crawl import crawl
+from assets.marketplaces.crawl.result import make_public_listing
 from assets.marketplaces.listing import (
     MOST_TOOLS,
     EnvVar,

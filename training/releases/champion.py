@@ -120,26 +120,6 @@ def read_champion(home: Path, role: str) -> RoleChampion:
     return RoleChampion(role, get_untrained_model(role))
 
 
-def restore_pointer(home: Path, role: str) -> RoleChampion:
-    """Writes a champion's broken pointer again from the history. Raises PointerBroken."""
-    with hold_pointer_lock(home):
-        try:
-            if read_pointer(home / get_pointer_path(role), "") is not None:
-                return read_champion(home, role)
-        except PointerBroken:
-            pass
-        last_promoted = _find_last_promoted(home, role)
-        if last_promoted is None:
-            raise PointerBroken(
-                f"{home / CHAMPIONS}: names no champion of {role}; delete {get_pointer_path(role)},"
-                f" and the untrained model serves until {role}_champion is materialized"
-            )
-        attempts = [line["attempt"] for line in list_attempts(home, role)]
-        after = replace(last_promoted, last_candidate=attempts[-1] if attempts else {})
-        write_pointer(home / get_pointer_path(role), asdict(after))
-        return after
-
-
 def read_last_trained_set(home: Path, role: str) -> str | None:
     """The training set of the role's last candidate, promoted or not; None before the first."""
     champion = read_champion(home, role)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from assets.catalogue.identity import find_root
 from assets.contracts.canonical import tool_text
 from assets.synthesis.tables import ONE_CALL
 from training.retriever.settings import HARD, RetrieverSettings
@@ -99,29 +100,23 @@ def find_twin_texts(
     """
     up = list(range(len(texts)))
 
-    def of(at: int) -> int:
-        while up[at] != at:
-            up[at] = up[up[at]]
-            at = up[at]
-        return at
-
     for start in range(0, len(texts), _BLOCK):  # 10,000 tools at once would be 400 MB
         near = vectors[start : start + _BLOCK] @ vectors.T
         for one, other in zip(*np.nonzero(near > TWIN_COSINE), strict=True):
-            up[of(start + int(one))] = of(int(other))
+            up[find_root(up, start + int(one))] = find_root(up, int(other))
     place = {text: at for at, text in enumerate(texts)}
     same: dict[Any, int] = {}
     for tool in tools.values():
         at = place[tool.text]
         if tool.words:
-            up[of(at)] = of(same.setdefault(tool.words, at))
+            up[find_root(up, at)] = find_root(up, same.setdefault(tool.words, at))
         for name in tool.twins:
             if name in tools:
-                up[of(at)] = of(place[tools[name].text])
+                up[find_root(up, at)] = find_root(up, place[tools[name].text])
     groups: dict[int, set[str]] = defaultdict(set)
     for at, text in enumerate(texts):
-        groups[of(at)].add(text)
-    return {text: groups[of(at)] for at, text in enumerate(texts)}
+        groups[find_root(up, at)].add(text)
+    return {text: groups[find_root(up, at)] for at, text in enumerate(texts)}
 
 
 def list_right_texts(

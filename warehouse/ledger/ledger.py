@@ -4,7 +4,7 @@ are repeated."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +92,6 @@ class Ledger:
         """Makes an effect whose product (a model's folder) was lost due again, its cost kept."""
         with self.database.transaction() as db:
             db.execute("DELETE FROM effects WHERE key = ?", (key,))
-
-    def forget_answers(self, blobs: Collection[str]) -> int:
-        """Makes effects with these blobs due again, costs kept; returns how many there were."""
-        names = sorted(blobs)
-        marks = ", ".join("?" * len(names))
-        rows = self.database.select(f"SELECT key FROM effects WHERE blob IN ({marks})", *names)
-        for (key,) in rows:
-            self.forget(key)
-        return len(rows)
 
     def set_budget(self, scope: str, limit_usd: float) -> None:
         """Sets the most that effects of `scope` may cost in all, in US dollars."""

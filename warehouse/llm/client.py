@@ -209,11 +209,6 @@ class LLM:
             self._outbox = outbox
         return self._outbox
 
-    def begin_stage(self, stage: str) -> None:
-        """Names the part of the run whose requests are gathered from here on."""
-        if any(self._goes_by_batch(role, False) for role in self.roles.values()):
-            self._open_outbox(stage)
-
     def drop_requests(self) -> None:
         """Lets go of what was gathered and is not sent."""
         if self._outbox is not None:
@@ -266,7 +261,8 @@ def run_batch(
         except Exception as error:
             return fail(record, describe_failure(error, (LLMError, BudgetExceeded)))
 
-    llm.begin_stage(stage)
+    if any(llm._goes_by_batch(role, False) for role in llm.roles.values()):
+        llm._open_outbox(stage)
     try:
         results = asyncio.run(
             _run_workers(records, work_or_fail, llm, workers, stage, progress or SilentProgress())

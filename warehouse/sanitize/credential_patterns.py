@@ -128,7 +128,25 @@ def find_credentials(text: str) -> Iterator[Span]:
         yield from _find_in_run(text, *run.span())
     yield from _find_private_keys(text)
     if "@" in text or "%40" in text:
-        yield from _find_userinfo(text)
+        # The password of `scheme://user:password@host`, or a token that stands alone before the @.
+        for match in _USERINFO.finditer(text):
+            group = 1 if match[1] is not None else 2
+            start, end = match.span(group)
+            who, colon, password = match[group].partition(":")
+            if not colon:
+                who, colon, password = match[group].partition("%3A")
+            if text.startswith("sha256:", match.end()):
+                continue  # image:tag@sha256:…
+            # `user:password@host` as the pattern of a connection string.
+            if (
+                colon
+                and password
+                and not is_place(password)
+                and not (who.lower().startswith("user") and password.lower().startswith("pass"))
+            ):
+                yield start + len(who) + len(colon), end
+            elif not colon and not is_place(who) and is_credible(who, 12):
+                yield start, end
     if "hooks.slack.com" in text or "/webhooks" in text or "api.telegram.org" in text:
         yield from (match.span(2) for match in _HOOKS.finditer(text) if is_credible(match[2]))
     yield from _find_marked(text)
@@ -259,28 +277,6 @@ def _is_made_up(secret: str, prefix: str) -> bool:
     if is_place(secret) or not set(body.lower()) - set("x-_*."):
         return True
     return prefix in _LOOSE and len(body) < 40 and not is_credible(body)
-
-
-def _find_userinfo(text: str) -> Iterator[Span]:
-    """The password of `scheme://user:password@host`, or a token that stands alone before the @."""
-    for match in _USERINFO.finditer(text):
-        group = 1 if match[1] is not None else 2
-        start, end = match.span(group)
-        who, colon, password = match[group].partition(":")
-        if not colon:
-            who, colon, password = match[group].partition("%3A")
-        if text.startswith("sha256:", match.end()):
-            continue  # image:tag@sha256:…
-        # `user:password@host` as the pattern of a connection string.
-        if (
-            colon
-            and password
-            and not is_place(password)
-            and not (who.lower().startswith("user") and password.lower().startswith("pass"))
-        ):
-            yield start + len(who) + len(colon), end
-        elif not colon and not is_place(who) and is_credible(who, 12):
-            yield start, end
 
 
 def _find_segments(text: str, start: int) -> Iterator[Span]:

@@ -162,7 +162,7 @@ class LanceStore:
         if opened is None:
             return
         for start in range(0, len(ordered), _SLICE):
-            quoted = ", ".join(map(_quote_text, ordered[start : start + _SLICE]))
+            quoted = ", ".join(map(quote_text, ordered[start : start + _SLICE]))
             hits = opened.search().where(f"key IN ({quoted})").select([*columns]).to_arrow()
             yield [hits[column] for column in columns]
 
@@ -210,5 +210,5 @@ def _make_arrow(rows: list[dict[str, Any]], dim: int) -> Any:
     return pa.Table.from_arrays([*columns, vectors], schema=_make_schema(dim))
 
 
-def _quote_text(text: str) -> str:
+def quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"

@@ -7,6 +7,7 @@ import polars as pl
 
 from assets.marketplaces.listing import Listing, read_row
 from assets.marketplaces.listing_table import LISTINGS
+from assets.marketplaces.policy import CrawlError
 
 # How a crawl ended. Only a `complete` pass may mark a server gone.
 Completeness = Literal["complete", "capped", "truncated", "skipped: key missing", "failed"]
@@ -68,3 +69,34 @@ def merge_listings(previous: pl.DataFrame, result: CrawlResult) -> pl.DataFrame:
         unread = pl.Series(sorted(result.unread), dtype=pl.String).implode()
         earlier = earlier.filter(record.is_in(unread))
     return pl.concat([result.frame, earlier]).select(list(LISTINGS.columns)).sort(LISTINGS.key)
+
+
+def make_public_listing(listing: Listing) -> dict[str, Any]:
+    """A listing in the normal form, as JSON values."""
+    about = {"__all__": {"description"}}  # of a variable: long, and said to a person elsewhere
+    left_out = {"launch": True, "tools": True, "env": about, "headers": about}
+    return listing.model_dump(mode="json", exclude=left_out)
+
+
+def summarise_crawl(result: CrawlResult) -> dict[str, Any]:
+    """What a crawl saw."""
+    return {
+        "marketplace": result.marketplace,
+        "completeness": result.completeness,
+        "requests": result.requests,
+        "pages": result.pages,
+        "hit_rate": result.hit_rate,
+        "listings": [make_public_listing(listing) for listing in result.listings],
+        "duplicates": result.duplicates,
+        "problems": result.problems,
+    }
+
+
+def summarise_failure(marketplace: str, error: CrawlError) -> dict[str, Any]:
+    """A crawl that could not go on, in the same form."""
+    return {
+        "marketplace": marketplace,
+        "completeness": "failed",
+        "listings": [],
+        "problems": [make_problem("", error.url, error.kind, str(error))],
+    }

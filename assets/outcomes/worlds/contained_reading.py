@@ -41,23 +41,7 @@ def read_contained(kind: str, states: Sequence[Mapping[str, Any]]) -> list[dict[
     key = digest([kind, digests])
     if key in _answers:
         return _answers[key]
-    answers = _read_files(kind, files)
-    if len(answers) == len(files):
-        while len(_answers) >= _KEPT:
-            _answers.pop(next(iter(_answers)), None)
-        _answers[key] = answers
-    missing = f"reading it takes more than {_LIMITS.memory_mb} MB, {_LIMITS.cpu_s} s"
-    missing += f" or {_MOST_OUTPUT >> 20} MB of facts"
-    return [*answers, *[{"why": missing}] * (len(files) - len(answers))]
-
-
-def describe_unreadable(data: bytes, why: str) -> dict[str, str]:
-    """The fact that stands for a file that cannot be read."""
-    return {"is": "unreadable", "sha256": sha256(data), "why": why}
-
-
-def _read_files(kind: str, files: Sequence[Mapping[str, bytes]]) -> list[dict[str, Any]]:
-    """The answers, up to the one that ended the program."""
+    # The answers, up to the one that ended the program.
     with TemporaryDirectory(prefix="toolmill-states-") as place:
         folder = Path(place)
         for number, state in enumerate(files):
@@ -74,7 +58,19 @@ def _read_files(kind: str, files: Sequence[Mapping[str, bytes]]) -> list[dict[st
     for line in output.splitlines():
         with suppress(ValueError):
             answers.append(json.loads(line))
-    return answers[: len(files)]
+    answers = answers[: len(files)]
+    if len(answers) == len(files):
+        while len(_answers) >= _KEPT:
+            _answers.pop(next(iter(_answers)), None)
+        _answers[key] = answers
+    missing = f"reading it takes more than {_LIMITS.memory_mb} MB, {_LIMITS.cpu_s} s"
+    missing += f" or {_MOST_OUTPUT >> 20} MB of facts"
+    return [*answers, *[{"why": missing}] * (len(files) - len(answers))]
+
+
+def describe_unreadable(data: bytes, why: str) -> dict[str, str]:
+    """The fact that stands for a file that cannot be read."""
+    return {"is": "unreadable", "sha256": sha256(data), "why": why}
 
 
 def _run(launch: SandboxLaunch) -> bytes:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from assets.contracts.quarantined_tools import key_contract
 from assets.synthesis.contract_reading import read_slots
 from assets.synthesis.tables import (
     CLARIFY,
@@ -234,7 +235,7 @@ def add_explored(
     explored, a tool whose values no answer gives has no sequence, and where nobody `invents`
     answers only sequences that happened are written. rows: all contracts that are offered, of which
     a sequence calls several."""
-    by_tool = {_name_tool(row): row for row in rows} if len(explored) else {}
+    by_tool = {key_contract(row): row for row in rows} if len(explored) else {}
     added = [_add(unit, explored, by_tool) for unit in units]
     return [
         unit
@@ -245,17 +246,13 @@ def add_explored(
     ]
 
 
-def _name_tool(row: Row) -> ToolVersion:
-    return row["server_id"], row["tool"], row["contract_digest"]
-
-
 def _add(
     unit: WritingUnit, explored: ExploredTools, rows: Mapping[ToolVersion, Row]
 ) -> WritingUnit:
     if unit.problem or not len(explored):
         return unit
     if unit.task == SEQUENTIAL:
-        return _add_steps(unit, explored.find_sequence(_name_tool(unit.own)), rows)
+        return _add_steps(unit, explored.find_sequence(key_contract(unit.own)), rows)
     if unit.task == PARALLEL:
         return _add_steps(unit, _choose_parallel(unit, explored, rows), rows)
     if unit.task == NO_TOOL:
@@ -276,7 +273,7 @@ def _add(
             elsewhere=tuple(rows[tool] for tool in elsewhere),
             explored=tuple(explored.list_calls(tool)[0].arguments for tool in elsewhere),
         )
-    calls = explored.list_calls(_name_tool(unit.own))
+    calls = explored.list_calls(key_contract(unit.own))
     if unit.task in (MISSING, CLARIFY):
         return _withhold(unit, calls)
     if unit.task not in _STATED or not calls:
@@ -292,7 +289,7 @@ def _add_steps(
     unit: WritingUnit, steps: Sequence[CallStep], rows: Mapping[ToolVersion, Row]
 ) -> WritingUnit:
     """The unit with these steps and the tools that they call, its own first."""
-    tools = list(dict.fromkeys([_name_tool(unit.own), *(step.call.tool for step in steps)]))
+    tools = list(dict.fromkeys([key_contract(unit.own), *(step.call.tool for step in steps)]))
     names = {tool[1] for tool in tools}
     if len(steps) < 2 or len(names) < len(tools) or not set(tools) <= rows.keys():
         return unit
@@ -315,14 +312,14 @@ def _choose_parallel(
 ) -> list[CallStep]:
     """A call of the unit's tool and one of its partner's; of another tool of its server where that
     was never useful; else two calls of its own."""
-    own = explored.list_calls(_name_tool(unit.own))
+    own = explored.list_calls(key_contract(unit.own))
     if not own:
         return []
-    server, name, _ = _name_tool(unit.own)
+    server, name, _ = key_contract(unit.own)
     near = [tool for tool in rows if tool[0] == server and tool[1] != name]
     near.sort(key=lambda tool: hash_fraction("beside", server, name, *tool))
     alone = len(unit.rows) == 1 and len(own) > 1
-    for tool in () if alone else (*map(_name_tool, unit.rows[1:]), *near):
+    for tool in () if alone else (*map(key_contract, unit.rows[1:]), *near):
         for call in explored.list_calls(tool):
             # Of two calls at once neither may find what the other did.
             if not (call.changes and own[0].changes):

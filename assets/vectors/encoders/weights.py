@@ -173,7 +173,27 @@ def merge_matrices(matrices: MutableMapping[str, np.ndarray], adapter: Path) -> 
         )
     for name in sorted(tensors):
         if name.endswith(_DOWN):
-            _add_lora(matrices, adapter, name, scale, tensors)
+            up = tensors[name.removesuffix(_DOWN) + _UP].astype(np.float32)
+            down = tensors[name].astype(np.float32)
+            if down.ndim != 2 or up.ndim != 2 or up.shape[1] != down.shape[0]:
+                raise BadAdapter(
+                    f"{adapter}: {name} is {down.shape}, its other half {up.shape}; expected"
+                    " (rank, in) and (out, rank): save it again"
+                )
+            target = _make_target_name(name)
+            shape_found = matrices[target].shape if target in matrices else "no such matrix"
+            if target not in matrices or shape_found != (up.shape[0], down.shape[1]):
+                raise BadAdapter(
+                    f"{adapter}: adapts {target} {(up.shape[0], down.shape[1])}, the base has"
+                    f" {shape_found}; this adapter belongs to another base model"
+                )
+            adapted = matrices[target] + scale * (up @ down)
+            if not np.isfinite(adapted).all():
+                raise BadAdapter(
+                    f"{adapter}: adapter_model.safetensors: {name} holds what is no finite number;"
+                    " train it again"
+                )
+            matrices[target] = adapted
     return sha256(data)
 
 
@@ -184,33 +204,3 @@ def _read_scale(config: Mapping[str, Any]) -> np.float32:
             raise ValueError(f"{variant} is set, and only plain LoRA can be merged here")
     rank = float(config["r"])
     return np.float32(config["lora_alpha"] / (rank**0.5 if config.get("use_rslora") else rank))
-
-
-def _add_lora(
-    matrices: MutableMapping[str, np.ndarray],
-    adapter: Path,
-    name: str,
-    scale: np.float32,
-    tensors: Mapping[str, np.ndarray],
-) -> None:
-    up = tensors[name.removesuffix(_DOWN) + _UP].astype(np.float32)
-    down = tensors[name].astype(np.float32)
-    if down.ndim != 2 or up.ndim != 2 or up.shape[1] != down.shape[0]:
-        raise BadAdapter(
-            f"{adapter}: {name} is {down.shape}, its other half {up.shape}; expected (rank, in) and"
-            " (out, rank): save it again"
-        )
-    target = _make_target_name(name)
-    shape_found = matrices[target].shape if target in matrices else "no such matrix"
-    if target not in matrices or shape_found != (up.shape[0], down.shape[1]):
-        raise BadAdapter(
-            f"{adapter}: adapts {target} {(up.shape[0], down.shape[1])}, the base has"
-            f" {shape_found}; this adapter belongs to another base model"
-        )
-    adapted = matrices[target] + scale * (up @ down)
-    if not np.isfinite(adapted).all():
-        raise BadAdapter(
-            f"{adapter}: adapter_model.safetensors: {name} holds what is no finite number; train"
-            " it again"
-        )
-    matrices[target] = adapted

@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import re
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -29,12 +28,10 @@ from training.releases.champion import (
     read_champion,
     read_current_history,
     read_last_trained_set,
-    restore_pointer,
 )
 from training.releases.in_service import find_model_in_service
 from training.role import check_gates, get_untrained_model
 from training.runtime.model_store import get_model_folder
-from warehouse.storage.files import PointerBroken
 
 FILE = "champions/retriever.json"
 
@@ -141,37 +138,6 @@ def test_a_full_disk_leaves_the_champion_and_says_where(tmp_path, monkeypatch):
     assert not [path for path in tmp_path.rglob(".*") if path.name != ".lock"]
     assert read_champion(tmp_path, "retriever").model == "m1"
     assert consider_model(tmp_path, "m2").promoted
-
-
-@cases(
-    "text",
-"{half", "[]", "null", '{"role": "caller", "model": "m1"}', '{"role": "retriever"}',
-         '{"role": "retriever", "model": "m1", "evidence": []}', "",
-)  # fmt: skip
-def test_a_broken_pointer_is_named_with_its_fix_and_repaired(tmp_path, text):
-    consider_model(tmp_path, "m1")
-    consider_model(tmp_path, "m2", UNSURE)
-    known = read_champion(tmp_path, "retriever")
-    (tmp_path / FILE).write_text(text)
-    with pytest.raises(PointerBroken, match=r"retriever\.json.*toolmill doctor --fix"):
-        read_champion(tmp_path, "retriever")
-    assert restore_pointer(tmp_path, "retriever") == known == read_champion(tmp_path, "retriever")
-
-
-def test_a_pointer_that_was_lost_is_no_untrained_role_and_an_older_one_is_read(tmp_path):
-    consider_model(tmp_path, "m1")
-    known = read_champion(tmp_path, "retriever")
-    (tmp_path / FILE).unlink()
-    with pytest.raises(PointerBroken, match=r"missing, but .* names m1"):
-        read_champion(tmp_path, "retriever")
-    assert restore_pointer(tmp_path, "retriever") == known
-    assert restore_pointer(tmp_path, "retriever") == known  # a whole one stays
-    with pytest.raises(PointerBroken, match="names no champion of caller"):
-        restore_pointer(tmp_path, "caller")
-    body = asdict(read_champion(tmp_path, "retriever"))
-    del body["gates"]
-    (tmp_path / FILE).write_text(json.dumps({**body, "added_later": 1}))
-    assert read_champion(tmp_path, "retriever").model == "m1"
 
 
 def test_a_champion_whose_folder_is_gone_is_told_and_the_one_before_it_serves(tmp_path):

@@ -154,7 +154,7 @@ def test_words_nearer_to_the_tool_than_the_users_have_a_gain_of_that_much(tmp_pa
     assert measure_alignment([], [], embedder.embed)["query"]["n"] == 0
 
 
-def test_a_tool_that_says_the_same_counts_too():
+def test_a_tool_that_says_the_same_counts_too_and_a_sample_is_drawn_evenly():
     drawn = needles(sizes=1, positions=1, seeds=tuple(range(9)))
     item = next(item for item in drawn if item.row["tool"] == "npm:files::read_file")
     names = {
@@ -164,6 +164,13 @@ def test_a_tool_that_says_the_same_counts_too():
     assert [verdict["tool_ok"] for verdict in names.values()] == [True, True, False, False]
     errors = [verdict["error_kind"] for verdict in names.values()]
     assert errors == [None, None, "wrong_tool", "unknown_tool"]
+    items = needles(sizes=4, positions=3, seeds=(0, 1, 2))
+    held = BenchmarkSet("needle", items, judge_first_tool, ("tool_ok",), (), narrows=False)
+    chosen = choose_items(held, BenchmarkPlan(seed=1), 7)
+    assert len(chosen) == 7
+    assert {item.split for item in chosen} == {"size 1", "size 2", "size 5", "size 11"}
+    assert chosen == choose_items(held, BenchmarkPlan(seed=1), 7)
+    assert chosen != choose_items(held, BenchmarkPlan(seed=2), 7)
 
 
 def test_a_local_answer_is_kept_under_its_weights_and_the_whole_question(tmp_path):
@@ -185,16 +192,6 @@ def test_a_local_answer_is_kept_under_its_weights_and_the_whole_question(tmp_pat
     (again,) = kept.predict([ask(item)])
     assert again == answer == say(ask(item)).__class__(**vars(answer))
     assert (again.seconds, again.facts, again.prompt_tokens) == (0.5, {"first": "f"}, 7)
-
-
-def test_a_sample_is_drawn_evenly_from_all_categories():
-    items = needles(sizes=4, positions=3, seeds=(0, 1, 2))
-    held = BenchmarkSet("needle", items, judge_first_tool, ("tool_ok",), (), narrows=False)
-    chosen = choose_items(held, BenchmarkPlan(seed=1), 7)
-    assert len(chosen) == 7
-    assert {item.split for item in chosen} == {"size 1", "size 2", "size 5", "size 11"}
-    assert chosen == choose_items(held, BenchmarkPlan(seed=1), 7)
-    assert chosen != choose_items(held, BenchmarkPlan(seed=2), 7)
 
 
 DIALOGUE = [

@@ -124,7 +124,7 @@ def test_a_stream_of_two_rounds_is_one_stream(running):
     assert list_sent(running)[-1]["previous_response_id"] == "r1"
 
 
-def test_deferred_tools_of_the_request_are_searched_first(running):
+def test_deferred_tools_are_searched_first_and_ten_thousand_give_as_many_as_asked_for(running):
     forecast = {"type": "function", "name": "forecast", "parameters": PARAMETERS}
     forecast |= {"description": "Foretell the weather", "defer_loading": True, "strict": False}
     sky = {"type": "namespace", "name": "sky", "description": "the sky", "tools": [forecast]}
@@ -136,6 +136,17 @@ def test_deferred_tools_of_the_request_are_searched_first(running):
     assert (space["name"], space["tools"]) == ("sky", [forecast])
     assert json.loads(answer.output[-1].arguments) == {"city": "Bonn"}
     assert read_field(answer)["searches"] == [{"call": "s0", "tools": ["forecast"]}]
+    tools = [
+        {**TOOLS[0], "name": f"weather_{at}", "defer_loading": True, "description": "weather"}
+        for at in range(9_999)
+    ]
+    ship = {"type": "function", "name": "ship", "defer_loading": True, "description": "parcels"}
+    own = read_own_tools({"tools": [SEARCH_TOOL, *tools, ship, {"name": 3}, None]})
+    assert len(own.tools) == 10_000
+    names = ["weather_0", "weather_1", "weather_2"]
+    assert [tool.name for tool in own.find_tools("weather", 3)] == names
+    assert [tool.name for tool in own.find_tools("a parcel", 3)] == ["ship"]
+    assert own.find_tools("nothing alike", 3) == []
 
 
 @cases(
@@ -181,20 +192,6 @@ def test_a_call_beside_a_search_is_the_clients_to_answer(running):
     ask(running, write_turn(DONE), previous_response_id=answer.id, input=[result])
     found, given = list_sent(running)[-1]["input"]
     assert (found["type"], found["call_id"], given) == ("tool_search_output", "s0", result)
-
-
-def test_ten_thousand_deferred_tools_give_as_many_as_are_asked_for():
-    tools = [
-        {**TOOLS[0], "name": f"weather_{at}", "defer_loading": True, "description": "weather"}
-        for at in range(9_999)
-    ]
-    ship = {"type": "function", "name": "ship", "defer_loading": True, "description": "parcels"}
-    own = read_own_tools({"tools": [SEARCH_TOOL, *tools, ship, {"name": 3}, None]})
-    assert len(own.tools) == 10_000
-    names = ["weather_0", "weather_1", "weather_2"]
-    assert [tool.name for tool in own.find_tools("weather", 3)] == names
-    assert [tool.name for tool in own.find_tools("a parcel", 3)] == ["ship"]
-    assert own.find_tools("nothing alike", 3) == []
 
 
 def test_what_is_not_searched_passes_byte_for_byte(running):

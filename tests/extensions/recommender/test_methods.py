@@ -210,7 +210,7 @@ def draw_requests(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True), kinds
 
 
-def test_requests_that_one_tool_did_are_near_each_other():
+def test_requests_that_one_tool_did_are_near_and_tools_that_say_the_same_one_family():
     """Each kind is done by a tool of its own."""
     (vectors, kinds), (new, new_kinds) = draw_requests(0, 200), draw_requests(1, 40)
     done = [
@@ -224,9 +224,6 @@ def test_requests_that_one_tool_did_are_near_each_other():
     gaps = [near[same].mean() - near[~same].mean() for near in (learnt, raw)]
     assert gaps[0] > max(0.5, 2 * gaps[1])
     assert (kinds[np.argmax(learnt, 1)] == new_kinds).all()
-
-
-def test_without_outcomes_requests_have_a_place_and_tools_that_say_the_same_are_one_family():
     pool = make_pool_of(np.random.default_rng(0).normal(size=(6, DIM)))
     space = fit_request_space([], pool, 20)
     placed = space.place_request(pool.vectors[0])

@@ -223,7 +223,7 @@ def test_a_call_teaches_once_and_the_last_word_on_it_counts(lines, taught):
     assert [one.success for one in read(*lines).kept] == taught
 
 
-def test_claims_of_no_call_count_as_one_a_day_and_together_as_one_call_of_a_tool():
+def test_claims_of_no_call_count_as_one_a_day_and_only_the_newest_are_kept():
     claims = [report(said, None) for said in ("worked", "failed", "worked", "failed")]
     assert tell(read(*claims)) == [("token:ann", False, POLICY.claims)]
     assert len(read(*claims, report("worked", None, at=NOW - 86_400)).kept) == 2
@@ -236,6 +236,15 @@ def test_claims_of_no_call_count_as_one_a_day_and_together_as_one_call_of_a_tool
     assert tell(found) == [("token:ann", False, 0.25)] * 4 + [("token:ann", True, 1.0)]
     many = read(*(claim(at, f"npm:a::t{at % 20}") for at in range(80)))
     assert sum(lesson.weight for lesson in many.kept) == 10
+    policy = ReliabilityPolicy(per_day=1e9)
+    calls = [call(call_id=f"c{at}") for at in range(KEPT + 10)]
+    found = read(*calls, policy=policy)
+    assert len(found.kept) == KEPT + 10 - found.dropped
+    found.add_line(report("failed", "c0"), NOW)  # of one that is gone
+    assert found.take_revised() is None
+    found.add_line(report("failed", f"c{KEPT}"), NOW)
+    assert found.take_revised() == KEPT - found.dropped
+    assert found.take_revised() is None
 
 
 def test_a_source_says_nothing_of_anothers_call_and_no_more_than_its_weight_and_its_day():
@@ -256,18 +265,6 @@ def test_a_source_says_nothing_of_anothers_call_and_no_more_than_its_weight_and_
     many = [call(call_id=f"c{at}", tool_id=f"npm:a::t{at}", **FAILED) for at in range(500)]
     assert sum(lesson.weight for lesson in read(*many).kept) == 200
     assert len(read(*one, *[call(call_id="next", at=NOW - 86_400)]).kept) == 21
-
-
-def test_only_the_newest_are_kept():
-    policy = ReliabilityPolicy(per_day=1e9)
-    calls = [call(call_id=f"c{at}") for at in range(KEPT + 10)]
-    found = read(*calls, policy=policy)
-    assert len(found.kept) == KEPT + 10 - found.dropped
-    found.add_line(report("failed", "c0"), NOW)  # of one that is gone
-    assert found.take_revised() is None
-    found.add_line(report("failed", f"c{KEPT}"), NOW)
-    assert found.take_revised() == KEPT - found.dropped
-    assert found.take_revised() is None
 
 
 ODD = st.recursive(

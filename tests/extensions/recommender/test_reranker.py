@@ -123,7 +123,7 @@ def test_clients_learn_for_themselves_and_outcomes_against_what_was_known_are_be
     assert ranker.score(question, np.array([0])).p[0] <= 0.5
 
 
-def test_adopted_weights_are_believed_whole_and_the_released_ones_kept():
+def test_adopted_weights_are_believed_whole_and_questions_are_answered_meanwhile():
     taught, served = BayesianReranker(fit(300), POOL), BayesianReranker(fit(300), POOL)
     question = make_question(POOL, 1)
     before = served.score(question).p
@@ -135,9 +135,6 @@ def test_adopted_weights_are_believed_whole_and_the_released_ones_kept():
     assert (served.score(question).p != taught.score(question).p).any()
     served.adopt(served.released)
     assert (served.score(question).p == before).all()
-
-
-def test_questions_are_answered_while_an_update_waits():
     ranker, question = BayesianReranker(fit(300), POOL), make_question(POOL, 2)
     with ranker._lock:  # an update is under way
         thread = threading.Thread(target=ranker.score, args=[question], daemon=True)

@@ -138,23 +138,6 @@ def test_the_prompt_says_where_the_tool_is_the_problem(name, tools, words):
     assert words in make_revision_messages(make_revision_request(row))[1]["content"]
 
 
-def test_a_message_shows_its_text_and_its_calls_and_a_row_is_named_by_all_but_its_marks():
-    call = {"type": "function", "function": {"name": "find_file", "arguments": {"count": 1}}}
-    spoken = (
-        {"role": "user", "content": [{"type": "text", "text": "Look"}, {"type": "image_url"}]},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-    )
-    [_, asked] = make_revision_messages(make_revision_request(make_row(conversation=spoken)))
-    assert '{"role": "user", "content": "Look"}' in asked["content"]
-    assert '"calls": [{"name": "find_file", "arguments": {"count": 1}}]' in asked["content"]
-    row = make_row()
-    assert make_row(split="unseen_server", ladder="left").row_id == row.row_id
-    assert make_row(kind="other").row_id != row.row_id
-    assert read_row(json.loads(json.dumps(vars(row)))) == row
-    with pytest.raises(ValueError, match="make the data again"):
-        read_row({"row_id": "x"})
-
-
 __all__ = ["tokenizer"]
 TOOLS = [raw_tool(deed, thing) for thing in THINGS for deed in DEEDS]
 TURNS = [
@@ -169,10 +152,24 @@ def ask(name: str = "get_bill", tools: list[Any] = TOOLS) -> RevisionRequest:
     return rank_candidates(RevisionRequest(TURNS, candidates, name, {"title": "Blue Sky"}, []))
 
 
-def test_the_likeliest_candidate_comes_first():
+def test_a_message_shows_its_text_and_calls_and_the_likeliest_candidate_comes_first():
     names = [candidate.name for candidate in ask().candidates]
     assert (names[0], ask("drop_song").candidates[0].name) == ("find_invoice", "drop_song")
     assert sorted(names) == sorted(one["name"] for one in TOOLS)
+    call = {"type": "function", "function": {"name": "find_file", "arguments": {"count": 1}}}
+    spoken = (
+        {"role": "user", "content": [{"type": "text", "text": "Look"}, {"type": "image_url"}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    )
+    [_, asked] = make_revision_messages(make_revision_request(make_row(conversation=spoken)))
+    assert '{"role": "user", "content": "Look"}' in asked["content"]
+    assert '"calls": [{"name": "find_file", "arguments": {"count": 1}}]' in asked["content"]
+    row = make_row()
+    assert make_row(split="unseen_server", ladder="left").row_id == row.row_id
+    assert make_row(kind="other").row_id != row.row_id
+    assert read_row(json.loads(json.dumps(vars(row)))) == row
+    with pytest.raises(ValueError, match="make the data again"):
+        read_row({"row_id": "x"})
 
 
 @settings(max_examples=12, deadline=None)

@@ -137,19 +137,7 @@ def test_what_was_right_stays_nothing_is_added_and_more_right_values_are_worth_m
     assert parts == [0.0, 0.5, 1.0]
 
 
-def test_an_invented_required_value_does_harm_and_an_unusable_contract_leaves_right_right():
-    row = make_row("missing")
-    for guests, verdict in ((7, HARMFUL), (4, WRONG)):
-        call = {"name": "book_room", "arguments": {"room": "Aspen", "guests": guests}}
-        found = score_revision(row, write_call(call))
-        assert (found.verdict, found.parts["grounded"]) == (verdict, 0.5 if guests == 7 else 1.0)
-    broken = {"name": "book_room", "description": "", "inputSchema": {"type": 7, "required": 3}}
-    row = make_row("missing", contracts=(broken,))
-    assert score_revision(row, write_call(RIGHT)).total == 1.0
-    assert score_revision(row, copy(row)).total < LEAST_RIGHT
-
-
-def test_a_question_for_a_call_and_a_call_for_a_question_are_worth_little():
+def test_an_invented_value_does_harm_and_a_question_for_a_call_is_worth_little():
     harmful = {"name": "cancel_room", "arguments": {"room": "Aspen"}}
     for kind in ("wrong_type", "missing", "untouched"):
         row = make_row(kind)
@@ -163,6 +151,15 @@ def test_a_question_for_a_call_and_a_call_for_a_question_are_worth_little():
     assert (sent.total, sent.verdict) == (0.0, HARMFUL)
     assert (stopped.total, stopped.verdict) == (CALLED_IN_VAIN, COPIED)
     assert ASKED_RIGHTLY <= score_revision(row, "What is your name?").total < 1.0
+    row = make_row("missing")
+    for guests, verdict in ((7, HARMFUL), (4, WRONG)):
+        call = {"name": "book_room", "arguments": {"room": "Aspen", "guests": guests}}
+        found = score_revision(row, write_call(call))
+        assert (found.verdict, found.parts["grounded"]) == (verdict, 0.5 if guests == 7 else 1.0)
+    broken = {"name": "book_room", "description": "", "inputSchema": {"type": 7, "required": 3}}
+    row = make_row("missing", contracts=(broken,))
+    assert score_revision(row, write_call(RIGHT)).total == 1.0
+    assert score_revision(row, copy(row)).total < LEAST_RIGHT
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -70,13 +70,17 @@ def trains(*args: Any, **how: Any) -> bool:
     return isinstance(decide(*args, **how), RetrainDecision)
 
 
-def test_drift_beyond_the_share_retrains_and_says_why():
+def test_what_fires_beyond_its_share_retrains_and_an_empty_history_is_no_evidence():
     gain = "a training is expected to gain +0.086 on requests of new contracts"
     moved = "5 changed, 0 new, 0 gone of 100 contracts (5.0%)"
     assert decide() == RetrainDecision([moved, f"{gain}; none was measured yet"])
     made = decide(measure_moves({**THEN, "s::new": "1"}, 0.05))
     assert isinstance(made, SkipDecision)
     assert made.why[0].endswith("below 5.0%")
+    assert read_gains([]) == ()
+    assert read_gains([line(n=0)]) == ()  # no request of a new contract
+    assert read_gains([{"role": RETRIEVER, "at": NOW - DAY}]) == ()
+    assert read_gains([line(), line(at=NOW - 1)]) == (MeasuredGain(NOW - DAY, -0.1, -0.2, 0.0, 9),)
 
 
 @cases(
@@ -140,7 +144,7 @@ def test_a_clock_that_was_set_back_holds_no_training_back_for_long(hours, ahead,
     assert trains(role=role, policy=RetrainPolicy(cool_down_h=hours)) is expected
 
 
-def test_a_bad_candidate_delays_the_next_training_and_a_skip_says_until_when():
+def test_a_bad_candidate_delays_the_next_training_of_its_role_alone():
     role = replace(ROLE, gains=(BAD,))
     made = decide(role=role)
     assert isinstance(made, SkipDecision)
@@ -151,9 +155,6 @@ def test_a_bad_candidate_delays_the_next_training_and_a_skip_says_until_when():
     assert trains(role=role, now=NOW + 9 * DAY)  # 1972-10-06
     everything = measure_moves({f"s::{n}": "2" for n in range(90)} | {"s::99": "1"})
     assert trains(everything, role=role)  # what was measured then says little of these
-
-
-def test_a_role_decides_by_its_own_evidence():
     lost = judge_signal(DriftSignal(RETRIEVER_DECAY, 0.1, 50, 0.02, "lost"), 0.05)
     roles = [replace(ROLE, gains=(BAD,)), replace(ROLE, role=CALLER)]
     decisions = decide_roles(HOME, roles, lambda _: measure_moves(), RetrainPolicy(), NOW)
@@ -170,13 +171,6 @@ def test_a_role_decides_by_its_own_evidence():
 def line(role: str = RETRIEVER, at: Any = NOW - DAY, **figure: Any) -> dict[str, Any]:
     gain = {"value": -0.1, "low": -0.2, "high": 0.0, "n": 9} | figure
     return {"role": role, "at": at, "attempt": {"model": "m" * 64, "new_tools": gain}}
-
-
-def test_an_empty_history_is_no_evidence_and_a_model_counts_once():
-    assert read_gains([]) == ()
-    assert read_gains([line(n=0)]) == ()  # no request of a new contract
-    assert read_gains([{"role": RETRIEVER, "at": NOW - DAY}]) == ()
-    assert read_gains([line(), line(at=NOW - 1)]) == (MeasuredGain(NOW - DAY, -0.1, -0.2, 0.0, 9),)
 
 
 GAINS = st.lists(

@@ -106,9 +106,15 @@ def test_an_answer_follows_the_thought_that_its_prompt_opens(template, before, a
     assert parse_calls(prompt[-9:] + completion).calls == [FIND]
 
 
-def test_a_template_that_writes_the_first_of_several_calls_gets_a_list():
+def test_a_template_that_writes_one_call_gets_a_list_and_one_that_cannot_be_read_is_told():
     _, completion = render_conversation(tokenizer(ONE_CALL), TOOLS, "Both.", [FIND, MAKE])
     assert parse_calls(completion.removesuffix("<|end|>")).calls == [FIND, MAKE]
+    made = tokenizer(OWN_FORM)
+    check_tokenizer(made)
+    with pytest.raises(BadTemplate, match="'probe_tool<probe_value>', which cannot be read"):
+        check_read_back(made)
+    for name in REAL:
+        check_read_back(real(name))
 
 
 @settings(deadline=None, max_examples=40)
@@ -211,15 +217,6 @@ def test_rows_of_the_set_fit_as_they_are(made):
         call = {"name": row["tool"], "arguments": json.loads(row["arguments"])}
         assert parse_calls(found.completion.removesuffix("<|end|>")).calls == [call]
         assert get_prompt_parts(row).gold == {row["tool"]}
-
-
-def test_a_template_whose_calls_cannot_be_read_is_told_before_a_training():
-    made = tokenizer(OWN_FORM)
-    check_tokenizer(made)
-    with pytest.raises(BadTemplate, match="'probe_tool<probe_value>', which cannot be read"):
-        check_read_back(made)
-    for name in REAL:
-        check_read_back(real(name))
 
 
 ONE = {"name": "find_file", "arguments": {"title": "a", "count": 2}}

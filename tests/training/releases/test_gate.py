@@ -70,13 +70,19 @@ def caller(**figures: dict) -> dict:
     return {**CALLER, "gate": {**FIGURES, **figures}}
 
 
-def test_a_caller_that_is_better_and_no_worse_passes_every_gate():
+def test_a_better_caller_passes_every_gate_and_an_update_says_what_was_right_before():
     gates = check_gates("caller", caller())
     assert [gate.name for gate in gates] == [
         *("enough_tools", "gain", "irrelevance", "phantom_rate", "phantom_difference")
     ]
     why = "gain +0.100 [+0.020, +0.200], n=90: better beyond its interval, all gates passed"
     assert judge_gates(gates) == (True, why)
+    fresh = {**BETTER, "before": 0.25, "after": 0.5}
+    gates = {gate.name: gate for gate in check_gates("caller", caller(gain=EQUAL, fresh=fresh))}
+    assert gates["gain_on_new_contracts"].found.endswith("(25% before, 50% after)")
+    gates = check_gates("caller", caller(phantom=NOTHING, phantom_rate=NOTHING))
+    assert judge_gates(gates)[0]
+    assert [gate.found for gate in gates[-2:]] == ["nothing gone yet (n=0)"] * 2
 
 
 @cases(
@@ -133,15 +139,6 @@ def test_a_caller_with_higher_gains_never_fails_where_a_lower_one_passed(gain, f
     if judge_gates(check_gates("caller", caller(gain=gain, fresh=fresh)))[0]:
         assert judge_gates(check_gates("caller", caller(gain=rise(gain), fresh=fresh)))[0]
         assert judge_gates(check_gates("caller", caller(gain=gain, fresh=rise(fresh))))[0]
-
-
-def test_an_update_says_what_was_right_before_and_after_and_where_no_tool_is_gone_yet():
-    fresh = {**BETTER, "before": 0.25, "after": 0.5}
-    gates = {gate.name: gate for gate in check_gates("caller", caller(gain=EQUAL, fresh=fresh))}
-    assert gates["gain_on_new_contracts"].found.endswith("(25% before, 50% after)")
-    gates = check_gates("caller", caller(phantom=NOTHING, phantom_rate=NOTHING))
-    assert judge_gates(gates)[0]
-    assert [gate.found for gate in gates[-2:]] == ["nothing gone yet (n=0)"] * 2
 
 
 @cases(

@@ -189,13 +189,19 @@ def test_sets_share_no_batch_and_lose_no_pair(each, size, seed):
     assert asked.items() <= taught.items()
 
 
-def test_a_negative_comes_from_the_confusable_audit_and_is_no_twin():
+def test_negatives_come_from_the_confusable_audit_no_twin_is_one_and_random_ones_do_not():
     rows = [row(0, "a", (1, 2)), row(1, "b"), row(2, "c"), row(3, "d")]
     texts, vectors = [f"text {at}" for at in range(4)], np.eye(4)
     vectors[1] = vectors[0]  # tool 1 is tool 0 under another name
     right = list_right_texts(rows, find_twin_texts(texts, vectors, collect_tools(rows)))
     assert batch_of_first(rows, right) == ["text 0", "text 2"]
     assert set(batch_of_first(rows)) == {"text 0", "text 1", "text 2"}
+    rows = [row(at, f"q{at}", ((at + 1) % 40,)) for at in range(40)]
+    settings = replace(BATCHES, tools=1, negatives=1, epochs=1)
+    for batch in iterate_batches(rows, settings):
+        assert batch.texts[1] == f"text {(int(batch.texts[0][5:]) + 1) % 40}"
+    drawn = iterate_batches(rows, replace(settings, distractors=RANDOM))
+    assert len({int(batch.texts[1][5:]) - int(batch.texts[0][5:]) for batch in drawn}) > 15
 
 
 def batch_of_first(rows: list[dict], *more: Any) -> list[str]:
@@ -243,15 +249,6 @@ def test_only_rows_with_one_call_teach_and_only_held_out_ones_are_asked(test_row
     changes = ({"task": "no_tool", "positive": None}, {"task": "parallel"}, {"split": "train"}, {})
     changed = [{**row, **change} for row, change in zip(test_rows, changes, strict=False)]
     assert retriever.select_testable_rows(changed) == [test_rows[3]]
-
-
-def test_random_negatives_are_not_those_of_the_audit():
-    rows = [row(at, f"q{at}", ((at + 1) % 40,)) for at in range(40)]
-    settings = replace(BATCHES, tools=1, negatives=1, epochs=1)
-    for batch in iterate_batches(rows, settings):
-        assert batch.texts[1] == f"text {(int(batch.texts[0][5:]) + 1) % 40}"
-    drawn = iterate_batches(rows, replace(settings, distractors=RANDOM))
-    assert len({int(batch.texts[1][5:]) - int(batch.texts[0][5:]) for batch in drawn}) > 15
 
 
 def item(model: str, name: str, rank: int, split: str | None = "unseen_server") -> dict:

@@ -309,7 +309,7 @@ def test_offers_differ_by_kind_and_seed_put_the_right_tool_anywhere_and_take_wha
     assert mixed != set(names(draw_candidates(row, pool, 10, distractors=HARD)))
 
 
-def test_hard_is_confused_then_of_the_same_server_then_near_in_words():
+def test_hard_is_confused_then_beside_then_near_and_no_distractor_could_serve_the_row():
     def tool(name: str, about: str) -> Row:
         return {"name": name, "description": about, "inputSchema": {"type": "object"}}
 
@@ -326,9 +326,6 @@ def test_hard_is_confused_then_of_the_same_server_then_near_in_words():
     assert [one - two for one, two in zip(hard, [{"find_song"}, *hard], strict=False)] == [
         {"zzz"}, {"drop_list"}, {"find_songs"}, {"bake"}
     ]  # fmt: skip
-
-
-def test_a_twin_is_no_distractor_and_a_row_of_several_calls_shows_them_all():
     raw = raw_tool("find", "song")
     same = {**raw, "inputSchema": {**raw["inputSchema"], "required": ["title"]}}
     marked, other = raw_tool("make", "song"), raw_tool("drop", "song")
@@ -344,9 +341,6 @@ def test_a_twin_is_no_distractor_and_a_row_of_several_calls_shows_them_all():
     assert set(names(draw_candidates(row, pool, 1))) == {"find_song", "drop_song"}
     assert len(draw_candidates(row, pool, 3)) == 3
     assert names(draw_candidates(row, pool, 3, gold=False)) == ["make_song"]
-
-
-def test_a_row_of_no_call_shows_what_it_was_offered_and_nothing_that_could_serve_it():
     things = ("song", "note", "page", "photo", "flight", "recipe", "ticket", "file", "issue",
               "album", "letter", "parcel")  # fmt: skip
     pool = {thing: entry(raw_tool("find", thing), thing) for thing in things}

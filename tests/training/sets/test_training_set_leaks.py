@@ -38,24 +38,7 @@ def listed(server: str, raw: Row, name: str, asks: str) -> tuple[Row, Row]:
     return {**own, "contract": json.dumps(canonicalize_contract(raw))}, pair
 
 
-def test_a_train_copy_of_a_test_tool_is_left_out_and_one_of_a_held_out_tool_is_no_train_tool():
-    snapshots, pairs = make_rows()
-    row, pair = listed(LEARNT, raw_tool("find", "note"), "copy", "Anything of another kind.")
-    made = build_training_set([*pairs, pair], [*snapshots, row], embed, PLAIN)
-    assert made.dropped == {"leak_text": 1}
-    assert "p1:copy" not in {row["pair_id"] for row in made.rows}
-    assert made.pool[row["contract_digest"]]["split"] == UNSEEN_SERVER  # no train prompt shows it
-    [leak] = made.leaks["leak_text"]
-    assert leak["tool"][:2] == [LEARNT, "find_note"]
-    assert set_flaws(made.rows, made.pool, embed=embed) == []
-    base = build_training_set(pairs, snapshots, embed)
-    held = next(row for row in base.rows if row["split"] == UNSEEN_TOOL)
-    row, pair = listed(LEARNT, json.loads(held["contract"]), "copy", "Anything of another kind.")
-    same = build_training_set([*pairs, pair], [*snapshots, row], embed)
-    assert next(r for r in same.rows if r["pair_id"] == "p1:copy")["split"] == UNSEEN_TOOL
-
-
-def test_a_train_twin_of_a_test_tool_is_left_out_by_its_vector_and_by_a_mark():
+def test_a_train_copy_or_twin_of_a_test_tool_is_left_out_and_one_of_a_held_out_tool_too():
     snapshots, pairs = make_rows()
     raw = raw_tool("find", "note")
     near_copy = {**raw, "description": raw["description"] + " or by whoever wrote it"}
@@ -71,6 +54,19 @@ def test_a_train_twin_of_a_test_tool_is_left_out_by_its_vector_and_by_a_mark():
     marks = [(row["contract_digest"], other)]
     marked = build_training_set([*pairs, pair], [*snapshots, row], embed, PLAIN, twins=marks)
     assert marked.dropped == {"leak_twin": 1}
+    row, pair = listed(LEARNT, raw_tool("find", "note"), "copy", "Anything of another kind.")
+    made = build_training_set([*pairs, pair], [*snapshots, row], embed, PLAIN)
+    assert made.dropped == {"leak_text": 1}
+    assert "p1:copy" not in {row["pair_id"] for row in made.rows}
+    assert made.pool[row["contract_digest"]]["split"] == UNSEEN_SERVER  # no train prompt shows it
+    [leak] = made.leaks["leak_text"]
+    assert leak["tool"][:2] == [LEARNT, "find_note"]
+    assert set_flaws(made.rows, made.pool, embed=embed) == []
+    base = build_training_set(pairs, snapshots, embed)
+    held = next(row for row in base.rows if row["split"] == UNSEEN_TOOL)
+    row, pair = listed(LEARNT, json.loads(held["contract"]), "copy", "Anything of another kind.")
+    same = build_training_set([*pairs, pair], [*snapshots, row], embed)
+    assert next(r for r in same.rows if r["pair_id"] == "p1:copy")["split"] == UNSEEN_TOOL
 
 
 def asked(name: str, server: str, instruction: str, pairs: list[Row]) -> Row:

@@ -186,7 +186,7 @@ def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(rows, ite
     json.dumps(summary)
 
 
-def test_the_gates_are_asked_on_unseen_servers_and_on_abstention(rows, items):
+def test_gates_are_asked_on_unseen_servers_and_nothing_in_common_is_said(rows, items):
     summary = summarise_calls(rows, "perfect")
     head = [i for i in items if i.split == "unseen_server" and i.candidates == 6 and i.expected
             and i.perturbation == "none" and not i.phantom]  # fmt: skip
@@ -200,6 +200,10 @@ def test_the_gates_are_asked_on_unseen_servers_and_on_abstention(rows, items):
     assert gate["phantom_rate"]["value"] == 0.0
     failed = {one.name: one.found for one in check_gates("caller", summary) if not one.passed}
     assert not failed.keys() - {"enough_tools", "gain"}, failed
+    with pytest.raises(NothingToEvaluate, match="same items"):
+        summarise_calls(rows, "nobody")
+    with pytest.raises(NothingToEvaluate, match="0 items"):
+        evaluate_predictors([BaselinePredictor()], [], "set")
 
 
 def test_one_who_remembers_names_calls_phantoms_and_falls_under_new_names(rows):
@@ -232,13 +236,6 @@ def test_questions_without_an_answer_are_counted_apart(items, right):
     assert summary["ast_ok"]["candidate"]["value"] == 1.0
     assert "timeout" not in summary["errors"]
     assert "timeout" in as_markdown([summary])
-
-
-def test_nothing_in_common_is_said(rows, items):
-    with pytest.raises(NothingToEvaluate, match="same items"):
-        summarise_calls(rows, "nobody")
-    with pytest.raises(NothingToEvaluate, match="0 items"):
-        evaluate_predictors([BaselinePredictor()], [], "set")
 
 
 Run = Callable[..., tuple[int, str, str]]

@@ -219,8 +219,8 @@ def test_odd_keys_surrogates_versions_and_ids_stop_no_probe_and_faults_are_named
         call.answer({**make_welcome(), "instructions": "\ud800"})
 
     assert probe_script(make_good_script(initialize=begin))[0].status == "ok"
-    begin = make_good_script(initialize=lambda call: call.answer(make_welcome("2999-01-01")))
-    found = probe_script(begin)[0]
+    newer = make_good_script(initialize=lambda call: call.answer(make_welcome("2999-01-01")))
+    found = probe_script(newer)[0]
     assert (found.status, any("2999-01-01" in fault for fault in found.faults)) == ("ok", True)
     text = probe_script(make_good_script(tools_list=raw(LISTED.replace("ID", '"ID"'))))[0]
     assert (text.status, any("id" in fault for fault in text.faults)) == ("ok", True)

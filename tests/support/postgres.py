@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ class Postgres:
         self._run(find_program("initdb"), *words)
 
     def _run(self, *command: str) -> None:
-        how = {"cwd": "/", "capture_output": True, "text": True, "timeout": 120}
+        how: Any = {"cwd": "/", "capture_output": True, "text": True, "timeout": 120}
         done = subprocess.run(command, **how, **self.as_user)
         assert done.returncode == 0, done.stderr
 
@@ -56,7 +57,7 @@ class Postgres:
         words = ["-D", str(self.folder / "data"), "-h", "127.0.0.1", "-p", str(self.port)]
         words += ["-c", f"fsync={'on' if self.durable else 'off'}", "-k", ""]
         command = [find_program("postgres"), *words]
-        nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        nowhere: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, cwd="/", **nowhere, **self.as_user)
         deadline = time.monotonic() + 120
         ready = [find_program("pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-q"]

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -166,11 +167,11 @@ def test_a_version_never_published_gives_way_and_bounds_reach_the_index(resolver
     assert (found.version, found.instead_of) == ("0.1.0", "9.9.9")
     asked = []
 
-    def run(argv, staging, **_):
+    def note(argv, staging, **_):
         asked.append((staging.opened / "request.in").read_text())
         return ToolExit(0, None, LOCK if "pylock.toml" in argv else OK[1], "", None)
 
-    monkeypatch.setattr(version_resolver, "run_tool", run)
+    monkeypatch.setattr(version_resolver, "run_tool", note)
     resolver(PackageRef(type="pypi", identifier="x", version=">=0.1,<2"))
     assert asked == ["x>=0.1,<2\n", "x==0.1.0\n"]
 
@@ -221,7 +222,7 @@ def test_neither_a_page_nor_a_recipe_names_a_file_of_the_user(tmp_path, host):
     url = f"{host.url}/x.mcpb"
     with pytest.raises(ValueError, match="is not a SHA-256"):
         download(url, tmp_path / "cache" / "bundles", sha256=OUTSIDE, allow_loopback=True)  # type: ignore[arg-type]
-    about = {"server_id": "mcpb:x", "ecosystem": "mcpb", "name": url, "url": url}
+    about: Any = {"server_id": "mcpb:x", "ecosystem": "mcpb", "name": url, "url": url}
     recipe = LaunchRecipe(**about, integrity=f"sha256:{OUTSIDE}")
     with expect_kind(PackageError, "integrity", "no digest of a bundle"):
         ensure_artifact(recipe, home=tmp_path, toolchain=find_toolchain(), policy=POLICY)

@@ -13,7 +13,6 @@ import threading
 import zipfile
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -424,8 +423,8 @@ def test_folders_count_like_files(tmp_path, monkeypatch, names):
 def _fetch(host, tmp_path, body):
     require_sandbox()
     host.files["/b.mcpb"] = body
-    about: Any = {"server_id": "mcpb:b", "ecosystem": "mcpb", "name": "b", "version": "1"}
-    recipe = LaunchRecipe(**about, url=f"{host.url}/b.mcpb")
+    about = {"server_id": "mcpb:b", "ecosystem": "mcpb", "name": "b", "version": "1"}
+    recipe = LaunchRecipe.model_validate({**about, "url": f"{host.url}/b.mcpb"})
     policy = SandboxPolicy(allow_loopback=True)
     return ensure_artifact(recipe, home=tmp_path, toolchain=find_toolchain(), policy=policy)
 

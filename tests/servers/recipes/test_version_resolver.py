@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -208,22 +207,20 @@ def resolve_image(*answer):
     return version_resolver.resolve_image_digest("docker.io/library/x:1", run)
 
 
-OUTSIDE = "../../state/ledger.db"
-
-
 def test_neither_a_page_nor_a_recipe_names_a_file_of_the_user(tmp_path, host):
-    link = f'<a href="http://127.0.0.1:9/x.mcpb" data-sha256="{OUTSIDE}">Get</a>'
+    outside = "../../state/ledger.db"
+    link = f'<a href="http://127.0.0.1:9/x.mcpb" data-sha256="{outside}">Get</a>'
     (listing,) = read_mcpso(mcpso_page(None) + link.encode())
     assert (listing.package.digest, "unpinned" in listing.flags) == (None, True)
     with pytest.raises(ValidationError, match="is not a SHA-256"):
-        PackageRef(type="mcpb", identifier="http://127.0.0.1:9/x.mcpb", digest=f"sha256:{OUTSIDE}")
+        PackageRef(type="mcpb", identifier="http://127.0.0.1:9/x.mcpb", digest=f"sha256:{outside}")
     ledger_file = put(tmp_path / "state" / "ledger.db", "paid")  # what the page is after
     host.files["/x.mcpb"] = b"x"
     url = f"{host.url}/x.mcpb"
     with pytest.raises(ValueError, match="is not a SHA-256"):
-        download(url, tmp_path / "cache" / "bundles", sha256=OUTSIDE, allow_loopback=True)  # type: ignore[arg-type]
-    about: Any = {"server_id": "mcpb:x", "ecosystem": "mcpb", "name": url, "url": url}
-    recipe = LaunchRecipe(**about, integrity=f"sha256:{OUTSIDE}")
+        download(url, tmp_path / "cache" / "bundles", sha256=outside, allow_loopback=True)  # type: ignore[arg-type]
+    about = {"server_id": "mcpb:x", "ecosystem": "mcpb", "name": url, "url": url}
+    recipe = LaunchRecipe.model_validate({**about, "integrity": f"sha256:{outside}"})
     with expect_kind(PackageError, "integrity", "no digest of a bundle"):
         ensure_artifact(recipe, home=tmp_path, toolchain=find_toolchain(), policy=POLICY)
     assert (ledger_file.read_text(), host.requests) == ("paid", [])

@@ -13,6 +13,7 @@ from assets.synthesis.tables import ONE_CALL
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import RETRIEVER_EVALUATION, NothingToEvaluate, summarise_recall
+from training.releases.in_service import find_model_in_service
 from training.role import find_weights_flaw
 from training.runtime.model_store import get_model_folder, read_model_card
 from training.sets.training_set import TRAINING_SET
@@ -112,14 +113,16 @@ def read_last_card(warehouse: Warehouse, role: str) -> Row | None:
 
 
 def read_last_summary(warehouse: Warehouse, role: str) -> Row | None:
-    """The last evaluation of the last adapter against the untrained model, or None."""
+    """The last evaluation of the last adapter, or of what serves where none was trained, against
+    the untrained model; or None."""
     spec = RETRIEVER_EVALUATION if role == "retriever" else CALLER_EVALUATION
     rows = warehouse.tables.read(spec).to_dicts()
     last = warehouse.tables.read(make_adapter_table(role)).to_dicts()
-    if not rows or not last or last[0]["model"] not in {row["model"] for row in rows}:
+    model = last[0]["model"] if last else find_model_in_service(warehouse.home, role).model
+    if model not in {row["model"] for row in rows}:
         return None
     measure = summarise_recall if role == "retriever" else summarise_calls
     try:
-        return measure(rows, last[0]["model"])
+        return measure(rows, model)
     except NothingToEvaluate:  # rows of an older version of the table
         return None

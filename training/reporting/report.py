@@ -38,6 +38,7 @@ from warehouse.store import Warehouse
 
 _NOT_TRAINED = Markdown("Not trained in this run.")
 _NOT_EVALUATED = Markdown("Not evaluated in this run.")
+_MODELS = ("incumbent", "candidate")
 _RECALL = (
     (Markdown("Recall@1"), "recall_at_1", "gain_at_1"),
     (Markdown("Recall@5"), "recall_at_5", "gain_at_5"),
@@ -62,7 +63,8 @@ def render_retriever_part(card: Json | None, summary: Json | None, manifest: Jso
     lines.append(describe_training(card) if card else _NOT_TRAINED)
     if not summary:
         return join_markdown("\n", [*lines, "", _NOT_EVALUATED])
-    both = [shorten_model(summary[who]) for who in ("incumbent", "candidate")]
+    both = list(dict.fromkeys(shorten_model(summary[who]) for who in _MODELS))
+    head = [*both, "paired gain"] if len(both) > 1 else both
     lines += [
         Markdown(""),
         fill_markdown(
@@ -72,14 +74,14 @@ def render_retriever_part(card: Json | None, summary: Json | None, manifest: Jso
         ),
         Markdown(""),
         *format_table(
-            ["", *both, "paired gain"],
+            ["", *head],
             [
-                _list_gain_cells(name, summary[key], summary[gain])
+                _list_gain_cells(name, summary[key], summary[gain])[: len(head) + 1]
                 for name, key, gain in _RECALL
                 if key in summary
             ],
         ),
-        *_render_split_table(summary, both),
+        *_render_split_table(summary, head),
     ]
     if "offline" in manifest.get("providers", {}):
         lines += [Markdown(""), describe_offline(manifest["providers"])]
@@ -122,7 +124,7 @@ def render_champion_part(champions: Sequence[Json], release: Json | None) -> Mar
     return join_markdown("\n", lines)
 
 
-def _render_split_table(summary: Json, both: list[str]) -> list[Markdown]:
+def _render_split_table(summary: Json, figures_head: list[str]) -> list[Markdown]:
     splits: dict[str, Any] = summary.get("splits") or {}
     if len(splits) < 2:
         return []
@@ -130,13 +132,13 @@ def _render_split_table(summary: Json, both: list[str]) -> list[Markdown]:
     for split, figures in sort_by_split(splits):
         recall, gain = figures["recall_at_1"], figures["gain_at_1"]
         name, *cells = _list_gain_cells(split_name(split), recall, gain)
-        rows.append([name, figures["n"], *cells])
-    head = [Markdown("Recall@1 by split"), "n", *both, "paired gain"]
+        rows.append([name, figures["n"], *cells[: len(figures_head)]])
+    head = [Markdown("Recall@1 by split"), "n", *figures_head]
     return [Markdown(""), *format_table(head, rows)]
 
 
 def _list_gain_cells(name: str, figures: Json, gain: Json) -> list[object]:
-    both = [format_interval(figures[who]) for who in ("incumbent", "candidate")]
+    both = [format_interval(figures[who]) for who in _MODELS]
     return [name, *both, format_interval(gain, signed=True)]
 
 

@@ -6,11 +6,24 @@ from typing import Any
 
 from extensions.bench.ablation_run import ABLATIONS
 from tests.extensions.bench.test_agent import publish
-from tests.training.report_figures import CARD, MANIFEST, MODEL, OTHER, RECALL, both, calls, figure
+from tests.training.report_figures import (
+    CARD,
+    MANIFEST,
+    MODEL,
+    OTHER,
+    RECALL,
+    both,
+    call_rows,
+    calls,
+    figure,
+)  # fmt: skip
+from training.adapter_table import read_last_summary
+from training.caller.shipped import GENERAL
+from training.evaluation.caller_table import CALLER_EVALUATION
 from training.figures import format_table, sort_by_split
 from training.gates import as_rows
 from training.reporting.report import inline_plots, render_ablations, write_report
-from training.role import check_gates
+from training.role import BASELINE, check_gates
 from warehouse.sanitize.markdown import Markdown
 
 NOTHING: dict[str, Any] = dict.fromkeys(("retriever_card", "retriever", "caller_card", "caller"))
@@ -78,6 +91,19 @@ def test_what_was_not_done_is_said_and_a_figure_of_nothing_is_no_zero_and_no_plo
     assert "| AST | – | – |" in text
     assert "Paired gain in AST: not measured (n=0)." in text
     assert "png" not in text
+
+
+def test_what_serves_untrained_is_reported_beside_nothing_trained(warehouse):
+    assert read_last_summary(warehouse, "caller") is None
+    rows = call_rows(GENERAL, 0.7) + call_rows(BASELINE, 0.4)
+    publish(warehouse, CALLER_EVALUATION, rows)
+    caller = read_last_summary(warehouse, "caller")
+    assert caller["candidate"] == GENERAL
+    alone = {**RECALL, "candidate": "base", "incumbent": "base"}
+    text = written(warehouse.home, caller=caller, retriever=alone)
+    assert text.count("Not trained in this run.") == 2
+    assert "|  | base |\n" in text
+    assert "| Recall@1 | 0.400 [0.300, 0.500] |\n" in text
 
 
 def test_the_training_set_is_told_by_split_task_and_leak_and_no_text_breaks_a_table(tmp_path):

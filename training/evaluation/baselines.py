@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ _PROPER = re.compile(r"(?<=[a-z,] )[A-Z][\w-]+(?: [A-Z][\w-]+)*")
 _DIGITS = 100  # of a number: a longer one is none
 _DEEPEST = 8  # lists in lists: a schema of a proxy's client may have thousands
 _SHORT = 60  # characters: a longer text may be one that the model was asked to write
+_MISSPELT = 5  # characters at least: of shorter words many are near
+_EDGES = ".,;:!?()[]{}\"'`“”«»‘’"  # of a word
 _NO = re.compile(r"\b(?:no|not|don't|without|never|skip|disable|off)\b", re.I)
 
 
@@ -98,6 +101,8 @@ def ground_call(
     grounded: dict[str, Any] = {}
     for name, value in written.items():
         grade = find_worst_grade(name, value, text, contract)
+        if name not in chosen and grade == ABSENT and (word := _find_misspelt(value, instruction)):
+            value, grade = word, STATED
         others = [written[key] for key in written if key != name]
         before = [written[key] for key in written if key in required or key in grounded]
         if name in required:
@@ -110,6 +115,18 @@ def ground_call(
         elif grade == STATED and not _is_taken(value, before, instruction):
             grounded[name] = value
     return {**call, "arguments": grounded}
+
+
+def _find_misspelt(value: Any, instruction: str) -> str | None:
+    """The word of a request that a small model copied with a slip: two_column_text as
+    2_column_text, /home/a.csv as home/a.csv."""
+    if not isinstance(value, str) or not _MISSPELT <= len(value) <= _SHORT or " " in value:
+        return None
+    if _DATE.fullmatch(value):  # it may be reckoned from the one that is said
+        return None
+    words = [word.strip(_EDGES) for word in instruction[:LONGEST].split()]
+    near = [word for word in dict.fromkeys(words) if _MISSPELT <= len(word) <= _SHORT]
+    return next(iter(get_close_matches(value, near, 1, 0.75)), None)
 
 
 def _is_taken(value: Any, others: Sequence[Any], instruction: str) -> bool:

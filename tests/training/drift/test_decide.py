@@ -149,10 +149,10 @@ def test_a_bad_candidate_delays_the_next_training_of_its_role_alone():
     made = decide(role=role)
     assert isinstance(made, SkipDecision)
     assert "gained -0.300 [-0.400, -0.200], n=80, 1 days ago" in made.why[1]
-    until = "asks again on 1972-10-06 00:00 UTC, or as soon as enough other contracts change"
-    assert made.why[2] == f"{until} (0.001 expected is enough)"
-    assert not trains(role=role, now=NOW + 8 * DAY)
-    assert trains(role=role, now=NOW + 9 * DAY)  # 1972-10-06
+    until = "asks again on 1972-10-07 00:00 UTC, or as soon as enough other contracts change"
+    assert made.why[2] == f"{until} (0.02 expected is enough)"
+    assert not trains(role=role, now=NOW + 9 * DAY)
+    assert trains(role=role, now=NOW + 10 * DAY)  # 1972-10-07
     everything = measure_moves({f"s::{n}": "2" for n in range(90)} | {"s::99": "1"})
     assert trains(everything, role=role)  # what was measured then says little of these
     lost = judge_signal(DriftSignal(RETRIEVER_DECAY, 0.1, 50, 0.02, "lost"), 0.05)
@@ -240,6 +240,10 @@ def test_thirty_nights_with_one_bad_candidate_go_on_training():
     bad = simulate(30, lambda _: -0.3, drift_by_night)
     assert len(bad) >= 3, "candidates that all lose are rare, and never the last"
     assert len(bad) < len(trained) / 2
+    idle = [night for night, _ in simulate(30, lambda _: 0.0, drift_by_night)]
+    assert len(idle) < 20, "what gains nothing is tried less often"
+    assert max(np.diff(idle)) <= 14
+    assert len(simulate(30, lambda _: 0.03, drift_by_night)) == 30
 
 
 def draw_lost_items(rng: np.random.Generator, lost: float) -> DriftSignal:

@@ -7,8 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -105,30 +105,36 @@ class WorkerPool:
         with _drain(self._lines, self._show):
             futures = [self._pool.submit(_run_task, task, threads) for task in tasks]
             try:
-                # The outcomes when all are there; wakes now and then, since a wait alone hears no
-                # Ctrl-C.
-                waiting = set(futures)
-                while waiting:
-                    _, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
-                return [future.result() for future in futures]
+                return _await_results(futures)
             except BrokenProcessPool as error:
                 raise WorkerDied(
                     "a process that ran some of this was killed, most often for want of memory;"
                     " run again: what it had done is not done again"
                 ) from error
             except KeyboardInterrupt:
-                # Ends the workers' steps as Ctrl-C does, then the workers, and those that do not
-                # end, too.
-                for future in futures:
-                    future.cancel()
-                workers = multiprocessing.active_children()
-                for worker in workers:
-                    if worker.pid is not None:
-                        os.kill(worker.pid, signal.SIGINT)
-                wait(futures, timeout=_GRACE_S)
-                for worker in workers:
-                    worker.kill()
+                _interrupt(futures)
                 raise
+
+
+def _await_results(futures: Sequence[Future[TaskOutcome]]) -> list[TaskOutcome]:
+    """The outcomes when all are there; wakes now and then, since a wait alone hears no Ctrl-C."""
+    waiting = set(futures)
+    while waiting:
+        _, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
+    return [future.result() for future in futures]
+
+
+def _interrupt(futures: Sequence[Future[TaskOutcome]]) -> None:
+    """Ends the workers' steps as Ctrl-C does, then the workers, and those that do not end, too."""
+    for future in futures:
+        future.cancel()
+    workers = multiprocessing.active_children()
+    for worker in workers:
+        if worker.pid is not None:
+            os.kill(worker.pid, signal.SIGINT)
+    wait(futures, timeout=_GRACE_S)
+    for worker in workers:
+        worker.kill()
 
 
 @contextmanager
@@ -151,15 +157,19 @@ def _drain(lines: Any, show: Callable[[ConsoleLine], None]) -> Iterator[None]:
 def _start_worker(lines: Any, environment: Mapping[str, str]) -> None:
     _GIVEN.update(environment)
     os.environ.update(environment)  # the fork server may be older than the caller's settings
-    # Until a run goes on; the fork server that this was copied from blocks them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    silence_interrupts()
     silence_retries()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     send_lines(lines.put)
     # the caller has no use for the code location
 
     _RUNNER[:] = [TaskRunner(open_instance())]
+
+
+def silence_interrupts() -> None:
+    """Until a run goes on; the fork server that this was copied from blocks them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _end_with_parent() -> None:

@@ -22,7 +22,7 @@ BUDGET = {
     "assets/outcomes": (7_869, 41),
     "training": (12_417, 81),
     "serving": (9_005, 42),
-    "orchestration": (5_711, 36),
+    "orchestration": (5_721, 36),
     "demo": (2_508, 21),
     "extensions/batch": (1_270, 7),
     "extensions/bench": (4_764, 22),

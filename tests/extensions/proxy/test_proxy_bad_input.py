@@ -79,14 +79,7 @@ async def test_arguments_of_a_whole_answer_are_text(given, text, legacy):
     assert (call["arguments"], len(repair.notes)) == (text, 1)
 
 
-async def test_a_call_that_takes_too_long_is_left(monkeypatch):
-    monkeypatch.setattr(calls, "LADDER_S", 0.05)
-    monkeypatch.setattr(calls, "fix_call", lambda *_: time.sleep(0.5))
-    fixed = await CallRepair(offer()).fix_call("c", "weather", BROKEN, cut=False)
-    assert (fixed.text, fixed.left.partition(":")[0]) == (BROKEN, "too_large")
-
-
-def test_names_that_changed_are_read_in_the_history_and_a_tool_without_parameters_is_not_judged():
+async def test_a_call_that_takes_too_long_is_left_and_a_changed_name_is_read(monkeypatch):
     history = ContractHistory((ContractMove("sky", "weather", "forecast"),))
     fixed = fix_call(offer(), history, "forecast", VALID)
     assert (fixed.name, json.loads(fixed.text)) == ("weather", json.loads(VALID))
@@ -96,6 +89,10 @@ def test_names_that_changed_are_read_in_the_history_and_a_tool_without_parameter
     assert found.unjudged == {"now"}
     assert [candidate.name for candidate in found.toolset.candidates] == ["weather"]
     assert read_offer({"tools": [{"type": "web_search"}]}, 10) is None
+    monkeypatch.setattr(calls, "LADDER_S", 0.05)
+    monkeypatch.setattr(calls, "fix_call", lambda *_: time.sleep(0.5))
+    fixed = await CallRepair(offer()).fix_call("c", "weather", BROKEN, cut=False)
+    assert (fixed.text, fixed.left.partition(":")[0]) == (BROKEN, "too_large")
 
 
 def test_what_was_cut_is_not_completed_and_much_of_it_passes():

@@ -13,16 +13,8 @@ import dagster as dg
 from assets.synthesis.tables import PAIRS
 from assets.vectors.index import VECTORS
 from extensions.scale import postgres_ledger
-from extensions.upkeep import checks
+from extensions.upkeep import checks, health
 from extensions.upkeep.checks import CHECKS
-from extensions.upkeep.health import (
-    BROKEN,
-    NOTICE,
-    CheckResult,
-    HomeCheck,
-    InspectedHome,
-    run_check,
-)
 from extensions.upkeep.home_tables import ADAPTERS, TABLES
 from orchestration.cli.app import ROOT
 from orchestration.runs.instance import PROCESS_TAG
@@ -37,18 +29,20 @@ from warehouse.storage.lance import LanceStore
 BY_NAME = {check.name: check for check in CHECKS}
 
 
-def look(name: str, at: InspectedHome) -> CheckResult:
-    return run_check(BY_NAME[name], at)
+def look(name: str, at: health.InspectedHome) -> health.CheckResult:
+    return health.run_check(BY_NAME[name], at)
 
 
-def expect_finding(name: str, at: InspectedHome, thing: str, fix: str, level: str = BROKEN) -> None:
+def expect_finding(
+    name: str, at: health.InspectedHome, thing: str, fix: str, level: str = health.BROKEN
+) -> None:
     found = [(finding.thing, finding.fix, finding.level) for finding in look(name, at).findings]
     assert [one for one in found if thing in one[0] and fix in one[1] and one[2] == level], found
 
 
 def test_a_home_that_is_well_has_no_finding_and_is_left_as_it_was(at):
     before = list_files(at.home)
-    results = [run_check(check, at) for check in CHECKS if check.name != "dagster"]
+    results = [health.run_check(check, at) for check in CHECKS if check.name != "dagster"]
     assert {result.name: result.findings for result in results if result.findings} == {}
     assert list_files(at.home) == before
     looked = {result.name: result.n for result in results}
@@ -104,16 +98,16 @@ def test_an_older_schema_is_a_notice_and_a_damaged_home_breaks_no_check(at, monk
     newer = replace(PAIRS, schema_version=PAIRS.schema_version + 1)
     with monkeypatch.context() as patch:
         patch.setitem(TABLES, "pairs", newer)
-        expect_finding("pointers", at, "pairs/registry", "toolmill run", NOTICE)
+        expect_finding("pointers", at, "pairs/registry", "toolmill run", health.NOTICE)
         assert not look("pointers", at).broken
     for path in at.home.rglob("*"):
         if path.is_file():
             path.write_bytes(b"\xff{")
-    results = {check.name: run_check(check, at) for check in CHECKS}
+    results = {check.name: health.run_check(check, at) for check in CHECKS}
     for name in ("layout", "pointers", "histories", "blobs"):
         assert results[name].broken, name
     wrong = Mock(side_effect=RecursionError("deep\nand wide"))
-    [found] = run_check(HomeCheck("mine", "claims", wrong), at).broken
+    [found] = health.run_check(health.HomeCheck("mine", "claims", wrong), at).broken
     assert found.problem == "cannot be checked: RecursionError: deep and wide"
 
 
@@ -170,7 +164,7 @@ def test_a_broken_champion_an_odd_version_a_full_disk_and_an_open_secret_are_fou
     moving = at.home / checks.MOVING
     moving.parent.mkdir(exist_ok=True)
     moving.write_text('{"files": {}, "lines": {}}')
-    expect_finding("champions", at, "MOVING.json", "finishes it", NOTICE)
+    expect_finding("champions", at, "MOVING.json", "finishes it", health.NOTICE)
     salt = at.state / "salt"
     salt.write_bytes(b"x")
     salt.chmod(0o644)

@@ -231,12 +231,20 @@ class RequestAdmission:
         except TooMany as error:
             await anyio.sleep(_PAUSE_S)
             return await _refuse(str(error), error.retry_s, send)
-        opens = _is_opening(scope)
-        self._opening[token.name] += opens
+        opening = int(_is_opening(scope))
+        self._opening[token.name] += opening
+
+        async def send_counted(message: Any) -> None:
+            nonlocal opening
+            # The manager counts the session from here on: who is answered may open the next.
+            self._opening[token.name] -= opening
+            opening = 0
+            await send(message)
+
         try:
-            await self._inner(scope, receive, send)
+            await self._inner(scope, receive, send_counted)
         finally:
-            self._opening[token.name] -= opens
+            self._opening[token.name] -= opening
 
     def _check_sessions(self, token: ClientToken, scope: Any) -> None:
         """Raises TooMany where the request would open a session too many."""
@@ -244,7 +252,6 @@ class RequestAdmission:
             return
         owners = self._manager._session_owners.values()
         sessions = sum(owner["client_id"] == token.name for owner in owners)
-        # One that is being opened may count twice for a moment, never not at all.
         if sessions + self._opening[token.name] >= self._settings.token_sessions:
             raise TooMany(
                 f"token {token.name!r} has {sessions} sessions open, allowed are"

@@ -21,7 +21,7 @@ BUDGET = {
     "assets/synthesis": (10_293, 52),
     "assets/outcomes": (7_869, 41),
     "training": (12_417, 81),
-    "serving": (9_005, 42),
+    "serving": (9_012, 42),
     "orchestration": (5_721, 36),
     "demo": (2_508, 21),
     "extensions/batch": (1_270, 7),

@@ -179,11 +179,15 @@ def list_due_roles(decisions: Mapping[str, Decision]) -> list[str]:
 
 
 def describe_decisions(decisions: Mapping[str, Decision]) -> list[str]:
-    """`retriever, caller: due (why)`: a sentence for roles of one decision."""
+    """`retriever, caller: due (why)`: a sentence for roles of one decision. What was never trained
+    is not called due: where a model ships, it serves."""
     roles: dict[str, list[str]] = {}
     for role, decision in decisions.items():
-        verb = "due" if isinstance(decision, RetrainDecision) else "wait"
-        roles.setdefault(f"{verb} ({'; '.join(decision.why)})", []).append(role)
+        verb, why = (
+            "due" if isinstance(decision, RetrainDecision) else "wait",
+            "; ".join(decision.why),
+        )
+        roles.setdefault(why if why == NOTHING_TRAINED else f"{verb} ({why})", []).append(role)
     return [f"{', '.join(names)}: {what}" for what, names in roles.items()]
 
 

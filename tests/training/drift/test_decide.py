@@ -98,7 +98,9 @@ def test_what_cannot_be_learnt_is_not_trained(home, role, why):
 
 
 def test_the_first_training_needs_no_drift_and_a_cool_down_holds_drift_back_until_it_ends():
-    assert decide([], role=RoleEvidence(CALLER)) == RetrainDecision([NOTHING_TRAINED])
+    never = decide([], role=RoleEvidence(CALLER))
+    assert never == RetrainDecision([NOTHING_TRAINED])
+    assert describe_decisions({CALLER: never}) == [f"caller: {NOTHING_TRAINED}"]
     changed = replace(ROLE, trained_on="new", trained_at=NOW, changed_settings=("caller.rank",))
     made = decide([], role=changed, policy=RetrainPolicy(cool_down_h=20))
     assert made == RetrainDecision(["settings changed since the last training: caller.rank"])

@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (3_000, 19),
     "assets/synthesis": (10_293, 52),
     "assets/outcomes": (7_869, 41),
-    "training": (12_417, 81),
+    "training": (12_421, 81),
     "serving": (9_012, 42),
     "orchestration": (5_721, 36),
     "demo": (2_508, 21),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (1_048, 7),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_374, 14),
-    "tests": (70_351, 422),
+    "tests": (70_353, 422),
     "benchmarks": (6_000, 37),
 }
 

@@ -7,42 +7,38 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
+from assets.marketplaces import policy
 from assets.marketplaces.launch.mcp_config import read_launch_facts
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.payload import check_json_list, parse_json_object
-from assets.marketplaces.policy import (
-    FetchPage,
-    MarketplaceAdapter,
-    RecordPage,
-    RecordRef,
-    RenderPage,
-)
 
 
-class AcmeAdapter(MarketplaceAdapter):
+class AcmeAdapter(policy.MarketplaceAdapter):
     name: ClassVar[str] = "acme"
     robots: ClassVar[bool] = True
 
-    async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
+    async def refs(self, get: policy.FetchPage) -> AsyncIterator[policy.RecordPage]:
         number = 1
         while True:
             body = await get(
                 f"{self.policy.base_url}/list?page={number}", check_json_list("servers")
             )
             refs = [self._ref(item) for item in body["servers"]]
-            yield RecordPage(refs, ended=number >= body.get("pages", 1))
+            yield policy.RecordPage(refs, ended=number >= body.get("pages", 1))
             if number >= body.get("pages", 1):
                 return
             number += 1
 
-    def _ref(self, item: dict[str, Any]) -> RecordRef:
+    def _ref(self, item: dict[str, Any]) -> policy.RecordRef:
         url = f"{self.policy.base_url}/servers/{item['id']}"
-        return RecordRef(item["id"], url, item.get("revision"), weak=item.get("weak", False))
+        return policy.RecordRef(item["id"], url, item.get("revision"), weak=item.get("weak", False))
 
-    async def detail(self, ref: RecordRef, get: FetchPage, render: RenderPage) -> Any:
+    async def detail(
+        self, ref: policy.RecordRef, get: policy.FetchPage, render: policy.RenderPage
+    ) -> Any:
         return await get(ref.url, lambda page: parse_json_object(page, "name"), ref=ref)
 
-    def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
+    def parse(self, raw: Any, ref: policy.RecordRef) -> list[Listing]:
         facts = read_launch_facts(raw["config"]) | {"name": str(raw["name"]), "evidence": "config"}
         return [Listing(marketplace=self.name, native_id=ref.native_id, **facts)]
 

@@ -9,13 +9,6 @@ import dagster as dg
 import pytest
 
 from orchestration import alerts
-from orchestration.alerts import (
-    AlertUnsent,
-    alert_on_failure,
-    alert_on_silence,
-    make_failure_message,
-    send_message,
-)
 from orchestration.settings.load import SettingsError, load_settings
 from tests.support.cases import cases
 from tests.support.http_server import QuietHandler, serve_http
@@ -77,7 +70,7 @@ def fail_run(instance: dg.DagsterInstance) -> dg.RunFailureSensorContext:
 
 
 def test_a_failed_run_is_told_of_without_secrets_or_markup(hook, instance):
-    alert_on_failure(fail_run(instance))
+    alerts.alert_on_failure(fail_run(instance))
     [message] = hook.taken
     assert list(message) == ["text"]
     assert message["text"].startswith("toolmill: breaks failed (")
@@ -87,7 +80,7 @@ def test_a_failed_run_is_told_of_without_secrets_or_markup(hook, instance):
 
 
 def test_without_a_webhook_nobody_is_told(instance):
-    skipped = alert_on_failure(fail_run(instance))
+    skipped = alerts.alert_on_failure(fail_run(instance))
     assert isinstance(skipped, dg.SkipReason)
     assert "no [alerts] webhook" in (skipped.skip_message or "")
 
@@ -95,7 +88,7 @@ def test_without_a_webhook_nobody_is_told(instance):
 def test_a_message_is_bounded_and_one_line():
     run = dg.DagsterRun(job_name="nightly", tags={"dagster/partition": "registry"})
     for said in ("x\n", "<", "&<a "):
-        text = make_failure_message(run, said * 9000)["text"]
+        text = alerts.make_failure_message(run, said * 9000)["text"]
         assert text.startswith("toolmill: nightly registry failed")
         assert 590 < len(text) <= 600
         assert "\n" not in text
@@ -112,9 +105,9 @@ def test_a_message_is_bounded_and_one_line():
 def test_it_is_tried_again_at_most_twice_and_no_redirect_is_followed(hook, statuses, asked, taken):
     hook.statuses = list(statuses)
     try:
-        send_message(hook.url, {"text": "x"}, pause_s=0)
+        alerts.send_message(hook.url, {"text": "x"}, pause_s=0)
         raised = ""
-    except AlertUnsent as error:
+    except alerts.AlertUnsent as error:
         raised = str(error)
     assert (len(hook.paths), len(hook.taken)) == (asked, taken)
     assert set(hook.paths) == {"/hook/T0K3N"}
@@ -124,7 +117,7 @@ def test_it_is_tried_again_at_most_twice_and_no_redirect_is_followed(hook, statu
 
 def test_silence_is_told_of_once(hook, instance, monkeypatch):
     def tick(cursor: str | None) -> str | None:
-        result = alert_on_silence(dg.build_sensor_context(instance, cursor=cursor))
+        result = alerts.alert_on_silence(dg.build_sensor_context(instance, cursor=cursor))
         return result.cursor if isinstance(result, dg.SensorResult) else cursor
 
     cursor = tick(None)
@@ -158,7 +151,7 @@ def test_silence_is_told_of_once(hook, instance, monkeypatch):
 def test_a_clock_set_back_neither_alarms_nor_hides(hook, instance, monkeypatch, ahead_h, told):
     last = time.time() + ahead_h * 3600
     monkeypatch.setattr(alerts, "find_last_nightly", lambda _: last)
-    alert_on_silence(dg.build_sensor_context(instance))
+    alerts.alert_on_silence(dg.build_sensor_context(instance))
     assert len(hook.taken) == told
 
 

@@ -10,19 +10,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.scan import scan_each
-from assets.outcomes import trajectory
-from assets.outcomes.trajectory_play import (
-    MOST_ANSWER,
-    TrajectoryCollection,
-    WorldStage,
-    collect_trajectories,
-    find_outcome,
-    match_stages,
-    play_recovery,
-    play_stage,
-    play_tasks,
-    publish_trajectories,
-)
+from assets.outcomes import trajectory, trajectory_play
 from assets.outcomes.worlds.session import OpenWorld, open_world
 from assets.outcomes.worlds.spec import load_world
 from assets.outcomes.worlds.task import Task, TaskCall
@@ -88,23 +76,25 @@ def opened(tmp_path: Path) -> Any:
         yield built
 
 
-def stage_of(opened: OpenWorld, how: str = "", says: CallResult | None = None) -> WorldStage:
+def stage_of(
+    opened: OpenWorld, how: str = "", says: CallResult | None = None
+) -> trajectory_play.WorldStage:
     session: Any = Files(opened, how, says)
-    return WorldStage(opened, opened.world.servers[0], session)
+    return trajectory_play.WorldStage(opened, opened.world.servers[0], session)
 
 
-def tasks_of(stage: WorldStage) -> dict[str, Task]:
+def tasks_of(stage: trajectory_play.WorldStage) -> dict[str, Task]:
     return {task.name: task for task in stage.list_tasks(3, 1)}
 
 
-def play(stage: WorldStage, name: str) -> trajectory.TaskTrajectory:
-    return asyncio.run(play_tasks([(stage, tasks_of(stage)[name])]))
+def play(stage: trajectory_play.WorldStage, name: str) -> trajectory.TaskTrajectory:
+    return asyncio.run(trajectory_play.play_tasks([(stage, tasks_of(stage)[name])]))
 
 
 def test_a_task_that_ends_right_is_a_conversation_with_real_answers_of_a_fresh_server(opened):
     stage = stage_of(opened)
     task = tasks_of(stage)["read"]
-    built = asyncio.run(play_tasks([(stage, task)]))
+    built = asyncio.run(trajectory_play.play_tasks([(stage, task)]))
     row = built.make_row()
     assert (row["status"], row["why"], row["recovers"]) == ("kept", None, False)
     request, call, result, answer = json.loads(row["messages"])
@@ -119,7 +109,7 @@ def test_a_task_that_ends_right_is_a_conversation_with_real_answers_of_a_fresh_s
     assert stored == {"write_file", "read_file"}  # what works in this world
     session: Any = Files(opened)
     fit = opened.world.servers[0].model_copy(update={"restart": True})
-    stage = WorldStage(opened, fit, session)
+    stage = trajectory_play.WorldStage(opened, fit, session)
     for count in (1, 2):
         play(stage, "read")
         assert session.restarts == count
@@ -143,7 +133,7 @@ def test_a_change_is_told_by_the_digests_of_the_state(opened):
 def test_a_wrong_argument_is_followed_by_the_servers_words_and_the_right_call(opened):
     stage = stage_of(opened)
     task = tasks_of(stage)["write"]
-    built = asyncio.run(play_recovery(stage, task))
+    built = asyncio.run(trajectory_play.play_recovery(stage, task))
     assert built
     assert built.why is None
     wrong, right = built.steps
@@ -161,14 +151,14 @@ def test_a_wrong_argument_is_followed_by_the_servers_words_and_the_right_call(op
     assert [len(turn.calls) for turn in turns] == [1, 0]
     assert not any(turn.asks for turn in turns)
     silent = stage_of(opened, "silent")
-    assert asyncio.run(play_recovery(silent, tasks_of(silent)["write"])) is None
+    assert asyncio.run(trajectory_play.play_recovery(silent, tasks_of(silent)["write"])) is None
 
 
 @cases(
     "result, outcome",
     (said("fine"), "useful"),
     (said("  \n"), "empty"),
-    (said("x" * (MOST_ANSWER + 1)), "truncated"),
+    (said("x" * (trajectory_play.MOST_ANSWER + 1)), "truncated"),
     (said("x", cut=True), "truncated"),
     (said("x", unread=True), "truncated"),
     (said("x", problems=[{"path": "$"}]), "protocol_error"),
@@ -176,7 +166,7 @@ def test_a_wrong_argument_is_followed_by_the_servers_words_and_the_right_call(op
     (CallResult("tool_error", [{"type": "text", "text": "no"}]), "tool_error"),
 )
 def test_every_result_has_its_outcome_and_only_useful_ones_are_kept(opened, result, outcome):
-    assert find_outcome(result, {}) == outcome
+    assert trajectory_play.find_outcome(result, {}) == outcome
     stage = stage_of(opened, says=result)
     built = play(stage, "read")
     assert built.steps[-1].outcome == outcome
@@ -214,32 +204,35 @@ def test_two_servers_in_worlds_of_their_own_serve_one_request(opened, tmp_path):
         }
         run = session._run
         session._run = lambda tool, inputs: run(tool.removesuffix("_there"), inputs)
-        other = WorldStage(second, world.servers[0], session)
-        pieces = list(match_stages([item, other], 3, 1))
-        built = [asyncio.run(play_tasks(each)) for each in pieces]
+        other = trajectory_play.WorldStage(second, world.servers[0], session)
+        pieces = list(trajectory_play.match_stages([item, other], 3, 1))
+        built = [asyncio.run(trajectory_play.play_tasks(each)) for each in pieces]
     assert len(built) == 2
     for each in built:
         assert each.why is None
         assert [place.world for place in each.places] == ["small", "other"]
         assert {step.server_id for step in each.steps} == {"npm:files", "npm:others"}
         assert " After that: " in each.instruction
-    assert list(match_stages([item, item], 3, 1)) == []  # one server is no two
+    assert list(trajectory_play.match_stages([item, item], 3, 1)) == []  # one server is no two
 
 
 def test_what_is_played_again_is_kept_once_and_the_export_takes_what_was_kept(opened, tmp_path):
     warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
     good, bad = stage_of(opened), stage_of(opened, "lazy")
 
-    async def every(stage: WorldStage) -> list[trajectory.TaskTrajectory]:
-        return [item async for item in play_stage(stage, 3, 1)]
+    async def every(stage: trajectory_play.WorldStage) -> list[trajectory.TaskTrajectory]:
+        return [item async for item in trajectory_play.play_stage(stage, 3, 1)]
 
     first = asyncio.run(every(good))
     assert len(first) >= 3
-    assert publish_trajectories(warehouse.tables, first, "2026-11-23") == len(first)
-    assert publish_trajectories(warehouse.tables, first, "2026-11-24") == len(first)
+    assert trajectory_play.publish_trajectories(warehouse.tables, first, "2026-11-23") == len(first)
+    assert trajectory_play.publish_trajectories(warehouse.tables, first, "2026-11-24") == len(first)
     # The same task by a server that only says so takes the place of what it was.
     lazy = play(bad, "write")
-    assert publish_trajectories(warehouse.tables, [lazy], "2026-11-25") == len(first) - 1
+    assert (
+        trajectory_play.publish_trajectories(warehouse.tables, [lazy], "2026-11-25")
+        == len(first) - 1
+    )
     exportable = trajectory.list_exportable(warehouse.tables, 4e9)
     assert len(exportable) == len(trajectory.read_kept(warehouse.tables)) == len(first) - 1
     assert {item.judge for item in exportable} == {trajectory.JUDGE}
@@ -258,9 +251,13 @@ def test_what_was_played_is_there_whatever_comes_after(opened, tmp_path, monkeyp
     monkeypatch.setattr(f"{played}.open_session", lambda *_: nullcontext(stage_of(opened).session))
     small = opened.world
     worlds = [small.model_copy(update={"name": name}) for name in ("small", "bad", "odd")]
-    result, policy = TrajectoryCollection(), DeployPolicy(tmp_path)
+    result, policy = trajectory_play.TrajectoryCollection(), DeployPolicy(tmp_path)
     ledger = Warehouse(home=tmp_path, state=tmp_path / "state").ledger
     with pytest.raises(ValueError, match="odd"):
-        asyncio.run(collect_trajectories(result, worlds, policy, ledger, "", SilentProgress()))
+        asyncio.run(
+            trajectory_play.collect_trajectories(
+                result, worlds, policy, ledger, "", SilentProgress()
+            )
+        )
     assert result.problems == ["bad, npm:files: nothing to draw"]
     assert len(result.made) >= 2

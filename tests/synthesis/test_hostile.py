@@ -22,18 +22,8 @@ from assets.synthesis.tables import PAIRS, GoldenCall, make_single_row, reaches_
 from assets.synthesis.verify.rules import verify
 from assets.synthesis.writing.plan import compose_rows
 from tests.support.cases import cases
+from tests.synthesis import scripted
 from tests.synthesis.contracts import make_tool, snapshot_rows
-from tests.synthesis.scripted import (
-    ALL_TASKS,
-    CLOSE_TICKET,
-    FIND_TICKET,
-    ONE,
-    ROLES,
-    asked_of,
-    data_of,
-    planned,
-    write_one,
-)
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, ModelCompletion, ModelRequest, Role
 from warehouse.storage.blobs import Blobs
@@ -127,13 +117,15 @@ def test_no_contract_breaks_out_of_its_markers(name, description):
 
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "state" / "l.db", Blobs(Path(folder) / "blobs"))
-        llm = LLM([Role(item, model="m") for item in ROLES], ledger, endpoint=Listener())
-        [row] = compose_rows(planned(snapshot_rows([tool]), ONE), llm, ONE)
+        llm = LLM([Role(item, model="m") for item in scripted.ROLES], ledger, endpoint=Listener())
+        [row] = compose_rows(
+            scripted.planned(snapshot_rows([tool]), scripted.ONE), llm, scripted.ONE
+        )
         ledger.close()
     assert row["error_kind"] == "empty"
     content = prompts[0]["messages"][1]["content"]
-    assert asked_of(prompts[0]) == "generate"
-    data = data_of(prompts[0])
+    assert scripted.asked_of(prompts[0]) == "generate"
+    data = scripted.data_of(prompts[0])
     assert list(data) == ["tool", "look-alikes", "world"]
     assert json.loads(data["tool"]) == snapshot_rows([tool])[0]["contract"]
     mark = re.search(r"DATA-\w+", content)
@@ -175,13 +167,13 @@ def test_a_model_that_obeys_a_description_makes_no_accepted_row(answers, ledger)
         "evolve": lambda *_: evolved,
         "call": lambda *_: {"arguments": {"city": "Oslo"}},
     }
-    policy = replace(ONE, evolve_share=1.0)
-    row, _ = write_one(ledger, WEATHER, policy, **{**good, **answers})
+    policy = replace(scripted.ONE, evolve_share=1.0)
+    row, _ = scripted.write_one(ledger, WEATHER, policy, **{**good, **answers})
     assert row["status"] == "failed" or row["verdict"] != "accept"
     assert row["hint"] or json.loads(row["flaws"])
     assert not reaches_judge(row) or row["verdict"] == "unsure"
     # The same script without the obedience is fine, so that the check above means something.
-    row, _ = write_one(ledger, WEATHER, policy, model={"model": "honest"}, **good)
+    row, _ = scripted.write_one(ledger, WEATHER, policy, model={"model": "honest"}, **good)
     assert (row["status"], row["verdict"]) == ("ok", "accept")
 
 
@@ -196,7 +188,7 @@ GERMAN = "Brauche ich in Oslo einen Schirm, wenn ich morgen mit dem Rad zur Arbe
 )
 def test_a_request_that_is_not_what_was_asked_for_goes_no_further(text, kind, ledger):
     answer = {"requests": [{"instruction": text, "values": {"city": "Oslo"}}]}
-    row, asked = write_one(ledger, WEATHER, generate=lambda *_: answer)
+    row, asked = scripted.write_one(ledger, WEATHER, generate=lambda *_: answer)
     assert asked == ["generate"]
     assert (row["status"], row["failed_step"], row["error_kind"]) == ("failed", "generate", kind)
 
@@ -204,7 +196,9 @@ def test_a_request_that_is_not_what_was_asked_for_goes_no_further(text, kind, le
 def test_a_request_in_the_language_that_was_asked_for_goes_on(ledger):
     answer = {"requests": [{"instruction": GERMAN, "values": OSLO}]}
     answers = {"generate": lambda *_: answer, "call": lambda *_: {"arguments": OSLO}}
-    row, _ = write_one(ledger, WEATHER, replace(ONE, languages=("de",)), **answers)
+    row, _ = scripted.write_one(
+        ledger, WEATHER, replace(scripted.ONE, languages=("de",)), **answers
+    )
     assert (row["status"], row["verdict"]) == ("ok", "accept")
 
 
@@ -215,8 +209,8 @@ def test_a_tools_answer_that_gives_orders_is_in_no_row(ledger):
     ]
     several = {"instruction": "Find the tap ticket and close it.", "calls": calls}
     answers = {"several": lambda *_: several, "act": lambda *_: {"content": f"T-1. {ORDER}"}}
-    desk = snapshot_rows([FIND_TICKET, CLOSE_TICKET])
-    row, _ = write_one(ledger, desk, ALL_TASKS, "sequential", **answers)
+    desk = snapshot_rows([scripted.FIND_TICKET, scripted.CLOSE_TICKET])
+    row, _ = scripted.write_one(ledger, desk, scripted.ALL_TASKS, "sequential", **answers)
     assert (row["status"], row["failed_step"], row["error_kind"]) == ("failed", "act", "suspicious")
     assert row["messages"] is None
 
@@ -229,7 +223,7 @@ def test_a_tools_answer_that_gives_orders_is_in_no_row(ledger):
 )  # fmt: skip
 def test_a_call_that_json_cannot_hold_fails_the_row(text, ledger):
     answers = {"generate": lambda *_: {"requests": [HONEST]}, "call": lambda *_: text}
-    row, _ = write_one(ledger, WEATHER, **answers)
+    row, _ = scripted.write_one(ledger, WEATHER, **answers)
     assert (row["status"], row["failed_step"]) == ("failed", "call")
     assert row["error_kind"] in ("bad_value", "server_error", "wrong_shape", "non_json")
 
@@ -249,11 +243,13 @@ ODD = {
 def test_no_contract_stops_any_task(name, offline):
     schema = {"type": "object", **(SCHEMAS | ODD)[name]}
     raw = {"name": name, "description": "Find a thing by a value", "inputSchema": schema}
-    row = {**snapshot_rows([CLOSE_TICKET])[0], "tool": name, "contract": json.dumps(raw),
+    row = {**snapshot_rows([scripted.CLOSE_TICKET])[0], "tool": name, "contract": json.dumps(raw),
            "contract_digest": "c1:" + "0" * 64}  # fmt: skip
-    rows = [row, *snapshot_rows([FIND_TICKET], "npm:desk")]
-    answer = planned(rows, ALL_TASKS, lambda one: [other for other in rows if other is not one])
-    written = compose_rows(answer, offline, ALL_TASKS)
+    rows = [row, *snapshot_rows([scripted.FIND_TICKET], "npm:desk")]
+    answer = scripted.planned(
+        rows, scripted.ALL_TASKS, lambda one: [other for other in rows if other is not one]
+    )
+    written = compose_rows(answer, offline, scripted.ALL_TASKS)
     PAIRS.frame(written)
-    assert {item["tool"] for item in written} == {name, FIND_TICKET["name"]}
+    assert {item["tool"] for item in written} == {name, scripted.FIND_TICKET["name"]}
     assert all(item["status"] == "ok" or item["hint"] for item in written)

@@ -9,15 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from assets.contracts import defs
-from assets.contracts.changes import (
-    CHANGES,
-    READ_RULE,
-    add_changes,
-    advance_state,
-    fold_changes,
-    fold_origins,
-)
+from assets.contracts import changes, defs
 from assets.contracts.defs import contract_changes, snapshots
 from assets.contracts.snapshot import SNAPSHOTS, build_snapshot, list_malformed
 from assets.contracts.tool_diff import diff_files
@@ -47,7 +39,7 @@ def row(tool: str, version: str, server: str = "npm:a") -> dict[str, Any]:
 def test_the_first_and_the_last_other_contract_are_kept(runs, past):
     state: Any = {}
     for item in runs.split():
-        state = advance_state(state, [] if item == "none" else [row(*item.split(":"))])
+        state = changes.advance_state(state, [] if item == "none" else [row(*item.split(":"))])
     origin = state["npm:a", item.split(":")[0]]
     assert (origin["first_digest"], origin["before_digest"]) == past
 
@@ -60,23 +52,23 @@ def publish(tables: Tables, market: str, *rows: dict[str, Any]) -> None:
 def test_a_fold_goes_on_where_the_last_one_was_kept(warehouse):
     tables = warehouse.tables
     publish(tables, MARKET, row("t", "A"))
-    fold_origins(tables, MARKET).keep(tables, "-")
+    changes.fold_origins(tables, MARKET).keep(tables, "-")
     publish(tables, MARKET, row("t", "B"))
     publish(tables, MARKET, row("t", "C"))
-    lost = fold_origins(tables, MARKET)  # killed before it was kept
-    again = fold_origins(tables, MARKET)
+    lost = changes.fold_origins(tables, MARKET)  # killed before it was kept
+    again = changes.fold_origins(tables, MARKET)
     assert lost.state == again.state
     [item] = again.state.values()
     assert (item["first_digest"], item["before_digest"]) == ("c1:A", "c1:B")
     again.keep(tables, "-")
-    assert fold_origins(tables, MARKET).state == again.state
+    assert changes.fold_origins(tables, MARKET).state == again.state
 
 
 def fold(tables: Tables) -> list[str]:
     """The contracts that tools have changed to, after the fold is published."""
-    rows, read = fold_changes(tables)
-    checks = [{"rule": READ_RULE, "observed": read}]
-    tables.promote(tables.stage(CHANGES, CHANGES.frame(rows)), "-", checks)
+    rows, read = changes.fold_changes(tables)
+    checks = [{"rule": changes.READ_RULE, "observed": read}]
+    tables.promote(tables.stage(changes.CHANGES, changes.CHANGES.frame(rows)), "-", checks)
     return sorted(item["to_digest"] for item in rows)
 
 
@@ -89,12 +81,12 @@ def test_what_is_published_after_the_clock_was_put_back_is_folded(warehouse, mon
         ahead.setattr(time, "time", lambda: later)
         publish(tables, "a", row("t", "B"))
         assert fold(tables) == ["c1:B"]
-        fold_origins(tables, "a").keep(tables, "-")
+        changes.fold_origins(tables, "a").keep(tables, "-")
     publish(tables, "a", row("t", "C"))
     publish(tables, "b", row("t", "D", "npm:b"))
     assert fold(tables) == ["c1:B", "c1:C", "c1:D"]
     assert fold(tables) == ["c1:B", "c1:C", "c1:D"], "once"
-    [origin] = fold_origins(tables, "a").state.values()
+    [origin] = changes.fold_origins(tables, "a").state.values()
     names = ("first_digest", "before_digest", "contract_digest")
     assert [origin[name] for name in names] == ["c1:A", "c1:B", "c1:C"]
 
@@ -103,8 +95,8 @@ def test_changes_of_before_the_mark_go_on_from_when_they_were_published(warehous
     tables = warehouse.tables
     for version in "AB":
         publish(tables, "a", row("t", version))
-    rows, _ = fold_changes(tables)
-    tables.promote(tables.stage(CHANGES, CHANGES.frame(rows)), "-", [])
+    rows, _ = changes.fold_changes(tables)
+    tables.promote(tables.stage(changes.CHANGES, changes.CHANGES.frame(rows)), "-", [])
     publish(tables, "a", row("t", "C"))
     assert fold(tables) == ["c1:B", "c1:C"]
 
@@ -176,14 +168,14 @@ def test_one_bad_tool_does_not_lose_the_list_and_changes_are_added_to_the_histor
     old, _ = build([], [TOOL])
     new = {**TOOL, "inputSchema": {"type": "object", "required": ["x"]}}
     after, _ = build(old, [new], at=DAY)
-    rows = add_changes([], old, after, DAY)
+    rows = changes.add_changes([], old, after, DAY)
     [row] = rows
     assert (row["tool"], row["cls"], row["run_date"]) == ("a", "breaking", "1970-01-02")
     assert row["from_digest"] == old[0]["contract_digest"]
-    assert add_changes(rows, old, after, DAY) == rows
-    CHANGES.frame(rows)
-    assert add_changes([], [], old, 0.0) == [], "a new server is no change"
-    assert [row["fields"] for row in add_changes([], old, [], 0.0)] == ['["removed"]']
+    assert changes.add_changes(rows, old, after, DAY) == rows
+    changes.CHANGES.frame(rows)
+    assert changes.add_changes([], [], old, 0.0) == [], "a new server is no change"
+    assert [row["fields"] for row in changes.add_changes([], old, [], 0.0)] == ['["removed"]']
 
 
 A = {
@@ -266,8 +258,8 @@ def take(pipeline, servers):
 
 def test_a_change_says_why_in_print_and_a_change_of_an_older_table_says_nothing(pipeline):
     tables = pipeline.warehouse.tables
-    columns = {name: kind for name, kind in CHANGES.columns.items() if name != "why"}
-    older = replace(CHANGES, columns=columns, schema_version=1)
+    columns = {name: kind for name, kind in changes.CHANGES.columns.items() if name != "why"}
+    older = replace(changes.CHANGES, columns=columns, schema_version=1)
     row = dict.fromkeys(columns, "x")
     row |= {"fields": '["removed"]', "renamed_from": None, "cls": "breaking"}
     tables.promote(tables.stage(older, older.frame([row])), "before", [])
@@ -277,7 +269,7 @@ def test_a_change_says_why_in_print_and_a_change_of_an_older_table_says_nothing(
     properties["count"] = {"type": "string", "pattern": "\x1b[2J\u202e|"}
     take(pipeline, servers)
     pipeline.run([contract_changes])
-    why = {row["tool"]: (row["cls"], row["why"]) for row in pipeline.read_rows(CHANGES)}
+    why = {row["tool"]: (row["cls"], row["why"]) for row in pipeline.read_rows(changes.CHANGES)}
     assert (why["x"], why["find_photo"][0]) == (("breaking", None), "suspicious")
     assert "not any more" in why["find_photo"][1]
     assert why["find_song"][1].isprintable()
@@ -294,9 +286,9 @@ def test_what_is_published_meanwhile_is_found_by_the_next_run(pipeline, monkeypa
 
     monkeypatch.setattr(defs, "report_changes", publish_meanwhile)
     pipeline.run([contract_changes])
-    assert pipeline.read_rows(CHANGES) == []
+    assert pipeline.read_rows(changes.CHANGES) == []
     pipeline.run([contract_changes])
-    assert {row["tool"] for row in pipeline.read_rows(CHANGES)} == {
+    assert {row["tool"] for row in pipeline.read_rows(changes.CHANGES)} == {
         f"{deed}_photo" for deed in ("find", "make", "drop")
     }
 

@@ -7,13 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.match.match import (
-    ERROR_KINDS,
-    SINGLE,
-    assign_rows,
-    match_call,
-    match_parallel,
-)
+from assets.contracts.match import match
 from tests.contracts.strategies import calls, object_schemas, values
 from tests.support.cases import cases
 from tests.support.examples import examples
@@ -75,7 +69,9 @@ SCHEMA = {
 
 
 def _match(want: Any, have: Any, schema: Any = SCHEMA) -> Any:
-    return match_call(schema, {"name": "t", "arguments": want}, {"name": "t", "arguments": have})
+    return match.match_call(
+        schema, {"name": "t", "arguments": want}, {"name": "t", "arguments": have}
+    )
 
 
 def _leaf(text: str, depth: int = 6) -> dict[str, Any]:
@@ -169,9 +165,11 @@ def test_the_gravest_error_is_told_each_parameter_has_its_verdict_and_each_call_
         "count": "default", "flag": "missing", "n": "wrong_type", "note": "wrong_value",
         "z": "extra",
     }  # fmt: skip
-    result = match_call(SCHEMA, {"name": "a", "arguments": {}}, {"name": "b", "arguments": {}})
+    result = match.match_call(
+        SCHEMA, {"name": "a", "arguments": {}}, {"name": "b", "arguments": {}}
+    )
     assert (result.error_kind, result.name_f1, result.value_f1) == ("wrong_tool", 0.0, 0.0)
-    assert match_call(SCHEMA, {"name": "a"}, "a()").error_kind == "not_a_call"  # type: ignore[arg-type]
+    assert match.match_call(SCHEMA, {"name": "a"}, "a()").error_kind == "not_a_call"  # type: ignore[arg-type]
     half = _match({"n": 1, "flag": True}, {"n": 1, "note": "x"})
     assert (half.name_f1, half.value_f1) == (0.5, 0.5)
 
@@ -243,10 +241,10 @@ odd_schemas = st.recursive(
 def test_no_json_makes_it_raise(schema, want, have):
     for item, other in ((want, have), (have, want), (want, want)):
         built = {"name": "t", "arguments": other}
-        result = match_call(schema, {"name": "t", "arguments": item}, built)
+        result = match.match_call(schema, {"name": "t", "arguments": item}, built)
         assert (result.error_kind is None) is result.match
-        assert result.error_kind in (None, *SINGLE)
-    assert match_call(schema, {"name": want}, have).match in (True, False)
+        assert result.error_kind in (None, *match.SINGLE)
+    assert match.match_call(schema, {"name": want}, have).match in (True, False)
 
 
 @examples(60)
@@ -299,7 +297,7 @@ rows = st.integers(1, 6).map(
 
 @given(rows.flatmap(lambda row: st.lists(row, min_size=1, max_size=6)))
 def test_no_other_assignment_gains_more(gains):
-    result = assign_rows(gains)
+    result = match.assign_rows(gains)
     used = [column for column in result if column is not None]
     wide = max(len(gains), len(gains[0]))
     assert len(used) == len(set(used)) == min(len(gains), len(gains[0]))
@@ -326,7 +324,7 @@ DEFAULT, TWO, THREE = call("t"), call("t", a=2), call("t", a=3)
     ([], [DEFAULT], [], "too_many_calls"),
 )
 def test_parallel_calls_are_assigned_in_any_order(expected, called, assigned, error_kind):
-    result = match_parallel(SCHEMAS, expected, called)
+    result = match.match_parallel(SCHEMAS, expected, called)
     assert (result.assigned, result.error_kind) == (assigned, error_kind)
     assert result.match is (error_kind is None)
 
@@ -334,7 +332,7 @@ def test_parallel_calls_are_assigned_in_any_order(expected, called, assigned, er
 def test_each_call_has_its_verdict_and_the_nearest_call_beside_it():
     expected = [call("mail", to="a@b.c", tags=[1, 2]), call("mail", to="d@e.f", tags=[3])]
     called = [call("mail", to="d@e.f", tags=[4]), call("mail", to="a@b.c", tags=[2, 1])]
-    result = match_parallel(SCHEMAS, expected, called)
+    result = match.match_parallel(SCHEMAS, expected, called)
     assert (result.match, result.error_kind, result.tool) == (False, "wrong_value", True)
     verdicts = [(item.expected, item.called, item.match) for item in result.calls]
     assert verdicts == [(0, 1, True), (1, 0, False)]
@@ -344,34 +342,34 @@ def test_each_call_has_its_verdict_and_the_nearest_call_beside_it():
 
 def test_calls_too_few_too_many_and_of_another_tool_are_told():
     two = [call("t", a=2), call("mail", to="x")]
-    few = match_parallel(SCHEMAS, two, [call("t", a=2)])
+    few = match.match_parallel(SCHEMAS, two, [call("t", a=2)])
     assert (few.error_kind, few.calls[1].error_kind) == ("too_few_calls", "too_few_calls")
     assert few.calls[1].per_parameter == {"to": "missing"}
     assert (few.name_f1, few.tool) == (2 / 3, False)
-    many = match_parallel(SCHEMAS, two, [*two, call("t", a=3)])
+    many = match.match_parallel(SCHEMAS, two, [*two, call("t", a=3)])
     assert (many.error_kind, many.calls[2].called) == ("too_many_calls", 2)
     assert many.calls[2].per_parameter == {"a": "extra"}
-    other = match_parallel(SCHEMAS, two, [call("t", a=2), call("nothing", to="x")])
+    other = match.match_parallel(SCHEMAS, two, [call("t", a=2), call("nothing", to="x")])
     assert (other.error_kind, other.calls[1].error_kind) == ("wrong_tool", "wrong_tool")
     assert (other.name_f1, other.value_f1, other.tool) == (0.5, 0.5, False)
 
 
 def test_thousands_of_calls_are_assigned_and_none_without_columns():
-    assert assign_rows([]) == []
-    assert assign_rows([[], []]) == [None, None]
+    assert match.assign_rows([]) == []
+    assert match.assign_rows([[], []]) == [None, None]
     expected = [call("t", a=i) for i in range(1_000)]
-    assert match_parallel(SCHEMAS, expected, expected[::-1]).match
+    assert match.match_parallel(SCHEMAS, expected, expected[::-1]).match
     wrong = [call("t", a=-i - 1) for i in range(1_000)]
-    assert match_parallel(SCHEMAS, expected, wrong).assigned.count(None) == 1_000
+    assert match.match_parallel(SCHEMAS, expected, wrong).assigned.count(None) == 1_000
 
 
 @examples(50)
 @given(some_calls, some_calls, st.randoms())
 def test_the_order_of_calls_means_nothing(expected, called, random):
-    there = match_parallel(SCHEMAS, expected, called)
+    there = match.match_parallel(SCHEMAS, expected, called)
     for item in (expected, called):
         random.shuffle(item)
-    again = match_parallel(SCHEMAS, expected, called)
+    again = match.match_parallel(SCHEMAS, expected, called)
     verdicts = ("match", "error_kind", "tool", "name_f1")
     assert [getattr(there, name) == getattr(again, name) for name in verdicts] == [True] * 4
     assert there.assigned.count(None) == again.assigned.count(None)
@@ -380,9 +378,9 @@ def test_the_order_of_calls_means_nothing(expected, called, random):
 @examples(50)
 @given(some_calls, some_calls)
 def test_as_many_are_fulfilled_as_any_assignment_could(expected, called):
-    result = match_parallel(SCHEMAS, expected, called)
+    result = match.match_parallel(SCHEMAS, expected, called)
     fits = [
-        [match_call(SCHEMAS.get(want["name"], {}), want, have).match for have in called]
+        [match.match_call(SCHEMAS.get(want["name"], {}), want, have).match for have in called]
         for want in expected
     ]
     width = len(called)
@@ -395,7 +393,7 @@ def test_as_many_are_fulfilled_as_any_assignment_could(expected, called):
 
 @given(st.lists(values, max_size=3), st.lists(values | st.builds(call, st.just("t")), max_size=3))
 def test_no_json_makes_parallel_calls_raise(expected, called):
-    result = match_parallel({"t": 7}, expected, called)  # type: ignore[dict-item]
-    assert result.error_kind in (None, *ERROR_KINDS)
+    result = match.match_parallel({"t": 7}, expected, called)  # type: ignore[dict-item]
+    assert result.error_kind in (None, *match.ERROR_KINDS)
     assert len(result.calls) >= max(len(expected), len(called))
     assert 0 <= result.value_f1 <= 1

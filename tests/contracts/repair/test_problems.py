@@ -6,19 +6,15 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.repair import json_text
+from assets.contracts.repair import json_text, problems
 from assets.contracts.repair.json_text import load_first
-from assets.contracts.repair.problems import (
-    find_output_problems,
-    find_problems,
-)
 from tests.contracts.repair.test_repair import TOOL
 from tests.contracts.strategies import calls, values
 from tests.support.cases import cases
 
 
 def one(arguments):
-    (problem,) = find_problems(TOOL, arguments)
+    (problem,) = problems.find_problems(TOOL, arguments)
     return problem
 
 
@@ -27,7 +23,7 @@ def test_a_wrong_type_names_both_types_and_a_missing_name_the_one_that_was_meant
         "path": "$.userId", "kind": "wrong_type", "found": 'string "five"', "expected": "integer",
         "fix": "give integer, not as text",
     }  # fmt: skip
-    missing, unknown = find_problems(TOOL, {"user_id": 5})
+    missing, unknown = problems.find_problems(TOOL, {"user_id": 5})
     assert missing["fix"] == "give 'userId'; 'user_id' may have been meant for it"
     assert unknown["fix"] == "call it 'userId'"
 
@@ -54,7 +50,7 @@ def test_each_problem_has_its_place_what_was_expected_and_the_mend(arguments, pa
 def test_a_name_with_a_dot_is_one_name_and_long_values_are_cut():
     schema = {"type": "object", "properties": {"a.b": {"type": "object", "properties": {"c d": {
         "type": "integer", "minimum": 3}}}}}  # fmt: skip
-    (problem,) = find_problems({"inputSchema": schema}, {"a.b": {"c d": 1}})
+    (problem,) = problems.find_problems({"inputSchema": schema}, {"a.b": {"c d": 1}})
     assert (problem["path"], problem["expected"]) == ('$["a.b"]["c d"]', "integer, at least 3")
     problem = one({"userId": "x" * 100_000})
     assert len(json.dumps(problem)) < 500
@@ -63,15 +59,15 @@ def test_a_name_with_a_dot_is_one_name_and_long_values_are_cut():
 def test_what_an_output_adds_is_no_problem():
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     tool = {"outputSchema": schema}
-    assert find_output_problems(tool, {"n": 1, "m": 2}) == []
-    assert find_output_problems({}, None) == []
-    assert find_output_problems(tool, {"n": "1"})[0]["path"] == "structuredContent.n"
-    assert find_output_problems(tool, None)[0]["found"] == "nothing"
+    assert problems.find_output_problems(tool, {"n": 1, "m": 2}) == []
+    assert problems.find_output_problems({}, None) == []
+    assert problems.find_output_problems(tool, {"n": "1"})[0]["path"] == "structuredContent.n"
+    assert problems.find_output_problems(tool, None)[0]["found"] == "nothing"
 
 
 @given(st.one_of(calls().map(lambda call: call[0]), values), values)
 def test_problems_are_json_whatever_was_sent(schema, arguments):
-    for problem in find_problems({"inputSchema": schema}, arguments):
+    for problem in problems.find_problems({"inputSchema": schema}, arguments):
         assert set(problem) == {"path", "kind", "found", "expected", "fix"}
         json.dumps(problem)
         assert problem["path"].startswith("$")

@@ -6,14 +6,8 @@ from typing import Any
 import pytest
 import regex
 
+from assets.contracts import schema_shapes
 from assets.contracts import tool_renames as renaming
-from assets.contracts.schema_shapes import (
-    StepLimit,
-    TooMuchWork,
-    limit_steps,
-    spend_seconds,
-    spend_steps,
-)
 from assets.contracts.tool_diff import NOT_WHOLE, compare_tools
 from assets.contracts.tool_renames import find_renames
 from assets.contracts.validate import find_schema_problem, validate_call
@@ -47,7 +41,7 @@ def test_a_nested_dialect_is_under_the_same_limits(name):
     (flaw,) = validate_call(contract, {"a": "a" * 60 + "!"})
     assert "takes longer than" in flaw.message or "does not match" in flaw.message
     many = {"$schema": name, "allOf": [{"type": "integer"}] * 50}
-    with limit_steps(20):
+    with schema_shapes.limit_steps(20):
         contract = {"inputSchema": {"type": "object", "properties": {"a": many}}}
         (flaw,) = validate_call(contract, {"a": 1})
     assert flaw.kind == "bad_schema"
@@ -101,18 +95,18 @@ def tool(schema: Schema, name: str = "t") -> dict[str, Any]:
 
 
 def test_a_limit_counts_holds_inner_ones_too_and_charges_slow_searches_alone_by_the_clock():
-    with limit_steps(3) as outer:
-        with limit_steps(2), pytest.raises(TooMuchWork):
-            spend_steps(3)
+    with schema_shapes.limit_steps(3) as outer:
+        with schema_shapes.limit_steps(2), pytest.raises(schema_shapes.TooMuchWork):
+            schema_shapes.spend_steps(3)
         assert outer.left == 0
-        with pytest.raises(TooMuchWork):
-            spend_steps()
-    spend_steps(10**9)  # no limit holds here
-    with limit_steps(100) as limit:
-        spend_seconds(0.001)
+        with pytest.raises(schema_shapes.TooMuchWork):
+            schema_shapes.spend_steps()
+    schema_shapes.spend_steps(10**9)  # no limit holds here
+    with schema_shapes.limit_steps(100) as limit:
+        schema_shapes.spend_seconds(0.001)
         assert limit.left == 100
-        with pytest.raises(TooMuchWork):
-            spend_seconds(0.1)
+        with pytest.raises(schema_shapes.TooMuchWork):
+            schema_shapes.spend_seconds(0.1)
 
 
 def test_a_schema_that_doubles_or_compares_each_item_with_each_is_given_up():
@@ -158,7 +152,9 @@ def test_a_tool_that_cannot_be_compared_whole_is_breaking_and_leaves_others_thei
 def test_a_list_of_entangled_tools_shares_one_budget(monkeypatch):
     used = []
     limit = "assets.contracts.tool_diff.StepLimit"
-    monkeypatch.setattr(limit, lambda left: used.append(StepLimit(left // 10)) or used[-1])
+    monkeypatch.setattr(
+        limit, lambda left: used.append(schema_shapes.StepLimit(left // 10)) or used[-1]
+    )
     old, new = (
         [tool(doubling(40, {"maximum": most}), f"t{i}") for i in range(30)] for most in (3, 2)
     )

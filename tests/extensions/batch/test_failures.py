@@ -11,18 +11,7 @@ import pytest
 
 from extensions.batch.batch_ledger import BatchLedger
 from extensions.batch.harvest import MOST_READS
-from tests.extensions.batch.batch_runs import (
-    ECHOED,
-    PENDING,
-    WORDS,
-    Stage,
-    Word,
-    count_attempts,
-    echo,
-    harvest_all,
-    run_stage,
-    words_of,
-)
+from tests.extensions.batch import batch_runs
 from tests.support.batch_endpoint import Fault
 from tests.support.cases import cases
 from tests.support.openai_endpoint import Say
@@ -44,7 +33,7 @@ def test_results_under_other_ids_are_nobodys_and_their_money_stays_reserved(stag
     assert (done.answered, done.unknown, done.ignored) == (3, 1, 1)
     assert done.problem == "1 without a result, perhaps paid; 1 results under other ids, or twice"
     assert stage.ledger.spent() == pytest.approx(reserved + done.usd, rel=0.05)
-    assert stage.run()["heron"] == PENDING
+    assert stage.run()["heron"] == batch_runs.PENDING
     assert len(stage.ledger.list_unknown()) == 1
 
 
@@ -65,34 +54,34 @@ def test_a_row_that_a_batch_refused_is_asked_for_directly(stage):
     stage.run()
     done = stage.end()
     assert (done.failed, done.usd, stage.ledger.spent()) == (4, 0.0, 0.0)
-    assert stage.run() == dict.fromkeys(WORDS, "bad_request")
+    assert stage.run() == dict.fromkeys(batch_runs.WORDS, "bad_request")
     assert len(stage.server.direct) == 4
 
 
 def test_what_passes_goes_with_the_next_batch(stage):
     stage.server.script = lambda body, number: (
-        Say("slow down", status=429) if number < 3 else echo(body, number)
+        Say("slow down", status=429) if number < 3 else batch_runs.echo(body, number)
     )
     stage.run()
     assert stage.end().failed == 2
     stage.run()
-    assert words_of(stage.server)[1:] == [["heron", "crane"]]
+    assert batch_runs.words_of(stage.server)[1:] == [["heron", "crane"]]
     stage.end()
-    assert stage.run() == ECHOED
+    assert stage.run() == batch_runs.ECHOED
 
 
 def test_a_parameter_that_is_refused_is_left_out_of_the_next_batch(stage):
     def picky(body: dict[str, Any], number: int) -> Say:
         if "max_tokens" in body:
             return Say("Unsupported parameter: 'max_tokens' with this model", status=400)
-        return echo(body, number)
+        return batch_runs.echo(body, number)
 
     stage.server.script = picky
     stage.run()
     assert stage.end().problem == "refused: max_tokens"
-    assert stage.run() == dict.fromkeys(WORDS, PENDING)
+    assert stage.run() == dict.fromkeys(batch_runs.WORDS, batch_runs.PENDING)
     stage.end()
-    assert stage.run() == ECHOED
+    assert stage.run() == batch_runs.ECHOED
     assert not stage.server.direct
 
 
@@ -104,10 +93,10 @@ def test_what_was_answered_is_kept_and_the_others_go_again(stage, status, share)
     done = stage.end(status, share=share)
     assert (done.status, done.answered, done.failed) == (status, 4 * share, 4 - 4 * share)
     again = stage.run(attempts=1 if status == "cancelled" else 5)
-    assert again["ibis"] == PENDING, "a cancellation is no failed attempt"
-    assert words_of(stage.server)[1:] == [WORDS[int(4 * share) :]]
+    assert again["ibis"] == batch_runs.PENDING, "a cancellation is no failed attempt"
+    assert batch_runs.words_of(stage.server)[1:] == [batch_runs.WORDS[int(4 * share) :]]
     stage.end()
-    assert stage.run() == ECHOED
+    assert stage.run() == batch_runs.ECHOED
     assert set(stage.server.answered.values()) == {1}
 
 
@@ -115,24 +104,24 @@ def test_what_was_answered_is_kept_and_the_others_go_again(stage, status, share)
 def test_a_refused_file_ends_after_attempts_but_a_full_queue_is_waited_for(stage, code):
     error = {"code": code, "message": "no model m", "line": None}
     for _ in range(3):
-        assert set(stage.run().values()) == {PENDING}
+        assert set(stage.run().values()) == {batch_runs.PENDING}
         done = stage.end("failed", errors=[error])
         assert done.problem == f"the provider refused the file: {code}: no model m"
         assert stage.ledger.spent() == 0
     if code == "model_not_found":
-        assert stage.run() == dict.fromkeys(WORDS, "bad_request")
+        assert stage.run() == dict.fromkeys(batch_runs.WORDS, "bad_request")
         assert (len(stage.server.batches), len(stage.server.direct)) == (3, 0)
         return
     stage.run()
     stage.end()
-    assert stage.run() == ECHOED
+    assert stage.run() == batch_runs.ECHOED
 
 
 def test_a_line_at_fault_is_told_from_the_others_of_its_file(stage):
     stage.run()
     stage.end("failed", errors=[{"code": "invalid_json_line", "message": "bad", "line": 2}])
-    assert stage.run() == {**dict.fromkeys(WORDS, PENDING), "crane": "crane"}
-    assert words_of(stage.server)[1:] == [["heron", "stork", "ibis"]]
+    assert stage.run() == {**dict.fromkeys(batch_runs.WORDS, batch_runs.PENDING), "crane": "crane"}
+    assert batch_runs.words_of(stage.server)[1:] == [["heron", "stork", "ibis"]]
     assert len(stage.server.direct) == 1
 
 
@@ -142,11 +131,11 @@ def test_a_download_that_breaks_off_keeps_what_came_and_goes_on(stage):
     first = stage.harvest()
     assert (first.state, first.reads) == ("sent", 1)
     assert first.problem.startswith("1 of 4 results are missing (")
-    assert count_attempts(stage.ledger) == {"done": 3, "started": 1}
-    assert stage.run()["ibis"] == PENDING
+    assert batch_runs.count_attempts(stage.ledger) == {"done": 3, "started": 1}
+    assert stage.run()["ibis"] == batch_runs.PENDING
     stage.server.cut.clear()
     assert stage.harvest().answered == 4
-    assert stage.run() == ECHOED
+    assert stage.run() == batch_runs.ECHOED
     assert len(stage.server.batches) == 1
 
 
@@ -157,7 +146,7 @@ def test_a_file_that_stays_cut_is_given_up_and_its_missing_rows_stay_reserved(st
     assert [one.state for one in seen] == ["sent"] * (MOST_READS - 1) + ["harvested"]
     assert (seen[-1].answered, seen[-1].unknown) == (3, 1)
     assert "perhaps paid" in seen[-1].problem
-    assert stage.run()["ibis"] == PENDING
+    assert stage.run()["ibis"] == batch_runs.PENDING
 
 
 @cases(
@@ -184,12 +173,12 @@ def test_lines_that_are_none_cost_only_themselves(stage):
     stage.server.files[name] = b"".join([*junk, long, data])
     done = stage.harvest()
     assert (done.state, done.answered, done.unknown) == ("harvested", 4, 0)
-    assert stage.run() == ECHOED
+    assert stage.run() == batch_runs.ECHOED
 
 
 @pytest.mark.slow
 def test_a_file_of_100_mb_is_read_line_by_line(stage):
-    run_stage(stage.ledger, stage.role, [f"w{number}" for number in range(25)])
+    batch_runs.run_stage(stage.ledger, stage.role, [f"w{number}" for number in range(25)])
     padding = {"padding": "x" * 4_000_000}
     stage.server.end(alter=lambda lines: [{**line, **padding} for line in lines])
     tracemalloc.start()
@@ -200,7 +189,7 @@ def test_a_file_of_100_mb_is_read_line_by_line(stage):
     assert peak < 60_000_000, "no more than some lines are held"
 
 
-def age(stage: Stage, seconds: float) -> None:
+def age(stage: batch_runs.Stage, seconds: float) -> None:
     [batch] = BatchLedger(stage.ledger).find("sent")
     facts = {"sent_at": batch.sent_at - seconds, "opened_at": batch.opened_at - seconds}
     BatchLedger(stage.ledger).save(batch.model_copy(update=facts))
@@ -221,18 +210,18 @@ def test_a_batch_that_never_ends_is_one_line_and_can_be_let_go_of(stage):
     assert given_up
     assert (given_up.state, given_up.unknown) == ("given_up", 4)
     assert stage.ledger.spent() == pytest.approx(reserved), "the provider may be paid for it"
-    assert set(stage.run().values()) == {PENDING}
+    assert set(stage.run().values()) == {batch_runs.PENDING}
     assert len(stage.server.batches) == 2
 
 
 def test_an_endpoint_out_of_order_costs_nothing_and_what_it_never_got_is_cancelled(stage):
     stage.server.faults[("POST", "/files")] = [Fault(503, "overloaded")]
-    assert set(stage.run().values()) == {PENDING}
+    assert set(stage.run().values()) == {batch_runs.PENDING}
     [kept] = BatchLedger(stage.ledger).find("ready")
     assert "overloaded" in kept.problem
     assert stage.harvest().state == "sent"
     stage.end()
-    assert stage.run() == ECHOED
+    assert stage.run() == batch_runs.ECHOED
     stage.server.faults[("POST", "/files")] = [Fault(503)]
     spent, sent = stage.ledger.spent(), len(stage.server.batches)
     stage.run(["egret"])
@@ -282,7 +271,7 @@ def test_a_batch_that_the_provider_or_the_roles_endpoint_does_not_know_stays_and
     assert "the provider knows no batch batch_0" in lost.problem
     stage.server.batches.update(kept)
     moved = Role(name="generator", model="m", base_url="http://127.0.0.1:9/v1", api_key="k")
-    [found] = harvest_all(stage.ledger, moved)
+    [found] = batch_runs.harvest_all(stage.ledger, moved)
     assert found.state == "sent"
     assert "set base_url back" in found.problem
     assert stage.server.url in found.problem
@@ -295,11 +284,11 @@ def test_a_batch_of_another_process_at_work_is_left_to_it(stage):
     [batch] = BatchLedger(stage.ledger).find("sent")
     with BatchLedger(stage.ledger).hold(batch.name) as held:
         assert held == batch
-        assert harvest_all(stage.ledger, stage.role) == []
+        assert batch_runs.harvest_all(stage.ledger, stage.role) == []
     assert stage.harvest().answered == 4
 
 
-def gather(stage: Stage, name: str) -> BatchRecord:
+def gather(stage: batch_runs.Stage, name: str) -> BatchRecord:
     facts = dict.fromkeys(("stage", "partition", "role", "model", "base_url"), "x")
     batch = BatchLedger(stage.ledger).open(name, window="24h", usd_in=0.5, usd_out=1.0, **facts)
     BatchLedger(stage.ledger).claim(batch, "llm:generator", "key", reserve_usd=1.0, scope="usd")
@@ -315,7 +304,7 @@ def test_a_killed_gatherer_loses_what_it_has_and_a_live_one_keeps_it(stage):
     stage.reopen()
     [dead] = BatchLedger(stage.ledger).find("dropped")
     assert (dead.name, stage.ledger.spent()) == ("tm-dead", 0.0)
-    assert count_attempts(stage.ledger) == {"failed": 1}
+    assert batch_runs.count_attempts(stage.ledger) == {"failed": 1}
     batch = gather(stage, "tm-live")
     stage.reopen()
     assert (batch.pid, batch.process) == (os.getpid(), identify_process())
@@ -334,7 +323,7 @@ def test_a_lost_input_file_costs_no_answer_and_is_told_before_it_is_sent(stage, 
     if state == "ready":
         assert "`toolmill batch --cancel" in stage.harvest().problem
         stage.cancel()
-        assert stage.run() == dict.fromkeys(WORDS, PENDING)
+        assert stage.run() == dict.fromkeys(batch_runs.WORDS, batch_runs.PENDING)
     assert stage.end().answered == 4
 
 
@@ -346,9 +335,9 @@ def test_a_run_that_ends_in_an_error_lets_go_of_what_it_gathered(stage):
             raise LLMError("unknown_role", "x", "y", "z")
         messages = [{"role": "user", "content": word}]
         with pytest.raises(LLMError):
-            await llm.complete("generator", messages, schema=Word)
+            await llm.complete("generator", messages, schema=batch_runs.Word)
 
     with pytest.raises(LLMError, match="unknown_role"):
-        run_batch(WORDS, ask, llm, fail=lambda *_: None, workers=1, stage="pairs")
+        run_batch(batch_runs.WORDS, ask, llm, fail=lambda *_: None, workers=1, stage="pairs")
     assert stage.ledger.spent() == 0
     assert [one.state for one in BatchLedger(stage.ledger).find()] == ["dropped"]

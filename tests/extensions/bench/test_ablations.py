@@ -12,14 +12,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from extensions.bench import ablation_run
-from extensions.bench.ablation_run import (
-    ABLATIONS,
-    ARMS,
-    AblationSettings,
-    ArmSets,
-    run_ablations,
-    select_arm_rows,
-)
 from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
 from tests.training.conftest import embed, make_rows
 from tests.training.small_base import small_bert
@@ -54,16 +46,18 @@ ROWS = st.lists(
 def test_arms_learn_from_as_much_and_never_from_what_is_tested(accepted, raw, seed):
     tested = {one["pair_id"] for one in accepted if one["split"] != "train"}
     got: dict[str, list[Mapping[str, Any]]] = {}
-    for arm in ARMS:
+    for arm in ablation_run.ARMS:
         try:
-            got[arm] = select_arm_rows(arm, accepted, raw, seed).rows
+            got[arm] = ablation_run.select_arm_rows(arm, accepted, raw, seed).rows
         except TrainingFailed:  # none are left for this arm
             continue
         assert not {one["pair_id"] for one in got[arm]} & tested
         assert all(one["split"] == "train" for one in got[arm])
         assert all(one["task"] != "no_tool" for one in got[arm])
-        assert [dict(one) for one in select_arm_rows(arm, accepted, raw, seed).rows] == got[arm]
-        assert select_arm_rows(arm, accepted, raw, seed).random == (arm == "random")
+        assert [
+            dict(one) for one in ablation_run.select_arm_rows(arm, accepted, raw, seed).rows
+        ] == got[arm]
+        assert ablation_run.select_arm_rows(arm, accepted, raw, seed).random == (arm == "random")
     assert got.get("random") == got.get("filtered")
     if "plain" in got:
         assert len(got["mixed"]) == len(got["plain"])
@@ -75,22 +69,22 @@ def test_arms_learn_from_as_much_and_never_from_what_is_tested(accepted, raw, se
 
 
 @pytest.fixture(scope="module")
-def sets() -> ArmSets:
+def sets() -> ablation_run.ArmSets:
     """What `run_ablations` is given; every second pair is evolved."""
     snapshots, pairs = make_rows()
     for at, pair in enumerate(pairs):
         pair["steps"] = '[{"step": "evolve"}]' if at % 2 else "[]"
     made = build_training_set(pairs, snapshots, embed)
-    return ArmSets("set", made.rows, made.rows, made.pool)
+    return ablation_run.ArmSets("set", made.rows, made.rows, made.pool)
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> AblationSettings:
+def settings(tmp_path_factory: pytest.TempPathFactory) -> ablation_run.AblationSettings:
     base = small_bert(tmp_path_factory.mktemp("bases") / "small")
     small = RetrieverSettings(
         epochs=1, tools=6, first_layer=1, threads=1, device="cpu", checkpoint_steps=1
     )
-    return AblationSettings(
+    return ablation_run.AblationSettings(
         arms=("filtered", "random"), seeds=(1, 2), retriever=small,
         retriever_base=f"sentence-transformers:{base}",
     )  # fmt: skip
@@ -98,14 +92,16 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> AblationSettings:
 
 @pytest.fixture(scope="module")
 def done(
-    sets: ArmSets, settings: AblationSettings, tmp_path_factory: pytest.TempPathFactory
+    sets: ablation_run.ArmSets,
+    settings: ablation_run.AblationSettings,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, list[Row]]:
     home = tmp_path_factory.mktemp("ablations")
-    return home, run_ablations(home, sets, settings=settings)
+    return home, ablation_run.run_ablations(home, sets, settings=settings)
 
 
 def test_every_arm_answers_the_same_items_and_a_second_run_none(done, sets, settings, monkeypatch):
-    frame = ABLATIONS.frame(done[1])
+    frame = ablation_run.ABLATIONS.frame(done[1])
     asked = {
         (arm, seed): set(part["item_id"]) for (arm, seed), part in frame.group_by("arm", "seed")
     }
@@ -114,7 +110,7 @@ def test_every_arm_answers_the_same_items_and_a_second_run_none(done, sets, sett
     assert frame["rank"].min() >= 1  # type: ignore[operator]
     assert set(frame["pool"]) == {len(sets.texts)}
     monkeypatch.setattr(ablation_run, "MEASURED", {})
-    assert run_ablations(done[0], sets, settings=settings) == done[1]
+    assert ablation_run.run_ablations(done[0], sets, settings=settings) == done[1]
 
 
 def test_a_kill_loses_the_arm_in_progress_alone(done, sets, settings, tmp_path, monkeypatch):
@@ -127,7 +123,7 @@ def test_a_kill_loses_the_arm_in_progress_alone(done, sets, settings, tmp_path, 
 
     once = replace(settings, seeds=(1,))
     with pytest.raises(KeyboardInterrupt):
-        run_ablations(tmp_path, sets, settings=once, losses=losses)
+        ablation_run.run_ablations(tmp_path, sets, settings=once, losses=losses)
     kept = list((tmp_path / "ablations" / "measured").iterdir())
     assert len(kept) == 2
     kept[0].write_bytes(b"{half")  # and one of the results is damaged besides
@@ -138,7 +134,7 @@ def test_a_kill_loses_the_arm_in_progress_alone(done, sets, settings, tmp_path, 
         return real(*given)
 
     monkeypatch.setattr(ablation_run, "MEASURED", {"retriever": measured})
-    again = run_ablations(tmp_path, sets, settings=once)
+    again = ablation_run.run_ablations(tmp_path, sets, settings=once)
     assert len(calls) == len(set(calls)) == 2  # the one that was killed and the damaged one
     facts = ("role", "arm", "seed", "item_id", "rank")
     assert [[one[name] for name in facts] for one in again] == [
@@ -148,16 +144,16 @@ def test_a_kill_loses_the_arm_in_progress_alone(done, sets, settings, tmp_path, 
 
 def test_equal_arms_are_trained_once_and_what_cannot_run_is_said(sets, settings, tmp_path):
     raw = replace(settings, arms=("filtered", "raw_all"), seeds=(1,))
-    rows = run_ablations(tmp_path, sets, settings=raw)
+    rows = ablation_run.run_ablations(tmp_path, sets, settings=raw)
     models = {one["arm"]: one["model"] for one in rows}
     assert models["filtered"] == models["raw_all"]
     moved = replace(raw, retriever=replace(raw.retriever, threads=2))
-    assert run_ablations(tmp_path, sets, settings=moved) == rows
+    assert ablation_run.run_ablations(tmp_path, sets, settings=moved) == rows
     with pytest.raises(ValidationError, match=r"roles\n.*at least 1 item"):
         replace(settings, roles=())
     train = [one for one in sets.accepted if one["split"] == "train"]
     with pytest.raises(NothingToEvaluate, match="Deploy more servers"):
-        run_ablations(tmp_path, replace(sets, accepted=train), settings=settings)
+        ablation_run.run_ablations(tmp_path, replace(sets, accepted=train), settings=settings)
 
 
 def answers(arm: str, seed: int, ranks: list[int]) -> list[Row]:
@@ -204,12 +200,14 @@ def test_the_callers_arms_are_trained_scored_and_told(small_caller, tmp_path):
     snapshots, pairs = make_rows()
     made = build_training_set(pairs, snapshots, embed)
     caller = replace(PROFILES["smollm2"], threads=1, device="cpu", candidates=2)
-    settings = AblationSettings(
+    settings = ablation_run.AblationSettings(
         roles=("caller",), arms=("filtered", "random"), seeds=(1,), caller=caller,
         caller_base=str(small_caller), caller_items=2,
     )  # fmt: skip
-    rows = run_ablations(tmp_path, ArmSets("set", made.rows, made.rows, made.pool), settings)
-    frame = ABLATIONS.frame(rows)
+    rows = ablation_run.run_ablations(
+        tmp_path, ablation_run.ArmSets("set", made.rows, made.rows, made.pool), settings
+    )
+    frame = ablation_run.ABLATIONS.frame(rows)
     assert set(frame["arm"]) == {"untrained", "filtered", "random"}
     assert frame["tool_ok"].null_count() == frame["ast_ok"].null_count() == 0
     table = render_ablation_table(summarise_ablations(rows))

@@ -16,6 +16,7 @@ from assets.contracts.quarantined_tools import HELD
 from assets.outcomes.adhoc import CannotExecute, execute_tool, find_call, pick_world
 from assets.outcomes.worlds.spec import SeedGenerator, ServerFit, WorldSpec
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
+from extensions.environments import replay_environment
 from extensions.environments.recording import (
     ReplayDamaged,
     ReplayRecording,
@@ -23,15 +24,6 @@ from extensions.environments.recording import (
     read_recording,
     record_trajectories,
     write_recording,
-)
-from extensions.environments.replay_environment import (
-    CALLS_USEFUL,
-    END,
-    MOST_CALLS,
-    VALID,
-    ReplayEnvironment,
-    ReplayMiss,
-    score_calls,
 )
 from tests.extensions.environments.release_home import (
     BOTH,
@@ -134,11 +126,11 @@ def score(request: str, *calls: dict[str, Any]) -> Any:
 
 def play(request: str, *calls: Any) -> Any:
     """(the score, what each call was answered)."""
-    return score_calls(MADE, find_task(MADE, request), calls)
+    return replay_environment.score_calls(MADE, find_task(MADE, request), calls)
 
 
 def test_the_tasks_own_calls_are_worth_one_no_call_nothing_and_a_wrong_call_a_servers_words():
-    assert VALID + CALLS_USEFUL + END == 1
+    assert replay_environment.VALID + replay_environment.CALLS_USEFUL + replay_environment.END == 1
     assert score(BOTH, READ, WRITE).reward == 1.0
     assert score(ALONE, READ).reward == 1.0
     for request in (BOTH, ALONE):
@@ -146,14 +138,18 @@ def test_the_tasks_own_calls_are_worth_one_no_call_nothing_and_a_wrong_call_a_se
         assert (nothing.reward, nothing.end, nothing.known) == (0.0, False, True)
     assert {task.request for task in MADE.tasks.values()} == {BOTH, ALONE}
     half = score(BOTH, READ)
-    assert half.reward == VALID + CALLS_USEFUL
+    assert half.reward == replay_environment.VALID + replay_environment.CALLS_USEFUL
     assert not half.end
     # Writing alone brings about the state that was asked for: the way there is the model's.
     assert score(BOTH, WRITE).end
     built, steps = play(ALONE, {"name": "read", "arguments": {"path": "/z"}}, READ)
     answers = [(step.text, step.outcome) for step in steps]
     assert answers == [("no such file", "tool_error"), ("first", "useful")]
-    assert (built.end, built.known, built.reward) == (True, True, VALID + CALLS_USEFUL / 2 + END)
+    assert (built.end, built.known, built.reward) == (
+        True,
+        True,
+        replay_environment.VALID + replay_environment.CALLS_USEFUL / 2 + replay_environment.END,
+    )
 
 
 @cases(
@@ -180,36 +176,36 @@ def test_a_call_that_was_not_recorded_or_has_a_changed_contract_is_a_miss_and_ne
     built, [_, step] = play(BOTH, WRITE, READ)
     assert step.missed
     assert not built.known
-    environment = ReplayEnvironment(MADE)
+    environment = replay_environment.ReplayEnvironment(MADE)
     environment.reset(find_task(MADE, ALONE))
     step = environment.step("read", READ["arguments"], contract_digest="c1:newer")
     assert step.missed
     assert "it changed, or is another's" in step.text
-    with pytest.raises(ReplayMiss) as missed:
+    with pytest.raises(replay_environment.ReplayMiss) as missed:
         MADE.answer("c1:newer", {}, "s1")
     assert missed.value.kind == "unknown_contract"
     # A file from elsewhere may offer a tool of a server without a state.
     built = recording()
     task = next(iter(built.tasks.values()))
     built.tasks[task.id] = replace(task, states={})
-    world = ReplayEnvironment(built)
+    world = replay_environment.ReplayEnvironment(built)
     world.reset(task.id)
     assert world.step("read", READ["arguments"]).missed
 
 
 def test_a_rollout_ends_and_the_next_begins_anew():
-    environment = ReplayEnvironment(MADE)
+    environment = replay_environment.ReplayEnvironment(MADE)
     with pytest.raises(RuntimeError, match="reset the environment"):
         environment.step("read", {})
     with pytest.raises(KeyError, match="no task 'other' is recorded"):
         environment.reset("other")
     with pytest.raises(KeyError, match="known: none"):
-        ReplayEnvironment(ReplayRecording()).reset("t1:x")
+        replay_environment.ReplayEnvironment(ReplayRecording()).reset("t1:x")
     environment.reset(find_task(MADE, BOTH))
-    for _ in range(MOST_CALLS + 5):
+    for _ in range(replay_environment.MOST_CALLS + 5):
         last = environment.step("read", READ["arguments"])
     assert last.outcome == "too_many_calls"
-    assert len(environment.steps) == MOST_CALLS + 1
+    assert len(environment.steps) == replay_environment.MOST_CALLS + 1
     environment.reset(find_task(MADE, BOTH))
     assert environment.score().reward == 0.0
     assert [tool["name"] for tool in environment.list_tools()] == ["read", "write"]

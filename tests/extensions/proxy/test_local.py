@@ -19,14 +19,7 @@ from extensions.proxy.local_caller import LocalCaller, make_question
 from extensions.proxy.local_forms import CannotAnswer, LocalAnswer, LocalRequest
 from extensions.proxy.local_upstream import LocalUpstream
 from extensions.proxy.upstream import ProxyError, ProxySettings, UpstreamFailed, make_listening
-from tests.extensions.proxy.upstream_script import (
-    BROKEN,
-    CHAT_TOOLS,
-    TOOLS,
-    make_completion,
-    run_proxied,
-    run_server,
-)
+from tests.extensions.proxy import upstream_script
 from tests.support.cases import cases
 from tests.training.conftest import raw_tool
 from training.evaluation.adapter_predictor import AdapterPredictor
@@ -68,7 +61,7 @@ def model() -> ScriptedModel:
 def url(model: ScriptedModel) -> Iterator[str]:
     listening = make_listening("127.0.0.1", 0, "", 1_000_000)
     parts = ProxyParts(local=LocalUpstream(model, 1))
-    with run_server(ProxyApp(ProxySettings(), listening, parts), listening) as port:
+    with upstream_script.run_server(ProxyApp(ProxySettings(), listening, parts), listening) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -81,7 +74,7 @@ def client(url: str, model: ScriptedModel) -> Iterator[OpenAI]:
         yield one
 
 
-def call(text: Any = BROKEN) -> LocalAnswer:
+def call(text: Any = upstream_script.BROKEN) -> LocalAnswer:
     return LocalAnswer("", ({"name": "weather", "arguments": text},), 7, 9)
 
 
@@ -97,12 +90,16 @@ def test_words_whole_and_streamed_and_calls_climb_the_ladder(client, model):
     assert ("".join(words), chunks[-1].usage and chunks[-1].usage.prompt_tokens) == ("sunny", 7)
     assert client.models.list().data[0].id == "scripted"
     model.made = call()
-    answer = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS)
+    answer = client.chat.completions.create(
+        model="m", messages=ASK, tools=upstream_script.CHAT_TOOLS
+    )
     [made] = answer.choices[0].message.tool_calls or ()
     assert made.type == "function"
     assert (made.id[:5], json.loads(made.function.arguments)) == ("call_", FIXED)
     assert answer.choices[0].finish_reason == "tool_calls"
-    with client.chat.completions.stream(model="m", messages=ASK, tools=CHAT_TOOLS) as stream:
+    with client.chat.completions.stream(
+        model="m", messages=ASK, tools=upstream_script.CHAT_TOOLS
+    ) as stream:
         for _ in stream:
             continue
         [made] = stream.get_final_completion().choices[0].message.tool_calls or ()
@@ -117,7 +114,9 @@ def test_the_responses_api_whole_and_streamed(client, model):
         {"type": "function_call", "call_id": "c", "name": "weather", "arguments": '{"city": "X"}'},
         {"type": "function_call_output", "call_id": "c", "output": "rain"},
     ]
-    with client.responses.stream(model="m", input=given, instructions="brief", tools=TOOLS) as all_:
+    with client.responses.stream(
+        model="m", input=given, instructions="brief", tools=upstream_script.TOOLS
+    ) as all_:
         kinds = [one.type for one in all_]
         [item] = all_.get_final_response().output
     assert item.type == "function_call"
@@ -132,7 +131,7 @@ def test_the_responses_api_whole_and_streamed(client, model):
 
 def test_a_choice_of_tools_and_a_limit_are_kept(client, model):
     other: Any = {"type": "function", "function": {"name": "b", "parameters": {"type": "object"}}}
-    tools = [*CHAT_TOOLS, other]
+    tools = [*upstream_script.CHAT_TOOLS, other]
     named: Any = {"type": "function", "function": {"name": "b"}}
     choices: Any = (
         (named, ["b"], True),
@@ -153,7 +152,7 @@ def test_a_choice_of_tools_and_a_limit_are_kept(client, model):
     assert cut.choices[0].finish_reason == "length"
 
 
-CHOOSES_X: Any = {"tools": CHAT_TOOLS, "tool_choice": {"function": {"name": "x"}}}
+CHOOSES_X: Any = {"tools": upstream_script.CHAT_TOOLS, "tool_choice": {"function": {"name": "x"}}}
 
 
 @cases(
@@ -222,13 +221,13 @@ def test_the_first_call_is_local_and_the_rest_is_not():
         ProxyApp(ProxySettings(), make_listening("127.0.0.1", 0, "", 1000))
     model = ScriptedModel(made=call())
     model.gate.set()
-    with run_proxied(parts=ProxyParts(local=LocalUpstream(model))) as running:
-        running.script.body = make_completion('{"city": "Oslo"}')
+    with upstream_script.run_proxied(parts=ProxyParts(local=LocalUpstream(model))) as running:
+        running.script.body = upstream_script.make_completion('{"city": "Oslo"}')
         with OpenAI(base_url=f"{running.url}/v1", api_key="k", max_retries=0) as client:
 
             def ask(messages: Any, **more: Any) -> Any:
                 return client.chat.completions.create(
-                    model="m", messages=messages, tools=CHAT_TOOLS, **more
+                    model="m", messages=messages, tools=upstream_script.CHAT_TOOLS, **more
                 )
 
             first = ask(ASK)
@@ -246,7 +245,7 @@ def test_the_first_call_is_local_and_the_rest_is_not():
             assert ask(said).model == "m"
             model.error = "too long"
             assert ask(said).model == "m"
-        asked = {"messages": [{"role": ["user"]}], "tools": CHAT_TOOLS}
+        asked = {"messages": [{"role": ["user"]}], "tools": upstream_script.CHAT_TOOLS}
         odd = httpx2.post(f"{running.url}/v1/chat/completions", json=asked, trust_env=False)
         assert odd.json()["model"] == "m", "what it makes of a role that is none is its own"
         assert len(running.script.seen) == 5

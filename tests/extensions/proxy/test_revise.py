@@ -12,16 +12,7 @@ import pytest
 from extensions.proxy.app import ProxyParts
 from extensions.proxy.calls import CallReviser, UpstreamReviser, guard_model, read_proposal
 from serving.repair.tools import ProposedCall, RevisionRequest
-from tests.extensions.proxy.upstream_script import (
-    CHAT_TOOLS,
-    VALID,
-    Running,
-    Script,
-    make_completion,
-    run_proxied,
-    run_server,
-    stream_chat,
-)
+from tests.extensions.proxy import upstream_script
 from tests.support.cases import cases
 
 ASK: Any = [{"role": "user", "content": "How is the weather, for a trip to Bonn or so?"}]
@@ -29,17 +20,17 @@ MISSING = '{"days": 2}'
 
 
 @pytest.fixture(scope="module")
-def asked() -> Iterator[tuple[Script, Running]]:
+def asked() -> Iterator[tuple[upstream_script.Script, upstream_script.Running]]:
     """(the reviser's endpoint, the proxy)."""
-    script = Script()
-    with run_server(script) as port:
+    script = upstream_script.Script()
+    with upstream_script.run_server(script) as port:
         reviser = CallReviser("big", UpstreamReviser(f"http://127.0.0.1:{port}/v1", "big"), 20.0)
-        with run_proxied(parts=ProxyParts(reviser=reviser)) as running:
+        with upstream_script.run_proxied(parts=ProxyParts(reviser=reviser)) as running:
             yield script, running
 
 
-def post(running: Running, **more: Any) -> httpx2.Response:
-    body = {"model": "m", "messages": ASK, "tools": CHAT_TOOLS, **more}
+def post(running: upstream_script.Running, **more: Any) -> httpx2.Response:
+    body = {"model": "m", "messages": ASK, "tools": upstream_script.CHAT_TOOLS, **more}
     url, headers = f"{running.url}/v1/chat/completions", {"authorization": "Bearer sk-client"}
     return httpx2.post(url, json=body, headers=headers, trust_env=False)
 
@@ -52,12 +43,12 @@ def read_call(answer: httpx2.Response) -> Any:
 def test_only_what_the_ladder_leaves_is_asked(asked):
     script, running = asked
     script.seen.clear()
-    script.body, running.script.parts = make_completion(VALID), None
-    for call in (VALID, "{'city': 'Bonn',}"):
-        running.script.body = make_completion(call)
+    script.body, running.script.parts = upstream_script.make_completion(upstream_script.VALID), None
+    for call in (upstream_script.VALID, "{'city': 'Bonn',}"):
+        running.script.body = upstream_script.make_completion(call)
         assert read_call(post(running))["city"] == "Bonn"
     assert not script.seen
-    running.script.body = make_completion(MISSING)
+    running.script.body = upstream_script.make_completion(MISSING)
     answer = post(running)
     assert read_call(answer) == {"city": "Bonn", "days": 2}
     [told] = answer.json()["toolmill"]["calls"]
@@ -65,7 +56,7 @@ def test_only_what_the_ladder_leaves_is_asked(asked):
     text = httpx2.get(f"{running.url}/metrics", trust_env=False).text
     assert 'toolmill_proxy_calls_revised_total{outcome="repaired"}' in text
     [(path, headers, sent)] = script.seen
-    running.script.parts = stream_chat(MISSING)
+    running.script.parts = upstream_script.stream_chat(MISSING)
     assert '"revised_by":"big"' in post(running, stream=True).text.replace(": ", ":")
     running.script.parts = None
     assert (path, headers["authorization"]) == ("/v1/chat/completions", "Bearer sk-client")
@@ -75,14 +66,17 @@ def test_only_what_the_ladder_leaves_is_asked(asked):
 
 @cases(
     "body, reason",
-    (make_completion('{"city": "Atlantis", "days": 2}'), "made up 'city'"),
-    (make_completion(VALID, name="drop_tables"), "a tool that is not there"),
+    (upstream_script.make_completion('{"city": "Atlantis", "days": 2}'), "made up 'city'"),
+    (
+        upstream_script.make_completion(upstream_script.VALID, name="drop_tables"),
+        "a tool that is not there",
+    ),
     (b'{"choices": []}', "IndexError"),
     (b"no JSON", "JSONDecodeError"),
 )
 def test_a_bad_answer_leaves_the_call(asked, body, reason):
     script, running = asked
-    script.body, running.script.body = body, make_completion(MISSING)
+    script.body, running.script.body = body, upstream_script.make_completion(MISSING)
     answer = post(running)
     assert read_call(answer) == {"days": 2}
     [told] = answer.json()["toolmill"]["calls"]
@@ -96,15 +90,15 @@ def test_a_late_model_and_a_broken_one_cost_their_own_time(asked):
     parts = running.proxy._answering._parts
     assert parts.reviser is not None
     late = ProxyParts(reviser=replace(parts.reviser, timeout_s=0.2))
-    script.body, script.delay_s = make_completion(VALID), 1.5
-    with run_proxied(parts=late) as impatient:
-        impatient.script.body = make_completion(MISSING)
+    script.body, script.delay_s = upstream_script.make_completion(upstream_script.VALID), 1.5
+    with upstream_script.run_proxied(parts=late) as impatient:
+        impatient.script.body = upstream_script.make_completion(MISSING)
         answer = post(impatient)
     script.delay_s = 0.0
     assert read_call(answer) == {"days": 2}
     [told] = answer.json()["toolmill"]["calls"]
     assert told["refused"] == "no answer in 0.2 s"
-    running.script.body = make_completion(MISSING)
+    running.script.body = upstream_script.make_completion(MISSING)
     script.status = 500
     [told] = post(running).json()["toolmill"]["calls"]
     script.status = 200
@@ -124,10 +118,10 @@ SENT |= {"content-type": "text/odd", "accept": "text/event-stream", "idempotency
     ("key", "passed"), [("", OWN | SET), ("sk-own", SET | {"authorization": "Bearer sk-own"})]
 )
 def test_the_model_gets_the_clients_headers_but_those_of_its_request(key, passed):
-    script = Script()
-    with run_server(script) as port:
+    script = upstream_script.Script()
+    with upstream_script.run_server(script) as port:
         opened = UpstreamReviser(f"http://127.0.0.1:{port}/v1", "big", key)
-        script.body = make_completion(VALID)
+        script.body = upstream_script.make_completion(upstream_script.VALID)
         opened([(n.encode(), v.encode()) for n, v in SENT.items()])(
             RevisionRequest([], [], "weather", {}, [])
         )
@@ -140,10 +134,12 @@ def test_the_model_gets_the_clients_headers_but_those_of_its_request(key, passed
 
 def test_no_client_is_told_the_operators_key():
     """As it is read from a file, with the end of its line, which no header may hold."""
-    with run_server(Script()) as port:
+    with upstream_script.run_server(upstream_script.Script()) as port:
         opened = UpstreamReviser(f"http://127.0.0.1:{port}/v1", "big", "sk-operator\n")
-        with run_proxied(parts=ProxyParts(reviser=CallReviser("big", opened))) as running:
-            running.script.body = make_completion(MISSING)
+        with upstream_script.run_proxied(
+            parts=ProxyParts(reviser=CallReviser("big", opened))
+        ) as running:
+            running.script.body = upstream_script.make_completion(MISSING)
             answer = post(running)
     [told] = answer.json()["toolmill"]["calls"]
     assert told["asked"] == "big"
@@ -180,6 +176,6 @@ def test_what_a_message_proposes_and_asks(asked):
     script, running = asked
     message = {"role": "assistant", "content": "Which city do you mean?"}
     script.body = json.dumps({"choices": [{"message": message}]}).encode()
-    running.script.body = make_completion(MISSING)
+    running.script.body = upstream_script.make_completion(MISSING)
     [told] = post(running).json()["toolmill"]["calls"]
     assert told["left"] == ["missing_value: Which city do you mean?"]

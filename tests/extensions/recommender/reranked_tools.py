@@ -9,13 +9,7 @@ import polars as pl
 
 from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog, query_digest
-from extensions.recommender.call_history import (
-    ServedOrder,
-    add_passed_over,
-    digest_history,
-    make_examples,
-    open_order,
-)
+from extensions.recommender import call_history
 from extensions.recommender.online_learner import OnlineLearner
 from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.role import train_reranker
@@ -93,16 +87,20 @@ def draw_calls(count: int, seed: int = 0) -> pl.DataFrame:
     return make_frame(made)
 
 
-def order_rows(home: Path, embedder: WordEmbedder) -> ServedOrder:
-    return ServedOrder(open_order(home / "order", IndexSource(ROWS), embedder.embed, embedder))
+def order_rows(home: Path, embedder: WordEmbedder) -> call_history.ServedOrder:
+    return call_history.ServedOrder(
+        call_history.open_order(home / "order", IndexSource(ROWS), embedder.embed, embedder)
+    )
 
 
 def train(home: Path, calls: pl.DataFrame, embedder: WordEmbedder) -> dict:
     served = order_rows(home, embedder)
     return train_reranker(
         home,
-        digest_history(calls, served.version),
-        lambda: add_passed_over(make_examples(calls, served.pool, served.ask), served.pool),
+        call_history.digest_history(calls, served.version),
+        lambda: call_history.add_passed_over(
+            call_history.make_examples(calls, served.pool, served.ask), served.pool
+        ),
         served.pool,
         ("base", embedder.id),
     )

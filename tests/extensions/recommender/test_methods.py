@@ -9,23 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.vectors.lexical import stem_words
+from extensions.recommender import question_features, rerank_method
 from extensions.recommender.methods import METHODS, BayesianMethod, SuccessPrior
-from extensions.recommender.question_features import (
-    CONTRACT_FEATURES,
-    MEMORY_FEATURES,
-    ToolMemory,
-    add_outcome,
-    choose_families,
-    fit_request_space,
-    measure_contract_features,
-    measure_memory,
-)
-from extensions.recommender.rerank_method import (
-    OutcomeExample,
-    RerankMethod,
-    measure_auc,
-    measure_calibration,
-)
 from extensions.recommender.tool_pool import TOOL_FEATURES, ToolFacts, ToolPool, ToolWords
 from extensions.recommender.toolflix import ToolFlix
 from serving.ranking.strategies import RerankQuestion
@@ -78,7 +63,9 @@ def test_without_wide_features_counts_of_the_past_change_nothing():
     assert np.array_equal(before, method.score(question, PLACES))
 
 
-def score_in_time(method: RerankMethod, examples: Sequence[OutcomeExample]) -> np.ndarray:
+def score_in_time(
+    method: rerank_method.RerankMethod, examples: Sequence[rerank_method.OutcomeExample]
+) -> np.ndarray:
     """The score of each example before its outcome was known, in the order given: by a fit of what
     came before it, every thirty, and by updates since."""
     method.fit([], POOL)
@@ -109,7 +96,7 @@ def test_auc_is_the_share_of_pairs_in_the_right_order(rows):
     scores = np.array([score for score, _ in rows], float)
     success = np.array([won for _, won in rows])
     ahead = scores[success][:, None] - scores[~success][None, :]
-    auc = measure_auc(scores, success)
+    auc = rerank_method.measure_auc(scores, success)
     assert (auc is None) == (ahead.size == 0)
     if auc is not None:
         assert auc == pytest.approx(((ahead > 0) + 0.5 * (ahead == 0)).mean())
@@ -119,8 +106,8 @@ def test_true_probabilities_have_little_calibration_error_and_false_ones_much():
     rng = np.random.default_rng(0)
     p = rng.random(4_000)
     success = rng.random(4_000) < p
-    assert measure_calibration(p, success)["calibration_error"] < 0.03
-    assert measure_calibration(1 - p, success)["calibration_error"] > 0.3
+    assert rerank_method.measure_calibration(p, success)["calibration_error"] < 0.03
+    assert rerank_method.measure_calibration(1 - p, success)["calibration_error"] > 0.3
 
 
 def test_an_id_for_a_name_is_told_from_words_and_features_of_a_pair_stand_among_the_candidates():
@@ -128,8 +115,8 @@ def test_an_id_for_a_name_is_told_from_words_and_features_of_a_pair_stand_among_
     opaque, plain = ToolPool(facts, np.eye(2)).features[:, TOOL_FEATURES.index("opaque name")]
     assert opaque > 0.5 > 0.1 > plain
     question = make_question(POOL, 4)
-    found = measure_contract_features(POOL, question, question.candidates)
-    by_name = dict(zip(CONTRACT_FEATURES, found.T, strict=True))
+    found = question_features.measure_contract_features(POOL, question, question.candidates)
+    by_name = dict(zip(question_features.CONTRACT_FEATURES, found.T, strict=True))
     assert (by_name["rank by cosine"][0], by_name["behind the best"][0]) == (0, 0)
     assert (np.diff(by_name["retriever's rank"]) > 0).all()
     assert (np.diff(by_name["cosine"]) <= 0).all()
@@ -140,7 +127,9 @@ def test_any_text_has_finite_features(text, name, about):
     contract = {"name": name, "description": about, "inputSchema": {"required": 3}}
     pool = ToolPool([ToolFacts("a::b", "a", contract)], np.eye(1, 8))
     question = replace(make_question(POOL, 1), text=text, candidates=np.zeros(0, int))
-    assert np.isfinite(measure_contract_features(pool, question, np.array([0]))).all()
+    assert np.isfinite(
+        question_features.measure_contract_features(pool, question, np.array([0]))
+    ).all()
 
 
 @given(
@@ -163,21 +152,21 @@ def test_words_are_counted_as_sets_of_stems(texts, asked):
 
 
 NORTH, EAST = np.eye(2, 4)
-DID, FAILED, DRAWN, TRIED = range(len(MEMORY_FEATURES))
+DID, FAILED, DRAWN, TRIED = range(len(question_features.MEMORY_FEATURES))
 
 
-def recall(memory: dict[str, ToolMemory], question: np.ndarray) -> np.ndarray:
-    return measure_memory(memory, ["a", "b"], np.stack([EAST, EAST]), question)
+def recall(memory: dict[str, question_features.ToolMemory], question: np.ndarray) -> np.ndarray:
+    return question_features.measure_memory(memory, ["a", "b"], np.stack([EAST, EAST]), question)
 
 
 def test_a_tool_is_drawn_to_what_it_did_and_told_from_what_it_failed_at():
-    memory: dict[str, ToolMemory] = {}
-    add_outcome(memory, "a", NORTH, True, 1.0)
+    memory: dict[str, question_features.ToolMemory] = {}
+    question_features.add_outcome(memory, "a", NORTH, True, 1.0)
     read = memory["a"]
     for _ in range(3):
-        add_outcome(memory, "a", NORTH, True, 1.0)
+        question_features.add_outcome(memory, "a", NORTH, True, 1.0)
     for _ in range(4):
-        add_outcome(memory, "a", EAST, False, 1.0)
+        question_features.add_outcome(memory, "a", EAST, False, 1.0)
     assert (read.won == NORTH).all(), "what was read is not written into"
     assert not recall(memory, NORTH)[1].any(), "nothing is recalled of a tool never tried"
     at_north, at_east = recall(memory, NORTH)[0], recall(memory, EAST)[0]
@@ -189,9 +178,11 @@ def test_a_tool_is_drawn_to_what_it_did_and_told_from_what_it_failed_at():
 
 @given(rows=st.lists(st.tuples(st.booleans(), st.floats(0, 1)), max_size=20))
 def test_features_stay_finite(rows):
-    memory: dict[str, ToolMemory] = {}
+    memory: dict[str, question_features.ToolMemory] = {}
     for success, weight in rows:
-        add_outcome(memory, "a", np.array([np.nan, 1.0, np.inf, 0.0]), success, weight)
+        question_features.add_outcome(
+            memory, "a", np.array([np.nan, 1.0, np.inf, 0.0]), success, weight
+        )
     assert np.isfinite(recall(memory, EAST)).all()
 
 
@@ -214,10 +205,10 @@ def test_requests_that_one_tool_did_are_near_and_tools_that_say_the_same_one_fam
     """Each kind is done by a tool of its own."""
     (vectors, kinds), (new, new_kinds) = draw_requests(0, 200), draw_requests(1, 40)
     done = [
-        OutcomeExample(RerankQuestion("q", vector, np.array([0, 1])), int(kind), True)
+        rerank_method.OutcomeExample(RerankQuestion("q", vector, np.array([0, 1])), int(kind), True)
         for vector, kind in zip(vectors, kinds, strict=True)
     ]
-    space = fit_request_space(done, make_pool_of(np.eye(2, DIM)), 4)
+    space = question_features.fit_request_space(done, make_pool_of(np.eye(2, DIM)), 4)
     learnt, near = (np.array([space.place_request(one) for one in of]) for of in (new, vectors))
     learnt, raw = learnt @ near.T, new @ vectors.T
     same = kinds[None, :] == new_kinds[:, None]
@@ -225,19 +216,21 @@ def test_requests_that_one_tool_did_are_near_and_tools_that_say_the_same_one_fam
     assert gaps[0] > max(0.5, 2 * gaps[1])
     assert (kinds[np.argmax(learnt, 1)] == new_kinds).all()
     pool = make_pool_of(np.random.default_rng(0).normal(size=(6, DIM)))
-    space = fit_request_space([], pool, 20)
+    space = question_features.fit_request_space([], pool, 20)
     placed = space.place_request(pool.vectors[0])
     assert placed.shape == (20,)
     assert np.isclose(np.linalg.norm(placed), 1.0)
     assert not space.place_request(np.full(DIM, np.nan)).any()
-    assert np.isfinite(fit_request_space([], make_pool_of(np.eye(1, DIM)), 3).basis).all()
+    assert np.isfinite(
+        question_features.fit_request_space([], make_pool_of(np.eye(1, DIM)), 3).basis
+    ).all()
     vectors = np.eye(4, DIM)
     vectors[1] = vectors[0] + 0.1 * vectors[1]
     pool = make_pool_of(vectors)
     question = RerankQuestion("a", pool.vectors[0], np.arange(4))
-    asked = [OutcomeExample(question, at, True) for at in (0, 0, 1, 2)]
-    families = choose_families(asked, pool)
+    asked = [rerank_method.OutcomeExample(question, at, True) for at in (0, 0, 1, 2)]
+    families = question_features.choose_families(asked, pool)
     assert families.names == ("s::t0", "s::t2")
     names = [tool.tool_id for tool in pool.tools]
     assert families.list_keys(names, pool.vectors) == ["s::t0", "s::t0", "s::t2", "s::t3"]
-    assert choose_families([], pool).list_keys(names, pool.vectors) == names
+    assert question_features.choose_families([], pool).list_keys(names, pool.vectors) == names

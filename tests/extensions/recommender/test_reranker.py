@@ -11,21 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extensions.recommender import reranker_file
+from extensions.recommender import reranker_file, reranker_fit
 from extensions.recommender.posterior import BlockLevel
 from extensions.recommender.posterior_fit import find_split
 from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.reranker import CLIENT, TOOL, BayesianReranker, RerankerWeights
-from extensions.recommender.reranker_fit import (
-    MOST_OF_TOOL,
-    TASK,
-    USUAL,
-    VARIANCES,
-    FitSettings,
-    choose_variance,
-    fit_reranker,
-    select_recent,
-)
 from serving.ranking.strategies import RerankQuestion
 from tests.extensions.recommender.reranked_tools import DIM, draw_examples, make_pool, make_question
 from tests.support.cases import cases
@@ -35,7 +25,7 @@ POOL = make_pool()
 
 @cache
 def fit(outcomes: int) -> RerankerWeights:
-    return fit_reranker(draw_examples(POOL, outcomes) if outcomes else [], POOL)
+    return reranker_fit.fit_reranker(draw_examples(POOL, outcomes) if outcomes else [], POOL)
 
 
 def test_without_outcomes_it_orders_as_the_retriever_and_with_them_by_what_works():
@@ -45,7 +35,7 @@ def test_without_outcomes_it_orders_as_the_retriever_and_with_them_by_what_works
     cosines = POOL.vectors[question.candidates] @ question.vector
     assert np.corrcoef(scores.belief.mean, cosines)[0, 1] > 0.95
     pool = make_pool(60)
-    ranker = BayesianReranker(fit_reranker(draw_examples(pool, 100), pool), pool)
+    ranker = BayesianReranker(reranker_fit.fit_reranker(draw_examples(pool, 100), pool), pool)
     question = make_question(pool, 5)
     whole = ranker.score(question)
     for row, place in enumerate(question.candidates[::7].tolist()):
@@ -66,7 +56,7 @@ def test_an_update_moves_what_resembles_its_tool_and_updates_reach_what_a_fit_of
     assert after.p[0] < before[0]
     assert before[0] - after.p[0] > np.abs(before[1:] - after.p[1:]).max()
     examples = draw_examples(POOL, 300)
-    ranker = BayesianReranker(fit_reranker(examples[:50], POOL), POOL)
+    ranker = BayesianReranker(reranker_fit.fit_reranker(examples[:50], POOL), POOL)
     for one in examples[50:]:
         ranker.update(one.question, one.place, one.success, one.weight)
     questions = [make_question(POOL, 950 + at) for at in range(10)]
@@ -145,7 +135,7 @@ def test_adopted_weights_are_believed_whole_and_questions_are_answered_meanwhile
 
 @cache
 def fit_file() -> RerankerWeights:
-    return fit_reranker(draw_examples(POOL, 60), POOL, embedder="test/8")
+    return reranker_fit.fit_reranker(draw_examples(POOL, 60), POOL, embedder="test/8")
 
 
 @pytest.fixture
@@ -210,7 +200,7 @@ EXAMPLES = draw_examples(POOL, 150)
 
 
 def score_all(examples: list[OutcomeExample]) -> np.ndarray:
-    ranker = BayesianReranker(fit_reranker(examples, POOL), POOL)
+    ranker = BayesianReranker(reranker_fit.fit_reranker(examples, POOL), POOL)
     return ranker.score(make_question(POOL, 700), np.arange(len(POOL))).p
 
 
@@ -233,14 +223,14 @@ def test_a_fit_reads_the_newest_outcomes_of_each_tool_and_serves_every_level_but
     question = make_question(POOL, 1)
     many = [
         OutcomeExample(replace(question, at=float(at)), at % 2, True)
-        for at in range(3 * MOST_OF_TOOL)
+        for at in range(3 * reranker_fit.MOST_OF_TOOL)
     ]
-    kept = select_recent(many)
-    assert len(kept) == 2 * MOST_OF_TOOL
+    kept = reranker_fit.select_recent(many)
+    assert len(kept) == 2 * reranker_fit.MOST_OF_TOOL
     assert [one.question.at for one in kept] == sorted(one.question.at for one in kept)
     assert kept[-1] is many[-1]
-    weights = fit_reranker(EXAMPLES, POOL)
-    assert TASK not in weights.levels
+    weights = reranker_fit.fit_reranker(EXAMPLES, POOL)
+    assert reranker_fit.TASK not in weights.levels
     assert weights.hardness > 0
     assert (len(weights.levels[TOOL].blocks), weights.levels[CLIENT].blocks) == (len(POOL), {})
     assert isinstance(weights.levels[CLIENT], BlockLevel)
@@ -251,7 +241,9 @@ def test_a_tool_never_called_does_as_its_like_and_a_changed_one_as_it_does_now()
     places = np.array([4, 5])
     known = [one for one in EXAMPLES if one.place not in places]
     without, with_them = (
-        BayesianReranker(fit_reranker(rows, POOL), POOL).score(make_question(POOL, 3), places)
+        BayesianReranker(reranker_fit.fit_reranker(rows, POOL), POOL).score(
+            make_question(POOL, 3), places
+        )
         for rows in (known, EXAMPLES)
     )
     assert (without.belief.variance > with_them.belief.variance).all()
@@ -261,7 +253,7 @@ def test_a_tool_never_called_does_as_its_like_and_a_changed_one_as_it_does_now()
         replace(one, success=not one.success) if one.place == 0 and at >= 350 else one
         for at, one in enumerate(examples)
     ]
-    ranker = BayesianReranker(fit_reranker(turned, POOL), POOL)
+    ranker = BayesianReranker(reranker_fit.fit_reranker(turned, POOL), POOL)
     places = np.array([0, 2])
     changed, steady = np.mean(
         [ranker.score(make_question(POOL, 900 + at), places).p for at in range(10)], 0
@@ -287,16 +279,18 @@ def draw_by_kind(count: int) -> list[OutcomeExample]:
 
 
 def test_a_long_log_tells_how_much_tools_differ_by_kind_of_request():
-    settings, rng = FitSettings(), np.random.default_rng(0)
+    settings, rng = reranker_fit.FitSettings(), np.random.default_rng(0)
     by_tool = [  # seven of ten, or four of ten, whatever is asked
         replace(one, success=bool(rng.random() < (0.4 if one.place % 2 else 0.7)), task=f"t{at}")
         for at, one in enumerate(draw_examples(POOL, 300))
     ]
-    assert choose_variance(by_tool, POOL, settings) == VARIANCES[0]
-    assert choose_variance(draw_by_kind(500), POOL, settings) > VARIANCES[0]
-    assert choose_variance(draw_by_kind(40), POOL, settings) == USUAL
+    assert reranker_fit.choose_variance(by_tool, POOL, settings) == reranker_fit.VARIANCES[0]
+    assert (
+        reranker_fit.choose_variance(draw_by_kind(500), POOL, settings) > reranker_fit.VARIANCES[0]
+    )
+    assert reranker_fit.choose_variance(draw_by_kind(40), POOL, settings) == reranker_fit.USUAL
     given = replace(settings, choose=False)
-    assert fit_reranker(draw_examples(POOL, 60), POOL, given).facts["by_kind"] is None
+    assert reranker_fit.fit_reranker(draw_examples(POOL, 60), POOL, given).facts["by_kind"] is None
 
 
 @cases("first", True, False)

@@ -15,27 +15,7 @@ from assets.synthesis.tables import JUDGEMENTS, PAIRS, GoldenCall, make_single_r
 from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.texts import ASKED
 from extensions.publishing.model_card import write_card
-from extensions.recommender.call_history import (
-    _OLD,
-    add_passed_over,
-    add_words,
-    drop_requests,
-    make_examples,
-    open_served_order,
-    split_calls,
-)
-from extensions.recommender.defs import (
-    ADAPTER,
-    reranker_adapter,
-    reranker_champion,
-    reranker_evaluation,
-)
-from extensions.recommender.evaluation import (
-    REQUEST,
-    RERANKER_EVALUATION,
-    evaluate_reranker,
-    summarise_reranker,
-)
+from extensions.recommender import call_history, defs, evaluation
 from extensions.recommender.online_learner import OnlineLearner
 from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.role import UNTRAINED_ORDER, find_lack, load_reranker
@@ -86,7 +66,7 @@ def test_too_few_outcomes_are_said_to_be_so(worked, failed, tools, lacks):
 
 def test_a_reranker_of_calls_passes_its_gates_and_is_told_of_when_broken(tmp_path):
     embedder = WordEmbedder()
-    learnt, held_out = split_calls(draw_calls(500))
+    learnt, held_out = call_history.split_calls(draw_calls(500))
     assert not {*learnt["query"]} & {*held_out["query"]}
     card = train(tmp_path, learnt, embedder)
     assert train(tmp_path, learnt, embedder) == card  # the same calls again train nothing
@@ -98,15 +78,15 @@ def test_a_reranker_of_calls_passes_its_gates_and_is_told_of_when_broken(tmp_pat
     asked = {f"tell me the {job} of a city good": f"npm:good::good_{job}" for job in JOBS}
     questions = served.ask(asked)
     requests = [(questions[text], pool.places[name]) for text, name in asked.items()]
-    calls = make_examples(held_out, pool, served.ask)
+    calls = call_history.make_examples(held_out, pool, served.ask)
     fine = [call for call in calls if call.success]
-    rows = evaluate_reranker({"a": None, "b": None}, fine, [], pool, served.score, "set")
-    gates, _ = check_evaluation("reranker", rows, "a", "b", summarise_reranker)
+    rows = evaluation.evaluate_reranker({"a": None, "b": None}, fine, [], pool, served.score, "set")
+    gates, _ = check_evaluation("reranker", rows, "a", "b", evaluation.summarise_reranker)
     assert {gate.name: gate.passed for gate in gates} == {"same_items": True, "measured": False}
-    rows = evaluate_reranker(models, calls, requests, pool, served.score, "set")
-    RERANKER_EVALUATION.frame(rows)
+    rows = evaluation.evaluate_reranker(models, calls, requests, pool, served.score, "set")
+    evaluation.RERANKER_EVALUATION.frame(rows)
     models = (card["name"], UNTRAINED_ORDER)
-    gates, summary = check_evaluation("reranker", rows, *models, summarise_reranker)
+    gates, summary = check_evaluation("reranker", rows, *models, evaluation.summarise_reranker)
     passed = dict.fromkeys(("same_items", "enough_tools", "gain", "requests"), True)
     assert {gate.name: gate.passed for gate in gates} == passed
     card_path = write_card(tmp_path, card["name"], summary=summary, gates=as_rows(gates))
@@ -120,7 +100,7 @@ def test_a_reranker_of_calls_passes_its_gates_and_is_told_of_when_broken(tmp_pat
     assert "reranker" in str(find_weights_flaw("reranker", folder))
 
 
-ASSETS = [reranker_adapter, reranker_evaluation, reranker_champion]
+ASSETS = [defs.reranker_adapter, defs.reranker_evaluation, defs.reranker_champion]
 
 
 def run_assets(warehouse: Warehouse, assets: Any = ASSETS, embedder: Any = None) -> dict[str, Any]:
@@ -154,7 +134,7 @@ def test_too_few_calls_train_nothing_and_enough_are_learnt_from(warehouse):
     tables = warehouse.tables
     tables.promote(tables.stage(CLEAR, CLEAR.frame(ROWS), "registry"), "run", [])
     write_log(warehouse.home, 300)
-    told, model = run_assets(warehouse), tables.read(ADAPTER)["model"][0]
+    told, model = run_assets(warehouse), tables.read(defs.ADAPTER)["model"][0]
     assert told["reranker_evaluation"]["summary"]["gain"]["value"] > 0.1
     # No held-out request was there to measure that none is pushed out: so it is not promoted.
     assert told["reranker_champion"]["promoted"] is False
@@ -181,7 +161,7 @@ def ask(words: Iterable[str]) -> dict[str, RerankQuestion]:
 
 def test_calls_are_examples_in_the_order_of_time_and_what_was_passed_over_is_served_first():
     earlier = replace(SEEN, at=10.0, success=False, client="alice")
-    first, second = make_examples(make_frame([SEEN, earlier]), POOL, ask)
+    first, second = call_history.make_examples(make_frame([SEEN, earlier]), POOL, ask)
     assert (first.success, first.question.at) == (False, 10.0)
     assert (first.question.client, second.question.client) == ("token:ann alice", None)
     assert first.task == second.task == "q1:1"
@@ -189,9 +169,9 @@ def test_calls_are_examples_in_the_order_of_time_and_what_was_passed_over_is_ser
     assert first.question.candidates.tolist() == ORDER.tolist()
     gone = replace(SEEN, tool_id="npm:gone::x")
     old = replace(SEEN, contract_digest="c1:old", weight=0.5)
-    [example] = make_examples(make_frame([gone, old]), POOL, ask)
-    assert example.weight == 0.5 * _OLD, "what another contract did counts for less"
-    assert make_examples(make_frame([]), POOL, ask) == []
+    [example] = call_history.make_examples(make_frame([gone, old]), POOL, ask)
+    assert example.weight == 0.5 * call_history._OLD, "what another contract did counts for less"
+    assert call_history.make_examples(make_frame([]), POOL, ask) == []
     tools = [
         ToolFacts(f"npm:s::tool_{at}", "npm:s", {"name": f"tool_{at}"}, f"c1:{at}")
         for at in range(40)
@@ -199,7 +179,7 @@ def test_calls_are_examples_in_the_order_of_time_and_what_was_passed_over_is_ser
     pool, served = ToolPool(tools, np.eye(40, DIM, dtype=np.float32)), np.arange(40)[::-1]
     asked = RerankQuestion("do job 1", np.eye(1, DIM, dtype=np.float32)[0], served)
     done = OutcomeExample(asked, 35, True)
-    own, *passed = add_passed_over([done], pool)
+    own, *passed = call_history.add_passed_over([done], pool)
     places = {one.place for one in passed if not one.success}
     assert (own, len(places), len(passed)) == (done, 4, 4)
     assert places <= set(range(20, 40)) - {35}
@@ -208,7 +188,7 @@ def test_calls_are_examples_in_the_order_of_time_and_what_was_passed_over_is_ser
 @cases("changed", {"query": " "}, {"weight": 0.0}, {"weight": float("nan")}, {"at": float("inf")})
 def test_a_call_without_words_time_or_weight_is_left_out(changed, warehouse):
     rows = make_frame([replace(SEEN, **changed), SEEN])  # type: ignore[arg-type]
-    assert add_words(rows, warehouse.tables)["at"].to_list() == [20.0]
+    assert call_history.add_words(rows, warehouse.tables)["at"].to_list() == [20.0]
 
 
 # Both tools say the same of mail; by cosine the other one is nearer, by its words this one.
@@ -227,8 +207,8 @@ def test_a_question_has_its_candidates_as_the_router_ranks_them(tmp_path):
     assert (np.diff(scores[asked.candidates]) <= 0).all()
     assert scores.shape == (len(pool),)
     requests = [(asked, pool.places[RIGHT])]
-    [row] = evaluate_reranker({"none": None}, [], requests, pool, served.score, "set")
-    assert (row["kind"], row["right"]) == (REQUEST, True), "measured as it is served"
+    [row] = evaluation.evaluate_reranker({"none": None}, [], requests, pool, served.score, "set")
+    assert (row["kind"], row["right"]) == (evaluation.REQUEST, True), "measured as it is served"
 
 
 def test_words_that_are_asked_are_in_no_index_that_they_are_put_to(warehouse):
@@ -242,15 +222,17 @@ def test_words_that_are_asked_are_in_no_index_that_they_are_put_to(warehouse):
     for spec, held in ((CLEAR, ROWS), (PAIRS, pairs), (JUDGEMENTS, judged)):
         tables.promote(tables.stage(spec, spec.frame(held), "registry"), "run", [])
     encoder = WordEmbedder()
-    with open_served_order(warehouse, encoder, texts[:1]) as served:
+    with call_history.open_served_order(warehouse, encoder, texts[:1]) as served:
         assert len(served._router.index.views[ASKED].vectors) == 1
         name = served.version
-    with open_served_order(warehouse, encoder, texts) as served:
+    with call_history.open_served_order(warehouse, encoder, texts) as served:
         assert ASKED not in served._router.index.views
         assert served.version != name
     assert list((warehouse.home / "cache").iterdir()) == []
     assert not (warehouse.home / "router").exists()
-    kept = drop_requests(IndexSource(ROWS, instructions={"c1:a": [texts[0], texts[1]]}), [texts[0]])
+    kept = call_history.drop_requests(
+        IndexSource(ROWS, instructions={"c1:a": [texts[0], texts[1]]}), [texts[0]]
+    )
     assert kept.instructions == {"c1:a": [texts[1]]}
 
 

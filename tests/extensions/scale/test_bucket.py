@@ -12,14 +12,7 @@ from typing import Any
 
 import pytest
 
-from extensions.scale.bucket_folder import (
-    KEY,
-    StaleRead,
-    fetch_folder,
-    move_current,
-    publish_folder,
-    read_current,
-)
+from extensions.scale import bucket_folder
 from extensions.scale.bucket_store import Bucket, BucketUnavailable, PointerMoved, open_bucket
 from tests.support.cases import cases
 from tests.support.command import invoke_toolmill
@@ -87,44 +80,49 @@ def read_folder(at: Path) -> dict[str, str]:
 
 def test_a_folder_comes_back_and_its_next_version_sends_what_is_new(bucket, tmp_path):
     one = make_folder(tmp_path / "one", a="1", deep__b="2", deep__same="1")
-    made = publish_folder(bucket, one, tmp_path / "m.json")
+    made = bucket_folder.publish_folder(bucket, one, tmp_path / "m.json")
     assert (made.number, made.files, made.sent, made.bytes_sent) == (1, 3, 2, 2)
-    again = publish_folder(bucket, one, tmp_path / "m.json")
+    again = bucket_folder.publish_folder(bucket, one, tmp_path / "m.json")
     assert (again.version, again.number, again.sent) == (made.version, 1, 0)
-    assert fetch_folder(bucket, tmp_path / "out", tmp_path / "other.json").version == made.version
+    assert (
+        bucket_folder.fetch_folder(bucket, tmp_path / "out", tmp_path / "other.json").version
+        == made.version
+    )
     assert read_folder(tmp_path / "out") == read_folder(one)
     memory = tmp_path / "m.json"
-    second = publish_folder(bucket, make_folder(one, a="3"), memory)
+    second = bucket_folder.publish_folder(bucket, make_folder(one, a="3"), memory)
     assert (second.number, second.sent) == (2, 1)
-    fetch_folder(bucket, tmp_path / "now", memory)
-    fetch_folder(bucket, tmp_path / "then", memory, made.version)
+    bucket_folder.fetch_folder(bucket, tmp_path / "now", memory)
+    bucket_folder.fetch_folder(bucket, tmp_path / "then", memory, made.version)
     assert [read_folder(tmp_path / name)["a"] for name in ("now", "then")] == ["3", "1"]
 
 
 def test_of_two_publishers_one_is_told_and_other_bytes_leave_no_folder(bucket, tmp_path):
-    read = read_current(bucket, tmp_path / "a.json")
-    publish_folder(bucket, make_folder(tmp_path / "one", a="right"), tmp_path / "m.json")
+    read = bucket_folder.read_current(bucket, tmp_path / "a.json")
+    bucket_folder.publish_folder(
+        bucket, make_folder(tmp_path / "one", a="right"), tmp_path / "m.json"
+    )
     with pytest.raises(PointerMoved, match="somebody moved it"):
-        move_current(bucket, tmp_path / "a.json", "0" * 64, read)
-    assert read_current(bucket, tmp_path / "a.json") is not None
+        bucket_folder.move_current(bucket, tmp_path / "a.json", "0" * 64, read)
+    assert bucket_folder.read_current(bucket, tmp_path / "a.json") is not None
     obstore.put(bucket._store, f"files/{sha256(b'right')}", b"wrong")
     with pytest.raises(BucketUnavailable, match="other bytes than its name"):
-        fetch_folder(bucket, tmp_path / "out", tmp_path / "m.json")
+        bucket_folder.fetch_folder(bucket, tmp_path / "out", tmp_path / "m.json")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "m.json", "one"]
 
 
 def test_an_older_pointer_than_was_seen_is_a_stale_read(bucket, tmp_path):
     folder, memory = make_folder(tmp_path / "one", a="1"), tmp_path / "m.json"
-    publish_folder(bucket, folder, memory)
-    old = bucket.read(KEY, 1 << 16)
+    bucket_folder.publish_folder(bucket, folder, memory)
+    old = bucket.read(bucket_folder.KEY, 1 << 16)
     assert old is not None
-    publish_folder(bucket, make_folder(folder, a="2"), memory)
-    bucket.swap(KEY, old[0], bucket.read(KEY, 1 << 16)[1])  # type: ignore[index]
-    with pytest.raises(StaleRead, match="found number 1, expected 2 or more"):
-        fetch_folder(bucket, tmp_path / "out", memory)
+    bucket_folder.publish_folder(bucket, make_folder(folder, a="2"), memory)
+    bucket.swap(bucket_folder.KEY, old[0], bucket.read(bucket_folder.KEY, 1 << 16)[1])  # type: ignore[index]
+    with pytest.raises(bucket_folder.StaleRead, match="found number 1, expected 2 or more"):
+        bucket_folder.fetch_folder(bucket, tmp_path / "out", memory)
     assert not (tmp_path / "out").exists()
     # One who has seen nothing yet cannot know.
-    fetch_folder(bucket, tmp_path / "out", tmp_path / "new.json")
+    bucket_folder.fetch_folder(bucket, tmp_path / "out", tmp_path / "new.json")
 
 
 @cases("name", "../x", "/etc/x", "a/../../x", ".", "a//b", "")
@@ -132,27 +130,27 @@ def test_a_list_that_names_a_file_elsewhere_is_refused(bucket, tmp_path, name):
     listed = json.dumps({"files": {name: [sha256(b"x"), 1]}}).encode()
     obstore.put(bucket._store, f"versions/{sha256(listed)}.json", listed)
     obstore.put(bucket._store, f"files/{sha256(b'x')}", b"x")
-    move_current(bucket, tmp_path / "m.json", sha256(listed), None)
+    bucket_folder.move_current(bucket, tmp_path / "m.json", sha256(listed), None)
     with pytest.raises(BucketUnavailable, match="no file below a folder"):
-        fetch_folder(bucket, tmp_path / "out", tmp_path / "m.json")
+        bucket_folder.fetch_folder(bucket, tmp_path / "out", tmp_path / "m.json")
 
 
 @cases("data", b"", b"[]", b"{}", b'{"version":"x","number":1}', b"[" * 50_000)
 def test_a_pointer_of_somebody_else_is_named(bucket, tmp_path, data):
-    obstore.put(bucket._store, KEY, data)
+    obstore.put(bucket._store, bucket_folder.KEY, data)
     with pytest.raises(BucketUnavailable, match="name another prefix"):
-        read_current(bucket, tmp_path / "m.json")
+        bucket_folder.read_current(bucket, tmp_path / "m.json")
 
 
 def test_links_are_not_published_and_nothing_is_overwritten(bucket, tmp_path):
     folder, memory = make_folder(tmp_path / "one", a="1"), tmp_path / "m.json"
     with pytest.raises(BucketUnavailable, match="nothing was published"):
-        fetch_folder(bucket, tmp_path / "out", memory)
+        bucket_folder.fetch_folder(bucket, tmp_path / "out", memory)
     (folder / "link").symlink_to("/etc/passwd")
     with pytest.raises(UnusableInput, match="plain files"):
-        publish_folder(bucket, folder, memory)
+        bucket_folder.publish_folder(bucket, folder, memory)
     with pytest.raises(UnusableInput, match="not empty"):
-        fetch_folder(bucket, folder, memory)
+        bucket_folder.fetch_folder(bucket, folder, memory)
 
 
 @cases(
@@ -212,8 +210,8 @@ def test_what_a_store_did_is_one_line_with_the_fix(bucket, monkeypatch, kind, wo
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://k:v@127.0.0.1:9")
     monkeypatch.setattr(obstore, "get", refuse)
     with pytest.raises(BucketUnavailable) as found:
-        bucket.read(KEY, 1 << 16)
-    assert str(found.value) == f"{bucket.url}/{KEY}: {line}"
+        bucket.read(bucket_folder.KEY, 1 << 16)
+    assert str(found.value) == f"{bucket.url}/{bucket_folder.KEY}: {line}"
 
 
 pytestmark = pytest.mark.slow
@@ -244,7 +242,7 @@ def test_a_release_goes_through_the_commands_and_busy_answers_are_asked_again(se
     wrong = invoke_toolmill("bucket", "fetch", URL, str(tmp_path / "out"), home=home)
     assert (wrong.returncode, "not empty" in wrong.stderr) == (2, True)
     with pytest.raises(BucketUnavailable, match=r"bucket-two/x: there is no such bucket"):
-        publish_folder(open_bucket("s3://bucket-two/x"), folder, tmp_path / "m.json")
+        bucket_folder.publish_folder(open_bucket("s3://bucket-two/x"), folder, tmp_path / "m.json")
 
 
 def test_what_cannot_be_read_is_left_out_and_named(bucket, tmp_path, monkeypatch):
@@ -265,12 +263,12 @@ def test_what_cannot_be_read_is_left_out_and_named(bucket, tmp_path, monkeypatch
         return open_path(path, *rest, **more)
 
     monkeypatch.setattr(os, "open", refuse)
-    made = publish_folder(bucket, folder, tmp_path / "m.json")
+    made = bucket_folder.publish_folder(bucket, folder, tmp_path / "m.json")
     monkeypatch.undo()
     denied = "Permission denied"
     assert made.left_out["closed"] == made.left_out["shut"] == denied
     deep = {"its path is too long", "more than 64 folders one in another"}
     assert {*made.left_out.values()} == {denied, *deep}
-    fetch_folder(bucket, tmp_path / "out", tmp_path / "other.json")
+    bucket_folder.fetch_folder(bucket, tmp_path / "out", tmp_path / "other.json")
     fetched = read_folder(tmp_path / "out")
     assert (fetched["a"], fetched["n" * 60 + "/file"], len(fetched)) == ("1", "x", made.files)

@@ -8,15 +8,7 @@ from typing import Any
 import pytest
 
 import extensions.sidecar.grpo_training
-from extensions.sidecar.grpo_training import (
-    GrpoCourse,
-    RolloutBatch,
-    build_trainer,
-    prepare_prompts,
-    run_grpo,
-    summarise_scores,
-    tokenise_prompt,
-)
+from extensions.sidecar import grpo_training
 from extensions.sidecar.predictor import EndpointReviser, LocalReviser
 from extensions.sidecar.prompt import RevisionRow, make_revision_request, render_revision_prompt
 from extensions.sidecar.revision_data import KnownContracts, build_rows, choose_rows
@@ -100,7 +92,7 @@ def test_what_a_job_cannot_be_trained_from_is_named(small_caller, tmp_path, monk
     monkeypatch.setenv("WORLD_SIZE", "4")
     tokenizer = make_rollouts().tokenizer
     with pytest.raises(model_store.TrainingFailed, match=r"set training\.place\.processes to 1"):
-        run_grpo(None, tokenizer, ROWS, make_course(tmp_path), print, print)
+        grpo_training.run_grpo(None, tokenizer, ROWS, make_course(tmp_path), print, print)
 
 
 WANTED = {"title": "Blue Sky", "count": 2}
@@ -157,8 +149,8 @@ ROWS = [make_example(kind, server_id=f"npm:{kind}") for kind in (*DRAFTS, "untou
 COPY = write_call({"name": "book_room", "arguments": DRAFTS["wrong_type"][1]})
 
 
-def make_rollouts() -> RolloutBatch:
-    return prepare_prompts(make_small_tokenizer(), ROWS, 2000)[0]
+def make_rollouts() -> grpo_training.RolloutBatch:
+    return grpo_training.prepare_prompts(make_small_tokenizer(), ROWS, 2000)[0]
 
 
 def test_a_rollout_is_asked_as_it_is_taught_and_an_update_is_a_point_of_the_curve():
@@ -166,9 +158,9 @@ def test_a_rollout_is_asked_as_it_is_taught_and_an_update_is_a_point_of_the_curv
     for row, prompt in zip(made.rows, made.prompts, strict=True):
         served = render_revision_prompt(tokenizer, make_revision_request(row))
         taught = tokenizer(served, add_special_tokens=False)["input_ids"]
-        assert tokenise_prompt(tokenizer, prompt) == taught
+        assert grpo_training.tokenise_prompt(tokenizer, prompt) == taught
     long = make_example("missing", conversation=({"role": "user", "content": "so " * 900},))
-    made, counts = prepare_prompts(make_small_tokenizer(), [*ROWS, long], 900)
+    made, counts = grpo_training.prepare_prompts(make_small_tokenizer(), [*ROWS, long], 900)
     assert (made.rows, len(made.prompts)) == (ROWS, len(ROWS))
     assert counts == {"rows": len(ROWS) + 1, "too_long": 1}
     made = make_rollouts()
@@ -177,9 +169,9 @@ def test_a_rollout_is_asked_as_it_is_taught_and_an_update_is_a_point_of_the_curv
     assert copied < right == 1.0
     assert (made.curve[0]["update"], made.curve[0]["is_right"]) == (1, 0.5)
     scores = [RevisionScore(1.0, IS_RIGHT, {"kept": 1.0}), RevisionScore(0.0, COPIED, {})]
-    found = summarise_scores(scores)
+    found = grpo_training.summarise_scores(scores)
     assert (found["kept"], found["reward"], found["is_copied"]) == (1.0, 0.5, 0.5)
-    assert summarise_scores([]) == {}
+    assert grpo_training.summarise_scores([]) == {}
 
 
 SMALL = replace(SMALL_GRPO, steps=2, group=2, prompts=2, pass_rows=4, max_new=6, probe=4)
@@ -191,8 +183,10 @@ def load_model(base: Path) -> tuple[Any, Any]:
     return add_adapter(model, PROFILES["smollm2"], None), tokenizer
 
 
-def make_course(root: Path, settings: GrpoSettings = SMALL, **changed: Any) -> GrpoCourse:
-    return GrpoCourse(settings, "cpu", root, 2000, checkpoint_steps=1, **changed)
+def make_course(
+    root: Path, settings: GrpoSettings = SMALL, **changed: Any
+) -> grpo_training.GrpoCourse:
+    return grpo_training.GrpoCourse(settings, "cpu", root, 2000, checkpoint_steps=1, **changed)
 
 
 @cases(
@@ -204,14 +198,14 @@ def test_too_few_rows_are_refused_with_what_to_change(tmp_path, changed, named):
     course = replace(make_course(tmp_path), **changed)
     tokenizer = make_rollouts().tokenizer
     with pytest.raises(model_store.TrainingFailed, match=named):
-        run_grpo(None, tokenizer, ROWS, course, print, print)
+        grpo_training.run_grpo(None, tokenizer, ROWS, course, print, print)
 
 
 @pytest.mark.slow
 def test_a_rollout_has_the_served_prompt_and_no_tool_mask(small_caller, tmp_path):
     model, tokenizer = load_model(small_caller)
     rollouts = make_rollouts()
-    trainer = build_trainer(model, rollouts, make_course(tmp_path), "plan", print)
+    trainer = grpo_training.build_trainer(model, rollouts, make_course(tmp_path), "plan", print)
     assert not trainer.tools
     batch = [{"prompt": rollouts.prompts[at], "row": at} for at in (0, 0, 3, 3)]
     made = trainer._generate_and_score_completions(batch)
@@ -219,7 +213,9 @@ def test_a_rollout_has_the_served_prompt_and_no_tool_mask(small_caller, tmp_path
     assert made["completion_mask"].shape == made["completion_ids"].shape
     for ids, mask, one in zip(made["prompt_ids"], made["prompt_mask"], batch, strict=True):
         request = make_revision_request(rollouts.rows[one["row"]])
-        served = tokenise_prompt(tokenizer, render_revision_prompt(tokenizer, request))
+        served = grpo_training.tokenise_prompt(
+            tokenizer, render_revision_prompt(tokenizer, request)
+        )
         assert ids[mask.bool()].tolist() == served
     assert (made["prompt_ids"][:, -1] == made["prompt_ids"][0, -1]).all()  # padded on the left
 
@@ -235,7 +231,7 @@ def test_a_training_has_a_curve_and_goes_on_where_it_was(small_caller, tmp_path,
     lines: list[dict[str, Any]] = []
     course = make_course(tmp_path, replace(SMALL, beta=0.1))
     before = {name: one.clone() for name, one in model.named_parameters() if "lora_B" in name}
-    losses, figures = run_grpo(model, tokenizer, ROWS, course, lines.append, print)
+    losses, figures = grpo_training.run_grpo(model, tokenizer, ROWS, course, lines.append, print)
     assert len(losses) == figures["steps"] == len(figures["curve"]) == 2
     assert set(model.peft_config) == {"default"}  # TRL's reference is not saved with it
     assert any(not one.equal(before[name]) for name, one in model.named_parameters()
@@ -247,7 +243,7 @@ def test_a_training_has_a_curve_and_goes_on_where_it_was(small_caller, tmp_path,
     assert newest is not None
     checkpoints.remove_checkpoints(newest)
     again, _ = load_model(small_caller)
-    _, resumed = run_grpo(again, tokenizer, ROWS, course, lines.append, print)
+    _, resumed = grpo_training.run_grpo(again, tokenizer, ROWS, course, lines.append, print)
     assert (resumed["resumed_from"], resumed["steps"]) == (1, 2)
 
 

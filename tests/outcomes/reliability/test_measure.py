@@ -11,11 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.outcomes.policy import ReliabilityPolicy
-from assets.outcomes.reliability.defs import (
-    check_current,
-    check_intervals,
-    reliability,
-)
+from assets.outcomes.reliability import defs
 from assets.outcomes.reliability.measure import (
     CARRIED,
     MOST_CARRIED,
@@ -243,7 +239,7 @@ def test_changes_are_read_by_date_over_renames_and_a_chain_of_them_multiplies():
 
 def materialize(warehouse: Warehouse) -> dict[str, Any]:
     resources = {"warehouse": warehouse, "reliability_policy": ReliabilityPolicy()}
-    result = dg.materialize([reliability], resources=resources)
+    result = dg.materialize([defs.reliability], resources=resources)
     [event] = result.asset_materializations_for_node("reliability")
     return {name: value.value for name, value in event.metadata.items()}
 
@@ -260,10 +256,10 @@ def test_it_publishes_versions_and_the_overlay(warehouse):
     assert materialize(warehouse)["version_moved"] is False
     assert warehouse.tables.head(RELIABILITY.name) == version
     row = {"server_id": "s", "tool": "t", "current": True, "low": 0.2, "mean": 0.5, "high": 0.9}
-    assert check_intervals([row]).passed
-    assert not check_intervals([row, {**row, "mean": 0.1}]).passed
-    assert check_current([row, {**row, "current": False}]).passed
-    assert not check_current([row, row]).passed
+    assert defs.check_intervals([row]).passed
+    assert not defs.check_intervals([row, {**row, "mean": 0.1}]).passed
+    assert defs.check_current([row, {**row, "current": False}]).passed
+    assert not defs.check_current([row, row]).passed
 
 
 def test_executions_and_the_log_are_weighed_together(warehouse):

@@ -10,13 +10,6 @@ from serving import untrusted_text
 from serving.discovery import functions
 from serving.discovery.functions import bound_parameters, list_refused, write_functions
 from serving.meta.schemas import is_deeper_than
-from serving.untrusted_text import (
-    bound_value,
-    limit_result,
-    mark_text,
-    show_prose,
-    write_parameters,
-)
 from tests.support.cases import cases
 from tests.support.examples import examples
 
@@ -31,42 +24,44 @@ HIDDEN = "\u200b\u202e\u2066\ufeff\x00\x1b\x7f\U000e0041\ufe0f\u00ad"
 
 @given(st.text(), st.integers(1, 200))
 def test_prose_is_bounded_and_shows_everything_it_holds(text, most):
-    visible = show_prose(text + HIDDEN, most)
+    visible = untrusted_text.show_prose(text + HIDDEN, most)
     assert len(visible) <= most
     assert not set(visible) & set(HIDDEN)
     assert "\n" not in untrusted_text.show_line(text, most)
 
 
 def test_a_marked_text_keeps_its_line_breaks_and_cannot_know_its_mark():
-    one, other = mark_text("x", "a::b"), mark_text("x", "a::b")
+    one, other = untrusted_text.mark_text("x", "a::b"), untrusted_text.mark_text("x", "a::b")
     assert one != other
     forged = one.splitlines()[-1]
-    assert mark_text(forged, "a::b").splitlines()[-1] != forged
+    assert untrusted_text.mark_text(forged, "a::b").splitlines()[-1] != forged
     code = "    if x:\n\treturn 1\n"
-    blocks, text, _, cut = limit_result([{"type": "text", "text": code}], None, "a::b", 500)
+    blocks, text, _, cut = untrusted_text.limit_result(
+        [{"type": "text", "text": code}], None, "a::b", 500
+    )
     assert (text, cut, code in blocks[0]["text"]) == (code, False, True)
 
 
 @given(JSON)
 def test_a_bounded_value_is_json_of_bounded_size(value):
-    copy, _ = bound_value(value, 300)
+    copy, _ = untrusted_text.bound_value(value, 300)
     assert len(json.dumps(copy, ensure_ascii=False)) < 2_500
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.integers(-9, 9) | st.sampled_from("xyz")))
 def test_a_small_plain_value_is_copied_as_it_is(value):
-    assert bound_value(value, 10_000) == (value, False)
+    assert untrusted_text.bound_value(value, 10_000) == (value, False)
 
 
 def test_a_value_ten_thousand_deep_or_a_million_wide_is_cut_without_recursion():
     deep: Any = "end"
     for _ in range(10_000):
         deep = [deep]
-    copy, cut = bound_value(deep, 1_000)
+    copy, cut = untrusted_text.bound_value(deep, 1_000)
     assert cut
     assert not is_deeper_than(copy, 30)
     assert is_deeper_than(deep, 40)
-    copy, cut = bound_value({str(i): i for i in range(100_000)}, 10**9)
+    copy, cut = untrusted_text.bound_value({str(i): i for i in range(100_000)}, 10**9)
     assert cut
     assert len(copy) == 401
 
@@ -76,16 +71,19 @@ def test_parameters_are_one_line_whatever_the_schema_is():
         "properties": {"b": {"type": ["string", "null"]}, "a": {"enum": ["x", "y"]}, "c": True},
         "required": ["b"],
     }
-    assert write_parameters({"inputSchema": schema}) == "b: string|null, a?: x|y, c?: any"
+    assert (
+        untrusted_text.write_parameters({"inputSchema": schema})
+        == "b: string|null, a?: x|y, c?: any"
+    )
     for odd in (None, [], {"properties": []}, {"properties": {"a": {"type": [1]}}, "required": 1}):
-        assert isinstance(write_parameters({"inputSchema": odd}), str)
+        assert isinstance(untrusted_text.write_parameters({"inputSchema": odd}), str)
     many = {"properties": {f"p{i}": {} for i in range(40)}}
-    assert "… 28 more" in write_parameters({"inputSchema": many})
+    assert "… 28 more" in untrusted_text.write_parameters({"inputSchema": many})
 
 
 @given(st.lists(st.dictionaries(MEMBERS, JSON)))
 def test_any_content_passes_as_text_or_media(content):
-    blocks, text, _, _ = limit_result(content, None, "a::b", 500)
+    blocks, text, _, _ = untrusted_text.limit_result(content, None, "a::b", 500)
     assert {block["type"] for block in blocks} <= {"text", "image", "audio"}
     assert len(text) < 500 + 2 * 64
 

@@ -12,13 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.judging.adhoc import (
-    CandidatePair,
-    judge_rows,
-    read_rows,
-    read_tools,
-    verify_rows,
-)
+from assets.synthesis.judging import adhoc
 from assets.synthesis.judging.judge import cap_overall, judge, make_view, plan_judgements
 from assets.synthesis.judging.mutants import read_known_good
 from assets.synthesis.judging.rules_judge import CRITERIA, judge_by_rules
@@ -292,15 +286,17 @@ def pairs(tmp_path: Path) -> Path:
 
 
 def judge_pairs(pairs: Path, tools: Path, llm: LLM) -> list[Json]:
-    return judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, llm, POLICY)
+    return adhoc.judge_rows(
+        adhoc.read_rows(pairs), adhoc.read_tools(tools), bag_of_words, llm, POLICY
+    )
 
 
 def test_each_row_has_one_verdict_by_rules_before_the_judge_and_without_labels(
     tools, pairs, offline
 ):
-    rows, contracts = read_rows(pairs), read_tools(tools)
+    rows, contracts = adhoc.read_rows(pairs), adhoc.read_tools(tools)
     assert vars(rows[0]).keys() == {"tool_id", "instruction", "arguments"}
-    result = verify_rows(rows, contracts, bag_of_words, POLICY)
+    result = adhoc.verify_rows(rows, contracts, bag_of_words, POLICY)
     assert [item["tool_id"] for item in result] == [row["tool_id"] for row in LINES]
     assert [o["verdict"] for o in result] == ["accept", "unsure", "reject", "reject", "reject"]
     assert (result[3]["flaws"], result[4]["flaws"]) == (["unknown_tool"], ["unusable_tool"])
@@ -318,10 +314,10 @@ def alike(texts: Any) -> np.ndarray:
 
 def test_a_request_as_near_to_the_description_as_can_be_is_refused(tools):
     timezone = {"timezone": "Asia/Tokyo"}
-    candidate = CandidatePair("@a/time::get_current_time", "Is it late in Tokyo?", timezone)
+    candidate = adhoc.CandidatePair("@a/time::get_current_time", "Is it late in Tokyo?", timezone)
     lenient = SynthesisPolicy(copies_above=1.0)
     unlike, result, permitted = (
-        verify_rows([candidate], read_tools(tools), embed, policy)[0]
+        adhoc.verify_rows([candidate], adhoc.read_tools(tools), embed, policy)[0]
         for embed, policy in ((bag_of_words, POLICY), (alike, POLICY), (alike, lenient))
     )
     assert (unlike["verdict"], permitted["verdict"]) == ("accept", "accept")
@@ -358,11 +354,11 @@ def test_a_judge_without_an_answer_leaves_the_row_unsure_and_says_why(tools, pai
 )  # fmt: skip
 def test_a_file_of_another_kind_is_named_with_its_line(tmp_path, line, says):
     with pytest.raises(UnusableInput, match=says):
-        read_rows(write(tmp_path / "p.jsonl", [line]))
+        adhoc.read_rows(write(tmp_path / "p.jsonl", [line]))
 
 
 def test_a_file_that_is_not_there_or_no_text_is_named_and_a_byte_order_mark_no_fault(tmp_path):
-    for read in (read_rows, read_tools):
+    for read in (adhoc.read_rows, adhoc.read_tools):
         with pytest.raises(UnusableInput, match=r"absent\.jsonl: No such file"):
             read(tmp_path / "absent.jsonl")
         with pytest.raises(UnusableInput, match="directory"):
@@ -371,11 +367,11 @@ def test_a_file_that_is_not_there_or_no_text_is_named_and_a_byte_order_mark_no_f
         with pytest.raises(UnusableInput, match="not UTF-8 at byte 13"):
             read(tmp_path / "bin")
     with pytest.raises(UnusableInput, match="no tools found"):
-        read_tools(write(tmp_path / "s.jsonl", [{"qualified_name": "a", "tools": []}]))
+        adhoc.read_tools(write(tmp_path / "s.jsonl", [{"qualified_name": "a", "tools": []}]))
     row = {**LINES[0], "instruction": "What time is it\u2028in Tokyo?"}
     path = tmp_path / "p.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(row, ensure_ascii=False).encode() + b"\r\n")
-    assert read_rows(path)[0].instruction == row["instruction"]
+    assert adhoc.read_rows(path)[0].instruction == row["instruction"]
 
 
 def _toolmill(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -408,8 +404,8 @@ def test_the_labelled_corpus_is_sorted_as_its_labels_say(tmp_path):
     if not corpus.is_dir():
         pytest.skip(f"no development data at {corpus}")
     rows = [json.loads(x) for p in sorted(corpus.glob("*.jsonl")) for x in p.open()]
-    value = read_rows(write(tmp_path / "p.jsonl", rows))
-    verdicts = verify_rows(value, read_tools(servers), bag_of_words, POLICY)
+    value = adhoc.read_rows(write(tmp_path / "p.jsonl", rows))
+    verdicts = adhoc.verify_rows(value, adhoc.read_tools(servers), bag_of_words, POLICY)
     counts: dict[str, Counter] = {}
     for row, verdict in zip(rows, verdicts, strict=True):
         counts.setdefault(row["flaw"] or row["kind"], Counter())[verdict["verdict"]] += 1

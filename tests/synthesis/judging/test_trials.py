@@ -7,15 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.judging import trials
-from assets.synthesis.judging.mutants import (
-    FLAWS,
-    GOOD,
-    OF_THE_RUN,
-    make_cases,
-    make_mutants,
-    read_known_good,
-)
+from assets.synthesis.judging import mutants, trials
 from assets.synthesis.judging.plan import audit_rejections
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_goldens
@@ -27,7 +19,7 @@ from warehouse.ledger.ledger import Ledger
 from warehouse.statistics import wilson_interval
 
 POLICY = SynthesisPolicy()
-ROWS, CONTRACTS = read_known_good()
+ROWS, CONTRACTS = mutants.read_known_good()
 SCHEMA_FLAWS = {"missing_required_argument", "unknown_argument", "wrong_type"}
 
 
@@ -41,7 +33,7 @@ def test_the_known_rows_are_good_and_each_mutant_of_them_has_its_flaw_everywhere
     before = json.dumps(ROWS)
     for row in ROWS:
         contract = CONTRACTS[row["contract_digest"]]
-        for mutant in make_mutants(row, contract, CONTRACTS, random.Random(0)):
+        for mutant in mutants.make_mutants(row, contract, CONTRACTS, random.Random(0)):
             pair = mutant["pair"]
             flawed = validate_call(contract, json.loads(pair["arguments"]))
             assert bool(flawed) == (mutant["flaw"] in SCHEMA_FLAWS), mutant
@@ -58,16 +50,19 @@ def test_the_known_rows_are_good_and_each_mutant_of_them_has_its_flaw_everywhere
 
 def test_a_trial_holds_all_ten_flaws_of_every_kind_of_row():
     written = [{**row, "pair_id": f"row-{n}"} for n, row in enumerate(ROWS)]
-    result, contracts = make_cases(written, CONTRACTS, seed=3, good=5)
+    result, contracts = mutants.make_cases(written, CONTRACTS, seed=3, good=5)
     kinds = Counter(case.kind for case in result)
-    assert (set(kinds), kinds[OF_THE_RUN]) == ({*FLAWS, GOOD, OF_THE_RUN}, 5)
+    assert (set(kinds), kinds[mutants.OF_THE_RUN]) == (
+        {*mutants.FLAWS, mutants.GOOD, mutants.OF_THE_RUN},
+        5,
+    )
     assert all(case.row["contract_digest"] in contracts for case in result)
-    again, _ = make_cases(reversed(written), CONTRACTS, seed=3, good=5)
+    again, _ = mutants.make_cases(reversed(written), CONTRACTS, seed=3, good=5)
     assert result == again
     refused = [{**row, "verdict": "unsure"} for row in ROWS]
     refused += [{**row, "status": "failed"} for row in ROWS]
-    result, _ = make_cases(refused, CONTRACTS, seed=3, good=5)
-    assert OF_THE_RUN not in {case.kind for case in result}
+    result, _ = mutants.make_cases(refused, CONTRACTS, seed=3, good=5)
+    assert mutants.OF_THE_RUN not in {case.kind for case in result}
 
 
 def test_of_a_trial_only_what_changed_is_asked_anew():
@@ -76,12 +71,12 @@ def test_of_a_trial_only_what_changed_is_asked_anew():
     written = [{**row, "pair_id": f"row-{n}"} for n, row in enumerate(ROWS)]
 
     def list_words(rows: list[dict[str, Any]], contracts: Mapping[str, Any]) -> set[str]:
-        result, _ = make_cases(rows, contracts, seed=3, good=8)
+        result, _ = mutants.make_cases(rows, contracts, seed=3, good=8)
         return {json.dumps([case.kind, case.row], sort_keys=True) for case in result}
 
     before = list_words(written, CONTRACTS)
-    [drawn] = [case.row["pair_id"] for case in make_cases(written, CONTRACTS, seed=3, good=1)[0]
-               if case.kind == OF_THE_RUN]  # fmt: skip
+    drawn_cases, _ = mutants.make_cases(written, CONTRACTS, seed=3, good=1)
+    [drawn] = [case.row["pair_id"] for case in drawn_cases if case.kind == mutants.OF_THE_RUN]
     changed = [{**row, "pair_id": "new"} if row["pair_id"] == drawn else row for row in written]
     lost = before - list_words(changed, CONTRACTS)
     assert {json.loads(item)[1]["pair_id"] for item in lost} == {drawn}
@@ -102,13 +97,13 @@ def test_rules_and_rubric_catch_mechanical_flaws_and_spare_good_rows(offline):
     assert report.get_rate("missing_required_value").rate >= 0.75
     # Rules cannot tell what is implied from what is invented.
     assert report.get_rate("ungrounded_value").rate >= 0.4
-    assert report.get_rate(GOOD).n == len(ROWS)
-    assert report.get_rate(GOOD).rate <= 0.1
+    assert report.get_rate(mutants.GOOD).n == len(ROWS)
+    assert report.get_rate(mutants.GOOD).rate <= 0.1
     assert report.get_rate(trials.ALL).low > 0.7
     assert all(verdict.passed for verdict in trials.audit_trial(report))
     assert trials.try_judge([], {}, offline, POLICY) == report
     rows = trials.make_trial_rows(report, "registry")
-    assert len(rows) == 2 * (len(FLAWS) + 2) + len(trials.CATCH_FLOORS) + 2
+    assert len(rows) == 2 * (len(mutants.FLAWS) + 2) + len(trials.CATCH_FLOORS) + 2
     assert len(trials.JUDGE_TRIALS.frame(rows)) == len(rows)
     assert len({tuple(row[name] for name in trials.JUDGE_TRIALS.key) for row in rows}) == len(rows)
 
@@ -147,8 +142,8 @@ def test_a_judge_that_refuses_everything_stops_the_partition(ledger):
 
 def test_a_judge_that_does_not_answer_has_not_been_judged(ledger):
     report = try_model(ledger, Say("no", status=400))
-    assert report.get_rate(GOOD).n == 0
-    assert report.get_rate(GOOD).unanswered == len(ROWS)
+    assert report.get_rate(mutants.GOOD).n == 0
+    assert report.get_rate(mutants.GOOD).unanswered == len(ROWS)
     failed = {v.rule: v.observed for v in trials.audit_trial(report) if not v.passed}
     assert "bad_request" in failed["judge_was_judged"]
 
@@ -156,7 +151,7 @@ def test_a_judge_that_does_not_answer_has_not_been_judged(ledger):
 def _report(
     caught: int, flawed: int, alarms: int, good: int, **kinds: tuple[int, int]
 ) -> trials.MutationReport:
-    counts = {**kinds, trials.ALL: (caught, flawed), GOOD: (alarms, good)}
+    counts = {**kinds, trials.ALL: (caught, flawed), mutants.GOOD: (alarms, good)}
     rates = [
         trials.RefusalRate(trials.JUDGE, kind, n, refused, 0, 0, *wilson_interval(refused, n))
         for kind, (refused, n) in counts.items()

@@ -15,14 +15,6 @@ from assets.contracts.validate import validate_call
 from tests.training.conftest import raw_tool
 from training.caller import fast_generation
 from training.caller.bases import load_base
-from training.caller.fast_generation import (
-    FastCopyFailed,
-    FastModel,
-    build_fast_copy,
-    find_fast_copy,
-    has_fast_runtime,
-    is_built,
-)
 from training.caller.generation import CallGrammar, CallGrammars, generate_completions
 from training.evaluation.loaded_model import FastGeneration, TorchGeneration
 from training.prompts.call_text import find_call_form, parse_calls
@@ -183,9 +175,9 @@ TOOL = raw_tool("make", "file")
 
 @pytest.fixture(scope="module")
 def copy(loaded: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    assert has_fast_runtime()
-    folder = find_fast_copy(tmp_path_factory.mktemp("home"), "ab" * 32)
-    build_fast_copy(folder, loaded[0].float(), loaded[1])
+    assert fast_generation.has_fast_runtime()
+    folder = fast_generation.find_fast_copy(tmp_path_factory.mktemp("home"), "ab" * 32)
+    fast_generation.build_fast_copy(folder, loaded[0].float(), loaded[1])
     return folder
 
 
@@ -199,10 +191,12 @@ def test_the_copy_writes_what_the_model_writes_up_to_its_limit(loaded, copy):
     model, tokenizer = loaded
     prompts = write_prompts(tokenizer)
     slow = TorchGeneration(model, tokenizer, "small", batch=1)(prompts, None, None, max_new=40)
-    fast = FastGeneration(FastModel(copy), tokenizer)(prompts, None, None, max_new=40)
+    fast = FastGeneration(fast_generation.FastModel(copy), tokenizer)(
+        prompts, None, None, max_new=40
+    )
     assert sum(a == b for a, b in zip(slow, fast, strict=True)) >= 3
     assert not any("<|im_end|>" in text for text in fast)
-    model, tokenizer = FastModel(copy, threads=1), loaded[1]
+    model, tokenizer = fast_generation.FastModel(copy, threads=1), loaded[1]
     prompt = tokenizer("Say it again and again.", add_special_tokens=False)["input_ids"]
     assert len(model.generate(prompt, max_new=7)) <= 7
     asked: Iterator[int] = count()
@@ -214,7 +208,7 @@ def test_a_grammar_holds_the_copy_and_a_bad_one_does_not_stop_it(loaded, copy):
     grammars = CallGrammars(tokenizer, len(tokenizer))
     odd = {**TOOL, "inputSchema": {**TOOL["inputSchema"], "required": ["title", "count"]}}
     held = [grammars.write_grammar([odd], must_call=True)] * 3 + [CallGrammar("start: (((")]
-    write = FastGeneration(FastModel(copy), tokenizer)
+    write = FastGeneration(fast_generation.FastModel(copy), tokenizer)
     answers = write(write_prompts(tokenizer), grammars, held, max_new=120)
     for text in answers[:3]:
         call = json.loads(text)
@@ -230,8 +224,8 @@ def test_a_model_that_the_builder_does_not_know_is_refused(loaded, tmp_path):
         Path(folder, "config.json").write_text('{"model_type": "other"}')
 
     model = SimpleNamespace(save_pretrained=save_other)
-    with pytest.raises(FastCopyFailed, match="builds no fast copy"):
-        build_fast_copy(tmp_path / "copy", model, loaded[1])
+    with pytest.raises(fast_generation.FastCopyFailed, match="builds no fast copy"):
+        fast_generation.build_fast_copy(tmp_path / "copy", model, loaded[1])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -242,4 +236,9 @@ def test_copies_used_long_ago_go(tmp_path):
         (folder / "genai_config.json").write_text("{}")
         os.utime(folder / "genai_config.json", (at, at))
     fast_generation._remove_old_copies(tmp_path)
-    assert {path.name for path in tmp_path.iterdir() if is_built(path)} == {"2", "3", "4", "5"}
+    assert {path.name for path in tmp_path.iterdir() if fast_generation.is_built(path)} == {
+        "2",
+        "3",
+        "4",
+        "5",
+    }

@@ -20,17 +20,6 @@ from tests.synthesis.export_rows import TRAIN_SERVERS, pair, snapshot
 from tests.training.conftest import embed, raw_tool
 from tests.training.small_base import make_model
 from training.caller import packing
-from training.caller.packing import (
-    SEGMENTS,
-    TrainingLesson,
-    balance_rows,
-    compute_efficiency,
-    find_row_mixing,
-    pack_batch,
-    pad_batch,
-    pick_attention,
-    plan_passes,
-)
 from training.caller.settings import resolve_caller_settings
 from training.caller.smollm2 import SMOLLM2
 from training.caller.tokenise import build_train_pool, make_lessons, make_row_lessons
@@ -65,7 +54,7 @@ def every() -> TrainingSet:
     )
 
 
-def learned(made: Any, lessons: list[TrainingLesson]) -> list[str]:
+def learned(made: Any, lessons: list[packing.TrainingLesson]) -> list[str]:
     texts = []
     for lesson in lessons:
         runs = groupby(enumerate(lesson.places), lambda each: each[1] - each[0])
@@ -173,25 +162,25 @@ def _ids(made: Any, text: str) -> list[int]:
 
 
 @st.composite
-def lessons(draw: st.DrawFn) -> TrainingLesson:
+def lessons(draw: st.DrawFn) -> packing.TrainingLesson:
     spans = draw(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3)), min_size=1, max_size=4))
     ids, start, gaps = [], spans[0][0], []
     for context, answer in spans:
         if ids:
             gaps.append((len(ids), len(ids) + context))
         ids += [draw(st.integers(1, 90)) for _ in range(context + answer)]
-    return TrainingLesson(ids, start, tuple(gaps))
+    return packing.TrainingLesson(ids, start, tuple(gaps))
 
 
 @examples(60)
 @given(st.lists(lessons(), min_size=1, max_size=4))
 def test_packed_or_padded_the_same_tokens_are_told(rows):
     wanted = [[row.ids[at] for at in row.places] for row in rows]
-    packed = pack_batch(rows, 0)
+    packed = packing.pack_batch(rows, 0)
     labels, flat = packed["labels"][0].tolist(), packed["input_ids"][0].tolist()
     assert labels == [token for each in wanted for token in each]
     assert [flat[at + 1] for at in packed["logits_to_keep"].tolist()] == labels
-    padded = pad_batch(rows, 0)
+    padded = packing.pad_batch(rows, 0)
     kept = padded["logits_to_keep"].tolist()
     for row, row_labels, each in zip(rows, padded["labels"].tolist(), wanted, strict=True):
         learned_at = [at for at, one in zip(kept, row_labels, strict=True) if one != -100]
@@ -200,7 +189,9 @@ def test_packed_or_padded_the_same_tokens_are_told(rows):
         assert row.learned == len(each)
 
 
-LESSONS = [TrainingLesson([3 + i, *range(10, 10 + 3 * i), 7, 8, 9], 2 + i) for i in range(1, 6)]
+LESSONS = [
+    packing.TrainingLesson([3 + i, *range(10, 10 + 3 * i), 7, 8, 9], 2 + i) for i in range(1, 6)
+]
 RANGES = {"per_update": (1, 20), "epochs": (1, 3), "seed": (0, 9), "pass_rows": (1, 5)}
 RANGES |= {"processes": (1, 3)}
 PLANS = st.fixed_dictionaries({name: st.integers(*range_) for name, range_ in RANGES.items()})
@@ -210,7 +201,7 @@ LENGTHS = st.lists(st.integers(1, 120), min_size=1, max_size=60)
 @given(LENGTHS, PLANS, st.none() | st.integers(1, 200))
 @examples(150)
 def test_every_row_is_learned_once_an_epoch_within_the_limit(lengths, chosen, limit):
-    made = plan_passes(lengths, pass_tokens=limit, **chosen)
+    made = packing.plan_passes(lengths, pass_tokens=limit, **chosen)
     seen = sorted(row for part in made.passes for row in part)
     assert seen == sorted([*range(len(lengths))] * chosen["epochs"])
     assert len(made.passes) == made.updates * made.per_update
@@ -220,9 +211,11 @@ def test_every_row_is_learned_once_an_epoch_within_the_limit(lengths, chosen, li
             assert len(part) <= chosen["pass_rows"]
         else:
             assert len(part) <= 1 or sum(lengths[row] for row in part) <= limit
-    assert 0 < compute_efficiency(made, lengths, padded=limit is None) <= 1
+    assert 0 < packing.compute_efficiency(made, lengths, padded=limit is None) <= 1
     # However they are packed, an update takes the same rows.
-    other = plan_passes(lengths, pass_tokens=None, **{**chosen, "processes": 2, "pass_rows": 1})
+    other = packing.plan_passes(
+        lengths, pass_tokens=None, **{**chosen, "processes": 2, "pass_rows": 1}
+    )
     assert made.updates == other.updates
     for update in range(1, made.updates + 1):
         assert sorted(made.get_update_rows(update)) == sorted(other.get_update_rows(update))
@@ -230,7 +223,7 @@ def test_every_row_is_learned_once_an_epoch_within_the_limit(lengths, chosen, li
 
 @given(LENGTHS, st.integers(1, 8))
 def test_balanced_groups_hold_all_rows_and_differ_by_one_row_at_most(lengths, parts):
-    made = balance_rows(range(len(lengths)), lengths, parts)
+    made = packing.balance_rows(range(len(lengths)), lengths, parts)
     assert sorted(row for part in made for row in part) == list(range(len(lengths)))
     sums = [sum(lengths[row] for row in part) for part in made]
     if len(made) == parts:
@@ -253,10 +246,10 @@ def test_a_packed_pass_has_the_loss_and_the_gradients_of_its_rows(kind):
     import torch
 
     model = make_model(64)
-    alone = learned_by(model, [pad_batch([row], 0) for row in LESSONS])
-    beside = learned_by(model, [pad_batch(LESSONS, 0)])
-    model.set_attn_implementation(pick_attention(kind, model.config, "cpu"))
-    together = learned_by(model, [pack_batch(LESSONS, 0)])
+    alone = learned_by(model, [packing.pad_batch([row], 0) for row in LESSONS])
+    beside = learned_by(model, [packing.pad_batch(LESSONS, 0)])
+    model.set_attn_implementation(packing.pick_attention(kind, model.config, "cpu"))
+    together = learned_by(model, [packing.pack_batch(LESSONS, 0)])
     for loss, gradients in (beside, together):
         assert loss == pytest.approx(alone[0], rel=1e-5)
         for name, gradient in gradients.items():
@@ -268,13 +261,13 @@ def test_the_loss_is_that_of_the_whole_logits():
 
     model = make_model(64)
     [row] = LESSONS[3:4]
-    made = pack_batch([row], 0)
+    made = packing.pack_batch([row], 0)
     labels = torch.tensor([[-100] * row.start + row.ids[row.start :]])
     whole = model(input_ids=made["input_ids"], labels=labels).loss
     assert float(model(**made).loss) == pytest.approx(float(whole), rel=1e-5)
 
 
-@cases("build", pack_batch, pad_batch)
+@cases("build", packing.pack_batch, packing.pad_batch)
 def test_an_empty_pass_teaches_nothing(build):
     loss, gradients = learned_by(make_model(64), [build([], 0)])
     assert loss == 0.0
@@ -283,22 +276,25 @@ def test_an_empty_pass_teaches_nothing(build):
 
 def test_a_model_whose_rows_see_one_another_is_told(monkeypatch):
     model = make_model(64)
-    model.set_attn_implementation(pick_attention("auto", model.config, "cpu"))
-    assert model.config._attn_implementation == SEGMENTS
-    assert find_row_mixing(model, LESSONS, "cpu") is None
+    model.set_attn_implementation(packing.pick_attention("auto", model.config, "cpu"))
+    assert model.config._attn_implementation == packing.SEGMENTS
+    assert packing.find_row_mixing(model, LESSONS, "cpu") is None
     walk = packing._attend_by_segment
     monkeypatch.setattr(
         packing, "_attend_by_segment", lambda *a, **k: walk(*a, **k | {"segments": ()})
     )
-    model.set_attn_implementation(pick_attention("segments", model.config, "cpu"))
-    assert "differs by" in (find_row_mixing(model, LESSONS, "cpu") or "")
+    model.set_attn_implementation(packing.pick_attention("segments", model.config, "cpu"))
+    assert "differs by" in (packing.find_row_mixing(model, LESSONS, "cpu") or "")
     monkeypatch.undo()
-    pick_attention("segments", model.config, "cpu")
+    packing.pick_attention("segments", model.config, "cpu")
 
 
 def test_a_model_with_a_sliding_window_is_packed_by_its_own_masks_and_one_without_any_not_at_all():
     config = SimpleNamespace(layer_types=("full_attention", "sliding_attention"))
-    assert [pick_attention(kind, config, "cpu") for kind in ("auto", "eager")] == ["sdpa", "eager"]
+    assert [packing.pick_attention(kind, config, "cpu") for kind in ("auto", "eager")] == [
+        "sdpa",
+        "eager",
+    ]
     from transformers import AutoModelForCausalLM, Gemma2Config
 
     config = Gemma2Config(

@@ -16,12 +16,7 @@ from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
 from tests.synthesis.contracts import make_tool
 from tests.training.evaluation.conftest import PLAN
 from tests.training.small_base import TEMPLATE, make_base
-from training.evaluation.adapter_predictor import (
-    NOT_RENDERABLE,
-    TOO_LONG,
-    AdapterPredictor,
-    resolve_model,
-)
+from training.evaluation import adapter_predictor
 from training.evaluation.baselines import (
     BaselinePredictor,
     complete_cut_call,
@@ -43,7 +38,7 @@ from warehouse.store import Warehouse
 
 def test_a_folder_of_an_adapter_is_asked_like_any_caller(adapter, items, tmp_path):
     some = items[:20]
-    asked = AdapterPredictor(tmp_path, adapter, device="cpu", max_new=8, batch=8)
+    asked = adapter_predictor.AdapterPredictor(tmp_path, adapter, device="cpu", max_new=8, batch=8)
     progress: list[tuple[int, int]] = []
     rows = evaluate_predictors([BaselinePredictor(), asked], some, "set")
     mine = [row for row in rows if row["model"] == asked.label]
@@ -61,11 +56,13 @@ def test_a_conversation_that_the_template_refuses_is_an_answer_that_failed(made,
     items = make_items(made.rows, made.pool, replace(PLAN, per_split=100))
     refuses = "{% if messages[-1].role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
     base = make_base(tmp_path / "base", template=refuses + TEMPLATE)
-    asked = AdapterPredictor(tmp_path, base, device="cpu", max_new=4)
+    asked = adapter_predictor.AdapterPredictor(tmp_path, base, device="cpu", max_new=4)
     repaired = next(i for i in items if i.before and i.before[-1]["role"] == "tool")
     clarified = next(i for i in items if i.before and i.expected and i.before != repaired.before)
     rows = evaluate_predictors([asked, BaselinePredictor()], [repaired, clarified], "set")
-    assert [row["error_kind"] for row in rows if row["failed"]] == [NOT_RENDERABLE]
+    assert [row["error_kind"] for row in rows if row["failed"]] == [
+        adapter_predictor.NOT_RENDERABLE
+    ]
     answered = {row["item_id"] for row in rows if not row["failed"]}
     assert answered == {clarified.item_id, repaired.item_id}
 
@@ -77,13 +74,13 @@ def test_what_does_not_fit_the_context_is_dropped_or_counted(base, items, tmp_pa
     (short / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 700}))
     many = next(item for item in items if item.candidates == 12 and item.expected)
     keep = frozenset([many.expected[0]["name"]])
-    asked = AdapterPredictor(tmp_path, short, device="cpu", max_new=8)
+    asked = adapter_predictor.AdapterPredictor(tmp_path, short, device="cpu", max_new=8)
     short_one = PredictionRequest("a", many.instruction, many.tools, keep=keep)
     fits, never = asked.predict([short_one, PredictionRequest("b", "find " * 2000, many.tools)])
     assert fits.shown is not None
     assert 1 <= fits.shown < 12
     assert fits.prompt_tokens <= 692
-    assert never.error == TOO_LONG
+    assert never.error == adapter_predictor.TOO_LONG
 
 
 @cases(
@@ -110,7 +107,7 @@ def test_what_cannot_be_loaded_is_one_line(adapter, tmp_path, flaw, message):
         config = json.loads(settings.read_text()) | {"base_model_name_or_path": str(other)}
         settings.write_text(json.dumps(config))
     with pytest.raises(UnusableInput, match=message) as error:
-        AdapterPredictor(tmp_path, folder, device="cpu").load()
+        adapter_predictor.AdapterPredictor(tmp_path, folder, device="cpu").load()
     assert "\n" not in str(error.value)
 
 
@@ -118,7 +115,7 @@ def test_a_base_without_a_chat_template_is_refused_when_it_is_asked(tmp_path, it
     bare = make_base(tmp_path / "bare", template=None)
     asked = PredictionRequest("i", "Find it.", items[0].tools)
     with pytest.raises(CannotPredict, match="no chat template"):
-        AdapterPredictor(tmp_path, bare, device="cpu").predict([asked])
+        adapter_predictor.AdapterPredictor(tmp_path, bare, device="cpu").predict([asked])
 
 
 def test_a_name_is_found_by_its_beginning(tmp_path):
@@ -126,14 +123,14 @@ def test_a_name_is_found_by_its_beginning(tmp_path):
         folder = tmp_path / "models" / name
         folder.mkdir(parents=True)
         (folder / "model.json").write_text(json.dumps({"role": "caller", "name": name}))
-    assert resolve_model(tmp_path, "abc1") == "abc1" * 16
-    assert resolve_model(tmp_path, str(tmp_path)) == tmp_path
+    assert adapter_predictor.resolve_model(tmp_path, "abc1") == "abc1" * 16
+    assert adapter_predictor.resolve_model(tmp_path, str(tmp_path)) == tmp_path
     with pytest.raises(CannotPredict, match="2 of 2 callers"):
-        resolve_model(tmp_path, "abc")
+        adapter_predictor.resolve_model(tmp_path, "abc")
     with pytest.raises(CannotPredict, match=r"known: general, smollm2, abc1.*endpoint:ROLE"):
-        resolve_model(tmp_path, "gpt")
+        adapter_predictor.resolve_model(tmp_path, "gpt")
     with pytest.raises(CannotPredict, match="0 of 0 sidecars"):
-        resolve_model(tmp_path, "general", "sidecar")
+        adapter_predictor.resolve_model(tmp_path, "general", "sidecar")
 
 
 @cases("torn", '{"role": "call', "[]", "")
@@ -141,9 +138,9 @@ def test_a_torn_card_is_named_where_it_is_asked_for_and_keeps_no_other_back(torn
     for name, text in (("abc1", '{"role": "caller"}'), ("abd2", torn)):
         (tmp_path / "models" / name).mkdir(parents=True)
         (tmp_path / "models" / name / "model.json").write_text(text)
-    assert resolve_model(tmp_path, "abc") == "abc1"
+    assert adapter_predictor.resolve_model(tmp_path, "abc") == "abc1"
     with pytest.raises(CannotPredict, match=r"abd2.model\.json is no card .*copy the model"):
-        resolve_model(tmp_path, "abd2")
+        adapter_predictor.resolve_model(tmp_path, "abd2")
 
 
 TEXT, INTEGER, BOOLEAN = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}

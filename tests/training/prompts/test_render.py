@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from tests.extensions.publishing.adapters import read_template
 from tests.support.cases import cases
 from tests.training.conftest import raw_tool
-from training.prompts.call_text import (
-    MAX_CALLS,
-    check_read_back,
-    check_tokenizer,
-    normalise_call,
-    parse_calls,
-)
+from training.prompts import call_text
 from training.prompts.render import (
     NO_CALL,
     PromptParts,
@@ -81,12 +75,12 @@ def real(name: str) -> Any:
 @cases("calls", [FIND], [MAKE, FIND], [], ids=["one", "two", "none"])
 def test_published_templates_take_one_call_several_and_none(name, calls):
     made = real(name)
-    check_tokenizer(made)
+    call_text.check_tokenizer(made)
     prompt, completion = render_conversation(made, TOOLS, "Find it for me.", calls)
     assert render_conversation(made, TOOLS, "Find it for me.") == (prompt, "")
     assert "Find it for me." in prompt
     assert "<think>" not in completion
-    read = parse_calls(completion.replace("<|eot_id|>", "").replace("<|im_end|>", ""))
+    read = call_text.parse_calls(completion.replace("<|eot_id|>", "").replace("<|im_end|>", ""))
     assert (read.calls, read.kind) == (calls, "call" if calls else "no_call")
     for tool in TOOLS:
         assert prompt.count(f'"{tool["function"]["name"]}"') == 1
@@ -103,18 +97,18 @@ def test_an_answer_follows_the_thought_that_its_prompt_opens(template, before, a
     prompt, completion = render_conversation(tokenizer(template), TOOLS, "Find it.", [FIND])
     assert prompt.endswith(before)
     assert completion.startswith(after)
-    assert parse_calls(prompt[-9:] + completion).calls == [FIND]
+    assert call_text.parse_calls(prompt[-9:] + completion).calls == [FIND]
 
 
 def test_a_template_that_writes_one_call_gets_a_list_and_one_that_cannot_be_read_is_told():
     _, completion = render_conversation(tokenizer(ONE_CALL), TOOLS, "Both.", [FIND, MAKE])
-    assert parse_calls(completion.removesuffix("<|end|>")).calls == [FIND, MAKE]
+    assert call_text.parse_calls(completion.removesuffix("<|end|>")).calls == [FIND, MAKE]
     made = tokenizer(OWN_FORM)
-    check_tokenizer(made)
+    call_text.check_tokenizer(made)
     with pytest.raises(BadTemplate, match="'probe_tool<probe_value>', which cannot be read"):
-        check_read_back(made)
+        call_text.check_read_back(made)
     for name in REAL:
-        check_read_back(real(name))
+        call_text.check_read_back(real(name))
 
 
 @settings(deadline=None, max_examples=40)
@@ -140,7 +134,7 @@ def test_whatever_a_call_holds_is_read_back(instruction, arguments):
 )
 def test_a_template_that_cannot_is_one_error_with_the_fix(template, message):
     with pytest.raises(BadTemplate, match=message) as found:
-        check_tokenizer(tokenizer(template))
+        call_text.check_tokenizer(tokenizer(template))
     assert "\n" not in str(found.value)
     assert "set chat_template in its tokenizer_config.json" in str(found.value)
 
@@ -148,12 +142,12 @@ def test_a_template_that_cannot_is_one_error_with_the_fix(template, message):
 def test_a_missing_pad_token_is_the_end_of_text_or_an_error():
     assert tokenizer(HERMES).pad_token is None
     for special, pad in (({}, "<end>"), ({"pad_token": "<pad>"}, "<pad>")):
-        check_tokenizer(made := tokenizer(HERMES, **special))
+        call_text.check_tokenizer(made := tokenizer(HERMES, **special))
         assert made.pad_token == pad
     without = tokenizer(HERMES, eos_token="<end>")
     without.eos_token = None
     with pytest.raises(BadTemplate, match=r"a-model: neither a pad token nor .*set pad_token in"):
-        check_tokenizer(without)
+        call_text.check_tokenizer(without)
 
 
 def length(made: Any, texts: tuple[str, str]) -> int:
@@ -215,7 +209,7 @@ def test_rows_of_the_set_fit_as_they_are(made):
         assert found
         assert (len(found.shown), found.dropped) == (10, ())
         call = {"name": row["tool"], "arguments": json.loads(row["arguments"])}
-        assert parse_calls(found.completion.removesuffix("<|end|>")).calls == [call]
+        assert call_text.parse_calls(found.completion.removesuffix("<|end|>")).calls == [call]
         assert get_prompt_parts(row).gold == {row["tool"]}
 
 
@@ -245,18 +239,22 @@ TEXT = json.dumps(ONE)
     f"[find_file({', '.join(f'{key}={value!r}' for key, value in ONE['arguments'].items())})]",
 )
 def test_a_call_is_read_in_every_form_that_models_write(text):
-    assert parse_calls(text).calls == [ONE]
+    assert call_text.parse_calls(text).calls == [ONE]
 
 
 def test_several_calls_are_read_in_order_within_bounds_and_odd_arguments_as_they_were_written():
     other = {"name": "drop_file", "arguments": {}}
     blocks = f"<tool_call>{TEXT}</tool_call>\n<tool_call>{json.dumps(other)}</tool_call>"
     for text in (blocks, json.dumps([ONE, other]), f"{TEXT}; {json.dumps(other)}"):
-        assert parse_calls(text).calls == [ONE, other]
-    assert normalise_call("a", "not json") == {"name": "a", "arguments": "not json"}
-    assert normalise_call("a", None) == normalise_call("a", "") == {"name": "a", "arguments": {}}
-    assert normalise_call("", {}) is normalise_call(3, {}) is None
-    assert len(parse_calls(TEXT * 5000).calls) == MAX_CALLS
+        assert call_text.parse_calls(text).calls == [ONE, other]
+    assert call_text.normalise_call("a", "not json") == {"name": "a", "arguments": "not json"}
+    assert (
+        call_text.normalise_call("a", None)
+        == call_text.normalise_call("a", "")
+        == {"name": "a", "arguments": {}}
+    )
+    assert call_text.normalise_call("", {}) is call_text.normalise_call(3, {}) is None
+    assert len(call_text.parse_calls(TEXT * 5000).calls) == call_text.MAX_CALLS
 
 
 @cases(
@@ -280,7 +278,7 @@ def test_several_calls_are_read_in_order_within_bounds_and_odd_arguments_as_they
     ("so " * 300_000, "prose"),
 )
 def test_what_is_no_call_says_what_it_is(text, kind):
-    read = parse_calls(text)
+    read = call_text.parse_calls(text)
     assert (read.calls, read.kind) == ([], kind)
 
 
@@ -292,7 +290,7 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES | st.text(max_size=8), max_size=24).map("".join) | st.text())
 def test_no_text_raises_and_every_call_has_a_name(text):
-    read = parse_calls(text)
+    read = call_text.parse_calls(text)
     assert (read.kind == "call") == bool(read.calls)
     assert all(isinstance(call["name"], str) and call["name"] for call in read.calls)
     json.dumps(read.calls)
@@ -306,4 +304,4 @@ def test_no_text_raises_and_every_call_has_a_name(text):
 )
 def test_any_arguments_are_read_back_as_they_were_written(value):
     call = {"name": "tool", "arguments": {"value": value}}
-    assert parse_calls(json.dumps(call)).calls == [call]
+    assert call_text.parse_calls(json.dumps(call)).calls == [call]

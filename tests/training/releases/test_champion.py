@@ -20,15 +20,7 @@ from tests.training.promotions import (
     passed_by_gate,
     save_empty_model,
 )
-from training.releases import promotion
-from training.releases.champion import (
-    CHAMPIONS,
-    MOVING,
-    map_refused_models,
-    read_champion,
-    read_current_history,
-    read_last_trained_set,
-)
+from training.releases import champion, promotion
 from training.releases.in_service import find_model_in_service
 from training.role import check_gates, get_untrained_model
 from training.runtime.model_store import get_model_folder
@@ -37,15 +29,18 @@ FILE = "champions/retriever.json"
 
 
 def kinds(home: Path) -> list[tuple[str, str]]:
-    return [(line["kind"], line["model"]) for line in read_current_history(home, CHAMPIONS)]
+    return [
+        (line["kind"], line["model"])
+        for line in champion.read_current_history(home, champion.CHAMPIONS)
+    ]
 
 
 def test_every_role_starts_with_an_untrained_model_and_considering_again_writes_nothing(tmp_path):
-    assert read_champion(tmp_path, "retriever").model == "base"
-    assert read_champion(tmp_path, "caller").model == get_untrained_model("caller")
-    assert not read_champion(tmp_path, "caller").trained
+    assert champion.read_champion(tmp_path, "retriever").model == "base"
+    assert champion.read_champion(tmp_path, "caller").model == get_untrained_model("caller")
+    assert not champion.read_champion(tmp_path, "caller").trained
     assert find_model_in_service(tmp_path, "retriever").notice is None
-    assert read_last_trained_set(tmp_path, "retriever") is None
+    assert champion.read_last_trained_set(tmp_path, "retriever") is None
     for gain, name in ((BETTER, "m1"), (UNSURE, "m2")):
         consider_model(tmp_path, name, gain)
         files = {path: path.stat().st_mtime_ns for path in (tmp_path / "champions").iterdir()}
@@ -55,7 +50,7 @@ def test_every_role_starts_with_an_untrained_model_and_considering_again_writes_
 
 def test_a_better_candidate_becomes_champion_with_evidence_and_a_worse_one_stays_out(tmp_path):
     assert consider_model(tmp_path, "m1").promoted
-    read = read_champion(tmp_path, "retriever")
+    read = champion.read_champion(tmp_path, "retriever")
     assert (read.model, read.training_set, read.trained) == ("m1", "set1", True)
     assert read.evidence["gain_at_1"] == BETTER
     assert [gate["name"] for gate in read.gates] == [
@@ -64,10 +59,10 @@ def test_a_better_candidate_becomes_champion_with_evidence_and_a_worse_one_stays
     ]
     assert kinds(tmp_path) == [("promoted", "m1")]
     assert not consider_model(tmp_path, "m2", UNSURE, "set2").promoted
-    known = read_champion(tmp_path, "retriever")
+    known = champion.read_champion(tmp_path, "retriever")
     assert (known.model, known.last_candidate["model"]) == ("m1", "m2")
     assert "gain_at_1: +0.100 [-0.010, +0.200], n=90, needed" in known.last_candidate["why"]
-    assert read_last_trained_set(tmp_path, "retriever") == "set2"
+    assert champion.read_last_trained_set(tmp_path, "retriever") == "set2"
     assert kinds(tmp_path) == [("promoted", "m1"), ("kept", "m2")]
 
 
@@ -83,7 +78,7 @@ def test_figures_against_somebody_else_crown_nobody(tmp_path, against, failed):
     gates = check_gates("retriever", held)
     made = promotion.consider_candidate(tmp_path, "retriever", "m2", "set1", gates, held)
     assert (made.promoted, failed in made.why) == (False, True)
-    assert read_champion(tmp_path, "retriever").model == "m1"
+    assert champion.read_champion(tmp_path, "retriever").model == "m1"
 
 
 def race(home: str, name: str, gate: "multiprocessing.Barrier") -> None:  # type: ignore[valid-type]
@@ -104,7 +99,7 @@ def test_of_two_candidates_at_once_one_is_promoted_and_the_other_knows_it(tmp_pa
     for one in both:
         one.join(60)
     assert [one.exitcode for one in both] == [0, 0]
-    known = read_champion(tmp_path, "retriever")
+    known = champion.read_champion(tmp_path, "retriever")
     [late] = set(names) - {known.model}
     assert sorted(kinds(tmp_path)) == [("kept", late), ("promoted", known.model)]
     assert f"{late} against base was measured" in known.last_candidate["why"]
@@ -117,12 +112,12 @@ def test_a_kill_at_any_step_of_a_promotion_leaves_it_done_or_not_done(tmp_path, 
     with pytest.raises(KeyboardInterrupt):
         consider_model(tmp_path, "m2")
     monkeypatch.undo()
-    assert read_champion(tmp_path, "retriever").model == ("m1" if step == 1 else "m2")
+    assert champion.read_champion(tmp_path, "retriever").model == ("m1" if step == 1 else "m2")
     consider_model(tmp_path, "m2")  # the next run finishes it, or does it again
-    assert read_champion(tmp_path, "retriever").model == "m2"
+    assert champion.read_champion(tmp_path, "retriever").model == "m2"
     assert json.loads((tmp_path / FILE).read_bytes())["model"] == "m2"
     assert kinds(tmp_path) == [("promoted", "m1"), ("promoted", "m2")]
-    assert not (tmp_path / MOVING).exists()
+    assert not (tmp_path / champion.MOVING).exists()
 
 
 def test_a_full_disk_leaves_the_champion_and_says_where(tmp_path, monkeypatch):
@@ -136,7 +131,7 @@ def test_a_full_disk_leaves_the_champion_and_says_where(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert {path: path.read_bytes() for path in before} == before
     assert not [path for path in tmp_path.rglob(".*") if path.name != ".lock"]
-    assert read_champion(tmp_path, "retriever").model == "m1"
+    assert champion.read_champion(tmp_path, "retriever").model == "m1"
     assert consider_model(tmp_path, "m2").promoted
 
 
@@ -167,12 +162,12 @@ def test_a_candidate_waits_once_and_serves_when_it_is_approved(tmp_path):
     assert "toolmill champion retriever --approve" in made.why
     assert wait_for_person(tmp_path, "m1").waiting
     assert kinds(tmp_path) == [("waiting", "m1")]
-    assert read_champion(tmp_path, "retriever").model == "base"
+    assert champion.read_champion(tmp_path, "retriever").model == "base"
     now = promotion.approve_candidate(tmp_path, "retriever", by="ann", why="read 20 answers")
-    assert now == read_champion(tmp_path, "retriever")
+    assert now == champion.read_champion(tmp_path, "retriever")
     assert (now.model, now.evidence["candidate"]) == ("m1", "m1")
     assert all(gate["passed"] for gate in now.gates)
-    line = read_current_history(tmp_path, CHAMPIONS)[-1]
+    line = champion.read_current_history(tmp_path, champion.CHAMPIONS)[-1]
     assert (line["kind"], line["by"], line["reason"]) == ("promoted", "ann", "read 20 answers")
     assert not wait_for_person(tmp_path, "m1").waiting  # it is the champion already
     with pytest.raises(promotion.PromotionError, match="no candidate of retriever waits"):
@@ -195,8 +190,8 @@ def test_a_refused_candidate_is_promoted_by_no_later_run_but_may_be_approved(tmp
         assert re.search("refused by ann.*too slow", made.why)
     assert [kind for kind, _ in kinds(tmp_path)] == ["waiting", "refused"]
     promotion.approve_candidate(tmp_path, "retriever", by="bob", why="measured again")
-    assert read_champion(tmp_path, "retriever").model == "m1"
-    assert map_refused_models(tmp_path, "retriever") == {}
+    assert champion.read_champion(tmp_path, "retriever").model == "m1"
+    assert champion.map_refused_models(tmp_path, "retriever") == {}
     assert consider_model(tmp_path, "m2").promoted  # another one is considered as ever
 
 
@@ -209,5 +204,5 @@ def test_a_candidate_without_its_weights_is_neither_promoted_nor_approved(tmp_pa
     for why, told in (("fine", r"cannot be approved.*model_on_disk"), (" ", "the reason is empty")):
         with pytest.raises(promotion.PromotionError, match=told):
             promotion.approve_candidate(tmp_path, "retriever", by="ann", why=why)
-    assert read_champion(tmp_path, "retriever").model == "base"
+    assert champion.read_champion(tmp_path, "retriever").model == "base"
     assert kinds(tmp_path) == [("kept", "m2"), ("waiting", "m1")]

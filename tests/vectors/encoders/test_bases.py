@@ -16,23 +16,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from assets.vectors.encoders import minilm
 from assets.vectors.encoders import saved as stored
 from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.encoders.embedder import BadEmbedder, Prompts, embed_queries
 from assets.vectors.encoders.hub import UnpinnedModel, split_hub_id
-from assets.vectors.encoders.minilm import (
-    GENERAL_CONFIG,
-    GENERAL_FOLDER,
-    GENERAL_RECIPE,
-    GENERAL_WEIGHTS,
-    MiniLM,
-    digest_base,
-    find_general_folder,
-    make_general_name,
-    name_base,
-    open_general,
-    read_recipe,
-)
 from assets.vectors.encoders.saved import (
     EncoderBroken,
     EncoderMissing,
@@ -97,20 +85,25 @@ def test_prompts_of_the_model_stand_before_its_texts(document, tmp_path):
 
 
 def test_it_is_whole_small_and_of_this_base_with_the_recipe_in_the_code_and_a_true_card():
-    facts = read_recipe()
-    assert find_general_folder() == GENERAL_FOLDER
-    names = {GENERAL_WEIGHTS, GENERAL_CONFIG, GENERAL_RECIPE, CARD}
-    assert {path.name for path in GENERAL_FOLDER.iterdir()} == names
-    assert hash_file(GENERAL_FOLDER / GENERAL_WEIGHTS) == facts["files"][GENERAL_WEIGHTS]
-    assert (GENERAL_FOLDER / GENERAL_WEIGHTS).stat().st_size <= 3_000_000
-    assert facts["base"]["files"] == digest_base(BASE)
-    config = json.loads((GENERAL_FOLDER / GENERAL_CONFIG).read_bytes())
+    facts = minilm.read_recipe()
+    assert minilm.find_general_folder() == minilm.GENERAL_FOLDER
+    names = {minilm.GENERAL_WEIGHTS, minilm.GENERAL_CONFIG, minilm.GENERAL_RECIPE, CARD}
+    assert {path.name for path in minilm.GENERAL_FOLDER.iterdir()} == names
+    assert (
+        hash_file(minilm.GENERAL_FOLDER / minilm.GENERAL_WEIGHTS)
+        == facts["files"][minilm.GENERAL_WEIGHTS]
+    )
+    assert (minilm.GENERAL_FOLDER / minilm.GENERAL_WEIGHTS).stat().st_size <= 3_000_000
+    assert facts["base"]["files"] == minilm.digest_base(BASE)
+    config = json.loads((minilm.GENERAL_FOLDER / minilm.GENERAL_CONFIG).read_bytes())
     assert config["base_model_name_or_path"] == BASE
-    assert make_general_name() == f"general@{facts['files'][GENERAL_WEIGHTS][:16]}"
-    facts, card = read_recipe(), (GENERAL_FOLDER / CARD).read_text(encoding="utf-8")
+    assert minilm.make_general_name() == f"general@{facts['files'][minilm.GENERAL_WEIGHTS][:16]}"
+    facts, card = minilm.read_recipe(), (minilm.GENERAL_FOLDER / CARD).read_text(encoding="utf-8")
     assert facts["recipe"] == json.loads(json.dumps(Recipe().as_facts()))
-    assert card == describe_shipped(facts, (GENERAL_FOLDER / GENERAL_WEIGHTS).stat().st_size)
-    for fact in (facts["files"][GENERAL_WEIGHTS], facts["data"], facts["base"]["files"]):
+    assert card == describe_shipped(
+        facts, (minilm.GENERAL_FOLDER / minilm.GENERAL_WEIGHTS).stat().st_size
+    )
+    for fact in (facts["files"][minilm.GENERAL_WEIGHTS], facts["data"], facts["base"]["files"]):
         assert fact in card
     assert sum(item["pairs"] for item in facts["sets"].values()) == facts["training"]["pairs"]
     for name, one in facts["sets"].items():
@@ -122,22 +115,25 @@ def test_it_is_whole_small_and_of_this_base_with_the_recipe_in_the_code_and_a_tr
 
 def test_it_opens_without_a_network(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", Mock(side_effect=AssertionError("no network")))
-    general = open_general(threads=1)
-    assert general.id == f"minilm-l6-v2/128+{read_recipe()['files'][GENERAL_WEIGHTS][:16]}"
+    general = minilm.open_general(threads=1)
+    assert (
+        general.id
+        == f"minilm-l6-v2/128+{minilm.read_recipe()['files'][minilm.GENERAL_WEIGHTS][:16]}"
+    )
     asked, right, other = general.embed(["what is the weather", "get forecast", "send email"])
     assert asked @ right > asked @ other
 
 
 @cases("harm", "missing", "other", "no recipe")
 def test_a_damaged_one_is_named_with_the_fix(tmp_path, harm):
-    folder = Path(shutil.copytree(GENERAL_FOLDER, tmp_path / "weights"))
-    path = folder / (GENERAL_RECIPE if harm == "no recipe" else GENERAL_WEIGHTS)
+    folder = Path(shutil.copytree(minilm.GENERAL_FOLDER, tmp_path / "weights"))
+    path = folder / (minilm.GENERAL_RECIPE if harm == "no recipe" else minilm.GENERAL_WEIGHTS)
     if harm == "other":
         path.write_bytes(path.read_bytes()[:-1] + b"x")
     else:
         path.unlink()
     with pytest.raises(BadAdapter, match="make retriever") as failed:
-        find_general_folder(folder)
+        minilm.find_general_folder(folder)
     assert path.name in str(failed.value)
     assert "\n" not in str(failed.value)
 
@@ -165,7 +161,7 @@ def test_what_is_not_pinned_is_refused_with_the_fix(model, message):
     with pytest.raises(TrainingFailed, match=message):
         resolve_base(model)
     with pytest.raises(BadEmbedder, match=message):
-        name_base(f"sentence-transformers:{model}")
+        minilm.name_base(f"sentence-transformers:{model}")
 
 
 def test_a_callers_base_is_read_at_its_commit(monkeypatch):
@@ -205,12 +201,12 @@ Damage = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
-def encoder() -> MiniLM:
-    return MiniLM(threads=1)
+def encoder() -> minilm.MiniLM:
+    return minilm.MiniLM(threads=1)
 
 
 @pytest.fixture(scope="module")
-def saved(encoder: MiniLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(encoder: minilm.MiniLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("place")
     save_encoder(encoder, place)
     return place
@@ -246,7 +242,7 @@ def test_a_saved_encoder_gives_the_same_vectors_and_the_same_files(encoder, save
 
 
 def test_an_adapted_encoder_lies_beside_the_base_and_a_missing_one_is_named(saved, tmp_path):
-    mini_l_m = MiniLM(adapter(tmp_path / "a"), threads=1)
+    mini_l_m = minilm.MiniLM(adapter(tmp_path / "a"), threads=1)
     save_encoder(mini_l_m, tmp_path)
     again = open_encoder(tmp_path, mini_l_m.id, threads=1)
     assert (again.embed(TEXTS[:4]) == mini_l_m.embed(TEXTS[:4])).all()
@@ -352,7 +348,7 @@ def test_a_kill_while_saving_leaves_nothing_half(encoder, tmp_path, monkeypatch)
 
 def test_an_adapter_that_changed_is_not_saved_under_the_old_id(tmp_path):
     folder = adapter(tmp_path / "a")
-    mini_l_m = MiniLM(folder, threads=1)
+    mini_l_m = minilm.MiniLM(folder, threads=1)
     doubled = {name: 2 * tensor for name, tensor in lora().items()}
     save_file(doubled, str(folder / "adapter_model.safetensors"))
     with pytest.raises(BadEmbedder, match="changed since"):

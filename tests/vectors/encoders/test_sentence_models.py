@@ -18,15 +18,8 @@ from assets.vectors.encoders.saved import EncoderBroken, open_encoder, save_enco
 from assets.vectors.encoders.session import TextTokenizer, TokenizerCoverage
 from assets.vectors.encoders.weights import find_base_path
 from tests.support.cases import cases
+from tests.vectors import small_models
 from tests.vectors.embeddings_endpoint import embeddings_endpoint
-from tests.vectors.small_models import (
-    add_dense,
-    edit_tensors,
-    make_bert,
-    make_modern_bert,
-    make_qwen3,
-    write,
-)
 
 TEXTS = ["send an email to the whole team", "the weather", "half \ud800", "a " * 200]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -36,7 +29,7 @@ def open_sentence(folder: Path, prompts: Prompts | None = None) -> Embedder:
     return open_embedder(f"sentence-transformers:{folder}", prompts=prompts)
 
 
-@cases("make", make_modern_bert, make_qwen3, make_bert)
+@cases("make", small_models.make_modern_bert, small_models.make_qwen3, small_models.make_bert)
 def test_vectors_are_those_of_sentence_transformers_itself(make, tmp_path):
     from sentence_transformers import SentenceTransformer
 
@@ -55,7 +48,10 @@ def test_the_first_and_the_last_token_are_pooled_where_the_model_says_so(tmp_pat
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    for name, make, place in (("first", make_modern_bert, 0), ("last", make_qwen3, -1)):
+    for name, make, place in (
+        ("first", small_models.make_modern_bert, 0),
+        ("last", small_models.make_qwen3, -1),
+    ):
         folder = make(tmp_path / name)
         ids = AutoTokenizer.from_pretrained(folder)(TEXTS[0], return_tensors="pt")
         fed = {name: ids[name] for name in ("input_ids", "attention_mask")}
@@ -67,7 +63,7 @@ def test_the_first_and_the_last_token_are_pooled_where_the_model_says_so(tmp_pat
 
 
 def test_the_users_prompts_stand_in_place_of_the_models(tmp_path):
-    folder = make_qwen3(tmp_path / "model")
+    folder = small_models.make_qwen3(tmp_path / "model")
     plain, own = open_sentence(folder), open_sentence(folder, Prompts("ask: ", "tool: "))
     assert own.id != plain.id
     assert np.abs(embed_queries(own, ["a"]) - plain.embed(["ask: a"])).max() < 1e-5
@@ -97,7 +93,7 @@ def test_prompts_that_are_no_texts_or_of_minilm_are_a_broken_encoder(tmp_path):
     card = save_encoder(embedder, tmp_path) / "encoder.json"
     held = json.loads(card.read_text())
     for prompts in ({"query": 7}, ["query"], {"other": "a"}, {"query": "query: "}):
-        write(card, {**held, "prompts": prompts})
+        small_models.write(card, {**held, "prompts": prompts})
         with pytest.raises(EncoderBroken, match="prompts"):
             open_encoder(tmp_path, embedder.id)
     with pytest.raises(BadEmbedder, match="minilm takes no query_prompt"):
@@ -108,7 +104,7 @@ def test_prompts_that_are_no_texts_or_of_minilm_are_a_broken_encoder(tmp_path):
 
 @cases("body", "[]", "{", "7", None)
 def test_a_model_that_does_not_say_how_it_pools_is_refused(tmp_path, body):
-    modules = make_bert(tmp_path) / "modules.json"
+    modules = small_models.make_bert(tmp_path) / "modules.json"
     modules.unlink() if body is None else modules.write_text(body)
     with pytest.raises(BadEmbedder, match=r"modules\.json" if body else r"has no modules\.json"):
         open_sentence(tmp_path)
@@ -117,7 +113,7 @@ def test_a_model_that_does_not_say_how_it_pools_is_refused(tmp_path, body):
 def test_a_layer_whose_weights_are_a_pickle_is_refused_unread(tmp_path, monkeypatch):
     import torch
 
-    dense = add_dense(make_bert(tmp_path / "model"))
+    dense = small_models.add_dense(small_models.make_bert(tmp_path / "model"))
     assert open_sentence(dense.parent).dim == 12
     (dense / "model.safetensors").rename(dense / "pytorch_model.bin")
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("a pickle was read"))
@@ -127,21 +123,23 @@ def test_a_layer_whose_weights_are_a_pickle_is_refused_unread(tmp_path, monkeypa
 
 @cases("lost", "encoder.layer.1.output.dense.weight", "embeddings.word_embeddings.weight")
 def test_weights_that_a_file_lacks_are_not_made_up(lost, tmp_path):
-    folder = make_bert(tmp_path / "model")
-    edit_tensors(folder / "model.safetensors", lambda held: held.pop(lost))
+    folder = small_models.make_bert(tmp_path / "model")
+    small_models.edit_tensors(folder / "model.safetensors", lambda held: held.pop(lost))
     with pytest.raises(BadEmbedder, match=rf"weights have no {lost} \(1 missing\)"):
         open_sentence(folder)
 
 
 def test_a_model_without_the_pooler_that_it_does_not_use_keeps_its_id(tmp_path):
-    folder = make_bert(tmp_path / "model")
+    folder = small_models.make_bert(tmp_path / "model")
     pooler = [f"pooler.dense.{end}" for end in ("weight", "bias")]
-    edit_tensors(folder / "model.safetensors", lambda held: [held.pop(name) for name in pooler])
+    small_models.edit_tensors(
+        folder / "model.safetensors", lambda held: [held.pop(name) for name in pooler]
+    )
     assert open_sentence(folder).id == open_sentence(folder).id
 
 
 def test_a_hub_model_is_read_at_its_commit_and_named_by_its_weights(tmp_path, monkeypatch):
-    folder, asked = make_bert(tmp_path / "snapshot"), []
+    folder, asked = small_models.make_bert(tmp_path / "snapshot"), []
 
     def snapshot_download(name: str, **options: object) -> str:
         asked.append((name, options["revision"]))

@@ -25,13 +25,6 @@ from warehouse.storage.blobs import BlobCorrupt, Blobs
 from warehouse.storage.digest import Sha256, canonical_json, read_sha256, sha256
 from warehouse.storage.files import append_line, read_history, write_atomically, write_changed
 from warehouse.storage.tables import Tables, TableSpec
-from warehouse.storage.untrusted_files import (
-    UnreadableFile,
-    list_files,
-    match_paths,
-    open_file,
-    read_file,
-)
 
 
 @given(st.binary(max_size=2000))
@@ -191,28 +184,28 @@ def tree(tmp_path: Path) -> Path:
 )
 def test_only_plain_files_below_plain_folders_are_read(tree, name, message):
     held = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(UnreadableFile, match=message) as refused:
-        open_file(tree, name)
+    with pytest.raises(untrusted_files.UnreadableFile, match=message) as refused:
+        untrusted_files.open_file(tree, name)
     assert len(str(refused.value)) < 300
     assert len(os.listdir("/proc/self/fd")) == held
 
 
 def test_a_plain_file_is_read_up_to_its_cap_and_no_listing_or_pattern_follows_a_link(tree):
-    assert read_file(tree, "a/file", 4) == b"here"
-    with pytest.raises(UnreadableFile, match="a/file: larger than 3 bytes"):
-        read_file(tree, "a/file", 3)
-    with pytest.raises(UnreadableFile):
-        read_file(tree / "folder", "secret", 100)
-    names = [str(path) for path in list_files(tree)]
+    assert untrusted_files.read_file(tree, "a/file", 4) == b"here"
+    with pytest.raises(untrusted_files.UnreadableFile, match="a/file: larger than 3 bytes"):
+        untrusted_files.read_file(tree, "a/file", 3)
+    with pytest.raises(untrusted_files.UnreadableFile):
+        untrusted_files.read_file(tree / "folder", "secret", 100)
+    names = [str(path) for path in untrusted_files.list_files(tree)]
     assert names == ["folder", "loop", "pipe", "socket", "a/file", "a/link"]
-    assert list(list_files(tree, skip={"a"})) == [Path(name) for name in names[:4]]
-    with pytest.raises(UnreadableFile):
-        list(list_files(tree, "folder"))
+    assert list(untrusted_files.list_files(tree, skip={"a"})) == [Path(name) for name in names[:4]]
+    with pytest.raises(untrusted_files.UnreadableFile):
+        list(untrusted_files.list_files(tree, "folder"))
     (tree / "a/b-1.info").mkdir()
-    assert match_paths(tree, "*/*.info") == [Path("a/b-1.info")]
-    assert match_paths(tree, "folder/*/a") == []
-    assert match_paths(tree, "*/f*") == [Path("a/file")]
-    assert match_paths(tree / "none", "*") == []
+    assert untrusted_files.match_paths(tree, "*/*.info") == [Path("a/b-1.info")]
+    assert untrusted_files.match_paths(tree, "folder/*/a") == []
+    assert untrusted_files.match_paths(tree, "*/f*") == [Path("a/file")]
+    assert untrusted_files.match_paths(tree / "none", "*") == []
 
 
 @pytest.fixture
@@ -233,20 +226,20 @@ def test_a_deep_tree_is_opened_by_folders_up_to_a_depth_and_a_size(tmp_path, ope
     chain.mkdir(parents=True)
     (chain / "file").write_bytes(b"")
     held = len(os.listdir("/proc/self/fd"))
-    assert list(list_files(tmp_path)) == [(chain / "file").relative_to(tmp_path)]
+    assert list(untrusted_files.list_files(tmp_path)) == [(chain / "file").relative_to(tmp_path)]
     assert len(openings) <= 61
-    walk = list_files(tmp_path)
+    walk = untrusted_files.list_files(tmp_path)
     next(walk)
     walk.close()
     assert len(os.listdir("/proc/self/fd")) == held
     tmp_path.joinpath(*["d"] * 200).mkdir(parents=True)
-    with pytest.raises(UnreadableFile, match="more than 64 folders one in another"):
-        list(list_files(tmp_path))
+    with pytest.raises(untrusted_files.UnreadableFile, match="more than 64 folders one in another"):
+        list(untrusted_files.list_files(tmp_path))
     held = len(os.listdir("/proc/self/fd"))
     for cap, message in (("_MOST_FOLDERS", "than 5 folders"), ("_MOST_NAMES", "than 5 names")):
         monkeypatch.setattr(untrusted_files, cap, 5)
-        with pytest.raises(UnreadableFile, match=message):
-            list(list_files(tmp_path))
+        with pytest.raises(untrusted_files.UnreadableFile, match=message):
+            list(untrusted_files.list_files(tmp_path))
         monkeypatch.undo()
     assert len(os.listdir("/proc/self/fd")) == held
 
@@ -265,8 +258,8 @@ def test_no_path_reads_anything_else(tmp_path_factory, parts):
     (root / "tree/folder").symlink_to("..")
     os.mkfifo(root / "tree/pipe")
     try:
-        file = read_file(root / "tree", "/".join(parts), 100)
-    except UnreadableFile:
+        file = untrusted_files.read_file(root / "tree", "/".join(parts), 100)
+    except untrusted_files.UnreadableFile:
         return
     assert file == b"here"
 

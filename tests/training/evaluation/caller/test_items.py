@@ -13,18 +13,10 @@ from hypothesis import strategies as st
 
 from tests.training.conftest import embed, make_rows
 from tests.training.evaluation.conftest import PLAN, publish_set
+from training.evaluation import caller_table
 from training.evaluation.caller_items import CallerItem, TestPlan, make_fresh_items, make_items
 from training.evaluation.caller_run import evaluate_candidate, load_bench
 from training.evaluation.caller_summary import summarise_calls
-from training.evaluation.caller_table import (
-    ASK_BACK,
-    CALLER_EVALUATION,
-    GONE,
-    NOT_OFFERED,
-    PERTURBATIONS,
-    RENAMED,
-    RENAMED_HERE,
-)
 from training.evaluation.phantom import find_dead_requests
 from training.evaluation.predictor import CannotPredict
 from training.evaluation.retriever import NothingToEvaluate
@@ -61,7 +53,7 @@ def test_every_cell_holds_the_right_tool_among_as_many_as_planned_the_same_each_
 
 def test_each_change_is_paired_with_the_same_question_unchanged(items):
     by_id = {item.item_id: item for item in items}
-    for kind in PERTURBATIONS:
+    for kind in caller_table.PERTURBATIONS:
         changed = [item for item in items if item.perturbation == kind]
         assert 1 <= len(changed) <= PLAN.perturbations, kind
         for item in changed:
@@ -73,14 +65,14 @@ def test_each_change_is_paired_with_the_same_question_unchanged(items):
 
 
 def test_where_no_call_is_right_the_right_tool_is_away_and_an_old_name_nowhere(items):
-    left_out = [item for item in items if item.task == NOT_OFFERED]
+    left_out = [item for item in items if item.task == caller_table.NOT_OFFERED]
     assert len(left_out) == PLAN.irrelevance
     for item in left_out:
         assert item.expected == []
         assert item.row["tool"] not in {tool["name"] for tool in item.tools}
     aside = [item for item in items if item.task == "no_tool"]
     assert [item.row["pair_id"] for item in aside] in ([], ["p1:aside"])
-    here = [item for item in items if item.phantom == RENAMED_HERE]
+    here = [item for item in items if item.phantom == caller_table.RENAMED_HERE]
     assert len(here) == PLAN.phantom
     for item in here:
         assert item.dead == item.row["tool"]
@@ -92,7 +84,7 @@ def test_where_no_call_is_right_the_right_tool_is_away_and_an_old_name_nowhere(i
 def test_a_conversation_is_asked_turn_by_turn(made):
     items = make_items(made.rows, made.pool, replace(PLAN, per_split=100))
     talks = [item for item in items if item.before]
-    asking = [item for item in talks if item.task == ASK_BACK]
+    asking = [item for item in talks if item.task == caller_table.ASK_BACK]
     assert {item.row["task"] for item in asking} == {"missing_parameter", "clarification"}
     for item in asking:
         assert (item.expected, [one["role"] for one in item.before]) == ([], ["user"])
@@ -121,16 +113,20 @@ def test_requests_of_tools_that_are_gone_or_renamed_are_found(made):
     ]  # fmt: skip
     listed = {(entry["server_id"], entry["tool"]) for entry in pool.values()}
     found = find_dead_requests(served, changes, listed, pool)
-    assert {GONE, RENAMED} <= {one.phantom for one in found}
+    assert {caller_table.GONE, caller_table.RENAMED} <= {one.phantom for one in found}
     assert {one.dead for one in found} == {gone["tool"], moved["tool"]}
     plan = replace(PLAN, phantom=50)
-    asked = [i for i in make_items([], pool, plan, found) if i.phantom in (GONE, RENAMED)]
+    asked = [
+        i
+        for i in make_items([], pool, plan, found)
+        if i.phantom in (caller_table.GONE, caller_table.RENAMED)
+    ]
     assert len(asked) == len(found)
     for item in asked:
         assert item.dead not in {tool["name"] for tool in item.tools}
         right = [call["name"] for call in item.expected]
-        assert right == ([new_name] if item.phantom == RENAMED else [])
-        if item.phantom == RENAMED:
+        assert right == ([new_name] if item.phantom == caller_table.RENAMED else [])
+        if item.phantom == caller_table.RENAMED:
             assert item.expected[0]["arguments"] == json.loads(item.row["arguments"])
     dead_pairs = {one.row["pair_id"] for one in found}
     assert dead_pairs == {row["pair_id"] for row in served if row["tool"] in
@@ -203,7 +199,7 @@ def test_all_are_asked_the_same_and_a_lost_incumbent_is_told(home, adapter, base
     assert len(notes) == 1
     assert "/no/such/base" in notes[0]
     assert check_same_items(rows, mine, BASELINE).passed
-    assert len(CALLER_EVALUATION.frame(rows)) == len(rows)
+    assert len(caller_table.CALLER_EVALUATION.frame(rows)) == len(rows)
     summary = summarise_calls(rows, mine)
     assert summary["gate"]["gain"]["n"] == summary["n"] > 0
     assert set(summary["gate"]) == {"gain", "fresh", "irrelevance", "phantom", "phantom_rate"}
@@ -218,8 +214,10 @@ def test_requests_of_an_earlier_set_whose_tool_is_gone_are_asked(tmp_path, made)
     assert load_bench(opened(home)).dead == []  # the current set is no earlier one
     publish_set(home, made.rows, made)
     held = load_bench(opened(home))
-    assert [(one.phantom, one.dead) for one in held.dead] == [(GONE, "burn_file")]
-    asked: list[CallerItem] = [item for item in held.make_items_for(PLAN) if item.phantom == GONE]
+    assert [(one.phantom, one.dead) for one in held.dead] == [(caller_table.GONE, "burn_file")]
+    asked: list[CallerItem] = [
+        item for item in held.make_items_for(PLAN) if item.phantom == caller_table.GONE
+    ]
     assert (len(asked), asked[0].expected) == (1, [])
     beside = {tool["name"] for tool in asked[0].tools}
     assert {"find_file", "make_file", "drop_file"} <= beside  # what its server lists now
